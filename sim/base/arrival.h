@@ -1,0 +1,34 @@
+/* An arrival: what the outside world says about one request, and where arrivals come from.
+ *
+ * Trace readers and generators implement `struct arrival_source`; the serving loop pulls from it
+ * and knows nothing of files. */
+#ifndef UNMASK_SIM_BASE_ARRIVAL_H
+#define UNMASK_SIM_BASE_ARRIVAL_H
+
+#include <stdint.h>
+
+#include "sim/base/err.h"
+
+struct arrival {
+    int64_t arrival_ns;     /* from the start of the run, never decreasing */
+    uint64_t id;            /* position in the source, from 0 */
+    uint32_t prompt_tokens; /* >= 1 */
+    uint32_t output_tokens; /* >= 1 */
+    uint32_t tenant;        /* 0 where the source names none */
+};
+
+enum source_reply {
+    SOURCE_ROW = 0,  /* `out` holds the next arrival */
+    SOURCE_END = 1,  /* there are no more */
+    SOURCE_WAIT = 2, /* closed loop: ask again after a completion */
+    SOURCE_BAD = 3,  /* `err` holds one sentence with file and line */
+};
+
+struct arrival_source {
+    void *state;
+    enum source_reply (*next)(void *state, struct arrival *out, struct err *err);
+    /* Closed loop only, else NULL: request `id` left the system at `now_ns`. */
+    void (*completed)(void *state, uint64_t id, int64_t now_ns);
+};
+
+#endif

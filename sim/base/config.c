@@ -1,0 +1,140 @@
+#include "sim/base/config.h"
+
+#include <errno.h>
+#include <ini.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct reader {
+    const char *text; /* the rest */
+    size_t left;
+    int line, long_line; /* lines read; the first that did not fit, or 0 */
+    int n_bad_bytes;     /* NULs: inih would take the line as ended */
+    struct config *config;
+    struct err *err;
+};
+
+/* inih's reader: one line, as fgets would. */
+static char *next_line(char *buffer, int size, void *user) {
+    struct reader *reader = user;
+    if (reader->left == 0) {
+        return NULL;
+    }
+    int n = 0;
+    while (reader->left > 0 && n < size - 1) {
+        char c = *reader->text++;
+        reader->left--;
+        reader->n_bad_bytes += c == '\0';
+        buffer[n++] = c;
+        if (c == '\n') {
+            break;
+        }
+    }
+    buffer[n] = '\0';
+    reader->line++;
+    if (buffer[n - 1] != '\n' && reader->left > 0 && reader->long_line == 0) {
+        reader->long_line = reader->line;
+    }
+    return buffer;
+}
+
+static char *copy_text(const char *text) {
+    char *copy = strdup(text);
+    ASSERT(copy != NULL);
+    return copy;
+}
+
+/* inih's handler: 1 to go on, 0 to stop. */
+static int take_entry(void *user, const char *section, const char *key, const char *value) {
+    struct reader *reader = user;
+    struct config *config = reader->config;
+    const struct config_entry *twin = config_find(config, section, key);
+    if (twin != NULL) {
+        err_usage(reader->err, "%s:%d: '%s' is set twice in [%s], first on line %d", config->path,
+                  reader->line, key, section, twin->line);
+        return 0;
+    }
+    if ((config->n_entries & (config->n_entries + 1)) == 0) {
+        size_t room = 2 * config->n_entries + 1;
+        config->entries = realloc(config->entries, room * sizeof *config->entries);
+        ASSERT(config->entries != NULL);
+    }
+    config->entries[config->n_entries++] =
+        (struct config_entry){copy_text(section), copy_text(key), copy_text(value), reader->line};
+    return 1;
+}
+
+int config_parse(const char *path, const char *text, size_t size, struct config *out,
+                 struct err *err) {
+    *out = (struct config){.path = copy_text(path)};
+    struct reader reader = {.text = text, .left = size, .config = out, .err = err};
+    int bad_line = ini_parse_stream(next_line, &reader, take_entry, &reader);
+    if (reader.long_line != 0) {
+        err_usage(err, "%s:%d: the line is longer than 199 bytes", path, reader.long_line);
+    } else if (reader.n_bad_bytes != 0) {
+        err_usage(err, "%s: the file holds NUL bytes: expected an INI text file", path);
+    } else if (bad_line != 0) {
+        err_usage(err, "%s:%d: expected [section] or key = value", path, bad_line);
+    }
+    if (err->kind != ERR_NONE) {
+        config_fini(out);
+    }
+    return (int)err->kind;
+}
+
+int config_read(const char *path, struct config *out, struct err *err) {
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return err_world(err, "cannot open %s: %s", path, strerror(errno));
+    }
+    char *text = NULL;
+    size_t size = 0, room = 0;
+    for (;;) {
+        if (size == room) {
+            room = room == 0 ? 4096 : 2 * room;
+            text = realloc(text, room);
+            ASSERT(text != NULL);
+        }
+        size_t n = fread(text + size, 1, room - size, file);
+        size += n;
+        if (n == 0) {
+            break;
+        }
+    }
+    int status = ferror(file) ? err_world(err, "cannot read %s: %s", path, strerror(errno)) : 0;
+    fclose(file);
+    if (status == 0) {
+        status = config_parse(path, text, size, out, err);
+    }
+    free(text);
+    return status;
+}
+
+void config_fini(struct config *config) {
+    for (size_t i = 0; i < config->n_entries; i++) {
+        free(config->entries[i].section);
+        free(config->entries[i].key);
+        free(config->entries[i].value);
+    }
+    free(config->entries);
+    free(config->path);
+    *config = (struct config){0};
+}
+
+const struct config_entry *config_find(const struct config *config, const char *section,
+                                       const char *key) {
+    for (size_t i = 0; i < config->n_entries; i++) {
+        const struct config_entry *entry = &config->entries[i];
+        if (strcmp(entry->section, section) == 0 && strcmp(entry->key, key) == 0) {
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+const char *config_place(const struct config *config, const struct config_entry *entry, char *text,
+                         size_t size) {
+    snprintf(text, size, "%s:%d", config->path, entry->line);
+    return text;
+}

@@ -1,0 +1,155 @@
+#include "sim/base/num.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool num_u64(const char *text, uint64_t max, uint64_t *out) {
+    if (!isdigit((unsigned char)text[0])) {
+        return false;
+    }
+    uint64_t value = 0;
+    for (const char *c = text; *c != '\0'; c++) {
+        if (!isdigit((unsigned char)*c)) {
+            return false;
+        }
+        uint64_t digit = (uint64_t)(*c - '0');
+        if (value > (UINT64_MAX - digit) / 10) {
+            return false;
+        }
+        value = value * 10 + digit;
+    }
+    if (value > max) {
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+/* Reads a decimal prefix; `*rest` points behind it. */
+static bool decimal_prefix(const char *text, double *out, const char **rest) {
+    size_t length = strspn(text, "0123456789+-.eE");
+    if (length == 0 || length > 63 || text[0] == 'e' || text[0] == 'E') {
+        return false;
+    }
+    char digits[64];
+    memcpy(digits, text, length);
+    digits[length] = '\0';
+    char *end;
+    errno = 0;
+    double value = strtod(digits, &end);
+    if (end == digits || *end != '\0' || !isfinite(value)) {
+        return false;
+    }
+    *out = value;
+    *rest = text + length;
+    return true;
+}
+
+bool num_f64(const char *text, double *out) {
+    const char *rest;
+    double value;
+    if (!decimal_prefix(text, &value, &rest) || *rest != '\0') {
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+struct scale {
+    const char *family, *suffix;
+    double factor;
+};
+
+static const struct scale scales[] = {
+    {"bytes", "B", 1},        {"bytes", "KiB", 0x1p10}, {"bytes", "MiB", 0x1p20},
+    {"bytes", "GiB", 0x1p30}, {"bytes", "KB", 1e3},     {"bytes", "MB", 1e6},
+    {"bytes", "GB", 1e9},     {"ns", "ns", 1},          {"ns", "us", 1e3},
+    {"ns", "ms", 1e6},        {"ns", "s", 1e9},
+};
+
+bool num_with_unit(const char *text, const char *unit, double *out) {
+    const char *rest;
+    double value;
+    if (!decimal_prefix(text, &value, &rest)) {
+        return false;
+    }
+    while (*rest == ' ') {
+        rest++;
+    }
+    if (*rest == '\0') {
+        *out = value;
+        return true;
+    }
+    for (size_t i = 0; unit != NULL && i < sizeof scales / sizeof scales[0]; i++) {
+        if (strcmp(scales[i].family, unit) == 0 && strcmp(scales[i].suffix, rest) == 0) {
+            *out = value * scales[i].factor;
+            return isfinite(*out);
+        }
+    }
+    return false;
+}
+
+const char *num_format_bytes(char *text, size_t size, double bytes) {
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int i = 0;
+    while (fabs(bytes) >= 1024 && i < 4) {
+        bytes /= 1024;
+        i++;
+    }
+    snprintf(text, size, "%.3g %s", bytes, names[i]);
+    return text;
+}
+
+const char *num_format_ns(char *text, size_t size, double ns) {
+    static const char *const names[] = {"ns", "us", "ms", "s"};
+    int i = 0;
+    while (fabs(ns) >= 1000 && i < 3) {
+        ns /= 1000;
+        i++;
+    }
+    snprintf(text, size, ns < 1000 ? "%.3g %s" : "%.0f %s", ns, names[i]);
+    return text;
+}
+
+enum { NAME_CHARS = 64 };
+
+static size_t edit_distance(const char *a, const char *b) {
+    size_t row[NAME_CHARS + 1];
+    size_t n = strlen(b);
+    if (n > NAME_CHARS) {
+        return SIZE_MAX;
+    }
+    for (size_t j = 0; j <= n; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t change = diagonal + (a[i - 1] != b[j - 1]);
+            size_t insert = row[j - 1] + 1;
+            size_t remove = row[j] + 1;
+            diagonal = row[j];
+            row[j] = change < insert ? (change < remove ? change : remove)
+                                     : (insert < remove ? insert : remove);
+        }
+    }
+    return row[n];
+}
+
+const char *num_nearest_name(const char *word, const char *const *names) {
+    const char *best = NULL;
+    size_t best_distance = strlen(word) / 2 + 1;
+    for (; *names != NULL; names++) {
+        size_t distance = edit_distance(word, *names);
+        if (distance < best_distance) {
+            best = *names;
+            best_distance = distance;
+        }
+    }
+    return best;
+}

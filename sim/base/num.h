@@ -1,0 +1,32 @@
+/* Numbers as people write them, read strictly: the whole text must be the number. */
+#ifndef UNMASK_SIM_BASE_NUM_H
+#define UNMASK_SIM_BASE_NUM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Decimal digits only (no sign, no spaces); false when empty, malformed or above `max`. */
+bool num_u64(const char *text, uint64_t max, uint64_t *out);
+
+/* A finite decimal number (no hex, no nan, no inf). */
+bool num_f64(const char *text, double *out);
+
+/* A number with an optional unit of one family: bytes (B KiB MiB GiB KB MB GB), time (ns us ms s),
+ * or none when `unit` is NULL. `unit` is "bytes", "ns" or NULL; the result is in that unit. */
+bool num_with_unit(const char *text, const char *unit, double *out);
+
+/* "14.9 GiB", "3.2 ms": for people, three significant digits. Returns `text`. */
+const char *num_format_bytes(char *text, size_t size, double bytes);
+const char *num_format_ns(char *text, size_t size, double ns);
+
+/* The known name nearest to `word` by edit distance, or NULL when none is near. `names` ends with
+ * NULL. For "unknown key 'retntion': did you mean 'retention'?". */
+const char *num_nearest_name(const char *word, const char *const *names);
+
+/* ceil(a / b) for a >= 0, b > 0. */
+static inline int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+#endif

@@ -1,0 +1,60 @@
+#include "sim/base/rng.h"
+
+static uint64_t mix(uint64_t x) {
+    x ^= x >> 30;
+    x *= UINT64_C(0xbf58476d1ce4e5b9);
+    x ^= x >> 27;
+    x *= UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+static double to_unit(uint64_t bits) {
+    return ((double)(bits >> 11) + 0.5) * 0x1.0p-53;
+}
+
+uint64_t hash_text(const char *text) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (; *text != '\0'; text++) {
+        hash = (hash ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
+struct rng rng_stream(uint64_t seed, const char *name) {
+    uint64_t state = mix(seed) ^ hash_text(name);
+    struct rng rng;
+    for (int i = 0; i < 4; i++) {
+        state += UINT64_C(0x9e3779b97f4a7c15);
+        rng.s[i] = mix(state);
+    }
+    return rng;
+}
+
+static uint64_t rotate_left(uint64_t x, int bits) {
+    return (x << bits) | (x >> (64 - bits));
+}
+
+uint64_t rng_next(struct rng *rng) {
+    uint64_t *s = rng->s;
+    uint64_t result = rotate_left(s[0] + s[3], 23) + s[0];
+    uint64_t shifted = s[1] << 17;
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= shifted;
+    s[3] = rotate_left(s[3], 45);
+    return result;
+}
+
+double rng_uniform(struct rng *rng) {
+    return to_unit(rng_next(rng));
+}
+
+double rng_keyed(uint64_t seed, uint64_t request, uint64_t step, uint64_t position) {
+    const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t x = mix(seed + golden);
+    x = mix(x ^ (request + golden));
+    x = mix(x ^ (step + golden));
+    return to_unit(mix(x ^ (position + golden)));
+}

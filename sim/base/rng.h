@@ -1,0 +1,31 @@
+/* Random numbers from named streams.
+ *
+ * Every consumer asks for its own stream, `rng_stream(seed, "arrivals")`, so that adding a consumer
+ * changes no other one's numbers. Draws that belong to a request and a step are keyed instead
+ * (`rng_keyed`), so that they do not depend on the order in which requests are served. */
+#ifndef UNMASK_SIM_BASE_RNG_H
+#define UNMASK_SIM_BASE_RNG_H
+
+#include <stdint.h>
+
+/* xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2021). */
+struct rng {
+    uint64_t s[4];
+};
+
+/* A stream that depends only on `seed` and the characters of `name`. */
+struct rng rng_stream(uint64_t seed, const char *name);
+
+uint64_t rng_next(struct rng *rng);
+
+/* Uniform in the open interval (0, 1): safe under log and inverse distribution functions. */
+double rng_uniform(struct rng *rng);
+
+/* Uniform in (0, 1), a pure function of its four keys (SplitMix64 finaliser, Steele et al. 2014).
+ */
+double rng_keyed(uint64_t seed, uint64_t request, uint64_t step, uint64_t position);
+
+/* FNV-1a over the characters of `text`: names to seeds, never used for ordering. */
+uint64_t hash_text(const char *text);
+
+#endif
