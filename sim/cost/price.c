@@ -1,0 +1,398 @@
+#include "sim/cost/price.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/num.h"
+#include "sim/cost/roofline.h"
+
+const char *const op_bound_names[] = {"compute", "bandwidth", "launch"};
+
+/* Every operator but attention depends on one symbol. The sum over the operators of a symbol is
+ * remembered for each value below TABLE_VALUES; larger ones are computed each time. */
+enum { TABLE_VALUES = 1 << 17 };
+
+struct known_price {
+    double ns; /* 0: not yet known */
+    uint16_t lookups[PRICE_MATCH_COUNT];
+};
+
+struct cost_model {
+    const struct gpu *gpu;
+    const struct profile *profile;
+    const struct runtime *runtime;
+    const struct graph *graph;
+    int64_t logit_chunk_rows;
+    bool is_used[SYM_COUNT];                        /* some operator depends on this symbol alone */
+    struct known_price *known[SYM_COUNT];           /* TABLE_VALUES entries, for used symbols */
+    double n_executions;                            /* operators of one step, repetitions counted */
+    uint32_t attention[GRAPH_MAX_OPS], n_attention; /* operators priced from span sums */
+};
+
+static bool is_attention(const struct op *op) {
+    return op->kind == OP_ATTENTION_FULL || op->kind == OP_ATTENTION_BLOCK;
+}
+
+static bool makes_logits(const struct graph *graph, const struct op *op) {
+    for (int i = 0; i < OP_MAX_TENSORS; i++) {
+        if ((op->out[i] >= 0 && graph->tensors[op->out[i]].logits) ||
+            (op->in[i] >= 0 && graph->tensors[op->in[i]].logits)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Bytes that one row of a pass over rows reads and writes. */
+static int64_t bytes_per_row(const struct graph *graph, const struct op *op) {
+    int64_t bytes = 0;
+    for (int i = 0; i < OP_MAX_TENSORS; i++) {
+        bytes += op->in[i] >= 0 ? graph->tensors[op->in[i]].bytes.per : 0;
+        bytes += op->out[i] >= 0 ? graph->tensors[op->out[i]].bytes.per : 0;
+    }
+    /* A copy reads what it writes, however wide the tensor it reads from. */
+    if (op->kind == OP_GATHER) {
+        bytes = 2 * graph->tensors[op->out[0]].bytes.per;
+    }
+    return bytes;
+}
+
+static void settle(struct op_price *price, const struct gpu *gpu) {
+    double compute_ns = price->flops / gpu->peak_bf16_flops * 1e9;
+    double memory_ns = price->bytes / gpu->peak_bandwidth * 1e9;
+    double larger = compute_ns > memory_ns ? compute_ns : memory_ns;
+    /* A kernel that runs at under a tenth of either roof is bound by its launch. */
+    price->bound = larger < 0.1 * price->ns ? BOUND_LAUNCH
+                   : compute_ns > memory_ns ? BOUND_COMPUTE
+                                            : BOUND_BANDWIDTH;
+}
+
+static void price_gemm(const struct cost_model *cost, const struct op *op, int64_t m,
+                       struct op_price *price) {
+    price->flops = 2.0 * (double)m * (double)op->n * (double)op->k;
+    price->bytes = (double)(BF16_BYTES * (m * op->k + op->k * op->n + m * op->n));
+    if (cost->profile != NULL) {
+        enum profile_match match;
+        price->ns = profile_gemm(cost->profile, m, op->n, op->k, &match);
+        price->match = match;
+    } else {
+        price->ns = roofline_gemm_ns(cost->gpu, m, op->n, op->k);
+    }
+}
+
+/* Distinct experts that m tokens hit when they pick at random: E (1 - (1 - k/E)^m). */
+static double experts_hit(const struct op *op, double m) {
+    return op->experts * (1 - pow(1 - (double)op->experts_active / op->experts, m));
+}
+
+/* Gate-up and down are measured together; two thirds of their weights are gate and up. */
+static void price_experts(const struct cost_model *cost, const struct op *op, int64_t m,
+                          struct op_price *price) {
+    const struct model *model = cost->graph->model;
+    bool is_down = op->n == model->hidden;
+    double rows = (double)m * op->experts_active;
+    double weights = experts_hit(op, (double)m) * (double)(op->n * op->k);
+    price->flops = 2.0 * rows * (double)op->n * (double)op->k;
+    price->bytes = BF16_BYTES * (weights + rows * (double)(op->n + op->k));
+    if (cost->profile != NULL) {
+        enum profile_match match;
+        double both = profile_moe(cost->profile, m, model->hidden, model->expert_ffn,
+                                  op->experts_active, op->experts, &match);
+        price->match = match;
+        price->ns = both * (is_down ? 1.0 / 3 : 2.0 / 3);
+    } else {
+        price->ns = roofline_ns(cost->gpu, price->flops, price->bytes);
+    }
+}
+
+static void price_pass(const struct cost_model *cost, const struct op *op, int64_t rows,
+                       struct op_price *price) {
+    int64_t bytes = rows * bytes_per_row(cost->graph, op);
+    price->bytes = (double)bytes;
+    if (cost->profile != NULL && profile_has(cost->profile, PROFILE_ELEMENTWISE)) {
+        enum profile_match match;
+        price->ns = profile_elementwise(cost->profile, bytes, &match);
+        price->match = match;
+    } else {
+        price->ns = roofline_ns(cost->gpu, 0, (double)bytes);
+    }
+}
+
+/* One execution over `rows` rows. */
+static void price_rows(const struct cost_model *cost, const struct op *op, int64_t rows,
+                       struct op_price *price) {
+    *price = (struct op_price){.match = PRICE_ROOFLINE, .executions = 1};
+    switch (op->kind) {
+    case OP_LINEAR:
+        price_gemm(cost, op, rows, price);
+        break;
+    case OP_MOE_LINEAR:
+        price_experts(cost, op, rows, price);
+        break;
+    case OP_MOE_ROUTE:
+        if (cost->profile == NULL) {
+            price_gemm(cost, op, rows, price);
+        } else {
+            price->match = PROFILE_EXACT; /* measured with the experts */
+        }
+        break;
+    default:
+        price_pass(cost, op, rows, price);
+        break;
+    }
+    settle(price, cost->gpu);
+}
+
+static struct profile_spans spans_of(const struct cost_model *cost, const struct op *op,
+                                     const int64_t sym[SYM_COUNT]) {
+    const struct model *model = cost->graph->model;
+    return (struct profile_spans){
+        .n_seqs = sym[op->span_n],
+        .sum_q = (double)sym[op->span_q],
+        .sum_kv = (double)sym[op->span_k],
+        .sum_q_kv = (double)sym[op->span_qk],
+        .heads = model->heads,
+        .kv_heads = model->kv_heads,
+        .head_dim = model->head_dim,
+    };
+}
+
+static void work_of_spans(const struct cost_model *cost, const struct op *op,
+                          const int64_t sym[SYM_COUNT], struct op_price *price) {
+    struct profile_spans spans = spans_of(cost, op, sym);
+    double row_bytes = (double)spans.head_dim * BF16_BYTES;
+    price->flops = 4.0 * spans.sum_q_kv * (double)(spans.heads * spans.head_dim);
+    price->bytes =
+        row_bytes * 2 * (spans.sum_q * (double)spans.heads + spans.sum_kv * (double)spans.kv_heads);
+}
+
+static void price_spans(const struct cost_model *cost, const struct op *op,
+                        const struct step_shape *shape, struct op_price *price) {
+    *price = (struct op_price){.match = PRICE_ROOFLINE, .executions = 1};
+    work_of_spans(cost, op, shape->sym, price);
+    if (cost->profile != NULL) {
+        struct profile_spans spans = spans_of(cost, op, shape->sym);
+        enum profile_match match;
+        price->ns = profile_attention(cost->profile, &spans, &match);
+        price->match = match;
+    } else {
+        price->ns = roofline_ns(cost->gpu, price->flops, price->bytes);
+    }
+    settle(price, cost->gpu);
+}
+
+static void price_add(struct op_price *sum, const struct op_price *price, double times) {
+    sum->ns += times * price->ns;
+    sum->flops += times * price->flops;
+    sum->bytes += times * price->bytes;
+    sum->executions += (uint32_t)times * price->executions;
+    sum->match = price->match > sum->match ? price->match : sum->match;
+    sum->bound = price->bound;
+}
+
+/* All executions of one operator in a step: repetitions of its segment, chunks of its rows. */
+static void price_op(const struct cost_model *cost, const struct op *op,
+                     const struct step_shape *shape, struct op_price *sum) {
+    double repeat = cost->graph->segments[op->segment].repeat;
+    struct op_price price;
+    *sum = (struct op_price){0};
+    if (is_attention(op)) {
+        if (shape->sym[op->span_n] > 0) {
+            price_spans(cost, op, shape, &price);
+            price_add(sum, &price, repeat);
+        }
+        return;
+    }
+    int64_t rows = shape->sym[op->rows], chunk = rows;
+    if (cost->logit_chunk_rows > 0 && rows > cost->logit_chunk_rows &&
+        makes_logits(cost->graph, op)) {
+        chunk = cost->logit_chunk_rows;
+    }
+    if (rows == 0) {
+        return;
+    }
+    price_rows(cost, op, chunk, &price);
+    price_add(sum, &price, repeat * (double)(rows / chunk));
+    if (rows % chunk != 0) {
+        price_rows(cost, op, rows % chunk, &price);
+        price_add(sum, &price, repeat);
+    }
+}
+
+/* The sum over the operators that depend on `symbol` alone, when it has this value. */
+static struct known_price price_symbol(const struct cost_model *cost, enum symbol symbol,
+                                       int64_t value) {
+    struct known_price known = {0};
+    struct step_shape shape = {0};
+    shape.sym[symbol] = value;
+    for (uint32_t i = 0; i < cost->graph->n_ops; i++) {
+        const struct op *op = &cost->graph->ops[i];
+        if (!is_attention(op) && op->rows == symbol) {
+            struct op_price price;
+            price_op(cost, op, &shape, &price);
+            known.ns += price.ns;
+            known.lookups[price.match]++;
+        }
+    }
+    return known;
+}
+
+void cost_explain(struct cost_model *cost, const struct step_shape *shape,
+                  struct op_price out[GRAPH_MAX_OPS]) {
+    for (uint32_t i = 0; i < cost->graph->n_ops; i++) {
+        price_op(cost, &cost->graph->ops[i], shape, &out[i]);
+    }
+}
+
+void cost_work(const struct cost_model *cost, const int64_t sym[SYM_COUNT], double n_steps,
+               double *flops, double *bytes) {
+    *flops = *bytes = 0;
+    for (uint32_t i = 0; i < cost->graph->n_ops; i++) {
+        const struct op *op = &cost->graph->ops[i];
+        double repeat = cost->graph->segments[op->segment].repeat;
+        double rows = (double)sym[op->rows], width = (double)(op->n + op->k);
+        double weights = (double)(op->n * op->k);
+        if (is_attention(op)) {
+            struct op_price price = {0};
+            work_of_spans(cost, op, sym, &price);
+            *flops += repeat * price.flops;
+            *bytes += repeat * price.bytes;
+        } else if (op->kind == OP_LINEAR || op->kind == OP_MOE_ROUTE) {
+            *flops += repeat * 2 * rows * weights;
+            *bytes += repeat * BF16_BYTES * (rows * width + n_steps * weights);
+        } else if (op->kind == OP_MOE_LINEAR) {
+            *flops += repeat * 2 * rows * op->experts_active * weights;
+            *bytes += repeat * BF16_BYTES *
+                      (rows * op->experts_active * width +
+                       n_steps * weights * experts_hit(op, rows / n_steps));
+        } else {
+            *bytes += repeat * rows * (double)bytes_per_row(cost->graph, op);
+        }
+    }
+}
+
+/* What the host pays for the step, and the launches it makes beyond the graph's operators. */
+static double host_ns(const struct runtime *runtime, const struct step_shape *shape,
+                      double *launches) {
+    int64_t n[HOST_KIND_COUNT];
+    n[HOST_REFRESH] = shape->sym[SYM_REFRESH_N];
+    n[HOST_SELECT] = shape->sym[SYM_SELECT_N];
+    n[HOST_REUSE] = shape->sym[SYM_REQUESTS] - n[HOST_REFRESH] - n[HOST_SELECT];
+    double step_ns = 0, step_launches = 0, request_ns = 0;
+    *launches = 0;
+    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        if (n[kind] == 0) {
+            continue;
+        }
+        step_ns = runtime->host_step_ns[kind] > step_ns ? runtime->host_step_ns[kind] : step_ns;
+        step_launches = runtime->launches_step[kind] > step_launches ? runtime->launches_step[kind]
+                                                                     : step_launches;
+        request_ns += (double)n[kind] * runtime->host_request_ns[kind];
+        *launches += (double)n[kind] * runtime->launches_request[kind];
+    }
+    *launches += step_launches;
+    return runtime->host_factor * (step_ns + request_ns);
+}
+
+void cost_price(struct cost_model *cost, const struct step_shape *shape, struct step_price *out) {
+    memset(out, 0, sizeof *out);
+    double device = 0;
+    for (int symbol = 0; symbol < SYM_COUNT; symbol++) {
+        int64_t value = shape->sym[symbol];
+        if (!cost->is_used[symbol] || value == 0) {
+            continue;
+        }
+        struct known_price computed, *known = &computed;
+        if (value < TABLE_VALUES) {
+            known = &cost->known[symbol][value];
+            if (known->ns == 0) {
+                *known = price_symbol(cost, symbol, value);
+            }
+        } else {
+            computed = price_symbol(cost, symbol, value);
+        }
+        device += known->ns;
+        for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
+            out->lookups[match] += known->lookups[match];
+        }
+    }
+    for (uint32_t i = 0; i < cost->n_attention; i++) {
+        struct op_price price;
+        price_op(cost, &cost->graph->ops[cost->attention[i]], shape, &price);
+        device += price.ns;
+        out->lookups[price.match] += price.executions > 0;
+    }
+    double launches;
+    out->host_ns = host_ns(cost->runtime, shape, &launches);
+    launches = launches > cost->n_executions ? launches - cost->n_executions : 0;
+    out->device_ns = device + launches * cost->runtime->small_kernel_ns;
+    if (cost->runtime->host_mode == HOST_SERIAL) {
+        out->wall_ns = out->device_ns + out->host_ns;
+    } else {
+        out->wall_ns = out->device_ns > out->host_ns ? out->device_ns : out->host_ns;
+    }
+}
+
+static int require_operators(const struct cost_model *cost, struct err *err) {
+    int status = 0;
+    for (uint32_t i = 0; status == 0 && cost->profile != NULL && i < cost->graph->n_ops; i++) {
+        switch (cost->graph->ops[i].kind) {
+        case OP_LINEAR:
+            status = profile_require(cost->profile, PROFILE_GEMM, err);
+            break;
+        case OP_MOE_LINEAR:
+            status = profile_require(cost->profile, PROFILE_MOE, err);
+            break;
+        case OP_ATTENTION_FULL:
+            status = profile_require(cost->profile, PROFILE_ATTENTION_CAUSAL, err);
+            break;
+        case OP_ATTENTION_BLOCK:
+            status = profile_require(cost->profile, PROFILE_ATTENTION_DECODE, err);
+            break;
+        default:
+            break;
+        }
+    }
+    return status;
+}
+
+int cost_open(const struct gpu *gpu, const struct profile *profile, const struct runtime *runtime,
+              const struct graph *graph, int64_t logit_chunk_rows, struct cost_model **out,
+              struct err *err) {
+    struct cost_model *cost = calloc(1, sizeof *cost);
+    ASSERT(cost != NULL);
+    *cost = (struct cost_model){.gpu = gpu,
+                                .profile = profile,
+                                .runtime = runtime,
+                                .graph = graph,
+                                .logit_chunk_rows = logit_chunk_rows};
+    int status = require_operators(cost, err);
+    if (status != 0) {
+        free(cost);
+        return status;
+    }
+    for (uint32_t i = 0; i < graph->n_ops; i++) {
+        const struct op *op = &graph->ops[i];
+        cost->n_executions += graph->segments[op->segment].repeat;
+        if (is_attention(op)) {
+            cost->attention[cost->n_attention++] = i;
+        } else if (!cost->is_used[op->rows]) {
+            cost->is_used[op->rows] = true;
+            cost->known[op->rows] = calloc(TABLE_VALUES, sizeof *cost->known[op->rows]);
+            ASSERT(cost->known[op->rows] != NULL);
+        }
+    }
+    *out = cost;
+    return 0;
+}
+
+void cost_close(struct cost_model *cost) {
+    if (cost == NULL) {
+        return;
+    }
+    for (int symbol = 0; symbol < SYM_COUNT; symbol++) {
+        free(cost->known[symbol]);
+    }
+    free(cost);
+}

@@ -1,0 +1,57 @@
+/* The cost model: what a step of a given shape costs, and the same split by operator.
+ *
+ * Pure: no state that changes an answer, only memories of answers. Doubles inside, int64 ns
+ * outside. Operators are priced from a measured profile where there is one, else by roofline. */
+#ifndef UNMASK_SIM_COST_PRICE_H
+#define UNMASK_SIM_COST_PRICE_H
+
+#include <stdint.h>
+
+#include "sim/base/err.h"
+#include "sim/cost/profile.h"
+#include "sim/cost/runtime.h"
+#include "sim/graph/graph.h"
+#include "sim/model/gpu.h"
+
+enum op_bound { BOUND_COMPUTE, BOUND_BANDWIDTH, BOUND_LAUNCH };
+extern const char *const op_bound_names[];
+
+/* One operator's part of a step, all its repetitions together. */
+struct op_price {
+    double ns, flops, bytes;
+    enum op_bound bound;
+    uint32_t match; /* enum profile_match or PRICE_ROOFLINE */
+    uint32_t executions;
+};
+
+/* How a price was found: enum profile_match, or by roofline where the profile has no such rows. */
+enum { PRICE_ROOFLINE = PROFILE_EXTRAPOLATED + 1, PRICE_MATCH_COUNT };
+
+struct step_price {
+    double device_ns, host_ns, wall_ns;
+    uint32_t lookups[PRICE_MATCH_COUNT]; /* by how each operator's price was found */
+};
+
+struct cost_model;
+
+/* `profile` may be NULL: roofline only. Memory-bound passes are priced by roofline too where the
+ * profile has no rows of them. Everything is borrowed and must outlive the cost model. ERR_WORLD
+ * when the profile lacks products, attention or experts that the graph needs. */
+int cost_open(const struct gpu *gpu, const struct profile *profile, const struct runtime *runtime,
+              const struct graph *graph, int64_t logit_chunk_rows, struct cost_model **out,
+              struct err *err);
+void cost_close(struct cost_model *cost);
+
+/* Price one step. Never allocates. */
+void cost_price(struct cost_model *cost, const struct step_shape *shape, struct step_price *out);
+
+/* The same by operator: out[i] belongs to graph->ops[i]; slow, for people. */
+void cost_explain(struct cost_model *cost, const struct step_shape *shape,
+                  struct op_price out[GRAPH_MAX_OPS]);
+
+/* FLOPs and bytes of `n_steps` steps whose symbols sum to `sym`: exact for dense models, at the
+ * mean number of tokens per step for the experts a mixture reads. For utilisation figures. */
+void cost_work(const struct cost_model *cost, const int64_t sym[SYM_COUNT], double n_steps,
+               double *flops, double *bytes);
+
+#endif

@@ -1,0 +1,118 @@
+#include "sim/cost/runtime.h"
+
+#include <string.h>
+
+#include "sim/base/num.h"
+
+#define FLAG(field, doc)                                                                           \
+    { #field, PARAM_BOOL, 0, "1", "off", 0, 1, NULL, offsetof(struct runtime, field), doc }
+#define BYTES(field, doc)                                                                          \
+    { #field, PARAM_I64, 0, "bytes", "0", 0, 8, NULL, offsetof(struct runtime, field), doc }
+#define NUMBER(name, field, unit, max, doc)                                                        \
+    { name, PARAM_F64, 0, unit, "0", 0, max, NULL, offsetof(struct runtime, field), doc }
+
+static const char *const host_mode_words[] = {"overlaps", "serial", NULL};
+
+const struct param runtime_params[] = {
+    FLAG(varlen, "packed batches; off: padded to the longest request"),
+    FLAG(fused, "residual adds inside norms, activations in place"),
+    FLAG(gathers_cache, "reuse gathers and concatenates cached rows per layer"),
+    BYTES(logits_bytes, "bytes of one logit as the head writes it"),
+    BYTES(copy_bytes, "bytes of one logit in the copy made before the softmax; 0: none"),
+    BYTES(softmax_bytes, "bytes of one stored probability; 0: none"),
+    {"host_mode", PARAM_WORD, 0, "1", "overlaps", 0, 1, host_mode_words,
+     offsetof(struct runtime, host_mode), "whether the host runs ahead of the device"},
+    NUMBER("host_refresh_ns", host_step_ns[HOST_REFRESH], "ns", 1e10, "per step with a refresh"),
+    NUMBER("host_reuse_ns", host_step_ns[HOST_REUSE], "ns", 1e10, "per step of reuse alone"),
+    NUMBER("host_select_ns", host_step_ns[HOST_SELECT], "ns", 1e10, "per step with a selection"),
+    NUMBER("host_request_refresh_ns", host_request_ns[HOST_REFRESH], "ns", 1e10,
+           "and for each request in refresh"),
+    NUMBER("host_request_reuse_ns", host_request_ns[HOST_REUSE], "ns", 1e10,
+           "and for each request in reuse"),
+    NUMBER("host_request_select_ns", host_request_ns[HOST_SELECT], "ns", 1e10,
+           "and for each request that selects"),
+    NUMBER("host_factor", host_factor, "1", 100, "this host's time over the reference host's"),
+    NUMBER("launches_refresh", launches_step[HOST_REFRESH], "1", 1e7, "launches of such a step"),
+    NUMBER("launches_reuse", launches_step[HOST_REUSE], "1", 1e7, "launches of such a step"),
+    NUMBER("launches_select", launches_step[HOST_SELECT], "1", 1e7, "launches of such a step"),
+    NUMBER("launches_request_refresh", launches_request[HOST_REFRESH], "1", 1e7,
+           "and for each request"),
+    NUMBER("launches_request_reuse", launches_request[HOST_REUSE], "1", 1e7,
+           "and for each request"),
+    NUMBER("launches_request_select", launches_request[HOST_SELECT], "1", 1e7,
+           "and for each request"),
+    NUMBER("small_kernel_ns", small_kernel_ns, "ns", 1e7, "device time of a launch beyond those"),
+};
+const size_t runtime_n_params = sizeof runtime_params / sizeof runtime_params[0];
+
+/* Sources, all from the reference runs of the released implementations on one H200 (2026-11-21,
+ * LLaDA-8B shape, prompt 256, generation 256, block 32; experiments/reference/h200_released.csv):
+ *
+ * hf-eager. Fast-dLLM dual, batch 1: reuse 4454 launches, 26.0 ms wall, 9.9 ms device; refresh 2949
+ *   launches, 20.9 ms wall. Products of 32 rows take 5.0 ms there, so 4454 launches take 1.1 us
+ *   each; Sparse-dLLM's 3385 launches and 8.3 ms give 1.0 us. Wall follows the larger of host and
+ *   device (batch 4: reuse 26.3 ms, still the host; refresh 67.4 ms, the device). The decoding code
+ *   casts bf16 logits to float64 and stores a float64 softmax: 2 + 8 + 8 bytes a logit, which also
+ *   gives its measured peak memory (1.36 GiB computed, 1.4 measured at batch 1; 5.4 and 5.4 at 4).
+ *
+ * nano-vllm. dLLM-Serve as released, wall = device + host: with a + b n + device fitted to 33.0 ms
+ *   (1 reuse, device 7.2) and 517.5 ms (64 reuse, device 114.8): a = 19.8 ms, b = 5.98 ms; predicts
+ *   657 ms for 30 refresh + 32 reuse (measured 652). A selecting request adds 17.8 ms (measured at
+ *   1, 32 and 30 + 32 requests: 17.8, 17.2, 18.5). 1354 launches per reuse request; 0.68 us of
+ *   device time each (114.8 ms less 50 ms of products and 6 ms of copies over 86,664 launches).
+ *
+ * unmask. Assumed until measured: one graph launch per step and a few microseconds of bookkeeping
+ *   per request. */
+const struct runtime_preset runtime_table[] = {
+    {"hf-eager",
+     "Hugging Face eager: padded, unfused, float64 softmax, a launch per operator",
+     "H200 reference runs, 2026-11-21",
+     {.logits_bytes = 2,
+      .copy_bytes = 8,
+      .softmax_bytes = 8,
+      .host_mode = HOST_OVERLAPS,
+      .host_step_ns = {20.9e6, 26.0e6, 23.5e6},
+      .host_factor = 1,
+      .launches_step = {2949, 4454, 4093},
+      .small_kernel_ns = 1000}},
+    {"nano-vllm",
+     "dLLM-Serve as released: packed, gathers cached rows per request and layer",
+     "H200 reference runs, 2026-11-21",
+     {.varlen = true,
+      .gathers_cache = true,
+      .logits_bytes = 2,
+      .softmax_bytes = 2,
+      .host_mode = HOST_SERIAL,
+      .host_step_ns = {19.8e6, 19.8e6, 19.8e6},
+      .host_request_ns = {0, 5.98e6, 17.8e6},
+      .host_factor = 1,
+      .launches_step = {2951, 2951, 2951},
+      .launches_request = {0, 1354, 2880},
+      .small_kernel_ns = 680}},
+    {"unmask",
+     "our engine: packed, fused, logits reduced tile by tile, one graph launch a step",
+     "assumed until measured",
+     {.varlen = true,
+      .fused = true,
+      .logits_bytes = 2,
+      .host_mode = HOST_SERIAL,
+      .host_step_ns = {50e3, 50e3, 50e3},
+      .host_request_ns = {1e3, 1e3, 1e3},
+      .host_factor = 1}},
+};
+const size_t runtime_table_size = sizeof runtime_table / sizeof runtime_table[0];
+
+const struct runtime_preset *runtime_find(const char *name, struct err *err) {
+    const char *names[sizeof runtime_table / sizeof runtime_table[0] + 1] = {NULL};
+    for (size_t i = 0; i < runtime_table_size; i++) {
+        if (strcmp(runtime_table[i].name, name) == 0) {
+            return &runtime_table[i];
+        }
+        names[i] = runtime_table[i].name;
+    }
+    const char *near = num_nearest_name(name, names);
+    err_usage(err, "unknown runtime '%s'%s%s%s; `unmask list runtimes` prints them all", name,
+              near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+              near != NULL ? "'" : "");
+    return NULL;
+}

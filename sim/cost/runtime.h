@@ -1,0 +1,53 @@
+/* Runtimes: the implementation a system runs on, as far as time and memory depend on it.
+ *
+ * The papers compare implementations, not designs; so a system names its runtime. A runtime decides
+ * whether batches are padded, which operators are fused, what copies of the logits exist, and what
+ * the host pays per step, per request and per launch. Host terms are measured on one reference host
+ * (the machine of the H200 reference runs); `host_factor` scales them to another. */
+#ifndef UNMASK_SIM_COST_RUNTIME_H
+#define UNMASK_SIM_COST_RUNTIME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "sim/base/param.h"
+#include "sim/graph/graph.h"
+
+/* What a step does decides what the host pays: the dearest kind present, and each request's own. */
+enum host_kind { HOST_REFRESH, HOST_REUSE, HOST_SELECT };
+enum { HOST_KIND_COUNT = HOST_SELECT + 1 };
+
+enum host_mode {
+    HOST_OVERLAPS, /* launches run ahead of the device: wall = max(device, host) */
+    HOST_SERIAL,   /* the host waits within the step: wall = device + host */
+};
+
+struct runtime {
+    /* Graph. */
+    bool varlen; /* packed batches; off: every span is padded to the longest */
+    bool fused, gathers_cache;
+    int64_t logits_bytes, copy_bytes, softmax_bytes; /* see struct graph_options */
+    /* Host, ns on the reference host. */
+    uint32_t host_mode;
+    double host_step_ns[HOST_KIND_COUNT];    /* per step */
+    double host_request_ns[HOST_KIND_COUNT]; /* and for each request of the kind in it */
+    double host_factor;                      /* this host's time over the reference host's */
+    /* Launches beyond the graph's operators: each costs the device a short kernel. */
+    double launches_step[HOST_KIND_COUNT], launches_request[HOST_KIND_COUNT];
+    double small_kernel_ns;
+};
+
+/* One table for all runtimes: the keys `runtime.NAME` of a system. */
+extern const struct param runtime_params[];
+extern const size_t runtime_n_params;
+
+struct runtime_preset {
+    const char *name, *doc, *source;
+    struct runtime runtime;
+};
+
+extern const struct runtime_preset runtime_table[];
+extern const size_t runtime_table_size;
+const struct runtime_preset *runtime_find(const char *name, struct err *err);
+
+#endif

@@ -1,0 +1,292 @@
+#include "sim/graph/graph.h"
+
+#include <string.h>
+
+const char *const op_kind_names[OP_KIND_COUNT] = {
+    "embed",     "rmsnorm",    "linear", "rope",       "attention-full", "attention-block",
+    "gather",    "select",     "pack",   "similarity", "swiglu",         "add",
+    "moe-route", "moe-linear", "cast",   "softmax",    "sample",         "commit",
+};
+
+int64_t tensor_bytes(const struct tensor *tensor, const struct step_shape *shape,
+                     int64_t logit_chunk_rows) {
+    int64_t units = shape->sym[tensor->bytes.symbol];
+    if (tensor->logits && logit_chunk_rows > 0 && units > logit_chunk_rows) {
+        units = logit_chunk_rows;
+    }
+    return units * tensor->bytes.per;
+}
+
+static int add_tensor(struct graph *g, const char *name, enum symbol symbol, int64_t per) {
+    ASSERT(g->n_tensors < GRAPH_MAX_TENSORS);
+    g->tensors[g->n_tensors] =
+        (struct tensor){.name = name, .bytes = {symbol, per}, .alias = -1, .first_op = -1};
+    return (int)g->n_tensors++;
+}
+
+static int add_cache(struct graph *g, const char *name, enum symbol symbol, int64_t per) {
+    int tensor = add_tensor(g, name, symbol, per);
+    g->tensors[tensor].home = HOME_CACHE;
+    return tensor;
+}
+
+/* A new value in the memory of `of`, which nobody reads afterwards. */
+static int add_alias(struct graph *g, const char *name, int of) {
+    int tensor = add_tensor(g, name, g->tensors[of].bytes.symbol, g->tensors[of].bytes.per);
+    g->tensors[tensor].alias = of;
+    return tensor;
+}
+
+static void touch(struct graph *g, int tensor, int op) {
+    for (; tensor >= 0; tensor = g->tensors[tensor].alias) {
+        struct tensor *t = &g->tensors[tensor];
+        t->first_op = t->first_op < 0 ? op : t->first_op;
+        t->last_op = op;
+    }
+}
+
+/* Append an operator; `in` and `out` are -1-ended lists. */
+static struct op *add_op(struct graph *g, const char *name, enum op_kind kind, enum symbol rows,
+                         const int *in, const int *out) {
+    ASSERT(g->n_ops < GRAPH_MAX_OPS && g->n_segments > 0);
+    int index = (int)g->n_ops++;
+    struct op *op = &g->ops[index];
+    *op = (struct op){.name = name, .kind = kind, .segment = g->n_segments - 1, .rows = rows};
+    memset(op->in, -1, sizeof op->in);
+    memset(op->out, -1, sizeof op->out);
+    for (int i = 0; in[i] >= 0; i++) {
+        op->in[i] = in[i];
+        touch(g, in[i], index);
+    }
+    for (int i = 0; out[i] >= 0; i++) {
+        op->out[i] = out[i];
+        touch(g, out[i], index);
+    }
+    return op;
+}
+
+#define LIST(...) ((const int[]){__VA_ARGS__, -1})
+
+static void add_linear(struct graph *g, const char *name, enum symbol rows, int64_t n, int64_t k,
+                       int in, int out) {
+    struct op *op = add_op(g, name, OP_LINEAR, rows, LIST(in), LIST(out));
+    op->n = n;
+    op->k = k;
+    op->weight_bytes = BF16_BYTES * n * k;
+}
+
+static void add_segment(struct graph *g, const char *name, uint32_t repeat) {
+    ASSERT(g->n_segments < GRAPH_MAX_SEGMENTS);
+    g->segments[g->n_segments++] = (struct segment){name, repeat};
+}
+
+struct builder {
+    struct graph *g;
+    const struct model *m;
+    const struct graph_options *options;
+    enum symbol tokens;        /* of the segment being built */
+    int64_t hidden_bytes;      /* one token's hidden state */
+    int64_t q_bytes, kv_bytes; /* one token's queries, its keys and values, one layer */
+    int residual;
+};
+
+/* A layer-long tensor of `per` bytes a token. */
+static int token_tensor(struct builder *b, const char *name, int64_t per) {
+    return add_tensor(b->g, name, b->tokens, per);
+}
+
+static int add_norm(struct builder *b, const char *name, int delta) {
+    int normed = token_tensor(b, name, b->hidden_bytes);
+    if (delta >= 0 && !b->options->fused) {
+        add_op(b->g, "residual add", OP_ADD, b->tokens, LIST(b->residual, delta),
+               LIST(b->residual));
+        delta = -1;
+    }
+    if (delta >= 0) {
+        add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(b->residual, delta),
+               LIST(b->residual, normed));
+    } else {
+        add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(b->residual), LIST(normed));
+    }
+    return normed;
+}
+
+/* Attention of one layer: returns the tensor that holds its projected output. */
+static int add_attention(struct builder *b, int normed, bool first) {
+    const struct model *m = b->m;
+    struct graph *g = b->g;
+    int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
+    int64_t row_bytes = b->kv_bytes;
+    int qkv = token_tensor(b, "qkv", b->q_bytes + b->kv_bytes);
+    add_linear(g, "qkv projection", b->tokens, q_dim + 2 * kv_dim, m->hidden, normed, qkv);
+    if (b->options->compares_values && !first) {
+        int values = add_tensor(g, "fresh values", SYM_VALUE_ROWS, kv_dim * BF16_BYTES);
+        int cached = add_cache(g, "cached values", SYM_VALUE_ROWS, kv_dim * BF16_BYTES);
+        int value_input = add_tensor(g, "value input", SYM_VALUE_ROWS, b->hidden_bytes);
+        add_op(g, "value input", OP_GATHER, SYM_VALUE_ROWS, LIST(b->residual), LIST(value_input));
+        add_linear(g, "value projection", SYM_VALUE_ROWS, kv_dim, m->hidden, value_input, values);
+        add_op(g, "value similarity", OP_SIMILARITY, SYM_VALUE_ROWS, LIST(values, cached),
+               LIST(cached));
+    }
+    int rotated = b->options->fused ? add_alias(g, "rotated qkv", qkv)
+                                    : token_tensor(b, "rotated qkv", b->q_bytes + b->kv_bytes);
+    int fresh = add_cache(g, "fresh kv", b->tokens, row_bytes);
+    add_op(g, "rope and kv write", OP_ROPE, b->tokens, LIST(qkv), LIST(rotated, fresh));
+    int attended = token_tensor(b, "attention output", b->q_bytes);
+    struct op *full =
+        add_op(g, "full attention", OP_ATTENTION_FULL, b->tokens, LIST(rotated), LIST(attended));
+    full->span_n = first ? SYM_FIRST_N : SYM_FULL_N;
+    full->span_q = full->span_k = first ? SYM_FIRST_TOKENS : SYM_FULL_Q;
+    full->span_qk = first ? SYM_FIRST_QK : SYM_FULL_QK;
+    if (!first) {
+        int cache = add_cache(g, "cached kv", SYM_CONTEXT_ROWS, row_bytes);
+        if (b->options->gathers_cache) {
+            /* Gathered and concatenated request by request: a request's rows of one layer (under
+             * 10 MB) stay in the L2 cache between the copies, so memory sees one read, one write.
+             */
+            int flat = add_tensor(g, "flat kv", SYM_BLOCK_K, row_bytes);
+            add_op(g, "kv gather", OP_GATHER, SYM_BLOCK_K, LIST(cache), LIST(flat));
+            cache = flat;
+        }
+        struct op *block = add_op(g, "block attention", OP_ATTENTION_BLOCK, b->tokens,
+                                  LIST(rotated, cache), LIST(attended));
+        block->span_n = SYM_BLOCK_N;
+        block->span_q = SYM_BLOCK_Q;
+        block->span_k = SYM_BLOCK_K;
+        block->span_qk = SYM_BLOCK_QK;
+        if (b->options->selects) {
+            int scores = add_tensor(g, "selection scores", SYM_SELECT_ROWS,
+                                    (int64_t)m->kv_heads * F32_BYTES);
+            int keys = add_cache(g, "scored keys", SYM_SELECT_ROWS, row_bytes / 2);
+            int picked = add_cache(g, "picked kv", SYM_PACK_ROWS, row_bytes);
+            int packed = add_cache(g, "packed kv", SYM_PACK_ROWS, row_bytes);
+            add_op(g, "score and select", OP_SELECT, SYM_SELECT_ROWS, LIST(keys), LIST(scores));
+            add_op(g, "pack", OP_PACK, SYM_PACK_ROWS, LIST(picked, scores), LIST(packed));
+        }
+    }
+    int projected = token_tensor(b, "attention projected", b->hidden_bytes);
+    add_linear(g, "output projection", b->tokens, m->hidden, q_dim, attended, projected);
+    return projected;
+}
+
+static int add_dense_ffn(struct builder *b, int normed, int64_t width, const char *up_name,
+                         const char *down_name) {
+    int gate_up = token_tensor(b, "gate and up", 2 * width * BF16_BYTES);
+    add_linear(b->g, up_name, b->tokens, 2 * width, b->m->hidden, normed, gate_up);
+    int gated = b->options->fused ? add_alias(b->g, "gated", gate_up)
+                                  : token_tensor(b, "gated", width * BF16_BYTES);
+    add_op(b->g, "swiglu", OP_SWIGLU, b->tokens, LIST(gate_up), LIST(gated));
+    int output = token_tensor(b, "ffn output", b->hidden_bytes);
+    add_linear(b->g, down_name, b->tokens, b->m->hidden, width, gated, output);
+    return output;
+}
+
+static void add_moe_linear(struct builder *b, const char *name, int64_t n, int64_t k, int in,
+                           int out) {
+    struct op *op = add_op(b->g, name, OP_MOE_LINEAR, b->tokens, LIST(in), LIST(out));
+    op->n = n;
+    op->k = k;
+    op->experts = b->m->experts;
+    op->experts_active = b->m->experts_active;
+}
+
+static int add_moe_ffn(struct builder *b, int normed) {
+    const struct model *m = b->m;
+    int64_t active = m->experts_active, width = m->expert_ffn;
+    int routing = token_tensor(b, "routing", (int64_t)m->experts * F32_BYTES);
+    struct op *route = add_op(b->g, "route", OP_MOE_ROUTE, b->tokens, LIST(normed), LIST(routing));
+    route->n = m->experts;
+    route->k = m->hidden;
+    route->weight_bytes = BF16_BYTES * route->n * route->k;
+    int gate_up = token_tensor(b, "expert gate and up", 2 * active * width * BF16_BYTES);
+    add_moe_linear(b, "expert gate and up", 2 * width, m->hidden, normed, gate_up);
+    int gated = token_tensor(b, "expert gated", active * width * BF16_BYTES);
+    add_op(b->g, "expert swiglu", OP_SWIGLU, b->tokens, LIST(gate_up), LIST(gated));
+    int output = token_tensor(b, "ffn output", b->hidden_bytes);
+    add_moe_linear(b, "expert down", m->hidden, width, gated, output);
+    if (m->shared_experts > 0) {
+        int shared = add_dense_ffn(b, normed, m->shared_experts * (int64_t)m->shared_ffn,
+                                   "shared gate and up", "shared down");
+        add_op(b->g, "shared add", OP_ADD, b->tokens, LIST(output, shared), LIST(output));
+    }
+    return output;
+}
+
+static void add_layers(struct builder *b, const char *name, uint32_t repeat, bool first,
+                       bool dense) {
+    add_segment(b->g, name, repeat);
+    b->tokens = first && b->options->splits_first_layer ? SYM_FIRST_TOKENS : SYM_TOKENS;
+    int projected = add_attention(b, add_norm(b, "attention norm", -1),
+                                  first && b->options->splits_first_layer);
+    int normed = add_norm(b, "ffn norm", projected);
+    int output =
+        dense ? add_dense_ffn(b, normed, b->m->ffn, "gate and up", "down") : add_moe_ffn(b, normed);
+    add_op(b->g, "ffn residual add", OP_ADD, b->tokens, LIST(b->residual, output),
+           LIST(b->residual));
+}
+
+static void add_head(struct builder *b) {
+    struct graph *g = b->g;
+    const struct model *m = b->m;
+    add_segment(g, "head", 1);
+    int normed = add_tensor(g, "final norm", SYM_LOGIT_ROWS, b->hidden_bytes);
+    add_op(g, "final norm", OP_RMSNORM, SYM_LOGIT_ROWS, LIST(b->residual), LIST(normed));
+    int logits = add_tensor(g, "logits", SYM_LOGIT_ROWS,
+                            model_logits_bytes_per_row(m, b->options->logits_bytes));
+    g->tensors[logits].logits = true;
+    add_linear(g, "output head", SYM_LOGIT_ROWS, m->vocab, m->hidden, normed, logits);
+    int decided = add_tensor(g, "candidates", SYM_LOGIT_ROWS, 2 * F32_BYTES);
+    int sampled = logits;
+    if (b->options->copy_bytes > 0) {
+        int copy = add_tensor(g, "logits copy", SYM_LOGIT_ROWS,
+                              model_logits_bytes_per_row(m, b->options->copy_bytes));
+        g->tensors[copy].logits = true;
+        add_op(g, "logits cast", OP_CAST, SYM_LOGIT_ROWS, LIST(logits), LIST(copy));
+        sampled = copy;
+    }
+    if (b->options->softmax_bytes > 0) {
+        int probabilities = add_tensor(g, "probabilities", SYM_LOGIT_ROWS,
+                                       model_logits_bytes_per_row(m, b->options->softmax_bytes));
+        g->tensors[probabilities].logits = true;
+        add_op(g, "softmax", OP_SOFTMAX, SYM_LOGIT_ROWS, LIST(sampled), LIST(probabilities));
+        add_op(g, "argmax and confidence", OP_SAMPLE, SYM_LOGIT_ROWS, LIST(logits, probabilities),
+               LIST(decided));
+    } else {
+        add_op(g, "argmax and confidence", OP_SAMPLE, SYM_LOGIT_ROWS, LIST(sampled), LIST(decided));
+    }
+    int ids = add_cache(g, "token ids", SYM_LOGIT_ROWS, 4);
+    add_op(g, "commit", OP_COMMIT, SYM_LOGIT_ROWS, LIST(decided), LIST(ids));
+}
+
+void graph_build(struct graph *graph, const struct model *model,
+                 const struct graph_options *options) {
+    *graph = (struct graph){.model = model};
+    struct builder b = {
+        .g = graph,
+        .m = model,
+        .options = options,
+        .tokens = options->splits_first_layer ? SYM_FIRST_TOKENS : SYM_TOKENS,
+        .hidden_bytes = (int64_t)model->hidden * BF16_BYTES,
+        .q_bytes = (int64_t)model->heads * model->head_dim * BF16_BYTES,
+        .kv_bytes = 2LL * model->kv_heads * model->head_dim * BF16_BYTES,
+    };
+    add_segment(graph, "embed", 1);
+    b.residual = token_tensor(&b, "residual", b.hidden_bytes);
+    graph->tensors[b.residual].carried = true;
+    int ids = add_cache(graph, "input ids", b.tokens, 4);
+    add_op(graph, "embed", OP_EMBED, b.tokens, LIST(ids), LIST(b.residual));
+    uint32_t dense_layers = model->experts == 0 ? model->layers : model->dense_layers;
+    uint32_t done = 0;
+    if (options->splits_first_layer) {
+        add_layers(&b, "first layer", 1, true, dense_layers > 0);
+        done = 1;
+    }
+    if (dense_layers > done) {
+        add_layers(&b, "dense layers", dense_layers - done, false, true);
+        done = dense_layers;
+    }
+    if (model->layers > done) {
+        add_layers(&b, "mixture layers", model->layers - done, false, false);
+    }
+    add_head(&b);
+}

@@ -1,0 +1,75 @@
+#include "sim/graph/shape.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "sim/base/err.h"
+
+const char *const phase_names[PHASE_COUNT] = {"prefill", "refresh", "reuse", "commit"};
+
+const char *const symbol_names[SYM_COUNT] = {
+    "one",          "requests",    "tokens",    "first_tokens", "logit_rows",
+    "context_rows", "select_rows", "pack_rows", "value_rows",   "full_n",
+    "full_q",       "full_qk",     "block_n",   "block_q",      "block_k",
+    "block_qk",     "first_n",     "first_qk",  "refresh_n",    "select_n",
+};
+
+void shape_clear(struct step_shape *shape) {
+    memset(shape, 0, sizeof *shape);
+    shape->sym[SYM_ONE] = 1;
+}
+
+void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t sign) {
+    int64_t q = span->queries, context = span->context, first = span->first_queries;
+    sym[SYM_REQUESTS] += sign;
+    sym[SYM_TOKENS] += sign * q;
+    sym[SYM_FIRST_TOKENS] += sign * first;
+    sym[SYM_LOGIT_ROWS] += sign * span->logit_rows;
+    sym[SYM_CONTEXT_ROWS] += sign * context;
+    sym[SYM_SELECT_ROWS] += sign * span->select_rows;
+    sym[SYM_PACK_ROWS] += sign * span->pack_rows;
+    sym[SYM_VALUE_ROWS] += sign * span->value_rows;
+    if (context == 0) {
+        sym[SYM_FULL_N] += sign;
+        sym[SYM_FULL_Q] += sign * q;
+        sym[SYM_FULL_QK] += sign * q * q;
+    } else {
+        sym[SYM_BLOCK_N] += sign;
+        sym[SYM_BLOCK_Q] += sign * q;
+        sym[SYM_BLOCK_K] += sign * (context + q);
+        sym[SYM_BLOCK_QK] += sign * q * (context + q);
+    }
+    sym[SYM_FIRST_N] += sign;
+    sym[SYM_FIRST_QK] += sign * first * first;
+    bool selects = span->select_rows > 0;
+    bool refreshes = span->phase == PHASE_REFRESH || span->phase == PHASE_PREFILL;
+    sym[SYM_SELECT_N] += selects ? sign : 0;
+    sym[SYM_REFRESH_N] += refreshes && !selects ? sign : 0;
+}
+
+static uint32_t larger(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
+void shape_pad(struct step_shape *shape) {
+    ASSERT(shape->spans != NULL && shape->n_spans > 0);
+    struct span widest = {0};
+    uint32_t keys = 0;
+    for (uint32_t i = 0; i < shape->n_spans; i++) {
+        const struct span *span = shape->spans[i];
+        widest.phase = larger(widest.phase, span->phase);
+        widest.queries = larger(widest.queries, span->queries);
+        widest.first_queries = larger(widest.first_queries, span->first_queries);
+        keys = larger(keys, span->queries + span->context);
+        widest.logit_rows = larger(widest.logit_rows, span->logit_rows);
+        widest.select_rows = larger(widest.select_rows, span->select_rows);
+        widest.pack_rows = larger(widest.pack_rows, span->pack_rows);
+        widest.value_rows = larger(widest.value_rows, span->value_rows);
+    }
+    widest.context = keys - widest.queries;
+    memset(shape->sym, 0, sizeof shape->sym);
+    shape->sym[SYM_ONE] = 1;
+    for (uint32_t i = 0; i < shape->n_spans; i++) {
+        shape_add(shape->sym, &widest, 1);
+    }
+}

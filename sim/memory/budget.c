@@ -1,0 +1,144 @@
+#include "sim/memory/budget.h"
+
+#include "sim/base/num.h"
+
+/* Workspace of a step in which `n` full passes of `canvas` tokens run together. */
+static void place_full(const struct budget_request *r, uint32_t n, uint32_t canvas,
+                       struct placement *placement, struct step_shape *shape) {
+    struct span span = {
+        .phase = PHASE_REFRESH,
+        .queries = canvas,
+        .first_queries = canvas,
+        .logit_rows = r->output_rows < canvas ? r->output_rows : canvas,
+        .select_rows = r->selects ? canvas : 0,
+        .pack_rows = r->selects ? canvas : 0,
+    };
+    shape_clear(shape);
+    for (uint32_t i = 0; i < n; i++) {
+        shape_add(shape->sym, &span, 1);
+    }
+    placement_make(r->planner, r->graph, shape, r->logit_chunk_rows, placement);
+}
+
+/* Workspace of a step in which every cached row of the pool is attended by a block. */
+static int64_t reuse_bytes(const struct budget_request *r, int64_t pool_bytes) {
+    struct placement placement;
+    struct step_shape shape;
+    shape_clear(&shape);
+    int64_t rows = r->row_bytes > 0 ? pool_bytes / r->row_bytes : 0;
+    shape.sym[SYM_TOKENS] = shape.sym[SYM_FIRST_TOKENS] = r->max_batched_tokens;
+    shape.sym[SYM_CONTEXT_ROWS] = rows;
+    shape.sym[SYM_BLOCK_K] = rows + r->max_batched_tokens;
+    placement_make(r->planner, r->graph, &shape, r->logit_chunk_rows, &placement);
+    return placement.peak_bytes;
+}
+
+static int64_t logits_in(const struct graph *graph, const struct placement *placement) {
+    int64_t bytes = 0;
+    for (uint32_t t = 0; t < graph->n_tensors; t++) {
+        bytes += graph->tensors[t].logits ? placement->bytes[t] : 0;
+    }
+    return bytes;
+}
+
+static int out_of_memory(const struct budget_request *r, const struct budget *b, const char *what,
+                         int64_t needed, struct err *err) {
+    char has[32], needs[32];
+    return err_world(err, "%s does not fit into %s: %s of usable memory, %s needed for %s",
+                     r->graph->model->title, r->gpu->title,
+                     num_format_bytes(has, sizeof has, (double)b->usable_bytes),
+                     num_format_bytes(needs, sizeof needs, (double)needed), what);
+}
+
+static void take_placement(const struct budget_request *r, const struct placement *placement,
+                           struct budget *b) {
+    b->activation_bytes = placement->peak_bytes;
+    b->activation_bound_bytes = placement->lower_bound_bytes;
+    b->logits_bytes = logits_in(r->graph, placement);
+}
+
+/* One slab per request: as many requests as fit together with their workspace at the profiled
+ * canvas. Nothing is set aside for the workspace; batches of longer canvases are checked when they
+ * form (budget_batch_fits). */
+static int divide_slabs(const struct budget_request *r, int64_t left, struct budget *b,
+                        struct err *err) {
+    struct placement placement;
+    struct step_shape shape;
+    if (left <= 0) {
+        return out_of_memory(r, b, "weights and reserve", b->weights_bytes + b->reserve_bytes, err);
+    }
+    int64_t slab_bytes = r->row_bytes * r->canvas_tokens;
+    uint32_t most = r->max_requests > 0 ? r->max_requests : 4096;
+    b->max_requests = 1;
+    for (uint32_t n = 2; n <= most; n++) {
+        place_full(r, n, r->canvas_tokens, &placement, &shape);
+        if (placement.peak_bytes + n * slab_bytes > left) {
+            break;
+        }
+        b->max_requests = n;
+    }
+    place_full(r, b->max_requests, r->canvas_tokens, &placement, &shape);
+    take_placement(r, &placement, b);
+    b->unit_rows = 1;
+    b->unit_bytes = r->row_bytes;
+    b->pool_bytes = left;
+    b->shares_pool = true;
+    return 0;
+}
+
+/* One pool of pages: what the worst step's workspace leaves. */
+static int divide_pages(const struct budget_request *r, int64_t left, struct budget *b,
+                        struct err *err) {
+    struct placement placement;
+    struct step_shape shape;
+    uint32_t canvas =
+        r->canvas_tokens < r->max_batched_tokens ? r->canvas_tokens : r->max_batched_tokens;
+    uint32_t n = r->max_batched_tokens / canvas;
+    place_full(r, n, canvas, &placement, &shape);
+    take_placement(r, &placement, b);
+    b->unit_rows = r->page_tokens;
+    b->unit_bytes = r->row_bytes * r->page_tokens;
+    b->max_requests = r->max_requests;
+    int64_t pool = left - b->activation_bytes;
+    if (pool < b->unit_bytes || pool < 0) {
+        return out_of_memory(
+            r, b, "weights, reserve, the workspace of the largest step and a page",
+            b->weights_bytes + b->reserve_bytes + b->activation_bytes + b->unit_bytes, err);
+    }
+    /* Gathering runtimes need workspace for cached rows too: shrink the pool until both fit. */
+    for (int i = 0; i < 64 && reuse_bytes(r, pool) + pool > left; i++) {
+        pool -= (reuse_bytes(r, pool) + pool - left + 1) / 2 + b->unit_bytes;
+        if (pool < b->unit_bytes) {
+            return out_of_memory(r, b, "the workspace of a reuse step",
+                                 b->weights_bytes + b->reserve_bytes + reuse_bytes(r, 0), err);
+        }
+    }
+    int64_t reuse = reuse_bytes(r, pool);
+    b->activation_bytes = reuse > b->activation_bytes ? reuse : b->activation_bytes;
+    b->pool_bytes = b->unit_bytes > 0 ? pool / b->unit_bytes * b->unit_bytes : pool;
+    return 0;
+}
+
+int budget_make(const struct budget_request *r, struct budget *out, struct err *err) {
+    *out = (struct budget){
+        .total_bytes = r->gpu->memory_bytes,
+        .usable_bytes = (int64_t)(r->memory_utilization * (double)r->gpu->memory_bytes),
+        .weights_bytes = model_weights_bytes(r->graph->model),
+        .reserve_bytes = r->reserve_bytes,
+    };
+    int64_t left = out->usable_bytes - out->weights_bytes - out->reserve_bytes;
+    return r->kv_layout == KV_SLAB ? divide_slabs(r, left, out, err)
+                                   : divide_pages(r, left, out, err);
+}
+
+int64_t budget_request_bytes(const struct budget *budget, uint32_t rows) {
+    if (budget->unit_bytes == 0 || rows == 0) {
+        return 0;
+    }
+    return ceil_div(rows, budget->unit_rows) * budget->unit_bytes;
+}
+
+bool budget_batch_fits(const struct budget *budget, const struct placement *placement,
+                       int64_t kv_bytes) {
+    return !budget->shares_pool || placement->peak_bytes + kv_bytes <= budget->pool_bytes;
+}

@@ -1,0 +1,60 @@
+/* The memory budget: how a device is divided before the first request.
+ *
+ * Device memory = weights + runtime reserve + workspace (the placement's peak at the worst step the
+ * system allows) + KV pool. This is dLLM-Serve's offline profiler (arXiv 2512.17077, section 4.2)
+ * with the dummy run replaced by placing the step graph: with the logits bounded, the workspace
+ * shrinks and the pool grows. */
+#ifndef UNMASK_SIM_MEMORY_BUDGET_H
+#define UNMASK_SIM_MEMORY_BUDGET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/err.h"
+#include "sim/memory/placement.h"
+#include "sim/model/gpu.h"
+
+enum kv_layout {
+    KV_PAGES, /* fixed pages out of one pool; a request holds as many as its rows need */
+    KV_SLAB,  /* one fixed slab per request, sized for the longest canvas */
+};
+
+struct budget_request {
+    const struct gpu *gpu;
+    const struct graph *graph;
+    const struct planner *planner;
+    int64_t logit_chunk_rows;
+    double memory_utilization;   /* share of the device the system may fill */
+    int64_t reserve_bytes;       /* CUDA context, library workspaces */
+    uint32_t kv_layout;          /* enum kv_layout */
+    uint32_t page_tokens;        /* rows of one page */
+    int64_t row_bytes;           /* one row of cached state over all layers; 0: nothing is cached */
+    uint32_t max_batched_tokens; /* query tokens of the worst step */
+    uint32_t canvas_tokens;      /* the longest canvas profiled for */
+    uint32_t output_rows;        /* logit rows of one full pass */
+    bool selects;                /* full passes score their context */
+    uint32_t max_requests;       /* 0: as many as fit (slabs), or no bound of its own (pages) */
+};
+
+struct budget {
+    int64_t total_bytes, usable_bytes, weights_bytes, reserve_bytes;
+    int64_t activation_bytes;       /* workspace at the worst step */
+    int64_t activation_bound_bytes; /* its lower bound, by max-live */
+    int64_t logits_bytes;           /* what the tensors sized by logits take of it */
+    int64_t pool_bytes, unit_bytes; /* the pool, and one page or slab of it */
+    uint32_t unit_rows;
+    uint32_t max_requests;
+    bool shares_pool; /* slabs: workspace and cached state draw on the same pool_bytes */
+};
+
+/* ERR_WORLD with the figures when the weights, or the weights and one request, do not fit. */
+int budget_make(const struct budget_request *request, struct budget *out, struct err *err);
+
+/* Bytes a request with `rows` rows of cached state takes from the pool. */
+int64_t budget_request_bytes(const struct budget *budget, uint32_t rows);
+
+/* Whether a batch with this placement and this much cached state fits where both share a pool. */
+bool budget_batch_fits(const struct budget *budget, const struct placement *placement,
+                       int64_t kv_bytes);
+
+#endif

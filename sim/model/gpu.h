@@ -1,0 +1,30 @@
+/* GPUs as a table of facts: data-sheet peaks and what libraries are known to reach. */
+#ifndef UNMASK_SIM_MODEL_GPU_H
+#define UNMASK_SIM_MODEL_GPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/base/err.h"
+
+struct gpu {
+    const char *name, *title;
+    uint32_t sms, compute_capability; /* streaming multiprocessors; 89 = sm_89 */
+    int64_t memory_bytes;             /* as nvidia-smi reports it */
+    int64_t l2_bytes;
+    double peak_bf16_flops; /* dense, fp32 accumulation, FLOP/s, data sheet */
+    double peak_bandwidth;  /* bytes/s, data sheet */
+    double best_bf16_flops; /* best published library product */
+    double best_bandwidth;  /* reached by copies or weight streams */
+    const char *profile;    /* file name under kernels/profiles, or NULL: roofline only */
+    const char *donor;      /* the GPU whose profile is transferred here when it has none */
+    const char *source;
+};
+
+extern const struct gpu gpu_table[];
+extern const size_t gpu_table_size;
+
+/* NULL and a sentence naming the nearest known GPU when there is none of that name. */
+const struct gpu *gpu_find(const char *name, struct err *err);
+
+#endif

@@ -1,0 +1,280 @@
+#include "sim/model/model.h"
+
+#include <string.h>
+
+#include "sim/base/num.h"
+
+/* Shapes read from the models' configuration files or from the graph builders of public serving
+ * code; "U" in a source marks a shape taken over from the model it was trained from. */
+const struct model model_table[] = {
+    {.name = "llada-8b",
+     .title = "LLaDA-8B Base/Instruct/1.5",
+     .layers = 32,
+     .hidden = 4096,
+     .heads = 32,
+     .kv_heads = 32,
+     .head_dim = 128,
+     .ffn = 12288,
+     .vocab = 126464,
+     .max_positions = 4096,
+     .mask = MASK_BIDIRECTIONAL,
+     .block_tokens = 32,
+     .source = "GSAI-ML/LLaDA-8B-Instruct config; arXiv 2502.09992"},
+    {.name = "dream-7b",
+     .title = "Dream-v0 7B Base/Instruct",
+     .layers = 28,
+     .hidden = 3584,
+     .heads = 28,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .ffn = 18944,
+     .vocab = 152064,
+     .max_positions = 131072,
+     .qkv_bias = true,
+     .shifted_logits = true,
+     .mask = MASK_BIDIRECTIONAL,
+     .block_tokens = 32,
+     .source = "Dream-org/Dream-v0 config; max positions of Qwen2.5 (U), trained at 2048"},
+    {.name = "sdar-1.7b",
+     .title = "SDAR-1.7B-Chat",
+     .layers = 28,
+     .hidden = 2048,
+     .heads = 16,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .ffn = 6144,
+     .vocab = 151936,
+     .max_positions = 32768,
+     .qk_norm = true,
+     .tied = true,
+     .mask = MASK_BLOCK_CAUSAL,
+     .block_tokens = 4,
+     .source = "Qwen3-1.7B shape (U)"},
+    {.name = "sdar-4b",
+     .title = "SDAR-4B-Chat",
+     .layers = 36,
+     .hidden = 2560,
+     .heads = 32,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .ffn = 9728,
+     .vocab = 151936,
+     .max_positions = 32768,
+     .qk_norm = true,
+     .mask = MASK_BLOCK_CAUSAL,
+     .block_tokens = 4,
+     .source = "JetAstra/SDAR training/model config.json"},
+    {.name = "sdar-8b",
+     .title = "SDAR-8B-Chat",
+     .layers = 36,
+     .hidden = 4096,
+     .heads = 32,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .ffn = 12288,
+     .vocab = 151936,
+     .max_positions = 32768,
+     .qk_norm = true,
+     .mask = MASK_BLOCK_CAUSAL,
+     .block_tokens = 4,
+     .source = "JetAstra/SDAR training/model config.json"},
+    {.name = "fast-dllm-v2-7b",
+     .title = "Fast_dLLM_v2_7B",
+     .layers = 28,
+     .hidden = 3584,
+     .heads = 28,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .ffn = 18944,
+     .vocab = 152064,
+     .max_positions = 32768,
+     .qkv_bias = true,
+     .shifted_logits = true,
+     .mask = MASK_BLOCK_CAUSAL,
+     .block_tokens = 32,
+     .source = "Qwen2.5-7B shape; max positions (U)"},
+    {.name = "llama-3.1-8b",
+     .title = "Llama-3.1-8B",
+     .layers = 32,
+     .hidden = 4096,
+     .heads = 32,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .ffn = 14336,
+     .vocab = 128256,
+     .max_positions = 131072,
+     .mask = MASK_CAUSAL,
+     .block_tokens = 1,
+     .source = "meta-llama/Llama-3.1-8B config"},
+    {.name = "qwen2.5-3b",
+     .title = "Qwen2.5-3B",
+     .layers = 36,
+     .hidden = 2048,
+     .heads = 16,
+     .kv_heads = 2,
+     .head_dim = 128,
+     .ffn = 11008,
+     .vocab = 151936,
+     .max_positions = 32768,
+     .qkv_bias = true,
+     .tied = true,
+     .mask = MASK_CAUSAL,
+     .block_tokens = 1,
+     .source = "Qwen/Qwen2.5-3B config"},
+    {.name = "llada-moe",
+     .title = "LLaDA-MoE-7B-A1B",
+     .layers = 16,
+     .hidden = 2048,
+     .heads = 16,
+     .kv_heads = 16,
+     .head_dim = 128,
+     .vocab = 157184,
+     .max_positions = 8192,
+     .qk_norm = true,
+     .mask = MASK_BIDIRECTIONAL,
+     .block_tokens = 64,
+     .router = ROUTER_SOFTMAX,
+     .experts = 64,
+     .experts_active = 8,
+     .expert_ffn = 1024,
+     .source = "inclusionAI/LLaDA-MoE-7B-A1B config"},
+    {.name = "sdar-30b-a3b",
+     .title = "SDAR-30B-A3B",
+     .layers = 48,
+     .hidden = 2048,
+     .heads = 32,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .vocab = 151936,
+     .max_positions = 32768,
+     .qk_norm = true,
+     .mask = MASK_BLOCK_CAUSAL,
+     .block_tokens = 4,
+     .router = ROUTER_SOFTMAX,
+     .experts = 128,
+     .experts_active = 8,
+     .expert_ffn = 768,
+     .source = "Qwen3-30B-A3B shape (U)"},
+    {.name = "llada2-mini",
+     .title = "LLaDA2.0-mini (16B-A1.4B)",
+     .layers = 20,
+     .hidden = 2048,
+     .heads = 16,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .ffn = 5120,
+     .vocab = 157184,
+     .max_positions = 32768,
+     .qk_norm = true,
+     .mask = MASK_BLOCK_CAUSAL,
+     .block_tokens = 32,
+     .router = ROUTER_SIGMOID_GROUPED,
+     .experts = 256,
+     .experts_active = 8,
+     .expert_ffn = 512,
+     .shared_experts = 1,
+     .shared_ffn = 512,
+     .dense_layers = 1,
+     .source = "inclusionAI/LLaDA2.0-mini config"},
+    {.name = "llada2-flash",
+     .title = "LLaDA2.0-flash (100B-A6.1B)",
+     .layers = 32,
+     .hidden = 4096,
+     .heads = 32,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .ffn = 9216,
+     .vocab = 157184,
+     .max_positions = 32768,
+     .qk_norm = true,
+     .mask = MASK_BLOCK_CAUSAL,
+     .block_tokens = 32,
+     .router = ROUTER_SIGMOID_GROUPED,
+     .experts = 256,
+     .experts_active = 8,
+     .expert_ffn = 1024,
+     .shared_experts = 1,
+     .shared_ffn = 1024,
+     .dense_layers = 1,
+     .source = "inclusionAI/dFactory llada2_flash config.json"},
+};
+const size_t model_table_size = sizeof model_table / sizeof model_table[0];
+
+const struct model *model_find(const char *name, struct err *err) {
+    const char *names[sizeof model_table / sizeof model_table[0] + 1] = {NULL};
+    for (size_t i = 0; i < model_table_size; i++) {
+        if (strcmp(model_table[i].name, name) == 0) {
+            return &model_table[i];
+        }
+        names[i] = model_table[i].name;
+    }
+    const char *near = num_nearest_name(name, names);
+    err_usage(err, "unknown model '%s'%s%s%s; `unmask list models` prints them all", name,
+              near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+              near != NULL ? "'" : "");
+    return NULL;
+}
+
+static int64_t attention_parameters(const struct model *m) {
+    int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
+    int64_t biases = m->qkv_bias ? q_dim + 2 * kv_dim : 0;
+    int64_t norms = m->qk_norm ? 2 * (int64_t)m->head_dim : 0;
+    return m->hidden * (2 * q_dim + 2 * kv_dim) + biases + norms + 2 * (int64_t)m->hidden;
+}
+
+static int64_t swiglu_parameters(const struct model *m, int64_t width) {
+    return 3 * (int64_t)m->hidden * width;
+}
+
+static int64_t router_parameters(const struct model *m) {
+    return (int64_t)m->hidden * m->experts;
+}
+
+/* All layers; each mixture layer with `experts` routed experts. */
+static int64_t layers_parameters(const struct model *m, uint32_t experts) {
+    int64_t dense_layers = m->experts == 0 ? m->layers : m->dense_layers;
+    int64_t mixture_layers = m->layers - dense_layers;
+    return m->layers * attention_parameters(m) + dense_layers * swiglu_parameters(m, m->ffn) +
+           mixture_layers *
+               (experts * swiglu_parameters(m, m->expert_ffn) +
+                m->shared_experts * swiglu_parameters(m, m->shared_ffn) + router_parameters(m)) +
+           m->hidden;
+}
+
+int64_t model_head_parameters(const struct model *model) {
+    return (int64_t)model->vocab * model->hidden;
+}
+
+int64_t model_parameters(const struct model *model) {
+    return layers_parameters(model, model->experts) +
+           (model->tied ? 1 : 2) * model_head_parameters(model);
+}
+
+int64_t model_trunk_active_parameters(const struct model *model) {
+    return layers_parameters(model, model->experts_active);
+}
+
+int64_t model_weights_bytes(const struct model *model) {
+    return BF16_BYTES * model_parameters(model);
+}
+
+int64_t model_kv_bytes_per_token(const struct model *model) {
+    return 2LL * BF16_BYTES * model->layers * model->kv_heads * model->head_dim;
+}
+
+int64_t model_logits_bytes_per_row(const struct model *model, int64_t element_bytes) {
+    return element_bytes * model->vocab;
+}
+
+int64_t model_feature_cache_bytes_per_token(const struct model *model) {
+    return 2LL * BF16_BYTES * model->layers *
+           ((int64_t)model->kv_heads * model->head_dim + model->hidden);
+}
+
+double model_flops_per_token(const struct model *model) {
+    return 2.0 * (double)model_trunk_active_parameters(model);
+}
+
+double model_head_flops_per_row(const struct model *model) {
+    return 2.0 * (double)model_head_parameters(model);
+}

@@ -1,0 +1,64 @@
+/* Model architectures as a table of facts, and what follows from them by arithmetic.
+ *
+ * Sizes are in tokens, channels, heads or bytes; weights and KV are bf16 (2 bytes). */
+#ifndef UNMASK_SIM_MODEL_MODEL_H
+#define UNMASK_SIM_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/base/err.h"
+
+enum attention_mask {
+    MASK_BIDIRECTIONAL, /* every position sees the whole canvas */
+    MASK_BLOCK_CAUSAL,  /* a block sees itself and the blocks before it */
+    MASK_CAUSAL,        /* autoregressive: block size 1 */
+};
+
+enum router_kind { ROUTER_NONE, ROUTER_SOFTMAX, ROUTER_SIGMOID_GROUPED };
+
+struct model {
+    const char *name, *title;
+    uint32_t layers, hidden, heads, kv_heads, head_dim;
+    uint32_t ffn;   /* SwiGLU width of a dense layer; 0 where every layer is a mixture */
+    uint32_t vocab; /* rows of the output projection */
+    uint32_t max_positions;
+    bool qk_norm, qkv_bias, tied, shifted_logits;
+    enum attention_mask mask;
+    uint32_t block_tokens; /* the block size its speed papers use */
+    /* Mixture of experts; all 0 for dense models. */
+    enum router_kind router;
+    uint32_t experts, experts_active, expert_ffn, shared_experts, shared_ffn, dense_layers;
+    const char *source;
+};
+
+enum { BF16_BYTES = 2, F32_BYTES = 4, F64_BYTES = 8 };
+
+extern const struct model model_table[];
+extern const size_t model_table_size;
+
+/* NULL and a sentence naming the nearest known model when there is none of that name. */
+const struct model *model_find(const char *name, struct err *err);
+
+/* Parameters: all of them; those of the trunk that one token passes through; the output head. */
+int64_t model_parameters(const struct model *model);
+int64_t model_trunk_active_parameters(const struct model *model);
+int64_t model_head_parameters(const struct model *model);
+
+int64_t model_weights_bytes(const struct model *model);
+
+/* Keys and values of one token over all layers. */
+int64_t model_kv_bytes_per_token(const struct model *model);
+
+/* One row of logits, `element_bytes` wide elements. */
+int64_t model_logits_bytes_per_row(const struct model *model, int64_t element_bytes);
+
+/* dLLM-Cache keeps KV and the outputs of attention and FFN: 2 (kv_dim + hidden) per layer. */
+int64_t model_feature_cache_bytes_per_token(const struct model *model);
+
+/* Dense products only: 2 x active parameters; attention is excluded. */
+double model_flops_per_token(const struct model *model);
+double model_head_flops_per_row(const struct model *model);
+
+#endif

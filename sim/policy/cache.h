@@ -1,0 +1,38 @@
+/* Cache policies: what each step of a request computes and what it may take from cached state. */
+#ifndef UNMASK_SIM_POLICY_CACHE_H
+#define UNMASK_SIM_POLICY_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "sim/model/model.h"
+#include "sim/policy/abi.h"
+#include "sim/policy/request.h"
+
+/* What one row of cached state holds per layer. */
+enum cache_row {
+    CACHE_ROW_NONE,     /* nothing is kept */
+    CACHE_ROW_KV,       /* keys and values */
+    CACHE_ROW_FEATURES, /* keys, values, attention output and FFN output (dLLM-Cache) */
+};
+
+struct cache_policy {
+    struct policy policy;
+    uint32_t row;                /* enum cache_row */
+    uint32_t splits_first_layer; /* 1: layer 0 runs over span.first_queries */
+    uint32_t selects;            /* 1: some spans have select_rows */
+    uint32_t compares_values;    /* 1: some spans have value_rows */
+
+    /* The request's next step and for how many consecutive steps the same span holds, >= 1, unless
+     * the block ends before. A pure function of the request. Every span has queries >= 1,
+     * first_queries >= queries, logit_rows >= masked positions it may commit. */
+    uint32_t (*plan)(const void *state, const struct request *request, struct span *span);
+
+    /* Rows of cached state the request needs while it runs, at most; constant over its life. */
+    uint32_t (*rows_held)(const void *state, const struct request *request);
+};
+
+extern const struct cache_policy *const cache_table[];
+extern const size_t cache_table_size;
+
+#endif

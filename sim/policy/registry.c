@@ -1,0 +1,95 @@
+#include "sim/policy/registry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/num.h"
+#include "sim/policy/cache.h"
+#include "sim/policy/decoder.h"
+#include "sim/policy/plugin.h"
+#include "sim/policy/router.h"
+#include "sim/policy/scheduler.h"
+
+/* A new built-in policy is one file and one line here. */
+extern const struct scheduler scheduler_static, scheduler_continuous, scheduler_phase_multiplexed;
+const struct scheduler *const scheduler_table[] = {
+    &scheduler_static,
+    &scheduler_continuous,
+    &scheduler_phase_multiplexed,
+};
+const size_t scheduler_table_size = sizeof scheduler_table / sizeof scheduler_table[0];
+
+extern const struct cache_policy cache_none, cache_prefix, cache_dual, cache_dllm_cache,
+    cache_sparse_uniform, cache_sparse_head;
+const struct cache_policy *const cache_table[] = {
+    &cache_none,       &cache_prefix,         &cache_dual,
+    &cache_dllm_cache, &cache_sparse_uniform, &cache_sparse_head,
+};
+const size_t cache_table_size = sizeof cache_table / sizeof cache_table[0];
+
+extern const struct decoder decoder_fixed, decoder_threshold;
+const struct decoder *const decoder_table[] = {&decoder_fixed, &decoder_threshold};
+const size_t decoder_table_size = sizeof decoder_table / sizeof decoder_table[0];
+
+extern const struct router router_round_robin, router_least_loaded;
+const struct router *const router_table[] = {&router_round_robin, &router_least_loaded};
+const size_t router_table_size = sizeof router_table / sizeof router_table[0];
+
+const char *const policy_kind_names[] = {"", "scheduler", "cache", "decoder", "router"};
+
+size_t policy_count(enum policy_kind kind) {
+    switch (kind) {
+    case POLICY_SCHEDULER:
+        return scheduler_table_size;
+    case POLICY_CACHE:
+        return cache_table_size;
+    case POLICY_DECODER:
+        return decoder_table_size;
+    case POLICY_ROUTER:
+        return router_table_size;
+    }
+    return 0;
+}
+
+const struct policy *policy_at(enum policy_kind kind, size_t index) {
+    ASSERT(index < policy_count(kind));
+    switch (kind) {
+    case POLICY_SCHEDULER:
+        return &scheduler_table[index]->policy;
+    case POLICY_CACHE:
+        return &cache_table[index]->policy;
+    case POLICY_DECODER:
+        return &decoder_table[index]->policy;
+    case POLICY_ROUTER:
+        return &router_table[index]->policy;
+    }
+    return NULL;
+}
+
+const struct policy *policy_find(enum policy_kind kind, const char *name, struct err *err) {
+    if (strchr(name, '/') != NULL) {
+        const struct policy *loaded = NULL;
+        return plugin_load(name, kind, &loaded, err) == 0 ? loaded : NULL;
+    }
+    enum { MAX_POLICIES = 32 };
+    const char *names[MAX_POLICIES + 1] = {NULL};
+    ASSERT(policy_count(kind) <= MAX_POLICIES);
+    for (size_t i = 0; i < policy_count(kind); i++) {
+        if (strcmp(policy_at(kind, i)->name, name) == 0) {
+            return policy_at(kind, i);
+        }
+        names[i] = policy_at(kind, i)->name;
+    }
+    const char *near = num_nearest_name(name, names);
+    err_usage(err, "unknown %s '%s'%s%s%s; `unmask list` prints them all", policy_kind_names[kind],
+              name, near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+              near != NULL ? "'" : "");
+    return NULL;
+}
+
+void *policy_state(const struct policy *policy) {
+    void *state = calloc(1, policy->state_bytes > 0 ? policy->state_bytes : 1);
+    ASSERT(state != NULL);
+    param_defaults(policy->params, policy->n_params, state);
+    return state;
+}

@@ -1,0 +1,20 @@
+/* Policies by name: the built-in tables, or a shared object when the name holds a slash. */
+#ifndef UNMASK_SIM_POLICY_REGISTRY_H
+#define UNMASK_SIM_POLICY_REGISTRY_H
+
+#include "sim/policy/abi.h"
+
+extern const char *const policy_kind_names[]; /* by enum policy_kind */
+
+/* The built-in descriptors of one kind. */
+size_t policy_count(enum policy_kind kind);
+const struct policy *policy_at(enum policy_kind kind, size_t index);
+
+/* The descriptor, or NULL and a sentence naming the nearest known one. A loaded shared object stays
+ * loaded. */
+const struct policy *policy_find(enum policy_kind kind, const char *name, struct err *err);
+
+/* Fresh state of a policy: zeroed, initial parameter values written. Freed with free(). */
+void *policy_state(const struct policy *policy);
+
+#endif

@@ -1,0 +1,49 @@
+/* A request as policies see it: read-only to them; the serving loop is the writer of every field.
+ */
+#ifndef UNMASK_SIM_POLICY_REQUEST_H
+#define UNMASK_SIM_POLICY_REQUEST_H
+
+#include <stdint.h>
+
+#include "sim/graph/shape.h"
+
+enum request_state {
+    REQUEST_PENDING,   /* not yet arrived */
+    REQUEST_QUEUED,    /* arrived, holds nothing */
+    REQUEST_RUNNING,   /* holds KV memory */
+    REQUEST_DONE,      /* every position committed */
+    REQUEST_PREEMPTED, /* gave its memory back, waits again */
+    REQUEST_REJECTED,  /* will never run; the reason is recorded */
+};
+enum { REQUEST_STATE_COUNT = REQUEST_REJECTED + 1 };
+extern const char *const request_state_names[REQUEST_STATE_COUNT];
+
+struct request {
+    /* Fixed on arrival. */
+    uint64_t id;
+    int64_t arrival_ns;
+    uint32_t prompt_tokens, output_tokens;
+    uint32_t canvas_tokens; /* prompt + output */
+    uint32_t block_tokens;  /* positions decoded together; the last block may be shorter */
+    uint32_t steps_per_block;
+    uint32_t kv_rows; /* rows of KV held while running, per layer, by the cache policy's word */
+    int64_t kv_bytes; /* the same in bytes, rounded up to pages or a slab */
+
+    /* Progress. */
+    uint32_t state;            /* enum request_state */
+    uint32_t block;            /* index of the active block */
+    uint32_t block_start;      /* its first position in the canvas */
+    uint32_t block_length;     /* its positions */
+    uint32_t step_in_block;    /* steps done since it became active */
+    uint32_t masked_in_block;  /* positions not yet committed */
+    uint32_t committed_tokens; /* over all blocks */
+    uint32_t steps;            /* steps done over all blocks */
+    uint32_t preemptions;
+
+    /* The next step, renewed by the loop whenever the policies' word changes. */
+    struct span span;         /* from the cache policy */
+    uint32_t commit_tokens;   /* positions the decoder commits at the end of the step */
+    uint32_t steps_to_change; /* consecutive steps for which span and commit_tokens hold, >= 1 */
+};
+
+#endif

@@ -1,0 +1,61 @@
+/* Schedulers: which requests take part in the next step of a replica.
+ *
+ * A scheduler sees a read-only view and fills a batch. Its promises, checked by `check-plugin`:
+ * it selects running requests and waiting ones, none twice; the query tokens of the batch never exceed max_batched_tokens, its requests never exceed
+ * max_requests, and admitted requests fit into the free KV memory; when something could run it
+ * selects something or names a later time. */
+#ifndef UNMASK_SIM_POLICY_SCHEDULER_H
+#define UNMASK_SIM_POLICY_SCHEDULER_H
+
+#include <stddef.h>
+
+#include "sim/policy/abi.h"
+#include "sim/policy/request.h"
+
+/* For how long a batch stands when nobody asks the scheduler again. */
+enum batch_hold {
+    HOLD_STEP = 0,   /* ask after this step */
+    HOLD_CHANGE = 1, /* the same batch until a span in it changes, a request ends or one arrives */
+    HOLD_CLOSED = 2, /* as HOLD_CHANGE, and arrivals change nothing either */
+};
+
+struct batch {
+    uint32_t all_running; /* 1: every running request takes part and none of them is listed */
+    uint32_t n;           /* listed requests */
+    uint32_t capacity;    /* of `selected`; never exceeded */
+    uint32_t *selected;   /* slots: running ones (unless all_running), then the admitted ones */
+    uint32_t n_admitted;  /* how many of them, at the end of the list, leave the waiting queue */
+    uint32_t hold;        /* enum batch_hold */
+    int64_t wake_ns; /* nothing takes part: ask again then; INT64_MAX: when something changes */
+};
+
+struct schedule_view {
+    int64_t now_ns;
+    const struct request *requests; /* by slot */
+    const uint32_t *running;        /* slots, in order of admission */
+    uint32_t n_running;
+    const uint32_t *waiting; /* slots, in order of arrival */
+    uint32_t n_waiting;
+    int64_t next_arrival_ns; /* when known, else INT64_MAX: 'no more' and 'unknown' look alike */
+
+    /* Headroom: limits of one step of this replica. */
+    int64_t running_tokens;      /* query tokens if every running request took part */
+    uint32_t max_batched_tokens; /* query tokens of a step */
+    uint32_t max_requests;       /* requests running at once */
+    int64_t kv_free_bytes;       /* of the pool */
+    int64_t kv_total_bytes;
+
+    /* Duration of a step with this batch, in ns, by the cost model. */
+    int64_t (*estimate_ns)(const void *estimator, const struct batch *batch);
+    const void *estimator;
+};
+
+struct scheduler {
+    struct policy policy;
+    void (*schedule)(void *state, const struct schedule_view *view, struct batch *batch);
+};
+
+extern const struct scheduler *const scheduler_table[];
+extern const size_t scheduler_table_size;
+
+#endif

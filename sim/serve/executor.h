@@ -1,0 +1,51 @@
+/* Executors: who carries out a batch, and when it is done.
+ *
+ * The loop never reads a clock and never computes a duration: it submits and waits. An executor
+ * owns the clock; at most one batch is in flight per replica. */
+#ifndef UNMASK_SIM_SERVE_EXECUTOR_H
+#define UNMASK_SIM_SERVE_EXECUTOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/err.h"
+#include "sim/graph/shape.h"
+
+struct submission {
+    uint32_t replica;
+    uint32_t repeat; /* identical steps to run back to back, >= 1 */
+    /* Stop before `repeat` steps at the first step border at or after this time. */
+    int64_t stop_ns;
+    const struct step_shape *shape;
+    const uint64_t *request_ids; /* in batch order; NULL unless the executor wants members */
+};
+
+enum completion_kind {
+    COMPLETION_BATCH, /* a replica finished its submission */
+    COMPLETION_TIME,  /* until_ns was reached first */
+    COMPLETION_IDLE,  /* nothing is in flight and until_ns is INT64_MAX */
+};
+
+struct completion {
+    enum completion_kind kind;
+    int64_t time_ns;
+    uint32_t replica;
+    uint32_t steps;          /* steps actually run, 1..repeat */
+    int64_t start_ns;        /* of the first of them */
+    int64_t gpu_ns, host_ns; /* of one step; 0 when unknown */
+};
+
+struct executor {
+    void *state;
+    bool wants_spans;   /* shape->spans must be filled */
+    bool wants_members; /* request_ids must be filled */
+    /* Start the batch at the executor's present time (the last completion it reported). */
+    int (*submit)(void *state, const struct submission *submission, struct err *err);
+    /* The next completion, or COMPLETION_TIME at `until_ns`, whichever is first; a batch that ends
+     * exactly at until_ns comes first. Times never decrease. */
+    int (*wait)(void *state, int64_t until_ns, struct completion *out, struct err *err);
+    /* Duration of one step of this shape, without running it. */
+    int64_t (*estimate_ns)(const void *state, const struct step_shape *shape);
+};
+
+#endif

@@ -1,0 +1,126 @@
+#include "sim/serve/executor_sim.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct flight {
+    bool busy;
+    uint32_t steps;
+    int64_t start_ns, end_ns;
+    struct step_price price;
+};
+
+struct executor_sim {
+    struct cost_model *cost;
+    bool varlen;
+    int64_t now_ns;
+    uint32_t n_replicas;
+    struct pricing pricing;
+    struct flight flights[];
+};
+
+static int64_t whole_ns(double ns) {
+    return ns < 1 ? 1 : llround(ns);
+}
+
+static void price(const struct executor_sim *sim, const struct step_shape *shape,
+                  struct step_price *out) {
+    if (sim->varlen) {
+        cost_price(sim->cost, shape, out);
+        return;
+    }
+    struct step_shape padded = *shape;
+    shape_pad(&padded);
+    cost_price(sim->cost, &padded, out);
+}
+
+static int submit(void *state, const struct submission *submission, struct err *err) {
+    struct executor_sim *sim = state;
+    struct flight *flight = &sim->flights[submission->replica];
+    (void)err;
+    ASSERT(submission->replica < sim->n_replicas && !flight->busy && submission->repeat >= 1);
+    price(sim, submission->shape, &flight->price);
+    int64_t step_ns = whole_ns(flight->price.wall_ns);
+    int64_t steps = submission->repeat;
+    int64_t room_ns = submission->stop_ns - sim->now_ns;
+    if (submission->stop_ns != INT64_MAX && room_ns < steps * step_ns) {
+        int64_t until_stop = (room_ns + step_ns - 1) / step_ns;
+        steps = until_stop < 1 ? 1 : until_stop < steps ? until_stop : steps;
+    }
+    flight->busy = true;
+    flight->steps = (uint32_t)steps;
+    flight->start_ns = sim->now_ns;
+    flight->end_ns = sim->now_ns + steps * step_ns;
+    sim->pricing.device_ns += (double)steps * flight->price.device_ns;
+    sim->pricing.host_ns += (double)steps * flight->price.host_ns;
+    for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
+        sim->pricing.lookups[match] += (uint64_t)steps * flight->price.lookups[match];
+    }
+    return 0;
+}
+
+static int wait_next(void *state, int64_t until_ns, struct completion *out, struct err *err) {
+    struct executor_sim *sim = state;
+    (void)err;
+    struct flight *first = NULL;
+    for (uint32_t i = 0; i < sim->n_replicas; i++) {
+        struct flight *flight = &sim->flights[i];
+        if (flight->busy && (first == NULL || flight->end_ns < first->end_ns)) {
+            first = flight;
+        }
+    }
+    if (first != NULL && first->end_ns <= until_ns) {
+        first->busy = false;
+        sim->now_ns = first->end_ns;
+        *out = (struct completion){
+            .kind = COMPLETION_BATCH,
+            .time_ns = first->end_ns,
+            .replica = (uint32_t)(first - sim->flights),
+            .steps = first->steps,
+            .start_ns = first->start_ns,
+            .gpu_ns = whole_ns(first->price.device_ns),
+            .host_ns = (int64_t)first->price.host_ns,
+        };
+        return 0;
+    }
+    if (until_ns == INT64_MAX) {
+        *out = (struct completion){.kind = COMPLETION_IDLE, .time_ns = sim->now_ns};
+        return 0;
+    }
+    sim->now_ns = until_ns > sim->now_ns ? until_ns : sim->now_ns;
+    *out = (struct completion){.kind = COMPLETION_TIME, .time_ns = sim->now_ns};
+    return 0;
+}
+
+static int64_t estimate_ns(const void *state, const struct step_shape *shape) {
+    struct step_price estimate;
+    price(state, shape, &estimate);
+    return whole_ns(estimate.wall_ns);
+}
+
+struct executor_sim *executor_sim_open(struct cost_model *cost, bool varlen, uint32_t n_replicas) {
+    struct executor_sim *sim = calloc(1, sizeof *sim + n_replicas * sizeof sim->flights[0]);
+    ASSERT(sim != NULL);
+    sim->cost = cost;
+    sim->varlen = varlen;
+    sim->n_replicas = n_replicas;
+    return sim;
+}
+
+void executor_sim_close(struct executor_sim *sim) {
+    free(sim);
+}
+
+struct executor executor_sim_interface(struct executor_sim *sim) {
+    return (struct executor){
+        .state = sim,
+        .wants_spans = !sim->varlen,
+        .submit = submit,
+        .wait = wait_next,
+        .estimate_ns = estimate_ns,
+    };
+}
+
+const struct pricing *executor_sim_pricing(const struct executor_sim *sim) {
+    return &sim->pricing;
+}

@@ -1,0 +1,23 @@
+/* The simulated executor: a virtual clock and the cost model. */
+#ifndef UNMASK_SIM_SERVE_EXECUTOR_SIM_H
+#define UNMASK_SIM_SERVE_EXECUTOR_SIM_H
+
+#include "sim/cost/price.h"
+#include "sim/serve/executor.h"
+
+struct executor_sim;
+
+/* How steps were priced, over all replicas; a step counts as often as it ran. */
+struct pricing {
+    uint64_t lookups[PRICE_MATCH_COUNT];
+    double device_ns, host_ns;
+};
+
+/* `varlen` off pads every batch to its longest request. `cost` is borrowed. */
+struct executor_sim *executor_sim_open(struct cost_model *cost, bool varlen, uint32_t n_replicas);
+void executor_sim_close(struct executor_sim *sim);
+
+struct executor executor_sim_interface(struct executor_sim *sim);
+const struct pricing *executor_sim_pricing(const struct executor_sim *sim);
+
+#endif

@@ -1,0 +1,522 @@
+#include "sim/serve/life.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/rng.h"
+
+/* ---- reporting ---- */
+
+static int report_event(struct life *life, enum event_kind kind, uint64_t id, uint32_t replica,
+                        uint32_t detail, struct err *err) {
+    if (!life->wants_events) {
+        return 0;
+    }
+    struct event_record record = {
+        .time_ns = life->now_ns, .request = id, .kind = kind, .replica = replica, .detail = detail};
+    for (uint32_t i = 0; i < life->asked->n_sinks; i++) {
+        const struct sink *sink = &life->asked->sinks[i];
+        if (sink->event != NULL && sink->event(sink->state, &record, err) != 0) {
+            return (int)err->kind;
+        }
+    }
+    return 0;
+}
+
+static int report_request(struct life *life, const struct request_record *record, struct err *err) {
+    for (uint32_t i = 0; i < life->asked->n_sinks; i++) {
+        const struct sink *sink = &life->asked->sinks[i];
+        if (sink->request != NULL && sink->request(sink->state, record, err) != 0) {
+            return (int)err->kind;
+        }
+    }
+    if (life->asked->source.completed != NULL) {
+        life->asked->source.completed(life->asked->source.state, record->id, life->now_ns);
+    }
+    return 0;
+}
+
+/* ---- the one table of transitions ---- */
+
+static const uint8_t transitions[REQUEST_STATE_COUNT][REQUEST_STATE_COUNT] = {
+    [REQUEST_PENDING] = {[REQUEST_QUEUED] = 1, [REQUEST_REJECTED] = 1},
+    [REQUEST_QUEUED] = {[REQUEST_RUNNING] = 1, [REQUEST_REJECTED] = 1},
+    [REQUEST_RUNNING] = {[REQUEST_DONE] = 1, [REQUEST_PREEMPTED] = 1, [REQUEST_REJECTED] = 1},
+    [REQUEST_PREEMPTED] = {[REQUEST_RUNNING] = 1, [REQUEST_REJECTED] = 1},
+};
+
+static void request_move(struct request *request, enum request_state to) {
+    ASSERT(transitions[request->state][to]);
+    request->state = to;
+}
+
+/* ---- planning a request's next steps ---- */
+
+static uint32_t narrowed_rows(const struct system *system, const struct request *request) {
+    const struct span *span = &request->span;
+    uint32_t rows = span->logit_rows, block = request->block_length;
+    switch ((enum logit_scope)system->settings.logit_scope) {
+    case LOGITS_QUERIES:
+        return rows;
+    case LOGITS_GENERATION:
+        if (span->queries == request->canvas_tokens && request->step_in_block == 0) {
+            return rows < request->output_tokens ? rows : request->output_tokens;
+        }
+        return rows < block ? rows : block;
+    case LOGITS_BLOCK:
+        return rows < block ? rows : block;
+    case LOGITS_MASKED:
+        return request->masked_in_block;
+    }
+    return rows;
+}
+
+static uint32_t smaller(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+/* Ask the policies for the next step and for how long their answer holds. */
+static void request_plan(const struct system *system, struct request *request,
+                         struct journey *journey) {
+    uint32_t holds = system->cache->plan(system->cache_state, request, &request->span);
+    request->span.logit_rows = narrowed_rows(system, request);
+    if (system->settings.logit_scope == LOGITS_GENERATION && request->step_in_block == 0) {
+        holds = 1; /* the first pass alone has the wider rows */
+    }
+    if (system->decoder->count != NULL) {
+        uint32_t repeat = 1;
+        request->commit_tokens = system->decoder->count(system->decoder_state, request, &repeat);
+        uint32_t to_end =
+            (request->masked_in_block + request->commit_tokens - 1) / request->commit_tokens;
+        uint32_t last = request->masked_in_block % request->commit_tokens;
+        /* A shorter last step is a change of its own. */
+        if (last != 0 && to_end > 1) {
+            to_end--;
+        } else if (last != 0) {
+            request->commit_tokens = last;
+        }
+        holds = smaller(smaller(holds, repeat), to_end);
+    } else {
+        request->commit_tokens = 0; /* known only after the step */
+        holds = 1;
+    }
+    if (system->settings.logit_scope == LOGITS_MASKED) {
+        holds = 1;
+    }
+    request->steps_to_change = holds;
+    journey->steps_planned = holds;
+}
+
+static void enter_block(struct request *request, uint32_t block) {
+    uint32_t begin = block * request->block_tokens;
+    request->block = block;
+    request->block_start = request->prompt_tokens + begin;
+    request->block_length = smaller(request->block_tokens, request->output_tokens - begin);
+    request->step_in_block = 0;
+    request->masked_in_block = request->block_length;
+}
+
+/* ---- a replica's sums ---- */
+
+static void sums_add(struct replica *replica, const struct request *request, int sign) {
+    shape_add(replica->sym, &request->span, sign);
+    replica->n_by_phase[request->span.phase] += (uint32_t)sign;
+}
+
+/* ---- arrival ---- */
+
+static int reject_arrival(struct life *life, const struct arrival *arrival, uint32_t replica,
+                          enum reject_reason reason, struct err *err) {
+    struct request_record record = {
+        .id = arrival->id,
+        .replica = replica,
+        .tenant = arrival->tenant,
+        .prompt_tokens = arrival->prompt_tokens,
+        .output_tokens = arrival->output_tokens,
+        .arrival_ns = arrival->arrival_ns,
+        .admitted_ns = -1,
+        .first_block_ns = -1,
+        .finished_ns = life->now_ns,
+        .state = REQUEST_REJECTED,
+        .reason = reason,
+    };
+    life->result->rejected++;
+    int status = report_event(life, EVENT_REJECT, arrival->id, replica, reason, err);
+    return status != 0 ? status : report_request(life, &record, err);
+}
+
+bool life_batch_fits(struct life *life, const uint32_t *slots, uint32_t n) {
+    const struct system *system = life->system;
+    if (!system->budget.shares_pool) {
+        return true;
+    }
+    struct step_shape shape;
+    struct placement placement;
+    shape_clear(&shape);
+    uint32_t canvas = 0;
+    int64_t kv_bytes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct request *request = &life->requests[slots[i]];
+        canvas = request->canvas_tokens > canvas ? request->canvas_tokens : canvas;
+        kv_bytes += request->kv_bytes;
+    }
+    struct span span = {.phase = PHASE_REFRESH,
+                        .queries = canvas,
+                        .first_queries = canvas,
+                        .logit_rows = canvas,
+                        .select_rows = system->cache->selects ? canvas : 0,
+                        .pack_rows = system->cache->selects ? canvas : 0};
+    if (system->settings.logit_scope != LOGITS_QUERIES) {
+        span.logit_rows = smaller(canvas, system->settings.block_tokens);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        shape_add(shape.sym, &span, 1);
+    }
+    placement_make(system->planner, &system->graph, &shape, system->settings.logit_chunk_rows,
+                   &placement);
+    return budget_batch_fits(&system->budget, &placement, kv_bytes);
+}
+
+/* Whether the request could run alone; remembers the longest canvas that could. */
+static bool fits_alone(struct life *life, uint32_t slot) {
+    int64_t canvas = life->requests[slot].canvas_tokens;
+    if (canvas <= life->widest_fitting_canvas) {
+        return true;
+    }
+    if (!life_batch_fits(life, &slot, 1)) {
+        return false;
+    }
+    life->widest_fitting_canvas = canvas;
+    return true;
+}
+
+static enum reject_reason misfit(struct life *life, uint32_t slot) {
+    const struct system *system = life->system;
+    const struct request *request = &life->requests[slot];
+    if (request->canvas_tokens > system->settings.context_tokens) {
+        return REJECT_CONTEXT;
+    }
+    if (request->kv_bytes > system->budget.pool_bytes) {
+        return REJECT_KV;
+    }
+    if (request->span.queries > system->settings.max_batched_tokens) {
+        return REJECT_TOKENS;
+    }
+    return fits_alone(life, slot) ? REJECT_NONE : REJECT_ACTIVATION;
+}
+
+static uint32_t route(struct life *life, const struct request *request) {
+    if (life->n_replicas == 1) {
+        return 0;
+    }
+    enum { MOST = 1024 };
+    struct replica_view views[MOST];
+    for (uint32_t i = 0; i < life->n_replicas; i++) {
+        const struct replica *replica = &life->replicas[i];
+        views[i] = (struct replica_view){
+            .n_running = replica->n_running,
+            .n_waiting = replica->n_waiting,
+            .kv_free_bytes = life->system->budget.pool_bytes - replica->kv_used_bytes,
+            .outstanding_tokens = replica->outstanding_tokens,
+        };
+    }
+    uint32_t chosen =
+        life->system->router->route(life->system->router_state, request, views, life->n_replicas);
+    ASSERT(chosen < life->n_replicas);
+    return chosen;
+}
+
+static void waiting_push(struct life *life, struct replica *replica, uint32_t slot) {
+    if (replica->head + replica->n_waiting == 2 * life->n_slots) {
+        memmove(replica->waiting, replica->waiting + replica->head,
+                replica->n_waiting * sizeof *replica->waiting);
+        replica->head = 0;
+    }
+    replica->waiting[replica->head + replica->n_waiting++] = slot;
+}
+
+int life_arrive(struct life *life, const struct arrival *arrival, struct err *err) {
+    const struct system *system = life->system;
+    const struct settings *settings = &system->settings;
+    life->result->arrived++;
+    int status = report_event(life, EVENT_ARRIVAL, arrival->id, 0, 0, err);
+    if (status != 0) {
+        return status;
+    }
+    if ((uint64_t)arrival->prompt_tokens + arrival->output_tokens > settings->context_tokens) {
+        return reject_arrival(life, arrival, 0, REJECT_CONTEXT, err);
+    }
+    if (life->n_free == 0) {
+        return reject_arrival(life, arrival, 0, REJECT_QUEUE, err);
+    }
+    uint32_t slot = life->free_slots[life->n_free - 1];
+    struct request *request = &life->requests[slot];
+    *request = (struct request){
+        .id = arrival->id,
+        .arrival_ns = arrival->arrival_ns,
+        .prompt_tokens = arrival->prompt_tokens,
+        .output_tokens = arrival->output_tokens,
+        .canvas_tokens = arrival->prompt_tokens + arrival->output_tokens,
+        .block_tokens = settings->block_tokens,
+        .steps_per_block = settings->steps_per_block,
+        .state = REQUEST_PENDING,
+    };
+    struct journey *journey = &life->journeys[slot];
+    *journey = (struct journey){.tenant = arrival->tenant, .admitted_ns = -1, .first_block_ns = -1};
+    enter_block(request, 0);
+    request->kv_rows = system->cache->rows_held(system->cache_state, request);
+    request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows);
+    request_plan(system, request, journey);
+    enum reject_reason reason = misfit(life, slot);
+    if (reason != REJECT_NONE) {
+        return reject_arrival(life, arrival, 0, reason, err);
+    }
+    journey->replica = route(life, request);
+    struct replica *replica = &life->replicas[journey->replica];
+    life->n_free--;
+    request_move(request, REQUEST_QUEUED);
+    replica->outstanding_tokens += request->output_tokens;
+    replica->wake_ns = INT64_MAX;
+    waiting_push(life, replica, slot);
+    return 0;
+}
+
+int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct err *err) {
+    struct request *request = &life->requests[slot];
+    request_move(request, REQUEST_RUNNING);
+    life->journeys[slot].admitted_ns = life->now_ns;
+    replica->running[replica->n_running++] = slot;
+    replica->kv_used_bytes += request->kv_bytes;
+    ASSERT(replica->kv_used_bytes <= life->system->budget.pool_bytes);
+    sums_add(replica, request, 1);
+    if (replica->kv_used_bytes > life->result->kv_peak_bytes) {
+        life->result->kv_peak_bytes = replica->kv_used_bytes;
+    }
+    return report_event(life, EVENT_ADMIT, request->id, life->journeys[slot].replica, 0, err);
+}
+
+/* ---- progress ---- */
+
+/* Drawn confidences of the masked positions: Kumaraswamy(a, b) by inverse distribution function,
+ * keyed by request and step so that neither batch nor order matters (assumed, not measured). */
+static uint32_t choose_commits(struct life *life, const struct request *request) {
+    const struct settings *settings = &life->system->settings;
+    uint32_t n = request->masked_in_block;
+    for (uint32_t i = 0; i < n; i++) {
+        double u = rng_keyed(life->seed, request->id, request->steps, i);
+        life->confidences[i] =
+            (float)pow(1 - pow(1 - u, 1 / settings->confidence_b), 1 / settings->confidence_a);
+    }
+    uint32_t chosen = life->system->decoder->choose(life->system->decoder_state, request,
+                                                    life->confidences, n, life->commits);
+    ASSERT(chosen >= 1 && chosen <= n);
+    return chosen;
+}
+
+/* Account for the steps since the present span was planned. */
+static void settle_journey(struct journey *journey, const struct request *request) {
+    uint32_t done = journey->steps_planned - request->steps_to_change;
+    journey->tokens_processed += (uint64_t)done * request->span.queries;
+    if (request->span.phase == PHASE_REFRESH) {
+        journey->refresh_steps += done;
+    }
+    journey->steps_planned = request->steps_to_change;
+}
+
+static int depart(struct life *life, struct replica *replica, uint32_t slot,
+                  enum request_state state, enum reject_reason reason, struct err *err) {
+    struct request *request = &life->requests[slot];
+    const struct journey *journey = &life->journeys[slot];
+    bool held = request->state == REQUEST_RUNNING;
+    request_move(request, state);
+    if (held) {
+        replica->kv_used_bytes -= request->kv_bytes;
+    }
+    replica->outstanding_tokens -= request->output_tokens - request->committed_tokens;
+    struct request_record record = {
+        .id = request->id,
+        .replica = journey->replica,
+        .tenant = journey->tenant,
+        .prompt_tokens = request->prompt_tokens,
+        .output_tokens = request->output_tokens,
+        .arrival_ns = request->arrival_ns,
+        .admitted_ns = journey->admitted_ns,
+        .first_block_ns = journey->first_block_ns,
+        .finished_ns = life->now_ns,
+        .state = state,
+        .reason = reason,
+        .steps = request->steps,
+        .refresh_steps = journey->refresh_steps,
+        .preemptions = request->preemptions,
+        .first_block_tokens = journey->first_block_tokens,
+        .tokens_processed = journey->tokens_processed,
+    };
+    life->free_slots[life->n_free++] = slot;
+    *(state == REQUEST_DONE ? &life->result->completed : &life->result->rejected) += 1;
+    int status = report_event(life, state == REQUEST_DONE ? EVENT_FINISH : EVENT_REJECT,
+                              request->id, journey->replica, reason, err);
+    return status != 0 ? status : report_request(life, &record, err);
+}
+
+/* A block's last position was committed. Sets *finished when it was the last block. */
+static int end_block(struct life *life, uint32_t slot, bool *finished, struct err *err) {
+    struct request *request = &life->requests[slot];
+    struct journey *journey = &life->journeys[slot];
+    int status =
+        report_event(life, EVENT_BLOCK_DONE, request->id, journey->replica, request->block, err);
+    if (request->block == 0) {
+        journey->first_block_ns = life->now_ns;
+        journey->first_block_tokens = request->block_length;
+    }
+    *finished = request->committed_tokens == request->output_tokens;
+    if (!*finished) {
+        enter_block(request, request->block + 1);
+    }
+    return status;
+}
+
+/* The span's time is up: commit, move to the next block or leave, plan anew. */
+static int request_turn(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
+                        struct err *err) {
+    struct request *request = &life->requests[slot];
+    struct journey *journey = &life->journeys[slot];
+    bool finished = false;
+    settle_journey(journey, request);
+    sums_add(replica, request, -1);
+    if (life->system->decoder->count == NULL) {
+        uint32_t chosen = choose_commits(life, request);
+        request->masked_in_block -= chosen;
+        request->committed_tokens += chosen;
+        replica->outstanding_tokens -= chosen;
+        if (life->asked->records_members) {
+            replica->member_commits[member] = chosen;
+        }
+    }
+    if (request->masked_in_block == 0) {
+        int status = end_block(life, slot, &finished, err);
+        if (status != 0) {
+            return status;
+        }
+    }
+    if (finished) {
+        return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
+    }
+    request_plan(life->system, request, journey);
+    sums_add(replica, request, 1);
+    return 0;
+}
+
+static void drop_departed(struct life *life, struct replica *replica) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < replica->n_running; i++) {
+        uint32_t slot = replica->running[i];
+        if (life->requests[slot].state == REQUEST_RUNNING) {
+            replica->running[kept++] = slot;
+        }
+    }
+    replica->n_running = kept;
+}
+
+int life_advance(struct life *life, struct replica *replica, uint32_t steps, struct err *err) {
+    uint64_t n_departed = life->result->completed;
+    uint32_t n = replica->n_batch;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t slot = replica->batch[i];
+        struct request *request = &life->requests[slot];
+        uint32_t committed = steps * request->commit_tokens;
+        request->steps += steps;
+        request->step_in_block += steps;
+        request->masked_in_block -= committed;
+        request->committed_tokens += committed;
+        replica->outstanding_tokens -= committed;
+        request->steps_to_change -= steps;
+        if (request->steps_to_change == 0) {
+            int status = request_turn(life, replica, slot, i, err);
+            if (status != 0) {
+                return status;
+            }
+        }
+    }
+    if (life->result->completed != n_departed) {
+        drop_departed(life, replica);
+    }
+    return 0;
+}
+
+int life_reject(struct life *life, uint32_t slot, enum reject_reason reason, struct err *err) {
+    struct request *request = &life->requests[slot];
+    settle_journey(&life->journeys[slot], request);
+    return depart(life, &life->replicas[life->journeys[slot].replica], slot, REQUEST_REJECTED,
+                  reason, err);
+}
+
+/* ---- memory ---- */
+
+static void *allocate(size_t n, size_t size) {
+    void *memory = calloc(n > 0 ? n : 1, size);
+    ASSERT(memory != NULL);
+    return memory;
+}
+
+void life_init(struct life *life, const struct loop_request *asked, struct loop_result *result) {
+    const struct settings *settings = &asked->system->settings;
+    uint32_t n = settings->max_in_system;
+    *life = (struct life){
+        .system = asked->system,
+        .asked = asked,
+        .result = result,
+        .seed = rng_stream(asked->seed, "confidences").s[0],
+        .n_slots = n,
+        .n_free = n,
+        .n_replicas = settings->replicas,
+        .widest_fitting_canvas = asked->system->budget.shares_pool ? 0 : INT64_MAX,
+    };
+    for (uint32_t i = 0; i < asked->n_sinks; i++) {
+        life->wants_events |= asked->sinks[i].event != NULL;
+        life->wants_requests |= asked->sinks[i].request != NULL;
+        life->wants_steps |= asked->sinks[i].step != NULL;
+    }
+    life->requests = allocate(n, sizeof *life->requests);
+    life->journeys = allocate(n, sizeof *life->journeys);
+    life->free_slots = allocate(n, sizeof *life->free_slots);
+    for (uint32_t i = 0; i < n; i++) {
+        life->free_slots[i] = n - 1 - i;
+    }
+    life->confidences = allocate(settings->block_tokens, sizeof *life->confidences);
+    life->commits = allocate(settings->block_tokens, sizeof *life->commits);
+    life->replicas = allocate(life->n_replicas, sizeof *life->replicas);
+    const struct policy *scheduler = &asked->system->scheduler->policy;
+    for (uint32_t i = 0; i < life->n_replicas; i++) {
+        struct replica *replica = &life->replicas[i];
+        replica->scheduler_state = allocate(1, scheduler->state_bytes + 1);
+        memcpy(replica->scheduler_state, asked->system->scheduler_state, scheduler->state_bytes);
+        replica->running = allocate(n, sizeof *replica->running);
+        replica->waiting = allocate(2 * (size_t)n, sizeof *replica->waiting);
+        replica->selected = allocate(n, sizeof *replica->selected);
+        replica->member_ids = allocate(n, sizeof *replica->member_ids);
+        replica->member_commits = allocate(n, sizeof *replica->member_commits);
+        replica->spans = allocate(n, sizeof *replica->spans);
+        replica->sym[SYM_ONE] = 1;
+        replica->wake_ns = INT64_MAX;
+    }
+}
+
+void life_fini(struct life *life) {
+    for (uint32_t i = 0; i < life->n_replicas; i++) {
+        struct replica *replica = &life->replicas[i];
+        free(replica->scheduler_state);
+        free(replica->running);
+        free(replica->waiting);
+        free(replica->selected);
+        free(replica->member_ids);
+        free(replica->member_commits);
+        free(replica->spans);
+    }
+    free(life->replicas);
+    free(life->requests);
+    free(life->journeys);
+    free(life->free_slots);
+    free(life->confidences);
+    free(life->commits);
+}

@@ -1,0 +1,79 @@
+/* The life of requests inside the loop: arrival, admission, progress through blocks, departure.
+ *
+ * Everything that changes a request's state or a replica's sums is here; the loop decides when. */
+#ifndef UNMASK_SIM_SERVE_LIFE_H
+#define UNMASK_SIM_SERVE_LIFE_H
+
+#include "sim/serve/loop.h"
+
+/* What the loop knows of a request and policies need not. */
+struct journey {
+    uint32_t replica, tenant;
+    int64_t admitted_ns, first_block_ns;
+    uint64_t tokens_processed;
+    uint32_t refresh_steps, first_block_tokens;
+    uint32_t steps_planned; /* steps_to_change when the present span was planned */
+};
+
+struct replica {
+    void *scheduler_state;
+    uint32_t *running; /* slots, in order of admission */
+    uint32_t n_running;
+    uint32_t *waiting; /* slots, in order of arrival, from waiting[head] */
+    uint32_t head, n_waiting;
+    int64_t kv_used_bytes;
+    int64_t sym[SYM_COUNT];           /* of a step of every running request */
+    uint32_t n_by_phase[PHASE_COUNT]; /* of the same */
+    uint64_t outstanding_tokens;      /* output positions not yet committed */
+    uint32_t *batch;                  /* slots in flight; `running` itself when all take part */
+    uint32_t n_batch;
+    bool busy;
+    int64_t wake_ns;
+    /* Shape of the batch in flight. */
+    struct step_shape shape;
+    uint32_t batch_by_phase[PHASE_COUNT];
+    uint64_t *member_ids; /* when somebody wants members */
+    uint32_t *member_commits;
+    const struct span **spans; /* when the executor wants them */
+    uint32_t *selected;        /* the scheduler's list */
+};
+
+struct life {
+    const struct system *system;
+    const struct loop_request *asked;
+    struct loop_result *result;
+    uint64_t seed;
+    int64_t now_ns;
+    struct request *requests; /* by slot */
+    struct journey *journeys;
+    uint32_t *free_slots;
+    uint32_t n_free, n_slots;
+    struct replica *replicas;
+    uint32_t n_replicas;
+    int64_t widest_fitting_canvas; /* slabs: the longest canvas known to fit alone */
+    float *confidences;
+    uint8_t *commits;
+    bool wants_events, wants_requests, wants_steps;
+};
+
+/* Allocate for `asked`. life_fini releases it. */
+void life_init(struct life *life, const struct loop_request *asked, struct loop_result *result);
+void life_fini(struct life *life);
+
+/* An arrival enters the system or is rejected. */
+int life_arrive(struct life *life, const struct arrival *arrival, struct err *err);
+
+/* A waiting request starts to run: takes its memory, joins the replica's sums. The caller removes
+ * it from the waiting list. */
+int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct err *err);
+
+/* `steps` steps of the replica's batch are done: every member moves on; finished ones leave. */
+int life_advance(struct life *life, struct replica *replica, uint32_t steps, struct err *err);
+
+/* A queued or running request leaves as rejected (interrupted runs). */
+int life_reject(struct life *life, uint32_t slot, enum reject_reason reason, struct err *err);
+
+/* Whether these slots fit as one batch where workspace and cached state share memory. */
+bool life_batch_fits(struct life *life, const uint32_t *slots, uint32_t n);
+
+#endif

@@ -1,0 +1,415 @@
+#include "sim/serve/loop.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim/serve/life.h"
+
+struct loop {
+    struct life life;
+    const struct loop_request *asked;
+    struct loop_result *result;
+    struct arrival pending; /* the next arrival, when has_pending */
+    bool has_pending, source_waits, source_ended;
+    struct step_shape estimate_shape;
+};
+
+/* ---- arrivals ---- */
+
+static int peek_arrival(struct loop *loop, struct err *err) {
+    if (loop->has_pending || loop->source_ended) {
+        return 0;
+    }
+    struct arrival_source *source = &((struct loop_request *)loop->asked)->source;
+    switch (source->next(source->state, &loop->pending, err)) {
+    case SOURCE_ROW:
+        loop->has_pending = true;
+        loop->source_waits = false;
+        return 0;
+    case SOURCE_END:
+        loop->source_ended = true;
+        return 0;
+    case SOURCE_WAIT:
+        loop->source_waits = true;
+        return 0;
+    case SOURCE_BAD:
+        break;
+    }
+    return (int)err->kind;
+}
+
+static int take_arrivals(struct loop *loop, struct err *err) {
+    int status = peek_arrival(loop, err);
+    while (status == 0 && loop->has_pending && loop->pending.arrival_ns <= loop->life.now_ns) {
+        loop->has_pending = false;
+        status = life_arrive(&loop->life, &loop->pending, err);
+        if (status == 0) {
+            status = peek_arrival(loop, err);
+        }
+    }
+    return status;
+}
+
+/* ---- scheduling ---- */
+
+struct estimator {
+    const struct loop *loop;
+    const struct replica *replica;
+};
+
+/* Shape of a batch that has not been submitted. */
+static void hypothetical_shape(const struct loop *loop, const struct replica *replica,
+                               const struct batch *batch, struct step_shape *shape) {
+    shape_clear(shape);
+    shape->spans = replica->spans;
+    if (batch->all_running) {
+        memcpy(shape->sym, replica->sym, sizeof shape->sym);
+        for (uint32_t i = 0; i < replica->n_running; i++) {
+            replica->spans[shape->n_spans++] = &loop->life.requests[replica->running[i]].span;
+        }
+    }
+    for (uint32_t i = 0; i < batch->n; i++) {
+        const struct span *span = &loop->life.requests[batch->selected[i]].span;
+        shape_add(shape->sym, span, 1);
+        replica->spans[shape->n_spans++] = span;
+    }
+}
+
+static int64_t estimate_batch_ns(const void *opaque, const struct batch *batch) {
+    const struct estimator *estimator = opaque;
+    const struct executor *executor = &estimator->loop->asked->executor;
+    struct step_shape shape;
+    hypothetical_shape(estimator->loop, estimator->replica, batch, &shape);
+    return shape.n_spans == 0 ? 0 : executor->estimate_ns(executor->state, &shape);
+}
+
+/* Take the admitted slots, in any order, out of the waiting list. */
+static void leave_waiting(struct loop *loop, struct replica *replica, const struct batch *batch) {
+    const uint32_t *admitted = batch->selected + batch->n - batch->n_admitted;
+    bool is_front = true;
+    for (uint32_t i = 0; i < batch->n_admitted; i++) {
+        is_front = is_front && replica->waiting[replica->head + i] == admitted[i];
+    }
+    if (is_front) {
+        replica->head += batch->n_admitted;
+        replica->n_waiting -= batch->n_admitted;
+    } else {
+        uint32_t *waiting = replica->waiting + replica->head, kept = 0;
+        for (uint32_t i = 0; i < replica->n_waiting; i++) {
+            if (loop->life.requests[waiting[i]].state != REQUEST_RUNNING) {
+                waiting[kept++] = waiting[i];
+            }
+        }
+        replica->n_waiting = kept;
+    }
+    replica->head = replica->n_waiting == 0 ? 0 : replica->head;
+}
+
+/* Where workspace and cached state share memory, the last admitted requests of a batch that would
+ * run out of it stay in the queue. */
+static void shed_misfits(struct loop *loop, const struct replica *replica, struct batch *batch) {
+    if (replica->n_running > 0 || batch->n_admitted != batch->n) {
+        return;
+    }
+    while (batch->n > 1 && !life_batch_fits(&loop->life, batch->selected, batch->n)) {
+        batch->n--;
+        batch->n_admitted--;
+    }
+}
+
+/* The batch in flight: its members, its shape, and for how many steps it could stand. */
+static uint32_t form_batch(struct loop *loop, struct replica *replica, const struct batch *batch) {
+    struct life *life = &loop->life;
+    struct step_shape *shape = &replica->shape;
+    shape_clear(shape);
+    if (batch->all_running) {
+        replica->batch = replica->running;
+        replica->n_batch = replica->n_running;
+        memcpy(shape->sym, replica->sym, sizeof shape->sym);
+        memcpy(replica->batch_by_phase, replica->n_by_phase, sizeof replica->batch_by_phase);
+    } else {
+        replica->batch = replica->selected;
+        replica->n_batch = batch->n;
+        memset(replica->batch_by_phase, 0, sizeof replica->batch_by_phase);
+        for (uint32_t i = 0; i < batch->n; i++) {
+            const struct span *span = &life->requests[batch->selected[i]].span;
+            shape_add(shape->sym, span, 1);
+            replica->batch_by_phase[span->phase]++;
+        }
+    }
+    uint32_t steps = UINT32_MAX;
+    for (uint32_t i = 0; i < replica->n_batch; i++) {
+        uint32_t to_change = life->requests[replica->batch[i]].steps_to_change;
+        steps = to_change < steps ? to_change : steps;
+    }
+    if (loop->asked->executor.wants_spans) {
+        shape->n_spans = replica->n_batch;
+        shape->spans = replica->spans;
+        for (uint32_t i = 0; i < replica->n_batch; i++) {
+            replica->spans[i] = &life->requests[replica->batch[i]].span;
+        }
+    }
+    if (loop->asked->executor.wants_members || loop->asked->records_members) {
+        for (uint32_t i = 0; i < replica->n_batch; i++) {
+            const struct request *request = &life->requests[replica->batch[i]];
+            replica->member_ids[i] = request->id;
+            replica->member_commits[i] = request->commit_tokens;
+        }
+    }
+    return steps;
+}
+
+static int refuse_batch(const struct loop *loop, const char *what, int64_t found, int64_t limit,
+                        struct err *err) {
+    return err_world(
+        err, "scheduler %s broke its promise at %.3f s: %s (%" PRId64 " of at most %" PRId64 ")",
+        loop->asked->system->scheduler->policy.name, (double)loop->life.now_ns * 1e-9, what, found,
+        limit);
+}
+
+static int submit_batch(struct loop *loop, struct replica *replica, uint32_t index,
+                        const struct batch *batch, struct err *err) {
+    const struct settings *settings = &loop->asked->system->settings;
+    for (uint32_t i = batch->n - batch->n_admitted; i < batch->n; i++) {
+        int status = life_admit(&loop->life, replica, batch->selected[i], err);
+        if (status != 0) {
+            return status;
+        }
+    }
+    leave_waiting(loop, replica, batch);
+    uint32_t steps = form_batch(loop, replica, batch);
+    const int64_t *sym = replica->shape.sym;
+    if (sym[SYM_TOKENS] > settings->max_batched_tokens) {
+        return refuse_batch(loop, "query tokens of a step", sym[SYM_TOKENS],
+                            settings->max_batched_tokens, err);
+    }
+    if (!settings->skip_ahead || batch->hold == HOLD_STEP) {
+        steps = 1;
+    }
+    int64_t stop_ns = INT64_MAX;
+    if (batch->hold == HOLD_CHANGE) {
+        stop_ns = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX;
+        /* A closed loop's next arrival may follow from another replica's completion. */
+        if (loop->source_waits && loop->life.n_replicas > 1) {
+            steps = 1;
+        }
+    }
+    struct submission submission = {
+        .replica = index,
+        .repeat = steps,
+        .stop_ns = stop_ns,
+        .shape = &replica->shape,
+        .request_ids = replica->member_ids,
+    };
+    replica->busy = true;
+    if (sym[SYM_TOKENS] > loop->result->peak_tokens) {
+        loop->result->peak_tokens = sym[SYM_TOKENS];
+    }
+    if (sym[SYM_LOGIT_ROWS] > loop->result->peak_logit_rows) {
+        loop->result->peak_logit_rows = sym[SYM_LOGIT_ROWS];
+    }
+    return loop->asked->executor.submit(loop->asked->executor.state, &submission, err);
+}
+
+static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) {
+    struct replica *replica = &loop->life.replicas[index];
+    const struct system *system = loop->asked->system;
+    struct estimator estimator = {loop, replica};
+    uint32_t max_requests = system->budget.max_requests;
+    struct schedule_view view = {
+        .now_ns = loop->life.now_ns,
+        .requests = loop->life.requests,
+        .running = replica->running,
+        .n_running = replica->n_running,
+        .waiting = replica->waiting + replica->head,
+        .n_waiting = replica->n_waiting,
+        .next_arrival_ns = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX,
+        .running_tokens = replica->sym[SYM_TOKENS],
+        .max_batched_tokens = system->settings.max_batched_tokens,
+        .max_requests = max_requests > 0 ? max_requests : UINT32_MAX,
+        .kv_free_bytes = system->budget.pool_bytes - replica->kv_used_bytes,
+        .kv_total_bytes = system->budget.pool_bytes,
+        .estimate_ns = estimate_batch_ns,
+        .estimator = &estimator,
+    };
+    struct batch batch = {
+        .selected = replica->selected, .capacity = loop->life.n_slots, .wake_ns = INT64_MAX};
+    system->scheduler->schedule(replica->scheduler_state, &view, &batch);
+    if (batch.n > batch.capacity || batch.n_admitted > batch.n) {
+        return refuse_batch(loop, "requests listed", batch.n, batch.capacity, err);
+    }
+    if (system->budget.shares_pool) {
+        shed_misfits(loop, replica, &batch);
+    }
+    if (batch.n == 0 && (!batch.all_running || replica->n_running == 0)) {
+        replica->wake_ns = batch.wake_ns;
+        return 0;
+    }
+    replica->wake_ns = INT64_MAX;
+    return submit_batch(loop, replica, index, &batch, err);
+}
+
+static int schedule_idle(struct loop *loop, struct err *err) {
+    for (uint32_t i = 0; i < loop->life.n_replicas; i++) {
+        struct replica *replica = &loop->life.replicas[i];
+        bool has_work = replica->n_running + replica->n_waiting > 0;
+        bool is_due = replica->wake_ns == INT64_MAX || replica->wake_ns <= loop->life.now_ns;
+        if (!replica->busy && has_work && is_due) {
+            int status = schedule_replica(loop, i, err);
+            if (status != 0) {
+                return status;
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- completions ---- */
+
+static int report_step(struct loop *loop, const struct replica *replica,
+                       const struct completion *done, struct err *err) {
+    bool members = loop->asked->records_members;
+    struct step_record record = {
+        .index = loop->result->submissions,
+        .replica = done->replica,
+        .repeat = done->steps,
+        .start_ns = done->start_ns,
+        .end_ns = done->time_ns,
+        .gpu_ns = done->gpu_ns,
+        .host_ns = done->host_ns,
+        .sym = replica->shape.sym,
+        .n = replica->n_batch,
+        .request_ids = members ? replica->member_ids : NULL,
+        .commit_tokens = members ? replica->member_commits : NULL,
+        .kv_used_bytes = replica->kv_used_bytes,
+        .n_running = replica->n_running,
+        .n_waiting = replica->n_waiting,
+    };
+    memcpy(record.n_by_phase, replica->batch_by_phase, sizeof record.n_by_phase);
+    for (uint32_t i = 0; i < loop->asked->n_sinks; i++) {
+        const struct sink *sink = &loop->asked->sinks[i];
+        if (sink->step != NULL && sink->step(sink->state, &record, err) != 0) {
+            return (int)err->kind;
+        }
+    }
+    return 0;
+}
+
+static int complete(struct loop *loop, const struct completion *done, struct err *err) {
+    struct replica *replica = &loop->life.replicas[done->replica];
+    struct loop_result *result = loop->result;
+    replica->busy = false;
+    result->busy_ns += done->time_ns - done->start_ns;
+    result->steps += done->steps;
+    result->request_steps += (uint64_t)done->steps * replica->n_batch;
+    for (int i = 0; i < SYM_COUNT; i++) {
+        result->sym[i] += done->steps * replica->shape.sym[i];
+    }
+    /* The record shows the state the batch ran in, and the commits it led to. */
+    uint32_t n_batch = replica->n_batch;
+    int status = 0;
+    if (loop->life.wants_steps && loop->asked->system->decoder->count != NULL) {
+        status = report_step(loop, replica, done, err);
+    }
+    if (status == 0) {
+        status = life_advance(&loop->life, replica, done->steps, err);
+    }
+    if (status == 0 && loop->life.wants_steps && loop->asked->system->decoder->count == NULL) {
+        replica->n_batch = n_batch;
+        status = report_step(loop, replica, done, err);
+    }
+    result->submissions++;
+    return status;
+}
+
+/* ---- the loop ---- */
+
+static int64_t next_time(const struct loop *loop) {
+    int64_t next = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX;
+    for (uint32_t i = 0; i < loop->life.n_replicas; i++) {
+        const struct replica *replica = &loop->life.replicas[i];
+        if (!replica->busy && replica->wake_ns < next && replica->wake_ns > loop->life.now_ns) {
+            next = replica->wake_ns;
+        }
+    }
+    return next;
+}
+
+static int starved(const struct loop *loop, struct err *err) {
+    uint64_t waiting = 0, running = 0;
+    for (uint32_t i = 0; i < loop->life.n_replicas; i++) {
+        waiting += loop->life.replicas[i].n_waiting;
+        running += loop->life.replicas[i].n_running;
+    }
+    if (waiting + running == 0) {
+        return 0;
+    }
+    return err_world(err,
+                     "scheduler %s starves at %.3f s: %" PRIu64 " requests wait and %" PRIu64
+                     " hold memory, nothing was selected and no later time was named",
+                     loop->asked->system->scheduler->policy.name, (double)loop->life.now_ns * 1e-9,
+                     waiting, running);
+}
+
+static int reject_all(struct loop *loop, struct err *err) {
+    for (uint32_t i = 0; i < loop->life.n_replicas; i++) {
+        struct replica *replica = &loop->life.replicas[i];
+        const uint32_t *lists[] = {replica->running, replica->waiting + replica->head};
+        uint32_t counts[] = {replica->n_running, replica->n_waiting};
+        for (int list = 0; list < 2; list++) {
+            for (uint32_t j = 0; j < counts[list]; j++) {
+                int status = life_reject(&loop->life, lists[list][j], REJECT_SHUTDOWN, err);
+                if (status != 0) {
+                    return status;
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+static int run_turns(struct loop *loop, struct err *err) {
+    enum { PROGRESS_TURNS = 8192 };
+    for (uint64_t turn = 0;; turn++) {
+        int status = take_arrivals(loop, err);
+        if (status == 0) {
+            status = schedule_idle(loop, err);
+        }
+        if (status != 0) {
+            return status;
+        }
+        if (loop->asked->stop != NULL && *loop->asked->stop) {
+            loop->result->interrupted = true;
+            return reject_all(loop, err);
+        }
+        if (turn % PROGRESS_TURNS == PROGRESS_TURNS - 1 && loop->asked->progress != NULL) {
+            loop->asked->progress(loop->asked->progress_state,
+                                  loop->result->completed + loop->result->rejected,
+                                  loop->life.now_ns);
+        }
+        struct completion done;
+        status =
+            loop->asked->executor.wait(loop->asked->executor.state, next_time(loop), &done, err);
+        if (status != 0) {
+            return status;
+        }
+        if (done.kind == COMPLETION_IDLE) {
+            return starved(loop, err);
+        }
+        ASSERT(done.time_ns >= loop->life.now_ns);
+        loop->life.now_ns = done.time_ns;
+        if (done.kind == COMPLETION_BATCH && (status = complete(loop, &done, err)) != 0) {
+            return status;
+        }
+    }
+}
+
+int loop_run(const struct loop_request *request, struct loop_result *result, struct err *err) {
+    *result = (struct loop_result){0};
+    struct loop loop = {.asked = request, .result = result};
+    life_init(&loop.life, request, result);
+    int status = run_turns(&loop, err);
+    result->end_ns = loop.life.now_ns;
+    life_fini(&loop.life);
+    return status;
+}

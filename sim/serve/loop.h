@@ -1,0 +1,46 @@
+/* The serving loop: there is one, whatever executes its batches.
+ *
+ * Each turn takes the arrivals that are due, asks the scheduler of every idle replica for a batch,
+ * submits it and waits for the executor's next event. Everything is allocated before the first
+ * turn; nothing in the loop allocates. */
+#ifndef UNMASK_SIM_SERVE_LOOP_H
+#define UNMASK_SIM_SERVE_LOOP_H
+
+#include <signal.h>
+#include <stdint.h>
+
+#include "sim/base/arrival.h"
+#include "sim/serve/executor.h"
+#include "sim/serve/record.h"
+#include "sim/serve/system.h"
+
+struct loop_request {
+    const struct system *system;
+    struct executor executor;
+    struct arrival_source source;
+    const struct sink *sinks;
+    uint32_t n_sinks;
+    bool records_members; /* some sink wants request ids and commit counts per step */
+    uint64_t seed;
+    const volatile sig_atomic_t *stop; /* set from outside: end at the next border; may be NULL */
+    void (*progress)(void *state, uint64_t n_left, int64_t now_ns); /* may be NULL */
+    void *progress_state;
+};
+
+struct loop_result {
+    uint64_t arrived, completed, rejected;
+    uint64_t submissions, steps, request_steps;
+    int64_t end_ns;                /* time of the last event */
+    int64_t busy_ns;               /* executor time, summed over replicas */
+    int64_t kv_peak_bytes;         /* most held at once on one replica */
+    int64_t peak_tokens;           /* most query tokens in one step */
+    int64_t peak_logit_rows;       /* most logit rows in one step */
+    int64_t activation_peak_bytes; /* largest placement among the steps with most tokens */
+    int64_t sym[SYM_COUNT];        /* summed over all steps */
+    bool interrupted;
+};
+
+/* Run to the end of the source. Rejected requests are reported to the sinks, never an error. */
+int loop_run(const struct loop_request *request, struct loop_result *result, struct err *err);
+
+#endif

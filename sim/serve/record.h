@@ -1,0 +1,82 @@
+/* What a run reports while it happens: the facts a recorder may keep.
+ *
+ * The loop calls a sink's functions with plain facts, in the order in which they become true; a
+ * NULL function is never called and costs nothing. Pointers are valid only during the call. */
+#ifndef UNMASK_SIM_SERVE_RECORD_H
+#define UNMASK_SIM_SERVE_RECORD_H
+
+#include <stdint.h>
+
+#include "sim/base/err.h"
+#include "sim/graph/shape.h"
+#include "sim/policy/request.h"
+
+enum reject_reason {
+    REJECT_NONE,
+    REJECT_CONTEXT,    /* prompt + output exceed the model's or the system's context */
+    REJECT_KV,         /* its cached state can never fit into the pool */
+    REJECT_TOKENS,     /* one of its steps alone exceeds the token budget */
+    REJECT_ACTIVATION, /* out of memory: a step with it alone exceeds the device */
+    REJECT_QUEUE,      /* the waiting queue is full */
+    REJECT_SHUTDOWN,   /* the run was interrupted before it could end */
+};
+enum { REJECT_REASON_COUNT = REJECT_SHUTDOWN + 1 };
+extern const char *const reject_reason_names[REJECT_REASON_COUNT];
+
+/* One request when it leaves the system, finished or rejected. Times from the start of the run;
+ * -1: did not happen. */
+struct request_record {
+    uint64_t id;
+    uint32_t replica, tenant;
+    uint32_t prompt_tokens, output_tokens;
+    int64_t arrival_ns, admitted_ns, first_block_ns, finished_ns;
+    uint32_t state;  /* enum request_state: DONE or REJECTED */
+    uint32_t reason; /* enum reject_reason */
+    uint32_t steps, refresh_steps, preemptions;
+    uint32_t first_block_tokens; /* tokens committed with the first block */
+    uint64_t tokens_processed;   /* query tokens over all its steps */
+};
+
+/* One submission to the executor: `repeat` identical steps back to back. */
+struct step_record {
+    uint64_t index; /* of the submission, over all replicas */
+    uint32_t replica, repeat;
+    int64_t start_ns, end_ns;         /* of the first step's start and the last one's end */
+    int64_t gpu_ns, host_ns;          /* of one step, as the executor splits it; 0 when unknown */
+    const int64_t *sym;               /* SYM_COUNT sums of one step */
+    uint32_t n_by_phase[PHASE_COUNT]; /* spans by phase */
+    uint32_t n;                       /* spans */
+    const uint64_t *request_ids;      /* in batch order; NULL unless the sink wants members */
+    const uint32_t *commit_tokens;    /* of each span, one step */
+    int64_t kv_used_bytes;
+    uint32_t n_running, n_waiting;
+};
+
+enum event_kind {
+    EVENT_ARRIVAL,
+    EVENT_ADMIT,
+    EVENT_PREEMPT,
+    EVENT_REJECT,
+    EVENT_BLOCK_DONE,
+    EVENT_FINISH,
+};
+enum { EVENT_KIND_COUNT = EVENT_FINISH + 1 };
+extern const char *const event_kind_names[EVENT_KIND_COUNT];
+
+struct event_record {
+    int64_t time_ns;
+    uint64_t request;
+    uint32_t kind; /* enum event_kind */
+    uint32_t replica;
+    uint32_t detail; /* REJECT: the reason; BLOCK_DONE: the block; else 0 */
+};
+
+/* Each function returns 0, or an err kind with `err` filled: the run then stops and reports it. */
+struct sink {
+    void *state;
+    int (*request)(void *state, const struct request_record *record, struct err *err);
+    int (*step)(void *state, const struct step_record *record, struct err *err);
+    int (*event)(void *state, const struct event_record *record, struct err *err);
+};
+
+#endif

@@ -1,0 +1,609 @@
+#include "sim/serve/system.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/datadir.h"
+#include "sim/base/num.h"
+#include "sim/cost/transfer.h"
+#include "sim/policy/registry.h"
+
+#define WHOLE(field, unit, initial, min, max, doc)                                                 \
+    { #field, PARAM_U32, 0, unit, initial, min, max, NULL, offsetof(struct settings, field), doc }
+
+static const char *const kv_layout_words[] = {"pages", "slab", NULL};
+static const char *const logit_scope_words[] = {"queries", "generation", "block", "masked", NULL};
+
+const struct param system_params[] = {
+    WHOLE(block_tokens, "tokens", "0", 0, 4096, "positions decoded together; 0: the model's"),
+    WHOLE(steps_per_block, "steps", "0", 0, 4096, "denoising steps of a block; 0: one a position"),
+    WHOLE(context_tokens, "tokens", "0", 0, 1e6, "longest canvas served; 0: the model's"),
+    WHOLE(profile_canvas_tokens, "tokens", "0", 0, 1e6,
+          "canvas of the profiling run that sizes batch or pool; 0: the context"),
+    WHOLE(max_batched_tokens, "tokens", "16384", 1, 1e8, "query tokens of one step, at most"),
+    WHOLE(max_requests, "1", "0", 0, 65536, "requests running at once; 0: by the profiling run"),
+    WHOLE(replicas, "1", "1", 1, 1024, "identical GPUs, each with the whole model"),
+    WHOLE(max_in_system, "1", "131072", 1, 1e8, "requests waiting and running, at most"),
+    WHOLE(page_tokens, "tokens", "256", 1, 65536, "rows of one page of cached state"),
+    {"kv", PARAM_WORD, 0, "1", "pages", 0, 1, kv_layout_words, offsetof(struct settings, kv_layout),
+     "pages out of one pool, or a slab per request"},
+    {"logit_scope", PARAM_WORD, 0, "1", "block", 0, 1, logit_scope_words,
+     offsetof(struct settings, logit_scope), "rows that go through the output head"},
+    {"logit_chunk_rows", PARAM_I64, 0, "rows", "0", 0, 1e8, NULL,
+     offsetof(struct settings, logit_chunk_rows), "logit rows held at once; 0: all (monolithic)"},
+    {"reserve_bytes", PARAM_I64, 0, "bytes", "700MiB", 0, 1e12, NULL,
+     offsetof(struct settings, reserve_bytes), "CUDA context and library workspaces"},
+    {"memory_utilization", PARAM_F64, 0, "1", "0.95", 0.01, 1, NULL,
+     offsetof(struct settings, memory_utilization), "share of the device the system may fill"},
+    {"skip_ahead", PARAM_BOOL, 0, "1", "on", 0, 1, NULL, offsetof(struct settings, skip_ahead),
+     "submit identical steps together; off gives the same results more slowly"},
+    {"confidence_a", PARAM_F64, 0, "1", "2", 0.01, 100, NULL,
+     offsetof(struct settings, confidence_a), "drawn confidences: Kumaraswamy shape a (assumed)"},
+    {"confidence_b", PARAM_F64, 0, "1", "1", 0.01, 100, NULL,
+     offsetof(struct settings, confidence_b), "drawn confidences: Kumaraswamy shape b (assumed)"},
+};
+const size_t system_n_params = sizeof system_params / sizeof system_params[0];
+
+/* ---- applying keys ---- */
+
+/* The parts that a key can belong to: "scheduler" names one, "scheduler.x" sets its parameter. */
+enum part { PART_SCHEDULER, PART_CACHE, PART_DECODER, PART_ROUTER, PART_RUNTIME, PART_PLANNER };
+static const char *const part_names[] = {"scheduler", "cache",   "decoder",
+                                         "router",    "runtime", "planner"};
+enum { PART_COUNT = sizeof part_names / sizeof part_names[0] };
+
+static int part_of(const char *key) {
+    size_t length = strcspn(key, ".");
+    for (int i = 0; i < PART_COUNT; i++) {
+        if (strlen(part_names[i]) == length && strncmp(key, part_names[i], length) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static const struct policy *pick_policy(enum policy_kind kind, const struct setting *setting,
+                                        void **state, struct err *err) {
+    const struct policy *policy = policy_find(kind, setting->value, err);
+    if (policy != NULL) {
+        free(*state);
+        *state = policy_state(policy);
+    } else {
+        char text[sizeof err->text];
+        snprintf(text, sizeof text, "%s", err->text);
+        snprintf(err->text, sizeof err->text, "%s: %.900s", setting->place, text);
+    }
+    return policy;
+}
+
+/* "scheduler = phase-multiplexed": choose the part; its parameters return to initial values. */
+static int choose_part(struct system *s, int part, const struct setting *setting, struct err *err) {
+    const struct policy *policy;
+    const struct runtime_preset *preset;
+    switch ((enum part)part) {
+    case PART_SCHEDULER:
+        policy = pick_policy(POLICY_SCHEDULER, setting, &s->scheduler_state, err);
+        s->scheduler = (const struct scheduler *)policy;
+        return policy == NULL ? (int)err->kind : 0;
+    case PART_CACHE:
+        policy = pick_policy(POLICY_CACHE, setting, &s->cache_state, err);
+        s->cache = (const struct cache_policy *)policy;
+        return policy == NULL ? (int)err->kind : 0;
+    case PART_DECODER:
+        policy = pick_policy(POLICY_DECODER, setting, &s->decoder_state, err);
+        s->decoder = (const struct decoder *)policy;
+        return policy == NULL ? (int)err->kind : 0;
+    case PART_ROUTER:
+        policy = pick_policy(POLICY_ROUTER, setting, &s->router_state, err);
+        s->router = (const struct router *)policy;
+        return policy == NULL ? (int)err->kind : 0;
+    case PART_RUNTIME:
+        preset = runtime_find(setting->value, err);
+        if (preset == NULL) {
+            return (int)err->kind;
+        }
+        s->runtime = preset->runtime;
+        s->runtime_name = preset->name;
+        return 0;
+    case PART_PLANNER:
+        s->planner = planner_find(setting->value, err);
+        return s->planner == NULL ? (int)err->kind : 0;
+    }
+    return 0;
+}
+
+/* "scheduler.stop_at_misfit = off". */
+static int set_part(struct system *s, int part, const struct setting *setting, struct err *err) {
+    const char *name = strchr(setting->key, '.') + 1;
+    const struct policy *policy = NULL;
+    void *state = NULL;
+    switch ((enum part)part) {
+    case PART_SCHEDULER:
+        policy = &s->scheduler->policy;
+        state = s->scheduler_state;
+        break;
+    case PART_CACHE:
+        policy = &s->cache->policy;
+        state = s->cache_state;
+        break;
+    case PART_DECODER:
+        policy = &s->decoder->policy;
+        state = s->decoder_state;
+        break;
+    case PART_ROUTER:
+        policy = &s->router->policy;
+        state = s->router_state;
+        break;
+    case PART_RUNTIME:
+        return param_set(runtime_params, runtime_n_params, &s->runtime, "runtime", setting->place,
+                         name, setting->value, err);
+    case PART_PLANNER:
+        return err_usage(err, "%s: planners have no parameters", setting->place);
+    }
+    char owner[128];
+    snprintf(owner, sizeof owner, "%s %s", part_names[part], policy->name);
+    return param_set(policy->params, policy->n_params, state, owner, setting->place, name,
+                     setting->value, err);
+}
+
+static int set_plain(struct system *s, const struct setting *setting, struct err *err) {
+    if (param_find(system_params, system_n_params, setting->key) == NULL) {
+        const char *names[64] = {NULL};
+        size_t n = 0;
+        for (int i = 0; i < PART_COUNT; i++) {
+            names[n++] = part_names[i];
+        }
+        for (size_t i = 0; i < system_n_params; i++) {
+            names[n++] = system_params[i].name;
+        }
+        const char *near = num_nearest_name(setting->key, names);
+        return err_usage(err, "%s: unknown key '%s'%s%s%s", setting->place, setting->key,
+                         near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                         near != NULL ? "'?" : "");
+    }
+    return param_set(system_params, system_n_params, &s->settings, "the system", setting->place,
+                     setting->key, setting->value, err);
+}
+
+/* Remember a setting; the last writer of a key wins. Choosing a part anew drops its parameters. */
+static int remember(struct system *s, const struct setting *setting, struct err *err) {
+    int part = part_of(setting->key);
+    bool chooses = part >= 0 && strchr(setting->key, '.') == NULL;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < s->n_applied; i++) {
+        const char *key = s->applied[i].key;
+        bool replaced = strcmp(key, setting->key) == 0 || (chooses && part_of(key) == part);
+        if (!replaced) {
+            s->applied[kept++] = s->applied[i];
+        }
+    }
+    if (kept == MAX_SETTINGS) {
+        return err_usage(err, "%s: more than %d keys for one system", setting->place, MAX_SETTINGS);
+    }
+    s->applied[kept] = *setting;
+    s->n_applied = kept + 1;
+    return 0;
+}
+
+/* Parts first, then parameters: the order of lines in a file does not matter. */
+static int apply_all(struct system *s, struct err *err) {
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < s->n_applied; i++) {
+            const struct setting *setting = &s->applied[i];
+            int part = part_of(setting->key);
+            bool chooses = part >= 0 && strchr(setting->key, '.') == NULL;
+            int status = 0;
+            if (pass == 0 && chooses) {
+                status = choose_part(s, part, setting, err);
+            } else if (pass == 1 && part >= 0 && !chooses) {
+                status = set_part(s, part, setting, err);
+            } else if (pass == 1 && part < 0) {
+                status = set_plain(s, setting, err);
+            }
+            if (status != 0) {
+                return status;
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- reading systems.ini ---- */
+
+static const char *const file_words[] = {"base", "doc", "model", "source", NULL};
+
+static bool is_file_word(const char *key) {
+    for (int i = 0; file_words[i] != NULL; i++) {
+        if (strcmp(key, file_words[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Replace "$NAME" by the calibrated constant of that name and note that it is in force. */
+static int expand_calibrated(struct system *s, const struct config *constants,
+                             struct setting *setting, struct err *err) {
+    if (setting->value[0] != '$') {
+        return 0;
+    }
+    const char *name = setting->value + 1;
+    const struct config_entry *value = config_find(constants, name, "value");
+    const struct config_entry *fitted = config_find(constants, name, "fitted_to");
+    if (value == NULL || fitted == NULL) {
+        return err_usage(err, "%s: no calibrated constant '%s' with value and fitted_to in %s",
+                         setting->place, name, constants->path);
+    }
+    uint32_t i = 0;
+    while (i < s->n_calibrated && strcmp(s->calibrated[i].name, name) != 0) {
+        i++;
+    }
+    if (i == MAX_CALIBRATED) {
+        return err_usage(err, "%s: more than %d calibrated constants", setting->place,
+                         MAX_CALIBRATED);
+    }
+    struct calibrated *calibrated = &s->calibrated[i];
+    s->n_calibrated = i == s->n_calibrated ? i + 1 : s->n_calibrated;
+    snprintf(calibrated->name, sizeof calibrated->name, "%s", name);
+    snprintf(calibrated->fitted_to, sizeof calibrated->fitted_to, "%s", fitted->value);
+    if (!num_f64(value->value, &calibrated->value)) {
+        return err_usage(err, "%s:%d: '%s' is not a number", constants->path, value->line,
+                         value->value);
+    }
+    snprintf(setting->value, sizeof setting->value, "%s", value->value);
+    return 0;
+}
+
+static bool has_section(const struct config *config, const char *name) {
+    for (size_t i = 0; i < config->n_entries; i++) {
+        if (strcmp(config->entries[i].section, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int unknown_system(const struct config *config, const char *name, struct err *err) {
+    const char *names[128] = {NULL};
+    size_t n = 0;
+    for (size_t i = 0; i < config->n_entries && n < 127; i++) {
+        const char *section = config->entries[i].section;
+        if (n == 0 || strcmp(names[n - 1], section) != 0) {
+            names[n++] = section;
+        }
+    }
+    const char *near = num_nearest_name(name, names);
+    return err_usage(err, "unknown system '%s' in %s%s%s%s; `unmask list systems` prints them all",
+                     name, config->path, near != NULL ? "; did you mean '" : "",
+                     near != NULL ? near : "", near != NULL ? "'" : "");
+}
+
+static int take_entry(struct system *s, const struct config *config, const struct config *constants,
+                      const struct config_entry *entry, struct err *err) {
+    struct setting setting;
+    config_place(config, entry, setting.place, sizeof setting.place);
+    snprintf(setting.value, sizeof setting.value, "%s", entry->value);
+    const char *at = strchr(entry->key, '@');
+    size_t length = at != NULL ? (size_t)(at - entry->key) : strlen(entry->key);
+    snprintf(setting.key, sizeof setting.key, "%.*s", (int)length, entry->key);
+    if (at != NULL) {
+        const struct gpu *gpu = gpu_find(at + 1, err);
+        if (gpu == NULL) {
+            return (int)err->kind;
+        }
+        if (gpu != s->gpu) {
+            return 0;
+        }
+    }
+    int status = expand_calibrated(s, constants, &setting, err);
+    return status != 0 ? status : remember(s, &setting, err);
+}
+
+/* The section's base first, then its own keys; those for this GPU after the plain ones. */
+static int take_section(struct system *s, const struct config *config,
+                        const struct config *constants, const char *name, int depth,
+                        struct err *err) {
+    if (!has_section(config, name)) {
+        return unknown_system(config, name, err);
+    }
+    const struct config_entry *base = config_find(config, name, "base");
+    if (base != NULL) {
+        if (depth == 8) {
+            return err_usage(err, "%s:%d: the bases of [%s] go in a circle", config->path,
+                             base->line, name);
+        }
+        int status = take_section(s, config, constants, base->value, depth + 1, err);
+        if (status != 0) {
+            return status;
+        }
+    }
+    for (int specific = 0; specific < 2; specific++) {
+        for (size_t i = 0; i < config->n_entries; i++) {
+            const struct config_entry *entry = &config->entries[i];
+            if (strcmp(entry->section, name) == 0 && !is_file_word(entry->key) &&
+                (strchr(entry->key, '@') != NULL) == (specific == 1)) {
+                int status = take_entry(s, config, constants, entry, err);
+                if (status != 0) {
+                    return status;
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+/* The nearest `model` along the chain of bases, or NULL. */
+static const char *model_of(const struct config *config, const char *name) {
+    for (int depth = 0; depth < 8; depth++) {
+        const struct config_entry *model = config_find(config, name, "model");
+        const struct config_entry *base = config_find(config, name, "base");
+        if (model != NULL || base == NULL) {
+            return model != NULL ? model->value : NULL;
+        }
+        name = base->value;
+    }
+    return NULL;
+}
+
+/* ---- resolving ---- */
+
+static int resolve_profile(struct system *s, struct err *err) {
+    const char *file = s->gpu->profile;
+    const struct gpu *owner = s->gpu;
+    if (file == NULL && s->gpu->donor != NULL) {
+        owner = gpu_find(s->gpu->donor, err);
+        file = owner->profile;
+    }
+    if (file == NULL) {
+        return 0;
+    }
+    char relative[256], path[1024];
+    snprintf(relative, sizeof relative, "kernels/profiles/%s", file);
+    struct profile_peaks peaks = {owner->peak_bf16_flops, owner->peak_bandwidth, owner->sms};
+    int status = profile_open(data_path(path, sizeof path, relative), &peaks, &s->profile, err);
+    if (status == 0 && owner != s->gpu) {
+        struct profile *donor = s->profile;
+        struct profile_peaks own = {s->gpu->peak_bf16_flops, s->gpu->peak_bandwidth, s->gpu->sms};
+        s->profile = NULL;
+        status = profile_transfer(donor, owner->name, &own, s->gpu->name, &s->profile, err);
+        profile_close(donor);
+    }
+    return status;
+}
+
+static int64_t cache_row_bytes(const struct system *s) {
+    switch ((enum cache_row)s->cache->row) {
+    case CACHE_ROW_NONE:
+        return 0;
+    case CACHE_ROW_KV:
+        return model_kv_bytes_per_token(s->model);
+    case CACHE_ROW_FEATURES:
+        return model_feature_cache_bytes_per_token(s->model);
+    }
+    return 0;
+}
+
+static void resolve_settings(struct system *s) {
+    struct settings *settings = &s->settings;
+    enum { LONGEST_CONTEXT = 32768 };
+    if (settings->block_tokens == 0) {
+        settings->block_tokens = s->model->block_tokens;
+    }
+    if (settings->context_tokens == 0) {
+        settings->context_tokens =
+            s->model->max_positions < LONGEST_CONTEXT ? s->model->max_positions : LONGEST_CONTEXT;
+    }
+    if (settings->profile_canvas_tokens == 0) {
+        settings->profile_canvas_tokens = settings->context_tokens;
+    }
+    if (settings->steps_per_block == 0) {
+        settings->steps_per_block = settings->block_tokens;
+    }
+}
+
+static int resolve(struct system *s, bool roofline, struct err *err) {
+    resolve_settings(s);
+    struct graph_options options = {
+        .fused = s->runtime.fused,
+        .gathers_cache = s->runtime.gathers_cache,
+        .splits_first_layer = s->cache->splits_first_layer != 0,
+        .selects = s->cache->selects != 0,
+        .compares_values = s->cache->compares_values != 0,
+        .logits_bytes = s->runtime.logits_bytes,
+        .copy_bytes = s->runtime.copy_bytes,
+        .softmax_bytes = s->runtime.softmax_bytes,
+    };
+    graph_build(&s->graph, s->model, &options);
+    s->row_bytes = cache_row_bytes(s);
+    int status = roofline ? 0 : resolve_profile(s, err);
+    if (status == 0) {
+        status = cost_open(s->gpu, s->profile, &s->runtime, &s->graph, s->settings.logit_chunk_rows,
+                           &s->cost, err);
+    }
+    if (status == 0) {
+        const struct settings *k = &s->settings;
+        struct budget_request request = {
+            .gpu = s->gpu,
+            .graph = &s->graph,
+            .planner = s->planner,
+            .logit_chunk_rows = k->logit_chunk_rows,
+            .memory_utilization = k->memory_utilization,
+            .reserve_bytes = k->reserve_bytes,
+            .kv_layout = k->kv_layout,
+            .page_tokens = k->page_tokens,
+            .row_bytes = s->row_bytes,
+            .max_batched_tokens = k->max_batched_tokens,
+            .canvas_tokens = k->profile_canvas_tokens,
+            .output_rows = k->logit_scope == LOGITS_QUERIES      ? UINT32_MAX
+                           : k->logit_scope == LOGITS_GENERATION ? k->profile_canvas_tokens
+                                                                 : k->block_tokens,
+            .selects = s->cache->selects != 0,
+            .max_requests = k->max_requests,
+        };
+        status = budget_make(&request, &s->budget, err);
+    }
+    return status;
+}
+
+static int open_parts(const struct system_request *request, const struct config *systems,
+                      const struct config *constants, struct system *s, struct err *err) {
+    static const struct setting defaults[] = {
+        {"scheduler", "continuous", "default"}, {"cache", "none", "default"},
+        {"decoder", "fixed", "default"},        {"router", "least-loaded", "default"},
+        {"runtime", "unmask", "default"},       {"planner", "first-fit", "default"},
+    };
+    snprintf(s->name, sizeof s->name, "%s", request->system);
+    s->gpu = gpu_find(request->gpu, err);
+    if (s->gpu == NULL) {
+        return (int)err->kind;
+    }
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < sizeof defaults / sizeof defaults[0]; i++) {
+        status = remember(s, &defaults[i], err);
+    }
+    if (status == 0) {
+        status = take_section(s, systems, constants, request->system, 0, err);
+    }
+    const char *model = request->model != NULL ? request->model : model_of(systems, s->name);
+    if (status == 0) {
+        s->model = model_find(model != NULL ? model : "llada-8b", err);
+        status = s->model == NULL ? (int)err->kind : 0;
+    }
+    for (uint32_t i = 0; status == 0 && i < request->n_overrides; i++) {
+        struct setting setting = request->overrides[i];
+        status = expand_calibrated(s, constants, &setting, err);
+        if (status == 0) {
+            status = remember(s, &setting, err);
+        }
+    }
+    if (status == 0) {
+        status = apply_all(s, err);
+    }
+    return status != 0 ? status : resolve(s, request->roofline, err);
+}
+
+static int read_files(const char *systems_path, struct config *systems, struct config *constants,
+                      struct err *err) {
+    char path[1024];
+    int status =
+        config_read(systems_path != NULL ? systems_path
+                                         : data_path(path, sizeof path, "experiments/systems.ini"),
+                    systems, err);
+    if (status != 0) {
+        return status;
+    }
+    status =
+        config_read(data_path(path, sizeof path, "experiments/calibrated.ini"), constants, err);
+    if (status != 0) {
+        config_fini(systems);
+    }
+    return status;
+}
+
+int system_open(const struct system_request *request, struct system **out, struct err *err) {
+    struct config systems, constants;
+    int status = read_files(request->systems_path, &systems, &constants, err);
+    if (status != 0) {
+        return status;
+    }
+    struct system *s = calloc(1, sizeof *s);
+    ASSERT(s != NULL);
+    param_defaults(system_params, system_n_params, &s->settings);
+    status = open_parts(request, &systems, &constants, s, err);
+    config_fini(&systems);
+    config_fini(&constants);
+    if (status != 0) {
+        system_close(s);
+        return status;
+    }
+    *out = s;
+    return 0;
+}
+
+void system_close(struct system *s) {
+    if (s == NULL) {
+        return;
+    }
+    cost_close(s->cost);
+    profile_close(s->profile);
+    free(s->scheduler_state);
+    free(s->cache_state);
+    free(s->decoder_state);
+    free(s->router_state);
+    free(s);
+}
+
+/* ---- describing ---- */
+
+struct text {
+    char *bytes;
+    size_t size, room;
+};
+
+static void text_add(struct text *text, const char *key, const char *value) {
+    size_t needed = strlen(key) + strlen(value) + 8;
+    if (text->size + needed > text->room) {
+        text->room = 2 * (text->room + needed);
+        text->bytes = realloc(text->bytes, text->room);
+        ASSERT(text->bytes != NULL);
+    }
+    text->size += (size_t)snprintf(text->bytes + text->size, text->room - text->size, "%s = %s\n",
+                                   key, value);
+}
+
+static void text_add_params(struct text *text, const char *prefix, const struct param *params,
+                            size_t n, const void *state) {
+    for (size_t i = 0; i < n; i++) {
+        char key[128], value[128];
+        snprintf(key, sizeof key, "%s%s", prefix, params[i].name);
+        text_add(text, key, param_text(&params[i], state, value, sizeof value));
+    }
+}
+
+char *system_text(const struct system *s) {
+    struct text text = {0};
+    text_add(&text, "model", s->model->name);
+    text_add_params(&text, "", system_params, system_n_params, &s->settings);
+    text_add(&text, "planner", s->planner->name);
+    text_add(&text, "runtime", s->runtime_name);
+    text_add_params(&text, "runtime.", runtime_params, runtime_n_params, &s->runtime);
+    const struct policy *policies[] = {&s->scheduler->policy, &s->cache->policy,
+                                       &s->decoder->policy, &s->router->policy};
+    void *const states[] = {s->scheduler_state, s->cache_state, s->decoder_state, s->router_state};
+    for (int i = 0; i < 4; i++) {
+        char prefix[64];
+        snprintf(prefix, sizeof prefix, "%s.", part_names[i]);
+        text_add(&text, part_names[i], policies[i]->name);
+        text_add_params(&text, prefix, policies[i]->params, policies[i]->n_params, states[i]);
+    }
+    return text.bytes;
+}
+
+int system_list(const char *systems_path,
+                int (*each)(void *state, const char *name, const char *doc), void *state,
+                struct err *err) {
+    struct config systems, constants;
+    int status = read_files(systems_path, &systems, &constants, err);
+    if (status != 0) {
+        return status;
+    }
+    for (size_t i = 0; status == 0 && i < systems.n_entries; i++) {
+        const char *section = systems.entries[i].section;
+        if (i == 0 || strcmp(section, systems.entries[i - 1].section) != 0) {
+            const struct config_entry *doc = config_find(&systems, section, "doc");
+            status = each(state, section, doc != NULL ? doc->value : "");
+        }
+    }
+    config_fini(&systems);
+    config_fini(&constants);
+    return status;
+}
+
+const char *system_profile_kind(const struct system *s) {
+    return s->profile != NULL ? profile_kind(s->profile) : "roofline";
+}
+
+const char *system_profile_source(const struct system *s) {
+    return s->profile != NULL ? profile_source(s->profile) : s->gpu->source;
+}

@@ -1,0 +1,105 @@
+/* A system: a line-up of policies, a runtime, a model and a GPU, resolved into what the loop needs.
+ *
+ * Systems are sections of experiments/systems.ini. A section may name a `base` and override it; a
+ * key may end in @GPU and then holds on that GPU only; a value may be $NAME, a calibrated constant
+ * of experiments/calibrated.ini. `--set` overrides the file. */
+#ifndef UNMASK_SIM_SERVE_SYSTEM_H
+#define UNMASK_SIM_SERVE_SYSTEM_H
+
+#include <stdbool.h>
+
+#include "sim/base/config.h"
+#include "sim/cost/price.h"
+#include "sim/memory/budget.h"
+#include "sim/policy/cache.h"
+#include "sim/policy/decoder.h"
+#include "sim/policy/router.h"
+#include "sim/policy/scheduler.h"
+
+enum logit_scope {
+    LOGITS_QUERIES,    /* every row that leaves the trunk, as the released baselines do */
+    LOGITS_GENERATION, /* the output region in a block's first pass, else the block */
+    LOGITS_BLOCK,      /* the active block */
+    LOGITS_MASKED,     /* the active block's masked positions */
+};
+
+/* The keys of a system that are not a policy's or the runtime's (table system_params). */
+struct settings {
+    uint32_t block_tokens;          /* 0: the model's */
+    uint32_t steps_per_block;       /* 0: as many as the block has positions */
+    uint32_t context_tokens;        /* 0: the model's maximum, at most 32768 */
+    uint32_t profile_canvas_tokens; /* canvas of the profiling run; 0: the context */
+    uint32_t max_batched_tokens, max_requests, replicas, max_in_system;
+    uint32_t page_tokens, kv_layout, logit_scope;
+    int64_t logit_chunk_rows, reserve_bytes;
+    double memory_utilization;
+    bool skip_ahead;
+    double confidence_a, confidence_b;
+};
+extern const struct param system_params[];
+extern const size_t system_n_params;
+
+enum { MAX_CALIBRATED = 16, MAX_SETTINGS = 96 };
+
+/* A calibrated constant in force, for outputs. */
+struct calibrated {
+    char name[48], fitted_to[160];
+    double value;
+};
+
+/* One KEY = VALUE with the place it came from. */
+struct setting {
+    char key[64], value[192], place[128];
+};
+
+struct system {
+    char name[64];
+    const struct model *model;
+    const struct gpu *gpu;
+    struct settings settings;
+    struct runtime runtime;
+    const char *runtime_name;
+    const struct planner *planner;
+    const struct scheduler *scheduler;
+    const struct cache_policy *cache;
+    const struct decoder *decoder;
+    const struct router *router;
+    void *scheduler_state, *cache_state, *decoder_state, *router_state;
+    struct setting applied[MAX_SETTINGS]; /* in force, last writer of each key */
+    uint32_t n_applied;
+    struct calibrated calibrated[MAX_CALIBRATED];
+    uint32_t n_calibrated;
+
+    /* Resolved. */
+    struct graph graph;
+    struct profile *profile; /* NULL: roofline */
+    struct cost_model *cost;
+    struct budget budget;
+    int64_t row_bytes; /* one row of cached state, all layers */
+};
+
+struct system_request {
+    const char *system, *model, *gpu; /* model NULL: the system's own or llada-8b */
+    const char *systems_path;         /* NULL: the shipped file */
+    const struct setting *overrides;  /* --set, in order */
+    uint32_t n_overrides;
+    bool roofline; /* ignore the GPU's profile */
+};
+
+/* Look up, apply, resolve. On success the caller runs system_close. */
+int system_open(const struct system_request *request, struct system **out, struct err *err);
+void system_close(struct system *system);
+
+/* The resolved configuration as INI text, malloc'd: the same text makes the same system. */
+char *system_text(const struct system *system);
+
+/* Names of the systems in the file, in file order, with their `doc`. */
+int system_list(const char *systems_path,
+                int (*each)(void *state, const char *name, const char *doc), void *state,
+                struct err *err);
+
+/* "measured", "imported", "transferred" or "roofline". */
+const char *system_profile_kind(const struct system *system);
+const char *system_profile_source(const struct system *system);
+
+#endif
