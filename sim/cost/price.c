@@ -46,6 +46,9 @@ static bool makes_logits(const struct graph *graph, const struct op *op) {
 
 /* Bytes that one row of a pass over rows reads and writes. */
 static int64_t bytes_per_row(const struct graph *graph, const struct op *op) {
+    if (op->row_bytes > 0) {
+        return op->row_bytes;
+    }
     int64_t bytes = 0;
     for (int i = 0; i < OP_MAX_TENSORS; i++) {
         bytes += op->in[i] >= 0 ? graph->tensors[op->in[i]].bytes.per : 0;
@@ -213,7 +216,8 @@ static void price_op(const struct cost_model *cost, const struct op *op,
         return;
     }
     price_rows(cost, op, chunk, &price);
-    price_add(sum, &price, repeat * (double)(rows / chunk));
+    int64_t n_whole = rows / chunk;
+    price_add(sum, &price, repeat * (double)n_whole);
     if (rows % chunk != 0) {
         price_rows(cost, op, rows % chunk, &price);
         price_add(sum, &price, repeat);
@@ -345,10 +349,11 @@ static int require_operators(const struct cost_model *cost, struct err *err) {
             status = profile_require(cost->profile, PROFILE_MOE, err);
             break;
         case OP_ATTENTION_FULL:
-            status = profile_require(cost->profile, PROFILE_ATTENTION_CAUSAL, err);
-            break;
         case OP_ATTENTION_BLOCK:
-            status = profile_require(cost->profile, PROFILE_ATTENTION_DECODE, err);
+            status = profile_require(cost->profile, PROFILE_ATTENTION_CAUSAL, err);
+            if (status == 0) {
+                status = profile_require(cost->profile, PROFILE_ATTENTION_DECODE, err);
+            }
             break;
         default:
             break;

@@ -15,7 +15,7 @@ static const char *const host_mode_words[] = {"overlaps", "serial", NULL};
 
 const struct param runtime_params[] = {
     FLAG(varlen, "packed batches; off: padded to the longest request"),
-    FLAG(fused, "residual adds inside norms, activations in place"),
+    FLAG(fused, "one kernel per norm, rotation and activation; off: eager PyTorch in float32"),
     FLAG(gathers_cache, "reuse gathers and concatenates cached rows per layer"),
     BYTES(logits_bytes, "bytes of one logit as the head writes it"),
     BYTES(copy_bytes, "bytes of one logit in the copy made before the softmax; 0: none"),
@@ -79,6 +79,7 @@ const struct runtime_preset runtime_table[] = {
      "dLLM-Serve as released: packed, gathers cached rows per request and layer",
      "H200 reference runs, 2026-11-21",
      {.varlen = true,
+      .fused = true,
       .gathers_cache = true,
       .logits_bytes = 2,
       .softmax_bytes = 2,

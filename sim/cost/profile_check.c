@@ -1,0 +1,218 @@
+#include "sim/cost/profile_check.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/cost/profile_table.h"
+
+enum { MIN_ROWS = 16, LONG_KV = 512, DOUBLING_ROWS = 4096 };
+
+static const char *const row_names[CHECK_ROWS] = {
+    [CHECK_GEMM] = "gemm, m >= 16",
+    [CHECK_GEMM_SMALL] = "gemm, m < 16",
+    [CHECK_GEMM_NEW_M] = "gemm, new m",
+    [CHECK_GEMM_NEW_N] = "gemm, new n",
+    [CHECK_GEMM_NEW_K] = "gemm, new k",
+    [CHECK_CAUSAL] = "attention_causal",
+    [CHECK_CAUSAL_LONG] = "attention_causal, kv >= 512",
+    [CHECK_DECODE] = "attention_decode",
+    [CHECK_MOE] = "moe",
+    [CHECK_ELEMENTWISE] = "elementwise",
+    [CHECK_ALL_REDUCE] = "all_reduce",
+    [CHECK_ALL_GATHER] = "all_gather",
+};
+
+/* Signed errors of one table row; room for one a cell. */
+struct sample {
+    double *errors;
+    size_t n;
+};
+
+struct samples {
+    struct sample rows[CHECK_ROWS][2]; /* interior, frontier */
+    struct sample noise;
+};
+
+static int compare_doubles(const void *a, const void *b) {
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static struct profile_errors summarise(struct sample *sample) {
+    struct profile_errors out = {.n = sample->n};
+    if (sample->n == 0) {
+        return out;
+    }
+    qsort(sample->errors, sample->n, sizeof *sample->errors, compare_doubles);
+    out.median = sample->errors[sample->n / 2];
+    for (size_t i = 0; i < sample->n; i++) {
+        sample->errors[i] = fabs(sample->errors[i]);
+    }
+    qsort(sample->errors, sample->n, sizeof *sample->errors, compare_doubles);
+    out.median_abs = sample->errors[sample->n / 2];
+    out.p90_abs = sample->errors[sample->n * 9 / 10];
+    return out;
+}
+
+static void note(struct sample *sample, double predicted, double measured) {
+    if (!isnan(predicted)) {
+        sample->errors[sample->n++] = predicted / measured - 1;
+    }
+}
+
+/* The lookup that would answer for a cell. */
+static double predict(const struct profile *profile, enum profile_op op, size_t cell,
+                      enum profile_match *match) {
+    const struct lattice *lattice = &profile->ops[op];
+    int64_t at[LATTICE_MAX_AXES] = {0};
+    for (size_t a = 0; a < lattice->n_axes; a++) {
+        at[a] = lattice_value(lattice, cell, a);
+    }
+    size_t i_first = cell / lattice->axes[0].stride;
+    switch (op) {
+    case PROFILE_GEMM:
+        return gemm_us(profile, at[0], at[1], at[2], match);
+    case PROFILE_ATTENTION_CAUSAL:
+        return causal_us(profile, i_first, (double)at[1], (double)at[2], (double)at[3], match);
+    case PROFILE_ATTENTION_DECODE:
+        return decode_us(profile, i_first, (double)at[1], (double)at[2], match);
+    case PROFILE_MOE:
+        return moe_us(profile, moe_shape_unpack(at[0]), at[1], match);
+    case PROFILE_ELEMENTWISE:
+        return elementwise_us(profile, at[0], match);
+    case PROFILE_ALL_REDUCE:
+    case PROFILE_ALL_GATHER:
+        return collective_us(profile, op, at[0], at[1], match);
+    case PROFILE_OPS:
+        break;
+    }
+    ASSERT(op < PROFILE_OPS);
+    return NAN;
+}
+
+static enum profile_check_row row_of(const struct lattice *lattice, enum profile_op op,
+                                     size_t cell) {
+    static const enum profile_check_row others[PROFILE_OPS] = {
+        [PROFILE_ATTENTION_CAUSAL] = CHECK_CAUSAL,
+        [PROFILE_ATTENTION_DECODE] = CHECK_DECODE,
+        [PROFILE_MOE] = CHECK_MOE,
+        [PROFILE_ELEMENTWISE] = CHECK_ELEMENTWISE,
+        [PROFILE_ALL_REDUCE] = CHECK_ALL_REDUCE,
+        [PROFILE_ALL_GATHER] = CHECK_ALL_GATHER,
+    };
+    if (op == PROFILE_GEMM) {
+        return lattice_value(lattice, cell, GEMM_M) >= MIN_ROWS ? CHECK_GEMM : CHECK_GEMM_SMALL;
+    }
+    return others[op];
+}
+
+/* What the table says of itself; see `noise` in the header. */
+static void check_doubling(const struct lattice *gemm, size_t cell, struct sample *noise) {
+    const struct lattice_axis *ms = &gemm->axes[GEMM_M];
+    int64_t m = lattice_value(gemm, cell, GEMM_M);
+    ptrdiff_t half = lattice_index(gemm, GEMM_M, m / 2), twice = lattice_index(gemm, GEMM_M, 2 * m);
+    if (m >= DOUBLING_ROWS && m % 2 == 0 && half >= 0 && twice >= 0) {
+        size_t base = cell % ms->stride;
+        double below = gemm->time_us[base + (size_t)half * ms->stride];
+        double above = gemm->time_us[base + (size_t)twice * ms->stride];
+        note(noise, sqrt(below * above), gemm->time_us[cell]);
+    }
+}
+
+static void check_slices(const struct profile *profile, size_t cell, struct samples *samples) {
+    static const enum profile_check_row rows[] = {CHECK_GEMM_NEW_M, CHECK_GEMM_NEW_N,
+                                                  CHECK_GEMM_NEW_K};
+    const struct lattice *gemm = &profile->ops[PROFILE_GEMM];
+    if (lattice_value(gemm, cell, GEMM_M) < MIN_ROWS) {
+        return;
+    }
+    for (size_t axis = 0; axis < 3; axis++) {
+        note(&samples->rows[rows[axis]][0], gemm_without_slice(profile, cell, axis),
+             gemm->time_us[cell]);
+    }
+    check_doubling(gemm, cell, &samples->noise);
+}
+
+static void check_op(struct profile *profile, enum profile_op op, struct samples *samples) {
+    struct lattice *lattice = &profile->ops[op];
+    for (size_t cell = 0; cell < lattice->n_cells; cell++) {
+        double measured = lattice->time_us[cell];
+        if (isnan(measured)) {
+            continue;
+        }
+        enum profile_match match = PROFILE_EXTRAPOLATED;
+        lattice->time_us[cell] = NAN;
+        double predicted = predict(profile, op, cell, &match);
+        lattice->time_us[cell] = measured;
+        bool frontier = match == PROFILE_EXTRAPOLATED;
+        note(&samples->rows[row_of(lattice, op, cell)][frontier], predicted, measured);
+        if (op == PROFILE_ATTENTION_CAUSAL &&
+            lattice_value(lattice, cell, CAUSAL_Q) + lattice_value(lattice, cell, CAUSAL_PREFIX) >=
+                LONG_KV) {
+            note(&samples->rows[CHECK_CAUSAL_LONG][frontier], predicted, measured);
+        }
+        if (op == PROFILE_GEMM) {
+            check_slices(profile, cell, samples);
+        }
+    }
+}
+
+int profile_check(struct profile *profile, struct profile_check *out, struct err *err) {
+    memset(out, 0, sizeof *out);
+    size_t room = 0;
+    for (size_t op = 0; op < PROFILE_OPS; op++) {
+        room = profile->ops[op].n_cells > room ? profile->ops[op].n_cells : room;
+    }
+    size_t n_samples = 2 * CHECK_ROWS + 1;
+    double *errors = calloc(room * n_samples + 1, sizeof *errors);
+    if (errors == NULL) {
+        return err_world(err, "%s: out of memory", profile->path);
+    }
+    struct samples samples;
+    for (size_t i = 0; i < 2 * CHECK_ROWS; i++) {
+        samples.rows[i / 2][i % 2] = (struct sample){errors + i * room, 0};
+    }
+    samples.noise = (struct sample){errors + 2 * CHECK_ROWS * room, 0};
+    for (size_t op = 0; op < PROFILE_OPS; op++) {
+        check_op(profile, (enum profile_op)op, &samples);
+    }
+    for (size_t i = 0; i < CHECK_ROWS; i++) {
+        out->rows[i].name = row_names[i];
+        out->rows[i].interior = summarise(&samples.rows[i][0]);
+        out->rows[i].frontier = summarise(&samples.rows[i][1]);
+    }
+    out->noise = summarise(&samples.noise);
+    free(errors);
+    return 0;
+}
+
+static void print_errors(const struct profile_errors *errors, FILE *file) {
+    if (errors->n == 0) {
+        fprintf(file, " %7s %7s %7s %7s", "-", "-", "-", "0");
+        return;
+    }
+    fprintf(file, " %6.2f%% %6.2f%% %+6.2f%% %7zu", 100 * errors->median_abs, 100 * errors->p90_abs,
+            100 * errors->median, errors->n);
+}
+
+void profile_check_print(const struct profile_check *check, FILE *file) {
+    fprintf(file, "%-28s %31s %31s\n", "", "interior (enclosed by rows)",
+            "frontier (utilisation held)");
+    fprintf(file, "%-28s %7s %7s %7s %7s %7s %7s %7s %7s\n", "leave one out", "median", "p90",
+            "bias", "rows", "median", "p90", "bias", "rows");
+    for (size_t i = 0; i < CHECK_ROWS; i++) {
+        if (check->rows[i].interior.n + check->rows[i].frontier.n > 0) {
+            fprintf(file, "%-28s", check->rows[i].name);
+            print_errors(&check->rows[i].interior, file);
+            print_errors(&check->rows[i].frontier, file);
+            fputc('\n', file);
+        }
+    }
+    if (check->noise.n > 0) {
+        fprintf(file, "%-28s", "gemm, scatter of the table");
+        print_errors(&check->noise, file);
+        fputc('\n', file);
+    }
+}

@@ -1,0 +1,53 @@
+/* Leave-one-out errors of a profile's lookups: each measured row is removed, predicted from the
+ * rest, and compared. The honest answer to "how good are the times between the rows?". */
+#ifndef UNMASK_SIM_COST_PROFILE_CHECK_H
+#define UNMASK_SIM_COST_PROFILE_CHECK_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+#include "sim/base/err.h"
+#include "sim/cost/profile.h"
+
+/* Relative errors, predicted / measured - 1. */
+struct profile_errors {
+    size_t n;
+    double median_abs, p90_abs;
+    double median; /* signed: the bias */
+};
+
+enum profile_check_row {
+    CHECK_GEMM = 0,       /* m >= 16 */
+    CHECK_GEMM_SMALL = 1, /* m < 16 */
+    CHECK_GEMM_NEW_M = 2, /* as if no row had this m; m >= 16 in these three */
+    CHECK_GEMM_NEW_N = 3,
+    CHECK_GEMM_NEW_K = 4,
+    CHECK_CAUSAL = 5,
+    CHECK_CAUSAL_LONG = 6, /* kv >= 512 */
+    CHECK_DECODE = 7,
+    CHECK_MOE = 8,
+    CHECK_ELEMENTWISE = 9,
+    CHECK_ALL_REDUCE = 10,
+    CHECK_ALL_GATHER = 11,
+    CHECK_ROWS = 12,
+};
+
+struct profile_check {
+    struct {
+        const char *name;
+        struct profile_errors interior; /* the rest encloses the row */
+        struct profile_errors frontier; /* it does not: utilisation was held */
+    } rows[CHECK_ROWS];
+    /* The table's own scatter, no lookup involved: products of at least 4096 rows take twice the
+     * time for twice the rows, so a row is compared with the geometric mean of its half and its
+     * double. Empty where the table ends before. */
+    struct profile_errors noise;
+};
+
+/* Removes and restores rows one at a time: `profile` is as before on return. */
+int profile_check(struct profile *profile, struct profile_check *out, struct err *err);
+
+/* The table, for people. */
+void profile_check_print(const struct profile_check *check, FILE *file);
+
+#endif

@@ -1,0 +1,172 @@
+#include "sim/cost/profile_lattice.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_rows(const void *a, const void *b) {
+    const struct lattice_row *x = a, *y = b;
+    for (size_t i = 0; i < LATTICE_MAX_AXES; i++) {
+        if (x->at[i] != y->at[i]) {
+            return x->at[i] < y->at[i] ? -1 : 1;
+        }
+    }
+    return x->line - y->line; /* qsort is not stable */
+}
+
+static int compare_values(const void *a, const void *b) {
+    const int64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static bool build_axis(struct lattice_axis *axis, size_t i_axis, const struct lattice_row *rows,
+                       size_t n_rows) {
+    axis->values = malloc(n_rows * sizeof *axis->values);
+    if (axis->values == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < n_rows; i++) {
+        axis->values[i] = rows[i].at[i_axis];
+    }
+    qsort(axis->values, n_rows, sizeof *axis->values, compare_values);
+    axis->n = 0;
+    for (size_t i = 0; i < n_rows; i++) {
+        if (axis->n == 0 || axis->values[axis->n - 1] != axis->values[i]) {
+            axis->values[axis->n++] = axis->values[i];
+        }
+    }
+    return true;
+}
+
+enum lattice_trouble lattice_init(struct lattice *lattice, size_t n_axes, struct lattice_row *rows,
+                                  size_t n_rows, struct lattice_row twins[2]) {
+    *lattice = (struct lattice){.n_axes = n_axes, .n_cells = 1};
+    qsort(rows, n_rows, sizeof *rows, compare_rows);
+    for (size_t i = 1; i < n_rows; i++) {
+        if (memcmp(rows[i - 1].at, rows[i].at, sizeof rows[i].at) == 0) {
+            twins[0] = rows[i - 1];
+            twins[1] = rows[i];
+            return LATTICE_DUPLICATE;
+        }
+    }
+    for (size_t a = 0; a < n_axes; a++) {
+        if (!build_axis(&lattice->axes[a], a, rows, n_rows)) {
+            lattice_fini(lattice);
+            return LATTICE_NO_MEMORY;
+        }
+        if (lattice->axes[a].n > LATTICE_MAX_CELLS / lattice->n_cells) {
+            lattice_fini(lattice);
+            return LATTICE_TOO_LARGE;
+        }
+        lattice->n_cells *= lattice->axes[a].n;
+    }
+    size_t stride = 1;
+    for (size_t a = n_axes; a-- > 0;) {
+        lattice->axes[a].stride = stride;
+        stride *= lattice->axes[a].n;
+    }
+    lattice->time_us = malloc(lattice->n_cells * sizeof *lattice->time_us);
+    if (lattice->time_us == NULL) {
+        lattice_fini(lattice);
+        return LATTICE_NO_MEMORY;
+    }
+    for (size_t i = 0; i < lattice->n_cells; i++) {
+        lattice->time_us[i] = NAN;
+    }
+    for (size_t i = 0; i < n_rows; i++) {
+        size_t cell = 0;
+        for (size_t a = 0; a < n_axes; a++) {
+            cell += (size_t)lattice_index(lattice, a, rows[i].at[a]) * lattice->axes[a].stride;
+        }
+        lattice->time_us[cell] = rows[i].time_us;
+    }
+    return LATTICE_FINE;
+}
+
+bool lattice_copy(struct lattice *out, const struct lattice *from) {
+    *out = *from;
+    for (size_t a = 0; a < LATTICE_MAX_AXES; a++) {
+        out->axes[a].values = NULL;
+    }
+    bool fine = true;
+    for (size_t a = 0; a < from->n_axes; a++) {
+        size_t size = from->axes[a].n * sizeof *from->axes[a].values;
+        out->axes[a].values = malloc(size);
+        if (out->axes[a].values != NULL) {
+            memcpy(out->axes[a].values, from->axes[a].values, size);
+        } else {
+            fine = false;
+        }
+    }
+    out->time_us = malloc(from->n_cells * sizeof *from->time_us);
+    if (out->time_us == NULL || !fine) {
+        lattice_fini(out);
+        return false;
+    }
+    memcpy(out->time_us, from->time_us, from->n_cells * sizeof *from->time_us);
+    return true;
+}
+
+void lattice_fini(struct lattice *lattice) {
+    for (size_t a = 0; a < lattice->n_axes; a++) {
+        free(lattice->axes[a].values);
+    }
+    free(lattice->time_us);
+    *lattice = (struct lattice){0};
+}
+
+ptrdiff_t lattice_floor(const struct lattice *lattice, size_t axis, double x) {
+    const struct lattice_axis *line = &lattice->axes[axis];
+    size_t lo = 0, hi = line->n; /* values below lo are <= x, from hi on they are above */
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if ((double)line->values[mid] <= x) {
+            lo = mid + 1;
+        } else {
+            hi = mid;
+        }
+    }
+    return (ptrdiff_t)lo - 1;
+}
+
+ptrdiff_t lattice_index(const struct lattice *lattice, size_t axis, int64_t value) {
+    const struct lattice_axis *line = &lattice->axes[axis];
+    size_t lo = 0, hi = line->n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (line->values[mid] < value) {
+            lo = mid + 1;
+        } else {
+            hi = mid;
+        }
+    }
+    return lo < line->n && line->values[lo] == value ? (ptrdiff_t)lo : -1;
+}
+
+struct lattice_bracket lattice_around(const struct lattice *lattice, size_t base, size_t axis,
+                                      double x) {
+    const struct lattice_axis *line = &lattice->axes[axis];
+    struct lattice_bracket found = {.lo = lattice_floor(lattice, axis, x), .hi = -1};
+    ptrdiff_t next = found.lo + 1;
+    const double *time_us = lattice->time_us + base;
+    while (found.lo >= 0 && isnan(time_us[(size_t)found.lo * line->stride])) {
+        found.lo--;
+    }
+    if (found.lo >= 0 && (double)line->values[found.lo] == x) {
+        found.exact = true;
+        found.hi = found.lo;
+        return found;
+    }
+    for (; next < (ptrdiff_t)line->n; next++) {
+        if (!isnan(time_us[(size_t)next * line->stride])) {
+            found.hi = next;
+            break;
+        }
+    }
+    return found;
+}
+
+int64_t lattice_value(const struct lattice *lattice, size_t cell, size_t axis) {
+    const struct lattice_axis *line = &lattice->axes[axis];
+    return line->values[cell / line->stride % line->n];
+}

@@ -1,0 +1,85 @@
+/* The inside of a profile, shared by the files that answer its lookups and by nobody else. */
+#ifndef UNMASK_SIM_COST_PROFILE_TABLE_H
+#define UNMASK_SIM_COST_PROFILE_TABLE_H
+
+#include "sim/cost/profile.h"
+#include "sim/cost/profile_lattice.h"
+
+/* Axes of the lattices. Head layouts and mixture shapes are one packed number each. */
+enum { GEMM_M = 0, GEMM_N = 1, GEMM_K = 2 };
+enum { CAUSAL_LAYOUT = 0, CAUSAL_BATCH = 1, CAUSAL_Q = 2, CAUSAL_PREFIX = 3 };
+enum { DECODE_LAYOUT = 0, DECODE_BATCH = 1, DECODE_KV = 2 };
+enum { MOE_SHAPE = 0, MOE_TOKENS = 1 };
+
+struct profile {
+    char *path, *kind, *source;
+    struct profile_peaks peaks;
+    struct lattice ops[PROFILE_OPS]; /* n_cells 0 where the file has no such row */
+    /* Derived from the rows by profile_refresh. */
+    double floor_us[PROFILE_OPS]; /* the shortest time: launch and latency */
+    uint8_t *gemm_tile;           /* a GEMM cell: the tile that explains the gap above it in n */
+    float *gemm_tile_errors;      /* what it was chosen by: an error a cell and tile, or NAN */
+};
+
+struct head_layout {
+    int64_t heads, kv_heads, head_dim;
+};
+
+static inline int64_t head_layout_pack(struct head_layout layout) {
+    return layout.heads << 32 | layout.kv_heads << 16 | layout.head_dim;
+}
+
+static inline struct head_layout head_layout_unpack(int64_t packed) {
+    return (struct head_layout){packed >> 32, packed >> 16 & 0xffff, packed & 0xffff};
+}
+
+struct moe_shape {
+    int64_t hidden, expert_ffn, top_k, experts;
+};
+
+static inline int64_t moe_shape_pack(struct moe_shape shape) {
+    return shape.hidden << 46 | shape.expert_ffn << 28 | shape.top_k << 16 | shape.experts;
+}
+
+static inline struct moe_shape moe_shape_unpack(int64_t packed) {
+    return (struct moe_shape){packed >> 46, packed >> 28 & 0x3ffff, packed >> 16 & 0xfff,
+                              packed & 0xffff};
+}
+
+/* The value at `x` of the straight line through (x0, y0) and (x1, y1). */
+static inline double on_line(double x, double x0, double y0, double x1, double y1) {
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0);
+}
+
+static inline enum profile_match worse_match(enum profile_match a, enum profile_match b) {
+    return a > b ? a : b;
+}
+
+/* Microseconds; the lookups proper. */
+double gemm_us(const struct profile *profile, int64_t m, int64_t n, int64_t k,
+               enum profile_match *match);
+double gemm_roofline_us(const struct profile_peaks *peaks, double m, double n, double k);
+
+/* The time of a measured cell as its neighbours along one axis alone predict it, as if every row
+ * with the cell's value on that axis were missing; NAN at the end of a line. */
+double gemm_without_slice(const struct profile *profile, size_t cell, size_t axis);
+
+/* Fill gemm_tile and gemm_tile_errors, allocating them once. false when memory ran out. */
+bool gemm_choose_tiles(struct profile *profile);
+
+/* Causal attention of `batch` sequences, each of `q` queries after `prefix` cached keys, with the
+ * heads of layout `i_layout` on the lattice's first axis. */
+double causal_us(const struct profile *profile, size_t i_layout, double batch, double q,
+                 double prefix, enum profile_match *match);
+/* One query a sequence over `kv` keys. */
+double decode_us(const struct profile *profile, size_t i_layout, double batch, double kv,
+                 enum profile_match *match);
+
+double moe_us(const struct profile *profile, struct moe_shape shape, int64_t tokens,
+              enum profile_match *match);
+double moe_roofline_us(const struct profile_peaks *peaks, struct moe_shape shape, double tokens);
+double elementwise_us(const struct profile *profile, int64_t bytes, enum profile_match *match);
+double collective_us(const struct profile *profile, enum profile_op op, int64_t n_gpus,
+                     int64_t bytes, enum profile_match *match);
+
+#endif

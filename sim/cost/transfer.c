@@ -1,0 +1,120 @@
+#include "sim/cost/transfer.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "sim/cost/profile_table.h"
+
+/* Products of fewer rows stream weights and have no waves of row tiles to match. */
+enum { WAVE_ROWS = 128 };
+
+static double attention_roofline_us(const struct profile_peaks *peaks, struct head_layout layout,
+                                    double batch, double q, double prefix) {
+    double channels = (double)(layout.heads * layout.head_dim);
+    double kv_channels = (double)(layout.kv_heads * layout.head_dim);
+    double flops = 4 * batch * channels * q * (prefix + q / 2);
+    double bytes = 2 * batch * (2 * q * channels + 2 * (prefix + q) * kv_channels);
+    return 1e6 * fmax(flops / peaks->flops, bytes / peaks->bandwidth);
+}
+
+/* Data-sheet facts of both GPUs. */
+struct sides {
+    struct profile_peaks from, to;
+};
+
+/* The donor's time where it has as many waves as the target has at the cell, and the ratio of the
+ * target's roofline time at the cell to the donor's at that place. */
+struct match_point {
+    double time_us, ratio;
+};
+
+static struct match_point match_gemm(const struct profile *donor, const struct sides *sides,
+                                     size_t cell) {
+    const struct lattice *gemm = &donor->ops[PROFILE_GEMM];
+    int64_t m = lattice_value(gemm, cell, GEMM_M), n = lattice_value(gemm, cell, GEMM_N);
+    int64_t k = lattice_value(gemm, cell, GEMM_K), rows = m;
+    if (m >= WAVE_ROWS) {
+        rows = llround((double)m * (double)sides->from.sms / (double)sides->to.sms);
+    }
+    enum profile_match match;
+    double time_us = gemm_us(donor, rows, n, k, &match);
+    return (struct match_point){
+        time_us, gemm_roofline_us(&sides->to, (double)m, (double)n, (double)k) /
+                     gemm_roofline_us(&sides->from, (double)rows, (double)n, (double)k)};
+}
+
+static struct match_point match_causal(const struct profile *donor, const struct sides *sides,
+                                       size_t cell) {
+    const struct lattice *causal = &donor->ops[PROFILE_ATTENTION_CAUSAL];
+    size_t i_layout = cell / causal->axes[CAUSAL_LAYOUT].stride;
+    struct head_layout layout = head_layout_unpack(causal->axes[CAUSAL_LAYOUT].values[i_layout]);
+    double batch = (double)lattice_value(causal, cell, CAUSAL_BATCH), same = batch;
+    double q = (double)lattice_value(causal, cell, CAUSAL_Q);
+    double prefix = (double)lattice_value(causal, cell, CAUSAL_PREFIX);
+    double scaled = batch * (double)sides->from.sms / (double)sides->to.sms;
+    if (causal->axes[CAUSAL_BATCH].n > 1 && scaled >= 1) {
+        same = scaled;
+    }
+    enum profile_match match;
+    double time_us = causal_us(donor, i_layout, same, q, prefix, &match);
+    return (struct match_point){time_us,
+                                attention_roofline_us(&sides->to, layout, batch, q, prefix) /
+                                    attention_roofline_us(&sides->from, layout, same, q, prefix)};
+}
+
+static struct match_point match_cell(const struct profile *donor, const struct sides *sides,
+                                     enum profile_op op, size_t cell) {
+    const struct lattice *lattice = &donor->ops[op];
+    double time_us = lattice->time_us[cell];
+    switch (op) {
+    case PROFILE_GEMM:
+        return match_gemm(donor, sides, cell);
+    case PROFILE_ATTENTION_CAUSAL:
+        return match_causal(donor, sides, cell);
+    case PROFILE_MOE: {
+        struct moe_shape shape = moe_shape_unpack(lattice_value(lattice, cell, MOE_SHAPE));
+        double tokens = (double)lattice_value(lattice, cell, MOE_TOKENS);
+        return (struct match_point){time_us, moe_roofline_us(&sides->to, shape, tokens) /
+                                                 moe_roofline_us(&sides->from, shape, tokens)};
+    }
+    case PROFILE_ATTENTION_DECODE: /* One query a sequence: bound by the KV stream. */
+    case PROFILE_ELEMENTWISE:
+        return (struct match_point){time_us, sides->from.bandwidth / sides->to.bandwidth};
+    case PROFILE_ALL_REDUCE:
+    case PROFILE_ALL_GATHER:
+    case PROFILE_OPS:
+        break;
+    }
+    return (struct match_point){time_us, 1};
+}
+
+int profile_transfer(const struct profile *donor, const char *donor_gpu,
+                     const struct profile_peaks *peaks, const char *gpu, struct profile **out,
+                     struct err *err) {
+    ASSERT(peaks->flops > 0 && peaks->bandwidth > 0 && peaks->sms > 0);
+    struct sides sides = {.from = donor->peaks, .to = *peaks};
+    char source[512];
+    snprintf(source, sizeof source, "%s, scaled from %s by data-sheet peaks: %s", gpu, donor_gpu,
+             donor->source);
+    struct profile *target = profile_copy(donor, source, peaks);
+    *out = NULL;
+    if (target == NULL) {
+        return err_world(err, "transfer from %s to %s: out of memory", donor_gpu, gpu);
+    }
+    for (size_t op = 0; op < PROFILE_OPS; op++) {
+        struct lattice *lattice = &target->ops[op];
+        for (size_t cell = 0; cell < lattice->n_cells; cell++) {
+            if (!isnan(lattice->time_us[cell])) {
+                struct match_point from = match_cell(donor, &sides, (enum profile_op)op, cell);
+                double floor_us = donor->floor_us[op];
+                lattice->time_us[cell] = floor_us + fmax(0, from.time_us - floor_us) * from.ratio;
+            }
+        }
+    }
+    if (!profile_refresh(target)) {
+        profile_close(target);
+        return err_world(err, "transfer from %s to %s: out of memory", donor_gpu, gpu);
+    }
+    *out = target;
+    return 0;
+}
