@@ -15,9 +15,10 @@ static uint32_t choose(const void *opaque, const struct request *request, const 
                        uint32_t n, uint8_t *commit) {
     const struct state *state = opaque;
     (void)request;
+    const float threshold = (float)state->threshold; /* confidences are single precision */
     uint32_t n_committed = 0, best = 0;
     for (uint32_t i = 0; i < n; i++) {
-        commit[i] = (double)confidence[i] >= state->threshold;
+        commit[i] = confidence[i] >= threshold;
         n_committed += commit[i];
         best = confidence[i] > confidence[best] ? i : best;
     }

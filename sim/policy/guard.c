@@ -1,0 +1,161 @@
+#include "sim/policy/guard.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/policy/guard_parts.h"
+#include "sim/policy/registry.h"
+
+static const struct {
+    uint32_t kinds; /* 1 << enum policy_kind */
+    const char *text;
+} promises[PROMISE_COUNT] = {
+#define ONLY(kind) (1u << (kind))
+#define ANY                                                                                        \
+    (ONLY(POLICY_SCHEDULER) | ONLY(POLICY_CACHE) | ONLY(POLICY_DECODER) | ONLY(POLICY_ROUTER))
+    [PROMISE_READS] = {ANY, "never writes to what it may only read"},
+    [PROMISE_REPEATABLE] = {ANY, "gives the same answer to the same question"},
+    [PROMISE_LIST] = {ONLY(POLICY_SCHEDULER), "keeps its list within bounds and its counts true"},
+    [PROMISE_OWNED] = {ONLY(POLICY_SCHEDULER), "selects running and waiting requests, none twice"},
+    [PROMISE_TOKENS] = {ONLY(POLICY_SCHEDULER), "stays within max_batched_tokens"},
+    [PROMISE_REQUESTS] = {ONLY(POLICY_SCHEDULER), "stays within max_requests"},
+    [PROMISE_KV] = {ONLY(POLICY_SCHEDULER), "admits only what fits into the free KV memory"},
+    [PROMISE_HOLD] = {ONLY(POLICY_SCHEDULER), "names a known hold"},
+    [PROMISE_PROGRESS] = {ONLY(POLICY_SCHEDULER),
+                          "selects something or names a later time when something could run"},
+    [PROMISE_ESTIMATE] = {ONLY(POLICY_SCHEDULER), "asks for estimates of valid batches only"},
+    [PROMISE_SPAN] = {ONLY(POLICY_CACHE), "plans spans that fit the request and its own flags"},
+    [PROMISE_SPAN_REPEAT] = {ONLY(POLICY_CACHE), "keeps a span for as many steps as it says"},
+    [PROMISE_ROWS] = {ONLY(POLICY_CACHE), "holds enough rows, the same over a request's life"},
+    [PROMISE_COMMIT] = {ONLY(POLICY_DECODER), "commits at least one masked position, at most all"},
+    [PROMISE_COUNT_REPEAT] = {ONLY(POLICY_DECODER), "keeps a count for as many steps as it says"},
+    [PROMISE_FLAGS] = {ONLY(POLICY_DECODER), "sets every flag to 0 or 1 and returns their sum"},
+    [PROMISE_INDEX] = {ONLY(POLICY_ROUTER), "chooses a replica that exists"},
+#undef ANY
+#undef ONLY
+};
+
+const char *promise_text(enum promise promise) {
+    return promises[promise].text;
+}
+
+bool promise_concerns(enum promise promise, enum policy_kind kind) {
+    return (promises[promise].kinds >> kind & 1u) != 0;
+}
+
+bool guard_keeps(struct guard *guard, enum promise promise, bool kept, const char *format, ...) {
+    guard->n_checked[promise]++;
+    if (!kept && guard->err.kind == ERR_NONE) {
+        char text[512];
+        va_list args;
+        va_start(args, format);
+        vsnprintf(text, sizeof text, format, args);
+        va_end(args);
+        guard->broken = promise;
+        err_world(&guard->err, "%s %s %s", policy_kind_names[guard->inner->kind],
+                  guard->inner->name, text);
+    }
+    return kept;
+}
+
+void guard_enter(struct guard *guard, const char *callback) {
+    guard->n_calls++;
+    guard->callback = callback;
+}
+
+void guard_leave(struct guard *guard) {
+    guard->callback = NULL;
+}
+
+bool guard_keeps_state(struct guard *guard) {
+    return guard_keeps(
+        guard, PROMISE_READS,
+        memcmp(guard->inner_state, guard->scratch->state, guard->inner->state_bytes) == 0,
+        "writes to its state, which this callback may only read");
+}
+
+bool guard_keeps_request(struct guard *guard, const struct request *given,
+                         const struct request *original) {
+    return guard_keeps(guard, PROMISE_READS, memcmp(given, original, sizeof *given) == 0,
+                       "writes to request %llu, which it may only read",
+                       (unsigned long long)original->id);
+}
+
+struct request guard_later(const struct request *request, uint32_t steps, uint32_t commits) {
+    struct request copy;
+    memcpy(&copy, request, sizeof copy);
+    copy.steps += steps;
+    copy.step_in_block += steps;
+    copy.committed_tokens += commits;
+    copy.masked_in_block -= commits;
+    return copy;
+}
+
+static void *zeroed(size_t n, size_t bytes) {
+    void *memory = calloc(n > 0 ? n : 1, bytes);
+    ASSERT(memory != NULL);
+    return memory;
+}
+
+void guard_init(struct guard *guard, const struct policy *inner, void *inner_state,
+                uint32_t max_slots) {
+    struct guard_scratch *scratch = zeroed(1, sizeof *scratch);
+    memset(guard, 0, sizeof *guard);
+    guard->inner = inner;
+    guard->inner_state = inner_state;
+    guard->scratch = scratch;
+    scratch->max_slots = max_slots;
+    scratch->requests = zeroed(max_slots, sizeof *scratch->requests);
+    scratch->running = zeroed(max_slots, sizeof(uint32_t));
+    scratch->waiting = zeroed(max_slots, sizeof(uint32_t));
+    scratch->owner = zeroed(max_slots, 1);
+    scratch->seen = zeroed(max_slots, sizeof(uint64_t));
+    scratch->replicas = zeroed(max_slots, sizeof *scratch->replicas);
+    scratch->confidence = zeroed(max_slots, sizeof(float));
+    for (int i = 0; i < 2; i++) {
+        scratch->selected[i] = zeroed((size_t)max_slots + MARGIN, sizeof(uint32_t));
+        scratch->commit[i] = zeroed((size_t)max_slots + MARGIN, 1);
+    }
+    scratch->state = zeroed(inner->state_bytes, 1);
+    memcpy(scratch->state, inner_state, inner->state_bytes);
+    switch ((enum policy_kind)inner->kind) {
+    case POLICY_SCHEDULER:
+        guard->outer.scheduler = *(const struct scheduler *)inner;
+        guard->outer.scheduler.schedule = guarded_schedule;
+        break;
+    case POLICY_CACHE:
+        guard->outer.cache = *(const struct cache_policy *)inner;
+        guard->outer.cache.plan = guarded_plan;
+        guard->outer.cache.rows_held = guarded_rows_held;
+        break;
+    case POLICY_DECODER:
+        guard->outer.decoder = *(const struct decoder *)inner;
+        guard->outer.decoder.count = guard->outer.decoder.count != NULL ? guarded_count : NULL;
+        guard->outer.decoder.choose = guard->outer.decoder.choose != NULL ? guarded_choose : NULL;
+        break;
+    case POLICY_ROUTER:
+        guard->outer.router = *(const struct router *)inner;
+        guard->outer.router.route = guarded_route;
+        break;
+    }
+}
+
+void guard_fini(struct guard *guard) {
+    struct guard_scratch *scratch = guard->scratch;
+    free(scratch->requests);
+    free(scratch->running);
+    free(scratch->waiting);
+    free(scratch->owner);
+    free(scratch->seen);
+    free(scratch->replicas);
+    free(scratch->confidence);
+    for (int i = 0; i < 2; i++) {
+        free(scratch->selected[i]);
+        free(scratch->commit[i]);
+    }
+    free(scratch->state);
+    free(scratch);
+    guard->scratch = NULL;
+}

@@ -1,0 +1,56 @@
+/* What the guards of the four kinds share: the copies lent to the inner policy, and the way to
+ * check a promise. Included by guard*.c only. */
+#ifndef UNMASK_SIM_POLICY_GUARD_PARTS_H
+#define UNMASK_SIM_POLICY_GUARD_PARTS_H
+
+#include "sim/policy/guard.h"
+
+/* Entries behind every list lent to a policy, watched for writes beyond the list's end. */
+enum { MARGIN = 64, FILL = 0xA5 };
+
+struct guard_scratch {
+    uint32_t max_slots;
+    struct request *requests;         /* by slot; only slots that run or wait are filled */
+    uint32_t *running, *waiting;      /* what the policy sees of the view's lists */
+    uint32_t *selected[2];            /* the answers to the first and the second asking */
+    uint8_t *owner;                   /* by slot: 0, RUNS or WAITS */
+    uint64_t *seen, seen_stamp;       /* by slot: the last list it was found in */
+    struct replica_view *replicas;    /* router */
+    float *confidence;                /* decoder */
+    uint8_t *commit[2];               /* decoder */
+    void *state;                      /* a copy of the inner state */
+    const struct schedule_view *view; /* the caller's, during schedule */
+};
+
+enum { RUNS = 1, WAITS = 2 };
+
+/* Counts the check, and on the first broken promise writes "KIND NAME <format>" to guard->err.
+ * Returns `kept`. */
+bool guard_keeps(struct guard *guard, enum promise promise, bool kept, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* `given` was lent to a callback and must still equal `original`. */
+bool guard_keeps_request(struct guard *guard, const struct request *given,
+                         const struct request *original);
+
+/* For callbacks that take their state const. */
+bool guard_keeps_state(struct guard *guard);
+
+/* Around every call of the inner policy. */
+void guard_enter(struct guard *guard, const char *callback);
+void guard_leave(struct guard *guard);
+
+/* The request after `steps` steps of the same block that committed `commits` positions. */
+struct request guard_later(const struct request *request, uint32_t steps, uint32_t commits);
+
+/* The wrapped callbacks; the state of each is the guard. */
+void guarded_schedule(void *state, const struct schedule_view *view, struct batch *batch);
+uint32_t guarded_plan(const void *state, const struct request *request, struct span *span);
+uint32_t guarded_rows_held(const void *state, const struct request *request);
+uint32_t guarded_count(const void *state, const struct request *request, uint32_t *repeat);
+uint32_t guarded_choose(const void *state, const struct request *request, const float *confidence,
+                        uint32_t n, uint8_t *commit);
+uint32_t guarded_route(void *state, const struct request *request,
+                       const struct replica_view *replicas, uint32_t n);
+
+#endif

@@ -1,0 +1,21 @@
+/* Descriptors of the misbehaving samples, which differ in one callback each. */
+#ifndef UNMASK_TESTS_PLUGINS_BAD_H
+#define UNMASK_TESTS_PLUGINS_BAD_H
+
+#include "sim/policy/cache.h"
+#include "sim/policy/decoder.h"
+#include "sim/policy/router.h"
+#include "sim/policy/scheduler.h"
+
+#define POLICY(of_kind, type, its_name)                                                            \
+    .policy = {.abi = POLICY_ABI,                                                                  \
+               .kind = of_kind,                                                                    \
+               .size = sizeof(struct type),                                                        \
+               .name = its_name,                                                                   \
+               .doc = "breaks a promise on purpose"}
+
+#define BAD_SCHEDULER(its_name)                                                                    \
+    const struct scheduler unmask_policy = {POLICY(POLICY_SCHEDULER, scheduler, its_name),         \
+                                            .schedule = schedule}
+
+#endif

@@ -1,0 +1,549 @@
+/* The guards: every broken promise is named with its numbers, and the built-in policies break none.
+ */
+#include <string.h>
+
+#include "sim/policy/exercise.h"
+#include "sim/policy/plugin.h"
+#include "sim/policy/registry.h"
+#include "tests/suite.h"
+
+/* A view of four requests: slots 0 and 1 run with 100 query tokens each, 2 and 3 wait with 200
+ * query tokens and 1000 bytes of KV each. The policy gives the scripted answer. */
+enum { N_SLOTS = 8 };
+
+static struct {
+    struct request requests[N_SLOTS];
+    struct schedule_view view;
+    struct batch answer;
+    uint32_t selected[N_SLOTS];
+    struct batch estimated; /* its duration is asked for when n > 0 */
+    bool writes_running, writes_now, moves_list;
+} scene;
+
+static int64_t one_ms(const void *estimator, const struct batch *batch) {
+    (void)estimator;
+    (void)batch;
+    return 1000000;
+}
+
+static void scene_init(void) {
+    static const uint32_t running[] = {0, 1}, waiting[] = {2, 3};
+    memset(&scene, 0, sizeof scene);
+    for (uint32_t i = 0; i < N_SLOTS; i++) {
+        scene.requests[i].id = i;
+        scene.requests[i].span.queries = i < 2 ? 100 : 200;
+        scene.requests[i].kv_bytes = 1000;
+    }
+    scene.view = (struct schedule_view){
+        .now_ns = 50,
+        .requests = scene.requests,
+        .running = running,
+        .n_running = 2,
+        .waiting = waiting,
+        .n_waiting = 2,
+        .next_arrival_ns = INT64_MAX,
+        .running_tokens = 200,
+        .max_batched_tokens = 600,
+        .max_requests = 4,
+        .kv_free_bytes = 2000,
+        .kv_total_bytes = 4000,
+        .estimate_ns = one_ms,
+    };
+    scene.answer.wake_ns = INT64_MAX;
+}
+
+static void scripted_schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    (void)state;
+    if (scene.estimated.n > 0) {
+        view->estimate_ns(view->estimator, &scene.estimated);
+    }
+    if (scene.writes_running) {
+        ((uint32_t *)view->running)[1] = 7;
+    }
+    if (scene.writes_now) {
+        ((struct schedule_view *)view)->now_ns++;
+    }
+    struct batch given = *batch;
+    *batch = scene.answer;
+    batch->capacity = given.capacity;
+    batch->selected = given.selected;
+    for (uint32_t i = 0; i < scene.answer.n && i < N_SLOTS; i++) {
+        batch->selected[i] = scene.selected[i];
+    }
+    if (scene.moves_list) {
+        batch->selected = scene.selected;
+    }
+}
+
+static const struct scheduler scripted_scheduler = {
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_SCHEDULER,
+               .size = sizeof(struct scheduler),
+               .name = "scripted",
+               .doc = "answers as the test says"},
+    .schedule = scripted_schedule,
+};
+
+/* The guard's sentence after `calls` calls, "" when every promise was kept. */
+static void assert_scene(uint32_t capacity, uint32_t calls, const char *sentence) {
+    uint32_t selected[N_SLOTS];
+    struct guard guard;
+    char state = 0;
+    guard_init(&guard, &scripted_scheduler.policy, &state, N_SLOTS);
+    for (uint32_t i = 0; i < calls; i++) {
+        struct batch batch = {.capacity = capacity, .selected = selected};
+        guard.outer.scheduler.schedule(&guard, &scene.view, &batch);
+        if (guard.err.kind != ERR_NONE) {
+            ck_assert(batch.n == 0 && batch.n_admitted == 0 && batch.all_running == 0);
+        } else {
+            ck_assert(batch.n == scene.answer.n);
+            ck_assert(memcmp(selected, scene.selected, batch.n * sizeof *selected) == 0);
+        }
+    }
+    ck_assert_str_eq(guard.err.text, sentence);
+    guard_fini(&guard);
+}
+
+/* An answer: how many listed slots, how many of them admitted, all_running, and the slots. */
+static void answer(uint32_t n, uint32_t n_admitted, uint32_t all_running, const uint32_t *slots) {
+    scene_init();
+    scene.answer.n = n;
+    scene.answer.n_admitted = n_admitted;
+    scene.answer.all_running = all_running;
+    memcpy(scene.selected, slots, n * sizeof *slots);
+}
+#define ANSWER(n, n_admitted, all_running, ...)                                                    \
+    answer(n, n_admitted, all_running, (const uint32_t[]){__VA_ARGS__})
+
+START_TEST(the_guard_lets_a_valid_decision_through) {
+    ANSWER(2, 2, 1, 3, 2);
+    assert_scene(4, 3, "");
+    ANSWER(3, 2, 0, 1, 2, 3);
+    scene.estimated = (struct batch){.n = 2, .n_admitted = 1, .selected = (uint32_t[]){0, 3}};
+    assert_scene(4, 3, "");
+    ANSWER(0, 0, 0, 0);
+    scene.answer.wake_ns = 51;
+    assert_scene(4, 3, "");
+}
+END_TEST
+
+START_TEST(the_guard_names_a_batch_with_wrong_members) {
+    ANSWER(3, 2, 0, 1, 2, 3);
+    assert_scene(2, 1, "scheduler scripted writes to selected[2], beyond its capacity of 2");
+    ANSWER(0, 0, 1, 0);
+    scene.answer.n = 9;
+    assert_scene(8, 1, "scheduler scripted lists 9 requests, more than the capacity of 8");
+    ANSWER(0, 0, 1, 0);
+    scene.moves_list = true;
+    assert_scene(4, 1, "scheduler scripted changes the batch's capacity or the place of its list");
+    ANSWER(1, 2, 0, 2);
+    assert_scene(4, 1, "scheduler scripted admits 2 requests but lists only 1");
+    ANSWER(1, 1, 2, 2);
+    assert_scene(4, 1, "scheduler scripted sets all_running to 2, neither 0 nor 1");
+    ANSWER(2, 1, 1, 0, 2);
+    assert_scene(4, 1,
+                 "scheduler scripted sets all_running and yet lists 1 requests before the 1 "
+                 "admitted ones");
+    ANSWER(1, 1, 1, 5);
+    assert_scene(4, 1, "scheduler scripted selects slot 5, which neither runs nor waits");
+    ANSWER(1, 1, 1, 4000000000u);
+    assert_scene(4, 1, "scheduler scripted selects slot 4000000000, which neither runs nor waits");
+    ANSWER(2, 2, 1, 2, 2);
+    assert_scene(4, 1, "scheduler scripted selects slot 2 twice");
+    ANSWER(2, 1, 0, 2, 3);
+    assert_scene(4, 1, "scheduler scripted lists slot 2, which waits, before the admitted ones");
+    ANSWER(1, 1, 0, 1);
+    assert_scene(4, 1, "scheduler scripted admits slot 1, which runs already");
+}
+END_TEST
+
+START_TEST(the_guard_names_a_batch_beyond_the_headroom) {
+    ANSWER(2, 2, 1, 2, 3);
+    scene.view.max_batched_tokens = 599;
+    assert_scene(4, 1,
+                 "scheduler scripted takes 600 query tokens into a step, more than "
+                 "max_batched_tokens 599");
+    ANSWER(2, 2, 1, 2, 3);
+    scene.view.max_requests = 3;
+    assert_scene(4, 1, "scheduler scripted lets 4 requests run at once, more than max_requests 3");
+    ANSWER(2, 2, 1, 2, 3);
+    scene.view.kv_free_bytes = 1999;
+    assert_scene(4, 1,
+                 "scheduler scripted admits requests of 2000 KV bytes, more than the 1999 that are "
+                 "free");
+    ANSWER(1, 1, 1, 2);
+    scene.answer.hold = 3;
+    assert_scene(4, 1, "scheduler scripted sets hold to 3, which is no batch_hold");
+    ANSWER(1, 1, 1, 2);
+    scene.estimated = (struct batch){.n = 2, .selected = (uint32_t[]){0, 0}};
+    assert_scene(4, 1,
+                 "scheduler scripted asks for the duration of a batch that selects slot 0 twice");
+}
+END_TEST
+
+/* Waits a nanosecond longer each time; the turn is kept in the state, as it must be. */
+static void turning_schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    batch->wake_ns = view->now_ns + ++*(uint32_t *)state;
+}
+
+START_TEST(asking_twice_moves_the_state_of_a_scheduler_once) {
+    struct scheduler turning = scripted_scheduler;
+    turning.policy.state_bytes = sizeof(uint32_t);
+    turning.schedule = turning_schedule;
+    uint32_t turn = 0;
+    struct guard guard;
+    scene_init();
+    guard_init(&guard, &turning.policy, &turn, N_SLOTS);
+    for (uint32_t i = 1; i <= 12; i++) {
+        /* A parameter may be set between two calls. */
+        if (i == 4) {
+            turn = 9;
+            i = 10;
+        }
+        struct batch batch = {.selected = scene.selected};
+        guard.outer.scheduler.schedule(&guard, &scene.view, &batch);
+        ck_assert_str_eq(guard.err.text, "");
+        ck_assert_int_eq(batch.wake_ns, 50 + i);
+        ck_assert_uint_eq(turn, i);
+    }
+    guard_fini(&guard);
+}
+END_TEST
+
+START_TEST(the_guard_names_starvation) {
+    ANSWER(0, 0, 0, 0);
+    assert_scene(4, 1,
+                 "scheduler scripted selects nothing and names no later time although slot 0 "
+                 "could run");
+    ANSWER(0, 0, 1, 0);
+    scene.view.n_running = 0;
+    assert_scene(4, 1,
+                 "scheduler scripted selects nothing and names no later time although slot 2 "
+                 "could run");
+    ANSWER(0, 0, 0, 0);
+    scene.answer.wake_ns = 50;
+    assert_scene(4, 1,
+                 "scheduler scripted selects nothing and asks to be woken at 50 ns, which is not "
+                 "after now (50)");
+    scene.answer.wake_ns = 51;
+    assert_scene(4, 999, "");
+    assert_scene(4, 1000,
+                 "scheduler scripted starves: it selected nothing 1000 times in a row although "
+                 "slot 0 could run");
+    /* Nothing runs and the first in the queue does not fit: that is not starvation. */
+    ANSWER(0, 0, 0, 0);
+    scene.view.n_running = 0;
+    scene.requests[2].kv_bytes = 2001;
+    assert_scene(4, 1001, "");
+}
+END_TEST
+
+START_TEST(the_guard_names_writes_to_the_view) {
+    ANSWER(0, 0, 1, 0);
+    scene.writes_running = true;
+    assert_scene(4, 1,
+                 "scheduler scripted writes to running[1] of the view, which it may only read");
+    ANSWER(0, 0, 1, 0);
+    scene.writes_now = true;
+    assert_scene(4, 1, "scheduler scripted writes to the view, which it may only read");
+}
+END_TEST
+
+/* A cache policy that answers as the test says, on a request in the middle of its second block. */
+static struct {
+    struct request request;
+    struct cache_policy cache;
+    struct span span;
+    uint32_t repeat, rows;
+    bool writes_request, writes_state, leaves_value_rows, grows_rows, changes_span;
+} cached;
+
+static uint32_t scripted_plan(const void *state, const struct request *request, struct span *span) {
+    struct span given = *span;
+    *span = cached.span;
+    if (cached.leaves_value_rows) {
+        span->value_rows = given.value_rows;
+    }
+    if (cached.changes_span && request->step_in_block > 4) {
+        span->context--;
+    }
+    if (cached.writes_request) {
+        ((struct request *)request)->kv_rows++;
+    }
+    if (cached.writes_state) {
+        ++*(char *)state;
+    }
+    return cached.repeat;
+}
+
+static uint32_t scripted_rows(const void *state, const struct request *request) {
+    (void)state;
+    return cached.rows + (cached.grows_rows ? request->block : 0);
+}
+
+static void cached_init(void) {
+    memset(&cached, 0, sizeof cached);
+    cached.request = (struct request){.id = 5,
+                                      .prompt_tokens = 36,
+                                      .output_tokens = 64,
+                                      .canvas_tokens = 100,
+                                      .block_tokens = 32,
+                                      .block = 1,
+                                      .block_start = 68,
+                                      .block_length = 32,
+                                      .step_in_block = 2,
+                                      .steps = 20,
+                                      .masked_in_block = 30,
+                                      .committed_tokens = 34};
+    cached.span = (struct span){
+        .phase = PHASE_REUSE, .queries = 32, .first_queries = 32, .context = 68, .logit_rows = 32};
+    cached.repeat = UINT32_MAX;
+    cached.rows = 100;
+    cached.cache = (struct cache_policy){.policy = {.abi = POLICY_ABI,
+                                                    .kind = POLICY_CACHE,
+                                                    .size = sizeof(struct cache_policy),
+                                                    .state_bytes = 1,
+                                                    .name = "scripted",
+                                                    .doc = "answers as the test says"},
+                                         .row = CACHE_ROW_KV,
+                                         .plan = scripted_plan,
+                                         .rows_held = scripted_rows};
+}
+
+static void assert_cached(const char *sentence) {
+    struct guard guard;
+    struct span span;
+    char state = 0;
+    guard_init(&guard, &cached.cache.policy, &state, N_SLOTS);
+    uint32_t repeat = guard.outer.cache.plan(&guard, &cached.request, &span);
+    ck_assert_str_eq(guard.err.text, sentence);
+    ck_assert_uint_eq(repeat, sentence[0] == '\0' ? cached.repeat : 1);
+    guard_fini(&guard);
+}
+
+#define CACHED(spoil, sentence)                                                                    \
+    do {                                                                                           \
+        cached_init();                                                                             \
+        spoil;                                                                                     \
+        assert_cached(sentence);                                                                   \
+    } while (0)
+
+START_TEST(the_guard_names_each_broken_promise_of_a_cache_policy) {
+    CACHED((void)0, "");
+    CACHED(cached.span.phase = 4, "cache scripted sets span.phase to 4, which is no phase");
+    CACHED(cached.span.queries = 0, "cache scripted plans 0 queries on a canvas of 100 tokens");
+    CACHED(cached.span.queries = 101, "cache scripted plans 101 queries on a canvas of 100 tokens");
+    CACHED(cached.span.first_queries = 31, "cache scripted plans 31 queries in layer 0, not from "
+                                           "32 (its queries) to 100 (the canvas)");
+    CACHED(cached.span.first_queries = 33, "cache scripted plans 33 queries in layer 0 and 32 "
+                                           "behind it without splits_first_layer");
+    CACHED(cached.span.context = 69, "cache scripted attends to 69 cached rows besides 32 queries "
+                                     "on a canvas of 100 tokens");
+    CACHED(cached.span.logit_rows = 29,
+           "cache scripted plans 29 logit rows for 30 masked positions");
+    CACHED(cached.span.logit_rows = 101,
+           "cache scripted plans 101 logit rows on a canvas of 100 tokens");
+    CACHED(cached.span.select_rows = 5, "cache scripted scores 5 rows without the flag selects");
+    CACHED((cached.cache.selects = 1, cached.span.select_rows = 5, cached.span.pack_rows = 6),
+           "cache scripted packs 6 of 5 scored rows on a canvas of 100 tokens");
+    CACHED(cached.span.value_rows = 5,
+           "cache scripted projects the values of 5 rows without the flag compares_values");
+    CACHED((cached.cache.compares_values = 1, cached.span.value_rows = 101),
+           "cache scripted projects the values of 101 rows on a canvas of 100 tokens");
+    CACHED(cached.rows = 67, "cache scripted attends to 68 cached rows but holds 67");
+    CACHED((cached.cache.selects = 1, cached.span.select_rows = 100, cached.span.pack_rows = 80,
+            cached.rows = 79),
+           "cache scripted packs 80 rows but holds 79");
+    CACHED(cached.cache.row = CACHE_ROW_NONE,
+           "cache scripted holds 100 rows though its kind of row is CACHE_ROW_NONE");
+    CACHED(cached.grows_rows = true,
+           "cache scripted holds 100 rows at the start of a request and 101 in its block 1");
+    CACHED(cached.leaves_value_rows = true, "cache scripted leaves span.value_rows unset");
+    CACHED(cached.repeat = 0, "cache scripted says that its span holds for 0 steps");
+    CACHED(cached.changes_span = true,
+           "cache scripted says that its span holds for 4294967295 steps, but after 15 steps and "
+           "15 commits span.context is 67 instead of 68");
+    CACHED((cached.changes_span = true, cached.repeat = 3), "");
+    CACHED((cached.changes_span = true, cached.repeat = 4),
+           "cache scripted says that its span holds for 4 steps, but after 3 steps and 3 commits "
+           "span.context is 67 instead of 68");
+    CACHED(cached.writes_request = true,
+           "cache scripted writes to request 5, which it may only read");
+    CACHED(cached.writes_state = true,
+           "cache scripted writes to its state, which this callback may only read");
+}
+END_TEST
+
+/* A decoder that answers as the test says about three masked positions. */
+static struct {
+    uint32_t n, repeat, returned;
+    uint8_t commit[4];
+    bool slows_down, leaves_repeat, writes_confidence, writes_behind;
+    uint32_t turn_every, turn;
+} decoded;
+
+static uint32_t scripted_count(const void *state, const struct request *request, uint32_t *repeat) {
+    (void)state;
+    *repeat = decoded.leaves_repeat ? *repeat : decoded.repeat;
+    bool turns = decoded.turn_every > 0 && decoded.turn++ % 2 == 1;
+    return decoded.n - ((decoded.slows_down && request->step_in_block > 0) || turns ? 1 : 0);
+}
+
+static uint32_t scripted_choose(const void *state, const struct request *request,
+                                const float *confidence, uint32_t n, uint8_t *commit) {
+    (void)state;
+    (void)request;
+    memcpy(commit, decoded.commit, n);
+    if (decoded.writes_behind) {
+        commit[n + 1] = 1;
+    }
+    if (decoded.writes_confidence) {
+        ((float *)confidence)[0] = 0;
+    }
+    if (decoded.turn_every > 0 && decoded.turn++ % 2 == 1) {
+        commit[0] = 1;
+        commit[1] = 0;
+    }
+    return decoded.returned;
+}
+
+static void assert_decoded(bool counts, const char *sentence) {
+    const struct decoder decoder = {.policy = {.abi = POLICY_ABI,
+                                               .kind = POLICY_DECODER,
+                                               .size = sizeof(struct decoder),
+                                               .name = "scripted",
+                                               .doc = "answers as the test says"},
+                                    .count = counts ? scripted_count : NULL,
+                                    .choose = counts ? NULL : scripted_choose};
+    const struct request request = {.masked_in_block = counts ? 12 : 3, .block_length = 12};
+    const float confidence[] = {0.5f, 0.6f, 0.7f};
+    uint8_t commit[3];
+    uint32_t repeat = 7;
+    struct guard guard;
+    char state = 0;
+    guard_init(&guard, &decoder.policy, &state, N_SLOTS);
+    if (counts) {
+        guard.outer.decoder.count(&guard, &request, &repeat);
+    } else {
+        guard.outer.decoder.choose(&guard, &request, confidence, 3, commit);
+    }
+    ck_assert_str_eq(guard.err.text, sentence);
+    guard_fini(&guard);
+}
+
+#define DECODED(counts, spoil, sentence)                                                           \
+    do {                                                                                           \
+        memset(&decoded, 0, sizeof decoded);                                                       \
+        decoded.n = 3;                                                                             \
+        decoded.repeat = 4;                                                                        \
+        decoded.commit[1] = 1;                                                                     \
+        decoded.returned = 1;                                                                      \
+        spoil;                                                                                     \
+        assert_decoded(counts, sentence);                                                          \
+    } while (0)
+
+START_TEST(the_guard_names_each_broken_promise_of_a_decoder) {
+    DECODED(true, (void)0, "");
+    DECODED(true, decoded.n = 0, "decoder scripted commits 0 of 12 masked positions");
+    DECODED(true, decoded.n = 13, "decoder scripted commits 13 of 12 masked positions");
+    DECODED(true, decoded.repeat = 0,
+            "decoder scripted says that its count holds for 0 steps, or leaves repeat unset");
+    DECODED(true, decoded.leaves_repeat = true,
+            "decoder scripted says that its count holds for 0 steps, or leaves repeat unset");
+    DECODED(true, decoded.slows_down = true,
+            "decoder scripted says that its count of 3 holds for 4 steps, but after 1 steps it is "
+            "2");
+    DECODED(true, (decoded.slows_down = true, decoded.repeat = 1), "");
+    DECODED(true, decoded.turn_every = 2,
+            "decoder scripted counts differently when asked the same again: 3 for 4 steps, then 2 "
+            "for 4");
+    DECODED(false, (void)0, "");
+    DECODED(false, (decoded.commit[1] = 0, decoded.returned = 0),
+            "decoder scripted commits 0 of 3 masked positions");
+    DECODED(false, decoded.returned = 2, "decoder scripted returns 2 but sets 1 flags");
+    DECODED(false, decoded.commit[2] = 255,
+            "decoder scripted leaves commit[2] unset or sets it to 255, neither 0 nor 1");
+    DECODED(false, decoded.writes_behind = true,
+            "decoder scripted writes to commit[4], beyond its 3 entries");
+    DECODED(false, decoded.writes_confidence = true,
+            "decoder scripted writes to the confidences, which it may only read");
+    DECODED(false, decoded.turn_every = 2,
+            "decoder scripted chooses differently when asked the same again: 1 positions, then 1");
+}
+END_TEST
+
+static uint32_t routed;
+static bool writes_replicas, alternates;
+
+static uint32_t scripted_route(void *state, const struct request *request,
+                               const struct replica_view *replicas, uint32_t n) {
+    (void)state;
+    (void)request;
+    if (writes_replicas) {
+        ((struct replica_view *)replicas)[n - 1].n_running++;
+    }
+    return alternates ? routed++ % 2 : routed;
+}
+
+static void assert_routed(const char *sentence) {
+    const struct router router = {.policy = {.abi = POLICY_ABI,
+                                             .kind = POLICY_ROUTER,
+                                             .size = sizeof(struct router),
+                                             .name = "scripted",
+                                             .doc = "answers as the test says"},
+                                  .route = scripted_route};
+    const struct request request = {.id = 1};
+    const struct replica_view replicas[2] = {{.n_running = 1}, {.n_running = 2}};
+    struct guard guard;
+    char state = 0;
+    guard_init(&guard, &router.policy, &state, N_SLOTS);
+    ck_assert_uint_lt(guard.outer.router.route(&guard, &request, replicas, 2), 2);
+    ck_assert_str_eq(guard.err.text, sentence);
+    guard_fini(&guard);
+}
+
+START_TEST(the_guard_names_each_broken_promise_of_a_router) {
+    routed = 1;
+    assert_routed("");
+    routed = 2;
+    assert_routed("router scripted chooses replica 2 of 2, counted from 0");
+    routed = 0;
+    alternates = true;
+    assert_routed("router scripted chooses replica 0, then 1 when asked the same again");
+    alternates = false;
+    writes_replicas = true;
+    assert_routed("router scripted writes to the view of the replicas, which it may only read");
+}
+END_TEST
+
+START_TEST(every_built_in_policy_keeps_its_promises) {
+    static struct exercise exercise;
+    for (int i = POLICY_SCHEDULER; i <= POLICY_ROUTER; i++) {
+        enum policy_kind kind = (enum policy_kind)i;
+        for (size_t j = 0; j < policy_count(kind); j++) {
+            const struct policy *policy = policy_at(kind, j);
+            struct err err = {0};
+            ck_assert_msg(plugin_validate(policy, "built-in", &err) == 0, "%s", err.text);
+            exercise_policy(&exercise, policy);
+            ck_assert_msg(exercise.guard.err.kind == ERR_NONE, "%s", exercise.guard.err.text);
+            ck_assert_uint_ge(exercise.n_calls, 3000);
+        }
+    }
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        the_guard_lets_a_valid_decision_through,
+        the_guard_names_a_batch_with_wrong_members,
+        the_guard_names_a_batch_beyond_the_headroom,
+        asking_twice_moves_the_state_of_a_scheduler_once,
+        the_guard_names_starvation,
+        the_guard_names_writes_to_the_view,
+        the_guard_names_each_broken_promise_of_a_cache_policy,
+        the_guard_names_each_broken_promise_of_a_decoder,
+        the_guard_names_each_broken_promise_of_a_router,
+        every_built_in_policy_keeps_its_promises,
+    };
+    return SUITE_RUN("guard", tests);
+}
