@@ -10,10 +10,14 @@ WARN   := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -W
 OPT    ?= -O3
 # Without contraction and value-changing optimisation the same inputs give the same bytes anywhere.
 FPFLAGS := -ffp-contract=off -fno-fast-math
-CPPFLAGS += -I. -D_GNU_SOURCE
+CPPFLAGS += -I. -D_GNU_SOURCE -DUNMASK_DATA_DIR='"$(CURDIR)"'
 CFLAGS  += $(CSTD) $(OPT) -g $(FPFLAGS) $(WARN) $(WERROR) $(SAN)
 LDFLAGS += $(SAN)
 LIBS    := -lsqlite3 -ljansson -linih -lgsl -lgslcblas -ldl -lpthread -lm
+
+PACKAGES := gcc make pkg-config libgsl-dev libsqlite3-dev libjansson-dev libinih-dev check \
+            gnuplot-nox
+LINT_PACKAGES := clang-format clang-tidy cppcheck clang libclang-rt-14-dev
 
 ifeq ($(V),1)
 Q :=
@@ -30,14 +34,18 @@ LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)
 TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/plugins/*.c))
 FUZZERS  := $(patsubst tests/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz_*.c))
+C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test
+.PHONY: all help clean test demo bench figures portable packages lint format asan fuzz
 .DELETE_ON_ERROR:
+.SECONDARY:
 
 all: $(BUILD)/unmask ## build the program
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+# ---- building ----
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -56,10 +64,84 @@ $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcheck -lsubunit -lrt $(LIBS)
 
-test: $(TESTS) ## run every test suite
-	@set -e; for t in $(TESTS); do $$t; done
+$(BUILD)/tests/bench_%: $(BUILD)/tests/bench_%.o $(BUILD)/libunmask.a
+	$(say) LD $@
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-clean: ## remove what was built
+$(BUILD)/plugins/%.so: tests/plugins/%.c
+	@mkdir -p $(@D)
+	$(say) SO $<
+	$(Q)$(CC) -I. $(CSTD) $(WARN) -O2 -shared -fPIC -MMD -MP -o $@ $<
+
+# One program for machines that have a GPU but none of the packages: GSL, SQLite, jansson and inih
+# are linked statically.
+portable: $(BUILD)/portable/unmask ## build one binary without package dependencies
+$(BUILD)/portable/unmask: $(BUILD)/experiments/main.o $(BUILD)/libunmask.a
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -Wl,-Bstatic -lsqlite3 -ljansson -linih -lgsl -lgslcblas \
+	    -Wl,-Bdynamic -ldl -lpthread -lm
+
+# ---- using ----
+
+packages: ## install the packages that are missing
+	@sh .ci/packages $(PACKAGES)
+
+demo: packages ## install, build, replay a real trace through five systems, draw a figure
+	@$(MAKE) --no-print-directory all
+	@mkdir -p $(OUT)
+	$(BUILD)/unmask compare --gpu l40s --workload burst \
+	    --systems sparse-dllm-published,dllm-cache-published,fast-dllm-published,dllm-serve-published,dllm-serve
+	$(BUILD)/unmask figure dllm-serve-table4 --out $(OUT)
+
+figures: all ## draw every figure into out/, with the paper-versus-ours tables
+	$(BUILD)/unmask figure --all --out $(OUT)
+
+test: packages ## install what is missing, build, run every test suite
+	@$(MAKE) --no-print-directory $(BUILD)/unmask $(TESTS) $(PLUGINS)
+	@set -e; for t in $(TESTS); do UNMASK=$(BUILD)/unmask UNMASK_PLUGINS=$(BUILD)/plugins $$t; done
+
+bench: all $(BUILD)/tests/bench_sim ## measure the simulator's speed
+	@$(BUILD)/tests/bench_sim
+	@sh -c 't0=$$(date +%s%N); $(BUILD)/unmask figure --all --out $(BUILD)/bench-figures >/dev/null 2>&1; \
+	    t1=$$(date +%s%N); echo "all figures                     $$(( (t1 - t0) / 1000000 )) ms"'
+
+# ---- checking ----
+
+lint: ## formatting, cppcheck and clang-tidy
+	@sh .ci/packages $(LINT_PACKAGES)
+	$(say) LINT clang-format
+	$(Q)clang-format --dry-run --Werror $(C_FILES)
+	$(say) LINT cppcheck
+	$(Q)cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
+	    --inline-suppr --suppressions-list=.ci/cppcheck --error-exitcode=1 -j 2 -I. -D_GNU_SOURCE \
+	    sim traces analysis experiments
+	$(say) LINT clang-tidy
+	$(Q)clang-tidy --quiet --warnings-as-errors='*' $(LIB_SRCS) experiments/main.c -- $(CSTD) \
+	    $(CPPFLAGS) 2>/dev/null
+
+format: ## rewrite the sources in the house format
+	clang-format -i $(C_FILES)
+
+asan: ## build and run the tests under the address and undefined-behaviour sanitizers
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT=-O1 \
+	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
+
+FUZZ_SECONDS ?= 60
+$(BUILD)/fuzz/%: tests/%.c $(wildcard sim/base/*.c traces/*.c)
+	@mkdir -p $(@D)
+	$(say) FUZZ $<
+	$(Q)clang $(CPPFLAGS) $(CSTD) -g -O1 -fsanitize=fuzzer,address,undefined -o $@ $^ \
+	    -ljansson -linih -lgsl -lgslcblas -lm
+
+fuzz: $(FUZZERS) ## run every fuzz target for FUZZ_SECONDS seconds
+	@set -e; for f in $(FUZZERS); do \
+	    mkdir -p $(BUILD)/fuzz/corpus/$$(basename $$f); \
+	    (cd $(BUILD)/fuzz && UNMASK_DATA=$(CURDIR) timeout $$(( $(FUZZ_SECONDS) + 30 )) \
+	        $(CURDIR)/$$f -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -verbosity=0 \
+	        corpus/$$(basename $$f)) ; done
+
+clean: ## remove what was built and drawn
 	rm -rf $(BUILD) $(OUT)
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d)

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #ifndef UNMASK_DATA_DIR
-#define UNMASK_DATA_DIR "."
+#error "UNMASK_DATA_DIR: the directory of the source tree, set by the Makefile"
 #endif
 
 const char *data_dir(void) {

@@ -38,7 +38,7 @@ enum op_kind {
 enum { OP_KIND_COUNT = OP_COMMIT + 1 };
 extern const char *const op_kind_names[OP_KIND_COUNT];
 
-enum { GRAPH_MAX_OPS = 48, GRAPH_MAX_TENSORS = 48, GRAPH_MAX_SEGMENTS = 4, OP_MAX_TENSORS = 6 };
+enum { GRAPH_MAX_OPS = 96, GRAPH_MAX_TENSORS = 96, GRAPH_MAX_SEGMENTS = 4, OP_MAX_TENSORS = 6 };
 
 /* `per` bytes (or elements) for each unit of `symbol`. */
 struct size {
@@ -71,6 +71,7 @@ struct op {
     uint32_t experts, experts_active;            /* MoE linear */
     int in[OP_MAX_TENSORS], out[OP_MAX_TENSORS]; /* -1 ends the list */
     int64_t weight_bytes;                        /* read once per execution */
+    int64_t row_bytes; /* memory traffic of one row where it is not that of the tensors; else 0 */
 };
 
 struct segment {
@@ -90,8 +91,8 @@ struct graph {
 
 /* How a runtime executes the model: what the builder has to know of it. */
 struct graph_options {
-    bool fused;              /* residual add in the norm, sampling without copies */
-    bool gathers_cache;      /* reuse copies cached rows together per layer before attention */
+    bool fused;         /* one kernel per norm, rotation and activation; off: eager, in float32 */
+    bool gathers_cache; /* reuse copies cached rows together per layer before attention */
     bool splits_first_layer; /* layer 0 runs over first_queries (dLLM-Cache) */
     bool selects;            /* refresh steps score and pack KV rows */
     bool compares_values;    /* dLLM-Cache's V projection and similarity */

@@ -1,0 +1,132 @@
+/* Placement and budget: no overlap, lower bounds, what a device is divided into. */
+#include "sim/base/rng.h"
+#include "tests/rig.h"
+
+static struct step_shape random_shape(struct rng *rng) {
+    struct step_shape shape;
+    shape_clear(&shape);
+    for (uint32_t i = rig_between(rng, 1, 12); i > 0; i--) {
+        uint32_t canvas = rig_between(rng, 2, 3000), queries = rig_between(rng, 1, canvas);
+        struct span span = {.queries = queries,
+                            .first_queries = canvas,
+                            .context = canvas - queries,
+                            .logit_rows = rig_between(rng, 0, queries),
+                            .select_rows = rig_between(rng, 0, canvas),
+                            .pack_rows = rig_between(rng, 0, canvas),
+                            .value_rows = rig_between(rng, 0, canvas)};
+        shape_add(shape.sym, &span, 1);
+    }
+    return shape;
+}
+
+START_TEST(no_two_live_tensors_overlap_for_any_graph_shape_or_planner) {
+    struct rng rng = rng_stream(2, "placements");
+    for (int round = 0; round < 1500; round++) {
+        struct graph graph;
+        struct graph_options options = {.fused = rng_uniform(&rng) < 0.5,
+                                        .gathers_cache = rng_uniform(&rng) < 0.5,
+                                        .splits_first_layer = rng_uniform(&rng) < 0.5,
+                                        .selects = rng_uniform(&rng) < 0.5,
+                                        .compares_values = rng_uniform(&rng) < 0.5,
+                                        .logits_bytes = 2,
+                                        .copy_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0,
+                                        .softmax_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0};
+        graph_build(&graph, &model_table[rng_next(&rng) % model_table_size], &options);
+        struct step_shape shape = random_shape(&rng);
+        int64_t chunk = rng_uniform(&rng) < 0.5 ? 0 : rig_between(&rng, 1, 4096);
+        for (size_t i = 0; i < planner_table_size; i++) {
+            struct placement placement;
+            struct err err = {0};
+            placement_make(&planner_table[i], &graph, &shape, chunk, &placement);
+            ck_assert_msg(placement_verify(&graph, &placement, &err) == 0, "%s", err.text);
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_moved_tensor_is_noticed) {
+    struct graph graph;
+    struct graph_options options = {.fused = true, .logits_bytes = 2};
+    struct err err = {0};
+    graph_build(&graph, model_find("llada-8b", &err), &options);
+    struct step_shape shape;
+    struct span span = {.queries = 512, .first_queries = 512, .logit_rows = 512};
+    shape_clear(&shape);
+    shape_add(shape.sym, &span, 1);
+    struct placement placement;
+    placement_make(planner_find("first-fit", &err), &graph, &shape, 0, &placement);
+    uint32_t gate = 0;
+    while (strcmp(graph.tensors[gate].name, "gate and up") != 0) {
+        gate++;
+    }
+    placement.offset_bytes[gate] = 0; /* onto the residual */
+    ck_assert_int_eq(placement_verify(&graph, &placement, &err), ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "overlap while both are live"));
+}
+END_TEST
+
+START_TEST(bounding_the_logits_shrinks_the_workspace_and_grows_the_pool) {
+    static const char *const monolithic[] = {"logit_scope=queries", "logit_chunk_rows=0", NULL};
+    static const char *const bounded[] = {"logit_scope=queries", "logit_chunk_rows=2048", NULL};
+    struct system *wide = rig_system("dllm-serve-published", "l40s", true, monolithic);
+    struct system *narrow = rig_system("dllm-serve-published", "l40s", true, bounded);
+    /* 16,384 rows of two bf16 copies against 2,048 of them. */
+    int64_t row = 2 * model_logits_bytes_per_row(wide->model, 2);
+    ck_assert_int_eq(wide->budget.logits_bytes, 16384 * row);
+    ck_assert_int_eq(narrow->budget.logits_bytes, 2048 * row);
+    ck_assert_int_gt(narrow->budget.pool_bytes, wide->budget.pool_bytes);
+    ck_assert_int_lt(narrow->budget.activation_bytes, wide->budget.activation_bytes);
+    const struct budget *b = &wide->budget;
+    ck_assert_int_le(b->weights_bytes + b->reserve_bytes + b->activation_bytes + b->pool_bytes,
+                     b->usable_bytes);
+    system_close(wide);
+    system_close(narrow);
+}
+END_TEST
+
+START_TEST(fast_dllm_as_released_fits_two_requests_on_48_gb_and_one_on_24) {
+    struct system *l40s = rig_system("fast-dllm-published", "l40s", true, NULL);
+    struct system *rtx4090 = rig_system("fast-dllm-published", "rtx4090", true, NULL);
+    ck_assert_uint_eq(l40s->budget.max_requests, 2);
+    ck_assert_uint_eq(rtx4090->budget.max_requests, 1);
+    system_close(l40s);
+    system_close(rtx4090);
+}
+END_TEST
+
+/* Peak memory of the released Fast-dLLM on an H200 at 512 positions: 16.3 GiB at batch 1 and 20.3
+ * at batch 4, of which 14.9 are weights (reference runs, 2026-11-21). */
+START_TEST(the_placed_workspace_agrees_with_measured_peaks) {
+    static const char *const settings[] = {"profile_canvas_tokens=512", "max_requests=4", NULL};
+    struct system *system = rig_system("fast-dllm-published", "h200", true, settings);
+    ck_assert_uint_eq(system->budget.max_requests, 4);
+    double gib = (double)(system->budget.weights_bytes + system->budget.activation_bytes +
+                          4 * 512 * system->row_bytes) /
+                 0x1p30;
+    ck_assert_double_eq_tol(gib, 20.3, 0.3);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(a_model_that_does_not_fit_is_refused_with_the_figures) {
+    struct system_request request = {
+        .system = "dllm-serve", .model = "sdar-30b-a3b", .gpu = "rtx4090", .roofline = true};
+    struct system *system = NULL;
+    struct err err = {0};
+    ck_assert_int_eq(system_open(&request, &system, &err), ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "SDAR-30B-A3B does not fit into NVIDIA GeForce RTX "
+                                           "4090 24 GB: 22.8 GiB of usable memory, "));
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        no_two_live_tensors_overlap_for_any_graph_shape_or_planner,
+        a_moved_tensor_is_noticed,
+        bounding_the_logits_shrinks_the_workspace_and_grows_the_pool,
+        fast_dllm_as_released_fits_two_requests_on_48_gb_and_one_on_24,
+        the_placed_workspace_agrees_with_measured_peaks,
+        a_model_that_does_not_fit_is_refused_with_the_figures,
+    };
+    return SUITE_RUN("memory", tests);
+}
