@@ -1,0 +1,51 @@
+/* What a run was and what it used, as known outside the recorded requests and steps.
+ *
+ * The composition of a run fills it; the summary prints it and the store keeps it. All text is
+ * borrowed for the duration of a call. A figure that is not known is left out of tables and is null
+ * in JSON, never zero. */
+#ifndef UNMASK_ANALYSIS_FACTS_H
+#define UNMASK_ANALYSIS_FACTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A named number with its provenance: a calibrated constant, or a figure of the real engine. */
+struct run_figure {
+    const char *name;
+    double value;
+    const char *unit;   /* "1" when it has none */
+    const char *source; /* where the value comes from; "" when `name` says it all */
+};
+
+struct run_facts {
+    /* Who ran what. `profile_kind` is measured, imported, transferred or roofline, and every output
+     * that names the profile repeats it. `trace_provenance` likewise says what is assumed. */
+    const char *system, *model, *gpu;
+    const char *profile, *profile_kind;
+    const char *backend;
+    const char *trace, *trace_provenance;
+    uint64_t seed; /* below 2^63, the largest integer of JSON readers and SQLite */
+
+    /* Memory of one replica, bytes; -1: not known. */
+    int64_t weights_bytes, reserve_bytes, kv_pool_bytes, kv_peak_bytes;
+    int64_t activation_peak_bytes, logit_peak_bytes;
+
+    /* How often a price was on the profile's grid, between its points, or beyond it. */
+    uint64_t price_exact, price_interpolated, price_extrapolated;
+
+    /* Shares of 1, averaged over the makespan; negative: not known (a negative gpu_busy is taken
+     * from the steps where the executor reported GPU time). MFU takes 1 TFLOP as 10^12. */
+    double gpu_busy, mfu, bandwidth_util;
+
+    const struct run_figure *constants; /* the calibrated constants in force */
+    size_t n_constants;
+    const struct run_figure *engine; /* figures of the real engine; none in a simulation */
+    size_t n_engine;
+
+    const char *config; /* the resolved configuration, as an INI text */
+};
+
+/* Every text "", every size and share not known, no constants: a start to fill in from. */
+struct run_facts run_facts_unknown(void);
+
+#endif

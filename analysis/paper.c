@@ -1,0 +1,439 @@
+#include "analysis/paper.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/num.h"
+
+enum {
+    MAX_COLUMNS = 32,
+    MAX_FILE_BYTES = 1 << 20,
+};
+
+enum column {
+    COLUMN_SOURCE,
+    COLUMN_GPU,
+    COLUMN_MODEL,
+    COLUMN_DATASET,
+    COLUMN_SYSTEM,
+    COLUMN_SETTING,
+    COLUMN_QUANTITY,
+    COLUMN_VALUE,
+    COLUMN_UNIT,
+    COLUMN_COUNT,
+};
+
+static const struct {
+    const char *name, *other_name;
+    bool required;
+} columns[COLUMN_COUNT] = {
+    [COLUMN_SOURCE] = {"source", NULL, true},
+    [COLUMN_GPU] = {"gpu", NULL, false},
+    [COLUMN_MODEL] = {"model", NULL, false},
+    [COLUMN_DATASET] = {"dataset", NULL, false},
+    [COLUMN_SYSTEM] = {"system", NULL, true},
+    [COLUMN_SETTING] = {"rate_req_s", "setting", false},
+    [COLUMN_QUANTITY] = {"quantity", NULL, true},
+    [COLUMN_VALUE] = {"value", NULL, true},
+    [COLUMN_UNIT] = {"unit", NULL, true},
+};
+
+static int read_text(const char *path, char **out, struct err *err) {
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        return err_world(err, "cannot read '%s': %s", path, strerror(errno));
+    }
+    int failed = 0;
+    char *text = malloc(MAX_FILE_BYTES + 1);
+    size_t n = text != NULL ? fread(text, 1, MAX_FILE_BYTES + 1, file) : 0;
+    if (text == NULL) {
+        failed = err_world(err, "out of memory while reading '%s'", path);
+    } else if (ferror(file)) {
+        failed = err_world(err, "cannot read '%s': %s", path, strerror(errno));
+    } else if (n > MAX_FILE_BYTES) {
+        failed = err_world(err, "'%s' is longer than %d bytes", path, MAX_FILE_BYTES);
+    } else if (memchr(text, '\0', n) != NULL) {
+        failed = err_world(err, "'%s' holds a zero byte: it is not a text file", path);
+    }
+    fclose(file);
+    if (failed != 0) {
+        free(text);
+        return failed;
+    }
+    text[n] = '\0';
+    *out = text;
+    return 0;
+}
+
+/* Takes one CSV line apart in place (RFC 4180 quoting, no line breaks inside quotes); the number of
+ * its fields, or -1 when a quote is not closed or there are too many fields. */
+static int split(char *line, char *fields[MAX_COLUMNS]) {
+    int n = 0;
+    char *in = line;
+    for (;;) {
+        if (n == MAX_COLUMNS) {
+            return -1;
+        }
+        char *out = in;
+        fields[n++] = out;
+        if (*in == '"') {
+            in++;
+            while (*in != '\0' && !(in[0] == '"' && in[1] != '"')) {
+                in += *in == '"';
+                *out++ = *in++;
+            }
+            if (*in != '"' || (in[1] != ',' && in[1] != '\0')) {
+                return -1;
+            }
+            in++;
+        } else {
+            in += strcspn(in, ",");
+            out = in;
+        }
+        bool last = *in == '\0';
+        *out = '\0';
+        if (last) {
+            return n;
+        }
+        in++;
+    }
+}
+
+/* The next line of the text, ended in place; NULL at the end. */
+static char *next_line(char **rest) {
+    char *line = *rest;
+    if (*line == '\0') {
+        return NULL;
+    }
+    size_t length = strcspn(line, "\n");
+    *rest = line + length + (line[length] == '\n');
+    line[length] = '\0';
+    if (length > 0 && line[length - 1] == '\r') {
+        line[length - 1] = '\0';
+    }
+    return line;
+}
+
+static int read_header(const char *path, char *line, int places[COLUMN_COUNT], int *n_fields,
+                       struct err *err) {
+    char *fields[MAX_COLUMNS];
+    *n_fields = line != NULL ? split(line, fields) : -1;
+    if (*n_fields < 0) {
+        return err_world(err, "%s:1: there is no readable header", path);
+    }
+    for (int c = 0; c < COLUMN_COUNT; c++) {
+        places[c] = -1;
+        for (int f = 0; f < *n_fields; f++) {
+            bool other =
+                columns[c].other_name != NULL && strcmp(fields[f], columns[c].other_name) == 0;
+            if (strcmp(fields[f], columns[c].name) == 0 || other) {
+                places[c] = f;
+            }
+        }
+        if (columns[c].required && places[c] < 0) {
+            return err_world(err, "%s:1: column '%s' is missing", path, columns[c].name);
+        }
+    }
+    return 0;
+}
+
+static int read_row(const char *path, int line_number, char *line, const int places[COLUMN_COUNT],
+                    int n_fields, struct paper_row *out, struct err *err) {
+    char *fields[MAX_COLUMNS];
+    int n = split(line, fields);
+    if (n != n_fields) {
+        return err_world(err, "%s:%d: %s, the header has %d fields", path, line_number,
+                         n < 0 ? "a quote is not closed or there are too many fields"
+                               : "the number of fields differs",
+                         n_fields);
+    }
+    const char *texts[COLUMN_COUNT];
+    for (int c = 0; c < COLUMN_COUNT; c++) {
+        texts[c] = places[c] >= 0 ? fields[places[c]] : "";
+    }
+    *out = (struct paper_row){
+        .source = texts[COLUMN_SOURCE],
+        .gpu = texts[COLUMN_GPU],
+        .model = texts[COLUMN_MODEL],
+        .dataset = texts[COLUMN_DATASET],
+        .system = texts[COLUMN_SYSTEM],
+        .setting = texts[COLUMN_SETTING],
+        .quantity = texts[COLUMN_QUANTITY],
+        .unit = texts[COLUMN_UNIT],
+        .line = line_number,
+    };
+    if (!num_f64(texts[COLUMN_VALUE], &out->value)) {
+        return err_world(err, "%s:%d: value '%s' is not a number", path, line_number,
+                         texts[COLUMN_VALUE]);
+    }
+    return 0;
+}
+
+int paper_load(const char *path, struct paper *out, struct err *err) {
+    struct paper paper = {0};
+    int failed = read_text(path, &paper.text, err);
+    if (failed != 0) {
+        return failed;
+    }
+    size_t n_lines = 1;
+    for (const char *c = paper.text; *c != '\0'; c++) {
+        n_lines += *c == '\n';
+    }
+    paper.path = strdup(path);
+    paper.rows = calloc(n_lines, sizeof *paper.rows);
+    if (paper.path == NULL || paper.rows == NULL) {
+        failed = err_world(err, "out of memory while reading '%s'", path);
+    }
+    char *rest = paper.text;
+    int places[COLUMN_COUNT], n_fields;
+    if (failed == 0) {
+        failed = read_header(path, next_line(&rest), places, &n_fields, err);
+    }
+    char *line;
+    for (int number = 2; failed == 0 && (line = next_line(&rest)) != NULL; number++) {
+        if (*line != '\0') {
+            failed =
+                read_row(path, number, line, places, n_fields, &paper.rows[paper.n_rows++], err);
+        }
+    }
+    if (failed != 0) {
+        paper_fini(&paper);
+        return failed;
+    }
+    *out = paper;
+    return 0;
+}
+
+void paper_fini(struct paper *paper) {
+    free(paper->path);
+    free(paper->text);
+    free(paper->rows);
+    *paper = (struct paper){0};
+}
+
+static bool matches(const char *wanted, const char *text) {
+    return wanted == NULL || strcmp(wanted, text) == 0;
+}
+
+const struct paper_row *paper_find(const struct paper *paper, const char *gpu, const char *dataset,
+                                   const char *system, const char *setting, const char *quantity) {
+    const struct paper_row *found = NULL;
+    for (size_t i = 0; i < paper->n_rows; i++) {
+        const struct paper_row *row = &paper->rows[i];
+        if (matches(gpu, row->gpu) && matches(dataset, row->dataset) &&
+            matches(system, row->system) && matches(setting, row->setting) &&
+            matches(quantity, row->quantity)) {
+            if (found != NULL) {
+                return NULL;
+            }
+            found = row;
+        }
+    }
+    return found;
+}
+
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+enum paper_verdict paper_judge(const struct paper_result *result) {
+    double ours = result->ours, printed = result->row->value;
+    bool within;
+    if (!isfinite(ours)) {
+        return PAPER_MISSING;
+    }
+    if (ends_with(result->row->quantity, "_over")) {
+        within = ours > printed;
+    } else if (ends_with(result->row->quantity, "_under")) {
+        within = ours < printed;
+    } else {
+        within = fabs(ours - printed) <= PAPER_TOLERANCE * fabs(printed);
+    }
+    return within ? PAPER_WITHIN : PAPER_BEYOND;
+}
+
+struct paper_tally paper_tally(const struct paper_result *results, size_t n) {
+    struct paper_tally tally = {0};
+    for (size_t i = 0; i < n; i++) {
+        enum paper_verdict verdict = paper_judge(&results[i]);
+        if (results[i].calibration) {
+            tally.calibration++;
+        } else if (verdict == PAPER_MISSING) {
+            tally.missing++;
+        } else {
+            tally.counted++;
+            tally.within += verdict == PAPER_WITHIN;
+        }
+    }
+    return tally;
+}
+
+const char *paper_ratio_text(const struct paper_result *result, char *text, size_t size) {
+    double ours = result->ours, printed = result->row->value;
+    if (!isfinite(ours)) {
+        snprintf(text, size, "-");
+    } else if (strcmp(result->row->unit, "%") == 0) {
+        snprintf(text, size, "%+.1f points", ours - printed);
+    } else if (printed == 0) {
+        snprintf(text, size, "-");
+    } else {
+        snprintf(text, size, "%.3f", ours / printed);
+    }
+    return text;
+}
+
+enum { N_CELLS = 7, CELL_BYTES = 256 };
+static const char *const headings[N_CELLS] = {
+    "source", "row", "paper", "ours", "ours/paper", "calibration point", "within 15 %"};
+static const bool is_number[N_CELLS] = {[2] = true, [3] = true, [4] = true};
+
+static void number_text(double value, const char *unit, char *text) {
+    snprintf(text, CELL_BYTES, "%.5g%s%s", value, unit[0] != '\0' ? " " : "", unit);
+}
+
+static void fill_cells(const struct paper_result *result, char cells[N_CELLS][CELL_BYTES]) {
+    static const char *const verdicts[] = {"not run", "yes", "no"};
+    const struct paper_row *row = result->row;
+    snprintf(cells[0], CELL_BYTES, "%s", row->source);
+    const char *const parts[] = {row->gpu,    row->model,   row->dataset,
+                                 row->system, row->setting, row->quantity};
+    size_t n = 0;
+    cells[1][0] = '\0';
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (parts[i][0] != '\0' && strcmp(parts[i], "-") != 0 && n < CELL_BYTES - 1) {
+            n +=
+                (size_t)snprintf(cells[1] + n, CELL_BYTES - n, "%s%s", n > 0 ? ", " : "", parts[i]);
+        }
+    }
+    number_text(row->value, row->unit, cells[2]);
+    if (isfinite(result->ours)) {
+        number_text(result->ours, row->unit, cells[3]);
+    } else {
+        snprintf(cells[3], CELL_BYTES, "-");
+    }
+    paper_ratio_text(result, cells[4], CELL_BYTES);
+    snprintf(cells[5], CELL_BYTES, "%s", result->calibration ? "yes" : "no");
+    snprintf(cells[6], CELL_BYTES, "%s", verdicts[paper_judge(result)]);
+}
+
+static void print_text(const struct paper_result *results, size_t n, FILE *out) {
+    char cells[N_CELLS][CELL_BYTES];
+    int widths[N_CELLS];
+    for (int c = 0; c < N_CELLS; c++) {
+        widths[c] = (int)strlen(headings[c]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        fill_cells(&results[i], cells);
+        for (int c = 0; c < N_CELLS; c++) {
+            widths[c] = (int)strlen(cells[c]) > widths[c] ? (int)strlen(cells[c]) : widths[c];
+        }
+    }
+    for (size_t i = 0; i <= n; i++) {
+        if (i > 0) {
+            fill_cells(&results[i - 1], cells);
+        }
+        for (int c = 0; c < N_CELLS; c++) {
+            const char *text = i > 0 ? cells[c] : headings[c];
+            int width = c == N_CELLS - 1 ? 0 : is_number[c] ? widths[c] : -widths[c];
+            fprintf(out, "%s%*s", c > 0 ? "  " : "", width, text);
+        }
+        fputc('\n', out);
+    }
+}
+
+static void print_markdown(const struct paper_result *results, size_t n, FILE *out) {
+    for (int c = 0; c < N_CELLS; c++) {
+        fprintf(out, "| %s ", headings[c]);
+    }
+    fputs("|\n", out);
+    for (int c = 0; c < N_CELLS; c++) {
+        fputs(is_number[c] ? "|--:" : "|---", out);
+    }
+    fputs("|\n", out);
+    for (size_t i = 0; i < n; i++) {
+        char cells[N_CELLS][CELL_BYTES];
+        fill_cells(&results[i], cells);
+        for (int c = 0; c < N_CELLS; c++) {
+            fputs("| ", out);
+            for (const char *t = cells[c]; *t != '\0'; t++) {
+                fputs(*t == '|' ? "\\|" : (char[]){*t, '\0'}, out);
+            }
+            fputc(' ', out);
+        }
+        fputs("|\n", out);
+    }
+    fputc('\n', out);
+}
+
+static void csv_field(FILE *out, const char *text, char end) {
+    bool quoted = strpbrk(text, ",\"") != NULL;
+    fputs(quoted ? "\"" : "", out);
+    for (const char *c = text; *c != '\0'; c++) {
+        fputs(*c == '"' ? "\"\"" : (char[]){*c, '\0'}, out);
+    }
+    fputs(quoted ? "\"" : "", out);
+    fputc(end, out);
+}
+
+static void print_csv(const struct paper_result *results, size_t n, FILE *out) {
+    static const char *const verdicts[] = {"", "yes", "no"};
+    fputs("source,gpu,model,dataset,system,setting,quantity,unit,paper,ours,ratio,difference,"
+          "calibration,within_15_percent\n",
+          out);
+    for (size_t i = 0; i < n; i++) {
+        const struct paper_result *result = &results[i];
+        const struct paper_row *row = result->row;
+        const char *const texts[] = {row->source, row->gpu,     row->model,    row->dataset,
+                                     row->system, row->setting, row->quantity, row->unit};
+        for (size_t c = 0; c < sizeof texts / sizeof texts[0]; c++) {
+            csv_field(out, texts[c], ',');
+        }
+        fprintf(out, "%.9g,", row->value);
+        if (!isfinite(result->ours)) {
+            fputs(",,,", out);
+        } else if (row->value == 0) {
+            fprintf(out, "%.9g,,%.9g,", result->ours, result->ours);
+        } else {
+            fprintf(out, "%.9g,%.9g,%.9g,", result->ours, result->ours / row->value,
+                    result->ours - row->value);
+        }
+        fprintf(out, "%s,%s\n", result->calibration ? "yes" : "no", verdicts[paper_judge(result)]);
+    }
+}
+
+void paper_print(const struct paper_result *results, size_t n, enum paper_format format,
+                 FILE *out) {
+    if (format == PAPER_CSV) {
+        print_csv(results, n, out);
+        return;
+    }
+    if (format == PAPER_TEXT) {
+        print_text(results, n, out);
+    } else {
+        print_markdown(results, n, out);
+    }
+    struct paper_tally tally = paper_tally(results, n);
+    fprintf(out, "%zu of %zu rows within 15 %% (%zu calibration point%s not counted", tally.within,
+            tally.counted, tally.calibration, tally.calibration == 1 ? "" : "s");
+    if (tally.missing > 0) {
+        fprintf(out, ", %zu row%s not run", tally.missing, tally.missing == 1 ? "" : "s");
+    }
+    fputs(")\n", out);
+}
+
+int paper_write(const struct paper_result *results, size_t n, enum paper_format format,
+                const char *path, struct err *err) {
+    FILE *out = fopen(path, "w");
+    if (out == NULL) {
+        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    }
+    paper_print(results, n, format, out);
+    int write_error = ferror(out);
+    if (fclose(out) != 0 || write_error) {
+        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    }
+    return 0;
+}

@@ -1,0 +1,587 @@
+#include "analysis/plot.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/gnuplot.h"
+
+/* Okabe and Ito, "Color Universal Design" (2008); their black is a grey here, so that markers show
+ * on it, and yellow comes last, being faint on white. */
+static const char *const colours[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
+                                      "#E69F00", "#56B4E9", "#555555", "#F0E442"};
+static const int shapes[] = {7, 5, 9, 11, 15}; /* filled; paper markers are open diamonds */
+enum {
+    N_COLOURS = sizeof colours / sizeof colours[0],
+    N_SHAPES = sizeof shapes / sizeof shapes[0],
+    MAX_NAMES = 32, /* different series names in one figure */
+    PAPER_SHAPE = 12,
+    /* Strips and margins in pixels of the SVG. */
+    TITLE_PX = 36,
+    LEGEND_ROW_PX = 24,
+    LEFT_PX = 76,
+    RIGHT_PX = 22,
+    TOP_PX = 32,
+    TICS_PX = 34,
+    LABEL_PX = 24,
+    NOTE_ROW_PX = 16,
+    CHARACTER_PX = 7,      /* of the 12-point font, about */
+    NOTE_CHARACTER_PX = 7, /* of the 9-point font in the PNG, where it is widest */
+};
+
+/* Everything drawing needs to know that is not in one panel. */
+struct layout {
+    const struct figure *figure;
+    const char *names[MAX_NAMES]; /* different series names in order of appearance */
+    enum panel_kind kinds[MAX_NAMES];
+    size_t n_names;
+    bool has_paper;
+    int width, height;               /* of the whole figure */
+    int columns, rows;               /* of panels */
+    int panel_width, panel_height;   /* of one cell */
+    int legend_columns, legend_rows; /* 0 rows: no legend */
+    int note_rows;
+};
+
+/* 'text' with quotes doubled: in single quotes gnuplot neither expands nor executes anything. */
+static void quote(FILE *out, const char *text) {
+    fputc('\'', out);
+    for (const char *c = text; *c != '\0'; c++) {
+        if (*c == '\'') {
+            fputc('\'', out);
+        }
+        fputc((unsigned char)*c < 0x20 ? ' ' : *c, out);
+    }
+    fputc('\'', out);
+}
+
+static bool has_value(const double *values, size_t i) {
+    return values != NULL && isfinite(values[i]);
+}
+
+static size_t name_index(const struct layout *layout, const char *name) {
+    size_t i = 0;
+    while (i < layout->n_names && strcmp(layout->names[i], name) != 0) {
+        i++;
+    }
+    return i;
+}
+
+static int collect_names(struct layout *layout, struct err *err) {
+    const struct figure *figure = layout->figure;
+    for (size_t p = 0; p < figure->n_panels; p++) {
+        const struct panel *panel = &figure->panels[p];
+        for (size_t s = 0; s < panel->n_series; s++) {
+            const struct plot_series *series = &panel->series[s];
+            ASSERT(panel->kind == PANEL_XY || series->n == panel->n_categories);
+            for (size_t i = 0; i < series->n; i++) {
+                layout->has_paper = layout->has_paper || has_value(series->paper, i);
+            }
+            if (name_index(layout, series->name) < layout->n_names) {
+                continue;
+            }
+            if (layout->n_names == MAX_NAMES) {
+                return err_usage(err, "figure '%s' has more than %d different series",
+                                 figure->title, MAX_NAMES);
+            }
+            layout->kinds[layout->n_names] = panel->kind;
+            layout->names[layout->n_names++] = series->name;
+        }
+    }
+    return 0;
+}
+
+static int longest(const char *const *texts, size_t n) {
+    size_t length = 0;
+    for (size_t i = 0; i < n; i++) {
+        length = strlen(texts[i]) > length ? strlen(texts[i]) : length;
+    }
+    return (int)length;
+}
+
+/* Category names slant when they would touch; the pixels they then need below the axis. */
+static int slant_px(const struct panel *panel, int panel_width) {
+    if (panel->kind == PANEL_XY || panel->n_categories == 0) {
+        return 0;
+    }
+    int length = longest(panel->categories, panel->n_categories);
+    int room = (panel_width - LEFT_PX - RIGHT_PX) / (int)panel->n_categories;
+    return length * CHARACTER_PX + 4 > room ? length * CHARACTER_PX / 2 : 0;
+}
+
+/* The pixels below the axes of one row of panels, for tics, slanted names and labels. */
+static int bottom_px(const struct layout *layout, int row) {
+    int slant = 0, label = 0;
+    for (int column = 0; column < layout->columns; column++) {
+        size_t p = (size_t)(row * layout->columns + column);
+        if (p < layout->figure->n_panels) {
+            const struct panel *panel = &layout->figure->panels[p];
+            int px = slant_px(panel, layout->panel_width);
+            slant = px > slant ? px : slant;
+            label = panel->x_label[0] != '\0' ? LABEL_PX : label;
+        }
+    }
+    return TICS_PX + slant + label;
+}
+
+/* The top of a row of panels; of the row behind the last: the bottom of all panels. */
+static int row_top_px(const struct layout *layout, int row) {
+    int top = TITLE_PX + layout->legend_rows * LEGEND_ROW_PX;
+    for (int above = 0; above < row; above++) {
+        top += TOP_PX + layout->panel_height + bottom_px(layout, above);
+    }
+    return top;
+}
+
+static int lay_out(const struct figure *figure, struct layout *layout, struct err *err) {
+    *layout = (struct layout){.figure = figure};
+    int failed = collect_names(layout, err);
+    if (failed != 0) {
+        return failed;
+    }
+    ASSERT(figure->n_panels > 0);
+    int columns = (int)(figure->n_columns == 0 ? figure->n_panels : figure->n_columns);
+    layout->columns = columns;
+    layout->rows = ((int)figure->n_panels + columns - 1) / columns;
+    layout->panel_width = figure->panel_width > 0 ? figure->panel_width : 460;
+    layout->panel_height = figure->panel_height > 0 ? figure->panel_height : 240;
+    layout->width = columns * layout->panel_width;
+    int n_entries = (int)layout->n_names + layout->has_paper;
+    if (n_entries > 1) {
+        int length = longest(layout->names, layout->n_names);
+        length = layout->has_paper && length < 16 ? 16 : length;
+        int fit = (layout->width - 20) / (length * CHARACTER_PX + 56);
+        fit = fit < 1 ? 1 : fit;
+        layout->legend_rows = (n_entries + fit - 1) / fit;
+        layout->legend_columns = (n_entries + layout->legend_rows - 1) / layout->legend_rows;
+    }
+    int note_length = (int)strlen(figure->provenance);
+    int line_length = layout->width / NOTE_CHARACTER_PX;
+    layout->note_rows = (note_length + line_length - 1) / line_length;
+    if (layout->note_rows > 1) {
+        layout->note_rows++; /* words do not break where the arithmetic does */
+    }
+    layout->height = row_top_px(layout, layout->rows) + layout->note_rows * NOTE_ROW_PX + 6;
+    return 0;
+}
+
+/* The data of one series: x y low high paper width; bars get their place in the group. */
+static void write_data(FILE *out, const struct panel *panel, size_t p, size_t s) {
+    const struct plot_series *series = &panel->series[s];
+    fprintf(out, "$p%zus%zu << EOD\n", p, s);
+    double width = panel->kind == PANEL_STACKED ? 0.6 : 0.8 / (double)panel->n_series;
+    for (size_t i = 0; i < series->n; i++) {
+        double x = 0, y = series->y[i];
+        double low = has_value(series->low, i) ? series->low[i] : y;
+        double high = has_value(series->high, i) ? series->high[i] : y;
+        double paper = has_value(series->paper, i) ? series->paper[i] : NAN;
+        if (panel->kind == PANEL_XY) {
+            x = series->x[i];
+        } else if (panel->kind == PANEL_BARS) {
+            x = (double)i + ((double)s + 0.5) * width - 0.4;
+        } else {
+            /* Cumulative from the bottom; taller bars are drawn first. */
+            x = (double)i;
+            y = 0;
+            for (size_t below = 0; below <= s; below++) {
+                y += has_value(panel->series[below].y, i) ? panel->series[below].y[i] : 0;
+            }
+        }
+        fprintf(out, "%.9g %.9g %.9g %.9g %.9g %.9g\n", x, y, low, high, paper, 0.94 * width);
+    }
+    fputs("EOD\n", out);
+}
+
+struct range {
+    double min, max;     /* of all finite values */
+    double min_positive; /* infinite when none is positive */
+    bool any;
+};
+
+static void widen(struct range *range, double value) {
+    if (!isfinite(value)) {
+        return;
+    }
+    range->min = range->any && range->min < value ? range->min : value;
+    range->max = range->any && range->max > value ? range->max : value;
+    range->min_positive = value > 0 && value < range->min_positive ? value : range->min_positive;
+    range->any = true;
+}
+
+static struct range y_range(const struct panel *panel) {
+    struct range range = {.min_positive = INFINITY};
+    for (size_t s = 0; s < panel->n_series; s++) {
+        const struct plot_series *series = &panel->series[s];
+        for (size_t i = 0; i < series->n; i++) {
+            widen(&range, series->y[i]);
+            widen(&range, has_value(series->low, i) ? series->low[i] : NAN);
+            widen(&range, has_value(series->high, i) ? series->high[i] : NAN);
+            widen(&range, has_value(series->paper, i) ? series->paper[i] : NAN);
+        }
+    }
+    for (size_t i = 0; panel->kind == PANEL_STACKED && i < panel->n_categories; i++) {
+        double sum = 0;
+        for (size_t s = 0; s < panel->n_series; s++) {
+            sum += has_value(panel->series[s].y, i) ? panel->series[s].y[i] : 0;
+        }
+        widen(&range, sum);
+    }
+    if (range.any && panel->y_line != 0) {
+        widen(&range, panel->y_line);
+    }
+    return range;
+}
+
+static struct range x_range(const struct panel *panel) {
+    struct range range = {.min_positive = INFINITY};
+    for (size_t s = 0; s < panel->n_series; s++) {
+        for (size_t i = 0; i < panel->series[s].n; i++) {
+            widen(&range, panel->series[s].x[i]);
+        }
+    }
+    return range;
+}
+
+/* A distance of 1, 2 or 5 times a power of ten between tics, so that their labels do not touch. */
+static double tic_step(double span, double max, int width_px) {
+    for (int n = 8;; n--) {
+        double power = pow(10, floor(log10(span / n)));
+        double mantissa = span / n / power;
+        double step = power * (mantissa <= 1 ? 1 : mantissa <= 2 ? 2 : mantissa <= 5 ? 5 : 10);
+        double digits = fmax(1, floor(log10(fmax(max, 1))) + 1);
+        digits += step < 1 ? 1 + ceil(-log10(step)) : 0;
+        if (n <= 2 || span / step * (digits + 2) * CHARACTER_PX <= width_px) {
+            return step;
+        }
+    }
+}
+
+/* A little room left and right, but never across zero; logarithmic axes are gnuplot's to choose. */
+static void write_x_range(FILE *out, const struct panel *panel, int width_px) {
+    struct range range = x_range(panel);
+    double span = range.max - range.min;
+    if (panel->log_x || !(span > 0)) {
+        fputs("set xrange [*:*]\nset xtics nomirror scale 1 autofreq norotate offset 0,0.3\n", out);
+        return;
+    }
+    double low = range.min - 0.03 * span;
+    low = low < 0 && range.min >= 0 ? 0 : low;
+    double high = range.max + 0.03 * span;
+    fprintf(out, "set xrange [%.9g:%.9g]\n", low, high);
+    fprintf(out, "set xtics nomirror scale 1 %.9g norotate offset 0,0.3\n",
+            tic_step(high - low, fmax(fabs(low), fabs(high)), width_px));
+}
+
+static void write_ranges(FILE *out, const struct panel *panel, const struct range *range) {
+    fprintf(out, "%s logscale x\n", panel->log_x ? "set" : "unset");
+    fprintf(out, "%s logscale y\n", panel->log_y ? "set" : "unset");
+    if (panel->y_max > panel->y_min) {
+        fprintf(out, "set yrange [%.9g:%.9g]\n", panel->y_min, panel->y_max);
+        return;
+    }
+    if (panel->log_y) {
+        double low = pow(10, floor(log10(range->min_positive)));
+        fprintf(out, "set yrange [%.9g:%.9g]\n", low, range->max * (panel->values ? 2.2 : 1.4));
+        return;
+    }
+    double head = panel->values ? 1.14 : 1.06;
+    double span = range->max - range->min;
+    double low = range->min < 0 ? range->min * head : 0;
+    double high = range->max > 0 ? range->max * head : 0;
+    if (panel->y_tight) {
+        low = range->min - 0.06 * span;
+        high = range->max + 0.06 * span;
+    }
+    if (high <= low) {
+        low -= 0.5;
+        high += 0.5;
+    }
+    fprintf(out, "set yrange [%.9g:%.9g]\n", low, high);
+}
+
+static void write_tics(FILE *out, const struct panel *panel, int panel_width, int slant) {
+    fputs("set ytics nomirror autofreq norotate offset 0.4,0\n", out);
+    if (panel->kind == PANEL_XY) {
+        write_x_range(out, panel, panel_width - LEFT_PX - RIGHT_PX);
+        return;
+    }
+    fprintf(out, "set xrange [-0.6:%g]\n", (double)panel->n_categories - 0.4);
+    fprintf(out, "set xtics nomirror scale 0 %s (",
+            slant > 0 ? "rotate by 30 right offset 0.6,0.2" : "norotate offset 0,0.3");
+    for (size_t i = 0; i < panel->n_categories; i++) {
+        fputs(i > 0 ? ", " : "", out);
+        quote(out, panel->categories[i]);
+        fprintf(out, " %zu", i);
+    }
+    fputs(")\n", out);
+}
+
+/* Numbers over the bars, above whatever stands highest there. */
+static void write_values(FILE *out, const struct panel *panel) {
+    for (size_t s = 0; s < panel->n_series && panel->kind == PANEL_BARS; s++) {
+        const struct plot_series *series = &panel->series[s];
+        double width = 0.8 / (double)panel->n_series;
+        for (size_t i = 0; i < series->n; i++) {
+            if (!isfinite(series->y[i])) {
+                continue;
+            }
+            double top = series->y[i];
+            top = has_value(series->high, i) ? fmax(top, series->high[i]) : top;
+            top = has_value(series->paper, i) ? fmax(top, series->paper[i]) : top;
+            fprintf(out, series->y[i] < 1000 ? "set label '%.3g'" : "set label '%.0f'",
+                    series->y[i]);
+            fprintf(out, " at first %.9g, first %.9g center offset 0,0.9 font ',9'\n",
+                    (double)i + ((double)s + 0.5) * width - 0.4, top);
+        }
+    }
+}
+
+static void write_style(FILE *out, enum panel_kind kind, enum line_style style, size_t name) {
+    const char *colour = colours[name % N_COLOURS];
+    int dash = 1 + (int)(name / N_COLOURS) * 2;
+    int shape = shapes[name % N_SHAPES];
+    if (kind != PANEL_XY) {
+        fprintf(out, "with boxes fs %s border rgb '%s' fc rgb '%s'",
+                name < N_COLOURS ? "solid 0.85" : "pattern 1", colour, colour);
+        return;
+    }
+    switch (style) {
+    case STYLE_LINE_POINTS:
+        fprintf(out, "with linespoints lw 2 dt %d pt %d ps 0.8 lc rgb '%s'", dash, shape, colour);
+        break;
+    case STYLE_LINE:
+        fprintf(out, "with lines lw 2 dt %d lc rgb '%s'", dash, colour);
+        break;
+    case STYLE_POINTS:
+        fprintf(out, "with points pt %d ps 0.8 lc rgb '%s'", shape, colour);
+        break;
+    case STYLE_STEPS:
+        fprintf(out, "with steps lw 2 dt %d lc rgb '%s'", dash, colour);
+        break;
+    case STYLE_DASHED:
+        fprintf(out, "with lines lw 1.5 dt 2 lc rgb '%s'", colour);
+        break;
+    }
+}
+
+static void write_curves(FILE *out, const struct layout *layout, const struct panel *panel,
+                         size_t p) {
+    const char *separator = "plot ";
+    for (size_t k = 0; k < panel->n_series; k++) {
+        size_t s = panel->kind == PANEL_STACKED ? panel->n_series - 1 - k : k;
+        const struct plot_series *series = &panel->series[s];
+        if (series->n == 0) {
+            continue;
+        }
+        fprintf(out, "%s$p%zus%zu using %s ", separator, p, s,
+                panel->kind == PANEL_XY ? "1:2" : "1:2:6");
+        write_style(out, panel->kind, series->style, name_index(layout, series->name));
+        fputs(" notitle", out);
+        separator = ", ";
+    }
+    for (size_t s = 0; s < panel->n_series; s++) {
+        const struct plot_series *series = &panel->series[s];
+        size_t name = name_index(layout, series->name);
+        const char *colour = panel->kind == PANEL_XY ? colours[name % N_COLOURS] : "#000000";
+        bool bars = false, printed = false;
+        for (size_t i = 0; i < series->n; i++) {
+            bars = bars || has_value(series->low, i) || has_value(series->high, i);
+            printed = printed || has_value(series->paper, i);
+        }
+        if (bars) {
+            fprintf(out,
+                    ", $p%zus%zu using 1:2:3:4 with yerrorbars pt 0 lw 1.3 lc rgb '%s' notitle", p,
+                    s, colour);
+        }
+        if (printed) {
+            fprintf(out,
+                    ", $p%zus%zu using 1:5 with points pt %d ps 1.9 lw 1.8 lc rgb '%s' notitle", p,
+                    s, PAPER_SHAPE, colour);
+        }
+    }
+    if (panel->y_line != 0) {
+        fprintf(out, ", %.9g with lines lw 1 dt 3 lc rgb '#333333' notitle", panel->y_line);
+    }
+    fputc('\n', out);
+}
+
+static void write_label(FILE *out, const char *axis, const char *text, const char *offset) {
+    fprintf(out, "set %slabel ", axis);
+    quote(out, text);
+    fprintf(out, " offset %s\n", offset);
+}
+
+static void write_panel(FILE *out, const struct layout *layout, size_t p) {
+    const struct panel *panel = &layout->figure->panels[p];
+    int column = (int)p % layout->columns, row = (int)p / layout->columns;
+    double width = layout->width, height = layout->height;
+    int left = column * layout->panel_width;
+    int top = row_top_px(layout, row), bottom = top + TOP_PX + layout->panel_height;
+    fprintf(out, "set lmargin at screen %.6f\nset rmargin at screen %.6f\n",
+            (left + LEFT_PX) / width, (left + layout->panel_width - RIGHT_PX) / width);
+    fprintf(out, "set tmargin at screen %.6f\nset bmargin at screen %.6f\n",
+            1 - (top + TOP_PX) / height, 1 - bottom / height);
+    fputs("unset label\nunset key\nset border 3 lc rgb '#444444'\n"
+          "set grid ytics lt 1 lc rgb '#DDDDDD' lw 0.8\n",
+          out);
+    fputs("set title ", out);
+    quote(out, panel->title);
+    fputs(" offset 0,-0.6\n", out);
+    int slant = slant_px(panel, layout->panel_width);
+    char offset[32];
+    snprintf(offset, sizeof offset, "0,%.2f", slant > 0 ? -0.4 : 0.2);
+    write_label(out, "x", panel->x_label, offset);
+    write_label(out, "y", panel->y_label, "0.6,0");
+    struct range range = y_range(panel);
+    if (!range.any || (panel->log_y && !isfinite(range.min_positive))) {
+        fputs("unset logscale\nset xrange [0:1]\nset yrange [0:1]\nunset xtics\nunset ytics\n"
+              "set label 'no data' at graph 0.5, graph 0.5 center tc rgb '#777777'\n"
+              "plot -1 notitle\n",
+              out);
+        return;
+    }
+    write_ranges(out, panel, &range);
+    write_tics(out, panel, layout->panel_width, slant);
+    if (panel->values) {
+        write_values(out, panel);
+    }
+    write_curves(out, layout, panel, p);
+}
+
+/* The provenance line, broken between words into rows of about the figure's width. */
+static void write_note(FILE *out, const struct layout *layout) {
+    const char *rest = layout->figure->provenance;
+    size_t line_length = (size_t)layout->width / NOTE_CHARACTER_PX;
+    for (int row = 0; row < layout->note_rows && *rest != '\0'; row++) {
+        size_t length = strlen(rest);
+        if (length > line_length) {
+            length = line_length;
+            while (length > 0 && rest[length] != ' ') {
+                length--;
+            }
+            length = length == 0 ? line_length : length;
+        }
+        char line[1024];
+        snprintf(line, sizeof line, "%.*s", (int)length, rest);
+        double y = (double)((layout->note_rows - row) * NOTE_ROW_PX - NOTE_ROW_PX / 2);
+        fputs("set label ", out);
+        quote(out, line);
+        fprintf(out, " at screen 0.5, screen %.6f center font ',9' tc rgb '#555555'\n",
+                y / layout->height);
+        rest += length;
+        rest += *rest == ' ';
+    }
+}
+
+/* An empty plot that carries what belongs to no panel: title, legend, provenance. */
+static void write_frame(FILE *out, const struct layout *layout) {
+    fputs("set lmargin at screen 0\nset rmargin at screen 1\n"
+          "set tmargin at screen 1\nset bmargin at screen 0\n"
+          "unset border\nunset xtics\nunset ytics\nunset xlabel\nunset ylabel\nunset title\n"
+          "unset logscale\nunset grid\nset xrange [0:1]\nset yrange [0:1]\n",
+          out);
+    fputs("set label ", out);
+    quote(out, layout->figure->title);
+    fprintf(out, " at screen 0.5, screen %.6f center font ',14'\n",
+            1 - 0.55 * TITLE_PX / layout->height);
+    write_note(out, layout);
+    fprintf(out,
+            "set key center center at screen 0.5, screen %.6f horizontal maxcols %d maxrows %d "
+            "samplen 2 spacing 1.2 Left reverse\n",
+            1 - (TITLE_PX + 0.5 * layout->legend_rows * LEGEND_ROW_PX) / layout->height,
+            layout->legend_columns > 0 ? layout->legend_columns : 1,
+            layout->legend_rows > 0 ? layout->legend_rows : 1);
+    fputs("plot -1 notitle", out);
+    for (size_t i = 0; i < layout->n_names && layout->legend_rows > 0; i++) {
+        const struct figure *figure = layout->figure;
+        enum line_style style = STYLE_LINE;
+        for (size_t p = figure->n_panels; p-- > 0;) {
+            for (size_t s = 0; s < figure->panels[p].n_series; s++) {
+                if (strcmp(figure->panels[p].series[s].name, layout->names[i]) == 0) {
+                    style = figure->panels[p].series[s].style;
+                }
+            }
+        }
+        style = style == STYLE_STEPS ? STYLE_LINE : style;
+        fputs(", NaN ", out);
+        write_style(out, layout->kinds[i], style, i);
+        fputs(" title ", out);
+        quote(out, layout->names[i]);
+    }
+    if (layout->has_paper) {
+        fprintf(out,
+                ", NaN with points pt %d ps 1.5 lw 1.8 lc rgb '#000000' title 'printed in paper'",
+                PAPER_SHAPE);
+    }
+    fputs("\n", out);
+}
+
+static void write_script(FILE *out, const struct layout *layout, const char *stem,
+                         const char *suffix) {
+    bool png = strcmp(suffix, ".png") == 0;
+    int scale = png ? 2 : 1;
+    fprintf(out, "reset\nset encoding utf8\n");
+    fprintf(out,
+            png ? "set terminal pngcairo noenhanced background '#ffffff' size %d,%d "
+                  "font 'sans-serif,10' fontscale 2 linewidth 2 pointscale 2\n"
+                : "set terminal svg noenhanced background '#ffffff' size %d,%d "
+                  "font 'sans-serif,12'\n",
+            scale * layout->width, scale * layout->height);
+    char path[4096];
+    snprintf(path, sizeof path, "%s%s", stem, suffix);
+    fputs("set output ", out);
+    quote(out, path);
+    fputs("\nset multiplot\n", out);
+    write_frame(out, layout);
+    for (size_t p = 0; p < layout->figure->n_panels; p++) {
+        write_panel(out, layout, p);
+    }
+    fputs("unset multiplot\nunset output\n", out);
+}
+
+static int draw(const struct layout *layout, const char *stem, unsigned formats, struct err *err) {
+    FILE *script = tmpfile();
+    if (script == NULL) {
+        return err_world(err, "cannot make a temporary file for gnuplot: %s", strerror(errno));
+    }
+    const struct figure *figure = layout->figure;
+    for (size_t p = 0; p < figure->n_panels; p++) {
+        for (size_t s = 0; s < figure->panels[p].n_series; s++) {
+            write_data(script, &figure->panels[p], p, s);
+        }
+    }
+    static const char *const suffixes[] = {".svg", ".png"};
+    static const unsigned flags[] = {FIGURE_SVG, FIGURE_PNG};
+    for (int i = 0; i < 2; i++) {
+        if ((formats & flags[i]) != 0) {
+            write_script(script, layout, stem, suffixes[i]);
+        }
+    }
+    int failed = gnuplot_run(script, err);
+    fclose(script);
+    for (int i = 0; i < 2 && failed == 0; i++) {
+        if ((formats & flags[i]) != 0) {
+            failed = gnuplot_check_output(stem, suffixes[i], err);
+        }
+    }
+    return failed;
+}
+
+int figure_write(const struct figure *figure, const char *stem, unsigned formats, struct err *err) {
+    char path[4096];
+    if (strlen(stem) + 5 > sizeof path || strpbrk(stem, "\n\r") != NULL) {
+        return err_usage(err, "'%s' cannot be the name of a figure", stem);
+    }
+    struct layout layout;
+    int failed = lay_out(figure, &layout, err);
+    if (failed == 0 && (formats & FIGURE_CSV) != 0) {
+        snprintf(path, sizeof path, "%s.csv", stem);
+        failed = figure_write_csv(figure, path, err);
+    }
+    if (failed == 0 && (formats & (FIGURE_SVG | FIGURE_PNG)) != 0) {
+        failed = draw(&layout, stem, formats, err);
+    }
+    return failed;
+}

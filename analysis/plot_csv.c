@@ -1,0 +1,61 @@
+/* The numbers of a figure as CSV. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "analysis/plot.h"
+
+static void csv_text(FILE *out, const char *text) {
+    if (strpbrk(text, ",\"\n\r") == NULL) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (const char *c = text; *c != '\0'; c++) {
+        fputs(*c == '"' ? "\"\"" : (char[]){*c, '\0'}, out);
+    }
+    fputc('"', out);
+}
+
+static void csv_number(FILE *out, const double *values, size_t i, char end) {
+    if (values != NULL && isfinite(values[i])) {
+        fprintf(out, "%.9g", values[i]);
+    }
+    fputc(end, out);
+}
+
+int figure_write_csv(const struct figure *figure, const char *path, struct err *err) {
+    FILE *out = fopen(path, "w");
+    if (out == NULL) {
+        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    }
+    fputs("panel,series,x,y,low,high,paper\n", out);
+    for (size_t p = 0; p < figure->n_panels; p++) {
+        const struct panel *panel = &figure->panels[p];
+        for (size_t s = 0; s < panel->n_series; s++) {
+            const struct plot_series *series = &panel->series[s];
+            for (size_t i = 0; i < series->n; i++) {
+                csv_text(out, panel->title);
+                fputc(',', out);
+                csv_text(out, series->name);
+                fputc(',', out);
+                if (panel->kind == PANEL_XY) {
+                    csv_number(out, series->x, i, ',');
+                } else {
+                    csv_text(out, panel->categories[i]);
+                    fputc(',', out);
+                }
+                csv_number(out, series->y, i, ',');
+                csv_number(out, series->low, i, ',');
+                csv_number(out, series->high, i, ',');
+                csv_number(out, series->paper, i, '\n');
+            }
+        }
+    }
+    int write_error = ferror(out);
+    if (fclose(out) != 0 || write_error) {
+        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    }
+    return 0;
+}

@@ -1,0 +1,319 @@
+#include "analysis/report.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "analysis/course.h"
+#include "analysis/plot.h"
+#include "sim/base/num.h"
+
+enum { CDF_POINTS = 256, PATH_BYTES = 4096 };
+
+struct report {
+    struct store *store;
+    FILE *out;
+    char folder[1024]; /* for gnuplot's files */
+};
+
+static void escape(FILE *out, const char *text) {
+    for (const char *c = text; *c != '\0'; c++) {
+        switch (*c) {
+        case '&':
+            fputs("&amp;", out);
+            break;
+        case '<':
+            fputs("&lt;", out);
+            break;
+        case '>':
+            fputs("&gt;", out);
+            break;
+        case '"':
+            fputs("&quot;", out);
+            break;
+        case '\'':
+            fputs("&#39;", out);
+            break;
+        default:
+            fputc(*c, out);
+        }
+    }
+}
+
+static void cell(FILE *out, const char *text) {
+    fputs("<td>", out);
+    escape(out, text);
+    fputs("</td>", out);
+}
+
+static void number_cell(FILE *out, const json_t *value) {
+    if (json_is_integer(value)) {
+        fprintf(out, "<td class=n>%lld</td>", (long long)json_integer_value(value));
+    } else if (json_is_real(value)) {
+        fprintf(out, "<td class=n>%.5g</td>", json_real_value(value));
+    } else {
+        fputs("<td class=n>&ndash;</td>", out);
+    }
+}
+
+static int load_summary(const struct report *report, const struct stored_run *run, json_t **out,
+                        struct err *err) {
+    json_error_t error;
+    *out = json_loads(run->summary, 0, &error);
+    if (*out == NULL) {
+        return err_world(err, "cannot read run %lld of '%s': its summary is damaged (%s)",
+                         (long long)run->run, store_path(report->store), error.text);
+    }
+    return 0;
+}
+
+static int table_row(void *state, const struct stored_run *run, struct err *err) {
+    struct report *report = state;
+    json_t *summary;
+    int failed = load_summary(report, run, &summary, err);
+    if (failed != 0) {
+        return failed;
+    }
+    FILE *out = report->out;
+    fprintf(out, "<tr><td class=n><a href=\"#run%lld\">%lld</a></td>", (long long)run->run,
+            (long long)run->run);
+    cell(out, run->system);
+    cell(out, run->model);
+    cell(out, run->gpu);
+    fputs("<td>", out);
+    escape(out, run->profile);
+    fputs(": <b>", out);
+    escape(out, run->profile_kind);
+    fputs("</b></td>", out);
+    fputs("<td>", out);
+    escape(out, run->trace);
+    if (run->trace_provenance[0] != '\0') {
+        fputs(": ", out);
+        escape(out, run->trace_provenance);
+    }
+    fputs("</td>", out);
+    const json_t *latency = json_object_get(summary, "latency_s");
+    number_cell(out, json_object_get(summary, "completed"));
+    number_cell(out, json_object_get(summary, "rejected"));
+    number_cell(out, json_object_get(summary, "throughput_tok_s"));
+    number_cell(out, json_object_get(latency, "mean"));
+    number_cell(out, json_object_get(latency, "p50"));
+    number_cell(out, json_object_get(latency, "p99"));
+    fputs("</tr>\n", out);
+    json_decref(summary);
+    return 0;
+}
+
+/* Nested objects become rows "key.member". */
+static void summary_rows(FILE *out, const char *prefix, json_t *object) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value) {
+        char name[256];
+        snprintf(name, sizeof name, "%s%s%s", prefix, prefix[0] != '\0' ? "." : "", key);
+        if (json_is_object(value)) {
+            summary_rows(out, name, value);
+            continue;
+        }
+        fputs("<tr>", out);
+        cell(out, name);
+        if (json_is_string(value)) {
+            cell(out, json_string_value(value));
+        } else {
+            number_cell(out, value);
+        }
+        fputs("</tr>\n", out);
+    }
+}
+
+/* At most CDF_POINTS of the sorted values with their shares, ends included. */
+static size_t thin_cdf(const struct series *sorted, double *x, double *y) {
+    size_t n = sorted->n < CDF_POINTS ? sorted->n : CDF_POINTS;
+    for (size_t i = 0; i < n; i++) {
+        size_t at = n > 1 ? i * (sorted->n - 1) / (n - 1) : 0;
+        x[i] = sorted->values[at];
+        y[i] = (double)(at + 1) / (double)sorted->n;
+    }
+    return n;
+}
+
+/* The SVG element of a file, without the XML prologue that HTML does not take. */
+static int copy_svg(FILE *out, const char *path, struct err *err) {
+    FILE *in = fopen(path, "r");
+    if (in == NULL) {
+        return err_world(err, "cannot read '%s': %s", path, strerror(errno));
+    }
+    char line[8192];
+    bool inside = false;
+    while (fgets(line, sizeof line, in) != NULL) {
+        char *start = inside ? line : strstr(line, "<svg");
+        if (start != NULL) {
+            inside = true;
+            fputs(start, out);
+        }
+    }
+    int read_error = ferror(in);
+    fclose(in);
+    return read_error || !inside ? err_world(err, "'%s' holds no SVG", path) : 0;
+}
+
+static int draw_course(struct report *report, const struct stored_run *run,
+                       const struct course *course, struct err *err) {
+    double latency_x[CDF_POINTS], latency_y[CDF_POINTS], ttfb_x[CDF_POINTS], ttfb_y[CDF_POINTS];
+    struct plot_series cdf[] = {
+        {.name = "latency", .x = latency_x, .y = latency_y, .style = STYLE_LINE},
+        {.name = "time to first block", .x = ttfb_x, .y = ttfb_y, .style = STYLE_LINE},
+    };
+    cdf[0].n = thin_cdf(&course->latency_s, latency_x, latency_y);
+    cdf[1].n = thin_cdf(&course->ttfb_s, ttfb_x, ttfb_y);
+    const struct plot_series tokens[] = {{.name = "committed tokens",
+                                          .x = course->time_s,
+                                          .y = course->tokens_per_s,
+                                          .n = COURSE_BINS,
+                                          .style = STYLE_STEPS}};
+    const struct plot_series counts[] = {
+        {.name = "running",
+         .x = course->time_s,
+         .y = course->running,
+         .n = COURSE_BINS,
+         .style = STYLE_STEPS},
+        {.name = "waiting",
+         .x = course->time_s,
+         .y = course->waiting,
+         .n = COURSE_BINS,
+         .style = STYLE_STEPS},
+    };
+    const struct panel panels[] = {
+        {.title = "Latency",
+         .x_label = "Latency (s)",
+         .y_label = "Share of requests",
+         .series = cdf,
+         .n_series = 2,
+         .y_max = 1.02},
+        {.title = "Throughput",
+         .x_label = "Time (s)",
+         .y_label = "Tokens per second",
+         .series = tokens,
+         .n_series = 1},
+        {.title = "Requests",
+         .x_label = "Time (s)",
+         .y_label = "Requests",
+         .series = counts,
+         .n_series = 2},
+    };
+    char title[256], note[512], stem[PATH_BYTES], svg[PATH_BYTES + 8];
+    snprintf(title, sizeof title, "Run %lld: %s on %s", (long long)run->run, run->system, run->gpu);
+    snprintf(note, sizeof note, "profile %s: %s; trace %s%s%s", run->profile, run->profile_kind,
+             run->trace, run->trace_provenance[0] != '\0' ? ": " : "", run->trace_provenance);
+    const struct figure figure = {
+        .title = title, .provenance = note, .panels = panels, .n_panels = 3, .panel_width = 400};
+    snprintf(stem, sizeof stem, "%s/course", report->folder);
+    snprintf(svg, sizeof svg, "%s.svg", stem);
+    int failed = figure_write(&figure, stem, FIGURE_SVG, err);
+    if (failed == 0) {
+        failed = copy_svg(report->out, svg, err);
+    }
+    unlink(svg);
+    return failed;
+}
+
+static int run_section(void *state, const struct stored_run *run, struct err *err) {
+    struct report *report = state;
+    FILE *out = report->out;
+    json_t *summary;
+    int failed = load_summary(report, run, &summary, err);
+    if (failed != 0) {
+        return failed;
+    }
+    fprintf(out, "<h2 id=\"run%lld\">Run %lld: ", (long long)run->run, (long long)run->run);
+    escape(out, run->system);
+    fputs(", ", out);
+    escape(out, run->model);
+    fputs(" on ", out);
+    escape(out, run->gpu);
+    fputs("</h2>\n", out);
+    struct course course;
+    failed = course_load(report->store, run, &course, err);
+    if (failed == 0) {
+        failed = draw_course(report, run, &course, err);
+        course_fini(&course);
+    }
+    fputs("<details><summary>Summary</summary><table>\n", out);
+    summary_rows(out, "", summary);
+    fputs("</table></details>\n<details><summary>Configuration</summary><pre>", out);
+    escape(out, run->config);
+    fputs("</pre></details>\n", out);
+    json_decref(summary);
+    return failed;
+}
+
+static const char head[] =
+    "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>unmask: results"
+    "</title>\n<style>\n"
+    "body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1240px;padding:0 1em;"
+    "color:#222}\n"
+    "table{border-collapse:collapse;margin:1em 0}th,td{padding:.25em .7em;border-bottom:1px solid "
+    "#ddd;text-align:left}\n"
+    ".n{text-align:right;font-variant-numeric:tabular-nums}pre{background:#f5f5f5;padding:1em;"
+    "overflow:auto}\n"
+    "svg{max-width:100%;height:auto}details{margin:.5em 0}summary{cursor:pointer}\n"
+    "</style></head><body>\n<h1>unmask: results</h1>\n";
+
+static int write_page(struct report *report, struct err *err) {
+    FILE *out = report->out;
+    fputs(head, out);
+    fputs("<p>Database: ", out);
+    escape(out, store_path(report->store));
+    fputs("</p>\n<table><tr><th class=n>run<th>system<th>model<th>GPU<th>profile<th>trace"
+          "<th class=n>completed<th class=n>rejected<th class=n>tok/s<th class=n>mean latency, s"
+          "<th class=n>p50, s<th class=n>p99, s</tr>\n",
+          out);
+    int failed = store_list_runs(report->store, table_row, report, err);
+    fputs("</table>\n", out);
+    if (failed == 0) {
+        failed = store_list_runs(report->store, run_section, report, err);
+    }
+    fputs("</body></html>\n", out);
+    return failed;
+}
+
+/* The page is made whole first, so that `path` is touched only when there is one. */
+static int copy_page(FILE *page, const char *path, struct err *err) {
+    FILE *out = fopen(path, "w");
+    if (out == NULL) {
+        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    }
+    rewind(page);
+    char buffer[1 << 16];
+    size_t n;
+    while ((n = fread(buffer, 1, sizeof buffer, page)) > 0) {
+        fwrite(buffer, 1, n, out);
+    }
+    int failed = ferror(page) || ferror(out);
+    if (fclose(out) != 0 || failed) {
+        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    }
+    return 0;
+}
+
+int report_write(struct store *store, const char *path, struct err *err) {
+    struct report report = {.store = store, .out = tmpfile()};
+    const char *folder = getenv("TMPDIR");
+    snprintf(report.folder, sizeof report.folder, "%s/unmask-report-XXXXXX",
+             folder != NULL && folder[0] != '\0' ? folder : "/tmp");
+    if (report.out == NULL || mkdtemp(report.folder) == NULL) {
+        int failed = err_world(err, "cannot make a temporary file: %s", strerror(errno));
+        if (report.out != NULL) {
+            fclose(report.out);
+        }
+        return failed;
+    }
+    int failed = write_page(&report, err);
+    rmdir(report.folder);
+    if (failed == 0) {
+        failed = copy_page(report.out, path, err);
+    }
+    fclose(report.out);
+    return failed;
+}

@@ -1,0 +1,39 @@
+/* The tables of a results database, as SQL; `unmask` schema number 1.
+ *
+ * Rows of a run are clustered by (run, number), so that recording appends and reading scans.
+ * Integers in blobs are LEB128 varints. A step's batch is kept once in `members` as long as it does
+ * not change on its replica: pairs of request id and tokens it commits in one step. */
+#ifndef UNMASK_ANALYSIS_SCHEMA_H
+#define UNMASK_ANALYSIS_SCHEMA_H
+
+enum {
+    SCHEMA_APPLICATION_ID = 0x756e6d6b, /* "unmk" */
+    SCHEMA_VERSION = 1,
+};
+
+static const char schema_sql[] =
+    "CREATE TABLE runs(run INTEGER PRIMARY KEY, system TEXT NOT NULL, model TEXT NOT NULL,"
+    " gpu TEXT NOT NULL, profile TEXT NOT NULL, profile_kind TEXT NOT NULL,"
+    " backend TEXT NOT NULL, trace TEXT NOT NULL, trace_provenance TEXT NOT NULL,"
+    " seed INTEGER NOT NULL, config TEXT NOT NULL, summary TEXT,"
+    " n_requests INTEGER, n_steps INTEGER, n_events INTEGER);"
+    "CREATE TABLE requests(run INTEGER NOT NULL, number INTEGER NOT NULL, id INTEGER NOT NULL,"
+    " replica INTEGER, tenant INTEGER, prompt_tokens INTEGER, output_tokens INTEGER,"
+    " arrival_ns INTEGER, admitted_ns INTEGER, first_block_ns INTEGER, finished_ns INTEGER,"
+    " state INTEGER, reason INTEGER, steps INTEGER, refresh_steps INTEGER, preemptions INTEGER,"
+    " first_block_tokens INTEGER, tokens_processed INTEGER,"
+    " PRIMARY KEY(run, number)) WITHOUT ROWID;"
+    "CREATE TABLE members(run INTEGER NOT NULL, number INTEGER NOT NULL, batch BLOB NOT NULL,"
+    " PRIMARY KEY(run, number)) WITHOUT ROWID;"
+    "CREATE TABLE steps(run INTEGER NOT NULL, idx INTEGER NOT NULL, replica INTEGER,"
+    " repeat INTEGER, start_ns INTEGER, end_ns INTEGER, gpu_ns INTEGER, host_ns INTEGER,"
+    " requests INTEGER, prefill INTEGER, refresh INTEGER, reuse INTEGER, commits INTEGER,"
+    " tokens INTEGER, symbols BLOB, kv_used_bytes INTEGER, running INTEGER, waiting INTEGER,"
+    " members INTEGER, PRIMARY KEY(run, idx)) WITHOUT ROWID;"
+    "CREATE TABLE events(run INTEGER NOT NULL, number INTEGER NOT NULL, time_ns INTEGER,"
+    " request INTEGER, kind INTEGER, replica INTEGER, detail INTEGER,"
+    " PRIMARY KEY(run, number)) WITHOUT ROWID;"
+    "CREATE TABLE names(kind TEXT NOT NULL, value INTEGER NOT NULL, name TEXT NOT NULL,"
+    " PRIMARY KEY(kind, value)) WITHOUT ROWID;";
+
+#endif

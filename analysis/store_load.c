@@ -1,0 +1,309 @@
+/* The loading half of the store. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/store.h"
+#include "analysis/store_impl.h"
+
+static int damaged(struct store *store, int64_t run, const char *what, struct err *err) {
+    return err_world(err, "cannot read run %lld of '%s': the database is damaged (%s)",
+                     (long long)run, store->path, what);
+}
+
+/* A query over one run; ERR_USAGE when there is no such run. */
+static int query_run(struct store *store, int64_t run, const char *sql, sqlite3_stmt **out,
+                     struct err *err) {
+    sqlite3_stmt *stmt = NULL;
+    int failed = store_prepare(store, "SELECT 1 FROM runs WHERE run=?", &stmt, err);
+    if (failed != 0) {
+        return failed;
+    }
+    sqlite3_bind_int64(stmt, 1, run);
+    int rc = sqlite3_step(stmt);
+    if (rc == SQLITE_DONE) {
+        failed = err_usage(err, "'%s' has no run %lld", store->path, (long long)run);
+    } else if (rc != SQLITE_ROW) {
+        failed = store_fail(store, rc, "read", err);
+    }
+    sqlite3_finalize(stmt);
+    if (failed == 0) {
+        failed = store_prepare(store, sql, out, err);
+    }
+    if (failed == 0) {
+        sqlite3_bind_int64(*out, 1, run);
+    }
+    return failed;
+}
+
+/* After the last row: closes the statement and turns a bad end into a sentence. */
+static int end_query(struct store *store, sqlite3_stmt *stmt, int rc, int failed, struct err *err) {
+    if (failed == 0 && rc != SQLITE_DONE) {
+        failed = store_fail(store, rc, "read", err);
+    }
+    sqlite3_finalize(stmt);
+    return failed;
+}
+
+static uint32_t column_u32(sqlite3_stmt *stmt, int column) {
+    return (uint32_t)sqlite3_column_int64(stmt, column);
+}
+
+static const char *column_text(sqlite3_stmt *stmt, int column) {
+    const char *text = (const char *)sqlite3_column_text(stmt, column);
+    return text != NULL ? text : "";
+}
+
+int store_list_runs(struct store *store,
+                    int (*each)(void *state, const struct stored_run *run, struct err *err),
+                    void *state, struct err *err) {
+    sqlite3_stmt *stmt = NULL;
+    int failed = store_prepare(store,
+                               "SELECT run,system,model,gpu,profile,profile_kind,backend,trace,"
+                               "trace_provenance,seed,config,summary,n_requests,n_steps,n_events"
+                               " FROM runs ORDER BY run",
+                               &stmt, err);
+    if (failed != 0) {
+        return failed;
+    }
+    int rc;
+    while (failed == 0 && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+        struct stored_run run = {
+            .run = sqlite3_column_int64(stmt, 0),
+            .system = column_text(stmt, 1),
+            .model = column_text(stmt, 2),
+            .gpu = column_text(stmt, 3),
+            .profile = column_text(stmt, 4),
+            .profile_kind = column_text(stmt, 5),
+            .backend = column_text(stmt, 6),
+            .trace = column_text(stmt, 7),
+            .trace_provenance = column_text(stmt, 8),
+            .seed = (uint64_t)sqlite3_column_int64(stmt, 9),
+            .config = column_text(stmt, 10),
+            .summary = column_text(stmt, 11),
+            .n_requests = sqlite3_column_int64(stmt, 12),
+            .n_steps = sqlite3_column_int64(stmt, 13),
+            .n_events = sqlite3_column_int64(stmt, 14),
+        };
+        failed = each(state, &run, err);
+    }
+    return end_query(store, stmt, rc, failed, err);
+}
+
+int store_load_requests(struct store *store, int64_t run,
+                        int (*each)(void *state, const struct request_record *record,
+                                    struct err *err),
+                        void *state, struct err *err) {
+    sqlite3_stmt *stmt = NULL;
+    int failed = query_run(store, run,
+                           "SELECT id,replica,tenant,prompt_tokens,output_tokens,arrival_ns,"
+                           "admitted_ns,first_block_ns,finished_ns,state,reason,steps,"
+                           "refresh_steps,preemptions,first_block_tokens,tokens_processed"
+                           " FROM requests WHERE run=? ORDER BY number",
+                           &stmt, err);
+    if (failed != 0) {
+        return failed;
+    }
+    int rc;
+    while (failed == 0 && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+        struct request_record record = {
+            .id = (uint64_t)sqlite3_column_int64(stmt, 0),
+            .replica = column_u32(stmt, 1),
+            .tenant = column_u32(stmt, 2),
+            .prompt_tokens = column_u32(stmt, 3),
+            .output_tokens = column_u32(stmt, 4),
+            .arrival_ns = sqlite3_column_int64(stmt, 5),
+            .admitted_ns = sqlite3_column_int64(stmt, 6),
+            .first_block_ns = sqlite3_column_int64(stmt, 7),
+            .finished_ns = sqlite3_column_int64(stmt, 8),
+            .state = column_u32(stmt, 9),
+            .reason = column_u32(stmt, 10),
+            .steps = column_u32(stmt, 11),
+            .refresh_steps = column_u32(stmt, 12),
+            .preemptions = column_u32(stmt, 13),
+            .first_block_tokens = column_u32(stmt, 14),
+            .tokens_processed = (uint64_t)sqlite3_column_int64(stmt, 15),
+        };
+        failed = record.reason < REJECT_REASON_COUNT && record.state < REQUEST_STATE_COUNT
+                     ? each(state, &record, err)
+                     : damaged(store, run, "a request's state or reason is unknown", err);
+    }
+    return end_query(store, stmt, rc, failed, err);
+}
+
+/* Reads one LEB128 integer; false at the end of the blob or when it does not fit. */
+static bool get_varint(const unsigned char **at, const unsigned char *end, uint64_t *out) {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64 && *at < end; shift += 7) {
+        unsigned char byte = *(*at)++;
+        if (shift == 63 && byte > 1) {
+            return false;
+        }
+        value |= (uint64_t)(byte & 0x7f) << shift;
+        if ((byte & 0x80) == 0) {
+            *out = value;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool get_symbols(sqlite3_stmt *stmt, int column, int64_t *sym) {
+    const unsigned char *at = sqlite3_column_blob(stmt, column);
+    const unsigned char *end = at + sqlite3_column_bytes(stmt, column);
+    for (int i = 0; i < SYM_COUNT; i++) {
+        uint64_t value;
+        if (!get_varint(&at, end, &value)) {
+            return false;
+        }
+        sym[i] = (int64_t)value;
+    }
+    return at == end;
+}
+
+/* Room for the members of one step, grown as needed. */
+struct batch {
+    uint64_t *request_ids;
+    uint32_t *commit_tokens;
+    size_t capacity;
+};
+
+static bool batch_reserve(struct batch *batch, size_t n) {
+    if (n <= batch->capacity) {
+        return true;
+    }
+    uint64_t *ids = realloc(batch->request_ids, n * sizeof *ids);
+    if (ids == NULL) {
+        return false;
+    }
+    batch->request_ids = ids;
+    uint32_t *tokens = realloc(batch->commit_tokens, n * sizeof *tokens);
+    if (tokens == NULL) {
+        return false;
+    }
+    batch->commit_tokens = tokens;
+    batch->capacity = n;
+    return true;
+}
+
+/* Each member takes two bytes at least, which bounds what a damaged `n` can ask for. */
+static int get_members(struct store *store, int64_t run, sqlite3_stmt *stmt, int column,
+                       struct batch *batch, struct step_record *record, struct err *err) {
+    if (sqlite3_column_type(stmt, column) == SQLITE_NULL) {
+        return 0;
+    }
+    int n_bytes = sqlite3_column_bytes(stmt, column);
+    const unsigned char *at = sqlite3_column_blob(stmt, column);
+    const unsigned char *end = at + n_bytes;
+    if (record->n > (uint32_t)n_bytes / 2) {
+        return damaged(store, run, "a step has more requests than its member list", err);
+    }
+    if (!batch_reserve(batch, (size_t)record->n + 1)) {
+        return err_world(err, "out of memory while reading '%s'", store->path);
+    }
+    for (uint32_t i = 0; i < record->n; i++) {
+        uint64_t tokens;
+        if (!get_varint(&at, end, &batch->request_ids[i]) || !get_varint(&at, end, &tokens) ||
+            tokens > UINT32_MAX) {
+            return damaged(store, run, "a member list does not decode", err);
+        }
+        batch->commit_tokens[i] = (uint32_t)tokens;
+    }
+    if (at != end) {
+        return damaged(store, run, "a member list is longer than its step", err);
+    }
+    record->request_ids = batch->request_ids;
+    record->commit_tokens = batch->commit_tokens;
+    return 0;
+}
+
+int store_load_steps(struct store *store, int64_t run,
+                     int (*each)(void *state, const struct step_record *record, struct err *err),
+                     void *state, struct err *err) {
+    sqlite3_stmt *stmt = NULL;
+    int failed = query_run(store, run,
+                           "SELECT s.idx,s.replica,s.repeat,s.start_ns,s.end_ns,s.gpu_ns,s.host_ns,"
+                           "s.requests,s.prefill,s.refresh,s.reuse,s.commits,s.symbols,"
+                           "s.kv_used_bytes,s.running,s.waiting,m.batch FROM steps s"
+                           " LEFT JOIN members m ON m.run=s.run AND m.number=s.members"
+                           " WHERE s.run=? ORDER BY s.idx",
+                           &stmt, err);
+    if (failed != 0) {
+        return failed;
+    }
+    struct batch batch = {0};
+    int rc;
+    while (failed == 0 && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+        int64_t sym[SYM_COUNT];
+        struct step_record record = {
+            .index = (uint64_t)sqlite3_column_int64(stmt, 0),
+            .replica = column_u32(stmt, 1),
+            .repeat = column_u32(stmt, 2),
+            .start_ns = sqlite3_column_int64(stmt, 3),
+            .end_ns = sqlite3_column_int64(stmt, 4),
+            .gpu_ns = sqlite3_column_int64(stmt, 5),
+            .host_ns = sqlite3_column_int64(stmt, 6),
+            .sym = sym,
+            .n = column_u32(stmt, 7),
+            .kv_used_bytes = sqlite3_column_int64(stmt, 13),
+            .n_running = column_u32(stmt, 14),
+            .n_waiting = column_u32(stmt, 15),
+        };
+        record.n_by_phase[PHASE_PREFILL] = column_u32(stmt, 8);
+        record.n_by_phase[PHASE_REFRESH] = column_u32(stmt, 9);
+        record.n_by_phase[PHASE_REUSE] = column_u32(stmt, 10);
+        record.n_by_phase[PHASE_COMMIT] = column_u32(stmt, 11);
+        failed = get_symbols(stmt, 12, sym)
+                     ? get_members(store, run, stmt, 16, &batch, &record, err)
+                     : damaged(store, run, "a step's symbols do not decode", err);
+        if (failed == 0) {
+            failed = each(state, &record, err);
+        }
+    }
+    free(batch.request_ids);
+    free(batch.commit_tokens);
+    return end_query(store, stmt, rc, failed, err);
+}
+
+int store_load_events(struct store *store, int64_t run,
+                      int (*each)(void *state, const struct event_record *record, struct err *err),
+                      void *state, struct err *err) {
+    sqlite3_stmt *stmt = NULL;
+    int failed = query_run(store, run,
+                           "SELECT time_ns,request,kind,replica,detail FROM events WHERE run=?"
+                           " ORDER BY number",
+                           &stmt, err);
+    if (failed != 0) {
+        return failed;
+    }
+    int rc;
+    while (failed == 0 && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+        struct event_record record = {
+            .time_ns = sqlite3_column_int64(stmt, 0),
+            .request = (uint64_t)sqlite3_column_int64(stmt, 1),
+            .kind = column_u32(stmt, 2),
+            .replica = column_u32(stmt, 3),
+            .detail = column_u32(stmt, 4),
+        };
+        failed = record.kind < EVENT_KIND_COUNT
+                     ? each(state, &record, err)
+                     : damaged(store, run, "an event's kind is unknown", err);
+    }
+    return end_query(store, stmt, rc, failed, err);
+}
+
+int store_load_config(struct store *store, int64_t run, char **out, struct err *err) {
+    sqlite3_stmt *stmt = NULL;
+    int failed = query_run(store, run, "SELECT config FROM runs WHERE run=?", &stmt, err);
+    if (failed != 0) {
+        return failed;
+    }
+    int rc = sqlite3_step(stmt);
+    if (rc == SQLITE_ROW) {
+        *out = strdup(column_text(stmt, 0));
+        failed = *out == NULL ? err_world(err, "out of memory while reading '%s'", store->path) : 0;
+    } else {
+        failed = store_fail(store, rc, "read", err);
+    }
+    sqlite3_finalize(stmt);
+    return failed;
+}

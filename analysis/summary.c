@@ -1,0 +1,471 @@
+#include "analysis/summary.h"
+
+#include <gsl/gsl_sort.h>
+#include <gsl/gsl_statistics_double.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/num.h"
+
+static int series_reserve(struct series *series, size_t capacity, struct err *err) {
+    if (capacity <= series->capacity) {
+        return 0;
+    }
+    double *values = capacity > SIZE_MAX / sizeof *values
+                         ? NULL
+                         : realloc(series->values, capacity * sizeof *values);
+    if (values == NULL) {
+        return err_world(err, "out of memory: cannot keep the figures of %zu requests", capacity);
+    }
+    series->values = values;
+    series->capacity = capacity;
+    return 0;
+}
+
+int series_push(struct series *series, double value, struct err *err) {
+    if (series->n == series->capacity) {
+        int rc = series_reserve(series, series->capacity == 0 ? 256 : 2 * series->capacity, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    series->values[series->n++] = value;
+    return 0;
+}
+
+void summary_init(struct summary *summary, const struct slo *slo) {
+    *summary = (struct summary){.first_arrival_ns = -1, .last_finish_ns = -1};
+    if (slo != NULL) {
+        summary->slo = *slo;
+    }
+}
+
+void summary_fini(struct summary *summary) {
+    free(summary->latency_s.values);
+    free(summary->ttfb_s.values);
+    free(summary->queue_s.values);
+    free(summary->tpot_s.values);
+    *summary = (struct summary){0};
+}
+
+int summary_reserve(struct summary *summary, size_t n_requests, struct err *err) {
+    struct series *all[] = {&summary->latency_s, &summary->ttfb_s, &summary->queue_s,
+                            &summary->tpot_s};
+    int rc = 0;
+    for (size_t i = 0; i < sizeof all / sizeof all[0] && rc == 0; i++) {
+        rc = series_reserve(all[i], n_requests, err);
+    }
+    return rc;
+}
+
+static int add_completed(struct summary *summary, const struct request_record *record,
+                         struct err *err) {
+    summary->completed++;
+    summary->tokens_committed += record->output_tokens;
+    summary->prompt_tokens += record->prompt_tokens;
+    if (record->finished_ns > summary->last_finish_ns) {
+        summary->last_finish_ns = record->finished_ns;
+    }
+    const struct slo *slo = &summary->slo;
+    int64_t latency_ns = record->finished_ns - record->arrival_ns;
+    bool met = slo->latency_ns == 0 || latency_ns <= slo->latency_ns;
+    int rc = series_push(&summary->latency_s, (double)latency_ns / 1e9, err);
+    if (rc == 0 && record->admitted_ns >= 0) {
+        rc = series_push(&summary->queue_s,
+                         (double)(record->admitted_ns - record->arrival_ns) / 1e9, err);
+    }
+    if (rc == 0 && record->first_block_ns >= 0) {
+        int64_t ttfb_ns = record->first_block_ns - record->arrival_ns;
+        met = met && (slo->ttfb_ns == 0 || ttfb_ns <= slo->ttfb_ns);
+        rc = series_push(&summary->ttfb_s, (double)ttfb_ns / 1e9, err);
+        if (rc == 0 && record->output_tokens > record->first_block_tokens) {
+            uint32_t tokens = record->output_tokens - record->first_block_tokens;
+            double tpot_ns = (double)(record->finished_ns - record->first_block_ns) / tokens;
+            met = met && (slo->tpot_ns == 0 || tpot_ns <= (double)slo->tpot_ns);
+            rc = series_push(&summary->tpot_s, tpot_ns / 1e9, err);
+        }
+    }
+    summary->met_slo += met;
+    return rc;
+}
+
+static int on_request(void *state, const struct request_record *record, struct err *err) {
+    struct summary *summary = state;
+    summary->requests++;
+    summary->preemptions += record->preemptions;
+    if (summary->first_arrival_ns < 0 || record->arrival_ns < summary->first_arrival_ns) {
+        summary->first_arrival_ns = record->arrival_ns;
+    }
+    if (record->state == REQUEST_DONE) {
+        return add_completed(summary, record, err);
+    }
+    ASSERT(record->reason < REJECT_REASON_COUNT);
+    summary->rejected++;
+    summary->rejected_by_reason[record->reason]++;
+    return 0;
+}
+
+static int on_step(void *state, const struct step_record *record, struct err *err) {
+    (void)err;
+    struct summary *summary = state;
+    uint32_t phase = SUMMARY_MIXED, n_phases = 0;
+    for (uint32_t i = 0; i < PHASE_COUNT; i++) {
+        if (record->n_by_phase[i] > 0) {
+            phase = i;
+            n_phases++;
+        }
+    }
+    uint64_t repeat = record->repeat;
+    summary->submissions++;
+    summary->steps += repeat;
+    summary->steps_by_phase[n_phases == 1 ? phase : SUMMARY_MIXED] += repeat;
+    summary->request_steps += repeat * record->n;
+    summary->tokens_processed += repeat * (uint64_t)record->sym[SYM_TOKENS];
+    summary->gpu_ns += record->gpu_ns * (int64_t)repeat;
+    summary->host_ns += record->host_ns * (int64_t)repeat;
+    if (record->kv_used_bytes > summary->kv_peak_bytes) {
+        summary->kv_peak_bytes = record->kv_used_bytes;
+    }
+    if (record->replica >= summary->replicas) {
+        summary->replicas = record->replica + 1;
+    }
+    if (record->n > summary->max_batch) {
+        summary->max_batch = record->n;
+    }
+    if (record->n_waiting > summary->max_waiting) {
+        summary->max_waiting = record->n_waiting;
+    }
+    return 0;
+}
+
+struct sink summary_sink(struct summary *summary) {
+    return (struct sink){.state = summary, .request = on_request, .step = on_step};
+}
+
+struct distribution distribution_of(double *values, size_t n) {
+    if (n == 0) {
+        return (struct distribution){0};
+    }
+    gsl_sort(values, 1, n);
+    double mean = gsl_stats_mean(values, 1, n);
+    return (struct distribution){
+        .n = n,
+        .mean = mean,
+        .p50 = gsl_stats_quantile_from_sorted_data(values, 1, n, 0.50),
+        .p90 = gsl_stats_quantile_from_sorted_data(values, 1, n, 0.90),
+        .p95 = gsl_stats_quantile_from_sorted_data(values, 1, n, 0.95),
+        .p99 = gsl_stats_quantile_from_sorted_data(values, 1, n, 0.99),
+        .std = n > 1 ? gsl_stats_sd_m(values, 1, n, mean) : 0,
+        .min = values[0],
+        .max = values[n - 1],
+    };
+}
+
+static double over(double a, double b) {
+    return b > 0 ? a / b : 0;
+}
+
+void summary_finish(struct summary *summary) {
+    summary->latency = distribution_of(summary->latency_s.values, summary->latency_s.n);
+    summary->ttfb = distribution_of(summary->ttfb_s.values, summary->ttfb_s.n);
+    summary->queue = distribution_of(summary->queue_s.values, summary->queue_s.n);
+    summary->tpot = distribution_of(summary->tpot_s.values, summary->tpot_s.n);
+    summary->makespan_s = summary->completed > 0
+                              ? (double)(summary->last_finish_ns - summary->first_arrival_ns) / 1e9
+                              : 0;
+    double committed = (double)summary->tokens_committed;
+    summary->throughput_tok_s = over(committed, summary->makespan_s);
+    summary->throughput_req_s = over((double)summary->completed, summary->makespan_s);
+    summary->goodput_req_s = over((double)summary->met_slo, summary->makespan_s);
+    summary->redundancy = over((double)summary->tokens_processed, committed);
+    summary->tpf = over(committed, (double)summary->request_steps);
+    summary->gpu_busy =
+        summary->gpu_ns > 0 && summary->makespan_s > 0
+            ? (double)summary->gpu_ns / 1e9 / (summary->makespan_s * (double)summary->replicas)
+            : -1;
+}
+
+/* NULL-safe: a failed json_* leaves NULL here and json_object_set_new reports it once. */
+static int put(json_t *object, const char *key, json_t *value) {
+    return json_object_set_new(object, key, value);
+}
+
+static json_t *known_share(double share) {
+    return share < 0 ? json_null() : json_real(share);
+}
+
+static json_t *known_bytes(int64_t bytes) {
+    return bytes < 0 ? json_null() : json_integer(bytes);
+}
+
+/* A distribution of nothing has no figures. */
+static json_t *json_distribution(const struct distribution *d) {
+    const char *const names[] = {"mean", "p50", "p90", "p95", "p99", "std", "min", "max"};
+    const double values[] = {d->mean, d->p50, d->p90, d->p95, d->p99, d->std, d->min, d->max};
+    json_t *object = json_object();
+    int failed = 0;
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        failed |= put(object, names[i], d->n > 0 ? json_real(values[i]) : json_null());
+    }
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+static json_t *json_bound(int64_t ns) {
+    return ns == 0 ? json_null() : json_real((double)ns / 1e9);
+}
+
+static bool has_slo(const struct slo *slo) {
+    return slo->latency_ns > 0 || slo->ttfb_ns > 0 || slo->tpot_ns > 0;
+}
+
+static double busy_share(const struct summary *summary, const struct run_facts *facts) {
+    return facts->gpu_busy >= 0 ? facts->gpu_busy : summary->gpu_busy;
+}
+
+static int64_t kv_peak(const struct summary *summary, const struct run_facts *facts) {
+    return facts->kv_peak_bytes >= 0 ? facts->kv_peak_bytes : summary->kv_peak_bytes;
+}
+
+static int put_identity(json_t *o, const struct run_facts *facts) {
+    return put(o, "system", json_string(facts->system)) |
+           put(o, "model", json_string(facts->model)) | put(o, "gpu", json_string(facts->gpu)) |
+           put(o, "profile", json_string(facts->profile)) |
+           put(o, "profile_kind", json_string(facts->profile_kind)) |
+           put(o, "backend", json_string(facts->backend)) |
+           put(o, "trace", json_string(facts->trace)) |
+           put(o, "trace_provenance", json_string(facts->trace_provenance)) |
+           put(o, "seed", json_integer((json_int_t)facts->seed));
+}
+
+static int put_requests(json_t *o, const struct summary *s) {
+    json_t *reasons = json_object();
+    int failed = 0;
+    for (int i = REJECT_NONE + 1; i < REJECT_REASON_COUNT; i++) {
+        failed |= put(reasons, reject_reason_names[i],
+                      json_integer((json_int_t)s->rejected_by_reason[i]));
+    }
+    bool slo = has_slo(&s->slo);
+    return failed | put(o, "requests", json_integer((json_int_t)s->requests)) |
+           put(o, "completed", json_integer((json_int_t)s->completed)) |
+           put(o, "rejected", json_integer((json_int_t)s->rejected)) |
+           put(o, "rejected_by_reason", reasons) |
+           put(o, "preemptions", json_integer((json_int_t)s->preemptions)) |
+           put(o, "makespan_s", json_real(s->makespan_s)) |
+           put(o, "throughput_tok_s", json_real(s->throughput_tok_s)) |
+           put(o, "throughput_req_s", json_real(s->throughput_req_s)) |
+           put(o, "latency_s", json_distribution(&s->latency)) |
+           put(o, "ttfb_s", json_distribution(&s->ttfb)) |
+           put(o, "queue_s", json_distribution(&s->queue)) |
+           put(o, "tpot_s", json_distribution(&s->tpot)) |
+           put(o, "goodput_req_s", slo ? json_real(s->goodput_req_s) : json_null()) |
+           put(o, "slo",
+               json_pack("{s:o, s:o, s:o}", "latency_s", json_bound(s->slo.latency_ns), "ttfb_s",
+                         json_bound(s->slo.ttfb_ns), "tpot_s", json_bound(s->slo.tpot_ns)));
+}
+
+static int put_steps(json_t *o, const struct summary *s) {
+    static const struct {
+        const char *name;
+        int phase;
+    } order[] = {{"refresh", PHASE_REFRESH},
+                 {"reuse", PHASE_REUSE},
+                 {"prefill", PHASE_PREFILL},
+                 {"commit", PHASE_COMMIT},
+                 {"mixed", SUMMARY_MIXED}};
+    json_t *phases = json_object();
+    int failed = 0;
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+        failed |=
+            put(phases, order[i].name, json_integer((json_int_t)s->steps_by_phase[order[i].phase]));
+    }
+    return failed | put(o, "steps", json_integer((json_int_t)s->steps)) |
+           put(o, "steps_by_phase", phases) |
+           put(o, "submissions", json_integer((json_int_t)s->submissions)) |
+           put(o, "request_steps", json_integer((json_int_t)s->request_steps)) |
+           put(o, "max_batch", json_integer(s->max_batch)) |
+           put(o, "max_waiting", json_integer(s->max_waiting)) |
+           put(o, "replicas", json_integer(s->replicas)) |
+           put(o, "tokens_processed", json_integer((json_int_t)s->tokens_processed)) |
+           put(o, "tokens_committed", json_integer((json_int_t)s->tokens_committed)) |
+           put(o, "redundancy", s->tokens_committed > 0 ? json_real(s->redundancy) : json_null()) |
+           put(o, "tpf", s->request_steps > 0 ? json_real(s->tpf) : json_null());
+}
+
+static json_t *json_figures(const struct run_figure *figures, size_t n, bool with_source) {
+    json_t *object = json_object();
+    int failed = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct run_figure *f = &figures[i];
+        failed |= put(object, f->name,
+                      with_source ? json_pack("{s:f, s:s, s:s}", "value", f->value, "unit", f->unit,
+                                              "source", f->source)
+                                  : json_real(f->value));
+    }
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+static int put_resources(json_t *o, const struct summary *s, const struct run_facts *facts) {
+    return put(o, "gpu_busy", known_share(busy_share(s, facts))) |
+           put(o, "mfu", known_share(facts->mfu)) |
+           put(o, "bandwidth_util", known_share(facts->bandwidth_util)) |
+           put(o, "weights_bytes", known_bytes(facts->weights_bytes)) |
+           put(o, "reserve_bytes", known_bytes(facts->reserve_bytes)) |
+           put(o, "kv_pool_bytes", known_bytes(facts->kv_pool_bytes)) |
+           put(o, "kv_peak_bytes", known_bytes(kv_peak(s, facts))) |
+           put(o, "activation_peak_bytes", known_bytes(facts->activation_peak_bytes)) |
+           put(o, "logit_peak_bytes", known_bytes(facts->logit_peak_bytes)) |
+           put(o, "price_lookups",
+               json_pack("{s:I, s:I, s:I}", "exact", (json_int_t)facts->price_exact, "interpolated",
+                         (json_int_t)facts->price_interpolated, "extrapolated",
+                         (json_int_t)facts->price_extrapolated)) |
+           put(o, "constants", json_figures(facts->constants, facts->n_constants, true)) |
+           put(o, "engine", json_figures(facts->engine, facts->n_engine, false));
+}
+
+int summary_json(const struct summary *summary, const struct run_facts *facts, json_t **out,
+                 struct err *err) {
+    json_t *object = json_object();
+    if (put_identity(object, facts) | put_requests(object, summary) | put_steps(object, summary) |
+        put_resources(object, summary, facts)) {
+        json_decref(object);
+        return err_world(err, "the summary cannot be written as JSON: a name is not UTF-8, a "
+                              "number is not finite, or memory is out");
+    }
+    *out = object;
+    return 0;
+}
+
+char *summary_json_text(const json_t *object, int pretty) {
+    size_t flags = JSON_REAL_PRECISION(9) | JSON_PRESERVE_ORDER;
+    char *text = json_dumps(object, flags | (pretty ? JSON_INDENT(2) : JSON_COMPACT));
+    if (text == NULL || !pretty) {
+        return text;
+    }
+    size_t length = strlen(text);
+    char *line = realloc(text, length + 2);
+    if (line == NULL) {
+        free(text);
+        return NULL;
+    }
+    memcpy(line + length, "\n", 2);
+    return line;
+}
+
+static void print_distribution(FILE *out, const char *name, const struct distribution *d) {
+    if (d->n == 0) {
+        return;
+    }
+    const double values[] = {d->mean, d->p50, d->p90, d->p95, d->p99, d->std, d->min, d->max};
+    fprintf(out, "  %-10s", name);
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        char text[32];
+        fprintf(out, " %9s", num_format_ns(text, sizeof text, values[i] * 1e9));
+    }
+    fputc('\n', out);
+}
+
+static void print_bytes(FILE *out, const char *name, int64_t bytes) {
+    char text[32];
+    if (bytes >= 0) {
+        fprintf(out, "  %s %s", name, num_format_bytes(text, sizeof text, (double)bytes));
+    }
+}
+
+static void print_share(FILE *out, const char *name, double share) {
+    if (share >= 0) {
+        fprintf(out, "  %s %.1f %%", name, 100 * share);
+    }
+}
+
+static void print_rejections(const struct summary *s, FILE *out) {
+    if (s->rejected == 0) {
+        return;
+    }
+    fprintf(out, "rejected   ");
+    for (int i = 0; i < REJECT_REASON_COUNT; i++) {
+        if (s->rejected_by_reason[i] > 0) {
+            fprintf(out, "  %s %" PRIu64, reject_reason_names[i], s->rejected_by_reason[i]);
+        }
+    }
+    fputc('\n', out);
+}
+
+static void print_identity(const struct run_facts *f, FILE *out) {
+    fprintf(out, "%s, %s on %s (%s backend)\n", f->system, f->model, f->gpu, f->backend);
+    fprintf(out, "profile      %s: %s\n", f->profile, f->profile_kind);
+    fprintf(out, "trace        %s%s%s, seed %" PRIu64 "\n", f->trace,
+            f->trace_provenance[0] != '\0' ? ": " : "", f->trace_provenance, f->seed);
+}
+
+void summary_print(const struct summary *s, const struct run_facts *f, FILE *out) {
+    print_identity(f, out);
+    fprintf(out,
+            "requests     %" PRIu64 " completed of %" PRIu64 "; %" PRIu64 " rejected, %" PRIu64
+            " preemptions\n",
+            s->completed, s->requests, s->rejected, s->preemptions);
+    print_rejections(s, out);
+    fprintf(out, "throughput   %.4g tok/s  %.4g req/s over %.6g s\n", s->throughput_tok_s,
+            s->throughput_req_s, s->makespan_s);
+    if (has_slo(&s->slo)) {
+        fprintf(out, "goodput      %.4g req/s: %" PRIu64 " requests within the objective\n",
+                s->goodput_req_s, s->met_slo);
+    }
+    if (s->completed > 0) {
+        fprintf(out, "\n  %-10s %9s %9s %9s %9s %9s %9s %9s %9s\n", "", "mean", "p50", "p90", "p95",
+                "p99", "std", "min", "max");
+        print_distribution(out, "latency", &s->latency);
+        print_distribution(out, "ttfb", &s->ttfb);
+        print_distribution(out, "queue", &s->queue);
+        print_distribution(out, "tpot", &s->tpot);
+        fputc('\n', out);
+    }
+    fprintf(out,
+            "steps        %" PRIu64 ": refresh %" PRIu64 ", reuse %" PRIu64 ", prefill %" PRIu64
+            ", commit %" PRIu64 ", mixed %" PRIu64 "; at most %" PRIu32 " requests in one\n",
+            s->steps, s->steps_by_phase[PHASE_REFRESH], s->steps_by_phase[PHASE_REUSE],
+            s->steps_by_phase[PHASE_PREFILL], s->steps_by_phase[PHASE_COMMIT],
+            s->steps_by_phase[SUMMARY_MIXED], s->max_batch);
+    fprintf(out,
+            "tokens       %" PRIu64 " processed, %" PRIu64
+            " committed: redundancy %.4g, %.4g per forward pass\n",
+            s->tokens_processed, s->tokens_committed, s->redundancy, s->tpf);
+    fprintf(out, "memory     ");
+    print_bytes(out, "weights", f->weights_bytes);
+    print_bytes(out, "reserve", f->reserve_bytes);
+    print_bytes(out, "KV pool", f->kv_pool_bytes);
+    print_bytes(out, "KV peak", kv_peak(s, f));
+    print_bytes(out, "activation peak", f->activation_peak_bytes);
+    print_bytes(out, "logit peak", f->logit_peak_bytes);
+    fputc('\n', out);
+    double busy = busy_share(s, f);
+    if (busy >= 0 || f->mfu >= 0 || f->bandwidth_util >= 0) {
+        fprintf(out, "gpu        ");
+        print_share(out, "busy", busy);
+        print_share(out, "MFU", f->mfu);
+        print_share(out, "bandwidth", f->bandwidth_util);
+        fputc('\n', out);
+    }
+    fprintf(out,
+            "prices       exact %" PRIu64 ", interpolated %" PRIu64 ", extrapolated %" PRIu64 "\n",
+            f->price_exact, f->price_interpolated, f->price_extrapolated);
+    for (size_t i = 0; i < f->n_constants; i++) {
+        const struct run_figure *c = &f->constants[i];
+        fprintf(out, "%s   %s = %.6g %s (%s)\n", i == 0 ? "calibrated" : "          ", c->name,
+                c->value, c->unit, c->source);
+    }
+    for (size_t i = 0; i < f->n_engine; i++) {
+        const struct run_figure *e = &f->engine[i];
+        fprintf(out, "%s       %s = %.6g %s\n", i == 0 ? "engine" : "      ", e->name, e->value,
+                e->unit);
+    }
+}

@@ -1,0 +1,95 @@
+/* The summary of a run: what its requests and steps add up to.
+ *
+ * It is itself a sink, cheap enough to be always on: constant work per step, four doubles kept per
+ * finished request. Times are seconds from here on. Definitions:
+ *   latency   finish - arrival            queue   admission - arrival
+ *   ttfb      end of the first block - arrival (time to first block)
+ *   tpot      (finish - end of the first block) / tokens after the first block; requests of one
+ *             block have none and are left out
+ *   makespan  last finish of a completed request - first arrival
+ *   tokens_committed  output tokens of completed requests; throughput is these over the makespan,
+ *             so that work lost to preemption or interruption never counts as output
+ *   redundancy  tokens_processed over all steps / tokens_committed
+ *   tpf       tokens_committed / request_steps, tokens per forward pass of a request
+ *   goodput   completed requests within every bound of the service-level objective / makespan
+ * Quantiles interpolate linearly between order statistics at (n - 1) p, as
+ * gsl_stats_quantile_from_sorted_data does; std is the sample one, with n - 1. */
+#ifndef UNMASK_ANALYSIS_SUMMARY_H
+#define UNMASK_ANALYSIS_SUMMARY_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "analysis/facts.h"
+#include "sim/serve/record.h"
+
+/* A service-level objective: upper bounds in nanoseconds; 0: no such bound. */
+struct slo {
+    int64_t latency_ns, ttfb_ns, tpot_ns;
+};
+
+struct distribution {
+    size_t n;
+    double mean, p50, p90, p95, p99, std, min, max; /* 0 when n is 0 */
+};
+
+/* Growing columns of one figure per completed request. */
+struct series {
+    double *values;
+    size_t n, capacity;
+};
+
+enum { SUMMARY_MIXED = PHASE_COUNT, SUMMARY_PHASE_COUNT = PHASE_COUNT + 1 };
+
+struct summary {
+    struct slo slo;
+
+    /* Written by the sink: requests. */
+    uint64_t requests, completed, rejected, preemptions, met_slo;
+    uint64_t rejected_by_reason[REJECT_REASON_COUNT];
+    uint64_t tokens_committed, prompt_tokens;
+    int64_t first_arrival_ns, last_finish_ns; /* -1: none yet */
+    struct series latency_s, ttfb_s, queue_s, tpot_s;
+
+    /* Written by the sink: steps; a record with repeat k counts k. */
+    uint64_t submissions, steps, request_steps, tokens_processed;
+    uint64_t steps_by_phase[SUMMARY_PHASE_COUNT]; /* steps of one phase only, and mixed ones */
+    int64_t gpu_ns, host_ns, kv_peak_bytes;
+    uint32_t replicas, max_batch, max_waiting;
+
+    /* Written by summary_finish. */
+    struct distribution latency, ttfb, queue, tpot;
+    double makespan_s, throughput_tok_s, throughput_req_s, goodput_req_s, redundancy, tpf;
+    double gpu_busy; /* negative: the executor reported no GPU time */
+};
+
+void summary_init(struct summary *summary, const struct slo *slo); /* `slo` may be NULL */
+void summary_fini(struct summary *summary);
+
+/* Make room for `n_requests`, so that the sink allocates nothing up to there. */
+int summary_reserve(struct summary *summary, size_t n_requests, struct err *err);
+
+/* A sink that adds to `summary`, which must outlive it. */
+struct sink summary_sink(struct summary *summary);
+
+/* Sort the columns and derive the last group of fields. The sink may not be used afterwards. */
+void summary_finish(struct summary *summary);
+
+/* Append one value, doubling the room as needed; the owner frees `values`. */
+int series_push(struct series *series, double value, struct err *err);
+
+/* The distribution of `values`, which are sorted in place. */
+struct distribution distribution_of(double *values, size_t n);
+
+/* The object `unmask run --json` prints, keys in a fixed order; `*out` is the caller's. */
+int summary_json(const struct summary *summary, const struct run_facts *facts, json_t **out,
+                 struct err *err);
+
+/* The same bytes for the same object: order kept, reals with nine significant digits, indented by
+ * two and ended by a newline when `pretty`. NULL when memory is out; the caller frees it. */
+char *summary_json_text(const json_t *object, int pretty);
+
+/* A table for people. */
+void summary_print(const struct summary *summary, const struct run_facts *facts, FILE *out);
+
+#endif
