@@ -114,11 +114,15 @@ lint: ## formatting, cppcheck and clang-tidy
 	$(Q)clang-format --dry-run --Werror $(C_FILES)
 	$(say) LINT cppcheck
 	$(Q)cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
-	    --inline-suppr --suppressions-list=.ci/cppcheck --error-exitcode=1 -j 2 -I. -D_GNU_SOURCE \
+	    --inline-suppr --suppressions-list=.ci/cppcheck --error-exitcode=1 -j 2 $(CPPFLAGS) \
 	    sim traces analysis experiments
-	$(say) LINT clang-tidy
-	$(Q)clang-tidy --quiet --warnings-as-errors='*' $(LIB_SRCS) experiments/main.c -- $(CSTD) \
-	    $(CPPFLAGS) 2>/dev/null
+	@$(MAKE) --no-print-directory $(patsubst %.c,$(BUILD)/lint/%.ok,$(LIB_SRCS) experiments/main.c)
+
+$(BUILD)/lint/%.ok: %.c .clang-tidy
+	@mkdir -p $(@D)
+	$(say) TIDY $<
+	$(Q)clang-tidy --quiet --warnings-as-errors='*' $< -- $(CSTD) $(CPPFLAGS) 2>/dev/null
+	@touch $@
 
 format: ## rewrite the sources in the house format
 	clang-format -i $(C_FILES)

@@ -30,8 +30,9 @@ struct run_facts {
     int64_t weights_bytes, reserve_bytes, kv_pool_bytes, kv_peak_bytes;
     int64_t activation_peak_bytes, logit_peak_bytes;
 
-    /* How often a price was on the profile's grid, between its points, or beyond it. */
-    uint64_t price_exact, price_interpolated, price_extrapolated;
+    /* How often a price was on the profile's grid, between its points, beyond it, or found by
+     * roofline where the profile has no such operator. */
+    uint64_t price_exact, price_interpolated, price_extrapolated, price_roofline;
 
     /* Shares of 1, averaged over the makespan; negative: not known (a negative gpu_busy is taken
      * from the steps where the executor reported GPU time). MFU takes 1 TFLOP as 10^12. */

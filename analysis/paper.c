@@ -273,12 +273,11 @@ struct paper_tally paper_tally(const struct paper_result *results, size_t n) {
 
 const char *paper_ratio_text(const struct paper_result *result, char *text, size_t size) {
     double ours = result->ours, printed = result->row->value;
-    if (!isfinite(ours)) {
+    bool is_percent = strcmp(result->row->unit, "%") == 0;
+    if (!isfinite(ours) || (printed == 0 && !is_percent)) {
         snprintf(text, size, "-");
-    } else if (strcmp(result->row->unit, "%") == 0) {
+    } else if (is_percent) {
         snprintf(text, size, "%+.1f points", ours - printed);
-    } else if (printed == 0) {
-        snprintf(text, size, "-");
     } else {
         snprintf(text, size, "%.3f", ours / printed);
     }

@@ -115,7 +115,7 @@ static int slant_px(const struct panel *panel, int panel_width) {
 static int bottom_px(const struct layout *layout, int row) {
     int slant = 0, label = 0;
     for (int column = 0; column < layout->columns; column++) {
-        size_t p = (size_t)(row * layout->columns + column);
+        size_t p = (size_t)row * (size_t)layout->columns + (size_t)column;
         if (p < layout->figure->n_panels) {
             const struct panel *panel = &layout->figure->panels[p];
             int px = slant_px(panel, layout->panel_width);
@@ -465,7 +465,7 @@ static void write_note(FILE *out, const struct layout *layout) {
         }
         char line[1024];
         snprintf(line, sizeof line, "%.*s", (int)length, rest);
-        double y = (double)((layout->note_rows - row) * NOTE_ROW_PX - NOTE_ROW_PX / 2);
+        double y = (layout->note_rows - row - 0.5) * NOTE_ROW_PX;
         fputs("set label ", out);
         quote(out, line);
         fprintf(out, " at screen 0.5, screen %.6f center font ',9' tc rgb '#555555'\n",

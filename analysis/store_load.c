@@ -200,6 +200,7 @@ static int get_members(struct store *store, int64_t run, sqlite3_stmt *stmt, int
     if (!batch_reserve(batch, (size_t)record->n + 1)) {
         return err_world(err, "out of memory while reading '%s'", store->path);
     }
+    ASSERT(batch->request_ids != NULL && batch->commit_tokens != NULL);
     for (uint32_t i = 0; i < record->n; i++) {
         uint64_t tokens;
         if (!get_varint(&at, end, &batch->request_ids[i]) || !get_varint(&at, end, &tokens) ||

@@ -325,9 +325,10 @@ static int put_resources(json_t *o, const struct summary *s, const struct run_fa
            put(o, "activation_peak_bytes", known_bytes(facts->activation_peak_bytes)) |
            put(o, "logit_peak_bytes", known_bytes(facts->logit_peak_bytes)) |
            put(o, "price_lookups",
-               json_pack("{s:I, s:I, s:I}", "exact", (json_int_t)facts->price_exact, "interpolated",
-                         (json_int_t)facts->price_interpolated, "extrapolated",
-                         (json_int_t)facts->price_extrapolated)) |
+               json_pack("{s:I, s:I, s:I, s:I}", "exact", (json_int_t)facts->price_exact,
+                         "interpolated", (json_int_t)facts->price_interpolated, "extrapolated",
+                         (json_int_t)facts->price_extrapolated, "roofline",
+                         (json_int_t)facts->price_roofline)) |
            put(o, "constants", json_figures(facts->constants, facts->n_constants, true)) |
            put(o, "engine", json_figures(facts->engine, facts->n_engine, false));
 }
@@ -456,8 +457,9 @@ void summary_print(const struct summary *s, const struct run_facts *f, FILE *out
         fputc('\n', out);
     }
     fprintf(out,
-            "prices       exact %" PRIu64 ", interpolated %" PRIu64 ", extrapolated %" PRIu64 "\n",
-            f->price_exact, f->price_interpolated, f->price_extrapolated);
+            "prices       exact %" PRIu64 ", interpolated %" PRIu64 ", extrapolated %" PRIu64
+            ", roofline %" PRIu64 "\n",
+            f->price_exact, f->price_interpolated, f->price_extrapolated, f->price_roofline);
     for (size_t i = 0; i < f->n_constants; i++) {
         const struct run_figure *c = &f->constants[i];
         fprintf(out, "%s   %s = %.6g %s (%s)\n", i == 0 ? "calibrated" : "          ", c->name,

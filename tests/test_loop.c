@@ -417,6 +417,61 @@ START_TEST(what_can_never_run_is_rejected_with_its_reason) {
 }
 END_TEST
 
+/* ---- schedulers that break their promises ---- */
+
+enum misdeed { LISTS_TWICE, LISTS_FINISHED, OVERFILLS, STARVES };
+static enum misdeed misdeed;
+
+static void misbehave(void *state, const struct schedule_view *view, struct batch *batch) {
+    (void)state;
+    if (misdeed == STARVES) {
+        return;
+    }
+    if (view->n_waiting > 0) {
+        uint32_t n = misdeed == OVERFILLS ? view->n_waiting : 1;
+        for (uint32_t i = 0; i < n; i++) {
+            batch->selected[batch->n++] = view->waiting[i];
+        }
+        if (misdeed == LISTS_TWICE) {
+            batch->selected[batch->n++] = view->waiting[0];
+        }
+        if (misdeed == LISTS_FINISHED) {
+            batch->selected[batch->n++] = 100;
+        }
+        batch->n_admitted = batch->n;
+    }
+}
+
+START_TEST(a_scheduler_that_breaks_its_promise_is_named_in_one_sentence) {
+    static const struct scheduler bad = {.policy = {.name = "bad"}, .schedule = misbehave};
+    static const char *const sentences[] = {
+        "scheduler bad broke its promise at 0.000 s: it listed request 0 twice",
+        "scheduler bad broke its promise at 0.000 s: it listed slot 100, which is pending, as a "
+        "waiting request",
+        "scheduler bad broke its promise at 0.000 s: query tokens of a step (18 of at most 8)",
+        "scheduler bad starves at 0.000 s: 3 requests wait and 0 hold memory, nothing was selected "
+        "and no later time was named"};
+    static const struct arrival arrivals[] = {{.id = 0, .prompt_tokens = 4, .output_tokens = 2},
+                                              {.id = 1, .prompt_tokens = 4, .output_tokens = 2},
+                                              {.id = 2, .prompt_tokens = 4, .output_tokens = 2}};
+    static const char *const settings[] = {"max_batched_tokens=8", NULL};
+    for (misdeed = LISTS_TWICE; misdeed <= STARVES; misdeed++) {
+        struct system *system = rig_system("dllm-serve", "l40s", true, settings);
+        system->scheduler = &bad;
+        struct list_source list = {arrivals, 3, 0};
+        struct fixed_executor fixed = {.mean_ns = 1e6};
+        struct loop_request request = {.system = system,
+                                       .executor = fixed_interface(&fixed),
+                                       .source = {&list, list_next, NULL}};
+        struct loop_result result;
+        struct err err = {0};
+        ck_assert_int_eq(loop_run(&request, &result, &err), ERR_WORLD);
+        ck_assert_str_eq(err.text, sentences[misdeed]);
+        system_close(system);
+    }
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
         requests_tokens_and_memory_are_conserved_over_random_systems,
@@ -430,6 +485,7 @@ int main(void) {
         a_replay_repeats_the_run_and_notices_another_schedule,
         replicas_share_the_load_and_conserve_requests,
         what_can_never_run_is_rejected_with_its_reason,
+        a_scheduler_that_breaks_its_promise_is_named_in_one_sentence,
     };
     return SUITE_RUN("loop", tests);
 }

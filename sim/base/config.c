@@ -93,8 +93,9 @@ int config_read(const char *path, struct config *out, struct err *err) {
     for (;;) {
         if (size == room) {
             room = room == 0 ? 4096 : 2 * room;
-            text = realloc(text, room);
-            ASSERT(text != NULL);
+            char *longer = realloc(text, room);
+            ASSERT(longer != NULL);
+            text = longer;
         }
         size_t n = fread(text + size, 1, room - size, file);
         size += n;

@@ -22,10 +22,18 @@ struct err {
     char text[1024];
 };
 
-/* Set `err` to one sentence and return its kind, so that a callee can `return err_world(...)`.
- * `err` may not be NULL. A sentence already set is kept: the first cause wins. */
-int err_world(struct err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int err_usage(struct err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Set `err` to one sentence. A sentence already set is kept: the first cause wins. */
+void err_set(struct err *err, enum err_kind kind, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The kind of what went wrong, never 0: for functions that have just failed. */
+static inline int err_status(const struct err *err) {
+    return err->kind == ERR_NONE ? (int)ERR_WORLD : (int)err->kind;
+}
+
+/* Set the sentence and be its kind, so that a callee can `return err_world(err, ...)`. */
+#define err_world(err, ...) (err_set((err), ERR_WORLD, __VA_ARGS__), err_status(err))
+#define err_usage(err, ...) (err_set((err), ERR_USAGE, __VA_ARGS__), err_status(err))
 
 /* Prints the failed condition with its place and aborts. */
 _Noreturn void assert_failed(const char *condition, const char *file, int line);

@@ -46,9 +46,6 @@ static bool makes_logits(const struct graph *graph, const struct op *op) {
 
 /* Bytes that one row of a pass over rows reads and writes. */
 static int64_t bytes_per_row(const struct graph *graph, const struct op *op) {
-    if (op->row_bytes > 0) {
-        return op->row_bytes;
-    }
     int64_t bytes = 0;
     for (int i = 0; i < OP_MAX_TENSORS; i++) {
         bytes += op->in[i] >= 0 ? graph->tensors[op->in[i]].bytes.per : 0;
@@ -109,9 +106,22 @@ static void price_experts(const struct cost_model *cost, const struct op *op, in
     }
 }
 
+/* Bytes that a pass moves through memory; what stays in the L2 cache counts as the bytes that
+ * memory would move in the same time. */
+static int64_t pass_bytes(const struct cost_model *cost, const struct op *op, int64_t rows) {
+    int64_t bytes = rows * bytes_per_row(cost->graph, op);
+    int64_t extra = rows * op->eager_bytes - bytes;
+    if (extra <= 0) {
+        return bytes;
+    }
+    bool spills = rows * op->temporary_bytes > cost->gpu->l2_bytes;
+    double share = spills ? 1 : cost->gpu->best_bandwidth / cost->gpu->l2_bandwidth;
+    return bytes + (int64_t)(share * (double)extra);
+}
+
 static void price_pass(const struct cost_model *cost, const struct op *op, int64_t rows,
                        struct op_price *price) {
-    int64_t bytes = rows * bytes_per_row(cost->graph, op);
+    int64_t bytes = pass_bytes(cost, op, rows);
     price->bytes = (double)bytes;
     if (cost->profile != NULL && profile_has(cost->profile, PROFILE_ELEMENTWISE)) {
         enum profile_match match;

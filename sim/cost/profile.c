@@ -97,7 +97,7 @@ static int place_row(const char *path, int line, enum profile_op op, const int64
 
 static int parse_row(const char *path, int line, char *text, struct rows rows[PROFILE_OPS],
                      struct err *err) {
-    char *columns[MAX_COLUMNS + 1];
+    char *columns[MAX_COLUMNS + 1] = {NULL};
     size_t n = 0;
     char *rest = text;
     do {
@@ -119,7 +119,7 @@ static int parse_row(const char *path, int line, char *text, struct rows rows[PR
         return err_world(err, "%s:%d: %s has %zu columns after its name, expected %zu: %s", path,
                          line, operators[op].name, n - 1, n_sizes + 1, operators[op].columns);
     }
-    int64_t sizes[MAX_COLUMNS];
+    int64_t sizes[MAX_COLUMNS] = {0};
     for (size_t i = 0; i < n_sizes; i++) {
         uint64_t size;
         if (!num_u64(columns[i + 1], (uint64_t)max_size, &size) || size == 0) {

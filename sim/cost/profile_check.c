@@ -165,16 +165,16 @@ int profile_check(struct profile *profile, struct profile_check *out, struct err
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         room = profile->ops[op].n_cells > room ? profile->ops[op].n_cells : room;
     }
-    size_t n_samples = 2 * CHECK_ROWS + 1;
+    size_t n_samples = 2 * (size_t)CHECK_ROWS + 1;
     double *errors = calloc(room * n_samples + 1, sizeof *errors);
     if (errors == NULL) {
         return err_world(err, "%s: out of memory", profile->path);
     }
     struct samples samples;
-    for (size_t i = 0; i < 2 * CHECK_ROWS; i++) {
+    for (size_t i = 0; i < 2 * (size_t)CHECK_ROWS; i++) {
         samples.rows[i / 2][i % 2] = (struct sample){errors + i * room, 0};
     }
-    samples.noise = (struct sample){errors + 2 * CHECK_ROWS * room, 0};
+    samples.noise = (struct sample){errors + 2 * (size_t)CHECK_ROWS * room, 0};
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         check_op(profile, (enum profile_op)op, &samples);
     }

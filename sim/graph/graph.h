@@ -71,7 +71,9 @@ struct op {
     uint32_t experts, experts_active;            /* MoE linear */
     int in[OP_MAX_TENSORS], out[OP_MAX_TENSORS]; /* -1 ends the list */
     int64_t weight_bytes;                        /* read once per execution */
-    int64_t row_bytes; /* memory traffic of one row where it is not that of the tensors; else 0 */
+    /* Eager passes through float32 temporaries, per row: all the bytes they move, and the
+     * temporaries' own size. While these fit into the L2 cache they cost its bandwidth. */
+    int64_t eager_bytes, temporary_bytes;
 };
 
 struct segment {

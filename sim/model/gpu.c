@@ -10,7 +10,9 @@
  * (sm_80 2048, sm_86 and sm_89 GeForce 512, sm_89 professional 1024, sm_90 4096). The best products
  * are published measurements: mag-/gpu_benchmark (3090, 4090, L40S, A100), stas00 MAMF (H100), and
  * our own 8192^3 product on an H200 (2026-11). Bandwidths reached are weight streams
- * or copies; those of the RTX 3090, L40S and A100 are estimates from published shares of peak. */
+ * or copies; those of the RTX 3090, L40S and A100 are estimates from published shares of peak. L2
+ * bandwidths are estimates: 10 bytes per clock and multiprocessor on GeForce-class dies, 20 to 30
+ * on A100 and H100. */
 const struct gpu gpu_table[] = {
     {.name = "rtx3090",
      .title = "NVIDIA GeForce RTX 3090 24 GB",
@@ -22,6 +24,7 @@ const struct gpu gpu_table[] = {
      .peak_bandwidth = 936e9,
      .best_bf16_flops = 78e12,
      .best_bandwidth = 870e9,
+     .l2_bandwidth = 1.4e12,
      .donor = "rtx4090",
      .source = "NVIDIA GA102 white paper; mag-/gpu_benchmark"},
     {.name = "rtx4090",
@@ -34,6 +37,7 @@ const struct gpu gpu_table[] = {
      .peak_bandwidth = 1008e9,
      .best_bf16_flops = 166e12,
      .best_bandwidth = 958e9,
+     .l2_bandwidth = 3.2e12,
      .profile = "rtx4090.csv",
      .source = "NVIDIA AD102 white paper; best of its imported profile"},
     {.name = "rtx-pro-6000",
@@ -46,6 +50,7 @@ const struct gpu gpu_table[] = {
      .peak_bandwidth = 1792e9,
      .best_bf16_flops = 417e12,
      .best_bandwidth = 1472e9,
+     .l2_bandwidth = 4.9e12,
      .profile = "rtx-pro-6000.csv",
      .source = "NVIDIA RTX PRO 6000 Blackwell data sheet; best of its imported profile"},
     {.name = "l40s",
@@ -58,6 +63,7 @@ const struct gpu gpu_table[] = {
      .peak_bandwidth = 864e9,
      .best_bf16_flops = 252e12,
      .best_bandwidth = 750e9,
+     .l2_bandwidth = 3.5e12,
      .profile = "l40s.csv",
      .source = "NVIDIA L40S data sheet (733 TFLOP/s there is sparse); mag-/gpu_benchmark"},
     {.name = "a100-40g",
@@ -70,6 +76,7 @@ const struct gpu gpu_table[] = {
      .peak_bandwidth = 1555e9,
      .best_bf16_flops = 268e12,
      .best_bandwidth = 1380e9,
+     .l2_bandwidth = 4.6e12,
      .donor = "a100-80g",
      .source = "NVIDIA A100 data sheet; mag-/gpu_benchmark"},
     {.name = "a100-80g",
@@ -82,6 +89,7 @@ const struct gpu gpu_table[] = {
      .peak_bandwidth = 2039e9,
      .best_bf16_flops = 268e12,
      .best_bandwidth = 1750e9,
+     .l2_bandwidth = 4.6e12,
      .profile = "a100-80g.csv",
      .source = "NVIDIA A100 data sheet; mag-/gpu_benchmark"},
     {.name = "h100",
@@ -94,6 +102,7 @@ const struct gpu gpu_table[] = {
      .peak_bandwidth = 3350e9,
      .best_bf16_flops = 793e12,
      .best_bandwidth = 3000e9,
+     .l2_bandwidth = 5.5e12,
      .profile = "h100.csv",
      .source = "NVIDIA H100 data sheet; stas00 MAMF; QuACK (3.0 TB/s)"},
     {.name = "h200",
@@ -106,6 +115,7 @@ const struct gpu gpu_table[] = {
      .peak_bandwidth = 4800e9,
      .best_bf16_flops = 788e12,
      .best_bandwidth = 4266e9,
+     .l2_bandwidth = 5.5e12,
      .donor = "h100",
      .source = "NVIDIA H200 data sheet; 8192^3 product and device copy measured 2026-11-21"},
 };

@@ -16,6 +16,7 @@ struct gpu {
     double peak_bandwidth;  /* bytes/s, data sheet */
     double best_bf16_flops; /* best published library product */
     double best_bandwidth;  /* reached by copies or weight streams */
+    double l2_bandwidth;    /* bytes/s between the L2 cache and the multiprocessors, estimate */
     const char *profile;    /* file name under kernels/profiles, or NULL: roofline only */
     const char *donor;      /* the GPU whose profile is transferred here when it has none */
     const char *source;

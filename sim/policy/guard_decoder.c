@@ -29,6 +29,7 @@ static bool keeps_count(struct guard *guard, const struct request *request, uint
             *repeat, again, repeat_again)) {
         return false;
     }
+    ASSERT(*n > 0);
     /* While as many as that are masked. */
     uint32_t steps = *repeat < masked / *n ? *repeat : masked / *n;
     const uint32_t after[] = {1, steps / 2, steps - 1};

@@ -13,6 +13,7 @@ struct journey {
     uint64_t tokens_processed;
     uint32_t refresh_steps, first_block_tokens;
     uint32_t steps_planned; /* steps_to_change when the present span was planned */
+    uint64_t listed;        /* the last scheduling decision that listed the request */
 };
 
 struct replica {

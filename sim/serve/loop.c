@@ -11,7 +11,7 @@ struct loop {
     struct loop_result *result;
     struct arrival pending; /* the next arrival, when has_pending */
     bool has_pending, source_waits, source_ended;
-    struct step_shape estimate_shape;
+    uint64_t n_decisions;
 };
 
 /* ---- arrivals ---- */
@@ -167,6 +167,57 @@ static int refuse_batch(const struct loop *loop, const char *what, int64_t found
         limit);
 }
 
+/* A scheduler may list each of its replica's requests once, and admit only what there is room for;
+ * a user's scheduler is held to that here. */
+static int check_selection(struct loop *loop, const struct replica *replica, uint32_t index,
+                           const struct schedule_view *view, const struct batch *batch,
+                           struct err *err) {
+    int64_t kv_bytes = 0;
+    loop->n_decisions++;
+    if (batch->n > batch->capacity || batch->n_admitted > batch->n) {
+        return refuse_batch(loop, "requests listed", batch->n, batch->capacity, err);
+    }
+    for (uint32_t i = 0; i < batch->n; i++) {
+        uint32_t slot = batch->selected[i];
+        bool admits = i >= batch->n - batch->n_admitted;
+        if (slot >= loop->life.n_slots) {
+            return refuse_batch(loop, "slot listed", slot, (int64_t)loop->life.n_slots - 1, err);
+        }
+        const struct request *request = &loop->life.requests[slot];
+        struct journey *journey = &loop->life.journeys[slot];
+        uint32_t wanted = admits ? REQUEST_QUEUED : REQUEST_RUNNING;
+        if (request->state != wanted || journey->replica != index ||
+            (!admits && batch->all_running)) {
+            return err_world(
+                err,
+                "scheduler %s broke its promise at %.3f s: it listed slot %" PRIu32
+                ", which is %s, as a %s request",
+                loop->asked->system->scheduler->policy.name, (double)loop->life.now_ns * 1e-9, slot,
+                request->state < REQUEST_STATE_COUNT ? request_state_names[request->state] : "free",
+                admits ? "waiting" : "running");
+        }
+        if (journey->listed == loop->n_decisions) {
+            return err_world(err,
+                             "scheduler %s broke its promise at %.3f s: it listed request %" PRIu64
+                             " twice",
+                             loop->asked->system->scheduler->policy.name,
+                             (double)loop->life.now_ns * 1e-9, request->id);
+        }
+        journey->listed = loop->n_decisions;
+        kv_bytes += admits ? request->kv_bytes : 0;
+    }
+    if (kv_bytes > view->kv_free_bytes) {
+        return refuse_batch(loop, "bytes of cached state admitted", kv_bytes, view->kv_free_bytes,
+                            err);
+    }
+    if (replica->n_running + batch->n_admitted > view->max_requests) {
+        return refuse_batch(loop, "requests running at once",
+                            (int64_t)replica->n_running + batch->n_admitted, view->max_requests,
+                            err);
+    }
+    return 0;
+}
+
 static int submit_batch(struct loop *loop, struct replica *replica, uint32_t index,
                         const struct batch *batch, struct err *err) {
     const struct settings *settings = &loop->asked->system->settings;
@@ -235,8 +286,9 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
     struct batch batch = {
         .selected = replica->selected, .capacity = loop->life.n_slots, .wake_ns = INT64_MAX};
     system->scheduler->schedule(replica->scheduler_state, &view, &batch);
-    if (batch.n > batch.capacity || batch.n_admitted > batch.n) {
-        return refuse_batch(loop, "requests listed", batch.n, batch.capacity, err);
+    int status = check_selection(loop, replica, index, &view, &batch, err);
+    if (status != 0) {
+        return status;
     }
     if (system->budget.shares_pool) {
         shed_misfits(loop, replica, &batch);

@@ -1,0 +1,26 @@
+/* Reading systems.ini and calibrated.ini: internal to the composition of a system. */
+#ifndef UNMASK_SIM_SERVE_SYSTEM_FILE_H
+#define UNMASK_SIM_SERVE_SYSTEM_FILE_H
+
+#include "sim/serve/system.h"
+
+/* Both files; `systems_path` NULL means the shipped one. On success the caller releases both. */
+int system_files_read(const char *systems_path, struct config *systems, struct config *constants,
+                      struct err *err);
+
+/* The keys of section `name`, its bases' first, remembered in `s`; those for another GPU are left
+ * out. */
+int system_take_section(struct system *s, const struct config *systems,
+                        const struct config *constants, const char *name, struct err *err);
+
+/* Replace "$NAME" by the calibrated constant of that name and note that it is in force. */
+int system_expand(struct system *s, const struct config *constants, struct setting *setting,
+                  struct err *err);
+
+/* The nearest `model` along the chain of bases, or NULL. */
+const char *system_file_model(const struct config *systems, const char *name);
+
+/* Remember a setting; the last writer of a key wins. Choosing a part anew drops its parameters. */
+int system_remember(struct system *s, const struct setting *setting, struct err *err);
+
+#endif
