@@ -145,6 +145,8 @@ fuzz: $(FUZZERS) ## run every fuzz target for FUZZ_SECONDS seconds
 	        $(CURDIR)/$$f -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -verbosity=0 \
 	        corpus/$$(basename $$f)) ; done
 
+include kernels/kernels.mk
+
 clean: ## remove what was built and drawn
 	rm -rf $(BUILD) $(OUT)
 

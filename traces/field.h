@@ -1,0 +1,43 @@
+/* A field of a trace row: numbers and times read strictly from text that need not end with NUL. */
+#ifndef UNMASK_TRACES_FIELD_H
+#define UNMASK_TRACES_FIELD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/base/err.h"
+
+/* The latest time a field may name: 2^62 ns, 146 years, so that sums and differences fit. */
+#define FIELD_MAX_NS (INT64_C(1) << 62)
+
+/* One line of a trace, without its line ending. */
+struct line {
+    const char *path;
+    uint64_t number; /* from 1 */
+    const char *text;
+    size_t length;
+    bool finished; /* a newline followed; a cut-off file ends without one */
+};
+
+/* Digits only; false above UINT32_MAX. */
+bool field_u32(const char *text, size_t length, uint32_t *out);
+
+/* A time >= 0 in units of `unit_ns` (a power of ten): digits with an optional fraction are exact to
+ * the nanosecond, an exponent goes through a double. False when malformed, negative or beyond
+ * FIELD_MAX_NS. */
+bool field_time_ns(const char *text, size_t length, int64_t unit_ns, int64_t *out);
+
+/* "2023-11-16 18:15:46.6805900", 'T' allowed for the space, then nothing, 'Z' or an offset
+ * "+00:00": nanoseconds since 1970-01-01, the civil calendar without leap seconds. */
+bool field_date_ns(const char *text, size_t length, int64_t *out);
+
+/* Sets "path:line: found 'text' in `column`, expected `expected`"; long text is shortened, bytes
+ * outside printable ASCII show as '?'. */
+int field_bad(const struct line *line, const char *text, size_t length, const char *column,
+              const char *expected, struct err *err);
+
+/* The same shortening for other sentences. Returns `out`. */
+const char *field_quote(const char *text, size_t length, char *out, size_t size);
+
+#endif

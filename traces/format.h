@@ -1,0 +1,61 @@
+/* A trace format: how the columns or keys of one tool are called, and how a line becomes a row.
+ *
+ * Formats differ in names and units and stand in one table (reader.c); the two families, CSV with a
+ * header and JSON lines, differ in how a line is taken apart and have one file each. */
+#ifndef UNMASK_TRACES_FORMAT_H
+#define UNMASK_TRACES_FORMAT_H
+
+#include "traces/field.h"
+
+enum { MAX_COLUMNS = 64, MAX_MUSTS = 2 };
+
+enum column {
+    COLUMN_TIME,
+    COLUMN_INPUT,
+    COLUMN_OUTPUT,
+    COLUMN_TENANT,
+    N_NAMED_COLUMNS,
+};
+
+struct format;
+
+struct trace_row {
+    int64_t time_ns; /* as the file counts it, not yet rebased */
+    uint32_t input_tokens, output_tokens, tenant;
+    bool failed; /* a failed request, to be skipped and counted */
+};
+
+/* Where a file's header puts the columns; CSV only. */
+struct layout {
+    int n_columns;
+    int position[N_NAMED_COLUMNS]; /* -1 where the file has no such column */
+    int must_position[MAX_MUSTS];
+};
+
+struct family {
+    bool has_header;
+    /* Whether a file with this first line is of `format`. */
+    bool (*opens)(const struct format *format, const struct line *first, struct layout *layout);
+    int (*parse)(const struct format *format, const struct layout *layout, const struct line *line,
+                 struct trace_row *row, struct err *err);
+};
+
+struct format {
+    const char *name;
+    const struct family *family;
+    const char *columns[N_NAMED_COLUMNS]; /* NULL: the format has none (tenant: it may) */
+    int64_t unit_ns;                      /* of the time column; 0 for calendar dates */
+    bool zero_output_is_failure;
+    /* Columns that must hold one value, because others would mean another load. */
+    struct {
+        const char *column, *value;
+    } musts[MAX_MUSTS];
+};
+
+extern const struct family family_csv, family_jsonl;
+
+/* Checks that both families share: token counts are at least 1, or the request failed. */
+int format_check_tokens(const struct format *format, const struct line *line, struct trace_row *row,
+                        struct err *err);
+
+#endif

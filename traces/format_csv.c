@@ -1,0 +1,124 @@
+/* Comma-separated traces with a header. Quotes have no meaning: a quoted comma is a field too many.
+ * Columns may stand in any order; unknown ones are ignored, but every row must have them. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "traces/format.h"
+
+struct fields {
+    const char *text[MAX_COLUMNS];
+    size_t length[MAX_COLUMNS];
+    int n; /* may exceed MAX_COLUMNS; only the first are kept */
+};
+
+static void split(const struct line *line, struct fields *fields) {
+    const char *start = line->text, *end = line->text + line->length;
+    fields->n = 0;
+    for (;;) {
+        const char *comma = memchr(start, ',', (size_t)(end - start));
+        const char *stop = comma != NULL ? comma : end;
+        if (fields->n < MAX_COLUMNS) {
+            fields->text[fields->n] = start;
+            fields->length[fields->n] = (size_t)(stop - start);
+        }
+        fields->n++;
+        if (comma == NULL) {
+            return;
+        }
+        start = comma + 1;
+    }
+}
+
+/* The only field of that name, or -1. */
+static int find_column(const struct fields *fields, const char *name) {
+    size_t length = strlen(name);
+    int found = -1;
+    for (int i = 0; i < fields->n; i++) {
+        if (fields->length[i] == length && memcmp(fields->text[i], name, length) == 0) {
+            if (found >= 0) {
+                return -1;
+            }
+            found = i;
+        }
+    }
+    return found;
+}
+
+static bool csv_opens(const struct format *format, const struct line *first,
+                      struct layout *layout) {
+    struct fields fields;
+    split(first, &fields);
+    if (fields.n > MAX_COLUMNS) {
+        return false;
+    }
+    layout->n_columns = fields.n;
+    for (int i = 0; i < N_NAMED_COLUMNS; i++) {
+        const char *name = format->columns[i];
+        layout->position[i] = name != NULL ? find_column(&fields, name) : -1;
+        if (name != NULL && layout->position[i] < 0 && i != COLUMN_TENANT) {
+            return false;
+        }
+    }
+    for (int i = 0; i < MAX_MUSTS; i++) {
+        const char *name = format->musts[i].column;
+        layout->must_position[i] = name != NULL ? find_column(&fields, name) : -1;
+        if (name != NULL && layout->must_position[i] < 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int read_count(const struct format *format, const struct layout *layout,
+                      const struct line *line, const struct fields *fields, enum column column,
+                      uint32_t *out, struct err *err) {
+    int i = layout->position[column];
+    if (field_u32(fields->text[i], fields->length[i], out)) {
+        return 0;
+    }
+    return field_bad(line, fields->text[i], fields->length[i], format->columns[column],
+                     "a whole number below 2^32", err);
+}
+
+static int csv_parse(const struct format *format, const struct layout *layout,
+                     const struct line *line, struct trace_row *row, struct err *err) {
+    struct fields fields;
+    split(line, &fields);
+    if (fields.n != layout->n_columns) {
+        return err_world(err, "%s:%" PRIu64 ": found %d field%s%s, expected %d as in the header",
+                         line->path, line->number, fields.n, fields.n == 1 ? "" : "s",
+                         line->finished ? "" : " in an unfinished last line", layout->n_columns);
+    }
+    for (int i = 0; i < MAX_MUSTS && format->musts[i].column != NULL; i++) {
+        int at = layout->must_position[i];
+        if (fields.length[at] != strlen(format->musts[i].value) ||
+            memcmp(fields.text[at], format->musts[i].value, fields.length[at]) != 0) {
+            return field_bad(line, fields.text[at], fields.length[at], format->musts[i].column,
+                             format->musts[i].value, err);
+        }
+    }
+    int at = layout->position[COLUMN_TIME];
+    row->time_ns = 0;
+    if (at >= 0 && format->unit_ns == 0 &&
+        !field_date_ns(fields.text[at], fields.length[at], &row->time_ns)) {
+        return field_bad(line, fields.text[at], fields.length[at], format->columns[COLUMN_TIME],
+                         "a date and time such as 2023-11-16 18:15:46.68", err);
+    }
+    if (at >= 0 && format->unit_ns != 0 &&
+        !field_time_ns(fields.text[at], fields.length[at], format->unit_ns, &row->time_ns)) {
+        return field_bad(line, fields.text[at], fields.length[at], format->columns[COLUMN_TIME],
+                         "a time from 0 to 146 years", err);
+    }
+    int status = read_count(format, layout, line, &fields, COLUMN_INPUT, &row->input_tokens, err);
+    if (status == 0) {
+        status = read_count(format, layout, line, &fields, COLUMN_OUTPUT, &row->output_tokens, err);
+    }
+    row->tenant = 0;
+    if (status == 0 && layout->position[COLUMN_TENANT] >= 0) {
+        status = read_count(format, layout, line, &fields, COLUMN_TENANT, &row->tenant, err);
+    }
+    return status != 0 ? status : format_check_tokens(format, line, row, err);
+}
+
+const struct family family_csv = {true, csv_opens, csv_parse};

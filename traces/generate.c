@@ -1,0 +1,403 @@
+#include "traces/generate.h"
+
+#include <gsl/gsl_cdf.h>
+#include <gsl/gsl_errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Later arrivals are an error: 146 years. */
+static const int64_t max_arrival_ns = INT64_C(1) << 62;
+
+#define COUNT(table) (sizeof(table) / sizeof((table)[0]))
+
+/* Add a gap in seconds; a gap beyond the clock leaves a time that is refused later. */
+static enum source_reply add_gap(int64_t *at_ns, double gap_s) {
+    double gap_ns = gap_s * 1e9;
+    *at_ns += gap_ns < (double)max_arrival_ns ? llround(gap_ns) : max_arrival_ns;
+    return SOURCE_ROW;
+}
+
+/* ---- poisson ---- */
+
+struct poisson {
+    double rate_per_s;
+};
+
+static int poisson_start(void *state, double rate_per_s, struct err *err) {
+    (void)err;
+    ((struct poisson *)state)->rate_per_s = rate_per_s;
+    return 0;
+}
+
+static enum source_reply poisson_next(void *state, struct rng *rng, int64_t *at_ns) {
+    const struct poisson *poisson = state;
+    return add_gap(at_ns, -log(rng_uniform(rng)) / poisson->rate_per_s);
+}
+
+/* ---- renewal processes: independent gaps of a given mean and coefficient of variation ---- */
+
+struct renewal {
+    double cv;
+    double shape, scale_s;
+};
+
+/* Beyond 10 one gap in thousands carries the mean; below 0.05 the gaps are constant. */
+static const struct param renewal_params[] = {
+    {.name = "cv",
+     .type = PARAM_F64,
+     .unit = "1",
+     .initial = "1",
+     .min = 0.05,
+     .max = 10,
+     .offset = offsetof(struct renewal, cv),
+     .doc = "standard deviation of the gaps over their mean"},
+};
+
+static int gamma_start(void *state, double rate_per_s, struct err *err) {
+    (void)err;
+    struct renewal *renewal = state;
+    renewal->shape = 1 / (renewal->cv * renewal->cv);
+    renewal->scale_s = 1 / (rate_per_s * renewal->shape);
+    return 0;
+}
+
+/* The inverse distribution function for unit scale. GSL's iteration finds no root far down the
+ * lower tail of small shapes; there P(x) = x^k / Gamma(k + 1) (1 + O(x)) is inverted instead
+ * (Abramowitz and Stegun 6.5.29), exact to 1e-7 where it is used. */
+static double gamma_inverse(double u, double shape) {
+    double tail = exp((log(u) + lgamma(shape + 1)) / shape);
+    return tail < 1e-7 ? tail : gsl_cdf_gamma_Pinv(u, shape, 1);
+}
+
+static enum source_reply gamma_next(void *state, struct rng *rng, int64_t *at_ns) {
+    const struct renewal *renewal = state;
+    return add_gap(at_ns, gamma_inverse(rng_uniform(rng), renewal->shape) * renewal->scale_s);
+}
+
+/* The squared coefficient of variation of a Weibull distribution falls with its shape. */
+static double weibull_cv2(double shape) {
+    return expm1(lgamma(1 + 2 / shape) - 2 * lgamma(1 + 1 / shape));
+}
+
+static int weibull_start(void *state, double rate_per_s, struct err *err) {
+    (void)err;
+    struct renewal *renewal = state;
+    /* cv 10 is shape 0.22 and cv 0.05 is shape 25. */
+    double low = 0.1, high = 100;
+    for (int i = 0; i < 200; i++) {
+        double middle = sqrt(low * high);
+        *(weibull_cv2(middle) > renewal->cv * renewal->cv ? &low : &high) = middle;
+    }
+    renewal->shape = low;
+    renewal->scale_s = 1 / (rate_per_s * tgamma(1 + 1 / low));
+    return 0;
+}
+
+static enum source_reply weibull_next(void *state, struct rng *rng, int64_t *at_ns) {
+    const struct renewal *renewal = state;
+    double gap = gsl_cdf_weibull_Qinv(rng_uniform(rng), renewal->scale_s, renewal->shape);
+    return add_gap(at_ns, gap);
+}
+
+/* ---- bursts: a Poisson process whose rate alternates between two values ---- */
+
+struct bursts {
+    int64_t on_ns, off_ns;
+    double burst;
+    double on_per_ns, off_per_ns; /* rates */
+    double passed;                /* expected arrivals up to the last one, within its period */
+    int64_t n_periods;            /* periods before that */
+};
+
+static const struct param bursts_params[] = {
+    {.name = "on_ns",
+     .type = PARAM_I64,
+     .unit = "ns",
+     .initial = "10s",
+     .min = 1,
+     .max = 1e15,
+     .offset = offsetof(struct bursts, on_ns),
+     .doc = "length of a burst; the run starts with one"},
+    {.name = "off_ns",
+     .type = PARAM_I64,
+     .unit = "ns",
+     .initial = "30s",
+     .min = 0,
+     .max = 1e15,
+     .offset = offsetof(struct bursts, off_ns),
+     .doc = "length of the quiet time between bursts"},
+    {.name = "burst",
+     .type = PARAM_F64,
+     .unit = "1",
+     .initial = "3",
+     .min = 1,
+     .max = 1e6,
+     .offset = offsetof(struct bursts, burst),
+     .doc = "rate within a burst over the mean rate; the quiet rate keeps the mean"},
+};
+
+static int bursts_start(void *state, double rate_per_s, struct err *err) {
+    struct bursts *bursts = state;
+    double on = (double)bursts->on_ns, off = (double)bursts->off_ns;
+    double most = (on + off) / on;
+    if (bursts->burst > most * (1 + 1e-12)) {
+        return err_usage(err,
+                         "bursts of %g times the mean rate cannot fill %g of the time: expected "
+                         "burst up to %g, where nothing arrives between bursts",
+                         bursts->burst, 1 / most, most);
+    }
+    bursts->on_per_ns = rate_per_s * 1e-9 * bursts->burst;
+    bursts->off_per_ns =
+        off > 0 ? fmax(0, (rate_per_s * 1e-9 * (on + off) - bursts->on_per_ns * on) / off) : 0;
+    return 0;
+}
+
+/* The time at which the expected number of arrivals has grown by one exponential draw. */
+static enum source_reply bursts_next(void *state, struct rng *rng, int64_t *at_ns) {
+    struct bursts *bursts = state;
+    double on = bursts->on_per_ns * (double)bursts->on_ns;
+    double period = on + bursts->off_per_ns * (double)bursts->off_ns;
+    double passed = bursts->passed - log(rng_uniform(rng));
+    double whole = floor(passed / period);
+    bursts->passed = passed - whole * period;
+    bursts->n_periods += (int64_t)fmin(whole, 1e18);
+    double within_ns = bursts->passed < on || bursts->off_per_ns == 0
+                           ? bursts->passed / bursts->on_per_ns
+                           : (double)bursts->on_ns + (bursts->passed - on) / bursts->off_per_ns;
+    int64_t period_ns = bursts->on_ns + bursts->off_ns;
+    if (bursts->n_periods >= max_arrival_ns / period_ns) {
+        *at_ns = max_arrival_ns;
+        return SOURCE_ROW;
+    }
+    int64_t next_ns = bursts->n_periods * period_ns + llround(within_ns);
+    *at_ns = next_ns > *at_ns ? next_ns : *at_ns;
+    return SOURCE_ROW;
+}
+
+/* ---- all at once ---- */
+
+static enum source_reply all_at_once_next(void *state, struct rng *rng, int64_t *at_ns) {
+    (void)state;
+    (void)rng;
+    *at_ns = 0;
+    return SOURCE_ROW;
+}
+
+/* ---- closed loop ---- */
+
+struct closed_loop {
+    uint32_t clients;
+    int64_t think_ns;
+    int64_t *ready_ns; /* when the idle clients send, a ring of `clients` in rising order */
+    uint32_t head, n_ready;
+};
+
+static const struct param closed_loop_params[] = {
+    {.name = "clients",
+     .type = PARAM_U32,
+     .unit = "1",
+     .initial = "8",
+     .min = 1,
+     .max = 1 << 20,
+     .offset = offsetof(struct closed_loop, clients),
+     .doc = "clients, each with one request in flight"},
+    {.name = "think_ns",
+     .type = PARAM_I64,
+     .unit = "ns",
+     .initial = "0",
+     .min = 0,
+     .max = 1e15,
+     .offset = offsetof(struct closed_loop, think_ns),
+     .doc = "time from a completion to the same client's next request"},
+};
+
+static int closed_loop_start(void *state, double rate_per_s, struct err *err) {
+    (void)rate_per_s;
+    (void)err;
+    struct closed_loop *loop = state;
+    loop->ready_ns = calloc(loop->clients, sizeof *loop->ready_ns);
+    ASSERT(loop->ready_ns != NULL);
+    loop->n_ready = loop->clients;
+    return 0;
+}
+
+static void closed_loop_stop(void *state) {
+    free(((struct closed_loop *)state)->ready_ns);
+}
+
+static enum source_reply closed_loop_next(void *state, struct rng *rng, int64_t *at_ns) {
+    (void)rng;
+    struct closed_loop *loop = state;
+    if (loop->n_ready == 0) {
+        return SOURCE_WAIT;
+    }
+    *at_ns = loop->ready_ns[loop->head];
+    loop->head = (loop->head + 1) % loop->clients;
+    loop->n_ready--;
+    return SOURCE_ROW;
+}
+
+/* Constant think time and a clock that never goes back keep the ring in rising order. */
+static void closed_loop_completed(void *state, int64_t now_ns) {
+    struct closed_loop *loop = state;
+    ASSERT(loop->n_ready < loop->clients);
+    uint32_t tail = (uint32_t)(((uint64_t)loop->head + loop->n_ready) % loop->clients);
+    loop->ready_ns[tail] = now_ns + loop->think_ns;
+    loop->n_ready++;
+}
+
+/* ---- the table ---- */
+
+static int no_start(void *state, double rate_per_s, struct err *err) {
+    (void)state;
+    (void)rate_per_s;
+    (void)err;
+    return 0;
+}
+
+static const struct process processes[] = {
+    {.name = "poisson",
+     .doc = "independent arrivals at a mean rate",
+     .has_rate = true,
+     .state_bytes = sizeof(struct poisson),
+     .start = poisson_start,
+     .next = poisson_next},
+    {.name = "gamma",
+     .doc = "gamma-distributed gaps: cv above 1 clusters, below 1 spaces out",
+     .has_rate = true,
+     .params = renewal_params,
+     .n_params = COUNT(renewal_params),
+     .state_bytes = sizeof(struct renewal),
+     .start = gamma_start,
+     .next = gamma_next},
+    {.name = "weibull",
+     .doc = "Weibull-distributed gaps: a heavier tail than gamma at the same cv above 1",
+     .has_rate = true,
+     .params = renewal_params,
+     .n_params = COUNT(renewal_params),
+     .state_bytes = sizeof(struct renewal),
+     .start = weibull_start,
+     .next = weibull_next},
+    {.name = "bursts",
+     .doc = "Poisson arrivals whose rate alternates between bursts and quiet times",
+     .has_rate = true,
+     .params = bursts_params,
+     .n_params = COUNT(bursts_params),
+     .state_bytes = sizeof(struct bursts),
+     .start = bursts_start,
+     .next = bursts_next},
+    {.name = "all-at-once",
+     .doc = "every request is there at the start",
+     .state_bytes = 1,
+     .start = no_start,
+     .next = all_at_once_next},
+    {.name = "closed-loop",
+     .doc = "a number of clients, each sending its next request after its last one's completion",
+     .params = closed_loop_params,
+     .n_params = COUNT(closed_loop_params),
+     .state_bytes = sizeof(struct closed_loop),
+     .start = closed_loop_start,
+     .stop = closed_loop_stop,
+     .next = closed_loop_next,
+     .completed = closed_loop_completed},
+};
+
+const struct process *process_at(size_t i) {
+    return i < COUNT(processes) ? &processes[i] : NULL;
+}
+
+const struct process *process_find(const char *name) {
+    for (size_t i = 0; i < COUNT(processes); i++) {
+        if (strcmp(processes[i].name, name) == 0) {
+            return &processes[i];
+        }
+    }
+    return NULL;
+}
+
+/* ---- the generator ---- */
+
+struct generator {
+    const struct process *process;
+    void *state;
+    struct rng rng;
+    struct arrival_source rows;
+    int64_t last_ns;
+};
+
+struct generator *generator_open(const struct process *process) {
+    struct generator *generator = calloc(1, sizeof *generator);
+    ASSERT(generator != NULL);
+    generator->process = process;
+    generator->state = calloc(1, process->state_bytes);
+    ASSERT(generator->state != NULL);
+    param_defaults(process->params, process->n_params, generator->state);
+    return generator;
+}
+
+void generator_close(struct generator *generator) {
+    if (generator != NULL) {
+        if (generator->process->stop != NULL) {
+            generator->process->stop(generator->state);
+        }
+        free(generator->state);
+        free(generator);
+    }
+}
+
+const struct process *generator_process(const struct generator *generator) {
+    return generator->process;
+}
+
+int generator_set(struct generator *generator, const char *place, const char *name,
+                  const char *text, struct err *err) {
+    const struct process *process = generator->process;
+    return param_set(process->params, process->n_params, generator->state, process->name, place,
+                     name, text, err);
+}
+
+int generator_start(struct generator *generator, double rate_per_s, uint64_t seed,
+                    struct arrival_source rows, struct err *err) {
+    ASSERT(!generator->process->has_rate || rate_per_s > 0);
+    generator->rng = rng_stream(seed, "arrivals");
+    generator->rows = rows;
+    return generator->process->start(generator->state, rate_per_s, err);
+}
+
+static enum source_reply give_row(void *state, struct arrival *out, struct err *err) {
+    struct generator *generator = state;
+    int64_t at_ns = generator->last_ns;
+    /* A row is drawn only when it has a time to go with. */
+    enum source_reply reply = generator->process->next(generator->state, &generator->rng, &at_ns);
+    if (reply != SOURCE_ROW) {
+        return reply;
+    }
+    if (at_ns >= max_arrival_ns) {
+        err_usage(err,
+                  "arrivals by %s reach beyond 146 years: expected fewer requests or a "
+                  "higher rate",
+                  generator->process->name);
+        return SOURCE_BAD;
+    }
+    reply = generator->rows.next(generator->rows.state, out, err);
+    if (reply == SOURCE_ROW) {
+        out->arrival_ns = at_ns;
+        generator->last_ns = at_ns;
+    }
+    return reply;
+}
+
+static void pass_completion(void *state, uint64_t id, int64_t now_ns) {
+    (void)id;
+    struct generator *generator = state;
+    generator->process->completed(generator->state, now_ns);
+}
+
+struct arrival_source generator_source(struct generator *generator) {
+    return (struct arrival_source){
+        .state = generator,
+        .next = give_row,
+        .completed = generator->process->completed != NULL ? pass_completion : NULL,
+    };
+}

@@ -1,0 +1,52 @@
+/* A generator: arrival times drawn from a process, stamped onto the rows of another source.
+ *
+ * Processes stand in one table. Open-loop ones draw from the stream "arrivals" of the seed, by
+ * inverse distribution functions, so that a draw costs exactly one uniform number. */
+#ifndef UNMASK_TRACES_GENERATE_H
+#define UNMASK_TRACES_GENERATE_H
+
+#include <stdbool.h>
+
+#include "sim/base/arrival.h"
+#include "sim/base/param.h"
+#include "sim/base/rng.h"
+
+struct process {
+    const char *name, *doc;
+    bool has_rate; /* takes a mean rate; the others ignore it */
+    const struct param *params;
+    size_t n_params, state_bytes;
+    /* Called once when the parameters are set; `rate_per_s` > 0 where has_rate. */
+    int (*start)(void *state, double rate_per_s, struct err *err);
+    void (*stop)(void *state); /* NULL: nothing to release */
+    /* `*at_ns` holds the previous arrival (0 before the first) and takes the next. SOURCE_ROW, or
+     * SOURCE_WAIT where only a completion can bring the next. */
+    enum source_reply (*next)(void *state, struct rng *rng, int64_t *at_ns);
+    void (*completed)(void *state, int64_t now_ns); /* closed loop, else NULL */
+};
+
+/* The i-th process in the order of the table, NULL beyond the last. */
+const struct process *process_at(size_t i);
+/* NULL when there is none of that name. */
+const struct process *process_find(const char *name);
+
+struct generator;
+
+/* A generator of `process` with its parameters at their initial values. */
+struct generator *generator_open(const struct process *process);
+void generator_close(struct generator *generator); /* NULL is fine */
+
+const struct process *generator_process(const struct generator *generator);
+
+/* Set a parameter before the start. ERR_USAGE as param_set. */
+int generator_set(struct generator *generator, const char *place, const char *name,
+                  const char *text, struct err *err);
+
+/* Fix rate and seed. `rows` gives ids and lengths; its times are replaced. Once, before the first
+ * row is asked for. ERR_USAGE when the parameters contradict each other. */
+int generator_start(struct generator *generator, double rate_per_s, uint64_t seed,
+                    struct arrival_source rows, struct err *err);
+
+struct arrival_source generator_source(struct generator *generator);
+
+#endif

@@ -1,0 +1,363 @@
+#include "traces/lengths.h"
+
+#include <gsl/gsl_cdf.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/num.h"
+#include "traces/quantiles.h"
+
+#define COUNT(table) (sizeof(table) / sizeof((table)[0]))
+
+/* ---- fixed ---- */
+
+struct fixed {
+    uint32_t tokens;
+};
+
+static const struct param fixed_params[] = {
+    {.name = "tokens",
+     .type = PARAM_U32,
+     .unit = "tokens",
+     .initial = "256",
+     .min = 1,
+     .max = UINT32_MAX,
+     .offset = offsetof(struct fixed, tokens),
+     .doc = "the length of every one"},
+};
+
+static int fixed_start(void *state, const struct length_context *context, struct err *err) {
+    (void)state;
+    (void)context;
+    (void)err;
+    return 0;
+}
+
+static double fixed_draw(const void *state, double u) {
+    (void)u;
+    return ((const struct fixed *)state)->tokens;
+}
+
+/* ---- uniform ---- */
+
+struct range {
+    uint32_t min, max;
+};
+
+static int check_range(const struct range *range, const char *name, struct err *err) {
+    if (range->min > range->max) {
+        return err_usage(err, "%s lengths from %u to %u: expected min up to max", name, range->min,
+                         range->max);
+    }
+    return 0;
+}
+
+static const struct param uniform_params[] = {
+    {.name = "min",
+     .type = PARAM_U32,
+     .unit = "tokens",
+     .initial = "1",
+     .min = 1,
+     .max = UINT32_MAX,
+     .offset = offsetof(struct range, min),
+     .doc = "the shortest"},
+    {.name = "max",
+     .type = PARAM_U32,
+     .unit = "tokens",
+     .initial = "1024",
+     .min = 1,
+     .max = UINT32_MAX,
+     .offset = offsetof(struct range, max),
+     .doc = "the longest"},
+};
+
+static int uniform_start(void *state, const struct length_context *context, struct err *err) {
+    (void)context;
+    return check_range(state, "uniform", err);
+}
+
+static double uniform_draw(const void *state, double u) {
+    const struct range *range = state;
+    return range->min + floor(u * ((double)range->max - range->min + 1));
+}
+
+/* ---- lognormal ---- */
+
+struct lognormal {
+    struct range range;
+    double mean, cv;
+    double mu, sigma; /* of the logarithm */
+};
+
+static const struct param lognormal_params[] = {
+    {.name = "min",
+     .type = PARAM_U32,
+     .unit = "tokens",
+     .initial = "1",
+     .min = 1,
+     .max = UINT32_MAX,
+     .offset = offsetof(struct lognormal, range.min),
+     .doc = "shorter draws become this"},
+    {.name = "max",
+     .type = PARAM_U32,
+     .unit = "tokens",
+     .initial = "4294967295",
+     .min = 1,
+     .max = UINT32_MAX,
+     .offset = offsetof(struct lognormal, range.max),
+     .doc = "longer draws become this"},
+    {.name = "mean",
+     .type = PARAM_F64,
+     .unit = "tokens",
+     .initial = "512",
+     .min = 1,
+     .max = 1e9,
+     .offset = offsetof(struct lognormal, mean),
+     .doc = "mean before clamping"},
+    {.name = "cv",
+     .type = PARAM_F64,
+     .unit = "1",
+     .initial = "0.5",
+     .min = 0.001,
+     .max = 10,
+     .offset = offsetof(struct lognormal, cv),
+     .doc = "standard deviation over mean, before clamping"},
+};
+
+/* The moments of a lognormal: mean exp(mu + sigma^2 / 2), cv^2 = exp(sigma^2) - 1. */
+static int lognormal_start(void *state, const struct length_context *context, struct err *err) {
+    (void)context;
+    struct lognormal *lognormal = state;
+    double sigma2 = log1p(lognormal->cv * lognormal->cv);
+    lognormal->sigma = sqrt(sigma2);
+    lognormal->mu = log(lognormal->mean) - sigma2 / 2;
+    return check_range(&lognormal->range, "lognormal", err);
+}
+
+static double lognormal_draw(const void *state, double u) {
+    const struct lognormal *lognormal = state;
+    double tokens = exp(lognormal->mu + lognormal->sigma * gsl_cdf_ugaussian_Pinv(u));
+    return fmin(fmax(tokens, lognormal->range.min), lognormal->range.max);
+}
+
+/* ---- quantiles ---- */
+
+static int quantiles_start(void *state, const struct length_context *context, struct err *err) {
+    return quantiles_read(context->set, context->side == LENGTH_INPUT ? "input" : "output", state,
+                          err);
+}
+
+static double quantiles_draw(const void *state, double u) {
+    return quantiles_at(state, u);
+}
+
+/* ---- the table ---- */
+
+static const struct length_model models[] = {
+    {.name = "fixed",
+     .doc = "always the same",
+     .params = fixed_params,
+     .n_params = COUNT(fixed_params),
+     .state_bytes = sizeof(struct fixed),
+     .start = fixed_start,
+     .draw = fixed_draw},
+    {.name = "uniform",
+     .doc = "every length of a range alike",
+     .params = uniform_params,
+     .n_params = COUNT(uniform_params),
+     .state_bytes = sizeof(struct range),
+     .start = uniform_start,
+     .draw = uniform_draw},
+    {.name = "lognormal",
+     .doc = "a clamped lognormal, for workloads that must be assumed",
+     .params = lognormal_params,
+     .n_params = COUNT(lognormal_params),
+     .state_bytes = sizeof(struct lognormal),
+     .start = lognormal_start,
+     .draw = lognormal_draw},
+    {.name = "quantiles",
+     .doc = "quantiles:SET, the measured percentiles of a data set in traces/quantiles.csv",
+     .has_set = true,
+     .state_bytes = sizeof(struct quantiles),
+     .start = quantiles_start,
+     .draw = quantiles_draw},
+};
+
+const struct length_model *length_model_at(size_t i) {
+    return i < COUNT(models) ? &models[i] : NULL;
+}
+
+/* ---- one side ---- */
+
+enum { MAX_SET_CHARS = 63 };
+
+struct length {
+    const struct length_model *model;
+    void *state;
+    char set[MAX_SET_CHARS + 1];
+    enum length_side side;
+    struct rng rng, first;
+};
+
+int length_open(const char *spec, const char *place, enum length_side side, struct length **out,
+                struct err *err) {
+    const char *colon = strchr(spec, ':');
+    size_t n = colon != NULL ? (size_t)(colon - spec) : strlen(spec);
+    const struct length_model *model = NULL;
+    const char *names[COUNT(models) + 1] = {NULL};
+    for (size_t i = 0; i < COUNT(models); i++) {
+        names[i] = models[i].name;
+        if (strlen(models[i].name) == n && memcmp(models[i].name, spec, n) == 0) {
+            model = &models[i];
+        }
+    }
+    if (model == NULL) {
+        const char *near = num_nearest_name(spec, names);
+        return err_usage(err, "%s: there is no length model '%s'%s%s%s", place, spec,
+                         near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                         near != NULL ? "'?"
+                                      : ": expected fixed, uniform, lognormal or "
+                                        "quantiles:SET");
+    }
+    if (model->has_set != (colon != NULL && colon[1] != '\0') ||
+        (colon != NULL && strlen(colon + 1) > MAX_SET_CHARS)) {
+        return err_usage(err, "%s: '%s' is not a length model: expected %s%s", place, spec,
+                         model->name, model->has_set ? ":SET" : "");
+    }
+    struct length *length = calloc(1, sizeof *length);
+    ASSERT(length != NULL);
+    length->model = model;
+    length->side = side;
+    if (colon != NULL) {
+        snprintf(length->set, sizeof length->set, "%s", colon + 1);
+    }
+    length->state = calloc(1, model->state_bytes);
+    ASSERT(length->state != NULL);
+    param_defaults(model->params, model->n_params, length->state);
+    *out = length;
+    return 0;
+}
+
+void length_close(struct length *length) {
+    if (length != NULL) {
+        free(length->state);
+        free(length);
+    }
+}
+
+int length_set(struct length *length, const char *place, const char *name, const char *text,
+               struct err *err) {
+    const struct length_model *model = length->model;
+    return param_set(model->params, model->n_params, length->state, model->name, place, name, text,
+                     err);
+}
+
+int length_start(struct length *length, uint64_t seed, struct err *err) {
+    length->first =
+        rng_stream(seed, length->side == LENGTH_INPUT ? "input lengths" : "output lengths");
+    length->rng = length->first;
+    struct length_context context = {length->set[0] != '\0' ? length->set : NULL, length->side};
+    return length->model->start(length->state, &context, err);
+}
+
+void length_restart(struct length *length) {
+    length->rng = length->first;
+}
+
+uint32_t length_draw(struct length *length) {
+    double tokens = floor(length->model->draw(length->state, rng_uniform(&length->rng)) + 0.5);
+    return (uint32_t)fmin(fmax(tokens, 1), UINT32_MAX);
+}
+
+bool length_is_fixed(const struct length *length) {
+    return length->model->draw == fixed_draw;
+}
+
+/* ---- rows with drawn lengths ---- */
+
+static enum source_reply give_drawn(void *state, struct arrival *out, struct err *err) {
+    struct lengths *lengths = state;
+    if (lengths->inner.next == NULL) {
+        *out = (struct arrival){.id = lengths->n_given++};
+    } else {
+        enum source_reply reply = lengths->inner.next(lengths->inner.state, out, err);
+        if (reply != SOURCE_ROW) {
+            return reply;
+        }
+    }
+    if (lengths->input != NULL) {
+        out->prompt_tokens = length_draw(lengths->input);
+    }
+    if (lengths->output != NULL) {
+        out->output_tokens = length_draw(lengths->output);
+    }
+    return SOURCE_ROW;
+}
+
+struct arrival_source lengths_source(struct lengths *lengths) {
+    ASSERT(lengths->inner.next != NULL || (lengths->input != NULL && lengths->output != NULL));
+    return (struct arrival_source){.state = lengths, .next = give_drawn};
+}
+
+/* ---- resampled pairs ---- */
+
+struct pair {
+    uint32_t input_tokens, output_tokens;
+};
+
+struct resample {
+    struct pair *pairs;
+    uint64_t n, n_given;
+    struct rng rng;
+};
+
+int resample_open(struct arrival_source rows, const char *name, uint64_t seed,
+                  struct resample **out, struct err *err) {
+    struct resample *resample = calloc(1, sizeof *resample);
+    ASSERT(resample != NULL);
+    resample->rng = rng_stream(seed, "lengths");
+    uint64_t room = 0;
+    struct arrival row;
+    enum source_reply reply;
+    while ((reply = rows.next(rows.state, &row, err)) == SOURCE_ROW) {
+        if (resample->n == room) {
+            room = room == 0 ? 1024 : 2 * room;
+            resample->pairs = realloc(resample->pairs, room * sizeof *resample->pairs);
+            ASSERT(resample->pairs != NULL);
+        }
+        resample->pairs[resample->n++] = (struct pair){row.prompt_tokens, row.output_tokens};
+    }
+    if (reply == SOURCE_END && resample->n == 0) {
+        err_world(err, "%s: found no rows, expected some to draw lengths from", name);
+    }
+    if (reply != SOURCE_END || resample->n == 0) {
+        resample_close(resample);
+        return (int)err->kind;
+    }
+    *out = resample;
+    return 0;
+}
+
+void resample_close(struct resample *resample) {
+    if (resample != NULL) {
+        free(resample->pairs);
+        free(resample);
+    }
+}
+
+static enum source_reply give_resampled(void *state, struct arrival *out, struct err *err) {
+    (void)err;
+    struct resample *resample = state;
+    uint64_t i = (uint64_t)(rng_uniform(&resample->rng) * (double)resample->n);
+    const struct pair *pair = &resample->pairs[i < resample->n ? i : resample->n - 1];
+    *out = (struct arrival){.id = resample->n_given++,
+                            .prompt_tokens = pair->input_tokens,
+                            .output_tokens = pair->output_tokens};
+    return SOURCE_ROW;
+}
+
+struct arrival_source resample_source(struct resample *resample) {
+    return (struct arrival_source){.state = resample, .next = give_resampled};
+}

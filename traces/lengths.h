@@ -1,0 +1,69 @@
+/* Length models: how many tokens a prompt or an output has, and the sources built on them. */
+#ifndef UNMASK_TRACES_LENGTHS_H
+#define UNMASK_TRACES_LENGTHS_H
+
+#include <stdbool.h>
+
+#include "sim/base/arrival.h"
+#include "sim/base/param.h"
+#include "sim/base/rng.h"
+
+enum length_side { LENGTH_INPUT, LENGTH_OUTPUT };
+
+/* What a model needs to know besides its parameters. */
+struct length_context {
+    const char *set; /* the name after the colon in "quantiles:NAME", else NULL */
+    enum length_side side;
+};
+
+struct length_model {
+    const char *name, *doc;
+    bool has_set; /* is written "name:SET" */
+    const struct param *params;
+    size_t n_params, state_bytes;
+    int (*start)(void *state, const struct length_context *context, struct err *err);
+    /* `u` is uniform in (0, 1); the result is rounded and clamped to [1, 2^32 - 1] by the caller */
+    double (*draw)(const void *state, double u);
+};
+
+/* The i-th model in the order of the table, NULL beyond the last. */
+const struct length_model *length_model_at(size_t i);
+
+/* One side's model with its parameters and its own random stream. */
+struct length;
+
+/* `spec` is a model's name, with ":SET" where it has one. ERR_USAGE names the nearest. */
+int length_open(const char *spec, const char *place, enum length_side side, struct length **out,
+                struct err *err);
+void length_close(struct length *length); /* NULL is fine */
+int length_set(struct length *length, const char *place, const char *name, const char *text,
+               struct err *err);
+/* Checks the parameters together and reads what the model reads. Draws come from the seed's stream
+ * "input lengths" or "output lengths". */
+int length_start(struct length *length, uint64_t seed, struct err *err);
+void length_restart(struct length *length); /* to the first draw */
+uint32_t length_draw(struct length *length);
+/* True for the model that draws nothing. */
+bool length_is_fixed(const struct length *length);
+
+/* Rows whose lengths are replaced by draws. With `inner.next` NULL the rows are made here: endless,
+ * all at time 0, and both models must be set. */
+struct lengths {
+    struct arrival_source inner;
+    struct length *input, *output; /* NULL: the inner row's; borrowed */
+    uint64_t n_given;              /* rows made here */
+};
+
+struct arrival_source lengths_source(struct lengths *lengths);
+
+/* Whole (input, output) pairs drawn with replacement from the rows of a trace, endless, all at time
+ * 0, from the seed's stream "lengths". Holds 8 bytes a row. */
+struct resample;
+
+/* Reads every row of `rows` (a trace's source). `name` goes into sentences. */
+int resample_open(struct arrival_source rows, const char *name, uint64_t seed,
+                  struct resample **out, struct err *err);
+void resample_close(struct resample *resample); /* NULL is fine */
+struct arrival_source resample_source(struct resample *resample);
+
+#endif

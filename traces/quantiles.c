@@ -1,0 +1,78 @@
+#include "traces/quantiles.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/datadir.h"
+#include "sim/base/num.h"
+
+enum { MAX_SETS = 64, MAX_PATH_CHARS = 4096 };
+
+/* Takes the percentiles behind the two names; false unless they are 101 rising numbers >= 0. */
+static bool read_percentiles(char *rest, struct quantiles *out) {
+    int n = 0;
+    for (char *field; (field = strsep(&rest, ",\n")) != NULL && field[0] != '\0'; n++) {
+        if (n == N_PERCENTILES || !num_f64(field, &out->tokens[n]) || out->tokens[n] < 0 ||
+            (n > 0 && out->tokens[n] < out->tokens[n - 1])) {
+            return false;
+        }
+    }
+    return n == N_PERCENTILES;
+}
+
+static int no_such_set(const char *path, const char *set, char *const *sets, struct err *err) {
+    const char *near = num_nearest_name(set, (const char *const *)sets);
+    return err_usage(err, "%s has no set '%s'%s%s%s", path, set,
+                     near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                     near != NULL ? "'?" : "");
+}
+
+int quantiles_read(const char *set, const char *field, struct quantiles *out, struct err *err) {
+    char path[MAX_PATH_CHARS];
+    data_path(path, sizeof path, "traces/quantiles.csv");
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return err_world(err, "cannot open %s: %s", path, strerror(errno));
+    }
+    char *line = NULL, *sets[MAX_SETS + 1] = {NULL};
+    size_t room = 0;
+    int n_sets = 0, number = 0;
+    bool found = false;
+    while (!found && getline(&line, &room, file) > 0) {
+        number++;
+        char *rest = line;
+        const char *name = strsep(&rest, ","), *side = strsep(&rest, ",");
+        if (number == 1 || line[0] == '#' || rest == NULL) {
+            continue;
+        }
+        found = strcmp(name, set) == 0 && strcmp(side, field) == 0;
+        if (found && !read_percentiles(rest, out)) {
+            err_world(err, "%s:%d: found no rising percentiles, expected p0 to p100", path, number);
+        }
+        if (n_sets < MAX_SETS) {
+            sets[n_sets] = strdup(name);
+            ASSERT(sets[n_sets] != NULL);
+            n_sets++;
+        }
+    }
+    if (!found) {
+        no_such_set(path, set, sets, err);
+    }
+    for (int i = 0; i < n_sets; i++) {
+        free(sets[i]);
+    }
+    free(line);
+    fclose(file);
+    return (int)err->kind;
+}
+
+double quantiles_at(const struct quantiles *quantiles, double u) {
+    double x = u * (N_PERCENTILES - 1);
+    int i = (int)fmin(floor(x), N_PERCENTILES - 2);
+    double low = quantiles->tokens[i], high = quantiles->tokens[i + 1];
+    return low + (x - i) * (high - low);
+}

@@ -1,0 +1,332 @@
+#include "traces/reader.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "traces/format.h"
+
+enum { FIRST_BUFFER_BYTES = 256 << 10 };
+
+/* Earlier entries win where one's columns contain another's. */
+static const struct format formats[] = {
+    {"plain",
+     &family_csv,
+     {"arrival_us", "input_tokens", "output_tokens", "tenant"},
+     1000,
+     false,
+     {{0}}},
+    {"burstgpt",
+     &family_csv,
+     {"Timestamp", "Request tokens", "Response tokens", NULL},
+     1000000000,
+     true,
+     {{0}}},
+    {"azure",
+     &family_csv,
+     {"TIMESTAMP", "ContextTokens", "GeneratedTokens", NULL},
+     0,
+     false,
+     {{0}}},
+    {"vidur",
+     &family_csv,
+     {"arrived_at", "num_prefill_tokens", "num_decode_tokens", NULL},
+     1000000000,
+     false,
+     {{0}}},
+    {"splitwise-sim",
+     &family_csv,
+     {"arrival_timestamp", "prompt_size", "token_size", "application_id"},
+     1000000000,
+     false,
+     {{"request_type", "2"}, {"batch_size", "1"}}},
+    {"plain-lengths", &family_csv, {NULL, "input_tokens", "output_tokens", NULL}, 1, false, {{0}}},
+    {"vidur-lengths",
+     &family_csv,
+     {NULL, "num_prefill_tokens", "num_decode_tokens", NULL},
+     1,
+     false,
+     {{0}}},
+    {"mooncake",
+     &family_jsonl,
+     {"timestamp", "input_length", "output_length", NULL},
+     1000000,
+     false,
+     {{0}}},
+    {"llmservingsim",
+     &family_jsonl,
+     {"arrival_time_ns", "input_toks", "output_toks", NULL},
+     1,
+     false,
+     {{0}}},
+};
+
+struct trace {
+    char *path;
+    FILE *file;
+    const struct format *format;
+    struct layout layout;
+    char *buffer; /* the unread bytes are [begin, end) */
+    size_t room, begin, end;
+    bool at_end;
+    struct line line;
+    uint64_t n_given, n_failed;
+    int64_t first_ns, last_ns; /* as the file counts; last_ns -1 before the first row */
+    struct err bad;            /* once set, every further call repeats it */
+};
+
+/* Makes room behind `end` and reads on. */
+static int fill(struct trace *trace, struct err *err) {
+    if (trace->begin > 0) {
+        memmove(trace->buffer, trace->buffer + trace->begin, trace->end - trace->begin);
+        trace->end -= trace->begin;
+        trace->begin = 0;
+    }
+    if (trace->end == trace->room) {
+        if (trace->room >= TRACE_MAX_LINE_BYTES) {
+            return err_world(err,
+                             "%s:%" PRIu64 ": found a line longer than %d bytes, expected a "
+                             "trace's row",
+                             trace->path, trace->line.number + 1, TRACE_MAX_LINE_BYTES);
+        }
+        trace->room *= 2;
+        trace->buffer = realloc(trace->buffer, trace->room);
+        ASSERT(trace->buffer != NULL);
+    }
+    size_t n = fread(trace->buffer + trace->end, 1, trace->room - trace->end, trace->file);
+    if (n == 0 && ferror(trace->file)) {
+        return err_world(err, "cannot read %s: %s", trace->path, strerror(errno));
+    }
+    trace->at_end = n == 0;
+    trace->end += n;
+    return 0;
+}
+
+/* Reads the next line into trace->line; `*more` is false at the end of the file. */
+static int next_line(struct trace *trace, bool *more, struct err *err) {
+    size_t searched = 0;
+    const char *newline;
+    for (;;) {
+        const char *from = trace->buffer + trace->begin + searched;
+        newline = memchr(from, '\n', trace->end - trace->begin - searched);
+        if (newline != NULL || trace->at_end) {
+            break;
+        }
+        searched = trace->end - trace->begin;
+        int status = fill(trace, err);
+        if (status != 0) {
+            return status;
+        }
+    }
+    *more = newline != NULL || trace->end > trace->begin;
+    if (!*more) {
+        return 0;
+    }
+    const char *text = trace->buffer + trace->begin;
+    size_t length = newline != NULL ? (size_t)(newline - text) : trace->end - trace->begin;
+    trace->begin += length + (newline != NULL);
+    if (length > 0 && text[length - 1] == '\r') {
+        length--;
+    }
+    trace->line.number++;
+    trace->line.text = text;
+    trace->line.length = length;
+    trace->line.finished = newline != NULL;
+    if (memchr(text, '\0', length) != NULL) {
+        return err_world(err, "%s:%" PRIu64 ": found a NUL byte, expected text", trace->path,
+                         trace->line.number);
+    }
+    return 0;
+}
+
+static int unknown_format(const struct trace *trace, struct err *err) {
+    char quoted[64], names[256] = "";
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", i == 0 ? "" : ", ", formats[i].name);
+    }
+    return err_world(
+        err, "%s:1: found '%s', expected the first line of a known trace format (%s)", trace->path,
+        field_quote(trace->line.text, trace->line.length, quoted, sizeof quoted), names);
+}
+
+/* Reads the first line and, where it is a row already, leaves it unread. */
+static int open_rows(struct trace *trace, struct err *err) {
+    bool more;
+    int status = next_line(trace, &more, err);
+    if (status != 0) {
+        return status;
+    }
+    if (!more) {
+        return err_world(err, "%s:1: found an empty file, expected a trace", trace->path);
+    }
+    size_t line_begin = (size_t)(trace->line.text - trace->buffer);
+    if (trace->line.length >= 3 && memcmp(trace->line.text, "\xef\xbb\xbf", 3) == 0) {
+        line_begin += 3;
+        trace->line.text += 3;
+        trace->line.length -= 3;
+    }
+    trace->format = NULL;
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0] && trace->format == NULL; i++) {
+        if (formats[i].family->opens(&formats[i], &trace->line, &trace->layout)) {
+            trace->format = &formats[i];
+        }
+    }
+    if (trace->format == NULL) {
+        return unknown_format(trace, err);
+    }
+    if (!trace->format->family->has_header) {
+        trace->begin = line_begin;
+        trace->line.number = 0;
+    }
+    return 0;
+}
+
+int trace_open(const char *path, struct trace **out, struct err *err) {
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return err_world(err, "cannot open %s: %s", path, strerror(errno));
+    }
+    struct trace *trace = calloc(1, sizeof *trace);
+    ASSERT(trace != NULL);
+    *trace = (struct trace){.path = strdup(path),
+                            .file = file,
+                            .buffer = malloc(FIRST_BUFFER_BYTES),
+                            .room = FIRST_BUFFER_BYTES,
+                            .last_ns = -1};
+    ASSERT(trace->path != NULL && trace->buffer != NULL);
+    /* Our own buffer is the only one. */
+    setvbuf(file, NULL, _IONBF, 0);
+    trace->line.path = trace->path;
+    int status = open_rows(trace, err);
+    if (status != 0) {
+        trace_close(trace);
+        return status;
+    }
+    *out = trace;
+    return 0;
+}
+
+void trace_close(struct trace *trace) {
+    if (trace != NULL) {
+        fclose(trace->file);
+        free(trace->buffer);
+        free(trace->path);
+        free(trace);
+    }
+}
+
+int trace_rewind(struct trace *trace, struct err *err) {
+    if (fseek(trace->file, 0, SEEK_SET) != 0) {
+        return err_world(err, "cannot read %s a second time: %s", trace->path, strerror(errno));
+    }
+    trace->begin = trace->end = 0;
+    trace->at_end = false;
+    trace->line.number = 0;
+    trace->n_given = trace->n_failed = 0;
+    trace->last_ns = -1;
+    trace->bad = (struct err){0};
+    return open_rows(trace, err);
+}
+
+int format_check_tokens(const struct format *format, const struct line *line, struct trace_row *row,
+                        struct err *err) {
+    row->failed = row->output_tokens == 0 && format->zero_output_is_failure;
+    if (row->failed || (row->input_tokens > 0 && row->output_tokens > 0)) {
+        return 0;
+    }
+    return field_bad(line, "0", 1,
+                     format->columns[row->input_tokens == 0 ? COLUMN_INPUT : COLUMN_OUTPUT],
+                     "at least 1 token", err);
+}
+
+static int check_order(struct trace *trace, const struct trace_row *row, struct err *err) {
+    if (row->time_ns < trace->last_ns) {
+        return err_world(err,
+                         "%s:%" PRIu64 ": found an arrival %.9g s before the previous row's, "
+                         "expected rows in order of arrival",
+                         trace->path, trace->line.number,
+                         (double)(trace->last_ns - row->time_ns) * 1e-9);
+    }
+    trace->last_ns = row->time_ns;
+    return 0;
+}
+
+/* The next row that did not fail; `*more` is false at the end. */
+static int next_row(struct trace *trace, struct trace_row *row, bool *more, struct err *err) {
+    do {
+        int status = next_line(trace, more, err);
+        if (status != 0 || !*more) {
+            return status;
+        }
+        if (trace->line.length == 0) {
+            return err_world(err, "%s:%" PRIu64 ": found an empty line, expected a request",
+                             trace->path, trace->line.number);
+        }
+        status =
+            trace->format->family->parse(trace->format, &trace->layout, &trace->line, row, err);
+        if (status == 0) {
+            status = check_order(trace, row, err);
+        }
+        if (status != 0) {
+            return status;
+        }
+        trace->n_failed += row->failed;
+    } while (row->failed);
+    return 0;
+}
+
+static enum source_reply give_row(void *state, struct arrival *out, struct err *err) {
+    struct trace *trace = state;
+    if (trace->bad.kind != ERR_NONE) {
+        err_world(err, "%s", trace->bad.text);
+        return SOURCE_BAD;
+    }
+    struct trace_row row = {0};
+    bool more = false;
+    int status = next_row(trace, &row, &more, &trace->bad);
+    if (status == 0 && !more && trace->n_given == 0) {
+        status = err_world(&trace->bad,
+                           "%s:%" PRIu64 ": found the end of the file (%" PRIu64
+                           " failed requests before it), expected at least one request",
+                           trace->path, trace->line.number + 1, trace->n_failed);
+    }
+    if (status != 0) {
+        err_world(err, "%s", trace->bad.text);
+        return SOURCE_BAD;
+    }
+    if (!more) {
+        return SOURCE_END;
+    }
+    if (trace->n_given == 0) {
+        trace->first_ns = row.time_ns;
+    }
+    *out = (struct arrival){.arrival_ns = row.time_ns - trace->first_ns,
+                            .id = trace->n_given++,
+                            .prompt_tokens = row.input_tokens,
+                            .output_tokens = row.output_tokens,
+                            .tenant = row.tenant};
+    return SOURCE_ROW;
+}
+
+struct arrival_source trace_source(struct trace *trace) {
+    return (struct arrival_source){.state = trace, .next = give_row};
+}
+
+const char *trace_path(const struct trace *trace) {
+    return trace->path;
+}
+
+const char *trace_format(const struct trace *trace) {
+    return trace->format->name;
+}
+
+bool trace_has_times(const struct trace *trace) {
+    return trace->format->columns[COLUMN_TIME] != NULL;
+}
+
+uint64_t trace_skipped(const struct trace *trace) {
+    return trace->n_failed;
+}

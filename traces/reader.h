@@ -1,0 +1,53 @@
+/* A trace reader: the rows of a file as a source of arrivals, in constant memory.
+ *
+ * The format is recognised by the first line, never by the file's name:
+ *   plain          arrival_us,input_tokens,output_tokens[,tenant]
+ *   plain-lengths  input_tokens,output_tokens
+ *   burstgpt       Timestamp,...,Request tokens,Response tokens,... (seconds)
+ *   azure          TIMESTAMP,ContextTokens,GeneratedTokens (dates; 2023 and 2024)
+ *   vidur          arrived_at,num_prefill_tokens,num_decode_tokens (seconds)
+ *   vidur-lengths  num_prefill_tokens,num_decode_tokens,...
+ *   splitwise-sim  request_id,request_type,application_id,arrival_timestamp,batch_size,
+ *                  prompt_size,token_size (seconds; type 2 and batch size 1 only)
+ *   mooncake       JSON lines: timestamp (ms), input_length, output_length, ...
+ *   llmservingsim  JSON lines: input_toks, output_toks, arrival_time_ns, ...
+ * CSV columns may stand in any order and further ones are ignored.
+ *
+ * Arrival times are rebased: the first row given arrives at 0. A BOM at the start and CR LF line
+ * endings are accepted, as is a last line without a newline when it has all its fields. Everything
+ * else that is not as it must be ends the reading with one sentence "path:line: found X, expected
+ * Y": a cut-off line, an empty line, NUL bytes, a time before the previous row's, numbers negative,
+ * not finite or too large, counts of zero tokens, a file without requests. In BurstGPT a row with 0
+ * response tokens is a failed request: skipped and counted. */
+#ifndef UNMASK_TRACES_READER_H
+#define UNMASK_TRACES_READER_H
+
+#include <stdbool.h>
+
+#include "sim/base/arrival.h"
+
+/* A longer line is an error; the reader's buffer grows no further. */
+enum { TRACE_MAX_LINE_BYTES = 4 << 20 };
+
+struct trace;
+
+/* Opens the file and recognises its format. ERR_WORLD leaves `*out` unset. */
+int trace_open(const char *path, struct trace **out, struct err *err);
+void trace_close(struct trace *trace); /* NULL is fine */
+
+/* The rows; ids count them from 0. The source borrows the trace and has no `completed`. */
+struct arrival_source trace_source(struct trace *trace);
+
+/* Back to the first row. Fails on what cannot be read twice, such as a pipe. */
+int trace_rewind(struct trace *trace, struct err *err);
+
+const char *trace_path(const struct trace *trace);
+const char *trace_format(const struct trace *trace);
+
+/* False where the format holds lengths only: every row then arrives at 0. */
+bool trace_has_times(const struct trace *trace);
+
+/* Failed requests passed over since the first row. */
+uint64_t trace_skipped(const struct trace *trace);
+
+#endif

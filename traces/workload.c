@@ -1,0 +1,451 @@
+#include "traces/workload.h"
+
+#include <glob.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sim/base/datadir.h"
+#include "sim/base/num.h"
+#include "traces/workload_parts.h"
+
+/* ---- the command line ---- */
+
+static int fix_length(struct length **length, enum length_side side, uint32_t tokens,
+                      struct err *err) {
+    if (tokens == 0) {
+        return 0;
+    }
+    char text[16];
+    snprintf(text, sizeof text, "%" PRIu32, tokens);
+    length_close(*length);
+    *length = NULL;
+    int status = length_open("fixed", "the command line", side, length, err);
+    return status != 0 ? status : length_set(*length, "the command line", "tokens", text, err);
+}
+
+static int apply_options(struct workload *workload, const struct workload_options *options,
+                         struct err *err) {
+    struct spec *spec = &workload->spec;
+    if (options->requests != 0) {
+        spec->requests = (int64_t)options->requests;
+    }
+    if (options->rate_per_s != 0) {
+        spec->rate_per_s = options->rate_per_s;
+    }
+    if (options->context_tokens != 0) {
+        spec->context_tokens = options->context_tokens;
+    }
+    int status = fix_length(&workload->input, LENGTH_INPUT, options->input_tokens, err);
+    return status != 0 ? status
+                       : fix_length(&workload->output, LENGTH_OUTPUT, options->output_tokens, err);
+}
+
+/* ---- checks of the whole ---- */
+
+static bool is_fixed(const struct length *length) {
+    return length != NULL && length_is_fixed(length);
+}
+
+/* Where the rows come from must be said once and completely. */
+static int check_spec(const struct workload *workload, const char *path, struct err *err) {
+    const struct spec *spec = &workload->spec;
+    bool replays = workload->generator == NULL, pairs = spec->pairs != PAIRS_NONE;
+    if ((replays || pairs) != (workload->trace != NULL)) {
+        return err_usage(err, "%s: found %s, expected %s", path,
+                         workload->trace != NULL ? "a trace that nothing reads" : "no trace",
+                         workload->trace != NULL ? "arrivals = trace or lengths from it"
+                                                 : "trace = FILE for arrivals or lengths");
+    }
+    if (!pairs && (workload->input == NULL || workload->output == NULL)) {
+        return err_usage(err, "%s: found no lengths of the %s, expected %s = MODEL or lengths",
+                         path, workload->input == NULL ? "prompts" : "outputs",
+                         workload->input == NULL ? "input" : "output");
+    }
+    if (replays && !trace_has_times(workload->trace)) {
+        return err_usage(err, "%s: found only lengths, expected arrival times to replay",
+                         trace_path(workload->trace));
+    }
+    if (!replays && spec->requests == 0) {
+        return err_usage(err, "%s: found no 'requests', expected how many to generate", path);
+    }
+    bool lengths_unstated = spec->lengths_provenance == PROVENANCE_UNSTATED &&
+                            !(is_fixed(workload->input) && is_fixed(workload->output));
+    if (lengths_unstated || (replays && spec->arrivals_provenance == PROVENANCE_UNSTATED)) {
+        return err_usage(err,
+                         "%s: found no 'provenance.%s', expected real, estimated, synthetic, "
+                         "assumed or traced",
+                         path, lengths_unstated ? "lengths" : "arrivals");
+    }
+    return 0;
+}
+
+static int check_rate(const struct workload *workload, const char *path, struct err *err) {
+    double rate = workload->spec.rate_per_s;
+    if (rate != 0 && !(rate >= 1e-6 && rate <= 1e9)) {
+        return err_usage(err, "%s: found a rate of %g requests a second, expected 1e-6 to 1e9",
+                         path, rate);
+    }
+    if (workload->generator == NULL) {
+        return 0;
+    }
+    const struct process *process = generator_process(workload->generator);
+    if (process->has_rate != (rate != 0)) {
+        return err_usage(err, "%s: found %s rate, which arrivals = %s %s", path,
+                         rate != 0 ? "a" : "no", process->name,
+                         rate != 0 ? "does not take" : "needs");
+    }
+    return 0;
+}
+
+/* In words, from what the file declares and what the models draw. */
+static void state_provenance(struct workload *workload) {
+    const struct spec *spec = &workload->spec;
+    const struct length *sides[] = {workload->input, workload->output};
+    const char *words[2];
+    for (int i = 0; i < 2; i++) {
+        words[i] =
+            is_fixed(sides[i]) ? "fixed" : workload_provenance_word(spec->lengths_provenance);
+    }
+    const char *arrivals = workload->generator != NULL
+                               ? "generated"
+                               : workload_provenance_word(spec->arrivals_provenance);
+    if (strcmp(words[0], words[1]) == 0) {
+        snprintf(workload->provenance, sizeof workload->provenance, "%s arrivals, %s lengths",
+                 arrivals, words[0]);
+    } else {
+        snprintf(workload->provenance, sizeof workload->provenance,
+                 "%s arrivals, %s inputs, %s outputs", arrivals, words[0], words[1]);
+    }
+}
+
+/* ---- putting the source together ---- */
+
+/* Back to the first row of the trace, with the same drawn lengths as in the round before. */
+static int rewind_rows(void *state, struct err *err) {
+    struct workload *workload = state;
+    if (workload->input != NULL) {
+        length_restart(workload->input);
+    }
+    if (workload->output != NULL) {
+        length_restart(workload->output);
+    }
+    return trace_rewind(workload->trace, err);
+}
+
+static int rewind_trace(void *state, struct err *err) {
+    return trace_rewind(((struct workload *)state)->trace, err);
+}
+
+/* `rows` with drawn lengths where there are models, within the context. */
+static struct arrival_source shape_rows(struct workload *workload, struct arrival_source rows,
+                                        const char *path) {
+    if (workload->input != NULL || workload->output != NULL) {
+        workload->lengths =
+            (struct lengths){.inner = rows, .input = workload->input, .output = workload->output};
+        rows = lengths_source(&workload->lengths);
+    }
+    if (workload->spec.context_tokens != 0) {
+        workload->cap = (struct cap){.inner = rows,
+                                     .context_tokens = workload->spec.context_tokens,
+                                     .truncates = workload->spec.over == OVER_TRUNCATE,
+                                     .name = path};
+        rows = cap_source(&workload->cap);
+    }
+    return rows;
+}
+
+/* Replays `rows`, which `again` takes back to their start: rescaled to the rate, repeated where
+ * more are asked for than there are. */
+static int start_replay(struct workload *workload, struct arrival_source rows,
+                        struct rewinder again, struct err *err) {
+    const struct spec *spec = &workload->spec;
+    workload->replay = (struct replay){.inner = rows, .factor = 1};
+    if (spec->rate_per_s == 0 && spec->requests == 0) {
+        return 0;
+    }
+    struct survey survey;
+    int status = survey_source(rows, (uint64_t)spec->requests, &survey, err);
+    if (status == 0) {
+        status = again.rewind(again.state, err);
+    }
+    cap_restart(&workload->cap);
+    double rate = survey_rate_per_s(&survey);
+    if (status == 0 && spec->rate_per_s != 0 && rate == 0) {
+        return err_usage(err,
+                         "%s: found %" PRIu64 " requests at one time, expected times that a "
+                         "rate of %g a second can rescale",
+                         trace_path(workload->trace), survey.rows, spec->rate_per_s);
+    }
+    if (spec->rate_per_s != 0) {
+        workload->replay.factor = rate / spec->rate_per_s;
+    }
+    if ((uint64_t)spec->requests > survey.rows) {
+        workload->replay.again = again;
+        workload->replay.period_ns = survey_period_ns(&survey);
+    }
+    return status;
+}
+
+static int start_lengths(struct workload *workload, uint64_t seed, struct err *err) {
+    int status = workload->input != NULL ? length_start(workload->input, seed, err) : 0;
+    if (status == 0 && workload->output != NULL) {
+        status = length_start(workload->output, seed, err);
+    }
+    if (status == 0 && workload->spec.pairs == PAIRS_RESAMPLE) {
+        status = resample_open(trace_source(workload->trace), trace_path(workload->trace), seed,
+                               &workload->resample, err);
+    }
+    return status;
+}
+
+/* Arrivals of a process on rows of models, of drawn pairs, or of the trace over and over. */
+static int start_generated(struct workload *workload, const char *path, uint64_t seed,
+                           struct arrival_source *out, struct err *err) {
+    struct arrival_source rows = {0};
+    if (workload->spec.pairs == PAIRS_RESAMPLE) {
+        rows = resample_source(workload->resample);
+    } else if (workload->spec.pairs == PAIRS_TRACE) {
+        workload->replay = (struct replay){
+            .inner = trace_source(workload->trace), .factor = 0, .again = {workload, rewind_trace}};
+        rows = replay_source(&workload->replay);
+    }
+    rows = shape_rows(workload, rows, path);
+    *out = generator_source(workload->generator);
+    return generator_start(workload->generator, workload->spec.rate_per_s, seed, rows, err);
+}
+
+/* The trace's own arrivals, on its rows or on rows of models. */
+static int start_replayed(struct workload *workload, const char *path, struct arrival_source *out,
+                          struct err *err) {
+    if (workload->spec.pairs == PAIRS_TRACE) {
+        struct arrival_source rows = shape_rows(workload, trace_source(workload->trace), path);
+        *out = replay_source(&workload->replay);
+        return start_replay(workload, rows, (struct rewinder){workload, rewind_rows}, err);
+    }
+    struct arrival_source drawn = {0};
+    if (workload->spec.pairs == PAIRS_RESAMPLE) {
+        drawn = resample_source(workload->resample);
+        if (trace_rewind(workload->trace, err) != 0) {
+            return (int)err->kind;
+        }
+    }
+    workload->zip = (struct zip){.rows = shape_rows(workload, drawn, path)};
+    int status = start_replay(workload, trace_source(workload->trace),
+                              (struct rewinder){workload, rewind_trace}, err);
+    workload->zip.times = replay_source(&workload->replay);
+    *out = zip_source(&workload->zip);
+    return status;
+}
+
+static int start(struct workload *workload, const char *path,
+                 const struct workload_options *options, struct err *err) {
+    bool generates = workload->generator != NULL;
+    struct arrival_source source = {0};
+    int status = apply_options(workload, options, err);
+    if (status == 0) {
+        status = check_spec(workload, path, err);
+    }
+    if (status == 0) {
+        status = check_rate(workload, path, err);
+    }
+    if (status == 0) {
+        status = start_lengths(workload, options->seed, err);
+    }
+    if (status == 0) {
+        state_provenance(workload);
+        status = generates ? start_generated(workload, path, options->seed, &source, err)
+                           : start_replayed(workload, path, &source, err);
+    }
+    workload->limit = (struct limit){.inner = source, .n = (uint64_t)workload->spec.requests};
+    return status;
+}
+
+/* `workload` when `status` is 0; otherwise it is closed. */
+static int finish(struct workload *workload, int status, struct workload **out) {
+    if (status != 0) {
+        workload_close(workload);
+        return status;
+    }
+    *out = workload;
+    return 0;
+}
+
+int workload_from_config(const struct config *config, const char *name,
+                         const struct workload_options *options, struct workload **out,
+                         struct err *err) {
+    struct workload *workload = workload_new(name);
+    int status = workload_read(workload, config, err);
+    if (status == 0) {
+        status = start(workload, config->path, options, err);
+    }
+    return finish(workload, status, out);
+}
+
+/* A trace on its own: replayed once as it stands. */
+static int open_bare(const char *path, const struct workload_options *options,
+                     struct workload **out, struct err *err) {
+    struct workload *workload = workload_new(path);
+    workload->spec.arrivals_provenance = workload->spec.lengths_provenance = PROVENANCE_TRACED;
+    int status = trace_open(path, &workload->trace, err);
+    if (status == 0) {
+        status = start(workload, path, options, err);
+    }
+    return finish(workload, status, out);
+}
+
+static void free_names(char **names) {
+    for (size_t i = 0; names[i] != NULL; i++) {
+        free(names[i]);
+    }
+    free(names);
+}
+
+static int no_such_workload(const char *name, struct err *err) {
+    char **names = workload_names();
+    const char *near = num_nearest_name(name, (const char *const *)names);
+    int status = err_usage(err, "there is no workload '%s' in %s/traces/workloads%s%s%s", name,
+                           data_dir(), near != NULL ? "; did you mean '" : "",
+                           near != NULL ? near : "", near != NULL ? "'?" : "");
+    free_names(names);
+    return status;
+}
+
+int workload_open(const char *path_or_name, const struct workload_options *options,
+                  struct workload **out, struct err *err) {
+    const char *dot = strrchr(path_or_name, '.');
+    bool is_path = dot != NULL || strchr(path_or_name, '/') != NULL;
+    if (is_path && (dot == NULL || strcmp(dot, ".ini") != 0)) {
+        return open_bare(path_or_name, options, out, err);
+    }
+    char relative[MAX_PATH_CHARS], path[MAX_PATH_CHARS];
+    if (is_path) {
+        snprintf(path, sizeof path, "%s", path_or_name);
+    } else {
+        snprintf(relative, sizeof relative, "traces/workloads/%s.ini", path_or_name);
+        data_path(path, sizeof path, relative);
+        if (access(path, F_OK) != 0) {
+            return no_such_workload(path_or_name, err);
+        }
+    }
+    struct config config;
+    int status = config_read(path, &config, err);
+    if (status == 0) {
+        status = workload_from_config(&config, path_or_name, options, out, err);
+        config_fini(&config);
+    }
+    return status;
+}
+
+void workload_close(struct workload *workload) {
+    if (workload != NULL) {
+        trace_close(workload->trace);
+        generator_close(workload->generator);
+        length_close(workload->input);
+        length_close(workload->output);
+        resample_close(workload->resample);
+        free(workload->name);
+        free(workload->note);
+        free(workload);
+    }
+}
+
+/* ---- what it says of itself ---- */
+
+struct arrival_source workload_source(struct workload *workload) {
+    return limit_source(&workload->limit);
+}
+
+uint64_t workload_requests(const struct workload *workload) {
+    return workload->limit.n;
+}
+
+double workload_rate_per_s(const struct workload *workload) {
+    return workload->spec.rate_per_s;
+}
+
+const char *workload_name(const struct workload *workload) {
+    return workload->name;
+}
+
+const char *workload_note(const struct workload *workload) {
+    return workload->note;
+}
+
+const char *workload_provenance(const struct workload *workload) {
+    return workload->provenance;
+}
+
+struct workload_counts workload_counts(const struct workload *workload) {
+    const struct cap *cap = &workload->cap;
+    return (struct workload_counts){
+        .n_dropped = cap->n_dropped,
+        .n_truncated = cap->n_truncated,
+        .n_failed = workload->trace != NULL ? trace_skipped(workload->trace) : 0,
+        .dropped_ids = cap->dropped_ids,
+        .n_listed = cap->n_listed,
+    };
+}
+
+/* Appends to the text that `size` bytes hold, shortening where it must. */
+__attribute__((format(printf, 3, 4))) static void append(char *text, size_t size,
+                                                         const char *format, ...) {
+    size_t used = strlen(text);
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text + used, size - used, format, values);
+    va_end(values);
+}
+
+enum { MAX_SHOWN_IDS = 8 };
+
+const char *workload_describe(const struct workload *workload, char *text, size_t size) {
+    ASSERT(size > 0);
+    struct workload_counts counts = workload_counts(workload);
+    text[0] = '\0';
+    append(text, size, "%s: %s.", workload->name, workload->provenance);
+    if (workload->note[0] != '\0') {
+        append(text, size, " %s.", workload->note);
+    }
+    if (counts.n_failed > 0) {
+        append(text, size, " Skipped %" PRIu64 " failed rows of the trace.", counts.n_failed);
+    }
+    if (counts.n_truncated > 0) {
+        append(text, size, " Truncated %" PRIu64 " prompts to the context of %" PRIu32 " tokens.",
+               counts.n_truncated, workload->cap.context_tokens);
+    }
+    if (counts.n_dropped > 0) {
+        append(text, size, " Dropped %" PRIu64 " requests over the context of %" PRIu32 " tokens:",
+               counts.n_dropped, workload->cap.context_tokens);
+        uint64_t n_shown = counts.n_listed < MAX_SHOWN_IDS ? counts.n_listed : MAX_SHOWN_IDS;
+        for (uint64_t i = 0; i < n_shown; i++) {
+            append(text, size, "%s row %" PRIu64, i == 0 ? "" : ",", counts.dropped_ids[i]);
+        }
+        append(text, size, "%s", counts.n_dropped > n_shown ? ", ..." : ".");
+    }
+    return text;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+char **workload_names(void) {
+    char pattern[MAX_PATH_CHARS];
+    data_path(pattern, sizeof pattern, "traces/workloads/*.ini");
+    glob_t found;
+    size_t n = glob(pattern, GLOB_NOSORT, NULL, &found) == 0 ? found.gl_pathc : 0;
+    char **names = calloc(n + 1, sizeof *names);
+    ASSERT(names != NULL);
+    for (size_t i = 0; i < n; i++) {
+        const char *base = strrchr(found.gl_pathv[i], '/') + 1;
+        names[i] = strndup(base, strlen(base) - strlen(".ini"));
+        ASSERT(names[i] != NULL);
+    }
+    globfree(&found);
+    qsort(names, n, sizeof *names, compare_names);
+    return names;
+}

@@ -1,0 +1,79 @@
+/* A workload: an INI file that says which requests arrive when, opened as a source of arrivals.
+ *
+ *   [workload]
+ *   requests = 2000              how many; 0 or absent: the trace once
+ *   arrivals = poisson           a process of generate.h, or "trace"
+ *   arrivals.cv = 2              its parameters
+ *   rate = 1.0                   mean requests per second; a trace is rescaled to it
+ *   trace = ../samples/x.csv     relative to the INI file
+ *   lengths = trace              whole pairs: the trace's rows in order, or "resample": drawn
+ *   input = lognormal            a model of lengths.h for the prompts, in place of the pairs'
+ *   input.mean = 380             its parameters; `output` likewise
+ *   context = 4096               prompt and output together; absent: no limit
+ *   over_context = drop          or "truncate" the prompt
+ *   provenance.lengths = real    real, estimated, synthetic or assumed; required
+ *   provenance.arrivals = real   the same words; required with arrivals = trace
+ *   note = ...
+ *
+ * Unknown keys are errors that name the nearest. A trace shorter than `requests` is repeated, each
+ * round one mean gap after the last row. Requests over the context are dropped before arrival times
+ * are given out, so that the rate is the rate of what is served. A file that does not end in .ini
+ * is a trace, replayed once as it stands. */
+#ifndef UNMASK_TRACES_WORKLOAD_H
+#define UNMASK_TRACES_WORKLOAD_H
+
+#include "sim/base/arrival.h"
+#include "sim/base/config.h"
+
+/* What the command line says in the file's place; 0 leaves the file's word. The seed always
+ * counts. */
+struct workload_options {
+    uint64_t seed, requests;
+    double rate_per_s;
+    uint32_t input_tokens, output_tokens; /* every prompt or output has this length */
+    uint32_t context_tokens;
+};
+
+struct workload;
+
+/* A word with a '/' or a '.' is a path; any other names traces/workloads/NAME.ini in the data
+ * directory. The workload keeps a trace file open. */
+int workload_open(const char *path_or_name, const struct workload_options *options,
+                  struct workload **out, struct err *err);
+void workload_close(struct workload *workload); /* NULL is fine */
+
+/* The same from a file already read; traces are sought relative to config->path. */
+int workload_from_config(const struct config *config, const char *name,
+                         const struct workload_options *options, struct workload **out,
+                         struct err *err);
+
+/* The requests, with ids from 0. One source a workload: it moves on. */
+struct arrival_source workload_source(struct workload *workload);
+
+/* How many requests the source will give; 0 when only its end will tell. */
+uint64_t workload_requests(const struct workload *workload);
+/* The mean rate asked for, or 0: as the trace has it, or as the process needs none. */
+double workload_rate_per_s(const struct workload *workload);
+
+const char *workload_name(const struct workload *workload);
+const char *workload_note(const struct workload *workload); /* "" where there is none */
+
+/* Such as "generated arrivals, assumed inputs, fixed outputs". */
+const char *workload_provenance(const struct workload *workload);
+
+/* Requests dropped and prompts truncated so far, and failed trace rows passed over. */
+struct workload_counts {
+    uint64_t n_dropped, n_truncated, n_failed;
+    const uint64_t *dropped_ids; /* the first n_listed, as the lengths' source numbers its rows */
+    uint64_t n_listed;
+};
+
+struct workload_counts workload_counts(const struct workload *workload);
+
+/* One paragraph for people: name, provenance, note, and what was dropped so far. Returns `text`. */
+const char *workload_describe(const struct workload *workload, char *text, size_t size);
+
+/* The names of the shipped workloads in alphabetical order, NULL-ended; free each and the list. */
+char **workload_names(void);
+
+#endif

@@ -1,0 +1,217 @@
+/* The INI file of a workload: its keys, and the opening of what they name. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/num.h"
+#include "sim/base/param.h"
+#include "traces/workload_parts.h"
+
+enum { MAX_NAMES = 32 };
+
+static const char *const pair_words[] = {"trace", "resample", NULL};
+static const char *const over_words[] = {"drop", "truncate", NULL};
+static const char *const provenance_words[] = {"real",    "estimated", "synthetic",
+                                               "assumed", "traced",    NULL};
+
+#define SPEC(key, kind, what, first, most, field, text)                                            \
+    {                                                                                              \
+        .name = (key), .type = (kind), .unit = (what), .initial = (first), .max = (most),          \
+        .offset = offsetof(struct spec, field), .doc = (text)                                      \
+    }
+#define SPEC_WORD(key, list, first, field, text)                                                   \
+    {                                                                                              \
+        .name = (key), .type = PARAM_WORD, .unit = "1", .initial = (first), .words = (list),       \
+        .offset = offsetof(struct spec, field), .doc = (text)                                      \
+    }
+
+static const struct param spec_params[] = {
+    SPEC("requests", PARAM_I64, "1", "0", 1e12, requests, "requests to give; 0: the trace once"),
+    SPEC("rate", PARAM_F64, "1/s", "0", 1e9, rate_per_s, "mean requests per second"),
+    SPEC("context", PARAM_U32, "tokens", "0", UINT32_MAX, context_tokens,
+         "prompt and output together; 0: no limit"),
+    SPEC_WORD("over_context", over_words, "drop", over, "what happens to longer requests"),
+    SPEC_WORD("lengths", pair_words, "trace", pairs, "whole pairs from the trace"),
+    SPEC_WORD("provenance.arrivals", provenance_words, "real", arrivals_provenance,
+              "where the arrival times come from"),
+    SPEC_WORD("provenance.lengths", provenance_words, "real", lengths_provenance,
+              "where the lengths come from"),
+};
+enum { N_SPEC_PARAMS = sizeof spec_params / sizeof spec_params[0] };
+
+/* Keys that are no numbers; read before the others. */
+static const char *const text_keys[] = {"arrivals", "trace", "input", "output", "note"};
+enum { N_TEXT_KEYS = sizeof text_keys / sizeof text_keys[0] };
+
+static char *copy_text(const char *text) {
+    char *copy = strdup(text);
+    ASSERT(copy != NULL);
+    return copy;
+}
+
+struct workload *workload_new(const char *name) {
+    struct workload *workload = calloc(1, sizeof *workload);
+    ASSERT(workload != NULL);
+    workload->name = copy_text(name);
+    workload->note = copy_text("");
+    param_defaults(spec_params, N_SPEC_PARAMS, &workload->spec);
+    return workload;
+}
+
+const char *workload_provenance_word(uint32_t provenance) {
+    ASSERT(provenance < PROVENANCE_UNSTATED);
+    return provenance_words[provenance];
+}
+
+static int unknown_key(const struct config *config, const struct config_entry *entry,
+                       struct err *err) {
+    const char *names[MAX_NAMES + 1] = {NULL};
+    size_t n = 0;
+    for (size_t i = 0; i < N_SPEC_PARAMS; i++) {
+        names[n++] = spec_params[i].name;
+    }
+    for (size_t i = 0; i < N_TEXT_KEYS; i++) {
+        names[n++] = text_keys[i];
+    }
+    char place[MAX_PATH_CHARS + 32];
+    const char *near = num_nearest_name(entry->key, names);
+    return err_usage(err, "%s: a workload has no key '%s'%s%s%s",
+                     config_place(config, entry, place, sizeof place), entry->key,
+                     near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                     near != NULL ? "'?" : "");
+}
+
+static bool is_text_key(const char *key) {
+    for (size_t i = 0; i < N_TEXT_KEYS; i++) {
+        if (strcmp(text_keys[i], key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The parameter's name when `key` is "prefix.NAME", else NULL. */
+static const char *behind_prefix(const char *key, const char *prefix) {
+    size_t n = strlen(prefix);
+    return strncmp(key, prefix, n) == 0 && key[n] == '.' ? key + n + 1 : NULL;
+}
+
+static int set_entry(struct workload *workload, const struct config *config,
+                     const struct config_entry *entry, struct err *err) {
+    char place[MAX_PATH_CHARS + 32];
+    config_place(config, entry, place, sizeof place);
+    const char *name;
+    if ((name = behind_prefix(entry->key, "arrivals")) != NULL) {
+        return workload->generator != NULL
+                   ? generator_set(workload->generator, place, name, entry->value, err)
+                   : err_usage(err, "%s: arrivals = trace has no parameters", place);
+    }
+    const char *sides[] = {"input", "output"};
+    struct length *lengths[] = {workload->input, workload->output};
+    for (int i = 0; i < 2; i++) {
+        if ((name = behind_prefix(entry->key, sides[i])) != NULL) {
+            return lengths[i] != NULL
+                       ? length_set(lengths[i], place, name, entry->value, err)
+                       : err_usage(err, "%s: %s needs a model, %s = ..., before its parameters",
+                                   place, entry->key, sides[i]);
+        }
+    }
+    if (param_find(spec_params, N_SPEC_PARAMS, entry->key) != NULL) {
+        return param_set(spec_params, N_SPEC_PARAMS, &workload->spec, "workload", place, entry->key,
+                         entry->value, err);
+    }
+    return is_text_key(entry->key) ? 0 : unknown_key(config, entry, err);
+}
+
+static int open_process(struct workload *workload, const struct config *config,
+                        const struct config_entry *entry, struct err *err) {
+    if (entry == NULL) {
+        return err_usage(err, "%s: found no 'arrivals' in [workload], expected a process or trace",
+                         config->path);
+    }
+    if (strcmp(entry->value, "trace") == 0) {
+        return 0;
+    }
+    const struct process *process = process_find(entry->value);
+    if (process == NULL) {
+        const char *names[MAX_NAMES + 1] = {"trace"};
+        for (size_t i = 0; process_at(i) != NULL; i++) {
+            names[i + 1] = process_at(i)->name;
+        }
+        char place[MAX_PATH_CHARS + 32];
+        const char *near = num_nearest_name(entry->value, names);
+        return err_usage(err, "%s: there are no arrivals '%s'%s%s%s",
+                         config_place(config, entry, place, sizeof place), entry->value,
+                         near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                         near != NULL ? "'?" : "");
+    }
+    workload->generator = generator_open(process);
+    return 0;
+}
+
+static int open_trace(struct workload *workload, const struct config *config, const char *path,
+                      struct err *err) {
+    const char *slash = path[0] == '/' ? NULL : strrchr(config->path, '/');
+    char joined[MAX_PATH_CHARS];
+    int n = snprintf(joined, sizeof joined, "%.*s%s",
+                     slash != NULL ? (int)(slash + 1 - config->path) : 0, config->path, path);
+    if (n < 0 || (size_t)n >= sizeof joined) {
+        return err_usage(err, "%s: the trace's path is too long", config->path);
+    }
+    return trace_open(joined, &workload->trace, err);
+}
+
+static int open_length(struct workload *workload, const struct config *config,
+                       enum length_side side, struct err *err) {
+    const struct config_entry *entry =
+        config_find(config, "workload", side == LENGTH_INPUT ? "input" : "output");
+    if (entry == NULL) {
+        return 0;
+    }
+    char place[MAX_PATH_CHARS + 32];
+    return length_open(entry->value, config_place(config, entry, place, sizeof place), side,
+                       side == LENGTH_INPUT ? &workload->input : &workload->output, err);
+}
+
+/* Everything the file says, without the command line. */
+int workload_read(struct workload *workload, const struct config *config, struct err *err) {
+    for (size_t i = 0; i < config->n_entries; i++) {
+        if (strcmp(config->entries[i].section, "workload") != 0) {
+            char place[MAX_PATH_CHARS + 32];
+            return err_usage(err, "%s: found section [%s], expected [workload] only",
+                             config_place(config, &config->entries[i], place, sizeof place),
+                             config->entries[i].section);
+        }
+    }
+    const struct config_entry *trace = config_find(config, "workload", "trace");
+    int status = open_process(workload, config, config_find(config, "workload", "arrivals"), err);
+    if (status == 0) {
+        status = open_length(workload, config, LENGTH_INPUT, err);
+    }
+    if (status == 0) {
+        status = open_length(workload, config, LENGTH_OUTPUT, err);
+    }
+    for (size_t i = 0; i < config->n_entries && status == 0; i++) {
+        status = set_entry(workload, config, &config->entries[i], err);
+    }
+    if (status == 0 && trace != NULL) {
+        status = open_trace(workload, config, trace->value, err);
+    }
+    if (status != 0) {
+        return status;
+    }
+    const struct config_entry *note = config_find(config, "workload", "note");
+    free(workload->note);
+    workload->note = copy_text(note != NULL ? note->value : "");
+    struct spec *spec = &workload->spec;
+    if (config_find(config, "workload", "lengths") == NULL) {
+        spec->pairs = PAIRS_NONE;
+    }
+    if (config_find(config, "workload", "provenance.arrivals") == NULL) {
+        spec->arrivals_provenance = PROVENANCE_UNSTATED;
+    }
+    if (config_find(config, "workload", "provenance.lengths") == NULL) {
+        spec->lengths_provenance = PROVENANCE_UNSTATED;
+    }
+    return 0;
+}
