@@ -414,7 +414,7 @@ START_TEST(the_numbers_of_the_papers_load) {
     struct paper paper;
     struct err err = {0};
     ck_assert_int_eq(paper_load("experiments/paper/dllm_serve.csv", &paper, &err), 0);
-    ck_assert_uint_eq(paper.n_rows, 75);
+    ck_assert_uint_eq(paper.n_rows, 78);
     const struct paper_row *row =
         paper_find(&paper, "L40S", "Burst", "dLLM-Serve", "1.0", "throughput");
     ck_assert_ptr_nonnull(row);

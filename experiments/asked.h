@@ -1,0 +1,46 @@
+/* What the command line asks for: the options that describe a run, turned into a run_request. */
+#ifndef UNMASK_EXPERIMENTS_ASKED_H
+#define UNMASK_EXPERIMENTS_ASKED_H
+
+#include "analysis/store.h"
+#include "experiments/compose.h"
+#include "experiments/options.h"
+
+enum { ASKED_MOST_SETTINGS = 80 };
+
+struct asked {
+    struct run_request request; /* borrows from this struct and from argv */
+    struct setting settings[ASKED_MOST_SETTINGS];
+};
+
+/* Groups of options for the commands that take them. */
+extern const struct option device_options[];   /* GPU, model, systems file, roofline */
+extern const struct option policy_options[];   /* --set and its short forms, replicas */
+extern const struct option system_option[];    /* --system */
+extern const struct option workload_options[]; /* workload, arrivals, lengths, seed, objectives */
+extern const struct option record_options[];   /* database and what it keeps */
+extern const struct option job_options[];      /* -j */
+
+/* Fill in everything that was given but the systems file; the rest has its initial value. `asked`
+ * stays where it is. */
+int asked_read(const struct options *options, struct asked *asked, struct err *err);
+
+/* The systems file, from the option of that name. */
+int asked_systems_file(const struct options *options, const char *name, struct asked *asked,
+                       struct err *err);
+
+/* Both for commands without a workload, and the system opened; the caller closes it. */
+int asked_read_system(const struct options *options, struct asked *asked, struct system **out,
+                      struct err *err);
+
+/* Add KEY = VALUE; `place` goes into complaints. */
+int asked_set(struct asked *asked, const char *key, const char *value, const char *place,
+              struct err *err);
+
+/* --levels; a usage error without --db. */
+int asked_level(const struct options *options, enum store_level *level, struct err *err);
+
+/* -j; as many threads as the machine has cores when it is not given. */
+int asked_threads(const struct options *options, unsigned *n_threads, struct err *err);
+
+#endif

@@ -1,0 +1,36 @@
+/* A campaign: many runs on threads, their results in the order in which they were asked for.
+ *
+ * Results, and what is recorded, do not depend on the number of threads. A run that the database
+ * already holds, with the same resolved configuration, is taken from it and not run again. */
+#ifndef UNMASK_EXPERIMENTS_CAMPAIGN_H
+#define UNMASK_EXPERIMENTS_CAMPAIGN_H
+
+#include <jansson.h>
+
+#include "experiments/compose.h"
+
+struct campaign_point {
+    struct run_request request;
+    /* Written by campaign_run. */
+    json_t *summary;  /* as `run --json` prints it; NULL: see err */
+    char *notes;      /* the lines of compose_print; NULL where it was not run now */
+    struct err err;   /* why there is no result */
+    bool was_stored;  /* taken from the database */
+    bool has_no_room; /* the system does not fit into the device: a result, not a failure */
+};
+
+struct campaign {
+    struct campaign_point *points;
+    size_t n;
+    const char *db; /* NULL: nothing is recorded */
+    enum store_level level;
+    bool resumes; /* skip what the database holds */
+    const volatile sig_atomic_t *stop;
+};
+
+/* Fails as a whole only over the database, or when the first point in order that has failed was
+ * asked for wrongly (ERR_USAGE). Interrupted points have an err. */
+int campaign_run(struct campaign *campaign, unsigned n_threads, struct err *err);
+void campaign_fini(struct campaign *campaign); /* what campaign_run made, not the points */
+
+#endif

@@ -1,0 +1,21 @@
+#include "experiments/cmd.h"
+
+#include <stdlib.h>
+
+#include "analysis/summary.h"
+
+const struct option json_options[] = {
+    {"json", NULL, "print JSON", false},
+    {NULL, NULL, NULL, false},
+};
+
+int cmd_print_json(json_t *object, struct err *err) {
+    char *text = summary_json_text(object, 1);
+    json_decref(object);
+    if (text == NULL) {
+        return err_world(err, "out of memory");
+    }
+    fputs(text, stdout);
+    free(text);
+    return 0;
+}

@@ -1,0 +1,199 @@
+/* unmask figure: run a figure's grid, draw it, and compare with what the paper printed. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "experiments/cmd.h"
+#include "experiments/figure.h"
+#include "experiments/progress.h"
+#include "sim/base/datadir.h"
+#include "sim/base/num.h"
+
+enum { MOST_FIGURES = 64, MOST_ROWS = 256, PATH_CHARS = 1024 };
+
+static const struct option own_options[] = {
+    {"all", NULL, "every figure of experiments/figures", false},
+    {"out", "DIR", "where the files go; without it nothing is drawn, only compared", false},
+    {"j", "N", "threads (default 2)", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const groups[] = {own_options, NULL};
+
+struct names {
+    char name[MOST_FIGURES][GRID_WORD];
+    size_t n;
+};
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(a, b);
+}
+
+static int list_figures(struct names *names, struct err *err) {
+    char path[PATH_CHARS];
+    data_path(path, sizeof path, "experiments/figures");
+    DIR *folder = opendir(path);
+    if (folder == NULL) {
+        return err_world(err, "cannot open %s: %s", path, strerror(errno));
+    }
+    names->n = 0;
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        size_t length = strlen(entry->d_name);
+        if (length > 4 && length < GRID_WORD && names->n < MOST_FIGURES &&
+            strcmp(entry->d_name + length - 4, ".ini") == 0) {
+            snprintf(names->name[names->n++], GRID_WORD, "%.*s", (int)(length - 4), entry->d_name);
+        }
+    }
+    closedir(folder);
+    qsort(names->name, names->n, sizeof names->name[0], compare_names);
+    return 0;
+}
+
+static int known_figure(const struct names *names, const char *name, struct err *err) {
+    const char *texts[MOST_FIGURES + 1] = {NULL};
+    for (size_t i = 0; i < names->n; i++) {
+        if (strcmp(names->name[i], name) == 0) {
+            return 0;
+        }
+        texts[i] = names->name[i];
+    }
+    const char *near = num_nearest_name(name, texts);
+    return err_usage(err, "unknown figure '%s'%s%s%s; `unmask list experiments` prints them all",
+                     name, near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                     near != NULL ? "'?" : "");
+}
+
+struct tick {
+    struct progress progress;
+    _Atomic uint64_t n_done;
+};
+
+static void tick(void *state) {
+    ((struct tick *)state)->n_done++;
+}
+
+static int write_tables(const struct paper_result *rows, size_t n, const char *stem,
+                        struct err *err) {
+    char path[PATH_CHARS];
+    snprintf(path, sizeof path, "%s-paper.csv", stem);
+    int status = paper_write(rows, n, PAPER_CSV, path, err);
+    if (status == 0) {
+        snprintf(path, sizeof path, "%s-paper.md", stem);
+        status = paper_write(rows, n, PAPER_MARKDOWN, path, err);
+    }
+    return status;
+}
+
+/* Draw and compare one figure; adds its tally. */
+static int make_figure(const char *name, const char *out, unsigned n_threads,
+                       const struct config *calibrated, struct paper_tally *total,
+                       struct err *err) {
+    char path[PATH_CHARS], relative[PATH_CHARS / 2], stem[PATH_CHARS / 2];
+    struct grid *grid = malloc(sizeof *grid);
+    struct paper paper = {0};
+    struct grid_results results = {0};
+    struct paper_result rows[MOST_ROWS];
+    ASSERT(grid != NULL);
+    snprintf(relative, sizeof relative, "experiments/figures/%s.ini", name);
+    int status = grid_load(data_path(path, sizeof path, relative), name, grid, err);
+    if (status == 0) {
+        snprintf(relative, sizeof relative, "experiments/paper/%s", grid->paper);
+        status = paper_load(data_path(path, sizeof path, relative), &paper, err);
+    }
+    if (status == 0) {
+        struct tick ticks = {0};
+        progress_start(&ticks.progress, "runs", grid_n_points(grid));
+        status = grid_run(grid, n_threads, tick, &ticks, &results, err);
+        progress_end(&ticks.progress);
+    }
+    if (status == 0) {
+        size_t n = figure_compare(grid, &results, &paper, calibrated, rows, MOST_ROWS);
+        struct paper_tally tally = paper_tally(rows, n);
+        printf("%s\n", grid->title);
+        paper_print(rows, n, PAPER_TEXT, stdout);
+        total->counted += tally.counted;
+        total->within += tally.within;
+        total->missing += tally.missing;
+        total->calibration += tally.calibration;
+        if (out != NULL) {
+            snprintf(stem, sizeof stem, "%s/%s", out, name);
+            status = figure_draw(grid, &results, &paper, stem, err);
+            if (status == 0) {
+                status = write_tables(rows, n, stem, err);
+            }
+            if (status == 0) {
+                printf("wrote %s.svg, .png, .csv, -paper.csv and -paper.md\n", stem);
+            }
+        }
+        printf("\n");
+        grid_results_fini(&results);
+    }
+    paper_fini(&paper);
+    free(grid);
+    return status;
+}
+
+static int choose(const struct options *options, struct names *names, struct err *err) {
+    int status = list_figures(names, err);
+    bool all = options_has(options, "all");
+    if (status == 0 && all == (options->n_words > 0)) {
+        return err_usage(err, "figure takes names or --all; `unmask list experiments` prints them");
+    }
+    for (size_t i = 0; status == 0 && i < options->n_words; i++) {
+        status = known_figure(names, options->words[i], err);
+    }
+    if (status == 0 && !all) {
+        names->n = options->n_words;
+        for (size_t i = 0; i < names->n; i++) {
+            snprintf(names->name[i], GRID_WORD, "%s", options->words[i]);
+        }
+    }
+    return status;
+}
+
+static int run(const struct options *options, struct err *err) {
+    struct names names;
+    struct config calibrated;
+    struct paper_tally total = {0};
+    char path[PATH_CHARS];
+    uint64_t n_threads = 2;
+    const char *out = options_text(options, "out");
+    int status = options_whole(options, "j", 1, 256, &n_threads, err);
+    if (status == 0) {
+        status = choose(options, &names, err);
+    }
+    if (status == 0 && out != NULL && mkdir(out, 0777) != 0 && errno != EEXIST) {
+        status = err_world(err, "cannot make the folder %s: %s", out, strerror(errno));
+    }
+    if (status == 0) {
+        status = config_read(data_path(path, sizeof path, "experiments/calibrated.ini"),
+                             &calibrated, err);
+    }
+    if (status != 0) {
+        return status;
+    }
+    for (size_t i = 0; status == 0 && i < names.n; i++) {
+        status = make_figure(names.name[i], out, (unsigned)n_threads, &calibrated, &total, err);
+    }
+    if (status == 0 && names.n > 1) {
+        printf("all figures: %zu of %zu rows within 15 %% (%zu calibration points not counted)\n",
+               total.within, total.counted, total.calibration);
+    }
+    config_fini(&calibrated);
+    return status;
+}
+
+const struct command command_figure = {
+    .name = "figure",
+    .words = "NAME...",
+    .doc = "draws a paper's figure and compares with what it printed",
+    .more =
+        "Writes NAME.svg, .png, .csv and the paper-versus-ours table as NAME-paper.csv and .md.\n"
+        "Calibration points are marked and not counted.",
+    .options = groups,
+    .max_words = 16,
+    .run = run,
+};

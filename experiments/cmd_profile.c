@@ -1,0 +1,173 @@
+/* unmask profile: where a GPU's prices come from and how good the look-ups between them are. */
+#include <string.h>
+
+#include "experiments/cmd.h"
+#include "experiments/table.h"
+#include "sim/base/datadir.h"
+#include "sim/base/num.h"
+#include "sim/cost/profile_check.h"
+#include "sim/model/gpu.h"
+
+static const struct option own_options[] = {
+    {"all", NULL, "check: every profile", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_profile[] = {own_options, json_options, NULL};
+
+/* The GPU whose own profile `name` is, or whose profile is transferred from that one's. */
+static int open_profile(const char *name, const struct gpu **owner, struct profile **out,
+                        struct err *err) {
+    const struct gpu *gpu = gpu_find(name, err);
+    if (gpu == NULL) {
+        return (int)err->kind;
+    }
+    *owner = gpu;
+    if (gpu->profile == NULL && gpu->donor != NULL) {
+        return err_usage(err, "%s has no profile of its own: its prices are transferred from %s",
+                         name, gpu->donor);
+    }
+    if (gpu->profile == NULL) {
+        return err_usage(err, "%s has no profile: its prices are roofline", name);
+    }
+    char relative[256], path[1024];
+    snprintf(relative, sizeof relative, "kernels/profiles/%s", gpu->profile);
+    struct profile_peaks peaks = {gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms};
+    return profile_open(data_path(path, sizeof path, relative), &peaks, out, err);
+}
+
+/* ---- show ---- */
+
+static int show(const char *name, const struct options *options, struct err *err) {
+    const struct gpu *gpu = NULL;
+    struct profile *profile = NULL;
+    int status = open_profile(name, &gpu, &profile, err);
+    if (status != 0) {
+        return status;
+    }
+    json_t *operators = json_array();
+    if (options_has(options, "json")) {
+        for (int op = 0; op < PROFILE_OPS; op++) {
+            if (profile_has(profile, (enum profile_op)op)) {
+                json_array_append_new(operators, json_string(profile_op_name((enum profile_op)op)));
+            }
+        }
+        status = cmd_print_json(json_pack("{s:s, s:s, s:s, s:s, s:O}", "gpu", gpu->name, "file",
+                                          gpu->profile, "kind", profile_kind(profile), "source",
+                                          profile_source(profile), "operators", operators),
+                                err);
+    } else {
+        printf("%s (%s)\nfile         kernels/profiles/%s\nkind         %s\nsource       %s\n"
+               "operators   ",
+               gpu->name, gpu->title, gpu->profile, profile_kind(profile), profile_source(profile));
+        for (int op = 0; op < PROFILE_OPS; op++) {
+            if (profile_has(profile, (enum profile_op)op)) {
+                printf(" %s", profile_op_name((enum profile_op)op));
+            }
+        }
+        printf("\npeaks        %.4g TFLOP/s, %.4g GB/s, %u multiprocessors (%s)\n",
+               gpu->peak_bf16_flops * 1e-12, gpu->peak_bandwidth * 1e-9, gpu->sms, gpu->source);
+    }
+    json_decref(operators);
+    profile_close(profile);
+    return status;
+}
+
+/* ---- check ---- */
+
+static json_t *errors_json(const struct profile_errors *e) {
+    return e->n == 0 ? json_pack("{s:i}", "rows", 0)
+                     : json_pack("{s:I, s:f, s:f, s:f}", "rows", (json_int_t)e->n, "median_abs",
+                                 e->median_abs, "p90_abs", e->p90_abs, "bias", e->median);
+}
+
+static json_t *check_json(const struct gpu *gpu, const struct profile_check *check) {
+    json_t *rows = json_array();
+    for (int i = 0; i < CHECK_ROWS; i++) {
+        if (check->rows[i].interior.n + check->rows[i].frontier.n > 0) {
+            json_array_append_new(rows,
+                                  json_pack("{s:s, s:o, s:o}", "left_out", check->rows[i].name,
+                                            "interior", errors_json(&check->rows[i].interior),
+                                            "frontier", errors_json(&check->rows[i].frontier)));
+        }
+    }
+    return json_pack("{s:s, s:o, s:o}", "gpu", gpu->name, "rows", rows, "scatter_of_the_table",
+                     errors_json(&check->noise));
+}
+
+static int check_one(const char *name, json_t *all, struct err *err) {
+    const struct gpu *gpu = NULL;
+    struct profile *profile = NULL;
+    struct profile_check check;
+    int status = open_profile(name, &gpu, &profile, err);
+    if (status == 0) {
+        status = profile_check(profile, &check, err);
+    }
+    if (status == 0 && all != NULL) {
+        json_array_append_new(all, check_json(gpu, &check));
+    } else if (status == 0) {
+        printf("%s: %s, %s\n", gpu->name, profile_kind(profile), profile_source(profile));
+        profile_check_print(&check, stdout);
+    }
+    profile_close(profile);
+    return status;
+}
+
+static int check(const struct options *options, struct err *err) {
+    bool all = options_has(options, "all");
+    if (all == (options->n_words == 2)) {
+        return err_usage(err, "profile check: expected the name of a profile or --all");
+    }
+    json_t *array = options_has(options, "json") ? json_array() : NULL;
+    int status = 0;
+    if (!all) {
+        status = check_one(options->words[1], array, err);
+    }
+    bool is_first = true;
+    for (size_t i = 0; all && status == 0 && i < gpu_table_size; i++) {
+        if (gpu_table[i].profile == NULL) {
+            continue;
+        }
+        if (!is_first && array == NULL) {
+            printf("\n");
+        }
+        is_first = false;
+        status = check_one(gpu_table[i].name, array, err);
+    }
+    if (status == 0 && array != NULL) {
+        return cmd_print_json(array, err);
+    }
+    json_decref(array);
+    return status;
+}
+
+static int run(const struct options *options, struct err *err) {
+    static const char *const verbs[] = {"check", "show", NULL};
+    if (options->n_words == 0) {
+        return err_usage(err, "profile: expected check or show");
+    }
+    const char *verb = options->words[0];
+    if (strcmp(verb, "check") == 0) {
+        return check(options, err);
+    }
+    if (strcmp(verb, "show") != 0) {
+        const char *near = num_nearest_name(verb, verbs);
+        return err_usage(err, "profile: '%s' is neither check nor show%s%s%s", verb,
+                         near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                         near != NULL ? "'?" : "");
+    }
+    if (options->n_words != 2) {
+        return err_usage(err, "profile show: expected the name of a profile");
+    }
+    return show(options->words[1], options, err);
+}
+
+const struct command command_profile = {
+    .name = "profile",
+    .words = "check NAME|--all, or show NAME",
+    .doc = "where a GPU's prices come from, and how far off look-ups between them are",
+    .more = "check leaves every measured row out in turn and predicts it from the others.",
+    .options = options_of_profile,
+    .max_words = 2,
+    .run = run,
+};

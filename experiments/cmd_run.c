@@ -1,0 +1,150 @@
+/* unmask run: one run, its summary, and what was asked to be kept of it. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "analysis/timeline.h"
+#include "experiments/asked.h"
+#include "experiments/cmd.h"
+#include "experiments/interrupt.h"
+#include "experiments/progress.h"
+
+static const struct option own_options[] = {
+    {"timeline", "FILE", "write a timeline for ui.perfetto.dev", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_run[] = {
+    system_option,  device_options, policy_options, workload_options,
+    record_options, own_options,    json_options,   NULL,
+};
+
+/* Where the run goes besides the summary. */
+struct keeping {
+    struct store *store; /* NULL: nowhere */
+    struct timeline *timeline;
+    enum store_level level;
+    int64_t run;
+    struct sink sinks[2];
+    uint32_t n_sinks;
+};
+
+static int open_keeping(const struct options *options, const struct composition *composition,
+                        struct keeping *keeping, struct err *err) {
+    const char *db = options_text(options, "db"), *timeline = options_text(options, "timeline");
+    int status = asked_level(options, &keeping->level, err);
+    if (status == 0 && timeline != NULL) {
+        char title[256];
+        snprintf(title, sizeof title, "%s, %s on %s: %s", composition->facts.system,
+                 composition->facts.model, composition->facts.gpu, composition->facts.trace);
+        status = timeline_open(timeline, title, &keeping->timeline, err);
+        if (status == 0) {
+            keeping->sinks[keeping->n_sinks++] = timeline_sink(keeping->timeline);
+        }
+    }
+    if (status == 0 && db != NULL) {
+        status = store_open(db, STORE_WRITE, &keeping->store, err);
+        if (status == 0) {
+            status = store_run_begin(keeping->store, &composition->facts, keeping->level,
+                                     &keeping->run, &keeping->sinks[keeping->n_sinks], err);
+            keeping->n_sinks += status == 0;
+        }
+    }
+    return status;
+}
+
+static int close_keeping(struct keeping *keeping, const struct composition *composition, int status,
+                         struct err *err) {
+    bool whole = status == 0 && !composition->result.interrupted;
+    if (keeping->timeline != NULL) {
+        struct err late = {0};
+        if (timeline_close(keeping->timeline, &late) != 0 && status == 0) {
+            *err = late;
+            status = (int)late.kind;
+        }
+    }
+    if (keeping->store != NULL && whole && status == 0) {
+        status = store_run_commit(keeping->store, &composition->summary, &composition->facts, err);
+        if (status == 0) {
+            fprintf(stderr, "unmask: recorded as run %" PRId64 " of %s\n", keeping->run,
+                    store_path(keeping->store));
+        }
+    }
+    store_close(keeping->store); /* rolls back what was not committed */
+    return status;
+}
+
+static int run_kept(const struct options *options, struct composition *composition,
+                    struct err *err) {
+    struct keeping keeping = {0};
+    struct progress progress;
+    int status = open_keeping(options, composition, &keeping, err);
+    if (status == 0) {
+        progress_start(&progress, "requests", workload_requests(composition->workload));
+        struct run_watch watch = {.sinks = keeping.sinks,
+                                  .n_sinks = keeping.n_sinks,
+                                  .records_members =
+                                      keeping.store != NULL && keeping.level >= STORE_STEPS,
+                                  .stop = interrupt_catch(),
+                                  .progress = progress_of_loop,
+                                  .progress_state = &progress};
+        status = compose_run(composition, &watch, err);
+        double wall_s = progress_end(&progress);
+        if (status == 0) {
+            fprintf(stderr, "unmask: %.6g s simulated in %.3g s\n",
+                    (double)composition->result.end_ns * 1e-9, wall_s);
+        }
+    }
+    return close_keeping(&keeping, composition, status, err);
+}
+
+static int print(const struct options *options, const struct composition *composition,
+                 struct err *err) {
+    if (!options_has(options, "json")) {
+        summary_print(&composition->summary, &composition->facts, stdout);
+        compose_print(composition, stdout);
+        return 0;
+    }
+    json_t *object = NULL;
+    int status = summary_json(&composition->summary, &composition->facts, &object, err);
+    return status != 0 ? status : cmd_print_json(object, err);
+}
+
+static int run(const struct options *options, struct err *err) {
+    struct asked asked;
+    struct composition *composition = NULL;
+    int status = asked_read(options, &asked, err);
+    if (status == 0) {
+        status = asked_systems_file(options, "systems", &asked, err);
+    }
+    if (status == 0) {
+        status = compose_open(&asked.request, &composition, err);
+    }
+    if (status == 0) {
+        status = run_kept(options, composition, err);
+    }
+    if (status == 0) {
+        status = print(options, composition, err);
+    }
+    if (status == 0 && composition->result.interrupted) {
+        status = err_world(err,
+                           "interrupted: %" PRIu64 " requests were complete, the others count as "
+                           "rejected%s",
+                           composition->result.completed,
+                           options_has(options, "db") ? "; this run was not recorded, earlier ones "
+                                                        "are as they were"
+                                                      : "");
+    }
+    compose_close(composition);
+    return status;
+}
+
+const struct command command_run = {
+    .name = "run",
+    .words = "",
+    .doc = "serve a workload with one system and print what happened",
+    .more =
+        "Standard output is the same for the same inputs; the wall time goes to standard error.\n"
+        "An interrupted run prints what it has, records nothing and ends with status 1.",
+    .options = options_of_run,
+    .run = run,
+};

@@ -1,0 +1,350 @@
+/* unmask sweep: a grid of runs from an INI file. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/asked.h"
+#include "experiments/campaign.h"
+#include "experiments/cmd.h"
+#include "experiments/interrupt.h"
+#include "experiments/table.h"
+#include "sim/base/config.h"
+#include "sim/base/num.h"
+
+enum { MOST_AXES = 16, MOST_VALUES = 64, MOST_POINTS = 100000, VALUE_CHARS = 192 };
+
+static const struct option sweep_record_options[] = {
+    {"db", "FILE", "record one run a point; points it holds already are not run again", false},
+    {"levels", "WORD", "what --db keeps: requests (unless given), steps or events", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_sweep[] = {sweep_record_options, job_options,
+                                                        json_options, NULL};
+
+/* The keys of [sweep], in the order in which the grid runs: the last one varies fastest. */
+static const char *const axis_keys[] = {
+    "systems",      "models",        "gpus",     "workloads", "rates",
+    "input_tokens", "output_tokens", "requests", "seeds",     NULL};
+enum axis_kind {
+    AXIS_SYSTEM,
+    AXIS_MODEL,
+    AXIS_GPU,
+    AXIS_WORKLOAD,
+    AXIS_RATE,
+    AXIS_INPUT,
+    AXIS_OUTPUT,
+    AXIS_REQUESTS,
+    AXIS_SEED,
+    AXIS_SET,
+};
+
+struct axis {
+    enum axis_kind kind;
+    char name[64]; /* as its heading: "system", "rate", "cache.retention" */
+    char place[160];
+    char (*values)[VALUE_CHARS];
+    size_t n;
+};
+
+struct sweep {
+    struct axis axes[MOST_AXES];
+    size_t n_axes, n_points;
+    struct campaign_point *points;
+    struct asked *asked; /* one a point: its settings */
+};
+
+static int split(const char *text, struct axis *axis, struct err *err) {
+    axis->values = calloc(MOST_VALUES, sizeof *axis->values);
+    ASSERT(axis->values != NULL);
+    for (const char *rest = text; rest != NULL;) {
+        rest += strspn(rest, " ");
+        size_t length = strcspn(rest, ","), used = length;
+        while (used > 0 && rest[used - 1] == ' ') {
+            used--;
+        }
+        if (used == 0 || used >= VALUE_CHARS || axis->n == MOST_VALUES) {
+            return err_usage(err, "%s: expected at most %d values, none of them empty", axis->place,
+                             MOST_VALUES);
+        }
+        snprintf(axis->values[axis->n++], VALUE_CHARS, "%.*s", (int)used, rest);
+        rest = rest[length] == ',' ? rest + length + 1 : NULL;
+    }
+    return 0;
+}
+
+static int unknown_key(const struct config *config, const struct config_entry *entry,
+                       struct err *err) {
+    char place[1024];
+    const char *near = num_nearest_name(entry->key, axis_keys);
+    config_place(config, entry, place, sizeof place);
+    if (strcmp(entry->section, "sweep") != 0) {
+        return err_usage(err, "%s: found section [%s], expected [sweep] only", place,
+                         entry->section);
+    }
+    return err_usage(err, "%s: a sweep has no key '%s'%s%s%s", place, entry->key,
+                     near != NULL ? "; did you mean '" : " (set.KEY sets a key of the system",
+                     near != NULL ? near : "", near != NULL ? "'?" : ")");
+}
+
+static int read_axis(const struct config *config, const struct config_entry *entry,
+                     struct sweep *sweep, struct err *err) {
+    if (sweep->n_axes == MOST_AXES) {
+        return err_usage(err, "%s:%d: more than %d keys", config->path, entry->line, MOST_AXES);
+    }
+    struct axis *axis = &sweep->axes[sweep->n_axes];
+    config_place(config, entry, axis->place, sizeof axis->place);
+    if (strncmp(entry->key, "set.", 4) == 0 && strcmp(entry->section, "sweep") == 0) {
+        axis->kind = AXIS_SET;
+        snprintf(axis->name, sizeof axis->name, "%s", entry->key + 4);
+    } else {
+        int kind = 0;
+        while (axis_keys[kind] != NULL && strcmp(axis_keys[kind], entry->key) != 0) {
+            kind++;
+        }
+        if (axis_keys[kind] == NULL || strcmp(entry->section, "sweep") != 0) {
+            return unknown_key(config, entry, err);
+        }
+        axis->kind = (enum axis_kind)kind;
+        size_t length = strlen(entry->key);
+        bool plural = kind != AXIS_INPUT && kind != AXIS_OUTPUT && kind != AXIS_REQUESTS;
+        snprintf(axis->name, sizeof axis->name, "%.*s", (int)(length - plural), entry->key);
+    }
+    sweep->n_axes++;
+    return split(entry->value, axis, err);
+}
+
+static int by_kind(const void *a, const void *b) {
+    const struct axis *x = a, *y = b;
+    return x->kind != y->kind ? (x->kind > y->kind) - (x->kind < y->kind)
+                              : strcmp(x->name, y->name);
+}
+
+static int read_sweep(const char *path, struct sweep *sweep, struct err *err) {
+    struct config config;
+    int status = config_read(path, &config, err);
+    if (status != 0) {
+        return status;
+    }
+    for (size_t i = 0; status == 0 && i < config.n_entries; i++) {
+        status = read_axis(&config, &config.entries[i], sweep, err);
+    }
+    config_fini(&config);
+    if (status == 0 && sweep->n_axes == 0) {
+        status =
+            err_usage(err, "%s: found no [sweep] section, expected lists such as systems", path);
+    }
+    sweep->n_points = 1;
+    for (size_t i = 0; status == 0 && i < sweep->n_axes; i++) {
+        sweep->n_points *= sweep->axes[i].n;
+        if (sweep->n_points > MOST_POINTS) {
+            status = err_usage(err, "%s: the grid has more than %d points", path, MOST_POINTS);
+        }
+    }
+    if (status == 0) {
+        qsort(sweep->axes, sweep->n_axes, sizeof *sweep->axes, by_kind);
+    }
+    return status;
+}
+
+static const char *value_at(const struct sweep *sweep, size_t point, size_t i_axis) {
+    for (size_t i = sweep->n_axes - 1; i > i_axis; i--) {
+        point /= sweep->axes[i].n;
+    }
+    return sweep->axes[i_axis].values[point % sweep->axes[i_axis].n];
+}
+
+static int read_whole(const struct axis *axis, const char *value, uint64_t least, uint64_t most,
+                      uint64_t *out, struct err *err) {
+    return num_u64(value, most, out) && *out >= least
+               ? 0
+               : err_usage(err, "%s: '%s' is not a whole number in its range for %s", axis->place,
+                           value, axis->name);
+}
+
+static int apply(const struct axis *axis, const char *value, struct asked *asked, struct err *err) {
+    struct run_request *request = &asked->request;
+    uint64_t whole = 0;
+    int status = 0;
+    switch (axis->kind) {
+    case AXIS_SYSTEM:
+        request->system = value;
+        break;
+    case AXIS_MODEL:
+        request->model = value;
+        break;
+    case AXIS_GPU:
+        request->gpu = value;
+        break;
+    case AXIS_WORKLOAD:
+        request->workload = value;
+        break;
+    case AXIS_RATE:
+        if (!num_f64(value, &request->options.rate_per_s) || request->options.rate_per_s <= 0) {
+            status = err_usage(err, "%s: '%s' is not a rate above 0", axis->place, value);
+        }
+        break;
+    case AXIS_INPUT:
+        status = read_whole(axis, value, 1, 10000000, &whole, err);
+        request->options.input_tokens = (uint32_t)whole;
+        break;
+    case AXIS_OUTPUT:
+        status = read_whole(axis, value, 1, 10000000, &whole, err);
+        request->options.output_tokens = (uint32_t)whole;
+        break;
+    case AXIS_REQUESTS:
+        status = read_whole(axis, value, 1, 1000000000, &request->options.requests, err);
+        break;
+    case AXIS_SEED:
+        status = read_whole(axis, value, 0, INT64_MAX, &request->options.seed, err);
+        break;
+    case AXIS_SET:
+        status = asked_set(asked, axis->name, value, axis->place, err);
+        break;
+    }
+    return status;
+}
+
+static int make_points(struct sweep *sweep, struct err *err) {
+    sweep->points = calloc(sweep->n_points, sizeof *sweep->points);
+    sweep->asked = calloc(sweep->n_points, sizeof *sweep->asked);
+    ASSERT(sweep->points != NULL && sweep->asked != NULL);
+    const struct options nothing = {0};
+    int status = 0;
+    for (size_t p = 0; status == 0 && p < sweep->n_points; p++) {
+        struct asked *asked = &sweep->asked[p];
+        status = asked_read(&nothing, asked, err);
+        for (size_t a = 0; status == 0 && a < sweep->n_axes; a++) {
+            status = apply(&sweep->axes[a], value_at(sweep, p, a), asked, err);
+        }
+        sweep->points[p].request = asked->request;
+    }
+    return status;
+}
+
+static double number(const json_t *summary, const char *key, const char *inner) {
+    const json_t *value = json_object_get(summary, key);
+    value = inner != NULL ? json_object_get(value, inner) : value;
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static void print_people(const struct sweep *sweep) {
+    const char *columns[TABLE_MOST_COLUMNS] = {NULL};
+    static const char *const results[] = {"tok/s", "mean_s",   "p99_s", "ttfb_s",
+                                          "done",  "rejected", "note"};
+    size_t n = 0;
+    for (size_t a = 0; a < sweep->n_axes; a++) {
+        columns[n++] = sweep->axes[a].name;
+    }
+    for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
+        columns[n++] = results[i];
+    }
+    struct table *table = table_open(columns, n);
+    for (size_t p = 0; p < sweep->n_points; p++) {
+        const struct campaign_point *point = &sweep->points[p];
+        const json_t *s = point->summary;
+        for (size_t a = 0; a < sweep->n_axes; a++) {
+            table_text(table, value_at(sweep, p, a));
+        }
+        table_number(table, number(s, "throughput_tok_s", NULL), "%.2f");
+        table_number(table, number(s, "latency_s", "mean"), "%.2f");
+        table_number(table, number(s, "latency_s", "p99"), "%.2f");
+        table_number(table, number(s, "ttfb_s", "mean"), "%.2f");
+        table_number(table, number(s, "completed", NULL), "%.0f");
+        table_number(table, number(s, "rejected", NULL), "%.0f");
+        const char *kind = json_string_value(json_object_get(s, "profile_kind"));
+        table_text(table, s == NULL ? point->err.text : kind);
+    }
+    table_print(table, stdout);
+    table_close(table);
+}
+
+static int print_json(const struct sweep *sweep, struct err *err) {
+    json_t *array = json_array();
+    for (size_t p = 0; p < sweep->n_points; p++) {
+        const struct campaign_point *point = &sweep->points[p];
+        json_t *object = json_object(), *at = json_object();
+        for (size_t a = 0; a < sweep->n_axes; a++) {
+            json_object_set_new(at, sweep->axes[a].name, json_string(value_at(sweep, p, a)));
+        }
+        json_object_set_new(object, "point", at);
+        if (point->summary != NULL) {
+            json_object_set(object, "summary", point->summary);
+        } else {
+            json_object_set_new(object, "no_result", json_string(point->err.text));
+        }
+        json_array_append_new(array, object);
+    }
+    return cmd_print_json(array, err);
+}
+
+/* How many points have no result although their system fits. */
+static int settle(const struct sweep *sweep, const char *db, struct err *err) {
+    size_t n_failed = 0, n_stored = 0;
+    const struct campaign_point *first = NULL;
+    for (size_t p = 0; p < sweep->n_points; p++) {
+        const struct campaign_point *point = &sweep->points[p];
+        n_stored += point->was_stored;
+        if (point->summary == NULL && !point->has_no_room) {
+            first = first != NULL ? first : point;
+            n_failed++;
+        }
+    }
+    if (n_stored > 0) {
+        fprintf(stderr, "unmask: %zu points were in %s already\n", n_stored, db);
+    }
+    return n_failed == 0 ? 0
+                         : err_world(err, "%zu of %zu points have no result; the first: %.800s",
+                                     n_failed, sweep->n_points, first->err.text);
+}
+
+static int run_sweep(const struct options *options, struct sweep *sweep, struct err *err) {
+    unsigned n_threads;
+    struct campaign campaign = {
+        .db = options_text(options, "db"), .resumes = true, .stop = interrupt_catch()};
+    int status = asked_level(options, &campaign.level, err);
+    status = status != 0 ? status : asked_threads(options, &n_threads, err);
+    status = status != 0 ? status : read_sweep(options->words[0], sweep, err);
+    status = status != 0 ? status : make_points(sweep, err);
+    if (status != 0) {
+        return status;
+    }
+    campaign.points = sweep->points;
+    campaign.n = sweep->n_points;
+    status = campaign_run(&campaign, n_threads, err);
+    if (status == 0 && options_has(options, "json")) {
+        status = print_json(sweep, err);
+    } else if (status == 0) {
+        print_people(sweep);
+    }
+    status = status != 0 ? status : settle(sweep, campaign.db, err);
+    campaign_fini(&campaign);
+    return status;
+}
+
+static int run(const struct options *options, struct err *err) {
+    if (options->n_words != 1) {
+        return err_usage(err, "sweep needs an INI file with a [sweep] section");
+    }
+    struct sweep sweep = {0};
+    int status = run_sweep(options, &sweep, err);
+    for (size_t i = 0; i < MOST_AXES; i++) {
+        free(sweep.axes[i].values);
+    }
+    free(sweep.points);
+    free(sweep.asked);
+    return status;
+}
+
+const struct command command_sweep = {
+    .name = "sweep",
+    .words = "FILE.ini",
+    .doc = "a grid of runs; resumes where it stopped",
+    .more =
+        "The file has one section, [sweep], whose keys are comma lists: systems, models, gpus,\n"
+        "workloads, rates, input_tokens, output_tokens, requests, seeds, and set.KEY for any key\n"
+        "that --set takes. Output and database are the same for any number of threads.",
+    .options = options_of_sweep,
+    .max_words = 1,
+    .run = run,
+};

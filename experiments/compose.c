@@ -1,0 +1,365 @@
+#include "experiments/compose.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/meter.h"
+#include "experiments/traffic.h"
+#include "sim/base/num.h"
+
+enum { MOST_SINKS = 6 };
+
+/* ---- the resolved configuration as a text ---- */
+
+/* A policy of a shared object is named by its file, so that the text finds it again. */
+static const char *plugin_path(const struct system *system, const char *key, size_t length) {
+    for (uint32_t i = 0; i < system->n_applied; i++) {
+        const struct setting *applied = &system->applied[i];
+        if (strlen(applied->key) == length && strncmp(applied->key, key, length) == 0 &&
+            strchr(applied->value, '/') != NULL) {
+            return applied->value;
+        }
+    }
+    return NULL;
+}
+
+static void write_system(const struct system *system, FILE *out) {
+    char *text = system_text(system);
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
+        size_t key = strcspn(line, " ");
+        const char *path = plugin_path(system, line, key);
+        if (path != NULL) {
+            fprintf(out, "%.*s = %s\n", (int)key, line, path);
+        } else {
+            fprintf(out, "%.*s\n", (int)strcspn(line, "\n"), line);
+        }
+    }
+    free(text);
+}
+
+static void write_run(const struct run_request *request, FILE *out) {
+    const struct workload_options *options = &request->options;
+    fprintf(out, "[run]\nsystem = %s\ngpu = %s\nroofline = %s\nbackend = sim\n", request->system,
+            request->gpu, request->roofline ? "on" : "off");
+    if (request->systems_path != NULL) {
+        fprintf(out, "systems = %s\n", request->systems_path);
+    }
+    fprintf(out, "slo_latency = %" PRId64 "\nslo_ttfb = %" PRId64 "\nslo_tpot = %" PRId64 "\n",
+            request->slo.latency_ns, request->slo.ttfb_ns, request->slo.tpot_ns);
+    fprintf(out,
+            "workload = %s\nseed = %" PRIu64 "\nrequests = %" PRIu64 "\nrate = %.17g\n"
+            "input_tokens = %" PRIu32 "\noutput_tokens = %" PRIu32 "\n\n[system]\n",
+            request->workload, options->seed, options->requests, options->rate_per_s,
+            options->input_tokens, options->output_tokens);
+}
+
+/* ---- opening ---- */
+
+static const char workload_prefix[] = "workload.";
+
+static bool is_of_workload(const struct setting *setting) {
+    return strncmp(setting->key, workload_prefix, sizeof workload_prefix - 1) == 0;
+}
+
+static int open_system(const struct run_request *request, struct composition *c, struct err *err) {
+    struct setting *settings = calloc(request->n_settings + 1, sizeof *settings);
+    ASSERT(settings != NULL);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < request->n_settings; i++) {
+        if (!is_of_workload(&request->settings[i])) {
+            settings[n++] = request->settings[i];
+        }
+    }
+    struct system_request wanted = {.system = request->system,
+                                    .model = request->model,
+                                    .gpu = request->gpu,
+                                    .systems_path = request->systems_path,
+                                    .overrides = settings,
+                                    .n_overrides = n,
+                                    .roofline = request->roofline};
+    int status = system_open(&wanted, &c->system, err);
+    free(settings);
+    return status;
+}
+
+static int open_workload(const struct run_request *request, struct composition *c, FILE *text,
+                         struct err *err) {
+    struct setting *settings = calloc(request->n_settings + 1, sizeof *settings);
+    ASSERT(settings != NULL);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < request->n_settings; i++) {
+        const struct setting *setting = &request->settings[i];
+        if (is_of_workload(setting)) {
+            settings[n] = *setting;
+            snprintf(settings[n++].key, sizeof settings->key, "%s",
+                     setting->key + sizeof workload_prefix - 1);
+        }
+    }
+    int status =
+        traffic_open(request->workload, settings, n, &request->options, text, &c->workload, err);
+    free(settings);
+    return status;
+}
+
+static void state_facts(struct composition *c) {
+    const struct system *system = c->system;
+    struct run_facts *facts = &c->facts;
+    *facts = run_facts_unknown();
+    facts->system = system->name;
+    facts->model = system->model->name;
+    facts->gpu = system->gpu->name;
+    facts->profile = system->gpu->name;
+    facts->profile_kind = system_profile_kind(system);
+    facts->backend = "sim";
+    facts->trace = c->trace;
+    facts->trace_provenance = c->provenance;
+    facts->seed = c->seed;
+    facts->weights_bytes = system->budget.weights_bytes;
+    facts->reserve_bytes = system->budget.reserve_bytes;
+    facts->kv_pool_bytes = system->budget.pool_bytes;
+    facts->config = c->config;
+    for (uint32_t i = 0; i < system->n_calibrated; i++) {
+        const struct calibrated *calibrated = &system->calibrated[i];
+        c->constants[i] =
+            (struct run_figure){calibrated->name, calibrated->value, "1", calibrated->fitted_to};
+    }
+    facts->constants = c->constants;
+    facts->n_constants = system->n_calibrated;
+}
+
+static void name_trace(struct composition *c, const struct run_request *request) {
+    double rate = workload_rate_per_s(c->workload);
+    if (rate > 0) {
+        snprintf(c->trace, sizeof c->trace, "%s at %.6g req/s", request->workload, rate);
+    } else {
+        snprintf(c->trace, sizeof c->trace, "%s", request->workload);
+    }
+    snprintf(c->provenance, sizeof c->provenance, "%s", workload_provenance(c->workload));
+}
+
+static void name_settings(struct composition *c, const struct run_request *request) {
+    size_t used = 0;
+    for (uint32_t i = 0; i < request->n_settings && used < sizeof c->settings; i++) {
+        used += (size_t)snprintf(c->settings + used, sizeof c->settings - used, "%s%s=%s",
+                                 i > 0 ? ", " : "", request->settings[i].key,
+                                 request->settings[i].value);
+    }
+}
+
+int compose_open(const struct run_request *request, struct composition **out, struct err *err) {
+    struct composition *c = calloc(1, sizeof *c);
+    ASSERT(c != NULL);
+    summary_init(&c->summary, &request->slo);
+    c->seed = request->options.seed;
+    size_t size;
+    FILE *text = open_memstream(&c->config, &size);
+    ASSERT(text != NULL);
+    write_run(request, text);
+    int status = open_system(request, c, err);
+    if (status == 0) {
+        write_system(c->system, text);
+        fprintf(text, "\n[workload]\n");
+        status = open_workload(request, c, text, err);
+    }
+    fclose(text);
+    if (status != 0) {
+        compose_close(c);
+        return status;
+    }
+    name_trace(c, request);
+    name_settings(c, request);
+    state_facts(c);
+    *out = c;
+    return 0;
+}
+
+/* ---- a run that was recorded ---- */
+
+static const char *recorded_text(const struct recorded *recorded, const char *key) {
+    const struct config_entry *entry = config_find(&recorded->config, "run", key);
+    return entry != NULL ? entry->value : NULL;
+}
+
+static int64_t recorded_ns(const struct recorded *recorded, const char *key) {
+    uint64_t ns = 0;
+    const char *text = recorded_text(recorded, key);
+    return text != NULL && num_u64(text, INT64_MAX, &ns) ? (int64_t)ns : 0;
+}
+
+static uint32_t recorded_settings(const struct recorded *recorded, struct setting *out) {
+    const struct config *config = &recorded->config;
+    uint32_t n = 0;
+    for (size_t i = 0; i < config->n_entries; i++) {
+        const struct config_entry *entry = &config->entries[i];
+        if (strcmp(entry->section, "system") == 0 && strcmp(entry->key, "model") != 0) {
+            snprintf(out[n].key, sizeof out[n].key, "%s", entry->key);
+            snprintf(out[n].value, sizeof out[n].value, "%s", entry->value);
+            config_place(config, entry, out[n].place, sizeof out[n].place);
+            n++;
+        }
+    }
+    return n;
+}
+
+int compose_recorded(const struct recorded *recorded, struct composition **out, struct err *err) {
+    const struct config_entry *model = config_find(&recorded->config, "system", "model");
+    const char *roofline = recorded_text(recorded, "roofline");
+    struct run_request request = {.system = recorded_text(recorded, "system"),
+                                  .gpu = recorded_text(recorded, "gpu"),
+                                  .model = model != NULL ? model->value : NULL,
+                                  .systems_path = recorded_text(recorded, "systems"),
+                                  .roofline = roofline != NULL && strcmp(roofline, "on") == 0,
+                                  .slo = {recorded_ns(recorded, "slo_latency"),
+                                          recorded_ns(recorded, "slo_ttfb"),
+                                          recorded_ns(recorded, "slo_tpot")}};
+    if (request.system == NULL || request.gpu == NULL) {
+        return err_world(err, "%s names no system or no GPU", recorded->config.path);
+    }
+    struct composition *c = calloc(1, sizeof *c);
+    struct setting *settings = calloc(recorded->config.n_entries + 1, sizeof *settings);
+    ASSERT(c != NULL && settings != NULL);
+    summary_init(&c->summary, &request.slo);
+    c->recorded = recorded;
+    c->seed = recorded->seed;
+    request.settings = settings;
+    request.n_settings = recorded_settings(recorded, settings);
+    int status = open_system(&request, c, err);
+    free(settings);
+    if (status != 0) {
+        compose_close(c);
+        return status;
+    }
+    snprintf(c->trace, sizeof c->trace, "%s", recorded->trace);
+    snprintf(c->provenance, sizeof c->provenance, "%s", recorded->trace_provenance);
+    state_facts(c);
+    *out = c;
+    return 0;
+}
+
+void compose_close(struct composition *c) {
+    if (c == NULL) {
+        return;
+    }
+    summary_fini(&c->summary);
+    workload_close(c->workload);
+    system_close(c->system);
+    free(c->config);
+    free(c);
+}
+
+/* ---- running ---- */
+
+static int list_rejected(void *state, const struct request_record *record, struct err *err) {
+    struct composition *c = state;
+    (void)err;
+    struct rejected_list *list = &c->rejected[record->reason];
+    if (record->state == REQUEST_REJECTED && list->n < REJECTED_MOST_LISTED) {
+        list->ids[list->n++] = record->id;
+    }
+    return 0;
+}
+
+static void settle_facts(struct composition *c, const struct meter *meter) {
+    const struct system *system = c->system;
+    struct run_facts *facts = &c->facts;
+    facts->kv_peak_bytes = c->result.kv_peak_bytes;
+    meter_memory(meter, &facts->activation_peak_bytes, &facts->logit_peak_bytes);
+    facts->price_exact = c->pricing.lookups[PROFILE_EXACT];
+    facts->price_interpolated = c->pricing.lookups[PROFILE_INTERPOLATED];
+    facts->price_extrapolated = c->pricing.lookups[PROFILE_EXTRAPOLATED];
+    facts->price_roofline = c->pricing.lookups[PRICE_ROOFLINE];
+    double flops = 0, bytes = 0;
+    if (c->result.steps > 0 && c->summary.makespan_s > 0) {
+        cost_work(system->cost, c->result.sym, (double)c->result.steps, &flops, &bytes);
+        double gpu_s = c->summary.makespan_s * system->settings.replicas;
+        facts->mfu = flops / (gpu_s * system->gpu->peak_bf16_flops);
+        facts->bandwidth_util = bytes / (gpu_s * system->gpu->peak_bandwidth);
+    }
+}
+
+static int run_loop(struct composition *c, struct meter *meter, struct arrival_source source,
+                    const struct run_watch *watch, struct err *err) {
+    struct sink sinks[MOST_SINKS] = {summary_sink(&c->summary),
+                                     {.state = c, .request = list_rejected}};
+    uint32_t n_sinks = 2;
+    ASSERT(n_sinks + watch->n_sinks <= MOST_SINKS);
+    for (uint32_t i = 0; i < watch->n_sinks; i++) {
+        sinks[n_sinks++] = watch->sinks[i];
+    }
+    struct loop_request loop = {.system = c->system,
+                                .executor = meter_interface(meter),
+                                .source = source,
+                                .sinks = sinks,
+                                .n_sinks = n_sinks,
+                                .records_members = watch->records_members,
+                                .seed = c->seed,
+                                .stop = watch->stop,
+                                .progress = watch->progress,
+                                .progress_state = watch->progress_state};
+    return loop_run(&loop, &c->result, err);
+}
+
+int compose_run(struct composition *c, const struct run_watch *watch, struct err *err) {
+    const struct system *system = c->system;
+    uint32_t n_replicas = system->settings.replicas;
+    struct executor_sim *sim = executor_sim_open(system->cost, system->runtime.varlen, n_replicas);
+    struct executor_replay *replay = NULL;
+    struct recorded_reader reader = {c->recorded, 0};
+    struct meter meter;
+    struct arrival_source source;
+    if (c->recorded != NULL) {
+        replay = executor_replay_open(c->recorded->steps, c->recorded->n_steps, n_replicas);
+        meter_init(&meter, executor_replay_interface(replay), system, c->recorded->steps, sim);
+        source = recorded_source(&reader);
+    } else {
+        meter_init(&meter, executor_sim_interface(sim), system, NULL, NULL);
+        source = workload_source(c->workload);
+    }
+    int status = run_loop(c, &meter, source, watch, err);
+    if (status == 0) {
+        c->pricing = *executor_sim_pricing(sim);
+        c->priced_ns = meter.priced_ns;
+        c->recorded_ns = meter.recorded_ns;
+        summary_finish(&c->summary);
+        settle_facts(c, &meter);
+    }
+    executor_replay_close(replay);
+    executor_sim_close(sim);
+    return status;
+}
+
+bool compose_says_no_memory(const struct err *err) {
+    return err->kind == ERR_WORLD && strstr(err->text, " does not fit into ") != NULL;
+}
+
+/* ---- for people ---- */
+
+static void print_rejected(const struct composition *c, FILE *out) {
+    for (int reason = REJECT_NONE + 1; reason < REJECT_REASON_COUNT; reason++) {
+        const struct rejected_list *list = &c->rejected[reason];
+        uint64_t n = c->summary.rejected_by_reason[reason];
+        if (n == 0) {
+            continue;
+        }
+        fprintf(out, "%-13s%" PRIu64 " for %s: request", "rejected", n,
+                reject_reason_names[reason]);
+        for (uint32_t i = 0; i < list->n; i++) {
+            fprintf(out, "%s %" PRIu64, i > 0 ? "," : "", list->ids[i]);
+        }
+        fprintf(out, "%s\n", n > list->n ? ", ..." : "");
+    }
+}
+
+void compose_print(const struct composition *c, FILE *out) {
+    char text[2048];
+    print_rejected(c, out);
+    if (c->settings[0] != '\0') {
+        fprintf(out, "%-13s%s\n", "settings", c->settings);
+    }
+    fprintf(out, "%-13s%s: %s\n", "prices from", system_profile_kind(c->system),
+            system_profile_source(c->system));
+    if (c->workload != NULL) {
+        fprintf(out, "%-13s%s\n", "workload", workload_describe(c->workload, text, sizeof text));
+    }
+}

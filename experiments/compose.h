@@ -1,0 +1,80 @@
+/* A composition: one run put together from a system, a workload, an executor, sinks and a summary.
+ *
+ * Every command that runs anything composes it here. A composition shares nothing with another one:
+ * several may run at the same time on threads. */
+#ifndef UNMASK_EXPERIMENTS_COMPOSE_H
+#define UNMASK_EXPERIMENTS_COMPOSE_H
+
+#include "analysis/summary.h"
+#include "experiments/recorded.h"
+#include "sim/serve/executor_sim.h"
+#include "sim/serve/loop.h"
+#include "traces/workload.h"
+
+/* What to run. Texts and lists are borrowed until the composition is closed. */
+struct run_request {
+    const char *system, *gpu;
+    const char *model;        /* NULL: the system's own */
+    const char *systems_path; /* NULL: the shipped file */
+    bool roofline;
+    const char *workload;
+    struct workload_options options;
+    const struct setting *settings; /* keys of the system; "workload.KEY" those of the workload */
+    uint32_t n_settings;
+    struct slo slo;
+};
+
+enum { REJECTED_MOST_LISTED = 8 };
+
+/* The first requests that were rejected for one reason. */
+struct rejected_list {
+    uint64_t ids[REJECTED_MOST_LISTED];
+    uint32_t n;
+};
+
+struct composition {
+    struct system *system;
+    struct workload *workload;        /* NULL in a replay */
+    const struct recorded *recorded;  /* NULL unless in a replay */
+    struct run_facts facts;           /* whole once the run is over */
+    char *config;                     /* the resolved configuration as an INI text */
+    char trace[160], provenance[160]; /* what facts.trace and trace_provenance point to */
+    char settings[512];               /* KEY=VALUE, ... as asked for; "" in a replay */
+    struct run_figure constants[MAX_CALIBRATED];
+    uint64_t seed;
+    /* Written by compose_run. */
+    struct summary summary;
+    struct loop_result result;
+    struct pricing pricing;
+    struct rejected_list rejected[REJECT_REASON_COUNT];
+    double priced_ns, recorded_ns; /* of a replay: device time, as priced now and as recorded */
+};
+
+int compose_open(const struct run_request *request, struct composition **out, struct err *err);
+
+/* The run that was recorded, to be played again; `recorded` is borrowed. Its system is looked up
+ * again in the file it came from, and every key is set as it was. */
+int compose_recorded(const struct recorded *recorded, struct composition **out, struct err *err);
+
+void compose_close(struct composition *composition); /* NULL is fine */
+
+/* What a run is watched and stopped by; all of it may be zero. */
+struct run_watch {
+    const struct sink *sinks; /* besides the summary's own; at most 4 */
+    uint32_t n_sinks;
+    bool records_members;
+    const volatile sig_atomic_t *stop;
+    void (*progress)(void *state, uint64_t n_left, int64_t now_ns);
+    void *progress_state;
+};
+
+/* Once per composition. An interrupted run is no error: see result.interrupted. */
+int compose_run(struct composition *composition, const struct run_watch *watch, struct err *err);
+
+/* Whether an error says that the system does not fit into the device: an answer, not a failure. */
+bool compose_says_no_memory(const struct err *err);
+
+/* What was run, on what, and where every number comes from: the lines beside a summary. */
+void compose_print(const struct composition *composition, FILE *out);
+
+#endif

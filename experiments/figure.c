@@ -1,0 +1,297 @@
+#include "experiments/figure.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/plot.h"
+#include "experiments/point.h"
+
+double figure_value(const struct grid *grid, const struct grid_results *results, enum metric metric,
+                    size_t system, size_t workload, size_t x) {
+    const struct point *point = grid_point(grid, results, system, workload, x);
+    switch (metric) {
+    case METRIC_THROUGHPUT:
+        return point->throughput;
+    case METRIC_LATENCY:
+        return point->avg_latency;
+    case METRIC_STD:
+        return point->latency_std;
+    case METRIC_SPAN:
+        return point->latency_span;
+    case METRIC_SPEEDUP:
+        return point->throughput /
+               grid_point(grid, results, grid->baseline, workload, x)->throughput;
+    }
+    return NAN;
+}
+
+size_t figure_best_baseline(const struct grid *grid, const struct grid_results *results,
+                            size_t workload, size_t x) {
+    size_t best = 0;
+    for (size_t i = 1; i + 1 < grid->systems.n; i++) {
+        if (grid_point(grid, results, i, workload, x)->throughput >
+            grid_point(grid, results, best, workload, x)->throughput) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+struct metric_text {
+    const char *word, *label, *quantity;
+    enum metric metric;
+};
+
+static const struct metric_text metric_texts[] = {
+    {"throughput", "throughput (tokens/s)", "throughput", METRIC_THROUGHPUT},
+    {"avg_latency", "mean latency (s)", "avg_latency", METRIC_LATENCY},
+    {"speedup", "speed-up over ", "speedup_vs_Sparse-dLLM", METRIC_SPEEDUP},
+};
+
+static const struct metric_text *metric_of(const char *word, struct err *err) {
+    for (size_t i = 0; i < sizeof metric_texts / sizeof metric_texts[0]; i++) {
+        if (strcmp(metric_texts[i].word, word) == 0) {
+            return &metric_texts[i];
+        }
+    }
+    err_usage(err, "unknown metric '%s' in a figure: expected throughput, avg_latency or speedup",
+              word);
+    return NULL;
+}
+
+/* Everything a figure's plain data points into. */
+struct sheet {
+    struct panel panels[GRID_MOST];
+    size_t n_panels;
+    struct plot_series series[GRID_MOST][GRID_MOST];
+    double y[GRID_MOST][GRID_MOST][GRID_MOST], paper[GRID_MOST][GRID_MOST][GRID_MOST];
+    const char *names[GRID_MOST];
+    char titles[GRID_MOST][256], y_labels[GRID_MOST][128];
+    char provenance[1024];
+};
+
+static double printed(const struct grid *grid, const struct paper *paper,
+                      const struct metric_text *metric, size_t system, size_t workload, size_t x) {
+    const char *dataset = grid->workload_labels.word[workload], *setting = NULL;
+    if (grid->axis == AXIS_RATE) {
+        setting = grid->rates.word[x];
+    } else {
+        dataset = x < grid->x_names.n ? grid->x_names.word[x] : "";
+    }
+    const struct paper_row *row = paper_find(paper, grid->paper_gpu, dataset,
+                                             grid->labels.word[system], setting, metric->quantity);
+    if (row == NULL && grid->axis == AXIS_RATE && x + 1 == grid->n_x) {
+        row = paper_find(paper, grid->paper_gpu, dataset, grid->labels.word[system], "saturation",
+                         metric->quantity);
+    }
+    if (row == NULL && metric->metric == METRIC_SPEEDUP) {
+        row = paper_find(paper, grid->paper_gpu, dataset, grid->labels.word[system], NULL,
+                         metric->quantity);
+    }
+    return row != NULL ? row->value : NAN;
+}
+
+/* "profile l40s: imported; burst: real inputs, ..." */
+static void describe(const struct grid *grid, const struct grid_results *results,
+                     struct sheet *sheet) {
+    if (grid->kind == GRID_MEMORY) {
+        snprintf(sheet->provenance, sizeof sheet->provenance,
+                 "computed: the step graph of the largest step, placed by the memory planner");
+        return;
+    }
+    size_t used = (size_t)snprintf(sheet->provenance, sizeof sheet->provenance, "profile %s",
+                                   grid_point(grid, results, 0, 0, 0)->profile);
+    for (size_t w = 0; w < grid->workloads.n && used < sizeof sheet->provenance; w++) {
+        used += (size_t)snprintf(sheet->provenance + used, sizeof sheet->provenance - used,
+                                 "; %s: %s", grid->workloads.word[w],
+                                 grid_point(grid, results, 0, w, 0)->provenance);
+    }
+}
+
+/* One panel per metric, workloads as groups, systems as bars. */
+static int lay_bars(const struct grid *grid, const struct grid_results *results,
+                    const struct paper *paper, struct sheet *sheet, struct err *err) {
+    for (size_t w = 0; w < grid->workloads.n; w++) {
+        sheet->names[w] = grid->workload_labels.word[w];
+    }
+    for (size_t p = 0; p < grid->metrics.n; p++) {
+        const struct metric_text *metric = metric_of(grid->metrics.word[p], err);
+        if (metric == NULL) {
+            return (int)err->kind;
+        }
+        snprintf(sheet->y_labels[p], sizeof sheet->y_labels[p], "%s%s", metric->label,
+                 metric->metric == METRIC_SPEEDUP ? grid->labels.word[grid->baseline] : "");
+        for (size_t s = 0; s < grid->systems.n; s++) {
+            for (size_t w = 0; w < grid->workloads.n; w++) {
+                sheet->y[p][s][w] = figure_value(grid, results, metric->metric, s, w, 0);
+                sheet->paper[p][s][w] = printed(grid, paper, metric, s, w, 0);
+            }
+            sheet->series[p][s] = (struct plot_series){.name = grid->labels.word[s],
+                                                       .y = sheet->y[p][s],
+                                                       .paper = sheet->paper[p][s],
+                                                       .n = grid->workloads.n};
+        }
+        sheet->panels[p] = (struct panel){.kind = PANEL_BARS,
+                                          .x_label = "",
+                                          .title = sheet->y_labels[p],
+                                          .y_label = sheet->y_labels[p],
+                                          .series = sheet->series[p],
+                                          .n_series = grid->systems.n,
+                                          .categories = sheet->names,
+                                          .n_categories = grid->workloads.n,
+                                          .values = true};
+    }
+    sheet->n_panels = grid->metrics.n;
+    return 0;
+}
+
+/* One panel per workload, a line per system over the axis. */
+static int lay_lines(const struct grid *grid, const struct grid_results *results,
+                     const struct paper *paper, struct sheet *sheet, struct err *err) {
+    static const char *const x_labels[] = {"arrival rate (requests/s)", "prompt length (tokens)",
+                                           "output length (tokens)"};
+    const struct metric_text *metric = metric_of(grid->metrics.word[0], err);
+    if (metric == NULL) {
+        return (int)err->kind;
+    }
+    bool is_speedup = metric->metric == METRIC_SPEEDUP;
+    snprintf(sheet->y_labels[0], sizeof sheet->y_labels[0], "%s%s", metric->label,
+             is_speedup ? grid->labels.word[grid->baseline] : "");
+    for (size_t w = 0; w < grid->workloads.n; w++) {
+        size_t n_series = 0;
+        for (size_t s = 0; s < grid->systems.n; s++) {
+            if (is_speedup && s == grid->baseline) {
+                continue; /* it is 1 everywhere */
+            }
+            for (size_t x = 0; x < grid->n_x; x++) {
+                sheet->y[w][s][x] = figure_value(grid, results, metric->metric, s, w, x);
+                sheet->paper[w][s][x] = printed(grid, paper, metric, s, w, x);
+            }
+            sheet->series[w][n_series++] = (struct plot_series){.name = grid->labels.word[s],
+                                                                .x = grid->x,
+                                                                .y = sheet->y[w][s],
+                                                                .paper = sheet->paper[w][s],
+                                                                .n = grid->n_x};
+        }
+        sheet->panels[w] = (struct panel){.kind = PANEL_XY,
+                                          .title = grid->workload_labels.word[w],
+                                          .x_label = x_labels[grid->axis],
+                                          .y_label = sheet->y_labels[0],
+                                          .series = sheet->series[w],
+                                          .n_series = n_series};
+    }
+    sheet->n_panels = grid->workloads.n;
+    return 0;
+}
+
+/* Gains of the last system over the best baseline in standard deviation and tail span. */
+static void lay_jitter(const struct grid *grid, const struct grid_results *results,
+                       struct sheet *sheet) {
+    static const struct {
+        const char *name;
+        enum metric metric;
+    } gains[] = {{"standard deviation", METRIC_STD}, {"tail span (max - min)", METRIC_SPAN}};
+    size_t last = grid->systems.n - 1;
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t w = 0; w < grid->workloads.n; w++) {
+            size_t best = figure_best_baseline(grid, results, w, 0);
+            sheet->names[w] = grid->workload_labels.word[w];
+            sheet->y[0][i][w] = figure_value(grid, results, gains[i].metric, best, w, 0) /
+                                figure_value(grid, results, gains[i].metric, last, w, 0);
+        }
+        sheet->series[0][i] = (struct plot_series){
+            .name = gains[i].name, .y = sheet->y[0][i], .n = grid->workloads.n};
+    }
+    sheet->panels[0] = (struct panel){.kind = PANEL_BARS,
+                                      .x_label = "",
+                                      .title = "best baseline / dLLM-Serve; higher is steadier",
+                                      .y_label = "gain over the best baseline",
+                                      .series = sheet->series[0],
+                                      .n_series = 2,
+                                      .categories = sheet->names,
+                                      .n_categories = grid->workloads.n,
+                                      .values = true,
+                                      .y_line = 1};
+    sheet->n_panels = 1;
+}
+
+/* What the device is divided into, for each GPU a panel, for each system a bar. */
+static int lay_memory(const struct grid *grid, struct sheet *sheet, struct err *err) {
+    static const char *const parts[] = {"weights", "runtime reserve", "activations",
+                                        "logits and copies", "KV pool"};
+    enum { N_PARTS = sizeof parts / sizeof parts[0] };
+    for (size_t g = 0; g < grid->gpus.n; g++) {
+        for (size_t s = 0; s < grid->systems.n; s++) {
+            struct system_request request = {.system = grid->systems.word[s],
+                                             .gpu = grid->gpus.word[g]};
+            struct system *system = NULL;
+            if (system_open(&request, &system, err) != 0) {
+                return (int)err->kind;
+            }
+            const struct budget *b = &system->budget;
+            /* The workspace's peak, split into what the tensors sized by logits could fill of it
+             * and the rest. */
+            int64_t logits =
+                b->logits_bytes < b->activation_bytes ? b->logits_bytes : b->activation_bytes;
+            const int64_t bytes[N_PARTS] = {b->weights_bytes, b->reserve_bytes,
+                                            b->activation_bytes - logits, logits, b->pool_bytes};
+            for (size_t i = 0; i < N_PARTS; i++) {
+                sheet->y[g][i][s] = (double)bytes[i] / 0x1p30;
+            }
+            system_close(system);
+        }
+        for (size_t i = 0; i < N_PARTS; i++) {
+            sheet->series[g][i] =
+                (struct plot_series){.name = parts[i], .y = sheet->y[g][i], .n = grid->systems.n};
+        }
+        for (size_t s = 0; s < grid->systems.n; s++) {
+            sheet->names[s] = grid->labels.word[s];
+        }
+        sheet->panels[g] = (struct panel){.kind = PANEL_STACKED,
+                                          .x_label = "",
+                                          .title = gpu_find(grid->gpus.word[g], err)->title,
+                                          .y_label = "device memory (GiB)",
+                                          .series = sheet->series[g],
+                                          .n_series = N_PARTS,
+                                          .categories = sheet->names,
+                                          .n_categories = grid->systems.n};
+    }
+    sheet->n_panels = grid->gpus.n;
+    return 0;
+}
+
+int figure_draw(const struct grid *grid, const struct grid_results *results,
+                const struct paper *paper, const char *stem, struct err *err) {
+    struct sheet *sheet = calloc(1, sizeof *sheet);
+    ASSERT(sheet != NULL);
+    int status = 0;
+    switch (grid->kind) {
+    case GRID_BARS:
+        status = lay_bars(grid, results, paper, sheet, err);
+        break;
+    case GRID_LINES:
+        status = lay_lines(grid, results, paper, sheet, err);
+        break;
+    case GRID_JITTER:
+        lay_jitter(grid, results, sheet);
+        break;
+    case GRID_MEMORY:
+        status = lay_memory(grid, sheet, err);
+        break;
+    }
+    if (status == 0) {
+        describe(grid, results, sheet);
+        struct figure figure = {.title = grid->title,
+                                .provenance = sheet->provenance,
+                                .panels = sheet->panels,
+                                .n_panels = sheet->n_panels,
+                                /* Room for the title, or for the numbers over grouped bars. */
+                                .panel_width =
+                                    grid->kind == GRID_BARS || sheet->n_panels == 1 ? 640 : 0};
+        status = figure_write(&figure, stem, FIGURE_ALL, err);
+    }
+    free(sheet);
+    return status;
+}

@@ -1,0 +1,194 @@
+/* Which of our numbers stands beside which row of a paper. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/figure.h"
+#include "sim/base/num.h"
+
+static size_t index_of(const struct words *words, const char *word) {
+    size_t i = 0;
+    while (i < words->n && strcmp(words->word[i], word) != 0) {
+        i++;
+    }
+    return i;
+}
+
+static bool is_among(const struct words *words, const char *word) {
+    return index_of(words, word) < words->n;
+}
+
+/* The place a row speaks of: workload and position on the axis. False when it names none of ours.
+ */
+static bool locate(const struct grid *grid, const struct paper_row *row, size_t *workload,
+                   size_t *x) {
+    *workload = index_of(&grid->workload_labels, row->dataset);
+    *x = 0;
+    if (grid->axis != AXIS_RATE) {
+        *x = index_of(&grid->x_names, row->dataset);
+        *workload = 0;
+        return *x < grid->x_names.n && row->dataset[0] != '\0';
+    }
+    if (*workload == grid->workloads.n) {
+        return false;
+    }
+    if (strcmp(row->setting, "saturation") == 0) {
+        *x = grid->n_x - 1;
+    } else if (strcmp(row->setting, "-") != 0) {
+        double rate = NAN;
+        num_f64(row->setting, &rate);
+        while (*x < grid->n_x && fabs(grid->x[*x] - rate) > 1e-9) {
+            (*x)++;
+        }
+    }
+    return *x < grid->n_x;
+}
+
+/* Speed-ups of the last system over the best baseline at the last place of the axis: the smallest
+ * or the largest over the workloads. */
+static double extreme_speedup(const struct grid *grid, const struct grid_results *results,
+                              bool largest) {
+    double extreme = largest ? 0 : INFINITY;
+    size_t last = grid->systems.n - 1, x = grid->n_x - 1;
+    for (size_t w = 0; w < grid->workloads.n; w++) {
+        size_t best = figure_best_baseline(grid, results, w, x);
+        double speedup = grid_point(grid, results, last, w, x)->throughput /
+                         grid_point(grid, results, best, w, x)->throughput;
+        extreme = largest ? fmax(extreme, speedup) : fmin(extreme, speedup);
+    }
+    return extreme;
+}
+
+/* The first rate of the axis at which the throughput is within 5 % of its largest: where the curve
+ * flattens. `low` and `high` ask for the extremes over the workloads of the system, or of the
+ * baselines. */
+static double saturation_rate(const struct grid *grid, const struct grid_results *results,
+                              bool of_baselines, bool high) {
+    double extreme = high ? 0 : INFINITY;
+    for (size_t s = 0; s < grid->systems.n; s++) {
+        if ((s + 1 < grid->systems.n) != of_baselines) {
+            continue;
+        }
+        for (size_t w = 0; w < grid->workloads.n; w++) {
+            double most = 0;
+            for (size_t x = 0; x < grid->n_x; x++) {
+                most = fmax(most, grid_point(grid, results, s, w, x)->throughput);
+            }
+            size_t x = 0;
+            while (grid_point(grid, results, s, w, x)->throughput < 0.95 * most) {
+                x++;
+            }
+            extreme = high ? fmax(extreme, grid->x[x]) : fmin(extreme, grid->x[x]);
+        }
+    }
+    return extreme;
+}
+
+static double reduction_percent(const struct grid *grid, const struct grid_results *results,
+                                enum metric metric, size_t workload, size_t x) {
+    size_t best = figure_best_baseline(grid, results, workload, x);
+    double ours = figure_value(grid, results, metric, grid->systems.n - 1, workload, x);
+    return 100 * (1 - ours / figure_value(grid, results, metric, best, workload, x));
+}
+
+/* Smallest mean latency among the baselines: all of them must lie over a printed bound. */
+static double lowest_baseline_latency(const struct grid *grid, const struct grid_results *results,
+                                      size_t workload, size_t x) {
+    double lowest = INFINITY;
+    for (size_t s = 0; s + 1 < grid->systems.n; s++) {
+        lowest = fmin(lowest, grid_point(grid, results, s, workload, x)->avg_latency);
+    }
+    return lowest;
+}
+
+static double of_one_point(const struct grid *grid, const struct grid_results *results,
+                           const struct paper_row *row, size_t workload, size_t x) {
+    size_t system = index_of(&grid->labels, row->system);
+    if (system == grid->systems.n) {
+        return NAN;
+    }
+    const struct point *point = grid_point(grid, results, system, workload, x);
+    if (strcmp(row->quantity, "throughput") == 0) {
+        return point->throughput;
+    }
+    if (strcmp(row->quantity, "avg_latency") == 0) {
+        return point->avg_latency;
+    }
+    if (strcmp(row->quantity, "latency_min") == 0) {
+        return point->latency_min;
+    }
+    if (strcmp(row->quantity, "latency_max") == 0) {
+        return point->latency_max;
+    }
+    if (strncmp(row->quantity, "speedup_vs_", 11) == 0) {
+        size_t over = index_of(&grid->labels, row->quantity + 11);
+        return over == grid->labels.n
+                   ? NAN
+                   : point->throughput / grid_point(grid, results, over, workload, x)->throughput;
+    }
+    return NAN;
+}
+
+static double ours_of(const struct grid *grid, const struct grid_results *results,
+                      const struct paper_row *row) {
+    size_t workload, x;
+    const char *quantity = row->quantity;
+    if (strcmp(quantity, "logit_tensor_bytes_decimal") == 0) {
+        struct err err = {0};
+        const struct model *model = model_find("llada-8b", &err);
+        return 16.0 * 2048 * (double)model_logits_bytes_per_row(model, BF16_BYTES) * 1e-9;
+    }
+    if (strncmp(quantity, "speedup_vs_best_baseline_", 25) == 0) {
+        return extreme_speedup(grid, results, strcmp(quantity + 25, "max") == 0);
+    }
+    if (strcmp(quantity, "saturation_rate") == 0) {
+        return saturation_rate(grid, results, true, false);
+    }
+    if (strncmp(quantity, "saturation_rate_", 16) == 0) {
+        return saturation_rate(grid, results, false, strcmp(quantity + 16, "high") == 0);
+    }
+    if (!locate(grid, row, &workload, &x)) {
+        return NAN;
+    }
+    if (strcmp(quantity, "avg_latency_over") == 0) {
+        return lowest_baseline_latency(grid, results, workload, x);
+    }
+    if (strcmp(quantity, "latency_std_reduction_vs_best_baseline") == 0) {
+        return reduction_percent(grid, results, METRIC_STD, workload, x);
+    }
+    if (strcmp(quantity, "latency_span_reduction_vs_best_baseline") == 0) {
+        return reduction_percent(grid, results, METRIC_SPAN, workload, x);
+    }
+    return of_one_point(grid, results, row, workload, x);
+}
+
+/* "source|gpu|dataset|system|setting|quantity", as the constants of calibrated.ini name it. */
+static bool is_calibration(const struct config *calibrated, const struct paper_row *row) {
+    char text[256];
+    snprintf(text, sizeof text, "%s|%s|%s|%s|%s|%s", row->source, row->gpu, row->dataset,
+             row->system, row->setting, row->quantity);
+    for (size_t i = 0; i < calibrated->n_entries; i++) {
+        const struct config_entry *entry = &calibrated->entries[i];
+        if (strcmp(entry->key, "paper_row") == 0 && strcmp(entry->value, text) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+size_t figure_compare(const struct grid *grid, const struct grid_results *results,
+                      const struct paper *paper, const struct config *calibrated,
+                      struct paper_result *out, size_t most) {
+    size_t n = 0;
+    for (size_t i = 0; i < paper->n_rows && n < most; i++) {
+        const struct paper_row *row = &paper->rows[i];
+        bool ours = is_among(&grid->sources, row->source) && strcmp(row->gpu, grid->paper_gpu) == 0;
+        if (ours) {
+            out[n++] = (struct paper_result){.row = row,
+                                             .ours = ours_of(grid, results, row),
+                                             .calibration = is_calibration(calibrated, row)};
+        }
+    }
+    return n;
+}

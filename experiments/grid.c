@@ -1,0 +1,254 @@
+#include "experiments/grid.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/crew.h"
+#include "sim/base/num.h"
+
+int words_split(const char *text, struct words *out, const char *place, struct err *err) {
+    out->n = 0;
+    for (const char *rest = text; rest != NULL;) {
+        const char *comma = strpbrk(rest, ",;");
+        const char *end = comma != NULL ? comma : rest + strlen(rest);
+        while (rest < end && *rest == ' ') {
+            rest++;
+        }
+        while (end > rest && end[-1] == ' ') {
+            end--;
+        }
+        if (out->n == GRID_MOST || end - rest >= GRID_WORD) {
+            return err_usage(err, "%s: expected at most %d words of under %d characters", place,
+                             GRID_MOST, GRID_WORD);
+        }
+        snprintf(out->word[out->n++], GRID_WORD, "%.*s", (int)(end - rest), rest);
+        rest = comma != NULL ? comma + 1 : NULL;
+    }
+    return 0;
+}
+
+/* ---- reading a specification ---- */
+
+struct key {
+    const char *name;
+    size_t offset, size; /* size 0: struct words */
+    bool required;
+};
+
+#define TEXT(field, required)                                                                      \
+    { #field, offsetof(struct grid, field), sizeof(((struct grid *)0)->field), required }
+#define LIST(field, required)                                                                      \
+    { #field, offsetof(struct grid, field), 0, required }
+
+static const struct key keys[] = {
+    TEXT(title, true),           TEXT(paper, true),   TEXT(gpu, true),     TEXT(paper_gpu, true),
+    LIST(sources, true),         LIST(systems, true), LIST(labels, true),  LIST(workloads, true),
+    LIST(workload_labels, true), LIST(rates, true),   LIST(metrics, true), LIST(values, false),
+    LIST(x_names, false),        LIST(gpus, false),
+};
+enum { N_KEYS = sizeof keys / sizeof keys[0] };
+
+static const char *const kind_words[] = {"bars", "lines", "jitter", "memory", NULL};
+static const char *const axis_words[] = {"rate", "input_tokens", "output_tokens", NULL};
+
+static int word_index(const struct config *config, const char *key, const char *const *words,
+                      int absent, struct err *err) {
+    const struct config_entry *entry = config_find(config, "figure", key);
+    if (entry == NULL) {
+        return absent;
+    }
+    for (int i = 0; words[i] != NULL; i++) {
+        if (strcmp(words[i], entry->value) == 0) {
+            return i;
+        }
+    }
+    const char *near = num_nearest_name(entry->value, words);
+    err_usage(err, "%s:%d: '%s' is not a %s%s%s%s", config->path, entry->line, entry->value, key,
+              near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+              near != NULL ? "'?" : "");
+    return -1;
+}
+
+static int take_keys(const struct config *config, struct grid *grid, struct err *err) {
+    for (size_t i = 0; i < N_KEYS; i++) {
+        const struct config_entry *entry = config_find(config, "figure", keys[i].name);
+        if (entry == NULL && keys[i].required) {
+            return err_usage(err, "%s: [figure] lacks '%s'", config->path, keys[i].name);
+        }
+        if (entry == NULL) {
+            continue;
+        }
+        char place[256], *field = (char *)grid + keys[i].offset;
+        config_place(config, entry, place, sizeof place);
+        if (keys[i].size > 0) {
+            snprintf(field, keys[i].size, "%s", entry->value);
+        } else if (words_split(entry->value, (struct words *)field, place, err) != 0) {
+            return (int)err->kind;
+        }
+    }
+    return 0;
+}
+
+static int refuse_unknown(const struct config *config, struct err *err) {
+    static const char *const others[] = {"kind", "x", "baseline", "seed", "requests"};
+    const char *names[N_KEYS + sizeof others / sizeof others[0] + 1] = {NULL};
+    size_t n = 0;
+    for (size_t i = 0; i < N_KEYS; i++) {
+        names[n++] = keys[i].name;
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        names[n++] = others[i];
+    }
+    for (size_t i = 0; i < config->n_entries; i++) {
+        const struct config_entry *entry = &config->entries[i];
+        bool known = strcmp(entry->section, "figure") == 0;
+        size_t j = 0;
+        while (known && j < n && strcmp(names[j], entry->key) != 0) {
+            j++;
+        }
+        if (!known || j == n) {
+            const char *near = num_nearest_name(entry->key, names);
+            return err_usage(err, "%s:%d: unknown key '%s' in [%s]%s%s%s", config->path,
+                             entry->line, entry->key, entry->section,
+                             near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                             near != NULL ? "'?" : "");
+        }
+    }
+    return 0;
+}
+
+static int take_whole(const struct config *config, const char *key, uint64_t absent, uint64_t *out,
+                      struct err *err) {
+    const struct config_entry *entry = config_find(config, "figure", key);
+    *out = absent;
+    if (entry != NULL && !num_u64(entry->value, UINT32_MAX, out)) {
+        return err_usage(err, "%s:%d: '%s' is not a whole number for %s", config->path, entry->line,
+                         entry->value, key);
+    }
+    return 0;
+}
+
+static int settle(const struct config *config, struct grid *grid, struct err *err) {
+    if (grid->labels.n != grid->systems.n || grid->workload_labels.n != grid->workloads.n) {
+        return err_usage(err, "%s: expected one label per system and per workload", config->path);
+    }
+    const struct config_entry *baseline = config_find(config, "figure", "baseline");
+    while (baseline != NULL && grid->baseline < grid->systems.n &&
+           strcmp(grid->systems.word[grid->baseline], baseline->value) != 0) {
+        grid->baseline++;
+    }
+    if (baseline != NULL && grid->baseline == grid->systems.n) {
+        return err_usage(err, "%s:%d: the baseline '%s' is not among the systems", config->path,
+                         baseline->line, baseline->value);
+    }
+    const struct words *axis = grid->axis == AXIS_RATE ? &grid->rates : &grid->values;
+    grid->n_x = axis->n;
+    for (size_t i = 0; i < axis->n; i++) {
+        if (!num_f64(axis->word[i], &grid->x[i]) || grid->x[i] <= 0) {
+            return err_usage(err, "%s: '%s' is not a positive number on the axis", config->path,
+                             axis->word[i]);
+        }
+    }
+    return 0;
+}
+
+int grid_load(const char *path, const char *name, struct grid *grid, struct err *err) {
+    struct config config;
+    int status = config_read(path, &config, err);
+    if (status != 0) {
+        return status;
+    }
+    *grid = (struct grid){0};
+    snprintf(grid->name, sizeof grid->name, "%s", name);
+    int kind = word_index(&config, "kind", kind_words, GRID_BARS, err);
+    int axis = word_index(&config, "x", axis_words, AXIS_RATE, err);
+    if (kind >= 0 && axis >= 0) {
+        grid->kind = (enum grid_kind)kind;
+        grid->axis = (enum grid_axis)axis;
+        status = refuse_unknown(&config, err);
+    } else {
+        status = (int)err->kind;
+    }
+    if (status == 0) {
+        status = take_keys(&config, grid, err);
+    }
+    if (status == 0) {
+        status = take_whole(&config, "seed", 1, &grid->seed, err);
+    }
+    if (status == 0) {
+        status = take_whole(&config, "requests", 0, &grid->requests, err);
+    }
+    if (status == 0) {
+        status = settle(&config, grid, err);
+    }
+    config_fini(&config);
+    return status;
+}
+
+/* ---- running it ---- */
+
+struct effort {
+    const struct grid *grid;
+    struct point *points;
+    struct err *errs; /* one a point */
+    void (*done)(void *state);
+    void *state;
+};
+
+size_t grid_n_points(const struct grid *grid) {
+    return grid->kind == GRID_MEMORY ? 0 : grid->systems.n * grid->workloads.n * grid->n_x;
+}
+
+static void run_index(void *opaque, size_t index) {
+    struct effort *effort = opaque;
+    const struct grid *grid = effort->grid;
+    size_t x = index % grid->n_x, workload = index / grid->n_x % grid->workloads.n;
+    size_t system = index / grid->n_x / grid->workloads.n;
+    double rate = grid->axis == AXIS_RATE ? grid->x[x] : strtod(grid->rates.word[0], NULL);
+    struct run_request request = {
+        .system = grid->systems.word[system],
+        .gpu = grid->gpu,
+        .workload = grid->workloads.word[workload],
+        .options = {.seed = grid->seed,
+                    .requests = grid->requests,
+                    .rate_per_s = rate,
+                    .input_tokens = grid->axis == AXIS_INPUT ? (uint32_t)grid->x[x] : 0,
+                    .output_tokens = grid->axis == AXIS_OUTPUT ? (uint32_t)grid->x[x] : 0},
+    };
+    point_run(&request, &effort->points[index], &effort->errs[index]);
+    if (effort->done != NULL) {
+        effort->done(effort->state);
+    }
+}
+
+int grid_run(const struct grid *grid, unsigned n_threads, void (*done)(void *state), void *state,
+             struct grid_results *results, struct err *err) {
+    size_t n = grid_n_points(grid);
+    struct effort effort = {.grid = grid,
+                            .points = calloc(n + 1, sizeof *effort.points),
+                            .errs = calloc(n + 1, sizeof *effort.errs),
+                            .done = done,
+                            .state = state};
+    ASSERT(effort.points != NULL && effort.errs != NULL);
+    crew_run(n, n_threads, run_index, &effort);
+    results->points = effort.points;
+    for (size_t i = 0; i < n && err->kind == ERR_NONE; i++) {
+        *err = effort.errs[i]; /* the earliest failure, whatever thread met it first */
+    }
+    free(effort.errs);
+    if (err->kind != ERR_NONE) {
+        grid_results_fini(results);
+    }
+    return (int)err->kind;
+}
+
+void grid_results_fini(struct grid_results *results) {
+    free(results->points);
+    results->points = NULL;
+}
+
+const struct point *grid_point(const struct grid *grid, const struct grid_results *results,
+                               size_t system, size_t workload, size_t x) {
+    return &results->points[(system * grid->workloads.n + workload) * grid->n_x + x];
+}

@@ -1,0 +1,57 @@
+/* A figure's grid of runs: systems x workloads x values of one axis, run on threads.
+ *
+ * The specification is an INI file of experiments/figures; every point is one simulated run with
+ * its own system, workload and clock, so the results do not depend on the number of threads. */
+#ifndef UNMASK_EXPERIMENTS_GRID_H
+#define UNMASK_EXPERIMENTS_GRID_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "experiments/point.h"
+#include "sim/base/config.h"
+
+enum { GRID_MOST = 16, GRID_WORD = 64 };
+
+/* A comma list of an INI value. */
+struct words {
+    char word[GRID_MOST][GRID_WORD];
+    size_t n;
+};
+
+enum grid_kind { GRID_BARS, GRID_LINES, GRID_JITTER, GRID_MEMORY };
+enum grid_axis { AXIS_RATE, AXIS_INPUT, AXIS_OUTPUT };
+
+struct grid {
+    char name[GRID_WORD], title[192], paper[GRID_WORD], gpu[32], paper_gpu[32];
+    enum grid_kind kind;
+    enum grid_axis axis;
+    struct words sources, systems, labels, workloads, workload_labels, rates, values, x_names;
+    struct words metrics, gpus;
+    size_t baseline; /* index into systems */
+    uint64_t seed, requests;
+    size_t n_x;
+    double x[GRID_MOST];
+};
+
+struct grid_results {
+    struct point *points; /* [system][workload][x] */
+};
+
+/* Read the specification; `name` becomes the stem of the figure's files. */
+int grid_load(const char *path, const char *name, struct grid *grid, struct err *err);
+
+/* Run every point on `n_threads` threads; `done` may be NULL and is called from any of them. */
+int grid_run(const struct grid *grid, unsigned n_threads, void (*done)(void *state), void *state,
+             struct grid_results *results, struct err *err);
+void grid_results_fini(struct grid_results *results);
+
+size_t grid_n_points(const struct grid *grid); /* 0 for memory figures: nothing is run */
+const struct point *grid_point(const struct grid *grid, const struct grid_results *results,
+                               size_t system, size_t workload, size_t x);
+
+/* Split at commas, blanks trimmed; an empty field is an empty word. */
+int words_split(const char *text, struct words *out, const char *place, struct err *err);
+
+#endif

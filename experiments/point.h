@@ -1,0 +1,15 @@
+/* One run of a figure's grid, reduced to the numbers that figures show. */
+#ifndef UNMASK_EXPERIMENTS_POINT_H
+#define UNMASK_EXPERIMENTS_POINT_H
+
+#include "experiments/compose.h"
+
+/* Times in seconds, throughput in committed tokens per second. */
+struct point {
+    double throughput, avg_latency, latency_std, latency_min, latency_max, latency_span;
+    char profile[160], provenance[256]; /* "l40s: imported", "real inputs, ..." */
+};
+
+int point_run(const struct run_request *request, struct point *out, struct err *err);
+
+#endif

@@ -1,0 +1,33 @@
+/* A recorded run, read back whole: its requests as a source of arrivals, its submissions as what a
+ * replay executor plays, and what was said of it. */
+#ifndef UNMASK_EXPERIMENTS_RECORDED_H
+#define UNMASK_EXPERIMENTS_RECORDED_H
+
+#include "analysis/store.h"
+#include "sim/base/arrival.h"
+#include "sim/base/config.h"
+#include "sim/serve/executor_replay.h"
+
+struct recorded {
+    int64_t run;
+    char *trace, *trace_provenance, *summary; /* as stored; the summary is a JSON object's text */
+    uint64_t seed;
+    struct config config; /* the resolved configuration it ran with */
+    struct arrival *arrivals;
+    size_t n_arrivals;
+    struct replay_step *steps;
+    size_t n_steps;
+};
+
+/* ERR_USAGE when the store has no such run or it was recorded without its steps. */
+int recorded_load(struct store *store, int64_t run, struct recorded **out, struct err *err);
+void recorded_close(struct recorded *recorded); /* NULL is fine */
+
+/* A place in the arrivals; `source` borrows both. */
+struct recorded_reader {
+    const struct recorded *recorded;
+    size_t next;
+};
+struct arrival_source recorded_source(struct recorded_reader *reader);
+
+#endif

@@ -1,0 +1,24 @@
+/* A step: the shape of one forward pass as the command line describes it. */
+#ifndef UNMASK_EXPERIMENTS_STEP_H
+#define UNMASK_EXPERIMENTS_STEP_H
+
+#include "experiments/options.h"
+#include "sim/serve/system.h"
+
+/* --requests, --prompt, --output, --step; or --refresh and --reuse. */
+extern const struct option step_options[];
+
+struct step {
+    struct span spans_by_kind[2]; /* refresh and reuse, or the one of --step */
+    const struct span **spans;
+    struct step_shape shape; /* padded where the runtime pads */
+    char text[192];          /* the step in words */
+};
+
+/* Ask the system's policies for the spans of such requests. `system` is changed while this runs and
+ * as before on return. ERR_USAGE when they have no such step, ERR_WORLD when they are rejected. */
+int step_make(const struct options *options, struct system *system, struct step *out,
+              struct err *err);
+void step_fini(struct step *step);
+
+#endif

@@ -1,0 +1,139 @@
+/* How fast the simulator is: request-steps and events per second, one thread.
+ *
+ * A request-step is one request's part of one forward pass; an event is a submission to the
+ * executor or an arrival. Medians of several runs; recording goes to a temporary database. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "analysis/store.h"
+#include "analysis/summary.h"
+#include "sim/serve/executor_sim.h"
+#include "sim/serve/loop.h"
+#include "traces/workload.h"
+
+enum { RUNS = 9 };
+
+enum recording { RECORD_NOTHING, RECORD_SUMMARY, RECORD_STEPS };
+
+struct measure {
+    double seconds;
+    uint64_t request_steps, events, steps;
+};
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void stop_on(const struct err *err) {
+    if (err->kind != ERR_NONE) {
+        fprintf(stderr, "bench: %s\n", err->text);
+        exit((int)err->kind);
+    }
+}
+
+static struct sink recording_sink(enum recording recording, struct summary *summary,
+                                  struct store *store, struct err *err) {
+    struct sink sink = {0};
+    if (recording == RECORD_SUMMARY) {
+        sink = summary_sink(summary);
+    } else if (recording == RECORD_STEPS) {
+        struct run_facts facts = run_facts_unknown();
+        int64_t run;
+        store_run_begin(store, &facts, STORE_STEPS, &run, &sink, err);
+        stop_on(err);
+    }
+    return sink;
+}
+
+static struct measure run_once(struct system *system, const char *workload_name,
+                               enum recording recording, struct store *store) {
+    struct err err = {0};
+    struct workload_options options = {.seed = 1};
+    struct workload *workload = NULL;
+    workload_open(workload_name, &options, &workload, &err);
+    stop_on(&err);
+    struct executor_sim *sim = executor_sim_open(system->cost, system->runtime.varlen, 1);
+    struct summary summary;
+    summary_init(&summary, NULL);
+    struct sink sink = recording_sink(recording, &summary, store, &err);
+    struct loop_request request = {.system = system,
+                                   .executor = executor_sim_interface(sim),
+                                   .source = workload_source(workload),
+                                   .sinks = &sink,
+                                   .n_sinks = recording != RECORD_NOTHING,
+                                   .records_members = recording == RECORD_STEPS,
+                                   .seed = 1};
+    struct loop_result result;
+    double start = now_s();
+    loop_run(&request, &result, &err);
+    double seconds = now_s() - start;
+    stop_on(&err);
+    if (recording == RECORD_STEPS) {
+        store_run_rollback(store);
+    }
+    summary_fini(&summary);
+    executor_sim_close(sim);
+    workload_close(workload);
+    return (struct measure){seconds, result.request_steps, result.submissions + result.arrived,
+                            result.steps};
+}
+
+static int by_seconds(const void *a, const void *b) {
+    double x = ((const struct measure *)a)->seconds, y = ((const struct measure *)b)->seconds;
+    return (x > y) - (x < y);
+}
+
+static void measure(const char *title, const char *system_name, const char *workload,
+                    enum recording recording) {
+    struct err err = {0};
+    struct system_request request = {.system = system_name, .gpu = "l40s"};
+    struct system *system = NULL;
+    system_open(&request, &system, &err);
+    stop_on(&err);
+    struct store *store = NULL;
+    char path[] = "/tmp/unmask-bench-XXXXXX.db";
+    if (recording == RECORD_STEPS) {
+        int fd = mkstemps(path, 3);
+        close(fd);
+        unlink(path);
+        store_open(path, STORE_WRITE, &store, &err);
+        stop_on(&err);
+    }
+    struct measure runs[RUNS];
+    run_once(system, workload, recording, store); /* warms caches and price tables */
+    for (int i = 0; i < RUNS; i++) {
+        runs[i] = run_once(system, workload, recording, store);
+    }
+    qsort(runs, RUNS, sizeof runs[0], by_seconds);
+    const struct measure *median = &runs[RUNS / 2];
+    printf("%-44s %8.1f M request-steps/s %7.2f M events/s  (%.1f ms, %.1f requests a step)\n",
+           title, (double)median->request_steps / median->seconds * 1e-6,
+           (double)median->events / median->seconds * 1e-6, median->seconds * 1e3,
+           (double)median->request_steps / (double)median->steps);
+    if (store != NULL) {
+        store_close(store);
+        unlink(path);
+    }
+    system_close(system);
+}
+
+int main(void) {
+    printf("simulator speed, one thread, medians of %d runs, LLaDA-8B on an L40S\n", RUNS);
+    measure("burst, dllm-serve, no recording", "dllm-serve", "burst", RECORD_NOTHING);
+    measure("burst, dllm-serve, summary", "dllm-serve", "burst", RECORD_SUMMARY);
+    measure("burst, dllm-serve, every step to SQLite", "dllm-serve", "burst", RECORD_STEPS);
+    measure("burst, dllm-serve-published, summary", "dllm-serve-published", "burst",
+            RECORD_SUMMARY);
+    measure("burst, fast-dllm-published, summary", "fast-dllm-published", "burst", RECORD_SUMMARY);
+    measure("burst, dllm-cache-published, summary", "dllm-cache-published", "burst",
+            RECORD_SUMMARY);
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    printf("peak memory %.0f MB\n", (double)usage.ru_maxrss / 1024);
+    return 0;
+}
