@@ -135,7 +135,8 @@ FUZZ_SECONDS ?= 60
 $(BUILD)/fuzz/%: tests/%.c $(wildcard sim/base/*.c traces/*.c)
 	@mkdir -p $(@D)
 	$(say) FUZZ $<
-	$(Q)clang $(CPPFLAGS) $(CSTD) -g -O1 -fsanitize=fuzzer,address,undefined -o $@ $^ \
+	$(Q)clang $(CPPFLAGS) $(CSTD) -g -O1 -fsanitize=fuzzer,address,undefined \
+	    -fno-sanitize-recover=undefined -o $@ $^ \
 	    -ljansson -linih -lgsl -lgslcblas -lm
 
 fuzz: $(FUZZERS) ## run every fuzz target for FUZZ_SECONDS seconds
@@ -143,7 +144,7 @@ fuzz: $(FUZZERS) ## run every fuzz target for FUZZ_SECONDS seconds
 	    mkdir -p $(BUILD)/fuzz/corpus/$$(basename $$f); \
 	    (cd $(BUILD)/fuzz && UNMASK_DATA=$(CURDIR) timeout $$(( $(FUZZ_SECONDS) + 30 )) \
 	        $(CURDIR)/$$f -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -verbosity=0 \
-	        corpus/$$(basename $$f)) ; done
+	        corpus/$$(basename $$f) $(CURDIR)/tests/golden/traces $(CURDIR)/traces/workloads); done
 
 include kernels/kernels.mk
 

@@ -2,7 +2,8 @@
  *
  * Rows of a run are clustered by (run, number), so that recording appends and reading scans.
  * Integers in blobs are LEB128 varints. A step's batch is kept once in `members` as long as it does
- * not change on its replica: pairs of request id and tokens it commits in one step. */
+ * not change on its replica: pairs of request id and tokens it commits in one step. What the
+ * policies decided, admissions, rejections and batches, is the view `decisions`. */
 #ifndef UNMASK_ANALYSIS_SCHEMA_H
 #define UNMASK_ANALYSIS_SCHEMA_H
 
@@ -34,6 +35,10 @@ static const char schema_sql[] =
     " request INTEGER, kind INTEGER, replica INTEGER, detail INTEGER,"
     " PRIMARY KEY(run, number)) WITHOUT ROWID;"
     "CREATE TABLE names(kind TEXT NOT NULL, value INTEGER NOT NULL, name TEXT NOT NULL,"
-    " PRIMARY KEY(kind, value)) WITHOUT ROWID;";
+    " PRIMARY KEY(kind, value)) WITHOUT ROWID;"
+    "CREATE VIEW decisions AS SELECT run, time_ns, replica, request, name AS decision, detail"
+    " FROM events JOIN names ON names.kind = 'event' AND value = events.kind"
+    " WHERE name IN ('admit', 'preempt', 'reject')"
+    " UNION ALL SELECT run, start_ns, replica, NULL, 'batch', requests FROM steps;";
 
 #endif

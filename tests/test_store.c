@@ -288,6 +288,30 @@ START_TEST(a_batch_that_does_not_change_is_kept_once) {
 }
 END_TEST
 
+START_TEST(decisions_are_admissions_rejections_and_batches) {
+    make_folder();
+    struct store *store = open_store();
+    struct err err = {0};
+    ck_assert_int_eq(record_run(store, "x", STORE_EVENTS, 5, &err), 0);
+    store_close(store);
+    sqlite3 *db;
+    sqlite3_stmt *stmt;
+    ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_prepare_v2(db,
+                                        "SELECT sum(decision = 'reject'), sum(decision = 'batch'),"
+                                        " count(*) FROM decisions WHERE run = 1",
+                                        -1, &stmt, NULL),
+                     SQLITE_OK);
+    ck_assert_int_eq(sqlite3_step(stmt), SQLITE_ROW);
+    ck_assert_int_eq(sqlite3_column_int(stmt, 0), 5);
+    ck_assert_int_eq(sqlite3_column_int(stmt, 1), 5);
+    ck_assert_int_eq(sqlite3_column_int(stmt, 2), 10);
+    sqlite3_finalize(stmt);
+    sqlite3_close(db);
+    remove_folder();
+}
+END_TEST
+
 START_TEST(a_crash_in_the_middle_of_a_run_leaves_none_of_it) {
     make_folder();
     struct store *store = open_store();
@@ -569,6 +593,7 @@ int main(void) {
         a_run_comes_back_field_by_field,
         a_listed_run_carries_its_facts_and_a_callback_can_stop,
         a_batch_that_does_not_change_is_kept_once,
+        decisions_are_admissions_rejections_and_batches,
         a_crash_in_the_middle_of_a_run_leaves_none_of_it,
         a_run_rolled_back_or_closed_early_leaves_no_trace,
         a_database_another_program_has_locked_is_reported,

@@ -1,9 +1,10 @@
 /* Schedulers: which requests take part in the next step of a replica.
  *
- * A scheduler sees a read-only view and fills a batch. Its promises, checked by `check-plugin`:
- * it selects running requests and waiting ones, none twice; the query tokens of the batch never exceed max_batched_tokens, its requests never exceed
- * max_requests, and admitted requests fit into the free KV memory; when something could run it
- * selects something or names a later time. */
+ * A scheduler sees a read-only view and fills a batch. Its promises, checked by `check-plugin`: it
+ * lists running requests and waiting ones, none twice; the query tokens of the batch never exceed
+ * max_batched_tokens, its requests never exceed max_requests, and admitted requests fit into the
+ * free KV memory; when something could run it selects something or names a later time. Before each
+ * call the batch is empty: zeros, and wake_ns INT64_MAX. */
 #ifndef UNMASK_SIM_POLICY_SCHEDULER_H
 #define UNMASK_SIM_POLICY_SCHEDULER_H
 
