@@ -90,7 +90,7 @@ packages: ## install the packages that are missing
 demo: packages ## install, build, replay a real trace through five systems, draw a figure
 	@$(MAKE) --no-print-directory all
 	@mkdir -p $(OUT)
-	$(BUILD)/unmask compare --gpu l40s --workload burst \
+	$(BUILD)/unmask compare --gpu l40s --workload burst-replay \
 	    --systems sparse-dllm-published,dllm-cache-published,fast-dllm-published,dllm-serve-published,dllm-serve
 	$(BUILD)/unmask figure dllm-serve-table4 --out $(OUT)
 
