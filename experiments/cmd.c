@@ -1,5 +1,6 @@
 #include "experiments/cmd.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "analysis/summary.h"
@@ -18,4 +19,10 @@ int cmd_print_json(json_t *object, struct err *err) {
     fputs(text, stdout);
     free(text);
     return 0;
+}
+
+double cmd_number(const json_t *summary, const char *key, const char *inner) {
+    const json_t *value = json_object_get(summary, key);
+    value = inner != NULL ? json_object_get(value, inner) : value;
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }

@@ -29,4 +29,7 @@ extern const struct option json_options[];
 /* Takes `object`: prints it as `run --json` prints its summary. */
 int cmd_print_json(json_t *object, struct err *err);
 
+/* The number under `key` of a summary, or under `inner` of that object; NaN where there is none. */
+double cmd_number(const json_t *summary, const char *key, const char *inner);
+
 #endif

@@ -54,15 +54,9 @@ static int read_systems(const char *text, struct comparison *out, struct err *er
     return 0;
 }
 
-static double number(const json_t *summary, const char *key, const char *inner) {
-    const json_t *value = json_object_get(summary, key);
-    value = inner != NULL ? json_object_get(value, inner) : value;
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
-}
-
 static double speedup(const struct comparison *c, size_t i) {
-    double base = number(c->points[0].summary, "throughput_tok_s", NULL);
-    double ours = number(c->points[i].summary, "throughput_tok_s", NULL);
+    double base = cmd_number(c->points[0].summary, "throughput_tok_s", NULL);
+    double ours = cmd_number(c->points[i].summary, "throughput_tok_s", NULL);
     return base > 0 ? ours / base : (double)NAN;
 }
 
@@ -79,20 +73,20 @@ static struct table *table_of(const struct comparison *c) {
     for (size_t i = 0; i < c->n; i++) {
         const json_t *s = c->points[i].summary;
         table_text(table, c->names[i]);
-        table_number(table, number(s, "throughput_tok_s", NULL), "%.2f");
+        table_number(table, cmd_number(s, "throughput_tok_s", NULL), "%.2f");
         table_number(table, speedup(c, i), "%.2fx");
-        table_number(table, number(s, "latency_s", "mean"), "%.1f");
-        table_number(table, number(s, "latency_s", "p50"), "%.1f");
-        table_number(table, number(s, "latency_s", "p99"), "%.1f");
-        table_number(table, number(s, "ttfb_s", "mean"), "%.1f");
-        table_number(table, number(s, "queue_s", "mean"), "%.1f");
-        table_number(table, number(s, "completed", NULL), "%.0f");
-        table_number(table, number(s, "rejected", NULL), "%.0f");
-        table_number(table, number(s, "max_batch", NULL), "%.0f");
-        table_number(table, 100 * number(s, "gpu_busy", NULL), "%.1f");
-        table_number(table, 100 * number(s, "mfu", NULL), "%.1f");
-        add_bytes(table, number(s, "kv_peak_bytes", NULL));
-        add_bytes(table, number(s, "activation_peak_bytes", NULL));
+        table_number(table, cmd_number(s, "latency_s", "mean"), "%.1f");
+        table_number(table, cmd_number(s, "latency_s", "p50"), "%.1f");
+        table_number(table, cmd_number(s, "latency_s", "p99"), "%.1f");
+        table_number(table, cmd_number(s, "ttfb_s", "mean"), "%.1f");
+        table_number(table, cmd_number(s, "queue_s", "mean"), "%.1f");
+        table_number(table, cmd_number(s, "completed", NULL), "%.0f");
+        table_number(table, cmd_number(s, "rejected", NULL), "%.0f");
+        table_number(table, cmd_number(s, "max_batch", NULL), "%.0f");
+        table_number(table, 100 * cmd_number(s, "gpu_busy", NULL), "%.1f");
+        table_number(table, 100 * cmd_number(s, "mfu", NULL), "%.1f");
+        add_bytes(table, cmd_number(s, "kv_peak_bytes", NULL));
+        add_bytes(table, cmd_number(s, "activation_peak_bytes", NULL));
     }
     return table;
 }
@@ -119,6 +113,21 @@ static void print_constants(const struct comparison *c) {
     json_decref(seen);
 }
 
+/* The notes begin with one line for each reason of rejection. */
+static const char *behind_rejected(const char *notes) {
+    while (strncmp(notes, "rejected", 8) == 0) {
+        notes += strcspn(notes, "\n") + 1;
+    }
+    return notes;
+}
+
+static void print_rejected(const struct campaign_point *point, const char *name) {
+    const char *notes = point->notes != NULL ? point->notes : "";
+    for (const char *end = behind_rejected(notes); notes < end; notes += strcspn(notes, "\n") + 1) {
+        printf("%.*s (%s)\n", (int)strcspn(notes, "\n"), notes, name);
+    }
+}
+
 /* What is the same for every system stands once, above and below the table. */
 static void print_people(const struct comparison *c) {
     const struct campaign_point *some = NULL;
@@ -141,13 +150,10 @@ static void print_people(const struct comparison *c) {
         }
     }
     for (size_t i = 0; i < c->n; i++) {
-        const char *notes = c->points[i].notes != NULL ? c->points[i].notes : "";
-        for (; strncmp(notes, "rejected", 8) == 0; notes += strcspn(notes, "\n") + 1) {
-            printf("%.*s (%s)\n", (int)strcspn(notes, "\n"), notes, c->names[i]);
-        }
-        if (&c->points[i] == some) {
-            fputs(notes, stdout);
-        }
+        print_rejected(&c->points[i], c->names[i]);
+    }
+    if (some != NULL && some->notes != NULL) {
+        fputs(behind_rejected(some->notes), stdout);
     }
     print_constants(c);
 }

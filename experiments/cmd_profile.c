@@ -15,36 +15,37 @@ static const struct option own_options[] = {
 
 static const struct option *const options_of_profile[] = {own_options, json_options, NULL};
 
-/* The GPU whose own profile `name` is, or whose profile is transferred from that one's. */
-static int open_profile(const char *name, const struct gpu **owner, struct profile **out,
-                        struct err *err) {
+/* The GPU that `name` names, with its own profile, or NULL. */
+static const struct gpu *open_profile(const char *name, struct profile **out, struct err *err) {
     const struct gpu *gpu = gpu_find(name, err);
     if (gpu == NULL) {
-        return (int)err->kind;
+        return NULL;
     }
-    *owner = gpu;
     if (gpu->profile == NULL && gpu->donor != NULL) {
-        return err_usage(err, "%s has no profile of its own: its prices are transferred from %s",
-                         name, gpu->donor);
+        err_usage(err, "%s has no profile of its own: its prices are transferred from %s", name,
+                  gpu->donor);
+        return NULL;
     }
     if (gpu->profile == NULL) {
-        return err_usage(err, "%s has no profile: its prices are roofline", name);
+        err_usage(err, "%s has no profile: its prices are roofline", name);
+        return NULL;
     }
     char relative[256], path[1024];
     snprintf(relative, sizeof relative, "kernels/profiles/%s", gpu->profile);
     struct profile_peaks peaks = {gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms};
-    return profile_open(data_path(path, sizeof path, relative), &peaks, out, err);
+    int status = profile_open(data_path(path, sizeof path, relative), &peaks, out, err);
+    return status == 0 ? gpu : NULL;
 }
 
 /* ---- show ---- */
 
 static int show(const char *name, const struct options *options, struct err *err) {
-    const struct gpu *gpu = NULL;
     struct profile *profile = NULL;
-    int status = open_profile(name, &gpu, &profile, err);
-    if (status != 0) {
-        return status;
+    const struct gpu *gpu = open_profile(name, &profile, err);
+    if (gpu == NULL) {
+        return (int)err->kind;
     }
+    int status = 0;
     json_t *operators = json_array();
     if (options_has(options, "json")) {
         for (int op = 0; op < PROFILE_OPS; op++) {
@@ -96,13 +97,13 @@ static json_t *check_json(const struct gpu *gpu, const struct profile_check *che
 }
 
 static int check_one(const char *name, json_t *all, struct err *err) {
-    const struct gpu *gpu = NULL;
     struct profile *profile = NULL;
     struct profile_check check;
-    int status = open_profile(name, &gpu, &profile, err);
-    if (status == 0) {
-        status = profile_check(profile, &check, err);
+    const struct gpu *gpu = open_profile(name, &profile, err);
+    if (gpu == NULL) {
+        return (int)err->kind;
     }
+    int status = profile_check(profile, &check, err);
     if (status == 0 && all != NULL) {
         json_array_append_new(all, check_json(gpu, &check));
     } else if (status == 0) {

@@ -1,5 +1,4 @@
 /* unmask sweep: a grid of runs from an INI file. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -222,12 +221,6 @@ static int make_points(struct sweep *sweep, struct err *err) {
     return status;
 }
 
-static double number(const json_t *summary, const char *key, const char *inner) {
-    const json_t *value = json_object_get(summary, key);
-    value = inner != NULL ? json_object_get(value, inner) : value;
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
-}
-
 static void print_people(const struct sweep *sweep) {
     const char *columns[TABLE_MOST_COLUMNS] = {NULL};
     static const char *const results[] = {"tok/s", "mean_s",   "p99_s", "ttfb_s",
@@ -246,12 +239,12 @@ static void print_people(const struct sweep *sweep) {
         for (size_t a = 0; a < sweep->n_axes; a++) {
             table_text(table, value_at(sweep, p, a));
         }
-        table_number(table, number(s, "throughput_tok_s", NULL), "%.2f");
-        table_number(table, number(s, "latency_s", "mean"), "%.2f");
-        table_number(table, number(s, "latency_s", "p99"), "%.2f");
-        table_number(table, number(s, "ttfb_s", "mean"), "%.2f");
-        table_number(table, number(s, "completed", NULL), "%.0f");
-        table_number(table, number(s, "rejected", NULL), "%.0f");
+        table_number(table, cmd_number(s, "throughput_tok_s", NULL), "%.2f");
+        table_number(table, cmd_number(s, "latency_s", "mean"), "%.2f");
+        table_number(table, cmd_number(s, "latency_s", "p99"), "%.2f");
+        table_number(table, cmd_number(s, "ttfb_s", "mean"), "%.2f");
+        table_number(table, cmd_number(s, "completed", NULL), "%.0f");
+        table_number(table, cmd_number(s, "rejected", NULL), "%.0f");
         const char *kind = json_string_value(json_object_get(s, "profile_kind"));
         table_text(table, s == NULL ? point->err.text : kind);
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/crash.h"
 #include "experiments/meter.h"
 #include "experiments/traffic.h"
 #include "sim/base/num.h"
@@ -79,6 +80,12 @@ static int open_system(const struct run_request *request, struct composition *c,
                                     .n_overrides = n,
                                     .roofline = request->roofline};
     int status = system_open(&wanted, &c->system, err);
+    for (uint32_t i = 0; status == 0 && i < c->system->n_applied; i++) {
+        const struct setting *applied = &c->system->applied[i];
+        if (strchr(applied->value, '/') != NULL) {
+            crash_blame(applied->value);
+        }
+    }
     free(settings);
     return status;
 }

@@ -81,7 +81,7 @@ static int run_command(int argc, char *const *argv, struct err *err) {
 static int flush_output(int status, struct err *err) {
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        const char *cause = errno != 0 ? strerror(errno) : "a write failed";
+        const char *cause = errno != 0 ? strerror(errno) : "a closed pipe or a full disk";
         return status != 0 ? status : err_world(err, "cannot write the output: %s", cause);
     }
     return status;

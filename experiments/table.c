@@ -47,9 +47,10 @@ static void add(struct table *table, const char *text, json_t *value) {
         table->cells = realloc(table->cells, table->room * sizeof *table->cells);
     }
     ASSERT(table->cells != NULL && value != NULL);
-    char *copy = strdup(text);
-    ASSERT(copy != NULL);
-    table->cells[table->n_cells++] = (struct cell){copy, value};
+    struct cell *cell = &table->cells[table->n_cells++];
+    cell->text = strdup(text);
+    cell->value = value;
+    ASSERT(cell->text != NULL);
 }
 
 void table_text(struct table *table, const char *text) {

@@ -53,18 +53,19 @@ static int read_config(const char *name, struct config *out, struct err *err) {
 }
 
 static void drop(struct config *config, const char *key, bool is_prefix) {
-    size_t length = strlen(key), kept = 0;
-    for (size_t i = 0; i < config->n_entries; i++) {
+    size_t length = strlen(key);
+    for (size_t i = 0; i < config->n_entries;) {
         struct config_entry *entry = &config->entries[i];
-        if (is_prefix ? strncmp(entry->key, key, length) == 0 : strcmp(entry->key, key) == 0) {
-            free(entry->section);
-            free(entry->key);
-            free(entry->value);
-        } else {
-            config->entries[kept++] = *entry;
+        if (is_prefix ? strncmp(entry->key, key, length) != 0 : strcmp(entry->key, key) != 0) {
+            i++;
+            continue;
         }
+        free(entry->section);
+        free(entry->key);
+        free(entry->value);
+        config->n_entries--;
+        memmove(entry, entry + 1, (config->n_entries - i) * sizeof *entry);
     }
-    config->n_entries = kept;
 }
 
 static char *copy(const char *text) {
