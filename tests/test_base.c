@@ -26,6 +26,16 @@ START_TEST(a_misspelt_name_is_met_with_the_nearest_known_one) {
 }
 END_TEST
 
+START_TEST(sizes_are_written_for_people) {
+    char text[32];
+    ck_assert_str_eq(num_format_bytes(text, sizeof text, 1023 * 0x1p20), "1023 MiB");
+    ck_assert_str_eq(num_format_bytes(text, sizeof text, 16.03e9), "14.9 GiB");
+    ck_assert_str_eq(num_format_bytes(text, sizeof text, 0), "0 B");
+    ck_assert_str_eq(num_format_ns(text, sizeof text, 1500), "1.5 us");
+    ck_assert_str_eq(num_format_ns(text, sizeof text, 2.5e12), "2500 s");
+}
+END_TEST
+
 START_TEST(streams_depend_on_their_name_and_nothing_else) {
     struct rng a = rng_stream(1, "arrivals"), b = rng_stream(1, "arrivals");
     struct rng c = rng_stream(1, "lengths"), d = rng_stream(2, "arrivals");
@@ -65,6 +75,7 @@ int main(void) {
     const TTest *const tests[] = {
         numbers_are_read_whole_or_not_at_all,
         a_misspelt_name_is_met_with_the_nearest_known_one,
+        sizes_are_written_for_people,
         streams_depend_on_their_name_and_nothing_else,
         uniform_draws_have_the_mean_and_variance_of_a_uniform,
         the_first_cause_of_an_error_is_kept,

@@ -100,7 +100,7 @@ const char *num_format_bytes(char *text, size_t size, double bytes) {
         bytes /= 1024;
         i++;
     }
-    snprintf(text, size, "%.3g %s", bytes, names[i]);
+    snprintf(text, size, "%.*g %s", fabs(bytes) >= 1000 ? 4 : 3, bytes, names[i]);
     return text;
 }
 
