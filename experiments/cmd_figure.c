@@ -10,6 +10,7 @@
 #include "experiments/figure.h"
 #include "experiments/progress.h"
 #include "sim/base/datadir.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 
 enum { MOST_FIGURES = 64, MOST_ROWS = 256, PATH_CHARS = 1024 };
@@ -60,10 +61,10 @@ static int known_figure(const struct names *names, const char *name, struct err 
         }
         texts[i] = names->name[i];
     }
-    const char *near = num_nearest_name(name, texts);
-    return err_usage(err, "unknown figure '%s'%s%s%s; `unmask list experiments` prints them all",
-                     name, near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                     near != NULL ? "'?" : "");
+    char hint[NAME_HINT_CHARS];
+    name_hint(name, texts, hint);
+    return err_usage(err, "unknown figure '%s'%s (`unmask list experiments` prints them all)", name,
+                     hint);
 }
 
 struct tick {

@@ -7,6 +7,7 @@
 #include "experiments/table.h"
 #include "sim/base/config.h"
 #include "sim/base/datadir.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/cost/runtime.h"
 #include "sim/memory/placement.h"
@@ -310,7 +311,7 @@ static int find_section(const char *name, size_t *out, struct err *err) {
         }
         names[*out] = sections[*out].name;
     }
-    const char *near = num_nearest_name(name, names);
+    const char *near = name_nearest(name, names);
     return err_usage(err, "there is nothing to list under '%s'%s%s%s", name,
                      near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
                      near != NULL ? "'?" : "; `unmask list --help` names everything");

@@ -4,6 +4,7 @@
 #include "experiments/cmd.h"
 #include "experiments/table.h"
 #include "sim/base/datadir.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/cost/profile_check.h"
 #include "sim/model/gpu.h"
@@ -152,10 +153,9 @@ static int run(const struct options *options, struct err *err) {
         return check(options, err);
     }
     if (strcmp(verb, "show") != 0) {
-        const char *near = num_nearest_name(verb, verbs);
-        return err_usage(err, "profile: '%s' is neither check nor show%s%s%s", verb,
-                         near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                         near != NULL ? "'?" : "");
+        char hint[NAME_HINT_CHARS];
+        name_hint(verb, verbs, hint);
+        return err_usage(err, "profile: '%s' is neither check nor show%s", verb, hint);
     }
     if (options->n_words != 2) {
         return err_usage(err, "profile show: expected the name of a profile");

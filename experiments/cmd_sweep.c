@@ -8,6 +8,7 @@
 #include "experiments/interrupt.h"
 #include "experiments/table.h"
 #include "sim/base/config.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 
 enum { MOST_AXES = 16, MOST_VALUES = 64, MOST_POINTS = 100000, VALUE_CHARS = 192 };
@@ -75,7 +76,7 @@ static int split(const char *text, struct axis *axis, struct err *err) {
 static int unknown_key(const struct config *config, const struct config_entry *entry,
                        struct err *err) {
     char place[1024];
-    const char *near = num_nearest_name(entry->key, axis_keys);
+    const char *near = name_nearest(entry->key, axis_keys);
     config_place(config, entry, place, sizeof place);
     if (strcmp(entry->section, "sweep") != 0) {
         return err_usage(err, "%s: found section [%s], expected [sweep] only", place,

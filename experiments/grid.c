@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "experiments/crew.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 
 int words_split(const char *text, struct words *out, const char *place, struct err *err) {
@@ -63,10 +64,9 @@ static int word_index(const struct config *config, const char *key, const char *
             return i;
         }
     }
-    const char *near = num_nearest_name(entry->value, words);
-    err_usage(err, "%s:%d: '%s' is not a %s%s%s%s", config->path, entry->line, entry->value, key,
-              near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-              near != NULL ? "'?" : "");
+    char hint[NAME_HINT_CHARS];
+    name_hint(entry->value, words, hint);
+    err_usage(err, "%s:%d: '%s' is not a %s%s", config->path, entry->line, entry->value, key, hint);
     return -1;
 }
 
@@ -108,11 +108,10 @@ static int refuse_unknown(const struct config *config, struct err *err) {
             j++;
         }
         if (!known || j == n) {
-            const char *near = num_nearest_name(entry->key, names);
-            return err_usage(err, "%s:%d: unknown key '%s' in [%s]%s%s%s", config->path,
-                             entry->line, entry->key, entry->section,
-                             near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                             near != NULL ? "'?" : "");
+            char hint[NAME_HINT_CHARS];
+            name_hint(entry->key, names, hint);
+            return err_usage(err, "%s:%d: unknown key '%s' in [%s]%s", config->path, entry->line,
+                             entry->key, entry->section, hint);
         }
     }
     return 0;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "experiments/cmd.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 
 static const struct command *const commands[] = {
@@ -56,7 +57,7 @@ static const struct command *find_command(const char *name, struct err *err) {
         }
         names[i] = commands[i]->name;
     }
-    const char *near = num_nearest_name(name, names);
+    const char *near = name_nearest(name, names);
     err_usage(err, "unknown command '%s'%s%s%s", name, near != NULL ? "; did you mean '" : "",
               near != NULL ? near : "", near != NULL ? "'?" : "; `unmask --help` lists them");
     return NULL;

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 
 enum { MOST_NAMES = 96 };
@@ -36,7 +37,7 @@ static int unknown(const struct option *const *groups, const char *arg, int leng
     char name[64];
     const char *bare = arg + strspn(arg, "-");
     snprintf(name, sizeof name, "%.*s", length - (int)(bare - arg), bare);
-    const char *near = num_nearest_name(name, names);
+    const char *near = name_nearest(name, names);
     return err_usage(err, "unknown option '%.*s'%s%s%s%s", length, arg,
                      near != NULL ? "; did you mean '" : "", near != NULL ? dashes(near) : "",
                      near != NULL ? near : "", near != NULL ? "'?" : "");

@@ -1,5 +1,6 @@
 /* The base library: numbers, random streams, errors. */
 #include "sim/base/err.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
 #include "tests/suite.h"
@@ -21,8 +22,11 @@ END_TEST
 
 START_TEST(a_misspelt_name_is_met_with_the_nearest_known_one) {
     static const char *const names[] = {"retention", "pool_kernel", NULL};
-    ck_assert_str_eq(num_nearest_name("retntion", names), "retention");
-    ck_assert_ptr_null(num_nearest_name("zzz", names));
+    ck_assert_str_eq(name_nearest("retntion", names), "retention");
+    ck_assert_ptr_null(name_nearest("zzz", names));
+    char hint[NAME_HINT_CHARS];
+    ck_assert_str_eq(name_hint("poolkernel", names, hint), "; did you mean 'pool_kernel'?");
+    ck_assert_str_eq(name_hint("zzz", names, hint), "");
 }
 END_TEST
 

@@ -59,11 +59,11 @@ END_TEST
 START_TEST(an_unknown_name_is_met_with_the_nearest) {
     REFUSES(2, "unknown command 'rn'; did you mean 'run'?", "rn");
     REFUSES(2, "unknown option '--sytem'; did you mean '--system'?", "run", "--sytem", "x");
-    REFUSES(2, "unknown GPU 'h20'; did you mean 'h200'; `unmask list gpus` prints them all", "run",
-            "--gpu", "h20");
+    REFUSES(2, "unknown GPU 'h20'; did you mean 'h200'? (`unmask list gpus` prints them all)",
+            "run", "--gpu", "h20");
     REFUSES(2,
-            "unknown model 'lada-8b'; did you mean 'llada-8b'; `unmask list models` prints "
-            "them all",
+            "unknown model 'lada-8b'; did you mean 'llada-8b'? (`unmask list models` prints "
+            "them all)",
             "run", "--model", "lada-8b");
     struct output output = CLI("run", "--system", "dllm-serv");
     ck_assert_int_eq(output.status, 2);
@@ -78,8 +78,8 @@ START_TEST(an_unknown_name_is_met_with_the_nearest) {
     REFUSES(2, "--set: unknown key 'page_token'; did you mean 'page_tokens'?", "run", "--set",
             "page_token=1");
     REFUSES(2,
-            "--scheduler: unknown scheduler 'contnuous'; did you mean 'continuous'; `unmask "
-            "list` prints them all",
+            "--scheduler: unknown scheduler 'contnuous'; did you mean 'continuous'? (`unmask "
+            "list` prints them all)",
             "run", "--scheduler", "contnuous");
     REFUSES(2, "--arrivals: there are no arrivals 'posson'; did you mean 'poisson'?", "run",
             "--arrivals", "posson");
@@ -143,8 +143,8 @@ static void refuses_file(const char *name, const char *text, const char *option,
 
 START_TEST(a_bad_ini_file_is_refused_with_its_line) {
     refuses_file("s.ini", "[s]\nscheduler = contnuous\n", "--systems",
-                 ":2: unknown scheduler 'contnuous'; did you mean 'continuous'; `unmask list` "
-                 "prints them all");
+                 ":2: unknown scheduler 'contnuous'; did you mean 'continuous'? (`unmask list` "
+                 "prints them all)");
     refuses_file(
         "s.ini", "[s]\npage_tokens = 0\n", "--systems",
         ":2: '0' is not a value for page_tokens of the system: expected a whole number from "

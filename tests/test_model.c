@@ -86,13 +86,13 @@ END_TEST
 START_TEST(an_unknown_name_is_met_with_the_nearest) {
     struct err err = {0};
     ck_assert_ptr_null(model_find("lada-8b", &err));
-    ck_assert_str_eq(err.text, "unknown model 'lada-8b'; did you mean 'llada-8b'; `unmask list "
-                               "models` prints them all");
+    ck_assert_str_eq(err.text, "unknown model 'lada-8b'; did you mean 'llada-8b'? (`unmask list "
+                               "models` prints them all)");
     err = (struct err){0};
     ck_assert_ptr_null(gpu_find("rtx4080", &err));
     ck_assert_int_eq(err.kind, ERR_USAGE);
-    ck_assert_str_eq(err.text, "unknown GPU 'rtx4080'; did you mean 'rtx4090'; `unmask list "
-                               "gpus` prints them all");
+    ck_assert_str_eq(err.text, "unknown GPU 'rtx4080'; did you mean 'rtx4090'? (`unmask list "
+                               "gpus` prints them all)");
 }
 END_TEST
 

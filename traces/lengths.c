@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "traces/quantiles.h"
 
@@ -214,7 +215,7 @@ int length_open(const char *spec, const char *place, enum length_side side, stru
         }
     }
     if (model == NULL) {
-        const char *near = num_nearest_name(spec, names);
+        const char *near = name_nearest(spec, names);
         return err_usage(err, "%s: there is no length model '%s'%s%s%s", place, spec,
                          near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
                          near != NULL ? "'?"

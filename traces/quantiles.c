@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "sim/base/datadir.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 
 enum { MAX_SETS = 64, MAX_PATH_CHARS = 4096 };
@@ -25,10 +26,9 @@ static bool read_percentiles(char *rest, struct quantiles *out) {
 }
 
 static int no_such_set(const char *path, const char *set, char *const *sets, struct err *err) {
-    const char *near = num_nearest_name(set, (const char *const *)sets);
-    return err_usage(err, "%s has no set '%s'%s%s%s", path, set,
-                     near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                     near != NULL ? "'?" : "");
+    char hint[NAME_HINT_CHARS];
+    name_hint(set, (const char *const *)sets, hint);
+    return err_usage(err, "%s has no set '%s'%s", path, set, hint);
 }
 
 int quantiles_read(const char *set, const char *field, struct quantiles *out, struct err *err) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "sim/base/datadir.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "traces/workload_parts.h"
 
@@ -306,10 +307,10 @@ static void free_names(char **names) {
 
 static int no_such_workload(const char *name, struct err *err) {
     char **names = workload_names();
-    const char *near = num_nearest_name(name, (const char *const *)names);
-    int status = err_usage(err, "there is no workload '%s' in %s/traces/workloads%s%s%s", name,
-                           data_dir(), near != NULL ? "; did you mean '" : "",
-                           near != NULL ? near : "", near != NULL ? "'?" : "");
+    char hint[NAME_HINT_CHARS];
+    name_hint(name, (const char *const *)names, hint);
+    int status = err_usage(err, "there is no workload '%s' in %s/traces/workloads%s", name,
+                           data_dir(), hint);
     free_names(names);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/base/param.h"
 #include "traces/workload_parts.h"
@@ -74,11 +75,10 @@ static int unknown_key(const struct config *config, const struct config_entry *e
         names[n++] = text_keys[i];
     }
     char place[MAX_PATH_CHARS + 32];
-    const char *near = num_nearest_name(entry->key, names);
-    return err_usage(err, "%s: a workload has no key '%s'%s%s%s",
-                     config_place(config, entry, place, sizeof place), entry->key,
-                     near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                     near != NULL ? "'?" : "");
+    char hint[NAME_HINT_CHARS];
+    name_hint(entry->key, names, hint);
+    return err_usage(err, "%s: a workload has no key '%s'%s",
+                     config_place(config, entry, place, sizeof place), entry->key, hint);
 }
 
 static bool is_text_key(const char *key) {
@@ -139,11 +139,10 @@ static int open_process(struct workload *workload, const struct config *config,
             names[i + 1] = process_at(i)->name;
         }
         char place[MAX_PATH_CHARS + 32];
-        const char *near = num_nearest_name(entry->value, names);
-        return err_usage(err, "%s: there are no arrivals '%s'%s%s%s",
-                         config_place(config, entry, place, sizeof place), entry->value,
-                         near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                         near != NULL ? "'?" : "");
+        char hint[NAME_HINT_CHARS];
+        name_hint(entry->value, names, hint);
+        return err_usage(err, "%s: there are no arrivals '%s'%s",
+                         config_place(config, entry, place, sizeof place), entry->value, hint);
     }
     workload->generator = generator_open(process);
     return 0;

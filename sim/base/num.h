@@ -20,10 +20,6 @@ bool num_with_unit(const char *text, const char *unit, double *out);
 const char *num_format_bytes(char *text, size_t size, double bytes);
 const char *num_format_ns(char *text, size_t size, double ns);
 
-/* The known name nearest to `word` by edit distance, or NULL when none is near. `names` ends with
- * NULL. For "unknown key 'retntion': did you mean 'retention'?". */
-const char *num_nearest_name(const char *word, const char *const *names);
-
 /* ceil(a / b) for a >= 0, b > 0. */
 static inline int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;

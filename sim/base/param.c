@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 
 enum { MAX_NAMES = 64 };
@@ -107,10 +108,9 @@ int param_set(const struct param *table, size_t n, void *state, const char *owne
         for (size_t i = 0; i < n && i < MAX_NAMES; i++) {
             names[i] = table[i].name;
         }
-        const char *near = num_nearest_name(name, names);
-        return err_usage(err, "%s: %s has no parameter '%s'%s%s%s", place, owner, name,
-                         near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                         near != NULL ? "'?" : "");
+        char hint[NAME_HINT_CHARS];
+        name_hint(name, names, hint);
+        return err_usage(err, "%s: %s has no parameter '%s'%s", place, owner, name, hint);
     }
     if (!param_write(param, state, text)) {
         return bad_value(param, owner, place, text, err);

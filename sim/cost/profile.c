@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/cost/profile_table.h"
 
@@ -109,10 +110,9 @@ static int parse_row(const char *path, int line, char *text, struct rows rows[PR
         names[op] = operators[op].name;
     }
     if (op == PROFILE_OPS) {
-        const char *near = num_nearest_name(columns[0], names);
-        return err_world(err, "%s:%d: unknown operator '%.40s'%s%s%s", path, line, columns[0],
-                         near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                         near != NULL ? "'?" : "");
+        char hint[NAME_HINT_CHARS];
+        name_hint(columns[0], names, hint);
+        return err_world(err, "%s:%d: unknown operator '%.40s'%s", path, line, columns[0], hint);
     }
     size_t n_sizes = operators[op].n_sizes;
     if (n != n_sizes + 2) {

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 
 #define FLAG(field, doc)                                                                           \
@@ -111,9 +112,8 @@ const struct runtime_preset *runtime_find(const char *name, struct err *err) {
         }
         names[i] = runtime_table[i].name;
     }
-    const char *near = num_nearest_name(name, names);
-    err_usage(err, "unknown runtime '%s'%s%s%s; `unmask list runtimes` prints them all", name,
-              near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-              near != NULL ? "'" : "");
+    char hint[NAME_HINT_CHARS];
+    name_hint(name, names, hint);
+    err_usage(err, "unknown runtime '%s'%s (`unmask list runtimes` prints them all)", name, hint);
     return NULL;
 }

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 
 int placement_root(const struct graph *graph, int tensor) {
@@ -130,10 +131,9 @@ const struct planner *planner_find(const char *name, struct err *err) {
         }
         names[i] = planner_table[i].name;
     }
-    const char *near = num_nearest_name(name, names);
-    err_usage(err, "unknown planner '%s'%s%s%s; `unmask list planners` prints them all", name,
-              near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-              near != NULL ? "'" : "");
+    char hint[NAME_HINT_CHARS];
+    name_hint(name, names, hint);
+    err_usage(err, "unknown planner '%s'%s (`unmask list planners` prints them all)", name, hint);
     return NULL;
 }
 

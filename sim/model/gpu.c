@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 
 #define MIB (INT64_C(1) << 20)
@@ -129,9 +130,8 @@ const struct gpu *gpu_find(const char *name, struct err *err) {
         }
         names[i] = gpu_table[i].name;
     }
-    const char *near = num_nearest_name(name, names);
-    err_usage(err, "unknown GPU '%s'%s%s%s; `unmask list gpus` prints them all", name,
-              near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-              near != NULL ? "'" : "");
+    char hint[NAME_HINT_CHARS];
+    name_hint(name, names, hint);
+    err_usage(err, "unknown GPU '%s'%s (`unmask list gpus` prints them all)", name, hint);
     return NULL;
 }

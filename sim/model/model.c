@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 
 /* Shapes read from the models' configuration files or from the graph builders of public serving
@@ -208,10 +209,9 @@ const struct model *model_find(const char *name, struct err *err) {
         }
         names[i] = model_table[i].name;
     }
-    const char *near = num_nearest_name(name, names);
-    err_usage(err, "unknown model '%s'%s%s%s; `unmask list models` prints them all", name,
-              near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-              near != NULL ? "'" : "");
+    char hint[NAME_HINT_CHARS];
+    name_hint(name, names, hint);
+    err_usage(err, "unknown model '%s'%s (`unmask list models` prints them all)", name, hint);
     return NULL;
 }
 

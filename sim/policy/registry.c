@@ -1,13 +1,11 @@
 #include "sim/policy/registry.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/policy/cache.h"
-#include "sim/policy/check_plugin.h"
 #include "sim/policy/decoder.h"
 #include "sim/policy/plugin.h"
 #include "sim/policy/router.h"
@@ -69,23 +67,10 @@ const struct policy *policy_at(enum policy_kind kind, size_t index) {
     return NULL;
 }
 
-/* A user's policy is exercised in a child process before it may touch a run: one that crashes,
- * hangs or breaks a promise costs a sentence, not the run. */
-static const struct policy *load_checked(enum policy_kind kind, const char *path, struct err *err) {
-    const struct policy *loaded = NULL;
-    FILE *nowhere = fopen("/dev/null", "w");
-    if (nowhere == NULL) {
-        err_world(err, "cannot open /dev/null: %s", strerror(errno));
-        return NULL;
-    }
-    int status = check_plugin(path, nowhere, err);
-    fclose(nowhere);
-    return status == 0 && plugin_load(path, kind, &loaded, err) == 0 ? loaded : NULL;
-}
-
 const struct policy *policy_find(enum policy_kind kind, const char *name, struct err *err) {
     if (strchr(name, '/') != NULL) {
-        return load_checked(kind, name, err);
+        const struct policy *loaded = NULL;
+        return plugin_load(name, kind, &loaded, err) == 0 ? loaded : NULL;
     }
     enum { MAX_POLICIES = 32 };
     const char *names[MAX_POLICIES + 1] = {NULL};
@@ -96,10 +81,10 @@ const struct policy *policy_find(enum policy_kind kind, const char *name, struct
         }
         names[i] = policy_at(kind, i)->name;
     }
-    const char *near = num_nearest_name(name, names);
-    err_usage(err, "unknown %s '%s'%s%s%s; `unmask list` prints them all", policy_kind_names[kind],
-              name, near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-              near != NULL ? "'" : "");
+    char hint[NAME_HINT_CHARS];
+    name_hint(name, names, hint);
+    err_usage(err, "unknown %s '%s'%s (`unmask list` prints them all)", policy_kind_names[kind],
+              name, hint);
     return NULL;
 }
 

@@ -10,9 +10,8 @@ extern const char *const policy_kind_names[]; /* by enum policy_kind */
 size_t policy_count(enum policy_kind kind);
 const struct policy *policy_at(enum policy_kind kind, size_t index);
 
-/* The descriptor, or NULL and a sentence naming the nearest known one. A shared object is first
- * exercised in a child process (check_plugin, some 50 ms), and refused with the first broken
- * promise; a loaded one stays loaded. */
+/* The descriptor, or NULL and a sentence naming the nearest known one. A loaded shared object stays
+ * loaded. */
 const struct policy *policy_find(enum policy_kind kind, const char *name, struct err *err);
 
 /* Fresh state of a policy: zeroed, initial parameter values written. Freed with free(). */

@@ -1,12 +1,15 @@
 #include "sim/serve/system.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/datadir.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/cost/transfer.h"
+#include "sim/policy/check_plugin.h"
 #include "sim/policy/registry.h"
 #include "sim/serve/system_file.h"
 
@@ -64,9 +67,27 @@ static int part_of(const char *key) {
     return -1;
 }
 
+/* A user's policy is exercised in a child process (some 50 ms) before it may touch a run: one that
+ * crashes, hangs or breaks a promise costs a sentence, not the run. */
+static const struct policy *find_checked(enum policy_kind kind, const char *name, struct err *err) {
+    if (strchr(name, '/') != NULL) {
+        FILE *nowhere = fopen("/dev/null", "w");
+        if (nowhere == NULL) {
+            err_world(err, "cannot open /dev/null: %s", strerror(errno));
+            return NULL;
+        }
+        int status = check_plugin(name, nowhere, err);
+        fclose(nowhere);
+        if (status != 0) {
+            return NULL;
+        }
+    }
+    return policy_find(kind, name, err);
+}
+
 static const struct policy *pick_policy(enum policy_kind kind, const struct setting *setting,
                                         void **state, struct err *err) {
-    const struct policy *policy = policy_find(kind, setting->value, err);
+    const struct policy *policy = find_checked(kind, setting->value, err);
     if (policy != NULL) {
         free(*state);
         *state = policy_state(policy);
@@ -158,10 +179,9 @@ static int set_plain(struct system *s, const struct setting *setting, struct err
         for (size_t i = 0; i < system_n_params; i++) {
             names[n++] = system_params[i].name;
         }
-        const char *near = num_nearest_name(setting->key, names);
-        return err_usage(err, "%s: unknown key '%s'%s%s%s", setting->place, setting->key,
-                         near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                         near != NULL ? "'?" : "");
+        char hint[NAME_HINT_CHARS];
+        name_hint(setting->key, names, hint);
+        return err_usage(err, "%s: unknown key '%s'%s", setting->place, setting->key, hint);
     }
     return param_set(system_params, system_n_params, &s->settings, "the system", setting->place,
                      setting->key, setting->value, err);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/datadir.h"
+#include "sim/base/names.h"
 #include "sim/base/num.h"
 
 static const char *const file_words[] = {"base", "doc", "model", "source", NULL};
@@ -68,10 +69,10 @@ static int unknown_system(const struct config *config, const char *name, struct 
             names[n++] = section;
         }
     }
-    const char *near = num_nearest_name(name, names);
-    return err_usage(err, "unknown system '%s' in %s%s%s%s; `unmask list systems` prints them all",
-                     name, config->path, near != NULL ? "; did you mean '" : "",
-                     near != NULL ? near : "", near != NULL ? "'" : "");
+    char hint[NAME_HINT_CHARS];
+    name_hint(name, names, hint);
+    return err_usage(err, "unknown system '%s' in %s%s (`unmask list systems` prints them all)",
+                     name, config->path, hint);
 }
 
 static int take_entry(struct system *s, const struct config *config, const struct config *constants,

@@ -1,0 +1,17 @@
+/* Names: what to say about one that is not known. */
+#ifndef UNMASK_SIM_BASE_NAMES_H
+#define UNMASK_SIM_BASE_NAMES_H
+
+#include <stddef.h>
+
+/* The known name nearest to `word` by edit distance, or NULL when none is near. `names` ends with
+ * NULL. */
+const char *name_nearest(const char *word, const char *const *names);
+
+enum { NAME_HINT_CHARS = 96 };
+
+/* "; did you mean 'retention'?", or "" when nothing is near: the end of a sentence about `word`.
+ * Returns `text`, which holds NAME_HINT_CHARS. */
+const char *name_hint(const char *word, const char *const *names, char text[NAME_HINT_CHARS]);
+
+#endif
