@@ -1,0 +1,396 @@
+"""Times the kernels against what PyTorch runs for the same work, in one process.
+
+    python3 bench_kernels.py LIBRARY OUT.csv [PIECE...]
+
+Every number is a ratio to a peer, to a plain device copy or to a bare GEMM measured in the same
+run. Kernels run from CUDA graphs that walk through sets of random buffers larger together than
+three times the L2 cache; ours and the peers' take turns for ROUNDS rounds; medians are printed.
+"""
+import csv
+import ctypes as c
+import statistics
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+ROUNDS = 7
+COLD_BYTES = 3 * 64 * 2**20
+torch.manual_seed(int.from_bytes(open("/dev/urandom", "rb").read(4), "little"))
+P, I, L, FL = c.c_void_p, c.c_int32, c.c_int64, c.c_float
+
+
+def struct(name, **fields):
+    """A call of kernels/calls.h: the same fields in the same order."""
+    return type(name, (c.Structure,), {"_fields_": list(fields.items())})
+
+
+Embed = struct("Embed", table=P, ids=P, y=P, n_tokens=I, n_channels=I, n_vocab=I, dtype=I)
+Norm = struct("Norm", x=P, weight=P, residual=P, rows=P, y=P, n_rows=I, n_channels=I, epsilon=FL,
+              dtype=I)
+Swiglu = struct("Swiglu", gate_up=P, y=P, y_stride=L, n_tokens=I, n_hidden=I, dtype=I)
+Rope = struct("Rope", qkv=P, bias=P, q_norm=P, k_norm=P, cos_sin=P, positions=P, kv_rows=P, q=P,
+              k=P, v=P, q_stride=L, kv_stride=L, n_tokens=I, n_heads=I, n_kv_heads=I, head_size=I,
+              epsilon=FL, dtype=I)
+Dense = struct("Dense", q=P, k=P, v=P, y=P, start=P, q_stride=L, kv_stride=L, y_stride=L,
+               n_requests=I, n_tokens=I, n_heads=I, n_kv_heads=I, head_size=I, max_tokens=I,
+               dtype=I)
+Block = struct("Block", q=P, k=P, v=P, k_cache=P, v_cache=P, y=P, start=P, kept=P, cache_start=P,
+               scratch=P, q_stride=L, kv_stride=L, y_stride=L, n_requests=I, n_heads=I,
+               n_kv_heads=I, head_size=I, max_queries=I, dtype=I)
+Select = struct("Select", q=P, k=P, v=P, start=P, block_start=P, block_end=P, kept=P,
+                cache_start=P, k_cache=P, v_cache=P, scores=P, indices=P, q_stride=L, kv_stride=L,
+                n_requests=I, n_heads=I, n_kv_heads=I, head_size=I, max_candidates=I, dtype=I)
+Head = struct("Head", x=P, w=P, token=P, confidence=P, scratch=P, n_rows=I, n_channels=I,
+              n_vocab=I, rounded=c.c_bool, dtype=I)
+
+lib = c.CDLL(sys.argv[1])
+lib.head_scratch_bytes.restype = L
+lib.block_attention_scratch_bytes.restype = L
+head_handle = P()
+SMS = torch.cuda.get_device_properties(0).multi_processor_count
+
+
+def rand(*shape, scale=1.0):
+    return (torch.randn(*shape, device="cuda", dtype=torch.float32) * scale).to(torch.bfloat16) \
+        if torch.Size(shape).numel() < 2**28 else torch.randn(*shape, device="cuda",
+                                                              dtype=torch.bfloat16).mul_(scale)
+
+
+def ints(values, dtype=torch.int32):
+    return torch.tensor(values, device="cuda", dtype=dtype)
+
+
+def launch(name, make, *leading, **tensors):
+    """A closure that launches a kernel; it keeps the tensors alive."""
+    values = {k: (v.data_ptr() if isinstance(v, torch.Tensor) else v) for k, v in tensors.items()}
+    call = make(**values)
+    function = getattr(lib, name)
+
+    def run(_keep=tensors):
+        status = function(*leading, c.byref(call), P(torch.cuda.current_stream().cuda_stream))
+        if status != 0:
+            raise RuntimeError(f"{name}: CUDA error {status}")
+    return run
+
+
+def graph_of(runs, budget_us=4000):
+    """A graph of a whole number of walks through the sets, and the launches it holds."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for run in runs[:2]:
+            run()
+        stream.synchronize()
+        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        a.record()
+        for run in runs:
+            run()
+        b.record()
+        stream.synchronize()
+        each = max(1.0, a.elapsed_time(b) * 1000 / len(runs))
+    walks = max(1, min(int(budget_us / each / len(runs)), 400 // len(runs) + 1))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(walks):
+            for run in runs:
+                run()
+    return graph, walks * len(runs)
+
+
+def time_all(candidates, eager=()):
+    """Median microseconds of each candidate, in interleaved rounds."""
+    graphs = {}
+    for name, runs in candidates.items():
+        if name in eager:
+            def loop(runs=runs):
+                for run in runs:
+                    run()
+            loop()
+            graphs[name] = (loop, len(runs))
+        else:
+            graph, n = graph_of(runs)
+            graphs[name] = (graph.replay, n)
+    samples = {name: [] for name in candidates}
+    for r in range(ROUNDS + 1):
+        for name, (play, n) in graphs.items():
+            a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            a.record()
+            play()
+            b.record()
+            torch.cuda.synchronize()
+            if r > 0:
+                samples[name].append(a.elapsed_time(b) * 1000 / n)
+    return {name: statistics.median(s) for name, s in samples.items()}
+
+
+rows = []
+copy_gbs = gemm_tflops = 0.0
+
+
+def report(piece, shape, us, n_bytes=0.0, flops=0.0, note=""):
+    ours = us["ours"]
+    peers = {k: v for k, v in us.items() if k != "ours"}
+    gbs, tflops = n_bytes / ours / 1e3, flops / ours / 1e6
+    rows.append([piece, shape, f"{ours:.2f}", f"{gbs:.0f}", f"{gbs / copy_gbs:.3f}",
+                 f"{tflops:.1f}", f"{tflops / gemm_tflops:.3f}", note] +
+                [f"{k}={v:.2f}us:{v / ours:.3f}x" for k, v in peers.items()])
+    text = " ".join(f"{k} {v / ours:.2f}x" for k, v in peers.items())
+    print(f"{piece:8s} {shape:26s} {ours:9.1f}us {100 * gbs / copy_gbs:5.1f}%copy "
+          f"{tflops:6.1f}TF  {text} {note}", flush=True)
+
+
+def sets_for(n_bytes):
+    return max(1, min(64, int(COLD_BYTES / n_bytes) + 1))
+
+
+def bench_ceilings():
+    global copy_gbs, gemm_tflops
+    x, y = rand(2**29), rand(2**29)
+    # Not from a graph: there the copy is a memcpy node, which reaches two thirds of this rate.
+    us = time_all({"copy": [lambda: y.copy_(x)] * 4}, eager=("copy",))["copy"]
+    copy_gbs = 2 * x.numel() * 2 / us / 1e3
+    a, b = rand(8192, 8192), rand(8192, 8192)
+    us = time_all({"gemm": [lambda: torch.mm(a, b)]})["gemm"]
+    gemm_tflops = 2 * 8192**3 / us / 1e6
+    rows.append(["ceiling", "copy 1 GiB", "", f"{copy_gbs:.0f}"])
+    rows.append(["ceiling", "gemm 8192^3", "", "", "", f"{gemm_tflops:.1f}"])
+    print(f"copy {copy_gbs:.0f} GB/s, gemm 8192^3 {gemm_tflops:.0f} TFLOP/s", flush=True)
+
+
+def bench_norm():
+    for tokens in (32, 512, 2048, 16384):
+        n = tokens * 4096
+        for residual in (True, False):
+            n_bytes = (4 if residual else 2) * n * 2
+            ours, copies = [], []
+            for _ in range(sets_for(n_bytes)):
+                x, w, r, y = rand(tokens, 4096), rand(4096), rand(tokens, 4096), rand(tokens, 4096)
+                ours.append(launch("kernel_norm", Norm, x=x, weight=w,
+                                   residual=r if residual else None, y=y, n_rows=tokens,
+                                   n_channels=4096, epsilon=1e-5))
+                to, src = (torch.empty(n_bytes // 4, device="cuda", dtype=torch.bfloat16)
+                           for _ in "ab")
+                src.normal_()
+                copies.append(lambda to=to, src=src: to.copy_(src))
+            report("norm", f"T{tokens}" + (" +residual" if residual else ""),
+                   time_all({"ours": ours, "copy of the bytes": copies}), n_bytes)
+
+
+def bench_rope():
+    for tokens, heads, kv, extra in ((32, 32, 32, 0), (2048, 32, 32, 0), (16384, 32, 32, 0),
+                                     (16384, 28, 4, 1), (16384, 32, 8, 2)):
+        width = (heads + 2 * kv) * 128
+        n_bytes = 2 * tokens * width * 2
+        ours, copies = [], []
+        table = torch.randn(tokens, 128, device="cuda")
+        where = torch.arange(tokens, device="cuda", dtype=torch.int32)
+        for _ in range(sets_for(n_bytes)):
+            qkv = rand(tokens, width)
+            q, k, v = rand(tokens, heads, 128), rand(tokens, kv, 128), rand(tokens, kv, 128)
+            w, bias = rand(128), rand(width)
+            ours.append(launch("kernel_rope", Rope, qkv=qkv, bias=bias if extra == 1 else None,
+                               q_norm=w if extra == 2 else None, k_norm=w if extra == 2 else None,
+                               cos_sin=table, positions=where, q=q, k=k, v=v, q_stride=heads * 128,
+                               kv_stride=kv * 128, n_tokens=tokens, n_heads=heads, n_kv_heads=kv,
+                               head_size=128, epsilon=1e-6))
+            to = torch.empty_like(qkv)
+            copies.append(lambda to=to, src=qkv: to.copy_(src))
+        report("rope", f"T{tokens} H{heads}/{kv}" + ("", " bias", " qknorm")[extra],
+               time_all({"ours": ours, "copy of the bytes": copies}), n_bytes)
+
+
+def bench_swiglu():
+    for tokens in (32, 2048, 16384):
+        n_bytes = 3 * tokens * 12288 * 2
+        ours, copies = [], []
+        for _ in range(sets_for(n_bytes)):
+            x, y = rand(tokens, 2 * 12288), rand(tokens, 12288)
+            ours.append(launch("kernel_swiglu", Swiglu, gate_up=x, y=y, y_stride=12288,
+                               n_tokens=tokens, n_hidden=12288))
+            to, src = (rand(tokens, 12288 * 3 // 2) for _ in "ab")
+            copies.append(lambda to=to, src=src: to.copy_(src))
+        report("swiglu", f"T{tokens} F12288",
+               time_all({"ours": ours, "copy of the bytes": copies}), n_bytes)
+
+
+def bench_embed():
+    table = rand(126464, 4096)
+    for tokens in (32, 16384):
+        n_bytes = 2 * tokens * 4096 * 2
+        ours, copies = [], []
+        for _ in range(sets_for(n_bytes)):
+            ids = torch.randint(0, 126464, (tokens,), device="cuda", dtype=torch.int32)
+            y, to, src = (rand(tokens, 4096) for _ in "abc")
+            ours.append(launch("kernel_embed", Embed, table=table, ids=ids, y=y, n_tokens=tokens,
+                               n_channels=4096, n_vocab=126464))
+            copies.append(lambda to=to, src=src: to.copy_(src))
+        report("embed", f"T{tokens}", time_all({"ours": ours, "copy of the bytes": copies}),
+               n_bytes)
+
+
+def sdpa(backend, q, k, v, gqa=False):
+    def run():
+        with sdpa_kernel(backend):
+            F.scaled_dot_product_attention(q, k, v, enable_gqa=gqa)
+    return run
+
+
+def bench_block():
+    scratch_bytes = lib.block_attention_scratch_bytes(SMS)
+    shapes = [(16, [512] * 16, 32, 32), (64, [512] * 64, 32, 32), (64, [2048] * 64, 32, 32),
+              (128, [1024] * 128, 32, 32), (16, [8192] * 16, 32, 32), (1, [2048], 32, 32),
+              (1, [8192], 32, 32), (64, [2048] * 64, 32, 8), (64, [2048] * 64, 28, 4),
+              (64, [128 * (1 + i % 32) for i in range(64)], 32, 32)]
+    for b, kept, heads, kv in shapes:
+        queries = 32
+        n_bytes = 2 * (sum(kept) + b * queries) * kv * 128 * 2 + 2 * b * queries * heads * 128 * 2
+        flops = 4 * heads * 128 * sum(queries * (n + queries) for n in kept)
+        n_sets = sets_for(n_bytes)
+        ours, flash, cudnn = [], [], []
+        starts = ints([i * queries for i in range(b + 1)])
+        offsets = [0]
+        for n in kept:
+            offsets.append(offsets[-1] + n * kv * 128)
+        scratch = torch.zeros(scratch_bytes, device="cuda", dtype=torch.uint8)
+        even = len(set(kept)) == 1
+        for _ in range(n_sets):
+            q, k, v = rand(b * queries, heads, 128), rand(b * queries, kv, 128), rand(b * queries, kv, 128)
+            kc, vc, y = rand(offsets[-1]), rand(offsets[-1]), torch.empty_like(q)
+            ours.append(launch("kernel_block_attention", Block, q=q, k=k, v=v, k_cache=kc,
+                               v_cache=vc, y=y, start=starts, kept=ints(kept),
+                               cache_start=ints(offsets[:-1], torch.int64), scratch=scratch,
+                               q_stride=heads * 128, kv_stride=kv * 128, y_stride=heads * 128,
+                               n_requests=b, n_heads=heads, n_kv_heads=kv, head_size=128,
+                               max_queries=queries))
+            if even: # the peers get keys and values that are already in one piece
+                pq = rand(b, heads, queries, 128)
+                pk, pv = (rand(b, kv, kept[0] + queries, 128) for _ in "kv")
+                flash.append(sdpa(SDPBackend.FLASH_ATTENTION, pq, pk, pv, heads != kv))
+                cudnn.append(sdpa(SDPBackend.CUDNN_ATTENTION, pq, pk, pv, heads != kv))
+        candidates = {"ours": ours}
+        if even:
+            candidates.update({"flash": flash, "cudnn": cudnn})
+        shape = f"B{b} kv{kept[0] if even else '128..4096'} H{heads}/{kv}"
+        report("block", shape, time_all(candidates), n_bytes, flops)
+        del ours, flash, cudnn
+        torch.cuda.empty_cache()
+
+
+def eager_select(q, k, v, block, ratio):
+    """Score, pool, choose and gather with the operations of the code released with dLLM-Serve."""
+    n, kv = k.shape[0], k.shape[1]
+    group = q.shape[1] // kv
+    index = torch.arange(n, device="cuda")
+    context = index[~torch.isin(index, torch.arange(*block, device="cuda"))]
+    kc, vc = k[context], v[context]
+    mean = q[block[0]:block[1]].mean(0).view(kv, group, 128)
+    score = (torch.einsum("hgd,nhd->hgn", mean, kc) / 128**0.5).amax(1)
+    score = F.max_pool1d(score[:, None], 3, 1, 1)[:, 0]
+    keep = max(1, int(ratio * len(context)))
+    top = score.topk(keep, -1).indices.sort(-1).values
+    at = top[:, :, None].expand(-1, -1, 128)
+    return (kc.transpose(0, 1).contiguous().gather(1, at),
+            vc.transpose(0, 1).contiguous().gather(1, at))
+
+
+def bench_select():
+    for b, n, heads, kv in ((1, 1024, 32, 32), (8, 512, 32, 32), (8, 1024, 32, 32), (8, 4096, 32, 32),
+                            (1, 8192, 32, 32), (8, 1024, 28, 4)):
+        block, candidates = (n // 2, n // 2 + 32), n - 32
+        keep = max(1, int(0.5 * candidates))
+        n_bytes = b * (32 * heads + (candidates + 4 * keep) * kv) * 128 * 2
+        ours, peer = [], []
+        for _ in range(sets_for(n_bytes)):
+            q, k, v = rand(b * n, heads, 128), rand(b * n, kv, 128), rand(b * n, kv, 128)
+            kc, vc = (torch.empty(b * kv * keep * 128, device="cuda", dtype=torch.bfloat16) for _ in "kv")
+            ours.append(launch("kernel_select", Select, q=q, k=k, v=v,
+                               start=ints([i * n for i in range(b + 1)]),
+                               block_start=ints([block[0]] * b), block_end=ints([block[1]] * b),
+                               kept=ints([keep] * b),
+                               cache_start=ints([i * kv * keep * 128 for i in range(b)], torch.int64),
+                               k_cache=kc, v_cache=vc,
+                               scores=torch.empty(b * kv * candidates, device="cuda"),
+                               indices=torch.empty(b * kv * candidates, device="cuda", dtype=torch.int32),
+                               q_stride=heads * 128, kv_stride=kv * 128, n_requests=b, n_heads=heads,
+                               n_kv_heads=kv, head_size=128, max_candidates=candidates))
+
+            def run(q=q, k=k, v=v):
+                for r in range(b):
+                    s = slice(r * n, (r + 1) * n)
+                    eager_select(q[s], k[s], v[s], block, 0.5)
+            peer.append(run)
+        report("select", f"B{b} L{n} H{heads}/{kv} r.5",
+               time_all({"ours": ours, "eager": peer}, eager=("eager",)), n_bytes)
+
+
+def bench_head():
+    w = rand(126464, 4096, scale=0.02)
+    scratch = torch.empty(lib.head_scratch_bytes(), device="cuda", dtype=torch.uint8)
+    for n in (32, 64, 128, 256, 512, 1024, 2048, 8192):
+        x = rand(n, 4096)
+        out = torch.empty(n, 126464, device="cuda", dtype=torch.bfloat16)
+        token = torch.empty(n, device="cuda", dtype=torch.int32)
+        confidence = torch.empty(n, device="cuda")
+        common = dict(x=x, w=w, token=token, confidence=confidence, scratch=scratch, n_rows=n,
+                      n_channels=4096, n_vocab=126464)
+        us = time_all({"tiles": [launch("kernel_head_tiles", Head, head_handle, **common)],
+                       "wgmma": [launch("kernel_head_wgmma", Head, **common)],
+                       "bare gemm": [lambda: torch.mm(x, w.t(), out=out)]})
+        for path in ("tiles", "wgmma"):
+            report("head", f"{path} N{n} V126464 C4096",
+                   {"ours": us[path], "bare gemm": us["bare gemm"]}, 126464 * 8192,
+                   2.0 * n * 126464 * 4096, f"ours/gemm {us[path] / us['bare gemm']:.3f}")
+        del out
+
+
+def bench_dense():
+    for b, n, heads, kv in ((16, 512, 32, 32), (8, 1024, 32, 32), (4, 2048, 32, 32),
+                            (2, 4096, 32, 32), (1, 8192, 32, 32), (4, 2048, 28, 4)):
+        q, k, v = rand(b * n, heads, 128), rand(b * n, kv, 128), rand(b * n, kv, 128)
+        starts = ints([i * n for i in range(b + 1)])
+        flops = 4.0 * b * n * n * heads * 128
+        both = {}
+        for name in ("kernel_dense_attention_mma", "kernel_dense_attention_wgmma"):
+            run = launch(name, Dense, q=q, k=k, v=v, y=torch.empty_like(q), start=starts,
+                         q_stride=heads * 128, kv_stride=kv * 128, y_stride=heads * 128,
+                         n_requests=b, n_tokens=b * n, n_heads=heads, n_kv_heads=kv, head_size=128,
+                         max_tokens=n)
+            try:
+                run()
+                both[name.rsplit("_", 1)[1]] = run
+            except RuntimeError as error:
+                print(error)
+        torch.cuda.synchronize()
+        pq, pk, pv = (t.view(b, n, -1, 128).transpose(1, 2) for t in (q, k, v))
+        candidates = {name: [run] for name, run in both.items()}
+        candidates["flash"] = [sdpa(SDPBackend.FLASH_ATTENTION, pq, pk, pv, heads != kv)]
+        candidates["cudnn"] = [sdpa(SDPBackend.CUDNN_ATTENTION, pq, pk, pv, heads != kv)]
+        us = time_all(candidates)
+        for name in both:
+            report("dense", f"{name} B{b} L{n} H{heads}/{kv}",
+                   {"ours": us[name], "flash": us["flash"], "cudnn": us["cudnn"]}, 0, flops)
+
+
+def main():
+    status = lib.head_open(c.byref(head_handle))
+    if status != 0:
+        raise RuntimeError(f"head_open: CUDA error {status}")
+    bench_ceilings()
+    pieces = sys.argv[3:] or ["norm", "rope", "swiglu", "embed", "block", "select", "head", "dense"]
+    for piece in pieces:
+        try:
+            globals()["bench_" + piece]()
+        except Exception as error: # one piece's failure must not cost the others' numbers
+            print(f"{piece}: {error!r}", flush=True)
+        torch.cuda.empty_cache()
+    print("at the end: ", end="")
+    bench_ceilings()
+    with open(sys.argv[2], "w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["piece", "shape", "us", "GB/s", "share of copy", "TFLOP/s", "share of gemm",
+                      "note", "peers: name=us:ratio"])
+        out.writerows(rows)
+
+
+main()

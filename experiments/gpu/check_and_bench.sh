@@ -1,0 +1,30 @@
+#!/bin/bash
+# Checks every kernel against its twin, runs compute-sanitizer over small shapes, then times the
+# kernels beside their peers. Usage: check_and_bench.sh BUILD OUT [checks|sanitize|bench|all] [PIECE...]
+# Needs the kernels built (make kernels) and, for the bench, python3 with PyTorch.
+set -u
+build=$1 out=$2 what=${3:-all}
+shift; shift; shift
+here=$(dirname "$0")
+# cuBLASLt may come with PyTorch only.
+libs=$(python3 -c 'import glob, os, torch
+print(":".join(glob.glob(os.path.dirname(os.path.dirname(torch.__file__)) + "/nvidia/cu13/lib")))')
+export LD_LIBRARY_PATH=${libs}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CUDA_MODULE_LOADING=EAGER
+nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw,temperature.gpu --format=csv,noheader
+failed=0
+if [ "$what" != bench ]; then
+    timeout 120 "$build/tests/gpu/test_kernels" 2>&1 | tee "$out/checks.txt"
+    [ "${PIPESTATUS[0]}" = 0 ] || failed=1
+fi
+if [ "$what" = all ] || [ "$what" = sanitize ]; then
+    for tool in memcheck racecheck initcheck; do
+        timeout 150 compute-sanitizer --tool $tool --error-exitcode 9 \
+            "$build/tests/gpu/test_kernels" 1 small >"$out/$tool.txt" 2>&1 || failed=1
+        echo "$tool: $(tail -1 "$out/$tool.txt")"
+    done
+fi
+if [ "$what" = all ] || [ "$what" = bench ]; then
+    python3 "$here/bench_kernels.py" "$build/kernels/libunmask_cuda.so" "$out/kernels.csv" "$@" \
+        2>&1 | tee "$out/bench.txt"
+fi
+exit $failed

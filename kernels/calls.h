@@ -1,0 +1,152 @@
+/* The arguments of every kernel. A launcher (kernels.h) and its plain-C twin (twin.h) take the same
+ * struct: device pointers for the first, host pointers for the second.
+ * Shapes use one alphabet: B requests, T tokens, C channels, H query heads, G key-value heads
+ * (H a multiple of G), D head size, V vocabulary, N logit rows. Arrays are row-major and
+ * contiguous unless a stride, counted in elements, is given. Ragged batches list where each
+ * request's rows start: start[B + 1], with start[B] the number of rows. */
+#ifndef UNMASK_KERNELS_CALLS_H
+#define UNMASK_KERNELS_CALLS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The element type of every void pointer in a call. The GPU takes KERNEL_BF16 only. */
+enum kernel_dtype { KERNEL_BF16, KERNEL_F32 };
+
+/* y[i] = table[ids[i]]; an id outside the table fills its row with NaN. C a multiple of 8. */
+struct call_embed {
+    const void *table;  /* [V, C] */
+    const int32_t *ids; /* [T] */
+    void *y;            /* [T, C] */
+    int32_t n_tokens, n_channels, n_vocab;
+    enum kernel_dtype dtype;
+};
+
+/* s = x + residual (s = x when residual is NULL), rounded to the dtype;
+ * y = s / sqrt(mean(s^2) + epsilon) * weight. With rows == NULL, y[i] comes from row i and s is
+ * written back to residual; otherwise y[i] comes from row rows[i] and residual is only read.
+ * y may be x. C a multiple of 8, at most 32768. */
+struct call_norm {
+    const void *x;       /* [T, C] */
+    const void *weight;  /* [C] */
+    void *residual;      /* [T, C] or NULL */
+    const int32_t *rows; /* [n_rows] or NULL */
+    void *y;             /* [n_rows, C] */
+    int32_t n_rows, n_channels;
+    float epsilon;
+    enum kernel_dtype dtype;
+};
+
+/* y = silu(gate) * up, where a row of gate_up holds the F gates, then the F ups.
+ * y may be gate_up itself with y_stride = 2 F. F and y_stride multiples of 8. */
+struct call_swiglu {
+    const void *gate_up; /* [T, 2 F] */
+    void *y;             /* [T, F], rows y_stride apart */
+    int64_t y_stride;
+    int32_t n_tokens, n_hidden;
+    enum kernel_dtype dtype;
+};
+
+/* Splits the rows of the QKV product, adds the bias, normalises each query and key head
+ * (RMS over D, when the weights are given), rotates query and key by the token's position
+ * (pairs i, i + D/2) and writes each part where attention reads it. Every output may lie inside
+ * qkv itself at its own place. D is 64 or 128. */
+struct call_rope {
+    const void *qkv;          /* [T, (H + 2 G) D] */
+    const void *bias;         /* [(H + 2 G) D] or NULL */
+    const void *q_norm;       /* [D] or NULL */
+    const void *k_norm;       /* [D] or NULL */
+    const float *cos_sin;     /* [positions, D/2, 2] */
+    const int32_t *positions; /* [T] */
+    const int32_t *kv_rows;   /* [T], the row of k and v token t goes to; NULL: row t */
+    void *q;                  /* [T, H, D], tokens q_stride apart */
+    void *k, *v;              /* [., G, D], rows kv_stride apart */
+    int64_t q_stride, kv_stride;
+    int32_t n_tokens, n_heads, n_kv_heads, head_size;
+    float epsilon;
+    enum kernel_dtype dtype;
+};
+
+/* Attention without a mask inside each request: y = softmax(q k' / sqrt(D)) v. D = 128. */
+struct call_dense_attention {
+    const void *q;        /* [T, H, D], tokens q_stride apart */
+    const void *k, *v;    /* [T, G, D], tokens kv_stride apart */
+    void *y;              /* [T, H, D], tokens y_stride apart; may be q when its stride is equal */
+    const int32_t *start; /* [B + 1] */
+    int64_t q_stride, kv_stride, y_stride;
+    int32_t n_requests, n_tokens, n_heads, n_kv_heads, head_size;
+    int32_t max_tokens; /* the longest request, known to the host */
+    enum kernel_dtype dtype;
+};
+
+/* Attention of each request's active block over its packed cache, then over the block itself. D =
+ * 128. Request r keeps kept[r] rows a key-value head, [G, kept[r], D] at element cache_start[r]. */
+struct call_block_attention {
+    const void *q;              /* [T, H, D], tokens q_stride apart */
+    const void *k, *v;          /* [T, G, D], the block's own, tokens kv_stride apart */
+    const void *k_cache;        /* the pools; both are read at cache_start[r] */
+    const void *v_cache;        /* */
+    void *y;                    /* [T, H, D], tokens y_stride apart */
+    const int32_t *start;       /* [B + 1] */
+    const int32_t *kept;        /* [B] */
+    const int64_t *cache_start; /* [B], in elements, multiples of 8 */
+    void *scratch;              /* block_attention_scratch_bytes, zeroed once before first use */
+    int64_t q_stride, kv_stride, y_stride;
+    int32_t n_requests, n_heads, n_kv_heads, head_size;
+    int32_t max_queries; /* the longest block, known to the host */
+    enum kernel_dtype dtype;
+};
+
+/* Chooses and packs the context that a block keeps, as the code released with dLLM-Serve does:
+ * candidate tokens are the request's tokens outside its active block; the query of a head is the
+ * mean over the block; score = query . key / sqrt(D), the largest over a key-value head's group;
+ * then the largest of three neighbours (the block is a hole the neighbourhood crosses); the kept[r]
+ * best candidates of each key-value head, the earlier token on a tie, are copied in token order. */
+struct call_select {
+    const void *q;              /* [T, H, D], tokens q_stride apart */
+    const void *k, *v;          /* [T, G, D], tokens kv_stride apart */
+    const int32_t *start;       /* [B + 1] */
+    const int32_t *block_start; /* [B], the block's first token, counted within the request */
+    const int32_t *block_end;   /* [B], one past its last; end > start */
+    const int32_t *kept;        /* [B], 1 .. candidates */
+    const int64_t *cache_start; /* [B], in elements, multiples of 8 */
+    void *k_cache, *v_cache;    /* pools; request r gets [G, kept[r], D] at cache_start[r] */
+    float *scores;              /* [B, G, max_candidates], scratch: the scores before pooling */
+    int32_t *indices; /* [B, G, max_candidates], scratch: kept tokens within the request */
+    int64_t q_stride, kv_stride;
+    int32_t n_requests, n_heads, n_kv_heads, head_size;
+    int32_t max_candidates; /* at most 65536 */
+    enum kernel_dtype dtype;
+};
+
+/* argmax over the vocabulary of x w', the lowest token on a tie, and its softmax probability;
+ * logits are never materialised. rounded: each logit is rounded to bf16 first, as a model that
+ * materialises bf16 logits does. C a multiple of 8. */
+struct call_head {
+    const void *x;     /* [N, C] */
+    const void *w;     /* [V, C] */
+    int32_t *token;    /* [N] */
+    float *confidence; /* [N] */
+    void *scratch;     /* head_scratch_bytes */
+    int32_t n_rows, n_channels, n_vocab;
+    bool rounded;
+    enum kernel_dtype dtype;
+};
+
+/* Which rows of each request are committed. take != NULL: the take[r] most confident (all, when
+ * there are fewer), the earlier row on a tie. take == NULL: every row whose confidence is at
+ * least threshold, and the most confident one in any case. */
+struct call_decode {
+    const float *confidence; /* [N] */
+    const int32_t *token;    /* [N] */
+    const int32_t *start;    /* [B + 1], rows */
+    const int32_t *take;     /* [B] or NULL */
+    const int64_t *position; /* [N], where in canvas a row's token goes; NULL with canvas NULL */
+    int32_t *canvas;         /* token ids, written at committed positions, or NULL */
+    uint8_t *committed;      /* [N], 1 or 0 */
+    int32_t n_requests;
+    int32_t max_rows; /* the most rows of a request, known to the host; at most 65536 */
+    float threshold;
+};
+
+#endif

@@ -1,0 +1,62 @@
+/* The launchers. Each checks its call's shapes, computes the grid and launches on the stream; it
+ * never allocates or synchronises. cudaErrorInvalidValue means a shape, stride or dtype outside
+ * what calls.h promises; any other error is the launch's own. Every pointer of a call is a device
+ * pointer, 16-byte aligned. No tokens, rows or requests is a success that does nothing. */
+#ifndef UNMASK_KERNELS_KERNELS_H
+#define UNMASK_KERNELS_KERNELS_H
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/calls.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+cudaError_t kernel_embed(const struct call_embed *call, cudaStream_t stream);
+cudaError_t kernel_norm(const struct call_norm *call, cudaStream_t stream);
+cudaError_t kernel_swiglu(const struct call_swiglu *call, cudaStream_t stream);
+cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t stream);
+
+/* Bytes of scratch block attention needs on a device of n_sms multiprocessors, for any call.
+ * Calls on one stream may share it; calls that may overlap may not. */
+int64_t block_attention_scratch_bytes(int n_sms);
+cudaError_t kernel_block_attention(const struct call_block_attention *call, cudaStream_t stream);
+/* The path the former takes where a multiprocessor has less than 160 KiB of shared memory. */
+cudaError_t kernel_block_attention_compact(const struct call_block_attention *call,
+                                           cudaStream_t stream);
+
+/* Takes the fastest path the current device has; the two below are the paths themselves.
+ * The wgmma path is compiled for compute capability 9.0 and answers
+ * cudaErrorNotSupported anywhere else. */
+cudaError_t kernel_dense_attention(const struct call_dense_attention *call, cudaStream_t stream);
+cudaError_t kernel_dense_attention_mma(const struct call_dense_attention *call,
+                                       cudaStream_t stream);
+cudaError_t kernel_dense_attention_wgmma(const struct call_dense_attention *call,
+                                         cudaStream_t stream);
+
+/* Three launches: scores, selection, packing. */
+cudaError_t kernel_select(const struct call_select *call, cudaStream_t stream);
+/* The second of them alone: pools call->scores, selects, writes call->indices. */
+cudaError_t kernel_select_top(const struct call_select *call, cudaStream_t stream);
+
+/* The LM head's products run in cuBLASLt, whose handle and chosen algorithms this holds.
+ * One a thread of host control; its calls go to one stream at a time. */
+struct head;
+cudaError_t head_open(struct head **head);
+void head_close(struct head *head);
+/* Bytes of scratch any number of rows needs; less than 64 MiB. */
+int64_t head_scratch_bytes(void);
+/* Takes the faster path; the two below are the paths themselves: cuBLASLt products and a reduction
+ * on any device, one fused kernel on compute capability 9.0 (else cudaErrorNotSupported). */
+cudaError_t kernel_head(struct head *head, const struct call_head *call, cudaStream_t stream);
+cudaError_t kernel_head_tiles(struct head *head, const struct call_head *call, cudaStream_t stream);
+cudaError_t kernel_head_wgmma(const struct call_head *call, cudaStream_t stream);
+
+cudaError_t kernel_decode(const struct call_decode *call, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,111 @@
+/* RMS norm with the residual addition before it. One row a block, held in registers. */
+#include "kernels/device.cuh"
+#include "kernels/kernels.h"
+
+enum { NORM_MAX_THREADS = 512 };
+
+template <int VECTORS>
+static __global__ void __launch_bounds__(NORM_MAX_THREADS)
+    norm_kernel(const struct call_norm call) {
+    __shared__ float partial[32];
+    const int64_t from = call.rows ? call.rows[blockIdx.x] : blockIdx.x;
+    const int64_t x_row = from * call.n_channels;
+    const int64_t y_row = (int64_t)blockIdx.x * call.n_channels;
+    const int n_vectors = call.n_channels / 8;
+    struct bf16x8 x[VECTORS], r[VECTORS];
+#pragma unroll
+    for (int i = 0; i < VECTORS; i++) {
+        int vector = i * blockDim.x + threadIdx.x;
+        if (vector < n_vectors) {
+            x[i] = bf16x8_load(call.x, x_row + vector * 8);
+            if (call.residual) {
+                r[i] = bf16x8_load(call.residual, x_row + vector * 8);
+            }
+        }
+    }
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < VECTORS; i++) {
+        int vector = i * blockDim.x + threadIdx.x;
+        if (vector >= n_vectors) {
+            continue;
+        }
+        float a[8];
+        bf16x8_to_float(x[i], a);
+        if (call.residual) {
+            float b[8];
+            bf16x8_to_float(r[i], b);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                a[j] += b[j];
+            }
+            x[i] = bf16x8_from_float(a);
+            bf16x8_to_float(x[i], a);
+            if (!call.rows) {
+                bf16x8_store(call.residual, x_row + vector * 8, x[i]);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            squares += a[j] * a[j];
+        }
+    }
+    squares = warp_sum(squares);
+    if (blockDim.x > 32) {
+        if (threadIdx.x % 32 == 0) {
+            partial[threadIdx.x / 32] = squares;
+        }
+        __syncthreads();
+        squares = threadIdx.x % 32 < blockDim.x / 32 ? partial[threadIdx.x % 32] : 0.0f;
+        squares = warp_sum(squares);
+    }
+    const float scale = rsqrtf(squares / call.n_channels + call.epsilon);
+#pragma unroll
+    for (int i = 0; i < VECTORS; i++) {
+        int vector = i * blockDim.x + threadIdx.x;
+        if (vector < n_vectors) {
+            float a[8], w[8];
+            bf16x8_to_float(x[i], a);
+            bf16x8_to_float(bf16x8_load(call.weight, vector * 8), w);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                a[j] = a[j] * scale * w[j];
+            }
+            bf16x8_store(call.y, y_row + vector * 8, bf16x8_from_float(a));
+        }
+    }
+}
+
+extern "C" cudaError_t kernel_norm(const struct call_norm *call, cudaStream_t stream) {
+    if (call->dtype != KERNEL_BF16 || call->n_rows < 0 || call->n_channels <= 0 ||
+        call->n_channels % 8 != 0 || call->n_channels > 32768) {
+        return cudaErrorInvalidValue;
+    }
+    if (call->n_rows == 0) {
+        return cudaSuccess;
+    }
+    const int n_vectors = call->n_channels / 8;
+    /* Few rows: many threads each, for the latency. Many: more loads in flight a thread, unless
+     * the residual's already double them (measured on an H200, experiments/gpu/results). */
+    const int most_threads = call->residual || call->n_rows <= 4096 ? 256 : 128;
+    int per_thread = 1;
+    while (per_thread < 8 && per_thread * most_threads < n_vectors) {
+        per_thread *= 2;
+    }
+    int n_threads = ((n_vectors + per_thread - 1) / per_thread + 31) / 32 * 32;
+    const dim3 grid((unsigned)call->n_rows), block((unsigned)n_threads);
+    switch (per_thread) {
+    case 1:
+        norm_kernel<1><<<grid, block, 0, stream>>>(*call);
+        break;
+    case 2:
+        norm_kernel<2><<<grid, block, 0, stream>>>(*call);
+        break;
+    case 4:
+        norm_kernel<4><<<grid, block, 0, stream>>>(*call);
+        break;
+    default:
+        norm_kernel<8><<<grid, block, 0, stream>>>(*call);
+    }
+    return cudaGetLastError();
+}

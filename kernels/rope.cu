@@ -1,0 +1,126 @@
+/* From the QKV product to attention's inputs: bias, QK norm, rotation, KV write, in one pass.
+ * Eight (D = 128) or four (D = 64) neighbouring threads hold a head: thread i the elements
+ * 8 i .. 8 i + 7 of either half, so a rotation needs no exchange. */
+#include "kernels/device.cuh"
+#include "kernels/kernels.h"
+
+enum { ROPE_THREADS = 256, ROPE_HEADS = 3 };
+
+template <int HEAD_SIZE>
+static __global__ void __launch_bounds__(ROPE_THREADS, 4) rope_kernel(const struct call_rope call) {
+    constexpr int LANES = HEAD_SIZE / 16;
+    const int n_groups = blockDim.x / LANES;
+    const int64_t token = blockIdx.x;
+    const int lane = threadIdx.x % LANES;
+    const int n_heads = call.n_heads + 2 * call.n_kv_heads;
+    const int first = blockIdx.y * n_groups * ROPE_HEADS + threadIdx.x / LANES;
+    struct bf16x8 low[ROPE_HEADS], high[ROPE_HEADS];
+#pragma unroll
+    for (int i = 0; i < ROPE_HEADS; i++) {
+        int head = first + i * n_groups;
+        if (head < n_heads) {
+            int64_t at = (token * n_heads + head) * HEAD_SIZE + lane * 8;
+            low[i] = bf16x8_load(call.qkv, at);
+            high[i] = bf16x8_load(call.qkv, at + HEAD_SIZE / 2);
+        }
+    }
+    float cos_sin[16];
+    const float4 *table = reinterpret_cast<const float4 *>(
+        call.cos_sin + (int64_t)call.positions[token] * HEAD_SIZE + lane * 16);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float4 f = table[i];
+        cos_sin[4 * i] = f.x;
+        cos_sin[4 * i + 1] = f.y;
+        cos_sin[4 * i + 2] = f.z;
+        cos_sin[4 * i + 3] = f.w;
+    }
+    const int64_t kv_row = call.kv_rows ? call.kv_rows[token] : token;
+#pragma unroll
+    for (int i = 0; i < ROPE_HEADS; i++) {
+        const int head = first + i * n_groups;
+        const bool is_query = head < call.n_heads;
+        const bool is_value = head >= call.n_heads + call.n_kv_heads;
+        float a[8], b[8];
+        bf16x8_to_float(low[i], a);
+        bf16x8_to_float(high[i], b);
+        if (call.bias && head < n_heads) {
+            float bias[8];
+            bf16x8_to_float(bf16x8_load(call.bias, head * HEAD_SIZE + lane * 8), bias);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                a[j] += bias[j];
+            }
+            bf16x8_to_float(bf16x8_load(call.bias, head * HEAD_SIZE + HEAD_SIZE / 2 + lane * 8),
+                            bias);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                b[j] += bias[j];
+            }
+        }
+        const void *norm = is_value ? nullptr : is_query ? call.q_norm : call.k_norm;
+        if (call.q_norm || call.k_norm) { /* the same for every thread of the block */
+            float squares = 0;
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                squares += a[j] * a[j] + b[j] * b[j];
+            }
+#pragma unroll
+            for (int step = LANES / 2; step > 0; step /= 2) {
+                squares += __shfl_xor_sync(~0u, squares, step);
+            }
+            if (norm) {
+                const float scale = rsqrtf(squares / HEAD_SIZE + call.epsilon);
+                float w[8];
+                bf16x8_to_float(bf16x8_load(norm, lane * 8), w);
+#pragma unroll
+                for (int j = 0; j < 8; j++) {
+                    a[j] = a[j] * scale * w[j];
+                }
+                bf16x8_to_float(bf16x8_load(norm, HEAD_SIZE / 2 + lane * 8), w);
+#pragma unroll
+                for (int j = 0; j < 8; j++) {
+                    b[j] = b[j] * scale * w[j];
+                }
+            }
+        }
+        if (!is_value) {
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                const float c = cos_sin[2 * j], s = cos_sin[2 * j + 1], x = a[j];
+                a[j] = x * c - b[j] * s;
+                b[j] = b[j] * c + x * s;
+            }
+        }
+        if (head < n_heads) {
+            void *to = is_query ? call.q : is_value ? call.v : call.k;
+            const int in_part = is_query   ? head
+                                : is_value ? head - call.n_heads - call.n_kv_heads
+                                           : head - call.n_heads;
+            const int64_t row = is_query ? token * call.q_stride : kv_row * call.kv_stride;
+            const int64_t at = row + in_part * HEAD_SIZE + lane * 8;
+            bf16x8_store(to, at, bf16x8_from_float(a));
+            bf16x8_store(to, at + HEAD_SIZE / 2, bf16x8_from_float(b));
+        }
+    }
+}
+
+extern "C" cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t stream) {
+    const bool known_size = call->head_size == 128 || call->head_size == 64;
+    if (call->dtype != KERNEL_BF16 || !known_size || call->n_tokens < 0 || call->n_heads <= 0 ||
+        call->n_kv_heads <= 0 || call->q_stride % 8 != 0 || call->kv_stride % 8 != 0) {
+        return cudaErrorInvalidValue;
+    }
+    if (call->n_tokens == 0) {
+        return cudaSuccess;
+    }
+    /* As many threads as the heads need, in whole warps. */
+    const int lanes = call->head_size / 16, n_heads = call->n_heads + 2 * call->n_kv_heads;
+    const int needed = ((n_heads + ROPE_HEADS - 1) / ROPE_HEADS * lanes + 31) / 32 * 32;
+    const int n_threads = needed < ROPE_THREADS ? needed : ROPE_THREADS;
+    const int per_block = n_threads / lanes * ROPE_HEADS;
+    const dim3 grid((unsigned)call->n_tokens, (unsigned)((n_heads + per_block - 1) / per_block));
+    auto kernel = call->head_size == 128 ? rope_kernel<128> : rope_kernel<64>;
+    kernel<<<grid, (unsigned)n_threads, 0, stream>>>(*call);
+    return cudaGetLastError();
+}

@@ -1,0 +1,62 @@
+/* The kernels in plain C: the same calls with host pointers, sums in double, one rounding at each
+ * place where the kernel rounds. They are the tests' reference and the CPU back end's operators,
+ * so they take both dtypes and any head size; scratch and host-known maxima are not read.
+ * Rows are independent: a row's bytes do not depend on what else is in the call. */
+#ifndef UNMASK_KERNELS_TWIN_H
+#define UNMASK_KERNELS_TWIN_H
+
+#include <stddef.h>
+
+#include "kernels/calls.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Element i of an array of the dtype, and its rounding into one. */
+double twin_load(const void *array, enum kernel_dtype dtype, int64_t i);
+void twin_store(void *array, enum kernel_dtype dtype, int64_t i, double value);
+
+/* How far a kernel may be from its twin, as ||kernel - twin|| / ||twin|| over one output row that
+ * sums over length terms: two roundings to the dtype (an output, and the probabilities inside
+ * attention) with unit roundoff u = 2^-8 (bf16) or 2^-24 (single), and single-precision sums,
+ * whose errors add up no faster than linearly (Higham, Accuracy and Stability of Numerical
+ * Algorithms, 2002, section 4.2): 2 u + 2^-24 length. */
+double twin_bound(enum kernel_dtype dtype, int64_t length);
+
+void twin_embed(const struct call_embed *call);
+void twin_norm(const struct call_norm *call);
+void twin_swiglu(const struct call_swiglu *call);
+void twin_rope(const struct call_rope *call);
+
+/* cos_sin[p, i] = {cos, sin}(p theta^(-2 i / D)) for the positions below n_positions: rotary
+ * embedding as in Su et al., RoFormer (arXiv 2104.09864), equation 15. */
+void twin_cos_sin(float *cos_sin, int32_t n_positions, int32_t head_size, double theta);
+
+/* The attentions return false when memory for one row's probabilities is lacking. */
+bool twin_dense_attention(const struct call_dense_attention *call);
+bool twin_block_attention(const struct call_block_attention *call);
+
+/* How many of n candidates a retention keeps: max(1, floor(retention n)), as released. */
+int32_t twin_kept_tokens(int32_t n_candidates, double retention);
+
+/* The three stages; twin_select runs them in order. The second is exact: equal scores give equal
+ * indices on any device. The first, and so the whole, returns false when memory for one group's
+ * mean queries is lacking. */
+bool twin_select_score(const struct call_select *call);
+void twin_select_top(const struct call_select *call);
+void twin_select_pack(const struct call_select *call);
+bool twin_select(const struct call_select *call);
+
+/* One row's logits, [V], unrounded. */
+void twin_head_logits(const struct call_head *call, int32_t row, double *logits);
+/* false when memory for one row's logits is lacking. */
+bool twin_head(const struct call_head *call);
+
+void twin_decode(const struct call_decode *call);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,97 @@
+/* Twins of the attentions: every probability in double, no tiles. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernels/twin.h"
+
+/* A run of keys and values of one head: row i at element first + i stride of either array. */
+struct segment {
+    const void *k, *v;
+    int64_t first, stride, n_rows;
+};
+
+/* y[y_at ..] = softmax(q k' / sqrt(D)) v over the segments in turn; p and sum are room for all
+ * the segments' rows and for D numbers. */
+static void attend(const void *q, int64_t q_at, const struct segment *segments, int n_segments,
+                   int64_t head_size, enum kernel_dtype dtype, void *y, int64_t y_at, double *p,
+                   double *sum) {
+    double top = -(double)INFINITY, weight = 0;
+    int64_t n = 0;
+    for (int s = 0; s < n_segments; s++) {
+        for (int64_t row = 0; row < segments[s].n_rows; row++) {
+            double score = 0;
+            for (int64_t d = 0; d < head_size; d++) {
+                score += twin_load(q, dtype, q_at + d) *
+                         twin_load(segments[s].k, dtype,
+                                   segments[s].first + row * segments[s].stride + d);
+            }
+            p[n] = score / sqrt((double)head_size);
+            top = p[n] > top ? p[n] : top;
+            n++;
+        }
+    }
+    for (int64_t d = 0; d < head_size; d++) {
+        sum[d] = 0;
+    }
+    n = 0;
+    for (int s = 0; s < n_segments; s++) {
+        for (int64_t row = 0; row < segments[s].n_rows; row++) {
+            const double e = exp(p[n++] - top);
+            weight += e;
+            for (int64_t d = 0; d < head_size; d++) {
+                sum[d] += e * twin_load(segments[s].v, dtype,
+                                        segments[s].first + row * segments[s].stride + d);
+            }
+        }
+    }
+    for (int64_t d = 0; d < head_size; d++) {
+        twin_store(y, dtype, y_at + d, sum[d] / weight);
+    }
+}
+
+bool twin_dense_attention(const struct call_dense_attention *call) {
+    const int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
+    for (int64_t r = 0; r < call->n_requests; r++) {
+        const int64_t first = call->start[r], n = call->start[r + 1] - first;
+        double *room = malloc(sizeof *room * (size_t)(n + size));
+        if (!room) {
+            return false;
+        }
+        for (int64_t head = 0; head < call->n_heads; head++) {
+            const struct segment all = {call->k, call->v,
+                                        first * call->kv_stride + head / group * size,
+                                        call->kv_stride, n};
+            for (int64_t t = first; t < first + n; t++) {
+                attend(call->q, t * call->q_stride + head * size, &all, 1, size, call->dtype,
+                       call->y, t * call->y_stride + head * size, room + size, room);
+            }
+        }
+        free(room);
+    }
+    return true;
+}
+
+bool twin_block_attention(const struct call_block_attention *call) {
+    const int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
+    for (int64_t r = 0; r < call->n_requests; r++) {
+        const int64_t first = call->start[r], n = call->start[r + 1] - first;
+        const int64_t kept = call->kept[r];
+        double *room = malloc(sizeof *room * (size_t)(kept + n + size));
+        if (!room) {
+            return false;
+        }
+        for (int64_t head = 0; head < call->n_heads; head++) {
+            const int64_t kv_head = head / group;
+            const struct segment both[2] = {
+                {call->k_cache, call->v_cache, call->cache_start[r] + kv_head * kept * size, size,
+                 kept},
+                {call->k, call->v, first * call->kv_stride + kv_head * size, call->kv_stride, n}};
+            for (int64_t t = first; t < first + n; t++) {
+                attend(call->q, t * call->q_stride + head * size, both, 2, size, call->dtype,
+                       call->y, t * call->y_stride + head * size, room + size, room);
+            }
+        }
+        free(room);
+    }
+    return true;
+}

@@ -1,0 +1,137 @@
+/* Twins of the one-pass kernels: embedding, norm, SwiGLU, rotation; and what all twins share. */
+#include <math.h>
+
+#include "kernels/bf16.h"
+#include "kernels/twin.h"
+
+double twin_load(const void *array, enum kernel_dtype dtype, int64_t i) {
+    if (dtype == KERNEL_BF16) {
+        return (double)bf16_to_float(((const uint16_t *)array)[i]);
+    }
+    return (double)((const float *)array)[i];
+}
+
+void twin_store(void *array, enum kernel_dtype dtype, int64_t i, double value) {
+    if (dtype == KERNEL_BF16) {
+        ((uint16_t *)array)[i] = bf16_from_float((float)value);
+    } else {
+        ((float *)array)[i] = (float)value;
+    }
+}
+
+double twin_bound(enum kernel_dtype dtype, int64_t length) {
+    const double unit = dtype == KERNEL_BF16 ? 0x1p-8 : 0x1p-24;
+    return 2 * unit + 0x1p-24 * (double)length;
+}
+
+void twin_embed(const struct call_embed *call) {
+    for (int64_t t = 0; t < call->n_tokens; t++) {
+        const bool known = call->ids[t] >= 0 && call->ids[t] < call->n_vocab;
+        for (int64_t c = 0; c < call->n_channels; c++) {
+            const int64_t from = known ? (int64_t)call->ids[t] * call->n_channels + c : 0;
+            twin_store(call->y, call->dtype, t * call->n_channels + c,
+                       known ? twin_load(call->table, call->dtype, from) : (double)NAN);
+        }
+    }
+}
+
+/* The sum of x and the residual as the kernel holds it: rounded to the dtype. */
+static double norm_input(const struct call_norm *call, int64_t i) {
+    double x = twin_load(call->x, call->dtype, i);
+    if (!call->residual) {
+        return x;
+    }
+    x += twin_load(call->residual, call->dtype, i);
+    float single = (float)x;
+    return call->dtype == KERNEL_BF16 ? (double)bf16_to_float(bf16_from_float(single))
+                                      : (double)single;
+}
+
+void twin_norm(const struct call_norm *call) {
+    const int64_t n = call->n_channels;
+    for (int64_t row = 0; row < call->n_rows; row++) {
+        const int64_t from = (call->rows ? call->rows[row] : row) * n;
+        double squares = 0;
+        for (int64_t c = 0; c < n; c++) {
+            const double x = norm_input(call, from + c);
+            squares += x * x;
+        }
+        const double scale = 1 / sqrt(squares / (double)n + (double)call->epsilon);
+        for (int64_t c = 0; c < n; c++) {
+            const double x = norm_input(call, from + c);
+            twin_store(call->y, call->dtype, row * n + c,
+                       x * scale * twin_load(call->weight, call->dtype, c));
+            if (call->residual && !call->rows) {
+                twin_store(call->residual, call->dtype, from + c, x);
+            }
+        }
+    }
+}
+
+void twin_swiglu(const struct call_swiglu *call) {
+    for (int64_t t = 0; t < call->n_tokens; t++) {
+        for (int64_t i = 0; i < call->n_hidden; i++) {
+            const int64_t from = t * 2 * call->n_hidden + i;
+            const double gate = twin_load(call->gate_up, call->dtype, from);
+            const double up = twin_load(call->gate_up, call->dtype, from + call->n_hidden);
+            twin_store(call->y, call->dtype, t * call->y_stride + i, gate / (1 + exp(-gate)) * up);
+        }
+    }
+}
+
+void twin_cos_sin(float *cos_sin, int32_t n_positions, int32_t head_size, double theta) {
+    for (int64_t p = 0; p < n_positions; p++) {
+        for (int64_t i = 0; i < head_size / 2; i++) {
+            const double angle = (double)p * pow(theta, -2.0 * (double)i / head_size);
+            cos_sin[p * head_size + 2 * i] = (float)cos(angle);
+            cos_sin[p * head_size + 2 * i + 1] = (float)sin(angle);
+        }
+    }
+}
+
+static void rope_head(const struct call_rope *call, int64_t token, int64_t head) {
+    const int64_t size = call->head_size, half = size / 2;
+    const int64_t n_heads = call->n_heads + 2 * (int64_t)call->n_kv_heads;
+    const bool is_query = head < call->n_heads;
+    const bool is_value = head >= call->n_heads + call->n_kv_heads;
+    const void *norm = is_value ? NULL : is_query ? call->q_norm : call->k_norm;
+    const int64_t from = (token * n_heads + head) * size;
+    double scale = 1;
+    if (norm) {
+        double squares = 0;
+        for (int64_t i = 0; i < size; i++) {
+            double x = twin_load(call->qkv, call->dtype, from + i);
+            x += call->bias ? twin_load(call->bias, call->dtype, head * size + i) : 0;
+            squares += x * x;
+        }
+        scale = 1 / sqrt(squares / (double)size + (double)call->epsilon);
+    }
+    void *to = is_query ? call->q : is_value ? call->v : call->k;
+    const int64_t kv_row = call->kv_rows ? call->kv_rows[token] : token;
+    const int64_t in_part = is_query   ? head
+                            : is_value ? head - call->n_heads - call->n_kv_heads
+                                       : head - call->n_heads;
+    const int64_t at =
+        (is_query ? token * call->q_stride : kv_row * call->kv_stride) + in_part * size;
+    for (int64_t i = 0; i < half; i++) {
+        double x[2];
+        for (int64_t j = 0; j < 2; j++) {
+            const int64_t e = i + j * half;
+            x[j] = twin_load(call->qkv, call->dtype, from + e);
+            x[j] += call->bias ? twin_load(call->bias, call->dtype, head * size + e) : 0;
+            x[j] *= norm ? scale * twin_load(norm, call->dtype, e) : 1;
+        }
+        const float *turn = call->cos_sin + (call->positions[token] * half + i) * 2;
+        const double c = is_value ? 1 : (double)turn[0], s = is_value ? 0 : (double)turn[1];
+        twin_store(to, call->dtype, at + i, x[0] * c - x[1] * s);
+        twin_store(to, call->dtype, at + half + i, x[1] * c + x[0] * s);
+    }
+}
+
+void twin_rope(const struct call_rope *call) {
+    for (int64_t token = 0; token < call->n_tokens; token++) {
+        for (int64_t head = 0; head < call->n_heads + 2 * (int64_t)call->n_kv_heads; head++) {
+            rope_head(call, token, head);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+#include "kernels/work.h"
+
+static double element_bytes(enum kernel_dtype dtype) {
+    return dtype == KERNEL_BF16 ? 2 : 4;
+}
+
+struct kernel_work work_embed(const struct call_embed *call) {
+    const double n = (double)call->n_tokens * call->n_channels;
+    return (struct kernel_work){2 * n * element_bytes(call->dtype) + 4.0 * call->n_tokens, 0};
+}
+
+struct kernel_work work_norm(const struct call_norm *call) {
+    const double n = (double)call->n_rows * call->n_channels;
+    const double passes = !call->residual ? 2 : call->rows ? 3 : 4;
+    return (struct kernel_work){(passes * n + call->n_channels) * element_bytes(call->dtype),
+                                (call->residual ? 5 : 4) * n};
+}
+
+struct kernel_work work_swiglu(const struct call_swiglu *call) {
+    const double n = (double)call->n_tokens * call->n_hidden;
+    return (struct kernel_work){3 * n * element_bytes(call->dtype), 5 * n};
+}
+
+struct kernel_work work_rope(const struct call_rope *call) {
+    const double turned = call->n_heads + call->n_kv_heads;
+    const double n = (double)call->n_tokens * call->head_size;
+    const double all = turned + call->n_kv_heads;
+    return (struct kernel_work){2 * n * all * element_bytes(call->dtype), 3 * n * turned};
+}
+
+struct kernel_work work_dense_attention(const struct call_dense_attention *call, double pairs) {
+    const double width = 2.0 * call->n_heads + 2.0 * call->n_kv_heads;
+    const double size = call->head_size;
+    return (struct kernel_work){call->n_tokens * width * size * element_bytes(call->dtype),
+                                4 * pairs * call->n_heads * size};
+}
+
+struct kernel_work work_block_attention(const struct call_block_attention *call, double queries,
+                                        double kept, double pairs) {
+    const double size = call->head_size * element_bytes(call->dtype);
+    return (struct kernel_work){2 * queries * call->n_heads * size +
+                                    2 * (queries + kept) * call->n_kv_heads * size,
+                                4 * pairs * call->n_heads * call->head_size};
+}
+
+struct kernel_work work_select(const struct call_select *call, double queries, double candidates,
+                               double kept) {
+    const double size = call->head_size * element_bytes(call->dtype);
+    return (struct kernel_work){queries * call->n_heads * size +
+                                    (candidates + 4 * kept) * call->n_kv_heads * size,
+                                2 * candidates * call->n_heads * call->head_size};
+}
+
+struct kernel_work work_head(const struct call_head *call) {
+    const double rows = call->n_rows, n = call->n_channels, vocab = call->n_vocab;
+    return (struct kernel_work){(rows + vocab) * n * element_bytes(call->dtype) + 8 * rows,
+                                2 * rows * vocab * n};
+}

@@ -1,0 +1,36 @@
+/* What a call must at least do: bytes through device memory (each input read once, each output
+ * written once) and floating-point operations (a multiply and an add are two). Ratios to these
+ * are what the bench prints and what a cost model may start from. */
+#ifndef UNMASK_KERNELS_WORK_H
+#define UNMASK_KERNELS_WORK_H
+
+#include "kernels/calls.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct kernel_work {
+    double bytes, flops;
+};
+
+/* Lengths that a call keeps on the device are given beside it, summed over its requests. */
+struct kernel_work work_embed(const struct call_embed *call);
+struct kernel_work work_norm(const struct call_norm *call);
+struct kernel_work work_swiglu(const struct call_swiglu *call);
+struct kernel_work work_rope(const struct call_rope *call);
+/* pairs: the sum of tokens^2. */
+struct kernel_work work_dense_attention(const struct call_dense_attention *call, double pairs);
+/* queries, kept: their sums; pairs: the sum of queries (kept + queries). */
+struct kernel_work work_block_attention(const struct call_block_attention *call, double queries,
+                                        double kept, double pairs);
+/* queries: tokens of the blocks; candidates, kept: a head's, before and after the choice. */
+struct kernel_work work_select(const struct call_select *call, double queries, double candidates,
+                               double kept);
+struct kernel_work work_head(const struct call_head *call);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,721 @@
+/* Every kernel against its twin on random shapes, tails included. A plain program, so that it runs
+ * on a GPU machine without a test library: `test_kernels [seed] [small]` prints the seed, a line
+ * for each failure, and the count; `small` keeps to sizes a memory checker gets through.
+ * Outputs are poisoned with NaN before each launch, and a NaN never passes. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/bf16.h"
+#include "kernels/kernels.h"
+#include "kernels/twin.h"
+
+static uint64_t state;
+static int n_passed, n_failed;
+static bool small;
+
+static uint64_t draw(void) { /* splitmix64: Steele, Lea, Flood, OOPSLA 2014 */
+    uint64_t z = (state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static int between(int low, int high) {
+    return low + (int)(draw() % (uint64_t)(high - low + 1));
+}
+
+static double normal(void) {
+    const double u = ((double)(draw() >> 11) + 0.5) * 0x1p-53;
+    const double v = ((double)(draw() >> 11) + 0.5) * 0x1p-53;
+    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+}
+
+static void check(bool good, const char *format, ...) {
+    if (good) {
+        n_passed++;
+        return;
+    }
+    n_failed++;
+    va_list list;
+    va_start(list, format);
+    printf("FAILED ");
+    vprintf(format, list);
+    printf("\n");
+    va_end(list);
+}
+
+static void must(cudaError_t status, const char *what) {
+    if (status != cudaSuccess) {
+        printf("%s: %s\n", what, cudaGetErrorString(status));
+        exit(2);
+    }
+}
+
+/* One array on both sides; only what the device needs is copied, by push and pull. */
+struct array {
+    void *host, *device;
+    size_t n_bytes;
+};
+
+static struct array *arrays[64];
+static int n_arrays;
+
+static struct array *array_new(size_t n_bytes) {
+    struct array *a = calloc(1, sizeof *a);
+    n_bytes += 16; /* never empty */
+    a->host = malloc(n_bytes);
+    a->n_bytes = n_bytes;
+    memset(a->host, 0xff, n_bytes); /* NaN in bf16 and in single */
+    must(cudaMalloc(&a->device, n_bytes), "cudaMalloc");
+    must(cudaMemset(a->device, 0xff, n_bytes), "cudaMemset");
+    arrays[n_arrays++] = a;
+    return a;
+}
+
+static void arrays_free(void) {
+    for (int i = 0; i < n_arrays; i++) {
+        free(arrays[i]->host);
+        must(cudaFree(arrays[i]->device), "cudaFree");
+        free(arrays[i]);
+    }
+    n_arrays = 0;
+}
+
+static void push(struct array *a) {
+    must(cudaMemcpy(a->device, a->host, a->n_bytes, cudaMemcpyHostToDevice), "push");
+}
+
+static struct array *random_bf16(int64_t n, double scale) {
+    struct array *a = array_new((size_t)n * 2);
+    for (int64_t i = 0; i < n; i++) {
+        ((uint16_t *)a->host)[i] = bf16_from_float((float)(normal() * scale));
+    }
+    push(a);
+    return a;
+}
+
+/* Small whole numbers: every sum of products of them is exact in single precision. */
+static struct array *random_whole(int64_t n, int most) {
+    struct array *a = array_new((size_t)n * 2);
+    for (int64_t i = 0; i < n; i++) {
+        ((uint16_t *)a->host)[i] = bf16_from_float((float)between(-most, most));
+    }
+    push(a);
+    return a;
+}
+
+static struct array *integers(const int32_t *values, int64_t n) {
+    struct array *a = array_new((size_t)n * 4);
+    memcpy(a->host, values, (size_t)n * 4);
+    push(a);
+    return a;
+}
+
+static struct array *longs(const int64_t *values, int64_t n) {
+    struct array *a = array_new((size_t)n * 8);
+    memcpy(a->host, values, (size_t)n * 8);
+    push(a);
+    return a;
+}
+
+/* What the device has in an array, in fresh memory. */
+static void *pull(const struct array *a) {
+    void *copy = malloc(a->n_bytes);
+    must(cudaMemcpy(copy, a->device, a->n_bytes, cudaMemcpyDeviceToHost), "pull");
+    return copy;
+}
+
+static void launched(cudaError_t status, const char *name) {
+    must(status, name);
+    must(cudaDeviceSynchronize(), name);
+}
+
+/* Compares the device's rows with the twin's in a->host: each row's relative error, and every
+ * element against the row's size. */
+static void check_rows(const struct array *a, enum kernel_dtype dtype, int64_t n_rows,
+                       int64_t width, int64_t stride, int64_t length, const char *name) {
+    void *got = pull(a);
+    const double bound = twin_bound(dtype, length);
+    double worst = 0;
+    bool good = true;
+    for (int64_t row = 0; row < n_rows; row++) {
+        double errors = 0, squares = 0, largest = 0;
+        for (int64_t i = 0; i < width; i++) {
+            const double want = twin_load(a->host, dtype, row * stride + i);
+            const double error = twin_load(got, dtype, row * stride + i) - want;
+            errors += error * error;
+            squares += want * want;
+            if (!(fabs(error) <= largest)) { /* also when it is a NaN */
+                largest = fabs(error);
+            }
+        }
+        const double relative = sqrt(errors) / sqrt(squares + 1e-30);
+        const double spread = sqrt(squares / (double)width);
+        /* An element may be five times the row's root mean square and off by its own rounding. */
+        if (!(relative <= bound) || !(largest <= 8 * bound * (spread + 1e-30))) {
+            good = false;
+        }
+        if (!(relative <= worst)) {
+            worst = relative;
+        }
+    }
+    check(good, "%s: relative error %g, bound %g (%" PRId64 " rows of %" PRId64 ")", name, worst,
+          bound, n_rows, width);
+    free(got);
+}
+
+static void check_bytes(const struct array *a, size_t n_bytes, const char *name) {
+    void *got = pull(a);
+    check(memcmp(got, a->host, n_bytes) == 0, "%s: bytes differ", name);
+    free(got);
+}
+
+static void test_embed(void) {
+    const int n_tokens = between(1, 70), n_channels = between(1, 300) * 8, n_vocab = between(2, 50);
+    struct array *table = random_bf16((int64_t)n_vocab * n_channels, 1);
+    int32_t ids[70];
+    for (int t = 0; t < n_tokens; t++) {
+        ids[t] = between(0, n_vocab - 1);
+    }
+    struct array *id = integers(ids, n_tokens);
+    struct array *y = array_new((size_t)n_tokens * n_channels * 2);
+    struct call_embed call = {table->host, id->host, y->host,    n_tokens,
+                              n_channels,  n_vocab,  KERNEL_BF16};
+    twin_embed(&call);
+    call.table = table->device;
+    call.ids = id->device;
+    call.y = y->device;
+    launched(kernel_embed(&call, NULL), "embed");
+    check_bytes(y, (size_t)n_tokens * n_channels * 2, "embed");
+    arrays_free();
+}
+
+static void test_norm(int mode) { /* 0 plain, 1 with residual, 2 gathered rows with residual */
+    const int widths[] = {64, 2048, 3584, 4096, 4104, 8192, 32768};
+    const int n_channels = draw() % 3 ? widths[draw() % 7] : between(1, 600) * 8;
+    const int n_tokens = between(1, 40), n_rows = mode == 2 ? between(1, 40) : n_tokens;
+    const int64_t n = (int64_t)n_tokens * n_channels;
+    int32_t list[40];
+    for (int i = 0; i < n_rows; i++) {
+        list[i] = between(0, n_tokens - 1);
+    }
+    struct array *x = random_bf16(n, 3), *weight = random_bf16(n_channels, 1);
+    struct array *residual = random_bf16(n, 3), *rows = integers(list, n_rows);
+    struct array *y = array_new((size_t)n_rows * n_channels * 2);
+    struct call_norm call = {x->host,
+                             weight->host,
+                             mode ? residual->host : NULL,
+                             mode == 2 ? rows->host : NULL,
+                             y->host,
+                             n_rows,
+                             n_channels,
+                             1e-5f,
+                             KERNEL_BF16};
+    twin_norm(&call);
+    call.x = x->device;
+    call.weight = weight->device;
+    call.residual = mode ? residual->device : NULL;
+    call.rows = mode == 2 ? rows->device : NULL;
+    call.y = y->device;
+    launched(kernel_norm(&call, NULL), "norm");
+    check_rows(y, KERNEL_BF16, n_rows, n_channels, n_channels, n_channels, "norm");
+    check_bytes(residual, (size_t)n * 2, "norm's residual");
+    arrays_free();
+}
+
+static void test_swiglu(bool in_place) {
+    const int n_tokens = between(1, 30), n_hidden = between(1, 1600) * 8;
+    const int64_t stride = in_place ? 2 * n_hidden : n_hidden;
+    struct array *x = random_bf16((int64_t)n_tokens * 2 * n_hidden, 2);
+    struct array *y = in_place ? x : array_new((size_t)n_tokens * n_hidden * 2);
+    struct call_swiglu call = {x->host, y->host, stride, n_tokens, n_hidden, KERNEL_BF16};
+    twin_swiglu(&call);
+    call.gate_up = x->device;
+    call.y = y->device;
+    launched(kernel_swiglu(&call, NULL), "swiglu");
+    check_rows(y, KERNEL_BF16, n_tokens, n_hidden, stride, 1, "swiglu");
+    arrays_free();
+}
+
+static void test_rope(int mode) { /* bit 0: bias, bit 1: QK norm, bit 2: in place, bit 3: scatter */
+    const int size = draw() % 4 ? 128 : 64, n_kv_heads = between(1, 8);
+    const int n_heads = n_kv_heads * between(1, 7), n_tokens = between(1, 60), n_positions = 300;
+    const int all = n_heads + 2 * n_kv_heads, width = all * size;
+    const bool in_place = mode & 4, scatter = (mode & 8) && !in_place;
+    struct array *qkv = random_bf16((int64_t)n_tokens * width, 1), *bias = random_bf16(width, 1);
+    struct array *q_norm = random_bf16(size, 1), *k_norm = random_bf16(size, 1);
+    struct array *turns = array_new((size_t)n_positions * size * 4);
+    twin_cos_sin(turns->host, n_positions, size, 500000);
+    push(turns);
+    int32_t position[60], row[60];
+    for (int t = 0; t < n_tokens; t++) {
+        position[t] = between(0, n_positions - 1);
+        row[t] = n_tokens - 1 - t;
+    }
+    struct array *positions = integers(position, n_tokens), *rows = integers(row, n_tokens);
+    struct array *q = array_new((size_t)n_tokens * n_heads * size * 2);
+    struct array *k = array_new((size_t)n_tokens * n_kv_heads * size * 2);
+    struct array *v = array_new((size_t)n_tokens * n_kv_heads * size * 2);
+    struct call_rope call = {.n_tokens = n_tokens,
+                             .n_heads = n_heads,
+                             .n_kv_heads = n_kv_heads,
+                             .head_size = size,
+                             .q_stride = in_place ? width : n_heads * size,
+                             .kv_stride = in_place ? width : n_kv_heads * size,
+                             .epsilon = 1e-6f,
+                             .dtype = KERNEL_BF16};
+    for (int side = 0; side < 2; side++) {
+#define SIDE(a) (side ? (a)->device : (a)->host)
+        call.qkv = SIDE(qkv);
+        call.bias = mode & 1 ? SIDE(bias) : NULL;
+        call.q_norm = mode & 2 ? SIDE(q_norm) : NULL;
+        call.k_norm = mode & 2 ? SIDE(k_norm) : NULL;
+        call.cos_sin = SIDE(turns);
+        call.positions = SIDE(positions);
+        call.kv_rows = scatter ? SIDE(rows) : NULL;
+        call.q = in_place ? SIDE(qkv) : SIDE(q);
+        call.k = in_place ? (char *)SIDE(qkv) + n_heads * size * 2 : SIDE(k);
+        call.v = in_place ? (char *)SIDE(qkv) + (n_heads + n_kv_heads) * size * 2 : SIDE(v);
+        if (side) {
+            launched(kernel_rope(&call, NULL), "rope");
+        } else {
+            twin_rope(&call);
+        }
+    }
+    if (in_place) {
+        check_rows(qkv, KERNEL_BF16, n_tokens * (int64_t)all, size, size, size, "rope in place");
+    } else {
+        check_rows(q, KERNEL_BF16, n_tokens * (int64_t)n_heads, size, size, size, "rope's q");
+        check_rows(k, KERNEL_BF16, n_tokens * (int64_t)n_kv_heads, size, size, size, "rope's k");
+        check_rows(v, KERNEL_BF16, n_tokens * (int64_t)n_kv_heads, size, size, size, "rope's v");
+    }
+    arrays_free();
+}
+
+enum { MAX_B = 40, D = 128 };
+
+static void test_dense(bool wgmma) {
+    const int groups[] = {1, 1, 4, 7}, n_kv_heads = between(1, 3), b = between(1, 5);
+    const int n_heads = n_kv_heads * groups[draw() % 4], pad = between(0, 1) * 64;
+    int32_t start[MAX_B + 1] = {0}, longest = 0;
+    for (int r = 0; r < b; r++) {
+        const int n = draw() % 8 == 0 ? 0 : between(1, small ? 140 : 420);
+        start[r + 1] = start[r] + n;
+        longest = n > longest ? n : longest;
+    }
+    if (start[b] == 0) {
+        start[b] = longest = 1;
+    }
+    const int64_t n = start[b], q_stride = n_heads * D + pad, kv_stride = n_kv_heads * D + pad;
+    struct array *q = random_bf16(n * q_stride, 2), *k = random_bf16(n * kv_stride, 1);
+    struct array *v = random_bf16(n * kv_stride, 1), *y = array_new((size_t)(n * q_stride) * 2);
+    struct array *starts = integers(start, b + 1);
+    struct call_dense_attention call = {q->host,  k->host,    v->host,  y->host, start,
+                                        q_stride, kv_stride,  q_stride, b,       (int32_t)n,
+                                        n_heads,  n_kv_heads, D,        longest, KERNEL_BF16};
+    if (!twin_dense_attention(&call)) {
+        exit(2);
+    }
+    call.q = q->device;
+    call.k = k->device;
+    call.v = v->device;
+    call.y = y->device;
+    call.start = starts->device;
+    const cudaError_t status =
+        wgmma ? kernel_dense_attention_wgmma(&call, NULL) : kernel_dense_attention_mma(&call, NULL);
+    if (status != cudaErrorNotSupported) {
+        launched(status, "dense attention");
+        for (int h = 0; h < n_heads; h++) {
+            struct array head = {(uint16_t *)y->host + h * D, (uint16_t *)y->device + h * D,
+                                 (size_t)(n * q_stride) * 2 - (size_t)h * D * 2};
+            check_rows(&head, KERNEL_BF16, n, D, q_stride, longest + D,
+                       wgmma ? "dense attention (wgmma)" : "dense attention (mma)");
+        }
+    }
+    arrays_free();
+}
+
+static void test_block(int kind) { /* 0 random, 1 many small requests, 2 one long request */
+    const int groups[] = {1, 1, 2, 4, 7}, n_kv_heads = between(1, kind == 1 ? 8 : 4);
+    const int n_heads = n_kv_heads * groups[draw() % 5];
+    const int b = kind == 2 ? 1 : kind == 1 ? between(20, MAX_B) : between(1, 6);
+    const int most_queries = draw() % 2 ? 32 : draw() % 2 ? 8 : 70;
+    int32_t start[MAX_B + 1] = {0}, kept[MAX_B], longest = 0;
+    int64_t cache_start[MAX_B], n_cache = 8 * between(0, 3);
+    for (int r = 0; r < b; r++) {
+        const int n = kind == 0 && draw() % 6 == 0 ? 0
+                      : draw() % 2                 ? most_queries
+                                                   : between(1, most_queries);
+        start[r + 1] = start[r] + n;
+        longest = n > longest ? n : longest;
+        kept[r] = draw() % 6 == 0 ? 0
+                  : kind == 1     ? between(1, small ? 20 : 100)
+                  : kind == 2     ? between(1, small ? 900 : 6000)
+                                  : between(1, small ? 200 : 700);
+        cache_start[r] = n_cache;
+        n_cache += (int64_t)kept[r] * n_kv_heads * D + 8 * between(0, 2);
+    }
+    const int64_t n = start[b], q_stride = n_heads * D, kv_stride = n_kv_heads * D;
+    struct array *q = random_bf16(n * q_stride, 2), *k = random_bf16(n * kv_stride, 1);
+    struct array *v = random_bf16(n * kv_stride, 1), *y = array_new((size_t)(n * q_stride) * 2);
+    struct array *k_cache = random_bf16(n_cache, 1), *v_cache = random_bf16(n_cache, 1);
+    struct array *starts = integers(start, b + 1), *kepts = integers(kept, b);
+    struct array *cache_starts = longs(cache_start, b);
+    struct cudaDeviceProp device;
+    must(cudaGetDeviceProperties(&device, 0), "properties");
+    struct array *scratch =
+        array_new((size_t)block_attention_scratch_bytes(device.multiProcessorCount));
+    must(cudaMemset(scratch->device, 0, scratch->n_bytes), "zero");
+    struct call_block_attention call = {.q = q->host,
+                                        .k = k->host,
+                                        .v = v->host,
+                                        .k_cache = k_cache->host,
+                                        .v_cache = v_cache->host,
+                                        .y = y->host,
+                                        .start = start,
+                                        .kept = kept,
+                                        .cache_start = cache_start,
+                                        .q_stride = q_stride,
+                                        .kv_stride = kv_stride,
+                                        .y_stride = q_stride,
+                                        .n_requests = b,
+                                        .n_heads = n_heads,
+                                        .n_kv_heads = n_kv_heads,
+                                        .head_size = D,
+                                        .max_queries = longest,
+                                        .dtype = KERNEL_BF16};
+    if (!twin_block_attention(&call)) {
+        exit(2);
+    }
+    call.q = q->device;
+    call.k = k->device;
+    call.v = v->device;
+    call.k_cache = k_cache->device;
+    call.v_cache = v_cache->device;
+    call.y = y->device;
+    call.start = starts->device;
+    call.kept = kepts->device;
+    call.cache_start = cache_starts->device;
+    call.scratch = scratch->device;
+    void *first = NULL;
+    for (int round = 0; round < 4; round++) { /* later launches find the counters at rest */
+        must(cudaMemset(y->device, 0xff, y->n_bytes), "poison");
+        const bool compact = round >= 2;
+        launched(compact ? kernel_block_attention_compact(&call, NULL)
+                         : kernel_block_attention(&call, NULL),
+                 "block attention");
+        check_rows(y, KERNEL_BF16, n * n_heads, D, D, longest + D,
+                   compact ? "block attention (compact)" : "block attention");
+        void *got = pull(y);
+        if (round % 2) {
+            check(memcmp(first, got, y->n_bytes) == 0, "block attention: two launches differ");
+        }
+        free(first);
+        first = got;
+    }
+    free(first);
+    arrays_free();
+}
+
+static void test_select(bool whole, int most) {
+    const int groups[] = {1, 1, 4, 7}, n_kv_heads = between(1, 4), b = between(1, 4);
+    const int n_heads = n_kv_heads * groups[draw() % 4];
+    int32_t start[MAX_B + 1] = {0}, begin[MAX_B], end[MAX_B], kept[MAX_B], n_most = 0;
+    int64_t cache_start[MAX_B], n_cache = 0;
+    for (int r = 0; r < b; r++) {
+        const int block = 1 << between(0, 5), n = between(1, most);
+        start[r + 1] = start[r] + n + block;
+        begin[r] = between(0, n);
+        end[r] = begin[r] + block;
+        kept[r] = draw() % 4 ? twin_kept_tokens(n, (double)between(0, 100) / 100) : n;
+        n_most = n > n_most ? n : n_most;
+        cache_start[r] = n_cache;
+        n_cache += (int64_t)kept[r] * n_kv_heads * D;
+    }
+    const int64_t n = start[b], rows = (int64_t)b * n_kv_heads;
+    const int64_t q_stride = n_heads * D, kv_stride = n_kv_heads * D;
+    struct array *q = whole ? random_whole(n * q_stride, 2) : random_bf16(n * q_stride, 1);
+    struct array *k = whole ? random_whole(n * kv_stride, 1) : random_bf16(n * kv_stride, 1);
+    struct array *v = random_bf16(n * kv_stride, 1);
+    struct array *k_cache = array_new((size_t)n_cache * 2),
+                 *v_cache = array_new((size_t)n_cache * 2);
+    struct array *scores = array_new((size_t)(rows * n_most) * 4);
+    struct array *indices = array_new((size_t)(rows * n_most) * 4);
+    struct array *starts = integers(start, b + 1), *begins = integers(begin, b);
+    struct array *ends = integers(end, b), *kepts = integers(kept, b);
+    struct array *cache_starts = longs(cache_start, b);
+    struct call_select call = {
+        q->host,      k->host,       v->host,     start,         begin,
+        end,          kept,          cache_start, k_cache->host, v_cache->host,
+        scores->host, indices->host, q_stride,    kv_stride,     b,
+        n_heads,      n_kv_heads,    D,           n_most,        KERNEL_BF16};
+    struct call_select on_device = call;
+    on_device.q = q->device;
+    on_device.k = k->device;
+    on_device.v = v->device;
+    on_device.start = starts->device;
+    on_device.block_start = begins->device;
+    on_device.block_end = ends->device;
+    on_device.kept = kepts->device;
+    on_device.cache_start = cache_starts->device;
+    on_device.k_cache = k_cache->device;
+    on_device.v_cache = v_cache->device;
+    on_device.scores = scores->device;
+    on_device.indices = indices->device;
+    launched(kernel_select(&on_device, NULL), "select");
+    if (!twin_select_score(&call)) {
+        exit(2);
+    }
+    float *device_scores = pull(scores);
+    for (int r = 0; r < b; r++) {
+        const int candidates = start[r + 1] - start[r] - (end[r] - begin[r]);
+        for (int h = 0; h < n_kv_heads; h++) {
+            const int64_t at = ((int64_t)r * n_kv_heads + h) * n_most;
+            double errors = 0, squares = 0;
+            for (int c = 0; c < candidates; c++) {
+                const double want = ((float *)scores->host)[at + c];
+                errors += (device_scores[at + c] - want) * (device_scores[at + c] - want);
+                squares += want * want;
+            }
+            check(sqrt(errors) <= twin_bound(KERNEL_F32, D + 32) * sqrt(squares),
+                  "select's scores: relative error %g", sqrt(errors / squares));
+        }
+    }
+    /* Small whole numbers: the device's scores must be the twin's up to the one factor 1/sqrt(D),
+     * and many are tied. Otherwise the choice is checked on the device's own scores. */
+    memcpy(scores->host, device_scores, (size_t)(rows * n_most) * 4);
+    free(device_scores);
+    twin_select_top(&call);
+    twin_select_pack(&call);
+    check_bytes(indices, (size_t)(rows * n_most) * 4, "select's indices");
+    check_bytes(k_cache, (size_t)n_cache * 2, "select's keys");
+    check_bytes(v_cache, (size_t)n_cache * 2, "select's values");
+    if (whole) { /* end to end: the twin's own scores choose the same */
+        if (!twin_select(&call)) {
+            exit(2);
+        }
+        check_bytes(indices, (size_t)(rows * n_most) * 4, "select's indices from exact scores");
+    }
+    arrays_free();
+}
+
+static void test_top(int n) { /* the choice alone, long rows and few distinct scores */
+    const int kept_value = between(1, n), block = 32;
+    int32_t start[2] = {0, n + block}, begin[1] = {n / 3}, end[1] = {n / 3 + block};
+    int32_t kept[1] = {kept_value};
+    struct array *scores = array_new((size_t)n * 4), *indices = array_new((size_t)n * 4);
+    for (int i = 0; i < n; i++) {
+        ((float *)scores->host)[i] = draw() % 2 ? (float)between(-20, 20) / 8 : (float)normal();
+    }
+    push(scores);
+    struct array *starts = integers(start, 2), *begins = integers(begin, 1);
+    struct array *ends = integers(end, 1), *kepts = integers(kept, 1);
+    struct call_select call = {.start = start,
+                               .block_start = begin,
+                               .block_end = end,
+                               .kept = kept,
+                               .scores = scores->host,
+                               .indices = indices->host,
+                               .n_requests = 1,
+                               .n_heads = 1,
+                               .n_kv_heads = 1,
+                               .head_size = D,
+                               .max_candidates = n,
+                               .dtype = KERNEL_BF16};
+    twin_select_top(&call);
+    call.start = starts->device;
+    call.block_start = begins->device;
+    call.block_end = ends->device;
+    call.kept = kepts->device;
+    call.scores = scores->device;
+    call.indices = indices->device;
+    launched(kernel_select_top(&call, NULL), "top");
+    check_bytes(indices, (size_t)n * 4, "top's indices");
+    arrays_free();
+}
+
+static double logit(const struct call_head *call, int32_t token) {
+    double sum = 0;
+    for (int64_t c = 0; c < call->n_channels; c++) {
+        sum += twin_load(call->x, call->dtype, c) *
+               twin_load(call->w, call->dtype, (int64_t)token * call->n_channels + c);
+    }
+    return sum;
+}
+
+/* head == NULL: the fused path. */
+static void test_head(struct head *head, int n_rows, int n_channels, int n_vocab, bool exact) {
+    const int64_t n = (int64_t)n_rows * n_channels, m = (int64_t)n_vocab * n_channels;
+    struct array *x = exact ? random_whole(n, 2) : random_bf16(n, 1);
+    struct array *w = exact ? random_whole(m, 1) : random_bf16(m, 0.1);
+    struct array *token = array_new((size_t)n_rows * 4),
+                 *confidence = array_new((size_t)n_rows * 4);
+    struct array *scratch = array_new((size_t)head_scratch_bytes());
+    struct call_head call = {.x = x->device,
+                             .w = w->device,
+                             .token = token->device,
+                             .confidence = confidence->device,
+                             .scratch = scratch->device,
+                             .n_rows = n_rows,
+                             .n_channels = n_channels,
+                             .n_vocab = n_vocab,
+                             .rounded = exact && draw() % 2,
+                             .dtype = KERNEL_BF16};
+    const cudaError_t status =
+        head ? kernel_head_tiles(head, &call, NULL) : kernel_head_wgmma(&call, NULL);
+    if (status == cudaErrorNotSupported) {
+        arrays_free();
+        return;
+    }
+    launched(status, head ? "head (tiles)" : "head (wgmma)");
+    int32_t *got = pull(token);
+    float *sure = pull(confidence);
+    call.x = x->host;
+    call.w = w->host;
+    call.token = token->host;
+    call.confidence = confidence->host;
+    bool tokens = true, confident = true;
+    for (int row = 0; row < n_rows; row++) {
+        const int n_checked = m > 100 * 1000 * 1000 ? 4 : 20; /* the twin is slow */
+        if (n_rows > 40 && row % (n_rows / n_checked) != 0) {
+            continue;
+        }
+        struct call_head one = call;
+        one.x = (uint16_t *)x->host + (int64_t)row * n_channels;
+        one.n_rows = 1;
+        one.token = (int32_t *)token->host + row;
+        one.confidence = (float *)confidence->host + row;
+        if (!twin_head(&one)) {
+            exit(2);
+        }
+        /* A logit is off by the bound times |x| |w| at most; sums of whole numbers are exact. */
+        double x_squares = 0, w_squares = 0;
+        const int32_t best = *one.token;
+        const bool known = got[row] >= 0 && got[row] < n_vocab;
+        for (int64_t c = 0; c < n_channels; c++) {
+            const double x_c = twin_load(one.x, KERNEL_BF16, c);
+            const double w_c = twin_load(w->host, KERNEL_BF16, (int64_t)best * n_channels + c);
+            x_squares += x_c * x_c;
+            w_squares += w_c * w_c;
+        }
+        const double error =
+            exact ? 0 : twin_bound(KERNEL_F32, n_channels) * sqrt(x_squares * w_squares);
+        /* Without exact sums, a token whose logit is within the error of the largest may win. */
+        const double top = logit(&one, best), its = known ? logit(&one, got[row]) : 0;
+        tokens = tokens && known && (exact ? got[row] == best : its >= top - 2 * error);
+        /* The exponents are off by two logits' errors and by the rounding of a logit times log2 e
+         * to a single; the exponential itself by 2 ulp (CUDA guide, ex2.approx). */
+        const double want = (double)((float *)confidence->host)[row];
+        const double tolerance = 1e-5 + 2 * error + 0x1p-22 * fabs(top);
+        confident = confident && fabs((double)sure[row] - want) <= tolerance * want;
+    }
+    check(tokens, "head: tokens of %d rows, %d channels, %d vocabulary", n_rows, n_channels,
+          n_vocab);
+    check(confident, "head: confidences of %d rows, %d channels, %d vocabulary", n_rows, n_channels,
+          n_vocab);
+    free(got);
+    free(sure);
+    arrays_free();
+}
+
+static void test_decode(bool fixed, int most) {
+    const int b = between(1, 20);
+    int32_t start[MAX_B + 1] = {0}, take[MAX_B], longest = 0;
+    for (int r = 0; r < b; r++) {
+        const int n = draw() % 8 == 0 ? 0 : between(1, most);
+        start[r + 1] = start[r] + n;
+        take[r] = between(0, 40);
+        longest = n > longest ? n : longest;
+    }
+    const int n = start[b];
+    struct array *confidence = array_new((size_t)n * 4), *token = array_new((size_t)n * 4);
+    struct array *position = array_new((size_t)n * 8), *canvas = array_new((size_t)n * 2 * 4);
+    struct array *committed = array_new((size_t)n);
+    for (int i = 0; i < n; i++) {
+        ((float *)confidence->host)[i] = (float)between(1, 64) / 64; /* ties are common */
+        ((int32_t *)token->host)[i] = between(0, 1 << 20);
+        ((int64_t *)position->host)[i] = 2 * (n - 1 - i);
+    }
+    push(confidence);
+    push(token);
+    push(position);
+    push(canvas);
+    struct array *starts = integers(start, b + 1), *takes = integers(take, b);
+    struct call_decode call = {confidence->host,
+                               token->host,
+                               start,
+                               fixed ? take : NULL,
+                               position->host,
+                               canvas->host,
+                               committed->host,
+                               b,
+                               longest,
+                               draw() % 3 ? 0.9f : 1.5f};
+    twin_decode(&call);
+    call.confidence = confidence->device;
+    call.token = token->device;
+    call.start = starts->device;
+    call.take = fixed ? takes->device : NULL;
+    call.position = position->device;
+    call.canvas = canvas->device;
+    call.committed = committed->device;
+    launched(kernel_decode(&call, NULL), "decode");
+    check_bytes(committed, (size_t)n, "decode's committed rows");
+    check_bytes(canvas, (size_t)n * 8, "decode's canvas");
+    arrays_free();
+}
+
+int main(int argc, char **argv) {
+    state = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL);
+    small = argc > 2 && strcmp(argv[2], "small") == 0;
+    printf("seed %" PRIu64 "%s\n", state, small ? ", small" : "");
+    struct head *head;
+    must(head_open(&head), "head_open");
+    const int n = small ? 2 : 8;
+    for (int i = 0; i < n; i++) {
+        test_embed();
+        for (int mode = 0; mode < 3; mode++) {
+            test_norm(mode);
+        }
+        test_swiglu(false);
+        test_swiglu(true);
+        test_rope((int)(draw() % 16));
+        test_rope((int)(draw() % 16));
+        test_dense(false);
+        test_dense(true);
+        test_block(0);
+        test_select(false, small ? 150 : 500);
+        test_select(true, small ? 150 : 500);
+        test_decode(true, small ? 40 : 100);
+        test_decode(false, small ? 40 : 100);
+        test_head(head, between(1, 40), between(1, 40) * 8, between(1, 2000), i % 2);
+        test_head(NULL, between(1, 400), between(1, 40) * 8, between(1, 2000), i % 2);
+    }
+    printf("passed the first round\n");
+    test_block(1);
+    test_block(2);
+    test_top(small ? 1500 : 3000);
+    test_decode(true, small ? 300 : 1500);
+    test_decode(false, small ? 300 : 1500);
+    if (!small) {
+        test_block(1);
+        test_block(2);
+        test_top(9000);
+        test_top(20000);
+        test_decode(true, 5000);
+        test_head(head, 300, 512, 30000, false);
+        test_head(head, 1100, 256, 20001, true);
+        test_head(head, 33, 256, 126464, true);
+        test_head(NULL, 300, 512, 30000, false);
+        test_head(NULL, 2500, 256, 20001, true);
+        test_head(NULL, 256, 4096, 126464, true);
+    }
+    head_close(head);
+    printf("%d passed, %d failed\n", n_passed, n_failed);
+    return n_failed ? 1 : 0;
+}
