@@ -124,7 +124,9 @@ static void state_facts(struct composition *c) {
     facts->seed = c->seed;
     facts->weights_bytes = system->budget.weights_bytes;
     facts->reserve_bytes = system->budget.reserve_bytes;
-    facts->kv_pool_bytes = system->budget.pool_bytes;
+    const struct budget *budget = &system->budget;
+    facts->kv_pool_bytes =
+        budget->pool_bytes - (budget->shares_pool ? budget->activation_bytes : 0);
     facts->config = c->config;
     for (uint32_t i = 0; i < system->n_calibrated; i++) {
         const struct calibrated *calibrated = &system->calibrated[i];

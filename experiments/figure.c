@@ -235,8 +235,9 @@ static int lay_memory(const struct grid *grid, struct sheet *sheet, struct err *
              * and the rest. */
             int64_t logits =
                 b->logits_bytes < b->activation_bytes ? b->logits_bytes : b->activation_bytes;
-            const int64_t bytes[N_PARTS] = {b->weights_bytes, b->reserve_bytes,
-                                            b->activation_bytes - logits, logits, b->pool_bytes};
+            const int64_t bytes[N_PARTS] = {
+                b->weights_bytes, b->reserve_bytes, b->activation_bytes - logits, logits,
+                b->pool_bytes - (b->shares_pool ? b->activation_bytes : 0)};
             for (size_t i = 0; i < N_PARTS; i++) {
                 sheet->y[g][i][s] = (double)bytes[i] / 0x1p30;
             }

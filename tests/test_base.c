@@ -34,6 +34,7 @@ START_TEST(sizes_are_written_for_people) {
     char text[32];
     ck_assert_str_eq(num_format_bytes(text, sizeof text, 1023 * 0x1p20), "1023 MiB");
     ck_assert_str_eq(num_format_bytes(text, sizeof text, 16.03e9), "14.9 GiB");
+    ck_assert_str_eq(num_format_bytes(text, sizeof text, 999.7), "999.7 B");
     ck_assert_str_eq(num_format_bytes(text, sizeof text, 0), "0 B");
     ck_assert_str_eq(num_format_ns(text, sizeof text, 1500), "1.5 us");
     ck_assert_str_eq(num_format_ns(text, sizeof text, 2.5e12), "2500 s");

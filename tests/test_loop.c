@@ -47,6 +47,15 @@ static void check_conservation(const struct system *system, const struct loop_re
         ck_assert(system->budget.max_requests == 0 ||
                   step->record.n <= system->budget.max_requests);
         ck_assert_int_eq(step->sym[SYM_REQUESTS], step->record.n);
+        struct step_shape shape = {.n_spans = 0};
+        struct placement placement;
+        memcpy(shape.sym, step->sym, sizeof shape.sym);
+        placement_make(system->planner, &system->graph, &shape, settings->logit_chunk_rows,
+                       &placement);
+        ck_assert_int_le(placement.peak_bytes +
+                             (system->budget.shares_pool ? step->record.kv_used_bytes : 0),
+                         system->budget.shares_pool ? system->budget.pool_bytes
+                                                    : system->budget.activation_bytes);
         ck_assert_int_ge(step->record.start_ns, end_ns); /* one replica: steps never overlap */
         end_ns = step->record.end_ns;
         tokens += step->record.repeat * step->sym[SYM_TOKENS];
@@ -120,6 +129,69 @@ START_TEST(skipping_ahead_changes_nothing_but_the_number_of_submissions) {
         }
         keeper_fini(&kept[0]);
         keeper_fini(&kept[1]);
+    }
+}
+END_TEST
+
+/* With replicas, routers that look at load, and arrivals that follow completions. */
+struct closed_source {
+    uint32_t n_clients, n, next;
+    int64_t due_ns[64];
+    uint32_t n_due;
+};
+
+static enum source_reply closed_next(void *state, struct arrival *out, struct err *err) {
+    struct closed_source *source = state;
+    (void)err;
+    if (source->next == source->n) {
+        return SOURCE_END;
+    }
+    int64_t at_ns = 0;
+    if (source->next >= source->n_clients) {
+        if (source->n_due == 0) {
+            return SOURCE_WAIT;
+        }
+        at_ns = source->due_ns[0];
+        source->n_due--;
+        memmove(source->due_ns, source->due_ns + 1, source->n_due * sizeof source->due_ns[0]);
+    }
+    *out = (struct arrival){
+        .arrival_ns = at_ns, .id = source->next++, .prompt_tokens = 200, .output_tokens = 64};
+    return SOURCE_ROW;
+}
+
+static void closed_completed(void *state, uint64_t id, int64_t now_ns) {
+    struct closed_source *source = state;
+    (void)id;
+    source->due_ns[source->n_due++] = now_ns;
+}
+
+static struct loop_result run_closed(const char *name, const char *router, const char *skip,
+                                     struct keeper *keeper, struct system **system) {
+    const char *const settings[] = {"replicas=4", router, skip, NULL};
+    struct closed_source source = {.n_clients = 20, .n = 120};
+    *system = rig_system(name, "l40s", true, settings);
+    return rig_run(*system, (struct arrival_source){&source, closed_next, closed_completed},
+                   keeper);
+}
+
+START_TEST(skipping_ahead_is_exact_with_replicas_and_closed_loops_too) {
+    static const char *const systems[] = {"dllm-serve", "fast-dllm"};
+    static const char *const routers[] = {"router=least-loaded", "router=round-robin"};
+    for (int i = 0; i < 4; i++) {
+        struct keeper on = {0}, off = {0};
+        struct system *system;
+        struct loop_result a =
+            run_closed(systems[i / 2], routers[i % 2], "skip_ahead=on", &on, &system);
+        system_close(system);
+        struct loop_result b =
+            run_closed(systems[i / 2], routers[i % 2], "skip_ahead=off", &off, &system);
+        system_close(system);
+        ck_assert_int_eq(a.end_ns, b.end_ns);
+        ck_assert_uint_eq(on.n_requests, off.n_requests);
+        ck_assert_int_eq(memcmp(on.requests, off.requests, on.n_requests * sizeof *on.requests), 0);
+        keeper_fini(&on);
+        keeper_fini(&off);
     }
 }
 END_TEST
@@ -365,6 +437,35 @@ START_TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
 }
 END_TEST
 
+/* Equal requests on equal replicas finish at the same nanosecond, again and again. */
+START_TEST(a_replay_stands_ties_between_replicas) {
+    struct keeper recorded = {0}, repeated = {0};
+    struct system *system;
+    struct loop_result result =
+        run_closed("fast-dllm", "router=round-robin", "skip_ahead=on", &recorded, &system);
+    struct replay_step *steps = steps_of(&recorded);
+    struct executor_replay *replay = executor_replay_open(steps, recorded.n_steps, 4);
+    struct closed_source source = {.n_clients = 20, .n = 120};
+    struct sink sink = keeper_sink(&repeated);
+    struct loop_request request = {.system = system,
+                                   .executor = executor_replay_interface(replay),
+                                   .source = {&source, closed_next, closed_completed},
+                                   .sinks = &sink,
+                                   .n_sinks = 1,
+                                   .records_members = true,
+                                   .seed = 1};
+    struct loop_result again;
+    struct err err = {0};
+    ck_assert_msg(loop_run(&request, &again, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(memcmp(&result, &again, sizeof result), 0);
+    executor_replay_close(replay);
+    free(steps);
+    keeper_fini(&recorded);
+    keeper_fini(&repeated);
+    system_close(system);
+}
+END_TEST
+
 START_TEST(replicas_share_the_load_and_conserve_requests) {
     static const char *const settings[] = {"replicas=4", NULL};
     struct system *system = rig_system("dllm-serve", "l40s", true, settings);
@@ -476,6 +577,7 @@ int main(void) {
     const TTest *const tests[] = {
         requests_tokens_and_memory_are_conserved_over_random_systems,
         skipping_ahead_changes_nothing_but_the_number_of_submissions,
+        skipping_ahead_is_exact_with_replicas_and_closed_loops_too,
         static_runs_a_batch_to_completion_before_the_next,
         continuous_joins_at_step_borders_and_charges_the_canvas_for_life,
         phase_multiplexed_fills_the_headroom_of_reuse,
@@ -483,6 +585,7 @@ int main(void) {
         a_deterministic_server_waits_as_m_d_1_says,
         an_exponential_server_waits_as_m_m_1_says,
         a_replay_repeats_the_run_and_notices_another_schedule,
+        a_replay_stands_ties_between_replicas,
         replicas_share_the_load_and_conserve_requests,
         what_can_never_run_is_rejected_with_its_reason,
         a_scheduler_that_breaks_its_promise_is_named_in_one_sentence,

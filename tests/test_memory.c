@@ -109,13 +109,67 @@ START_TEST(the_placed_workspace_agrees_with_measured_peaks) {
 END_TEST
 
 START_TEST(a_model_that_does_not_fit_is_refused_with_the_figures) {
-    struct system_request request = {
-        .system = "dllm-serve", .model = "sdar-30b-a3b", .gpu = "rtx4090", .roofline = true};
+    struct setting setting = {.key = "memory_utilization", .value = "0.6", .place = "test"};
+    struct system_request request = {.system = "dllm-serve",
+                                     .gpu = "rtx4090",
+                                     .roofline = true,
+                                     .overrides = &setting,
+                                     .n_overrides = 1};
     struct system *system = NULL;
     struct err err = {0};
     ck_assert_int_eq(system_open(&request, &system, &err), ERR_WORLD);
-    ck_assert_ptr_nonnull(strstr(err.text, "SDAR-30B-A3B does not fit into NVIDIA GeForce RTX "
-                                           "4090 24 GB: 22.8 GiB of usable memory, "));
+    ck_assert_ptr_nonnull(strstr(err.text, "LLaDA-8B Base/Instruct/1.5 does not fit into NVIDIA "
+                                           "GeForce RTX 4090 24 GB: 14.4 GiB of usable memory, "));
+}
+END_TEST
+
+START_TEST(what_the_models_here_do_not_cover_is_refused) {
+    static const struct {
+        const char *model, *key, *value, *sentence;
+    } cases[] = {
+        {"sdar-8b", "page_tokens", "256", "SDAR-8B-Chat is block-causal: the systems so far serve"},
+        {"llada-8b", "context_tokens", "200000", "context_tokens = 200000 exceeds the 4096"},
+        {"llada-8b", "cache", "dllm-cache", "cache dllm-cache runs layer 0 over whole canvases"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct setting setting = {.place = "test"};
+        snprintf(setting.key, sizeof setting.key, "%s", cases[i].key);
+        snprintf(setting.value, sizeof setting.value, "%s", cases[i].value);
+        struct system_request request = {.system = "dllm-serve",
+                                         .model = cases[i].model,
+                                         .gpu = "h200",
+                                         .roofline = true,
+                                         .overrides = &setting,
+                                         .n_overrides = 1};
+        struct system *system = NULL;
+        struct err err = {0};
+        ck_assert_int_eq(system_open(&request, &system, &err), ERR_USAGE);
+        ck_assert_msg(strstr(err.text, cases[i].sentence) != NULL, "%s", err.text);
+    }
+}
+END_TEST
+
+START_TEST(sparse_slabs_hold_half_the_rows) {
+    struct system *sparse = rig_system("sparse-dllm", "l40s", true, NULL);
+    struct system *full = rig_system("fast-dllm", "l40s", true, NULL);
+    ck_assert_uint_gt(sparse->budget.max_requests, full->budget.max_requests * 3 / 2);
+    system_close(sparse);
+    system_close(full);
+}
+END_TEST
+
+START_TEST(parameters_and_parts_may_come_in_any_order) {
+    static const char *const before[] = {"cache.retention=0.1", "cache=sparse-head", NULL};
+    static const char *const after[] = {"cache=sparse-head", "cache.retention=0.1", NULL};
+    struct system *a = rig_system("dllm-serve", "l40s", true, before);
+    struct system *b = rig_system("dllm-serve", "l40s", true, after);
+    char *one = system_text(a), *two = system_text(b);
+    ck_assert_str_eq(one, two);
+    ck_assert_ptr_nonnull(strstr(one, "cache.retention = 0.1"));
+    free(one);
+    free(two);
+    system_close(a);
+    system_close(b);
 }
 END_TEST
 
@@ -127,6 +181,9 @@ int main(void) {
         fast_dllm_as_released_fits_two_requests_on_48_gb_and_one_on_24,
         the_placed_workspace_agrees_with_measured_peaks,
         a_model_that_does_not_fit_is_refused_with_the_figures,
+        what_the_models_here_do_not_cover_is_refused,
+        sparse_slabs_hold_half_the_rows,
+        parameters_and_parts_may_come_in_any_order,
     };
     return SUITE_RUN("memory", tests);
 }

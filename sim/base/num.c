@@ -100,7 +100,7 @@ const char *num_format_bytes(char *text, size_t size, double bytes) {
         bytes /= 1024;
         i++;
     }
-    snprintf(text, size, "%.*g %s", fabs(bytes) >= 1000 ? 4 : 3, bytes, names[i]);
+    snprintf(text, size, "%.*g %s", fabs(bytes) >= 999.5 ? 4 : 3, bytes, names[i]);
     return text;
 }
 
@@ -111,6 +111,6 @@ const char *num_format_ns(char *text, size_t size, double ns) {
         ns /= 1000;
         i++;
     }
-    snprintf(text, size, ns < 1000 ? "%.3g %s" : "%.0f %s", ns, names[i]);
+    snprintf(text, size, fabs(ns) < 999.5 ? "%.3g %s" : "%.0f %s", ns, names[i]);
     return text;
 }

@@ -20,17 +20,22 @@ static void place_full(const struct budget_request *r, uint32_t n, uint32_t canv
     placement_make(r->planner, r->graph, shape, r->logit_chunk_rows, placement);
 }
 
-/* Workspace of a step in which every cached row of the pool is attended by a block. */
-static int64_t reuse_bytes(const struct budget_request *r, int64_t pool_bytes) {
-    struct placement placement;
+/* Workspace of the worst step that a token budget and a pool of `pool_bytes` allow: as many query
+ * tokens as may be batched, a logit row and a selected row for each of them, and every cached row
+ * of the pool attended at once. */
+static void place_worst(const struct budget_request *r, int64_t pool_bytes,
+                        struct placement *placement) {
     struct step_shape shape;
-    shape_clear(&shape);
+    int64_t tokens = r->max_batched_tokens;
     int64_t rows = r->row_bytes > 0 ? pool_bytes / r->row_bytes : 0;
-    shape.sym[SYM_TOKENS] = shape.sym[SYM_FIRST_TOKENS] = r->max_batched_tokens;
+    shape_clear(&shape);
+    shape.sym[SYM_TOKENS] = shape.sym[SYM_FIRST_TOKENS] = tokens;
+    shape.sym[SYM_FULL_Q] = shape.sym[SYM_BLOCK_Q] = tokens;
+    shape.sym[SYM_LOGIT_ROWS] = tokens;
+    shape.sym[SYM_SELECT_ROWS] = shape.sym[SYM_PACK_ROWS] = r->selects ? tokens : 0;
     shape.sym[SYM_CONTEXT_ROWS] = rows;
-    shape.sym[SYM_BLOCK_K] = rows + r->max_batched_tokens;
-    placement_make(r->planner, r->graph, &shape, r->logit_chunk_rows, &placement);
-    return placement.peak_bytes;
+    shape.sym[SYM_BLOCK_K] = rows + tokens;
+    placement_make(r->planner, r->graph, &shape, r->logit_chunk_rows, placement);
 }
 
 static int64_t logits_in(const struct graph *graph, const struct placement *placement) {
@@ -67,7 +72,7 @@ static int divide_slabs(const struct budget_request *r, int64_t left, struct bud
     if (left <= 0) {
         return out_of_memory(r, b, "weights and reserve", b->weights_bytes + b->reserve_bytes, err);
     }
-    int64_t slab_bytes = r->row_bytes * r->canvas_tokens;
+    int64_t slab_bytes = r->row_bytes * r->slab_rows;
     uint32_t most = r->max_requests > 0 ? r->max_requests : 4096;
     b->max_requests = 1;
     for (uint32_t n = 2; n <= most; n++) {
@@ -86,37 +91,29 @@ static int divide_slabs(const struct budget_request *r, int64_t left, struct bud
     return 0;
 }
 
-/* One pool of pages: what the worst step's workspace leaves. */
+/* One pool of pages: what the worst step's workspace leaves. That workspace grows with the pool
+ * where a runtime gathers cached rows, so the pool shrinks until both fit. */
 static int divide_pages(const struct budget_request *r, int64_t left, struct budget *b,
                         struct err *err) {
     struct placement placement;
-    struct step_shape shape;
-    uint32_t canvas =
-        r->canvas_tokens < r->max_batched_tokens ? r->canvas_tokens : r->max_batched_tokens;
-    uint32_t n = r->max_batched_tokens / canvas;
-    place_full(r, n, canvas, &placement, &shape);
-    take_placement(r, &placement, b);
     b->unit_rows = r->page_tokens;
     b->unit_bytes = r->row_bytes * r->page_tokens;
     b->max_requests = r->max_requests;
-    int64_t pool = left - b->activation_bytes;
-    if (pool < b->unit_bytes || pool < 0) {
-        return out_of_memory(
-            r, b, "weights, reserve, the workspace of the largest step and a page",
-            b->weights_bytes + b->reserve_bytes + b->activation_bytes + b->unit_bytes, err);
-    }
-    /* Gathering runtimes need workspace for cached rows too: shrink the pool until both fit. */
-    for (int i = 0; i < 64 && reuse_bytes(r, pool) + pool > left; i++) {
-        pool -= (reuse_bytes(r, pool) + pool - left + 1) / 2 + b->unit_bytes;
-        if (pool < b->unit_bytes) {
-            return out_of_memory(r, b, "the workspace of a reuse step",
-                                 b->weights_bytes + b->reserve_bytes + reuse_bytes(r, 0), err);
+    place_worst(r, 0, &placement);
+    int64_t pool = left - placement.peak_bytes;
+    for (int i = 0; i < 64 && pool >= b->unit_bytes && pool >= 0; i++) {
+        place_worst(r, pool, &placement);
+        int64_t excess = placement.peak_bytes + pool - left;
+        if (excess <= 0) {
+            take_placement(r, &placement, b);
+            b->pool_bytes = b->unit_bytes > 0 ? pool / b->unit_bytes * b->unit_bytes : pool;
+            return 0;
         }
+        pool -= (excess + 1) / 2 + b->unit_bytes;
     }
-    int64_t reuse = reuse_bytes(r, pool);
-    b->activation_bytes = reuse > b->activation_bytes ? reuse : b->activation_bytes;
-    b->pool_bytes = b->unit_bytes > 0 ? pool / b->unit_bytes * b->unit_bytes : pool;
-    return 0;
+    return out_of_memory(r, b, "weights, reserve, the workspace of the largest step and a page",
+                         b->weights_bytes + b->reserve_bytes + placement.peak_bytes + b->unit_bytes,
+                         err);
 }
 
 int budget_make(const struct budget_request *r, struct budget *out, struct err *err) {

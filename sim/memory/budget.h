@@ -16,7 +16,7 @@
 
 enum kv_layout {
     KV_PAGES, /* fixed pages out of one pool; a request holds as many as its rows need */
-    KV_SLAB,  /* one fixed slab per request, sized for the longest canvas */
+    KV_SLAB,  /* each request its own rows, drawn from what workspace and cache share */
 };
 
 struct budget_request {
@@ -31,7 +31,8 @@ struct budget_request {
     int64_t row_bytes;           /* one row of cached state over all layers; 0: nothing is cached */
     uint32_t max_batched_tokens; /* query tokens of the worst step */
     uint32_t canvas_tokens;      /* the longest canvas profiled for */
-    uint32_t output_rows;        /* logit rows of one full pass */
+    uint32_t slab_rows;          /* cached rows of a request with that canvas */
+    uint32_t output_rows;        /* logit rows of its full pass (slabs) */
     bool selects;                /* full passes score their context */
     uint32_t max_requests;       /* 0: as many as fit (slabs), or no bound of its own (pages) */
 };
@@ -41,13 +42,15 @@ struct budget {
     int64_t activation_bytes;       /* workspace at the worst step */
     int64_t activation_bound_bytes; /* its lower bound, by max-live */
     int64_t logits_bytes;           /* what the tensors sized by logits take of it */
-    int64_t pool_bytes, unit_bytes; /* the pool, and one page or slab of it */
+    int64_t pool_bytes;             /* slabs: workspace included */
+    int64_t unit_bytes;             /* of one page, or of one row */
     uint32_t unit_rows;
     uint32_t max_requests;
     bool shares_pool; /* slabs: workspace and cached state draw on the same pool_bytes */
 };
 
-/* ERR_WORLD with the figures when the weights, or the weights and one request, do not fit. */
+/* ERR_WORLD with the figures when the weights do not fit, or, for pages, the largest step and one
+ * page beside them. A slab system that cannot run the profiled canvas still takes shorter ones. */
 int budget_make(const struct budget_request *request, struct budget *out, struct err *err);
 
 /* Bytes a request with `rows` rows of cached state takes from the pool. */

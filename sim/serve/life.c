@@ -1,5 +1,7 @@
 #include "sim/serve/life.h"
 
+#include <float.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +39,17 @@ static int report_request(struct life *life, const struct request_record *record
     return 0;
 }
 
+/* A policy's answer lies outside what its header allows; check-plugin samples, this always looks.
+ */
+static int broken_promise(const struct life *life, const struct policy *policy, const char *kind,
+                          const char *what, int64_t found, int64_t least, int64_t most,
+                          struct err *err) {
+    return err_world(err,
+                     "%s %s broke its promise at %.3f s: %s is %" PRId64 ", expected %" PRId64
+                     " to %" PRId64,
+                     kind, policy->name, (double)life->now_ns * 1e-9, what, found, least, most);
+}
+
 /* ---- the one table of transitions ---- */
 
 static const uint8_t transitions[REQUEST_STATE_COUNT][REQUEST_STATE_COUNT] = {
@@ -53,40 +66,37 @@ static void request_move(struct request *request, enum request_state to) {
 
 /* ---- planning a request's next steps ---- */
 
-static uint32_t narrowed_rows(const struct system *system, const struct request *request) {
-    const struct span *span = &request->span;
-    uint32_t rows = span->logit_rows, block = request->block_length;
-    switch ((enum logit_scope)system->settings.logit_scope) {
-    case LOGITS_QUERIES:
-        return rows;
-    case LOGITS_GENERATION:
-        if (span->queries == request->canvas_tokens && request->step_in_block == 0) {
-            return rows < request->output_tokens ? rows : request->output_tokens;
-        }
-        return rows < block ? rows : block;
-    case LOGITS_BLOCK:
-        return rows < block ? rows : block;
-    case LOGITS_MASKED:
-        return request->masked_in_block;
-    }
-    return rows;
-}
-
 static uint32_t smaller(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
 /* Ask the policies for the next step and for how long their answer holds. */
-static void request_plan(const struct system *system, struct request *request,
-                         struct journey *journey) {
+static int request_plan(const struct life *life, struct request *request, struct journey *journey,
+                        struct err *err) {
+    const struct system *system = life->system;
     uint32_t holds = system->cache->plan(system->cache_state, request, &request->span);
-    request->span.logit_rows = narrowed_rows(system, request);
+    if (holds == 0 || request->span.queries == 0) {
+        return broken_promise(life, &system->cache->policy, "cache",
+                              holds == 0 ? "the steps a span holds" : "the queries of a span", 0, 1,
+                              UINT32_MAX, err);
+    }
+    bool first_pass =
+        request->step_in_block == 0 && request->span.queries == request->canvas_tokens;
+    request->span.logit_rows =
+        system_scope_rows(&system->settings, request->span.logit_rows, request->output_tokens,
+                          request->block_length, request->masked_in_block, first_pass);
     if (system->settings.logit_scope == LOGITS_GENERATION && request->step_in_block == 0) {
         holds = 1; /* the first pass alone has the wider rows */
     }
     if (system->decoder->count != NULL) {
         uint32_t repeat = 1;
         request->commit_tokens = system->decoder->count(system->decoder_state, request, &repeat);
+        if (request->commit_tokens == 0 || request->commit_tokens > request->masked_in_block) {
+            return broken_promise(life, &system->decoder->policy, "decoder",
+                                  "the positions it commits", request->commit_tokens, 1,
+                                  request->masked_in_block, err);
+        }
+        repeat = repeat > 0 ? repeat : 1;
         uint32_t to_end =
             (request->masked_in_block + request->commit_tokens - 1) / request->commit_tokens;
         uint32_t last = request->masked_in_block % request->commit_tokens;
@@ -106,6 +116,7 @@ static void request_plan(const struct system *system, struct request *request,
     }
     request->steps_to_change = holds;
     journey->steps_planned = holds;
+    return 0;
 }
 
 static void enter_block(struct request *request, uint32_t block) {
@@ -146,6 +157,21 @@ static int reject_arrival(struct life *life, const struct arrival *arrival, uint
     return status != 0 ? status : report_request(life, &record, err);
 }
 
+/* A full pass of the request, the most it asks of the workspace. */
+static struct span widest_span(const struct system *system, uint32_t canvas, uint32_t output) {
+    const struct settings *settings = &system->settings;
+    return (struct span){
+        .phase = PHASE_REFRESH,
+        .queries = canvas,
+        .first_queries = canvas,
+        .logit_rows = system_scope_rows(settings, canvas, output, settings->block_tokens,
+                                        settings->block_tokens, true),
+        .select_rows = system->cache->selects ? canvas : 0,
+        .pack_rows = system->cache->selects ? canvas : 0,
+        .value_rows = system->cache->compares_values ? output : 0,
+    };
+}
+
 bool life_batch_fits(struct life *life, const uint32_t *slots, uint32_t n) {
     const struct system *system = life->system;
     if (!system->budget.shares_pool) {
@@ -154,23 +180,19 @@ bool life_batch_fits(struct life *life, const uint32_t *slots, uint32_t n) {
     struct step_shape shape;
     struct placement placement;
     shape_clear(&shape);
-    uint32_t canvas = 0;
+    uint32_t canvas = 0, output = 0;
     int64_t kv_bytes = 0;
     for (uint32_t i = 0; i < n; i++) {
         const struct request *request = &life->requests[slots[i]];
         canvas = request->canvas_tokens > canvas ? request->canvas_tokens : canvas;
+        output = request->output_tokens > output ? request->output_tokens : output;
         kv_bytes += request->kv_bytes;
     }
-    struct span span = {.phase = PHASE_REFRESH,
-                        .queries = canvas,
-                        .first_queries = canvas,
-                        .logit_rows = canvas,
-                        .select_rows = system->cache->selects ? canvas : 0,
-                        .pack_rows = system->cache->selects ? canvas : 0};
-    if (system->settings.logit_scope != LOGITS_QUERIES) {
-        span.logit_rows = smaller(canvas, system->settings.block_tokens);
-    }
     for (uint32_t i = 0; i < n; i++) {
+        const struct request *request = &life->requests[slots[i]];
+        bool padded = !system->runtime.varlen;
+        struct span span = widest_span(system, padded ? canvas : request->canvas_tokens,
+                                       padded ? output : request->output_tokens);
         shape_add(shape.sym, &span, 1);
     }
     placement_make(system->planner, &system->graph, &shape, system->settings.logit_chunk_rows,
@@ -194,9 +216,6 @@ static bool fits_alone(struct life *life, uint32_t slot) {
 static enum reject_reason misfit(struct life *life, uint32_t slot) {
     const struct system *system = life->system;
     const struct request *request = &life->requests[slot];
-    if (request->canvas_tokens > system->settings.context_tokens) {
-        return REJECT_CONTEXT;
-    }
     if (request->kv_bytes > system->budget.pool_bytes) {
         return REJECT_KV;
     }
@@ -221,10 +240,7 @@ static uint32_t route(struct life *life, const struct request *request) {
             .outstanding_tokens = replica->outstanding_tokens,
         };
     }
-    uint32_t chosen =
-        life->system->router->route(life->system->router_state, request, views, life->n_replicas);
-    ASSERT(chosen < life->n_replicas);
-    return chosen;
+    return life->system->router->route(life->router_state, request, views, life->n_replicas);
 }
 
 static void waiting_push(struct life *life, struct replica *replica, uint32_t slot) {
@@ -267,12 +283,19 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     enter_block(request, 0);
     request->kv_rows = system->cache->rows_held(system->cache_state, request);
     request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows);
-    request_plan(system, request, journey);
+    status = request_plan(life, request, journey, err);
+    if (status != 0) {
+        return status;
+    }
     enum reject_reason reason = misfit(life, slot);
     if (reason != REJECT_NONE) {
         return reject_arrival(life, arrival, 0, reason, err);
     }
     journey->replica = route(life, request);
+    if (journey->replica >= life->n_replicas) {
+        return broken_promise(life, &system->router->policy, "router", "the index of a replica",
+                              journey->replica, 0, (int64_t)life->n_replicas - 1, err);
+    }
     struct replica *replica = &life->replicas[journey->replica];
     life->n_free--;
     request_move(request, REQUEST_QUEUED);
@@ -305,12 +328,12 @@ static uint32_t choose_commits(struct life *life, const struct request *request)
     uint32_t n = request->masked_in_block;
     for (uint32_t i = 0; i < n; i++) {
         double u = rng_keyed(life->seed, request->id, request->steps, i);
-        life->confidences[i] =
-            (float)pow(1 - pow(1 - u, 1 / settings->confidence_b), 1 / settings->confidence_a);
+        double drawn = pow(1 - pow(1 - u, 1 / settings->confidence_b), 1 / settings->confidence_a);
+        /* Rounding to single precision must not leave the open interval. */
+        life->confidences[i] = fminf(fmaxf((float)drawn, FLT_MIN), 1 - FLT_EPSILON / 2);
     }
     uint32_t chosen = life->system->decoder->choose(life->system->decoder_state, request,
                                                     life->confidences, n, life->commits);
-    ASSERT(chosen >= 1 && chosen <= n);
     return chosen;
 }
 
@@ -386,6 +409,11 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
     sums_add(replica, request, -1);
     if (life->system->decoder->count == NULL) {
         uint32_t chosen = choose_commits(life, request);
+        if (chosen == 0 || chosen > request->masked_in_block) {
+            return broken_promise(life, &life->system->decoder->policy, "decoder",
+                                  "the positions it commits", chosen, 1, request->masked_in_block,
+                                  err);
+        }
         request->masked_in_block -= chosen;
         request->committed_tokens += chosen;
         replica->outstanding_tokens -= chosen;
@@ -402,9 +430,11 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
     if (finished) {
         return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
     }
-    request_plan(life->system, request, journey);
-    sums_add(replica, request, 1);
-    return 0;
+    int status = request_plan(life, request, journey, err);
+    if (status == 0) {
+        sums_add(replica, request, 1);
+    }
+    return status;
 }
 
 static void drop_departed(struct life *life, struct replica *replica) {
@@ -483,10 +513,14 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
     for (uint32_t i = 0; i < n; i++) {
         life->free_slots[i] = n - 1 - i;
     }
+    life->together = allocate(n, sizeof *life->together);
     life->confidences = allocate(settings->block_tokens, sizeof *life->confidences);
     life->commits = allocate(settings->block_tokens, sizeof *life->commits);
     life->replicas = allocate(life->n_replicas, sizeof *life->replicas);
     const struct policy *scheduler = &asked->system->scheduler->policy;
+    const struct policy *router = &asked->system->router->policy;
+    life->router_state = allocate(1, router->state_bytes + 1);
+    memcpy(life->router_state, asked->system->router_state, router->state_bytes);
     for (uint32_t i = 0; i < life->n_replicas; i++) {
         struct replica *replica = &life->replicas[i];
         replica->scheduler_state = allocate(1, scheduler->state_bytes + 1);
@@ -517,6 +551,8 @@ void life_fini(struct life *life) {
     free(life->requests);
     free(life->journeys);
     free(life->free_slots);
+    free(life->router_state);
+    free(life->together);
     free(life->confidences);
     free(life->commits);
 }

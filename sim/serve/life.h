@@ -52,6 +52,8 @@ struct life {
     struct replica *replicas;
     uint32_t n_replicas;
     int64_t widest_fitting_canvas; /* slabs: the longest canvas known to fit alone */
+    void *router_state;            /* this run's own */
+    uint32_t *together;            /* slots looked at together, n_slots of them */
     float *confidences;
     uint8_t *commits;
     bool wants_events, wants_requests, wants_steps;

@@ -105,13 +105,16 @@ static void leave_waiting(struct loop *loop, struct replica *replica, const stru
     replica->head = replica->n_waiting == 0 ? 0 : replica->head;
 }
 
-/* Where workspace and cached state share memory, the last admitted requests of a batch that would
- * run out of it stay in the queue. */
+/* Where workspace and cached state share memory, the last admitted requests that would run out of
+ * it, together with those already running, stay in the queue. */
 static void shed_misfits(struct loop *loop, const struct replica *replica, struct batch *batch) {
-    if (replica->n_running > 0 || batch->n_admitted != batch->n) {
-        return;
-    }
-    while (batch->n > 1 && !life_batch_fits(&loop->life, batch->selected, batch->n)) {
+    uint32_t *slots = loop->life.together;
+    uint32_t n_running = replica->n_running;
+    memcpy(slots, replica->running, n_running * sizeof *slots);
+    memcpy(slots + n_running, batch->selected + batch->n - batch->n_admitted,
+           batch->n_admitted * sizeof *slots);
+    while (batch->n_admitted > (n_running == 0) &&
+           !life_batch_fits(&loop->life, slots, n_running + batch->n_admitted)) {
         batch->n--;
         batch->n_admitted--;
     }
@@ -234,16 +237,14 @@ static int submit_batch(struct loop *loop, struct replica *replica, uint32_t ind
         return refuse_batch(loop, "query tokens of a step", sym[SYM_TOKENS],
                             settings->max_batched_tokens, err);
     }
-    if (!settings->skip_ahead || batch->hold == HOLD_STEP) {
+    /* With several replicas, routers look at each one's progress and a closed loop's arrivals
+     * follow from any one's completions: their steps are taken one by one. */
+    if (!settings->skip_ahead || batch->hold == HOLD_STEP || loop->life.n_replicas > 1) {
         steps = 1;
     }
     int64_t stop_ns = INT64_MAX;
     if (batch->hold == HOLD_CHANGE) {
         stop_ns = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX;
-        /* A closed loop's next arrival may follow from another replica's completion. */
-        if (loop->source_waits && loop->life.n_replicas > 1) {
-            steps = 1;
-        }
     }
     struct submission submission = {
         .replica = index,
@@ -253,12 +254,6 @@ static int submit_batch(struct loop *loop, struct replica *replica, uint32_t ind
         .request_ids = replica->member_ids,
     };
     replica->busy = true;
-    if (sym[SYM_TOKENS] > loop->result->peak_tokens) {
-        loop->result->peak_tokens = sym[SYM_TOKENS];
-    }
-    if (sym[SYM_LOGIT_ROWS] > loop->result->peak_logit_rows) {
-        loop->result->peak_logit_rows = sym[SYM_LOGIT_ROWS];
-    }
     return loop->asked->executor.submit(loop->asked->executor.state, &submission, err);
 }
 
@@ -318,8 +313,15 @@ static int schedule_idle(struct loop *loop, struct err *err) {
 
 /* ---- completions ---- */
 
+/* What a step record says of the time while the batch ran. */
+struct moment {
+    uint32_t n, n_running, n_waiting;
+    int64_t kv_used_bytes;
+};
+
 static int report_step(struct loop *loop, const struct replica *replica,
-                       const struct completion *done, struct err *err) {
+                       const struct completion *done, const struct moment *moment,
+                       struct err *err) {
     bool members = loop->asked->records_members;
     struct step_record record = {
         .index = loop->result->submissions,
@@ -330,12 +332,12 @@ static int report_step(struct loop *loop, const struct replica *replica,
         .gpu_ns = done->gpu_ns,
         .host_ns = done->host_ns,
         .sym = replica->shape.sym,
-        .n = replica->n_batch,
+        .n = moment->n,
         .request_ids = members ? replica->member_ids : NULL,
         .commit_tokens = members ? replica->member_commits : NULL,
-        .kv_used_bytes = replica->kv_used_bytes,
-        .n_running = replica->n_running,
-        .n_waiting = replica->n_waiting,
+        .kv_used_bytes = moment->kv_used_bytes,
+        .n_running = moment->n_running,
+        .n_waiting = moment->n_waiting,
     };
     memcpy(record.n_by_phase, replica->batch_by_phase, sizeof record.n_by_phase);
     for (uint32_t i = 0; i < loop->asked->n_sinks; i++) {
@@ -357,18 +359,11 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     for (int i = 0; i < SYM_COUNT; i++) {
         result->sym[i] += done->steps * replica->shape.sym[i];
     }
-    /* The record shows the state the batch ran in, and the commits it led to. */
-    uint32_t n_batch = replica->n_batch;
-    int status = 0;
-    if (loop->life.wants_steps && loop->asked->system->decoder->count != NULL) {
-        status = report_step(loop, replica, done, err);
-    }
-    if (status == 0) {
-        status = life_advance(&loop->life, replica, done->steps, err);
-    }
-    if (status == 0 && loop->life.wants_steps && loop->asked->system->decoder->count == NULL) {
-        replica->n_batch = n_batch;
-        status = report_step(loop, replica, done, err);
+    const struct moment moment = {replica->n_batch, replica->n_running, replica->n_waiting,
+                                  replica->kv_used_bytes};
+    int status = life_advance(&loop->life, replica, done->steps, err);
+    if (status == 0 && loop->life.wants_steps) {
+        status = report_step(loop, replica, done, &moment, err);
     }
     result->submissions++;
     return status;
@@ -450,7 +445,15 @@ static int run_turns(struct loop *loop, struct err *err) {
         }
         ASSERT(done.time_ns >= loop->life.now_ns);
         loop->life.now_ns = done.time_ns;
-        if (done.kind == COMPLETION_BATCH && (status = complete(loop, &done, err)) != 0) {
+        /* Everything that ends now has ended before anything is scheduled. */
+        while (status == 0 && done.kind == COMPLETION_BATCH) {
+            status = complete(loop, &done, err);
+            if (status == 0) {
+                status = loop->asked->executor.wait(loop->asked->executor.state, loop->life.now_ns,
+                                                    &done, err);
+            }
+        }
+        if (status != 0) {
             return status;
         }
     }

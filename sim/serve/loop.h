@@ -30,13 +30,10 @@ struct loop_request {
 struct loop_result {
     uint64_t arrived, completed, rejected;
     uint64_t submissions, steps, request_steps;
-    int64_t end_ns;                /* time of the last event */
-    int64_t busy_ns;               /* executor time, summed over replicas */
-    int64_t kv_peak_bytes;         /* most held at once on one replica */
-    int64_t peak_tokens;           /* most query tokens in one step */
-    int64_t peak_logit_rows;       /* most logit rows in one step */
-    int64_t activation_peak_bytes; /* largest placement among the steps with most tokens */
-    int64_t sym[SYM_COUNT];        /* summed over all steps */
+    int64_t end_ns;         /* time of the last event */
+    int64_t busy_ns;        /* executor time, summed over replicas */
+    int64_t kv_peak_bytes;  /* most held at once on one replica */
+    int64_t sym[SYM_COUNT]; /* summed over all steps */
     bool interrupted;
 };
 

@@ -22,7 +22,8 @@ static const char *const logit_scope_words[] = {"queries", "generation", "block"
 const struct param system_params[] = {
     WHOLE(block_tokens, "tokens", "0", 0, 4096, "positions decoded together; 0: the model's"),
     WHOLE(steps_per_block, "steps", "0", 0, 4096, "denoising steps of a block; 0: one a position"),
-    WHOLE(context_tokens, "tokens", "0", 0, 1e6, "longest canvas served; 0: the model's"),
+    WHOLE(context_tokens, "tokens", "0", 0, 1e6,
+          "longest canvas served; 0: the model's, at most 32768"),
     WHOLE(profile_canvas_tokens, "tokens", "0", 0, 1e6,
           "canvas of the profiling run that sizes batch or pool; 0: the context"),
     WHOLE(max_batched_tokens, "tokens", "16384", 1, 1e8, "query tokens of one step, at most"),
@@ -187,14 +188,15 @@ static int set_plain(struct system *s, const struct setting *setting, struct err
                      setting->key, setting->value, err);
 }
 
-/* Remember a setting; the last writer of a key wins. Choosing a part anew drops its parameters. */
 int system_remember(struct system *s, const struct setting *setting, struct err *err) {
     int part = part_of(setting->key);
     bool chooses = part >= 0 && strchr(setting->key, '.') == NULL;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < s->n_applied; i++) {
         const char *key = s->applied[i].key;
-        bool replaced = strcmp(key, setting->key) == 0 || (chooses && part_of(key) == part);
+        bool is_older = s->applied[i].layer < s->layer;
+        bool replaced =
+            strcmp(key, setting->key) == 0 || (chooses && part_of(key) == part && is_older);
         if (!replaced) {
             s->applied[kept++] = s->applied[i];
         }
@@ -203,6 +205,7 @@ int system_remember(struct system *s, const struct setting *setting, struct err 
         return err_usage(err, "%s: more than %d keys for one system", setting->place, MAX_SETTINGS);
     }
     s->applied[kept] = *setting;
+    s->applied[kept].layer = s->layer;
     s->n_applied = kept + 1;
     return 0;
 }
@@ -286,8 +289,70 @@ static void resolve_settings(struct system *s) {
     }
 }
 
+/* Cached rows of a request that fills the profiled canvas. */
+static uint32_t profiled_rows(const struct system *s) {
+    const struct settings *settings = &s->settings;
+    uint32_t canvas = settings->profile_canvas_tokens;
+    uint32_t output = canvas < settings->block_tokens ? canvas : settings->block_tokens;
+    struct request request = {.prompt_tokens = canvas - output,
+                              .output_tokens = output,
+                              .canvas_tokens = canvas,
+                              .block_tokens = settings->block_tokens,
+                              .block_start = canvas - output,
+                              .block_length = output,
+                              .steps_per_block = settings->steps_per_block,
+                              .masked_in_block = output};
+    return s->cache->rows_held(s->cache_state, &request);
+}
+
+uint32_t system_scope_rows(const struct settings *settings, uint32_t rows, uint32_t output_tokens,
+                           uint32_t block_tokens, uint32_t masked, bool first_pass) {
+    uint32_t scope = block_tokens;
+    switch ((enum logit_scope)settings->logit_scope) {
+    case LOGITS_QUERIES:
+        scope = rows;
+        break;
+    case LOGITS_GENERATION:
+        scope = first_pass ? output_tokens : block_tokens;
+        break;
+    case LOGITS_BLOCK:
+        break;
+    case LOGITS_MASKED:
+        scope = masked;
+        break;
+    }
+    return scope < rows ? scope : rows;
+}
+
+/* What the graph, the cost model and the token budget do not cover is refused, not mispriced. */
+static int refuse_uncovered(const struct system *s, struct err *err) {
+    const struct settings *settings = &s->settings;
+    if (s->model->mask != MASK_BIDIRECTIONAL) {
+        return err_usage(err,
+                         "%s is %s: the systems so far serve models with bidirectional attention "
+                         "(llada-8b, dream-7b, llada-moe)",
+                         s->model->title,
+                         s->model->mask == MASK_CAUSAL ? "autoregressive" : "block-causal");
+    }
+    if (settings->context_tokens > s->model->max_positions) {
+        return err_usage(err, "context_tokens = %u exceeds the %u positions of %s",
+                         settings->context_tokens, s->model->max_positions, s->model->title);
+    }
+    if (s->cache->splits_first_layer && settings->kv_layout == KV_PAGES) {
+        return err_usage(err,
+                         "cache %s runs layer 0 over whole canvases, which max_batched_tokens does "
+                         "not bound: set kv = slab",
+                         s->cache->policy.name);
+    }
+    return 0;
+}
+
 static int resolve(struct system *s, bool roofline, struct err *err) {
     resolve_settings(s);
+    int status = refuse_uncovered(s, err);
+    if (status != 0) {
+        return status;
+    }
     struct graph_options options = {
         .fused = s->runtime.fused,
         .gathers_cache = s->runtime.gathers_cache,
@@ -300,7 +365,7 @@ static int resolve(struct system *s, bool roofline, struct err *err) {
     };
     graph_build(&s->graph, s->model, &options);
     s->row_bytes = cache_row_bytes(s);
-    int status = roofline ? 0 : resolve_profile(s, err);
+    status = roofline ? 0 : resolve_profile(s, err);
     if (status == 0) {
         status = cost_open(s->gpu, s->profile, &s->runtime, &s->graph, s->settings.logit_chunk_rows,
                            &s->cost, err);
@@ -319,9 +384,9 @@ static int resolve(struct system *s, bool roofline, struct err *err) {
             .row_bytes = s->row_bytes,
             .max_batched_tokens = k->max_batched_tokens,
             .canvas_tokens = k->profile_canvas_tokens,
-            .output_rows = k->logit_scope == LOGITS_QUERIES      ? UINT32_MAX
-                           : k->logit_scope == LOGITS_GENERATION ? k->profile_canvas_tokens
-                                                                 : k->block_tokens,
+            .slab_rows = profiled_rows(s),
+            .output_rows = system_scope_rows(k, k->profile_canvas_tokens, k->profile_canvas_tokens,
+                                             k->block_tokens, k->block_tokens, true),
             .selects = s->cache->selects != 0,
             .max_requests = k->max_requests,
         };
@@ -332,10 +397,9 @@ static int resolve(struct system *s, bool roofline, struct err *err) {
 
 static int open_parts(const struct system_request *request, const struct config *systems,
                       const struct config *constants, struct system *s, struct err *err) {
-    static const struct setting defaults[] = {
-        {"scheduler", "continuous", "default"}, {"cache", "none", "default"},
-        {"decoder", "fixed", "default"},        {"router", "least-loaded", "default"},
-        {"runtime", "unmask", "default"},       {"planner", "first-fit", "default"},
+    static const char *const defaults[][2] = {
+        {"scheduler", "continuous"}, {"cache", "none"},     {"decoder", "fixed"},
+        {"router", "least-loaded"},  {"runtime", "unmask"}, {"planner", "first-fit"},
     };
     snprintf(s->name, sizeof s->name, "%s", request->system);
     s->gpu = gpu_find(request->gpu, err);
@@ -344,7 +408,10 @@ static int open_parts(const struct system_request *request, const struct config 
     }
     int status = 0;
     for (size_t i = 0; status == 0 && i < sizeof defaults / sizeof defaults[0]; i++) {
-        status = system_remember(s, &defaults[i], err);
+        struct setting setting = {.place = "default"};
+        snprintf(setting.key, sizeof setting.key, "%s", defaults[i][0]);
+        snprintf(setting.value, sizeof setting.value, "%s", defaults[i][1]);
+        status = system_remember(s, &setting, err);
     }
     if (status == 0) {
         status = system_take_section(s, systems, constants, request->system, err);
@@ -355,6 +422,7 @@ static int open_parts(const struct system_request *request, const struct config 
         s->model = model_find(model != NULL ? model : "llada-8b", err);
         status = s->model == NULL ? (int)err->kind : 0;
     }
+    s->layer++;
     for (uint32_t i = 0; status == 0 && i < request->n_overrides; i++) {
         struct setting setting = request->overrides[i];
         status = system_expand(s, constants, &setting, err);

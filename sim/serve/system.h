@@ -50,6 +50,7 @@ struct calibrated {
 /* One KEY = VALUE with the place it came from. */
 struct setting {
     char key[64], value[192], place[128];
+    uint32_t layer; /* written by the system: later layers override earlier ones */
 };
 
 struct system {
@@ -67,6 +68,7 @@ struct system {
     void *scheduler_state, *cache_state, *decoder_state, *router_state;
     struct setting applied[MAX_SETTINGS]; /* in force, last writer of each key */
     uint32_t n_applied;
+    uint32_t layer; /* being applied: defaults, each section, the command line */
     struct calibrated calibrated[MAX_CALIBRATED];
     uint32_t n_calibrated;
 
@@ -89,6 +91,11 @@ struct system_request {
 /* Look up, apply, resolve. On success the caller runs system_close. */
 int system_open(const struct system_request *request, struct system **out, struct err *err);
 void system_close(struct system *system);
+
+/* Logit rows within the scope, of `rows` that leave the trunk; `first_pass`: a block's first pass
+ * over the whole canvas. */
+uint32_t system_scope_rows(const struct settings *settings, uint32_t rows, uint32_t output_tokens,
+                           uint32_t block_tokens, uint32_t masked, bool first_pass);
 
 /* The resolved configuration as INI text, malloc'd: the same text makes the same system. */
 char *system_text(const struct system *system);

@@ -114,6 +114,7 @@ static int take_section(struct system *s, const struct config *config,
             return status;
         }
     }
+    s->layer++;
     for (int specific = 0; specific < 2; specific++) {
         for (size_t i = 0; i < config->n_entries; i++) {
             const struct config_entry *entry = &config->entries[i];

@@ -20,7 +20,8 @@ int system_expand(struct system *s, const struct config *constants, struct setti
 /* The nearest `model` along the chain of bases, or NULL. */
 const char *system_file_model(const struct config *systems, const char *name);
 
-/* Remember a setting; the last writer of a key wins. Choosing a part anew drops its parameters. */
+/* Remember a setting of the present layer; the last writer of a key wins. Choosing a part anew
+ * drops its parameters of earlier layers, so that lines of one section may come in any order. */
 int system_remember(struct system *s, const struct setting *setting, struct err *err);
 
 #endif
