@@ -28,7 +28,7 @@ say = @printf '  %-4s %s\n'
 endif
 
 LIB_DIRS := sim/base sim/model sim/graph sim/cost sim/memory sim/policy sim/serve \
-            traces analysis experiments
+            engine kernels traces analysis experiments
 LIB_SRCS := $(filter-out experiments/main.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))
 LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)
 TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
@@ -115,7 +115,7 @@ lint: ## formatting, cppcheck and clang-tidy
 	$(say) LINT cppcheck
 	$(Q)cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
 	    --inline-suppr --suppressions-list=.ci/cppcheck --error-exitcode=1 -j 2 $(CPPFLAGS) \
-	    sim traces analysis experiments
+	    sim engine kernels traces analysis experiments
 	@$(MAKE) --no-print-directory $(patsubst %.c,$(BUILD)/lint/%.ok,$(LIB_SRCS) experiments/main.c)
 
 $(BUILD)/lint/%.ok: %.c .clang-tidy

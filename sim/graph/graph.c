@@ -254,6 +254,7 @@ static void add_head(struct builder *b) {
     struct graph *g = b->g;
     const struct model *m = b->m;
     add_segment(g, "head", 1);
+    int first_in_chunks = (int)g->n_ops + 1; /* the product of the head */
     int normed = add_tensor(g, "final norm", SYM_LOGIT_ROWS, b->hidden_bytes);
     add_op(g, "final norm", OP_RMSNORM, SYM_LOGIT_ROWS, LIST(b->residual), LIST(normed));
     int logits = add_tensor(g, "logits", SYM_LOGIT_ROWS,
@@ -279,6 +280,10 @@ static void add_head(struct builder *b) {
     } else {
         add_op(g, "argmax and confidence", OP_SAMPLE, SYM_LOGIT_ROWS, LIST(sampled), LIST(decided));
     }
+    /* Where logits come in chunks, these operators repeat chunk by chunk: the rows they all read
+     * live until the last of them, what they fill together from the first. */
+    touch(g, normed, (int)g->n_ops - 1);
+    g->tensors[decided].first_op = first_in_chunks;
     int ids = add_cache(g, "token ids", SYM_LOGIT_ROWS, 4);
     add_op(g, "commit", OP_COMMIT, SYM_LOGIT_ROWS, LIST(decided), LIST(ids));
 }

@@ -1,0 +1,46 @@
+/* The step graph as a program: which weight each operator reads, and the order of execution.
+ *
+ * Operators run in the order of the graph, a segment as often as it repeats. Those that touch the
+ * logits run once for every chunk of logit rows that the placement allows to exist at once. */
+#ifndef UNMASK_ENGINE_PROGRAM_H
+#define UNMASK_ENGINE_PROGRAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/err.h"
+#include "sim/graph/graph.h"
+#include "sim/memory/placement.h"
+
+struct program {
+    const struct graph *graph;
+    int weight[GRAPH_MAX_OPS];                 /* enum weight_slot, or -1 */
+    uint32_t op_layer[GRAPH_MAX_OPS];          /* the layer of its segment's first repetition */
+    uint32_t first_op[GRAPH_MAX_SEGMENTS + 1]; /* of each segment */
+};
+
+/* ERR_USAGE naming the first operator that the engine does not run. */
+int program_make(struct program *program, const struct graph *graph, struct err *err);
+
+/* One execution of one operator, over rows [first_row, first_row + n_rows). */
+struct turn {
+    uint32_t op, layer;
+    uint32_t repetition; /* of its segment */
+    int64_t first_row, n_rows;
+};
+
+/* The first turn of a step, and the one after `turn`; false when that was the last. */
+void program_start(const struct program *program, const struct placement *placement,
+                   const struct step_shape *shape, struct turn *turn);
+bool program_next(const struct program *program, const struct placement *placement,
+                  const struct step_shape *shape, struct turn *turn);
+
+/* Whether a workspace tensor is read, or written, by the operators that run chunk by chunk: the
+ * first are needed until the last chunk, the second are written from the first chunk on. */
+bool program_feeds_chunks(const struct program *program, int tensor);
+bool program_made_in_chunks(const struct program *program, int tensor);
+
+/* Elements from one row of a tensor to the next: the graph counts bf16 bytes. */
+int64_t tensor_row_elements(const struct graph *graph, int tensor);
+
+#endif

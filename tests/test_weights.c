@@ -1,0 +1,598 @@
+/* Safetensors files and their defects, checkpoints, random weights. */
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/checkpoint.h"
+#include "engine/safetensors.h"
+#include "kernels/bf16.h"
+#include "tests/suite.h"
+
+/* ---- files in memory ---- */
+
+enum { FILE_BYTES = 1 << 17 };
+
+/* Length, header, then `data_bytes` bytes of `data` (or zeros). Returns the whole size. */
+static size_t make_file(unsigned char *file, const char *header, const void *data,
+                        size_t data_bytes) {
+    size_t n = strlen(header);
+    ck_assert(8 + n + data_bytes <= FILE_BYTES);
+    for (int i = 0; i < 8; i++) {
+        file[i] = (unsigned char)((uint64_t)n >> 8 * i);
+    }
+    memcpy(file + 8, header, n);
+    memset(file + 8 + n, 0, data_bytes);
+    if (data != NULL) {
+        memcpy(file + 8 + n, data, data_bytes);
+    }
+    return 8 + n + data_bytes;
+}
+
+static const char *parse_error(const unsigned char *file, size_t size) {
+    static struct err err;
+    struct safetensors parsed;
+    err = (struct err){0};
+    int status = safetensors_parse("f", file, size, &parsed, &err);
+    ck_assert_msg(status == ERR_WORLD, "it was read");
+    ck_assert_ptr_null(parsed.tensors);
+    return err.text;
+}
+
+/* The sentence about a file with this header and so many bytes of data. */
+static const char *header_error(const char *header, size_t data_bytes) {
+    static unsigned char file[FILE_BYTES];
+    return parse_error(file, make_file(file, header, NULL, data_bytes));
+}
+
+START_TEST(tensors_are_found_by_name_and_read_as_float) {
+    static const uint16_t halves[] = {0x3c00, 0xc500, 0x0001, 0x83ff, 0x7c00, 0x3555};
+    static const float expected[] = {1,          -5, 0x1p-24f, -1023 * 0x1p-24f, (float)INFINITY,
+                                     0x1.554p-2f};
+    static const uint16_t brains[] = {0x3f80, 0xc0a0};
+    static const float singles[] = {1.5f, -2.25f, 1e-30f};
+    unsigned char data[12 + 4 + 12], file[FILE_BYTES];
+    memcpy(data, halves, 12);
+    memcpy(data + 12, brains, 4);
+    memcpy(data + 16, singles, 12);
+    /* A header of odd length: the data are not aligned. */
+    size_t size = make_file(file,
+                            "{\"__metadata__\":{\"a\":\"b\"},"
+                            "\"s\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[16,28]},"
+                            "\"h\":{\"dtype\":\"F16\",\"shape\":[2,3],\"data_offsets\":[0,12]},"
+                            "\"none\":{\"dtype\":\"F16\",\"shape\":[0,3],\"data_offsets\":[12,12]},"
+                            "\"b\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[12,16]}} ",
+                            data, sizeof data);
+    struct safetensors parsed;
+    struct err err = {0};
+    ck_assert_msg(safetensors_parse("f", file, size, &parsed, &err) == 0, "%s", err.text);
+    ck_assert_uint_eq(parsed.n_tensors, 4);
+    const struct stored_tensor *h = safetensors_find(&parsed, "h");
+    ck_assert(h != NULL && h->n_dims == 2 && h->shape[0] == 2 && h->shape[1] == 3);
+    float values[6];
+    stored_read(h, 0, 6, values);
+    ck_assert_mem_eq(values, expected, sizeof values);
+    stored_read(h, 4, 2, values);
+    ck_assert_mem_eq(values, expected + 4, 8);
+    stored_read(safetensors_find(&parsed, "b"), 0, 2, values);
+    ck_assert(values[0] == 1 && values[1] == -5);
+    stored_read(safetensors_find(&parsed, "s"), 0, 3, values);
+    ck_assert_mem_eq(values, singles, sizeof singles);
+    ck_assert_int_eq(safetensors_find(&parsed, "none")->n_elements, 0);
+    ck_assert_ptr_null(safetensors_find(&parsed, "__metadata__"));
+    safetensors_close(&parsed);
+}
+END_TEST
+
+START_TEST(a_damaged_frame_or_header_is_named) {
+    static unsigned char file[FILE_BYTES];
+    ck_assert_str_eq(parse_error(file, 7), "f: 7 bytes are too few for a safetensors file");
+    size_t size = make_file(file, "{}", NULL, 0);
+    ck_assert_str_eq(parse_error(file, size - 1),
+                     "f: the header ends at byte 10, but the file at 9");
+    ck_assert_str_eq(parse_error(file, size), "f: holds no tensors");
+    file[7] = 0x80;
+    ck_assert_str_eq(parse_error(file, size), "f: a header of 9223372036854775810 bytes is beyond "
+                                              "the format's 100000000");
+    ck_assert_str_eq(header_error("[]", 0), "f: the header is not a JSON object");
+    ck_assert_str_eq(
+        header_error("{\"a\":", 0),
+        "f: the header is not sound JSON: unexpected token near end of file (byte 13)");
+    ck_assert_str_eq(
+        header_error("{\"a\":{},\"a\":{}}", 0),
+        "f: the header is not sound JSON: duplicate object key near '\"a\"' (byte 19)");
+}
+END_TEST
+
+START_TEST(an_entry_that_cannot_be_true_is_named) {
+    ck_assert_str_eq(header_error("{\"a\":1}", 0), "f: the entry of tensor 'a' is not an object");
+    ck_assert_str_eq(header_error("{\"a\":{}}", 0), "f: tensor 'a' has no dtype");
+    ck_assert_str_eq(header_error("{\"a\":{\"dtype\":\"I64\"}}", 0),
+                     "f: tensor 'a' has dtype I64; F32, BF16 and F16 are read");
+    ck_assert_str_eq(header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":7}}", 0),
+                     "f: tensor 'a' has no shape of at most 8 dimensions");
+    ck_assert_str_eq(header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1]}}", 0),
+                     "f: tensor 'a' has no shape of at most 8 dimensions");
+    ck_assert_str_eq(header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[2,-1]}}", 0),
+                     "f: a dimension of tensor 'a' is not a whole number >= 0");
+    ck_assert_str_eq(
+        header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296]}}", 0),
+        "f: the shape of tensor 'a' is too large to be true");
+    ck_assert_str_eq(header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4),
+                     "f: tensor 'a' has no data_offsets [begin, end]");
+    ck_assert_str_eq(
+        header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4),
+        "f: tensor 'a' has no data_offsets [begin, end]");
+    ck_assert_str_eq(
+        header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 7),
+        "f: tensor 'a' claims bytes 0 to 8 of the data, but the file holds 7 (truncated?)");
+    ck_assert_str_eq(
+        header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4),
+        "f: tensor 'a' claims bytes 4 to 0 of the data, but the file holds 4 (truncated?)");
+    ck_assert_str_eq(
+        header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,4]}}", 4),
+        "f: tensor 'a' is F32 [2, 1], 8 bytes, but claims 4");
+}
+END_TEST
+
+START_TEST(every_byte_of_the_data_belongs_to_one_tensor) {
+    ck_assert_str_eq(
+        header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+                     "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
+                     12),
+        "f: tensors 'a' and 'b' overlap");
+    ck_assert_str_eq(
+        header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+                     "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[7,11]}}",
+                     11),
+        "f: 3 bytes of data before tensor 'b' belong to no tensor");
+    ck_assert_str_eq(
+        header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 9),
+        "f: the last 5 bytes belong to no tensor");
+}
+END_TEST
+
+/* ---- files on disk ---- */
+
+static char folder[64];
+
+static void enter_folder(void) {
+    snprintf(folder, sizeof folder, "/tmp/unmask-weights-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void leave_folder(void) {
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        unlink(path);
+    }
+    closedir(dir);
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+
+static void write_file(const char *name, const void *bytes, size_t size) {
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    ck_assert(file != NULL && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
+}
+
+static void write_text(const char *name, const char *text) {
+    write_file(name, text, strlen(text));
+}
+
+/* A shard with one tensor of one number. */
+static void write_shard(const char *name, const char *tensor) {
+    unsigned char file[512];
+    char header[256];
+    snprintf(header, sizeof header,
+             "{\"%s\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", tensor);
+    write_file(name, file, make_file(file, header, NULL, 4));
+}
+
+/* The sentence about the folder, with its own name written as "DIR". */
+static const char *shorten(const char *sentence) {
+    static char text[1024];
+    size_t used = 0;
+    for (const char *at = sentence; *at != '\0' && used + 4 < sizeof text;) {
+        if (strncmp(at, folder, strlen(folder)) == 0) {
+            used += (size_t)snprintf(text + used, sizeof text - used, "DIR");
+            at += strlen(folder);
+        } else {
+            text[used++] = *at++;
+        }
+    }
+    text[used] = '\0';
+    return text;
+}
+
+static const char *folder_error(void) {
+    struct err err = {0};
+    struct safetensors files;
+    ck_assert_int_eq(safetensors_open(folder, &files, &err), ERR_WORLD);
+    return shorten(err.text);
+}
+
+START_TEST(shards_are_read_through_their_index) {
+    enter_folder();
+    write_shard("one.safetensors", "a");
+    write_shard("two.safetensors", "b");
+    write_text("model.safetensors.index.json",
+               "{\"weight_map\":{\"b\":\"two.safetensors\",\"a\":\"one.safetensors\"}}");
+    struct safetensors files;
+    struct err err = {0};
+    ck_assert_msg(safetensors_open(folder, &files, &err) == 0, "%s", err.text);
+    ck_assert(files.n_files == 2 && files.n_tensors == 2);
+    ck_assert_ptr_nonnull(strstr(safetensors_find(&files, "b")->file, "two"));
+    safetensors_close(&files);
+    leave_folder();
+}
+END_TEST
+
+START_TEST(a_folder_that_is_no_checkpoint_is_named) {
+    enter_folder();
+    ck_assert_str_eq(folder_error(), "DIR: holds neither model.safetensors.index.json nor "
+                                     "model.safetensors");
+    write_text("model.safetensors", "");
+    ck_assert_str_eq(folder_error(), "DIR/model.safetensors: is empty");
+    write_text("model.safetensors.index.json", "{\n\"weight_map\" 1}");
+    ck_assert_str_eq(folder_error(), "DIR/model.safetensors.index.json:2: is not sound JSON: ':' "
+                                     "expected near '1'");
+    write_text("model.safetensors.index.json", "{}");
+    ck_assert_str_eq(folder_error(), "DIR/model.safetensors.index.json: has no weight_map");
+    write_text("model.safetensors.index.json", "{\"weight_map\":{\"a\":\"../x.safetensors\"}}");
+    ck_assert_str_eq(folder_error(),
+                     "DIR/model.safetensors.index.json: tensor 'a' is not mapped to "
+                     "a file of this folder");
+    write_text("model.safetensors.index.json", "{\"weight_map\":{\"a\":\"x.safetensors\"}}");
+    ck_assert_str_eq(folder_error(),
+                     "DIR/x.safetensors: cannot be opened: No such file or directory");
+    write_shard("x.safetensors", "b");
+    ck_assert_str_eq(folder_error(), "DIR/model.safetensors.index.json: tensor 'a' is not in "
+                                     "DIR/x.safetensors");
+    write_shard("y.safetensors", "b");
+    write_text("model.safetensors.index.json",
+               "{\"weight_map\":{\"b\":\"x.safetensors\",\"c\":\"y.safetensors\"}}");
+    ck_assert_str_eq(folder_error(),
+                     "tensor 'b' is both in DIR/x.safetensors and in DIR/y.safetensors");
+    leave_folder();
+    struct err err = {0};
+    struct safetensors files;
+    ck_assert_int_eq(safetensors_open("/nowhere", &files, &err), ERR_WORLD);
+    ck_assert_str_eq(err.text, "/nowhere: cannot be opened: No such file or directory");
+}
+END_TEST
+
+/* ---- checkpoints ---- */
+
+static const struct model dream = {.name = "dream-test",
+                                   .layers = 2,
+                                   .hidden = 6,
+                                   .heads = 3,
+                                   .kv_heads = 1,
+                                   .head_dim = 2,
+                                   .ffn = 5,
+                                   .vocab = 7,
+                                   .qkv_bias = true};
+static const struct model llada = {.name = "llada-test",
+                                   .layers = 1,
+                                   .hidden = 4,
+                                   .heads = 2,
+                                   .kv_heads = 2,
+                                   .head_dim = 2,
+                                   .ffn = 3,
+                                   .vocab = 5};
+
+/* One changed thing of a checkpoint that is otherwise sound. */
+struct damage {
+    const char *missing;  /* a tensor that is left out */
+    const char *reshaped; /* a tensor that is written as one row */
+    const char *extra;    /* a tensor of one number that is added */
+    const char *config;
+};
+
+static const char dream_config[] =
+    "{\"model_type\":\"Dream\",\"rope_theta\":10000,\"rms_norm_eps\":0.5}";
+
+/* A number that tells the tensor and the element apart. */
+static float mark(enum weight_slot slot, int part, uint32_t layer, int64_t i) {
+    return (float)(((int)slot * 3 + part) * 2 + (int)layer) * 1024 + (float)i;
+}
+
+static void write_checkpoint(const struct model *model, const struct damage *damage) {
+    static char header[1 << 16];
+    static float data[1 << 12];
+    static unsigned char file[FILE_BYTES];
+    struct err err = {0};
+    const struct checkpoint_family *family = checkpoint_family_find(model, &err);
+    size_t used = (size_t)snprintf(header, sizeof header, "{");
+    int64_t n = 0;
+    for (uint32_t layer = 0; layer < model->layers; layer++) {
+        for (int s = 0; s < WEIGHT_SLOT_COUNT; s++) {
+            enum weight_slot slot = (enum weight_slot)s;
+            for (int part = 0; part < WEIGHT_MAX_PARTS; part++) {
+                int64_t n_rows, n_columns;
+                char name[128], shape[64];
+                if (!weight_part_shape(model, slot, part, &n_rows, &n_columns) ||
+                    (layer > 0 && !weight_is_per_layer(slot))) {
+                    continue;
+                }
+                checkpoint_tensor_name(family, slot, part, layer, name, sizeof name);
+                if (damage->missing != NULL && strcmp(name, damage->missing) == 0) {
+                    continue;
+                }
+                int64_t dims[2] = {n_rows, n_columns};
+                uint32_t n_dims = n_columns > 1 ? 2 : 1;
+                if (damage->reshaped != NULL && strcmp(name, damage->reshaped) == 0) {
+                    dims[0] = 1;
+                    dims[1] = n_rows * n_columns;
+                    n_dims = 2;
+                }
+                stored_shape_text(dims, n_dims, shape, sizeof shape);
+                int64_t size = n_rows * n_columns;
+                used += (size_t)snprintf(header + used, sizeof header - used,
+                                         "%s\"%s\":{\"dtype\":\"F32\",\"shape\":%s,"
+                                         "\"data_offsets\":[%ld,%ld]}",
+                                         n > 0 ? "," : "", name, shape, (long)(4 * n),
+                                         (long)(4 * (n + size)));
+                for (int64_t i = 0; i < size; i++) {
+                    data[n++] = mark(slot, part, layer, i);
+                }
+            }
+        }
+    }
+    if (damage->extra != NULL) {
+        used += (size_t)snprintf(header + used, sizeof header - used,
+                                 ",\"%s\":{\"dtype\":\"F32\",\"shape\":[1],"
+                                 "\"data_offsets\":[%ld,%ld]}",
+                                 damage->extra, (long)(4 * n), (long)(4 * n + 4));
+        n++;
+    }
+    snprintf(header + used, sizeof header - used, "}");
+    write_file("model.safetensors", file, make_file(file, header, data, (size_t)(4 * n)));
+    write_text("config.json", damage->config);
+}
+
+static const char *checkpoint_error(const struct model *model, const struct damage *damage) {
+    struct err err = {0};
+    struct weights weights;
+    write_checkpoint(model, damage);
+    ck_assert_int_eq(weights_open(&weights, model, folder, KERNEL_F32, &err), ERR_WORLD);
+    ck_assert_ptr_null(weights.block);
+    return shorten(err.text);
+}
+
+START_TEST(a_checkpoint_fills_the_fused_matrices_part_after_part) {
+    enter_folder();
+    write_checkpoint(&dream, &(struct damage){.config = dream_config});
+    for (int dtype = KERNEL_BF16; dtype <= KERNEL_F32; dtype++) {
+        struct weights weights;
+        struct err err = {0};
+        int status = weights_open(&weights, &dream, folder, (enum kernel_dtype)dtype, &err);
+        ck_assert_msg(status == 0, "%s", err.text);
+        ck_assert(weights.constants.rope_theta == 10000 && weights.constants.norm_epsilon == 0.5f);
+        int64_t n_seen = 0;
+        for (uint32_t layer = 0; layer < dream.layers; layer++) {
+            for (int s = 0; s < WEIGHT_SLOT_COUNT; s++) {
+                enum weight_slot slot = (enum weight_slot)s;
+                const void *at = weights_at(&weights, slot, layer);
+                int64_t n_rows, n_columns, i = 0;
+                for (int part = 0; part < WEIGHT_MAX_PARTS; part++) {
+                    if (!weight_part_shape(&dream, slot, part, &n_rows, &n_columns)) {
+                        continue;
+                    }
+                    ck_assert_ptr_nonnull(at);
+                    uint32_t of = weight_is_per_layer(slot) ? layer : 0;
+                    for (int64_t j = 0; j < n_rows * n_columns; j++, i++, n_seen++) {
+                        float expected = mark(slot, part, of, j);
+                        if (dtype == KERNEL_F32) {
+                            ck_assert_float_eq(((const float *)at)[i], expected);
+                        } else {
+                            ck_assert_uint_eq(((const uint16_t *)at)[i], bf16_from_float(expected));
+                        }
+                    }
+                }
+            }
+        }
+        ck_assert_int_eq(n_seen, 2 * (2 * 42 + 6) + 2 * (12 + 60 + 10 + 36 + 90));
+        weights_close(&weights);
+    }
+    leave_folder();
+}
+END_TEST
+
+START_TEST(a_checkpoint_that_does_not_fit_the_model_is_named) {
+    enter_folder();
+    struct damage damage = {.missing = "model.layers.1.mlp.up_proj.weight", .config = dream_config};
+    ck_assert_str_eq(checkpoint_error(&dream, &damage),
+                     "DIR: has no tensor 'model.layers.1.mlp.up_proj.weight', which model "
+                     "'dream-test' needs");
+    damage = (struct damage){.reshaped = "model.layers.0.self_attn.k_proj.weight",
+                             .config = dream_config};
+    ck_assert_str_eq(checkpoint_error(&dream, &damage),
+                     "DIR/model.safetensors: tensor 'model.layers.0.self_attn.k_proj.weight' is "
+                     "[1, 12], but model 'dream-test' needs [2, 6]");
+    damage = (struct damage){.reshaped = "model.norm.weight", .config = dream_config};
+    ck_assert_str_eq(checkpoint_error(&dream, &damage),
+                     "DIR/model.safetensors: tensor 'model.norm.weight' is [1, 6], but model "
+                     "'dream-test' needs [6]");
+    damage =
+        (struct damage){.extra = "model.layers.2.mlp.down_proj.weight", .config = dream_config};
+    ck_assert_str_eq(checkpoint_error(&dream, &damage),
+                     "DIR: holds a tensor 'model.layers.2.mlp.down_proj.weight', for which model "
+                     "'dream-test' has no place: this is another model");
+    damage = (struct damage){
+        .extra = "model.transformer.blocks.0.q_proj.bias",
+        .config = "{\"model_type\":\"llada\",\"rope_theta\":5e5,\"rms_norm_eps\":1e-5}"};
+    ck_assert_str_eq(
+        checkpoint_error(&llada, &damage),
+        "DIR: holds a tensor 'model.transformer.blocks.0.q_proj.bias', for which model "
+        "'llada-test' has no place: this is another model");
+    leave_folder();
+}
+END_TEST
+
+START_TEST(a_configuration_of_another_family_is_named) {
+    enter_folder();
+    struct damage damage = {.config = dream_config};
+    ck_assert_str_eq(checkpoint_error(&llada, &damage),
+                     "DIR/config.json: the model_type is 'Dream', but a llada model's is 'llada'");
+    damage.config = "{\"model_type\":\"Dream\",\"rope_theta\":0,\"rms_norm_eps\":1e-6}";
+    ck_assert_str_eq(checkpoint_error(&dream, &damage),
+                     "DIR/config.json: rope_theta must be a number above 1 and rms_norm_eps one "
+                     "between 0 and 1");
+    damage.config = "{\"model_type\":\"Dream\",\"rope_theta\":1e6}";
+    ck_assert_str_eq(checkpoint_error(&dream, &damage),
+                     "DIR/config.json: rope_theta must be a number above 1 and rms_norm_eps one "
+                     "between 0 and 1");
+    damage.config = "{";
+    ck_assert_str_eq(checkpoint_error(&dream, &damage),
+                     "DIR/config.json:1: string or '}' expected near end of file");
+    leave_folder();
+}
+END_TEST
+
+/* ---- random weights ---- */
+
+START_TEST(random_weights_depend_on_the_seed_alone_and_are_never_zero) {
+    static const struct model wide = {.name = "sdar-test",
+                                      .layers = 2,
+                                      .hidden = 200,
+                                      .heads = 4,
+                                      .kv_heads = 2,
+                                      .head_dim = 32,
+                                      .ffn = 300,
+                                      .vocab = 400,
+                                      .qk_norm = true,
+                                      .tied = true};
+    struct weights a, b, rounded, other;
+    struct err err = {0};
+    ck_assert_int_eq(weights_open(&a, &wide, "random:7", KERNEL_F32, &err), 0);
+    ck_assert_int_eq(weights_open(&b, &wide, "random:7", KERNEL_F32, &err), 0);
+    ck_assert_int_eq(weights_open(&rounded, &wide, "random:7", KERNEL_BF16, &err), 0);
+    ck_assert_int_eq(weights_open(&other, &wide, "random:8", KERNEL_F32, &err), 0);
+    ck_assert(a.constants.rope_theta == 1e6);
+    ck_assert_ptr_eq(weights_at(&a, WEIGHT_HEAD, 0), weights_at(&a, WEIGHT_EMBEDDING, 0));
+    ck_assert_ptr_null(weights_at(&a, WEIGHT_QKV_BIAS, 1));
+    for (int slot = 0; slot < WEIGHT_SLOT_COUNT; slot++) {
+        for (uint32_t layer = 0; layer < wide.layers; layer++) {
+            int64_t n_rows, n_columns;
+            if (!weight_part_shape(&wide, (enum weight_slot)slot, 0, &n_rows, &n_columns)) {
+                continue;
+            }
+            const float *x = weights_at(&a, (enum weight_slot)slot, layer);
+            const float *same = weights_at(&b, (enum weight_slot)slot, layer);
+            const float *not_same = weights_at(&other, (enum weight_slot)slot, layer);
+            const uint16_t *half = weights_at(&rounded, (enum weight_slot)slot, layer);
+            double squares = 0;
+            int64_t n = n_rows * n_columns;
+            ck_assert_mem_eq(x, same, (size_t)n * sizeof *x);
+            ck_assert_mem_ne(x, not_same, (size_t)n * sizeof *x);
+            for (int64_t i = 0; i < n; i++) {
+                ck_assert(x[i] != 0 && half[i] == bf16_from_float(x[i]));
+                squares += (double)x[i] * (double)x[i];
+            }
+            double fan_in = slot == WEIGHT_EMBEDDING ? 1 : (double)n_columns;
+            if (n_columns > 1) {
+                ck_assert_double_eq_tol(squares / (double)n * fan_in, 1, 0.03);
+            }
+        }
+    }
+    const float *first = weights_at(&a, WEIGHT_QKV, 0), *second = weights_at(&a, WEIGHT_QKV, 1);
+    ck_assert(first[0] != second[0]);
+    weights_close(&a);
+    weights_close(&b);
+    weights_close(&rounded);
+    weights_close(&other);
+}
+END_TEST
+
+START_TEST(a_layout_gives_every_matrix_its_own_aligned_place) {
+    struct weight_layout layout;
+    struct err err = {0};
+    ck_assert_int_eq(weight_layout_make(&layout, model_find("dream-7b", &err), KERNEL_BF16, &err),
+                     0);
+    int64_t bytes = model_weights_bytes(layout.model);
+    ck_assert(layout.bytes >= bytes && layout.bytes < bytes + 300 * WEIGHT_ALIGN_BYTES);
+    int64_t end = 0;
+    for (uint32_t layer = 0; layer < layout.model->layers; layer++) {
+        for (int s = layer == 0 ? 0 : WEIGHT_ATTENTION_NORM; s < WEIGHT_SLOT_COUNT; s++) {
+            enum weight_slot slot = (enum weight_slot)s;
+            int64_t at = weight_offset_bytes(&layout, slot, layer);
+            if (slot == WEIGHT_Q_NORM || slot == WEIGHT_K_NORM) {
+                ck_assert_int_eq(at, -1);
+                continue;
+            }
+            ck_assert(at % WEIGHT_ALIGN_BYTES == 0 && at >= end);
+            end = at;
+            for (int part = 0; part < WEIGHT_MAX_PARTS; part++) {
+                int64_t n_rows, n_columns;
+                if (weight_part_shape(layout.model, slot, part, &n_rows, &n_columns)) {
+                    end += BF16_BYTES * n_rows * n_columns;
+                }
+            }
+        }
+    }
+    ck_assert(end <= layout.bytes);
+}
+END_TEST
+
+/* A device that fails at the second piece. */
+static int fail_second(void *context, int64_t offset_bytes, const void *data, int64_t bytes,
+                       struct err *err) {
+    int *n = context;
+    (void)offset_bytes;
+    (void)data;
+    (void)bytes;
+    return ++*n == 2 ? err_world(err, "the device is full") : 0;
+}
+
+START_TEST(weights_that_cannot_be_made_are_refused_with_one_sentence) {
+    struct weights weights;
+    struct err err = {0};
+    ck_assert_int_eq(weights_open(&weights, &dream, "random:x", KERNEL_F32, &err), ERR_USAGE);
+    ck_assert_str_eq(err.text,
+                     "weights 'random:x': random weights are written random:SEED, a whole number");
+    err = (struct err){0};
+    struct model unknown = dream;
+    unknown.name = "llama-3.1-8b";
+    ck_assert_int_eq(weights_open(&weights, &unknown, "random:1", KERNEL_F32, &err), ERR_USAGE);
+    ck_assert_str_eq(err.text, "the engine has no weights for model 'llama-3.1-8b'; it runs the "
+                               "families llada, dream and sdar");
+    err = (struct err){0};
+    struct weight_layout layout;
+    ck_assert_int_eq(weight_layout_make(&layout, model_find("llada-moe", &err), KERNEL_F32, &err),
+                     ERR_USAGE);
+    ck_assert_str_eq(err.text, "model 'llada-moe' is a mixture of experts, which the engine does "
+                               "not run");
+    err = (struct err){0};
+    int n = 0;
+    struct weight_constants constants;
+    ck_assert_int_eq(weight_layout_make(&layout, &dream, KERNEL_F32, &err), 0);
+    int status =
+        weights_read(&layout, "random:1", &(struct weight_sink){&n, fail_second}, &constants, &err);
+    ck_assert(status == ERR_WORLD && n == 2);
+    ck_assert_str_eq(err.text, "the device is full");
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        tensors_are_found_by_name_and_read_as_float,
+        a_damaged_frame_or_header_is_named,
+        an_entry_that_cannot_be_true_is_named,
+        every_byte_of_the_data_belongs_to_one_tensor,
+        shards_are_read_through_their_index,
+        a_folder_that_is_no_checkpoint_is_named,
+        a_checkpoint_fills_the_fused_matrices_part_after_part,
+        a_checkpoint_that_does_not_fit_the_model_is_named,
+        a_configuration_of_another_family_is_named,
+        random_weights_depend_on_the_seed_alone_and_are_never_zero,
+        a_layout_gives_every_matrix_its_own_aligned_place,
+        weights_that_cannot_be_made_are_refused_with_one_sentence,
+    };
+    return SUITE_RUN("weights", tests);
+}
