@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "analysis/course.h"
+#include "analysis/output.h"
 #include "analysis/plot.h"
 #include "sim/base/num.h"
 
@@ -279,8 +280,14 @@ static int write_page(struct report *report, struct err *err) {
 }
 
 /* The page is made whole first, so that `path` is touched only when there is one. */
+/* Written beside `path` and renamed over it: a full disk leaves the old page. */
 static int copy_page(FILE *page, const char *path, struct err *err) {
-    FILE *out = fopen(path, "w");
+    char beside[4096];
+    int size = snprintf(beside, sizeof beside, "%s.part", path);
+    if (size < 0 || (size_t)size >= sizeof beside) {
+        return err_usage(err, "'%s' is too long for the name of a file", path);
+    }
+    FILE *out = fopen(beside, "w");
     if (out == NULL) {
         return err_world(err, "cannot write '%s': %s", path, strerror(errno));
     }
@@ -291,13 +298,19 @@ static int copy_page(FILE *page, const char *path, struct err *err) {
         fwrite(buffer, 1, n, out);
     }
     int failed = ferror(page) || ferror(out);
-    if (fclose(out) != 0 || failed) {
-        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    failed = fclose(out) != 0 || failed;
+    if (failed || rename(beside, path) != 0) {
+        err_world(err, "cannot write '%s': %s", path, strerror(errno));
+        remove(beside);
+        return err_status(err);
     }
     return 0;
 }
 
 int report_write(struct store *store, const char *path, struct err *err) {
+    if (output_may_replace(path, "<!DOCTYPE html>", "a page", err) != 0) {
+        return (int)err->kind;
+    }
     struct report report = {.store = store, .out = tmpfile()};
     const char *folder = getenv("TMPDIR");
     snprintf(report.folder, sizeof report.folder, "%s/unmask-report-XXXXXX",

@@ -174,6 +174,9 @@ static int check_schema(struct store *store, enum store_mode mode, struct err *e
 
 int store_open(const char *path, enum store_mode mode, struct store **out, struct err *err) {
     struct stat status;
+    if (path[0] == '\0') {
+        return err_usage(err, "a results database needs the name of a file");
+    }
     bool exists = stat(path, &status) == 0;
     if (!exists && (mode == STORE_READ || errno != ENOENT)) {
         return err_world(err, "cannot open '%s': %s", path, strerror(errno));

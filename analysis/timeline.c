@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "analysis/output.h"
+
 enum {
     BUFFER_BYTES = 1 << 18,
     MAX_ENTRY_BYTES = 2048, /* one printed entry, the title's included */
@@ -102,6 +104,10 @@ static void plain_text(const char *text, char *out, size_t size) {
 #define US_ARGS(ns) (ns) / 1000, (ns) % 1000
 
 int timeline_open(const char *path, const char *title, struct timeline **out, struct err *err) {
+    static const char head[] = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+    if (output_may_replace(path, head, "a timeline", err) != 0) {
+        return (int)err->kind;
+    }
     struct timeline *timeline = malloc(sizeof *timeline);
     char *copy = strdup(path);
     if (timeline == NULL || copy == NULL) {
@@ -120,7 +126,6 @@ int timeline_open(const char *path, const char *title, struct timeline **out, st
         free(timeline);
         return failed;
     }
-    static const char head[] = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
     memcpy(timeline->buffer, head, sizeof head - 1);
     timeline->n = sizeof head - 1;
     char name[512];

@@ -160,7 +160,8 @@ int options_time(const struct options *options, const char *name, int64_t *out, 
     if (text == NULL) {
         return 0;
     }
-    if (!num_with_unit(text, "ns", &ns) || ns < 1 || ns > 9e18) {
+    double bare;
+    if (num_f64(text, &bare) || !num_with_unit(text, "ns", &ns) || ns < 1 || ns > 9e18) {
         return err_usage(err, "--%s: '%s' is not a time such as 2.5s or 300ms", name, text);
     }
     *out = (int64_t)ns;

@@ -97,6 +97,14 @@ static void apply(struct config *config, const struct setting *setting) {
             replace(config, "provenance.arrivals", "traced");
         }
     }
+    bool changes_lengths = strncmp(setting->key, "input", 5) == 0 ||
+                           strncmp(setting->key, "output", 6) == 0 ||
+                           strcmp(setting->key, "lengths") == 0;
+    if (changes_lengths) {
+        /* What the file says of its lengths no longer holds. */
+        replace(config, "provenance.lengths", "assumed");
+        drop(config, "note", false);
+    }
     replace(config, setting->key, setting->value);
 }
 

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "analysis/output.h"
 #include "analysis/paper.h"
 #include "analysis/summary.h"
 #include "analysis/timeline.h"
@@ -521,6 +522,23 @@ START_TEST(a_paper_table_reads_the_same_as_text_markdown_and_csv) {
 }
 END_TEST
 
+START_TEST(an_output_replaces_its_own_kind_only) {
+    char path[] = "/tmp/unmask-output-XXXXXX";
+    struct err err = {0};
+    int fd = mkstemp(path);
+    ck_assert_int_eq(output_may_replace(path, "<!DOCTYPE", "a page", &err), 0); /* empty */
+    ck_assert_int_eq(write(fd, "<!DOCTYPE html>", 15), 15);
+    ck_assert_int_eq(output_may_replace(path, "<!DOCTYPE", "a page", &err), 0);
+    ck_assert_int_eq(output_may_replace(path, "{", "a timeline", &err), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.text, "exists and is not a timeline: it is not overwritten"));
+    close(fd);
+    unlink(path);
+    err = (struct err){0};
+    ck_assert_int_eq(output_may_replace(path, "{", "a timeline", &err), 0);
+    ck_assert_int_eq(output_may_replace("", "{", "a timeline", &err), ERR_USAGE);
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
         the_distribution_of_one_to_hundred_has_its_closed_form,
@@ -542,6 +560,7 @@ int main(void) {
         a_bad_row_of_a_paper_is_named_by_its_line,
         paper_rows_are_judged_by_their_ratio_and_calibration_points_apart,
         a_paper_table_reads_the_same_as_text_markdown_and_csv,
+        an_output_replaces_its_own_kind_only,
     };
     return SUITE_RUN("analysis", tests);
 }

@@ -84,7 +84,7 @@ START_TEST(bounding_the_logits_shrinks_the_workspace_and_grows_the_pool) {
 }
 END_TEST
 
-START_TEST(fast_dllm_as_released_fits_two_requests_on_48_gb_and_one_on_24) {
+START_TEST(fast_dllm_as_released_runs_two_requests_on_48_gb_and_one_by_one_on_24) {
     struct system *l40s = rig_system("fast-dllm-published", "l40s", true, NULL);
     struct system *rtx4090 = rig_system("fast-dllm-published", "rtx4090", true, NULL);
     ck_assert_uint_eq(l40s->budget.max_requests, 2);
@@ -178,7 +178,7 @@ int main(void) {
         no_two_live_tensors_overlap_for_any_graph_shape_or_planner,
         a_moved_tensor_is_noticed,
         bounding_the_logits_shrinks_the_workspace_and_grows_the_pool,
-        fast_dllm_as_released_fits_two_requests_on_48_gb_and_one_on_24,
+        fast_dllm_as_released_runs_two_requests_on_48_gb_and_one_by_one_on_24,
         the_placed_workspace_agrees_with_measured_peaks,
         a_model_that_does_not_fit_is_refused_with_the_figures,
         what_the_models_here_do_not_cover_is_refused,

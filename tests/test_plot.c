@@ -309,12 +309,12 @@ START_TEST(a_report_that_fails_leaves_the_old_page) {
     ck_assert_int_eq(store_open(in_folder("r.db"), STORE_WRITE, &store, &err), 0);
     record_run(store, STORE_REQUESTS, "x");
     FILE *old = fopen(in_folder("r.html"), "w");
-    fputs("old", old);
+    fputs("<!DOCTYPE html>old", old);
     fclose(old);
     ck_assert_int_eq(setenv("PATH", folder, 1), 0);
     ck_assert_int_eq(report_write(store, in_folder("r.html"), &err), ERR_WORLD);
     ck_assert_ptr_nonnull(strstr(err.text, "gnuplot"));
-    ck_assert_str_eq(read_all(in_folder("r.html")), "old");
+    ck_assert_str_eq(read_all(in_folder("r.html")), "<!DOCTYPE html>old");
     store_close(store);
     remove_files((const char *const[]){"r.db", "r.html"}, 2);
 }

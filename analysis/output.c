@@ -1,0 +1,26 @@
+#include "analysis/output.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+int output_may_replace(const char *path, const char *head, const char *what, struct err *err) {
+    struct stat found;
+    if (path[0] == '\0') {
+        return err_usage(err, "%s needs the name of a file", what);
+    }
+    if (stat(path, &found) != 0 || !S_ISREG(found.st_mode) || found.st_size == 0) {
+        return 0; /* whatever else is wrong shows when it is opened */
+    }
+    char start[64] = "";
+    FILE *file = fopen(path, "rb");
+    if (file != NULL) {
+        size_t n = fread(start, 1, sizeof start - 1, file);
+        start[n] = '\0';
+        fclose(file);
+    }
+    if (strncmp(start, head, strlen(head)) == 0) {
+        return 0;
+    }
+    return err_usage(err, "'%s' exists and is not %s: it is not overwritten", path, what);
+}
