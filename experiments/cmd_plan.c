@@ -122,19 +122,7 @@ static int print(const struct options *options, const struct system *system,
 }
 
 static int run(const struct options *options, struct err *err) {
-    struct asked asked;
-    struct system *system = NULL;
-    struct step step = {0};
-    int status = asked_read_system(options, &asked, &system, err);
-    if (status == 0) {
-        status = step_make(options, system, &step, err);
-    }
-    if (status == 0) {
-        status = print(options, system, &step, err);
-    }
-    step_fini(&step);
-    system_close(system);
-    return status;
+    return step_show(options, print, err);
 }
 
 const struct command command_plan = {

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "experiments/asked.h"
 #include "sim/serve/life.h"
 
 const struct option step_options[] = {
@@ -177,4 +178,23 @@ int step_make(const struct options *options, struct system *system, struct step 
 void step_fini(struct step *step) {
     free(step->spans);
     *step = (struct step){0};
+}
+
+int step_show(const struct options *options,
+              int (*show)(const struct options *options, const struct system *system,
+                          const struct step *step, struct err *err),
+              struct err *err) {
+    struct asked asked;
+    struct system *system = NULL;
+    struct step step = {0};
+    int status = asked_read_system(options, &asked, &system, err);
+    if (status == 0) {
+        status = step_make(options, system, &step, err);
+    }
+    if (status == 0) {
+        status = show(options, system, &step, err);
+    }
+    step_fini(&step);
+    system_close(system);
+    return status;
 }

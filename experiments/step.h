@@ -21,4 +21,11 @@ int step_make(const struct options *options, struct system *system, struct step 
               struct err *err);
 void step_fini(struct step *step);
 
+/* What `explain` and `plan` share: open the system that the options name, make the step, show it.
+ */
+int step_show(const struct options *options,
+              int (*show)(const struct options *options, const struct system *system,
+                          const struct step *step, struct err *err),
+              struct err *err);
+
 #endif

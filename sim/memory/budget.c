@@ -58,7 +58,6 @@ static int out_of_memory(const struct budget_request *r, const struct budget *b,
 static void take_placement(const struct budget_request *r, const struct placement *placement,
                            struct budget *b) {
     b->activation_bytes = placement->peak_bytes;
-    b->activation_bound_bytes = placement->lower_bound_bytes;
     b->logits_bytes = logits_in(r->graph, placement);
 }
 

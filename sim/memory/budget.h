@@ -39,11 +39,10 @@ struct budget_request {
 
 struct budget {
     int64_t total_bytes, usable_bytes, weights_bytes, reserve_bytes;
-    int64_t activation_bytes;       /* workspace at the worst step */
-    int64_t activation_bound_bytes; /* its lower bound, by max-live */
-    int64_t logits_bytes;           /* what the tensors sized by logits take of it */
-    int64_t pool_bytes;             /* slabs: workspace included */
-    int64_t unit_bytes;             /* of one page, or of one row */
+    int64_t activation_bytes; /* workspace at the worst step */
+    int64_t logits_bytes;     /* what the tensors sized by logits take of it */
+    int64_t pool_bytes;       /* slabs: workspace included */
+    int64_t unit_bytes;       /* of one page, or of one row */
     uint32_t unit_rows;
     uint32_t max_requests;
     bool shares_pool; /* slabs: workspace and cached state draw on the same pool_bytes */
