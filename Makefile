@@ -13,10 +13,14 @@ FPFLAGS := -ffp-contract=off -fno-fast-math
 CPPFLAGS += -I. -D_GNU_SOURCE -DUNMASK_DATA_DIR='"$(CURDIR)"'
 CFLAGS  += $(CSTD) $(OPT) -g $(FPFLAGS) $(WARN) $(WERROR) $(SAN)
 LDFLAGS += $(SAN)
-LIBS    := -lsqlite3 -ljansson -linih -lgsl -lgslcblas -ldl -lpthread -lm
+LIBS    := -lsqlite3 -ljansson -linih -lgsl -lgslcblas -lopenblas -ldl -lpthread -lm
 
-PACKAGES := gcc make pkg-config libgsl-dev libsqlite3-dev libjansson-dev libinih-dev check \
-            gnuplot-nox
+# For machines that have a GPU but none of the packages.
+PORTABLE_LIBS := -Wl,-Bstatic -lsqlite3 -ljansson -linih -lgsl -lgslcblas -lopenblas -Wl,-Bdynamic \
+                 -ldl -lpthread -lm
+
+PACKAGES := gcc make pkg-config libgsl-dev libopenblas-dev libsqlite3-dev libjansson-dev \
+            libinih-dev check gnuplot-nox
 LINT_PACKAGES := clang-format clang-tidy cppcheck clang libclang-rt-14-dev
 
 ifeq ($(V),1)
@@ -73,14 +77,13 @@ $(BUILD)/plugins/%.so: tests/plugins/%.c
 	$(say) SO $<
 	$(Q)$(CC) -I. $(CSTD) $(WARN) -O2 -shared -fPIC -MMD -MP -o $@ $<
 
-# One program for machines that have a GPU but none of the packages: GSL, SQLite, jansson and inih
-# are linked statically.
+# One program for machines that have a GPU but none of the packages: GSL, OpenBLAS, SQLite, jansson
+# and inih are linked statically.
 portable: $(BUILD)/portable/unmask ## build one binary without package dependencies
 $(BUILD)/portable/unmask: $(BUILD)/experiments/main.o $(BUILD)/libunmask.a
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -Wl,-Bstatic -lsqlite3 -ljansson -linih -lgsl -lgslcblas \
-	    -Wl,-Bdynamic -ldl -lpthread -lm
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PORTABLE_LIBS)
 
 # ---- using ----
 
@@ -132,7 +135,7 @@ asan: ## build and run the tests under the address and undefined-behaviour sanit
 	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
 
 FUZZ_SECONDS ?= 60
-$(BUILD)/fuzz/%: tests/%.c $(wildcard sim/base/*.c traces/*.c)
+$(BUILD)/fuzz/%: tests/%.c $(wildcard sim/base/*.c traces/*.c) engine/safetensors.c
 	@mkdir -p $(@D)
 	$(say) FUZZ $<
 	$(Q)clang $(CPPFLAGS) $(CSTD) -g -O1 -fsanitize=fuzzer,address,undefined \
@@ -144,7 +147,8 @@ fuzz: $(FUZZERS) ## run every fuzz target for FUZZ_SECONDS seconds
 	    mkdir -p $(BUILD)/fuzz/corpus/$$(basename $$f); \
 	    (cd $(BUILD)/fuzz && UNMASK_DATA=$(CURDIR) timeout $$(( $(FUZZ_SECONDS) + 30 )) \
 	        $(CURDIR)/$$f -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -verbosity=0 \
-	        corpus/$$(basename $$f) $(CURDIR)/tests/golden/traces $(CURDIR)/traces/workloads); done
+	        corpus/$$(basename $$f) $(CURDIR)/tests/golden/traces $(CURDIR)/traces/workloads \
+        $(CURDIR)/tests/golden/engine/llada-tiny); done
 
 include kernels/kernels.mk
 

@@ -23,6 +23,10 @@ struct run_facts {
     const char *system, *model, *gpu;
     const char *profile, *profile_kind;
     const char *backend;
+    /* Of the real engine, else NULL: the device, as its maker calls it, "emulated on ..." where it
+     * stands in for another one, and where the weights come from. */
+    const char *device, *weights;
+    const char *incomplete; /* why the run was cut short; NULL: it is whole */
     const char *trace, *trace_provenance;
     uint64_t seed; /* below 2^63, the largest integer of JSON readers and SQLite */
 

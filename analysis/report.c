@@ -69,6 +69,10 @@ static int load_summary(const struct report *report, const struct stored_run *ru
     return 0;
 }
 
+static bool is_incomplete(const json_t *summary) {
+    return json_is_string(json_object_get(summary, "incomplete"));
+}
+
 static int table_row(void *state, const struct stored_run *run, struct err *err) {
     struct report *report = state;
     json_t *summary;
@@ -95,7 +99,11 @@ static int table_row(void *state, const struct stored_run *run, struct err *err)
     }
     fputs("</td>", out);
     const json_t *latency = json_object_get(summary, "latency_s");
-    number_cell(out, json_object_get(summary, "completed"));
+    if (is_incomplete(summary)) {
+        cell(out, "incomplete");
+    } else {
+        number_cell(out, json_object_get(summary, "completed"));
+    }
     number_cell(out, json_object_get(summary, "rejected"));
     number_cell(out, json_object_get(summary, "throughput_tok_s"));
     number_cell(out, json_object_get(latency, "mean"));
@@ -234,6 +242,11 @@ static int run_section(void *state, const struct stored_run *run, struct err *er
     fputs(" on ", out);
     escape(out, run->gpu);
     fputs("</h2>\n", out);
+    if (is_incomplete(summary)) {
+        fputs("<p><b>Incomplete:</b> ", out);
+        escape(out, json_string_value(json_object_get(summary, "incomplete")));
+        fputs("</p>\n", out);
+    }
     struct course course;
     failed = course_load(report->store, run, &course, err);
     if (failed == 0) {

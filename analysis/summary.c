@@ -200,6 +200,10 @@ static json_t *known_bytes(int64_t bytes) {
     return bytes < 0 ? json_null() : json_integer(bytes);
 }
 
+static json_t *known_text(const char *text) {
+    return text != NULL ? json_string(text) : json_null();
+}
+
 /* A distribution of nothing has no figures. */
 static json_t *json_distribution(const struct distribution *d) {
     const char *const names[] = {"mean", "p50", "p90", "p95", "p99", "std", "min", "max"};
@@ -238,6 +242,9 @@ static int put_identity(json_t *o, const struct run_facts *facts) {
            put(o, "profile", json_string(facts->profile)) |
            put(o, "profile_kind", json_string(facts->profile_kind)) |
            put(o, "backend", json_string(facts->backend)) |
+           put(o, "device", known_text(facts->device)) |
+           put(o, "weights", known_text(facts->weights)) |
+           put(o, "incomplete", known_text(facts->incomplete)) |
            put(o, "trace", json_string(facts->trace)) |
            put(o, "trace_provenance", json_string(facts->trace_provenance)) |
            put(o, "seed", json_integer((json_int_t)facts->seed));
@@ -302,9 +309,11 @@ static json_t *json_figures(const struct run_figure *figures, size_t n, bool wit
     int failed = 0;
     for (size_t i = 0; i < n; i++) {
         const struct run_figure *f = &figures[i];
+        bool is_bytes = strcmp(f->unit, "bytes") == 0;
         failed |= put(object, f->name,
                       with_source ? json_pack("{s:f, s:s, s:s}", "value", f->value, "unit", f->unit,
                                               "source", f->source)
+                      : is_bytes  ? json_integer((json_int_t)f->value)
                                   : json_real(f->value));
     }
     if (failed) {
@@ -402,7 +411,14 @@ static void print_rejections(const struct summary *s, FILE *out) {
 }
 
 static void print_identity(const struct run_facts *f, FILE *out) {
-    fprintf(out, "%s, %s on %s (%s backend)\n", f->system, f->model, f->gpu, f->backend);
+    fprintf(out, "%s, %s on %s (%s backend%s%s)\n", f->system, f->model, f->gpu, f->backend,
+            f->device != NULL ? ", " : "", f->device != NULL ? f->device : "");
+    if (f->weights != NULL) {
+        fprintf(out, "weights      %s\n", f->weights);
+    }
+    if (f->incomplete != NULL) {
+        fprintf(out, "incomplete   %s\n", f->incomplete);
+    }
     fprintf(out, "profile      %s: %s\n", f->profile, f->profile_kind);
     fprintf(out, "trace        %s%s%s, seed %" PRIu64 "\n", f->trace,
             f->trace_provenance[0] != '\0' ? ": " : "", f->trace_provenance, f->seed);
@@ -467,7 +483,13 @@ void summary_print(const struct summary *s, const struct run_facts *f, FILE *out
     }
     for (size_t i = 0; i < f->n_engine; i++) {
         const struct run_figure *e = &f->engine[i];
-        fprintf(out, "%s       %s = %.6g %s\n", i == 0 ? "engine" : "      ", e->name, e->value,
-                e->unit);
+        char text[32];
+        bool is_bytes = strcmp(e->unit, "bytes") == 0;
+        fprintf(out, "%s       %s = ", i == 0 ? "engine" : "      ", e->name);
+        if (is_bytes) {
+            fprintf(out, "%s\n", num_format_bytes(text, sizeof text, e->value));
+        } else {
+            fprintf(out, "%.6g %s\n", e->value, e->unit);
+        }
     }
 }

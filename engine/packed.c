@@ -3,33 +3,131 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-int packed_open(struct packed *packed, const struct model *model, const struct step_limits *limits,
-                struct err *err) {
-    *packed = (struct packed){.model = model, .limits = *limits};
-    size_t n_requests = limits->max_requests, n_tokens = limits->max_tokens;
-    size_t n_wide = n_requests * model->layers;
-    size_t n_narrow = 2 * n_requests + 1 + 3 * n_tokens + limits->max_logit_rows;
-    packed->memory = calloc(1, n_wide * sizeof(int64_t) + n_narrow * sizeof(int32_t));
-    if (packed->memory == NULL) {
-        return err_world(err, "no memory for batches of %" PRIu32 " tokens", limits->max_tokens);
+#include "sim/base/num.h"
+
+/* What selection and decision kernels take of one span (calls.h). */
+enum { MAX_CANDIDATES = 65536, MAX_DECISION_ROWS = 65536 };
+
+enum group { GROUP_PLAIN, GROUP_SELECT, GROUP_BLOCK, GROUP_COUNT };
+
+static enum group group_of(const struct span *span) {
+    return span->context > 0 ? GROUP_BLOCK : span->select_rows > 0 ? GROUP_SELECT : GROUP_PLAIN;
+}
+
+/* ---- layout ---- */
+
+static void lay_out(struct packed *packed) {
+    const struct packed_counts *n = &packed->n;
+    const int64_t spans = n->n_plain + n->n_select + n->n_block;
+    const int64_t decisions = n->n_take + n->n_threshold;
+    const int64_t elements[PACKED_ARRAY_COUNT] = {
+        [PACKED_AT] = n->n_tokens,
+        [PACKED_CACHE_START] = packed->model->layers * spans,
+        [PACKED_SCORE_START] = n->n_select,
+        [PACKED_TARGETS] = n->n_logit_rows,
+        [PACKED_POSITIONS] = n->n_tokens,
+        [PACKED_KV_ROWS] = n->n_keeping_tokens,
+        [PACKED_OWNER] = n->n_keeping_tokens,
+        [PACKED_START] = spans + 1,
+        [PACKED_KEPT] = spans,
+        [PACKED_ROWS] = n->n_logit_rows,
+        [PACKED_BLOCK_START] = n->n_select,
+        [PACKED_BLOCK_END] = n->n_select,
+        [PACKED_FIRST_ROW] = decisions,
+        [PACKED_N_ROWS] = decisions,
+        [PACKED_TAKE] = decisions,
+    };
+    packed->bytes = 0;
+    for (int array = 0; array < PACKED_ARRAY_COUNT; array++) {
+        size_t width = array <= PACKED_TARGETS ? sizeof(int64_t) : sizeof(int32_t);
+        packed->offset_bytes[array] = packed->bytes;
+        packed->bytes +=
+            ceil_div(elements[array] * (int64_t)width, PACKED_ALIGN_BYTES) * PACKED_ALIGN_BYTES;
     }
-    packed->store_start = packed->memory;
-    packed->start = (int32_t *)(packed->store_start + n_wide);
-    packed->kept = packed->start + n_requests + 1;
-    packed->ids = packed->kept + n_requests;
-    packed->positions = packed->ids + n_tokens;
-    packed->kv_rows = packed->positions + n_tokens;
-    packed->rows = packed->kv_rows + n_tokens;
-    return 0;
+}
+
+int packed_open(struct packed *packed, const struct model *model, const struct step_limits *limits,
+                int64_t element_bytes, bool selects, struct err *err) {
+    int32_t n_requests = (int32_t)limits->max_requests, n_tokens = (int32_t)limits->max_tokens;
+    *packed = (struct packed){
+        .model = model,
+        .limits = *limits,
+        .pool_elements = limits->pool_bytes / element_bytes,
+        .element_bytes = element_bytes,
+        .selects = selects,
+        /* The most of everything, for the size. */
+        .n = {.n_plain = n_requests,
+              .n_select = n_requests,
+              .n_tokens = n_tokens,
+              .n_logit_rows = (int32_t)limits->max_logit_rows,
+              .n_keeping_tokens = n_tokens,
+              .n_take = n_requests},
+    };
+    lay_out(packed);
+    packed->max_bytes = packed->bytes;
+    packed->decision_of = calloc(limits->max_requests, sizeof *packed->decision_of);
+    return packed->decision_of != NULL
+               ? 0
+               : err_world(err, "no memory for batches of %" PRIu32 " requests",
+                           limits->max_requests);
 }
 
 void packed_close(struct packed *packed) {
-    free(packed->memory);
+    free(packed->decision_of);
     *packed = (struct packed){0};
 }
 
-static int64_t store_elements(const struct model *model, int32_t n_rows) {
-    return (int64_t)model->layers * model->kv_heads * model->head_dim * n_rows;
+/* ---- checking ---- */
+
+/* Elements of a store's rows of one layer: keys and values. */
+static int64_t layer_elements(const struct model *model, int32_t n_rows) {
+    return 2LL * model->kv_heads * model->head_dim * n_rows;
+}
+
+static int check_selection(const struct packed *packed, const struct step *step, uint32_t i,
+                           struct err *err) {
+    const struct span *span = step->shape->spans[i];
+    const struct step_part *part = &step->parts[i];
+    if (!packed->selects) {
+        return err_usage(err, "span %" PRIu32 " selects rows, but the step graph does not", i);
+    }
+    if (span->context > 0 || part->kv_rows != NULL) {
+        return err_usage(err,
+                         "span %" PRIu32 " selects rows and has cached context or rows to keep", i);
+    }
+    if (part->block_start >= part->block_end || part->block_end > span->queries) {
+        return err_usage(err,
+                         "span %" PRIu32 " selects for the queries from %" PRIu32 " to %" PRIu32
+                         " of %" PRIu32,
+                         i, part->block_start, part->block_end, span->queries);
+    }
+    uint32_t candidates = span->queries - (part->block_end - part->block_start);
+    if (span->select_rows != candidates || candidates > MAX_CANDIDATES) {
+        return err_usage(err,
+                         "span %" PRIu32 " scores %" PRIu32 " rows, but %" PRIu32
+                         " lie outside its block (at most %d)",
+                         i, span->select_rows, candidates, MAX_CANDIDATES);
+    }
+    if (span->pack_rows == 0 || span->pack_rows > candidates ||
+        (int64_t)span->pack_rows != part->kv.n_rows) {
+        return err_usage(
+            err, "span %" PRIu32 " packs %" PRIu32 " of %" PRIu32 " rows into a store of %" PRId32,
+            i, span->pack_rows, candidates, part->kv.n_rows);
+    }
+    return 0;
+}
+
+static int check_kept_rows(const struct step *step, uint32_t i, struct err *err) {
+    const struct step_part *part = &step->parts[i];
+    for (uint32_t t = 0; part->kv_rows != NULL && t < step->shape->spans[i]->queries; t++) {
+        if (part->kv_rows[t] < -1 || part->kv_rows[t] >= part->kv.n_rows) {
+            return err_usage(err,
+                             "span %" PRIu32 " keeps token %" PRIu32 " in row %" PRId32
+                             " of a store of %" PRId32,
+                             i, t, part->kv_rows[t], part->kv.n_rows);
+        }
+    }
+    return 0;
 }
 
 static int check_store(const struct packed *packed, const struct step *step, uint32_t i,
@@ -37,7 +135,7 @@ static int check_store(const struct packed *packed, const struct step *step, uin
     const struct span *span = step->shape->spans[i];
     const struct step_part *part = &step->parts[i];
     const struct kv_store *kv = &part->kv;
-    if (span->context == 0 && part->kv_rows == NULL) {
+    if (span->context == 0 && span->select_rows == 0 && part->kv_rows == NULL) {
         return 0;
     }
     if (span->context > 0 && part->kv_rows != NULL) {
@@ -49,51 +147,59 @@ static int check_store(const struct packed *packed, const struct step *step, uin
                          "%" PRId32,
                          i, span->context, kv->n_rows);
     }
-    int64_t n = step->pool != NULL ? step->pool->n_elements : 0;
+    int64_t n = packed->pool_elements;
     if (kv->n_rows < 0 || kv->first < 0 || kv->first % 8 != 0 || kv->first > n ||
-        store_elements(packed->model, kv->n_rows) > n - kv->first) {
+        packed->model->layers * layer_elements(packed->model, kv->n_rows) > n - kv->first) {
         return err_usage(err,
                          "the store of span %" PRIu32 ", %" PRId32 " rows from element %" PRId64
                          ", is not inside the pool of %" PRId64 " elements",
                          i, kv->n_rows, kv->first, n);
     }
-    for (uint32_t t = 0; part->kv_rows != NULL && t < span->queries; t++) {
-        if (part->kv_rows[t] < -1 || part->kv_rows[t] >= kv->n_rows) {
+    int64_t peak_bytes = packed->limits.shares_pool ? step->placement->peak_bytes : 0;
+    if (kv->n_rows > 0 && kv->first * packed->element_bytes < peak_bytes) {
+        return err_usage(err,
+                         "the store of span %" PRIu32 " begins at byte %" PRId64
+                         ", but the step's tensors reach up to %" PRId64,
+                         i, kv->first * packed->element_bytes, peak_bytes);
+    }
+    return check_kept_rows(step, i, err);
+}
+
+static int check_positions(const struct packed *packed, const struct step *step, uint32_t i,
+                           struct err *err) {
+    const struct span *span = step->shape->spans[i];
+    const struct step_part *part = &step->parts[i];
+    int64_t room = packed->limits.canvas_tokens - part->canvas; /* from the canvas's start on */
+    int64_t end = packed->limits.max_positions;
+    end = room < end ? room : end;
+    if (part->canvas < 0 || room < 0) {
+        return err_usage(err,
+                         "the canvas of span %" PRIu32 " starts at token %" PRId64 " of %" PRId64,
+                         i, part->canvas, packed->limits.canvas_tokens);
+    }
+    for (uint32_t t = 0; t < span->queries; t++) {
+        if (part->positions[t] < 0 || part->positions[t] >= end) {
             return err_usage(err,
-                             "span %" PRIu32 " keeps token %" PRIu32 " in row %" PRId32
-                             " of a store of %" PRId32,
-                             i, t, part->kv_rows[t], kv->n_rows);
+                             "token %" PRIu32 " of span %" PRIu32 " stands at position %" PRId32
+                             ", but positions end at %" PRId64,
+                             t, i, part->positions[t], end - 1);
+        }
+    }
+    for (uint32_t r = 0; part->targets != NULL && r < span->logit_rows; r++) {
+        if (part->targets[r] < 0 || part->targets[r] >= end) {
+            return err_usage(err,
+                             "row %" PRIu32 " of span %" PRIu32 " decides on position %" PRId32
+                             ", but positions end at %" PRId64,
+                             r, i, part->targets[r], end - 1);
         }
     }
     return 0;
 }
 
-static int check_span(const struct packed *packed, const struct step *step, uint32_t i,
-                      struct err *err) {
+static int check_rows(const struct step *step, uint32_t i, struct err *err) {
     const struct span *span = step->shape->spans[i];
     const struct step_part *part = &step->parts[i];
-    if (span->queries == 0 || span->first_queries != span->queries || span->select_rows > 0 ||
-        span->pack_rows > 0 || span->value_rows > 0) {
-        return err_usage(err,
-                         "span %" PRIu32 " has no queries, splits its first layer, selects or "
-                         "compares rows; the engine does not run that",
-                         i);
-    }
-    for (uint32_t t = 0; t < span->queries; t++) {
-        if (part->ids[t] < 0 || (uint32_t)part->ids[t] >= packed->model->vocab) {
-            return err_usage(err,
-                             "token %" PRIu32 " of span %" PRIu32 " is %" PRId32
-                             ", but the vocabulary ends at %" PRIu32,
-                             t, i, part->ids[t], packed->model->vocab - 1);
-        }
-        if (part->positions[t] < 0 ||
-            (uint32_t)part->positions[t] >= packed->limits.max_positions) {
-            return err_usage(err,
-                             "token %" PRIu32 " of span %" PRIu32 " stands at position %" PRId32
-                             ", but positions end at %" PRIu32,
-                             t, i, part->positions[t], packed->limits.max_positions - 1);
-        }
-    }
+    const struct decision *decision = &part->decision;
     for (uint32_t r = 0; part->logit_rows != NULL && r < span->logit_rows; r++) {
         if (part->logit_rows[r] < 0 || (uint32_t)part->logit_rows[r] >= span->queries) {
             return err_usage(err,
@@ -106,10 +212,33 @@ static int check_span(const struct packed *packed, const struct step *step, uint
                          "span %" PRIu32 " wants %" PRIu32 " logit rows of %" PRIu32 " queries", i,
                          span->logit_rows, span->queries);
     }
-    return check_store(packed, step, i, err);
+    if (decision->n_rows > MAX_DECISION_ROWS || decision->first_row > span->logit_rows ||
+        decision->n_rows > span->logit_rows - decision->first_row) {
+        return err_usage(err,
+                         "span %" PRIu32 " decides on %" PRIu32 " rows from %" PRIu32
+                         " on, but has %" PRIu32 " (at most %d)",
+                         i, decision->n_rows, decision->first_row, span->logit_rows,
+                         MAX_DECISION_ROWS);
+    }
+    return 0;
 }
 
-static int check(const struct packed *packed, const struct step *step, struct err *err) {
+static int check_span(const struct packed *packed, const struct step *step, uint32_t i,
+                      struct err *err) {
+    const struct span *span = step->shape->spans[i];
+    if (span->queries == 0 || span->first_queries != span->queries || span->value_rows > 0) {
+        return err_usage(err,
+                         "span %" PRIu32 " has no queries, splits its first layer or compares "
+                         "values; the engine does not run that",
+                         i);
+    }
+    int status = check_positions(packed, step, i, err);
+    status = status == 0 ? check_rows(step, i, err) : status;
+    status = status == 0 && span->select_rows > 0 ? check_selection(packed, step, i, err) : status;
+    return status == 0 ? check_store(packed, step, i, err) : status;
+}
+
+static int check_shape(const struct packed *packed, const struct step *step, struct err *err) {
     const struct step_shape *shape = step->shape;
     const struct step_limits *limits = &packed->limits;
     if (shape->spans == NULL || shape->n_spans == 0 || shape->n_spans > limits->max_requests) {
@@ -120,10 +249,6 @@ static int check(const struct packed *packed, const struct step *step, struct er
     shape_clear(&sums);
     for (uint32_t i = 0; i < shape->n_spans; i++) {
         shape_add(sums.sym, shape->spans[i], 1);
-        int status = check_span(packed, step, i, err);
-        if (status != 0) {
-            return status;
-        }
     }
     for (int symbol = 0; symbol < SYM_COUNT; symbol++) {
         if (sums.sym[symbol] != shape->sym[symbol]) {
@@ -142,64 +267,175 @@ static int check(const struct packed *packed, const struct step *step, struct er
     return 0;
 }
 
-/* Append one span's tokens as the packed span `at`. */
-static void append(struct packed *packed, const struct step *step, uint32_t i, int32_t at) {
-    const struct model *model = packed->model;
-    const struct span *span = step->shape->spans[i];
-    const struct step_part *part = &step->parts[i];
-    int32_t first = packed->n_tokens, n = (int32_t)span->queries;
-    for (int32_t t = 0; t < n; t++) {
-        packed->ids[first + t] = part->ids[t];
-        packed->positions[first + t] = part->positions[t];
-        packed->kv_rows[first + t] = part->kv_rows != NULL ? part->kv_rows[t] : -1;
-    }
-    packed->kept[at] = part->kv.n_rows;
-    for (uint32_t layer = 0; layer < model->layers; layer++) {
-        packed->store_start[layer * packed->limits.max_requests + (uint32_t)at] =
-            part->kv.first + (int64_t)layer * model->kv_heads * model->head_dim * part->kv.n_rows;
-    }
-    packed->n_tokens += n;
-    packed->start[at + 1] = packed->n_tokens;
-    int32_t *longest = span->context == 0 ? &packed->max_full_tokens : &packed->max_block_tokens;
-    *longest = n > *longest ? n : *longest;
+/* ---- counting ---- */
+
+static int32_t larger(int32_t a, int32_t b) {
+    return a > b ? a : b;
 }
 
-/* The tokens of the logit rows, in batch order: a span's first token in the packed order is the
- * sum over those of its group before it. */
-static void place_rows(struct packed *packed, const struct step *step) {
-    int32_t next[2] = {0, packed->n_full_tokens};
-    packed->n_logit_rows = 0;
+static bool keeps_rows(const struct step_part *part) {
+    return part->kv_rows != NULL && part->kv.n_rows > 0;
+}
+
+static void count_decision(struct packed_counts *n, const struct decision *decision) {
+    if (decision->n_rows > 0 && decision->take > 0) {
+        n->n_take++;
+        n->max_take_rows = larger(n->max_take_rows, (int32_t)decision->n_rows);
+    } else if (decision->n_rows > 0) {
+        n->n_threshold++;
+        n->max_threshold_rows = larger(n->max_threshold_rows, (int32_t)decision->n_rows);
+    }
+}
+
+static void count(struct packed *packed, const struct step *step) {
+    struct packed_counts *n = &packed->n;
+    bool keeps = false;
+    *n = (struct packed_counts){0};
     for (uint32_t i = 0; i < step->shape->n_spans; i++) {
         const struct span *span = step->shape->spans[i];
-        const int32_t *wanted = step->parts[i].logit_rows;
-        int32_t *first = &next[span->context > 0];
+        int32_t queries = (int32_t)span->queries;
+        enum group group = group_of(span);
+        n->n_plain += group == GROUP_PLAIN;
+        n->n_select += group == GROUP_SELECT;
+        n->n_block += group == GROUP_BLOCK;
+        n->n_tokens += queries;
+        n->n_plain_tokens += group == GROUP_PLAIN ? queries : 0;
+        n->n_full_tokens += group != GROUP_BLOCK ? queries : 0;
+        n->n_logit_rows += (int32_t)span->logit_rows;
+        int32_t *longest = group == GROUP_BLOCK ? &n->max_block_tokens : &n->max_full_tokens;
+        *longest = larger(*longest, queries);
+        n->max_candidates = larger(n->max_candidates, (int32_t)span->select_rows);
+        keeps = keeps || (group == GROUP_PLAIN && keeps_rows(&step->parts[i]));
+        count_decision(n, &step->parts[i].decision);
+    }
+    n->n_keeping_tokens = keeps ? n->n_plain_tokens : 0;
+    n->threshold = n->n_threshold > 0 ? step->threshold : 0;
+}
+
+int packed_check(struct packed *packed, const struct step *step, struct err *err) {
+    int status = check_shape(packed, step, err);
+    for (uint32_t i = 0; status == 0 && i < step->shape->n_spans; i++) {
+        status = check_span(packed, step, i, err);
+    }
+    if (status == 0) {
+        count(packed, step);
+        lay_out(packed);
+    }
+    return status;
+}
+
+/* ---- filling ---- */
+
+/* What was filled so far, and where the arrays lie. */
+struct filling {
+    struct packed *packed;
+    const struct step *step;
+    unsigned char *out;
+    int32_t n_spans, n_tokens, n_selecting, n_candidates;
+};
+
+static int64_t *wide(const struct filling *f, enum packed_array array) {
+    return (int64_t *)(void *)(f->out + f->packed->offset_bytes[array]);
+}
+
+static int32_t *narrow(const struct filling *f, enum packed_array array) {
+    return (int32_t *)(void *)(f->out + f->packed->offset_bytes[array]);
+}
+
+static void append_tokens(const struct filling *f, const struct step_part *part, int32_t n) {
+    int64_t *at = wide(f, PACKED_AT) + f->n_tokens;
+    int32_t *positions = narrow(f, PACKED_POSITIONS) + f->n_tokens;
+    for (int32_t t = 0; t < n; t++) {
+        at[t] = part->canvas + part->positions[t];
+        positions[t] = part->positions[t];
+    }
+    if (f->n_tokens >= f->packed->n.n_keeping_tokens) {
+        return;
+    }
+    int32_t *kv_rows = narrow(f, PACKED_KV_ROWS) + f->n_tokens;
+    int32_t *owner = narrow(f, PACKED_OWNER) + f->n_tokens;
+    for (int32_t t = 0; t < n; t++) {
+        kv_rows[t] = part->kv_rows != NULL ? part->kv_rows[t] : -1;
+        owner[t] = f->n_spans;
+    }
+}
+
+static void append_selection(struct filling *f, const struct span *span,
+                             const struct step_part *part) {
+    narrow(f, PACKED_BLOCK_START)[f->n_selecting] = (int32_t)part->block_start;
+    narrow(f, PACKED_BLOCK_END)[f->n_selecting] = (int32_t)part->block_end;
+    wide(f, PACKED_SCORE_START)[f->n_selecting] = f->n_candidates;
+    f->n_selecting++;
+    f->n_candidates += (int32_t)span->select_rows;
+}
+
+static void append(struct filling *f, uint32_t i) {
+    const struct model *model = f->packed->model;
+    const struct span *span = f->step->shape->spans[i];
+    const struct step_part *part = &f->step->parts[i];
+    int64_t *cache_start = wide(f, PACKED_CACHE_START);
+    append_tokens(f, part, (int32_t)span->queries);
+    narrow(f, PACKED_KEPT)[f->n_spans] = part->kv.n_rows;
+    for (uint32_t layer = 0; layer < model->layers; layer++) {
+        cache_start[(int64_t)layer * f->step->shape->n_spans + f->n_spans] =
+            part->kv.first + layer * layer_elements(model, part->kv.n_rows);
+    }
+    if (group_of(span) == GROUP_SELECT) {
+        append_selection(f, span, part);
+    }
+    f->n_spans++;
+    f->n_tokens += (int32_t)span->queries;
+    narrow(f, PACKED_START)[f->n_spans] = f->n_tokens;
+}
+
+/* The tokens of the logit rows and what they decide on, in batch order: a span's first token in the
+ * packed order is the sum over those of its group before it. */
+static void fill_rows(const struct filling *f) {
+    const struct packed_counts *n = &f->packed->n;
+    int32_t next[GROUP_COUNT] = {0, n->n_plain_tokens, n->n_full_tokens};
+    int32_t *rows = narrow(f, PACKED_ROWS);
+    int64_t *targets = wide(f, PACKED_TARGETS);
+    for (uint32_t i = 0; i < f->step->shape->n_spans; i++) {
+        const struct span *span = f->step->shape->spans[i];
+        const struct step_part *part = &f->step->parts[i];
+        int32_t *first = &next[group_of(span)];
         for (uint32_t r = 0; r < span->logit_rows; r++) {
-            packed->rows[packed->n_logit_rows++] =
-                *first + (wanted != NULL ? wanted[r] : (int32_t)r);
+            int32_t query = part->logit_rows != NULL ? part->logit_rows[r] : (int32_t)r;
+            *rows++ = *first + query;
+            *targets++ =
+                part->canvas + (part->targets != NULL ? part->targets[r] : part->positions[query]);
         }
         *first += (int32_t)span->queries;
     }
 }
 
-int packed_fill(struct packed *packed, const struct step *step, struct err *err) {
-    int status = check(packed, step, err);
-    if (status != 0) {
-        return status;
+static void fill_decisions(const struct filling *f) {
+    int32_t by_take = 0, by_threshold = f->packed->n.n_take, row = 0;
+    for (uint32_t i = 0; i < f->step->shape->n_spans; i++) {
+        const struct decision *decision = &f->step->parts[i].decision;
+        f->packed->decision_of[i] = -1;
+        if (decision->n_rows > 0) {
+            int32_t at = decision->take > 0 ? by_take++ : by_threshold++;
+            uint32_t take = decision->take < decision->n_rows ? decision->take : decision->n_rows;
+            f->packed->decision_of[i] = at;
+            narrow(f, PACKED_FIRST_ROW)[at] = row + (int32_t)decision->first_row;
+            narrow(f, PACKED_N_ROWS)[at] = (int32_t)decision->n_rows;
+            narrow(f, PACKED_TAKE)[at] = (int32_t)take;
+        }
+        row += (int32_t)f->step->shape->spans[i]->logit_rows;
     }
-    packed->n_full = packed->n_block = packed->n_tokens = 0;
-    packed->max_full_tokens = packed->max_block_tokens = 0;
-    packed->start[0] = 0;
-    for (uint32_t i = 0; i < step->shape->n_spans; i++) {
-        if (step->shape->spans[i]->context == 0) {
-            append(packed, step, i, packed->n_full++);
+}
+
+void packed_fill(struct packed *packed, const struct step *step, unsigned char *out) {
+    struct filling f = {.packed = packed, .step = step, .out = out};
+    narrow(&f, PACKED_START)[0] = 0;
+    for (int group = 0; group < GROUP_COUNT; group++) {
+        for (uint32_t i = 0; i < step->shape->n_spans; i++) {
+            if ((int)group_of(step->shape->spans[i]) == group) {
+                append(&f, i);
+            }
         }
     }
-    packed->n_full_tokens = packed->n_tokens;
-    for (uint32_t i = 0; i < step->shape->n_spans; i++) {
-        if (step->shape->spans[i]->context > 0) {
-            append(packed, step, i, packed->n_full + packed->n_block++);
-        }
-    }
-    place_rows(packed, step);
-    return 0;
+    fill_rows(&f);
+    fill_decisions(&f);
 }

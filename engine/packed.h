@@ -1,8 +1,10 @@
-/* A step's batch as the kernels want it: checked, and packed into one run of tokens.
+/* A step's batch as the kernels want it: checked, counted, and packed into one run of bytes that a
+ * single upload takes to the device.
  *
- * Spans that attend to themselves come first, those with cached context after them, each group in
- * batch order, so that either attention is one call over consecutive requests. Logit rows keep the
- * batch's order; they are found by index. Host arrays; the CUDA back end copies them over. */
+ * Spans that attend to themselves come first, those of them that select behind the others, and
+ * spans with cached context last, each group in batch order, so that either attention, the copy of
+ * kept rows and the selection are one call over consecutive requests. Logit rows keep the batch's
+ * order; they are found by index. Decisions that take a number come before those by threshold. */
 #ifndef UNMASK_ENGINE_PACKED_H
 #define UNMASK_ENGINE_PACKED_H
 
@@ -12,29 +14,61 @@
 #include "sim/base/err.h"
 #include "sim/model/model.h"
 
+/* The arrays, aligned to PACKED_ALIGN_BYTES each. T tokens, B spans, S of them selecting, R logit
+ * rows, D decisions. */
+enum packed_array {
+    PACKED_AT,          /* int64 [T], where in the canvases a token's id lies */
+    PACKED_CACHE_START, /* int64 [layers, B], element where a span's rows lie */
+    PACKED_SCORE_START, /* int64 [S] */
+    PACKED_TARGETS,     /* int64 [R], where in the canvases a row's token goes */
+    PACKED_POSITIONS,   /* int32 [T] */
+    PACKED_KV_ROWS,     /* int32 [tokens of spans that keep by row], row of the store, or -1 */
+    PACKED_OWNER,       /* int32 [the same], the span */
+    PACKED_START,       /* int32 [B + 1], spans' first tokens */
+    PACKED_KEPT,        /* int32 [B], rows of each span's store */
+    PACKED_ROWS,        /* int32 [R], the token of each logit row */
+    PACKED_BLOCK_START, /* int32 [S] */
+    PACKED_BLOCK_END,   /* int32 [S] */
+    PACKED_FIRST_ROW,   /* int32 [D] */
+    PACKED_N_ROWS,      /* int32 [D] */
+    PACKED_TAKE,        /* int32 [D], 0: by threshold */
+};
+enum { PACKED_ARRAY_COUNT = PACKED_TAKE + 1, PACKED_ALIGN_BYTES = 16 };
+
+/* All that a step's launches depend on besides its placement and what the arrays hold. Fields of
+ * four bytes without gaps, so that equal counts are equal bytes. */
+struct packed_counts {
+    int32_t n_plain, n_select, n_block;              /* spans of each group */
+    int32_t n_tokens, n_plain_tokens, n_full_tokens; /* all; of the first; of the first two */
+    int32_t n_logit_rows;
+    int32_t n_keeping_tokens; /* those of the first group, or 0 when none of it keeps rows */
+    int32_t max_full_tokens, max_block_tokens, max_candidates; /* of one span */
+    int32_t n_take, n_threshold;                               /* decisions of either kind */
+    int32_t max_take_rows, max_threshold_rows;                 /* of one decision */
+    float threshold;
+};
+
 struct packed {
     const struct model *model;
     struct step_limits limits;
-    /* Written by packed_fill. */
-    int32_t n_full, n_block;         /* spans of either group */
-    int32_t n_tokens, n_full_tokens; /* all; those of the first group */
-    int32_t n_logit_rows;
-    int32_t max_full_tokens, max_block_tokens; /* of one span */
-    int32_t *start;                            /* [max_requests + 1], packed spans' first tokens */
-    int32_t *ids, *positions;                  /* [max_tokens] */
-    int32_t *rows;                             /* [max_logit_rows], the token of each logit row */
-    int32_t *kv_rows;                          /* [max_tokens], row of its span's store, or -1 */
-    int32_t *kept;        /* [max_requests], rows of each packed span's store */
-    int64_t *store_start; /* [layers, max_requests], element where a packed span's rows lie */
-    void *memory;         /* owns the arrays */
+    int64_t pool_elements, element_bytes;
+    bool selects; /* the step graph does */
+    int64_t max_bytes;
+    int32_t *decision_of; /* [max_requests], owned: of the spans in batch order, -1: none */
+    /* Written by packed_check. */
+    struct packed_counts n;
+    int64_t offset_bytes[PACKED_ARRAY_COUNT], bytes;
 };
 
 /* On error nothing needs releasing. */
 int packed_open(struct packed *packed, const struct model *model, const struct step_limits *limits,
-                struct err *err);
+                int64_t element_bytes, bool selects, struct err *err);
 void packed_close(struct packed *packed);
 
-/* ERR_USAGE with the span and what is wrong with it; allocates nothing. */
-int packed_fill(struct packed *packed, const struct step *step, struct err *err);
+/* Check and count a step. ERR_USAGE with the span and what is wrong with it. */
+int packed_check(struct packed *packed, const struct step *step, struct err *err);
+
+/* Write the arrays of the step that was checked last: packed->bytes bytes, at most max_bytes. */
+void packed_fill(struct packed *packed, const struct step *step, unsigned char *out);
 
 #endif

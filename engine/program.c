@@ -16,15 +16,24 @@ static const struct {
     {"output projection", OP_LINEAR, WEIGHT_OUTPUT},
     {"ffn norm", OP_RMSNORM, WEIGHT_FFN_NORM},
     {"gate and up", OP_LINEAR, WEIGHT_GATE_UP},
+    {"gate and up", OP_GATE_UP, WEIGHT_GATE_UP},
     {"down", OP_LINEAR, WEIGHT_DOWN},
     {"final norm", OP_RMSNORM, WEIGHT_FINAL_NORM},
     {"output head", OP_LINEAR, WEIGHT_HEAD},
+    {"output head", OP_HEAD, WEIGHT_HEAD},
 };
 
 /* Operators without a matrix; the rotation's small vectors are found by the model's facts. */
 static bool runs_without_weight(enum op_kind kind) {
     return kind == OP_ROPE || kind == OP_ATTENTION_FULL || kind == OP_ATTENTION_BLOCK ||
-           kind == OP_SWIGLU || kind == OP_ADD || kind == OP_SAMPLE || kind == OP_COMMIT;
+           kind == OP_SELECT || kind == OP_PACK || kind == OP_SWIGLU || kind == OP_ADD ||
+           kind == OP_SAMPLE || kind == OP_COMMIT;
+}
+
+static bool runs_over(const struct op *op) {
+    return op->kind == OP_SELECT ? op->rows == SYM_SELECT_ROWS
+           : op->kind == OP_PACK ? op->rows == SYM_PACK_ROWS
+                                 : op->rows == SYM_TOKENS || op->rows == SYM_LOGIT_ROWS;
 }
 
 static int bind(struct program *program, uint32_t op, struct err *err) {
@@ -35,10 +44,15 @@ static int bind(struct program *program, uint32_t op, struct err *err) {
             program->weight[op] = (int)readers[i].slot;
         }
     }
-    bool rows_known = o->rows == SYM_TOKENS || o->rows == SYM_LOGIT_ROWS;
-    if (!rows_known || (program->weight[op] < 0 && !runs_without_weight(o->kind))) {
+    if (!runs_over(o) || (program->weight[op] < 0 && !runs_without_weight(o->kind))) {
         return err_usage(err, "the engine does not run the operator '%s' (%s over %s)", o->name,
                          op_kind_names[o->kind], symbol_names[o->rows]);
+    }
+    if (o->kind == OP_SELECT && o->out[1] < 0) {
+        return err_usage(err,
+                         "the step graph is not built for the engine: '%s' has no place for the "
+                         "tokens it keeps",
+                         o->name);
     }
     return 0;
 }
@@ -55,7 +69,10 @@ int program_make(struct program *program, const struct graph *graph, struct err 
                 return status;
             }
             program->op_layer[op] = layer;
-            has_layers = has_layers || graph->ops[op].kind == OP_ATTENTION_FULL;
+            if (graph->ops[op].kind == OP_ATTENTION_FULL) {
+                program->rotated[segment] = graph->ops[op].in[0];
+                has_layers = true;
+            }
         }
         program->first_op[segment + 1] = op;
         layer += has_layers ? graph->segments[segment].repeat : 0;
@@ -158,5 +175,5 @@ bool program_feeds_chunks(const struct program *program, int tensor) {
 
 int64_t tensor_row_elements(const struct graph *graph, int tensor) {
     return graph->tensors[tensor].logits ? graph->model->vocab
-                                         : graph->tensors[tensor].bytes.per / BF16_BYTES;
+                                         : graph->tensors[tensor].bytes.per / graph->element_bytes;
 }

@@ -17,6 +17,7 @@ struct program {
     int weight[GRAPH_MAX_OPS];                 /* enum weight_slot, or -1 */
     uint32_t op_layer[GRAPH_MAX_OPS];          /* the layer of its segment's first repetition */
     uint32_t first_op[GRAPH_MAX_SEGMENTS + 1]; /* of each segment */
+    int rotated[GRAPH_MAX_SEGMENTS]; /* the tensor of a layer's queries, keys and values */
 };
 
 /* ERR_USAGE naming the first operator that the engine does not run. */
@@ -40,7 +41,7 @@ bool program_next(const struct program *program, const struct placement *placeme
 bool program_feeds_chunks(const struct program *program, int tensor);
 bool program_made_in_chunks(const struct program *program, int tensor);
 
-/* Elements from one row of a tensor to the next: the graph counts bf16 bytes. */
+/* Elements from one row of a tensor to the next. */
 int64_t tensor_row_elements(const struct graph *graph, int tensor);
 
 #endif

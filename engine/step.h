@@ -1,62 +1,78 @@
-/* One step as a back end is handed it: the batch's shape, where its tensors live, and what each
- * span reads and writes. The CPU and the CUDA back end take the same.
+/* One step as the engine is handed it: the batch's shape, where its tensors live, and what each
+ * span reads, writes and decides.
  *
- * All arrays are the caller's and stay put during the step. Arrays of a part are in host memory for
- * either back end; the pool is in the back end's own memory. */
+ * Arrays of a part are the caller's, in host memory, and stay put until the step is done. Canvases
+ * and the pool are in device memory: a step reads its token ids from the canvases and commits into
+ * them, so that the same step can run again without the host having looked. */
 #ifndef UNMASK_ENGINE_STEP_H
 #define UNMASK_ENGINE_STEP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/graph/shape.h"
 #include "sim/memory/placement.h"
 
-/* The cached rows of all requests: keys and values in two arrays of the weights' dtype, of which a
- * request's store takes the same elements. */
-struct kv_pool {
-    void *k, *v;
-    int64_t n_elements; /* of each */
-};
-
-/* One request's cached rows: [layers, G, n_rows, D] from element `first` of either array, dense, so
- * that block attention reads a head's rows without a gather. A store that grows or shrinks is laid
- * out anew by the refresh that refills it. */
+/* One request's cached rows: for each layer keys [G, n_rows, D], then values [G, n_rows, D], dense,
+ * from element `first` of the pool, so that block attention reads a head's rows without a gather. A
+ * store that grows or shrinks is laid out anew by the refresh that refills it. */
 struct kv_store {
     int64_t first; /* a multiple of 8 */
     int32_t n_rows;
 };
 
+/* Which of a span's logit rows may be committed: rows [first_row, first_row + n_rows), those whose
+ * target is still masked. */
+struct decision {
+    uint32_t first_row, n_rows; /* n_rows 0: nothing is committed */
+    uint32_t take;              /* so many, the most confident; 0: by the threshold, at least one */
+};
+
 /* What the span of the same index in the shape brings. */
 struct step_part {
-    const int32_t *ids;        /* [queries] */
-    const int32_t *positions;  /* [queries], the rotation's */
+    int64_t canvas;            /* where its canvas starts among the device's canvases */
+    const int32_t *positions;  /* [queries] in the canvas: whose token, and the rotation's */
     const int32_t *kv_rows;    /* [queries], the store's row for the token's keys and values, -1:
                                   not kept; NULL: none is kept */
     const int32_t *logit_rows; /* [logit_rows], queries whose logits are wanted; NULL: the first */
+    const int32_t *targets; /* [logit_rows], positions they decide on; NULL: their queries' own */
+    struct decision decision;
     /* A span with context attends to all the rows of its store, which must be as many, and may not
-     * write to it; a span without context may write to it. */
+     * write to it. A span without context may write to it: with kv_rows, or, where it selects,
+     * pack_rows of its positions outside [block_start, block_end), chosen by the block's queries.
+     */
     struct kv_store kv;
+    uint32_t block_start, block_end; /* indices of queries; read where the span selects */
 };
 
 struct step {
-    const struct placement *placement; /* of the back end's graph at this shape */
+    const struct placement *placement; /* of the graph at this shape */
     const struct step_shape *shape;    /* ragged, spans listed */
     const struct step_part *parts;     /* [shape->n_spans] */
-    const struct kv_pool *pool;        /* NULL when no span keeps or reads rows */
+    float threshold;                   /* of the decisions that take 0 */
 };
 
-/* Logit rows in batch order: those of the first span, then those of the second. */
+/* What came out, in batch order: rows of the first span, then those of the second. Any of them may
+ * be NULL. */
 struct step_result {
-    int32_t *token;    /* [R], the highest logit, the lowest token on a tie */
-    float *confidence; /* [R], its softmax probability */
-    float *logits;     /* [R, V], or NULL */
+    int32_t *token;       /* [R], the highest logit, the lowest token on a tie */
+    float *confidence;    /* [R], its softmax probability */
+    uint8_t *committed;   /* [R], 1 where the step committed the row's target */
+    int32_t *n_committed; /* [spans] */
 };
 
-/* How much a back end is opened for. */
+/* How much the engine is opened for. */
 struct step_limits {
     uint32_t max_requests, max_tokens, max_logit_rows;
     uint32_t max_positions;  /* positions are below it */
+    int64_t canvas_tokens;   /* of all canvases together */
     int64_t workspace_bytes; /* the largest peak of a placement */
+    int64_t pool_bytes;      /* of cached rows */
+    /* 1: workspace and pool are one region of the larger of both sizes; stores that lie below the
+     * peak of a step's placement are lost. */
+    bool shares_pool;
+    /* All key-value heads keep the same rows, as Sparse-dLLM does (call_select's uniform). */
+    bool selects_together;
 };
 
 #endif

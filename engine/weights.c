@@ -19,7 +19,7 @@ const char *const weight_slot_names[WEIGHT_SLOT_COUNT] = {
 
 /* ---- layout ---- */
 
-static int64_t element_bytes(enum kernel_dtype dtype) {
+static int64_t dtype_bytes(enum kernel_dtype dtype) {
     return dtype == KERNEL_F32 ? F32_BYTES : BF16_BYTES;
 }
 
@@ -82,7 +82,7 @@ static int64_t slot_bytes(const struct weight_layout *layout, enum weight_slot s
     for (int part = 0; part < part_count(slot); part++) {
         int64_t n_rows, n_columns;
         if (weight_part_shape(layout->model, slot, part, &n_rows, &n_columns)) {
-            bytes += n_rows * n_columns * element_bytes(layout->dtype);
+            bytes += n_rows * n_columns * dtype_bytes(layout->dtype);
         }
     }
     return bytes;
@@ -112,23 +112,7 @@ int weight_layout_make(struct weight_layout *layout, const struct model *model,
 
 /* ---- sources ---- */
 
-enum { PIECE_ELEMENTS = 1 << 16 };
-
-/* One reading: a source, a sink, and the piece on its way between them. */
-struct reading {
-    const struct weight_layout *layout;
-    const struct checkpoint_family *family;
-    bool is_random;
-    uint64_t seed;
-    struct safetensors files;
-    const char *folder;
-    const struct weight_sink *sink;
-    struct err *err;
-    float *values;
-    uint16_t *rounded;
-};
-
-/* The part of a slot being read. */
+/* The part of a slot that is being made. */
 struct part {
     enum weight_slot slot;
     int index;
@@ -137,34 +121,107 @@ struct part {
     int64_t offset_bytes;
 };
 
+/* Calls `make` for every part of the model, in the order of the block, until one fails. */
+static int for_each_part(const struct weight_layout *layout,
+                         int (*make)(void *context, const struct part *part), void *context) {
+    int status = 0;
+    for (uint32_t layer = 0; layer < layout->model->layers; layer++) {
+        for (int s = layer == 0 ? 0 : WEIGHT_ATTENTION_NORM; s < WEIGHT_SLOT_COUNT; s++) {
+            struct part part = {.slot = (enum weight_slot)s, .layer = layer};
+            part.offset_bytes = weight_offset_bytes(layout, part.slot, layer);
+            for (; status == 0 && part.index < part_count(part.slot); part.index++) {
+                if (weight_part_shape(layout->model, part.slot, part.index, &part.n_rows,
+                                      &part.n_columns)) {
+                    status = make(context, &part);
+                    part.offset_bytes += part.n_rows * part.n_columns * dtype_bytes(layout->dtype);
+                }
+            }
+        }
+    }
+    return status;
+}
+
 static bool is_norm(enum weight_slot slot) {
     return slot == WEIGHT_FINAL_NORM || slot == WEIGHT_ATTENTION_NORM || slot == WEIGHT_FFN_NORM ||
            slot == WEIGHT_Q_NORM || slot == WEIGHT_K_NORM;
 }
 
-/* A uniform draw in (-s, s) has the variance s^2 / 3. No draw is 0: rng_uniform is an odd multiple
- * of 2^-54, never one half. */
-static void draw(struct rng *rng, const struct reading *r, const struct part *part, int64_t n) {
+/* ---- random weights ---- */
+
+struct drawing {
+    const struct weights *weights;
+    uint64_t seed;
+    struct err *err;
+};
+
+/* A uniform draw in (-s, s) has the variance s^2 / 3. */
+static int draw_part(void *context, const struct part *part) {
+    const struct drawing *d = context;
+    const struct engine_device *device = d->weights->device;
+    const struct model *model = d->weights->layout.model;
     int64_t fan_in = part->slot == WEIGHT_EMBEDDING  ? 1
-                     : part->slot == WEIGHT_QKV_BIAS ? r->layout->model->hidden
+                     : part->slot == WEIGHT_QKV_BIAS ? model->hidden
                                                      : part->n_columns;
-    double centre = is_norm(part->slot) ? 1 : 0;
-    double spread = is_norm(part->slot) ? 0.25 : sqrt(3.0 / (double)fan_in);
-    for (int64_t i = 0; i < n; i++) {
-        r->values[i] = (float)(centre + spread * (2 * rng_uniform(rng) - 1));
-    }
+    char stream[128];
+    snprintf(stream, sizeof stream, "weights %s %d of layer %" PRIu32,
+             weight_slot_names[part->slot], part->index, part->layer);
+    const struct call_random call = {
+        .y = d->weights->block + part->offset_bytes,
+        .key = rng_stream(d->seed, stream).s[0],
+        .n = part->n_rows * part->n_columns,
+        .centre = is_norm(part->slot) ? 1 : 0,
+        .spread = is_norm(part->slot) ? 0.25 : sqrt(3.0 / (double)fan_in),
+        .dtype = d->weights->layout.dtype,
+    };
+    return engine_device_err(device, device->table->random(device->device, &call),
+                             "making random weights", d->err);
 }
 
-static int put(const struct reading *r, int64_t offset_bytes, int64_t n) {
-    const void *data = r->values;
-    if (r->layout->dtype == KERNEL_BF16) {
-        for (int64_t i = 0; i < n; i++) {
-            r->rounded[i] = bf16_from_float(r->values[i]);
-        }
-        data = r->rounded;
+/* ---- checkpoints ---- */
+
+enum { PIECE_ELEMENTS = 1 << 20, N_BUFFERS = 2 };
+
+/* One reading: pieces of stored tensors on their way through buffers that take turns, each of which
+ * is free again once its mark is reached. */
+struct reading {
+    const struct weights *weights;
+    const struct engine_device *device;
+    const struct checkpoint_family *family;
+    struct safetensors files;
+    const char *folder;
+    struct err *err;
+    float *values; /* [PIECE_ELEMENTS] */
+    void *buffers[N_BUFFERS];
+    struct device_mark *uploaded[N_BUFFERS];
+    uint64_t n_pieces; /* so far */
+};
+
+static int device_err(const struct reading *r, int status, const char *what) {
+    return engine_device_err(r->device, status, what, r->err);
+}
+
+/* n values to `offset_bytes` of the block. */
+static int put(struct reading *r, int64_t offset_bytes, int64_t n) {
+    const struct device_table *table = r->device->table;
+    struct device *device = r->device->device;
+    uint64_t turn = r->n_pieces++ % N_BUFFERS;
+    enum kernel_dtype dtype = r->weights->layout.dtype;
+    int status = r->n_pieces > N_BUFFERS ? table->mark_wait(device, r->uploaded[turn]) : DEVICE_OK;
+    if (status != DEVICE_OK) {
+        return device_err(r, status, "waiting for weights to arrive");
     }
-    return r->sink->put(r->sink->context, offset_bytes, data, n * element_bytes(r->layout->dtype),
-                        r->err);
+    if (dtype == KERNEL_F32) {
+        memcpy(r->buffers[turn], r->values, (size_t)n * sizeof *r->values);
+    } else {
+        uint16_t *rounded = r->buffers[turn];
+        for (int64_t i = 0; i < n; i++) {
+            rounded[i] = bf16_from_float(r->values[i]);
+        }
+    }
+    status = table->upload(device, r->weights->block + offset_bytes, r->buffers[turn],
+                           n * dtype_bytes(dtype));
+    status = status == DEVICE_OK ? table->mark(device, r->uploaded[turn]) : status;
+    return device_err(r, status, "uploading weights");
 }
 
 /* The stored tensor of a part, with the shape it must have. */
@@ -174,7 +231,7 @@ static const struct stored_tensor *find_part(const struct reading *r, const stru
     const struct stored_tensor *tensor = safetensors_find(&r->files, name);
     if (tensor == NULL) {
         err_world(r->err, "%s: has no tensor '%s', which model '%s' needs", r->folder, name,
-                  r->layout->model->name);
+                  r->weights->layout.model->name);
         return NULL;
     }
     uint32_t n_dims = part->n_columns > 1 ? 2 : 1;
@@ -182,77 +239,33 @@ static const struct stored_tensor *find_part(const struct reading *r, const stru
     if (tensor->n_dims != n_dims || memcmp(tensor->shape, shape, n_dims * sizeof shape[0]) != 0) {
         err_world(r->err, "%s: tensor '%s' is %s, but model '%s' needs %s", tensor->file, name,
                   stored_shape_text(tensor->shape, tensor->n_dims, found, sizeof found),
-                  r->layout->model->name, stored_shape_text(shape, n_dims, wanted, sizeof wanted));
+                  r->weights->layout.model->name,
+                  stored_shape_text(shape, n_dims, wanted, sizeof wanted));
         return NULL;
     }
     return tensor;
 }
 
-static int read_part(const struct reading *r, const struct part *part) {
-    const struct stored_tensor *tensor = NULL;
-    struct rng rng = {{0}};
-    if (!r->is_random) {
-        tensor = find_part(r, part);
-        if (tensor == NULL) {
-            return err_status(r->err);
-        }
-    } else {
-        char stream[128];
-        snprintf(stream, sizeof stream, "weights %s %d of layer %" PRIu32,
-                 weight_slot_names[part->slot], part->index, part->layer);
-        rng = rng_stream(r->seed, stream);
-    }
-    int64_t n = part->n_rows * part->n_columns;
-    for (int64_t first = 0; first < n; first += PIECE_ELEMENTS) {
+static int read_part(void *context, const struct part *part) {
+    struct reading *r = context;
+    const struct stored_tensor *tensor = find_part(r, part);
+    int64_t n = part->n_rows * part->n_columns, width = dtype_bytes(r->weights->layout.dtype);
+    int status = tensor != NULL ? 0 : err_status(r->err);
+    for (int64_t first = 0; status == 0 && first < n; first += PIECE_ELEMENTS) {
         int64_t piece = n - first < PIECE_ELEMENTS ? n - first : PIECE_ELEMENTS;
-        if (tensor != NULL) {
-            stored_read(tensor, first, piece, r->values);
-        } else {
-            draw(&rng, r, part, piece);
-        }
-        int status = put(r, part->offset_bytes + first * element_bytes(r->layout->dtype), piece);
-        if (status != 0) {
-            return status;
-        }
-    }
-    return 0;
-}
-
-static int read_slot(const struct reading *r, enum weight_slot slot, uint32_t layer) {
-    struct part part = {
-        .slot = slot, .layer = layer, .offset_bytes = weight_offset_bytes(r->layout, slot, layer)};
-    for (; part.index < part_count(slot); part.index++) {
-        if (!weight_part_shape(r->layout->model, slot, part.index, &part.n_rows, &part.n_columns)) {
-            continue;
-        }
-        int status = read_part(r, &part);
-        if (status != 0) {
-            return status;
-        }
-        part.offset_bytes += part.n_rows * part.n_columns * element_bytes(r->layout->dtype);
-    }
-    return 0;
-}
-
-static int read_slots(const struct reading *r) {
-    int status = 0;
-    for (int slot = 0; !weight_is_per_layer((enum weight_slot)slot) && status == 0; slot++) {
-        status = read_slot(r, (enum weight_slot)slot, 0);
-    }
-    for (uint32_t layer = 0; layer < r->layout->model->layers && status == 0; layer++) {
-        for (int slot = WEIGHT_ATTENTION_NORM; slot < WEIGHT_SLOT_COUNT && status == 0; slot++) {
-            status = read_slot(r, (enum weight_slot)slot, layer);
-        }
+        stored_read(tensor, first, piece, r->values);
+        status = put(r, part->offset_bytes + first * width, piece);
     }
     return status;
 }
 
 /* A checkpoint with more layers, biases or head norms than the model is another model's. */
 static int check_surplus(const struct reading *r) {
-    const struct model *model = r->layout->model;
+    const struct weight_layout *layout = &r->weights->layout;
+    const struct model *model = layout->model;
     char name[256];
     for (int slot = WEIGHT_ATTENTION_NORM; slot < WEIGHT_SLOT_COUNT; slot++) {
-        uint32_t layer = r->layout->offset_bytes[slot] < 0 ? 0 : model->layers;
+        uint32_t layer = layout->offset_bytes[slot] < 0 ? 0 : model->layers;
         checkpoint_tensor_name(r->family, (enum weight_slot)slot, 0, layer, name, sizeof name);
         if (safetensors_find(&r->files, name) != NULL) {
             return err_world(r->err,
@@ -264,76 +277,92 @@ static int check_surplus(const struct reading *r) {
     return 0;
 }
 
-static int read_checkpoint(struct reading *r, struct weight_constants *constants) {
-    int status = checkpoint_constants(r->family, r->folder, constants, r->err);
-    if (status != 0) {
-        return status;
+static int open_buffers(struct reading *r) {
+    const struct device_table *table = r->device->table;
+    struct device *device = r->device->device;
+    int64_t bytes = PIECE_ELEMENTS * dtype_bytes(r->weights->layout.dtype);
+    r->values = malloc(PIECE_ELEMENTS * sizeof *r->values);
+    if (r->values == NULL) {
+        return err_world(r->err, "no memory to read the weights through");
     }
-    status = safetensors_open(r->folder, &r->files, r->err);
+    int status = DEVICE_OK;
+    for (int i = 0; status == DEVICE_OK && i < N_BUFFERS; i++) {
+        status = table->allocate_host(device, bytes, &r->buffers[i]);
+        status = status == DEVICE_OK ? table->mark_open(device, &r->uploaded[i]) : status;
+    }
+    return device_err(r, status, "making room to read the weights through");
+}
+
+static void close_buffers(struct reading *r) {
+    for (int i = 0; i < N_BUFFERS; i++) {
+        if (r->uploaded[i] != NULL) {
+            r->device->table->mark_close(r->device->device, r->uploaded[i]);
+        }
+        r->device->table->release_host(r->device->device, r->buffers[i]);
+    }
+    free(r->values);
+}
+
+static int read_files(struct reading *r) {
+    int status = safetensors_open(r->folder, &r->files, r->err);
     if (status != 0) {
         return status;
     }
     status = check_surplus(r);
-    status = status == 0 ? read_slots(r) : status;
+    status = status == 0 ? open_buffers(r) : status;
+    status = status == 0 ? for_each_part(&r->weights->layout, read_part, r) : status;
+    if (status == 0) {
+        status = device_err(r, r->device->table->finish(r->device->device), "uploading weights");
+    }
+    close_buffers(r);
     safetensors_close(&r->files);
     return status;
 }
 
-int weights_read(const struct weight_layout *layout, const char *source,
-                 const struct weight_sink *sink, struct weight_constants *constants,
-                 struct err *err) {
+/* ---- opening ---- */
+
+static int fill(struct weights *weights, const char *source, struct err *err) {
     static const char random_prefix[] = "random:";
-    struct reading r = {.layout = layout, .folder = source, .sink = sink, .err = err};
-    r.family = checkpoint_family_find(layout->model, err);
-    if (r.family == NULL) {
+    const struct checkpoint_family *family = checkpoint_family_find(weights->layout.model, err);
+    if (family == NULL) {
         return err_status(err);
     }
-    r.is_random = strncmp(source, random_prefix, sizeof random_prefix - 1) == 0;
-    if (r.is_random && !num_u64(source + sizeof random_prefix - 1, UINT64_MAX, &r.seed)) {
-        return err_usage(
-            err, "weights '%s': random weights are written random:SEED, a whole number", source);
+    if (strncmp(source, random_prefix, sizeof random_prefix - 1) == 0) {
+        struct drawing drawing = {.weights = weights, .err = err};
+        if (!num_u64(source + sizeof random_prefix - 1, UINT64_MAX, &drawing.seed)) {
+            return err_usage(err,
+                             "weights '%s': random weights are written random:SEED, a whole number",
+                             source);
+        }
+        weights->constants = family->constants;
+        return for_each_part(&weights->layout, draw_part, &drawing);
     }
-    r.values = malloc(PIECE_ELEMENTS * sizeof *r.values);
-    r.rounded = malloc(PIECE_ELEMENTS * sizeof *r.rounded);
-    int status;
-    if (r.values == NULL || r.rounded == NULL) {
-        status = err_world(err, "no memory to read the weights through");
-    } else if (r.is_random) {
-        *constants = r.family->constants;
-        status = read_slots(&r);
-    } else {
-        status = read_checkpoint(&r, constants);
-    }
-    free(r.values);
-    free(r.rounded);
-    return status;
+    struct reading reading = {.weights = weights,
+                              .device = weights->device,
+                              .family = family,
+                              .folder = source,
+                              .err = err};
+    int status = checkpoint_constants(family, source, &weights->constants, err);
+    return status != 0 ? status : read_files(&reading);
 }
 
-/* ---- host memory ---- */
-
-static int put_host(void *context, int64_t offset_bytes, const void *data, int64_t bytes,
-                    struct err *err) {
-    (void)err;
-    memcpy((unsigned char *)context + offset_bytes, data, (size_t)bytes);
-    return 0;
-}
-
-int weights_open(struct weights *weights, const struct model *model, const char *source,
-                 enum kernel_dtype dtype, struct err *err) {
-    *weights = (struct weights){0};
-    int status = weight_layout_make(&weights->layout, model, dtype, err);
+int weights_open(struct weights *weights, const struct engine_device *device,
+                 const struct model *model, const char *source, struct err *err) {
+    *weights = (struct weights){.device = device};
+    int status = weight_layout_make(&weights->layout, model, device->dtype, err);
     if (status != 0) {
         return status;
     }
-    weights->block = aligned_alloc(WEIGHT_ALIGN_BYTES, (size_t)weights->layout.bytes);
-    if (weights->block == NULL) {
-        char size[32];
-        return err_world(err, "no memory for the %s of weights of model '%s'",
-                         num_format_bytes(size, sizeof size, (double)weights->layout.bytes),
-                         model->name);
+    void *block;
+    status = device->table->allocate(device->device, weights->layout.bytes, &block);
+    if (status != DEVICE_OK) {
+        char size[32], doing[128];
+        num_format_bytes(size, sizeof size, (double)weights->layout.bytes);
+        snprintf(doing, sizeof doing, "making room for %s of weights", size);
+        return engine_device_err(device, status, doing, err);
     }
-    const struct weight_sink sink = {weights->block, put_host};
-    status = weights_read(&weights->layout, source, &sink, &weights->constants, err);
+    weights->block = block;
+    status = fill(weights, source, err);
     if (status != 0) {
         weights_close(weights);
     }
@@ -341,6 +370,8 @@ int weights_open(struct weights *weights, const struct model *model, const char 
 }
 
 void weights_close(struct weights *weights) {
-    free(weights->block);
+    if (weights->device != NULL) {
+        weights->device->table->release(weights->device->device, weights->block);
+    }
     *weights = (struct weights){0};
 }

@@ -1,16 +1,16 @@
 /* The weights of a model as the kernels want them: one block of matrices, fused where one product
  * serves several projections (queries, keys and values; gate and up).
  *
- * A layout says where each matrix lies; it is the same on every device. Weights come out of a
- * checkpoint folder of safetensors, or out of random streams at any size, and go through a sink in
- * pieces, so that a device is filled without a second copy on the host. Matrices are
- * [output channels, input channels], row-major. */
+ * They live on a device. A layout says where each matrix lies; it is the same on every device.
+ * Weights come out of a checkpoint folder of safetensors, in pieces through two small buffers, so
+ * that no second copy is made on the host; or the device makes random ones, at any size. Matrices
+ * are [output channels, input channels], row-major. */
 #ifndef UNMASK_ENGINE_WEIGHTS_H
 #define UNMASK_ENGINE_WEIGHTS_H
 
 #include <stdint.h>
 
-#include "kernels/calls.h"
+#include "engine/device.h"
 #include "sim/base/err.h"
 #include "sim/model/model.h"
 
@@ -53,14 +53,6 @@ struct weight_constants {
     float norm_epsilon;
 };
 
-/* Where pieces go: `bytes` bytes of `data`, valid during the call, to `offset_bytes` of the block.
- * Offsets rise. A status other than 0 ends the reading. */
-struct weight_sink {
-    void *context;
-    int (*put)(void *context, int64_t offset_bytes, const void *data, int64_t bytes,
-               struct err *err);
-};
-
 /* ERR_USAGE when the model has parts the engine does not run (mixtures of experts). */
 int weight_layout_make(struct weight_layout *layout, const struct model *model,
                        enum kernel_dtype dtype, struct err *err);
@@ -80,23 +72,19 @@ static inline int64_t weight_offset_bytes(const struct weight_layout *layout, en
 bool weight_part_shape(const struct model *model, enum weight_slot slot, int part, int64_t *n_rows,
                        int64_t *n_columns);
 
-/* `source` is a checkpoint folder or "random:SEED". Random matrices are uniform with variance
- * 1 / (input channels), norms lie around 1, nothing is 0, and each part draws from its own stream,
- * so that a seed means the same numbers in either dtype. */
-int weights_read(const struct weight_layout *layout, const char *source,
-                 const struct weight_sink *sink, struct weight_constants *constants,
-                 struct err *err);
-
-/* Weights in host memory. */
 struct weights {
     struct weight_layout layout;
     struct weight_constants constants;
-    unsigned char *block; /* owned, aligned to WEIGHT_ALIGN_BYTES */
+    const struct engine_device *device;
+    unsigned char *block; /* owned, in the device's memory */
 };
 
-/* On error nothing needs releasing. */
-int weights_open(struct weights *weights, const struct model *model, const char *source,
-                 enum kernel_dtype dtype, struct err *err);
+/* `source` is a checkpoint folder or "random:SEED". Random matrices are uniform with variance
+ * 1 / (input channels), norms lie around 1, and each part has its own key, so that a seed means the
+ * same numbers on every device, rounded to its dtype. `device` must outlive the weights. On error
+ * nothing needs releasing. */
+int weights_open(struct weights *weights, const struct engine_device *device,
+                 const struct model *model, const char *source, struct err *err);
 void weights_close(struct weights *weights);
 
 /* NULL where the model has no such weight. */

@@ -16,6 +16,7 @@ const struct option device_options[] = {
     {"model", "NAME", "the model (list models); the system's own unless given", false},
     {"gpu", "NAME", "the GPU (list gpus); l40s unless given", false},
     {"systems", "FILE", "read the systems from this INI file", false},
+    {"profile", "FILE", "price by this profile, measured on the GPU that --gpu names", false},
     {"roofline", NULL, "price by the data sheet, not by the GPU's profile", false},
     {NULL, NULL, NULL, false},
 };
@@ -29,7 +30,14 @@ const struct option policy_options[] = {
     {"planner", "NAME", "the same for the memory planner", false},
     {"runtime", "NAME", "the same for the runtime", false},
     {"replicas", "N", "identical GPUs, each with the whole model", false},
-    {"backend", "NAME", "what executes the batches: sim", false},
+    {NULL, NULL, NULL, false},
+};
+
+const struct option backend_options[] = {
+    {"backend", "NAME", "what executes the batches: sim (unless given), cpu or cuda", false},
+    {"weights", "FOLDER", "a checkpoint for cpu and cuda, or random:SEED; random:1 unless given",
+     false},
+    {"library", "PATH", "the CUDA back end, libunmask_cuda.so; found beside the program", false},
     {NULL, NULL, NULL, false},
 };
 
@@ -102,6 +110,11 @@ static int read_settings(const struct options *options, struct asked *asked, str
             return (int)err->kind;
         }
     }
+    const char *backend = asked->request.backend.name;
+    if (backend != NULL && strcmp(backend, "cpu") == 0 &&
+        asked_set(asked, "runtime.element_bytes", "4", "--backend cpu", err) != 0) {
+        return (int)err->kind;
+    }
     const char *arrivals = options_text(options, "arrivals");
     if (arrivals != NULL &&
         asked_set(asked, "workload.arrivals", arrivals, "--arrivals", err) != 0) {
@@ -145,15 +158,49 @@ static int read_workload(const struct options *options, struct run_request *requ
     return status;
 }
 
-int asked_systems_file(const struct options *options, const char *name, struct asked *asked,
-                       struct err *err) {
+static int read_path(const struct options *options, const char *name, const char **path,
+                     struct err *err) {
     enum { MOST_PATH_CHARS = 160 }; /* a line of the recorded configuration has 199 */
-    asked->request.systems_path = options_text(options, name);
-    if (asked->request.systems_path != NULL &&
-        strlen(asked->request.systems_path) > MOST_PATH_CHARS) {
+    *path = options_text(options, name);
+    if (*path != NULL && strlen(*path) > MOST_PATH_CHARS) {
         return err_usage(err, "--%s: the path has more than %d characters", name, MOST_PATH_CHARS);
     }
     return 0;
+}
+
+int asked_systems_file(const struct options *options, const char *name, struct asked *asked,
+                       struct err *err) {
+    return read_path(options, name, &asked->request.systems_path, err);
+}
+
+int asked_profile(const struct options *options, struct asked *asked, struct err *err) {
+    struct run_request *request = &asked->request;
+    int status = read_path(options, "profile", &request->profile_path, err);
+    if (status == 0 && request->roofline && request->profile_path != NULL) {
+        return err_usage(err, "--profile and --roofline exclude each other");
+    }
+    return status;
+}
+
+int asked_backend(const struct options *options, struct backend_request *out, struct err *err) {
+    const char *name = options_text(options, "backend");
+    *out = (struct backend_request){0};
+    if (name == NULL || strcmp(name, "sim") == 0) {
+        const char *alone = options_has(options, "weights")   ? "weights"
+                            : options_has(options, "library") ? "library"
+                                                              : NULL;
+        return alone == NULL ? 0 : err_usage(err, "--%s is for the back ends cpu and cuda", alone);
+    }
+    if (strcmp(name, "cpu") != 0 && strcmp(name, "cuda") != 0) {
+        return err_usage(err, "--backend: this program has no '%s'; it has: sim, cpu, cuda", name);
+    }
+    out->name = name;
+    out->weights = "random:1";
+    int status = read_path(options, "library", &out->library, err);
+    if (status == 0 && options_has(options, "weights")) {
+        status = read_path(options, "weights", &out->weights, err);
+    }
+    return status;
 }
 
 /* What system_open takes of it. */
@@ -169,14 +216,15 @@ static int read_system(const struct options *options, struct asked *asked, struc
     if (options_has(options, "system")) {
         request->system = options_text(options, "system");
     }
+    const char *backend = options_text(options, "backend");
     if (options_has(options, "gpu")) {
         request->gpu = options_text(options, "gpu");
+    } else if (backend != NULL && strcmp(backend, "cpu") == 0) {
+        request->gpu = "cpu";
     }
-    const char *backend = options_text(options, "backend");
-    if (backend != NULL && strcmp(backend, "sim") != 0) {
-        return err_usage(err, "--backend: this program has no '%s'; it has: sim", backend);
-    }
-    return read_settings(options, asked, err);
+    int status = asked_backend(options, &request->backend, err);
+    status = status != 0 ? status : asked_profile(options, asked, err);
+    return status != 0 ? status : read_settings(options, asked, err);
 }
 
 int asked_read(const struct options *options, struct asked *asked, struct err *err) {
@@ -198,6 +246,7 @@ int asked_read_system(const struct options *options, struct asked *asked, struct
                                     .model = request->model,
                                     .gpu = request->gpu,
                                     .systems_path = request->systems_path,
+                                    .profile_path = request->profile_path,
                                     .overrides = request->settings,
                                     .n_overrides = request->n_settings,
                                     .roofline = request->roofline};

@@ -18,6 +18,7 @@ extern const struct option device_options[];   /* GPU, model, systems file, roof
 extern const struct option policy_options[];   /* --set and its short forms, replicas */
 extern const struct option system_option[];    /* --system */
 extern const struct option workload_options[]; /* workload, arrivals, lengths, seed, objectives */
+extern const struct option backend_options[];  /* what executes, and its weights */
 extern const struct option record_options[];   /* database and what it keeps */
 extern const struct option job_options[];      /* -j */
 
@@ -33,9 +34,16 @@ int asked_systems_file(const struct options *options, const char *name, struct a
 int asked_read_system(const struct options *options, struct asked *asked, struct system **out,
                       struct err *err);
 
+/* --backend, --weights and --library; asked_read and asked_read_system read them, too. The CPU back
+ * end stands for the GPU "cpu" and computes in four-byte elements unless something else is set. */
+int asked_backend(const struct options *options, struct backend_request *out, struct err *err);
+
 /* Add KEY = VALUE; `place` goes into complaints. */
 int asked_set(struct asked *asked, const char *key, const char *value, const char *place,
               struct err *err);
+
+/* --profile, which asked_read takes too; a usage error with --roofline. */
+int asked_profile(const struct options *options, struct asked *asked, struct err *err);
 
 /* --levels; a usage error without --db. */
 int asked_level(const struct options *options, enum store_level *level, struct err *err);

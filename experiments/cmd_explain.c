@@ -4,12 +4,18 @@
 
 #include "experiments/asked.h"
 #include "experiments/cmd.h"
-#include "experiments/step.h"
+#include "experiments/measured_step.h"
 #include "experiments/table.h"
 #include "sim/base/num.h"
 
+static const struct option own_options[] = {
+    {"rounds", "N", "with a back end: how often the step is measured; 20 unless given", false},
+    {NULL, NULL, NULL, false},
+};
+
 static const struct option *const options_of_explain[] = {
-    system_option, device_options, policy_options, step_options, json_options, NULL,
+    system_option,   device_options, policy_options, step_options,
+    backend_options, own_options,    json_options,   NULL,
 };
 
 static const char *const match_words[PRICE_MATCH_COUNT] = {"exact", "interpolated", "extrapolated",
@@ -19,14 +25,28 @@ static double rate(double amount, double ns, double scale) {
     return ns > 0 && amount > 0 ? amount / ns * scale : NAN;
 }
 
-/* Rows in the order of the graph; what the runtime launches beyond it is the last one. */
-static struct table *operators(const struct system *system, const struct step *step,
-                               const struct step_price *price) {
-    static const char *const columns[] = {"operator", "kind", "times", "ms",   "share_%",
-                                          "TFLOP/s",  "GB/s", "bound", "price"};
-    struct table *table = table_open(columns, sizeof columns / sizeof columns[0]);
-    struct op_price prices[GRAPH_MAX_OPS];
+/* What its operators take of the step as it was measured whole: their own times were taken with
+ * queues drained in between, which costs each about the same share. */
+static double measured_scale(const struct system *system, const struct measured_step *measured) {
     double sum_ns = 0;
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        sum_ns += measured->op_ns[i];
+    }
+    return sum_ns > 0 ? measured->device_ns / sum_ns : 0;
+}
+
+/* Rows in the order of the graph; what the runtime launches beyond it is the last one. `measured`
+ * is NULL without a back end. */
+static struct table *operators(const struct system *system, const struct asked_step *step,
+                               const struct step_price *price,
+                               const struct measured_step *measured) {
+    static const char *const columns[] = {"operator", "kind",        "times",  "ms",
+                                          "share_%",  "TFLOP/s",     "GB/s",   "bound",
+                                          "price",    "measured_ms", "error_%"};
+    size_t n_columns = sizeof columns / sizeof columns[0];
+    struct table *table = table_open(columns, measured != NULL ? n_columns : n_columns - 2);
+    struct op_price prices[GRAPH_MAX_OPS];
+    double sum_ns = 0, scale = measured != NULL ? measured_scale(system, measured) : 0;
     cost_explain(system->cost, &step->shape, prices);
     for (uint32_t i = 0; i < system->graph.n_ops; i++) {
         const struct op *op = &system->graph.ops[i];
@@ -45,6 +65,11 @@ static struct table *operators(const struct system *system, const struct step *s
         table_number(table, rate(p->bytes, p->ns, 1), "%.0f");
         table_text(table, op_bound_names[p->bound]);
         table_text(table, match_words[p->match]);
+        if (measured != NULL) {
+            double ns = scale * measured->op_ns[i];
+            table_number(table, ns * 1e-6, "%.3f");
+            table_number(table, ns > 0 ? 100 * (p->ns / ns - 1) : NAN, "%+.1f");
+        }
         sum_ns += p->ns;
     }
     double other_ns = price->device_ns - sum_ns;
@@ -58,30 +83,80 @@ static struct table *operators(const struct system *system, const struct step *s
         table_text(table, NULL);
         table_text(table, op_bound_names[BOUND_LAUNCH]);
         table_text(table, "runtime");
+        for (int i = 0; i < (measured != NULL ? 2 : 0); i++) {
+            table_text(table, NULL);
+        }
     }
     return table;
 }
 
+static json_t *measured_json(const struct measured_step *measured) {
+    return json_pack("{s:s, s:I, s:f, s:f, s:f}", "device", measured->device, "rounds",
+                     (json_int_t)measured->rounds, "wall_ms", measured->wall_ns * 1e-6, "device_ms",
+                     measured->device_ns * 1e-6, "spread", measured->spread);
+}
+
+static void print_measured(const struct measured_step *measured, const struct step_price *price) {
+    printf("measured     %s, %" PRIu32 " rounds: device %.3f ms, wall %.3f ms (spread %.1f %%), of "
+           "which %.2f %% is not the device's; the price is %+.1f %% off\n"
+           "             operators were timed with queues drained in between, and scaled to the "
+           "whole step\n",
+           measured->device, measured->rounds, measured->device_ns * 1e-6, measured->wall_ns * 1e-6,
+           100 * measured->spread, 100 * (1 - measured->device_ns / measured->wall_ns),
+           100 * (price->wall_ns / measured->wall_ns - 1));
+}
+
+/* Without a back end there is nothing to measure: `*out` stays NULL. */
+static int measure(const struct options *options, const struct system *system,
+                   const struct asked_step *step, struct measured_step *room,
+                   const struct measured_step **out, struct err *err) {
+    struct backend_request backend;
+    uint64_t rounds = 20;
+    *out = NULL;
+    int status = asked_backend(options, &backend, err);
+    if (status == 0 && options_has(options, "rounds") && backend.name == NULL) {
+        return err_usage(err, "--rounds: nothing is measured without --backend cpu or cuda");
+    }
+    status = status != 0 ? status : options_whole(options, "rounds", 1, 1000, &rounds, err);
+    if (status == 0 && backend.name != NULL) {
+        const struct engine_request request = {.device = backend.name,
+                                               .library = backend.library,
+                                               .weights = backend.weights,
+                                               .system = system};
+        status = step_measure(&request, step, (uint32_t)rounds, room, err);
+        *out = room;
+    }
+    return status;
+}
+
 static int print(const struct options *options, const struct system *system,
-                 const struct step *step, struct err *err) {
+                 const struct asked_step *step, struct err *err) {
     struct step_price price;
+    struct measured_step room;
+    const struct measured_step *measured;
+    int status = measure(options, system, step, &room, &measured, err);
+    if (status != 0) {
+        return status;
+    }
     cost_price(system->cost, &step->shape, &price);
-    struct table *table = operators(system, step, &price);
+    struct table *table = operators(system, step, &price, measured);
     bool serial = system->runtime.host_mode == HOST_SERIAL;
-    int status = 0;
     if (options_has(options, "json")) {
         status = cmd_print_json(
-            json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:o}", "system",
-                      system->name, "model", system->model->name, "gpu", system->gpu->name,
-                      "profile_kind", system_profile_kind(system), "runtime", system->runtime_name,
-                      "step", step->text, "tokens", (json_int_t)step->shape.sym[SYM_TOKENS],
-                      "device_ms", price.device_ns * 1e-6, "host_ms", price.host_ns * 1e-6,
-                      "wall_ms", price.wall_ns * 1e-6, "operators", table_json(table)),
+            json_pack("{s:s, s:s, s:s, s:s, s:s, s:s?, s:s, s:I, s:f, s:f, s:f, s:o, s:o*}",
+                      "system", system->name, "model", system->model->name, "gpu",
+                      system->gpu->name, "profile_kind", system_profile_kind(system), "runtime",
+                      system->runtime_name, "host_terms", system_host_terms(system), "step",
+                      step->text, "tokens", (json_int_t)step->shape.sym[SYM_TOKENS], "device_ms",
+                      price.device_ns * 1e-6, "host_ms", price.host_ns * 1e-6, "wall_ms",
+                      price.wall_ns * 1e-6, "operators", table_json(table), "measured",
+                      measured != NULL ? measured_json(measured) : NULL),
             err);
     } else {
         printf("%s, %s on %s: %s\n", system->name, system->model->name, system->gpu->name,
                step->text);
         printf("prices from  %s: %s\n", system_profile_kind(system), system_profile_source(system));
+        system_print_provenance(system, stdout);
         printf("shape        %" PRId64 " query tokens, %" PRId64 " logit rows, %" PRId64
                " cached rows attended%s\n\n",
                step->shape.sym[SYM_TOKENS], step->shape.sym[SYM_LOGIT_ROWS],
@@ -95,6 +170,9 @@ static int print(const struct options *options, const struct system *system,
                serial                            ? "the host waits, so both add up"
                : price.host_ns > price.device_ns ? "the host is the longer"
                                                  : "the host runs ahead");
+        if (measured != NULL) {
+            print_measured(measured, &price);
+        }
         for (uint32_t i = 0; i < system->n_calibrated; i++) {
             printf("calibrated   %s = %.6g (%s)\n", system->calibrated[i].name,
                    system->calibrated[i].value, system->calibrated[i].fitted_to);

@@ -10,6 +10,7 @@
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/cost/runtime.h"
+#include "sim/cost/transfer.h"
 #include "sim/memory/placement.h"
 #include "sim/policy/registry.h"
 #include "sim/serve/system.h"
@@ -148,13 +149,29 @@ static void list_models(struct listing *out) {
     }
 }
 
+/* "transferred from h100 (products off by 15 %, p90 36 %, from h100 to a100-80g)". */
+static const char *transfer_words(const struct gpu *gpu, char *text, size_t size) {
+    struct err err = {0};
+    struct transfer_check check;
+    const struct gpu *donor = gpu_find(gpu->donor, &err);
+    size_t used = (size_t)snprintf(text, size, "transferred from %s", donor->name);
+    if (transfer_check_nearest(donor, gpu, &check, &err) == 0 && check.n > 0) {
+        const struct profile_errors *products = &check.by_class[TRANSFER_LARGE_GEMM];
+        snprintf(text + used, size - used, " (products off by %.0f %%, p90 %.0f %%, from %s to %s)",
+                 100 * products->median_abs, 100 * products->p90_abs, check.from->name,
+                 check.to->name);
+    }
+    return text;
+}
+
 /* The kind of a profile without reading the whole of it; `text` holds "" when that fails. */
 static const char *profile_words(const struct gpu *gpu, char *text, size_t size) {
     text[0] = '\0';
+    if (gpu->profile == NULL && gpu->donor == NULL) {
+        return "roofline";
+    }
     if (gpu->profile == NULL) {
-        snprintf(text, size, "%s%s", gpu->donor != NULL ? "transferred from " : "roofline",
-                 gpu->donor != NULL ? gpu->donor : "");
-        return text;
+        return transfer_words(gpu, text, size);
     }
     char relative[256], path[1024], line[512];
     snprintf(relative, sizeof relative, "kernels/profiles/%s", gpu->profile);
@@ -176,7 +193,7 @@ static void list_gpus(struct listing *out) {
     out->rows = table_open(columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < gpu_table_size; i++) {
         const struct gpu *gpu = &gpu_table[i];
-        char text[64];
+        char text[160];
         table_text(out->rows, gpu->name);
         table_text(out->rows, gpu->title);
         table_shown(out->rows, (double)gpu->memory_bytes,

@@ -3,49 +3,60 @@
 
 #include "experiments/cmd.h"
 #include "experiments/table.h"
-#include "sim/base/datadir.h"
 #include "sim/base/names.h"
-#include "sim/base/num.h"
 #include "sim/cost/profile_check.h"
+#include "sim/cost/transfer.h"
 #include "sim/model/gpu.h"
 
 static const struct option own_options[] = {
     {"all", NULL, "check: every profile", false},
+    {"profile", "FILE", "this profile of the GPU, not the shipped one", false},
     {NULL, NULL, NULL, false},
 };
 
 static const struct option *const options_of_profile[] = {own_options, json_options, NULL};
 
-/* The GPU that `name` names, with its own profile, or NULL. */
-static const struct gpu *open_profile(const char *name, struct profile **out, struct err *err) {
+/* The GPU that `name` names, with the profile in `file` or its own, or NULL. */
+static const struct gpu *open_profile(const char *name, const char *file, struct profile **out,
+                                      struct err *err) {
     const struct gpu *gpu = gpu_find(name, err);
     if (gpu == NULL) {
         return NULL;
     }
-    if (gpu->profile == NULL && gpu->donor != NULL) {
-        err_usage(err, "%s has no profile of its own: its prices are transferred from %s", name,
-                  gpu->donor);
-        return NULL;
-    }
-    if (gpu->profile == NULL) {
-        err_usage(err, "%s has no profile: its prices are roofline", name);
-        return NULL;
-    }
-    char relative[256], path[1024];
-    snprintf(relative, sizeof relative, "kernels/profiles/%s", gpu->profile);
     struct profile_peaks peaks = {gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms};
-    int status = profile_open(data_path(path, sizeof path, relative), &peaks, out, err);
+    int status =
+        file != NULL ? profile_open(file, &peaks, out, err) : profile_open_shipped(gpu, out, err);
     return status == 0 ? gpu : NULL;
 }
 
 /* ---- show ---- */
 
+static json_t *facts_json(const struct profile *profile) {
+    json_t *facts = json_object();
+    const char *key, *value;
+    for (size_t i = 0; profile_fact(profile, i, &key, &value); i++) {
+        json_object_set_new(facts, key, json_string(value));
+    }
+    return facts;
+}
+
+static void print_facts(const struct profile *profile) {
+    const char *key, *value;
+    for (size_t i = 0; profile_fact(profile, i, &key, &value); i++) {
+        printf("%-13s%s\n", key, value);
+    }
+}
+
 static int show(const char *name, const struct options *options, struct err *err) {
     struct profile *profile = NULL;
-    const struct gpu *gpu = open_profile(name, &profile, err);
+    const char *given = options_text(options, "profile");
+    const struct gpu *gpu = open_profile(name, given, &profile, err);
     if (gpu == NULL) {
         return (int)err->kind;
     }
+    char file[256];
+    snprintf(file, sizeof file, "%s%s", given != NULL ? "" : "kernels/profiles/",
+             given != NULL ? given : gpu->profile);
     int status = 0;
     json_t *operators = json_array();
     if (options_has(options, "json")) {
@@ -54,14 +65,17 @@ static int show(const char *name, const struct options *options, struct err *err
                 json_array_append_new(operators, json_string(profile_op_name((enum profile_op)op)));
             }
         }
-        status = cmd_print_json(json_pack("{s:s, s:s, s:s, s:s, s:O}", "gpu", gpu->name, "file",
-                                          gpu->profile, "kind", profile_kind(profile), "source",
-                                          profile_source(profile), "operators", operators),
-                                err);
+        status =
+            cmd_print_json(json_pack("{s:s, s:s, s:s, s:s, s:o, s:O}", "gpu", gpu->name, "file",
+                                     given != NULL ? given : gpu->profile, "kind",
+                                     profile_kind(profile), "source", profile_source(profile),
+                                     "provenance", facts_json(profile), "operators", operators),
+                           err);
     } else {
-        printf("%s (%s)\nfile         kernels/profiles/%s\nkind         %s\nsource       %s\n"
-               "operators   ",
-               gpu->name, gpu->title, gpu->profile, profile_kind(profile), profile_source(profile));
+        printf("%s (%s)\nfile         %s\nkind         %s\nsource       %s\n", gpu->name,
+               gpu->title, file, profile_kind(profile), profile_source(profile));
+        print_facts(profile);
+        printf("operators   ");
         for (int op = 0; op < PROFILE_OPS; op++) {
             if (profile_has(profile, (enum profile_op)op)) {
                 printf(" %s", profile_op_name((enum profile_op)op));
@@ -97,10 +111,10 @@ static json_t *check_json(const struct gpu *gpu, const struct profile_check *che
                      errors_json(&check->noise));
 }
 
-static int check_one(const char *name, json_t *all, struct err *err) {
+static int check_one(const char *name, const char *file, json_t *all, struct err *err) {
     struct profile *profile = NULL;
     struct profile_check check;
-    const struct gpu *gpu = open_profile(name, &profile, err);
+    const struct gpu *gpu = open_profile(name, file, &profile, err);
     if (gpu == NULL) {
         return (int)err->kind;
     }
@@ -120,10 +134,13 @@ static int check(const struct options *options, struct err *err) {
     if (all == (options->n_words == 2)) {
         return err_usage(err, "profile check: expected the name of a profile or --all");
     }
+    if (all && options_has(options, "profile")) {
+        return err_usage(err, "profile check: --profile is one GPU's, --all are the shipped ones");
+    }
     json_t *array = options_has(options, "json") ? json_array() : NULL;
     int status = 0;
     if (!all) {
-        status = check_one(options->words[1], array, err);
+        status = check_one(options->words[1], options_text(options, "profile"), array, err);
     }
     bool is_first = true;
     for (size_t i = 0; all && status == 0 && i < gpu_table_size; i++) {
@@ -134,7 +151,7 @@ static int check(const struct options *options, struct err *err) {
             printf("\n");
         }
         is_first = false;
-        status = check_one(gpu_table[i].name, array, err);
+        status = check_one(gpu_table[i].name, NULL, array, err);
     }
     if (status == 0 && array != NULL) {
         return cmd_print_json(array, err);

@@ -3,53 +3,87 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/asked.h"
 #include "experiments/cmd.h"
-#include "experiments/compose.h"
 #include "experiments/interrupt.h"
 
 static const struct option own_options[] = {
     {"db", "FILE", "the database", false},
     {"run", "N", "the run's number; it must hold its steps", false},
+    {"steps", "FILE", "write what was predicted and measured, one row per submission, as CSV",
+     false},
+    {"operators", "K", "with cpu or cuda: measure every K-th submission operator by operator",
+     false},
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const options_of_replay[] = {own_options, json_options, NULL};
+static const struct option *const options_of_replay[] = {own_options, backend_options, json_options,
+                                                         NULL};
 
-/* The recorded summary is the text of the same object. */
+/* The first key under which two summaries differ. */
+static const char *first_difference(const json_t *object, const json_t *before) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)object, name, value) {
+        const json_t *other = json_object_get(before, name);
+        char *a = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+        char *b =
+            other != NULL ? json_dumps(other, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
+        bool same = a != NULL && b != NULL && strcmp(a, b) == 0;
+        free(a);
+        free(b);
+        if (!same) {
+            return name;
+        }
+    }
+    return "the order of its keys";
+}
+
 static int compare_summary(const struct composition *c, const json_t *object, struct err *err) {
     char *text = summary_json_text(object, 0);
-    json_error_t trouble;
-    json_t *before = json_loads(c->recorded->summary, 0, &trouble);
-    char *recorded = before != NULL ? summary_json_text(before, 0) : NULL;
+    char *recorded = summary_json_text(c->recorded->summary, 0);
     int status = 0;
     if (text == NULL || recorded == NULL) {
-        status = err_world(err, "run %" PRId64 " has no summary to compare with", c->recorded->run);
+        status = err_world(err, "out of memory");
     } else if (strcmp(text, recorded) != 0) {
-        const char *key = "the order of its keys";
-        const char *name;
-        json_t *value;
-        json_object_foreach((json_t *)object, name, value) {
-            const json_t *other = json_object_get(before, name);
-            char *a = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
-            char *b =
-                other != NULL ? json_dumps(other, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
-            bool same = a != NULL && b != NULL && strcmp(a, b) == 0;
-            free(a);
-            free(b);
-            if (!same) {
-                key = name;
-                break;
-            }
-        }
         status = err_world(err,
                            "the replay of run %" PRId64 " took the same steps but its summary "
                            "differs from the recorded one, first in '%s'",
-                           c->recorded->run, key);
+                           c->recorded->run, first_difference(object, c->recorded->summary));
     }
-    json_decref(before);
     free(text);
     free(recorded);
     return status;
+}
+
+static bool is_compared(const struct composition *c) {
+    return c->accuracy.n_steps > 0;
+}
+
+/* The object of the run, and beside it what is not part of its summary. */
+static void print_json(const struct composition *c, json_t *object) {
+    struct err ignored = {0};
+    json_t *accuracy = is_compared(c) ? accuracy_json(&c->accuracy) : NULL;
+    if (accuracy != NULL) {
+        const char *device = c->live != NULL ? c->device : c->facts.device;
+        json_object_set_new(accuracy, "measured_on", json_string(device));
+        json_object_set_new(object, "accuracy", accuracy);
+    }
+    (void)cmd_print_json(object, &ignored);
+}
+
+static void print_text(const struct composition *c) {
+    summary_print(&c->summary, &c->facts, stdout);
+    compose_print(c, stdout);
+    printf("%-13s%zu submissions played as recorded; device time recorded %.6g s, priced now "
+           "%.6g s\n",
+           "replay", c->recorded->n_steps, c->recorded_ns * 1e-9, c->priced_ns * 1e-9);
+    if (c->live != NULL) {
+        printf("%-13severy submission carried out: %s\n", "device", c->device);
+    }
+    if (is_compared(c)) {
+        accuracy_print(&c->accuracy, stdout);
+    }
 }
 
 static int print(const struct options *options, const struct composition *c, struct err *err) {
@@ -60,38 +94,68 @@ static int print(const struct options *options, const struct composition *c, str
     }
     status = compare_summary(c, object, err);
     if (options_has(options, "json")) {
-        struct err late = {0};
-        (void)cmd_print_json(object, &late);
+        print_json(c, object);
     } else {
         json_decref(object);
-        summary_print(&c->summary, &c->facts, stdout);
-        compose_print(c, stdout);
-        printf("%-13s%zu submissions played as recorded; device time recorded %.6g s, priced now "
-               "%.6g s\n",
-               "replay", c->recorded->n_steps, c->recorded_ns * 1e-9, c->priced_ns * 1e-9);
+        print_text(c);
     }
     return status;
+}
+
+/* What the options ask of a device. */
+struct wanted {
+    struct backend_request backend;
+    uint32_t operators_every;
+};
+
+static int read_wanted(const struct options *options, struct wanted *wanted, struct err *err) {
+    uint64_t every = 0;
+    int status = asked_backend(options, &wanted->backend, err);
+    status = status != 0 ? status : options_whole(options, "operators", 1, INT32_MAX, &every, err);
+    if (status == 0 && every > 0 && wanted->backend.name == NULL) {
+        status = err_usage(err, "--operators measures: it needs --backend cpu or cuda");
+    }
+    wanted->operators_every = (uint32_t)every;
+    return status;
+}
+
+static int check_played(const struct composition *composition, struct err *err) {
+    const struct recorded *recorded = composition->recorded;
+    if (composition->result.interrupted) {
+        return err_world(err, "interrupted");
+    }
+    if (composition->result.submissions < recorded->n_steps) {
+        return err_world(err,
+                         "the replay diverges: the run ends after %" PRIu64
+                         " of the %zu submissions recorded",
+                         composition->result.submissions, recorded->n_steps);
+    }
+    return 0;
 }
 
 static int play(const struct options *options, const struct recorded *recorded, struct err *err) {
     struct composition *composition = NULL;
     struct run_watch watch = {.stop = interrupt_catch()};
-    int status = compose_recorded(recorded, &composition, err);
-    if (status == 0) {
-        status = compose_run(composition, &watch, err);
-    }
-    if (status == 0 && composition->result.interrupted) {
-        status = err_world(err, "interrupted");
-    }
-    if (status == 0 && composition->result.submissions < recorded->n_steps) {
-        status = err_world(err,
-                           "the replay diverges: the run ends after %" PRIu64
-                           " of the %zu submissions recorded",
-                           composition->result.submissions, recorded->n_steps);
+    struct wanted wanted = {0};
+    const char *path = options_text(options, "steps");
+    int status = read_wanted(options, &wanted, err);
+    if (status == 0 && path != NULL && wanted.backend.name == NULL &&
+        strcmp(recorded->backend, "sim") == 0) {
+        status = err_usage(err,
+                           "run %" PRId64 " was simulated, so that nothing was measured; --steps "
+                           "needs --backend cpu or cuda",
+                           recorded->run);
     }
     if (status == 0) {
-        status = print(options, composition, err);
+        status =
+            compose_recorded(recorded, &wanted.backend, wanted.operators_every, &composition, err);
     }
+    status = status != 0 ? status : compose_run(composition, &watch, err);
+    status = status != 0 ? status : check_played(composition, err);
+    if (status == 0 && path != NULL) {
+        status = accuracy_write(&composition->accuracy, path, err);
+    }
+    status = status != 0 ? status : print(options, composition, err);
     compose_close(composition);
     return status;
 }
@@ -124,7 +188,9 @@ const struct command command_replay = {
     .doc = "play a recorded run's steps to the same scheduler and compare the summaries",
     .more =
         "The scheduler must submit what was recorded; where it does not, the replay says so and\n"
-        "ends with status 1. Needs a run recorded with --levels steps.",
+        "ends with status 1. Needs a run recorded with --levels steps. Of a run that was executed\n"
+        "on a device it prints predicted against measured step times. With --backend cpu or cuda\n"
+        "every recorded submission, of a simulated run, too, is also carried out there.",
     .options = options_of_replay,
     .run = run,
 };

@@ -9,13 +9,16 @@
 #include "experiments/progress.h"
 
 static const struct option own_options[] = {
+    {"clock", "WORD", "of cpu and cuda: real (unless given), or virtual, which skips idle time",
+     false},
     {"timeline", "FILE", "write a timeline for ui.perfetto.dev", false},
     {NULL, NULL, NULL, false},
 };
 
 static const struct option *const options_of_run[] = {
-    system_option,  device_options, policy_options, workload_options,
-    record_options, own_options,    json_options,   NULL,
+    system_option,   device_options,   policy_options,
+    backend_options, workload_options, record_options,
+    own_options,     json_options,     NULL,
 };
 
 /* Where the run goes besides the summary. */
@@ -24,9 +27,19 @@ struct keeping {
     struct timeline *timeline;
     enum store_level level;
     int64_t run;
-    struct sink sinks[2];
+    struct sink sinks[3];
     uint32_t n_sinks;
+    struct progress progress;
+    uint64_t n_left; /* requests that have left, of a live run */
 };
+
+/* A live run makes too few turns for the loop's own reports of progress. */
+static int count_request(void *state, const struct request_record *record, struct err *err) {
+    struct keeping *keeping = state;
+    (void)record, (void)err;
+    progress_update(&keeping->progress, ++keeping->n_left);
+    return 0;
+}
 
 static int open_keeping(const struct options *options, const struct composition *composition,
                         struct keeping *keeping, struct err *err) {
@@ -54,7 +67,8 @@ static int open_keeping(const struct options *options, const struct composition 
 
 static int close_keeping(struct keeping *keeping, const struct composition *composition, int status,
                          struct err *err) {
-    bool whole = status == 0 && !composition->result.interrupted;
+    /* A live run that was cut short took machine time that nobody gives back: its rows are kept. */
+    bool keeps = compose_is_live(composition) || (status == 0 && !composition->result.interrupted);
     if (keeping->timeline != NULL) {
         struct err late = {0};
         if (timeline_close(keeping->timeline, &late) != 0 && status == 0) {
@@ -62,11 +76,16 @@ static int close_keeping(struct keeping *keeping, const struct composition *comp
             status = (int)late.kind;
         }
     }
-    if (keeping->store != NULL && whole && status == 0) {
-        status = store_run_commit(keeping->store, &composition->summary, &composition->facts, err);
-        if (status == 0) {
-            fprintf(stderr, "unmask: recorded as run %" PRId64 " of %s\n", keeping->run,
-                    store_path(keeping->store));
+    if (keeping->store != NULL && keeping->run > 0 && keeps) {
+        struct err late = {0};
+        if (store_run_commit(keeping->store, &composition->summary, &composition->facts, &late) ==
+            0) {
+            fprintf(stderr, "unmask: recorded as run %" PRId64 " of %s%s\n", keeping->run,
+                    store_path(keeping->store),
+                    composition->facts.incomplete != NULL ? ", incomplete" : "");
+        } else if (status == 0) {
+            *err = late;
+            status = (int)late.kind;
         }
     }
     store_close(keeping->store); /* rolls back what was not committed */
@@ -76,22 +95,27 @@ static int close_keeping(struct keeping *keeping, const struct composition *comp
 static int run_kept(const struct options *options, struct composition *composition,
                     struct err *err) {
     struct keeping keeping = {0};
-    struct progress progress;
+    struct progress *progress = &keeping.progress;
     int status = open_keeping(options, composition, &keeping, err);
     if (status == 0) {
-        progress_start(&progress, "requests", workload_requests(composition->workload));
+        progress_start(progress, "requests", workload_requests(composition->workload));
+        if (compose_is_live(composition)) {
+            keeping.sinks[keeping.n_sinks++] =
+                (struct sink){.state = &keeping, .request = count_request};
+        }
         struct run_watch watch = {.sinks = keeping.sinks,
                                   .n_sinks = keeping.n_sinks,
                                   .records_members =
                                       keeping.store != NULL && keeping.level >= STORE_STEPS,
                                   .stop = interrupt_catch(),
                                   .progress = progress_of_loop,
-                                  .progress_state = &progress};
+                                  .progress_state = progress};
         status = compose_run(composition, &watch, err);
-        double wall_s = progress_end(&progress);
+        double wall_s = progress_end(progress);
         if (status == 0) {
-            fprintf(stderr, "unmask: %.6g s simulated in %.3g s\n",
-                    (double)composition->result.end_ns * 1e-9, wall_s);
+            fprintf(stderr, "unmask: %.6g s %s in %.3g s\n",
+                    (double)composition->result.end_ns * 1e-9,
+                    compose_is_live(composition) ? "served" : "simulated", wall_s);
         }
     }
     return close_keeping(&keeping, composition, status, err);
@@ -109,12 +133,30 @@ static int print(const struct options *options, const struct composition *compos
     return status != 0 ? status : cmd_print_json(object, err);
 }
 
+static int read_clock(const struct options *options, struct backend_request *backend,
+                      struct err *err) {
+    const char *clock = options_text(options, "clock");
+    if (clock == NULL) {
+        return 0;
+    }
+    if (backend->name == NULL) {
+        return err_usage(err, "--clock is for the back ends cpu and cuda");
+    }
+    backend->skips_idle = strcmp(clock, "virtual") == 0;
+    return backend->skips_idle || strcmp(clock, "real") == 0
+               ? 0
+               : err_usage(err, "--clock: '%s' is neither real nor virtual", clock);
+}
+
 static int run(const struct options *options, struct err *err) {
     struct asked asked;
     struct composition *composition = NULL;
     int status = asked_read(options, &asked, err);
     if (status == 0) {
         status = asked_systems_file(options, "systems", &asked, err);
+    }
+    if (status == 0) {
+        status = read_clock(options, &asked.request.backend, err);
     }
     if (status == 0) {
         status = compose_open(&asked.request, &composition, err);
@@ -125,14 +167,18 @@ static int run(const struct options *options, struct err *err) {
     if (status == 0) {
         status = print(options, composition, err);
     }
+    if (status == 0 && compose_is_live(composition)) {
+        status = compose_check_memory(composition, err);
+    }
     if (status == 0 && composition->result.interrupted) {
         status = err_world(err,
                            "interrupted: %" PRIu64 " requests were complete, the others count as "
                            "rejected%s",
                            composition->result.completed,
-                           options_has(options, "db") ? "; this run was not recorded, earlier ones "
-                                                        "are as they were"
-                                                      : "");
+                           !options_has(options, "db") ? ""
+                           : compose_is_live(composition)
+                               ? "; the run was recorded as incomplete"
+                               : "; this run was not recorded, earlier ones are as they were");
     }
     compose_close(composition);
     return status;
@@ -144,7 +190,12 @@ const struct command command_run = {
     .doc = "serve a workload with one system and print what happened",
     .more =
         "Standard output is the same for the same inputs; the wall time goes to standard error.\n"
-        "An interrupted run prints what it has, records nothing and ends with status 1.",
+        "An interrupted run prints what it has, records nothing and ends with status 1. The back\n"
+        "ends cpu and cuda execute every step on a device; times are then measured, and a run "
+        "that\n"
+        "was cut short is recorded as incomplete. The CPU stands for the GPU `cpu` unless --gpu "
+        "is\n"
+        "given, and computes in float32.",
     .options = options_of_run,
     .run = run,
 };

@@ -19,8 +19,13 @@ static const struct option sweep_record_options[] = {
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const options_of_sweep[] = {sweep_record_options, job_options,
-                                                        json_options, NULL};
+static const struct option sweep_price_options[] = {
+    {"profile", "FILE", "price by this profile, measured on the sweep's one GPU", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_sweep[] = {sweep_price_options, sweep_record_options,
+                                                        job_options, json_options, NULL};
 
 /* The keys of [sweep], in the order in which the grid runs: the last one varies fastest. */
 static const char *const axis_keys[] = {
@@ -205,7 +210,7 @@ static int apply(const struct axis *axis, const char *value, struct asked *asked
     return status;
 }
 
-static int make_points(struct sweep *sweep, struct err *err) {
+static int make_points(const struct options *options, struct sweep *sweep, struct err *err) {
     sweep->points = calloc(sweep->n_points, sizeof *sweep->points);
     sweep->asked = calloc(sweep->n_points, sizeof *sweep->asked);
     ASSERT(sweep->points != NULL && sweep->asked != NULL);
@@ -214,6 +219,7 @@ static int make_points(struct sweep *sweep, struct err *err) {
     for (size_t p = 0; status == 0 && p < sweep->n_points; p++) {
         struct asked *asked = &sweep->asked[p];
         status = asked_read(&nothing, asked, err);
+        status = status != 0 ? status : asked_profile(options, asked, err);
         for (size_t a = 0; status == 0 && a < sweep->n_axes; a++) {
             status = apply(&sweep->axes[a], value_at(sweep, p, a), asked, err);
         }
@@ -299,7 +305,7 @@ static int run_sweep(const struct options *options, struct sweep *sweep, struct 
     int status = asked_level(options, &campaign.level, err);
     status = status != 0 ? status : asked_threads(options, &n_threads, err);
     status = status != 0 ? status : read_sweep(options->words[0], sweep, err);
-    status = status != 0 ? status : make_points(sweep, err);
+    status = status != 0 ? status : make_points(options, sweep, err);
     if (status != 0) {
         return status;
     }

@@ -1,5 +1,6 @@
 #include "experiments/compose.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,10 +42,19 @@ static void write_system(const struct system *system, FILE *out) {
 
 static void write_run(const struct run_request *request, FILE *out) {
     const struct workload_options *options = &request->options;
-    fprintf(out, "[run]\nsystem = %s\ngpu = %s\nroofline = %s\nbackend = sim\n", request->system,
-            request->gpu, request->roofline ? "on" : "off");
+    const struct backend_request *backend = &request->backend;
+    fprintf(out, "[run]\nsystem = %s\ngpu = %s\nroofline = %s\nbackend = %s\n", request->system,
+            request->gpu, request->roofline ? "on" : "off",
+            backend->name != NULL ? backend->name : "sim");
+    if (backend->name != NULL) {
+        fprintf(out, "weights = %s\nclock = %s\n", backend->weights,
+                backend->skips_idle ? "virtual" : "real");
+    }
     if (request->systems_path != NULL) {
         fprintf(out, "systems = %s\n", request->systems_path);
+    }
+    if (request->profile_path != NULL) {
+        fprintf(out, "profile = %s\n", request->profile_path);
     }
     fprintf(out, "slo_latency = %" PRId64 "\nslo_ttfb = %" PRId64 "\nslo_tpot = %" PRId64 "\n",
             request->slo.latency_ns, request->slo.ttfb_ns, request->slo.tpot_ns);
@@ -76,6 +86,7 @@ static int open_system(const struct run_request *request, struct composition *c,
                                     .model = request->model,
                                     .gpu = request->gpu,
                                     .systems_path = request->systems_path,
+                                    .profile_path = request->profile_path,
                                     .overrides = settings,
                                     .n_overrides = n,
                                     .roofline = request->roofline};
@@ -109,6 +120,48 @@ static int open_workload(const struct run_request *request, struct composition *
     return status;
 }
 
+/* ---- the engine ---- */
+
+/* Letters and digits of `text` in lower case. */
+static void bare_name(const char *text, char *out, size_t size) {
+    size_t n = 0;
+    for (; *text != '\0' && n + 1 < size; text++) {
+        if (isalnum((unsigned char)*text)) {
+            out[n++] = (char)tolower((unsigned char)*text);
+        }
+    }
+    out[n] = '\0';
+}
+
+/* "NVIDIA H200" is the GPU h200; on any other device it is emulated, as everything on a CPU is but
+ * the CPU. */
+static void name_device(struct composition *c, const char *backend) {
+    const struct device_facts *facts = &c->engine->device.facts;
+    char device[DEVICE_TEXT_CHARS], gpu[64];
+    bare_name(facts->name, device, sizeof device);
+    bare_name(c->system->gpu->name, gpu, sizeof gpu);
+    bool is_itself =
+        strcmp(backend, "cpu") == 0 ? strcmp(gpu, "cpu") == 0 : strstr(device, gpu) != NULL;
+    snprintf(c->device, sizeof c->device, "%s%s", is_itself ? "" : "emulated on ", facts->name);
+}
+
+static int open_engine(struct composition *c, const struct backend_request *backend,
+                       struct err *err) {
+    if (backend->name == NULL) {
+        return 0;
+    }
+    struct engine_request request = {.device = backend->name,
+                                     .library = backend->library,
+                                     .weights = backend->weights,
+                                     .system = c->system};
+    int status = engine_open(&request, &c->engine, err);
+    if (status == 0) {
+        name_device(c, backend->name);
+        status = live_open(c->engine, c->seed, backend->skips_idle, &c->live, err);
+    }
+    return status;
+}
+
 static void state_facts(struct composition *c) {
     const struct system *system = c->system;
     struct run_facts *facts = &c->facts;
@@ -116,7 +169,7 @@ static void state_facts(struct composition *c) {
     facts->system = system->name;
     facts->model = system->model->name;
     facts->gpu = system->gpu->name;
-    facts->profile = system->gpu->name;
+    facts->profile = system->profile_path[0] != '\0' ? system->profile_path : system->gpu->name;
     facts->profile_kind = system_profile_kind(system);
     facts->backend = "sim";
     facts->trace = c->trace;
@@ -172,6 +225,7 @@ int compose_open(const struct run_request *request, struct composition **out, st
         status = open_workload(request, c, text, err);
     }
     fclose(text);
+    status = status != 0 ? status : open_engine(c, &request->backend, err);
     if (status != 0) {
         compose_close(c);
         return status;
@@ -179,6 +233,11 @@ int compose_open(const struct run_request *request, struct composition **out, st
     name_trace(c, request);
     name_settings(c, request);
     state_facts(c);
+    if (c->live != NULL) {
+        c->facts.backend = request->backend.name;
+        c->facts.weights = request->backend.weights;
+        c->facts.device = c->device;
+    }
     *out = c;
     return 0;
 }
@@ -211,13 +270,41 @@ static uint32_t recorded_settings(const struct recorded *recorded, struct settin
     return n;
 }
 
-int compose_recorded(const struct recorded *recorded, struct composition **out, struct err *err) {
+/* What a replay cannot find out again stands in the recorded summary. */
+static void recall_engine(struct composition *c, const struct recorded *recorded) {
+    const json_t *figures = json_object_get(recorded->summary, "engine");
+    struct run_facts *facts = &c->facts;
+    const char *name;
+    json_t *value;
+    facts->backend = recorded->backend;
+    facts->device = json_string_value(json_object_get(recorded->summary, "device"));
+    facts->weights = json_string_value(json_object_get(recorded->summary, "weights"));
+    facts->engine = c->figures;
+    json_object_foreach((json_t *)figures, name, value) {
+        if (facts->n_engine < ENGINE_FIGURES) {
+            size_t length = strlen(name);
+            bool is_time = length > 2 && strcmp(name + length - 2, "_s") == 0;
+            const char *unit = json_is_integer(value) ? "bytes" : is_time ? "s" : "1";
+            c->figures[facts->n_engine++] =
+                (struct run_figure){name, json_number_value(value), unit, ""};
+        }
+    }
+}
+
+/* Steps that were measured, or are measured now, are compared with what the model says of them. */
+static bool is_measured(const struct composition *c) {
+    return c->live != NULL || strcmp(c->recorded->backend, "sim") != 0;
+}
+
+int compose_recorded(const struct recorded *recorded, const struct backend_request *backend,
+                     uint32_t operators_every, struct composition **out, struct err *err) {
     const struct config_entry *model = config_find(&recorded->config, "system", "model");
     const char *roofline = recorded_text(recorded, "roofline");
     struct run_request request = {.system = recorded_text(recorded, "system"),
                                   .gpu = recorded_text(recorded, "gpu"),
                                   .model = model != NULL ? model->value : NULL,
                                   .systems_path = recorded_text(recorded, "systems"),
+                                  .profile_path = recorded_text(recorded, "profile"),
                                   .roofline = roofline != NULL && strcmp(roofline, "on") == 0,
                                   .slo = {recorded_ns(recorded, "slo_latency"),
                                           recorded_ns(recorded, "slo_ttfb"),
@@ -235,6 +322,7 @@ int compose_recorded(const struct recorded *recorded, struct composition **out, 
     request.n_settings = recorded_settings(recorded, settings);
     int status = open_system(&request, c, err);
     free(settings);
+    status = status != 0 ? status : open_engine(c, backend, err);
     if (status != 0) {
         compose_close(c);
         return status;
@@ -242,6 +330,10 @@ int compose_recorded(const struct recorded *recorded, struct composition **out, 
     snprintf(c->trace, sizeof c->trace, "%s", recorded->trace);
     snprintf(c->provenance, sizeof c->provenance, "%s", recorded->trace_provenance);
     state_facts(c);
+    recall_engine(c, recorded);
+    if (is_measured(c)) {
+        accuracy_init(&c->accuracy, c->system, recorded->n_steps, operators_every);
+    }
     *out = c;
     return 0;
 }
@@ -251,6 +343,9 @@ void compose_close(struct composition *c) {
         return;
     }
     summary_fini(&c->summary);
+    accuracy_fini(&c->accuracy);
+    live_close(c->live);
+    engine_close(c->engine);
     workload_close(c->workload);
     system_close(c->system);
     free(c->config);
@@ -287,6 +382,41 @@ static void settle_facts(struct composition *c, const struct meter *meter) {
     }
 }
 
+static void measure_engine(struct composition *c, const struct meter *meter) {
+    struct engine_memory memory = engine_memory(c->engine);
+    const struct run_figure figures[ENGINE_FIGURES] = {
+        {"device_s", meter->device_ns * 1e-9, "s", ""},
+        {"wall_s", meter->wall_ns * 1e-9, "s", ""},
+        {"overhead", meter->wall_ns > 0 ? 1 - meter->device_ns / meter->wall_ns : 0, "1", ""},
+        {"planned_bytes", (double)memory.planned_bytes, "bytes", ""},
+        {"metered_bytes", (double)memory.metered_bytes, "bytes", ""},
+        {"side_bytes", (double)memory.side_bytes, "bytes", ""},
+        {"activation_peak_bytes", (double)live_activation_peak_bytes(c->live), "bytes", ""},
+        {"kv_peak_bytes", (double)live_pool_peak_bytes(c->live), "bytes", ""},
+    };
+    memcpy(c->figures, figures, sizeof figures);
+    c->facts.engine = c->figures;
+    c->facts.n_engine = ENGINE_FIGURES;
+}
+
+static bool differs(const char *what, int64_t planned, int64_t metered, struct err *err) {
+    if (planned != metered) {
+        err_world(err, "%s: %" PRId64 " bytes were planned, %" PRId64 " metered", what, planned,
+                  metered);
+    }
+    return planned != metered;
+}
+
+int compose_check_memory(const struct composition *c, struct err *err) {
+    struct engine_memory memory = engine_memory(c->engine);
+    bool bad = differs("device memory", memory.planned_bytes, memory.metered_bytes, err) ||
+               differs("peak of the activations", c->facts.activation_peak_bytes,
+                       live_activation_peak_bytes(c->live), err) ||
+               differs("peak of the cached rows", c->facts.kv_peak_bytes,
+                       live_pool_peak_bytes(c->live), err);
+    return bad ? (int)err->kind : 0;
+}
+
 static int run_loop(struct composition *c, struct meter *meter, struct arrival_source source,
                     const struct run_watch *watch, struct err *err) {
     struct sink sinks[MOST_SINKS] = {summary_sink(&c->summary),
@@ -309,30 +439,65 @@ static int run_loop(struct composition *c, struct meter *meter, struct arrival_s
     return loop_run(&loop, &c->result, err);
 }
 
+/* What becomes of a run, whole or not. */
+static void settle(struct composition *c, const struct meter *meter,
+                   const struct executor_sim *sim) {
+    c->pricing = *executor_sim_pricing(sim);
+    c->priced_ns = meter->priced_ns;
+    c->recorded_ns = meter->device_ns;
+    summary_finish(&c->summary);
+    settle_facts(c, meter);
+    c->accuracy.idle_ns = c->summary.makespan_s * 1e9 - meter->wall_ns;
+    if (compose_is_live(c)) {
+        measure_engine(c, meter);
+    }
+}
+
+static void note_incomplete(struct composition *c, int status, const struct err *err) {
+    if (status != 0) {
+        snprintf(c->incomplete, sizeof c->incomplete, "%s", err->text);
+    } else if (c->result.interrupted) {
+        snprintf(c->incomplete, sizeof c->incomplete, "interrupted");
+    }
+    c->facts.incomplete = c->incomplete[0] != '\0' ? c->incomplete : NULL;
+}
+
 int compose_run(struct composition *c, const struct run_watch *watch, struct err *err) {
     const struct system *system = c->system;
     uint32_t n_replicas = system->settings.replicas;
     struct executor_sim *sim = executor_sim_open(system->cost, system->runtime.varlen, n_replicas);
     struct executor_replay *replay = NULL;
     struct recorded_reader reader = {c->recorded, 0};
-    struct meter meter;
+    struct meter_request request = {.inner = executor_sim_interface(sim), .system = system};
     struct arrival_source source;
     if (c->recorded != NULL) {
         replay = executor_replay_open(c->recorded->steps, c->recorded->n_steps, n_replicas);
-        meter_init(&meter, executor_replay_interface(replay), system, c->recorded->steps, sim);
+        request.inner = executor_replay_interface(replay);
+        request.pricer = sim;
+        request.places_all = strcmp(c->recorded->backend, "sim") != 0;
+        request.steps = c->recorded->steps;
+        request.rerun = c->live;
+        request.accuracy = is_measured(c) ? &c->accuracy : NULL;
         source = recorded_source(&reader);
     } else {
-        meter_init(&meter, executor_sim_interface(sim), system, NULL, NULL);
         source = workload_source(c->workload);
     }
-    int status = run_loop(c, &meter, source, watch, err);
-    if (status == 0) {
-        c->pricing = *executor_sim_pricing(sim);
-        c->priced_ns = meter.priced_ns;
-        c->recorded_ns = meter.recorded_ns;
-        summary_finish(&c->summary);
-        settle_facts(c, &meter);
+    if (compose_is_live(c)) {
+        live_set_stop(c->live, watch->stop);
+        request.inner = live_interface(c->live);
+        request.pricer = sim;
+        request.places_all = true;
     }
+    struct meter meter;
+    meter_init(&meter, &request);
+    int status = run_loop(c, &meter, source, watch, err);
+    if (status == 0 || compose_is_live(c)) {
+        settle(c, &meter, sim);
+    }
+    if (compose_is_live(c)) {
+        note_incomplete(c, status, err);
+    }
+    meter_fini(&meter);
     executor_replay_close(replay);
     executor_sim_close(sim);
     return status;
@@ -368,6 +533,7 @@ void compose_print(const struct composition *c, FILE *out) {
     }
     fprintf(out, "%-13s%s: %s\n", "prices from", system_profile_kind(c->system),
             system_profile_source(c->system));
+    system_print_provenance(c->system, out);
     if (c->workload != NULL) {
         fprintf(out, "%-13s%s\n", "workload", workload_describe(c->workload, text, sizeof text));
     }

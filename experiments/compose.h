@@ -6,25 +6,36 @@
 #define UNMASK_EXPERIMENTS_COMPOSE_H
 
 #include "analysis/summary.h"
+#include "experiments/accuracy.h"
 #include "experiments/recorded.h"
 #include "sim/serve/executor_sim.h"
 #include "sim/serve/loop.h"
 #include "traces/workload.h"
+
+/* What executes: the simulated executor where `name` is NULL, else the engine on a device. */
+struct backend_request {
+    const char *name;    /* NULL, "cpu" or "cuda" */
+    const char *weights; /* a checkpoint folder or random:SEED */
+    const char *library; /* of the CUDA back end; NULL: where it is found */
+    bool skips_idle;     /* the clock skips the time in which nothing is under way */
+};
 
 /* What to run. Texts and lists are borrowed until the composition is closed. */
 struct run_request {
     const char *system, *gpu;
     const char *model;        /* NULL: the system's own */
     const char *systems_path; /* NULL: the shipped file */
+    const char *profile_path; /* NULL: the GPU's own */
     bool roofline;
     const char *workload;
     struct workload_options options;
     const struct setting *settings; /* keys of the system; "workload.KEY" those of the workload */
     uint32_t n_settings;
     struct slo slo;
+    struct backend_request backend;
 };
 
-enum { REJECTED_MOST_LISTED = 8 };
+enum { REJECTED_MOST_LISTED = 8, ENGINE_FIGURES = 8 };
 
 /* The first requests that were rejected for one reason. */
 struct rejected_list {
@@ -40,6 +51,11 @@ struct composition {
     char *config;                     /* the resolved configuration as an INI text */
     char trace[160], provenance[160]; /* what facts.trace and trace_provenance point to */
     char settings[512];               /* KEY=VALUE, ... as asked for; "" in a replay */
+    struct engine *engine;            /* NULL unless a device executes, or repeats, the batches */
+    struct live *live;
+    char device[320];      /* what facts.device points to */
+    char incomplete[1024]; /* why a live run was cut short; "": it is whole */
+    struct run_figure figures[ENGINE_FIGURES];
     struct run_figure constants[MAX_CALIBRATED];
     uint64_t seed;
     /* Written by compose_run. */
@@ -48,13 +64,17 @@ struct composition {
     struct pricing pricing;
     struct rejected_list rejected[REJECT_REASON_COUNT];
     double priced_ns, recorded_ns; /* of a replay: device time, as priced now and as recorded */
+    struct accuracy accuracy;      /* of a replay whose steps were measured; else without steps */
 };
 
 int compose_open(const struct run_request *request, struct composition **out, struct err *err);
 
 /* The run that was recorded, to be played again; `recorded` is borrowed. Its system is looked up
- * again in the file it came from, and every key is set as it was. */
-int compose_recorded(const struct recorded *recorded, struct composition **out, struct err *err);
+ * again in the file it came from, and every key is set as it was. Where the back end has a name,
+ * every submission is also carried out on that device, and where operators_every is above 0 that
+ * of every so manieth operator by operator. */
+int compose_recorded(const struct recorded *recorded, const struct backend_request *backend,
+                     uint32_t operators_every, struct composition **out, struct err *err);
 
 void compose_close(struct composition *composition); /* NULL is fine */
 
@@ -68,8 +88,18 @@ struct run_watch {
     void *progress_state;
 };
 
-/* Once per composition. An interrupted run is no error: see result.interrupted. */
+/* Once per composition. An interrupted run is no error: see result.interrupted. On an error the
+ * summary holds what was until then. */
 int compose_run(struct composition *composition, const struct run_watch *watch, struct err *err);
+
+/* Whether a device executes the run itself, in its own time. */
+static inline bool compose_is_live(const struct composition *composition) {
+    return composition->live != NULL && composition->recorded == NULL;
+}
+
+/* Of a live run that is over: 0, or ERR_WORLD when the device memory that was planned is not what
+ * was metered. */
+int compose_check_memory(const struct composition *composition, struct err *err);
 
 /* Whether an error says that the system does not fit into the device: an answer, not a failure. */
 bool compose_says_no_memory(const struct err *err);

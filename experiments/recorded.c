@@ -22,9 +22,11 @@ static int on_run(void *state, const struct stored_run *run, struct err *err) {
     struct loading *loading = state;
     (void)err;
     if (run->run == loading->recorded->run) {
+        json_error_t trouble;
         loading->recorded->trace = copy(run->trace);
+        loading->recorded->backend = copy(run->backend);
         loading->recorded->trace_provenance = copy(run->trace_provenance);
-        loading->recorded->summary = copy(run->summary);
+        loading->recorded->summary = json_loads(run->summary, 0, &trouble);
         loading->recorded->seed = run->seed;
         loading->n_steps = run->n_steps;
         loading->is_found = true;
@@ -59,14 +61,15 @@ static int on_step(void *state, const struct step_record *record, struct err *er
         recorded->steps = realloc(recorded->steps, loading->room_steps * sizeof *recorded->steps);
         ASSERT(recorded->steps != NULL);
     }
-    uint64_t *ids = malloc(record->n * sizeof *ids + 1);
-    ASSERT(ids != NULL);
     if (record->request_ids == NULL) {
-        free(ids);
         return err_world(err, "step %" PRIu64 " of run %" PRId64 " has no members", record->index,
                          recorded->run);
     }
+    uint64_t *ids = malloc(record->n * sizeof *ids + 1);
+    uint32_t *commits = malloc(record->n * sizeof *commits + 1);
+    ASSERT(ids != NULL && commits != NULL);
     memcpy(ids, record->request_ids, record->n * sizeof *ids);
+    memcpy(commits, record->commit_tokens, record->n * sizeof *commits);
     recorded->steps[recorded->n_steps++] = (struct replay_step){.replica = record->replica,
                                                                 .steps = record->repeat,
                                                                 .n_requests = record->n,
@@ -74,7 +77,8 @@ static int on_step(void *state, const struct step_record *record, struct err *er
                                                                 .end_ns = record->end_ns,
                                                                 .gpu_ns = record->gpu_ns,
                                                                 .host_ns = record->host_ns,
-                                                                .request_ids = ids};
+                                                                .request_ids = ids,
+                                                                .commits = commits};
     return 0;
 }
 
@@ -101,6 +105,17 @@ static int load_parts(struct store *store, struct loading *loading, struct err *
     int status = store_list_runs(store, on_run, loading, err);
     if (status == 0 && !loading->is_found) {
         return err_usage(err, "%s has no run %" PRId64, store_path(store), recorded->run);
+    }
+    const char *incomplete = json_string_value(json_object_get(recorded->summary, "incomplete"));
+    if (status == 0 && recorded->summary == NULL) {
+        return err_world(err, "run %" PRId64 " of %s has no summary to compare with", recorded->run,
+                         store_path(store));
+    }
+    if (status == 0 && incomplete != NULL) {
+        return err_world(err,
+                         "run %" PRId64 " of %s is incomplete and cannot be replayed as a whole "
+                         "one (%s)",
+                         recorded->run, store_path(store), incomplete);
     }
     if (status == 0 && loading->n_steps == 0) {
         return err_usage(err,
@@ -151,13 +166,15 @@ void recorded_close(struct recorded *recorded) {
     }
     for (size_t i = 0; i < recorded->n_steps; i++) {
         free((void *)recorded->steps[i].request_ids);
+        free((void *)recorded->steps[i].commits);
     }
     free(recorded->steps);
     free(recorded->arrivals);
     config_fini(&recorded->config);
     free(recorded->trace);
     free(recorded->trace_provenance);
-    free(recorded->summary);
+    free(recorded->backend);
+    json_decref(recorded->summary);
     free(recorded);
 }
 

@@ -3,6 +3,8 @@
 #ifndef UNMASK_EXPERIMENTS_RECORDED_H
 #define UNMASK_EXPERIMENTS_RECORDED_H
 
+#include <jansson.h>
+
 #include "analysis/store.h"
 #include "sim/base/arrival.h"
 #include "sim/base/config.h"
@@ -10,7 +12,8 @@
 
 struct recorded {
     int64_t run;
-    char *trace, *trace_provenance, *summary; /* as stored; the summary is a JSON object's text */
+    char *trace, *trace_provenance, *backend; /* as stored */
+    json_t *summary;                          /* the object that the run printed */
     uint64_t seed;
     struct config config; /* the resolved configuration it ran with */
     struct arrival *arrivals;
@@ -19,7 +22,8 @@ struct recorded {
     size_t n_steps;
 };
 
-/* ERR_USAGE when the store has no such run or it was recorded without its steps. */
+/* ERR_USAGE when the store has no such run or it was recorded without its steps; ERR_WORLD when it
+ * was cut short, since what was under way then is not in the record. */
 int recorded_load(struct store *store, int64_t run, struct recorded **out, struct err *err);
 void recorded_close(struct recorded *recorded); /* NULL is fine */
 

@@ -53,8 +53,14 @@ static int admit(struct walk *walk, const struct wanted *wanted, struct err *err
     return status;
 }
 
+static void remember(struct step_kind *kind, const struct request *request) {
+    kind->path = realloc(kind->path, (kind->n_path + 1) * sizeof *kind->path);
+    ASSERT(kind->path != NULL);
+    kind->path[kind->n_path++] = *request;
+}
+
 /* Step by step to `n_steps`, or to the first step of `phase`. */
-static int advance(struct walk *walk, uint64_t n_steps, int phase, struct span *out,
+static int advance(struct walk *walk, uint64_t n_steps, int phase, struct step_kind *out,
                    struct err *err) {
     struct replica *replica = &walk->life.replicas[0];
     uint32_t slot = replica->running[0];
@@ -67,21 +73,21 @@ static int advance(struct walk *walk, uint64_t n_steps, int phase, struct span *
         if (replica->n_running == 0) {
             return err_usage(err, "--step: such a request is done after %" PRIu64 " steps", step);
         }
+        remember(out, request);
         if (phase == ANY_PHASE ? step == n_steps : request->span.phase == (uint32_t)phase) {
-            *out = request->span;
             return 0;
         }
         replica->batch = replica->running;
         replica->n_batch = 1;
-        int status = life_advance(&walk->life, replica, 1, err);
+        int status = life_advance(&walk->life, replica, 1, NULL, err);
         if (status != 0) {
             return status;
         }
     }
 }
 
-static int find_span(struct system *system, const struct wanted *wanted, int phase,
-                     struct span *out, struct err *err) {
+static int walk_to(struct system *system, const struct wanted *wanted, int phase,
+                   struct step_kind *out, struct err *err) {
     struct settings before = system->settings;
     struct walk walk = {.system = system};
     struct sink sink = {.state = &walk.reason, .request = note_rejection};
@@ -98,15 +104,19 @@ static int find_span(struct system *system, const struct wanted *wanted, int pha
     return status;
 }
 
-static void make_shape(const struct system *system, const uint64_t n[2], struct step *out) {
-    uint64_t total = n[0] + n[1], kept = 0;
+static const struct span *span_of(const struct step_kind *kind) {
+    return &kind->path[kind->n_path - 1].span;
+}
+
+static void make_shape(const struct system *system, struct asked_step *out) {
+    uint64_t total = (uint64_t)out->kinds[0].n_requests + out->kinds[1].n_requests, kept = 0;
     out->spans = calloc(total, sizeof(struct span *));
     ASSERT(out->spans != NULL);
     shape_clear(&out->shape);
     for (int kind = 0; kind < 2; kind++) {
-        for (uint64_t i = 0; i < n[kind]; i++) {
-            out->spans[kept++] = &out->spans_by_kind[kind];
-            shape_add(out->shape.sym, &out->spans_by_kind[kind], 1);
+        for (uint32_t i = 0; i < out->kinds[kind].n_requests; i++) {
+            out->spans[kept++] = span_of(&out->kinds[kind]);
+            shape_add(out->shape.sym, span_of(&out->kinds[kind]), 1);
         }
     }
     out->shape.n_spans = (uint32_t)total;
@@ -133,10 +143,10 @@ static int read_wanted(const struct options *options, struct wanted *wanted, str
                        : options_whole(options, "reuse", 0, MOST_REQUESTS, &wanted->reuse, err);
 }
 
-int step_make(const struct options *options, struct system *system, struct step *out,
+int step_make(const struct options *options, struct system *system, struct asked_step *out,
               struct err *err) {
     struct wanted wanted;
-    *out = (struct step){0};
+    *out = (struct asked_step){0};
     int status = read_wanted(options, &wanted, err);
     bool by_phase = options_has(options, "refresh") || options_has(options, "reuse");
     if (status == 0 && by_phase &&
@@ -154,7 +164,8 @@ int step_make(const struct options *options, struct system *system, struct step 
         static const int phases[] = {PHASE_REFRESH, PHASE_REUSE};
         for (int kind = 0; status == 0 && kind < 2; kind++) {
             if (n[kind] > 0) {
-                status = find_span(system, &wanted, phases[kind], &out->spans_by_kind[kind], err);
+                out->kinds[kind].n_requests = (uint32_t)n[kind];
+                status = walk_to(system, &wanted, phases[kind], &out->kinds[kind], err);
             }
         }
         snprintf(out->text, sizeof out->text,
@@ -162,31 +173,34 @@ int step_make(const struct options *options, struct system *system, struct step 
                  " tokens",
                  n[0], n[1], wanted.prompt, wanted.output);
     } else {
-        status = find_span(system, &wanted, ANY_PHASE, &out->spans_by_kind[0], err);
+        out->kinds[0].n_requests = (uint32_t)n[0];
+        status = walk_to(system, &wanted, ANY_PHASE, &out->kinds[0], err);
         snprintf(out->text, sizeof out->text,
                  "%" PRIu64 " request%s of %" PRIu64 " + %" PRIu64 " tokens at step %" PRIu64
                  " (%s)",
                  n[0], n[0] == 1 ? "" : "s", wanted.prompt, wanted.output, wanted.step,
-                 phase_names[out->spans_by_kind[0].phase]);
+                 status == 0 ? phase_names[span_of(&out->kinds[0])->phase] : "");
     }
     if (status == 0) {
-        make_shape(system, n, out);
+        make_shape(system, out);
     }
     return status;
 }
 
-void step_fini(struct step *step) {
+void step_fini(struct asked_step *step) {
     free(step->spans);
-    *step = (struct step){0};
+    free(step->kinds[0].path);
+    free(step->kinds[1].path);
+    *step = (struct asked_step){0};
 }
 
 int step_show(const struct options *options,
               int (*show)(const struct options *options, const struct system *system,
-                          const struct step *step, struct err *err),
+                          const struct asked_step *step, struct err *err),
               struct err *err) {
     struct asked asked;
     struct system *system = NULL;
-    struct step step = {0};
+    struct asked_step step = {0};
     int status = asked_read_system(options, &asked, &system, err);
     if (status == 0) {
         status = step_make(options, system, &step, err);

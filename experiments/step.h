@@ -8,8 +8,16 @@
 /* --requests, --prompt, --output, --step; or --refresh and --reuse. */
 extern const struct option step_options[];
 
-struct step {
-    struct span spans_by_kind[2]; /* refresh and reuse, or the one of --step */
+/* One kind of request in the step: as it stood before each of its steps so far and before this one,
+ * the last of the path. */
+struct step_kind {
+    uint32_t n_requests;
+    struct request *path;
+    uint32_t n_path;
+};
+
+struct asked_step {
+    struct step_kind kinds[2]; /* refresh and reuse, or the one of --step */
     const struct span **spans;
     struct step_shape shape; /* padded where the runtime pads */
     char text[192];          /* the step in words */
@@ -17,15 +25,15 @@ struct step {
 
 /* Ask the system's policies for the spans of such requests. `system` is changed while this runs and
  * as before on return. ERR_USAGE when they have no such step, ERR_WORLD when they are rejected. */
-int step_make(const struct options *options, struct system *system, struct step *out,
+int step_make(const struct options *options, struct system *system, struct asked_step *out,
               struct err *err);
-void step_fini(struct step *step);
+void step_fini(struct asked_step *step);
 
 /* What `explain` and `plan` share: open the system that the options name, make the step, show it.
  */
 int step_show(const struct options *options,
               int (*show)(const struct options *options, const struct system *system,
-                          const struct step *step, struct err *err),
+                          const struct asked_step *step, struct err *err),
               struct err *err);
 
 #endif

@@ -104,9 +104,9 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
                 cached ? load.cache + (int64_t)load.kv_head * load.kept * HEAD_SIZE
                        : load.first_row * call.kv_stride + (int64_t)load.kv_head * HEAD_SIZE;
             const __nv_bfloat16 *k =
-                static_cast<const __nv_bfloat16 *>(cached ? call.k_cache : call.k) + base;
-            const __nv_bfloat16 *v =
-                static_cast<const __nv_bfloat16 *>(cached ? call.v_cache : call.v) + base;
+                static_cast<const __nv_bfloat16 *>(cached ? call.cache : call.k) + base;
+            const __nv_bfloat16 *v = cached ? k + (int64_t)call.n_kv_heads * load.kept * HEAD_SIZE
+                                            : static_cast<const __nv_bfloat16 *>(call.v) + base;
             const uint32_t to = stages + (n_issued % STAGES) * STAGE_BYTES;
 #pragma unroll
             for (int i = 0; i < TILE_N * 16 / THREADS; i++) {

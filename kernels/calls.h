@@ -13,10 +13,12 @@
 /* The element type of every void pointer in a call. The GPU takes KERNEL_BF16 only. */
 enum kernel_dtype { KERNEL_BF16, KERNEL_F32 };
 
-/* y[i] = table[ids[i]]; an id outside the table fills its row with NaN. C a multiple of 8. */
+/* y[i] = table[ids[at[i]]], or of ids[i] where at is NULL; an id outside the table fills its row
+ * with NaN. C a multiple of 8. */
 struct call_embed {
     const void *table;  /* [V, C] */
-    const int32_t *ids; /* [T] */
+    const int32_t *ids; /* [T], or as long as `at` needs */
+    const int64_t *at;  /* [T] or NULL */
     void *y;            /* [T, C] */
     int32_t n_tokens, n_channels, n_vocab;
     enum kernel_dtype dtype;
@@ -37,6 +39,25 @@ struct call_norm {
     enum kernel_dtype dtype;
 };
 
+/* y = x w' + add. K and the strides multiples of 8. */
+struct call_linear {
+    const void *x;   /* [T, K], rows x_stride apart */
+    const void *w;   /* [N, K] */
+    const void *add; /* [T, N], rows y_stride apart, or NULL; may be y */
+    void *y;         /* [T, N], rows y_stride apart */
+    int64_t x_stride, y_stride;
+    int32_t n_tokens, n_outputs, n_inputs;
+    enum kernel_dtype dtype;
+};
+
+/* y = a + b; y may be either. n a multiple of 8. */
+struct call_add {
+    const void *a, *b;
+    void *y;
+    int64_t n;
+    enum kernel_dtype dtype;
+};
+
 /* y = silu(gate) * up, where a row of gate_up holds the F gates, then the F ups.
  * y may be gate_up itself with y_stride = 2 F. F and y_stride multiples of 8. */
 struct call_swiglu {
@@ -44,6 +65,17 @@ struct call_swiglu {
     void *y;             /* [T, F], rows y_stride apart */
     int64_t y_stride;
     int32_t n_tokens, n_hidden;
+    enum kernel_dtype dtype;
+};
+
+/* y = silu(x g') * (x u'), where w holds the F gate rows g, then the F up rows u. Both products
+ * stay in single precision until y is rounded. C, F and the strides multiples of 8. y is not x. */
+struct call_gate_up {
+    const void *x; /* [T, C], rows x_stride apart */
+    const void *w; /* [2 F, C] */
+    void *y;       /* [T, F], rows y_stride apart */
+    int64_t x_stride, y_stride;
+    int32_t n_tokens, n_channels, n_hidden;
     enum kernel_dtype dtype;
 };
 
@@ -79,17 +111,34 @@ struct call_dense_attention {
     enum kernel_dtype dtype;
 };
 
-/* Attention of each request's active block over its packed cache, then over the block itself. D =
- * 128. Request r keeps kept[r] rows a key-value head, [G, kept[r], D] at element cache_start[r]. */
+/* A layer's cached rows of request r lie in the pool from element cache_start[r], a multiple of 8:
+ * keys [G, kept[r], D], then values [G, kept[r], D]. */
+
+/* Copies keys and values of a batch's tokens to the caches of their requests: those of token t to
+ * row kv_rows[t], nowhere where that is -1. */
+struct call_keep {
+    const void *k, *v;          /* [T, G, D], tokens kv_stride apart */
+    const int32_t *start;       /* [B + 1] */
+    const int32_t *owner;       /* [T], the request of each token */
+    const int32_t *kv_rows;     /* [T] */
+    const int32_t *kept;        /* [B] */
+    const int64_t *cache_start; /* [B] */
+    void *cache;                /* the pool */
+    int64_t kv_stride;
+    int32_t n_requests, n_tokens, n_kv_heads, head_size;
+    enum kernel_dtype dtype;
+};
+
+/* Attention of each request's active block over its cached rows, then over the block itself.
+ * D = 128. */
 struct call_block_attention {
     const void *q;              /* [T, H, D], tokens q_stride apart */
     const void *k, *v;          /* [T, G, D], the block's own, tokens kv_stride apart */
-    const void *k_cache;        /* the pools; both are read at cache_start[r] */
-    const void *v_cache;        /* */
+    const void *cache;          /* the pool */
     void *y;                    /* [T, H, D], tokens y_stride apart */
     const int32_t *start;       /* [B + 1] */
     const int32_t *kept;        /* [B] */
-    const int64_t *cache_start; /* [B], in elements, multiples of 8 */
+    const int64_t *cache_start; /* [B] */
     void *scratch;              /* block_attention_scratch_bytes, zeroed once before first use */
     int64_t q_stride, kv_stride, y_stride;
     int32_t n_requests, n_heads, n_kv_heads, head_size;
@@ -101,7 +150,10 @@ struct call_block_attention {
  * candidate tokens are the request's tokens outside its active block; the query of a head is the
  * mean over the block; score = query . key / sqrt(D), the largest over a key-value head's group;
  * then the largest of three neighbours (the block is a hole the neighbourhood crosses); the kept[r]
- * best candidates of each key-value head, the earlier token on a tie, are copied in token order. */
+ * best candidates of each key-value head, the earlier token on a tie, are copied in token order.
+ * uniform: all heads keep the same tokens, as Sparse-dLLM does: the score is the mean over all
+ * query heads. A request's scores and indices are [G, candidates] from element G score_start[r];
+ * uniform scores are in the first of the G rows. */
 struct call_select {
     const void *q;              /* [T, H, D], tokens q_stride apart */
     const void *k, *v;          /* [T, G, D], tokens kv_stride apart */
@@ -109,13 +161,15 @@ struct call_select {
     const int32_t *block_start; /* [B], the block's first token, counted within the request */
     const int32_t *block_end;   /* [B], one past its last; end > start */
     const int32_t *kept;        /* [B], 1 .. candidates */
-    const int64_t *cache_start; /* [B], in elements, multiples of 8 */
-    void *k_cache, *v_cache;    /* pools; request r gets [G, kept[r], D] at cache_start[r] */
-    float *scores;              /* [B, G, max_candidates], scratch: the scores before pooling */
-    int32_t *indices; /* [B, G, max_candidates], scratch: kept tokens within the request */
+    const int64_t *cache_start; /* [B] */
+    const int64_t *score_start; /* [B], candidates of the requests before */
+    void *cache;                /* the pool */
+    float *scores;              /* scratch: the scores before pooling */
+    int32_t *indices;           /* scratch: kept tokens within the request */
     int64_t q_stride, kv_stride;
     int32_t n_requests, n_heads, n_kv_heads, head_size;
     int32_t max_candidates; /* at most 65536 */
+    bool uniform;
     enum kernel_dtype dtype;
 };
 
@@ -133,20 +187,43 @@ struct call_head {
     enum kernel_dtype dtype;
 };
 
-/* Which rows of each request are committed. take != NULL: the take[r] most confident (all, when
- * there are fewer), the earlier row on a tie. take == NULL: every row whose confidence is at
- * least threshold, and the most confident one in any case. */
+/* The same from logits that exist, [N, V]. */
+struct call_sample {
+    const void *logits;
+    int32_t *token;
+    float *confidence;
+    int32_t n_rows, n_vocab;
+    enum kernel_dtype dtype;
+};
+
+/* Which rows of each request are committed: of the rows first_row[r] .. + n_rows[r] those are
+ * candidates whose position in the canvas still holds the mask token. take != NULL: the take[r]
+ * most confident candidates (all, when there are fewer), the earlier row on a tie. take == NULL:
+ * every candidate whose confidence is at least threshold, and the most confident one in any case.
+ * Without a canvas every row is a candidate and nothing is written but `committed`. */
 struct call_decode {
-    const float *confidence; /* [N] */
-    const int32_t *token;    /* [N] */
-    const int32_t *start;    /* [B + 1], rows */
-    const int32_t *take;     /* [B] or NULL */
+    const float *confidence;           /* [N] */
+    const int32_t *token;              /* [N] */
+    const int32_t *first_row, *n_rows; /* [B] */
+    const int32_t *take;               /* [B] or NULL */
     const int64_t *position; /* [N], where in canvas a row's token goes; NULL with canvas NULL */
     int32_t *canvas;         /* token ids, written at committed positions, or NULL */
-    uint8_t *committed;      /* [N], 1 or 0 */
+    uint8_t *committed;      /* [N], 1 or 0; written for the rows of requests alone */
+    int32_t *n_committed;    /* [B] or NULL */
     int32_t n_requests;
     int32_t max_rows; /* the most rows of a request, known to the host; at most 65536 */
+    int32_t mask_token;
     float threshold;
+};
+
+/* y[i] = centre + spread (2 u(key, first + i) - 1), computed in double and rounded twice, to single
+ * precision and to the dtype; u is uniform_keyed (keyed.h), the same bits on every device. */
+struct call_random {
+    void *y; /* [n] */
+    uint64_t key;
+    int64_t first, n;
+    double centre, spread;
+    enum kernel_dtype dtype;
 };
 
 #endif

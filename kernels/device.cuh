@@ -28,14 +28,20 @@ static __device__ __forceinline__ struct bf16x8 bf16x8_from_float(const float *x
     return v;
 }
 
+/* Through uint4: nvcc 13.0 moves a struct of pairs as four accesses of four bytes. */
 static __device__ __forceinline__ struct bf16x8 bf16x8_load(const void *base, int64_t element) {
-    return *reinterpret_cast<const struct bf16x8 *>(static_cast<const __nv_bfloat16 *>(base) +
-                                                    element);
+    const uint4 raw =
+        *reinterpret_cast<const uint4 *>(static_cast<const __nv_bfloat16 *>(base) + element);
+    struct bf16x8 v;
+    memcpy(&v, &raw, sizeof v);
+    return v;
 }
 
 static __device__ __forceinline__ void bf16x8_store(void *base, int64_t element,
                                                     const struct bf16x8 &v) {
-    *reinterpret_cast<struct bf16x8 *>(static_cast<__nv_bfloat16 *>(base) + element) = v;
+    uint4 raw;
+    memcpy(&raw, &v, sizeof raw);
+    *reinterpret_cast<uint4 *>(static_cast<__nv_bfloat16 *>(base) + element) = raw;
 }
 
 static __device__ __forceinline__ uint32_t bf16_pack(float low, float high) {

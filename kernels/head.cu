@@ -4,6 +4,7 @@
 #include <cublasLt.h>
 #include <new>
 
+#include "kernels/device.h"
 #include "kernels/head.cuh"
 #include "kernels/hopper.cuh"
 
@@ -30,34 +31,6 @@ struct head {
     int n_choices;
     struct head_choice choices[MAX_CHOICES];
 };
-
-static __device__ __forceinline__ struct head_summary summary_merge(const struct head_summary &a,
-                                                                    const struct head_summary &b) {
-    const bool b_wins = b.top > a.top || (b.top == a.top && b.token < a.token);
-    struct head_summary c;
-    c.top = b_wins ? b.top : a.top;
-    c.token = b_wins ? b.token : a.token;
-    c.sum = a.sum * __expf(a.top - c.top) + b.sum * __expf(b.top - c.top);
-    return c;
-}
-
-static __device__ __forceinline__ struct head_summary warp_merge(struct head_summary s) {
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-        struct head_summary other;
-        other.top = __shfl_xor_sync(~0u, s.top, step);
-        other.token = __shfl_xor_sync(~0u, s.token, step);
-        other.sum = __shfl_xor_sync(~0u, s.sum, step);
-        s = summary_merge(s, other);
-    }
-    return s;
-}
-
-/* Lowest finite float instead of -infinity: the difference of two empty tops must be a number. */
-static __device__ __forceinline__ struct head_summary summary_none() {
-    struct head_summary s = {-3.4e38f, 0.0f, INT32_MAX};
-    return s;
-}
 
 static __global__ void __launch_bounds__(REDUCE_THREADS)
     head_reduce_kernel(const float *logits, int64_t row_stride, int part_tokens, int n_tokens,
@@ -225,7 +198,9 @@ extern "C" cudaError_t head_open(struct head **opened) {
 }
 
 extern "C" int64_t head_scratch_bytes(void) {
-    return TILE_BYTES + WORKSPACE_BYTES + SUMMARY_BYTES;
+    static_assert(TILE_BYTES + WORKSPACE_BYTES + SUMMARY_BYTES == HEAD_SCRATCH_BYTES,
+                  "what device.h promises");
+    return HEAD_SCRATCH_BYTES;
 }
 
 /* Rows and tokens of a tile: as many tokens as fit, in equal multiples of 128. */

@@ -15,8 +15,11 @@ extern "C" {
 
 cudaError_t kernel_embed(const struct call_embed *call, cudaStream_t stream);
 cudaError_t kernel_norm(const struct call_norm *call, cudaStream_t stream);
+cudaError_t kernel_add(const struct call_add *call, cudaStream_t stream);
 cudaError_t kernel_swiglu(const struct call_swiglu *call, cudaStream_t stream);
 cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t stream);
+cudaError_t kernel_keep(const struct call_keep *call, cudaStream_t stream);
+cudaError_t kernel_random(const struct call_random *call, cudaStream_t stream);
 
 /* Bytes of scratch block attention needs on a device of n_sms multiprocessors, for any call.
  * Calls on one stream may share it; calls that may overlap may not. */
@@ -35,7 +38,7 @@ cudaError_t kernel_dense_attention_mma(const struct call_dense_attention *call,
 cudaError_t kernel_dense_attention_wgmma(const struct call_dense_attention *call,
                                          cudaStream_t stream);
 
-/* Three launches: scores, selection, packing. */
+/* Three launches: scores, selection, packing; for uniform scores one more, their sum. */
 cudaError_t kernel_select(const struct call_select *call, cudaStream_t stream);
 /* The second of them alone: pools call->scores, selects, writes call->indices. */
 cudaError_t kernel_select_top(const struct call_select *call, cudaStream_t stream);
@@ -45,7 +48,7 @@ cudaError_t kernel_select_top(const struct call_select *call, cudaStream_t strea
 struct head;
 cudaError_t head_open(struct head **head);
 void head_close(struct head *head);
-/* Bytes of scratch any number of rows needs; less than 64 MiB. */
+/* Bytes of scratch any number of rows needs: HEAD_SCRATCH_BYTES of device.h. */
 int64_t head_scratch_bytes(void);
 /* Takes the faster path; the two below are the paths themselves: cuBLASLt products and a reduction
  * on any device, one fused kernel on compute capability 9.0 (else cudaErrorNotSupported). */
@@ -53,6 +56,7 @@ cudaError_t kernel_head(struct head *head, const struct call_head *call, cudaStr
 cudaError_t kernel_head_tiles(struct head *head, const struct call_head *call, cudaStream_t stream);
 cudaError_t kernel_head_wgmma(const struct call_head *call, cudaStream_t stream);
 
+cudaError_t kernel_sample(const struct call_sample *call, cudaStream_t stream);
 cudaError_t kernel_decode(const struct call_decode *call, cudaStream_t stream);
 
 #ifdef __cplusplus

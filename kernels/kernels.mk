@@ -8,7 +8,7 @@ CUDA_ARCH ?= 80 86 89 90a
 NVCCFLAGS := -std=c++17 -O3 -I. -Xcompiler -fPIC,-Wall,-Wextra --threads 2 \
              $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a))
 
-TWIN_SRCS := $(wildcard kernels/*.c)
+TWIN_SRCS := $(wildcard kernels/twin_*.c)
 TWIN_OBJS := $(TWIN_SRCS:%.c=$(BUILD)/%.o)
 CUDA_SRCS := $(wildcard kernels/*.cu)
 CUDA_OBJS := $(CUDA_SRCS:%.cu=$(BUILD)/%.cu.o)
@@ -26,24 +26,41 @@ $(BUILD)/%.cu.o: %.cu
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
 # The runtime is linked in; cuBLASLt is found beside the driver's tools when the library is loaded.
-$(BUILD)/kernels/libunmask_cuda.so: $(CUDA_OBJS)
+$(BUILD)/kernels/libunmask_cuda.so: $(CUDA_OBJS) kernels/libunmask_cuda.map
 	$(say) LD $@
-	$(Q)$(NVCC) -shared -cudart static -o $@ $^ -lcublasLt
+	$(Q)$(NVCC) -shared -cudart static -Xlinker --version-script=kernels/libunmask_cuda.map \
+	    -o $@ $(CUDA_OBJS) -lcublasLt -ldl
 
 $(BUILD)/tests/gpu/%.o: tests/gpu/%.c
 	@mkdir -p $(@D)
 	$(say) CC $<
 	$(Q)$(CC) $(CPPFLAGS) -isystem $(CUDA)/include $(CFLAGS) -MMD -MP -c $< -o $@
 
-# The program and the library share one runtime: the library's, whose symbols it exports.
-$(BUILD)/tests/gpu/test_kernels: $(BUILD)/tests/gpu/test_kernels.o $(BUILD)/libunmask_twins.a \
-                                 $(BUILD)/kernels/libunmask_cuda.so
+# Plain programs. These call launchers, with a runtime of their own on the same context.
+LAUNCHER_TESTS := $(addprefix $(BUILD)/tests/gpu/,test_kernels test_gate_up)
+$(LAUNCHER_TESTS): $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o $(BUILD)/libunmask_twins.a \
+                                         $(BUILD)/kernels/libunmask_cuda.so
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) -L$(BUILD)/kernels -lunmask_cuda \
 	    -Wl,-rpath,'$$ORIGIN/../../kernels' -Wl,--allow-shlib-undefined -L$(CUDA)/lib64 \
 	    -lcudart_static -ldl -lpthread -lrt -lm
 
-kernels: $(BUILD)/kernels/libunmask_cuda.so $(BUILD)/tests/gpu/test_kernels ## build the CUDA kernels
+# The device's test opens the library as the program does.
+$(BUILD)/tests/gpu/test_device: $(BUILD)/tests/gpu/test_device.o $(BUILD)/libunmask_twins.a
+	$(say) LD $@
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -ldl -lm
+
+GPU_TESTS := $(LAUNCHER_TESTS) $(BUILD)/tests/gpu/test_device $(BUILD)/tests/gpu/test_engine
+# The whole engine, without the packages a GPU machine may lack.
+$(BUILD)/tests/gpu/test_engine: $(BUILD)/tests/gpu/test_engine.o $(BUILD)/libunmask.a
+	$(say) LD $@
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PORTABLE_LIBS)
+
+kernels: $(BUILD)/kernels/libunmask_cuda.so $(GPU_TESTS) ## build the CUDA kernels
+
+.PHONY: test-gpu
+test-gpu: kernels ## run the GPU tests
+	@set -e; for t in $(GPU_TESTS); do $$t; done
 else
 kernels:
 	@echo 'nvcc was not found: the CUDA kernels are not built (set NVCC=/path/to/nvcc)' >&2; exit 1

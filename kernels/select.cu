@@ -1,5 +1,6 @@
 /* Score, pool, choose and pack the context a block keeps: three kernels, each spread over
- * requests and key-value heads. The scores go through memory (4 of every 4 D + 4 bytes). */
+ * requests and key-value heads; uniform scores are summed over the heads by one more. The scores go
+ * through memory (4 of every 4 D + 4 bytes). */
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/top.cuh"
@@ -10,6 +11,7 @@ enum {
     SCORE_THREADS = 128,
     SCORE_KEYS = 8,                                         /* keys in flight a half-warp */
     SCORE_CANDIDATES = 4 * SCORE_THREADS / 16 * SCORE_KEYS, /* a block */
+    SUM_THREADS = 128,
     PACK_THREADS = 256,
     PACK_ROWS = 4, /* rows in flight a half-warp */
     MAX_CANDIDATES = 65536,
@@ -19,11 +21,18 @@ static __device__ __forceinline__ int candidate_count(const struct call_select &
     return call.start[r + 1] - call.start[r] - (call.block_end[r] - call.block_start[r]);
 }
 
+/* Where a request's row of scores, or of indices, starts. */
+static __device__ __forceinline__ int64_t row_start(const struct call_select &call, int r,
+                                                    int kv_head, int n_candidates) {
+    return call.n_kv_heads * call.score_start[r] + (int64_t)kv_head * n_candidates;
+}
+
 static __device__ __forceinline__ int candidate_token(int candidate, int block_start,
                                                       int block_end) {
     return candidate < block_start ? candidate : candidate + block_end - block_start;
 }
 
+template <bool UNIFORM>
 static __global__ void __launch_bounds__(SCORE_THREADS)
     score_kernel(const struct call_select call) {
     __shared__ __align__(16) float query[MAX_GROUP * HEAD_SIZE];
@@ -64,7 +73,8 @@ static __global__ void __launch_bounds__(SCORE_THREADS)
         query[i + 1] = sum.y * scale;
     }
     __syncthreads();
-    float *scores = call.scores + ((int64_t)r * call.n_kv_heads + kv_head) * call.max_candidates;
+    float *scores = call.scores + row_start(call, r, kv_head, n_candidates);
+    const float factor = UNIFORM ? 1.0f : rsqrtf((float)HEAD_SIZE);
     constexpr int PER_ROUND = SCORE_THREADS / 16 * SCORE_KEYS;
 #pragma unroll 1
     for (int round = 0; round < SCORE_CANDIDATES / PER_ROUND; round++) {
@@ -90,16 +100,31 @@ static __global__ void __launch_bounds__(SCORE_THREADS)
                 for (int step = 8; step > 0; step /= 2) {
                     dot += __shfl_xor_sync(~0u, dot, step);
                 }
-                best[i] = g == 0 ? dot : fmaxf(best[i], dot);
+                best[i] = g == 0 ? dot : UNIFORM ? best[i] + dot : fmaxf(best[i], dot);
             }
         }
 #pragma unroll
         for (int i = 0; i < SCORE_KEYS; i++) {
             const int c = base + i * (SCORE_THREADS / 16);
             if (lane == 0 && c < n_candidates) {
-                scores[c] = best[i] * rsqrtf((float)HEAD_SIZE);
+                scores[c] = best[i] * factor;
             }
         }
+    }
+}
+
+/* The heads' parts of a uniform score, added up in order into the first row. */
+static __global__ void __launch_bounds__(SUM_THREADS) sum_kernel(const struct call_select call) {
+    const int r = blockIdx.y, n_candidates = candidate_count(call, r);
+    const int c = blockIdx.x * SUM_THREADS + threadIdx.x;
+    if (c < n_candidates) {
+        float *scores = call.scores + row_start(call, r, 0, n_candidates) + c;
+        float sum = 0;
+#pragma unroll 4
+        for (int kv_head = 0; kv_head < call.n_kv_heads; kv_head++) {
+            sum += scores[(int64_t)kv_head * n_candidates];
+        }
+        *scores = sum * rsqrtf((float)HEAD_SIZE) / (float)call.n_heads;
     }
 }
 
@@ -108,8 +133,9 @@ static __global__ void __launch_bounds__(THREADS) top_kernel(const struct call_s
     __shared__ uint32_t buffer[2][3][32];
     const int r = blockIdx.y, n_candidates = candidate_count(call, r);
     const int block_start = call.block_start[r], block_end = call.block_end[r];
-    const int64_t row = ((int64_t)r * call.n_kv_heads + blockIdx.x) * call.max_candidates;
-    const float *scores = call.scores + row;
+    const int kv_head = blockIdx.x;
+    const float *scores =
+        call.scores + row_start(call, r, call.uniform ? 0 : kv_head, n_candidates);
     const int kept = call.kept[r];
     if (n_candidates <= 0 || kept <= 0) {
         return;
@@ -127,7 +153,7 @@ static __global__ void __launch_bounds__(THREADS) top_kernel(const struct call_s
         key[i] = at < n_candidates ? top_key(fmaxf(fmaxf(best[0], best[1]), best[2])) : 0;
     }
     const uint32_t threshold = top_threshold<THREADS>(key, (uint32_t)kept, buffer);
-    int32_t *indices = call.indices + row;
+    int32_t *indices = call.indices + row_start(call, r, kv_head, n_candidates);
     top_visit<THREADS>(key, (uint32_t)kept, threshold, buffer, [&](int i, uint32_t place) {
         indices[place] = candidate_token(top_index<KEYS>(i), block_start, block_end);
     });
@@ -143,8 +169,8 @@ static __global__ void __launch_bounds__(PACK_THREADS) pack_kernel(const struct 
     }
     const int64_t start = call.start[r];
     const int64_t to = call.cache_start[r] + (int64_t)kv_head * kept * HEAD_SIZE + lane * 8;
-    const int32_t *indices =
-        call.indices + ((int64_t)r * call.n_kv_heads + kv_head) * call.max_candidates;
+    const int64_t part = (int64_t)call.n_kv_heads * kept * HEAD_SIZE; /* from a key to its value */
+    const int32_t *indices = call.indices + row_start(call, r, kv_head, candidate_count(call, r));
     struct bf16x8 k[PACK_ROWS], v[PACK_ROWS];
 #pragma unroll
     for (int i = 0; i < PACK_ROWS; i++) {
@@ -160,8 +186,8 @@ static __global__ void __launch_bounds__(PACK_THREADS) pack_kernel(const struct 
     for (int i = 0; i < PACK_ROWS; i++) {
         const int row = first + i * HALF_WARPS;
         if (row < kept) {
-            bf16x8_store(call.k_cache, to + (int64_t)row * HEAD_SIZE, k[i]);
-            bf16x8_store(call.v_cache, to + (int64_t)row * HEAD_SIZE, v[i]);
+            bf16x8_store(call.cache, to + (int64_t)row * HEAD_SIZE, k[i]);
+            bf16x8_store(call.cache, to + part + (int64_t)row * HEAD_SIZE, v[i]);
         }
     }
 }
@@ -207,8 +233,14 @@ extern "C" cudaError_t kernel_select(const struct call_select *call, cudaStream_
     const unsigned n_heads = (unsigned)call->n_kv_heads, n_requests = (unsigned)call->n_requests;
     /* Neighbouring blocks read neighbouring heads of the same tokens. */
     const dim3 score_grid(n_heads, (n + SCORE_CANDIDATES - 1) / SCORE_CANDIDATES, n_requests);
-    score_kernel<<<score_grid, SCORE_THREADS, 0, stream>>>(*call);
+    auto score = call->uniform ? score_kernel<true> : score_kernel<false>;
+    score<<<score_grid, SCORE_THREADS, 0, stream>>>(*call);
     cudaError_t status = cudaGetLastError();
+    if (status == cudaSuccess && call->uniform) {
+        sum_kernel<<<dim3((n + SUM_THREADS - 1) / SUM_THREADS, n_requests), SUM_THREADS, 0,
+                     stream>>>(*call);
+        status = cudaGetLastError();
+    }
     if (status == cudaSuccess) {
         status = kernel_select_top(call, stream);
     }

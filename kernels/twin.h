@@ -26,8 +26,13 @@ double twin_bound(enum kernel_dtype dtype, int64_t length);
 
 void twin_embed(const struct call_embed *call);
 void twin_norm(const struct call_norm *call);
+void twin_linear(const struct call_linear *call);
+void twin_add(const struct call_add *call);
 void twin_swiglu(const struct call_swiglu *call);
+void twin_gate_up(const struct call_gate_up *call);
 void twin_rope(const struct call_rope *call);
+void twin_keep(const struct call_keep *call);
+void twin_random(const struct call_random *call);
 
 /* cos_sin[p, i] = {cos, sin}(p theta^(-2 i / D)) for the positions below n_positions: rotary
  * embedding as in Su et al., RoFormer (arXiv 2104.09864), equation 15. */
@@ -41,7 +46,7 @@ bool twin_block_attention(const struct call_block_attention *call);
 int32_t twin_kept_tokens(int32_t n_candidates, double retention);
 
 /* The three stages; twin_select runs them in order. The second is exact: equal scores give equal
- * indices on any device. The first, and so the whole, returns false when memory for one group's
+ * indices on any device. The first, and so the whole, returns false when memory for one request's
  * mean queries is lacking. */
 bool twin_select_score(const struct call_select *call);
 void twin_select_top(const struct call_select *call);
@@ -50,8 +55,9 @@ bool twin_select(const struct call_select *call);
 
 /* One row's logits, [V], unrounded. */
 void twin_head_logits(const struct call_head *call, int32_t row, double *logits);
-/* false when memory for one row's logits is lacking. */
+/* Both return false when memory for one row's logits is lacking. */
 bool twin_head(const struct call_head *call);
+bool twin_sample(const struct call_sample *call);
 
 void twin_decode(const struct call_decode *call);
 

@@ -4,10 +4,10 @@
 
 #include "kernels/twin.h"
 
-/* A run of keys and values of one head: row i at element first + i stride of either array. */
+/* A run of keys and values of one head: row i at element i stride from the first. */
 struct segment {
     const void *k, *v;
-    int64_t first, stride, n_rows;
+    int64_t k_first, v_first, stride, n_rows;
 };
 
 /* y[y_at ..] = softmax(q k' / sqrt(D)) v over the segments in turn; p and sum are room for all
@@ -23,7 +23,7 @@ static void attend(const void *q, int64_t q_at, const struct segment *segments, 
             for (int64_t d = 0; d < head_size; d++) {
                 score += twin_load(q, dtype, q_at + d) *
                          twin_load(segments[s].k, dtype,
-                                   segments[s].first + row * segments[s].stride + d);
+                                   segments[s].k_first + row * segments[s].stride + d);
             }
             p[n] = score / sqrt((double)head_size);
             top = p[n] > top ? p[n] : top;
@@ -40,7 +40,7 @@ static void attend(const void *q, int64_t q_at, const struct segment *segments, 
             weight += e;
             for (int64_t d = 0; d < head_size; d++) {
                 sum[d] += e * twin_load(segments[s].v, dtype,
-                                        segments[s].first + row * segments[s].stride + d);
+                                        segments[s].v_first + row * segments[s].stride + d);
             }
         }
     }
@@ -58,9 +58,8 @@ bool twin_dense_attention(const struct call_dense_attention *call) {
             return false;
         }
         for (int64_t head = 0; head < call->n_heads; head++) {
-            const struct segment all = {call->k, call->v,
-                                        first * call->kv_stride + head / group * size,
-                                        call->kv_stride, n};
+            const int64_t at = first * call->kv_stride + head / group * size;
+            const struct segment all = {call->k, call->v, at, at, call->kv_stride, n};
             for (int64_t t = first; t < first + n; t++) {
                 attend(call->q, t * call->q_stride + head * size, &all, 1, size, call->dtype,
                        call->y, t * call->y_stride + head * size, room + size, room);
@@ -82,10 +81,11 @@ bool twin_block_attention(const struct call_block_attention *call) {
         }
         for (int64_t head = 0; head < call->n_heads; head++) {
             const int64_t kv_head = head / group;
-            const struct segment both[2] = {
-                {call->k_cache, call->v_cache, call->cache_start[r] + kv_head * kept * size, size,
-                 kept},
-                {call->k, call->v, first * call->kv_stride + kv_head * size, call->kv_stride, n}};
+            const int64_t cached = call->cache_start[r] + kv_head * kept * size;
+            const int64_t fresh = first * call->kv_stride + kv_head * size;
+            const struct segment both[2] = {{call->cache, call->cache, cached,
+                                             cached + call->n_kv_heads * kept * size, size, kept},
+                                            {call->k, call->v, fresh, fresh, call->kv_stride, n}};
             for (int64_t t = first; t < first + n; t++) {
                 attend(call->q, t * call->q_stride + head * size, both, 2, size, call->dtype,
                        call->y, t * call->y_stride + head * size, room + size, room);

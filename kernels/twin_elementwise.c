@@ -1,7 +1,9 @@
-/* Twins of the one-pass kernels: embedding, norm, SwiGLU, rotation; and what all twins share. */
+/* Twins of the one-pass kernels: embedding, norm, sums, SwiGLU, rotation, cache rows, random
+ * numbers; and what all twins share. */
 #include <math.h>
 
 #include "kernels/bf16.h"
+#include "kernels/keyed.h"
 #include "kernels/twin.h"
 
 double twin_load(const void *array, enum kernel_dtype dtype, int64_t i) {
@@ -26,9 +28,10 @@ double twin_bound(enum kernel_dtype dtype, int64_t length) {
 
 void twin_embed(const struct call_embed *call) {
     for (int64_t t = 0; t < call->n_tokens; t++) {
-        const bool known = call->ids[t] >= 0 && call->ids[t] < call->n_vocab;
+        const int64_t id = call->ids[call->at ? call->at[t] : t];
+        const bool known = id >= 0 && id < call->n_vocab;
         for (int64_t c = 0; c < call->n_channels; c++) {
-            const int64_t from = known ? (int64_t)call->ids[t] * call->n_channels + c : 0;
+            const int64_t from = known ? id * call->n_channels + c : 0;
             twin_store(call->y, call->dtype, t * call->n_channels + c,
                        known ? twin_load(call->table, call->dtype, from) : (double)NAN);
         }
@@ -68,12 +71,37 @@ void twin_norm(const struct call_norm *call) {
     }
 }
 
+void twin_add(const struct call_add *call) {
+    for (int64_t i = 0; i < call->n; i++) {
+        twin_store(call->y, call->dtype, i,
+                   twin_load(call->a, call->dtype, i) + twin_load(call->b, call->dtype, i));
+    }
+}
+
 void twin_swiglu(const struct call_swiglu *call) {
     for (int64_t t = 0; t < call->n_tokens; t++) {
         for (int64_t i = 0; i < call->n_hidden; i++) {
             const int64_t from = t * 2 * call->n_hidden + i;
             const double gate = twin_load(call->gate_up, call->dtype, from);
             const double up = twin_load(call->gate_up, call->dtype, from + call->n_hidden);
+            twin_store(call->y, call->dtype, t * call->y_stride + i, gate / (1 + exp(-gate)) * up);
+        }
+    }
+}
+
+static double twin_dot(const struct call_gate_up *call, int64_t token, int64_t row) {
+    double sum = 0;
+    for (int64_t c = 0; c < call->n_channels; c++) {
+        sum += twin_load(call->x, call->dtype, token * call->x_stride + c) *
+               twin_load(call->w, call->dtype, row * call->n_channels + c);
+    }
+    return sum;
+}
+
+void twin_gate_up(const struct call_gate_up *call) {
+    for (int64_t t = 0; t < call->n_tokens; t++) {
+        for (int64_t i = 0; i < call->n_hidden; i++) {
+            const double gate = twin_dot(call, t, i), up = twin_dot(call, t, call->n_hidden + i);
             twin_store(call->y, call->dtype, t * call->y_stride + i, gate / (1 + exp(-gate)) * up);
         }
     }
@@ -133,5 +161,33 @@ void twin_rope(const struct call_rope *call) {
         for (int64_t head = 0; head < call->n_heads + 2 * (int64_t)call->n_kv_heads; head++) {
             rope_head(call, token, head);
         }
+    }
+}
+
+void twin_keep(const struct call_keep *call) {
+    const int64_t size = call->head_size;
+    for (int64_t t = 0; t < call->n_tokens; t++) {
+        const int64_t r = call->owner[t], row = call->kv_rows[t];
+        if (row < 0) {
+            continue;
+        }
+        const int64_t part = call->n_kv_heads * (int64_t)call->kept[r] * size;
+        for (int64_t head = 0; head < call->n_kv_heads; head++) {
+            const int64_t from = t * call->kv_stride + head * size;
+            const int64_t to = call->cache_start[r] + (head * call->kept[r] + row) * size;
+            for (int64_t d = 0; d < size; d++) {
+                twin_store(call->cache, call->dtype, to + d,
+                           twin_load(call->k, call->dtype, from + d));
+                twin_store(call->cache, call->dtype, to + part + d,
+                           twin_load(call->v, call->dtype, from + d));
+            }
+        }
+    }
+}
+
+void twin_random(const struct call_random *call) {
+    for (int64_t i = 0; i < call->n; i++) {
+        const double u = uniform_keyed(call->key, (uint64_t)(call->first + i));
+        twin_store(call->y, call->dtype, i, call->centre + call->spread * (2 * u - 1));
     }
 }

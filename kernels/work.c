@@ -6,7 +6,8 @@ static double element_bytes(enum kernel_dtype dtype) {
 
 struct kernel_work work_embed(const struct call_embed *call) {
     const double n = (double)call->n_tokens * call->n_channels;
-    return (struct kernel_work){2 * n * element_bytes(call->dtype) + 4.0 * call->n_tokens, 0};
+    return (struct kernel_work){
+        2 * n * element_bytes(call->dtype) + (call->at ? 12.0 : 4.0) * call->n_tokens, 0};
 }
 
 struct kernel_work work_norm(const struct call_norm *call) {
@@ -14,6 +15,18 @@ struct kernel_work work_norm(const struct call_norm *call) {
     const double passes = !call->residual ? 2 : call->rows ? 3 : 4;
     return (struct kernel_work){(passes * n + call->n_channels) * element_bytes(call->dtype),
                                 (call->residual ? 5 : 4) * n};
+}
+
+struct kernel_work work_linear(const struct call_linear *call) {
+    const double rows = call->n_tokens, n = call->n_inputs, outputs = call->n_outputs;
+    return (struct kernel_work){(rows * n + n * outputs + (call->add ? 2 : 1) * rows * outputs) *
+                                    element_bytes(call->dtype),
+                                2 * rows * outputs * n};
+}
+
+struct kernel_work work_add(const struct call_add *call) {
+    const double n = (double)call->n;
+    return (struct kernel_work){3 * n * element_bytes(call->dtype), n};
 }
 
 struct kernel_work work_swiglu(const struct call_swiglu *call) {
@@ -26,6 +39,11 @@ struct kernel_work work_rope(const struct call_rope *call) {
     const double n = (double)call->n_tokens * call->head_size;
     const double all = turned + call->n_kv_heads;
     return (struct kernel_work){2 * n * all * element_bytes(call->dtype), 3 * n * turned};
+}
+
+struct kernel_work work_keep(const struct call_keep *call, double n_kept_tokens) {
+    const double row = (double)call->n_kv_heads * call->head_size * element_bytes(call->dtype);
+    return (struct kernel_work){4 * n_kept_tokens * row + 8.0 * call->n_tokens, 0};
 }
 
 struct kernel_work work_dense_attention(const struct call_dense_attention *call, double pairs) {
@@ -55,4 +73,9 @@ struct kernel_work work_head(const struct call_head *call) {
     const double rows = call->n_rows, n = call->n_channels, vocab = call->n_vocab;
     return (struct kernel_work){(rows + vocab) * n * element_bytes(call->dtype) + 8 * rows,
                                 2 * rows * vocab * n};
+}
+
+struct kernel_work work_sample(const struct call_sample *call) {
+    const double rows = call->n_rows, n = rows * call->n_vocab;
+    return (struct kernel_work){n * element_bytes(call->dtype) + 8 * rows, 3 * n};
 }

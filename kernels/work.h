@@ -17,8 +17,11 @@ struct kernel_work {
 /* Lengths that a call keeps on the device are given beside it, summed over its requests. */
 struct kernel_work work_embed(const struct call_embed *call);
 struct kernel_work work_norm(const struct call_norm *call);
+struct kernel_work work_linear(const struct call_linear *call);
+struct kernel_work work_add(const struct call_add *call);
 struct kernel_work work_swiglu(const struct call_swiglu *call);
 struct kernel_work work_rope(const struct call_rope *call);
+struct kernel_work work_keep(const struct call_keep *call, double n_kept_tokens);
 /* pairs: the sum of tokens^2. */
 struct kernel_work work_dense_attention(const struct call_dense_attention *call, double pairs);
 /* queries, kept: their sums; pairs: the sum of queries (kept + queries). */
@@ -28,6 +31,7 @@ struct kernel_work work_block_attention(const struct call_block_attention *call,
 struct kernel_work work_select(const struct call_select *call, double queries, double candidates,
                                double kept);
 struct kernel_work work_head(const struct call_head *call);
+struct kernel_work work_sample(const struct call_sample *call);
 
 #ifdef __cplusplus
 }

@@ -6,14 +6,14 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/cpu.h"
+#include "engine/forward.h"
 #include "sim/base/rng.h"
 #include "tests/suite.h"
 
 /* ---- models ---- */
 
 /* The shapes of the golden checkpoints, and one with head norms and a tied head whose sizes are no
- * multiples of the product's tiles. */
+ * multiples of anything a kernel takes at once. */
 static const struct model llada = {.name = "llada-tiny",
                                    .layers = 2,
                                    .hidden = 32,
@@ -22,7 +22,8 @@ static const struct model llada = {.name = "llada-tiny",
                                    .head_dim = 8,
                                    .ffn = 48,
                                    .vocab = 67,
-                                   .max_positions = 256};
+                                   .max_positions = 256,
+                                   .mask_token = 66};
 static const struct model dream = {.name = "dream-tiny",
                                    .layers = 2,
                                    .hidden = 48,
@@ -32,6 +33,7 @@ static const struct model dream = {.name = "dream-tiny",
                                    .ffn = 56,
                                    .vocab = 61,
                                    .max_positions = 256,
+                                   .mask_token = 5,
                                    .qkv_bias = true,
                                    .shifted_logits = true};
 static const struct model sdar = {.name = "sdar-tiny",
@@ -43,21 +45,52 @@ static const struct model sdar = {.name = "sdar-tiny",
                                   .ffn = 30,
                                   .vocab = 35,
                                   .max_positions = 256,
+                                  .mask_token = 0,
                                   .qk_norm = true,
                                   .tied = true};
 static const struct model *const models[] = {&llada, &dream, &sdar};
-enum { N_MODELS = 3, MAX_SPANS = 8, MAX_TOKENS = 512, MAX_VOCAB = 67, POOL = 1 << 17 };
+enum {
+    N_MODELS = 3,
+    MAX_SPANS = 8,
+    MAX_TOKENS = 512,
+    MAX_VOCAB = 67,
+    POOL = 1 << 17,           /* elements */
+    STORE = POOL / MAX_SPANS, /* from one request's store to the next's */
+    CANVAS_TOKENS = 256,      /* from one request's canvas to the next's */
+    WORKSPACE = 64 << 20
+};
 
-static const struct graph_options fused = {.fused = true, .logits_bytes = 2};
+/* Graphs for the engine, in float32. */
+static const struct graph_options fused = {
+    .fused = true, .logits_bytes = 2, .element_bytes = 4, .engine = true};
+static const struct graph_options eager = {.logits_bytes = 4, .element_bytes = 4, .engine = true};
+static const struct graph_options sparse = {
+    .fused = true, .logits_bytes = 2, .element_bytes = 4, .engine = true, .selects = true};
 
 /* ---- an engine and its batch ---- */
 
+static const struct step_limits limits = {.max_requests = MAX_SPANS,
+                                          .max_tokens = MAX_TOKENS,
+                                          .max_logit_rows = MAX_TOKENS,
+                                          .max_positions = CANVAS_TOKENS,
+                                          .canvas_tokens = MAX_SPANS * CANVAS_TOKENS,
+                                          .workspace_bytes = WORKSPACE,
+                                          .pool_bytes = POOL * (int64_t)sizeof(float)};
+
+struct rig_setup {
+    const struct model *model;
+    const struct graph_options *options;
+    const char *source;               /* of the weights */
+    const struct device_table *table; /* NULL: the CPU */
+    enum kernel_dtype dtype;
+    const struct step_limits *limits; /* NULL: the above */
+};
+
 struct rig {
     struct graph graph;
+    struct engine_device device;
     struct weights weights;
-    struct cpu *cpu;
-    float k[POOL], v[POOL];
-    struct kv_pool pool;
+    struct forward *forward;
     const char *planner;
     int64_t chunk_rows;
     struct placement placement;
@@ -68,40 +101,81 @@ struct rig {
     struct step step;
     int32_t token[MAX_TOKENS];
     float confidence[MAX_TOKENS];
-    float logits[MAX_TOKENS * MAX_VOCAB];
+    uint8_t committed[MAX_TOKENS];
+    int32_t n_committed[MAX_SPANS];
     struct step_result result;
+    float logits[MAX_TOKENS * MAX_VOCAB];
 };
 
-static const struct step_limits limits = {.max_requests = MAX_SPANS,
-                                          .max_tokens = MAX_TOKENS,
-                                          .max_logit_rows = MAX_TOKENS,
-                                          .max_positions = 256,
-                                          .workspace_bytes = 4 << 20};
-
-static inline struct rig *rig_open(const struct model *model, const struct graph_options *options,
-                                   const char *source) {
+static inline int rig_try_open(const struct rig_setup *setup, struct rig **out, struct err *err) {
     struct rig *rig = calloc(1, sizeof *rig);
-    struct err err = {0};
-    graph_build(&rig->graph, model, options);
-    ck_assert_msg(weights_open(&rig->weights, model, source, KERNEL_F32, &err) == 0, "%s",
-                  err.text);
-    ck_assert_msg(cpu_open(&rig->graph, &rig->weights, &limits, &rig->cpu, &err) == 0, "%s",
-                  err.text);
+    struct graph_options options = *setup->options;
+    options.element_bytes = setup->dtype == KERNEL_F32 ? 4 : 2;
+    graph_build(&rig->graph, setup->model, &options);
     rig->planner = "first-fit";
-    rig->pool = (struct kv_pool){rig->k, rig->v, POOL};
-    rig->result = (struct step_result){rig->token, rig->confidence, rig->logits};
+    rig->result =
+        (struct step_result){rig->token, rig->confidence, rig->committed, rig->n_committed};
+    int status = engine_device_start(setup->table != NULL ? setup->table : &device_cpu,
+                                     setup->dtype, &rig->device, err);
+    if (status == 0) {
+        status = weights_open(&rig->weights, &rig->device, setup->model, setup->source, err);
+    }
+    if (status == 0) {
+        status = forward_open(&rig->device, &rig->graph, &rig->weights,
+                              setup->limits != NULL ? setup->limits : &limits, &rig->forward, err);
+    }
+    *out = rig;
+    return status;
+}
+
+/* Device memory that nobody released. */
+static inline int64_t rig_close(struct rig *rig) {
+    int64_t left = 0;
+    forward_close(rig->forward);
+    weights_close(&rig->weights);
+    if (rig->device.device != NULL) {
+        left = rig->device.table->allocated_bytes(rig->device.device);
+    }
+    engine_device_close(&rig->device);
+    free(rig);
+    return left;
+}
+
+static inline struct rig *rig_set_up(const struct rig_setup *setup) {
+    struct rig *rig;
+    struct err err = {0};
+    ck_assert_msg(rig_try_open(setup, &rig, &err) == 0, "%s", err.text);
     return rig;
 }
 
-static inline void rig_close(struct rig *rig) {
-    cpu_close(rig->cpu);
-    weights_close(&rig->weights);
-    free(rig);
+static inline struct rig *rig_open(const struct model *model, const struct graph_options *options,
+                                   const char *source) {
+    const struct rig_setup setup = {model, options, source, NULL, KERNEL_F32, NULL};
+    return rig_set_up(&setup);
 }
 
-/* Tokens of one request, positions 0, 1, ...; every query's logits. */
-static inline void rig_add(struct rig *rig, uint32_t queries, uint32_t context,
-                           const struct step_part *part) {
+/* The pool of a rig on the CPU, in float32. */
+static inline float *rig_pool(struct rig *rig) {
+    return (float *)(void *)forward_pool(rig->forward);
+}
+
+/* Tokens from position `first` of a request's canvas on. */
+static inline void rig_write(struct rig *rig, int request, int first, const int32_t *tokens,
+                             int n) {
+    struct err err = {0};
+    int64_t at = (int64_t)request * CANVAS_TOKENS + first;
+    ck_assert_msg(forward_write_canvas(rig->forward, at, tokens, n, &err) == 0, "%s", err.text);
+}
+
+static inline void rig_read(struct rig *rig, int request, int first, int32_t *tokens, int n) {
+    struct err err = {0};
+    int64_t at = (int64_t)request * CANVAS_TOKENS + first;
+    ck_assert_msg(forward_read_canvas(rig->forward, at, tokens, n, &err) == 0, "%s", err.text);
+}
+
+/* One request's span; every query's logits. */
+static inline struct span *rig_add(struct rig *rig, uint32_t queries, uint32_t context,
+                                   const struct step_part *part) {
     uint32_t i = rig->shape.n_spans++;
     rig->spans[i] = (struct span){.phase = context > 0 ? PHASE_REUSE : PHASE_REFRESH,
                                   .queries = queries,
@@ -111,6 +185,7 @@ static inline void rig_add(struct rig *rig, uint32_t queries, uint32_t context,
     rig->span_list[i] = &rig->spans[i];
     rig->parts[i] = *part;
     rig->shape.spans = rig->span_list;
+    return &rig->spans[i];
 }
 
 static inline void rig_clear(struct rig *rig) {
@@ -118,25 +193,41 @@ static inline void rig_clear(struct rig *rig) {
     rig->shape.n_spans = 0;
 }
 
-static inline int rig_begin(struct rig *rig, struct err *err) {
+/* The step of what was added. */
+static inline void rig_plan(struct rig *rig) {
+    struct err err = {0};
     memset(rig->shape.sym, 0, sizeof rig->shape.sym);
     rig->shape.sym[SYM_ONE] = 1;
     for (uint32_t i = 0; i < rig->shape.n_spans; i++) {
         shape_add(rig->shape.sym, &rig->spans[i], 1);
     }
-    placement_make(planner_find(rig->planner, err), &rig->graph, &rig->shape, rig->chunk_rows,
+    placement_make(planner_find(rig->planner, &err), &rig->graph, &rig->shape, rig->chunk_rows,
                    &rig->placement);
-    rig->step = (struct step){&rig->placement, &rig->shape, rig->parts, &rig->pool};
+    rig->step = (struct step){&rig->placement, &rig->shape, rig->parts, 0.5f};
     memset(rig->token, 0xff, sizeof rig->token);
     memset(rig->confidence, 0xff, sizeof rig->confidence);
-    return cpu_begin(rig->cpu, &rig->step, &rig->result, err);
+    memset(rig->committed, 0xff, sizeof rig->committed);
+}
+
+static inline bool rig_stores_logits(const struct rig *rig) {
+    return rig->chunk_rows == 0 &&
+           strcmp(rig->graph.ops[rig->graph.n_ops - 2].name, "argmax and confidence") == 0;
+}
+
+/* Its result and, where they are stored, its logits. */
+static inline int rig_collect(struct rig *rig, struct err *err) {
+    int status = forward_result(rig->forward, &rig->result, err);
+    if (status == 0 && rig_stores_logits(rig)) {
+        status = forward_logits(rig->forward, rig->logits, err);
+    }
+    return status;
 }
 
 static inline void rig_run(struct rig *rig) {
     struct err err = {0};
-    ck_assert_msg(rig_begin(rig, &err) == 0, "%s", err.text);
-    while (cpu_next(rig->cpu)) {
-    }
+    rig_plan(rig);
+    ck_assert_msg(forward_submit(rig->forward, &rig->step, &err) == 0, "%s", err.text);
+    ck_assert_msg(rig_collect(rig, &err) == 0, "%s", err.text);
 }
 
 /* Random tokens and the numbers 0, 1, 2, ... */
@@ -152,12 +243,30 @@ static inline void draw_ids(const struct model *model, uint64_t seed) {
 
 /* ---- the independent forward pass ---- */
 
-enum { MAX_NAIVE = 64, MAX_DIM = 128 };
+enum { MAX_NAIVE = 96, MAX_DIM = 128, MAX_KV_HEADS = 4, MAX_LAYERS = 3 };
 
-/* Keys and values of one pass, [layer][token][G D]. */
+/* Queries, keys and values of one pass, [layer][token][H D or G D]. */
 struct naive_kv {
-    double k[4][MAX_NAIVE][MAX_DIM], v[4][MAX_NAIVE][MAX_DIM];
+    double q[MAX_LAYERS][MAX_NAIVE][MAX_DIM];
+    double k[MAX_LAYERS][MAX_NAIVE][MAX_DIM], v[MAX_LAYERS][MAX_NAIVE][MAX_DIM];
 };
+
+/* Tokens of a pass that later queries see: n of them, which each key-value head of each layer
+ * chooses for itself. */
+struct naive_cache {
+    struct naive_kv kv;
+    int n, rows[MAX_LAYERS][MAX_KV_HEADS][MAX_NAIVE];
+};
+
+/* The same tokens everywhere. */
+static inline void naive_keep(struct naive_cache *cache, int token) {
+    for (int layer = 0; layer < MAX_LAYERS; layer++) {
+        for (int head = 0; head < MAX_KV_HEADS; head++) {
+            cache->rows[layer][head][cache->n] = token;
+        }
+    }
+    cache->n++;
+}
 
 static inline void naive_matvec(const float *w, const double *x, int n, int k, double *y) {
     for (int i = 0; i < n; i++) {
@@ -187,16 +296,17 @@ static inline void naive_rotate(double *x, int size, int position, double theta)
     }
 }
 
-/* Logits of n tokens from position `first` on, which see themselves and the cached tokens for which
- * `cached` has rows (n_cached of them, in `rows`); their own keys and values go to `own`. */
+/* Logits of n tokens from position `first` on, which see themselves and what is cached (NULL:
+ * nothing); their own queries, keys and values go to `own`. */
 static inline void naive_forward(const struct weights *w, const int32_t *tokens, int first, int n,
-                                 const struct naive_kv *cached, const int *rows, int n_cached,
-                                 struct naive_kv *own, double logits[][MAX_VOCAB]) {
+                                 const struct naive_cache *cached, struct naive_kv *own,
+                                 double logits[][MAX_VOCAB]) {
     const struct model *m = w->layout.model;
     int c = (int)m->hidden, h = (int)m->heads, g = (int)m->kv_heads, d = (int)m->head_dim;
     int f = (int)m->ffn;
     double eps = (double)w->constants.norm_epsilon, theta = w->constants.rope_theta;
-    static double x[MAX_NAIVE][MAX_DIM], q[MAX_NAIVE][MAX_DIM];
+    int n_cached = cached != NULL ? cached->n : 0;
+    static double x[MAX_NAIVE][MAX_DIM];
     double y[MAX_DIM], qkv[4 * MAX_DIM], gate_up[4 * MAX_DIM], z[MAX_DIM];
     for (int t = 0; t < n; t++) {
         const float *row = (const float *)weights_at(w, WEIGHT_EMBEDDING, 0) + tokens[t] * c;
@@ -220,20 +330,22 @@ static inline void naive_forward(const struct weights *w, const int32_t *tokens,
                 }
                 naive_rotate(part, d, first + t, theta);
             }
-            memcpy(q[t], qkv, sizeof(double) * (size_t)(h * d));
+            memcpy(own->q[layer][t], qkv, sizeof(double) * (size_t)(h * d));
             memcpy(own->k[layer][t], qkv + h * d, sizeof(double) * (size_t)(g * d));
             memcpy(own->v[layer][t], qkv + (h + g) * d, sizeof(double) * (size_t)(g * d));
         }
         for (int t = 0; t < n; t++) {
             for (int head = 0; head < h; head++) {
                 int at = head / (h / g) * d;
+                const int *rows = cached != NULL ? cached->rows[layer][head / (h / g)] : NULL;
+                const double *query = own->q[layer][t] + head * d;
                 double p[2 * MAX_NAIVE], sum = 0;
                 for (int j = 0; j < n_cached + n; j++) {
-                    const double *key = j < n_cached ? cached->k[layer][rows[j]] + at
+                    const double *key = j < n_cached ? cached->kv.k[layer][rows[j]] + at
                                                      : own->k[layer][j - n_cached] + at;
                     p[j] = 0;
                     for (int i = 0; i < d; i++) {
-                        p[j] += q[t][head * d + i] * key[i];
+                        p[j] += query[i] * key[i];
                     }
                     p[j] = exp(p[j] / sqrt(d));
                     sum += p[j];
@@ -242,7 +354,7 @@ static inline void naive_forward(const struct weights *w, const int32_t *tokens,
                     y[head * d + i] = 0;
                     for (int j = 0; j < n_cached + n; j++) {
                         y[head * d + i] += p[j] / sum *
-                                           (j < n_cached ? cached->v[layer][rows[j]][at + i]
+                                           (j < n_cached ? cached->kv.v[layer][rows[j]][at + i]
                                                          : own->v[layer][j - n_cached][at + i]);
                     }
                 }
@@ -267,9 +379,6 @@ static inline void naive_forward(const struct weights *w, const int32_t *tokens,
         naive_matvec(weights_at(w, WEIGHT_HEAD, 0), y, (int)m->vocab, c, logits[t]);
     }
 }
-
-static double logits_naive[MAX_NAIVE][MAX_VOCAB];
-static struct naive_kv kv_canvas, kv_block;
 
 /* ||ours - reference|| / ||reference|| over n rows. */
 static inline double relative_error(const float *ours, double reference[][MAX_VOCAB], int n,

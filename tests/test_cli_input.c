@@ -106,7 +106,8 @@ START_TEST(options_are_read_strictly) {
     REFUSES(2, "--levels says what --db keeps, but there is no --db", "run", "--levels", "steps");
     REFUSES(2, "--levels: 'all' is neither requests, steps nor events", "run", "--db",
             cli_path("levels.db"), "--levels", "all");
-    REFUSES(2, "--backend: this program has no 'tpu'; it has: sim", "run", "--backend", "tpu");
+    REFUSES(2, "--backend: this program has no 'tpu'; it has: sim, cpu, cuda", "run", "--backend",
+            "tpu");
     REFUSES(2, "--workload and --trace are the same option: give one of them", "run", "--workload",
             "burst", "--trace", "x.csv");
     REFUSES(2, "compare needs --systems A,B,...; `unmask list systems` names them", "compare");

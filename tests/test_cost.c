@@ -1,4 +1,6 @@
 /* The cost model: against measurements it was not fitted to, and its own laws. */
+#include <unistd.h>
+
 #include "tests/rig.h"
 
 static struct span refresh_span(uint32_t canvas, uint32_t logit_rows) {
@@ -176,6 +178,270 @@ START_TEST(mixtures_read_more_experts_with_more_tokens_and_cost_less_than_dense_
 }
 END_TEST
 
+/* ---- a profile of our own kernels ---- */
+
+enum { ONCE = 1, LAYERS = 4 }; /* of llada-tiny */
+
+/* One row of every kind, far beyond the sizes of the steps below, where each answers with its own
+ * time whatever the rows: which row priced which operator shows in the price. */
+static const char own_rows[] =
+    "# kind: measured\n# source: a test\n"
+    "gemm,1000000,768,256,1\ngemm,1000000,256,256,2\n"
+    "gemm,1000000,1024,256,4\ngemm,1000000,256,512,8\n"
+    "attention_full,1,512,2,2,128,16\nattention_block,1,32,480,2,2,128,32\n"
+    "pass,embed,256,1000000,64\npass,norm,256,1000000,128\n"
+    "pass,norm_add,256,1000000,256\npass,rope,768,1000000,512\n"
+    "pass,swiglu,512,1000000,1024\npass,add,256,1000000,2048\n"
+    "pass,sample,1024,1000000,4096\npass,decode,1,1000000,8192\n"
+    "pass,select,256,1000000,16384\npass,pack,256,1000000,32768\n";
+/* A microsecond a row. */
+static const char keep_rows[] = "pass,keep,256,1,1\npass,keep,256,1000001,1000001\n";
+static const char host_rows[] =
+    "host,refresh,41000,900\nhost,reuse,31000,700\nhost,select,51000,800\n";
+
+static const char *write_profile(const char *first, const char *second) {
+    static char path[64];
+    snprintf(path, sizeof path, "/tmp/unmask-cost-%d.csv", (int)getpid());
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(first, file);
+    fputs(second, file);
+    fclose(file);
+    return path;
+}
+
+static struct system *open_own(const char *cache, const char *key, const char *value,
+                               const char *path) {
+    struct setting settings[2] = {{.key = "cache", .place = "test"}, {.place = "test"}};
+    snprintf(settings[0].value, sizeof settings[0].value, "%s", cache);
+    snprintf(settings[1].key, sizeof settings[1].key, "%s", key != NULL ? key : "");
+    snprintf(settings[1].value, sizeof settings[1].value, "%s", value != NULL ? value : "");
+    struct system_request request = {.system = "dllm-serve",
+                                     .model = "llada-tiny",
+                                     .gpu = "h200",
+                                     .profile_path = path,
+                                     .overrides = settings,
+                                     .n_overrides = key != NULL ? 2 : 1};
+    struct err err = {0};
+    struct system *system = NULL;
+    int status = system_open(&request, &system, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    remove(path);
+    return system;
+}
+
+static struct step_shape shape_of(const struct span *spans, size_t n) {
+    struct step_shape shape;
+    shape_clear(&shape);
+    for (size_t i = 0; i < n; i++) {
+        shape_add(shape.sym, &spans[i], 1);
+    }
+    return shape;
+}
+
+static double op_us(struct system *system, const struct step_shape *shape, const char *name) {
+    struct op_price prices[GRAPH_MAX_OPS];
+    double us = NAN;
+    cost_explain(system->cost, shape, prices);
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        if (strcmp(system->graph.ops[i].name, name) == 0) {
+            us = prices[i].ns * 1e-3;
+        }
+    }
+    return us;
+}
+
+START_TEST(every_operator_is_priced_by_the_rows_of_its_own_kernel) {
+    struct system *system =
+        open_own("sparse-head", "runtime.fused_gate_up", "off", write_profile(own_rows, ""));
+    struct span spans[] = {refresh_span(512, 64), reuse_span(32, 480)};
+    spans[0].select_rows = 480;
+    spans[0].pack_rows = 240;
+    struct step_shape shape = shape_of(spans, 2);
+    static const struct {
+        const char *op;
+        double us, times;
+    } expected[] = {
+        {"embed", 64, ONCE},
+        {"attention norm", 128, LAYERS},
+        {"qkv projection", 1, LAYERS},
+        {"rope and kv write", 512, LAYERS},
+        {"full attention", 16, LAYERS},
+        {"block attention", 32, LAYERS},
+        {"score and select", 16384, LAYERS},
+        {"pack", 32768, LAYERS},
+        {"output projection", 2, LAYERS},
+        {"ffn norm", 256, LAYERS},
+        {"gate and up", 4, LAYERS},
+        {"swiglu", 1024, LAYERS},
+        {"down", 8, LAYERS},
+        {"ffn residual add", 2048, LAYERS},
+        {"final norm", 128, ONCE},
+        {"commit", 8192, ONCE},
+    };
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        double us = op_us(system, &shape, expected[i].op);
+        ck_assert_msg(fabs(us / (expected[i].us * expected[i].times) - 1) < 1e-9, "%s: %g us",
+                      expected[i].op, us);
+    }
+    struct op_price prices[GRAPH_MAX_OPS];
+    struct step_price price;
+    double sum_ns = 0;
+    cost_explain(system->cost, &shape, prices);
+    cost_price(system->cost, &shape, &price);
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        sum_ns += prices[i].ns;
+    }
+    ck_assert_double_eq_tol(price.device_ns / sum_ns, 1, 1e-12);
+    ck_assert_uint_eq(price.lookups[PRICE_ROOFLINE], 0);
+    ck_assert_str_eq(system_profile_kind(system), "measured");
+    system_close(system);
+}
+END_TEST
+
+START_TEST(a_fused_head_is_priced_by_head_rows_or_as_its_product) {
+    const struct span block = reuse_span(32, 480);
+    struct step_shape shape = shape_of(&block, 1);
+    struct system *system = open_own("dual", "runtime.fused_head", "on",
+                                     write_profile(own_rows, "head,1000000,1024,256,131072\n"));
+    ck_assert_double_eq_tol(op_us(system, &shape, "output head"), 131072, 1e-6);
+    ck_assert(isnan(op_us(system, &shape, "argmax and confidence")));
+    struct op_price prices[GRAPH_MAX_OPS];
+    double bytes = 0, flops = 0, all_bytes, all_flops;
+    cost_explain(system->cost, &shape, prices);
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        bytes += prices[i].bytes;
+        flops += prices[i].flops;
+    }
+    cost_work(system->cost, shape.sym, 1, &all_flops, &all_bytes);
+    ck_assert_double_eq_tol(all_bytes / bytes, 1, 1e-12);
+    ck_assert_double_eq_tol(all_flops / flops, 1, 1e-12);
+    system_close(system);
+    system = open_own("dual", "runtime.fused_head", "on", write_profile(own_rows, ""));
+    ck_assert_double_eq_tol(op_us(system, &shape, "output head"), 4, 1e-6);
+    system_close(system);
+    system = open_own("dual", "runtime.fused_head", "off", write_profile(own_rows, ""));
+    ck_assert_double_eq_tol(op_us(system, &shape, "output head"), 4, 1e-6);
+    ck_assert_double_eq_tol(op_us(system, &shape, "argmax and confidence"), 4096, 1e-6);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(a_fused_gate_up_is_priced_by_its_rows_or_as_product_and_activation) {
+    const struct span block = reuse_span(32, 480);
+    struct step_shape shape = shape_of(&block, 1);
+    struct system *system = open_own("dual", "runtime.fused_gate_up", "on",
+                                     write_profile(own_rows, "gate_up,1000000,1024,256,65536\n"));
+    ck_assert_double_eq_tol(op_us(system, &shape, "gate and up"), 65536.0 * LAYERS, 1e-6);
+    ck_assert(isnan(op_us(system, &shape, "swiglu")));
+    struct op_price prices[GRAPH_MAX_OPS];
+    double bytes = 0, all_flops, all_bytes;
+    cost_explain(system->cost, &shape, prices);
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        bytes += prices[i].bytes;
+    }
+    cost_work(system->cost, shape.sym, 1, &all_flops, &all_bytes);
+    ck_assert_double_eq_tol(all_bytes / bytes, 1, 1e-12);
+    system_close(system);
+    system = open_own("dual", "runtime.fused_gate_up", "on", write_profile(own_rows, ""));
+    ck_assert_double_eq_tol(op_us(system, &shape, "gate and up"), (4.0 + 1024) * LAYERS, 1e-6);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(storing_a_whole_pass_is_a_kernel_of_its_own_behind_the_rotation) {
+    const struct span full = refresh_span(512, 32), block = reuse_span(32, 480);
+    const struct span both[] = {full, block};
+    struct step_shape refresh = shape_of(&full, 1), reuse = shape_of(&block, 1);
+    struct step_shape mixed = shape_of(both, 2);
+    static const struct {
+        const char *cache;
+        bool keeps;
+    } cases[] = {{"dual", true}, {"prefix", true}, {"sparse-head", false}, {"none", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct system *system =
+            open_own(cases[i].cache, NULL, NULL, write_profile(own_rows, keep_rows));
+        double with = LAYERS * (512.0 + (cases[i].keeps ? 512 : 0));
+        ck_assert_msg(fabs(op_us(system, &refresh, "rope and kv write") / with - 1) < 1e-9, "%s",
+                      cases[i].cache);
+        ck_assert_double_eq_tol(op_us(system, &reuse, "rope and kv write"), LAYERS * 512, 1e-6);
+        struct step_price price;
+        struct op_price prices[GRAPH_MAX_OPS];
+        double sum_ns = 0;
+        cost_price(system->cost, &mixed, &price);
+        cost_explain(system->cost, &mixed, prices);
+        for (uint32_t op = 0; op < system->graph.n_ops; op++) {
+            sum_ns += prices[op].ns;
+        }
+        ck_assert_double_eq_tol(price.device_ns / sum_ns, 1, 1e-12);
+        system_close(system);
+    }
+}
+END_TEST
+
+static double host_us(struct system *system, const struct span *span, uint32_t n) {
+    struct step_shape shape;
+    struct step_price price;
+    shape_clear(&shape);
+    for (uint32_t i = 0; i < n; i++) {
+        shape_add(shape.sym, span, 1);
+    }
+    cost_price(system->cost, &shape, &price);
+    return price.host_ns * 1e-3;
+}
+
+START_TEST(measured_host_terms_replace_the_assumed_ones_of_our_runtime_alone) {
+    const struct span full = refresh_span(512, 32), block = reuse_span(32, 480);
+    struct system *system = open_own("dual", NULL, NULL, write_profile(own_rows, host_rows));
+    ck_assert_double_eq_tol(host_us(system, &full, 3), 41 + 3 * 0.9, 1e-9);
+    ck_assert_double_eq_tol(host_us(system, &block, 5), 31 + 5 * 0.7, 1e-9);
+    ck_assert_str_eq(system_host_terms(system), "measured");
+    system_close(system);
+
+    system =
+        open_own("dual", "runtime.host_reuse_ns", "123000", write_profile(own_rows, host_rows));
+    ck_assert_double_eq_tol(host_us(system, &block, 5), 123 + 5 * 0.7, 1e-9);
+    ck_assert_double_eq_tol(host_us(system, &full, 3), 41 + 3 * 0.9, 1e-9);
+    ck_assert_ptr_null(system_host_terms(system));
+    system_close(system);
+
+    system = open_own("dual", "runtime", "nano-vllm", write_profile(own_rows, host_rows));
+    ck_assert_double_eq_tol(host_us(system, &block, 1), (19.8 + 5.98) * 1e3, 1e-6);
+    ck_assert_str_eq(system_host_terms(system), "H200 reference runs, 2026-11-21");
+    system_close(system);
+
+    system = open_own("dual", NULL, NULL, write_profile(own_rows, ""));
+    ck_assert_double_eq_tol(host_us(system, &block, 5), 50 + 5, 1e-9);
+    ck_assert_str_eq(system_host_terms(system), "assumed until measured");
+    system_close(system);
+    system = open_own("dual", NULL, NULL, write_profile(own_rows, "host,reuse,31000,700\n"));
+    ck_assert_str_eq(system_host_terms(system), "measured in part");
+    system_close(system);
+}
+END_TEST
+
+START_TEST(rows_that_an_own_profile_lacks_fall_back_and_missing_operators_are_named) {
+    static const char few[] = "# kind: measured\n# source: a test\n"
+                              "gemm,1000000,768,256,1\nattention_full,1,512,2,2,128,16\n";
+    struct system *system =
+        open_own("dual", NULL, NULL, write_profile(few, "attention_block,1,32,480,2,2,128,32\n"));
+    const struct span full = refresh_span(512, 32);
+    struct step_shape shape = shape_of(&full, 1);
+    struct step_price price;
+    cost_price(system->cost, &shape, &price);
+    ck_assert_uint_gt(price.lookups[PRICE_ROOFLINE], 5); /* norms, rotation, SwiGLU, ... */
+    system_close(system);
+    struct system_request request = {.system = "dllm-serve",
+                                     .model = "llada-tiny",
+                                     .gpu = "h200",
+                                     .profile_path = write_profile(few, "")};
+    struct err err = {0};
+    ck_assert_int_eq(system_open(&request, &system, &err), ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "has no 'attention_block' rows"));
+    remove(request.profile_path);
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
         released_step_times_on_an_h200_are_predicted,
@@ -185,6 +451,12 @@ int main(void) {
         padding_prices_every_request_as_the_longest,
         adding_and_removing_a_span_leaves_the_sums_as_they_were,
         mixtures_read_more_experts_with_more_tokens_and_cost_less_than_dense_ones,
+        every_operator_is_priced_by_the_rows_of_its_own_kernel,
+        a_fused_head_is_priced_by_head_rows_or_as_its_product,
+        a_fused_gate_up_is_priced_by_its_rows_or_as_product_and_activation,
+        storing_a_whole_pass_is_a_kernel_of_its_own_behind_the_rotation,
+        measured_host_terms_replace_the_assumed_ones_of_our_runtime_alone,
+        rows_that_an_own_profile_lacks_fall_back_and_missing_operators_are_named,
     };
     return SUITE_RUN("cost", tests);
 }

@@ -2,6 +2,7 @@
  * from the repository root. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/cost/profile.h"
@@ -11,7 +12,8 @@
 #include "sim/model/gpu.h"
 #include "tests/suite.h"
 
-#define HEAD "# kind: measured\n# source: a test\n"
+#define HEAD     "# kind: measured\n# source: a test\n"
+#define IMPORTED "# kind: imported\n# source: a test\n"
 
 static const struct profile_peaks peaks = {.flops = 100e12, .bandwidth = 1e12, .sms = 100};
 
@@ -78,8 +80,8 @@ START_TEST(a_time_between_two_rows_lies_between_them) {
 }
 END_TEST
 
-START_TEST(rows_of_one_tile_row_cost_the_same) {
-    struct profile *profile = parse(HEAD "gemm,512,4096,4096,100\ngemm,1024,4096,4096,200\n");
+START_TEST(rows_of_one_tile_row_cost_the_same_in_imported_tables) {
+    struct profile *profile = parse(IMPORTED "gemm,512,4096,4096,100\ngemm,1024,4096,4096,200\n");
     double first = gemm_ns(profile, 513, 4096, 4096, PROFILE_INTERPOLATED);
     ck_assert_double_eq(first, gemm_ns(profile, 640, 4096, 4096, PROFILE_INTERPOLATED));
     ck_assert_double_eq_tol(first, 125e3, 1e-6);
@@ -200,6 +202,196 @@ START_TEST(mixtures_and_collectives_answer_for_sizes_nobody_measured) {
 }
 END_TEST
 
+/* ---- rows of our own kernels ---- */
+
+/* One row of each kind, as `unmask calibrate` writes them. */
+#define OWN                                                                                        \
+    HEAD "# date: 2026-11-21\n# device: a test's\n"                                                \
+         "gemm,64,4096,4096,10\ngemm,65,4096,4096,18\ngemm,128,4096,4096,20\n"                     \
+         "gemm,100,1024,4096,7\n"                                                                  \
+         "attention_full,1,512,8,8,128,40\nattention_full,1,1024,8,8,128,140\n"                    \
+         "attention_full,4,512,8,8,128,100\nattention_full,4,1024,8,8,128,500\n"                   \
+         "attention_block,1,32,256,8,8,128,10\nattention_block,1,32,512,8,8,128,14\n"              \
+         "attention_block,8,32,256,8,8,128,31\nattention_block,8,32,512,8,8,128,63\n"              \
+         "pass,norm,4096,128,2\npass,norm,4096,1024,9\npass,swiglu,12288,128,6\n"                  \
+         "head,32,126464,4096,300\nhead,256,126464,4096,440\n"                                     \
+         "host,refresh,40000,900\nhost,reuse,31000.5,700\n"
+
+static struct profile_spans uniform(double n, double q, double cached, int64_t heads) {
+    return (struct profile_spans){.n_seqs = (int64_t)n,
+                                  .sum_q = n * q,
+                                  .sum_kv = n * (q + cached),
+                                  .sum_q_kv = n * q * (q + cached),
+                                  .heads = heads,
+                                  .kv_heads = heads,
+                                  .head_dim = 128};
+}
+
+static double full_ns(const struct profile *profile, struct profile_spans spans,
+                      enum profile_match expected) {
+    enum profile_match match;
+    double ns = profile_attention_full(profile, &spans, &match);
+    ck_assert_int_eq(match, expected);
+    return ns;
+}
+
+static double block_ns(const struct profile *profile, struct profile_spans spans,
+                       enum profile_match expected) {
+    enum profile_match match;
+    double ns = profile_attention_block(profile, &spans, &match);
+    ck_assert_int_eq(match, expected);
+    return ns;
+}
+
+START_TEST(measured_products_are_straight_between_neighbours_in_m) {
+    struct profile *own = parse(OWN);
+    ck_assert_double_eq_tol(gemm_ns(own, 65, 4096, 4096, PROFILE_EXACT), 18e3, 1e-6);
+    ck_assert_double_eq_tol(gemm_ns(own, 86, 4096, 4096, PROFILE_INTERPOLATED), 18666.67, 0.01);
+    /* 100 rows stand on the axis through another product, whose time has no say here. */
+    ck_assert_double_eq_tol(gemm_ns(own, 100, 4096, 4096, PROFILE_INTERPOLATED), 19111.11, 0.01);
+    /* Beyond the last row its utilisation, below the first its time. */
+    ck_assert_double_eq_tol(gemm_ns(own, 12800, 4096, 4096, PROFILE_EXTRAPOLATED), 2000e3, 1);
+    ck_assert_double_eq_tol(gemm_ns(own, 3, 4096, 4096, PROFILE_EXTRAPOLATED), 10e3, 1e-6);
+    profile_close(own);
+}
+END_TEST
+
+START_TEST(full_attention_is_read_off_the_uniform_batch_of_as_much_work) {
+    struct profile *own = parse(OWN);
+    ck_assert_double_eq_tol(full_ns(own, uniform(4, 512, 0, 8), PROFILE_EXACT), 100e3, 1e-6);
+    ck_assert_double_eq_tol(full_ns(own, uniform(2, 512, 0, 8), PROFILE_INTERPOLATED), 60e3, 1e-6);
+    /* Along q in the pairs that tiles of 128 execute. */
+    double share = (768.0 * 896 - 512 * 640) / (1024.0 * 1152 - 512 * 640);
+    ck_assert_double_eq_tol(full_ns(own, uniform(1, 768, 0, 8), PROFILE_INTERPOLATED),
+                            (40 + 100 * share) * 1e3, 1e-6);
+    /* 1024 and 512 tokens: 1536 queries that see 853 keys on average are 1.8 spans of 853. */
+    struct profile_spans ragged = uniform(1, 1024, 0, 8), shorter = uniform(1, 512, 0, 8);
+    ragged.n_seqs += 1;
+    ragged.sum_q += shorter.sum_q;
+    ragged.sum_kv += shorter.sum_kv;
+    ragged.sum_q_kv += shorter.sum_q_kv;
+    struct profile_spans same = uniform(1, 1536.0 / 1.8, 0, 8);
+    same.sum_q *= 1.8;
+    same.sum_q_kv *= 1.8;
+    double ns = full_ns(own, ragged, PROFILE_INTERPOLATED);
+    ck_assert_double_eq_tol(ns, full_ns(own, same, PROFILE_INTERPOLATED), 1e-3);
+    ck_assert_double_gt(ns, 140e3);
+    /* Beyond the rows utilisation is held: 8192 tokens have 64 times the pairs of 1024. */
+    ck_assert_double_eq_tol(full_ns(own, uniform(1, 8192, 0, 8), PROFILE_EXTRAPOLATED), 64 * 140e3,
+                            1);
+    /* Four heads of eight are half a sequence. */
+    ck_assert_double_eq_tol(full_ns(own, uniform(8, 512, 0, 4), PROFILE_EXTRAPOLATED), 100e3, 1e-6);
+    profile_close(own);
+}
+END_TEST
+
+START_TEST(block_attention_is_straight_in_cached_rows_and_requests) {
+    struct profile *own = parse(OWN);
+    ck_assert_double_eq_tol(block_ns(own, uniform(8, 32, 256, 8), PROFILE_EXACT), 31e3, 1e-6);
+    ck_assert_double_eq_tol(block_ns(own, uniform(8, 32, 384, 8), PROFILE_INTERPOLATED), 47e3,
+                            1e-6);
+    ck_assert_double_eq_tol(block_ns(own, uniform(4, 32, 256, 8), PROFILE_INTERPOLATED), 19e3,
+                            1e-6);
+    double longer = block_ns(own, uniform(8, 32, 4096, 8), PROFILE_EXTRAPOLATED);
+    ck_assert_double_gt(longer, 6.5 * 63e3);
+    ck_assert_double_lt(longer, 8 * 63e3);
+    profile_close(own);
+}
+END_TEST
+
+START_TEST(passes_and_heads_are_straight_in_rows_and_scaled_by_bytes) {
+    struct profile *own = parse(OWN);
+    enum profile_match match;
+    ck_assert(profile_has_pass(own, PASS_NORM) && !profile_has_pass(own, PASS_ADD));
+    ck_assert_double_eq_tol(profile_pass(own, PASS_NORM, 4096, 1024, &match), 9e3, 1e-6);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    ck_assert_double_eq_tol(profile_pass(own, PASS_NORM, 4096, 576, &match), 5500, 1e-6);
+    ck_assert_int_eq(match, PROFILE_INTERPOLATED);
+    ck_assert_double_eq_tol(profile_pass(own, PASS_NORM, 2048, 1152, &match), 5500, 1e-6);
+    ck_assert_int_eq(match, PROFILE_EXTRAPOLATED);
+    ck_assert_double_eq_tol(profile_pass(own, PASS_NORM, 4096, 2048, &match), 18e3, 1e-6);
+    ck_assert_int_eq(match, PROFILE_EXTRAPOLATED);
+    ck_assert_double_eq_tol(profile_fused(own, PROFILE_HEAD, 144, 126464, 4096, &match), 370e3,
+                            1e-6);
+    ck_assert_int_eq(match, PROFILE_INTERPOLATED);
+    /* A head of a few rows streams its weights: as many bytes per row of weights. */
+    double half = profile_fused(own, PROFILE_HEAD, 32, 63232, 4096, &match);
+    ck_assert_int_eq(match, PROFILE_EXTRAPOLATED);
+    ck_assert_double_eq_tol(half / 150e3, 1, 1e-3);
+    profile_close(own);
+}
+END_TEST
+
+START_TEST(host_terms_and_provenance_are_read) {
+    struct profile *own = parse(OWN);
+    const char *key, *value;
+    ck_assert(profile_host(own, 0)->given && profile_host(own, 1)->given);
+    ck_assert(!profile_host(own, 2)->given);
+    ck_assert_double_eq(profile_host(own, 1)->step_ns, 31000.5);
+    ck_assert_double_eq(profile_host(own, 0)->request_ns, 900);
+    ck_assert(profile_fact(own, 1, &key, &value) && !profile_fact(own, 2, &key, &value));
+    ck_assert_str_eq(key, "device");
+    ck_assert_str_eq(value, "a test's");
+    profile_close(own);
+}
+END_TEST
+
+static void same_rows(struct profile *a, struct profile *b) {
+    for (int op = 0; op < PROFILE_OPS; op++) {
+        struct lattice *x = profile_lattice(a, (enum profile_op)op);
+        struct lattice *y = profile_lattice(b, (enum profile_op)op);
+        ck_assert_msg((x == NULL) == (y == NULL), "%s", profile_op_name((enum profile_op)op));
+        for (size_t cell = 0; x != NULL && cell < x->n_cells; cell++) {
+            ck_assert(isnan(x->time_us[cell]) ? isnan(y->time_us[cell])
+                                              : x->time_us[cell] == y->time_us[cell]);
+        }
+    }
+}
+
+START_TEST(a_profile_written_and_read_again_is_the_same) {
+    struct profile *own = parse(OWN "moe,5,2048,768,8,128,11\nelementwise,4096,2\n"
+                                    "attention_causal,2,16,48,8,4,128,5\n"
+                                    "attention_decode,2,1,48,8,4,128,4\nall_reduce,2,64,3\n");
+    char *text = NULL;
+    size_t size = 0;
+    struct err err = {0};
+    FILE *file = open_memstream(&text, &size);
+    ck_assert_int_eq(profile_write(own, file, &err), 0);
+    fclose(file);
+    struct profile *again = parse(text);
+    same_rows(own, again);
+    const char *key, *value;
+    ck_assert(profile_fact(again, 0, &key, &value));
+    ck_assert_str_eq(value, "2026-11-21");
+    ck_assert_double_eq(profile_host(again, 1)->step_ns, 31000.5);
+    ck_assert(!profile_host(again, 2)->given);
+    free(text);
+    profile_close(own);
+    profile_close(again);
+}
+END_TEST
+
+START_TEST(leaving_one_out_covers_every_kind_of_row) {
+    struct profile *own = parse(OWN "gemm,256,4096,4096,40\nattention_full,2,512,8,8,128,60\n"
+                                    "attention_block,8,32,384,8,8,128,47\n"
+                                    "pass,norm,4096,576,6.05\nhead,144,126464,4096,370\n");
+    struct profile_check check;
+    struct err err = {0};
+    ck_assert_int_eq(profile_check(own, &check, &err), 0);
+    ck_assert_double_eq_tol(check.rows[CHECK_FULL].interior.median_abs, 0, 1e-9);
+    ck_assert_double_eq_tol(check.rows[CHECK_BLOCK].interior.median_abs, 0, 1e-9);
+    ck_assert_double_eq_tol(check.rows[CHECK_HEAD].interior.median_abs, 0, 1e-9);
+    ck_assert_double_eq_tol(check.rows[CHECK_PASS].interior.median, 5.5 / 6.05 - 1, 1e-9);
+    ck_assert_uint_eq(check.rows[CHECK_PASS].interior.n, 1);
+    ck_assert_uint_eq(check.rows[CHECK_HEAD].frontier.n, 2);
+    /* 128 rows between 65 and 256; the steps of imported tables would say 18 us. */
+    double between = 18 + 22 * 63.0 / 191;
+    ck_assert_uint_eq(check.rows[CHECK_GEMM].interior.n, 2);
+    ck_assert_double_eq_tol(check.rows[CHECK_GEMM].interior.median, between / 20 - 1, 1e-9);
+    profile_close(own);
+}
+END_TEST
+
 static void expect_bad(const char *text, const char *sentence) {
     struct err err = {0};
     struct profile *profile = NULL;
@@ -221,7 +413,21 @@ START_TEST(a_bad_row_is_named_with_its_place) {
     expect_bad(HEAD "gmm,1,512,512,2\n", "t.csv:3: unknown operator 'gmm'; did you mean 'gemm'?");
     expect_bad(HEAD "attention_decode,1,2,8,4,4,128,9\n",
                "t.csv:3: attention_decode with 2 queries over 8 keys");
-    expect_bad("# kind: guessed\n", "t.csv:1: kind is 'guessed', expected measured or imported");
+    expect_bad("# kind: guessed\n",
+               "t.csv:1: kind is 'guessed', expected measured, imported or transferred");
+    expect_bad(HEAD "pass,norms,4096,1,2\n", "t.csv:3: unknown pass 'norms'; did you mean 'norm'?");
+    expect_bad(HEAD "attention_full,1,2,4,4,128,9,9\n",
+               "t.csv:3: attention_full has 7 columns after its name, expected 6: "
+               "batch,q,heads,kv_heads,head_dim,time_us");
+    expect_bad(HEAD "attention_block,1,2,3,4,4,128,9,9,9,9\n",
+               "t.csv:3: attention_block has 9 columns after its name, expected 7: "
+               "batch,q,kv,heads,kv_heads,head_dim,time_us");
+    expect_bad(HEAD "host,refreshes,1,2\n",
+               "t.csv:3: unknown kind of step 'refreshes'; did you mean 'refresh'?");
+    expect_bad(HEAD "host,reuse,1\n",
+               "t.csv:3: host has 2 columns after its name, expected 3: KIND,step_ns,request_ns");
+    expect_bad(HEAD "host,reuse,1,-2\n", "t.csv:3: '-2' is not a time from 0 to 1e10 ns");
+    expect_bad(HEAD "host,reuse,1,2\nhost,reuse,1,2\n", "t.csv:4: a second host row for reuse");
     expect_bad("# kind: measured\ngemm,1,512,512,2\n",
                "t.csv: no '# source: ' line says where the numbers come from");
 }
@@ -294,15 +500,28 @@ START_TEST(the_l40s_table_is_noisier_than_its_leave_one_out_error) {
 }
 END_TEST
 
+/* ---- transfer ---- */
+
+static struct transfer_side side(const char *name, double flops, double bandwidth, int64_t sms) {
+    struct profile_peaks rates = {flops, bandwidth, sms};
+    return (struct transfer_side){.gpu = name, .peaks = rates, .reached = rates};
+}
+
+static struct profile *transferred(const struct profile *donor, struct transfer_side to) {
+    struct transfer_side from = side("old", peaks.flops, peaks.bandwidth, peaks.sms);
+    struct profile *out = NULL;
+    struct err err = {0};
+    int status = profile_transfer(donor, &from, &to, &out, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    return out;
+}
+
 START_TEST(a_transfer_says_so_and_scales_by_the_bound) {
     struct profile *donor = parse(HEAD "gemm,1,512,512,2\ngemm,1,8192,8192,152\n"
                                        "gemm,4096,8192,8192,6002\nall_reduce,2,1024,7\n");
-    struct profile_peaks target = {.flops = 200e12, .bandwidth = 4e12, .sms = 100};
-    struct profile *out = NULL;
-    struct err err = {0};
-    ck_assert_int_eq(profile_transfer(donor, "old", &target, "new", &out, &err), 0);
+    struct profile *out = transferred(donor, side("new", 200e12, 4e12, 100));
     ck_assert_str_eq(profile_kind(out), "transferred");
-    ck_assert_str_eq(profile_source(out), "new, scaled from old by data-sheet peaks: a test");
+    ck_assert_str_eq(profile_source(out), "new, scaled from old by the rates both reach: a test");
     /* The floor of 2 us stays; the rest goes by bandwidth (4) or by rate (2). */
     ck_assert_double_eq_tol(gemm_ns(out, 1, 512, 512, PROFILE_EXACT), 2e3, 1e-6);
     ck_assert_double_eq_tol(gemm_ns(out, 1, 8192, 8192, PROFILE_EXACT), 39.5e3, 1e-6);
@@ -315,25 +534,116 @@ START_TEST(a_transfer_says_so_and_scales_by_the_bound) {
 }
 END_TEST
 
-START_TEST(a_transfer_from_h100_comes_within_a_quarter_of_the_a100) {
-    struct profile *h100 = open_shipped("h100"), *a100 = open_shipped("a100-80g"), *guess = NULL;
-    struct profile_peaks of_a100 = peaks_of("a100-80g");
+START_TEST(a_transfer_goes_by_the_rates_reached_not_by_the_data_sheet) {
+    struct profile *donor = parse(HEAD "gemm,1,512,512,2\ngemm,4096,8192,8192,6002\n");
+    struct transfer_side to = side("new", 200e12, 1e12, 100);
+    to.reached.flops = 100e12;
+    struct profile *out = transferred(donor, to);
+    ck_assert_double_eq_tol(gemm_ns(out, 4096, 8192, 8192, PROFILE_EXACT), 6002e3, 1e-6);
+    ck_assert_double_eq(profile_peaks(out)->flops, 200e12);
+    profile_close(out);
+    profile_close(donor);
+}
+END_TEST
+
+START_TEST(rows_of_our_own_kernels_are_transferred_by_what_bounds_them) {
+    struct profile *donor =
+        parse(OWN "pass,decode,1,1,1\nattention_full,1,1,8,8,128,2\nhead,1,1,1,3\n"
+                  "attention_block,1,1,1,8,8,128,4\n");
+    /* Twice the rate, four times the bandwidth, as many multiprocessors. */
+    struct profile *out = transferred(donor, side("new", 200e12, 4e12, 100));
+    enum profile_match match;
+    ck_assert_double_eq_tol(profile_pass(out, PASS_NORM, 4096, 1024, &match), 3e3, 1e-6);
+    ck_assert_double_eq_tol(full_ns(out, uniform(4, 1024, 0, 8), PROFILE_EXACT), 251e3, 1e-6);
+    ck_assert_double_eq_tol(block_ns(out, uniform(8, 32, 512, 8), PROFILE_EXACT), 18.75e3, 1);
+    ck_assert_double_eq_tol(profile_fused(out, PROFILE_HEAD, 256, 126464, 4096, &match), 221.5e3,
+                            1e-6);
+    /* Hosts are not the GPU's, and the lines in m stay straight. */
+    ck_assert_double_eq(profile_host(out, 1)->step_ns, 31000.5);
+    double lo = gemm_ns(out, 65, 4096, 4096, PROFILE_EXACT);
+    double hi = gemm_ns(out, 128, 4096, 4096, PROFILE_EXACT);
+    ck_assert_double_eq_tol(gemm_ns(out, 86, 4096, 4096, PROFILE_INTERPOLATED), lo + (hi - lo) / 3,
+                            1e-6);
+    profile_close(out);
+    /* Twice the multiprocessors: four sequences run as two on the donor, at half the work. */
+    out = transferred(donor, side("new", 200e12, 1e12, 200));
+    double two = full_ns(donor, uniform(2, 1024, 0, 8), PROFILE_INTERPOLATED);
+    ck_assert_double_eq_tol(full_ns(out, uniform(4, 1024, 0, 8), PROFILE_EXACT), two, 1e-6);
+    profile_close(out);
+    profile_close(donor);
+}
+END_TEST
+
+START_TEST(a_transferred_file_names_its_donor_and_prices_as_the_transfer_did) {
+    struct profile *donor = parse(OWN);
+    struct profile *out = transferred(donor, side("new", 200e12, 4e12, 100));
+    char *text = NULL;
+    size_t size = 0;
     struct err err = {0};
-    ck_assert_int_eq(profile_transfer(h100, "h100", &of_a100, "a100-80g", &guess, &err), 0);
-    double sum = 0;
-    int n = 0;
-    for (int64_t m = 16; m <= 8192; m *= 2) {
-        for (int64_t size = 2048; size <= 16384; size *= 2) {
-            enum profile_match match;
-            sum += fabs(log(profile_gemm(guess, m, size, 4096, &match) /
-                            profile_gemm(a100, m, size, 4096, &match)));
-            n++;
-        }
+    FILE *file = open_memstream(&text, &size);
+    ck_assert_int_eq(profile_write(out, file, &err), 0);
+    fclose(file);
+    ck_assert_ptr_nonnull(strstr(text, "# kind: transferred\n"));
+    ck_assert_ptr_nonnull(strstr(text, "# donor: old\n# donor_kind: measured\n"));
+    ck_assert_ptr_nonnull(strstr(text, "# rule: "));
+    struct profile *again = parse(text);
+    ck_assert_str_eq(profile_kind(again), "transferred");
+    ck_assert_double_eq_tol(gemm_ns(again, 86, 4096, 4096, PROFILE_INTERPOLATED) /
+                                gemm_ns(out, 86, 4096, 4096, PROFILE_INTERPOLATED),
+                            1, 1e-5);
+    free(text);
+    profile_close(again);
+    profile_close(out);
+    profile_close(donor);
+}
+END_TEST
+
+static const struct gpu *gpu_of(const char *name) {
+    struct err err = {0};
+    const struct gpu *gpu = gpu_find(name, &err);
+    ck_assert_ptr_nonnull(gpu);
+    return gpu;
+}
+
+START_TEST(a_transfer_from_h100_comes_within_a_quarter_of_the_a100) {
+    struct profile *h100 = open_shipped("h100"), *a100 = open_shipped("a100-80g");
+    struct transfer_check check;
+    struct err err = {0};
+    ck_assert_int_eq(transfer_check(h100, gpu_of("h100"), a100, gpu_of("a100-80g"), &check, &err),
+                     0);
+    const struct profile_errors *products = &check.by_class[TRANSFER_LARGE_GEMM];
+    ck_assert_uint_gt(products->n, 2000);
+    ck_assert_double_lt(products->median_abs, 0.25);
+    ck_assert_double_gt(products->median_abs, 0.01);
+    ck_assert_double_ge(products->p90_abs, products->median_abs);
+    /* Nothing is off where both are the same GPU. */
+    ck_assert_int_eq(
+        transfer_check(a100, gpu_of("a100-80g"), a100, gpu_of("a100-80g"), &check, &err), 0);
+    for (size_t i = 0; i < TRANSFER_CLASSES; i++) {
+        ck_assert_double_lt(check.by_class[i].p90_abs, 1e-9);
     }
-    ck_assert_double_lt(sum / n, 0.25);
+    ck_assert_uint_gt(check.n, 10000);
     profile_close(h100);
     profile_close(a100);
-    profile_close(guess);
+}
+END_TEST
+
+START_TEST(the_nearest_transfer_that_can_be_checked_has_the_nearest_ends) {
+    struct transfer_check check;
+    struct err err = {0};
+    char text[512];
+    /* The donor's own table, and the nearest that shares enough rows with it. */
+    ck_assert_int_eq(transfer_check_nearest(gpu_of("h100"), gpu_of("h200"), &check, &err), 0);
+    ck_assert_str_eq(check.from->name, "h100");
+    ck_assert_str_eq(check.to->name, "a100-80g");
+    transfer_check_text(&check, text, sizeof text);
+    ck_assert_ptr_eq(strstr(text, "h100 -> a100-80g: gemm, m < 128 median "), text);
+    /* A donor without a shipped table is stood in for by the nearest with one; a target with one
+     * is compared with itself, however few the rows. */
+    ck_assert_int_eq(transfer_check_nearest(gpu_of("h200"), gpu_of("rtx4090"), &check, &err), 0);
+    ck_assert_str_eq(check.from->name, "h100");
+    ck_assert_str_eq(check.to->name, "rtx4090");
+    ck_assert_uint_ge(check.n, TRANSFER_FEWEST_ROWS);
 }
 END_TEST
 
@@ -341,7 +651,7 @@ int main(void) {
     const TTest *const tests[] = {
         an_exact_hit_returns_the_row,
         a_time_between_two_rows_lies_between_them,
-        rows_of_one_tile_row_cost_the_same,
+        rows_of_one_tile_row_cost_the_same_in_imported_tables,
         the_frontier_holds_the_utilisation,
         cached_bytes_never_beat_memory_beyond_the_table,
         a_bidirectional_pass_is_the_causal_pass_of_half_as_many_twice_as_long,
@@ -353,7 +663,18 @@ int main(void) {
         leaving_one_row_out_predicts_it,
         the_l40s_table_is_noisier_than_its_leave_one_out_error,
         a_transfer_says_so_and_scales_by_the_bound,
+        a_transfer_goes_by_the_rates_reached_not_by_the_data_sheet,
+        rows_of_our_own_kernels_are_transferred_by_what_bounds_them,
+        a_transferred_file_names_its_donor_and_prices_as_the_transfer_did,
         a_transfer_from_h100_comes_within_a_quarter_of_the_a100,
+        the_nearest_transfer_that_can_be_checked_has_the_nearest_ends,
+        measured_products_are_straight_between_neighbours_in_m,
+        full_attention_is_read_off_the_uniform_batch_of_as_much_work,
+        block_attention_is_straight_in_cached_rows_and_requests,
+        passes_and_heads_are_straight_in_rows_and_scaled_by_bytes,
+        host_terms_and_provenance_are_read,
+        a_profile_written_and_read_again_is_the_same,
+        leaving_one_out_covers_every_kind_of_row,
     };
     return SUITE_RUN("profile", tests);
 }

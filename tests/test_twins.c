@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "kernels/bf16.h"
+#include "kernels/keyed.h"
 #include "kernels/twin.h"
 #include "kernels/work.h"
 #include "sim/base/rng.h"
@@ -30,10 +31,115 @@ END_TEST
 START_TEST(an_unknown_token_embeds_as_nan) {
     float table[3][2] = {{1, 2}, {3, 4}, {5, 6}}, y[3][2];
     int32_t ids[3] = {2, 3, -1};
-    struct call_embed call = {table, ids, y, 3, 2, 3, KERNEL_F32};
+    struct call_embed call = {table, ids, NULL, y, 3, 2, 3, KERNEL_F32};
     twin_embed(&call);
     ck_assert(y[0][0] == 5 && y[0][1] == 6);
     ck_assert(isnan(y[1][0]) && isnan(y[1][1]) && isnan(y[2][0]));
+}
+END_TEST
+
+START_TEST(embedding_reads_token_ids_where_it_is_told) {
+    float table[3][2] = {{1, 2}, {3, 4}, {5, 6}}, y[2][2];
+    int32_t canvas[5] = {0, 1, 2, 0, 7};
+    int64_t at[2] = {2, 4};
+    struct call_embed call = {table, canvas, at, y, 2, 2, 3, KERNEL_F32};
+    twin_embed(&call);
+    ck_assert(y[0][0] == 5 && y[0][1] == 6 && isnan(y[1][0]));
+}
+END_TEST
+
+START_TEST(a_product_adds_before_it_rounds_once) {
+    float x[2][3] = {{1, 2, 99}, {3, 4, 99}}, w[2][2] = {{1, 1}, {2, -1}};
+    float y[2][3] = {{100, 200, -5}, {300, 400, -5}};
+    struct call_linear call = {x, w, y, y, 3, 3, 2, 2, 2, KERNEL_F32};
+    twin_linear(&call);
+    const float added[2][3] = {{103, 200, -5}, {307, 402, -5}};
+    ck_assert_mem_eq(y, added, sizeof y);
+    call.add = NULL;
+    twin_linear(&call);
+    const float plain[2][3] = {{3, 0, -5}, {7, 2, -5}};
+    ck_assert_mem_eq(y, plain, sizeof y);
+    /* 1 + 2^-8 lies between two bf16: rounded before the addition, the 2^-8 would be lost. */
+    uint16_t one[2] = {bf16_from_float(1), bf16_from_float(0x1p-4f)}, add[1], z[1];
+    add[0] = bf16_from_float(-1);
+    struct call_linear round = {one, one, add, z, 2, 1, 1, 1, 2, KERNEL_BF16};
+    twin_linear(&round);
+    ck_assert_float_eq(bf16_to_float(z[0]), 0x1p-8f);
+}
+END_TEST
+
+START_TEST(a_sum_may_be_written_over_an_addend) {
+    float a[3] = {1, 2, 3}, b[3] = {10, 20, 30};
+    struct call_add call = {a, b, b, 3, KERNEL_F32};
+    twin_add(&call);
+    ck_assert(b[0] == 11 && b[1] == 22 && b[2] == 33);
+}
+END_TEST
+
+/* Two requests of one and two tokens; a third token that is kept nowhere. */
+START_TEST(kept_tokens_go_to_their_rows_keys_before_values) {
+    enum { SIZE = 2, HEADS = 2 };
+    float k[4][HEADS][SIZE], v[4][HEADS][SIZE], cache[8 + 16 + 16];
+    fill(&k[0][0][0], 4 * HEADS * SIZE, "k");
+    fill(&v[0][0][0], 4 * HEADS * SIZE, "v");
+    for (int i = 0; i < 40; i++) {
+        cache[i] = 7;
+    }
+    int32_t start[3] = {0, 1, 4}, owner[4] = {0, 1, 1, 1}, rows[4] = {0, 1, -1, 0},
+            kept[2] = {1, 2};
+    int64_t cache_start[2] = {24, 8};
+    struct call_keep call = {k, v, start, owner, rows,      kept, cache_start, cache, HEADS * SIZE,
+                             2, 4, HEADS, SIZE,  KERNEL_F32};
+    twin_keep(&call);
+    for (int h = 0; h < HEADS; h++) {
+        ck_assert_mem_eq(cache + 24 + h * SIZE, k[0][h], sizeof k[0][h]);
+        ck_assert_mem_eq(cache + 28 + h * SIZE, v[0][h], sizeof v[0][h]);
+        ck_assert_mem_eq(cache + 8 + (h * 2 + 1) * SIZE, k[1][h], sizeof k[0][h]);
+        ck_assert_mem_eq(cache + 8 + (h * 2 + 0) * SIZE, k[3][h], sizeof k[0][h]);
+        ck_assert_mem_eq(cache + 16 + (h * 2 + 1) * SIZE, v[1][h], sizeof v[0][h]);
+        ck_assert_mem_eq(cache + 16 + (h * 2 + 0) * SIZE, v[3][h], sizeof v[0][h]);
+    }
+    for (int i = 0; i < 8; i++) {
+        ck_assert(cache[i] == 7 && cache[32 + i] == 7);
+    }
+}
+END_TEST
+
+START_TEST(keyed_numbers_are_uniform_and_independent_of_their_neighbours) {
+    enum { N = 100000, BINS = 16 };
+    int bins[BINS] = {0};
+    double product = 0, across = 0;
+    for (uint64_t i = 0; i < N; i++) {
+        const double u = uniform_keyed(42, i);
+        ck_assert(u >= 0 && u < 1);
+        bins[(int)(u * BINS)]++;
+        product += (u - 0.5) * (uniform_keyed(42, i + 1) - 0.5);
+        across += (u - 0.5) * (uniform_keyed(43, i) - 0.5);
+    }
+    double chi_squared = 0;
+    for (int i = 0; i < BINS; i++) {
+        chi_squared += pow(bins[i] - (double)N / BINS, 2) / ((double)N / BINS);
+    }
+    ck_assert_double_lt(chi_squared, 37.7); /* 15 degrees of freedom, 0.1 % */
+    /* The mean of N products of independent centred uniforms: deviation 1 / (12 sqrt N). */
+    ck_assert_double_lt(fabs(product / N), 4 / (12 * sqrt(N)));
+    ck_assert_double_lt(fabs(across / N), 4 / (12 * sqrt(N)));
+}
+END_TEST
+
+START_TEST(random_arrays_may_be_made_in_pieces) {
+    float all[64], part[40];
+    struct call_random call = {all, 9, 100, 64, 3, 0.5, KERNEL_F32};
+    twin_random(&call);
+    for (int i = 0; i < 64; i++) {
+        ck_assert(all[i] >= 2.5f && all[i] <= 3.5f);
+    }
+    call = (struct call_random){part, 9, 124, 40, 3, 0.5, KERNEL_F32};
+    twin_random(&call);
+    ck_assert_mem_eq(part, all + 24, sizeof part);
+    call.key = 10;
+    twin_random(&call);
+    ck_assert_mem_ne(part, all + 24, sizeof part);
 }
 END_TEST
 
@@ -161,16 +267,17 @@ START_TEST(block_attention_over_a_full_cache_is_dense_attention) {
     enum { SIZE = 8, HEADS = 4, KV_HEADS = 2, TOKENS = 11, BLOCK = 3 };
     float q[TOKENS][HEADS][SIZE], k[TOKENS][KV_HEADS][SIZE], v[TOKENS][KV_HEADS][SIZE];
     float dense[TOKENS][HEADS][SIZE], block[BLOCK][HEADS][SIZE];
-    float k_cache[5 + TOKENS * KV_HEADS * SIZE], v_cache[5 + TOKENS * KV_HEADS * SIZE];
+    enum { PART = (TOKENS - BLOCK) * KV_HEADS * SIZE };
+    float cache[8 + 2 * PART];
     int32_t all[2] = {0, TOKENS}, fresh[2] = {0, BLOCK}, kept[1] = {TOKENS - BLOCK};
-    int64_t cache_start[1] = {5};
+    int64_t cache_start[1] = {8};
     fill(&q[0][0][0], TOKENS * HEADS * SIZE, "q");
     fill(&k[0][0][0], TOKENS * KV_HEADS * SIZE, "k");
     fill(&v[0][0][0], TOKENS * KV_HEADS * SIZE, "v");
     for (int h = 0; h < KV_HEADS; h++) { /* the first tokens are cached, the last are the block */
         for (int t = 0; t < kept[0]; t++) {
-            memcpy(k_cache + 5 + (h * kept[0] + t) * SIZE, k[t][h], sizeof k[t][h]);
-            memcpy(v_cache + 5 + (h * kept[0] + t) * SIZE, v[t][h], sizeof v[t][h]);
+            memcpy(cache + 8 + (h * kept[0] + t) * SIZE, k[t][h], sizeof k[t][h]);
+            memcpy(cache + 8 + PART + (h * kept[0] + t) * SIZE, v[t][h], sizeof v[t][h]);
         }
     }
     struct call_dense_attention whole = {
@@ -179,8 +286,7 @@ START_TEST(block_attention_over_a_full_cache_is_dense_attention) {
     struct call_block_attention part = {.q = q[kept[0]],
                                         .k = k[kept[0]],
                                         .v = v[kept[0]],
-                                        .k_cache = k_cache,
-                                        .v_cache = v_cache,
+                                        .cache = cache,
                                         .y = block,
                                         .start = fresh,
                                         .kept = kept,
@@ -212,13 +318,30 @@ START_TEST(selection_pools_across_the_block_and_keeps_token_order) {
     /* Block tokens 3 and 4; mean query (1, 0): a key's first element is its score, over sqrt 2. */
     float q[TOKENS][SIZE] = {{0, 0}, {0, 0}, {0, 0}, {2, 1}, {0, -1}, {0, 0}, {0, 0}, {0, 0}};
     float k[TOKENS][SIZE] = {{1, 0}, {2, 0}, {9, 0}, {99, 0}, {99, 0}, {3, 0}, {1, 0}, {5, 0}};
-    float v[TOKENS][SIZE], k_cache[3][SIZE], v_cache[3][SIZE], scores[6];
+    float v[TOKENS][SIZE], cache[2][3][SIZE], scores[6];
     int32_t start[2] = {0, TOKENS}, begin[1] = {3}, end[1] = {5}, kept[1] = {3}, indices[6];
-    int64_t cache_start[1] = {0};
+    int64_t cache_start[1] = {0}, score_start[1] = {0};
     fill(&v[0][0], TOKENS * SIZE, "v");
-    struct call_select call = {q,           k,       v,       start,  begin,   end,       kept,
-                               cache_start, k_cache, v_cache, scores, indices, SIZE,      SIZE,
-                               1,           1,       1,       SIZE,   6,       KERNEL_F32};
+    struct call_select call = {.q = q,
+                               .k = k,
+                               .v = v,
+                               .start = start,
+                               .block_start = begin,
+                               .block_end = end,
+                               .kept = kept,
+                               .cache_start = cache_start,
+                               .score_start = score_start,
+                               .cache = cache,
+                               .scores = scores,
+                               .indices = indices,
+                               .q_stride = SIZE,
+                               .kv_stride = SIZE,
+                               .n_requests = 1,
+                               .n_heads = 1,
+                               .n_kv_heads = 1,
+                               .head_size = SIZE,
+                               .max_candidates = 6,
+                               .dtype = KERNEL_F32};
     ck_assert(twin_select(&call));
     const float first[6] = {1, 2, 9, 3, 1, 5};
     for (int i = 0; i < 6; i++) {
@@ -228,13 +351,12 @@ START_TEST(selection_pools_across_the_block_and_keeps_token_order) {
     const int32_t expected[3] = {1, 2, 5};
     ck_assert_mem_eq(indices, expected, sizeof expected);
     for (int i = 0; i < 3; i++) {
-        ck_assert_mem_eq(k_cache[i], k[expected[i]], sizeof k_cache[i]);
-        ck_assert_mem_eq(v_cache[i], v[expected[i]], sizeof v_cache[i]);
+        ck_assert_mem_eq(cache[0][i], k[expected[i]], sizeof cache[0][i]);
+        ck_assert_mem_eq(cache[1][i], v[expected[i]], sizeof cache[1][i]);
     }
     kept[0] = 4; /* tokens 6 and 7 tie for the last place: the earlier one has it */
-    float wider_k[4][SIZE], wider_v[4][SIZE];
-    call.k_cache = wider_k;
-    call.v_cache = wider_v;
+    float wider[2][4][SIZE];
+    call.cache = wider;
     ck_assert(twin_select(&call));
     ck_assert_int_eq(indices[3], 6);
 }
@@ -244,15 +366,82 @@ START_TEST(a_group_scores_a_key_by_its_best_head) {
     enum { SIZE = 2, TOKENS = 3 };
     float q[TOKENS][2][SIZE] = {{{0, 0}, {0, 0}}, {{0, 0}, {0, 0}}, {{1, 0}, {0, 1}}};
     float k[TOKENS][SIZE] = {{-4, 3}, {2, -1}, {0, 0}}, v[TOKENS][SIZE] = {{0, 0}, {0, 0}, {0, 0}};
-    float k_cache[1][SIZE], v_cache[1][SIZE], scores[2];
+    float cache[2][1][SIZE], scores[2];
     int32_t start[2] = {0, TOKENS}, begin[1] = {2}, end[1] = {3}, kept[1] = {1}, indices[2];
-    int64_t cache_start[1] = {0};
-    struct call_select call = {q,           k,       v,       start,  begin,   end,       kept,
-                               cache_start, k_cache, v_cache, scores, indices, 2 * SIZE,  SIZE,
-                               1,           2,       1,       SIZE,   2,       KERNEL_F32};
+    int64_t cache_start[1] = {0}, score_start[1] = {0};
+    struct call_select call = {.q = q,
+                               .k = k,
+                               .v = v,
+                               .start = start,
+                               .block_start = begin,
+                               .block_end = end,
+                               .kept = kept,
+                               .cache_start = cache_start,
+                               .score_start = score_start,
+                               .cache = cache,
+                               .scores = scores,
+                               .indices = indices,
+                               .q_stride = 2 * SIZE,
+                               .kv_stride = SIZE,
+                               .n_requests = 1,
+                               .n_heads = 2,
+                               .n_kv_heads = 1,
+                               .head_size = SIZE,
+                               .max_candidates = 2,
+                               .dtype = KERNEL_F32};
     ck_assert(twin_select(&call));
     ck_assert_double_eq_tol(scores[0], 3 / sqrt(2.0), 1e-6);
     ck_assert_double_eq_tol(scores[1], 2 / sqrt(2.0), 1e-6);
+    call.uniform = true; /* the mean over the heads: (-4 + 3) / 2 and (2 - 1) / 2 */
+    ck_assert(twin_select(&call));
+    ck_assert_double_eq_tol(scores[0], -0.5 / sqrt(2.0), 1e-6);
+    ck_assert_double_eq_tol(scores[1], 0.5 / sqrt(2.0), 1e-6);
+}
+END_TEST
+
+/* Two requests of 3 and 2 candidates, two key-value heads that prefer different tokens. */
+START_TEST(uniform_selection_keeps_one_choice_for_all_heads) {
+    enum { SIZE = 2, TOKENS = 7, HEADS = 2 };
+    float q[TOKENS][HEADS][SIZE] = {{{0}}}, k[TOKENS][HEADS][SIZE] = {{{0}}};
+    float cache[16], scores[HEADS * 5];
+    int32_t start[3] = {0, 4, 7}, begin[2] = {3, 0}, end[2] = {4, 1}, kept[2] = {1, 1};
+    int32_t indices[HEADS * 5];
+    int64_t cache_start[2] = {8, 0}, score_start[2] = {0, 3};
+    q[3][0][0] = q[3][1][0] = q[4][0][0] = q[4][1][0] = 1;
+    k[0][0][0] = 4, k[0][1][0] = -4; /* head 0's favourite, on the whole a loser */
+    k[2][0][0] = -1, k[2][1][0] = 3; /* head 1's favourite, the best sum after pooling */
+    k[6][0][0] = 1, k[6][1][0] = 1;
+    struct call_select call = {.q = q,
+                               .k = k,
+                               .v = k,
+                               .start = start,
+                               .block_start = begin,
+                               .block_end = end,
+                               .kept = kept,
+                               .cache_start = cache_start,
+                               .score_start = score_start,
+                               .cache = cache,
+                               .scores = scores,
+                               .indices = indices,
+                               .q_stride = HEADS * SIZE,
+                               .kv_stride = HEADS * SIZE,
+                               .n_requests = 2,
+                               .n_heads = HEADS,
+                               .n_kv_heads = HEADS,
+                               .head_size = SIZE,
+                               .max_candidates = 3,
+                               .dtype = KERNEL_F32};
+    ck_assert(twin_select(&call));
+    ck_assert_int_eq(indices[0], 0); /* head 0 of the first request */
+    ck_assert_int_eq(indices[3], 1); /* head 1: tokens 1 and 2 tie after pooling */
+    ck_assert_int_eq(indices[6], 1); /* the second request's first candidate, past its block */
+    scores[3] = 9;                   /* the second head's row is not read any more */
+    call.uniform = true;
+    ck_assert(twin_select(&call));
+    ck_assert_int_eq(indices[0], 1);
+    ck_assert_int_eq(indices[3], 1);
+    ck_assert_double_eq_tol(scores[2], 1 / sqrt(2.0), 1e-6);
+    ck_assert_double_eq_tol(scores[HEADS * 3 + 1], 1 / sqrt(2.0), 1e-6);
 }
 END_TEST
 
@@ -280,25 +469,78 @@ START_TEST(the_head_returns_the_first_best_token_and_its_probability) {
 }
 END_TEST
 
+START_TEST(a_sample_is_the_head_of_logits_that_exist) {
+    float logits[2][3] = {{0, 2, 2}, {-1, -3, -2}}, confidence[2];
+    int32_t token[2];
+    struct call_sample call = {logits, token, confidence, 2, 3, KERNEL_F32};
+    ck_assert(twin_sample(&call));
+    ck_assert(token[0] == 1 && token[1] == 0);
+    ck_assert_double_eq_tol(confidence[0], 1 / (2 + exp(-2)), 1e-6);
+    ck_assert_double_eq_tol(confidence[1], 1 / (1 + exp(-2) + exp(-1)), 1e-6);
+}
+END_TEST
+
 START_TEST(decoders_commit_the_surest_rows_and_at_least_one) {
     const float confidence[7] = {0.5f, 0.9f, 0.9f, 0.1f, 0.3f, 0.2f, 0.3f};
-    const int32_t token[7] = {10, 11, 12, 13, 14, 15, 16}, start[4] = {0, 4, 4, 7};
-    const int32_t take[3] = {1, 5, 9};
+    const int32_t token[7] = {10, 11, 12, 13, 14, 15, 16};
+    const int32_t first[3] = {0, 4, 4}, n_rows[3] = {4, 0, 3}, take[3] = {1, 5, 9};
     const int64_t position[7] = {6, 5, 4, 3, 2, 1, 0};
-    int32_t canvas[7] = {0};
+    int32_t canvas[7] = {0}, n_committed[3];
     uint8_t committed[7];
-    struct call_decode call = {confidence, token,     start, take, position,
-                               canvas,     committed, 3,     4,    0};
+    struct call_decode call = {.confidence = confidence,
+                               .token = token,
+                               .first_row = first,
+                               .n_rows = n_rows,
+                               .take = take,
+                               .position = position,
+                               .canvas = canvas,
+                               .committed = committed,
+                               .n_committed = n_committed,
+                               .n_requests = 3,
+                               .max_rows = 4};
     twin_decode(&call);
     const uint8_t fixed[7] = {0, 1, 0, 0, 1, 1, 1};
     ck_assert_mem_eq(committed, fixed, sizeof fixed);
-    const int32_t written[7] = {16, 15, 14, 0, 0, 11, 0};
+    const int32_t written[7] = {16, 15, 14, 0, 0, 11, 0}, counts[3] = {1, 0, 3};
     ck_assert_mem_eq(canvas, written, sizeof written);
+    ck_assert_mem_eq(n_committed, counts, sizeof counts);
     call.take = NULL;
+    call.canvas = NULL;
+    call.position = NULL;
     call.threshold = 0.5f;
     twin_decode(&call);
     const uint8_t above[7] = {1, 1, 1, 0, 1, 0, 0}; /* none above in the last: its first best */
     ck_assert_mem_eq(committed, above, sizeof above);
+}
+END_TEST
+
+/* The masks of request 0 stand at rows 1 and 3; request 1 has none left; rows 4 and 7 are no
+ * request's. */
+START_TEST(decoders_choose_among_masked_positions_only) {
+    const float confidence[8] = {0.9f, 0.2f, 0.8f, 0.1f, 0.5f, 0.9f, 0.9f, 0.5f};
+    const int32_t token[8] = {1, 2, 3, 4, 5, 6, 7, 8}, first[2] = {0, 5}, n_rows[2] = {4, 2};
+    const int64_t position[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    int32_t canvas[8] = {50, 99, 50, 99, 99, 50, 50, 99}, n_committed[2];
+    uint8_t committed[8];
+    memset(committed, 7, sizeof committed);
+    struct call_decode call = {.confidence = confidence,
+                               .token = token,
+                               .first_row = first,
+                               .n_rows = n_rows,
+                               .position = position,
+                               .canvas = canvas,
+                               .committed = committed,
+                               .n_committed = n_committed,
+                               .n_requests = 2,
+                               .max_rows = 4,
+                               .mask_token = 99,
+                               .threshold = 0.5f};
+    twin_decode(&call);
+    const uint8_t chosen[8] = {0, 1, 0, 0, 7, 0, 0, 7};
+    const int32_t after[8] = {50, 2, 50, 99, 99, 50, 50, 99};
+    ck_assert_mem_eq(committed, chosen, sizeof chosen);
+    ck_assert_mem_eq(canvas, after, sizeof after);
+    ck_assert(n_committed[0] == 1 && n_committed[1] == 0);
 }
 END_TEST
 
@@ -320,6 +562,16 @@ START_TEST(work_counts_every_byte_once) {
         .n_heads = 32, .n_kv_heads = 32, .head_size = 128, .dtype = KERNEL_BF16};
     ck_assert_double_eq(work_block_attention(&block, 32, 512, 32 * 544).bytes,
                         544 * 512 * 32 + 2 * 32 * 256 * 32);
+    struct call_linear linear = {
+        .add = &norm, .n_tokens = 3, .n_outputs = 5, .n_inputs = 8, .dtype = KERNEL_BF16};
+    ck_assert_double_eq(work_linear(&linear).bytes, 2 * (3 * 8 + 5 * 8 + 2 * 3 * 5));
+    ck_assert_double_eq(work_linear(&linear).flops, 2 * 3 * 5 * 8);
+    struct call_add add = {.n = 64, .dtype = KERNEL_F32};
+    ck_assert_double_eq(work_add(&add).bytes, 3 * 64 * 4);
+    struct call_keep keep = {.n_tokens = 9, .n_kv_heads = 4, .head_size = 8, .dtype = KERNEL_BF16};
+    ck_assert_double_eq(work_keep(&keep, 5).bytes, 2 * 2 * 5 * (4 * 8 * 2) + 9 * 8);
+    struct call_sample sample = {.n_rows = 2, .n_vocab = 100, .dtype = KERNEL_BF16};
+    ck_assert_double_eq(work_sample(&sample).bytes, 2 * (100 * 2 + 8));
 }
 END_TEST
 
@@ -327,6 +579,12 @@ int main(void) {
     const TTest *const tests[] = {
         bf16_rounds_to_nearest_even_and_keeps_nan,
         an_unknown_token_embeds_as_nan,
+        embedding_reads_token_ids_where_it_is_told,
+        a_product_adds_before_it_rounds_once,
+        a_sum_may_be_written_over_an_addend,
+        kept_tokens_go_to_their_rows_keys_before_values,
+        keyed_numbers_are_uniform_and_independent_of_their_neighbours,
+        random_arrays_may_be_made_in_pieces,
         a_norm_adds_scales_and_writes_the_sum_back,
         swiglu_gates_in_place,
         rotated_products_depend_on_the_distance_alone,
@@ -336,8 +594,11 @@ int main(void) {
         kept_tokens_follow_the_released_rule,
         selection_pools_across_the_block_and_keeps_token_order,
         a_group_scores_a_key_by_its_best_head,
+        uniform_selection_keeps_one_choice_for_all_heads,
         the_head_returns_the_first_best_token_and_its_probability,
+        a_sample_is_the_head_of_logits_that_exist,
         decoders_commit_the_surest_rows_and_at_least_one,
+        decoders_choose_among_masked_positions_only,
         the_bound_grows_with_the_dtype_and_the_length,
         work_counts_every_byte_once,
     };

@@ -8,11 +8,13 @@
 #include "engine/checkpoint.h"
 #include "engine/safetensors.h"
 #include "kernels/bf16.h"
+#include "kernels/keyed.h"
+#include "sim/base/rng.h"
 #include "tests/suite.h"
 
 /* ---- files in memory ---- */
 
-enum { FILE_BYTES = 1 << 17 };
+enum { FILE_BYTES = 1 << 24 };
 
 /* Length, header, then `data_bytes` bytes of `data` (or zeros). Returns the whole size. */
 static size_t make_file(unsigned char *file, const char *header, const void *data,
@@ -52,7 +54,8 @@ START_TEST(tensors_are_found_by_name_and_read_as_float) {
                                      0x1.554p-2f};
     static const uint16_t brains[] = {0x3f80, 0xc0a0};
     static const float singles[] = {1.5f, -2.25f, 1e-30f};
-    unsigned char data[12 + 4 + 12], file[FILE_BYTES];
+    static unsigned char file[FILE_BYTES];
+    unsigned char data[12 + 4 + 12];
     memcpy(data, halves, 12);
     memcpy(data + 12, brains, 4);
     memcpy(data + 16, singles, 12);
@@ -304,7 +307,7 @@ static float mark(enum weight_slot slot, int part, uint32_t layer, int64_t i) {
 
 static void write_checkpoint(const struct model *model, const struct damage *damage) {
     static char header[1 << 16];
-    static float data[1 << 12];
+    static float data[FILE_BYTES / 4];
     static unsigned char file[FILE_BYTES];
     struct err err = {0};
     const struct checkpoint_family *family = checkpoint_family_find(model, &err);
@@ -356,11 +359,32 @@ static void write_checkpoint(const struct model *model, const struct damage *dam
     write_text("config.json", damage->config);
 }
 
+/* The CPU in either dtype; closed at the end of a test by close_devices. */
+static struct engine_device devices[KERNEL_F32 + 1];
+
+static const struct engine_device *device(enum kernel_dtype dtype) {
+    struct err err = {0};
+    if (devices[dtype].device == NULL) {
+        ck_assert_int_eq(engine_device_start(&device_cpu, dtype, &devices[dtype], &err), 0);
+    }
+    return &devices[dtype];
+}
+
+/* Nothing is left on them. */
+static void close_devices(void) {
+    for (int dtype = 0; dtype <= KERNEL_F32; dtype++) {
+        if (devices[dtype].device != NULL) {
+            ck_assert_int_eq(device_cpu.allocated_bytes(devices[dtype].device), 0);
+            engine_device_close(&devices[dtype]);
+        }
+    }
+}
+
 static const char *checkpoint_error(const struct model *model, const struct damage *damage) {
     struct err err = {0};
     struct weights weights;
     write_checkpoint(model, damage);
-    ck_assert_int_eq(weights_open(&weights, model, folder, KERNEL_F32, &err), ERR_WORLD);
+    ck_assert_int_eq(weights_open(&weights, device(KERNEL_F32), model, folder, &err), ERR_WORLD);
     ck_assert_ptr_null(weights.block);
     return shorten(err.text);
 }
@@ -371,7 +395,7 @@ START_TEST(a_checkpoint_fills_the_fused_matrices_part_after_part) {
     for (int dtype = KERNEL_BF16; dtype <= KERNEL_F32; dtype++) {
         struct weights weights;
         struct err err = {0};
-        int status = weights_open(&weights, &dream, folder, (enum kernel_dtype)dtype, &err);
+        int status = weights_open(&weights, device((enum kernel_dtype)dtype), &dream, folder, &err);
         ck_assert_msg(status == 0, "%s", err.text);
         ck_assert(weights.constants.rope_theta == 10000 && weights.constants.norm_epsilon == 0.5f);
         int64_t n_seen = 0;
@@ -400,6 +424,37 @@ START_TEST(a_checkpoint_fills_the_fused_matrices_part_after_part) {
         ck_assert_int_eq(n_seen, 2 * (2 * 42 + 6) + 2 * (12 + 60 + 10 + 36 + 90));
         weights_close(&weights);
     }
+    close_devices();
+    leave_folder();
+}
+END_TEST
+
+START_TEST(a_matrix_larger_than_a_piece_arrives_whole) {
+    static const struct model tall = {.name = "llada-tall",
+                                      .layers = 1,
+                                      .hidden = 8,
+                                      .heads = 1,
+                                      .kv_heads = 1,
+                                      .head_dim = 2,
+                                      .ffn = 3,
+                                      .vocab = 140000};
+    enter_folder();
+    struct err err = {0};
+    struct weights weights;
+    write_checkpoint(
+        &tall,
+        &(struct damage){
+            .config = "{\"model_type\":\"llada\",\"rope_theta\":5e5,\"rms_norm_eps\":1e-5}"});
+    int status = weights_open(&weights, device(KERNEL_F32), &tall, folder, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    const float *embedding = weights_at(&weights, WEIGHT_EMBEDDING, 0);
+    const float *head = weights_at(&weights, WEIGHT_HEAD, 0);
+    for (int64_t i = 0; i < 8 * 140000; i++) {
+        ck_assert(embedding[i] == mark(WEIGHT_EMBEDDING, 0, 0, i));
+        ck_assert(head[i] == mark(WEIGHT_HEAD, 0, 0, i));
+    }
+    weights_close(&weights);
+    close_devices();
     leave_folder();
 }
 END_TEST
@@ -431,6 +486,7 @@ START_TEST(a_checkpoint_that_does_not_fit_the_model_is_named) {
         checkpoint_error(&llada, &damage),
         "DIR: holds a tensor 'model.transformer.blocks.0.q_proj.bias', for which model "
         "'llada-test' has no place: this is another model");
+    close_devices();
     leave_folder();
 }
 END_TEST
@@ -451,6 +507,7 @@ START_TEST(a_configuration_of_another_family_is_named) {
     damage.config = "{";
     ck_assert_str_eq(checkpoint_error(&dream, &damage),
                      "DIR/config.json:1: string or '}' expected near end of file");
+    close_devices();
     leave_folder();
 }
 END_TEST
@@ -470,10 +527,10 @@ START_TEST(random_weights_depend_on_the_seed_alone_and_are_never_zero) {
                                       .tied = true};
     struct weights a, b, rounded, other;
     struct err err = {0};
-    ck_assert_int_eq(weights_open(&a, &wide, "random:7", KERNEL_F32, &err), 0);
-    ck_assert_int_eq(weights_open(&b, &wide, "random:7", KERNEL_F32, &err), 0);
-    ck_assert_int_eq(weights_open(&rounded, &wide, "random:7", KERNEL_BF16, &err), 0);
-    ck_assert_int_eq(weights_open(&other, &wide, "random:8", KERNEL_F32, &err), 0);
+    ck_assert_int_eq(weights_open(&a, device(KERNEL_F32), &wide, "random:7", &err), 0);
+    ck_assert_int_eq(weights_open(&b, device(KERNEL_F32), &wide, "random:7", &err), 0);
+    ck_assert_int_eq(weights_open(&rounded, device(KERNEL_BF16), &wide, "random:7", &err), 0);
+    ck_assert_int_eq(weights_open(&other, device(KERNEL_F32), &wide, "random:8", &err), 0);
     ck_assert(a.constants.rope_theta == 1e6);
     ck_assert_ptr_eq(weights_at(&a, WEIGHT_HEAD, 0), weights_at(&a, WEIGHT_EMBEDDING, 0));
     ck_assert_ptr_null(weights_at(&a, WEIGHT_QKV_BIAS, 1));
@@ -507,6 +564,7 @@ START_TEST(random_weights_depend_on_the_seed_alone_and_are_never_zero) {
     weights_close(&b);
     weights_close(&rounded);
     weights_close(&other);
+    close_devices();
 }
 END_TEST
 
@@ -540,26 +598,34 @@ START_TEST(a_layout_gives_every_matrix_its_own_aligned_place) {
 }
 END_TEST
 
-/* A device that fails at the second piece. */
-static int fail_second(void *context, int64_t offset_bytes, const void *data, int64_t bytes,
-                       struct err *err) {
-    int *n = context;
-    (void)offset_bytes;
-    (void)data;
-    (void)bytes;
-    return ++*n == 2 ? err_world(err, "the device is full") : 0;
+/* Every part is the sequence of its own key: what any device makes of it (kernels/keyed.h). */
+START_TEST(random_parts_are_keyed_by_seed_and_name) {
+    struct weights weights;
+    struct err err = {0};
+    ck_assert_int_eq(weights_open(&weights, device(KERNEL_F32), &dream, "random:9", &err), 0);
+    const float *values = weights_at(&weights, WEIGHT_QKV, 1);
+    uint64_t key = rng_stream(9, "weights qkv 2 of layer 1").s[0];
+    for (uint64_t i = 0; i < 12; i++) { /* 2 rows of values behind 6 of queries and 2 of keys */
+        double u = 2 * uniform_keyed(key, i) - 1;
+        ck_assert_float_eq(values[8 * 6 + i], (float)(sqrt(3.0 / 6) * u));
+    }
+    weights_close(&weights);
+    close_devices();
 }
+END_TEST
 
 START_TEST(weights_that_cannot_be_made_are_refused_with_one_sentence) {
     struct weights weights;
     struct err err = {0};
-    ck_assert_int_eq(weights_open(&weights, &dream, "random:x", KERNEL_F32, &err), ERR_USAGE);
+    ck_assert_int_eq(weights_open(&weights, device(KERNEL_F32), &dream, "random:x", &err),
+                     ERR_USAGE);
     ck_assert_str_eq(err.text,
                      "weights 'random:x': random weights are written random:SEED, a whole number");
     err = (struct err){0};
     struct model unknown = dream;
     unknown.name = "llama-3.1-8b";
-    ck_assert_int_eq(weights_open(&weights, &unknown, "random:1", KERNEL_F32, &err), ERR_USAGE);
+    ck_assert_int_eq(weights_open(&weights, device(KERNEL_F32), &unknown, "random:1", &err),
+                     ERR_USAGE);
     ck_assert_str_eq(err.text, "the engine has no weights for model 'llama-3.1-8b'; it runs the "
                                "families llada, dream and sdar");
     err = (struct err){0};
@@ -568,14 +634,7 @@ START_TEST(weights_that_cannot_be_made_are_refused_with_one_sentence) {
                      ERR_USAGE);
     ck_assert_str_eq(err.text, "model 'llada-moe' is a mixture of experts, which the engine does "
                                "not run");
-    err = (struct err){0};
-    int n = 0;
-    struct weight_constants constants;
-    ck_assert_int_eq(weight_layout_make(&layout, &dream, KERNEL_F32, &err), 0);
-    int status =
-        weights_read(&layout, "random:1", &(struct weight_sink){&n, fail_second}, &constants, &err);
-    ck_assert(status == ERR_WORLD && n == 2);
-    ck_assert_str_eq(err.text, "the device is full");
+    close_devices();
 }
 END_TEST
 
@@ -588,9 +647,11 @@ int main(void) {
         shards_are_read_through_their_index,
         a_folder_that_is_no_checkpoint_is_named,
         a_checkpoint_fills_the_fused_matrices_part_after_part,
+        a_matrix_larger_than_a_piece_arrives_whole,
         a_checkpoint_that_does_not_fit_the_model_is_named,
         a_configuration_of_another_family_is_named,
         random_weights_depend_on_the_seed_alone_and_are_never_zero,
+        random_parts_are_keyed_by_seed_and_name,
         a_layout_gives_every_matrix_its_own_aligned_place,
         weights_that_cannot_be_made_are_refused_with_one_sentence,
     };

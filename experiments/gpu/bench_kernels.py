@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 ROUNDS = 7
 COLD_BYTES = 3 * 64 * 2**20
 torch.manual_seed(int.from_bytes(open("/dev/urandom", "rb").read(4), "little"))
-P, I, L, FL = c.c_void_p, c.c_int32, c.c_int64, c.c_float
+P, I, L, FL, D = c.c_void_p, c.c_int32, c.c_int64, c.c_float, c.c_double
 
 
 def struct(name, **fields):
@@ -26,9 +26,12 @@ def struct(name, **fields):
     return type(name, (c.Structure,), {"_fields_": list(fields.items())})
 
 
-Embed = struct("Embed", table=P, ids=P, y=P, n_tokens=I, n_channels=I, n_vocab=I, dtype=I)
+Embed = struct("Embed", table=P, ids=P, at=P, y=P, n_tokens=I, n_channels=I, n_vocab=I, dtype=I)
 Norm = struct("Norm", x=P, weight=P, residual=P, rows=P, y=P, n_rows=I, n_channels=I, epsilon=FL,
               dtype=I)
+Linear = struct("Linear", x=P, w=P, add=P, y=P, x_stride=L, y_stride=L, n_tokens=I, n_outputs=I,
+                n_inputs=I, dtype=I)
+Add = struct("Add", a=P, b=P, y=P, n=L, dtype=I)
 Swiglu = struct("Swiglu", gate_up=P, y=P, y_stride=L, n_tokens=I, n_hidden=I, dtype=I)
 Rope = struct("Rope", qkv=P, bias=P, q_norm=P, k_norm=P, cos_sin=P, positions=P, kv_rows=P, q=P,
               k=P, v=P, q_stride=L, kv_stride=L, n_tokens=I, n_heads=I, n_kv_heads=I, head_size=I,
@@ -36,14 +39,24 @@ Rope = struct("Rope", qkv=P, bias=P, q_norm=P, k_norm=P, cos_sin=P, positions=P,
 Dense = struct("Dense", q=P, k=P, v=P, y=P, start=P, q_stride=L, kv_stride=L, y_stride=L,
                n_requests=I, n_tokens=I, n_heads=I, n_kv_heads=I, head_size=I, max_tokens=I,
                dtype=I)
-Block = struct("Block", q=P, k=P, v=P, k_cache=P, v_cache=P, y=P, start=P, kept=P, cache_start=P,
+Keep = struct("Keep", k=P, v=P, start=P, owner=P, kv_rows=P, kept=P, cache_start=P, cache=P,
+              kv_stride=L, n_requests=I, n_tokens=I, n_kv_heads=I, head_size=I, dtype=I)
+Block = struct("Block", q=P, k=P, v=P, cache=P, y=P, start=P, kept=P, cache_start=P,
                scratch=P, q_stride=L, kv_stride=L, y_stride=L, n_requests=I, n_heads=I,
                n_kv_heads=I, head_size=I, max_queries=I, dtype=I)
 Select = struct("Select", q=P, k=P, v=P, start=P, block_start=P, block_end=P, kept=P,
-                cache_start=P, k_cache=P, v_cache=P, scores=P, indices=P, q_stride=L, kv_stride=L,
-                n_requests=I, n_heads=I, n_kv_heads=I, head_size=I, max_candidates=I, dtype=I)
+                cache_start=P, score_start=P, cache=P, scores=P, indices=P, q_stride=L,
+                kv_stride=L, n_requests=I, n_heads=I, n_kv_heads=I, head_size=I, max_candidates=I,
+                uniform=c.c_bool, dtype=I)
 Head = struct("Head", x=P, w=P, token=P, confidence=P, scratch=P, n_rows=I, n_channels=I,
               n_vocab=I, rounded=c.c_bool, dtype=I)
+Sample = struct("Sample", logits=P, token=P, confidence=P, n_rows=I, n_vocab=I, dtype=I)
+
+# What kernels/device.h has in its table, in order.
+DEVICE = ("open close trouble facts vitals allocate release allocated_bytes own_bytes allocate_host "
+          "release_host upload download copy clear finish mark_open mark_close mark mark_reached "
+          "mark_wait mark_elapsed record_begin record_end record_play record_close embed norm "
+          "linear").split()
 
 lib = c.CDLL(sys.argv[1])
 lib.head_scratch_bytes.restype = L
@@ -229,6 +242,42 @@ def bench_embed():
                n_bytes)
 
 
+def bench_add():
+    for tokens in (32, 2048, 16384):
+        n = tokens * 4096
+        ours, peer = [], []
+        for _ in range(sets_for(3 * n * 2)):
+            a, b, y = rand(n), rand(n), rand(n)
+            ours.append(launch("kernel_add", Add, a=a, b=b, y=y, n=n))
+            peer.append(lambda a=a, b=b, y=y: torch.add(a, b, out=y))
+        report("add", f"T{tokens} C4096", time_all({"ours": ours, "torch.add": peer}), 3 * n * 2)
+
+
+def bench_keep():
+    for b, tokens, kv in ((1, 32, 32), (16, 512, 32), (16, 512, 4)):
+        n = b * tokens
+        n_bytes = 4 * n * kv * 128 * 2
+        ours, copies = [], []
+        for _ in range(sets_for(n_bytes)):
+            k, v = rand(n, kv, 128), rand(n, kv, 128)
+            ours.append(launch("kernel_keep", Keep, k=k, v=v,
+                               start=ints([i * tokens for i in range(b + 1)]),
+                               owner=ints([i // tokens for i in range(n)]),
+                               kv_rows=ints([i % tokens for i in range(n)]), kept=ints([tokens] * b),
+                               cache_start=ints([2 * i * tokens * kv * 128 for i in range(b)],
+                                                torch.int64),
+                               cache=torch.empty(2 * n * kv * 128, device="cuda",
+                                                 dtype=torch.bfloat16),
+                               kv_stride=kv * 128, n_requests=b, n_tokens=n, n_kv_heads=kv,
+                               head_size=128))
+            to, src = (torch.empty(2 * n * kv * 128, device="cuda", dtype=torch.bfloat16)
+                       for _ in "ab")
+            src.normal_()
+            copies.append(lambda to=to, src=src: to.copy_(src))
+        report("keep", f"B{b} T{tokens} H{kv}",
+               time_all({"ours": ours, "copy of the bytes": copies}), n_bytes)
+
+
 def sdpa(backend, q, k, v, gqa=False):
     def run():
         with sdpa_kernel(backend):
@@ -251,14 +300,13 @@ def bench_block():
         starts = ints([i * queries for i in range(b + 1)])
         offsets = [0]
         for n in kept:
-            offsets.append(offsets[-1] + n * kv * 128)
+            offsets.append(offsets[-1] + 2 * n * kv * 128)
         scratch = torch.zeros(scratch_bytes, device="cuda", dtype=torch.uint8)
         even = len(set(kept)) == 1
         for _ in range(n_sets):
             q, k, v = rand(b * queries, heads, 128), rand(b * queries, kv, 128), rand(b * queries, kv, 128)
-            kc, vc, y = rand(offsets[-1]), rand(offsets[-1]), torch.empty_like(q)
-            ours.append(launch("kernel_block_attention", Block, q=q, k=k, v=v, k_cache=kc,
-                               v_cache=vc, y=y, start=starts, kept=ints(kept),
+            cache, y = rand(offsets[-1]), torch.empty_like(q)
+            ours.append(launch("kernel_block_attention", Block, q=q, k=k, v=v, cache=cache, y=y, start=starts, kept=ints(kept),
                                cache_start=ints(offsets[:-1], torch.int64), scratch=scratch,
                                q_stride=heads * 128, kv_stride=kv * 128, y_stride=heads * 128,
                                n_requests=b, n_heads=heads, n_kv_heads=kv, head_size=128,
@@ -303,13 +351,15 @@ def bench_select():
         ours, peer = [], []
         for _ in range(sets_for(n_bytes)):
             q, k, v = rand(b * n, heads, 128), rand(b * n, kv, 128), rand(b * n, kv, 128)
-            kc, vc = (torch.empty(b * kv * keep * 128, device="cuda", dtype=torch.bfloat16) for _ in "kv")
+            cache = torch.empty(2 * b * kv * keep * 128, device="cuda", dtype=torch.bfloat16)
             ours.append(launch("kernel_select", Select, q=q, k=k, v=v,
                                start=ints([i * n for i in range(b + 1)]),
                                block_start=ints([block[0]] * b), block_end=ints([block[1]] * b),
                                kept=ints([keep] * b),
-                               cache_start=ints([i * kv * keep * 128 for i in range(b)], torch.int64),
-                               k_cache=kc, v_cache=vc,
+                               cache_start=ints([2 * i * kv * keep * 128 for i in range(b)],
+                                                torch.int64),
+                               score_start=ints([i * candidates for i in range(b)], torch.int64),
+                               cache=cache,
                                scores=torch.empty(b * kv * candidates, device="cuda"),
                                indices=torch.empty(b * kv * candidates, device="cuda", dtype=torch.int32),
                                q_stride=heads * 128, kv_stride=kv * 128, n_requests=b, n_heads=heads,
@@ -342,6 +392,83 @@ def bench_head():
                    {"ours": us[path], "bare gemm": us["bare gemm"]}, 126464 * 8192,
                    2.0 * n * 126464 * 4096, f"ours/gemm {us[path] / us['bare gemm']:.3f}")
         del out
+
+
+def bench_sample():
+    for n in (32, 256, 2048):
+        n_bytes = n * 126464 * 2
+        ours, peer = [], []
+        for _ in range(sets_for(n_bytes)):
+            logits = rand(n, 126464, scale=3)
+            ours.append(launch("kernel_sample", Sample, logits=logits,
+                               token=torch.empty(n, device="cuda", dtype=torch.int32),
+                               confidence=torch.empty(n, device="cuda"), n_rows=n, n_vocab=126464))
+            peer.append(lambda logits=logits: torch.softmax(logits, -1).max(-1))
+        report("sample", f"N{n} V126464", time_all({"ours": ours, "softmax and max": peer}), n_bytes)
+
+
+def bench_linear():
+    """Products through the device's table, whose plans are timed when a shape is first met."""
+    pointers = (P * (2 + len(DEVICE))).in_dll(lib, "unmask_device_cuda")
+    table = {name: c.CFUNCTYPE(I)(pointers[2 + i]) for i, name in enumerate(DEVICE)}
+    text, device, marks = c.create_string_buffer(256), P(), [P(), P()]
+    if table["open"](0, c.byref(device), text) != 0:
+        raise RuntimeError(text.value.decode())
+    for mark in marks:
+        table["mark_open"](device, c.byref(mark))
+
+    def recorded(calls):
+        recording, ns = P(), D()
+        for call in calls: # first where it can be timed
+            table["linear"](device, c.byref(call))
+        if table["record_begin"](device) != 0:
+            raise RuntimeError("record_begin")
+        for call in calls:
+            table["linear"](device, c.byref(call))
+        if table["record_end"](device, c.byref(recording)) != 0:
+            raise RuntimeError("record_end")
+
+        def play():
+            table["mark"](device, marks[0])
+            table["record_play"](device, recording)
+            table["mark"](device, marks[1])
+            if table["mark_wait"](device, marks[1]) != 0:
+                raise RuntimeError("mark_wait")
+            table["mark_elapsed"](device, marks[0], marks[1], c.byref(ns))
+            return ns.value / 1000
+        return play
+
+    for n_out, n_in, adds in ((12288, 4096, False), (4096, 4096, True), (24576, 4096, False),
+                              (4096, 12288, True)):
+        n_sets = sets_for(2 * n_out * n_in) + 1
+        weights = [rand(n_out, n_in, scale=0.02) for _ in range(n_sets)]
+        for tokens in (1, 32, 64, 200, 512, 1024, 2048, 8192):
+            x, y = rand(tokens, n_in), rand(tokens, n_out)
+            torch.cuda.synchronize()
+            walks = max(1, min(50, int(1e11 / tokens / n_out / n_in / n_sets)))
+            calls = [Linear(x=x.data_ptr(), w=w.data_ptr(), add=y.data_ptr() if adds else None,
+                            y=y.data_ptr(), x_stride=n_in, y_stride=n_out, n_tokens=tokens,
+                            n_outputs=n_out, n_inputs=n_in) for w in weights] * walks
+            play = recorded(calls)
+            peer = [lambda w=w: torch.addmm(y, x, w.t(), out=y) if adds
+                    else torch.mm(x, w.t(), out=y) for w in weights]
+            graph, n = graph_of(peer)
+            samples = {"ours": [], "torch": []}
+            for r in range(ROUNDS + 1):
+                ours = play() / len(calls)
+                a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                a.record()
+                graph.replay()
+                b.record()
+                torch.cuda.synchronize()
+                if r > 0:
+                    samples["ours"].append(ours)
+                    samples["torch"].append(a.elapsed_time(b) * 1000 / n)
+            us = {name: statistics.median(s) for name, s in samples.items()}
+            n_bytes = 2 * (n_out * n_in + tokens * (n_in + n_out * (2 if adds else 1)))
+            report("linear", f"T{tokens} N{n_out} K{n_in}" + (" +y" if adds else ""), us, n_bytes,
+                   2.0 * tokens * n_out * n_in)
+    table["close"](device)
 
 
 def bench_dense():
@@ -377,7 +504,8 @@ def main():
     if status != 0:
         raise RuntimeError(f"head_open: CUDA error {status}")
     bench_ceilings()
-    pieces = sys.argv[3:] or ["norm", "rope", "swiglu", "embed", "block", "select", "head", "dense"]
+    pieces = sys.argv[3:] or ["norm", "rope", "swiglu", "embed", "add", "keep", "block", "select",
+                              "sample", "head", "linear", "dense"]
     for piece in pieces:
         try:
             globals()["bench_" + piece]()

@@ -1,9 +1,10 @@
 #!/bin/bash
-# Checks every kernel against its twin, runs compute-sanitizer over small shapes, then times the
-# kernels beside their peers. Usage: check_and_bench.sh BUILD OUT [checks|sanitize|bench|all] [PIECE...]
+# Checks every kernel against its twin and the device through its table, runs compute-sanitizer over
+# small shapes, then times the kernels beside their peers.
+# Usage: check_and_bench.sh BUILD OUT checks|sanitize|bench|all [PIECE...]
 # Needs the kernels built (make kernels) and, for the bench, python3 with PyTorch.
 set -u
-build=$1 out=$2 what=${3:-all}
+build=$1 out=$2 what=$3
 shift; shift; shift
 here=$(dirname "$0")
 # cuBLASLt may come with PyTorch only.
@@ -13,14 +14,19 @@ export LD_LIBRARY_PATH=${libs}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CUDA_MODULE_
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw,temperature.gpu --format=csv,noheader
 failed=0
 if [ "$what" != bench ]; then
-    timeout 120 "$build/tests/gpu/test_kernels" 2>&1 | tee "$out/checks.txt"
-    [ "${PIPESTATUS[0]}" = 0 ] || failed=1
+    rm -f "$out/checks.txt"
+    for test in test_kernels test_device; do
+        timeout 120 "$build/tests/gpu/$test" 2>&1 | tee -a "$out/checks.txt"
+        [ "${PIPESTATUS[0]}" = 0 ] || failed=1
+    done
 fi
 if [ "$what" = all ] || [ "$what" = sanitize ]; then
     for tool in memcheck racecheck initcheck; do
-        timeout 150 compute-sanitizer --tool $tool --error-exitcode 9 \
-            "$build/tests/gpu/test_kernels" 1 small >"$out/$tool.txt" 2>&1 || failed=1
-        echo "$tool: $(tail -1 "$out/$tool.txt")"
+        for test in test_kernels test_device; do
+            timeout 150 compute-sanitizer --tool $tool --error-exitcode 9 \
+                "$build/tests/gpu/$test" 1 small >"$out/$tool-$test.txt" 2>&1 || failed=1
+            echo "$tool $test: $(tail -1 "$out/$tool-$test.txt")"
+        done
     done
 fi
 if [ "$what" = all ] || [ "$what" = bench ]; then

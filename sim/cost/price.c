@@ -28,6 +28,7 @@ struct cost_model {
     struct known_price *known[SYM_COUNT];           /* TABLE_VALUES entries, for used symbols */
     double n_executions;                            /* operators of one step, repetitions counted */
     uint32_t attention[GRAPH_MAX_OPS], n_attention; /* operators priced from span sums */
+    bool stores_passes;
 };
 
 static bool is_attention(const struct op *op) {
@@ -71,13 +72,26 @@ static void settle(struct op_price *price, const struct gpu *gpu) {
 static void price_gemm(const struct cost_model *cost, const struct op *op, int64_t m,
                        struct op_price *price) {
     price->flops = 2.0 * (double)m * (double)op->n * (double)op->k;
-    price->bytes = (double)(BF16_BYTES * (m * op->k + op->k * op->n + m * op->n));
+    price->bytes = (double)(cost->graph->element_bytes * (m * op->k + op->k * op->n + m * op->n));
     if (cost->profile != NULL) {
         enum profile_match match;
         price->ns = profile_gemm(cost->profile, m, op->n, op->k, &match);
         price->match = match;
     } else {
         price->ns = roofline_gemm_ns(cost->gpu, m, op->n, op->k);
+    }
+}
+
+/* The head with argmax and confidence in one; the product alone where the profile has no such rows.
+ * Its logits are never stored: what it moves is hidden states and weights. */
+static void price_head(const struct cost_model *cost, const struct op *op, int64_t rows,
+                       struct op_price *price) {
+    price_gemm(cost, op, rows, price);
+    price->bytes = (double)(cost->graph->element_bytes * op->k * (rows + op->n));
+    if (cost->profile != NULL && profile_has(cost->profile, PROFILE_HEAD)) {
+        enum profile_match match;
+        price->ns = profile_fused(cost->profile, PROFILE_HEAD, rows, op->n, op->k, &match);
+        price->match = match;
     }
 }
 
@@ -94,7 +108,7 @@ static void price_experts(const struct cost_model *cost, const struct op *op, in
     double rows = (double)m * op->experts_active;
     double weights = experts_hit(op, (double)m) * (double)(op->n * op->k);
     price->flops = 2.0 * rows * (double)op->n * (double)op->k;
-    price->bytes = BF16_BYTES * (weights + rows * (double)(op->n + op->k));
+    price->bytes = (double)cost->graph->element_bytes * (weights + rows * (double)(op->n + op->k));
     if (cost->profile != NULL) {
         enum profile_match match;
         double both = profile_moe(cost->profile, m, model->hidden, model->expert_ffn,
@@ -119,17 +133,91 @@ static int64_t pass_bytes(const struct cost_model *cost, const struct op *op, in
     return bytes + (int64_t)(share * (double)extra);
 }
 
-static void price_pass(const struct cost_model *cost, const struct op *op, int64_t rows,
-                       struct op_price *price) {
-    int64_t bytes = pass_bytes(cost, op, rows);
+/* Elements of one row of the operator's first input or output. */
+static int64_t row_elements(const struct graph *graph, int tensor) {
+    return graph->tensors[tensor].bytes.per / graph->element_bytes;
+}
+
+/* The named pass of a profile that the operator is, and its channels; -1 where it is none. Unfused
+ * runtimes run other kernels. */
+static int pass_of(const struct graph *graph, const struct op *op, int64_t *channels) {
+    const struct model *model = graph->model;
+    int64_t kv_channels = (int64_t)model->kv_heads * model->head_dim;
+    *channels = model->hidden;
+    if (op->eager_bytes > 0) {
+        return -1;
+    }
+    switch (op->kind) {
+    case OP_EMBED:
+        return PASS_EMBED;
+    case OP_RMSNORM:
+        return op->in[1] >= 0 ? PASS_NORM_ADD : PASS_NORM;
+    case OP_ADD:
+        return PASS_ADD;
+    case OP_ROPE:
+        *channels = (int64_t)model->heads * model->head_dim + 2 * kv_channels;
+        return PASS_ROPE;
+    case OP_SWIGLU:
+        *channels = row_elements(graph, op->in[0]) / 2;
+        return PASS_SWIGLU;
+    case OP_SELECT:
+        *channels = kv_channels;
+        return PASS_SELECT;
+    case OP_PACK:
+        *channels = kv_channels;
+        return PASS_PACK;
+    case OP_SAMPLE:
+        *channels = model->vocab;
+        return PASS_SAMPLE;
+    case OP_COMMIT:
+        *channels = 1;
+        return PASS_DECODE;
+    default:
+        return -1;
+    }
+}
+
+/* A pass over `rows` rows that moves `bytes` in all; `pass` is its name in a profile, or -1. */
+static void price_named(const struct cost_model *cost, int pass, int64_t channels, int64_t rows,
+                        int64_t bytes, struct op_price *price) {
+    enum profile_match match;
     price->bytes = (double)bytes;
-    if (cost->profile != NULL && profile_has(cost->profile, PROFILE_ELEMENTWISE)) {
-        enum profile_match match;
+    if (cost->profile != NULL && pass >= 0 &&
+        profile_has_pass(cost->profile, (enum profile_pass)pass)) {
+        price->ns = profile_pass(cost->profile, (enum profile_pass)pass, channels, rows, &match);
+        price->match = match;
+    } else if (cost->profile != NULL && profile_has(cost->profile, PROFILE_ELEMENTWISE)) {
         price->ns = profile_elementwise(cost->profile, bytes, &match);
         price->match = match;
     } else {
         price->ns = roofline_ns(cost->gpu, 0, (double)bytes);
     }
+}
+
+static void price_pass(const struct cost_model *cost, const struct op *op, int64_t rows,
+                       struct op_price *price) {
+    int64_t channels;
+    int pass = pass_of(cost->graph, op, &channels);
+    price_named(cost, pass, channels, rows, pass_bytes(cost, op, rows), price);
+}
+
+/* Both products and the activation in one; without rows of it, the product and then the pass that
+ * the activation is where it stands alone, as the engine runs it on GPUs without that kernel. */
+static void price_gate_up(const struct cost_model *cost, const struct op *op, int64_t rows,
+                          struct op_price *price) {
+    int64_t element_bytes = cost->graph->element_bytes, width = op->n / 2;
+    price_gemm(cost, op, rows, price);
+    if (cost->profile != NULL && profile_has(cost->profile, PROFILE_GATE_UP)) {
+        enum profile_match match;
+        price->ns = profile_fused(cost->profile, PROFILE_GATE_UP, rows, op->n, op->k, &match);
+        price->match = match;
+    } else {
+        struct op_price activation = {.match = PRICE_ROOFLINE};
+        price_named(cost, PASS_SWIGLU, width, rows, 3 * width * element_bytes * rows, &activation);
+        price->ns += activation.ns;
+        price->match = activation.match > price->match ? activation.match : price->match;
+    }
+    price->bytes = (double)(element_bytes * (op->k * (rows + op->n) + rows * width));
 }
 
 /* One execution over `rows` rows. */
@@ -139,6 +227,12 @@ static void price_rows(const struct cost_model *cost, const struct op *op, int64
     switch (op->kind) {
     case OP_LINEAR:
         price_gemm(cost, op, rows, price);
+        break;
+    case OP_HEAD:
+        price_head(cost, op, rows, price);
+        break;
+    case OP_GATE_UP:
+        price_gate_up(cost, op, rows, price);
         break;
     case OP_MOE_LINEAR:
         price_experts(cost, op, rows, price);
@@ -174,10 +268,22 @@ static struct profile_spans spans_of(const struct cost_model *cost, const struct
 static void work_of_spans(const struct cost_model *cost, const struct op *op,
                           const int64_t sym[SYM_COUNT], struct op_price *price) {
     struct profile_spans spans = spans_of(cost, op, sym);
-    double row_bytes = (double)spans.head_dim * BF16_BYTES;
+    double row_bytes = (double)(spans.head_dim * cost->graph->element_bytes);
     price->flops = 4.0 * spans.sum_q_kv * (double)(spans.heads * spans.head_dim);
     price->bytes =
         row_bytes * 2 * (spans.sum_q * (double)spans.heads + spans.sum_kv * (double)spans.kv_heads);
+}
+
+/* Which rows of the profile answer for an attention operator: its own where there are any. */
+static double profiled_spans(const struct cost_model *cost, const struct op *op,
+                             const struct profile_spans *spans, enum profile_match *match) {
+    if (op->kind == OP_ATTENTION_FULL && profile_has(cost->profile, PROFILE_ATTENTION_FULL)) {
+        return profile_attention_full(cost->profile, spans, match);
+    }
+    if (op->kind == OP_ATTENTION_BLOCK && profile_has(cost->profile, PROFILE_ATTENTION_BLOCK)) {
+        return profile_attention_block(cost->profile, spans, match);
+    }
+    return profile_attention(cost->profile, spans, match);
 }
 
 static void price_spans(const struct cost_model *cost, const struct op *op,
@@ -187,7 +293,7 @@ static void price_spans(const struct cost_model *cost, const struct op *op,
     if (cost->profile != NULL) {
         struct profile_spans spans = spans_of(cost, op, shape->sym);
         enum profile_match match;
-        price->ns = profile_attention(cost->profile, &spans, &match);
+        price->ns = profiled_spans(cost, op, &spans, &match);
         price->match = match;
     } else {
         price->ns = roofline_ns(cost->gpu, price->flops, price->bytes);
@@ -202,6 +308,23 @@ static void price_add(struct op_price *sum, const struct op_price *price, double
     sum->executions += (uint32_t)times * price->executions;
     sum->match = price->match > sum->match ? price->match : sum->match;
     sum->bound = price->bound;
+}
+
+/* Whether spans that run their whole canvas pay a pass of its own behind this operator. */
+static bool keeps_behind(const struct cost_model *cost, const struct op *op) {
+    return cost->stores_passes && op->kind == OP_ROPE;
+}
+
+/* That pass, over the rows of those spans. The operator's bytes count its writes already. */
+static void price_keep(const struct cost_model *cost, const struct op *op, int64_t rows,
+                       struct op_price *sum) {
+    const struct model *model = cost->graph->model;
+    int64_t channels = (int64_t)model->kv_heads * model->head_dim;
+    uint32_t repeat = cost->graph->segments[op->segment].repeat;
+    enum profile_match match;
+    sum->ns += repeat * profile_pass(cost->profile, PASS_KEEP, channels, rows, &match);
+    sum->executions += repeat;
+    sum->match = match > sum->match ? match : sum->match;
 }
 
 /* All executions of one operator in a step: repetitions of its segment, chunks of its rows. */
@@ -248,6 +371,12 @@ static struct known_price price_symbol(const struct cost_model *cost, enum symbo
             known.ns += price.ns;
             known.lookups[price.match]++;
         }
+        if (symbol == SYM_FULL_Q && keeps_behind(cost, op)) {
+            struct op_price keep = {0};
+            price_keep(cost, op, value, &keep);
+            known.ns += keep.ns;
+            known.lookups[keep.match]++;
+        }
     }
     return known;
 }
@@ -255,29 +384,38 @@ static struct known_price price_symbol(const struct cost_model *cost, enum symbo
 void cost_explain(struct cost_model *cost, const struct step_shape *shape,
                   struct op_price out[GRAPH_MAX_OPS]) {
     for (uint32_t i = 0; i < cost->graph->n_ops; i++) {
-        price_op(cost, &cost->graph->ops[i], shape, &out[i]);
+        const struct op *op = &cost->graph->ops[i];
+        price_op(cost, op, shape, &out[i]);
+        if (keeps_behind(cost, op) && shape->sym[SYM_FULL_Q] > 0) {
+            price_keep(cost, op, shape->sym[SYM_FULL_Q], &out[i]);
+        }
     }
 }
 
 void cost_work(const struct cost_model *cost, const int64_t sym[SYM_COUNT], double n_steps,
                double *flops, double *bytes) {
+    double element_bytes = (double)cost->graph->element_bytes;
     *flops = *bytes = 0;
     for (uint32_t i = 0; i < cost->graph->n_ops; i++) {
         const struct op *op = &cost->graph->ops[i];
         double repeat = cost->graph->segments[op->segment].repeat;
-        double rows = (double)sym[op->rows], width = (double)(op->n + op->k);
+        double rows = (double)sym[op->rows];
+        double width = (double)(op->kind == OP_HEAD      ? op->k
+                                : op->kind == OP_GATE_UP ? op->n / 2 + op->k
+                                                         : op->n + op->k);
         double weights = (double)(op->n * op->k);
         if (is_attention(op)) {
             struct op_price price = {0};
             work_of_spans(cost, op, sym, &price);
             *flops += repeat * price.flops;
             *bytes += repeat * price.bytes;
-        } else if (op->kind == OP_LINEAR || op->kind == OP_MOE_ROUTE) {
+        } else if (op->kind == OP_LINEAR || op->kind == OP_MOE_ROUTE || op->kind == OP_HEAD ||
+                   op->kind == OP_GATE_UP) {
             *flops += repeat * 2 * rows * weights;
-            *bytes += repeat * BF16_BYTES * (rows * width + n_steps * weights);
+            *bytes += repeat * element_bytes * (rows * width + n_steps * weights);
         } else if (op->kind == OP_MOE_LINEAR) {
             *flops += repeat * 2 * rows * op->experts_active * weights;
-            *bytes += repeat * BF16_BYTES *
+            *bytes += repeat * element_bytes *
                       (rows * op->experts_active * width +
                        n_steps * weights * experts_hit(op, rows / n_steps));
         } else {
@@ -348,11 +486,35 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     }
 }
 
+/* Rows of the operator itself, or of the causal pair that stands for both. */
+static int require_attention(const struct profile *profile, enum op_kind kind, struct err *err) {
+    enum profile_op own =
+        kind == OP_ATTENTION_FULL ? PROFILE_ATTENTION_FULL : PROFILE_ATTENTION_BLOCK;
+    bool has_causal = profile_has(profile, PROFILE_ATTENTION_CAUSAL);
+    if (profile_has(profile, own) ||
+        (has_causal && profile_has(profile, PROFILE_ATTENTION_DECODE))) {
+        return 0;
+    }
+    bool has_own = profile_has(profile, PROFILE_ATTENTION_FULL) ||
+                   profile_has(profile, PROFILE_ATTENTION_BLOCK);
+    return profile_require(profile,
+                           has_own       ? own
+                           : !has_causal ? PROFILE_ATTENTION_CAUSAL
+                                         : PROFILE_ATTENTION_DECODE,
+                           err);
+}
+
 static int require_operators(const struct cost_model *cost, struct err *err) {
     int status = 0;
     for (uint32_t i = 0; status == 0 && cost->profile != NULL && i < cost->graph->n_ops; i++) {
         switch (cost->graph->ops[i].kind) {
+        case OP_HEAD:
+            status = profile_has(cost->profile, PROFILE_HEAD)
+                         ? 0
+                         : profile_require(cost->profile, PROFILE_GEMM, err);
+            break;
         case OP_LINEAR:
+        case OP_GATE_UP:
             status = profile_require(cost->profile, PROFILE_GEMM, err);
             break;
         case OP_MOE_LINEAR:
@@ -360,16 +522,21 @@ static int require_operators(const struct cost_model *cost, struct err *err) {
             break;
         case OP_ATTENTION_FULL:
         case OP_ATTENTION_BLOCK:
-            status = profile_require(cost->profile, PROFILE_ATTENTION_CAUSAL, err);
-            if (status == 0) {
-                status = profile_require(cost->profile, PROFILE_ATTENTION_DECODE, err);
-            }
+            status = require_attention(cost->profile, cost->graph->ops[i].kind, err);
             break;
         default:
             break;
         }
     }
     return status;
+}
+
+static void use_symbol(struct cost_model *cost, enum symbol symbol) {
+    if (!cost->is_used[symbol]) {
+        cost->is_used[symbol] = true;
+        cost->known[symbol] = calloc(TABLE_VALUES, sizeof *cost->known[symbol]);
+        ASSERT(cost->known[symbol] != NULL);
+    }
 }
 
 int cost_open(const struct gpu *gpu, const struct profile *profile, const struct runtime *runtime,
@@ -392,14 +559,19 @@ int cost_open(const struct gpu *gpu, const struct profile *profile, const struct
         cost->n_executions += graph->segments[op->segment].repeat;
         if (is_attention(op)) {
             cost->attention[cost->n_attention++] = i;
-        } else if (!cost->is_used[op->rows]) {
-            cost->is_used[op->rows] = true;
-            cost->known[op->rows] = calloc(TABLE_VALUES, sizeof *cost->known[op->rows]);
-            ASSERT(cost->known[op->rows] != NULL);
+        } else {
+            use_symbol(cost, op->rows);
         }
     }
     *out = cost;
     return 0;
+}
+
+void cost_stores_passes(struct cost_model *cost) {
+    if (cost->profile != NULL && profile_has_pass(cost->profile, PASS_KEEP)) {
+        cost->stores_passes = true;
+        use_symbol(cost, SYM_FULL_Q);
+    }
 }
 
 void cost_close(struct cost_model *cost) {

@@ -1,7 +1,8 @@
 /* The cost model: what a step of a given shape costs, and the same split by operator.
  *
  * Pure: no state that changes an answer, only memories of answers. Doubles inside, int64 ns
- * outside. Operators are priced from a measured profile where there is one, else by roofline. */
+ * outside. Operators are priced from a profile where there is one, by their own rows where it has
+ * them and by those of the nearest operator else; without a profile by roofline. */
 #ifndef UNMASK_SIM_COST_PRICE_H
 #define UNMASK_SIM_COST_PRICE_H
 
@@ -41,6 +42,10 @@ int cost_open(const struct gpu *gpu, const struct profile *profile, const struct
               const struct graph *graph, int64_t logit_chunk_rows, struct cost_model **out,
               struct err *err);
 void cost_close(struct cost_model *cost);
+
+/* Say that the cache policy stores the keys and values of whole passes over the canvas, which is a
+ * pass of its own (PASS_KEEP) behind each rotation. Before the first price. */
+void cost_stores_passes(struct cost_model *cost);
 
 /* Price one step. Never allocates. */
 void cost_price(struct cost_model *cost, const struct step_shape *shape, struct step_price *out);

@@ -10,239 +10,7 @@
 #include "sim/base/num.h"
 #include "sim/cost/profile_table.h"
 
-/* Columns of a row after the operator's name; the last one is time_us. */
-enum { MAX_COLUMNS = 8, MAX_FILE_BYTES = 64 << 20 };
-static const int64_t max_size = INT64_C(1) << 40; /* any size: exact as a double */
-
-static const struct {
-    const char *name;
-    size_t n_sizes, n_axes;
-    const char *columns;
-} operators[PROFILE_OPS] = {
-    [PROFILE_GEMM] = {"gemm", 3, 3, "m,n,k,time_us"},
-    [PROFILE_ATTENTION_CAUSAL] = {"attention_causal", 6, 4,
-                                  "batch,q,kv,heads,kv_heads,head_dim,time_us"},
-    [PROFILE_ATTENTION_DECODE] = {"attention_decode", 6, 3,
-                                  "batch,q,kv,heads,kv_heads,head_dim,time_us"},
-    [PROFILE_MOE] = {"moe", 5, 2, "tokens,hidden,expert_ffn,top_k,experts,time_us"},
-    [PROFILE_ELEMENTWISE] = {"elementwise", 1, 1, "bytes,time_us"},
-    [PROFILE_ALL_REDUCE] = {"all_reduce", 2, 2, "gpus,bytes,time_us"},
-    [PROFILE_ALL_GATHER] = {"all_gather", 2, 2, "gpus,bytes,time_us"},
-};
-
-struct rows {
-    struct lattice_row *items;
-    size_t n, capacity;
-};
-
-static bool append(struct rows *rows, const struct lattice_row *row) {
-    if (rows->n == rows->capacity) {
-        size_t capacity = rows->capacity == 0 ? 256 : 2 * rows->capacity;
-        struct lattice_row *items = realloc(rows->items, capacity * sizeof *items);
-        if (items == NULL) {
-            return false;
-        }
-        rows->items = items;
-        rows->capacity = capacity;
-    }
-    rows->items[rows->n++] = *row;
-    return true;
-}
-
-/* Sizes in the file's order to lattice coordinates. */
-static int place_row(const char *path, int line, enum profile_op op, const int64_t *sizes,
-                     struct lattice_row *row, struct err *err) {
-    memset(row, 0, sizeof *row);
-    row->line = line;
-    if (op == PROFILE_ATTENTION_CAUSAL || op == PROFILE_ATTENTION_DECODE) {
-        int64_t batch = sizes[0], q = sizes[1], kv = sizes[2];
-        struct head_layout layout = {sizes[3], sizes[4], sizes[5]};
-        if (layout.heads > 0xffff || layout.kv_heads > layout.heads || layout.head_dim > 0xffff) {
-            return err_world(err,
-                             "%s:%d: heads %lld, kv_heads %lld, head_dim %lld: expected kv_heads "
-                             "<= heads and all below 65536",
-                             path, line, (long long)layout.heads, (long long)layout.kv_heads,
-                             (long long)layout.head_dim);
-        }
-        if (q > kv || (op == PROFILE_ATTENTION_DECODE && q != 1)) {
-            return err_world(err, "%s:%d: %s with %lld queries over %lld keys", path, line,
-                             operators[op].name, (long long)q, (long long)kv);
-        }
-        row->at[0] = head_layout_pack(layout);
-        row->at[1] = batch;
-        row->at[2] = op == PROFILE_ATTENTION_CAUSAL ? q : kv;
-        row->at[3] = op == PROFILE_ATTENTION_CAUSAL ? kv - q : 0;
-        return 0;
-    }
-    if (op == PROFILE_MOE) {
-        struct moe_shape shape = {sizes[1], sizes[2], sizes[3], sizes[4]};
-        if (shape.hidden > 0x1ffff || shape.expert_ffn > 0x3ffff || shape.top_k > 0xfff ||
-            shape.experts > 0xffff || shape.top_k > shape.experts) {
-            return err_world(err,
-                             "%s:%d: a mixture of %lld experts, %lld active, hidden %lld, "
-                             "expert_ffn %lld is out of range",
-                             path, line, (long long)shape.experts, (long long)shape.top_k,
-                             (long long)shape.hidden, (long long)shape.expert_ffn);
-        }
-        row->at[0] = moe_shape_pack(shape);
-        row->at[1] = sizes[0];
-        return 0;
-    }
-    if ((op == PROFILE_ALL_REDUCE || op == PROFILE_ALL_GATHER) && sizes[0] < 2) {
-        return err_world(err, "%s:%d: %s over %lld GPU", path, line, operators[op].name,
-                         (long long)sizes[0]);
-    }
-    memcpy(row->at, sizes, operators[op].n_sizes * sizeof *sizes);
-    return 0;
-}
-
-static int parse_row(const char *path, int line, char *text, struct rows rows[PROFILE_OPS],
-                     struct err *err) {
-    char *columns[MAX_COLUMNS + 1] = {NULL};
-    size_t n = 0;
-    char *rest = text;
-    do {
-        columns[n++] = strsep(&rest, ",");
-    } while (rest != NULL && n <= MAX_COLUMNS);
-    const char *names[PROFILE_OPS + 1] = {NULL};
-    size_t op = 0;
-    for (; op < PROFILE_OPS && strcmp(columns[0], operators[op].name) != 0; op++) {
-        names[op] = operators[op].name;
-    }
-    if (op == PROFILE_OPS) {
-        char hint[NAME_HINT_CHARS];
-        name_hint(columns[0], names, hint);
-        return err_world(err, "%s:%d: unknown operator '%.40s'%s", path, line, columns[0], hint);
-    }
-    size_t n_sizes = operators[op].n_sizes;
-    if (n != n_sizes + 2) {
-        return err_world(err, "%s:%d: %s has %zu columns after its name, expected %zu: %s", path,
-                         line, operators[op].name, n - 1, n_sizes + 1, operators[op].columns);
-    }
-    int64_t sizes[MAX_COLUMNS] = {0};
-    for (size_t i = 0; i < n_sizes; i++) {
-        uint64_t size;
-        if (!num_u64(columns[i + 1], (uint64_t)max_size, &size) || size == 0) {
-            return err_world(err, "%s:%d: '%.40s' is not a size from 1 to 2^40 (%s)", path, line,
-                             columns[i + 1], operators[op].columns);
-        }
-        sizes[i] = (int64_t)size;
-    }
-    struct lattice_row row;
-    int bad = place_row(path, line, (enum profile_op)op, sizes, &row, err);
-    if (bad) {
-        return bad;
-    }
-    if (!num_f64(columns[n - 1], &row.time_us) || row.time_us <= 0 || row.time_us > 1e12) {
-        return err_world(err, "%s:%d: time_us is '%.40s', expected a positive number", path, line,
-                         columns[n - 1]);
-    }
-    if (!append(&rows[op], &row)) {
-        return err_world(err, "%s: out of memory", path);
-    }
-    return 0;
-}
-
-/* "# key: value" lines that matter; other comments are for people. */
-static int parse_comment(struct profile *profile, int line, const char *text, struct err *err) {
-    static const char kind[] = "# kind: ", source[] = "# source: ";
-    char **field = NULL;
-    if (strncmp(text, kind, sizeof kind - 1) == 0) {
-        field = &profile->kind;
-        text += sizeof kind - 1;
-        if (strcmp(text, "measured") != 0 && strcmp(text, "imported") != 0) {
-            return err_world(err, "%s:%d: kind is '%.40s', expected measured or imported",
-                             profile->path, line, text);
-        }
-    } else if (strncmp(text, source, sizeof source - 1) == 0) {
-        field = &profile->source;
-        text += sizeof source - 1;
-    } else {
-        return 0;
-    }
-    if (*field != NULL) {
-        return err_world(err, "%s:%d: a second kind or source line", profile->path, line);
-    }
-    *field = strdup(text);
-    return *field != NULL ? 0 : err_world(err, "%s: out of memory", profile->path);
-}
-
-static int parse_lines(struct profile *profile, char *text, struct rows rows[PROFILE_OPS],
-                       struct err *err) {
-    int line = 0;
-    for (char *rest = text; rest != NULL;) {
-        char *row = strsep(&rest, "\n");
-        line++;
-        if (row[0] == '\0') {
-            continue;
-        }
-        int bad = row[0] == '#' ? parse_comment(profile, line, row, err)
-                                : parse_row(profile->path, line, row, rows, err);
-        if (bad) {
-            return bad;
-        }
-    }
-    if (profile->kind == NULL || profile->source == NULL) {
-        return err_world(err, "%s: no '# %s: ' line says where the numbers come from",
-                         profile->path, profile->kind == NULL ? "kind" : "source");
-    }
-    return 0;
-}
-
-static int build(struct profile *profile, struct rows rows[PROFILE_OPS], struct err *err) {
-    for (size_t op = 0; op < PROFILE_OPS; op++) {
-        struct lattice_row twins[2];
-        if (rows[op].n == 0) {
-            continue;
-        }
-        switch (lattice_init(&profile->ops[op], operators[op].n_axes, rows[op].items, rows[op].n,
-                             twins)) {
-        case LATTICE_FINE:
-            break;
-        case LATTICE_DUPLICATE:
-            return err_world(err, "%s:%d: the same %s row stands in line %d already", profile->path,
-                             twins[1].line, operators[op].name, twins[0].line);
-        case LATTICE_TOO_LARGE:
-            return err_world(err, "%s: the %s rows span a grid of more than %d cells",
-                             profile->path, operators[op].name, LATTICE_MAX_CELLS);
-        case LATTICE_NO_MEMORY:
-            return err_world(err, "%s: out of memory", profile->path);
-        }
-    }
-    return profile_refresh(profile) ? 0 : err_world(err, "%s: out of memory", profile->path);
-}
-
-int profile_parse(const char *path, const char *text, size_t size,
-                  const struct profile_peaks *peaks, struct profile **out, struct err *err) {
-    ASSERT(peaks->flops > 0 && peaks->bandwidth > 0 && peaks->sms > 0);
-    struct rows rows[PROFILE_OPS] = {{0}};
-    struct profile *profile = calloc(1, sizeof *profile);
-    char *copy = malloc(size + 1);
-    int bad = 0;
-    if (profile == NULL || copy == NULL || (profile->path = strdup(path)) == NULL) {
-        bad = err_world(err, "%s: out of memory", path);
-        goto free_rows;
-    }
-    memcpy(copy, text, size);
-    copy[size] = '\0';
-    profile->peaks = *peaks;
-    if (memchr(text, '\0', size) != NULL) {
-        bad = err_world(err, "%s: holds a zero byte; expected text", path);
-    }
-    bad = bad ? bad : parse_lines(profile, copy, rows, err);
-    bad = bad ? bad : build(profile, rows, err);
-free_rows:
-    for (size_t op = 0; op < PROFILE_OPS; op++) {
-        free(rows[op].items);
-    }
-    free(copy);
-    if (bad) {
-        profile_close(profile);
-        profile = NULL;
-    }
-    *out = profile;
-    return bad;
-}
+enum { MAX_FILE_BYTES = 64 << 20 };
 
 int profile_open(const char *path, const struct profile_peaks *peaks, struct profile **out,
                  struct err *err) {
@@ -284,6 +52,11 @@ void profile_close(struct profile *profile) {
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         lattice_fini(&profile->ops[op]);
     }
+    for (size_t i = 0; i < profile->n_notes; i++) {
+        free(profile->notes[i].key);
+        free(profile->notes[i].value);
+    }
+    free(profile->notes);
     free(profile->gemm_tile);
     free(profile->gemm_tile_errors);
     free(profile->path);
@@ -299,6 +72,8 @@ struct profile *profile_copy(const struct profile *donor, const char *source,
         return NULL;
     }
     copy->peaks = *peaks;
+    copy->measured_edges = donor->measured_edges;
+    memcpy(copy->host, donor->host, sizeof copy->host);
     copy->path = strdup(donor->path);
     copy->kind = strdup("transferred");
     copy->source = strdup(source);
@@ -336,8 +111,22 @@ const struct profile_peaks *profile_peaks(const struct profile *profile) {
     return &profile->peaks;
 }
 
+bool profile_fact(const struct profile *profile, size_t i, const char **key, const char **value) {
+    if (i >= profile->n_notes) {
+        return false;
+    }
+    *key = profile->notes[i].key;
+    *value = profile->notes[i].value;
+    return true;
+}
+
+const struct profile_host *profile_host(const struct profile *profile, size_t kind) {
+    ASSERT(kind < PROFILE_HOST_KINDS);
+    return &profile->host[kind];
+}
+
 const char *profile_op_name(enum profile_op op) {
-    return operators[op].name;
+    return profile_operators[op].name;
 }
 
 bool profile_has(const struct profile *profile, enum profile_op op) {
@@ -352,8 +141,8 @@ int profile_require(const struct profile *profile, enum profile_op op, struct er
     if (profile_has(profile, op)) {
         return 0;
     }
-    return err_world(err, "%s: has no '%s' rows (%s,%s)", profile->path, operators[op].name,
-                     operators[op].name, operators[op].columns);
+    return err_world(err, "%s: has no '%s' rows (%s,%s)", profile->path, profile_operators[op].name,
+                     profile_operators[op].name, profile_operators[op].columns);
 }
 
 double profile_gemm(const struct profile *profile, int64_t m, int64_t n, int64_t k,
@@ -373,6 +162,24 @@ double profile_elementwise(const struct profile *profile, int64_t bytes,
                            enum profile_match *match) {
     ASSERT(profile_has(profile, PROFILE_ELEMENTWISE) && bytes > 0);
     return 1e3 * elementwise_us(profile, bytes, match);
+}
+
+bool profile_has_pass(const struct profile *profile, enum profile_pass pass) {
+    return profile_has(profile, PROFILE_PASS) &&
+           lattice_index(&profile->ops[PROFILE_PASS], PASS_NAME, (int64_t)pass) >= 0;
+}
+
+double profile_pass(const struct profile *profile, enum profile_pass pass, int64_t channels,
+                    int64_t rows, enum profile_match *match) {
+    ASSERT(profile_has_pass(profile, pass) && channels > 0 && rows > 0);
+    return 1e3 * pass_us(profile, pass, channels, rows, match);
+}
+
+double profile_fused(const struct profile *profile, enum profile_op op, int64_t rows, int64_t n,
+                     int64_t k, enum profile_match *match) {
+    ASSERT(op == PROFILE_HEAD || op == PROFILE_GATE_UP);
+    ASSERT(profile_has(profile, op) && rows > 0 && n > 0 && k > 0);
+    return 1e3 * fused_us(profile, op, rows, n, k, match);
 }
 
 double profile_collective(const struct profile *profile, enum profile_op op, int64_t n_gpus,

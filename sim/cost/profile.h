@@ -2,15 +2,18 @@
  * beyond the measured ones.
  *
  * A file (kernels/profiles/<gpu>.csv) holds `# key: value` provenance lines and `operator,sizes,us`
- * rows; each operator's rows become one lattice, built once. Lookups are pure, allocate nothing and
- * return nanoseconds. Every answer says how it was found, so that a run can count what it guessed.
- * Asking for an operator the file lacks is our own mistake: call profile_require first. */
+ * rows; each operator's rows become one lattice, built once. Besides,
+ * `host,KIND,step_ns,request_ns` rows say what a step costs beyond its operators. Lookups are pure,
+ * allocate nothing and return nanoseconds. Every answer says how it was found, so that a run can
+ * count what it guessed. Asking for an operator the file lacks is our own mistake: call
+ * profile_require first. */
 #ifndef UNMASK_SIM_COST_PROFILE_H
 #define UNMASK_SIM_COST_PROFILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "sim/base/err.h"
 
@@ -24,8 +27,38 @@ enum profile_op {
     PROFILE_ELEMENTWISE = 4,      /* bytes read plus written */
     PROFILE_ALL_REDUCE = 5,       /* gpus,bytes */
     PROFILE_ALL_GATHER = 6,
-    PROFILE_OPS = 7,
+    PROFILE_ATTENTION_FULL = 7,  /* batch,q,heads,kv_heads,head_dim: every token sees its span */
+    PROFILE_ATTENTION_BLOCK = 8, /* batch,q,kv,...: q queries see kv cached rows and their own q */
+    PROFILE_PASS = 9,            /* NAME,channels,rows: see enum profile_pass */
+    PROFILE_HEAD = 10,           /* rows,vocab,hidden: output head with argmax and confidence */
+    PROFILE_GATE_UP = 11,        /* rows,gates_and_ups,hidden: both products, activation included */
+    PROFILE_OPS = 12,
 };
+
+/* The memory-bound kernels that a profile of our own kernels holds by name, and what one row of
+ * each is wide: embed, norm and add the hidden size; rope (H + 2 G) D; keep, select and pack G D;
+ * swiglu its output; sample the vocabulary; decode 1. */
+enum profile_pass {
+    PASS_EMBED,
+    PASS_NORM,
+    PASS_NORM_ADD, /* with the residual added first */
+    PASS_ROPE,
+    PASS_KEEP, /* fresh keys and values into the store, during a pass over the canvas */
+    PASS_SWIGLU,
+    PASS_ADD,
+    PASS_SAMPLE,
+    PASS_DECODE,
+    PASS_SELECT,
+    PASS_PACK,
+};
+enum { PROFILE_PASSES = PASS_PACK + 1 };
+
+/* What a step costs beyond its operators, fitted to whole steps; kinds as enum host_kind. */
+struct profile_host {
+    bool given;
+    double step_ns, request_ns;
+};
+enum { PROFILE_HOST_KINDS = 3 };
 
 enum profile_match {
     PROFILE_EXACT = 0,        /* a measured row */
@@ -64,6 +97,12 @@ const char *profile_kind(const struct profile *profile);
 const char *profile_source(const struct profile *profile);
 const struct profile_peaks *profile_peaks(const struct profile *profile);
 
+/* The other provenance lines, in the file's order; false past the last one. */
+bool profile_fact(const struct profile *profile, size_t i, const char **key, const char **value);
+
+/* `kind` as enum host_kind. */
+const struct profile_host *profile_host(const struct profile *profile, size_t kind);
+
 const char *profile_op_name(enum profile_op op);
 bool profile_has(const struct profile *profile, enum profile_op op);
 
@@ -79,6 +118,24 @@ double profile_gemm(const struct profile *profile, int64_t m, int64_t n, int64_t
 double profile_attention(const struct profile *profile, const struct profile_spans *spans,
                          enum profile_match *match);
 
+/* Our own attention kernels as measured. Full: every token sees its whole span (sum_q_kv is the sum
+ * of q * q). Block: kv counts cached and own keys. Each needs the operator of its name. */
+double profile_attention_full(const struct profile *profile, const struct profile_spans *spans,
+                              enum profile_match *match);
+double profile_attention_block(const struct profile *profile, const struct profile_spans *spans,
+                               enum profile_match *match);
+
+/* One named pass over `rows` rows of `channels`; ask profile_has_pass first. */
+bool profile_has_pass(const struct profile *profile, enum profile_pass pass);
+double profile_pass(const struct profile *profile, enum profile_pass pass, int64_t channels,
+                    int64_t rows, enum profile_match *match);
+extern const char *const profile_pass_names[PROFILE_PASSES];
+
+/* A product of our own with what follows it, PROFILE_HEAD or PROFILE_GATE_UP: [rows x k] times
+ * [k x n]. Needs that operator. */
+double profile_fused(const struct profile *profile, enum profile_op op, int64_t rows, int64_t n,
+                     int64_t k, enum profile_match *match);
+
 /* The gate-up and down products of one mixture layer, routing included as measured. */
 double profile_moe(const struct profile *profile, int64_t tokens, int64_t hidden,
                    int64_t expert_ffn, int64_t top_k, int64_t experts, enum profile_match *match);
@@ -92,6 +149,12 @@ double profile_collective(const struct profile *profile, enum profile_op op, int
 
 /* The operator's rows, NULL when it has none: for profile_check and transfer only. */
 struct lattice *profile_lattice(struct profile *profile, enum profile_op op);
+
+/* The first words of every profile that the program writes. */
+#define PROFILE_FILE_HEAD "# Operator times of"
+
+/* The profile as a file that profile_parse takes. ERR_WORLD when it cannot be written. */
+int profile_write(const struct profile *profile, FILE *file, struct err *err);
 
 /* A copy of `donor` for another GPU with kind "transferred", whose lattices the caller (transfer.c)
  * rewrites and then hands to profile_refresh. NULL when memory ran out. */

@@ -22,6 +22,11 @@ static const char *const row_names[CHECK_ROWS] = {
     [CHECK_ELEMENTWISE] = "elementwise",
     [CHECK_ALL_REDUCE] = "all_reduce",
     [CHECK_ALL_GATHER] = "all_gather",
+    [CHECK_FULL] = "attention_full",
+    [CHECK_BLOCK] = "attention_block",
+    [CHECK_PASS] = "pass",
+    [CHECK_HEAD] = "head",
+    [CHECK_GATE_UP] = "gate_up",
 };
 
 /* Signed errors of one table row; room for one a cell. */
@@ -40,20 +45,24 @@ static int compare_doubles(const void *a, const void *b) {
     return (*x > *y) - (*x < *y);
 }
 
-static struct profile_errors summarise(struct sample *sample) {
-    struct profile_errors out = {.n = sample->n};
-    if (sample->n == 0) {
+struct profile_errors profile_errors_of(double *errors, size_t n) {
+    struct profile_errors out = {.n = n};
+    if (n == 0) {
         return out;
     }
-    qsort(sample->errors, sample->n, sizeof *sample->errors, compare_doubles);
-    out.median = sample->errors[sample->n / 2];
-    for (size_t i = 0; i < sample->n; i++) {
-        sample->errors[i] = fabs(sample->errors[i]);
+    qsort(errors, n, sizeof *errors, compare_doubles);
+    out.median = errors[n / 2];
+    for (size_t i = 0; i < n; i++) {
+        errors[i] = fabs(errors[i]);
     }
-    qsort(sample->errors, sample->n, sizeof *sample->errors, compare_doubles);
-    out.median_abs = sample->errors[sample->n / 2];
-    out.p90_abs = sample->errors[sample->n * 9 / 10];
+    qsort(errors, n, sizeof *errors, compare_doubles);
+    out.median_abs = errors[n / 2];
+    out.p90_abs = errors[n * 9 / 10];
     return out;
+}
+
+static struct profile_errors summarise(struct sample *sample) {
+    return profile_errors_of(sample->errors, sample->n);
 }
 
 static void note(struct sample *sample, double predicted, double measured) {
@@ -85,6 +94,16 @@ static double predict(const struct profile *profile, enum profile_op op, size_t 
     case PROFILE_ALL_REDUCE:
     case PROFILE_ALL_GATHER:
         return collective_us(profile, op, at[0], at[1], match);
+    case PROFILE_ATTENTION_FULL:
+        return full_us(profile, i_first, (double)at[1], (double)at[2], match);
+    case PROFILE_ATTENTION_BLOCK:
+        return block_us(profile, i_first, (double)at[1], (double)at[2], (double)at[3], match);
+    case PROFILE_PASS:
+        return pass_us(profile, (enum profile_pass)at[PASS_NAME], at[PASS_CHANNELS], at[PASS_ROWS],
+                       match);
+    case PROFILE_HEAD:
+    case PROFILE_GATE_UP:
+        return fused_us(profile, op, at[FUSED_ROWS], at[FUSED_OUTPUTS], at[FUSED_INPUTS], match);
     case PROFILE_OPS:
         break;
     }
@@ -101,6 +120,11 @@ static enum profile_check_row row_of(const struct lattice *lattice, enum profile
         [PROFILE_ELEMENTWISE] = CHECK_ELEMENTWISE,
         [PROFILE_ALL_REDUCE] = CHECK_ALL_REDUCE,
         [PROFILE_ALL_GATHER] = CHECK_ALL_GATHER,
+        [PROFILE_ATTENTION_FULL] = CHECK_FULL,
+        [PROFILE_ATTENTION_BLOCK] = CHECK_BLOCK,
+        [PROFILE_PASS] = CHECK_PASS,
+        [PROFILE_HEAD] = CHECK_HEAD,
+        [PROFILE_GATE_UP] = CHECK_GATE_UP,
     };
     if (op == PROFILE_GEMM) {
         return lattice_value(lattice, cell, GEMM_M) >= MIN_ROWS ? CHECK_GEMM : CHECK_GEMM_SMALL;

@@ -16,6 +16,9 @@ struct profile_errors {
     double median; /* signed: the bias */
 };
 
+/* Of `n` signed errors, which are sorted in place and lose their signs. */
+struct profile_errors profile_errors_of(double *errors, size_t n);
+
 enum profile_check_row {
     CHECK_GEMM = 0,       /* m >= 16 */
     CHECK_GEMM_SMALL = 1, /* m < 16 */
@@ -29,7 +32,12 @@ enum profile_check_row {
     CHECK_ELEMENTWISE = 9,
     CHECK_ALL_REDUCE = 10,
     CHECK_ALL_GATHER = 11,
-    CHECK_ROWS = 12,
+    CHECK_FULL = 12,
+    CHECK_BLOCK = 13,
+    CHECK_PASS = 14,
+    CHECK_HEAD = 15,
+    CHECK_GATE_UP = 16,
+    CHECK_ROWS = 17,
 };
 
 struct profile_check {

@@ -54,9 +54,11 @@ static double step_of(double m) {
     return m < STEP_ROWS ? m : ceil(m / STEP_ROWS) * STEP_ROWS;
 }
 
-static double between_rows(double m, double m_lo, double t_lo, double m_hi, double t_hi) {
+static double between_rows(const struct profile *profile, double m, double m_lo, double t_lo,
+                           double m_hi, double t_hi) {
     double lo = step_of(m_lo), hi = step_of(m_hi);
-    return lo < hi ? on_line(step_of(m), lo, t_lo, hi, t_hi) : on_line(m, m_lo, t_lo, m_hi, t_hi);
+    return !profile->measured_edges && lo < hi ? on_line(step_of(m), lo, t_lo, hi, t_hi)
+                                               : on_line(m, m_lo, t_lo, m_hi, t_hi);
 }
 
 static double between_columns(const struct profile *profile, size_t tile, int64_t m, int64_t n,
@@ -180,7 +182,7 @@ double gemm_without_slice(const struct profile *profile, size_t cell, size_t axi
     double x_hi = (double)lattice_value(gemm, (size_t)hi, axis);
     double t_lo = gemm->time_us[lo], t_hi = gemm->time_us[hi];
     if (axis == GEMM_M) {
-        return between_rows(x, x_lo, t_lo, x_hi, t_hi);
+        return between_rows(profile, x, x_lo, t_lo, x_hi, t_hi);
     }
     if (axis == GEMM_K) {
         return on_line(x, x_lo, t_lo, x_hi, t_hi);
@@ -242,7 +244,7 @@ static double enclosed_us(const struct profile *profile, int64_t m, int64_t n, i
         size_t base = (size_t)i_n * axes[GEMM_N].stride + (size_t)i_k;
         struct lattice_bracket at = lattice_around(gemm, base, GEMM_M, (double)m);
         if (at.lo >= 0 && at.hi >= 0) {
-            return between_rows((double)m, (double)axes[GEMM_M].values[at.lo],
+            return between_rows(profile, (double)m, (double)axes[GEMM_M].values[at.lo],
                                 gemm->time_us[base + (size_t)at.lo * axes[GEMM_M].stride],
                                 (double)axes[GEMM_M].values[at.hi],
                                 gemm->time_us[base + (size_t)at.hi * axes[GEMM_M].stride]);
@@ -255,9 +257,10 @@ static double enclosed_us(const struct profile *profile, int64_t m, int64_t n, i
     if (lo < 0 || lo + 1 >= (ptrdiff_t)axes[GEMM_M].n) {
         return NAN;
     }
-    return between_rows(
-        (double)m, (double)axes[GEMM_M].values[lo], at_measured_rows(profile, (size_t)lo, n, k),
-        (double)axes[GEMM_M].values[lo + 1], at_measured_rows(profile, (size_t)lo + 1, n, k));
+    return between_rows(profile, (double)m, (double)axes[GEMM_M].values[lo],
+                        at_measured_rows(profile, (size_t)lo, n, k),
+                        (double)axes[GEMM_M].values[lo + 1],
+                        at_measured_rows(profile, (size_t)lo + 1, n, k));
 }
 
 static double distance(double a, double b) {
@@ -292,6 +295,33 @@ static double from_nearest_us(const struct profile *profile, int64_t m, int64_t 
     return guess;
 }
 
+/* A product measured over many m: straight lines between them, the utilisation of the last beyond.
+ * The first one's below: it streams the same weights. NAN for any other product. */
+static double along_m(const struct profile *profile, int64_t m, int64_t n, int64_t k,
+                      enum profile_match *match) {
+    const struct lattice *gemm = &profile->ops[PROFILE_GEMM];
+    const struct lattice_axis *ms = &gemm->axes[GEMM_M];
+    ptrdiff_t i_n = lattice_index(gemm, GEMM_N, n), i_k = lattice_index(gemm, GEMM_K, k);
+    if (!profile->measured_edges || i_n < 0 || i_k < 0) {
+        return NAN;
+    }
+    size_t base = (size_t)i_n * gemm->axes[GEMM_N].stride + (size_t)i_k;
+    struct lattice_bracket at = lattice_around(gemm, base, GEMM_M, (double)m);
+    *match = PROFILE_EXTRAPOLATED;
+    if (at.lo < 0) {
+        return at.hi < 0 ? NAN : gemm->time_us[base + (size_t)at.hi * ms->stride];
+    }
+    double m_lo = (double)ms->values[at.lo];
+    double t_lo = gemm->time_us[base + (size_t)at.lo * ms->stride];
+    if (at.hi < 0) {
+        return t_lo * gemm_roofline_us(&profile->peaks, (double)m, (double)n, (double)k) /
+               gemm_roofline_us(&profile->peaks, m_lo, (double)n, (double)k);
+    }
+    *match = PROFILE_INTERPOLATED;
+    return on_line((double)m, m_lo, t_lo, (double)ms->values[at.hi],
+                   gemm->time_us[base + (size_t)at.hi * ms->stride]);
+}
+
 static int64_t clamp(int64_t x, const struct lattice_axis *axis) {
     int64_t lo = axis->values[0], hi = axis->values[axis->n - 1];
     return x < lo ? lo : x > hi ? hi : x;
@@ -311,7 +341,11 @@ double gemm_us(const struct profile *profile, int64_t m, int64_t n, int64_t k,
             return time_us;
         }
     }
-    double time_us = enclosed_us(profile, m, n, k);
+    double time_us = along_m(profile, m, n, k, match);
+    if (!isnan(time_us)) {
+        return time_us;
+    }
+    time_us = enclosed_us(profile, m, n, k);
     if (!isnan(time_us)) {
         *match = PROFILE_INTERPOLATED;
         return time_us;

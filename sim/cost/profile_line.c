@@ -1,5 +1,6 @@
-/* The operators whose time is one line: mixtures over tokens, elementwise passes over bytes,
- * collectives over bytes. Straight between measured rows; utilisation is held beyond them. */
+/* The operators whose time is one line: mixtures over tokens, elementwise passes and collectives
+ * over bytes, named passes and the output head over rows. Straight between measured rows;
+ * utilisation is held beyond them. */
 #include <math.h>
 
 #include "sim/cost/profile_table.h"
@@ -120,4 +121,70 @@ double collective_us(const struct profile *profile, enum profile_op op, int64_t 
         time_us *= (wanted - 1) / wanted / ((has - 1) / has);
     }
     return time_us;
+}
+
+/* The measured channels of a named pass nearest to those wanted; -1 when the pass has no row. */
+static ptrdiff_t nearest_channels(const struct lattice *pass, size_t base, int64_t channels) {
+    const struct lattice_axis *axis = &pass->axes[PASS_CHANNELS];
+    ptrdiff_t best = -1;
+    double nearest = INFINITY;
+    for (size_t i = 0; i < axis->n; i++) {
+        struct lattice_bracket at = lattice_around(pass, base + i * axis->stride, PASS_ROWS, 0);
+        double distance = apart((double)axis->values[i], (double)channels);
+        if (at.hi >= 0 && distance < nearest) {
+            best = (ptrdiff_t)i;
+            nearest = distance;
+        }
+    }
+    return best;
+}
+
+/* Other channels take the time of as many bytes of the nearest ones. */
+double pass_us(const struct profile *profile, enum profile_pass pass, int64_t channels,
+               int64_t rows, enum profile_match *match) {
+    const struct lattice *lattice = &profile->ops[PROFILE_PASS];
+    const struct lattice_axis *axis = &lattice->axes[PASS_CHANNELS];
+    ptrdiff_t name = lattice_index(lattice, PASS_NAME, (int64_t)pass);
+    ASSERT(name >= 0);
+    size_t base = (size_t)name * lattice->axes[PASS_NAME].stride;
+    ptrdiff_t i = nearest_channels(lattice, base, channels);
+    *match = PROFILE_EXTRAPOLATED;
+    if (i < 0) {
+        return NAN;
+    }
+    base += (size_t)i * axis->stride;
+    double same_bytes = (double)rows * (double)channels / (double)axis->values[i];
+    double time_us = over_bytes(lattice, base, PASS_ROWS, same_bytes, INFINITY, match);
+    *match = axis->values[i] == channels ? *match : PROFILE_EXTRAPOLATED;
+    return time_us;
+}
+
+/* Other channels hold the utilisation of the nearest. */
+double fused_us(const struct profile *profile, enum profile_op op, int64_t rows, int64_t n,
+                int64_t k, enum profile_match *match) {
+    const struct lattice *fused = &profile->ops[op];
+    const struct lattice_axis *outputs = &fused->axes[FUSED_OUTPUTS];
+    const struct lattice_axis *inputs = &fused->axes[FUSED_INPUTS];
+    double nearest = INFINITY, guess = NAN;
+    *match = PROFILE_EXTRAPOLATED;
+    for (size_t i = 0; i < outputs->n; i++) {
+        for (size_t j = 0; j < inputs->n; j++) {
+            double v = (double)outputs->values[i], c = (double)inputs->values[j];
+            double distance = apart(v, (double)n) + apart(c, (double)k);
+            if (distance >= nearest) {
+                continue;
+            }
+            enum profile_match here;
+            double time_us = over_bytes(fused, i * outputs->stride + j * inputs->stride, FUSED_ROWS,
+                                        (double)rows, INFINITY, &here);
+            if (!isnan(time_us)) {
+                nearest = distance;
+                *match = distance == 0 ? here : PROFILE_EXTRAPOLATED;
+                guess = time_us *
+                        gemm_roofline_us(&profile->peaks, (double)rows, (double)n, (double)k) /
+                        gemm_roofline_us(&profile->peaks, (double)rows, v, c);
+            }
+        }
+    }
+    return guess;
 }

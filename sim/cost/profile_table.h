@@ -10,16 +10,43 @@ enum { GEMM_M = 0, GEMM_N = 1, GEMM_K = 2 };
 enum { CAUSAL_LAYOUT = 0, CAUSAL_BATCH = 1, CAUSAL_Q = 2, CAUSAL_PREFIX = 3 };
 enum { DECODE_LAYOUT = 0, DECODE_BATCH = 1, DECODE_KV = 2 };
 enum { MOE_SHAPE = 0, MOE_TOKENS = 1 };
+enum { FULL_LAYOUT = 0, FULL_BATCH = 1, FULL_Q = 2 };
+enum { BLOCK_LAYOUT = 0, BLOCK_BATCH = 1, BLOCK_Q = 2, BLOCK_KV = 3 };
+enum { PASS_NAME = 0, PASS_CHANNELS = 1, PASS_ROWS = 2 };
+enum { FUSED_OUTPUTS = 0, FUSED_INPUTS = 1, FUSED_ROWS = 2 };
+
+/* How the rows of one operator look in a file, and how many axes their lattice has. */
+struct profile_operator {
+    const char *name;
+    size_t n_sizes, n_axes;
+    const char *columns;
+};
+extern const struct profile_operator profile_operators[PROFILE_OPS];
+
+/* A "# key: value" line. */
+struct profile_note {
+    char *key, *value;
+};
 
 struct profile {
     char *path, *kind, *source;
+    struct profile_note *notes;
+    size_t n_notes;
     struct profile_peaks peaks;
+    struct profile_host host[PROFILE_HOST_KINDS];
+    /* The rows of a product stand close and on both sides of every tile edge, as our own
+     * measurements place them: straight lines in m, no assumption about tiles. */
+    bool measured_edges;
     struct lattice ops[PROFILE_OPS]; /* n_cells 0 where the file has no such row */
     /* Derived from the rows by profile_refresh. */
     double floor_us[PROFILE_OPS]; /* the shortest time: launch and latency */
     uint8_t *gemm_tile;           /* a GEMM cell: the tile that explains the gap above it in n */
     float *gemm_tile_errors;      /* what it was chosen by: an error a cell and tile, or NAN */
 };
+
+/* Copies its texts. false when memory ran out. */
+bool profile_add_note(struct profile *profile, const char *key, size_t key_chars,
+                      const char *value);
 
 struct head_layout {
     int64_t heads, kv_heads, head_dim;
@@ -78,6 +105,19 @@ double decode_us(const struct profile *profile, size_t i_layout, double batch, d
 double moe_us(const struct profile *profile, struct moe_shape shape, int64_t tokens,
               enum profile_match *match);
 double moe_roofline_us(const struct profile_peaks *peaks, struct moe_shape shape, double tokens);
+double full_us(const struct profile *profile, size_t i_layout, double batch, double q,
+               enum profile_match *match);
+double block_us(const struct profile *profile, size_t i_layout, double batch, double q, double kv,
+                enum profile_match *match);
+double full_roofline_us(const struct profile_peaks *peaks, struct head_layout layout, double batch,
+                        double q);
+/* `kv` cached rows beside the q own ones. */
+double block_roofline_us(const struct profile_peaks *peaks, struct head_layout layout, double batch,
+                         double q, double kv);
+double pass_us(const struct profile *profile, enum profile_pass pass, int64_t channels,
+               int64_t rows, enum profile_match *match);
+double fused_us(const struct profile *profile, enum profile_op op, int64_t rows, int64_t n,
+                int64_t k, enum profile_match *match);
 double elementwise_us(const struct profile *profile, int64_t bytes, enum profile_match *match);
 double collective_us(const struct profile *profile, enum profile_op op, int64_t n_gpus,
                      int64_t bytes, enum profile_match *match);

@@ -12,6 +12,8 @@
 #define NUMBER(name, field, unit, max, doc)                                                        \
     { name, PARAM_F64, 0, unit, "0", 0, max, NULL, offsetof(struct runtime, field), doc }
 
+const char *const host_kind_names[HOST_KIND_COUNT] = {"refresh", "reuse", "select"};
+
 static const char *const host_mode_words[] = {"overlaps", "serial", NULL};
 
 const struct param runtime_params[] = {
@@ -21,6 +23,11 @@ const struct param runtime_params[] = {
     BYTES(logits_bytes, "bytes of one logit as the head writes it"),
     BYTES(copy_bytes, "bytes of one logit in the copy made before the softmax; 0: none"),
     BYTES(softmax_bytes, "bytes of one stored probability; 0: none"),
+    FLAG(engine, "our own kernels, with what they hold besides: the runtime of --backend"),
+    FLAG(fused_gate_up, "the activation is part of the gate and up product"),
+    FLAG(fused_head, "logits are reduced as they are made and never stored"),
+    {"element_bytes", PARAM_I64, 0, "bytes", "2", 2, 4, NULL,
+     offsetof(struct runtime, element_bytes), "bytes of a weight, an activation, a cached value"},
     {"host_mode", PARAM_WORD, 0, "1", "overlaps", 0, 1, host_mode_words,
      offsetof(struct runtime, host_mode), "whether the host runs ahead of the device"},
     NUMBER("host_refresh_ns", host_step_ns[HOST_REFRESH], "ns", 1e10, "per step with a refresh"),
@@ -69,6 +76,7 @@ const struct runtime_preset runtime_table[] = {
      "Hugging Face eager: padded, unfused, float64 softmax, a launch per operator",
      "H200 reference runs, 2026-11-21",
      {.logits_bytes = 2,
+      .element_bytes = 2,
       .copy_bytes = 8,
       .softmax_bytes = 8,
       .host_mode = HOST_OVERLAPS,
@@ -83,6 +91,7 @@ const struct runtime_preset runtime_table[] = {
       .fused = true,
       .gathers_cache = true,
       .logits_bytes = 2,
+      .element_bytes = 2,
       .softmax_bytes = 2,
       .host_mode = HOST_SERIAL,
       .host_step_ns = {19.8e6, 19.8e6, 19.8e6},
@@ -92,11 +101,14 @@ const struct runtime_preset runtime_table[] = {
       .launches_request = {0, 1354, 2880},
       .small_kernel_ns = 680}},
     {"unmask",
-     "our engine: packed, fused, logits reduced tile by tile, one graph launch a step",
+     "our engine: packed, fused, a recorded step launched at once",
      "assumed until measured",
      {.varlen = true,
       .fused = true,
+      .engine = true,
+      .fused_gate_up = true,
       .logits_bytes = 2,
+      .element_bytes = 2,
       .host_mode = HOST_SERIAL,
       .host_step_ns = {50e3, 50e3, 50e3},
       .host_request_ns = {1e3, 1e3, 1e3},

@@ -16,6 +16,7 @@
 /* What a step does decides what the host pays: the dearest kind present, and each request's own. */
 enum host_kind { HOST_REFRESH, HOST_REUSE, HOST_SELECT };
 enum { HOST_KIND_COUNT = HOST_SELECT + 1 };
+extern const char *const host_kind_names[HOST_KIND_COUNT];
 
 enum host_mode {
     HOST_OVERLAPS, /* launches run ahead of the device: wall = max(device, host) */
@@ -27,6 +28,10 @@ struct runtime {
     bool varlen; /* packed batches; off: every span is padded to the longest */
     bool fused, gathers_cache;
     int64_t logits_bytes, copy_bytes, softmax_bytes; /* see struct graph_options */
+    bool engine;           /* our own kernels, with what they hold besides */
+    bool fused_gate_up;    /* the activation is part of the gate and up product */
+    bool fused_head;       /* logits are reduced as they are made and never stored */
+    int64_t element_bytes; /* of a weight, an activation, a cached value */
     /* Host, ns on the reference host. */
     uint32_t host_mode;
     double host_step_ns[HOST_KIND_COUNT];    /* per step */

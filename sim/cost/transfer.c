@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "sim/cost/profile_table.h"
 
@@ -17,7 +18,7 @@ static double attention_roofline_us(const struct profile_peaks *peaks, struct he
     return 1e6 * fmax(flops / peaks->flops, bytes / peaks->bandwidth);
 }
 
-/* Data-sheet facts of both GPUs. */
+/* The rates both GPUs reach. */
 struct sides {
     struct profile_peaks from, to;
 };
@@ -62,6 +63,46 @@ static struct match_point match_causal(const struct profile *donor, const struct
                                     attention_roofline_us(&sides->from, layout, same, q, prefix)};
 }
 
+static struct match_point match_full(const struct profile *donor, const struct sides *sides,
+                                     size_t cell) {
+    const struct lattice *full = &donor->ops[PROFILE_ATTENTION_FULL];
+    size_t i_layout = cell / full->axes[FULL_LAYOUT].stride;
+    struct head_layout layout = head_layout_unpack(full->axes[FULL_LAYOUT].values[i_layout]);
+    double batch = (double)lattice_value(full, cell, FULL_BATCH), same = batch;
+    double q = (double)lattice_value(full, cell, FULL_Q);
+    double scaled = batch * (double)sides->from.sms / (double)sides->to.sms;
+    if (full->axes[FULL_BATCH].n > 1 && scaled >= 1) {
+        same = scaled;
+    }
+    enum profile_match match;
+    double time_us = full_us(donor, i_layout, same, q, &match);
+    return (struct match_point){time_us, full_roofline_us(&sides->to, layout, batch, q) /
+                                             full_roofline_us(&sides->from, layout, same, q)};
+}
+
+/* A block streams its cached rows: no waves to match. */
+static struct match_point match_block(const struct profile *donor, const struct sides *sides,
+                                      size_t cell) {
+    const struct lattice *block = &donor->ops[PROFILE_ATTENTION_BLOCK];
+    struct head_layout layout = head_layout_unpack(lattice_value(block, cell, BLOCK_LAYOUT));
+    double batch = (double)lattice_value(block, cell, BLOCK_BATCH);
+    double q = (double)lattice_value(block, cell, BLOCK_Q);
+    double kv = (double)lattice_value(block, cell, BLOCK_KV);
+    return (struct match_point){block->time_us[cell],
+                                block_roofline_us(&sides->to, layout, batch, q, kv) /
+                                    block_roofline_us(&sides->from, layout, batch, q, kv)};
+}
+
+static struct match_point match_fused(const struct lattice *fused, const struct sides *sides,
+                                      size_t cell) {
+    double rows = (double)lattice_value(fused, cell, FUSED_ROWS);
+    double n = (double)lattice_value(fused, cell, FUSED_OUTPUTS);
+    double k = (double)lattice_value(fused, cell, FUSED_INPUTS);
+    return (struct match_point){fused->time_us[cell],
+                                gemm_roofline_us(&sides->to, rows, n, k) /
+                                    gemm_roofline_us(&sides->from, rows, n, k)};
+}
+
 static struct match_point match_cell(const struct profile *donor, const struct sides *sides,
                                      enum profile_op op, size_t cell) {
     const struct lattice *lattice = &donor->ops[op];
@@ -77,8 +118,16 @@ static struct match_point match_cell(const struct profile *donor, const struct s
         return (struct match_point){time_us, moe_roofline_us(&sides->to, shape, tokens) /
                                                  moe_roofline_us(&sides->from, shape, tokens)};
     }
+    case PROFILE_ATTENTION_FULL:
+        return match_full(donor, sides, cell);
+    case PROFILE_ATTENTION_BLOCK:
+        return match_block(donor, sides, cell);
+    case PROFILE_HEAD:
+    case PROFILE_GATE_UP:
+        return match_fused(lattice, sides, cell);
     case PROFILE_ATTENTION_DECODE: /* One query a sequence: bound by the KV stream. */
     case PROFILE_ELEMENTWISE:
+    case PROFILE_PASS:
         return (struct match_point){time_us, sides->from.bandwidth / sides->to.bandwidth};
     case PROFILE_ALL_REDUCE:
     case PROFILE_ALL_GATHER:
@@ -88,33 +137,67 @@ static struct match_point match_cell(const struct profile *donor, const struct s
     return (struct match_point){time_us, 1};
 }
 
-int profile_transfer(const struct profile *donor, const char *donor_gpu,
-                     const struct profile_peaks *peaks, const char *gpu, struct profile **out,
-                     struct err *err) {
-    ASSERT(peaks->flops > 0 && peaks->bandwidth > 0 && peaks->sms > 0);
-    struct sides sides = {.from = donor->peaks, .to = *peaks};
-    char source[512];
-    snprintf(source, sizeof source, "%s, scaled from %s by data-sheet peaks: %s", gpu, donor_gpu,
-             donor->source);
-    struct profile *target = profile_copy(donor, source, peaks);
-    *out = NULL;
-    if (target == NULL) {
-        return err_world(err, "transfer from %s to %s: out of memory", donor_gpu, gpu);
-    }
-    for (size_t op = 0; op < PROFILE_OPS; op++) {
-        struct lattice *lattice = &target->ops[op];
-        for (size_t cell = 0; cell < lattice->n_cells; cell++) {
-            if (!isnan(lattice->time_us[cell])) {
-                struct match_point from = match_cell(donor, &sides, (enum profile_op)op, cell);
-                double floor_us = donor->floor_us[op];
-                lattice->time_us[cell] = floor_us + fmax(0, from.time_us - floor_us) * from.ratio;
-            }
+struct transfer_side transfer_side_of(const struct gpu *gpu) {
+    return (struct transfer_side){
+        .gpu = gpu->name,
+        .peaks = {gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms},
+        .reached = {gpu->best_bf16_flops, gpu->best_bandwidth, gpu->sms},
+    };
+}
+
+static void scale_rows(const struct profile *donor, const struct sides *sides, enum profile_op op,
+                       struct lattice *lattice) {
+    double floor_us = donor->floor_us[op];
+    for (size_t cell = 0; cell < lattice->n_cells; cell++) {
+        if (!isnan(lattice->time_us[cell])) {
+            struct match_point from = match_cell(donor, sides, op, cell);
+            lattice->time_us[cell] = floor_us + fmax(0, from.time_us - floor_us) * from.ratio;
         }
     }
+}
+
+/* From which profile and by which rule, for a file of it. */
+static bool note_origin(const struct profile *donor, const struct transfer_side *from,
+                        struct profile *target) {
+    static const char rule[] =
+        "time above the operator's shortest row x ratio of roofline times at the rates both GPUs "
+        "reach; products and full attention at equal waves of tiles; host terms as measured "
+        "beside the donor";
+    const struct {
+        const char *key, *value;
+    } notes[] = {{"donor", from->gpu},
+                 {"donor_kind", donor->kind},
+                 {"donor_file", donor->path},
+                 {"rule", rule}};
+    bool fine = true;
+    for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++) {
+        fine = fine && profile_add_note(target, notes[i].key, strlen(notes[i].key), notes[i].value);
+    }
+    return fine;
+}
+
+int profile_transfer(const struct profile *donor, const struct transfer_side *from,
+                     const struct transfer_side *to, struct profile **out, struct err *err) {
+    const struct profile_peaks *peaks = &to->peaks;
+    ASSERT(peaks->flops > 0 && peaks->bandwidth > 0 && peaks->sms > 0);
+    struct sides sides = {.from = from->reached, .to = to->reached};
+    char source[512];
+    snprintf(source, sizeof source, "%s, scaled from %s by the rates both reach: %s", to->gpu,
+             from->gpu, donor->source);
+    struct profile *target = profile_copy(donor, source, peaks);
+    *out = NULL;
+    if (target == NULL || !note_origin(donor, from, target)) {
+        goto no_memory;
+    }
+    for (size_t op = 0; op < PROFILE_OPS; op++) {
+        scale_rows(donor, &sides, (enum profile_op)op, &target->ops[op]);
+    }
     if (!profile_refresh(target)) {
-        profile_close(target);
-        return err_world(err, "transfer from %s to %s: out of memory", donor_gpu, gpu);
+        goto no_memory;
     }
     *out = target;
     return 0;
+no_memory:
+    profile_close(target);
+    return err_world(err, "transfer from %s to %s: out of memory", from->gpu, to->gpu);
 }

@@ -3,9 +3,10 @@
 #include <string.h>
 
 const char *const op_kind_names[OP_KIND_COUNT] = {
-    "embed",     "rmsnorm",    "linear", "rope",       "attention-full", "attention-block",
-    "gather",    "select",     "pack",   "similarity", "swiglu",         "add",
-    "moe-route", "moe-linear", "cast",   "softmax",    "sample",         "commit",
+    "embed",  "rmsnorm",   "linear",     "rope",       "attention-full", "attention-block",
+    "gather", "select",    "pack",       "similarity", "gate-up",        "swiglu",
+    "add",    "moe-route", "moe-linear", "cast",       "softmax",        "head",
+    "sample", "commit",
 };
 
 int64_t tensor_bytes(const struct tensor *tensor, const struct step_shape *shape,
@@ -72,7 +73,7 @@ static void add_linear(struct graph *g, const char *name, enum symbol rows, int6
     struct op *op = add_op(g, name, OP_LINEAR, rows, LIST(in), LIST(out));
     op->n = n;
     op->k = k;
-    op->weight_bytes = BF16_BYTES * n * k;
+    op->weight_bytes = g->element_bytes * n * k;
 }
 
 static void add_segment(struct graph *g, const char *name, uint32_t repeat) {
@@ -132,6 +133,26 @@ static int add_norm(struct builder *b, const char *name, int delta) {
     return normed;
 }
 
+/* Scores for each candidate row, the best of them packed. Our own kernels score the fresh keys
+ * where attention read them, and write the chosen rows' indices before they pack. */
+static void add_selection(struct builder *b, int rotated, int64_t row_bytes) {
+    struct graph *g = b->g;
+    int64_t per = (int64_t)b->m->kv_heads * F32_BYTES;
+    int scores = add_tensor(g, "selection scores", SYM_SELECT_ROWS, per);
+    int keys = add_cache(g, "scored keys", SYM_SELECT_ROWS, row_bytes / 2);
+    int picked = add_cache(g, "picked kv", SYM_PACK_ROWS, row_bytes);
+    int packed = add_cache(g, "packed kv", SYM_PACK_ROWS, row_bytes);
+    if (b->options->engine) {
+        int indices = add_tensor(g, "kept tokens", SYM_SELECT_ROWS, per); /* as wide as a score */
+        add_op(g, "score and select", OP_SELECT, SYM_SELECT_ROWS, LIST(keys),
+               LIST(scores, indices));
+        touch(g, rotated, (int)g->n_ops - 1);
+    } else {
+        add_op(g, "score and select", OP_SELECT, SYM_SELECT_ROWS, LIST(keys), LIST(scores));
+    }
+    add_op(g, "pack", OP_PACK, SYM_PACK_ROWS, LIST(picked, scores), LIST(packed));
+}
+
 /* Attention of one layer: returns the tensor that holds its projected output. */
 static int add_attention(struct builder *b, int normed, bool first) {
     const struct model *m = b->m;
@@ -141,8 +162,8 @@ static int add_attention(struct builder *b, int normed, bool first) {
     int qkv = token_tensor(b, "qkv", b->q_bytes + b->kv_bytes);
     add_linear(g, "qkv projection", b->tokens, q_dim + 2 * kv_dim, m->hidden, normed, qkv);
     if (b->options->compares_values && !first) {
-        int values = add_tensor(g, "fresh values", SYM_VALUE_ROWS, kv_dim * BF16_BYTES);
-        int cached = add_cache(g, "cached values", SYM_VALUE_ROWS, kv_dim * BF16_BYTES);
+        int values = add_tensor(g, "fresh values", SYM_VALUE_ROWS, kv_dim * g->element_bytes);
+        int cached = add_cache(g, "cached values", SYM_VALUE_ROWS, kv_dim * g->element_bytes);
         int value_input = add_tensor(g, "value input", SYM_VALUE_ROWS, b->hidden_bytes);
         add_op(g, "value input", OP_GATHER, SYM_VALUE_ROWS, LIST(b->residual), LIST(value_input));
         add_linear(g, "value projection", SYM_VALUE_ROWS, kv_dim, m->hidden, value_input, values);
@@ -179,13 +200,7 @@ static int add_attention(struct builder *b, int normed, bool first) {
         block->span_k = SYM_BLOCK_K;
         block->span_qk = SYM_BLOCK_QK;
         if (b->options->selects) {
-            int scores = add_tensor(g, "selection scores", SYM_SELECT_ROWS,
-                                    (int64_t)m->kv_heads * F32_BYTES);
-            int keys = add_cache(g, "scored keys", SYM_SELECT_ROWS, row_bytes / 2);
-            int picked = add_cache(g, "picked kv", SYM_PACK_ROWS, row_bytes);
-            int packed = add_cache(g, "packed kv", SYM_PACK_ROWS, row_bytes);
-            add_op(g, "score and select", OP_SELECT, SYM_SELECT_ROWS, LIST(keys), LIST(scores));
-            add_op(g, "pack", OP_PACK, SYM_PACK_ROWS, LIST(picked, scores), LIST(packed));
+            add_selection(b, rotated, row_bytes);
         }
     }
     int projected = token_tensor(b, "attention projected", b->hidden_bytes);
@@ -193,14 +208,32 @@ static int add_attention(struct builder *b, int normed, bool first) {
     return projected;
 }
 
-static int add_dense_ffn(struct builder *b, int normed, int64_t width, const char *up_name,
-                         const char *down_name) {
-    int gate_up = token_tensor(b, "gate and up", 2 * width * BF16_BYTES);
-    add_linear(b->g, up_name, b->tokens, 2 * width, b->m->hidden, normed, gate_up);
+/* Returns the tensor of activated gates times ups. */
+static int add_fused_gate_up(struct builder *b, int normed, int64_t width, const char *name) {
+    int gated = token_tensor(b, "gated", width * b->g->element_bytes);
+    struct op *op = add_op(b->g, name, OP_GATE_UP, b->tokens, LIST(normed), LIST(gated));
+    op->n = 2 * width;
+    op->k = b->m->hidden;
+    op->weight_bytes = b->g->element_bytes * op->n * op->k;
+    return gated;
+}
+
+static int add_gate_up(struct builder *b, int normed, int64_t width, const char *name) {
+    if (b->options->fused_gate_up) {
+        return add_fused_gate_up(b, normed, width, name);
+    }
+    int gate_up = token_tensor(b, "gate and up", 2 * width * b->g->element_bytes);
+    add_linear(b->g, name, b->tokens, 2 * width, b->m->hidden, normed, gate_up);
     int gated = b->options->fused ? add_alias(b->g, "gated", gate_up)
-                                  : token_tensor(b, "gated", width * BF16_BYTES);
+                                  : token_tensor(b, "gated", width * b->g->element_bytes);
     struct op *swiglu = add_op(b->g, "swiglu", OP_SWIGLU, b->tokens, LIST(gate_up), LIST(gated));
     add_eager(swiglu, b->options, EAGER_SWIGLU_BYTES * width, SWIGLU_TEMPORARY_BYTES * width);
+    return gated;
+}
+
+static int add_dense_ffn(struct builder *b, int normed, int64_t width, const char *up_name,
+                         const char *down_name) {
+    int gated = add_gate_up(b, normed, width, up_name);
     int output = token_tensor(b, "ffn output", b->hidden_bytes);
     add_linear(b->g, down_name, b->tokens, b->m->hidden, width, gated, output);
     return output;
@@ -222,10 +255,10 @@ static int add_moe_ffn(struct builder *b, int normed) {
     struct op *route = add_op(b->g, "route", OP_MOE_ROUTE, b->tokens, LIST(normed), LIST(routing));
     route->n = m->experts;
     route->k = m->hidden;
-    route->weight_bytes = BF16_BYTES * route->n * route->k;
-    int gate_up = token_tensor(b, "expert gate and up", 2 * active * width * BF16_BYTES);
+    route->weight_bytes = b->g->element_bytes * route->n * route->k;
+    int gate_up = token_tensor(b, "expert gate and up", 2 * active * width * b->g->element_bytes);
     add_moe_linear(b, "expert gate and up", 2 * width, m->hidden, normed, gate_up);
-    int gated = token_tensor(b, "expert gated", active * width * BF16_BYTES);
+    int gated = token_tensor(b, "expert gated", active * width * b->g->element_bytes);
     add_op(b->g, "expert swiglu", OP_SWIGLU, b->tokens, LIST(gate_up), LIST(gated));
     int output = token_tensor(b, "ffn output", b->hidden_bytes);
     add_moe_linear(b, "expert down", m->hidden, width, gated, output);
@@ -250,15 +283,14 @@ static void add_layers(struct builder *b, const char *name, uint32_t repeat, boo
            LIST(b->residual));
 }
 
-static void add_head(struct builder *b) {
+/* Logits that exist, in chunks or whole, and what is read off them. */
+static int add_stored_logits(struct builder *b, int normed) {
     struct graph *g = b->g;
     const struct model *m = b->m;
-    add_segment(g, "head", 1);
-    int first_in_chunks = (int)g->n_ops + 1; /* the product of the head */
-    int normed = add_tensor(g, "final norm", SYM_LOGIT_ROWS, b->hidden_bytes);
-    add_op(g, "final norm", OP_RMSNORM, SYM_LOGIT_ROWS, LIST(b->residual), LIST(normed));
-    int logits = add_tensor(g, "logits", SYM_LOGIT_ROWS,
-                            model_logits_bytes_per_row(m, b->options->logits_bytes));
+    int first_in_chunks = (int)g->n_ops;
+    int64_t logits_bytes = b->options->logits_bytes * g->element_bytes / BF16_BYTES;
+    int logits =
+        add_tensor(g, "logits", SYM_LOGIT_ROWS, model_logits_bytes_per_row(m, logits_bytes));
     g->tensors[logits].logits = true;
     add_linear(g, "output head", SYM_LOGIT_ROWS, m->vocab, m->hidden, normed, logits);
     int decided = add_tensor(g, "candidates", SYM_LOGIT_ROWS, 2LL * F32_BYTES);
@@ -284,21 +316,43 @@ static void add_head(struct builder *b) {
      * live until the last of them, what they fill together from the first. */
     touch(g, normed, (int)g->n_ops - 1);
     g->tensors[decided].first_op = first_in_chunks;
+    return decided;
+}
+
+static int add_fused_head(struct builder *b, int normed) {
+    struct graph *g = b->g;
+    int decided = add_tensor(g, "candidates", SYM_LOGIT_ROWS, 2LL * F32_BYTES);
+    int scratch = add_tensor(g, "head scratch", SYM_ONE, GRAPH_HEAD_SCRATCH_BYTES);
+    struct op *op =
+        add_op(g, "output head", OP_HEAD, SYM_LOGIT_ROWS, LIST(normed), LIST(decided, scratch));
+    op->n = b->m->vocab;
+    op->k = b->m->hidden;
+    op->weight_bytes = g->element_bytes * op->n * op->k;
+    return decided;
+}
+
+static void add_head(struct builder *b) {
+    struct graph *g = b->g;
+    add_segment(g, "head", 1);
+    int normed = add_tensor(g, "final norm", SYM_LOGIT_ROWS, b->hidden_bytes);
+    add_op(g, "final norm", OP_RMSNORM, SYM_LOGIT_ROWS, LIST(b->residual), LIST(normed));
+    int decided = b->options->fused_head ? add_fused_head(b, normed) : add_stored_logits(b, normed);
     int ids = add_cache(g, "token ids", SYM_LOGIT_ROWS, 4);
     add_op(g, "commit", OP_COMMIT, SYM_LOGIT_ROWS, LIST(decided), LIST(ids));
 }
 
 void graph_build(struct graph *graph, const struct model *model,
                  const struct graph_options *options) {
-    *graph = (struct graph){.model = model};
+    int64_t element_bytes = options->element_bytes > 0 ? options->element_bytes : BF16_BYTES;
+    *graph = (struct graph){.model = model, .element_bytes = element_bytes};
     struct builder b = {
         .g = graph,
         .m = model,
         .options = options,
         .tokens = options->splits_first_layer ? SYM_FIRST_TOKENS : SYM_TOKENS,
-        .hidden_bytes = (int64_t)model->hidden * BF16_BYTES,
-        .q_bytes = (int64_t)model->heads * model->head_dim * BF16_BYTES,
-        .kv_bytes = 2LL * model->kv_heads * model->head_dim * BF16_BYTES,
+        .hidden_bytes = model->hidden * element_bytes,
+        .q_bytes = (int64_t)model->heads * model->head_dim * element_bytes,
+        .kv_bytes = 2LL * model->kv_heads * model->head_dim * element_bytes,
     };
     add_segment(graph, "embed", 1);
     b.residual = token_tensor(&b, "residual", b.hidden_bytes);

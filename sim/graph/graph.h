@@ -26,12 +26,14 @@ enum op_kind {
     OP_SELECT,          /* score, pool and pick the KV rows to keep */
     OP_PACK,            /* write the picked rows as one dense buffer */
     OP_SIMILARITY,      /* compare fresh values with cached ones (dLLM-Cache) */
+    OP_GATE_UP,         /* the gate and up products with the activation between them */
     OP_SWIGLU,
     OP_ADD,
     OP_MOE_ROUTE,
     OP_MOE_LINEAR,
     OP_CAST,
     OP_SOFTMAX,
+    OP_HEAD,   /* logits, argmax and confidence of each row in one, the logits never stored */
     OP_SAMPLE, /* argmax and confidence of each logit row */
     OP_COMMIT,
 };
@@ -83,6 +85,7 @@ struct segment {
 
 struct graph {
     const struct model *model;
+    int64_t element_bytes; /* of an activation, a weight, a cached value */
     struct segment segments[GRAPH_MAX_SEGMENTS];
     uint32_t n_segments;
     struct op ops[GRAPH_MAX_OPS];
@@ -101,7 +104,17 @@ struct graph_options {
     int64_t logits_bytes;    /* bytes of one logit as the head writes it */
     int64_t copy_bytes;      /* bytes of the copy cast before the softmax; 0: none */
     int64_t softmax_bytes;   /* bytes of the softmax result; 0: none is stored */
+    int64_t element_bytes;   /* of activations, weights and cached values; 0: bf16's 2. Logits as
+                                the head writes them are wider by as much. */
+    bool fused_head;         /* the head's logits are reduced as they are made: one operator; the
+                                three sizes of logits are not read */
+    bool fused_gate_up;      /* gates and ups never leave their product: one operator */
+    bool engine;             /* what our engine's kernels hold besides: a selection's indices, and
+                                the layer's queries, keys and values until it is done */
 };
+
+/* What the fused head works in, whatever the rows (HEAD_SCRATCH_BYTES of the kernels). */
+enum { GRAPH_HEAD_SCRATCH_BYTES = 60 << 20 };
 
 /* Build the graph of one step. Never fails for models of the table. */
 void graph_build(struct graph *graph, const struct model *model,

@@ -85,7 +85,7 @@ static int divide_slabs(const struct budget_request *r, int64_t left, struct bud
     take_placement(r, &placement, b);
     b->unit_rows = 1;
     b->unit_bytes = r->row_bytes;
-    b->pool_bytes = left;
+    b->pool_bytes = left / PLACEMENT_ALIGN_BYTES * PLACEMENT_ALIGN_BYTES;
     b->shares_pool = true;
     return 0;
 }
@@ -119,7 +119,7 @@ int budget_make(const struct budget_request *r, struct budget *out, struct err *
     *out = (struct budget){
         .total_bytes = r->gpu->memory_bytes,
         .usable_bytes = (int64_t)(r->memory_utilization * (double)r->gpu->memory_bytes),
-        .weights_bytes = model_weights_bytes(r->graph->model),
+        .weights_bytes = model_weights_bytes(r->graph->model) / BF16_BYTES * r->element_bytes,
         .reserve_bytes = r->reserve_bytes,
     };
     int64_t left = out->usable_bytes - out->weights_bytes - out->reserve_bytes;

@@ -24,6 +24,7 @@ struct budget_request {
     const struct graph *graph;
     const struct planner *planner;
     int64_t logit_chunk_rows;
+    int64_t element_bytes;       /* of a weight; rows and activations know their own */
     double memory_utilization;   /* share of the device the system may fill */
     int64_t reserve_bytes;       /* CUDA context, library workspaces */
     uint32_t kv_layout;          /* enum kv_layout */

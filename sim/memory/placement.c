@@ -1,9 +1,7 @@
 #include "sim/memory/placement.h"
 
-#include <stdbool.h>
 #include <string.h>
 
-#include "sim/base/names.h"
 #include "sim/base/num.h"
 
 int placement_root(const struct graph *graph, int tensor) {
@@ -31,25 +29,36 @@ static bool live_together(const struct graph *graph, int a, int b) {
     return a_first <= b_last && b_first <= a_last;
 }
 
-static int64_t max_live_bytes(const struct graph *graph, const struct placement *placement) {
-    int64_t most = 0;
-    for (int op = 0; op < (int)graph->n_ops; op++) {
-        int64_t live = 0;
-        for (int t = 0; t < (int)graph->n_tensors; t++) {
-            int first, last;
-            placement_lifetime(graph, t, &first, &last);
-            if (is_placed(graph, t) && first <= op && op <= last) {
-                live += placement->bytes[t];
-            }
+/* The problem of a step, and which tensor each of its buffers is. */
+struct step_packing {
+    struct packing packing;
+    struct packing_buffer buffers[GRAPH_MAX_TENSORS];
+    int tensors[GRAPH_MAX_TENSORS];
+    int64_t offset_bytes[GRAPH_MAX_TENSORS];
+};
+
+/* Carried tensors are born before the first operator: time 0. */
+static void make_packing(const struct graph *graph, const struct placement *placement,
+                         struct step_packing *out) {
+    out->packing = (struct packing){out->buffers, 0};
+    for (int t = 0; t < (int)graph->n_tensors; t++) {
+        if (!is_placed(graph, t)) {
+            continue;
         }
-        most = live > most ? live : most;
+        const struct tensor *tensor = &graph->tensors[t];
+        uint32_t i = out->packing.n_buffers++;
+        out->tensors[i] = t;
+        out->buffers[i] = (struct packing_buffer){
+            .first_time = tensor->carried ? 0 : tensor->first_op + 1,
+            .last_time = tensor->last_op + 1,
+            .bytes = placement->bytes[t],
+            .align_bytes = PLACEMENT_ALIGN_BYTES,
+        };
     }
-    return most;
 }
 
-void placement_make(const struct planner *planner, const struct graph *graph,
-                    const struct step_shape *shape, int64_t logit_chunk_rows,
-                    struct placement *out) {
+static void measure_tensors(const struct graph *graph, const struct step_shape *shape,
+                            int64_t logit_chunk_rows, struct placement *out) {
     memset(out, 0, sizeof *out);
     out->logit_chunk_rows = logit_chunk_rows;
     for (int t = 0; t < (int)graph->n_tensors; t++) {
@@ -57,8 +66,18 @@ void placement_make(const struct planner *planner, const struct graph *graph,
         out->bytes[t] = ceil_div(bytes, PLACEMENT_ALIGN_BYTES) * PLACEMENT_ALIGN_BYTES;
         out->offset_bytes[t] = -1;
     }
-    out->lower_bound_bytes = max_live_bytes(graph, out);
-    planner->place(graph, shape, out);
+}
+
+static void take_plan(const struct graph *graph, const struct step_packing *problem,
+                      const struct plan *plan, struct placement *out) {
+    out->peak_bytes = plan->peak_bytes;
+    out->lower_bound_bytes = plan->lower_bound_bytes;
+    out->proven_bound_bytes = plan->proven_bound_bytes;
+    out->n_nodes = plan->n_nodes;
+    out->stopped = plan->stopped;
+    for (uint32_t i = 0; i < problem->packing.n_buffers; i++) {
+        out->offset_bytes[problem->tensors[i]] = plan->offset_bytes[i];
+    }
     for (int t = 0; t < (int)graph->n_tensors; t++) {
         if (graph->tensors[t].alias >= 0) {
             out->offset_bytes[t] = out->offset_bytes[placement_root(graph, t)];
@@ -66,75 +85,40 @@ void placement_make(const struct planner *planner, const struct graph *graph,
     }
 }
 
-/* The lowest gap among the tensors already placed that hold memory at the same time. */
-static int64_t lowest_gap(const struct graph *graph, const struct placement *placement,
-                          int tensor) {
-    int64_t offset = 0;
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int other = 0; other < (int)graph->n_tensors; other++) {
-            int64_t start = placement->offset_bytes[other];
-            if (other == tensor || start < 0 || !is_placed(graph, other) ||
-                !live_together(graph, tensor, other)) {
-                continue;
-            }
-            if (offset < start + placement->bytes[other] &&
-                start < offset + placement->bytes[tensor]) {
-                offset = start + placement->bytes[other];
-                moved = true;
-            }
-        }
-    }
-    return offset;
+/* The exact search wants 24 bytes for each pair of buffers live together and 36 for each member of
+ * a section; of n intervals these are at most n * n / 2 and (n + 1) * (n + 1) / 4. */
+enum { SCRATCH_BYTES = 32 * GRAPH_MAX_TENSORS * GRAPH_MAX_TENSORS };
+
+void placement_make(const struct planner *planner, const struct graph *graph,
+                    const struct step_shape *shape, int64_t logit_chunk_rows,
+                    struct placement *out) {
+    _Alignas(16) char scratch[SCRATCH_BYTES];
+    struct step_packing problem;
+    struct plan plan = {.offset_bytes = problem.offset_bytes};
+    struct err err = {0};
+    measure_tensors(graph, shape, logit_chunk_rows, out);
+    make_packing(graph, out, &problem);
+    struct plan_request request = {.packing = &problem.packing, .max_nodes = PLACEMENT_MAX_NODES};
+    ASSERT(planner_scratch_bytes(planner, &problem.packing) <= sizeof scratch);
+    int status = planner_solve(planner, &request, scratch, &plan, &err);
+    ASSERT(status == 0);
+    take_plan(graph, &problem, &plan, out);
 }
 
-/* Birth order, lowest gap: Mosaic's first-fit in its released reading. */
-static void place_first_fit(const struct graph *graph, const struct step_shape *shape,
-                            struct placement *placement) {
-    (void)shape;
-    for (int op = -1; op < (int)graph->n_ops; op++) {
-        for (int t = 0; t < (int)graph->n_tensors; t++) {
-            int birth = graph->tensors[t].carried ? -1 : graph->tensors[t].first_op;
-            if (birth != op || !is_placed(graph, t)) {
-                continue;
-            }
-            placement->offset_bytes[t] = lowest_gap(graph, placement, t);
-            int64_t end = placement->offset_bytes[t] + placement->bytes[t];
-            placement->peak_bytes = end > placement->peak_bytes ? end : placement->peak_bytes;
-        }
+int placement_try(const struct planner *planner, const struct plan_request *request,
+                  const struct graph *graph, const struct step_shape *shape,
+                  int64_t logit_chunk_rows, struct placement *out, struct err *err) {
+    struct step_packing problem;
+    struct plan plan = {.offset_bytes = problem.offset_bytes};
+    measure_tensors(graph, shape, logit_chunk_rows, out);
+    make_packing(graph, out, &problem);
+    struct plan_request asked = *request;
+    asked.packing = &problem.packing;
+    int status = planner_solve(planner, &asked, NULL, &plan, err);
+    if (status == 0) {
+        take_plan(graph, &problem, &plan, out);
     }
-}
-
-/* Every tensor its own memory: what a runtime that frees nothing within a step would hold. */
-static void place_no_reuse(const struct graph *graph, const struct step_shape *shape,
-                           struct placement *placement) {
-    (void)shape;
-    for (int t = 0; t < (int)graph->n_tensors; t++) {
-        if (is_placed(graph, t)) {
-            placement->offset_bytes[t] = placement->peak_bytes;
-            placement->peak_bytes += placement->bytes[t];
-        }
-    }
-}
-
-const struct planner planner_table[] = {
-    {"first-fit", "birth order, lowest gap between live tensors (Mosaic)", place_first_fit},
-    {"no-reuse", "every tensor of a layer keeps its own memory", place_no_reuse},
-};
-const size_t planner_table_size = sizeof planner_table / sizeof planner_table[0];
-
-const struct planner *planner_find(const char *name, struct err *err) {
-    const char *names[sizeof planner_table / sizeof planner_table[0] + 1] = {NULL};
-    for (size_t i = 0; i < planner_table_size; i++) {
-        if (strcmp(planner_table[i].name, name) == 0) {
-            return &planner_table[i];
-        }
-        names[i] = planner_table[i].name;
-    }
-    char hint[NAME_HINT_CHARS];
-    name_hint(name, names, hint);
-    err_usage(err, "unknown planner '%s'%s (`unmask list planners` prints them all)", name, hint);
-    return NULL;
+    return status;
 }
 
 int placement_verify(const struct graph *graph, const struct placement *placement,

@@ -119,6 +119,17 @@ const struct gpu gpu_table[] = {
      .l2_bandwidth = 5.5e12,
      .donor = "h100",
      .source = "NVIDIA H200 data sheet; 8192^3 product and device copy measured 2026-11-21"},
+    {.name = "cpu",
+     .title = "the host's CPU (for --backend cpu)",
+     .sms = 2,
+     .memory_bytes = 8192 * MIB,
+     .l2_bytes = 16 * MIB,
+     .peak_bf16_flops = 192e9,
+     .peak_bandwidth = 20e9,
+     .best_bf16_flops = 100e9,
+     .best_bandwidth = 15e9,
+     .l2_bandwidth = 100e9,
+     .source = "assumed: 2 cores at 3 GHz with two 8-wide float FMAs a clock; one DDR4 channel"},
 };
 const size_t gpu_table_size = sizeof gpu_table / sizeof gpu_table[0];
 

@@ -1,4 +1,5 @@
-/* GPUs as a table of facts: data-sheet peaks and what libraries are known to reach. */
+/* GPUs as a table of facts: data-sheet peaks and what libraries are known to reach. The host's CPU
+ * stands among them, for the backend that runs there. */
 #ifndef UNMASK_SIM_MODEL_GPU_H
 #define UNMASK_SIM_MODEL_GPU_H
 
@@ -9,7 +10,7 @@
 
 struct gpu {
     const char *name, *title;
-    uint32_t sms, compute_capability; /* streaming multiprocessors; 89 = sm_89 */
+    uint32_t sms, compute_capability; /* streaming multiprocessors; 89 = sm_89, 0 = no GPU */
     int64_t memory_bytes;             /* as nvidia-smi reports it */
     int64_t l2_bytes;
     double peak_bf16_flops; /* dense, fp32 accumulation, FLOP/s, data sheet */

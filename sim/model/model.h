@@ -16,6 +16,9 @@ enum attention_mask {
     MASK_CAUSAL,        /* autoregressive: block size 1 */
 };
 
+/* Autoregressive models have none. */
+#define NO_MASK_TOKEN UINT32_MAX
+
 enum router_kind { ROUTER_NONE, ROUTER_SOFTMAX, ROUTER_SIGMOID_GROUPED };
 
 struct model {
@@ -24,6 +27,7 @@ struct model {
     uint32_t ffn;   /* SwiGLU width of a dense layer; 0 where every layer is a mixture */
     uint32_t vocab; /* rows of the output projection */
     uint32_t max_positions;
+    uint32_t mask_token; /* id that stands for a position not yet committed; NO_MASK_TOKEN */
     bool qk_norm, qkv_bias, tied, shifted_logits;
     enum attention_mask mask;
     uint32_t block_tokens; /* the block size its speed papers use */

@@ -16,9 +16,21 @@ enum cache_row {
     CACHE_ROW_FEATURES, /* keys, values, attention output and FFN output (dLLM-Cache) */
 };
 
+/* Which rows a full pass leaves behind for the steps that attend to cached state. A reusing step
+ * runs `queries` positions from the start of the block. */
+enum cache_keeps {
+    KEEPS_NOTHING,
+    KEEPS_BEFORE_BLOCK,    /* positions before the active block */
+    KEEPS_OUTSIDE_BLOCK,   /* and those behind it */
+    KEEPS_CHOSEN_BY_HEAD,  /* pack_rows of those outside the block, by each key-value head alone */
+    KEEPS_CHOSEN_TOGETHER, /* the same rows for all heads */
+    KEEPS_OTHERWISE,       /* something the engine does not run */
+};
+
 struct cache_policy {
     struct policy policy;
     uint32_t row;                /* enum cache_row */
+    uint32_t keeps;              /* enum cache_keeps */
     uint32_t splits_first_layer; /* 1: layer 0 runs over span.first_queries */
     uint32_t selects;            /* 1: some spans have select_rows */
     uint32_t compares_values;    /* 1: some spans have value_rows */

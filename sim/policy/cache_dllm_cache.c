@@ -62,6 +62,7 @@ const struct cache_policy cache_dllm_cache = {
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
     .row = CACHE_ROW_FEATURES,
+    .keeps = KEEPS_OTHERWISE,
     .splits_first_layer = 1,
     .compares_values = 1,
     .plan = plan,

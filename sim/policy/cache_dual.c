@@ -28,6 +28,7 @@ const struct cache_policy cache_dual = {
                .name = "dual",
                .doc = "KV of the whole canvas, renewed once per block; the suffix goes stale"},
     .row = CACHE_ROW_KV,
+    .keeps = KEEPS_OUTSIDE_BLOCK,
     .plan = plan,
     .rows_held = rows_held,
 };

@@ -27,6 +27,7 @@ const struct cache_policy cache_prefix = {
                .name = "prefix",
                .doc = "KV before the block is kept; the suffix is recomputed in every step"},
     .row = CACHE_ROW_KV,
+    .keeps = KEEPS_BEFORE_BLOCK,
     .plan = plan,
     .rows_held = rows_held,
 };

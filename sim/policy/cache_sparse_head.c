@@ -22,6 +22,7 @@ const struct cache_policy cache_sparse_head = {
                .params = sparse_params,
                .n_params = SPARSE_N_PARAMS},
     .row = CACHE_ROW_KV,
+    .keeps = KEEPS_CHOSEN_BY_HEAD,
     .selects = 1,
     .plan = sparse_plan,
     .rows_held = rows_held,

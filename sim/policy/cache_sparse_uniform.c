@@ -16,6 +16,7 @@ const struct cache_policy cache_sparse_uniform = {
                .params = sparse_params,
                .n_params = SPARSE_N_PARAMS},
     .row = CACHE_ROW_KV,
+    .keeps = KEEPS_CHOSEN_TOGETHER,
     .selects = 1,
     .plan = sparse_plan,
     .rows_held = rows_held,

@@ -22,6 +22,12 @@ struct decoder {
      * are 1, at least 1. */
     uint32_t (*choose)(const void *state, const struct request *request, const float *confidence,
                        uint32_t n, uint8_t *commit);
+
+    /* Reading decoders that choose all positions at or above a threshold, and the most confident
+     * one in any case, name it here, and the engine decides on the device; NULL for any other rule:
+     * it then hands the confidences to `choose`. Counting decoders commit the most confident
+     * positions, the earlier one on a tie. */
+    float (*threshold)(const void *state);
 };
 
 extern const struct decoder *const decoder_table[];

@@ -11,14 +11,18 @@ static const struct param params[] = {
      "confidence from which a position is committed"},
 };
 
+static float threshold(const void *opaque) {
+    const struct state *state = opaque;
+    return (float)state->threshold; /* confidences are single precision */
+}
+
 static uint32_t choose(const void *opaque, const struct request *request, const float *confidence,
                        uint32_t n, uint8_t *commit) {
-    const struct state *state = opaque;
+    const float least = threshold(opaque);
     (void)request;
-    const float threshold = (float)state->threshold; /* confidences are single precision */
     uint32_t n_committed = 0, best = 0;
     for (uint32_t i = 0; i < n; i++) {
-        commit[i] = confidence[i] >= threshold;
+        commit[i] = confidence[i] >= least;
         n_committed += commit[i];
         best = confidence[i] > confidence[best] ? i : best;
     }
@@ -39,4 +43,5 @@ const struct decoder decoder_threshold = {
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
     .choose = choose,
+    .threshold = threshold,
 };

@@ -65,6 +65,12 @@ static int validate_callbacks(const struct policy *policy, const char *place, st
             return err_world(err, "%s: decoder %s has both count and choose, of which one is used",
                              place, policy->name);
         }
+        if (decoder->count != NULL && decoder->threshold != NULL) {
+            return err_world(err,
+                             "%s: decoder %s counts, so that nothing is read against its "
+                             "threshold",
+                             place, policy->name);
+        }
         missing = decoder->count == NULL && decoder->choose == NULL ? "count or choose" : NULL;
         break;
     }
@@ -84,6 +90,10 @@ static int validate_cache_flags(const struct policy *policy, const char *place, 
     if (cache->row > CACHE_ROW_FEATURES) {
         return err_world(err, "%s: cache %s has row %u, which is no cache_row", place, policy->name,
                          cache->row);
+    }
+    if (cache->keeps > KEEPS_OTHERWISE) {
+        return err_world(err, "%s: cache %s keeps %u, which is no cache_keeps", place, policy->name,
+                         cache->keeps);
     }
     if (cache->splits_first_layer > 1 || cache->selects > 1 || cache->compares_values > 1) {
         return err_world(err, "%s: cache %s has a flag that is neither 0 nor 1", place,

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "sim/base/err.h"
-#include "sim/graph/shape.h"
+#include "sim/policy/request.h"
 
 struct submission {
     uint32_t replica;
@@ -17,6 +17,9 @@ struct submission {
     /* Stop before `repeat` steps at the first step border at or after this time. */
     int64_t stop_ns;
     const struct step_shape *shape;
+    const struct request *requests; /* by slot */
+    const uint32_t *slots;          /* of the batch, in order */
+    uint32_t n_slots;
     const uint64_t *request_ids; /* in batch order; NULL unless the executor wants members */
 };
 
@@ -33,13 +36,21 @@ struct completion {
     uint32_t steps;          /* steps actually run, 1..repeat */
     int64_t start_ns;        /* of the first of them */
     int64_t gpu_ns, host_ns; /* of one step; 0 when unknown */
+    /* Positions that each member of the batch committed in the last step, in batch order, where the
+     * executor knows: it decided, or plays a record of decisions. NULL: the loop draws them. Valid
+     * until the next call. */
+    const uint32_t *commits;
 };
 
 struct executor {
     void *state;
     bool wants_spans;   /* shape->spans must be filled */
     bool wants_members; /* request_ids must be filled */
-    /* Start the batch at the executor's present time (the last completion it reported). */
+    /* A request starts, or ceases, to hold memory on a replica. Both may be NULL. */
+    int (*admit)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                 struct err *err);
+    void (*release)(void *state, uint32_t replica, uint32_t slot);
+    /* Start the batch at the executor's present time, the last one it reported or later. */
     int (*submit)(void *state, const struct submission *submission, struct err *err);
     /* The next completion, or COMPLETION_TIME at `until_ns`, whichever is first; a batch that ends
      * exactly at until_ns comes first. Times never decrease. */

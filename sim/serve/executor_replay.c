@@ -21,7 +21,7 @@ static int submit(void *state, const struct submission *submission, struct err *
     const struct replay_step *step = &replay->steps[replay->next];
     const struct step_shape *shape = submission->shape;
     if (step->replica != submission->replica || step->steps > submission->repeat ||
-        step->start_ns != replay->now_ns || step->n_requests != shape->sym[SYM_REQUESTS]) {
+        step->start_ns < replay->now_ns || step->n_requests != shape->sym[SYM_REQUESTS]) {
         return err_world(err,
                          "the replay diverges at submission %zu: recorded replica %" PRIu32
                          " with %" PRIu32 " requests at %" PRId64 " ns, scheduled replica %" PRIu32
@@ -62,7 +62,8 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
                                    .steps = step->steps,
                                    .start_ns = step->start_ns,
                                    .gpu_ns = step->gpu_ns,
-                                   .host_ns = step->host_ns};
+                                   .host_ns = step->host_ns,
+                                   .commits = step->commits};
         return 0;
     }
     if (until_ns == INT64_MAX) {

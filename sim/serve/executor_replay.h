@@ -13,6 +13,7 @@ struct replay_step {
     uint32_t replica, steps, n_requests;
     int64_t start_ns, end_ns, gpu_ns, host_ns;
     const uint64_t *request_ids; /* n_requests of them */
+    const uint32_t *commits;     /* of each of them in one step; NULL: drawn again */
 };
 
 struct executor_replay;

@@ -316,7 +316,11 @@ int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct
     if (replica->kv_used_bytes > life->result->kv_peak_bytes) {
         life->result->kv_peak_bytes = replica->kv_used_bytes;
     }
-    return report_event(life, EVENT_ADMIT, request->id, life->journeys[slot].replica, 0, err);
+    uint32_t index = life->journeys[slot].replica;
+    const struct executor *executor = &life->asked->executor;
+    int status =
+        executor->admit != NULL ? executor->admit(executor->state, index, slot, request, err) : 0;
+    return status != 0 ? status : report_event(life, EVENT_ADMIT, request->id, index, 0, err);
 }
 
 /* ---- progress ---- */
@@ -355,6 +359,9 @@ static int depart(struct life *life, struct replica *replica, uint32_t slot,
     request_move(request, state);
     if (held) {
         replica->kv_used_bytes -= request->kv_bytes;
+        if (life->asked->executor.release != NULL) {
+            life->asked->executor.release(life->asked->executor.state, journey->replica, slot);
+        }
     }
     replica->outstanding_tokens -= request->output_tokens - request->committed_tokens;
     struct request_record record = {
@@ -399,16 +406,17 @@ static int end_block(struct life *life, uint32_t slot, bool *finished, struct er
     return status;
 }
 
-/* The span's time is up: commit, move to the next block or leave, plan anew. */
+/* The span's time is up: commit, move to the next block or leave, plan anew. `known`: what the
+ * executor says was committed, or NULL. */
 static int request_turn(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
-                        struct err *err) {
+                        const uint32_t *known, struct err *err) {
     struct request *request = &life->requests[slot];
     struct journey *journey = &life->journeys[slot];
     bool finished = false;
     settle_journey(journey, request);
     sums_add(replica, request, -1);
     if (life->system->decoder->count == NULL) {
-        uint32_t chosen = choose_commits(life, request);
+        uint32_t chosen = known != NULL ? *known : choose_commits(life, request);
         if (chosen == 0 || chosen > request->masked_in_block) {
             return broken_promise(life, &life->system->decoder->policy, "decoder",
                                   "the positions it commits", chosen, 1, request->masked_in_block,
@@ -448,7 +456,8 @@ static void drop_departed(struct life *life, struct replica *replica) {
     replica->n_running = kept;
 }
 
-int life_advance(struct life *life, struct replica *replica, uint32_t steps, struct err *err) {
+int life_advance(struct life *life, struct replica *replica, uint32_t steps,
+                 const uint32_t *commits, struct err *err) {
     uint64_t n_departed = life->result->completed;
     uint32_t n = replica->n_batch;
     for (uint32_t i = 0; i < n; i++) {
@@ -462,7 +471,8 @@ int life_advance(struct life *life, struct replica *replica, uint32_t steps, str
         replica->outstanding_tokens -= committed;
         request->steps_to_change -= steps;
         if (request->steps_to_change == 0) {
-            int status = request_turn(life, replica, slot, i, err);
+            int status =
+                request_turn(life, replica, slot, i, commits != NULL ? &commits[i] : NULL, err);
             if (status != 0) {
                 return status;
             }

@@ -70,8 +70,11 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
  * it from the waiting list. */
 int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct err *err);
 
-/* `steps` steps of the replica's batch are done: every member moves on; finished ones leave. */
-int life_advance(struct life *life, struct replica *replica, uint32_t steps, struct err *err);
+/* `steps` steps of the replica's batch are done: every member moves on; finished ones leave.
+ * `commits`: what each member committed in the last of them, NULL when nobody but the loop knows.
+ */
+int life_advance(struct life *life, struct replica *replica, uint32_t steps,
+                 const uint32_t *commits, struct err *err);
 
 /* A queued or running request leaves as rejected (interrupted runs). */
 int life_reject(struct life *life, uint32_t slot, enum reject_reason reason, struct err *err);

@@ -251,6 +251,9 @@ static int submit_batch(struct loop *loop, struct replica *replica, uint32_t ind
         .repeat = steps,
         .stop_ns = stop_ns,
         .shape = &replica->shape,
+        .requests = loop->life.requests,
+        .slots = replica->batch,
+        .n_slots = replica->n_batch,
         .request_ids = replica->member_ids,
     };
     replica->busy = true;
@@ -361,7 +364,7 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     }
     const struct moment moment = {replica->n_batch, replica->n_running, replica->n_waiting,
                                   replica->kv_used_bytes};
-    int status = life_advance(&loop->life, replica, done->steps, err);
+    int status = life_advance(&loop->life, replica, done->steps, done->commits, err);
     if (status == 0 && loop->life.wants_steps) {
         status = report_step(loop, replica, done, &moment, err);
     }

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/datadir.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/cost/transfer.h"
@@ -235,40 +234,78 @@ static int apply_all(struct system *s, struct err *err) {
 
 /* ---- resolving ---- */
 
-static int resolve_profile(struct system *s, struct err *err) {
-    const char *file = s->gpu->profile;
-    const struct gpu *owner = s->gpu;
-    if (file == NULL && s->gpu->donor != NULL) {
-        owner = gpu_find(s->gpu->donor, err);
-        file = owner->profile;
+static int transfer_profile(struct system *s, struct err *err) {
+    const struct gpu *owner = gpu_find(s->gpu->donor, err);
+    struct profile *donor = NULL;
+    int status = profile_open_shipped(owner, &donor, err);
+    if (status == 0) {
+        struct transfer_side from = transfer_side_of(owner), to = transfer_side_of(s->gpu);
+        status = profile_transfer(donor, &from, &to, &s->profile, err);
     }
-    if (file == NULL) {
-        return 0;
-    }
-    char relative[256], path[1024];
-    snprintf(relative, sizeof relative, "kernels/profiles/%s", file);
-    struct profile_peaks peaks = {owner->peak_bf16_flops, owner->peak_bandwidth, owner->sms};
-    int status = profile_open(data_path(path, sizeof path, relative), &peaks, &s->profile, err);
-    if (status == 0 && owner != s->gpu) {
-        struct profile *donor = s->profile;
-        struct profile_peaks own = {s->gpu->peak_bf16_flops, s->gpu->peak_bandwidth, s->gpu->sms};
-        s->profile = NULL;
-        status = profile_transfer(donor, owner->name, &own, s->gpu->name, &s->profile, err);
-        profile_close(donor);
-    }
+    profile_close(donor);
     return status;
 }
 
+static int resolve_profile(struct system *s, const char *path, struct err *err) {
+    if (path != NULL) {
+        struct profile_peaks peaks = {s->gpu->peak_bf16_flops, s->gpu->peak_bandwidth, s->gpu->sms};
+        ASSERT(strlen(path) < sizeof s->profile_path);
+        snprintf(s->profile_path, sizeof s->profile_path, "%s", path);
+        return profile_open(path, &peaks, &s->profile, err);
+    }
+    if (s->gpu->profile != NULL) {
+        return profile_open_shipped(s->gpu, &s->profile, err);
+    }
+    return s->gpu->donor != NULL ? transfer_profile(s, err) : 0;
+}
+
+/* ---- host terms ---- */
+
+static const char *const host_step_keys[HOST_KIND_COUNT] = {
+    "runtime.host_refresh_ns", "runtime.host_reuse_ns", "runtime.host_select_ns"};
+static const char *const host_request_keys[HOST_KIND_COUNT] = {"runtime.host_request_refresh_ns",
+                                                               "runtime.host_request_reuse_ns",
+                                                               "runtime.host_request_select_ns"};
+_Static_assert((int)HOST_KIND_COUNT == (int)PROFILE_HOST_KINDS, "kinds as a profile counts them");
+
+static bool is_applied(const struct system *s, const char *key) {
+    for (uint32_t i = 0; i < s->n_applied; i++) {
+        if (strcmp(s->applied[i].key, key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The profile of our own runtime says what its host costs; what was set by hand stays. */
+static void take_host_terms(struct system *s) {
+    if (s->profile == NULL || strcmp(s->runtime_name, "unmask") != 0) {
+        return;
+    }
+    for (size_t kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        const struct profile_host *host = profile_host(s->profile, kind);
+        if (host->given && !is_applied(s, host_step_keys[kind])) {
+            s->runtime.host_step_ns[kind] = host->step_ns;
+        }
+        if (host->given && !is_applied(s, host_request_keys[kind])) {
+            s->runtime.host_request_ns[kind] = host->request_ns;
+        }
+    }
+}
+
 static int64_t cache_row_bytes(const struct system *s) {
+    int64_t bytes = 0; /* of bf16 */
     switch ((enum cache_row)s->cache->row) {
     case CACHE_ROW_NONE:
-        return 0;
+        break;
     case CACHE_ROW_KV:
-        return model_kv_bytes_per_token(s->model);
+        bytes = model_kv_bytes_per_token(s->model);
+        break;
     case CACHE_ROW_FEATURES:
-        return model_feature_cache_bytes_per_token(s->model);
+        bytes = model_feature_cache_bytes_per_token(s->model);
+        break;
     }
-    return 0;
+    return bytes / BF16_BYTES * s->runtime.element_bytes;
 }
 
 static void resolve_settings(struct system *s) {
@@ -347,7 +384,7 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
     return 0;
 }
 
-static int resolve(struct system *s, bool roofline, struct err *err) {
+static int resolve(struct system *s, const struct system_request *asked, struct err *err) {
     resolve_settings(s);
     int status = refuse_uncovered(s, err);
     if (status != 0) {
@@ -362,13 +399,22 @@ static int resolve(struct system *s, bool roofline, struct err *err) {
         .logits_bytes = s->runtime.logits_bytes,
         .copy_bytes = s->runtime.copy_bytes,
         .softmax_bytes = s->runtime.softmax_bytes,
+        .element_bytes = s->runtime.element_bytes,
+        .fused_head = s->runtime.fused_head,
+        .fused_gate_up = s->runtime.fused_gate_up,
+        .engine = s->runtime.engine,
     };
     graph_build(&s->graph, s->model, &options);
     s->row_bytes = cache_row_bytes(s);
-    status = roofline ? 0 : resolve_profile(s, err);
+    status = asked->roofline ? 0 : resolve_profile(s, asked->profile_path, err);
     if (status == 0) {
+        take_host_terms(s);
         status = cost_open(s->gpu, s->profile, &s->runtime, &s->graph, s->settings.logit_chunk_rows,
                            &s->cost, err);
+    }
+    bool stores = s->cache->keeps == KEEPS_BEFORE_BLOCK || s->cache->keeps == KEEPS_OUTSIDE_BLOCK;
+    if (status == 0 && stores) {
+        cost_stores_passes(s->cost);
     }
     if (status == 0) {
         const struct settings *k = &s->settings;
@@ -377,6 +423,7 @@ static int resolve(struct system *s, bool roofline, struct err *err) {
             .graph = &s->graph,
             .planner = s->planner,
             .logit_chunk_rows = k->logit_chunk_rows,
+            .element_bytes = s->runtime.element_bytes,
             .memory_utilization = k->memory_utilization,
             .reserve_bytes = k->reserve_bytes,
             .kv_layout = k->kv_layout,
@@ -433,7 +480,7 @@ static int open_parts(const struct system_request *request, const struct config 
     if (status == 0) {
         status = apply_all(s, err);
     }
-    return status != 0 ? status : resolve(s, request->roofline, err);
+    return status != 0 ? status : resolve(s, request, err);
 }
 
 int system_open(const struct system_request *request, struct system **out, struct err *err) {
@@ -521,4 +568,63 @@ const char *system_profile_kind(const struct system *s) {
 
 const char *system_profile_source(const struct system *s) {
     return s->profile != NULL ? profile_source(s->profile) : s->gpu->source;
+}
+
+const char *system_host_terms(const struct system *s) {
+    struct err ignored = {0};
+    const struct runtime_preset *preset = runtime_find(s->runtime_name, &ignored);
+    ASSERT(preset != NULL);
+    bool is_preset = true, is_measured = s->profile != NULL && strcmp(preset->name, "unmask") == 0;
+    uint32_t n_measured = 0;
+    for (size_t kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        double step_ns = s->runtime.host_step_ns[kind];
+        double request_ns = s->runtime.host_request_ns[kind];
+        const struct profile_host *host = is_measured ? profile_host(s->profile, kind) : NULL;
+        bool here = host != NULL && host->given && step_ns == host->step_ns &&
+                    request_ns == host->request_ns;
+        bool assumed = step_ns == preset->runtime.host_step_ns[kind] &&
+                       request_ns == preset->runtime.host_request_ns[kind];
+        n_measured += here;
+        is_preset = is_preset && assumed;
+        is_measured = is_measured && (here || assumed);
+    }
+    if (is_measured && n_measured == HOST_KIND_COUNT) {
+        bool is_here = strcmp(profile_kind(s->profile), "transferred") != 0;
+        return is_here ? "measured" : "measured beside the donor";
+    }
+    return is_measured && n_measured > 0 ? "measured in part" : is_preset ? preset->source : NULL;
+}
+
+static void print_transfer_check(const struct system *s, FILE *out) {
+    struct err err = {0};
+    struct transfer_check check;
+    char text[512];
+    const struct gpu *donor = gpu_find(s->gpu->donor, &err);
+    if (transfer_check_nearest(donor, s->gpu, &check, &err) != 0) {
+        fprintf(out, "%-13snot checked: %s\n", "transfer", err.text);
+    } else if (check.n == 0) {
+        fprintf(out, "%-13snot checked: no GPU shares rows with %s\n", "transfer", donor->name);
+    } else {
+        fprintf(out, "%-13serrors of the nearest that can be checked, %s\n", "transfer",
+                transfer_check_text(&check, text, sizeof text));
+    }
+}
+
+void system_print_provenance(const struct system *s, FILE *out) {
+    if (s->profile == NULL) {
+        return;
+    }
+    if (s->profile_path[0] != '\0') {
+        const char *key, *value;
+        fprintf(out, "%-13s%s\n", "profile", s->profile_path);
+        for (size_t i = 0; profile_fact(s->profile, i, &key, &value); i++) {
+            fprintf(out, "%-13s%s: %s\n", "", key, value);
+        }
+    } else if (s->gpu->profile == NULL) {
+        print_transfer_check(s, out);
+    }
+    const char *terms = system_host_terms(s);
+    if (terms != NULL && strncmp(terms, "measured", strlen("measured")) == 0) {
+        fprintf(out, "%-13s%s\n", "host terms", terms);
+    }
 }

@@ -7,6 +7,7 @@
 #define UNMASK_SIM_SERVE_SYSTEM_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "sim/base/config.h"
 #include "sim/cost/price.h"
@@ -75,6 +76,7 @@ struct system {
     /* Resolved. */
     struct graph graph;
     struct profile *profile; /* NULL: roofline */
+    char profile_path[192];  /* of a user's own; "": the GPU's */
     struct cost_model *cost;
     struct budget budget;
     int64_t row_bytes; /* one row of cached state, all layers */
@@ -83,6 +85,7 @@ struct system {
 struct system_request {
     const char *system, *model, *gpu; /* model NULL: the system's own or llada-8b */
     const char *systems_path;         /* NULL: the shipped file */
+    const char *profile_path;         /* NULL: the GPU's; else measured on the GPU named */
     const struct setting *overrides;  /* --set, in order */
     uint32_t n_overrides;
     bool roofline; /* ignore the GPU's profile */
@@ -108,5 +111,14 @@ int system_list(const char *systems_path,
 /* "measured", "imported", "transferred" or "roofline". */
 const char *system_profile_kind(const struct system *system);
 const char *system_profile_source(const struct system *system);
+
+/* "measured" (on this device), "measured beside the donor", "measured in part", or the source of
+ * the runtime's preset; NULL where they are none of these: set by hand. */
+const char *system_host_terms(const struct system *system);
+
+/* Where the prices come from, beyond kind and source, for people: the provenance lines of a user's
+ * own profile, measured host terms, and for a transferred profile how far off the like of it was
+ * where that can be checked (which reads two more profiles). */
+void system_print_provenance(const struct system *system, FILE *out);
 
 #endif

@@ -180,15 +180,23 @@ static void test_embed(void) {
     struct array *table = random_bf16((int64_t)n_vocab * n_channels, 1);
     int32_t ids[70];
     for (int t = 0; t < n_tokens; t++) {
-        ids[t] = between(0, n_vocab - 1);
+        ids[t] = between(draw() % 8 ? 0 : -1, n_vocab - (draw() % 8 != 0)); /* some unknown */
     }
     struct array *id = integers(ids, n_tokens);
     struct array *y = array_new((size_t)n_tokens * n_channels * 2);
-    struct call_embed call = {table->host, id->host, y->host,    n_tokens,
-                              n_channels,  n_vocab,  KERNEL_BF16};
+    int64_t where[70];
+    for (int t = 0; t < n_tokens; t++) {
+        where[t] = between(0, n_tokens - 1);
+    }
+    struct array *at = longs(where, n_tokens);
+    const bool indirect = draw() % 2;
+    struct call_embed call = {table->host, id->host,   indirect ? at->host : NULL,
+                              y->host,     n_tokens,   n_channels,
+                              n_vocab,     KERNEL_BF16};
     twin_embed(&call);
     call.table = table->device;
     call.ids = id->device;
+    call.at = indirect ? at->device : NULL;
     call.y = y->device;
     launched(kernel_embed(&call, NULL), "embed");
     check_bytes(y, (size_t)n_tokens * n_channels * 2, "embed");
@@ -239,6 +247,71 @@ static void test_swiglu(bool in_place) {
     call.y = y->device;
     launched(kernel_swiglu(&call, NULL), "swiglu");
     check_rows(y, KERNEL_BF16, n_tokens, n_hidden, stride, 1, "swiglu");
+    arrays_free();
+}
+
+static void test_add(void) {
+    const int64_t n = (int64_t)between(1, 5000) * 8;
+    struct array *a = random_bf16(n, 1), *b = random_bf16(n, 1);
+    const bool in_place = draw() % 2;
+    struct array *y = in_place ? a : array_new((size_t)n * 2);
+    struct call_add call = {a->host, b->host, y->host, n, KERNEL_BF16};
+    twin_add(&call);
+    call.a = a->device;
+    call.b = b->device;
+    call.y = y->device;
+    launched(kernel_add(&call, NULL), "add");
+    check_bytes(y, (size_t)n * 2, "add");
+    arrays_free();
+}
+
+static void test_random(void) {
+    const int64_t n = between(1, 5000);
+    struct array *y = array_new((size_t)n * 2);
+    struct call_random call = {y->host,        draw(),     (int64_t)(draw() >> 20), n, normal(),
+                               fabs(normal()), KERNEL_BF16};
+    twin_random(&call);
+    call.y = y->device;
+    launched(kernel_random(&call, NULL), "random");
+    check_bytes(y, y->n_bytes, "random, and nothing behind it");
+    arrays_free();
+}
+
+static void test_keep(void) {
+    const int b = between(1, 6), n_kv_heads = between(1, 9), size = draw() % 2 ? 128 : 64;
+    int32_t start[8] = {0}, kept[8], owner[8 * 60], row[8 * 60];
+    int64_t cache_start[8], n_cache = 0;
+    for (int r = b - 1; r >= 0; r--) { /* the pool's order is not the batch's */
+        kept[r] = between(1, 60);
+        cache_start[r] = n_cache;
+        n_cache += 2ll * kept[r] * n_kv_heads * size + 8 * between(0, 3);
+    }
+    for (int r = 0; r < b; r++) {
+        start[r + 1] = start[r] + kept[r];
+        for (int t = start[r]; t < start[r + 1]; t++) {
+            owner[t] = r;
+            row[t] = draw() % 4 ? start[r + 1] - 1 - t : -1;
+        }
+    }
+    const int64_t n = start[b], stride = n_kv_heads * size + 8 * between(0, 4);
+    struct array *k = random_bf16(n * stride, 1), *v = random_bf16(n * stride, 1);
+    struct array *cache = array_new((size_t)n_cache * 2), *starts = integers(start, b + 1);
+    struct array *owners = integers(owner, n), *rows = integers(row, n);
+    struct array *kepts = integers(kept, b), *cache_starts = longs(cache_start, b);
+    struct call_keep call = {k->host,    v->host,     start,       owner,      row,
+                             kept,       cache_start, cache->host, stride,     b,
+                             (int32_t)n, n_kv_heads,  size,        KERNEL_BF16};
+    twin_keep(&call);
+    call.k = k->device;
+    call.v = v->device;
+    call.start = starts->device;
+    call.owner = owners->device;
+    call.kv_rows = rows->device;
+    call.kept = kepts->device;
+    call.cache_start = cache_starts->device;
+    call.cache = cache->device;
+    launched(kernel_keep(&call, NULL), "keep");
+    check_bytes(cache, cache->n_bytes, "keep");
     arrays_free();
 }
 
@@ -358,12 +431,12 @@ static void test_block(int kind) { /* 0 random, 1 many small requests, 2 one lon
                   : kind == 2     ? between(1, small ? 900 : 6000)
                                   : between(1, small ? 200 : 700);
         cache_start[r] = n_cache;
-        n_cache += (int64_t)kept[r] * n_kv_heads * D + 8 * between(0, 2);
+        n_cache += 2ll * kept[r] * n_kv_heads * D + 8 * between(0, 2);
     }
     const int64_t n = start[b], q_stride = n_heads * D, kv_stride = n_kv_heads * D;
     struct array *q = random_bf16(n * q_stride, 2), *k = random_bf16(n * kv_stride, 1);
     struct array *v = random_bf16(n * kv_stride, 1), *y = array_new((size_t)(n * q_stride) * 2);
-    struct array *k_cache = random_bf16(n_cache, 1), *v_cache = random_bf16(n_cache, 1);
+    struct array *cache = random_bf16(n_cache, 1);
     struct array *starts = integers(start, b + 1), *kepts = integers(kept, b);
     struct array *cache_starts = longs(cache_start, b);
     struct cudaDeviceProp device;
@@ -374,8 +447,7 @@ static void test_block(int kind) { /* 0 random, 1 many small requests, 2 one lon
     struct call_block_attention call = {.q = q->host,
                                         .k = k->host,
                                         .v = v->host,
-                                        .k_cache = k_cache->host,
-                                        .v_cache = v_cache->host,
+                                        .cache = cache->host,
                                         .y = y->host,
                                         .start = start,
                                         .kept = kept,
@@ -395,8 +467,7 @@ static void test_block(int kind) { /* 0 random, 1 many small requests, 2 one lon
     call.q = q->device;
     call.k = k->device;
     call.v = v->device;
-    call.k_cache = k_cache->device;
-    call.v_cache = v_cache->device;
+    call.cache = cache->device;
     call.y = y->device;
     call.start = starts->device;
     call.kept = kepts->device;
@@ -422,38 +493,53 @@ static void test_block(int kind) { /* 0 random, 1 many small requests, 2 one lon
     arrays_free();
 }
 
-static void test_select(bool whole, int most) {
+static void test_select(bool whole, bool uniform, int most) {
     const int groups[] = {1, 1, 4, 7}, n_kv_heads = between(1, 4), b = between(1, 4);
     const int n_heads = n_kv_heads * groups[draw() % 4];
     int32_t start[MAX_B + 1] = {0}, begin[MAX_B], end[MAX_B], kept[MAX_B], n_most = 0;
-    int64_t cache_start[MAX_B], n_cache = 0;
+    int64_t cache_start[MAX_B], n_cache = 0, score_start[MAX_B + 1] = {0};
     for (int r = 0; r < b; r++) {
         const int block = 1 << between(0, 5), n = between(1, most);
         start[r + 1] = start[r] + n + block;
+        score_start[r + 1] = score_start[r] + n;
         begin[r] = between(0, n);
         end[r] = begin[r] + block;
         kept[r] = draw() % 4 ? twin_kept_tokens(n, (double)between(0, 100) / 100) : n;
         n_most = n > n_most ? n : n_most;
         cache_start[r] = n_cache;
-        n_cache += (int64_t)kept[r] * n_kv_heads * D;
+        n_cache += 2ll * kept[r] * n_kv_heads * D + 8 * between(0, 2);
     }
-    const int64_t n = start[b], rows = (int64_t)b * n_kv_heads;
+    const int64_t n = start[b], n_scores = n_kv_heads * score_start[b];
     const int64_t q_stride = n_heads * D, kv_stride = n_kv_heads * D;
     struct array *q = whole ? random_whole(n * q_stride, 2) : random_bf16(n * q_stride, 1);
     struct array *k = whole ? random_whole(n * kv_stride, 1) : random_bf16(n * kv_stride, 1);
-    struct array *v = random_bf16(n * kv_stride, 1);
-    struct array *k_cache = array_new((size_t)n_cache * 2),
-                 *v_cache = array_new((size_t)n_cache * 2);
-    struct array *scores = array_new((size_t)(rows * n_most) * 4);
-    struct array *indices = array_new((size_t)(rows * n_most) * 4);
+    struct array *v = random_bf16(n * kv_stride, 1), *cache = array_new((size_t)n_cache * 2);
+    struct array *scores = array_new((size_t)n_scores * 4);
+    struct array *indices = array_new((size_t)n_scores * 4);
     struct array *starts = integers(start, b + 1), *begins = integers(begin, b);
     struct array *ends = integers(end, b), *kepts = integers(kept, b);
-    struct array *cache_starts = longs(cache_start, b);
-    struct call_select call = {
-        q->host,      k->host,       v->host,     start,         begin,
-        end,          kept,          cache_start, k_cache->host, v_cache->host,
-        scores->host, indices->host, q_stride,    kv_stride,     b,
-        n_heads,      n_kv_heads,    D,           n_most,        KERNEL_BF16};
+    struct array *cache_starts = longs(cache_start, b), *score_starts = longs(score_start, b);
+    struct call_select call = {.q = q->host,
+                               .k = k->host,
+                               .v = v->host,
+                               .start = start,
+                               .block_start = begin,
+                               .block_end = end,
+                               .kept = kept,
+                               .cache_start = cache_start,
+                               .score_start = score_start,
+                               .cache = cache->host,
+                               .scores = scores->host,
+                               .indices = indices->host,
+                               .q_stride = q_stride,
+                               .kv_stride = kv_stride,
+                               .n_requests = b,
+                               .n_heads = n_heads,
+                               .n_kv_heads = n_kv_heads,
+                               .head_size = D,
+                               .max_candidates = n_most,
+                               .uniform = uniform,
+                               .dtype = KERNEL_BF16};
     struct call_select on_device = call;
     on_device.q = q->device;
     on_device.k = k->device;
@@ -463,8 +549,8 @@ static void test_select(bool whole, int most) {
     on_device.block_end = ends->device;
     on_device.kept = kepts->device;
     on_device.cache_start = cache_starts->device;
-    on_device.k_cache = k_cache->device;
-    on_device.v_cache = v_cache->device;
+    on_device.score_start = score_starts->device;
+    on_device.cache = cache->device;
     on_device.scores = scores->device;
     on_device.indices = indices->device;
     launched(kernel_select(&on_device, NULL), "select");
@@ -473,33 +559,34 @@ static void test_select(bool whole, int most) {
     }
     float *device_scores = pull(scores);
     for (int r = 0; r < b; r++) {
-        const int candidates = start[r + 1] - start[r] - (end[r] - begin[r]);
-        for (int h = 0; h < n_kv_heads; h++) {
-            const int64_t at = ((int64_t)r * n_kv_heads + h) * n_most;
+        const int64_t candidates = score_start[r + 1] - score_start[r];
+        for (int h = 0; h < (uniform ? 1 : n_kv_heads); h++) {
+            const int64_t at = n_kv_heads * score_start[r] + h * candidates;
             double errors = 0, squares = 0;
             for (int c = 0; c < candidates; c++) {
                 const double want = ((float *)scores->host)[at + c];
                 errors += (device_scores[at + c] - want) * (device_scores[at + c] - want);
                 squares += want * want;
             }
-            check(sqrt(errors) <= twin_bound(KERNEL_F32, D + 32) * sqrt(squares),
+            /* A score sums over the block and a head, a uniform one over all heads. */
+            const int64_t length = 32 + (uniform ? (int64_t)n_heads * D : D);
+            check(sqrt(errors) <= twin_bound(KERNEL_F32, length) * sqrt(squares),
                   "select's scores: relative error %g", sqrt(errors / squares));
         }
     }
     /* Small whole numbers: the device's scores must be the twin's up to the one factor 1/sqrt(D),
      * and many are tied. Otherwise the choice is checked on the device's own scores. */
-    memcpy(scores->host, device_scores, (size_t)(rows * n_most) * 4);
+    memcpy(scores->host, device_scores, (size_t)n_scores * 4);
     free(device_scores);
     twin_select_top(&call);
     twin_select_pack(&call);
-    check_bytes(indices, (size_t)(rows * n_most) * 4, "select's indices");
-    check_bytes(k_cache, (size_t)n_cache * 2, "select's keys");
-    check_bytes(v_cache, (size_t)n_cache * 2, "select's values");
+    check_bytes(indices, (size_t)n_scores * 4, "select's indices");
+    check_bytes(cache, cache->n_bytes, "select's keys and values");
     if (whole) { /* end to end: the twin's own scores choose the same */
         if (!twin_select(&call)) {
             exit(2);
         }
-        check_bytes(indices, (size_t)(rows * n_most) * 4, "select's indices from exact scores");
+        check_bytes(indices, (size_t)n_scores * 4, "select's indices from exact scores");
     }
     arrays_free();
 }
@@ -508,6 +595,7 @@ static void test_top(int n) { /* the choice alone, long rows and few distinct sc
     const int kept_value = between(1, n), block = 32;
     int32_t start[2] = {0, n + block}, begin[1] = {n / 3}, end[1] = {n / 3 + block};
     int32_t kept[1] = {kept_value};
+    int64_t score_start[1] = {0};
     struct array *scores = array_new((size_t)n * 4), *indices = array_new((size_t)n * 4);
     for (int i = 0; i < n; i++) {
         ((float *)scores->host)[i] = draw() % 2 ? (float)between(-20, 20) / 8 : (float)normal();
@@ -515,10 +603,12 @@ static void test_top(int n) { /* the choice alone, long rows and few distinct sc
     push(scores);
     struct array *starts = integers(start, 2), *begins = integers(begin, 1);
     struct array *ends = integers(end, 1), *kepts = integers(kept, 1);
+    struct array *score_starts = longs(score_start, 1);
     struct call_select call = {.start = start,
                                .block_start = begin,
                                .block_end = end,
                                .kept = kept,
+                               .score_start = score_start,
                                .scores = scores->host,
                                .indices = indices->host,
                                .n_requests = 1,
@@ -532,6 +622,7 @@ static void test_top(int n) { /* the choice alone, long rows and few distinct sc
     call.block_start = begins->device;
     call.block_end = ends->device;
     call.kept = kepts->device;
+    call.score_start = score_starts->device;
     call.scores = scores->device;
     call.indices = indices->device;
     launched(kernel_select_top(&call, NULL), "top");
@@ -623,50 +714,101 @@ static void test_head(struct head *head, int n_rows, int n_channels, int n_vocab
     arrays_free();
 }
 
-static void test_decode(bool fixed, int most) {
-    const int b = between(1, 20);
-    int32_t start[MAX_B + 1] = {0}, take[MAX_B], longest = 0;
-    for (int r = 0; r < b; r++) {
-        const int n = draw() % 8 == 0 ? 0 : between(1, most);
-        start[r + 1] = start[r] + n;
-        take[r] = between(0, 40);
-        longest = n > longest ? n : longest;
+/* Logits in steps of a sixteenth, so that the largest is often there twice; behind them, NaN. */
+static void test_sample(int n_rows, int n_vocab, bool impossible) {
+    const int64_t n = (int64_t)n_rows * n_vocab;
+    struct array *logits = random_bf16(n, 0);
+    for (int64_t i = 0; i < n; i++) {
+        const float x = (float)(floor(normal() * 48) / 16);
+        ((uint16_t *)logits->host)[i] =
+            bf16_from_float(impossible && i % n_vocab != n_vocab / 2 && draw() % 4 ? -INFINITY : x);
     }
-    const int n = start[b];
+    push(logits);
+    struct array *token = array_new((size_t)n_rows * 4);
+    struct array *confidence = array_new((size_t)n_rows * 4);
+    struct call_sample call = {logits->host, token->host, confidence->host,
+                               n_rows,       n_vocab,     KERNEL_BF16};
+    if (!twin_sample(&call)) {
+        exit(2);
+    }
+    call.logits = logits->device;
+    call.token = token->device;
+    call.confidence = confidence->device;
+    launched(kernel_sample(&call, NULL), "sample");
+    check_bytes(token, (size_t)n_rows * 4, "sample's tokens");
+    float *sure = pull(confidence);
+    bool good = true;
+    for (int row = 0; row < n_rows; row++) {
+        const double want = (double)((float *)confidence->host)[row];
+        good = good && fabs((double)sure[row] - want) <= 1e-5 * want;
+    }
+    check(good, "sample: confidences of %d rows, %d vocabulary", n_rows, n_vocab);
+    free(sure);
+    arrays_free();
+}
+
+/* A request's rows lie between others that are nobody's; masked: 0 some positions, 1 one, 2 none,
+ * 3 all, 4 no canvas. */
+static void test_decode(bool fixed, int masked, int most) {
+    enum { MASK = 126336 };
+    const int b = between(1, 20);
+    int32_t first[MAX_B], n_rows[MAX_B], take[MAX_B], longest = 0, n = 3;
+    for (int r = b - 1; r >= 0; r--) {
+        n_rows[r] = draw() % 8 == 0 ? 0 : between(1, most);
+        first[r] = n;
+        n += n_rows[r] + between(0, 3);
+        take[r] = between(-1, 40);
+        longest = n_rows[r] > longest ? n_rows[r] : longest;
+    }
     struct array *confidence = array_new((size_t)n * 4), *token = array_new((size_t)n * 4);
     struct array *position = array_new((size_t)n * 8), *canvas = array_new((size_t)n * 2 * 4);
-    struct array *committed = array_new((size_t)n);
+    struct array *committed = array_new((size_t)n), *counts = array_new((size_t)b * 4);
     for (int i = 0; i < n; i++) {
         ((float *)confidence->host)[i] = (float)between(1, 64) / 64; /* ties are common */
         ((int32_t *)token->host)[i] = between(0, 1 << 20);
         ((int64_t *)position->host)[i] = 2 * (n - 1 - i);
+        ((int32_t *)canvas->host)[2 * i] =
+            masked == 3 || (masked == 0 && draw() % 2) ? MASK : between(0, 1000);
+    }
+    for (int r = 0; r < b && masked == 1; r++) {
+        if (n_rows[r] > 0) {
+            const int row = first[r] + between(0, n_rows[r] - 1);
+            ((int32_t *)canvas->host)[2 * (n - 1 - row)] = MASK;
+        }
     }
     push(confidence);
     push(token);
     push(position);
     push(canvas);
-    struct array *starts = integers(start, b + 1), *takes = integers(take, b);
-    struct call_decode call = {confidence->host,
-                               token->host,
-                               start,
-                               fixed ? take : NULL,
-                               position->host,
-                               canvas->host,
-                               committed->host,
-                               b,
-                               longest,
-                               draw() % 3 ? 0.9f : 1.5f};
+    struct array *firsts = integers(first, b), *lengths = integers(n_rows, b);
+    struct array *takes = integers(take, b);
+    struct call_decode call = {.confidence = confidence->host,
+                               .token = token->host,
+                               .first_row = first,
+                               .n_rows = n_rows,
+                               .take = fixed ? take : NULL,
+                               .position = masked == 4 ? NULL : position->host,
+                               .canvas = masked == 4 ? NULL : canvas->host,
+                               .committed = committed->host,
+                               .n_committed = counts->host,
+                               .n_requests = b,
+                               .max_rows = longest,
+                               .mask_token = MASK,
+                               .threshold = draw() % 3 ? 0.9f : 1.5f};
     twin_decode(&call);
     call.confidence = confidence->device;
     call.token = token->device;
-    call.start = starts->device;
+    call.first_row = firsts->device;
+    call.n_rows = lengths->device;
     call.take = fixed ? takes->device : NULL;
-    call.position = position->device;
-    call.canvas = canvas->device;
+    call.position = masked == 4 ? NULL : position->device;
+    call.canvas = masked == 4 ? NULL : canvas->device;
     call.committed = committed->device;
+    call.n_committed = counts->device;
     launched(kernel_decode(&call, NULL), "decode");
-    check_bytes(committed, (size_t)n, "decode's committed rows");
-    check_bytes(canvas, (size_t)n * 8, "decode's canvas");
+    check_bytes(committed, committed->n_bytes, "decode's committed rows");
+    check_bytes(canvas, canvas->n_bytes, "decode's canvas");
+    check_bytes(counts, counts->n_bytes, "decode's counts");
     arrays_free();
 }
 
@@ -689,10 +831,18 @@ int main(int argc, char **argv) {
         test_dense(false);
         test_dense(true);
         test_block(0);
-        test_select(false, small ? 150 : 500);
-        test_select(true, small ? 150 : 500);
-        test_decode(true, small ? 40 : 100);
-        test_decode(false, small ? 40 : 100);
+        for (int mode = 0; mode < 4; mode++) {
+            test_select(mode & 1, mode & 2, small ? 150 : 500);
+        }
+        for (int masked = 0; masked < 5; masked++) {
+            test_decode(true, masked, small ? 40 : 100);
+            test_decode(false, masked, small ? 40 : 100);
+        }
+        test_add();
+        test_random();
+        test_keep();
+        test_sample(between(1, 40), between(1, 40), false);
+        test_sample(between(1, 10), between(1, 20000), i % 2);
         test_head(head, between(1, 40), between(1, 40) * 8, between(1, 2000), i % 2);
         test_head(NULL, between(1, 400), between(1, 40) * 8, between(1, 2000), i % 2);
     }
@@ -700,14 +850,16 @@ int main(int argc, char **argv) {
     test_block(1);
     test_block(2);
     test_top(small ? 1500 : 3000);
-    test_decode(true, small ? 300 : 1500);
-    test_decode(false, small ? 300 : 1500);
+    test_decode(true, 0, small ? 300 : 1500);
+    test_decode(false, 0, small ? 300 : 1500);
     if (!small) {
         test_block(1);
         test_block(2);
         test_top(9000);
         test_top(20000);
-        test_decode(true, 5000);
+        test_decode(true, 3, 5000);
+        test_sample(30, 126464, false);
+        test_sample(200, 151667, true);
         test_head(head, 300, 512, 30000, false);
         test_head(head, 1100, 256, 20001, true);
         test_head(head, 33, 256, 126464, true);

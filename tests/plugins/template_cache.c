@@ -43,6 +43,7 @@ const struct cache_policy unmask_policy = {
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
     .row = CACHE_ROW_KV,
+    .keeps = KEEPS_OUTSIDE_BLOCK,
     .plan = plan,
     .rows_held = rows_held,
 };

@@ -1,21 +1,12 @@
-#include "engine/product.h"
-
+/* Float32 attention in tiles, and the scores of a selection. */
 #include <math.h>
 
-#include "sim/base/err.h"
+#include "kernels/cpu.h"
+#include "kernels/twin.h"
 
 /* Partial sums of a dot product: element i goes to sum i mod LANES, which a compiler may keep in
  * vector registers without reordering anything; and which keeps rounding errors short. */
-enum { LANES = 16, ROWS = 4, TILE_OUTPUTS = 64 };
-
-static float fold(float lanes[LANES]) {
-    for (int width = LANES / 2; width > 0; width /= 2) {
-        for (int i = 0; i < width; i++) {
-            lanes[i] += lanes[i + width];
-        }
-    }
-    return lanes[0];
-}
+enum { LANES = 16 };
 
 static float dot(const float *a, const float *b, int64_t n) {
     float lanes[LANES] = {0};
@@ -28,43 +19,12 @@ static float dot(const float *a, const float *b, int64_t n) {
     for (int l = 0; i + l < n; l++) {
         lanes[l] += a[i + l] * b[i + l];
     }
-    return fold(lanes);
-}
-
-/* ROWS dot products that share `a`, each exactly as `dot` computes it. */
-static void dot_rows(const float *a, const float *b, int64_t stride, int64_t n, float *out) {
-    float lanes[ROWS][LANES] = {{0}};
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        for (int r = 0; r < ROWS; r++) {
-            for (int l = 0; l < LANES; l++) {
-                lanes[r][l] += a[i + l] * b[r * stride + i + l];
-            }
+    for (int width = LANES / 2; width > 0; width /= 2) {
+        for (int l = 0; l < width; l++) {
+            lanes[l] += lanes[l + width];
         }
     }
-    for (int r = 0; r < ROWS; r++) {
-        for (int l = 0; i + l < n; l++) {
-            lanes[r][l] += a[i + l] * b[r * stride + i + l];
-        }
-        out[r] = fold(lanes[r]);
-    }
-}
-
-void cpu_product(const struct product *p) {
-    for (int64_t first = 0; first < p->n_outputs; first += TILE_OUTPUTS) {
-        int64_t last = first + TILE_OUTPUTS < p->n_outputs ? first + TILE_OUTPUTS : p->n_outputs;
-        for (int64_t t = 0; t < p->n_tokens; t++) {
-            const float *x = p->x + t * p->x_stride;
-            float *y = p->y + t * p->y_stride;
-            int64_t n = first;
-            for (; n + ROWS <= last; n += ROWS) {
-                dot_rows(x, p->w + n * p->n_inputs, p->n_inputs, p->n_inputs, y + n);
-            }
-            for (; n < last; n++) {
-                y[n] = dot(x, p->w + n * p->n_inputs, p->n_inputs);
-            }
-        }
-    }
+    return lanes[0];
 }
 
 /* ---- attention ---- */
@@ -136,7 +96,6 @@ static void attend(const float *q, const struct run *runs, int n_runs, int64_t s
 }
 
 void cpu_dense_attention(const struct call_dense_attention *call) {
-    ASSERT(call->dtype == KERNEL_F32 && call->y != call->q);
     const float *q = call->q, *k = call->k, *v = call->v;
     float *y = call->y;
     int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
@@ -154,18 +113,16 @@ void cpu_dense_attention(const struct call_dense_attention *call) {
 }
 
 void cpu_block_attention(const struct call_block_attention *call) {
-    ASSERT(call->dtype == KERNEL_F32 && call->y != call->q);
-    const float *q = call->q, *k = call->k, *v = call->v;
-    const float *k_cache = call->k_cache, *v_cache = call->v_cache;
+    const float *q = call->q, *k = call->k, *v = call->v, *cache = call->cache;
     float *y = call->y;
     int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
     for (int32_t r = 0; r < call->n_requests; r++) {
-        int64_t first = call->start[r], n = call->start[r + 1] - first;
+        int64_t first = call->start[r], n = call->start[r + 1] - first, kept = call->kept[r];
         for (int64_t head = 0; head < call->n_heads; head++) {
             int64_t kv_head = head / group;
             int64_t at = first * call->kv_stride + kv_head * size;
-            int64_t cached = call->cache_start[r] + kv_head * call->kept[r] * size;
-            const struct run runs[2] = {{k_cache + cached, v_cache + cached, size, call->kept[r]},
+            const float *keys = cache + call->cache_start[r] + kv_head * kept * size;
+            const struct run runs[2] = {{keys, keys + call->n_kv_heads * kept * size, size, kept},
                                         {k + at, v + at, call->kv_stride, n}};
             for (int64_t t = first; t < first + n; t++) {
                 attend(q + t * call->q_stride + head * size, runs, 2, size,
@@ -173,4 +130,69 @@ void cpu_block_attention(const struct call_block_attention *call) {
             }
         }
     }
+}
+
+/* ---- selection ---- */
+
+/* The mean over the block of every head's queries: [H, D]. */
+static void mean_queries(const struct call_select *call, int32_t r, double *query) {
+    const int64_t n_channels = (int64_t)call->n_heads * call->head_size;
+    const int64_t n = call->block_end[r] - call->block_start[r];
+    const float *q =
+        (const float *)call->q + (call->start[r] + call->block_start[r]) * call->q_stride;
+    for (int64_t c = 0; c < n_channels; c++) {
+        query[c] = 0;
+        for (int64_t t = 0; t < n; t++) {
+            query[c] += (double)q[t * call->q_stride + c];
+        }
+        query[c] /= (double)n;
+    }
+}
+
+/* A token's score by the mean queries of one key-value head's group: the best, or their sum. */
+static double group_score(const struct call_select *call, const double *query, const float *key) {
+    const int32_t group = call->n_heads / call->n_kv_heads;
+    double score = call->uniform ? 0 : -(double)INFINITY;
+    for (int32_t g = 0; g < group; g++, query += call->head_size) {
+        double product = 0;
+        for (int32_t d = 0; d < call->head_size; d++) {
+            product += query[d] * (double)key[d];
+        }
+        score = call->uniform ? score + product : product > score ? product : score;
+    }
+    return score;
+}
+
+static void score_token(const struct call_select *call, const double *query, int64_t token,
+                        int64_t n_candidates, float *scores) {
+    const int32_t group = call->n_heads / call->n_kv_heads;
+    const double root = sqrt((double)call->head_size);
+    const float *key = (const float *)call->k + token * call->kv_stride;
+    double sum = 0;
+    for (int64_t head = 0; head < call->n_kv_heads; head++) {
+        const double score =
+            group_score(call, query + head * group * call->head_size, key + head * call->head_size);
+        sum += score;
+        if (!call->uniform) {
+            scores[head * n_candidates] = (float)(score / root);
+        }
+    }
+    if (call->uniform) {
+        scores[0] = (float)(sum / (call->n_heads * root));
+    }
+}
+
+void cpu_select(const struct cpu_room *room, const struct call_select *call) {
+    for (int32_t r = 0; r < call->n_requests; r++) {
+        const int32_t begin = call->block_start[r], hole = call->block_end[r] - begin;
+        const int32_t n = call->start[r + 1] - call->start[r] - hole;
+        float *scores = call->scores + call->n_kv_heads * call->score_start[r];
+        mean_queries(call, r, room->query);
+        for (int32_t c = 0; c < n; c++) {
+            const int32_t token = call->start[r] + (c < begin ? c : c + hole);
+            score_token(call, room->query, token, n, scores + c);
+        }
+    }
+    twin_select_top(call);
+    twin_select_pack(call);
 }

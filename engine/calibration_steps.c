@@ -1,0 +1,370 @@
+#include "engine/calibration_steps.h"
+
+#include <stdlib.h>
+
+#include "sim/base/num.h"
+#include "sim/base/rng.h"
+
+/* A step is issued, then recorded, then played: the third time is like all later ones. */
+enum { WARM_UPS_RECORDED = 3, REPETITIONS = 5, REPETITIONS_COARSE = 3 };
+/* As long as a GPU is kept busy before groups of compute-bound operators. */
+static const double settle_ns = 1e9;
+enum { HELD_OUT_EVERY = 3, STORE_ALIGN_ELEMENTS = 8 };
+
+const char *const step_kind_names[HOST_KIND_COUNT] = {
+    [HOST_REFRESH] = "refresh", [HOST_REUSE] = "reuse", [HOST_SELECT] = "select"};
+
+/* ---- the list ---- */
+
+static struct calibration_step *append(struct calibration_steps *steps) {
+    ASSERT(steps->n < CALIBRATION_MAX_STEPS);
+    struct calibration_step *step = &steps->list[steps->n++];
+    *step = (struct calibration_step){.alone = {-1, -1}};
+    return step;
+}
+
+static uint32_t smaller(int64_t a, int64_t b) {
+    return (uint32_t)(a < b ? a : b);
+}
+
+/* Steps of one kind, with rising numbers of requests and canvases of two sizes. A quarter of the
+ * tokens is left to the other side of a mixed step. */
+static void list_kind(struct calibration_steps *steps, const struct model *model,
+                      const struct calibration_bounds *bounds, enum host_kind kind, bool fused) {
+    static const uint32_t counts[2][6] = {{1, 2, 3, 4, 8, 16}, {1, 2, 4, 8, 32, 128}};
+    bool reuses = kind == HOST_REUSE;
+    for (uint32_t i = 0; i < 6; i++) {
+        int64_t n = counts[reuses][i], canvas = i % 2 == 0 ? 1024 : 512;
+        canvas = smaller(canvas, model->max_positions);
+        canvas = smaller(canvas, (reuses ? bounds->max_kv_rows : bounds->max_tokens * 3 / 4) / n);
+        canvas = smaller(canvas, bounds->max_store_rows / n);
+        if (canvas < 2LL * model->block_tokens || n * model->block_tokens > bounds->max_tokens) {
+            continue;
+        }
+        struct calibration_step *step = append(steps);
+        step->sides[0] = (struct step_side){kind, (uint32_t)n, (uint32_t)canvas};
+        step->n_sides = 1;
+        step->is_fused = fused;
+        step->is_held_out = i % HELD_OUT_EVERY == HELD_OUT_EVERY - 1;
+    }
+}
+
+static int64_t side_tokens(const struct step_side *side, const struct model *model) {
+    uint32_t each = side->kind == HOST_REUSE ? model->block_tokens : side->canvas_tokens;
+    return (int64_t)side->n_requests * each;
+}
+
+/* The i-th refresh with the i-th reuse. */
+static void list_mixed(struct calibration_steps *steps, const struct model *model,
+                       const struct calibration_bounds *bounds, size_t refresh, size_t n_refresh,
+                       size_t reuse, size_t n_reuse) {
+    size_t n_pairs = n_refresh < n_reuse ? n_refresh : n_reuse;
+    for (size_t i = 0; i < n_pairs; i++) {
+        size_t alone[2] = {refresh + i, reuse + i};
+        const struct step_side *a = &steps->list[alone[0]].sides[0];
+        const struct step_side *b = &steps->list[alone[1]].sides[0];
+        if (side_tokens(a, model) + side_tokens(b, model) > bounds->max_tokens) {
+            continue;
+        }
+        struct calibration_step *step = append(steps);
+        step->n_sides = 2;
+        step->is_fused = steps->list[refresh].is_fused;
+        step->is_held_out = true;
+        for (int side = 0; side < 2; side++) {
+            step->sides[side] = steps->list[alone[side]].sides[0];
+            step->alone[side] = (int)alone[side];
+        }
+    }
+}
+
+void calibration_steps_list(struct calibration_steps *steps, const struct model *model,
+                            const struct calibration_bounds *bounds) {
+    *steps = (struct calibration_steps){0};
+    for (int fused = 0; fused < 2; fused++) {
+        size_t refresh = steps->n;
+        list_kind(steps, model, bounds, HOST_REFRESH, fused);
+        size_t reuse = steps->n;
+        list_kind(steps, model, bounds, HOST_REUSE, fused);
+        list_mixed(steps, model, bounds, refresh, reuse - refresh, reuse, steps->n - reuse);
+        list_kind(steps, model, bounds, HOST_SELECT, fused);
+    }
+}
+
+bool calibration_step_selects(const struct calibration_step *step) {
+    return step->sides[0].kind == HOST_SELECT;
+}
+
+/* ---- shapes ---- */
+
+/* A selection keeps half of its candidates. */
+static uint32_t kept_rows(const struct step_side *side, const struct model *model) {
+    uint32_t context = side->canvas_tokens - model->block_tokens;
+    return side->kind == HOST_SELECT ? (context + 1) / 2 : context;
+}
+
+static struct span span_of(const struct step_side *side, const struct model *model) {
+    uint32_t block = model->block_tokens, context = side->canvas_tokens - block;
+    bool reuses = side->kind == HOST_REUSE;
+    uint32_t queries = reuses ? block : side->canvas_tokens;
+    struct span span = {.phase = reuses ? PHASE_REUSE : PHASE_REFRESH,
+                        .queries = queries,
+                        .first_queries = queries,
+                        .context = reuses ? context : 0,
+                        .logit_rows = block};
+    if (side->kind == HOST_SELECT) {
+        span.select_rows = context;
+        span.pack_rows = kept_rows(side, model);
+    }
+    return span;
+}
+
+void calibration_step_shape(const struct calibration_step *step, const struct model *model,
+                            struct step_shape *shape) {
+    shape_clear(shape);
+    for (uint32_t side = 0; side < step->n_sides; side++) {
+        struct span span = span_of(&step->sides[side], model);
+        for (uint32_t i = 0; i < step->sides[side].n_requests; i++) {
+            shape_add(shape->sym, &span, 1);
+        }
+        shape->n_spans += step->sides[side].n_requests;
+    }
+}
+
+/* ---- running ---- */
+
+/* One graph, opened, and the arrays of its steps. */
+struct stage {
+    const struct steps_request *request;
+    const struct model *model;
+    struct graph graph;
+    struct forward *forward;
+    struct step_limits limits;
+    int64_t element_bytes, chunk_rows;
+    struct span spans[STEP_MAX_SIDES];
+    const struct span **span_list; /* [max_requests] */
+    struct step_part *parts;       /* the same */
+    int32_t *positions, *kv_rows;  /* [max_tokens] */
+    int32_t *tokens;               /* [canvas_tokens] */
+    int32_t *n_committed;          /* [max_requests] */
+    struct placement placement;
+    struct step_shape shape;
+    struct step step;
+};
+
+static int64_t store_elements(const struct stage *stage, const struct step_side *side) {
+    const struct model *m = stage->model;
+    int64_t n = 2LL * m->layers * m->kv_heads * m->head_dim * kept_rows(side, m);
+    return ceil_div(n, STORE_ALIGN_ELEMENTS) * STORE_ALIGN_ELEMENTS;
+}
+
+static void place(struct stage *stage, const struct calibration_step *step) {
+    calibration_step_shape(step, stage->model, &stage->shape);
+    placement_make(stage->request->planner, &stage->graph, &stage->shape, stage->chunk_rows,
+                   &stage->placement);
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+/* Room for the largest of the steps that this graph runs. */
+static void make_limits(struct stage *stage, const struct calibration_steps *steps, bool selects,
+                        bool fused) {
+    struct step_limits *limits = &stage->limits;
+    for (size_t i = 0; i < steps->n; i++) {
+        const struct calibration_step *step = &steps->list[i];
+        int64_t canvas_tokens = 0, pool_bytes = 0;
+        if (calibration_step_selects(step) != selects || step->is_fused != fused) {
+            continue;
+        }
+        place(stage, step);
+        for (uint32_t side = 0; side < step->n_sides; side++) {
+            const struct step_side *s = &step->sides[side];
+            canvas_tokens += (int64_t)s->n_requests * s->canvas_tokens;
+            pool_bytes += s->n_requests * store_elements(stage, s) * stage->element_bytes;
+            limits->max_positions = (uint32_t)larger(limits->max_positions, s->canvas_tokens);
+        }
+        const int64_t *sym = stage->shape.sym;
+        limits->max_requests = (uint32_t)larger(limits->max_requests, sym[SYM_REQUESTS]);
+        limits->max_tokens = (uint32_t)larger(limits->max_tokens, sym[SYM_TOKENS]);
+        limits->max_logit_rows = (uint32_t)larger(limits->max_logit_rows, sym[SYM_LOGIT_ROWS]);
+        limits->canvas_tokens = larger(limits->canvas_tokens, canvas_tokens);
+        limits->pool_bytes = larger(limits->pool_bytes, pool_bytes);
+        limits->workspace_bytes = larger(limits->workspace_bytes, stage->placement.peak_bytes);
+    }
+}
+
+static void *allocate(size_t n, size_t size) {
+    void *memory = calloc(n > 0 ? n : 1, size);
+    ASSERT(memory != NULL);
+    return memory;
+}
+
+static int open_stage(struct stage *stage, const struct calibration_steps *steps, bool selects,
+                      bool fused, struct err *err) {
+    const struct steps_request *request = stage->request;
+    stage->model = request->weights->layout.model;
+    stage->element_bytes = request->device->dtype == KERNEL_F32 ? F32_BYTES : BF16_BYTES;
+    stage->chunk_rows = fused ? 0 : request->logit_chunk_rows;
+    struct graph_options options = calibration_graph(stage->element_bytes, selects, fused);
+    graph_build(&stage->graph, stage->model, &options);
+    make_limits(stage, steps, selects, fused);
+    const struct step_limits *limits = &stage->limits;
+    stage->span_list = allocate(limits->max_requests, sizeof *stage->span_list);
+    stage->parts = allocate(limits->max_requests, sizeof *stage->parts);
+    stage->n_committed = allocate(limits->max_requests, sizeof *stage->n_committed);
+    stage->positions = allocate(limits->max_tokens, sizeof *stage->positions);
+    stage->kv_rows = allocate(limits->max_tokens, sizeof *stage->kv_rows);
+    stage->tokens = allocate((size_t)limits->canvas_tokens, sizeof *stage->tokens);
+    return forward_open(request->device, &stage->graph, request->weights, limits, &stage->forward,
+                        err);
+}
+
+static void close_stage(struct stage *stage) {
+    forward_close(stage->forward);
+    free(stage->span_list);
+    free(stage->parts);
+    free(stage->n_committed);
+    free(stage->positions);
+    free(stage->kv_rows);
+    free(stage->tokens);
+}
+
+/* The active block is the canvas's first; a refresh keeps all that lies behind it. */
+static void fill_part(struct stage *stage, const struct step_side *side, const struct span *span,
+                      int64_t first_token, int64_t canvas, int64_t store) {
+    struct step_part *part = &stage->parts[stage->shape.n_spans];
+    uint32_t block = stage->model->block_tokens;
+    int32_t *positions = stage->positions + first_token, *kv_rows = stage->kv_rows + first_token;
+    for (uint32_t t = 0; t < span->queries; t++) {
+        positions[t] = (int32_t)t;
+        kv_rows[t] = t < block ? -1 : (int32_t)(t - block);
+    }
+    for (uint32_t t = 0; t < side->canvas_tokens; t++) {
+        double u = rng_keyed(3, (uint64_t)canvas, 0, t);
+        stage->tokens[canvas + t] =
+            t < block ? (int32_t)stage->model->mask_token : (int32_t)(u * stage->model->vocab);
+    }
+    *part =
+        (struct step_part){.canvas = canvas,
+                           .positions = positions,
+                           .kv_rows = side->kind == HOST_REFRESH ? kv_rows : NULL,
+                           .decision = {.n_rows = block, .take = 1},
+                           .kv = {.first = store, .n_rows = (int32_t)kept_rows(side, stage->model)},
+                           .block_end = block};
+    stage->span_list[stage->shape.n_spans++] = span;
+}
+
+static void fill_step(struct stage *stage, const struct calibration_step *step) {
+    int64_t token = 0, canvas = 0, store = 0;
+    place(stage, step);
+    stage->shape.n_spans = 0;
+    for (uint32_t i = 0; i < step->n_sides; i++) {
+        const struct step_side *side = &step->sides[i];
+        stage->spans[i] = span_of(side, stage->model);
+        for (uint32_t r = 0; r < side->n_requests; r++) {
+            fill_part(stage, side, &stage->spans[i], token, canvas, store);
+            token += stage->spans[i].queries;
+            canvas += side->canvas_tokens;
+            store += store_elements(stage, side);
+        }
+    }
+    stage->shape.spans = stage->span_list;
+    stage->step = (struct step){
+        .placement = &stage->placement, .shape = &stage->shape, .parts = stage->parts};
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, size_t n) {
+    qsort(values, n, sizeof *values, by_size);
+    return values[n / 2];
+}
+
+static int time_step(const struct stage *stage, double *wall_ns, double *device_ns,
+                     struct err *err) {
+    const struct steps_request *request = stage->request;
+    const struct step_result result = {.n_committed = stage->n_committed};
+    int64_t start_ns = request->now_ns(request->clock_state);
+    int status = forward_submit(stage->forward, &stage->step, err);
+    status = status == 0 ? forward_wait(stage->forward, device_ns, err) : status;
+    status = status == 0 ? forward_result(stage->forward, &result, err) : status;
+    *wall_ns = (double)(request->now_ns(request->clock_state) - start_ns);
+    return status;
+}
+
+static int write_canvases(const struct stage *stage, struct err *err) {
+    return forward_write_canvas(stage->forward, 0, stage->tokens, stage->limits.canvas_tokens, err);
+}
+
+/* Until the step is played from its recording and, where it is compute-bound on a GPU, the device
+ * has settled under its load. */
+static int warm_up(const struct stage *stage, const struct calibration_step *step,
+                   struct err *err) {
+    const struct engine_device *device = stage->request->device;
+    bool settles = device->facts.capability > 0 && step->sides[0].kind != HOST_REUSE;
+    int least = device->table->record_begin != NULL ? WARM_UPS_RECORDED : 1, status = 0;
+    double wall_ns, device_ns = 0, total_ns = 0;
+    for (int i = 0; status == 0 && (i < least || (settles && total_ns < settle_ns)); i++) {
+        status = time_step(stage, &wall_ns, &device_ns, err);
+        total_ns += device_ns;
+    }
+    return status;
+}
+
+static int measure_step(struct stage *stage, struct calibration_step *step, struct err *err) {
+    size_t repetitions = stage->request->bounds.is_coarse ? REPETITIONS_COARSE : REPETITIONS;
+    double wall_ns[REPETITIONS], device_ns[REPETITIONS];
+    fill_step(stage, step);
+    int status = write_canvases(stage, err);
+    status = status == 0 ? warm_up(stage, step, err) : status;
+    status = status == 0 ? write_canvases(stage, err) : status;
+    for (size_t i = 0; status == 0 && i < repetitions; i++) {
+        status = time_step(stage, &wall_ns[i], &device_ns[i], err);
+    }
+    if (status == 0) {
+        step->wall_ns = median(wall_ns, repetitions);
+        step->device_ns = median(device_ns, repetitions);
+    }
+    return status;
+}
+
+static int measure_stage(struct calibration_steps *steps, const struct steps_request *request,
+                         bool selects, bool fused, struct err *err) {
+    struct stage *stage = allocate(1, sizeof *stage);
+    stage->request = request;
+    int status = open_stage(stage, steps, selects, fused, err);
+    for (size_t i = 0; status == 0 && i < steps->n; i++) {
+        struct calibration_step *step = &steps->list[i];
+        if (calibration_step_selects(step) != selects || step->is_fused != fused) {
+            continue;
+        }
+        status = request->stop != NULL && *request->stop
+                     ? err_world(err, "interrupted while whole steps were measured")
+                     : measure_step(stage, step, err);
+        if (status == 0 && request->done != NULL) {
+            request->done(request->done_state);
+        }
+    }
+    if (status == 0) {
+        int64_t peak_bytes = forward_workspace_peak(stage->forward);
+        steps->activation_peak_bytes = larger(steps->activation_peak_bytes, peak_bytes);
+        steps->activation_planned_bytes =
+            larger(steps->activation_planned_bytes, stage->limits.workspace_bytes);
+    }
+    close_stage(stage);
+    free(stage);
+    return status;
+}
+
+int calibration_steps_measure(struct calibration_steps *steps, const struct steps_request *request,
+                              struct err *err) {
+    int status = 0;
+    for (int variant = 0; status == 0 && variant < 4; variant++) {
+        status = measure_stage(steps, request, variant & 1, variant & 2, err);
+    }
+    return status;
+}

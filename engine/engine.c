@@ -1,0 +1,124 @@
+#include "engine/engine.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "engine/session.h"
+#include "sim/base/num.h"
+
+/* Canvases take four bytes a token: as many as any pool of cached rows is likely to serve. */
+enum { CANVAS_TOKENS = 4 << 20, MOST_REQUESTS = 4096 };
+
+static int check_system(const struct engine_request *request, const struct engine *engine,
+                        struct err *err) {
+    const struct system *system = request->system;
+    int64_t element_bytes = engine->device.dtype == KERNEL_F32 ? F32_BYTES : BF16_BYTES;
+    if (system->settings.replicas != 1) {
+        return err_usage(err, "the engine runs one replica, the system has %" PRIu32,
+                         system->settings.replicas);
+    }
+    if (!system->runtime.varlen) {
+        return err_usage(err, "the engine runs packed batches, runtime %s pads them",
+                         system->runtime_name);
+    }
+    if (system->runtime.element_bytes != element_bytes) {
+        return err_usage(err,
+                         "the %s back end computes in %" PRId64 "-byte elements, the system says "
+                         "runtime.element_bytes = %" PRId64,
+                         engine->device.table->name, element_bytes, system->runtime.element_bytes);
+    }
+    return sessions_check(system, err);
+}
+
+/* The device gives memory in such pieces; a pool that workspace and rows share ends anywhere. */
+enum { REGION_ALIGN_BYTES = 512 };
+
+static int64_t aligned(int64_t bytes) {
+    return (bytes + REGION_ALIGN_BYTES - 1) / REGION_ALIGN_BYTES * REGION_ALIGN_BYTES;
+}
+
+static int64_t planned_bytes(const struct budget *budget) {
+    return aligned(budget->weights_bytes) + aligned(budget->pool_bytes) +
+           (budget->shares_pool ? 0 : aligned(budget->activation_bytes));
+}
+
+static int check_memory(const struct engine *engine, struct err *err) {
+    const struct budget *budget = &engine->system->budget;
+    const struct device_facts *facts = &engine->device.facts;
+    int64_t needed = planned_bytes(budget) + budget->reserve_bytes;
+    if (needed <= facts->free_bytes) {
+        return 0;
+    }
+    char needs[32], has[32], lacks[32];
+    double fits =
+        engine->system->settings.memory_utilization * (double)(facts->free_bytes) / (double)needed;
+    return err_world(err,
+                     "%s has %s free, %s on %s plans %s: %s are missing "
+                     "(memory_utilization = %.2f would fit)",
+                     facts->name, num_format_bytes(has, sizeof has, (double)facts->free_bytes),
+                     engine->system->name, engine->system->gpu->name,
+                     num_format_bytes(needs, sizeof needs, (double)needed),
+                     num_format_bytes(lacks, sizeof lacks, (double)(needed - facts->free_bytes)),
+                     fits > 0.01 ? fits - 0.005 : 0.01);
+}
+
+static struct step_limits limits_of(const struct system *system) {
+    const struct settings *settings = &system->settings;
+    const struct budget *budget = &system->budget;
+    uint32_t most = budget->max_requests > 0 ? budget->max_requests : settings->max_in_system;
+    most = most < settings->max_batched_tokens ? most : settings->max_batched_tokens;
+    return (struct step_limits){
+        .max_requests = most < MOST_REQUESTS ? most : MOST_REQUESTS,
+        .max_tokens = settings->max_batched_tokens,
+        .max_logit_rows = settings->max_batched_tokens,
+        .max_positions = settings->context_tokens,
+        .canvas_tokens = CANVAS_TOKENS,
+        .workspace_bytes =
+            aligned(budget->shares_pool ? budget->pool_bytes : budget->activation_bytes),
+        .pool_bytes = aligned(budget->pool_bytes),
+        .shares_pool = budget->shares_pool,
+    };
+}
+
+int engine_open(const struct engine_request *request, struct engine **out, struct err *err) {
+    struct engine *engine = calloc(1, sizeof *engine);
+    ASSERT(engine != NULL);
+    engine->system = request->system;
+    engine->limits = limits_of(request->system);
+    int status = engine_device_open(request->device, request->library, &engine->device, err);
+    status = status == 0 ? check_system(request, engine, err) : status;
+    status = status == 0 ? check_memory(engine, err) : status;
+    if (status == 0) {
+        status = weights_open(&engine->weights, &engine->device, request->system->model,
+                              request->weights, err);
+    }
+    if (status == 0) {
+        status = forward_open(&engine->device, &request->system->graph, &engine->weights,
+                              &engine->limits, &engine->forward, err);
+    }
+    if (status != 0) {
+        engine_close(engine);
+        return status;
+    }
+    *out = engine;
+    return 0;
+}
+
+void engine_close(struct engine *engine) {
+    if (engine != NULL) {
+        forward_close(engine->forward);
+        weights_close(&engine->weights);
+        engine_device_close(&engine->device);
+        free(engine);
+    }
+}
+
+struct engine_memory engine_memory(const struct engine *engine) {
+    const struct device_table *table = engine->device.table;
+    int64_t side_bytes = forward_side_bytes(engine->forward);
+    return (struct engine_memory){
+        .planned_bytes = planned_bytes(&engine->system->budget),
+        .metered_bytes = table->allocated_bytes(engine->device.device) - side_bytes,
+        .side_bytes = side_bytes + table->own_bytes(engine->device.device),
+    };
+}

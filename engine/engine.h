@@ -1,0 +1,37 @@
+/* The engine: a device, the weights of a system's model, and the forward pass of its step graph,
+ * with the memory that the system's budget says and no other. */
+#ifndef UNMASK_ENGINE_ENGINE_H
+#define UNMASK_ENGINE_ENGINE_H
+
+#include "engine/forward.h"
+#include "sim/serve/system.h"
+
+struct engine_request {
+    const char *device;  /* "cpu" or "cuda" */
+    const char *library; /* of the CUDA back end; NULL: where it is found */
+    const char *weights; /* a checkpoint folder, or random:SEED */
+    const struct system *system;
+};
+
+struct engine {
+    struct engine_device device;
+    struct weights weights;
+    struct forward *forward;
+    struct step_limits limits;
+    const struct system *system;
+};
+
+/* ERR_USAGE when the system needs what the engine does not run; ERR_WORLD when there is no such
+ * device, or its free memory is less than the budget: how much is missing, and what would fit. */
+int engine_open(const struct engine_request *request, struct engine **out, struct err *err);
+void engine_close(struct engine *engine); /* NULL is fine */
+
+/* Device memory: what the budget plans for weights, workspace and pool, and what was allocated for
+ * them, which is the same; besides, what the budget calls its reserve is for. */
+struct engine_memory {
+    int64_t planned_bytes, metered_bytes;
+    int64_t side_bytes; /* canvases, tables, staging and the device's own scratch */
+};
+struct engine_memory engine_memory(const struct engine *engine);
+
+#endif

@@ -1,0 +1,563 @@
+#include "engine/forward.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/issue.h"
+#include "engine/packed.h"
+#include "engine/recordings.h"
+#include "engine/room.h"
+#include "kernels/bf16.h"
+#include "sim/base/num.h"
+
+struct forward {
+    const struct engine_device *device;
+    struct program program;
+    const struct weights *weights;
+    struct step_limits limits;
+    struct packed packed;
+    struct recordings recordings;
+    struct room room;
+    int32_t *n_committed; /* [max_requests], by decision */
+    /* The step issued last. */
+    uint64_t n_steps;
+    struct placement placement;
+    struct step_shape shape; /* its sums; the spans stay with the caller */
+    struct step_key key;
+    struct issue issue;
+    struct turn turn; /* what comes next, while it is taken turn by turn */
+    bool is_stepping;
+};
+
+static int device_err(const struct forward *forward, int status, const char *what,
+                      struct err *err) {
+    return engine_device_err(forward->device, status, what, err);
+}
+
+/* ---- checking a step ---- */
+
+/* Every tensor of the step inside the workspace, with room for this shape. */
+static int check_placement(const struct forward *forward, const struct step *step,
+                           struct err *err) {
+    const struct graph *graph = forward->program.graph;
+    const struct placement *placement = step->placement;
+    if (placement->peak_bytes > forward->limits.workspace_bytes) {
+        char peak[32], room[32];
+        return err_usage(
+            err, "the placement needs %s of workspace, but there are %s",
+            num_format_bytes(peak, sizeof peak, (double)placement->peak_bytes),
+            num_format_bytes(room, sizeof room, (double)forward->limits.workspace_bytes));
+    }
+    for (int t = 0; t < (int)graph->n_tensors; t++) {
+        int64_t offset = placement->offset_bytes[t];
+        int64_t needed = tensor_bytes(&graph->tensors[t], step->shape, placement->logit_chunk_rows);
+        if (graph->tensors[t].home == HOME_WORKSPACE &&
+            (offset < 0 || offset % PLACEMENT_ALIGN_BYTES != 0 || placement->bytes[t] < needed ||
+             offset + placement->bytes[t] > placement->peak_bytes)) {
+            return err_usage(err,
+                             "the placement gives tensor '%s' %" PRId64 " bytes at %" PRId64
+                             " of %" PRId64 ", but this step needs %" PRId64,
+                             graph->tensors[t].name, placement->bytes[t], offset,
+                             placement->peak_bytes, needed);
+        }
+    }
+    return 0;
+}
+
+/* Between chunks of logits the inputs of the operators that make them are still needed, which the
+ * tensors' lifetimes do not say: nothing that these operators write may lie over them. */
+static int check_chunks(const struct forward *forward, const struct step *step, struct err *err) {
+    const struct graph *graph = forward->program.graph;
+    const struct placement *placement = step->placement;
+    int64_t chunk = placement->logit_chunk_rows;
+    if (chunk == 0 || chunk >= step->shape->sym[SYM_LOGIT_ROWS]) {
+        return 0;
+    }
+    for (int in = 0; in < (int)graph->n_tensors; in++) {
+        if (!program_feeds_chunks(&forward->program, in)) {
+            continue;
+        }
+        for (int out = 0; out < (int)graph->n_tensors; out++) {
+            int64_t start = placement->offset_bytes[out], end = start + placement->bytes[out];
+            if (program_made_in_chunks(&forward->program, out) &&
+                start < placement->offset_bytes[in] + placement->bytes[in] &&
+                placement->offset_bytes[in] < end) {
+                return err_usage(err,
+                                 "the placement puts tensor '%s' over '%s', which later chunks of "
+                                 "logits still read",
+                                 graph->tensors[out].name, graph->tensors[in].name);
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- issuing a step ---- */
+
+static int mark(const struct forward *forward, enum room_mark which) {
+    return forward->device->table->mark(forward->device->device, forward->room.marks[which]);
+}
+
+/* Packs the step's arrays and sends them off, once the buffer's last upload is done. */
+static int upload_arrays(struct forward *forward, const struct step *step, struct err *err) {
+    const struct device_table *table = forward->device->table;
+    struct device *device = forward->device->device;
+    uint64_t turn = forward->n_steps % ROOM_UPLOADS;
+    enum room_mark uploaded = (enum room_mark)(MARK_UPLOADED + turn);
+    int status = DEVICE_OK;
+    if (forward->n_steps >= ROOM_UPLOADS) {
+        status = table->mark_wait(device, forward->room.marks[uploaded]);
+    }
+    if (status == DEVICE_OK) {
+        packed_fill(&forward->packed, step, forward->room.uploads[turn]);
+        status = table->upload(device, forward->room.arrays, forward->room.uploads[turn],
+                               forward->packed.bytes);
+    }
+    status = status == DEVICE_OK ? mark(forward, uploaded) : status;
+    forward->n_steps++;
+    return device_err(forward, status, "uploading a step", err);
+}
+
+/* Everything before the first operator. */
+static int prepare(struct forward *forward, const struct step *step, struct err *err) {
+    int status = packed_check(&forward->packed, step, err);
+    status = status == 0 ? check_placement(forward, step, err) : status;
+    status = status == 0 ? check_chunks(forward, step, err) : status;
+    status = status == 0 ? upload_arrays(forward, step, err) : status;
+    if (status == 0) {
+        forward->placement = *step->placement;
+        forward->shape = *step->shape;
+        forward->shape.spans = NULL;
+        memcpy(forward->key.offset_bytes, step->placement->offset_bytes,
+               sizeof forward->key.offset_bytes);
+        forward->key.logit_chunk_rows = step->placement->logit_chunk_rows;
+        forward->key.counts = forward->packed.n;
+        forward->is_stepping = false;
+    }
+    return status;
+}
+
+static int issue_one(struct forward *forward, const struct turn *turn, struct err *err) {
+    int status = issue_turn(&forward->issue, turn);
+    if (status == DEVICE_OK) {
+        return 0;
+    }
+    char doing[64];
+    snprintf(doing, sizeof doing, "running '%s'", forward->program.graph->ops[turn->op].name);
+    return device_err(forward, status, doing, err);
+}
+
+static int issue_all(struct forward *forward, struct err *err) {
+    struct turn turn;
+    int status = 0;
+    program_start(&forward->program, &forward->placement, &forward->shape, &turn);
+    do {
+        status = issue_one(forward, &turn, err);
+    } while (status == 0 &&
+             program_next(&forward->program, &forward->placement, &forward->shape, &turn));
+    return status;
+}
+
+static int record(struct forward *forward, struct known_step *step, struct err *err) {
+    const struct device_table *table = forward->device->table;
+    struct device *device = forward->device->device;
+    struct device_recording *recording = NULL;
+    int status = device_err(forward, table->record_begin(device), "recording a step", err);
+    if (status != 0) {
+        return status;
+    }
+    status = issue_all(forward, err);
+    int ended = device_err(forward, table->record_end(device, &recording), "recording a step", err);
+    status = status == 0 ? ended : status;
+    if (status == 0) {
+        recordings_keep(&forward->recordings, step, recording);
+    } else if (recording != NULL) {
+        table->record_close(device, recording);
+    }
+    return status;
+}
+
+/* The operators of the step that was prepared last, as cheaply as the device can. */
+static int issue_step(struct forward *forward, struct err *err) {
+    bool is_new = true;
+    struct known_step *step = NULL;
+    if (forward->recordings.steps != NULL) {
+        step = recordings_find(&forward->recordings, &forward->key, &is_new);
+    }
+    int status = device_err(forward, mark(forward, MARK_STEP_BEGIN), "starting a step", err);
+    if (status == 0 && is_new) {
+        status = issue_all(forward, err);
+    } else if (status == 0) {
+        status = step->recording == NULL ? record(forward, step, err) : 0;
+        if (status == 0) {
+            status = device_err(
+                forward,
+                forward->device->table->record_play(forward->device->device, step->recording),
+                "playing a recorded step", err);
+        }
+    }
+    return status == 0 ? device_err(forward, mark(forward, MARK_STEP_END), "ending a step", err)
+                       : status;
+}
+
+int forward_submit(struct forward *forward, const struct step *step, struct err *err) {
+    int status = prepare(forward, step, err);
+    return status == 0 ? issue_step(forward, err) : status;
+}
+
+int forward_again(struct forward *forward, struct err *err) {
+    ASSERT(forward->n_steps > 0 && !forward->is_stepping);
+    return issue_step(forward, err);
+}
+
+/* ---- turn by turn ---- */
+
+int forward_begin(struct forward *forward, const struct step *step, struct err *err) {
+    int status = prepare(forward, step, err);
+    if (status == 0) {
+        program_start(&forward->program, &forward->placement, &forward->shape, &forward->turn);
+        forward->is_stepping = true;
+        status = device_err(forward, mark(forward, MARK_STEP_BEGIN), "starting a step", err);
+    }
+    return status;
+}
+
+const struct turn *forward_turn(const struct forward *forward) {
+    return forward->is_stepping ? &forward->turn : NULL;
+}
+
+/* Waits for what was issued between the two marks. */
+static int wait_between(const struct forward *forward, enum room_mark begin, enum room_mark end,
+                        double *device_ns, struct err *err) {
+    const struct device_table *table = forward->device->table;
+    struct device *device = forward->device->device;
+    int status = table->mark_wait(device, forward->room.marks[end]);
+    if (status == DEVICE_OK && device_ns != NULL) {
+        status = table->mark_elapsed(device, forward->room.marks[begin], forward->room.marks[end],
+                                     device_ns);
+    }
+    return device_err(forward, status, "waiting for a step", err);
+}
+
+int forward_next(struct forward *forward, double *device_ns, struct err *err) {
+    ASSERT(forward->is_stepping);
+    int status = device_err(forward, mark(forward, MARK_TURN_BEGIN), "starting an operator", err);
+    status = status == 0 ? issue_one(forward, &forward->turn, err) : status;
+    if (status == 0) {
+        status = device_err(forward, mark(forward, MARK_TURN_END), "ending an operator", err);
+    }
+    status = status == 0 ? wait_between(forward, MARK_TURN_BEGIN, MARK_TURN_END, device_ns, err)
+                         : status;
+    if (status == 0 &&
+        !program_next(&forward->program, &forward->placement, &forward->shape, &forward->turn)) {
+        forward->is_stepping = false;
+        status = device_err(forward, mark(forward, MARK_STEP_END), "ending a step", err);
+    }
+    return status;
+}
+
+/* ---- waiting and results ---- */
+
+int forward_done(struct forward *forward, bool *out, struct err *err) {
+    *out = true;
+    if (forward->n_steps == 0) {
+        return 0;
+    }
+    return device_err(forward,
+                      forward->device->table->mark_reached(forward->device->device,
+                                                           forward->room.marks[MARK_STEP_END], out),
+                      "asking whether a step is done", err);
+}
+
+int forward_wait(struct forward *forward, double *device_ns, struct err *err) {
+    if (device_ns != NULL) {
+        *device_ns = 0;
+    }
+    return forward->n_steps == 0
+               ? 0
+               : wait_between(forward, MARK_STEP_BEGIN, MARK_STEP_END, device_ns, err);
+}
+
+static int download(const struct forward *forward, void *to, const void *from, int64_t bytes) {
+    return to == NULL || bytes == 0
+               ? DEVICE_OK
+               : forward->device->table->download(forward->device->device, to, from, bytes);
+}
+
+/* The first operator of a kind; NULL when the graph has none. */
+static const struct op *find_op(const struct forward *forward, enum op_kind kind) {
+    const struct graph *graph = forward->program.graph;
+    for (uint32_t op = 0; op < graph->n_ops; op++) {
+        if (graph->ops[op].kind == kind) {
+            return &graph->ops[op];
+        }
+    }
+    return NULL;
+}
+
+int forward_result(struct forward *forward, const struct step_result *result, struct err *err) {
+    ASSERT(forward->n_steps > 0 && !forward->is_stepping);
+    const struct packed_counts *n = &forward->packed.n;
+    const int64_t rows = n->n_logit_rows, decisions = n->n_take + n->n_threshold;
+    const struct room *room = &forward->room;
+    const struct candidates from =
+        issue_candidates(&forward->issue, find_op(forward, OP_COMMIT)->in[0]);
+    int status = download(forward, result->token, from.token, rows * 4);
+    if (status == DEVICE_OK) {
+        status = download(forward, result->confidence, from.confidence, rows * 4);
+    }
+    if (status == DEVICE_OK) {
+        status = download(forward, result->committed, room->committed, rows);
+    }
+    if (status == DEVICE_OK && result->n_committed != NULL) {
+        status = download(forward, forward->n_committed, room->n_committed, decisions * 4);
+        for (uint32_t i = 0; status == DEVICE_OK && i < forward->shape.n_spans; i++) {
+            int32_t decision = forward->packed.decision_of[i];
+            result->n_committed[i] = decision >= 0 ? forward->n_committed[decision] : 0;
+        }
+    }
+    return device_err(forward, status, "downloading a step's result", err);
+}
+
+int forward_logits(struct forward *forward, float *logits, struct err *err) {
+    ASSERT(forward->n_steps > 0 && !forward->is_stepping);
+    const struct op *sample = find_op(forward, OP_SAMPLE);
+    int64_t chunk = forward->placement.logit_chunk_rows, rows = forward->packed.n.n_logit_rows;
+    if (sample == NULL || (chunk > 0 && chunk < rows)) {
+        return err_usage(err, "the step does not store its logits all at once");
+    }
+    int64_t width = forward->program.graph->element_bytes;
+    int64_t n = rows * forward->program.graph->model->vocab, most = ROOM_STAGING_BYTES / width;
+    const unsigned char *from =
+        forward->room.workspace + forward->placement.offset_bytes[sample->in[0]];
+    for (int64_t first = 0; first < n; first += most) {
+        int64_t piece = n - first < most ? n - first : most;
+        void *to = width == F32_BYTES ? (void *)(logits + first) : forward->room.staging;
+        int status = download(forward, to, from + first * width, piece * width);
+        if (status != DEVICE_OK) {
+            return device_err(forward, status, "downloading logits", err);
+        }
+        for (int64_t i = 0; width == BF16_BYTES && i < piece; i++) {
+            uint16_t bits;
+            memcpy(&bits, forward->room.staging + i * BF16_BYTES, sizeof bits);
+            logits[first + i] = bf16_to_float(bits);
+        }
+    }
+    return 0;
+}
+
+/* ---- warming up ---- */
+
+/* Sizes apart by no more than a device's choice for one is good for. */
+static int64_t next_warm_size(int64_t n_tokens) {
+    return n_tokens + (n_tokens < 64 ? 32 : n_tokens < 1024 ? 64 : n_tokens < 8192 ? 256 : 1024);
+}
+
+static int warm_product(struct forward *forward, uint32_t op, int64_t n_tokens) {
+    const struct engine_device *device = forward->device;
+    const struct op *o = &forward->program.graph->ops[op];
+    int64_t element_bytes = engine_element_bytes(device);
+    int64_t x_bytes = (n_tokens * o->k * element_bytes + PLACEMENT_ALIGN_BYTES - 1) /
+                      PLACEMENT_ALIGN_BYTES * PLACEMENT_ALIGN_BYTES;
+    if (x_bytes + n_tokens * o->n * element_bytes > forward->limits.workspace_bytes) {
+        return DEVICE_OK;
+    }
+    const struct call_random data = {.y = forward->room.workspace,
+                                     .key = op,
+                                     .n = n_tokens * o->k,
+                                     .spread = 1,
+                                     .dtype = device->dtype};
+    const struct call_linear product = {
+        .x = forward->room.workspace,
+        .w = weights_at(forward->weights, (enum weight_slot)forward->program.weight[op], 0),
+        .y = forward->room.workspace + x_bytes,
+        .x_stride = o->k,
+        .y_stride = o->n,
+        .n_tokens = (int32_t)n_tokens,
+        .n_outputs = (int32_t)o->n,
+        .n_inputs = (int32_t)o->k,
+        .dtype = device->dtype};
+    int status = device->table->random(device->device, &data);
+    return status == DEVICE_OK ? device->table->linear(device->device, &product) : status;
+}
+
+int forward_warm(struct forward *forward, struct err *err) {
+    const struct graph *graph = forward->program.graph;
+    int status = DEVICE_OK;
+    if (forward->device->table->record_begin == NULL) {
+        return 0;
+    }
+    for (uint32_t op = 0; op < graph->n_ops; op++) {
+        bool is_product = graph->ops[op].kind == OP_LINEAR;
+        int64_t most = graph->ops[op].rows == SYM_LOGIT_ROWS ? forward->limits.max_logit_rows
+                                                             : forward->limits.max_tokens;
+        for (int64_t n = 32; is_product && status == DEVICE_OK && n <= most;
+             n = next_warm_size(n)) {
+            status = warm_product(forward, op, n);
+        }
+    }
+    return device_err(forward, status, "warming up", err);
+}
+
+/* ---- canvases and stores ---- */
+
+static int check_range(const struct forward *forward, int64_t first, int64_t n, struct err *err) {
+    int64_t end = forward->limits.canvas_tokens;
+    return first >= 0 && n >= 0 && first <= end && n <= end - first
+               ? 0
+               : err_usage(err,
+                           "canvas tokens %" PRId64 " to %" PRId64 " are not among the %" PRId64,
+                           first, first + n, end);
+}
+
+static int check_tokens(const struct forward *forward, const int32_t *tokens, int64_t n,
+                        struct err *err) {
+    uint32_t vocab = forward->program.graph->model->vocab;
+    for (int64_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= vocab) {
+            return err_usage(err, "token %" PRId32 ", but the vocabulary ends at %" PRIu32,
+                             tokens[i], vocab - 1);
+        }
+    }
+    return 0;
+}
+
+int forward_write_canvas(struct forward *forward, int64_t first, const int32_t *tokens, int64_t n,
+                         struct err *err) {
+    int status = check_range(forward, first, n, err);
+    status = status == 0 ? check_tokens(forward, tokens, n, err) : status;
+    return status == 0 ? room_write(&forward->room, first, tokens, n, err) : status;
+}
+
+int forward_read_canvas(struct forward *forward, int64_t first, int32_t *tokens, int64_t n,
+                        struct err *err) {
+    int status = check_range(forward, first, n, err);
+    if (status != 0) {
+        return status;
+    }
+    status = download(forward, tokens, forward->room.canvases + first, n * (int64_t)sizeof *tokens);
+    return device_err(forward, status, "reading a canvas", err);
+}
+
+int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_bytes, int64_t bytes,
+                       struct err *err) {
+    int64_t size = forward->limits.pool_bytes;
+    if (to_bytes < 0 || from_bytes < 0 || bytes < 0 || bytes > size || to_bytes > size - bytes ||
+        from_bytes > size - bytes) {
+        return err_usage(err,
+                         "a store of %" PRId64 " bytes moves from %" PRId64 " to %" PRId64
+                         ", outside the pool of %" PRId64,
+                         bytes, from_bytes, to_bytes, size);
+    }
+    return room_move(&forward->room, to_bytes, from_bytes, bytes, err);
+}
+
+/* ---- facts ---- */
+
+unsigned char *forward_workspace(struct forward *forward) {
+    return forward->room.workspace;
+}
+
+unsigned char *forward_pool(struct forward *forward) {
+    return forward->room.pool;
+}
+
+int64_t forward_workspace_peak(const struct forward *forward) {
+    return forward->issue.peak_bytes;
+}
+
+int64_t forward_side_bytes(const struct forward *forward) {
+    return forward->room.side_bytes;
+}
+
+/* ---- opening ---- */
+
+static int check_weights(const struct engine_device *device, const struct graph *graph,
+                         const struct weights *weights, struct err *err) {
+    const struct model *model = graph->model;
+    if (weights->layout.model != model) {
+        return err_usage(err, "the weights are of model '%s', the step graph of '%s'",
+                         weights->layout.model->name, model->name);
+    }
+    if (weights->device != device) {
+        return err_usage(err, "the weights are on another device");
+    }
+    if (graph->element_bytes != engine_element_bytes(device)) {
+        return err_usage(err,
+                         "the step graph counts %" PRId64 " bytes an element, the %s device takes "
+                         "%" PRId64,
+                         graph->element_bytes, device->table->name, engine_element_bytes(device));
+    }
+    if (model->mask != MASK_BIDIRECTIONAL) {
+        return err_usage(err, "the engine runs bidirectional models, which '%s' is not",
+                         model->name);
+    }
+    return 0;
+}
+
+static int check_logits(const struct graph *graph, struct err *err) {
+    for (uint32_t t = 0; t < graph->n_tensors; t++) {
+        if (graph->tensors[t].logits &&
+            graph->tensors[t].bytes.per < graph->element_bytes * graph->model->vocab) {
+            return err_usage(
+                err, "the step graph's logits are narrower than its elements, %" PRId64 " bytes",
+                graph->element_bytes);
+        }
+    }
+    return 0;
+}
+
+int forward_open(const struct engine_device *device, const struct graph *graph,
+                 const struct weights *weights, const struct step_limits *limits,
+                 struct forward **out, struct err *err) {
+    *out = NULL;
+    struct forward *forward = calloc(1, sizeof *forward);
+    if (forward == NULL) {
+        return err_world(err, "no memory for the forward pass");
+    }
+    forward->device = device;
+    forward->weights = weights;
+    forward->limits = *limits;
+    forward->issue = (struct issue){.device = device,
+                                    .program = &forward->program,
+                                    .weights = weights,
+                                    .packed = &forward->packed,
+                                    .placement = &forward->placement,
+                                    .room = &forward->room};
+    int status = check_weights(device, graph, weights, err);
+    status = status == 0 ? check_logits(graph, err) : status;
+    status = status == 0 ? program_make(&forward->program, graph, err) : status;
+    if (status == 0) {
+        status = packed_open(&forward->packed, graph->model, limits, graph->element_bytes,
+                             find_op(forward, OP_SELECT) != NULL, err);
+    }
+    if (status == 0) {
+        status = room_open(&forward->room, device, graph->model, limits, forward->packed.max_bytes,
+                           weights->constants.rope_theta, err);
+    }
+    if (status == 0) {
+        forward->n_committed = calloc(limits->max_requests, sizeof *forward->n_committed);
+        bool opened = forward->n_committed != NULL &&
+                      recordings_open(&forward->recordings, device->table, device->device);
+        status = opened ? 0 : err_world(err, "no memory for the forward pass");
+    }
+    if (status != 0) {
+        forward_close(forward);
+        return status;
+    }
+    *out = forward;
+    return 0;
+}
+
+void forward_close(struct forward *forward) {
+    if (forward == NULL) {
+        return;
+    }
+    recordings_close(&forward->recordings);
+    room_close(&forward->room);
+    packed_close(&forward->packed);
+    free(forward->n_committed);
+    free(forward);
+}

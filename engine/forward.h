@@ -1,0 +1,82 @@
+/* The forward pass: runs steps of one step graph on a device, operator by operator, at the offsets
+ * of their placements.
+ *
+ * Opened once for a graph and its weights; a step allocates nothing. On the CPU, with one BLAS
+ * thread, results are the same bits whatever else is in the batch, wherever the tensors are placed,
+ * and however the logits are chunked. On a device that records, a step whose launches repeat is
+ * recorded and played. */
+#ifndef UNMASK_ENGINE_FORWARD_H
+#define UNMASK_ENGINE_FORWARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/device.h"
+#include "engine/program.h"
+#include "engine/step.h"
+#include "engine/weights.h"
+#include "sim/base/err.h"
+
+struct forward;
+
+/* `device`, `graph` and `weights` (in the device's memory) must outlive it. Allocates workspace,
+ * pool and canvases on the device. ERR_USAGE when the graph has operators or the model a mask that
+ * are not run; ERR_WORLD with what is missing when the memory does not suffice. Graphs of policies
+ * that select are built with graph_options.engine. */
+int forward_open(const struct engine_device *device, const struct graph *graph,
+                 const struct weights *weights, const struct step_limits *limits,
+                 struct forward **out, struct err *err);
+void forward_close(struct forward *forward);
+
+/* Let a device that chooses how to run products by trying do so for all of the graph's products, at
+ * sizes from a few tokens to the most the engine is opened for, so that no step of a run pays for
+ * it: seconds on a GPU, nothing on a device that records nothing. Overwrites workspace and pool. */
+int forward_warm(struct forward *forward, struct err *err);
+
+/* Write tokens into the canvases, in the queue; read them back, waiting. */
+int forward_write_canvas(struct forward *forward, int64_t first, const int32_t *tokens, int64_t n,
+                         struct err *err);
+int forward_read_canvas(struct forward *forward, int64_t first, int32_t *tokens, int64_t n,
+                        struct err *err);
+
+/* Move a store inside the pool, in the queue; the ranges may overlap. */
+int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_bytes, int64_t bytes,
+                       struct err *err);
+
+/* Issue one step; nothing of it is read after the return. ERR_USAGE, with nothing issued, when the
+ * step does not fit the limits, the placement does not fit the step, or a span asks for what is not
+ * there. */
+int forward_submit(struct forward *forward, const struct step *step, struct err *err);
+
+/* Issue the same step once more, after the one before it is done. */
+int forward_again(struct forward *forward, struct err *err);
+
+/* Whether the step issued last is done; wait until it is. device_ns: from its first operator to its
+ * last one's end, by the device's clock. */
+int forward_done(struct forward *forward, bool *out, struct err *err);
+int forward_wait(struct forward *forward, double *device_ns, struct err *err);
+
+/* What the step issued last came to; waits for it. */
+int forward_result(struct forward *forward, const struct step_result *result, struct err *err);
+
+/* The logits of the step issued last, [R, V] in float32, where the graph stores them all at once.
+ */
+int forward_logits(struct forward *forward, float *logits, struct err *err);
+
+/* The same step one turn at a time, for measuring and checking operators: begin, then next until
+ * `turn` is NULL; a device that queues has finished each turn on return. device_ns may be NULL. */
+int forward_begin(struct forward *forward, const struct step *step, struct err *err);
+const struct turn *forward_turn(const struct forward *forward);
+int forward_next(struct forward *forward, double *device_ns, struct err *err);
+
+/* Device memory of the workspace and the pool (the same where they are shared), and the bytes that
+ * steps have really used of the workspace so far: the largest peak. */
+unsigned char *forward_workspace(struct forward *forward);
+unsigned char *forward_pool(struct forward *forward);
+int64_t forward_workspace_peak(const struct forward *forward);
+
+/* Device memory allocated beside weights, workspace and pool: canvases, tables, the step's arrays.
+ */
+int64_t forward_side_bytes(const struct forward *forward);
+
+#endif

@@ -1,0 +1,398 @@
+#include "engine/issue.h"
+
+_Static_assert((int)HEAD_SCRATCH_BYTES == (int)GRAPH_HEAD_SCRATCH_BYTES,
+               "the graph plans what the kernels need");
+
+/* One turn of one operator. */
+struct turn_of {
+    struct issue *issue;
+    const struct turn *turn;
+    const struct op *op;
+    const struct graph *graph;
+    const struct model *model;
+    const struct device_table *table;
+    struct device *device;
+    enum kernel_dtype dtype;
+};
+
+/* ---- where things are ---- */
+
+static unsigned char *tensor_at(struct issue *issue, int tensor) {
+    int64_t offset = issue->placement->offset_bytes[tensor];
+    int64_t end = offset + issue->placement->bytes[tensor];
+    issue->peak_bytes = end > issue->peak_bytes ? end : issue->peak_bytes;
+    return issue->room->workspace + offset;
+}
+
+static unsigned char *input(const struct turn_of *t, int i) {
+    return tensor_at(t->issue, t->op->in[i]);
+}
+
+static unsigned char *output(const struct turn_of *t, int i) {
+    return tensor_at(t->issue, t->op->out[i]);
+}
+
+static int64_t row_elements(const struct turn_of *t, int tensor) {
+    return tensor_row_elements(t->graph, tensor);
+}
+
+/* The turn's first row of a tensor; of a chunk of logits, the chunk's first. */
+static unsigned char *rows_at(const struct turn_of *t, int tensor) {
+    int64_t first = t->graph->tensors[tensor].logits ? 0 : t->turn->first_row;
+    return tensor_at(t->issue, tensor) + first * row_elements(t, tensor) * t->graph->element_bytes;
+}
+
+static const void *weight(const struct turn_of *t, enum weight_slot slot) {
+    return weights_at(t->issue->weights, slot, t->turn->layer);
+}
+
+static const void *op_weight(const struct turn_of *t) {
+    return weight(t, (enum weight_slot)t->issue->program->weight[t->turn->op]);
+}
+
+static const int32_t *narrow(const struct turn_of *t, enum packed_array array) {
+    const struct issue *issue = t->issue;
+    return (const int32_t *)(const void *)(issue->room->arrays +
+                                           issue->packed->offset_bytes[array]);
+}
+
+static const int64_t *wide(const struct turn_of *t, enum packed_array array) {
+    const struct issue *issue = t->issue;
+    return (const int64_t *)(const void *)(issue->room->arrays +
+                                           issue->packed->offset_bytes[array]);
+}
+
+static const struct packed_counts *counts(const struct turn_of *t) {
+    return &t->issue->packed->n;
+}
+
+/* The stores of this layer, of the packed spans from the first on. */
+static const int64_t *cache_start(const struct turn_of *t) {
+    const struct packed_counts *n = counts(t);
+    int64_t n_spans = n->n_plain + n->n_select + n->n_block;
+    return wide(t, PACKED_CACHE_START) + t->turn->layer * n_spans;
+}
+
+struct candidates issue_candidates(struct issue *issue, int tensor) {
+    int32_t *token = (int32_t *)(void *)tensor_at(issue, tensor);
+    void *confidence = token + issue->packed->n.n_logit_rows;
+    return (struct candidates){token, confidence};
+}
+
+/* Where queries, keys and values lie in a row of the rotated product. */
+struct qkv {
+    unsigned char *q, *k, *v;
+    int64_t stride;
+};
+
+static struct qkv split(const struct turn_of *t, int tensor) {
+    int64_t head_bytes = t->model->head_dim * t->graph->element_bytes;
+    unsigned char *q = tensor_at(t->issue, tensor), *k = q + t->model->heads * head_bytes;
+    return (struct qkv){q, k, k + t->model->kv_heads * head_bytes, row_elements(t, tensor)};
+}
+
+/* ---- operators ---- */
+
+static int issue_embed(const struct turn_of *t) {
+    return t->table->embed(t->device, &(struct call_embed){.table = op_weight(t),
+                                                           .ids = t->issue->room->canvases,
+                                                           .at = wide(t, PACKED_AT),
+                                                           .y = output(t, 0),
+                                                           .n_tokens = (int32_t)t->turn->n_rows,
+                                                           .n_channels = (int32_t)t->model->hidden,
+                                                           .n_vocab = (int32_t)t->model->vocab,
+                                                           .dtype = t->dtype});
+}
+
+/* With two inputs, the residual stream and what a sublayer adds to it: both outputs are written.
+ * With one, the residual is read as it is; the final norm takes the logit rows out of it. */
+static int issue_norm(const struct turn_of *t) {
+    bool adds = t->op->in[1] >= 0;
+    bool picks = t->op->rows == SYM_LOGIT_ROWS;
+    const struct call_norm call = {
+        .x = input(t, adds ? 1 : 0),
+        .weight = op_weight(t),
+        .residual = adds ? input(t, 0) : NULL,
+        .rows = picks ? narrow(t, PACKED_ROWS) : NULL,
+        .y = output(t, adds ? 1 : 0),
+        .n_rows = (int32_t)t->turn->n_rows,
+        .n_channels = (int32_t)t->model->hidden,
+        .epsilon = t->issue->weights->constants.norm_epsilon,
+        .dtype = t->dtype,
+    };
+    return t->table->norm(t->device, &call);
+}
+
+static int issue_linear(const struct turn_of *t) {
+    const struct call_linear call = {
+        .x = rows_at(t, t->op->in[0]),
+        .w = op_weight(t),
+        .y = rows_at(t, t->op->out[0]),
+        .x_stride = row_elements(t, t->op->in[0]),
+        .y_stride = row_elements(t, t->op->out[0]),
+        .n_tokens = (int32_t)t->turn->n_rows,
+        .n_outputs = (int32_t)t->op->n,
+        .n_inputs = (int32_t)t->op->k,
+        .dtype = t->dtype,
+    };
+    return t->table->linear(t->device, &call);
+}
+
+/* Copies the keys and values that are kept to their requests' stores. */
+static int issue_keep(const struct turn_of *t, const struct qkv *from) {
+    const struct call_keep call = {
+        .k = from->k,
+        .v = from->v,
+        .start = narrow(t, PACKED_START),
+        .owner = narrow(t, PACKED_OWNER),
+        .kv_rows = narrow(t, PACKED_KV_ROWS),
+        .kept = narrow(t, PACKED_KEPT),
+        .cache_start = cache_start(t),
+        .cache = t->issue->room->pool,
+        .kv_stride = from->stride,
+        .n_requests = counts(t)->n_plain,
+        .n_tokens = counts(t)->n_keeping_tokens,
+        .n_kv_heads = (int32_t)t->model->kv_heads,
+        .head_size = (int32_t)t->model->head_dim,
+        .dtype = t->dtype,
+    };
+    return t->table->keep(t->device, &call);
+}
+
+static int issue_rope(const struct turn_of *t) {
+    const struct qkv to = split(t, t->op->out[0]);
+    const struct call_rope call = {
+        .qkv = input(t, 0),
+        .bias = weight(t, WEIGHT_QKV_BIAS),
+        .q_norm = weight(t, WEIGHT_Q_NORM),
+        .k_norm = weight(t, WEIGHT_K_NORM),
+        .cos_sin = t->issue->room->cos_sin,
+        .positions = narrow(t, PACKED_POSITIONS),
+        .q = to.q,
+        .k = to.k,
+        .v = to.v,
+        .q_stride = to.stride,
+        .kv_stride = to.stride,
+        .n_tokens = (int32_t)t->turn->n_rows,
+        .n_heads = (int32_t)t->model->heads,
+        .n_kv_heads = (int32_t)t->model->kv_heads,
+        .head_size = (int32_t)t->model->head_dim,
+        .epsilon = t->issue->weights->constants.norm_epsilon,
+        .dtype = t->dtype,
+    };
+    int status = t->table->rope(t->device, &call);
+    return status == DEVICE_OK && counts(t)->n_keeping_tokens > 0 ? issue_keep(t, &to) : status;
+}
+
+static int issue_full_attention(const struct turn_of *t) {
+    const struct packed_counts *n = counts(t);
+    const struct qkv from = split(t, t->op->in[0]);
+    const struct call_dense_attention call = {
+        .q = from.q,
+        .k = from.k,
+        .v = from.v,
+        .y = output(t, 0),
+        .start = narrow(t, PACKED_START),
+        .q_stride = from.stride,
+        .kv_stride = from.stride,
+        .y_stride = row_elements(t, t->op->out[0]),
+        .n_requests = n->n_plain + n->n_select,
+        .n_tokens = n->n_full_tokens,
+        .n_heads = (int32_t)t->model->heads,
+        .n_kv_heads = (int32_t)t->model->kv_heads,
+        .head_size = (int32_t)t->model->head_dim,
+        .max_tokens = n->max_full_tokens,
+        .dtype = t->dtype,
+    };
+    return call.n_requests > 0 ? t->table->dense_attention(t->device, &call) : DEVICE_OK;
+}
+
+static int issue_block_attention(const struct turn_of *t) {
+    const struct packed_counts *n = counts(t);
+    const int32_t first = n->n_plain + n->n_select;
+    const struct qkv from = split(t, t->op->in[0]);
+    const struct call_block_attention call = {
+        .q = from.q,
+        .k = from.k,
+        .v = from.v,
+        .cache = t->issue->room->pool,
+        .y = output(t, 0),
+        .start = narrow(t, PACKED_START) + first,
+        .kept = narrow(t, PACKED_KEPT) + first,
+        .cache_start = cache_start(t) + first,
+        .q_stride = from.stride,
+        .kv_stride = from.stride,
+        .y_stride = row_elements(t, t->op->out[0]),
+        .n_requests = n->n_block,
+        .n_heads = (int32_t)t->model->heads,
+        .n_kv_heads = (int32_t)t->model->kv_heads,
+        .head_size = (int32_t)t->model->head_dim,
+        .max_queries = n->max_block_tokens,
+        .dtype = t->dtype,
+    };
+    return n->n_block > 0 ? t->table->block_attention(t->device, &call) : DEVICE_OK;
+}
+
+/* Scores, chooses and packs; the operator "pack" behind it has nothing left to do. */
+static int issue_select(const struct turn_of *t) {
+    const struct packed_counts *n = counts(t);
+    const struct qkv from = split(t, t->issue->program->rotated[t->op->segment]);
+    const struct call_select call = {
+        .q = from.q,
+        .k = from.k,
+        .v = from.v,
+        .start = narrow(t, PACKED_START) + n->n_plain,
+        .block_start = narrow(t, PACKED_BLOCK_START),
+        .block_end = narrow(t, PACKED_BLOCK_END),
+        .kept = narrow(t, PACKED_KEPT) + n->n_plain,
+        .cache_start = cache_start(t) + n->n_plain,
+        .score_start = wide(t, PACKED_SCORE_START),
+        .cache = t->issue->room->pool,
+        .scores = (float *)(void *)output(t, 0),
+        .indices = (int32_t *)(void *)output(t, 1),
+        .q_stride = from.stride,
+        .kv_stride = from.stride,
+        .n_requests = n->n_select,
+        .n_heads = (int32_t)t->model->heads,
+        .n_kv_heads = (int32_t)t->model->kv_heads,
+        .head_size = (int32_t)t->model->head_dim,
+        .max_candidates = n->max_candidates,
+        .uniform = t->issue->packed->limits.selects_together,
+        .dtype = t->dtype,
+    };
+    return t->table->select(t->device, &call);
+}
+
+static int issue_nothing(const struct turn_of *t) {
+    (void)t;
+    return DEVICE_OK;
+}
+
+static int issue_swiglu(const struct turn_of *t) {
+    const struct call_swiglu call = {
+        .gate_up = input(t, 0),
+        .y = output(t, 0),
+        .y_stride = row_elements(t, t->op->out[0]),
+        .n_tokens = (int32_t)t->turn->n_rows,
+        .n_hidden = (int32_t)t->model->ffn,
+        .dtype = t->dtype,
+    };
+    return t->table->swiglu(t->device, &call);
+}
+
+static int issue_gate_up(const struct turn_of *t) {
+    const struct call_gate_up call = {
+        .x = input(t, 0),
+        .w = op_weight(t),
+        .y = output(t, 0),
+        .x_stride = row_elements(t, t->op->in[0]),
+        .y_stride = row_elements(t, t->op->out[0]),
+        .n_tokens = (int32_t)t->turn->n_rows,
+        .n_channels = (int32_t)t->op->k,
+        .n_hidden = (int32_t)t->op->n / 2,
+        .dtype = t->dtype,
+    };
+    return t->table->gate_up(t->device, &call);
+}
+
+static int issue_add(const struct turn_of *t) {
+    const struct call_add call = {.a = input(t, 0),
+                                  .b = input(t, 1),
+                                  .y = output(t, 0),
+                                  .n = t->turn->n_rows * row_elements(t, t->op->out[0]),
+                                  .dtype = t->dtype};
+    return t->table->add(t->device, &call);
+}
+
+static int issue_sample(const struct turn_of *t) {
+    const struct candidates to = issue_candidates(t->issue, t->op->out[0]);
+    const struct call_sample call = {.logits = rows_at(t, t->op->in[0]),
+                                     .token = to.token + t->turn->first_row,
+                                     .confidence = to.confidence + t->turn->first_row,
+                                     .n_rows = (int32_t)t->turn->n_rows,
+                                     .n_vocab = (int32_t)t->model->vocab,
+                                     .dtype = t->dtype};
+    return t->table->sample(t->device, &call);
+}
+
+/* Logits in bf16 are rounded as if they were stored, so that the head decides as `sample` does. */
+static int issue_head(const struct turn_of *t) {
+    const struct candidates to = issue_candidates(t->issue, t->op->out[0]);
+    const struct call_head call = {.x = input(t, 0),
+                                   .w = op_weight(t),
+                                   .token = to.token,
+                                   .confidence = to.confidence,
+                                   .scratch = output(t, 1),
+                                   .n_rows = (int32_t)t->turn->n_rows,
+                                   .n_channels = (int32_t)t->model->hidden,
+                                   .n_vocab = (int32_t)t->model->vocab,
+                                   .rounded = t->dtype == KERNEL_BF16,
+                                   .dtype = t->dtype};
+    return t->table->head(t->device, &call);
+}
+
+/* The decisions [first, first + n), which all take a number, or all go by the threshold. */
+static int issue_decisions(const struct turn_of *t, int32_t first, int32_t n, int32_t max_rows,
+                           const int32_t *take) {
+    const struct candidates from = issue_candidates(t->issue, t->op->in[0]);
+    const struct call_decode call = {
+        .confidence = from.confidence,
+        .token = from.token,
+        .first_row = narrow(t, PACKED_FIRST_ROW) + first,
+        .n_rows = narrow(t, PACKED_N_ROWS) + first,
+        .take = take,
+        .position = wide(t, PACKED_TARGETS),
+        .canvas = t->issue->room->canvases,
+        .committed = t->issue->room->committed,
+        .n_committed = t->issue->room->n_committed + first,
+        .n_requests = n,
+        .max_rows = max_rows,
+        .mask_token = (int32_t)t->model->mask_token,
+        .threshold = counts(t)->threshold,
+    };
+    return n > 0 ? t->table->decode(t->device, &call) : DEVICE_OK;
+}
+
+static int issue_commit(const struct turn_of *t) {
+    const struct packed_counts *n = counts(t);
+    int status = t->table->clear(t->device, t->issue->room->committed, n->n_logit_rows);
+    if (status == DEVICE_OK) {
+        status = issue_decisions(t, 0, n->n_take, n->max_take_rows, narrow(t, PACKED_TAKE));
+    }
+    if (status == DEVICE_OK) {
+        status = issue_decisions(t, n->n_take, n->n_threshold, n->max_threshold_rows, NULL);
+    }
+    return status;
+}
+
+int issue_turn(struct issue *issue, const struct turn *turn) {
+    static int (*const issuers[OP_KIND_COUNT])(const struct turn_of *) = {
+        [OP_EMBED] = issue_embed,
+        [OP_RMSNORM] = issue_norm,
+        [OP_LINEAR] = issue_linear,
+        [OP_ROPE] = issue_rope,
+        [OP_ATTENTION_FULL] = issue_full_attention,
+        [OP_ATTENTION_BLOCK] = issue_block_attention,
+        [OP_SELECT] = issue_select,
+        [OP_PACK] = issue_nothing,
+        [OP_SWIGLU] = issue_swiglu,
+        [OP_GATE_UP] = issue_gate_up,
+        [OP_ADD] = issue_add,
+        [OP_HEAD] = issue_head,
+        [OP_SAMPLE] = issue_sample,
+        [OP_COMMIT] = issue_commit,
+    };
+    const struct graph *graph = issue->program->graph;
+    const struct turn_of t = {
+        .issue = issue,
+        .turn = turn,
+        .op = &graph->ops[turn->op],
+        .graph = graph,
+        .model = graph->model,
+        .table = issue->device->table,
+        .device = issue->device->device,
+        .dtype = issue->device->dtype,
+    };
+    ASSERT(issuers[t.op->kind] != NULL);
+    return turn->n_rows > 0 ? issuers[t.op->kind](&t) : DEVICE_OK;
+}

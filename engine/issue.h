@@ -1,0 +1,32 @@
+/* From an operator of the step graph to the device's calls. */
+#ifndef UNMASK_ENGINE_ISSUE_H
+#define UNMASK_ENGINE_ISSUE_H
+
+#include "engine/device.h"
+#include "engine/packed.h"
+#include "engine/program.h"
+#include "engine/room.h"
+#include "engine/weights.h"
+
+/* What a step's calls are made of. */
+struct issue {
+    const struct engine_device *device;
+    const struct program *program;
+    const struct weights *weights;
+    const struct packed *packed; /* the counts, and where the arrays lie in the room's */
+    const struct placement *placement;
+    const struct room *room;
+    int64_t peak_bytes; /* written here: the end of the furthest tensor that a call was given */
+};
+
+/* Issues one turn: returns what the device says, the first status that is not DEVICE_OK. */
+int issue_turn(struct issue *issue, const struct turn *turn);
+
+/* Where a step's candidates lie: tokens [R], then confidences [R]. */
+struct candidates {
+    int32_t *token;
+    float *confidence;
+};
+struct candidates issue_candidates(struct issue *issue, int tensor);
+
+#endif

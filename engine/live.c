@@ -1,0 +1,440 @@
+#include "engine/live.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* The batch under way. It is over when its last step is, and no longer busy when the loop knows. */
+struct flight {
+    bool busy, is_over;
+    struct submission submission; /* its arrays stay with the loop until the batch is complete */
+    uint32_t steps_done;
+    int64_t start_ns, end_ns;
+    double device_ns; /* of the steps done */
+};
+
+struct live {
+    struct engine *engine;
+    struct sessions sessions;
+    bool skips_idle, has_started;
+    int64_t zero_ns, skipped_ns; /* the machine's clock at time 0; time that was skipped since */
+    const volatile sig_atomic_t *stop; /* set from outside; may be NULL */
+    struct flight flight;
+    struct placement placement;
+    struct step step;
+    const int32_t *(*prompt)(void *state, uint64_t id);
+    void *prompt_state;
+    int (*output)(void *state, uint64_t id, const int32_t *tokens, uint32_t n, struct err *err);
+    void *output_state;
+    struct err output_err; /* of an output that could not be handed out, told at the next wait */
+    /* Results of the step done last. */
+    int32_t *token;       /* [max_logit_rows] */
+    float *confidence;    /* the same */
+    uint8_t *committed;   /* the same */
+    int32_t *n_committed; /* [max_requests] */
+    uint32_t *commits;    /* the same, as the loop takes them */
+    /* Of one request, for decoders that choose on the host. */
+    uint32_t *rows;
+    float *confidences;
+    uint8_t *chosen;
+    int32_t *output_tokens;
+};
+
+/* ---- the clock ---- */
+
+static int64_t machine_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int64_t now_ns(struct live *live) {
+    if (!live->has_started) {
+        live->has_started = true;
+        live->zero_ns = machine_ns();
+    }
+    return machine_ns() - live->zero_ns + live->skipped_ns;
+}
+
+static bool is_stopped(const struct live *live) {
+    return live->stop != NULL && *live->stop;
+}
+
+/* Returns the time: until_ns, or an earlier one when the run is to stop. In naps, because a signal
+ * between the look at the flag and the sleep would not end it. */
+static int64_t sleep_until(struct live *live, int64_t until_ns) {
+    enum { NAP_NS = 20000000 };
+    int64_t now = now_ns(live);
+    while (now < until_ns && !is_stopped(live)) {
+        int64_t nap_ns = until_ns - now < NAP_NS ? until_ns - now : NAP_NS;
+        struct timespec nap = {.tv_nsec = nap_ns};
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
+        now = now_ns(live);
+    }
+    return now < until_ns ? now : until_ns;
+}
+
+/* ---- one step ---- */
+
+static bool host_chooses(const struct live *live) {
+    const struct decoder *decoder = live->engine->system->decoder;
+    return decoder->count == NULL && decoder->threshold == NULL;
+}
+
+/* Whether somebody has to know which rows a step committed. */
+static bool tracks_rows(const struct live *live) {
+    return host_chooses(live) || live->engine->system->settings.logit_scope == LOGITS_MASKED;
+}
+
+static int plan_step(struct live *live, const struct submission *submission,
+                     const uint32_t *commits, struct err *err) {
+    const struct system *system = live->engine->system;
+    placement_make(system->planner, &system->graph, submission->shape,
+                   system->settings.logit_chunk_rows, &live->placement);
+    return sessions_plan(&live->sessions, submission, commits, &live->placement, &live->step, err);
+}
+
+/* Confidences as decoders are promised them: between 0 and 1, neither of them reached. */
+static float open_interval(float confidence) {
+    return fminf(fmaxf(confidence, FLT_MIN), 1 - FLT_EPSILON / 2);
+}
+
+/* Commit what the decoder marked among a member's masked rows, which is as many as it says. */
+static int commit_chosen(struct live *live, const struct submission *submission, uint32_t member,
+                         uint32_t n, struct err *err) {
+    uint32_t n_chosen = 0;
+    int status = 0;
+    for (uint32_t j = 0; status == 0 && j < n; j++) {
+        if (live->chosen[j]) {
+            n_chosen++;
+            status = sessions_commit(&live->sessions, submission, member, live->rows[j],
+                                     live->token[live->rows[j]], err);
+        }
+    }
+    if (status == 0 && n_chosen != live->commits[member]) {
+        status =
+            err_world(err,
+                      "decoder %s broke its promise: it says that it commits %" PRIu32
+                      " positions and marks %" PRIu32,
+                      live->engine->system->decoder->policy.name, live->commits[member], n_chosen);
+    }
+    return status;
+}
+
+/* The decoder reads the confidences of each member's masked positions and chooses. */
+static int choose_on_host(struct live *live, const struct submission *submission, struct err *err) {
+    const struct system *system = live->engine->system;
+    const struct step_result result = {.token = live->token, .confidence = live->confidence};
+    int status = forward_result(live->engine->forward, &result, err);
+    for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
+        const struct request *request = &submission->requests[submission->slots[i]];
+        uint32_t n = sessions_masked_rows(&live->sessions, submission, i, live->rows);
+        for (uint32_t j = 0; j < n; j++) {
+            live->confidences[j] = open_interval(live->confidence[live->rows[j]]);
+        }
+        live->commits[i] = system->decoder->choose(system->decoder_state, request,
+                                                   live->confidences, n, live->chosen);
+        status = commit_chosen(live, submission, i, n, err);
+    }
+    return status;
+}
+
+/* What the device decided; a counting decoder's word is held against it, unless the caller had the
+ * word. */
+static int read_decisions(struct live *live, const struct submission *submission, bool decided,
+                          struct err *err) {
+    const struct step_result result = {.committed = tracks_rows(live) ? live->committed : NULL,
+                                       .n_committed = live->n_committed};
+    int status = forward_result(live->engine->forward, &result, err);
+    if (status == 0 && tracks_rows(live)) {
+        sessions_settle(&live->sessions, submission, live->committed);
+    }
+    for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
+        const struct request *request = &submission->requests[submission->slots[i]];
+        live->commits[i] = (uint32_t)live->n_committed[i];
+        if (live->engine->system->decoder->count != NULL && !decided &&
+            live->commits[i] != request->commit_tokens) {
+            return err_world(err,
+                             "the device committed %" PRIu32 " positions of request %" PRIu64
+                             ", its decoder counts %" PRIu32,
+                             live->commits[i], request->id, request->commit_tokens);
+        }
+    }
+    return status;
+}
+
+/* `decided`: the caller said how many positions each member commits. */
+static int finish_step(struct live *live, const struct submission *submission, bool decided,
+                       double *device_ns, struct err *err) {
+    int status = forward_wait(live->engine->forward, device_ns, err);
+    if (status != 0) {
+        return status;
+    }
+    return host_chooses(live) && !decided ? choose_on_host(live, submission, err)
+                                          : read_decisions(live, submission, decided, err);
+}
+
+/* ---- the executor ---- */
+
+static int admit(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                 struct err *err) {
+    struct live *live = state;
+    (void)replica;
+    const int32_t *prompt =
+        live->prompt != NULL ? live->prompt(live->prompt_state, request->id) : NULL;
+    return sessions_admit(&live->sessions, slot, request, prompt, err);
+}
+
+/* A function that cannot fail: what went wrong is told at the next wait. */
+static void hand_out(struct live *live, uint32_t slot) {
+    const struct session *session = &live->sessions.by_slot[slot];
+    struct err *err = &live->output_err;
+    bool is_done = session->request->state == REQUEST_DONE;
+    if (live->output != NULL && is_done && err->kind == ERR_NONE &&
+        sessions_read(&live->sessions, slot, live->output_tokens, err) == 0) {
+        (void)live->output(live->output_state, session->request->id, live->output_tokens,
+                           session->output_tokens, err);
+    }
+}
+
+static void release(void *state, uint32_t replica, uint32_t slot) {
+    struct live *live = state;
+    (void)replica;
+    hand_out(live, slot);
+    sessions_release(&live->sessions, slot);
+}
+
+static int submit(void *state, const struct submission *submission, struct err *err) {
+    struct live *live = state;
+    ASSERT(!live->flight.busy && submission->repeat >= 1);
+    live->flight = (struct flight){.submission = *submission, .start_ns = now_ns(live)};
+    int status = plan_step(live, submission, NULL, err);
+    status = status == 0 ? forward_submit(live->engine->forward, &live->step, err) : status;
+    live->flight.busy = status == 0;
+    return status;
+}
+
+static void complete(struct live *live, struct completion *out) {
+    struct flight *flight = &live->flight;
+    int64_t device_ns = llround(flight->device_ns / flight->steps_done);
+    int64_t wall_ns = (flight->end_ns - flight->start_ns) / flight->steps_done;
+    flight->busy = false;
+    *out = (struct completion){
+        .kind = COMPLETION_BATCH,
+        .time_ns = flight->end_ns,
+        .steps = flight->steps_done,
+        .start_ns = flight->start_ns,
+        .gpu_ns = device_ns,
+        .host_ns = wall_ns > device_ns ? wall_ns - device_ns : 0,
+        .commits = live->commits,
+    };
+}
+
+/* A step is done: the batch is over, or its next step starts. */
+static int pass_border(struct live *live, struct err *err) {
+    struct flight *flight = &live->flight;
+    double device_ns = 0;
+    int status = finish_step(live, &flight->submission, false, &device_ns, err);
+    flight->device_ns += device_ns;
+    flight->steps_done++;
+    flight->end_ns = now_ns(live);
+    flight->is_over = flight->steps_done == flight->submission.repeat ||
+                      flight->end_ns >= flight->submission.stop_ns || is_stopped(live);
+    return status == 0 && !flight->is_over ? forward_again(live->engine->forward, err) : status;
+}
+
+/* What is due before the batch's end is told first, although it may have been noticed later. */
+static int wait_busy(struct live *live, int64_t until_ns, struct completion *out, struct err *err) {
+    struct flight *flight = &live->flight;
+    for (;;) {
+        bool is_done = true;
+        int status = until_ns == INT64_MAX || flight->is_over
+                         ? 0
+                         : forward_done(live->engine->forward, &is_done, err);
+        if (status == 0 && is_done && !flight->is_over) {
+            status = pass_border(live, err);
+        }
+        if (status != 0) {
+            flight->busy = false;
+            return status;
+        }
+        if (flight->is_over && flight->end_ns <= until_ns) {
+            complete(live, out);
+            return 0;
+        }
+        if (flight->is_over || now_ns(live) >= until_ns) {
+            *out = (struct completion){.kind = COMPLETION_TIME, .time_ns = until_ns};
+            return 0;
+        }
+    }
+}
+
+static int wait_next(void *state, int64_t until_ns, struct completion *out, struct err *err) {
+    struct live *live = state;
+    if (live->output_err.kind != ERR_NONE) {
+        *err = live->output_err;
+        return (int)err->kind;
+    }
+    if (live->flight.busy) {
+        return wait_busy(live, until_ns, out, err);
+    }
+    int64_t now = now_ns(live);
+    *out = (struct completion){.kind = COMPLETION_TIME, .time_ns = until_ns};
+    if (until_ns == INT64_MAX) {
+        *out = (struct completion){.kind = COMPLETION_IDLE, .time_ns = now};
+    } else if (until_ns > now && live->skips_idle) {
+        live->skipped_ns += until_ns - now;
+    } else if (until_ns > now) {
+        out->time_ns = sleep_until(live, until_ns);
+    }
+    return 0;
+}
+
+/* The same whole nanoseconds as in a simulation, whose estimates decide alike. */
+static int64_t estimate_ns(const void *state, const struct step_shape *shape) {
+    const struct live *live = state;
+    struct step_price price;
+    cost_price(live->engine->system->cost, shape, &price);
+    return price.wall_ns < 1 ? 1 : llround(price.wall_ns);
+}
+
+struct executor live_interface(struct live *live) {
+    return (struct executor){
+        .state = live,
+        .wants_spans = true,
+        .admit = admit,
+        .release = release,
+        .submit = submit,
+        .wait = wait_next,
+        .estimate_ns = estimate_ns,
+    };
+}
+
+/* ---- recorded submissions ---- */
+
+int live_execute(struct live *live, const struct submission *submission, uint32_t steps,
+                 const uint32_t *commits, struct live_times *out, struct err *err) {
+    int64_t start_ns = machine_ns();
+    *out = (struct live_times){0};
+    int status = plan_step(live, submission, commits, err);
+    for (uint32_t i = 0; status == 0 && i < steps; i++) {
+        double device_ns = 0;
+        status = i == 0 ? forward_submit(live->engine->forward, &live->step, err)
+                        : forward_again(live->engine->forward, err);
+        if (status == 0) {
+            status = finish_step(live, submission, commits != NULL, &device_ns, err);
+        }
+        out->device_ns += device_ns;
+    }
+    out->wall_ns = (double)(machine_ns() - start_ns);
+    return status;
+}
+
+int live_operators(struct live *live, const struct submission *submission, const uint32_t *commits,
+                   double *ns, struct err *err) {
+    struct forward *forward = live->engine->forward;
+    for (uint32_t i = 0; i < live->engine->system->graph.n_ops; i++) {
+        ns[i] = 0;
+    }
+    int status = plan_step(live, submission, commits, err);
+    if (status == 0 && commits == NULL) {
+        sessions_decide_nothing(&live->sessions, submission);
+    }
+    status = status == 0 ? forward_begin(forward, &live->step, err) : status;
+    while (status == 0 && forward_turn(forward) != NULL) {
+        uint32_t op = forward_turn(forward)->op;
+        double device_ns = 0;
+        status = forward_next(forward, &device_ns, err);
+        ns[op] += device_ns;
+    }
+    return status == 0 && commits != NULL ? read_decisions(live, submission, true, err) : status;
+}
+
+int64_t live_activation_peak_bytes(const struct live *live) {
+    return forward_workspace_peak(live->engine->forward);
+}
+
+int64_t live_pool_peak_bytes(const struct live *live) {
+    return sessions_pool_peak_bytes(&live->sessions);
+}
+
+/* ---- opening ---- */
+
+void live_set_stop(struct live *live, const volatile sig_atomic_t *stop) {
+    live->stop = stop;
+}
+
+void live_set_prompt(struct live *live, const int32_t *(*prompt)(void *state, uint64_t id),
+                     void *state) {
+    live->prompt = prompt;
+    live->prompt_state = state;
+}
+
+void live_set_output(struct live *live,
+                     int (*output)(void *state, uint64_t id, const int32_t *tokens, uint32_t n,
+                                   struct err *err),
+                     void *state) {
+    live->output = output;
+    live->output_state = state;
+}
+
+static void *allocate(size_t n, size_t size) {
+    void *memory = calloc(n > 0 ? n : 1, size);
+    ASSERT(memory != NULL);
+    return memory;
+}
+
+int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live **out,
+              struct err *err) {
+    const struct step_limits *limits = &engine->limits;
+    struct live *live = allocate(1, sizeof *live);
+    live->engine = engine;
+    live->skips_idle = skips_idle;
+    int status = sessions_open(&live->sessions, engine->system, engine->forward, limits, seed, err);
+    if (status != 0) {
+        live_close(live);
+        return status;
+    }
+    status = forward_warm(engine->forward, err);
+    if (status != 0) {
+        live_close(live);
+        return status;
+    }
+    uint32_t block = engine->system->settings.block_tokens;
+    live->token = allocate(limits->max_logit_rows, sizeof *live->token);
+    live->confidence = allocate(limits->max_logit_rows, sizeof *live->confidence);
+    live->committed = allocate(limits->max_logit_rows, sizeof *live->committed);
+    live->n_committed = allocate(limits->max_requests, sizeof *live->n_committed);
+    live->commits = allocate(limits->max_requests, sizeof *live->commits);
+    live->rows = allocate(block, sizeof *live->rows);
+    live->confidences = allocate(block, sizeof *live->confidences);
+    live->chosen = allocate(block, sizeof *live->chosen);
+    live->output_tokens = allocate(limits->max_positions, sizeof *live->output_tokens);
+    *out = live;
+    return 0;
+}
+
+void live_close(struct live *live) {
+    if (live == NULL) {
+        return;
+    }
+    if (live->flight.busy) {
+        /* An interrupted run leaves a step under way, whose results nobody waits for. */
+        struct err ignored = {0};
+        double device_ns;
+        (void)forward_wait(live->engine->forward, &device_ns, &ignored);
+    }
+    sessions_close(&live->sessions);
+    free(live->token);
+    free(live->confidence);
+    free(live->committed);
+    free(live->n_committed);
+    free(live->commits);
+    free(live->rows);
+    free(live->confidences);
+    free(live->chosen);
+    free(live->output_tokens);
+    free(live);
+}

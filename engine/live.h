@@ -1,0 +1,56 @@
+/* The live executor: carries out the loop's batches on a real device.
+ *
+ * It owns the clock, which is the machine's, from 0 at the first call. Arrivals come in real time;
+ * where they are virtual the clock skips the time in which nothing is under way. A batch's steps
+ * run one after the other, so that one can stop at any border. One replica. */
+#ifndef UNMASK_ENGINE_LIVE_H
+#define UNMASK_ENGINE_LIVE_H
+
+#include <signal.h>
+
+#include "engine/engine.h"
+#include "engine/session.h"
+#include "sim/serve/executor.h"
+
+struct live;
+
+/* `engine` and its system are borrowed. Estimates come from the system's cost model. */
+int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live **out,
+              struct err *err);
+void live_close(struct live *live); /* NULL is fine */
+struct executor live_interface(struct live *live);
+
+/* Set from outside: the batch under way ends at its next border, a wait for arrivals at once. */
+void live_set_stop(struct live *live, const volatile sig_atomic_t *stop);
+
+/* The tokens that requests are given instead of drawn ones, by a request's id; NULL: drawn. They
+ * stay with the caller. */
+void live_set_prompt(struct live *live, const int32_t *(*prompt)(void *state, uint64_t id),
+                     void *state);
+
+/* Called with the output tokens of every request that is done, before it leaves. */
+void live_set_output(struct live *live,
+                     int (*output)(void *state, uint64_t id, const int32_t *tokens, uint32_t n,
+                                   struct err *err),
+                     void *state);
+
+/* One submission carried out at once, whatever the clock, as a recorded one says: so many steps,
+ * and in each of them so many commits of each member (NULL: as the decoder decides). */
+struct live_times {
+    double wall_ns, device_ns; /* of all the steps */
+};
+int live_execute(struct live *live, const struct submission *submission, uint32_t steps,
+                 const uint32_t *commits, struct live_times *out, struct err *err);
+
+/* One step of it operator by operator: ns[i] is the device time of graph->ops[i] over all its
+ * repetitions, queues drained in between. Without `commits` nothing is committed, and what the step
+ * keeps is what the submission itself keeps when it is carried out next: measuring changes no
+ * result. */
+int live_operators(struct live *live, const struct submission *submission, const uint32_t *commits,
+                   double *ns, struct err *err);
+
+/* Most bytes used so far, as metered: of the workspace, and of cached rows. */
+int64_t live_activation_peak_bytes(const struct live *live);
+int64_t live_pool_peak_bytes(const struct live *live);
+
+#endif

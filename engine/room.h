@@ -1,0 +1,56 @@
+/* The memory of a forward pass: what it allocates on the device and on the host, marks of its
+ * queue, and tokens and rows on their way. Everything is allocated at opening. */
+#ifndef UNMASK_ENGINE_ROOM_H
+#define UNMASK_ENGINE_ROOM_H
+
+#include <stdint.h>
+
+#include "engine/device.h"
+#include "engine/step.h"
+#include "sim/base/err.h"
+#include "sim/model/model.h"
+
+enum { ROOM_UPLOADS = 2, ROOM_STAGING_BYTES = 1 << 16 };
+
+/* Moments of the queue: a step's first and last, a turn's, and after each upload. */
+enum room_mark {
+    MARK_STEP_BEGIN,
+    MARK_STEP_END,
+    MARK_TURN_BEGIN,
+    MARK_TURN_END,
+    MARK_UPLOADED,
+    MARK_COUNT = MARK_UPLOADED + ROOM_UPLOADS,
+};
+
+struct room {
+    const struct engine_device *device;
+    struct device_mark *marks[MARK_COUNT];
+    /* Device memory; the pool is not behind the workspace where limits say that they share. */
+    unsigned char *workspace, *pool;
+    int32_t *canvases;
+    float *cos_sin;        /* [max_positions, D / 2, 2] */
+    unsigned char *arrays; /* a step's, packed */
+    uint8_t *committed;    /* [max_logit_rows] */
+    int32_t *n_committed;  /* [max_requests] */
+    void *bounce;          /* pieces of a store that moves over itself */
+    int64_t side_bytes, bounce_bytes;
+    /* Host memory that copies reach. */
+    unsigned char *uploads[ROOM_UPLOADS]; /* steps' arrays, which take turns */
+    unsigned char *staging;               /* tokens on their way, logits on their way back */
+    int64_t staged_bytes;                 /* of uploads that may not be done */
+};
+
+/* array_bytes: the most that a step's arrays take. ERR_WORLD with what was wanted when the memory
+ * does not suffice. On error nothing needs closing. */
+int room_open(struct room *room, const struct engine_device *device, const struct model *model,
+              const struct step_limits *limits, int64_t array_bytes, double rope_theta,
+              struct err *err);
+void room_close(struct room *room);
+
+/* Tokens into the canvases, from `first` on. */
+int room_write(struct room *room, int64_t first, const int32_t *tokens, int64_t n, struct err *err);
+
+/* Bytes of the pool to another place in it; the ranges may overlap. */
+int room_move(struct room *room, int64_t to, int64_t from, int64_t bytes, struct err *err);
+
+#endif

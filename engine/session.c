@@ -1,0 +1,404 @@
+#include "engine/session.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/num.h"
+#include "sim/base/rng.h"
+
+/* Stores start at a multiple of so many elements: kernels read 16 bytes at a time. */
+enum { STORE_ALIGN_ELEMENTS = 8 };
+
+/* ---- opening ---- */
+
+static void *allocate(size_t n, size_t size) {
+    void *memory = calloc(n > 0 ? n : 1, size);
+    ASSERT(memory != NULL);
+    return memory;
+}
+
+/* Bytes between places where a store may start. */
+static int64_t unit_bytes(const struct system *system) {
+    return STORE_ALIGN_ELEMENTS * system->runtime.element_bytes;
+}
+
+int sessions_check(const struct system *system, struct err *err) {
+    if (system->cache->keeps == KEEPS_OTHERWISE) {
+        return err_usage(err, "the engine does not run cache policy %s",
+                         system->cache->policy.name);
+    }
+    if (system->row_bytes % unit_bytes(system) != 0) {
+        return err_usage(err,
+                         "the engine keeps rows of a multiple of %d values, those of %s have "
+                         "%" PRId64,
+                         STORE_ALIGN_ELEMENTS, system->model->name,
+                         system->row_bytes / system->runtime.element_bytes);
+    }
+    return 0;
+}
+
+int sessions_open(struct sessions *sessions, const struct system *system, struct forward *forward,
+                  const struct step_limits *limits, uint64_t seed, struct err *err) {
+    *sessions = (struct sessions){.system = system,
+                                  .forward = forward,
+                                  .limits = *limits,
+                                  .seed = rng_stream(seed, "prompts").s[0]};
+    if (sessions_check(system, err) != 0) {
+        return (int)err->kind;
+    }
+    uint32_t n_slots = system->settings.max_in_system;
+    int64_t unit = unit_bytes(system);
+    sessions->by_slot = allocate(n_slots, sizeof *sessions->by_slot);
+    ASSERT(stores_open(&sessions->canvases, limits->canvas_tokens, n_slots));
+    ASSERT(stores_open(&sessions->stores, limits->pool_bytes / unit * unit, n_slots));
+    sessions->masked = allocate((size_t)limits->canvas_tokens, 1);
+    sessions->tokens = allocate(limits->max_positions, sizeof *sessions->tokens);
+    sessions->parts = allocate(limits->max_requests, sizeof *sessions->parts);
+    sessions->positions = allocate(limits->max_tokens, sizeof *sessions->positions);
+    sessions->kv_rows = allocate(limits->max_tokens, sizeof *sessions->kv_rows);
+    sessions->logit_rows = allocate(limits->max_logit_rows, sizeof *sessions->logit_rows);
+    sessions->targets = allocate(limits->max_logit_rows, sizeof *sessions->targets);
+    return 0;
+}
+
+void sessions_close(struct sessions *sessions) {
+    stores_close(&sessions->canvases);
+    stores_close(&sessions->stores);
+    free(sessions->by_slot);
+    free(sessions->masked);
+    free(sessions->tokens);
+    free(sessions->parts);
+    free(sessions->positions);
+    free(sessions->kv_rows);
+    free(sessions->logit_rows);
+    free(sessions->targets);
+    *sessions = (struct sessions){0};
+}
+
+/* ---- admission ---- */
+
+static int32_t drawn_token(const struct sessions *sessions, uint64_t id, uint32_t position) {
+    const struct model *model = sessions->system->model;
+    double u = rng_keyed(sessions->seed, id, 0, position);
+    uint32_t token = (uint32_t)(u * (model->vocab - 1));
+    return (int32_t)(token + (token >= model->mask_token));
+}
+
+static int write_canvas(struct sessions *sessions, const struct session *session,
+                        const struct request *request, const int32_t *prompt, struct err *err) {
+    for (uint32_t i = 0; i < request->canvas_tokens; i++) {
+        bool is_prompt = i < request->prompt_tokens;
+        sessions->tokens[i] = !is_prompt       ? (int32_t)sessions->system->model->mask_token
+                              : prompt != NULL ? prompt[i]
+                                               : drawn_token(sessions, request->id, i);
+        sessions->masked[session->canvas + i] = !is_prompt;
+    }
+    return forward_write_canvas(sessions->forward, session->canvas, sessions->tokens,
+                                request->canvas_tokens, err);
+}
+
+/* Close the gaps between stores; the rows move along in device memory. */
+static int push_stores(struct sessions *sessions, struct err *err) {
+    struct store_move move;
+    int status = 0;
+    while (status == 0 && stores_push(&sessions->stores, &move)) {
+        status = forward_move_store(sessions->forward, move.to, move.from, move.size, err);
+        sessions->by_slot[move.owner].store_bytes = move.to;
+    }
+    return status;
+}
+
+static int take_store(struct sessions *sessions, uint32_t slot, int64_t bytes, struct err *err) {
+    struct session *session = &sessions->by_slot[slot];
+    session->store_bytes = -1;
+    if (bytes == 0) {
+        return 0;
+    }
+    session->store_bytes = stores_take(&sessions->stores, slot, bytes, 0);
+    int status = 0;
+    if (session->store_bytes < 0) {
+        status = push_stores(sessions, err);
+        session->store_bytes = stores_take(&sessions->stores, slot, bytes, 0);
+    }
+    if (status == 0 && session->store_bytes < 0) {
+        char wanted[32], left[32];
+        status =
+            err_world(err, "the pool of cached rows is full: %s wanted, %s left",
+                      num_format_bytes(wanted, sizeof wanted, (double)bytes),
+                      num_format_bytes(left, sizeof left,
+                                       (double)(sessions->stores.size - sessions->stores.used)));
+    }
+    return status;
+}
+
+int sessions_admit(struct sessions *sessions, uint32_t slot, const struct request *request,
+                   const int32_t *prompt, struct err *err) {
+    struct session *session = &sessions->by_slot[slot];
+    if (request->canvas_tokens > sessions->limits.max_positions) {
+        return err_usage(err,
+                         "request %" PRIu64 " has a canvas of %" PRIu32 " tokens, but the engine "
+                         "was opened for %" PRIu32,
+                         request->id, request->canvas_tokens, sessions->limits.max_positions);
+    }
+    session->request = request;
+    session->prompt_tokens = request->prompt_tokens;
+    session->output_tokens = request->output_tokens;
+    session->canvas = stores_take(&sessions->canvases, slot, request->canvas_tokens, 0);
+    if (session->canvas < 0) {
+        return err_world(err,
+                         "no room for the canvas of request %" PRIu64 ": %" PRId64
+                         " tokens of canvases run at once, %" PRId64 " are the most",
+                         request->id, sessions->canvases.used, sessions->canvases.size);
+    }
+    int status = take_store(sessions, slot, request->kv_bytes, err);
+    return status != 0 ? status : write_canvas(sessions, session, request, prompt, err);
+}
+
+void sessions_release(struct sessions *sessions, uint32_t slot) {
+    stores_give(&sessions->canvases, slot);
+    if (sessions->by_slot[slot].store_bytes >= 0) {
+        stores_give(&sessions->stores, slot);
+    }
+}
+
+/* ---- a step ---- */
+
+static uint32_t block_end(const struct request *request) {
+    return request->block_start + request->block_length;
+}
+
+/* The row of the store for the keys and values of a position, or -1. */
+static int32_t kept_row(const struct sessions *sessions, const struct request *request,
+                        uint32_t position) {
+    if (position < request->block_start) {
+        return (int32_t)position;
+    }
+    bool behind = sessions->system->cache->keeps == KEEPS_OUTSIDE_BLOCK;
+    return behind && position >= block_end(request) ? (int32_t)(position - request->block_length)
+                                                    : -1;
+}
+
+static void plan_cache(struct sessions *sessions, const struct request *request,
+                       struct step_part *part) {
+    const struct span *span = &request->span;
+    uint32_t keeps = sessions->system->cache->keeps;
+    if (span->context > 0) {
+        part->kv.n_rows = (int32_t)span->context;
+    } else if (span->select_rows > 0) {
+        part->kv.n_rows = (int32_t)span->pack_rows;
+        part->block_start = request->block_start;
+        part->block_end = block_end(request);
+    } else if (keeps == KEEPS_BEFORE_BLOCK || keeps == KEEPS_OUTSIDE_BLOCK) {
+        int32_t *rows = sessions->kv_rows + (part->positions - sessions->positions);
+        for (uint32_t i = 0; i < span->queries; i++) {
+            rows[i] = kept_row(sessions, request, (uint32_t)part->positions[i]);
+        }
+        part->kv_rows = rows;
+        part->kv.n_rows =
+            (int32_t)(keeps == KEEPS_BEFORE_BLOCK ? request->block_start
+                                                  : request->canvas_tokens - request->block_length);
+    }
+}
+
+/* The positions that the span's logit rows decide on: [first, end), of which the masked ones alone
+ * where the scope says so. */
+static void scope(const struct settings *settings, const struct request *request, uint32_t *first,
+                  uint32_t *end) {
+    bool is_full = request->span.queries == request->canvas_tokens;
+    *first = request->block_start;
+    *end = block_end(request);
+    if (settings->logit_scope == LOGITS_QUERIES) {
+        *first = is_full ? 0 : request->block_start;
+        *end = *first + request->span.queries;
+    } else if (settings->logit_scope == LOGITS_GENERATION && is_full &&
+               request->step_in_block == 0) {
+        *first = request->prompt_tokens;
+        *end = request->canvas_tokens;
+    }
+}
+
+/* Where a model's logits speak of the position after their query's, the query before the target is
+ * taken; the first query of a span stands in for the one before it, as Dream's own code has it. */
+static int32_t row_of(const struct sessions *sessions, const struct step_part *part,
+                      uint32_t position) {
+    int32_t query = (int32_t)position - part->positions[0];
+    return sessions->system->model->shifted_logits && query > 0 ? query - 1 : query;
+}
+
+static int plan_rows(struct sessions *sessions, const struct request *request,
+                     const struct session *session, struct step_part *part, struct err *err) {
+    const struct settings *settings = &sessions->system->settings;
+    int32_t *rows = sessions->logit_rows + sessions->n_used_rows;
+    int32_t *targets = sessions->targets + sessions->n_used_rows;
+    uint32_t first, end, n = 0, n_before = 0, n_block = 0;
+    scope(settings, request, &first, &end);
+    for (uint32_t position = first; position < end; position++) {
+        bool in_block = position >= request->block_start && position < block_end(request);
+        if (settings->logit_scope == LOGITS_MASKED &&
+            !sessions->masked[session->canvas + position]) {
+            continue;
+        }
+        if (sessions->n_used_rows + n == sessions->limits.max_logit_rows) {
+            break;
+        }
+        n_before += position < request->block_start;
+        n_block += in_block;
+        rows[n] = row_of(sessions, part, position);
+        targets[n++] = (int32_t)position;
+    }
+    if (n != request->span.logit_rows) {
+        return err_world(err,
+                         "request %" PRIu64 " has %" PRIu32 " logit rows in its span, the engine "
+                         "finds %" PRIu32,
+                         request->id, request->span.logit_rows, n);
+    }
+    sessions->n_used_rows += n;
+    part->logit_rows = rows;
+    part->targets = targets;
+    part->decision.first_row = n_before;
+    part->decision.n_rows = n_block;
+    return 0;
+}
+
+static int plan_part(struct sessions *sessions, const struct request *request, uint32_t slot,
+                     const uint32_t *take, struct step_part *part, struct err *err) {
+    const struct session *session = &sessions->by_slot[slot];
+    const struct span *span = &request->span;
+    const struct decoder *decoder = sessions->system->decoder;
+    if (sessions->n_used_tokens + span->queries > sessions->limits.max_tokens) {
+        return err_usage(err,
+                         "a step of more than the %" PRIu32 " tokens the engine was opened for",
+                         sessions->limits.max_tokens);
+    }
+    int32_t *positions = sessions->positions + sessions->n_used_tokens;
+    uint32_t first = span->queries == request->canvas_tokens ? 0 : request->block_start;
+    for (uint32_t i = 0; i < span->queries; i++) {
+        positions[i] = (int32_t)(first + i);
+    }
+    *part = (struct step_part){.canvas = session->canvas, .positions = positions};
+    plan_cache(sessions, request, part);
+    int64_t element_bytes = sessions->system->runtime.element_bytes;
+    part->kv.first = part->kv.n_rows > 0 ? session->store_bytes / element_bytes : 0;
+    sessions->n_used_tokens += span->queries;
+    int status = plan_rows(sessions, request, session, part, err);
+    if (take != NULL) {
+        part->decision.take = *take;
+    } else if (decoder->count != NULL) {
+        part->decision.take = request->commit_tokens;
+    } else if (decoder->threshold == NULL) {
+        part->decision.n_rows = 0; /* the host decides */
+    }
+    return status;
+}
+
+static int make_room(struct sessions *sessions, const struct placement *placement,
+                     struct err *err) {
+    if (!sessions->limits.shares_pool ||
+        stores_lowest(&sessions->stores) >= placement->peak_bytes) {
+        return 0;
+    }
+    int status = push_stores(sessions, err);
+    if (status == 0 && stores_lowest(&sessions->stores) < placement->peak_bytes) {
+        char needed[32], left[32];
+        int64_t room = stores_lowest(&sessions->stores);
+        status = err_world(err, "a step needs %s of workspace, cached rows leave %s",
+                           num_format_bytes(needed, sizeof needed, (double)placement->peak_bytes),
+                           num_format_bytes(left, sizeof left, (double)room));
+    }
+    return status;
+}
+
+int sessions_plan(struct sessions *sessions, const struct submission *submission,
+                  const uint32_t *take, const struct placement *placement, struct step *step,
+                  struct err *err) {
+    const struct decoder *decoder = sessions->system->decoder;
+    if (submission->n_slots > sessions->limits.max_requests) {
+        return err_usage(err,
+                         "a batch of %" PRIu32 " requests, but the engine was opened for "
+                         "%" PRIu32,
+                         submission->n_slots, sessions->limits.max_requests);
+    }
+    sessions->n_used_tokens = sessions->n_used_rows = 0;
+    int status = make_room(sessions, placement, err);
+    for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
+        uint32_t slot = submission->slots[i];
+        status = plan_part(sessions, &submission->requests[slot], slot,
+                           take != NULL ? &take[i] : NULL, &sessions->parts[i], err);
+    }
+    *step = (struct step){
+        .placement = placement,
+        .shape = submission->shape,
+        .parts = sessions->parts,
+        .threshold =
+            decoder->threshold != NULL ? decoder->threshold(sessions->system->decoder_state) : 0,
+    };
+    return status;
+}
+
+void sessions_decide_nothing(struct sessions *sessions, const struct submission *submission) {
+    for (uint32_t i = 0; i < submission->n_slots; i++) {
+        sessions->parts[i].decision.n_rows = 0;
+    }
+}
+
+/* ---- results ---- */
+
+/* The first of a member's rows in the results. */
+static uint32_t first_result(const struct submission *submission, uint32_t member) {
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < member; i++) {
+        first += submission->requests[submission->slots[i]].span.logit_rows;
+    }
+    return first;
+}
+
+void sessions_settle(struct sessions *sessions, const struct submission *submission,
+                     const uint8_t *committed) {
+    for (uint32_t i = 0; i < submission->n_slots; i++) {
+        const struct session *session = &sessions->by_slot[submission->slots[i]];
+        const struct step_part *part = &sessions->parts[i];
+        for (uint32_t r = 0; r < part->decision.n_rows; r++) {
+            uint32_t row = part->decision.first_row + r;
+            if (committed[row]) {
+                sessions->masked[session->canvas + part->targets[row]] = 0;
+            }
+        }
+        committed += submission->requests[submission->slots[i]].span.logit_rows;
+    }
+}
+
+uint32_t sessions_masked_rows(const struct sessions *sessions, const struct submission *submission,
+                              uint32_t member, uint32_t *rows) {
+    uint32_t slot = submission->slots[member], n = 0;
+    const struct request *request = &submission->requests[slot];
+    const struct step_part *part = &sessions->parts[member];
+    uint32_t first = first_result(submission, member);
+    for (uint32_t row = 0; row < request->span.logit_rows; row++) {
+        uint32_t target = (uint32_t)part->targets[row];
+        if (target >= request->block_start && target < block_end(request) &&
+            sessions->masked[sessions->by_slot[slot].canvas + target]) {
+            rows[n++] = first + row;
+        }
+    }
+    return n;
+}
+
+int sessions_commit(struct sessions *sessions, const struct submission *submission, uint32_t member,
+                    uint32_t row, int32_t token, struct err *err) {
+    const struct session *session = &sessions->by_slot[submission->slots[member]];
+    const struct step_part *part = &sessions->parts[member];
+    int64_t at = session->canvas + part->targets[row - first_result(submission, member)];
+    sessions->masked[at] = 0;
+    return forward_write_canvas(sessions->forward, at, &token, 1, err);
+}
+
+int sessions_read(struct sessions *sessions, uint32_t slot, int32_t *tokens, struct err *err) {
+    const struct session *session = &sessions->by_slot[slot];
+    return forward_read_canvas(sessions->forward, session->canvas + session->prompt_tokens, tokens,
+                               session->output_tokens, err);
+}
+
+int64_t sessions_pool_peak_bytes(const struct sessions *sessions) {
+    return sessions->stores.most_used;
+}

@@ -1,0 +1,83 @@
+/* Sessions: what the engine holds for each running request, and what its next step brings.
+ *
+ * A session is a canvas of token ids and a store of cached rows, both in device memory; it is
+ * opened when the loop admits a request and closed when the request leaves. From a request's span
+ * and the cache policy's word follow the positions of its queries, which of their keys and values
+ * are kept where, which rows go through the output head and what they decide on. */
+#ifndef UNMASK_ENGINE_SESSION_H
+#define UNMASK_ENGINE_SESSION_H
+
+#include <stdint.h>
+
+#include "engine/forward.h"
+#include "engine/stores.h"
+#include "sim/serve/executor.h"
+#include "sim/serve/system.h"
+
+struct session {
+    const struct request *request; /* the loop's; stays put until the request has left */
+    uint32_t prompt_tokens, output_tokens;
+    int64_t canvas;      /* first token among the canvases */
+    int64_t store_bytes; /* where in the pool its rows lie; -1: it has none */
+};
+
+struct sessions {
+    const struct system *system;
+    struct forward *forward;
+    struct step_limits limits;
+    uint64_t seed;
+    struct session *by_slot;        /* [n_slots] */
+    struct stores canvases, stores; /* in tokens; in bytes */
+    uint8_t *masked;                /* [limits.canvas_tokens], as far as results were taken */
+    int32_t *tokens;                /* [max_positions], a canvas on its way to the device */
+    /* The step under way. */
+    struct step_part *parts;                             /* [max_requests] */
+    int32_t *positions, *kv_rows, *logit_rows, *targets; /* [max_tokens] each */
+    uint32_t n_used_tokens, n_used_rows;
+};
+
+/* ERR_USAGE when the system's cache policy or its rows are such that the engine does not run them.
+ */
+int sessions_check(const struct system *system, struct err *err);
+
+/* ERR_USAGE as sessions_check. */
+int sessions_open(struct sessions *sessions, const struct system *system, struct forward *forward,
+                  const struct step_limits *limits, uint64_t seed, struct err *err);
+void sessions_close(struct sessions *sessions);
+
+/* The canvas: the prompt's ids (NULL: drawn from the seed and the request's id, never the mask
+ * token), then masks. ERR_WORLD when canvases or pool are full. */
+int sessions_admit(struct sessions *sessions, uint32_t slot, const struct request *request,
+                   const int32_t *prompt, struct err *err);
+void sessions_release(struct sessions *sessions, uint32_t slot);
+
+/* Fill in the parts of a batch's step, in batch order. take: how many positions each member
+ * commits, instead of what its decoder says; NULL: the decoder's word. Where workspace and pool
+ * share memory, stores are pushed out of the placement's way. */
+int sessions_plan(struct sessions *sessions, const struct submission *submission,
+                  const uint32_t *take, const struct placement *placement, struct step *step,
+                  struct err *err);
+
+/* Let the step that was planned last commit nothing. */
+void sessions_decide_nothing(struct sessions *sessions, const struct submission *submission);
+
+/* Take note of what a step committed: `committed` as in step_result. */
+void sessions_settle(struct sessions *sessions, const struct submission *submission,
+                     const uint8_t *committed);
+
+/* Positions of the active block that are still masked, in canvas order: indices into the span's
+ * logit rows, as they were planned. Returns how many. */
+uint32_t sessions_masked_rows(const struct sessions *sessions, const struct submission *submission,
+                              uint32_t member, uint32_t *rows);
+
+/* Commit one row's target on the host's word. */
+int sessions_commit(struct sessions *sessions, const struct submission *submission, uint32_t member,
+                    uint32_t row, int32_t token, struct err *err);
+
+/* The tokens at the output positions: [output_tokens]. */
+int sessions_read(struct sessions *sessions, uint32_t slot, int32_t *tokens, struct err *err);
+
+/* Most bytes of cached rows held at once so far. */
+int64_t sessions_pool_peak_bytes(const struct sessions *sessions);
+
+#endif

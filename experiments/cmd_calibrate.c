@@ -1,0 +1,312 @@
+/* unmask calibrate: measure the operators of a model on a device and write its profile. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "analysis/output.h"
+#include "engine/calibrate.h"
+#include "experiments/cmd.h"
+#include "experiments/interrupt.h"
+#include "experiments/progress.h"
+#include "sim/base/num.h"
+
+static const struct option own_options[] = {
+    {"backend", "NAME", "cpu or cuda", false},
+    {"model", "NAME", "the model (list models); the system's own unless given", false},
+    {"gpu", "NAME", "what the device is (list gpus); by its name unless given", false},
+    {"out", "FILE", "the profile, such as h200.csv", false},
+    {"weights", "SOURCE", "a checkpoint's folder or random:SEED; random:1 unless given", false},
+    {"system", "NAME", "whose pages of cached rows are counted; dllm-serve unless given", false},
+    {"max-tokens", "N", "of the largest step; 16384 unless given", false},
+    {"minutes", "M", "how long to measure; 6 unless given; cuts rounds, never points", false},
+    {"quick", NULL, "few points, short measurements", false},
+    {"replace", NULL, "measure anew what FILE holds already", false},
+    {"library", "PATH", "of the CUDA back end, libunmask_cuda.so", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_calibrate[] = {own_options, json_options, NULL};
+
+/* What a calibration is asked for, and what has to be open for it. */
+struct asked_calibration {
+    const char *backend, *path, *weights_source;
+    uint64_t max_tokens;
+    double minutes;
+    struct engine_device device;
+    struct system *system;
+    struct weights weights;
+};
+
+/* ---- asking ---- */
+
+static int check_path(const struct options *options, const char *path, struct err *err) {
+    int status = output_may_replace(path, PROFILE_FILE_HEAD, "a profile", err);
+    struct stat file;
+    bool holds_one = stat(path, &file) == 0 && S_ISREG(file.st_mode) && file.st_size > 0;
+    if (status == 0 && holds_one && !options_has(options, "replace")) {
+        status = err_usage(err, "%s holds a profile already; --replace measures it anew", path);
+    }
+    return status;
+}
+
+static int read_asked(const struct options *options, struct asked_calibration *asked,
+                      struct err *err) {
+    *asked = (struct asked_calibration){.backend = options_text(options, "backend"),
+                                        .path = options_text(options, "out"),
+                                        .weights_source = options_text(options, "weights"),
+                                        .max_tokens = 16384,
+                                        .minutes = 6};
+    if (asked->weights_source == NULL) {
+        asked->weights_source = "random:1";
+    }
+    if (asked->backend == NULL || asked->path == NULL) {
+        return err_usage(err, "calibrate: --%s is missing",
+                         asked->backend == NULL ? "backend" : "out");
+    }
+    int status = options_whole(options, "max-tokens", 1, 1 << 20, &asked->max_tokens, err);
+    status = status == 0 ? options_positive(options, "minutes", &asked->minutes, err) : status;
+    return status == 0 ? check_path(options, asked->path, err) : status;
+}
+
+/* "NVIDIA GeForce RTX 4090" to "nvidiageforcertx4090". */
+static void squeeze(const char *text, char *out, size_t size) {
+    size_t n = 0;
+    for (; *text != '\0' && n + 1 < size; text++) {
+        if (isalnum((unsigned char)*text)) {
+            out[n++] = (char)tolower((unsigned char)*text);
+        }
+    }
+    out[n] = '\0';
+}
+
+/* The GPU of the table that the device's name speaks of; the CPU is one of its own. */
+static int name_gpu(const struct asked_calibration *asked, const char **gpu, struct err *err) {
+    char device[DEVICE_TEXT_CHARS], name[64];
+    const char *full_name = asked->device.facts.name;
+    *gpu = NULL;
+    if (asked->device.facts.capability == 0) {
+        *gpu = "cpu";
+        return 0;
+    }
+    squeeze(full_name, device, sizeof device);
+    for (size_t i = 0; i < gpu_table_size; i++) {
+        squeeze(gpu_table[i].name, name, sizeof name);
+        if (strstr(device, name) != NULL) {
+            *gpu = gpu_table[i].name;
+        }
+    }
+    return *gpu != NULL ? 0
+                        : err_usage(err,
+                                    "no GPU of the table is called '%s': say which one it is with "
+                                    "--gpu (`unmask list gpus` prints them all)",
+                                    full_name);
+}
+
+static int open_system(const struct options *options, struct asked_calibration *asked,
+                       struct err *err) {
+    const char *gpu = options_text(options, "gpu"), *system = options_text(options, "system");
+    int status = gpu == NULL ? name_gpu(asked, &gpu, err) : 0;
+    if (status != 0) {
+        return status;
+    }
+    struct setting width = {.key = "runtime.element_bytes", .place = "--backend"};
+    snprintf(width.value, sizeof width.value, "%" PRId64, engine_element_bytes(&asked->device));
+    const struct system_request request = {.system = system != NULL ? system : "dllm-serve",
+                                           .model = options_text(options, "model"),
+                                           .gpu = gpu,
+                                           .overrides = &width,
+                                           .n_overrides = 1,
+                                           .roofline = true};
+    return system_open(&request, &asked->system, err);
+}
+
+static int open_asked(const struct options *options, struct asked_calibration *asked,
+                      struct err *err) {
+    int status =
+        engine_device_open(asked->backend, options_text(options, "library"), &asked->device, err);
+    status = status == 0 ? open_system(options, asked, err) : status;
+    return status == 0 ? weights_open(&asked->weights, &asked->device, asked->system->model,
+                                      asked->weights_source, err)
+                       : status;
+}
+
+static void close_asked(struct asked_calibration *asked) {
+    if (asked->weights.block != NULL) {
+        weights_close(&asked->weights);
+    }
+    system_close(asked->system);
+    engine_device_close(&asked->device);
+}
+
+/* ---- telling ---- */
+
+static void print_errors(const char *what, const struct error_summary *errors) {
+    if (errors->n > 0) {
+        printf("%-13s%zu steps, off by %.2f %% (median), %.2f %% (95th percentile)\n", what,
+               errors->n, 100 * errors->median, 100 * errors->p95);
+    }
+}
+
+static void print_report(const struct asked_calibration *asked,
+                         const struct calibration_report *report) {
+    char free_text[32], peak[32], step[32], request[32];
+    const struct calibration_steps *steps = &report->steps;
+    printf("%s on %s: %zu points in %" PRIu32 " rounds\n", asked->system->model->name,
+           asked->device.facts.name, report->n_points, report->n_rounds);
+    printf("spread       %.2f %% (median), %.2f %% (95th percentile) between a point's rounds\n",
+           100 * report->spread_median, 100 * report->spread_p95);
+    printf("reference    %" PRId64 "^3 in %.6g us at first, %.6g us (median), drift %.2f %%\n",
+           report->reference_size, report->reference_first_us, report->reference_median_us,
+           100 * report->reference_drift);
+    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        const struct host_fit *fit = &report->host[kind];
+        if (fit->given) {
+            printf("%-13s%s a step beyond its operators, and %s for each request\n",
+                   step_kind_names[kind], num_format_ns(step, sizeof step, fit->step_ns),
+                   num_format_ns(request, sizeof request, fit->request_ns));
+        }
+    }
+    print_errors("fitted", &report->fitted);
+    print_errors("held out", &report->held_out);
+    print_errors("mixed", &report->mixed);
+    printf("additivity   mixed steps take %.3f of their sides alone, by the prices %.3f\n",
+           report->additivity_measured, report->additivity_predicted);
+    printf("memory       %s free beside the weights, %s activations at most; %" PRId64
+           " pages of %" PRId64 " tokens for %s\n",
+           num_format_bytes(free_text, sizeof free_text, (double)report->free_bytes),
+           num_format_bytes(peak, sizeof peak, (double)steps->activation_peak_bytes),
+           report->kv_pages, report->kv_page_tokens, asked->system->name);
+    printf("written to   %s\n", asked->path);
+}
+
+static json_t *errors_json(const struct error_summary *errors) {
+    return json_pack("{s:I, s:f, s:f}", "steps", (json_int_t)errors->n, "median", errors->median,
+                     "p95", errors->p95);
+}
+
+static json_t *host_json(const struct calibration_report *report) {
+    json_t *host = json_object();
+    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        const struct host_fit *fit = &report->host[kind];
+        if (fit->given) {
+            json_object_set_new(
+                host, step_kind_names[kind],
+                json_pack("{s:f, s:f}", "step_ns", fit->step_ns, "request_ns", fit->request_ns));
+        }
+    }
+    return host;
+}
+
+static json_t *steps_json(const struct calibration_steps *steps) {
+    json_t *array = json_array();
+    for (size_t i = 0; i < steps->n; i++) {
+        const struct calibration_step *step = &steps->list[i];
+        json_t *sides = json_array();
+        for (uint32_t side = 0; side < step->n_sides; side++) {
+            const struct step_side *s = &step->sides[side];
+            json_array_append_new(sides,
+                                  json_pack("{s:s, s:I, s:I}", "kind", step_kind_names[s->kind],
+                                            "requests", (json_int_t)s->n_requests, "canvas_tokens",
+                                            (json_int_t)s->canvas_tokens));
+        }
+        json_array_append_new(
+            array, json_pack("{s:o, s:b, s:b, s:f, s:f, s:f, s:f}", "sides", sides, "fused_head",
+                             step->is_fused, "held_out", step->is_held_out, "wall_ns",
+                             step->wall_ns, "device_ns", step->device_ns, "operators_ns",
+                             step->operators_ns, "predicted_ns", step->predicted_ns));
+    }
+    return array;
+}
+
+static int print_json(const struct asked_calibration *asked,
+                      const struct calibration_report *report, struct err *err) {
+    const struct calibration_steps *steps = &report->steps;
+    json_t *object = json_pack(
+        "{s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "file", asked->path, "model",
+        asked->system->model->name, "gpu", asked->system->gpu->name, "device",
+        asked->device.facts.name, "points", (json_int_t)report->n_points, "rounds",
+        (json_int_t)report->n_rounds, "spread_median", report->spread_median, "spread_p95",
+        report->spread_p95, "reference_first_us", report->reference_first_us, "reference_median_us",
+        report->reference_median_us, "reference_drift", report->reference_drift);
+    json_object_update_new(
+        object,
+        json_pack("{s:o, s:o, s:o, s:o, s:f, s:f, s:I, s:I, s:I, s:o}", "host", host_json(report),
+                  "fitted", errors_json(&report->fitted), "held_out",
+                  errors_json(&report->held_out), "mixed", errors_json(&report->mixed),
+                  "additivity_measured", report->additivity_measured, "additivity_predicted",
+                  report->additivity_predicted, "free_bytes", (json_int_t)report->free_bytes,
+                  "kv_pages", (json_int_t)report->kv_pages, "activation_peak_bytes",
+                  (json_int_t)steps->activation_peak_bytes, "steps", steps_json(steps)));
+    return cmd_print_json(object, err);
+}
+
+/* ---- the command ---- */
+
+static int64_t machine_ns(void *state) {
+    struct timespec now;
+    (void)state;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void show_progress(void *state, uint64_t n_done, uint64_t n_total) {
+    struct progress *progress = state;
+    progress->n_total = n_total;
+    progress_update(progress, n_done);
+}
+
+static int measure(const struct options *options, struct asked_calibration *asked,
+                   struct err *err) {
+    static struct calibration_report report; /* large, and there is one */
+    struct progress progress;
+    progress_start(&progress, "measurements", 1);
+    const struct calibration_request request = {.device = &asked->device,
+                                                .weights = &asked->weights,
+                                                .weights_source = asked->weights_source,
+                                                .system = asked->system,
+                                                .path = asked->path,
+                                                .max_tokens = (int64_t)asked->max_tokens,
+                                                .minutes = asked->minutes,
+                                                .is_quick = options_has(options, "quick"),
+                                                .now_ns = machine_ns,
+                                                .stop = interrupt_catch(),
+                                                .progress = show_progress,
+                                                .progress_state = &progress};
+    int status = calibrate(&request, &report, err);
+    double wall_s = progress_end(&progress);
+    if (status != 0) {
+        return status;
+    }
+    fprintf(stderr, "unmask: calibrated in %.3g s\n", wall_s);
+    if (options_has(options, "json")) {
+        return print_json(asked, &report, err);
+    }
+    print_report(asked, &report);
+    return 0;
+}
+
+static int run(const struct options *options, struct err *err) {
+    struct asked_calibration asked;
+    int status = read_asked(options, &asked, err);
+    if (status == 0) {
+        status = open_asked(options, &asked, err);
+        status = status == 0 ? measure(options, &asked, err) : status;
+        close_asked(&asked);
+    }
+    return status;
+}
+
+const struct command command_calibrate = {
+    .name = "calibrate",
+    .words = "--backend NAME --out FILE",
+    .doc = "measure every operator of a model on a device and write its profile",
+    .more =
+        "Beside the profile, FILE.log.csv says what the device was doing meanwhile. Until all is\n"
+        "measured the samples are in FILE.partial; an interrupted calibration continues there "
+        "when\n"
+        "the same command is given again.",
+    .options = options_of_calibrate,
+    .run = run,
+};

@@ -1,0 +1,184 @@
+#include "experiments/measured_step.h"
+
+#include <stdlib.h>
+
+enum { WARM_ROUNDS = 3, OPERATOR_ROUNDS = 5 };
+
+struct stage {
+    const struct asked_step *step;
+    struct engine *engine;
+    struct live *live;
+    uint32_t n;
+    struct request *requests;  /* [n], by slot: those of the first kind, then the second's */
+    uint32_t *slots, *takes;   /* [n] */
+    const struct span **spans; /* [n] */
+};
+
+static void *allocate(size_t n, size_t size) {
+    void *memory = calloc(n, size);
+    ASSERT(memory != NULL);
+    return memory;
+}
+
+/* Slots [first, first + n) as one batch. */
+static struct submission batch_of(const struct stage *stage, uint32_t first, uint32_t n,
+                                  struct step_shape *shape) {
+    shape_clear(shape);
+    for (uint32_t i = 0; i < n; i++) {
+        stage->spans[i] = &stage->requests[first + i].span;
+        shape_add(shape->sym, stage->spans[i], 1);
+    }
+    shape->n_spans = n;
+    shape->spans = stage->spans;
+    return (struct submission){.repeat = 1,
+                               .stop_ns = INT64_MAX,
+                               .shape = shape,
+                               .requests = stage->requests,
+                               .slots = stage->slots + first,
+                               .n_slots = n};
+}
+
+static int admit(struct stage *stage, struct err *err) {
+    struct executor executor = live_interface(stage->live);
+    uint32_t slot = 0;
+    for (int kind = 0; kind < 2; kind++) {
+        for (uint32_t i = 0; i < stage->step->kinds[kind].n_requests; i++, slot++) {
+            stage->requests[slot] = stage->step->kinds[kind].path[0];
+            stage->requests[slot].id = slot;
+            stage->slots[slot] = slot;
+            stage->takes[slot] = 1;
+            int status = executor.admit(executor.state, 0, slot, &stage->requests[slot], err);
+            if (status != 0) {
+                return status;
+            }
+        }
+    }
+    return 0;
+}
+
+static void place(struct stage *stage, uint32_t first, uint32_t n, const struct request *at) {
+    for (uint32_t slot = first; slot < first + n; slot++) {
+        stage->requests[slot] = *at;
+        stage->requests[slot].id = slot;
+    }
+}
+
+/* One step of all the requests of a kind, as many at a time as the token budget allows. */
+static int run_past_step(struct stage *stage, uint32_t first, uint32_t n, const struct request *at,
+                         struct err *err) {
+    uint32_t most = stage->engine->limits.max_tokens / at->span.queries;
+    int status = 0;
+    place(stage, first, n, at);
+    for (uint32_t done = 0; status == 0 && done < n; done += most) {
+        struct step_shape shape;
+        struct live_times times;
+        uint32_t together = n - done < most ? n - done : most;
+        struct submission submission = batch_of(stage, first + done, together, &shape);
+        status = live_execute(stage->live, &submission, 1, stage->takes, &times, err);
+    }
+    return status;
+}
+
+/* The passes over whole canvases since the block began are what fills the cache. */
+static int bring(struct stage *stage, uint32_t first, const struct step_kind *kind,
+                 struct err *err) {
+    if (kind->n_requests == 0) {
+        return 0;
+    }
+    const struct request *last = &kind->path[kind->n_path - 1];
+    int status = 0;
+    for (uint32_t i = 0; status == 0 && i + 1 < kind->n_path; i++) {
+        const struct request *at = &kind->path[i];
+        if (at->block == last->block && at->span.context == 0) {
+            status = run_past_step(stage, first, kind->n_requests, at, err);
+        }
+    }
+    place(stage, first, kind->n_requests, last);
+    return status;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, uint32_t n) {
+    qsort(values, n, sizeof *values, ascending);
+    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+static int repeat(struct stage *stage, uint32_t rounds, struct measured_step *out,
+                  struct err *err) {
+    struct step_shape shape;
+    struct submission submission = batch_of(stage, 0, stage->n, &shape);
+    double *wall = allocate(rounds, sizeof *wall), *device = allocate(rounds, sizeof *device);
+    int status = 0;
+    for (uint32_t i = 0; status == 0 && i < WARM_ROUNDS + rounds; i++) {
+        struct live_times times;
+        status = live_execute(stage->live, &submission, 1, stage->takes, &times, err);
+        if (i >= WARM_ROUNDS) {
+            wall[i - WARM_ROUNDS] = times.wall_ns;
+            device[i - WARM_ROUNDS] = times.device_ns;
+        }
+    }
+    if (status == 0) {
+        out->rounds = rounds;
+        out->device_ns = median(device, rounds);
+        out->wall_ns = median(wall, rounds);
+        out->spread = (wall[rounds - 1] - wall[0]) / out->wall_ns;
+    }
+    free(wall);
+    free(device);
+    return status;
+}
+
+static int repeat_operators(struct stage *stage, struct measured_step *out, struct err *err) {
+    uint32_t n_ops = stage->engine->system->graph.n_ops;
+    double all[OPERATOR_ROUNDS][GRAPH_MAX_OPS], one[OPERATOR_ROUNDS];
+    struct step_shape shape;
+    struct submission submission = batch_of(stage, 0, stage->n, &shape);
+    int status = 0;
+    for (int i = 0; status == 0 && i < OPERATOR_ROUNDS; i++) {
+        status = live_operators(stage->live, &submission, stage->takes, all[i], err);
+    }
+    for (uint32_t op = 0; status == 0 && op < n_ops; op++) {
+        for (int i = 0; i < OPERATOR_ROUNDS; i++) {
+            one[i] = all[i][op];
+        }
+        out->op_ns[op] = median(one, OPERATOR_ROUNDS);
+    }
+    return status;
+}
+
+static int measure(struct stage *stage, uint32_t rounds, struct measured_step *out,
+                   struct err *err) {
+    const struct asked_step *step = stage->step;
+    int status = admit(stage, err);
+    status = status == 0 ? bring(stage, 0, &step->kinds[0], err) : status;
+    status = status == 0 ? bring(stage, step->kinds[0].n_requests, &step->kinds[1], err) : status;
+    status = status == 0 ? repeat(stage, rounds, out, err) : status;
+    return status == 0 ? repeat_operators(stage, out, err) : status;
+}
+
+int step_measure(const struct engine_request *request, const struct asked_step *step,
+                 uint32_t rounds, struct measured_step *out, struct err *err) {
+    struct stage stage = {.step = step, .n = step->kinds[0].n_requests + step->kinds[1].n_requests};
+    *out = (struct measured_step){0};
+    int status = engine_open(request, &stage.engine, err);
+    status = status == 0 ? live_open(stage.engine, 1, true, &stage.live, err) : status;
+    if (status == 0) {
+        snprintf(out->device, sizeof out->device, "%s", stage.engine->device.facts.name);
+        stage.requests = allocate(stage.n, sizeof *stage.requests);
+        stage.slots = allocate(stage.n, sizeof *stage.slots);
+        stage.takes = allocate(stage.n, sizeof *stage.takes);
+        stage.spans = allocate(stage.n, sizeof *stage.spans);
+        status = measure(&stage, rounds, out, err);
+    }
+    free(stage.requests);
+    free(stage.slots);
+    free(stage.takes);
+    free(stage.spans);
+    live_close(stage.live);
+    engine_close(stage.engine);
+    return status;
+}

@@ -1,0 +1,24 @@
+/* A step on a real back end: what it takes, measured.
+ *
+ * Its requests first do those of their own steps that leave cached rows behind, so that the step
+ * finds what it would find in a run; then it is repeated. */
+#ifndef UNMASK_EXPERIMENTS_MEASURED_STEP_H
+#define UNMASK_EXPERIMENTS_MEASURED_STEP_H
+
+#include "engine/live.h"
+#include "experiments/step.h"
+
+struct measured_step {
+    char device[DEVICE_TEXT_CHARS];
+    uint32_t rounds;
+    double wall_ns, device_ns; /* medians over the rounds */
+    double spread;             /* of the wall time: (largest - smallest) / median */
+    /* Device time of each operator, queues drained in between, medians; they add up to more than
+     * device_ns by what draining costs. */
+    double op_ns[GRAPH_MAX_OPS];
+};
+
+int step_measure(const struct engine_request *request, const struct asked_step *step,
+                 uint32_t rounds, struct measured_step *out, struct err *err);
+
+#endif

@@ -1,0 +1,153 @@
+/* Float32 products by BLAS, and what is read off logits. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu.h"
+#include "kernels/device.h"
+
+/* OpenBLAS. The Fortran name, because GSL brings a CBLAS of its own. */
+void sgemm_(const char *transpose_a, const char *transpose_b, const int *m, const int *n,
+            const int *k, const float *alpha, const float *a, const int *lda, const float *b,
+            const int *ldb, const float *beta, float *c, const int *ldc);
+void openblas_set_num_threads(int n);
+
+void cpu_start_blas(void) {
+    if (getenv("OPENBLAS_NUM_THREADS") == NULL) {
+        openblas_set_num_threads(1);
+    }
+}
+
+/* outputs[o, row] = x[row, :] . w[o, :]: in BLAS's order of columns a matrix of PANEL_ROWS rows. */
+static void multiply_panel(const float *x, int x_stride, const float *w, int n_inputs,
+                           int n_outputs, float *outputs) {
+    const int n_rows = CPU_PANEL_ROWS;
+    const float one = 1, zero = 0;
+    sgemm_("T", "N", &n_rows, &n_outputs, &n_inputs, &one, x, &x_stride, w, &n_inputs, &zero,
+           outputs, &n_rows);
+}
+
+/* A panel of the call's rows from `first` on: in place where all of them exist. */
+static const float *panel_inputs(const struct cpu_room *room, const struct call_linear *call,
+                                 int32_t first, int *stride) {
+    const float *x = (const float *)call->x + first * call->x_stride;
+    *stride = (int)call->x_stride;
+    if (call->n_tokens - first >= CPU_PANEL_ROWS) {
+        return x;
+    }
+    const size_t row_bytes = (size_t)call->n_inputs * sizeof *x;
+    for (int32_t row = 0; row < CPU_PANEL_ROWS; row++) {
+        float *to = room->inputs + (int64_t)row * call->n_inputs;
+        if (first + row < call->n_tokens) {
+            memcpy(to, x + row * call->x_stride, row_bytes);
+        } else {
+            memset(to, 0, row_bytes);
+        }
+    }
+    *stride = call->n_inputs;
+    return room->inputs;
+}
+
+/* Of a panel's gates and, behind them, its ups. */
+static void activate_panel(const struct call_gate_up *call, const float *outputs, int32_t first_row,
+                           int32_t first_output, int32_t n_outputs) {
+    for (int32_t row = 0; row < CPU_PANEL_ROWS && first_row + row < call->n_tokens; row++) {
+        float *y = (float *)call->y + (first_row + row) * call->y_stride + first_output;
+        for (int32_t o = 0; o < n_outputs; o++) {
+            const double gate = (double)outputs[o * CPU_PANEL_ROWS + row];
+            const double up = (double)outputs[(n_outputs + o) * CPU_PANEL_ROWS + row];
+            y[o] = (float)(gate / (1 + exp(-gate)) * up);
+        }
+    }
+}
+
+void cpu_gate_up(const struct cpu_room *room, const struct call_gate_up *call) {
+    const struct call_linear inputs = {.x = call->x,
+                                       .x_stride = call->x_stride,
+                                       .n_tokens = call->n_tokens,
+                                       .n_inputs = call->n_channels};
+    const float *gates = call->w, *ups = gates + (int64_t)call->n_hidden * call->n_channels;
+    for (int32_t o = 0; o < call->n_hidden; o += CPU_PANEL_OUTPUTS / 2) {
+        const int64_t from = (int64_t)o * call->n_channels;
+        const int32_t left = call->n_hidden - o;
+        const int32_t n = left < CPU_PANEL_OUTPUTS / 2 ? left : CPU_PANEL_OUTPUTS / 2;
+        for (int32_t row = 0; row < call->n_tokens; row += CPU_PANEL_ROWS) {
+            int stride;
+            const float *x = panel_inputs(room, &inputs, row, &stride);
+            multiply_panel(x, stride, gates + from, call->n_channels, n, room->outputs);
+            multiply_panel(x, stride, ups + from, call->n_channels, n,
+                           room->outputs + (int64_t)n * CPU_PANEL_ROWS);
+            activate_panel(call, room->outputs, row, o, n);
+        }
+    }
+}
+
+static void store_panel(const struct call_linear *call, const float *outputs, int32_t first_row,
+                        int32_t first_output, int32_t n_outputs) {
+    for (int32_t row = 0; row < CPU_PANEL_ROWS && first_row + row < call->n_tokens; row++) {
+        const int64_t at = (first_row + row) * call->y_stride + first_output;
+        float *y = (float *)call->y + at;
+        const float *add = call->add != NULL ? (const float *)call->add + at : NULL;
+        for (int32_t o = 0; o < n_outputs; o++) {
+            const float product = outputs[o * CPU_PANEL_ROWS + row];
+            y[o] = add != NULL ? product + add[o] : product;
+        }
+    }
+}
+
+/* A strip of weights stays in the cache while all panels pass over it. */
+void cpu_linear(const struct cpu_room *room, const struct call_linear *call) {
+    for (int32_t o = 0; o < call->n_outputs; o += CPU_PANEL_OUTPUTS) {
+        const float *w = (const float *)call->w + (int64_t)o * call->n_inputs;
+        const int32_t left = call->n_outputs - o;
+        const int32_t n = left < CPU_PANEL_OUTPUTS ? left : CPU_PANEL_OUTPUTS;
+        for (int32_t row = 0; row < call->n_tokens; row += CPU_PANEL_ROWS) {
+            int stride;
+            const float *x = panel_inputs(room, call, row, &stride);
+            multiply_panel(x, stride, w, call->n_inputs, n, room->outputs);
+            store_panel(call, room->outputs, row, o, n);
+        }
+    }
+}
+
+void cpu_sample(const struct call_sample *call) {
+    for (int64_t row = 0; row < call->n_rows; row++) {
+        const float *logits = (const float *)call->logits + row * call->n_vocab;
+        int32_t best = 0;
+        for (int32_t i = 1; i < call->n_vocab; i++) {
+            best = logits[i] > logits[best] ? i : best;
+        }
+        double sum = 0;
+        for (int32_t i = 0; i < call->n_vocab; i++) {
+            sum += exp((double)logits[i] - (double)logits[best]);
+        }
+        call->token[row] = best;
+        call->confidence[row] = (float)(1 / sum);
+    }
+}
+
+void cpu_head(const struct cpu_room *room, const struct call_head *call) {
+    const int64_t row_bytes = call->n_vocab * (int64_t)sizeof(float);
+    const int32_t most = (int32_t)(HEAD_SCRATCH_BYTES / row_bytes);
+    for (int32_t row = 0; row < call->n_rows; row += most) {
+        const int32_t left = call->n_rows - row, n = left < most ? left : most;
+        const struct call_linear product = {
+            .x = (const float *)call->x + (int64_t)row * call->n_channels,
+            .w = call->w,
+            .y = call->scratch,
+            .x_stride = call->n_channels,
+            .y_stride = call->n_vocab,
+            .n_tokens = n,
+            .n_outputs = call->n_vocab,
+            .n_inputs = call->n_channels,
+            .dtype = call->dtype,
+        };
+        cpu_linear(room, &product);
+        cpu_sample(&(struct call_sample){.logits = call->scratch,
+                                         .token = call->token + row,
+                                         .confidence = call->confidence + row,
+                                         .n_rows = n,
+                                         .n_vocab = call->n_vocab,
+                                         .dtype = call->dtype});
+    }
+}

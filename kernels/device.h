@@ -1,0 +1,129 @@
+/* A device behind one table: its memory, its queue of work, and the kernels.
+ *
+ * There are two: the CPU (device_cpu.c: the twins, and BLAS for products; float32 or bf16; work is
+ * done when a function returns) and a CUDA GPU (device_cuda.cu in libunmask_cuda.so, loaded only
+ * when asked for; bf16; work is queued). Whoever drives one cannot tell which.
+ *
+ * Functions that can fail return an enum device_status; after anything but DEVICE_OK, trouble()
+ * says in a few words what failed. Work runs in the order in which it was issued. A call's arrays
+ * are device memory and stay as they are until the work is done; the structs themselves are copied.
+ * Nothing but allocate, open and the first product of a new shape allocates; nothing but download,
+ * finish, mark_wait and release waits. */
+#ifndef UNMASK_KERNELS_DEVICE_H
+#define UNMASK_KERNELS_DEVICE_H
+
+#include "kernels/calls.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { DEVICE_ABI = 1, DEVICE_TEXT_CHARS = 256 };
+
+enum device_status {
+    DEVICE_OK,
+    DEVICE_NO_MEMORY, /* allocate: there is less than was asked for */
+    DEVICE_ABSENT,    /* open: no device, no driver, or one too old */
+    DEVICE_FAILED,    /* a launch or a copy failed; only close and release make sense now */
+    DEVICE_REFUSED,   /* a call outside what calls.h promises */
+};
+
+struct device_facts {
+    char name[DEVICE_TEXT_CHARS]; /* as the maker calls it */
+    int64_t memory_bytes, free_bytes, l2_bytes;
+    int32_t n_sms;
+    int32_t capability; /* 10 major + minor; 0: not a CUDA GPU */
+};
+
+/* What the device is doing just now, as far as it says; 0 when it does not. */
+struct device_vitals {
+    double sm_clock_mhz, memory_clock_mhz, power_w, temperature_c;
+};
+
+struct device;
+struct device_mark;      /* a moment in the queue */
+struct device_recording; /* calls to be issued again, all at once */
+
+struct device_table {
+    uint32_t abi, size; /* DEVICE_ABI, sizeof this struct */
+    const char *name;
+
+    /* `text`, DEVICE_TEXT_CHARS long, says why where it fails. dtype is that of all calls. */
+    int (*open)(enum kernel_dtype dtype, struct device **out, char *text);
+    void (*close)(struct device *device); /* releases whatever is left; NULL is fine */
+    const char *(*trouble)(const struct device *device);
+    int (*facts)(struct device *device, struct device_facts *out);
+    void (*vitals)(struct device *device, struct device_vitals *out);
+
+    /* Memory, aligned to 512 bytes. allocated_bytes: the sum of what allocate gave and release did
+     * not take back; what the device needs for itself is not in it (own_bytes). */
+    int (*allocate)(struct device *device, int64_t bytes, void **out);
+    void (*release)(struct device *device, void *memory); /* NULL is fine */
+    int64_t (*allocated_bytes)(const struct device *device);
+    int64_t (*own_bytes)(const struct device *device);
+    /* Host memory that copies reach without another copy. */
+    int (*allocate_host)(struct device *device, int64_t bytes, void **out);
+    void (*release_host)(struct device *device, void *memory);
+
+    /* Copies in the queue. upload: `from` (allocate_host) stays until the work is done. download:
+     * returns when `to` is filled. copy: the ranges may overlap. */
+    int (*upload)(struct device *device, void *to, const void *from, int64_t bytes);
+    int (*download)(struct device *device, void *to, const void *from, int64_t bytes);
+    int (*copy)(struct device *device, void *to, const void *from, int64_t bytes);
+    int (*clear)(struct device *device, void *to, int64_t bytes);
+    int (*finish)(struct device *device); /* until the queue is empty */
+
+    /* Marks: mark() puts it at the end of the queue, again if it stood elsewhere. */
+    int (*mark_open)(struct device *device, struct device_mark **out);
+    void (*mark_close)(struct device *device, struct device_mark *mark);
+    int (*mark)(struct device *device, struct device_mark *mark);
+    int (*mark_reached)(struct device *device, struct device_mark *mark, bool *out);
+    int (*mark_wait)(struct device *device, struct device_mark *mark);
+    /* Device time between two marks that were reached. */
+    int (*mark_elapsed)(struct device *device, struct device_mark *from, struct device_mark *to,
+                        double *ns);
+
+    /* NULL where the device records nothing. Between begin and end, kernels, copies and clears are
+     * kept instead of run, and all else but facts, vitals and the meters is refused. play issues
+     * them once more, reading the same addresses. */
+    int (*record_begin)(struct device *device);
+    int (*record_end)(struct device *device, struct device_recording **out);
+    int (*record_play)(struct device *device, struct device_recording *recording);
+    void (*record_close)(struct device *device, struct device_recording *recording);
+
+    /* The kernels. Scratch of a block attention is the device's own and not read from the call. */
+    int (*embed)(struct device *device, const struct call_embed *call);
+    int (*norm)(struct device *device, const struct call_norm *call);
+    int (*linear)(struct device *device, const struct call_linear *call);
+    int (*add)(struct device *device, const struct call_add *call);
+    int (*rope)(struct device *device, const struct call_rope *call);
+    int (*keep)(struct device *device, const struct call_keep *call);
+    int (*dense_attention)(struct device *device, const struct call_dense_attention *call);
+    int (*block_attention)(struct device *device, const struct call_block_attention *call);
+    int (*select)(struct device *device, const struct call_select *call);
+    int (*swiglu)(struct device *device, const struct call_swiglu *call);
+    int (*gate_up)(struct device *device, const struct call_gate_up *call);
+    int (*head)(struct device *device, const struct call_head *call);
+    int (*sample)(struct device *device, const struct call_sample *call);
+    int (*decode)(struct device *device, const struct call_decode *call);
+    int (*random)(struct device *device, const struct call_random *call);
+
+    /* same: from now on a row of a product is the same bits whatever number of rows is beside it,
+     * at some cost in speed. NULL where that is always so. */
+    void (*same_products)(struct device *device, bool same);
+};
+
+/* Scratch of call_head, of any size. */
+enum { HEAD_SCRATCH_BYTES = 60 << 20 };
+
+extern const struct device_table device_cpu;
+
+/* What libunmask_cuda.so exports under this name. */
+#define DEVICE_CUDA_SYMBOL "unmask_device_cuda"
+extern const struct device_table unmask_device_cuda;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

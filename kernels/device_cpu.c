@@ -1,0 +1,359 @@
+/* The CPU as a device: host memory with a meter, work that is done when a function returns.
+ *
+ * In float32 it is made to be used, by the kernels of cpu.h and the twins of what moves or maps
+ * elements. In bf16 all kernels are twins, which round where a GPU's kernels round: slow, with room
+ * allocated inside calls, for checking a GPU's numbers where there is none. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/cpu.h"
+#include "kernels/device.h"
+#include "kernels/twin.h"
+
+/* ---- memory ---- */
+
+enum { ALIGN_BYTES = 512 };
+
+/* In front of every piece, ALIGN_BYTES wide. */
+struct piece {
+    struct piece *next, *previous;
+    int64_t bytes; /* on the meter; 0: host memory, marks */
+};
+
+struct device {
+    enum kernel_dtype dtype;
+    struct piece pieces; /* ring of all that is allocated */
+    int64_t allocated_bytes;
+    struct cpu_room room;
+    const char *trouble;
+};
+
+static int fail(struct device *device, int status, const char *why) {
+    device->trouble = why;
+    return status;
+}
+
+static int take(struct device *device, int64_t bytes, int64_t metered_bytes, void **out) {
+    *out = NULL;
+    if (bytes < 0) {
+        return fail(device, DEVICE_REFUSED, "a negative size");
+    }
+    size_t rounded = ((size_t)bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    struct piece *piece = aligned_alloc(ALIGN_BYTES, ALIGN_BYTES + rounded);
+    if (piece == NULL) {
+        return fail(device, DEVICE_NO_MEMORY, "the host has no such memory");
+    }
+    *piece = (struct piece){device->pieces.next, &device->pieces, metered_bytes};
+    piece->next->previous = piece;
+    device->pieces.next = piece;
+    device->allocated_bytes += metered_bytes;
+    *out = (unsigned char *)piece + ALIGN_BYTES;
+    return DEVICE_OK;
+}
+
+static void give(struct device *device, void *memory) {
+    if (memory != NULL) {
+        struct piece *piece = (struct piece *)(void *)((unsigned char *)memory - ALIGN_BYTES);
+        piece->previous->next = piece->next;
+        piece->next->previous = piece->previous;
+        device->allocated_bytes -= piece->bytes;
+        free(piece);
+    }
+}
+
+static int cpu_allocate(struct device *device, int64_t bytes, void **out) {
+    return take(device, bytes, bytes, out);
+}
+
+static int cpu_allocate_host(struct device *device, int64_t bytes, void **out) {
+    return take(device, bytes, 0, out);
+}
+
+static int64_t cpu_allocated_bytes(const struct device *device) {
+    return device->allocated_bytes;
+}
+
+static int64_t cpu_own_bytes(const struct device *device) {
+    (void)device;
+    return CPU_ROOM_BYTES;
+}
+
+/* ---- opening ---- */
+
+static void cpu_close(struct device *device) {
+    if (device != NULL) {
+        while (device->pieces.next != &device->pieces) {
+            give(device, (unsigned char *)device->pieces.next + ALIGN_BYTES);
+        }
+        free(device);
+    }
+}
+
+static int cpu_open(enum kernel_dtype dtype, struct device **out, char *text) {
+    struct device *device = calloc(1, sizeof *device);
+    void *room = NULL;
+    *out = NULL;
+    if (device != NULL) {
+        device->dtype = dtype;
+        device->pieces = (struct piece){&device->pieces, &device->pieces, 0};
+        device->trouble = "";
+    }
+    if (device == NULL || take(device, CPU_ROOM_BYTES, 0, &room) != DEVICE_OK) {
+        snprintf(text, DEVICE_TEXT_CHARS, "no memory to work in");
+        cpu_close(device);
+        return DEVICE_NO_MEMORY;
+    }
+    device->room.query = room;
+    device->room.inputs = (float *)(void *)(device->room.query + CPU_MAX_INPUTS);
+    device->room.outputs = device->room.inputs + (int64_t)CPU_PANEL_ROWS * CPU_MAX_INPUTS;
+    cpu_start_blas();
+    *out = device;
+    return DEVICE_OK;
+}
+
+static const char *cpu_trouble(const struct device *device) {
+    return device->trouble;
+}
+
+/* The value of the first line "key : value" of a file of the kernel's; false when there is none. */
+static bool read_line(const char *path, const char *key, char *value, size_t size) {
+    char line[512];
+    bool found = false;
+    FILE *file = fopen(path, "r");
+    while (!found && file != NULL && fgets(line, sizeof line, file) != NULL) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, key, strlen(key)) == 0 && colon != NULL) {
+            colon += 1 + strspn(colon + 1, " \t");
+            snprintf(value, size, "%.*s", (int)strcspn(colon, "\n"), colon);
+            found = true;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return found;
+}
+
+static int cpu_facts(struct device *device, struct device_facts *out) {
+    (void)device;
+    char text[64];
+    int64_t page_bytes = sysconf(_SC_PAGESIZE), l2_bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    *out = (struct device_facts){
+        .memory_bytes = page_bytes * sysconf(_SC_PHYS_PAGES),
+        .free_bytes = page_bytes * sysconf(_SC_AVPHYS_PAGES),
+        .l2_bytes = l2_bytes > 0 ? l2_bytes : 0,
+        .n_sms = (int32_t)sysconf(_SC_NPROCESSORS_ONLN),
+    };
+    if (!read_line("/proc/cpuinfo", "model name", out->name, sizeof out->name)) {
+        snprintf(out->name, sizeof out->name, "CPU");
+    }
+    if (read_line("/proc/meminfo", "MemAvailable", text, sizeof text)) {
+        out->free_bytes = strtoll(text, NULL, 10) * 1024; /* also what caches of files would give */
+    }
+    return DEVICE_OK;
+}
+
+static void cpu_vitals(struct device *device, struct device_vitals *out) {
+    (void)device;
+    *out = (struct device_vitals){0};
+}
+
+/* ---- copies and marks ---- */
+
+static int cpu_copy(struct device *device, void *to, const void *from, int64_t bytes) {
+    (void)device;
+    memmove(to, from, (size_t)bytes);
+    return DEVICE_OK;
+}
+
+static int cpu_clear(struct device *device, void *to, int64_t bytes) {
+    (void)device;
+    memset(to, 0, (size_t)bytes);
+    return DEVICE_OK;
+}
+
+static int cpu_finish(struct device *device) {
+    (void)device;
+    return DEVICE_OK;
+}
+
+struct device_mark {
+    struct timespec time;
+};
+
+static int cpu_mark_open(struct device *device, struct device_mark **out) {
+    void *memory;
+    int status = take(device, sizeof **out, 0, &memory);
+    *out = memory;
+    return status;
+}
+
+static void cpu_mark_close(struct device *device, struct device_mark *mark) {
+    give(device, mark);
+}
+
+static int cpu_mark(struct device *device, struct device_mark *mark) {
+    return clock_gettime(CLOCK_MONOTONIC, &mark->time) == 0
+               ? DEVICE_OK
+               : fail(device, DEVICE_FAILED, "there is no clock");
+}
+
+static int cpu_mark_reached(struct device *device, struct device_mark *mark, bool *out) {
+    (void)device;
+    (void)mark;
+    *out = true;
+    return DEVICE_OK;
+}
+
+static int cpu_mark_wait(struct device *device, struct device_mark *mark) {
+    (void)device;
+    (void)mark;
+    return DEVICE_OK;
+}
+
+static int cpu_mark_elapsed(struct device *device, struct device_mark *from, struct device_mark *to,
+                            double *ns) {
+    (void)device;
+    *ns = (double)(to->time.tv_sec - from->time.tv_sec) * 1e9 +
+          (double)(to->time.tv_nsec - from->time.tv_nsec);
+    return DEVICE_OK;
+}
+
+/* ---- kernels ---- */
+
+/* A kernel whose twin serves both dtypes. */
+#define TWIN(kernel)                                                                               \
+    static int cpu_run_##kernel(struct device *device, const struct call_##kernel *call) {         \
+        (void)device;                                                                              \
+        twin_##kernel(call);                                                                       \
+        return DEVICE_OK;                                                                          \
+    }
+TWIN(embed)
+TWIN(norm)
+TWIN(add)
+TWIN(rope)
+TWIN(keep)
+TWIN(swiglu)
+TWIN(decode)
+TWIN(random)
+
+static int twin_status(struct device *device, bool ran) {
+    return ran ? DEVICE_OK : fail(device, DEVICE_NO_MEMORY, "no memory for one row");
+}
+
+static int cpu_run_linear(struct device *device, const struct call_linear *call) {
+    if (call->dtype == KERNEL_BF16) {
+        twin_linear(call);
+        return DEVICE_OK;
+    }
+    if (call->n_inputs > CPU_MAX_INPUTS) {
+        return fail(device, DEVICE_REFUSED, "a product over more than 32768 inputs");
+    }
+    cpu_linear(&device->room, call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_gate_up(struct device *device, const struct call_gate_up *call) {
+    if (call->dtype == KERNEL_BF16) {
+        twin_gate_up(call);
+        return DEVICE_OK;
+    }
+    if (call->n_channels > CPU_MAX_INPUTS) {
+        return fail(device, DEVICE_REFUSED, "a product over more than 32768 inputs");
+    }
+    cpu_gate_up(&device->room, call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_dense_attention(struct device *device, const struct call_dense_attention *call) {
+    if (call->dtype == KERNEL_BF16) {
+        return twin_status(device, twin_dense_attention(call));
+    }
+    cpu_dense_attention(call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_block_attention(struct device *device, const struct call_block_attention *call) {
+    if (call->dtype == KERNEL_BF16) {
+        return twin_status(device, twin_block_attention(call));
+    }
+    cpu_block_attention(call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_select(struct device *device, const struct call_select *call) {
+    if (call->dtype == KERNEL_BF16) {
+        return twin_status(device, twin_select(call));
+    }
+    if ((int64_t)call->n_heads * call->head_size > CPU_MAX_INPUTS) {
+        return fail(device, DEVICE_REFUSED, "a selection by more than 32768 query channels");
+    }
+    cpu_select(&device->room, call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_head(struct device *device, const struct call_head *call) {
+    if (call->dtype == KERNEL_BF16) {
+        return twin_status(device, twin_head(call));
+    }
+    if (call->rounded || call->n_channels > CPU_MAX_INPUTS ||
+        call->n_vocab > HEAD_SCRATCH_BYTES / (int)sizeof(float)) {
+        return fail(device, DEVICE_REFUSED, "a head that rounds single precision or is too large");
+    }
+    cpu_head(&device->room, call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_sample(struct device *device, const struct call_sample *call) {
+    if (call->dtype == KERNEL_BF16) {
+        return twin_status(device, twin_sample(call));
+    }
+    cpu_sample(call);
+    return DEVICE_OK;
+}
+
+const struct device_table device_cpu = {
+    .abi = DEVICE_ABI,
+    .size = sizeof(struct device_table),
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .trouble = cpu_trouble,
+    .facts = cpu_facts,
+    .vitals = cpu_vitals,
+    .allocate = cpu_allocate,
+    .release = give,
+    .allocated_bytes = cpu_allocated_bytes,
+    .own_bytes = cpu_own_bytes,
+    .allocate_host = cpu_allocate_host,
+    .release_host = give,
+    .upload = cpu_copy,
+    .download = cpu_copy,
+    .copy = cpu_copy,
+    .clear = cpu_clear,
+    .finish = cpu_finish,
+    .mark_open = cpu_mark_open,
+    .mark_close = cpu_mark_close,
+    .mark = cpu_mark,
+    .mark_reached = cpu_mark_reached,
+    .mark_wait = cpu_mark_wait,
+    .mark_elapsed = cpu_mark_elapsed,
+    .embed = cpu_run_embed,
+    .norm = cpu_run_norm,
+    .linear = cpu_run_linear,
+    .add = cpu_run_add,
+    .rope = cpu_run_rope,
+    .keep = cpu_run_keep,
+    .dense_attention = cpu_run_dense_attention,
+    .block_attention = cpu_run_block_attention,
+    .select = cpu_run_select,
+    .swiglu = cpu_run_swiglu,
+    .gate_up = cpu_run_gate_up,
+    .head = cpu_run_head,
+    .sample = cpu_run_sample,
+    .decode = cpu_run_decode,
+    .random = cpu_run_random,
+};

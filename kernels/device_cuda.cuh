@@ -1,0 +1,52 @@
+/* What the parts of the CUDA device share. */
+#ifndef UNMASK_KERNELS_DEVICE_CUDA_CUH
+#define UNMASK_KERNELS_DEVICE_CUDA_CUH
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include "kernels/device.h"
+#include "kernels/kernels.h"
+
+struct held;    /* something that close must release; a list */
+struct nvml;    /* the driver's monitor, where there is one */
+struct linears; /* how products are run */
+
+/* The linear part writes its plans and the product's own memory; all else is device_cuda.cu's. */
+struct device {
+    int index; /* among the CUDA devices this process sees */
+    cudaStream_t stream;
+    struct held *held;
+    struct nvml *nvml;
+    struct head *head;
+    struct linears *linears;
+    void *block_scratch;
+    int64_t block_scratch_bytes;
+    int64_t allocated_bytes, context_bytes;
+    bool recording, failed;
+    char trouble[DEVICE_TEXT_CHARS];
+};
+
+/* DEVICE_OK, or DEVICE_FAILED with "what: the reason" as the trouble; the first one stays. */
+int device_status(struct device *device, cudaError_t status, const char *what);
+/* DEVICE_REFUSED with this trouble. */
+int device_refuse(struct device *device, const char *text);
+
+/* Memory that is free between any two calls in the queue: what lies behind block attention's
+ * counters. */
+void *device_spare(const struct device *device, int64_t *bytes);
+
+/* NULL when cuBLASLt or its workspace is not to be had; *trouble says which. */
+struct linears *linears_open(const char **trouble);
+void linears_close(struct linears *linears);
+int64_t linears_bytes(const struct linears *linears);
+int device_linear(struct device *device, const struct call_linear *call);
+void device_same_products(struct device *device, bool same);
+
+/* NULL when the monitor is absent. */
+struct nvml *nvml_open(int index);
+void nvml_close(struct nvml *nvml);
+void nvml_vitals(struct nvml *nvml, struct device_vitals *out);
+int64_t nvml_used_bytes(struct nvml *nvml); /* of the device's memory, by everybody; 0: unknown */
+
+#endif

@@ -1,0 +1,28 @@
+/* Random numbers that are a function of a key and an index: any element of an array can be made
+ * anywhere, in any order, with the same bits on a CPU and on a GPU. */
+#ifndef UNMASK_KERNELS_KEYED_H
+#define UNMASK_KERNELS_KEYED_H
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define KEYED_FUNCTION static __host__ __device__ __forceinline__
+#else
+#define KEYED_FUNCTION static inline
+#endif
+
+/* The finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014, figure 16). */
+KEYED_FUNCTION uint64_t keyed_mix(uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* u in [0, 1), a multiple of 2^-53. The key is mixed first, so that neighbouring keys do not give
+ * the same sequence shifted; the index then walks by splitmix64's golden-ratio step. */
+KEYED_FUNCTION double uniform_keyed(uint64_t key, uint64_t index) {
+    const uint64_t start = keyed_mix(key + 0x9e3779b97f4a7c15u);
+    return (double)(keyed_mix(start + (index + 1) * 0x9e3779b97f4a7c15u) >> 11) * 0x1p-53;
+}
+
+#endif

@@ -1,0 +1,393 @@
+/* Reading a profile: lines to rows, rows to lattices. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/names.h"
+#include "sim/base/num.h"
+#include "sim/cost/profile_table.h"
+#include "sim/cost/runtime.h"
+
+/* Columns of a row after the operator's name; the last one is time_us. */
+enum { MAX_COLUMNS = 9 };
+static const int64_t max_size = INT64_C(1) << 40; /* any size: exact as a double */
+
+const struct profile_operator profile_operators[PROFILE_OPS] = {
+    [PROFILE_GEMM] = {"gemm", 3, 3, "m,n,k,time_us"},
+    [PROFILE_ATTENTION_CAUSAL] = {"attention_causal", 6, 4,
+                                  "batch,q,kv,heads,kv_heads,head_dim,time_us"},
+    [PROFILE_ATTENTION_DECODE] = {"attention_decode", 6, 3,
+                                  "batch,q,kv,heads,kv_heads,head_dim,time_us"},
+    [PROFILE_MOE] = {"moe", 5, 2, "tokens,hidden,expert_ffn,top_k,experts,time_us"},
+    [PROFILE_ELEMENTWISE] = {"elementwise", 1, 1, "bytes,time_us"},
+    [PROFILE_ALL_REDUCE] = {"all_reduce", 2, 2, "gpus,bytes,time_us"},
+    [PROFILE_ALL_GATHER] = {"all_gather", 2, 2, "gpus,bytes,time_us"},
+    [PROFILE_ATTENTION_FULL] = {"attention_full", 5, 3, "batch,q,heads,kv_heads,head_dim,time_us"},
+    [PROFILE_ATTENTION_BLOCK] = {"attention_block", 6, 4,
+                                 "batch,q,kv,heads,kv_heads,head_dim,time_us"},
+    [PROFILE_PASS] = {"pass", 3, 3, "NAME,channels,rows,time_us"},
+    [PROFILE_HEAD] = {"head", 3, 3, "rows,vocab,hidden,time_us"},
+    [PROFILE_GATE_UP] = {"gate_up", 3, 3, "rows,gates_and_ups,hidden,time_us"},
+};
+
+const char *const profile_pass_names[PROFILE_PASSES] = {
+    [PASS_EMBED] = "embed",   [PASS_NORM] = "norm",     [PASS_NORM_ADD] = "norm_add",
+    [PASS_ROPE] = "rope",     [PASS_KEEP] = "keep",     [PASS_SWIGLU] = "swiglu",
+    [PASS_ADD] = "add",       [PASS_SAMPLE] = "sample", [PASS_DECODE] = "decode",
+    [PASS_SELECT] = "select", [PASS_PACK] = "pack",
+};
+
+struct rows {
+    struct lattice_row *items;
+    size_t n, capacity;
+};
+
+static bool append(struct rows *rows, const struct lattice_row *row) {
+    if (rows->n == rows->capacity) {
+        size_t capacity = rows->capacity == 0 ? 256 : 2 * rows->capacity;
+        struct lattice_row *items = realloc(rows->items, capacity * sizeof *items);
+        if (items == NULL) {
+            return false;
+        }
+        rows->items = items;
+        rows->capacity = capacity;
+    }
+    rows->items[rows->n++] = *row;
+    return true;
+}
+
+static int place_attention(const char *path, int line, enum profile_op op, const int64_t *sizes,
+                           struct lattice_row *row, struct err *err) {
+    bool is_full = op == PROFILE_ATTENTION_FULL;
+    const int64_t *heads = sizes + (is_full ? 2 : 3);
+    int64_t batch = sizes[0], q = sizes[1], kv = is_full ? q : sizes[2];
+    struct head_layout layout = {heads[0], heads[1], heads[2]};
+    if (layout.heads > 0xffff || layout.kv_heads > layout.heads || layout.head_dim > 0xffff) {
+        return err_world(err,
+                         "%s:%d: heads %lld, kv_heads %lld, head_dim %lld: expected kv_heads "
+                         "<= heads and all below 65536",
+                         path, line, (long long)layout.heads, (long long)layout.kv_heads,
+                         (long long)layout.head_dim);
+    }
+    bool counts_own = op == PROFILE_ATTENTION_CAUSAL || op == PROFILE_ATTENTION_DECODE;
+    if ((counts_own && q > kv) || (op == PROFILE_ATTENTION_DECODE && q != 1)) {
+        return err_world(err, "%s:%d: %s with %lld queries over %lld keys", path, line,
+                         profile_operators[op].name, (long long)q, (long long)kv);
+    }
+    row->at[0] = head_layout_pack(layout);
+    row->at[1] = batch;
+    row->at[2] = op == PROFILE_ATTENTION_DECODE ? kv : q;
+    row->at[3] = op == PROFILE_ATTENTION_CAUSAL ? kv - q : op == PROFILE_ATTENTION_BLOCK ? kv : 0;
+    return 0;
+}
+
+static int place_moe(const char *path, int line, const int64_t *sizes, struct lattice_row *row,
+                     struct err *err) {
+    struct moe_shape shape = {sizes[1], sizes[2], sizes[3], sizes[4]};
+    if (shape.hidden > 0x1ffff || shape.expert_ffn > 0x3ffff || shape.top_k > 0xfff ||
+        shape.experts > 0xffff || shape.top_k > shape.experts) {
+        return err_world(err,
+                         "%s:%d: a mixture of %lld experts, %lld active, hidden %lld, "
+                         "expert_ffn %lld is out of range",
+                         path, line, (long long)shape.experts, (long long)shape.top_k,
+                         (long long)shape.hidden, (long long)shape.expert_ffn);
+    }
+    row->at[MOE_SHAPE] = moe_shape_pack(shape);
+    row->at[MOE_TOKENS] = sizes[0];
+    return 0;
+}
+
+/* Sizes in the file's order to lattice coordinates. */
+static int place_row(const char *path, int line, enum profile_op op, const int64_t *sizes,
+                     struct lattice_row *row, struct err *err) {
+    memset(row, 0, sizeof *row);
+    row->line = line;
+    switch (op) {
+    case PROFILE_ATTENTION_CAUSAL:
+    case PROFILE_ATTENTION_DECODE:
+    case PROFILE_ATTENTION_FULL:
+    case PROFILE_ATTENTION_BLOCK:
+        return place_attention(path, line, op, sizes, row, err);
+    case PROFILE_MOE:
+        return place_moe(path, line, sizes, row, err);
+    case PROFILE_HEAD:
+    case PROFILE_GATE_UP:
+        row->at[FUSED_OUTPUTS] = sizes[1];
+        row->at[FUSED_INPUTS] = sizes[2];
+        row->at[FUSED_ROWS] = sizes[0];
+        return 0;
+    case PROFILE_ALL_REDUCE:
+    case PROFILE_ALL_GATHER:
+        if (sizes[0] < 2) {
+            return err_world(err, "%s:%d: %s over %lld GPU", path, line, profile_operators[op].name,
+                             (long long)sizes[0]);
+        }
+        break;
+    case PROFILE_GEMM:
+    case PROFILE_ELEMENTWISE:
+    case PROFILE_PASS:
+    case PROFILE_OPS:
+        break;
+    }
+    memcpy(row->at, sizes, profile_operators[op].n_sizes * sizeof *sizes);
+    return 0;
+}
+
+/* The index of `word` in the NULL-ended `names`, or ERR_WORLD with the nearest of them. */
+static int find_word(const char *path, int line, const char *what, const char *word,
+                     const char *const *names, size_t *out, struct err *err) {
+    for (*out = 0; names[*out] != NULL; (*out)++) {
+        if (strcmp(word, names[*out]) == 0) {
+            return 0;
+        }
+    }
+    char hint[NAME_HINT_CHARS];
+    name_hint(word, names, hint);
+    return err_world(err, "%s:%d: unknown %s '%.40s'%s", path, line, what, word, hint);
+}
+
+static int read_size(const char *path, int line, const char *text, const char *columns,
+                     int64_t *out, struct err *err) {
+    uint64_t size;
+    if (!num_u64(text, (uint64_t)max_size, &size) || size == 0) {
+        return err_world(err, "%s:%d: '%.40s' is not a size from 1 to 2^40 (%s)", path, line, text,
+                         columns);
+    }
+    *out = (int64_t)size;
+    return 0;
+}
+
+/* Columns of a line, in place; more than MAX_COLUMNS + 1 count as that many. */
+static size_t split(char *text, char *columns[MAX_COLUMNS + 1]) {
+    size_t n = 0;
+    for (char *rest = text; rest != NULL && n <= MAX_COLUMNS;) {
+        columns[n++] = strsep(&rest, ",");
+    }
+    return n;
+}
+
+static int parse_operator(const char *path, int line, char *const *columns, size_t n,
+                          struct rows rows[PROFILE_OPS], struct err *err) {
+    const char *names[PROFILE_OPS + 1] = {NULL};
+    for (size_t i = 0; i < PROFILE_OPS; i++) {
+        names[i] = profile_operators[i].name;
+    }
+    size_t op;
+    int bad = find_word(path, line, "operator", columns[0], names, &op, err);
+    if (bad) {
+        return bad;
+    }
+    const struct profile_operator *shape = &profile_operators[op];
+    if (n != shape->n_sizes + 2) {
+        return err_world(err, "%s:%d: %s has %zu columns after its name, expected %zu: %s", path,
+                         line, shape->name, n - 1, shape->n_sizes + 1, shape->columns);
+    }
+    int64_t sizes[MAX_COLUMNS] = {0};
+    size_t first = 0;
+    if (op == PROFILE_PASS) {
+        const char *passes[PROFILE_PASSES + 1] = {NULL};
+        memcpy(passes, profile_pass_names, sizeof profile_pass_names);
+        size_t pass;
+        bad = find_word(path, line, "pass", columns[1], passes, &pass, err);
+        sizes[first++] = (int64_t)pass;
+    }
+    for (size_t i = first; bad == 0 && i < shape->n_sizes; i++) {
+        bad = read_size(path, line, columns[i + 1], shape->columns, &sizes[i], err);
+    }
+    struct lattice_row row;
+    bad = bad ? bad : place_row(path, line, (enum profile_op)op, sizes, &row, err);
+    if (bad) {
+        return bad;
+    }
+    if (!num_f64(columns[n - 1], &row.time_us) || row.time_us <= 0 || row.time_us > 1e12) {
+        return err_world(err, "%s:%d: time_us is '%.40s', expected a positive number", path, line,
+                         columns[n - 1]);
+    }
+    if (!append(&rows[op], &row)) {
+        return err_world(err, "%s: out of memory", path);
+    }
+    return 0;
+}
+
+static int parse_host(struct profile *profile, int line, char *const *columns, size_t n,
+                      struct err *err) {
+    const char *path = profile->path;
+    if (n != 4) {
+        return err_world(err,
+                         "%s:%d: host has %zu columns after its name, expected 3: "
+                         "KIND,step_ns,request_ns",
+                         path, line, n - 1);
+    }
+    const char *kinds[PROFILE_HOST_KINDS + 1] = {NULL};
+    memcpy(kinds, host_kind_names, sizeof host_kind_names);
+    size_t kind;
+    int bad = find_word(path, line, "kind of step", columns[1], kinds, &kind, err);
+    if (bad) {
+        return bad;
+    }
+    struct profile_host *host = &profile->host[kind];
+    if (host->given) {
+        return err_world(err, "%s:%d: a second host row for %s", path, line, kinds[kind]);
+    }
+    double *const fields[] = {&host->step_ns, &host->request_ns};
+    for (size_t i = 0; i < 2; i++) {
+        if (!num_f64(columns[2 + i], fields[i]) || *fields[i] < 0 || *fields[i] > 1e10) {
+            return err_world(err, "%s:%d: '%.40s' is not a time from 0 to 1e10 ns", path, line,
+                             columns[2 + i]);
+        }
+    }
+    host->given = true;
+    return 0;
+}
+
+static int parse_row(struct profile *profile, int line, char *text, struct rows rows[PROFILE_OPS],
+                     struct err *err) {
+    char *columns[MAX_COLUMNS + 1] = {NULL};
+    size_t n = split(text, columns);
+    return strcmp(columns[0], "host") == 0
+               ? parse_host(profile, line, columns, n, err)
+               : parse_operator(profile->path, line, columns, n, rows, err);
+}
+
+bool profile_add_note(struct profile *profile, const char *key, size_t key_chars,
+                      const char *value) {
+    struct profile_note *notes =
+        realloc(profile->notes, (profile->n_notes + 1) * sizeof *profile->notes);
+    if (notes == NULL) {
+        return false;
+    }
+    profile->notes = notes;
+    struct profile_note *note = &notes[profile->n_notes];
+    *note = (struct profile_note){strndup(key, key_chars), strdup(value)};
+    profile->n_notes++;
+    return note->key != NULL && note->value != NULL;
+}
+
+static int take_once(const struct profile *profile, int line, char **field, const char *text,
+                     struct err *err) {
+    if (*field != NULL) {
+        return err_world(err, "%s:%d: a second kind or source line", profile->path, line);
+    }
+    *field = strdup(text);
+    return *field != NULL ? 0 : err_world(err, "%s: out of memory", profile->path);
+}
+
+/* "# key: value" lines say where the numbers come from; other comments are for people. */
+static int parse_comment(struct profile *profile, int line, const char *text, struct err *err) {
+    static const char key_chars[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    if (strncmp(text, "# ", 2) != 0) {
+        return 0;
+    }
+    const char *key = text + 2;
+    size_t length = strspn(key, key_chars);
+    const char *value = key + length + 2;
+    if (length == 0 || strncmp(key + length, ": ", 2) != 0) {
+        return 0;
+    }
+    bool is_kind = strncmp(text, "# kind:", 7) == 0;
+    if (is_kind && strcmp(value, "measured") != 0 && strcmp(value, "imported") != 0 &&
+        strcmp(value, "transferred") != 0) {
+        return err_world(err, "%s:%d: kind is '%.40s', expected measured, imported or transferred",
+                         profile->path, line, value);
+    }
+    if (is_kind) {
+        return take_once(profile, line, &profile->kind, value, err);
+    }
+    if (strncmp(text, "# source:", 9) == 0) {
+        return take_once(profile, line, &profile->source, value, err);
+    }
+    bool is_layout = strncmp(text, "# columns:", 10) == 0;
+    return is_layout || profile_add_note(profile, key, length, value)
+               ? 0
+               : err_world(err, "%s: out of memory", profile->path);
+}
+
+/* Measured here, or transferred from what was. */
+static bool has_measured_edges(const struct profile *profile) {
+    const char *kind = profile->kind;
+    for (size_t i = 0; i < profile->n_notes && strcmp(kind, "transferred") == 0; i++) {
+        if (strcmp(profile->notes[i].key, "donor_kind") == 0) {
+            kind = profile->notes[i].value;
+        }
+    }
+    return strcmp(kind, "measured") == 0;
+}
+
+static int parse_lines(struct profile *profile, char *text, struct rows rows[PROFILE_OPS],
+                       struct err *err) {
+    int line = 0;
+    for (char *rest = text; rest != NULL;) {
+        char *row = strsep(&rest, "\n");
+        line++;
+        if (row[0] == '\0') {
+            continue;
+        }
+        int bad = row[0] == '#' ? parse_comment(profile, line, row, err)
+                                : parse_row(profile, line, row, rows, err);
+        if (bad) {
+            return bad;
+        }
+    }
+    if (profile->kind == NULL || profile->source == NULL) {
+        return err_world(err, "%s: no '# %s: ' line says where the numbers come from",
+                         profile->path, profile->kind == NULL ? "kind" : "source");
+    }
+    profile->measured_edges = has_measured_edges(profile);
+    return 0;
+}
+
+static int build(struct profile *profile, struct rows rows[PROFILE_OPS], struct err *err) {
+    for (size_t op = 0; op < PROFILE_OPS; op++) {
+        struct lattice_row twins[2];
+        if (rows[op].n == 0) {
+            continue;
+        }
+        switch (lattice_init(&profile->ops[op], profile_operators[op].n_axes, rows[op].items,
+                             rows[op].n, twins)) {
+        case LATTICE_FINE:
+            break;
+        case LATTICE_DUPLICATE:
+            return err_world(err, "%s:%d: the same %s row stands in line %d already", profile->path,
+                             twins[1].line, profile_operators[op].name, twins[0].line);
+        case LATTICE_TOO_LARGE:
+            return err_world(err, "%s: the %s rows span a grid of more than %d cells",
+                             profile->path, profile_operators[op].name, LATTICE_MAX_CELLS);
+        case LATTICE_NO_MEMORY:
+            return err_world(err, "%s: out of memory", profile->path);
+        }
+    }
+    return profile_refresh(profile) ? 0 : err_world(err, "%s: out of memory", profile->path);
+}
+
+int profile_parse(const char *path, const char *text, size_t size,
+                  const struct profile_peaks *peaks, struct profile **out, struct err *err) {
+    ASSERT(peaks->flops > 0 && peaks->bandwidth > 0 && peaks->sms > 0);
+    struct rows rows[PROFILE_OPS] = {{0}};
+    struct profile *profile = calloc(1, sizeof *profile);
+    char *copy = malloc(size + 1);
+    int bad = 0;
+    if (profile == NULL || copy == NULL || (profile->path = strdup(path)) == NULL) {
+        bad = err_world(err, "%s: out of memory", path);
+        goto free_rows;
+    }
+    memcpy(copy, text, size);
+    copy[size] = '\0';
+    profile->peaks = *peaks;
+    if (memchr(text, '\0', size) != NULL) {
+        bad = err_world(err, "%s: holds a zero byte; expected text", path);
+    }
+    bad = bad ? bad : parse_lines(profile, copy, rows, err);
+    bad = bad ? bad : build(profile, rows, err);
+free_rows:
+    for (size_t op = 0; op < PROFILE_OPS; op++) {
+        free(rows[op].items);
+    }
+    free(copy);
+    if (bad) {
+        profile_close(profile);
+        profile = NULL;
+    }
+    *out = profile;
+    return bad;
+}

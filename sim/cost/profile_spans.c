@@ -1,0 +1,167 @@
+/* Our own attention kernels, measured as they run: bidirectional spans, and blocks over cached
+ * rows. Between rows times are straight lines in the work along each axis: pairs of query and key
+ * along the queries of a full pass, the sizes themselves along all others. */
+#include <math.h>
+
+#include "sim/cost/profile_table.h"
+
+/* A full pass works on tiles of this many queries: its time is a straight line in q (q + 128),
+ * which is the line through q for a few queries and through q * q for many. */
+enum { TILE_ROWS = 128 };
+
+double full_roofline_us(const struct profile_peaks *peaks, struct head_layout layout, double batch,
+                        double q) {
+    return block_roofline_us(peaks, layout, batch, q, 0);
+}
+
+double block_roofline_us(const struct profile_peaks *peaks, struct head_layout layout, double batch,
+                         double q, double kv) {
+    double channels = (double)(layout.heads * layout.head_dim);
+    double kv_channels = (double)(layout.kv_heads * layout.head_dim);
+    double flops = 4 * batch * channels * q * (kv + q);
+    double bytes = 2 * batch * (2 * q * channels + 2 * (kv + q) * kv_channels);
+    return 1e6 * fmax(flops / peaks->flops, bytes / peaks->bandwidth);
+}
+
+/* One lookup: the lattice, and where in it. at[] counts as the lattice's axes do. */
+struct lookup {
+    const struct profile *profile;
+    enum profile_op op;
+    struct head_layout layout;
+    double at[LATTICE_MAX_AXES];
+};
+
+static double roofline_us(const struct lookup *l) {
+    double kv = l->op == PROFILE_ATTENTION_BLOCK ? l->at[BLOCK_KV] : 0;
+    return block_roofline_us(&l->profile->peaks, l->layout, l->at[FULL_BATCH], l->at[FULL_Q], kv);
+}
+
+static double work_along(const struct lookup *l, size_t axis, double x) {
+    return l->op == PROFILE_ATTENTION_FULL && axis == FULL_Q ? x * (x + TILE_ROWS) : x;
+}
+
+/* The time at `end`, a measured value of an axis, with its utilisation held at `x` beyond it. */
+static double hold(struct lookup *l, size_t axis, double end, double end_us, double x) {
+    l->at[axis] = end;
+    double had = roofline_us(l);
+    l->at[axis] = x;
+    return fmax(l->profile->floor_us[l->op], end_us * roofline_us(l) / had);
+}
+
+/* The time at l->at, of which the axes before `axis` stand on the cell `base`; NAN where no row is
+ * on that line. */
+static double from_axis(struct lookup *l, size_t axis, size_t base, enum profile_match *match) {
+    const struct lattice *lattice = &l->profile->ops[l->op];
+    if (axis == LATTICE_MAX_AXES || axis == lattice->n_axes) {
+        *match = PROFILE_EXACT;
+        return lattice->time_us[base];
+    }
+    const struct lattice_axis *line = &lattice->axes[axis];
+    double x = l->at[axis], t_lo = NAN, t_hi = NAN;
+    enum profile_match at_lo = PROFILE_EXTRAPOLATED, at_hi = PROFILE_EXTRAPOLATED;
+    ptrdiff_t lo = lattice_floor(lattice, axis, x), hi = lo + 1;
+    for (; lo >= 0; lo--) {
+        l->at[axis] = (double)line->values[lo];
+        t_lo = from_axis(l, axis + 1, base + (size_t)lo * line->stride, &at_lo);
+        if (!isnan(t_lo)) {
+            break;
+        }
+    }
+    if (lo >= 0 && (double)line->values[lo] == x) {
+        *match = at_lo;
+        return t_lo;
+    }
+    for (; hi < (ptrdiff_t)line->n; hi++) {
+        l->at[axis] = (double)line->values[hi];
+        t_hi = from_axis(l, axis + 1, base + (size_t)hi * line->stride, &at_hi);
+        if (!isnan(t_hi)) {
+            break;
+        }
+    }
+    l->at[axis] = x;
+    if (!isnan(t_lo) && !isnan(t_hi)) {
+        *match = worse_match(PROFILE_INTERPOLATED, worse_match(at_lo, at_hi));
+        return on_line(work_along(l, axis, x), work_along(l, axis, (double)line->values[lo]), t_lo,
+                       work_along(l, axis, (double)line->values[hi]), t_hi);
+    }
+    *match = PROFILE_EXTRAPOLATED;
+    if (!isnan(t_lo)) {
+        return hold(l, axis, (double)line->values[lo], t_lo, x);
+    }
+    return isnan(t_hi) ? NAN : hold(l, axis, (double)line->values[hi], t_hi, x);
+}
+
+static double from_layout(const struct profile *profile, enum profile_op op, size_t i_layout,
+                          double batch, double q, double kv, enum profile_match *match) {
+    const struct lattice_axis *layouts = &profile->ops[op].axes[FULL_LAYOUT];
+    struct lookup l = {.profile = profile,
+                       .op = op,
+                       .layout = head_layout_unpack(layouts->values[i_layout]),
+                       .at = {[FULL_BATCH] = batch, [FULL_Q] = q, [BLOCK_KV] = kv}};
+    return from_axis(&l, FULL_BATCH, i_layout * layouts->stride, match);
+}
+
+double full_us(const struct profile *profile, size_t i_layout, double batch, double q,
+               enum profile_match *match) {
+    return from_layout(profile, PROFILE_ATTENTION_FULL, i_layout, batch, q, 0, match);
+}
+
+double block_us(const struct profile *profile, size_t i_layout, double batch, double q, double kv,
+                enum profile_match *match) {
+    return from_layout(profile, PROFILE_ATTENTION_BLOCK, i_layout, batch, q, kv, match);
+}
+
+/* The measured layout whose sequences of this kind take the nearest roofline time, and how many of
+ * them are as much work as one of the `wanted` layout. */
+static size_t nearest_layout(const struct profile *profile, enum profile_op op,
+                             struct head_layout wanted, double q, double kv, double *share) {
+    const struct lattice *lattice = &profile->ops[op];
+    ptrdiff_t exact = lattice_index(lattice, FULL_LAYOUT, head_layout_pack(wanted));
+    double work_us = block_roofline_us(&profile->peaks, wanted, 1, q, kv), nearest = INFINITY;
+    size_t best = 0;
+    *share = 1;
+    if (exact >= 0) {
+        return (size_t)exact;
+    }
+    for (size_t i = 0; i < lattice->axes[FULL_LAYOUT].n; i++) {
+        struct head_layout has = head_layout_unpack(lattice->axes[FULL_LAYOUT].values[i]);
+        double ratio = work_us / block_roofline_us(&profile->peaks, has, 1, q, kv);
+        if (fabs(log(ratio)) < nearest) {
+            nearest = fabs(log(ratio));
+            best = i;
+            *share = ratio;
+        }
+    }
+    return best;
+}
+
+static double spans_ns(const struct profile *profile, enum profile_op op,
+                       const struct profile_spans *spans, double n, double q, double kv,
+                       enum profile_match *match) {
+    struct head_layout wanted = {spans->heads, spans->kv_heads, spans->head_dim};
+    double share;
+    size_t i_layout = nearest_layout(profile, op, wanted, q, kv, &share);
+    double time_us = from_layout(profile, op, i_layout, n * share, q, kv, match);
+    ptrdiff_t exact = lattice_index(&profile->ops[op], FULL_LAYOUT, head_layout_pack(wanted));
+    *match = exact >= 0 ? *match : PROFILE_EXTRAPOLATED;
+    return 1e3 * time_us;
+}
+
+double profile_attention_full(const struct profile *profile, const struct profile_spans *spans,
+                              enum profile_match *match) {
+    ASSERT(profile_has(profile, PROFILE_ATTENTION_FULL));
+    ASSERT(spans->n_seqs > 0 && spans->sum_q > 0 && spans->sum_q_kv > 0);
+    /* The uniform batch with as many queries and as many pairs: its tiles are as many as the ragged
+     * batch has and as long as those are on average. */
+    double q = spans->sum_q_kv / spans->sum_q;
+    return spans_ns(profile, PROFILE_ATTENTION_FULL, spans, spans->sum_q / q, q, 0, match);
+}
+
+double profile_attention_block(const struct profile *profile, const struct profile_spans *spans,
+                               enum profile_match *match) {
+    ASSERT(profile_has(profile, PROFILE_ATTENTION_BLOCK));
+    ASSERT(spans->n_seqs > 0 && spans->sum_q > 0 && spans->sum_q_kv > 0);
+    double n = (double)spans->n_seqs, q = spans->sum_q / n;
+    double kv = fmax(1, spans->sum_q_kv / spans->sum_q - q);
+    return spans_ns(profile, PROFILE_ATTENTION_BLOCK, spans, n, q, kv, match);
+}

@@ -1,0 +1,245 @@
+/* A device whose times are known: it computes nothing, and its clock goes on by what each call
+ * costs. The host's clock is its clock and what the host takes: a step, which embeds once, and each
+ * request, on which it decides once. Memory and copies are the CPU's. */
+#ifndef UNMASK_TESTS_FAKE_DEVICE_H
+#define UNMASK_TESTS_FAKE_DEVICE_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/device.h"
+
+enum { STEP_NS = 20000, REQUEST_NS = 2000 };
+
+struct device_mark {
+    double ns;
+};
+
+struct device_recording {
+    double device_ns, host_ns;
+};
+
+static struct {
+    double device_ns, host_ns;
+    struct device_recording *recording; /* under way; its calls go there instead */
+    int64_t n_calls, n_plays, fails_at; /* the call that fails, counted from 1; 0: none */
+    int32_t capability;                 /* as fake_table set it */
+} fake;
+
+static inline int fake_cost(double ns) {
+    fake.n_calls++;
+    if (fake.n_calls == fake.fails_at) {
+        return DEVICE_FAILED;
+    }
+    *(fake.recording != NULL ? &fake.recording->device_ns : &fake.device_ns) += ns;
+    return DEVICE_OK;
+}
+
+static inline void fake_host_cost(double ns) {
+    *(fake.recording != NULL ? &fake.recording->host_ns : &fake.host_ns) += ns;
+}
+
+static inline int fake_record_begin(struct device *device) {
+    (void)device;
+    fake.recording = calloc(1, sizeof *fake.recording);
+    return fake.recording != NULL ? DEVICE_OK : DEVICE_NO_MEMORY;
+}
+
+static inline int fake_record_end(struct device *device, struct device_recording **out) {
+    (void)device;
+    *out = fake.recording;
+    fake.recording = NULL;
+    return DEVICE_OK;
+}
+
+static inline int fake_record_play(struct device *device, struct device_recording *recording) {
+    (void)device;
+    fake.n_plays++;
+    fake.device_ns += recording->device_ns;
+    fake.host_ns += recording->host_ns;
+    return DEVICE_OK;
+}
+
+static inline void fake_record_close(struct device *device, struct device_recording *recording) {
+    (void)device;
+    free(recording);
+}
+
+static inline double product_ns(double m, double n, double k) {
+    return 2000 + 0.001 * m * n * k;
+}
+
+static inline double pass_ns(double rows, double channels) {
+    return 1000 + 0.05 * rows * channels;
+}
+
+static inline int fake_linear(struct device *device, const struct call_linear *call) {
+    (void)device;
+    return fake_cost(product_ns(call->n_tokens, call->n_outputs, call->n_inputs));
+}
+
+static inline int fake_embed(struct device *device, const struct call_embed *call) {
+    (void)device;
+    fake_host_cost(STEP_NS);
+    return fake_cost(pass_ns(call->n_tokens, call->n_channels));
+}
+
+static inline int fake_norm(struct device *device, const struct call_norm *call) {
+    (void)device;
+    return fake_cost(pass_ns(call->n_rows, call->n_channels));
+}
+
+static inline int fake_add(struct device *device, const struct call_add *call) {
+    (void)device;
+    return fake_cost(pass_ns((double)call->n, 1));
+}
+
+static inline int fake_rope(struct device *device, const struct call_rope *call) {
+    (void)device;
+    return fake_cost(pass_ns(call->n_tokens, call->n_heads + 2.0 * call->n_kv_heads));
+}
+
+static inline int fake_keep(struct device *device, const struct call_keep *call) {
+    (void)device;
+    return fake_cost(pass_ns(call->n_tokens, call->n_kv_heads));
+}
+
+static inline int fake_swiglu(struct device *device, const struct call_swiglu *call) {
+    (void)device;
+    return fake_cost(pass_ns(call->n_tokens, call->n_hidden));
+}
+
+static inline int fake_full(struct device *device, const struct call_dense_attention *call) {
+    (void)device;
+    double q = call->max_tokens;
+    return fake_cost(1000 + 0.001 * call->n_requests * q * (q + 128));
+}
+
+static inline int fake_block(struct device *device, const struct call_block_attention *call) {
+    (void)device;
+    return fake_cost(1500 + 0.01 * call->n_requests * call->max_queries * call->kept[0]);
+}
+
+static inline int fake_select(struct device *device, const struct call_select *call) {
+    (void)device;
+    double candidates = call->start[call->n_requests], kept = 0;
+    for (int32_t r = 0; r < call->n_requests; r++) {
+        candidates -= call->block_end[r] - call->block_start[r];
+        kept += call->kept[r];
+    }
+    return fake_cost(1500 + 2 * candidates + kept);
+}
+
+static inline int fake_gate_up(struct device *device, const struct call_gate_up *call) {
+    (void)device;
+    return fake_cost(product_ns(call->n_tokens, call->n_hidden, call->n_channels));
+}
+
+static inline int fake_head(struct device *device, const struct call_head *call) {
+    (void)device;
+    return fake_cost(product_ns(call->n_rows, call->n_vocab, call->n_channels));
+}
+
+static inline int fake_sample(struct device *device, const struct call_sample *call) {
+    (void)device;
+    return fake_cost(pass_ns(call->n_rows, call->n_vocab));
+}
+
+static inline int fake_decode(struct device *device, const struct call_decode *call) {
+    (void)device;
+    double rows = 0;
+    for (int32_t r = 0; r < call->n_requests; r++) {
+        rows += call->n_rows[r];
+    }
+    fake_host_cost(REQUEST_NS * call->n_requests);
+    return fake_cost(700 + 3 * rows);
+}
+
+static inline int fake_random(struct device *device, const struct call_random *call) {
+    (void)device;
+    (void)call;
+    return DEVICE_OK;
+}
+
+static inline int fake_mark_open(struct device *device, struct device_mark **out) {
+    (void)device;
+    *out = calloc(1, sizeof **out);
+    return *out != NULL ? DEVICE_OK : DEVICE_NO_MEMORY;
+}
+
+static inline void fake_mark_close(struct device *device, struct device_mark *mark) {
+    (void)device;
+    free(mark);
+}
+
+static inline int fake_mark(struct device *device, struct device_mark *mark) {
+    (void)device;
+    mark->ns = fake.device_ns;
+    return DEVICE_OK;
+}
+
+static inline int fake_elapsed(struct device *device, struct device_mark *from,
+                               struct device_mark *to, double *ns) {
+    (void)device;
+    *ns = to->ns - from->ns;
+    return DEVICE_OK;
+}
+
+static inline int fake_facts(struct device *device, struct device_facts *out) {
+    (void)device;
+    *out = (struct device_facts){.name = "a fake",
+                                 .memory_bytes = 8LL << 30,
+                                 .free_bytes = 4LL << 30,
+                                 .l2_bytes = 1 << 16,
+                                 .n_sms = 1,
+                                 .capability = fake.capability};
+    return DEVICE_OK;
+}
+
+static inline const char *fake_trouble(const struct device *device) {
+    (void)device;
+    return "it was told to";
+}
+
+static inline int64_t fake_now_ns(void *state) {
+    (void)state;
+    return (int64_t)(fake.device_ns + fake.host_ns);
+}
+
+/* One that records, and is then a GPU; or one that does not. Starts the clocks anew. */
+static inline struct device_table fake_table(bool records) {
+    struct device_table table = device_cpu;
+    memset(&fake, 0, sizeof fake);
+    fake.capability = records ? 90 : 0;
+    if (records) {
+        table.record_begin = fake_record_begin;
+        table.record_end = fake_record_end;
+        table.record_play = fake_record_play;
+        table.record_close = fake_record_close;
+    }
+    table.name = "fake";
+    table.trouble = fake_trouble;
+    table.facts = fake_facts;
+    table.mark_open = fake_mark_open;
+    table.mark_close = fake_mark_close;
+    table.mark = fake_mark;
+    table.mark_elapsed = fake_elapsed;
+    table.embed = fake_embed;
+    table.norm = fake_norm;
+    table.linear = fake_linear;
+    table.add = fake_add;
+    table.rope = fake_rope;
+    table.keep = fake_keep;
+    table.dense_attention = fake_full;
+    table.block_attention = fake_block;
+    table.select = fake_select;
+    table.swiglu = fake_swiglu;
+    table.gate_up = fake_gate_up;
+    table.head = fake_head;
+    table.sample = fake_sample;
+    table.decode = fake_decode;
+    table.random = fake_random;
+    return table;
+}
+
+#endif

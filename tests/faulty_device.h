@@ -1,0 +1,307 @@
+/* A device that is the CPU, fails on demand, records, and queues: the nth call that may fail does;
+ * recorded calls are kept and issued again, and queued ones run when somebody waits, as on a GPU.
+ *
+ * One at a time: its state is below, for tests to set and read. */
+#ifndef UNMASK_TESTS_FAULTY_DEVICE_H
+#define UNMASK_TESTS_FAULTY_DEVICE_H
+
+#include <string.h>
+
+#include "kernels/device.h"
+#include "tests/suite.h"
+
+enum { RECORDED_CALLS = 4096, RECORDED_BYTES = 192 };
+
+/* A call as it was made, and how to make it. */
+struct recorded_call {
+    int (*issue)(struct device *device, const void *call);
+    unsigned char call[RECORDED_BYTES];
+};
+
+struct device_recording {
+    int n_calls;
+    struct recorded_call calls[RECORDED_CALLS];
+};
+
+enum { QUEUED_CALLS = 1 << 14 };
+
+static struct faulty {
+    bool queues;  /* work is done when somebody waits for it */
+    int n_queued; /* calls */
+    struct recorded_call queue[QUEUED_CALLS];
+    long fail_at;                       /* the call that fails, counted from 1; 0: none */
+    long n_calls;                       /* so far that might have failed */
+    struct device_recording *recording; /* under way */
+    int n_recorded, n_played, n_open;   /* recordings made, played, and not closed */
+    int n_issued;                       /* kernels, copies and clears not out of a recording */
+    int n_host_pieces, n_marks;         /* that are not given back */
+    const char *trouble;
+} faulty;
+
+static inline bool faulty_trips(void) {
+    bool trips = ++faulty.n_calls == faulty.fail_at;
+    faulty.trouble = trips ? "as the test wants it" : faulty.trouble;
+    return trips;
+}
+
+/* ---- calls that are recorded ---- */
+
+static inline int faulty_issue(struct device *device,
+                               int (*issue)(struct device *device, const void *call),
+                               const void *call, size_t size) {
+    if (faulty_trips()) {
+        return DEVICE_FAILED;
+    }
+    struct device_recording *recording = faulty.recording;
+    faulty.n_issued += recording == NULL;
+    if (recording == NULL && !faulty.queues) {
+        return issue(device, call);
+    }
+    struct recorded_call *to;
+    if (recording != NULL) {
+        ck_assert_int_lt(recording->n_calls, RECORDED_CALLS);
+        to = &recording->calls[recording->n_calls++];
+    } else {
+        ck_assert_int_lt(faulty.n_queued, QUEUED_CALLS);
+        to = &faulty.queue[faulty.n_queued++];
+    }
+    ck_assert_uint_le(size, RECORDED_BYTES);
+    to->issue = issue;
+    memcpy(to->call, call, size);
+    return DEVICE_OK;
+}
+
+/* Everything that is queued gets done. */
+static inline int faulty_drain(struct device *device) {
+    int status = DEVICE_OK;
+    for (int i = 0; status == DEVICE_OK && i < faulty.n_queued; i++) {
+        status = faulty.queue[i].issue(device, faulty.queue[i].call);
+    }
+    faulty.n_queued = 0;
+    return status;
+}
+
+#define FAULTY_KERNEL(kernel)                                                                      \
+    static int faulty_issue_##kernel(struct device *device, const void *call) {                    \
+        return device_cpu.kernel(device, call);                                                    \
+    }                                                                                              \
+    static int faulty_##kernel(struct device *device, const struct call_##kernel *call) {          \
+        return faulty_issue(device, faulty_issue_##kernel, call, sizeof *call);                    \
+    }
+FAULTY_KERNEL(embed)
+FAULTY_KERNEL(norm)
+FAULTY_KERNEL(linear)
+FAULTY_KERNEL(add)
+FAULTY_KERNEL(rope)
+FAULTY_KERNEL(keep)
+FAULTY_KERNEL(dense_attention)
+FAULTY_KERNEL(block_attention)
+FAULTY_KERNEL(select)
+FAULTY_KERNEL(swiglu)
+FAULTY_KERNEL(gate_up)
+FAULTY_KERNEL(head)
+FAULTY_KERNEL(sample)
+FAULTY_KERNEL(decode)
+FAULTY_KERNEL(random)
+
+struct faulty_copy {
+    void *to;
+    const void *from;
+    int64_t bytes;
+};
+
+static int faulty_issue_copy(struct device *device, const void *call) {
+    const struct faulty_copy *c = call;
+    return device_cpu.copy(device, c->to, c->from, c->bytes);
+}
+
+static int faulty_issue_clear(struct device *device, const void *call) {
+    const struct faulty_copy *c = call;
+    return device_cpu.clear(device, c->to, c->bytes);
+}
+
+static int faulty_do_copy(struct device *device, void *to, const void *from, int64_t bytes) {
+    const struct faulty_copy call = {to, from, bytes};
+    return faulty_issue(device, faulty_issue_copy, &call, sizeof call);
+}
+
+static int faulty_clear(struct device *device, void *to, int64_t bytes) {
+    const struct faulty_copy call = {to, NULL, bytes};
+    return faulty_issue(device, faulty_issue_clear, &call, sizeof call);
+}
+
+static int faulty_record_begin(struct device *device) {
+    (void)device;
+    if (faulty_trips()) {
+        return DEVICE_FAILED;
+    }
+    faulty.recording = calloc(1, sizeof *faulty.recording);
+    return DEVICE_OK;
+}
+
+static int faulty_record_end(struct device *device, struct device_recording **out) {
+    (void)device;
+    struct device_recording *recording = faulty.recording;
+    faulty.recording = NULL;
+    if (faulty_trips()) {
+        free(recording);
+        return DEVICE_FAILED;
+    }
+    *out = recording;
+    faulty.n_recorded++;
+    faulty.n_open++;
+    return DEVICE_OK;
+}
+
+static int faulty_record_play(struct device *device, struct device_recording *recording) {
+    int status = faulty_trips() ? DEVICE_FAILED : DEVICE_OK;
+    for (int i = 0; status == DEVICE_OK && i < recording->n_calls; i++) {
+        if (faulty.queues) {
+            ck_assert_int_lt(faulty.n_queued, QUEUED_CALLS);
+            faulty.queue[faulty.n_queued++] = recording->calls[i];
+        } else {
+            status = recording->calls[i].issue(device, recording->calls[i].call);
+        }
+    }
+    faulty.n_played++;
+    return status;
+}
+
+static void faulty_record_close(struct device *device, struct device_recording *recording) {
+    (void)device;
+    free(recording);
+    faulty.n_open--;
+}
+
+/* ---- all else ---- */
+
+static int faulty_open(enum kernel_dtype dtype, struct device **out, char *text) {
+    if (faulty_trips()) {
+        memcpy(text, "absent", sizeof "absent");
+        return DEVICE_ABSENT;
+    }
+    return device_cpu.open(dtype, out, text);
+}
+
+static const char *faulty_trouble(const struct device *device) {
+    return faulty.trouble != NULL ? faulty.trouble : device_cpu.trouble(device);
+}
+
+static int faulty_facts(struct device *device, struct device_facts *out) {
+    return faulty_trips() ? DEVICE_FAILED : device_cpu.facts(device, out);
+}
+
+static int faulty_allocate(struct device *device, int64_t bytes, void **out) {
+    return faulty_trips() ? DEVICE_NO_MEMORY : device_cpu.allocate(device, bytes, out);
+}
+
+static int faulty_allocate_host(struct device *device, int64_t bytes, void **out) {
+    if (faulty_trips()) {
+        return DEVICE_NO_MEMORY;
+    }
+    faulty.n_host_pieces++;
+    return device_cpu.allocate_host(device, bytes, out);
+}
+
+static void faulty_release_host(struct device *device, void *memory) {
+    faulty.n_host_pieces -= memory != NULL;
+    device_cpu.release_host(device, memory);
+}
+
+static int faulty_upload(struct device *device, void *to, const void *from, int64_t bytes) {
+    const struct faulty_copy call = {to, from, bytes};
+    if (!faulty.queues) {
+        return faulty_trips() ? DEVICE_FAILED : device_cpu.upload(device, to, from, bytes);
+    }
+    return faulty_issue(device, faulty_issue_copy, &call, sizeof call);
+}
+
+static int faulty_download(struct device *device, void *to, const void *from, int64_t bytes) {
+    return faulty_trips() || faulty_drain(device) != DEVICE_OK
+               ? DEVICE_FAILED
+               : device_cpu.download(device, to, from, bytes);
+}
+
+static int faulty_finish(struct device *device) {
+    return faulty_trips() ? DEVICE_FAILED : faulty_drain(device);
+}
+
+static int faulty_mark_open(struct device *device, struct device_mark **out) {
+    if (faulty_trips()) {
+        return DEVICE_NO_MEMORY;
+    }
+    faulty.n_marks++;
+    return device_cpu.mark_open(device, out);
+}
+
+static void faulty_mark_close(struct device *device, struct device_mark *mark) {
+    faulty.n_marks--;
+    device_cpu.mark_close(device, mark);
+}
+
+static int faulty_mark(struct device *device, struct device_mark *mark) {
+    return faulty_trips() ? DEVICE_FAILED : device_cpu.mark(device, mark);
+}
+
+static int faulty_mark_reached(struct device *device, struct device_mark *mark, bool *out) {
+    (void)device;
+    (void)mark;
+    *out = faulty.n_queued == 0;
+    return faulty_trips() ? DEVICE_FAILED : DEVICE_OK;
+}
+
+static int faulty_mark_wait(struct device *device, struct device_mark *mark) {
+    (void)mark;
+    return faulty_trips() ? DEVICE_FAILED : faulty_drain(device);
+}
+
+static int faulty_mark_elapsed(struct device *device, struct device_mark *from,
+                               struct device_mark *to, double *ns) {
+    return faulty_trips() ? DEVICE_FAILED : device_cpu.mark_elapsed(device, from, to, ns);
+}
+
+/* Sets everything back. fail_at as above. */
+static inline struct device_table faulty_device(long fail_at) {
+    faulty = (struct faulty){.fail_at = fail_at};
+    struct device_table table = device_cpu; /* what cannot fail */
+    table.name = "faulty";
+    table.open = faulty_open;
+    table.trouble = faulty_trouble;
+    table.facts = faulty_facts;
+    table.allocate = faulty_allocate;
+    table.allocate_host = faulty_allocate_host;
+    table.release_host = faulty_release_host;
+    table.upload = faulty_upload;
+    table.download = faulty_download;
+    table.copy = faulty_do_copy;
+    table.clear = faulty_clear;
+    table.finish = faulty_finish;
+    table.mark_open = faulty_mark_open;
+    table.mark_close = faulty_mark_close;
+    table.mark = faulty_mark;
+    table.mark_reached = faulty_mark_reached;
+    table.mark_wait = faulty_mark_wait;
+    table.mark_elapsed = faulty_mark_elapsed;
+    table.record_begin = faulty_record_begin;
+    table.record_end = faulty_record_end;
+    table.record_play = faulty_record_play;
+    table.record_close = faulty_record_close;
+    table.embed = faulty_embed;
+    table.norm = faulty_norm;
+    table.linear = faulty_linear;
+    table.add = faulty_add;
+    table.rope = faulty_rope;
+    table.keep = faulty_keep;
+    table.dense_attention = faulty_dense_attention;
+    table.block_attention = faulty_block_attention;
+    table.select = faulty_select;
+    table.swiglu = faulty_swiglu;
+    table.gate_up = faulty_gate_up;
+    table.head = faulty_head;
+    table.sample = faulty_sample;
+    table.decode = faulty_decode;
+    table.random = faulty_random;
+    return table;
+}
+
+#endif

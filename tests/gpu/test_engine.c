@@ -1,0 +1,335 @@
+/* The engine on a GPU: logits of small checkpoints against PyTorch's, and the same steps on the GPU
+ * and on the CPU under every cache policy. A plain program: `test_engine [LIBRARY]`, run where the
+ * repository's data is (UNMASK_DATA), prints a line for each comparison and the count of failures.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/live.h"
+#include "engine/safetensors.h"
+#include "sim/base/datadir.h"
+#include "sim/base/rng.h"
+
+enum { TOKENS = 77, VOCAB = 304 };
+
+static int n_passed, n_failed;
+static const char *library;
+
+__attribute__((format(printf, 2, 3))) static void check(bool good, const char *format, ...) {
+    va_list list;
+    n_passed += good;
+    n_failed += !good;
+    va_start(list, format);
+    printf("%s ", good ? "ok    " : "FAILED");
+    vprintf(format, list);
+    printf("\n");
+    va_end(list);
+}
+
+static void must(int status, const struct err *err) {
+    if (status != 0) {
+        printf("FAILED %s\n", err->text);
+        exit(1);
+    }
+}
+
+static double relative_error(const float *found, const float *wanted, int64_t n) {
+    double apart = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double difference = (double)found[i] - (double)wanted[i];
+        apart += difference * difference;
+        size += (double)wanted[i] * (double)wanted[i];
+    }
+    return sqrt(apart / size);
+}
+
+/* ---- against PyTorch ---- */
+
+static const struct model llada_wide = {.name = "llada-wide",
+                                        .layers = 2,
+                                        .hidden = 128,
+                                        .heads = 2,
+                                        .kv_heads = 2,
+                                        .head_dim = 128,
+                                        .ffn = 192,
+                                        .vocab = VOCAB,
+                                        .mask_token = VOCAB - 1,
+                                        .max_positions = 256};
+static const struct model dream_wide = {.name = "dream-wide",
+                                        .layers = 2,
+                                        .hidden = 128,
+                                        .heads = 4,
+                                        .kv_heads = 2,
+                                        .head_dim = 128,
+                                        .ffn = 192,
+                                        .vocab = VOCAB,
+                                        .mask_token = VOCAB - 1,
+                                        .max_positions = 256,
+                                        .qkv_bias = true,
+                                        .shifted_logits = true};
+
+static void read_golden(const char *folder, int32_t *ids, float *logits) {
+    char path[1280];
+    struct safetensors golden;
+    struct err err = {0};
+    float values[TOKENS];
+    snprintf(path, sizeof path, "%s/golden.safetensors", folder);
+    must(safetensors_open(path, &golden, &err), &err);
+    stored_read(safetensors_find(&golden, "ids"), 0, TOKENS, values);
+    stored_read(safetensors_find(&golden, "logits"), 0, (int64_t)TOKENS * VOCAB, logits);
+    for (int i = 0; i < TOKENS; i++) {
+        ids[i] = (int32_t)values[i];
+    }
+    safetensors_close(&golden);
+}
+
+/* All positions of one canvas in one pass, three times: launched, recorded, played. */
+static void compare_with_golden(const struct model *model) {
+    static float wanted[TOKENS * VOCAB], found[TOKENS * VOCAB];
+    char relative[256], folder[1024];
+    int32_t ids[TOKENS], positions[TOKENS];
+    struct err err = {0};
+    snprintf(relative, sizeof relative, "tests/golden/engine/%s", model->name);
+    data_path(folder, sizeof folder, relative);
+    read_golden(folder, ids, wanted);
+    struct engine_device device;
+    struct weights weights;
+    struct graph graph;
+    struct forward *forward;
+    must(engine_device_open("cuda", library, &device, &err), &err);
+    must(weights_open(&weights, &device, model, folder, &err), &err);
+    graph_build(&graph, model,
+                &(struct graph_options){.fused = true, .logits_bytes = 2, .engine = true});
+    const struct step_limits limits = {.max_requests = 1,
+                                       .max_tokens = TOKENS,
+                                       .max_logit_rows = TOKENS,
+                                       .max_positions = 256,
+                                       .canvas_tokens = 256,
+                                       .workspace_bytes = 16 << 20};
+    must(forward_open(&device, &graph, &weights, &limits, &forward, &err), &err);
+    must(forward_write_canvas(forward, 0, ids, TOKENS, &err), &err);
+    for (int i = 0; i < TOKENS; i++) {
+        positions[i] = i;
+    }
+    const struct span span = {
+        .phase = PHASE_REFRESH, .queries = TOKENS, .first_queries = TOKENS, .logit_rows = TOKENS};
+    const struct span *const spans[] = {&span};
+    const struct step_part part = {.positions = positions};
+    struct step_shape shape;
+    struct placement placement;
+    shape_clear(&shape);
+    shape_add(shape.sym, &span, 1);
+    shape.n_spans = 1;
+    shape.spans = spans;
+    placement_make(planner_find("first-fit", &err), &graph, &shape, 0, &placement);
+    const struct step step = {.placement = &placement, .shape = &shape, .parts = &part};
+    for (int round = 0; round < 3; round++) {
+        double ns;
+        must(round == 0 ? forward_submit(forward, &step, &err) : forward_again(forward, &err),
+             &err);
+        must(forward_wait(forward, &ns, &err), &err);
+        must(forward_logits(forward, found, &err), &err);
+        double error = relative_error(found, wanted, (int64_t)TOKENS * VOCAB);
+        check(error <= 1e-2, "%s, pass %d: logits %.2e from PyTorch's (at most 1e-2)", model->name,
+              round + 1, error);
+    }
+    forward_close(forward);
+    weights_close(&weights);
+    engine_device_close(&device);
+}
+
+/* ---- against the CPU ---- */
+
+enum { REQUESTS = 5, STEPS = 40 };
+
+/* One side: a system on a device, and its requests. */
+struct side {
+    struct system *system;
+    struct engine *engine;
+    struct live *live;
+    struct request requests[REQUESTS];
+};
+
+static void open_side(struct side *side, const char *device, const char *model, const char *cache,
+                      const char *head) {
+    struct err err = {0};
+    const struct setting settings[] = {
+        {"cache", "", "test", 0},
+        {"runtime.element_bytes", "", "test", 0},
+        {"max_batched_tokens", "4096", "test", 0},
+        {"context_tokens", "1024", "test", 0},
+        {"memory_utilization", "0.05", "test", 0},
+        {"runtime.fused_head", "", "test", 0},
+        {"decoder", "fixed", "test", 0},
+        {"page_tokens", "16", "test", 0},
+    };
+    struct setting own[sizeof settings / sizeof settings[0]];
+    memcpy(own, settings, sizeof own);
+    snprintf(own[0].value, sizeof own[0].value, "%s", cache);
+    snprintf(own[1].value, sizeof own[1].value, "%d", strcmp(device, "cpu") == 0 ? 4 : 2);
+    snprintf(own[5].value, sizeof own[5].value, "%s", head);
+    const struct system_request request = {.system = "dllm-serve",
+                                           .model = model,
+                                           .gpu = "l40s",
+                                           .overrides = own,
+                                           .n_overrides = sizeof own / sizeof own[0],
+                                           .roofline = true};
+    must(system_open(&request, &side->system, &err), &err);
+    const struct engine_request wanted = {
+        .device = device, .library = library, .weights = "random:7", .system = side->system};
+    must(engine_open(&wanted, &side->engine, &err), &err);
+    must(live_open(side->engine, 1, true, &side->live, &err), &err);
+}
+
+static void close_side(struct side *side) {
+    live_close(side->live);
+    engine_close(side->engine);
+    system_close(side->system);
+}
+
+static void enter_block(struct request *request, uint32_t block) {
+    uint32_t begin = block * request->block_tokens;
+    request->block = block;
+    request->block_start = request->prompt_tokens + begin;
+    request->block_length = request->output_tokens - begin < request->block_tokens
+                                ? request->output_tokens - begin
+                                : request->block_tokens;
+    request->step_in_block = 0;
+    request->masked_in_block = request->block_length;
+}
+
+static void plan(const struct system *system, struct request *request) {
+    uint32_t repeat;
+    system->cache->plan(system->cache_state, request, &request->span);
+    bool first = request->step_in_block == 0 && request->span.queries == request->canvas_tokens;
+    request->span.logit_rows =
+        system_scope_rows(&system->settings, request->span.logit_rows, request->output_tokens,
+                          request->block_length, request->masked_in_block, first);
+    request->commit_tokens = system->decoder->count(system->decoder_state, request, &repeat);
+}
+
+static void admit_all(struct side *side) {
+    struct rng rng = rng_stream(5, "lengths");
+    struct err err = {0};
+    struct executor executor = live_interface(side->live);
+    for (uint32_t slot = 0; slot < REQUESTS; slot++) {
+        struct request *request = &side->requests[slot];
+        *request = (struct request){.id = slot,
+                                    .prompt_tokens = 1 + (uint32_t)(rng_uniform(&rng) * 150),
+                                    .output_tokens = 40 + (uint32_t)(rng_uniform(&rng) * 60),
+                                    .block_tokens = side->system->settings.block_tokens,
+                                    .steps_per_block = 8,
+                                    .state = REQUEST_RUNNING};
+        request->canvas_tokens = request->prompt_tokens + request->output_tokens;
+        enter_block(request, 0);
+        request->kv_rows = side->system->cache->rows_held(side->system->cache_state, request);
+        request->kv_bytes = budget_request_bytes(&side->system->budget, request->kv_rows);
+        plan(side->system, request);
+        must(executor.admit(executor.state, 0, slot, request, &err), &err);
+    }
+}
+
+static void run_step(struct side *side) {
+    const struct span *spans[REQUESTS];
+    uint32_t slots[REQUESTS], n = 0;
+    struct step_shape shape;
+    struct live_times times;
+    struct err err = {0};
+    shape_clear(&shape);
+    for (uint32_t slot = 0; slot < REQUESTS; slot++) {
+        const struct request *request = &side->requests[slot];
+        if (request->committed_tokens < request->output_tokens) {
+            spans[n] = &request->span;
+            slots[n++] = slot;
+            shape_add(shape.sym, &request->span, 1);
+        }
+    }
+    shape.n_spans = n;
+    shape.spans = spans;
+    const struct submission submission = {.repeat = 1,
+                                          .stop_ns = INT64_MAX,
+                                          .shape = &shape,
+                                          .requests = side->requests,
+                                          .slots = slots,
+                                          .n_slots = n};
+    if (n > 0) {
+        must(live_execute(side->live, &submission, 1, NULL, &times, &err), &err);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct request *request = &side->requests[slots[i]];
+        request->committed_tokens += request->commit_tokens;
+        request->masked_in_block -= request->commit_tokens;
+        request->step_in_block++;
+        request->steps++;
+        if (request->masked_in_block == 0 && request->committed_tokens < request->output_tokens) {
+            enter_block(request, request->block + 1);
+        }
+        if (request->committed_tokens < request->output_tokens) {
+            plan(side->system, request);
+        }
+    }
+}
+
+/* What one side has in its canvases goes into the other's, so that one near tie does not end the
+ * comparison. Both allocated the same canvases in the same order, from the top down. */
+static void compare_canvases(struct side *cpu, struct side *gpu, int64_t *n_same, int64_t *n_all) {
+    int64_t n = 0, top = cpu->engine->limits.canvas_tokens;
+    struct err err = {0};
+    for (int i = 0; i < REQUESTS; i++) {
+        n += cpu->requests[i].canvas_tokens;
+    }
+    int32_t *a = malloc((size_t)n * sizeof *a), *b = malloc((size_t)n * sizeof *b);
+    must(forward_read_canvas(cpu->engine->forward, top - n, a, n, &err), &err);
+    must(forward_read_canvas(gpu->engine->forward, top - n, b, n, &err), &err);
+    for (int64_t i = 0; i < n; i++) {
+        *n_same += a[i] == b[i];
+    }
+    *n_all += n;
+    must(forward_write_canvas(gpu->engine->forward, top - n, a, n, &err), &err);
+    free(a);
+    free(b);
+}
+
+/* Tokens and positions that a step committed agree but for near ties, which bf16 decides otherwise
+ * than float32; a wrong cache or a wrong row would leave few of them alike. */
+static void compare_with_cpu(const char *model, const char *cache, const char *head) {
+    struct side cpu = {0}, gpu = {0};
+    int64_t n_same = 0, n_all = 0;
+    open_side(&cpu, "cpu", model, cache, head);
+    open_side(&gpu, "cuda", model, cache, head);
+    admit_all(&cpu);
+    admit_all(&gpu);
+    for (int step = 0; step < STEPS; step++) {
+        run_step(&cpu);
+        run_step(&gpu);
+        compare_canvases(&cpu, &gpu, &n_same, &n_all);
+    }
+    double share = (double)n_same / (double)n_all;
+    check(share >= 0.98, "%s, cache %s, fused head %s: %.3f %% of canvas tokens as on the CPU",
+          model, cache, head, 100 * share);
+    struct engine_memory memory = engine_memory(gpu.engine);
+    check(memory.metered_bytes == memory.planned_bytes,
+          "%s, cache %s: %" PRId64 " bytes metered, %" PRId64 " planned", model, cache,
+          memory.metered_bytes, memory.planned_bytes);
+    close_side(&cpu);
+    close_side(&gpu);
+}
+
+int main(int argc, char **argv) {
+    static const char *const models[] = {"llada-tiny", "dream-tiny"};
+    static const char *const caches[] = {"none", "prefix", "dual", "sparse-uniform", "sparse-head"};
+    library = argc > 1 ? argv[1] : NULL;
+    compare_with_golden(&llada_wide);
+    compare_with_golden(&dream_wide);
+    for (int m = 0; m < 2; m++) {
+        for (int c = 0; c < 5; c++) {
+            compare_with_cpu(models[m], caches[c], c % 2 == 0 ? "on" : "off");
+        }
+    }
+    printf("%d passed, %d failed\n", n_passed, n_failed);
+    return n_failed > 0;
+}

@@ -1,0 +1,148 @@
+/* What the suites of live runs share: a small system on the CPU, served and played again. */
+#ifndef UNMASK_TESTS_LIVE_H
+#define UNMASK_TESTS_LIVE_H
+
+#include "experiments/meter.h"
+#include "tests/rig.h"
+
+enum { LIVE_REQUESTS = 4, LIVE_OUTPUT = 64, LIVE_STEPS = 512, LIVE_SETTINGS = 12 };
+
+/* A system for the CPU back end in little memory; `settings` "key=value", NULL-ended. */
+static inline struct system *live_system(const char *model, const char *const *settings) {
+    static const char *const always[] = {"runtime.element_bytes=4", "reserve_bytes=16MiB",
+                                         "memory_utilization=0.04", "max_batched_tokens=256",
+                                         "max_in_system=16"};
+    static struct setting all[LIVE_SETTINGS + 5];
+    uint32_t n = 0;
+    for (size_t i = 0; i < 5 || settings[i - 5] != NULL; i++) {
+        const char *text = i < 5 ? always[i] : settings[i - 5];
+        const char *equals = strchr(text, '=');
+        struct setting *setting = &all[n++];
+        *setting = (struct setting){.place = "test"};
+        snprintf(setting->key, sizeof setting->key, "%.*s", (int)(equals - text), text);
+        snprintf(setting->value, sizeof setting->value, "%s", equals + 1);
+    }
+    struct system_request request = {.system = "dllm-serve",
+                                     .model = model,
+                                     .gpu = "cpu",
+                                     .overrides = all,
+                                     .n_overrides = n,
+                                     .roofline = true};
+    struct err err = {0};
+    struct system *system = NULL;
+    int status = system_open(&request, &system, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    return system;
+}
+
+#define LIVE_SYSTEM(model, ...) live_system(model, (const char *const[]){__VA_ARGS__, NULL})
+
+/* What became of a run: tokens by request id, and its submissions as a replay plays them. */
+struct served {
+    struct loop_result result;
+    int32_t tokens[LIVE_REQUESTS][LIVE_OUTPUT];
+    uint32_t n_tokens[LIVE_REQUESTS], n_outputs;
+    struct replay_step steps[LIVE_STEPS];
+    uint64_t ids[LIVE_STEPS][LIVE_REQUESTS];
+    uint32_t commits[LIVE_STEPS][LIVE_REQUESTS];
+    size_t n_steps;
+    int64_t planned_activation_bytes, activation_bytes, pool_bytes;
+    struct engine_memory memory;
+    struct err err;
+};
+
+static inline int served_output(void *state, uint64_t id, const int32_t *tokens, uint32_t n,
+                                struct err *err) {
+    struct served *served = state;
+    (void)err;
+    ck_assert(id < LIVE_REQUESTS && n <= LIVE_OUTPUT && served->n_tokens[id] == 0);
+    memcpy(served->tokens[id], tokens, n * sizeof *tokens);
+    served->n_tokens[id] = n;
+    served->n_outputs++;
+    return 0;
+}
+
+static inline int served_step(void *state, const struct step_record *record, struct err *err) {
+    struct served *served = state;
+    (void)err;
+    ck_assert(served->n_steps < LIVE_STEPS && record->n <= LIVE_REQUESTS);
+    size_t i = served->n_steps++;
+    memcpy(served->ids[i], record->request_ids, record->n * sizeof served->ids[i][0]);
+    memcpy(served->commits[i], record->commit_tokens, record->n * sizeof served->commits[i][0]);
+    served->steps[i] = (struct replay_step){.steps = record->repeat,
+                                            .n_requests = record->n,
+                                            .start_ns = record->start_ns,
+                                            .end_ns = record->end_ns,
+                                            .gpu_ns = record->gpu_ns,
+                                            .host_ns = record->host_ns,
+                                            .request_ids = served->ids[i],
+                                            .commits = served->commits[i]};
+    return 0;
+}
+
+/* How to serve. `played` NULL: live, in virtual time; else that run's schedule, on the device. */
+struct serving {
+    struct system *system;
+    const struct arrival *arrivals;
+    size_t n;
+    const struct served *played;
+    const struct device_table *table; /* instead of the device's own; NULL: the same */
+    bool waits;                       /* for arrivals, in real time */
+    bool simulates;                   /* nothing runs on the device, decisions are drawn */
+    struct accuracy *accuracy;        /* of a schedule played */
+};
+
+static inline struct served *serve(const struct serving *serving) {
+    struct system *system = serving->system;
+    struct served *served = calloc(1, sizeof *served);
+    struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
+    struct engine *engine = NULL;
+    struct live *live = NULL;
+    struct err *err = &served->err;
+    ck_assert_msg(engine_open(&asked, &engine, err) == 0, "%s", err->text);
+    ck_assert_msg(live_open(engine, 5, !serving->waits, &live, err) == 0, "%s", err->text);
+    engine->device.table = serving->table != NULL ? serving->table : engine->device.table;
+    live_set_output(live, served_output, served);
+    struct executor_sim *sim = executor_sim_open(system->cost, true, 1);
+    struct executor_replay *replay = NULL;
+    struct meter_request around = {.inner = live_interface(live),
+                                   .system = system,
+                                   .pricer = sim,
+                                   .places_all = true,
+                                   .accuracy = serving->accuracy};
+    if (serving->played != NULL) {
+        replay = executor_replay_open(serving->played->steps, serving->played->n_steps, 1);
+        around.inner = executor_replay_interface(replay);
+        around.steps = serving->played->steps;
+        around.rerun = live;
+    }
+    if (serving->simulates) {
+        around.inner = executor_sim_interface(sim);
+        around.pricer = NULL;
+    }
+    struct meter meter;
+    meter_init(&meter, &around);
+    struct list_source list = {serving->arrivals, serving->n, 0};
+    struct sink sink = {.state = served, .step = served_step};
+    struct loop_request request = {.system = system,
+                                   .executor = meter_interface(&meter),
+                                   .source = {.state = &list, .next = list_next},
+                                   .sinks = &sink,
+                                   .n_sinks = 1,
+                                   .records_members = true,
+                                   .seed = 1};
+    (void)loop_run(&request, &served->result, err);
+    int64_t logit_bytes;
+    meter_memory(&meter, &served->planned_activation_bytes, &logit_bytes);
+    served->activation_bytes = live_activation_peak_bytes(live);
+    served->pool_bytes = live_pool_peak_bytes(live);
+    served->memory = engine_memory(engine);
+    meter_fini(&meter);
+    executor_replay_close(replay);
+    executor_sim_close(sim);
+    live_close(live);
+    engine_close(engine);
+    return served;
+}
+
+#endif

@@ -1,0 +1,683 @@
+/* Calibration: the grid, the samples and their file, the fit, and the whole of it, on a device
+ * whose times are known and on the CPU. Run from the repository root. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/calibrate.h"
+#include "engine/calibration_samples.h"
+#include "engine/program.h"
+#include "sim/cost/price.h"
+#include "tests/cli.h"
+#include "tests/fake_device.h"
+
+static const struct model *model_named(const char *name) {
+    struct err err = {0};
+    const struct model *model = model_find(name, &err);
+    ck_assert_msg(model != NULL, "%s", err.text);
+    return model;
+}
+
+/* ---- a calibration ---- */
+
+struct rig {
+    struct device_table table;
+    struct engine_device device;
+    struct weights weights;
+    struct system *system;
+    char folder[64], path[96];
+    struct calibration_request request;
+    struct calibration_report report;
+    volatile sig_atomic_t stop;
+    uint64_t stop_after; /* measurements; 0: never */
+};
+
+static void count_down(void *state, uint64_t n_done, uint64_t n_total) {
+    struct rig *rig = state;
+    ck_assert(n_done <= n_total);
+    rig->stop = rig->stop_after > 0 && n_done >= rig->stop_after;
+}
+
+static int64_t machine_ns(void *state) {
+    struct timespec now;
+    (void)state;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static struct system *open_system(void) {
+    struct err err = {0};
+    struct system *system = NULL;
+    const struct setting width = {.key = "runtime.element_bytes", .value = "4", .place = "test"};
+    const struct system_request request = {.system = "dllm-serve",
+                                           .model = "llada-tiny",
+                                           .gpu = "cpu",
+                                           .overrides = &width,
+                                           .n_overrides = 1,
+                                           .roofline = true};
+    int status = system_open(&request, &system, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    return system;
+}
+
+static struct rig *rig_open(const struct device_table *table) {
+    struct rig *rig = calloc(1, sizeof *rig);
+    struct err err = {0};
+    ck_assert_ptr_nonnull(rig);
+    rig->table = *table;
+    ck_assert_msg(engine_device_start(&rig->table, KERNEL_F32, &rig->device, &err) == 0, "%s",
+                  err.text);
+    rig->system = open_system();
+    ck_assert_msg(weights_open(&rig->weights, &rig->device, rig->system->model, "random:1", &err) ==
+                      0,
+                  "%s", err.text);
+    snprintf(rig->folder, sizeof rig->folder, "/tmp/unmask-calibrate-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(rig->folder));
+    snprintf(rig->path, sizeof rig->path, "%s/p.csv", rig->folder);
+    rig->request = (struct calibration_request){.device = &rig->device,
+                                                .weights = &rig->weights,
+                                                .weights_source = "random:1",
+                                                .system = rig->system,
+                                                .path = rig->path,
+                                                .max_tokens = 256,
+                                                .minutes = 10,
+                                                .now_ns = fake_now_ns,
+                                                .stop = &rig->stop,
+                                                .progress = count_down,
+                                                .progress_state = rig};
+    return rig;
+}
+
+static struct rig *rig_open_fake(bool records) {
+    struct device_table table = fake_table(records);
+    return rig_open(&table);
+}
+
+static void rig_close(struct rig *rig) {
+    char command[128];
+    weights_close(&rig->weights);
+    ck_assert_int_eq(rig->table.allocated_bytes(rig->device.device), 0);
+    system_close(rig->system);
+    engine_device_close(&rig->device);
+    snprintf(command, sizeof command, "rm -rf '%s'", rig->folder);
+    ck_assert_int_eq(system(command), 0);
+    free(rig);
+}
+
+static void rig_run(struct rig *rig) {
+    struct err err = {0};
+    int status = calibrate(&rig->request, &rig->report, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+}
+
+static bool exists(const struct rig *rig, const char *name) {
+    char path[128];
+    struct stat found;
+    snprintf(path, sizeof path, "%s/%s", rig->folder, name);
+    return stat(path, &found) == 0;
+}
+
+static char *read_file(const char *path) {
+    FILE *file = fopen(path, "r");
+    ck_assert_msg(file != NULL, "%s", path);
+    char *text = cli_read(file);
+    fclose(file);
+    return text;
+}
+
+/* The rows of a profile, from its first line that is no comment. */
+static const char *rows_of(const char *text) {
+    while (*text == '#') {
+        text = strchr(text, '\n') + 1;
+    }
+    return text;
+}
+
+static struct profile *open_profile(const struct rig *rig) {
+    const struct gpu *gpu = rig->system->gpu;
+    const struct profile_peaks peaks = {gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms};
+    struct profile *profile = NULL;
+    struct err err = {0};
+    int status = profile_open(rig->path, &peaks, &profile, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    return profile;
+}
+
+/* No operator of a step is priced by roofline, or by an operator that it is not. */
+static void check_covered(const struct rig *rig, const struct profile *profile,
+                          const struct calibration_step *step) {
+    struct graph graph;
+    struct runtime runtime = {.varlen = true,
+                              .fused = true,
+                              .fused_head = step->is_fused,
+                              .fused_gate_up = step->is_fused,
+                              .element_bytes = 4,
+                              .host_mode = HOST_SERIAL};
+    bool selects = calibration_step_selects(step);
+    struct graph_options options = calibration_graph(4, selects, step->is_fused);
+    struct cost_model *cost = NULL;
+    struct err err = {0};
+    struct step_shape shape;
+    struct op_price prices[GRAPH_MAX_OPS];
+    graph_build(&graph, rig->system->model, &options);
+    ck_assert_msg(cost_open(rig->system->gpu, profile, &runtime, &graph, 0, &cost, &err) == 0, "%s",
+                  err.text);
+    calibration_step_shape(step, rig->system->model, &shape);
+    cost_explain(cost, &shape, prices);
+    for (uint32_t i = 0; i < graph.n_ops; i++) {
+        bool runs = prices[i].executions > 0;
+        bool attends = graph.ops[i].span_n != SYM_ONE;
+        ck_assert_msg(!runs || prices[i].match != PRICE_ROOFLINE, "%s is priced by roofline",
+                      graph.ops[i].name);
+        ck_assert_msg(!runs || attends || prices[i].match <= PROFILE_INTERPOLATED,
+                      "%s lies beyond its rows", graph.ops[i].name);
+    }
+    cost_close(cost);
+}
+
+static void check_all_covered(const struct rig *rig) {
+    struct profile *profile = open_profile(rig);
+    for (size_t i = 0; i < rig->report.steps.n; i++) {
+        check_covered(rig, profile, &rig->report.steps.list[i]);
+    }
+    profile_close(profile);
+}
+
+static void recover_costs(bool records) {
+    struct rig *rig = rig_open_fake(records);
+    rig_run(rig);
+    ck_assert(records == (fake.n_plays > 0));
+    const struct calibration_report *report = &rig->report;
+    ck_assert_uint_eq(report->n_rounds, CALIBRATION_MAX_ROUNDS);
+    ck_assert_double_eq_tol(report->spread_p95, 0, 1e-5);
+    ck_assert_double_eq_tol(report->reference_drift, 0, 1e-9);
+    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        ck_assert(report->host[kind].given);
+        ck_assert_double_eq_tol(report->host[kind].step_ns, STEP_NS, 0.05 * STEP_NS);
+        ck_assert_double_eq_tol(report->host[kind].request_ns, REQUEST_NS, 0.1 * REQUEST_NS);
+    }
+    ck_assert_double_lt(report->held_out.median, 0.002);
+    ck_assert_double_lt(report->mixed.median, 0.002);
+    ck_assert_double_lt(report->additivity_measured, 1);
+    ck_assert_double_eq_tol(report->additivity_measured, report->additivity_predicted, 0.002);
+    check_all_covered(rig);
+    rig_close(rig);
+}
+
+START_TEST(known_costs_are_recovered) {
+    recover_costs(false);
+}
+END_TEST
+
+START_TEST(known_costs_are_recovered_where_the_device_records) {
+    recover_costs(true);
+}
+END_TEST
+
+START_TEST(rows_are_the_medians_of_what_the_device_took) {
+    struct rig *rig = rig_open_fake(false);
+    rig_run(rig);
+    struct profile *profile = open_profile(rig);
+    enum profile_match match;
+    ck_assert_double_eq_tol(profile_gemm(profile, 65, 768, 256, &match), product_ns(65, 768, 256),
+                            1);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    ck_assert_double_eq_tol(profile_pass(profile, PASS_SWIGLU, 512, 128, &match), pass_ns(128, 512),
+                            1);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    ck_assert_double_eq_tol(profile_fused(profile, PROFILE_HEAD, 256, 1024, 256, &match),
+                            product_ns(256, 1024, 256), 1);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    ck_assert_double_eq_tol(profile_fused(profile, PROFILE_GATE_UP, 64, 1024, 256, &match),
+                            product_ns(64, 512, 256), 1);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    /* Packing is the difference of two selections: 64 rows and one. */
+    ck_assert_double_eq_tol(profile_pass(profile, PASS_PACK, 256, 64, &match), 63, 1);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    profile_close(profile);
+    rig_close(rig);
+}
+END_TEST
+
+START_TEST(a_profile_says_where_it_comes_from) {
+    static const char *const wanted[] = {"gpu",
+                                         "date",
+                                         "backend",
+                                         "device",
+                                         "dtype",
+                                         "model",
+                                         "weights",
+                                         "rounds",
+                                         "spread",
+                                         "held_out",
+                                         "mixed",
+                                         "additivity",
+                                         "method",
+                                         "kv_pages",
+                                         "max_tokens",
+                                         "reference_product",
+                                         "covariance_reuse",
+                                         "free_bytes_after_weights",
+                                         "activation_peak_bytes"};
+    struct rig *rig = rig_open_fake(false);
+    rig_run(rig);
+    struct profile *profile = open_profile(rig);
+    ck_assert_str_eq(profile_kind(profile), "measured");
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        const char *key = "", *value;
+        bool found = false;
+        for (size_t j = 0; !found && profile_fact(profile, j, &key, &value); j++) {
+            found = strcmp(key, wanted[i]) == 0;
+        }
+        ck_assert_msg(found, "no line '# %s: '", wanted[i]);
+    }
+    ck_assert_int_gt(rig->report.kv_pages, 0);
+    ck_assert_int_gt(rig->report.steps.activation_peak_bytes, 0);
+    ck_assert_int_le(rig->report.steps.activation_peak_bytes,
+                     rig->report.steps.activation_planned_bytes);
+    ck_assert(exists(rig, "p.log.csv"));
+    ck_assert(!exists(rig, "p.csv.partial") && !exists(rig, "p.csv.new"));
+    profile_close(profile);
+    rig_close(rig);
+}
+END_TEST
+
+/* The same rows in the same order, and times alike but for the rounding of a long clock. */
+static void check_same_rows(const char *a, const char *b) {
+    while (*a != '\0' && *b != '\0') {
+        size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
+        const char *a_us = memrchr(a, ',', n), *b_us = memrchr(b, ',', m);
+        ck_assert(a_us != NULL && b_us != NULL);
+        bool is_host = strncmp(a, "host,", 5) == 0;
+        size_t sizes = is_host ? strlen("host,re") : (size_t)(a_us - a);
+        ck_assert_msg(strncmp(a, b, sizes) == 0, "%.*s", (int)n, a);
+        double us = atof(b_us + 1);
+        ck_assert_double_eq_tol(atof(a_us + 1), us, is_host ? 0.01 * us : 1e-4 * us);
+        a += n + 1;
+        b += m + 1;
+    }
+    ck_assert(*a == '\0' && *b == '\0');
+}
+
+START_TEST(an_interrupted_calibration_continues) {
+    struct rig *whole = rig_open_fake(false);
+    rig_run(whole);
+    char *expected = read_file(whole->path);
+    rig_close(whole);
+
+    struct rig *rig = rig_open_fake(false);
+    struct err err = {0};
+    for (rig->stop_after = 500; rig->stop_after <= 1500; rig->stop_after += 500) {
+        err = (struct err){0};
+        ck_assert_int_eq(calibrate(&rig->request, &rig->report, &err), ERR_WORLD);
+        ck_assert_msg(strstr(err.text, "interrupted after") != NULL, "%s", err.text);
+        ck_assert(exists(rig, "p.csv.partial") && !exists(rig, "p.csv"));
+        rig->stop = 0;
+    }
+    rig->stop_after = 0;
+    rig_run(rig);
+    ck_assert_uint_eq(rig->report.n_found, 1500);
+    char *text = read_file(rig->path);
+    check_same_rows(rows_of(text), rows_of(expected));
+    ck_assert(!exists(rig, "p.csv.partial"));
+    free(text);
+    free(expected);
+    rig_close(rig);
+}
+END_TEST
+
+START_TEST(little_time_cuts_rounds_and_no_points) {
+    struct rig *rig = rig_open_fake(false);
+    rig->request.minutes = 1e-6;
+    rig_run(rig);
+    ck_assert_uint_eq(rig->report.n_rounds, 1);
+    check_all_covered(rig);
+    rig_close(rig);
+}
+END_TEST
+
+START_TEST(a_failing_device_ends_it_with_one_sentence) {
+    static const int64_t at[] = {1, 2, 100, 10000, 100000};
+    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
+        struct rig *rig = rig_open_fake(i % 2 == 0);
+        struct err err = {0};
+        fake.fails_at = at[i];
+        ck_assert_int_eq(calibrate(&rig->request, &rig->report, &err), ERR_WORLD);
+        ck_assert_msg(strstr(err.text, "the fake device failed while") != NULL, "%s", err.text);
+        ck_assert(!exists(rig, "p.csv"));
+        rig_close(rig); /* and finds no memory left behind */
+    }
+}
+END_TEST
+
+START_TEST(a_cpu_is_calibrated_in_seconds) {
+    struct rig *rig = rig_open(&device_cpu);
+    rig->request.now_ns = machine_ns;
+    rig->request.is_quick = true;
+    rig->request.max_tokens = 128;
+    rig->request.minutes = 0.1;
+    int64_t start_ns = machine_ns(NULL);
+    rig_run(rig);
+    double seconds = (double)(machine_ns(NULL) - start_ns) * 1e-9;
+    const struct calibration_report *report = &rig->report;
+    ck_assert_uint_ge(report->n_rounds, 1);
+    ck_assert_uint_gt(report->held_out.n, 0);
+    ck_assert(isfinite(report->held_out.median) && report->held_out.median > 0);
+    ck_assert_uint_gt(report->mixed.n, 0);
+    check_all_covered(rig);
+    printf("%zu points, %" PRIu32 " rounds in %.1f s; held out %.1f %%, mixed %.1f %%\n",
+           report->n_points, report->n_rounds, seconds, 100 * report->held_out.median,
+           100 * report->mixed.median);
+    rig_close(rig);
+}
+END_TEST
+
+/* ---- the grid ---- */
+
+static struct calibration_grid grid_of(const char *name, int64_t max_tokens, bool is_coarse) {
+    struct calibration_grid grid;
+    const struct calibration_bounds bounds = {.max_tokens = max_tokens,
+                                              .max_logit_rows = max_tokens,
+                                              .max_kv_rows = 16 * max_tokens,
+                                              .is_coarse = is_coarse};
+    struct err err = {0};
+    int status = calibration_grid_make(&grid, model_named(name), 2, &bounds, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    return grid;
+}
+
+static bool has_row(const struct calibration_grid *grid, const char *wanted) {
+    char text[POINT_TEXT_CHARS];
+    for (size_t i = 0; i < grid->n; i++) {
+        if (strcmp(calibration_point_text(&grid->points[i], text), wanted) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+START_TEST(a_grid_stands_on_both_sides_of_tile_edges) {
+    static const int edges[] = {64, 128, 192, 256, 384, 512, 768, 1024, 2048};
+    struct calibration_grid grid = grid_of("llada-8b", 16384, false);
+    char wanted[POINT_TEXT_CHARS];
+    for (size_t i = 0; i < sizeof edges / sizeof edges[0]; i++) {
+        for (int beyond = 0; beyond < 2; beyond++) {
+            snprintf(wanted, sizeof wanted, "gemm,%d,24576,4096", edges[i] + beyond);
+            ck_assert_msg(has_row(&grid, wanted), "%s", wanted);
+        }
+    }
+    ck_assert(has_row(&grid, "gemm,16384,4096,12288"));
+    ck_assert(has_row(&grid, "attention_full,4,4096,32,32,128"));
+    ck_assert(has_row(&grid, "attention_block,256,32,1024,32,32,128"));
+    ck_assert(has_row(&grid, "pass,rope,12288,16384"));
+    ck_assert(has_row(&grid, "head,1024,126464,4096"));
+    ck_assert(has_row(&grid, "gate_up,129,24576,4096"));
+    calibration_grid_close(&grid);
+}
+END_TEST
+
+START_TEST(a_grid_has_each_row_once_and_its_groups_together) {
+    static const char *const models[] = {"llada-8b", "dream-7b", "llada-tiny", "dream-tiny"};
+    char *texts = malloc(8192 * POINT_TEXT_CHARS);
+    for (size_t m = 0; m < 4; m++) {
+        struct calibration_grid grid = grid_of(models[m], m < 2 ? 16384 : 256, m == 2);
+        ck_assert_uint_le(grid.n, 8192);
+        for (size_t i = 0; i < grid.n; i++) {
+            char *text = texts + i * POINT_TEXT_CHARS;
+            calibration_point_text(&grid.points[i], text);
+            for (size_t j = 0; j < i; j++) {
+                ck_assert_str_ne(text, texts + j * POINT_TEXT_CHARS);
+            }
+            ck_assert(i == 0 || grid.points[i].group - grid.points[i - 1].group <= 1);
+        }
+        calibration_grid_close(&grid);
+    }
+    free(texts);
+}
+END_TEST
+
+START_TEST(a_grid_stays_within_its_bounds) {
+    struct calibration_grid grid = grid_of("dream-tiny", 300, false);
+    for (size_t i = 0; i < grid.n; i++) {
+        const struct calibration_point *p = &grid.points[i];
+        const int64_t *s = p->sizes;
+        bool block = p->op == PROFILE_ATTENTION_BLOCK;
+        int64_t tokens = p->op == PROFILE_PASS                      ? s[POINT_PASS_ROWS]
+                         : p->op == PROFILE_ATTENTION_FULL || block ? s[POINT_BATCH] * s[POINT_Q]
+                                                                    : s[0];
+        if (p->op == PROFILE_PASS && (p->pass == PASS_SELECT || p->pass == PASS_PACK)) {
+            int64_t candidates = p->pass == PASS_PACK ? 2 * tokens : tokens;
+            tokens = candidates + 32 * calibration_select_requests(candidates, 32);
+        }
+        ck_assert_int_ge(tokens, 1);
+        ck_assert_int_le(tokens, 300);
+        ck_assert(!block || s[POINT_BATCH] * s[POINT_KV] <= 4800);
+    }
+    calibration_grid_close(&grid);
+}
+END_TEST
+
+START_TEST(a_mixture_cannot_be_calibrated) {
+    struct calibration_grid grid;
+    const struct calibration_bounds bounds = {
+        .max_tokens = 256, .max_logit_rows = 256, .max_kv_rows = 4096, .is_coarse = true};
+    struct err err = {0};
+    ck_assert_int_eq(calibration_grid_make(&grid, model_named("llada-moe"), 2, &bounds, &err),
+                     ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.text, "does not run the operator 'route'"));
+}
+END_TEST
+
+/* ---- samples ---- */
+
+static int samples_of(struct calibration_samples *samples, const struct calibration_grid *grid,
+                      const char *text, struct err *err) {
+    return samples_open(samples, grid, cli_write("samples.partial", text), "a test", err);
+}
+
+#define SAMPLES_HEAD "# a calibration in progress: a test\n"
+
+START_TEST(a_point_is_the_median_of_its_rounds) {
+    struct calibration_grid grid = grid_of("llada-tiny", 256, true);
+    struct calibration_samples samples;
+    struct err err = {0};
+    double median, spread;
+    int status = samples_of(&samples, &grid,
+                            SAMPLES_HEAD "0 gemm,32,768,256,10\n1 gemm,32,768,256,30\n"
+                                         "2 gemm,32,768,256,11\n4 gemm,32,768,256,12\n"
+                                         "3 gemm,64,768,256,7\n",
+                            &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_uint_eq(samples.n_found, 5);
+    for (size_t i = 0; i < grid.n; i++) {
+        uint32_t n = samples_summarise(&samples, i, &median, &spread);
+        const struct calibration_point *p = &grid.points[i];
+        bool is_product = p->op == PROFILE_GEMM && p->sizes[1] == 768 && p->sizes[2] == 256;
+        if (is_product && p->sizes[0] == 32) {
+            ck_assert_uint_eq(n, 4);
+            ck_assert_double_eq_tol(median, 11.5, 1e-9);
+            ck_assert_double_eq_tol(spread, 20 / 11.5, 1e-9);
+        } else if (is_product && p->sizes[0] == 64) {
+            ck_assert_uint_eq(n, 1);
+            ck_assert_double_eq(median, 7);
+            ck_assert_double_eq(spread, 0);
+        } else {
+            ck_assert_uint_eq(n, 0);
+        }
+    }
+    samples_close(&samples);
+    calibration_grid_close(&grid);
+}
+END_TEST
+
+START_TEST(a_torn_last_line_is_cut_off) {
+    struct calibration_grid grid = grid_of("llada-tiny", 256, true);
+    struct calibration_samples samples;
+    struct err err = {0};
+    const char *path = cli_path("samples.partial");
+    int status =
+        samples_of(&samples, &grid, SAMPLES_HEAD "0 gemm,32,768,256,10\n0 gemm,64,768", &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_uint_eq(samples.n_found, 1);
+    *samples_at(&samples, 0, 0) = 5;
+    ck_assert_int_eq(samples_append(&samples, 0, 0, 1, &err), 0);
+    samples_close(&samples);
+    char *text = read_file(path), first[POINT_TEXT_CHARS], expected[512];
+    snprintf(expected, sizeof expected, SAMPLES_HEAD "0 gemm,32,768,256,10\n0 %s,5\n",
+             calibration_point_text(&grid.points[0], first));
+    ck_assert_str_eq(text, expected);
+    free(text);
+    calibration_grid_close(&grid);
+}
+END_TEST
+
+START_TEST(what_is_no_file_of_this_calibration_is_refused) {
+    static const struct {
+        const char *text, *sentence;
+        int status;
+    } cases[] = {
+        {"# a calibration in progress: another\n", "holds the samples of something else",
+         ERR_USAGE},
+        {"gemm,1,2,3,4\n", "holds the samples of something else", ERR_USAGE},
+        {SAMPLES_HEAD "0 gemm,33,768,256,10\n", ":2: this is no sample", ERR_WORLD},
+        {SAMPLES_HEAD "9 gemm,32,768,256,10\n", ":2: this is no sample", ERR_WORLD},
+        {SAMPLES_HEAD "0 gemm,32,768,256,-1\n", ":2: this is no sample", ERR_WORLD},
+        {SAMPLES_HEAD "nonsense\n", ":2: this is no sample", ERR_WORLD},
+    };
+    struct calibration_grid grid = grid_of("llada-tiny", 256, true);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct calibration_samples samples;
+        struct err err = {0};
+        ck_assert_int_eq(samples_of(&samples, &grid, cases[i].text, &err), cases[i].status);
+        ck_assert_msg(strstr(err.text, cases[i].sentence) != NULL, "%s", err.text);
+    }
+    calibration_grid_close(&grid);
+}
+END_TEST
+
+/* ---- the fit ---- */
+
+static struct host_fit fit_of(const struct host_sample *samples, size_t n) {
+    struct host_fit fit;
+    struct err err = {0};
+    ck_assert_msg(host_fit(samples, n, &fit, &err) == 0, "%s", err.text);
+    return fit;
+}
+
+/* Steps of n requests whose operators take 1 ms each. */
+static struct host_sample sample_of(double n, double step_ns, double request_ns) {
+    return (struct host_sample){n, 1e6 * n + step_ns + request_ns * n, 1e6 * n};
+}
+
+START_TEST(exact_times_are_fitted_exactly) {
+    struct host_sample samples[6];
+    for (size_t n = 2; n <= 6; n++) {
+        for (size_t i = 0; i < n; i++) {
+            samples[i] = sample_of((double)(1 << i), 50e3, 3e3);
+        }
+        struct host_fit fit = fit_of(samples, n);
+        ck_assert(fit.given);
+        ck_assert_double_eq_tol(fit.step_ns, 50e3, 1);
+        ck_assert_double_eq_tol(fit.request_ns, 3e3, 1);
+    }
+    ck_assert(!fit_of(samples, 0).given);
+}
+END_TEST
+
+START_TEST(one_disturbed_step_does_not_move_the_fit) {
+    struct host_sample samples[8];
+    for (size_t i = 0; i < 8; i++) {
+        /* Ten nanoseconds to and fro, as no measurement is without. */
+        samples[i] = sample_of((double)(1 + i), 50e3 + (i % 2 ? 10 : -10), 3e3);
+    }
+    samples[4].wall_ns += 2e6;
+    struct host_fit fit = fit_of(samples, 8);
+    ck_assert_double_eq_tol(fit.step_ns, 50e3, 500);
+    ck_assert_double_eq_tol(fit.request_ns, 3e3, 100);
+}
+END_TEST
+
+START_TEST(no_term_is_below_zero) {
+    struct host_sample samples[4];
+    for (size_t i = 0; i < 4; i++) {
+        samples[i] = sample_of((double)(1 + i), -5e3, 3e3);
+    }
+    struct host_fit fit = fit_of(samples, 4);
+    ck_assert_double_eq(fit.step_ns, 0);
+    ck_assert(fit.request_ns > 0 && fit.request_ns < 3e3);
+    for (size_t i = 0; i < 4; i++) {
+        samples[i] = sample_of((double)(1 + i), 50e3, -3e3);
+    }
+    fit = fit_of(samples, 4);
+    ck_assert_double_eq(fit.request_ns, 0);
+    ck_assert(fit.step_ns > 0 && fit.step_ns < 50e3);
+    for (size_t i = 0; i < 4; i++) {
+        samples[i] = sample_of((double)(1 + i), -5e3, -3e3);
+    }
+    fit = fit_of(samples, 4);
+    ck_assert_double_eq(fit.step_ns, 0);
+    ck_assert_double_eq(fit.request_ns, 0);
+}
+END_TEST
+
+START_TEST(equal_steps_tell_nothing_of_requests) {
+    const struct host_sample samples[] = {sample_of(2, 40e3, 0), sample_of(2, 60e3, 0)};
+    struct host_fit fit = fit_of(samples, 2);
+    ck_assert_double_eq_tol(fit.step_ns, 50e3, 500);
+    ck_assert_double_eq(fit.request_ns, 0);
+}
+END_TEST
+
+/* ---- the command ---- */
+
+START_TEST(a_command_that_makes_no_sense_is_refused_in_one_sentence) {
+    char sentence[512];
+    const char *other = cli_write("other.csv", "not a profile\n");
+    const char *profile = cli_write("profile.csv", "# Operator times of one GPU\n");
+    REFUSES(2, "calibrate: --backend is missing", "calibrate", "--out", "x.csv");
+    REFUSES(2, "calibrate: --out is missing", "calibrate", "--backend", "cpu");
+    REFUSES(2, "unknown device 'gpu': there are cpu and cuda", "calibrate", "--backend", "gpu",
+            "--out", cli_path("x.csv"));
+    snprintf(sentence, sizeof sentence, "'%s' exists and is not a profile: it is not overwritten",
+             other);
+    REFUSES(2, sentence, "calibrate", "--backend", "cpu", "--replace", "--out", other);
+    snprintf(sentence, sizeof sentence, "%s holds a profile already; --replace measures it anew",
+             profile);
+    REFUSES(2, sentence, "calibrate", "--backend", "cpu", "--out", profile);
+    REFUSES(2, "a calibration of llada-tiny takes 64 to 134217727 tokens, not 63", "calibrate",
+            "--backend", "cpu", "--model", "llada-tiny", "--max-tokens", "63", "--out",
+            cli_path("x.csv"));
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        known_costs_are_recovered,
+        known_costs_are_recovered_where_the_device_records,
+        rows_are_the_medians_of_what_the_device_took,
+        a_profile_says_where_it_comes_from,
+        an_interrupted_calibration_continues,
+        little_time_cuts_rounds_and_no_points,
+        a_failing_device_ends_it_with_one_sentence,
+        a_cpu_is_calibrated_in_seconds,
+        a_grid_stands_on_both_sides_of_tile_edges,
+        a_grid_has_each_row_once_and_its_groups_together,
+        a_grid_stays_within_its_bounds,
+        a_mixture_cannot_be_calibrated,
+        a_point_is_the_median_of_its_rounds,
+        a_torn_last_line_is_cut_off,
+        what_is_no_file_of_this_calibration_is_refused,
+        exact_times_are_fitted_exactly,
+        one_disturbed_step_does_not_move_the_fit,
+        no_term_is_below_zero,
+        equal_steps_tell_nothing_of_requests,
+        a_command_that_makes_no_sense_is_refused_in_one_sentence,
+    };
+    int status = SUITE_RUN("calibrate", tests);
+    cli_fini();
+    return status;
+}

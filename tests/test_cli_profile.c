@@ -1,0 +1,195 @@
+/* The command line: a user's own profile, host terms and provenance, transfers. */
+#include "tests/cli.h"
+
+/* The operators of llada-tiny, as `unmask calibrate` would write them, with made-up times. */
+static const char rows[] =
+    "# Operator times of a test.\n# kind: measured\n# source: a test\n# date: 2026-11-21\n"
+    "# device: no device\n"
+    "host,refresh,41000,900\nhost,reuse,31000.5,700\nhost,select,51000,800\n"
+    "gemm,1,768,256,3\ngemm,4096,768,256,30\ngemm,1,256,256,2\ngemm,4096,256,256,12\n"
+    "gemm,1,1024,256,4\ngemm,4096,1024,256,40\ngemm,1,256,512,2\ngemm,4096,256,512,20\n"
+    "attention_full,1,32,2,2,128,5\nattention_full,64,2048,2,2,128,900\n"
+    "attention_block,1,32,32,2,2,128,6\nattention_block,64,32,2048,2,2,128,300\n"
+    "elementwise,1024,2\nelementwise,1000000000,900\n"
+    "pass,norm,256,1,1.5\npass,norm,256,4096,6\n";
+
+static const char *own_profile(void) {
+    return cli_write("own.csv", rows);
+}
+
+#define TINY "--gpu", "h200", "--model", "llada-tiny", "--requests", "20"
+
+START_TEST(a_users_profile_is_named_with_its_provenance) {
+    const char *own = own_profile();
+    char *text = PRINTS("run", TINY, "--profile", own);
+    char named[256];
+    snprintf(named, sizeof named, "profile      %s\n             date: 2026-11-21\n", own);
+    ck_assert_ptr_nonnull(strstr(text, "prices from  measured: a test\n"));
+    ck_assert_ptr_nonnull(strstr(text, named));
+    ck_assert_ptr_nonnull(strstr(text, "             device: no device\n"));
+    ck_assert_ptr_nonnull(strstr(text, "host terms   measured\n"));
+    free(text);
+    text = PRINTS("explain", "--gpu", "h200", "--model", "llada-tiny", "--profile", own);
+    ck_assert_ptr_nonnull(strstr(text, named));
+    ck_assert_ptr_nonnull(strstr(text, "host terms   measured\n"));
+    free(text);
+    text = PRINTS("run", TINY, "--profile", own, "--json");
+    snprintf(named, sizeof named, "\"profile\": \"%s\"", own);
+    ck_assert_ptr_nonnull(strstr(text, named));
+    ck_assert_ptr_nonnull(strstr(text, "\"profile_kind\": \"measured\""));
+    free(text);
+    /* Without host rows nothing claims to be measured. */
+    text = PRINTS("explain", "--gpu", "l40s", "--json");
+    ck_assert_ptr_nonnull(strstr(text, "\"host_terms\": \"assumed until measured\""));
+    free(text);
+}
+END_TEST
+
+START_TEST(a_recorded_run_is_replayed_on_its_profile) {
+    const char *own = own_profile(), *db = cli_path("own.db");
+    char *recorded =
+        PRINTS("run", TINY, "--profile", own, "--db", db, "--levels", "steps", "--json");
+    char *replayed = PRINTS("replay", "--db", db, "--run", "1", "--json");
+    ck_assert_str_eq(recorded, replayed);
+    free(replayed);
+    replayed = PRINTS("replay", "--db", db, "--run", "1");
+    ck_assert_ptr_nonnull(strstr(replayed, "prices from  measured: a test\n"));
+    ck_assert_ptr_nonnull(strstr(replayed, "host terms   measured\n"));
+    free(replayed);
+    free(recorded);
+}
+END_TEST
+
+START_TEST(every_command_that_prices_takes_a_profile) {
+    const char *own = own_profile();
+    char *text = PRINTS("compare", TINY, "--systems", "vanilla,dllm-serve", "--profile", own);
+    ck_assert_ptr_nonnull(strstr(text, "prices measured"));
+    free(text);
+    free(PRINTS("plan", "--gpu", "h200", "--model", "llada-tiny", "--profile", own));
+    const char *grid = cli_write("grid.ini", "[sweep]\nsystems = vanilla, dllm-serve\n"
+                                             "models = llada-tiny\ngpus = h200\nrequests = 5\n");
+    text = PRINTS("sweep", grid, "--profile", own);
+    ck_assert_ptr_nonnull(strstr(text, "measured"));
+    ck_assert_ptr_null(strstr(text, "transferred"));
+    free(text);
+    text = PRINTS("profile", "show", "h200", "--profile", own);
+    ck_assert_ptr_nonnull(strstr(text, "kind         measured\n"));
+    ck_assert_ptr_nonnull(strstr(text, "device       no device\n"));
+    free(text);
+    text = PRINTS("profile", "check", "h200", "--profile", own);
+    ck_assert_ptr_nonnull(strstr(text, "h200: measured, a test\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\npass "));
+    free(text);
+}
+END_TEST
+
+START_TEST(a_profile_that_cannot_be_used_is_refused) {
+    REFUSES(2, "--profile and --roofline exclude each other", "run", "--roofline", "--profile",
+            own_profile());
+    REFUSES(1, "cannot read the profile no/such.csv: No such file or directory", "explain",
+            "--profile", "no/such.csv");
+    char longest[200];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    REFUSES(2, "--profile: the path has more than 160 characters", "run", "--profile", longest);
+    REFUSES(2, "profile check: --profile is one GPU's, --all are the shipped ones", "profile",
+            "check", "--all", "--profile", own_profile());
+}
+END_TEST
+
+/* The number behind `key` of a JSON text. */
+static double number_of(const char *text, const char *key) {
+    const char *at = strstr(text, key);
+    ck_assert_ptr_nonnull(at);
+    return strtod(at + strlen(key) + strlen("\": "), NULL);
+}
+
+START_TEST(a_transferred_file_prices_as_the_program_transfers_by_itself) {
+    const char *out = cli_path("h200.csv");
+    char *nothing = PRINTS("transfer", "--from", "h100", "--to", "h200", "--out", out);
+    ck_assert_str_eq(nothing, "");
+    free(nothing);
+    char *by_file = PRINTS("explain", "--gpu", "h200", "--profile", out, "--json");
+    char *by_itself = PRINTS("explain", "--gpu", "h200", "--json");
+    ck_assert_double_eq_tol(number_of(by_file, "\"device_ms") / number_of(by_itself, "\"device_ms"),
+                            1, 1e-4);
+    ck_assert_ptr_nonnull(strstr(by_file, "\"profile_kind\": \"transferred\""));
+    free(by_file);
+    free(by_itself);
+    char *text = PRINTS("explain", "--gpu", "h200", "--profile", out);
+    ck_assert_ptr_nonnull(strstr(text, "             donor: h100\n"));
+    ck_assert_ptr_nonnull(strstr(text, "             errors_of_the_nearest_transfer: h100 -> "
+                                       "a100-80g: gemm, m < 128 median "));
+    free(text);
+}
+END_TEST
+
+START_TEST(a_users_profile_is_transferred_with_its_host_terms) {
+    char *text =
+        PRINTS("transfer", "--from", "h200", "--to", "rtx4090", "--profile", own_profile());
+    ck_assert_ptr_nonnull(strstr(text, "\n# kind: transferred\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\n# donor_kind: measured\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nhost,reuse,31000.5,700\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\npass,norm,256,1,1.5\n"));
+    const char *scaled = cli_write("scaled.csv", text);
+    free(text);
+    text = PRINTS("explain", "--gpu", "rtx4090", "--model", "llada-tiny", "--profile", scaled);
+    ck_assert_ptr_nonnull(strstr(text, "prices from  transferred: rtx4090, scaled from h200"));
+    ck_assert_ptr_nonnull(strstr(text, "host terms   measured beside the donor\n"));
+    free(text);
+}
+END_TEST
+
+START_TEST(transferred_prices_come_with_the_error_of_the_nearest_transfer) {
+    char *text = PRINTS("explain", "--gpu", "h200");
+    ck_assert_ptr_nonnull(strstr(text, "\ntransfer     errors of the nearest that can be checked, "
+                                       "h100 -> a100-80g: gemm, m < 128 median "));
+    free(text);
+    text = PRINTS("run", "--gpu", "h200", "--requests", "5");
+    ck_assert_ptr_nonnull(strstr(text, "\ntransfer     errors of the nearest"));
+    free(text);
+    text = PRINTS("list", "gpus");
+    ck_assert_ptr_nonnull(strstr(text, "transferred from h100 (products off by "));
+    ck_assert_ptr_nonnull(strstr(text, ", from h100 to a100-80g)"));
+    free(text);
+    text = PRINTS("transfer", "--check");
+    ck_assert_ptr_nonnull(strstr(text, "l40s          rtx4090 "));
+    ck_assert_ptr_nonnull(strstr(text, "h100          a100-80g "));
+    ck_assert_ptr_null(strstr(text, "all_reduce"));
+    free(text);
+}
+END_TEST
+
+START_TEST(a_transfer_that_makes_no_sense_is_refused) {
+    REFUSES(2, "transfer needs --from GPU and --to GPU, or --check", "transfer", "--from", "h100");
+    REFUSES(2, "transfer: --from and --to are the same GPU", "transfer", "--from", "h100", "--to",
+            "h100");
+    REFUSES(2, "transfer: --check takes all pairs of shipped profiles", "transfer", "--check",
+            "--to", "h100");
+    REFUSES(2, "h200 has no profile of its own: its prices are transferred from h100", "transfer",
+            "--from", "h200", "--to", "rtx4090");
+    REFUSES(2, "cpu has no profile: its prices are roofline", "transfer", "--from", "cpu", "--to",
+            "rtx4090");
+    const char *other = cli_write("letter.txt", "Dear reader\n");
+    struct output output = CLI("transfer", "--from", "h100", "--to", "h200", "--out", other);
+    ck_assert_int_eq(output.status, 2);
+    output_free(&output);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        a_users_profile_is_named_with_its_provenance,
+        a_recorded_run_is_replayed_on_its_profile,
+        every_command_that_prices_takes_a_profile,
+        a_profile_that_cannot_be_used_is_refused,
+        a_transferred_file_prices_as_the_program_transfers_by_itself,
+        a_users_profile_is_transferred_with_its_host_terms,
+        transferred_prices_come_with_the_error_of_the_nearest_transfer,
+        a_transfer_that_makes_no_sense_is_refused,
+    };
+    cli_path(NULL); /* one directory for the forked tests */
+    int status = SUITE_RUN("cli profile", tests);
+    cli_fini();
+    return status;
+}

@@ -1,0 +1,449 @@
+/* Live runs on the CPU: every cache policy, decoder, scope and layout of the pool; what a request
+ * gets does not depend on its company; memory is what was planned; failures keep what was done. */
+#include <time.h>
+
+#include "experiments/compose.h"
+#include "tests/live.h"
+
+static const char *const caches[] = {"none", "prefix", "dual", "sparse-uniform", "sparse-head"};
+static const char *const scopes[] = {"queries", "generation", "block", "masked"};
+static const char *const layouts[] = {"pages", "slab"};
+
+static char plugin[256];
+
+/* Requests of unequal lengths, whose last blocks are shorter. */
+static const struct arrival together[] = {
+    {.id = 0, .prompt_tokens = 9, .output_tokens = 10},
+    {.id = 1, .prompt_tokens = 5, .output_tokens = 7},
+    {.id = 2, .prompt_tokens = 12, .output_tokens = 4},
+};
+/* The same, seconds apart in virtual time: each is alone; and in another order. */
+static const struct arrival apart[] = {
+    {.id = 2, .arrival_ns = 0, .prompt_tokens = 12, .output_tokens = 4},
+    {.id = 0, .arrival_ns = INT64_C(1000000000000), .prompt_tokens = 9, .output_tokens = 10},
+    {.id = 1, .arrival_ns = INT64_C(2000000000000), .prompt_tokens = 5, .output_tokens = 7},
+};
+enum { N = 3 };
+
+static struct system *system_of(const char *model, const char *cache, const char *decoder,
+                                const char *scope, const char *layout) {
+    char texts[4][300];
+    snprintf(texts[0], sizeof texts[0], "cache=%s", cache);
+    snprintf(texts[1], sizeof texts[1], "decoder=%s", decoder);
+    snprintf(texts[2], sizeof texts[2], "logit_scope=%s", scope);
+    snprintf(texts[3], sizeof texts[3], "kv=%s", layout);
+    bool thresholds = strcmp(decoder, "threshold") == 0;
+    return LIVE_SYSTEM(model, texts[0], texts[1], texts[2], texts[3], "block_tokens=4",
+                       "steps_per_block=4", thresholds ? "decoder.threshold=0.012" : NULL);
+}
+
+static struct served *serve_live(struct system *system, const struct arrival *arrivals) {
+    struct serving serving = {.system = system, .arrivals = arrivals, .n = N};
+    struct served *served = serve(&serving);
+    ck_assert_msg(served->err.kind == ERR_NONE, "%s", served->err.text);
+    return served;
+}
+
+/* Everybody has an output without masks, and memory was what was planned. */
+static void check_served(const struct system *system, const struct served *served) {
+    ck_assert_uint_eq(served->result.completed, N);
+    ck_assert_uint_eq(served->n_outputs, N);
+    for (uint32_t id = 0; id < N; id++) {
+        ck_assert_uint_eq(served->n_tokens[id], together[id].output_tokens);
+        for (uint32_t i = 0; i < served->n_tokens[id]; i++) {
+            ck_assert_int_ge(served->tokens[id][i], 0);
+            ck_assert_int_lt(served->tokens[id][i], (int)system->model->vocab);
+        }
+    }
+    ck_assert_int_gt(served->activation_bytes, 0);
+    ck_assert_int_eq(served->activation_bytes, served->planned_activation_bytes);
+    ck_assert_int_eq(served->pool_bytes, served->result.kv_peak_bytes);
+    ck_assert_int_eq(served->memory.metered_bytes, served->memory.planned_bytes);
+    ck_assert_int_gt(served->memory.side_bytes, 0);
+}
+
+static void same_tokens(const struct served *a, const struct served *b) {
+    for (uint32_t id = 0; id < N; id++) {
+        ck_assert_uint_eq(a->n_tokens[id], b->n_tokens[id]);
+        ck_assert_mem_eq(a->tokens[id], b->tokens[id], a->n_tokens[id] * sizeof a->tokens[id][0]);
+    }
+}
+
+static void check_combination(const char *model, size_t cache, const char *decoder, size_t scope,
+                              size_t layout) {
+    struct system *system =
+        system_of(model, caches[cache], decoder, scopes[scope], layouts[layout]);
+    struct served *batched = serve_live(system, together);
+    struct served *alone = serve_live(system, apart);
+    check_served(system, batched);
+    check_served(system, alone);
+    same_tokens(batched, alone);
+    ck_assert_uint_lt(batched->n_steps, alone->n_steps);
+    free(alone);
+    free(batched);
+    system_close(system);
+}
+
+static void check_all(const char *model, const char *decoder) {
+    for (size_t cache = 0; cache < 5; cache++) {
+        for (size_t scope = 0; scope < 4; scope++) {
+            check_combination(model, cache, decoder, scope, (cache + scope) % 2);
+        }
+    }
+}
+
+START_TEST(company_and_arrival_change_no_token_of_a_fixed_decoder) {
+    check_all("llada-tiny", "fixed");
+}
+END_TEST
+
+START_TEST(company_and_arrival_change_no_token_of_a_threshold_decoder) {
+    check_all("llada-tiny", "threshold");
+}
+END_TEST
+
+START_TEST(company_and_arrival_change_no_token_of_a_decoder_on_the_host) {
+    check_all("llada-tiny", plugin);
+}
+END_TEST
+
+START_TEST(company_and_arrival_change_no_token_of_a_model_with_shifted_logits) {
+    for (size_t cache = 0; cache < 5; cache++) {
+        check_combination("dream-tiny", cache, "fixed", cache % 4, cache % 2);
+        check_combination("dream-tiny", cache, "threshold", (cache + 1) % 4, (cache + 1) % 2);
+    }
+}
+END_TEST
+
+/* Without a cache nothing but the rows that go through the head differs between scopes. */
+START_TEST(scopes_change_no_token) {
+    struct served *first = NULL;
+    for (size_t scope = 0; scope < 4; scope++) {
+        struct system *system = system_of("llada-tiny", "none", "fixed", scopes[scope], "pages");
+        struct served *served = serve_live(system, together);
+        if (first != NULL) {
+            same_tokens(first, served);
+            free(served);
+        } else {
+            first = served;
+        }
+        system_close(system);
+    }
+    free(first);
+}
+END_TEST
+
+/* ---- decisions ---- */
+
+START_TEST(the_threshold_on_the_device_decides_as_the_rule_on_the_host) {
+    uint32_t most = 0, least = UINT32_MAX;
+    for (size_t cache = 0; cache < 5; cache++) {
+        struct system *system =
+            system_of("llada-tiny", caches[cache], "threshold", "block", "pages");
+        struct served *on_device = serve_live(system, together);
+        struct decoder rule = *system->decoder;
+        rule.threshold = NULL;
+        system->decoder = &rule;
+        struct served *on_host = serve_live(system, together);
+        same_tokens(on_device, on_host);
+        ck_assert_uint_eq(on_device->n_steps, on_host->n_steps);
+        for (size_t i = 0; i < on_device->n_steps; i++) {
+            ck_assert_uint_eq(on_device->steps[i].n_requests, on_host->steps[i].n_requests);
+            for (uint32_t j = 0; j < on_device->steps[i].n_requests; j++) {
+                uint32_t commits = on_device->commits[i][j];
+                ck_assert_uint_eq(commits, on_host->commits[i][j]);
+                most = commits > most ? commits : most;
+                least = commits < least ? commits : least;
+            }
+        }
+        free(on_device);
+        free(on_host);
+        system_close(system);
+    }
+    /* Some steps commit by the threshold, some the best alone. */
+    ck_assert_uint_gt(most, 1);
+    ck_assert_uint_eq(least, 1);
+}
+END_TEST
+
+/* ---- replays ---- */
+
+START_TEST(a_recorded_schedule_played_on_the_device_gives_the_same_tokens_and_memory) {
+    const char *const decoders[] = {"fixed", "threshold", plugin};
+    for (size_t i = 0; i < 15; i++) {
+        struct system *system =
+            system_of("llada-tiny", caches[i % 5], decoders[i / 5], scopes[i % 4], layouts[i % 2]);
+        struct served *live = serve_live(system, together);
+        struct accuracy accuracy;
+        accuracy_init(&accuracy, system, live->n_steps, 2);
+        struct serving serving = {
+            .system = system, .arrivals = together, .n = N, .played = live, .accuracy = &accuracy};
+        struct served *played = serve(&serving);
+        ck_assert_msg(played->err.kind == ERR_NONE, "%s", played->err.text);
+        check_served(system, played);
+        same_tokens(live, played);
+        ck_assert_uint_eq(played->n_steps, live->n_steps);
+        ck_assert_int_eq(played->result.end_ns, live->result.end_ns);
+        ck_assert_int_eq(played->planned_activation_bytes, live->activation_bytes);
+        ck_assert_int_eq(played->result.kv_peak_bytes, live->pool_bytes);
+        ck_assert_uint_eq(accuracy.n_steps, live->n_steps);
+        ck_assert_uint_eq(accuracy.n_by_operator, (live->n_steps + 1) / 2);
+        double by_operator_ns = 0;
+        for (uint32_t op = 0; op < system->graph.n_ops; op++) {
+            by_operator_ns += accuracy.ops[op].measured_ns;
+        }
+        double whole_ns = 0;
+        for (size_t s = 0; s < accuracy.n_steps; s++) {
+            ck_assert(accuracy.steps[s].measured_device_ns > 0);
+            ck_assert(accuracy.steps[s].measured_wall_ns >= accuracy.steps[s].measured_device_ns);
+            ck_assert(accuracy.steps[s].predicted_wall_ns > 0);
+            whole_ns += s % 2 == 0 ? accuracy.steps[s].measured_device_ns : 0;
+        }
+        ck_assert_double_eq_tol(by_operator_ns / whole_ns, 1, 1e-9);
+        accuracy_fini(&accuracy);
+        free(played);
+        free(live);
+        system_close(system);
+    }
+}
+END_TEST
+
+/* Drawn confidences are far above the real ones, so that the threshold itself would decide less. */
+START_TEST(a_simulated_schedule_commits_on_the_device_as_many_positions_as_it_says) {
+    struct system *system = LIVE_SYSTEM("llada-tiny", "cache=dual", "decoder=threshold",
+                                        "decoder.threshold=0.5", "block_tokens=4");
+    struct serving serving = {.system = system, .arrivals = together, .n = N, .simulates = true};
+    struct served *simulated = serve(&serving);
+    ck_assert_msg(simulated->err.kind == ERR_NONE, "%s", simulated->err.text);
+    uint32_t most = 0;
+    for (size_t i = 0; i < simulated->n_steps; i++) {
+        most = simulated->commits[i][0] > most ? simulated->commits[i][0] : most;
+    }
+    ck_assert_uint_gt(most, 1);
+    struct accuracy accuracy;
+    accuracy_init(&accuracy, system, simulated->n_steps, 0);
+    serving.simulates = false;
+    serving.played = simulated;
+    serving.accuracy = &accuracy;
+    struct served *played = serve(&serving);
+    ck_assert_msg(played->err.kind == ERR_NONE, "%s", played->err.text);
+    check_served(system, played);
+    for (uint32_t id = 0; id < N; id++) {
+        for (uint32_t i = 0; i < played->n_tokens[id]; i++) {
+            ck_assert_int_ne(played->tokens[id][i], (int)system->model->mask_token);
+        }
+    }
+    ck_assert_uint_eq(accuracy.n_by_operator, 0);
+    accuracy_fini(&accuracy);
+    free(played);
+    free(simulated);
+    system_close(system);
+}
+END_TEST
+
+/* ---- times ---- */
+
+START_TEST(steps_follow_each_other_and_idle_time_is_skipped) {
+    struct system *system = system_of("llada-tiny", "dual", "fixed", "block", "pages");
+    struct served *served = serve_live(system, apart);
+    for (size_t i = 0; i < served->n_steps; i++) {
+        const struct replay_step *step = &served->steps[i];
+        ck_assert_int_gt(step->end_ns, step->start_ns);
+        ck_assert_int_gt(step->gpu_ns, 0);
+        ck_assert_int_le(step->gpu_ns * step->steps, step->end_ns - step->start_ns);
+        ck_assert(i == 0 || step->start_ns >= served->steps[i - 1].end_ns);
+    }
+    ck_assert_int_gt(served->result.end_ns, INT64_C(2000000000000));
+    ck_assert_int_lt(served->result.end_ns, INT64_C(2100000000000));
+    free(served);
+    system_close(system);
+}
+END_TEST
+
+static int64_t machine_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+START_TEST(arrivals_in_real_time_are_waited_for) {
+    enum { LATE_NS = 400000000 };
+    struct system *system = system_of("llada-tiny", "dual", "fixed", "block", "pages");
+    struct arrival arrivals[N];
+    memcpy(arrivals, together, sizeof arrivals);
+    arrivals[2].arrival_ns = LATE_NS;
+    struct serving serving = {.system = system, .arrivals = arrivals, .n = N, .waits = true};
+    int64_t start_ns = machine_ns();
+    struct served *served = serve(&serving);
+    int64_t wall_ns = machine_ns() - start_ns;
+    check_served(system, served);
+    ck_assert_int_ge(served->result.end_ns, LATE_NS);
+    ck_assert_int_ge(wall_ns, served->result.end_ns);
+    ck_assert_int_ge(served->steps[served->n_steps - 1].start_ns, LATE_NS);
+    ck_assert_uint_eq(served->ids[served->n_steps - 1][0], 2);
+    free(served);
+    system_close(system);
+}
+END_TEST
+
+/* ---- what fails ---- */
+
+static uint32_t miscount(const void *state, const struct request *request, const float *confidence,
+                         uint32_t n, uint8_t *commit) {
+    (void)state, (void)request;
+    for (uint32_t i = 0; i < n; i++) {
+        ck_assert(confidence[i] > 0 && confidence[i] < 1);
+        commit[i] = i < 2;
+    }
+    return 1;
+}
+
+START_TEST(a_decoder_whose_count_is_not_what_it_marks_ends_the_run) {
+    struct system *system = system_of("llada-tiny", "none", "threshold", "block", "pages");
+    struct decoder liar = *system->decoder;
+    liar.threshold = NULL;
+    liar.choose = miscount;
+    system->decoder = &liar;
+    struct serving serving = {.system = system, .arrivals = together, .n = N};
+    struct served *served = serve(&serving);
+    ck_assert_int_eq(served->err.kind, ERR_WORLD);
+    ck_assert_str_eq(served->err.text, "decoder threshold broke its promise: it says that it "
+                                       "commits 1 positions and marks 2");
+    free(served);
+    system_close(system);
+}
+END_TEST
+
+static int linears_left;
+
+static int failing_linear(struct device *device, const struct call_linear *call) {
+    return linears_left-- > 0 ? device_cpu.linear(device, call) : DEVICE_FAILED;
+}
+
+/* The CPU's table, whose products fail after so many. */
+static struct device_table failing_after(int n) {
+    struct device_table table = device_cpu;
+    linears_left = n;
+    table.linear = failing_linear;
+    return table;
+}
+
+START_TEST(a_device_that_fails_ends_the_run_with_a_sentence) {
+    struct system *system = system_of("llada-tiny", "dual", "fixed", "block", "pages");
+    for (int n = 0; n < 60; n += 7) {
+        struct device_table table = failing_after(n);
+        struct serving serving = {.system = system, .arrivals = together, .n = N, .table = &table};
+        struct served *served = serve(&serving);
+        ck_assert_int_eq(served->err.kind, ERR_WORLD);
+        ck_assert_uint_gt(strlen(served->err.text), 0);
+        ck_assert_uint_lt(served->result.completed, N);
+        free(served);
+    }
+    system_close(system);
+}
+END_TEST
+
+START_TEST(a_run_whose_device_failed_keeps_its_rows_and_is_never_called_whole) {
+    char path[] = "/tmp/unmask-live-XXXXXX";
+    ck_assert_int_ge(mkstemp(path), 0);
+    remove(path);
+    static struct setting settings[8];
+    const char *const texts[][2] = {
+        {"runtime.element_bytes", "4"}, {"reserve_bytes", "16MiB"}, {"memory_utilization", "0.04"},
+        {"max_batched_tokens", "256"},  {"cache", "dual"},          {"steps_per_block", "2"},
+        {"block_tokens", "4"}};
+    for (size_t i = 0; i < 7; i++) {
+        snprintf(settings[i].key, sizeof settings[i].key, "%s", texts[i][0]);
+        snprintf(settings[i].value, sizeof settings[i].value, "%s", texts[i][1]);
+    }
+    struct run_request request = {
+        .system = "dllm-serve",
+        .gpu = "cpu",
+        .model = "llada-tiny",
+        .roofline = true,
+        .workload = "burst",
+        .options =
+            {.seed = 1, .requests = 6, .rate_per_s = 1000, .input_tokens = 9, .output_tokens = 8},
+        .settings = settings,
+        .n_settings = 7,
+        .backend = {.name = "cpu", .weights = "random:1", .skips_idle = true}};
+    struct err err = {0};
+    struct composition *composition = NULL;
+    struct store *store = NULL;
+    struct recorded *recorded = NULL;
+    struct sink sink;
+    int64_t run;
+    ck_assert_msg(compose_open(&request, &composition, &err) == 0, "%s", err.text);
+    ck_assert_msg(store_open(path, STORE_WRITE, &store, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(store_run_begin(store, &composition->facts, STORE_STEPS, &run, &sink, &err),
+                     0);
+    struct device_table table = failing_after(58); /* 16 a step */
+    composition->engine->device.table = &table;
+    struct run_watch watch = {.sinks = &sink, .n_sinks = 1, .records_members = true};
+    ck_assert_int_eq(compose_run(composition, &watch, &err), ERR_WORLD);
+    char sentence[1024];
+    snprintf(sentence, sizeof sentence, "%s", err.text);
+    ck_assert_str_eq(composition->facts.incomplete, sentence);
+    uint64_t n_submissions = composition->summary.submissions;
+    ck_assert_uint_gt(n_submissions, 2);
+    ck_assert_int_eq(store_run_commit(store, &composition->summary, &composition->facts, &err), 0);
+    /* What was metered is not what was planned, once the plan is changed. */
+    struct err mismatch = {0};
+    composition->facts.kv_peak_bytes++;
+    ck_assert_int_eq(compose_check_memory(composition, &mismatch), ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(mismatch.text, "peak of the cached rows: "));
+    composition->facts.kv_peak_bytes--;
+    mismatch = (struct err){0};
+    ck_assert_int_eq(compose_check_memory(composition, &mismatch), 0);
+    compose_close(composition);
+    struct err refusal = {0};
+    ck_assert_int_eq(recorded_load(store, run, &recorded, &refusal), ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(refusal.text, "is incomplete and cannot be replayed"));
+    ck_assert_ptr_nonnull(strstr(refusal.text, sentence));
+    store_close(store);
+    remove(path);
+}
+END_TEST
+
+START_TEST(what_the_engine_does_not_run_is_refused_when_it_opens) {
+    static const char *const cases[][3] = {
+        {"replicas=2", "kv=pages", "the engine runs one replica, the system has 2"},
+        {"runtime=hf-eager", "kv=slab",
+         "the engine runs packed batches, runtime hf-eager pads them"},
+        {"runtime.element_bytes=2", "kv=pages",
+         "the cpu back end computes in 4-byte elements, the system says runtime.element_bytes = 2"},
+    };
+    for (size_t i = 0; i < 3; i++) {
+        struct system *system = LIVE_SYSTEM("llada-tiny", cases[i][0], cases[i][1]);
+        struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
+        struct engine *engine = NULL;
+        struct err err = {0};
+        ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
+        ck_assert_str_eq(err.text, cases[i][2]);
+        system_close(system);
+    }
+}
+END_TEST
+
+int main(void) {
+    const char *folder = getenv("UNMASK_PLUGINS");
+    snprintf(plugin, sizeof plugin, "%s/template_decoder.so",
+             folder != NULL ? folder : "build/plugins");
+    const TTest *const tests[] = {
+        company_and_arrival_change_no_token_of_a_fixed_decoder,
+        company_and_arrival_change_no_token_of_a_threshold_decoder,
+        company_and_arrival_change_no_token_of_a_decoder_on_the_host,
+        company_and_arrival_change_no_token_of_a_model_with_shifted_logits,
+        scopes_change_no_token,
+        the_threshold_on_the_device_decides_as_the_rule_on_the_host,
+        a_recorded_schedule_played_on_the_device_gives_the_same_tokens_and_memory,
+        a_simulated_schedule_commits_on_the_device_as_many_positions_as_it_says,
+        steps_follow_each_other_and_idle_time_is_skipped,
+        arrivals_in_real_time_are_waited_for,
+        a_decoder_whose_count_is_not_what_it_marks_ends_the_run,
+        a_device_that_fails_ends_the_run_with_a_sentence,
+        a_run_whose_device_failed_keeps_its_rows_and_is_never_called_whole,
+        what_the_engine_does_not_run_is_refused_when_it_opens,
+    };
+    return SUITE_RUN("live", tests);
+}

@@ -1,0 +1,304 @@
+/* The command line with a device behind it: run, replay and generate on the CPU. */
+#include <jansson.h>
+
+#include "tests/cli.h"
+
+/* A small system on a small model, in little memory. */
+#define SMALL                                                                                      \
+    "--model", "llada-tiny", "--set", "block_tokens=4", "--set", "steps_per_block=2", "--set",     \
+        "reserve_bytes=16MiB", "--set", "memory_utilization=0.04", "--set",                        \
+        "max_batched_tokens=512", "--roofline"
+#define TRAFFIC "--requests", "5", "--rate", "100", "--input-tokens", "12", "--output-tokens", "10"
+#define LIVE    "--backend", "cpu", "--clock", "virtual"
+
+/* How often a word stands in a text. */
+static int count(const char *text, const char *word) {
+    int n = 0;
+    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
+        n++;
+    }
+    return n;
+}
+
+/* The program ends with this status and one sentence, in which this stands. */
+static void complains(struct output output, int status, const char *words) {
+    ck_assert_msg(output.status == status, "status %d: %s", output.status, output.err);
+    ck_assert_msg(strstr(output.err, words) != NULL, "%s", output.err);
+    ck_assert_msg(strncmp(output.err, "unmask: ", 8) == 0 && count(output.err, "\n") == 1, "%s",
+                  output.err);
+    ck_assert_str_eq(output.out, "");
+    output_free(&output);
+}
+
+START_TEST(a_live_run_prints_what_it_ran_on_and_what_was_metered) {
+    char *text = PRINTS("run", SMALL, TRAFFIC, LIVE);
+    ck_assert_msg(strstr(text, "dllm-serve, llada-tiny on cpu (cpu backend, ") != NULL, "%s", text);
+    ck_assert_ptr_null(strstr(text, "emulated"));
+    ck_assert_ptr_nonnull(strstr(text, "\nweights      random:1\n"));
+    ck_assert_ptr_nonnull(strstr(text, "5 completed of 5"));
+    ck_assert_ptr_nonnull(strstr(text, " overhead = "));
+    free(text);
+    text = PRINTS("run", SMALL, TRAFFIC, LIVE, "--json");
+    static const char *const keys[] = {
+        "\"backend\": \"cpu\"", "\"weights\": \"random:1\"", "\"incomplete\": null",
+        "\"planned_bytes\": ",  "\"metered_bytes\": ",       "\"side_bytes\": ",
+        "\"kv_peak_bytes\": ",  "\"overhead\": 0."};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        ck_assert_msg(strstr(text, keys[i]) != NULL, "%s in %s", keys[i], text);
+    }
+    free(text);
+    text = PRINTS("run", SMALL, TRAFFIC, LIVE, "--gpu", "h200", "--set", "memory_utilization=0.01");
+    ck_assert_ptr_nonnull(strstr(text, "(cpu backend, emulated on "));
+    free(text);
+}
+END_TEST
+
+/* Records a live run; `more` NULL or one more pair of words. */
+static char *record(const char *db, const char *option, const char *value) {
+    const char *words[] = {"run",      SMALL,   TRAFFIC,  LIVE,   "--db", db,
+                           "--levels", "steps", "--json", option, value,  NULL};
+    return cli_text(cli_run(&(const struct child){0}, words));
+}
+
+START_TEST(a_replay_of_a_live_run_prints_its_summary_and_the_accuracy) {
+    static const char *const caches[] = {"none", "prefix", "dual", "sparse-uniform", "sparse-head"};
+    for (int i = 0; i < 5; i++) {
+        const char *db = cli_path(caches[i]);
+        char *recorded = record(db, "--cache", caches[i]);
+        char *replayed = PRINTS("replay", "--db", db, "--run", "1", "--json");
+        size_t length = strlen(recorded) - strlen("\n}\n");
+        ck_assert_msg(strncmp(recorded, replayed, length) == 0, "%s%s", recorded, replayed);
+        ck_assert_ptr_nonnull(strstr(replayed + length, "\"accuracy\": {"));
+        free(recorded);
+        free(replayed);
+    }
+}
+END_TEST
+
+START_TEST(a_recorded_run_is_carried_out_again_step_by_step_and_operator_by_operator) {
+    const char *db = cli_path("again"), *csv = cli_path("steps.csv");
+    /* Far apart, so that every step is of one request and of one kind. */
+    free(PRINTS("run", SMALL, LIVE, "--requests", "3", "--rate", "0.001", "--input-tokens", "12",
+                "--output-tokens", "10", "--decoder", "threshold", "--db", db, "--levels",
+                "steps"));
+    char *text = PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--operators", "3",
+                        "--steps", csv);
+    ck_assert_ptr_nonnull(strstr(text, "every submission carried out: "));
+    ck_assert_ptr_nonnull(strstr(text, "predicted against measured"));
+    ck_assert_ptr_nonnull(strstr(text, "\nselecting "));
+    ck_assert_ptr_nonnull(strstr(text, "\nreuse "));
+    ck_assert_ptr_nonnull(strstr(text, "scaled to the step's device time when run whole"));
+    ck_assert_ptr_nonnull(strstr(text, "\nqkv "));
+    FILE *file = fopen(csv, "r");
+    ck_assert_ptr_nonnull(file);
+    char *rows = cli_read(file);
+    fclose(file);
+    ck_assert_int_eq(strncmp(rows, "submission,kind,steps,", 22), 0);
+    int n_rows = count(rows, "\n") - 1, n_played = 0;
+    const char *line = strstr(text, "\nreplay       ");
+    ck_assert_int_eq(sscanf(line, "\nreplay %d submissions", &n_played), 1);
+    ck_assert_int_eq(n_rows, n_played);
+    free(rows);
+    free(text);
+    /* Written again, but never over something else. */
+    free(PRINTS("replay", "--db", db, "--run", "1", "--steps", csv));
+    struct output output = CLI("replay", "--db", db, "--run", "1", "--steps", db);
+    ck_assert_int_eq(output.status, 2);
+    output_free(&output);
+}
+END_TEST
+
+START_TEST(a_simulated_schedule_is_carried_out_on_the_device) {
+    const char *db = cli_path("simulated");
+    free(PRINTS("run", SMALL, TRAFFIC, "--gpu", "cpu", "--set", "runtime.element_bytes=4", "--db",
+                db, "--levels", "steps"));
+    char *text = PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--json");
+    ck_assert_ptr_nonnull(strstr(text, "\"measured_on\": "));
+    ck_assert_ptr_nonnull(strstr(text, "\"backend\": \"sim\""));
+    free(text);
+    text = PRINTS("replay", "--db", db, "--run", "1", "--json");
+    ck_assert_ptr_null(strstr(text, "accuracy"));
+    free(text);
+    REFUSES(2,
+            "run 1 was simulated, so that nothing was measured; --steps needs --backend cpu or "
+            "cuda",
+            "replay", "--db", db, "--run", "1", "--steps", cli_path("none.csv"));
+    REFUSES(2, "--operators measures: it needs --backend cpu or cuda", "replay", "--db", db,
+            "--run", "1", "--operators", "2");
+}
+END_TEST
+
+START_TEST(a_prompt_is_decoded_to_the_same_tokens_however_it_is_given) {
+    const char *file = cli_write("prompt.ids", "1, 22\n333\t4\n");
+    char *text = PRINTS("generate", SMALL, "--backend", "cpu", "--ids", "1,22,333,4",
+                        "--output-tokens", "9");
+    int id, n = 0, used;
+    for (const char *at = text; sscanf(at, "%d%n", &id, &used) == 1; at += used) {
+        ck_assert(id >= 0 && id < 1024);
+        n++;
+    }
+    ck_assert_int_eq(n, 9);
+    ck_assert_int_eq(count(text, " "), 8);
+    char *from_file =
+        PRINTS("generate", SMALL, "--backend", "cpu", "--ids-file", file, "--output-tokens", "9");
+    ck_assert_str_eq(text, from_file);
+    char *other = PRINTS("generate", SMALL, "--backend", "cpu", "--ids", "1,22,333,4",
+                         "--output-tokens", "9", "--weights", "random:2");
+    ck_assert_str_ne(text, other);
+    char *object = PRINTS("generate", SMALL, "--backend", "cpu", "--ids", "1,22,333,4",
+                          "--output-tokens", "9", "--json");
+    ck_assert_ptr_nonnull(strstr(object, "\"prompt_tokens\": 4"));
+    free(object);
+    free(other);
+    free(from_file);
+    free(text);
+}
+END_TEST
+
+START_TEST(a_prompt_that_cannot_be_decoded_is_refused_in_one_sentence) {
+#define GENERATE "generate", SMALL, "--backend", "cpu"
+    REFUSES(2, "--ids: '1024' is no token of llada-tiny, whose ids are 0 to 1023", GENERATE,
+            "--ids", "1,1024", "--output-tokens", "4");
+    REFUSES(2, "--ids: '-1' is no token of llada-tiny, whose ids are 0 to 1023", GENERATE,
+            "--ids=-1", "--output-tokens", "4");
+    REFUSES(2, "--ids: '2x' is no token of llada-tiny, whose ids are 0 to 1023", GENERATE, "--ids",
+            "1 2x", "--output-tokens", "4");
+    REFUSES(2, "--ids names no token", GENERATE, "--ids", ",", "--output-tokens", "4");
+    REFUSES(2, "generate needs a prompt: --ids N,N,... or --ids-file FILE", GENERATE,
+            "--output-tokens", "4");
+    REFUSES(2, "generate needs --output-tokens N", GENERATE, "--ids", "1");
+    REFUSES(2, "generate decodes on a device: it needs --backend cpu or cuda", "generate", SMALL,
+            "--ids", "1", "--output-tokens", "4");
+    complains(CLI(GENERATE, "--ids-file", "/nowhere/prompt", "--output-tokens", "4"), 1,
+              "cannot read '/nowhere/prompt': ");
+    REFUSES(2,
+            "2 tokens of prompt and 300 of output do not run: rejected for context (256 tokens "
+            "of context)",
+            GENERATE, "--ids", "1,2", "--output-tokens", "300", "--set", "context_tokens=256");
+#undef GENERATE
+}
+END_TEST
+
+START_TEST(what_cannot_be_run_is_said_in_one_sentence) {
+    REFUSES(2, "--backend: this program has no 'tpu'; it has: sim, cpu, cuda", "run", "--backend",
+            "tpu");
+    REFUSES(2, "--weights is for the back ends cpu and cuda", "run", "--weights", "random:1");
+    REFUSES(2, "--clock is for the back ends cpu and cuda", "run", "--clock", "real");
+    REFUSES(2, "--clock: 'lunar' is neither real nor virtual", "run", SMALL, "--backend", "cpu",
+            "--clock", "lunar");
+    REFUSES(2, "the engine runs one replica, the system has 2", "run", SMALL, LIVE, "--replicas",
+            "2");
+    REFUSES(2,
+            "the cpu back end computes in 4-byte elements, the system says "
+            "runtime.element_bytes = 2",
+            "run", SMALL, LIVE, "--set", "runtime.element_bytes=2");
+    REFUSES(2, "the engine does not run cache policy dllm-cache", "run", SMALL, LIVE, "--system",
+            "dllm-cache");
+    complains(CLI("run", SMALL, "--backend", "cuda", "--library", "/nowhere/lib.so"), 1,
+              "/nowhere/lib.so");
+    complains(CLI("run", SMALL, LIVE, "--weights", "/nowhere/model"), 1, "/nowhere/model");
+    complains(CLI("run", SMALL, LIVE, "--weights", "tests/golden/engine/dream-tiny"), 1,
+              "tests/golden/engine/dream-tiny");
+    complains(CLI("run", "--model", "llada-8b", "--gpu", "h200", LIVE, "--roofline"), 1,
+              " are missing (memory_utilization = ");
+}
+END_TEST
+
+START_TEST(an_interrupted_live_run_is_kept_as_incomplete) {
+    const char *db = cli_path("cut.db");
+    /* One request at once, the next in a month. */
+    const char *trace = cli_write("sparse.csv", "arrival_us,input_tokens,output_tokens\n"
+                                                "0,12,8\n3000000000000,12,8\n");
+    struct output output =
+        CLI_AS(&(const struct child){.interrupt_after = 3000000}, "run", SMALL, "--backend", "cpu",
+               "--trace", trace, "--db", db, "--levels", "steps");
+    ck_assert_msg(output.status == 1, "status %d: %s", output.status, output.err);
+    ck_assert_msg(strstr(output.err,
+                         "unmask: interrupted: 1 requests were complete, the others "
+                         "count as rejected; the run was recorded as incomplete\n") != NULL,
+                  "%s", output.err);
+    ck_assert_ptr_nonnull(strstr(output.out, "\nincomplete   interrupted\n"));
+    output_free(&output);
+    char sentence[256];
+    snprintf(sentence, sizeof sentence,
+             "run 1 of %s is incomplete and cannot be replayed as a whole one (interrupted)", db);
+    REFUSES(1, sentence, "replay", "--db", db, "--run", "1");
+    const char *page = cli_path("cut.html");
+    free(PRINTS("report", db, "-o", page));
+    FILE *file = fopen(page, "r");
+    ck_assert_ptr_nonnull(file);
+    char *text = cli_read(file);
+    fclose(file);
+    ck_assert_ptr_nonnull(strstr(text, "<td>incomplete</td>"));
+    ck_assert_ptr_nonnull(strstr(text, "<b>Incomplete:</b> interrupted"));
+    free(text);
+}
+END_TEST
+
+static json_t *read_json(char *text) {
+    json_error_t trouble;
+    json_t *object = json_loads(text, 0, &trouble);
+    ck_assert_msg(object != NULL, "%s in %s", trouble.text, text);
+    free(text);
+    return object;
+}
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    ck_assert_msg(json_is_number(value), "%s", key);
+    return json_number_value(value);
+}
+
+/* Tolerances are wide: the machine does other things, too, and steps take milliseconds. */
+static void within_tenfold(double predicted, double measured) {
+    ck_assert_msg(measured > 0 && predicted > measured / 10 && predicted < measured * 10,
+                  "predicted %g, measured %g", predicted, measured);
+}
+
+START_TEST(what_is_calibrated_here_predicts_what_is_served_here) {
+    const char *profile = cli_path("here.csv"), *db = cli_path("circle.db");
+#define CIRCLE                                                                                     \
+    "--model", "llada-tiny", "--profile", profile, "--set", "reserve_bytes=16MiB", "--set",        \
+        "memory_utilization=0.04", "--set", "max_batched_tokens=128", "--requests", "4", "--rate", \
+        "100", "--input-tokens", "16", "--output-tokens", "32", "--json"
+    free(PRINTS("calibrate", "--backend", "cpu", "--model", "llada-tiny", "--quick", "--max-tokens",
+                "128", "--out", profile));
+    json_t *predicted =
+        read_json(PRINTS("run", CIRCLE, "--gpu", "cpu", "--set", "runtime.element_bytes=4"));
+    json_t *measured = read_json(PRINTS("run", CIRCLE, LIVE, "--db", db, "--levels", "steps"));
+    json_t *replayed =
+        read_json(PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--json"));
+    ck_assert_str_eq(json_string_value(json_object_get(predicted, "profile_kind")), "measured");
+    ck_assert_double_eq(number(predicted, "tokens_committed"), 4 * 32);
+    ck_assert_double_eq(number(measured, "tokens_committed"), 4 * 32);
+    within_tenfold(number(predicted, "makespan_s"), number(measured, "makespan_s"));
+    const json_t *totals = json_object_get(json_object_get(replayed, "accuracy"), "totals");
+    ck_assert_uint_eq(json_array_size(totals), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *row = json_array_get(totals, i);
+        within_tenfold(number(row, "predicted"), number(row, "measured"));
+    }
+    json_decref(predicted);
+    json_decref(measured);
+    json_decref(replayed);
+#undef CIRCLE
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        a_live_run_prints_what_it_ran_on_and_what_was_metered,
+        a_replay_of_a_live_run_prints_its_summary_and_the_accuracy,
+        a_recorded_run_is_carried_out_again_step_by_step_and_operator_by_operator,
+        a_simulated_schedule_is_carried_out_on_the_device,
+        a_prompt_is_decoded_to_the_same_tokens_however_it_is_given,
+        a_prompt_that_cannot_be_decoded_is_refused_in_one_sentence,
+        what_cannot_be_run_is_said_in_one_sentence,
+        an_interrupted_live_run_is_kept_as_incomplete,
+        what_is_calibrated_here_predicts_what_is_served_here,
+    };
+    cli_path(NULL); /* one directory for the forked tests */
+    int status = SUITE_RUN("live_cli", tests);
+    cli_fini();
+    return status;
+}
