@@ -373,7 +373,7 @@ static int price_steps(struct calibration *c, bool selects, bool fused, struct e
     struct cost_model *cost = NULL;
     ASSERT(graph != NULL);
     graph_build(graph, system->model, &options);
-    int status = cost_open(system->gpu, c->profile, &runtime, graph,
+    int status = cost_open(system->gpu, c->profile, NULL, &runtime, graph,
                            fused ? 0 : system->settings.logit_chunk_rows, &cost, err);
     if (status == 0 && !selects) {
         cost_stores_passes(cost);

@@ -77,6 +77,7 @@ static struct step_limits limits_of(const struct system *system) {
             aligned(budget->shares_pool ? budget->pool_bytes : budget->activation_bytes),
         .pool_bytes = aligned(budget->pool_bytes),
         .shares_pool = budget->shares_pool,
+        .selects_together = system->cache->keeps == KEEPS_CHOSEN_TOGETHER,
     };
 }
 

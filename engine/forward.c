@@ -187,19 +187,19 @@ static int issue_step(struct forward *forward, struct err *err) {
         step = recordings_find(&forward->recordings, &forward->key, &is_new);
     }
     int status = device_err(forward, mark(forward, MARK_STEP_BEGIN), "starting a step", err);
-    if (status == 0 && is_new) {
-        status = issue_all(forward, err);
+    bool plays = !is_new && step != NULL && step->recording != NULL;
+    if (status == 0 && plays) {
+        status = device_err(
+            forward, forward->device->table->record_play(forward->device->device, step->recording),
+            "playing a recorded step", err);
     } else if (status == 0) {
-        status = step->recording == NULL ? record(forward, step, err) : 0;
-        if (status == 0) {
-            status = device_err(
-                forward,
-                forward->device->table->record_play(forward->device->device, step->recording),
-                "playing a recorded step", err);
-        }
+        status = issue_all(forward, err);
     }
-    return status == 0 ? device_err(forward, mark(forward, MARK_STEP_END), "ending a step", err)
-                       : status;
+    if (status == 0) {
+        status = device_err(forward, mark(forward, MARK_STEP_END), "ending a step", err);
+    }
+    /* Recording takes the host milliseconds, in which the device has this step to do. */
+    return status == 0 && !is_new && !plays ? record(forward, step, err) : status;
 }
 
 int forward_submit(struct forward *forward, const struct step *step, struct err *err) {

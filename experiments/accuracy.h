@@ -38,8 +38,8 @@ struct accuracy {
     const struct system *system;
     struct compared_step *steps; /* of each submission, in order */
     size_t n_steps, room;
-    double idle_ns;                              /* of the makespan, while no step ran */
-    uint32_t every;                              /* operators of every so manieth; 0: of none */
+    double idle_ns; /* of the makespan, while no step ran; NaN: not known, no makespan shown */
+    uint32_t every; /* operators of every so manieth; 0: of none */
     struct compared_operator ops[GRAPH_MAX_OPS]; /* measured times scaled to whole steps */
     uint32_t n_by_operator;                      /* steps measured so */
 };
@@ -66,5 +66,11 @@ json_t *accuracy_json(const struct accuracy *accuracy); /* NULL when memory is o
 
 /* One row per submission. */
 int accuracy_write(const struct accuracy *accuracy, const char *path, struct err *err);
+
+/* What was measured, from such a file, with predictions of the system as it is now: those of the
+ * file are not read. Columns are found by their names. The caller runs accuracy_fini only after 0;
+ * ERR_WORLD names file and line of what is no step, or none of this system. */
+int accuracy_read(const char *path, const struct system *system, struct accuracy *out,
+                  struct err *err);
 
 #endif

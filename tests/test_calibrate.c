@@ -164,8 +164,8 @@ static void check_covered(const struct rig *rig, const struct profile *profile,
     struct step_shape shape;
     struct op_price prices[GRAPH_MAX_OPS];
     graph_build(&graph, rig->system->model, &options);
-    ck_assert_msg(cost_open(rig->system->gpu, profile, &runtime, &graph, 0, &cost, &err) == 0, "%s",
-                  err.text);
+    ck_assert_msg(cost_open(rig->system->gpu, profile, NULL, &runtime, &graph, 0, &cost, &err) == 0,
+                  "%s", err.text);
     calibration_step_shape(step, rig->system->model, &shape);
     cost_explain(cost, &shape, prices);
     for (uint32_t i = 0; i < graph.n_ops; i++) {

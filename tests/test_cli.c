@@ -229,8 +229,8 @@ START_TEST(rejected_requests_are_counted_and_listed) {
 END_TEST
 
 START_TEST(provenance_is_in_every_output) {
-    char *text = PRINTS("run", "--gpu", "h200", "--workload", "osc", "--requests", "20");
-    ck_assert_ptr_nonnull(strstr(text, "h200: transferred"));
+    char *text = PRINTS("run", "--gpu", "a100-40g", "--workload", "osc", "--requests", "20");
+    ck_assert_ptr_nonnull(strstr(text, "a100-40g: transferred"));
     ck_assert_ptr_nonnull(strstr(text, "assumed inputs"));
     free(text);
     text = PRINTS("run", "--system", "dllm-serve-published", "--requests", "20", "--set",

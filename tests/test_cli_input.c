@@ -122,8 +122,8 @@ START_TEST(options_are_read_strictly) {
             "--reuse", "2");
     REFUSES(1, "dllm-serve rejects a request of 100000 + 256 tokens on l40s: context", "explain",
             "--prompt", "100000");
-    REFUSES(2, "h200 has no profile of its own: its prices are transferred from h100", "profile",
-            "check", "h200");
+    REFUSES(2, "a100-40g has no profile of its own: its prices are transferred from a100-80g",
+            "profile", "check", "a100-40g");
     struct output nothing = CLI_AS(&(const struct child){0}, "--");
     ck_assert_int_eq(nothing.status, 2);
     output_free(&nothing);

@@ -327,6 +327,23 @@ START_TEST(a_fused_head_is_priced_by_head_rows_or_as_its_product) {
 }
 END_TEST
 
+START_TEST(what_a_profile_has_not_measured_is_priced_by_the_one_behind_it) {
+    static const struct {
+        const char *model, *kind;
+    } expected[] = {{"llada-8b", "measured"}, {"dream-7b", "measured and transferred"}};
+    for (int i = 0; i < 2; i++) {
+        const struct system_request request = {
+            .system = "dllm-serve", .model = expected[i].model, .gpu = "h200"};
+        struct err err = {0};
+        struct system *system = NULL;
+        ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+        ck_assert_str_eq(system_profile_kind(system), expected[i].kind);
+        ck_assert((cost_ops_behind(system->cost) > 0) == (i == 1));
+        system_close(system);
+    }
+}
+END_TEST
+
 START_TEST(a_fused_gate_up_is_priced_by_its_rows_or_as_product_and_activation) {
     const struct span block = reuse_span(32, 480);
     struct step_shape shape = shape_of(&block, 1);
@@ -454,6 +471,7 @@ int main(void) {
         every_operator_is_priced_by_the_rows_of_its_own_kernel,
         a_fused_head_is_priced_by_head_rows_or_as_its_product,
         a_fused_gate_up_is_priced_by_its_rows_or_as_product_and_activation,
+        what_a_profile_has_not_measured_is_priced_by_the_one_behind_it,
         storing_a_whole_pass_is_a_kernel_of_its_own_behind_the_rotation,
         measured_host_terms_replace_the_assumed_ones_of_our_runtime_alone,
         rows_that_an_own_profile_lacks_fall_back_and_missing_operators_are_named,

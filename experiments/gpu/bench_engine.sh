@@ -1,10 +1,12 @@
 #!/bin/bash
 # The engine beside its peers on one GPU: whole steps against torch.compile, live serving against the
 # released implementations' throughput (experiments/reference/h200_released.csv).
-# Usage: bench_engine.sh BUILD OUT [steps|serve|all] [GPU]
+# Usage: bench_engine.sh BUILD OUT [steps|serve|all] [GPU [BATCHxTOKENS...]]
 # Needs BUILD/portable/unmask and BUILD/kernels/libunmask_cuda.so; for the steps, python3 with PyTorch.
 set -u
 build=$1 out=$2 what=${3:-all} gpu=${4:-h200}
+shapes=(1x32 1x512 1x2048 8x512 1x8192)
+[ $# -le 4 ] || shapes=("${@:5}")
 here=$(dirname "$0")
 libs=$(python3 -c 'import glob, os, torch
 print(":".join(glob.glob(os.path.dirname(os.path.dirname(torch.__file__)) + "/nvidia/cu13/lib")))' 2>/dev/null)
@@ -18,14 +20,15 @@ failed=0
 step() {
     $unmask explain $engine --system vanilla --model llada-8b --refresh "$1" --prompt $(($2 / 2)) \
         --output $(($2 - $2 / 2)) --set logit_scope=queries --set runtime.fused_head=on \
+        --set context_tokens=$(($2 > 4096 ? $2 : 4096)) --set beyond_positions=on \
         --set max_requests="$1" --json >"$out/step-$1x$2.json" || failed=1
 }
 
 if [ "$what" != serve ]; then
-    for shape in "1 32" "1 512" "1 2048" "8 512" "1 8192"; do
-        step $shape
+    for shape in "${shapes[@]}"; do
+        step "${shape%x*}" "${shape#*x}"
     done
-    python3 "$here/bench_step.py" "$out/torch-steps.csv" >"$out/torch-steps.txt" 2>&1 || failed=1
+    python3 "$here/bench_step.py" "$out/torch-steps.csv" "${shapes[@]}" >"$out/torch-steps.txt" 2>&1 || failed=1
     python3 - "$out" <<'PYTHON'
 import csv, json, sys
 out = sys.argv[1]

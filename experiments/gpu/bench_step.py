@@ -1,6 +1,6 @@
 """Times one LLaDA-8B-shaped step as PyTorch runs it: the peer of `unmask explain --backend cuda`.
 
-    python3 bench_step.py OUT.csv
+    python3 bench_step.py OUT.csv [BATCHxTOKENS...]
 
 Random bf16 weights, every position decoded (argmax and softmax confidence), fused projections,
 scaled_dot_product_attention with its own choice of kernel, each decoder layer compiled by
@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 
 LAYERS, HIDDEN, HEADS, SIZE, FFN, VOCAB = 32, 4096, 32, 128, 12288, 126464
-SHAPES = [(1, 32), (1, 512), (1, 2048), (8, 512), (1, 8192)]
+SHAPES = [tuple(map(int, shape.split("x")))
+          for shape in sys.argv[2:] or ("1x32", "1x512", "1x2048", "8x512", "1x8192")]
 ROUNDS = 12
 torch.manual_seed(int.from_bytes(open("/dev/urandom", "rb").read(4), "little"))
 torch._dynamo.config.cache_size_limit = 64

@@ -29,6 +29,9 @@ struct cost_model {
     double n_executions;                            /* operators of one step, repetitions counted */
     uint32_t attention[GRAPH_MAX_OPS], n_attention; /* operators priced from span sums */
     bool stores_passes;
+    uint32_t n_behind;
+    const struct profile
+        *answers[GRAPH_MAX_OPS]; /* what each operator is priced from; NULL: roofline */
 };
 
 static bool is_attention(const struct op *op) {
@@ -69,13 +72,18 @@ static void settle(struct op_price *price, const struct gpu *gpu) {
                                             : BOUND_BANDWIDTH;
 }
 
+static const struct profile *answering(const struct cost_model *cost, const struct op *op) {
+    return cost->answers[op - cost->graph->ops];
+}
+
 static void price_gemm(const struct cost_model *cost, const struct op *op, int64_t m,
                        struct op_price *price) {
+    const struct profile *profile = answering(cost, op);
     price->flops = 2.0 * (double)m * (double)op->n * (double)op->k;
     price->bytes = (double)(cost->graph->element_bytes * (m * op->k + op->k * op->n + m * op->n));
-    if (cost->profile != NULL) {
+    if (profile != NULL) {
         enum profile_match match;
-        price->ns = profile_gemm(cost->profile, m, op->n, op->k, &match);
+        price->ns = profile_gemm(profile, m, op->n, op->k, &match);
         price->match = match;
     } else {
         price->ns = roofline_gemm_ns(cost->gpu, m, op->n, op->k);
@@ -86,11 +94,12 @@ static void price_gemm(const struct cost_model *cost, const struct op *op, int64
  * Its logits are never stored: what it moves is hidden states and weights. */
 static void price_head(const struct cost_model *cost, const struct op *op, int64_t rows,
                        struct op_price *price) {
+    const struct profile *profile = answering(cost, op);
     price_gemm(cost, op, rows, price);
     price->bytes = (double)(cost->graph->element_bytes * op->k * (rows + op->n));
-    if (cost->profile != NULL && profile_has(cost->profile, PROFILE_HEAD)) {
+    if (profile != NULL && profile_has(profile, PROFILE_HEAD)) {
         enum profile_match match;
-        price->ns = profile_fused(cost->profile, PROFILE_HEAD, rows, op->n, op->k, &match);
+        price->ns = profile_fused(profile, PROFILE_HEAD, rows, op->n, op->k, &match);
         price->match = match;
     }
 }
@@ -103,16 +112,17 @@ static double experts_hit(const struct op *op, double m) {
 /* Gate-up and down are measured together; two thirds of their weights are gate and up. */
 static void price_experts(const struct cost_model *cost, const struct op *op, int64_t m,
                           struct op_price *price) {
+    const struct profile *profile = answering(cost, op);
     const struct model *model = cost->graph->model;
     bool is_down = op->n == model->hidden;
     double rows = (double)m * op->experts_active;
     double weights = experts_hit(op, (double)m) * (double)(op->n * op->k);
     price->flops = 2.0 * rows * (double)op->n * (double)op->k;
     price->bytes = (double)cost->graph->element_bytes * (weights + rows * (double)(op->n + op->k));
-    if (cost->profile != NULL) {
+    if (profile != NULL) {
         enum profile_match match;
-        double both = profile_moe(cost->profile, m, model->hidden, model->expert_ffn,
-                                  op->experts_active, op->experts, &match);
+        double both = profile_moe(profile, m, model->hidden, model->expert_ffn, op->experts_active,
+                                  op->experts, &match);
         price->match = match;
         price->ns = both * (is_down ? 1.0 / 3 : 2.0 / 3);
     } else {
@@ -178,16 +188,16 @@ static int pass_of(const struct graph *graph, const struct op *op, int64_t *chan
 }
 
 /* A pass over `rows` rows that moves `bytes` in all; `pass` is its name in a profile, or -1. */
-static void price_named(const struct cost_model *cost, int pass, int64_t channels, int64_t rows,
-                        int64_t bytes, struct op_price *price) {
+static void price_named(const struct cost_model *cost, const struct op *op, int pass,
+                        int64_t channels, int64_t rows, int64_t bytes, struct op_price *price) {
+    const struct profile *profile = answering(cost, op);
     enum profile_match match;
     price->bytes = (double)bytes;
-    if (cost->profile != NULL && pass >= 0 &&
-        profile_has_pass(cost->profile, (enum profile_pass)pass)) {
-        price->ns = profile_pass(cost->profile, (enum profile_pass)pass, channels, rows, &match);
+    if (profile != NULL && pass >= 0 && profile_has_pass(profile, (enum profile_pass)pass)) {
+        price->ns = profile_pass(profile, (enum profile_pass)pass, channels, rows, &match);
         price->match = match;
-    } else if (cost->profile != NULL && profile_has(cost->profile, PROFILE_ELEMENTWISE)) {
-        price->ns = profile_elementwise(cost->profile, bytes, &match);
+    } else if (profile != NULL && profile_has(profile, PROFILE_ELEMENTWISE)) {
+        price->ns = profile_elementwise(profile, bytes, &match);
         price->match = match;
     } else {
         price->ns = roofline_ns(cost->gpu, 0, (double)bytes);
@@ -198,22 +208,24 @@ static void price_pass(const struct cost_model *cost, const struct op *op, int64
                        struct op_price *price) {
     int64_t channels;
     int pass = pass_of(cost->graph, op, &channels);
-    price_named(cost, pass, channels, rows, pass_bytes(cost, op, rows), price);
+    price_named(cost, op, pass, channels, rows, pass_bytes(cost, op, rows), price);
 }
 
 /* Both products and the activation in one; without rows of it, the product and then the pass that
  * the activation is where it stands alone, as the engine runs it on GPUs without that kernel. */
 static void price_gate_up(const struct cost_model *cost, const struct op *op, int64_t rows,
                           struct op_price *price) {
+    const struct profile *profile = answering(cost, op);
     int64_t element_bytes = cost->graph->element_bytes, width = op->n / 2;
     price_gemm(cost, op, rows, price);
-    if (cost->profile != NULL && profile_has(cost->profile, PROFILE_GATE_UP)) {
+    if (profile != NULL && profile_has(profile, PROFILE_GATE_UP)) {
         enum profile_match match;
-        price->ns = profile_fused(cost->profile, PROFILE_GATE_UP, rows, op->n, op->k, &match);
+        price->ns = profile_fused(profile, PROFILE_GATE_UP, rows, op->n, op->k, &match);
         price->match = match;
     } else {
         struct op_price activation = {.match = PRICE_ROOFLINE};
-        price_named(cost, PASS_SWIGLU, width, rows, 3 * width * element_bytes * rows, &activation);
+        price_named(cost, op, PASS_SWIGLU, width, rows, 3 * width * element_bytes * rows,
+                    &activation);
         price->ns += activation.ns;
         price->match = activation.match > price->match ? activation.match : price->match;
     }
@@ -238,7 +250,7 @@ static void price_rows(const struct cost_model *cost, const struct op *op, int64
         price_experts(cost, op, rows, price);
         break;
     case OP_MOE_ROUTE:
-        if (cost->profile == NULL) {
+        if (answering(cost, op) == NULL) {
             price_gemm(cost, op, rows, price);
         } else {
             price->match = PROFILE_EXACT; /* measured with the experts */
@@ -277,20 +289,22 @@ static void work_of_spans(const struct cost_model *cost, const struct op *op,
 /* Which rows of the profile answer for an attention operator: its own where there are any. */
 static double profiled_spans(const struct cost_model *cost, const struct op *op,
                              const struct profile_spans *spans, enum profile_match *match) {
-    if (op->kind == OP_ATTENTION_FULL && profile_has(cost->profile, PROFILE_ATTENTION_FULL)) {
-        return profile_attention_full(cost->profile, spans, match);
+    const struct profile *profile = answering(cost, op);
+    if (op->kind == OP_ATTENTION_FULL && profile_has(profile, PROFILE_ATTENTION_FULL)) {
+        return profile_attention_full(profile, spans, match);
     }
-    if (op->kind == OP_ATTENTION_BLOCK && profile_has(cost->profile, PROFILE_ATTENTION_BLOCK)) {
-        return profile_attention_block(cost->profile, spans, match);
+    if (op->kind == OP_ATTENTION_BLOCK && profile_has(profile, PROFILE_ATTENTION_BLOCK)) {
+        return profile_attention_block(profile, spans, match);
     }
-    return profile_attention(cost->profile, spans, match);
+    return profile_attention(profile, spans, match);
 }
 
 static void price_spans(const struct cost_model *cost, const struct op *op,
                         const struct step_shape *shape, struct op_price *price) {
+    const struct profile *profile = answering(cost, op);
     *price = (struct op_price){.match = PRICE_ROOFLINE, .executions = 1};
     work_of_spans(cost, op, shape->sym, price);
-    if (cost->profile != NULL) {
+    if (profile != NULL) {
         struct profile_spans spans = spans_of(cost, op, shape->sym);
         enum profile_match match;
         price->ns = profiled_spans(cost, op, &spans, &match);
@@ -322,7 +336,7 @@ static void price_keep(const struct cost_model *cost, const struct op *op, int64
     int64_t channels = (int64_t)model->kv_heads * model->head_dim;
     uint32_t repeat = cost->graph->segments[op->segment].repeat;
     enum profile_match match;
-    sum->ns += repeat * profile_pass(cost->profile, PASS_KEEP, channels, rows, &match);
+    sum->ns += repeat * profile_pass(answering(cost, op), PASS_KEEP, channels, rows, &match);
     sum->executions += repeat;
     sum->match = match > sum->match ? match : sum->match;
 }
@@ -504,25 +518,86 @@ static int require_attention(const struct profile *profile, enum op_kind kind, s
                            err);
 }
 
+/* Whether the operator was measured as it is in the graph. */
+static bool is_measured(const struct profile *profile, const struct graph *graph,
+                        const struct op *op) {
+    const struct model *m = graph->model;
+    int64_t channels;
+    switch (op->kind) {
+    case OP_LINEAR:
+        return profile_measures(profile, PROFILE_GEMM, op->n, op->k);
+    case OP_HEAD:
+        return profile_measures(profile, PROFILE_HEAD, op->n, op->k) ||
+               profile_measures(profile, PROFILE_GEMM, op->n, op->k);
+    case OP_GATE_UP:
+        return profile_measures(profile, PROFILE_GATE_UP, op->n, op->k) ||
+               profile_measures(profile, PROFILE_GEMM, op->n, op->k);
+    case OP_MOE_LINEAR:
+    case OP_MOE_ROUTE:
+        return profile_has(profile, PROFILE_MOE);
+    case OP_ATTENTION_FULL:
+        return profile_measures_heads(profile, PROFILE_ATTENTION_FULL, m->heads, m->kv_heads,
+                                      m->head_dim);
+    case OP_ATTENTION_BLOCK:
+        return profile_measures_heads(profile, PROFILE_ATTENTION_BLOCK, m->heads, m->kv_heads,
+                                      m->head_dim);
+    default: {
+        int pass = pass_of(graph, op, &channels);
+        return (pass >= 0 && profile_has_pass(profile, (enum profile_pass)pass)) ||
+               profile_has(profile, PROFILE_ELEMENTWISE);
+    }
+    }
+}
+
+/* Whether a profile has rows to price such an operator by, of whatever size. */
+static bool can_answer(const struct profile *profile, const struct op *op) {
+    switch (op->kind) {
+    case OP_LINEAR:
+    case OP_HEAD:
+    case OP_GATE_UP:
+        return profile_has(profile, PROFILE_GEMM);
+    case OP_MOE_LINEAR:
+    case OP_MOE_ROUTE:
+        return profile_has(profile, PROFILE_MOE);
+    case OP_ATTENTION_FULL:
+    case OP_ATTENTION_BLOCK:
+        return profile_has(profile, PROFILE_ATTENTION_CAUSAL) &&
+               profile_has(profile, PROFILE_ATTENTION_DECODE);
+    default:
+        return profile_has(profile, PROFILE_ELEMENTWISE);
+    }
+}
+
+static void choose_profiles(struct cost_model *cost, const struct profile *behind) {
+    for (uint32_t i = 0; i < cost->graph->n_ops; i++) {
+        const struct op *op = &cost->graph->ops[i];
+        bool asks_behind = cost->profile != NULL && behind != NULL &&
+                           !is_measured(cost->profile, cost->graph, op) && can_answer(behind, op);
+        cost->answers[i] = asks_behind ? behind : cost->profile;
+        cost->n_behind += asks_behind;
+    }
+}
+
 static int require_operators(const struct cost_model *cost, struct err *err) {
     int status = 0;
     for (uint32_t i = 0; status == 0 && cost->profile != NULL && i < cost->graph->n_ops; i++) {
+        const struct profile *profile = cost->answers[i];
         switch (cost->graph->ops[i].kind) {
         case OP_HEAD:
-            status = profile_has(cost->profile, PROFILE_HEAD)
+            status = profile_has(profile, PROFILE_HEAD)
                          ? 0
-                         : profile_require(cost->profile, PROFILE_GEMM, err);
+                         : profile_require(profile, PROFILE_GEMM, err);
             break;
         case OP_LINEAR:
         case OP_GATE_UP:
-            status = profile_require(cost->profile, PROFILE_GEMM, err);
+            status = profile_require(profile, PROFILE_GEMM, err);
             break;
         case OP_MOE_LINEAR:
-            status = profile_require(cost->profile, PROFILE_MOE, err);
+            status = profile_require(profile, PROFILE_MOE, err);
             break;
         case OP_ATTENTION_FULL:
         case OP_ATTENTION_BLOCK:
-            status = require_attention(cost->profile, cost->graph->ops[i].kind, err);
+            status = require_attention(profile, cost->graph->ops[i].kind, err);
             break;
         default:
             break;
@@ -539,9 +614,9 @@ static void use_symbol(struct cost_model *cost, enum symbol symbol) {
     }
 }
 
-int cost_open(const struct gpu *gpu, const struct profile *profile, const struct runtime *runtime,
-              const struct graph *graph, int64_t logit_chunk_rows, struct cost_model **out,
-              struct err *err) {
+int cost_open(const struct gpu *gpu, const struct profile *profile, const struct profile *behind,
+              const struct runtime *runtime, const struct graph *graph, int64_t logit_chunk_rows,
+              struct cost_model **out, struct err *err) {
     struct cost_model *cost = calloc(1, sizeof *cost);
     ASSERT(cost != NULL);
     *cost = (struct cost_model){.gpu = gpu,
@@ -549,6 +624,7 @@ int cost_open(const struct gpu *gpu, const struct profile *profile, const struct
                                 .runtime = runtime,
                                 .graph = graph,
                                 .logit_chunk_rows = logit_chunk_rows};
+    choose_profiles(cost, behind);
     int status = require_operators(cost, err);
     if (status != 0) {
         free(cost);
@@ -565,6 +641,10 @@ int cost_open(const struct gpu *gpu, const struct profile *profile, const struct
     }
     *out = cost;
     return 0;
+}
+
+uint32_t cost_ops_behind(const struct cost_model *cost) {
+    return cost->n_behind;
 }
 
 void cost_stores_passes(struct cost_model *cost) {

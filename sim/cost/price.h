@@ -35,13 +35,17 @@ struct step_price {
 
 struct cost_model;
 
-/* `profile` may be NULL: roofline only. Memory-bound passes are priced by roofline too where the
+/* `profile` may be NULL: roofline only. `behind`, which may be NULL, answers for operators whose
+ * sizes `profile` has not measured. Memory-bound passes are priced by roofline too where the
  * profile has no rows of them. Everything is borrowed and must outlive the cost model. ERR_WORLD
  * when the profile lacks products, attention or experts that the graph needs. */
-int cost_open(const struct gpu *gpu, const struct profile *profile, const struct runtime *runtime,
-              const struct graph *graph, int64_t logit_chunk_rows, struct cost_model **out,
-              struct err *err);
+int cost_open(const struct gpu *gpu, const struct profile *profile, const struct profile *behind,
+              const struct runtime *runtime, const struct graph *graph, int64_t logit_chunk_rows,
+              struct cost_model **out, struct err *err);
 void cost_close(struct cost_model *cost);
+
+/* How many operators of the graph are priced from `behind`. */
+uint32_t cost_ops_behind(const struct cost_model *cost);
 
 /* Say that the cache policy stores the keys and values of whole passes over the canvas, which is a
  * pass of its own (PASS_KEEP) behind each rotation. Before the first price. */

@@ -133,6 +133,23 @@ bool profile_has(const struct profile *profile, enum profile_op op) {
     return profile->ops[op].n_cells > 0;
 }
 
+bool profile_measures(const struct profile *profile, enum profile_op op, int64_t n, int64_t k) {
+    ASSERT(op == PROFILE_GEMM || op == PROFILE_HEAD || op == PROFILE_GATE_UP);
+    const struct lattice *lattice = &profile->ops[op];
+    size_t outputs = op == PROFILE_GEMM ? GEMM_N : FUSED_OUTPUTS;
+    size_t inputs = op == PROFILE_GEMM ? GEMM_K : FUSED_INPUTS;
+    return lattice->n_cells > 0 && lattice_index(lattice, outputs, n) >= 0 &&
+           lattice_index(lattice, inputs, k) >= 0;
+}
+
+bool profile_measures_heads(const struct profile *profile, enum profile_op op, int64_t heads,
+                            int64_t kv_heads, int64_t head_dim) {
+    ASSERT(op == PROFILE_ATTENTION_FULL || op == PROFILE_ATTENTION_BLOCK);
+    int64_t layout = head_layout_pack((struct head_layout){heads, kv_heads, head_dim});
+    return profile->ops[op].n_cells > 0 &&
+           lattice_index(&profile->ops[op], FULL_LAYOUT, layout) >= 0;
+}
+
 struct lattice *profile_lattice(struct profile *profile, enum profile_op op) {
     return profile->ops[op].n_cells > 0 ? &profile->ops[op] : NULL;
 }

@@ -106,6 +106,12 @@ const struct profile_host *profile_host(const struct profile *profile, size_t ki
 const char *profile_op_name(enum profile_op op);
 bool profile_has(const struct profile *profile, enum profile_op op);
 
+/* Whether the operator, a product plain or fused, was measured with these output and input
+ * channels; whether attention of our own was measured with these heads. */
+bool profile_measures(const struct profile *profile, enum profile_op op, int64_t n, int64_t k);
+bool profile_measures_heads(const struct profile *profile, enum profile_op op, int64_t heads,
+                            int64_t kv_heads, int64_t head_dim);
+
 /* ERR_WORLD naming the operator and the file when the file has no row of it. */
 int profile_require(const struct profile *profile, enum profile_op op, struct err *err);
 

@@ -295,7 +295,8 @@ static double from_nearest_us(const struct profile *profile, int64_t m, int64_t 
     return guess;
 }
 
-/* A product measured over many m: straight lines between them, the utilisation of the last beyond.
+/* A product measured over many m: straight lines between them, in whole tiles where they stand far
+ * apart; the utilisation of the last beyond.
  * The first one's below: it streams the same weights. NAN for any other product. */
 static double along_m(const struct profile *profile, int64_t m, int64_t n, int64_t k,
                       enum profile_match *match) {
@@ -317,8 +318,9 @@ static double along_m(const struct profile *profile, int64_t m, int64_t n, int64
         return t_lo * gemm_roofline_us(&profile->peaks, (double)m, (double)n, (double)k) /
                gemm_roofline_us(&profile->peaks, m_lo, (double)n, (double)k);
     }
+    double m_hi = (double)ms->values[at.hi];
     *match = PROFILE_INTERPOLATED;
-    return on_line((double)m, m_lo, t_lo, (double)ms->values[at.hi],
+    return on_line(whole_tiles((double)m, m_lo, m_hi), m_lo, t_lo, m_hi,
                    gemm->time_us[base + (size_t)at.hi * ms->stride]);
 }
 

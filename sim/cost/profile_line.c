@@ -159,6 +159,15 @@ double pass_us(const struct profile *profile, enum profile_pass pass, int64_t ch
     return time_us;
 }
 
+/* `rows` in whole tiles where the measured ones around them stand far apart. */
+static double tiled_rows(const struct lattice *fused, size_t base, double rows) {
+    struct lattice_bracket at = lattice_around(fused, base, FUSED_ROWS, rows);
+    const int64_t *measured = fused->axes[FUSED_ROWS].values;
+    return at.exact || at.lo < 0 || at.hi < 0
+               ? rows
+               : whole_tiles(rows, (double)measured[at.lo], (double)measured[at.hi]);
+}
+
 /* Other channels hold the utilisation of the nearest. */
 double fused_us(const struct profile *profile, enum profile_op op, int64_t rows, int64_t n,
                 int64_t k, enum profile_match *match) {
@@ -175,8 +184,10 @@ double fused_us(const struct profile *profile, enum profile_op op, int64_t rows,
                 continue;
             }
             enum profile_match here;
-            double time_us = over_bytes(fused, i * outputs->stride + j * inputs->stride, FUSED_ROWS,
-                                        (double)rows, INFINITY, &here);
+            size_t base = i * outputs->stride + j * inputs->stride;
+            double tiled = tiled_rows(fused, base, (double)rows);
+            double time_us = over_bytes(fused, base, FUSED_ROWS, tiled, INFINITY, &here);
+            here = tiled != (double)rows ? worse_match(here, PROFILE_INTERPOLATED) : here;
             if (!isnan(time_us)) {
                 nearest = distance;
                 *match = distance == 0 ? here : PROFILE_EXTRAPOLATED;

@@ -2,6 +2,8 @@
 #ifndef UNMASK_SIM_COST_PROFILE_TABLE_H
 #define UNMASK_SIM_COST_PROFILE_TABLE_H
 
+#include <math.h>
+
 #include "sim/cost/profile.h"
 #include "sim/cost/profile_lattice.h"
 
@@ -71,6 +73,14 @@ static inline int64_t moe_shape_pack(struct moe_shape shape) {
 static inline struct moe_shape moe_shape_unpack(int64_t packed) {
     return (struct moe_shape){packed >> 46, packed >> 28 & 0x3ffff, packed >> 16 & 0xfff,
                               packed & 0xffff};
+}
+
+/* The kernels of products work on tiles of 128 rows, or a multiple: between measured rows further
+ * apart than that, a product of m rows takes the time of the next whole tile. */
+enum { TILE_STEP_ROWS = 128 };
+static inline double whole_tiles(double m, double m_lo, double m_hi) {
+    double next = ceil(m / TILE_STEP_ROWS) * TILE_STEP_ROWS;
+    return m_hi - m_lo <= TILE_STEP_ROWS ? m : next < m_hi ? next : m_hi;
 }
 
 /* The value at `x` of the straight line through (x0, y0) and (x1, y1). */

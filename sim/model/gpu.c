@@ -117,6 +117,7 @@ const struct gpu gpu_table[] = {
      .best_bf16_flops = 788e12,
      .best_bandwidth = 4266e9,
      .l2_bandwidth = 5.5e12,
+     .profile = "h200.csv",
      .donor = "h100",
      .source = "NVIDIA H200 data sheet; 8192^3 product and device copy measured 2026-11-21"},
     {.name = "cpu",

@@ -42,6 +42,9 @@ const struct param system_params[] = {
      offsetof(struct settings, memory_utilization), "share of the device the system may fill"},
     {"skip_ahead", PARAM_BOOL, 0, "1", "on", 0, 1, NULL, offsetof(struct settings, skip_ahead),
      "submit identical steps together; off gives the same results more slowly"},
+    {"beyond_positions", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,
+     offsetof(struct settings, beyond_positions),
+     "allow contexts beyond the model's positions, to study memory and time"},
     {"confidence_a", PARAM_F64, 0, "1", "2", 0.01, 100, NULL,
      offsetof(struct settings, confidence_a), "drawn confidences: Kumaraswamy shape a (assumed)"},
     {"confidence_b", PARAM_F64, 0, "1", "1", 0.01, 100, NULL,
@@ -234,29 +237,38 @@ static int apply_all(struct system *s, struct err *err) {
 
 /* ---- resolving ---- */
 
-static int transfer_profile(struct system *s, struct err *err) {
+static int transfer_profile(const struct system *s, struct profile **out, struct err *err) {
     const struct gpu *owner = gpu_find(s->gpu->donor, err);
     struct profile *donor = NULL;
     int status = profile_open_shipped(owner, &donor, err);
     if (status == 0) {
         struct transfer_side from = transfer_side_of(owner), to = transfer_side_of(s->gpu);
-        status = profile_transfer(donor, &from, &to, &s->profile, err);
+        status = profile_transfer(donor, &from, &to, out, err);
     }
     profile_close(donor);
     return status;
 }
 
+/* The user's profile, else the shipped one, else one transferred from the donor; behind the first
+ * of these that there is stands the next. */
 static int resolve_profile(struct system *s, const char *path, struct err *err) {
+    struct profile **next = &s->profile;
+    int status = 0;
     if (path != NULL) {
         struct profile_peaks peaks = {s->gpu->peak_bf16_flops, s->gpu->peak_bandwidth, s->gpu->sms};
         ASSERT(strlen(path) < sizeof s->profile_path);
         snprintf(s->profile_path, sizeof s->profile_path, "%s", path);
-        return profile_open(path, &peaks, &s->profile, err);
+        status = profile_open(path, &peaks, next, err);
+        next = &s->behind;
     }
-    if (s->gpu->profile != NULL) {
-        return profile_open_shipped(s->gpu, &s->profile, err);
+    if (status == 0 && s->gpu->profile != NULL) {
+        status = profile_open_shipped(s->gpu, next, err);
+        next = next == &s->profile ? &s->behind : NULL;
     }
-    return s->gpu->donor != NULL ? transfer_profile(s, err) : 0;
+    if (status == 0 && next != NULL && s->gpu->donor != NULL) {
+        status = transfer_profile(s, next, err);
+    }
+    return status;
 }
 
 /* ---- host terms ---- */
@@ -371,9 +383,12 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
                          s->model->title,
                          s->model->mask == MASK_CAUSAL ? "autoregressive" : "block-causal");
     }
-    if (settings->context_tokens > s->model->max_positions) {
-        return err_usage(err, "context_tokens = %u exceeds the %u positions of %s",
-                         settings->context_tokens, s->model->max_positions, s->model->title);
+    if (settings->context_tokens > s->model->max_positions && !settings->beyond_positions) {
+        return err_usage(
+            err,
+            "context_tokens = %u exceeds the %u positions of %s (beyond_positions = on "
+            "allows it)",
+            settings->context_tokens, s->model->max_positions, s->model->title);
     }
     if (s->cache->splits_first_layer && settings->kv_layout == KV_PAGES) {
         return err_usage(err,
@@ -409,8 +424,8 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     status = asked->roofline ? 0 : resolve_profile(s, asked->profile_path, err);
     if (status == 0) {
         take_host_terms(s);
-        status = cost_open(s->gpu, s->profile, &s->runtime, &s->graph, s->settings.logit_chunk_rows,
-                           &s->cost, err);
+        status = cost_open(s->gpu, s->profile, s->behind, &s->runtime, &s->graph,
+                           s->settings.logit_chunk_rows, &s->cost, err);
     }
     bool stores = s->cache->keeps == KEEPS_BEFORE_BLOCK || s->cache->keeps == KEEPS_OUTSIDE_BLOCK;
     if (status == 0 && stores) {
@@ -509,6 +524,7 @@ void system_close(struct system *s) {
     }
     cost_close(s->cost);
     profile_close(s->profile);
+    profile_close(s->behind);
     free(s->scheduler_state);
     free(s->cache_state);
     free(s->decoder_state);
@@ -562,8 +578,22 @@ char *system_text(const struct system *s) {
     return text.bytes;
 }
 
+/* Kinds are one of three words; two of them where some prices come from the profile behind. */
 const char *system_profile_kind(const struct system *s) {
-    return s->profile != NULL ? profile_kind(s->profile) : "roofline";
+    static const char *const words[] = {"measured", "imported", "transferred"};
+    static const char *const mixed[3][3] = {
+        {"measured", "measured and imported", "measured and transferred"},
+        {"imported and measured", "imported", "imported and transferred"},
+        {"transferred and measured", "transferred and imported", "transferred"}};
+    if (s->profile == NULL || cost_ops_behind(s->cost) == 0) {
+        return s->profile == NULL ? "roofline" : profile_kind(s->profile);
+    }
+    int kinds[2] = {0, 0};
+    for (int word = 0; word < 3; word++) {
+        kinds[0] = strcmp(profile_kind(s->profile), words[word]) == 0 ? word : kinds[0];
+        kinds[1] = strcmp(profile_kind(s->behind), words[word]) == 0 ? word : kinds[1];
+    }
+    return mixed[kinds[0]][kinds[1]];
 }
 
 const char *system_profile_source(const struct system *s) {

@@ -35,6 +35,7 @@ struct settings {
     int64_t logit_chunk_rows, reserve_bytes;
     double memory_utilization;
     bool skip_ahead;
+    bool beyond_positions;
     double confidence_a, confidence_b;
 };
 extern const struct param system_params[];
@@ -76,6 +77,7 @@ struct system {
     /* Resolved. */
     struct graph graph;
     struct profile *profile; /* NULL: roofline */
+    struct profile *behind;  /* answers for sizes that `profile` has not measured; may be NULL */
     char profile_path[192];  /* of a user's own; "": the GPU's */
     struct cost_model *cost;
     struct budget budget;
