@@ -41,7 +41,7 @@ FUZZERS  := $(patsubst tests/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz_*.c))
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test demo bench figures portable packages lint format asan fuzz
+.PHONY: all help clean test demo bench figures portable bundle bench-gpu packages lint format asan fuzz
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -108,6 +108,28 @@ bench: all $(BUILD)/tests/bench_sim ## measure the simulator's speed
 	@$(BUILD)/tests/bench_sim
 	@sh -c 't0=$$(date +%s%N); $(BUILD)/unmask figure --all --out $(BUILD)/bench-figures >/dev/null 2>&1; \
 	    t1=$$(date +%s%N); echo "all figures                     $$(( (t1 - t0) / 1000000 )) ms"'
+
+# Program, library, data and GPU tests in one archive, for a machine with a GPU and nothing else.
+bundle: kernels portable ## pack everything a GPU machine needs into build/unmask-bundle.tar.gz
+	@mkdir -p $(BUILD)/bundle/unmask/build/portable $(BUILD)/bundle/unmask/build/kernels \
+	    $(BUILD)/bundle/unmask/build/tests/gpu
+	$(Q)strip -o $(BUILD)/bundle/unmask/build/portable/unmask $(BUILD)/portable/unmask
+	$(Q)for t in $(GPU_TESTS); do \
+	    strip -o $(BUILD)/bundle/unmask/build/tests/gpu/$$(basename $$t) $$t; done
+	$(Q)cp $(BUILD)/kernels/libunmask_cuda.so $(BUILD)/bundle/unmask/build/kernels/
+	$(Q)tar c --exclude=tests/golden/allocations --exclude=tests/golden/instances kernels/profiles \
+	    traces experiments tests/golden LICENSE README.md | tar x -C $(BUILD)/bundle/unmask
+	$(Q)printf '%s\n' '#!/bin/sh' '# Runs the GPU tests of this folder.' 'cd "$$(dirname "$$0")" || exit 1' \
+	    'export UNMASK_DATA="$$PWD"' 'for t in build/tests/gpu/test_*; do' \
+	    '    case $$t in */test_engine) "$$t" build/kernels/libunmask_cuda.so ;; *) "$$t" ;; esac || exit 1' \
+	    'done' >$(BUILD)/bundle/unmask/test-gpu && chmod +x $(BUILD)/bundle/unmask/test-gpu
+	$(say) TAR $(BUILD)/unmask-bundle.tar.gz
+	$(Q)tar czf $(BUILD)/unmask-bundle.tar.gz -C $(BUILD)/bundle unmask
+
+bench-gpu: kernels portable ## measure kernels and engine beside their peers, on a GPU
+	@mkdir -p $(OUT)/bench-gpu
+	experiments/gpu/check_and_bench.sh $(BUILD) $(OUT)/bench-gpu bench
+	experiments/gpu/bench_engine.sh $(BUILD) $(OUT)/bench-gpu all
 
 # ---- checking ----
 

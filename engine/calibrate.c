@@ -295,6 +295,7 @@ static void write_steps(const struct calibration_report *report, FILE *file) {
                     fit->covariance[0], fit->covariance[1], fit->covariance[2]);
         }
     }
+    fprintf(file, "load,%.6g\n", report->load);
     for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
         const struct host_fit *fit = &report->host[kind];
         if (fit->given) {
@@ -393,8 +394,8 @@ static int price_steps(struct calibration *c, bool selects, bool fused, struct e
     return status;
 }
 
-static int fit_kind(struct calibration_report *report, enum host_kind kind, struct err *err) {
-    struct host_sample samples[CALIBRATION_MAX_STEPS];
+static size_t samples_of(const struct calibration_report *report, enum host_kind kind,
+                         struct host_sample *samples) {
     size_t n = 0;
     for (size_t i = 0; i < report->steps.n; i++) {
         const struct calibration_step *step = &report->steps.list[i];
@@ -404,7 +405,17 @@ static int fit_kind(struct calibration_report *report, enum host_kind kind, stru
                                                 .operators_ns = step->operators_ns};
         }
     }
-    return host_fit(samples, n, &report->host[kind], err);
+    return n;
+}
+
+static int fit_host(struct calibration_report *report, struct err *err) {
+    static struct host_sample samples[HOST_KIND_COUNT][CALIBRATION_MAX_STEPS];
+    struct host_samples kinds[HOST_KIND_COUNT];
+    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        kinds[kind].samples = samples[kind];
+        kinds[kind].n = samples_of(report, (enum host_kind)kind, samples[kind]);
+    }
+    return host_fit_load(kinds, HOST_KIND_COUNT, &report->load, report->host, err);
 }
 
 /* As the cost model adds them: the dearest kind's step, and each request's own. */
@@ -416,7 +427,7 @@ static double predicted_ns(const struct calibration_report *report,
         step_ns = fmax(step_ns, fit->step_ns);
         requests_ns += step->sides[i].n_requests * fit->request_ns;
     }
-    return step->operators_ns + step_ns + requests_ns;
+    return report->load * step->operators_ns + step_ns + requests_ns;
 }
 
 enum step_set { STEPS_FITTED, STEPS_HELD_OUT, STEPS_MIXED };
@@ -478,9 +489,7 @@ static int run_steps(struct calibration *c, struct err *err) {
     for (int variant = 0; status == 0 && variant < 4; variant++) {
         status = price_steps(c, variant & 1, variant & 2, err);
     }
-    for (int kind = 0; status == 0 && kind < HOST_KIND_COUNT; kind++) {
-        status = fit_kind(report, (enum host_kind)kind, err);
-    }
+    status = status == 0 ? fit_host(report, err) : status;
     for (size_t i = 0; status == 0 && i < report->steps.n; i++) {
         report->steps.list[i].predicted_ns = predicted_ns(report, &report->steps.list[i]);
     }

@@ -56,11 +56,10 @@ static void product_rows(struct sizes *rows, int64_t max, bool is_coarse) {
         ADD_LIST(rows, max, 2, 4, 16, 24, 129, 192, 193);
         add_range(rows, 32, 512, 32, max);
         add_range(rows, 576, 1024, 64, max);
-        add_range(rows, 1152, 2048, 128, max);
-        add_range(rows, 2304, 4096, 256, max);
+        add_range(rows, 1152, 4096, 128, max);
         add_range(rows, 4608, 8192, 512, max);
         add_range(rows, 9216, 16384, 1024, max);
-        add_range(rows, 257, 2049, 256, max);
+        add_range(rows, 257, 3073, 256, max);
         add_range(rows, 385, 385, 1, max);
     }
     add_size(rows, max, max);

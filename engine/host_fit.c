@@ -22,7 +22,7 @@ static void free_equations(struct system_of_equations *e) {
 }
 
 static bool make_equations(struct system_of_equations *e, const struct host_sample *samples,
-                           size_t n, struct terms terms) {
+                           size_t n, double load, struct terms terms) {
     size_t p = (size_t)terms.step + (size_t)terms.request;
     *e = (struct system_of_equations){gsl_matrix_alloc(n, p), gsl_matrix_alloc(p, p),
                                       gsl_vector_alloc(n), gsl_vector_alloc(p)};
@@ -31,7 +31,7 @@ static bool make_equations(struct system_of_equations *e, const struct host_samp
     }
     for (size_t i = 0; i < n; i++) {
         const struct host_sample *s = &samples[i];
-        gsl_vector_set(e->y, i, (s->wall_ns - s->operators_ns) / s->wall_ns);
+        gsl_vector_set(e->y, i, (s->wall_ns - load * s->operators_ns) / s->wall_ns);
         if (terms.step) {
             gsl_matrix_set(e->x, i, 0, 1 / s->wall_ns);
         }
@@ -63,10 +63,10 @@ static int solve(struct system_of_equations *e) {
     return status;
 }
 
-static int fit_terms(const struct host_sample *samples, size_t n, struct terms terms,
+static int fit_terms(const struct host_sample *samples, size_t n, double load, struct terms terms,
                      struct host_fit *out, struct err *err) {
     struct system_of_equations e;
-    int status = make_equations(&e, samples, n, terms) ? solve(&e) : GSL_ENOMEM;
+    int status = make_equations(&e, samples, n, load, terms) ? solve(&e) : GSL_ENOMEM;
     if (status == GSL_SUCCESS) {
         size_t last = e.c->size - 1;
         *out = (struct host_fit){.given = true};
@@ -82,23 +82,62 @@ static int fit_terms(const struct host_sample *samples, size_t n, struct terms t
                : err_world(err, "cannot fit the host's times: %s", gsl_strerror(status));
 }
 
-int host_fit(const struct host_sample *samples, size_t n, struct host_fit *out, struct err *err) {
+static int fit_robustly(const struct host_sample *samples, size_t n, double load,
+                        struct terms terms, struct host_fit *out, struct err *err) {
     *out = (struct host_fit){0};
     if (n == 0) {
         return 0;
     }
-    struct terms terms = {.step = true};
-    for (size_t i = 1; i < n; i++) {
-        terms.request = terms.request || samples[i].n_requests != samples[0].n_requests;
-    }
     gsl_error_handler_t *handler = gsl_set_error_handler_off();
-    int status = fit_terms(samples, n, terms, out, err);
+    int status = fit_terms(samples, n, load, terms, out, err);
     if (status == 0 && terms.request && (out->step_ns < 0 || out->request_ns < 0)) {
         terms = (struct terms){.step = out->request_ns < 0, .request = out->request_ns >= 0};
-        status = fit_terms(samples, n, terms, out, err);
+        status = fit_terms(samples, n, load, terms, out, err);
     }
     gsl_set_error_handler(handler);
     out->step_ns = fmax(0, out->step_ns);
     out->request_ns = fmax(0, out->request_ns);
+    return status;
+}
+
+int host_fit(const struct host_sample *samples, size_t n, double load, struct host_fit *out,
+             struct err *err) {
+    struct terms terms = {.step = true};
+    for (size_t i = 1; i < n; i++) {
+        terms.request = terms.request || samples[i].n_requests != samples[0].n_requests;
+    }
+    return fit_robustly(samples, n, load, terms, out, err);
+}
+
+static double residuals(const struct host_samples *kind, double load, const struct host_fit *fit) {
+    double sum = 0;
+    for (size_t i = 0; i < kind->n; i++) {
+        const struct host_sample *s = &kind->samples[i];
+        double predicted = load * s->operators_ns + fit->step_ns + fit->request_ns * s->n_requests;
+        sum += fabs(predicted / s->wall_ns - 1);
+    }
+    return sum;
+}
+
+int host_fit_load(const struct host_samples *kinds, size_t n_kinds, double *load,
+                  struct host_fit *fits, struct err *err) {
+    double least = INFINITY;
+    int status = 0;
+    *load = 1;
+    for (double tried = LOAD_LEAST; status == 0 && tried < LOAD_MOST + 5e-4; tried += 1e-3) {
+        double sum = 0;
+        for (size_t kind = 0; status == 0 && kind < n_kinds; kind++) {
+            status = fit_robustly(kinds[kind].samples, kinds[kind].n, tried,
+                                  (struct terms){.step = true}, &fits[kind], err);
+            sum += status == 0 ? residuals(&kinds[kind], tried, &fits[kind]) : 0;
+        }
+        if (sum < least) {
+            least = sum;
+            *load = tried;
+        }
+    }
+    for (size_t kind = 0; status == 0 && kind < n_kinds; kind++) {
+        status = host_fit(kinds[kind].samples, kinds[kind].n, *load, &fits[kind], err);
+    }
     return status;
 }

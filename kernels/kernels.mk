@@ -60,7 +60,8 @@ kernels: $(BUILD)/kernels/libunmask_cuda.so $(GPU_TESTS) ## build the CUDA kerne
 
 .PHONY: test-gpu
 test-gpu: kernels ## run the GPU tests
-	@set -e; for t in $(GPU_TESTS); do $$t; done
+	@set -e; for t in $(GPU_TESTS); do case $$t in \
+	    */test_engine) $$t $(BUILD)/kernels/libunmask_cuda.so ;; *) $$t ;; esac; done
 else
 kernels:
 	@echo 'nvcc was not found: the CUDA kernels are not built (set NVCC=/path/to/nvcc)' >&2; exit 1

@@ -564,7 +564,7 @@ END_TEST
 static struct host_fit fit_of(const struct host_sample *samples, size_t n) {
     struct host_fit fit;
     struct err err = {0};
-    ck_assert_msg(host_fit(samples, n, &fit, &err) == 0, "%s", err.text);
+    ck_assert_msg(host_fit(samples, n, 1, &fit, &err) == 0, "%s", err.text);
     return fit;
 }
 
@@ -585,6 +585,26 @@ START_TEST(exact_times_are_fitted_exactly) {
         ck_assert_double_eq_tol(fit.request_ns, 3e3, 1);
     }
     ck_assert(!fit_of(samples, 0).given);
+}
+END_TEST
+
+START_TEST(a_load_of_whole_steps_is_found) {
+    struct host_sample samples[2][6];
+    struct host_samples kinds[2] = {{samples[0], 6}, {samples[1], 6}};
+    struct host_fit fits[2];
+    struct err err = {0};
+    double load;
+    for (int kind = 0; kind < 2; kind++) {
+        for (int i = 0; i < 6; i++) {
+            double operators_ns = 1e6 * (1 << i);
+            samples[kind][i] = (struct host_sample){
+                1 + i % 3, 1.032 * operators_ns + (kind == 0 ? 40e3 : 90e3), operators_ns};
+        }
+    }
+    ck_assert_int_eq(host_fit_load(kinds, 2, &load, fits, &err), 0);
+    ck_assert_double_eq_tol(load, 1.032, 1e-9);
+    ck_assert_double_eq_tol(fits[0].step_ns, 40e3, 1);
+    ck_assert_double_eq_tol(fits[1].step_ns, 90e3, 1);
 }
 END_TEST
 
@@ -672,6 +692,7 @@ int main(void) {
         a_torn_last_line_is_cut_off,
         what_is_no_file_of_this_calibration_is_refused,
         exact_times_are_fitted_exactly,
+        a_load_of_whole_steps_is_found,
         one_disturbed_step_does_not_move_the_fit,
         no_term_is_below_zero,
         equal_steps_tell_nothing_of_requests,

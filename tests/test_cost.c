@@ -327,6 +327,28 @@ START_TEST(a_fused_head_is_priced_by_head_rows_or_as_its_product) {
 }
 END_TEST
 
+START_TEST(the_load_of_whole_steps_is_in_every_price) {
+    struct span spans[] = {refresh_span(512, 64), reuse_span(32, 480)};
+    struct step_shape shape = shape_of(spans, 2);
+    struct step_price plain, loaded;
+    struct system *system = open_own("dual", NULL, NULL, write_profile(own_rows, ""));
+    cost_price(system->cost, &shape, &plain);
+    system_close(system);
+    system = open_own("dual", NULL, NULL, write_profile(own_rows, "load,1.25\n"));
+    cost_price(system->cost, &shape, &loaded);
+    ck_assert_double_eq_tol(loaded.device_ns / plain.device_ns, 1.25, 1e-12);
+    ck_assert_double_eq(loaded.host_ns, plain.host_ns);
+    struct op_price prices[GRAPH_MAX_OPS];
+    double sum_ns = 0;
+    cost_explain(system->cost, &shape, prices);
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        sum_ns += prices[i].ns;
+    }
+    ck_assert_double_eq_tol(loaded.device_ns / sum_ns, 1, 1e-12);
+    system_close(system);
+}
+END_TEST
+
 START_TEST(what_a_profile_has_not_measured_is_priced_by_the_one_behind_it) {
     static const struct {
         const char *model, *kind;
@@ -471,6 +493,7 @@ int main(void) {
         every_operator_is_priced_by_the_rows_of_its_own_kernel,
         a_fused_head_is_priced_by_head_rows_or_as_its_product,
         a_fused_gate_up_is_priced_by_its_rows_or_as_product_and_activation,
+        the_load_of_whole_steps_is_in_every_price,
         what_a_profile_has_not_measured_is_priced_by_the_one_behind_it,
         storing_a_whole_pass_is_a_kernel_of_its_own_behind_the_rotation,
         measured_host_terms_replace_the_assumed_ones_of_our_runtime_alone,

@@ -76,6 +76,10 @@ static const struct profile *answering(const struct cost_model *cost, const stru
     return cost->answers[op - cost->graph->ops];
 }
 
+static double load_of(const struct cost_model *cost, const struct op *op) {
+    return answering(cost, op) != NULL ? profile_load(answering(cost, op)) : 1;
+}
+
 static void price_gemm(const struct cost_model *cost, const struct op *op, int64_t m,
                        struct op_price *price) {
     const struct profile *profile = answering(cost, op);
@@ -260,6 +264,7 @@ static void price_rows(const struct cost_model *cost, const struct op *op, int64
         price_pass(cost, op, rows, price);
         break;
     }
+    price->ns *= load_of(cost, op);
     settle(price, cost->gpu);
 }
 
@@ -312,6 +317,7 @@ static void price_spans(const struct cost_model *cost, const struct op *op,
     } else {
         price->ns = roofline_ns(cost->gpu, price->flops, price->bytes);
     }
+    price->ns *= load_of(cost, op);
     settle(price, cost->gpu);
 }
 
@@ -336,7 +342,8 @@ static void price_keep(const struct cost_model *cost, const struct op *op, int64
     int64_t channels = (int64_t)model->kv_heads * model->head_dim;
     uint32_t repeat = cost->graph->segments[op->segment].repeat;
     enum profile_match match;
-    sum->ns += repeat * profile_pass(answering(cost, op), PASS_KEEP, channels, rows, &match);
+    double ns = profile_pass(answering(cost, op), PASS_KEEP, channels, rows, &match);
+    sum->ns += repeat * ns * load_of(cost, op);
     sum->executions += repeat;
     sum->match = match > sum->match ? match : sum->match;
 }

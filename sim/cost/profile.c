@@ -125,6 +125,10 @@ const struct profile_host *profile_host(const struct profile *profile, size_t ki
     return &profile->host[kind];
 }
 
+double profile_load(const struct profile *profile) {
+    return profile->load > 0 ? profile->load : 1;
+}
+
 const char *profile_op_name(enum profile_op op) {
     return profile_operators[op].name;
 }

@@ -112,6 +112,10 @@ bool profile_measures(const struct profile *profile, enum profile_op op, int64_t
 bool profile_measures_heads(const struct profile *profile, enum profile_op op, int64_t heads,
                             int64_t kv_heads, int64_t head_dim);
 
+/* What whole steps take over the sum of their operators' times, for the clocks that a whole step
+ * leaves the device; 1 where the file does not say. Look-ups are without it. */
+double profile_load(const struct profile *profile);
+
 /* ERR_WORLD naming the operator and the file when the file has no row of it. */
 int profile_require(const struct profile *profile, enum profile_op op, struct err *err);
 

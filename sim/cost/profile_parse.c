@@ -241,10 +241,26 @@ static int parse_host(struct profile *profile, int line, char *const *columns, s
     return 0;
 }
 
+static int parse_load(struct profile *profile, int line, char *const *columns, size_t n,
+                      struct err *err) {
+    if (n != 2 || profile->load > 0) {
+        return err_world(err, "%s:%d: %s", profile->path, line,
+                         n != 2 ? "load has one number after its name" : "a second load row");
+    }
+    if (!num_f64(columns[1], &profile->load) || profile->load < 0.5 || profile->load > 2) {
+        return err_world(err, "%s:%d: load '%.40s' is not a number from 0.5 to 2", profile->path,
+                         line, columns[1]);
+    }
+    return 0;
+}
+
 static int parse_row(struct profile *profile, int line, char *text, struct rows rows[PROFILE_OPS],
                      struct err *err) {
     char *columns[MAX_COLUMNS + 1] = {NULL};
     size_t n = split(text, columns);
+    if (strcmp(columns[0], "load") == 0) {
+        return parse_load(profile, line, columns, n, err);
+    }
     return strcmp(columns[0], "host") == 0
                ? parse_host(profile, line, columns, n, err)
                : parse_operator(profile->path, line, columns, n, rows, err);

@@ -36,6 +36,7 @@ struct profile {
     size_t n_notes;
     struct profile_peaks peaks;
     struct profile_host host[PROFILE_HOST_KINDS];
+    double load; /* 0: the file says nothing of it */
     /* The rows of a product stand close and on both sides of every tile edge, as our own
      * measurements place them: straight lines in m, no assumption about tiles. */
     bool measured_edges;
@@ -75,12 +76,17 @@ static inline struct moe_shape moe_shape_unpack(int64_t packed) {
                               packed & 0xffff};
 }
 
-/* The kernels of products work on tiles of 128 rows, or a multiple: between measured rows further
- * apart than that, a product of m rows takes the time of the next whole tile. */
-enum { TILE_STEP_ROWS = 128 };
+/* The kernels of products work on tiles of up to 256 rows (the H200 table jumps right behind the
+ * multiples of 256, and of 128): between two measured rows of a tile a product takes the time of
+ * the upper one, between rows further apart that of the next whole tile. Below, weights stream, and
+ * the line is straight. */
+enum { TILE_STEP_ROWS = 256, STREAMING_ROWS = 64 };
 static inline double whole_tiles(double m, double m_lo, double m_hi) {
+    if (m <= STREAMING_ROWS) {
+        return m;
+    }
     double next = ceil(m / TILE_STEP_ROWS) * TILE_STEP_ROWS;
-    return m_hi - m_lo <= TILE_STEP_ROWS ? m : next < m_hi ? next : m_hi;
+    return m_hi - m_lo <= TILE_STEP_ROWS || next > m_hi ? m_hi : next;
 }
 
 /* The value at `x` of the straight line through (x0, y0) and (x1, y1). */
