@@ -359,6 +359,10 @@ static int write_file(const struct calibration *c, struct err *err) {
 
 /* ---- whole steps ---- */
 
+/* What a profile may say of the load. */
+#define LEAST_LOAD 0.5
+#define MOST_LOAD  2.0
+
 /* The sum of a step's operators at the profile's prices: no host, no launches beyond them. */
 static int price_steps(struct calibration *c, bool selects, bool fused, struct err *err) {
     const struct system *system = c->request->system;
@@ -408,14 +412,30 @@ static size_t samples_of(const struct calibration_report *report, enum host_kind
     return n;
 }
 
-static int fit_host(struct calibration_report *report, struct err *err) {
-    static struct host_sample samples[HOST_KIND_COUNT][CALIBRATION_MAX_STEPS];
-    struct host_samples kinds[HOST_KIND_COUNT];
-    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
-        kinds[kind].samples = samples[kind];
-        kinds[kind].n = samples_of(report, (enum host_kind)kind, samples[kind]);
+/* Device time over the sum of the operators, the median over the steps that are fitted: whole steps
+ * draw more power than an operator measured by itself, and clocks follow. */
+static double load_of(const struct calibration_report *report) {
+    double ratios[CALIBRATION_MAX_STEPS];
+    size_t n = 0;
+    for (size_t i = 0; i < report->steps.n; i++) {
+        const struct calibration_step *step = &report->steps.list[i];
+        if (!step->is_held_out && step->operators_ns > 0) {
+            ratios[n++] = step->device_ns / step->operators_ns;
+        }
     }
-    return host_fit_load(kinds, HOST_KIND_COUNT, &report->load, report->host, err);
+    double load = n > 0 ? quantile(ratios, n, 0.5) : 1;
+    return fmin(fmax(load, LEAST_LOAD), MOST_LOAD);
+}
+
+static int fit_host(struct calibration_report *report, struct err *err) {
+    struct host_sample samples[CALIBRATION_MAX_STEPS];
+    int status = 0;
+    report->load = load_of(report);
+    for (int kind = 0; status == 0 && kind < HOST_KIND_COUNT; kind++) {
+        size_t n = samples_of(report, (enum host_kind)kind, samples);
+        status = host_fit(samples, n, report->load, &report->host[kind], err);
+    }
+    return status;
 }
 
 /* As the cost model adds them: the dearest kind's step, and each request's own. */

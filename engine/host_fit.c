@@ -82,11 +82,15 @@ static int fit_terms(const struct host_sample *samples, size_t n, double load, s
                : err_world(err, "cannot fit the host's times: %s", gsl_strerror(status));
 }
 
-static int fit_robustly(const struct host_sample *samples, size_t n, double load,
-                        struct terms terms, struct host_fit *out, struct err *err) {
+int host_fit(const struct host_sample *samples, size_t n, double load, struct host_fit *out,
+             struct err *err) {
     *out = (struct host_fit){0};
     if (n == 0) {
         return 0;
+    }
+    struct terms terms = {.step = true};
+    for (size_t i = 1; i < n; i++) {
+        terms.request = terms.request || samples[i].n_requests != samples[0].n_requests;
     }
     gsl_error_handler_t *handler = gsl_set_error_handler_off();
     int status = fit_terms(samples, n, load, terms, out, err);
@@ -97,47 +101,5 @@ static int fit_robustly(const struct host_sample *samples, size_t n, double load
     gsl_set_error_handler(handler);
     out->step_ns = fmax(0, out->step_ns);
     out->request_ns = fmax(0, out->request_ns);
-    return status;
-}
-
-int host_fit(const struct host_sample *samples, size_t n, double load, struct host_fit *out,
-             struct err *err) {
-    struct terms terms = {.step = true};
-    for (size_t i = 1; i < n; i++) {
-        terms.request = terms.request || samples[i].n_requests != samples[0].n_requests;
-    }
-    return fit_robustly(samples, n, load, terms, out, err);
-}
-
-static double residuals(const struct host_samples *kind, double load, const struct host_fit *fit) {
-    double sum = 0;
-    for (size_t i = 0; i < kind->n; i++) {
-        const struct host_sample *s = &kind->samples[i];
-        double predicted = load * s->operators_ns + fit->step_ns + fit->request_ns * s->n_requests;
-        sum += fabs(predicted / s->wall_ns - 1);
-    }
-    return sum;
-}
-
-int host_fit_load(const struct host_samples *kinds, size_t n_kinds, double *load,
-                  struct host_fit *fits, struct err *err) {
-    double least = INFINITY;
-    int status = 0;
-    *load = 1;
-    for (double tried = LOAD_LEAST; status == 0 && tried < LOAD_MOST + 5e-4; tried += 1e-3) {
-        double sum = 0;
-        for (size_t kind = 0; status == 0 && kind < n_kinds; kind++) {
-            status = fit_robustly(kinds[kind].samples, kinds[kind].n, tried,
-                                  (struct terms){.step = true}, &fits[kind], err);
-            sum += status == 0 ? residuals(&kinds[kind], tried, &fits[kind]) : 0;
-        }
-        if (sum < least) {
-            least = sum;
-            *load = tried;
-        }
-    }
-    for (size_t kind = 0; status == 0 && kind < n_kinds; kind++) {
-        status = host_fit(kinds[kind].samples, kinds[kind].n, *load, &fits[kind], err);
-    }
     return status;
 }

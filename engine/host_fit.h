@@ -28,18 +28,4 @@ struct host_fit {
 int host_fit(const struct host_sample *samples, size_t n, double load, struct host_fit *out,
              struct err *err);
 
-/* The load, one for all kinds, under which the fits of all kinds together leave the smallest sum of
- * relative residuals: whole steps draw more power than an operator measured by itself, and clocks
- * follow. Operators' times grow with the number of requests as the requests' own term does, so that
- * the two cannot both be free: the load is found with that term at 0, which then takes what is
- * left. Tried in steps of a thousandth from LOAD_LEAST to LOAD_MOST. */
-#define LOAD_LEAST 0.95
-#define LOAD_MOST  1.15
-struct host_samples {
-    const struct host_sample *samples;
-    size_t n;
-};
-int host_fit_load(const struct host_samples *kinds, size_t n_kinds, double *load,
-                  struct host_fit *fits, struct err *err);
-
 #endif

@@ -200,6 +200,7 @@ static void recover_costs(bool records) {
         ck_assert_double_eq_tol(report->host[kind].step_ns, STEP_NS, 0.05 * STEP_NS);
         ck_assert_double_eq_tol(report->host[kind].request_ns, REQUEST_NS, 0.1 * REQUEST_NS);
     }
+    ck_assert_double_eq_tol(report->load, 1, 0.002);
     ck_assert_double_lt(report->held_out.median, 0.002);
     ck_assert_double_lt(report->mixed.median, 0.002);
     ck_assert_double_lt(report->additivity_measured, 1);
@@ -588,26 +589,6 @@ START_TEST(exact_times_are_fitted_exactly) {
 }
 END_TEST
 
-START_TEST(a_load_of_whole_steps_is_found) {
-    struct host_sample samples[2][6];
-    struct host_samples kinds[2] = {{samples[0], 6}, {samples[1], 6}};
-    struct host_fit fits[2];
-    struct err err = {0};
-    double load;
-    for (int kind = 0; kind < 2; kind++) {
-        for (int i = 0; i < 6; i++) {
-            double operators_ns = 1e6 * (1 << i);
-            samples[kind][i] = (struct host_sample){
-                1 + i % 3, 1.032 * operators_ns + (kind == 0 ? 40e3 : 90e3), operators_ns};
-        }
-    }
-    ck_assert_int_eq(host_fit_load(kinds, 2, &load, fits, &err), 0);
-    ck_assert_double_eq_tol(load, 1.032, 1e-9);
-    ck_assert_double_eq_tol(fits[0].step_ns, 40e3, 1);
-    ck_assert_double_eq_tol(fits[1].step_ns, 90e3, 1);
-}
-END_TEST
-
 START_TEST(one_disturbed_step_does_not_move_the_fit) {
     struct host_sample samples[8];
     for (size_t i = 0; i < 8; i++) {
@@ -692,7 +673,6 @@ int main(void) {
         a_torn_last_line_is_cut_off,
         what_is_no_file_of_this_calibration_is_refused,
         exact_times_are_fitted_exactly,
-        a_load_of_whole_steps_is_found,
         one_disturbed_step_does_not_move_the_fit,
         no_term_is_below_zero,
         equal_steps_tell_nothing_of_requests,
