@@ -454,7 +454,7 @@ enum step_set { STEPS_FITTED, STEPS_HELD_OUT, STEPS_MIXED };
 
 static bool is_in(const struct calibration_step *step, enum step_set set) {
     return set == STEPS_MIXED      ? step->n_sides > 1
-           : set == STEPS_HELD_OUT ? step->is_held_out
+           : set == STEPS_HELD_OUT ? step->is_held_out && step->n_sides == 1
                                    : !step->is_held_out;
 }
 

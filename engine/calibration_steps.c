@@ -216,8 +216,19 @@ static int open_stage(struct stage *stage, const struct calibration_steps *steps
     stage->positions = allocate(limits->max_tokens, sizeof *stage->positions);
     stage->kv_rows = allocate(limits->max_tokens, sizeof *stage->kv_rows);
     stage->tokens = allocate((size_t)limits->canvas_tokens, sizeof *stage->tokens);
-    return forward_open(request->device, &stage->graph, request->weights, limits, &stage->forward,
-                        err);
+    int status = forward_open(request->device, &stage->graph, request->weights, limits,
+                              &stage->forward, err);
+    if (status != 0) {
+        return status;
+    }
+    /* What blocks attend to. */
+    const struct engine_device *device = request->device;
+    const struct call_random data = {.y = forward_pool(stage->forward),
+                                     .n = limits->pool_bytes / engine_element_bytes(device),
+                                     .spread = 1,
+                                     .dtype = device->dtype};
+    return engine_device_err(device, device->table->random(device->device, &data),
+                             "filling the pool", err);
 }
 
 static void close_stage(struct stage *stage) {

@@ -125,7 +125,10 @@ static int prepare(struct forward *forward, const struct step *step, struct err 
     int status = packed_check(&forward->packed, step, err);
     status = status == 0 ? check_placement(forward, step, err) : status;
     status = status == 0 ? check_chunks(forward, step, err) : status;
-    status = status == 0 ? upload_arrays(forward, step, err) : status;
+    if (status == 0) {
+        packed_lay_out(&forward->packed, step);
+        status = upload_arrays(forward, step, err);
+    }
     if (status == 0) {
         forward->placement = *step->placement;
         forward->shape = *step->shape;
@@ -160,6 +163,7 @@ static int issue_all(struct forward *forward, struct err *err) {
     return status;
 }
 
+/* A step that cannot be recorded for want of memory is launched anew each time. */
 static int record(struct forward *forward, struct known_step *step, struct err *err) {
     const struct device_table *table = forward->device->table;
     struct device *device = forward->device->device;
@@ -169,7 +173,11 @@ static int record(struct forward *forward, struct known_step *step, struct err *
         return status;
     }
     status = issue_all(forward, err);
-    int ended = device_err(forward, table->record_end(device, &recording), "recording a step", err);
+    int ended = table->record_end(device, &recording);
+    if (status == 0 && ended == DEVICE_NO_MEMORY) {
+        return 0;
+    }
+    ended = device_err(forward, ended, "recording a step", err);
     status = status == 0 ? ended : status;
     if (status == 0) {
         recordings_keep(&forward->recordings, step, recording);

@@ -312,16 +312,17 @@ static void count(struct packed *packed, const struct step *step) {
     n->threshold = n->n_threshold > 0 ? step->threshold : 0;
 }
 
-int packed_check(struct packed *packed, const struct step *step, struct err *err) {
+int packed_check(const struct packed *packed, const struct step *step, struct err *err) {
     int status = check_shape(packed, step, err);
     for (uint32_t i = 0; status == 0 && i < step->shape->n_spans; i++) {
         status = check_span(packed, step, i, err);
     }
-    if (status == 0) {
-        count(packed, step);
-        lay_out(packed);
-    }
     return status;
+}
+
+void packed_lay_out(struct packed *packed, const struct step *step) {
+    count(packed, step);
+    lay_out(packed);
 }
 
 /* ---- filling ---- */

@@ -55,7 +55,7 @@ struct packed {
     bool selects; /* the step graph does */
     int64_t max_bytes;
     int32_t *decision_of; /* [max_requests], owned: of the spans in batch order, -1: none */
-    /* Written by packed_check. */
+    /* Written by packed_lay_out. */
     struct packed_counts n;
     int64_t offset_bytes[PACKED_ARRAY_COUNT], bytes;
 };
@@ -65,10 +65,13 @@ int packed_open(struct packed *packed, const struct model *model, const struct s
                 int64_t element_bytes, bool selects, struct err *err);
 void packed_close(struct packed *packed);
 
-/* Check and count a step. ERR_USAGE with the span and what is wrong with it. */
-int packed_check(struct packed *packed, const struct step *step, struct err *err);
+/* ERR_USAGE with the span and what is wrong with it. */
+int packed_check(const struct packed *packed, const struct step *step, struct err *err);
 
-/* Write the arrays of the step that was checked last: packed->bytes bytes, at most max_bytes. */
+/* Count a step that was checked, and say where its arrays lie. */
+void packed_lay_out(struct packed *packed, const struct step *step);
+
+/* Write the arrays of the step that was laid out last: packed->bytes bytes, at most max_bytes. */
 void packed_fill(struct packed *packed, const struct step *step, unsigned char *out);
 
 #endif

@@ -281,9 +281,18 @@ static int plan_part(struct sessions *sessions, const struct request *request, u
     int64_t element_bytes = sessions->system->runtime.element_bytes;
     part->kv.first = part->kv.n_rows > 0 ? session->store_bytes / element_bytes : 0;
     sessions->n_used_tokens += span->queries;
+    int64_t kept_bytes = part->kv.n_rows * sessions->system->row_bytes;
+    if (kept_bytes > request->kv_bytes) {
+        return err_world(err,
+                         "cache %s keeps %" PRId32 " rows of request %" PRIu64
+                         " but holds memory for %" PRId64,
+                         sessions->system->cache->policy.name, part->kv.n_rows, request->id,
+                         request->kv_bytes / sessions->system->row_bytes);
+    }
     int status = plan_rows(sessions, request, session, part, err);
     if (take != NULL) {
         part->decision.take = *take;
+        part->decision.n_rows = *take > 0 ? part->decision.n_rows : 0;
     } else if (decoder->count != NULL) {
         part->decision.take = request->commit_tokens;
     } else if (decoder->threshold == NULL) {

@@ -516,8 +516,15 @@ static int cuda_record_end(struct device *device, struct device_recording **out)
     int status =
         device_status(device, cudaStreamEndCapture(device->stream, &graph), "cudaStreamEndCapture");
     if (status == DEVICE_OK) {
-        status = device_status(device, cudaGraphInstantiate(&executable, graph, 0),
-                               "cudaGraphInstantiate");
+        const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
+        if (made == cudaErrorMemoryAllocation) { /* nothing is broken by it */
+            cudaGetLastError();
+            snprintf(device->trouble, sizeof device->trouble, "cudaGraphInstantiate: %s",
+                     cudaGetErrorString(made));
+            status = DEVICE_NO_MEMORY;
+        } else {
+            status = device_status(device, made, "cudaGraphInstantiate");
+        }
     }
     if (graph) {
         cudaGraphDestroy(graph);

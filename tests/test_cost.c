@@ -327,6 +327,40 @@ START_TEST(a_fused_head_is_priced_by_head_rows_or_as_its_product) {
 }
 END_TEST
 
+START_TEST(rows_that_are_kept_are_priced_even_where_the_rotation_is_not_measured) {
+    static const char without_rope[] = "# kind: measured\n# source: a test\n"
+                                       "pass,norm,256,1000000,128\n";
+    const struct span full = refresh_span(512, 32);
+    struct step_shape shape = shape_of(&full, 1);
+    struct step_price with, without;
+    struct system *system = open_own("dual", NULL, NULL, write_profile(without_rope, keep_rows));
+    cost_price(system->cost, &shape, &with);
+    system_close(system);
+    system = open_own("dual", NULL, NULL, write_profile(without_rope, ""));
+    cost_price(system->cost, &shape, &without);
+    ck_assert_double_eq_tol(with.device_ns - without.device_ns, 512e3 * LAYERS, 1);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(channels_measured_apart_are_not_measured_together) {
+    struct err err = {0};
+    struct profile *profile = NULL;
+    const struct profile_peaks peaks = {1e15, 4e12, 132};
+    const char *path = write_profile("# kind: measured\n# source: a test\n"
+                                     "gemm,8,512,1024,1\ngemm,8,2048,4096,1\n",
+                                     "head,8,512,1024,1\n");
+    ck_assert_int_eq(profile_open(path, &peaks, &profile, &err), 0);
+    ck_assert(profile_measures(profile, PROFILE_GEMM, 512, 1024));
+    ck_assert(!profile_measures(profile, PROFILE_GEMM, 512, 4096));
+    ck_assert(!profile_measures(profile, PROFILE_GEMM, 256, 1024));
+    ck_assert(profile_measures(profile, PROFILE_HEAD, 512, 1024));
+    ck_assert(!profile_measures(profile, PROFILE_GATE_UP, 512, 1024));
+    profile_close(profile);
+    remove(path);
+}
+END_TEST
+
 START_TEST(the_load_of_whole_steps_is_in_every_price) {
     struct span spans[] = {refresh_span(512, 64), reuse_span(32, 480)};
     struct step_shape shape = shape_of(spans, 2);
@@ -462,19 +496,23 @@ END_TEST
 START_TEST(rows_that_an_own_profile_lacks_fall_back_and_missing_operators_are_named) {
     static const char few[] = "# kind: measured\n# source: a test\n"
                               "gemm,1000000,768,256,1\nattention_full,1,512,2,2,128,16\n";
-    struct system *system =
-        open_own("dual", NULL, NULL, write_profile(few, "attention_block,1,32,480,2,2,128,32\n"));
+    /* No profile stands behind that of a CPU. */
+    struct system_request request = {
+        .system = "fast-dllm",
+        .model = "llada-tiny",
+        .gpu = "cpu",
+        .profile_path = write_profile(few, "attention_block,1,32,480,2,2,128,32\n")};
+    struct system *system = NULL;
+    struct err err = {0};
+    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
     const struct span full = refresh_span(512, 32);
     struct step_shape shape = shape_of(&full, 1);
     struct step_price price;
     cost_price(system->cost, &shape, &price);
     ck_assert_uint_gt(price.lookups[PRICE_ROOFLINE], 5); /* norms, rotation, SwiGLU, ... */
+    ck_assert_uint_eq(cost_ops_behind(system->cost), 0);
     system_close(system);
-    struct system_request request = {.system = "dllm-serve",
-                                     .model = "llada-tiny",
-                                     .gpu = "h200",
-                                     .profile_path = write_profile(few, "")};
-    struct err err = {0};
+    request.profile_path = write_profile(few, "");
     ck_assert_int_eq(system_open(&request, &system, &err), ERR_WORLD);
     ck_assert_ptr_nonnull(strstr(err.text, "has no 'attention_block' rows"));
     remove(request.profile_path);
@@ -493,6 +531,8 @@ int main(void) {
         every_operator_is_priced_by_the_rows_of_its_own_kernel,
         a_fused_head_is_priced_by_head_rows_or_as_its_product,
         a_fused_gate_up_is_priced_by_its_rows_or_as_product_and_activation,
+        rows_that_are_kept_are_priced_even_where_the_rotation_is_not_measured,
+        channels_measured_apart_are_not_measured_together,
         the_load_of_whole_steps_is_in_every_price,
         what_a_profile_has_not_measured_is_priced_by_the_one_behind_it,
         storing_a_whole_pass_is_a_kernel_of_its_own_behind_the_rotation,

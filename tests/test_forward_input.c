@@ -80,6 +80,35 @@ START_TEST(the_device_decides_as_the_host_would) {
 }
 END_TEST
 
+START_TEST(a_refused_step_leaves_the_one_before_as_it_was) {
+    enum { FEW = 8, MORE = 16 };
+    struct rig *rig = open_sparse();
+    struct err err = {0};
+    int32_t before[MORE] = {0}, after[MORE] = {0};
+    rig_write(rig, 0, 0, ids, MORE);
+    rig_clear(rig);
+    rig_add(rig, FEW, 0, &(struct step_part){.positions = count});
+    rig_plan(rig);
+    ck_assert_int_eq(forward_submit(rig->forward, &rig->step, &err), 0);
+    const struct step_result first = {.token = before};
+    ck_assert_int_eq(forward_result(rig->forward, &first, &err), 0);
+    rig_clear(rig);
+    rig_add(rig, MORE, 0, &(struct step_part){.positions = count});
+    rig_plan(rig);
+    rig->placement.peak_bytes = limits.workspace_bytes + 1;
+    ck_assert_int_eq(forward_submit(rig->forward, &rig->step, &err), ERR_USAGE);
+    err = (struct err){0};
+    const struct step_result again = {.token = after};
+    ck_assert_int_eq(forward_result(rig->forward, &again, &err), 0);
+    ck_assert_mem_eq(before, after, sizeof before);
+    ck_assert_int_eq(after[FEW], 0);
+    ck_assert_int_eq(forward_again(rig->forward, &err), 0);
+    ck_assert_int_eq(forward_result(rig->forward, &again, &err), 0);
+    ck_assert_mem_eq(before, after, sizeof before);
+    rig_close(rig);
+}
+END_TEST
+
 /* ---- canvases and stores ---- */
 
 START_TEST(canvases_are_written_and_read_at_any_length) {
@@ -354,6 +383,7 @@ END_TEST
 
 int main(void) {
     const TTest *const tests[] = {
+        a_refused_step_leaves_the_one_before_as_it_was,
         the_device_decides_as_the_host_would,
         canvases_are_written_and_read_at_any_length,
         stores_move_over_themselves_unharmed,

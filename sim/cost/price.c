@@ -342,8 +342,8 @@ static void price_keep(const struct cost_model *cost, const struct op *op, int64
     int64_t channels = (int64_t)model->kv_heads * model->head_dim;
     uint32_t repeat = cost->graph->segments[op->segment].repeat;
     enum profile_match match;
-    double ns = profile_pass(answering(cost, op), PASS_KEEP, channels, rows, &match);
-    sum->ns += repeat * ns * load_of(cost, op);
+    double ns = profile_pass(cost->profile, PASS_KEEP, channels, rows, &match);
+    sum->ns += repeat * ns * profile_load(cost->profile);
     sum->executions += repeat;
     sum->match = match > sum->match ? match : sum->match;
 }
@@ -557,7 +557,12 @@ static bool is_measured(const struct profile *profile, const struct graph *graph
 }
 
 /* Whether a profile has rows to price such an operator by, of whatever size. */
-static bool can_answer(const struct profile *profile, const struct op *op) {
+static bool can_answer(const struct profile *profile, const struct graph *graph,
+                       const struct op *op) {
+    bool has_causal = profile_has(profile, PROFILE_ATTENTION_CAUSAL) &&
+                      profile_has(profile, PROFILE_ATTENTION_DECODE);
+    int64_t channels;
+    int pass;
     switch (op->kind) {
     case OP_LINEAR:
     case OP_HEAD:
@@ -567,11 +572,13 @@ static bool can_answer(const struct profile *profile, const struct op *op) {
     case OP_MOE_ROUTE:
         return profile_has(profile, PROFILE_MOE);
     case OP_ATTENTION_FULL:
+        return has_causal || profile_has(profile, PROFILE_ATTENTION_FULL);
     case OP_ATTENTION_BLOCK:
-        return profile_has(profile, PROFILE_ATTENTION_CAUSAL) &&
-               profile_has(profile, PROFILE_ATTENTION_DECODE);
+        return has_causal || profile_has(profile, PROFILE_ATTENTION_BLOCK);
     default:
-        return profile_has(profile, PROFILE_ELEMENTWISE);
+        pass = pass_of(graph, op, &channels);
+        return profile_has(profile, PROFILE_ELEMENTWISE) ||
+               (pass >= 0 && profile_has_pass(profile, (enum profile_pass)pass));
     }
 }
 
@@ -579,7 +586,8 @@ static void choose_profiles(struct cost_model *cost, const struct profile *behin
     for (uint32_t i = 0; i < cost->graph->n_ops; i++) {
         const struct op *op = &cost->graph->ops[i];
         bool asks_behind = cost->profile != NULL && behind != NULL &&
-                           !is_measured(cost->profile, cost->graph, op) && can_answer(behind, op);
+                           !is_measured(cost->profile, cost->graph, op) &&
+                           can_answer(behind, cost->graph, op);
         cost->answers[i] = asks_behind ? behind : cost->profile;
         cost->n_behind += asks_behind;
     }

@@ -142,8 +142,18 @@ bool profile_measures(const struct profile *profile, enum profile_op op, int64_t
     const struct lattice *lattice = &profile->ops[op];
     size_t outputs = op == PROFILE_GEMM ? GEMM_N : FUSED_OUTPUTS;
     size_t inputs = op == PROFILE_GEMM ? GEMM_K : FUSED_INPUTS;
-    return lattice->n_cells > 0 && lattice_index(lattice, outputs, n) >= 0 &&
-           lattice_index(lattice, inputs, k) >= 0;
+    size_t rows = op == PROFILE_GEMM ? GEMM_M : FUSED_ROWS;
+    if (lattice->n_cells == 0) {
+        return false;
+    }
+    ptrdiff_t i_n = lattice_index(lattice, outputs, n), i_k = lattice_index(lattice, inputs, k);
+    if (i_n < 0 || i_k < 0) {
+        return false;
+    }
+    size_t base =
+        (size_t)i_n * lattice->axes[outputs].stride + (size_t)i_k * lattice->axes[inputs].stride;
+    struct lattice_bracket at = lattice_around(lattice, base, rows, 1);
+    return at.lo >= 0 || at.hi >= 0;
 }
 
 bool profile_measures_heads(const struct profile *profile, enum profile_op op, int64_t heads,

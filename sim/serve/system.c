@@ -256,7 +256,10 @@ static int resolve_profile(struct system *s, const char *path, struct err *err) 
     int status = 0;
     if (path != NULL) {
         struct profile_peaks peaks = {s->gpu->peak_bf16_flops, s->gpu->peak_bandwidth, s->gpu->sms};
-        ASSERT(strlen(path) < sizeof s->profile_path);
+        if (strlen(path) >= sizeof s->profile_path) {
+            return err_usage(err, "the path of the profile is longer than %zu characters",
+                             sizeof s->profile_path - 1);
+        }
         snprintf(s->profile_path, sizeof s->profile_path, "%s", path);
         status = profile_open(path, &peaks, next, err);
         next = &s->behind;
