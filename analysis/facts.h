@@ -26,6 +26,7 @@ struct run_facts {
     /* Of the real engine, else NULL: the device, as its maker calls it, "emulated on ..." where it
      * stands in for another one, and where the weights come from. */
     const char *device, *weights;
+    const char *clock; /* of the real engine, else NULL: real, or virtual, which skips idle time */
     const char *incomplete; /* why the run was cut short; NULL: it is whole */
     const char *trace, *trace_provenance;
     uint64_t seed; /* below 2^63, the largest integer of JSON readers and SQLite */
@@ -49,6 +50,10 @@ struct run_facts {
 
     const char *config; /* the resolved configuration, as an INI text */
 };
+
+/* Where the run's times were measured: the device itself, even where it stands in for another one;
+ * NULL: they were simulated. */
+const char *run_facts_measured_on(const struct run_facts *facts);
 
 /* Every text "", every size and share not known, no constants: a start to fill in from. */
 struct run_facts run_facts_unknown(void);

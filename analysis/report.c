@@ -10,7 +10,7 @@
 #include "analysis/plot.h"
 #include "sim/base/num.h"
 
-enum { CDF_POINTS = 256, PATH_BYTES = 4096 };
+enum { CDF_POINTS = 256, PATH_BYTES = 4096, BACKEND_CHARS = 512 };
 
 struct report {
     struct store *store;
@@ -73,6 +73,20 @@ static bool is_incomplete(const json_t *summary) {
     return json_is_string(json_object_get(summary, "incomplete"));
 }
 
+/* What executed the run: "sim", or "cuda on NVIDIA H200, clock real". */
+static void describe_backend(const struct stored_run *run, const json_t *summary, char *out,
+                             size_t size) {
+    const char *device = json_string_value(json_object_get(summary, "device"));
+    const char *clock = json_string_value(json_object_get(summary, "clock"));
+    bool is_emulated = device != NULL && strncmp(device, "emulated on ", 12) == 0;
+    snprintf(out, size, "%s%s%s%s%s", run->backend,
+             device == NULL ? ""
+             : is_emulated  ? ", "
+                            : " on ",
+             device != NULL ? device : "", clock != NULL ? ", clock " : "",
+             clock != NULL ? clock : "");
+}
+
 static int table_row(void *state, const struct stored_run *run, struct err *err) {
     struct report *report = state;
     json_t *summary;
@@ -86,6 +100,9 @@ static int table_row(void *state, const struct stored_run *run, struct err *err)
     cell(out, run->system);
     cell(out, run->model);
     cell(out, run->gpu);
+    char backend[BACKEND_CHARS];
+    describe_backend(run, summary, backend, sizeof backend);
+    cell(out, backend);
     fputs("<td>", out);
     escape(out, run->profile);
     fputs(": <b>", out);
@@ -167,7 +184,7 @@ static int copy_svg(FILE *out, const char *path, struct err *err) {
     return read_error || !inside ? err_world(err, "'%s' holds no SVG", path) : 0;
 }
 
-static int draw_course(struct report *report, const struct stored_run *run,
+static int draw_course(struct report *report, const struct stored_run *run, const char *backend,
                        const struct course *course, struct err *err) {
     double latency_x[CDF_POINTS], latency_y[CDF_POINTS], ttfb_x[CDF_POINTS], ttfb_y[CDF_POINTS];
     struct plot_series cdf[] = {
@@ -211,10 +228,11 @@ static int draw_course(struct report *report, const struct stored_run *run,
          .series = counts,
          .n_series = 2},
     };
-    char title[256], note[512], stem[PATH_BYTES], svg[PATH_BYTES + 8];
+    char title[256], note[512 + BACKEND_CHARS], stem[PATH_BYTES], svg[PATH_BYTES + 8];
     snprintf(title, sizeof title, "Run %lld: %s on %s", (long long)run->run, run->system, run->gpu);
-    snprintf(note, sizeof note, "profile %s: %s; trace %s%s%s", run->profile, run->profile_kind,
-             run->trace, run->trace_provenance[0] != '\0' ? ": " : "", run->trace_provenance);
+    snprintf(note, sizeof note, "executed by %s; profile %s: %s; trace %s%s%s", backend,
+             run->profile, run->profile_kind, run->trace,
+             run->trace_provenance[0] != '\0' ? ": " : "", run->trace_provenance);
     const struct figure figure = {
         .title = title, .provenance = note, .panels = panels, .n_panels = 3, .panel_width = 400};
     snprintf(stem, sizeof stem, "%s/course", report->folder);
@@ -241,7 +259,11 @@ static int run_section(void *state, const struct stored_run *run, struct err *er
     escape(out, run->model);
     fputs(" on ", out);
     escape(out, run->gpu);
-    fputs("</h2>\n", out);
+    char backend[BACKEND_CHARS];
+    describe_backend(run, summary, backend, sizeof backend);
+    fputs(" (", out);
+    escape(out, backend);
+    fputs(")</h2>\n", out);
     if (is_incomplete(summary)) {
         fputs("<p><b>Incomplete:</b> ", out);
         escape(out, json_string_value(json_object_get(summary, "incomplete")));
@@ -250,7 +272,7 @@ static int run_section(void *state, const struct stored_run *run, struct err *er
     struct course course;
     failed = course_load(report->store, run, &course, err);
     if (failed == 0) {
-        failed = draw_course(report, run, &course, err);
+        failed = draw_course(report, run, backend, &course, err);
         course_fini(&course);
     }
     fputs("<details><summary>Summary</summary><table>\n", out);
@@ -279,7 +301,8 @@ static int write_page(struct report *report, struct err *err) {
     fputs(head, out);
     fputs("<p>Database: ", out);
     escape(out, store_path(report->store));
-    fputs("</p>\n<table><tr><th class=n>run<th>system<th>model<th>GPU<th>profile<th>trace"
+    fputs("</p>\n<table><tr><th class=n>run<th>system<th>model<th>GPU<th>executed "
+          "by<th>profile<th>trace"
           "<th class=n>completed<th class=n>rejected<th class=n>tok/s<th class=n>mean latency, s"
           "<th class=n>p50, s<th class=n>p99, s</tr>\n",
           out);

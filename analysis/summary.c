@@ -236,6 +236,11 @@ static int64_t kv_peak(const struct summary *summary, const struct run_facts *fa
     return facts->kv_peak_bytes >= 0 ? facts->kv_peak_bytes : summary->kv_peak_bytes;
 }
 
+static json_t *times_text(const struct run_facts *facts) {
+    const char *device = run_facts_measured_on(facts);
+    return device != NULL ? json_sprintf("measured on %s", device) : json_string("simulated");
+}
+
 static int put_identity(json_t *o, const struct run_facts *facts) {
     return put(o, "system", json_string(facts->system)) |
            put(o, "model", json_string(facts->model)) | put(o, "gpu", json_string(facts->gpu)) |
@@ -243,7 +248,8 @@ static int put_identity(json_t *o, const struct run_facts *facts) {
            put(o, "profile_kind", json_string(facts->profile_kind)) |
            put(o, "backend", json_string(facts->backend)) |
            put(o, "device", known_text(facts->device)) |
-           put(o, "weights", known_text(facts->weights)) |
+           put(o, "weights", known_text(facts->weights)) | put(o, "times", times_text(facts)) |
+           put(o, "clock", known_text(facts->clock)) |
            put(o, "incomplete", known_text(facts->incomplete)) |
            put(o, "trace", json_string(facts->trace)) |
            put(o, "trace_provenance", json_string(facts->trace_provenance)) |
@@ -416,6 +422,10 @@ static void print_identity(const struct run_facts *f, FILE *out) {
     if (f->weights != NULL) {
         fprintf(out, "weights      %s\n", f->weights);
     }
+    if (f->device != NULL) {
+        fprintf(out, "times        measured on %s%s%s\n", run_facts_measured_on(f),
+                f->clock != NULL ? ", clock " : "", f->clock != NULL ? f->clock : "");
+    }
     if (f->incomplete != NULL) {
         fprintf(out, "incomplete   %s\n", f->incomplete);
     }
@@ -484,10 +494,11 @@ void summary_print(const struct summary *s, const struct run_facts *f, FILE *out
     for (size_t i = 0; i < f->n_engine; i++) {
         const struct run_figure *e = &f->engine[i];
         char text[32];
-        bool is_bytes = strcmp(e->unit, "bytes") == 0;
         fprintf(out, "%s       %s = ", i == 0 ? "engine" : "      ", e->name);
-        if (is_bytes) {
+        if (strcmp(e->unit, "bytes") == 0) {
             fprintf(out, "%s\n", num_format_bytes(text, sizeof text, e->value));
+        } else if (strcmp(e->unit, "1") == 0) { /* a share */
+            fprintf(out, "%.1f %%\n", 100 * e->value);
         } else {
             fprintf(out, "%.6g %s\n", e->value, e->unit);
         }

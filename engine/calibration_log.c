@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VITALS = 4, PATH_CHARS = 1024 };
+enum { VITALS = 4 };
 
 struct calibration_log {
-    char path[PATH_CHARS];
+    char path[CALIBRATION_LOG_PATH_CHARS];
     FILE *file;
     int64_t start_ns;
     double least[VITALS], most[VITALS];
@@ -19,16 +19,21 @@ static int cannot_write(const struct calibration_log *log, struct err *err) {
     return err_world(err, "cannot write %s: %s", log->path, strerror(errno));
 }
 
-int calibration_log_open(struct calibration_log **out, const char *profile_path, bool continues,
-                         int64_t start_ns, struct err *err) {
+const char *calibration_log_path(const char *profile_path, char path[CALIBRATION_LOG_PATH_CHARS]) {
     static const char ending[] = ".csv";
-    struct calibration_log *log = calloc(1, sizeof *log);
-    ASSERT(log != NULL);
     size_t stem = strlen(profile_path), length = strlen(ending);
     if (stem > length && strcmp(profile_path + stem - length, ending) == 0) {
         stem -= length;
     }
-    snprintf(log->path, sizeof log->path, "%.*s.log.csv", (int)stem, profile_path);
+    snprintf(path, CALIBRATION_LOG_PATH_CHARS, "%.*s.log.csv", (int)stem, profile_path);
+    return path;
+}
+
+int calibration_log_open(struct calibration_log **out, const char *profile_path, bool continues,
+                         int64_t start_ns, struct err *err) {
+    struct calibration_log *log = calloc(1, sizeof *log);
+    ASSERT(log != NULL);
+    calibration_log_path(profile_path, log->path);
     log->start_ns = start_ns;
     for (int i = 0; i < VITALS; i++) {
         log->least[i] = INFINITY;
@@ -41,8 +46,8 @@ int calibration_log_open(struct calibration_log **out, const char *profile_path,
         return status;
     }
     if (ftell(log->file) == 0) {
-        fprintf(log->file, "seconds,round,group,reference_us,sm_clock_mhz,memory_clock_mhz,power_w,"
-                           "temperature_c\n");
+        fprintf(log->file,
+                CALIBRATION_LOG_HEAD "sm_clock_mhz,memory_clock_mhz,power_w,temperature_c\n");
     }
     *out = log;
     return 0;
@@ -55,6 +60,15 @@ void calibration_log_close(struct calibration_log *log) {
     }
 }
 
+/* Nothing is written where the device does not say. */
+static void write_vital(FILE *file, double value) {
+    if (value > 0) {
+        fprintf(file, ",%.6g", value);
+    } else {
+        fputc(',', file);
+    }
+}
+
 int calibration_log_line(struct calibration_log *log, int64_t now_ns, uint32_t round,
                          const char *group, double reference_us, const struct device_vitals *vitals,
                          struct err *err) {
@@ -64,10 +78,13 @@ int calibration_log_line(struct calibration_log *log, int64_t now_ns, uint32_t r
         log->least[i] = fmin(log->least[i], values[i]);
         log->most[i] = fmax(log->most[i], values[i]);
     }
-    int n = fprintf(log->file, "%.3f,%" PRIu32 ",\"%s\",%.6g,%.6g,%.6g,%.6g,%.6g\n",
-                    (double)(now_ns - log->start_ns) * 1e-9, round, group, reference_us, values[0],
-                    values[1], values[2], values[3]);
-    return n > 0 && fflush(log->file) == 0 ? 0 : cannot_write(log, err);
+    fprintf(log->file, "%.3f,%" PRIu32 ",\"%s\",%.6g", (double)(now_ns - log->start_ns) * 1e-9,
+            round, group, reference_us);
+    for (int i = 0; i < VITALS; i++) {
+        write_vital(log->file, values[i]);
+    }
+    fputc('\n', log->file);
+    return fflush(log->file) == 0 && !ferror(log->file) ? 0 : cannot_write(log, err);
 }
 
 void calibration_log_summary(const struct calibration_log *log, FILE *profile) {

@@ -10,7 +10,15 @@
 
 struct calibration_log;
 
-/* NAME.log.csv for a profile NAME.csv; appended to where a calibration continues, begun anew else.
+/* The first words of every such log. */
+#define CALIBRATION_LOG_HEAD "seconds,round,group,reference_us,"
+
+enum { CALIBRATION_LOG_PATH_CHARS = 1024 };
+
+/* NAME.log.csv for a profile NAME.csv. Returns `path`. */
+const char *calibration_log_path(const char *profile_path, char path[CALIBRATION_LOG_PATH_CHARS]);
+
+/* The log of that name; appended to where a calibration continues, begun anew else.
  * Times count from `start_ns`. */
 int calibration_log_open(struct calibration_log **out, const char *profile_path, bool continues,
                          int64_t start_ns, struct err *err);

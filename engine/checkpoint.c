@@ -1,5 +1,6 @@
 #include "engine/checkpoint.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -93,8 +94,13 @@ int checkpoint_constants(const struct checkpoint_family *family, const char *fol
     if (snprintf(path, sizeof path, "%s/config.json", folder) >= (int)sizeof path) {
         return err_world(err, "%.64s...: the folder's name is too long", folder);
     }
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        return err_world(err, "%s: cannot be opened: %s", path, strerror(errno));
+    }
     json_error_t trouble;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &trouble);
+    json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &trouble);
+    fclose(file);
     if (root == NULL) {
         return trouble.line > 0 ? err_world(err, "%s:%d: %s", path, trouble.line, trouble.text)
                                 : err_world(err, "%s: %s", path, trouble.text);

@@ -9,6 +9,23 @@
 /* Canvases take four bytes a token: as many as any pool of cached rows is likely to serve. */
 enum { CANVAS_TOKENS = 4 << 20, MOST_REQUESTS = 4096 };
 
+/* Before there is a device: what other runtimes hold and copy has no place in our step graph. */
+static int check_runtime(const struct system *system, struct err *err) {
+    const struct runtime *runtime = &system->runtime;
+    if (!runtime->varlen) {
+        return err_usage(err, "the engine runs packed batches, runtime %s pads them",
+                         system->runtime_name);
+    }
+    if (runtime->gathers_cache || !runtime->engine) {
+        return err_usage(err,
+                         "the engine does not run runtime %s, with %s; it runs runtime unmask as "
+                         "it is",
+                         system->runtime_name,
+                         runtime->gathers_cache ? "gathers_cache = on" : "engine = off");
+    }
+    return 0;
+}
+
 static int check_system(const struct engine_request *request, const struct engine *engine,
                         struct err *err) {
     const struct system *system = request->system;
@@ -16,10 +33,6 @@ static int check_system(const struct engine_request *request, const struct engin
     if (system->settings.replicas != 1) {
         return err_usage(err, "the engine runs one replica, the system has %" PRIu32,
                          system->settings.replicas);
-    }
-    if (!system->runtime.varlen) {
-        return err_usage(err, "the engine runs packed batches, runtime %s pads them",
-                         system->runtime_name);
     }
     if (system->runtime.element_bytes != element_bytes) {
         return err_usage(err,
@@ -86,7 +99,10 @@ int engine_open(const struct engine_request *request, struct engine **out, struc
     ASSERT(engine != NULL);
     engine->system = request->system;
     engine->limits = limits_of(request->system);
-    int status = engine_device_open(request->device, request->library, &engine->device, err);
+    int status = check_runtime(request->system, err);
+    if (status == 0) {
+        status = engine_device_open(request->device, request->library, &engine->device, err);
+    }
     status = status == 0 ? check_system(request, engine, err) : status;
     status = status == 0 ? check_memory(engine, err) : status;
     if (status == 0) {

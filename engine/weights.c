@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/checkpoint.h"
 #include "engine/safetensors.h"
@@ -188,6 +189,7 @@ struct reading {
     const struct engine_device *device;
     const struct checkpoint_family *family;
     struct safetensors files;
+    bool *is_claimed; /* [n_tensors], while check_surplus runs */
     const char *folder;
     struct err *err;
     float *values; /* [PIECE_ELEMENTS] */
@@ -259,22 +261,45 @@ static int read_part(void *context, const struct part *part) {
     return status;
 }
 
-/* A checkpoint with more layers, biases or head norms than the model is another model's. */
-static int check_surplus(const struct reading *r) {
-    const struct weight_layout *layout = &r->weights->layout;
-    const struct model *model = layout->model;
+static int claim_part(void *context, const struct part *part) {
+    const struct reading *r = context;
     char name[256];
-    for (int slot = WEIGHT_ATTENTION_NORM; slot < WEIGHT_SLOT_COUNT; slot++) {
-        uint32_t layer = layout->offset_bytes[slot] < 0 ? 0 : model->layers;
-        checkpoint_tensor_name(r->family, (enum weight_slot)slot, 0, layer, name, sizeof name);
-        if (safetensors_find(&r->files, name) != NULL) {
-            return err_world(r->err,
-                             "%s: holds a tensor '%s', for which model '%s' has no place: this is "
-                             "another model",
-                             r->folder, name, model->name);
-        }
+    checkpoint_tensor_name(r->family, part->slot, part->index, part->layer, name, sizeof name);
+    const struct stored_tensor *tensor = safetensors_find(&r->files, name);
+    if (tensor != NULL) {
+        r->is_claimed[tensor - r->files.tensors] = true;
     }
     return 0;
+}
+
+/* Rotary frequencies, which some publish as a buffer, follow from rope_theta. */
+static bool is_rotary_buffer(const char *name) {
+    static const char ending[] = "rotary_emb.inv_freq";
+    size_t length = strlen(name), n = sizeof ending - 1;
+    return length >= n && strcmp(name + length - n, ending) == 0;
+}
+
+/* A checkpoint with more layers, biases, head norms or anything else than the model is another
+ * model's. */
+static int check_surplus(struct reading *r) {
+    const struct model *model = r->weights->layout.model;
+    int status = 0;
+    r->is_claimed = calloc(r->files.n_tensors + 1, sizeof *r->is_claimed);
+    if (r->is_claimed == NULL) {
+        return err_world(r->err, "no memory for the tensors of %s", r->folder);
+    }
+    for_each_part(&r->weights->layout, claim_part, r);
+    for (size_t i = 0; status == 0 && i < r->files.n_tensors; i++) {
+        const char *name = r->files.tensors[i].name;
+        if (!r->is_claimed[i] && !is_rotary_buffer(name)) {
+            status = err_world(r->err,
+                               "%s: holds a tensor '%s', for which model '%s' has no place: this "
+                               "is another model",
+                               r->folder, name, model->name);
+        }
+    }
+    free(r->is_claimed);
+    return status;
 }
 
 static int open_buffers(struct reading *r) {
@@ -321,6 +346,11 @@ static int read_files(struct reading *r) {
 
 /* ---- opening ---- */
 
+/* "random" alone is a folder only where there is one. */
+static bool lacks_seed(const char *source) {
+    return strcmp(source, "random") == 0 && access(source, F_OK) != 0;
+}
+
 static int fill(struct weights *weights, const char *source, struct err *err) {
     static const char random_prefix[] = "random:";
     const struct checkpoint_family *family = checkpoint_family_find(weights->layout.model, err);
@@ -336,6 +366,12 @@ static int fill(struct weights *weights, const char *source, struct err *err) {
         }
         weights->constants = family->constants;
         return for_each_part(&weights->layout, draw_part, &drawing);
+    }
+    if (lacks_seed(source)) {
+        return err_usage(err,
+                         "weights '%s': there is no such folder; random weights are written "
+                         "random:SEED, such as random:1",
+                         source);
     }
     struct reading reading = {.weights = weights,
                               .device = weights->device,

@@ -250,7 +250,12 @@ int asked_read_system(const struct options *options, struct asked *asked, struct
                                     .overrides = request->settings,
                                     .n_overrides = request->n_settings,
                                     .roofline = request->roofline};
-    return system_open(&wanted, out, err);
+    status = system_open(&wanted, out, err);
+    if (status == 0 && (status = compose_check_system(*out, err)) != 0) {
+        system_close(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 int asked_level(const struct options *options, enum store_level *level, struct err *err) {

@@ -7,6 +7,7 @@
 
 #include "analysis/output.h"
 #include "engine/calibrate.h"
+#include "engine/calibration_log.h"
 #include "experiments/cmd.h"
 #include "experiments/interrupt.h"
 #include "experiments/progress.h"
@@ -48,6 +49,11 @@ static int check_path(const struct options *options, const char *path, struct er
     if (status == 0 && holds_one && !options_has(options, "replace")) {
         status = err_usage(err, "%s holds a profile already; --replace measures it anew", path);
     }
+    if (status == 0) {
+        char log[CALIBRATION_LOG_PATH_CHARS];
+        status = output_may_replace(calibration_log_path(path, log), CALIBRATION_LOG_HEAD,
+                                    "the log of a calibration", err);
+    }
     return status;
 }
 
@@ -81,33 +87,57 @@ static void squeeze(const char *text, char *out, size_t size) {
     out[n] = '\0';
 }
 
-/* The GPU of the table that the device's name speaks of; the CPU is one of its own. */
-static int name_gpu(const struct asked_calibration *asked, const char **gpu, struct err *err) {
-    char device[DEVICE_TEXT_CHARS], name[64];
-    const char *full_name = asked->device.facts.name;
-    *gpu = NULL;
-    if (asked->device.facts.capability == 0) {
-        *gpu = "cpu";
-        return 0;
+/* Whether the device's name has the words of the GPU's: "NVIDIA A100-SXM4-40GB" those of a100-40g.
+ * The CPU is a GPU of its own. */
+static bool is_named(const struct device_facts *facts, const char *gpu) {
+    char device[DEVICE_TEXT_CHARS], word[64];
+    if (facts->capability == 0 || strcmp(gpu, "cpu") == 0) {
+        return facts->capability == 0 && strcmp(gpu, "cpu") == 0;
     }
-    squeeze(full_name, device, sizeof device);
+    squeeze(facts->name, device, sizeof device);
+    const char *rest = device;
+    while (rest != NULL && *gpu != '\0') {
+        size_t length = strcspn(gpu, "-");
+        snprintf(word, sizeof word, "%.*s", (int)length, gpu);
+        rest = strstr(rest, word);
+        rest = rest != NULL ? rest + strlen(word) : NULL;
+        gpu += length + (gpu[length] == '-');
+    }
+    return rest != NULL;
+}
+
+static int find_gpu(const struct device_facts *facts, const char **gpu, struct err *err) {
     for (size_t i = 0; i < gpu_table_size; i++) {
-        squeeze(gpu_table[i].name, name, sizeof name);
-        if (strstr(device, name) != NULL) {
+        if (is_named(facts, gpu_table[i].name)) {
             *gpu = gpu_table[i].name;
+            return 0;
         }
     }
-    return *gpu != NULL ? 0
-                        : err_usage(err,
-                                    "no GPU of the table is called '%s': say which one it is with "
-                                    "--gpu (`unmask list gpus` prints them all)",
-                                    full_name);
+    return err_usage(err, "no GPU of the table is called '%s' (`unmask list gpus` prints them all)",
+                     facts->name);
+}
+
+/* The GPU that was asked for, which has to be this one, or else the one that it is. */
+static int name_gpu(const struct options *options, const struct asked_calibration *asked,
+                    const char **gpu, struct err *err) {
+    const struct device_facts *facts = &asked->device.facts;
+    *gpu = options_text(options, "gpu");
+    if (*gpu == NULL) {
+        return find_gpu(facts, gpu, err);
+    }
+    if (gpu_find(*gpu, err) == NULL) {
+        return err_status(err);
+    }
+    return is_named(facts, *gpu)
+               ? 0
+               : err_usage(err, "the device is '%s', not a %s: leave --gpu out or name what it is",
+                           facts->name, *gpu);
 }
 
 static int open_system(const struct options *options, struct asked_calibration *asked,
                        struct err *err) {
-    const char *gpu = options_text(options, "gpu"), *system = options_text(options, "system");
-    int status = gpu == NULL ? name_gpu(asked, &gpu, err) : 0;
+    const char *gpu, *system = options_text(options, "system");
+    int status = name_gpu(options, asked, &gpu, err);
     if (status != 0) {
         return status;
     }
@@ -304,8 +334,8 @@ const struct command command_calibrate = {
     .words = "--backend NAME --out FILE",
     .doc = "measure every operator of a model on a device and write its profile",
     .more =
-        "Beside the profile, FILE.log.csv says what the device was doing meanwhile. Until all is\n"
-        "measured the samples are in FILE.partial; an interrupted calibration continues there "
+        "Beside the profile NAME.csv, NAME.log.csv says what the device was doing. Until all is\n"
+        "measured the samples are in NAME.csv.partial; an interrupted one continues there "
         "when\n"
         "the same command is given again.",
     .options = options_of_calibrate,

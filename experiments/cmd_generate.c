@@ -10,7 +10,11 @@
 #include "experiments/cmd.h"
 #include "experiments/interrupt.h"
 
+/* Without the ways to price a step: what is generated is executed. */
 static const struct option own_options[] = {
+    {"model", "NAME", "the model (list models); the system's own unless given", false},
+    {"gpu", "NAME", "the GPU (list gpus); l40s unless given", false},
+    {"systems", "FILE", "read the systems from this INI file", false},
     {"ids", "N,N,...", "the prompt's token ids", false},
     {"ids-file", "FILE", "the same out of a file, separated by commas or white space", false},
     {"output-tokens", "N", "how many tokens to decode", false},
@@ -19,7 +23,7 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_generate[] = {
-    system_option, device_options, policy_options, backend_options, own_options, json_options, NULL,
+    system_option, policy_options, backend_options, own_options, json_options, NULL,
 };
 
 /* The prompt, and what came of it. */
@@ -32,6 +36,7 @@ struct generation {
     bool is_asked, is_done;
     struct request_record record;
     struct loop_result result;
+    char device[COMPOSE_DEVICE_CHARS]; /* that decoded it */
 };
 
 static void generation_fini(struct generation *generation) {
@@ -54,11 +59,17 @@ static bool separates(char c) {
     return c == ',' || isspace((unsigned char)c);
 }
 
-/* The numbers of a text, each below the vocabulary. */
+/* The numbers of a text, each below the vocabulary; a comma stands between two of them. */
 static int read_ids(const char *text, const char *place, const struct model *model,
                     struct generation *generation, struct err *err) {
+    bool wants_id = false, had_id = false; /* after a comma; since the last comma */
     while (*text != '\0') {
         if (separates(*text)) {
+            if (*text == ',' && !had_id) {
+                return err_usage(err, "%s: there is no token before a comma", place);
+            }
+            wants_id = wants_id || *text == ',';
+            had_id = had_id && *text != ',';
             text++;
             continue;
         }
@@ -74,6 +85,11 @@ static int read_ids(const char *text, const char *place, const struct model *mod
         }
         add_id(generation, (int32_t)id);
         text = end;
+        wants_id = false;
+        had_id = true;
+    }
+    if (wants_id) {
+        return err_usage(err, "%s: there is no token after the last comma", place);
     }
     return generation->n_ids > 0 ? 0 : err_usage(err, "%s names no token", place);
 }
@@ -107,7 +123,10 @@ static char *read_file(const char *path, struct err *err) {
 static int read_prompt(const struct options *options, const struct model *model,
                        struct generation *generation, struct err *err) {
     const char *ids = options_text(options, "ids"), *path = options_text(options, "ids-file");
-    if ((ids == NULL) == (path == NULL)) {
+    if (ids != NULL && path != NULL) {
+        return err_usage(err, "generate takes one of --ids and --ids-file");
+    }
+    if (ids == NULL && path == NULL) {
         return err_usage(err, "generate needs a prompt: --ids N,N,... or --ids-file FILE");
     }
     if (ids != NULL) {
@@ -193,6 +212,9 @@ static int decode_on(struct system *system, const struct backend_request *backen
     struct engine *engine = NULL;
     struct live *live = NULL;
     int status = engine_open(&request, &engine, err);
+    if (status == 0) {
+        compose_name_device(engine, system, backend->name, generation->device);
+    }
     status = status != 0 ? status : live_open(engine, generation->seed, true, &live, err);
     status = status != 0 ? status : decode(system, live, generation, err);
     live_close(live);
@@ -202,12 +224,19 @@ static int decode_on(struct system *system, const struct backend_request *backen
 
 /* ---- printing ---- */
 
-static int print_json(const struct generation *generation, struct err *err) {
+static int print_json(const struct generation *generation, const struct system *system,
+                      const struct backend_request *backend, struct err *err) {
     json_t *tokens = json_array(), *object = json_object();
     for (uint32_t i = 0; i < generation->n_tokens; i++) {
         json_array_append_new(tokens, json_integer(generation->tokens[i]));
     }
     int64_t latency_ns = generation->record.finished_ns - generation->record.arrival_ns;
+    json_object_set_new(object, "system", json_string(system->name));
+    json_object_set_new(object, "model", json_string(system->model->name));
+    json_object_set_new(object, "backend", json_string(backend->name));
+    json_object_set_new(object, "device", json_string(generation->device));
+    json_object_set_new(object, "weights", json_string(backend->weights));
+    json_object_set_new(object, "seed", json_integer((json_int_t)generation->seed));
     json_object_set_new(object, "prompt_tokens", json_integer(generation->n_ids));
     json_object_set_new(object, "output", tokens);
     json_object_set_new(object, "steps", json_integer((json_int_t)generation->result.steps));
@@ -216,9 +245,10 @@ static int print_json(const struct generation *generation, struct err *err) {
 }
 
 static int print(const struct options *options, const struct generation *generation,
+                 const struct system *system, const struct backend_request *backend,
                  struct err *err) {
     if (options_has(options, "json")) {
-        return print_json(generation, err);
+        return print_json(generation, system, backend, err);
     }
     for (uint32_t i = 0; i < generation->n_tokens; i++) {
         printf("%s%" PRId32, i > 0 ? " " : "", generation->tokens[i]);
@@ -256,8 +286,9 @@ static int run(const struct options *options, struct err *err) {
     int status = asked_read_system(options, &asked, &system, err);
     status = status != 0 ? status : check_options(options, &asked, &generation, err);
     status = status != 0 ? status : read_prompt(options, system->model, &generation, err);
-    status = status != 0 ? status : decode_on(system, &asked.request.backend, &generation, err);
-    status = status != 0 ? status : print(options, &generation, err);
+    const struct backend_request *backend = &asked.request.backend;
+    status = status != 0 ? status : decode_on(system, backend, &generation, err);
+    status = status != 0 ? status : print(options, &generation, system, backend, err);
     generation_fini(&generation);
     system_close(system);
     return status;

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "experiments/cmd.h"
+#include "experiments/compose.h"
 #include "experiments/table.h"
 #include "sim/base/names.h"
 #include "sim/cost/profile_check.h"
@@ -24,9 +25,17 @@ static const struct gpu *open_profile(const char *name, const char *file, struct
         return NULL;
     }
     struct profile_peaks peaks = {gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms};
-    int status =
-        file != NULL ? profile_open(file, &peaks, out, err) : profile_open_shipped(gpu, out, err);
-    return status == 0 ? gpu : NULL;
+    if (file == NULL) {
+        return profile_open_shipped(gpu, out, err) == 0 ? gpu : NULL;
+    }
+    if (profile_open(file, &peaks, out, err) != 0) {
+        return NULL;
+    }
+    if (compose_check_profile(*out, file, gpu, err) != 0) {
+        profile_close(*out);
+        return NULL;
+    }
+    return gpu;
 }
 
 /* ---- show ---- */
@@ -43,7 +52,7 @@ static json_t *facts_json(const struct profile *profile) {
 static void print_facts(const struct profile *profile) {
     const char *key, *value;
     for (size_t i = 0; profile_fact(profile, i, &key, &value); i++) {
-        printf("%-13s%s\n", key, value);
+        printf("%-12s %s\n", key, value);
     }
 }
 

@@ -60,33 +60,71 @@ static bool is_compared(const struct composition *c) {
     return c->accuracy.n_steps > 0;
 }
 
-/* The object of the run, and beside it what is not part of its summary. */
-static void print_json(const struct composition *c, json_t *object) {
-    struct err ignored = {0};
+/* What the options ask of a device. */
+struct wanted {
+    struct backend_request backend;
+    uint32_t operators_every;
+};
+
+/* What was played and where its times come from. */
+static json_t *replay_json(const struct composition *c, const struct wanted *wanted) {
+    const char *weights = wanted->backend.name != NULL ? wanted->backend.weights : NULL;
+    const char *measured = c->live != NULL ? "now" : is_compared(c) ? "recorded" : NULL;
+    return json_pack("{s:I, s:f, s:f, s:s?, s:s?}", "submissions",
+                     (json_int_t)c->result.submissions, "device_recorded_s", c->recorded_ns * 1e-9,
+                     "device_priced_s", c->priced_ns * 1e-9, "measured", measured, "weights",
+                     weights);
+}
+
+/* Puts beside the object of the run what is not part of its summary, and prints it. */
+static int print_json(const struct composition *c, const struct wanted *wanted, json_t *object,
+                      struct err *err) {
     json_t *accuracy = is_compared(c) ? accuracy_json(&c->accuracy) : NULL;
+    json_object_set_new(object, "replay", replay_json(c, wanted));
     if (accuracy != NULL) {
         const char *device = c->live != NULL ? c->device : c->facts.device;
         json_object_set_new(accuracy, "measured_on", json_string(device));
         json_object_set_new(object, "accuracy", accuracy);
     }
-    (void)cmd_print_json(object, &ignored);
+    return cmd_print_json(object, err);
 }
 
-static void print_text(const struct composition *c) {
+static void print_device(const struct composition *c, const struct wanted *wanted) {
+    if (c->live != NULL) {
+        printf("%-13severy submission carried out: %s, weights %s\n", "device", c->device,
+               wanted->backend.weights);
+    }
+}
+
+static void print_text(const struct composition *c, const struct wanted *wanted) {
     summary_print(&c->summary, &c->facts, stdout);
     compose_print(c, stdout);
     printf("%-13s%zu submissions played as recorded; device time recorded %.6g s, priced now "
            "%.6g s\n",
            "replay", c->recorded->n_steps, c->recorded_ns * 1e-9, c->priced_ns * 1e-9);
-    if (c->live != NULL) {
-        printf("%-13severy submission carried out: %s\n", "device", c->device);
-    }
+    print_device(c, wanted);
     if (is_compared(c)) {
         accuracy_print(&c->accuracy, stdout);
     }
 }
 
-static int print(const struct options *options, const struct composition *c, struct err *err) {
+/* Of a replay that was cut short: what was carried out on the device until then. */
+static int print_part(const struct options *options, const struct composition *c,
+                      const struct wanted *wanted, struct err *err) {
+    if (options_has(options, "json")) {
+        json_t *object = json_object();
+        json_object_set_new(object, "incomplete", json_string("interrupted"));
+        return print_json(c, wanted, object, err);
+    }
+    printf("%-13s%zu of %zu submissions played before the interrupt\n", "replay",
+           c->accuracy.n_steps, c->recorded->n_steps);
+    print_device(c, wanted);
+    accuracy_print(&c->accuracy, stdout);
+    return 0;
+}
+
+static int print(const struct options *options, const struct composition *c,
+                 const struct wanted *wanted, struct err *err) {
     json_t *object = NULL;
     int status = summary_json(&c->summary, &c->facts, &object, err);
     if (status != 0) {
@@ -94,19 +132,13 @@ static int print(const struct options *options, const struct composition *c, str
     }
     status = compare_summary(c, object, err);
     if (options_has(options, "json")) {
-        print_json(c, object);
+        (void)print_json(c, wanted, object, err);
     } else {
         json_decref(object);
-        print_text(c);
+        print_text(c, wanted);
     }
-    return status;
+    return err->kind != ERR_NONE ? (int)err->kind : status;
 }
-
-/* What the options ask of a device. */
-struct wanted {
-    struct backend_request backend;
-    uint32_t operators_every;
-};
 
 static int read_wanted(const struct options *options, struct wanted *wanted, struct err *err) {
     uint64_t every = 0;
@@ -119,11 +151,13 @@ static int read_wanted(const struct options *options, struct wanted *wanted, str
     return status;
 }
 
+static int say_interrupted(const struct composition *composition, struct err *err) {
+    return err_world(err, "interrupted: %" PRIu64 " of %zu submissions were played",
+                     composition->result.submissions, composition->recorded->n_steps);
+}
+
 static int check_played(const struct composition *composition, struct err *err) {
     const struct recorded *recorded = composition->recorded;
-    if (composition->result.interrupted) {
-        return err_world(err, "interrupted");
-    }
     if (composition->result.submissions < recorded->n_steps) {
         return err_world(err,
                          "the replay diverges: the run ends after %" PRIu64
@@ -131,6 +165,29 @@ static int check_played(const struct composition *composition, struct err *err) 
                          composition->result.submissions, recorded->n_steps);
     }
     return 0;
+}
+
+/* After an interrupt, too, what a device was used for is written and printed. */
+static int tell(const struct options *options, const struct composition *composition,
+                const struct wanted *wanted, struct err *err) {
+    const char *path = options_text(options, "steps");
+    bool is_part = composition->result.interrupted;
+    if (is_part && composition->live == NULL) {
+        return 0;
+    }
+    int status = is_part ? 0 : check_played(composition, err);
+    if (status != 0) {
+        return status;
+    }
+    if (path != NULL) {
+        status = accuracy_write(&composition->accuracy, path, err);
+    }
+    if (is_part) {
+        /* A file that cannot be written takes no table away. */
+        int printed = print_part(options, composition, wanted, err);
+        return status != 0 ? status : printed;
+    }
+    return status != 0 ? status : print(options, composition, wanted, err);
 }
 
 static int play(const struct options *options, const struct recorded *recorded, struct err *err) {
@@ -151,11 +208,10 @@ static int play(const struct options *options, const struct recorded *recorded, 
             compose_recorded(recorded, &wanted.backend, wanted.operators_every, &composition, err);
     }
     status = status != 0 ? status : compose_run(composition, &watch, err);
-    status = status != 0 ? status : check_played(composition, err);
-    if (status == 0 && path != NULL) {
-        status = accuracy_write(&composition->accuracy, path, err);
+    status = status != 0 ? status : tell(options, composition, &wanted, err);
+    if (status == 0 && composition->result.interrupted) {
+        status = say_interrupted(composition, err);
     }
-    status = status != 0 ? status : print(options, composition, err);
     compose_close(composition);
     return status;
 }
@@ -190,7 +246,8 @@ const struct command command_replay = {
         "The scheduler must submit what was recorded; where it does not, the replay says so and\n"
         "ends with status 1. Needs a run recorded with --levels steps. Of a run that was executed\n"
         "on a device it prints predicted against measured step times. With --backend cpu or cuda\n"
-        "every recorded submission, of a simulated run, too, is also carried out there.",
+        "every recorded submission, of a simulated run, too, is also carried out there; when that\n"
+        "is interrupted, what was done is printed and written, and the status is 1.",
     .options = options_of_replay,
     .run = run,
 };

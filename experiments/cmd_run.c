@@ -92,8 +92,10 @@ static int close_keeping(struct keeping *keeping, const struct composition *comp
     return status;
 }
 
+/* What is late, the store or the timeline, takes no summary away: `*has_summary` is true when there
+ * is one, which of a live run is so even when it was cut short after its first step. */
 static int run_kept(const struct options *options, struct composition *composition,
-                    struct err *err) {
+                    bool *has_summary, struct err *err) {
     struct keeping keeping = {0};
     struct progress *progress = &keeping.progress;
     int status = open_keeping(options, composition, &keeping, err);
@@ -111,6 +113,8 @@ static int run_kept(const struct options *options, struct composition *compositi
                                   .progress = progress_of_loop,
                                   .progress_state = progress};
         status = compose_run(composition, &watch, err);
+        *has_summary =
+            status == 0 || (compose_is_live(composition) && composition->summary.submissions > 0);
         double wall_s = progress_end(progress);
         if (status == 0) {
             fprintf(stderr, "unmask: %.6g s %s in %.3g s\n",
@@ -148,9 +152,24 @@ static int read_clock(const struct options *options, struct backend_request *bac
                : err_usage(err, "--clock: '%s' is neither real nor virtual", clock);
 }
 
+static int say_interrupted(const struct options *options, const struct composition *composition,
+                           struct err *err) {
+    char missing[96];
+    compose_describe_missing(composition, missing, sizeof missing);
+    return err_world(err,
+                     "interrupted: %" PRIu64 " requests were complete, the others that had "
+                     "arrived count as rejected%s%s%s",
+                     composition->result.completed, missing[0] != '\0' ? ", " : "", missing,
+                     !options_has(options, "db") ? ""
+                     : compose_is_live(composition)
+                         ? "; the run was recorded as incomplete"
+                         : "; this run was not recorded, earlier ones are as they were");
+}
+
 static int run(const struct options *options, struct err *err) {
     struct asked asked;
     struct composition *composition = NULL;
+    bool has_summary = false;
     int status = asked_read(options, &asked, err);
     if (status == 0) {
         status = asked_systems_file(options, "systems", &asked, err);
@@ -162,23 +181,16 @@ static int run(const struct options *options, struct err *err) {
         status = compose_open(&asked.request, &composition, err);
     }
     if (status == 0) {
-        status = run_kept(options, composition, err);
+        status = run_kept(options, composition, &has_summary, err);
     }
-    if (status == 0) {
-        status = print(options, composition, err);
+    if (has_summary && print(options, composition, err) != 0) {
+        status = err_status(err);
     }
     if (status == 0 && compose_is_live(composition)) {
         status = compose_check_memory(composition, err);
     }
     if (status == 0 && composition->result.interrupted) {
-        status = err_world(err,
-                           "interrupted: %" PRIu64 " requests were complete, the others count as "
-                           "rejected%s",
-                           composition->result.completed,
-                           !options_has(options, "db") ? ""
-                           : compose_is_live(composition)
-                               ? "; the run was recorded as incomplete"
-                               : "; this run was not recorded, earlier ones are as they were");
+        status = say_interrupted(options, composition, err);
     }
     compose_close(composition);
     return status;
@@ -190,12 +202,10 @@ const struct command command_run = {
     .doc = "serve a workload with one system and print what happened",
     .more =
         "Standard output is the same for the same inputs; the wall time goes to standard error.\n"
-        "An interrupted run prints what it has, records nothing and ends with status 1. The back\n"
-        "ends cpu and cuda execute every step on a device; times are then measured, and a run "
-        "that\n"
-        "was cut short is recorded as incomplete. The CPU stands for the GPU `cpu` unless --gpu "
-        "is\n"
-        "given, and computes in float32.",
+        "An interrupted run prints what it has and ends with status 1: a simulated run then\n"
+        "records nothing, runs of the back ends cpu and cuda are recorded as incomplete. These\n"
+        "two execute every step on a device, and times are then measured. The CPU stands for the\n"
+        "GPU `cpu` unless --gpu is given, and computes in float32.",
     .options = options_of_run,
     .run = run,
 };

@@ -2,9 +2,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "analysis/output.h"
 #include "experiments/cmd.h"
+#include "experiments/compose.h"
 #include "experiments/table.h"
 #include "sim/cost/transfer.h"
 
@@ -13,6 +16,7 @@ static const struct option own_options[] = {
     {"to", "GPU", "for which GPU (list gpus)", false},
     {"profile", "FILE", "a profile measured on --from, not the shipped one", false},
     {"out", "FILE", "write the profile there; to standard output unless given", false},
+    {"replace", NULL, "overwrite a profile in --out that was not transferred", false},
     {"check", NULL, "instead: transfer between GPUs that both have profiles, and compare", false},
     {NULL, NULL, NULL, false},
 };
@@ -25,8 +29,63 @@ static int open_donor(const struct options *options, const struct gpu *from, str
                       struct err *err) {
     const char *file = options_text(options, "profile");
     struct profile_peaks peaks = {from->peak_bf16_flops, from->peak_bandwidth, from->sms};
-    return file != NULL ? profile_open(file, &peaks, out, err)
-                        : profile_open_shipped(from, out, err);
+    if (file == NULL) {
+        return profile_open_shipped(from, out, err);
+    }
+    int status = profile_open(file, &peaks, out, err);
+    if (status == 0 && strcmp(profile_kind(*out), "transferred") == 0) {
+        return err_usage(err, "%s is transferred itself: transfer from what it was scaled from",
+                         file);
+    }
+    return status == 0 ? compose_check_profile(*out, file, from, err) : status;
+}
+
+/* Whether the comments at the top of a profile say so; nothing is lost with such a file. */
+static bool is_transferred(const char *path) {
+    char line[256];
+    bool found = false;
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        return false;
+    }
+    while (!found && fgets(line, sizeof line, file) != NULL && line[0] == '#') {
+        found = strcmp(line, "# kind: transferred\n") == 0;
+    }
+    fclose(file);
+    return found;
+}
+
+static int cannot_write(const char *path, struct err *err) {
+    return err_world(err, "cannot write %s: %s", path, strerror(errno));
+}
+
+/* What is no file, such as /dev/stdout, cannot be renamed over. */
+static int write_to(const char *path, const struct profile *profile, struct err *err) {
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        return cannot_write(path, err);
+    }
+    int status = profile_write(profile, file, err);
+    if (fclose(file) != 0 && status == 0) {
+        status = cannot_write(path, err);
+    }
+    return status;
+}
+
+/* Whole or not at all: a disk that is full leaves what was there. */
+static int write_beside(const char *path, const struct profile *profile, struct err *err) {
+    char beside[4096];
+    if (snprintf(beside, sizeof beside, "%s.new", path) >= (int)sizeof beside) {
+        return err_usage(err, "--out: the path is too long");
+    }
+    int status = write_to(beside, profile, err);
+    if (status == 0 && rename(beside, path) != 0) {
+        status = cannot_write(path, err);
+    }
+    if (status != 0) {
+        unlink(beside);
+    }
+    return status;
 }
 
 static int write_out(const struct options *options, const struct profile *profile,
@@ -39,15 +98,16 @@ static int write_out(const struct options *options, const struct profile *profil
     if (status != 0) {
         return status;
     }
-    FILE *file = fopen(path, "w");
-    if (file == NULL) {
-        return err_world(err, "cannot write %s: %s", path, strerror(errno));
+    struct stat found;
+    bool exists = stat(path, &found) == 0;
+    if (exists && !S_ISREG(found.st_mode)) {
+        return write_to(path, profile, err);
     }
-    status = profile_write(profile, file, err);
-    if (fclose(file) != 0 && status == 0) {
-        status = err_world(err, "cannot write %s: %s", path, strerror(errno));
+    if (exists && found.st_size > 0 && !options_has(options, "replace") && !is_transferred(path)) {
+        return err_usage(
+            err, "%s holds a profile that was not transferred; --replace overwrites it", path);
     }
-    return status;
+    return write_beside(path, profile, err);
 }
 
 static int make(const struct options *options, const struct gpu *from, const struct gpu *to,
@@ -153,7 +213,7 @@ static int check(const struct options *options, struct err *err) {
 static int run(const struct options *options, struct err *err) {
     const char *from = options_text(options, "from"), *to = options_text(options, "to");
     bool writes = from != NULL || to != NULL || options_has(options, "out") ||
-                  options_has(options, "profile");
+                  options_has(options, "profile") || options_has(options, "replace");
     if (options_has(options, "check")) {
         return writes ? err_usage(err, "transfer: --check takes all pairs of shipped profiles")
                       : check(options, err);

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +74,55 @@ static bool is_of_workload(const struct setting *setting) {
     return strncmp(setting->key, workload_prefix, sizeof workload_prefix - 1) == 0;
 }
 
+/* The GPU that a transferred profile is for begins its source: "GPU, scaled from ...". */
+static bool is_source_for(const char *source, const char *gpu) {
+    size_t length = strlen(gpu);
+    return strncmp(source, gpu, length) == 0 && source[length] == ',';
+}
+
+static const char *fact_of(const struct profile *profile, const char *wanted) {
+    const char *key, *value;
+    for (size_t i = 0; profile_fact(profile, i, &key, &value); i++) {
+        if (strcmp(key, wanted) == 0) {
+            return value;
+        }
+    }
+    return NULL;
+}
+
+int compose_check_profile(const struct profile *profile, const char *path, const struct gpu *gpu,
+                          struct err *err) {
+    if (strcmp(profile_kind(profile), "transferred") == 0) {
+        const char *source = profile_source(profile);
+        return is_source_for(source, gpu->name)
+                   ? 0
+                   : err_usage(err, "%s is a profile for %.*s, not for %s", path,
+                               (int)strcspn(source, ","), source, gpu->name);
+    }
+    const char *title = fact_of(profile, "gpu");
+    return title == NULL || strcmp(title, gpu->title) == 0
+               ? 0
+               : err_usage(err, "%s is a profile of '%s', but %s is '%s'", path, title, gpu->name,
+                           gpu->title);
+}
+
+int compose_check_system(const struct system *system, struct err *err) {
+    const char *path = system->profile_path;
+    if (path[0] == '\0') {
+        return 0;
+    }
+    int status = compose_check_profile(system->profile, path, system->gpu, err);
+    const char *dtype = fact_of(system->profile, "dtype");
+    if (status == 0 && dtype != NULL && strcmp(dtype, "float32") == 0 &&
+        system->runtime.element_bytes != 4) {
+        status = err_usage(err,
+                           "%s was measured in float32, the system says runtime.element_bytes = "
+                           "%" PRId64 ": --set runtime.element_bytes=4",
+                           path, system->runtime.element_bytes);
+    }
+    return status;
+}
+
 static int open_system(const struct run_request *request, struct composition *c, struct err *err) {
     struct setting *settings = calloc(request->n_settings + 1, sizeof *settings);
     ASSERT(settings != NULL);
@@ -91,6 +141,7 @@ static int open_system(const struct run_request *request, struct composition *c,
                                     .n_overrides = n,
                                     .roofline = request->roofline};
     int status = system_open(&wanted, &c->system, err);
+    status = status == 0 ? compose_check_system(c->system, err) : status;
     for (uint32_t i = 0; status == 0 && i < c->system->n_applied; i++) {
         const struct setting *applied = &c->system->applied[i];
         if (strchr(applied->value, '/') != NULL) {
@@ -135,14 +186,15 @@ static void bare_name(const char *text, char *out, size_t size) {
 
 /* "NVIDIA H200" is the GPU h200; on any other device it is emulated, as everything on a CPU is but
  * the CPU. */
-static void name_device(struct composition *c, const char *backend) {
-    const struct device_facts *facts = &c->engine->device.facts;
+void compose_name_device(const struct engine *engine, const struct system *system,
+                         const char *backend, char out[COMPOSE_DEVICE_CHARS]) {
+    const struct device_facts *facts = &engine->device.facts;
     char device[DEVICE_TEXT_CHARS], gpu[64];
     bare_name(facts->name, device, sizeof device);
-    bare_name(c->system->gpu->name, gpu, sizeof gpu);
+    bare_name(system->gpu->name, gpu, sizeof gpu);
     bool is_itself =
         strcmp(backend, "cpu") == 0 ? strcmp(gpu, "cpu") == 0 : strstr(device, gpu) != NULL;
-    snprintf(c->device, sizeof c->device, "%s%s", is_itself ? "" : "emulated on ", facts->name);
+    snprintf(out, COMPOSE_DEVICE_CHARS, "%s%s", is_itself ? "" : "emulated on ", facts->name);
 }
 
 static int open_engine(struct composition *c, const struct backend_request *backend,
@@ -156,7 +208,7 @@ static int open_engine(struct composition *c, const struct backend_request *back
                                      .system = c->system};
     int status = engine_open(&request, &c->engine, err);
     if (status == 0) {
-        name_device(c, backend->name);
+        compose_name_device(c->engine, c->system, backend->name, c->device);
         status = live_open(c->engine, c->seed, backend->skips_idle, &c->live, err);
     }
     return status;
@@ -237,6 +289,7 @@ int compose_open(const struct run_request *request, struct composition **out, st
         c->facts.backend = request->backend.name;
         c->facts.weights = request->backend.weights;
         c->facts.device = c->device;
+        c->facts.clock = request->backend.skips_idle ? "virtual" : "real";
     }
     *out = c;
     return 0;
@@ -279,6 +332,7 @@ static void recall_engine(struct composition *c, const struct recorded *recorded
     facts->backend = recorded->backend;
     facts->device = json_string_value(json_object_get(recorded->summary, "device"));
     facts->weights = json_string_value(json_object_get(recorded->summary, "weights"));
+    facts->clock = json_string_value(json_object_get(recorded->summary, "clock"));
     facts->engine = c->figures;
     json_object_foreach((json_t *)figures, name, value) {
         if (facts->n_engine < ENGINE_FIGURES) {
@@ -447,9 +501,22 @@ static void settle(struct composition *c, const struct meter *meter,
     c->recorded_ns = meter->device_ns;
     summary_finish(&c->summary);
     settle_facts(c, meter);
-    c->accuracy.idle_ns = c->summary.makespan_s * 1e9 - meter->wall_ns;
+    /* The makespan of a run that was cut short is not that of the steps played. */
+    c->accuracy.idle_ns =
+        c->result.interrupted ? (double)NAN : c->summary.makespan_s * 1e9 - meter->wall_ns;
     if (compose_is_live(c)) {
         measure_engine(c, meter);
+    }
+}
+
+void compose_describe_missing(const struct composition *c, char *out, size_t size) {
+    uint64_t wanted = c->workload != NULL ? workload_requests(c->workload) : 0;
+    out[0] = '\0';
+    if (wanted == 0) {
+        snprintf(out, size, "how many had not arrived is not known");
+    } else if (c->summary.requests < wanted) {
+        snprintf(out, size, "%" PRIu64 " of the %" PRIu64 " wanted had not arrived",
+                 wanted - c->summary.requests, wanted);
     }
 }
 
@@ -457,7 +524,10 @@ static void note_incomplete(struct composition *c, int status, const struct err 
     if (status != 0) {
         snprintf(c->incomplete, sizeof c->incomplete, "%s", err->text);
     } else if (c->result.interrupted) {
-        snprintf(c->incomplete, sizeof c->incomplete, "interrupted");
+        char missing[96];
+        compose_describe_missing(c, missing, sizeof missing);
+        snprintf(c->incomplete, sizeof c->incomplete, "interrupted%s%s",
+                 missing[0] != '\0' ? ": " : "", missing);
     }
     c->facts.incomplete = c->incomplete[0] != '\0' ? c->incomplete : NULL;
 }
@@ -531,8 +601,8 @@ void compose_print(const struct composition *c, FILE *out) {
     if (c->settings[0] != '\0') {
         fprintf(out, "%-13s%s\n", "settings", c->settings);
     }
-    fprintf(out, "%-13s%s: %s\n", "prices from", system_profile_kind(c->system),
-            system_profile_source(c->system));
+    fprintf(out, "%-13s%s: %s\n", c->facts.device != NULL ? "predictions from " : "prices from",
+            system_profile_kind(c->system), system_profile_source(c->system));
     system_print_provenance(c->system, out);
     if (c->workload != NULL) {
         fprintf(out, "%-13s%s\n", "workload", workload_describe(c->workload, text, sizeof text));

@@ -35,7 +35,7 @@ struct run_request {
     struct backend_request backend;
 };
 
-enum { REJECTED_MOST_LISTED = 8, ENGINE_FIGURES = 8 };
+enum { REJECTED_MOST_LISTED = 8, ENGINE_FIGURES = 8, COMPOSE_DEVICE_CHARS = 320 };
 
 /* The first requests that were rejected for one reason. */
 struct rejected_list {
@@ -53,8 +53,8 @@ struct composition {
     char settings[512];               /* KEY=VALUE, ... as asked for; "" in a replay */
     struct engine *engine;            /* NULL unless a device executes, or repeats, the batches */
     struct live *live;
-    char device[320];      /* what facts.device points to */
-    char incomplete[1024]; /* why a live run was cut short; "": it is whole */
+    char device[COMPOSE_DEVICE_CHARS]; /* what facts.device points to */
+    char incomplete[1024];             /* why a live run was cut short; "": it is whole */
     struct run_figure figures[ENGINE_FIGURES];
     struct run_figure constants[MAX_CALIBRATED];
     uint64_t seed;
@@ -78,6 +78,12 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
 
 void compose_close(struct composition *composition); /* NULL is fine */
 
+/* ERR_USAGE when the profile read from `path` says that it is another GPU's; one that says nothing
+ * passes. Of a system that has such a profile, also when it was measured in other elements. */
+int compose_check_profile(const struct profile *profile, const char *path, const struct gpu *gpu,
+                          struct err *err);
+int compose_check_system(const struct system *system, struct err *err);
+
 /* What a run is watched and stopped by; all of it may be zero. */
 struct run_watch {
     const struct sink *sinks; /* besides the summary's own; at most 4 */
@@ -89,7 +95,7 @@ struct run_watch {
 };
 
 /* Once per composition. An interrupted run is no error: see result.interrupted. On an error the
- * summary holds what was until then. */
+ * summary holds what was until then, and that of a live run is finished and says why. */
 int compose_run(struct composition *composition, const struct run_watch *watch, struct err *err);
 
 /* Whether a device executes the run itself, in its own time. */
@@ -97,12 +103,21 @@ static inline bool compose_is_live(const struct composition *composition) {
     return composition->live != NULL && composition->recorded == NULL;
 }
 
+/* Of a run that was cut short: how many of the requests wanted had not arrived, with words for
+ * people; "" when none is missing. Only the end of a trace tells how many were wanted of it. */
+void compose_describe_missing(const struct composition *composition, char *out, size_t size);
+
 /* Of a live run that is over: 0, or ERR_WORLD when the device memory that was planned is not what
  * was metered. */
 int compose_check_memory(const struct composition *composition, struct err *err);
 
 /* Whether an error says that the system does not fit into the device: an answer, not a failure. */
 bool compose_says_no_memory(const struct err *err);
+
+/* How a device is named that runs the batches of a system: as its maker calls it, after "emulated
+ * on" where it stands in for the system's GPU. */
+void compose_name_device(const struct engine *engine, const struct system *system,
+                         const char *backend, char out[COMPOSE_DEVICE_CHARS]);
 
 /* What was run, on what, and where every number comes from: the lines beside a summary. */
 void compose_print(const struct composition *composition, FILE *out);

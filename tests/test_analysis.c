@@ -295,6 +295,31 @@ START_TEST(the_printed_summary_carries_the_provenance_words) {
     ck_assert_ptr_nonnull(strstr(text, "host_step_us = 812.5 us (fitted to Table 4"));
     ck_assert_ptr_nonnull(strstr(text, "2 completed of 3; 1 rejected"));
     ck_assert_ptr_nonnull(strstr(text, "context 1"));
+    ck_assert_ptr_null(strstr(text, "times"));
+    free(text);
+    summary_fini(&s);
+}
+END_TEST
+
+START_TEST(times_that_were_measured_name_the_device_itself) {
+    struct run_facts facts = some_facts();
+    ck_assert_ptr_null(run_facts_measured_on(&facts));
+    facts.device = "NVIDIA H200";
+    ck_assert_str_eq(run_facts_measured_on(&facts), "NVIDIA H200");
+    facts.device = "emulated on NVIDIA H200";
+    ck_assert_str_eq(run_facts_measured_on(&facts), "NVIDIA H200");
+    facts.clock = "real";
+    const struct run_figure overhead = {"overhead", 0.125, "1", ""};
+    facts.engine = &overhead;
+    facts.n_engine = 1;
+    struct summary s = some_summary();
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    summary_print(&s, &facts, out);
+    fclose(out);
+    ck_assert_ptr_nonnull(strstr(text, "\ntimes        measured on NVIDIA H200, clock real\n"));
+    ck_assert_ptr_nonnull(strstr(text, "overhead = 12.5 %\n"));
     free(text);
     summary_fini(&s);
 }
@@ -553,6 +578,7 @@ int main(void) {
         what_is_not_known_is_null_in_json,
         a_name_that_is_not_utf8_is_refused,
         the_printed_summary_carries_the_provenance_words,
+        times_that_were_measured_name_the_device_itself,
         a_timeline_parses_and_its_slices_never_overlap_on_a_track,
         a_timeline_is_whole_json_even_while_it_is_being_written,
         a_timeline_that_cannot_be_written_says_why_and_stays_readable,

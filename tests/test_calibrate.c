@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "engine/calibrate.h"
+#include "engine/calibration_log.h"
 #include "engine/calibration_samples.h"
 #include "engine/program.h"
 #include "sim/cost/price.h"
@@ -244,6 +245,17 @@ START_TEST(rows_are_the_medians_of_what_the_device_took) {
 }
 END_TEST
 
+/* Of a device that says nothing of its clocks; the next calibration finds that it is a log. */
+static void check_log(const struct rig *rig) {
+    char path[CALIBRATION_LOG_PATH_CHARS];
+    char *text = read_file(calibration_log_path(rig->path, path));
+    ck_assert(exists(rig, "p.log.csv"));
+    ck_assert_int_eq(strncmp(text, CALIBRATION_LOG_HEAD, strlen(CALIBRATION_LOG_HEAD)), 0);
+    ck_assert_ptr_nonnull(strstr(text, ",,,,\n"));
+    ck_assert_ptr_null(strstr(text, ",0\n"));
+    free(text);
+}
+
 START_TEST(a_profile_says_where_it_comes_from) {
     static const char *const wanted[] = {"gpu",
                                          "date",
@@ -280,7 +292,7 @@ START_TEST(a_profile_says_where_it_comes_from) {
     ck_assert_int_gt(rig->report.steps.activation_peak_bytes, 0);
     ck_assert_int_le(rig->report.steps.activation_peak_bytes,
                      rig->report.steps.activation_planned_bytes);
-    ck_assert(exists(rig, "p.log.csv"));
+    check_log(rig);
     ck_assert(!exists(rig, "p.csv.partial") && !exists(rig, "p.csv.new"));
     profile_close(profile);
     rig_close(rig);
@@ -636,7 +648,7 @@ END_TEST
 /* ---- the command ---- */
 
 START_TEST(a_command_that_makes_no_sense_is_refused_in_one_sentence) {
-    char sentence[512];
+    char sentence[1024];
     const char *other = cli_write("other.csv", "not a profile\n");
     const char *profile = cli_write("profile.csv", "# Operator times of one GPU\n");
     REFUSES(2, "calibrate: --backend is missing", "calibrate", "--out", "x.csv");
@@ -649,6 +661,18 @@ START_TEST(a_command_that_makes_no_sense_is_refused_in_one_sentence) {
     snprintf(sentence, sizeof sentence, "%s holds a profile already; --replace measures it anew",
              profile);
     REFUSES(2, sentence, "calibrate", "--backend", "cpu", "--out", profile);
+    const char *log = cli_write("foreign.log.csv", "dear diary\n");
+    snprintf(sentence, sizeof sentence,
+             "'%s' exists and is not the log of a calibration: it is not overwritten", log);
+    REFUSES(2, sentence, "calibrate", "--backend", "cpu", "--out", cli_path("foreign.csv"));
+    struct engine_device cpu;
+    struct err err = {0};
+    ck_assert_int_eq(engine_device_open("cpu", NULL, &cpu, &err), 0);
+    snprintf(sentence, sizeof sentence,
+             "the device is '%s', not a h200: leave --gpu out or name what it is", cpu.facts.name);
+    engine_device_close(&cpu);
+    REFUSES(2, sentence, "calibrate", "--backend", "cpu", "--gpu", "h200", "--out",
+            cli_path("x.csv"));
     REFUSES(2, "a calibration of llada-tiny takes 64 to 134217727 tokens, not 63", "calibrate",
             "--backend", "cpu", "--model", "llada-tiny", "--max-tokens", "63", "--out",
             cli_path("x.csv"));

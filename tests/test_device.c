@@ -1,5 +1,5 @@
-/* The CPU as a device: products whose rows do not see their batch, selections, limits; and devices
- * that are not there. */
+/* The CPU as a device: products whose rows do not see their batch, selections, attention in tiles,
+ * ties, limits; and devices that are not there. */
 #include <math.h>
 #include <string.h>
 
@@ -108,6 +108,192 @@ START_TEST(selection_in_float32_is_the_twins) {
 }
 END_TEST
 
+/* ---- attention in tiles ---- */
+
+enum { KEYS = 200, HEADS = 4, KV_HEADS = 2, SIZE = 32, MOST_BLOCK = 3 };
+
+/* One request's queries, keys and values, and the cache that holds its first keys. */
+struct attention_inputs {
+    float q[KEYS * HEADS * SIZE], k[KEYS * KV_HEADS * SIZE], v[KEYS * KV_HEADS * SIZE];
+    float cache[2 * KV_HEADS * KEYS * SIZE];
+    int32_t start[2];
+    int n_keys, n_kept;
+};
+
+/* Queries point along one direction and so do the keys of `large`, two bits: the first key's and
+ * the last one's, whose scores then are about 6 and 12 while the others stay within a few tenths.
+ * The last `n_block` tokens are the block, those before it are in the cache. */
+static void fill_attention(struct attention_inputs *in, int n_keys, int n_block, unsigned large) {
+    struct rng rng = rng_stream((uint64_t)n_keys * 4 + large, "attention");
+    for (int i = 0; i < n_keys * HEADS * SIZE; i++) {
+        in->q[i] = 1 + 0.2f * (float)(rng_uniform(&rng) - 0.5);
+    }
+    for (int i = 0; i < n_keys * KV_HEADS * SIZE; i++) {
+        int token = i / (KV_HEADS * SIZE);
+        float along = token == 0 && (large & 1) != 0            ? 1
+                      : token == n_keys - 1 && (large & 2) != 0 ? 2
+                                                                : 0;
+        in->k[i] = along + 0.2f * (float)(rng_uniform(&rng) - 0.5);
+        in->v[i] = (float)rng_uniform(&rng) - 0.5f;
+    }
+    in->start[0] = 0;
+    in->start[1] = n_keys;
+    in->n_keys = n_keys;
+    in->n_kept = n_keys - n_block;
+    for (int head = 0; head < KV_HEADS; head++) {
+        for (int row = 0; row < in->n_kept; row++) {
+            float *keys = in->cache + (head * in->n_kept + row) * SIZE;
+            int from = (row * KV_HEADS + head) * SIZE;
+            memcpy(keys, in->k + from, SIZE * sizeof *keys);
+            memcpy(keys + KV_HEADS * in->n_kept * SIZE, in->v + from, SIZE * sizeof *keys);
+        }
+    }
+}
+
+static struct call_dense_attention dense_call(const struct attention_inputs *in, float *y) {
+    return (struct call_dense_attention){.q = in->q,
+                                         .k = in->k,
+                                         .v = in->v,
+                                         .y = y,
+                                         .start = in->start,
+                                         .q_stride = HEADS * SIZE,
+                                         .kv_stride = KV_HEADS * SIZE,
+                                         .y_stride = HEADS * SIZE,
+                                         .n_requests = 1,
+                                         .n_tokens = in->n_keys,
+                                         .n_heads = HEADS,
+                                         .n_kv_heads = KV_HEADS,
+                                         .head_size = SIZE,
+                                         .max_tokens = in->n_keys,
+                                         .dtype = KERNEL_F32};
+}
+
+/* Of the block alone: `block_start` is {0, its length}. */
+static struct call_block_attention block_call(const struct attention_inputs *in,
+                                              const int32_t *block_start, const int32_t *kept,
+                                              const int64_t *cache_start, float *y) {
+    return (struct call_block_attention){.q = in->q + in->n_kept * HEADS * SIZE,
+                                         .k = in->k + in->n_kept * KV_HEADS * SIZE,
+                                         .v = in->v + in->n_kept * KV_HEADS * SIZE,
+                                         .cache = in->cache,
+                                         .y = y,
+                                         .start = block_start,
+                                         .kept = kept,
+                                         .cache_start = cache_start,
+                                         .q_stride = HEADS * SIZE,
+                                         .kv_stride = KV_HEADS * SIZE,
+                                         .y_stride = HEADS * SIZE,
+                                         .n_requests = 1,
+                                         .n_heads = HEADS,
+                                         .n_kv_heads = KV_HEADS,
+                                         .head_size = SIZE,
+                                         .max_queries = block_start[1],
+                                         .dtype = KERNEL_F32};
+}
+
+/* Every output row of SIZE, which sums over keys whose scores sum over SIZE products. */
+static void assert_rows_near(const float *y, const float *twin, int n_rows, int n_keys) {
+    for (int row = 0; row < n_rows; row++) {
+        double difference = 0, norm = 0;
+        for (int d = row * SIZE; d < (row + 1) * SIZE; d++) {
+            double off = (double)y[d] - (double)twin[d];
+            difference += off * off;
+            norm += (double)twin[d] * (double)twin[d];
+        }
+        double error = sqrt(difference / norm);
+        ck_assert_msg(error <= twin_bound(KERNEL_F32, n_keys + SIZE), "%d keys, row %d: %g", n_keys,
+                      row, error);
+    }
+}
+
+START_TEST(attention_over_several_tiles_is_the_twins_wherever_the_large_scores_are) {
+    static const int counts[] = {1, 63, 64, 65, 130, KEYS};
+    static struct attention_inputs in;
+    static float y[KEYS * HEADS * SIZE], twin[KEYS * HEADS * SIZE],
+        block[MOST_BLOCK * HEADS * SIZE];
+    struct engine_device cpu;
+    struct err err = {0};
+    ck_assert_int_eq(engine_device_open("cpu", NULL, &cpu, &err), 0);
+    for (unsigned i = 0; i < 4 * sizeof counts / sizeof counts[0]; i++) {
+        int n = counts[i / 4], n_block = n < MOST_BLOCK ? n : MOST_BLOCK;
+        fill_attention(&in, n, n_block, i % 4);
+        struct call_dense_attention dense = dense_call(&in, y);
+        ck_assert_int_eq(cpu.table->dense_attention(cpu.device, &dense), DEVICE_OK);
+        dense.y = twin;
+        ck_assert(twin_dense_attention(&dense));
+        assert_rows_near(y, twin, n * HEADS, n);
+        const int32_t start[] = {0, n_block}, kept[] = {in.n_kept};
+        const int64_t zero[] = {0};
+        struct call_block_attention call = block_call(&in, start, kept, zero, block);
+        ck_assert_int_eq(cpu.table->block_attention(cpu.device, &call), DEVICE_OK);
+        /* The same keys in the same order, out of the cache or not, are the same bits. */
+        ck_assert_mem_eq(block, y + in.n_kept * HEADS * SIZE,
+                         (size_t)(n_block * HEADS * SIZE) * sizeof *y);
+        call.y = twin;
+        ck_assert(twin_block_attention(&call));
+        assert_rows_near(block, twin, n_block * HEADS, n);
+    }
+    engine_device_close(&cpu);
+}
+END_TEST
+
+/* ---- ties ---- */
+
+/* Whole numbers, whose products and sums are exact: equal rows give equal logits. */
+START_TEST(equal_logits_give_the_lowest_token) {
+    enum { V = 600, C = 16, N = 3 };
+    static const int32_t tied[N][3] = {{7, 300, V - 1}, {0, 1, 2}, {255, 256, 511}};
+    static float w[V * C], x[N * C], logits[N * V], scratch[HEAD_SCRATCH_BYTES / sizeof(float)];
+    struct engine_device cpu;
+    struct err err = {0};
+    ck_assert_int_eq(engine_device_open("cpu", NULL, &cpu, &err), 0);
+    for (int i = 0; i < V * C; i++) {
+        w[i] = (float)(i % 3 - 1);
+    }
+    for (int row = 0; row < N; row++) { /* whose best tokens have a column of their own */
+        x[row * C + row] = 8;
+        for (int v = 0; v < V; v++) {
+            w[v * C + row] = 0;
+        }
+        for (int i = 0; i < 3; i++) {
+            w[tied[row][i] * C + row] = 1;
+        }
+    }
+    for (int i = 0; i < N * V; i++) {
+        logits[i] = 8 * w[i % V * C + i / V];
+    }
+    int32_t token[N];
+    float confidence[N];
+    const struct call_head head = {.x = x,
+                                   .w = w,
+                                   .token = token,
+                                   .confidence = confidence,
+                                   .scratch = scratch,
+                                   .n_rows = N,
+                                   .n_channels = C,
+                                   .n_vocab = V,
+                                   .dtype = KERNEL_F32};
+    const struct call_sample sample = {.logits = logits,
+                                       .token = token,
+                                       .confidence = confidence,
+                                       .n_rows = N,
+                                       .n_vocab = V,
+                                       .dtype = KERNEL_F32};
+    const float expected = (float)(1 / (3 + (V - 3) * exp(-8)));
+    for (int way = 0; way < 2; way++) {
+        memset(token, 0xff, sizeof token);
+        ck_assert_int_eq(way == 0 ? cpu.table->head(cpu.device, &head)
+                                  : cpu.table->sample(cpu.device, &sample),
+                         DEVICE_OK);
+        for (int row = 0; row < N; row++) {
+            ck_assert_int_eq(token[row], tied[row][0]);
+            ck_assert_float_eq_tol(confidence[row], expected, 1e-6f);
+        }
+    }
+    engine_device_close(&cpu);
+}
+END_TEST
+
 START_TEST(calls_that_are_too_large_for_the_cpu_are_refused) {
     struct engine_device cpu;
     struct err err = {0};
@@ -156,6 +342,8 @@ int main(void) {
     const TTest *const tests[] = {
         a_row_of_a_product_has_the_same_bits_in_any_call,
         selection_in_float32_is_the_twins,
+        attention_over_several_tiles_is_the_twins_wherever_the_large_scores_are,
+        equal_logits_give_the_lowest_token,
         calls_that_are_too_large_for_the_cpu_are_refused,
         devices_that_are_not_there_are_named,
     };

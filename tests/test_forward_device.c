@@ -4,6 +4,7 @@
 
 #include "sim/base/datadir.h"
 #include "tests/faulty_device.h"
+#include "tests/late_device.h"
 #include "tests/script.h"
 
 /* ---- counting allocations ---- */
@@ -427,6 +428,45 @@ START_TEST(stores_above_the_peak_share_the_workspace) {
 }
 END_TEST
 
+/* Down and up, by less than the store's length, in several pieces and in one: the pool is as
+ * memmove leaves it, although the device copies no range over itself. */
+START_TEST(a_store_moves_over_itself_without_a_copy_over_itself) {
+    enum { MOVED_POOL_BYTES = 12 << 20, LONG_BYTES = 10 << 20 };
+    static const int64_t moves[][3] = {/* to, from, bytes */
+                                       {0, 8, 4096},
+                                       {8, 0, 4096},
+                                       {0, 512, LONG_BYTES},
+                                       {512, 0, LONG_BYTES},
+                                       {2 << 20, 24, LONG_BYTES},
+                                       {24, 2 << 20, LONG_BYTES},
+                                       {4096, 0, 4096}};
+    static unsigned char expected[MOVED_POOL_BYTES];
+    const struct device_table table = late_device(1);
+    struct step_limits roomy = limits;
+    roomy.pool_bytes = MOVED_POOL_BYTES;
+    struct rig *rig =
+        rig_set_up(&(struct rig_setup){&dream, &sparse, "random:21", &table, KERNEL_F32, &roomy});
+    unsigned char *pool = forward_pool(rig->forward);
+    struct rng rng = rng_stream(8, "moves");
+    struct err err = {0};
+    for (int i = 0; i < MOVED_POOL_BYTES; i++) {
+        expected[i] = pool[i] = (unsigned char)rng_next(&rng);
+    }
+    for (size_t i = 0; i < sizeof moves / sizeof moves[0]; i++) {
+        const int64_t to = moves[i][0], from = moves[i][1], bytes = moves[i][2];
+        int status = forward_move_store(rig->forward, to, from, bytes, &err);
+        ck_assert_msg(status == 0, "%s", err.text);
+        memmove(expected + to, expected + from, (size_t)bytes);
+        ck_assert_msg(memcmp(pool, expected, sizeof expected) == 0, "move %zu", i);
+    }
+    /* The last in one copy, the others in two a piece; and the device does refuse what was avoided.
+     */
+    ck_assert_int_eq(late.n_copied, 2 + 2 + 4 * 2 * 3 + 1);
+    ck_assert_int_eq(table.copy(NULL, pool, pool + 8, 16), DEVICE_REFUSED);
+    rig_close(rig);
+}
+END_TEST
+
 #ifndef __SANITIZE_ADDRESS__
 START_TEST(a_step_allocates_nothing) {
     struct graph_options one_operator = sparse;
@@ -475,6 +515,7 @@ int main(void) {
         a_shortage_of_memory_says_what_was_wanted,
         what_is_allocated_is_what_was_asked_for,
         stores_above_the_peak_share_the_workspace,
+        a_store_moves_over_itself_without_a_copy_over_itself,
 #ifndef __SANITIZE_ADDRESS__
         a_step_allocates_nothing,
 #endif

@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "experiments/compose.h"
+#include "tests/late_device.h"
 #include "tests/live.h"
 
 static const char *const caches[] = {"none", "prefix", "dual", "sparse-uniform", "sparse-head"};
@@ -166,6 +167,79 @@ START_TEST(the_threshold_on_the_device_decides_as_the_rule_on_the_host) {
 }
 END_TEST
 
+/* ---- an engine of the test's own ---- */
+
+struct opened {
+    struct engine *engine;
+    struct live *live;
+};
+
+/* `table` NULL: the CPU's. */
+static struct opened open_live(const struct system *system, const struct device_table *table) {
+    const struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
+    struct opened opened = {NULL, NULL};
+    struct err err = {0};
+    ck_assert_msg(engine_open(&asked, &opened.engine, &err) == 0, "%s", err.text);
+    ck_assert_msg(live_open(opened.engine, 5, true, &opened.live, &err) == 0, "%s", err.text);
+    opened.engine->device.table = table != NULL ? table : opened.engine->device.table;
+    return opened;
+}
+
+static void close_live(struct opened *opened) {
+    live_close(opened->live);
+    engine_close(opened->engine);
+}
+
+static int loop_live(const struct opened *opened, struct system *system,
+                     const struct arrival *arrivals, size_t n, struct err *err) {
+    struct list_source list = {arrivals, n, 0};
+    const struct loop_request request = {.system = system,
+                                         .executor = live_interface(opened->live),
+                                         .source = {.state = &list, .next = list_next},
+                                         .seed = 1};
+    struct loop_result result;
+    return loop_run(&request, &result, err);
+}
+
+/* ---- selections ---- */
+
+/* A pool is filled from its end; this many bytes of it hold one small request's rows. */
+enum { POOL_END_BYTES = 1 << 22 };
+
+/* What one request leaves in the pool. Both policies keep half of its 16 rows outside a block. */
+static void keep_rows(const char *cache, unsigned char rows[POOL_END_BYTES], int64_t *n_bytes) {
+    static const struct arrival alone[] = {{.id = 0, .prompt_tokens = 12, .output_tokens = 8}};
+    char text[64];
+    snprintf(text, sizeof text, "cache=%s", cache);
+    struct system *system =
+        LIVE_SYSTEM("llada-tiny", text, "cache.retention=0.5", "block_tokens=4");
+    struct opened opened = open_live(system, NULL);
+    struct err err = {0};
+    ck_assert_int_gt(opened.engine->limits.pool_bytes, POOL_END_BYTES);
+    unsigned char *end =
+        forward_pool(opened.engine->forward) + opened.engine->limits.pool_bytes - POOL_END_BYTES;
+    memset(end, 0, POOL_END_BYTES);
+    ck_assert_msg(loop_live(&opened, system, alone, 1, &err) == 0, "%s", err.text);
+    memcpy(rows, end, POOL_END_BYTES);
+    *n_bytes = live_pool_peak_bytes(opened.live);
+    close_live(&opened);
+    system_close(system);
+}
+
+START_TEST(heads_that_choose_together_keep_other_rows_than_heads_that_choose_alone) {
+    static unsigned char uniform[POOL_END_BYTES], again[POOL_END_BYTES], by_head[POOL_END_BYTES];
+    int64_t n_bytes[3];
+    keep_rows("sparse-uniform", uniform, &n_bytes[0]);
+    keep_rows("sparse-uniform", again, &n_bytes[1]);
+    keep_rows("sparse-head", by_head, &n_bytes[2]);
+    ck_assert_int_gt(n_bytes[0], 0);
+    ck_assert_int_le(n_bytes[0], POOL_END_BYTES);
+    ck_assert_int_eq(n_bytes[0], n_bytes[2]);
+    ck_assert_mem_eq(uniform, again, POOL_END_BYTES);
+    ck_assert_mem_ne(uniform, by_head, POOL_END_BYTES);
+}
+END_TEST
+
 /* ---- replays ---- */
 
 START_TEST(a_recorded_schedule_played_on_the_device_gives_the_same_tokens_and_memory) {
@@ -286,6 +360,153 @@ START_TEST(arrivals_in_real_time_are_waited_for) {
 }
 END_TEST
 
+/* ---- steps under way ---- */
+
+enum { STEPS = 4 };
+
+/* A request before its first step, and the batch of it alone: STEPS steps that commit one each. */
+struct first_batch {
+    struct request request;
+    const struct span *span;
+    struct step_shape shape;
+    uint32_t slot;
+    struct submission submission;
+};
+
+static void make_first_batch(const struct system *system, struct first_batch *batch) {
+    *batch = (struct first_batch){.request = {.id = 7,
+                                              .prompt_tokens = 9,
+                                              .output_tokens = 8,
+                                              .canvas_tokens = 17,
+                                              .block_tokens = STEPS,
+                                              .steps_per_block = STEPS,
+                                              .state = REQUEST_RUNNING,
+                                              .block_start = 9,
+                                              .block_length = STEPS,
+                                              .masked_in_block = STEPS,
+                                              .commit_tokens = 1}};
+    struct request *request = &batch->request;
+    system->cache->plan(system->cache_state, request, &request->span);
+    request->span.logit_rows =
+        system_scope_rows(&system->settings, request->span.logit_rows, request->output_tokens,
+                          request->block_length, request->masked_in_block, true);
+    batch->span = &request->span;
+    shape_clear(&batch->shape);
+    batch->shape.n_spans = 1;
+    batch->shape.spans = &batch->span;
+    shape_add(batch->shape.sym, batch->span, 1);
+    batch->submission = (struct submission){.repeat = STEPS,
+                                            .stop_ns = INT64_MAX,
+                                            .shape = &batch->shape,
+                                            .requests = request,
+                                            .slots = &batch->slot,
+                                            .n_slots = 1};
+}
+
+/* That batch on a late device, submitted. */
+struct under_way {
+    struct system *system;
+    struct device_table table;
+    struct opened opened;
+    struct executor executor;
+    struct first_batch batch;
+};
+
+static void start_batch(struct under_way *run, int n_queries, uint32_t repeat, int64_t stop_ns) {
+    struct err err = {0};
+    run->system = system_of("llada-tiny", "none", "fixed", "block", "pages");
+    run->table = late_device(n_queries);
+    run->opened = open_live(run->system, &run->table);
+    live_set_stop(run->opened.live, &late.is_raised);
+    run->executor = live_interface(run->opened.live);
+    make_first_batch(run->system, &run->batch);
+    run->batch.submission.repeat = repeat;
+    run->batch.submission.stop_ns = stop_ns;
+    ck_assert_msg(run->executor.admit(run->opened.live, 0, 0, &run->batch.request, &err) == 0 &&
+                      run->executor.submit(run->opened.live, &run->batch.submission, &err) == 0,
+                  "%s", err.text);
+}
+
+static void end_batch(struct under_way *run) {
+    close_live(&run->opened);
+    system_close(run->system);
+}
+
+static struct completion await(const struct under_way *run, int64_t until_ns) {
+    struct completion done;
+    struct err err = {0};
+    ck_assert_msg(run->executor.wait(run->opened.live, until_ns, &done, &err) == 0, "%s", err.text);
+    return done;
+}
+
+/* Far off, and yet a time at which the executor looks whether the device is done. */
+static const int64_t far_ns = INT64_C(3600000000000);
+
+static void check_steps(const struct under_way *run, int64_t until_ns, uint32_t steps) {
+    struct completion done = await(run, until_ns);
+    ck_assert_int_eq(done.kind, COMPLETION_BATCH);
+    ck_assert_uint_eq(done.steps, steps);
+    ck_assert_uint_eq(done.commits[0], 1);
+    ck_assert_int_gt(done.time_ns, done.start_ns);
+    ck_assert_int_eq(late.n_waited, (int)steps);
+}
+
+START_TEST(a_batch_runs_all_its_steps_unless_it_is_to_stop_at_a_border) {
+    static struct under_way run;
+    for (int i = 0; i < 2; i++) { /* waiting, and asking */
+        const int64_t until_ns = i == 0 ? INT64_MAX : far_ns;
+        start_batch(&run, 3, STEPS, far_ns);
+        check_steps(&run, until_ns, STEPS);
+        ck_assert_int_eq(late.n_asked, i == 0 ? 0 : 3 * STEPS);
+        ck_assert_int_eq(await(&run, INT64_MAX).kind, COMPLETION_IDLE);
+        end_batch(&run);
+        start_batch(&run, 3, STEPS, 1); /* over before the first border */
+        check_steps(&run, until_ns, 1);
+        end_batch(&run);
+        start_batch(&run, 3, STEPS, far_ns);
+        late.raise_at = 2; /* while the second step is under way */
+        check_steps(&run, until_ns, 2);
+        end_batch(&run);
+    }
+}
+END_TEST
+
+START_TEST(an_arrival_during_a_step_is_told_before_its_completion) {
+    static struct under_way run;
+    static const int n_queries[] = {100, 1}; /* under way still; done, but noticed later */
+    for (int i = 0; i < 2; i++) {
+        start_batch(&run, n_queries[i], 1, INT64_MAX);
+        for (int64_t arrival_ns = 1; arrival_ns <= 2; arrival_ns++) {
+            struct completion arrival = await(&run, arrival_ns);
+            ck_assert_int_eq(arrival.kind, COMPLETION_TIME);
+            ck_assert_int_eq(arrival.time_ns, arrival_ns);
+        }
+        /* Asked once a wait, until it is done. */
+        ck_assert_int_eq(late.n_asked, i == 0 ? 2 : 1);
+        ck_assert_int_eq(late.n_waited, i);
+        struct completion done = await(&run, INT64_MAX);
+        ck_assert_int_eq(done.kind, COMPLETION_BATCH);
+        ck_assert_uint_eq(done.steps, 1);
+        ck_assert_int_gt(done.time_ns, 2);
+        ck_assert_int_eq(late.n_waited, 1);
+        end_batch(&run);
+    }
+}
+END_TEST
+
+START_TEST(closing_waits_for_the_step_under_way) {
+    static struct under_way run;
+    start_batch(&run, 100, STEPS, INT64_MAX);
+    ck_assert_int_eq(await(&run, 1).kind, COMPLETION_TIME);
+    ck_assert(late.n_left > 0 && late.n_waited == 0);
+    live_close(run.opened.live);
+    ck_assert_int_eq(late.n_left, 0);
+    ck_assert_int_eq(late.n_waited, 1);
+    engine_close(run.opened.engine);
+    system_close(run.system);
+}
+END_TEST
+
 /* ---- what fails ---- */
 
 static uint32_t miscount(const void *state, const struct request *request, const float *confidence,
@@ -310,6 +531,42 @@ START_TEST(a_decoder_whose_count_is_not_what_it_marks_ends_the_run) {
     ck_assert_str_eq(served->err.text, "decoder threshold broke its promise: it says that it "
                                        "commits 1 positions and marks 2");
     free(served);
+    system_close(system);
+}
+END_TEST
+
+/* Counts the outputs it is given and refuses one. */
+struct failing_output {
+    uint32_t n, fail_at;
+};
+
+static int take_or_fail(void *state, uint64_t id, const int32_t *tokens, uint32_t n,
+                        struct err *err) {
+    struct failing_output *output = state;
+    (void)id, (void)tokens, (void)n;
+    return ++output->n == output->fail_at ? err_world(err, "no room for output %u", output->n) : 0;
+}
+
+/* Requests that end one after the other, and at once. */
+START_TEST(an_output_that_cannot_be_handed_out_ends_the_run_whichever_it_is) {
+    static const struct arrival alike[N] = {{.id = 0, .prompt_tokens = 9, .output_tokens = 4},
+                                            {.id = 1, .prompt_tokens = 9, .output_tokens = 4},
+                                            {.id = 2, .prompt_tokens = 9, .output_tokens = 4}};
+    struct system *system = system_of("llada-tiny", "dual", "fixed", "block", "pages");
+    for (uint32_t i = 0; i < 2 * (N + 1); i++) {
+        const uint32_t n = i / 2 + 1;
+        struct opened opened = open_live(system, NULL);
+        struct failing_output output = {.fail_at = n};
+        struct err err = {0};
+        char sentence[64];
+        live_set_output(opened.live, take_or_fail, &output);
+        int status = loop_live(&opened, system, i % 2 == 0 ? together : alike, N, &err);
+        snprintf(sentence, sizeof sentence, "no room for output %u", n);
+        ck_assert_int_eq(status, n <= N ? ERR_WORLD : 0);
+        ck_assert_str_eq(err.text, n <= N ? sentence : "");
+        ck_assert_uint_eq(output.n, n <= N ? n : N); /* and none after it */
+        close_live(&opened);
+    }
     system_close(system);
 }
 END_TEST
@@ -436,11 +693,16 @@ int main(void) {
         company_and_arrival_change_no_token_of_a_model_with_shifted_logits,
         scopes_change_no_token,
         the_threshold_on_the_device_decides_as_the_rule_on_the_host,
+        heads_that_choose_together_keep_other_rows_than_heads_that_choose_alone,
         a_recorded_schedule_played_on_the_device_gives_the_same_tokens_and_memory,
         a_simulated_schedule_commits_on_the_device_as_many_positions_as_it_says,
         steps_follow_each_other_and_idle_time_is_skipped,
         arrivals_in_real_time_are_waited_for,
+        a_batch_runs_all_its_steps_unless_it_is_to_stop_at_a_border,
+        an_arrival_during_a_step_is_told_before_its_completion,
+        closing_waits_for_the_step_under_way,
         a_decoder_whose_count_is_not_what_it_marks_ends_the_run,
+        an_output_that_cannot_be_handed_out_ends_the_run_whichever_it_is,
         a_device_that_fails_ends_the_run_with_a_sentence,
         a_run_whose_device_failed_keeps_its_rows_and_is_never_called_whole,
         what_the_engine_does_not_run_is_refused_when_it_opens,

@@ -3,11 +3,12 @@
 
 #include "tests/cli.h"
 
-/* A small system on a small model, in little memory. */
-#define SMALL                                                                                      \
+/* A small system on a small model, in little memory; priced by the data sheet. */
+#define SMALL_SYSTEM                                                                               \
     "--model", "llada-tiny", "--set", "block_tokens=4", "--set", "steps_per_block=2", "--set",     \
         "reserve_bytes=16MiB", "--set", "memory_utilization=0.04", "--set",                        \
-        "max_batched_tokens=512", "--roofline"
+        "max_batched_tokens=512"
+#define SMALL   SMALL_SYSTEM, "--roofline"
 #define TRAFFIC "--requests", "5", "--rate", "100", "--input-tokens", "12", "--output-tokens", "10"
 #define LIVE    "--backend", "cpu", "--clock", "virtual"
 
@@ -36,19 +37,29 @@ START_TEST(a_live_run_prints_what_it_ran_on_and_what_was_metered) {
     ck_assert_ptr_null(strstr(text, "emulated"));
     ck_assert_ptr_nonnull(strstr(text, "\nweights      random:1\n"));
     ck_assert_ptr_nonnull(strstr(text, "5 completed of 5"));
-    ck_assert_ptr_nonnull(strstr(text, " overhead = "));
+    const char *overhead = strstr(text, " overhead = ");
+    char sign;
+    ck_assert(overhead != NULL && sscanf(overhead, " overhead = %*f %c", &sign) == 1);
+    ck_assert_int_eq(sign, '%');
+    ck_assert_ptr_nonnull(strstr(text, "\ntimes        measured on "));
+    ck_assert_ptr_nonnull(strstr(text, ", clock virtual\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\npredictions from roofline: "));
+    ck_assert_ptr_null(strstr(text, "prices from"));
     free(text);
     text = PRINTS("run", SMALL, TRAFFIC, LIVE, "--json");
     static const char *const keys[] = {
-        "\"backend\": \"cpu\"", "\"weights\": \"random:1\"", "\"incomplete\": null",
-        "\"planned_bytes\": ",  "\"metered_bytes\": ",       "\"side_bytes\": ",
-        "\"kv_peak_bytes\": ",  "\"overhead\": 0."};
+        "\"backend\": \"cpu\"",  "\"weights\": \"random:1\"", "\"incomplete\": null",
+        "\"planned_bytes\": ",   "\"metered_bytes\": ",       "\"side_bytes\": ",
+        "\"kv_peak_bytes\": ",   "\"overhead\": 0.",          "\"times\": \"measured on ",
+        "\"clock\": \"virtual\""};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         ck_assert_msg(strstr(text, keys[i]) != NULL, "%s in %s", keys[i], text);
     }
     free(text);
     text = PRINTS("run", SMALL, TRAFFIC, LIVE, "--gpu", "h200", "--set", "memory_utilization=0.01");
     ck_assert_ptr_nonnull(strstr(text, "(cpu backend, emulated on "));
+    ck_assert_ptr_nonnull(strstr(text, "\ntimes        measured on "));
+    ck_assert_ptr_null(strstr(text, "measured on emulated"));
     free(text);
 }
 END_TEST
@@ -69,6 +80,8 @@ START_TEST(a_replay_of_a_live_run_prints_its_summary_and_the_accuracy) {
         size_t length = strlen(recorded) - strlen("\n}\n");
         ck_assert_msg(strncmp(recorded, replayed, length) == 0, "%s%s", recorded, replayed);
         ck_assert_ptr_nonnull(strstr(replayed + length, "\"accuracy\": {"));
+        ck_assert_ptr_nonnull(strstr(replayed + length, "\"measured\": \"recorded\""));
+        ck_assert_ptr_nonnull(strstr(replayed + length, "\"weights\": null"));
         free(recorded);
         free(replayed);
     }
@@ -115,6 +128,10 @@ START_TEST(a_simulated_schedule_is_carried_out_on_the_device) {
     char *text = PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--json");
     ck_assert_ptr_nonnull(strstr(text, "\"measured_on\": "));
     ck_assert_ptr_nonnull(strstr(text, "\"backend\": \"sim\""));
+    ck_assert_ptr_nonnull(strstr(text, "\"times\": \"simulated\""));
+    ck_assert_ptr_nonnull(strstr(text, "\"measured\": \"now\""));
+    const char *played = strstr(text, "\"replay\": {");
+    ck_assert(played != NULL && strstr(played, "\"weights\": \"random:1\"") != NULL);
     free(text);
     text = PRINTS("replay", "--db", db, "--run", "1", "--json");
     ck_assert_ptr_null(strstr(text, "accuracy"));
@@ -130,7 +147,7 @@ END_TEST
 
 START_TEST(a_prompt_is_decoded_to_the_same_tokens_however_it_is_given) {
     const char *file = cli_write("prompt.ids", "1, 22\n333\t4\n");
-    char *text = PRINTS("generate", SMALL, "--backend", "cpu", "--ids", "1,22,333,4",
+    char *text = PRINTS("generate", SMALL_SYSTEM, "--backend", "cpu", "--ids", "1,22,333,4",
                         "--output-tokens", "9");
     int id, n = 0, used;
     for (const char *at = text; sscanf(at, "%d%n", &id, &used) == 1; at += used) {
@@ -139,15 +156,21 @@ START_TEST(a_prompt_is_decoded_to_the_same_tokens_however_it_is_given) {
     }
     ck_assert_int_eq(n, 9);
     ck_assert_int_eq(count(text, " "), 8);
-    char *from_file =
-        PRINTS("generate", SMALL, "--backend", "cpu", "--ids-file", file, "--output-tokens", "9");
+    char *from_file = PRINTS("generate", SMALL_SYSTEM, "--backend", "cpu", "--ids-file", file,
+                             "--output-tokens", "9");
     ck_assert_str_eq(text, from_file);
-    char *other = PRINTS("generate", SMALL, "--backend", "cpu", "--ids", "1,22,333,4",
+    char *other = PRINTS("generate", SMALL_SYSTEM, "--backend", "cpu", "--ids", "1,22,333,4",
                          "--output-tokens", "9", "--weights", "random:2");
     ck_assert_str_ne(text, other);
-    char *object = PRINTS("generate", SMALL, "--backend", "cpu", "--ids", "1,22,333,4",
-                          "--output-tokens", "9", "--json");
-    ck_assert_ptr_nonnull(strstr(object, "\"prompt_tokens\": 4"));
+    char *object = PRINTS("generate", SMALL_SYSTEM, "--backend", "cpu", "--ids", "1,22,333,4",
+                          "--output-tokens", "9", "--seed", "3", "--json");
+    static const char *const keys[] = {"\"system\": \"dllm-serve\"", "\"model\": \"llada-tiny\"",
+                                       "\"backend\": \"cpu\"",       "\"device\": \"",
+                                       "\"weights\": \"random:1\"",  "\"seed\": 3",
+                                       "\"prompt_tokens\": 4"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        ck_assert_msg(strstr(object, keys[i]) != NULL, "%s in %s", keys[i], object);
+    }
     free(object);
     free(other);
     free(from_file);
@@ -156,19 +179,28 @@ START_TEST(a_prompt_is_decoded_to_the_same_tokens_however_it_is_given) {
 END_TEST
 
 START_TEST(a_prompt_that_cannot_be_decoded_is_refused_in_one_sentence) {
-#define GENERATE "generate", SMALL, "--backend", "cpu"
+#define GENERATE "generate", SMALL_SYSTEM, "--backend", "cpu"
     REFUSES(2, "--ids: '1024' is no token of llada-tiny, whose ids are 0 to 1023", GENERATE,
             "--ids", "1,1024", "--output-tokens", "4");
     REFUSES(2, "--ids: '-1' is no token of llada-tiny, whose ids are 0 to 1023", GENERATE,
             "--ids=-1", "--output-tokens", "4");
     REFUSES(2, "--ids: '2x' is no token of llada-tiny, whose ids are 0 to 1023", GENERATE, "--ids",
             "1 2x", "--output-tokens", "4");
-    REFUSES(2, "--ids names no token", GENERATE, "--ids", ",", "--output-tokens", "4");
+    REFUSES(2, "--ids names no token", GENERATE, "--ids", " ", "--output-tokens", "4");
+    REFUSES(2, "--ids: there is no token before a comma", GENERATE, "--ids", "1,,3",
+            "--output-tokens", "4");
+    REFUSES(2, "--ids: there is no token before a comma", GENERATE, "--ids", ",1",
+            "--output-tokens", "4");
+    REFUSES(2, "--ids: there is no token after the last comma", GENERATE, "--ids", "1, ",
+            "--output-tokens", "4");
+    REFUSES(2, "generate takes one of --ids and --ids-file", GENERATE, "--ids", "1", "--ids-file",
+            "x", "--output-tokens", "4");
+    complains(CLI(GENERATE, "--ids", "1", "--output-tokens", "4", "--roofline"), 2, "--roofline");
     REFUSES(2, "generate needs a prompt: --ids N,N,... or --ids-file FILE", GENERATE,
             "--output-tokens", "4");
     REFUSES(2, "generate needs --output-tokens N", GENERATE, "--ids", "1");
-    REFUSES(2, "generate decodes on a device: it needs --backend cpu or cuda", "generate", SMALL,
-            "--ids", "1", "--output-tokens", "4");
+    REFUSES(2, "generate decodes on a device: it needs --backend cpu or cuda", "generate",
+            SMALL_SYSTEM, "--ids", "1", "--output-tokens", "4");
     complains(CLI(GENERATE, "--ids-file", "/nowhere/prompt", "--output-tokens", "4"), 1,
               "cannot read '/nowhere/prompt': ");
     REFUSES(2,
@@ -211,17 +243,21 @@ START_TEST(an_interrupted_live_run_is_kept_as_incomplete) {
                                                 "0,12,8\n3000000000000,12,8\n");
     struct output output =
         CLI_AS(&(const struct child){.interrupt_after = 3000000}, "run", SMALL, "--backend", "cpu",
-               "--trace", trace, "--db", db, "--levels", "steps");
+               "--trace", trace, "--requests", "2", "--db", db, "--levels", "steps");
     ck_assert_msg(output.status == 1, "status %d: %s", output.status, output.err);
     ck_assert_msg(strstr(output.err,
-                         "unmask: interrupted: 1 requests were complete, the others "
-                         "count as rejected; the run was recorded as incomplete\n") != NULL,
+                         "unmask: interrupted: 1 requests were complete, the others that had "
+                         "arrived count as rejected, 1 of the 2 wanted had not arrived; the run "
+                         "was recorded as incomplete\n") != NULL,
                   "%s", output.err);
-    ck_assert_ptr_nonnull(strstr(output.out, "\nincomplete   interrupted\n"));
+    ck_assert_ptr_nonnull(
+        strstr(output.out, "\nincomplete   interrupted: 1 of the 2 wanted had not arrived\n"));
     output_free(&output);
     char sentence[256];
     snprintf(sentence, sizeof sentence,
-             "run 1 of %s is incomplete and cannot be replayed as a whole one (interrupted)", db);
+             "run 1 of %s is incomplete and cannot be replayed as a whole one (interrupted: 1 "
+             "of the 2 wanted had not arrived)",
+             db);
     REFUSES(1, sentence, "replay", "--db", db, "--run", "1");
     const char *page = cli_path("cut.html");
     free(PRINTS("report", db, "-o", page));
@@ -231,7 +267,65 @@ START_TEST(an_interrupted_live_run_is_kept_as_incomplete) {
     fclose(file);
     ck_assert_ptr_nonnull(strstr(text, "<td>incomplete</td>"));
     ck_assert_ptr_nonnull(strstr(text, "<b>Incomplete:</b> interrupted"));
+    ck_assert_ptr_nonnull(strstr(text, "<td>cpu on "));                  /* row */
+    ck_assert_ptr_nonnull(strstr(text, ", llada-tiny on cpu (cpu on ")); /* heading */
+    ck_assert_ptr_nonnull(strstr(text, ", clock real)</h2>"));
+    ck_assert_ptr_nonnull(strstr(text, "executed by cpu on ")); /* caption */
     free(text);
+}
+END_TEST
+
+/* The run failed late, with this word in its sentence, but its summary was printed. */
+static void keeps_summary(struct output output, const char *printed, const char *word) {
+    ck_assert_msg(output.status == 1, "status %d: %s", output.status, output.err);
+    ck_assert_msg(strstr(output.err, word) != NULL, "%s", output.err);
+    ck_assert_msg(strstr(output.out, printed) != NULL, "%s", output.out);
+    output_free(&output);
+}
+
+START_TEST(a_record_that_fails_late_takes_no_summary_away) {
+    const char *db = cli_path("late.db");
+    const struct child small_disk = {.max_file_bytes = 1 << 15};
+    free(PRINTS("run", SMALL, TRAFFIC, "--db", db));
+#define LATE                                                                                       \
+    "run", SMALL, "--requests", "60", "--rate", "100", "--input-tokens", "12", "--output-tokens",  \
+        "10", "--db", db, "--levels", "events"
+    keeps_summary(CLI_AS(&small_disk, LATE), "60 completed of 60", "late.db");
+    keeps_summary(CLI_AS(&small_disk, LATE, LIVE), "60 completed of 60", "late.db");
+    keeps_summary(CLI_AS(&small_disk, LATE, LIVE, "--json"), "\"completed\": 60,", "late.db");
+#undef LATE
+    keeps_summary(CLI_AS(&(const struct child){.max_file_bytes = 4096}, "run", SMALL, LIVE,
+                         "--requests", "60", "--rate", "100", "--input-tokens", "12",
+                         "--output-tokens", "10", "--timeline", cli_path("late.json")),
+                  "60 completed of 60", "late.json");
+    char sentence[256];
+    snprintf(sentence, sizeof sentence, "%s has no run 2", db);
+    REFUSES(2, sentence, "replay", "--db", db, "--run", "2");
+}
+END_TEST
+
+START_TEST(an_interrupted_replay_tells_what_the_device_did) {
+    const char *db = cli_path("long.db"), *csv = cli_path("part.csv");
+    free(PRINTS("run", SMALL, "--gpu", "cpu", "--set", "runtime.element_bytes=4", "--requests",
+                "4000", "--rate", "100", "--input-tokens", "12", "--output-tokens", "10", "--db",
+                db, "--levels", "steps"));
+    struct output output = CLI_AS(&(const struct child){.interrupt_after = 1500000}, "replay",
+                                  "--db", db, "--run", "1", "--backend", "cpu", "--steps", csv);
+    ck_assert_msg(output.status == 1, "status %d: %s", output.status, output.err);
+    ck_assert_msg(strstr(output.err, "unmask: interrupted: ") != NULL, "%s", output.err);
+    int n_played = 0, n_recorded = 0;
+    ck_assert_int_eq(
+        sscanf(output.out, "replay %d of %d submissions played", &n_played, &n_recorded), 2);
+    ck_assert(n_played > 0 && n_played < n_recorded);
+    ck_assert_ptr_nonnull(strstr(output.out, "predicted against measured"));
+    ck_assert_ptr_null(strstr(output.out, "makespan"));
+    FILE *file = fopen(csv, "r");
+    ck_assert_ptr_nonnull(file);
+    char *rows = cli_read(file);
+    fclose(file);
+    ck_assert_int_eq(count(rows, "\n") - 1, n_played);
+    free(rows);
+    output_free(&output);
 }
 END_TEST
 
@@ -295,6 +389,8 @@ int main(void) {
         a_prompt_that_cannot_be_decoded_is_refused_in_one_sentence,
         what_cannot_be_run_is_said_in_one_sentence,
         an_interrupted_live_run_is_kept_as_incomplete,
+        a_record_that_fails_late_takes_no_summary_away,
+        an_interrupted_replay_tells_what_the_device_did,
         what_is_calibrated_here_predicts_what_is_served_here,
     };
     cli_path(NULL); /* one directory for the forked tests */

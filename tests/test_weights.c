@@ -479,6 +479,15 @@ START_TEST(a_checkpoint_that_does_not_fit_the_model_is_named) {
     ck_assert_str_eq(checkpoint_error(&dream, &damage),
                      "DIR: holds a tensor 'model.layers.2.mlp.down_proj.weight', for which model "
                      "'dream-test' has no place: this is another model");
+    damage = (struct damage){.extra = "model.layers.0.mlp.experts.0.up_proj.weight",
+                             .config = dream_config};
+    ck_assert_str_eq(checkpoint_error(&dream, &damage),
+                     "DIR: holds a tensor 'model.layers.0.mlp.experts.0.up_proj.weight', for which "
+                     "model 'dream-test' has no place: this is another model");
+    damage = (struct damage){.extra = "value_head.inv_freq", .config = dream_config};
+    ck_assert_str_eq(checkpoint_error(&dream, &damage),
+                     "DIR: holds a tensor 'value_head.inv_freq', for which model 'dream-test' has "
+                     "no place: this is another model");
     damage = (struct damage){
         .extra = "model.transformer.blocks.0.q_proj.bias",
         .config = "{\"model_type\":\"llada\",\"rope_theta\":5e5,\"rms_norm_eps\":1e-5}"};
@@ -486,6 +495,21 @@ START_TEST(a_checkpoint_that_does_not_fit_the_model_is_named) {
         checkpoint_error(&llada, &damage),
         "DIR: holds a tensor 'model.transformer.blocks.0.q_proj.bias', for which model "
         "'llada-test' has no place: this is another model");
+    close_devices();
+    leave_folder();
+}
+END_TEST
+
+START_TEST(a_rotary_buffer_is_passed_over) {
+    enter_folder();
+    struct err err = {0};
+    struct weights weights;
+    write_checkpoint(&dream,
+                     &(struct damage){.extra = "model.layers.0.self_attn.rotary_emb.inv_freq",
+                                      .config = dream_config});
+    int status = weights_open(&weights, device(KERNEL_F32), &dream, folder, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    weights_close(&weights);
     close_devices();
     leave_folder();
 }
@@ -622,6 +646,14 @@ START_TEST(weights_that_cannot_be_made_are_refused_with_one_sentence) {
     ck_assert_str_eq(err.text,
                      "weights 'random:x': random weights are written random:SEED, a whole number");
     err = (struct err){0};
+    ck_assert_int_eq(weights_open(&weights, device(KERNEL_F32), &dream, "random", &err), ERR_USAGE);
+    ck_assert_str_eq(err.text, "weights 'random': there is no such folder; random weights are "
+                               "written random:SEED, such as random:1");
+    err = (struct err){0};
+    ck_assert_int_eq(weights_open(&weights, device(KERNEL_F32), &dream, "/nowhere", &err),
+                     ERR_WORLD);
+    ck_assert_str_eq(err.text, "/nowhere/config.json: cannot be opened: No such file or directory");
+    err = (struct err){0};
     struct model unknown = dream;
     unknown.name = "llama-3.1-8b";
     ck_assert_int_eq(weights_open(&weights, device(KERNEL_F32), &unknown, "random:1", &err),
@@ -649,6 +681,7 @@ int main(void) {
         a_checkpoint_fills_the_fused_matrices_part_after_part,
         a_matrix_larger_than_a_piece_arrives_whole,
         a_checkpoint_that_does_not_fit_the_model_is_named,
+        a_rotary_buffer_is_passed_over,
         a_configuration_of_another_family_is_named,
         random_weights_depend_on_the_seed_alone_and_are_never_zero,
         random_parts_are_keyed_by_seed_and_name,
