@@ -1,9 +1,11 @@
 #include "engine/calibration_steps.h"
 
+#include <gsl/gsl_statistics_double.h>
 #include <stdlib.h>
 
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
+#include "sim/base/zeroed.h"
 
 /* A step is issued, then recorded, then played: the third time is like all later ones. */
 enum { WARM_UPS_RECORDED = 3, REPETITIONS = 5, REPETITIONS_COARSE = 3 };
@@ -154,7 +156,7 @@ struct stage {
 static int64_t store_elements(const struct stage *stage, const struct step_side *side) {
     const struct model *m = stage->model;
     int64_t n = 2LL * m->layers * m->kv_heads * m->head_dim * kept_rows(side, m);
-    return ceil_div(n, STORE_ALIGN_ELEMENTS) * STORE_ALIGN_ELEMENTS;
+    return align_up(n, STORE_ALIGN_ELEMENTS);
 }
 
 static void place(struct stage *stage, const struct calibration_step *step) {
@@ -194,12 +196,6 @@ static void make_limits(struct stage *stage, const struct calibration_steps *ste
     }
 }
 
-static void *allocate(size_t n, size_t size) {
-    void *memory = calloc(n > 0 ? n : 1, size);
-    ASSERT(memory != NULL);
-    return memory;
-}
-
 static int open_stage(struct stage *stage, const struct calibration_steps *steps, bool selects,
                       bool fused, struct err *err) {
     const struct steps_request *request = stage->request;
@@ -210,12 +206,12 @@ static int open_stage(struct stage *stage, const struct calibration_steps *steps
     graph_build(&stage->graph, stage->model, &options);
     make_limits(stage, steps, selects, fused);
     const struct step_limits *limits = &stage->limits;
-    stage->span_list = allocate(limits->max_requests, sizeof *stage->span_list);
-    stage->parts = allocate(limits->max_requests, sizeof *stage->parts);
-    stage->n_committed = allocate(limits->max_requests, sizeof *stage->n_committed);
-    stage->positions = allocate(limits->max_tokens, sizeof *stage->positions);
-    stage->kv_rows = allocate(limits->max_tokens, sizeof *stage->kv_rows);
-    stage->tokens = allocate((size_t)limits->canvas_tokens, sizeof *stage->tokens);
+    stage->span_list = zeroed(limits->max_requests, sizeof *stage->span_list);
+    stage->parts = zeroed(limits->max_requests, sizeof *stage->parts);
+    stage->n_committed = zeroed(limits->max_requests, sizeof *stage->n_committed);
+    stage->positions = zeroed(limits->max_tokens, sizeof *stage->positions);
+    stage->kv_rows = zeroed(limits->max_tokens, sizeof *stage->kv_rows);
+    stage->tokens = zeroed((size_t)limits->canvas_tokens, sizeof *stage->tokens);
     int status = forward_open(request->device, &stage->graph, request->weights, limits,
                               &stage->forward, err);
     if (status != 0) {
@@ -285,16 +281,6 @@ static void fill_step(struct stage *stage, const struct calibration_step *step) 
         .placement = &stage->placement, .shape = &stage->shape, .parts = stage->parts};
 }
 
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, size_t n) {
-    qsort(values, n, sizeof *values, by_size);
-    return values[n / 2];
-}
-
 static int time_step(const struct stage *stage, double *wall_ns, double *device_ns,
                      struct err *err) {
     const struct steps_request *request = stage->request;
@@ -337,15 +323,15 @@ static int measure_step(struct stage *stage, struct calibration_step *step, stru
         status = time_step(stage, &wall_ns[i], &device_ns[i], err);
     }
     if (status == 0) {
-        step->wall_ns = median(wall_ns, repetitions);
-        step->device_ns = median(device_ns, repetitions);
+        step->wall_ns = gsl_stats_median(wall_ns, 1, (size_t)repetitions);
+        step->device_ns = gsl_stats_median(device_ns, 1, (size_t)repetitions);
     }
     return status;
 }
 
 static int measure_stage(struct calibration_steps *steps, const struct steps_request *request,
                          bool selects, bool fused, struct err *err) {
-    struct stage *stage = allocate(1, sizeof *stage);
+    struct stage *stage = zeroed(1, sizeof *stage);
     stage->request = request;
     int status = open_stage(stage, steps, selects, fused, err);
     for (size_t i = 0; status == 0 && i < steps->n; i++) {

@@ -1,5 +1,6 @@
 #include "engine/device.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -109,4 +110,34 @@ int engine_device_err(const struct engine_device *device, int status, const char
                                                  : "failed";
     return err_world(err, "the %s device %s while %s: %s", device->table->name, why, what,
                      device->table->trouble(device->device));
+}
+
+/* ---- its name ---- */
+
+/* "NVIDIA GeForce RTX 4090" to "nvidiageforcertx4090". */
+static void squeeze(const char *text, char *out, size_t size) {
+    size_t n = 0;
+    for (; *text != '\0' && n + 1 < size; text++) {
+        if (isalnum((unsigned char)*text)) {
+            out[n++] = (char)tolower((unsigned char)*text);
+        }
+    }
+    out[n] = '\0';
+}
+
+bool engine_device_is(const struct device_facts *facts, const char *gpu) {
+    char device[DEVICE_TEXT_CHARS], word[64];
+    if (facts->capability == 0 || strcmp(gpu, "cpu") == 0) {
+        return facts->capability == 0 && strcmp(gpu, "cpu") == 0;
+    }
+    squeeze(facts->name, device, sizeof device);
+    const char *rest = device;
+    while (rest != NULL && *gpu != '\0') {
+        size_t length = strcspn(gpu, "-");
+        snprintf(word, sizeof word, "%.*s", (int)length, gpu);
+        rest = strstr(rest, word);
+        rest = rest != NULL ? rest + strlen(word) : NULL;
+        gpu += length + (gpu[length] == '-');
+    }
+    return rest != NULL;
 }

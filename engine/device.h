@@ -29,6 +29,11 @@ int engine_device_start(const struct device_table *table, enum kernel_dtype dtyp
 int engine_device_err(const struct engine_device *device, int status, const char *what,
                       struct err *err);
 
+/* Whether a device's own name says that it is the GPU `gpu` of the table: it has the words of that
+ * name in their order, as "NVIDIA A100-SXM4-40GB" has those of a100-40g. A device without a compute
+ * capability is the "cpu" and nothing else. */
+bool engine_device_is(const struct device_facts *facts, const char *gpu);
+
 /* Of one element of the device's dtype. */
 static inline int64_t engine_element_bytes(const struct engine_device *device) {
     return device->dtype == KERNEL_F32 ? 4 : 2;

@@ -43,11 +43,9 @@ static int check_system(const struct engine_request *request, const struct engin
     return sessions_check(system, err);
 }
 
-/* The device gives memory in such pieces; a pool that workspace and rows share ends anywhere. */
-enum { REGION_ALIGN_BYTES = 512 };
-
+/* A pool that workspace and rows share ends anywhere. */
 static int64_t aligned(int64_t bytes) {
-    return (bytes + REGION_ALIGN_BYTES - 1) / REGION_ALIGN_BYTES * REGION_ALIGN_BYTES;
+    return align_up(bytes, PLACEMENT_ALIGN_BYTES);
 }
 
 static int64_t planned_bytes(const struct budget *budget) {

@@ -367,8 +367,7 @@ static int warm_product(struct forward *forward, uint32_t op, int64_t n_tokens) 
     const struct engine_device *device = forward->device;
     const struct op *o = &forward->program.graph->ops[op];
     int64_t element_bytes = engine_element_bytes(device);
-    int64_t x_bytes = (n_tokens * o->k * element_bytes + PLACEMENT_ALIGN_BYTES - 1) /
-                      PLACEMENT_ALIGN_BYTES * PLACEMENT_ALIGN_BYTES;
+    int64_t x_bytes = align_up(n_tokens * o->k * element_bytes, PLACEMENT_ALIGN_BYTES);
     if (x_bytes + n_tokens * o->n * element_bytes > forward->limits.workspace_bytes) {
         return DEVICE_OK;
     }

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "sim/base/monotonic.h"
+#include "sim/base/zeroed.h"
+
 /* The batch under way. It is over when its last step is, and no longer busy when the loop knows. */
 struct flight {
     bool busy, is_over;
@@ -44,18 +47,12 @@ struct live {
 
 /* ---- the clock ---- */
 
-static int64_t machine_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 static int64_t now_ns(struct live *live) {
     if (!live->has_started) {
         live->has_started = true;
-        live->zero_ns = machine_ns();
+        live->zero_ns = monotonic_ns();
     }
-    return machine_ns() - live->zero_ns + live->skipped_ns;
+    return monotonic_ns() - live->zero_ns + live->skipped_ns;
 }
 
 static bool is_stopped(const struct live *live) {
@@ -316,7 +313,7 @@ struct executor live_interface(struct live *live) {
 
 int live_execute(struct live *live, const struct submission *submission, uint32_t steps,
                  const uint32_t *commits, struct live_times *out, struct err *err) {
-    int64_t start_ns = machine_ns();
+    int64_t start_ns = monotonic_ns();
     *out = (struct live_times){0};
     int status = plan_step(live, submission, commits, err);
     for (uint32_t i = 0; status == 0 && i < steps; i++) {
@@ -328,7 +325,7 @@ int live_execute(struct live *live, const struct submission *submission, uint32_
         }
         out->device_ns += device_ns;
     }
-    out->wall_ns = (double)(machine_ns() - start_ns);
+    out->wall_ns = (double)(monotonic_ns() - start_ns);
     return status;
 }
 
@@ -380,16 +377,10 @@ void live_set_output(struct live *live,
     live->output_state = state;
 }
 
-static void *allocate(size_t n, size_t size) {
-    void *memory = calloc(n > 0 ? n : 1, size);
-    ASSERT(memory != NULL);
-    return memory;
-}
-
 int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live **out,
               struct err *err) {
     const struct step_limits *limits = &engine->limits;
-    struct live *live = allocate(1, sizeof *live);
+    struct live *live = zeroed(1, sizeof *live);
     live->engine = engine;
     live->skips_idle = skips_idle;
     int status = sessions_open(&live->sessions, engine->system, engine->forward, limits, seed, err);
@@ -397,21 +388,16 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
         live_close(live);
         return status;
     }
-    status = forward_warm(engine->forward, err);
-    if (status != 0) {
-        live_close(live);
-        return status;
-    }
     uint32_t block = engine->system->settings.block_tokens;
-    live->token = allocate(limits->max_logit_rows, sizeof *live->token);
-    live->confidence = allocate(limits->max_logit_rows, sizeof *live->confidence);
-    live->committed = allocate(limits->max_logit_rows, sizeof *live->committed);
-    live->n_committed = allocate(limits->max_requests, sizeof *live->n_committed);
-    live->commits = allocate(limits->max_requests, sizeof *live->commits);
-    live->rows = allocate(block, sizeof *live->rows);
-    live->confidences = allocate(block, sizeof *live->confidences);
-    live->chosen = allocate(block, sizeof *live->chosen);
-    live->output_tokens = allocate(limits->max_positions, sizeof *live->output_tokens);
+    live->token = zeroed(limits->max_logit_rows, sizeof *live->token);
+    live->confidence = zeroed(limits->max_logit_rows, sizeof *live->confidence);
+    live->committed = zeroed(limits->max_logit_rows, sizeof *live->committed);
+    live->n_committed = zeroed(limits->max_requests, sizeof *live->n_committed);
+    live->commits = zeroed(limits->max_requests, sizeof *live->commits);
+    live->rows = zeroed(block, sizeof *live->rows);
+    live->confidences = zeroed(block, sizeof *live->confidences);
+    live->chosen = zeroed(block, sizeof *live->chosen);
+    live->output_tokens = zeroed(limits->max_positions, sizeof *live->output_tokens);
     *out = live;
     return 0;
 }

@@ -1,5 +1,6 @@
 #include "engine/measure_impl.h"
 
+#include <gsl/gsl_statistics_double.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,7 +80,7 @@ static int allocate(struct measure *m, struct err *err) {
     const struct device_table *table = m->device->table;
     int status = DEVICE_OK;
     for (int i = 0; status == DEVICE_OK && i < REGIONS; i++) {
-        m->bytes[i] = ceil_div(m->bytes[i], MEASURE_ALIGN_BYTES) * MEASURE_ALIGN_BYTES;
+        m->bytes[i] = align_up(m->bytes[i], MEASURE_ALIGN_BYTES);
         status = table->allocate(device_of(m), m->bytes[i], &m->regions[i]);
     }
     if (status == DEVICE_NO_MEMORY) {
@@ -216,16 +217,6 @@ static int record(const struct measure *m, struct play *play, struct err *err) {
     return check(m, status, err);
 }
 
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int n) {
-    qsort(values, (size_t)n, sizeof *values, by_size);
-    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 static int count_copies(const struct measure *m, double once_ns) {
     bool records = m->device->table->record_begin != NULL;
     double copies = (records ? RECORDED_NS : ISSUED_NS) / (once_ns > 1 ? once_ns : 1);
@@ -253,7 +244,7 @@ static int time_point(const struct measure *m, double target_ns, double *us, str
     if (play.recording != NULL) {
         m->device->table->record_close(device_of(m), play.recording);
     }
-    *us = status == 0 ? 1e-3 * median(plays, n) / play.n_copies : 0;
+    *us = status == 0 ? 1e-3 * gsl_stats_median(plays, 1, (size_t)n) / play.n_copies : 0;
     return status;
 }
 
@@ -315,6 +306,8 @@ int measure_reference(struct measure *m, double target_ns, double *us, struct er
         total_ns += ns > 1 ? ns : 1;
         n++;
     }
-    *us = status == DEVICE_OK ? 1e-3 * median(plays, n < MAX_PLAYS ? n : MAX_PLAYS) : 0;
+    *us = status == DEVICE_OK
+              ? 1e-3 * gsl_stats_median(plays, 1, (size_t)(n < MAX_PLAYS ? n : MAX_PLAYS))
+              : 0;
     return check(m, status, err);
 }

@@ -18,7 +18,7 @@ static unsigned char *qkv_at(const struct measure *m, int part) {
 
 /* What a copy has of the ring, which is its own as far as the ring reaches. */
 static unsigned char *ring_at(const struct measure *m, int copy) {
-    int64_t size = ceil_div(larger(m->copy_bytes, 1), MEASURE_ALIGN_BYTES) * MEASURE_ALIGN_BYTES;
+    int64_t size = align_up(larger(m->copy_bytes, 1), MEASURE_ALIGN_BYTES);
     int64_t places = larger(m->bytes[REGION_RING] / size, 1);
     return (unsigned char *)m->regions[REGION_RING] + copy % places * size;
 }

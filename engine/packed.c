@@ -41,8 +41,7 @@ static void lay_out(struct packed *packed) {
     for (int array = 0; array < PACKED_ARRAY_COUNT; array++) {
         size_t width = array <= PACKED_TARGETS ? sizeof(int64_t) : sizeof(int32_t);
         packed->offset_bytes[array] = packed->bytes;
-        packed->bytes +=
-            ceil_div(elements[array] * (int64_t)width, PACKED_ALIGN_BYTES) * PACKED_ALIGN_BYTES;
+        packed->bytes += align_up(elements[array] * (int64_t)width, PACKED_ALIGN_BYTES);
     }
 }
 

@@ -35,12 +35,9 @@ static void *allocate_side(struct room *room, int64_t bytes, const char *what, s
     return memory;
 }
 
-static int64_t aligned(int64_t bytes) {
-    return ceil_div(bytes, PLACEMENT_ALIGN_BYTES) * PLACEMENT_ALIGN_BYTES;
-}
-
 static bool open_region(struct room *room, const struct step_limits *limits, struct err *err) {
-    int64_t workspace = aligned(limits->workspace_bytes), pool = limits->pool_bytes;
+    int64_t workspace = align_up(limits->workspace_bytes, PLACEMENT_ALIGN_BYTES),
+            pool = limits->pool_bytes;
     int64_t bytes = limits->shares_pool ? (workspace > pool ? workspace : pool) : workspace + pool;
     room->workspace = allocate(room, bytes, "workspace and cached rows", err);
     if (room->workspace != NULL) {
@@ -59,10 +56,11 @@ static int64_t rotation_bytes(const struct step_limits *limits, const struct mod
 
 static bool open_sides(struct room *room, const struct model *model,
                        const struct step_limits *limits, int64_t array_bytes, struct err *err) {
-    int64_t rows = aligned(limits->max_logit_rows);
+    int64_t rows = align_up(limits->max_logit_rows, PLACEMENT_ALIGN_BYTES);
     int64_t decisions = limits->max_requests * (int64_t)sizeof(int32_t);
     room->bounce_bytes =
-        aligned(limits->pool_bytes < BOUNCE_BYTES ? limits->pool_bytes + 1 : (int64_t)BOUNCE_BYTES);
+        align_up(limits->pool_bytes < BOUNCE_BYTES ? limits->pool_bytes + 1 : (int64_t)BOUNCE_BYTES,
+                 PLACEMENT_ALIGN_BYTES);
     room->canvases = allocate_side(room, canvas_bytes(limits), "canvases", err);
     if (room->canvases != NULL) {
         room->cos_sin = allocate_side(room, rotation_bytes(limits, model), "rotations", err);

@@ -6,17 +6,12 @@
 
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
+#include "sim/base/zeroed.h"
 
 /* Stores start at a multiple of so many elements: kernels read 16 bytes at a time. */
 enum { STORE_ALIGN_ELEMENTS = 8 };
 
 /* ---- opening ---- */
-
-static void *allocate(size_t n, size_t size) {
-    void *memory = calloc(n > 0 ? n : 1, size);
-    ASSERT(memory != NULL);
-    return memory;
-}
 
 /* Bytes between places where a store may start. */
 static int64_t unit_bytes(const struct system *system) {
@@ -49,16 +44,16 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
     }
     uint32_t n_slots = system->settings.max_in_system;
     int64_t unit = unit_bytes(system);
-    sessions->by_slot = allocate(n_slots, sizeof *sessions->by_slot);
+    sessions->by_slot = zeroed(n_slots, sizeof *sessions->by_slot);
     ASSERT(stores_open(&sessions->canvases, limits->canvas_tokens, n_slots));
     ASSERT(stores_open(&sessions->stores, limits->pool_bytes / unit * unit, n_slots));
-    sessions->masked = allocate((size_t)limits->canvas_tokens, 1);
-    sessions->tokens = allocate(limits->max_positions, sizeof *sessions->tokens);
-    sessions->parts = allocate(limits->max_requests, sizeof *sessions->parts);
-    sessions->positions = allocate(limits->max_tokens, sizeof *sessions->positions);
-    sessions->kv_rows = allocate(limits->max_tokens, sizeof *sessions->kv_rows);
-    sessions->logit_rows = allocate(limits->max_logit_rows, sizeof *sessions->logit_rows);
-    sessions->targets = allocate(limits->max_logit_rows, sizeof *sessions->targets);
+    sessions->masked = zeroed((size_t)limits->canvas_tokens, 1);
+    sessions->tokens = zeroed(limits->max_positions, sizeof *sessions->tokens);
+    sessions->parts = zeroed(limits->max_requests, sizeof *sessions->parts);
+    sessions->positions = zeroed(limits->max_tokens, sizeof *sessions->positions);
+    sessions->kv_rows = zeroed(limits->max_tokens, sizeof *sessions->kv_rows);
+    sessions->logit_rows = zeroed(limits->max_logit_rows, sizeof *sessions->logit_rows);
+    sessions->targets = zeroed(limits->max_logit_rows, sizeof *sessions->targets);
     return 0;
 }
 

@@ -101,7 +101,7 @@ int weight_layout_make(struct weight_layout *layout, const struct model *model,
         layers_start = slot == WEIGHT_ATTENTION_NORM ? end : layers_start;
         int64_t bytes = slot_bytes(layout, (enum weight_slot)slot);
         layout->offset_bytes[slot] = bytes > 0 ? end : -1;
-        end += ceil_div(bytes, WEIGHT_ALIGN_BYTES) * WEIGHT_ALIGN_BYTES;
+        end += align_up(bytes, WEIGHT_ALIGN_BYTES);
     }
     if (model->tied) {
         layout->offset_bytes[WEIGHT_HEAD] = layout->offset_bytes[WEIGHT_EMBEDDING];

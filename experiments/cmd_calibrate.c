@@ -1,9 +1,7 @@
 /* unmask calibrate: measure the operators of a model on a device and write its profile. */
-#include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "analysis/output.h"
 #include "engine/calibrate.h"
@@ -11,6 +9,7 @@
 #include "experiments/cmd.h"
 #include "experiments/interrupt.h"
 #include "experiments/progress.h"
+#include "sim/base/monotonic.h"
 #include "sim/base/num.h"
 
 static const struct option own_options[] = {
@@ -76,39 +75,9 @@ static int read_asked(const struct options *options, struct asked_calibration *a
     return status == 0 ? check_path(options, asked->path, err) : status;
 }
 
-/* "NVIDIA GeForce RTX 4090" to "nvidiageforcertx4090". */
-static void squeeze(const char *text, char *out, size_t size) {
-    size_t n = 0;
-    for (; *text != '\0' && n + 1 < size; text++) {
-        if (isalnum((unsigned char)*text)) {
-            out[n++] = (char)tolower((unsigned char)*text);
-        }
-    }
-    out[n] = '\0';
-}
-
-/* Whether the device's name has the words of the GPU's: "NVIDIA A100-SXM4-40GB" those of a100-40g.
- * The CPU is a GPU of its own. */
-static bool is_named(const struct device_facts *facts, const char *gpu) {
-    char device[DEVICE_TEXT_CHARS], word[64];
-    if (facts->capability == 0 || strcmp(gpu, "cpu") == 0) {
-        return facts->capability == 0 && strcmp(gpu, "cpu") == 0;
-    }
-    squeeze(facts->name, device, sizeof device);
-    const char *rest = device;
-    while (rest != NULL && *gpu != '\0') {
-        size_t length = strcspn(gpu, "-");
-        snprintf(word, sizeof word, "%.*s", (int)length, gpu);
-        rest = strstr(rest, word);
-        rest = rest != NULL ? rest + strlen(word) : NULL;
-        gpu += length + (gpu[length] == '-');
-    }
-    return rest != NULL;
-}
-
 static int find_gpu(const struct device_facts *facts, const char **gpu, struct err *err) {
     for (size_t i = 0; i < gpu_table_size; i++) {
-        if (is_named(facts, gpu_table[i].name)) {
+        if (engine_device_is(facts, gpu_table[i].name)) {
             *gpu = gpu_table[i].name;
             return 0;
         }
@@ -128,7 +97,7 @@ static int name_gpu(const struct options *options, const struct asked_calibratio
     if (gpu_find(*gpu, err) == NULL) {
         return err_status(err);
     }
-    return is_named(facts, *gpu)
+    return engine_device_is(facts, *gpu)
                ? 0
                : err_usage(err, "the device is '%s', not a %s: leave --gpu out or name what it is",
                            facts->name, *gpu);
@@ -275,11 +244,9 @@ static int print_json(const struct asked_calibration *asked,
 
 /* ---- the command ---- */
 
-static int64_t machine_ns(void *state) {
-    struct timespec now;
+static int64_t clock_of_calibration(void *state) {
     (void)state;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return monotonic_ns();
 }
 
 static void show_progress(void *state, uint64_t n_done, uint64_t n_total) {
@@ -301,7 +268,7 @@ static int measure(const struct options *options, struct asked_calibration *aske
                                                 .max_tokens = (int64_t)asked->max_tokens,
                                                 .minutes = asked->minutes,
                                                 .is_quick = options_has(options, "quick"),
-                                                .now_ns = machine_ns,
+                                                .now_ns = clock_of_calibration,
                                                 .stop = interrupt_catch(),
                                                 .progress = show_progress,
                                                 .progress_state = &progress};

@@ -213,7 +213,7 @@ static int decode_on(struct system *system, const struct backend_request *backen
     struct live *live = NULL;
     int status = engine_open(&request, &engine, err);
     if (status == 0) {
-        compose_name_device(engine, system, backend->name, generation->device);
+        compose_name_device(engine, system, generation->device);
     }
     status = status != 0 ? status : live_open(engine, generation->seed, true, &live, err);
     status = status != 0 ? status : decode(system, live, generation, err);

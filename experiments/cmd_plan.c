@@ -3,12 +3,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "experiments/asked.h"
 #include "experiments/cmd.h"
 #include "experiments/step.h"
 #include "experiments/table.h"
+#include "sim/base/monotonic.h"
 #include "sim/base/num.h"
 #include "sim/memory/instance.h"
 
@@ -52,12 +52,6 @@ struct outcome {
     bool stopped;
     double seconds;
 };
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* Planners that are no system's: --planner all and --planner ilp. */
 static bool is_own_planner(const char *name) {
@@ -238,10 +232,10 @@ static int plan_step(const struct planner *planner, const struct asked_plan *ask
     if (request.max_nodes == 0 && planner != &planner_ilp) {
         request.max_nodes = PLACEMENT_MAX_NODES; /* what the system itself would spend */
     }
-    double start_s = now_s();
+    int64_t start_ns = monotonic_ns();
     int status = placement_try(planner, &request, &system->graph, &step->shape,
                                system->settings.logit_chunk_rows, placement, err);
-    double seconds = now_s() - start_s;
+    double seconds = 1e-9 * (double)(monotonic_ns() - start_ns);
     if (status != 0) {
         return status;
     }
@@ -397,9 +391,9 @@ static int plan_instance(const struct asked_plan *asked, struct instance_plan *p
     request.packing = &p->instance.packing;
     for (size_t i = 0; i < asked->n_planners; i++) {
         struct plan plan = {.offset_bytes = p->offset_bytes};
-        double start_s = now_s();
+        int64_t start_ns = monotonic_ns();
         int status = planner_solve(asked->planners[i], &request, NULL, &plan, err);
-        double seconds = now_s() - start_s;
+        double seconds = 1e-9 * (double)(monotonic_ns() - start_ns);
         status = status == 0 ? plan_verify(request.packing, &plan, err) : status;
         if (status != 0) {
             return status;

@@ -1,6 +1,5 @@
 #include "experiments/compose.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -173,28 +172,11 @@ static int open_workload(const struct run_request *request, struct composition *
 
 /* ---- the engine ---- */
 
-/* Letters and digits of `text` in lower case. */
-static void bare_name(const char *text, char *out, size_t size) {
-    size_t n = 0;
-    for (; *text != '\0' && n + 1 < size; text++) {
-        if (isalnum((unsigned char)*text)) {
-            out[n++] = (char)tolower((unsigned char)*text);
-        }
-    }
-    out[n] = '\0';
-}
-
-/* "NVIDIA H200" is the GPU h200; on any other device it is emulated, as everything on a CPU is but
- * the CPU. */
 void compose_name_device(const struct engine *engine, const struct system *system,
-                         const char *backend, char out[COMPOSE_DEVICE_CHARS]) {
+                         char out[COMPOSE_DEVICE_CHARS]) {
     const struct device_facts *facts = &engine->device.facts;
-    char device[DEVICE_TEXT_CHARS], gpu[64];
-    bare_name(facts->name, device, sizeof device);
-    bare_name(system->gpu->name, gpu, sizeof gpu);
-    bool is_itself =
-        strcmp(backend, "cpu") == 0 ? strcmp(gpu, "cpu") == 0 : strstr(device, gpu) != NULL;
-    snprintf(out, COMPOSE_DEVICE_CHARS, "%s%s", is_itself ? "" : "emulated on ", facts->name);
+    snprintf(out, COMPOSE_DEVICE_CHARS, "%s%s",
+             engine_device_is(facts, system->gpu->name) ? "" : "emulated on ", facts->name);
 }
 
 static int open_engine(struct composition *c, const struct backend_request *backend,
@@ -208,10 +190,10 @@ static int open_engine(struct composition *c, const struct backend_request *back
                                      .system = c->system};
     int status = engine_open(&request, &c->engine, err);
     if (status == 0) {
-        compose_name_device(c->engine, c->system, backend->name, c->device);
+        compose_name_device(c->engine, c->system, c->device);
         status = live_open(c->engine, c->seed, backend->skips_idle, &c->live, err);
     }
-    return status;
+    return status != 0 ? status : forward_warm(c->engine->forward, err);
 }
 
 static void state_facts(struct composition *c) {

@@ -117,7 +117,7 @@ bool compose_says_no_memory(const struct err *err);
 /* How a device is named that runs the batches of a system: as its maker calls it, after "emulated
  * on" where it stands in for the system's GPU. */
 void compose_name_device(const struct engine *engine, const struct system *system,
-                         const char *backend, char out[COMPOSE_DEVICE_CHARS]);
+                         char out[COMPOSE_DEVICE_CHARS]);
 
 /* What was run, on what, and where every number comes from: the lines beside a summary. */
 void compose_print(const struct composition *composition, FILE *out);

@@ -1,6 +1,9 @@
 #include "experiments/measured_step.h"
 
+#include <gsl/gsl_statistics_double.h>
 #include <stdlib.h>
+
+#include "sim/base/zeroed.h"
 
 enum { WARM_ROUNDS = 3, OPERATOR_ROUNDS = 5 };
 
@@ -13,12 +16,6 @@ struct stage {
     uint32_t *slots, *takes;   /* [n] */
     const struct span **spans; /* [n] */
 };
-
-static void *allocate(size_t n, size_t size) {
-    void *memory = calloc(n, size);
-    ASSERT(memory != NULL);
-    return memory;
-}
 
 /* Slots [first, first + n) as one batch. */
 static struct submission batch_of(const struct stage *stage, uint32_t first, uint32_t n,
@@ -97,21 +94,11 @@ static int bring(struct stage *stage, uint32_t first, const struct step_kind *ki
     return status;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, uint32_t n) {
-    qsort(values, n, sizeof *values, ascending);
-    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 static int repeat(struct stage *stage, uint32_t rounds, struct measured_step *out,
                   struct err *err) {
     struct step_shape shape;
     struct submission submission = batch_of(stage, 0, stage->n, &shape);
-    double *wall = allocate(rounds, sizeof *wall), *device = allocate(rounds, sizeof *device);
+    double *wall = zeroed(rounds, sizeof *wall), *device = zeroed(rounds, sizeof *device);
     int status = 0;
     for (uint32_t i = 0; status == 0 && i < WARM_ROUNDS + rounds; i++) {
         struct live_times times;
@@ -123,8 +110,8 @@ static int repeat(struct stage *stage, uint32_t rounds, struct measured_step *ou
     }
     if (status == 0) {
         out->rounds = rounds;
-        out->device_ns = median(device, rounds);
-        out->wall_ns = median(wall, rounds);
+        out->device_ns = gsl_stats_median(device, 1, (size_t)rounds);
+        out->wall_ns = gsl_stats_median(wall, 1, (size_t)rounds);
         out->spread = (wall[rounds - 1] - wall[0]) / out->wall_ns;
     }
     free(wall);
@@ -145,7 +132,7 @@ static int repeat_operators(struct stage *stage, struct measured_step *out, stru
         for (int i = 0; i < OPERATOR_ROUNDS; i++) {
             one[i] = all[i][op];
         }
-        out->op_ns[op] = median(one, OPERATOR_ROUNDS);
+        out->op_ns[op] = gsl_stats_median(one, 1, (size_t)OPERATOR_ROUNDS);
     }
     return status;
 }
@@ -168,10 +155,10 @@ int step_measure(const struct engine_request *request, const struct asked_step *
     status = status == 0 ? live_open(stage.engine, 1, true, &stage.live, err) : status;
     if (status == 0) {
         snprintf(out->device, sizeof out->device, "%s", stage.engine->device.facts.name);
-        stage.requests = allocate(stage.n, sizeof *stage.requests);
-        stage.slots = allocate(stage.n, sizeof *stage.slots);
-        stage.takes = allocate(stage.n, sizeof *stage.takes);
-        stage.spans = allocate(stage.n, sizeof *stage.spans);
+        stage.requests = zeroed(stage.n, sizeof *stage.requests);
+        stage.slots = zeroed(stage.n, sizeof *stage.slots);
+        stage.takes = zeroed(stage.n, sizeof *stage.takes);
+        stage.spans = zeroed(stage.n, sizeof *stage.spans);
         status = measure(&stage, rounds, out, err);
     }
     free(stage.requests);

@@ -2,30 +2,25 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "sim/base/monotonic.h"
 
 enum { BAR_CHARS = 30 };
 static const int64_t patience_ns = 1000000000, interval_ns = 200000000;
-
-static int64_t clock_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
 
 void progress_start(struct progress *progress, const char *noun, uint64_t n_total) {
     *progress = (struct progress){.noun = noun,
                                   .n_total = n_total,
                                   .is_terminal = isatty(STDERR_FILENO) != 0,
-                                  .start_ns = clock_ns()};
+                                  .start_ns = monotonic_ns()};
 }
 
 void progress_update(struct progress *progress, uint64_t n_done) {
     if (!progress->is_terminal) {
         return;
     }
-    int64_t now_ns = clock_ns();
+    int64_t now_ns = monotonic_ns();
     if (now_ns - progress->start_ns < patience_ns || now_ns - progress->shown_ns < interval_ns) {
         return;
     }
@@ -46,7 +41,7 @@ double progress_end(struct progress *progress) {
     if (progress->is_shown) {
         fprintf(stderr, "\r\033[K");
     }
-    return (double)(clock_ns() - progress->start_ns) * 1e-9;
+    return (double)(monotonic_ns() - progress->start_ns) * 1e-9;
 }
 
 void progress_of_loop(void *state, uint64_t n_left, int64_t now_ns) {

@@ -11,6 +11,7 @@
 
 #include "analysis/store.h"
 #include "analysis/summary.h"
+#include "sim/base/monotonic.h"
 #include "sim/memory/instance.h"
 #include "sim/memory/placement.h"
 #include "sim/serve/executor_sim.h"
@@ -25,12 +26,6 @@ struct measure {
     double seconds;
     uint64_t request_steps, events, steps;
 };
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void stop_on(const struct err *err) {
     if (err->kind != ERR_NONE) {
@@ -72,9 +67,9 @@ static struct measure run_once(struct system *system, const char *workload_name,
                                    .records_members = recording == RECORD_STEPS,
                                    .seed = 1};
     struct loop_result result;
-    double start = now_s();
+    int64_t start_ns = monotonic_ns();
     loop_run(&request, &result, &err);
-    double seconds = now_s() - start;
+    double seconds = 1e-9 * (double)(monotonic_ns() - start_ns);
     stop_on(&err);
     if (recording == RECORD_STEPS) {
         store_run_rollback(store);
@@ -143,12 +138,12 @@ static void plan_step(const char *planner_name, const struct graph *graph) {
         shape_add(shape.sym, &reuse, 1);
     }
     struct placement placement;
-    double start = now_s();
+    int64_t start_ns = monotonic_ns();
     for (int i = 0; i < PLANS; i++) {
         placement_make(planner, graph, &shape, 512, &placement);
     }
     printf("plan of a step, %-28s %8.2f us  (peak / lower bound %.3f)\n", planner_name,
-           (now_s() - start) / PLANS * 1e6,
+           1e-3 * (double)(monotonic_ns() - start_ns) / PLANS,
            (double)placement.peak_bytes / (double)placement.lower_bound_bytes);
 }
 
@@ -177,9 +172,9 @@ static void plan_file(const char *path) {
     struct plan plan = {.offset_bytes =
                             calloc(instance.packing.n_buffers, sizeof *plan.offset_bytes)};
     for (size_t i = 0; i < planner_table_size; i++) {
-        double start = now_s();
+        int64_t start_ns = monotonic_ns();
         planner_solve(&planner_table[i], &request, NULL, &plan, &err);
-        double seconds = now_s() - start;
+        double seconds = 1e-9 * (double)(monotonic_ns() - start_ns);
         stop_on(&err);
         printf("%s, %-14s %6.3f of the lower bound %10.3f ms %9llu nodes%s\n", path,
                planner_table[i].name, (double)plan.peak_bytes / (double)plan.lower_bound_bytes,

@@ -12,6 +12,7 @@
 #include "engine/calibration_log.h"
 #include "engine/calibration_samples.h"
 #include "engine/program.h"
+#include "sim/base/monotonic.h"
 #include "sim/cost/price.h"
 #include "tests/cli.h"
 #include "tests/fake_device.h"
@@ -44,10 +45,8 @@ static void count_down(void *state, uint64_t n_done, uint64_t n_total) {
 }
 
 static int64_t machine_ns(void *state) {
-    struct timespec now;
     (void)state;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return monotonic_ns();
 }
 
 static struct system *open_system(void) {

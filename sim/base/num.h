@@ -25,4 +25,9 @@ static inline int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
+/* The least multiple of `align` > 0 that is not below `offset` >= 0. */
+static inline int64_t align_up(int64_t offset, int64_t align) {
+    return align == 1 ? offset : (offset + align - 1) / align * align;
+}
+
 #endif

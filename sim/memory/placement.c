@@ -63,7 +63,7 @@ static void measure_tensors(const struct graph *graph, const struct step_shape *
     out->logit_chunk_rows = logit_chunk_rows;
     for (int t = 0; t < (int)graph->n_tensors; t++) {
         int64_t bytes = tensor_bytes(&graph->tensors[t], shape, logit_chunk_rows);
-        out->bytes[t] = ceil_div(bytes, PLACEMENT_ALIGN_BYTES) * PLACEMENT_ALIGN_BYTES;
+        out->bytes[t] = align_up(bytes, PLACEMENT_ALIGN_BYTES);
         out->offset_bytes[t] = -1;
     }
 }

@@ -5,6 +5,7 @@
 #ifndef UNMASK_SIM_MEMORY_PLANNER_ORDER_H
 #define UNMASK_SIM_MEMORY_PLANNER_ORDER_H
 
+#include "sim/base/num.h"
 #include "sim/memory/planner.h"
 
 /* Pieces of the scratch memory that a planner asked for, 16-byte aligned. Without memory the pieces
@@ -55,9 +56,5 @@ int64_t offsets_peak(const struct packing *packing, const int64_t *offset_bytes)
  * common divisor of the sizes where all alignments divide that, else of sizes and alignments. 0
  * when nothing has bytes. */
 int64_t packing_granule(const struct packing *packing);
-
-static inline int64_t align_up(int64_t offset, int64_t align) {
-    return align == 1 ? offset : (offset + align - 1) / align * align;
-}
 
 #endif

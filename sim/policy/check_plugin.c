@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "sim/base/monotonic.h"
 #include "sim/policy/exercise.h"
 #include "sim/policy/plugin.h"
 #include "sim/policy/registry.h"
@@ -40,12 +41,6 @@ static _Noreturn void run_child(const char *path, struct shared *shared) {
     }
     shared->done = true;
     _exit(0);
-}
-
-static int64_t monotonic_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
 /* Waits for the child's end; kills it when one call lasts too long, which `*hung` then says. The

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/zeroed.h"
 #include "sim/policy/guard_parts.h"
 #include "sim/policy/registry.h"
 
@@ -91,12 +92,6 @@ struct request guard_later(const struct request *request, uint32_t steps, uint32
     copy.committed_tokens += commits;
     copy.masked_in_block -= commits;
     return copy;
-}
-
-static void *zeroed(size_t n, size_t bytes) {
-    void *memory = calloc(n > 0 ? n : 1, bytes);
-    ASSERT(memory != NULL);
-    return memory;
 }
 
 void guard_init(struct guard *guard, const struct policy *inner, void *inner_state,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sim/base/rng.h"
+#include "sim/base/zeroed.h"
 
 /* ---- reporting ---- */
 
@@ -493,12 +494,6 @@ int life_reject(struct life *life, uint32_t slot, enum reject_reason reason, str
 
 /* ---- memory ---- */
 
-static void *allocate(size_t n, size_t size) {
-    void *memory = calloc(n > 0 ? n : 1, size);
-    ASSERT(memory != NULL);
-    return memory;
-}
-
 void life_init(struct life *life, const struct loop_request *asked, struct loop_result *result) {
     const struct settings *settings = &asked->system->settings;
     uint32_t n = settings->max_in_system;
@@ -517,30 +512,30 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         life->wants_requests |= asked->sinks[i].request != NULL;
         life->wants_steps |= asked->sinks[i].step != NULL;
     }
-    life->requests = allocate(n, sizeof *life->requests);
-    life->journeys = allocate(n, sizeof *life->journeys);
-    life->free_slots = allocate(n, sizeof *life->free_slots);
+    life->requests = zeroed(n, sizeof *life->requests);
+    life->journeys = zeroed(n, sizeof *life->journeys);
+    life->free_slots = zeroed(n, sizeof *life->free_slots);
     for (uint32_t i = 0; i < n; i++) {
         life->free_slots[i] = n - 1 - i;
     }
-    life->together = allocate(n, sizeof *life->together);
-    life->confidences = allocate(settings->block_tokens, sizeof *life->confidences);
-    life->commits = allocate(settings->block_tokens, sizeof *life->commits);
-    life->replicas = allocate(life->n_replicas, sizeof *life->replicas);
+    life->together = zeroed(n, sizeof *life->together);
+    life->confidences = zeroed(settings->block_tokens, sizeof *life->confidences);
+    life->commits = zeroed(settings->block_tokens, sizeof *life->commits);
+    life->replicas = zeroed(life->n_replicas, sizeof *life->replicas);
     const struct policy *scheduler = &asked->system->scheduler->policy;
     const struct policy *router = &asked->system->router->policy;
-    life->router_state = allocate(1, router->state_bytes + 1);
+    life->router_state = zeroed(1, router->state_bytes + 1);
     memcpy(life->router_state, asked->system->router_state, router->state_bytes);
     for (uint32_t i = 0; i < life->n_replicas; i++) {
         struct replica *replica = &life->replicas[i];
-        replica->scheduler_state = allocate(1, scheduler->state_bytes + 1);
+        replica->scheduler_state = zeroed(1, scheduler->state_bytes + 1);
         memcpy(replica->scheduler_state, asked->system->scheduler_state, scheduler->state_bytes);
-        replica->running = allocate(n, sizeof *replica->running);
-        replica->waiting = allocate(2 * (size_t)n, sizeof *replica->waiting);
-        replica->selected = allocate(n, sizeof *replica->selected);
-        replica->member_ids = allocate(n, sizeof *replica->member_ids);
-        replica->member_commits = allocate(n, sizeof *replica->member_commits);
-        replica->spans = allocate(n, sizeof *replica->spans);
+        replica->running = zeroed(n, sizeof *replica->running);
+        replica->waiting = zeroed(2 * (size_t)n, sizeof *replica->waiting);
+        replica->selected = zeroed(n, sizeof *replica->selected);
+        replica->member_ids = zeroed(n, sizeof *replica->member_ids);
+        replica->member_commits = zeroed(n, sizeof *replica->member_commits);
+        replica->spans = zeroed(n, sizeof *replica->spans);
         replica->sym[SYM_ONE] = 1;
         replica->wake_ns = INT64_MAX;
     }
