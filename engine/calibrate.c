@@ -258,7 +258,9 @@ static void write_provenance(const struct calibration *c, FILE *file) {
             model_of(c)->name, request->weights_source);
     fprintf(file, "# max_tokens: %" PRId64 "\n# rounds: %" PRIu32 "\n", c->bounds.max_tokens,
             report->n_rounds);
-    fprintf(file, "# method: median of rounds; weights and caches cold, activations in place%s\n",
+    fprintf(file,
+            "# method: median of rounds; weights and caches cold, activations in place, contexts "
+            "ragged%s\n",
             is_gpu(c) ? "; products, head and full attention under sustained load" : "");
     fprintf(file, "# spread: median %.2f %%, 95th percentile %.2f %% of (max - min) / median\n",
             100 * report->spread_median, 100 * report->spread_p95);
@@ -406,24 +408,25 @@ static size_t samples_of(const struct calibration_report *report, enum host_kind
         if (step->n_sides == 1 && step->sides[0].kind == kind && !step->is_held_out) {
             samples[n++] = (struct host_sample){.n_requests = step->sides[0].n_requests,
                                                 .wall_ns = step->wall_ns,
-                                                .operators_ns = step->operators_ns};
+                                                .device_ns = step->device_ns};
         }
     }
     return n;
 }
 
-/* Device time over the sum of the operators, the median over the steps that are fitted: whole steps
- * draw more power than an operator measured by itself, and clocks follow. */
+/* Device time over the sum of the operators, of all the steps that are fitted together: whole steps
+ * leave the device other clocks than an operator measured by itself. Long steps count for what they
+ * take, as they do in serving. */
 static double load_of(const struct calibration_report *report) {
-    double ratios[CALIBRATION_MAX_STEPS];
-    size_t n = 0;
+    double device_ns = 0, operators_ns = 0;
     for (size_t i = 0; i < report->steps.n; i++) {
         const struct calibration_step *step = &report->steps.list[i];
-        if (!step->is_held_out && step->operators_ns > 0) {
-            ratios[n++] = step->device_ns / step->operators_ns;
+        if (!step->is_held_out) {
+            device_ns += step->device_ns;
+            operators_ns += step->operators_ns;
         }
     }
-    double load = n > 0 ? quantile(ratios, n, 0.5) : 1;
+    double load = operators_ns > 0 ? device_ns / operators_ns : 1;
     return fmin(fmax(load, LEAST_LOAD), MOST_LOAD);
 }
 
@@ -433,7 +436,7 @@ static int fit_host(struct calibration_report *report, struct err *err) {
     report->load = load_of(report);
     for (int kind = 0; status == 0 && kind < HOST_KIND_COUNT; kind++) {
         size_t n = samples_of(report, (enum host_kind)kind, samples);
-        status = host_fit(samples, n, report->load, &report->host[kind], err);
+        status = host_fit(samples, n, &report->host[kind], err);
     }
     return status;
 }

@@ -8,9 +8,10 @@
 #include "sim/base/zeroed.h"
 
 /* A step is issued, then recorded, then played: the third time is like all later ones. */
-enum { WARM_UPS_RECORDED = 3, REPETITIONS = 5, REPETITIONS_COARSE = 3 };
-/* As long as a GPU is kept busy before groups of compute-bound operators. */
-static const double settle_ns = 1e9;
+enum { WARM_ROUNDS_RECORDED = 3, ROUNDS = 7, ROUNDS_COARSE = 3 };
+/* As long as a GPU is kept busy with steps before they are timed: clocks follow the power that the
+ * seconds before took. */
+static const double settle_ns = 5e9;
 enum { HELD_OUT_EVERY = 3, STORE_ALIGN_ELEMENTS = 8 };
 
 const char *const step_kind_names[HOST_KIND_COUNT] = {
@@ -137,6 +138,7 @@ void calibration_step_shape(const struct calibration_step *step, const struct mo
 /* One graph, opened, and the arrays of its steps. */
 struct stage {
     const struct steps_request *request;
+    bool selects, fused; /* which of the steps it runs */
     const struct model *model;
     struct graph graph;
     struct forward *forward;
@@ -152,6 +154,10 @@ struct stage {
     struct step_shape shape;
     struct step step;
 };
+
+static bool is_of_stage(const struct stage *stage, const struct calibration_step *step) {
+    return calibration_step_selects(step) == stage->selects && step->is_fused == stage->fused;
+}
 
 static int64_t store_elements(const struct stage *stage, const struct step_side *side) {
     const struct model *m = stage->model;
@@ -170,13 +176,12 @@ static int64_t larger(int64_t a, int64_t b) {
 }
 
 /* Room for the largest of the steps that this graph runs. */
-static void make_limits(struct stage *stage, const struct calibration_steps *steps, bool selects,
-                        bool fused) {
+static void make_limits(struct stage *stage, const struct calibration_steps *steps) {
     struct step_limits *limits = &stage->limits;
     for (size_t i = 0; i < steps->n; i++) {
         const struct calibration_step *step = &steps->list[i];
         int64_t canvas_tokens = 0, pool_bytes = 0;
-        if (calibration_step_selects(step) != selects || step->is_fused != fused) {
+        if (!is_of_stage(stage, step)) {
             continue;
         }
         place(stage, step);
@@ -196,15 +201,15 @@ static void make_limits(struct stage *stage, const struct calibration_steps *ste
     }
 }
 
-static int open_stage(struct stage *stage, const struct calibration_steps *steps, bool selects,
-                      bool fused, struct err *err) {
+static int open_stage(struct stage *stage, const struct calibration_steps *steps, struct err *err) {
     const struct steps_request *request = stage->request;
     stage->model = request->weights->layout.model;
     stage->element_bytes = request->device->dtype == KERNEL_F32 ? F32_BYTES : BF16_BYTES;
-    stage->chunk_rows = fused ? 0 : request->logit_chunk_rows;
-    struct graph_options options = calibration_graph(stage->element_bytes, selects, fused);
+    stage->chunk_rows = stage->fused ? 0 : request->logit_chunk_rows;
+    struct graph_options options =
+        calibration_graph(stage->element_bytes, stage->selects, stage->fused);
     graph_build(&stage->graph, stage->model, &options);
-    make_limits(stage, steps, selects, fused);
+    make_limits(stage, steps);
     const struct step_limits *limits = &stage->limits;
     stage->span_list = zeroed(limits->max_requests, sizeof *stage->span_list);
     stage->parts = zeroed(limits->max_requests, sizeof *stage->parts);
@@ -297,35 +302,65 @@ static int write_canvases(const struct stage *stage, struct err *err) {
     return forward_write_canvas(stage->forward, 0, stage->tokens, stage->limits.canvas_tokens, err);
 }
 
-/* Until the step is played from its recording and, where it is compute-bound on a GPU, the device
- * has settled under its load. */
-static int warm_up(const struct stage *stage, const struct calibration_step *step,
-                   struct err *err) {
-    const struct engine_device *device = stage->request->device;
-    bool settles = device->facts.capability > 0 && step->sides[0].kind != HOST_REUSE;
-    int least = device->table->record_begin != NULL ? WARM_UPS_RECORDED : 1, status = 0;
-    double wall_ns, device_ns = 0, total_ns = 0;
-    for (int i = 0; status == 0 && (i < least || (settles && total_ns < settle_ns)); i++) {
-        status = time_step(stage, &wall_ns, &device_ns, err);
-        total_ns += device_ns;
+/* All steps of the stage, one after the other, as serving meets them: clocks depend on what runs
+ * before. Round `round` of their times, NULL: nobody wants to know. */
+static int run_round(struct stage *stage, struct calibration_steps *steps, size_t round,
+                     double (*wall_ns)[ROUNDS], double (*device_ns)[ROUNDS], double *spent_ns,
+                     struct err *err) {
+    const struct steps_request *request = stage->request;
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < steps->n; i++) {
+        if (!is_of_stage(stage, &steps->list[i])) {
+            continue;
+        }
+        double wall, device;
+        fill_step(stage, &steps->list[i]);
+        status = request->stop != NULL && *request->stop
+                     ? err_world(err, "interrupted while whole steps were measured")
+                     : write_canvases(stage, err);
+        status = status == 0 ? time_step(stage, &wall, &device, err) : status;
+        if (status == 0 && wall_ns != NULL) {
+            wall_ns[i][round] = wall;
+            device_ns[i][round] = device;
+        }
+        *spent_ns += status == 0 ? device : 0;
     }
     return status;
 }
 
-static int measure_step(struct stage *stage, struct calibration_step *step, struct err *err) {
-    size_t repetitions = stage->request->bounds.is_coarse ? REPETITIONS_COARSE : REPETITIONS;
-    double wall_ns[REPETITIONS], device_ns[REPETITIONS];
-    fill_step(stage, step);
-    int status = write_canvases(stage, err);
-    status = status == 0 ? warm_up(stage, step, err) : status;
-    status = status == 0 ? write_canvases(stage, err) : status;
-    for (size_t i = 0; status == 0 && i < repetitions; i++) {
-        status = time_step(stage, &wall_ns[i], &device_ns[i], err);
+/* Until every step is played from its recording and a GPU has settled under the load. */
+static int warm_up(struct stage *stage, struct calibration_steps *steps, struct err *err) {
+    const struct engine_device *device = stage->request->device;
+    bool is_gpu = device->facts.capability > 0;
+    int least = device->table->record_begin != NULL ? WARM_ROUNDS_RECORDED : 1, status = 0;
+    double spent_ns = 0;
+    for (int i = 0; status == 0 && (i < least || (is_gpu && spent_ns < settle_ns)); i++) {
+        status = run_round(stage, steps, 0, NULL, NULL, &spent_ns, err);
     }
-    if (status == 0) {
-        step->wall_ns = gsl_stats_median(wall_ns, 1, (size_t)repetitions);
-        step->device_ns = gsl_stats_median(device_ns, 1, (size_t)repetitions);
+    return status;
+}
+
+static int measure_all(struct stage *stage, struct calibration_steps *steps, struct err *err) {
+    const struct steps_request *request = stage->request;
+    size_t rounds = request->bounds.is_coarse ? ROUNDS_COARSE : ROUNDS;
+    double(*wall_ns)[ROUNDS] = zeroed(steps->n, sizeof *wall_ns);
+    double(*device_ns)[ROUNDS] = zeroed(steps->n, sizeof *device_ns), spent_ns = 0;
+    int status = warm_up(stage, steps, err);
+    for (size_t round = 0; status == 0 && round < rounds; round++) {
+        status = run_round(stage, steps, round, wall_ns, device_ns, &spent_ns, err);
     }
+    for (size_t i = 0; status == 0 && i < steps->n; i++) {
+        struct calibration_step *step = &steps->list[i];
+        if (is_of_stage(stage, step)) {
+            step->wall_ns = gsl_stats_median(wall_ns[i], 1, rounds);
+            step->device_ns = gsl_stats_median(device_ns[i], 1, rounds);
+            if (request->done != NULL) {
+                request->done(request->done_state);
+            }
+        }
+    }
+    free(wall_ns);
+    free(device_ns);
     return status;
 }
 
@@ -333,19 +368,10 @@ static int measure_stage(struct calibration_steps *steps, const struct steps_req
                          bool selects, bool fused, struct err *err) {
     struct stage *stage = zeroed(1, sizeof *stage);
     stage->request = request;
-    int status = open_stage(stage, steps, selects, fused, err);
-    for (size_t i = 0; status == 0 && i < steps->n; i++) {
-        struct calibration_step *step = &steps->list[i];
-        if (calibration_step_selects(step) != selects || step->is_fused != fused) {
-            continue;
-        }
-        status = request->stop != NULL && *request->stop
-                     ? err_world(err, "interrupted while whole steps were measured")
-                     : measure_step(stage, step, err);
-        if (status == 0 && request->done != NULL) {
-            request->done(request->done_state);
-        }
-    }
+    stage->selects = selects;
+    stage->fused = fused;
+    int status = open_stage(stage, steps, err);
+    status = status == 0 ? measure_all(stage, steps, err) : status;
     if (status == 0) {
         int64_t peak_bytes = forward_workspace_peak(stage->forward);
         steps->activation_peak_bytes = larger(steps->activation_peak_bytes, peak_bytes);

@@ -64,10 +64,12 @@ int forward_result(struct forward *forward, const struct step_result *result, st
 int forward_logits(struct forward *forward, float *logits, struct err *err);
 
 /* The same step one turn at a time, for measuring and checking operators: begin, then next until
- * `turn` is NULL; a device that queues has finished each turn on return. device_ns may be NULL. */
+ * `turn` is NULL, which waits for nothing. Then the device time of each operator of the graph over
+ * all its turns, from the end of the turn before to its own: ns[n_ops]. */
 int forward_begin(struct forward *forward, const struct step *step, struct err *err);
 const struct turn *forward_turn(const struct forward *forward);
-int forward_next(struct forward *forward, double *device_ns, struct err *err);
+int forward_next(struct forward *forward, struct err *err);
+int forward_turn_times(struct forward *forward, double *ns, struct err *err);
 
 /* Device memory of the workspace and the pool (the same where they are shared), and the bytes that
  * steps have really used of the workspace so far: the largest peak. */

@@ -22,7 +22,7 @@ static void free_equations(struct system_of_equations *e) {
 }
 
 static bool make_equations(struct system_of_equations *e, const struct host_sample *samples,
-                           size_t n, double load, struct terms terms) {
+                           size_t n, struct terms terms) {
     size_t p = (size_t)terms.step + (size_t)terms.request;
     *e = (struct system_of_equations){gsl_matrix_alloc(n, p), gsl_matrix_alloc(p, p),
                                       gsl_vector_alloc(n), gsl_vector_alloc(p)};
@@ -31,7 +31,7 @@ static bool make_equations(struct system_of_equations *e, const struct host_samp
     }
     for (size_t i = 0; i < n; i++) {
         const struct host_sample *s = &samples[i];
-        gsl_vector_set(e->y, i, (s->wall_ns - load * s->operators_ns) / s->wall_ns);
+        gsl_vector_set(e->y, i, (s->wall_ns - s->device_ns) / s->wall_ns);
         if (terms.step) {
             gsl_matrix_set(e->x, i, 0, 1 / s->wall_ns);
         }
@@ -63,10 +63,10 @@ static int solve(struct system_of_equations *e) {
     return status;
 }
 
-static int fit_terms(const struct host_sample *samples, size_t n, double load, struct terms terms,
+static int fit_terms(const struct host_sample *samples, size_t n, struct terms terms,
                      struct host_fit *out, struct err *err) {
     struct system_of_equations e;
-    int status = make_equations(&e, samples, n, load, terms) ? solve(&e) : GSL_ENOMEM;
+    int status = make_equations(&e, samples, n, terms) ? solve(&e) : GSL_ENOMEM;
     if (status == GSL_SUCCESS) {
         size_t last = e.c->size - 1;
         *out = (struct host_fit){.given = true};
@@ -82,8 +82,7 @@ static int fit_terms(const struct host_sample *samples, size_t n, double load, s
                : err_world(err, "cannot fit the host's times: %s", gsl_strerror(status));
 }
 
-int host_fit(const struct host_sample *samples, size_t n, double load, struct host_fit *out,
-             struct err *err) {
+int host_fit(const struct host_sample *samples, size_t n, struct host_fit *out, struct err *err) {
     *out = (struct host_fit){0};
     if (n == 0) {
         return 0;
@@ -93,10 +92,10 @@ int host_fit(const struct host_sample *samples, size_t n, double load, struct ho
         terms.request = terms.request || samples[i].n_requests != samples[0].n_requests;
     }
     gsl_error_handler_t *handler = gsl_set_error_handler_off();
-    int status = fit_terms(samples, n, load, terms, out, err);
+    int status = fit_terms(samples, n, terms, out, err);
     if (status == 0 && terms.request && (out->step_ns < 0 || out->request_ns < 0)) {
         terms = (struct terms){.step = out->request_ns < 0, .request = out->request_ns >= 0};
-        status = fit_terms(samples, n, load, terms, out, err);
+        status = fit_terms(samples, n, terms, out, err);
     }
     gsl_set_error_handler(handler);
     out->step_ns = fmax(0, out->step_ns);

@@ -332,20 +332,15 @@ int live_execute(struct live *live, const struct submission *submission, uint32_
 int live_operators(struct live *live, const struct submission *submission, const uint32_t *commits,
                    double *ns, struct err *err) {
     struct forward *forward = live->engine->forward;
-    for (uint32_t i = 0; i < live->engine->system->graph.n_ops; i++) {
-        ns[i] = 0;
-    }
     int status = plan_step(live, submission, commits, err);
     if (status == 0 && commits == NULL) {
         sessions_decide_nothing(&live->sessions, submission);
     }
     status = status == 0 ? forward_begin(forward, &live->step, err) : status;
     while (status == 0 && forward_turn(forward) != NULL) {
-        uint32_t op = forward_turn(forward)->op;
-        double device_ns = 0;
-        status = forward_next(forward, &device_ns, err);
-        ns[op] += device_ns;
+        status = forward_next(forward, err);
     }
+    status = status == 0 ? forward_turn_times(forward, ns, err) : status;
     return status == 0 && commits != NULL ? read_decisions(live, submission, true, err) : status;
 }
 

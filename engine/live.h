@@ -43,9 +43,9 @@ int live_execute(struct live *live, const struct submission *submission, uint32_
                  const uint32_t *commits, struct live_times *out, struct err *err);
 
 /* One step of it operator by operator: ns[i] is the device time of graph->ops[i] over all its
- * repetitions, queues drained in between. Without `commits` nothing is committed, and what the step
- * keeps is what the submission itself keeps when it is carried out next: measuring changes no
- * result. */
+ * repetitions, from mark to mark of a queue that does not run dry. Without `commits` nothing is
+ * committed, and what the step keeps is what the submission itself keeps when it is carried out
+ * next: measuring changes no result. */
 int live_operators(struct live *live, const struct submission *submission, const uint32_t *commits,
                    double *ns, struct err *err);
 

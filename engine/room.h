@@ -12,12 +12,10 @@
 
 enum { ROOM_UPLOADS = 2, ROOM_STAGING_BYTES = 1 << 16 };
 
-/* Moments of the queue: a step's first and last, a turn's, and after each upload. */
+/* Moments of the queue: a step's first and last, and after each upload. */
 enum room_mark {
     MARK_STEP_BEGIN,
     MARK_STEP_END,
-    MARK_TURN_BEGIN,
-    MARK_TURN_END,
     MARK_UPLOADED,
     MARK_COUNT = MARK_UPLOADED + ROOM_UPLOADS,
 };

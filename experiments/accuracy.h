@@ -2,7 +2,7 @@
  * measured.
  *
  * Errors are signed, predicted / measured - 1: above 0 the model is too slow. A submission of
- * several equal steps counts once in the distributions, by its mean step. */
+ * several equal steps counts as so many in the distributions, each by their mean. */
 #ifndef UNMASK_EXPERIMENTS_ACCURACY_H
 #define UNMASK_EXPERIMENTS_ACCURACY_H
 
@@ -56,7 +56,7 @@ void accuracy_add(struct accuracy *accuracy, const struct compared_step *step);
 /* Whether the next submission is one of those measured operator by operator. */
 bool accuracy_wants_operators(const struct accuracy *accuracy);
 
-/* Operator times of a step of this shape, whose queues were drained between operators, and its
+/* Operator times of a step of this shape, taken between marks, which take time themselves, and its
  * device time when it ran whole: the first are scaled so that they add up to the second. */
 void accuracy_add_operators(struct accuracy *accuracy, const struct step_shape *shape,
                             const double ns[GRAPH_MAX_OPS], double whole_ns);

@@ -25,8 +25,8 @@ static double rate(double amount, double ns, double scale) {
     return ns > 0 && amount > 0 ? amount / ns * scale : NAN;
 }
 
-/* What its operators take of the step as it was measured whole: their own times were taken with
- * queues drained in between, which costs each about the same share. */
+/* What its operators take of the step as it was measured whole: their own times were taken
+ * between marks, which take time themselves. */
 static double measured_scale(const struct system *system, const struct measured_step *measured) {
     double sum_ns = 0;
     for (uint32_t i = 0; i < system->graph.n_ops; i++) {
@@ -99,7 +99,7 @@ static json_t *measured_json(const struct measured_step *measured) {
 static void print_measured(const struct measured_step *measured, const struct step_price *price) {
     printf("measured     %s, %" PRIu32 " rounds: device %.3f ms, wall %.3f ms (spread %.1f %%), of "
            "which %.2f %% is not the device's; the price is %+.1f %% off\n"
-           "             operators were timed with queues drained in between, and scaled to the "
+           "             operators were timed between marks, and scaled to the "
            "whole step\n",
            measured->device, measured->rounds, measured->device_ns * 1e-6, measured->wall_ns * 1e-6,
            100 * measured->spread, 100 * (1 - measured->device_ns / measured->wall_ns),

@@ -112,7 +112,8 @@ static int repeat(struct stage *stage, uint32_t rounds, struct measured_step *ou
         out->rounds = rounds;
         out->device_ns = gsl_stats_median(device, 1, (size_t)rounds);
         out->wall_ns = gsl_stats_median(wall, 1, (size_t)rounds);
-        out->spread = (wall[rounds - 1] - wall[0]) / out->wall_ns;
+        out->spread =
+            (gsl_stats_max(wall, 1, rounds) - gsl_stats_min(wall, 1, rounds)) / out->wall_ns;
     }
     free(wall);
     free(device);

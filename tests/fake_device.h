@@ -24,9 +24,15 @@ static struct {
     struct device_recording *recording; /* under way; its calls go there instead */
     int64_t n_calls, n_plays, fails_at; /* the call that fails, counted from 1; 0: none */
     int32_t capability;                 /* as fake_table set it */
+    /* In whole steps, from the norm that follows an embedding to the decisions, calls cost so many
+     * times what they cost alone. */
+    double load;
+    bool embedded, in_step;
 } fake;
 
 static inline int fake_cost(double ns) {
+    ns *= fake.in_step ? fake.load : 1;
+    fake.embedded = false;
     fake.n_calls++;
     if (fake.n_calls == fake.fails_at) {
         return DEVICE_FAILED;
@@ -81,11 +87,14 @@ static inline int fake_linear(struct device *device, const struct call_linear *c
 static inline int fake_embed(struct device *device, const struct call_embed *call) {
     (void)device;
     fake_host_cost(STEP_NS);
-    return fake_cost(pass_ns(call->n_tokens, call->n_channels));
+    int status = fake_cost(pass_ns(call->n_tokens, call->n_channels));
+    fake.embedded = true;
+    return status;
 }
 
 static inline int fake_norm(struct device *device, const struct call_norm *call) {
     (void)device;
+    fake.in_step = fake.in_step || fake.embedded;
     return fake_cost(pass_ns(call->n_rows, call->n_channels));
 }
 
@@ -117,7 +126,11 @@ static inline int fake_full(struct device *device, const struct call_dense_atten
 
 static inline int fake_block(struct device *device, const struct call_block_attention *call) {
     (void)device;
-    return fake_cost(1500 + 0.01 * call->n_requests * call->max_queries * call->kept[0]);
+    double kept = 0;
+    for (int32_t r = 0; r < call->n_requests; r++) {
+        kept += call->kept[r];
+    }
+    return fake_cost(1500 + 0.01 * call->max_queries * kept);
 }
 
 static inline int fake_select(struct device *device, const struct call_select *call) {
@@ -152,7 +165,9 @@ static inline int fake_decode(struct device *device, const struct call_decode *c
         rows += call->n_rows[r];
     }
     fake_host_cost(REQUEST_NS * call->n_requests);
-    return fake_cost(700 + 3 * rows);
+    int status = fake_cost(700 + 3 * rows);
+    fake.in_step = false;
+    return status;
 }
 
 static inline int fake_random(struct device *device, const struct call_random *call) {
@@ -210,6 +225,7 @@ static inline int64_t fake_now_ns(void *state) {
 static inline struct device_table fake_table(bool records) {
     struct device_table table = device_cpu;
     memset(&fake, 0, sizeof fake);
+    fake.load = 1;
     fake.capability = records ? 90 : 0;
     if (records) {
         table.record_begin = fake_record_begin;
