@@ -103,6 +103,10 @@ int engine_open(const struct engine_request *request, struct engine **out, struc
     }
     status = status == 0 ? check_system(request, engine, err) : status;
     status = status == 0 ? check_memory(engine, err) : status;
+    if (status == 0 && engine->device.table->batch_invariant != NULL) {
+        engine->device.table->batch_invariant(engine->device.device,
+                                              request->system->runtime.batch_invariant);
+    }
     if (status == 0) {
         status = weights_open(&engine->weights, &engine->device, request->system->model,
                               request->weights, err);

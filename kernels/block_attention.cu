@@ -3,11 +3,13 @@
  * stacked. A unit is one item's tile of keys. Units are laid out in one line and every block of the
  * grid takes an equal stretch of it, so ragged batches and small ones fill the GPU alike. Loads run
  * STAGES - 1 tiles ahead of the arithmetic, across items. An item that ends up in several blocks
- * leaves partial sums in scratch; the block that arrives last adds them in order. */
+ * leaves partial sums in scratch; the block that arrives last adds them in order.
+ * Where it is cut depends on the whole batch, and so do its last bits. WHOLE: no item is cut, which
+ * leaves multiprocessors idle where there are few. */
 #include "kernels/block_attention.cuh"
 #include "kernels/device.cuh"
 
-template <int WARPS_M, int WARPS_N, int TILE_N, int STAGES>
+template <int WARPS_M, int WARPS_N, int TILE_N, int STAGES, bool WHOLE>
 static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
     block_attention_kernel(const struct call_block_attention call, float scale_log2) {
     constexpr int TILE_M = 16 * WARPS_M, THREADS = 32 * WARPS_M * WARPS_N;
@@ -54,41 +56,18 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
     const int grain = deal_whole ? longest : 1, n_grains = deal_whole ? n_items : total;
     /* The first n_longer blocks take one grain more than the rest. */
     const int share = n_grains / n_blocks, n_longer = n_grains % n_blocks;
-    const int unit_begin = (share * block + min(block, n_longer)) * grain;
-    const int unit_end = unit_begin + (share + (block < n_longer)) * grain;
-    struct cursor load;
-    {
-        int before = 0;
-        load.request = 0;
-        for (int base = 0;; base += 32) {
-            const int r = base + lane;
-            const struct request its = base == 0 ? mine : request_load(call, r);
-            int n_tiles = 0;
-            const int n_items = request_items<TILE_M, TILE_N>(call, its, n_tiles);
-            int upto = n_items * n_tiles;
-#pragma unroll
-            for (int step = 1; step < 32; step *= 2) {
-                const int lower = __shfl_up_sync(~0u, upto, step);
-                upto += lane >= step ? lower : 0;
-            }
-            const unsigned past = __ballot_sync(~0u, before + upto > unit_begin);
-            if (past) {
-                const int first = __ffs(past) - 1;
-                const int lower = __shfl_sync(~0u, upto, first > 0 ? first - 1 : 0);
-                before += first > 0 ? lower : 0;
-                load.request = base + first;
-                const struct request found = {
-                    __shfl_sync(~0u, its.first_row, first), __shfl_sync(~0u, its.n_fresh, first),
-                    __shfl_sync(~0u, its.kept, first), __shfl_sync(~0u, its.cache, first)};
-                cursor_enter<TILE_M, TILE_N>(load, call, found);
-                break;
-            }
-            before += __shfl_sync(~0u, upto, 31);
+    int unit_begin = (share * block + min(block, n_longer)) * grain;
+    int unit_end = unit_begin + (share + (block < n_longer)) * grain;
+    struct cursor load = cursor_at<TILE_M, TILE_N>(call, mine, unit_begin);
+    if (WHOLE) { /* an item is its block's in whose stretch it begins */
+        unit_begin += units_to_item(load);
+        if (unit_end < total) {
+            unit_end += units_to_item(cursor_at<TILE_M, TILE_N>(call, mine, unit_end));
         }
-        const int within = unit_begin - before;
-        load.tile = within % load.n_tiles;
-        load.row_tile = within / load.n_tiles % load.row_tiles;
-        load.kv_head = within / load.n_tiles / load.row_tiles;
+        if (unit_begin == unit_end) {
+            return;
+        }
+        load = cursor_at<TILE_M, TILE_N>(call, mine, unit_begin);
     }
     struct cursor use = load;
     const int n_units = unit_end - unit_begin;
@@ -287,7 +266,7 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
                     }
                 }
             }
-            const bool whole = first_tile == 0 && item_ends;
+            const bool whole = WHOLE || (first_tile == 0 && item_ends);
             /* A block's first unfinished item takes its slot 0, its last one slot 1. */
             float *slot =
                 partials + ((int64_t)blockIdx.x * 2 + (n_segments > 0)) * TILE_M * ROW_FLOATS;
@@ -419,10 +398,10 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
     copy_async_wait<0>();
 }
 
-template <int WARPS_M, int WARPS_N, int TILE_N, int STAGES>
+template <int WARPS_M, int WARPS_N, int TILE_N, int STAGES, bool WHOLE = false>
 static cudaError_t block_attention_start(const struct call_block_attention *call, int n_sms,
                                          cudaStream_t stream) {
-    auto kernel = block_attention_kernel<WARPS_M, WARPS_N, TILE_N, STAGES>;
+    auto kernel = block_attention_kernel<WARPS_M, WARPS_N, TILE_N, STAGES, WHOLE>;
     const int threads = 32 * WARPS_M * WARPS_N;
     int bytes = STAGES * 2 * TILE_N * 256;
     if (WARPS_N == 2) {
@@ -465,6 +444,10 @@ static cudaError_t block_attention(const struct call_block_attention *call, bool
     }
     if (status != cudaSuccess || call->n_requests == 0 || call->max_queries == 0) {
         return status;
+    }
+    if (call->invariant) {
+        return compact ? block_attention_start<4, 1, 32, 3, true>(call, n_sms, stream)
+                       : block_attention_start<4, 1, 64, 3, true>(call, n_sms, stream);
     }
     const int n_rows = call->max_queries * (call->n_heads / call->n_kv_heads);
     if (n_rows <= 32) {

@@ -86,4 +86,49 @@ static __device__ __forceinline__ void cursor_next(struct cursor &c,
     cursor_enter<TILE_M, TILE_N>(c, call, request_load(call, c.request));
 }
 
+/* The cursor of a unit, which is in the line; found by every warp for itself, with mine the
+ * metadata of each lane's among the first 32 requests. */
+template <int TILE_M, int TILE_N>
+static __device__ __forceinline__ struct cursor cursor_at(const struct call_block_attention &call,
+                                                          const struct request &mine, int unit) {
+    const int lane = threadIdx.x % 32;
+    struct cursor c;
+    int before = 0;
+    for (int base = 0;; base += 32) {
+        const int r = base + lane;
+        const struct request its = base == 0 ? mine : request_load(call, r);
+        int n_tiles = 0;
+        const int n_items = request_items<TILE_M, TILE_N>(call, its, n_tiles);
+        int upto = n_items * n_tiles;
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+            const int lower = __shfl_up_sync(~0u, upto, step);
+            upto += lane >= step ? lower : 0;
+        }
+        const unsigned past = __ballot_sync(~0u, before + upto > unit);
+        if (past) {
+            const int first = __ffs(past) - 1;
+            const int lower = __shfl_sync(~0u, upto, first > 0 ? first - 1 : 0);
+            before += first > 0 ? lower : 0;
+            c.request = base + first;
+            const struct request found = {
+                __shfl_sync(~0u, its.first_row, first), __shfl_sync(~0u, its.n_fresh, first),
+                __shfl_sync(~0u, its.kept, first), __shfl_sync(~0u, its.cache, first)};
+            cursor_enter<TILE_M, TILE_N>(c, call, found);
+            break;
+        }
+        before += __shfl_sync(~0u, upto, 31);
+    }
+    const int within = unit - before;
+    c.tile = within % c.n_tiles;
+    c.row_tile = within / c.n_tiles % c.row_tiles;
+    c.kv_head = within / c.n_tiles / c.row_tiles;
+    return c;
+}
+
+/* Units from a cursor to the next place in the line where an item begins. */
+static __device__ __forceinline__ int units_to_item(const struct cursor &c) {
+    return c.tile > 0 ? c.n_tiles - c.tile : 0;
+}
+
 #endif

@@ -3,7 +3,9 @@
  * Shapes use one alphabet: B requests, T tokens, C channels, H query heads, G key-value heads
  * (H a multiple of G), D head size, V vocabulary, N logit rows. Arrays are row-major and
  * contiguous unless a stride, counted in elements, is given. Ragged batches list where each
- * request's rows start: start[B + 1], with start[B] the number of rows. */
+ * request's rows start: start[B + 1], with start[B] the number of rows.
+ * invariant, where a call has it, is for the launcher alone: a row of y is the same bits whatever
+ * else is in the call, at some cost in speed. Calls without it, products apart, are always so. */
 #ifndef UNMASK_KERNELS_CALLS_H
 #define UNMASK_KERNELS_CALLS_H
 
@@ -36,6 +38,7 @@ struct call_norm {
     void *y;             /* [n_rows, C] */
     int32_t n_rows, n_channels;
     float epsilon;
+    bool invariant;
     enum kernel_dtype dtype;
 };
 
@@ -143,6 +146,7 @@ struct call_block_attention {
     int64_t q_stride, kv_stride, y_stride;
     int32_t n_requests, n_heads, n_kv_heads, head_size;
     int32_t max_queries; /* the longest block, known to the host */
+    bool invariant;
     enum kernel_dtype dtype;
 };
 
@@ -183,11 +187,12 @@ struct call_head {
     float *confidence; /* [N] */
     void *scratch;     /* head_scratch_bytes */
     int32_t n_rows, n_channels, n_vocab;
-    bool rounded;
+    bool rounded, invariant;
     enum kernel_dtype dtype;
 };
 
-/* The same from logits that exist, [N, V]. */
+/* The same from logits that exist, [N, V]. Where V is no multiple of 8 the last bits of a
+ * confidence may change with the row's place in the call. */
 struct call_sample {
     const void *logits;
     int32_t *token;

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-enum { DEVICE_ABI = 1, DEVICE_TEXT_CHARS = 256 };
+enum { DEVICE_ABI = 2, DEVICE_TEXT_CHARS = 256 };
 
 enum device_status {
     DEVICE_OK,
@@ -91,7 +91,8 @@ struct device_table {
     int (*record_play)(struct device *device, struct device_recording *recording);
     void (*record_close)(struct device *device, struct device_recording *recording);
 
-    /* The kernels. Scratch of a block attention is the device's own and not read from the call. */
+    /* The kernels. Scratch of a block attention is the device's own and not read from the call, and
+     * neither is whether a call is invariant. */
     int (*embed)(struct device *device, const struct call_embed *call);
     int (*norm)(struct device *device, const struct call_norm *call);
     int (*linear)(struct device *device, const struct call_linear *call);
@@ -108,9 +109,10 @@ struct device_table {
     int (*decode)(struct device *device, const struct call_decode *call);
     int (*random)(struct device *device, const struct call_random *call);
 
-    /* same: from now on a row of a product is the same bits whatever number of rows is beside it,
-     * at some cost in speed. NULL where that is always so. */
-    void (*same_products)(struct device *device, bool same);
+    /* on: from now on what a kernel computes of one request, or of one row, is the same bits
+     * whatever else is in the call, at some cost in speed; recordings stay as they were made. NULL
+     * where that is always so. */
+    void (*batch_invariant)(struct device *device, bool on);
 };
 
 /* Scratch of call_head, of any size. */

@@ -563,7 +563,6 @@ static void cuda_record_close(struct device *device, struct device_recording *cl
     }
 
 LAUNCH(embed)
-LAUNCH(norm)
 LAUNCH(add)
 LAUNCH(rope)
 LAUNCH(keep)
@@ -574,9 +573,16 @@ LAUNCH(sample)
 LAUNCH(decode)
 LAUNCH(random)
 
+static int cuda_norm(struct device *device, const struct call_norm *call) {
+    struct call_norm own = *call;
+    own.invariant = device->invariant;
+    return kernel_status(device, kernel_norm(&own, device->stream), "norm");
+}
+
 static int cuda_block_attention(struct device *device, const struct call_block_attention *call) {
     struct call_block_attention own = *call;
     own.scratch = device->block_scratch;
+    own.invariant = device->invariant;
     return kernel_status(device, kernel_block_attention(&own, device->stream), "block_attention");
 }
 
@@ -621,7 +627,14 @@ static int cuda_gate_up(struct device *device, const struct call_gate_up *call) 
 }
 
 static int cuda_head(struct device *device, const struct call_head *call) {
-    return kernel_status(device, kernel_head(device->head, call, device->stream), "head");
+    struct call_head own = *call;
+    own.invariant = device->invariant;
+    return kernel_status(device, kernel_head(device->head, &own, device->stream), "head");
+}
+
+static void cuda_batch_invariant(struct device *device, bool on) {
+    device->invariant = on;
+    linears_set_invariant(device->linears, on);
 }
 
 extern "C" const struct device_table unmask_device_cuda = {
@@ -669,5 +682,5 @@ extern "C" const struct device_table unmask_device_cuda = {
     cuda_sample,
     cuda_decode,
     cuda_random,
-    device_same_products,
+    cuda_batch_invariant,
 };

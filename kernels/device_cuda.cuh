@@ -24,6 +24,7 @@ struct device {
     int64_t block_scratch_bytes;
     int64_t allocated_bytes, context_bytes;
     bool recording, failed;
+    bool invariant; /* whatever else is in a call, the same bits */
     char trouble[DEVICE_TEXT_CHARS];
 };
 
@@ -41,7 +42,8 @@ struct linears *linears_open(const char **trouble);
 void linears_close(struct linears *linears);
 int64_t linears_bytes(const struct linears *linears);
 int device_linear(struct device *device, const struct call_linear *call);
-void device_same_products(struct device *device, bool same);
+/* Whether a row of a product is the same bits whatever number of rows is beside it. */
+void linears_set_invariant(struct linears *linears, bool invariant);
 
 /* NULL when the monitor is absent. */
 struct nvml *nvml_open(int index);

@@ -15,7 +15,7 @@ enum {
     PROPOSALS = 8,
     MAX_ROUNDS = 3,   /* timings of a proposal */
     ALIGN_BYTES = 16, /* of all operands: rows are multiples of 8 elements apart */
-    SAME_TOKENS = 8192,
+    INVARIANT_TOKENS = 8192,
     OWN_LEAST_TOKENS = 256, /* below, our kernel has too few tiles to win */
 };
 
@@ -37,7 +37,7 @@ struct linears {
     cublasLtHandle_t handle;
     void *workspace;
     cudaEvent_t before, after;
-    bool same; /* one plan for all T */
+    bool invariant; /* one plan for all T */
     int n_plans;
     struct plan plans[MAX_PLANS];
 };
@@ -63,12 +63,12 @@ static bool product_init(struct product *product, const struct call_linear *call
            cublasLtMatrixLayoutInit(&product->y, CUDA_R_16BF, outputs, tokens, y_stride) == 0;
 }
 
-/* At most `wanted` algorithms, the library's favourite first. `same`: only such as sum each output
- * in one piece, whatever is computed beside it: without splitting the sum, and without workspace.
- */
-static int propose(struct linears *linears, struct product *product, bool same, int wanted,
+/* At most `wanted` algorithms, the library's favourite first. `invariant`: only such as sum each
+ * output in one piece, whatever is computed beside it: without splitting the sum, and without
+ * workspace. */
+static int propose(struct linears *linears, struct product *product, bool invariant, int wanted,
                    cublasLtMatmulHeuristicResult_t *results) {
-    const uint64_t workspace = same ? 0 : (uint64_t)WORKSPACE_BYTES;
+    const uint64_t workspace = invariant ? 0 : (uint64_t)WORKSPACE_BYTES;
     const uint32_t alignment = ALIGN_BYTES, no_reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
     static const cublasLtMatmulPreferenceAttributes_t aligned[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -83,7 +83,7 @@ static int propose(struct linears *linears, struct product *product, bool same, 
         ok = cublasLtMatmulPreferenceSetAttribute(&preference, aligned[i], &alignment,
                                                   sizeof alignment) == 0;
     }
-    if (ok && same) {
+    if (ok && invariant) {
         ok = cublasLtMatmulPreferenceSetAttribute(&preference,
                                                   CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                   &no_reduction, sizeof no_reduction) == 0;
@@ -224,12 +224,13 @@ static bool plan_make(struct device *device, const struct call_linear *call, int
     cublasLtMatmulHeuristicResult_t results[PROPOSALS];
     struct product product;
     struct call_linear shape = *call;
-    if (linears->same) {
-        shape.n_tokens = SAME_TOKENS;
+    if (linears->invariant) {
+        shape.n_tokens = INVARIANT_TOKENS;
     }
-    const int n = product_init(&product, &shape, call->y_stride)
-                      ? propose(linears, &product, linears->same, time ? PROPOSALS : 1, results)
-                      : 0;
+    const int n =
+        product_init(&product, &shape, call->y_stride)
+            ? propose(linears, &product, linears->invariant, time ? PROPOSALS : 1, results)
+            : 0;
     if (n == 0) {
         return false;
     }
@@ -238,7 +239,7 @@ static bool plan_make(struct device *device, const struct call_linear *call, int
     plan->n_outputs = call->n_outputs;
     plan->n_inputs = call->n_inputs;
     plan->adds = call->add != nullptr;
-    plan->timed = time || linears->same;
+    plan->timed = time || linears->invariant;
     plan->algorithm = results[0].algo;
     return true;
 }
@@ -271,12 +272,12 @@ int device_linear(struct device *device, const struct call_linear *call) {
     if (call->n_tokens == 0) {
         return DEVICE_OK;
     }
-    const int32_t last_token = linears->same ? INT32_MAX : plan_range(call->n_tokens);
+    const int32_t last_token = linears->invariant ? INT32_MAX : plan_range(call->n_tokens);
     struct plan own = {}, *found = plan_find(linears, last_token, call);
     struct plan *plan = found ? found : &own;
     const bool is_new = plan->last_token == 0;
     if (is_new || (!plan->timed && !device->recording)) {
-        const bool time = found && !device->recording && !linears->same;
+        const bool time = found && !device->recording && !linears->invariant;
         if (!plan_make(device, call, last_token, time, plan)) {
             return linear_status(device, CUBLAS_STATUS_NOT_SUPPORTED);
         }
@@ -290,7 +291,7 @@ int device_linear(struct device *device, const struct call_linear *call) {
     }
     cublasStatus_t status =
         product_run(linears, &product, call, call->y, &plan->algorithm, device->stream);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED && !linears->same) {
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED && !linears->invariant) {
         /* The range's plan does not do for this T: the library's first proposal for it does. */
         cublasLtMatmulHeuristicResult_t result;
         if (propose(linears, &product, false, 1, &result) == 1) {
@@ -300,10 +301,9 @@ int device_linear(struct device *device, const struct call_linear *call) {
     return linear_status(device, status);
 }
 
-void device_same_products(struct device *device, bool same) {
-    struct linears *linears = device->linears;
-    if (linears->same != same) {
-        linears->same = same;
+void linears_set_invariant(struct linears *linears, bool invariant) {
+    if (linears->invariant != invariant) {
+        linears->invariant = invariant;
         linears->n_plans = 0;
         memset(linears->plans, 0, sizeof linears->plans);
     }

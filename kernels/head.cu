@@ -13,14 +13,17 @@ enum {
     REDUCE_FLOATS = 32, /* a thread, in registers */
     MAX_PART = REDUCE_THREADS * REDUCE_FLOATS,
     MAX_CHOICES = 64,
+    TILE_ROWS = 1024, /* at most */
 };
 
 static const int64_t TILE_BYTES = 36ll << 20, WORKSPACE_BYTES = 16ll << 20;
 static const int64_t SUMMARY_BYTES = 8ll << 20;
 
-/* A product's shape and the algorithm cuBLASLt proposed for it. */
+/* A product's shape and the algorithm cuBLASLt proposed for it; invariant: for a whole tile of
+ * rows, and one that sums each logit in one piece. */
 struct head_choice {
     int32_t n_rows, n_channels, n_tokens;
+    bool invariant;
     cublasLtMatrixLayout_t w, x, logits;
     cublasLtMatmulAlgo_t algorithm;
 };
@@ -111,11 +114,12 @@ cudaError_t head_merge(const struct head_summary *summaries, int n_parts, int32_
     return cudaGetLastError();
 }
 
-static struct head_choice *head_choose(struct head *head, int n_rows, int n_channels,
-                                       int n_tokens) {
+static struct head_choice *head_choose(struct head *head, int n_rows, int n_channels, int n_tokens,
+                                       bool invariant) {
     for (int i = 0; i < head->n_choices; i++) {
         struct head_choice *c = &head->choices[i];
-        if (c->n_rows == n_rows && c->n_channels == n_channels && c->n_tokens == n_tokens) {
+        if (c->n_rows == n_rows && c->n_channels == n_channels && c->n_tokens == n_tokens &&
+            c->invariant == invariant) {
             return c;
         }
     }
@@ -131,23 +135,33 @@ static struct head_choice *head_choose(struct head *head, int n_rows, int n_chan
     c->n_rows = n_rows;
     c->n_channels = n_channels;
     c->n_tokens = n_tokens;
+    c->invariant = invariant;
     c->w = c->x = c->logits = nullptr;
-    uint64_t channels = (uint64_t)n_channels, tokens = (uint64_t)n_tokens, rows = (uint64_t)n_rows;
-    uint64_t workspace = (uint64_t)WORKSPACE_BYTES;
+    const uint64_t channels = (uint64_t)n_channels, tokens = (uint64_t)n_tokens;
+    const uint64_t rows = (uint64_t)n_rows, asked_rows = invariant ? (uint64_t)TILE_ROWS : rows;
+    const uint64_t workspace = invariant ? 0 : (uint64_t)WORKSPACE_BYTES;
+    const uint32_t reductions = invariant ? (uint32_t)CUBLASLT_REDUCTION_SCHEME_NONE
+                                          : (uint32_t)CUBLASLT_REDUCTION_SCHEME_MASK;
     cublasLtMatmulPreference_t preference = nullptr;
     cublasLtMatmulHeuristicResult_t result;
     int n_results = 0;
     bool ok =
         cublasLtMatrixLayoutCreate(&c->w, CUDA_R_16BF, channels, tokens, n_channels) == 0 &&
-        cublasLtMatrixLayoutCreate(&c->x, CUDA_R_16BF, channels, rows, n_channels) == 0 &&
-        cublasLtMatrixLayoutCreate(&c->logits, CUDA_R_32F, tokens, rows, (n_tokens + 3) / 4 * 4) ==
-            0 &&
+        cublasLtMatrixLayoutCreate(&c->x, CUDA_R_16BF, channels, asked_rows, n_channels) == 0 &&
+        cublasLtMatrixLayoutCreate(&c->logits, CUDA_R_32F, tokens, asked_rows,
+                                   (n_tokens + 3) / 4 * 4) == 0 &&
         cublasLtMatmulPreferenceCreate(&preference) == 0 &&
         cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                              &workspace, sizeof workspace) == 0 &&
+        cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                             &reductions, sizeof reductions) == 0 &&
         cublasLtMatmulAlgoGetHeuristic(head->handle, head->product, c->w, c->x, c->logits,
                                        c->logits, preference, 1, &result, &n_results) == 0 &&
-        n_results == 1;
+        n_results == 1 &&
+        cublasLtMatrixLayoutSetAttribute(c->x, CUBLASLT_MATRIX_LAYOUT_COLS, &rows, sizeof rows) ==
+            0 &&
+        cublasLtMatrixLayoutSetAttribute(c->logits, CUBLASLT_MATRIX_LAYOUT_COLS, &rows,
+                                         sizeof rows) == 0;
     if (preference) {
         cublasLtMatmulPreferenceDestroy(preference);
     }
@@ -205,7 +219,7 @@ extern "C" int64_t head_scratch_bytes(void) {
 
 /* Rows and tokens of a tile: as many tokens as fit, in equal multiples of 128. */
 static void head_tile(int n_rows, int n_vocab, int *tile_rows, int *tile_tokens) {
-    *tile_rows = n_rows < 1024 ? n_rows : 1024;
+    *tile_rows = n_rows < TILE_ROWS ? n_rows : TILE_ROWS;
     int64_t fit = TILE_BYTES / 4 / *tile_rows / 128 * 128;
     int64_t n_tiles = (n_vocab + fit - 1) / fit;
     int64_t even = ((n_vocab + n_tiles - 1) / n_tiles + 127) / 128 * 128;
@@ -244,7 +258,7 @@ extern "C" cudaError_t kernel_head_tiles(struct head *head, const struct call_he
     struct head_summary *summaries =
         reinterpret_cast<struct head_summary *>(workspace + WORKSPACE_BYTES);
     int tile_rows, tile_tokens;
-    head_tile(call->n_rows, call->n_vocab, &tile_rows, &tile_tokens);
+    head_tile(call->invariant ? TILE_ROWS : call->n_rows, call->n_vocab, &tile_rows, &tile_tokens);
     const int n_tiles = (call->n_vocab + tile_tokens - 1) / tile_tokens;
     const int tile_parts = (tile_tokens + MAX_PART - 1) / MAX_PART;
     const int part_tokens = ((tile_tokens + tile_parts - 1) / tile_parts + 3) / 4 * 4;
@@ -262,7 +276,8 @@ extern "C" cudaError_t kernel_head_tiles(struct head *head, const struct call_he
                 call->n_vocab - first < tile_tokens ? call->n_vocab - first : tile_tokens;
             const char *w =
                 static_cast<const char *>(call->w) + (int64_t)first * call->n_channels * 2;
-            struct head_choice *c = head_choose(head, n_rows, call->n_channels, n_tokens);
+            struct head_choice *c =
+                head_choose(head, n_rows, call->n_channels, n_tokens, call->invariant);
             if (!c || cublasLtMatmul(head->handle, head->product, &one, w, c->w, x, c->x, &zero,
                                      logits, c->logits, logits, c->logits, &c->algorithm, workspace,
                                      (size_t)WORKSPACE_BYTES, stream) != 0) {

@@ -242,7 +242,9 @@ cudaError_t head_wgmma(const struct call_head *call, int64_t scratch_bytes, cuda
         int n_row_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
         const bool pair = n_row_tiles % 2 == 0 || n_row_tiles > 8;
         n_row_tiles += pair ? n_row_tiles % 2 : 0;
-        const int tile_tokens = head_tile_tokens(n_row_tiles, call->n_vocab, n_sms);
+        /* A tile's tokens are summed up together, so that the width shows in the last bits. */
+        const int tile_tokens =
+            call->invariant ? 256 : head_tile_tokens(n_row_tiles, call->n_vocab, n_sms);
         CUtensorMap x_map, w_map;
         if (!hopper_map(&x_map, x, call->n_channels, 1, call->n_channels, n_rows, call->n_channels,
                         n_rows < TILE_ROWS ? n_rows : TILE_ROWS) ||

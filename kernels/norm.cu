@@ -86,8 +86,10 @@ extern "C" cudaError_t kernel_norm(const struct call_norm *call, cudaStream_t st
     }
     const int n_vectors = call->n_channels / 8;
     /* Few rows: many threads each, for the latency. Many: more loads in flight a thread, unless
-     * the residual's already double them (measured on an H200, experiments/gpu/results). */
-    const int most_threads = call->residual || call->n_rows <= 4096 ? 256 : 128;
+     * the residual's already double them (measured on an H200, experiments/gpu/results). The sum of
+     * squares depends on it. */
+    const bool many = call->n_rows > 4096 && !call->invariant;
+    const int most_threads = call->residual || !many ? 256 : 128;
     int per_thread = 1;
     while (per_thread < 8 && per_thread * most_threads < n_vectors) {
         per_thread *= 2;

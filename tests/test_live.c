@@ -117,6 +117,27 @@ START_TEST(company_and_arrival_change_no_token_of_a_model_with_shifted_logits) {
 }
 END_TEST
 
+/* On the CPU, where it always holds, the option is taken and changes nothing. */
+START_TEST(invariance_is_an_option_that_changes_no_token_on_the_cpu) {
+    static const char *const settings[] = {"on", "off"};
+    struct served *served[4];
+    for (int i = 0; i < 4; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "runtime.batch_invariant=%s", settings[i / 2]);
+        struct system *system =
+            LIVE_SYSTEM("llada-tiny", "cache=dual", "decoder=threshold", "block_tokens=4",
+                        "steps_per_block=4", "decoder.threshold=0.012", text);
+        ck_assert(system->runtime.batch_invariant == (i < 2));
+        served[i] = serve_live(system, i % 2 ? together : apart);
+        same_tokens(served[0], served[i]);
+        system_close(system);
+    }
+    for (int i = 0; i < 4; i++) {
+        free(served[i]);
+    }
+}
+END_TEST
+
 /* Without a cache nothing but the rows that go through the head differs between scopes. */
 START_TEST(scopes_change_no_token) {
     struct served *first = NULL;
@@ -686,6 +707,7 @@ int main(void) {
         company_and_arrival_change_no_token_of_a_threshold_decoder,
         company_and_arrival_change_no_token_of_a_decoder_on_the_host,
         company_and_arrival_change_no_token_of_a_model_with_shifted_logits,
+        invariance_is_an_option_that_changes_no_token_on_the_cpu,
         scopes_change_no_token,
         the_threshold_on_the_device_decides_as_the_rule_on_the_host,
         heads_that_choose_together_keep_other_rows_than_heads_that_choose_alone,

@@ -146,9 +146,9 @@ END_TEST
 START_TEST(a_norm_adds_scales_and_writes_the_sum_back) {
     float x[2][4] = {{1, 2, 3, 4}, {0, 0, 1, 0}}, residual[2][4] = {{1, 0, -3, 0}, {0, 0, 1, 0}};
     float weight[4] = {1, 2, 1, 0.5f}, y[2][4], gathered[1][4];
-    struct call_norm call = {x, weight, residual, NULL, y, 2, 4, 0, KERNEL_F32};
+    struct call_norm call = {x, weight, residual, NULL, y, 2, 4, 0, false, KERNEL_F32};
     int32_t rows[1] = {1};
-    struct call_norm gather = {x, weight, residual, rows, gathered, 1, 4, 0, KERNEL_F32};
+    struct call_norm gather = {x, weight, residual, rows, gathered, 1, 4, 0, false, KERNEL_F32};
     twin_norm(&gather); /* first: it must leave the residual alone */
     ck_assert(residual[1][2] == 1);
     twin_norm(&call);

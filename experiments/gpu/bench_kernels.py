@@ -28,7 +28,7 @@ def struct(name, **fields):
 
 Embed = struct("Embed", table=P, ids=P, at=P, y=P, n_tokens=I, n_channels=I, n_vocab=I, dtype=I)
 Norm = struct("Norm", x=P, weight=P, residual=P, rows=P, y=P, n_rows=I, n_channels=I, epsilon=FL,
-              dtype=I)
+              invariant=c.c_bool, dtype=I)
 Linear = struct("Linear", x=P, w=P, add=P, y=P, x_stride=L, y_stride=L, n_tokens=I, n_outputs=I,
                 n_inputs=I, dtype=I)
 Add = struct("Add", a=P, b=P, y=P, n=L, dtype=I)
@@ -43,13 +43,13 @@ Keep = struct("Keep", k=P, v=P, start=P, owner=P, kv_rows=P, kept=P, cache_start
               kv_stride=L, n_requests=I, n_tokens=I, n_kv_heads=I, head_size=I, dtype=I)
 Block = struct("Block", q=P, k=P, v=P, cache=P, y=P, start=P, kept=P, cache_start=P,
                scratch=P, q_stride=L, kv_stride=L, y_stride=L, n_requests=I, n_heads=I,
-               n_kv_heads=I, head_size=I, max_queries=I, dtype=I)
+               n_kv_heads=I, head_size=I, max_queries=I, invariant=c.c_bool, dtype=I)
 Select = struct("Select", q=P, k=P, v=P, start=P, block_start=P, block_end=P, kept=P,
                 cache_start=P, score_start=P, cache=P, scores=P, indices=P, q_stride=L,
                 kv_stride=L, n_requests=I, n_heads=I, n_kv_heads=I, head_size=I, max_candidates=I,
                 uniform=c.c_bool, dtype=I)
 Head = struct("Head", x=P, w=P, token=P, confidence=P, scratch=P, n_rows=I, n_channels=I,
-              n_vocab=I, rounded=c.c_bool, dtype=I)
+              n_vocab=I, rounded=c.c_bool, invariant=c.c_bool, dtype=I)
 Sample = struct("Sample", logits=P, token=P, confidence=P, n_rows=I, n_vocab=I, dtype=I)
 
 # What kernels/device.h has in its table, in order.

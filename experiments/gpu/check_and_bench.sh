@@ -1,6 +1,7 @@
 #!/bin/bash
-# Checks every kernel against its twin and the device through its table, runs compute-sanitizer over
-# small shapes, then times the kernels beside their peers.
+# Checks every kernel against its twin, the device through its table and that company changes no bit
+# where it must not, runs compute-sanitizer over small shapes, then times the kernels beside their
+# peers.
 # Usage: check_and_bench.sh BUILD OUT checks|sanitize|bench|all [PIECE...]
 # Needs the kernels built (make kernels) and, for the bench, python3 with PyTorch.
 set -u
@@ -15,14 +16,14 @@ nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw,temperature.gpu 
 failed=0
 if [ "$what" != bench ]; then
     rm -f "$out/checks.txt"
-    for test in test_kernels test_device; do
+    for test in test_kernels test_device test_company; do
         timeout 120 "$build/tests/gpu/$test" 2>&1 | tee -a "$out/checks.txt"
         [ "${PIPESTATUS[0]}" = 0 ] || failed=1
     done
 fi
 if [ "$what" = all ] || [ "$what" = sanitize ]; then
     for tool in memcheck racecheck initcheck; do
-        for test in test_kernels test_device; do
+        for test in test_kernels test_device test_company; do
             timeout 150 compute-sanitizer --tool $tool --error-exitcode 9 \
                 "$build/tests/gpu/$test" 1 small >"$out/$tool-$test.txt" 2>&1 || failed=1
             echo "$tool $test: $(tail -1 "$out/$tool-$test.txt")"

@@ -26,6 +26,8 @@ const struct param runtime_params[] = {
     FLAG(engine, "our own kernels, with what they hold besides: the runtime of --backend"),
     FLAG(fused_gate_up, "the activation is part of the gate and up product"),
     FLAG(fused_head, "logits are reduced as they are made and never stored"),
+    FLAG(batch_invariant, "the same bits for a request whatever else is in the batch; costs speed "
+                          "on a GPU, which no price includes"),
     {"element_bytes", PARAM_I64, 0, "bytes", "2", 2, 4, NULL,
      offsetof(struct runtime, element_bytes), "bytes of a weight, an activation, a cached value"},
     {"host_mode", PARAM_WORD, 0, "1", "overlaps", 0, 1, host_mode_words,

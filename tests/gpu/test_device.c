@@ -349,57 +349,6 @@ static void test_recorded_product(void) {
     test_product(call.n_tokens, call.n_outputs, call.n_inputs, 2);
 }
 
-/* Whether rows of a product of n_outputs x n_inputs are the same bits in other company. */
-static bool same_in_any_company(int n_outputs, int n_inputs) {
-    enum { T = 300 };
-    struct buffer *x = random_bf16((int64_t)T * n_inputs, 1);
-    struct buffer *w = random_bf16((int64_t)n_outputs * n_inputs, 1);
-    struct buffer *all = poisoned((int64_t)T * n_outputs * 2), *part = poisoned(all->bytes);
-    struct call_linear call = {.x = x->device,
-                               .w = w->device,
-                               .y = all->device,
-                               .x_stride = n_inputs,
-                               .y_stride = n_outputs,
-                               .n_tokens = T,
-                               .n_outputs = n_outputs,
-                               .n_inputs = n_inputs,
-                               .dtype = KERNEL_BF16};
-    must(table->linear(device, &call), "linear");
-    uint16_t *whole = pull(all);
-    bool same = true;
-    call.y = part->device;
-    for (int i = 0; i < 12; i++) {
-        const int first = between(0, T - 1);
-        call.x = (uint16_t *)x->device + (int64_t)first * n_inputs;
-        call.n_tokens = i < 4 ? 1 : between(1, T - first);
-        must(table->linear(device, &call), "linear");
-        uint16_t *got = pull(part);
-        same = same && memcmp(got, whole + (int64_t)first * n_outputs,
-                              (size_t)call.n_tokens * n_outputs * sizeof *got) == 0;
-        free(got);
-    }
-    free(whole);
-    buffers_free();
-    return same;
-}
-
-/* Few outputs of long sums are where an algorithm is chosen that cuts the sums up. Whether the
- * fastest algorithms keep rows the same is the library's affair, and printed only. */
-static void test_same_products(void) {
-    const int shapes[][2] = {{1024, 2048}, {256, 8192}, {64, 16384}};
-    for (int i = 0; i < 3; i++) {
-        const bool before = same_in_any_company(shapes[i][0], shapes[i][1]);
-        table->same_products(device, true);
-        const bool after = same_in_any_company(shapes[i][0], shapes[i][1]);
-        table->same_products(device, false);
-        printf("products with %d outputs of %d inputs: rows %s with their company, held the same "
-               "they %s\n",
-               shapes[i][0], shapes[i][1], before ? "do not change" : "change",
-               after ? "do not" : "do");
-        check(after, "rows of products differ with their company");
-    }
-}
-
 /* Everything that can be recorded, played more than once and from changed memory. */
 static void test_recording(void) {
     enum { N = 4096 };
@@ -882,7 +831,6 @@ int main(int argc, char **argv) {
         test_marks();
         test_product(20000, 16, 64, 2);
         test_recorded_product();
-        test_same_products();
         test_close();
     }
     check(table->allocated_bytes(device) == 0, "%" PRId64 " bytes are left allocated",

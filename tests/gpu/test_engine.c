@@ -1,7 +1,8 @@
-/* The engine on a GPU: logits of small checkpoints against PyTorch's, and the same steps on the GPU
- * and on the CPU under every cache policy. A plain program: `test_engine [LIBRARY [small]]`, run
- * where the repository's data is (UNMASK_DATA), prints a line for each comparison and the count of
- * failures; `small` keeps to what a memory checker gets through. */
+/* The engine on a GPU: logits of small checkpoints against PyTorch's, the same steps on the GPU and
+ * on the CPU under every cache policy, and the same requests alone and together. A plain program:
+ * `test_engine [LIBRARY [small]]`, run where the repository's data is (UNMASK_DATA), prints a line
+ * for each comparison and the count of failures; `small` keeps to what a memory checker gets
+ * through. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -144,7 +145,7 @@ static void compare_with_golden(const struct model *model) {
 
 /* ---- against the CPU ---- */
 
-enum { REQUESTS = 5, STEPS = 40 };
+enum { REQUESTS = 5, STEPS = 40, MAX_TOKENS = 4096 };
 
 /* One side: a system on a device, and its requests. */
 struct side {
@@ -152,10 +153,13 @@ struct side {
     struct engine *engine;
     struct live *live;
     struct request requests[REQUESTS];
+    /* Of the step run last, by slot: how many logit rows, 0 where it was not in the step. */
+    uint32_t n_rows[REQUESTS];
 };
 
+/* "on" or "off" for the last two. */
 static void open_side(struct side *side, const char *device, const char *model, const char *cache,
-                      const char *head) {
+                      const char *head, const char *invariant) {
     struct err err = {0};
     const struct setting settings[] = {
         {"cache", "", "test", 0},
@@ -166,12 +170,14 @@ static void open_side(struct side *side, const char *device, const char *model, 
         {"runtime.fused_head", "", "test", 0},
         {"decoder", "fixed", "test", 0},
         {"page_tokens", "16", "test", 0},
+        {"runtime.batch_invariant", "", "test", 0},
     };
     struct setting own[sizeof settings / sizeof settings[0]];
     memcpy(own, settings, sizeof own);
     snprintf(own[0].value, sizeof own[0].value, "%s", cache);
     snprintf(own[1].value, sizeof own[1].value, "%d", strcmp(device, "cpu") == 0 ? 4 : 2);
     snprintf(own[5].value, sizeof own[5].value, "%s", head);
+    snprintf(own[8].value, sizeof own[8].value, "%s", invariant);
     const struct system_request request = {.system = "dllm-serve",
                                            .model = model,
                                            .gpu = "l40s",
@@ -233,7 +239,9 @@ static void admit_all(struct side *side) {
     }
 }
 
-static void run_step(struct side *side) {
+/* One step of all requests that are not done, or of one of them. */
+enum { ALL = -1 };
+static void run_step(struct side *side, int only) {
     const struct span *spans[REQUESTS];
     uint32_t slots[REQUESTS], n = 0;
     struct step_shape shape;
@@ -242,7 +250,10 @@ static void run_step(struct side *side) {
     shape_clear(&shape);
     for (uint32_t slot = 0; slot < REQUESTS; slot++) {
         const struct request *request = &side->requests[slot];
-        if (request->committed_tokens < request->output_tokens) {
+        side->n_rows[slot] = 0;
+        if (request->committed_tokens < request->output_tokens &&
+            (only == ALL || only == (int)slot)) {
+            side->n_rows[slot] = request->span.logit_rows;
             spans[n] = &request->span;
             slots[n++] = slot;
             shape_add(shape.sym, &request->span, 1);
@@ -299,13 +310,13 @@ static void compare_canvases(struct side *cpu, struct side *gpu, int64_t *n_same
 static void compare_with_cpu(const char *model, const char *cache, const char *head) {
     struct side cpu = {0}, gpu = {0};
     int64_t n_same = 0, n_all = 0;
-    open_side(&cpu, "cpu", model, cache, head);
-    open_side(&gpu, "cuda", model, cache, head);
+    open_side(&cpu, "cpu", model, cache, head, "off");
+    open_side(&gpu, "cuda", model, cache, head, "off");
     admit_all(&cpu);
     admit_all(&gpu);
     for (int step = 0; step < STEPS; step++) {
-        run_step(&cpu);
-        run_step(&gpu);
+        run_step(&cpu, ALL);
+        run_step(&gpu, ALL);
         compare_canvases(&cpu, &gpu, &n_same, &n_all);
     }
     double share = (double)n_same / (double)n_all;
@@ -319,6 +330,83 @@ static void compare_with_cpu(const char *model, const char *cache, const char *h
     close_side(&gpu);
 }
 
+/* ---- alone and together ---- */
+
+/* What company changed. */
+struct change {
+    int64_t n_confidences, n_changed; /* as bits */
+    int64_t n_tokens, n_other_tokens; /* of canvases, at the end */
+    char first[120];
+};
+
+static void read_confidences(struct side *side, float *confidences) {
+    const struct step_result result = {.confidence = confidences};
+    struct err err = {0};
+    must(forward_result(side->engine->forward, &result, &err), &err);
+}
+
+/* One request's step alone against its rows of the step together. */
+static void step_alone(struct side *alone, int slot, uint32_t phase, const float *together,
+                       int step, struct change *change) {
+    static float confidences[MAX_TOKENS];
+    run_step(alone, slot);
+    read_confidences(alone, confidences);
+    for (uint32_t row = 0; row < alone->n_rows[slot]; row++) {
+        bool same = memcmp(&confidences[row], &together[row], sizeof *together) == 0;
+        if (!same && change->n_changed == 0) {
+            snprintf(change->first, sizeof change->first,
+                     "; first in step %d, request %d, in %s, row %" PRIu32 ": %.9g alone, %.9g",
+                     step, slot, phase_names[phase], row, (double)confidences[row],
+                     (double)together[row]);
+        }
+        change->n_changed += !same;
+        change->n_confidences++;
+    }
+}
+
+/* The same requests on two engines: all in one batch, and each in batches of its own. */
+static struct change run_both_ways(const char *model, const char *cache, const char *head,
+                                   const char *invariant) {
+    static float confidences[MAX_TOKENS];
+    struct side together = {0}, alone = {0};
+    struct change change = {0};
+    int64_t n_same = 0;
+    open_side(&together, "cuda", model, cache, head, invariant);
+    open_side(&alone, "cuda", model, cache, head, invariant);
+    admit_all(&together);
+    admit_all(&alone);
+    for (int step = 0; step < STEPS; step++) {
+        run_step(&together, ALL);
+        read_confidences(&together, confidences);
+        const float *rows = confidences;
+        for (int slot = 0; slot < REQUESTS; slot++) {
+            if (together.n_rows[slot] > 0) {
+                step_alone(&alone, slot, alone.requests[slot].span.phase, rows, step, &change);
+                rows += together.n_rows[slot];
+            }
+        }
+    }
+    compare_canvases(&together, &alone, &n_same, &change.n_tokens);
+    change.n_other_tokens = change.n_tokens - n_same;
+    close_side(&together);
+    close_side(&alone);
+    return change;
+}
+
+/* Without the option company may change bits: printed only. */
+static void compare_with_alone(const char *model, const char *cache, const char *head) {
+    struct change on = run_both_ways(model, cache, head, "on");
+    check(on.n_changed == 0 && on.n_other_tokens == 0 && on.n_confidences > 0,
+          "%s, cache %s, fused head %s, batch_invariant on: company changes %" PRId64 " of %" PRId64
+          " confidences, %" PRId64 " of %" PRId64 " tokens%s",
+          model, cache, head, on.n_changed, on.n_confidences, on.n_other_tokens, on.n_tokens,
+          on.first);
+    struct change off = run_both_ways(model, cache, head, "off");
+    printf("         with it off: %" PRId64 " of %" PRId64 " confidences, %" PRId64 " of %" PRId64
+           " tokens\n",
+           off.n_changed, off.n_confidences, off.n_other_tokens, off.n_tokens);
+}
+
 int main(int argc, char **argv) {
     static const char *const models[] = {"llada-tiny", "dream-tiny"};
     static const char *const caches[] = {"none", "prefix", "dual", "sparse-uniform", "sparse-head"};
@@ -329,6 +417,7 @@ int main(int argc, char **argv) {
     for (int m = 0; m < (small ? 1 : 2); m++) {
         for (int c = small ? 4 : 0; c < 5; c++) {
             compare_with_cpu(models[m], caches[c], c % 2 == 0 ? "on" : "off");
+            compare_with_alone(models[m], caches[c], (c + m) % 2 == 0 ? "on" : "off");
         }
     }
     printf("%d passed, %d failed\n", n_passed, n_failed);

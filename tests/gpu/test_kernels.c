@@ -223,6 +223,7 @@ static void test_norm(int mode) { /* 0 plain, 1 with residual, 2 gathered rows w
                              n_rows,
                              n_channels,
                              1e-5f,
+                             false,
                              KERNEL_BF16};
     twin_norm(&call);
     call.x = x->device;
