@@ -32,6 +32,7 @@ struct runtime {
     bool fused_gate_up;    /* the activation is part of the gate and up product */
     bool fused_head;       /* logits are reduced as they are made and never stored */
     int64_t element_bytes; /* of a weight, an activation, a cached value */
+    bool vmm;              /* live runs map memory as steps need it; changes no result */
     /* Host, ns on the reference host. */
     uint32_t host_mode;
     double host_step_ns[HOST_KIND_COUNT];    /* per step */

@@ -155,7 +155,7 @@ struct side {
 };
 
 static void open_side(struct side *side, const char *device, const char *model, const char *cache,
-                      const char *head) {
+                      const char *head, const char *vmm) {
     struct err err = {0};
     const struct setting settings[] = {
         {"cache", "", "test", 0},
@@ -166,12 +166,14 @@ static void open_side(struct side *side, const char *device, const char *model, 
         {"runtime.fused_head", "", "test", 0},
         {"decoder", "fixed", "test", 0},
         {"page_tokens", "16", "test", 0},
+        {"runtime.vmm", "", "test", 0},
     };
     struct setting own[sizeof settings / sizeof settings[0]];
     memcpy(own, settings, sizeof own);
     snprintf(own[0].value, sizeof own[0].value, "%s", cache);
     snprintf(own[1].value, sizeof own[1].value, "%d", strcmp(device, "cpu") == 0 ? 4 : 2);
     snprintf(own[5].value, sizeof own[5].value, "%s", head);
+    snprintf(own[8].value, sizeof own[8].value, "%s", vmm);
     const struct system_request request = {.system = "dllm-serve",
                                            .model = model,
                                            .gpu = "l40s",
@@ -296,11 +298,12 @@ static void compare_canvases(struct side *cpu, struct side *gpu, int64_t *n_same
 
 /* Tokens and positions that a step committed agree but for near ties, which bf16 decides otherwise
  * than float32; a wrong cache or a wrong row would leave few of them alike. */
-static void compare_with_cpu(const char *model, const char *cache, const char *head) {
+static void compare_with_cpu(const char *model, const char *cache, const char *head,
+                             const char *vmm) {
     struct side cpu = {0}, gpu = {0};
     int64_t n_same = 0, n_all = 0;
-    open_side(&cpu, "cpu", model, cache, head);
-    open_side(&gpu, "cuda", model, cache, head);
+    open_side(&cpu, "cpu", model, cache, head, "off");
+    open_side(&gpu, "cuda", model, cache, head, vmm);
     admit_all(&cpu);
     admit_all(&gpu);
     for (int step = 0; step < STEPS; step++) {
@@ -309,12 +312,19 @@ static void compare_with_cpu(const char *model, const char *cache, const char *h
         compare_canvases(&cpu, &gpu, &n_same, &n_all);
     }
     double share = (double)n_same / (double)n_all;
-    check(share >= 0.98, "%s, cache %s, fused head %s: %.3f %% of canvas tokens as on the CPU",
-          model, cache, head, 100 * share);
+    check(share >= 0.98,
+          "%s, cache %s, fused head %s, vmm %s: %.3f %% of canvas tokens as on the CPU", model,
+          cache, head, vmm, 100 * share);
     struct engine_memory memory = engine_memory(gpu.engine);
-    check(memory.metered_bytes == memory.planned_bytes,
-          "%s, cache %s: %" PRId64 " bytes metered, %" PRId64 " planned", model, cache,
-          memory.metered_bytes, memory.planned_bytes);
+    check(memory.metered_bytes + memory.unmapped_bytes == memory.planned_bytes,
+          "%s, cache %s: %" PRId64 " bytes metered, %" PRId64 " planned, of which %" PRId64
+          " are not mapped",
+          model, cache, memory.metered_bytes, memory.planned_bytes, memory.unmapped_bytes);
+    bool maps = strcmp(vmm, "on") == 0;
+    check(memory.is_mapped == maps && (memory.unmapped_bytes > 0) == maps &&
+              memory.mapping_calls <= (maps ? 20 : 0),
+          "%s, cache %s, vmm %s: %" PRId64 " calls to map memory, %.3f ms", model, cache, vmm,
+          memory.mapping_calls, (double)memory.mapping_ns * 1e-6);
     close_side(&cpu);
     close_side(&gpu);
 }
@@ -328,8 +338,11 @@ int main(int argc, char **argv) {
     bool small = argc > 2;
     for (int m = 0; m < (small ? 1 : 2); m++) {
         for (int c = small ? 4 : 0; c < 5; c++) {
-            compare_with_cpu(models[m], caches[c], c % 2 == 0 ? "on" : "off");
+            compare_with_cpu(models[m], caches[c], c % 2 == 0 ? "on" : "off", "off");
         }
+    }
+    for (int c = small ? 4 : 0; c < 5; c++) {
+        compare_with_cpu(models[0], caches[c], "off", "on");
     }
     printf("%d passed, %d failed\n", n_passed, n_failed);
     return n_failed > 0;
