@@ -59,14 +59,6 @@ static int late_copy(struct device *device, void *to, const void *from, int64_t 
     return device_cpu.copy(device, to, from, bytes);
 }
 
-static int late_unmap(struct device *device, struct device_handle *handle) {
-    if (late.n_left > 0) {
-        late.trouble = "memory unmapped from under what is under way";
-        return DEVICE_REFUSED;
-    }
-    return device_cpu.unmap(device, handle);
-}
-
 static const char *late_trouble(const struct device *device) {
     return late.trouble != NULL ? late.trouble : device_cpu.trouble(device);
 }
@@ -83,7 +75,6 @@ static inline struct device_table late_device(int n_queries) {
     table.finish = late_finish;
     table.download = late_download;
     table.copy = late_copy;
-    table.unmap = late_unmap;
     return table;
 }
 
