@@ -114,7 +114,7 @@ bundle: kernels portable ## pack everything a GPU machine needs into build/unmas
 	@mkdir -p $(BUILD)/bundle/unmask/build/portable $(BUILD)/bundle/unmask/build/kernels \
 	    $(BUILD)/bundle/unmask/build/tests/gpu
 	$(Q)strip -o $(BUILD)/bundle/unmask/build/portable/unmask $(BUILD)/portable/unmask
-	$(Q)for t in $(GPU_TESTS); do \
+	$(Q)for t in $(GPU_TESTS) $(GPU_BENCHES); do \
 	    strip -o $(BUILD)/bundle/unmask/build/tests/gpu/$$(basename $$t) $$t; done
 	$(Q)cp $(BUILD)/kernels/libunmask_cuda.so $(BUILD)/bundle/unmask/build/kernels/
 	$(Q)tar c --exclude=tests/golden/allocations --exclude=tests/golden/instances kernels/profiles \

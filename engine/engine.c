@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "engine/mapping.h"
 #include "engine/session.h"
 #include "sim/base/num.h"
 
@@ -48,15 +49,16 @@ static int64_t aligned(int64_t bytes) {
     return align_up(bytes, PLACEMENT_ALIGN_BYTES);
 }
 
-static int64_t planned_bytes(const struct budget *budget) {
-    return aligned(budget->weights_bytes) + aligned(budget->pool_bytes) +
-           (budget->shares_pool ? 0 : aligned(budget->activation_bytes));
+static int64_t planned_bytes(const struct budget *budget, int64_t granule_bytes) {
+    int64_t region =
+        aligned(budget->pool_bytes) + (budget->shares_pool ? 0 : aligned(budget->activation_bytes));
+    return aligned(budget->weights_bytes) + align_up(region, granule_bytes);
 }
 
 static int check_memory(const struct engine *engine, struct err *err) {
     const struct budget *budget = &engine->system->budget;
     const struct device_facts *facts = &engine->device.facts;
-    int64_t needed = planned_bytes(budget) + budget->reserve_bytes;
+    int64_t needed = planned_bytes(budget, 1) + budget->reserve_bytes;
     if (needed <= facts->free_bytes) {
         return 0;
     }
@@ -88,6 +90,7 @@ static struct step_limits limits_of(const struct system *system) {
             aligned(budget->shares_pool ? budget->pool_bytes : budget->activation_bytes),
         .pool_bytes = aligned(budget->pool_bytes),
         .shares_pool = budget->shares_pool,
+        .maps = system->runtime.vmm,
         .selects_together = system->cache->keeps == KEEPS_CHOSEN_TOGETHER,
     };
 }
@@ -134,10 +137,22 @@ void engine_close(struct engine *engine) {
 
 struct engine_memory engine_memory(const struct engine *engine) {
     const struct device_table *table = engine->device.table;
+    const struct mapping *mapping = forward_mapping(engine->forward);
     int64_t side_bytes = forward_side_bytes(engine->forward);
-    return (struct engine_memory){
-        .planned_bytes = planned_bytes(&engine->system->budget),
+    struct engine_memory memory = {
+        .planned_bytes =
+            planned_bytes(&engine->system->budget, mapping != NULL ? mapping->granule_bytes : 1),
         .metered_bytes = table->allocated_bytes(engine->device.device) - side_bytes,
         .side_bytes = side_bytes + table->own_bytes(engine->device.device),
+        .is_mapped = mapping != NULL,
     };
+    if (mapping != NULL) {
+        struct mapping_cost cost = mapping_total(mapping);
+        memory.unmapped_bytes = mapping->bytes - mapping_mapped_bytes(mapping);
+        memory.mapped_peak_bytes = mapping->most_bytes;
+        memory.lent_bytes = mapping->lent_bytes;
+        memory.mapping_calls = cost.n;
+        memory.mapping_ns = cost.ns;
+    }
+    return memory;
 }

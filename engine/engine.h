@@ -26,10 +26,16 @@ struct engine {
 int engine_open(const struct engine_request *request, struct engine **out, struct err *err);
 void engine_close(struct engine *engine); /* NULL is fine */
 
-/* Device memory: what the budget plans for weights, workspace and pool, and what was allocated for
- * them, which is the same; besides, what the budget calls its reserve is for. */
+/* Device memory: what the budget plans for weights, workspace and pool (where these two are mapped,
+ * in whole granules), what is allocated for them, and what is not because nothing has needed it:
+ * the first is the sum of the others. Besides, what the budget calls its reserve is for. */
 struct engine_memory {
     int64_t planned_bytes, metered_bytes;
+    int64_t unmapped_bytes; /* 0 where nothing is mapped */
+    /* Where memory is mapped: the most at once so far, what went from the one to the other, and
+     * how many calls to the device that took, and how long. */
+    bool is_mapped;
+    int64_t mapped_peak_bytes, lent_bytes, mapping_calls, mapping_ns;
     int64_t side_bytes; /* canvases, tables, staging and the device's own scratch */
 };
 struct engine_memory engine_memory(const struct engine *engine);

@@ -134,6 +134,9 @@ static int prepare(struct forward *forward, const struct step *step, struct err 
     status = status == 0 ? check_placement(forward, step, err) : status;
     status = status == 0 ? check_chunks(forward, step, err) : status;
     if (status == 0) {
+        status = room_use_workspace(&forward->room, step->placement->peak_bytes, err);
+    }
+    if (status == 0) {
         packed_lay_out(&forward->packed, step);
         status = upload_arrays(forward, step, err);
     }
@@ -404,13 +407,18 @@ static int64_t next_warm_size(int64_t n_tokens) {
     return n_tokens + (n_tokens < 64 ? 32 : n_tokens < 1024 ? 64 : n_tokens < 8192 ? 256 : 1024);
 }
 
-static int warm_product(struct forward *forward, uint32_t op, int64_t n_tokens) {
+static int warm_product(struct forward *forward, uint32_t op, int64_t n_tokens, struct err *err) {
     const struct engine_device *device = forward->device;
     const struct op *o = &forward->program.graph->ops[op];
     int64_t element_bytes = engine_element_bytes(device);
     int64_t x_bytes = align_up(n_tokens * o->k * element_bytes, PLACEMENT_ALIGN_BYTES);
-    if (x_bytes + n_tokens * o->n * element_bytes > forward->limits.workspace_bytes) {
-        return DEVICE_OK;
+    int64_t bytes = x_bytes + n_tokens * o->n * element_bytes;
+    if (bytes > forward->limits.workspace_bytes) {
+        return 0;
+    }
+    int mapped = room_use_workspace(&forward->room, bytes, err);
+    if (mapped != 0) {
+        return mapped;
     }
     const struct call_random data = {.y = forward->room.workspace,
                                      .key = op,
@@ -428,12 +436,13 @@ static int warm_product(struct forward *forward, uint32_t op, int64_t n_tokens) 
         .n_inputs = (int32_t)o->k,
         .dtype = device->dtype};
     int status = device->table->random(device->device, &data);
-    return status == DEVICE_OK ? device->table->linear(device->device, &product) : status;
+    status = status == DEVICE_OK ? device->table->linear(device->device, &product) : status;
+    return device_err(forward, status, "warming up", err);
 }
 
 int forward_warm(struct forward *forward, struct err *err) {
     const struct graph *graph = forward->program.graph;
-    int status = DEVICE_OK;
+    int status = 0;
     if (forward->device->table->record_begin == NULL) {
         return 0;
     }
@@ -441,12 +450,11 @@ int forward_warm(struct forward *forward, struct err *err) {
         bool is_product = graph->ops[op].kind == OP_LINEAR;
         int64_t most = graph->ops[op].rows == SYM_LOGIT_ROWS ? forward->limits.max_logit_rows
                                                              : forward->limits.max_tokens;
-        for (int64_t n = 32; is_product && status == DEVICE_OK && n <= most;
-             n = next_warm_size(n)) {
-            status = warm_product(forward, op, n);
+        for (int64_t n = 32; is_product && status == 0 && n <= most; n = next_warm_size(n)) {
+            status = warm_product(forward, op, n, err);
         }
     }
-    return device_err(forward, status, "warming up", err);
+    return status;
 }
 
 /* ---- canvases and stores ---- */
@@ -489,6 +497,11 @@ int forward_read_canvas(struct forward *forward, int64_t first, int32_t *tokens,
     return device_err(forward, status, "reading a canvas", err);
 }
 
+int forward_hold(struct forward *forward, int64_t first_byte, struct err *err) {
+    ASSERT(first_byte >= 0 && first_byte <= forward->limits.pool_bytes);
+    return room_hold_pool(&forward->room, first_byte, err);
+}
+
 int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_bytes, int64_t bytes,
                        struct err *err) {
     int64_t size = forward->limits.pool_bytes;
@@ -518,6 +531,10 @@ int64_t forward_workspace_peak(const struct forward *forward) {
 
 int64_t forward_side_bytes(const struct forward *forward) {
     return forward->room.side_bytes;
+}
+
+const struct mapping *forward_mapping(const struct forward *forward) {
+    return forward->room.mapping.device != NULL ? &forward->room.mapping : NULL;
 }
 
 /* ---- opening ---- */

@@ -1,10 +1,11 @@
 /* The forward pass: runs steps of one step graph on a device, operator by operator, at the offsets
  * of their placements.
  *
- * Opened once for a graph and its weights; a step allocates nothing. On the CPU, with one BLAS
- * thread, results are the same bits whatever else is in the batch, wherever the tensors are placed,
- * and however the logits are chunked. On a device that records, a step whose launches repeat is
- * recorded and played. */
+ * Opened once for a graph and its weights; a step allocates nothing, and where its limits say that
+ * memory is mapped, maps no more than it needs beyond what those before it left. On the CPU, with
+ * one BLAS thread, results are the same bits whatever else is in the batch, wherever the tensors
+ * are placed, and however the logits are chunked. On a device that records, a step whose launches
+ * repeat is recorded and played. */
 #ifndef UNMASK_ENGINE_FORWARD_H
 #define UNMASK_ENGINE_FORWARD_H
 
@@ -18,6 +19,7 @@
 #include "sim/base/err.h"
 
 struct forward;
+struct mapping;
 
 /* `device`, `graph` and `weights` (in the device's memory) must outlive it. Allocates workspace,
  * pool and canvases on the device. ERR_USAGE when the graph has operators or the model a mask that
@@ -42,6 +44,11 @@ int forward_read_canvas(struct forward *forward, int64_t first, int32_t *tokens,
 /* Move a store inside the pool, in the queue; the ranges may overlap. */
 int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_bytes, int64_t bytes,
                        struct err *err);
+
+/* Rows are kept in the pool from this byte to its end, and in the pool's last byte none: at the
+ * pool's size. To be said before anything is written or moved there; nothing below is kept.
+ * ERR_WORLD when memory is mapped and does not suffice. */
+int forward_hold(struct forward *forward, int64_t first_byte, struct err *err);
 
 /* Issue one step; nothing of it is read after the return. ERR_USAGE, with nothing issued, when the
  * step does not fit the limits, the placement does not fit the step, or a span asks for what is not
@@ -71,7 +78,7 @@ const struct turn *forward_turn(const struct forward *forward);
 int forward_next(struct forward *forward, struct err *err);
 int forward_turn_times(struct forward *forward, double *ns, struct err *err);
 
-/* Device memory of the workspace and the pool (the same where they are shared), and the bytes that
+/* Addresses of the workspace and the pool (the same where they are shared), and the bytes that
  * steps have really used of the workspace so far: the largest peak. */
 unsigned char *forward_workspace(struct forward *forward);
 unsigned char *forward_pool(struct forward *forward);
@@ -80,5 +87,8 @@ int64_t forward_workspace_peak(const struct forward *forward);
 /* Device memory allocated beside weights, workspace and pool: canvases, tables, the step's arrays.
  */
 int64_t forward_side_bytes(const struct forward *forward);
+
+/* What is mapped behind workspace and pool; NULL where they are allocated. */
+const struct mapping *forward_mapping(const struct forward *forward);
 
 #endif

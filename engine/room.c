@@ -39,10 +39,15 @@ static bool open_region(struct room *room, const struct step_limits *limits, str
     int64_t workspace = align_up(limits->workspace_bytes, PLACEMENT_ALIGN_BYTES),
             pool = limits->pool_bytes;
     int64_t bytes = limits->shares_pool ? (workspace > pool ? workspace : pool) : workspace + pool;
-    room->workspace = allocate(room, bytes, "workspace and cached rows", err);
+    if (!limits->maps) {
+        room->workspace = allocate(room, bytes, "workspace and cached rows", err);
+    } else if (mapping_open(&room->mapping, room->device, bytes, err) == 0) {
+        room->workspace = room->mapping.addresses;
+    }
     if (room->workspace != NULL) {
         room->pool = room->workspace + (limits->shares_pool ? 0 : workspace);
     }
+    room->pool_bytes = room->pool_held = pool;
     return room->workspace != NULL;
 }
 
@@ -149,8 +154,38 @@ void room_close(struct room *room) {
     table->release(device, room->arrays);
     table->release(device, room->cos_sin);
     table->release(device, room->canvases);
-    table->release(device, room->workspace);
+    if (room->mapping.device != NULL) {
+        mapping_close(&room->mapping);
+    } else {
+        table->release(device, room->workspace);
+    }
     *room = (struct room){0};
+}
+
+/* ---- memory that is mapped ---- */
+
+static int cover(struct room *room, struct err *err) {
+    int64_t rows_from = room->pool_held < room->pool_bytes
+                            ? room->pool - room->workspace + room->pool_held
+                            : room->mapping.bytes;
+    return mapping_cover(&room->mapping, room->workspace_needed, rows_from, err);
+}
+
+int room_use_workspace(struct room *room, int64_t bytes, struct err *err) {
+    if (room->mapping.device == NULL) {
+        return 0;
+    }
+    room->workspace_needed = bytes;
+    int status = cover(room, err);
+    return status == 0 ? mapping_next_step(&room->mapping, err) : status;
+}
+
+int room_hold_pool(struct room *room, int64_t first_byte, struct err *err) {
+    if (room->mapping.device == NULL) {
+        return 0;
+    }
+    room->pool_held = first_byte;
+    return cover(room, err);
 }
 
 /* ---- tokens and rows on their way ---- */

@@ -1,11 +1,13 @@
 /* The memory of a forward pass: what it allocates on the device and on the host, marks of its
- * queue, and tokens and rows on their way. Everything is allocated at opening. */
+ * queue, and tokens and rows on their way. Everything is allocated at opening, but for workspace
+ * and pool where limits say that they are mapped. */
 #ifndef UNMASK_ENGINE_ROOM_H
 #define UNMASK_ENGINE_ROOM_H
 
 #include <stdint.h>
 
 #include "engine/device.h"
+#include "engine/mapping.h"
 #include "engine/step.h"
 #include "sim/base/err.h"
 #include "sim/model/model.h"
@@ -25,6 +27,8 @@ struct room {
     struct device_mark *marks[MARK_COUNT];
     /* Device memory; the pool is not behind the workspace where limits say that they share. */
     unsigned char *workspace, *pool;
+    struct mapping mapping; /* behind both; without a device where they are allocated */
+    int64_t pool_bytes, workspace_needed, pool_held; /* the pool is held from there on */
     int32_t *canvases;
     float *cos_sin;        /* [max_positions, D / 2, 2] */
     unsigned char *arrays; /* a step's, packed */
@@ -44,6 +48,12 @@ int room_open(struct room *room, const struct engine_device *device, const struc
               const struct step_limits *limits, int64_t array_bytes, double rope_theta,
               struct err *err);
 void room_close(struct room *room);
+
+/* Where memory is mapped, have it behind so much of the workspace for what is issued next, and
+ * behind the pool from a byte to its end until the next call. ERR_WORLD when the device has too
+ * little. */
+int room_use_workspace(struct room *room, int64_t bytes, struct err *err);
+int room_hold_pool(struct room *room, int64_t first_byte, struct err *err);
 
 /* Tokens into the canvases, from `first` on. */
 int room_write(struct room *room, int64_t first, const int32_t *tokens, int64_t n, struct err *err);

@@ -104,6 +104,13 @@ static int push_stores(struct sessions *sessions, struct err *err) {
     return status;
 }
 
+/* From the lowest row that is kept on; the pool may end a little above the last place. */
+static int hold_stores(struct sessions *sessions, struct err *err) {
+    int64_t lowest = stores_lowest(&sessions->stores);
+    return forward_hold(sessions->forward,
+                        lowest < sessions->stores.size ? lowest : sessions->limits.pool_bytes, err);
+}
+
 static int take_store(struct sessions *sessions, uint32_t slot, int64_t bytes, struct err *err) {
     struct session *session = &sessions->by_slot[slot];
     session->store_bytes = -1;
@@ -124,7 +131,7 @@ static int take_store(struct sessions *sessions, uint32_t slot, int64_t bytes, s
                       num_format_bytes(left, sizeof left,
                                        (double)(sessions->stores.size - sessions->stores.used)));
     }
-    return status;
+    return status == 0 ? hold_stores(sessions, err) : status;
 }
 
 int sessions_admit(struct sessions *sessions, uint32_t slot, const struct request *request,
@@ -325,6 +332,7 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
     }
     sessions->n_used_tokens = sessions->n_used_rows = 0;
     int status = make_room(sessions, placement, err);
+    status = status == 0 ? hold_stores(sessions, err) : status;
     for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
         uint32_t slot = submission->slots[i];
         status = plan_part(sessions, &submission->requests[slot], slot,

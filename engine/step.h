@@ -71,6 +71,9 @@ struct step_limits {
     /* 1: workspace and pool are one region of the larger of both sizes; stores that lie below the
      * peak of a step's placement are lost. */
     bool shares_pool;
+    /* There is memory behind workspace and pool only as far as steps and held rows need it, at the
+     * same addresses; else it is all allocated at opening. */
+    bool maps;
     /* All key-value heads keep the same rows, as Sparse-dLLM does (call_select's uniform). */
     bool selects_together;
 };

@@ -320,7 +320,10 @@ static void recall_engine(struct composition *c, const struct recorded *recorded
         if (facts->n_engine < ENGINE_FIGURES) {
             size_t length = strlen(name);
             bool is_time = length > 2 && strcmp(name + length - 2, "_s") == 0;
-            const char *unit = json_is_integer(value) ? "bytes" : is_time ? "s" : "1";
+            const char *unit = json_is_integer(value)           ? "bytes"
+                               : is_time                        ? "s"
+                               : strstr(name, "_calls") != NULL ? "calls"
+                                                                : "1";
             c->figures[facts->n_engine++] =
                 (struct run_figure){name, json_number_value(value), unit, ""};
         }
@@ -429,10 +432,14 @@ static void measure_engine(struct composition *c, const struct meter *meter) {
         {"side_bytes", (double)memory.side_bytes, "bytes", ""},
         {"activation_peak_bytes", (double)live_activation_peak_bytes(c->live), "bytes", ""},
         {"kv_peak_bytes", (double)live_pool_peak_bytes(c->live), "bytes", ""},
+        {"mapped_peak_bytes", (double)memory.mapped_peak_bytes, "bytes", ""},
+        {"lent_bytes", (double)memory.lent_bytes, "bytes", ""},
+        {"mapping_calls", (double)memory.mapping_calls, "calls", ""},
+        {"mapping_s", (double)memory.mapping_ns * 1e-9, "s", ""},
     };
     memcpy(c->figures, figures, sizeof figures);
     c->facts.engine = c->figures;
-    c->facts.n_engine = ENGINE_FIGURES;
+    c->facts.n_engine = memory.is_mapped ? ENGINE_FIGURES : UNMAPPED_FIGURES;
 }
 
 static bool differs(const char *what, int64_t planned, int64_t metered, struct err *err) {
@@ -445,7 +452,8 @@ static bool differs(const char *what, int64_t planned, int64_t metered, struct e
 
 int compose_check_memory(const struct composition *c, struct err *err) {
     struct engine_memory memory = engine_memory(c->engine);
-    bool bad = differs("device memory", memory.planned_bytes, memory.metered_bytes, err) ||
+    bool bad = differs("device memory", memory.planned_bytes,
+                       memory.metered_bytes + memory.unmapped_bytes, err) ||
                differs("peak of the activations", c->facts.activation_peak_bytes,
                        live_activation_peak_bytes(c->live), err) ||
                differs("peak of the cached rows", c->facts.kv_peak_bytes,

@@ -35,7 +35,12 @@ struct run_request {
     struct backend_request backend;
 };
 
-enum { REJECTED_MOST_LISTED = 8, ENGINE_FIGURES = 8, COMPOSE_DEVICE_CHARS = 320 };
+enum {
+    REJECTED_MOST_LISTED = 8,
+    ENGINE_FIGURES = 12,
+    UNMAPPED_FIGURES = 8,
+    COMPOSE_DEVICE_CHARS = 320
+};
 
 /* The first requests that were rejected for one reason. */
 struct rejected_list {

@@ -7,8 +7,8 @@
  * Functions that can fail return an enum device_status; after anything but DEVICE_OK, trouble()
  * says in a few words what failed. Work runs in the order in which it was issued. A call's arrays
  * are device memory and stay as they are until the work is done; the structs themselves are copied.
- * Nothing but allocate, open and the first product of a new shape allocates; nothing but download,
- * finish, mark_wait and release waits. */
+ * Nothing but allocate, open, what is called an open and the first product of a new shape
+ * allocates; nothing but download, finish, mark_wait and release waits. */
 #ifndef UNMASK_KERNELS_DEVICE_H
 #define UNMASK_KERNELS_DEVICE_H
 
@@ -22,7 +22,7 @@ enum { DEVICE_ABI = 2, DEVICE_TEXT_CHARS = 256 };
 
 enum device_status {
     DEVICE_OK,
-    DEVICE_NO_MEMORY, /* allocate: there is less than was asked for */
+    DEVICE_NO_MEMORY, /* allocate and the opens: there is less than was asked for */
     DEVICE_ABSENT,    /* open: no device, no driver, or one too old */
     DEVICE_FAILED,    /* a launch or a copy failed; only close and release make sense now */
     DEVICE_REFUSED,   /* a call outside what calls.h promises */
@@ -43,6 +43,7 @@ struct device_vitals {
 struct device;
 struct device_mark;      /* a moment in the queue */
 struct device_recording; /* calls to be issued again, all at once */
+struct device_handle;    /* memory without addresses */
 
 struct device_table {
     uint32_t abi, size; /* DEVICE_ABI, sizeof this struct */
@@ -64,6 +65,22 @@ struct device_table {
     /* Host memory that copies reach without another copy. */
     int (*allocate_host)(struct device *device, int64_t bytes, void **out);
     void (*release_host)(struct device *device, void *memory);
+
+    /* Addresses without memory (a range), memory without addresses (a handle), and the one behind
+     * the other. Sizes, and places in a range, are multiples of the granule. A handle is mapped
+     * whole and at one place at a time; it keeps what is in it wherever it goes, and counts as
+     * allocated. `allow` lets kernels and copies reach what was mapped at these addresses: whole
+     * handles, as many as lie there side by side. All of this happens at once, ahead of the queue:
+     * nobody may unmap what work under way reaches. Closing unmaps; that of a handle waits, as
+     * release does. NULL is fine. */
+    int (*granule)(struct device *device, int64_t *bytes);
+    int (*range_open)(struct device *device, int64_t bytes, void **out);
+    void (*range_close)(struct device *device, void *range);
+    int (*handle_open)(struct device *device, int64_t bytes, struct device_handle **out);
+    void (*handle_close)(struct device *device, struct device_handle *handle);
+    int (*map)(struct device *device, void *at, struct device_handle *handle);
+    int (*allow)(struct device *device, void *at, int64_t bytes);
+    int (*unmap)(struct device *device, struct device_handle *handle);
 
     /* Copies in the queue. upload: `from` (allocate_host) stays until the work is done. download:
      * returns when `to` is filled. copy: the ranges may overlap. */

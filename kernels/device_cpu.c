@@ -6,16 +6,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "kernels/cpu.h"
 #include "kernels/device.h"
+#include "kernels/mapped.h"
 #include "kernels/twin.h"
 
 /* ---- memory ---- */
 
-enum { ALIGN_BYTES = 512 };
+enum { ALIGN_BYTES = 512, GRANULE_BYTES = 2 << 20 };
 
 /* In front of every piece, ALIGN_BYTES wide. */
 struct piece {
@@ -27,6 +29,7 @@ struct device {
     enum kernel_dtype dtype;
     struct piece pieces; /* ring of all that is allocated */
     int64_t allocated_bytes;
+    struct mapped mapped;
     struct cpu_room room;
     const char *trouble;
 };
@@ -81,10 +84,127 @@ static int64_t cpu_own_bytes(const struct device *device) {
     return CPU_ROOM_BYTES;
 }
 
+/* ---- memory behind addresses ---- */
+
+/* Handles are files in memory. The granule is a GPU's, which the host's pages divide. */
+static int cpu_granule(struct device *device, int64_t *bytes) {
+    *bytes = device->mapped.granule_bytes;
+    return DEVICE_OK;
+}
+
+/* Addresses that fault; `at` NULL: anywhere. */
+static void *bare_addresses(void *at, int64_t bytes) {
+    return mmap(at, (size_t)bytes, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at != NULL ? MAP_FIXED : 0), -1, 0);
+}
+
+static int cpu_range_open(struct device *device, int64_t bytes, void **out) {
+    const char *refused = mapped_refuses_size(&device->mapped, bytes);
+    *out = NULL;
+    if (refused != NULL) {
+        return fail(device, DEVICE_REFUSED, refused);
+    }
+    struct mapped_range *range = mapped_add_range(&device->mapped, bytes);
+    void *at = range != NULL ? bare_addresses(NULL, bytes) : MAP_FAILED;
+    if (at == MAP_FAILED) {
+        if (range != NULL) {
+            mapped_forget_range(&device->mapped, range);
+        }
+        return fail(device, DEVICE_NO_MEMORY, "the host has no such addresses");
+    }
+    range->at = at;
+    *out = at;
+    return DEVICE_OK;
+}
+
+static int cpu_unmap(struct device *device, struct device_handle *handle) {
+    if (handle->at != NULL && bare_addresses(handle->at, handle->bytes) == MAP_FAILED) {
+        return fail(device, DEVICE_FAILED, "memory cannot be unmapped");
+    }
+    handle->at = NULL;
+    return DEVICE_OK;
+}
+
+static void cpu_range_close(struct device *device, void *at) {
+    struct mapped_range *range = at != NULL ? mapped_find_range(&device->mapped, at) : NULL;
+    if (range == NULL) {
+        return;
+    }
+    for (struct device_handle *h = device->mapped.handles; h != NULL; h = h->next) {
+        if (h->at >= range->at && h->at < range->at + range->bytes) {
+            (void)cpu_unmap(device, h);
+        }
+    }
+    munmap(range->at, (size_t)range->bytes);
+    mapped_forget_range(&device->mapped, range);
+}
+
+static int cpu_handle_open(struct device *device, int64_t bytes, struct device_handle **out) {
+    const char *refused = mapped_refuses_size(&device->mapped, bytes);
+    *out = NULL;
+    if (refused != NULL) {
+        return fail(device, DEVICE_REFUSED, refused);
+    }
+    bool fits = bytes / sysconf(_SC_PAGESIZE) <= sysconf(_SC_PHYS_PAGES);
+    int file = fits ? memfd_create("unmask", MFD_CLOEXEC) : -1;
+    struct device_handle *handle = NULL;
+    if (file >= 0 && ftruncate(file, bytes) == 0) {
+        handle = mapped_add_handle(&device->mapped, bytes);
+    }
+    if (handle == NULL) {
+        if (file >= 0) {
+            close(file);
+        }
+        return fail(device, DEVICE_NO_MEMORY, "the host has no such memory");
+    }
+    handle->memory = (uint64_t)file;
+    device->allocated_bytes += bytes;
+    *out = handle;
+    return DEVICE_OK;
+}
+
+static void cpu_handle_close(struct device *device, struct device_handle *handle) {
+    if (handle != NULL) {
+        (void)cpu_unmap(device, handle);
+        close((int)handle->memory);
+        device->allocated_bytes -= handle->bytes;
+        mapped_forget_handle(&device->mapped, handle);
+    }
+}
+
+static int cpu_map(struct device *device, void *at, struct device_handle *handle) {
+    const char *refused = mapped_refuses_map(&device->mapped, handle, at);
+    if (refused != NULL) {
+        return fail(device, DEVICE_REFUSED, refused);
+    }
+    if (mmap(at, (size_t)handle->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, (int)handle->memory,
+             0) == MAP_FAILED) {
+        return fail(device, DEVICE_NO_MEMORY, "the host maps no more memory");
+    }
+    handle->at = at;
+    return DEVICE_OK;
+}
+
+static int cpu_allow(struct device *device, void *at, int64_t bytes) {
+    const char *refused = mapped_refuses_allow(&device->mapped, at, bytes);
+    if (refused != NULL) {
+        return fail(device, DEVICE_REFUSED, refused);
+    }
+    return mprotect(at, (size_t)bytes, PROT_READ | PROT_WRITE) == 0
+               ? DEVICE_OK
+               : fail(device, DEVICE_NO_MEMORY, "the host allows no more memory");
+}
+
 /* ---- opening ---- */
 
 static void cpu_close(struct device *device) {
     if (device != NULL) {
+        while (device->mapped.handles != NULL) {
+            cpu_handle_close(device, device->mapped.handles);
+        }
+        while (device->mapped.ranges != NULL) {
+            cpu_range_close(device, device->mapped.ranges->at);
+        }
         while (device->pieces.next != &device->pieces) {
             give(device, (unsigned char *)device->pieces.next + ALIGN_BYTES);
         }
@@ -99,6 +219,7 @@ static int cpu_open(enum kernel_dtype dtype, struct device **out, char *text) {
     if (device != NULL) {
         device->dtype = dtype;
         device->pieces = (struct piece){&device->pieces, &device->pieces, 0};
+        device->mapped.granule_bytes = GRANULE_BYTES;
         device->trouble = "";
     }
     if (device == NULL || take(device, CPU_ROOM_BYTES, 0, &room) != DEVICE_OK) {
@@ -330,6 +451,14 @@ const struct device_table device_cpu = {
     .own_bytes = cpu_own_bytes,
     .allocate_host = cpu_allocate_host,
     .release_host = give,
+    .granule = cpu_granule,
+    .range_open = cpu_range_open,
+    .range_close = cpu_range_close,
+    .handle_open = cpu_handle_open,
+    .handle_close = cpu_handle_close,
+    .map = cpu_map,
+    .allow = cpu_allow,
+    .unmap = cpu_unmap,
     .upload = cpu_copy,
     .download = cpu_copy,
     .copy = cpu_copy,

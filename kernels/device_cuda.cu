@@ -159,6 +159,7 @@ static void cuda_close(struct device *device) {
         if (graph) {
             cudaGraphDestroy(graph);
         }
+        device->recording = false;
     }
     if (device->stream) {
         cudaStreamSynchronize(device->stream);
@@ -169,6 +170,7 @@ static void cuda_close(struct device *device) {
         held_free(device, held);
         delete held;
     }
+    device_mapped_close(device);
     linears_close(device->linears);
     head_close(device->head);
     cudaFree(device->block_scratch);
@@ -652,6 +654,14 @@ extern "C" const struct device_table unmask_device_cuda = {
     cuda_own_bytes,
     cuda_allocate_host,
     cuda_release_host,
+    device_granule,
+    device_range_open,
+    device_range_close,
+    device_handle_open,
+    device_handle_close,
+    device_map,
+    device_allow,
+    device_unmap,
     cuda_upload,
     cuda_download,
     cuda_copy,

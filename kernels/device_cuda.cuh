@@ -7,12 +7,14 @@
 
 #include "kernels/device.h"
 #include "kernels/kernels.h"
+#include "kernels/mapped.h"
 
 struct held;    /* something that close must release; a list */
 struct nvml;    /* the driver's monitor, where there is one */
 struct linears; /* how products are run */
 
-/* The linear part writes its plans and the product's own memory; all else is device_cuda.cu's. */
+/* The linear part writes its plans and the product's own memory; the mapped part what is mapped and
+ * its share of the allocated bytes; all else is device_cuda.cu's. */
 struct device {
     int index; /* among the CUDA devices this process sees */
     cudaStream_t stream;
@@ -23,6 +25,7 @@ struct device {
     void *block_scratch;
     int64_t block_scratch_bytes;
     int64_t allocated_bytes, context_bytes;
+    struct mapped mapped;
     bool recording, failed;
     bool invariant; /* whatever else is in a call, the same bits */
     char trouble[DEVICE_TEXT_CHARS];
@@ -44,6 +47,17 @@ int64_t linears_bytes(const struct linears *linears);
 int device_linear(struct device *device, const struct call_linear *call);
 /* Whether a row of a product is the same bits whatever number of rows is beside it. */
 void linears_set_invariant(struct linears *linears, bool invariant);
+
+/* Memory behind addresses; mapped_close gives back whatever is left of it. */
+int device_granule(struct device *device, int64_t *bytes);
+int device_range_open(struct device *device, int64_t bytes, void **out);
+void device_range_close(struct device *device, void *at);
+int device_handle_open(struct device *device, int64_t bytes, struct device_handle **out);
+void device_handle_close(struct device *device, struct device_handle *handle);
+int device_map(struct device *device, void *at, struct device_handle *handle);
+int device_allow(struct device *device, void *at, int64_t bytes);
+int device_unmap(struct device *device, struct device_handle *handle);
+void device_mapped_close(struct device *device);
 
 /* NULL when the monitor is absent. */
 struct nvml *nvml_open(int index);

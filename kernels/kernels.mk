@@ -51,12 +51,13 @@ $(BUILD)/tests/gpu/test_device: $(BUILD)/tests/gpu/test_device.o $(BUILD)/libunm
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -ldl -lm
 
 GPU_TESTS := $(LAUNCHER_TESTS) $(BUILD)/tests/gpu/test_device $(BUILD)/tests/gpu/test_engine
+GPU_BENCHES := $(BUILD)/tests/gpu/bench_vmm
 # The whole engine, without the packages a GPU machine may lack.
-$(BUILD)/tests/gpu/test_engine: $(BUILD)/tests/gpu/test_engine.o $(BUILD)/libunmask.a
+$(BUILD)/tests/gpu/test_engine $(GPU_BENCHES): %: %.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PORTABLE_LIBS)
 
-kernels: $(BUILD)/kernels/libunmask_cuda.so $(GPU_TESTS) ## build the CUDA kernels
+kernels: $(BUILD)/kernels/libunmask_cuda.so $(GPU_TESTS) $(GPU_BENCHES) ## build the CUDA kernels
 
 .PHONY: test-gpu
 test-gpu: kernels ## run the GPU tests

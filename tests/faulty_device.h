@@ -35,6 +35,9 @@ static struct faulty {
     int n_recorded, n_played, n_open;   /* recordings made, played, and not closed */
     int n_issued;                       /* kernels, copies and clears not out of a recording */
     int n_host_pieces, n_marks;         /* that are not given back */
+    int n_ranges, n_handles;            /* the same */
+    int64_t most_bytes;                 /* that may be allocated, as handles see it; 0: any */
+    int n_mapping_calls;                /* about addresses and the memory behind them */
     const char *trouble;
 } faulty;
 
@@ -208,6 +211,61 @@ static void faulty_release_host(struct device *device, void *memory) {
     device_cpu.release_host(device, memory);
 }
 
+static int faulty_granule(struct device *device, int64_t *bytes) {
+    faulty.n_mapping_calls++;
+    return faulty_trips() ? DEVICE_REFUSED : device_cpu.granule(device, bytes);
+}
+
+static int faulty_range_open(struct device *device, int64_t bytes, void **out) {
+    faulty.n_mapping_calls++;
+    if (faulty_trips()) {
+        return DEVICE_NO_MEMORY;
+    }
+    faulty.n_ranges++;
+    return device_cpu.range_open(device, bytes, out);
+}
+
+static void faulty_range_close(struct device *device, void *range) {
+    faulty.n_mapping_calls++;
+    faulty.n_ranges -= range != NULL;
+    device_cpu.range_close(device, range);
+}
+
+/* Memory that has run out once does not come back. */
+static int faulty_handle_open(struct device *device, int64_t bytes, struct device_handle **out) {
+    int64_t allocated = device_cpu.allocated_bytes(device);
+    faulty.n_mapping_calls++;
+    faulty.most_bytes = faulty_trips() ? allocated + 1 : faulty.most_bytes;
+    if (faulty.most_bytes > 0 && allocated + bytes > faulty.most_bytes) {
+        faulty.trouble = "as the test wants it";
+        return DEVICE_NO_MEMORY;
+    }
+    faulty.n_handles++;
+    return device_cpu.handle_open(device, bytes, out);
+}
+
+static void faulty_handle_close(struct device *device, struct device_handle *handle) {
+    faulty.n_mapping_calls++;
+    faulty.n_handles -= handle != NULL;
+    device_cpu.handle_close(device, handle);
+}
+
+static int faulty_map(struct device *device, void *at, struct device_handle *handle) {
+    faulty.n_mapping_calls++;
+    return faulty_trips() ? DEVICE_FAILED : device_cpu.map(device, at, handle);
+}
+
+static int faulty_allow(struct device *device, void *at, int64_t bytes) {
+    faulty.n_mapping_calls++;
+    return faulty_trips() ? DEVICE_FAILED : device_cpu.allow(device, at, bytes);
+}
+
+static int faulty_unmap(struct device *device, struct device_handle *handle) {
+    faulty.n_mapping_calls++;
+    ck_assert_int_eq(faulty.n_queued, 0); /* which may want to read it */
+    return faulty_trips() ? DEVICE_FAILED : device_cpu.unmap(device, handle);
+}
+
 static int faulty_upload(struct device *device, void *to, const void *from, int64_t bytes) {
     const struct faulty_copy call = {to, from, bytes};
     if (!faulty.queues) {
@@ -271,6 +329,14 @@ static inline struct device_table faulty_device(long fail_at) {
     table.allocate = faulty_allocate;
     table.allocate_host = faulty_allocate_host;
     table.release_host = faulty_release_host;
+    table.granule = faulty_granule;
+    table.range_open = faulty_range_open;
+    table.range_close = faulty_range_close;
+    table.handle_open = faulty_handle_open;
+    table.handle_close = faulty_handle_close;
+    table.map = faulty_map;
+    table.allow = faulty_allow;
+    table.unmap = faulty_unmap;
     table.upload = faulty_upload;
     table.download = faulty_download;
     table.copy = faulty_do_copy;

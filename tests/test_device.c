@@ -1,7 +1,8 @@
 /* The CPU as a device: products whose rows do not see their batch, selections, attention in tiles,
- * ties, limits; and devices that are not there. */
+ * ties, limits, memory behind addresses; and devices that are not there. */
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/device.h"
 #include "kernels/twin.h"
@@ -321,6 +322,116 @@ START_TEST(calls_that_are_too_large_for_the_cpu_are_refused) {
 }
 END_TEST
 
+/* ---- memory behind addresses ---- */
+
+/* Whether a byte can be read and written; the system is asked, which does not fault. */
+static bool is_reachable(unsigned char *at) {
+    int ends[2];
+    ck_assert_int_eq(pipe(ends), 0);
+    bool reachable = write(ends[1], at, 1) == 1 && read(ends[0], at, 1) == 1;
+    close(ends[0]);
+    close(ends[1]);
+    return reachable;
+}
+
+START_TEST(memory_keeps_what_is_in_it_wherever_it_is_mapped) {
+    struct engine_device cpu;
+    struct err err = {0};
+    int64_t granule, before;
+    void *memory;
+    unsigned char *ranges[2];
+    struct device_handle *one, *two;
+    ck_assert_int_eq(engine_device_open("cpu", NULL, &cpu, &err), 0);
+    const struct device_table *table = cpu.table;
+    ck_assert_int_eq(table->granule(cpu.device, &granule), DEVICE_OK);
+    before = table->allocated_bytes(cpu.device);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(table->range_open(cpu.device, 8 * granule, &memory), DEVICE_OK);
+        ranges[i] = memory;
+        ck_assert(!is_reachable(ranges[i]));
+    }
+    ck_assert_int_eq(table->allocated_bytes(cpu.device), before);
+    ck_assert_int_eq(table->handle_open(cpu.device, granule, &one), DEVICE_OK);
+    ck_assert_int_eq(table->handle_open(cpu.device, 2 * granule, &two), DEVICE_OK);
+    ck_assert_int_eq(table->allocated_bytes(cpu.device), before + 3 * granule);
+    ck_assert_int_eq(table->map(cpu.device, ranges[0] + granule, one), DEVICE_OK);
+    ck_assert_int_eq(table->map(cpu.device, ranges[0] + 2 * granule, two), DEVICE_OK);
+    ck_assert(!is_reachable(ranges[0] + granule));
+    ck_assert_int_eq(table->allow(cpu.device, ranges[0] + granule, 3 * granule), DEVICE_OK);
+    memset(ranges[0] + granule, 17, (size_t)granule);
+    memset(ranges[0] + 2 * granule, 42, (size_t)(2 * granule));
+    ck_assert(!is_reachable(ranges[0] + granule - 1) && !is_reachable(ranges[0] + 4 * granule));
+    /* The second goes to the other range, whole; the first stays. */
+    ck_assert_int_eq(table->unmap(cpu.device, two), DEVICE_OK);
+    ck_assert(!is_reachable(ranges[0] + 2 * granule));
+    ck_assert_int_eq(table->map(cpu.device, ranges[1] + 6 * granule, two), DEVICE_OK);
+    ck_assert_int_eq(table->allow(cpu.device, ranges[1] + 6 * granule, 2 * granule), DEVICE_OK);
+    for (int64_t i = 0; i < 2 * granule; i += 4095) {
+        ck_assert_int_eq(ranges[0][granule + i % granule], 17);
+        ck_assert_int_eq(ranges[1][6 * granule + i], 42);
+    }
+    ck_assert_int_eq(table->allocated_bytes(cpu.device), before + 3 * granule);
+    table->handle_close(cpu.device, one); /* from where it is mapped */
+    ck_assert(!is_reachable(ranges[0] + granule));
+    table->range_close(cpu.device, ranges[1]); /* from under what is mapped there */
+    ck_assert_int_eq(table->map(cpu.device, ranges[0], two), DEVICE_OK);
+    ck_assert_int_eq(table->allow(cpu.device, ranges[0], 2 * granule), DEVICE_OK);
+    ck_assert_int_eq(ranges[0][2 * granule - 1], 42);
+    table->handle_close(cpu.device, two);
+    table->handle_close(cpu.device, NULL);
+    table->range_close(cpu.device, ranges[0]);
+    table->range_close(cpu.device, NULL);
+    ck_assert_int_eq(table->allocated_bytes(cpu.device), before);
+    /* Closing the device takes what is left. */
+    ck_assert_int_eq(table->range_open(cpu.device, granule, &memory), DEVICE_OK);
+    ck_assert_int_eq(table->handle_open(cpu.device, granule, &one), DEVICE_OK);
+    ck_assert_int_eq(table->map(cpu.device, memory, one), DEVICE_OK);
+    engine_device_close(&cpu);
+    ck_assert(!is_reachable(memory));
+}
+END_TEST
+
+START_TEST(memory_is_mapped_whole_once_and_where_there_is_room_or_not_at_all) {
+    struct engine_device cpu;
+    struct err err = {0};
+    int64_t granule;
+    void *memory;
+    struct device_handle *one, *two, *none;
+    ck_assert_int_eq(engine_device_open("cpu", NULL, &cpu, &err), 0);
+    const struct device_table *table = cpu.table;
+    ck_assert_int_eq(table->granule(cpu.device, &granule), DEVICE_OK);
+    ck_assert_int_eq(table->range_open(cpu.device, granule / 2, &memory), DEVICE_REFUSED);
+    ck_assert_int_eq(table->range_open(cpu.device, 0, &memory), DEVICE_REFUSED);
+    ck_assert_int_eq(table->range_open(cpu.device, INT64_C(1) << 60, &memory), DEVICE_NO_MEMORY);
+    ck_assert_ptr_null(memory);
+    ck_assert_int_eq(table->handle_open(cpu.device, -granule, &none), DEVICE_REFUSED);
+    ck_assert_int_eq(table->handle_open(cpu.device, INT64_C(1) << 60, &none), DEVICE_NO_MEMORY);
+    ck_assert_ptr_null(none);
+    ck_assert_str_eq(table->trouble(cpu.device), "the host has no such memory");
+    ck_assert_int_eq(table->range_open(cpu.device, 4 * granule, &memory), DEVICE_OK);
+    unsigned char *range = memory;
+    ck_assert_int_eq(table->handle_open(cpu.device, 2 * granule, &one), DEVICE_OK);
+    ck_assert_int_eq(table->handle_open(cpu.device, 2 * granule, &two), DEVICE_OK);
+    const int64_t outside[] = {-granule, 3 * granule, 4 * granule, 5 * granule, granule / 2};
+    for (size_t i = 0; i < sizeof outside / sizeof outside[0]; i++) {
+        ck_assert_int_eq(table->map(cpu.device, range + outside[i], one), DEVICE_REFUSED);
+        ck_assert_str_eq(table->trouble(cpu.device), "mapping to addresses that were not reserved");
+    }
+    ck_assert_int_eq(table->map(cpu.device, range + granule, one), DEVICE_OK);
+    ck_assert_int_eq(table->map(cpu.device, range + 2 * granule, one), DEVICE_REFUSED);
+    ck_assert_str_eq(table->trouble(cpu.device), "mapping what is mapped");
+    for (int64_t at = 0; at <= 2; at++) {
+        ck_assert_int_eq(table->map(cpu.device, range + at * granule, two), DEVICE_REFUSED);
+        ck_assert_str_eq(table->trouble(cpu.device), "mapping to addresses that have memory");
+    }
+    ck_assert_int_eq(table->allow(cpu.device, range, 3 * granule), DEVICE_REFUSED);
+    ck_assert_int_eq(table->allow(cpu.device, range + granule, granule), DEVICE_REFUSED);
+    ck_assert_str_eq(table->trouble(cpu.device), "allowing addresses without memory");
+    ck_assert_int_eq(table->unmap(cpu.device, two), DEVICE_OK); /* which is not mapped */
+    engine_device_close(&cpu);
+}
+END_TEST
+
 START_TEST(devices_that_are_not_there_are_named) {
     struct engine_device device;
     struct err err = {0};
@@ -345,6 +456,8 @@ int main(void) {
         attention_over_several_tiles_is_the_twins_wherever_the_large_scores_are,
         equal_logits_give_the_lowest_token,
         calls_that_are_too_large_for_the_cpu_are_refused,
+        memory_keeps_what_is_in_it_wherever_it_is_mapped,
+        memory_is_mapped_whole_once_and_where_there_is_room_or_not_at_all,
         devices_that_are_not_there_are_named,
     };
     return SUITE_RUN("device", tests);

@@ -278,11 +278,14 @@ END_TEST
 /* ---- failures ---- */
 
 /* Opens, decodes a little in every way there is, and closes: 0, or what went wrong. */
-static int live_through(const struct device_table *table, const char *source, int64_t *left,
-                        struct err *err) {
+static int live_through(const struct device_table *table, const char *source, bool maps,
+                        int64_t *left, struct err *err) {
     struct rig *rig;
-    int status = rig_try_open(&(struct rig_setup){&dream, &sparse, source, table, KERNEL_F32, NULL},
+    struct step_limits own = limits;
+    own.maps = maps;
+    int status = rig_try_open(&(struct rig_setup){&dream, &sparse, source, table, KERNEL_F32, &own},
                               &rig, err);
+    status = status == 0 ? forward_hold(rig->forward, 0, err) : status;
     int32_t tokens[MAX_NAIVE];
     struct script s = sparse_script;
     bool is_done;
@@ -322,24 +325,25 @@ static int live_through(const struct device_table *table, const char *source, in
 START_TEST(whichever_call_fails_there_is_one_sentence_and_nothing_is_left) {
     char folder[512];
     data_path(folder, sizeof folder, "tests/golden/engine/dream-tiny");
-    const char *const sources[] = {"random:22", folder};
-    for (int source = 0; source < 2; source++) {
+    const char *const sources[] = {"random:22", folder, "random:22"};
+    for (int source = 0; source < 3; source++) {
+        const bool maps = source == 2;
         struct err err = {0};
         int64_t left;
         struct device_table table = faulty_device(0);
-        ck_assert_int_eq(live_through(&table, sources[source], &left, &err), 0);
+        ck_assert_int_eq(live_through(&table, sources[source], maps, &left, &err), 0);
         long n_calls = faulty.n_calls;
-        ck_assert(n_calls > 150 && faulty.n_played > 0);
+        ck_assert(n_calls > 150 && faulty.n_played > 0 && maps == (faulty.n_mapping_calls > 0));
         for (long n = 1; n <= n_calls; n++) {
             err = (struct err){0};
             table = faulty_device(n);
-            ck_assert_msg(live_through(&table, sources[source], &left, &err) == ERR_WORLD,
+            ck_assert_msg(live_through(&table, sources[source], maps, &left, &err) == ERR_WORLD,
                           "call %ld of %ld", n, n_calls);
             ck_assert_msg(strstr(err.text, n == 1 ? "no faulty device: absent"
                                                   : ": as the test wants it") != NULL,
                           "call %ld: %s", n, err.text);
             ck_assert_msg(left == 0 && faulty.n_open == 0 && faulty.n_host_pieces == 0 &&
-                              faulty.n_marks == 0,
+                              faulty.n_marks == 0 && faulty.n_handles == 0 && faulty.n_ranges == 0,
                           "call %ld leaves %ld bytes, %d recordings, %d pieces of host memory, %d "
                           "marks",
                           n, (long)left, faulty.n_open, faulty.n_host_pieces, faulty.n_marks);
@@ -359,7 +363,7 @@ START_TEST(a_shortage_of_memory_says_what_was_wanted) {
             int64_t left;
             const struct device_table table = faulty_device((long)n++);
             err = (struct err){0};
-            ck_assert_int_eq(live_through(&table, "random:1", &left, &err), ERR_WORLD);
+            ck_assert_int_eq(live_through(&table, "random:1", false, &left, &err), ERR_WORLD);
             snprintf(ending, sizeof ending, " of %s: as the test wants it", wanted[i]);
         } while (strstr(err.text, ending) == NULL);
         ck_assert_ptr_nonnull(

@@ -2,6 +2,7 @@
  * gets does not depend on its company; memory is what was planned; failures keep what was done. */
 #include <time.h>
 
+#include "engine/mapping.h"
 #include "experiments/compose.h"
 #include "sim/base/monotonic.h"
 #include "tests/late_device.h"
@@ -60,7 +61,8 @@ static void check_served(const struct system *system, const struct served *serve
     ck_assert_int_gt(served->activation_bytes, 0);
     ck_assert_int_eq(served->activation_bytes, served->planned_activation_bytes);
     ck_assert_int_eq(served->pool_bytes, served->result.kv_peak_bytes);
-    ck_assert_int_eq(served->memory.metered_bytes, served->memory.planned_bytes);
+    ck_assert_int_eq(served->memory.metered_bytes + served->memory.unmapped_bytes,
+                     served->memory.planned_bytes);
     ck_assert_int_gt(served->memory.side_bytes, 0);
 }
 
@@ -153,6 +155,39 @@ START_TEST(scopes_change_no_token) {
         system_close(system);
     }
     free(first);
+}
+END_TEST
+
+/* ---- mapped memory ---- */
+
+/* The same steps and tokens, in less memory, and calls to the device that do not grow with the
+ * steps. */
+START_TEST(mapping_memory_as_steps_need_it_changes_no_token) {
+    for (size_t cache = 0; cache < 5; cache++) {
+        for (size_t layout = 0; layout < 2; layout++) {
+            struct system *system =
+                system_of("llada-tiny", caches[cache], "fixed", "block", layouts[layout]);
+            struct served *allocated = serve_live(system, together);
+            ck_assert(!allocated->memory.is_mapped);
+            system->runtime.vmm = true;
+            struct served *mapped = serve_live(system, together);
+            check_served(system, allocated);
+            check_served(system, mapped);
+            same_tokens(allocated, mapped);
+            ck_assert_uint_eq(allocated->n_steps, mapped->n_steps);
+            ck_assert_mem_eq(allocated->commits, mapped->commits, sizeof mapped->commits);
+            const struct engine_memory *memory = &mapped->memory;
+            ck_assert(memory->is_mapped && memory->unmapped_bytes > 0);
+            ck_assert_int_ge(memory->mapped_peak_bytes,
+                             mapped->activation_bytes + mapped->pool_bytes);
+            ck_assert_int_le(memory->mapped_peak_bytes, 4 * MAPPING_HANDLE_BYTES);
+            ck_assert_int_le(memory->mapping_calls, 1 + 3 * 4);
+            ck_assert_uint_gt(mapped->result.steps, 8);
+            free(allocated);
+            free(mapped);
+            system_close(system);
+        }
+    }
 }
 END_TEST
 
@@ -709,6 +744,7 @@ int main(void) {
         company_and_arrival_change_no_token_of_a_model_with_shifted_logits,
         invariance_is_an_option_that_changes_no_token_on_the_cpu,
         scopes_change_no_token,
+        mapping_memory_as_steps_need_it_changes_no_token,
         the_threshold_on_the_device_decides_as_the_rule_on_the_host,
         heads_that_choose_together_keep_other_rows_than_heads_that_choose_alone,
         a_recorded_schedule_played_on_the_device_gives_the_same_tokens_and_memory,

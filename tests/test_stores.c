@@ -128,6 +128,7 @@ static struct {
     int32_t canvas[CANVASES];
     unsigned char pool[BYTES];
     uint32_t n_moves;
+    int64_t held_from;
 } device;
 
 int forward_write_canvas(struct forward *forward, int64_t first, const int32_t *tokens, int64_t n,
@@ -142,6 +143,12 @@ int forward_read_canvas(struct forward *forward, int64_t first, int32_t *tokens,
                         struct err *err) {
     (void)forward, (void)err;
     memcpy(tokens, device.canvas + first, (size_t)n * sizeof *tokens);
+    return 0;
+}
+
+int forward_hold(struct forward *forward, int64_t first_byte, struct err *err) {
+    (void)forward, (void)err;
+    device.held_from = first_byte;
     return 0;
 }
 
@@ -449,6 +456,7 @@ START_TEST(stores_are_pushed_out_of_the_way_of_a_shared_workspace) {
     for (uint32_t slot = 0; slot < 2; slot++) {
         ck_assert_int_eq(sessions_admit(&sessions, slot, &requests[slot], NULL, &err), 0);
     }
+    ck_assert_int_eq(device.held_from, BYTES / 4);
     sessions_release(&sessions, 0);
     struct step_shape shape;
     shape_clear(&shape);
@@ -466,9 +474,15 @@ START_TEST(stores_are_pushed_out_of_the_way_of_a_shared_workspace) {
     ck_assert_int_eq(sessions_plan(&sessions, &submission, NULL, &placement, &planned, &err), 0);
     ck_assert_uint_eq(device.n_moves, 1);
     ck_assert_int_eq(sessions.by_slot[1].store_bytes, BYTES / 4 * 3);
+    ck_assert_int_eq(device.held_from, BYTES / 4 * 3);
     placement.peak_bytes = BYTES / 4 * 3 + 1;
     ck_assert_int_eq(sessions_plan(&sessions, &submission, NULL, &placement, &planned, &err),
                      ERR_WORLD);
+    sessions_release(&sessions, 1);
+    submission.n_slots = shape.n_spans = 0;
+    placement.peak_bytes = BYTES;
+    ck_assert_int_eq(sessions_plan(&sessions, &submission, NULL, &placement, &planned, &err), 0);
+    ck_assert_int_eq(device.held_from, BYTES);
     sessions_close(&sessions);
     system_close(system);
 }

@@ -58,6 +58,7 @@ print("%28s %9.1f tok/s, %.2f s, %d steps" % (sys.argv[2], run["throughput_tok_s
 
 if [ "$what" != steps ]; then
     serve dllm-serve-64 64 --system dllm-serve
+    serve dllm-serve-64-vmm 64 --system dllm-serve --set runtime.vmm=on
     serve dllm-serve-64-one-refresh 64 --system dllm-serve --set cache.delay_steps=0
     serve fast-dllm-1 1 --system fast-dllm
     serve fast-dllm-4 4 --system fast-dllm

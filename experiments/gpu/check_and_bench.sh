@@ -1,7 +1,7 @@
 #!/bin/bash
 # Checks every kernel against its twin, the device through its table and that company changes no bit
-# where it must not, runs compute-sanitizer over small shapes, then times the kernels beside their
-# peers.
+# where it must not, runs compute-sanitizer over small shapes, then times the mapping of memory and
+# the kernels beside their peers.
 # Usage: check_and_bench.sh BUILD OUT checks|sanitize|bench|all [PIECE...]
 # Needs the kernels built (make kernels) and, for the bench, python3 with PyTorch.
 set -u
@@ -31,6 +31,9 @@ if [ "$what" = all ] || [ "$what" = sanitize ]; then
     done
 fi
 if [ "$what" = all ] || [ "$what" = bench ]; then
+    "$build/tests/gpu/bench_vmm" cuda "$build/kernels/libunmask_cuda.so" "$out/vmm.csv" 2>&1 \
+        | tee "$out/vmm.txt"
+    [ "${PIPESTATUS[0]}" = 0 ] || failed=1
     python3 "$here/bench_kernels.py" "$build/kernels/libunmask_cuda.so" "$out/kernels.csv" "$@" \
         2>&1 | tee "$out/bench.txt"
 fi

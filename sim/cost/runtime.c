@@ -30,6 +30,7 @@ const struct param runtime_params[] = {
                           "on a GPU, which no price includes"),
     {"element_bytes", PARAM_I64, 0, "bytes", "2", 2, 4, NULL,
      offsetof(struct runtime, element_bytes), "bytes of a weight, an activation, a cached value"},
+    FLAG(vmm, "live runs map memory behind workspace and cached rows as steps need it"),
     {"host_mode", PARAM_WORD, 0, "1", "overlaps", 0, 1, host_mode_words,
      offsetof(struct runtime, host_mode), "whether the host runs ahead of the device"},
     NUMBER("host_refresh_ns", host_step_ns[HOST_REFRESH], "ns", 1e10, "per step with a refresh"),

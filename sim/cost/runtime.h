@@ -33,6 +33,7 @@ struct runtime {
     bool fused_head;       /* logits are reduced as they are made and never stored */
     bool batch_invariant;  /* the real engine's alone: it changes no graph and no price */
     int64_t element_bytes; /* of a weight, an activation, a cached value */
+    bool vmm;              /* live runs map memory as steps need it; changes no result */
     /* Host, ns on the reference host. */
     uint32_t host_mode;
     double host_step_ns[HOST_KIND_COUNT];    /* per step */

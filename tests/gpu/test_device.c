@@ -1,8 +1,8 @@
 /* The CUDA device through its table, loaded as the engine loads it: memory, copies, marks,
- * recordings, products of random shapes, and each kernel once against its twin (test_kernels.c has
- * their shapes and tails). A plain program: `test_device [seed] [small] [LIBRARY]` prints the seed,
- * a line for each failure, and the count; `small` keeps to what a memory checker gets through and
- * leaves out what such a one would report. */
+ * recordings, memory behind addresses, products of random shapes, and each kernel once against its
+ * twin (test_kernels.c has their shapes and tails). A plain program: `test_device [seed] [small]
+ * [LIBRARY]` prints the seed, a line for each failure, and the count; `small` keeps to what a
+ * memory checker gets through and leaves out what such a one would report. */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <math.h>
@@ -386,6 +386,133 @@ static void test_recording(void) {
     buffers_free();
 }
 
+/* ---- memory behind addresses ---- */
+
+/* A kernel's numbers over both sides of it. */
+static void draw_both(const struct buffer *b, uint64_t key) {
+    struct call_random call = {b->device, key, 0, b->bytes / 2, 0, 1, KERNEL_BF16};
+    must(table->random(device, &call), "random");
+    call.y = b->host;
+    twin_random(&call);
+}
+
+static void play_sum(const struct buffer *b, struct device_recording *recording) {
+    must(table->record_play(device, recording), "record_play");
+    twin_add(&(struct call_add){b->host, b->host, b->host, b->bytes / 2, KERNEL_BF16});
+}
+
+static void check_refusals_of_mapping(unsigned char *range, int64_t granule,
+                                      struct device_handle *mapped) {
+    struct device_handle *loose = NULL, *none = NULL;
+    struct device_recording *recording;
+    struct device_facts facts;
+    void *nowhere = NULL;
+    must(table->handle_open(device, granule, &loose), "handle_open");
+    check(table->map(device, range, mapped) == DEVICE_REFUSED &&
+              strstr(table->trouble(device), "mapping what is mapped"),
+          "mapped twice: %s", table->trouble(device));
+    check(table->map(device, range + 2 * granule, loose) == DEVICE_REFUSED &&
+              strstr(table->trouble(device), "that have memory"),
+          "mapped over another: %s", table->trouble(device));
+    check(table->map(device, range + granule / 2, loose) == DEVICE_REFUSED &&
+              strstr(table->trouble(device), "not reserved"),
+          "mapped where no granule begins: %s", table->trouble(device));
+    check(table->allow(device, range, 4 * granule) == DEVICE_REFUSED &&
+              strstr(table->trouble(device), "without memory"),
+          "allowed without memory: %s", table->trouble(device));
+    check(table->range_open(device, granule + 512, &nowhere) == DEVICE_REFUSED && !nowhere &&
+              table->handle_open(device, 0, &none) == DEVICE_REFUSED && !none,
+          "sizes that are no multiple of the granule are refused");
+    must(table->record_begin(device), "record_begin");
+    must(table->clear(device, range + granule, 64), "clear, recorded");
+    check(table->handle_open(device, granule, &none) == DEVICE_REFUSED &&
+              table->range_open(device, granule, &nowhere) == DEVICE_REFUSED &&
+              table->map(device, range, loose) == DEVICE_REFUSED &&
+              table->allow(device, range + granule, granule) == DEVICE_REFUSED &&
+              table->unmap(device, mapped) == DEVICE_REFUSED,
+          "nothing is mapped in a recording");
+    must(table->record_end(device, &recording), "record_end");
+    table->record_close(device, recording);
+    if (!small) { /* a memory checker reports the driver's answer */
+        must(table->facts(device, &facts), "facts");
+        check(table->handle_open(device, (facts.memory_bytes / granule + 1) * granule, &none) ==
+                      DEVICE_NO_MEMORY &&
+                  !none && strstr(table->trouble(device), "cuMemCreate: out of memory"),
+              "too large a handle says so: %s", table->trouble(device));
+    }
+    table->handle_close(device, loose);
+}
+
+/* What kernels, copies and recordings do where several handles lie side by side, and what becomes
+ * of it when one of them moves. */
+static void test_mapped(void) {
+    int64_t granule = 0;
+    const int64_t before = table->allocated_bytes(device);
+    void *ranges[2];
+    struct device_handle *one, *two, *three;
+    struct device_recording *recording;
+    must(table->granule(device, &granule), "granule");
+    check(granule >= 4096 && granule <= 64 << 20, "a granule of %" PRId64 " bytes", granule);
+    for (int i = 0; i < 2; i++) {
+        must(table->range_open(device, 8 * granule, &ranges[i]), "range_open");
+        check(ranges[i] && (uintptr_t)ranges[i] % 512 == 0, "addresses are aligned");
+    }
+    check(table->allocated_bytes(device) == before, "addresses are no memory");
+    must(table->handle_open(device, granule, &one), "handle_open");
+    must(table->handle_open(device, 2 * granule, &two), "handle_open");
+    check(table->allocated_bytes(device) == before + 3 * granule, "the meter counts handles");
+    unsigned char *at = (unsigned char *)ranges[0] + granule;
+    unsigned char *other = (unsigned char *)ranges[1] + 5 * granule;
+    must(table->map(device, at, one), "map");
+    must(table->map(device, at + granule, two), "map");
+    must(table->allow(device, at, 3 * granule), "allow");
+    const struct buffer both = {malloc((size_t)(3 * granule)), at, 3 * granule};
+    const struct buffer lent = {malloc((size_t)(2 * granule)), other, 2 * granule};
+    const struct call_add sum = {at, at, at, both.bytes / 2, KERNEL_BF16};
+    if (!both.host || !lent.host) {
+        exit(2);
+    }
+    draw_both(&both, 7);
+    check_bytes(&both, "a kernel over two handles");
+    must(table->record_begin(device), "record_begin");
+    must(table->add(device, &sum), "add, recorded");
+    must(table->record_end(device, &recording), "record_end");
+    play_sum(&both, recording);
+    check_bytes(&both, "a recording over two handles");
+    must(table->copy(device, at + 4096, at, 2 * granule), "copy");
+    memmove((unsigned char *)both.host + 4096, both.host, (size_t)(2 * granule));
+    check_bytes(&both, "a copy over two handles");
+    /* The second goes to the other range, another one takes its place. */
+    must(table->finish(device), "finish");
+    must(table->unmap(device, two), "unmap");
+    must(table->map(device, other, two), "map");
+    must(table->allow(device, other, 2 * granule), "allow");
+    memcpy(lent.host, (unsigned char *)both.host + granule, (size_t)lent.bytes);
+    check_bytes(&lent, "what was in a handle that moved");
+    check(table->allocated_bytes(device) == before + 3 * granule, "moving takes no memory");
+    must(table->handle_open(device, 2 * granule, &three), "handle_open");
+    must(table->map(device, at + granule, three), "map");
+    must(table->allow(device, at + granule, 2 * granule), "allow");
+    draw_both(&both, 8);
+    play_sum(&both, recording);
+    check_bytes(&both, "a recording over a handle that came later");
+    check_bytes(&lent, "what was in a handle that moved, afterwards");
+    check_refusals_of_mapping(ranges[0], granule, one);
+    play_sum(&both, recording);
+    check_bytes(&both, "the device goes on after all refusals");
+    table->record_close(device, recording);
+    table->handle_close(device, one);
+    table->range_close(device, ranges[1]); /* from under the second */
+    table->handle_close(device, two);
+    table->handle_close(device, three);
+    table->range_close(device, ranges[0]);
+    table->handle_close(device, NULL);
+    table->range_close(device, NULL);
+    check(table->allocated_bytes(device) == before, "the meter is back after mapping");
+    free(both.host);
+    free(lent.host);
+}
+
 /* Calls that hold pointers name them twice; the twin runs on the host's, then the device. */
 #define BOTH(field, b) call.field = side ? (b)->device : (b)->host
 
@@ -727,7 +854,8 @@ static void test_close(void) {
     struct device_mark *mark;
     struct device_recording *recording;
     char text[DEVICE_TEXT_CHARS];
-    void *memory, *host;
+    void *memory, *host, *range;
+    struct device_handle *handle;
     must(table->open(KERNEL_BF16, &other, text), "open");
     table->close(other); /* what the process pays once is paid now */
     must(table->facts(device, &before), "facts");
@@ -735,6 +863,11 @@ static void test_close(void) {
     check(table->allocate(other, 1 << 30, &memory) == DEVICE_OK &&
               table->allocate_host(other, 1 << 20, &host) == DEVICE_OK &&
               table->mark_open(other, &mark) == DEVICE_OK &&
+              table->range_open(other, 4ll << 30, &range) == DEVICE_OK &&
+              table->handle_open(other, 1 << 30, &handle) == DEVICE_OK &&
+              table->map(other, range, handle) == DEVICE_OK &&
+              table->allow(other, range, 1 << 30) == DEVICE_OK &&
+              table->clear(other, range, 1 << 30) == DEVICE_OK &&
               table->record_begin(other) == DEVICE_OK &&
               table->clear(other, memory, 1 << 20) == DEVICE_OK &&
               table->record_end(other, &recording) == DEVICE_OK &&
@@ -745,7 +878,8 @@ static void test_close(void) {
     table->close(other);
     table->close(NULL);
     must(table->facts(device, &after), "facts");
-    check(during.free_bytes <= before.free_bytes - (1 << 30), "an allocation takes memory");
+    check(during.free_bytes <= before.free_bytes - (2ll << 30),
+          "an allocation and a handle take memory");
     check(llabs(after.free_bytes - before.free_bytes) < 16 << 20,
           "close gives back: %" PRId64 " free before, %" PRId64 " after", before.free_bytes,
           after.free_bytes);
@@ -811,6 +945,7 @@ int main(int argc, char **argv) {
     test_copy(4096, 0x1000);
     test_copy(100000, 8);
     test_recording();
+    test_mapped();
     for (int i = 0; i < (small ? 3 : 24); i++) {
         const int n_tokens = i % 3 ? between(1, 64) : between(65, small ? 100 : 1200);
         test_product(n_tokens, between(1, 300), 8 * between(1, 60), i % 3);

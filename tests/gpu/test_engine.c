@@ -159,7 +159,7 @@ struct side {
 
 /* "on" or "off" for the last two. */
 static void open_side(struct side *side, const char *device, const char *model, const char *cache,
-                      const char *head, const char *invariant) {
+                      const char *head, const char *on) {
     struct err err = {0};
     const struct setting settings[] = {
         {"cache", "", "test", 0},
@@ -170,14 +170,17 @@ static void open_side(struct side *side, const char *device, const char *model, 
         {"runtime.fused_head", "", "test", 0},
         {"decoder", "fixed", "test", 0},
         {"page_tokens", "16", "test", 0},
-        {"runtime.batch_invariant", "", "test", 0},
+        {"runtime.vmm", "off", "test", 0},
     };
     struct setting own[sizeof settings / sizeof settings[0]];
     memcpy(own, settings, sizeof own);
     snprintf(own[0].value, sizeof own[0].value, "%s", cache);
     snprintf(own[1].value, sizeof own[1].value, "%d", strcmp(device, "cpu") == 0 ? 4 : 2);
     snprintf(own[5].value, sizeof own[5].value, "%s", head);
-    snprintf(own[8].value, sizeof own[8].value, "%s", invariant);
+    if (on != NULL) {
+        snprintf(own[8].key, sizeof own[8].key, "%s", on);
+        snprintf(own[8].value, sizeof own[8].value, "on");
+    }
     const struct system_request request = {.system = "dllm-serve",
                                            .model = model,
                                            .gpu = "l40s",
@@ -307,11 +310,12 @@ static void compare_canvases(struct side *cpu, struct side *gpu, int64_t *n_same
 
 /* Tokens and positions that a step committed agree but for near ties, which bf16 decides otherwise
  * than float32; a wrong cache or a wrong row would leave few of them alike. */
-static void compare_with_cpu(const char *model, const char *cache, const char *head) {
+static void compare_with_cpu(const char *model, const char *cache, const char *head,
+                             const char *on) {
     struct side cpu = {0}, gpu = {0};
     int64_t n_same = 0, n_all = 0;
-    open_side(&cpu, "cpu", model, cache, head, "off");
-    open_side(&gpu, "cuda", model, cache, head, "off");
+    open_side(&cpu, "cpu", model, cache, head, NULL);
+    open_side(&gpu, "cuda", model, cache, head, on);
     admit_all(&cpu);
     admit_all(&gpu);
     for (int step = 0; step < STEPS; step++) {
@@ -320,12 +324,18 @@ static void compare_with_cpu(const char *model, const char *cache, const char *h
         compare_canvases(&cpu, &gpu, &n_same, &n_all);
     }
     double share = (double)n_same / (double)n_all;
-    check(share >= 0.98, "%s, cache %s, fused head %s: %.3f %% of canvas tokens as on the CPU",
-          model, cache, head, 100 * share);
+    check(share >= 0.98, "%s, cache %s, fused head %s, %s: %.3f %% of canvas tokens as on the CPU",
+          model, cache, head, on != NULL ? on : "as it is", 100 * share);
     struct engine_memory memory = engine_memory(gpu.engine);
-    check(memory.metered_bytes == memory.planned_bytes,
-          "%s, cache %s: %" PRId64 " bytes metered, %" PRId64 " planned", model, cache,
-          memory.metered_bytes, memory.planned_bytes);
+    check(memory.metered_bytes + memory.unmapped_bytes == memory.planned_bytes,
+          "%s, cache %s: %" PRId64 " bytes metered, %" PRId64 " planned, of which %" PRId64
+          " are not mapped",
+          model, cache, memory.metered_bytes, memory.planned_bytes, memory.unmapped_bytes);
+    bool maps = on != NULL && strcmp(on, "runtime.vmm") == 0;
+    check(memory.is_mapped == maps && (memory.unmapped_bytes > 0) == maps &&
+              memory.mapping_calls <= (maps ? 20 : 0),
+          "%s, cache %s, %s: %" PRId64 " calls to map memory, %.3f ms", model, cache,
+          on != NULL ? on : "as it is", memory.mapping_calls, (double)memory.mapping_ns * 1e-6);
     close_side(&cpu);
     close_side(&gpu);
 }
@@ -366,13 +376,13 @@ static void step_alone(struct side *alone, int slot, uint32_t phase, const float
 
 /* The same requests on two engines: all in one batch, and each in batches of its own. */
 static struct change run_both_ways(const char *model, const char *cache, const char *head,
-                                   const char *invariant) {
+                                   const char *on) {
     static float confidences[MAX_TOKENS];
     struct side together = {0}, alone = {0};
     struct change change = {0};
     int64_t n_same = 0;
-    open_side(&together, "cuda", model, cache, head, invariant);
-    open_side(&alone, "cuda", model, cache, head, invariant);
+    open_side(&together, "cuda", model, cache, head, on);
+    open_side(&alone, "cuda", model, cache, head, on);
     admit_all(&together);
     admit_all(&alone);
     for (int step = 0; step < STEPS; step++) {
@@ -395,13 +405,13 @@ static struct change run_both_ways(const char *model, const char *cache, const c
 
 /* Without the option company may change bits: printed only. */
 static void compare_with_alone(const char *model, const char *cache, const char *head) {
-    struct change on = run_both_ways(model, cache, head, "on");
+    struct change on = run_both_ways(model, cache, head, "runtime.batch_invariant");
     check(on.n_changed == 0 && on.n_other_tokens == 0 && on.n_confidences > 0,
           "%s, cache %s, fused head %s, batch_invariant on: company changes %" PRId64 " of %" PRId64
           " confidences, %" PRId64 " of %" PRId64 " tokens%s",
           model, cache, head, on.n_changed, on.n_confidences, on.n_other_tokens, on.n_tokens,
           on.first);
-    struct change off = run_both_ways(model, cache, head, "off");
+    struct change off = run_both_ways(model, cache, head, NULL);
     printf("         with it off: %" PRId64 " of %" PRId64 " confidences, %" PRId64 " of %" PRId64
            " tokens\n",
            off.n_changed, off.n_confidences, off.n_other_tokens, off.n_tokens);
@@ -416,9 +426,15 @@ int main(int argc, char **argv) {
     bool small = argc > 2;
     for (int m = 0; m < (small ? 1 : 2); m++) {
         for (int c = small ? 4 : 0; c < 5; c++) {
-            compare_with_cpu(models[m], caches[c], c % 2 == 0 ? "on" : "off");
+            compare_with_cpu(models[m], caches[c], c % 2 == 0 ? "on" : "off", NULL);
             compare_with_alone(models[m], caches[c], (c + m) % 2 == 0 ? "on" : "off");
         }
+    }
+    for (int c = small ? 4 : 0; c < 5; c++) {
+        compare_with_cpu(models[0], caches[c], "off", "runtime.vmm");
+    }
+    for (int c = small ? 4 : 2; c < 5; c += 2) {
+        compare_with_cpu(models[1], caches[c], "on", "runtime.batch_invariant");
     }
     printf("%d passed, %d failed\n", n_passed, n_failed);
     return n_failed > 0;
