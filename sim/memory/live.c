@@ -1,0 +1,118 @@
+#include "sim/memory/live.h"
+
+#include "sim/base/num.h"
+
+const char *const tensor_class_names[TENSOR_CLASS_COUNT] = {"residual", "attention", "ffn",
+                                                            "logits", "other"};
+
+static bool is_attention(const struct op *op) {
+    return op->kind == OP_ATTENTION_FULL || op->kind == OP_ATTENTION_BLOCK;
+}
+
+static bool has_attention(const struct graph *graph, uint32_t segment) {
+    for (uint32_t i = 0; i < graph->n_ops; i++) {
+        if (graph->ops[i].segment == segment && is_attention(&graph->ops[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+enum tensor_class tensor_class(const struct graph *graph, int root) {
+    const struct tensor *tensor = &graph->tensors[root];
+    if (tensor->carried) {
+        return TENSOR_RESIDUAL;
+    }
+    const struct op *op = &graph->ops[tensor->first_op];
+    if (!has_attention(graph, op->segment)) {
+        return op->kind == OP_EMBED || op->kind == OP_RMSNORM ? TENSOR_OTHER : TENSOR_LOGITS;
+    }
+    int n_norms = 0;
+    for (int i = 0; i <= tensor->first_op; i++) {
+        n_norms += graph->ops[i].segment == op->segment && graph->ops[i].kind == OP_RMSNORM;
+    }
+    return n_norms > 1 ? TENSOR_FFN : TENSOR_ATTENTION;
+}
+
+static bool works_on_logits(const struct graph *graph, const struct op *op) {
+    for (int i = 0; i < OP_MAX_TENSORS; i++) {
+        if ((op->in[i] >= 0 && graph->tensors[op->in[i]].logits) ||
+            (op->out[i] >= 0 && graph->tensors[op->out[i]].logits)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int64_t executions(const struct graph *graph, const struct step_shape *shape,
+                          const struct placement *placement, const struct op *op) {
+    int64_t rows = shape->sym[is_attention(op) ? op->span_n : op->rows];
+    int64_t repeat = graph->segments[op->segment].repeat, chunk = placement->logit_chunk_rows;
+    if (chunk > 0 && works_on_logits(graph, op)) {
+        return repeat * ceil_div(rows, chunk);
+    }
+    return rows > 0 ? repeat : 0;
+}
+
+static bool is_live(const struct graph *graph, const struct placement *placement, int tensor,
+                    int op) {
+    if (placement->offset_bytes[tensor] < 0 || graph->tensors[tensor].alias >= 0) {
+        return false;
+    }
+    int first, last;
+    placement_lifetime(graph, tensor, &first, &last);
+    return first <= op && op <= last;
+}
+
+/* How far into the workspace the tensors reach that are live at `op`. */
+static int64_t end_at(const struct graph *graph, const struct placement *placement, int op) {
+    int64_t end = 0;
+    for (int t = 0; t < (int)graph->n_tensors; t++) {
+        int64_t tensor_end = placement->offset_bytes[t] + placement->bytes[t];
+        if (is_live(graph, placement, t, op) && tensor_end > end) {
+            end = tensor_end;
+        }
+    }
+    return end;
+}
+
+static void split_peak(const struct graph *graph, const struct placement *placement,
+                       struct live *out) {
+    bool found = false;
+    for (uint32_t op = 0; op < graph->n_ops; op++) {
+        if (end_at(graph, placement, (int)op) == placement->peak_bytes &&
+            (!found || out->bytes[op] > out->bytes[out->peak_op])) {
+            out->peak_op = op;
+            found = true;
+        }
+    }
+    for (int t = 0; t < (int)graph->n_tensors; t++) {
+        if (is_live(graph, placement, t, (int)out->peak_op)) {
+            out->class_bytes[tensor_class(graph, t)] += placement->bytes[t];
+        }
+    }
+    out->unused_bytes = placement->peak_bytes - out->bytes[out->peak_op];
+}
+
+void live_measure(const struct graph *graph, const struct step_shape *shape,
+                  const struct placement *placement, struct live *out) {
+    *out = (struct live){0};
+    double sum = 0;
+    for (uint32_t op = 0; op < graph->n_ops; op++) {
+        for (int t = 0; t < (int)graph->n_tensors; t++) {
+            out->bytes[op] += is_live(graph, placement, t, (int)op) ? placement->bytes[t] : 0;
+        }
+        out->executions[op] = executions(graph, shape, placement, &graph->ops[op]);
+        if (out->executions[op] > 0 && out->bytes[op] > out->most_bytes) {
+            out->most_bytes = out->bytes[op];
+        }
+        out->n_executions += out->executions[op];
+        sum += (double)out->executions[op] * (double)out->bytes[op];
+    }
+    out->mean_bytes = out->n_executions > 0 ? sum / (double)out->n_executions : 0;
+    split_peak(graph, placement, out);
+}
+
+double live_peak_to_average(const struct live *live) {
+    return live->mean_bytes > 0 ? (double)live->most_bytes / live->mean_bytes : 1;
+}
