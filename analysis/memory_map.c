@@ -133,7 +133,7 @@ static bool has_kind(const struct memory_map *map, size_t kind) {
 
 static void lay_out_legend(struct layout *layout) {
     const struct memory_map *map = layout->map;
-    int n_entries = map->n_live > 0, longest = (int)strlen(live_name);
+    int n_entries = 1, longest = (int)strlen(live_name);
     for (size_t i = 0; i < map->n_kinds; i++) {
         int length = (int)strlen(map->kinds[i]);
         n_entries += has_kind(map, i);
@@ -383,26 +383,22 @@ static void write_curves(FILE *out, const struct layout *layout, const struct vi
         gnuplot_quote(out, map->kinds[kind]);
         separator = ", ";
     }
-    if (map->n_live > 0) {
-        fprintf(out,
-                "%s$live using 1:($2/%.0f) with lines lw 3.6 lc rgb '#FFFFFF' notitle, "
-                "$live using 1:($2/%.0f) with lines lw 1.8 lc rgb '#000000' title '%s'",
-                separator, unit, unit, live_name);
-        separator = ", ";
-    }
+    fprintf(out,
+            "%s$live using 1:($2/%.0f) with lines lw 3.6 lc rgb '#FFFFFF' notitle, "
+            "$live using 1:($2/%.0f) with lines lw 1.8 lc rgb '#000000' title '%s'",
+            separator, unit, unit, live_name);
     for (size_t i = 0; i < map->n_levels; i++) {
-        fprintf(out, "%s%.9g with lines lw 2 dt %s lc rgb '%s' title ", separator,
+        fprintf(out, ", %.9g with lines lw 2 dt %s lc rgb '%s' title ",
                 (double)map->levels[i].bytes / unit, i == 0 ? "(16,8)" : "(4,6)",
                 level_colours[i % N_LEVEL_COLOURS]);
         gnuplot_quote(out, map->levels[i].name);
-        separator = ", ";
     }
     for (size_t kind = 0; kind < map->n_kinds; kind++) {
         if (has_kind(map, kind)) {
             fprintf(out,
-                    "%s$ground%zu using 1:3:1:2:3:4 with boxxyerror fs solid 1 noborder fc rgb "
+                    ", $ground%zu using 1:3:1:2:3:4 with boxxyerror fs solid 1 noborder fc rgb "
                     "'%s' notitle",
-                    separator, kind, colours[kind]);
+                    kind, colours[kind]);
         }
     }
     fputc('\n', out);
@@ -450,7 +446,7 @@ static int draw(const struct layout *layout, const char *path, struct err *err) 
 }
 
 int memory_map_draw(const struct memory_map *map, const char *path, struct err *err) {
-    ASSERT(map->n_kinds <= MEMORY_MAP_MOST_KINDS && map->to > map->from);
+    ASSERT(map->n_kinds <= MEMORY_MAP_MOST_KINDS && map->n_live > 0 && map->to > map->from);
     char beside[4096];
     int status = memory_map_check_path(path, err);
     if (status != 0) {

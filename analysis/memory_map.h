@@ -48,7 +48,7 @@ struct memory_map {
     size_t n_kinds;
     const struct map_block *blocks;
     size_t n_blocks;
-    const struct map_point *live;
+    const struct map_point *live; /* at least one */
     size_t n_live;
     const struct map_level *levels;
     size_t n_levels;

@@ -259,7 +259,7 @@ static int compare_on_step(const struct options *options, const struct asked_pla
                            const struct system *system, const struct asked_step *step,
                            struct err *err) {
     struct outcome outcomes[MOST_PLANNERS];
-    struct placement placement;
+    struct placement placement = {0};
     ASSERT(asked->n_planners > 0);
     for (size_t i = 0; i < asked->n_planners; i++) {
         int status =
