@@ -6,8 +6,8 @@
 
 #include "experiments/asked.h"
 #include "experiments/cmd.h"
-#include "experiments/plan_live.h"
 #include "experiments/plan_picture.h"
+#include "experiments/plan_usage.h"
 #include "experiments/step.h"
 #include "experiments/table.h"
 #include "sim/base/monotonic.h"
@@ -193,7 +193,7 @@ static void print_budget(const struct system *system) {
 }
 
 static void print_people(const struct system *system, const struct asked_step *step,
-                         const struct placement *placement, const struct live *live,
+                         const struct placement *placement, const struct usage *usage,
                          const struct outcome *outcome, const struct table *table) {
     char peak[32], bound[32];
     printf("%s, %s on %s: %s\n\n", system->name, system->model->name, system->gpu->name,
@@ -213,9 +213,9 @@ static void print_people(const struct system *system, const struct asked_step *s
         printf("; logits in chunks of %" PRId64 " rows", placement->logit_chunk_rows);
     }
     printf("\n");
-    plan_live_print_ratio(live);
+    plan_usage_print_ratio(usage);
     printf("\n");
-    plan_live_print_peak(&system->graph, placement, live);
+    plan_usage_print_peak(&system->graph, placement, usage);
     printf("\n");
     print_budget(system);
 }
@@ -269,15 +269,15 @@ static int compare_on_step(const struct options *options, const struct asked_pla
         }
     }
     print_times(outcomes, asked->n_planners);
-    struct live live; /* the same under every planner */
-    live_measure(&system->graph, &step->shape, &placement, &live);
+    struct usage usage; /* the same under every planner */
+    usage_measure(&system->graph, &step->shape, &placement, &usage);
     struct table *table = comparison(outcomes, asked->n_planners, 0);
     int status = 0;
     if (options_has(options, "json")) {
         status = cmd_print_json(
             json_pack("{s:s, s:s, s:s, s:s, s:o, s:I, s:I, s:I, s:o}", "system", system->name,
                       "model", system->model->name, "gpu", system->gpu->name, "step", step->text,
-                      "live", plan_live_ratio_json(&live), "lower_bound_bytes",
+                      "live", plan_usage_ratio_json(&usage), "lower_bound_bytes",
                       (json_int_t)outcomes[0].lower_bound_bytes, "proven_bound_bytes",
                       (json_int_t)best_bound(outcomes, asked->n_planners), "logit_chunk_rows",
                       (json_int_t)system->settings.logit_chunk_rows, "plans", table_json(table)),
@@ -289,7 +289,7 @@ static int compare_on_step(const struct options *options, const struct asked_pla
         table_print(table, stdout);
         printf("\nlower bound %s\n",
                num_format_bytes(bound, sizeof bound, (double)outcomes[0].lower_bound_bytes));
-        plan_live_print_ratio(&live);
+        plan_usage_print_ratio(&usage);
     }
     table_close(table);
     return status;
@@ -298,13 +298,13 @@ static int compare_on_step(const struct options *options, const struct asked_pla
 static int show_step(const struct options *options, const struct asked_plan *asked,
                      const struct system *system, const struct asked_step *step, struct err *err) {
     struct placement placement;
-    struct live live;
+    struct usage usage;
     struct outcome outcome;
     int status = plan_step(asked->planners[0], asked, system, step, &placement, &outcome, err);
     if (status != 0) {
         return status;
     }
-    live_measure(&system->graph, &step->shape, &placement, &live);
+    usage_measure(&system->graph, &step->shape, &placement, &usage);
     struct table *table = tensors(system, &placement);
     if (options_has(options, "json")) {
         status = cmd_print_json(
@@ -314,17 +314,17 @@ static int show_step(const struct options *options, const struct asked_plan *ask
                       (json_int_t)placement.peak_bytes, "lower_bound_bytes",
                       (json_int_t)placement.lower_bound_bytes, "optimal",
                       placement.peak_bytes == placement.proven_bound_bytes, "logit_chunk_rows",
-                      (json_int_t)placement.logit_chunk_rows, "live", plan_live_ratio_json(&live),
-                      "at_peak", plan_live_peak_json(&system->graph, &placement, &live), "budget",
+                      (json_int_t)placement.logit_chunk_rows, "live", plan_usage_ratio_json(&usage),
+                      "at_peak", plan_usage_peak_json(&system->graph, &placement, &usage), "budget",
                       budget_json(&system->budget), "tensors", table_json(table)),
             err);
     } else {
-        print_people(system, step, &placement, &live, &outcome, table);
+        print_people(system, step, &placement, &usage, &outcome, table);
     }
     table_close(table);
     return status != 0 ? status
                        : plan_picture_of_step(options, system, step, outcome.planner, &placement,
-                                              &live, err);
+                                              &usage, err);
 }
 
 static int run_step(const struct options *options, struct err *err) {

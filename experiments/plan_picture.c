@@ -96,7 +96,7 @@ static void add_blocks(struct step_sheet *sheet, const struct graph *graph,
 }
 
 static void add_operators(struct step_sheet *sheet, const struct graph *graph,
-                          const struct live *live) {
+                          const struct usage *usage) {
     for (uint32_t s = 0; s < graph->n_segments; s++) {
         const struct segment *segment = &graph->segments[s];
         snprintf(sheet->stretch_names[s], sizeof sheet->stretch_names[s],
@@ -107,7 +107,7 @@ static void add_operators(struct step_sheet *sheet, const struct graph *graph,
     for (uint32_t i = 0; i < graph->n_ops; i++) {
         struct map_stretch *stretch = &sheet->stretches[graph->ops[i].segment];
         sheet->tics[i] = graph->ops[i].name;
-        sheet->live[i] = (struct map_point){i, live->bytes[i]};
+        sheet->live[i] = (struct map_point){i, usage->bytes[i]};
         stretch->from = stretch->to > 0 ? stretch->from : i;
         stretch->to = i + 1;
     }
@@ -115,7 +115,7 @@ static void add_operators(struct step_sheet *sheet, const struct graph *graph,
 
 int plan_picture_of_step(const struct options *options, const struct system *system,
                          const struct asked_step *step, const char *planner,
-                         const struct placement *placement, const struct live *live,
+                         const struct placement *placement, const struct usage *usage,
                          struct err *err) {
     const char *path = options_text(options, "picture");
     if (path == NULL) {
@@ -127,7 +127,7 @@ int plan_picture_of_step(const struct options *options, const struct system *sys
         return err_world(err, "out of memory");
     }
     add_blocks(sheet, graph, placement);
-    add_operators(sheet, graph, live);
+    add_operators(sheet, graph, usage);
     add_levels(&sheet->levels, placement->peak_bytes, placement->lower_bound_bytes);
     snprintf(sheet->title, sizeof sheet->title, "%s, %s on %s, planner %s: %s", system->name,
              system->model->name, system->gpu->name, planner, step->text);

@@ -5,7 +5,7 @@
 #include "experiments/options.h"
 #include "experiments/step.h"
 #include "sim/memory/instance.h"
-#include "sim/memory/live.h"
+#include "sim/memory/usage.h"
 
 /* --picture */
 extern const struct option picture_options[];
@@ -17,7 +17,7 @@ int plan_picture_check(const struct options *options, bool compares, struct err 
 /* Both do nothing unless --picture is given. */
 int plan_picture_of_step(const struct options *options, const struct system *system,
                          const struct asked_step *step, const char *planner,
-                         const struct placement *placement, const struct live *live,
+                         const struct placement *placement, const struct usage *usage,
                          struct err *err);
 
 /* `plan` has the offsets; `capacity_bytes` 0: none was asked for. */

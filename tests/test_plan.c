@@ -6,7 +6,7 @@
 
 #include "analysis/memory_map.h"
 #include "engine/program.h"
-#include "sim/memory/live.h"
+#include "sim/memory/usage.h"
 #include "tests/cli.h"
 #include "tests/rig.h"
 
@@ -37,31 +37,31 @@ static void make_random_step(struct rng *rng, bool fused, struct graph *graph,
 }
 
 START_TEST(the_classes_and_the_unused_room_add_up_to_the_peak) {
-    struct rng rng = rng_stream(3, "live");
+    struct rng rng = rng_stream(3, "usage");
     bool seen[TENSOR_CLASS_COUNT] = {false};
     for (int round = 0; round < 2000; round++) {
         struct graph graph;
         struct step_shape shape;
         struct placement placement;
-        struct live live;
+        struct usage usage;
         make_random_step(&rng, rng_uniform(&rng) < 0.5, &graph, &shape);
         const struct planner *planner = &planner_table[rng_next(&rng) % planner_table_size];
         int64_t chunk = rng_uniform(&rng) < 0.5 ? 0 : rig_between(&rng, 1, 4096);
         placement_make(planner, &graph, &shape, chunk, &placement);
-        live_measure(&graph, &shape, &placement, &live);
-        int64_t sum = live.unused_bytes, most = 0;
+        usage_measure(&graph, &shape, &placement, &usage);
+        int64_t sum = usage.unused_bytes, most = 0;
         for (int c = 0; c < TENSOR_CLASS_COUNT; c++) {
-            sum += live.class_bytes[c];
-            seen[c] = seen[c] || live.class_bytes[c] > 0;
+            sum += usage.class_bytes[c];
+            seen[c] = seen[c] || usage.class_bytes[c] > 0;
         }
         for (uint32_t i = 0; i < graph.n_ops; i++) {
-            most = live.bytes[i] > most ? live.bytes[i] : most;
+            most = usage.bytes[i] > most ? usage.bytes[i] : most;
         }
         ck_assert_int_eq(sum, placement.peak_bytes);
-        ck_assert_int_ge(live.unused_bytes, 0);
+        ck_assert_int_ge(usage.unused_bytes, 0);
         ck_assert_int_eq(most, placement.lower_bound_bytes);
-        ck_assert_int_le(live.most_bytes, most);
-        ck_assert_double_ge(live_peak_to_average(&live), 1);
+        ck_assert_int_le(usage.most_bytes, most);
+        ck_assert_double_ge(usage_peak_to_average(&usage), 1);
     }
     for (int c = 0; c < TENSOR_CLASS_COUNT; c++) {
         ck_assert_msg(seen[c], "nothing of class %s was live at a peak", tensor_class_names[c]);
@@ -75,7 +75,7 @@ START_TEST(operators_count_as_often_as_the_engine_executes_them) {
         struct graph graph;
         struct step_shape shape;
         struct placement placement;
-        struct live live;
+        struct usage usage;
         struct program program;
         struct err err = {0};
         make_random_step(&rng, true, &graph, &shape);
@@ -84,7 +84,7 @@ START_TEST(operators_count_as_often_as_the_engine_executes_them) {
         }
         int64_t chunk = rng_uniform(&rng) < 0.3 ? 0 : rig_between(&rng, 1, 1000);
         placement_make(&planner_table[0], &graph, &shape, chunk, &placement);
-        live_measure(&graph, &shape, &placement, &live);
+        usage_measure(&graph, &shape, &placement, &usage);
         int64_t turns[GRAPH_MAX_OPS] = {0}, n_turns = 0;
         double sum = 0;
         struct turn turn;
@@ -95,15 +95,15 @@ START_TEST(operators_count_as_often_as_the_engine_executes_them) {
             if (turn.n_rows > 0 && (!attends || shape.sym[op->span_n] > 0)) {
                 turns[turn.op]++;
                 n_turns++;
-                sum += (double)live.bytes[turn.op];
+                sum += (double)usage.bytes[turn.op];
             }
         } while (program_next(&program, &placement, &shape, &turn));
         for (uint32_t i = 0; i < graph.n_ops; i++) {
-            ck_assert_msg(live.executions[i] == turns[i], "%s: %" PRId64 " not %" PRId64 " times",
-                          graph.ops[i].name, live.executions[i], turns[i]);
+            ck_assert_msg(usage.executions[i] == turns[i], "%s: %" PRId64 " not %" PRId64 " times",
+                          graph.ops[i].name, usage.executions[i], turns[i]);
         }
-        ck_assert_int_eq(live.n_executions, n_turns);
-        ck_assert_double_eq_tol(live.mean_bytes, sum / (double)n_turns, 1e-9 * live.mean_bytes);
+        ck_assert_int_eq(usage.n_executions, n_turns);
+        ck_assert_double_eq_tol(usage.mean_bytes, sum / (double)n_turns, 1e-9 * usage.mean_bytes);
     }
 }
 END_TEST

@@ -1,4 +1,4 @@
-#include "sim/memory/live.h"
+#include "sim/memory/usage.h"
 
 #include "sim/base/num.h"
 
@@ -77,7 +77,7 @@ static int64_t end_at(const struct graph *graph, const struct placement *placeme
 }
 
 static void split_peak(const struct graph *graph, const struct placement *placement,
-                       struct live *out) {
+                       struct usage *out) {
     bool found = false;
     for (uint32_t op = 0; op < graph->n_ops; op++) {
         if (end_at(graph, placement, (int)op) == placement->peak_bytes &&
@@ -94,9 +94,9 @@ static void split_peak(const struct graph *graph, const struct placement *placem
     out->unused_bytes = placement->peak_bytes - out->bytes[out->peak_op];
 }
 
-void live_measure(const struct graph *graph, const struct step_shape *shape,
-                  const struct placement *placement, struct live *out) {
-    *out = (struct live){0};
+void usage_measure(const struct graph *graph, const struct step_shape *shape,
+                   const struct placement *placement, struct usage *out) {
+    *out = (struct usage){0};
     double sum = 0;
     for (uint32_t op = 0; op < graph->n_ops; op++) {
         for (int t = 0; t < (int)graph->n_tensors; t++) {
@@ -113,6 +113,6 @@ void live_measure(const struct graph *graph, const struct step_shape *shape,
     split_peak(graph, placement, out);
 }
 
-double live_peak_to_average(const struct live *live) {
-    return live->mean_bytes > 0 ? (double)live->most_bytes / live->mean_bytes : 1;
+double usage_peak_to_average(const struct usage *usage) {
+    return usage->mean_bytes > 0 ? (double)usage->most_bytes / usage->mean_bytes : 1;
 }

@@ -1,11 +1,11 @@
-/* Live bytes: what a step's tensors hold at each of its operators.
+/* Usage: the bytes that a step's tensors hold at each of its operators.
  *
  * A tensor is live from its first operator to its last, whatever repeats in between; its bytes are
  * those of the placement, rounded up to its alignment. An operator counts as often as the step
  * executes it: the repetitions of its segment, times the chunks of its rows where it works on
  * logits in chunks; not at all where it has no rows. */
-#ifndef UNMASK_SIM_MEMORY_LIVE_H
-#define UNMASK_SIM_MEMORY_LIVE_H
+#ifndef UNMASK_SIM_MEMORY_USAGE_H
+#define UNMASK_SIM_MEMORY_USAGE_H
 
 #include "sim/memory/placement.h"
 
@@ -23,7 +23,7 @@ extern const char *const tensor_class_names[TENSOR_CLASS_COUNT];
 /* The class of a tensor that owns its memory. */
 enum tensor_class tensor_class(const struct graph *graph, int root);
 
-struct live {
+struct usage {
     int64_t bytes[GRAPH_MAX_OPS];      /* of all tensors live at each operator */
     int64_t executions[GRAPH_MAX_OPS]; /* of each operator in this step */
     int64_t n_executions;
@@ -36,11 +36,11 @@ struct live {
     int64_t class_bytes[TENSOR_CLASS_COUNT], unused_bytes;
 };
 
-void live_measure(const struct graph *graph, const struct step_shape *shape,
-                  const struct placement *placement, struct live *out);
+void usage_measure(const struct graph *graph, const struct step_shape *shape,
+                   const struct placement *placement, struct usage *out);
 
 /* The peak-to-average ratio of activation memory (Mosaic, Figure 12). The paper does not say what
  * it averages over; here it is the operators executed. */
-double live_peak_to_average(const struct live *live);
+double usage_peak_to_average(const struct usage *usage);
 
 #endif
