@@ -18,20 +18,22 @@ static bool has_attention(const struct graph *graph, uint32_t segment) {
     return false;
 }
 
-enum tensor_class tensor_class(const struct graph *graph, int root) {
-    const struct tensor *tensor = &graph->tensors[root];
-    if (tensor->carried) {
-        return TENSOR_RESIDUAL;
-    }
-    const struct op *op = &graph->ops[tensor->first_op];
-    if (!has_attention(graph, op->segment)) {
-        return op->kind == OP_EMBED || op->kind == OP_RMSNORM ? TENSOR_OTHER : TENSOR_LOGITS;
+enum tensor_class op_class(const struct graph *graph, uint32_t op) {
+    const struct op *self = &graph->ops[op];
+    if (!has_attention(graph, self->segment)) {
+        return self->kind == OP_EMBED || self->kind == OP_RMSNORM ? TENSOR_OTHER : TENSOR_LOGITS;
     }
     int n_norms = 0;
-    for (int i = 0; i <= tensor->first_op; i++) {
-        n_norms += graph->ops[i].segment == op->segment && graph->ops[i].kind == OP_RMSNORM;
+    for (uint32_t i = 0; i <= op; i++) {
+        const struct op *before = &graph->ops[i];
+        n_norms += before->segment == self->segment && before->kind == OP_RMSNORM;
     }
     return n_norms > 1 ? TENSOR_FFN : TENSOR_ATTENTION;
+}
+
+enum tensor_class tensor_class(const struct graph *graph, int root) {
+    const struct tensor *tensor = &graph->tensors[root];
+    return tensor->carried ? TENSOR_RESIDUAL : op_class(graph, (uint32_t)tensor->first_op);
 }
 
 static bool works_on_logits(const struct graph *graph, const struct op *op) {

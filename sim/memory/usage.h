@@ -20,7 +20,8 @@ enum tensor_class {
 enum { TENSOR_CLASS_COUNT = TENSOR_OTHER + 1 };
 extern const char *const tensor_class_names[TENSOR_CLASS_COUNT];
 
-/* The class of a tensor that owns its memory. */
+/* The class of what an operator writes, and of a tensor that owns its memory. */
+enum tensor_class op_class(const struct graph *graph, uint32_t op);
 enum tensor_class tensor_class(const struct graph *graph, int root);
 
 struct usage {
