@@ -16,6 +16,8 @@
     { #field, PARAM_U32, 0, unit, initial, min, max, NULL, offsetof(struct settings, field), doc }
 
 static const char *const kv_layout_words[] = {"pages", "slab", NULL};
+const char *const step_allocator_words[] = {"planned", "torch", "torch-expandable", "torch-compile",
+                                            NULL};
 static const char *const logit_scope_words[] = {"queries", "generation", "block", "masked", NULL};
 
 const struct param system_params[] = {
@@ -34,6 +36,9 @@ const struct param system_params[] = {
      "pages out of one pool, or a slab per request"},
     {"logit_scope", PARAM_WORD, 0, "1", "block", 0, 1, logit_scope_words,
      offsetof(struct settings, logit_scope), "rows that go through the output head"},
+    {"allocator", PARAM_WORD, 0, "1", "planned", 0, 1, step_allocator_words,
+     offsetof(struct settings, allocator),
+     "where a step's tensors come from; others than planned are for lmax alone"},
     {"logit_chunk_rows", PARAM_I64, 0, "rows", "0", 0, 1e8, NULL,
      offsetof(struct settings, logit_chunk_rows), "logit rows held at once; 0: all (monolithic)"},
     {"reserve_bytes", PARAM_I64, 0, "bytes", "700MiB", 0, 1e12, NULL,
@@ -374,6 +379,14 @@ uint32_t system_scope_rows(const struct settings *settings, uint32_t rows, uint3
         break;
     }
     return scope < rows ? scope : rows;
+}
+
+int system_serves(const struct system *s, struct err *err) {
+    if (s->settings.allocator == ALLOCATOR_PLANNED) {
+        return 0;
+    }
+    return err_usage(err, "%s has allocator = %s, which `unmask lmax` models and serving does not",
+                     s->name, step_allocator_words[s->settings.allocator]);
 }
 
 /* What the graph, the cost model and the token budget do not cover is refused, not mispriced. */
