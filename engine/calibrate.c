@@ -380,8 +380,8 @@ static int price_steps(struct calibration *c, bool selects, bool fused, struct e
     struct cost_model *cost = NULL;
     ASSERT(graph != NULL);
     graph_build(graph, system->model, &options);
-    int status = cost_open(system->gpu, c->profile, NULL, &runtime, graph,
-                           fused ? 0 : system->settings.logit_chunk_rows, &cost, err);
+    struct chunk_rows chunks = fused ? (struct chunk_rows){{0}} : system->chunks.bound;
+    int status = cost_open(system->gpu, c->profile, NULL, &runtime, graph, &cost, err);
     if (status == 0 && !selects) {
         cost_stores_passes(cost);
     }
@@ -391,7 +391,7 @@ static int price_steps(struct calibration *c, bool selects, bool fused, struct e
             struct step_shape shape;
             struct step_price price;
             calibration_step_shape(step, system->model, &shape);
-            cost_price(cost, &shape, &price);
+            cost_price(cost, &shape, chunks, &price);
             step->operators_ns = price.device_ns;
         }
     }
@@ -500,8 +500,7 @@ static int run_steps(struct calibration *c, struct err *err) {
     const struct steps_request asked = {.device = request->device,
                                         .weights = request->weights,
                                         .planner = request->system->planner,
-                                        .logit_chunk_rows =
-                                            request->system->settings.logit_chunk_rows,
+                                        .chunks = request->system->chunks.bound,
                                         .bounds = c->bounds,
                                         .now_ns = request->now_ns,
                                         .clock_state = request->clock_state,

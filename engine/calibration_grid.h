@@ -13,7 +13,7 @@
 
 #include "sim/base/err.h"
 #include "sim/cost/profile.h"
-#include "sim/graph/graph.h"
+#include "sim/graph/builder.h"
 
 enum { POINT_MAX_SIZES = 6, POINT_TEXT_CHARS = 128 };
 

@@ -143,7 +143,8 @@ struct stage {
     struct graph graph;
     struct forward *forward;
     struct step_limits limits;
-    int64_t element_bytes, chunk_rows;
+    int64_t element_bytes;
+    struct chunk_rows chunks;
     struct span spans[STEP_MAX_SIDES];
     const struct span **span_list; /* [max_requests] */
     struct step_part *parts;       /* the same */
@@ -167,7 +168,7 @@ static int64_t store_elements(const struct stage *stage, const struct step_side 
 
 static void place(struct stage *stage, const struct calibration_step *step) {
     calibration_step_shape(step, stage->model, &stage->shape);
-    placement_make(stage->request->planner, &stage->graph, &stage->shape, stage->chunk_rows,
+    placement_make(stage->request->planner, &stage->graph, &stage->shape, stage->chunks,
                    &stage->placement);
 }
 
@@ -205,7 +206,7 @@ static int open_stage(struct stage *stage, const struct calibration_steps *steps
     const struct steps_request *request = stage->request;
     stage->model = request->weights->layout.model;
     stage->element_bytes = request->device->dtype == KERNEL_F32 ? F32_BYTES : BF16_BYTES;
-    stage->chunk_rows = stage->fused ? 0 : request->logit_chunk_rows;
+    stage->chunks = stage->fused ? (struct chunk_rows){{0}} : request->chunks;
     struct graph_options options =
         calibration_graph(stage->element_bytes, stage->selects, stage->fused);
     graph_build(&stage->graph, stage->model, &options);

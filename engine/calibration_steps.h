@@ -49,7 +49,7 @@ struct steps_request {
     const struct engine_device *device;
     const struct weights *weights;
     const struct planner *planner;
-    int64_t logit_chunk_rows; /* of stored logits; 0: all at once */
+    struct chunk_rows chunks; /* of steps that store their logits */
     struct calibration_bounds bounds;
     int64_t (*now_ns)(void *state); /* the host's clock */
     void *clock_state;

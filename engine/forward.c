@@ -60,7 +60,7 @@ static int check_placement(const struct forward *forward, const struct step *ste
     }
     for (int t = 0; t < (int)graph->n_tensors; t++) {
         int64_t offset = placement->offset_bytes[t];
-        int64_t needed = tensor_bytes(&graph->tensors[t], step->shape, placement->logit_chunk_rows);
+        int64_t needed = tensor_bytes(graph, t, step->shape, placement->chunks);
         if (graph->tensors[t].home == HOME_WORKSPACE &&
             (offset < 0 || offset % PLACEMENT_ALIGN_BYTES != 0 || placement->bytes[t] < needed ||
              offset + placement->bytes[t] > placement->peak_bytes)) {
@@ -74,32 +74,57 @@ static int check_placement(const struct forward *forward, const struct step *ste
     return 0;
 }
 
-/* Between chunks of logits the inputs of the operators that make them are still needed, which the
- * tensors' lifetimes do not say: nothing that these operators write may lie over them. */
-static int check_chunks(const struct forward *forward, const struct step *step, struct err *err) {
+static bool overlap(const struct placement *placement, int a, int b) {
+    const int64_t *start = placement->offset_bytes, *bytes = placement->bytes;
+    return start[a] < start[b] + bytes[b] && start[b] < start[a] + bytes[a];
+}
+
+/* Whether the operator writes over a tensor that comes from outside the loop; in place is fine. */
+static int check_writes(const struct forward *forward, const struct placement *placement,
+                        const struct op *op, int in, struct err *err) {
     const struct graph *graph = forward->program.graph;
-    const struct placement *placement = step->placement;
-    int64_t chunk = placement->logit_chunk_rows;
-    if (chunk == 0 || chunk >= step->shape->sym[SYM_LOGIT_ROWS]) {
-        return 0;
-    }
-    for (int in = 0; in < (int)graph->n_tensors; in++) {
-        if (!program_feeds_chunks(&forward->program, in)) {
-            continue;
-        }
-        for (int out = 0; out < (int)graph->n_tensors; out++) {
-            int64_t start = placement->offset_bytes[out], end = start + placement->bytes[out];
-            if (program_made_in_chunks(&forward->program, out) &&
-                start < placement->offset_bytes[in] + placement->bytes[in] &&
-                placement->offset_bytes[in] < end) {
-                return err_usage(err,
-                                 "the placement puts tensor '%s' over '%s', which later chunks of "
-                                 "logits still read",
-                                 graph->tensors[out].name, graph->tensors[in].name);
-            }
+    for (int i = 0; i < OP_MAX_TENSORS && op->out[i] >= 0; i++) {
+        int out = op->out[i];
+        if (placement_root(graph, out) != placement_root(graph, in) &&
+            overlap(placement, out, in)) {
+            return err_usage(err,
+                             "the placement puts tensor '%s' over '%s', which later chunks of %s "
+                             "still read",
+                             graph->tensors[out].name, graph->tensors[in].name,
+                             chunk_kind_names[graph->loops[op->loop].kind]);
         }
     }
     return 0;
+}
+
+/* Nothing that a loop in chunks writes may lie over what it reads from outside: later chunks need
+ * that still. */
+static int check_loop(const struct forward *forward, const struct step *step, int loop,
+                      struct err *err) {
+    const struct graph *graph = forward->program.graph;
+    int first = graph->loops[loop].first_op, last = graph->loops[loop].last_op;
+    int status = 0;
+    for (int reader = first; status == 0 && reader <= last; reader++) {
+        const int *in = graph->ops[reader].in;
+        for (int i = 0; status == 0 && i < OP_MAX_TENSORS && in[i] >= 0; i++) {
+            bool is_own = graph->tensors[in[i]].loop == loop;
+            for (int op = first; status == 0 && !is_own && op <= last; op++) {
+                status = check_writes(forward, step->placement, &graph->ops[op], in[i], err);
+            }
+        }
+    }
+    return status;
+}
+
+static int check_chunks(const struct forward *forward, const struct step *step, struct err *err) {
+    const struct graph *graph = forward->program.graph;
+    int status = 0;
+    for (int loop = 0; status == 0 && loop < (int)graph->n_loops; loop++) {
+        if (loop_n_chunks(graph, loop, step->shape, step->placement->chunks) > 1) {
+            status = check_loop(forward, step, loop, err);
+        }
+    }
+    return status;
 }
 
 /* ---- issuing a step ---- */
@@ -146,7 +171,7 @@ static int prepare(struct forward *forward, const struct step *step, struct err 
         forward->shape.spans = NULL;
         memcpy(forward->key.offset_bytes, step->placement->offset_bytes,
                sizeof forward->key.offset_bytes);
-        forward->key.logit_chunk_rows = step->placement->logit_chunk_rows;
+        forward->key.chunks = step->placement->chunks;
         forward->key.counts = forward->packed.n;
         forward->is_stepping = false;
     }
@@ -376,8 +401,9 @@ int forward_result(struct forward *forward, const struct step_result *result, st
 int forward_logits(struct forward *forward, float *logits, struct err *err) {
     ASSERT(forward->n_steps > 0 && !forward->is_stepping);
     const struct op *sample = find_op(forward, OP_SAMPLE);
-    int64_t chunk = forward->placement.logit_chunk_rows, rows = forward->packed.n.n_logit_rows;
-    if (sample == NULL || (chunk > 0 && chunk < rows)) {
+    int64_t rows = forward->packed.n.n_logit_rows;
+    if (sample == NULL || loop_n_chunks(forward->program.graph, sample->loop, &forward->shape,
+                                        forward->placement.chunks) > 1) {
         return err_usage(err, "the step does not store its logits all at once");
     }
     int64_t width = forward->program.graph->element_bytes;
@@ -564,7 +590,7 @@ static int check_weights(const struct engine_device *device, const struct graph 
 
 static int check_logits(const struct graph *graph, struct err *err) {
     for (uint32_t t = 0; t < graph->n_tensors; t++) {
-        if (graph->tensors[t].logits &&
+        if (tensor_holds_logits(graph, (int)t) &&
             graph->tensors[t].bytes.per < graph->element_bytes * graph->model->vocab) {
             return err_usage(
                 err, "the step graph's logits are narrower than its elements, %" PRId64 " bytes",

@@ -4,8 +4,8 @@
  * Opened once for a graph and its weights; a step allocates nothing, and where its limits say that
  * memory is mapped, maps no more than it needs beyond what those before it left. On the CPU, with
  * one BLAS thread, results are the same bits whatever else is in the batch, wherever the tensors
- * are placed, and however the logits are chunked. On a device that records, a step whose launches
- * repeat is recorded and played. */
+ * are placed, and however FFN and logits are chunked. On a device that records, a step whose
+ * launches repeat is recorded and played. */
 #ifndef UNMASK_ENGINE_FORWARD_H
 #define UNMASK_ENGINE_FORWARD_H
 

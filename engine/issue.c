@@ -1,5 +1,7 @@
 #include "engine/issue.h"
 
+#include "sim/graph/builder.h"
+
 _Static_assert((int)HEAD_SCRATCH_BYTES == (int)GRAPH_HEAD_SCRATCH_BYTES,
                "the graph plans what the kernels need");
 
@@ -36,9 +38,9 @@ static int64_t row_elements(const struct turn_of *t, int tensor) {
     return tensor_row_elements(t->graph, tensor);
 }
 
-/* The turn's first row of a tensor; of a chunk of logits, the chunk's first. */
+/* The turn's first row of a tensor; where it holds a chunk, the chunk's first. */
 static unsigned char *rows_at(const struct turn_of *t, int tensor) {
-    int64_t first = t->graph->tensors[tensor].logits ? 0 : t->turn->first_row;
+    int64_t first = t->graph->tensors[tensor].loop >= 0 ? 0 : t->turn->first_row;
     return tensor_at(t->issue, tensor) + first * row_elements(t, tensor) * t->graph->element_bytes;
 }
 
@@ -270,8 +272,8 @@ static int issue_nothing(const struct turn_of *t) {
 
 static int issue_swiglu(const struct turn_of *t) {
     const struct call_swiglu call = {
-        .gate_up = input(t, 0),
-        .y = output(t, 0),
+        .gate_up = rows_at(t, t->op->in[0]),
+        .y = rows_at(t, t->op->out[0]),
         .y_stride = row_elements(t, t->op->out[0]),
         .n_tokens = (int32_t)t->turn->n_rows,
         .n_hidden = (int32_t)t->model->ffn,
@@ -282,9 +284,9 @@ static int issue_swiglu(const struct turn_of *t) {
 
 static int issue_gate_up(const struct turn_of *t) {
     const struct call_gate_up call = {
-        .x = input(t, 0),
+        .x = rows_at(t, t->op->in[0]),
         .w = op_weight(t),
-        .y = output(t, 0),
+        .y = rows_at(t, t->op->out[0]),
         .x_stride = row_elements(t, t->op->in[0]),
         .y_stride = row_elements(t, t->op->out[0]),
         .n_tokens = (int32_t)t->turn->n_rows,

@@ -88,9 +88,11 @@ static bool tracks_rows(const struct live *live) {
 static int plan_step(struct live *live, const struct submission *submission,
                      const uint32_t *commits, struct err *err) {
     const struct system *system = live->engine->system;
-    placement_make(system->planner, &system->graph, submission->shape,
-                   system->settings.logit_chunk_rows, &live->placement);
-    return sessions_plan(&live->sessions, submission, commits, &live->placement, &live->step, err);
+    int status =
+        system_place(system, submission->shape, submission->workspace_bytes, &live->placement, err);
+    return status != 0 ? status
+                       : sessions_plan(&live->sessions, submission, commits, &live->placement,
+                                       &live->step, err);
 }
 
 /* Confidences as decoders are promised them: between 0 and 1, neither of them reached. */
@@ -290,10 +292,11 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
 }
 
 /* The same whole nanoseconds as in a simulation, whose estimates decide alike. */
-static int64_t estimate_ns(const void *state, const struct step_shape *shape) {
+static int64_t estimate_ns(const void *state, const struct step_shape *shape,
+                           int64_t workspace_bytes) {
     const struct live *live = state;
     struct step_price price;
-    cost_price(live->engine->system->cost, shape, &price);
+    system_price(live->engine->system, shape, workspace_bytes, &price);
     return price.wall_ns < 1 ? 1 : llround(price.wall_ns);
 }
 

@@ -80,26 +80,16 @@ int program_make(struct program *program, const struct graph *graph, struct err 
     return 0;
 }
 
-static bool touches_logits(const struct graph *graph, uint32_t op) {
-    const struct op *o = &graph->ops[op];
-    for (int i = 0; i < OP_MAX_TENSORS; i++) {
-        if ((o->in[i] >= 0 && graph->tensors[o->in[i]].logits) ||
-            (o->out[i] >= 0 && graph->tensors[o->out[i]].logits)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Complete a turn whose operator, repetition and first row are set. */
 static void settle(const struct program *program, const struct placement *placement,
                    const struct step_shape *shape, struct turn *turn) {
     const struct graph *graph = program->graph;
+    const struct op *op = &graph->ops[turn->op];
     turn->layer = program->op_layer[turn->op] + turn->repetition;
-    turn->n_rows = shape->sym[graph->ops[turn->op].rows] - turn->first_row;
-    if (touches_logits(graph, turn->op) && placement->logit_chunk_rows > 0 &&
-        turn->n_rows > placement->logit_chunk_rows) {
-        turn->n_rows = placement->logit_chunk_rows;
+    turn->n_rows = shape->sym[op->rows] - turn->first_row;
+    if (op->loop >= 0) {
+        int64_t chunk = loop_chunk_rows(graph, op->loop, shape, placement->chunks);
+        turn->n_rows = turn->n_rows < chunk ? turn->n_rows : chunk;
     }
 }
 
@@ -113,17 +103,15 @@ bool program_next(const struct program *program, const struct placement *placeme
                   const struct step_shape *shape, struct turn *turn) {
     const struct graph *graph = program->graph;
     uint32_t op = turn->op, segment = graph->ops[op].segment;
-    bool in_chunk = touches_logits(graph, op);
-    if (in_chunk && op + 1 < graph->n_ops && touches_logits(graph, op + 1)) {
+    int loop = graph->ops[op].loop;
+    if (loop >= 0 && (int)op < graph->loops[loop].last_op) {
         turn->op = op + 1; /* the same chunk's next operator */
         settle(program, placement, shape, turn);
         return true;
     }
     int64_t done = turn->first_row + turn->n_rows;
-    if (in_chunk && done < shape->sym[graph->ops[op].rows]) {
-        while (turn->op > 0 && touches_logits(graph, turn->op - 1)) {
-            turn->op--;
-        }
+    if (loop >= 0 && done < shape->sym[graph->loops[loop].rows]) {
+        turn->op = (uint32_t)graph->loops[loop].first_op;
         turn->first_row = done;
         settle(program, placement, shape, turn);
         return true;
@@ -145,35 +133,8 @@ bool program_next(const struct program *program, const struct placement *placeme
     return true;
 }
 
-static bool lists(const int list[OP_MAX_TENSORS], int tensor) {
-    for (int i = 0; i < OP_MAX_TENSORS && list[i] >= 0; i++) {
-        if (list[i] == tensor) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool program_made_in_chunks(const struct program *program, int tensor) {
-    const struct graph *graph = program->graph;
-    bool made = false;
-    for (uint32_t op = 0; op < graph->n_ops; op++) {
-        made = made || (touches_logits(graph, op) && lists(graph->ops[op].out, tensor));
-    }
-    return made && graph->tensors[tensor].home == HOME_WORKSPACE;
-}
-
-bool program_feeds_chunks(const struct program *program, int tensor) {
-    const struct graph *graph = program->graph;
-    bool read = false;
-    for (uint32_t op = 0; op < graph->n_ops; op++) {
-        read = read || (touches_logits(graph, op) && lists(graph->ops[op].in, tensor));
-    }
-    return read && !program_made_in_chunks(program, tensor) &&
-           graph->tensors[tensor].home == HOME_WORKSPACE;
-}
-
 int64_t tensor_row_elements(const struct graph *graph, int tensor) {
-    return graph->tensors[tensor].logits ? graph->model->vocab
-                                         : graph->tensors[tensor].bytes.per / graph->element_bytes;
+    return tensor_holds_logits(graph, tensor)
+               ? graph->model->vocab
+               : graph->tensors[tensor].bytes.per / graph->element_bytes;
 }

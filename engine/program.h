@@ -1,7 +1,7 @@
 /* The step graph as a program: which weight each operator reads, and the order of execution.
  *
- * Operators run in the order of the graph, a segment as often as it repeats. Those that touch the
- * logits run once for every chunk of logit rows that the placement allows to exist at once. */
+ * Operators run in the order of the graph, a segment as often as it repeats. Those of a loop run
+ * once for every chunk of rows that the placement allows to exist at once. */
 #ifndef UNMASK_ENGINE_PROGRAM_H
 #define UNMASK_ENGINE_PROGRAM_H
 
@@ -35,11 +35,6 @@ void program_start(const struct program *program, const struct placement *placem
                    const struct step_shape *shape, struct turn *turn);
 bool program_next(const struct program *program, const struct placement *placement,
                   const struct step_shape *shape, struct turn *turn);
-
-/* Whether a workspace tensor is read, or written, by the operators that run chunk by chunk: the
- * first are needed until the last chunk, the second are written from the first chunk on. */
-bool program_feeds_chunks(const struct program *program, int tensor);
-bool program_made_in_chunks(const struct program *program, int tensor);
 
 /* Elements from one row of a tensor to the next. */
 int64_t tensor_row_elements(const struct graph *graph, int tensor);

@@ -17,11 +17,11 @@ enum { MAX_RECORDINGS = 64, MAX_KNOWN_STEPS = 2 * MAX_RECORDINGS };
 /* Without gaps, so that equal keys are equal bytes. */
 struct step_key {
     int64_t offset_bytes[GRAPH_MAX_TENSORS];
-    int64_t logit_chunk_rows;
+    struct chunk_rows chunks;
     struct packed_counts counts;
 };
-_Static_assert(sizeof(struct step_key) ==
-                   (GRAPH_MAX_TENSORS + 1) * sizeof(int64_t) + sizeof(struct packed_counts),
+_Static_assert(sizeof(struct step_key) == (GRAPH_MAX_TENSORS + CHUNK_KINDS) * sizeof(int64_t) +
+                                              sizeof(struct packed_counts),
                "a key has no gaps");
 
 struct known_step {

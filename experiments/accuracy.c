@@ -49,7 +49,7 @@ bool accuracy_wants_operators(const struct accuracy *accuracy) {
     return accuracy->every > 0 && accuracy->n_steps % accuracy->every == 0;
 }
 
-void accuracy_add_operators(struct accuracy *accuracy, const struct step_shape *shape,
+void accuracy_add_operators(struct accuracy *accuracy, const struct submission *submission,
                             const double ns[GRAPH_MAX_OPS], double whole_ns) {
     struct op_price prices[GRAPH_MAX_OPS];
     uint32_t n_ops = accuracy->system->graph.n_ops;
@@ -60,7 +60,9 @@ void accuracy_add_operators(struct accuracy *accuracy, const struct step_shape *
     if (!(sum_ns > 0)) {
         return;
     }
-    cost_explain(accuracy->system->cost, shape, prices);
+    const struct system *system = accuracy->system;
+    cost_explain(system->cost, submission->shape,
+                 system_chunks(system, submission->shape, submission->workspace_bytes), prices);
     for (uint32_t i = 0; i < n_ops; i++) {
         accuracy->ops[i].predicted_ns += prices[i].ns;
         accuracy->ops[i].measured_ns += ns[i] * whole_ns / sum_ns;

@@ -56,9 +56,9 @@ void accuracy_add(struct accuracy *accuracy, const struct compared_step *step);
 /* Whether the next submission is one of those measured operator by operator. */
 bool accuracy_wants_operators(const struct accuracy *accuracy);
 
-/* Operator times of a step of this shape, taken between marks, which take time themselves, and its
- * device time when it ran whole: the first are scaled so that they add up to the second. */
-void accuracy_add_operators(struct accuracy *accuracy, const struct step_shape *shape,
+/* Operator times of one of its steps, taken between marks, which take time themselves, and the
+ * step's device time when it ran whole: the first are scaled so that they add up to the second. */
+void accuracy_add_operators(struct accuracy *accuracy, const struct submission *submission,
                             const double ns[GRAPH_MAX_OPS], double whole_ns);
 
 void accuracy_print(const struct accuracy *accuracy, FILE *out);

@@ -241,11 +241,13 @@ static int read_row(const struct steps_file *steps, const struct system *system,
 }
 
 /* Through the executor that prices a replay, so that both predict the same whole nanoseconds. */
-static int predict(struct executor_sim *sim, struct compared_step *step, struct err *err) {
+static int predict(struct executor_sim *sim, int64_t workspace_bytes, struct compared_step *step,
+                   struct err *err) {
     struct executor executor = executor_sim_interface(sim);
     struct step_shape shape = {0};
     memcpy(shape.sym, step->sym, sizeof shape.sym);
-    struct submission submission = {.repeat = 1, .stop_ns = INT64_MAX, .shape = &shape};
+    struct submission submission = {
+        .repeat = 1, .stop_ns = INT64_MAX, .shape = &shape, .workspace_bytes = workspace_bytes};
     struct completion done;
     int status = executor.submit(executor.state, &submission, err);
     status = status != 0 ? status : executor.wait(executor.state, INT64_MAX, &done, err);
@@ -266,8 +268,9 @@ static void make_room(struct accuracy *accuracy) {
 }
 
 static int read_rows(struct steps_file *steps, struct accuracy *accuracy, struct err *err) {
-    /* Padding was ruled out, row by row. */
-    struct executor_sim *sim = executor_sim_open(accuracy->system->cost, true, 1);
+    struct executor_sim *sim = executor_sim_open(accuracy->system, 1);
+    /* Rows do not say what was cached beside them. */
+    int64_t workspace_bytes = budget_workspace_bytes(&accuracy->system->budget, 0);
     bool ended = false;
     int status = read_head(steps, err);
     while (status == 0) {
@@ -277,7 +280,7 @@ static int read_rows(struct steps_file *steps, struct accuracy *accuracy, struct
             break;
         }
         status = status != 0 ? status : read_row(steps, accuracy->system, &step, err);
-        status = status != 0 ? status : predict(sim, &step, err);
+        status = status != 0 ? status : predict(sim, workspace_bytes, &step, err);
         if (status == 0) {
             make_room(accuracy);
             accuracy_add(accuracy, &step);

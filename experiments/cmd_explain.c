@@ -47,7 +47,8 @@ static struct table *operators(const struct system *system, const struct asked_s
     struct table *table = table_open(columns, measured != NULL ? n_columns : n_columns - 2);
     struct op_price prices[GRAPH_MAX_OPS];
     double sum_ns = 0, scale = measured != NULL ? measured_scale(system, measured) : 0;
-    cost_explain(system->cost, &step->shape, prices);
+    cost_explain(system->cost, &step->shape,
+                 system_chunks(system, &step->shape, step->workspace_bytes), prices);
     for (uint32_t i = 0; i < system->graph.n_ops; i++) {
         const struct op *op = &system->graph.ops[i];
         const struct op_price *p = &prices[i];
@@ -138,7 +139,7 @@ static int print(const struct options *options, const struct system *system,
     if (status != 0) {
         return status;
     }
-    cost_price(system->cost, &step->shape, &price);
+    system_price(system, &step->shape, step->workspace_bytes, &price);
     struct table *table = operators(system, step, &price, measured);
     bool serial = system->runtime.host_mode == HOST_SERIAL;
     if (options_has(options, "json")) {

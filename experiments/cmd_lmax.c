@@ -155,18 +155,29 @@ static const char *bytes(char text[32], int64_t value) {
     return num_format_bytes(text, 32, (double)value);
 }
 
+/* "FFN 3, logits 40"; NULL where the step's tensors are not planned. */
+static const char *chunks_of(char text[64], const struct step_memory *step) {
+    if (step->chunks[CHUNK_FFN] == 0) {
+        return NULL;
+    }
+    snprintf(text, 64, "FFN %" PRIu32 ", logits %" PRIu32, step->chunks[CHUNK_FFN],
+             step->chunks[CHUNK_LOGITS]);
+    return text;
+}
+
 static void add_bytes(struct table *table, int64_t value) {
     char text[32];
     table_shown(table, (double)value, bytes(text, value));
 }
 
 static struct table *table_of(const struct question *q) {
-    static const char *const columns[] = {"system", "allocator", "canvas",     "ratio",
-                                          "output", "bound",     "workspace",  "logits",
-                                          "PAR",    "in use",    "inflation_%"};
+    static const char *const columns[] = {"system", "allocator", "canvas",      "ratio",
+                                          "output", "bound",     "workspace",   "logits",
+                                          "PAR",    "in use",    "inflation_%", "chunks"};
     struct table *table = table_open(columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < q->n; i++) {
         const struct step_memory *step = &q->lines[i].lmax.longest;
+        char text[64];
         table_text(table, q->lines[i].name);
         table_text(table, q->lines[i].allocator);
         if (!step->fits) {
@@ -184,6 +195,7 @@ static struct table *table_of(const struct question *q) {
         table_number(table, live_par(&step->live), "%.2f");
         add_bytes(table, step->live.peak_bytes);
         table_number(table, 100 * inflation(step), "%.1f");
+        table_text(table, chunks_of(text, step));
     }
     return table;
 }
@@ -238,7 +250,7 @@ static void print_one(const struct question *q) {
     const struct line *line = &q->lines[0];
     const struct lmax *l = &line->lmax;
     const struct step_memory *step = &l->longest;
-    char a[32], b[32], c[32];
+    char a[32], b[32], c[32], chunks[64];
     printf("%-12s%" PRIu32 " tokens: %" PRIu32 " of prompt, %" PRIu32 " of output", "L_max",
            step->canvas_tokens, step->canvas_tokens - step->output_tokens, step->output_tokens);
     if (step->canvas_tokens > line->model->max_positions) {
@@ -251,8 +263,11 @@ static void print_one(const struct question *q) {
     printf("%-12sweights %s, reserve %s, workspace %s", "memory", bytes(a, l->weights_bytes),
            bytes(b, l->reserve_bytes), bytes(c, step->held_bytes));
     printf(" (logits and their copies %s)\n", bytes(a, step->live.logits_bytes));
-    printf("%-12s%s; %.1f %% more held than in use where memory is no limit\n", "allocator",
-           line->allocator, 100 * inflation(step));
+    printf("%-12s%s; %.1f %% more held than in use%s\n", "allocator", line->allocator,
+           100 * inflation(step), chunks_of(chunks, step) == NULL ? ", without a limit" : "");
+    if (chunks_of(chunks, step) != NULL) {
+        printf("%-12s%s\n", "chunks", chunks);
+    }
     printf("%-12s%.2f peak over average of what the step's operators have in use\n", "PAR",
            live_par(&step->live));
 }
@@ -287,13 +302,14 @@ static json_t *step_json(const struct step_memory *step) {
                             json_integer((json_int_t)step->live.part_bytes[part]));
     }
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o}", "canvas_tokens",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o}", "canvas_tokens",
         (json_int_t)step->canvas_tokens, "output_tokens", (json_int_t)step->output_tokens,
         "cached_bytes", (json_int_t)step->cached_bytes, "workspace_bytes",
         (json_int_t)step->held_bytes, "unlimited_bytes", (json_int_t)step->unlimited_bytes,
         "live_peak_bytes", (json_int_t)step->live.peak_bytes, "logits_bytes",
-        (json_int_t)step->live.logits_bytes, "par", live_par(&step->live), "inflation",
-        inflation(step), "part_peak_bytes", parts);
+        (json_int_t)step->live.logits_bytes, "ffn_chunks", (json_int_t)step->chunks[CHUNK_FFN],
+        "logit_chunks", (json_int_t)step->chunks[CHUNK_LOGITS], "par", live_par(&step->live),
+        "inflation", inflation(step), "part_peak_bytes", parts);
 }
 
 static json_t *line_json(const struct question *q, size_t i) {

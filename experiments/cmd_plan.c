@@ -150,7 +150,7 @@ static struct table *tensors(const struct system *system, const struct placement
             continue;
         }
         int first, last;
-        placement_lifetime(graph, (int)t, &first, &last);
+        placement_lifetime(graph, placement, (int)t, &first, &last);
         table_text(table, graph->tensors[t].name);
         table_whole(table, placement->offset_bytes[t]);
         table_whole(table, placement->bytes[t]);
@@ -207,8 +207,12 @@ static void print_people(const struct system *system, const struct asked_step *s
     if (gap_percent(outcome) > 0 && placement->peak_bytes == placement->proven_bound_bytes) {
         printf(", optimal");
     }
-    if (placement->logit_chunk_rows > 0) {
-        printf("; logits in chunks of %" PRId64 " rows", placement->logit_chunk_rows);
+    for (uint32_t i = 0; i < system->graph.n_loops; i++) {
+        enum chunk_kind kind = system->graph.loops[i].kind;
+        if (placement->n_chunks[i] > 1) {
+            printf("; %s in %" PRIu32 " chunks of %" PRId64 " rows", chunk_kind_names[kind],
+                   placement->n_chunks[i], placement->chunks.of[kind]);
+        }
     }
     printf("\n\n");
     print_budget(system);
@@ -232,9 +236,10 @@ static int plan_step(const struct planner *planner, const struct asked_plan *ask
     if (request.max_nodes == 0 && planner != &planner_ilp) {
         request.max_nodes = PLACEMENT_MAX_NODES; /* what the system itself would spend */
     }
+    struct chunk_rows chunks = system_chunks(system, &step->shape, step->workspace_bytes);
     int64_t start_ns = monotonic_ns();
-    int status = placement_try(planner, &request, &system->graph, &step->shape,
-                               system->settings.logit_chunk_rows, placement, err);
+    int status =
+        placement_try(planner, &request, &system->graph, &step->shape, chunks, placement, err);
     double seconds = 1e-9 * (double)(monotonic_ns() - start_ns);
     if (status != 0) {
         return status;
@@ -253,6 +258,7 @@ static int compare_on_step(const struct options *options, const struct asked_pla
                            const struct system *system, const struct asked_step *step,
                            struct err *err) {
     struct outcome outcomes[MOST_PLANNERS];
+    struct chunk_rows chunks = system_chunks(system, &step->shape, step->workspace_bytes);
     ASSERT(asked->n_planners > 0);
     for (size_t i = 0; i < asked->n_planners; i++) {
         struct placement placement;
@@ -267,12 +273,12 @@ static int compare_on_step(const struct options *options, const struct asked_pla
     int status = 0;
     if (options_has(options, "json")) {
         status = cmd_print_json(
-            json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:o}", "system", system->name, "model",
-                      system->model->name, "gpu", system->gpu->name, "step", step->text,
+            json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "system", system->name,
+                      "model", system->model->name, "gpu", system->gpu->name, "step", step->text,
                       "lower_bound_bytes", (json_int_t)outcomes[0].lower_bound_bytes,
                       "proven_bound_bytes", (json_int_t)best_bound(outcomes, asked->n_planners),
-                      "logit_chunk_rows", (json_int_t)system->settings.logit_chunk_rows, "plans",
-                      table_json(table)),
+                      "ffn_chunk_rows", (json_int_t)chunks.of[CHUNK_FFN], "logit_chunk_rows",
+                      (json_int_t)chunks.of[CHUNK_LOGITS], "plans", table_json(table)),
             err);
     } else {
         char bound[32];
@@ -297,13 +303,14 @@ static int show_step(const struct options *options, const struct asked_plan *ask
     struct table *table = tensors(system, &placement);
     if (options_has(options, "json")) {
         status = cmd_print_json(
-            json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:b, s:I, s:o, s:o}", "system",
+            json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:o, s:o}", "system",
                       system->name, "model", system->model->name, "gpu", system->gpu->name,
                       "planner", outcome.planner, "step", step->text, "peak_bytes",
                       (json_int_t)placement.peak_bytes, "lower_bound_bytes",
                       (json_int_t)placement.lower_bound_bytes, "optimal",
-                      placement.peak_bytes == placement.proven_bound_bytes, "logit_chunk_rows",
-                      (json_int_t)placement.logit_chunk_rows, "budget",
+                      placement.peak_bytes == placement.proven_bound_bytes, "ffn_chunk_rows",
+                      (json_int_t)placement.chunks.of[CHUNK_FFN], "logit_chunk_rows",
+                      (json_int_t)placement.chunks.of[CHUNK_LOGITS], "budget",
                       budget_json(&system->budget), "tensors", table_json(table)),
             err);
     } else {

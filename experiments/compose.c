@@ -525,7 +525,7 @@ static void note_incomplete(struct composition *c, int status, const struct err 
 int compose_run(struct composition *c, const struct run_watch *watch, struct err *err) {
     const struct system *system = c->system;
     uint32_t n_replicas = system->settings.replicas;
-    struct executor_sim *sim = executor_sim_open(system->cost, system->runtime.varlen, n_replicas);
+    struct executor_sim *sim = executor_sim_open(system, n_replicas);
     struct executor_replay *replay = NULL;
     struct recorded_reader reader = {c->recorded, 0};
     struct meter_request request = {.inner = executor_sim_interface(sim), .system = system};

@@ -30,6 +30,7 @@ static struct submission batch_of(const struct stage *stage, uint32_t first, uin
     return (struct submission){.repeat = 1,
                                .stop_ns = INT64_MAX,
                                .shape = shape,
+                               .workspace_bytes = stage->step->workspace_bytes,
                                .requests = stage->requests,
                                .slots = stage->slots + first,
                                .n_slots = n};

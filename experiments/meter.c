@@ -3,31 +3,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void keep_largest(int64_t kept[SYM_COUNT], const int64_t sym[SYM_COUNT],
-                         enum symbol symbol) {
-    if (sym[symbol] > kept[symbol]) {
-        memcpy(kept, sym, SYM_COUNT * sizeof *kept);
+static void keep_largest(struct metered_step *kept, const struct step_shape *shape,
+                         int64_t workspace_bytes, enum symbol symbol) {
+    if (shape->sym[symbol] > kept->sym[symbol]) {
+        memcpy(kept->sym, shape->sym, sizeof kept->sym);
+        kept->workspace_bytes = workspace_bytes;
     }
 }
 
-static int64_t peak_bytes(const struct meter *meter, const struct step_shape *shape) {
-    const struct system *system = meter->request.system;
-    struct placement placement;
-    placement_make(system->planner, &system->graph, shape, system->settings.logit_chunk_rows,
-                   &placement);
-    return placement.peak_bytes;
+/* As the system places it, whether it fits or not. */
+static void place(const struct meter *meter, const struct step_shape *shape,
+                  int64_t workspace_bytes, struct placement *out) {
+    struct err ignored = {0};
+    (void)system_place(meter->request.system, shape, workspace_bytes, out, &ignored);
 }
 
 static void keep_memory(struct meter *meter, const struct submission *submission) {
     struct step_shape shape = *submission->shape;
+    int64_t workspace_bytes = submission->workspace_bytes;
     if (!meter->request.system->runtime.varlen) {
         shape_pad(&shape);
     }
-    keep_largest(meter->most_tokens, shape.sym, SYM_TOKENS);
-    keep_largest(meter->most_logits, shape.sym, SYM_LOGIT_ROWS);
+    keep_largest(&meter->most_tokens, &shape, workspace_bytes, SYM_TOKENS);
+    keep_largest(&meter->most_logits, &shape, workspace_bytes, SYM_LOGIT_ROWS);
     if (meter->request.places_all) {
-        int64_t bytes = peak_bytes(meter, &shape);
-        meter->largest_bytes = bytes > meter->largest_bytes ? bytes : meter->largest_bytes;
+        struct placement placement;
+        place(meter, &shape, workspace_bytes, &placement);
+        meter->largest_bytes = placement.peak_bytes > meter->largest_bytes ? placement.peak_bytes
+                                                                           : meter->largest_bytes;
     }
 }
 
@@ -57,7 +60,7 @@ static int rerun(struct meter *meter, const struct submission *submission,
     status = status == 0 ? live_execute(live, submission, step->steps, step->commits, times, err)
                          : status;
     if (status == 0 && by_operator) {
-        accuracy_add_operators(accuracy, submission->shape, ns, times->device_ns / step->steps);
+        accuracy_add_operators(accuracy, submission, ns, times->device_ns / step->steps);
     }
     return status;
 }
@@ -143,12 +146,13 @@ static void release(void *state, uint32_t replica, uint32_t slot) {
 }
 
 /* A replay does not know; a schedule that was made by estimates is repeated by the same ones. */
-static int64_t estimate_ns(const void *state, const struct step_shape *shape) {
+static int64_t estimate_ns(const void *state, const struct step_shape *shape,
+                           int64_t workspace_bytes) {
     const struct meter *meter = state;
     struct executor estimator = meter->request.pricer != NULL
                                     ? executor_sim_interface(meter->request.pricer)
                                     : meter->request.inner;
-    return estimator.estimate_ns(estimator.state, shape);
+    return estimator.estimate_ns(estimator.state, shape, workspace_bytes);
 }
 
 void meter_init(struct meter *meter, const struct meter_request *request) {
@@ -176,18 +180,19 @@ struct executor meter_interface(struct meter *meter) {
 }
 
 void meter_memory(const struct meter *meter, int64_t *activation_bytes, int64_t *logit_bytes) {
-    const struct system *system = meter->request.system;
-    const struct graph *graph = &system->graph;
+    const struct graph *graph = &meter->request.system->graph;
     struct step_shape by_tokens = {0}, by_logits = {0};
-    memcpy(by_tokens.sym, meter->most_tokens, sizeof by_tokens.sym);
-    memcpy(by_logits.sym, meter->most_logits, sizeof by_logits.sym);
-    int64_t a = peak_bytes(meter, &by_tokens), b = peak_bytes(meter, &by_logits);
-    *activation_bytes = meter->request.places_all ? meter->largest_bytes : a > b ? a : b;
+    struct placement a, b;
+    memcpy(by_tokens.sym, meter->most_tokens.sym, sizeof by_tokens.sym);
+    memcpy(by_logits.sym, meter->most_logits.sym, sizeof by_logits.sym);
+    place(meter, &by_tokens, meter->most_tokens.workspace_bytes, &a);
+    place(meter, &by_logits, meter->most_logits.workspace_bytes, &b);
+    int64_t larger_bytes = a.peak_bytes > b.peak_bytes ? a.peak_bytes : b.peak_bytes;
+    *activation_bytes = meter->request.places_all ? meter->largest_bytes : larger_bytes;
     *logit_bytes = 0;
-    for (uint32_t t = 0; t < graph->n_tensors; t++) {
-        if (graph->tensors[t].logits && graph->tensors[t].alias < 0) {
-            *logit_bytes +=
-                tensor_bytes(&graph->tensors[t], &by_logits, system->settings.logit_chunk_rows);
+    for (int t = 0; t < (int)graph->n_tensors; t++) {
+        if (tensor_holds_logits(graph, t) && graph->tensors[t].alias < 0) {
+            *logit_bytes += tensor_bytes(graph, t, &by_logits, b.chunks);
         }
     }
 }

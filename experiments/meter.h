@@ -26,6 +26,11 @@ struct meter_request {
     struct accuracy *accuracy;
 };
 
+/* The sums of a step, and the workspace it might take. */
+struct metered_step {
+    int64_t sym[SYM_COUNT], workspace_bytes;
+};
+
 struct meter {
     struct meter_request request;
     size_t next;                /* of the steps that a replay plays */
@@ -33,7 +38,7 @@ struct meter {
     /* Kept: the sums, padded where the runtime pads, of the step with the most query tokens and of
      * the one with the most logit rows; the largest workspace of all steps, where all are placed.
      */
-    int64_t most_tokens[SYM_COUNT], most_logits[SYM_COUNT];
+    struct metered_step most_tokens, most_logits;
     int64_t largest_bytes;
     /* Over all steps: device time as priced, as the executor says, and from start to end. */
     double priced_ns, device_ns, wall_ns;

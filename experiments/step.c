@@ -104,21 +104,28 @@ static int walk_to(struct system *system, const struct wanted *wanted, int phase
     return status;
 }
 
+static const struct request *last_of(const struct step_kind *kind) {
+    return &kind->path[kind->n_path - 1];
+}
+
 static const struct span *span_of(const struct step_kind *kind) {
-    return &kind->path[kind->n_path - 1].span;
+    return &last_of(kind)->span;
 }
 
 static void make_shape(const struct system *system, struct asked_step *out) {
     uint64_t total = (uint64_t)out->kinds[0].n_requests + out->kinds[1].n_requests, kept = 0;
+    int64_t kv_bytes = 0;
     out->spans = calloc(total, sizeof(struct span *));
     ASSERT(out->spans != NULL);
     shape_clear(&out->shape);
     for (int kind = 0; kind < 2; kind++) {
         for (uint32_t i = 0; i < out->kinds[kind].n_requests; i++) {
+            kv_bytes += last_of(&out->kinds[kind])->kv_bytes;
             out->spans[kept++] = span_of(&out->kinds[kind]);
             shape_add(out->shape.sym, span_of(&out->kinds[kind]), 1);
         }
     }
+    out->workspace_bytes = budget_workspace_bytes(&system->budget, kv_bytes);
     out->shape.n_spans = (uint32_t)total;
     out->shape.spans = out->spans;
     if (!system->runtime.varlen) {

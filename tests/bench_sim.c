@@ -12,6 +12,7 @@
 #include "analysis/store.h"
 #include "analysis/summary.h"
 #include "sim/base/monotonic.h"
+#include "sim/graph/builder.h"
 #include "sim/memory/instance.h"
 #include "sim/memory/placement.h"
 #include "sim/serve/executor_sim.h"
@@ -55,7 +56,7 @@ static struct measure run_once(struct system *system, const char *workload_name,
     struct workload *workload = NULL;
     workload_open(workload_name, &options, &workload, &err);
     stop_on(&err);
-    struct executor_sim *sim = executor_sim_open(system->cost, system->runtime.varlen, 1);
+    struct executor_sim *sim = executor_sim_open(system, 1);
     struct summary summary;
     summary_init(&summary, NULL);
     struct sink sink = recording_sink(recording, &summary, store, &err);
@@ -137,10 +138,11 @@ static void plan_step(const char *planner_name, const struct graph *graph) {
         shape_add(shape.sym, &refresh, 1);
         shape_add(shape.sym, &reuse, 1);
     }
+    const struct chunk_rows chunks = {.of[CHUNK_LOGITS] = 512};
     struct placement placement;
     int64_t start_ns = monotonic_ns();
     for (int i = 0; i < PLANS; i++) {
-        placement_make(planner, graph, &shape, 512, &placement);
+        placement_make(planner, graph, &shape, chunks, &placement);
     }
     printf("plan of a step, %-28s %8.2f us  (peak / lower bound %.3f)\n", planner_name,
            1e-3 * (double)(monotonic_ns() - start_ns) / PLANS,

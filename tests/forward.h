@@ -8,6 +8,7 @@
 
 #include "engine/forward.h"
 #include "sim/base/rng.h"
+#include "sim/graph/builder.h"
 #include "tests/suite.h"
 
 /* ---- models ---- */
@@ -92,7 +93,7 @@ struct rig {
     struct weights weights;
     struct forward *forward;
     const char *planner;
-    int64_t chunk_rows;
+    struct chunk_rows chunks;
     struct placement placement;
     struct step_shape shape;
     struct span spans[MAX_SPANS];
@@ -201,7 +202,7 @@ static inline void rig_plan(struct rig *rig) {
     for (uint32_t i = 0; i < rig->shape.n_spans; i++) {
         shape_add(rig->shape.sym, &rig->spans[i], 1);
     }
-    placement_make(planner_find(rig->planner, &err), &rig->graph, &rig->shape, rig->chunk_rows,
+    placement_make(planner_find(rig->planner, &err), &rig->graph, &rig->shape, rig->chunks,
                    &rig->placement);
     rig->step = (struct step){&rig->placement, &rig->shape, rig->parts, 0.5f};
     memset(rig->token, 0xff, sizeof rig->token);
@@ -210,7 +211,7 @@ static inline void rig_plan(struct rig *rig) {
 }
 
 static inline bool rig_stores_logits(const struct rig *rig) {
-    return rig->chunk_rows == 0 &&
+    return rig->chunks.of[CHUNK_LOGITS] == 0 &&
            strcmp(rig->graph.ops[rig->graph.n_ops - 2].name, "argmax and confidence") == 0;
 }
 

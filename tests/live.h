@@ -103,7 +103,7 @@ static inline struct served *serve(const struct serving *serving) {
     ck_assert_msg(live_open(engine, 5, !serving->waits, &live, err) == 0, "%s", err->text);
     engine->device.table = serving->table != NULL ? serving->table : engine->device.table;
     live_set_output(live, served_output, served);
-    struct executor_sim *sim = executor_sim_open(system->cost, true, 1);
+    struct executor_sim *sim = executor_sim_open(system, 1);
     struct executor_replay *replay = NULL;
     struct meter_request around = {.inner = live_interface(live),
                                    .system = system,

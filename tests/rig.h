@@ -124,8 +124,10 @@ static inline int fixed_wait(void *state, int64_t until_ns, struct completion *o
     return 0;
 }
 
-static inline int64_t fixed_estimate(const void *state, const struct step_shape *shape) {
+static inline int64_t fixed_estimate(const void *state, const struct step_shape *shape,
+                                     int64_t workspace_bytes) {
     (void)shape;
+    (void)workspace_bytes;
     return (int64_t)((const struct fixed_executor *)state)->mean_ns;
 }
 
@@ -190,8 +192,7 @@ static inline void keeper_fini(struct keeper *keeper) {
 /* Run a system on the simulated executor; the sink may be NULL. */
 static inline struct loop_result rig_run(struct system *system, struct arrival_source source,
                                          struct keeper *keeper) {
-    struct executor_sim *sim =
-        executor_sim_open(system->cost, system->runtime.varlen, system->settings.replicas);
+    struct executor_sim *sim = executor_sim_open(system, system->settings.replicas);
     struct sink sink = keeper != NULL ? keeper_sink(keeper) : (struct sink){0};
     struct loop_request request = {.system = system,
                                    .executor = executor_sim_interface(sim),

@@ -66,7 +66,7 @@ static struct compared_step priced_step(const struct system *system,
                                         const struct step_shape *shape) {
     struct step_price price;
     struct compared_step step = {.steps = 1};
-    cost_price(system->cost, shape, &price);
+    cost_price(system->cost, shape, system->chunks.bound, &price);
     memcpy(step.sym, shape->sym, sizeof step.sym);
     step.predicted_device_ns = (double)llround(price.device_ns);
     step.predicted_host_ns = floor(price.host_ns);

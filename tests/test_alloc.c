@@ -82,7 +82,7 @@ static struct watch watch_run(const char *name, const char *const *settings) {
                                     .output_max = 300};
     struct watch watch = {0};
     struct sink sink = {.state = &watch, .step = watch_step};
-    struct executor_sim *sim = executor_sim_open(system->cost, system->runtime.varlen, 1);
+    struct executor_sim *sim = executor_sim_open(system, 1);
     struct loop_request request = {.system = system,
                                    .executor = executor_sim_interface(sim),
                                    .source = {&source, poisson_next, NULL},

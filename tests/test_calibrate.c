@@ -164,10 +164,10 @@ static void check_covered(const struct rig *rig, const struct profile *profile,
     struct step_shape shape;
     struct op_price prices[GRAPH_MAX_OPS];
     graph_build(&graph, rig->system->model, &options);
-    ck_assert_msg(cost_open(rig->system->gpu, profile, NULL, &runtime, &graph, 0, &cost, &err) == 0,
+    ck_assert_msg(cost_open(rig->system->gpu, profile, NULL, &runtime, &graph, &cost, &err) == 0,
                   "%s", err.text);
     calibration_step_shape(step, rig->system->model, &shape);
-    cost_explain(cost, &shape, prices);
+    cost_explain(cost, &shape, (struct chunk_rows){{0}}, prices);
     for (uint32_t i = 0; i < graph.n_ops; i++) {
         bool runs = prices[i].executions > 0;
         bool attends = graph.ops[i].span_n != SYM_ONE;

@@ -28,7 +28,7 @@ static double wall_ms(struct system *system, const struct span *spans, const uin
             shape_add(shape.sym, &spans[i], 1);
         }
     }
-    cost_price(system->cost, &shape, &price);
+    cost_price(system->cost, &shape, system->chunks.bound, &price);
     return price.wall_ns * 1e-6;
 }
 
@@ -75,8 +75,8 @@ START_TEST(the_operators_add_up_to_the_device_time) {
     }
     struct op_price ops[GRAPH_MAX_OPS];
     struct step_price price;
-    cost_explain(system->cost, &shape, ops);
-    cost_price(system->cost, &shape, &price);
+    cost_explain(system->cost, &shape, system->chunks.bound, ops);
+    cost_price(system->cost, &shape, system->chunks.bound, &price);
     double sum = 0, flops = 0, bytes = 0, all_flops, all_bytes;
     for (uint32_t i = 0; i < system->graph.n_ops; i++) {
         sum += ops[i].ns;
@@ -242,7 +242,7 @@ static struct step_shape shape_of(const struct span *spans, size_t n) {
 static double op_us(struct system *system, const struct step_shape *shape, const char *name) {
     struct op_price prices[GRAPH_MAX_OPS];
     double us = NAN;
-    cost_explain(system->cost, shape, prices);
+    cost_explain(system->cost, shape, system->chunks.bound, prices);
     for (uint32_t i = 0; i < system->graph.n_ops; i++) {
         if (strcmp(system->graph.ops[i].name, name) == 0) {
             us = prices[i].ns * 1e-3;
@@ -287,8 +287,8 @@ START_TEST(every_operator_is_priced_by_the_rows_of_its_own_kernel) {
     struct op_price prices[GRAPH_MAX_OPS];
     struct step_price price;
     double sum_ns = 0;
-    cost_explain(system->cost, &shape, prices);
-    cost_price(system->cost, &shape, &price);
+    cost_explain(system->cost, &shape, system->chunks.bound, prices);
+    cost_price(system->cost, &shape, system->chunks.bound, &price);
     for (uint32_t i = 0; i < system->graph.n_ops; i++) {
         sum_ns += prices[i].ns;
     }
@@ -308,7 +308,7 @@ START_TEST(a_fused_head_is_priced_by_head_rows_or_as_its_product) {
     ck_assert(isnan(op_us(system, &shape, "argmax and confidence")));
     struct op_price prices[GRAPH_MAX_OPS];
     double bytes = 0, flops = 0, all_bytes, all_flops;
-    cost_explain(system->cost, &shape, prices);
+    cost_explain(system->cost, &shape, system->chunks.bound, prices);
     for (uint32_t i = 0; i < system->graph.n_ops; i++) {
         bytes += prices[i].bytes;
         flops += prices[i].flops;
@@ -334,10 +334,10 @@ START_TEST(rows_that_are_kept_are_priced_even_where_the_rotation_is_not_measured
     struct step_shape shape = shape_of(&full, 1);
     struct step_price with, without;
     struct system *system = open_own("dual", NULL, NULL, write_profile(without_rope, keep_rows));
-    cost_price(system->cost, &shape, &with);
+    cost_price(system->cost, &shape, system->chunks.bound, &with);
     system_close(system);
     system = open_own("dual", NULL, NULL, write_profile(without_rope, ""));
-    cost_price(system->cost, &shape, &without);
+    cost_price(system->cost, &shape, system->chunks.bound, &without);
     ck_assert_double_eq_tol(with.device_ns - without.device_ns, 512e3 * LAYERS, 1);
     system_close(system);
 }
@@ -366,15 +366,15 @@ START_TEST(the_load_of_whole_steps_is_in_every_price) {
     struct step_shape shape = shape_of(spans, 2);
     struct step_price plain, loaded;
     struct system *system = open_own("dual", NULL, NULL, write_profile(own_rows, ""));
-    cost_price(system->cost, &shape, &plain);
+    cost_price(system->cost, &shape, system->chunks.bound, &plain);
     system_close(system);
     system = open_own("dual", NULL, NULL, write_profile(own_rows, "load,1.25\n"));
-    cost_price(system->cost, &shape, &loaded);
+    cost_price(system->cost, &shape, system->chunks.bound, &loaded);
     ck_assert_double_eq_tol(loaded.device_ns / plain.device_ns, 1.25, 1e-12);
     ck_assert_double_eq(loaded.host_ns, plain.host_ns);
     struct op_price prices[GRAPH_MAX_OPS];
     double sum_ns = 0;
-    cost_explain(system->cost, &shape, prices);
+    cost_explain(system->cost, &shape, system->chunks.bound, prices);
     for (uint32_t i = 0; i < system->graph.n_ops; i++) {
         sum_ns += prices[i].ns;
     }
@@ -409,7 +409,7 @@ START_TEST(a_fused_gate_up_is_priced_by_its_rows_or_as_product_and_activation) {
     ck_assert(isnan(op_us(system, &shape, "swiglu")));
     struct op_price prices[GRAPH_MAX_OPS];
     double bytes = 0, all_flops, all_bytes;
-    cost_explain(system->cost, &shape, prices);
+    cost_explain(system->cost, &shape, system->chunks.bound, prices);
     for (uint32_t i = 0; i < system->graph.n_ops; i++) {
         bytes += prices[i].bytes;
     }
@@ -441,8 +441,8 @@ START_TEST(storing_a_whole_pass_is_a_kernel_of_its_own_behind_the_rotation) {
         struct step_price price;
         struct op_price prices[GRAPH_MAX_OPS];
         double sum_ns = 0;
-        cost_price(system->cost, &mixed, &price);
-        cost_explain(system->cost, &mixed, prices);
+        cost_price(system->cost, &mixed, system->chunks.bound, &price);
+        cost_explain(system->cost, &mixed, system->chunks.bound, prices);
         for (uint32_t op = 0; op < system->graph.n_ops; op++) {
             sum_ns += prices[op].ns;
         }
@@ -459,7 +459,7 @@ static double host_us(struct system *system, const struct span *span, uint32_t n
     for (uint32_t i = 0; i < n; i++) {
         shape_add(shape.sym, span, 1);
     }
-    cost_price(system->cost, &shape, &price);
+    cost_price(system->cost, &shape, system->chunks.bound, &price);
     return price.host_ns * 1e-3;
 }
 
@@ -508,7 +508,7 @@ START_TEST(rows_that_an_own_profile_lacks_fall_back_and_missing_operators_are_na
     const struct span full = refresh_span(512, 32);
     struct step_shape shape = shape_of(&full, 1);
     struct step_price price;
-    cost_price(system->cost, &shape, &price);
+    cost_price(system->cost, &shape, system->chunks.bound, &price);
     ck_assert_uint_gt(price.lookups[PRICE_ROOFLINE], 5); /* norms, rotation, SwiGLU, ... */
     ck_assert_uint_eq(cost_ops_behind(system->cost), 0);
     system_close(system);

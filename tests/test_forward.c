@@ -282,11 +282,13 @@ static void fill_mixed(struct rig *rig) {
     }
 }
 
+static const struct chunk_rows whole = {{0}}, fours = {{4, 4}};
+
 static struct rig *mixed_rig(const struct model *model, const struct graph_options *options,
-                             const char *planner, int64_t chunk_rows) {
+                             const char *planner, struct chunk_rows chunks) {
     struct rig *rig = rig_open(model, options, "random:16");
     rig->planner = planner;
-    rig->chunk_rows = chunk_rows;
+    rig->chunks = chunks;
     fill_mixed(rig);
     rig_clear(rig);
     add_mixed(rig);
@@ -294,7 +296,7 @@ static struct rig *mixed_rig(const struct model *model, const struct graph_optio
 }
 
 START_TEST(only_the_rows_that_are_kept_are_written_to_the_pool) {
-    struct rig *rig = mixed_rig(&sdar, &sparse, "first-fit", 0);
+    struct rig *rig = mixed_rig(&sdar, &sparse, "first-fit", whole);
     static float before[POOL];
     memcpy(before, rig_pool(rig), sizeof before);
     rig_run(rig);
@@ -328,19 +330,27 @@ static void assert_same_result(struct rig *a, struct rig *b) {
     }
 }
 
-/* Every planner, chunk, and way to run the head, with gates and ups in one operator or in two. */
+enum { N_CHUNKINGS = 10 };
+
+/* Every planner, chunks of both kinds, and ways to run the head, with gates and ups in one operator
+ * or in two. */
 static void place_in_every_way(const struct model *model, bool fused_gate_up) {
-    static const int64_t chunks[] = {0, 1, 4, 41, 200};
+    static const struct chunk_rows chunks[] = {{{0, 0}},   {{0, 1}},  {{0, 4}},  {{1, 41}},
+                                               {{7, 200}}, {{60, 0}}, {{500, 4}}};
+    struct rng rng = rng_stream(1, "chunks");
     struct graph_options stored = sparse, by_hand = eager, one_operator = sparse;
     const struct graph_options *const options[] = {&stored, &by_hand, &one_operator};
     by_hand.selects = one_operator.fused_head = true;
     stored.fused_gate_up = by_hand.fused_gate_up = one_operator.fused_gate_up = fused_gate_up;
-    struct rig *plain = mixed_rig(model, &stored, "first-fit", 0);
+    struct rig *plain = mixed_rig(model, &stored, "first-fit", whole);
     rig_run(plain);
-    for (size_t i = 0; i < planner_table_size * 5; i++) {
+    for (size_t i = 0; i < planner_table_size * N_CHUNKINGS; i++) {
         for (int o = 0; o < 3; o++) {
-            struct rig *other =
-                mixed_rig(model, options[o], planner_table[i / 5].name, chunks[i % 5]);
+            struct chunk_rows drawn = {
+                {1 + (int64_t)(rng_next(&rng) % 120), 1 + (int64_t)(rng_next(&rng) % 120)}};
+            size_t n = i % N_CHUNKINGS;
+            struct rig *other = mixed_rig(model, options[o], planner_table[i / N_CHUNKINGS].name,
+                                          n < sizeof chunks / sizeof chunks[0] ? chunks[n] : drawn);
             rig_run(other);
             assert_same_result(other, plain);
             ck_assert_int_eq(forward_workspace_peak(other->forward), other->placement.peak_bytes);
@@ -404,7 +414,7 @@ START_TEST(logits_that_are_not_stored_whole_are_not_given) {
     one_operator.fused_head = true;
     const struct graph_options *const options[] = {&sparse, &one_operator};
     for (int i = 0; i < 2; i++) {
-        struct rig *rig = mixed_rig(&dream, options[i], "first-fit", 4);
+        struct rig *rig = mixed_rig(&dream, options[i], "first-fit", fours);
         struct err err = {0};
         rig_run(rig);
         ck_assert_int_eq(forward_logits(rig->forward, rig->logits, &err), ERR_USAGE);
@@ -417,20 +427,15 @@ END_TEST
 /* ---- what operators touch ---- */
 
 /* Set every byte below `n` that no tensor live at `op` holds to a pattern of NaNs. */
-static void poison(struct rig *rig, const struct program *program, uint32_t op,
-                   unsigned char *workspace, int64_t n) {
+static void poison(struct rig *rig, uint32_t op, unsigned char *workspace, int64_t n) {
     unsigned char *is_live = calloc((size_t)n, 1);
     for (int t = 0; t < (int)rig->graph.n_tensors; t++) {
         int first, last;
-        placement_lifetime(&rig->graph, t, &first, &last);
-        /* The last three operators are head, sample and commit; the first two run chunk by chunk.
-         */
-        last = program_feeds_chunks(program, t) ? (int)rig->graph.n_ops - 2 : last;
-        first = program_made_in_chunks(program, t) ? (int)rig->graph.n_ops - 3 : first;
+        placement_lifetime(&rig->graph, &rig->placement, t, &first, &last);
         if (rig->graph.tensors[t].home == HOME_WORKSPACE && rig->graph.tensors[t].alias < 0 &&
             first <= (int)op && (int)op <= last) {
             memset(is_live + rig->placement.offset_bytes[t], 1,
-                   (size_t)tensor_bytes(&rig->graph.tensors[t], &rig->shape, rig->chunk_rows));
+                   (size_t)tensor_bytes(&rig->graph, t, &rig->shape, rig->chunks));
         }
     }
     for (int64_t i = 0; i < n; i++) {
@@ -444,7 +449,7 @@ static bool is_output(const struct rig *rig, const struct op *op, int64_t at) {
     for (int i = 0; i < OP_MAX_TENSORS && op->out[i] >= 0; i++) {
         int t = op->out[i];
         int64_t start = rig->placement.offset_bytes[t];
-        int64_t bytes = tensor_bytes(&rig->graph.tensors[t], &rig->shape, rig->chunk_rows);
+        int64_t bytes = tensor_bytes(&rig->graph, t, &rig->shape, rig->chunks);
         if (rig->graph.tensors[t].home == HOME_WORKSPACE && at >= start && at < start + bytes) {
             return true;
         }
@@ -469,21 +474,19 @@ static void assert_turn_times(struct rig *rig) {
 
 START_TEST(operators_write_their_outputs_and_read_what_is_live_and_nothing_else) {
     for (size_t i = 0; i < planner_table_size; i++) {
-        struct rig *plain = mixed_rig(&dream, &sparse, planner_table[i].name, 4);
-        struct rig *rig = mixed_rig(&dream, &sparse, planner_table[i].name, 4);
+        struct rig *plain = mixed_rig(&dream, &sparse, planner_table[i].name, fours);
+        struct rig *rig = mixed_rig(&dream, &sparse, planner_table[i].name, fours);
         struct err err = {0};
-        struct program program;
         rig_run(plain);
         rig_plan(rig);
         ck_assert_int_eq(forward_begin(rig->forward, &rig->step, &err), 0);
-        ck_assert_int_eq(program_make(&program, &rig->graph, &err), 0);
         unsigned char *workspace = forward_workspace(rig->forward);
         int64_t n = rig->placement.peak_bytes + 4096, n_written = 0;
         unsigned char *before = malloc((size_t)n);
         while (forward_turn(rig->forward) != NULL) {
             const struct turn turn = *forward_turn(rig->forward);
             const struct op *op = &rig->graph.ops[turn.op];
-            poison(rig, &program, turn.op, workspace, n);
+            poison(rig, turn.op, workspace, n);
             memcpy(before, workspace, (size_t)n);
             ck_assert_int_eq(forward_next(rig->forward, &err), 0);
             for (int64_t at = 0; at < n; at++) {
@@ -510,7 +513,7 @@ START_TEST(no_byte_above_the_peak_of_the_placement_is_written) {
     one_operator.fused_head = true;
     const struct graph_options *const options[] = {&sparse, &one_operator};
     for (int i = 0; i < 2; i++) {
-        struct rig *rig = mixed_rig(&llada, options[i], "first-fit", 0);
+        struct rig *rig = mixed_rig(&llada, options[i], "first-fit", whole);
         rig_plan(rig);
         unsigned char *workspace = forward_workspace(rig->forward);
         int64_t peak = rig->placement.peak_bytes, n_changed = 0;

@@ -199,7 +199,7 @@ START_TEST(steps_that_differ_in_a_launch_are_told_apart) {
                 part.kv_rows = variant == 2 ? kv_rows : NULL;
                 part.decision.n_rows = variant == 3 ? 0 : variant == 4 ? 7 : 16;
                 both[r]->planner = variant == 5 ? "no-reuse" : "first-fit";
-                both[r]->chunk_rows = chunks[variant];
+                both[r]->chunks.of[CHUNK_LOGITS] = chunks[variant];
                 rig_write(both[r], 0, 0, masks, 16);
                 rig_clear(both[r]);
                 rig_add(both[r], 16, 0, &part);

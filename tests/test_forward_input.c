@@ -299,7 +299,7 @@ START_TEST(a_placement_of_another_step_is_refused) {
         norm = strcmp(rig->graph.tensors[t].name, "final norm") == 0 ? t : norm;
         candidates = strcmp(rig->graph.tensors[t].name, "candidates") == 0 ? t : candidates;
     }
-    rig->chunk_rows = 4;
+    rig->chunks.of[CHUNK_LOGITS] = 4;
     err = (struct err){0};
     rig_plan(rig);
     rig->placement.offset_bytes[candidates] = rig->placement.offset_bytes[norm];

@@ -50,8 +50,11 @@ static void check_conservation(const struct system *system, const struct loop_re
         struct step_shape shape = {.n_spans = 0};
         struct placement placement;
         memcpy(shape.sym, step->sym, sizeof shape.sym);
-        placement_make(system->planner, &system->graph, &shape, settings->logit_chunk_rows,
-                       &placement);
+        struct err err = {0};
+        int64_t cached_bytes = step->record.kv_used_bytes;
+        int64_t workspace_bytes = budget_workspace_bytes(&system->budget, cached_bytes);
+        ck_assert_msg(system_place(system, &shape, workspace_bytes, &placement, &err) == 0, "%s",
+                      err.text);
         ck_assert_int_le(placement.peak_bytes +
                              (system->budget.shares_pool ? step->record.kv_used_bytes : 0),
                          system->budget.shares_pool ? system->budget.pool_bytes

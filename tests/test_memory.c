@@ -1,5 +1,6 @@
 /* Placement and budget: no overlap, lower bounds, what a device is divided into. */
 #include "sim/base/rng.h"
+#include "sim/graph/builder.h"
 #include "tests/rig.h"
 
 static struct step_shape random_shape(struct rng *rng) {
@@ -19,6 +20,14 @@ static struct step_shape random_shape(struct rng *rng) {
     return shape;
 }
 
+static struct chunk_rows random_chunks(struct rng *rng) {
+    struct chunk_rows chunks;
+    for (int kind = 0; kind < CHUNK_KINDS; kind++) {
+        chunks.of[kind] = rng_uniform(rng) < 0.5 ? 0 : rig_between(rng, 1, 4096);
+    }
+    return chunks;
+}
+
 START_TEST(no_two_live_tensors_overlap_for_any_graph_shape_or_planner) {
     struct rng rng = rng_stream(2, "placements");
     for (int round = 0; round < 1500; round++) {
@@ -33,11 +42,11 @@ START_TEST(no_two_live_tensors_overlap_for_any_graph_shape_or_planner) {
                                         .softmax_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0};
         graph_build(&graph, &model_table[rng_next(&rng) % model_table_size], &options);
         struct step_shape shape = random_shape(&rng);
-        int64_t chunk = rng_uniform(&rng) < 0.5 ? 0 : rig_between(&rng, 1, 4096);
+        struct chunk_rows chunks = random_chunks(&rng);
         for (size_t i = 0; i < planner_table_size; i++) {
             struct placement placement;
             struct err err = {0};
-            placement_make(&planner_table[i], &graph, &shape, chunk, &placement);
+            placement_make(&planner_table[i], &graph, &shape, chunks, &placement);
             ck_assert_msg(placement_verify(&graph, &placement, &err) == 0, "%s", err.text);
         }
     }
@@ -54,7 +63,8 @@ START_TEST(a_moved_tensor_is_noticed) {
     shape_clear(&shape);
     shape_add(shape.sym, &span, 1);
     struct placement placement;
-    placement_make(planner_find("first-fit", &err), &graph, &shape, 0, &placement);
+    placement_make(planner_find("first-fit", &err), &graph, &shape, (struct chunk_rows){{0}},
+                   &placement);
     uint32_t gate = 0;
     while (strcmp(graph.tensors[gate].name, "gate and up") != 0) {
         gate++;

@@ -10,11 +10,13 @@
 const char *const op_bound_names[] = {"compute", "bandwidth", "launch"};
 
 /* Every operator but attention depends on one symbol. The sum over the operators of a symbol is
- * remembered for each value below TABLE_VALUES; larger ones are computed each time. */
+ * remembered for each value below TABLE_VALUES, in the chunks it was last asked for; larger ones
+ * are computed each time. */
 enum { TABLE_VALUES = 1 << 17 };
 
 struct known_price {
     double ns; /* 0: not yet known */
+    struct chunk_rows chunks;
     uint16_t lookups[PRICE_MATCH_COUNT];
 };
 
@@ -23,7 +25,6 @@ struct cost_model {
     const struct profile *profile;
     const struct runtime *runtime;
     const struct graph *graph;
-    int64_t logit_chunk_rows;
     bool is_used[SYM_COUNT];                        /* some operator depends on this symbol alone */
     struct known_price *known[SYM_COUNT];           /* TABLE_VALUES entries, for used symbols */
     double n_executions;                            /* operators of one step, repetitions counted */
@@ -36,16 +37,6 @@ struct cost_model {
 
 static bool is_attention(const struct op *op) {
     return op->kind == OP_ATTENTION_FULL || op->kind == OP_ATTENTION_BLOCK;
-}
-
-static bool makes_logits(const struct graph *graph, const struct op *op) {
-    for (int i = 0; i < OP_MAX_TENSORS; i++) {
-        if ((op->out[i] >= 0 && graph->tensors[op->out[i]].logits) ||
-            (op->in[i] >= 0 && graph->tensors[op->in[i]].logits)) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Bytes that one row of a pass over rows reads and writes. */
@@ -350,7 +341,8 @@ static void price_keep(const struct cost_model *cost, const struct op *op, int64
 
 /* All executions of one operator in a step: repetitions of its segment, chunks of its rows. */
 static void price_op(const struct cost_model *cost, const struct op *op,
-                     const struct step_shape *shape, struct op_price *sum) {
+                     const struct step_shape *shape, struct chunk_rows chunks,
+                     struct op_price *sum) {
     double repeat = cost->graph->segments[op->segment].repeat;
     struct op_price price;
     *sum = (struct op_price){0};
@@ -361,14 +353,11 @@ static void price_op(const struct cost_model *cost, const struct op *op,
         }
         return;
     }
-    int64_t rows = shape->sym[op->rows], chunk = rows;
-    if (cost->logit_chunk_rows > 0 && rows > cost->logit_chunk_rows &&
-        makes_logits(cost->graph, op)) {
-        chunk = cost->logit_chunk_rows;
-    }
+    int64_t rows = shape->sym[op->rows];
     if (rows == 0) {
         return;
     }
+    int64_t chunk = op->loop < 0 ? rows : loop_chunk_rows(cost->graph, op->loop, shape, chunks);
     price_rows(cost, op, chunk, &price);
     int64_t n_whole = rows / chunk;
     price_add(sum, &price, repeat * (double)n_whole);
@@ -380,15 +369,15 @@ static void price_op(const struct cost_model *cost, const struct op *op,
 
 /* The sum over the operators that depend on `symbol` alone, when it has this value. */
 static struct known_price price_symbol(const struct cost_model *cost, enum symbol symbol,
-                                       int64_t value) {
-    struct known_price known = {0};
+                                       int64_t value, struct chunk_rows chunks) {
+    struct known_price known = {.chunks = chunks};
     struct step_shape shape = {0};
     shape.sym[symbol] = value;
     for (uint32_t i = 0; i < cost->graph->n_ops; i++) {
         const struct op *op = &cost->graph->ops[i];
         if (!is_attention(op) && op->rows == symbol) {
             struct op_price price;
-            price_op(cost, op, &shape, &price);
+            price_op(cost, op, &shape, chunks, &price);
             known.ns += price.ns;
             known.lookups[price.match]++;
         }
@@ -402,11 +391,11 @@ static struct known_price price_symbol(const struct cost_model *cost, enum symbo
     return known;
 }
 
-void cost_explain(struct cost_model *cost, const struct step_shape *shape,
+void cost_explain(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,
                   struct op_price out[GRAPH_MAX_OPS]) {
     for (uint32_t i = 0; i < cost->graph->n_ops; i++) {
         const struct op *op = &cost->graph->ops[i];
-        price_op(cost, op, shape, &out[i]);
+        price_op(cost, op, shape, chunks, &out[i]);
         if (keeps_behind(cost, op) && shape->sym[SYM_FULL_Q] > 0) {
             price_keep(cost, op, shape->sym[SYM_FULL_Q], &out[i]);
         }
@@ -468,7 +457,22 @@ static double host_ns(const struct runtime *runtime, const struct step_shape *sh
     return runtime->host_factor * (step_ns + request_ns);
 }
 
-void cost_price(struct cost_model *cost, const struct step_shape *shape, struct step_price *out) {
+/* The chunks as far as they matter at this value of a symbol: numbers of rows that hold no loop
+ * back are 0, so that equal prices are known by equal chunks. */
+static struct chunk_rows effective(const struct cost_model *cost, enum symbol symbol, int64_t value,
+                                   struct chunk_rows asked) {
+    struct chunk_rows chunks = {{0}};
+    for (uint32_t i = 0; i < cost->graph->n_loops; i++) {
+        const struct chunk_loop *loop = &cost->graph->loops[i];
+        if (loop->rows == symbol && asked.of[loop->kind] < value) {
+            chunks.of[loop->kind] = asked.of[loop->kind];
+        }
+    }
+    return chunks;
+}
+
+void cost_price(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows asked,
+                struct step_price *out) {
     memset(out, 0, sizeof *out);
     double device = 0;
     for (int symbol = 0; symbol < SYM_COUNT; symbol++) {
@@ -476,14 +480,15 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
         if (!cost->is_used[symbol] || value == 0) {
             continue;
         }
+        struct chunk_rows chunks = effective(cost, (enum symbol)symbol, value, asked);
         struct known_price computed, *known = &computed;
         if (value < TABLE_VALUES) {
             known = &cost->known[symbol][value];
-            if (known->ns == 0) {
-                *known = price_symbol(cost, symbol, value);
+            if (known->ns == 0 || memcmp(&known->chunks, &chunks, sizeof chunks) != 0) {
+                *known = price_symbol(cost, (enum symbol)symbol, value, chunks);
             }
         } else {
-            computed = price_symbol(cost, symbol, value);
+            computed = price_symbol(cost, (enum symbol)symbol, value, chunks);
         }
         device += known->ns;
         for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
@@ -492,7 +497,7 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     }
     for (uint32_t i = 0; i < cost->n_attention; i++) {
         struct op_price price;
-        price_op(cost, &cost->graph->ops[cost->attention[i]], shape, &price);
+        price_op(cost, &cost->graph->ops[cost->attention[i]], shape, asked, &price);
         device += price.ns;
         out->lookups[price.match] += price.executions > 0;
     }
@@ -630,15 +635,11 @@ static void use_symbol(struct cost_model *cost, enum symbol symbol) {
 }
 
 int cost_open(const struct gpu *gpu, const struct profile *profile, const struct profile *behind,
-              const struct runtime *runtime, const struct graph *graph, int64_t logit_chunk_rows,
-              struct cost_model **out, struct err *err) {
+              const struct runtime *runtime, const struct graph *graph, struct cost_model **out,
+              struct err *err) {
     struct cost_model *cost = calloc(1, sizeof *cost);
     ASSERT(cost != NULL);
-    *cost = (struct cost_model){.gpu = gpu,
-                                .profile = profile,
-                                .runtime = runtime,
-                                .graph = graph,
-                                .logit_chunk_rows = logit_chunk_rows};
+    *cost = (struct cost_model){.gpu = gpu, .profile = profile, .runtime = runtime, .graph = graph};
     choose_profiles(cost, behind);
     int status = require_operators(cost, err);
     if (status != 0) {

@@ -40,8 +40,8 @@ struct cost_model;
  * profile has no rows of them. Everything is borrowed and must outlive the cost model. ERR_WORLD
  * when the profile lacks products, attention or experts that the graph needs. */
 int cost_open(const struct gpu *gpu, const struct profile *profile, const struct profile *behind,
-              const struct runtime *runtime, const struct graph *graph, int64_t logit_chunk_rows,
-              struct cost_model **out, struct err *err);
+              const struct runtime *runtime, const struct graph *graph, struct cost_model **out,
+              struct err *err);
 void cost_close(struct cost_model *cost);
 
 /* How many operators of the graph are priced from `behind`. */
@@ -51,15 +51,18 @@ uint32_t cost_ops_behind(const struct cost_model *cost);
  * pass of its own (PASS_KEEP) behind each rotation. Before the first price. */
 void cost_stores_passes(struct cost_model *cost);
 
-/* Price one step. Never allocates. */
-void cost_price(struct cost_model *cost, const struct step_shape *shape, struct step_price *out);
+/* Price one step whose loops come in such chunks: each is priced at its own number of rows, so that
+ * its weights are read again. Never allocates. */
+void cost_price(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,
+                struct step_price *out);
 
 /* The same by operator: out[i] belongs to graph->ops[i]; slow, for people. */
-void cost_explain(struct cost_model *cost, const struct step_shape *shape,
+void cost_explain(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,
                   struct op_price out[GRAPH_MAX_OPS]);
 
 /* FLOPs and bytes of `n_steps` steps whose symbols sum to `sym`: exact for dense models, at the
- * mean number of tokens per step for the experts a mixture reads. For utilisation figures. */
+ * mean number of tokens per step for the experts a mixture reads. What chunks read again is not
+ * counted. For utilisation figures. */
 void cost_work(const struct cost_model *cost, const int64_t sym[SYM_COUNT], double n_steps,
                double *flops, double *bytes);
 

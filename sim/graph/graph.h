@@ -40,7 +40,23 @@ enum op_kind {
 enum { OP_KIND_COUNT = OP_COMMIT + 1 };
 extern const char *const op_kind_names[OP_KIND_COUNT];
 
-enum { GRAPH_MAX_OPS = 96, GRAPH_MAX_TENSORS = 96, GRAPH_MAX_SEGMENTS = 4, OP_MAX_TENSORS = 6 };
+enum {
+    GRAPH_MAX_OPS = 96,
+    GRAPH_MAX_TENSORS = 96,
+    GRAPH_MAX_SEGMENTS = 4,
+    GRAPH_MAX_LOOPS = 4,
+    OP_MAX_TENSORS = 6
+};
+
+/* What a chunk loop works out: the kinds that are given their own numbers of rows. */
+enum chunk_kind { CHUNK_FFN, CHUNK_LOGITS };
+enum { CHUNK_KINDS = CHUNK_LOGITS + 1 };
+extern const char *const chunk_kind_names[CHUNK_KINDS];
+
+/* The most rows of a loop of each kind that exist at once; 0: all. */
+struct chunk_rows {
+    int64_t of[CHUNK_KINDS];
+};
 
 /* `per` bytes (or elements) for each unit of `symbol`. */
 struct size {
@@ -57,8 +73,8 @@ struct tensor {
     const char *name;
     struct size bytes;
     enum tensor_home home;
-    bool logits;           /* sized by the logits policy's chunk, not by all rows */
     bool carried;          /* lives across the repetitions of segments */
+    int loop;              /* whose chunk it holds, instead of all rows; or -1 */
     int alias;             /* index of the tensor whose memory it takes over, or -1 */
     int first_op, last_op; /* liveness over the list of operators, inclusive */
 };
@@ -67,6 +83,7 @@ struct op {
     const char *name;
     enum op_kind kind;
     uint32_t segment;
+    int loop;                                    /* that it belongs to, or -1 */
     enum symbol rows;                            /* linear: m; others: rows processed */
     enum symbol span_n, span_q, span_k, span_qk; /* attention: sequences and the sums over them */
     int64_t n, k;                                /* linear: output and input channels */
@@ -83,50 +100,43 @@ struct segment {
     uint32_t repeat;
 };
 
+/* A run of operators of one segment that may repeat chunk by chunk over the rows of one symbol.
+ * Between chunks its inputs are still needed and its outputs are partly written: where there is
+ * more than one, a tensor that is not the loop's own and that the loop reads last lives to the
+ * loop's end, and one that it fills lives from the loop's beginning. */
+struct chunk_loop {
+    enum chunk_kind kind;
+    enum symbol rows;
+    int first_op, last_op;
+};
+
 struct graph {
     const struct model *model;
     int64_t element_bytes; /* of an activation, a weight, a cached value */
     struct segment segments[GRAPH_MAX_SEGMENTS];
     uint32_t n_segments;
+    struct chunk_loop loops[GRAPH_MAX_LOOPS];
+    uint32_t n_loops;
     struct op ops[GRAPH_MAX_OPS];
     uint32_t n_ops;
     struct tensor tensors[GRAPH_MAX_TENSORS];
     uint32_t n_tensors;
 };
 
-/* How a runtime executes the model: what the builder has to know of it. */
-struct graph_options {
-    bool fused;         /* one kernel per norm, rotation and activation; off: eager, in float32 */
-    bool gathers_cache; /* reuse copies cached rows together per layer before attention */
-    bool splits_first_layer; /* layer 0 runs over first_queries (dLLM-Cache) */
-    bool selects;            /* refresh steps score and pack KV rows */
-    bool compares_values;    /* dLLM-Cache's V projection and similarity */
-    int64_t logits_bytes;    /* bytes of one logit as the head writes it */
-    int64_t copy_bytes;      /* bytes of the copy cast before the softmax; 0: none */
-    int64_t softmax_bytes;   /* bytes of the softmax result; 0: none is stored */
-    int64_t element_bytes;   /* of activations, weights and cached values; 0: bf16's 2. Logits as
-                                the head writes them are wider by as much. */
-    bool fused_head;         /* the head's logits are reduced as they are made: one operator; the
-                                three sizes of logits are not read */
-    bool fused_gate_up;      /* gates and ups never leave their product: one operator */
-    bool engine;             /* what our engine's kernels hold besides: a selection's indices, and
-                                the layer's queries, keys and values until it is done */
-};
+/* Rows of a loop's chunk at this shape (the last may have fewer), and how many chunks there are.
+ */
+int64_t loop_chunk_rows(const struct graph *graph, int loop, const struct step_shape *shape,
+                        struct chunk_rows chunks);
+int64_t loop_n_chunks(const struct graph *graph, int loop, const struct step_shape *shape,
+                      struct chunk_rows chunks);
 
-/* What the fused head works in, whatever the rows (HEAD_SCRATCH_BYTES of the kernels). */
-enum { GRAPH_HEAD_SCRATCH_BYTES = 60 << 20 };
+/* Bytes of a tensor at this shape, of one chunk of it where it is a loop's own. */
+int64_t tensor_bytes(const struct graph *graph, int tensor, const struct step_shape *shape,
+                     struct chunk_rows chunks);
 
-/* Build the graph of one step. Never fails for models of the table. */
-void graph_build(struct graph *graph, const struct model *model,
-                 const struct graph_options *options);
-
-static inline int64_t size_value(const struct size *size, const struct step_shape *shape) {
-    return size->per * shape->sym[size->symbol];
+static inline bool tensor_holds_logits(const struct graph *graph, int tensor) {
+    int loop = graph->tensors[tensor].loop;
+    return loop >= 0 && graph->loops[loop].kind == CHUNK_LOGITS;
 }
-
-/* Bytes of a tensor at this shape, when at most `logit_chunk_rows` rows of logits exist at once
- * (0: all). */
-int64_t tensor_bytes(const struct tensor *tensor, const struct step_shape *shape,
-                     int64_t logit_chunk_rows);
 
 #endif

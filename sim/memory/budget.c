@@ -2,9 +2,19 @@
 
 #include "sim/base/num.h"
 
+/* Whether the workspace of such a step fits. */
+static bool place(const struct budget_request *r, const struct step_shape *shape,
+                  int64_t available_bytes, struct placement *out) {
+    const struct chunk_request request = {r->chunks, r->planner, r->graph, shape, available_bytes};
+    struct chunk_result result;
+    chunk_place(&request, out, &result);
+    return result.fits;
+}
+
 /* Workspace of a step in which `n` full passes of `canvas` tokens run together. */
-static void place_full(const struct budget_request *r, uint32_t n, uint32_t canvas,
-                       struct placement *placement, struct step_shape *shape) {
+static bool place_full(const struct budget_request *r, uint32_t n, uint32_t canvas,
+                       int64_t available_bytes, struct placement *placement) {
+    struct step_shape shape;
     struct span span = {
         .phase = PHASE_REFRESH,
         .queries = canvas,
@@ -13,17 +23,17 @@ static void place_full(const struct budget_request *r, uint32_t n, uint32_t canv
         .select_rows = r->selects ? canvas : 0,
         .pack_rows = r->selects ? canvas : 0,
     };
-    shape_clear(shape);
+    shape_clear(&shape);
     for (uint32_t i = 0; i < n; i++) {
-        shape_add(shape->sym, &span, 1);
+        shape_add(shape.sym, &span, 1);
     }
-    placement_make(r->planner, r->graph, shape, r->logit_chunk_rows, placement);
+    return place(r, &shape, available_bytes, placement);
 }
 
 /* Workspace of the worst step that a token budget and a pool of `pool_bytes` allow: as many query
  * tokens as may be batched, a logit row and a selected row for each of them, and every cached row
  * of the pool attended at once. */
-static void place_worst(const struct budget_request *r, int64_t pool_bytes,
+static bool place_worst(const struct budget_request *r, int64_t pool_bytes, int64_t available_bytes,
                         struct placement *placement) {
     struct step_shape shape;
     int64_t tokens = r->max_batched_tokens;
@@ -35,13 +45,13 @@ static void place_worst(const struct budget_request *r, int64_t pool_bytes,
     shape.sym[SYM_SELECT_ROWS] = shape.sym[SYM_PACK_ROWS] = r->selects ? tokens : 0;
     shape.sym[SYM_CONTEXT_ROWS] = rows;
     shape.sym[SYM_BLOCK_K] = rows + tokens;
-    placement_make(r->planner, r->graph, &shape, r->logit_chunk_rows, placement);
+    return place(r, &shape, available_bytes, placement);
 }
 
 static int64_t logits_in(const struct graph *graph, const struct placement *placement) {
     int64_t bytes = 0;
     for (uint32_t t = 0; t < graph->n_tensors; t++) {
-        bytes += graph->tensors[t].logits ? placement->bytes[t] : 0;
+        bytes += tensor_holds_logits(graph, (int)t) ? placement->bytes[t] : 0;
     }
     return bytes;
 }
@@ -67,7 +77,6 @@ static void take_placement(const struct budget_request *r, const struct placemen
 static int divide_slabs(const struct budget_request *r, int64_t left, struct budget *b,
                         struct err *err) {
     struct placement placement;
-    struct step_shape shape;
     if (left <= 0) {
         return out_of_memory(r, b, "weights and reserve", b->weights_bytes + b->reserve_bytes, err);
     }
@@ -75,13 +84,13 @@ static int divide_slabs(const struct budget_request *r, int64_t left, struct bud
     uint32_t most = r->max_requests > 0 ? r->max_requests : 4096;
     b->max_requests = 1;
     for (uint32_t n = 2; n <= most; n++) {
-        place_full(r, n, r->canvas_tokens, &placement, &shape);
-        if (placement.peak_bytes + n * slab_bytes > left) {
+        if (!place_full(r, n, r->canvas_tokens, left - n * slab_bytes, &placement)) {
             break;
         }
         b->max_requests = n;
     }
-    place_full(r, b->max_requests, r->canvas_tokens, &placement, &shape);
+    (void)place_full(r, b->max_requests, r->canvas_tokens, left - b->max_requests * slab_bytes,
+                     &placement);
     take_placement(r, &placement, b);
     b->unit_rows = 1;
     b->unit_bytes = r->row_bytes;
@@ -98,10 +107,14 @@ static int divide_pages(const struct budget_request *r, int64_t left, struct bud
     b->unit_rows = r->page_tokens;
     b->unit_bytes = r->row_bytes * r->page_tokens;
     b->max_requests = r->max_requests;
-    place_worst(r, 0, &placement);
+    int64_t available = left - budget_request_bytes(b, r->slab_rows);
+    if (!place_worst(r, 0, available, &placement)) {
+        available = left - b->unit_bytes;
+        (void)place_worst(r, 0, available, &placement);
+    }
     int64_t pool = left - placement.peak_bytes;
     for (int i = 0; i < 64 && pool >= b->unit_bytes && pool >= 0; i++) {
-        place_worst(r, pool, &placement);
+        (void)place_worst(r, pool, available, &placement);
         int64_t excess = placement.peak_bytes + pool - left;
         if (excess <= 0) {
             take_placement(r, &placement, b);
@@ -123,6 +136,7 @@ int budget_make(const struct budget_request *r, struct budget *out, struct err *
         .reserve_bytes = r->reserve_bytes,
     };
     int64_t left = out->usable_bytes - out->weights_bytes - out->reserve_bytes;
+    left = (int64_t)(r->pool_share * (double)left);
     return r->kv_layout == KV_SLAB ? divide_slabs(r, left, out, err)
                                    : divide_pages(r, left, out, err);
 }
@@ -134,7 +148,6 @@ int64_t budget_request_bytes(const struct budget *budget, uint32_t rows) {
     return ceil_div(rows, budget->unit_rows) * budget->unit_bytes;
 }
 
-bool budget_batch_fits(const struct budget *budget, const struct placement *placement,
-                       int64_t kv_bytes) {
-    return !budget->shares_pool || placement->peak_bytes + kv_bytes <= budget->pool_bytes;
+int64_t budget_workspace_bytes(const struct budget *budget, int64_t kv_bytes) {
+    return budget->shares_pool ? budget->pool_bytes - kv_bytes : budget->activation_bytes;
 }

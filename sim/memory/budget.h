@@ -3,7 +3,8 @@
  * Device memory = weights + runtime reserve + workspace (the placement's peak at the worst step the
  * system allows) + KV pool. This is dLLM-Serve's offline profiler (arXiv 2512.17077, section 4.2)
  * with the dummy run replaced by placing the step graph: with the logits bounded, the workspace
- * shrinks and the pool grows. */
+ * shrinks and the pool grows. Where chunks are searched for, the worst step is chunked only as far
+ * as a request of the profiled canvas needs its share of the pool, or else a page. */
 #ifndef UNMASK_SIM_MEMORY_BUDGET_H
 #define UNMASK_SIM_MEMORY_BUDGET_H
 
@@ -11,7 +12,7 @@
 #include <stdint.h>
 
 #include "sim/base/err.h"
-#include "sim/memory/placement.h"
+#include "sim/memory/chunk_search.h"
 #include "sim/model/gpu.h"
 
 enum kv_layout {
@@ -23,9 +24,10 @@ struct budget_request {
     const struct gpu *gpu;
     const struct graph *graph;
     const struct planner *planner;
-    int64_t logit_chunk_rows;
+    const struct chunk_rule *chunks;
     int64_t element_bytes;       /* of a weight; rows and activations know their own */
     double memory_utilization;   /* share of the device the system may fill */
+    double pool_share;           /* share of what weights and reserve leave */
     int64_t reserve_bytes;       /* CUDA context, library workspaces */
     uint32_t kv_layout;          /* enum kv_layout */
     uint32_t page_tokens;        /* rows of one page */
@@ -56,8 +58,7 @@ int budget_make(const struct budget_request *request, struct budget *out, struct
 /* Bytes a request with `rows` rows of cached state takes from the pool. */
 int64_t budget_request_bytes(const struct budget *budget, uint32_t rows);
 
-/* Whether a batch with this placement and this much cached state fits where both share a pool. */
-bool budget_batch_fits(const struct budget *budget, const struct placement *placement,
-                       int64_t kv_bytes);
+/* What the workspace of a step may take while requests hold so much cached state. */
+int64_t budget_workspace_bytes(const struct budget *budget, int64_t kv_bytes);
 
 #endif

@@ -89,14 +89,14 @@ static struct block *pieces_of(struct run *run, int tensor) {
 }
 
 static int64_t bytes_of(const struct run *run, int tensor) {
-    return tensor_bytes(&run->graph->tensors[tensor], run->request->shape, 0);
+    return tensor_bytes(run->graph, tensor, run->request->shape, (struct chunk_rows){0});
 }
 
 static void take_tensor(struct run *run, int tensor) {
     const struct tensor *t = &run->graph->tensors[tensor];
     struct block *first = pieces_of(run, tensor);
     if (t->home == HOME_WORKSPACE && t->alias < 0 && !t->carried && first->bytes == 0) {
-        *first = take(run, bytes_of(run, tensor), t->logits);
+        *first = take(run, bytes_of(run, tensor), tensor_holds_logits(run->graph, tensor));
     }
 }
 
@@ -124,7 +124,8 @@ static void drop_last_used(struct run *run, int op) {
             (run->graph->ops[maker].kind == OP_RMSNORM || run->graph->ops[maker].kind == OP_ROPE ||
              run->graph->ops[maker].kind == OP_ATTENTION_FULL) &&
             run->graph->ops[maker].segment < run->graph->n_segments - 1;
-        if (tensor->last_op == op && !is_variable && !tensor->carried && !tensor->logits) {
+        if (tensor->last_op == op && !is_variable && !tensor->carried &&
+            !tensor_holds_logits(run->graph, t)) {
             drop_tensor(run, t);
         }
     }
@@ -365,17 +366,17 @@ static void end_layer(struct run *run, uint32_t segment) {
 }
 
 static void end_step(struct run *run) {
+    const struct graph *g = run->graph;
     struct variables *var = &run->var;
     drop(run, &var->residual);
     drop(run, &var->cosine);
     drop(run, &var->sine);
-    for (int t = 0; t < (int)run->graph->n_tensors; t++) {
-        const struct tensor *tensor = &run->graph->tensors[t];
-        bool is_kept = tensor->logits && run->request->keeps_results;
-        enum op_kind maker = is_kept ? run->graph->ops[tensor->first_op].kind : OP_COMMIT;
+    for (int t = 0; t < (int)g->n_tensors; t++) {
+        bool is_kept = tensor_holds_logits(g, t) && run->request->keeps_results;
+        enum op_kind maker = is_kept ? g->ops[g->tensors[t].first_op].kind : OP_COMMIT;
         if (maker == OP_LINEAR) {
             move(pieces_of(run, t), &var->logits);
-        } else if (maker == OP_SOFTMAX && !run->graph->model->shifted_logits) {
+        } else if (maker == OP_SOFTMAX && !g->model->shifted_logits) {
             move(pieces_of(run, t), &var->results);
         } else {
             drop_tensor(run, t);

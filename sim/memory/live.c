@@ -39,11 +39,11 @@ void live_of_placement(const struct graph *graph, const struct placement *placem
         int64_t bytes = 0, logits_bytes = 0;
         for (int t = 0; t < (int)graph->n_tensors; t++) {
             int first, last;
-            placement_lifetime(graph, t, &first, &last);
+            placement_lifetime(graph, placement, t, &first, &last);
             bool is_placed = placement->offset_bytes[t] >= 0 && graph->tensors[t].alias < 0;
             if (is_placed && first <= (int)op && (int)op <= last) {
                 bytes += placement->bytes[t];
-                logits_bytes += graph->tensors[t].logits ? placement->bytes[t] : 0;
+                logits_bytes += tensor_holds_logits(graph, t) ? placement->bytes[t] : 0;
             }
         }
         live_note(out, live_part_of(graph, op), bytes,

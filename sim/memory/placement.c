@@ -3,6 +3,9 @@
 #include <string.h>
 
 #include "sim/base/num.h"
+#include "sim/graph/registrar.h"
+
+_Static_assert(GRAPH_MAX_BYTES <= PACKING_MAX_BYTES, "a checked graph can be packed");
 
 int placement_root(const struct graph *graph, int tensor) {
     while (graph->tensors[tensor].alias >= 0) {
@@ -11,10 +14,30 @@ int placement_root(const struct graph *graph, int tensor) {
     return tensor;
 }
 
-void placement_lifetime(const struct graph *graph, int root, int *first_op, int *last_op) {
+/* Where in the list of operators a tensor's life, which starts or ends inside a loop that comes in
+ * chunks, starts or ends. The loop's own tensors are made anew by every chunk. */
+static void live_through_loops(const struct graph *graph, const struct placement *placement,
+                               int root, int *first_op, int *last_op) {
+    for (int i = 0; i < (int)graph->n_loops; i++) {
+        const struct chunk_loop *loop = &graph->loops[i];
+        if (placement->n_chunks[i] <= 1 || graph->tensors[root].loop == i) {
+            continue;
+        }
+        if (*first_op >= loop->first_op && *first_op <= loop->last_op) {
+            *first_op = loop->first_op;
+        }
+        if (*last_op >= loop->first_op && *last_op <= loop->last_op) {
+            *last_op = loop->last_op;
+        }
+    }
+}
+
+void placement_lifetime(const struct graph *graph, const struct placement *placement, int root,
+                        int *first_op, int *last_op) {
     const struct tensor *tensor = &graph->tensors[root];
     *first_op = tensor->carried ? 0 : tensor->first_op;
     *last_op = tensor->last_op;
+    live_through_loops(graph, placement, root, first_op, last_op);
 }
 
 static bool is_placed(const struct graph *graph, int tensor) {
@@ -22,10 +45,11 @@ static bool is_placed(const struct graph *graph, int tensor) {
     return t->home == HOME_WORKSPACE && t->alias < 0 && t->first_op >= 0;
 }
 
-static bool live_together(const struct graph *graph, int a, int b) {
+static bool live_together(const struct graph *graph, const struct placement *placement, int a,
+                          int b) {
     int a_first, a_last, b_first, b_last;
-    placement_lifetime(graph, a, &a_first, &a_last);
-    placement_lifetime(graph, b, &b_first, &b_last);
+    placement_lifetime(graph, placement, a, &a_first, &a_last);
+    placement_lifetime(graph, placement, b, &b_first, &b_last);
     return a_first <= b_last && b_first <= a_last;
 }
 
@@ -45,12 +69,13 @@ static void make_packing(const struct graph *graph, const struct placement *plac
         if (!is_placed(graph, t)) {
             continue;
         }
-        const struct tensor *tensor = &graph->tensors[t];
+        int first_op, last_op;
+        placement_lifetime(graph, placement, t, &first_op, &last_op);
         uint32_t i = out->packing.n_buffers++;
         out->tensors[i] = t;
         out->buffers[i] = (struct packing_buffer){
-            .first_time = tensor->carried ? 0 : tensor->first_op + 1,
-            .last_time = tensor->last_op + 1,
+            .first_time = graph->tensors[t].carried ? 0 : first_op + 1,
+            .last_time = last_op + 1,
             .bytes = placement->bytes[t],
             .align_bytes = PLACEMENT_ALIGN_BYTES,
         };
@@ -58,13 +83,29 @@ static void make_packing(const struct graph *graph, const struct placement *plac
 }
 
 static void measure_tensors(const struct graph *graph, const struct step_shape *shape,
-                            int64_t logit_chunk_rows, struct placement *out) {
+                            struct chunk_rows chunks, struct placement *out) {
     memset(out, 0, sizeof *out);
-    out->logit_chunk_rows = logit_chunk_rows;
+    out->chunks = chunks;
+    for (int i = 0; i < (int)graph->n_loops; i++) {
+        out->n_chunks[i] = (uint32_t)loop_n_chunks(graph, i, shape, chunks);
+    }
     for (int t = 0; t < (int)graph->n_tensors; t++) {
-        int64_t bytes = tensor_bytes(&graph->tensors[t], shape, logit_chunk_rows);
+        int64_t bytes = tensor_bytes(graph, t, shape, chunks);
         out->bytes[t] = align_up(bytes, PLACEMENT_ALIGN_BYTES);
         out->offset_bytes[t] = -1;
+    }
+}
+
+void placement_measure(const struct graph *graph, const struct step_shape *shape,
+                       struct chunk_rows chunks, struct placement *out, int64_t *live) {
+    measure_tensors(graph, shape, chunks, out);
+    memset(live, 0, graph->n_ops * sizeof *live);
+    for (int t = 0; t < (int)graph->n_tensors; t++) {
+        int first_op, last_op;
+        placement_lifetime(graph, out, t, &first_op, &last_op);
+        for (int op = first_op; is_placed(graph, t) && op <= last_op; op++) {
+            live[op] += out->bytes[t];
+        }
     }
 }
 
@@ -90,13 +131,13 @@ static void take_plan(const struct graph *graph, const struct step_packing *prob
 enum { SCRATCH_BYTES = 32 * GRAPH_MAX_TENSORS * GRAPH_MAX_TENSORS };
 
 void placement_make(const struct planner *planner, const struct graph *graph,
-                    const struct step_shape *shape, int64_t logit_chunk_rows,
+                    const struct step_shape *shape, struct chunk_rows chunks,
                     struct placement *out) {
     _Alignas(16) char scratch[SCRATCH_BYTES];
     struct step_packing problem;
     struct plan plan = {.offset_bytes = problem.offset_bytes};
     struct err err = {0};
-    measure_tensors(graph, shape, logit_chunk_rows, out);
+    measure_tensors(graph, shape, chunks, out);
     make_packing(graph, out, &problem);
     struct plan_request request = {.packing = &problem.packing, .max_nodes = PLACEMENT_MAX_NODES};
     ASSERT(planner_scratch_bytes(planner, &problem.packing) <= sizeof scratch);
@@ -107,10 +148,10 @@ void placement_make(const struct planner *planner, const struct graph *graph,
 
 int placement_try(const struct planner *planner, const struct plan_request *request,
                   const struct graph *graph, const struct step_shape *shape,
-                  int64_t logit_chunk_rows, struct placement *out, struct err *err) {
+                  struct chunk_rows chunks, struct placement *out, struct err *err) {
     struct step_packing problem;
     struct plan plan = {.offset_bytes = problem.offset_bytes};
-    measure_tensors(graph, shape, logit_chunk_rows, out);
+    measure_tensors(graph, shape, chunks, out);
     make_packing(graph, out, &problem);
     struct plan_request asked = *request;
     asked.packing = &problem.packing;
@@ -135,7 +176,7 @@ int placement_verify(const struct graph *graph, const struct placement *placemen
         end = a_end > end ? a_end : end;
         for (int b = 0; b < a; b++) {
             int64_t b_start = placement->offset_bytes[b], b_end = b_start + placement->bytes[b];
-            if (is_placed(graph, b) && live_together(graph, a, b) && a_start < b_end &&
+            if (is_placed(graph, b) && live_together(graph, placement, a, b) && a_start < b_end &&
                 b_start < a_end) {
                 return err_world(err, "tensors '%s' and '%s' overlap while both are live",
                                  graph->tensors[a].name, graph->tensors[b].name);

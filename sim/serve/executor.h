@@ -17,6 +17,7 @@ struct submission {
     /* Stop before `repeat` steps at the first step border at or after this time. */
     int64_t stop_ns;
     const struct step_shape *shape;
+    int64_t workspace_bytes;        /* that each step may take beside the cached state */
     const struct request *requests; /* by slot */
     const uint32_t *slots;          /* of the batch, in order */
     uint32_t n_slots;
@@ -55,8 +56,9 @@ struct executor {
     /* The next completion, or COMPLETION_TIME at `until_ns`, whichever is first; a batch that ends
      * exactly at until_ns comes first. Times never decrease. */
     int (*wait)(void *state, int64_t until_ns, struct completion *out, struct err *err);
-    /* Duration of one step of this shape, without running it. */
-    int64_t (*estimate_ns)(const void *state, const struct step_shape *shape);
+    /* Duration of one step of this shape with so much workspace, without running it. */
+    int64_t (*estimate_ns)(const void *state, const struct step_shape *shape,
+                           int64_t workspace_bytes);
 };
 
 #endif

@@ -76,9 +76,11 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
 }
 
 /* A record holds durations of what ran, not of what might run: the mean step so far. */
-static int64_t estimate_ns(const void *state, const struct step_shape *shape) {
+static int64_t estimate_ns(const void *state, const struct step_shape *shape,
+                           int64_t workspace_bytes) {
     const struct executor_replay *replay = state;
     (void)shape;
+    (void)workspace_bytes;
     const struct replay_step *last = replay->next > 0 ? &replay->steps[replay->next - 1] : NULL;
     return last != NULL ? (last->end_ns - last->start_ns) / last->steps : 1;
 }

@@ -11,8 +11,7 @@ struct flight {
 };
 
 struct executor_sim {
-    struct cost_model *cost;
-    bool varlen;
+    const struct system *system;
     int64_t now_ns;
     uint32_t n_replicas;
     struct pricing pricing;
@@ -24,14 +23,13 @@ static int64_t whole_ns(double ns) {
 }
 
 static void price(const struct executor_sim *sim, const struct step_shape *shape,
-                  struct step_price *out) {
-    if (sim->varlen) {
-        cost_price(sim->cost, shape, out);
-        return;
+                  int64_t workspace_bytes, struct step_price *out) {
+    struct step_shape run = *shape;
+    /* One request is as long as the longest, and its spans need not be known. */
+    if (!sim->system->runtime.varlen && shape->sym[SYM_REQUESTS] != 1) {
+        shape_pad(&run);
     }
-    struct step_shape padded = *shape;
-    shape_pad(&padded);
-    cost_price(sim->cost, &padded, out);
+    system_price(sim->system, &run, workspace_bytes, out);
 }
 
 static int submit(void *state, const struct submission *submission, struct err *err) {
@@ -39,7 +37,7 @@ static int submit(void *state, const struct submission *submission, struct err *
     struct flight *flight = &sim->flights[submission->replica];
     (void)err;
     ASSERT(submission->replica < sim->n_replicas && !flight->busy && submission->repeat >= 1);
-    price(sim, submission->shape, &flight->price);
+    price(sim, submission->shape, submission->workspace_bytes, &flight->price);
     int64_t step_ns = whole_ns(flight->price.wall_ns);
     int64_t steps = submission->repeat;
     int64_t room_ns = submission->stop_ns - sim->now_ns;
@@ -92,17 +90,17 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
     return 0;
 }
 
-static int64_t estimate_ns(const void *state, const struct step_shape *shape) {
+static int64_t estimate_ns(const void *state, const struct step_shape *shape,
+                           int64_t workspace_bytes) {
     struct step_price estimate;
-    price(state, shape, &estimate);
+    price(state, shape, workspace_bytes, &estimate);
     return whole_ns(estimate.wall_ns);
 }
 
-struct executor_sim *executor_sim_open(struct cost_model *cost, bool varlen, uint32_t n_replicas) {
+struct executor_sim *executor_sim_open(const struct system *system, uint32_t n_replicas) {
     struct executor_sim *sim = calloc(1, sizeof *sim + n_replicas * sizeof sim->flights[0]);
     ASSERT(sim != NULL);
-    sim->cost = cost;
-    sim->varlen = varlen;
+    sim->system = system;
     sim->n_replicas = n_replicas;
     return sim;
 }
@@ -114,7 +112,7 @@ void executor_sim_close(struct executor_sim *sim) {
 struct executor executor_sim_interface(struct executor_sim *sim) {
     return (struct executor){
         .state = sim,
-        .wants_spans = !sim->varlen,
+        .wants_spans = !sim->system->runtime.varlen,
         .submit = submit,
         .wait = wait_next,
         .estimate_ns = estimate_ns,

@@ -2,8 +2,8 @@
 #ifndef UNMASK_SIM_SERVE_EXECUTOR_SIM_H
 #define UNMASK_SIM_SERVE_EXECUTOR_SIM_H
 
-#include "sim/cost/price.h"
 #include "sim/serve/executor.h"
+#include "sim/serve/system.h"
 
 struct executor_sim;
 
@@ -13,8 +13,8 @@ struct pricing {
     double device_ns, host_ns;
 };
 
-/* `varlen` off pads every batch to its longest request. `cost` is borrowed. */
-struct executor_sim *executor_sim_open(struct cost_model *cost, bool varlen, uint32_t n_replicas);
+/* A runtime that is not varlen pads every batch to its longest request. `system` is borrowed. */
+struct executor_sim *executor_sim_open(const struct system *system, uint32_t n_replicas);
 void executor_sim_close(struct executor_sim *sim);
 
 struct executor executor_sim_interface(struct executor_sim *sim);

@@ -196,9 +196,9 @@ bool life_batch_fits(struct life *life, const uint32_t *slots, uint32_t n) {
                                        padded ? output : request->output_tokens);
         shape_add(shape.sym, &span, 1);
     }
-    placement_make(system->planner, &system->graph, &shape, system->settings.logit_chunk_rows,
-                   &placement);
-    return budget_batch_fits(&system->budget, &placement, kv_bytes);
+    struct err ignored = {0};
+    int64_t available_bytes = budget_workspace_bytes(&system->budget, kv_bytes);
+    return system_place(system, &shape, available_bytes, &placement, &ignored) == 0;
 }
 
 /* Whether the request could run alone; remembers the longest canvas that could. */

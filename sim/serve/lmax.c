@@ -48,20 +48,17 @@ static int64_t cached_bytes(const struct system *s, const struct step_memory *st
     return s->row_bytes * s->cache->rows_held(s->cache_state, &request);
 }
 
-/* The plan of a step that may end at `available_bytes`. */
-static void peak_of_step(const struct system *s, const struct step_shape *shape,
-                         int64_t available_bytes, struct placement *out) {
-    (void)available_bytes;
-    placement_make(s->planner, &s->graph, shape, s->settings.logit_chunk_rows, out);
-}
-
 static void hold_planned(const struct system *s, const struct step_shape *shape,
                          int64_t available_bytes, struct step_memory *step) {
     struct placement placement;
-    peak_of_step(s, shape, available_bytes, &placement);
+    step->fits = system_place(s, shape, available_bytes, &placement, &step->misfit) == 0;
     live_of_placement(&s->graph, &placement, &step->live);
     step->held_bytes = step->unlimited_bytes = placement.peak_bytes;
-    step->fits = placement.peak_bytes <= available_bytes;
+    step->chunks[CHUNK_FFN] = step->chunks[CHUNK_LOGITS] = 1;
+    for (uint32_t i = 0; i < s->graph.n_loops; i++) {
+        uint32_t *n = &step->chunks[s->graph.loops[i].kind];
+        *n = placement.n_chunks[i] > *n ? placement.n_chunks[i] : *n;
+    }
 }
 
 static void replay(const struct stream *stream, uint32_t allocator, int64_t limit_bytes,
@@ -140,13 +137,15 @@ static int no_room(const struct lmax_request *r, const struct lmax *l, struct er
         return err_world(err, "%s leaves no room for a canvas in %s: weights and reserve take %s",
                          r->system->model->title, memory, fixed);
     }
-    int64_t floor_bytes = step->unlimited_bytes + step->cached_bytes;
-    num_format_bytes(needed, sizeof needed, (double)floor_bytes);
+    if (step->misfit.text[0] != '\0') {
+        return err_world(err, "no canvas of %s fits %s: weights and reserve take %s, and %s",
+                         r->system->model->title, memory, fixed, step->misfit.text);
+    }
+    num_format_bytes(needed, sizeof needed, (double)step->live.peak_bytes);
     return err_world(err,
-                     "no canvas of %s fits %s: weights and reserve take %s, and the shortest, %u "
-                     "tokens, holds %s however it is run (%s)",
-                     r->system->model->title, memory, fixed, step->canvas_tokens, needed,
-                     lmax_bound_names[l->bound]);
+                     "no canvas of %s fits %s: weights and reserve take %s, and a step of %u "
+                     "tokens uses %s at once",
+                     r->system->model->title, memory, fixed, step->canvas_tokens, needed);
 }
 
 /* Doubles until a canvas does not fit, then halves the gap to the last one that does. */
@@ -183,8 +182,9 @@ int lmax_find(const struct lmax_request *r, struct lmax *out, struct err *err) {
     *out = (struct lmax){.memory_bytes = memory_bytes,
                          .weights_bytes = s->budget.weights_bytes,
                          .reserve_bytes = s->settings.reserve_bytes};
-    out->available_bytes = (int64_t)(s->settings.memory_utilization * (double)memory_bytes) -
-                           out->weights_bytes - out->reserve_bytes;
+    int64_t left = (int64_t)(s->settings.memory_utilization * (double)memory_bytes) -
+                   out->weights_bytes - out->reserve_bytes;
+    out->available_bytes = (int64_t)(s->settings.pool_share * (double)left);
     if (out->available_bytes > 0) {
         search(r, out);
         out->bound = bound_of(&out->beyond, out->available_bytes);

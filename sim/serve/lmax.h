@@ -45,10 +45,12 @@ extern const char *const lmax_bound_names[N_LMAX_BOUNDS];
 struct step_memory {
     uint32_t canvas_tokens, output_tokens;
     bool fits;
-    int64_t cached_bytes;    /* rows that its cache policy keeps */
-    int64_t held_bytes;      /* of the workspace: the plan's end, or the most that was reserved */
-    int64_t unlimited_bytes; /* the same on a device without end */
+    int64_t cached_bytes;         /* rows that its cache policy keeps */
+    int64_t held_bytes;           /* of the workspace: the plan's end, or the most reserved */
+    int64_t unlimited_bytes;      /* what an allocator reserves on a device without end */
+    uint32_t chunks[CHUNK_KINDS]; /* in which the loops of a planned step come; else 0 */
     struct live live;
+    struct err misfit; /* why a planned step does not fit */
 };
 
 struct lmax {

@@ -79,8 +79,16 @@ static int64_t estimate_batch_ns(const void *opaque, const struct batch *batch) 
     const struct estimator *estimator = opaque;
     const struct executor *executor = &estimator->loop->asked->executor;
     struct step_shape shape;
+    int64_t kv_bytes = estimator->replica->kv_used_bytes;
+    for (uint32_t i = batch->n - batch->n_admitted; i < batch->n; i++) {
+        kv_bytes += estimator->loop->life.requests[batch->selected[i]].kv_bytes;
+    }
     hypothetical_shape(estimator->loop, estimator->replica, batch, &shape);
-    return shape.n_spans == 0 ? 0 : executor->estimate_ns(executor->state, &shape);
+    return shape.n_spans == 0
+               ? 0
+               : executor->estimate_ns(
+                     executor->state, &shape,
+                     budget_workspace_bytes(&estimator->loop->asked->system->budget, kv_bytes));
 }
 
 /* Take the admitted slots, in any order, out of the waiting list. */
@@ -251,6 +259,8 @@ static int submit_batch(struct loop *loop, struct replica *replica, uint32_t ind
         .repeat = steps,
         .stop_ns = stop_ns,
         .shape = &replica->shape,
+        .workspace_bytes =
+            budget_workspace_bytes(&loop->asked->system->budget, replica->kv_used_bytes),
         .requests = loop->life.requests,
         .slots = replica->batch,
         .n_slots = replica->n_batch,

@@ -8,6 +8,7 @@
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/cost/transfer.h"
+#include "sim/graph/builder.h"
 #include "sim/policy/check_plugin.h"
 #include "sim/policy/registry.h"
 #include "sim/serve/system_file.h"
@@ -18,6 +19,8 @@
 static const char *const kv_layout_words[] = {"pages", "slab", NULL};
 const char *const step_allocator_words[] = {"planned", "torch", "torch-expandable", "torch-compile",
                                             NULL};
+static const char *const chunk_search_words[] = {"none", "bottleneck", "brute-force", "always",
+                                                 NULL};
 static const char *const logit_scope_words[] = {"queries", "generation", "block", "masked", NULL};
 
 const struct param system_params[] = {
@@ -41,10 +44,17 @@ const struct param system_params[] = {
      "where a step's tensors come from; others than planned are for lmax alone"},
     {"logit_chunk_rows", PARAM_I64, 0, "rows", "0", 0, 1e8, NULL,
      offsetof(struct settings, logit_chunk_rows), "logit rows held at once; 0: all (monolithic)"},
+    {"chunk_search", PARAM_WORD, 0, "1", "none", 0, 1, chunk_search_words,
+     offsetof(struct settings, chunk_search),
+     "how FFN and logits are chunked when a step does not fit; always: whether or not"},
+    WHOLE(ffn_chunks, "1", "1", 1, 1024, "chunks of the FFN under chunk_search = always"),
+    WHOLE(logit_chunks, "1", "1", 1, 1024, "chunks of the logits under chunk_search = always"),
     {"reserve_bytes", PARAM_I64, 0, "bytes", "700MiB", 0, 1e12, NULL,
      offsetof(struct settings, reserve_bytes), "CUDA context and library workspaces"},
     {"memory_utilization", PARAM_F64, 0, "1", "0.95", 0.01, 1, NULL,
      offsetof(struct settings, memory_utilization), "share of the device the system may fill"},
+    {"pool_share", PARAM_F64, 0, "1", "1", 0.01, 1, NULL, offsetof(struct settings, pool_share),
+     "share of what weights and reserve leave that cached rows and workspace may take"},
     {"skip_ahead", PARAM_BOOL, 0, "1", "on", 0, 1, NULL, offsetof(struct settings, skip_ahead),
      "submit identical steps together; off gives the same results more slowly"},
     {"beyond_positions", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,
@@ -415,6 +425,39 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
     return 0;
 }
 
+static double price_in_chunks(void *state, const struct step_shape *shape,
+                              struct chunk_rows chunks) {
+    struct step_price price;
+    cost_price(state, shape, chunks, &price);
+    return price.wall_ns;
+}
+
+int system_place(const struct system *s, const struct step_shape *shape, int64_t available_bytes,
+                 struct placement *out, struct err *err) {
+    const struct chunk_request request = {&s->chunks, s->planner, &s->graph, shape,
+                                          available_bytes};
+    struct chunk_result result;
+    chunk_place(&request, out, &result);
+    return result.fits ? 0 : chunk_misfit(&request, out, err);
+}
+
+struct chunk_rows system_chunks(const struct system *s, const struct step_shape *shape,
+                                int64_t available_bytes) {
+    const struct chunk_request request = {&s->chunks, s->planner, &s->graph, shape,
+                                          available_bytes};
+    struct placement placement;
+    struct chunk_result result;
+    if (!chunk_rows_given(&s->chunks, &s->graph, shape, &placement.chunks)) {
+        chunk_place(&request, &placement, &result);
+    }
+    return placement.chunks;
+}
+
+void system_price(const struct system *s, const struct step_shape *shape, int64_t available_bytes,
+                  struct step_price *out) {
+    cost_price(s->cost, shape, system_chunks(s, shape, available_bytes), out);
+}
+
 static int resolve(struct system *s, const struct system_request *asked, struct err *err) {
     resolve_settings(s);
     int status = refuse_uncovered(s, err);
@@ -440,8 +483,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     status = asked->roofline ? 0 : resolve_profile(s, asked->profile_path, err);
     if (status == 0) {
         take_host_terms(s);
-        status = cost_open(s->gpu, s->profile, s->behind, &s->runtime, &s->graph,
-                           s->settings.logit_chunk_rows, &s->cost, err);
+        status = cost_open(s->gpu, s->profile, s->behind, &s->runtime, &s->graph, &s->cost, err);
     }
     bool stores = s->cache->keeps == KEEPS_BEFORE_BLOCK || s->cache->keeps == KEEPS_OUTSIDE_BLOCK;
     if (status == 0 && stores) {
@@ -449,13 +491,21 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     }
     if (status == 0) {
         const struct settings *k = &s->settings;
+        s->chunks = (struct chunk_rule){
+            .search = (enum chunk_search)k->chunk_search,
+            .bound.of[CHUNK_LOGITS] = k->logit_chunk_rows,
+            .counts = {[CHUNK_FFN] = k->ffn_chunks, [CHUNK_LOGITS] = k->logit_chunks},
+            .price_ns = price_in_chunks,
+            .state = s->cost,
+        };
         struct budget_request request = {
             .gpu = s->gpu,
             .graph = &s->graph,
             .planner = s->planner,
-            .logit_chunk_rows = k->logit_chunk_rows,
+            .chunks = &s->chunks,
             .element_bytes = s->runtime.element_bytes,
             .memory_utilization = k->memory_utilization,
+            .pool_share = k->pool_share,
             .reserve_bytes = k->reserve_bytes,
             .kv_layout = k->kv_layout,
             .page_tokens = k->page_tokens,

@@ -42,8 +42,9 @@ struct settings {
     uint32_t max_batched_tokens, max_requests, replicas, max_in_system;
     uint32_t page_tokens, kv_layout, logit_scope;
     uint32_t allocator; /* enum step_allocator */
+    uint32_t chunk_search, ffn_chunks, logit_chunks;
     int64_t logit_chunk_rows, reserve_bytes;
-    double memory_utilization;
+    double memory_utilization, pool_share;
     bool skip_ahead;
     bool beyond_positions;
     double confidence_a, confidence_b;
@@ -90,6 +91,7 @@ struct system {
     struct profile *behind;  /* answers for sizes that `profile` has not measured; may be NULL */
     char profile_path[192];  /* of a user's own; "": the GPU's */
     struct cost_model *cost;
+    struct chunk_rule chunks;
     struct budget budget;
     int64_t row_bytes; /* one row of cached state, all layers */
 };
@@ -114,6 +116,18 @@ int system_serves(const struct system *system, struct err *err);
  * over the whole canvas. */
 uint32_t system_scope_rows(const struct settings *settings, uint32_t rows, uint32_t output_tokens,
                            uint32_t block_tokens, uint32_t masked, bool first_pass);
+
+/* Where the tensors of a step live and in which chunks it runs, when its workspace may take
+ * `available_bytes` (budget_workspace_bytes): the one answer that admission, price, meter and
+ * engine go by. ERR_WORLD when the plan needs more; it is in `out` all the same. */
+int system_place(const struct system *system, const struct step_shape *shape,
+                 int64_t available_bytes, struct placement *out, struct err *err);
+
+/* The chunks of that placement, and the price of the step in them. */
+struct chunk_rows system_chunks(const struct system *system, const struct step_shape *shape,
+                                int64_t available_bytes);
+void system_price(const struct system *system, const struct step_shape *shape,
+                  int64_t available_bytes, struct step_price *out);
 
 /* The resolved configuration as INI text, malloc'd: the same text makes the same system. */
 char *system_text(const struct system *system);

@@ -14,6 +14,7 @@
 #include "engine/safetensors.h"
 #include "sim/base/datadir.h"
 #include "sim/base/rng.h"
+#include "sim/graph/builder.h"
 
 enum { TOKENS = 77, VOCAB = 304 };
 
@@ -126,7 +127,8 @@ static void compare_with_golden(const struct model *model) {
     shape_add(shape.sym, &span, 1);
     shape.n_spans = 1;
     shape.spans = spans;
-    placement_make(planner_find("first-fit", &err), &graph, &shape, 0, &placement);
+    placement_make(planner_find("first-fit", &err), &graph, &shape, (struct chunk_rows){{0}},
+                   &placement);
     const struct step step = {.placement = &placement, .shape = &shape, .parts = &part};
     for (int round = 0; round < 3; round++) {
         double ns;
@@ -267,6 +269,8 @@ static void run_step(struct side *side, int only) {
     const struct submission submission = {.repeat = 1,
                                           .stop_ns = INT64_MAX,
                                           .shape = &shape,
+                                          .workspace_bytes =
+                                              budget_workspace_bytes(&side->system->budget, 0),
                                           .requests = side->requests,
                                           .slots = slots,
                                           .n_slots = n};

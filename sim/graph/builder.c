@@ -1,0 +1,312 @@
+#include "sim/graph/builder.h"
+
+#include "sim/graph/registrar.h"
+
+#define LIST(...) ((const int[]){__VA_ARGS__, -1})
+
+static void add_linear(struct graph *g, const char *name, enum symbol rows, int64_t n, int64_t k,
+                       int in, int out) {
+    struct op *op = graph_add_op(g, name, OP_LINEAR, rows, LIST(in), LIST(out));
+    op->n = n;
+    op->k = k;
+    op->weight_bytes = g->element_bytes * n * k;
+}
+
+/* Traffic of eager PyTorch in bytes per element, counted operator by operator in LLaDA's modeling
+ * code. Norm: to float32 6, square 8, mean 4, scale 8, to bf16 6, times weight 2: 34. Rotation of
+ * queries and keys: to float32 6, times cosine 8, rotate half 12, times sine 8, add 12, to bf16 6:
+ * 52. SwiGLU: activation 4, product 6. Temporaries alive at once: 10, 12 and 6 bytes. */
+enum {
+    EAGER_NORM_BYTES = 34,
+    EAGER_ROPE_BYTES = 52,
+    EAGER_SWIGLU_BYTES = 10,
+    NORM_TEMPORARY_BYTES = 10,
+    ROPE_TEMPORARY_BYTES = 12,
+    SWIGLU_TEMPORARY_BYTES = 6,
+};
+
+/* Nothing to add where the runtime has a kernel of its own for the operator. */
+static void add_eager(struct op *op, const struct graph_options *options, int64_t bytes,
+                      int64_t temporary_bytes) {
+    op->eager_bytes = options->fused ? 0 : bytes;
+    op->temporary_bytes = options->fused ? 0 : temporary_bytes;
+}
+
+struct builder {
+    struct graph *g;
+    const struct model *m;
+    const struct graph_options *options;
+    enum symbol tokens;        /* of the segment being built */
+    int64_t hidden_bytes;      /* one token's hidden state */
+    int64_t q_bytes, kv_bytes; /* one token's queries, its keys and values, one layer */
+    int residual;
+};
+
+/* A layer-long tensor of `per` bytes a token. */
+static int token_tensor(struct builder *b, const char *name, int64_t per) {
+    return graph_add_tensor(b->g, name, b->tokens, per);
+}
+
+static int add_norm(struct builder *b, const char *name, int delta) {
+    int normed = token_tensor(b, name, b->hidden_bytes);
+    if (b->options->fused && delta >= 0) {
+        graph_add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(b->residual, delta),
+                     LIST(b->residual, normed));
+        return normed;
+    }
+    if (delta >= 0) {
+        graph_add_op(b->g, "residual add", OP_ADD, b->tokens, LIST(b->residual, delta),
+                     LIST(b->residual));
+    }
+    struct op *norm =
+        graph_add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(b->residual), LIST(normed));
+    add_eager(norm, b->options, EAGER_NORM_BYTES * (int64_t)b->m->hidden,
+              NORM_TEMPORARY_BYTES * (int64_t)b->m->hidden);
+    return normed;
+}
+
+/* Scores for each candidate row, the best of them packed. Our own kernels score the fresh keys
+ * where attention read them, and write the chosen rows' indices before they pack. */
+static void add_selection(struct builder *b, int rotated, int64_t row_bytes) {
+    struct graph *g = b->g;
+    int64_t per = (int64_t)b->m->kv_heads * F32_BYTES;
+    int scores = graph_add_tensor(g, "selection scores", SYM_SELECT_ROWS, per);
+    int keys = graph_add_cache(g, "scored keys", SYM_SELECT_ROWS, row_bytes / 2);
+    int picked = graph_add_cache(g, "picked kv", SYM_PACK_ROWS, row_bytes);
+    int packed = graph_add_cache(g, "packed kv", SYM_PACK_ROWS, row_bytes);
+    if (b->options->engine) {
+        int indices =
+            graph_add_tensor(g, "kept tokens", SYM_SELECT_ROWS, per); /* as wide as a score */
+        graph_add_op(g, "score and select", OP_SELECT, SYM_SELECT_ROWS, LIST(keys),
+                     LIST(scores, indices));
+        graph_add_barrier(g, rotated);
+    } else {
+        graph_add_op(g, "score and select", OP_SELECT, SYM_SELECT_ROWS, LIST(keys), LIST(scores));
+    }
+    graph_add_op(g, "pack", OP_PACK, SYM_PACK_ROWS, LIST(picked, scores), LIST(packed));
+}
+
+/* Attention of one layer: returns the tensor that holds its projected output. */
+static int add_attention(struct builder *b, int normed, bool first) {
+    const struct model *m = b->m;
+    struct graph *g = b->g;
+    int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
+    int64_t row_bytes = b->kv_bytes;
+    int qkv = token_tensor(b, "qkv", b->q_bytes + b->kv_bytes);
+    add_linear(g, "qkv projection", b->tokens, q_dim + 2 * kv_dim, m->hidden, normed, qkv);
+    if (b->options->compares_values && !first) {
+        int values = graph_add_tensor(g, "fresh values", SYM_VALUE_ROWS, kv_dim * g->element_bytes);
+        int cached = graph_add_cache(g, "cached values", SYM_VALUE_ROWS, kv_dim * g->element_bytes);
+        int value_input = graph_add_tensor(g, "value input", SYM_VALUE_ROWS, b->hidden_bytes);
+        graph_add_op(g, "value input", OP_GATHER, SYM_VALUE_ROWS, LIST(b->residual),
+                     LIST(value_input));
+        add_linear(g, "value projection", SYM_VALUE_ROWS, kv_dim, m->hidden, value_input, values);
+        graph_add_op(g, "value similarity", OP_SIMILARITY, SYM_VALUE_ROWS, LIST(values, cached),
+                     LIST(cached));
+    }
+    int rotated = b->options->fused ? graph_add_alias(g, "rotated qkv", qkv)
+                                    : token_tensor(b, "rotated qkv", b->q_bytes + b->kv_bytes);
+    int fresh = graph_add_cache(g, "fresh kv", b->tokens, row_bytes);
+    struct op *rope =
+        graph_add_op(g, "rope and kv write", OP_ROPE, b->tokens, LIST(qkv), LIST(rotated, fresh));
+    add_eager(rope, b->options, EAGER_ROPE_BYTES * (q_dim + kv_dim) + 2 * row_bytes,
+              ROPE_TEMPORARY_BYTES * (q_dim + kv_dim));
+    int attended = token_tensor(b, "attention output", b->q_bytes);
+    struct op *full = graph_add_op(g, "full attention", OP_ATTENTION_FULL, b->tokens, LIST(rotated),
+                                   LIST(attended));
+    full->span_n = first ? SYM_FIRST_N : SYM_FULL_N;
+    full->span_q = full->span_k = first ? SYM_FIRST_TOKENS : SYM_FULL_Q;
+    full->span_qk = first ? SYM_FIRST_QK : SYM_FULL_QK;
+    if (!first) {
+        int cache = graph_add_cache(g, "cached kv", SYM_CONTEXT_ROWS, row_bytes);
+        if (b->options->gathers_cache) {
+            /* Gathered and concatenated request by request: a request's rows of one layer (under
+             * 10 MB) stay in the L2 cache between the copies, so memory sees one read, one write.
+             */
+            int flat = graph_add_tensor(g, "flat kv", SYM_BLOCK_K, row_bytes);
+            graph_add_op(g, "kv gather", OP_GATHER, SYM_BLOCK_K, LIST(cache), LIST(flat));
+            cache = flat;
+        }
+        struct op *block = graph_add_op(g, "block attention", OP_ATTENTION_BLOCK, b->tokens,
+                                        LIST(rotated, cache), LIST(attended));
+        block->span_n = SYM_BLOCK_N;
+        block->span_q = SYM_BLOCK_Q;
+        block->span_k = SYM_BLOCK_K;
+        block->span_qk = SYM_BLOCK_QK;
+        if (b->options->selects) {
+            add_selection(b, rotated, row_bytes);
+        }
+    }
+    int projected = token_tensor(b, "attention projected", b->hidden_bytes);
+    add_linear(g, "output projection", b->tokens, m->hidden, q_dim, attended, projected);
+    return projected;
+}
+
+/* Returns the tensor of activated gates times ups. */
+static int add_fused_gate_up(struct builder *b, int normed, int64_t width, const char *name) {
+    int gated = token_tensor(b, "gated", width * b->g->element_bytes);
+    struct op *op = graph_add_op(b->g, name, OP_GATE_UP, b->tokens, LIST(normed), LIST(gated));
+    op->n = 2 * width;
+    op->k = b->m->hidden;
+    op->weight_bytes = b->g->element_bytes * op->n * op->k;
+    return gated;
+}
+
+static int add_gate_up(struct builder *b, int normed, int64_t width, const char *name) {
+    if (b->options->fused_gate_up) {
+        return add_fused_gate_up(b, normed, width, name);
+    }
+    int gate_up = token_tensor(b, "gate and up", 2 * width * b->g->element_bytes);
+    add_linear(b->g, name, b->tokens, 2 * width, b->m->hidden, normed, gate_up);
+    int gated = b->options->fused ? graph_add_alias(b->g, "gated", gate_up)
+                                  : token_tensor(b, "gated", width * b->g->element_bytes);
+    struct op *swiglu =
+        graph_add_op(b->g, "swiglu", OP_SWIGLU, b->tokens, LIST(gate_up), LIST(gated));
+    add_eager(swiglu, b->options, EAGER_SWIGLU_BYTES * width, SWIGLU_TEMPORARY_BYTES * width);
+    return gated;
+}
+
+static int add_dense_ffn(struct builder *b, int normed, int64_t width, const char *up_name,
+                         const char *down_name) {
+    int gated = add_gate_up(b, normed, width, up_name);
+    int output = token_tensor(b, "ffn output", b->hidden_bytes);
+    add_linear(b->g, down_name, b->tokens, b->m->hidden, width, gated, output);
+    return output;
+}
+
+static void add_moe_linear(struct builder *b, const char *name, int64_t n, int64_t k, int in,
+                           int out) {
+    struct op *op = graph_add_op(b->g, name, OP_MOE_LINEAR, b->tokens, LIST(in), LIST(out));
+    op->n = n;
+    op->k = k;
+    op->experts = b->m->experts;
+    op->experts_active = b->m->experts_active;
+}
+
+static int add_moe_ffn(struct builder *b, int normed) {
+    const struct model *m = b->m;
+    int64_t active = m->experts_active, width = m->expert_ffn;
+    int routing = token_tensor(b, "routing", (int64_t)m->experts * F32_BYTES);
+    struct op *route =
+        graph_add_op(b->g, "route", OP_MOE_ROUTE, b->tokens, LIST(normed), LIST(routing));
+    route->n = m->experts;
+    route->k = m->hidden;
+    route->weight_bytes = b->g->element_bytes * route->n * route->k;
+    int gate_up = token_tensor(b, "expert gate and up", 2 * active * width * b->g->element_bytes);
+    add_moe_linear(b, "expert gate and up", 2 * width, m->hidden, normed, gate_up);
+    int gated = token_tensor(b, "expert gated", active * width * b->g->element_bytes);
+    graph_add_op(b->g, "expert swiglu", OP_SWIGLU, b->tokens, LIST(gate_up), LIST(gated));
+    int output = token_tensor(b, "ffn output", b->hidden_bytes);
+    add_moe_linear(b, "expert down", m->hidden, width, gated, output);
+    if (m->shared_experts > 0) {
+        int shared = add_dense_ffn(b, normed, m->shared_experts * (int64_t)m->shared_ffn,
+                                   "shared gate and up", "shared down");
+        graph_add_op(b->g, "shared add", OP_ADD, b->tokens, LIST(output, shared), LIST(output));
+    }
+    return output;
+}
+
+static void add_layers(struct builder *b, const char *name, uint32_t repeat, bool first,
+                       bool dense) {
+    graph_add_segment(b->g, name, repeat);
+    b->tokens = first && b->options->splits_first_layer ? SYM_FIRST_TOKENS : SYM_TOKENS;
+    int projected = add_attention(b, add_norm(b, "attention norm", -1),
+                                  first && b->options->splits_first_layer);
+    int normed = add_norm(b, "ffn norm", projected);
+    graph_begin_loop(b->g, CHUNK_FFN, b->tokens);
+    int output =
+        dense ? add_dense_ffn(b, normed, b->m->ffn, "gate and up", "down") : add_moe_ffn(b, normed);
+    graph_end_loop(b->g, output);
+    graph_add_op(b->g, "ffn residual add", OP_ADD, b->tokens, LIST(b->residual, output),
+                 LIST(b->residual));
+}
+
+/* Logits that exist, in chunks or whole, and what is read off them. */
+static int add_stored_logits(struct builder *b, int normed) {
+    struct graph *g = b->g;
+    const struct model *m = b->m;
+    graph_begin_loop(g, CHUNK_LOGITS, SYM_LOGIT_ROWS);
+    int64_t logits_bytes = b->options->logits_bytes * g->element_bytes / BF16_BYTES;
+    int logits =
+        graph_add_tensor(g, "logits", SYM_LOGIT_ROWS, model_logits_bytes_per_row(m, logits_bytes));
+    add_linear(g, "output head", SYM_LOGIT_ROWS, m->vocab, m->hidden, normed, logits);
+    int decided = graph_add_tensor(g, "candidates", SYM_LOGIT_ROWS, 2LL * F32_BYTES);
+    int sampled = logits;
+    if (b->options->copy_bytes > 0) {
+        int copy = graph_add_tensor(g, "logits copy", SYM_LOGIT_ROWS,
+                                    model_logits_bytes_per_row(m, b->options->copy_bytes));
+        graph_add_op(g, "logits cast", OP_CAST, SYM_LOGIT_ROWS, LIST(logits), LIST(copy));
+        sampled = copy;
+    }
+    if (b->options->softmax_bytes > 0) {
+        int probabilities =
+            graph_add_tensor(g, "probabilities", SYM_LOGIT_ROWS,
+                             model_logits_bytes_per_row(m, b->options->softmax_bytes));
+        graph_add_op(g, "softmax", OP_SOFTMAX, SYM_LOGIT_ROWS, LIST(sampled), LIST(probabilities));
+        graph_add_op(g, "argmax and confidence", OP_SAMPLE, SYM_LOGIT_ROWS,
+                     LIST(logits, probabilities), LIST(decided));
+    } else {
+        graph_add_op(g, "argmax and confidence", OP_SAMPLE, SYM_LOGIT_ROWS, LIST(sampled),
+                     LIST(decided));
+    }
+    graph_end_loop(g, decided);
+    return decided;
+}
+
+static int add_fused_head(struct builder *b, int normed) {
+    struct graph *g = b->g;
+    int decided = graph_add_tensor(g, "candidates", SYM_LOGIT_ROWS, 2LL * F32_BYTES);
+    int scratch = graph_add_tensor(g, "head scratch", SYM_ONE, GRAPH_HEAD_SCRATCH_BYTES);
+    struct op *op = graph_add_op(g, "output head", OP_HEAD, SYM_LOGIT_ROWS, LIST(normed),
+                                 LIST(decided, scratch));
+    op->n = b->m->vocab;
+    op->k = b->m->hidden;
+    op->weight_bytes = g->element_bytes * op->n * op->k;
+    return decided;
+}
+
+static void add_head(struct builder *b) {
+    struct graph *g = b->g;
+    graph_add_segment(g, "head", 1);
+    int normed = graph_add_tensor(g, "final norm", SYM_LOGIT_ROWS, b->hidden_bytes);
+    graph_add_op(g, "final norm", OP_RMSNORM, SYM_LOGIT_ROWS, LIST(b->residual), LIST(normed));
+    int decided = b->options->fused_head ? add_fused_head(b, normed) : add_stored_logits(b, normed);
+    int ids = graph_add_cache(g, "token ids", SYM_LOGIT_ROWS, 4);
+    graph_add_op(g, "commit", OP_COMMIT, SYM_LOGIT_ROWS, LIST(decided), LIST(ids));
+}
+
+void graph_build(struct graph *graph, const struct model *model,
+                 const struct graph_options *options) {
+    int64_t element_bytes = options->element_bytes > 0 ? options->element_bytes : BF16_BYTES;
+    *graph = (struct graph){.model = model, .element_bytes = element_bytes};
+    struct builder b = {
+        .g = graph,
+        .m = model,
+        .options = options,
+        .tokens = options->splits_first_layer ? SYM_FIRST_TOKENS : SYM_TOKENS,
+        .hidden_bytes = model->hidden * element_bytes,
+        .q_bytes = (int64_t)model->heads * model->head_dim * element_bytes,
+        .kv_bytes = 2LL * model->kv_heads * model->head_dim * element_bytes,
+    };
+    graph_add_segment(graph, "embed", 1);
+    b.residual = token_tensor(&b, "residual", b.hidden_bytes);
+    graph->tensors[b.residual].carried = true;
+    int ids = graph_add_cache(graph, "input ids", b.tokens, 4);
+    graph_add_op(graph, "embed", OP_EMBED, b.tokens, LIST(ids), LIST(b.residual));
+    uint32_t dense_layers = model->experts == 0 ? model->layers : model->dense_layers;
+    uint32_t done = 0;
+    if (options->splits_first_layer) {
+        add_layers(&b, "first layer", 1, true, dense_layers > 0);
+        done = 1;
+    }
+    if (dense_layers > done) {
+        add_layers(&b, "dense layers", dense_layers - done, false, true);
+        done = dense_layers;
+    }
+    if (model->layers > done) {
+        add_layers(&b, "mixture layers", model->layers - done, false, false);
+    }
+    add_head(&b);
+    struct err err = {0};
+    ASSERT(graph_check(graph, &err) == 0);
+}
