@@ -17,6 +17,8 @@
     { #field, PARAM_U32, 0, unit, initial, min, max, NULL, offsetof(struct settings, field), doc }
 
 static const char *const kv_layout_words[] = {"pages", "slab", NULL};
+const char *const step_allocator_words[] = {"planned", "torch", "torch-expandable", "torch-compile",
+                                            NULL};
 static const char *const chunk_search_words[] = {"none", "bottleneck", "brute-force", "always",
                                                  NULL};
 static const char *const logit_scope_words[] = {"queries", "generation", "block", "masked", NULL};
@@ -37,6 +39,9 @@ const struct param system_params[] = {
      "pages out of one pool, or a slab per request"},
     {"logit_scope", PARAM_WORD, 0, "1", "block", 0, 1, logit_scope_words,
      offsetof(struct settings, logit_scope), "rows that go through the output head"},
+    {"allocator", PARAM_WORD, 0, "1", "planned", 0, 1, step_allocator_words,
+     offsetof(struct settings, allocator),
+     "where a step's tensors come from; others than planned are for lmax alone"},
     {"logit_chunk_rows", PARAM_I64, 0, "rows", "0", 0, 1e8, NULL,
      offsetof(struct settings, logit_chunk_rows), "logit rows held at once; 0: all (monolithic)"},
     {"chunk_search", PARAM_WORD, 0, "1", "none", 0, 1, chunk_search_words,
@@ -48,6 +53,8 @@ const struct param system_params[] = {
      offsetof(struct settings, reserve_bytes), "CUDA context and library workspaces"},
     {"memory_utilization", PARAM_F64, 0, "1", "0.95", 0.01, 1, NULL,
      offsetof(struct settings, memory_utilization), "share of the device the system may fill"},
+    {"pool_share", PARAM_F64, 0, "1", "1", 0.01, 1, NULL, offsetof(struct settings, pool_share),
+     "share of what weights and reserve leave that cached rows and workspace may take"},
     {"skip_ahead", PARAM_BOOL, 0, "1", "on", 0, 1, NULL, offsetof(struct settings, skip_ahead),
      "submit identical steps together; off gives the same results more slowly"},
     {"beyond_positions", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,
@@ -384,6 +391,14 @@ uint32_t system_scope_rows(const struct settings *settings, uint32_t rows, uint3
     return scope < rows ? scope : rows;
 }
 
+int system_serves(const struct system *s, struct err *err) {
+    if (s->settings.allocator == ALLOCATOR_PLANNED) {
+        return 0;
+    }
+    return err_usage(err, "%s has allocator = %s, which `unmask lmax` models and serving does not",
+                     s->name, step_allocator_words[s->settings.allocator]);
+}
+
 /* What the graph, the cost model and the token budget do not cover is refused, not mispriced. */
 static int refuse_uncovered(const struct system *s, struct err *err) {
     const struct settings *settings = &s->settings;
@@ -490,6 +505,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
             .chunks = &s->chunks,
             .element_bytes = s->runtime.element_bytes,
             .memory_utilization = k->memory_utilization,
+            .pool_share = k->pool_share,
             .reserve_bytes = k->reserve_bytes,
             .kv_layout = k->kv_layout,
             .page_tokens = k->page_tokens,

@@ -24,6 +24,15 @@ enum logit_scope {
     LOGITS_MASKED,     /* the active block's masked positions */
 };
 
+/* Where the tensors of a step come from. */
+enum step_allocator {
+    ALLOCATOR_PLANNED, /* one buffer, placed by the planner */
+    ALLOCATOR_TORCH,   /* eager PyTorch asks its caching allocator for each */
+    ALLOCATOR_TORCH_EXPANDABLE,
+    ALLOCATOR_TORCH_COMPILE, /* so does torch.compile's code, layer by layer */
+};
+extern const char *const step_allocator_words[]; /* ends with NULL */
+
 /* The keys of a system that are not a policy's or the runtime's (table system_params). */
 struct settings {
     uint32_t block_tokens;          /* 0: the model's */
@@ -32,9 +41,10 @@ struct settings {
     uint32_t profile_canvas_tokens; /* canvas of the profiling run; 0: the context */
     uint32_t max_batched_tokens, max_requests, replicas, max_in_system;
     uint32_t page_tokens, kv_layout, logit_scope;
+    uint32_t allocator; /* enum step_allocator */
     uint32_t chunk_search, ffn_chunks, logit_chunks;
     int64_t logit_chunk_rows, reserve_bytes;
-    double memory_utilization;
+    double memory_utilization, pool_share;
     bool skip_ahead;
     bool beyond_positions;
     double confidence_a, confidence_b;
@@ -98,6 +108,9 @@ struct system_request {
 /* Look up, apply, resolve. On success the caller runs system_close. */
 int system_open(const struct system_request *request, struct system **out, struct err *err);
 void system_close(struct system *system);
+
+/* ERR_USAGE for a system that only `unmask lmax` knows: its steps are not planned. */
+int system_serves(const struct system *system, struct err *err);
 
 /* Logit rows within the scope, of `rows` that leave the trunk; `first_pass`: a block's first pass
  * over the whole canvas. */
