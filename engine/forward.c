@@ -395,6 +395,9 @@ int forward_logits(struct forward *forward, float *logits, struct err *err) {
 
 /* ---- warming up ---- */
 
+/* Longer steps wait for a choice without noticing. */
+enum { MOST_WARM_TOKENS = 16384 };
+
 /* Sizes apart by no more than a device's choice for one is good for. */
 static int64_t next_warm_size(int64_t n_tokens) {
     return n_tokens + (n_tokens < 64 ? 32 : n_tokens < 1024 ? 64 : n_tokens < 8192 ? 256 : 1024);
@@ -443,6 +446,7 @@ int forward_warm(struct forward *forward, struct err *err) {
         bool is_product = graph->ops[op].kind == OP_LINEAR;
         int64_t most = graph->ops[op].rows == SYM_LOGIT_ROWS ? forward->limits.max_logit_rows
                                                              : forward->limits.max_tokens;
+        most = most < MOST_WARM_TOKENS ? most : MOST_WARM_TOKENS;
         for (int64_t n = 32; is_product && status == 0 && n <= most; n = next_warm_size(n)) {
             status = warm_product(forward, op, n, err);
         }

@@ -24,8 +24,9 @@ static const char *const chunk_search_words[] = {"none", "bottleneck", "brute-fo
 static const char *const logit_scope_words[] = {"queries", "generation", "block", "masked", NULL};
 
 const struct param system_params[] = {
-    WHOLE(block_tokens, "tokens", "0", 0, 4096, "positions decoded together; 0: the model's"),
-    WHOLE(steps_per_block, "steps", "0", 0, 4096, "denoising steps of a block; 0: one a position"),
+    WHOLE(block_tokens, "tokens", "0", 0, 16777216, "positions decoded together; 0: the model's"),
+    WHOLE(steps_per_block, "steps", "0", 0, 16777216,
+          "denoising steps of a block; 0: one a position"),
     WHOLE(context_tokens, "tokens", "0", 0, 1e6,
           "longest canvas served; 0: the model's, at most 32768"),
     WHOLE(profile_canvas_tokens, "tokens", "0", 0, 1e6,
