@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kernels/device_cuda.cuh"
-#include "kernels/gate_up.h"
+#include "kernels/kernels.h"
 
 enum {
     MAX_PLANS = 4096, /* a power of two */
