@@ -21,6 +21,7 @@ static const struct option own_options[] = {
      false},
     {"prompt-share", "R", "what the prompt is of the canvas; 0.5 unless given", false},
     {"share-of", "WORD", "what R is a share of: canvas (unless given) or output", false},
+    {"canvas", "N", "show a canvas of N tokens instead of the longest", false},
     {"breakdown", NULL, "what each part of the step holds, at that canvas and one beyond", false},
     {NULL, NULL, NULL, false},
 };
@@ -89,6 +90,10 @@ static int read_question(const struct options *options, struct question *q, stru
     status = status == 0 ? asked_system_names(asked, q->names, &q->n, err) : status;
     status = status == 0 ? read_share(options, &q->request, err) : status;
     status = status == 0 ? read_memory(options, &q->request, err) : status;
+    uint64_t canvas = 0;
+    status =
+        status == 0 ? options_whole(options, "canvas", 1, LMAX_MOST_TOKENS, &canvas, err) : status;
+    q->request.canvas_tokens = (uint32_t)canvas;
     q->shows_parts = options_has(options, "breakdown");
     if (!options_has(options, "gpu")) {
         q->asked.request.gpu = "rtx3090";
@@ -251,8 +256,9 @@ static void print_one(const struct question *q) {
     const struct lmax *l = &line->lmax;
     const struct step_memory *step = &l->longest;
     char a[32], b[32], c[32], chunks[64];
-    printf("%-12s%" PRIu32 " tokens: %" PRIu32 " of prompt, %" PRIu32 " of output", "L_max",
-           step->canvas_tokens, step->canvas_tokens - step->output_tokens, step->output_tokens);
+    printf("%-12s%" PRIu32 " tokens: %" PRIu32 " of prompt, %" PRIu32 " of output",
+           q->request.canvas_tokens > 0 ? "canvas" : "L_max", step->canvas_tokens,
+           step->canvas_tokens - step->output_tokens, step->output_tokens);
     if (step->canvas_tokens > line->model->max_positions) {
         printf(" (the model has %" PRIu32 " positions)", line->model->max_positions);
     }

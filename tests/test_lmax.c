@@ -246,7 +246,7 @@ START_TEST(the_longest_canvas_fits_and_the_next_one_does_not) {
         ck_assert_int_le(step.live.peak_bytes, step.held_bytes);
         lmax_step(&request, canvas + LMAX_GRANULE_TOKENS, lmax.available_bytes, &step);
         ck_assert(!step.fits);
-        ck_assert_int_ne((int)lmax.bound, BOUND_SEARCH);
+        ck_assert_int_ne((int)lmax.bound, BOUND_NONE);
         system_close(system);
     }
 }
@@ -367,6 +367,15 @@ START_TEST(the_command_prints_what_the_search_finds) {
 }
 END_TEST
 
+START_TEST(a_canvas_asked_for_is_shown_alone) {
+    char *text =
+        PRINTS("lmax", "--systems", "native,mosaic", "--model", "llada-8b", "--canvas", "12000");
+    ck_assert_msg(strstr(text, "\nnative: no such canvas of LLaDA-8B") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "\nmosaic  planned     12000") != NULL, "%s", text);
+    free(text);
+}
+END_TEST
+
 START_TEST(a_table_goes_on_where_one_system_finds_no_room) {
     char *text = PRINTS("lmax", "--systems", "mosaic-masked,native", "--model", "llada-8b",
                         "--memory", "15.65GiB");
@@ -383,6 +392,7 @@ START_TEST(the_command_refuses_what_makes_no_sense) {
     REFUSES(2, "--share-of: 'prompt' is neither canvas nor output", "lmax", "--share-of", "prompt");
     REFUSES(2, "--memory: 'lots' is not a size such as 24GiB, up to 1024GiB", "lmax", "--memory",
             "lots");
+    REFUSES(2, "--canvas: '0' is not a whole number from 1 to 16777216", "lmax", "--canvas", "0");
     REFUSES(2, "--system is one of --systems: give one of the two options", "lmax", "--system",
             "native", "--systems", "native");
     REFUSES(2, "--systems: expected at most 64 names of 1 to 63 characters", "lmax", "--systems",
@@ -422,6 +432,7 @@ int main(void) {
         the_two_readings_of_the_share_meet_where_prompt_and_output_are_equal,
         rows_that_a_cache_keeps_take_from_the_same_memory,
         the_command_prints_what_the_search_finds,
+        a_canvas_asked_for_is_shown_alone,
         a_table_goes_on_where_one_system_finds_no_room,
         the_command_refuses_what_makes_no_sense,
     };

@@ -5,7 +5,7 @@
 #include "sim/memory/eager.h"
 
 const char *const lmax_bound_names[N_LMAX_BOUNDS] = {"attention", "FFN", "logits", "fragmentation",
-                                                     "the search"};
+                                                     "nothing"};
 
 /* ---- one step ---- */
 
@@ -110,7 +110,7 @@ void lmax_step(const struct lmax_request *r, uint32_t canvas_tokens, int64_t ava
 
 static enum lmax_bound bound_of(const struct step_memory *beyond, int64_t available_bytes) {
     if (beyond->fits) {
-        return BOUND_SEARCH;
+        return BOUND_NONE;
     }
     return beyond->live.peak_bytes + beyond->cached_bytes <= available_bytes
                ? BOUND_FRAGMENTATION
@@ -130,6 +130,7 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
 
 static int no_room(const struct lmax_request *r, const struct lmax *l, struct err *err) {
     const struct step_memory *step = &l->beyond;
+    const char *none = r->canvas_tokens > 0 ? "no such canvas" : "no canvas";
     char memory[32], fixed[32], needed[32];
     num_format_bytes(memory, sizeof memory, (double)l->memory_bytes);
     num_format_bytes(fixed, sizeof fixed, (double)(l->weights_bytes + l->reserve_bytes));
@@ -138,14 +139,15 @@ static int no_room(const struct lmax_request *r, const struct lmax *l, struct er
                          r->system->model->title, memory, fixed);
     }
     if (step->misfit.text[0] != '\0') {
-        return err_world(err, "no canvas of %s fits %s: weights and reserve take %s, and %s",
+        return err_world(err, "%s of %s fits %s: weights and reserve take %s, and %s", none,
                          r->system->model->title, memory, fixed, step->misfit.text);
     }
     num_format_bytes(needed, sizeof needed, (double)step->live.peak_bytes);
-    return err_world(err,
-                     "no canvas of %s fits %s: weights and reserve take %s, and a step of %u "
-                     "tokens uses %s at once",
-                     r->system->model->title, memory, fixed, step->canvas_tokens, needed);
+    return err_world(
+        err,
+        "%s of %s fits %s: weights and reserve take %s, and a step of %u tokens uses %s "
+        "at once",
+        none, r->system->model->title, memory, fixed, step->canvas_tokens, needed);
 }
 
 /* Doubles until a canvas does not fit, then halves the gap to the last one that does. */
@@ -186,7 +188,12 @@ int lmax_find(const struct lmax_request *r, struct lmax *out, struct err *err) {
                    out->weights_bytes - out->reserve_bytes;
     out->available_bytes = (int64_t)(s->settings.pool_share * (double)left);
     if (out->available_bytes > 0) {
-        search(r, out);
+        if (r->canvas_tokens > 0) {
+            lmax_step(r, r->canvas_tokens, out->available_bytes, &out->beyond);
+            out->longest = out->beyond;
+        } else {
+            search(r, out);
+        }
         out->bound = bound_of(&out->beyond, out->available_bytes);
     }
     return out->longest.fits ? 0 : no_room(r, out, err);

@@ -27,7 +27,8 @@ struct lmax_request {
     const struct system *system;
     double prompt_share; /* >= 0; of the canvas: < 1 */
     enum share_of share_of;
-    int64_t memory_bytes; /* of the device; 0: the GPU's */
+    int64_t memory_bytes;   /* of the device; 0: the GPU's */
+    uint32_t canvas_tokens; /* this canvas alone; 0: search */
 };
 
 /* What keeps a step from fitting. */
@@ -36,7 +37,7 @@ enum lmax_bound {
     BOUND_FFN = PART_FFN,
     BOUND_LOGITS = PART_LOGITS,
     BOUND_FRAGMENTATION, /* what is in use would fit; the holes between do not */
-    BOUND_SEARCH,        /* nothing: LMAX_MOST_TOKENS fit */
+    BOUND_NONE,          /* it fits, and no longer one was tried */
     N_LMAX_BOUNDS,
 };
 extern const char *const lmax_bound_names[N_LMAX_BOUNDS];
@@ -64,8 +65,8 @@ struct lmax {
 void lmax_step(const struct lmax_request *request, uint32_t canvas_tokens, int64_t available_bytes,
                struct step_memory *out);
 
-/* ERR_WORLD with the figures when not even the shortest canvas fits, ERR_USAGE for a system whose
- * steps the asked allocator cannot model. */
+/* ERR_WORLD with the figures when not even the shortest canvas fits, or not the one asked for;
+ * ERR_USAGE for a system whose steps the asked allocator cannot model. */
 int lmax_find(const struct lmax_request *request, struct lmax *out, struct err *err);
 
 #endif
