@@ -3,16 +3,16 @@
 const char *const live_part_names[N_LIVE_PARTS] = {"attention", "FFN", "logits"};
 
 enum live_part live_part_of(const struct graph *graph, uint32_t op) {
-    const struct op *self = &graph->ops[op];
-    if (self->segment == graph->n_segments - 1) {
+    switch (op_class(graph, op)) {
+    case TENSOR_FFN:
+        return PART_FFN;
+    case TENSOR_LOGITS:
         return PART_LOGITS;
+    case TENSOR_OTHER:
+        return graph->ops[op].segment == graph->n_segments - 1 ? PART_LOGITS : PART_ATTENTION;
+    default:
+        return PART_ATTENTION;
     }
-    int n_norms = 0;
-    for (uint32_t i = 0; i <= op; i++) {
-        const struct op *other = &graph->ops[i];
-        n_norms += other->segment == self->segment && other->kind == OP_RMSNORM;
-    }
-    return n_norms < 2 ? PART_ATTENTION : PART_FFN;
 }
 
 void live_note(struct live *live, enum live_part part, int64_t bytes, int64_t n_times) {
@@ -32,22 +32,30 @@ double live_par(const struct live *live) {
                                : 0;
 }
 
-void live_of_placement(const struct graph *graph, const struct placement *placement,
-                       struct live *out) {
-    *out = (struct live){0};
-    for (uint32_t op = 0; op < graph->n_ops; op++) {
-        int64_t bytes = 0, logits_bytes = 0;
-        for (int t = 0; t < (int)graph->n_tensors; t++) {
-            int first, last;
-            placement_lifetime(graph, placement, t, &first, &last);
-            bool is_placed = placement->offset_bytes[t] >= 0 && graph->tensors[t].alias < 0;
-            if (is_placed && first <= (int)op && (int)op <= last) {
-                bytes += placement->bytes[t];
-                logits_bytes += tensor_holds_logits(graph, t) ? placement->bytes[t] : 0;
-            }
+/* Of logits and their copies while the operator runs. */
+static int64_t logits_at(const struct graph *graph, const struct placement *placement, int op) {
+    int64_t bytes = 0;
+    for (int t = 0; t < (int)graph->n_tensors; t++) {
+        int first, last;
+        placement_lifetime(graph, placement, t, &first, &last);
+        bool is_placed = placement->offset_bytes[t] >= 0 && graph->tensors[t].alias < 0;
+        if (is_placed && first <= op && op <= last && tensor_holds_logits(graph, t)) {
+            bytes += placement->bytes[t];
         }
-        live_note(out, live_part_of(graph, op), bytes,
-                  graph->segments[graph->ops[op].segment].repeat);
-        out->logits_bytes = logits_bytes > out->logits_bytes ? logits_bytes : out->logits_bytes;
+    }
+    return bytes;
+}
+
+void live_of_placement(const struct graph *graph, const struct step_shape *shape,
+                       const struct placement *placement, struct live *out) {
+    struct usage usage;
+    *out = (struct live){0};
+    usage_measure(graph, shape, placement, &usage);
+    for (uint32_t op = 0; op < graph->n_ops; op++) {
+        if (usage.executions[op] > 0) {
+            int64_t logits_bytes = logits_at(graph, placement, (int)op);
+            live_note(out, live_part_of(graph, op), usage.bytes[op], usage.executions[op]);
+            out->logits_bytes = logits_bytes > out->logits_bytes ? logits_bytes : out->logits_bytes;
+        }
     }
 }

@@ -1,14 +1,15 @@
-/* How much memory a step has in use, operator by operator.
+/* How much memory the parts of a step have in use, whoever provides it: a plan, or an allocator
+ * that is asked operator by operator.
  *
  * The peak says what must fit; the peak of each part of the step says what stands in the way, and
- * the peak over the average (PAR: Mosaic, section 5.2) how much of it is needed
- * only for a moment. Repeated segments count as often as they run. */
+ * the peak over the average (PAR: Mosaic, section 5.2) how much of it is needed only for a moment.
+ * An operator counts as often as it is executed (usage.h). */
 #ifndef UNMASK_SIM_MEMORY_LIVE_H
 #define UNMASK_SIM_MEMORY_LIVE_H
 
 #include <stdint.h>
 
-#include "sim/memory/placement.h"
+#include "sim/memory/usage.h"
 
 enum live_part {
     PART_ATTENTION, /* embedding, norm, attention and its projections */
@@ -38,7 +39,7 @@ void live_note(struct live *live, enum live_part part, int64_t bytes, int64_t n_
 double live_par(const struct live *live);
 
 /* What a plan's tensors hold while each operator runs. */
-void live_of_placement(const struct graph *graph, const struct placement *placement,
-                       struct live *out);
+void live_of_placement(const struct graph *graph, const struct step_shape *shape,
+                       const struct placement *placement, struct live *out);
 
 #endif

@@ -52,7 +52,7 @@ static void hold_planned(const struct system *s, const struct step_shape *shape,
                          int64_t available_bytes, struct step_memory *step) {
     struct placement placement;
     step->fits = system_place(s, shape, available_bytes, &placement, &step->misfit) == 0;
-    live_of_placement(&s->graph, &placement, &step->live);
+    live_of_placement(&s->graph, shape, &placement, &step->live);
     step->held_bytes = step->unlimited_bytes = placement.peak_bytes;
     step->chunks[CHUNK_FFN] = step->chunks[CHUNK_LOGITS] = 1;
     for (uint32_t i = 0; i < s->graph.n_loops; i++) {
