@@ -161,6 +161,49 @@ static void plan_steps(void) {
     }
 }
 
+/* A pass over so many tokens of Fast-dLLM, whole and in a part of what it then takes. */
+static void search_step(const struct system *system, uint32_t tokens, double part) {
+    static const char *const names[] = {"none", "bottleneck", "brute-force"};
+    struct step_shape shape;
+    struct span span = {.queries = tokens, .first_queries = tokens, .logit_rows = tokens};
+    struct chunk_rule rule = system->chunks;
+    struct placement placement;
+    struct chunk_result result;
+    struct chunk_request request = {&rule, system->planner, &system->graph, &shape, INT64_MAX};
+    shape_clear(&shape);
+    shape_add(shape.sym, &span, 1);
+    chunk_place(&request, &placement, &result);
+    request.available_bytes = (int64_t)(part * (double)placement.peak_bytes);
+    for (int search = 0; search < 3; search++) {
+        int n = search == CHUNK_SEARCH_BRUTE_FORCE ? 10 : PLANS;
+        rule.search = (enum chunk_search)search;
+        int64_t start_ns = monotonic_ns();
+        for (int i = 0; i < n; i++) {
+            chunk_place(&request, &placement, &result);
+        }
+        double us = 1e-3 * (double)(monotonic_ns() - start_ns) / n;
+        double ms = 1e-6 * rule.price_ns(rule.state, &shape, placement.chunks);
+        printf("chunk search, %6u tokens in %2.0f %%, %-11s %9.1f us %4u plans, %2u ffn and %2u "
+               "logit chunks, %s, step %.1f ms\n",
+               tokens, 100 * part, names[search], us, result.n_plans, result.counts[CHUNK_FFN],
+               result.counts[CHUNK_LOGITS], result.fits ? "fits" : "does not fit", ms);
+    }
+}
+
+static void search_steps(void) {
+    struct err err = {0};
+    struct system_request request = {.system = "fast-dllm", .gpu = "l40s"};
+    struct system *system = NULL;
+    system_open(&request, &system, &err);
+    stop_on(&err);
+    search_step(system, 2048, 0.5);
+    search_step(system, 32768, 0.5);
+    search_step(system, 32768, 0.23);
+    search_step(system, 131072, 0.3);
+    search_step(system, 131072, 0.1);
+    system_close(system);
+}
+
 /* A file of buffers into the capacity that its name ends with, as MiniMalloc's do. */
 static void plan_file(const char *path) {
     struct err err = {0};
@@ -195,6 +238,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     plan_steps();
+    search_steps();
     printf("simulator speed, one thread, medians of %d runs, LLaDA-8B on an L40S\n", RUNS);
     measure("burst, dllm-serve, no recording", "dllm-serve", "burst", RECORD_NOTHING);
     measure("burst, dllm-serve, summary", "dllm-serve", "burst", RECORD_SUMMARY);

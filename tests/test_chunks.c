@@ -261,6 +261,12 @@ START_TEST(a_loop_costs_the_sum_of_its_chunks_each_at_its_own_rows) {
         cost_price(system->cost, &shape, chunks, &again);
         ck_assert_double_eq_tol(price.device_ns, sum_ns, 1e-9 * sum_ns);
         ck_assert_mem_eq(&price, &again, sizeof price);
+        cost_explain(system->cost, &shape, whole, one);
+        sum_ns = 0;
+        for (uint32_t op = 0; op < system->graph.n_ops; op++) {
+            sum_ns += one[op].ns;
+        }
+        ck_assert_double_eq_tol(other.device_ns, sum_ns, 1e-9 * sum_ns);
     }
     system_close(system);
 }
