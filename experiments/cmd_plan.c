@@ -235,14 +235,29 @@ static json_t *budget_json(const struct budget *b) {
                      "shares_pool", b->shares_pool);
 }
 
+/* The system's own, whichever planners are asked for. A search that finds no plan says so; without
+ * one, steps are shown whether they fit or not. */
+static int find_chunks(const struct system *system, const struct asked_step *step,
+                       struct chunk_rows *out, struct err *err) {
+    struct placement placement;
+    struct err misfit = {0};
+    int status = system_place(system, &step->shape, step->workspace_bytes, &placement, &misfit);
+    *out = placement.chunks;
+    if (status != 0 && system->chunks.search != CHUNK_SEARCH_NONE) {
+        *err = misfit;
+        return status;
+    }
+    return 0;
+}
+
 static int plan_step(const struct planner *planner, const struct asked_plan *asked,
                      const struct system *system, const struct asked_step *step,
-                     struct placement *placement, struct outcome *out, struct err *err) {
+                     struct chunk_rows chunks, struct placement *placement, struct outcome *out,
+                     struct err *err) {
     struct plan_request request = asked->request;
     if (request.max_nodes == 0 && planner != &planner_ilp) {
         request.max_nodes = PLACEMENT_MAX_NODES; /* what the system itself would spend */
     }
-    struct chunk_rows chunks = system_chunks(system, &step->shape, step->workspace_bytes);
     int64_t start_ns = monotonic_ns();
     int status =
         placement_try(planner, &request, &system->graph, &step->shape, chunks, placement, err);
@@ -264,21 +279,21 @@ static int compare_on_step(const struct options *options, const struct asked_pla
                            const struct system *system, const struct asked_step *step,
                            struct err *err) {
     struct outcome outcomes[MOST_PLANNERS];
-    struct chunk_rows chunks = system_chunks(system, &step->shape, step->workspace_bytes);
     struct placement placement = {0};
+    struct chunk_rows chunks;
+    int status = find_chunks(system, step, &chunks, err);
     ASSERT(asked->n_planners > 0);
-    for (size_t i = 0; i < asked->n_planners; i++) {
-        int status =
-            plan_step(asked->planners[i], asked, system, step, &placement, &outcomes[i], err);
-        if (status != 0) {
-            return status;
-        }
+    for (size_t i = 0; status == 0 && i < asked->n_planners; i++) {
+        status = plan_step(asked->planners[i], asked, system, step, chunks, &placement,
+                           &outcomes[i], err);
+    }
+    if (status != 0) {
+        return status;
     }
     print_times(outcomes, asked->n_planners);
     struct usage usage; /* the same under every planner */
     usage_measure(&system->graph, &step->shape, &placement, &usage);
     struct table *table = comparison(outcomes, asked->n_planners, 0);
-    int status = 0;
     if (options_has(options, "json")) {
         status = cmd_print_json(
             json_pack("{s:s, s:s, s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:o}", "system", system->name,
@@ -307,7 +322,12 @@ static int show_step(const struct options *options, const struct asked_plan *ask
     struct placement placement;
     struct usage usage;
     struct outcome outcome;
-    int status = plan_step(asked->planners[0], asked, system, step, &placement, &outcome, err);
+    struct chunk_rows chunks;
+    int status = find_chunks(system, step, &chunks, err);
+    if (status == 0) {
+        status =
+            plan_step(asked->planners[0], asked, system, step, chunks, &placement, &outcome, err);
+    }
     if (status != 0) {
         return status;
     }

@@ -15,6 +15,7 @@
 #include "sim/graph/builder.h"
 #include "sim/memory/instance.h"
 #include "sim/memory/placement.h"
+#include "sim/serve/system.h"
 
 enum { RUNS = 5, MOST_PLANNERS = 8 };
 
@@ -227,6 +228,53 @@ static void plan_random(uint32_t n_buffers) {
     print_row(title, true, plan_buffers, &request);
 }
 
+/* ---- the chunk search ---- */
+
+enum { SEARCHES = 2000 };
+
+/* A pass over so many tokens of Fast-dLLM, whole and in a part of what it then takes. */
+static void search_step(const struct system *system, uint32_t tokens, double part) {
+    static const char *const names[] = {"none", "bottleneck", "brute-force"};
+    struct step_shape shape;
+    struct span span = {.queries = tokens, .first_queries = tokens, .logit_rows = tokens};
+    struct chunk_rule rule = system->chunks;
+    struct placement placement;
+    struct chunk_result result;
+    struct chunk_request request = {&rule, system->planner, &system->graph, &shape, INT64_MAX};
+    shape_clear(&shape);
+    shape_add(shape.sym, &span, 1);
+    chunk_place(&request, &placement, &result);
+    request.available_bytes = (int64_t)(part * (double)placement.peak_bytes);
+    for (int search = 0; search < 3; search++) {
+        int n = search == CHUNK_SEARCH_BRUTE_FORCE ? 10 : SEARCHES;
+        rule.search = (enum chunk_search)search;
+        int64_t start_ns = monotonic_ns();
+        for (int i = 0; i < n; i++) {
+            chunk_place(&request, &placement, &result);
+        }
+        double us = 1e-3 * (double)(monotonic_ns() - start_ns) / n;
+        double ms = 1e-6 * rule.price_ns(rule.state, &shape, placement.chunks);
+        printf("chunk search, %6u tokens in %2.0f %%, %-11s %9.1f us %4u plans, %2u ffn and %2u "
+               "logit chunks, %s, step %.1f ms\n",
+               tokens, 100 * part, names[search], us, result.n_plans, result.counts[CHUNK_FFN],
+               result.counts[CHUNK_LOGITS], result.fits ? "fits" : "does not fit", ms);
+    }
+}
+
+static void search_steps(void) {
+    struct err err = {0};
+    struct system_request request = {.system = "fast-dllm", .gpu = "l40s"};
+    struct system *system = NULL;
+    system_open(&request, &system, &err);
+    stop_on(&err);
+    search_step(system, 2048, 0.5);
+    search_step(system, 32768, 0.5);
+    search_step(system, 32768, 0.23);
+    search_step(system, 131072, 0.3);
+    search_step(system, 131072, 0.1);
+    system_close(system);
+}
+
 /* With arguments: the planners on these files. */
 int main(int argc, char **argv) {
     for (size_t i = 0; i < planner_table_size; i++) {
@@ -250,5 +298,6 @@ int main(int argc, char **argv) {
     plan_random(12);
     plan_random(16);
     plan_files();
+    search_steps();
     return 0;
 }

@@ -214,11 +214,10 @@ static int check_op(const struct graph *g, int index, struct made *made, struct 
 /* A tensor lives where it, or what has taken its memory over, is used; a loop's own, inside it. */
 static int check_life(const struct graph *g, int tensor, struct err *err) {
     const struct tensor *t = &g->tensors[tensor];
-    if (t->first_op < 0) {
-        return err_usage(err, "no operator uses tensor '%s'", t->name);
-    }
+    bool is_ever_used = false;
     for (int op = 0; op < (int)g->n_ops; op++) {
         bool is_used = is_listed(g->ops[op].in, tensor) || is_listed(g->ops[op].out, tensor);
+        is_ever_used = is_ever_used || is_used;
         if (is_used && t->loop >= 0 && g->ops[op].loop != t->loop) {
             return err_usage(err, "operator '%s' is outside the loop whose own tensor '%s' it uses",
                              g->ops[op].name, t->name);
@@ -230,7 +229,7 @@ static int check_life(const struct graph *g, int tensor, struct err *err) {
             }
         }
     }
-    return 0;
+    return is_ever_used ? 0 : err_usage(err, "no operator uses tensor '%s'", t->name);
 }
 
 static int check_loop(const struct graph *g, int index, struct err *err) {

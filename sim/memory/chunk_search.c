@@ -101,12 +101,16 @@ static struct chunk_rows rows_now(const struct search *s) {
     return rows_of(r->rule, r->graph, r->shape, s->result->counts);
 }
 
-/* Plan with the counts as they are. */
-static bool plan_fits(struct search *s) {
+/* With the counts as they are. */
+static void make_plan(struct search *s, struct placement *out) {
     const struct chunk_request *r = s->request;
-    placement_make(r->planner, r->graph, r->shape, rows_now(s), s->placement);
+    placement_make(r->planner, r->graph, r->shape, rows_now(s), out);
     s->result->n_plans++;
-    s->result->fits = s->placement->peak_bytes <= r->available_bytes;
+}
+
+static bool plan_fits(struct search *s) {
+    make_plan(s, s->placement);
+    s->result->fits = s->placement->peak_bytes <= s->request->available_bytes;
     return s->result->fits;
 }
 
@@ -145,16 +149,27 @@ static uint32_t fewest_chunks(const struct search *s, enum chunk_kind kind) {
     return low;
 }
 
-/* The kind whose loops hold the most bytes and can hold fewer; -1: none. */
-static int bottleneck(const struct search *s, const struct peaks *peaks) {
-    int found = -1;
+/* The kind of which one more chunk lowers the plan most, or whose loops hold more where that is the
+ * same; -1: there are no more. */
+static int best_kind(struct search *s, const struct peaks *live) {
+    struct placement plan;
+    int64_t best_bytes = INT64_MAX;
+    int best = -1;
     for (int kind = 0; kind < CHUNK_KINDS; kind++) {
-        bool can = s->result->counts[kind] < most_chunks(s, (enum chunk_kind)kind);
-        if (can && (found < 0 || peaks->of[kind] > peaks->of[found])) {
-            found = kind;
+        if (s->result->counts[kind] >= most_chunks(s, (enum chunk_kind)kind)) {
+            continue;
+        }
+        s->result->counts[kind]++;
+        make_plan(s, &plan);
+        s->result->counts[kind]--;
+        bool is_lower = plan.peak_bytes < best_bytes;
+        bool is_same = plan.peak_bytes == best_bytes && live->of[kind] > live->of[best];
+        if (is_lower || is_same) {
+            best = kind;
+            best_bytes = plan.peak_bytes;
         }
     }
-    return found;
+    return best;
 }
 
 /* A planner that leaves gaps may end above the bytes live at one time even where these are
@@ -165,9 +180,9 @@ static void search_bottleneck(struct search *s) {
         s->result->counts[kind] = fewest_chunks(s, (enum chunk_kind)kind);
     }
     while (!plan_fits(s)) {
-        struct peaks peaks = measure(r->graph, r->shape, rows_now(s), true);
-        int kind = bottleneck(s, &peaks);
-        if (largest(&peaks) > r->available_bytes || kind < 0) {
+        struct peaks live = measure(r->graph, r->shape, rows_now(s), true);
+        int kind = largest(&live) > r->available_bytes ? -1 : best_kind(s, &live);
+        if (kind < 0) {
             break;
         }
         s->result->counts[kind]++;
