@@ -53,9 +53,9 @@ int transfer_check(const struct profile *donor, const struct gpu *from, const st
 enum { TRANSFER_FEWEST_ROWS = 50, TRANSFER_FEWEST_TELLING = 500 };
 
 /* The same on shipped profiles, for the pair that tells most about a transfer from `from` to `to`:
- * of the GPUs with a profile of their own, the one whose reached rates are nearest to those of
- * `from`, and another nearest to `to` that shares rows with it. `out->n` is 0 when there is none.
- */
+ * of the GPUs with a profile of their own, one whose reached rates are near to those of `from`, and
+ * one near to `to` that shares enough rows with it; the nearest `from` counts first. `out->n` is 0
+ * when there is none. */
 int transfer_check_nearest(const struct gpu *from, const struct gpu *to, struct transfer_check *out,
                            struct err *err);
 

@@ -148,11 +148,10 @@ static const struct gpu *nearest_measured(const struct gpu *gpu, double beyond,
     return nearest;
 }
 
-int transfer_check_nearest(const struct gpu *from, const struct gpu *to, struct transfer_check *out,
-                           struct err *err) {
+/* Of the GPUs other than `measured` the nearest to `to` that tells; out->n is 0 when none does. */
+static int check_from(const struct gpu *measured, const struct gpu *to, struct transfer_check *out,
+                      struct err *err) {
     struct profile *donor = NULL;
-    const struct gpu *measured = nearest_measured(from, -1, to);
-    *out = (struct transfer_check){.from = from, .to = to};
     int status = profile_open_shipped(measured, &donor, err);
     const struct gpu *next = nearest_measured(to, -1, measured);
     while (status == 0 && next != NULL) {
@@ -167,11 +166,23 @@ int transfer_check_nearest(const struct gpu *from, const struct gpu *to, struct 
     return status;
 }
 
+int transfer_check_nearest(const struct gpu *from, const struct gpu *to, struct transfer_check *out,
+                           struct err *err) {
+    const struct gpu *measured = nearest_measured(from, -1, to);
+    int status = 0;
+    *out = (struct transfer_check){.from = from, .to = to};
+    while (status == 0 && measured != NULL && out->n == 0) {
+        status = check_from(measured, to, out, err);
+        measured = nearest_measured(from, apart(measured, from), to);
+    }
+    return status;
+}
+
 int transfer_note(struct profile *transferred, const struct transfer_check *check,
                   struct err *err) {
     char text[1024];
     if (check->n == 0) {
-        snprintf(text, sizeof text, "none: no two shipped profiles share rows");
+        snprintf(text, sizeof text, "none: no two shipped profiles share enough rows");
     } else {
         transfer_check_text(check, text, sizeof text);
     }
