@@ -104,8 +104,9 @@ test: packages ## install what is missing, build, run every test suite
 	@$(MAKE) --no-print-directory $(BUILD)/unmask $(TESTS) $(PLUGINS)
 	@set -e; for t in $(TESTS); do UNMASK=$(BUILD)/unmask UNMASK_PLUGINS=$(BUILD)/plugins $$t; done
 
-bench: all $(BUILD)/tests/bench_sim ## measure the simulator's speed
+bench: all $(BUILD)/tests/bench_sim $(BUILD)/tests/bench_plan ## measure simulator and planners
 	@$(BUILD)/tests/bench_sim
+	@$(BUILD)/tests/bench_plan
 	@sh -c 't0=$$(date +%s%N); $(BUILD)/unmask figure --all --out $(BUILD)/bench-figures >/dev/null 2>&1; \
 	    t1=$$(date +%s%N); echo "all figures                     $$(( (t1 - t0) / 1000000 )) ms"'
 

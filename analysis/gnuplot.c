@@ -9,6 +9,31 @@
 
 extern char **environ;
 
+void gnuplot_quote(FILE *script, const char *text) {
+    fputc('\'', script);
+    for (const char *c = text; *c != '\0'; c++) {
+        if (*c == '\'') {
+            fputc('\'', script);
+        }
+        fputc((unsigned char)*c < 0x20 ? ' ' : *c, script);
+    }
+    fputc('\'', script);
+}
+
+void gnuplot_set_output(FILE *script, const char *path, bool png, int width, int height) {
+    int scale = png ? 2 : 1;
+    fputs("reset\nset encoding utf8\n", script);
+    fprintf(script,
+            png ? "set terminal pngcairo noenhanced background '#ffffff' size %d,%d "
+                  "font 'sans-serif,10' fontscale 2 linewidth 2 pointscale 2\n"
+                : "set terminal svg noenhanced background '#ffffff' size %d,%d "
+                  "font 'sans-serif,12'\n",
+            scale * width, scale * height);
+    fputs("set output ", script);
+    gnuplot_quote(script, path);
+    fputc('\n', script);
+}
+
 /* The line that names the trouble ("line 12: undefined variable: x"), else the last that is not
  * blank. */
 static void find_complaint(FILE *complaints, char *out, size_t size) {

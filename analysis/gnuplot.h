@@ -3,9 +3,17 @@
 #ifndef UNMASK_ANALYSIS_GNUPLOT_H
 #define UNMASK_ANALYSIS_GNUPLOT_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "sim/base/err.h"
+
+/* 'text' with quotes doubled: in single quotes gnuplot neither expands nor executes anything. */
+void gnuplot_quote(FILE *script, const char *text);
+
+/* The terminal and the file behind it. Width and height are pixels of an SVG; a PNG has twice as
+ * many. */
+void gnuplot_set_output(FILE *script, const char *path, bool png, int width, int height);
 
 /* Runs the whole of `script`, a seekable stream, which stays the caller's. */
 int gnuplot_run(FILE *script, struct err *err);

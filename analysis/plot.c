@@ -45,18 +45,6 @@ struct layout {
     int note_rows;
 };
 
-/* 'text' with quotes doubled: in single quotes gnuplot neither expands nor executes anything. */
-static void quote(FILE *out, const char *text) {
-    fputc('\'', out);
-    for (const char *c = text; *c != '\0'; c++) {
-        if (*c == '\'') {
-            fputc('\'', out);
-        }
-        fputc((unsigned char)*c < 0x20 ? ' ' : *c, out);
-    }
-    fputc('\'', out);
-}
-
 static bool has_value(const double *values, size_t i) {
     return values != NULL && isfinite(values[i]);
 }
@@ -312,7 +300,7 @@ static void write_tics(FILE *out, const struct panel *panel, int panel_width, in
             slant > 0 ? "rotate by 30 right offset 0.6,0.2" : "norotate offset 0,0.3");
     for (size_t i = 0; i < panel->n_categories; i++) {
         fputs(i > 0 ? ", " : "", out);
-        quote(out, panel->categories[i]);
+        gnuplot_quote(out, panel->categories[i]);
         fprintf(out, " %zu", i);
     }
     fputs(")\n", out);
@@ -409,7 +397,7 @@ static void write_curves(FILE *out, const struct layout *layout, const struct pa
 
 static void write_label(FILE *out, const char *axis, const char *text, const char *offset) {
     fprintf(out, "set %slabel ", axis);
-    quote(out, text);
+    gnuplot_quote(out, text);
     fprintf(out, " offset %s\n", offset);
 }
 
@@ -427,7 +415,7 @@ static void write_panel(FILE *out, const struct layout *layout, size_t p) {
           "set grid ytics lt 1 lc rgb '#DDDDDD' lw 0.8\n",
           out);
     fputs("set title ", out);
-    quote(out, panel->title);
+    gnuplot_quote(out, panel->title);
     fputs(" offset 0,-0.6\n", out);
     int slant = slant_px(panel, layout->panel_width);
     char offset[32];
@@ -467,7 +455,7 @@ static void write_note(FILE *out, const struct layout *layout) {
         snprintf(line, sizeof line, "%.*s", (int)length, rest);
         double y = (layout->note_rows - row - 0.5) * NOTE_ROW_PX;
         fputs("set label ", out);
-        quote(out, line);
+        gnuplot_quote(out, line);
         fprintf(out, " at screen 0.5, screen %.6f center font ',9' tc rgb '#555555'\n",
                 y / layout->height);
         rest += length;
@@ -483,7 +471,7 @@ static void write_frame(FILE *out, const struct layout *layout) {
           "unset logscale\nunset grid\nset xrange [0:1]\nset yrange [0:1]\n",
           out);
     fputs("set label ", out);
-    quote(out, layout->figure->title);
+    gnuplot_quote(out, layout->figure->title);
     fprintf(out, " at screen 0.5, screen %.6f center font ',14'\n",
             1 - 0.55 * TITLE_PX / layout->height);
     write_note(out, layout);
@@ -508,7 +496,7 @@ static void write_frame(FILE *out, const struct layout *layout) {
         fputs(", NaN ", out);
         write_style(out, layout->kinds[i], style, i);
         fputs(" title ", out);
-        quote(out, layout->names[i]);
+        gnuplot_quote(out, layout->names[i]);
     }
     if (layout->has_paper) {
         fprintf(out,
@@ -520,20 +508,10 @@ static void write_frame(FILE *out, const struct layout *layout) {
 
 static void write_script(FILE *out, const struct layout *layout, const char *stem,
                          const char *suffix) {
-    bool png = strcmp(suffix, ".png") == 0;
-    int scale = png ? 2 : 1;
-    fprintf(out, "reset\nset encoding utf8\n");
-    fprintf(out,
-            png ? "set terminal pngcairo noenhanced background '#ffffff' size %d,%d "
-                  "font 'sans-serif,10' fontscale 2 linewidth 2 pointscale 2\n"
-                : "set terminal svg noenhanced background '#ffffff' size %d,%d "
-                  "font 'sans-serif,12'\n",
-            scale * layout->width, scale * layout->height);
     char path[4096];
     snprintf(path, sizeof path, "%s%s", stem, suffix);
-    fputs("set output ", out);
-    quote(out, path);
-    fputs("\nset multiplot\n", out);
+    gnuplot_set_output(out, path, strcmp(suffix, ".png") == 0, layout->width, layout->height);
+    fputs("set multiplot\n", out);
     write_frame(out, layout);
     for (size_t p = 0; p < layout->figure->n_panels; p++) {
         write_panel(out, layout, p);

@@ -10,14 +10,9 @@
 #include "engine/placed.h"
 #include "engine/recordings.h"
 #include "engine/room.h"
+#include "engine/turn_times.h"
 #include "kernels/bf16.h"
 #include "sim/base/num.h"
-
-/* The moment at which a turn of an operator was done. */
-struct turn_end {
-    struct device_mark *mark;
-    uint32_t op;
-};
 
 struct forward {
     const struct engine_device *device;
@@ -36,8 +31,7 @@ struct forward {
     struct issue issue;
     struct turn turn; /* what comes next, while it is taken turn by turn */
     bool is_stepping;
-    struct turn_end *ends; /* of its turns so far */
-    size_t n_ends, ends_room;
+    struct turn_times times; /* of its turns so far */
 };
 
 static int device_err(const struct forward *forward, int status, const char *what,
@@ -180,7 +174,7 @@ int forward_begin(struct forward *forward, const struct step *step, struct err *
     if (status == 0) {
         program_start(&forward->program, &forward->placement, &forward->shape, &forward->turn);
         forward->is_stepping = true;
-        forward->n_ends = 0;
+        turn_times_begin(&forward->times);
         status = device_err(forward, mark(forward, MARK_STEP_BEGIN), "starting a step", err);
     }
     return status;
@@ -190,33 +184,14 @@ const struct turn *forward_turn(const struct forward *forward) {
     return forward->is_stepping ? &forward->turn : NULL;
 }
 
-/* Marks of earlier steps are used again. */
-static int mark_turn(struct forward *forward, struct err *err) {
-    const struct device_table *table = forward->device->table;
-    int status = DEVICE_OK;
-    if (forward->n_ends == forward->ends_room) {
-        size_t room = forward->ends_room > 0 ? 2 * forward->ends_room : 64;
-        forward->ends = realloc(forward->ends, room * sizeof *forward->ends);
-        ASSERT(forward->ends != NULL);
-        for (size_t i = forward->ends_room; i < room; i++) {
-            forward->ends[i] = (struct turn_end){0};
-        }
-        forward->ends_room = room;
-    }
-    struct turn_end *end = &forward->ends[forward->n_ends];
-    end->op = forward->turn.op;
-    if (end->mark == NULL) {
-        status = table->mark_open(forward->device->device, &end->mark);
-    }
-    status = status == DEVICE_OK ? table->mark(forward->device->device, end->mark) : status;
-    forward->n_ends += status == DEVICE_OK;
-    return device_err(forward, status, "ending an operator", err);
-}
-
 int forward_next(struct forward *forward, struct err *err) {
     ASSERT(forward->is_stepping);
     int status = issue_one(forward, &forward->turn, err);
-    status = status == 0 ? mark_turn(forward, err) : status;
+    if (status == 0) {
+        status =
+            device_err(forward, turn_times_end(&forward->times, forward->device, forward->turn.op),
+                       "ending an operator", err);
+    }
     if (status == 0 &&
         !program_next(&forward->program, &forward->placement, &forward->shape, &forward->turn)) {
         forward->is_stepping = false;
@@ -226,20 +201,12 @@ int forward_next(struct forward *forward, struct err *err) {
 }
 
 int forward_turn_times(struct forward *forward, double *ns, struct err *err) {
-    const struct device_table *table = forward->device->table;
-    struct device *device = forward->device->device;
-    struct device_mark *before = forward->room.marks[MARK_STEP_BEGIN];
     ASSERT(!forward->is_stepping);
     for (uint32_t op = 0; op < forward->program.graph->n_ops; op++) {
         ns[op] = 0;
     }
-    int status = table->mark_wait(device, forward->room.marks[MARK_STEP_END]);
-    for (size_t i = 0; status == DEVICE_OK && i < forward->n_ends; i++) {
-        double turn_ns = 0;
-        status = table->mark_elapsed(device, before, forward->ends[i].mark, &turn_ns);
-        ns[forward->ends[i].op] += turn_ns;
-        before = forward->ends[i].mark;
-    }
+    int status =
+        turn_times_add(&forward->times, forward->device, forward->room.marks[MARK_STEP_BEGIN], ns);
     return device_err(forward, status, "reading an operator's time", err);
 }
 
@@ -345,6 +312,9 @@ int forward_logits(struct forward *forward, float *logits, struct err *err) {
 
 /* ---- warming up ---- */
 
+/* Longer steps wait for a choice without noticing. */
+enum { MOST_WARM_TOKENS = 16384 };
+
 /* Sizes apart by no more than a device's choice for one is good for. */
 static int64_t next_warm_size(int64_t n_tokens) {
     return n_tokens + (n_tokens < 64 ? 32 : n_tokens < 1024 ? 64 : n_tokens < 8192 ? 256 : 1024);
@@ -393,6 +363,7 @@ int forward_warm(struct forward *forward, struct err *err) {
         bool is_product = graph->ops[op].kind == OP_LINEAR;
         int64_t most = graph->ops[op].rows == SYM_LOGIT_ROWS ? forward->limits.max_logit_rows
                                                              : forward->limits.max_tokens;
+        most = most < MOST_WARM_TOKENS ? most : MOST_WARM_TOKENS;
         for (int64_t n = 32; is_product && status == 0 && n <= most; n = next_warm_size(n)) {
             status = warm_product(forward, op, n, err);
         }
@@ -566,12 +537,7 @@ void forward_close(struct forward *forward) {
     recordings_close(&forward->recordings);
     room_close(&forward->room);
     packed_close(&forward->packed);
-    for (size_t i = 0; i < forward->ends_room; i++) {
-        if (forward->ends[i].mark != NULL) {
-            forward->device->table->mark_close(forward->device->device, forward->ends[i].mark);
-        }
-    }
-    free(forward->ends);
+    turn_times_close(&forward->times, forward->device);
     free(forward->n_committed);
     free(forward);
 }

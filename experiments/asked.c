@@ -173,6 +173,21 @@ int asked_systems_file(const struct options *options, const char *name, struct a
     return read_path(options, name, &asked->request.systems_path, err);
 }
 
+int asked_system_names(const char *text, char names[][ASKED_NAME_CHARS], size_t *n,
+                       struct err *err) {
+    *n = 0;
+    for (const char *rest = text; rest != NULL; (*n)++) {
+        size_t length = strcspn(rest, ",");
+        if (length == 0 || length >= ASKED_NAME_CHARS || *n == ASKED_MOST_SYSTEMS) {
+            return err_usage(err, "--systems: expected at most %d names of 1 to %d characters",
+                             ASKED_MOST_SYSTEMS, ASKED_NAME_CHARS - 1);
+        }
+        snprintf(names[*n], ASKED_NAME_CHARS, "%.*s", (int)length, rest);
+        rest = rest[length] == ',' ? rest + length + 1 : NULL;
+    }
+    return 0;
+}
+
 int asked_profile(const struct options *options, struct asked *asked, struct err *err) {
     struct run_request *request = &asked->request;
     int status = read_path(options, "profile", &request->profile_path, err);

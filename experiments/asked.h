@@ -6,7 +6,7 @@
 #include "experiments/compose.h"
 #include "experiments/options.h"
 
-enum { ASKED_MOST_SETTINGS = 80 };
+enum { ASKED_MOST_SETTINGS = 80, ASKED_MOST_SYSTEMS = 64, ASKED_NAME_CHARS = 64 };
 
 struct asked {
     struct run_request request; /* borrows from this struct and from argv */
@@ -30,7 +30,12 @@ int asked_read(const struct options *options, struct asked *asked, struct err *e
 int asked_systems_file(const struct options *options, const char *name, struct asked *asked,
                        struct err *err);
 
-/* Both for commands without a workload, and the system opened; the caller closes it. */
+/* --systems A,B,...: how many names there are. */
+int asked_system_names(const char *text, char names[][ASKED_NAME_CHARS], size_t *n,
+                       struct err *err);
+
+/* asked_read and asked_systems_file for commands without a workload, and the system opened; the
+ * caller closes it. */
 int asked_read_system(const struct options *options, struct asked *asked, struct system **out,
                       struct err *err);
 

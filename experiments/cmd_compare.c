@@ -10,8 +10,6 @@
 #include "experiments/table.h"
 #include "sim/base/num.h"
 
-enum { MOST_SYSTEMS = 64, NAME_CHARS = 64 };
-
 static const struct option own_options[] = {
     {"systems", "A,B,...", "the systems; speed-ups are over the first", false},
     {"systems-file", "FILE", "read the systems from this INI file", false},
@@ -33,8 +31,8 @@ static const struct option *const options_of_compare[] = {
 };
 
 struct comparison {
-    char names[MOST_SYSTEMS][NAME_CHARS];
-    struct campaign_point points[MOST_SYSTEMS];
+    char names[ASKED_MOST_SYSTEMS][ASKED_NAME_CHARS];
+    struct campaign_point points[ASKED_MOST_SYSTEMS];
     size_t n;
     struct asked asked;
 };
@@ -43,16 +41,7 @@ static int read_systems(const char *text, struct comparison *out, struct err *er
     if (text == NULL) {
         return err_usage(err, "compare needs --systems A,B,...; `unmask list systems` names them");
     }
-    for (const char *rest = text; rest != NULL; out->n++) {
-        size_t length = strcspn(rest, ",");
-        if (length == 0 || length >= NAME_CHARS || out->n == MOST_SYSTEMS) {
-            return err_usage(err, "--systems: expected at most %d names of 1 to %d characters",
-                             MOST_SYSTEMS, NAME_CHARS - 1);
-        }
-        snprintf(out->names[out->n], NAME_CHARS, "%.*s", (int)length, rest);
-        rest = rest[length] == ',' ? rest + length + 1 : NULL;
-    }
-    return 0;
+    return asked_system_names(text, out->names, &out->n, err);
 }
 
 static double speedup(const struct comparison *c, size_t i) {

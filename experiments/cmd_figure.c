@@ -114,7 +114,11 @@ static int make_figure(const char *name, const char *out, unsigned n_threads,
         size_t n = figure_compare(grid, &results, &paper, calibrated, rows, MOST_ROWS);
         struct paper_tally tally = paper_tally(rows, n);
         printf("%s\n", grid->title);
-        paper_print(rows, n, PAPER_TEXT, stdout);
+        if (n > 0) {
+            paper_print(rows, n, PAPER_TEXT, stdout);
+        } else {
+            printf("the paper prints no number of this figure\n");
+        }
         total->counted += tally.counted;
         total->within += tally.within;
         total->missing += tally.missing;
@@ -122,11 +126,12 @@ static int make_figure(const char *name, const char *out, unsigned n_threads,
         if (out != NULL) {
             snprintf(stem, sizeof stem, "%s/%s", out, name);
             status = figure_draw(grid, &results, &paper, stem, err);
-            if (status == 0) {
+            if (status == 0 && n > 0) {
                 status = write_tables(rows, n, stem, err);
             }
             if (status == 0) {
-                printf("wrote %s.svg, .png, .csv, -paper.csv and -paper.md\n", stem);
+                printf("wrote %s.svg, .png%s\n", stem,
+                       n > 0 ? ", .csv, -paper.csv and -paper.md" : " and .csv");
             }
         }
         printf("\n");

@@ -6,6 +6,8 @@
 
 #include "experiments/asked.h"
 #include "experiments/cmd.h"
+#include "experiments/plan_picture.h"
+#include "experiments/plan_usage.h"
 #include "experiments/step.h"
 #include "experiments/table.h"
 #include "sim/base/monotonic.h"
@@ -29,8 +31,8 @@ static const struct option instance_options[] = {
 };
 
 static const struct option *const options_of_plan[] = {
-    system_option,   device_options,   policy_options, step_options,
-    planner_options, instance_options, json_options,   NULL,
+    system_option,    device_options,  policy_options, step_options, planner_options,
+    instance_options, picture_options, json_options,   NULL,
 };
 
 /* ---- one planner or all ---- */
@@ -192,8 +194,8 @@ static void print_budget(const struct system *system) {
 }
 
 static void print_people(const struct system *system, const struct asked_step *step,
-                         const struct placement *placement, const struct outcome *outcome,
-                         const struct table *table) {
+                         const struct placement *placement, const struct usage *usage,
+                         const struct outcome *outcome, const struct table *table) {
     char peak[32], bound[32];
     printf("%s, %s on %s: %s\n\n", system->name, system->model->name, system->gpu->name,
            step->text);
@@ -215,7 +217,11 @@ static void print_people(const struct system *system, const struct asked_step *s
                    placement->n_chunks[i], placement->chunks.of[kind]);
         }
     }
-    printf("\n\n");
+    printf("\n");
+    plan_usage_print_ratio(usage);
+    printf("\n");
+    plan_usage_print_peak(&system->graph, placement, usage);
+    printf("\n");
     print_budget(system);
 }
 
@@ -274,11 +280,11 @@ static int compare_on_step(const struct options *options, const struct asked_pla
                            const struct system *system, const struct asked_step *step,
                            struct err *err) {
     struct outcome outcomes[MOST_PLANNERS];
+    struct placement placement = {0};
     struct chunk_rows chunks;
     int status = find_chunks(system, step, &chunks, err);
     ASSERT(asked->n_planners > 0);
     for (size_t i = 0; status == 0 && i < asked->n_planners; i++) {
-        struct placement placement;
         status = plan_step(asked->planners[i], asked, system, step, chunks, &placement,
                            &outcomes[i], err);
     }
@@ -286,14 +292,17 @@ static int compare_on_step(const struct options *options, const struct asked_pla
         return status;
     }
     print_times(outcomes, asked->n_planners);
+    struct usage usage; /* the same under every planner */
+    usage_measure(&system->graph, &step->shape, &placement, &usage);
     struct table *table = comparison(outcomes, asked->n_planners, 0);
     if (options_has(options, "json")) {
         status = cmd_print_json(
-            json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "system", system->name,
+            json_pack("{s:s, s:s, s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:o}", "system", system->name,
                       "model", system->model->name, "gpu", system->gpu->name, "step", step->text,
-                      "lower_bound_bytes", (json_int_t)outcomes[0].lower_bound_bytes,
-                      "proven_bound_bytes", (json_int_t)best_bound(outcomes, asked->n_planners),
-                      "ffn_chunk_rows", (json_int_t)chunks.of[CHUNK_FFN], "logit_chunk_rows",
+                      "live", plan_usage_ratio_json(&usage), "lower_bound_bytes",
+                      (json_int_t)outcomes[0].lower_bound_bytes, "proven_bound_bytes",
+                      (json_int_t)best_bound(outcomes, asked->n_planners), "ffn_chunk_rows",
+                      (json_int_t)chunks.of[CHUNK_FFN], "logit_chunk_rows",
                       (json_int_t)chunks.of[CHUNK_LOGITS], "plans", table_json(table)),
             err);
     } else {
@@ -303,6 +312,7 @@ static int compare_on_step(const struct options *options, const struct asked_pla
         table_print(table, stdout);
         printf("\nlower bound %s\n",
                num_format_bytes(bound, sizeof bound, (double)outcomes[0].lower_bound_bytes));
+        plan_usage_print_ratio(&usage);
     }
     table_close(table);
     return status;
@@ -311,6 +321,7 @@ static int compare_on_step(const struct options *options, const struct asked_pla
 static int show_step(const struct options *options, const struct asked_plan *asked,
                      const struct system *system, const struct asked_step *step, struct err *err) {
     struct placement placement;
+    struct usage usage;
     struct outcome outcome;
     struct chunk_rows chunks;
     int status = find_chunks(system, step, &chunks, err);
@@ -321,24 +332,29 @@ static int show_step(const struct options *options, const struct asked_plan *ask
     if (status != 0) {
         return status;
     }
+    usage_measure(&system->graph, &step->shape, &placement, &usage);
     struct table *table = tensors(system, &placement);
     if (options_has(options, "json")) {
         status = cmd_print_json(
-            json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:o, s:o}", "system",
-                      system->name, "model", system->model->name, "gpu", system->gpu->name,
-                      "planner", outcome.planner, "step", step->text, "peak_bytes",
-                      (json_int_t)placement.peak_bytes, "lower_bound_bytes",
+            json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:o}",
+                      "system", system->name, "model", system->model->name, "gpu",
+                      system->gpu->name, "planner", outcome.planner, "step", step->text,
+                      "peak_bytes", (json_int_t)placement.peak_bytes, "lower_bound_bytes",
                       (json_int_t)placement.lower_bound_bytes, "optimal",
                       placement.peak_bytes == placement.proven_bound_bytes, "ffn_chunk_rows",
                       (json_int_t)placement.chunks.of[CHUNK_FFN], "logit_chunk_rows",
-                      (json_int_t)placement.chunks.of[CHUNK_LOGITS], "budget",
+                      (json_int_t)placement.chunks.of[CHUNK_LOGITS], "live",
+                      plan_usage_ratio_json(&usage), "at_peak",
+                      plan_usage_peak_json(&system->graph, &placement, &usage), "budget",
                       budget_json(&system->budget), "tensors", table_json(table)),
             err);
     } else {
-        print_people(system, step, &placement, &outcome, table);
+        print_people(system, step, &placement, &usage, &outcome, table);
     }
     table_close(table);
-    return status;
+    return status != 0 ? status
+                       : plan_picture_of_step(options, system, step, outcome.planner, &placement,
+                                              &usage, err);
 }
 
 static int run_step(const struct options *options, struct err *err) {
@@ -363,6 +379,9 @@ static int run_step(const struct options *options, struct err *err) {
         status = read_plan(options, name, &asked_plan, err);
     }
     if (status == 0) {
+        status = plan_picture_check(options, asked_plan.compares, err);
+    }
+    if (status == 0) {
         status = step_make(options, system, &step, err);
     }
     if (status == 0) {
@@ -380,13 +399,13 @@ struct instance_plan {
     const char *path;
     struct instance instance;
     struct outcome outcomes[MOST_PLANNERS];
-    int64_t *offset_bytes; /* of the last one */
+    struct plan plan; /* the last one */
 };
 
 /* A step's options say nothing of a file: refuse them. */
 static int check_instance_options(const struct options *options, struct err *err) {
-    static const char *const fine[] = {"instance", "capacity", "planner",
-                                       "nodes",    "solver",   "json"};
+    static const char *const fine[] = {"instance", "capacity", "planner", "nodes",
+                                       "solver",   "picture",  "json"};
     for (size_t i = 0; i < options->n_given; i++) {
         const char *name = options->given[i].option->name;
         bool is_fine = false;
@@ -418,20 +437,20 @@ static int plan_instance(const struct asked_plan *asked, struct instance_plan *p
     struct plan_request request = asked->request;
     request.packing = &p->instance.packing;
     for (size_t i = 0; i < asked->n_planners; i++) {
-        struct plan plan = {.offset_bytes = p->offset_bytes};
+        struct plan *plan = &p->plan;
         int64_t start_ns = monotonic_ns();
-        int status = planner_solve(asked->planners[i], &request, NULL, &plan, err);
+        int status = planner_solve(asked->planners[i], &request, NULL, plan, err);
         double seconds = 1e-9 * (double)(monotonic_ns() - start_ns);
-        status = status == 0 ? plan_verify(request.packing, &plan, err) : status;
+        status = status == 0 ? plan_verify(request.packing, plan, err) : status;
         if (status != 0) {
             return status;
         }
         p->outcomes[i] = (struct outcome){asked->planners[i]->name,
-                                          plan.peak_bytes,
-                                          plan.lower_bound_bytes,
-                                          plan.proven_bound_bytes,
-                                          plan.n_nodes,
-                                          plan.stopped,
+                                          plan->peak_bytes,
+                                          plan->lower_bound_bytes,
+                                          plan->proven_bound_bytes,
+                                          plan->n_nodes,
+                                          plan->stopped,
                                           seconds};
     }
     return 0;
@@ -443,7 +462,7 @@ static struct table *buffers(const struct instance_plan *p) {
     for (uint32_t i = 0; i < p->instance.packing.n_buffers; i++) {
         const struct packing_buffer *b = &p->instance.packing.buffers[i];
         table_text(table, p->instance.ids[i]);
-        table_whole(table, p->offset_bytes[i]);
+        table_whole(table, p->plan.offset_bytes[i]);
         table_whole(table, b->bytes);
         table_whole(table, b->first_time);
         table_whole(table, b->last_time + 1);
@@ -520,6 +539,10 @@ static int show_instance(const struct options *options, const struct asked_plan 
         print_instance_people(asked, p, table);
     }
     table_close(table);
+    if (status == 0) {
+        status = plan_picture_of_instance(options, p->path, p->outcomes[0].planner, &p->instance,
+                                          &p->plan, asked->request.capacity_bytes, err);
+    }
     return status == 0 ? check_capacity(asked, p, err) : status;
 }
 
@@ -529,15 +552,16 @@ static int run_instance(const struct options *options, struct err *err) {
     struct instance_plan p = {.path = options_text(options, "instance")};
     int status = check_instance_options(options, err);
     status = status == 0 ? read_plan(options, name == NULL ? "exact" : name, &asked, err) : status;
+    status = status == 0 ? plan_picture_check(options, asked.compares, err) : status;
     status = status == 0 ? read_capacity(options, &asked.request.capacity_bytes, err) : status;
     status = status == 0 ? instance_read(p.path, &p.instance, err) : status;
     if (status != 0) {
         return status;
     }
-    p.offset_bytes = calloc(p.instance.packing.n_buffers, sizeof *p.offset_bytes);
-    status = p.offset_bytes == NULL ? err_world(err, "out of memory")
-                                    : show_instance(options, &asked, &p, err);
-    free(p.offset_bytes);
+    p.plan.offset_bytes = calloc(p.instance.packing.n_buffers, sizeof *p.plan.offset_bytes);
+    status = p.plan.offset_bytes == NULL ? err_world(err, "out of memory")
+                                         : show_instance(options, &asked, &p, err);
+    free(p.plan.offset_bytes);
     instance_fini(&p.instance);
     return status;
 }
@@ -561,7 +585,9 @@ const struct command command_plan = {
         "when --solver names one. --planner ilp writes the integer program for cbc or for CMD,\n"
         "which reads MODEL (LP format) and writes SOLUTION: a line that starts with 'optimal'\n"
         "once that is proven, then lines 'variable value'. A file is planned by exact unless\n"
-        "--planner says otherwise. Times are on standard error.",
+        "--planner says otherwise. The peak-to-average ratio is that of the live bytes of all\n"
+        "tensors over the operators executed: a layer's count as often as there are such layers,\n"
+        "those of logits once a chunk. Times are on standard error.",
     .options = options_of_plan,
     .run = run,
 };

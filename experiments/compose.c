@@ -75,8 +75,7 @@ static bool is_of_workload(const struct setting *setting) {
 
 /* The GPU that a transferred profile is for begins its source: "GPU, scaled from ...". */
 static bool is_source_for(const char *source, const char *gpu) {
-    size_t length = strlen(gpu);
-    return strncmp(source, gpu, length) == 0 && source[length] == ',';
+    return strncmp(source, gpu, strlen(gpu)) == 0 && source[strlen(gpu)] == ',';
 }
 
 static const char *fact_of(const struct profile *profile, const char *wanted) {
@@ -107,10 +106,11 @@ int compose_check_profile(const struct profile *profile, const char *path, const
 
 int compose_check_system(const struct system *system, struct err *err) {
     const char *path = system->profile_path;
-    if (path[0] == '\0') {
-        return 0;
+    int status = system_serves(system, err);
+    if (status != 0 || path[0] == '\0') {
+        return status;
     }
-    int status = compose_check_profile(system->profile, path, system->gpu, err);
+    status = compose_check_profile(system->profile, path, system->gpu, err);
     const char *dtype = fact_of(system->profile, "dtype");
     if (status == 0 && dtype != NULL && strcmp(dtype, "float32") == 0 &&
         system->runtime.element_bytes != 4) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/plot.h"
+#include "experiments/figure_sheet.h"
 #include "experiments/point.h"
 
 double figure_value(const struct grid *grid, const struct grid_results *results, enum metric metric,
@@ -61,17 +61,6 @@ static const struct metric_text *metric_of(const char *word, struct err *err) {
     return NULL;
 }
 
-/* Everything a figure's plain data points into. */
-struct sheet {
-    struct panel panels[GRID_MOST];
-    size_t n_panels;
-    struct plot_series series[GRID_MOST][GRID_MOST];
-    double y[GRID_MOST][GRID_MOST][GRID_MOST], paper[GRID_MOST][GRID_MOST][GRID_MOST];
-    const char *names[GRID_MOST];
-    char titles[GRID_MOST][256], y_labels[GRID_MOST][128];
-    char provenance[1024];
-};
-
 static double printed(const struct grid *grid, const struct paper *paper,
                       const struct metric_text *metric, size_t system, size_t workload, size_t x) {
     const char *dataset = grid->workload_labels.word[workload], *setting = NULL;
@@ -96,9 +85,7 @@ static double printed(const struct grid *grid, const struct paper *paper,
 /* "profile l40s: imported; burst: real inputs, ..." */
 static void describe(const struct grid *grid, const struct grid_results *results,
                      struct sheet *sheet) {
-    if (grid->kind == GRID_MEMORY) {
-        snprintf(sheet->provenance, sizeof sheet->provenance,
-                 "computed: the step graph of the largest step, placed by the memory planner");
+    if (figure_describe_memory(grid, sheet)) {
         return;
     }
     size_t used = (size_t)snprintf(sheet->provenance, sizeof sheet->provenance, "profile %s",
@@ -217,52 +204,6 @@ static void lay_jitter(const struct grid *grid, const struct grid_results *resul
     sheet->n_panels = 1;
 }
 
-/* What the device is divided into, for each GPU a panel, for each system a bar. */
-static int lay_memory(const struct grid *grid, struct sheet *sheet, struct err *err) {
-    static const char *const parts[] = {"weights", "runtime reserve", "activations",
-                                        "logits and copies", "KV pool"};
-    enum { N_PARTS = sizeof parts / sizeof parts[0] };
-    for (size_t g = 0; g < grid->gpus.n; g++) {
-        for (size_t s = 0; s < grid->systems.n; s++) {
-            struct system_request request = {.system = grid->systems.word[s],
-                                             .gpu = grid->gpus.word[g]};
-            struct system *system = NULL;
-            if (system_open(&request, &system, err) != 0) {
-                return (int)err->kind;
-            }
-            const struct budget *b = &system->budget;
-            /* The workspace's peak, split into what the tensors sized by logits could fill of it
-             * and the rest. */
-            int64_t logits =
-                b->logits_bytes < b->activation_bytes ? b->logits_bytes : b->activation_bytes;
-            const int64_t bytes[N_PARTS] = {
-                b->weights_bytes, b->reserve_bytes, b->activation_bytes - logits, logits,
-                b->pool_bytes - (b->shares_pool ? b->activation_bytes : 0)};
-            for (size_t i = 0; i < N_PARTS; i++) {
-                sheet->y[g][i][s] = (double)bytes[i] / 0x1p30;
-            }
-            system_close(system);
-        }
-        for (size_t i = 0; i < N_PARTS; i++) {
-            sheet->series[g][i] =
-                (struct plot_series){.name = parts[i], .y = sheet->y[g][i], .n = grid->systems.n};
-        }
-        for (size_t s = 0; s < grid->systems.n; s++) {
-            sheet->names[s] = grid->labels.word[s];
-        }
-        sheet->panels[g] = (struct panel){.kind = PANEL_STACKED,
-                                          .x_label = "",
-                                          .title = gpu_find(grid->gpus.word[g], err)->title,
-                                          .y_label = "device memory (GiB)",
-                                          .series = sheet->series[g],
-                                          .n_series = N_PARTS,
-                                          .categories = sheet->names,
-                                          .n_categories = grid->systems.n};
-    }
-    sheet->n_panels = grid->gpus.n;
-    return 0;
-}
-
 int figure_draw(const struct grid *grid, const struct grid_results *results,
                 const struct paper *paper, const char *stem, struct err *err) {
     struct sheet *sheet = calloc(1, sizeof *sheet);
@@ -279,7 +220,13 @@ int figure_draw(const struct grid *grid, const struct grid_results *results,
         lay_jitter(grid, results, sheet);
         break;
     case GRID_MEMORY:
-        status = lay_memory(grid, sheet, err);
+        status = figure_lay_memory(grid, sheet, err);
+        break;
+    case GRID_CONTEXT:
+        status = figure_lay_context(grid, sheet, err);
+        break;
+    case GRID_MASKS:
+        status = figure_lay_masks(grid, sheet, err);
         break;
     }
     if (status == 0) {

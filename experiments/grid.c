@@ -31,10 +31,18 @@ int words_split(const char *text, struct words *out, const char *place, struct e
 
 /* ---- reading a specification ---- */
 
+/* The kinds of figure that cannot do without a key, as bits. */
+enum {
+    OF_RUNS = 1 << GRID_BARS | 1 << GRID_LINES | 1 << GRID_JITTER,
+    OF_SYSTEMS = OF_RUNS | 1 << GRID_MEMORY,
+    OF_MODELS = 1 << GRID_CONTEXT | 1 << GRID_MASKS,
+    OF_ALL = OF_SYSTEMS | OF_MODELS,
+};
+
 struct key {
     const char *name;
     size_t offset, size; /* size 0: struct words */
-    bool required;
+    unsigned required;   /* by these kinds */
 };
 
 #define TEXT(field, required)                                                                      \
@@ -43,14 +51,16 @@ struct key {
     { #field, offsetof(struct grid, field), 0, required }
 
 static const struct key keys[] = {
-    TEXT(title, true),           TEXT(paper, true),   TEXT(gpu, true),     TEXT(paper_gpu, true),
-    LIST(sources, true),         LIST(systems, true), LIST(labels, true),  LIST(workloads, true),
-    LIST(workload_labels, true), LIST(rates, true),   LIST(metrics, true), LIST(values, false),
-    LIST(x_names, false),        LIST(gpus, false),
+    TEXT(title, OF_ALL),      TEXT(paper, OF_ALL),          TEXT(gpu, OF_RUNS),
+    TEXT(paper_gpu, OF_ALL),  LIST(sources, OF_ALL),        LIST(systems, OF_SYSTEMS),
+    LIST(labels, OF_SYSTEMS), LIST(workloads, OF_RUNS),     LIST(workload_labels, OF_RUNS),
+    LIST(rates, OF_RUNS),     LIST(metrics, OF_RUNS),       LIST(values, OF_MODELS),
+    LIST(x_names, 0),         LIST(gpus, 1 << GRID_MEMORY), LIST(models, OF_MODELS),
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
-static const char *const kind_words[] = {"bars", "lines", "jitter", "memory", NULL};
+static const char *const kind_words[] = {"bars",    "lines", "jitter", "memory",
+                                         "context", "masks", NULL};
 static const char *const axis_words[] = {"rate", "input_tokens", "output_tokens", NULL};
 
 static int word_index(const struct config *config, const char *key, const char *const *words,
@@ -73,7 +83,7 @@ static int word_index(const struct config *config, const char *key, const char *
 static int take_keys(const struct config *config, struct grid *grid, struct err *err) {
     for (size_t i = 0; i < N_KEYS; i++) {
         const struct config_entry *entry = config_find(config, "figure", keys[i].name);
-        if (entry == NULL && keys[i].required) {
+        if (entry == NULL && (keys[i].required & 1U << grid->kind) != 0) {
             return err_usage(err, "%s: [figure] lacks '%s'", config->path, keys[i].name);
         }
         if (entry == NULL) {
@@ -91,7 +101,8 @@ static int take_keys(const struct config *config, struct grid *grid, struct err 
 }
 
 static int refuse_unknown(const struct config *config, struct err *err) {
-    static const char *const others[] = {"kind", "x", "baseline", "seed", "requests"};
+    static const char *const others[] = {"kind", "x",        "baseline",
+                                         "seed", "requests", "context_tokens"};
     const char *names[N_KEYS + sizeof others / sizeof others[0] + 1] = {NULL};
     size_t n = 0;
     for (size_t i = 0; i < N_KEYS; i++) {
@@ -141,11 +152,16 @@ static int settle(const struct config *config, struct grid *grid, struct err *er
         return err_usage(err, "%s:%d: the baseline '%s' is not among the systems", config->path,
                          baseline->line, baseline->value);
     }
-    const struct words *axis = grid->axis == AXIS_RATE ? &grid->rates : &grid->values;
+    bool over_rates = grid->axis == AXIS_RATE && (OF_MODELS & 1U << grid->kind) == 0;
+    const struct words *axis = over_rates ? &grid->rates : &grid->values;
     grid->n_x = axis->n;
     for (size_t i = 0; i < axis->n; i++) {
-        if (!num_f64(axis->word[i], &grid->x[i]) || grid->x[i] <= 0) {
+        if (!num_f64(axis->word[i], &grid->x[i]) || grid->x[i] <= 0 || grid->x[i] > UINT32_MAX) {
             return err_usage(err, "%s: '%s' is not a positive number on the axis", config->path,
+                             axis->word[i]);
+        }
+        if (grid->kind == GRID_MASKS && grid->x[i] > 1) {
+            return err_usage(err, "%s: '%s' is not a share of masked tokens", config->path,
                              axis->word[i]);
         }
     }
@@ -179,6 +195,9 @@ int grid_load(const char *path, const char *name, struct grid *grid, struct err 
         status = take_whole(&config, "requests", 0, &grid->requests, err);
     }
     if (status == 0) {
+        status = take_whole(&config, "context_tokens", 131072, &grid->context_tokens, err);
+    }
+    if (status == 0) {
         status = settle(&config, grid, err);
     }
     config_fini(&config);
@@ -196,7 +215,8 @@ struct effort {
 };
 
 size_t grid_n_points(const struct grid *grid) {
-    return grid->kind == GRID_MEMORY ? 0 : grid->systems.n * grid->workloads.n * grid->n_x;
+    bool runs = (OF_RUNS & 1U << grid->kind) != 0;
+    return runs ? grid->systems.n * grid->workloads.n * grid->n_x : 0;
 }
 
 static void run_index(void *opaque, size_t index) {

@@ -20,7 +20,9 @@ struct words {
     size_t n;
 };
 
-enum grid_kind { GRID_BARS, GRID_LINES, GRID_JITTER, GRID_MEMORY };
+/* The first three run systems; memory figures only compute: of systems, of models over the context,
+ * of models over the share of masked tokens. */
+enum grid_kind { GRID_BARS, GRID_LINES, GRID_JITTER, GRID_MEMORY, GRID_CONTEXT, GRID_MASKS };
 enum grid_axis { AXIS_RATE, AXIS_INPUT, AXIS_OUTPUT };
 
 struct grid {
@@ -28,8 +30,9 @@ struct grid {
     enum grid_kind kind;
     enum grid_axis axis;
     struct words sources, systems, labels, workloads, workload_labels, rates, values, x_names;
-    struct words metrics, gpus;
-    size_t baseline; /* index into systems */
+    struct words metrics, gpus, models;
+    uint64_t context_tokens; /* of GRID_MASKS */
+    size_t baseline;         /* index into systems */
     uint64_t seed, requests;
     size_t n_x;
     double x[GRID_MOST];
@@ -47,7 +50,7 @@ int grid_run(const struct grid *grid, unsigned n_threads, void (*done)(void *sta
              struct grid_results *results, struct err *err);
 void grid_results_fini(struct grid_results *results);
 
-size_t grid_n_points(const struct grid *grid); /* 0 for memory figures: nothing is run */
+size_t grid_n_points(const struct grid *grid); /* 0 where nothing is run */
 const struct point *grid_point(const struct grid *grid, const struct grid_results *results,
                                size_t system, size_t workload, size_t x);
 

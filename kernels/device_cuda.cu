@@ -7,7 +7,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/device_cuda.cuh"
-#include "kernels/gate_up.h"
+#include "kernels/kernels.h"
 
 enum { ALIGN_BYTES = 512, LEAST_CAPABILITY = 80, COUNTER_BYTES = MAX_BLOCKS * 4 };
 

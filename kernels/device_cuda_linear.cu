@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kernels/device_cuda.cuh"
-#include "kernels/gate_up.h"
+#include "kernels/kernels.h"
 
 enum {
     MAX_PLANS = 4096, /* a power of two */
@@ -17,6 +17,7 @@ enum {
     ALIGN_BYTES = 16, /* of all operands: rows are multiples of 8 elements apart */
     INVARIANT_TOKENS = 8192,
     OWN_LEAST_TOKENS = 256, /* below, our kernel has too few tiles to win */
+    TIMED_TOKENS = 16384,   /* proposals for more are timed on so many */
 };
 
 static const int64_t WORKSPACE_BYTES = 32ll << 20;
@@ -198,6 +199,7 @@ static bool choose(struct device *device, const struct call_linear *call,
         timed.n_tokens = most < call->n_tokens ? (int32_t)most : call->n_tokens;
         timed.add = y; /* of the same cost, whatever it holds */
     }
+    timed.n_tokens = timed.n_tokens < TIMED_TOKENS ? timed.n_tokens : TIMED_TOKENS;
     if (timed.n_tokens == 0 || !product_init(&product, &timed, y_stride)) {
         return false;
     }

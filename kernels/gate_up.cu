@@ -7,7 +7,7 @@
  * tokens each. Blocks are persistent and work in clusters of two that fetch half of what they
  * share, weights or inputs, each for both. */
 #include "kernels/device.cuh"
-#include "kernels/gate_up.h"
+#include "kernels/kernels.h"
 #include "kernels/wgmma.cuh"
 
 enum {

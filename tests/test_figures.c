@@ -1,6 +1,7 @@
 /* Figures: specifications, threads, calibration, and how near the paper's numbers are. */
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "experiments/figure.h"
 #include "experiments/fit.h"
@@ -97,6 +98,84 @@ static void expect_refusal(const char *text, const char *sentence) {
     remove(path);
 }
 
+/* The first or the last number under a series of a panel in a figure's CSV. */
+static double value_of(const char *csv, const char *panel, const char *series, bool first) {
+    char line[256], head[160];
+    double value = NAN;
+    FILE *file = fopen(csv, "r");
+    ck_assert_ptr_nonnull(file);
+    snprintf(head, sizeof head, "%s,%s,", panel, series);
+    while (fgets(line, sizeof line, file) != NULL) {
+        double x, y;
+        if (strncmp(line, head, strlen(head)) == 0 && (isnan(value) || !first)) {
+            ck_assert_int_eq(sscanf(line + strlen(head), "%lf,%lf", &x, &y), 2);
+            value = y;
+        }
+    }
+    fclose(file);
+    return value;
+}
+
+static const char *draw(const char *name, const char *folder) {
+    static char stem[96], csv[128];
+    struct grid grid;
+    struct grid_results results = {0};
+    struct paper paper;
+    struct err err = {0};
+    load(name, &grid);
+    ck_assert_int_eq(paper_load("experiments/paper/mosaic.csv", &paper, &err), 0);
+    ck_assert_uint_eq(grid_n_points(&grid), 0);
+    ck_assert_int_eq(grid_run(&grid, 1, NULL, NULL, &results, &err), 0);
+    snprintf(stem, sizeof stem, "%s/figure", folder);
+    ck_assert_msg(figure_draw(&grid, &results, &paper, stem, &err) == 0, "%s", err.text);
+    grid_results_fini(&results);
+    paper_fini(&paper);
+    snprintf(csv, sizeof csv, "%s.csv", stem);
+    return csv;
+}
+
+static void remove_drawn(const char *folder) {
+    static const char *const suffixes[] = {"svg", "png", "csv"};
+    for (size_t i = 0; i < 3; i++) {
+        char path[96];
+        snprintf(path, sizeof path, "%s/figure.%s", folder, suffixes[i]);
+        ck_assert_int_eq(remove(path), 0);
+    }
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+
+/* Mosaic's first observation: the bottleneck shifts from the KV cache to activations. */
+START_TEST(autoregressive_models_fill_memory_with_cache_and_diffusion_models_with_activations) {
+    char folder[] = "/tmp/unmask-figure-XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    const char *csv = draw("mosaic-fig2", folder), *dllm = "LLaDA-8B Base/Instruct/1.5";
+    ck_assert_double_eq(value_of(csv, "Llama-3.1-8B", "KV cache", false), 16);
+    ck_assert_double_lt(value_of(csv, "Llama-3.1-8B", "activations", false), 0.01);
+    ck_assert_double_eq(value_of(csv, dllm, "KV cache", false), 0);
+    /* The logits alone: 131072 rows of 126464 in bf16. */
+    ck_assert_double_ge(value_of(csv, dllm, "activations", false), 126464.0 * 131072 * 2 / 0x1p30);
+    ck_assert_double_gt(value_of(csv, dllm, "weights", true), 14.9);
+    remove_drawn(folder);
+}
+END_TEST
+
+/* Mosaic's third: the peak toggles between logits and FFN. */
+START_TEST(the_peak_is_of_the_ffn_where_few_tokens_are_masked_and_of_the_logits_where_many_are) {
+    static const char *const models[] = {"LLaDA-8B Base/Instruct/1.5", "Dream-v0 7B Base/Instruct"};
+    char folder[] = "/tmp/unmask-figure-XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    const char *csv = draw("mosaic-fig3", folder);
+    for (int i = 0; i < 2; i++) {
+        double ffn = value_of(csv, models[i], "FFN", true);
+        ck_assert_double_eq(value_of(csv, models[i], "FFN", false), ffn);
+        ck_assert_double_gt(ffn, value_of(csv, models[i], "attention", true));
+        ck_assert_double_gt(ffn, 3 * value_of(csv, models[i], "logits", true));
+        ck_assert_double_lt(3 * ffn, value_of(csv, models[i], "logits", false));
+    }
+    remove_drawn(folder);
+}
+END_TEST
+
 START_TEST(a_bad_specification_is_refused_with_its_line) {
     expect_refusal("[figure]\ntitel = x\n", ":2: unknown key 'titel' in [figure]; did you mean "
                                             "'title'?");
@@ -110,6 +189,12 @@ START_TEST(a_bad_specification_is_refused_with_its_line) {
                    "systems = a\nlabels = A\nworkloads = w\nworkload_labels = W\nrates = -1\n"
                    "metrics = throughput\n",
                    "'-1' is not a positive number on the axis");
+    expect_refusal("[figure]\nkind = masks\ntitle = t\npaper = p\npaper_gpu = -\nsources = s\n"
+                   "models = m\n",
+                   "[figure] lacks 'values'");
+    expect_refusal("[figure]\nkind = masks\ntitle = t\npaper = p\npaper_gpu = -\nsources = s\n"
+                   "models = m\nvalues = 0.5, 1.5\n",
+                   "'1.5' is not a share of masked tokens");
 }
 END_TEST
 
@@ -118,6 +203,8 @@ int main(void) {
         every_constant_is_what_its_fit_says,
         results_do_not_depend_on_the_number_of_threads,
         printed_speed_ups_are_reproduced_within_15_percent_on_80_percent_of_rows,
+        autoregressive_models_fill_memory_with_cache_and_diffusion_models_with_activations,
+        the_peak_is_of_the_ffn_where_few_tokens_are_masked_and_of_the_logits_where_many_are,
         a_bad_specification_is_refused_with_its_line,
     };
     return SUITE_RUN("figures", tests);

@@ -142,8 +142,7 @@ static int rewind_trace(void *state, struct err *err) {
 }
 
 /* `rows` with drawn lengths where there are models, within the context. */
-static struct arrival_source shape_rows(struct workload *workload, struct arrival_source rows,
-                                        const char *path) {
+static struct arrival_source shape_rows(struct workload *workload, struct arrival_source rows) {
     if (workload->input != NULL || workload->output != NULL) {
         workload->lengths =
             (struct lengths){.inner = rows, .input = workload->input, .output = workload->output};
@@ -153,7 +152,7 @@ static struct arrival_source shape_rows(struct workload *workload, struct arriva
         workload->cap = (struct cap){.inner = rows,
                                      .context_tokens = workload->spec.context_tokens,
                                      .truncates = workload->spec.over == OVER_TRUNCATE,
-                                     .name = path};
+                                     .name = workload->path};
         rows = cap_source(&workload->cap);
     }
     return rows;
@@ -204,8 +203,8 @@ static int start_lengths(struct workload *workload, uint64_t seed, struct err *e
 }
 
 /* Arrivals of a process on rows of models, of drawn pairs, or of the trace over and over. */
-static int start_generated(struct workload *workload, const char *path, uint64_t seed,
-                           struct arrival_source *out, struct err *err) {
+static int start_generated(struct workload *workload, uint64_t seed, struct arrival_source *out,
+                           struct err *err) {
     struct arrival_source rows = {0};
     if (workload->spec.pairs == PAIRS_RESAMPLE) {
         rows = resample_source(workload->resample);
@@ -214,16 +213,15 @@ static int start_generated(struct workload *workload, const char *path, uint64_t
             .inner = trace_source(workload->trace), .factor = 0, .again = {workload, rewind_trace}};
         rows = replay_source(&workload->replay);
     }
-    rows = shape_rows(workload, rows, path);
+    rows = shape_rows(workload, rows);
     *out = generator_source(workload->generator);
     return generator_start(workload->generator, workload->spec.rate_per_s, seed, rows, err);
 }
 
 /* The trace's own arrivals, on its rows or on rows of models. */
-static int start_replayed(struct workload *workload, const char *path, struct arrival_source *out,
-                          struct err *err) {
+static int start_replayed(struct workload *workload, struct arrival_source *out, struct err *err) {
     if (workload->spec.pairs == PAIRS_TRACE) {
-        struct arrival_source rows = shape_rows(workload, trace_source(workload->trace), path);
+        struct arrival_source rows = shape_rows(workload, trace_source(workload->trace));
         *out = replay_source(&workload->replay);
         return start_replay(workload, rows, (struct rewinder){workload, rewind_rows}, err);
     }
@@ -234,7 +232,7 @@ static int start_replayed(struct workload *workload, const char *path, struct ar
             return (int)err->kind;
         }
     }
-    workload->zip = (struct zip){.rows = shape_rows(workload, drawn, path)};
+    workload->zip = (struct zip){.rows = shape_rows(workload, drawn)};
     int status = start_replay(workload, trace_source(workload->trace),
                               (struct rewinder){workload, rewind_trace}, err);
     workload->zip.times = replay_source(&workload->replay);
@@ -246,6 +244,8 @@ static int start(struct workload *workload, const char *path,
                  const struct workload_options *options, struct err *err) {
     bool generates = workload->generator != NULL;
     struct arrival_source source = {0};
+    workload->path = strdup(path);
+    ASSERT(workload->path != NULL);
     int status = apply_options(workload, options, err);
     if (status == 0) {
         status = check_spec(workload, path, err);
@@ -258,8 +258,8 @@ static int start(struct workload *workload, const char *path,
     }
     if (status == 0) {
         state_provenance(workload);
-        status = generates ? start_generated(workload, path, options->seed, &source, err)
-                           : start_replayed(workload, path, &source, err);
+        status = generates ? start_generated(workload, options->seed, &source, err)
+                           : start_replayed(workload, &source, err);
     }
     workload->limit = (struct limit){.inner = source, .n = (uint64_t)workload->spec.requests};
     return status;
@@ -349,6 +349,7 @@ void workload_close(struct workload *workload) {
         length_close(workload->output);
         resample_close(workload->resample);
         free(workload->name);
+        free(workload->path);
         free(workload->note);
         free(workload);
     }

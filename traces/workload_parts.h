@@ -33,6 +33,7 @@ struct spec {
 
 struct workload {
     char *name, *note;
+    char *path; /* of its file, for sentences */
     char provenance[96];
     struct spec spec;
     struct trace *trace;         /* NULL: none is read */

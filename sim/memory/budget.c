@@ -136,6 +136,7 @@ int budget_make(const struct budget_request *r, struct budget *out, struct err *
         .reserve_bytes = r->reserve_bytes,
     };
     int64_t left = out->usable_bytes - out->weights_bytes - out->reserve_bytes;
+    left = (int64_t)(r->pool_share * (double)left);
     return r->kv_layout == KV_SLAB ? divide_slabs(r, left, out, err)
                                    : divide_pages(r, left, out, err);
 }

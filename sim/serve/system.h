@@ -16,31 +16,7 @@
 #include "sim/policy/decoder.h"
 #include "sim/policy/router.h"
 #include "sim/policy/scheduler.h"
-
-enum logit_scope {
-    LOGITS_QUERIES,    /* every row that leaves the trunk, as the released baselines do */
-    LOGITS_GENERATION, /* the output region in a block's first pass, else the block */
-    LOGITS_BLOCK,      /* the active block */
-    LOGITS_MASKED,     /* the active block's masked positions */
-};
-
-/* The keys of a system that are not a policy's or the runtime's (table system_params). */
-struct settings {
-    uint32_t block_tokens;          /* 0: the model's */
-    uint32_t steps_per_block;       /* 0: as many as the block has positions */
-    uint32_t context_tokens;        /* 0: the model's maximum, at most 32768 */
-    uint32_t profile_canvas_tokens; /* canvas of the profiling run; 0: the context */
-    uint32_t max_batched_tokens, max_requests, replicas, max_in_system;
-    uint32_t page_tokens, kv_layout, logit_scope;
-    uint32_t chunk_search, ffn_chunks, logit_chunks;
-    int64_t logit_chunk_rows, reserve_bytes;
-    double memory_utilization;
-    bool skip_ahead;
-    bool beyond_positions;
-    double confidence_a, confidence_b;
-};
-extern const struct param system_params[];
-extern const size_t system_n_params;
+#include "sim/serve/settings.h"
 
 enum { MAX_CALIBRATED = 16, MAX_SETTINGS = 96 };
 
@@ -99,10 +75,8 @@ struct system_request {
 int system_open(const struct system_request *request, struct system **out, struct err *err);
 void system_close(struct system *system);
 
-/* Logit rows within the scope, of `rows` that leave the trunk; `first_pass`: a block's first pass
- * over the whole canvas. */
-uint32_t system_scope_rows(const struct settings *settings, uint32_t rows, uint32_t output_tokens,
-                           uint32_t block_tokens, uint32_t masked, bool first_pass);
+/* ERR_USAGE for a system that only `unmask lmax` knows: its steps are not planned. */
+int system_serves(const struct system *system, struct err *err);
 
 /* The resolved configuration as INI text, malloc'd: the same text makes the same system. */
 char *system_text(const struct system *system);

@@ -14,24 +14,14 @@
 
 #include "kernels/device.h"
 #include "kernels/kernels.h"
-#include "kernels/keyed.h"
+#include "tests/gpu/chance.h"
 
 enum { D = 128, MAX_B = 40, MAX_MEMORY = 64 };
 
 static const struct device_table *const table = &unmask_device_cuda;
 static struct device *device;
 static struct head *head; /* of head's other path */
-static uint64_t state;
-static int n_passed, n_failed;
 static bool small;
-
-static uint64_t draw(void) {
-    return keyed_mix(state += 0x9e3779b97f4a7c15u);
-}
-
-static int between(int low, int high) {
-    return low + (int)(draw() % (uint64_t)(high - low + 1));
-}
 
 static void must(int status, const char *what) {
     if (status != DEVICE_OK) {

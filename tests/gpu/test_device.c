@@ -6,7 +6,6 @@
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,42 +16,13 @@
 #include "kernels/device.h"
 #include "kernels/keyed.h"
 #include "kernels/twin.h"
+#include "tests/gpu/chance.h"
 
 enum { MAX_BUFFERS = 64, D = 128 };
 
 static const struct device_table *table;
 static struct device *device;
-static uint64_t state;
-static int n_passed, n_failed;
 static bool small;
-
-static uint64_t draw(void) {
-    return keyed_mix(state += 0x9e3779b97f4a7c15u);
-}
-
-static int between(int low, int high) {
-    return low + (int)(draw() % (uint64_t)(high - low + 1));
-}
-
-static double normal(void) {
-    const double u = ((double)(draw() >> 11) + 0.5) * 0x1p-53;
-    const double v = ((double)(draw() >> 11) + 0.5) * 0x1p-53;
-    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
-}
-
-__attribute__((format(printf, 2, 3))) static void check(bool good, const char *format, ...) {
-    if (good) {
-        n_passed++;
-        return;
-    }
-    n_failed++;
-    va_list list;
-    va_start(list, format);
-    printf("FAILED ");
-    vprintf(format, list);
-    printf("\n");
-    va_end(list);
-}
 
 /* For what the tests cannot go on without. */
 static void must(int status, const char *what) {

@@ -11,31 +11,14 @@
 #include <time.h>
 
 #include "kernels/bf16.h"
-#include "kernels/gate_up.h"
+#include "kernels/kernels.h"
 #include "kernels/twin.h"
+#include "tests/gpu/chance.h"
 
 enum { GUARD_ROWS = 3 };
 
-static uint64_t state;
-static int n_passed, n_failed;
-
-static uint64_t draw(void) { /* splitmix64: Steele, Lea, Flood, OOPSLA 2014 */
-    uint64_t z = (state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static int between(int low, int high) {
-    return low + (int)(draw() % (uint64_t)(high - low + 1));
-}
-
-static void check(bool good, const char *what, int n_tokens, int n_channels, int n_outputs) {
-    n_passed += good;
-    n_failed += !good;
-    if (!good) {
-        printf("FAILED %s: T %d, C %d, outputs %d\n", what, n_tokens, n_channels, n_outputs);
-    }
+static void check_shape(bool good, const char *what, int n_tokens, int n_channels, int n_outputs) {
+    check(good, "%s: T %d, C %d, outputs %d", what, n_tokens, n_channels, n_outputs);
 }
 
 static void must(cudaError_t status, const char *what) {
@@ -142,8 +125,8 @@ static void test_gate_up(int n_tokens, int n_channels, int n_hidden, bool suppor
                                       .dtype = KERNEL_BF16};
     const cudaError_t status = kernel_gate_up(&call, NULL);
     if (!supported) {
-        check(status == cudaErrorNotSupported, "gate_up is refused", n_tokens, n_channels,
-              n_hidden);
+        check_shape(status == cudaErrorNotSupported, "gate_up is refused", n_tokens, n_channels,
+                    n_hidden);
     } else {
         must(status, "gate_up");
         must(cudaDeviceSynchronize(), "gate_up");
@@ -153,8 +136,8 @@ static void test_gate_up(int n_tokens, int n_channels, int n_hidden, bool suppor
                 twin_store(y.host, KERNEL_BF16, row * y_stride + i, gate / (1 + exp(-gate)) * up);
             }
         }
-        check(matches(&y, twin_bound(KERNEL_BF16, n_channels)), "gate_up", n_tokens, n_channels,
-              n_hidden);
+        check_shape(matches(&y, twin_bound(KERNEL_BF16, n_channels)), "gate_up", n_tokens,
+                    n_channels, n_hidden);
     }
     matrix_free(&x);
     matrix_free(&w);
@@ -184,7 +167,8 @@ static void test_linear(int n_tokens, int n_inputs, int n_outputs, int mode, boo
                                      .dtype = KERNEL_BF16};
     const cudaError_t status = kernel_linear_wgmma(&call, NULL);
     if (!supported) {
-        check(status == cudaErrorNotSupported, "linear is refused", n_tokens, n_inputs, n_outputs);
+        check_shape(status == cudaErrorNotSupported, "linear is refused", n_tokens, n_inputs,
+                    n_outputs);
     } else {
         must(status, names[mode]);
         must(cudaDeviceSynchronize(), names[mode]);
@@ -196,7 +180,7 @@ static void test_linear(int n_tokens, int n_inputs, int n_outputs, int mode, boo
                 twin_store(y.host, KERNEL_BF16, row * y_stride + i, dot(&x, row, &w, i) + term);
             }
         }
-        check(matches(&y, 0), names[mode], n_tokens, n_inputs, n_outputs);
+        check_shape(matches(&y, 0), names[mode], n_tokens, n_inputs, n_outputs);
     }
     matrix_free(&x);
     matrix_free(&w);
@@ -211,18 +195,19 @@ static void test_refusals(void) {
                                 .n_channels = 60,
                                 .n_hidden = 64,
                                 .dtype = KERNEL_BF16};
-    check(kernel_gate_up(&call, NULL) == cudaErrorInvalidValue, "60 channels are refused", 1, 60,
-          64);
+    check_shape(kernel_gate_up(&call, NULL) == cudaErrorInvalidValue, "60 channels are refused", 1,
+                60, 64);
     call.n_channels = 64;
     call.y_stride = 65;
-    check(kernel_gate_up(&call, NULL) == cudaErrorInvalidValue, "a stride of 65 is refused", 1, 64,
-          64);
+    check_shape(kernel_gate_up(&call, NULL) == cudaErrorInvalidValue, "a stride of 65 is refused",
+                1, 64, 64);
     call.y_stride = 64;
     call.dtype = KERNEL_F32;
-    check(kernel_gate_up(&call, NULL) == cudaErrorInvalidValue, "float32 is refused", 1, 64, 64);
+    check_shape(kernel_gate_up(&call, NULL) == cudaErrorInvalidValue, "float32 is refused", 1, 64,
+                64);
     call.dtype = KERNEL_BF16;
     call.n_tokens = 0;
-    check(kernel_gate_up(&call, NULL) == cudaSuccess, "no tokens are a success", 0, 64, 64);
+    check_shape(kernel_gate_up(&call, NULL) == cudaSuccess, "no tokens are a success", 0, 64, 64);
 }
 
 int main(int argc, char **argv) {

@@ -4,7 +4,6 @@
  * Outputs are poisoned with NaN before each launch, and a NaN never passes. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,41 +12,9 @@
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
 #include "kernels/twin.h"
+#include "tests/gpu/chance.h"
 
-static uint64_t state;
-static int n_passed, n_failed;
 static bool small;
-
-static uint64_t draw(void) { /* splitmix64: Steele, Lea, Flood, OOPSLA 2014 */
-    uint64_t z = (state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static int between(int low, int high) {
-    return low + (int)(draw() % (uint64_t)(high - low + 1));
-}
-
-static double normal(void) {
-    const double u = ((double)(draw() >> 11) + 0.5) * 0x1p-53;
-    const double v = ((double)(draw() >> 11) + 0.5) * 0x1p-53;
-    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
-}
-
-static void check(bool good, const char *format, ...) {
-    if (good) {
-        n_passed++;
-        return;
-    }
-    n_failed++;
-    va_list list;
-    va_start(list, format);
-    printf("FAILED ");
-    vprintf(format, list);
-    printf("\n");
-    va_end(list);
-}
 
 static void must(cudaError_t status, const char *what) {
     if (status != cudaSuccess) {

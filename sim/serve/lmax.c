@@ -1,0 +1,200 @@
+#include "sim/serve/lmax.h"
+
+#include "sim/base/num.h"
+#include "sim/memory/allocator.h"
+#include "sim/memory/eager.h"
+
+const char *const lmax_bound_names[N_LMAX_BOUNDS] = {"attention", "FFN", "logits", "fragmentation",
+                                                     "nothing"};
+
+/* ---- one step ---- */
+
+/* Outputs of a canvas: at least one position. */
+static uint32_t output_tokens(const struct lmax_request *r, uint32_t canvas_tokens) {
+    double share = r->share_of == SHARE_OF_CANVAS ? 1 - r->prompt_share : 1 / (1 + r->prompt_share);
+    double tokens = share * canvas_tokens + 0.5;
+    return tokens < 1 ? 1 : (uint32_t)tokens;
+}
+
+/* The first step: the whole canvas, all outputs masked and one block. */
+static struct step_shape first_step(const struct system *s, const struct step_memory *step) {
+    uint32_t canvas = step->canvas_tokens, masked = step->output_tokens;
+    struct span span = {
+        .phase = PHASE_REFRESH,
+        .queries = canvas,
+        .first_queries = canvas,
+        .logit_rows = system_scope_rows(&s->settings, canvas, masked, masked, masked, true),
+        .select_rows = s->cache->selects ? canvas : 0,
+        .pack_rows = s->cache->selects ? canvas : 0,
+    };
+    struct step_shape shape;
+    shape_clear(&shape);
+    shape_add(shape.sym, &span, 1);
+    return shape;
+}
+
+/* Cached rows of the request while its first block is decoded. */
+static int64_t cached_bytes(const struct system *s, const struct step_memory *step) {
+    uint32_t block = s->settings.block_tokens < step->output_tokens ? s->settings.block_tokens
+                                                                    : step->output_tokens;
+    struct request request = {.prompt_tokens = step->canvas_tokens - step->output_tokens,
+                              .output_tokens = step->output_tokens,
+                              .canvas_tokens = step->canvas_tokens,
+                              .block_tokens = s->settings.block_tokens,
+                              .block_start = step->canvas_tokens - step->output_tokens,
+                              .block_length = block,
+                              .steps_per_block = s->settings.steps_per_block,
+                              .masked_in_block = block};
+    return s->row_bytes * s->cache->rows_held(s->cache_state, &request);
+}
+
+static void hold_planned(const struct system *s, const struct step_shape *shape,
+                         int64_t available_bytes, struct step_memory *step) {
+    struct placement placement;
+    step->fits = system_place(s, shape, available_bytes, &placement, &step->misfit) == 0;
+    live_of_placement(&s->graph, shape, &placement, &step->live);
+    step->held_bytes = step->unlimited_bytes = placement.peak_bytes;
+    step->chunks[CHUNK_FFN] = step->chunks[CHUNK_LOGITS] = 1;
+    for (uint32_t i = 0; i < s->graph.n_loops; i++) {
+        uint32_t *n = &step->chunks[s->graph.loops[i].kind];
+        *n = placement.n_chunks[i] > *n ? placement.n_chunks[i] : *n;
+    }
+}
+
+static void replay(const struct stream *stream, uint32_t allocator, int64_t limit_bytes,
+                   struct allocator_report *report) {
+    static const char *const models[] = {NULL, "torch", "torch-expandable", "compile"};
+    struct allocator_settings settings = {.limit_bytes = limit_bytes};
+    struct err err = {0};
+    const struct allocator_model *model = allocator_find(models[allocator], &err);
+    ASSERT(model != NULL);
+    int status = allocator_replay(stream, model, &settings, NULL, NULL, report, &err);
+    ASSERT(status == 0); /* these models fail for no stream that frees what it takes */
+}
+
+static void hold_asked_for(const struct system *s, const struct step_shape *shape,
+                           int64_t available_bytes, struct step_memory *step) {
+    struct eager_request request = {.graph = &s->graph,
+                                    .shape = shape,
+                                    .masked_rows = step->output_tokens,
+                                    .n_steps = LMAX_ALLOCATOR_STEPS,
+                                    .keeps_results = !s->runtime.varlen};
+    struct stream stream;
+    struct allocator_report within, unlimited;
+    stream_init(&stream);
+    eager_steps(&request, &stream, &step->live);
+    replay(&stream, s->settings.allocator, available_bytes, &within);
+    replay(&stream, s->settings.allocator, 0, &unlimited);
+    stream_fini(&stream);
+    step->held_bytes = within.peak_reserved_bytes;
+    step->unlimited_bytes = unlimited.peak_reserved_bytes;
+    step->fits = within.n_refused == 0;
+}
+
+void lmax_step(const struct lmax_request *r, uint32_t canvas_tokens, int64_t available_bytes,
+               struct step_memory *out) {
+    const struct system *s = r->system;
+    *out = (struct step_memory){.canvas_tokens = canvas_tokens,
+                                .output_tokens = output_tokens(r, canvas_tokens)};
+    struct step_shape shape = first_step(s, out);
+    out->cached_bytes = cached_bytes(s, out);
+    int64_t left = available_bytes - out->cached_bytes;
+    if (s->settings.allocator == ALLOCATOR_PLANNED) {
+        hold_planned(s, &shape, left, out);
+    } else {
+        hold_asked_for(s, &shape, left > 0 ? left : 1, out);
+    }
+}
+
+/* ---- the search ---- */
+
+static enum lmax_bound bound_of(const struct step_memory *beyond, int64_t available_bytes) {
+    if (beyond->fits) {
+        return BOUND_NONE;
+    }
+    return beyond->live.peak_bytes + beyond->cached_bytes <= available_bytes
+               ? BOUND_FRAGMENTATION
+               : (enum lmax_bound)beyond->live.peak_part;
+}
+
+static int refuse_uncovered(const struct system *s, struct err *err) {
+    if (s->settings.allocator != ALLOCATOR_PLANNED && s->row_bytes > 0) {
+        return err_usage(err,
+                         "system %s: allocator = %s models steps without cached rows, and cache %s "
+                         "keeps some",
+                         s->name, step_allocator_words[s->settings.allocator],
+                         s->cache->policy.name);
+    }
+    return 0;
+}
+
+static int no_room(const struct lmax_request *r, const struct lmax *l, struct err *err) {
+    const struct step_memory *step = &l->beyond;
+    const char *none = r->canvas_tokens > 0 ? "no such canvas" : "no canvas";
+    char memory[32], fixed[32], needed[32];
+    num_format_bytes(memory, sizeof memory, (double)l->memory_bytes);
+    num_format_bytes(fixed, sizeof fixed, (double)(l->weights_bytes + l->reserve_bytes));
+    if (l->available_bytes <= 0) {
+        return err_world(err, "%s leaves no room for a canvas in %s: weights and reserve take %s",
+                         r->system->model->title, memory, fixed);
+    }
+    if (step->misfit.text[0] != '\0') {
+        return err_world(err, "%s of %s fits %s: weights and reserve take %s, and %s", none,
+                         r->system->model->title, memory, fixed, step->misfit.text);
+    }
+    num_format_bytes(needed, sizeof needed, (double)step->live.peak_bytes);
+    return err_world(
+        err,
+        "%s of %s fits %s: weights and reserve take %s, and a step of %u tokens uses %s "
+        "at once",
+        none, r->system->model->title, memory, fixed, step->canvas_tokens, needed);
+}
+
+/* Doubles until a canvas does not fit, then halves the gap to the last one that does. */
+static void search(const struct lmax_request *r, struct lmax *l) {
+    uint32_t low = 0, high = LMAX_GRANULE_TOKENS;
+    lmax_step(r, high, l->available_bytes, &l->beyond);
+    while (l->beyond.fits && high < LMAX_MOST_TOKENS) {
+        l->longest = l->beyond;
+        low = high;
+        high *= 2;
+        lmax_step(r, high, l->available_bytes, &l->beyond);
+    }
+    while (!l->beyond.fits && high - low > LMAX_GRANULE_TOKENS) {
+        uint32_t middle = low + (high - low) / 2 / LMAX_GRANULE_TOKENS * LMAX_GRANULE_TOKENS;
+        struct step_memory step;
+        lmax_step(r, middle, l->available_bytes, &step);
+        if (step.fits) {
+            l->longest = step;
+            low = middle;
+        } else {
+            l->beyond = step;
+            high = middle;
+        }
+    }
+}
+
+int lmax_find(const struct lmax_request *r, struct lmax *out, struct err *err) {
+    const struct system *s = r->system;
+    int status = refuse_uncovered(s, err);
+    if (status != 0) {
+        return status;
+    }
+    int64_t memory_bytes = r->memory_bytes > 0 ? r->memory_bytes : s->gpu->memory_bytes;
+    *out = (struct lmax){.memory_bytes = memory_bytes,
+                         .weights_bytes = s->budget.weights_bytes,
+                         .reserve_bytes = s->settings.reserve_bytes};
+    int64_t left = (int64_t)(s->settings.memory_utilization * (double)memory_bytes) -
+                   out->weights_bytes - out->reserve_bytes;
+    out->available_bytes = (int64_t)(s->settings.pool_share * (double)left);
+    if (out->available_bytes > 0) {
+        if (r->canvas_tokens > 0) {
+            lmax_step(r, r->canvas_tokens, out->available_bytes, &out->beyond);
+            out->longest = out->beyond;
+        } else {
+            search(r, out);
+        }
+        out->bound = bound_of(&out->beyond, out->available_bytes);
+    }
+    return out->longest.fits ? 0 : no_room(r, out, err);
+}

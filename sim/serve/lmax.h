@@ -1,0 +1,72 @@
+/* The longest canvas that fits: how much memory the worst step of one request holds, and where the
+ * length of its canvas has to stop.
+ *
+ * The worst step is the first, in which every output position is masked. A planned step holds what
+ * its plan ends at; with an allocator of PyTorch it holds what the allocator reserves for two steps
+ * in a row (the second meets what the first left behind), and it does not fit when one allocation
+ * is refused after all idle memory has gone back to the device.
+ *
+ * The model's positions are no limit here: lengths beyond them are about memory alone. */
+#ifndef UNMASK_SIM_SERVE_LMAX_H
+#define UNMASK_SIM_SERVE_LMAX_H
+
+#include "sim/memory/live.h"
+#include "sim/serve/system.h"
+
+enum {
+    LMAX_GRANULE_TOKENS = 64,   /* canvases are multiples of it (assumed) */
+    LMAX_MOST_TOKENS = 1 << 24, /* no search goes further */
+    LMAX_ALLOCATOR_STEPS = 2,
+};
+
+/* What the share of the prompt is a share of: the paper's text has it as prompt to output, its
+ * released benchmark as prompt to both. */
+enum share_of { SHARE_OF_CANVAS, SHARE_OF_OUTPUT };
+
+struct lmax_request {
+    const struct system *system;
+    double prompt_share; /* >= 0; of the canvas: < 1 */
+    enum share_of share_of;
+    int64_t memory_bytes;   /* of the device; 0: the GPU's */
+    uint32_t canvas_tokens; /* this canvas alone; 0: search */
+};
+
+/* What keeps a step from fitting. */
+enum lmax_bound {
+    BOUND_ATTENTION = PART_ATTENTION,
+    BOUND_FFN = PART_FFN,
+    BOUND_LOGITS = PART_LOGITS,
+    BOUND_FRAGMENTATION, /* what is in use would fit; the holes between do not */
+    BOUND_NONE,          /* it fits, and no longer one was tried */
+    N_LMAX_BOUNDS,
+};
+extern const char *const lmax_bound_names[N_LMAX_BOUNDS];
+
+/* One request's first step. */
+struct step_memory {
+    uint32_t canvas_tokens, output_tokens;
+    bool fits;
+    int64_t cached_bytes;         /* rows that its cache policy keeps */
+    int64_t held_bytes;           /* of the workspace: the plan's end, or the most reserved */
+    int64_t unlimited_bytes;      /* what an allocator reserves on a device without end */
+    uint32_t chunks[CHUNK_KINDS]; /* in which the loops of a planned step come; else 0 */
+    struct live live;
+    struct err misfit; /* why a planned step does not fit */
+};
+
+struct lmax {
+    int64_t memory_bytes, weights_bytes, reserve_bytes;
+    int64_t available_bytes;            /* left for cached rows and workspace */
+    struct step_memory longest, beyond; /* the last canvas that fits, and one granule more */
+    enum lmax_bound bound;              /* what stops the latter */
+};
+
+/* A request with a canvas of that many tokens; `available_bytes` as above. */
+void lmax_step(const struct lmax_request *request, uint32_t canvas_tokens, int64_t available_bytes,
+               struct step_memory *out);
+
+/* ERR_WORLD with the figures when not even the shortest canvas fits, or not the one asked for;
+ * ERR_USAGE for a system whose steps the asked allocator cannot model. */
+int lmax_find(const struct lmax_request *request, struct lmax *out, struct err *err);
+
+#endif

@@ -1,0 +1,76 @@
+#include "sim/serve/settings.h"
+
+#include <stddef.h>
+
+#define WHOLE(field, unit, initial, min, max, doc)                                                 \
+    { #field, PARAM_U32, 0, unit, initial, min, max, NULL, offsetof(struct settings, field), doc }
+
+static const char *const kv_layout_words[] = {"pages", "slab", NULL};
+const char *const step_allocator_words[] = {"planned", "torch", "torch-expandable", "torch-compile",
+                                            NULL};
+static const char *const chunk_search_words[] = {"none", "bottleneck", "brute-force", "always",
+                                                 NULL};
+static const char *const logit_scope_words[] = {"queries", "generation", "block", "masked", NULL};
+
+const struct param system_params[] = {
+    WHOLE(block_tokens, "tokens", "0", 0, 65536, "positions decoded together; 0: the model's"),
+    WHOLE(steps_per_block, "steps", "0", 0, 65536, "denoising steps of a block; 0: one a position"),
+    WHOLE(context_tokens, "tokens", "0", 0, 1e6,
+          "longest canvas served; 0: the model's, at most 32768"),
+    WHOLE(profile_canvas_tokens, "tokens", "0", 0, 1e6,
+          "canvas of the profiling run that sizes batch or pool; 0: the context"),
+    WHOLE(max_batched_tokens, "tokens", "16384", 1, 1e8, "query tokens of one step, at most"),
+    WHOLE(max_requests, "1", "0", 0, 65536, "requests running at once; 0: by the profiling run"),
+    WHOLE(replicas, "1", "1", 1, 1024, "identical GPUs, each with the whole model"),
+    WHOLE(max_in_system, "1", "131072", 1, 1e8, "requests waiting and running, at most"),
+    WHOLE(page_tokens, "tokens", "256", 1, 65536, "rows of one page of cached state"),
+    {"kv", PARAM_WORD, 0, "1", "pages", 0, 1, kv_layout_words, offsetof(struct settings, kv_layout),
+     "pages out of one pool, or a slab per request"},
+    {"logit_scope", PARAM_WORD, 0, "1", "block", 0, 1, logit_scope_words,
+     offsetof(struct settings, logit_scope), "rows that go through the output head"},
+    {"allocator", PARAM_WORD, 0, "1", "planned", 0, 1, step_allocator_words,
+     offsetof(struct settings, allocator),
+     "where a step's tensors come from; others than planned are for lmax alone"},
+    {"logit_chunk_rows", PARAM_I64, 0, "rows", "0", 0, 1e8, NULL,
+     offsetof(struct settings, logit_chunk_rows), "logit rows held at once; 0: all (monolithic)"},
+    {"chunk_search", PARAM_WORD, 0, "1", "none", 0, 1, chunk_search_words,
+     offsetof(struct settings, chunk_search),
+     "how FFN and logits are chunked when a step does not fit; always: whether or not"},
+    WHOLE(ffn_chunks, "1", "1", 1, 1024, "chunks of the FFN under chunk_search = always"),
+    WHOLE(logit_chunks, "1", "1", 1, 1024, "chunks of the logits under chunk_search = always"),
+    {"reserve_bytes", PARAM_I64, 0, "bytes", "700MiB", 0, 1e12, NULL,
+     offsetof(struct settings, reserve_bytes), "CUDA context and library workspaces"},
+    {"memory_utilization", PARAM_F64, 0, "1", "0.95", 0.01, 1, NULL,
+     offsetof(struct settings, memory_utilization), "share of the device the system may fill"},
+    {"pool_share", PARAM_F64, 0, "1", "1", 0.01, 1, NULL, offsetof(struct settings, pool_share),
+     "share of what weights and reserve leave that cached rows and workspace may take"},
+    {"skip_ahead", PARAM_BOOL, 0, "1", "on", 0, 1, NULL, offsetof(struct settings, skip_ahead),
+     "submit identical steps together; off gives the same results more slowly"},
+    {"beyond_positions", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,
+     offsetof(struct settings, beyond_positions),
+     "allow contexts beyond the model's positions, to study memory and time"},
+    {"confidence_a", PARAM_F64, 0, "1", "2", 0.01, 100, NULL,
+     offsetof(struct settings, confidence_a), "drawn confidences: Kumaraswamy shape a (assumed)"},
+    {"confidence_b", PARAM_F64, 0, "1", "1", 0.01, 100, NULL,
+     offsetof(struct settings, confidence_b), "drawn confidences: Kumaraswamy shape b (assumed)"},
+};
+const size_t system_n_params = sizeof system_params / sizeof system_params[0];
+
+uint32_t system_scope_rows(const struct settings *settings, uint32_t rows, uint32_t output_tokens,
+                           uint32_t block_tokens, uint32_t masked, bool first_pass) {
+    uint32_t scope = block_tokens;
+    switch ((enum logit_scope)settings->logit_scope) {
+    case LOGITS_QUERIES:
+        scope = rows;
+        break;
+    case LOGITS_GENERATION:
+        scope = first_pass ? output_tokens : block_tokens;
+        break;
+    case LOGITS_BLOCK:
+        break;
+    case LOGITS_MASKED:
+        scope = masked;
+        break;
+    }
+    return scope < rows ? scope : rows;
+}

@@ -1,0 +1,50 @@
+/* Settings: what a system says of itself besides its policies, its planner and its runtime. */
+#ifndef UNMASK_SIM_SERVE_SETTINGS_H
+#define UNMASK_SIM_SERVE_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/param.h"
+
+enum logit_scope {
+    LOGITS_QUERIES,    /* every row that leaves the trunk, as the released baselines do */
+    LOGITS_GENERATION, /* the output region in a block's first pass, else the block */
+    LOGITS_BLOCK,      /* the active block */
+    LOGITS_MASKED,     /* the active block's masked positions */
+};
+
+/* Where the tensors of a step come from. */
+enum step_allocator {
+    ALLOCATOR_PLANNED, /* one buffer, placed by the planner */
+    ALLOCATOR_TORCH,   /* eager PyTorch asks its caching allocator for each */
+    ALLOCATOR_TORCH_EXPANDABLE,
+    ALLOCATOR_TORCH_COMPILE, /* so does torch.compile's code, layer by layer */
+};
+extern const char *const step_allocator_words[]; /* ends with NULL */
+
+/* The keys of a system that are not a policy's or the runtime's (table system_params). */
+struct settings {
+    uint32_t block_tokens;          /* 0: the model's */
+    uint32_t steps_per_block;       /* 0: as many as the block has positions */
+    uint32_t context_tokens;        /* 0: the model's maximum, at most 32768 */
+    uint32_t profile_canvas_tokens; /* canvas of the profiling run; 0: the context */
+    uint32_t max_batched_tokens, max_requests, replicas, max_in_system;
+    uint32_t page_tokens, kv_layout, logit_scope;
+    uint32_t allocator; /* enum step_allocator */
+    uint32_t chunk_search, ffn_chunks, logit_chunks;
+    int64_t logit_chunk_rows, reserve_bytes;
+    double memory_utilization, pool_share;
+    bool skip_ahead;
+    bool beyond_positions;
+    double confidence_a, confidence_b;
+};
+extern const struct param system_params[];
+extern const size_t system_n_params;
+
+/* Logit rows within the scope, of `rows` that leave the trunk; `first_pass`: a block's first pass
+ * over the whole canvas. */
+uint32_t system_scope_rows(const struct settings *settings, uint32_t rows, uint32_t output_tokens,
+                           uint32_t block_tokens, uint32_t masked, bool first_pass);
+
+#endif
