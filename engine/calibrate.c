@@ -380,7 +380,7 @@ static int price_steps(struct calibration *c, bool selects, bool fused, struct e
     struct cost_model *cost = NULL;
     ASSERT(graph != NULL);
     graph_build(graph, system->model, &options);
-    struct chunk_rows chunks = fused ? (struct chunk_rows){{0}} : system->chunks.bound;
+    struct chunk_rows chunks = system->chunks.bound; /* which a fused head has no use for */
     int status = cost_open(system->gpu, c->profile, NULL, &runtime, graph, &cost, err);
     if (status == 0 && !selects) {
         cost_stores_passes(cost);

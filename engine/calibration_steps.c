@@ -206,7 +206,7 @@ static int open_stage(struct stage *stage, const struct calibration_steps *steps
     const struct steps_request *request = stage->request;
     stage->model = request->weights->layout.model;
     stage->element_bytes = request->device->dtype == KERNEL_F32 ? F32_BYTES : BF16_BYTES;
-    stage->chunks = stage->fused ? (struct chunk_rows){{0}} : request->chunks;
+    stage->chunks = request->chunks;
     struct graph_options options =
         calibration_graph(stage->element_bytes, stage->selects, stage->fused);
     graph_build(&stage->graph, stage->model, &options);

@@ -49,7 +49,7 @@ struct steps_request {
     const struct engine_device *device;
     const struct weights *weights;
     const struct planner *planner;
-    struct chunk_rows chunks; /* of steps that store their logits */
+    struct chunk_rows chunks; /* of stored logits and FFN */
     struct calibration_bounds bounds;
     int64_t (*now_ns)(void *state); /* the host's clock */
     void *clock_state;

@@ -7,6 +7,7 @@
 
 #include "engine/issue.h"
 #include "engine/packed.h"
+#include "engine/placed.h"
 #include "engine/recordings.h"
 #include "engine/room.h"
 #include "engine/turn_times.h"
@@ -38,89 +39,6 @@ static int device_err(const struct forward *forward, int status, const char *wha
     return engine_device_err(forward->device, status, what, err);
 }
 
-/* ---- checking a step ---- */
-
-/* Every tensor of the step inside the workspace, with room for this shape. */
-static int check_placement(const struct forward *forward, const struct step *step,
-                           struct err *err) {
-    const struct graph *graph = forward->program.graph;
-    const struct placement *placement = step->placement;
-    if (placement->peak_bytes > forward->limits.workspace_bytes) {
-        char peak[32], room[32];
-        return err_usage(
-            err, "the placement needs %s of workspace, but there are %s",
-            num_format_bytes(peak, sizeof peak, (double)placement->peak_bytes),
-            num_format_bytes(room, sizeof room, (double)forward->limits.workspace_bytes));
-    }
-    for (int t = 0; t < (int)graph->n_tensors; t++) {
-        int64_t offset = placement->offset_bytes[t];
-        int64_t needed = tensor_bytes(graph, t, step->shape, placement->chunks);
-        if (graph->tensors[t].home == HOME_WORKSPACE &&
-            (offset < 0 || offset % PLACEMENT_ALIGN_BYTES != 0 || placement->bytes[t] < needed ||
-             offset + placement->bytes[t] > placement->peak_bytes)) {
-            return err_usage(err,
-                             "the placement gives tensor '%s' %" PRId64 " bytes at %" PRId64
-                             " of %" PRId64 ", but this step needs %" PRId64,
-                             graph->tensors[t].name, placement->bytes[t], offset,
-                             placement->peak_bytes, needed);
-        }
-    }
-    return 0;
-}
-
-static bool overlap(const struct placement *placement, int a, int b) {
-    const int64_t *start = placement->offset_bytes, *bytes = placement->bytes;
-    return start[a] < start[b] + bytes[b] && start[b] < start[a] + bytes[a];
-}
-
-/* Whether the operator writes over a tensor that comes from outside the loop; in place is fine. */
-static int check_writes(const struct forward *forward, const struct placement *placement,
-                        const struct op *op, int in, struct err *err) {
-    const struct graph *graph = forward->program.graph;
-    for (int i = 0; i < OP_MAX_TENSORS && op->out[i] >= 0; i++) {
-        int out = op->out[i];
-        if (placement_root(graph, out) != placement_root(graph, in) &&
-            overlap(placement, out, in)) {
-            return err_usage(err,
-                             "the placement puts tensor '%s' over '%s', which later chunks of %s "
-                             "still read",
-                             graph->tensors[out].name, graph->tensors[in].name,
-                             chunk_kind_names[graph->loops[op->loop].kind]);
-        }
-    }
-    return 0;
-}
-
-/* Nothing that a loop in chunks writes may lie over what it reads from outside: later chunks need
- * that still. */
-static int check_loop(const struct forward *forward, const struct step *step, int loop,
-                      struct err *err) {
-    const struct graph *graph = forward->program.graph;
-    int first = graph->loops[loop].first_op, last = graph->loops[loop].last_op;
-    int status = 0;
-    for (int reader = first; status == 0 && reader <= last; reader++) {
-        const int *in = graph->ops[reader].in;
-        for (int i = 0; status == 0 && i < OP_MAX_TENSORS && in[i] >= 0; i++) {
-            bool is_own = graph->tensors[in[i]].loop == loop;
-            for (int op = first; status == 0 && !is_own && op <= last; op++) {
-                status = check_writes(forward, step->placement, &graph->ops[op], in[i], err);
-            }
-        }
-    }
-    return status;
-}
-
-static int check_chunks(const struct forward *forward, const struct step *step, struct err *err) {
-    const struct graph *graph = forward->program.graph;
-    int status = 0;
-    for (int loop = 0; status == 0 && loop < (int)graph->n_loops; loop++) {
-        if (loop_n_chunks(graph, loop, step->shape, step->placement->chunks) > 1) {
-            status = check_loop(forward, step, loop, err);
-        }
-    }
-    return status;
-}
-
 /* ---- issuing a step ---- */
 
 static int mark(const struct forward *forward, enum room_mark which) {
@@ -150,8 +68,7 @@ static int upload_arrays(struct forward *forward, const struct step *step, struc
 /* Everything before the first operator. */
 static int prepare(struct forward *forward, const struct step *step, struct err *err) {
     int status = packed_check(&forward->packed, step, err);
-    status = status == 0 ? check_placement(forward, step, err) : status;
-    status = status == 0 ? check_chunks(forward, step, err) : status;
+    status = status == 0 ? placed_check(&forward->program, &forward->limits, step, err) : status;
     if (status == 0) {
         status = room_use_workspace(&forward->room, step->placement->peak_bytes, err);
     }

@@ -8,6 +8,7 @@
 
 #include "sim/base/monotonic.h"
 #include "sim/base/zeroed.h"
+#include "sim/serve/system_step.h"
 
 /* The batch under way. It is over when its last step is, and no longer busy when the loop knows. */
 struct flight {

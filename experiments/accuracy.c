@@ -12,6 +12,7 @@
 #include "experiments/table.h"
 #include "sim/base/num.h"
 #include "sim/base/zeroed.h"
+#include "sim/serve/system_step.h"
 
 const char *const step_class_names[STEP_CLASS_COUNT] = {"refresh", "reuse", "selecting", "mixed"};
 

@@ -7,6 +7,7 @@
 #include "experiments/measured_step.h"
 #include "experiments/table.h"
 #include "sim/base/num.h"
+#include "sim/serve/system_step.h"
 
 static const struct option own_options[] = {
     {"rounds", "N", "with a back end: how often the step is measured; 20 unless given", false},

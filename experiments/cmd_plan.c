@@ -13,6 +13,7 @@
 #include "sim/base/monotonic.h"
 #include "sim/base/num.h"
 #include "sim/memory/instance.h"
+#include "sim/serve/system_step.h"
 
 static const struct option planner_options[] = {
     {"nodes", "N", "search no more nodes than this for the optimum (planners exact and ilp)",

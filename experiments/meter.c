@@ -1,5 +1,7 @@
 #include "experiments/meter.h"
 
+#include "sim/serve/system_step.h"
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
 /* The chunk search, and the systems and live runs that go by it. */
+#include "sim/serve/system_step.h"
 #include "tests/chunks.h"
 #include "tests/live.h"
 

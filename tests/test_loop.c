@@ -1,5 +1,6 @@
 /* The serving loop: conservation, budgets, hand-made schedules, queueing truth. */
 #include "sim/serve/executor_replay.h"
+#include "sim/serve/system_step.h"
 #include "tests/rig.h"
 
 /* ---- conservation over random systems and traces ---- */

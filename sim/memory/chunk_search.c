@@ -218,7 +218,7 @@ static void search_all(struct search *s) {
 
 void chunk_place(const struct chunk_request *request, struct placement *out,
                  struct chunk_result *result) {
-    struct search search = {request, out, result};
+    struct search search = {.request = request, .placement = out, .result = result};
     *result = (struct chunk_result){.counts = {1, 1}};
     switch (request->rule->search) {
     case CHUNK_SEARCH_NONE:

@@ -1,5 +1,7 @@
 #include "sim/serve/executor_sim.h"
 
+#include "sim/serve/system_step.h"
+
 #include <math.h>
 #include <stdlib.h>
 

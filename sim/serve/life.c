@@ -8,6 +8,7 @@
 
 #include "sim/base/rng.h"
 #include "sim/base/zeroed.h"
+#include "sim/serve/system_step.h"
 
 /* ---- reporting ---- */
 

@@ -3,6 +3,7 @@
 #include "sim/base/num.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/eager.h"
+#include "sim/serve/system_step.h"
 
 const char *const lmax_bound_names[N_LMAX_BOUNDS] = {"attention", "FFN", "logits", "fragmentation",
                                                      "nothing"};

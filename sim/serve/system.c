@@ -12,6 +12,7 @@
 #include "sim/policy/check_plugin.h"
 #include "sim/policy/registry.h"
 #include "sim/serve/system_file.h"
+#include "sim/serve/system_step.h"
 
 /* ---- applying keys ---- */
 
@@ -352,39 +353,6 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
     return 0;
 }
 
-static double price_in_chunks(void *state, const struct step_shape *shape,
-                              struct chunk_rows chunks) {
-    struct step_price price;
-    cost_price(state, shape, chunks, &price);
-    return price.wall_ns;
-}
-
-int system_place(const struct system *s, const struct step_shape *shape, int64_t available_bytes,
-                 struct placement *out, struct err *err) {
-    const struct chunk_request request = {&s->chunks, s->planner, &s->graph, shape,
-                                          available_bytes};
-    struct chunk_result result;
-    chunk_place(&request, out, &result);
-    return result.fits ? 0 : chunk_misfit(&request, out, err);
-}
-
-struct chunk_rows system_chunks(const struct system *s, const struct step_shape *shape,
-                                int64_t available_bytes) {
-    const struct chunk_request request = {&s->chunks, s->planner, &s->graph, shape,
-                                          available_bytes};
-    struct placement placement;
-    struct chunk_result result;
-    if (!chunk_rows_given(&s->chunks, &s->graph, shape, &placement.chunks)) {
-        chunk_place(&request, &placement, &result);
-    }
-    return placement.chunks;
-}
-
-void system_price(const struct system *s, const struct step_shape *shape, int64_t available_bytes,
-                  struct step_price *out) {
-    cost_price(s->cost, shape, system_chunks(s, shape, available_bytes), out);
-}
-
 static int resolve(struct system *s, const struct system_request *asked, struct err *err) {
     resolve_settings(s);
     int status = refuse_uncovered(s, err);
@@ -418,13 +386,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     }
     if (status == 0) {
         const struct settings *k = &s->settings;
-        s->chunks = (struct chunk_rule){
-            .search = (enum chunk_search)k->chunk_search,
-            .bound.of[CHUNK_LOGITS] = k->logit_chunk_rows,
-            .counts = {[CHUNK_FFN] = k->ffn_chunks, [CHUNK_LOGITS] = k->logit_chunks},
-            .price_ns = price_in_chunks,
-            .state = s->cost,
-        };
+        s->chunks = system_chunk_rule(s);
         struct budget_request request = {
             .gpu = s->gpu,
             .graph = &s->graph,

@@ -78,18 +78,6 @@ void system_close(struct system *system);
 /* ERR_USAGE for a system that only `unmask lmax` knows: its steps are not planned. */
 int system_serves(const struct system *system, struct err *err);
 
-/* Where the tensors of a step live and in which chunks it runs, when its workspace may take
- * `available_bytes` (budget_workspace_bytes): the one answer that admission, price, meter and
- * engine go by. ERR_WORLD when the plan needs more; it is in `out` all the same. */
-int system_place(const struct system *system, const struct step_shape *shape,
-                 int64_t available_bytes, struct placement *out, struct err *err);
-
-/* The chunks of that placement, and the price of the step in them. */
-struct chunk_rows system_chunks(const struct system *system, const struct step_shape *shape,
-                                int64_t available_bytes);
-void system_price(const struct system *system, const struct step_shape *shape,
-                  int64_t available_bytes, struct step_price *out);
-
 /* The resolved configuration as INI text, malloc'd: the same text makes the same system. */
 char *system_text(const struct system *system);
 

@@ -1,0 +1,47 @@
+#include "sim/serve/system_step.h"
+
+static double price_in_chunks(void *state, const struct step_shape *shape,
+                              struct chunk_rows chunks) {
+    struct step_price price;
+    cost_price(state, shape, chunks, &price);
+    return price.wall_ns;
+}
+
+struct chunk_rule system_chunk_rule(const struct system *s) {
+    return (struct chunk_rule){
+        .search = (enum chunk_search)s->settings.chunk_search,
+        .bound.of[CHUNK_LOGITS] = s->settings.logit_chunk_rows,
+        .counts = {[CHUNK_FFN] = s->settings.ffn_chunks, [CHUNK_LOGITS] = s->settings.logit_chunks},
+        .price_ns = price_in_chunks,
+        .state = s->cost,
+    };
+}
+
+static struct chunk_request request_of(const struct system *s, const struct step_shape *shape,
+                                       int64_t available_bytes) {
+    return (struct chunk_request){&s->chunks, s->planner, &s->graph, shape, available_bytes};
+}
+
+int system_place(const struct system *s, const struct step_shape *shape, int64_t available_bytes,
+                 struct placement *out, struct err *err) {
+    const struct chunk_request request = request_of(s, shape, available_bytes);
+    struct chunk_result result;
+    chunk_place(&request, out, &result);
+    return result.fits ? 0 : chunk_misfit(&request, out, err);
+}
+
+struct chunk_rows system_chunks(const struct system *s, const struct step_shape *shape,
+                                int64_t available_bytes) {
+    const struct chunk_request request = request_of(s, shape, available_bytes);
+    struct placement placement;
+    struct chunk_result result;
+    if (!chunk_rows_given(&s->chunks, &s->graph, shape, &placement.chunks)) {
+        chunk_place(&request, &placement, &result);
+    }
+    return placement.chunks;
+}
+
+void system_price(const struct system *s, const struct step_shape *shape, int64_t available_bytes,
+                  struct step_price *out) {
+    cost_price(s->cost, shape, system_chunks(s, shape, available_bytes), out);
+}
