@@ -1,5 +1,6 @@
 /* How fast the planners are, and how low their plans end: steps of three models, small random
- * problems, and MiniMalloc's, for which a plan within their capacity is low enough.
+ * problems, and MiniMalloc's, for which a plan within their capacity is low enough. Then how fast
+ * chunks are found.
  *
  * Medians of several runs, with the gap between the plan's peak and the lower bound; a '!' says
  * that the search ended at its budget of nodes. Where cbc is installed it is given the integer
@@ -15,6 +16,7 @@
 #include "sim/graph/builder.h"
 #include "sim/memory/instance.h"
 #include "sim/memory/placement.h"
+#include "sim/serve/lmax.h"
 
 enum { RUNS = 5, MOST_PLANNERS = 8 };
 
@@ -227,6 +229,67 @@ static void plan_random(uint32_t n_buffers) {
     print_row(title, true, plan_buffers, &request);
 }
 
+/* ---- the search for chunks ---- */
+
+struct search {
+    struct system *system;
+    uint32_t canvas_tokens;
+    int64_t available_bytes;
+};
+
+static void search_chunks(const void *state, const struct planner *planner, struct answer *out) {
+    const struct search *search = state;
+    struct lmax_request request = {.system = search->system, .prompt_share = 0.5};
+    struct step_memory step;
+    (void)planner; /* the system's own */
+    lmax_step(&request, search->canvas_tokens, search->available_bytes, &step);
+    *out = (struct answer){.peak_bytes = step.held_bytes};
+}
+
+/* One step of `tokens`, or of the longest canvas when 0; `tokens` is what was taken. */
+static double time_of_search(const char *name, const char *model, uint32_t *tokens) {
+    struct err err = {0};
+    struct lmax lmax;
+    struct search search;
+    struct system_request wanted = {
+        .system = name, .model = model, .gpu = "rtx3090", .roofline = true};
+    system_open(&wanted, &search.system, &err);
+    stop_on(&err);
+    struct lmax_request request = {.system = search.system, .prompt_share = 0.5};
+    lmax_find(&request, &lmax, &err);
+    stop_on(&err);
+    *tokens = *tokens == 0 ? lmax.longest.canvas_tokens : *tokens;
+    search.canvas_tokens = *tokens;
+    search.available_bytes = lmax.available_bytes;
+    double ns = measure(search_chunks, &search, NULL).ns;
+    system_close(search.system);
+    return ns;
+}
+
+/* Chunks and plan of one step: Mosaic's Figures 17 and 18 on this machine. The canvas is the
+ * longest with all combinations tried, which both searches can do. */
+static void search_model(const char *model) {
+    char texts[3][32];
+    uint32_t tokens = 0;
+    double all_ns = time_of_search("mosaic-bf", model, &tokens);
+    double ns = time_of_search("mosaic", model, &tokens);
+    double optimal_ns = time_of_search("mosaic-ilp", model, &tokens);
+    printf("%-22s %15u %11s %11s %6.1f %% %11s %6.1f %%\n", model, tokens,
+           num_format_ns(texts[0], sizeof texts[0], ns),
+           num_format_ns(texts[1], sizeof texts[1], all_ns), 100 * ns / all_ns,
+           num_format_ns(texts[2], sizeof texts[2], optimal_ns), 100 * ns / optimal_ns);
+}
+
+static void search_models(void) {
+    printf(
+        "\nchunks and plan of one step, half masked, on an RTX 3090: bottleneck search and first "
+        "fit\n%-22s %15s %11s %11s %8s %11s %8s\n",
+        "", "tokens", "ours", "all chunks", "ours/it", "exact plan", "ours/it");
+    search_model("llada-8b");
+    search_model("dream-7b");
+    search_model("llada-moe");
+}
+
 /* With arguments: the planners on these files. */
 int main(int argc, char **argv) {
     for (size_t i = 0; i < planner_table_size; i++) {
@@ -250,5 +313,6 @@ int main(int argc, char **argv) {
     plan_random(12);
     plan_random(16);
     plan_files();
+    search_models();
     return 0;
 }
