@@ -307,6 +307,9 @@ static void fill_cells(const struct paper_result *result, char cells[N_CELLS][CE
                 (size_t)snprintf(cells[1] + n, CELL_BYTES - n, "%s%s", n > 0 ? ", " : "", parts[i]);
         }
     }
+    if (result->reading[0] != '\0' && n < CELL_BYTES - 1) {
+        snprintf(cells[1] + n, CELL_BYTES - n, " (%s)", result->reading);
+    }
     number_text(row->value, row->unit, cells[2]);
     if (isfinite(result->ours)) {
         number_text(result->ours, row->unit, cells[3]);
@@ -380,7 +383,7 @@ static void csv_field(FILE *out, const char *text, char end) {
 static void print_csv(const struct paper_result *results, size_t n, FILE *out) {
     static const char *const verdicts[] = {"", "yes", "no"};
     fputs("source,gpu,model,dataset,system,setting,quantity,unit,paper,ours,ratio,difference,"
-          "calibration,within_15_percent\n",
+          "calibration,within_15_percent,reading\n",
           out);
     for (size_t i = 0; i < n; i++) {
         const struct paper_result *result = &results[i];
@@ -399,7 +402,8 @@ static void print_csv(const struct paper_result *results, size_t n, FILE *out) {
             fprintf(out, "%.9g,%.9g,%.9g,", result->ours, result->ours / row->value,
                     result->ours - row->value);
         }
-        fprintf(out, "%s,%s\n", result->calibration ? "yes" : "no", verdicts[paper_judge(result)]);
+        fprintf(out, "%s,%s,", result->calibration ? "yes" : "no", verdicts[paper_judge(result)]);
+        csv_field(out, result->reading, '\n');
     }
 }
 

@@ -42,6 +42,8 @@ struct paper_result {
     const struct paper_row *row;
     double ours;      /* NaN: we have none */
     bool calibration; /* a constant was fitted to this row */
+    /* Where the paper leaves open what it measured: which of the readings this is; else "". */
+    char reading[96];
 };
 
 enum paper_verdict { PAPER_MISSING, PAPER_WITHIN, PAPER_BEYOND };

@@ -246,12 +246,18 @@ static double tic_step(double span, double max, int width_px) {
     }
 }
 
-/* A little room left and right, but never across zero; logarithmic axes are gnuplot's to choose. */
+/* A little room left and right, but never across zero; tics of logarithmic axes are gnuplot's to
+ * choose. */
 static void write_x_range(FILE *out, const struct panel *panel, int width_px) {
     struct range range = x_range(panel);
     double span = range.max - range.min;
     if (panel->log_x || !(span > 0)) {
-        fputs("set xrange [*:*]\nset xtics nomirror scale 1 autofreq norotate offset 0,0.3\n", out);
+        if (range.min > 0 && span > 0) {
+            fprintf(out, "set xrange [%.9g:%.9g]\n", range.min / 1.15, range.max * 1.15);
+        } else {
+            fputs("set xrange [*:*]\n", out);
+        }
+        fputs("set xtics nomirror scale 1 autofreq norotate offset 0,0.3\n", out);
         return;
     }
     double low = range.min - 0.03 * span;

@@ -54,10 +54,11 @@ static int read_share(const struct options *options, struct lmax_request *out, s
     const char *share = options_text(options, "prompt-share");
     const char *of = options_text(options, "share-of");
     out->prompt_share = 0.5;
-    if (of != NULL && strcmp(of, "canvas") != 0 && strcmp(of, "output") != 0) {
+    int share_of = of != NULL ? share_of_index(of) : SHARE_OF_CANVAS;
+    if (share_of < 0) {
         return err_usage(err, "--share-of: '%s' is neither canvas nor output", of);
     }
-    out->share_of = of != NULL && strcmp(of, "output") == 0 ? SHARE_OF_OUTPUT : SHARE_OF_CANVAS;
+    out->share_of = (enum share_of)share_of;
     bool is_number = share == NULL || num_f64(share, &out->prompt_share);
     double most = out->share_of == SHARE_OF_CANVAS ? 1 : 1e6;
     if (!is_number || out->prompt_share < 0 || out->prompt_share >= most) {
@@ -143,13 +144,6 @@ static int find_all(struct question *q, struct err *err) {
 
 /* ---- telling ---- */
 
-/* What an allocator reserves beyond what is in use, where memory is no limit. */
-static double inflation(const struct step_memory *step) {
-    return step->live.peak_bytes == 0
-               ? 0
-               : (double)step->unlimited_bytes / (double)step->live.peak_bytes - 1;
-}
-
 static double ratio(const struct question *q, size_t i) {
     double first = q->lines[0].lmax.longest.canvas_tokens;
     double ours = q->lines[i].lmax.longest.canvas_tokens;
@@ -199,7 +193,7 @@ static struct table *table_of(const struct question *q) {
         add_bytes(table, step->live.logits_bytes);
         table_number(table, live_par(&step->live), "%.2f");
         add_bytes(table, step->live.peak_bytes);
-        table_number(table, 100 * inflation(step), "%.1f");
+        table_number(table, 100 * lmax_inflation(step), "%.1f");
         table_text(table, chunks_of(text, step));
     }
     return table;
@@ -270,7 +264,7 @@ static void print_one(const struct question *q) {
            bytes(b, l->reserve_bytes), bytes(c, step->held_bytes));
     printf(" (logits and their copies %s)\n", bytes(a, step->live.logits_bytes));
     printf("%-12s%s; %.1f %% more held than in use%s\n", "allocator", line->allocator,
-           100 * inflation(step), chunks_of(chunks, step) == NULL ? ", without a limit" : "");
+           100 * lmax_inflation(step), chunks_of(chunks, step) == NULL ? ", without a limit" : "");
     if (chunks_of(chunks, step) != NULL) {
         printf("%-12s%s\n", "chunks", chunks);
     }
@@ -315,7 +309,7 @@ static json_t *step_json(const struct step_memory *step) {
         "live_peak_bytes", (json_int_t)step->live.peak_bytes, "logits_bytes",
         (json_int_t)step->live.logits_bytes, "ffn_chunks", (json_int_t)step->chunks[CHUNK_FFN],
         "logit_chunks", (json_int_t)step->chunks[CHUNK_LOGITS], "par", live_par(&step->live),
-        "inflation", inflation(step), "part_peak_bytes", parts);
+        "inflation", lmax_inflation(step), "part_peak_bytes", parts);
 }
 
 static json_t *line_json(const struct question *q, size_t i) {

@@ -85,7 +85,7 @@ static double printed(const struct grid *grid, const struct paper *paper,
 /* "profile l40s: imported; burst: real inputs, ..." */
 static void describe(const struct grid *grid, const struct grid_results *results,
                      struct sheet *sheet) {
-    if (figure_describe_memory(grid, sheet)) {
+    if (figure_describe_memory(grid, sheet) || figure_describe_lmax(grid, sheet)) {
         return;
     }
     size_t used = (size_t)snprintf(sheet->provenance, sizeof sheet->provenance, "profile %s",
@@ -228,6 +228,11 @@ int figure_draw(const struct grid *grid, const struct grid_results *results,
     case GRID_MASKS:
         status = figure_lay_masks(grid, sheet, err);
         break;
+    case GRID_LMAX:
+    case GRID_PAR:
+    case GRID_INFLATION:
+        status = figure_lay_lmax(grid, results, sheet, err);
+        break;
     }
     if (status == 0) {
         describe(grid, results, sheet);
@@ -235,6 +240,7 @@ int figure_draw(const struct grid *grid, const struct grid_results *results,
                                 .provenance = sheet->provenance,
                                 .panels = sheet->panels,
                                 .n_panels = sheet->n_panels,
+                                .n_columns = sheet->n_columns,
                                 /* Room for the title, or for the numbers over grouped bars. */
                                 .panel_width =
                                     grid->kind == GRID_BARS || sheet->n_panels == 1 ? 640 : 0};

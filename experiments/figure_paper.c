@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "experiments/figure.h"
+#include "experiments/figure_sheet.h"
 #include "sim/base/num.h"
 
 static size_t index_of(const struct words *words, const char *word) {
@@ -184,7 +185,9 @@ size_t figure_compare(const struct grid *grid, const struct grid_results *result
     for (size_t i = 0; i < paper->n_rows && n < most; i++) {
         const struct paper_row *row = &paper->rows[i];
         bool ours = is_among(&grid->sources, row->source) && strcmp(row->gpu, grid->paper_gpu) == 0;
-        if (ours) {
+        if (ours && grid_asks_lmax(grid)) {
+            n += figure_compare_lmax(grid, results, row, out + n, most - n);
+        } else if (ours) {
             out[n++] = (struct paper_result){.row = row,
                                              .ours = ours_of(grid, results, row),
                                              .calibration = is_calibration(calibrated, row)};

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/canvases.h"
 #include "experiments/crew.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -34,8 +35,11 @@ int words_split(const char *text, struct words *out, const char *place, struct e
 /* The kinds of figure that cannot do without a key, as bits. */
 enum {
     OF_RUNS = 1 << GRID_BARS | 1 << GRID_LINES | 1 << GRID_JITTER,
-    OF_SYSTEMS = OF_RUNS | 1 << GRID_MEMORY,
-    OF_MODELS = 1 << GRID_CONTEXT | 1 << GRID_MASKS,
+    OF_CANVAS = 1 << GRID_PAR | 1 << GRID_INFLATION, /* the axis */
+    OF_LMAX = 1 << GRID_LMAX | OF_CANVAS,
+    OF_GPUS = 1 << GRID_MEMORY | OF_LMAX,
+    OF_SYSTEMS = OF_RUNS | OF_GPUS,
+    OF_MODELS = 1 << GRID_CONTEXT | 1 << GRID_MASKS | OF_LMAX,
     OF_ALL = OF_SYSTEMS | OF_MODELS,
 };
 
@@ -51,16 +55,29 @@ struct key {
     { #field, offsetof(struct grid, field), 0, required }
 
 static const struct key keys[] = {
-    TEXT(title, OF_ALL),      TEXT(paper, OF_ALL),          TEXT(gpu, OF_RUNS),
-    TEXT(paper_gpu, OF_ALL),  LIST(sources, OF_ALL),        LIST(systems, OF_SYSTEMS),
-    LIST(labels, OF_SYSTEMS), LIST(workloads, OF_RUNS),     LIST(workload_labels, OF_RUNS),
-    LIST(rates, OF_RUNS),     LIST(metrics, OF_RUNS),       LIST(values, OF_MODELS),
-    LIST(x_names, 0),         LIST(gpus, 1 << GRID_MEMORY), LIST(models, OF_MODELS),
+    TEXT(title, OF_ALL),
+    TEXT(paper, OF_ALL),
+    TEXT(gpu, OF_RUNS),
+    TEXT(paper_gpu, OF_ALL),
+    LIST(sources, OF_ALL),
+    LIST(systems, OF_SYSTEMS),
+    LIST(labels, OF_SYSTEMS),
+    LIST(workloads, OF_RUNS),
+    LIST(workload_labels, OF_RUNS),
+    LIST(rates, OF_RUNS),
+    LIST(metrics, OF_RUNS),
+    LIST(values, OF_MODELS),
+    LIST(x_names, 0),
+    LIST(gpus, OF_GPUS),
+    LIST(models, OF_MODELS),
+    LIST(paper_systems, OF_LMAX),
+    LIST(share_of, OF_LMAX),
+    TEXT(share, OF_CANVAS),
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
-static const char *const kind_words[] = {"bars",    "lines", "jitter", "memory",
-                                         "context", "masks", NULL};
+static const char *const kind_words[] = {"bars",  "lines", "jitter", "memory",    "context",
+                                         "masks", "lmax",  "par",    "inflation", NULL};
 static const char *const axis_words[] = {"rate", "input_tokens", "output_tokens", NULL};
 
 static int word_index(const struct config *config, const char *key, const char *const *words,
@@ -139,6 +156,25 @@ static int take_whole(const struct config *config, const char *key, uint64_t abs
     return 0;
 }
 
+static int settle_lmax(const struct config *config, const struct grid *grid, struct err *err) {
+    if (grid->paper_systems.n != grid->systems.n) {
+        return err_usage(err, "%s: expected one of paper_systems per system", config->path);
+    }
+    for (size_t i = 0; i < grid->share_of.n; i++) {
+        if (share_of_index(grid->share_of.word[i]) < 0) {
+            return err_usage(err, "%s: '%s' in share_of is neither canvas nor output", config->path,
+                             grid->share_of.word[i]);
+        }
+    }
+    double share = 0;
+    bool needs_share = (OF_CANVAS & 1U << grid->kind) != 0;
+    if (needs_share && (!num_f64(grid->share, &share) || share < 0 || share >= 1)) {
+        return err_usage(err, "%s: '%s' is not a share below 1 of the prompt", config->path,
+                         grid->share);
+    }
+    return 0;
+}
+
 static int settle(const struct config *config, struct grid *grid, struct err *err) {
     if (grid->labels.n != grid->systems.n || grid->workload_labels.n != grid->workloads.n) {
         return err_usage(err, "%s: expected one label per system and per workload", config->path);
@@ -160,12 +196,16 @@ static int settle(const struct config *config, struct grid *grid, struct err *er
             return err_usage(err, "%s: '%s' is not a positive number on the axis", config->path,
                              axis->word[i]);
         }
+        if (grid->kind == GRID_LMAX && grid->x[i] >= 1) {
+            return err_usage(err, "%s: '%s' is not a share below 1 of the prompt", config->path,
+                             axis->word[i]);
+        }
         if (grid->kind == GRID_MASKS && grid->x[i] > 1) {
             return err_usage(err, "%s: '%s' is not a share of masked tokens", config->path,
                              axis->word[i]);
         }
     }
-    return 0;
+    return grid_asks_lmax(grid) ? settle_lmax(config, grid, err) : 0;
 }
 
 int grid_load(const char *path, const char *name, struct grid *grid, struct err *err) {
@@ -214,8 +254,15 @@ struct effort {
     void *state;
 };
 
+bool grid_asks_lmax(const struct grid *grid) {
+    return (OF_LMAX & 1U << grid->kind) != 0;
+}
+
 size_t grid_n_points(const struct grid *grid) {
     bool runs = (OF_RUNS & 1U << grid->kind) != 0;
+    if (grid_asks_lmax(grid)) {
+        return canvases_n_pieces(grid);
+    }
     return runs ? grid->systems.n * grid->workloads.n * grid->n_x : 0;
 }
 
@@ -243,6 +290,10 @@ static void run_index(void *opaque, size_t index) {
 
 int grid_run(const struct grid *grid, unsigned n_threads, void (*done)(void *state), void *state,
              struct grid_results *results, struct err *err) {
+    *results = (struct grid_results){0};
+    if (grid_asks_lmax(grid)) {
+        return canvases_find(grid, n_threads, done, state, &results->canvases, err);
+    }
     size_t n = grid_n_points(grid);
     struct effort effort = {.grid = grid,
                             .points = calloc(n + 1, sizeof *effort.points),
@@ -264,7 +315,8 @@ int grid_run(const struct grid *grid, unsigned n_threads, void (*done)(void *sta
 
 void grid_results_fini(struct grid_results *results) {
     free(results->points);
-    results->points = NULL;
+    free(results->canvases);
+    *results = (struct grid_results){0};
 }
 
 const struct point *grid_point(const struct grid *grid, const struct grid_results *results,

@@ -1,4 +1,4 @@
-/* A figure's grid of runs: systems x workloads x values of one axis, run on threads.
+/* A figure's grid: systems x workloads x values of one axis, run on threads; or what is computed.
  *
  * The specification is an INI file of experiments/figures; every point is one simulated run with
  * its own system, workload and clock, so the results do not depend on the number of threads. */
@@ -21,8 +21,20 @@ struct words {
 };
 
 /* The first three run systems; memory figures only compute: of systems, of models over the context,
- * of models over the share of masked tokens. */
-enum grid_kind { GRID_BARS, GRID_LINES, GRID_JITTER, GRID_MEMORY, GRID_CONTEXT, GRID_MASKS };
+ * of models over the share of masked tokens. The last three ask what `unmask lmax` answers: the
+ * longest canvas over the prompt's share, peak over average and what an allocator reserves beyond
+ * what is in use over the canvas. */
+enum grid_kind {
+    GRID_BARS,
+    GRID_LINES,
+    GRID_JITTER,
+    GRID_MEMORY,
+    GRID_CONTEXT,
+    GRID_MASKS,
+    GRID_LMAX,
+    GRID_PAR,
+    GRID_INFLATION,
+};
 enum grid_axis { AXIS_RATE, AXIS_INPUT, AXIS_OUTPUT };
 
 struct grid {
@@ -31,6 +43,9 @@ struct grid {
     enum grid_axis axis;
     struct words sources, systems, labels, workloads, workload_labels, rates, values, x_names;
     struct words metrics, gpus, models;
+    /* Of the canvas kinds: what each system is in the paper; what a prompt's share may be of. */
+    struct words paper_systems, share_of;
+    char share[16];          /* of the prompt, where the axis is the canvas */
     uint64_t context_tokens; /* of GRID_MASKS */
     size_t baseline;         /* index into systems */
     uint64_t seed, requests;
@@ -39,18 +54,22 @@ struct grid {
 };
 
 struct grid_results {
-    struct point *points; /* [system][workload][x] */
+    struct point *points;    /* [system][workload][x]; NULL where nothing is run */
+    struct canvas *canvases; /* canvases.h; NULL for other kinds */
 };
 
 /* Read the specification; `name` becomes the stem of the figure's files. */
 int grid_load(const char *path, const char *name, struct grid *grid, struct err *err);
+
+/* Whether the kind asks for canvases. */
+bool grid_asks_lmax(const struct grid *grid);
 
 /* Run every point on `n_threads` threads; `done` may be NULL and is called from any of them. */
 int grid_run(const struct grid *grid, unsigned n_threads, void (*done)(void *state), void *state,
              struct grid_results *results, struct err *err);
 void grid_results_fini(struct grid_results *results);
 
-size_t grid_n_points(const struct grid *grid); /* 0 where nothing is run */
+size_t grid_n_points(const struct grid *grid); /* pieces of work; 0 where nothing is run */
 const struct point *grid_point(const struct grid *grid, const struct grid_results *results,
                                size_t system, size_t workload, size_t x);
 

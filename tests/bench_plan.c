@@ -1,5 +1,6 @@
 /* How fast the planners are, and how low their plans end: steps of three models, small random
- * problems, and MiniMalloc's, for which a plan within their capacity is low enough.
+ * problems, and MiniMalloc's, for which a plan within their capacity is low enough. Then how fast
+ * chunks are found.
  *
  * Medians of several runs, with the gap between the plan's peak and the lower bound; a '!' says
  * that the search ended at its budget of nodes. Where cbc is installed it is given the integer
@@ -15,7 +16,7 @@
 #include "sim/graph/builder.h"
 #include "sim/memory/instance.h"
 #include "sim/memory/placement.h"
-#include "sim/serve/system.h"
+#include "sim/serve/lmax.h"
 
 enum { RUNS = 5, MOST_PLANNERS = 8 };
 
@@ -228,51 +229,65 @@ static void plan_random(uint32_t n_buffers) {
     print_row(title, true, plan_buffers, &request);
 }
 
-/* ---- the chunk search ---- */
+/* ---- the search for chunks ---- */
 
-enum { SEARCHES = 2000 };
+struct search {
+    struct system *system;
+    uint32_t canvas_tokens;
+    int64_t available_bytes;
+};
 
-/* A pass over so many tokens of Fast-dLLM, whole and in a part of what it then takes. */
-static void search_step(const struct system *system, uint32_t tokens, double part) {
-    static const char *const names[] = {"none", "bottleneck", "brute-force"};
-    struct step_shape shape;
-    struct span span = {.queries = tokens, .first_queries = tokens, .logit_rows = tokens};
-    struct chunk_rule rule = system->chunks;
-    struct placement placement;
-    struct chunk_result result;
-    struct chunk_request request = {&rule, system->planner, &system->graph, &shape, INT64_MAX};
-    shape_clear(&shape);
-    shape_add(shape.sym, &span, 1);
-    chunk_place(&request, &placement, &result);
-    request.available_bytes = (int64_t)(part * (double)placement.peak_bytes);
-    for (int search = 0; search < 3; search++) {
-        int n = search == CHUNK_SEARCH_BRUTE_FORCE ? 10 : SEARCHES;
-        rule.search = (enum chunk_search)search;
-        int64_t start_ns = monotonic_ns();
-        for (int i = 0; i < n; i++) {
-            chunk_place(&request, &placement, &result);
-        }
-        double us = 1e-3 * (double)(monotonic_ns() - start_ns) / n;
-        double ms = 1e-6 * rule.price_ns(rule.state, &shape, placement.chunks);
-        printf("chunk search, %6u tokens in %2.0f %%, %-11s %9.1f us %4u plans, %2u ffn and %2u "
-               "logit chunks, %s, step %.1f ms\n",
-               tokens, 100 * part, names[search], us, result.n_plans, result.counts[CHUNK_FFN],
-               result.counts[CHUNK_LOGITS], result.fits ? "fits" : "does not fit", ms);
-    }
+static void search_chunks(const void *state, const struct planner *planner, struct answer *out) {
+    const struct search *search = state;
+    struct lmax_request request = {.system = search->system, .prompt_share = 0.5};
+    struct step_memory step;
+    (void)planner; /* the system's own */
+    lmax_step(&request, search->canvas_tokens, search->available_bytes, &step);
+    *out = (struct answer){.peak_bytes = step.held_bytes};
 }
 
-static void search_steps(void) {
+/* One step of `tokens`, or of the longest canvas when 0; `tokens` is what was taken. */
+static double time_of_search(const char *name, const char *model, uint32_t *tokens) {
     struct err err = {0};
-    struct system_request request = {.system = "fast-dllm", .gpu = "l40s"};
-    struct system *system = NULL;
-    system_open(&request, &system, &err);
+    struct lmax lmax;
+    struct search search;
+    struct system_request wanted = {
+        .system = name, .model = model, .gpu = "rtx3090", .roofline = true};
+    system_open(&wanted, &search.system, &err);
     stop_on(&err);
-    search_step(system, 2048, 0.5);
-    search_step(system, 32768, 0.5);
-    search_step(system, 32768, 0.23);
-    search_step(system, 131072, 0.3);
-    search_step(system, 131072, 0.1);
-    system_close(system);
+    struct lmax_request request = {.system = search.system, .prompt_share = 0.5};
+    lmax_find(&request, &lmax, &err);
+    stop_on(&err);
+    *tokens = *tokens == 0 ? lmax.longest.canvas_tokens : *tokens;
+    search.canvas_tokens = *tokens;
+    search.available_bytes = lmax.available_bytes;
+    double ns = measure(search_chunks, &search, NULL).ns;
+    system_close(search.system);
+    return ns;
+}
+
+/* Chunks and plan of one step: Mosaic's Figures 17 and 18 on this machine. The canvas is the
+ * longest with all combinations tried, which both searches can do. */
+static void search_model(const char *model) {
+    char texts[3][32];
+    uint32_t tokens = 0;
+    double all_ns = time_of_search("mosaic-bf", model, &tokens);
+    double ns = time_of_search("mosaic", model, &tokens);
+    double optimal_ns = time_of_search("mosaic-ilp", model, &tokens);
+    printf("%-22s %15u %11s %11s %6.1f %% %11s %6.1f %%\n", model, tokens,
+           num_format_ns(texts[0], sizeof texts[0], ns),
+           num_format_ns(texts[1], sizeof texts[1], all_ns), 100 * ns / all_ns,
+           num_format_ns(texts[2], sizeof texts[2], optimal_ns), 100 * ns / optimal_ns);
+}
+
+static void search_models(void) {
+    printf(
+        "\nchunks and plan of one step, half masked, on an RTX 3090: bottleneck search and first "
+        "fit\n%-22s %15s %11s %11s %8s %11s %8s\n",
+        "", "tokens", "ours", "all chunks", "ours/it", "exact plan", "ours/it");
+    search_model("llada-8b");
+    search_model("dream-7b");
+    search_model("llada-moe");
 }
 
 /* With arguments: the planners on these files. */
@@ -298,6 +313,6 @@ int main(int argc, char **argv) {
     plan_random(12);
     plan_random(16);
     plan_files();
-    search_steps();
+    search_models();
     return 0;
 }

@@ -494,9 +494,15 @@ START_TEST(paper_rows_are_judged_by_their_ratio_and_calibration_points_apart) {
     const struct paper_row bound = {"F4", "-",  "m", "d", "s", "-", "avg_latency_over",
                                     "s",  4000, 4};
     const struct paper_result results[] = {
-        {&tokens, 115, false}, {&tokens, 85, false},   {&tokens, 115.1, false},
-        {&tokens, 84, false},  {&tokens, 100, true},   {&tokens, NAN, false},
-        {&share, 60, false},   {&bound, 12000, false}, {&bound, 3900, false},
+        {.row = &tokens, .ours = 115},
+        {.row = &tokens, .ours = 85},
+        {.row = &tokens, .ours = 115.1},
+        {.row = &tokens, .ours = 84},
+        {.row = &tokens, .ours = 100, .calibration = true},
+        {.row = &tokens, .ours = NAN},
+        {.row = &share, .ours = 60},
+        {.row = &bound, .ours = 12000},
+        {.row = &bound, .ours = 3900},
     };
     const enum paper_verdict expected[] = {PAPER_WITHIN, PAPER_WITHIN, PAPER_BEYOND,
                                            PAPER_BEYOND, PAPER_WITHIN, PAPER_MISSING,
@@ -528,7 +534,8 @@ static char *print_table(const struct paper_result *results, size_t n, enum pape
 START_TEST(a_paper_table_reads_the_same_as_text_markdown_and_csv) {
     const struct paper_row row = {"T|4", "L40S",       "m",     "Burst", "dLLM-Serve",
                                   "1.0", "throughput", "tok/s", 100,     2};
-    const struct paper_result results[] = {{&row, 90, false}, {&row, 100, true}};
+    const struct paper_result results[] = {{.row = &row, .ours = 90, .reading = "with pad, of two"},
+                                           {.row = &row, .ours = 100, .calibration = true}};
     char *text = print_table(results, 2, PAPER_TEXT);
     ck_assert_ptr_nonnull(strstr(text, "100 tok/s"));
     ck_assert_ptr_nonnull(strstr(text, "0.900"));
@@ -536,13 +543,15 @@ START_TEST(a_paper_table_reads_the_same_as_text_markdown_and_csv) {
         strstr(text, "1 of 1 rows within 15 % (1 calibration point not counted)"));
     free(text);
     text = print_table(results, 2, PAPER_MARKDOWN);
-    ck_assert_ptr_nonnull(strstr(text,
-                                 "| T\\|4 | L40S, m, Burst, dLLM-Serve, 1.0, throughput | 100 "
-                                 "tok/s | 90 tok/s | 0.900 | no | yes |\n"));
+    ck_assert_ptr_nonnull(
+        strstr(text, "| T\\|4 | L40S, m, Burst, dLLM-Serve, 1.0, throughput "
+                     "(with pad, of two) | 100 tok/s | 90 tok/s | 0.900 | no | yes |\n"));
     free(text);
     text = print_table(results, 2, PAPER_CSV);
     ck_assert_ptr_nonnull(
-        strstr(text, "T|4,L40S,m,Burst,dLLM-Serve,1.0,throughput,tok/s,100,90,0.9,-10,no,yes\n"));
+        strstr(text, "T|4,L40S,m,Burst,dLLM-Serve,1.0,throughput,tok/s,100,90,0.9,-10,no,yes,"
+                     "\"with pad, of two\"\n"));
+    ck_assert_ptr_nonnull(strstr(text, "tok/s,100,100,1,0,yes,yes,\n"));
     free(text);
 }
 END_TEST

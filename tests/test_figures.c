@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "experiments/canvases.h"
 #include "experiments/figure.h"
 #include "experiments/fit.h"
 #include "tests/suite.h"
@@ -176,6 +177,169 @@ START_TEST(the_peak_is_of_the_ffn_where_few_tokens_are_masked_and_of_the_logits_
 }
 END_TEST
 
+/* ---- canvases ---- */
+
+static struct lmax asked_directly(const char *name, const char *gpu, const char *model,
+                                  double prompt_share, enum share_of share_of,
+                                  uint32_t canvas_tokens) {
+    struct system_request wanted = {.system = name, .gpu = gpu, .model = model, .roofline = true};
+    struct system *system = NULL;
+    struct lmax lmax;
+    struct err err = {0};
+    ck_assert_msg(system_open(&wanted, &system, &err) == 0, "%s", err.text);
+    struct lmax_request request = {.system = system,
+                                   .prompt_share = prompt_share,
+                                   .share_of = share_of,
+                                   .canvas_tokens = canvas_tokens};
+    ck_assert_msg(lmax_find(&request, &lmax, &err) == 0, "%s", err.text);
+    system_close(system);
+    return lmax;
+}
+
+START_TEST(a_figure_of_canvases_has_what_the_search_finds) {
+    struct grid grid;
+    struct grid_results results;
+    struct err err = {0};
+    load("mosaic-fig10", &grid);
+    ck_assert_msg(grid_run(&grid, 2, NULL, NULL, &results, &err) == 0, "%s", err.text);
+    /* Every eleventh: each system, GPU, model, share and reading is among them. */
+    struct canvas_place place = {0};
+    size_t n = 0, n_asked = 0;
+    for (; place.system < grid.systems.n; n++) {
+        place.gpu = n / grid.models.n / grid.share_of.n / grid.n_x % grid.gpus.n;
+        place.model = n / grid.share_of.n / grid.n_x % grid.models.n;
+        place.share_of = n / grid.n_x % grid.share_of.n;
+        place.x = n % grid.n_x;
+        if (n % 11 == 0) {
+            struct lmax lmax =
+                asked_directly(grid.systems.word[place.system], grid.gpus.word[place.gpu],
+                               grid.models.word[place.model], grid.x[place.x],
+                               place.share_of == 0 ? SHARE_OF_CANVAS : SHARE_OF_OUTPUT, 0);
+            ck_assert_double_eq(canvases_at(&grid, &results, place)->tokens,
+                                lmax.longest.canvas_tokens);
+            n_asked++;
+        }
+        place.system = (n + 1) / grid.gpus.n / grid.models.n / grid.share_of.n / grid.n_x;
+    }
+    ck_assert_uint_eq(n, 252);
+    ck_assert_uint_eq(n_asked, 23);
+    grid_results_fini(&results);
+}
+END_TEST
+
+START_TEST(canvases_do_not_depend_on_the_number_of_threads) {
+    struct grid grid;
+    struct grid_results one, two;
+    struct err err = {0};
+    load("mosaic-fig16", &grid);
+    ck_assert_int_eq(grid_run(&grid, 1, NULL, NULL, &one, &err), 0);
+    ck_assert_int_eq(grid_run(&grid, 2, NULL, NULL, &two, &err), 0);
+    ck_assert_uint_eq(grid_n_points(&grid), 18);
+    ck_assert_int_eq(memcmp(one.canvases, two.canvases, 18 * sizeof *one.canvases), 0);
+    grid_results_fini(&one);
+    grid_results_fini(&two);
+}
+END_TEST
+
+START_TEST(a_canvas_that_does_not_fit_is_a_gap) {
+    struct grid grid;
+    struct grid_results results;
+    struct err err = {0};
+    load("mosaic-fig13", &grid);
+    ck_assert_int_eq(grid_run(&grid, 2, NULL, NULL, &results, &err), 0);
+    for (size_t x = 0; x < grid.n_x; x++) {
+        struct canvas_place on_3090 = {.x = x}; /* native, llada-8b */
+        const struct canvas *canvas = canvases_at(&grid, &results, on_3090);
+        ck_assert_int_eq(isnan(canvas->inflation) != 0, grid.x[x] > 11456);
+        if (!isnan(canvas->inflation)) {
+            struct lmax lmax = asked_directly("native", "rtx3090", "llada-8b", 0.5, SHARE_OF_CANVAS,
+                                              (uint32_t)grid.x[x]);
+            ck_assert_double_eq(canvas->inflation, lmax_inflation(&lmax.longest));
+            ck_assert_double_eq(canvas->par, live_par(&lmax.longest.live));
+        }
+    }
+    grid_results_fini(&results);
+}
+END_TEST
+
+/* Ours beside the row whose quantity and reading begin so. */
+static double ours_beside(const struct paper_result *rows, size_t n, const char *quantity,
+                          const char *reading) {
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(rows[i].row->quantity, quantity) == 0 &&
+            strncmp(rows[i].reading, reading, strlen(reading)) == 0) {
+            return rows[i].ours;
+        }
+    }
+    ck_abort_msg("no row %s (%s)", quantity, reading);
+}
+
+static double longest(const char *system, const char *gpu, const char *model, double share) {
+    return asked_directly(system, gpu, model, share, SHARE_OF_CANVAS, 0).longest.canvas_tokens;
+}
+
+/* The means and the extremes that the tables print, from canvases asked for one by one. */
+static void check_by_hand(const char *name, const struct grid *grid,
+                          const struct paper_result *rows, size_t n) {
+    double sum = 0, least = INFINITY;
+    if (strcmp(name, "mosaic-fig10") == 0) {
+        for (size_t i = 0; i < 18; i++) {
+            const char *gpu = grid->gpus.word[i / 9], *model = grid->models.word[i / 3 % 3];
+            sum += longest("mosaic-released", gpu, model, grid->x[i % 3]) /
+                   longest("mosaic-torch", gpu, model, grid->x[i % 3]);
+        }
+        ck_assert_double_eq_tol(ours_beside(rows, n, "Lmax_vs_Mosaic-Torch",
+                                            "mosaic-released over mosaic-torch, r_p prompt/canvas"),
+                                sum / 18, 1e-9);
+    }
+    if (strcmp(name, "mosaic-fig14") == 0) {
+        for (size_t i = 0; i < 6; i++) {
+            const char *gpu = grid->gpus.word[i / 3], *model = grid->models.word[i % 3];
+            least = fmin(least, longest("mosaic-released", gpu, model, 0.5) /
+                                    longest("mosaic-masked", gpu, model, 0.5));
+        }
+        ck_assert_double_eq_tol(
+            ours_beside(rows, n, "Lmax_gain_min",
+                        "mosaic-released over mosaic-masked, r_p prompt/canvas"),
+            100 * (least - 1), 1e-9);
+    }
+}
+
+/* As EXPERIMENTS.md has them: every reading is a row, and none is left out. */
+START_TEST(the_readings_of_a_printed_number_are_all_beside_it) {
+    static const struct {
+        const char *name;
+        size_t n_rows, n_within;
+    } expected[] = {{"mosaic-fig4", 6, 0},  {"mosaic-fig10", 20, 6}, {"mosaic-fig12", 10, 2},
+                    {"mosaic-fig13", 4, 0}, {"mosaic-fig14", 16, 7}, {"mosaic-fig16", 2, 2}};
+    struct paper paper;
+    struct err err = {0};
+    struct config calibrated = {0};
+    ck_assert_int_eq(paper_load("experiments/paper/mosaic.csv", &paper, &err), 0);
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        struct grid grid;
+        struct grid_results results;
+        struct paper_result rows[64];
+        load(expected[i].name, &grid);
+        ck_assert_msg(grid_run(&grid, 2, NULL, NULL, &results, &err) == 0, "%s", err.text);
+        size_t n = figure_compare(&grid, &results, &paper, &calibrated, rows, 64);
+        struct paper_tally tally = paper_tally(rows, n);
+        ck_assert_uint_eq(n, expected[i].n_rows);
+        ck_assert_uint_eq(tally.counted, n);
+        ck_assert_uint_eq(tally.within, expected[i].n_within);
+        for (size_t j = 0; j < n; j++) {
+            for (size_t k = 0; k < j; k++) { /* no reading twice */
+                ck_assert(rows[j].row != rows[k].row ||
+                          strcmp(rows[j].reading, rows[k].reading) != 0);
+            }
+        }
+        check_by_hand(expected[i].name, &grid, rows, n);
+        grid_results_fini(&results);
+    }
+    paper_fini(&paper);
+}
+END_TEST
+
 START_TEST(a_bad_specification_is_refused_with_its_line) {
     expect_refusal("[figure]\ntitel = x\n", ":2: unknown key 'titel' in [figure]; did you mean "
                                             "'title'?");
@@ -195,6 +359,28 @@ START_TEST(a_bad_specification_is_refused_with_its_line) {
     expect_refusal("[figure]\nkind = masks\ntitle = t\npaper = p\npaper_gpu = -\nsources = s\n"
                    "models = m\nvalues = 0.5, 1.5\n",
                    "'1.5' is not a share of masked tokens");
+    static const char lmax[] = "[figure]\ntitle = t\npaper = p\npaper_gpu = -\nsources = s\n"
+                               "gpus = g\nmodels = m\nsystems = a, b\nlabels = A, B\n";
+    static const struct {
+        const char *rest, *sentence;
+    } wrong[] = {
+        {"kind = lmax\nvalues = 0.5\nshare_of = canvas\n", "[figure] lacks 'paper_systems'"},
+        {"kind = lmax\nvalues = 0.5\nshare_of = canvas\npaper_systems = A\n",
+         "expected one of paper_systems per system"},
+        {"kind = lmax\nvalues = 1\nshare_of = canvas\npaper_systems = A, B\n",
+         "'1' is not a share below 1 of the prompt"},
+        {"kind = lmax\nvalues = 0.5\nshare_of = prompt\npaper_systems = A, B\n",
+         "'prompt' in share_of is neither canvas nor output"},
+        {"kind = par\nvalues = 64\nshare_of = canvas\npaper_systems = A, B\n",
+         "[figure] lacks 'share'"},
+        {"kind = par\nvalues = 64\nshare_of = canvas\npaper_systems = A, B\nshare = 1\n",
+         "'1' is not a share below 1 of the prompt"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "%s%s", lmax, wrong[i].rest);
+        expect_refusal(text, wrong[i].sentence);
+    }
 }
 END_TEST
 
@@ -205,6 +391,10 @@ int main(void) {
         printed_speed_ups_are_reproduced_within_15_percent_on_80_percent_of_rows,
         autoregressive_models_fill_memory_with_cache_and_diffusion_models_with_activations,
         the_peak_is_of_the_ffn_where_few_tokens_are_masked_and_of_the_logits_where_many_are,
+        a_figure_of_canvases_has_what_the_search_finds,
+        canvases_do_not_depend_on_the_number_of_threads,
+        a_canvas_that_does_not_fit_is_a_gap,
+        the_readings_of_a_printed_number_are_all_beside_it,
         a_bad_specification_is_refused_with_its_line,
     };
     return SUITE_RUN("figures", tests);

@@ -1,5 +1,7 @@
 #include "sim/serve/lmax.h"
 
+#include <string.h>
+
 #include "sim/base/num.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/eager.h"
@@ -7,6 +9,18 @@
 
 const char *const lmax_bound_names[N_LMAX_BOUNDS] = {"attention", "FFN", "logits", "fragmentation",
                                                      "nothing"};
+
+int share_of_index(const char *word) {
+    return strcmp(word, "canvas") == 0   ? SHARE_OF_CANVAS
+           : strcmp(word, "output") == 0 ? SHARE_OF_OUTPUT
+                                         : -1;
+}
+
+double lmax_inflation(const struct step_memory *step) {
+    return step->live.peak_bytes == 0
+               ? 0
+               : (double)step->unlimited_bytes / (double)step->live.peak_bytes - 1;
+}
 
 /* ---- one step ---- */
 

@@ -23,6 +23,9 @@ enum {
  * released benchmark as prompt to both. */
 enum share_of { SHARE_OF_CANVAS, SHARE_OF_OUTPUT };
 
+/* SHARE_OF_CANVAS of "canvas", SHARE_OF_OUTPUT of "output", -1 of anything else. */
+int share_of_index(const char *word);
+
 struct lmax_request {
     const struct system *system;
     double prompt_share; /* >= 0; of the canvas: < 1 */
@@ -60,6 +63,9 @@ struct lmax {
     struct step_memory longest, beyond; /* the last canvas that fits, and one granule more */
     enum lmax_bound bound;              /* what stops the latter */
 };
+
+/* What an allocator reserves beyond what is in use, as a share of it, where memory is no limit. */
+double lmax_inflation(const struct step_memory *step);
 
 /* A request with a canvas of that many tokens; `available_bytes` as above. */
 void lmax_step(const struct lmax_request *request, uint32_t canvas_tokens, int64_t available_bytes,
