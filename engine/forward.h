@@ -45,9 +45,9 @@ int forward_read_canvas(struct forward *forward, int64_t first, int32_t *tokens,
 int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_bytes, int64_t bytes,
                        struct err *err);
 
-/* Rows are kept in the pool from this byte to its end, and in the pool's last byte none: at the
- * pool's size. To be said before anything is written or moved there; nothing below is kept.
- * ERR_WORLD when memory is mapped and does not suffice. */
+/* Rows are kept in the pool from this byte to its end; at the pool's size, none are. To be said
+ * before anything is written or moved there: what lies below may lose its memory. ERR_WORLD when
+ * memory is mapped and does not suffice. */
 int forward_hold(struct forward *forward, int64_t first_byte, struct err *err);
 
 /* Issue one step; nothing of it is read after the return. ERR_USAGE, with nothing issued, when the
