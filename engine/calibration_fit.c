@@ -1,0 +1,122 @@
+#include "engine/calibration_fit.h"
+
+#include <gsl/gsl_sort.h>
+#include <gsl/gsl_statistics_double.h>
+#include <math.h>
+
+/* What a profile may say of the load. */
+#define LEAST_LOAD 0.5
+#define MOST_LOAD  2.0
+
+static double quantile(double *values, size_t n, double share) {
+    gsl_sort(values, 1, n);
+    return gsl_stats_quantile_from_sorted_data(values, 1, n, share);
+}
+
+static size_t samples_of(const struct calibration_report *report, enum host_kind kind,
+                         struct host_sample *samples) {
+    size_t n = 0;
+    for (size_t i = 0; i < report->steps.n; i++) {
+        const struct calibration_step *step = &report->steps.list[i];
+        if (step->n_sides == 1 && step->sides[0].kind == kind && !step->is_held_out) {
+            samples[n++] = (struct host_sample){.n_requests = step->sides[0].n_requests,
+                                                .wall_ns = step->wall_ns,
+                                                .device_ns = step->device_ns};
+        }
+    }
+    return n;
+}
+
+/* Device time over the sum of the operators, of all the steps that are fitted together: whole steps
+ * leave the device other clocks than an operator measured by itself. Long steps count for what they
+ * take, as they do in serving. */
+static double load_of(const struct calibration_report *report) {
+    double device_ns = 0, operators_ns = 0;
+    for (size_t i = 0; i < report->steps.n; i++) {
+        const struct calibration_step *step = &report->steps.list[i];
+        if (!step->is_held_out) {
+            device_ns += step->device_ns;
+            operators_ns += step->operators_ns;
+        }
+    }
+    double load = operators_ns > 0 ? device_ns / operators_ns : 1;
+    return fmin(fmax(load, LEAST_LOAD), MOST_LOAD);
+}
+
+static int fit_host(struct calibration_report *report, struct err *err) {
+    struct host_sample samples[CALIBRATION_MAX_STEPS];
+    int status = 0;
+    report->load = load_of(report);
+    for (int kind = 0; status == 0 && kind < HOST_KIND_COUNT; kind++) {
+        size_t n = samples_of(report, (enum host_kind)kind, samples);
+        status = host_fit(samples, n, &report->host[kind], err);
+    }
+    return status;
+}
+
+/* As the cost model adds them: the dearest kind's step, and each request's own. */
+static double predicted_ns(const struct calibration_report *report,
+                           const struct calibration_step *step) {
+    double step_ns = 0, requests_ns = 0;
+    for (uint32_t i = 0; i < step->n_sides; i++) {
+        const struct host_fit *fit = &report->host[step->sides[i].kind];
+        step_ns = fmax(step_ns, fit->step_ns);
+        requests_ns += step->sides[i].n_requests * fit->request_ns;
+    }
+    return report->load * step->operators_ns + step_ns + requests_ns;
+}
+
+enum step_set { STEPS_FITTED, STEPS_HELD_OUT, STEPS_MIXED };
+
+static bool is_in(const struct calibration_step *step, enum step_set set) {
+    return set == STEPS_MIXED      ? step->n_sides > 1
+           : set == STEPS_HELD_OUT ? step->is_held_out && step->n_sides == 1
+                                   : !step->is_held_out;
+}
+
+static struct error_summary summarise_errors(const struct calibration_report *report,
+                                             enum step_set set) {
+    double errors[CALIBRATION_MAX_STEPS];
+    struct error_summary summary = {0};
+    for (size_t i = 0; i < report->steps.n; i++) {
+        const struct calibration_step *step = &report->steps.list[i];
+        if (is_in(step, set)) {
+            errors[summary.n++] = fabs(step->predicted_ns / step->wall_ns - 1);
+        }
+    }
+    if (summary.n > 0) {
+        summary.median = quantile(errors, summary.n, 0.5);
+        summary.p95 = quantile(errors, summary.n, 0.95);
+    }
+    return summary;
+}
+
+static void compare_with_sides(struct calibration_report *report) {
+    double measured[CALIBRATION_MAX_STEPS], predicted[CALIBRATION_MAX_STEPS];
+    const struct calibration_step *list = report->steps.list;
+    size_t n = 0;
+    for (size_t i = 0; i < report->steps.n; i++) {
+        if (list[i].n_sides == STEP_MAX_SIDES) {
+            const struct calibration_step *a = &list[list[i].alone[0]];
+            const struct calibration_step *b = &list[list[i].alone[1]];
+            measured[n] = list[i].wall_ns / (a->wall_ns + b->wall_ns);
+            predicted[n++] = list[i].predicted_ns / (a->predicted_ns + b->predicted_ns);
+        }
+    }
+    report->additivity_measured = n > 0 ? quantile(measured, n, 0.5) : 0;
+    report->additivity_predicted = n > 0 ? quantile(predicted, n, 0.5) : 0;
+}
+
+int calibration_fit(struct calibration_report *report, struct err *err) {
+    int status = fit_host(report, err);
+    for (size_t i = 0; status == 0 && i < report->steps.n; i++) {
+        report->steps.list[i].predicted_ns = predicted_ns(report, &report->steps.list[i]);
+    }
+    if (status == 0) {
+        report->fitted = summarise_errors(report, STEPS_FITTED);
+        report->held_out = summarise_errors(report, STEPS_HELD_OUT);
+        report->mixed = summarise_errors(report, STEPS_MIXED);
+        compare_with_sides(report);
+    }
+    return status;
+}
