@@ -11,6 +11,8 @@
 
 static const struct option own_options[] = {
     {"rounds", "N", "with a back end: how often the step is measured; 20 unless given", false},
+    {"once", NULL, "with a back end: measure the step once, cold, no operators: for long ones",
+     false},
     {NULL, NULL, NULL, false},
 };
 
@@ -69,7 +71,7 @@ static struct table *operators(const struct system *system, const struct asked_s
         table_text(table, match_words[p->match]);
         if (measured != NULL) {
             double ns = scale * measured->op_ns[i];
-            table_number(table, ns * 1e-6, "%.3f");
+            table_number(table, ns > 0 ? ns * 1e-6 : NAN, "%.3f");
             table_number(table, ns > 0 ? 100 * (p->ns / ns - 1) : NAN, "%+.1f");
         }
         sum_ns += p->ns;
@@ -93,19 +95,27 @@ static struct table *operators(const struct system *system, const struct asked_s
 }
 
 static json_t *measured_json(const struct measured_step *measured) {
-    return json_pack("{s:s, s:I, s:f, s:f, s:f}", "device", measured->device, "rounds",
+    return json_pack("{s:s, s:I, s:f, s:f, s:f, s:I}", "device", measured->device, "rounds",
                      (json_int_t)measured->rounds, "wall_ms", measured->wall_ns * 1e-6, "device_ms",
-                     measured->device_ns * 1e-6, "spread", measured->spread);
+                     measured->device_ns * 1e-6, "spread", measured->spread, "workspace_bytes",
+                     (json_int_t)measured->workspace_bytes);
 }
 
 static void print_measured(const struct measured_step *measured, const struct step_price *price) {
-    printf("measured     %s, %" PRIu32 " rounds: device %.3f ms, wall %.3f ms (spread %.1f %%), of "
+    char workspace[32];
+    printf("measured     %s, %" PRIu32
+           " round%s: device %.3f ms, wall %.3f ms (spread %.1f %%), of "
            "which %.2f %% is not the device's; the price is %+.1f %% off\n"
-           "             operators were timed between marks, and scaled to the "
-           "whole step\n",
-           measured->device, measured->rounds, measured->device_ns * 1e-6, measured->wall_ns * 1e-6,
-           100 * measured->spread, 100 * (1 - measured->device_ns / measured->wall_ns),
-           100 * (price->wall_ns / measured->wall_ns - 1));
+           "             workspace used, as metered: %s (%" PRId64 " bytes)%s\n",
+           measured->device, measured->rounds, measured->rounds == 1 ? "" : "s",
+           measured->device_ns * 1e-6, measured->wall_ns * 1e-6, 100 * measured->spread,
+           100 * (1 - measured->device_ns / measured->wall_ns),
+           100 * (price->wall_ns / measured->wall_ns - 1),
+           num_format_bytes(workspace, sizeof workspace, (double)measured->workspace_bytes),
+           measured->workspace_bytes,
+           measured->op_ns[0] > 0 ? "\n             operators were timed between marks, and scaled "
+                                    "to the whole step"
+                                  : "");
 }
 
 /* Without a back end there is nothing to measure: `*out` stays NULL. */
@@ -113,19 +123,27 @@ static int measure(const struct options *options, const struct system *system,
                    const struct asked_step *step, struct measured_step *room,
                    const struct measured_step **out, struct err *err) {
     struct backend_request backend;
+    const struct measuring once = {.rounds = 1};
+    struct measuring measuring = {.warm_rounds = 3, .operator_rounds = 5};
     uint64_t rounds = 20;
     *out = NULL;
     int status = asked_backend(options, &backend, err);
-    if (status == 0 && options_has(options, "rounds") && backend.name == NULL) {
-        return err_usage(err, "--rounds: nothing is measured without --backend cpu or cuda");
+    const char *given = options_has(options, "rounds") ? "rounds" : "once";
+    if (status == 0 && options_has(options, given) && backend.name == NULL) {
+        return err_usage(err, "--%s: nothing is measured without --backend cpu or cuda", given);
+    }
+    if (status == 0 && options_has(options, "rounds") && options_has(options, "once")) {
+        return err_usage(err, "--once: the step is measured once, so --rounds has nothing to say");
     }
     status = status != 0 ? status : options_whole(options, "rounds", 1, 1000, &rounds, err);
+    measuring.rounds = (uint32_t)rounds;
     if (status == 0 && backend.name != NULL) {
         const struct engine_request request = {.device = backend.name,
                                                .library = backend.library,
                                                .weights = backend.weights,
                                                .system = system};
-        status = step_measure(&request, step, (uint32_t)rounds, room, err);
+        status = step_measure(&request, step, options_has(options, "once") ? &once : &measuring,
+                              room, err);
         *out = room;
     }
     return status;

@@ -5,8 +5,6 @@
 
 #include "sim/base/zeroed.h"
 
-enum { WARM_ROUNDS = 3, OPERATOR_ROUNDS = 5 };
-
 struct stage {
     const struct asked_step *step;
     struct engine *engine;
@@ -95,18 +93,19 @@ static int bring(struct stage *stage, uint32_t first, const struct step_kind *ki
     return status;
 }
 
-static int repeat(struct stage *stage, uint32_t rounds, struct measured_step *out,
+static int repeat(struct stage *stage, const struct measuring *measuring, struct measured_step *out,
                   struct err *err) {
+    uint32_t rounds = measuring->rounds, warm = measuring->warm_rounds;
     struct step_shape shape;
     struct submission submission = batch_of(stage, 0, stage->n, &shape);
     double *wall = zeroed(rounds, sizeof *wall), *device = zeroed(rounds, sizeof *device);
     int status = 0;
-    for (uint32_t i = 0; status == 0 && i < WARM_ROUNDS + rounds; i++) {
+    for (uint32_t i = 0; status == 0 && i < warm + rounds; i++) {
         struct live_times times;
         status = live_execute(stage->live, &submission, 1, stage->takes, &times, err);
-        if (i >= WARM_ROUNDS) {
-            wall[i - WARM_ROUNDS] = times.wall_ns;
-            device[i - WARM_ROUNDS] = times.device_ns;
+        if (i >= warm) {
+            wall[i - warm] = times.wall_ns;
+            device[i - warm] = times.device_ns;
         }
     }
     if (status == 0) {
@@ -121,36 +120,41 @@ static int repeat(struct stage *stage, uint32_t rounds, struct measured_step *ou
     return status;
 }
 
-static int repeat_operators(struct stage *stage, struct measured_step *out, struct err *err) {
+static int repeat_operators(struct stage *stage, uint32_t rounds, struct measured_step *out,
+                            struct err *err) {
     uint32_t n_ops = stage->engine->system->graph.n_ops;
-    double all[OPERATOR_ROUNDS][GRAPH_MAX_OPS], one[OPERATOR_ROUNDS];
+    double *one = zeroed(rounds, sizeof *one), (*all)[GRAPH_MAX_OPS] = zeroed(rounds, sizeof *all);
     struct step_shape shape;
     struct submission submission = batch_of(stage, 0, stage->n, &shape);
     int status = 0;
-    for (int i = 0; status == 0 && i < OPERATOR_ROUNDS; i++) {
+    for (uint32_t i = 0; status == 0 && i < rounds; i++) {
         status = live_operators(stage->live, &submission, stage->takes, all[i], err);
     }
-    for (uint32_t op = 0; status == 0 && op < n_ops; op++) {
-        for (int i = 0; i < OPERATOR_ROUNDS; i++) {
+    for (uint32_t op = 0; status == 0 && rounds > 0 && op < n_ops; op++) {
+        for (uint32_t i = 0; i < rounds; i++) {
             one[i] = all[i][op];
         }
-        out->op_ns[op] = gsl_stats_median(one, 1, (size_t)OPERATOR_ROUNDS);
+        out->op_ns[op] = gsl_stats_median(one, 1, rounds);
     }
+    free(one);
+    free(all);
     return status;
 }
 
-static int measure(struct stage *stage, uint32_t rounds, struct measured_step *out,
-                   struct err *err) {
+static int measure(struct stage *stage, const struct measuring *measuring,
+                   struct measured_step *out, struct err *err) {
     const struct asked_step *step = stage->step;
     int status = admit(stage, err);
     status = status == 0 ? bring(stage, 0, &step->kinds[0], err) : status;
     status = status == 0 ? bring(stage, step->kinds[0].n_requests, &step->kinds[1], err) : status;
-    status = status == 0 ? repeat(stage, rounds, out, err) : status;
-    return status == 0 ? repeat_operators(stage, out, err) : status;
+    status = status == 0 ? repeat(stage, measuring, out, err) : status;
+    status = status == 0 ? repeat_operators(stage, measuring->operator_rounds, out, err) : status;
+    out->workspace_bytes = live_activation_peak_bytes(stage->live);
+    return status;
 }
 
 int step_measure(const struct engine_request *request, const struct asked_step *step,
-                 uint32_t rounds, struct measured_step *out, struct err *err) {
+                 const struct measuring *measuring, struct measured_step *out, struct err *err) {
     struct stage stage = {.step = step, .n = step->kinds[0].n_requests + step->kinds[1].n_requests};
     *out = (struct measured_step){0};
     int status = engine_open(request, &stage.engine, err);
@@ -161,7 +165,7 @@ int step_measure(const struct engine_request *request, const struct asked_step *
         stage.slots = zeroed(stage.n, sizeof *stage.slots);
         stage.takes = zeroed(stage.n, sizeof *stage.takes);
         stage.spans = zeroed(stage.n, sizeof *stage.spans);
-        status = measure(&stage, rounds, out, err);
+        status = measure(&stage, measuring, out, err);
     }
     free(stage.requests);
     free(stage.slots);

@@ -8,17 +8,24 @@
 #include "engine/live.h"
 #include "experiments/step.h"
 
+/* How often it is repeated: before anything is timed, whole, and operator by operator. */
+struct measuring {
+    uint32_t warm_rounds, rounds, operator_rounds;
+};
+
 struct measured_step {
     char device[DEVICE_TEXT_CHARS];
     uint32_t rounds;
     double wall_ns, device_ns; /* medians over the rounds */
     double spread;             /* of the wall time: (largest - smallest) / median */
-    /* Device time of each operator, queues drained in between, medians; they add up to more than
-     * device_ns by what draining costs. */
+    /* Device time of each operator between marks, medians: they add up to more than device_ns by
+     * what marks cost. All 0 where operators were not timed. */
     double op_ns[GRAPH_MAX_OPS];
+    int64_t workspace_bytes; /* that was used, as metered: of the steps before it, too */
 };
 
+/* At least one round. */
 int step_measure(const struct engine_request *request, const struct asked_step *step,
-                 uint32_t rounds, struct measured_step *out, struct err *err);
+                 const struct measuring *measuring, struct measured_step *out, struct err *err);
 
 #endif

@@ -343,6 +343,37 @@ static double number(const json_t *object, const char *key) {
     return json_number_value(value);
 }
 
+/* What is left of a step's memory when it ran is what its plan says. */
+START_TEST(a_step_is_measured_beside_its_price) {
+#define STEP "--refresh", "2", "--prompt", "20", "--output", "12"
+    json_t *plan =
+        read_json(PRINTS("plan", SMALL, STEP, "--set", "runtime.element_bytes=4", "--json"));
+    static const char *const how[][2] = {{"--once", NULL}, {"--rounds", "2"}};
+    for (int i = 0; i < 2; i++) {
+        char *text = i == 0
+                         ? PRINTS("explain", SMALL, STEP, "--backend", "cpu", "--json", how[i][0])
+                         : PRINTS("explain", SMALL, STEP, "--backend", "cpu", "--json", how[i][0],
+                                  how[i][1]);
+        json_t *object = read_json(text);
+        const json_t *measured = json_object_get(object, "measured"), *op;
+        ck_assert_double_eq(number(measured, "rounds"), i == 0 ? 1 : 2);
+        ck_assert_double_gt(number(measured, "wall_ms"), 0);
+        ck_assert_double_eq(number(measured, "workspace_bytes"), number(plan, "peak_bytes"));
+        size_t at, n_timed = 0;
+        json_array_foreach(json_object_get(object, "operators"), at, op) {
+            n_timed += json_is_number(json_object_get(op, "measured_ms"));
+        }
+        ck_assert(i == 0 ? n_timed == 0 : n_timed > 5);
+        json_decref(object);
+    }
+    json_decref(plan);
+    REFUSES(2, "--once: nothing is measured without --backend cpu or cuda", "explain", SMALL, STEP,
+            "--once");
+    REFUSES(2, "--once: the step is measured once, so --rounds has nothing to say", "explain",
+            SMALL, STEP, "--backend", "cpu", "--once", "--rounds", "2");
+}
+END_TEST
+
 /* Tolerances are wide: the machine does other things, too, and steps take milliseconds. */
 static void within_tenfold(double predicted, double measured) {
     ck_assert_msg(measured > 0 && predicted > measured / 10 && predicted < measured * 10,
@@ -391,6 +422,7 @@ int main(void) {
         an_interrupted_live_run_is_kept_as_incomplete,
         a_record_that_fails_late_takes_no_summary_away,
         an_interrupted_replay_tells_what_the_device_did,
+        a_step_is_measured_beside_its_price,
         what_is_calibrated_here_predicts_what_is_served_here,
     };
     cli_path(NULL); /* one directory for the forked tests */
