@@ -1,8 +1,6 @@
 #include "engine/calibrate.h"
 
 #include <errno.h>
-#include <gsl/gsl_sort.h>
-#include <gsl/gsl_statistics_double.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,6 +12,7 @@
 #include "engine/calibration_log.h"
 #include "engine/calibration_samples.h"
 #include "engine/measure.h"
+#include "engine/quantile.h"
 #include "sim/base/num.h"
 
 /* Device time for one sample of a point. Light points are short enough for many plays; heavy ones
@@ -186,12 +185,6 @@ static int measure_operators(struct calibration *c, struct err *err) {
 }
 
 /* ---- what came out ---- */
-
-/* Sorts `values`. */
-static double quantile(double *values, size_t n, double share) {
-    gsl_sort(values, 1, n);
-    return gsl_stats_quantile_from_sorted_data(values, 1, n, share);
-}
 
 static void summarise_points(struct calibration *c) {
     double *spreads = malloc(c->grid.n * sizeof *spreads), median_us;

@@ -1,17 +1,12 @@
 #include "engine/calibration_fit.h"
 
-#include <gsl/gsl_sort.h>
-#include <gsl/gsl_statistics_double.h>
 #include <math.h>
+
+#include "engine/quantile.h"
 
 /* What a profile may say of the load. */
 #define LEAST_LOAD 0.5
 #define MOST_LOAD  2.0
-
-static double quantile(double *values, size_t n, double share) {
-    gsl_sort(values, 1, n);
-    return gsl_stats_quantile_from_sorted_data(values, 1, n, share);
-}
 
 static size_t samples_of(const struct calibration_report *report, enum host_kind kind,
                          struct host_sample *samples) {

@@ -15,7 +15,7 @@ struct problem {
 
 static void random_problem(struct rng *rng, struct problem *p) {
     random_graph(rng, &p->graph);
-    p->shape = random_shape(rng);
+    p->shape = short_or_long(rng);
     p->rule = (struct chunk_rule){.search = CHUNK_SEARCH_BOTTLENECK};
     p->rule.bound.of[CHUNK_LOGITS] = rng_uniform(rng) < 0.3 ? rig_between(rng, 1, 4096) : 0;
     const struct planner *planner = &planner_table[rng_next(rng) % planner_table_size];
@@ -165,7 +165,7 @@ START_TEST(the_bottleneck_search_fits_where_any_does_and_costs_little_more) {
     for (int s = 0; s < 3; s++) {
         struct system *system = rig_system(systems[s], "l40s", false, NULL);
         for (int round = 0; round < 60; round++) {
-            struct step_shape shape = random_shape(&rng);
+            struct step_shape shape = short_or_long(&rng);
             shape.sym[SYM_LOGIT_ROWS] += 1;
             struct placement unchunked, a, b;
             struct chunk_result found, all;

@@ -172,8 +172,8 @@ START_TEST(no_operator_reads_what_another_chunk_or_operator_broke) {
     for (int round = 0; round < 800; round++) {
         struct graph graph;
         random_graph(&rng, &graph);
-        struct step_shape shape = random_shape(&rng);
-        struct chunk_rows chunks = random_chunks(&rng);
+        struct step_shape shape = short_or_long(&rng);
+        struct chunk_rows chunks = random_chunks(&rng, 5000);
         shape.sym[SYM_LOGIT_ROWS] += shape.sym[SYM_LOGIT_ROWS] == 0;
         for (size_t i = 0; i < planner_table_size; i++) {
             struct placement placement;
@@ -192,8 +192,8 @@ START_TEST(the_bytes_live_at_one_operator_are_the_lower_bound) {
     for (int round = 0; round < 500; round++) {
         struct graph graph;
         random_graph(&rng, &graph);
-        struct step_shape shape = random_shape(&rng);
-        struct chunk_rows chunks = random_chunks(&rng);
+        struct step_shape shape = short_or_long(&rng);
+        struct chunk_rows chunks = random_chunks(&rng, 5000);
         struct placement measured, placement;
         int64_t live[GRAPH_MAX_OPS], most = 0;
         placement_measure(&graph, &shape, chunks, &measured, live);
@@ -212,7 +212,7 @@ START_TEST(a_loop_with_room_for_all_its_rows_is_planned_as_if_there_were_none) {
     for (int round = 0; round < 300; round++) {
         struct graph graph;
         random_graph(&rng, &graph);
-        struct step_shape shape = random_shape(&rng);
+        struct step_shape shape = short_or_long(&rng);
         const struct chunk_rows wide = {{shape.sym[SYM_FIRST_TOKENS], shape.sym[SYM_TOKENS]}};
         struct placement a, b;
         placement_make(&planner_table[0], &graph, &shape, whole, &a);
@@ -229,8 +229,8 @@ START_TEST(a_loop_costs_the_sum_of_its_chunks_each_at_its_own_rows) {
     struct system *system = rig_system("dllm-serve", "l40s", false, NULL);
     struct rng rng = rng_stream(14, "prices");
     for (int round = 0; round < 200; round++) {
-        struct step_shape shape = random_shape(&rng), full, rest;
-        struct chunk_rows chunks = random_chunks(&rng);
+        struct step_shape shape = short_or_long(&rng), full, rest;
+        struct chunk_rows chunks = random_chunks(&rng, 5000);
         struct op_price chunked[GRAPH_MAX_OPS], one[GRAPH_MAX_OPS], last[GRAPH_MAX_OPS];
         struct step_price price, again, other;
         full = rest = shape;

@@ -1,32 +1,6 @@
 /* Placement and budget: no overlap, lower bounds, what a device is divided into. */
-#include "sim/base/rng.h"
 #include "sim/graph/builder.h"
-#include "tests/rig.h"
-
-static struct step_shape random_shape(struct rng *rng) {
-    struct step_shape shape;
-    shape_clear(&shape);
-    for (uint32_t i = rig_between(rng, 1, 12); i > 0; i--) {
-        uint32_t canvas = rig_between(rng, 2, 3000), queries = rig_between(rng, 1, canvas);
-        struct span span = {.queries = queries,
-                            .first_queries = canvas,
-                            .context = canvas - queries,
-                            .logit_rows = rig_between(rng, 0, queries),
-                            .select_rows = rig_between(rng, 0, canvas),
-                            .pack_rows = rig_between(rng, 0, canvas),
-                            .value_rows = rig_between(rng, 0, canvas)};
-        shape_add(shape.sym, &span, 1);
-    }
-    return shape;
-}
-
-static struct chunk_rows random_chunks(struct rng *rng) {
-    struct chunk_rows chunks;
-    for (int kind = 0; kind < CHUNK_KINDS; kind++) {
-        chunks.of[kind] = rng_uniform(rng) < 0.5 ? 0 : rig_between(rng, 1, 4096);
-    }
-    return chunks;
-}
+#include "tests/random_step.h"
 
 START_TEST(no_two_live_tensors_overlap_for_any_graph_shape_or_planner) {
     struct rng rng = rng_stream(2, "placements");
@@ -41,8 +15,8 @@ START_TEST(no_two_live_tensors_overlap_for_any_graph_shape_or_planner) {
                                         .copy_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0,
                                         .softmax_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0};
         graph_build(&graph, &model_table[rng_next(&rng) % model_table_size], &options);
-        struct step_shape shape = random_shape(&rng);
-        struct chunk_rows chunks = random_chunks(&rng);
+        struct step_shape shape = random_shape(&rng, 12, 3000);
+        struct chunk_rows chunks = random_chunks(&rng, 4096);
         for (size_t i = 0; i < planner_table_size; i++) {
             struct placement placement;
             struct err err = {0};

@@ -9,7 +9,7 @@
 #include "sim/graph/builder.h"
 #include "sim/memory/usage.h"
 #include "tests/cli.h"
-#include "tests/rig.h"
+#include "tests/random_step.h"
 
 /* ---- live bytes ---- */
 
@@ -25,25 +25,7 @@ static void make_random_step(struct rng *rng, bool fused, struct graph *graph,
                                     .copy_bytes = rng_uniform(rng) < 0.5 ? 8 : 0,
                                     .softmax_bytes = rng_uniform(rng) < 0.5 ? 8 : 0};
     graph_build(graph, &model_table[rng_next(rng) % model_table_size], &options);
-    uint32_t canvas = rig_between(rng, 2, 4000), queries = rig_between(rng, 1, canvas);
-    struct span span = {.queries = queries,
-                        .first_queries = canvas,
-                        .context = canvas - queries,
-                        .logit_rows = rig_between(rng, 0, queries),
-                        .select_rows = rig_between(rng, 0, canvas),
-                        .pack_rows = rig_between(rng, 0, canvas),
-                        .value_rows = rig_between(rng, 0, canvas)};
-    shape_clear(shape);
-    shape_add(shape->sym, &span, 1);
-}
-
-/* Of each kind all rows at once, or at most so many. */
-static struct chunk_rows random_chunks(struct rng *rng, uint32_t most) {
-    struct chunk_rows chunks;
-    for (int kind = 0; kind < CHUNK_KINDS; kind++) {
-        chunks.of[kind] = rng_uniform(rng) < 0.4 ? 0 : rig_between(rng, 1, most);
-    }
-    return chunks;
+    *shape = random_shape(rng, 1, 4000);
 }
 
 START_TEST(the_classes_and_the_unused_room_add_up_to_the_peak) {

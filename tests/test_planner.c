@@ -7,7 +7,7 @@
 #include "sim/memory/placement.h"
 #include "sim/memory/planner_order.h"
 #include "tests/cli.h"
-#include "tests/rig.h"
+#include "tests/random_step.h"
 
 enum { MOST_BUFFERS = 40 };
 
@@ -352,17 +352,7 @@ START_TEST(exact_plans_every_step_to_the_optimum_within_few_nodes) {
                                         .copy_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0,
                                         .softmax_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0};
         graph_build(&graph, &model_table[rng_next(&rng) % model_table_size], &options);
-        struct step_shape shape;
-        uint32_t canvas = rig_between(&rng, 2, 4000), queries = rig_between(&rng, 1, canvas);
-        struct span span = {.queries = queries,
-                            .first_queries = canvas,
-                            .context = canvas - queries,
-                            .logit_rows = rig_between(&rng, 0, queries),
-                            .select_rows = rig_between(&rng, 0, canvas),
-                            .pack_rows = rig_between(&rng, 0, canvas),
-                            .value_rows = rig_between(&rng, 0, canvas)};
-        shape_clear(&shape);
-        shape_add(shape.sym, &span, 1);
+        struct step_shape shape = random_shape(&rng, 1, 4000);
         struct chunk_rows chunks = {{0}};
         chunks.of[CHUNK_LOGITS] = rng_uniform(&rng) < 0.5 ? 0 : rig_between(&rng, 1, 4096);
         struct placement exact, greedy;

@@ -32,20 +32,6 @@ double live_par(const struct live *live) {
                                : 0;
 }
 
-/* Of logits and their copies while the operator runs. */
-static int64_t logits_at(const struct graph *graph, const struct placement *placement, int op) {
-    int64_t bytes = 0;
-    for (int t = 0; t < (int)graph->n_tensors; t++) {
-        int first, last;
-        placement_lifetime(graph, placement, t, &first, &last);
-        bool is_placed = placement->offset_bytes[t] >= 0 && graph->tensors[t].alias < 0;
-        if (is_placed && first <= op && op <= last && tensor_holds_logits(graph, t)) {
-            bytes += placement->bytes[t];
-        }
-    }
-    return bytes;
-}
-
 void live_of_placement(const struct graph *graph, const struct step_shape *shape,
                        const struct placement *placement, struct live *out) {
     struct usage usage;
@@ -53,7 +39,7 @@ void live_of_placement(const struct graph *graph, const struct step_shape *shape
     usage_measure(graph, shape, placement, &usage);
     for (uint32_t op = 0; op < graph->n_ops; op++) {
         if (usage.executions[op] > 0) {
-            int64_t logits_bytes = logits_at(graph, placement, (int)op);
+            int64_t logits_bytes = usage.logits_bytes[op];
             live_note(out, live_part_of(graph, op), usage.bytes[op], usage.executions[op]);
             out->logits_bytes = logits_bytes > out->logits_bytes ? logits_bytes : out->logits_bytes;
         }

@@ -90,7 +90,9 @@ void usage_measure(const struct graph *graph, const struct step_shape *shape,
     double sum = 0;
     for (uint32_t op = 0; op < graph->n_ops; op++) {
         for (int t = 0; t < (int)graph->n_tensors; t++) {
-            out->bytes[op] += is_live(graph, placement, t, (int)op) ? placement->bytes[t] : 0;
+            int64_t bytes = is_live(graph, placement, t, (int)op) ? placement->bytes[t] : 0;
+            out->bytes[op] += bytes;
+            out->logits_bytes[op] += tensor_holds_logits(graph, t) ? bytes : 0;
         }
         out->executions[op] = executions(graph, shape, placement, &graph->ops[op]);
         if (out->executions[op] > 0 && out->bytes[op] > out->most_bytes) {

@@ -25,8 +25,9 @@ enum tensor_class op_class(const struct graph *graph, uint32_t op);
 enum tensor_class tensor_class(const struct graph *graph, int root);
 
 struct usage {
-    int64_t bytes[GRAPH_MAX_OPS];      /* of all tensors live at each operator */
-    int64_t executions[GRAPH_MAX_OPS]; /* of each operator in this step */
+    int64_t bytes[GRAPH_MAX_OPS];        /* of all tensors live at each operator */
+    int64_t logits_bytes[GRAPH_MAX_OPS]; /* of those, logits and their copies */
+    int64_t executions[GRAPH_MAX_OPS];   /* of each operator in this step */
     int64_t n_executions;
     /* Over the operators executed. */
     int64_t most_bytes;

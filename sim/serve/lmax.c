@@ -98,8 +98,11 @@ static void hold_asked_for(const struct system *s, const struct step_shape *shap
     struct allocator_report within, unlimited;
     stream_init(&stream);
     eager_steps(&request, &stream, &step->live);
-    replay(&stream, s->settings.allocator, available_bytes, &within);
     replay(&stream, s->settings.allocator, 0, &unlimited);
+    within = unlimited;
+    if (unlimited.peak_reserved_bytes > available_bytes) { /* else the limit is never met */
+        replay(&stream, s->settings.allocator, available_bytes, &within);
+    }
     stream_fini(&stream);
     step->held_bytes = within.peak_reserved_bytes;
     step->unlimited_bytes = unlimited.peak_reserved_bytes;
