@@ -1,5 +1,6 @@
 /* The arguments of every kernel. A launcher (kernels.h) and its plain-C twin (twin.h) take the same
- * struct: device pointers for the first, host pointers for the second.
+ * struct: device pointers for the first, host pointers for the second. Those of block diffusion are
+ * in calls_block.h.
  * Shapes use one alphabet: B requests, T tokens, C channels, H query heads, G key-value heads
  * (H a multiple of G), D head size, V vocabulary, N logit rows. Arrays are row-major and
  * contiguous unless a stride, counted in elements, is given. Ragged batches list where each

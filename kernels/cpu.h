@@ -6,7 +6,7 @@
 #ifndef UNMASK_KERNELS_CPU_H
 #define UNMASK_KERNELS_CPU_H
 
-#include "kernels/calls.h"
+#include "kernels/calls_block.h"
 
 /* BLAS may round a row's product differently by the row's place in the matrix and the number of
  * rows. Products are therefore computed in panels of PANEL_ROWS rows, the last one filled up, with
@@ -34,9 +34,11 @@ void cpu_linear(const struct cpu_room *room, const struct call_linear *call);
 void cpu_gate_up(const struct cpu_room *room, const struct call_gate_up *call);
 
 /* y may not be q. Scratch and host-known maxima are not read. A request's keys count through its
- * cache and then its own, so that the same keys in the same order give the same bits in either. */
+ * cache and then its own, or through its pages, so that the same keys in the same order give the
+ * same bits in all three. */
 void cpu_dense_attention(const struct call_dense_attention *call);
 void cpu_block_attention(const struct call_block_attention *call);
+void cpu_paged_attention(const struct call_paged_attention *call);
 
 void cpu_sample(const struct call_sample *call);
 /* Rows of logits in the scratch, HEAD_SCRATCH_BYTES long, which holds at least one. */

@@ -72,27 +72,40 @@ static void take_in(struct softmax *s) {
     s->n_waiting = 0;
 }
 
-/* y = softmax(q k' / sqrt(D)) v over the runs in turn. Tiles count keys through all the runs, so
- * that where a run ends does not show in the result. */
-static void attend(const float *q, const struct run *runs, int n_runs, int64_t size, float *y) {
-    struct softmax s = {.top = -INFINITY, .y = y, .size = size};
-    float scale = (float)(1 / sqrt((double)size));
+/* y = softmax(q k' / sqrt(D)) v over runs in turn: begin, take each run, end. Tiles count keys
+ * through all the runs, so that where a run ends does not show in the result. */
+static void attend_begin(struct softmax *s, int64_t size, float *y) {
+    *s = (struct softmax){.top = -INFINITY, .y = y, .size = size};
     for (int64_t d = 0; d < size; d++) {
         y[d] = 0;
     }
-    for (int r = 0; r < n_runs; r++) {
-        for (int64_t i = 0; i < runs[r].n_rows; i++) {
-            s.scores[s.n_waiting] = dot(q, runs[r].k + i * runs[r].stride, size) * scale;
-            s.values[s.n_waiting++] = runs[r].v + i * runs[r].stride;
-            if (s.n_waiting == TILE_KEYS) {
-                take_in(&s);
-            }
+}
+
+static void attend_run(struct softmax *s, const float *q, const struct run *run) {
+    float scale = (float)(1 / sqrt((double)s->size));
+    for (int64_t i = 0; i < run->n_rows; i++) {
+        s->scores[s->n_waiting] = dot(q, run->k + i * run->stride, s->size) * scale;
+        s->values[s->n_waiting++] = run->v + i * run->stride;
+        if (s->n_waiting == TILE_KEYS) {
+            take_in(s);
         }
     }
-    take_in(&s);
-    for (int64_t d = 0; d < size; d++) {
-        y[d] = (float)((double)y[d] / s.sum);
+}
+
+static void attend_end(struct softmax *s) {
+    take_in(s);
+    for (int64_t d = 0; d < s->size; d++) {
+        s->y[d] = (float)((double)s->y[d] / s->sum);
     }
+}
+
+static void attend(const float *q, const struct run *runs, int n_runs, int64_t size, float *y) {
+    struct softmax s;
+    attend_begin(&s, size, y);
+    for (int r = 0; r < n_runs; r++) {
+        attend_run(&s, q, &runs[r]);
+    }
+    attend_end(&s);
 }
 
 void cpu_dense_attention(const struct call_dense_attention *call) {
@@ -127,6 +140,31 @@ void cpu_block_attention(const struct call_block_attention *call) {
             for (int64_t t = first; t < first + n; t++) {
                 attend(q + t * call->q_stride + head * size, runs, 2, size,
                        y + t * call->y_stride + head * size);
+            }
+        }
+    }
+}
+
+void cpu_paged_attention(const struct call_paged_attention *call) {
+    const float *q = call->q, *k = call->k, *v = call->v;
+    float *y = call->y;
+    int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
+    for (int64_t r = 0; r < call->n_requests; r++) {
+        const int32_t *pages = call->pages + r * call->max_pages;
+        for (int64_t head = 0; head < call->n_heads; head++) {
+            for (int64_t t = call->start[r]; t < call->start[r + 1]; t++) {
+                struct softmax s;
+                attend_begin(&s, size, y + t * call->y_stride + head * size);
+                for (int32_t row = 0; row < call->extent[t]; row += call->page_rows) {
+                    int64_t at =
+                        (int64_t)pages[row / call->page_rows] * call->page_rows * call->kv_stride +
+                        head / group * size;
+                    int32_t left = call->extent[t] - row;
+                    const struct run run = {k + at, v + at, call->kv_stride,
+                                            left < call->page_rows ? left : call->page_rows};
+                    attend_run(&s, q + t * call->q_stride + head * size, &run);
+                }
+                attend_end(&s);
             }
         }
     }

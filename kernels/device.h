@@ -12,13 +12,13 @@
 #ifndef UNMASK_KERNELS_DEVICE_H
 #define UNMASK_KERNELS_DEVICE_H
 
-#include "kernels/calls.h"
+#include "kernels/calls_block.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum { DEVICE_ABI = 2, DEVICE_TEXT_CHARS = 256 };
+enum { DEVICE_ABI = 3, DEVICE_TEXT_CHARS = 256 };
 
 enum device_status {
     DEVICE_OK,
@@ -108,8 +108,8 @@ struct device_table {
     int (*record_play)(struct device *device, struct device_recording *recording);
     void (*record_close)(struct device *device, struct device_recording *recording);
 
-    /* The kernels. Scratch of a block attention is the device's own and not read from the call, and
-     * neither is whether a call is invariant. */
+    /* The kernels. Scratch of block and paged attention is the device's own and not read from the
+     * call, and neither is whether a call is invariant. */
     int (*embed)(struct device *device, const struct call_embed *call);
     int (*norm)(struct device *device, const struct call_norm *call);
     int (*linear)(struct device *device, const struct call_linear *call);
@@ -125,6 +125,12 @@ struct device_table {
     int (*sample)(struct device *device, const struct call_sample *call);
     int (*decode)(struct device *device, const struct call_decode *call);
     int (*random)(struct device *device, const struct call_random *call);
+    int (*paged_attention)(struct device *device, const struct call_paged_attention *call);
+    int (*block_list)(struct device *device, const struct call_block_list *call);
+    int (*importance)(struct device *device, const struct call_importance *call);
+    int (*focus_select)(struct device *device, const struct call_focus_select *call);
+    int (*compact)(struct device *device, const struct call_compact *call);
+    int (*decode_mean)(struct device *device, const struct call_decode_mean *call);
 
     /* on: from now on what a kernel computes of one request, or of one row, is the same bits
      * whatever else is in the call, at some cost in speed; recordings stay as they were made. NULL

@@ -360,6 +360,11 @@ TWIN(keep)
 TWIN(swiglu)
 TWIN(decode)
 TWIN(random)
+TWIN(block_list)
+TWIN(importance)
+TWIN(focus_select)
+TWIN(compact)
+TWIN(decode_mean)
 
 static int twin_status(struct device *device, bool ran) {
     return ran ? DEVICE_OK : fail(device, DEVICE_NO_MEMORY, "no memory for one row");
@@ -402,6 +407,14 @@ static int cpu_run_block_attention(struct device *device, const struct call_bloc
         return twin_status(device, twin_block_attention(call));
     }
     cpu_block_attention(call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_paged_attention(struct device *device, const struct call_paged_attention *call) {
+    if (call->dtype == KERNEL_BF16) {
+        return twin_status(device, twin_paged_attention(call));
+    }
+    cpu_paged_attention(call);
     return DEVICE_OK;
 }
 
@@ -485,4 +498,10 @@ const struct device_table device_cpu = {
     .sample = cpu_run_sample,
     .decode = cpu_run_decode,
     .random = cpu_run_random,
+    .paged_attention = cpu_run_paged_attention,
+    .block_list = cpu_run_block_list,
+    .importance = cpu_run_importance,
+    .focus_select = cpu_run_focus_select,
+    .compact = cpu_run_compact,
+    .decode_mean = cpu_run_decode_mean,
 };

@@ -692,5 +692,11 @@ extern "C" const struct device_table unmask_device_cuda = {
     cuda_sample,
     cuda_decode,
     cuda_random,
+    nullptr, /* block diffusion's own kernels: not written yet */
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
     cuda_batch_invariant,
 };

@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-#include "kernels/calls.h"
+#include "kernels/calls_block.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -41,6 +41,7 @@ void twin_cos_sin(float *cos_sin, int32_t n_positions, int32_t head_size, double
 /* The attentions return false when memory for one row's probabilities is lacking. */
 bool twin_dense_attention(const struct call_dense_attention *call);
 bool twin_block_attention(const struct call_block_attention *call);
+bool twin_paged_attention(const struct call_paged_attention *call);
 
 /* How many of n candidates a retention keeps: max(1, floor(retention n)), as released. */
 int32_t twin_kept_tokens(int32_t n_candidates, double retention);
@@ -60,6 +61,13 @@ bool twin_head(const struct call_head *call);
 bool twin_sample(const struct call_sample *call);
 
 void twin_decode(const struct call_decode *call);
+
+/* All but importance exact: equal inputs give equal bytes on any device. */
+void twin_block_list(const struct call_block_list *call);
+void twin_importance(const struct call_importance *call);
+void twin_focus_select(const struct call_focus_select *call);
+void twin_compact(const struct call_compact *call);
+void twin_decode_mean(const struct call_decode_mean *call);
 
 #ifdef __cplusplus
 }

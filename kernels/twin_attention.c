@@ -95,3 +95,44 @@ bool twin_block_attention(const struct call_block_attention *call) {
     }
     return true;
 }
+
+/* Rows of one page after the other; the last page is the one with row extent - 1. */
+static int page_segments(const struct call_paged_attention *call, int64_t r, int64_t kv_head,
+                         int32_t extent, struct segment *segments) {
+    int n = 0;
+    for (int32_t row = 0; row < extent; row += call->page_rows) {
+        const int64_t page = call->pages[r * call->max_pages + row / call->page_rows];
+        const int64_t at = page * call->page_rows * call->kv_stride + kv_head * call->head_size;
+        const int32_t n_rows = extent - row < call->page_rows ? extent - row : call->page_rows;
+        segments[n++] = (struct segment){call->k, call->v, at, at, call->kv_stride, n_rows};
+    }
+    return n;
+}
+
+bool twin_paged_attention(const struct call_paged_attention *call) {
+    const int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
+    for (int64_t r = 0; r < call->n_requests; r++) {
+        const int64_t first = call->start[r], past = call->start[r + 1];
+        if (first == past) {
+            continue;
+        }
+        const int32_t longest = call->extent[past - 1];
+        double *room = malloc(sizeof *room * (size_t)(longest + size));
+        struct segment *segments =
+            malloc(sizeof *segments * (size_t)(longest / call->page_rows + 1));
+        for (int64_t head = 0; room && segments && head < call->n_heads; head++) {
+            for (int64_t t = first; t < past; t++) {
+                const int n = page_segments(call, r, head / group, call->extent[t], segments);
+                attend(call->q, t * call->q_stride + head * size, segments, n, size, call->dtype,
+                       call->y, t * call->y_stride + head * size, room + size, room);
+            }
+        }
+        const bool had_room = room && segments;
+        free(room);
+        free(segments);
+        if (!had_room) {
+            return false;
+        }
+    }
+    return true;
+}

@@ -61,6 +61,14 @@ struct kernel_work work_block_attention(const struct call_block_attention *call,
                                 4 * pairs * call->n_heads * call->head_size};
 }
 
+struct kernel_work work_paged_attention(const struct call_paged_attention *call, double queries,
+                                        double rows, double pairs) {
+    const double size = call->head_size * element_bytes(call->dtype);
+    return (struct kernel_work){2 * queries * call->n_heads * size +
+                                    2 * rows * call->n_kv_heads * size,
+                                4 * pairs * call->n_heads * call->head_size};
+}
+
 struct kernel_work work_select(const struct call_select *call, double queries, double candidates,
                                double kept) {
     const double size = call->head_size * element_bytes(call->dtype);
@@ -78,4 +86,20 @@ struct kernel_work work_head(const struct call_head *call) {
 struct kernel_work work_sample(const struct call_sample *call) {
     const double rows = call->n_rows, n = rows * call->n_vocab;
     return (struct kernel_work){n * element_bytes(call->dtype) + 8 * rows, 3 * n};
+}
+
+struct kernel_work work_importance(const struct call_importance *call, double tokens, double masked,
+                                   double pairs) {
+    const double size = call->head_size * element_bytes(call->dtype);
+    return (struct kernel_work){masked * (call->n_heads + call->n_kv_heads) * size +
+                                    (call->kv_rows ? 4 : 0) * masked + 5 * tokens,
+                                2 * pairs * call->n_heads * call->head_size};
+}
+
+struct kernel_work work_compact(const struct call_compact *call, double rows) {
+    double width = 0;
+    for (int32_t a = 0; a < call->n_arrays; a++) {
+        width += call->width[a];
+    }
+    return (struct kernel_work){rows * (2 * width * element_bytes(call->dtype) + 4), 0};
 }

@@ -4,7 +4,7 @@
 #ifndef UNMASK_KERNELS_WORK_H
 #define UNMASK_KERNELS_WORK_H
 
-#include "kernels/calls.h"
+#include "kernels/calls_block.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,11 +27,19 @@ struct kernel_work work_dense_attention(const struct call_dense_attention *call,
 /* queries, kept: their sums; pairs: the sum of queries (kept + queries). */
 struct kernel_work work_block_attention(const struct call_block_attention *call, double queries,
                                         double kept, double pairs);
+/* queries: their number; rows: the sum over requests of the largest extent; pairs: that of all
+ * extents. */
+struct kernel_work work_paged_attention(const struct call_paged_attention *call, double queries,
+                                        double rows, double pairs);
 /* queries: tokens of the blocks; candidates, kept: a head's, before and after the choice. */
 struct kernel_work work_select(const struct call_select *call, double queries, double candidates,
                                double kept);
 struct kernel_work work_head(const struct call_head *call);
 struct kernel_work work_sample(const struct call_sample *call);
+/* tokens, masked: their numbers; pairs: the sum of a request's masked tokens squared. */
+struct kernel_work work_importance(const struct call_importance *call, double tokens, double masked,
+                                   double pairs);
+struct kernel_work work_compact(const struct call_compact *call, double rows);
 
 #ifdef __cplusplus
 }

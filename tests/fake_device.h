@@ -176,6 +176,40 @@ static inline int fake_random(struct device *device, const struct call_random *c
     return DEVICE_OK;
 }
 
+static inline int fake_paged(struct device *device, const struct call_paged_attention *call) {
+    (void)device;
+    double pairs = 0;
+    for (int32_t t = call->start[0]; t < call->start[call->n_requests]; t++) {
+        pairs += call->extent[t];
+    }
+    return fake_cost(1500 + 0.01 * pairs);
+}
+
+static inline int fake_block_list(struct device *device, const struct call_block_list *call) {
+    (void)device;
+    return fake_cost(pass_ns(call->n_tokens, 1));
+}
+
+static inline int fake_importance(struct device *device, const struct call_importance *call) {
+    (void)device;
+    return fake_cost(pass_ns(call->n_requests, 10.0 * call->max_masked));
+}
+
+static inline int fake_focus_select(struct device *device, const struct call_focus_select *call) {
+    (void)device;
+    return fake_cost(pass_ns(call->n_tokens, 1));
+}
+
+static inline int fake_compact(struct device *device, const struct call_compact *call) {
+    (void)device;
+    return fake_cost(pass_ns(call->max_rows, call->width[0]));
+}
+
+static inline int fake_decode_mean(struct device *device, const struct call_decode_mean *call) {
+    (void)device;
+    return fake_cost(pass_ns(call->n_requests, 1));
+}
+
 static inline int fake_mark_open(struct device *device, struct device_mark **out) {
     (void)device;
     *out = calloc(1, sizeof **out);
@@ -255,6 +289,12 @@ static inline struct device_table fake_table(bool records) {
     table.sample = fake_sample;
     table.decode = fake_decode;
     table.random = fake_random;
+    table.paged_attention = fake_paged;
+    table.block_list = fake_block_list;
+    table.importance = fake_importance;
+    table.focus_select = fake_focus_select;
+    table.compact = fake_compact;
+    table.decode_mean = fake_decode_mean;
     return table;
 }
 

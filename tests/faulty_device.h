@@ -106,6 +106,12 @@ FAULTY_KERNEL(head)
 FAULTY_KERNEL(sample)
 FAULTY_KERNEL(decode)
 FAULTY_KERNEL(random)
+FAULTY_KERNEL(paged_attention)
+FAULTY_KERNEL(block_list)
+FAULTY_KERNEL(importance)
+FAULTY_KERNEL(focus_select)
+FAULTY_KERNEL(compact)
+FAULTY_KERNEL(decode_mean)
 
 struct faulty_copy {
     void *to;
@@ -367,6 +373,12 @@ static inline struct device_table faulty_device(long fail_at) {
     table.sample = faulty_sample;
     table.decode = faulty_decode;
     table.random = faulty_random;
+    table.paged_attention = faulty_paged_attention;
+    table.block_list = faulty_block_list;
+    table.importance = faulty_importance;
+    table.focus_select = faulty_focus_select;
+    table.compact = faulty_compact;
+    table.decode_mean = faulty_decode_mean;
     return table;
 }
 
