@@ -31,7 +31,7 @@ Q := @
 say = @printf '  %-4s %s\n'
 endif
 
-LIB_DIRS := sim/base sim/model sim/graph sim/cost sim/memory sim/policy sim/serve \
+LIB_DIRS := sim/base sim/decode sim/model sim/graph sim/cost sim/memory sim/policy sim/serve \
             engine kernels traces analysis experiments
 LIB_SRCS := $(filter-out experiments/main.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))
 LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)

@@ -1,0 +1,83 @@
+#include "sim/decode/block.h"
+
+#include "sim/base/err.h"
+
+void block_begin(struct block_state *block, enum block_cache cache, uint32_t length,
+                 uint32_t n_fixed, uint8_t *masked, uint8_t *uncached) {
+    ASSERT(n_fixed < length);
+    *block = (struct block_state){.cache = cache,
+                                  .length = length,
+                                  .n_masked = length - n_fixed,
+                                  .n_uncached = length,
+                                  .frontier = -1,
+                                  .masked = masked,
+                                  .uncached = uncached};
+    for (uint32_t i = 0; i < length; i++) {
+        masked[i] = i >= n_fixed;
+        uncached[i] = 1;
+    }
+}
+
+uint32_t block_pending(const struct block_state *block, uint8_t *pending) {
+    for (uint32_t i = 0; i < block->length; i++) {
+        pending[i] = block->uncached[i];
+    }
+    return block->n_uncached;
+}
+
+uint32_t block_choose(const struct block_state *block, const uint8_t *keep, const float *confidence,
+                      float threshold, uint8_t *chosen) {
+    uint32_t n_chosen = 0, best = block->length;
+    for (uint32_t i = 0; i < block->length; i++) {
+        bool candidate = keep[i] && block->masked[i];
+        chosen[i] = candidate && confidence[i] >= threshold;
+        n_chosen += chosen[i];
+        if (candidate && (best == block->length || confidence[i] > confidence[best])) {
+            best = i;
+        }
+    }
+    if (n_chosen == 0 && best < block->length) {
+        chosen[best] = 1;
+        n_chosen = 1;
+    }
+    return n_chosen;
+}
+
+/* Whether position i, run in this pass, has been run in decoded form and may be left out. */
+static bool is_ready(const struct block_state *block, uint32_t i) {
+    switch (block->cache) {
+    case BLOCK_WHOLE:
+        return block->n_masked == 0;
+    case BLOCK_DELAYED:
+        return !block->masked[i];
+    case BLOCK_NEIGHBOUR:
+        return !block->masked[i] && (i + 1 == block->length || !block->masked[i + 1]);
+    }
+    return false;
+}
+
+void block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *chosen) {
+    for (uint32_t i = 0; i < block->length; i++) {
+        ASSERT(!keep[i] || block->uncached[i]);
+        ASSERT(keep[i] || block->masked[i] || !block->uncached[i]);
+        if (keep[i]) {
+            block->frontier = (int32_t)i > block->frontier ? (int32_t)i : block->frontier;
+            if (is_ready(block, i)) {
+                block->uncached[i] = 0;
+                block->n_uncached--;
+            }
+        }
+    }
+    for (uint32_t i = 0; i < block->length; i++) {
+        if (chosen[i]) {
+            ASSERT(keep[i] && block->masked[i]);
+            block->masked[i] = 0;
+            block->n_masked--;
+        }
+    }
+    block->passes++;
+}
+
+bool block_is_done(const struct block_state *block) {
+    return block->n_uncached == 0;
+}

@@ -1,0 +1,65 @@
+/* A block under denoising: which of its positions a pass runs, and when it is done.
+ *
+ * A position is masked, then decoded (its token is chosen), then cached (its final KV is written).
+ * Plain block diffusion runs the whole block in every pass and, when nothing is masked any more,
+ * once again to write exact KV: the commit pass (SDAR, LLaDA2.0, LMDeploy, SGLang). A delayed cache
+ * caches a position once it has been run in decoded form and leaves it out from then on: DC as soon
+ * as that is so, DC+ when its right neighbour was decoded as well (FOCUS, arXiv 2601.23278, section
+ * 4.3 and released code; a block's last position counts as having a decoded neighbour). All three
+ * judge by the mask before the pass's own commits, so that every token is run once more in decoded
+ * form, and all three end with the pass that finds nothing masked.
+ *
+ * Pure rules over the caller's arrays: nothing is allocated, drawn or timed. One pass is
+ *
+ *     n = block_pending(&block, pending);           what runs; layers 0 and 1 under FOCUS
+ *     ... keep = pending, or what focus_select leaves of it (focus.h) ...
+ *     block_choose(&block, keep, confidence, threshold, chosen);      or any other decoder
+ *     block_pass(&block, keep, chosen);
+ *
+ * until block_is_done. */
+#ifndef UNMASK_SIM_DECODE_BLOCK_H
+#define UNMASK_SIM_DECODE_BLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum block_cache {
+    BLOCK_WHOLE,     /* nothing of the block is cached before the commit pass */
+    BLOCK_DELAYED,   /* DC */
+    BLOCK_NEIGHBOUR, /* DC+, and FOCUS */
+};
+
+/* Written by block_begin and block_pass only. */
+struct block_state {
+    enum block_cache cache;
+    uint32_t length;            /* positions, any number from 1 */
+    uint32_t n_masked;          /* positions still masked */
+    uint32_t n_uncached;        /* positions whose KV is not final */
+    uint32_t passes;            /* done so far, the commit pass among them */
+    int32_t frontier;           /* right-most position run so far (kept, under FOCUS); -1: none */
+    uint8_t *masked, *uncached; /* [length], 1 or 0; borrowed */
+};
+
+/* A new block whose first `n_fixed` < length positions are prompt tokens: not masked, but not
+ * cached either, so that the first pass runs all of the block (the released code's warm-up).
+ * `masked` and `uncached` have `length` entries each, are filled here and stay the block's until it
+ * is done. */
+void block_begin(struct block_state *block, enum block_cache cache, uint32_t length,
+                 uint32_t n_fixed, uint8_t *masked, uint8_t *uncached);
+
+/* Flags of the positions that the next pass runs; returns how many, 0 when the block is done. */
+uint32_t block_pending(const struct block_state *block, uint8_t *pending);
+
+/* The threshold rule of LMDeploy, SGLang and SDAR: of the masked positions in `keep` all whose
+ * confidence is at or above `threshold`, and the most confident one in any case, the earlier one on
+ * a tie. Returns how many; 0 only where `keep` has no masked position. */
+uint32_t block_choose(const struct block_state *block, const uint8_t *keep, const float *confidence,
+                      float threshold, uint8_t *chosen);
+
+/* The end of a pass that ran the positions in `keep`, a subset of block_pending that has every
+ * pending position that is not masked, and committed those in `chosen`, masked ones in `keep`. */
+void block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *chosen);
+
+bool block_is_done(const struct block_state *block);
+
+#endif

@@ -1,0 +1,109 @@
+#include "sim/decode/process.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "sim/base/rng.h"
+
+/* The three draws of a position have streams of their own: the seed, changed. */
+enum { DRAW_DIFFICULTY = 1, DRAW_STEP = 2, DRAW_DELTA = 3 };
+
+static uint64_t stream(uint64_t seed, uint64_t draw) {
+    return seed ^ draw * UINT64_C(0xd1342543de82ef95);
+}
+
+/* Rounding to single precision must not leave the open interval. */
+static float inside(double confidence) {
+    return fminf(fmaxf((float)confidence, FLT_MIN), 1 - FLT_EPSILON / 2);
+}
+
+struct decode_process process_kumaraswamy(double a, double b) {
+    return (struct decode_process){.independent = 1, .a = a, .b = b};
+}
+
+/* By inverse distribution function, keyed by the index among the masked positions. */
+static void draw_independent(const struct decode_process *process, uint64_t seed,
+                             const struct decode_view *view, float *confidence) {
+    for (uint32_t i = 0, n = 0; i < view->block_length; i++) {
+        confidence[i] = 0;
+        if (view->masked[i]) {
+            double u = rng_keyed(seed, view->request, view->step, n++);
+            confidence[i] = inside(pow(1 - pow(1 - u, 1 / process->b), 1 / process->a));
+        }
+    }
+}
+
+/* What is the same for all positions of a step, and the walk from left to right. */
+struct walk {
+    const struct decode_process *process;
+    const struct decode_view *view;
+    uint64_t difficulty_seed, step_seed;
+    double base;
+    uint32_t gap; /* masked positions passed since the last known one */
+};
+
+static struct walk walk_start(const struct decode_process *process, uint64_t seed,
+                              const struct decode_view *view) {
+    uint32_t n_known = 0;
+    for (uint32_t i = 0; i < view->block_length; i++) {
+        n_known += !view->masked[i];
+    }
+    return (struct walk){.process = process,
+                         .view = view,
+                         .difficulty_seed = stream(seed, DRAW_DIFFICULTY),
+                         .step_seed = stream(seed, DRAW_STEP),
+                         .base =
+                             process->location + process->context * n_known / view->block_length};
+}
+
+/* x of position i, which must be masked; positions are visited in ascending order. */
+static double walk_logit(struct walk *walk, uint32_t i) {
+    const struct decode_process *process = walk->process;
+    uint64_t request = walk->view->request, position = walk->view->block_start + (uint64_t)i;
+    double g = walk->gap++;
+    return walk->base - process->distance * g / (g + process->gap) +
+           process->position_spread * rng_keyed_bell(walk->difficulty_seed, request, 0, position) +
+           process->step_spread *
+               rng_keyed_bell(walk->step_seed, request, walk->view->step_in_block, position);
+}
+
+void process_confidence(const struct decode_process *process, uint64_t seed,
+                        const struct decode_view *view, float *confidence) {
+    if (process->independent) {
+        draw_independent(process, seed, view, confidence);
+        return;
+    }
+    struct walk walk = walk_start(process, seed, view);
+    for (uint32_t i = 0; i < view->block_length; i++) {
+        confidence[i] = 0;
+        if (view->masked[i]) {
+            confidence[i] = inside(1 / (1 + exp(-walk_logit(&walk, i))));
+        } else {
+            walk.gap = 0;
+        }
+    }
+}
+
+void process_delta(const struct decode_process *process, uint64_t seed,
+                   const struct decode_view *view, float *delta) {
+    struct walk walk = walk_start(process, seed, view);
+    uint64_t delta_seed = stream(seed, DRAW_DELTA);
+    double noise = process->independent ? 1 : process->delta_noise, sum = 0;
+    uint32_t n_masked = 0;
+    for (uint32_t i = 0; i < view->block_length; i++) {
+        delta[i] = 0;
+        if (view->masked[i]) {
+            double x = process->independent ? 0 : walk_logit(&walk, i);
+            x += noise * rng_keyed_bell(delta_seed, view->request, view->step_in_block,
+                                        view->block_start + (uint64_t)i);
+            delta[i] = (float)x;
+            sum += x;
+            n_masked++;
+        } else {
+            walk.gap = 0;
+        }
+    }
+    for (uint32_t i = 0; i < view->block_length; i++) {
+        delta[i] -= view->masked[i] ? (float)(sum / n_masked) : 0;
+    }
+}

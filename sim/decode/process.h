@@ -1,0 +1,65 @@
+/* The decode process: how sure a model would have been, where no model runs.
+ *
+ * Every masked position of a block has, in every step, a confidence (the probability of the token
+ * the model would choose) and an importance delta (FOCUS's predictor of it). Both are drawn from
+ * one model, so that one set of constants says what every decoder at every threshold commits, what
+ * a block costs under it, and what FOCUS evicts:
+ *
+ *     x = location - distance g / (g + gap) + context s + position_spread d + step_spread e
+ *     confidence = 1 / (1 + exp(-x))
+ *     delta = (x - mean of x) + delta_noise n
+ *
+ * g: masked positions between this one and the nearest that is not, at its left (what precedes the
+ * block is known: g = 0 at its first position). s: share of the block that is known. d: difficulty
+ * of the position, the same in every step. e and n: anew in each step. d, e and n are nearly
+ * standard normal and keyed by request, position in the canvas and step, so that no draw depends on
+ * the batch, the order or the thread, nor on which other positions a step runs. The mean is over
+ * the block's masked positions: importances of one layer add up to a constant, so deltas add up to
+ * 0; their scale is arbitrary and the rule that reads them does not depend on it.
+ *
+ * experiments/decode.ini has the constants: which are assumed, and to which printed number each of
+ * the others is calibrated. "kumaraswamy" is the process without any structure: independent draws
+ * of the same distribution in every step, deltas independent of them. */
+#ifndef UNMASK_SIM_DECODE_PROCESS_H
+#define UNMASK_SIM_DECODE_PROCESS_H
+
+#include <stdint.h>
+
+#include "sim/base/err.h"
+
+struct decode_process {
+    uint32_t independent; /* 1: Kumaraswamy(a, b), and nothing else counts */
+    double a, b;
+    double location, distance, gap, context;
+    double position_spread, step_spread, delta_noise;
+};
+
+/* A block of a request before a step. */
+struct decode_view {
+    uint64_t request;
+    uint32_t block_start, block_length; /* positions of the canvas */
+    uint32_t step_in_block;             /* steps done since the block became active */
+    uint32_t step;                      /* steps done over all blocks; "kumaraswamy" is keyed so */
+    const uint8_t *masked;              /* [block_length], 1: still masked */
+};
+
+/* What the loop has always drawn from: "kumaraswamy" with these shapes. */
+struct decode_process process_kumaraswamy(double a, double b);
+
+/* confidence[block_length]: in (0, 1) where masked, else 0. */
+void process_confidence(const struct decode_process *process, uint64_t seed,
+                        const struct decode_view *view, float *confidence);
+
+/* delta[block_length]: adds up to 0 over the masked positions (but for rounding), 0 elsewhere. */
+void process_delta(const struct decode_process *process, uint64_t seed,
+                   const struct decode_view *view, float *delta);
+
+/* The process of that name in experiments/decode.ini, or "kumaraswamy" with shapes 2 and 1. An
+ * unknown name or a bad file is a sentence. */
+int decode_process_find(const char *name, struct decode_process *out, struct err *err);
+
+/* The same from another file. */
+int decode_process_read(const char *path, const char *name, struct decode_process *out,
+                        struct err *err);
+
+#endif

@@ -1,0 +1,113 @@
+/* Reading experiments/decode.ini: [assumed] holds what the processes share, a section of its own
+ * what each of them has besides; what says where a constant comes from is not read here. */
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/config.h"
+#include "sim/base/datadir.h"
+#include "sim/base/names.h"
+#include "sim/base/param.h"
+#include "sim/decode/process.h"
+
+#define REAL(field, initial, min, max, doc)                                                        \
+    {                                                                                              \
+#field, PARAM_F64, 0, "1", initial, min, max, NULL,                                        \
+            offsetof(struct decode_process, field), doc                                            \
+    }
+
+static const struct param params[] = {
+    REAL(location, "0", -100, 100, "logit of the confidence next to known context"),
+    REAL(distance, "0", 0, 100, "what distance from known context costs at most"),
+    REAL(gap, "1", 0.001, 10000, "masked positions in between that cost half of it"),
+    REAL(context, "0", -100, 100, "what a wholly known block would add"),
+    REAL(position_spread, "1", 0, 100, "spread between positions, the same in every step"),
+    REAL(step_spread, "1", 0, 100, "spread between steps"),
+    REAL(delta_noise, "1", 0, 1000, "noise of the importance delta, in logits"),
+};
+enum { N_PARAMS = sizeof params / sizeof params[0] };
+
+/* Says where a constant comes from, what it was fitted to, and how. */
+static const char *const others[] = {"meaning", "provenance", "calibrated_to", "paper_row", "fit",
+                                     "target",  NULL};
+
+static bool is_other(const char *key) {
+    for (size_t i = 0; others[i] != NULL; i++) {
+        if (strcmp(others[i], key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int take_section(const struct config *config, const char *section,
+                        struct decode_process *out, struct err *err) {
+    for (size_t i = 0; i < config->n_entries; i++) {
+        const struct config_entry *entry = &config->entries[i];
+        char place[1024];
+        if (strcmp(entry->section, section) == 0 && !is_other(entry->key)) {
+            config_place(config, entry, place, sizeof place);
+            int status = param_set(params, N_PARAMS, out, "decode process", place, entry->key,
+                                   entry->value, err);
+            if (status != 0) {
+                return status;
+            }
+        }
+    }
+    return 0;
+}
+
+enum { MOST_NAMES = 64 };
+
+static int unknown_process(const struct config *config, const char *name, struct err *err) {
+    const char *names[MOST_NAMES + 2] = {"kumaraswamy"};
+    size_t n = 1;
+    for (size_t i = 0; i < config->n_entries && n <= MOST_NAMES; i++) {
+        const char *section = config->entries[i].section;
+        bool known = section[0] == '\0' || strcmp(section, "assumed") == 0;
+        for (size_t j = 0; j < n; j++) {
+            known |= strcmp(names[j], section) == 0;
+        }
+        if (!known) {
+            names[n++] = section;
+        }
+    }
+    char hint[NAME_HINT_CHARS];
+    return err_usage(err, "%s: there is no decode process '%s'%s", config->path, name,
+                     name_hint(name, names, hint));
+}
+
+int decode_process_read(const char *path, const char *name, struct decode_process *out,
+                        struct err *err) {
+    struct config config;
+    int status = config_read(path, &config, err);
+    if (status != 0) {
+        return status;
+    }
+    *out = (struct decode_process){0};
+    param_defaults(params, N_PARAMS, out);
+    bool known = false;
+    for (size_t i = 0; i < config.n_entries; i++) {
+        known |= strcmp(config.entries[i].section, name) == 0;
+    }
+    if (!known || strcmp(name, "assumed") == 0 || name[0] == '\0') {
+        status = unknown_process(&config, name, err);
+    }
+    if (status == 0) {
+        status = take_section(&config, "assumed", out, err);
+    }
+    if (status == 0) {
+        status = take_section(&config, name, out, err);
+    }
+    config_fini(&config);
+    return status;
+}
+
+int decode_process_find(const char *name, struct decode_process *out, struct err *err) {
+    char path[1024];
+    if (strcmp(name, "kumaraswamy") == 0) {
+        *out = process_kumaraswamy(2, 1);
+        return 0;
+    }
+    return decode_process_read(data_path(path, sizeof path, "experiments/decode.ini"), name, out,
+                               err);
+}

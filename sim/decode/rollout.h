@@ -1,0 +1,46 @@
+/* Rolling out: blocks of a decode process, decoded one after another under a rule, and counted.
+ *
+ * No time passes and no batch exists; what is counted per token is what serving multiplies with
+ * what a token costs. */
+#ifndef UNMASK_SIM_DECODE_ROLLOUT_H
+#define UNMASK_SIM_DECODE_ROLLOUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/decode/block.h"
+#include "sim/decode/focus.h"
+#include "sim/decode/process.h"
+
+enum { ROLLOUT_MOST_POSITIONS = 256 };
+
+struct rollout_rule {
+    uint32_t block_tokens; /* at most ROLLOUT_MOST_POSITIONS */
+    enum block_cache cache;
+    bool evicts; /* FOCUS, by `focus` */
+    struct focus_rule focus;
+    float threshold;
+};
+
+/* Sums over blocks. */
+struct rollout {
+    uint64_t blocks, decoded;
+    uint64_t passes;    /* commit passes among them */
+    uint64_t processed; /* positions run, over all passes; in layers 0 and 1 under eviction */
+    uint64_t kept;      /* the same in the layers behind: equal to it without eviction */
+    uint64_t of_count[ROLLOUT_MOST_POSITIONS + 1]; /* denoising passes that decoded so many */
+    /* Decoded tokens whose delta's rank among the pass's n masked positions (1: lowest) is above
+     * 0.8 n, the top quintile of the paper's figures 4, 12 and 13. */
+    uint64_t decoded_in_top_quintile;
+};
+
+/* Adds `n` blocks of `request`, from its first on. */
+void rollout_request(const struct decode_process *process, uint64_t seed, uint64_t request,
+                     const struct rollout_rule *rule, uint32_t n, struct rollout *sums);
+
+/* Decoded per denoising pass; positions kept per decoded token; share in the top quintile. */
+double rollout_tokens_per_step(const struct rollout *sums);
+double rollout_redundancy(const struct rollout *sums);
+double rollout_top_quintile(const struct rollout *sums);
+
+#endif
