@@ -23,6 +23,13 @@ static const char *column_name(int column) {
     return column < COLUMN_SYM ? names[column] : symbol_names[column - COLUMN_SYM];
 }
 
+/* Tables from before exact policies lack their symbols, which were 0. */
+static bool may_lack(int column) {
+    int symbol = column - COLUMN_SYM;
+    return symbol == SYM_KEPT_TOKENS || (symbol >= SYM_PREFILL_N && symbol <= SYM_PREFILL_QK) ||
+           (symbol >= SYM_KEPT_Q && symbol <= SYM_KEPT_QK);
+}
+
 struct steps_file {
     const char *path;
     FILE *file;
@@ -32,7 +39,7 @@ struct steps_file {
     char *fields[MOST_FIELDS];
     int n_fields;               /* of the line; may exceed MOST_FIELDS, the first are kept */
     int n_columns;              /* of the header */
-    int position[READ_COLUMNS]; /* of each column that is read */
+    int position[READ_COLUMNS]; /* of each column that is read; -1: lacking, all 0 */
 };
 
 /* The next line in fields. `*ended` at the end of the file. */
@@ -76,13 +83,14 @@ static int read_head(struct steps_file *steps, struct err *err) {
     steps->n_columns = steps->n_fields;
     for (int column = 0; column < READ_COLUMNS; column++) {
         int n = 0;
+        steps->position[column] = -1;
         for (int i = 0; i < steps->n_fields; i++) {
             if (strcmp(steps->fields[i], column_name(column)) == 0) {
                 steps->position[column] = i;
                 n++;
             }
         }
-        if (n != 1) {
+        if (n > 1 || (n == 0 && !may_lack(column))) {
             return err_world(err, "%s:1: %s column '%s'; expected a table of steps", steps->path,
                              n == 0 ? "no" : "more than one", column_name(column));
         }
@@ -91,7 +99,7 @@ static int read_head(struct steps_file *steps, struct err *err) {
 }
 
 static const char *field_of(const struct steps_file *steps, int column) {
-    return steps->fields[steps->position[column]];
+    return steps->position[column] < 0 ? "0" : steps->fields[steps->position[column]];
 }
 
 static int bad_field(const struct steps_file *steps, int column, const char *expected,

@@ -7,6 +7,7 @@
 
 /* ---- files ---- */
 
+/* As tables were written before exact policies: without their symbols. */
 #define SYMBOLS                                                                                    \
     "one,requests,tokens,first_tokens,logit_rows,context_rows,select_rows,pack_rows,value_rows,"   \
     "full_n,full_q,full_qk,block_n,block_q,block_k,block_qk,first_n,first_qk,refresh_n,select_n"
@@ -152,7 +153,11 @@ START_TEST(a_known_error_is_reported_exactly) {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    fputs(HEAD, out);
+    fputs("kind,steps", out);
+    for (int s = 0; s < SYM_COUNT; s++) {
+        fprintf(out, ",%s", symbol_names[s]);
+    }
+    fputs(",measured_device_ns,measured_wall_ns\n", out);
     for (int i = 0; i < 3; i++) {
         fprintf(out, "mixed,%u", parts[i].steps);
         for (int s = 0; s < SYM_COUNT; s++) {

@@ -36,7 +36,8 @@ struct cost_model {
 };
 
 static bool is_attention(const struct op *op) {
-    return op->kind == OP_ATTENTION_FULL || op->kind == OP_ATTENTION_BLOCK;
+    return op->kind == OP_ATTENTION_FULL || op->kind == OP_ATTENTION_BLOCK ||
+           op->kind == OP_ATTENTION_PREFILL;
 }
 
 /* Bytes that one row of a pass over rows reads and writes. */
@@ -292,7 +293,8 @@ static double profiled_spans(const struct cost_model *cost, const struct op *op,
     if (op->kind == OP_ATTENTION_BLOCK && profile_has(profile, PROFILE_ATTENTION_BLOCK)) {
         return profile_attention_block(profile, spans, match);
     }
-    return profile_attention(profile, spans, match);
+    return op->kind == OP_ATTENTION_PREFILL ? profile_attention_prefill(profile, spans, match)
+                                            : profile_attention(profile, spans, match);
 }
 
 static void price_spans(const struct cost_model *cost, const struct op *op,
@@ -514,8 +516,9 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
 
 /* Rows of the operator itself, or of the causal pair that stands for both. */
 static int require_attention(const struct profile *profile, enum op_kind kind, struct err *err) {
-    enum profile_op own =
-        kind == OP_ATTENTION_FULL ? PROFILE_ATTENTION_FULL : PROFILE_ATTENTION_BLOCK;
+    enum profile_op own = kind == OP_ATTENTION_FULL    ? PROFILE_ATTENTION_FULL
+                          : kind == OP_ATTENTION_BLOCK ? PROFILE_ATTENTION_BLOCK
+                                                       : PROFILE_ATTENTION_CAUSAL;
     bool has_causal = profile_has(profile, PROFILE_ATTENTION_CAUSAL);
     if (profile_has(profile, own) ||
         (has_causal && profile_has(profile, PROFILE_ATTENTION_DECODE))) {
@@ -553,6 +556,9 @@ static bool is_measured(const struct profile *profile, const struct graph *graph
     case OP_ATTENTION_BLOCK:
         return profile_measures_heads(profile, PROFILE_ATTENTION_BLOCK, m->heads, m->kv_heads,
                                       m->head_dim);
+    case OP_ATTENTION_PREFILL:
+        return profile_measures_heads(profile, PROFILE_ATTENTION_CAUSAL, m->heads, m->kv_heads,
+                                      m->head_dim);
     default: {
         int pass = pass_of(graph, op, &channels);
         return (pass >= 0 && profile_has_pass(profile, (enum profile_pass)pass)) ||
@@ -580,6 +586,8 @@ static bool can_answer(const struct profile *profile, const struct graph *graph,
         return has_causal || profile_has(profile, PROFILE_ATTENTION_FULL);
     case OP_ATTENTION_BLOCK:
         return has_causal || profile_has(profile, PROFILE_ATTENTION_BLOCK);
+    case OP_ATTENTION_PREFILL:
+        return profile_has(profile, PROFILE_ATTENTION_CAUSAL);
     default:
         pass = pass_of(graph, op, &channels);
         return profile_has(profile, PROFILE_ELEMENTWISE) ||
@@ -617,6 +625,7 @@ static int require_operators(const struct cost_model *cost, struct err *err) {
             break;
         case OP_ATTENTION_FULL:
         case OP_ATTENTION_BLOCK:
+        case OP_ATTENTION_PREFILL:
             status = require_attention(profile, cost->graph->ops[i].kind, err);
             break;
         default:

@@ -128,6 +128,11 @@ double profile_gemm(const struct profile *profile, int64_t m, int64_t n, int64_t
 double profile_attention(const struct profile *profile, const struct profile_spans *spans,
                          enum profile_match *match);
 
+/* Attention under a causal mask, after a prefix: sum_q_kv counts the pairs that are not masked.
+ * Needs PROFILE_ATTENTION_CAUSAL. */
+double profile_attention_prefill(const struct profile *profile, const struct profile_spans *spans,
+                                 enum profile_match *match);
+
 /* Our own attention kernels as measured. Full: every token sees its whole span (sum_q_kv is the sum
  * of q * q). Block: kv counts cached and own keys. Each needs the operator of its name. */
 double profile_attention_full(const struct profile *profile, const struct profile_spans *spans,

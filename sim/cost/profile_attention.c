@@ -257,7 +257,10 @@ double profile_attention(const struct profile *profile, const struct profile_spa
     double n = (double)spans->n_seqs * (double)(wanted.heads * wanted.head_dim) /
                (double)(has.heads * has.head_dim);
     enum profile_match by_compute, by_memory;
-    double compute = causal->axes[CAUSAL_PREFIX].n == 1
+    /* Single queries are what the decode rows measure, products and all. */
+    by_compute = PROFILE_EXACT;
+    double compute = q <= 1 ? 0
+                     : causal->axes[CAUSAL_PREFIX].n == 1
                          ? compute_from_passes_us(profile, i_causal, n, q, kv, group, &by_compute)
                          : compute_from_chunks_us(profile, i_causal, n, q, kv, &by_compute);
 
@@ -273,4 +276,25 @@ double profile_attention(const struct profile *profile, const struct profile_spa
                          1e6 * stream_bytes / profile->peaks.bandwidth);
     *match = worse_match(PROFILE_INTERPOLATED, compute >= memory ? by_compute : by_memory);
     return 1e3 * fmax(compute, memory);
+}
+
+double profile_attention_prefill(const struct profile *profile, const struct profile_spans *spans,
+                                 enum profile_match *match) {
+    const struct lattice *causal = &profile->ops[PROFILE_ATTENTION_CAUSAL];
+    ASSERT(causal->n_cells > 0 && spans->n_seqs > 0 && spans->sum_q > 0);
+    struct head_layout wanted = {spans->heads, spans->kv_heads, spans->head_dim};
+    double q = spans->sum_q / (double)spans->n_seqs, kv = spans->sum_q_kv / spans->sum_q;
+    double prefix = fmax(0, kv - (q + 1) / 2);
+    size_t i_layout = nearest_layout(causal, wanted);
+    struct head_layout has = head_layout_unpack(causal->axes[CAUSAL_LAYOUT].values[i_layout]);
+    double n = (double)spans->n_seqs * (double)(wanted.heads * wanted.head_dim) /
+               (double)(has.heads * has.head_dim);
+    bool has_prefixes = causal->axes[CAUSAL_PREFIX].n > 1;
+    double time_us =
+        has_prefixes || prefix == 0
+            ? causal_us(profile, i_layout, n, q, prefix, match)
+            : compute_from_passes_us(profile, i_layout, n, q, prefix + q / 2,
+                                     (double)wanted.heads / (double)wanted.kv_heads, match);
+    double stream_bytes = 2 * 2 * spans->sum_kv * (double)(wanted.kv_heads * wanted.head_dim);
+    return 1e3 * fmax(time_us, 1e6 * stream_bytes / profile->peaks.bandwidth);
 }

@@ -40,6 +40,7 @@ struct builder {
     int64_t hidden_bytes;      /* one token's hidden state */
     int64_t q_bytes, kv_bytes; /* one token's queries, its keys and values, one layer */
     int residual;
+    int importance; /* of the first layer, where the second evicts; else -1 */
 };
 
 /* A layer-long tensor of `per` bytes a token. */
@@ -86,8 +87,78 @@ static void add_selection(struct builder *b, int rotated, int64_t row_bytes) {
     graph_add_op(g, "pack", OP_PACK, SYM_PACK_ROWS, LIST(picked, scores), LIST(packed));
 }
 
+/* FOCUS: the importance of the layer's masked tokens, and in the second layer the choice of those
+ * that go on (arXiv 2601.23278, section 4): their queries and their residual stream, copied
+ * together. Returns the queries. */
+static int add_eviction(struct builder *b, int rotated) {
+    struct graph *g = b->g;
+    int importance = token_tensor(b, "importance", F32_BYTES);
+    graph_add_op(g, "importance", OP_IMPORTANCE, b->tokens, LIST(rotated), LIST(importance));
+    if (b->importance < 0) {
+        b->importance = importance;
+        return rotated;
+    }
+    int before = b->residual;
+    int queries = graph_add_tensor(g, "kept queries", SYM_KEPT_TOKENS, b->q_bytes);
+    b->tokens = SYM_KEPT_TOKENS;
+    b->residual = graph_add_tensor(g, "kept residual", SYM_KEPT_TOKENS, b->hidden_bytes);
+    g->tensors[b->residual].carried = true;
+    graph_add_op(g, "evict", OP_EVICT, SYM_KEPT_TOKENS,
+                 LIST(b->importance, importance, rotated, before), LIST(queries, b->residual));
+    return queries;
+}
+
+/* Attention under a mask of blocks or tokens: fresh keys and values are rows of the pool before
+ * anyone attends to them. */
+static void add_exact_attention(struct builder *b, int queries, int attended) {
+    struct graph *g = b->g;
+    bool evicted = b->tokens == SYM_KEPT_TOKENS;
+    struct op *prefill = graph_add_op(g, "prefill attention", OP_ATTENTION_PREFILL, b->tokens,
+                                      LIST(queries), LIST(attended));
+    prefill->span_n = SYM_PREFILL_N;
+    prefill->span_q = SYM_PREFILL_Q;
+    prefill->span_k = SYM_PREFILL_K;
+    prefill->span_qk = SYM_PREFILL_QK;
+    int cache = graph_add_cache(g, "cached kv", evicted ? SYM_KEPT_K : SYM_BLOCK_K, b->kv_bytes);
+    struct op *block = graph_add_op(g, "block attention", OP_ATTENTION_BLOCK, b->tokens,
+                                    LIST(queries, cache), LIST(attended));
+    block->span_n = SYM_BLOCK_N;
+    block->span_q = evicted ? SYM_KEPT_Q : SYM_BLOCK_Q;
+    block->span_k = evicted ? SYM_KEPT_K : SYM_BLOCK_K;
+    block->span_qk = evicted ? SYM_KEPT_QK : SYM_BLOCK_QK;
+}
+
+static void add_full_attention(struct builder *b, int rotated, int attended, bool first) {
+    struct graph *g = b->g;
+    struct op *full = graph_add_op(g, "full attention", OP_ATTENTION_FULL, b->tokens, LIST(rotated),
+                                   LIST(attended));
+    full->span_n = first ? SYM_FIRST_N : SYM_FULL_N;
+    full->span_q = full->span_k = first ? SYM_FIRST_TOKENS : SYM_FULL_Q;
+    full->span_qk = first ? SYM_FIRST_QK : SYM_FULL_QK;
+    if (first) {
+        return;
+    }
+    int cache = graph_add_cache(g, "cached kv", SYM_CONTEXT_ROWS, b->kv_bytes);
+    if (b->options->gathers_cache) {
+        /* Gathered and concatenated request by request: a request's rows of one layer (under
+         * 10 MB) stay in the L2 cache between the copies, so memory sees one read, one write. */
+        int flat = graph_add_tensor(g, "flat kv", SYM_BLOCK_K, b->kv_bytes);
+        graph_add_op(g, "kv gather", OP_GATHER, SYM_BLOCK_K, LIST(cache), LIST(flat));
+        cache = flat;
+    }
+    struct op *block = graph_add_op(g, "block attention", OP_ATTENTION_BLOCK, b->tokens,
+                                    LIST(rotated, cache), LIST(attended));
+    block->span_n = SYM_BLOCK_N;
+    block->span_q = SYM_BLOCK_Q;
+    block->span_k = SYM_BLOCK_K;
+    block->span_qk = SYM_BLOCK_QK;
+    if (b->options->selects) {
+        add_selection(b, rotated, b->kv_bytes);
+    }
+}
+
 /* Attention of one layer: returns the tensor that holds its projected output. */
-static int add_attention(struct builder *b, int normed, bool first) {
+static int add_attention(struct builder *b, int normed, bool first, bool evicts) {
     const struct model *m = b->m;
     struct graph *g = b->g;
     int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
@@ -111,31 +182,12 @@ static int add_attention(struct builder *b, int normed, bool first) {
         graph_add_op(g, "rope and kv write", OP_ROPE, b->tokens, LIST(qkv), LIST(rotated, fresh));
     add_eager(rope, b->options, EAGER_ROPE_BYTES * (q_dim + kv_dim) + 2 * row_bytes,
               ROPE_TEMPORARY_BYTES * (q_dim + kv_dim));
+    int queries = evicts ? add_eviction(b, rotated) : rotated;
     int attended = token_tensor(b, "attention output", b->q_bytes);
-    struct op *full = graph_add_op(g, "full attention", OP_ATTENTION_FULL, b->tokens, LIST(rotated),
-                                   LIST(attended));
-    full->span_n = first ? SYM_FIRST_N : SYM_FULL_N;
-    full->span_q = full->span_k = first ? SYM_FIRST_TOKENS : SYM_FULL_Q;
-    full->span_qk = first ? SYM_FIRST_QK : SYM_FULL_QK;
-    if (!first) {
-        int cache = graph_add_cache(g, "cached kv", SYM_CONTEXT_ROWS, row_bytes);
-        if (b->options->gathers_cache) {
-            /* Gathered and concatenated request by request: a request's rows of one layer (under
-             * 10 MB) stay in the L2 cache between the copies, so memory sees one read, one write.
-             */
-            int flat = graph_add_tensor(g, "flat kv", SYM_BLOCK_K, row_bytes);
-            graph_add_op(g, "kv gather", OP_GATHER, SYM_BLOCK_K, LIST(cache), LIST(flat));
-            cache = flat;
-        }
-        struct op *block = graph_add_op(g, "block attention", OP_ATTENTION_BLOCK, b->tokens,
-                                        LIST(rotated, cache), LIST(attended));
-        block->span_n = SYM_BLOCK_N;
-        block->span_q = SYM_BLOCK_Q;
-        block->span_k = SYM_BLOCK_K;
-        block->span_qk = SYM_BLOCK_QK;
-        if (b->options->selects) {
-            add_selection(b, rotated, row_bytes);
-        }
+    if (b->options->exact) {
+        add_exact_attention(b, queries, attended);
+    } else {
+        add_full_attention(b, rotated, attended, first);
     }
     int projected = token_tensor(b, "attention projected", b->hidden_bytes);
     add_linear(g, "output projection", b->tokens, m->hidden, q_dim, attended, projected);
@@ -206,12 +258,11 @@ static int add_moe_ffn(struct builder *b, int normed) {
     return output;
 }
 
-static void add_layers(struct builder *b, const char *name, uint32_t repeat, bool first,
-                       bool dense) {
+static void add_layers(struct builder *b, const char *name, uint32_t repeat, bool dense,
+                       bool evicts) {
     graph_add_segment(b->g, name, repeat);
-    b->tokens = first && b->options->splits_first_layer ? SYM_FIRST_TOKENS : SYM_TOKENS;
-    int projected = add_attention(b, add_norm(b, "attention norm", -1),
-                                  first && b->options->splits_first_layer);
+    bool first = b->tokens == SYM_FIRST_TOKENS;
+    int projected = add_attention(b, add_norm(b, "attention norm", -1), first, evicts);
     int normed = add_norm(b, "ffn norm", projected);
     graph_begin_loop(b->g, CHUNK_FFN, b->tokens);
     int output =
@@ -219,6 +270,29 @@ static void add_layers(struct builder *b, const char *name, uint32_t repeat, boo
     graph_end_loop(b->g, output);
     graph_add_op(b->g, "ffn residual add", OP_ADD, b->tokens, LIST(b->residual, output),
                  LIST(b->residual));
+}
+
+/* The layers as segments: those that differ from the rest in what they run over, then dense ones,
+ * then mixtures. */
+static void add_all_layers(struct builder *b) {
+    const struct model *m = b->m;
+    uint32_t n_dense = m->experts == 0 ? m->layers : m->dense_layers, done = 0;
+    if (b->options->splits_first_layer) {
+        add_layers(b, "first layer", 1, n_dense > 0, false);
+        b->tokens = SYM_TOKENS;
+        done = 1;
+    } else if (b->options->evicts) {
+        add_layers(b, "first layer", 1, n_dense > 0, true);
+        add_layers(b, "second layer", 1, n_dense > 1, true);
+        done = 2;
+    }
+    if (n_dense > done) {
+        add_layers(b, "dense layers", n_dense - done, true, false);
+        done = n_dense;
+    }
+    if (m->layers > done) {
+        add_layers(b, "mixture layers", m->layers - done, false, false);
+    }
 }
 
 /* Logits that exist, in chunks or whole, and what is read off them. */
@@ -287,25 +361,14 @@ void graph_build(struct graph *graph, const struct model *model,
         .hidden_bytes = model->hidden * element_bytes,
         .q_bytes = (int64_t)model->heads * model->head_dim * element_bytes,
         .kv_bytes = 2LL * model->kv_heads * model->head_dim * element_bytes,
+        .importance = -1,
     };
     graph_add_segment(graph, "embed", 1);
     b.residual = token_tensor(&b, "residual", b.hidden_bytes);
     graph->tensors[b.residual].carried = true;
     int ids = graph_add_cache(graph, "input ids", b.tokens, 4);
     graph_add_op(graph, "embed", OP_EMBED, b.tokens, LIST(ids), LIST(b.residual));
-    uint32_t dense_layers = model->experts == 0 ? model->layers : model->dense_layers;
-    uint32_t done = 0;
-    if (options->splits_first_layer) {
-        add_layers(&b, "first layer", 1, true, dense_layers > 0);
-        done = 1;
-    }
-    if (dense_layers > done) {
-        add_layers(&b, "dense layers", dense_layers - done, false, true);
-        done = dense_layers;
-    }
-    if (model->layers > done) {
-        add_layers(&b, "mixture layers", model->layers - done, false, false);
-    }
+    add_all_layers(&b);
     add_head(&b);
     struct err err = {0};
     ASSERT(graph_check(graph, &err) == 0);

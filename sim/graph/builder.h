@@ -11,16 +11,18 @@ struct graph_options {
     bool splits_first_layer; /* layer 0 runs over first_queries (dLLM-Cache) */
     bool selects;            /* refresh steps score and pack KV rows */
     bool compares_values;    /* dLLM-Cache's V projection and similarity */
-    int64_t logits_bytes;    /* bytes of one logit as the head writes it */
-    int64_t copy_bytes;      /* bytes of the copy cast before the softmax; 0: none */
-    int64_t softmax_bytes;   /* bytes of the softmax result; 0: none is stored */
-    int64_t element_bytes;   /* of activations, weights and cached values; 0: bf16's 2. Logits as
-                                the head writes them are wider by as much. */
-    bool fused_head;         /* the head's logits are reduced as they are made: one operator; the
-                                three sizes of logits are not read */
-    bool fused_gate_up;      /* gates and ups never leave their product: one operator */
-    bool engine;             /* what our engine's kernels hold besides: a selection's indices, and
-                                the layer's queries, keys and values until it is done */
+    bool exact;            /* fresh keys and values are rows of the pool; masks of blocks, tokens */
+    bool evicts;           /* the second layer lets some queries go no further (FOCUS) */
+    int64_t logits_bytes;  /* bytes of one logit as the head writes it */
+    int64_t copy_bytes;    /* bytes of the copy cast before the softmax; 0: none */
+    int64_t softmax_bytes; /* bytes of the softmax result; 0: none is stored */
+    int64_t element_bytes; /* of activations, weights and cached values; 0: bf16's 2. Logits as
+                              the head writes them are wider by as much. */
+    bool fused_head;       /* the head's logits are reduced as they are made: one operator; the
+                              three sizes of logits are not read */
+    bool fused_gate_up;    /* gates and ups never leave their product: one operator */
+    bool engine;           /* what our engine's kernels hold besides: a selection's indices, and
+                              the layer's queries, keys and values until it is done */
 };
 
 /* What the fused head works in, whatever the rows (HEAD_SCRATCH_BYTES of the kernels). */

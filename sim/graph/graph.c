@@ -3,10 +3,29 @@
 #include "sim/base/num.h"
 
 const char *const op_kind_names[OP_KIND_COUNT] = {
-    "embed",  "rmsnorm",   "linear",     "rope",       "attention-full", "attention-block",
-    "gather", "select",    "pack",       "similarity", "gate-up",        "swiglu",
-    "add",    "moe-route", "moe-linear", "cast",       "softmax",        "head",
-    "sample", "commit",
+    "embed",
+    "rmsnorm",
+    "linear",
+    "rope",
+    "attention-full",
+    "attention-block",
+    "attention-prefill",
+    "gather",
+    "select",
+    "pack",
+    "similarity",
+    "gate-up",
+    "swiglu",
+    "add",
+    "moe-route",
+    "moe-linear",
+    "cast",
+    "softmax",
+    "head",
+    "sample",
+    "commit",
+    "importance",
+    "evict",
 };
 
 const char *const chunk_kind_names[CHUNK_KINDS] = {"ffn", "logits"};

@@ -20,13 +20,14 @@ enum op_kind {
     OP_RMSNORM,
     OP_LINEAR,
     OP_ROPE,
-    OP_ATTENTION_FULL,  /* spans that attend to themselves */
-    OP_ATTENTION_BLOCK, /* spans that attend to cached and own keys */
-    OP_GATHER,          /* copy cached rows together before attention */
-    OP_SELECT,          /* score, pool and pick the KV rows to keep */
-    OP_PACK,            /* write the picked rows as one dense buffer */
-    OP_SIMILARITY,      /* compare fresh values with cached ones (dLLM-Cache) */
-    OP_GATE_UP,         /* the gate and up products with the activation between them */
+    OP_ATTENTION_FULL,    /* spans that attend to themselves */
+    OP_ATTENTION_BLOCK,   /* spans that attend to cached and own keys */
+    OP_ATTENTION_PREFILL, /* spans in prefill, under a causal or block-causal mask */
+    OP_GATHER,            /* copy cached rows together before attention */
+    OP_SELECT,            /* score, pool and pick the KV rows to keep */
+    OP_PACK,              /* write the picked rows as one dense buffer */
+    OP_SIMILARITY,        /* compare fresh values with cached ones (dLLM-Cache) */
+    OP_GATE_UP,           /* the gate and up products with the activation between them */
     OP_SWIGLU,
     OP_ADD,
     OP_MOE_ROUTE,
@@ -36,14 +37,16 @@ enum op_kind {
     OP_HEAD,   /* logits, argmax and confidence of each row in one, the logits never stored */
     OP_SAMPLE, /* argmax and confidence of each logit row */
     OP_COMMIT,
+    OP_IMPORTANCE, /* how much masked queries attend to each other (FOCUS) */
+    OP_EVICT,      /* choose the queries that go on, and copy them together */
 };
-enum { OP_KIND_COUNT = OP_COMMIT + 1 };
+enum { OP_KIND_COUNT = OP_EVICT + 1 };
 extern const char *const op_kind_names[OP_KIND_COUNT];
 
 enum {
     GRAPH_MAX_OPS = 96,
     GRAPH_MAX_TENSORS = 96,
-    GRAPH_MAX_SEGMENTS = 4,
+    GRAPH_MAX_SEGMENTS = 6,
     GRAPH_MAX_LOOPS = 4,
     OP_MAX_TENSORS = 6
 };

@@ -8,10 +8,11 @@
 const char *const phase_names[PHASE_COUNT] = {"prefill", "refresh", "reuse", "commit"};
 
 const char *const symbol_names[SYM_COUNT] = {
-    "one",          "requests",    "tokens",    "first_tokens", "logit_rows",
-    "context_rows", "select_rows", "pack_rows", "value_rows",   "full_n",
-    "full_q",       "full_qk",     "block_n",   "block_q",      "block_k",
-    "block_qk",     "first_n",     "first_qk",  "refresh_n",    "select_n",
+    "one",         "requests",   "tokens",     "first_tokens", "logit_rows", "context_rows",
+    "select_rows", "pack_rows",  "value_rows", "kept_tokens",  "prefill_n",  "prefill_q",
+    "prefill_k",   "prefill_qk", "full_n",     "full_q",       "full_qk",    "block_n",
+    "block_q",     "block_k",    "block_qk",   "kept_q",       "kept_k",     "kept_qk",
+    "first_n",     "first_qk",   "refresh_n",  "select_n",
 };
 
 void shape_clear(struct step_shape *shape) {
@@ -29,15 +30,26 @@ void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t sign) {
     sym[SYM_SELECT_ROWS] += sign * span->select_rows;
     sym[SYM_PACK_ROWS] += sign * span->pack_rows;
     sym[SYM_VALUE_ROWS] += sign * span->value_rows;
-    if (context == 0) {
+    if (span->phase == PHASE_PREFILL) {
+        sym[SYM_KEPT_TOKENS] += sign * q;
+        sym[SYM_PREFILL_N] += sign;
+        sym[SYM_PREFILL_Q] += sign * q;
+        sym[SYM_PREFILL_K] += sign * (context + q);
+        sym[SYM_PREFILL_QK] += sign * (q * context + q * (q + 1) / 2);
+    } else if (context == 0 && !span->exact) {
         sym[SYM_FULL_N] += sign;
         sym[SYM_FULL_Q] += sign * q;
         sym[SYM_FULL_QK] += sign * q * q;
     } else {
+        int64_t kept = span->kept_queries, kept_keys = span->kept_keys;
         sym[SYM_BLOCK_N] += sign;
         sym[SYM_BLOCK_Q] += sign * q;
         sym[SYM_BLOCK_K] += sign * (context + q);
         sym[SYM_BLOCK_QK] += sign * q * (context + q);
+        sym[SYM_KEPT_TOKENS] += sign * kept;
+        sym[SYM_KEPT_Q] += sign * kept;
+        sym[SYM_KEPT_K] += sign * kept_keys;
+        sym[SYM_KEPT_QK] += sign * kept * kept_keys;
     }
     sym[SYM_FIRST_N] += sign;
     sym[SYM_FIRST_QK] += sign * first * first;
@@ -65,6 +77,9 @@ void shape_pad(struct step_shape *shape) {
         widest.select_rows = larger(widest.select_rows, span->select_rows);
         widest.pack_rows = larger(widest.pack_rows, span->pack_rows);
         widest.value_rows = larger(widest.value_rows, span->value_rows);
+        widest.exact = larger(widest.exact, span->exact);
+        widest.kept_queries = larger(widest.kept_queries, span->kept_queries);
+        widest.kept_keys = larger(widest.kept_keys, span->kept_keys);
     }
     widest.context = keys - widest.queries;
     memset(shape->sym, 0, sizeof shape->sym);

@@ -10,7 +10,9 @@
 #include <stdint.h>
 
 enum phase {
-    PHASE_PREFILL, /* the prompt alone, once, before the first block (block-causal models) */
+    PHASE_PREFILL, /* committed positions whose keys and values are not held (block-causal and
+                      causal models): query i sees the context and the queries up to its own block
+                    */
     PHASE_REFRESH, /* the whole canvas, renewing cached state */
     PHASE_REUSE,   /* few queries against cached state */
     PHASE_COMMIT,  /* a finished block once more, to write its exact KV */
@@ -29,6 +31,10 @@ struct span {
     uint32_t select_rows;   /* KV rows scored for retention; 0 in most steps */
     uint32_t pack_rows;     /* KV rows packed after selection */
     uint32_t value_rows; /* rows whose values alone are projected (dLLM-Cache's similarity test) */
+    uint32_t exact;      /* 1: the queries' own keys and values are rows of the cache (exact KV) */
+    /* Policies that evict queries behind the first layers (FOCUS); else 0. */
+    uint32_t kept_queries; /* tokens through the layers behind the eviction */
+    uint32_t kept_keys;    /* KV rows that these attend to there, their own among them */
 };
 
 /* The symbols of operator and tensor sizes. */
@@ -42,6 +48,12 @@ enum symbol {
     SYM_SELECT_ROWS,
     SYM_PACK_ROWS,
     SYM_VALUE_ROWS,
+    SYM_KEPT_TOKENS, /* sum of kept_queries, and the queries of spans in prefill */
+    /* Prefill: sequences, sum q, sum of keys, sum of (query, key) pairs under a causal mask. */
+    SYM_PREFILL_N,
+    SYM_PREFILL_Q,
+    SYM_PREFILL_K,
+    SYM_PREFILL_QK,
     /* Attention over own keys only (context 0): sequences, sum q, sum q*q. */
     SYM_FULL_N,
     SYM_FULL_Q,
@@ -51,6 +63,10 @@ enum symbol {
     SYM_BLOCK_Q,
     SYM_BLOCK_K,
     SYM_BLOCK_QK,
+    /* The same behind the eviction. */
+    SYM_KEPT_Q,
+    SYM_KEPT_K,
+    SYM_KEPT_QK,
     /* Layer 0 where it is split off: all of it attends to itself. */
     SYM_FIRST_N,
     SYM_FIRST_QK,

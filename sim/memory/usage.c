@@ -4,7 +4,8 @@ const char *const tensor_class_names[TENSOR_CLASS_COUNT] = {"residual", "attenti
                                                             "logits", "other"};
 
 static bool is_attention(const struct op *op) {
-    return op->kind == OP_ATTENTION_FULL || op->kind == OP_ATTENTION_BLOCK;
+    return op->kind == OP_ATTENTION_FULL || op->kind == OP_ATTENTION_BLOCK ||
+           op->kind == OP_ATTENTION_PREFILL;
 }
 
 static bool has_attention(const struct graph *graph, uint32_t segment) {

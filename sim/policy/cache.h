@@ -24,6 +24,7 @@ enum cache_keeps {
     KEEPS_OUTSIDE_BLOCK,   /* and those behind it */
     KEEPS_CHOSEN_BY_HEAD,  /* pack_rows of those outside the block, by each key-value head alone */
     KEEPS_CHOSEN_TOGETHER, /* the same rows for all heads */
+    KEEPS_EXACT,           /* spans are exact: their own keys and values are rows of the cache */
     KEEPS_OTHERWISE,       /* something the engine does not run */
 };
 
@@ -34,13 +35,21 @@ struct cache_policy {
     uint32_t splits_first_layer; /* 1: layer 0 runs over span.first_queries */
     uint32_t selects;            /* 1: some spans have select_rows */
     uint32_t compares_values;    /* 1: some spans have value_rows */
+    uint32_t evicts;             /* 1: spans have kept_queries and kept_keys */
 
     /* The request's next step and for how many consecutive steps the same span holds, >= 1, unless
      * the block ends before. A pure function of the request. Every span has queries >= 1,
-     * first_queries >= queries, logit_rows >= masked positions it may commit. */
+     * first_queries >= queries, logit_rows >= masked positions it may commit.
+     *
+     * Exact policies (KEEPS_EXACT; others never see these cases) plan a prefill over what of
+     * [cached_tokens, block_start) is missing, of which the scheduler may take less, and are asked
+     * once more when the block has no masked position left: for a commit pass, or with queries = 0
+     * when there is nothing more to do. A prefill commits nothing unless it has logit rows; a
+     * commit pass never does. */
     uint32_t (*plan)(const void *state, const struct request *request, struct span *span);
 
-    /* Rows of cached state the request needs while it runs, at most; constant over its life. */
+    /* Rows of cached state the request needs for its next step, at most. Constant over its life,
+     * but for exact policies: theirs never shrink, and the last block's are the most. */
     uint32_t (*rows_held)(const void *state, const struct request *request);
 };
 

@@ -12,19 +12,19 @@
 #include "sim/policy/scheduler.h"
 
 /* A new built-in policy is one file and one line here. */
-extern const struct scheduler scheduler_static, scheduler_continuous, scheduler_phase_multiplexed;
+extern const struct scheduler scheduler_static, scheduler_continuous, scheduler_phase_multiplexed,
+    scheduler_chunked, scheduler_lmdeploy, scheduler_sglang;
 const struct scheduler *const scheduler_table[] = {
-    &scheduler_static,
-    &scheduler_continuous,
-    &scheduler_phase_multiplexed,
+    &scheduler_static,  &scheduler_continuous, &scheduler_phase_multiplexed,
+    &scheduler_chunked, &scheduler_lmdeploy,   &scheduler_sglang,
 };
 const size_t scheduler_table_size = sizeof scheduler_table / sizeof scheduler_table[0];
 
 extern const struct cache_policy cache_none, cache_prefix, cache_dual, cache_dllm_cache,
-    cache_sparse_uniform, cache_sparse_head;
+    cache_sparse_uniform, cache_sparse_head, cache_exact;
 const struct cache_policy *const cache_table[] = {
-    &cache_none,       &cache_prefix,         &cache_dual,
-    &cache_dllm_cache, &cache_sparse_uniform, &cache_sparse_head,
+    &cache_none,           &cache_prefix,      &cache_dual,  &cache_dllm_cache,
+    &cache_sparse_uniform, &cache_sparse_head, &cache_exact,
 };
 const size_t cache_table_size = sizeof cache_table / sizeof cache_table[0];
 

@@ -18,6 +18,15 @@ enum request_state {
 enum { REQUEST_STATE_COUNT = REQUEST_REJECTED + 1 };
 extern const char *const request_state_names[REQUEST_STATE_COUNT];
 
+/* What the model's attention mask means for a request. */
+enum causality {
+    SEES_CANVAS, /* every position sees the whole canvas; blocks start where the prompt ends */
+    SEES_BLOCKS, /* a block and those before it; blocks start at multiples of block_tokens, so that
+                    the end of the prompt may stand in the first */
+    SEES_TOKENS, /* itself and what is before it; a position's logits decide on the next, so that a
+                    block of one token starts behind the position that decides on it */
+};
+
 struct request {
     /* Fixed on arrival. */
     uint64_t id;
@@ -26,17 +35,22 @@ struct request {
     uint32_t canvas_tokens; /* prompt + output */
     uint32_t block_tokens;  /* positions decoded together; the last block may be shorter */
     uint32_t steps_per_block;
-    uint32_t kv_rows; /* rows of KV held while running, per layer, by the cache policy's word */
-    int64_t kv_bytes; /* the same in bytes, rounded up to pages or a slab */
+    uint32_t causal; /* enum causality: what a position sees, and what its logits decide on */
+
+    /* Cached state. While it runs a request holds what it needs for its next step, or more. */
+    uint32_t kv_rows;      /* rows per layer for its next step, by the cache policy's word */
+    int64_t kv_bytes;      /* the same in bytes, rounded up to pages or a slab */
+    int64_t kv_held_bytes; /* held now; 0 while it waits */
 
     /* Progress. */
-    uint32_t state;            /* enum request_state */
-    uint32_t block;            /* index of the active block */
-    uint32_t block_start;      /* its first position in the canvas */
-    uint32_t block_length;     /* its positions */
-    uint32_t step_in_block;    /* steps done since it became active */
+    uint32_t state;         /* enum request_state */
+    uint32_t block;         /* index of the active block */
+    uint32_t block_start;   /* its first position in the canvas */
+    uint32_t block_length;  /* its positions; in the first block prompt tokens may be among them */
+    uint32_t step_in_block; /* steps done since it became active */
     uint32_t masked_in_block;  /* positions not yet committed */
     uint32_t committed_tokens; /* over all blocks */
+    uint32_t cached_tokens;    /* leading positions whose exact keys and values are held */
     uint32_t steps;            /* steps done over all blocks */
     uint32_t preemptions;
 

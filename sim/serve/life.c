@@ -72,6 +72,42 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
+/* Whether positions are committed at the end of such a step. */
+static bool span_decides(const struct span *span) {
+    return span->phase == PHASE_PREFILL ? span->logit_rows > 0 : span->phase != PHASE_COMMIT;
+}
+
+/* The first block starts where the prompt ends, or with the prompt tokens that do not fill a block.
+ */
+static void enter_block(struct request *request, uint32_t block) {
+    uint32_t prompt = request->prompt_tokens;
+    uint32_t in_block = request->causal == SEES_BLOCKS ? prompt % request->block_tokens : 0;
+    uint32_t begin = prompt - in_block + block * request->block_tokens;
+    request->block = block;
+    request->block_start = begin;
+    request->block_length = smaller(request->block_tokens, request->canvas_tokens - begin);
+    request->step_in_block = 0;
+    request->masked_in_block = request->block_length - (block == 0 ? in_block : 0);
+}
+
+static void enter_last_block(struct request *request) {
+    uint32_t in_block =
+        request->causal == SEES_BLOCKS ? request->prompt_tokens % request->block_tokens : 0;
+    enter_block(request, (request->output_tokens + in_block - 1) / request->block_tokens);
+}
+
+/* What the request holds while it takes its next step. Where the scheduler does not see to growth,
+ * all that it will ever hold. */
+static void plan_memory(const struct life *life, struct request *request) {
+    const struct system *system = life->system;
+    struct request last = *request;
+    if (system->cache->keeps == KEEPS_EXACT && !system->scheduler->grows) {
+        enter_last_block(&last);
+    }
+    request->kv_rows = system->cache->rows_held(system->cache_state, &last);
+    request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows);
+}
+
 /* Ask the policies for the next step and for how long their answer holds. */
 static int request_plan(const struct life *life, struct request *request, struct journey *journey,
                         struct err *err) {
@@ -81,6 +117,14 @@ static int request_plan(const struct life *life, struct request *request, struct
         return broken_promise(life, &system->cache->policy, "cache",
                               holds == 0 ? "the steps a span holds" : "the queries of a span", 0, 1,
                               UINT32_MAX, err);
+    }
+    if (system->cache->keeps == KEEPS_EXACT) {
+        plan_memory(life, request);
+    }
+    if (!span_decides(&request->span)) {
+        request->commit_tokens = 0;
+        request->steps_to_change = journey->steps_planned = 1;
+        return 0;
     }
     bool first_pass =
         request->step_in_block == 0 && request->span.queries == request->canvas_tokens;
@@ -121,20 +165,12 @@ static int request_plan(const struct life *life, struct request *request, struct
     return 0;
 }
 
-static void enter_block(struct request *request, uint32_t block) {
-    uint32_t begin = block * request->block_tokens;
-    request->block = block;
-    request->block_start = request->prompt_tokens + begin;
-    request->block_length = smaller(request->block_tokens, request->output_tokens - begin);
-    request->step_in_block = 0;
-    request->masked_in_block = request->block_length;
-}
-
 /* ---- a replica's sums ---- */
 
 static void sums_add(struct replica *replica, const struct request *request, int sign) {
     shape_add(replica->sym, &request->span, sign);
     replica->n_by_phase[request->span.phase] += (uint32_t)sign;
+    replica->growth_bytes += sign * (request->kv_bytes - request->kv_held_bytes);
 }
 
 /* ---- arrival ---- */
@@ -218,10 +254,15 @@ static bool fits_alone(struct life *life, uint32_t slot) {
 static enum reject_reason misfit(struct life *life, uint32_t slot) {
     const struct system *system = life->system;
     const struct request *request = &life->requests[slot];
-    if (request->kv_bytes > system->budget.pool_bytes) {
+    struct request last = *request;
+    enter_last_block(&last);
+    uint32_t rows = system->cache->rows_held(system->cache_state, &last);
+    if (budget_request_bytes(&system->budget, rows) > system->budget.pool_bytes) {
         return REJECT_KV;
     }
-    if (request->span.queries > system->settings.max_batched_tokens) {
+    bool in_chunks = system->scheduler->grows && request->span.phase == PHASE_PREFILL;
+    uint32_t queries = in_chunks ? request->block_tokens : request->span.queries;
+    if (queries > system->settings.max_batched_tokens) {
         return REJECT_TOKENS;
     }
     return fits_alone(life, slot) ? REJECT_NONE : REJECT_ACTIVATION;
@@ -254,6 +295,17 @@ static void waiting_push(struct life *life, struct replica *replica, uint32_t sl
     replica->waiting[replica->head + replica->n_waiting++] = slot;
 }
 
+/* Back to the head of the queue. */
+static void waiting_return(struct life *life, struct replica *replica, uint32_t slot) {
+    if (replica->head == 0) {
+        memmove(replica->waiting + life->n_slots, replica->waiting,
+                replica->n_waiting * sizeof *replica->waiting);
+        replica->head = life->n_slots;
+    }
+    replica->waiting[--replica->head] = slot;
+    replica->n_waiting++;
+}
+
 int life_arrive(struct life *life, const struct arrival *arrival, struct err *err) {
     const struct system *system = life->system;
     const struct settings *settings = &system->settings;
@@ -278,13 +330,13 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
         .canvas_tokens = arrival->prompt_tokens + arrival->output_tokens,
         .block_tokens = settings->block_tokens,
         .steps_per_block = settings->steps_per_block,
+        .causal = system_causality(system->model),
         .state = REQUEST_PENDING,
     };
     struct journey *journey = &life->journeys[slot];
     *journey = (struct journey){.tenant = arrival->tenant, .admitted_ns = -1, .first_block_ns = -1};
     enter_block(request, 0);
-    request->kv_rows = system->cache->rows_held(system->cache_state, request);
-    request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows);
+    plan_memory(life, request);
     status = request_plan(life, request, journey, err);
     if (status != 0) {
         return status;
@@ -307,17 +359,26 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     return 0;
 }
 
-int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct err *err) {
+void life_grow(struct life *life, struct replica *replica, uint32_t slot) {
     struct request *request = &life->requests[slot];
-    request_move(request, REQUEST_RUNNING);
-    life->journeys[slot].admitted_ns = life->now_ns;
-    replica->running[replica->n_running++] = slot;
-    replica->kv_used_bytes += request->kv_bytes;
+    int64_t growth = request->kv_bytes - request->kv_held_bytes;
+    replica->kv_used_bytes += growth;
+    replica->growth_bytes -= growth;
+    request->kv_held_bytes = request->kv_bytes;
     ASSERT(replica->kv_used_bytes <= life->system->budget.pool_bytes);
-    sums_add(replica, request, 1);
     if (replica->kv_used_bytes > life->result->kv_peak_bytes) {
         life->result->kv_peak_bytes = replica->kv_used_bytes;
     }
+}
+
+int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct err *err) {
+    struct request *request = &life->requests[slot];
+    bool is_first = life->journeys[slot].admitted_ns < 0;
+    request_move(request, REQUEST_RUNNING);
+    life->journeys[slot].admitted_ns = is_first ? life->now_ns : life->journeys[slot].admitted_ns;
+    replica->running[replica->n_running++] = slot;
+    sums_add(replica, request, 1);
+    life_grow(life, replica, slot);
     uint32_t index = life->journeys[slot].replica;
     const struct executor *executor = &life->asked->executor;
     int status =
@@ -360,7 +421,7 @@ static int depart(struct life *life, struct replica *replica, uint32_t slot,
     bool held = request->state == REQUEST_RUNNING;
     request_move(request, state);
     if (held) {
-        replica->kv_used_bytes -= request->kv_bytes;
+        replica->kv_used_bytes -= request->kv_held_bytes;
         if (life->asked->executor.release != NULL) {
             life->asked->executor.release(life->asked->executor.state, journey->replica, slot);
         }
@@ -391,62 +452,6 @@ static int depart(struct life *life, struct replica *replica, uint32_t slot,
     return status != 0 ? status : report_request(life, &record, err);
 }
 
-/* A block's last position was committed. Sets *finished when it was the last block. */
-static int end_block(struct life *life, uint32_t slot, bool *finished, struct err *err) {
-    struct request *request = &life->requests[slot];
-    struct journey *journey = &life->journeys[slot];
-    int status =
-        report_event(life, EVENT_BLOCK_DONE, request->id, journey->replica, request->block, err);
-    if (request->block == 0) {
-        journey->first_block_ns = life->now_ns;
-        journey->first_block_tokens = request->block_length;
-    }
-    *finished = request->committed_tokens == request->output_tokens;
-    if (!*finished) {
-        enter_block(request, request->block + 1);
-    }
-    return status;
-}
-
-/* The span's time is up: commit, move to the next block or leave, plan anew. `known`: what the
- * executor says was committed, or NULL. */
-static int request_turn(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
-                        const uint32_t *known, struct err *err) {
-    struct request *request = &life->requests[slot];
-    struct journey *journey = &life->journeys[slot];
-    bool finished = false;
-    settle_journey(journey, request);
-    sums_add(replica, request, -1);
-    if (life->system->decoder->count == NULL) {
-        uint32_t chosen = known != NULL ? *known : choose_commits(life, request);
-        if (chosen == 0 || chosen > request->masked_in_block) {
-            return broken_promise(life, &life->system->decoder->policy, "decoder",
-                                  "the positions it commits", chosen, 1, request->masked_in_block,
-                                  err);
-        }
-        request->masked_in_block -= chosen;
-        request->committed_tokens += chosen;
-        replica->outstanding_tokens -= chosen;
-        if (life->asked->records_members) {
-            replica->member_commits[member] = chosen;
-        }
-    }
-    if (request->masked_in_block == 0) {
-        int status = end_block(life, slot, &finished, err);
-        if (status != 0) {
-            return status;
-        }
-    }
-    if (finished) {
-        return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
-    }
-    int status = request_plan(life, request, journey, err);
-    if (status == 0) {
-        sums_add(replica, request, 1);
-    }
-    return status;
-}
-
 static void drop_departed(struct life *life, struct replica *replica) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < replica->n_running; i++) {
@@ -458,6 +463,118 @@ static void drop_departed(struct life *life, struct replica *replica) {
     replica->n_running = kept;
 }
 
+/* A block's last position was committed. */
+static int end_block(struct life *life, uint32_t slot, uint32_t n_decided, struct err *err) {
+    const struct request *request = &life->requests[slot];
+    struct journey *journey = &life->journeys[slot];
+    if (request->block == 0) {
+        journey->first_block_ns = life->now_ns;
+        journey->first_block_tokens = n_decided;
+    }
+    return report_event(life, EVENT_BLOCK_DONE, request->id, journey->replica, request->block, err);
+}
+
+/* Whether a block without masked positions has more to do: its keys and values to write. */
+static bool commits_block(const struct life *life, const struct request *request) {
+    struct span span;
+    if (life->system->cache->keeps != KEEPS_EXACT) {
+        return false;
+    }
+    life->system->cache->plan(life->system->cache_state, request, &span);
+    return span.queries > 0;
+}
+
+/* What a step of an exact policy wrote. */
+static void follow_cache(struct request *request) {
+    if (request->span.phase == PHASE_COMMIT) {
+        request->cached_tokens = request->block_start + request->block_length;
+    } else if (request->span.phase == PHASE_PREFILL || request->causal == SEES_TOKENS) {
+        request->cached_tokens += request->span.queries;
+    }
+}
+
+/* The step's decisions: what the executor says was committed, or what confidences drawn come to. */
+static int decide(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
+                  const uint32_t *known, struct err *err) {
+    struct request *request = &life->requests[slot];
+    uint32_t chosen = known != NULL ? *known : choose_commits(life, request);
+    if (chosen == 0 || chosen > request->masked_in_block) {
+        return broken_promise(life, &life->system->decoder->policy, "decoder",
+                              "the positions it commits", chosen, 1, request->masked_in_block, err);
+    }
+    request->masked_in_block -= chosen;
+    request->committed_tokens += chosen;
+    replica->outstanding_tokens -= chosen;
+    if (life->asked->records_members) {
+        replica->member_commits[member] = chosen;
+    }
+    return 0;
+}
+
+/* The span's time is up: commit, move to the next block or leave, plan anew. */
+static int request_turn(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
+                        const uint32_t *known, struct err *err) {
+    struct request *request = &life->requests[slot];
+    struct journey *journey = &life->journeys[slot];
+    bool decides = span_decides(&request->span);
+    int status = 0;
+    settle_journey(journey, request);
+    sums_add(replica, request, -1);
+    if (life->system->cache->keeps == KEEPS_EXACT) {
+        follow_cache(request);
+    }
+    if (decides && life->system->decoder->count == NULL) {
+        status = decide(life, replica, slot, member, known, err);
+    }
+    if (status == 0 && decides && request->masked_in_block == 0) {
+        uint32_t n_decided = request->block == 0 ? request->committed_tokens : 0;
+        status = end_block(life, slot, n_decided, err);
+    }
+    if (status != 0) {
+        return status;
+    }
+    if (request->masked_in_block == 0 && !commits_block(life, request)) {
+        if (request->committed_tokens == request->output_tokens) {
+            return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
+        }
+        enter_block(request, request->block + 1);
+    }
+    status = request_plan(life, request, journey, err);
+    if (status == 0) {
+        sums_add(replica, request, 1);
+    }
+    return status;
+}
+
+void life_chunk(struct life *life, struct replica *replica, uint32_t slot, uint32_t tokens) {
+    struct request *request = &life->requests[slot];
+    sums_add(replica, request, -1);
+    request->span.queries = request->span.first_queries = tokens;
+    request->span.logit_rows = request->commit_tokens = 0;
+    request->steps_to_change = life->journeys[slot].steps_planned = 1;
+    sums_add(replica, request, 1);
+}
+
+int life_preempt(struct life *life, struct replica *replica, uint32_t slot, struct err *err) {
+    struct request *request = &life->requests[slot];
+    struct journey *journey = &life->journeys[slot];
+    settle_journey(journey, request);
+    sums_add(replica, request, -1);
+    request_move(request, REQUEST_PREEMPTED);
+    replica->kv_used_bytes -= request->kv_held_bytes;
+    request->kv_held_bytes = 0;
+    request->cached_tokens = 0;
+    request->preemptions++;
+    if (life->asked->executor.release != NULL) {
+        life->asked->executor.release(life->asked->executor.state, journey->replica, slot);
+    }
+    drop_departed(life, replica);
+    waiting_return(life, replica, slot);
+    int status = request_plan(life, request, journey, err);
+    return status != 0 ? status
+                       : report_event(life, EVENT_PREEMPT, request->id, journey->replica, 0, err);
+}
+
 int life_advance(struct life *life, struct replica *replica, uint32_t steps,
                  const uint32_t *commits, struct err *err) {
     uint64_t n_departed = life->result->completed;
@@ -467,7 +584,7 @@ int life_advance(struct life *life, struct replica *replica, uint32_t steps,
         struct request *request = &life->requests[slot];
         uint32_t committed = steps * request->commit_tokens;
         request->steps += steps;
-        request->step_in_block += steps;
+        request->step_in_block += request->span.phase == PHASE_PREFILL ? 0 : steps;
         request->masked_in_block -= committed;
         request->committed_tokens += committed;
         replica->outstanding_tokens -= committed;
@@ -534,6 +651,9 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         replica->running = zeroed(n, sizeof *replica->running);
         replica->waiting = zeroed(2 * (size_t)n, sizeof *replica->waiting);
         replica->selected = zeroed(n, sizeof *replica->selected);
+        replica->chunk_tokens = zeroed(n, sizeof *replica->chunk_tokens);
+        replica->preempted = zeroed(n, sizeof *replica->preempted);
+        replica->idle = zeroed(n, sizeof *replica->idle);
         replica->member_ids = zeroed(n, sizeof *replica->member_ids);
         replica->member_commits = zeroed(n, sizeof *replica->member_commits);
         replica->spans = zeroed(n, sizeof *replica->spans);
@@ -549,6 +669,9 @@ void life_fini(struct life *life) {
         free(replica->running);
         free(replica->waiting);
         free(replica->selected);
+        free(replica->chunk_tokens);
+        free(replica->preempted);
+        free(replica->idle);
         free(replica->member_ids);
         free(replica->member_commits);
         free(replica->spans);

@@ -22,11 +22,11 @@ struct replica {
     uint32_t n_running;
     uint32_t *waiting; /* slots, in order of arrival, from waiting[head] */
     uint32_t head, n_waiting;
-    int64_t kv_used_bytes;
-    int64_t sym[SYM_COUNT];           /* of a step of every running request */
-    uint32_t n_by_phase[PHASE_COUNT]; /* of the same */
-    uint64_t outstanding_tokens;      /* output positions not yet committed */
-    uint32_t *batch;                  /* slots in flight; `running` itself when all take part */
+    int64_t kv_used_bytes, growth_bytes; /* held, and what running requests need besides */
+    int64_t sym[SYM_COUNT];              /* of a step of every running request */
+    uint32_t n_by_phase[PHASE_COUNT];    /* of the same */
+    uint64_t outstanding_tokens;         /* output positions not yet committed */
+    uint32_t *batch;                     /* slots in flight; `running` itself when all take part */
     uint32_t n_batch;
     bool busy;
     int64_t wake_ns;
@@ -35,8 +35,10 @@ struct replica {
     uint32_t batch_by_phase[PHASE_COUNT];
     uint64_t *member_ids; /* when somebody wants members */
     uint32_t *member_commits;
-    const struct span **spans; /* when the executor wants them */
-    uint32_t *selected;        /* the scheduler's list */
+    const struct span **spans;                            /* when the executor wants them */
+    uint32_t *selected, *chunk_tokens, *preempted, *idle; /* the scheduler's lists */
+    uint32_t n_idle;                                      /* of the batch in flight */
+    uint32_t loops_left; /* steps of the same batch before the scheduler is asked again */
 };
 
 struct life {
@@ -69,6 +71,16 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
 /* A waiting request starts to run: takes its memory, joins the replica's sums. The caller removes
  * it from the waiting list. */
 int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct err *err);
+
+/* A running request takes the memory that its next step needs; there is enough. */
+void life_grow(struct life *life, struct replica *replica, uint32_t slot);
+
+/* A running request takes but `tokens` of its prefill in its next step. */
+void life_chunk(struct life *life, struct replica *replica, uint32_t slot, uint32_t tokens);
+
+/* A running request gives its memory back and waits at the head of the queue; what it committed
+ * stays. */
+int life_preempt(struct life *life, struct replica *replica, uint32_t slot, struct err *err);
 
 /* `steps` steps of the replica's batch are done: every member moves on; finished ones leave.
  * `commits`: what each member committed in the last of them, NULL when nobody but the loop knows.

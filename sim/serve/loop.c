@@ -70,6 +70,16 @@ static void hypothetical_shape(const struct loop *loop, const struct replica *re
     }
     for (uint32_t i = 0; i < batch->n; i++) {
         const struct span *span = &loop->life.requests[batch->selected[i]].span;
+        struct span taken = *span;
+        if (batch->chunk_tokens != NULL && batch->chunk_tokens[i] > 0) {
+            taken.queries = taken.first_queries = batch->chunk_tokens[i];
+            taken.logit_rows = 0;
+        }
+        shape_add(shape->sym, &taken, 1);
+        replica->spans[shape->n_spans++] = span;
+    }
+    for (uint32_t i = 0; i < batch->n_idle; i++) {
+        const struct span *span = &loop->life.requests[batch->idle[i]].span;
         shape_add(shape->sym, span, 1);
         replica->spans[shape->n_spans++] = span;
     }
@@ -80,8 +90,9 @@ static int64_t estimate_batch_ns(const void *opaque, const struct batch *batch) 
     const struct executor *executor = &estimator->loop->asked->executor;
     struct step_shape shape;
     int64_t kv_bytes = estimator->replica->kv_used_bytes;
-    for (uint32_t i = batch->n - batch->n_admitted; i < batch->n; i++) {
-        kv_bytes += estimator->loop->life.requests[batch->selected[i]].kv_bytes;
+    for (uint32_t i = 0; i < batch->n; i++) {
+        const struct request *request = &estimator->loop->life.requests[batch->selected[i]];
+        kv_bytes += request->kv_bytes - request->kv_held_bytes;
     }
     hypothetical_shape(estimator->loop, estimator->replica, batch, &shape);
     return shape.n_spans == 0
@@ -153,11 +164,19 @@ static uint32_t form_batch(struct loop *loop, struct replica *replica, const str
         uint32_t to_change = life->requests[replica->batch[i]].steps_to_change;
         steps = to_change < steps ? to_change : steps;
     }
+    for (uint32_t i = 0; i < replica->n_idle; i++) {
+        const struct span *span = &life->requests[replica->idle[i]].span;
+        shape_add(shape->sym, span, 1);
+        replica->batch_by_phase[span->phase]++;
+    }
     if (loop->asked->executor.wants_spans) {
-        shape->n_spans = replica->n_batch;
+        shape->n_spans = replica->n_batch + replica->n_idle;
         shape->spans = replica->spans;
         for (uint32_t i = 0; i < replica->n_batch; i++) {
             replica->spans[i] = &life->requests[replica->batch[i]].span;
+        }
+        for (uint32_t i = 0; i < replica->n_idle; i++) {
+            replica->spans[replica->n_batch + i] = &life->requests[replica->idle[i]].span;
         }
     }
     if (loop->asked->executor.wants_members || loop->asked->records_members) {
@@ -178,67 +197,124 @@ static int refuse_batch(const struct loop *loop, const char *what, int64_t found
         limit);
 }
 
-/* A scheduler may list each of its replica's requests once, and admit only what there is room for;
- * a user's scheduler is held to that here. */
+/* One slot of a scheduler's lists: its replica's own, in one of the states given, listed once. */
+static int check_listed(struct loop *loop, uint32_t index, uint32_t slot, const char *as,
+                        unsigned states, struct err *err) {
+    const char *name = loop->asked->system->scheduler->policy.name;
+    double now_s = (double)loop->life.now_ns * 1e-9;
+    if (slot >= loop->life.n_slots) {
+        return refuse_batch(loop, "slot listed", slot, (int64_t)loop->life.n_slots - 1, err);
+    }
+    const struct request *request = &loop->life.requests[slot];
+    struct journey *journey = &loop->life.journeys[slot];
+    bool is_known = request->state < REQUEST_STATE_COUNT;
+    if (!is_known || (states >> request->state & 1) == 0 || journey->replica != index) {
+        return err_world(err,
+                         "scheduler %s broke its promise at %.3f s: it listed slot %" PRIu32
+                         ", which is %s, as a %s request",
+                         name, now_s, slot, is_known ? request_state_names[request->state] : "free",
+                         as);
+    }
+    if (journey->listed == loop->n_decisions) {
+        return err_world(
+            err, "scheduler %s broke its promise at %.3f s: it listed request %" PRIu64 " twice",
+            name, now_s, request->id);
+    }
+    journey->listed = loop->n_decisions;
+    return 0;
+}
+
+static int check_chunk(const struct loop *loop, const struct request *request, uint32_t tokens,
+                       struct err *err) {
+    if (tokens == 0 || (request->span.phase == PHASE_PREFILL && tokens < request->span.queries)) {
+        return 0;
+    }
+    return refuse_batch(loop, "tokens of a chunk", tokens, (int64_t)request->span.queries - 1, err);
+}
+
+/* A scheduler may list each of its replica's requests once, and admit and let grow only what there
+ * is room for; a user's scheduler is held to that here. */
 static int check_selection(struct loop *loop, const struct replica *replica, uint32_t index,
                            const struct schedule_view *view, const struct batch *batch,
                            struct err *err) {
-    int64_t kv_bytes = 0;
+    enum { RUNS = 1 << REQUEST_RUNNING };
+    enum { WAITS = 1 << REQUEST_QUEUED | 1 << REQUEST_PREEMPTED };
+    int64_t kv_bytes = batch->all_running ? view->running_growth_bytes : 0;
+    int status = 0;
     loop->n_decisions++;
     if (batch->n > batch->capacity || batch->n_admitted > batch->n) {
         return refuse_batch(loop, "requests listed", batch->n, batch->capacity, err);
     }
-    for (uint32_t i = 0; i < batch->n; i++) {
+    if (batch->n_preempted > batch->capacity || batch->n_idle > batch->capacity) {
+        return refuse_batch(loop, "requests preempted or idle",
+                            batch->n_preempted > batch->n_idle ? batch->n_preempted : batch->n_idle,
+                            batch->capacity, err);
+    }
+    for (uint32_t i = 0; status == 0 && i < batch->n; i++) {
         uint32_t slot = batch->selected[i];
         bool admits = i >= batch->n - batch->n_admitted;
-        if (slot >= loop->life.n_slots) {
-            return refuse_batch(loop, "slot listed", slot, (int64_t)loop->life.n_slots - 1, err);
+        unsigned states = admits ? WAITS : batch->all_running ? 0 : RUNS;
+        status = check_listed(loop, index, slot, admits ? "waiting" : "running", states, err);
+        if (status == 0) {
+            const struct request *request = &loop->life.requests[slot];
+            kv_bytes += request->kv_bytes - request->kv_held_bytes;
+            status = check_chunk(loop, request, batch->chunk_tokens[i], err);
         }
-        const struct request *request = &loop->life.requests[slot];
-        struct journey *journey = &loop->life.journeys[slot];
-        uint32_t wanted = admits ? REQUEST_QUEUED : REQUEST_RUNNING;
-        if (request->state != wanted || journey->replica != index ||
-            (!admits && batch->all_running)) {
-            return err_world(
-                err,
-                "scheduler %s broke its promise at %.3f s: it listed slot %" PRIu32
-                ", which is %s, as a %s request",
-                loop->asked->system->scheduler->policy.name, (double)loop->life.now_ns * 1e-9, slot,
-                request->state < REQUEST_STATE_COUNT ? request_state_names[request->state] : "free",
-                admits ? "waiting" : "running");
+    }
+    for (uint32_t i = 0; status == 0 && i < batch->n_preempted; i++) {
+        unsigned states = batch->all_running ? 0 : RUNS;
+        status = check_listed(loop, index, batch->preempted[i], "preempted", states, err);
+        if (status == 0) {
+            kv_bytes -= loop->life.requests[batch->preempted[i]].kv_held_bytes;
         }
-        if (journey->listed == loop->n_decisions) {
-            return err_world(err,
-                             "scheduler %s broke its promise at %.3f s: it listed request %" PRIu64
-                             " twice",
-                             loop->asked->system->scheduler->policy.name,
-                             (double)loop->life.now_ns * 1e-9, request->id);
-        }
-        journey->listed = loop->n_decisions;
-        kv_bytes += admits ? request->kv_bytes : 0;
+    }
+    for (uint32_t i = 0; status == 0 && i < batch->n_idle; i++) {
+        unsigned states = batch->all_running ? 0 : RUNS;
+        status = check_listed(loop, index, batch->idle[i], "idle", states, err);
+    }
+    if (status != 0) {
+        return status;
     }
     if (kv_bytes > view->kv_free_bytes) {
         return refuse_batch(loop, "bytes of cached state admitted", kv_bytes, view->kv_free_bytes,
                             err);
     }
-    if (replica->n_running + batch->n_admitted > view->max_requests) {
+    if (replica->n_running + batch->n_admitted > view->max_requests + batch->n_preempted) {
         return refuse_batch(loop, "requests running at once",
-                            (int64_t)replica->n_running + batch->n_admitted, view->max_requests,
-                            err);
+                            (int64_t)replica->n_running + batch->n_admitted - batch->n_preempted,
+                            view->max_requests, err);
     }
     return 0;
 }
 
-static int submit_batch(struct loop *loop, struct replica *replica, uint32_t index,
-                        const struct batch *batch, struct err *err) {
-    const struct settings *settings = &loop->asked->system->settings;
-    for (uint32_t i = batch->n - batch->n_admitted; i < batch->n; i++) {
-        int status = life_admit(&loop->life, replica, batch->selected[i], err);
-        if (status != 0) {
-            return status;
+/* Preempts, lets those listed grow, cuts prefills to what the scheduler takes of them, admits. */
+static int carry_out(struct loop *loop, struct replica *replica, const struct batch *batch,
+                     struct err *err) {
+    struct life *life = &loop->life;
+    int status = 0;
+    uint32_t n_listed = batch->all_running ? replica->n_running : batch->n - batch->n_admitted;
+    const uint32_t *listed = batch->all_running ? replica->running : batch->selected;
+    for (uint32_t i = 0; status == 0 && i < batch->n_preempted; i++) {
+        status = life_preempt(life, replica, batch->preempted[i], err);
+    }
+    for (uint32_t i = 0; replica->growth_bytes > 0 && i < n_listed; i++) {
+        life_grow(life, replica, listed[i]);
+    }
+    for (uint32_t i = batch->n - batch->n_admitted; status == 0 && i < batch->n; i++) {
+        status = life_admit(life, replica, batch->selected[i], err);
+    }
+    for (uint32_t i = 0; status == 0 && i < batch->n; i++) {
+        if (batch->chunk_tokens[i] > 0) {
+            life_chunk(life, replica, batch->selected[i], batch->chunk_tokens[i]);
         }
     }
-    leave_waiting(loop, replica, batch);
+    return status;
+}
+
+/* Submit the replica's listed members, or all of its running requests, as they stand. */
+static int submit_members(struct loop *loop, struct replica *replica, uint32_t index,
+                          const struct batch *batch, struct err *err) {
+    const struct settings *settings = &loop->asked->system->settings;
     uint32_t steps = form_batch(loop, replica, batch);
     const int64_t *sym = replica->shape.sym;
     if (sym[SYM_TOKENS] > settings->max_batched_tokens) {
@@ -270,9 +346,58 @@ static int submit_batch(struct loop *loop, struct replica *replica, uint32_t ind
     return loop->asked->executor.submit(loop->asked->executor.state, &submission, err);
 }
 
+static int submit_batch(struct loop *loop, struct replica *replica, uint32_t index,
+                        const struct batch *batch, struct err *err) {
+    int status = carry_out(loop, replica, batch, err);
+    if (status != 0) {
+        return status;
+    }
+    leave_waiting(loop, replica, batch);
+    replica->n_idle = batch->n_idle;
+    replica->loops_left = batch->loops > 1 && !batch->all_running ? batch->loops - 1 : 0;
+    return submit_members(loop, replica, index, batch, err);
+}
+
+/* The same members once more, without asking, as far as they still run and their growth fits. */
+static int submit_again(struct loop *loop, struct replica *replica, uint32_t index, bool *again,
+                        struct err *err) {
+    struct life *life = &loop->life;
+    int64_t growth = 0;
+    uint32_t n = 0;
+    *again = false;
+    for (uint32_t i = 0; i < replica->n_batch; i++) {
+        const struct request *request = &life->requests[replica->batch[i]];
+        if (request->state == REQUEST_RUNNING &&
+            life->journeys[replica->batch[i]].replica == index) {
+            replica->selected[n++] = replica->batch[i];
+            growth += request->kv_bytes - request->kv_held_bytes;
+        }
+    }
+    replica->n_batch = n;
+    if (n == 0 || growth > loop->asked->system->budget.pool_bytes - replica->kv_used_bytes) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        life_grow(life, replica, replica->selected[i]);
+    }
+    *again = true;
+    replica->loops_left--;
+    replica->n_idle = 0;
+    const struct batch batch = {.n = n, .selected = replica->selected};
+    return submit_members(loop, replica, index, &batch, err);
+}
+
 static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) {
     struct replica *replica = &loop->life.replicas[index];
     const struct system *system = loop->asked->system;
+    if (replica->loops_left > 0) {
+        bool again;
+        int status = submit_again(loop, replica, index, &again, err);
+        if (status != 0 || again) {
+            return status;
+        }
+        replica->loops_left = 0;
+    }
     struct estimator estimator = {loop, replica};
     uint32_t max_requests = system->budget.max_requests;
     struct schedule_view view = {
@@ -284,6 +409,7 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
         .n_waiting = replica->n_waiting,
         .next_arrival_ns = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX,
         .running_tokens = replica->sym[SYM_TOKENS],
+        .running_growth_bytes = replica->growth_bytes,
         .max_batched_tokens = system->settings.max_batched_tokens,
         .max_requests = max_requests > 0 ? max_requests : UINT32_MAX,
         .kv_free_bytes = system->budget.pool_bytes - replica->kv_used_bytes,
@@ -291,8 +417,12 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
         .estimate_ns = estimate_batch_ns,
         .estimator = &estimator,
     };
-    struct batch batch = {
-        .selected = replica->selected, .capacity = loop->life.n_slots, .wake_ns = INT64_MAX};
+    struct batch batch = {.selected = replica->selected,
+                          .capacity = loop->life.n_slots,
+                          .wake_ns = INT64_MAX,
+                          .chunk_tokens = replica->chunk_tokens,
+                          .preempted = replica->preempted,
+                          .idle = replica->idle};
     system->scheduler->schedule(replica->scheduler_state, &view, &batch);
     int status = check_selection(loop, replica, index, &view, &batch, err);
     if (status != 0) {
@@ -306,7 +436,9 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
         return 0;
     }
     replica->wake_ns = INT64_MAX;
-    return submit_batch(loop, replica, index, &batch, err);
+    status = submit_batch(loop, replica, index, &batch, err);
+    memset(replica->chunk_tokens, 0, batch.n * sizeof *replica->chunk_tokens);
+    return status;
 }
 
 static int schedule_idle(struct loop *loop, struct err *err) {

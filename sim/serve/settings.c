@@ -56,6 +56,12 @@ const struct param system_params[] = {
 };
 const size_t system_n_params = sizeof system_params / sizeof system_params[0];
 
+enum causality system_causality(const struct model *model) {
+    return model->mask == MASK_BIDIRECTIONAL  ? SEES_CANVAS
+           : model->mask == MASK_BLOCK_CAUSAL ? SEES_BLOCKS
+                                              : SEES_TOKENS;
+}
+
 uint32_t system_scope_rows(const struct settings *settings, uint32_t rows, uint32_t output_tokens,
                            uint32_t block_tokens, uint32_t masked, bool first_pass) {
     uint32_t scope = block_tokens;

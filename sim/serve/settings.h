@@ -6,6 +6,8 @@
 #include <stdint.h>
 
 #include "sim/base/param.h"
+#include "sim/model/model.h"
+#include "sim/policy/request.h"
 
 enum logit_scope {
     LOGITS_QUERIES,    /* every row that leaves the trunk, as the released baselines do */
@@ -41,6 +43,9 @@ struct settings {
 };
 extern const struct param system_params[];
 extern const size_t system_n_params;
+
+/* What the model's mask means for the requests that it serves. */
+enum causality system_causality(const struct model *model);
 
 /* Logit rows within the scope, of `rows` that leave the trunk; `first_pass`: a block's first pass
  * over the whole canvas. */

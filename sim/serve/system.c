@@ -312,6 +312,7 @@ static uint32_t profiled_rows(const struct system *s) {
                               .output_tokens = output,
                               .canvas_tokens = canvas,
                               .block_tokens = settings->block_tokens,
+                              .causal = system_causality(s->model),
                               .block_start = canvas - output,
                               .block_length = output,
                               .steps_per_block = settings->steps_per_block,
@@ -330,12 +331,21 @@ int system_serves(const struct system *s, struct err *err) {
 /* What the graph, the cost model and the token budget do not cover is refused, not mispriced. */
 static int refuse_uncovered(const struct system *s, struct err *err) {
     const struct settings *settings = &s->settings;
-    if (s->model->mask != MASK_BIDIRECTIONAL) {
-        return err_usage(err,
-                         "%s is %s: the systems so far serve models with bidirectional attention "
-                         "(llada-8b, dream-7b, llada-moe)",
-                         s->model->title,
-                         s->model->mask == MASK_CAUSAL ? "autoregressive" : "block-causal");
+    bool is_exact = s->cache->keeps == KEEPS_EXACT;
+    if (is_exact != (s->model->mask != MASK_BIDIRECTIONAL)) {
+        return err_usage(
+            err, "%s is %s: cache %s is for %s models (`unmask list caches`)", s->model->title,
+            s->model->mask == MASK_CAUSAL         ? "autoregressive"
+            : s->model->mask == MASK_BLOCK_CAUSAL ? "block-causal"
+                                                  : "bidirectional",
+            s->cache->policy.name, is_exact ? "block-causal and autoregressive" : "bidirectional");
+    }
+    if (is_exact && settings->kv_layout != KV_PAGES) {
+        return err_usage(err, "cache %s grows page by page: set kv = pages", s->cache->policy.name);
+    }
+    if (s->model->mask == MASK_CAUSAL && settings->block_tokens != 1) {
+        return err_usage(err, "%s is autoregressive: block_tokens is 1, not %u", s->model->title,
+                         settings->block_tokens);
     }
     if (settings->context_tokens > s->model->max_positions && !settings->beyond_positions) {
         return err_usage(
@@ -365,6 +375,8 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .splits_first_layer = s->cache->splits_first_layer != 0,
         .selects = s->cache->selects != 0,
         .compares_values = s->cache->compares_values != 0,
+        .exact = s->cache->keeps == KEEPS_EXACT,
+        .evicts = s->cache->evicts != 0,
         .logits_bytes = s->runtime.logits_bytes,
         .copy_bytes = s->runtime.copy_bytes,
         .softmax_bytes = s->runtime.softmax_bytes,

@@ -1,0 +1,28 @@
+/* Memory that grows under way, for schedulers that see to it: who gives back when somebody needs
+ * more. */
+#ifndef UNMASK_SIM_POLICY_GROWTH_H
+#define UNMASK_SIM_POLICY_GROWTH_H
+
+#include <stdbool.h>
+
+#include "sim/policy/scheduler.h"
+
+/* What is left while a batch is put together. Running requests give back from the last admitted on;
+ * those at n_running and behind it have. */
+struct growth {
+    const struct schedule_view *view;
+    int64_t free_bytes;
+    uint32_t n_running;
+};
+
+struct growth growth_of(const struct schedule_view *view);
+
+/* Room for the growth of the running request at place `i` of view->running, with the last ones
+ * preempted where it is lacking; false when it was itself the last, and is preempted. */
+bool growth_take(struct growth *growth, uint32_t i, struct batch *batch);
+
+/* Query tokens that a request takes of what it has left of `tokens`: all of its span, or as much of
+ * a prefill as fits, in whole blocks; 0: nothing fits. */
+uint32_t growth_chunk(const struct request *request, int64_t tokens);
+
+#endif
