@@ -21,10 +21,11 @@ const struct scheduler *const scheduler_table[] = {
 const size_t scheduler_table_size = sizeof scheduler_table / sizeof scheduler_table[0];
 
 extern const struct cache_policy cache_none, cache_prefix, cache_dual, cache_dllm_cache,
-    cache_sparse_uniform, cache_sparse_head, cache_exact;
+    cache_sparse_uniform, cache_sparse_head, cache_exact, cache_delayed, cache_neighbour,
+    cache_focus;
 const struct cache_policy *const cache_table[] = {
-    &cache_none,           &cache_prefix,      &cache_dual,  &cache_dllm_cache,
-    &cache_sparse_uniform, &cache_sparse_head, &cache_exact,
+    &cache_none,        &cache_prefix, &cache_dual,    &cache_dllm_cache, &cache_sparse_uniform,
+    &cache_sparse_head, &cache_exact,  &cache_delayed, &cache_neighbour,  &cache_focus,
 };
 const size_t cache_table_size = sizeof cache_table / sizeof cache_table[0];
 

@@ -1,8 +1,6 @@
 #include "sim/serve/life.h"
 
-#include <float.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,6 +94,17 @@ static void enter_last_block(struct request *request) {
     enter_block(request, (request->output_tokens + in_block - 1) / request->block_tokens);
 }
 
+/* The same, with the block's positions where somebody asks for them. */
+static void begin_block(struct life *life, uint32_t slot, uint32_t block) {
+    struct request *request = &life->requests[slot];
+    enter_block(request, block);
+    request->uncached_in_block = request->block_length;
+    if (life->has_positions) {
+        positions_enter(&life->positions, slot, request,
+                        request->block_length - request->masked_in_block);
+    }
+}
+
 /* What the request holds while it takes its next step. Where the scheduler does not see to growth,
  * all that it will ever hold. */
 static void plan_memory(const struct life *life, struct request *request) {
@@ -109,9 +118,13 @@ static void plan_memory(const struct life *life, struct request *request) {
 }
 
 /* Ask the policies for the next step and for how long their answer holds. */
-static int request_plan(const struct life *life, struct request *request, struct journey *journey,
+static int request_plan(struct life *life, struct request *request, struct journey *journey,
                         struct err *err) {
     const struct system *system = life->system;
+    if (life->has_positions) {
+        positions_plan(&life->positions, (uint32_t)(request - life->requests), request,
+                       life->asked->executor.knows_positions);
+    }
     uint32_t holds = system->cache->plan(system->cache_state, request, &request->span);
     if (holds == 0 || request->span.queries == 0) {
         return broken_promise(life, &system->cache->policy, "cache",
@@ -152,7 +165,7 @@ static int request_plan(const struct life *life, struct request *request, struct
         } else if (last != 0) {
             request->commit_tokens = last;
         }
-        holds = smaller(smaller(holds, repeat), to_end);
+        holds = life->has_positions ? 1 : smaller(smaller(holds, repeat), to_end);
     } else {
         request->commit_tokens = 0; /* known only after the step */
         holds = 1;
@@ -335,7 +348,10 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     };
     struct journey *journey = &life->journeys[slot];
     *journey = (struct journey){.tenant = arrival->tenant, .admitted_ns = -1, .first_block_ns = -1};
-    enter_block(request, 0);
+    if (life->has_positions) {
+        positions_start(&life->positions, slot);
+    }
+    begin_block(life, slot, 0);
     plan_memory(life, request);
     status = request_plan(life, request, journey, err);
     if (status != 0) {
@@ -387,22 +403,6 @@ int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct
 }
 
 /* ---- progress ---- */
-
-/* Drawn confidences of the masked positions: Kumaraswamy(a, b) by inverse distribution function,
- * keyed by request and step so that neither batch nor order matters (assumed, not measured). */
-static uint32_t choose_commits(struct life *life, const struct request *request) {
-    const struct settings *settings = &life->system->settings;
-    uint32_t n = request->masked_in_block;
-    for (uint32_t i = 0; i < n; i++) {
-        double u = rng_keyed(life->seed, request->id, request->steps, i);
-        double drawn = pow(1 - pow(1 - u, 1 / settings->confidence_b), 1 / settings->confidence_a);
-        /* Rounding to single precision must not leave the open interval. */
-        life->confidences[i] = fminf(fmaxf((float)drawn, FLT_MIN), 1 - FLT_EPSILON / 2);
-    }
-    uint32_t chosen = life->system->decoder->choose(life->system->decoder_state, request,
-                                                    life->confidences, n, life->commits);
-    return chosen;
-}
 
 /* Account for the steps since the present span was planned. */
 static void settle_journey(struct journey *journey, const struct request *request) {
@@ -475,29 +475,50 @@ static int end_block(struct life *life, uint32_t slot, uint32_t n_decided, struc
 }
 
 /* Whether a block without masked positions has more to do: its keys and values to write. */
-static bool commits_block(const struct life *life, const struct request *request) {
+static bool commits_block(struct life *life, uint32_t slot) {
+    struct request *request = &life->requests[slot];
     struct span span;
     if (life->system->cache->keeps != KEEPS_EXACT) {
         return false;
+    }
+    if (life->has_positions) {
+        positions_plan(&life->positions, slot, request, true);
     }
     life->system->cache->plan(life->system->cache_state, request, &span);
     return span.queries > 0;
 }
 
+/* A block that is done is cached whole, but for the query that decides on a causal model's next
+ * token, which follow_cache counts. */
+static void leave_block(const struct life *life, struct request *request) {
+    if (life->system->cache->keeps == KEEPS_EXACT && request->causal == SEES_BLOCKS) {
+        request->cached_tokens = request->block_start + request->block_length;
+    }
+}
+
 /* What a step of an exact policy wrote. */
 static void follow_cache(struct request *request) {
     if (request->span.phase == PHASE_COMMIT) {
-        request->cached_tokens = request->block_start + request->block_length;
+        request->uncached_in_block = 0;
     } else if (request->span.phase == PHASE_PREFILL || request->causal == SEES_TOKENS) {
         request->cached_tokens += request->span.queries;
     }
 }
 
-/* The step's decisions: what the executor says was committed, or what confidences drawn come to. */
-static int decide(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
-                  const uint32_t *known, struct err *err) {
+/* A pass over the block's positions, and what it committed: by the executor's word, or drawn. */
+static int pass_block(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
+                      const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
-    uint32_t chosen = known != NULL ? *known : choose_commits(life, request);
+    bool decides = span_decides(&request->span), counts = life->system->decoder->count != NULL;
+    const struct positions_word *word =
+        known != NULL && known->words != NULL ? &known->words[member] : NULL;
+    uint32_t count = counts
+                         ? request->commit_tokens
+                         : (known != NULL && known->commits != NULL ? known->commits[member] : 0);
+    uint32_t chosen = positions_pass(&life->positions, slot, request, word, count, decides);
+    if (!decides || counts) {
+        return 0;
+    }
     if (chosen == 0 || chosen > request->masked_in_block) {
         return broken_promise(life, &life->system->decoder->policy, "decoder",
                               "the positions it commits", chosen, 1, request->masked_in_block, err);
@@ -513,18 +534,18 @@ static int decide(struct life *life, struct replica *replica, uint32_t slot, uin
 
 /* The span's time is up: commit, move to the next block or leave, plan anew. */
 static int request_turn(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
-                        const uint32_t *known, struct err *err) {
+                        const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
     struct journey *journey = &life->journeys[slot];
-    bool decides = span_decides(&request->span);
+    bool in_block = request->span.phase != PHASE_PREFILL, decides = span_decides(&request->span);
     int status = 0;
     settle_journey(journey, request);
     sums_add(replica, request, -1);
     if (life->system->cache->keeps == KEEPS_EXACT) {
         follow_cache(request);
     }
-    if (decides && life->system->decoder->count == NULL) {
-        status = decide(life, replica, slot, member, known, err);
+    if (life->has_positions && (in_block || decides)) {
+        status = pass_block(life, replica, slot, member, known, err);
     }
     if (status == 0 && decides && request->masked_in_block == 0) {
         uint32_t n_decided = request->block == 0 ? request->committed_tokens : 0;
@@ -533,11 +554,12 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
     if (status != 0) {
         return status;
     }
-    if (request->masked_in_block == 0 && !commits_block(life, request)) {
+    if (request->masked_in_block == 0 && !commits_block(life, slot)) {
         if (request->committed_tokens == request->output_tokens) {
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
         }
-        enter_block(request, request->block + 1);
+        leave_block(life, request);
+        begin_block(life, slot, request->block + 1);
     }
     status = request_plan(life, request, journey, err);
     if (status == 0) {
@@ -564,7 +586,11 @@ int life_preempt(struct life *life, struct replica *replica, uint32_t slot, stru
     replica->kv_used_bytes -= request->kv_held_bytes;
     request->kv_held_bytes = 0;
     request->cached_tokens = 0;
+    request->uncached_in_block = request->block_length;
     request->preemptions++;
+    if (life->has_positions) {
+        positions_forget(&life->positions, slot);
+    }
     if (life->asked->executor.release != NULL) {
         life->asked->executor.release(life->asked->executor.state, journey->replica, slot);
     }
@@ -576,7 +602,7 @@ int life_preempt(struct life *life, struct replica *replica, uint32_t slot, stru
 }
 
 int life_advance(struct life *life, struct replica *replica, uint32_t steps,
-                 const uint32_t *commits, struct err *err) {
+                 const struct decided *known, struct err *err) {
     uint64_t n_departed = life->result->completed;
     uint32_t n = replica->n_batch;
     for (uint32_t i = 0; i < n; i++) {
@@ -590,8 +616,7 @@ int life_advance(struct life *life, struct replica *replica, uint32_t steps,
         replica->outstanding_tokens -= committed;
         request->steps_to_change -= steps;
         if (request->steps_to_change == 0) {
-            int status =
-                request_turn(life, replica, slot, i, commits != NULL ? &commits[i] : NULL, err);
+            int status = request_turn(life, replica, slot, i, known, err);
             if (status != 0) {
                 return status;
             }
@@ -619,7 +644,7 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         .system = asked->system,
         .asked = asked,
         .result = result,
-        .seed = rng_stream(asked->seed, "confidences").s[0],
+        .has_positions = positions_wanted(asked->system),
         .n_slots = n,
         .n_free = n,
         .n_replicas = settings->replicas,
@@ -637,8 +662,10 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         life->free_slots[i] = n - 1 - i;
     }
     life->together = zeroed(n, sizeof *life->together);
-    life->confidences = zeroed(settings->block_tokens, sizeof *life->confidences);
-    life->commits = zeroed(settings->block_tokens, sizeof *life->commits);
+    if (life->has_positions) {
+        positions_init(&life->positions, life->system, rng_stream(asked->seed, "confidences").s[0],
+                       n);
+    }
     life->replicas = zeroed(life->n_replicas, sizeof *life->replicas);
     const struct policy *scheduler = &asked->system->scheduler->policy;
     const struct policy *router = &asked->system->router->policy;
@@ -682,6 +709,7 @@ void life_fini(struct life *life) {
     free(life->free_slots);
     free(life->router_state);
     free(life->together);
-    free(life->confidences);
-    free(life->commits);
+    if (life->has_positions) {
+        positions_fini(&life->positions);
+    }
 }

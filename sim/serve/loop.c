@@ -506,7 +506,7 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     }
     const struct moment moment = {replica->n_batch, replica->n_running, replica->n_waiting,
                                   replica->kv_used_bytes};
-    int status = life_advance(&loop->life, replica, done->steps, done->commits, err);
+    int status = life_advance(&loop->life, replica, done->steps, &done->decided, err);
     if (status == 0 && loop->life.wants_steps) {
         status = report_step(loop, replica, done, &moment, err);
     }
