@@ -19,6 +19,7 @@ static const struct decode_process middling = {.location = 1,
                                                .context = 1,
                                                .position_spread = 2,
                                                .step_spread = 1,
+                                               .delta_distance = 3,
                                                .delta_noise = 2};
 
 static struct decode_process random_process(struct rng *rng) {
@@ -28,6 +29,7 @@ static struct decode_process random_process(struct rng *rng) {
                                    .context = 4 * rng_uniform(rng) - 1,
                                    .position_spread = 4 * rng_uniform(rng),
                                    .step_spread = 3 * rng_uniform(rng),
+                                   .delta_distance = 20 * rng_uniform(rng),
                                    .delta_noise = 5 * rng_uniform(rng)};
 }
 
@@ -179,12 +181,14 @@ static void expect_bad_file(const char *text, const char *name, const char *sent
 }
 
 START_TEST(an_unknown_process_and_a_bad_constant_are_refused_with_a_sentence) {
-    static const char good[] = "[assumed]\ngap = 2\n[m/d]\nlocation = 1\ncalibrated_to = x\n";
+    static const char good[] = "[s]\ngap = 2\ndistance = 1\n"
+                               "[m/d]\nshape = s\nlocation = 1\ncalibrated_to = x\n";
     expect_bad_file(good, "m/e", "there is no decode process 'm/e'; did you mean 'm/d'?");
-    expect_bad_file(good, "assumed", "there is no decode process 'assumed'");
-    expect_bad_file("[m/d]\nlocatoin = 1\n", "m/d", "did you mean 'location'?");
-    expect_bad_file("[m/d]\ngap = 0\n", "m/d", "gap");
-    expect_bad_file("[m/d]\ngap = x\n", "m/d", ":2");
+    expect_bad_file(good, "s", "there is no decode process 's'");
+    expect_bad_file("[m/d]\nshape = t\nlocation = 1\n", "m/d", ":2: there is no shape 't'");
+    expect_bad_file("[m/d]\nlocation = 1\ndistnace = 1\n", "m/d", "did you mean 'distance'?");
+    expect_bad_file("[m/d]\nlocation = 1\ngap = 0\n", "m/d", "gap");
+    expect_bad_file("[m/d]\nlocation = 1\ngap = x\n", "m/d", ":3");
 }
 END_TEST
 
@@ -623,7 +627,7 @@ START_TEST(eviction_saves_positions_and_costs_steps) {
     struct rollout whole = roll(&middling, rule, 200);
     rule.cache = BLOCK_NEIGHBOUR;
     struct rollout neighbour = roll(&middling, rule, 200);
-    rule.evicts = true;
+    rule.evicts = rule.ranks = true;
     struct rollout focus = roll(&middling, rule, 200);
     ck_assert_double_lt(rollout_redundancy(&neighbour), rollout_redundancy(&whole));
     ck_assert_double_lt(rollout_redundancy(&focus), 0.8 * rollout_redundancy(&neighbour));

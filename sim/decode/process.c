@@ -56,12 +56,13 @@ static struct walk walk_start(const struct decode_process *process, uint64_t see
                              process->location + process->context * n_known / view->block_length};
 }
 
-/* x of position i, which must be masked; positions are visited in ascending order. */
-static double walk_logit(struct walk *walk, uint32_t i) {
+/* x of position i, which must be masked, with `distance` for the model's; positions are visited in
+ * ascending order. */
+static double walk_logit(struct walk *walk, uint32_t i, double distance) {
     const struct decode_process *process = walk->process;
     uint64_t request = walk->view->request, position = walk->view->block_start + (uint64_t)i;
     double g = walk->gap++;
-    return walk->base - process->distance * g / (g + process->gap) +
+    return walk->base - distance * g / (g + process->gap) +
            process->position_spread * rng_keyed_bell(walk->difficulty_seed, request, 0, position) +
            process->step_spread *
                rng_keyed_bell(walk->step_seed, request, walk->view->step_in_block, position);
@@ -77,7 +78,7 @@ void process_confidence(const struct decode_process *process, uint64_t seed,
     for (uint32_t i = 0; i < view->block_length; i++) {
         confidence[i] = 0;
         if (view->masked[i]) {
-            confidence[i] = inside(1 / (1 + exp(-walk_logit(&walk, i))));
+            confidence[i] = inside(1 / (1 + exp(-walk_logit(&walk, i, process->distance))));
         } else {
             walk.gap = 0;
         }
@@ -93,7 +94,7 @@ void process_delta(const struct decode_process *process, uint64_t seed,
     for (uint32_t i = 0; i < view->block_length; i++) {
         delta[i] = 0;
         if (view->masked[i]) {
-            double x = process->independent ? 0 : walk_logit(&walk, i);
+            double x = process->independent ? 0 : walk_logit(&walk, i, process->delta_distance);
             x += noise * rng_keyed_bell(delta_seed, view->request, view->step_in_block,
                                         view->block_start + (uint64_t)i);
             delta[i] = (float)x;
