@@ -20,9 +20,9 @@ struct call_paged_attention {
     const int32_t *start;  /* [B + 1] */
     const int32_t *extent; /* [T] */
     const int32_t *pages;  /* [B, max_pages] */
-    void *scratch;         /* paged_attention_scratch_bytes, zeroed once before first use */
+    void *scratch;         /* block_attention_scratch_bytes, zeroed once before first use */
     int64_t q_stride, kv_stride, y_stride;
-    int32_t n_requests, n_heads, n_kv_heads, head_size;
+    int32_t n_requests, n_tokens, n_heads, n_kv_heads, head_size; /* n_tokens: at least start[B] */
     int32_t max_pages, page_rows;
     int32_t max_queries, max_extent; /* at least the largest, known to the host */
     bool invariant;
