@@ -30,10 +30,11 @@ struct call_paged_attention {
 };
 
 /* What becomes of a block's tokens once they are decoded: they are processed in every step all the
- * same (BLOCK_WHOLE), in one more step, whose keys and values stay (BLOCK_DELAYED, dKV-Cache), or
- * in every step up to one more after their right neighbour is decoded, too (BLOCK_NEIGHBOUR,
- * focus.txt section 4.3; nothing is to the right of a block's last token). */
-enum block_cache { BLOCK_WHOLE, BLOCK_DELAYED, BLOCK_NEIGHBOUR };
+ * same (KERNEL_BLOCK_WHOLE), in one more step, whose keys and values stay (KERNEL_BLOCK_DELAYED,
+ * dKV-Cache), or in every step up to one more after their right neighbour is decoded, too
+ * (KERNEL_BLOCK_NEIGHBOUR, focus.txt section 4.3; nothing is to the right of a block's last token).
+ */
+enum kernel_block_cache { KERNEL_BLOCK_WHOLE, KERNEL_BLOCK_DELAYED, KERNEL_BLOCK_NEIGHBOUR };
 
 /* Lists the tokens that a step processes of each request's active block: those that are not final.
  * Those it lists for the last time become final: the masks it judges by are those before this
@@ -55,7 +56,7 @@ struct call_block_list {
     int32_t n_requests, n_tokens, max_pages, page_rows;
     int32_t max_block; /* at most FOCUS_MAX_BLOCK */
     int32_t mask_token, spare_row;
-    enum block_cache cache;
+    enum kernel_block_cache cache;
     /* A step attends up to its last listed token instead of the block's end, as FOCUS's code. */
     bool ends_at_last;
 };

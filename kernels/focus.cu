@@ -225,8 +225,7 @@ static __global__ void __launch_bounds__(LIST_THREADS)
         }
         __syncthreads();
         const int its = sums[lane];
-        const int begin =
-            n_listed + upto - mine + __reduce_add_sync(~0u, lane < warp ? its : 0);
+        const int begin = n_listed + upto - mine + __reduce_add_sync(~0u, lane < warp ? its : 0);
         n_listed += __reduce_add_sync(~0u, its);
         if (me < n_requests) {
             counts[me] = begin;
@@ -254,8 +253,8 @@ static __global__ void __launch_bounds__(LIST_THREADS)
                     call.extent[to] = first + n;
                     call.at[to] = canvas_start + position;
                     call.masked[to] = !decoded;
-                    final[i] = call.cache != BLOCK_WHOLE && decoded &&
-                               (followed || call.cache == BLOCK_DELAYED);
+                    final[i] = call.cache != KERNEL_BLOCK_WHOLE && decoded &&
+                               (followed || call.cache == KERNEL_BLOCK_DELAYED);
                 }
                 at += __popc(all);
                 last = all ? first + i0 + 32 - __clz(all) : last; /* one past the last listed */
@@ -346,11 +345,10 @@ static __global__ void __launch_bounds__(COMPACT_THREADS)
         const int sum = call.sum[r] + n, steps = call.steps[r] + 1;
         call.sum[r] = sum;
         call.steps[r] = steps;
-        call.mean[r] =
-            call.weight > 0
-                ? (float)__dadd_rn(before, __dmul_rn((double)call.weight,
-                                                     __dsub_rn((double)n, before)))
-                : (float)__ddiv_rn((double)sum, (double)steps);
+        call.mean[r] = call.weight > 0
+                           ? (float)__dadd_rn(before, __dmul_rn((double)call.weight,
+                                                                __dsub_rn((double)n, before)))
+                           : (float)__ddiv_rn((double)sum, (double)steps);
     }
 }
 

@@ -11,9 +11,9 @@ static bool is_settled(const struct call_block_list *call, const int32_t *block,
                        int32_t i) {
     const bool decoded = block[i] != call->mask_token;
     const bool followed = i + 1 == n || block[i + 1] != call->mask_token;
-    return call->cache == BLOCK_WHOLE       ? false
-           : call->cache == BLOCK_NEIGHBOUR ? decoded && followed
-                                            : decoded;
+    return call->cache == KERNEL_BLOCK_WHOLE       ? false
+           : call->cache == KERNEL_BLOCK_NEIGHBOUR ? decoded && followed
+                                                   : decoded;
 }
 
 void twin_block_list(const struct call_block_list *call) {

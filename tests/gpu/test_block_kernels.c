@@ -447,7 +447,7 @@ static void test_block_list(int b) {
                                    .max_block = max_block,
                                    .mask_token = MASK,
                                    .spare_row = 4321,
-                                   .cache = (enum block_cache)(draw() % 3),
+                                   .cache = (enum kernel_block_cache)(draw() % 3),
                                    .ends_at_last = draw() % 2};
     struct call_block_list on_device = call;
     on_device.canvas = canvas->device;
