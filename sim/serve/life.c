@@ -8,6 +8,7 @@
 
 #include "sim/base/rng.h"
 #include "sim/base/zeroed.h"
+#include "sim/policy/blocks.h"
 #include "sim/serve/system_step.h"
 
 /* ---- reporting ---- */
@@ -72,37 +73,13 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-/* Whether positions are committed at the end of such a step. */
-static bool span_decides(const struct span *span) {
-    return span->phase == PHASE_PREFILL ? span->logit_rows > 0 : span->phase != PHASE_COMMIT;
-}
-
-/* The first block starts where the prompt ends, or with the prompt tokens that do not fill a block.
- */
-static void enter_block(struct request *request, uint32_t block) {
-    uint32_t prompt = request->prompt_tokens;
-    uint32_t in_block = request->causal == SEES_BLOCKS ? prompt % request->block_tokens : 0;
-    uint32_t begin = prompt - in_block + block * request->block_tokens;
-    request->block = block;
-    request->block_start = begin;
-    request->block_length = smaller(request->block_tokens, request->canvas_tokens - begin);
-    request->step_in_block = 0;
-    request->masked_in_block = request->block_length - (block == 0 ? in_block : 0);
-}
-
-static void enter_last_block(struct request *request) {
-    uint32_t in_block =
-        request->causal == SEES_BLOCKS ? request->prompt_tokens % request->block_tokens : 0;
-    enter_block(request, (request->output_tokens + in_block - 1) / request->block_tokens);
-}
-
 /* What the request holds while it takes its next step. Where the scheduler does not see to growth,
  * all that it will ever hold. */
 static void plan_memory(const struct life *life, struct request *request) {
     const struct system *system = life->system;
     struct request last = *request;
     if (system->cache->keeps == KEEPS_EXACT && !system->scheduler->grows) {
-        enter_last_block(&last);
+        blocks_enter_last(&last);
     }
     request->kv_rows = system->cache->rows_held(system->cache_state, &last);
     request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows);
@@ -121,7 +98,7 @@ static int request_plan(const struct life *life, struct request *request, struct
     if (system->cache->keeps == KEEPS_EXACT) {
         plan_memory(life, request);
     }
-    if (!span_decides(&request->span)) {
+    if (!blocks_decide(&request->span)) {
         request->commit_tokens = 0;
         request->steps_to_change = journey->steps_planned = 1;
         return 0;
@@ -255,7 +232,7 @@ static enum reject_reason misfit(struct life *life, uint32_t slot) {
     const struct system *system = life->system;
     const struct request *request = &life->requests[slot];
     struct request last = *request;
-    enter_last_block(&last);
+    blocks_enter_last(&last);
     uint32_t rows = system->cache->rows_held(system->cache_state, &last);
     if (budget_request_bytes(&system->budget, rows) > system->budget.pool_bytes) {
         return REJECT_KV;
@@ -335,7 +312,7 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     };
     struct journey *journey = &life->journeys[slot];
     *journey = (struct journey){.tenant = arrival->tenant, .admitted_ns = -1, .first_block_ns = -1};
-    enter_block(request, 0);
+    blocks_enter(request, 0);
     plan_memory(life, request);
     status = request_plan(life, request, journey, err);
     if (status != 0) {
@@ -484,15 +461,6 @@ static bool commits_block(const struct life *life, const struct request *request
     return span.queries > 0;
 }
 
-/* What a step of an exact policy wrote. */
-static void follow_cache(struct request *request) {
-    if (request->span.phase == PHASE_COMMIT) {
-        request->cached_tokens = request->block_start + request->block_length;
-    } else if (request->span.phase == PHASE_PREFILL || request->causal == SEES_TOKENS) {
-        request->cached_tokens += request->span.queries;
-    }
-}
-
 /* The step's decisions: what the executor says was committed, or what confidences drawn come to. */
 static int decide(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
                   const uint32_t *known, struct err *err) {
@@ -516,12 +484,12 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
                         const uint32_t *known, struct err *err) {
     struct request *request = &life->requests[slot];
     struct journey *journey = &life->journeys[slot];
-    bool decides = span_decides(&request->span);
+    bool decides = blocks_decide(&request->span);
     int status = 0;
     settle_journey(journey, request);
     sums_add(replica, request, -1);
     if (life->system->cache->keeps == KEEPS_EXACT) {
-        follow_cache(request);
+        blocks_cache(request);
     }
     if (decides && life->system->decoder->count == NULL) {
         status = decide(life, replica, slot, member, known, err);
@@ -537,7 +505,7 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
         if (request->committed_tokens == request->output_tokens) {
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
         }
-        enter_block(request, request->block + 1);
+        blocks_enter(request, request->block + 1);
     }
     status = request_plan(life, request, journey, err);
     if (status == 0) {
