@@ -351,8 +351,8 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     return 0;
 }
 
-void life_grow(struct life *life, struct replica *replica, uint32_t slot) {
-    struct request *request = &life->requests[slot];
+/* Returns by how much it grew. */
+static int64_t take_memory(struct life *life, struct replica *replica, struct request *request) {
     int64_t growth = request->kv_bytes - request->kv_held_bytes;
     replica->kv_used_bytes += growth;
     replica->growth_bytes -= growth;
@@ -361,6 +361,16 @@ void life_grow(struct life *life, struct replica *replica, uint32_t slot) {
     if (replica->kv_used_bytes > life->result->kv_peak_bytes) {
         life->result->kv_peak_bytes = replica->kv_used_bytes;
     }
+    return growth;
+}
+
+int life_grow(struct life *life, struct replica *replica, uint32_t slot, struct err *err) {
+    struct request *request = &life->requests[slot];
+    const struct executor *executor = &life->asked->executor;
+    bool grows = take_memory(life, replica, request) > 0;
+    return grows && executor->grow != NULL
+               ? executor->grow(executor->state, life->journeys[slot].replica, slot, request, err)
+               : 0;
 }
 
 int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct err *err) {
@@ -370,7 +380,7 @@ int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct
     life->journeys[slot].admitted_ns = is_first ? life->now_ns : life->journeys[slot].admitted_ns;
     replica->running[replica->n_running++] = slot;
     sums_add(replica, request, 1);
-    life_grow(life, replica, slot);
+    take_memory(life, replica, request);
     uint32_t index = life->journeys[slot].replica;
     const struct executor *executor = &life->asked->executor;
     int status =

@@ -297,8 +297,8 @@ static int carry_out(struct loop *loop, struct replica *replica, const struct ba
     for (uint32_t i = 0; status == 0 && i < batch->n_preempted; i++) {
         status = life_preempt(life, replica, batch->preempted[i], err);
     }
-    for (uint32_t i = 0; replica->growth_bytes > 0 && i < n_listed; i++) {
-        life_grow(life, replica, listed[i]);
+    for (uint32_t i = 0; status == 0 && replica->growth_bytes > 0 && i < n_listed; i++) {
+        status = life_grow(life, replica, listed[i], err);
     }
     for (uint32_t i = batch->n - batch->n_admitted; status == 0 && i < batch->n; i++) {
         status = life_admit(life, replica, batch->selected[i], err);
@@ -378,7 +378,10 @@ static int submit_again(struct loop *loop, struct replica *replica, uint32_t ind
         return 0;
     }
     for (uint32_t i = 0; i < n; i++) {
-        life_grow(life, replica, replica->selected[i]);
+        int status = life_grow(life, replica, replica->selected[i], err);
+        if (status != 0) {
+            return status;
+        }
     }
     *again = true;
     replica->loops_left--;

@@ -762,7 +762,7 @@ static void test_focus(void) {
                                        .max_block = BLOCK,
                                        .mask_token = MASK,
                                        .spare_row = SPARE,
-                                       .cache = BLOCK_NEIGHBOUR};
+                                       .cache = KERNEL_BLOCK_NEIGHBOUR};
         struct call_importance weigh = {.q_stride = H * D,
                                         .kv_stride = G * D,
                                         .n_requests = B,
