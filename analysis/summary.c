@@ -184,7 +184,8 @@ void summary_finish(struct summary *summary) {
     summary->goodput_req_s = over((double)summary->met_slo, summary->makespan_s);
     summary->redundancy = over((double)summary->tokens_processed, committed);
     uint64_t in_blocks = summary->kept_queries > 0 ? summary->kept_queries : summary->block_queries;
-    summary->block_redundancy = summary->exact_passes > 0 ? over((double)in_blocks, committed) : -1;
+    bool is_exact = summary->exact_passes > 0 && in_blocks > 0;
+    summary->block_redundancy = is_exact ? over((double)in_blocks, committed) : -1;
     summary->tpf = over(committed, (double)summary->request_steps);
     summary->gpu_busy =
         summary->gpu_ns > 0 && summary->makespan_s > 0
