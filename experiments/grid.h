@@ -39,7 +39,7 @@ enum grid_kind {
     GRID_STEPS,
     GRID_EVICTION,
 };
-enum grid_axis { AXIS_RATE, AXIS_INPUT, AXIS_OUTPUT };
+enum grid_axis { AXIS_RATE, AXIS_INPUT, AXIS_OUTPUT, AXIS_BATCH, AXIS_BLOCK };
 
 struct grid {
     char name[GRID_WORD], title[192], paper[GRID_WORD], gpu[32], paper_gpu[32];
@@ -47,6 +47,10 @@ struct grid {
     enum grid_axis axis;
     struct words sources, systems, labels, workloads, workload_labels, rates, values, x_names;
     struct words metrics, gpus, models, processes;
+    /* Of runs: the model instead of the systems' own, and as the paper calls it where its rows are
+     * of several; keys of all systems, KEY=VALUE, and one more for each workload or nothing. */
+    char model[GRID_WORD], paper_model[GRID_WORD];
+    struct words sets, workload_sets;
     /* Of the canvas kinds: what each system is in the paper; what a prompt's share may be of. */
     struct words paper_systems, share_of;
     char share[16];          /* of the prompt, where the axis is the canvas */
