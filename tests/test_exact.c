@@ -432,6 +432,11 @@ START_TEST(who_lacks_a_page_gives_way_and_computes_its_committed_tokens_anew) {
     CHECK_STEPS("sdar", chunked, 5, list, TWO_FOR_FIVE_STEPS);
     static const char *const sglang[] = {BY_HAND, "scheduler=sglang", NULL};
     CHECK_STEPS("sdar", sglang, 5, list, TWO_FOR_FIVE_STEPS);
+    /* It comes back before a third that arrived with it and never ran. */
+    static const struct arrival three[] = {{.id = 0, .prompt_tokens = 4, .output_tokens = 8},
+                                           {.id = 1, .prompt_tokens = 4, .output_tokens = 8},
+                                           {.id = 2, .prompt_tokens = 4, .output_tokens = 4}};
+    CHECK_STEPS("sdar", chunked, 5, three, "8:01 8:01 8:01 8:01 4:0 4:0 4:0 12:12 8:12 8:12 8:12");
 }
 END_TEST
 
