@@ -85,7 +85,8 @@ static double printed(const struct grid *grid, const struct paper *paper,
 /* "profile l40s: imported; burst: real inputs, ..." */
 static void describe(const struct grid *grid, const struct grid_results *results,
                      struct sheet *sheet) {
-    if (figure_describe_memory(grid, sheet) || figure_describe_lmax(grid, sheet)) {
+    if (figure_describe_memory(grid, sheet) || figure_describe_lmax(grid, sheet) ||
+        figure_describe_decode(grid, sheet)) {
         return;
     }
     size_t used = (size_t)snprintf(sheet->provenance, sizeof sheet->provenance, "profile %s",
@@ -233,6 +234,15 @@ int figure_draw(const struct grid *grid, const struct grid_results *results,
     case GRID_INFLATION:
         status = figure_lay_lmax(grid, results, sheet, err);
         break;
+    case GRID_DECODE:
+        status = figure_lay_decode(grid, results, paper, sheet);
+        break;
+    case GRID_STEPS:
+        status = figure_lay_steps(grid, results, sheet);
+        break;
+    case GRID_EVICTION:
+        status = figure_lay_eviction(grid, sheet);
+        break;
     }
     if (status == 0) {
         describe(grid, results, sheet);
@@ -242,8 +252,10 @@ int figure_draw(const struct grid *grid, const struct grid_results *results,
                                 .n_panels = sheet->n_panels,
                                 .n_columns = sheet->n_columns,
                                 /* Room for the title, or for the numbers over grouped bars. */
-                                .panel_width =
-                                    grid->kind == GRID_BARS || sheet->n_panels == 1 ? 640 : 0};
+                                .panel_width = grid->kind == GRID_DECODE ? 900
+                                               : grid->kind == GRID_BARS || sheet->n_panels == 1
+                                                   ? 640
+                                                   : 0};
         status = figure_write(&figure, stem, FIGURE_ALL, err);
     }
     free(sheet);

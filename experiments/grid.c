@@ -1,11 +1,13 @@
 #include "experiments/grid.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "experiments/canvases.h"
 #include "experiments/crew.h"
+#include "experiments/decode_numbers.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 
@@ -40,7 +42,9 @@ enum {
     OF_GPUS = 1 << GRID_MEMORY | OF_LMAX,
     OF_SYSTEMS = OF_RUNS | OF_GPUS,
     OF_MODELS = 1 << GRID_CONTEXT | 1 << GRID_MASKS | OF_LMAX,
-    OF_ALL = OF_SYSTEMS | OF_MODELS,
+    OF_ROLLOUTS = 1 << GRID_DECODE | 1 << GRID_STEPS,
+    OF_VALUES = OF_MODELS | 1 << GRID_STEPS | 1 << GRID_EVICTION, /* the axis */
+    OF_ALL = OF_SYSTEMS | OF_MODELS | OF_ROLLOUTS | 1 << GRID_EVICTION,
 };
 
 struct key {
@@ -55,29 +59,19 @@ struct key {
     { #field, offsetof(struct grid, field), 0, required }
 
 static const struct key keys[] = {
-    TEXT(title, OF_ALL),
-    TEXT(paper, OF_ALL),
-    TEXT(gpu, OF_RUNS),
-    TEXT(paper_gpu, OF_ALL),
-    LIST(sources, OF_ALL),
-    LIST(systems, OF_SYSTEMS),
-    LIST(labels, OF_SYSTEMS),
-    LIST(workloads, OF_RUNS),
-    LIST(workload_labels, OF_RUNS),
-    LIST(rates, OF_RUNS),
-    LIST(metrics, OF_RUNS),
-    LIST(values, OF_MODELS),
-    LIST(x_names, 0),
-    LIST(gpus, OF_GPUS),
-    LIST(models, OF_MODELS),
-    LIST(paper_systems, OF_LMAX),
-    LIST(share_of, OF_LMAX),
+    TEXT(title, OF_ALL),        TEXT(paper, OF_ALL),          TEXT(gpu, OF_RUNS),
+    TEXT(paper_gpu, OF_ALL),    LIST(sources, OF_ALL),        LIST(systems, OF_SYSTEMS),
+    LIST(labels, OF_SYSTEMS),   LIST(workloads, OF_RUNS),     LIST(workload_labels, OF_RUNS),
+    LIST(rates, OF_RUNS),       LIST(metrics, OF_RUNS),       LIST(values, OF_VALUES),
+    LIST(x_names, OF_ROLLOUTS), LIST(processes, OF_ROLLOUTS), LIST(gpus, OF_GPUS),
+    LIST(models, OF_MODELS),    LIST(paper_systems, OF_LMAX), LIST(share_of, OF_LMAX),
     TEXT(share, OF_CANVAS),
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
-static const char *const kind_words[] = {"bars",  "lines", "jitter", "memory",    "context",
-                                         "masks", "lmax",  "par",    "inflation", NULL};
+static const char *const kind_words[] = {"bars",  "lines",    "jitter", "memory",    "context",
+                                         "masks", "lmax",     "par",    "inflation", "decode",
+                                         "steps", "eviction", NULL};
 static const char *const axis_words[] = {"rate", "input_tokens", "output_tokens", NULL};
 
 static int word_index(const struct config *config, const char *key, const char *const *words,
@@ -188,7 +182,7 @@ static int settle(const struct config *config, struct grid *grid, struct err *er
         return err_usage(err, "%s:%d: the baseline '%s' is not among the systems", config->path,
                          baseline->line, baseline->value);
     }
-    bool over_rates = grid->axis == AXIS_RATE && (OF_MODELS & 1U << grid->kind) == 0;
+    bool over_rates = grid->axis == AXIS_RATE && (OF_VALUES & 1U << grid->kind) == 0;
     const struct words *axis = over_rates ? &grid->rates : &grid->values;
     grid->n_x = axis->n;
     for (size_t i = 0; i < axis->n; i++) {
@@ -200,10 +194,18 @@ static int settle(const struct config *config, struct grid *grid, struct err *er
             return err_usage(err, "%s: '%s' is not a share below 1 of the prompt", config->path,
                              axis->word[i]);
         }
+        if (grid->kind == GRID_STEPS &&
+            (grid->x[i] > ROLLOUT_MOST_POSITIONS || grid->x[i] != floor(grid->x[i]))) {
+            return err_usage(err, "%s: '%s' is not a block of at most %d positions", config->path,
+                             axis->word[i], ROLLOUT_MOST_POSITIONS);
+        }
         if (grid->kind == GRID_MASKS && grid->x[i] > 1) {
             return err_usage(err, "%s: '%s' is not a share of masked tokens", config->path,
                              axis->word[i]);
         }
+    }
+    if (grid_rolls_out(grid) && grid->x_names.n != grid->processes.n) {
+        return err_usage(err, "%s: expected one of x_names per process", config->path);
     }
     return grid_asks_lmax(grid) ? settle_lmax(config, grid, err) : 0;
 }
@@ -258,8 +260,15 @@ bool grid_asks_lmax(const struct grid *grid) {
     return (OF_LMAX & 1U << grid->kind) != 0;
 }
 
+bool grid_rolls_out(const struct grid *grid) {
+    return (OF_ROLLOUTS & 1U << grid->kind) != 0;
+}
+
 size_t grid_n_points(const struct grid *grid) {
     bool runs = (OF_RUNS & 1U << grid->kind) != 0;
+    if (grid_rolls_out(grid)) {
+        return decode_n_numbers(grid);
+    }
     if (grid_asks_lmax(grid)) {
         return canvases_n_pieces(grid);
     }
@@ -294,6 +303,9 @@ int grid_run(const struct grid *grid, unsigned n_threads, void (*done)(void *sta
     if (grid_asks_lmax(grid)) {
         return canvases_find(grid, n_threads, done, state, &results->canvases, err);
     }
+    if (grid_rolls_out(grid)) {
+        return decode_numbers(grid, n_threads, done, state, &results->rollouts, err);
+    }
     size_t n = grid_n_points(grid);
     struct effort effort = {.grid = grid,
                             .points = calloc(n + 1, sizeof *effort.points),
@@ -316,6 +328,7 @@ int grid_run(const struct grid *grid, unsigned n_threads, void (*done)(void *sta
 void grid_results_fini(struct grid_results *results) {
     free(results->points);
     free(results->canvases);
+    free(results->rollouts);
     *results = (struct grid_results){0};
 }
 

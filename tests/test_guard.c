@@ -464,6 +464,9 @@ static void cached_init(void) {
                                       .step_in_block = 2,
                                       .steps = 20,
                                       .masked_in_block = 30,
+                                      .uncached_in_block = 32,
+                                      .kept_in_block = 32,
+                                      .reach_in_block = 32,
                                       .committed_tokens = 34};
     cached.span = (struct span){
         .phase = PHASE_REUSE, .queries = 32, .first_queries = 32, .context = 68, .logit_rows = 32};
@@ -623,7 +626,7 @@ START_TEST(the_guard_names_each_broken_promise_of_an_exact_cache_policy) {
     EXACT(exact_commit, cached.span.queries = cached.span.first_queries = 0, "");
     EXACT(exact_commit, cached.span.phase = PHASE_REUSE,
           "cache scripted plans phase 2 with 0 masked positions in the block");
-    EXACT(exact_commit, cached.request.cached_tokens = 96,
+    EXACT(exact_commit, cached.request.uncached_in_block = 0,
           "cache scripted plans 32 queries though every key and value is held");
     EXACT(exact_commit, (cached.request.cached_tokens = 0, cached.span.queries = 0),
           "cache scripted plans 0 queries on a canvas of 100 tokens");

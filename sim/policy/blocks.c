@@ -13,6 +13,11 @@ void blocks_enter(struct request *request, uint32_t block) {
     request->block_length = left < request->block_tokens ? left : request->block_tokens;
     request->step_in_block = 0;
     request->masked_in_block = request->block_length - (block == 0 ? in_block : 0);
+    request->uncached_in_block = request->kept_in_block = request->block_length;
+    request->reach_in_block = request->block_length;
+    if (block > 0 && request->causal == SEES_BLOCKS) {
+        request->cached_tokens = begin;
+    }
 }
 
 void blocks_enter_last(struct request *request) {
@@ -26,7 +31,7 @@ bool blocks_decide(const struct span *span) {
 
 void blocks_cache(struct request *request) {
     if (request->span.phase == PHASE_COMMIT) {
-        request->cached_tokens = request->block_start + request->block_length;
+        request->uncached_in_block = 0;
     } else if (request->span.phase == PHASE_PREFILL || request->causal == SEES_TOKENS) {
         request->cached_tokens += request->span.queries;
     }

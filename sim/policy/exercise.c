@@ -89,6 +89,16 @@ static uint32_t walk_commits(struct rng *rng, const struct request *request, uin
     }
 }
 
+/* Which positions of the block a policy that leaves some out finds uncached, and which of them an
+ * eviction left: any that it may meet. */
+static void draw_positions(struct rng *rng, struct request *request) {
+    uint32_t masked = request->masked_in_block, length = request->block_length;
+    request->uncached_in_block = exercise_draw(rng, masked > 0 ? masked : 1, length);
+    request->kept_in_block =
+        masked > 0 ? exercise_draw(rng, 1, request->uncached_in_block) : request->uncached_in_block;
+    request->reach_in_block = exercise_draw(rng, request->kept_in_block, length);
+}
+
 /* One step of a request under an exact policy, of which a prefill is taken whole or in part; now
  * and then it gives its memory back instead. */
 static void walk_exact_step(struct guard *guard, struct rng *rng, struct request *request,
@@ -98,6 +108,10 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
         request->cached_tokens = 0;
         request->kv_held_bytes = 0;
         request->preemptions++;
+    }
+    if (cache->leaves_out != 0 && request->causal == SEES_BLOCKS &&
+        request->cached_tokens >= request->block_start) {
+        draw_positions(rng, request);
     }
     cache->plan(guard, request, &request->span);
     uint32_t blocks = request->span.queries / request->block_tokens;

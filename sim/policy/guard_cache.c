@@ -122,7 +122,7 @@ static bool keeps_exact_span(struct guard *guard, const struct request *request,
             guard_keeps(guard, PROMISE_SPAN, commits == (request->masked_in_block == 0),
                         "plans phase %u with %u masked positions in the block", span->phase,
                         request->masked_in_block) &&
-            guard_keeps(guard, PROMISE_SPAN, request->cached_tokens < end,
+            guard_keeps(guard, PROMISE_SPAN, request->uncached_in_block > 0,
                         "plans %u queries though every key and value is held", span->queries) &&
             guard_keeps(guard, PROMISE_SPAN, span->context + span->queries <= end,
                         "reaches %u positions in a block that ends at %u",
@@ -175,8 +175,9 @@ static bool keeps_span(struct guard *guard, const struct request *request, const
                        "attends to %u cached rows besides %u queries on a canvas of %u tokens",
                        span->context, span->queries, canvas) &&
            guard_keeps(guard, PROMISE_SPAN,
-                       !commits || cache->evicts == 1 ||
-                           span->logit_rows >= request->masked_in_block,
+                       !commits ||
+                           span->logit_rows >= (is_exact(guard) ? request->masked_in_block > 0
+                                                                : request->masked_in_block),
                        "plans %u logit rows for %u masked positions", span->logit_rows,
                        request->masked_in_block) &&
            guard_keeps(guard, PROMISE_SPAN, span->logit_rows <= canvas,

@@ -1,8 +1,6 @@
 #include "sim/serve/life.h"
 
-#include <float.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +71,16 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
+/* Makes `block` the active one, with its positions where somebody asks for them. */
+static void begin_block(struct life *life, uint32_t slot, uint32_t block) {
+    struct request *request = &life->requests[slot];
+    blocks_enter(request, block);
+    if (life->has_positions) {
+        positions_enter(&life->positions, slot, request,
+                        request->block_length - request->masked_in_block);
+    }
+}
+
 /* What the request holds while it takes its next step. Where the scheduler does not see to growth,
  * all that it will ever hold. */
 static void plan_memory(const struct life *life, struct request *request) {
@@ -86,9 +94,13 @@ static void plan_memory(const struct life *life, struct request *request) {
 }
 
 /* Ask the policies for the next step and for how long their answer holds. */
-static int request_plan(const struct life *life, struct request *request, struct journey *journey,
+static int request_plan(struct life *life, struct request *request, struct journey *journey,
                         struct err *err) {
     const struct system *system = life->system;
+    if (life->has_positions) {
+        positions_plan(&life->positions, (uint32_t)(request - life->requests), request,
+                       life->asked->executor.knows_positions);
+    }
     uint32_t holds = system->cache->plan(system->cache_state, request, &request->span);
     if (holds == 0 || request->span.queries == 0) {
         return broken_promise(life, &system->cache->policy, "cache",
@@ -129,7 +141,7 @@ static int request_plan(const struct life *life, struct request *request, struct
         } else if (last != 0) {
             request->commit_tokens = last;
         }
-        holds = smaller(smaller(holds, repeat), to_end);
+        holds = life->has_positions ? 1 : smaller(smaller(holds, repeat), to_end);
     } else {
         request->commit_tokens = 0; /* known only after the step */
         holds = 1;
@@ -312,7 +324,10 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     };
     struct journey *journey = &life->journeys[slot];
     *journey = (struct journey){.tenant = arrival->tenant, .admitted_ns = -1, .first_block_ns = -1};
-    blocks_enter(request, 0);
+    if (life->has_positions) {
+        positions_start(&life->positions, slot);
+    }
+    begin_block(life, slot, 0);
     plan_memory(life, request);
     status = request_plan(life, request, journey, err);
     if (status != 0) {
@@ -336,8 +351,8 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     return 0;
 }
 
-void life_grow(struct life *life, struct replica *replica, uint32_t slot) {
-    struct request *request = &life->requests[slot];
+/* Returns by how much it grew. */
+static int64_t take_memory(struct life *life, struct replica *replica, struct request *request) {
     int64_t growth = request->kv_bytes - request->kv_held_bytes;
     replica->kv_used_bytes += growth;
     replica->growth_bytes -= growth;
@@ -346,6 +361,16 @@ void life_grow(struct life *life, struct replica *replica, uint32_t slot) {
     if (replica->kv_used_bytes > life->result->kv_peak_bytes) {
         life->result->kv_peak_bytes = replica->kv_used_bytes;
     }
+    return growth;
+}
+
+int life_grow(struct life *life, struct replica *replica, uint32_t slot, struct err *err) {
+    struct request *request = &life->requests[slot];
+    const struct executor *executor = &life->asked->executor;
+    bool grows = take_memory(life, replica, request) > 0;
+    return grows && executor->grow != NULL
+               ? executor->grow(executor->state, life->journeys[slot].replica, slot, request, err)
+               : 0;
 }
 
 int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct err *err) {
@@ -355,7 +380,7 @@ int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct
     life->journeys[slot].admitted_ns = is_first ? life->now_ns : life->journeys[slot].admitted_ns;
     replica->running[replica->n_running++] = slot;
     sums_add(replica, request, 1);
-    life_grow(life, replica, slot);
+    take_memory(life, replica, request);
     uint32_t index = life->journeys[slot].replica;
     const struct executor *executor = &life->asked->executor;
     int status =
@@ -364,22 +389,6 @@ int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct
 }
 
 /* ---- progress ---- */
-
-/* Drawn confidences of the masked positions: Kumaraswamy(a, b) by inverse distribution function,
- * keyed by request and step so that neither batch nor order matters (assumed, not measured). */
-static uint32_t choose_commits(struct life *life, const struct request *request) {
-    const struct settings *settings = &life->system->settings;
-    uint32_t n = request->masked_in_block;
-    for (uint32_t i = 0; i < n; i++) {
-        double u = rng_keyed(life->seed, request->id, request->steps, i);
-        double drawn = pow(1 - pow(1 - u, 1 / settings->confidence_b), 1 / settings->confidence_a);
-        /* Rounding to single precision must not leave the open interval. */
-        life->confidences[i] = fminf(fmaxf((float)drawn, FLT_MIN), 1 - FLT_EPSILON / 2);
-    }
-    uint32_t chosen = life->system->decoder->choose(life->system->decoder_state, request,
-                                                    life->confidences, n, life->commits);
-    return chosen;
-}
 
 /* Account for the steps since the present span was planned. */
 static void settle_journey(struct journey *journey, const struct request *request) {
@@ -452,20 +461,33 @@ static int end_block(struct life *life, uint32_t slot, uint32_t n_decided, struc
 }
 
 /* Whether a block without masked positions has more to do: its keys and values to write. */
-static bool commits_block(const struct life *life, const struct request *request) {
+static bool commits_block(struct life *life, uint32_t slot) {
+    struct request *request = &life->requests[slot];
     struct span span;
     if (life->system->cache->keeps != KEEPS_EXACT) {
         return false;
+    }
+    if (life->has_positions) {
+        positions_plan(&life->positions, slot, request, true);
     }
     life->system->cache->plan(life->system->cache_state, request, &span);
     return span.queries > 0;
 }
 
-/* The step's decisions: what the executor says was committed, or what confidences drawn come to. */
-static int decide(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
-                  const uint32_t *known, struct err *err) {
+/* A pass over the block's positions, and what it committed: by the executor's word, or drawn. */
+static int pass_block(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
+                      const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
-    uint32_t chosen = known != NULL ? *known : choose_commits(life, request);
+    bool decides = blocks_decide(&request->span), counts = life->system->decoder->count != NULL;
+    const struct positions_word *word =
+        known != NULL && known->words != NULL ? &known->words[member] : NULL;
+    uint32_t count = counts
+                         ? request->commit_tokens
+                         : (known != NULL && known->commits != NULL ? known->commits[member] : 0);
+    uint32_t chosen = positions_pass(&life->positions, slot, request, word, count, decides);
+    if (!decides || counts) {
+        return 0;
+    }
     if (chosen == 0 || chosen > request->masked_in_block) {
         return broken_promise(life, &life->system->decoder->policy, "decoder",
                               "the positions it commits", chosen, 1, request->masked_in_block, err);
@@ -481,18 +503,18 @@ static int decide(struct life *life, struct replica *replica, uint32_t slot, uin
 
 /* The span's time is up: commit, move to the next block or leave, plan anew. */
 static int request_turn(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
-                        const uint32_t *known, struct err *err) {
+                        const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
     struct journey *journey = &life->journeys[slot];
-    bool decides = blocks_decide(&request->span);
+    bool in_block = request->span.phase != PHASE_PREFILL, decides = blocks_decide(&request->span);
     int status = 0;
     settle_journey(journey, request);
     sums_add(replica, request, -1);
     if (life->system->cache->keeps == KEEPS_EXACT) {
         blocks_cache(request);
     }
-    if (decides && life->system->decoder->count == NULL) {
-        status = decide(life, replica, slot, member, known, err);
+    if (life->has_positions && (in_block || decides)) {
+        status = pass_block(life, replica, slot, member, known, err);
     }
     if (status == 0 && decides && request->masked_in_block == 0) {
         uint32_t n_decided = request->block == 0 ? request->committed_tokens : 0;
@@ -501,11 +523,11 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
     if (status != 0) {
         return status;
     }
-    if (request->masked_in_block == 0 && !commits_block(life, request)) {
+    if (request->masked_in_block == 0 && !commits_block(life, slot)) {
         if (request->committed_tokens == request->output_tokens) {
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
         }
-        blocks_enter(request, request->block + 1);
+        begin_block(life, slot, request->block + 1);
     }
     status = request_plan(life, request, journey, err);
     if (status == 0) {
@@ -532,7 +554,11 @@ int life_preempt(struct life *life, struct replica *replica, uint32_t slot, stru
     replica->kv_used_bytes -= request->kv_held_bytes;
     request->kv_held_bytes = 0;
     request->cached_tokens = 0;
+    request->uncached_in_block = request->block_length;
     request->preemptions++;
+    if (life->has_positions) {
+        positions_forget(&life->positions, slot);
+    }
     if (life->asked->executor.release != NULL) {
         life->asked->executor.release(life->asked->executor.state, journey->replica, slot);
     }
@@ -544,7 +570,7 @@ int life_preempt(struct life *life, struct replica *replica, uint32_t slot, stru
 }
 
 int life_advance(struct life *life, struct replica *replica, uint32_t steps,
-                 const uint32_t *commits, struct err *err) {
+                 const struct decided *known, struct err *err) {
     uint64_t n_departed = life->result->completed;
     uint32_t n = replica->n_batch;
     for (uint32_t i = 0; i < n; i++) {
@@ -558,8 +584,7 @@ int life_advance(struct life *life, struct replica *replica, uint32_t steps,
         replica->outstanding_tokens -= committed;
         request->steps_to_change -= steps;
         if (request->steps_to_change == 0) {
-            int status =
-                request_turn(life, replica, slot, i, commits != NULL ? &commits[i] : NULL, err);
+            int status = request_turn(life, replica, slot, i, known, err);
             if (status != 0) {
                 return status;
             }
@@ -587,7 +612,7 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         .system = asked->system,
         .asked = asked,
         .result = result,
-        .seed = rng_stream(asked->seed, "confidences").s[0],
+        .has_positions = positions_wanted(asked->system),
         .n_slots = n,
         .n_free = n,
         .n_replicas = settings->replicas,
@@ -605,8 +630,10 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         life->free_slots[i] = n - 1 - i;
     }
     life->together = zeroed(n, sizeof *life->together);
-    life->confidences = zeroed(settings->block_tokens, sizeof *life->confidences);
-    life->commits = zeroed(settings->block_tokens, sizeof *life->commits);
+    if (life->has_positions) {
+        positions_init(&life->positions, life->system, rng_stream(asked->seed, "confidences").s[0],
+                       n);
+    }
     life->replicas = zeroed(life->n_replicas, sizeof *life->replicas);
     const struct policy *scheduler = &asked->system->scheduler->policy;
     const struct policy *router = &asked->system->router->policy;
@@ -650,6 +677,7 @@ void life_fini(struct life *life) {
     free(life->free_slots);
     free(life->router_state);
     free(life->together);
-    free(life->confidences);
-    free(life->commits);
+    if (life->has_positions) {
+        positions_fini(&life->positions);
+    }
 }

@@ -5,6 +5,7 @@
 #define UNMASK_SIM_SERVE_LIFE_H
 
 #include "sim/serve/loop.h"
+#include "sim/serve/positions.h"
 
 /* What the loop knows of a request and policies need not. */
 struct journey {
@@ -45,7 +46,6 @@ struct life {
     const struct system *system;
     const struct loop_request *asked;
     struct loop_result *result;
-    uint64_t seed;
     int64_t now_ns;
     struct request *requests; /* by slot */
     struct journey *journeys;
@@ -56,8 +56,8 @@ struct life {
     int64_t widest_fitting_canvas; /* slabs: the longest canvas known to fit alone */
     void *router_state;            /* this run's own */
     uint32_t *together;            /* slots looked at together, n_slots of them */
-    float *confidences;
-    uint8_t *commits;
+    bool has_positions;            /* of active blocks: somebody asks for them */
+    struct positions positions;
     bool wants_events, wants_requests, wants_steps;
 };
 
@@ -73,7 +73,7 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
 int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct err *err);
 
 /* A running request takes the memory that its next step needs; there is enough. */
-void life_grow(struct life *life, struct replica *replica, uint32_t slot);
+int life_grow(struct life *life, struct replica *replica, uint32_t slot, struct err *err);
 
 /* A running request takes but `tokens` of its prefill in its next step. */
 void life_chunk(struct life *life, struct replica *replica, uint32_t slot, uint32_t tokens);
@@ -83,10 +83,9 @@ void life_chunk(struct life *life, struct replica *replica, uint32_t slot, uint3
 int life_preempt(struct life *life, struct replica *replica, uint32_t slot, struct err *err);
 
 /* `steps` steps of the replica's batch are done: every member moves on; finished ones leave.
- * `commits`: what each member committed in the last of them, NULL when nobody but the loop knows.
- */
+ * `known`: what each member committed in the last of them, NULL when nobody but the loop knows. */
 int life_advance(struct life *life, struct replica *replica, uint32_t steps,
-                 const uint32_t *commits, struct err *err);
+                 const struct decided *known, struct err *err);
 
 /* A queued or running request leaves as rejected (interrupted runs). */
 int life_reject(struct life *life, uint32_t slot, enum reject_reason reason, struct err *err);

@@ -306,8 +306,8 @@ static int carry_out(struct loop *loop, struct replica *replica, const struct ba
     for (uint32_t i = 0; status == 0 && i < batch->n_preempted; i++) {
         status = life_preempt(life, replica, batch->preempted[i], err);
     }
-    for (uint32_t i = 0; replica->growth_bytes > 0 && i < n_listed; i++) {
-        life_grow(life, replica, listed[i]);
+    for (uint32_t i = 0; status == 0 && replica->growth_bytes > 0 && i < n_listed; i++) {
+        status = life_grow(life, replica, listed[i], err);
     }
     for (uint32_t i = batch->n - batch->n_admitted; status == 0 && i < batch->n; i++) {
         status = life_admit(life, replica, batch->selected[i], err);
@@ -391,7 +391,10 @@ static int submit_again(struct loop *loop, struct replica *replica, uint32_t ind
         return 0;
     }
     for (uint32_t i = 0; i < n; i++) {
-        life_grow(life, replica, replica->selected[i]);
+        int status = life_grow(life, replica, replica->selected[i], err);
+        if (status != 0) {
+            return status;
+        }
     }
     *again = true;
     replica->loops_left--;
@@ -519,7 +522,7 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     }
     const struct moment moment = {replica->n_batch, replica->n_running, replica->n_waiting,
                                   replica->kv_used_bytes};
-    int status = life_advance(&loop->life, replica, done->steps, done->commits, err);
+    int status = life_advance(&loop->life, replica, done->steps, &done->decided, err);
     if (status == 0 && loop->life.wants_steps) {
         status = report_step(loop, replica, done, &moment, err);
     }

@@ -50,9 +50,9 @@ const struct param system_params[] = {
      offsetof(struct settings, beyond_positions),
      "allow contexts beyond the model's positions, to study memory and time"},
     {"confidence_a", PARAM_F64, 0, "1", "2", 0.01, 100, NULL,
-     offsetof(struct settings, confidence_a), "drawn confidences: Kumaraswamy shape a (assumed)"},
+     offsetof(struct settings, confidence_a), "confidence = kumaraswamy: its shape a (assumed)"},
     {"confidence_b", PARAM_F64, 0, "1", "1", 0.01, 100, NULL,
-     offsetof(struct settings, confidence_b), "drawn confidences: Kumaraswamy shape b (assumed)"},
+     offsetof(struct settings, confidence_b), "confidence = kumaraswamy: its shape b (assumed)"},
 };
 const size_t system_n_params = sizeof system_params / sizeof system_params[0];
 

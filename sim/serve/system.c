@@ -17,9 +17,17 @@
 /* ---- applying keys ---- */
 
 /* The parts that a key can belong to: "scheduler" names one, "scheduler.x" sets its parameter. */
-enum part { PART_SCHEDULER, PART_CACHE, PART_DECODER, PART_ROUTER, PART_RUNTIME, PART_PLANNER };
-static const char *const part_names[] = {"scheduler", "cache",   "decoder",
-                                         "router",    "runtime", "planner"};
+enum part {
+    PART_SCHEDULER,
+    PART_CACHE,
+    PART_DECODER,
+    PART_ROUTER,
+    PART_RUNTIME,
+    PART_PLANNER,
+    PART_CONFIDENCE
+};
+static const char *const part_names[] = {"scheduler", "cache",   "decoder",   "router",
+                                         "runtime",   "planner", "confidence"};
 enum { PART_COUNT = sizeof part_names / sizeof part_names[0] };
 
 static int part_of(const char *key) {
@@ -96,6 +104,9 @@ static int choose_part(struct system *s, int part, const struct setting *setting
     case PART_PLANNER:
         s->planner = planner_find(setting->value, err);
         return s->planner == NULL ? (int)err->kind : 0;
+    case PART_CONFIDENCE:
+        snprintf(s->confidence, sizeof s->confidence, "%s", setting->value);
+        return decode_process_find(setting->value, &s->process, err);
     }
     return 0;
 }
@@ -127,6 +138,9 @@ static int set_part(struct system *s, int part, const struct setting *setting, s
                          name, setting->value, err);
     case PART_PLANNER:
         return err_usage(err, "%s: planners have no parameters", setting->place);
+    case PART_CONFIDENCE:
+        return err_usage(err, "%s: what confidences are drawn from has no parameters here",
+                         setting->place);
     }
     char owner[128];
     snprintf(owner, sizeof owner, "%s %s", part_names[part], policy->name);
@@ -301,6 +315,9 @@ static void resolve_settings(struct system *s) {
     if (settings->steps_per_block == 0) {
         settings->steps_per_block = settings->block_tokens;
     }
+    if (s->process.independent) {
+        s->process = process_kumaraswamy(settings->confidence_a, settings->confidence_b);
+    }
 }
 
 /* Cached rows of a request that fills the profiled canvas. */
@@ -427,8 +444,9 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
 static int open_parts(const struct system_request *request, const struct config *systems,
                       const struct config *constants, struct system *s, struct err *err) {
     static const char *const defaults[][2] = {
-        {"scheduler", "continuous"}, {"cache", "none"},     {"decoder", "fixed"},
-        {"router", "least-loaded"},  {"runtime", "unmask"}, {"planner", "first-fit"},
+        {"scheduler", "continuous"},   {"cache", "none"},     {"decoder", "fixed"},
+        {"router", "least-loaded"},    {"runtime", "unmask"}, {"planner", "first-fit"},
+        {"confidence", "kumaraswamy"},
     };
     snprintf(s->name, sizeof s->name, "%s", request->system);
     s->gpu = gpu_find(request->gpu, err);
@@ -531,6 +549,7 @@ char *system_text(const struct system *s) {
     text_add(&text, "model", s->model->name);
     text_add_params(&text, "", system_params, system_n_params, &s->settings);
     text_add(&text, "planner", s->planner->name);
+    text_add(&text, "confidence", s->confidence);
     text_add(&text, "runtime", s->runtime_name);
     text_add_params(&text, "runtime.", runtime_params, runtime_n_params, &s->runtime);
     const struct policy *policies[] = {&s->scheduler->policy, &s->cache->policy,
