@@ -226,10 +226,14 @@ static int check_listed(struct loop *loop, uint32_t index, uint32_t slot, const 
 
 static int check_chunk(const struct loop *loop, const struct request *request, uint32_t tokens,
                        struct err *err) {
-    if (tokens == 0 || (request->span.phase == PHASE_PREFILL && tokens < request->span.queries)) {
-        return 0;
+    bool prefills = request->span.phase == PHASE_PREFILL;
+    if (tokens > 0 && (!prefills || tokens >= request->span.queries)) {
+        return refuse_batch(loop, "tokens of a chunk", tokens,
+                            prefills ? (int64_t)request->span.queries - 1 : 0, err);
     }
-    return refuse_batch(loop, "tokens of a chunk", tokens, (int64_t)request->span.queries - 1, err);
+    uint32_t beyond = tokens % request->block_tokens;
+    return beyond == 0 ? 0
+                       : refuse_batch(loop, "tokens of a chunk behind its blocks", beyond, 0, err);
 }
 
 /* A scheduler may list each of its replica's requests once, and admit and let grow only what there
@@ -244,6 +248,11 @@ static int check_selection(struct loop *loop, const struct replica *replica, uin
     loop->n_decisions++;
     if (batch->n > batch->capacity || batch->n_admitted > batch->n) {
         return refuse_batch(loop, "requests listed", batch->n, batch->capacity, err);
+    }
+    /* What others hold cannot be computed anew: it was left by passes long past. */
+    if (batch->n_preempted > 0 && loop->asked->system->cache->keeps != KEEPS_EXACT) {
+        return refuse_batch(loop, "requests preempted though their cached state is not exact",
+                            batch->n_preempted, 0, err);
     }
     if (batch->n_preempted > batch->capacity || batch->n_idle > batch->capacity) {
         return refuse_batch(loop, "requests preempted or idle",
@@ -358,11 +367,12 @@ static int submit_batch(struct loop *loop, struct replica *replica, uint32_t ind
     return submit_members(loop, replica, index, batch, err);
 }
 
-/* The same members once more, without asking, as far as they still run and their growth fits. */
+/* The same members once more, without asking, as far as they still run and their growth and their
+ * steps fit. */
 static int submit_again(struct loop *loop, struct replica *replica, uint32_t index, bool *again,
                         struct err *err) {
     struct life *life = &loop->life;
-    int64_t growth = 0;
+    int64_t growth = 0, tokens = 0;
     uint32_t n = 0;
     *again = false;
     for (uint32_t i = 0; i < replica->n_batch; i++) {
@@ -371,10 +381,13 @@ static int submit_again(struct loop *loop, struct replica *replica, uint32_t ind
             life->journeys[replica->batch[i]].replica == index) {
             replica->selected[n++] = replica->batch[i];
             growth += request->kv_bytes - request->kv_held_bytes;
+            tokens += request->span.queries;
         }
     }
+    const struct system *system = loop->asked->system;
     replica->n_batch = n;
-    if (n == 0 || growth > loop->asked->system->budget.pool_bytes - replica->kv_used_bytes) {
+    if (n == 0 || tokens > system->settings.max_batched_tokens ||
+        growth > system->budget.pool_bytes - replica->kv_used_bytes) {
         return 0;
     }
     for (uint32_t i = 0; i < n; i++) {

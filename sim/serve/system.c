@@ -348,17 +348,25 @@ int system_serves(const struct system *s, struct err *err) {
 /* What the graph, the cost model and the token budget do not cover is refused, not mispriced. */
 static int refuse_uncovered(const struct system *s, struct err *err) {
     const struct settings *settings = &s->settings;
+    const char *mask = attention_mask_names[s->model->mask], *cache = s->cache->policy.name;
     bool is_exact = s->cache->keeps == KEEPS_EXACT;
-    if (is_exact != (s->model->mask != MASK_BIDIRECTIONAL)) {
+    if (is_exact && s->model->mask == MASK_BIDIRECTIONAL) {
+        return err_usage(err,
+                         "%s is bidirectional and cache %s for block-causal and autoregressive "
+                         "models (`unmask list caches` prints others)",
+                         s->model->title, cache);
+    }
+    if (!is_exact && s->model->mask != MASK_BIDIRECTIONAL) {
         return err_usage(
-            err, "%s is %s: cache %s is for %s models (`unmask list caches`)", s->model->title,
-            s->model->mask == MASK_CAUSAL         ? "autoregressive"
-            : s->model->mask == MASK_BLOCK_CAUSAL ? "block-causal"
-                                                  : "bidirectional",
-            s->cache->policy.name, is_exact ? "block-causal and autoregressive" : "bidirectional");
+            err, "%s is %s and cache %s for bidirectional models: set cache = exact, or name %s",
+            s->model->title, mask, cache,
+            s->model->mask == MASK_CAUSAL ? "the system vllm-ar" : "a system such as sdar");
     }
     if (is_exact && settings->kv_layout != KV_PAGES) {
-        return err_usage(err, "cache %s grows page by page: set kv = pages", s->cache->policy.name);
+        return err_usage(err, "cache %s grows page by page: set kv = pages", cache);
+    }
+    if (is_exact && s->runtime.gathers_cache) {
+        return err_usage(err, "cache %s is read in place: set runtime.gathers_cache = off", cache);
     }
     if (s->model->mask == MASK_CAUSAL && settings->block_tokens != 1) {
         return err_usage(err, "%s is autoregressive: block_tokens is 1, not %u", s->model->title,
