@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Dream and SDAR keep the names of the Qwen models they were trained from. */
+/* Dream, SDAR and Fast-dLLM v2 keep the names of the Qwen models they were trained from, which are
+ * Llama's with biases or head norms. */
 #define QWEN_NAMES                                                                                 \
     {                                                                                              \
         [WEIGHT_EMBEDDING] = {"model.embed_tokens.weight"},                                        \
@@ -26,7 +27,7 @@
 static const struct checkpoint_family families[] = {
     {.name = "llada",
      .model_type = "llada",
-     .constants = {500000, 1e-5f},
+     .constants = {.rotation = {.theta = 500000}, .norm_epsilon = 1e-5f},
      .layers = "model.transformer.blocks.",
      .names =
          {
@@ -46,16 +47,35 @@ static const struct checkpoint_family families[] = {
      .source = "GSAI-ML/LLaDA-8B-Instruct: modeling_llada.py and config.json"},
     {.name = "dream",
      .model_type = "Dream",
-     .constants = {1e6, 1e-6f},
+     .constants = {.rotation = {.theta = 1e6}, .norm_epsilon = 1e-6f},
      .layers = "model.layers.",
      .names = QWEN_NAMES,
      .source = "Dream-org/Dream-v0-Instruct-7B: modeling_dream.py and config.json"},
     {.name = "sdar",
      .model_type = "sdar",
-     .constants = {1e6, 1e-6f},
+     .constants = {.rotation = {.theta = 1e6}, .norm_epsilon = 1e-6f},
      .layers = "model.layers.",
      .names = QWEN_NAMES,
      .source = "JetAstra/SDAR: training/model, modeling_sdar.py and config.json"},
+    {.name = "fast",
+     .model_type = "Fast_dLLM_Qwen",
+     .constants = {.rotation = {.theta = 1e6}, .norm_epsilon = 1e-6f},
+     .layers = "model.layers.",
+     .names = QWEN_NAMES,
+     .source = "Fast_dLLM_v2_7B: configuration.py; constants of Qwen/Qwen2.5-7B-Instruct"},
+    {.name = "qwen2.5",
+     .model_type = "qwen2",
+     .constants = {.rotation = {.theta = 1e6}, .norm_epsilon = 1e-6f},
+     .layers = "model.layers.",
+     .names = QWEN_NAMES,
+     .source = "Qwen/Qwen2.5-3B: config.json; transformers' modeling_qwen2.py"},
+    {.name = "llama",
+     .model_type = "llama",
+     .constants = {.rotation = {.theta = 500000, .stretch = {8, 1, 4, 8192}},
+                   .norm_epsilon = 1e-5f},
+     .layers = "model.layers.",
+     .names = QWEN_NAMES,
+     .source = "meta-llama/Llama-3.1-8B: config.json; transformers' modeling_llama.py"},
 };
 static const size_t n_families = sizeof families / sizeof families[0];
 
@@ -68,8 +88,8 @@ const struct checkpoint_family *checkpoint_family_find(const struct model *model
         }
     }
     err_usage(err,
-              "the engine has no weights for model '%s'; it runs the families llada, dream and "
-              "sdar",
+              "the engine has no weights for model '%s'; it runs the families llada, dream, sdar, "
+              "fast, qwen2.5 and llama",
               model->name);
     return NULL;
 }
@@ -86,6 +106,34 @@ const char *checkpoint_tensor_name(const struct checkpoint_family *family, enum 
         snprintf(text, size, "%s%u.%s", family->layers, layer, name);
     }
     return text;
+}
+
+/* False, and what is wrong in `trouble`. */
+static bool read_stretch(const json_t *scaling, struct rotation_stretch *out, char *trouble,
+                         size_t size) {
+    *out = (struct rotation_stretch){0};
+    if (scaling == NULL || json_is_null(scaling)) {
+        return true;
+    }
+    const json_t *named = json_object_get(scaling, "rope_type");
+    const char *type = json_string_value(named != NULL ? named : json_object_get(scaling, "type"));
+    if (type == NULL || strcmp(type, "llama3") != 0) {
+        snprintf(trouble, size, "rope_scaling of type '%s', but the engine runs 'llama3' and none",
+                 type != NULL ? type : "");
+        return type != NULL && strcmp(type, "default") == 0;
+    }
+    *out = (struct rotation_stretch){
+        .factor = json_number_value(json_object_get(scaling, "factor")),
+        .low_factor = json_number_value(json_object_get(scaling, "low_freq_factor")),
+        .high_factor = json_number_value(json_object_get(scaling, "high_freq_factor")),
+        .original_positions =
+            json_number_value(json_object_get(scaling, "original_max_position_embeddings")),
+    };
+    snprintf(trouble, size,
+             "rope_scaling of type 'llama3' needs a factor of at least 1, "
+             "0 < low_freq_factor < high_freq_factor and original_max_position_embeddings");
+    return out->factor >= 1 && out->low_factor > 0 && out->high_factor > out->low_factor &&
+           out->original_positions >= 1;
 }
 
 int checkpoint_constants(const struct checkpoint_family *family, const char *folder,
@@ -109,6 +157,7 @@ int checkpoint_constants(const struct checkpoint_family *family, const char *fol
     const char *type = json_string_value(json_object_get(root, "model_type"));
     const json_t *theta = json_object_get(root, "rope_theta");
     const json_t *epsilon = json_object_get(root, "rms_norm_eps");
+    struct rotation_stretch stretch;
     double base = json_number_value(theta), small = json_number_value(epsilon);
     if (type == NULL || strcmp(type, family->model_type) != 0) {
         status = err_world(err, "%s: the model_type is '%s', but a %s model's is '%s'", path,
@@ -118,8 +167,11 @@ int checkpoint_constants(const struct checkpoint_family *family, const char *fol
                            "%s: rope_theta must be a number above 1 and rms_norm_eps one between "
                            "0 and 1",
                            path);
+    } else if (!read_stretch(json_object_get(root, "rope_scaling"), &stretch, trouble.text,
+                             sizeof trouble.text)) {
+        status = err_world(err, "%s: %s", path, trouble.text);
     } else {
-        *out = (struct weight_constants){base, (float)small};
+        *out = (struct weight_constants){{base, stretch}, (float)small};
     }
     json_decref(root);
     return status;

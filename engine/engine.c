@@ -89,6 +89,7 @@ static struct step_limits limits_of(const struct system *system) {
         .workspace_bytes =
             aligned(budget->shares_pool ? budget->pool_bytes : budget->activation_bytes),
         .pool_bytes = aligned(budget->pool_bytes),
+        .page_rows = settings->page_tokens,
         .shares_pool = budget->shares_pool,
         .maps = system->runtime.vmm,
         .selects_together = system->cache->keeps == KEEPS_CHOSEN_TOGETHER,

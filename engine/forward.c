@@ -385,8 +385,9 @@ static int check_range(const struct forward *forward, int64_t first, int64_t n, 
 static int check_tokens(const struct forward *forward, const int32_t *tokens, int64_t n,
                         struct err *err) {
     uint32_t vocab = forward->program.graph->model->vocab;
+    int32_t mask = (int32_t)forward->program.graph->model->mask_token;
     for (int64_t i = 0; i < n; i++) {
-        if (tokens[i] < 0 || (uint32_t)tokens[i] >= vocab) {
+        if (tokens[i] != mask && (tokens[i] < 0 || (uint32_t)tokens[i] >= vocab)) {
             return err_usage(err, "token %" PRId32 ", but the vocabulary ends at %" PRIu32,
                              tokens[i], vocab - 1);
         }
@@ -469,11 +470,18 @@ static int check_weights(const struct engine_device *device, const struct graph 
                          "%" PRId64,
                          graph->element_bytes, device->table->name, engine_element_bytes(device));
     }
-    if (model->mask != MASK_BIDIRECTIONAL) {
-        return err_usage(err, "the engine runs bidirectional models, which '%s' is not",
-                         model->name);
-    }
     return 0;
+}
+
+/* The graph is built for the model's mask. */
+static int check_mask(const struct forward *forward, struct err *err) {
+    const struct model *model = forward->program.graph->model;
+    bool is_exact = find_op(forward, OP_ATTENTION_PREFILL) != NULL;
+    return is_exact == (model->mask != MASK_BIDIRECTIONAL)
+               ? 0
+               : err_usage(err, "model '%s' is %s, the step graph is for %s models", model->name,
+                           is_exact ? "bidirectional" : "causal",
+                           is_exact ? "causal" : "bidirectional");
 }
 
 static int check_logits(const struct graph *graph, struct err *err) {
@@ -508,13 +516,11 @@ int forward_open(const struct engine_device *device, const struct graph *graph,
     int status = check_weights(device, graph, weights, err);
     status = status == 0 ? check_logits(graph, err) : status;
     status = status == 0 ? program_make(&forward->program, graph, err) : status;
-    if (status == 0) {
-        status = packed_open(&forward->packed, graph->model, limits, graph->element_bytes,
-                             find_op(forward, OP_SELECT) != NULL, err);
-    }
+    status = status == 0 ? check_mask(forward, err) : status;
+    status = status == 0 ? packed_open(&forward->packed, graph, limits, err) : status;
     if (status == 0) {
         status = room_open(&forward->room, device, graph->model, limits, forward->packed.max_bytes,
-                           weights->constants.rope_theta, err);
+                           &weights->constants.rotation, err);
     }
     if (status == 0) {
         forward->n_committed = calloc(limits->max_requests, sizeof *forward->n_committed);

@@ -161,8 +161,19 @@ static int issue_keep(const struct turn_of *t, const struct qkv *from) {
     return t->table->keep(t->device, &call);
 }
 
+/* This layer's rows of a pool of pages: keys, and values behind them. */
+static struct qkv pool_rows(const struct turn_of *t) {
+    const struct packed *packed = t->issue->packed;
+    int64_t plane_bytes = packed_plane_elements(packed) * t->graph->element_bytes;
+    unsigned char *k = t->issue->room->pool + 2 * t->turn->layer * plane_bytes;
+    return (struct qkv){NULL, k, k + plane_bytes, (int64_t)t->model->kv_heads * t->model->head_dim};
+}
+
+/* Fresh keys and values go where attention reads them: the rows of the pool, where the graph is
+ * exact, else their own places in the product. */
 static int issue_rope(const struct turn_of *t) {
-    const struct qkv to = split(t, t->op->out[0]);
+    const bool exact = t->issue->packed->exact;
+    const struct qkv to = split(t, t->op->out[0]), kv = exact ? pool_rows(t) : to;
     const struct call_rope call = {
         .qkv = input(t, 0),
         .bias = weight(t, WEIGHT_QKV_BIAS),
@@ -170,11 +181,12 @@ static int issue_rope(const struct turn_of *t) {
         .k_norm = weight(t, WEIGHT_K_NORM),
         .cos_sin = t->issue->room->cos_sin,
         .positions = narrow(t, PACKED_POSITIONS),
+        .kv_rows = exact ? narrow(t, PACKED_KV_ROWS) : NULL,
         .q = to.q,
-        .k = to.k,
-        .v = to.v,
+        .k = kv.k,
+        .v = kv.v,
         .q_stride = to.stride,
-        .kv_stride = to.stride,
+        .kv_stride = kv.stride,
         .n_tokens = (int32_t)t->turn->n_rows,
         .n_heads = (int32_t)t->model->heads,
         .n_kv_heads = (int32_t)t->model->kv_heads,
@@ -183,7 +195,8 @@ static int issue_rope(const struct turn_of *t) {
         .dtype = t->dtype,
     };
     int status = t->table->rope(t->device, &call);
-    return status == DEVICE_OK && counts(t)->n_keeping_tokens > 0 ? issue_keep(t, &to) : status;
+    bool keeps = !exact && counts(t)->n_keeping_tokens > 0;
+    return status == DEVICE_OK && keeps ? issue_keep(t, &to) : status;
 }
 
 static int issue_full_attention(const struct turn_of *t) {
@@ -209,7 +222,45 @@ static int issue_full_attention(const struct turn_of *t) {
     return call.n_requests > 0 ? t->table->dense_attention(t->device, &call) : DEVICE_OK;
 }
 
+/* Spans [first, first + n) in pages, at most max_queries queries each. */
+static int issue_paged_attention(const struct turn_of *t, int32_t first, int32_t n,
+                                 int32_t max_queries) {
+    const struct packed *packed = t->issue->packed;
+    const struct qkv from = split(t, t->op->in[0]), kv = pool_rows(t);
+    const int32_t max_pages = packed->n.max_pages, page_rows = (int32_t)packed->limits.page_rows;
+    const struct call_paged_attention call = {
+        .q = from.q,
+        .k = kv.k,
+        .v = kv.v,
+        .y = output(t, 0),
+        .start = narrow(t, PACKED_START) + first,
+        .extent = narrow(t, PACKED_EXTENT),
+        .pages = narrow(t, PACKED_PAGES) + (int64_t)first * max_pages,
+        .q_stride = from.stride,
+        .kv_stride = kv.stride,
+        .y_stride = row_elements(t, t->op->out[0]),
+        .n_requests = n,
+        .n_heads = (int32_t)t->model->heads,
+        .n_kv_heads = (int32_t)t->model->kv_heads,
+        .head_size = (int32_t)t->model->head_dim,
+        .max_pages = max_pages,
+        .page_rows = page_rows,
+        .max_queries = max_queries,
+        .max_extent = max_pages * page_rows,
+        .dtype = t->dtype,
+    };
+    return n > 0 ? t->table->paged_attention(t->device, &call) : DEVICE_OK;
+}
+
+static int issue_prefill_attention(const struct turn_of *t) {
+    return issue_paged_attention(t, 0, counts(t)->n_plain, counts(t)->max_full_tokens);
+}
+
 static int issue_block_attention(const struct turn_of *t) {
+    if (t->issue->packed->exact) {
+        return issue_paged_attention(t, counts(t)->n_plain, counts(t)->n_block,
+                                     counts(t)->max_block_tokens);
+    }
     const struct packed_counts *n = counts(t);
     const int32_t first = n->n_plain + n->n_select;
     const struct qkv from = split(t, t->op->in[0]);
@@ -375,6 +426,7 @@ int issue_turn(struct issue *issue, const struct turn *turn) {
         [OP_ROPE] = issue_rope,
         [OP_ATTENTION_FULL] = issue_full_attention,
         [OP_ATTENTION_BLOCK] = issue_block_attention,
+        [OP_ATTENTION_PREFILL] = issue_prefill_attention,
         [OP_SELECT] = issue_select,
         [OP_PACK] = issue_nothing,
         [OP_SWIGLU] = issue_swiglu,

@@ -131,6 +131,10 @@ static int choose_on_host(struct live *live, const struct submission *submission
     for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
         const struct request *request = &submission->requests[submission->slots[i]];
         uint32_t n = sessions_masked_rows(&live->sessions, submission, i, live->rows);
+        live->commits[i] = 0;
+        if (n == 0) { /* a prefill, a commit pass */
+            continue;
+        }
         for (uint32_t j = 0; j < n; j++) {
             live->confidences[j] = open_interval(live->confidence[live->rows[j]]);
         }
@@ -139,6 +143,12 @@ static int choose_on_host(struct live *live, const struct submission *submission
         status = commit_chosen(live, submission, i, n, err);
     }
     return status;
+}
+
+/* A position that was given the mask's own id looks masked to the device and is decided again; it
+ * was counted when it was decided first. */
+static uint32_t newly_decided(const struct request *request, uint32_t committed) {
+    return committed < request->masked_in_block ? committed : request->masked_in_block;
 }
 
 /* What the device decided; a counting decoder's word is held against it, unless the caller had the
@@ -160,6 +170,9 @@ static int read_decisions(struct live *live, const struct submission *submission
                              "the device committed %" PRIu32 " positions of request %" PRIu64
                              ", its decoder counts %" PRIu32,
                              live->commits[i], request->id, request->commit_tokens);
+        }
+        if (!decided) {
+            live->commits[i] = newly_decided(request, live->commits[i]);
         }
     }
     return status;
@@ -185,6 +198,13 @@ static int admit(void *state, uint32_t replica, uint32_t slot, const struct requ
     const int32_t *prompt =
         live->prompt != NULL ? live->prompt(live->prompt_state, request->id) : NULL;
     return sessions_admit(&live->sessions, slot, request, prompt, err);
+}
+
+static int grow(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                struct err *err) {
+    struct live *live = state;
+    (void)replica;
+    return sessions_grow(&live->sessions, slot, request, err);
 }
 
 /* A function that cannot fail: what went wrong is told at the next wait. */
@@ -306,6 +326,7 @@ struct executor live_interface(struct live *live) {
         .state = live,
         .wants_spans = true,
         .admit = admit,
+        .grow = grow,
         .release = release,
         .submit = submit,
         .wait = wait_next,

@@ -65,8 +65,8 @@ static int fill_angles(const struct measure *m, struct err *err) {
     void *host = NULL;
     int status = table->allocate_host(device_of(m), m->bytes[REGION_ANGLES], &host);
     if (status == DEVICE_OK) {
-        twin_cos_sin(host, MEASURE_MAX_ANGLES, (int32_t)m->model->head_dim,
-                     m->weights->constants.rope_theta);
+        rotation_table(&m->weights->constants.rotation, MEASURE_MAX_ANGLES,
+                       (int32_t)m->model->head_dim, host);
         status =
             table->upload(device_of(m), m->regions[REGION_ANGLES], host, m->bytes[REGION_ANGLES]);
         int finished = table->finish(device_of(m));

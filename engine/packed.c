@@ -11,6 +11,9 @@ enum { MAX_CANDIDATES = 65536, MAX_DECISION_ROWS = 65536 };
 enum group { GROUP_PLAIN, GROUP_SELECT, GROUP_BLOCK, GROUP_COUNT };
 
 static enum group group_of(const struct span *span) {
+    if (span->exact) {
+        return span->phase == PHASE_PREFILL ? GROUP_PLAIN : GROUP_BLOCK;
+    }
     return span->context > 0 ? GROUP_BLOCK : span->select_rows > 0 ? GROUP_SELECT : GROUP_PLAIN;
 }
 
@@ -19,17 +22,20 @@ static enum group group_of(const struct span *span) {
 static void lay_out(struct packed *packed) {
     const struct packed_counts *n = &packed->n;
     const int64_t spans = n->n_plain + n->n_select + n->n_block;
+    const int64_t stores = packed->exact ? 0 : spans;
     const int64_t decisions = n->n_take + n->n_threshold;
     const int64_t elements[PACKED_ARRAY_COUNT] = {
         [PACKED_AT] = n->n_tokens,
-        [PACKED_CACHE_START] = packed->model->layers * spans,
+        [PACKED_CACHE_START] = packed->model->layers * stores,
         [PACKED_SCORE_START] = n->n_select,
         [PACKED_TARGETS] = n->n_logit_rows,
         [PACKED_POSITIONS] = n->n_tokens,
         [PACKED_KV_ROWS] = n->n_keeping_tokens,
-        [PACKED_OWNER] = n->n_keeping_tokens,
+        [PACKED_EXTENT] = packed->exact ? n->n_tokens : 0,
+        [PACKED_PAGES] = spans * n->max_pages,
+        [PACKED_OWNER] = packed->exact ? 0 : n->n_keeping_tokens,
         [PACKED_START] = spans + 1,
-        [PACKED_KEPT] = spans,
+        [PACKED_KEPT] = stores,
         [PACKED_ROWS] = n->n_logit_rows,
         [PACKED_BLOCK_START] = n->n_select,
         [PACKED_BLOCK_END] = n->n_select,
@@ -45,15 +51,61 @@ static void lay_out(struct packed *packed) {
     }
 }
 
-int packed_open(struct packed *packed, const struct model *model, const struct step_limits *limits,
-                int64_t element_bytes, bool selects, struct err *err) {
+/* Pages that so many positions need, as a power of two: every step has one of a few numbers. */
+static int32_t table_width(int32_t n_pages) {
+    int32_t width = 1;
+    while (width < n_pages) {
+        width *= 2;
+    }
+    return width;
+}
+
+static int open_pages(struct packed *packed, const struct graph *graph, struct err *err) {
+    const struct step_limits *limits = &packed->limits;
+    const int64_t page_rows = limits->page_rows;
+    if (page_rows < 4 || page_rows > 256 || (page_rows & (page_rows - 1)) != 0) {
+        return err_usage(err,
+                         "pages of %" PRId64 " rows, but the kernels take a power of two from 4 to "
+                         "256",
+                         page_rows);
+    }
+    const struct model *model = graph->model;
+    int64_t row_bytes = 2LL * model->layers * model->kv_heads * model->head_dim;
+    packed->pool_pages = limits->pool_bytes / (row_bytes * graph->element_bytes * page_rows);
+    if (packed->pool_pages > INT32_MAX / page_rows) {
+        return err_usage(err, "a pool of %" PRId64 " rows, but rows are numbered up to %d",
+                         packed->pool_pages * page_rows, INT32_MAX);
+    }
+    packed->n.max_pages = table_width((int32_t)ceil_div(limits->max_positions, page_rows));
+    return 0;
+}
+
+static bool is_exact(const struct graph *graph) {
+    bool exact = false;
+    for (uint32_t op = 0; op < graph->n_ops; op++) {
+        exact = exact || graph->ops[op].kind == OP_ATTENTION_PREFILL;
+    }
+    return exact;
+}
+
+static bool is_selecting(const struct graph *graph) {
+    bool selects = false;
+    for (uint32_t op = 0; op < graph->n_ops; op++) {
+        selects = selects || graph->ops[op].kind == OP_SELECT;
+    }
+    return selects;
+}
+
+int packed_open(struct packed *packed, const struct graph *graph, const struct step_limits *limits,
+                struct err *err) {
     int32_t n_requests = (int32_t)limits->max_requests, n_tokens = (int32_t)limits->max_tokens;
     *packed = (struct packed){
-        .model = model,
+        .model = graph->model,
         .limits = *limits,
-        .pool_elements = limits->pool_bytes / element_bytes,
-        .element_bytes = element_bytes,
-        .selects = selects,
+        .pool_elements = limits->pool_bytes / graph->element_bytes,
+        .element_bytes = graph->element_bytes,
+        .selects = is_selecting(graph),
+        .exact = is_exact(graph),
         /* The most of everything, for the size. */
         .n = {.n_plain = n_requests,
               .n_select = n_requests,
@@ -62,6 +114,9 @@ int packed_open(struct packed *packed, const struct model *model, const struct s
               .n_keeping_tokens = n_tokens,
               .n_take = n_requests},
     };
+    if (packed->exact && open_pages(packed, graph, err) != 0) {
+        return err_status(err);
+    }
     lay_out(packed);
     packed->max_bytes = packed->bytes;
     packed->decision_of = calloc(limits->max_requests, sizeof *packed->decision_of);
@@ -114,6 +169,48 @@ static int check_selection(const struct packed *packed, const struct step *step,
             i, span->pack_rows, candidates, part->kv.n_rows);
     }
     return 0;
+}
+
+int64_t packed_plane_elements(const struct packed *packed) {
+    return packed->pool_pages * packed->limits.page_rows * packed->model->kv_heads *
+           packed->model->head_dim;
+}
+
+static int check_extents(const struct packed *packed, const struct step *step, uint32_t i,
+                         struct err *err) {
+    const struct step_part *part = &step->parts[i];
+    const struct kv_pages *kv = &part->kv_pages;
+    int64_t n_rows = (int64_t)kv->n_pages * packed->limits.page_rows;
+    for (uint32_t t = 0; t < step->shape->spans[i]->queries; t++) {
+        int32_t before = t > 0 ? kv->extent[t - 1] : 1;
+        if (kv->extent[t] <= part->positions[t] || kv->extent[t] < before ||
+            kv->extent[t] > n_rows) {
+            return err_usage(err,
+                             "token %" PRIu32 " of span %" PRIu32 ", at position %" PRId32
+                             ", attends to %" PRId32 " rows of %" PRId64
+                             ", the token before it to %" PRId32,
+                             t, i, part->positions[t], kv->extent[t], n_rows, before);
+        }
+    }
+    return 0;
+}
+
+static int check_pages(const struct packed *packed, const struct step *step, uint32_t i,
+                       struct err *err) {
+    const struct kv_pages *kv = &step->parts[i].kv_pages;
+    int64_t most = ceil_div(packed->limits.max_positions, packed->limits.page_rows);
+    if (kv->n_pages < 0 || kv->n_pages > most) {
+        return err_usage(err, "span %" PRIu32 " has %" PRId32 " pages of at most %" PRId64, i,
+                         kv->n_pages, most);
+    }
+    for (int32_t page = 0; page < kv->n_pages; page++) {
+        if (kv->pages[page] < 0 || kv->pages[page] >= packed->pool_pages) {
+            return err_usage(err,
+                             "span %" PRIu32 " has page %" PRId32 " of a pool of %" PRId64 " pages",
+                             i, kv->pages[page], packed->pool_pages);
+        }
+    }
+    return check_extents(packed, step, i, err);
 }
 
 static int check_kept_rows(const struct step *step, uint32_t i, struct err *err) {
@@ -231,8 +328,15 @@ static int check_span(const struct packed *packed, const struct step *step, uint
                          "values; the engine does not run that",
                          i);
     }
+    if ((span->exact != 0) != packed->exact || (span->exact && span->select_rows > 0)) {
+        return err_usage(err, "span %" PRIu32 " is %s, but the step graph is %s", i,
+                         span->exact ? "exact" : "not exact", packed->exact ? "exact" : "not");
+    }
     int status = check_positions(packed, step, i, err);
     status = status == 0 ? check_rows(step, i, err) : status;
+    if (packed->exact) {
+        return status == 0 ? check_pages(packed, step, i, err) : status;
+    }
     status = status == 0 && span->select_rows > 0 ? check_selection(packed, step, i, err) : status;
     return status == 0 ? check_store(packed, step, i, err) : status;
 }
@@ -289,6 +393,7 @@ static void count_decision(struct packed_counts *n, const struct decision *decis
 static void count(struct packed *packed, const struct step *step) {
     struct packed_counts *n = &packed->n;
     bool keeps = false;
+    int32_t n_pages = 0;
     *n = (struct packed_counts){0};
     for (uint32_t i = 0; i < step->shape->n_spans; i++) {
         const struct span *span = step->shape->spans[i];
@@ -305,9 +410,11 @@ static void count(struct packed *packed, const struct step *step) {
         *longest = larger(*longest, queries);
         n->max_candidates = larger(n->max_candidates, (int32_t)span->select_rows);
         keeps = keeps || (group == GROUP_PLAIN && keeps_rows(&step->parts[i]));
+        n_pages = larger(n_pages, step->parts[i].kv_pages.n_pages);
         count_decision(n, &step->parts[i].decision);
     }
-    n->n_keeping_tokens = keeps ? n->n_plain_tokens : 0;
+    n->n_keeping_tokens = packed->exact ? n->n_tokens : keeps ? n->n_plain_tokens : 0;
+    n->max_pages = packed->exact ? table_width(n_pages) : 0;
     n->threshold = n->n_threshold > 0 ? step->threshold : 0;
 }
 
@@ -349,7 +456,7 @@ static void append_tokens(const struct filling *f, const struct step_part *part,
         at[t] = part->canvas + part->positions[t];
         positions[t] = part->positions[t];
     }
-    if (f->n_tokens >= f->packed->n.n_keeping_tokens) {
+    if (f->packed->exact || f->n_tokens >= f->packed->n.n_keeping_tokens) {
         return;
     }
     int32_t *kv_rows = narrow(f, PACKED_KV_ROWS) + f->n_tokens;
@@ -357,6 +464,34 @@ static void append_tokens(const struct filling *f, const struct step_part *part,
     for (int32_t t = 0; t < n; t++) {
         kv_rows[t] = part->kv_rows != NULL ? part->kv_rows[t] : -1;
         owner[t] = f->n_spans;
+    }
+}
+
+/* Rows of the pool for the tokens' keys and values, what they attend to, and the page table. */
+static void append_pages(const struct filling *f, const struct step_part *part, int32_t n) {
+    const struct kv_pages *kv = &part->kv_pages;
+    const int32_t page_rows = (int32_t)f->packed->limits.page_rows;
+    const int32_t width = f->packed->n.max_pages;
+    int32_t *kv_rows = narrow(f, PACKED_KV_ROWS) + f->n_tokens;
+    int32_t *extent = narrow(f, PACKED_EXTENT) + f->n_tokens;
+    int32_t *pages = narrow(f, PACKED_PAGES) + (int64_t)f->n_spans * width;
+    for (int32_t t = 0; t < n; t++) {
+        int32_t position = part->positions[t];
+        kv_rows[t] = kv->pages[position / page_rows] * page_rows + position % page_rows;
+        extent[t] = kv->extent[t];
+    }
+    for (int32_t page = 0; page < width; page++) {
+        pages[page] = page < kv->n_pages ? kv->pages[page] : 0;
+    }
+}
+
+static void append_stores(const struct filling *f, const struct step_part *part) {
+    const struct model *model = f->packed->model;
+    int64_t *cache_start = wide(f, PACKED_CACHE_START);
+    narrow(f, PACKED_KEPT)[f->n_spans] = part->kv.n_rows;
+    for (uint32_t layer = 0; layer < model->layers; layer++) {
+        cache_start[(int64_t)layer * f->step->shape->n_spans + f->n_spans] =
+            part->kv.first + layer * layer_elements(model, part->kv.n_rows);
     }
 }
 
@@ -370,15 +505,13 @@ static void append_selection(struct filling *f, const struct span *span,
 }
 
 static void append(struct filling *f, uint32_t i) {
-    const struct model *model = f->packed->model;
     const struct span *span = f->step->shape->spans[i];
     const struct step_part *part = &f->step->parts[i];
-    int64_t *cache_start = wide(f, PACKED_CACHE_START);
     append_tokens(f, part, (int32_t)span->queries);
-    narrow(f, PACKED_KEPT)[f->n_spans] = part->kv.n_rows;
-    for (uint32_t layer = 0; layer < model->layers; layer++) {
-        cache_start[(int64_t)layer * f->step->shape->n_spans + f->n_spans] =
-            part->kv.first + layer * layer_elements(model, part->kv.n_rows);
+    if (f->packed->exact) {
+        append_pages(f, part, (int32_t)span->queries);
+    } else {
+        append_stores(f, part);
     }
     if (group_of(span) == GROUP_SELECT) {
         append_selection(f, span, part);

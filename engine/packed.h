@@ -3,8 +3,9 @@
  *
  * Spans that attend to themselves come first, those of them that select behind the others, and
  * spans with cached context last, each group in batch order, so that either attention, the copy of
- * kept rows and the selection are one call over consecutive requests. Logit rows keep the batch's
- * order; they are found by index. Decisions that take a number come before those by threshold. */
+ * kept rows and the selection are one call over consecutive requests. Where the graph is exact,
+ * spans in prefill come first and all others last. Logit rows keep the batch's order; they are
+ * found by index. Decisions that take a number come before those by threshold. */
 #ifndef UNMASK_ENGINE_PACKED_H
 #define UNMASK_ENGINE_PACKED_H
 
@@ -12,17 +13,21 @@
 
 #include "engine/step.h"
 #include "sim/base/err.h"
-#include "sim/model/model.h"
+#include "sim/graph/graph.h"
 
 /* The arrays, aligned to PACKED_ALIGN_BYTES each. T tokens, B spans, S of them selecting, R logit
- * rows, D decisions. */
+ * rows, D decisions. Where the graph is exact there are no stores (cache start, kept, owner); else
+ * there are no extents and pages. */
 enum packed_array {
     PACKED_AT,          /* int64 [T], where in the canvases a token's id lies */
     PACKED_CACHE_START, /* int64 [layers, B], element where a span's rows lie */
     PACKED_SCORE_START, /* int64 [S] */
     PACKED_TARGETS,     /* int64 [R], where in the canvases a row's token goes */
     PACKED_POSITIONS,   /* int32 [T] */
-    PACKED_KV_ROWS,     /* int32 [tokens of spans that keep by row], row of the store, or -1 */
+    PACKED_KV_ROWS,     /* int32 [tokens of spans that keep by row], row of the store, or -1;
+                           exact: [T], row of the pool */
+    PACKED_EXTENT,      /* int32 [T] */
+    PACKED_PAGES,       /* int32 [B, max_pages] */
     PACKED_OWNER,       /* int32 [the same], the span */
     PACKED_START,       /* int32 [B + 1], spans' first tokens */
     PACKED_KEPT,        /* int32 [B], rows of each span's store */
@@ -45,6 +50,8 @@ struct packed_counts {
     int32_t max_full_tokens, max_block_tokens, max_candidates; /* of one span */
     int32_t n_take, n_threshold;                               /* decisions of either kind */
     int32_t max_take_rows, max_threshold_rows;                 /* of one decision */
+    int32_t max_pages; /* of one span, rounded up so that few numbers occur */
+    int32_t reserved;  /* 0 */
     float threshold;
 };
 
@@ -52,7 +59,8 @@ struct packed {
     const struct model *model;
     struct step_limits limits;
     int64_t pool_elements, element_bytes;
-    bool selects; /* the step graph does */
+    bool selects, exact; /* the step graph is such */
+    int64_t pool_pages;  /* exact */
     int64_t max_bytes;
     int32_t *decision_of; /* [max_requests], owned: of the spans in batch order, -1: none */
     /* Written by packed_lay_out. */
@@ -61,8 +69,8 @@ struct packed {
 };
 
 /* On error nothing needs releasing. */
-int packed_open(struct packed *packed, const struct model *model, const struct step_limits *limits,
-                int64_t element_bytes, bool selects, struct err *err);
+int packed_open(struct packed *packed, const struct graph *graph, const struct step_limits *limits,
+                struct err *err);
 void packed_close(struct packed *packed);
 
 /* ERR_USAGE with the span and what is wrong with it. */
@@ -70,6 +78,10 @@ int packed_check(const struct packed *packed, const struct step *step, struct er
 
 /* Count a step that was checked, and say where its arrays lie. */
 void packed_lay_out(struct packed *packed, const struct step *step);
+
+/* Elements from a layer's keys to its values, and from these to the next layer's keys, in a pool of
+ * pages. */
+int64_t packed_plane_elements(const struct packed *packed);
 
 /* Write the arrays of the step that was laid out last: packed->bytes bytes, at most max_bytes. */
 void packed_fill(struct packed *packed, const struct step *step, unsigned char *out);

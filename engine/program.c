@@ -26,8 +26,8 @@ static const struct {
 /* Operators without a matrix; the rotation's small vectors are found by the model's facts. */
 static bool runs_without_weight(enum op_kind kind) {
     return kind == OP_ROPE || kind == OP_ATTENTION_FULL || kind == OP_ATTENTION_BLOCK ||
-           kind == OP_SELECT || kind == OP_PACK || kind == OP_SWIGLU || kind == OP_ADD ||
-           kind == OP_SAMPLE || kind == OP_COMMIT;
+           kind == OP_ATTENTION_PREFILL || kind == OP_SELECT || kind == OP_PACK ||
+           kind == OP_SWIGLU || kind == OP_ADD || kind == OP_SAMPLE || kind == OP_COMMIT;
 }
 
 static bool runs_over(const struct op *op) {
@@ -69,7 +69,8 @@ int program_make(struct program *program, const struct graph *graph, struct err 
                 return status;
             }
             program->op_layer[op] = layer;
-            if (graph->ops[op].kind == OP_ATTENTION_FULL) {
+            if (graph->ops[op].kind == OP_ATTENTION_FULL ||
+                graph->ops[op].kind == OP_ATTENTION_PREFILL) {
                 program->rotated[segment] = graph->ops[op].in[0];
                 has_layers = true;
             }

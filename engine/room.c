@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/twin.h"
 #include "sim/base/num.h"
 #include "sim/memory/placement.h"
 
@@ -102,14 +101,14 @@ static int open_host(struct room *room, int64_t array_bytes, struct err *err) {
 
 /* The table of rotations, and canvases without chance values. */
 static int fill(struct room *room, const struct model *model, const struct step_limits *limits,
-                double rope_theta, struct err *err) {
+                const struct rotation *rotation, struct err *err) {
     const struct device_table *table = room->device->table;
     struct device *device = room->device->device;
     int64_t bytes = rotation_bytes(limits, model);
     void *cos_sin = NULL;
     int status = table->allocate_host(device, bytes, &cos_sin);
     if (status == DEVICE_OK) {
-        twin_cos_sin(cos_sin, (int32_t)limits->max_positions, (int32_t)model->head_dim, rope_theta);
+        rotation_table(rotation, (int32_t)limits->max_positions, (int32_t)model->head_dim, cos_sin);
         status = table->upload(device, room->cos_sin, cos_sin, bytes);
     }
     if (status == DEVICE_OK) {
@@ -121,13 +120,13 @@ static int fill(struct room *room, const struct model *model, const struct step_
 }
 
 int room_open(struct room *room, const struct engine_device *device, const struct model *model,
-              const struct step_limits *limits, int64_t array_bytes, double rope_theta,
-              struct err *err) {
+              const struct step_limits *limits, int64_t array_bytes,
+              const struct rotation *rotation, struct err *err) {
     *room = (struct room){.device = device};
     bool has_memory =
         open_region(room, limits, err) && open_sides(room, model, limits, array_bytes, err);
     int status = has_memory ? open_host(room, array_bytes, err) : err_status(err);
-    status = status == 0 ? fill(room, model, limits, rope_theta, err) : status;
+    status = status == 0 ? fill(room, model, limits, rotation, err) : status;
     if (status != 0) {
         room_close(room);
     }

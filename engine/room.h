@@ -8,6 +8,7 @@
 
 #include "engine/device.h"
 #include "engine/mapping.h"
+#include "engine/rotation.h"
 #include "engine/step.h"
 #include "sim/base/err.h"
 #include "sim/model/model.h"
@@ -45,8 +46,8 @@ struct room {
 /* array_bytes: the most that a step's arrays take. ERR_WORLD with what was wanted when the memory
  * does not suffice. On error nothing needs closing. */
 int room_open(struct room *room, const struct engine_device *device, const struct model *model,
-              const struct step_limits *limits, int64_t array_bytes, double rope_theta,
-              struct err *err);
+              const struct step_limits *limits, int64_t array_bytes,
+              const struct rotation *rotation, struct err *err);
 void room_close(struct room *room);
 
 /* Where memory is mapped, have it behind so much of the workspace for what is issued next, and

@@ -21,6 +21,11 @@ static const struct {
 
 enum { LENGTH_BYTES = 8 }; /* the header's length, before the header */
 
+bool stored_equal(const struct stored_tensor *a, const struct stored_tensor *b) {
+    return a->dtype == b->dtype && a->n_elements == b->n_elements &&
+           memcmp(a->data, b->data, (size_t)(a->n_elements * dtypes[a->dtype].bytes)) == 0;
+}
+
 const char *stored_shape_text(const int64_t *shape, uint32_t n_dims, char *text, size_t size) {
     size_t used = (size_t)snprintf(text, size, "[");
     for (uint32_t i = 0; i < n_dims && used < size; i++) {

@@ -7,6 +7,7 @@
 #ifndef UNMASK_ENGINE_SAFETENSORS_H
 #define UNMASK_ENGINE_SAFETENSORS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -54,6 +55,9 @@ const struct stored_tensor *safetensors_find(const struct safetensors *file, con
 
 /* Elements [first, first + n) as float32; exact for all three types. */
 void stored_read(const struct stored_tensor *tensor, int64_t first, int64_t n, float *out);
+
+/* The same numbers, bit for bit, in the same type; shapes may differ. */
+bool stored_equal(const struct stored_tensor *a, const struct stored_tensor *b);
 
 /* "[2, 3]". Returns `text`. */
 const char *stored_shape_text(const int64_t *shape, uint32_t n_dims, char *text, size_t size);

@@ -13,6 +13,10 @@ enum { STORE_ALIGN_ELEMENTS = 8 };
 
 /* ---- opening ---- */
 
+static bool is_exact(const struct sessions *sessions) {
+    return sessions->system->cache->keeps == KEEPS_EXACT;
+}
+
 /* Bytes between places where a store may start. */
 static int64_t unit_bytes(const struct system *system) {
     return STORE_ALIGN_ELEMENTS * system->runtime.element_bytes;
@@ -47,6 +51,11 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
     sessions->by_slot = zeroed(n_slots, sizeof *sessions->by_slot);
     ASSERT(stores_open(&sessions->canvases, limits->canvas_tokens, n_slots));
     ASSERT(stores_open(&sessions->stores, limits->pool_bytes / unit * unit, n_slots));
+    if (is_exact(sessions)) {
+        const struct budget *budget = &system->budget;
+        pages_open(&sessions->pages, (int32_t)(budget->pool_bytes / budget->unit_bytes), n_slots,
+                   (int32_t)ceil_div(limits->max_positions, budget->unit_rows));
+    }
     sessions->masked = zeroed((size_t)limits->canvas_tokens, 1);
     sessions->tokens = zeroed(limits->max_positions, sizeof *sessions->tokens);
     sessions->parts = zeroed(limits->max_requests, sizeof *sessions->parts);
@@ -54,12 +63,15 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
     sessions->kv_rows = zeroed(limits->max_tokens, sizeof *sessions->kv_rows);
     sessions->logit_rows = zeroed(limits->max_logit_rows, sizeof *sessions->logit_rows);
     sessions->targets = zeroed(limits->max_logit_rows, sizeof *sessions->targets);
-    return 0;
+    sessions->extents = zeroed(limits->max_tokens, sizeof *sessions->extents);
+    /* Pages lie all over the pool. */
+    return is_exact(sessions) ? forward_hold(forward, 0, err) : 0;
 }
 
 void sessions_close(struct sessions *sessions) {
     stores_close(&sessions->canvases);
     stores_close(&sessions->stores);
+    pages_close(&sessions->pages);
     free(sessions->by_slot);
     free(sessions->masked);
     free(sessions->tokens);
@@ -68,6 +80,7 @@ void sessions_close(struct sessions *sessions) {
     free(sessions->kv_rows);
     free(sessions->logit_rows);
     free(sessions->targets);
+    free(sessions->extents);
     *sessions = (struct sessions){0};
 }
 
@@ -134,6 +147,34 @@ static int take_store(struct sessions *sessions, uint32_t slot, int64_t bytes, s
     return status == 0 ? hold_stores(sessions, err) : status;
 }
 
+int sessions_grow(struct sessions *sessions, uint32_t slot, const struct request *request,
+                  struct err *err) {
+    int64_t n = request->kv_held_bytes / sessions->system->budget.unit_bytes;
+    return pages_grow(&sessions->pages, slot, n)
+               ? 0
+               : err_world(err,
+                           "the pool of pages is full: request %" PRIu64 " holds %" PRId32
+                           " and wants %" PRId64 " (at most %" PRId32 "), %" PRId32 " are left",
+                           request->id, sessions->pages.held[slot], n, sessions->pages.most,
+                           sessions->pages.n_free);
+}
+
+static int take_canvas(struct sessions *sessions, uint32_t slot, const struct request *request,
+                       struct err *err) {
+    struct session *session = &sessions->by_slot[slot];
+    if (session->has_canvas) { /* of a request that was preempted and never came back */
+        stores_give(&sessions->canvases, slot);
+    }
+    session->canvas = stores_take(&sessions->canvases, slot, request->canvas_tokens, 0);
+    session->has_canvas = session->canvas >= 0;
+    return session->has_canvas
+               ? 0
+               : err_world(err,
+                           "no room for the canvas of request %" PRIu64 ": %" PRId64
+                           " tokens of canvases run at once, %" PRId64 " are the most",
+                           request->id, sessions->canvases.used, sessions->canvases.size);
+}
+
 int sessions_admit(struct sessions *sessions, uint32_t slot, const struct request *request,
                    const int32_t *prompt, struct err *err) {
     struct session *session = &sessions->by_slot[slot];
@@ -143,23 +184,29 @@ int sessions_admit(struct sessions *sessions, uint32_t slot, const struct reques
                          "was opened for %" PRIu32,
                          request->id, request->canvas_tokens, sessions->limits.max_positions);
     }
+    bool returns = session->has_canvas && session->id == request->id;
     session->request = request;
+    session->id = request->id;
     session->prompt_tokens = request->prompt_tokens;
     session->output_tokens = request->output_tokens;
-    session->canvas = stores_take(&sessions->canvases, slot, request->canvas_tokens, 0);
-    if (session->canvas < 0) {
-        return err_world(err,
-                         "no room for the canvas of request %" PRIu64 ": %" PRId64
-                         " tokens of canvases run at once, %" PRId64 " are the most",
-                         request->id, sessions->canvases.used, sessions->canvases.size);
+    session->store_bytes = -1;
+    int status = returns ? 0 : take_canvas(sessions, slot, request, err);
+    if (status == 0) {
+        status = is_exact(sessions) ? sessions_grow(sessions, slot, request, err)
+                                    : take_store(sessions, slot, request->kv_bytes, err);
     }
-    int status = take_store(sessions, slot, request->kv_bytes, err);
-    return status != 0 ? status : write_canvas(sessions, session, request, prompt, err);
+    return status != 0 || returns ? status : write_canvas(sessions, session, request, prompt, err);
 }
 
 void sessions_release(struct sessions *sessions, uint32_t slot) {
-    stores_give(&sessions->canvases, slot);
-    if (sessions->by_slot[slot].store_bytes >= 0) {
+    struct session *session = &sessions->by_slot[slot];
+    if (session->request->state != REQUEST_PREEMPTED) {
+        stores_give(&sessions->canvases, slot);
+        session->has_canvas = false;
+    }
+    if (is_exact(sessions)) {
+        pages_give(&sessions->pages, slot);
+    } else if (session->store_bytes >= 0) {
         stores_give(&sessions->stores, slot);
     }
 }
@@ -179,6 +226,25 @@ static int32_t kept_row(const struct sessions *sessions, const struct request *r
     bool behind = sessions->system->cache->keeps == KEEPS_OUTSIDE_BLOCK;
     return behind && position >= block_end(request) ? (int32_t)(position - request->block_length)
                                                     : -1;
+}
+
+/* Where a query's keys end: behind its block, which may be shorter where it is the active one, or,
+ * where a position sees no further than itself, behind itself. */
+static uint32_t extent_of(const struct request *request, uint32_t position) {
+    uint32_t block = request->causal == SEES_BLOCKS ? request->block_tokens : 1;
+    uint32_t end = (position / block + 1) * block;
+    return end < block_end(request) ? end : block_end(request);
+}
+
+static void plan_pages(struct sessions *sessions, const struct request *request, uint32_t slot,
+                       struct step_part *part) {
+    int32_t *extents = sessions->extents + (part->positions - sessions->positions);
+    for (uint32_t i = 0; i < request->span.queries; i++) {
+        extents[i] = (int32_t)extent_of(request, (uint32_t)part->positions[i]);
+    }
+    part->kv_pages = (struct kv_pages){.pages = pages_of(&sessions->pages, slot),
+                                       .n_pages = sessions->pages.held[slot],
+                                       .extent = extents};
 }
 
 static void plan_cache(struct sessions *sessions, const struct request *request,
@@ -203,13 +269,22 @@ static void plan_cache(struct sessions *sessions, const struct request *request,
     }
 }
 
+/* Whether positions are committed at the end of such a step. */
+static bool decides(const struct span *span) {
+    return span->phase == PHASE_PREFILL ? span->logit_rows > 0 : span->phase != PHASE_COMMIT;
+}
+
 /* The positions that the span's logit rows decide on: [first, end), of which the masked ones alone
  * where the scope says so. */
 static void scope(const struct settings *settings, const struct request *request, uint32_t *first,
                   uint32_t *end) {
     bool is_full = request->span.queries == request->canvas_tokens;
     *first = request->block_start;
-    *end = block_end(request);
+    *end = request->span.logit_rows > 0 ? block_end(request) : request->block_start;
+    if (request->span.exact &&
+        (!decides(&request->span) || settings->logit_scope == LOGITS_QUERIES)) {
+        return;
+    }
     if (settings->logit_scope == LOGITS_QUERIES) {
         *first = is_full ? 0 : request->block_start;
         *end = *first + request->span.queries;
@@ -222,10 +297,11 @@ static void scope(const struct settings *settings, const struct request *request
 
 /* Where a model's logits speak of the position after their query's, the query before the target is
  * taken; the first query of a span stands in for the one before it, as Dream's own code has it. */
-static int32_t row_of(const struct sessions *sessions, const struct step_part *part,
-                      uint32_t position) {
+static int32_t row_of(const struct sessions *sessions, const struct request *request,
+                      const struct step_part *part, uint32_t position) {
     int32_t query = (int32_t)position - part->positions[0];
-    return sessions->system->model->shifted_logits && query > 0 ? query - 1 : query;
+    bool is_shifted = sessions->system->model->shifted_logits || request->causal == SEES_TOKENS;
+    return is_shifted && query > 0 ? query - 1 : query;
 }
 
 static int plan_rows(struct sessions *sessions, const struct request *request,
@@ -237,7 +313,7 @@ static int plan_rows(struct sessions *sessions, const struct request *request,
     scope(settings, request, &first, &end);
     for (uint32_t position = first; position < end; position++) {
         bool in_block = position >= request->block_start && position < block_end(request);
-        if (settings->logit_scope == LOGITS_MASKED &&
+        if (settings->logit_scope == LOGITS_MASKED && decides(&request->span) &&
             !sessions->masked[session->canvas + position]) {
             continue;
         }
@@ -246,7 +322,7 @@ static int plan_rows(struct sessions *sessions, const struct request *request,
         }
         n_before += position < request->block_start;
         n_block += in_block;
-        rows[n] = row_of(sessions, part, position);
+        rows[n] = row_of(sessions, request, part, position);
         targets[n++] = (int32_t)position;
     }
     if (n != request->span.logit_rows) {
@@ -259,7 +335,7 @@ static int plan_rows(struct sessions *sessions, const struct request *request,
     part->logit_rows = rows;
     part->targets = targets;
     part->decision.first_row = n_before;
-    part->decision.n_rows = n_block;
+    part->decision.n_rows = decides(&request->span) ? n_block : 0;
     return 0;
 }
 
@@ -274,12 +350,18 @@ static int plan_part(struct sessions *sessions, const struct request *request, u
                          sessions->limits.max_tokens);
     }
     int32_t *positions = sessions->positions + sessions->n_used_tokens;
-    uint32_t first = span->queries == request->canvas_tokens ? 0 : request->block_start;
+    uint32_t first = span->exact                               ? span->context
+                     : span->queries == request->canvas_tokens ? 0
+                                                               : request->block_start;
     for (uint32_t i = 0; i < span->queries; i++) {
         positions[i] = (int32_t)(first + i);
     }
     *part = (struct step_part){.canvas = session->canvas, .positions = positions};
-    plan_cache(sessions, request, part);
+    if (is_exact(sessions)) {
+        plan_pages(sessions, request, slot, part);
+    } else {
+        plan_cache(sessions, request, part);
+    }
     int64_t element_bytes = sessions->system->runtime.element_bytes;
     part->kv.first = part->kv.n_rows > 0 ? session->store_bytes / element_bytes : 0;
     sessions->n_used_tokens += span->queries;
@@ -330,9 +412,16 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
                          "%" PRIu32,
                          submission->n_slots, sessions->limits.max_requests);
     }
+    if (submission->shape->n_spans != submission->n_slots) {
+        return err_usage(err,
+                         "scheduler %s lets %" PRIu32 " requests run idle beside %" PRIu32
+                         ", which the engine does not do",
+                         sessions->system->scheduler->policy.name,
+                         submission->shape->n_spans - submission->n_slots, submission->n_slots);
+    }
     sessions->n_used_tokens = sessions->n_used_rows = 0;
     int status = make_room(sessions, placement, err);
-    status = status == 0 ? hold_stores(sessions, err) : status;
+    status = status == 0 && !is_exact(sessions) ? hold_stores(sessions, err) : status;
     for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
         uint32_t slot = submission->slots[i];
         status = plan_part(sessions, &submission->requests[slot], slot,
@@ -412,5 +501,6 @@ int sessions_read(struct sessions *sessions, uint32_t slot, int32_t *tokens, str
 }
 
 int64_t sessions_pool_peak_bytes(const struct sessions *sessions) {
-    return sessions->stores.most_used;
+    return is_exact(sessions) ? sessions->pages.most_used * sessions->system->budget.unit_bytes
+                              : sessions->stores.most_used;
 }

@@ -1,7 +1,9 @@
 /* Sessions: what the engine holds for each running request, and what its next step brings.
  *
- * A session is a canvas of token ids and a store of cached rows, both in device memory; it is
- * opened when the loop admits a request and closed when the request leaves. From a request's span
+ * A session is a canvas of token ids and a store of cached rows, or pages of them where keys and
+ * values are exact, all in device memory; it is opened when the loop admits a request and closed
+ * when the request leaves. Of one that is preempted the canvas stays, and with it what was
+ * committed; its rows are computed anew when it is admitted again. From a request's span
  * and the cache policy's word follow the positions of its queries, which of their keys and values
  * are kept where, which rows go through the output head and what they decide on. */
 #ifndef UNMASK_ENGINE_SESSION_H
@@ -10,13 +12,16 @@
 #include <stdint.h>
 
 #include "engine/forward.h"
+#include "engine/pages.h"
 #include "engine/stores.h"
 #include "sim/serve/executor.h"
 #include "sim/serve/system.h"
 
 struct session {
     const struct request *request; /* the loop's; stays put until the request has left */
+    uint64_t id;                   /* its own */
     uint32_t prompt_tokens, output_tokens;
+    bool has_canvas;
     int64_t canvas;      /* first token among the canvases */
     int64_t store_bytes; /* where in the pool its rows lie; -1: it has none */
 };
@@ -28,11 +33,13 @@ struct sessions {
     uint64_t seed;
     struct session *by_slot;        /* [n_slots] */
     struct stores canvases, stores; /* in tokens; in bytes */
+    struct pages pages;             /* instead of stores, where the cache is exact */
     uint8_t *masked;                /* [limits.canvas_tokens], as far as results were taken */
     int32_t *tokens;                /* [max_positions], a canvas on its way to the device */
     /* The step under way. */
     struct step_part *parts;                             /* [max_requests] */
     int32_t *positions, *kv_rows, *logit_rows, *targets; /* [max_tokens] each */
+    int32_t *extents;                                    /* the same */
     uint32_t n_used_tokens, n_used_rows;
 };
 
@@ -46,10 +53,15 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
 void sessions_close(struct sessions *sessions);
 
 /* The canvas: the prompt's ids (NULL: drawn from the seed and the request's id, never the mask
- * token), then masks. ERR_WORLD when canvases or pool are full. */
+ * token), then masks; of a request that was preempted what it was. ERR_WORLD when canvases or pool
+ * are full. */
 int sessions_admit(struct sessions *sessions, uint32_t slot, const struct request *request,
                    const int32_t *prompt, struct err *err);
 void sessions_release(struct sessions *sessions, uint32_t slot);
+
+/* The request holds more memory than before (exact caches). */
+int sessions_grow(struct sessions *sessions, uint32_t slot, const struct request *request,
+                  struct err *err);
 
 /* Fill in the parts of a batch's step, in batch order. take: how many positions each member
  * commits, instead of what its decoder says; NULL: the decoder's word. Where workspace and pool

@@ -21,6 +21,16 @@ struct kv_store {
     int32_t n_rows;
 };
 
+/* One request's rows where keys and values are exact: row i is row pages[i / page_rows] page_rows +
+ * i % page_rows of the pool, and the row of a token's keys and values is its position. In the pool
+ * lie, for each layer, the keys of all pages' rows [row, G, D], then their values. */
+struct kv_pages {
+    const int32_t *pages; /* [n_pages] */
+    int32_t n_pages;
+    const int32_t *extent; /* [queries], a query attends to rows 0 .. extent - 1, which are no fewer
+                              than the query before attends to, and its own among them */
+};
+
 /* Which of a span's logit rows may be committed: rows [first_row, first_row + n_rows), those whose
  * target is still masked. */
 struct decision {
@@ -43,6 +53,7 @@ struct step_part {
      */
     struct kv_store kv;
     uint32_t block_start, block_end; /* indices of queries; read where the span selects */
+    struct kv_pages kv_pages;        /* instead of both, where the graph is exact */
 };
 
 struct step {
@@ -68,6 +79,7 @@ struct step_limits {
     int64_t canvas_tokens;   /* of all canvases together */
     int64_t workspace_bytes; /* the largest peak of a placement */
     int64_t pool_bytes;      /* of cached rows */
+    uint32_t page_rows;      /* of a page, where the graph is exact: a power of two, 4 to 256 */
     /* 1: workspace and pool are one region of the larger of both sizes; stores that lie below the
      * peak of a step's placement are lost. */
     bool shares_pool;

@@ -155,14 +155,15 @@ struct drawing {
     struct err *err;
 };
 
-/* A uniform draw in (-s, s) has the variance s^2 / 3. */
+/* A uniform draw in (-s, s) has the variance s^2 / 3. An embedding that is the head, too, is drawn
+ * as the head: else the stream would be so full of a position's own token that this is what it
+ * predicts. */
 static int draw_part(void *context, const struct part *part) {
     const struct drawing *d = context;
     const struct engine_device *device = d->weights->device;
     const struct model *model = d->weights->layout.model;
-    int64_t fan_in = part->slot == WEIGHT_EMBEDDING  ? 1
-                     : part->slot == WEIGHT_QKV_BIAS ? model->hidden
-                                                     : part->n_columns;
+    bool is_input = part->slot == WEIGHT_EMBEDDING && !model->tied;
+    int64_t fan_in = is_input ? 1 : part->slot == WEIGHT_QKV_BIAS ? model->hidden : part->n_columns;
     char stream[128];
     snprintf(stream, sizeof stream, "weights %s %d of layer %" PRIu32,
              weight_slot_names[part->slot], part->index, part->layer);
@@ -261,6 +262,16 @@ static int read_part(void *context, const struct part *part) {
     return status;
 }
 
+/* A tied model's checkpoint may hold the embedding a second time, as the head. */
+static bool is_embedding_again(const struct reading *r, const struct stored_tensor *tensor) {
+    char head[256], embedding[256];
+    checkpoint_tensor_name(r->family, WEIGHT_HEAD, 0, 0, head, sizeof head);
+    checkpoint_tensor_name(r->family, WEIGHT_EMBEDDING, 0, 0, embedding, sizeof embedding);
+    const struct stored_tensor *first = safetensors_find(&r->files, embedding);
+    return r->weights->layout.model->tied && strcmp(tensor->name, head) == 0 && first != NULL &&
+           stored_equal(first, tensor);
+}
+
 static int claim_part(void *context, const struct part *part) {
     const struct reading *r = context;
     char name[256];
@@ -272,7 +283,7 @@ static int claim_part(void *context, const struct part *part) {
     return 0;
 }
 
-/* Rotary frequencies, which some publish as a buffer, follow from rope_theta. */
+/* Rotary frequencies, which some publish as a buffer, follow from its constants. */
 static bool is_rotary_buffer(const char *name) {
     static const char ending[] = "rotary_emb.inv_freq";
     size_t length = strlen(name), n = sizeof ending - 1;
@@ -291,7 +302,8 @@ static int check_surplus(struct reading *r) {
     for_each_part(&r->weights->layout, claim_part, r);
     for (size_t i = 0; status == 0 && i < r->files.n_tensors; i++) {
         const char *name = r->files.tensors[i].name;
-        if (!r->is_claimed[i] && !is_rotary_buffer(name)) {
+        if (!r->is_claimed[i] && !is_rotary_buffer(name) &&
+            !is_embedding_again(r, &r->files.tensors[i])) {
             status = err_world(r->err,
                                "%s: holds a tensor '%s', for which model '%s' has no place: this "
                                "is another model",

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "engine/device.h"
+#include "engine/rotation.h"
 #include "sim/base/err.h"
 #include "sim/model/model.h"
 
@@ -49,7 +50,7 @@ struct weight_layout {
 
 /* What a checkpoint's configuration says and the model table does not. */
 struct weight_constants {
-    double rope_theta;
+    struct rotation rotation;
     float norm_epsilon;
 };
 

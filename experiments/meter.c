@@ -130,18 +130,26 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
     return status;
 }
 
+/* Who holds the requests' memory. */
+static struct executor holder(const struct meter *meter) {
+    return meter->request.rerun != NULL ? live_interface(meter->request.rerun)
+                                        : meter->request.inner;
+}
+
 static int admit(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                  struct err *err) {
-    const struct meter *meter = state;
-    struct executor device =
-        meter->request.rerun != NULL ? live_interface(meter->request.rerun) : meter->request.inner;
+    struct executor device = holder(state);
     return device.admit != NULL ? device.admit(device.state, replica, slot, request, err) : 0;
 }
 
+static int grow(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                struct err *err) {
+    struct executor device = holder(state);
+    return device.grow != NULL ? device.grow(device.state, replica, slot, request, err) : 0;
+}
+
 static void release(void *state, uint32_t replica, uint32_t slot) {
-    const struct meter *meter = state;
-    struct executor device =
-        meter->request.rerun != NULL ? live_interface(meter->request.rerun) : meter->request.inner;
+    struct executor device = holder(state);
     if (device.release != NULL) {
         device.release(device.state, replica, slot);
     }
@@ -175,6 +183,7 @@ struct executor meter_interface(struct meter *meter) {
                                             !request->system->runtime.varlen,
                              .wants_members = request->inner.wants_members,
                              .admit = admit,
+                             .grow = grow,
                              .release = release,
                              .submit = submit,
                              .wait = wait_next,

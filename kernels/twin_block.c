@@ -152,7 +152,7 @@ static void take(const struct call_focus_select *call, const int32_t *list, int3
     for (int32_t i = 0; i < n && n_above < k; i++) {
         int32_t n_before = 0;
         for (int32_t j = 0; j < n; j++) {
-            n_before += delta[j] > delta[i] || (delta[j] == delta[i] && j < i);
+            n_before += delta[j] > delta[i] || (j < i && delta[j] == delta[i]);
         }
         taken[i] = n_before < k;
     }

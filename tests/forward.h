@@ -289,23 +289,39 @@ static inline void naive_norm(const float *weight, double epsilon, const double 
     }
 }
 
-static inline void naive_rotate(double *x, int size, int position, double theta) {
+/* Positions of a whole turn. */
+static inline double naive_wave(const struct rotation *r, int pair, int size) {
+    double wave = 2 * 3.14159265358979323846 * pow(r->theta, 2.0 * pair / size);
+    if (r->stretch.factor == 0 || wave < r->stretch.original_positions / r->stretch.high_factor) {
+        return wave;
+    }
+    if (wave > r->stretch.original_positions / r->stretch.low_factor) {
+        return wave * r->stretch.factor;
+    }
+    double smooth = (r->stretch.original_positions / wave - r->stretch.low_factor) /
+                    (r->stretch.high_factor - r->stretch.low_factor);
+    return wave / ((1 - smooth) / r->stretch.factor + smooth);
+}
+
+static inline void naive_rotate(double *x, int size, int position, const struct rotation *r) {
     for (int i = 0; i < size / 2; i++) {
-        double angle = position / pow(theta, 2.0 * i / size), a = x[i], b = x[i + size / 2];
+        double angle = 2 * 3.14159265358979323846 * position / naive_wave(r, i, size);
+        double a = x[i], b = x[i + size / 2];
         x[i] = a * cos(angle) - b * sin(angle);
         x[i + size / 2] = b * cos(angle) + a * sin(angle);
     }
 }
 
 /* Logits of n tokens from position `first` on, which see themselves and what is cached (NULL:
- * nothing); their own queries, keys and values go to `own`. */
-static inline void naive_forward(const struct weights *w, const int32_t *tokens, int first, int n,
-                                 const struct naive_cache *cached, struct naive_kv *own,
-                                 double logits[][MAX_VOCAB]) {
+ * nothing); their own queries, keys and values go to `own`. extent: of themselves token t sees the
+ * first extent[t]; NULL: all. */
+static inline void naive_masked(const struct weights *w, const int32_t *tokens, int first, int n,
+                                const struct naive_cache *cached, const int32_t *extent,
+                                struct naive_kv *own, double logits[][MAX_VOCAB]) {
     const struct model *m = w->layout.model;
     int c = (int)m->hidden, h = (int)m->heads, g = (int)m->kv_heads, d = (int)m->head_dim;
     int f = (int)m->ffn;
-    double eps = (double)w->constants.norm_epsilon, theta = w->constants.rope_theta;
+    double eps = (double)w->constants.norm_epsilon;
     int n_cached = cached != NULL ? cached->n : 0;
     static double x[MAX_NAIVE][MAX_DIM];
     double y[MAX_DIM], qkv[4 * MAX_DIM], gate_up[4 * MAX_DIM], z[MAX_DIM];
@@ -329,19 +345,20 @@ static inline void naive_forward(const struct weights *w, const int32_t *tokens,
                     naive_norm(weights_at(w, head < h ? WEIGHT_Q_NORM : WEIGHT_K_NORM, layer), eps,
                                part, d, part);
                 }
-                naive_rotate(part, d, first + t, theta);
+                naive_rotate(part, d, first + t, &w->constants.rotation);
             }
             memcpy(own->q[layer][t], qkv, sizeof(double) * (size_t)(h * d));
             memcpy(own->k[layer][t], qkv + h * d, sizeof(double) * (size_t)(g * d));
             memcpy(own->v[layer][t], qkv + (h + g) * d, sizeof(double) * (size_t)(g * d));
         }
         for (int t = 0; t < n; t++) {
+            int n_keys = n_cached + (extent != NULL ? extent[t] : n);
             for (int head = 0; head < h; head++) {
                 int at = head / (h / g) * d;
                 const int *rows = cached != NULL ? cached->rows[layer][head / (h / g)] : NULL;
                 const double *query = own->q[layer][t] + head * d;
                 double p[2 * MAX_NAIVE], sum = 0;
-                for (int j = 0; j < n_cached + n; j++) {
+                for (int j = 0; j < n_keys; j++) {
                     const double *key = j < n_cached ? cached->kv.k[layer][rows[j]] + at
                                                      : own->k[layer][j - n_cached] + at;
                     p[j] = 0;
@@ -353,7 +370,7 @@ static inline void naive_forward(const struct weights *w, const int32_t *tokens,
                 }
                 for (int i = 0; i < d; i++) {
                     y[head * d + i] = 0;
-                    for (int j = 0; j < n_cached + n; j++) {
+                    for (int j = 0; j < n_keys; j++) {
                         y[head * d + i] += p[j] / sum *
                                            (j < n_cached ? cached->kv.v[layer][rows[j]][at + i]
                                                          : own->v[layer][j - n_cached][at + i]);
@@ -379,6 +396,12 @@ static inline void naive_forward(const struct weights *w, const int32_t *tokens,
         naive_norm(weights_at(w, WEIGHT_FINAL_NORM, 0), eps, x[t], c, y);
         naive_matvec(weights_at(w, WEIGHT_HEAD, 0), y, (int)m->vocab, c, logits[t]);
     }
+}
+
+static inline void naive_forward(const struct weights *w, const int32_t *tokens, int first, int n,
+                                 const struct naive_cache *cached, struct naive_kv *own,
+                                 double logits[][MAX_VOCAB]) {
+    naive_masked(w, tokens, first, n, cached, NULL, own, logits);
 }
 
 /* ||ours - reference|| / ||reference|| over n rows. */

@@ -426,6 +426,9 @@ START_TEST(tokens_never_processed_are_kept_left_of_the_last_kept_one) {
     choice_init(&c, flat);
     c.frontier[0] = -1;
     choice_keeps(&c, "11111100");
+    choice_init(&c, flat);
+    c.frontier[0] = 43; /* itself processed */
+    choice_keeps(&c, "01101100");
 }
 END_TEST
 

@@ -294,6 +294,7 @@ struct damage {
     const char *missing;  /* a tensor that is left out */
     const char *reshaped; /* a tensor that is written as one row */
     const char *extra;    /* a tensor of one number that is added */
+    int head;             /* of a tied model: 1: its embedding again, 2: other numbers */
     const char *config;
 };
 
@@ -319,8 +320,9 @@ static void write_checkpoint(const struct model *model, const struct damage *dam
             for (int part = 0; part < WEIGHT_MAX_PARTS; part++) {
                 int64_t n_rows, n_columns;
                 char name[128], shape[64];
-                if (!weight_part_shape(model, slot, part, &n_rows, &n_columns) ||
-                    (layer > 0 && !weight_is_per_layer(slot))) {
+                bool exists = weight_part_shape(model, slot, part, &n_rows, &n_columns);
+                bool again = slot == WEIGHT_HEAD && part == 0 && damage->head > 0;
+                if ((!exists && !again) || (layer > 0 && !weight_is_per_layer(slot))) {
                     continue;
                 }
                 checkpoint_tensor_name(family, slot, part, layer, name, sizeof name);
@@ -342,7 +344,8 @@ static void write_checkpoint(const struct model *model, const struct damage *dam
                                          n > 0 ? "," : "", name, shape, (long)(4 * n),
                                          (long)(4 * (n + size)));
                 for (int64_t i = 0; i < size; i++) {
-                    data[n++] = mark(slot, part, layer, i);
+                    bool copies = again && damage->head == 1;
+                    data[n++] = mark(copies ? WEIGHT_EMBEDDING : slot, part, layer, i);
                 }
             }
         }
@@ -389,6 +392,35 @@ static const char *checkpoint_error(const struct model *model, const struct dama
     return shorten(err.text);
 }
 
+/* Every number of the model where it belongs. Returns how many there are. */
+static int64_t check_filled(const struct weights *weights) {
+    const struct weight_layout *layout = &weights->layout;
+    int64_t n_seen = 0;
+    for (uint32_t layer = 0; layer < layout->model->layers; layer++) {
+        for (int s = 0; s < WEIGHT_SLOT_COUNT; s++) {
+            enum weight_slot slot = (enum weight_slot)s;
+            const void *at = weights_at(weights, slot, layer);
+            int64_t n_rows, n_columns, i = 0;
+            for (int part = 0; part < WEIGHT_MAX_PARTS; part++) {
+                if (!weight_part_shape(layout->model, slot, part, &n_rows, &n_columns)) {
+                    continue;
+                }
+                ck_assert_ptr_nonnull(at);
+                uint32_t of = weight_is_per_layer(slot) ? layer : 0;
+                for (int64_t j = 0; j < n_rows * n_columns; j++, i++, n_seen++) {
+                    float expected = mark(slot, part, of, j);
+                    if (layout->dtype == KERNEL_F32) {
+                        ck_assert_float_eq(((const float *)at)[i], expected);
+                    } else {
+                        ck_assert_uint_eq(((const uint16_t *)at)[i], bf16_from_float(expected));
+                    }
+                }
+            }
+        }
+    }
+    return n_seen;
+}
+
 START_TEST(a_checkpoint_fills_the_fused_matrices_part_after_part) {
     enter_folder();
     write_checkpoint(&dream, &(struct damage){.config = dream_config});
@@ -397,33 +429,138 @@ START_TEST(a_checkpoint_fills_the_fused_matrices_part_after_part) {
         struct err err = {0};
         int status = weights_open(&weights, device((enum kernel_dtype)dtype), &dream, folder, &err);
         ck_assert_msg(status == 0, "%s", err.text);
-        ck_assert(weights.constants.rope_theta == 10000 && weights.constants.norm_epsilon == 0.5f);
-        int64_t n_seen = 0;
-        for (uint32_t layer = 0; layer < dream.layers; layer++) {
-            for (int s = 0; s < WEIGHT_SLOT_COUNT; s++) {
-                enum weight_slot slot = (enum weight_slot)s;
-                const void *at = weights_at(&weights, slot, layer);
-                int64_t n_rows, n_columns, i = 0;
-                for (int part = 0; part < WEIGHT_MAX_PARTS; part++) {
-                    if (!weight_part_shape(&dream, slot, part, &n_rows, &n_columns)) {
-                        continue;
-                    }
-                    ck_assert_ptr_nonnull(at);
-                    uint32_t of = weight_is_per_layer(slot) ? layer : 0;
-                    for (int64_t j = 0; j < n_rows * n_columns; j++, i++, n_seen++) {
-                        float expected = mark(slot, part, of, j);
-                        if (dtype == KERNEL_F32) {
-                            ck_assert_float_eq(((const float *)at)[i], expected);
-                        } else {
-                            ck_assert_uint_eq(((const uint16_t *)at)[i], bf16_from_float(expected));
-                        }
-                    }
-                }
-            }
-        }
-        ck_assert_int_eq(n_seen, 2 * (2 * 42 + 6) + 2 * (12 + 60 + 10 + 36 + 90));
+        ck_assert(weights.constants.rotation.theta == 10000 &&
+                  weights.constants.norm_epsilon == 0.5f);
+        ck_assert_int_eq(check_filled(&weights), 2 * (2 * 42 + 6) + 2 * (12 + 60 + 10 + 36 + 90));
         weights_close(&weights);
     }
+    close_devices();
+    leave_folder();
+}
+END_TEST
+
+/* ---- families ---- */
+
+/* Shapes as each family has them: head norms, biases, tied heads. */
+static const struct {
+    struct model model;
+    const char *config;
+} families[] = {
+    {{.name = "sdar-test", .qk_norm = true, .tied = true}, "\"model_type\":\"sdar\""},
+    {{.name = "sdar-test", .qk_norm = true}, "\"model_type\":\"sdar\",\"rope_scaling\":null"},
+    {{.name = "fast-test", .qkv_bias = true}, "\"model_type\":\"Fast_dLLM_Qwen\""},
+    {{.name = "qwen2.5-test", .qkv_bias = true, .tied = true},
+     "\"model_type\":\"qwen2\",\"rope_scaling\":{\"rope_type\":\"default\"}"},
+    {{.name = "llama-test"},
+     "\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,"
+     "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+     "\"original_max_position_embeddings\":8192}"},
+};
+
+static struct model family_model(size_t i) {
+    struct model model = families[i].model;
+    model.layers = 2;
+    model.hidden = 6;
+    model.heads = 4;
+    model.kv_heads = 2;
+    model.head_dim = 2;
+    model.ffn = 5;
+    model.vocab = 7;
+    return model;
+}
+
+static const char *family_config(const char *facts) {
+    static char text[512];
+    snprintf(text, sizeof text, "{%s,\"rope_theta\":5e5,\"rms_norm_eps\":1e-5}", facts);
+    return text;
+}
+
+START_TEST(checkpoints_of_block_diffusion_and_autoregressive_families_are_read) {
+    enter_folder();
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
+        struct model model = family_model(i);
+        struct weights weights;
+        struct err err = {0};
+        write_checkpoint(&model, &(struct damage){.config = family_config(families[i].config)});
+        int status = weights_open(&weights, device(KERNEL_F32), &model, folder, &err);
+        ck_assert_msg(status == 0, "%s: %s", model.name, err.text);
+        int64_t per_layer = 2 * 6 + 6 * 16 + 8 * 6 + 3 * 6 * 5 + (model.qkv_bias ? 16 : 0) +
+                            (model.qk_norm ? 4 : 0);
+        ck_assert_int_eq(check_filled(&weights), /* those of no layer are looked at in each */
+                         2 * per_layer + 2 * (6 + (model.tied ? 1 : 2) * 42));
+        ck_assert((weights_at(&weights, WEIGHT_HEAD, 0) ==
+                   weights_at(&weights, WEIGHT_EMBEDDING, 0)) == model.tied);
+        bool stretches = strcmp(model.name, "llama-test") == 0;
+        ck_assert(weights.constants.rotation.stretch.factor == (stretches ? 8 : 0));
+        weights_close(&weights);
+    }
+    close_devices();
+    leave_folder();
+}
+END_TEST
+
+START_TEST(a_tied_checkpoint_may_hold_its_embedding_twice_and_no_other_head) {
+    enter_folder();
+    struct model model = family_model(0);
+    struct weights weights;
+    struct err err = {0};
+    struct damage damage = {.config = family_config(families[0].config), .head = 1};
+    write_checkpoint(&model, &damage);
+    int status = weights_open(&weights, device(KERNEL_F32), &model, folder, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    weights_close(&weights);
+    damage.head = 2;
+    ck_assert_str_eq(checkpoint_error(&model, &damage),
+                     "DIR: holds a tensor 'lm_head.weight', for which model 'sdar-test' has no "
+                     "place: this is another model");
+    close_devices();
+    leave_folder();
+}
+END_TEST
+
+/* Numbers of transformers' formula for Llama 3.1, worked out on their own. */
+START_TEST(low_frequencies_are_stretched_as_llama_has_it) {
+    static const struct {
+        int32_t pair;
+        double frequency;
+    } cases[] = {{0, 1},
+                 {10, 0.12868737343265052},
+                 {28, 0.003211445994752591},
+                 {29, 0.002166570763503359},
+                 {31, 0.0008567514129196321},
+                 {34, 0.0001785078127679964},
+                 {35, 9.556212353964683e-05},
+                 {63, 3.068925988914511e-07}};
+    const struct rotation llama3 = {500000, {8, 1, 4, 8192}}, plain = {.theta = 500000};
+    static float table[64 * 128], unstretched[64 * 128];
+    rotation_table(&llama3, 64, 128, table);
+    rotation_table(&plain, 64, 128, unstretched);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int32_t pair = cases[i].pair;
+        double frequency = rotation_frequency(&llama3, pair, 128);
+        ck_assert_double_eq_tol(frequency / cases[i].frequency, 1, 1e-12);
+        const float *at = table + 63 * 128 + 2 * pair;
+        ck_assert_double_eq_tol((double)at[0], cos(63 * frequency), 1e-7);
+        ck_assert_double_eq_tol((double)at[1], sin(63 * frequency), 1e-7);
+        bool is_same = memcmp(at, unstretched + 63 * 128 + 2 * pair, 2 * sizeof *at) == 0;
+        ck_assert(is_same == (pair < 29));
+    }
+}
+END_TEST
+
+START_TEST(a_stretch_that_the_engine_does_not_run_is_named) {
+    enter_folder();
+    struct model model = family_model(4);
+    struct damage damage = {
+        .config = family_config("\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"yarn\"}")};
+    ck_assert_str_eq(checkpoint_error(&model, &damage),
+                     "DIR/config.json: rope_scaling of type 'yarn', but the engine runs 'llama3' "
+                     "and none");
+    damage.config = family_config("\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":"
+                                  "\"llama3\",\"factor\":8}");
+    ck_assert_str_eq(checkpoint_error(&model, &damage),
+                     "DIR/config.json: rope_scaling of type 'llama3' needs a factor of at least 1, "
+                     "0 < low_freq_factor < high_freq_factor and original_max_position_embeddings");
     close_devices();
     leave_folder();
 }
@@ -555,7 +692,7 @@ START_TEST(random_weights_depend_on_the_seed_alone_and_are_never_zero) {
     ck_assert_int_eq(weights_open(&b, device(KERNEL_F32), &wide, "random:7", &err), 0);
     ck_assert_int_eq(weights_open(&rounded, device(KERNEL_BF16), &wide, "random:7", &err), 0);
     ck_assert_int_eq(weights_open(&other, device(KERNEL_F32), &wide, "random:8", &err), 0);
-    ck_assert(a.constants.rope_theta == 1e6);
+    ck_assert(a.constants.rotation.theta == 1e6);
     ck_assert_ptr_eq(weights_at(&a, WEIGHT_HEAD, 0), weights_at(&a, WEIGHT_EMBEDDING, 0));
     ck_assert_ptr_null(weights_at(&a, WEIGHT_QKV_BIAS, 1));
     for (int slot = 0; slot < WEIGHT_SLOT_COUNT; slot++) {
@@ -576,7 +713,7 @@ START_TEST(random_weights_depend_on_the_seed_alone_and_are_never_zero) {
                 ck_assert(x[i] != 0 && half[i] == bf16_from_float(x[i]));
                 squares += (double)x[i] * (double)x[i];
             }
-            double fan_in = slot == WEIGHT_EMBEDDING ? 1 : (double)n_columns;
+            double fan_in = (double)n_columns; /* the embedding is the head, too */
             if (n_columns > 1) {
                 ck_assert_double_eq_tol(squares / (double)n * fan_in, 1, 0.03);
             }
@@ -655,11 +792,11 @@ START_TEST(weights_that_cannot_be_made_are_refused_with_one_sentence) {
     ck_assert_str_eq(err.text, "/nowhere/config.json: cannot be opened: No such file or directory");
     err = (struct err){0};
     struct model unknown = dream;
-    unknown.name = "llama-3.1-8b";
+    unknown.name = "gpt-2";
     ck_assert_int_eq(weights_open(&weights, device(KERNEL_F32), &unknown, "random:1", &err),
                      ERR_USAGE);
-    ck_assert_str_eq(err.text, "the engine has no weights for model 'llama-3.1-8b'; it runs the "
-                               "families llada, dream and sdar");
+    ck_assert_str_eq(err.text, "the engine has no weights for model 'gpt-2'; it runs the "
+                               "families llada, dream, sdar, fast, qwen2.5 and llama");
     err = (struct err){0};
     struct weight_layout layout;
     ck_assert_int_eq(weight_layout_make(&layout, model_find("llada-moe", &err), KERNEL_F32, &err),
@@ -679,6 +816,10 @@ int main(void) {
         shards_are_read_through_their_index,
         a_folder_that_is_no_checkpoint_is_named,
         a_checkpoint_fills_the_fused_matrices_part_after_part,
+        checkpoints_of_block_diffusion_and_autoregressive_families_are_read,
+        a_tied_checkpoint_may_hold_its_embedding_twice_and_no_other_head,
+        low_frequencies_are_stretched_as_llama_has_it,
+        a_stretch_that_the_engine_does_not_run_is_named,
         a_matrix_larger_than_a_piece_arrives_whole,
         a_checkpoint_that_does_not_fit_the_model_is_named,
         a_rotary_buffer_is_passed_over,

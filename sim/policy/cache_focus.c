@@ -43,6 +43,11 @@ static uint32_t plan(const void *opaque, const struct request *request, struct s
     if (span->phase == PHASE_PREFILL || span->queries == 0) {
         return 1;
     }
+    if (request->causal == SEES_TOKENS) {
+        span->kept_queries = span->queries; /* a single token is never evicted */
+        span->kept_keys = span->context + span->queries;
+        return 1;
+    }
     span->kept_queries = request->kept_in_block;
     span->kept_keys = request->block_start + request->reach_in_block;
     span->logit_rows = span->logit_rows > 0 ? request->kept_in_block : 0;

@@ -59,9 +59,12 @@ struct executor {
     bool wants_spans;     /* shape->spans must be filled */
     bool wants_members;   /* request_ids must be filled */
     bool knows_positions; /* decided.words: nothing is drawn of what an eviction leaves */
-    /* A request starts, or ceases, to hold memory on a replica. Both may be NULL. */
+    /* A request starts to hold memory on a replica (kv_held_bytes), holds more, or ceases to hold
+     * any: one that is preempted then is admitted again with what it committed. All may be NULL. */
     int (*admit)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                  struct err *err);
+    int (*grow)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                struct err *err);
     void (*release)(void *state, uint32_t replica, uint32_t slot);
     /* Start the batch at the executor's present time, the last one it reported or later. */
     int (*submit)(void *state, const struct submission *submission, struct err *err);

@@ -6,6 +6,7 @@
 
 #include "sim/base/rng.h"
 #include "sim/base/zeroed.h"
+#include "sim/policy/blocks.h"
 #include "sim/serve/system_step.h"
 
 /* ---- reporting ---- */
@@ -70,35 +71,10 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-/* Whether positions are committed at the end of such a step. */
-static bool span_decides(const struct span *span) {
-    return span->phase == PHASE_PREFILL ? span->logit_rows > 0 : span->phase != PHASE_COMMIT;
-}
-
-/* The first block starts where the prompt ends, or with the prompt tokens that do not fill a block.
- */
-static void enter_block(struct request *request, uint32_t block) {
-    uint32_t prompt = request->prompt_tokens;
-    uint32_t in_block = request->causal == SEES_BLOCKS ? prompt % request->block_tokens : 0;
-    uint32_t begin = prompt - in_block + block * request->block_tokens;
-    request->block = block;
-    request->block_start = begin;
-    request->block_length = smaller(request->block_tokens, request->canvas_tokens - begin);
-    request->step_in_block = 0;
-    request->masked_in_block = request->block_length - (block == 0 ? in_block : 0);
-}
-
-static void enter_last_block(struct request *request) {
-    uint32_t in_block =
-        request->causal == SEES_BLOCKS ? request->prompt_tokens % request->block_tokens : 0;
-    enter_block(request, (request->output_tokens + in_block - 1) / request->block_tokens);
-}
-
-/* The same, with the block's positions where somebody asks for them. */
+/* Makes `block` the active one, with its positions where somebody asks for them. */
 static void begin_block(struct life *life, uint32_t slot, uint32_t block) {
     struct request *request = &life->requests[slot];
-    enter_block(request, block);
-    request->uncached_in_block = request->block_length;
+    blocks_enter(request, block);
     if (life->has_positions) {
         positions_enter(&life->positions, slot, request,
                         request->block_length - request->masked_in_block);
@@ -111,7 +87,7 @@ static void plan_memory(const struct life *life, struct request *request) {
     const struct system *system = life->system;
     struct request last = *request;
     if (system->cache->keeps == KEEPS_EXACT && !system->scheduler->grows) {
-        enter_last_block(&last);
+        blocks_enter_last(&last);
     }
     request->kv_rows = system->cache->rows_held(system->cache_state, &last);
     request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows);
@@ -139,7 +115,7 @@ static int request_plan(struct life *life, struct request *request, struct journ
     if (system->cache->keeps == KEEPS_EXACT) {
         plan_memory(life, request);
     }
-    if (!span_decides(&request->span)) {
+    if (!blocks_decide(&request->span)) {
         request->commit_tokens = 0;
         request->steps_to_change = journey->steps_planned = 1;
         return 0;
@@ -273,7 +249,7 @@ static enum reject_reason misfit(struct life *life, uint32_t slot) {
     const struct system *system = life->system;
     const struct request *request = &life->requests[slot];
     struct request last = *request;
-    enter_last_block(&last);
+    blocks_enter_last(&last);
     uint32_t rows = system->cache->rows_held(system->cache_state, &last);
     if (budget_request_bytes(&system->budget, rows) > system->budget.pool_bytes) {
         return REJECT_KV;
@@ -388,8 +364,8 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     return 0;
 }
 
-void life_grow(struct life *life, struct replica *replica, uint32_t slot) {
-    struct request *request = &life->requests[slot];
+/* Returns by how much it grew. */
+static int64_t take_memory(struct life *life, struct replica *replica, struct request *request) {
     int64_t growth = request->kv_bytes - request->kv_held_bytes;
     replica->kv_used_bytes += growth;
     replica->growth_bytes -= growth;
@@ -398,6 +374,16 @@ void life_grow(struct life *life, struct replica *replica, uint32_t slot) {
     if (replica->kv_used_bytes > life->result->kv_peak_bytes) {
         life->result->kv_peak_bytes = replica->kv_used_bytes;
     }
+    return growth;
+}
+
+int life_grow(struct life *life, struct replica *replica, uint32_t slot, struct err *err) {
+    struct request *request = &life->requests[slot];
+    const struct executor *executor = &life->asked->executor;
+    bool grows = take_memory(life, replica, request) > 0;
+    return grows && executor->grow != NULL
+               ? executor->grow(executor->state, life->journeys[slot].replica, slot, request, err)
+               : 0;
 }
 
 int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct err *err) {
@@ -407,7 +393,7 @@ int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct
     life->journeys[slot].admitted_ns = is_first ? life->now_ns : life->journeys[slot].admitted_ns;
     replica->running[replica->n_running++] = slot;
     sums_add(replica, request, 1);
-    life_grow(life, replica, slot);
+    take_memory(life, replica, request);
     uint32_t index = life->journeys[slot].replica;
     const struct executor *executor = &life->asked->executor;
     int status =
@@ -501,23 +487,6 @@ static bool commits_block(struct life *life, uint32_t slot) {
     return span.queries > 0;
 }
 
-/* A block that is done is cached whole, but for the query that decides on a causal model's next
- * token, which follow_cache counts. */
-static void leave_block(const struct life *life, struct request *request) {
-    if (life->system->cache->keeps == KEEPS_EXACT && request->causal == SEES_BLOCKS) {
-        request->cached_tokens = request->block_start + request->block_length;
-    }
-}
-
-/* What a step of an exact policy wrote. */
-static void follow_cache(struct request *request) {
-    if (request->span.phase == PHASE_COMMIT) {
-        request->uncached_in_block = 0;
-    } else if (request->span.phase == PHASE_PREFILL || request->causal == SEES_TOKENS) {
-        request->cached_tokens += request->span.queries;
-    }
-}
-
 static void commit_chosen(const struct life *life, struct replica *replica, struct request *request,
                           uint32_t member, uint32_t chosen) {
     request->masked_in_block -= chosen;
@@ -532,7 +501,7 @@ static void commit_chosen(const struct life *life, struct replica *replica, stru
 static int pass_block(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
                       const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
-    bool decides = span_decides(&request->span), counts = life->system->decoder->count != NULL;
+    bool decides = blocks_decide(&request->span), counts = life->system->decoder->count != NULL;
     const struct positions_word *word =
         known != NULL && known->words != NULL ? &known->words[member] : NULL;
     uint32_t count = counts
@@ -559,12 +528,12 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
                         const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
     struct journey *journey = &life->journeys[slot];
-    bool in_block = request->span.phase != PHASE_PREFILL, decides = span_decides(&request->span);
+    bool in_block = request->span.phase != PHASE_PREFILL, decides = blocks_decide(&request->span);
     int status = 0;
     settle_journey(journey, request);
     sums_add(replica, request, -1);
     if (life->system->cache->keeps == KEEPS_EXACT) {
-        follow_cache(request);
+        blocks_cache(request);
     }
     if (life->has_positions && (in_block || decides)) {
         status = pass_block(life, replica, slot, member, known, err);
@@ -582,7 +551,6 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
         if (request->committed_tokens == request->output_tokens) {
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
         }
-        leave_block(life, request);
         begin_block(life, slot, request->block + 1);
     }
     status = request_plan(life, request, journey, err);

@@ -76,7 +76,7 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
 int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct err *err);
 
 /* A running request takes the memory that its next step needs; there is enough. */
-void life_grow(struct life *life, struct replica *replica, uint32_t slot);
+int life_grow(struct life *life, struct replica *replica, uint32_t slot, struct err *err);
 
 /* A running request takes but `tokens` of its prefill in its next step. */
 void life_chunk(struct life *life, struct replica *replica, uint32_t slot, uint32_t tokens);

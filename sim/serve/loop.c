@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "sim/policy/blocks.h"
 #include "sim/serve/life.h"
 
 struct loop {
@@ -142,16 +143,15 @@ static void shed_misfits(struct loop *loop, const struct replica *replica, struc
 /* What the request's next step does to its active block: nothing, while it prefills. */
 static struct decode_pass pass_of(const struct life *life, const struct request *request) {
     const struct span *span = &request->span;
-    if (span->phase == PHASE_PREFILL && span->logit_rows == 0) {
+    if (span->phase == PHASE_PREFILL && !blocks_decide(span)) {
         return (struct decode_pass){0};
     }
     uint32_t processed =
         span->queries < request->uncached_in_block ? span->queries : request->uncached_in_block;
-    bool knows_reach = life->has_positions || life->asked->decode != NULL;
     return (struct decode_pass){
         .processed = processed,
         .kept = life->system->cache->evicts ? request->kept_in_block : processed,
-        .reach = knows_reach ? request->reach_in_block : request->block_length,
+        .reach = request->reach_in_block,
     };
 }
 
@@ -314,8 +314,8 @@ static int carry_out(struct loop *loop, struct replica *replica, const struct ba
     for (uint32_t i = 0; status == 0 && i < batch->n_preempted; i++) {
         status = life_preempt(life, replica, batch->preempted[i], err);
     }
-    for (uint32_t i = 0; replica->growth_bytes > 0 && i < n_listed; i++) {
-        life_grow(life, replica, listed[i]);
+    for (uint32_t i = 0; status == 0 && replica->growth_bytes > 0 && i < n_listed; i++) {
+        status = life_grow(life, replica, listed[i], err);
     }
     for (uint32_t i = batch->n - batch->n_admitted; status == 0 && i < batch->n; i++) {
         status = life_admit(life, replica, batch->selected[i], err);
@@ -395,7 +395,10 @@ static int submit_again(struct loop *loop, struct replica *replica, uint32_t ind
         return 0;
     }
     for (uint32_t i = 0; i < n; i++) {
-        life_grow(life, replica, replica->selected[i]);
+        int status = life_grow(life, replica, replica->selected[i], err);
+        if (status != 0) {
+            return status;
+        }
     }
     *again = true;
     replica->loops_left--;
