@@ -100,6 +100,11 @@ static int request_plan(struct life *life, struct request *request, struct journ
     if (life->has_positions) {
         positions_plan(&life->positions, (uint32_t)(request - life->requests), request,
                        life->asked->executor.knows_positions);
+    } else if (journey->recall.is_open) {
+        int status = recall_plan(&journey->recall, life->asked->decode, request, err);
+        if (status != 0) {
+            return status;
+        }
     }
     uint32_t holds = system->cache->plan(system->cache_state, request, &request->span);
     if (holds == 0 || request->span.queries == 0) {
@@ -337,6 +342,14 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     if (reason != REJECT_NONE) {
         return reject_arrival(life, arrival, 0, reason, err);
     }
+    /* A trace has no passes of requests that were rejected. */
+    if (life->asked->decode != NULL) {
+        status = recall_open(&journey->recall, life->asked->decode, request, err);
+        status = status != 0 ? status : request_plan(life, request, journey, err);
+        if (status != 0) {
+            return status;
+        }
+    }
     journey->replica = route(life, request);
     if (journey->replica >= life->n_replicas) {
         return broken_promise(life, &system->router->policy, "router", "the index of a replica",
@@ -474,6 +487,16 @@ static bool commits_block(struct life *life, uint32_t slot) {
     return span.queries > 0;
 }
 
+static void commit_chosen(const struct life *life, struct replica *replica, struct request *request,
+                          uint32_t member, uint32_t chosen) {
+    request->masked_in_block -= chosen;
+    request->committed_tokens += chosen;
+    replica->outstanding_tokens -= chosen;
+    if (life->asked->records_members) {
+        replica->member_commits[member] = chosen;
+    }
+}
+
 /* A pass over the block's positions, and what it committed: by the executor's word, or drawn. */
 static int pass_block(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
                       const struct decided *known, struct err *err) {
@@ -485,6 +508,10 @@ static int pass_block(struct life *life, struct replica *replica, uint32_t slot,
                          ? request->commit_tokens
                          : (known != NULL && known->commits != NULL ? known->commits[member] : 0);
     uint32_t chosen = positions_pass(&life->positions, slot, request, word, count, decides);
+    if (word != NULL && life->asked->records_members && life->system->cache->evicts) {
+        struct decode_pass *pass = &replica->member_passes[member];
+        positions_kept(&life->positions, slot, &pass->kept, &pass->reach);
+    }
     if (!decides || counts) {
         return 0;
     }
@@ -492,12 +519,7 @@ static int pass_block(struct life *life, struct replica *replica, uint32_t slot,
         return broken_promise(life, &life->system->decoder->policy, "decoder",
                               "the positions it commits", chosen, 1, request->masked_in_block, err);
     }
-    request->masked_in_block -= chosen;
-    request->committed_tokens += chosen;
-    replica->outstanding_tokens -= chosen;
-    if (life->asked->records_members) {
-        replica->member_commits[member] = chosen;
-    }
+    commit_chosen(life, replica, request, member, chosen);
     return 0;
 }
 
@@ -515,6 +537,8 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
     }
     if (life->has_positions && (in_block || decides)) {
         status = pass_block(life, replica, slot, member, known, err);
+    } else if (journey->recall.is_open && (in_block || decides)) {
+        commit_chosen(life, replica, request, member, recall_pass(&journey->recall));
     }
     if (status == 0 && decides && request->masked_in_block == 0) {
         uint32_t n_decided = request->block == 0 ? request->committed_tokens : 0;
@@ -556,6 +580,7 @@ int life_preempt(struct life *life, struct replica *replica, uint32_t slot, stru
     request->cached_tokens = 0;
     request->uncached_in_block = request->block_length;
     request->preemptions++;
+    recall_forget(&journey->recall);
     if (life->has_positions) {
         positions_forget(&life->positions, slot);
     }
@@ -608,11 +633,12 @@ int life_reject(struct life *life, uint32_t slot, enum reject_reason reason, str
 void life_init(struct life *life, const struct loop_request *asked, struct loop_result *result) {
     const struct settings *settings = &asked->system->settings;
     uint32_t n = settings->max_in_system;
+    ASSERT(asked->decode == NULL || asked->system->decoder->count == NULL);
     *life = (struct life){
         .system = asked->system,
         .asked = asked,
         .result = result,
-        .has_positions = positions_wanted(asked->system),
+        .has_positions = asked->decode == NULL && positions_wanted(asked->system),
         .n_slots = n,
         .n_free = n,
         .n_replicas = settings->replicas,
@@ -651,6 +677,7 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         replica->idle = zeroed(n, sizeof *replica->idle);
         replica->member_ids = zeroed(n, sizeof *replica->member_ids);
         replica->member_commits = zeroed(n, sizeof *replica->member_commits);
+        replica->member_passes = zeroed(n, sizeof *replica->member_passes);
         replica->spans = zeroed(n, sizeof *replica->spans);
         replica->sym[SYM_ONE] = 1;
         replica->wake_ns = INT64_MAX;
@@ -669,6 +696,7 @@ void life_fini(struct life *life) {
         free(replica->idle);
         free(replica->member_ids);
         free(replica->member_commits);
+        free(replica->member_passes);
         free(replica->spans);
     }
     free(life->replicas);

@@ -6,6 +6,7 @@
 
 #include "sim/serve/loop.h"
 #include "sim/serve/positions.h"
+#include "sim/serve/recall.h"
 
 /* What the loop knows of a request and policies need not. */
 struct journey {
@@ -15,6 +16,7 @@ struct journey {
     uint32_t refresh_steps, first_block_tokens;
     uint32_t steps_planned; /* steps_to_change when the present span was planned */
     uint64_t listed;        /* the last scheduling decision that listed the request */
+    struct recall recall;   /* when decisions come from a decode trace */
 };
 
 struct replica {
@@ -36,6 +38,7 @@ struct replica {
     uint32_t batch_by_phase[PHASE_COUNT];
     uint64_t *member_ids; /* when somebody wants members */
     uint32_t *member_commits;
+    struct decode_pass *member_passes;
     const struct span **spans;                            /* when the executor wants them */
     uint32_t *selected, *chunk_tokens, *preempted, *idle; /* the scheduler's lists */
     uint32_t n_idle;                                      /* of the batch in flight */
@@ -56,7 +59,7 @@ struct life {
     int64_t widest_fitting_canvas; /* slabs: the longest canvas known to fit alone */
     void *router_state;            /* this run's own */
     uint32_t *together;            /* slots looked at together, n_slots of them */
-    bool has_positions;            /* of active blocks: somebody asks for them */
+    bool has_positions;            /* of active blocks: somebody asks, no decode trace knows */
     struct positions positions;
     bool wants_events, wants_requests, wants_steps;
 };

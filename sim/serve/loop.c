@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "sim/policy/blocks.h"
 #include "sim/serve/life.h"
 
 struct loop {
@@ -139,6 +140,21 @@ static void shed_misfits(struct loop *loop, const struct replica *replica, struc
     }
 }
 
+/* What the request's next step does to its active block: nothing, while it prefills. */
+static struct decode_pass pass_of(const struct life *life, const struct request *request) {
+    const struct span *span = &request->span;
+    if (span->phase == PHASE_PREFILL && !blocks_decide(span)) {
+        return (struct decode_pass){0};
+    }
+    uint32_t processed =
+        span->queries < request->uncached_in_block ? span->queries : request->uncached_in_block;
+    return (struct decode_pass){
+        .processed = processed,
+        .kept = life->system->cache->evicts ? request->kept_in_block : processed,
+        .reach = request->reach_in_block,
+    };
+}
+
 /* The batch in flight: its members, its shape, and for how many steps it could stand. */
 static uint32_t form_batch(struct loop *loop, struct replica *replica, const struct batch *batch) {
     struct life *life = &loop->life;
@@ -184,6 +200,7 @@ static uint32_t form_batch(struct loop *loop, struct replica *replica, const str
             const struct request *request = &life->requests[replica->batch[i]];
             replica->member_ids[i] = request->id;
             replica->member_commits[i] = request->commit_tokens;
+            replica->member_passes[i] = pass_of(life, request);
         }
     }
     return steps;
@@ -496,6 +513,7 @@ static int report_step(struct loop *loop, const struct replica *replica,
         .n = moment->n,
         .request_ids = members ? replica->member_ids : NULL,
         .commit_tokens = members ? replica->member_commits : NULL,
+        .passes = members ? replica->member_passes : NULL,
         .kv_used_bytes = moment->kv_used_bytes,
         .n_running = moment->n_running,
         .n_waiting = moment->n_waiting,
