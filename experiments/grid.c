@@ -45,6 +45,7 @@ enum {
     OF_ROLLOUTS = 1 << GRID_DECODE | 1 << GRID_STEPS,
     OF_VALUES = OF_MODELS | 1 << GRID_STEPS | 1 << GRID_EVICTION, /* the axis */
     OF_ALL = OF_SYSTEMS | OF_MODELS | OF_ROLLOUTS | 1 << GRID_EVICTION,
+    OF_SERVER = 1 << GRID_SERVER,
 };
 
 struct key {
@@ -59,19 +60,32 @@ struct key {
     { #field, offsetof(struct grid, field), 0, required }
 
 static const struct key keys[] = {
-    TEXT(title, OF_ALL),        TEXT(paper, OF_ALL),          TEXT(gpu, OF_RUNS),
-    TEXT(paper_gpu, OF_ALL),    LIST(sources, OF_ALL),        LIST(systems, OF_SYSTEMS),
-    LIST(labels, OF_SYSTEMS),   LIST(workloads, OF_RUNS),     LIST(workload_labels, OF_RUNS),
-    LIST(rates, OF_RUNS),       LIST(metrics, OF_RUNS),       LIST(values, OF_VALUES),
-    LIST(x_names, OF_ROLLOUTS), LIST(processes, OF_ROLLOUTS), LIST(gpus, OF_GPUS),
-    LIST(models, OF_MODELS),    LIST(paper_systems, OF_LMAX), LIST(share_of, OF_LMAX),
+    TEXT(title, OF_ALL | OF_SERVER),
+    TEXT(paper, OF_ALL),
+    TEXT(gpu, OF_RUNS | OF_SERVER),
+    TEXT(paper_gpu, OF_ALL),
+    LIST(sources, OF_ALL),
+    LIST(systems, OF_SYSTEMS | OF_SERVER),
+    LIST(labels, OF_SYSTEMS | OF_SERVER),
+    LIST(workloads, OF_RUNS),
+    LIST(workload_labels, OF_RUNS),
+    LIST(rates, OF_RUNS),
+    LIST(metrics, OF_RUNS),
+    LIST(values, OF_VALUES),
+    LIST(x_names, OF_ROLLOUTS),
+    LIST(processes, OF_ROLLOUTS),
+    LIST(gpus, OF_GPUS),
+    LIST(models, OF_MODELS),
+    LIST(paper_systems, OF_LMAX),
+    LIST(share_of, OF_LMAX),
     TEXT(share, OF_CANVAS),
+    TEXT(measured, OF_SERVER),
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 static const char *const kind_words[] = {"bars",  "lines",    "jitter", "memory",    "context",
                                          "masks", "lmax",     "par",    "inflation", "decode",
-                                         "steps", "eviction", NULL};
+                                         "steps", "eviction", "server", NULL};
 static const char *const axis_words[] = {"rate", "input_tokens", "output_tokens", NULL};
 
 static int word_index(const struct config *config, const char *key, const char *const *words,
