@@ -247,6 +247,8 @@ int figure_draw(const struct grid *grid, const struct grid_results *results,
     case GRID_EVICTION:
         status = figure_lay_eviction(grid, sheet);
         break;
+    case GRID_SERVER: /* drawn by server_draw */
+        break;
     }
     if (status == 0) {
         describe(grid, results, sheet);

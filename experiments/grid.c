@@ -45,6 +45,7 @@ enum {
     OF_ROLLOUTS = 1 << GRID_DECODE | 1 << GRID_STEPS,
     OF_VALUES = OF_MODELS | 1 << GRID_STEPS | 1 << GRID_EVICTION, /* the axis */
     OF_ALL = OF_SYSTEMS | OF_MODELS | OF_ROLLOUTS | 1 << GRID_EVICTION,
+    OF_SERVER = 1 << GRID_SERVER,
 };
 
 struct key {
@@ -59,13 +60,13 @@ struct key {
     { #field, offsetof(struct grid, field), 0, required }
 
 static const struct key keys[] = {
-    TEXT(title, OF_ALL),
+    TEXT(title, OF_ALL | OF_SERVER),
     TEXT(paper, OF_ALL),
-    TEXT(gpu, OF_RUNS),
+    TEXT(gpu, OF_RUNS | OF_SERVER),
     TEXT(paper_gpu, OF_ALL),
     LIST(sources, OF_ALL),
-    LIST(systems, OF_SYSTEMS),
-    LIST(labels, OF_SYSTEMS),
+    LIST(systems, OF_SYSTEMS | OF_SERVER),
+    LIST(labels, OF_SYSTEMS | OF_SERVER),
     LIST(workloads, OF_RUNS),
     LIST(workload_labels, OF_RUNS),
     LIST(rates, OF_RUNS),
@@ -82,12 +83,13 @@ static const struct key keys[] = {
     TEXT(paper_model, 0),
     LIST(sets, 0),
     LIST(workload_sets, 0),
+    TEXT(measured, OF_SERVER),
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 static const char *const kind_words[] = {"bars",  "lines",    "jitter", "memory",    "context",
                                          "masks", "lmax",     "par",    "inflation", "decode",
-                                         "steps", "eviction", NULL};
+                                         "steps", "eviction", "server", NULL};
 static const char *const axis_words[] = {"rate",         "input_tokens", "output_tokens",
                                          "max_requests", "block_tokens", NULL};
 

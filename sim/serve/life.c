@@ -300,6 +300,14 @@ static void waiting_return(struct life *life, struct replica *replica, uint32_t 
     replica->n_waiting++;
 }
 
+/* Whole pages of the prompt whose keys and values an earlier request left, but for one token at
+ * least, which decides on the first output. Evicted pages are not followed. A back end that holds real rows computes them all. */
+static uint32_t shared_prefix(const struct life *life, const struct arrival *arrival) {
+    uint32_t page_tokens = life->system->settings.page_tokens;
+    uint32_t shared = smaller(arrival->prefix_tokens, arrival->prompt_tokens - 1);
+    return life->shares_prefixes ? shared / page_tokens * page_tokens : 0;
+}
+
 int life_arrive(struct life *life, const struct arrival *arrival, struct err *err) {
     const struct system *system = life->system;
     const struct settings *settings = &system->settings;
@@ -325,10 +333,14 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
         .block_tokens = settings->block_tokens,
         .steps_per_block = settings->steps_per_block,
         .causal = system_causality(system->model),
+        .cached_tokens = shared_prefix(life, arrival),
         .state = REQUEST_PENDING,
     };
     struct journey *journey = &life->journeys[slot];
-    *journey = (struct journey){.tenant = arrival->tenant, .admitted_ns = -1, .first_block_ns = -1};
+    *journey = (struct journey){.tenant = arrival->tenant,
+                                .admitted_ns = -1,
+                                .first_block_ns = -1,
+                                .prefix_tokens = request->cached_tokens};
     if (life->has_positions) {
         positions_start(&life->positions, slot);
     }
@@ -369,6 +381,11 @@ static int64_t take_memory(struct life *life, struct replica *replica, struct re
     int64_t growth = request->kv_bytes - request->kv_held_bytes;
     replica->kv_used_bytes += growth;
     replica->growth_bytes -= growth;
+    if (life->shares_prefixes) {
+        uint32_t slot = (uint32_t)(request - life->requests);
+        int64_t left = request->kv_held_bytes == 0 ? freed_reclaim(&replica->freed, slot) : 0;
+        freed_take(&replica->freed, growth - left);
+    }
     request->kv_held_bytes = request->kv_bytes;
     ASSERT(replica->kv_used_bytes <= life->system->budget.pool_bytes);
     if (replica->kv_used_bytes > life->result->kv_peak_bytes) {
@@ -418,6 +435,10 @@ static int depart(struct life *life, struct replica *replica, uint32_t slot,
     struct request *request = &life->requests[slot];
     const struct journey *journey = &life->journeys[slot];
     bool held = request->state == REQUEST_RUNNING;
+    if (life->shares_prefixes) {
+        int64_t left = held ? request->kv_held_bytes : freed_reclaim(&replica->freed, slot);
+        freed_add(&replica->freed, FREED_BY_NOBODY, left);
+    }
     request_move(request, state);
     if (held) {
         replica->kv_used_bytes -= request->kv_held_bytes;
@@ -576,8 +597,12 @@ int life_preempt(struct life *life, struct replica *replica, uint32_t slot, stru
     sums_add(replica, request, -1);
     request_move(request, REQUEST_PREEMPTED);
     replica->kv_used_bytes -= request->kv_held_bytes;
+    if (life->shares_prefixes) {
+        freed_add(&replica->freed, slot, request->kv_held_bytes);
+        journey->left_tokens = request->cached_tokens;
+    }
     request->kv_held_bytes = 0;
-    request->cached_tokens = 0;
+    request->cached_tokens = journey->prefix_tokens;
     request->uncached_in_block = request->block_length;
     request->preemptions++;
     recall_forget(&journey->recall);
@@ -592,6 +617,29 @@ int life_preempt(struct life *life, struct replica *replica, uint32_t slot, stru
     int status = request_plan(life, request, journey, err);
     return status != 0 ? status
                        : report_event(life, EVENT_PREEMPT, request->id, journey->replica, 0, err);
+}
+
+int life_recall(struct life *life, struct replica *replica, struct err *err) {
+    const struct budget *budget = &life->system->budget;
+    const uint32_t *waiting = replica->waiting + replica->head;
+    int status = 0;
+    for (uint32_t i = 0; life->shares_prefixes && status == 0 && i < replica->n_waiting; i++) {
+        struct request *request = &life->requests[waiting[i]];
+        struct journey *journey = &life->journeys[waiting[i]];
+        if (request->state != REQUEST_PREEMPTED) {
+            break;
+        }
+        int64_t rows = freed_left(&replica->freed, waiting[i]) / budget->unit_bytes;
+        rows *= budget->unit_rows;
+        uint32_t left = rows < journey->left_tokens ? (uint32_t)rows : journey->left_tokens;
+        left = left / budget->unit_rows * budget->unit_rows;
+        uint32_t cached = left > journey->prefix_tokens ? left : journey->prefix_tokens;
+        if (cached != request->cached_tokens) {
+            request->cached_tokens = cached;
+            status = request_plan(life, request, journey, err);
+        }
+    }
+    return status;
 }
 
 int life_advance(struct life *life, struct replica *replica, uint32_t steps,
@@ -642,6 +690,9 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         .n_slots = n,
         .n_free = n,
         .n_replicas = settings->replicas,
+        .shares_prefixes = settings->prefix_caching && asked->executor.shares_prefixes &&
+                           asked->system->cache->keeps == KEEPS_EXACT &&
+                           system_causality(asked->system->model) == SEES_TOKENS,
         .widest_fitting_canvas = asked->system->budget.shares_pool ? 0 : INT64_MAX,
     };
     for (uint32_t i = 0; i < asked->n_sinks; i++) {
@@ -679,6 +730,9 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         replica->member_commits = zeroed(n, sizeof *replica->member_commits);
         replica->member_passes = zeroed(n, sizeof *replica->member_passes);
         replica->spans = zeroed(n, sizeof *replica->spans);
+        if (life->shares_prefixes) {
+            freed_init(&replica->freed, n, asked->system->budget.pool_bytes);
+        }
         replica->sym[SYM_ONE] = 1;
         replica->wake_ns = INT64_MAX;
     }
@@ -688,6 +742,7 @@ void life_fini(struct life *life) {
     for (uint32_t i = 0; i < life->n_replicas; i++) {
         struct replica *replica = &life->replicas[i];
         free(replica->scheduler_state);
+        freed_fini(&replica->freed);
         free(replica->running);
         free(replica->waiting);
         free(replica->selected);
