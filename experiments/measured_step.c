@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "sim/base/zeroed.h"
+#include "sim/serve/system_step.h"
 
 struct stage {
     const struct asked_step *step;
@@ -150,6 +151,13 @@ static int measure(struct stage *stage, const struct measuring *measuring,
     status = status == 0 ? repeat(stage, measuring, out, err) : status;
     status = status == 0 ? repeat_operators(stage, measuring->operator_rounds, out, err) : status;
     out->workspace_bytes = live_activation_peak_bytes(stage->live);
+    out->own_bytes = engine_memory(stage->engine).side_bytes;
+    if (status == 0) {
+        struct placement placement;
+        status = system_place(stage->engine->system, &step->shape, step->workspace_bytes,
+                              &placement, err);
+        out->planned_bytes = placement.peak_bytes;
+    }
     return status;
 }
 

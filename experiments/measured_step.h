@@ -22,6 +22,8 @@ struct measured_step {
      * what marks cost. All 0 where operators were not timed. */
     double op_ns[GRAPH_MAX_OPS];
     int64_t workspace_bytes; /* that was used, as metered: of the steps before it, too */
+    int64_t planned_bytes;   /* the peak of this step's plan */
+    int64_t own_bytes;       /* device memory beside weights, workspace and cached rows */
 };
 
 /* At least one round. */

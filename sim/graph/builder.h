@@ -19,8 +19,10 @@ struct graph_options {
     bool fused_head;         /* the head's logits are reduced as they are made: one operator; the
                                 three sizes of logits are not read */
     bool fused_gate_up;      /* gates and ups never leave their product: one operator */
-    bool engine;             /* what our engine's kernels hold besides: a selection's indices, and
-                                the layer's queries, keys and values until it is done */
+    bool query_chunks; /* queries are projected apart from keys and values, chunk by chunk, and
+                          attention writes over them; fused, and without cached rows */
+    bool engine;       /* what our engine's kernels hold besides: a selection's indices, and
+                          the layer's queries, keys and values until it is done */
 };
 
 /* What the fused head works in, whatever the rows (HEAD_SCRATCH_BYTES of the kernels). */

@@ -356,9 +356,9 @@ static void test_dense(bool wgmma) {
     struct array *q = random_bf16(n * q_stride, 2), *k = random_bf16(n * kv_stride, 1);
     struct array *v = random_bf16(n * kv_stride, 1), *y = array_new((size_t)(n * q_stride) * 2);
     struct array *starts = integers(start, b + 1);
-    struct call_dense_attention call = {q->host,  k->host,    v->host,  y->host, start,
-                                        q_stride, kv_stride,  q_stride, b,       (int32_t)n,
-                                        n_heads,  n_kv_heads, D,        longest, KERNEL_BF16};
+    struct call_dense_attention call = {
+        q->host,    k->host, v->host,    y->host, start,   q_stride, kv_stride, q_stride,   b,
+        (int32_t)n, n_heads, n_kv_heads, D,       longest, 0,        0,         KERNEL_BF16};
     if (!twin_dense_attention(&call)) {
         exit(2);
     }
