@@ -161,14 +161,14 @@ static int measure(struct stage *stage, const struct measuring *measuring,
     return status;
 }
 
-int step_measure(const struct engine_request *request, const struct asked_step *step,
-                 const struct measuring *measuring, struct measured_step *out, struct err *err) {
-    struct stage stage = {.step = step, .n = step->kinds[0].n_requests + step->kinds[1].n_requests};
+int step_measure_on(struct engine *engine, const struct asked_step *step,
+                    const struct measuring *measuring, struct measured_step *out, struct err *err) {
+    struct stage stage = {
+        .step = step, .engine = engine, .n = step->kinds[0].n_requests + step->kinds[1].n_requests};
     *out = (struct measured_step){0};
-    int status = engine_open(request, &stage.engine, err);
-    status = status == 0 ? live_open(stage.engine, 1, true, &stage.live, err) : status;
+    int status = live_open(engine, 1, true, &stage.live, err);
     if (status == 0) {
-        snprintf(out->device, sizeof out->device, "%s", stage.engine->device.facts.name);
+        snprintf(out->device, sizeof out->device, "%s", engine->device.facts.name);
         stage.requests = zeroed(stage.n, sizeof *stage.requests);
         stage.slots = zeroed(stage.n, sizeof *stage.slots);
         stage.takes = zeroed(stage.n, sizeof *stage.takes);
@@ -180,6 +180,14 @@ int step_measure(const struct engine_request *request, const struct asked_step *
     free(stage.takes);
     free(stage.spans);
     live_close(stage.live);
-    engine_close(stage.engine);
+    return status;
+}
+
+int step_measure(const struct engine_request *request, const struct asked_step *step,
+                 const struct measuring *measuring, struct measured_step *out, struct err *err) {
+    struct engine *engine = NULL;
+    int status = engine_open(request, &engine, err);
+    status = status == 0 ? step_measure_on(engine, step, measuring, out, err) : status;
+    engine_close(engine);
     return status;
 }

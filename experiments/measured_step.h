@@ -26,7 +26,11 @@ struct measured_step {
     int64_t own_bytes;       /* device memory beside weights, workspace and cached rows */
 };
 
-/* At least one round. */
+/* On an engine that is open for the step's system. At least one round. */
+int step_measure_on(struct engine *engine, const struct asked_step *step,
+                    const struct measuring *measuring, struct measured_step *out, struct err *err);
+
+/* The same, with an engine of its own. */
 int step_measure(const struct engine_request *request, const struct asked_step *step,
                  const struct measuring *measuring, struct measured_step *out, struct err *err);
 

@@ -324,7 +324,9 @@ static void serve_in_chunks(const char *model, const char *layout, const char *g
     int64_t kv_bytes = budget_request_bytes(&plain->budget, 96);
     int64_t left = kv_bytes + least.peak_bytes + (most.peak_bytes - least.peak_bytes) / 4;
     int64_t rest = plain->budget.usable_bytes - plain->budget.weights_bytes - left;
-    for (int i = 0; i < 3; i++) {
+    /* All combinations of three kinds are too many for every step of a run. */
+    int n_searches = strcmp(cache, "cache=none") == 0 ? 2 : 3;
+    for (int i = 0; i < n_searches; i++) {
         struct system *system =
             chunked_system(model, layout, gate_up, cache, i == 0 ? 16 << 20 : rest, searches[i]);
         struct served *served = serve_all(system);
