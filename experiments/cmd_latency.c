@@ -9,9 +9,9 @@
 
 #include "experiments/asked.h"
 #include "experiments/cmd.h"
-#include "experiments/grid.h"
 #include "experiments/measured_step.h"
 #include "experiments/table.h"
+#include "experiments/words.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/num.h"
 #include "sim/memory/usage.h"
@@ -188,7 +188,7 @@ static int open_system(const struct question *q, const char *name, struct system
         *out = NULL;
         status = try_system(q, name, true, out, err);
     }
-    return status == 0 ? system_serves(*out, err) : status;
+    return status == 0 && q->backend.name != NULL ? system_serves(*out, err) : status;
 }
 
 /* ---- finding out ---- */
@@ -213,9 +213,6 @@ static int time_plans(const struct asked_step *step, struct line *line, struct e
     line->plan_ns = gsl_stats_median_from_sorted_data(ns, 1, n);
     line->chunks = placement.chunks;
     line->workspace_bytes = placement.peak_bytes;
-    for (int kind = 0; kind < CHUNK_KINDS; kind++) {
-        line->n_chunks[kind] = 1;
-    }
     for (uint32_t i = 0; i < line->system->graph.n_loops; i++) {
         uint32_t *most = &line->n_chunks[line->system->graph.loops[i].kind];
         *most = placement.n_chunks[i] > *most ? placement.n_chunks[i] : *most;
@@ -283,8 +280,12 @@ static void add_line(struct table *table, const struct line *line) {
     for (int kind = 0; kind < CHUNK_KINDS; kind++) {
         table_whole(table, line->n_chunks[kind]);
     }
-    table_shown(table, (double)line->workspace_bytes,
-                num_format_bytes(text, sizeof text, (double)line->workspace_bytes));
+    if (line->workspace_bytes > 0) {
+        table_shown(table, (double)line->workspace_bytes,
+                    num_format_bytes(text, sizeof text, (double)line->workspace_bytes));
+    } else {
+        table_text(table, NULL);
+    }
     add_ms(table, line->plan_ns);
     add_ms(table, line->ilp_ns);
     add_ms(table, line->price_ns);
@@ -333,6 +334,7 @@ static int show_step(const struct question *q, struct system *system, struct eng
     struct line line = {.system = system,
                         .canvas_tokens = canvas,
                         .share = share,
+                        .plan_ns = (double)NAN,
                         .ilp_ns = (double)NAN,
                         .step_ns = (double)NAN,
                         .spread = (double)NAN,
@@ -340,8 +342,14 @@ static int show_step(const struct question *q, struct system *system, struct eng
                         .logits_ns = (double)NAN,
                         .attention_ns = (double)NAN};
     int status = step_first(system, canvas - output, output, &step, err);
-    status = status == 0 ? time_plans(&step, &line, err) : status;
-    if (status == 0 && q->solver != NULL) {
+    for (int kind = 0; kind < CHUNK_KINDS; kind++) {
+        line.n_chunks[kind] = 1;
+    }
+    bool is_planned = system->settings.allocator == ALLOCATOR_PLANNED;
+    if (status == 0 && is_planned) {
+        status = time_plans(&step, &line, err);
+    }
+    if (status == 0 && is_planned && q->solver != NULL) {
         status = time_ilp(q, &step, &line, err);
     }
     if (status == 0) {

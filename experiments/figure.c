@@ -85,7 +85,8 @@ static double printed(const struct grid *grid, const struct paper *paper,
 /* "profile l40s: imported; burst: real inputs, ..." */
 static void describe(const struct grid *grid, const struct grid_results *results,
                      struct sheet *sheet) {
-    if (figure_describe_memory(grid, sheet) || figure_describe_lmax(grid, sheet)) {
+    if (grid->kind == GRID_MEASURED || figure_describe_memory(grid, sheet) ||
+        figure_describe_lmax(grid, sheet)) {
         return;
     }
     size_t used = (size_t)snprintf(sheet->provenance, sizeof sheet->provenance, "profile %s",
@@ -232,6 +233,9 @@ int figure_draw(const struct grid *grid, const struct grid_results *results,
     case GRID_PAR:
     case GRID_INFLATION:
         status = figure_lay_lmax(grid, results, sheet, err);
+        break;
+    case GRID_MEASURED:
+        figure_lay_measured(grid, results, sheet);
         break;
     }
     if (status == 0) {

@@ -187,6 +187,8 @@ size_t figure_compare(const struct grid *grid, const struct grid_results *result
         bool ours = is_among(&grid->sources, row->source) && strcmp(row->gpu, grid->paper_gpu) == 0;
         if (ours && grid_asks_lmax(grid)) {
             n += figure_compare_lmax(grid, results, row, out + n, most - n);
+        } else if (ours && grid->kind == GRID_MEASURED) {
+            n += figure_compare_measured(grid, results, row, out + n, most - n);
         } else if (ours) {
             out[n++] = (struct paper_result){.row = row,
                                              .ours = ours_of(grid, results, row),

@@ -9,21 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "experiments/measured.h"
 #include "experiments/point.h"
+#include "experiments/words.h"
 #include "sim/base/config.h"
 
-enum { GRID_MOST = 16, GRID_WORD = 64 };
-
-/* A comma list of an INI value. */
-struct words {
-    char word[GRID_MOST][GRID_WORD];
-    size_t n;
-};
-
 /* The first three run systems; memory figures only compute: of systems, of models over the context,
- * of models over the share of masked tokens. The last three ask what `unmask lmax` answers: the
- * longest canvas over the prompt's share, peak over average and what an allocator reserves beyond
- * what is in use over the canvas. */
+ * of models over the share of masked tokens. Three ask what `unmask lmax` answers: the longest
+ * canvas over the prompt's share, peak over average and what an allocator reserves beyond what is
+ * in use over the canvas. The last draws raw measurements that lie in the repository. */
 enum grid_kind {
     GRID_BARS,
     GRID_LINES,
@@ -34,6 +28,7 @@ enum grid_kind {
     GRID_LMAX,
     GRID_PAR,
     GRID_INFLATION,
+    GRID_MEASURED,
 };
 enum grid_axis { AXIS_RATE, AXIS_INPUT, AXIS_OUTPUT };
 
@@ -51,11 +46,13 @@ struct grid {
     uint64_t seed, requests;
     size_t n_x;
     double x[GRID_MOST];
+    struct measured measured; /* of GRID_MEASURED */
 };
 
 struct grid_results {
-    struct point *points;    /* [system][workload][x]; NULL where nothing is run */
-    struct canvas *canvases; /* canvases.h; NULL for other kinds */
+    struct point *points;             /* [system][workload][x]; NULL where nothing is run */
+    struct canvas *canvases;          /* canvases.h; NULL for other kinds */
+    struct measured_values *measured; /* likewise */
 };
 
 /* Read the specification; `name` becomes the stem of the figure's files. */
@@ -72,8 +69,5 @@ void grid_results_fini(struct grid_results *results);
 size_t grid_n_points(const struct grid *grid); /* pieces of work; 0 where nothing is run */
 const struct point *grid_point(const struct grid *grid, const struct grid_results *results,
                                size_t system, size_t workload, size_t x);
-
-/* Split at commas, blanks trimmed; an empty field is an empty word. */
-int words_split(const char *text, struct words *out, const char *place, struct err *err);
 
 #endif
