@@ -387,7 +387,7 @@ static struct rig *whole_canvases(const struct model *model, const struct graph_
                                     .positions = count,
                                     .decision = {.n_rows = tokens[i], .take = 2}});
     }
-    rig_run(rig);
+    rig_step(rig);
     return rig;
 }
 
