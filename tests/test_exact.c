@@ -404,7 +404,7 @@ START_TEST(a_long_prompt_is_taken_in_chunks_beside_others) {
     static const struct arrival tokens[] = {
         {.id = 0, .prompt_tokens = 10, .output_tokens = 3},
         {.arrival_ns = 500000, .id = 1, .prompt_tokens = 4, .output_tokens = 2}};
-    static const char *const by_token[] = {"max_batched_tokens=8", NULL};
+    static const char *const by_token[] = {"decides_ahead=off", "max_batched_tokens=8", NULL};
     CHECK_STEPS("vllm-ar", by_token, 0, tokens, "8:0 6:01 2:01 1:0");
     /* 16 prompt tokens in steps of 11, of which 8 are whole blocks; the other's 12 wait until
      * tokens are left and are taken block by block, beside a block that is denoised. */
