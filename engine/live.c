@@ -377,6 +377,10 @@ int64_t live_pool_peak_bytes(const struct live *live) {
     return sessions_pool_peak_bytes(&live->sessions);
 }
 
+int64_t live_pool_bytes(const struct live *live) {
+    return sessions_pool_bytes(&live->sessions);
+}
+
 /* ---- opening ---- */
 
 void live_set_stop(struct live *live, const volatile sig_atomic_t *stop) {

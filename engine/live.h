@@ -53,4 +53,7 @@ int live_operators(struct live *live, const struct submission *submission, const
 int64_t live_activation_peak_bytes(const struct live *live);
 int64_t live_pool_peak_bytes(const struct live *live);
 
+/* Bytes of cached rows that requests hold now. */
+int64_t live_pool_bytes(const struct live *live);
+
 #endif

@@ -500,6 +500,12 @@ int sessions_read(struct sessions *sessions, uint32_t slot, int32_t *tokens, str
                                session->output_tokens, err);
 }
 
+int64_t sessions_pool_bytes(const struct sessions *sessions) {
+    int64_t n_pages = sessions->pages.n - sessions->pages.n_free;
+    return is_exact(sessions) ? n_pages * sessions->system->budget.unit_bytes
+                              : sessions->stores.used;
+}
+
 int64_t sessions_pool_peak_bytes(const struct sessions *sessions) {
     return is_exact(sessions) ? sessions->pages.most_used * sessions->system->budget.unit_bytes
                               : sessions->stores.most_used;

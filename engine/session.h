@@ -89,7 +89,8 @@ int sessions_commit(struct sessions *sessions, const struct submission *submissi
 /* The tokens at the output positions: [output_tokens]. */
 int sessions_read(struct sessions *sessions, uint32_t slot, int32_t *tokens, struct err *err);
 
-/* Most bytes of cached rows held at once so far. */
+/* Bytes of cached rows held now, and the most at once so far. */
+int64_t sessions_pool_bytes(const struct sessions *sessions);
 int64_t sessions_pool_peak_bytes(const struct sessions *sessions);
 
 #endif

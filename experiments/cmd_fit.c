@@ -67,7 +67,7 @@ static int run(const struct options *options, struct err *err) {
 const struct command command_fit = {
     .name = "fit",
     .words = "[decode]",
-    .doc = "fits each calibrated constant to its paper number again",
+    .doc = "fits each calibrated constant to its one paper number again",
     .more = "Prints the stored value beside the fitted one; experiments/calibrated.ini is not\n"
             "changed. `fit decode` fits the decode processes of experiments/decode.ini, which\n"
             "takes two minutes.",

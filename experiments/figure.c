@@ -64,6 +64,9 @@ static const struct metric_text *metric_of(const char *word, struct err *err) {
 static double printed(const struct grid *grid, const struct paper *paper,
                       const struct metric_text *metric, size_t system, size_t workload, size_t x) {
     const char *dataset = grid->workload_labels.word[workload], *setting = NULL;
+    if (grid->axis == AXIS_BATCH || grid->axis == AXIS_BLOCK) {
+        return NAN; /* its rows stand in the table alone */
+    }
     if (grid->axis == AXIS_RATE) {
         setting = grid->rates.word[x];
     } else {
@@ -139,7 +142,8 @@ static int lay_bars(const struct grid *grid, const struct grid_results *results,
 static int lay_lines(const struct grid *grid, const struct grid_results *results,
                      const struct paper *paper, struct sheet *sheet, struct err *err) {
     static const char *const x_labels[] = {"arrival rate (requests/s)", "prompt length (tokens)",
-                                           "output length (tokens)"};
+                                           "output length (tokens)", "batch size (requests)",
+                                           "block (tokens)"};
     const struct metric_text *metric = metric_of(grid->metrics.word[0], err);
     if (metric == NULL) {
         return (int)err->kind;
@@ -242,6 +246,8 @@ int figure_draw(const struct grid *grid, const struct grid_results *results,
         break;
     case GRID_EVICTION:
         status = figure_lay_eviction(grid, sheet);
+        break;
+    case GRID_SERVER: /* drawn by server_draw */
         break;
     }
     if (status == 0) {

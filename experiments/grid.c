@@ -45,6 +45,7 @@ enum {
     OF_ROLLOUTS = 1 << GRID_DECODE | 1 << GRID_STEPS,
     OF_VALUES = OF_MODELS | 1 << GRID_STEPS | 1 << GRID_EVICTION, /* the axis */
     OF_ALL = OF_SYSTEMS | OF_MODELS | OF_ROLLOUTS | 1 << GRID_EVICTION,
+    OF_SERVER = 1 << GRID_SERVER,
 };
 
 struct key {
@@ -59,20 +60,38 @@ struct key {
     { #field, offsetof(struct grid, field), 0, required }
 
 static const struct key keys[] = {
-    TEXT(title, OF_ALL),        TEXT(paper, OF_ALL),          TEXT(gpu, OF_RUNS),
-    TEXT(paper_gpu, OF_ALL),    LIST(sources, OF_ALL),        LIST(systems, OF_SYSTEMS),
-    LIST(labels, OF_SYSTEMS),   LIST(workloads, OF_RUNS),     LIST(workload_labels, OF_RUNS),
-    LIST(rates, OF_RUNS),       LIST(metrics, OF_RUNS),       LIST(values, OF_VALUES),
-    LIST(x_names, OF_ROLLOUTS), LIST(processes, OF_ROLLOUTS), LIST(gpus, OF_GPUS),
-    LIST(models, OF_MODELS),    LIST(paper_systems, OF_LMAX), LIST(share_of, OF_LMAX),
+    TEXT(title, OF_ALL | OF_SERVER),
+    TEXT(paper, OF_ALL),
+    TEXT(gpu, OF_RUNS | OF_SERVER),
+    TEXT(paper_gpu, OF_ALL),
+    LIST(sources, OF_ALL),
+    LIST(systems, OF_SYSTEMS | OF_SERVER),
+    LIST(labels, OF_SYSTEMS | OF_SERVER),
+    LIST(workloads, OF_RUNS),
+    LIST(workload_labels, OF_RUNS),
+    LIST(rates, OF_RUNS),
+    LIST(metrics, OF_RUNS),
+    LIST(values, OF_VALUES),
+    LIST(x_names, OF_ROLLOUTS),
+    LIST(processes, OF_ROLLOUTS),
+    LIST(gpus, OF_GPUS),
+    LIST(models, OF_MODELS),
+    LIST(paper_systems, OF_LMAX),
+    LIST(share_of, OF_LMAX),
     TEXT(share, OF_CANVAS),
+    TEXT(model, 0),
+    TEXT(paper_model, 0),
+    LIST(sets, 0),
+    LIST(workload_sets, 0),
+    TEXT(measured, OF_SERVER),
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 static const char *const kind_words[] = {"bars",  "lines",    "jitter", "memory",    "context",
                                          "masks", "lmax",     "par",    "inflation", "decode",
-                                         "steps", "eviction", NULL};
-static const char *const axis_words[] = {"rate", "input_tokens", "output_tokens", NULL};
+                                         "steps", "eviction", "server", NULL};
+static const char *const axis_words[] = {"rate",         "input_tokens", "output_tokens",
+                                         "max_requests", "block_tokens", NULL};
 
 static int word_index(const struct config *config, const char *key, const char *const *words,
                       int absent, struct err *err) {
@@ -172,6 +191,9 @@ static int settle_lmax(const struct config *config, const struct grid *grid, str
 static int settle(const struct config *config, struct grid *grid, struct err *err) {
     if (grid->labels.n != grid->systems.n || grid->workload_labels.n != grid->workloads.n) {
         return err_usage(err, "%s: expected one label per system and per workload", config->path);
+    }
+    if (grid->workload_sets.n != 0 && grid->workload_sets.n != grid->workloads.n) {
+        return err_usage(err, "%s: expected one of workload_sets per workload", config->path);
     }
     const struct config_entry *baseline = config_find(config, "figure", "baseline");
     while (baseline != NULL && grid->baseline < grid->systems.n &&
@@ -275,15 +297,48 @@ size_t grid_n_points(const struct grid *grid) {
     return runs ? grid->systems.n * grid->workloads.n * grid->n_x : 0;
 }
 
+/* "KEY=VALUE"; without '=' the value is empty, which no key takes. */
+static struct setting setting_of(const char *word, const char *place) {
+    struct setting setting = {.value = ""};
+    const char *equals = strchr(word, '=');
+    int length = equals != NULL ? (int)(equals - word) : (int)strlen(word);
+    snprintf(setting.key, sizeof setting.key, "%.*s", length, word);
+    snprintf(setting.value, sizeof setting.value, "%s", equals != NULL ? equals + 1 : "");
+    snprintf(setting.place, sizeof setting.place, "figure %s", place);
+    return setting;
+}
+
+/* The keys that a point sets, into `out`; returns how many. */
+static uint32_t settings_of(const struct grid *grid, size_t workload, size_t x,
+                            struct setting out[GRID_MOST + 2]) {
+    uint32_t n = 0;
+    for (size_t i = 0; i < grid->sets.n; i++) {
+        out[n++] = setting_of(grid->sets.word[i], grid->name);
+    }
+    if (grid->workload_sets.n > 0 && grid->workload_sets.word[workload][0] != '\0') {
+        out[n++] = setting_of(grid->workload_sets.word[workload], grid->name);
+    }
+    if (grid->axis == AXIS_BATCH || grid->axis == AXIS_BLOCK) {
+        char word[2 * GRID_WORD];
+        snprintf(word, sizeof word, "%s=%s", axis_words[grid->axis], grid->values.word[x]);
+        out[n++] = setting_of(word, grid->name);
+    }
+    return n;
+}
+
 static void run_index(void *opaque, size_t index) {
     struct effort *effort = opaque;
     const struct grid *grid = effort->grid;
     size_t x = index % grid->n_x, workload = index / grid->n_x % grid->workloads.n;
     size_t system = index / grid->n_x / grid->workloads.n;
     double rate = grid->axis == AXIS_RATE ? grid->x[x] : strtod(grid->rates.word[0], NULL);
+    struct setting settings[GRID_MOST + 2];
     struct run_request request = {
         .system = grid->systems.word[system],
         .gpu = grid->gpu,
+        .model = grid->model[0] != '\0' ? grid->model : NULL,
+        .settings = settings,
+        .n_settings = settings_of(grid, workload, x, settings),
         .workload = grid->workloads.word[workload],
         .options = {.seed = grid->seed,
                     .requests = grid->requests,

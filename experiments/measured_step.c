@@ -34,13 +34,16 @@ static struct submission batch_of(const struct stage *stage, uint32_t first, uin
                                .n_slots = n};
 }
 
+/* With the memory that the step needs; of steps before it less would do. */
 static int admit(struct stage *stage, struct err *err) {
     struct executor executor = live_interface(stage->live);
     uint32_t slot = 0;
     for (int kind = 0; kind < 2; kind++) {
-        for (uint32_t i = 0; i < stage->step->kinds[kind].n_requests; i++, slot++) {
-            stage->requests[slot] = stage->step->kinds[kind].path[0];
+        const struct step_kind *asked = &stage->step->kinds[kind];
+        for (uint32_t i = 0; i < asked->n_requests; i++, slot++) {
+            stage->requests[slot] = asked->path[0];
             stage->requests[slot].id = slot;
+            stage->requests[slot].kv_held_bytes = asked->path[asked->n_path - 1].kv_bytes;
             stage->slots[slot] = slot;
             stage->takes[slot] = 1;
             int status = executor.admit(executor.state, 0, slot, &stage->requests[slot], err);
@@ -75,7 +78,32 @@ static int run_past_step(struct stage *stage, uint32_t first, uint32_t n, const 
     return status;
 }
 
-/* The passes over whole canvases since the block began are what fills the cache. */
+/* A step of an exact cache that leaves keys and values behind, a prefill in chunks of as many
+ * tokens as one step takes. */
+static int run_past_rows(struct stage *stage, uint32_t first, uint32_t n, const struct request *at,
+                         struct err *err) {
+    struct request part = *at;
+    uint32_t most = stage->engine->limits.max_tokens / at->block_tokens * at->block_tokens;
+    uint32_t left = at->span.queries;
+    int status = 0;
+    while (status == 0 && left > 0) {
+        bool is_last = left <= most;
+        part.span.queries = part.span.first_queries = is_last ? left : most;
+        part.span.logit_rows = is_last ? at->span.logit_rows : 0;
+        status = run_past_step(stage, first, n, &part, err);
+        part.span.context += part.span.queries;
+        left -= part.span.queries;
+    }
+    return status;
+}
+
+static bool leaves_rows(const struct request *request) {
+    return request->span.exact &&
+           (request->span.phase != PHASE_REUSE || request->causal == SEES_TOKENS);
+}
+
+/* The passes over whole canvases since the block began are what fills the cache; exact ones are
+ * filled from the beginning on. */
 static int bring(struct stage *stage, uint32_t first, const struct step_kind *kind,
                  struct err *err) {
     if (kind->n_requests == 0) {
@@ -85,7 +113,9 @@ static int bring(struct stage *stage, uint32_t first, const struct step_kind *ki
     int status = 0;
     for (uint32_t i = 0; status == 0 && i + 1 < kind->n_path; i++) {
         const struct request *at = &kind->path[i];
-        if (at->block == last->block && at->span.context == 0) {
+        if (leaves_rows(at)) {
+            status = run_past_rows(stage, first, kind->n_requests, at, err);
+        } else if (!at->span.exact && at->block == last->block && at->span.context == 0) {
             status = run_past_step(stage, first, kind->n_requests, at, err);
         }
     }

@@ -224,7 +224,7 @@ static inline int rig_collect(struct rig *rig, struct err *err) {
     return status;
 }
 
-static inline void rig_run(struct rig *rig) {
+static inline void rig_step(struct rig *rig) {
     struct err err = {0};
     rig_plan(rig);
     ck_assert_msg(forward_submit(rig->forward, &rig->step, &err) == 0, "%s", err.text);

@@ -8,7 +8,8 @@
 enum { LIVE_REQUESTS = 4, LIVE_OUTPUT = 64, LIVE_STEPS = 512, LIVE_SETTINGS = 12 };
 
 /* A system for the CPU back end in little memory; `settings` "key=value", NULL-ended. */
-static inline struct system *live_system(const char *model, const char *const *settings) {
+static inline struct system *live_system_of(const char *name, const char *model,
+                                            const char *const *settings) {
     static const char *const always[] = {"runtime.element_bytes=4", "reserve_bytes=16MiB",
                                          "memory_utilization=0.04", "max_batched_tokens=256",
                                          "max_in_system=16"};
@@ -22,7 +23,7 @@ static inline struct system *live_system(const char *model, const char *const *s
         snprintf(setting->key, sizeof setting->key, "%.*s", (int)(equals - text), text);
         snprintf(setting->value, sizeof setting->value, "%s", equals + 1);
     }
-    struct system_request request = {.system = "dllm-serve",
+    struct system_request request = {.system = name,
                                      .model = model,
                                      .gpu = "cpu",
                                      .overrides = all,
@@ -33,6 +34,10 @@ static inline struct system *live_system(const char *model, const char *const *s
     int status = system_open(&request, &system, &err);
     ck_assert_msg(status == 0, "%s", err.text);
     return system;
+}
+
+static inline struct system *live_system(const char *model, const char *const *settings) {
+    return live_system_of("dllm-serve", model, settings);
 }
 
 #define LIVE_SYSTEM(model, ...) live_system(model, (const char *const[]){__VA_ARGS__, NULL})
@@ -47,6 +52,8 @@ struct served {
     uint32_t commits[LIVE_STEPS][LIVE_REQUESTS];
     size_t n_steps;
     int64_t planned_activation_bytes, activation_bytes, pool_bytes;
+    int64_t pool_left_bytes; /* held when everybody was gone */
+    uint32_t n_preempted;    /* requests were, so many times in all */
     struct engine_memory memory;
     struct err err;
 };
@@ -80,6 +87,14 @@ static inline int served_step(void *state, const struct step_record *record, str
     return 0;
 }
 
+static inline int served_request(void *state, const struct request_record *record,
+                                 struct err *err) {
+    struct served *served = state;
+    (void)err;
+    served->n_preempted += record->preemptions;
+    return 0;
+}
+
 /* How to serve. `played` NULL: live, in virtual time; else that run's schedule, on the device. */
 struct serving {
     struct system *system;
@@ -89,7 +104,9 @@ struct serving {
     const struct device_table *table; /* instead of the device's own; NULL: the same */
     bool waits;                       /* for arrivals, in real time */
     bool simulates;                   /* nothing runs on the device, decisions are drawn */
-    struct accuracy *accuracy;        /* of a schedule played */
+    const int32_t *(*prompt)(void *state, uint64_t id); /* live_set_prompt's; NULL: drawn */
+    void *prompt_state;
+    struct accuracy *accuracy; /* of a schedule played */
 };
 
 static inline struct served *serve(const struct serving *serving) {
@@ -103,6 +120,7 @@ static inline struct served *serve(const struct serving *serving) {
     ck_assert_msg(live_open(engine, 5, !serving->waits, &live, err) == 0, "%s", err->text);
     engine->device.table = serving->table != NULL ? serving->table : engine->device.table;
     live_set_output(live, served_output, served);
+    live_set_prompt(live, serving->prompt, serving->prompt_state);
     struct executor_sim *sim = executor_sim_open(system, 1);
     struct executor_replay *replay = NULL;
     struct meter_request around = {.inner = live_interface(live),
@@ -123,7 +141,7 @@ static inline struct served *serve(const struct serving *serving) {
     struct meter meter;
     meter_init(&meter, &around);
     struct list_source list = {serving->arrivals, serving->n, 0};
-    struct sink sink = {.state = served, .step = served_step};
+    struct sink sink = {.state = served, .request = served_request, .step = served_step};
     struct loop_request request = {.system = system,
                                    .executor = meter_interface(&meter),
                                    .source = {.state = &list, .next = list_next},
@@ -136,6 +154,7 @@ static inline struct served *serve(const struct serving *serving) {
     meter_memory(&meter, &served->planned_activation_bytes, &logit_bytes);
     served->activation_bytes = live_activation_peak_bytes(live);
     served->pool_bytes = live_pool_peak_bytes(live);
+    served->pool_left_bytes = live_pool_bytes(live);
     served->memory = engine_memory(engine);
     meter_fini(&meter);
     executor_replay_close(replay);

@@ -15,7 +15,7 @@ START_TEST(the_full_pass_equals_an_independent_forward_in_double) {
         rig_write(rig, 0, 0, ids, 37);
         rig_clear(rig);
         rig_add(rig, 37, 0, &(struct step_part){.positions = count});
-        rig_run(rig);
+        rig_step(rig);
         naive_forward(&rig->weights, ids, 0, 37, NULL, &kv_own, logits_naive);
         double error = relative_error(rig->logits, logits_naive, 37, (int)models[i]->vocab);
         ck_assert_msg(error <= 1e-5, "%s: %g", models[i]->name, error);
@@ -64,7 +64,7 @@ START_TEST(checkpoints_give_the_logits_that_pytorch_computes_from_them) {
         rig_write(rig, 0, 0, ids, n);
         rig_clear(rig);
         rig_add(rig, (uint32_t)n, 0, &(struct step_part){.positions = count});
-        rig_run(rig);
+        rig_step(rig);
         double error = relative_error(rig->logits, logits_naive, n, (int)model->vocab);
         /* Dream's checkpoint is stored in float32: in bf16 its weights are rounded too. */
         double bound = dtype == KERNEL_F32 ? 1e-5 : model == &dream ? 1.5e-2 : 1e-2;
@@ -100,7 +100,7 @@ static void follow(const struct script *script, struct rig *rig, bool together) 
     for (; !script_over(&s); script_advance(&s), n_steps++) {
         rig_clear(rig);
         script_add(&s, rig);
-        rig_run(rig);
+        rig_step(rig);
         naive_step(&s, &rig->weights, together, (double)rig->step.threshold, &reference);
         for (int r = 0; r < s.block; r++) {
             double error =
@@ -155,11 +155,11 @@ START_TEST(a_dual_cache_with_everything_fresh_equals_the_full_pass_bit_for_bit) 
         rig_clear(rig);
         rig_add(rig, CANVAS, 0,
                 &(struct step_part){.positions = count, .kv_rows = kv_rows, .kv = kv});
-        rig_run(rig);
+        rig_step(rig);
         memcpy(full, rig->logits + BEGIN * vocab, BLOCK * vocab * sizeof *full);
         rig_clear(rig);
         rig_add(rig, BLOCK, BEGIN, &(struct step_part){.positions = count + BEGIN, .kv = kv});
-        rig_run(rig);
+        rig_step(rig);
         ck_assert_mem_eq(rig->logits, full, BLOCK * vocab * sizeof *full);
         rig_close(rig);
     }
@@ -199,7 +199,7 @@ START_TEST(a_request_gets_the_same_bits_alone_and_in_a_batch_at_every_step) {
                     script_add(&batch[r], rig);
                 }
             }
-            rig_run(rig);
+            rig_step(rig);
             any = false;
             size_t row = 0;
             for (int r = 0, at = 0; r < N_BATCHED; r++) {
@@ -209,7 +209,7 @@ START_TEST(a_request_gets_the_same_bits_alone_and_in_a_batch_at_every_step) {
                 size_t n = (size_t)batch[r].block;
                 rig_clear(alone);
                 script_add(&single[r], alone);
-                rig_run(alone);
+                rig_step(alone);
                 ck_assert_mem_eq(alone->logits, rig->logits + row * vocab,
                                  n * vocab * sizeof(float));
                 ck_assert_mem_eq(alone->token, rig->token + row, n * sizeof(int32_t));
@@ -299,7 +299,7 @@ START_TEST(only_the_rows_that_are_kept_are_written_to_the_pool) {
     struct rig *rig = mixed_rig(&sdar, &sparse, "first-fit", whole);
     static float before[POOL];
     memcpy(before, rig_pool(rig), sizeof before);
-    rig_run(rig);
+    rig_step(rig);
     int size = (int)sdar.head_dim, heads = (int)(2 * sdar.layers * sdar.kv_heads);
     for (int i = 0; i < POOL; i++) {
         int by_row = i - STORE * 3, chosen = i - STORE * 5;
@@ -343,7 +343,7 @@ static void place_in_every_way(const struct model *model, bool fused_gate_up) {
     by_hand.selects = one_operator.fused_head = true;
     stored.fused_gate_up = by_hand.fused_gate_up = one_operator.fused_gate_up = fused_gate_up;
     struct rig *plain = mixed_rig(model, &stored, "first-fit", whole);
-    rig_run(plain);
+    rig_step(plain);
     for (size_t i = 0; i < planner_table_size * N_CHUNKINGS; i++) {
         for (int o = 0; o < 3; o++) {
             struct chunk_rows drawn = {
@@ -351,7 +351,7 @@ static void place_in_every_way(const struct model *model, bool fused_gate_up) {
             size_t n = i % N_CHUNKINGS;
             struct rig *other = mixed_rig(model, options[o], planner_table[i / N_CHUNKINGS].name,
                                           n < sizeof chunks / sizeof chunks[0] ? chunks[n] : drawn);
-            rig_run(other);
+            rig_step(other);
             assert_same_result(other, plain);
             ck_assert_int_eq(forward_workspace_peak(other->forward), other->placement.peak_bytes);
             rig_close(other);
@@ -377,7 +377,7 @@ START_TEST(gates_and_ups_in_one_operator_give_the_same_logits) {
         rig_write(rig, 0, 0, ids, 37);
         rig_clear(rig);
         rig_add(rig, 37, 0, &(struct step_part){.positions = count});
-        rig_run(rig);
+        rig_step(rig);
         naive_forward(&rig->weights, ids, 0, 37, NULL, &kv_own, logits_naive);
         double error = relative_error(rig->logits, logits_naive, 37, (int)models[i]->vocab);
         ck_assert_msg(error <= 1e-5, "%s: %g", models[i]->name, error);
@@ -399,7 +399,7 @@ START_TEST(in_bf16_the_fused_head_decides_as_stored_logits_do) {
             rig_write(both[r], 0, 0, ids, 50);
             rig_clear(both[r]);
             rig_add(both[r], 50, 0, &(struct step_part){.positions = count});
-            rig_run(both[r]);
+            rig_step(both[r]);
         }
         ck_assert_mem_eq(stored->token, single->token, sizeof stored->token);
         ck_assert_mem_eq(stored->confidence, single->confidence, 50 * sizeof(float));
@@ -416,7 +416,7 @@ START_TEST(logits_that_are_not_stored_whole_are_not_given) {
     for (int i = 0; i < 2; i++) {
         struct rig *rig = mixed_rig(&dream, options[i], "first-fit", fours);
         struct err err = {0};
-        rig_run(rig);
+        rig_step(rig);
         ck_assert_int_eq(forward_logits(rig->forward, rig->logits, &err), ERR_USAGE);
         ck_assert_str_eq(err.text, "the step does not store its logits all at once");
         rig_close(rig);
@@ -477,7 +477,7 @@ START_TEST(operators_write_their_outputs_and_read_what_is_live_and_nothing_else)
         struct rig *plain = mixed_rig(&dream, &sparse, planner_table[i].name, fours);
         struct rig *rig = mixed_rig(&dream, &sparse, planner_table[i].name, fours);
         struct err err = {0};
-        rig_run(plain);
+        rig_step(plain);
         rig_plan(rig);
         ck_assert_int_eq(forward_begin(rig->forward, &rig->step, &err), 0);
         unsigned char *workspace = forward_workspace(rig->forward);
@@ -519,7 +519,7 @@ START_TEST(no_byte_above_the_peak_of_the_placement_is_written) {
         int64_t peak = rig->placement.peak_bytes, n_changed = 0;
         ck_assert_int_lt(peak, WORKSPACE);
         memset(workspace + peak, 0x5a, (size_t)(WORKSPACE - peak));
-        rig_run(rig);
+        rig_step(rig);
         for (int64_t at = peak; at < WORKSPACE; at++) {
             n_changed += workspace[at] != 0x5a;
         }

@@ -116,7 +116,7 @@ static void again(struct rig *rig, int n_times, int32_t canvas[CANVAS_TOKENS]) {
     script_start(&s, 0, rig, canvas);
     rig_clear(rig);
     script_add(&s, rig);
-    rig_run(rig);
+    rig_step(rig);
     ck_assert_int_eq(rig->n_committed[0], 2);
     for (int i = 0; i < n_times; i++) {
         bool is_done = false;
@@ -150,7 +150,7 @@ END_TEST
 static void run_width(struct rig *rig, int n) {
     rig_clear(rig);
     rig_add(rig, (uint32_t)n, 0, &(struct step_part){.positions = count});
-    rig_run(rig);
+    rig_step(rig);
 }
 
 START_TEST(recordings_are_bounded_and_those_used_longest_ago_go_first) {

@@ -36,7 +36,7 @@ static int follow(struct chain *c, struct rig *rig) {
     for (; !chain_over(c); n_steps++) {
         rig_clear(rig);
         chain_add(c, rig);
-        rig_run(rig);
+        rig_step(rig);
         chain_refer(c, &rig->weights, (double)rig->step.threshold, logits_naive);
         check_logits(rig, c, n_steps);
         rig_read(rig, c->request, 0, canvas, c->canvas);
@@ -88,7 +88,7 @@ static void run_alone(struct chain *c, struct rig *rig, struct outcome *out) {
     while (!chain_over(c)) {
         rig_clear(rig);
         chain_add(c, rig);
-        rig_run(rig);
+        rig_step(rig);
         keep(out, rig, 0, (int)rig->spans[0].logit_rows);
         chain_follow(c, rig);
         chain_advance(c, rig->n_committed[0]);
@@ -162,7 +162,7 @@ START_TEST(a_request_that_is_computed_anew_goes_on_as_if_nothing_had_happened) {
                 }
                 rig_clear(rig);
                 chain_add(&chain, rig);
-                rig_run(rig);
+                rig_step(rig);
                 keep(out, rig, 0, (int)rig->spans[0].logit_rows);
                 n += rig->spans[0].logit_rows > 0;
                 chain_follow(&chain, rig);
@@ -213,7 +213,7 @@ START_TEST(company_in_a_batch_changes_no_bit) {
                     chain_add(&batch[r], rig);
                 }
             }
-            rig_run(rig);
+            rig_step(rig);
             n_left = 0;
             unsigned phases = 0;
             for (int r = 0, at = 0, row = 0; r < N_CHAINS; r++) {
@@ -263,7 +263,7 @@ START_TEST(a_step_writes_its_own_rows_of_the_pool_and_no_other) {
             for (int t = chain.first; t < chain.first + chain.queries; t++) {
                 is_own[chain.pages[t / 4] * 4 + t % 4] = true;
             }
-            rig_run(rig);
+            rig_step(rig);
             for (int e = 0; e < POOL; e++) {
                 bool is_row = e / row < 2 * (int)model->layers * n_rows;
                 if (is_row && is_own[e / row % n_rows]) {

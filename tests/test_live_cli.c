@@ -410,6 +410,52 @@ START_TEST(what_is_calibrated_here_predicts_what_is_served_here) {
 }
 END_TEST
 
+/* ---- exact keys and values ---- */
+
+#define EXACT                                                                                      \
+    "--set", "reserve_bytes=16MiB", "--set", "memory_utilization=0.04", "--set",                   \
+        "max_batched_tokens=512"
+
+static const struct {
+    const char *system, *model;
+} exact_systems[] = {{"sdar", "sdar-tiny"},
+                     {"lmdeploy", "sdar-tiny"},
+                     {"sglang", "sdar-tiny"},
+                     {"vllm-ar", "qwen2.5-tiny"}};
+
+START_TEST(block_diffusion_and_autoregressive_systems_generate_run_and_replay) {
+    char *tokens[4];
+    for (int i = 0; i < 4; i++) {
+        const char *system = exact_systems[i].system, *model = exact_systems[i].model;
+        const char *db = cli_path(system);
+        tokens[i] = PRINTS("generate", "--system", system, "--model", model, EXACT, "--backend",
+                           "cpu", "--ids", "5,6,7,8,9,10", "--output-tokens", "9");
+        ck_assert_int_eq(count(tokens[i], " "), 8);
+        char *recorded = PRINTS("run", "--system", system, "--model", model, EXACT, "--roofline",
+                                TRAFFIC, LIVE, "--db", db, "--levels", "steps");
+        ck_assert_msg(strstr(recorded, "5 completed of 5") != NULL, "%s", recorded);
+        char *replayed =
+            PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--operators", "3");
+        ck_assert_ptr_nonnull(strstr(replayed, "every submission carried out: "));
+        ck_assert_ptr_nonnull(strstr(replayed, "predicted against measured"));
+        char *explained = PRINTS("explain", "--system", system, "--model", model, EXACT,
+                                 "--roofline", "--backend", "cpu", "--rounds", "1", "--requests",
+                                 "2", "--prompt", "41", "--step", "4");
+        ck_assert_msg(strstr(explained, "block attention") != NULL, "%s", explained);
+        ck_assert_ptr_nonnull(strstr(explained, "\nmeasured "));
+        free(recorded);
+        free(replayed);
+        free(explained);
+    }
+    /* Whatever the scheduler, the model decides. */
+    ck_assert_str_eq(tokens[0], tokens[1]);
+    ck_assert_str_ne(tokens[0], tokens[3]);
+    for (int i = 0; i < 4; i++) {
+        free(tokens[i]);
+    }
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
         a_live_run_prints_what_it_ran_on_and_what_was_metered,
@@ -424,6 +470,7 @@ int main(void) {
         an_interrupted_replay_tells_what_the_device_did,
         a_step_is_measured_beside_its_price,
         what_is_calibrated_here_predicts_what_is_served_here,
+        block_diffusion_and_autoregressive_systems_generate_run_and_replay,
     };
     cli_path(NULL); /* one directory for the forked tests */
     int status = SUITE_RUN("live_cli", tests);

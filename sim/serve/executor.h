@@ -59,6 +59,7 @@ struct executor {
     bool wants_spans;     /* shape->spans must be filled */
     bool wants_members;   /* request_ids must be filled */
     bool knows_positions; /* decided.words: nothing is drawn of what an eviction leaves */
+    bool shares_prefixes; /* rows that an earlier request computed need not be computed again */
     /* A request starts to hold memory on a replica (kv_held_bytes), holds more, or ceases to hold
      * any: one that is preempted then is admitted again with what it committed. All may be NULL. */
     int (*admit)(void *state, uint32_t replica, uint32_t slot, const struct request *request,

@@ -100,6 +100,11 @@ static int request_plan(struct life *life, struct request *request, struct journ
     if (life->has_positions) {
         positions_plan(&life->positions, (uint32_t)(request - life->requests), request,
                        life->asked->executor.knows_positions);
+    } else if (journey->recall.is_open) {
+        int status = recall_plan(&journey->recall, life->asked->decode, request, err);
+        if (status != 0) {
+            return status;
+        }
     }
     uint32_t holds = system->cache->plan(system->cache_state, request, &request->span);
     if (holds == 0 || request->span.queries == 0) {
@@ -295,6 +300,14 @@ static void waiting_return(struct life *life, struct replica *replica, uint32_t 
     replica->n_waiting++;
 }
 
+/* Whole pages of the prompt whose keys and values an earlier request left, but for one token at
+ * least, which decides on the first output. Evicted pages are not followed. A back end that holds real rows computes them all. */
+static uint32_t shared_prefix(const struct life *life, const struct arrival *arrival) {
+    uint32_t page_tokens = life->system->settings.page_tokens;
+    uint32_t shared = smaller(arrival->prefix_tokens, arrival->prompt_tokens - 1);
+    return life->shares_prefixes ? shared / page_tokens * page_tokens : 0;
+}
+
 int life_arrive(struct life *life, const struct arrival *arrival, struct err *err) {
     const struct system *system = life->system;
     const struct settings *settings = &system->settings;
@@ -320,10 +333,14 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
         .block_tokens = settings->block_tokens,
         .steps_per_block = settings->steps_per_block,
         .causal = system_causality(system->model),
+        .cached_tokens = shared_prefix(life, arrival),
         .state = REQUEST_PENDING,
     };
     struct journey *journey = &life->journeys[slot];
-    *journey = (struct journey){.tenant = arrival->tenant, .admitted_ns = -1, .first_block_ns = -1};
+    *journey = (struct journey){.tenant = arrival->tenant,
+                                .admitted_ns = -1,
+                                .first_block_ns = -1,
+                                .prefix_tokens = request->cached_tokens};
     if (life->has_positions) {
         positions_start(&life->positions, slot);
     }
@@ -336,6 +353,14 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     enum reject_reason reason = misfit(life, slot);
     if (reason != REJECT_NONE) {
         return reject_arrival(life, arrival, 0, reason, err);
+    }
+    /* A trace has no passes of requests that were rejected. */
+    if (life->asked->decode != NULL) {
+        status = recall_open(&journey->recall, life->asked->decode, request, err);
+        status = status != 0 ? status : request_plan(life, request, journey, err);
+        if (status != 0) {
+            return status;
+        }
     }
     journey->replica = route(life, request);
     if (journey->replica >= life->n_replicas) {
@@ -356,6 +381,11 @@ static int64_t take_memory(struct life *life, struct replica *replica, struct re
     int64_t growth = request->kv_bytes - request->kv_held_bytes;
     replica->kv_used_bytes += growth;
     replica->growth_bytes -= growth;
+    if (life->shares_prefixes) {
+        uint32_t slot = (uint32_t)(request - life->requests);
+        int64_t left = request->kv_held_bytes == 0 ? freed_reclaim(&replica->freed, slot) : 0;
+        freed_take(&replica->freed, growth - left);
+    }
     request->kv_held_bytes = request->kv_bytes;
     ASSERT(replica->kv_used_bytes <= life->system->budget.pool_bytes);
     if (replica->kv_used_bytes > life->result->kv_peak_bytes) {
@@ -405,6 +435,10 @@ static int depart(struct life *life, struct replica *replica, uint32_t slot,
     struct request *request = &life->requests[slot];
     const struct journey *journey = &life->journeys[slot];
     bool held = request->state == REQUEST_RUNNING;
+    if (life->shares_prefixes) {
+        int64_t left = held ? request->kv_held_bytes : freed_reclaim(&replica->freed, slot);
+        freed_add(&replica->freed, FREED_BY_NOBODY, left);
+    }
     request_move(request, state);
     if (held) {
         replica->kv_used_bytes -= request->kv_held_bytes;
@@ -474,6 +508,16 @@ static bool commits_block(struct life *life, uint32_t slot) {
     return span.queries > 0;
 }
 
+static void commit_chosen(const struct life *life, struct replica *replica, struct request *request,
+                          uint32_t member, uint32_t chosen) {
+    request->masked_in_block -= chosen;
+    request->committed_tokens += chosen;
+    replica->outstanding_tokens -= chosen;
+    if (life->asked->records_members) {
+        replica->member_commits[member] = chosen;
+    }
+}
+
 /* A pass over the block's positions, and what it committed: by the executor's word, or drawn. */
 static int pass_block(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
                       const struct decided *known, struct err *err) {
@@ -485,6 +529,10 @@ static int pass_block(struct life *life, struct replica *replica, uint32_t slot,
                          ? request->commit_tokens
                          : (known != NULL && known->commits != NULL ? known->commits[member] : 0);
     uint32_t chosen = positions_pass(&life->positions, slot, request, word, count, decides);
+    if (word != NULL && life->asked->records_members && life->system->cache->evicts) {
+        struct decode_pass *pass = &replica->member_passes[member];
+        positions_kept(&life->positions, slot, &pass->kept, &pass->reach);
+    }
     if (!decides || counts) {
         return 0;
     }
@@ -492,12 +540,7 @@ static int pass_block(struct life *life, struct replica *replica, uint32_t slot,
         return broken_promise(life, &life->system->decoder->policy, "decoder",
                               "the positions it commits", chosen, 1, request->masked_in_block, err);
     }
-    request->masked_in_block -= chosen;
-    request->committed_tokens += chosen;
-    replica->outstanding_tokens -= chosen;
-    if (life->asked->records_members) {
-        replica->member_commits[member] = chosen;
-    }
+    commit_chosen(life, replica, request, member, chosen);
     return 0;
 }
 
@@ -515,6 +558,8 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
     }
     if (life->has_positions && (in_block || decides)) {
         status = pass_block(life, replica, slot, member, known, err);
+    } else if (journey->recall.is_open && (in_block || decides)) {
+        commit_chosen(life, replica, request, member, recall_pass(&journey->recall));
     }
     if (status == 0 && decides && request->masked_in_block == 0) {
         uint32_t n_decided = request->block == 0 ? request->committed_tokens : 0;
@@ -552,10 +597,15 @@ int life_preempt(struct life *life, struct replica *replica, uint32_t slot, stru
     sums_add(replica, request, -1);
     request_move(request, REQUEST_PREEMPTED);
     replica->kv_used_bytes -= request->kv_held_bytes;
+    if (life->shares_prefixes) {
+        freed_add(&replica->freed, slot, request->kv_held_bytes);
+        journey->left_tokens = request->cached_tokens;
+    }
     request->kv_held_bytes = 0;
-    request->cached_tokens = 0;
+    request->cached_tokens = journey->prefix_tokens;
     request->uncached_in_block = request->block_length;
     request->preemptions++;
+    recall_forget(&journey->recall);
     if (life->has_positions) {
         positions_forget(&life->positions, slot);
     }
@@ -567,6 +617,29 @@ int life_preempt(struct life *life, struct replica *replica, uint32_t slot, stru
     int status = request_plan(life, request, journey, err);
     return status != 0 ? status
                        : report_event(life, EVENT_PREEMPT, request->id, journey->replica, 0, err);
+}
+
+int life_recall(struct life *life, struct replica *replica, struct err *err) {
+    const struct budget *budget = &life->system->budget;
+    const uint32_t *waiting = replica->waiting + replica->head;
+    int status = 0;
+    for (uint32_t i = 0; life->shares_prefixes && status == 0 && i < replica->n_waiting; i++) {
+        struct request *request = &life->requests[waiting[i]];
+        struct journey *journey = &life->journeys[waiting[i]];
+        if (request->state != REQUEST_PREEMPTED) {
+            break;
+        }
+        int64_t rows = freed_left(&replica->freed, waiting[i]) / budget->unit_bytes;
+        rows *= budget->unit_rows;
+        uint32_t left = rows < journey->left_tokens ? (uint32_t)rows : journey->left_tokens;
+        left = left / budget->unit_rows * budget->unit_rows;
+        uint32_t cached = left > journey->prefix_tokens ? left : journey->prefix_tokens;
+        if (cached != request->cached_tokens) {
+            request->cached_tokens = cached;
+            status = request_plan(life, request, journey, err);
+        }
+    }
+    return status;
 }
 
 int life_advance(struct life *life, struct replica *replica, uint32_t steps,
@@ -608,14 +681,18 @@ int life_reject(struct life *life, uint32_t slot, enum reject_reason reason, str
 void life_init(struct life *life, const struct loop_request *asked, struct loop_result *result) {
     const struct settings *settings = &asked->system->settings;
     uint32_t n = settings->max_in_system;
+    ASSERT(asked->decode == NULL || asked->system->decoder->count == NULL);
     *life = (struct life){
         .system = asked->system,
         .asked = asked,
         .result = result,
-        .has_positions = positions_wanted(asked->system),
+        .has_positions = asked->decode == NULL && positions_wanted(asked->system),
         .n_slots = n,
         .n_free = n,
         .n_replicas = settings->replicas,
+        .shares_prefixes = settings->prefix_caching && asked->executor.shares_prefixes &&
+                           asked->system->cache->keeps == KEEPS_EXACT &&
+                           system_causality(asked->system->model) == SEES_TOKENS,
         .widest_fitting_canvas = asked->system->budget.shares_pool ? 0 : INT64_MAX,
     };
     for (uint32_t i = 0; i < asked->n_sinks; i++) {
@@ -651,7 +728,11 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         replica->idle = zeroed(n, sizeof *replica->idle);
         replica->member_ids = zeroed(n, sizeof *replica->member_ids);
         replica->member_commits = zeroed(n, sizeof *replica->member_commits);
+        replica->member_passes = zeroed(n, sizeof *replica->member_passes);
         replica->spans = zeroed(n, sizeof *replica->spans);
+        if (life->shares_prefixes) {
+            freed_init(&replica->freed, n, asked->system->budget.pool_bytes);
+        }
         replica->sym[SYM_ONE] = 1;
         replica->wake_ns = INT64_MAX;
     }
@@ -661,6 +742,7 @@ void life_fini(struct life *life) {
     for (uint32_t i = 0; i < life->n_replicas; i++) {
         struct replica *replica = &life->replicas[i];
         free(replica->scheduler_state);
+        freed_fini(&replica->freed);
         free(replica->running);
         free(replica->waiting);
         free(replica->selected);
@@ -669,6 +751,7 @@ void life_fini(struct life *life) {
         free(replica->idle);
         free(replica->member_ids);
         free(replica->member_commits);
+        free(replica->member_passes);
         free(replica->spans);
     }
     free(life->replicas);

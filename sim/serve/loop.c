@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "sim/policy/blocks.h"
 #include "sim/serve/life.h"
 
 struct loop {
@@ -139,6 +140,21 @@ static void shed_misfits(struct loop *loop, const struct replica *replica, struc
     }
 }
 
+/* What the request's next step does to its active block: nothing, while it prefills. */
+static struct decode_pass pass_of(const struct life *life, const struct request *request) {
+    const struct span *span = &request->span;
+    if (span->phase == PHASE_PREFILL && !blocks_decide(span)) {
+        return (struct decode_pass){0};
+    }
+    uint32_t processed =
+        span->queries < request->uncached_in_block ? span->queries : request->uncached_in_block;
+    return (struct decode_pass){
+        .processed = processed,
+        .kept = life->system->cache->evicts ? request->kept_in_block : processed,
+        .reach = request->reach_in_block,
+    };
+}
+
 /* The batch in flight: its members, its shape, and for how many steps it could stand. */
 static uint32_t form_batch(struct loop *loop, struct replica *replica, const struct batch *batch) {
     struct life *life = &loop->life;
@@ -184,6 +200,7 @@ static uint32_t form_batch(struct loop *loop, struct replica *replica, const str
             const struct request *request = &life->requests[replica->batch[i]];
             replica->member_ids[i] = request->id;
             replica->member_commits[i] = request->commit_tokens;
+            replica->member_passes[i] = pass_of(life, request);
         }
     }
     return steps;
@@ -403,6 +420,24 @@ static int submit_again(struct loop *loop, struct replica *replica, uint32_t ind
     return submit_members(loop, replica, index, &batch, err);
 }
 
+/* What a system that puts a step together while the one before it runs does not know of yet: who
+ * arrived since that started, and the room of those that ended with it. After a pause it knows all.
+ */
+static void look_ahead(const struct loop *loop, const struct replica *replica,
+                       struct schedule_view *view) {
+    if (!loop->asked->system->settings.decides_ahead || replica->last_end_ns != view->now_ns ||
+        view->n_running == 0) {
+        return;
+    }
+    const struct request *requests = view->requests;
+    while (view->n_waiting > 0 &&
+           requests[view->waiting[view->n_waiting - 1]].arrival_ns > replica->last_start_ns) {
+        view->n_waiting--;
+    }
+    view->max_requests -= replica->n_freed < view->max_requests ? replica->n_freed : 0;
+    view->kv_free_bytes -= replica->freed_bytes;
+}
+
 static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) {
     struct replica *replica = &loop->life.replicas[index];
     const struct system *system = loop->asked->system;
@@ -413,6 +448,10 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
             return status;
         }
         replica->loops_left = 0;
+    }
+    int status = life_recall(&loop->life, replica, err);
+    if (status != 0) {
+        return status;
     }
     struct estimator estimator = {loop, replica};
     uint32_t max_requests = system->budget.max_requests;
@@ -433,6 +472,7 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
         .estimate_ns = estimate_batch_ns,
         .estimator = &estimator,
     };
+    look_ahead(loop, replica, &view);
     struct batch batch = {.selected = replica->selected,
                           .capacity = loop->life.n_slots,
                           .wake_ns = INT64_MAX,
@@ -440,7 +480,7 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
                           .preempted = replica->preempted,
                           .idle = replica->idle};
     system->scheduler->schedule(replica->scheduler_state, &view, &batch);
-    int status = check_selection(loop, replica, index, &view, &batch, err);
+    status = check_selection(loop, replica, index, &view, &batch, err);
     if (status != 0) {
         return status;
     }
@@ -496,6 +536,7 @@ static int report_step(struct loop *loop, const struct replica *replica,
         .n = moment->n,
         .request_ids = members ? replica->member_ids : NULL,
         .commit_tokens = members ? replica->member_commits : NULL,
+        .passes = members ? replica->member_passes : NULL,
         .kv_used_bytes = moment->kv_used_bytes,
         .n_running = moment->n_running,
         .n_waiting = moment->n_waiting,
@@ -523,6 +564,10 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     const struct moment moment = {replica->n_batch, replica->n_running, replica->n_waiting,
                                   replica->kv_used_bytes};
     int status = life_advance(&loop->life, replica, done->steps, &done->decided, err);
+    replica->last_start_ns = done->time_ns - (done->time_ns - done->start_ns) / done->steps;
+    replica->last_end_ns = done->time_ns;
+    replica->n_freed = moment.n_running - replica->n_running;
+    replica->freed_bytes = moment.kv_used_bytes - replica->kv_used_bytes;
     if (status == 0 && loop->life.wants_steps) {
         status = report_step(loop, replica, done, &moment, err);
     }

@@ -81,8 +81,7 @@ void positions_plan(struct positions *p, uint32_t slot, struct request *request,
     struct block_state *block = &p->blocks[slot];
     const struct cache_policy *cache = p->system->cache;
     uint8_t *keep = row(p, p->keep, slot);
-    uint32_t n_kept = block_pending(block, keep);
-    request->uncached_in_block = n_kept;
+    request->uncached_in_block = block_pending(block, keep);
     if (cache->evicts && !known && block->n_masked > 0) {
         struct decode_view view = view_of(p, slot, request);
         memcpy(p->pending, keep, block->length);
@@ -93,12 +92,17 @@ void positions_plan(struct positions *p, uint32_t slot, struct request *request,
                                             .masked = block->masked,
                                             .delta = p->delta,
                                             .frontier = block->frontier};
-        n_kept = cache->evict(p->system->cache_state, memory_of(p, slot), &asked, keep);
+        (void)cache->evict(p->system->cache_state, memory_of(p, slot), &asked, keep);
     }
-    request->kept_in_block = n_kept;
-    request->reach_in_block = 0;
-    for (uint32_t i = 0; i < block->length; i++) {
-        request->reach_in_block = keep[i] ? i + 1 : request->reach_in_block;
+    positions_kept(p, slot, &request->kept_in_block, &request->reach_in_block);
+}
+
+void positions_kept(const struct positions *p, uint32_t slot, uint32_t *n_kept, uint32_t *reach) {
+    const uint8_t *keep = row(p, p->keep, slot);
+    *n_kept = *reach = 0;
+    for (uint32_t i = 0; i < p->blocks[slot].length; i++) {
+        *n_kept += keep[i] != 0;
+        *reach = keep[i] ? i + 1 : *reach;
     }
 }
 

@@ -46,6 +46,11 @@ void positions_forget(struct positions *positions, uint32_t slot);
 void positions_plan(struct positions *positions, uint32_t slot, struct request *request,
                     bool known);
 
+/* Of the positions that the step planned, or done, runs: how many an eviction leaves, and the
+ * block's up to the right-most of them. */
+void positions_kept(const struct positions *positions, uint32_t slot, uint32_t *n_kept,
+                    uint32_t *reach);
+
 /* After a step that was planned so: its decisions, by the executor's word, else by the decoder, of
  * confidences drawn; `count`, where it is not 0, is how many the executor says. Returns how many
  * were committed; the caller checks it. A commit pass decides nothing. */

@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "sim/base/decode.h"
 #include "sim/base/err.h"
 #include "sim/graph/shape.h"
 #include "sim/policy/request.h"
@@ -48,6 +49,7 @@ struct step_record {
     uint32_t n;                       /* members; spans computed in vain are in the sums alone */
     const uint64_t *request_ids;      /* in batch order; NULL unless the sink wants members */
     const uint32_t *commit_tokens;    /* of each span, one step */
+    const struct decode_pass *passes; /* of each span, one step; processed 0: not of its block */
     int64_t kv_used_bytes;
     uint32_t n_running, n_waiting;
 };

@@ -432,6 +432,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
             .element_bytes = s->runtime.element_bytes,
             .memory_utilization = k->memory_utilization,
             .pool_share = k->pool_share,
+            .pool_pages = k->pool_pages,
             .reserve_bytes = k->reserve_bytes,
             .kv_layout = k->kv_layout,
             .page_tokens = k->page_tokens,
