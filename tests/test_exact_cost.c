@@ -2,6 +2,7 @@
  * the imported tables, the budget and the plans that hold them. */
 #include "sim/graph/builder.h"
 #include "sim/graph/registrar.h"
+#include "sim/serve/lmax.h"
 #include "tests/random_step.h"
 
 static const char *const models[] = {"sdar-8b", "llama-3.1-8b", "fast-dllm-v2-7b", "qwen2.5-3b",
@@ -298,6 +299,31 @@ START_TEST(a_step_of_measured_sizes_is_priced_by_its_rows) {
 }
 END_TEST
 
+/* ---- the longest canvas ---- */
+
+START_TEST(the_longest_canvas_is_what_its_exact_rows_leave_room_for) {
+    static const char *const names[][2] = {{"sdar", "sdar-8b"}, {"vllm-ar", "llama-3.1-8b"}};
+    for (int i = 0; i < 2; i++) {
+        struct system *s = system_of(names[i][0], names[i][1], "a100-80g", true);
+        const struct lmax_request request = {.system = s, .prompt_share = 0.5};
+        struct lmax lmax;
+        struct err err = {0};
+        ck_assert_msg(lmax_find(&request, &lmax, &err) == 0, "%s", err.text);
+        int64_t canvas = lmax.longest.canvas_tokens;
+        /* One token decides on the next: the last one's keys and values are never needed. */
+        int64_t rows = canvas - (s->model->mask == MASK_CAUSAL);
+        ck_assert_int_eq(lmax.longest.cached_bytes, rows * model_kv_bytes_per_token(s->model));
+        /* A piece of a prompt, not a canvas, and the logits of a block. */
+        ck_assert_int_le(lmax.longest.held_bytes, s->budget.activation_bytes);
+        ck_assert_int_lt(lmax.longest.live.peak_bytes, 3 * (INT64_C(1) << 30));
+        int64_t left = lmax.available_bytes - lmax.longest.cached_bytes - lmax.longest.held_bytes;
+        ck_assert_int_ge(left, 0);
+        ck_assert_int_lt(left, (LMAX_GRANULE_TOKENS + 1) * model_kv_bytes_per_token(s->model));
+        system_close(s);
+    }
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
         every_exact_graph_is_whole_and_its_tensors_never_overlap,
@@ -306,6 +332,7 @@ int main(void) {
         eviction_spares_all_but_the_first_layer_and_the_seconds_projections,
         attention_at_measured_rows_takes_the_time_measured,
         a_step_of_measured_sizes_is_priced_by_its_rows,
+        the_longest_canvas_is_what_its_exact_rows_leave_room_for,
     };
     return SUITE_RUN("exact cost", tests);
 }
