@@ -159,8 +159,11 @@ static const char *chunks_of(char text[64], const struct step_memory *step) {
     if (step->chunks[CHUNK_FFN] == 0) {
         return NULL;
     }
-    snprintf(text, 64, "FFN %" PRIu32 ", logits %" PRIu32, step->chunks[CHUNK_FFN],
-             step->chunks[CHUNK_LOGITS]);
+    int used = step->chunks[CHUNK_ATTENTION] > 1
+                   ? snprintf(text, 64, "attention %" PRIu32 ", ", step->chunks[CHUNK_ATTENTION])
+                   : 0;
+    snprintf(text + used, 64 - (size_t)used, "FFN %" PRIu32 ", logits %" PRIu32,
+             step->chunks[CHUNK_FFN], step->chunks[CHUNK_LOGITS]);
     return text;
 }
 
@@ -302,14 +305,15 @@ static json_t *step_json(const struct step_memory *step) {
                             json_integer((json_int_t)step->live.part_bytes[part]));
     }
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o}", "canvas_tokens",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o}", "canvas_tokens",
         (json_int_t)step->canvas_tokens, "output_tokens", (json_int_t)step->output_tokens,
         "cached_bytes", (json_int_t)step->cached_bytes, "workspace_bytes",
         (json_int_t)step->held_bytes, "unlimited_bytes", (json_int_t)step->unlimited_bytes,
         "live_peak_bytes", (json_int_t)step->live.peak_bytes, "logits_bytes",
-        (json_int_t)step->live.logits_bytes, "ffn_chunks", (json_int_t)step->chunks[CHUNK_FFN],
-        "logit_chunks", (json_int_t)step->chunks[CHUNK_LOGITS], "par", live_par(&step->live),
-        "inflation", lmax_inflation(step), "part_peak_bytes", parts);
+        (json_int_t)step->live.logits_bytes, "attention_chunks",
+        (json_int_t)step->chunks[CHUNK_ATTENTION], "ffn_chunks",
+        (json_int_t)step->chunks[CHUNK_FFN], "logit_chunks", (json_int_t)step->chunks[CHUNK_LOGITS],
+        "par", live_par(&step->live), "inflation", lmax_inflation(step), "part_peak_bytes", parts);
 }
 
 static json_t *line_json(const struct question *q, size_t i) {

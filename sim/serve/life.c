@@ -301,7 +301,8 @@ static void waiting_return(struct life *life, struct replica *replica, uint32_t 
 }
 
 /* Whole pages of the prompt whose keys and values an earlier request left, but for one token at
- * least, which decides on the first output. Evicted pages are not followed. A back end that holds real rows computes them all. */
+ * least, which decides on the first output. Evicted pages are not followed. A back end that holds
+ * real rows computes them all. */
 static uint32_t shared_prefix(const struct life *life, const struct arrival *arrival) {
     uint32_t page_tokens = life->system->settings.page_tokens;
     uint32_t shared = smaller(arrival->prefix_tokens, arrival->prompt_tokens - 1);

@@ -93,7 +93,9 @@ static void hold_planned(const struct system *s, const struct step_shape *shape,
     step->fits = system_place(s, shape, available_bytes, &placement, &step->misfit) == 0;
     live_of_placement(&s->graph, shape, &placement, &step->live);
     step->held_bytes = step->unlimited_bytes = placement.peak_bytes;
-    step->chunks[CHUNK_FFN] = step->chunks[CHUNK_LOGITS] = 1;
+    for (int kind = 0; kind < CHUNK_KINDS; kind++) {
+        step->chunks[kind] = 1;
+    }
     for (uint32_t i = 0; i < s->graph.n_loops; i++) {
         uint32_t *n = &step->chunks[s->graph.loops[i].kind];
         *n = placement.n_chunks[i] > *n ? placement.n_chunks[i] : *n;
@@ -226,7 +228,7 @@ int lmax_find(const struct lmax_request *r, struct lmax *out, struct err *err) {
     int64_t memory_bytes = r->memory_bytes > 0 ? r->memory_bytes : s->gpu->memory_bytes;
     *out = (struct lmax){.memory_bytes = memory_bytes,
                          .weights_bytes = s->budget.weights_bytes,
-                         .reserve_bytes = s->settings.reserve_bytes};
+                         .reserve_bytes = system_reserve_bytes(s)};
     int64_t left = (int64_t)(s->settings.memory_utilization * (double)memory_bytes) -
                    out->weights_bytes - out->reserve_bytes;
     out->available_bytes = (int64_t)(s->settings.pool_share * (double)left);
