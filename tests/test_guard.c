@@ -556,6 +556,7 @@ static void exact_init(void) {
     cached.request.causal = SEES_BLOCKS;
     cached.request.block_start = 64;
     cached.request.cached_tokens = 64;
+    cached.request.passes_in_block = 2;
     cached.span.context = 64;
     cached.span.exact = 1;
 }
@@ -601,6 +602,14 @@ START_TEST(the_guard_names_each_broken_promise_of_an_exact_cache_policy) {
            "cache scripted sets span.exact to 1 though it keeps none that are exact");
     EXACT(exact_init, cached.span.context = 65,
           "cache scripted reaches 97 positions in a block that ends at 96");
+    EXACT(exact_init,
+          (cached.span.queries = cached.span.first_queries = 30, cached.span.logit_rows = 30,
+           cached.span.context = 66),
+          "");
+    EXACT(exact_init,
+          (cached.request.passes_in_block = 0, cached.span.queries = 30,
+           cached.span.first_queries = 30, cached.span.context = 66),
+          "cache scripted attends to 66 cached rows in a block's first pass, behind 64");
     EXACT(exact_init, cached.rows = 95,
           "cache scripted runs 32 queries behind 64 cached rows but holds 95");
     EXACT(exact_init, cached.span.phase = PHASE_PREFILL,

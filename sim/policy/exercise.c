@@ -61,6 +61,7 @@ struct request exercise_exact_request(struct rng *rng, uint64_t id, uint32_t max
 static void advance(struct request *request, uint32_t commits) {
     request->steps++;
     request->step_in_block++;
+    request->passes_in_block++;
     request->masked_in_block -= commits;
     request->committed_tokens += commits;
     if (request->masked_in_block > 0) {
@@ -93,7 +94,9 @@ static uint32_t walk_commits(struct rng *rng, const struct request *request, uin
  * eviction left: any that it may meet. */
 static void draw_positions(struct rng *rng, struct request *request) {
     uint32_t masked = request->masked_in_block, length = request->block_length;
-    request->uncached_in_block = exercise_draw(rng, masked > 0 ? masked : 1, length);
+    request->uncached_in_block = request->passes_in_block == 0
+                                     ? length
+                                     : exercise_draw(rng, masked > 0 ? masked : 1, length);
     request->kept_in_block =
         masked > 0 ? exercise_draw(rng, 1, request->uncached_in_block) : request->uncached_in_block;
     request->reach_in_block = exercise_draw(rng, request->kept_in_block, length);
@@ -108,6 +111,7 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
         request->cached_tokens = 0;
         request->kv_held_bytes = 0;
         request->uncached_in_block = request->block_length;
+        request->passes_in_block = 0;
         request->preemptions++;
     }
     if (cache->leaves_out != 0 && request->causal == SEES_BLOCKS &&
@@ -126,6 +130,7 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
     uint32_t commits = blocks_decide(&request->span) ? walk_commits(rng, request, walk) : 0;
     request->steps++;
     request->step_in_block += request->span.phase != PHASE_PREFILL;
+    request->passes_in_block += request->span.phase != PHASE_PREFILL;
     request->masked_in_block -= commits;
     request->committed_tokens += commits;
     blocks_cache(request);
@@ -199,6 +204,7 @@ static void walk_evicting_step(struct guard *guard, struct rng *rng, struct requ
     request->masked_in_block -= n;
     request->committed_tokens += n;
     request->step_in_block++;
+    request->passes_in_block++;
     request->steps++;
     if (cache->learn != NULL) {
         cache->learn(guard, memory, request, n);

@@ -94,6 +94,7 @@ struct request guard_later(const struct request *request, uint32_t steps, uint32
     memcpy(&copy, request, sizeof copy);
     copy.steps += steps;
     copy.step_in_block += steps;
+    copy.passes_in_block += steps;
     copy.committed_tokens += commits;
     copy.masked_in_block -= commits;
     return copy;
