@@ -1,6 +1,7 @@
-/* Our own attention kernels, measured as they run: bidirectional spans, and blocks over cached
- * rows. Between rows times are straight lines in the work along each axis: pairs of query and key
- * along the queries of a full pass, the sizes themselves along all others. */
+/* Our own attention kernels, measured as they run: bidirectional spans, blocks over cached rows,
+ * and causal prefills after a prefix. Between rows times are straight lines in the work along each
+ * axis: pairs of query and key along the queries of a pass, the sizes themselves along all others.
+ */
 #include <math.h>
 
 #include "sim/cost/profile_table.h"
@@ -8,6 +9,9 @@
 /* A full pass works on tiles of this many queries: its time is a straight line in q (q + 128),
  * which is the line through q for a few queries and through q * q for many. */
 enum { TILE_ROWS = 128 };
+_Static_assert((int)CAUSAL_BATCH == (int)FULL_BATCH && (int)CAUSAL_Q == (int)FULL_Q &&
+                   (int)CAUSAL_PREFIX == (int)BLOCK_KV,
+               "one lookup for all three");
 
 double full_roofline_us(const struct profile_peaks *peaks, struct head_layout layout, double batch,
                         double q) {
@@ -31,13 +35,17 @@ struct lookup {
     double at[LATTICE_MAX_AXES];
 };
 
+/* A causal pass after a prefix has half of its own pairs. */
 static double roofline_us(const struct lookup *l) {
-    double kv = l->op == PROFILE_ATTENTION_BLOCK ? l->at[BLOCK_KV] : 0;
+    double kv = l->op == PROFILE_ATTENTION_BLOCK    ? l->at[BLOCK_KV]
+                : l->op == PROFILE_ATTENTION_CAUSAL ? l->at[CAUSAL_PREFIX] - l->at[CAUSAL_Q] / 2
+                                                    : 0;
     return block_roofline_us(&l->profile->peaks, l->layout, l->at[FULL_BATCH], l->at[FULL_Q], kv);
 }
 
 static double work_along(const struct lookup *l, size_t axis, double x) {
-    return l->op == PROFILE_ATTENTION_FULL && axis == FULL_Q ? x * (x + TILE_ROWS) : x;
+    double before = l->op == PROFILE_ATTENTION_CAUSAL ? 2 * l->at[CAUSAL_PREFIX] : 0;
+    return axis == FULL_Q && l->op != PROFILE_ATTENTION_BLOCK ? x * (before + x + TILE_ROWS) : x;
 }
 
 /* The time at `end`, a measured value of an axis, with its utilisation held at `x` beyond it. */
@@ -109,6 +117,16 @@ double full_us(const struct profile *profile, size_t i_layout, double batch, dou
 double block_us(const struct profile *profile, size_t i_layout, double batch, double q, double kv,
                 enum profile_match *match) {
     return from_layout(profile, PROFILE_ATTENTION_BLOCK, i_layout, batch, q, kv, match);
+}
+
+bool causal_is_grid(const struct profile *profile) {
+    const struct lattice_axis *axes = profile->ops[PROFILE_ATTENTION_CAUSAL].axes;
+    return axes[CAUSAL_BATCH].n > 1 && axes[CAUSAL_PREFIX].n > 1;
+}
+
+double causal_grid_us(const struct profile *profile, size_t i_layout, double batch, double q,
+                      double prefix, enum profile_match *match) {
+    return from_layout(profile, PROFILE_ATTENTION_CAUSAL, i_layout, batch, q, prefix, match);
 }
 
 /* The measured layout whose sequences of this kind take the nearest roofline time, and how many of

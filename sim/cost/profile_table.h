@@ -130,6 +130,10 @@ double full_roofline_us(const struct profile_peaks *peaks, struct head_layout la
 /* `kv` cached rows beside the q own ones. */
 double block_roofline_us(const struct profile_peaks *peaks, struct head_layout layout, double batch,
                          double q, double kv);
+/* PROFILE_ATTENTION_CAUSAL as our own calibration measures it, over batches and prefixes both. */
+bool causal_is_grid(const struct profile *profile);
+double causal_grid_us(const struct profile *profile, size_t i_layout, double batch, double q,
+                      double prefix, enum profile_match *match);
 double pass_us(const struct profile *profile, enum profile_pass pass, int64_t channels,
                int64_t rows, enum profile_match *match);
 double fused_us(const struct profile *profile, enum profile_op op, int64_t rows, int64_t n,
