@@ -123,6 +123,9 @@ static int on_step(void *state, const struct step_record *record, struct err *er
     summary->steps_by_phase[n_phases == 1 ? phase : SUMMARY_MIXED] += repeat;
     summary->request_steps += repeat * record->n;
     summary->tokens_processed += repeat * (uint64_t)record->sym[SYM_TOKENS];
+    summary->block_queries += repeat * (uint64_t)record->sym[SYM_BLOCK_Q];
+    summary->kept_queries += repeat * (uint64_t)record->sym[SYM_KEPT_Q];
+    summary->exact_passes += record->n_by_phase[PHASE_PREFILL] + record->n_by_phase[PHASE_COMMIT];
     summary->gpu_ns += record->gpu_ns * (int64_t)repeat;
     summary->host_ns += record->host_ns * (int64_t)repeat;
     if (record->kv_used_bytes > summary->kv_peak_bytes) {
@@ -180,6 +183,9 @@ void summary_finish(struct summary *summary) {
     summary->throughput_req_s = over((double)summary->completed, summary->makespan_s);
     summary->goodput_req_s = over((double)summary->met_slo, summary->makespan_s);
     summary->redundancy = over((double)summary->tokens_processed, committed);
+    uint64_t in_blocks = summary->kept_queries > 0 ? summary->kept_queries : summary->block_queries;
+    bool is_exact = summary->exact_passes > 0 && in_blocks > 0;
+    summary->block_redundancy = is_exact ? over((double)in_blocks, committed) : -1;
     summary->tpf = over(committed, (double)summary->request_steps);
     summary->gpu_busy =
         summary->gpu_ns > 0 && summary->makespan_s > 0
@@ -307,6 +313,7 @@ static int put_steps(json_t *o, const struct summary *s) {
            put(o, "tokens_processed", json_integer((json_int_t)s->tokens_processed)) |
            put(o, "tokens_committed", json_integer((json_int_t)s->tokens_committed)) |
            put(o, "redundancy", s->tokens_committed > 0 ? json_real(s->redundancy) : json_null()) |
+           put(o, "block_redundancy", known_share(s->block_redundancy)) |
            put(o, "tpf", s->request_steps > 0 ? json_real(s->tpf) : json_null());
 }
 
@@ -466,6 +473,10 @@ void summary_print(const struct summary *s, const struct run_facts *f, FILE *out
             "tokens       %" PRIu64 " processed, %" PRIu64
             " committed: redundancy %.4g, %.4g per forward pass\n",
             s->tokens_processed, s->tokens_committed, s->redundancy, s->tpf);
+    if (s->block_redundancy >= 0) {
+        fprintf(out, "blocks       %.4g positions run for each token committed%s\n",
+                s->block_redundancy, s->kept_queries > 0 ? ", behind the eviction" : "");
+    }
     fprintf(out, "memory     ");
     print_bytes(out, "weights", f->weights_bytes);
     print_bytes(out, "reserve", f->reserve_bytes);

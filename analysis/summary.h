@@ -10,9 +10,11 @@
  *   tokens_committed  output tokens of completed requests; throughput is these over the makespan,
  *             so that work lost to preemption or interruption never counts as output
  *   redundancy  tokens_processed over all steps / tokens_committed
- *   tpf       tokens_committed / request_steps, tokens per forward pass of a request
- *   goodput   completed requests within every bound of the service-level objective / makespan
- * Quantiles interpolate linearly between order statistics at (n - 1) p, as
+ *   block_redundancy  where keys and values are exact: positions of blocks that ran behind any
+ *             eviction, commit passes included and prefills not, / tokens_committed (FOCUS, Table
+ * 5) tpf       tokens_committed / request_steps, tokens per forward pass of a request goodput
+ * completed requests within every bound of the service-level objective / makespan Quantiles
+ * interpolate linearly between order statistics at (n - 1) p, as
  * gsl_stats_quantile_from_sorted_data does; std is the sample one, with n - 1. */
 #ifndef UNMASK_ANALYSIS_SUMMARY_H
 #define UNMASK_ANALYSIS_SUMMARY_H
@@ -53,6 +55,8 @@ struct summary {
 
     /* Written by the sink: steps; a record with repeat k counts k. */
     uint64_t submissions, steps, request_steps, tokens_processed;
+    uint64_t block_queries, kept_queries;         /* of spans with context; behind an eviction */
+    uint64_t exact_passes;                        /* prefills and commit passes */
     uint64_t steps_by_phase[SUMMARY_PHASE_COUNT]; /* steps of one phase only, and mixed ones */
     int64_t gpu_ns, host_ns, kv_peak_bytes;
     uint32_t replicas, max_batch, max_waiting;
@@ -60,7 +64,8 @@ struct summary {
     /* Written by summary_finish. */
     struct distribution latency, ttfb, queue, tpot;
     double makespan_s, throughput_tok_s, throughput_req_s, goodput_req_s, redundancy, tpf;
-    double gpu_busy; /* negative: the executor reported no GPU time */
+    double block_redundancy; /* negative: nothing was prefilled or committed in a pass of its own */
+    double gpu_busy;         /* negative: the executor reported no GPU time */
 };
 
 void summary_init(struct summary *summary, const struct slo *slo); /* `slo` may be NULL */

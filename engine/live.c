@@ -248,7 +248,7 @@ static void complete(struct live *live, struct completion *out) {
         .start_ns = flight->start_ns,
         .gpu_ns = device_ns,
         .host_ns = wall_ns > device_ns ? wall_ns - device_ns : 0,
-        .commits = live->commits,
+        .decided.commits = live->commits,
     };
 }
 

@@ -102,6 +102,7 @@ static int issue_paged(const struct measure *m, int copy) {
                                         .kv_stride = (int64_t)model->kv_heads * model->head_dim,
                                         .y_stride = (int64_t)model->heads * model->head_dim,
                                         .n_requests = m->n_requests,
+                                        .n_tokens = m->n_tokens,
                                         .n_heads = (int32_t)model->heads,
                                         .n_kv_heads = (int32_t)model->kv_heads,
                                         .head_size = (int32_t)model->head_dim,

@@ -158,8 +158,8 @@ static int read_workload(const struct options *options, struct run_request *requ
     return status;
 }
 
-static int read_path(const struct options *options, const char *name, const char **path,
-                     struct err *err) {
+int asked_path(const struct options *options, const char *name, const char **path,
+               struct err *err) {
     enum { MOST_PATH_CHARS = 160 }; /* a line of the recorded configuration has 199 */
     *path = options_text(options, name);
     if (*path != NULL && strlen(*path) > MOST_PATH_CHARS) {
@@ -170,7 +170,7 @@ static int read_path(const struct options *options, const char *name, const char
 
 int asked_systems_file(const struct options *options, const char *name, struct asked *asked,
                        struct err *err) {
-    return read_path(options, name, &asked->request.systems_path, err);
+    return asked_path(options, name, &asked->request.systems_path, err);
 }
 
 int asked_system_names(const char *text, char names[][ASKED_NAME_CHARS], size_t *n,
@@ -190,7 +190,7 @@ int asked_system_names(const char *text, char names[][ASKED_NAME_CHARS], size_t 
 
 int asked_profile(const struct options *options, struct asked *asked, struct err *err) {
     struct run_request *request = &asked->request;
-    int status = read_path(options, "profile", &request->profile_path, err);
+    int status = asked_path(options, "profile", &request->profile_path, err);
     if (status == 0 && request->roofline && request->profile_path != NULL) {
         return err_usage(err, "--profile and --roofline exclude each other");
     }
@@ -211,9 +211,9 @@ int asked_backend(const struct options *options, struct backend_request *out, st
     }
     out->name = name;
     out->weights = "random:1";
-    int status = read_path(options, "library", &out->library, err);
+    int status = asked_path(options, "library", &out->library, err);
     if (status == 0 && options_has(options, "weights")) {
-        status = read_path(options, "weights", &out->weights, err);
+        status = asked_path(options, "weights", &out->weights, err);
     }
     return status;
 }

@@ -26,6 +26,10 @@ extern const struct option job_options[];      /* -j */
  * stays where it is. */
 int asked_read(const struct options *options, struct asked *asked, struct err *err);
 
+/* The path that an option names, NULL when it was not given; ERR_USAGE when it is too long to be
+ * recorded. */
+int asked_path(const struct options *options, const char *name, const char **path, struct err *err);
+
 /* The systems file, from the option of that name. */
 int asked_systems_file(const struct options *options, const char *name, struct asked *asked,
                        struct err *err);

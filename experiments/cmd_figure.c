@@ -9,6 +9,7 @@
 #include "experiments/cmd.h"
 #include "experiments/figure.h"
 #include "experiments/progress.h"
+#include "experiments/server.h"
 #include "sim/base/datadir.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -88,6 +89,36 @@ static int write_tables(const struct paper_result *rows, size_t n, const char *s
     return status;
 }
 
+/* The kind whose numbers to compare with are a server's, not a paper's. */
+static int make_server(const struct grid *grid, const char *out, struct err *err) {
+    char path[PATH_CHARS], stem[PATH_CHARS / 2];
+    struct server *server = malloc(sizeof *server);
+    ASSERT(server != NULL);
+    int status = server_read(data_path(path, sizeof path, grid->measured), grid->measured, server, err);
+    for (size_t i = 0; status == 0 && i < grid->systems.n; i++) {
+        struct run_request request = {.system = grid->systems.word[i],
+                                      .gpu = grid->gpu,
+                                      .options = {.seed = grid->seed, .requests = grid->requests}};
+        status = server_add_run(server, &request, grid->labels.word[i], err);
+    }
+    status = status != 0 ? status : server_compare(server, err);
+    if (status == 0) {
+        printf("%s\n", grid->title);
+        server_print(server, stdout);
+    }
+    if (status == 0 && out != NULL) {
+        snprintf(stem, sizeof stem, "%s/%s", out, grid->name);
+        status = server_draw(server, grid->title, stem, err);
+        if (status == 0) {
+            printf("wrote %s.svg, .png, .csv, -server.csv and -server.md\n", stem);
+        }
+    }
+    printf("\n");
+    server_fini(server);
+    free(server);
+    return status;
+}
+
 /* Draw and compare one figure; adds its tally. */
 static int make_figure(const char *name, const char *out, unsigned n_threads,
                        const struct config *calibrated, struct paper_tally *total,
@@ -100,6 +131,11 @@ static int make_figure(const char *name, const char *out, unsigned n_threads,
     ASSERT(grid != NULL);
     snprintf(relative, sizeof relative, "experiments/figures/%s.ini", name);
     int status = grid_load(data_path(path, sizeof path, relative), name, grid, err);
+    if (status == 0 && grid->kind == GRID_SERVER) {
+        status = make_server(grid, out, err);
+        free(grid);
+        return status;
+    }
     if (status == 0) {
         snprintf(relative, sizeof relative, "experiments/paper/%s", grid->paper);
         status = paper_load(data_path(path, sizeof path, relative), &paper, err);
@@ -195,7 +231,7 @@ static int run(const struct options *options, struct err *err) {
 const struct command command_figure = {
     .name = "figure",
     .words = "NAME...",
-    .doc = "draws a paper's figure and compares with what it printed",
+    .doc = "draws a paper's figure, or a measured server's, and compares",
     .more =
         "Writes NAME.svg, .png, .csv and the paper-versus-ours table as NAME-paper.csv and .md.\n"
         "Calibration points are marked and not counted.",

@@ -1,20 +1,25 @@
 /* unmask fit: repeat the fits of the calibrated constants. */
 #include <stdio.h>
+#include <string.h>
 
 #include "experiments/cmd.h"
+#include "experiments/decode_fit.h"
 #include "experiments/fit.h"
 #include "sim/base/datadir.h"
 
-enum { MOST_FITS = 32 };
+enum { MOST_FITS = 32, PATH_CHARS = 1024 };
 
-static const struct option *const groups[] = {NULL};
+static const struct option own_options[] = {
+    {"out", "FILE", "of `fit decode`: write the fitted processes there", false},
+    {NULL, NULL, NULL, false},
+};
+static const struct option *const groups[] = {own_options, NULL};
 
-static int run(const struct options *options, struct err *err) {
+static int fit_constants(struct err *err) {
     struct config calibrated;
     struct fit fits[MOST_FITS];
-    char path[1024];
+    char path[PATH_CHARS];
     size_t n;
-    (void)options;
     int status =
         config_read(data_path(path, sizeof path, "experiments/calibrated.ini"), &calibrated, err);
     if (status != 0) {
@@ -28,13 +33,45 @@ static int run(const struct options *options, struct err *err) {
     return status;
 }
 
+static int fit_decode(const char *out, struct err *err) {
+    struct paper paper;
+    struct decode_fits fits;
+    char path[PATH_CHARS];
+    int status =
+        paper_load(data_path(path, sizeof path, "experiments/paper/focus.csv"), &paper, err);
+    if (status != 0) {
+        return status;
+    }
+    status = decode_fit_all(&paper, &fits, err);
+    if (status == 0 && out != NULL) {
+        status = decode_fit_write(&fits, &paper, out, err);
+    }
+    if (status == 0) {
+        status = decode_fit_print(&fits, stdout, err);
+    }
+    paper_fini(&paper);
+    return status;
+}
+
+static int run(const struct options *options, struct err *err) {
+    bool decode = options->n_words > 0;
+    if (decode && strcmp(options->words[0], "decode") != 0) {
+        return err_usage(err, "fit takes no word but 'decode', not '%s'", options->words[0]);
+    }
+    if (!decode && options_has(options, "out")) {
+        return err_usage(err, "--out goes with `fit decode`");
+    }
+    return decode ? fit_decode(options_text(options, "out"), err) : fit_constants(err);
+}
+
 const struct command command_fit = {
     .name = "fit",
-    .words = "",
+    .words = "[decode]",
     .doc = "fits each calibrated constant to its one paper number again",
-    .more =
-        "Prints the stored value beside the fitted one; experiments/calibrated.ini is not changed.",
+    .more = "Prints the stored value beside the fitted one; experiments/calibrated.ini is not\n"
+            "changed. `fit decode` fits the decode processes of experiments/decode.ini, which\n"
+            "takes two minutes.",
     .options = groups,
-    .max_words = 0,
+    .max_words = 1,
     .run = run,
 };

@@ -128,8 +128,9 @@ static void list_runtimes(struct listing *out) {
 }
 
 static void list_models(struct listing *out) {
-    static const char *const columns[] = {"name",     "title",     "parameters", "weights",
-                                          "KV/token", "positions", "block",      "source"};
+    static const char *const columns[] = {"name",      "title",    "parameters",
+                                          "weights",   "KV/token", "positions",
+                                          "attention", "block",    "source"};
     out->rows = table_open(columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < model_table_size; i++) {
         const struct model *model = &model_table[i];
@@ -144,6 +145,7 @@ static void list_models(struct listing *out) {
         table_shown(out->rows, weights, num_format_bytes(text, sizeof text, weights));
         table_shown(out->rows, kv, num_format_bytes(text, sizeof text, kv));
         table_whole(out->rows, model->max_positions);
+        table_text(out->rows, attention_mask_names[model->mask]);
         table_whole(out->rows, model->block_tokens);
         table_text(out->rows, model->source);
     }

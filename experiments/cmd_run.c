@@ -5,12 +5,15 @@
 #include "analysis/timeline.h"
 #include "experiments/asked.h"
 #include "experiments/cmd.h"
+#include "experiments/decode_out.h"
 #include "experiments/interrupt.h"
 #include "experiments/progress.h"
 
 static const struct option own_options[] = {
     {"clock", "WORD", "of cpu and cuda: real (unless given), or virtual, which skips idle time",
      false},
+    {"decode", "FILE", "take what each pass commits from this decode trace; sim only", false},
+    {"decode-out", "FILE", "write what each pass committed, as a decode trace", false},
     {"timeline", "FILE", "write a timeline for ui.perfetto.dev", false},
     {NULL, NULL, NULL, false},
 };
@@ -25,9 +28,10 @@ static const struct option *const options_of_run[] = {
 struct keeping {
     struct store *store; /* NULL: nowhere */
     struct timeline *timeline;
+    struct decode_out *decode;
     enum store_level level;
     int64_t run;
-    struct sink sinks[3];
+    struct sink sinks[4];
     uint32_t n_sinks;
     struct progress progress;
     uint64_t n_left; /* requests that have left, of a live run */
@@ -44,6 +48,7 @@ static int count_request(void *state, const struct request_record *record, struc
 static int open_keeping(const struct options *options, const struct composition *composition,
                         struct keeping *keeping, struct err *err) {
     const char *db = options_text(options, "db"), *timeline = options_text(options, "timeline");
+    const char *decode = options_text(options, "decode-out");
     int status = asked_level(options, &keeping->level, err);
     if (status == 0 && timeline != NULL) {
         char title[256];
@@ -60,6 +65,12 @@ static int open_keeping(const struct options *options, const struct composition 
             status = store_run_begin(keeping->store, &composition->facts, keeping->level,
                                      &keeping->run, &keeping->sinks[keeping->n_sinks], err);
             keeping->n_sinks += status == 0;
+        }
+    }
+    if (status == 0 && decode != NULL) {
+        status = decode_out_open(decode, composition, &keeping->decode, err);
+        if (status == 0) {
+            keeping->sinks[keeping->n_sinks++] = decode_out_sink(keeping->decode);
         }
     }
     return status;
@@ -89,6 +100,11 @@ static int close_keeping(struct keeping *keeping, const struct composition *comp
         }
     }
     store_close(keeping->store); /* rolls back what was not committed */
+    struct err late = {0};
+    if (decode_out_close(keeping->decode, composition, keeps, &late) != 0 && status == 0) {
+        *err = late;
+        status = (int)late.kind;
+    }
     return status;
 }
 
@@ -108,7 +124,8 @@ static int run_kept(const struct options *options, struct composition *compositi
         struct run_watch watch = {.sinks = keeping.sinks,
                                   .n_sinks = keeping.n_sinks,
                                   .records_members =
-                                      keeping.store != NULL && keeping.level >= STORE_STEPS,
+                                      keeping.decode != NULL ||
+                                      (keeping.store != NULL && keeping.level >= STORE_STEPS),
                                   .stop = interrupt_catch(),
                                   .progress = progress_of_loop,
                                   .progress_state = progress};
@@ -152,6 +169,15 @@ static int read_clock(const struct options *options, struct backend_request *bac
                : err_usage(err, "--clock: '%s' is neither real nor virtual", clock);
 }
 
+static int read_decode(const struct options *options, struct run_request *request,
+                       struct err *err) {
+    int status = asked_path(options, "decode", &request->decode_path, err);
+    return status == 0 && request->decode_path != NULL && request->backend.name != NULL
+               ? err_usage(err, "--decode is for simulated runs: the back end %s decides itself",
+                           request->backend.name)
+               : status;
+}
+
 static int say_interrupted(const struct options *options, const struct composition *composition,
                            struct err *err) {
     char missing[96];
@@ -176,6 +202,9 @@ static int run(const struct options *options, struct err *err) {
     }
     if (status == 0) {
         status = read_clock(options, &asked.request.backend, err);
+    }
+    if (status == 0) {
+        status = read_decode(options, &asked.request, err);
     }
     if (status == 0) {
         status = compose_open(&asked.request, &composition, err);
@@ -205,7 +234,11 @@ const struct command command_run = {
         "An interrupted run prints what it has and ends with status 1: a simulated run then\n"
         "records nothing, runs of the back ends cpu and cuda are recorded as incomplete. These\n"
         "two execute every step on a device, and times are then measured. The CPU stands for the\n"
-        "GPU `cpu` unless --gpu is given, and computes in float32.",
+        "GPU `cpu` unless --gpu is given, and computes in float32.\n"
+        "A decode trace says of every pass of every request what it ran and committed. Any run\n"
+        "writes one, a simulated one plays it, under whatever scheduler, on whatever GPU: "
+        "requests\n"
+        "are matched by their place in the workload, which has to be the same.",
     .options = options_of_run,
     .run = run,
 };

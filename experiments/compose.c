@@ -40,7 +40,8 @@ static void write_system(const struct system *system, FILE *out) {
     free(text);
 }
 
-static void write_run(const struct run_request *request, FILE *out) {
+static void write_run(const struct run_request *request, const struct decode_trace *decode,
+                      FILE *out) {
     const struct workload_options *options = &request->options;
     const struct backend_request *backend = &request->backend;
     fprintf(out, "[run]\nsystem = %s\ngpu = %s\nroofline = %s\nbackend = %s\n", request->system,
@@ -55,6 +56,10 @@ static void write_run(const struct run_request *request, FILE *out) {
     }
     if (request->profile_path != NULL) {
         fprintf(out, "profile = %s\n", request->profile_path);
+    }
+    if (decode != NULL) {
+        fprintf(out, "decode = %s\ndecode_digest = %" PRIu64 "\n", request->decode_path,
+                decode_trace_digest(decode));
     }
     fprintf(out, "slo_latency = %" PRId64 "\nslo_ttfb = %" PRId64 "\nslo_tpot = %" PRId64 "\n",
             request->slo.latency_ns, request->slo.ttfb_ns, request->slo.tpot_ns);
@@ -170,6 +175,38 @@ static int open_workload(const struct run_request *request, struct composition *
     return status;
 }
 
+/* ---- recorded decisions ---- */
+
+static int read_decode(const char *path, struct composition *c, struct err *err) {
+    if (path == NULL) {
+        return 0;
+    }
+    int status = decode_trace_read(path, &c->decode, err);
+    if (status == 0) {
+        c->decode_source = decode_trace_source(c->decode);
+    }
+    return status;
+}
+
+/* Whether the system can play it. */
+static int check_decode(const struct composition *c, struct err *err) {
+    const struct system *system = c->system;
+    if (c->decode == NULL) {
+        return 0;
+    }
+    if (system->decoder->count != NULL) {
+        return err_usage(err,
+                         "decoder %s counts what a step commits, so that it plays no decode trace: "
+                         "--decoder threshold does",
+                         system->decoder->policy.name);
+    }
+    uint32_t block_tokens = decode_trace_block_tokens(c->decode);
+    return block_tokens == system->settings.block_tokens
+               ? 0
+               : err_usage(err, "%s is of blocks of %" PRIu32 " tokens, the system's have %" PRIu32,
+                           c->decode_source.name, block_tokens, system->settings.block_tokens);
+}
+
 /* ---- the engine ---- */
 
 void compose_name_device(const struct engine *engine, const struct system *system,
@@ -231,7 +268,9 @@ static void name_trace(struct composition *c, const struct run_request *request)
     } else {
         snprintf(c->trace, sizeof c->trace, "%s", request->workload);
     }
-    snprintf(c->provenance, sizeof c->provenance, "%s", workload_provenance(c->workload));
+    snprintf(c->provenance, sizeof c->provenance, "%s%s%s", workload_provenance(c->workload),
+             c->decode != NULL ? ", decisions from " : "",
+             c->decode != NULL ? c->decode_source.name : "");
 }
 
 static void name_settings(struct composition *c, const struct run_request *request) {
@@ -251,8 +290,10 @@ int compose_open(const struct run_request *request, struct composition **out, st
     size_t size;
     FILE *text = open_memstream(&c->config, &size);
     ASSERT(text != NULL);
-    write_run(request, text);
-    int status = open_system(request, c, err);
+    int status = read_decode(request->decode_path, c, err);
+    write_run(request, c->decode, text);
+    status = status != 0 ? status : open_system(request, c, err);
+    status = status != 0 ? status : check_decode(c, err);
     if (status == 0) {
         write_system(c->system, text);
         fprintf(text, "\n[workload]\n");
@@ -330,6 +371,21 @@ static void recall_engine(struct composition *c, const struct recorded *recorded
     }
 }
 
+/* The decode trace that the run played, as long as it still is the same. */
+static int recall_decode(struct composition *c, const struct recorded *recorded, struct err *err) {
+    const char *digest = recorded_text(recorded, "decode_digest");
+    char now[32];
+    int status = read_decode(recorded_text(recorded, "decode"), c, err);
+    if (status != 0 || c->decode == NULL) {
+        return status;
+    }
+    snprintf(now, sizeof now, "%" PRIu64, decode_trace_digest(c->decode));
+    return digest != NULL && strcmp(digest, now) == 0
+               ? check_decode(c, err)
+               : err_world(err, "%s has other passes than when run %" PRId64 " played it",
+                           c->decode_source.name, recorded->run);
+}
+
 /* Steps that were measured, or are measured now, are compared with what the model says of them. */
 static bool is_measured(const struct composition *c) {
     return c->live != NULL || strcmp(c->recorded->backend, "sim") != 0;
@@ -361,6 +417,7 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
     request.n_settings = recorded_settings(recorded, settings);
     int status = open_system(&request, c, err);
     free(settings);
+    status = status != 0 ? status : recall_decode(c, recorded, err);
     status = status != 0 ? status : open_engine(c, backend, err);
     if (status != 0) {
         compose_close(c);
@@ -386,6 +443,7 @@ void compose_close(struct composition *c) {
     live_close(c->live);
     engine_close(c->engine);
     workload_close(c->workload);
+    decode_trace_close(c->decode);
     system_close(c->system);
     free(c->config);
     free(c);
@@ -477,6 +535,7 @@ static int run_loop(struct composition *c, struct meter *meter, struct arrival_s
                                 .n_sinks = n_sinks,
                                 .records_members = watch->records_members,
                                 .seed = c->seed,
+                                .decode = c->decode != NULL ? &c->decode_source : NULL,
                                 .stop = watch->stop,
                                 .progress = watch->progress,
                                 .progress_state = watch->progress_state};
@@ -596,5 +655,10 @@ void compose_print(const struct composition *c, FILE *out) {
     system_print_provenance(c->system, out);
     if (c->workload != NULL) {
         fprintf(out, "%-13s%s\n", "workload", workload_describe(c->workload, text, sizeof text));
+    }
+    if (c->decode != NULL) {
+        const char *source = decode_trace_provenance(c->decode);
+        fprintf(out, "%-13splayed from %s, %zu requests%s%s\n", "decisions", c->decode_source.name,
+                decode_trace_requests(c->decode), source[0] != '\0' ? ": " : "", source);
     }
 }

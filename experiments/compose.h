@@ -10,6 +10,7 @@
 #include "experiments/recorded.h"
 #include "sim/serve/executor_sim.h"
 #include "sim/serve/loop.h"
+#include "traces/decode_trace.h"
 #include "traces/workload.h"
 
 /* What executes: the simulated executor where `name` is NULL, else the engine on a device. */
@@ -33,6 +34,8 @@ struct run_request {
     uint32_t n_settings;
     struct slo slo;
     struct backend_request backend;
+    const char
+        *decode_path; /* a decode trace to play; NULL: decisions are drawn, or the device's */
 };
 
 enum {
@@ -50,11 +53,13 @@ struct rejected_list {
 
 struct composition {
     struct system *system;
-    struct workload *workload;        /* NULL in a replay */
-    const struct recorded *recorded;  /* NULL unless in a replay */
-    struct run_facts facts;           /* whole once the run is over */
-    char *config;                     /* the resolved configuration as an INI text */
-    char trace[160], provenance[160]; /* what facts.trace and trace_provenance point to */
+    struct workload *workload;       /* NULL in a replay */
+    const struct recorded *recorded; /* NULL unless in a replay */
+    struct run_facts facts;          /* whole once the run is over */
+    char *config;                    /* the resolved configuration as an INI text */
+    struct decode_trace *decode;     /* NULL: none is played */
+    struct decode_source decode_source;
+    char trace[160], provenance[320]; /* what facts.trace and trace_provenance point to */
     char settings[512];               /* KEY=VALUE, ... as asked for; "" in a replay */
     struct engine *engine;            /* NULL unless a device executes, or repeats, the batches */
     struct live *live;

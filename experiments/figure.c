@@ -64,6 +64,9 @@ static const struct metric_text *metric_of(const char *word, struct err *err) {
 static double printed(const struct grid *grid, const struct paper *paper,
                       const struct metric_text *metric, size_t system, size_t workload, size_t x) {
     const char *dataset = grid->workload_labels.word[workload], *setting = NULL;
+    if (grid->axis == AXIS_BATCH || grid->axis == AXIS_BLOCK) {
+        return NAN; /* its rows stand in the table alone */
+    }
     if (grid->axis == AXIS_RATE) {
         setting = grid->rates.word[x];
     } else {
@@ -85,7 +88,8 @@ static double printed(const struct grid *grid, const struct paper *paper,
 /* "profile l40s: imported; burst: real inputs, ..." */
 static void describe(const struct grid *grid, const struct grid_results *results,
                      struct sheet *sheet) {
-    if (figure_describe_memory(grid, sheet) || figure_describe_lmax(grid, sheet)) {
+    if (figure_describe_memory(grid, sheet) || figure_describe_lmax(grid, sheet) ||
+        figure_describe_decode(grid, sheet)) {
         return;
     }
     size_t used = (size_t)snprintf(sheet->provenance, sizeof sheet->provenance, "profile %s",
@@ -138,7 +142,8 @@ static int lay_bars(const struct grid *grid, const struct grid_results *results,
 static int lay_lines(const struct grid *grid, const struct grid_results *results,
                      const struct paper *paper, struct sheet *sheet, struct err *err) {
     static const char *const x_labels[] = {"arrival rate (requests/s)", "prompt length (tokens)",
-                                           "output length (tokens)"};
+                                           "output length (tokens)", "batch size (requests)",
+                                           "block (tokens)"};
     const struct metric_text *metric = metric_of(grid->metrics.word[0], err);
     if (metric == NULL) {
         return (int)err->kind;
@@ -233,6 +238,17 @@ int figure_draw(const struct grid *grid, const struct grid_results *results,
     case GRID_INFLATION:
         status = figure_lay_lmax(grid, results, sheet, err);
         break;
+    case GRID_DECODE:
+        status = figure_lay_decode(grid, results, paper, sheet);
+        break;
+    case GRID_STEPS:
+        status = figure_lay_steps(grid, results, sheet);
+        break;
+    case GRID_EVICTION:
+        status = figure_lay_eviction(grid, sheet);
+        break;
+    case GRID_SERVER: /* drawn by server_draw */
+        break;
     }
     if (status == 0) {
         describe(grid, results, sheet);
@@ -242,8 +258,10 @@ int figure_draw(const struct grid *grid, const struct grid_results *results,
                                 .n_panels = sheet->n_panels,
                                 .n_columns = sheet->n_columns,
                                 /* Room for the title, or for the numbers over grouped bars. */
-                                .panel_width =
-                                    grid->kind == GRID_BARS || sheet->n_panels == 1 ? 640 : 0};
+                                .panel_width = grid->kind == GRID_DECODE ? 900
+                                               : grid->kind == GRID_BARS || sheet->n_panels == 1
+                                                   ? 640
+                                                   : 0};
         status = figure_write(&figure, stem, FIGURE_ALL, err);
     }
     free(sheet);

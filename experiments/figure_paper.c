@@ -20,12 +20,72 @@ static bool is_among(const struct words *words, const char *word) {
     return index_of(words, word) < words->n;
 }
 
+/* "batch 256 B=32", "batch max B=64", "-": the largest batch where none is named. A workload that
+ * is there once for each block is labelled "DATASET B=64". */
+static bool locate_batch(const struct grid *grid, const struct paper_row *row, size_t *workload,
+                         size_t *x) {
+    const char *block = strstr(row->setting, "B=");
+    char label[2 * GRID_WORD];
+    double batch = NAN;
+    snprintf(label, sizeof label, "%.60s %.60s", row->dataset, block != NULL ? block : "");
+    *workload = *workload < grid->workloads.n ? *workload : index_of(&grid->workload_labels, label);
+    *x = grid->n_x - 1;
+    if (strncmp(row->setting, "batch ", 6) == 0) {
+        batch = strtod(row->setting + 6, NULL);
+    }
+    for (size_t i = 0; i < grid->n_x; i++) {
+        *x = grid->x[i] == batch ? i : *x;
+    }
+    return *workload < grid->workloads.n;
+}
+
+/* Over all batches: what a curve that is flat from the first of them on stands at. */
+static double mean_throughput(const struct grid *grid, const struct grid_results *results,
+                              size_t system, size_t workload) {
+    double sum = 0;
+    for (size_t x = 0; x < grid->n_x; x++) {
+        sum += grid_point(grid, results, system, workload, x)->throughput;
+    }
+    return sum / (double)grid->n_x;
+}
+
+/* Over all places of the axis, and all workloads where the row names none of ours. */
+static double largest_speedup(const struct grid *grid, const struct grid_results *results,
+                              const struct paper_row *row, size_t over) {
+    size_t system = index_of(&grid->labels, row->system);
+    size_t only = index_of(&grid->workload_labels, row->dataset);
+    double largest = NAN;
+    for (size_t w = 0; system < grid->systems.n && over < grid->systems.n && w < grid->workloads.n;
+         w++) {
+        for (size_t x = 0; x < grid->n_x && (only == grid->workloads.n || only == w); x++) {
+            largest = fmax(largest, grid_point(grid, results, system, w, x)->throughput /
+                                        grid_point(grid, results, over, w, x)->throughput);
+        }
+    }
+    return largest;
+}
+
+/* The system in "speedup_vs_SYSTEM" or "speedup_vs_SYSTEM_max". */
+static size_t system_over(const struct grid *grid, const char *quantity, bool *is_max) {
+    char name[GRID_WORD];
+    snprintf(name, sizeof name, "%.60s", quantity + strlen("speedup_vs_"));
+    size_t length = strlen(name);
+    *is_max = length > 4 && strcmp(name + length - 4, "_max") == 0;
+    if (*is_max) {
+        name[length - 4] = '\0';
+    }
+    return index_of(&grid->labels, name);
+}
+
 /* The place a row speaks of: workload and position on the axis. False when it names none of ours.
  */
 static bool locate(const struct grid *grid, const struct paper_row *row, size_t *workload,
                    size_t *x) {
     *workload = index_of(&grid->workload_labels, row->dataset);
     *x = 0;
+    if (grid->axis == AXIS_BATCH) {
+        return locate_batch(grid, row, workload, x);
+    }
     if (grid->axis != AXIS_RATE) {
         *x = index_of(&grid->x_names, row->dataset);
         *workload = 0;
@@ -149,8 +209,19 @@ static double ours_of(const struct grid *grid, const struct grid_results *result
     if (strncmp(quantity, "saturation_rate_", 16) == 0) {
         return saturation_rate(grid, results, false, strcmp(quantity + 16, "high") == 0);
     }
+    bool is_max = false;
+    if (grid->axis == AXIS_BATCH && strncmp(quantity, "speedup_vs_", 11) == 0) {
+        size_t over = system_over(grid, quantity, &is_max);
+        if (is_max) {
+            return largest_speedup(grid, results, row, over);
+        }
+    }
     if (!locate(grid, row, &workload, &x)) {
         return NAN;
+    }
+    if (strcmp(quantity, "throughput_plateau_about") == 0) {
+        size_t system = index_of(&grid->labels, row->system);
+        return system < grid->systems.n ? mean_throughput(grid, results, system, workload) : NAN;
     }
     if (strcmp(quantity, "avg_latency_over") == 0) {
         return lowest_baseline_latency(grid, results, workload, x);
@@ -184,9 +255,13 @@ size_t figure_compare(const struct grid *grid, const struct grid_results *result
     size_t n = 0;
     for (size_t i = 0; i < paper->n_rows && n < most; i++) {
         const struct paper_row *row = &paper->rows[i];
-        bool ours = is_among(&grid->sources, row->source) && strcmp(row->gpu, grid->paper_gpu) == 0;
+        bool ours = is_among(&grid->sources, row->source) &&
+                    strcmp(row->gpu, grid->paper_gpu) == 0 &&
+                    (grid->paper_model[0] == '\0' || strcmp(row->model, grid->paper_model) == 0);
         if (ours && grid_asks_lmax(grid)) {
             n += figure_compare_lmax(grid, results, row, out + n, most - n);
+        } else if (ours && (grid_rolls_out(grid) || grid->kind == GRID_EVICTION)) {
+            n += figure_compare_decode(grid, results, row, out + n, most - n);
         } else if (ours) {
             out[n++] = (struct paper_result){.row = row,
                                              .ours = ours_of(grid, results, row),

@@ -34,4 +34,14 @@ bool figure_describe_lmax(const struct grid *grid, struct sheet *sheet);
 size_t figure_compare_lmax(const struct grid *grid, const struct grid_results *results,
                            const struct paper_row *row, struct paper_result *out, size_t most);
 
+/* The figures of decode processes and of eviction, the same three. */
+int figure_lay_decode(const struct grid *grid, const struct grid_results *results,
+                      const struct paper *paper, struct sheet *sheet);
+int figure_lay_steps(const struct grid *grid, const struct grid_results *results,
+                     struct sheet *sheet);
+int figure_lay_eviction(const struct grid *grid, struct sheet *sheet);
+bool figure_describe_decode(const struct grid *grid, struct sheet *sheet);
+size_t figure_compare_decode(const struct grid *grid, const struct grid_results *results,
+                             const struct paper_row *row, struct paper_result *out, size_t most);
+
 #endif

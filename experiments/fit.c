@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "experiments/point.h"
+#include "sim/base/datadir.h"
 #include "sim/base/num.h"
 
 struct task {
@@ -10,6 +11,7 @@ struct task {
     const char *section;
     const char *system, *gpu, *workload, *key;
     double rate, target, stored;
+    double first; /* fitted to the mean latency of so many first requests; 0: to throughput */
 };
 
 static int text_of(struct task *task, const char *key, const char **out, struct err *err) {
@@ -48,19 +50,58 @@ static int task_read(struct task *task, struct err *err) {
     if (status == 0) {
         status = number_of(task, "target", &task->target, err);
     }
+    if (status == 0 && config_find(task->config, task->section, "latency_of_first") != NULL) {
+        status = number_of(task, "latency_of_first", &task->first, err);
+    }
     return status != 0 ? status : number_of(task, "value", &task->stored, err);
 }
 
-static int throughput(const struct task *task, double value, double *out, struct err *err) {
+/* Latencies of the requests that arrive first. */
+struct early {
+    double n_wanted, n, sum_s;
+};
+
+static int add_early(void *state, const struct request_record *record, struct err *err) {
+    struct early *early = state;
+    (void)err;
+    if ((double)record->id < early->n_wanted && record->state == REQUEST_DONE) {
+        early->n++;
+        early->sum_s += (double)(record->finished_ns - record->arrival_ns) * 1e-9;
+    }
+    return 0;
+}
+
+static int early_latency(const struct task *task, const struct run_request *request, double *out,
+                         struct err *err) {
+    struct composition *composition = NULL;
+    struct early early = {.n_wanted = task->first};
+    const struct sink sink = {.state = &early, .request = add_early};
+    const struct run_watch watch = {.sinks = &sink, .n_sinks = 1};
+    int status = compose_open(request, &composition, err);
+    status = status != 0 ? status : compose_run(composition, &watch, err);
+    *out = early.n > 0 ? early.sum_s / early.n : 0;
+    compose_close(composition);
+    return status;
+}
+
+/* The quantity that is fitted. */
+static int reach(const struct task *task, double value, double *out, struct err *err) {
     struct setting setting = {.place = "fit"};
+    char path[512];
+    const char *workload = strchr(task->workload, '/') == NULL
+                               ? task->workload
+                               : data_path(path, sizeof path, task->workload);
     snprintf(setting.key, sizeof setting.key, "%s", task->key);
     snprintf(setting.value, sizeof setting.value, "%.9g", value);
     struct run_request request = {.system = task->system,
                                   .gpu = task->gpu,
-                                  .workload = task->workload,
+                                  .workload = workload,
                                   .options = {.seed = 1, .rate_per_s = task->rate},
                                   .settings = &setting,
                                   .n_settings = 1};
+    if (task->first > 0) {
+        return early_latency(task, &request, out, err);
+    }
     struct point point;
     int status = point_run(&request, &point, err);
     *out = point.throughput;
@@ -69,25 +110,26 @@ static int throughput(const struct task *task, double value, double *out, struct
 
 static int fit_one(const struct task *task, struct fit *fit, struct err *err) {
     double low = 0, high = 8, at_low, at_high;
-    int status = throughput(task, low, &at_low, err);
+    int status = reach(task, low, &at_low, err);
     if (status == 0) {
-        status = throughput(task, high, &at_high, err);
+        status = reach(task, high, &at_high, err);
     }
-    if (status == 0 && (task->target > at_low || task->target < at_high)) {
+    double sign = task->first > 0 ? -1 : 1; /* throughput falls with the constant */
+    if (status == 0 && (sign * task->target > sign * at_low || sign * task->target < sign * at_high)) {
         status =
             err_world(err, "[%s] cannot reach its target of %g: %s from 0 to 8 gives %.4g to %.4g",
                       task->section, task->target, task->key, at_low, at_high);
     }
     for (int i = 0; status == 0 && i < 30; i++) {
         double middle = (low + high) / 2, reached;
-        status = throughput(task, middle, &reached, err);
-        *(reached > task->target ? &low : &high) = middle;
+        status = reach(task, middle, &reached, err);
+        *(sign * reached > sign * task->target ? &low : &high) = middle;
     }
     fit->fitted = (low + high) / 2;
     if (status == 0) {
-        status = throughput(task, fit->fitted, &fit->fitted_result, err);
+        status = reach(task, fit->fitted, &fit->fitted_result, err);
     }
-    return status != 0 ? status : throughput(task, task->stored, &fit->stored_result, err);
+    return status != 0 ? status : reach(task, task->stored, &fit->stored_result, err);
 }
 
 int fit_all(const struct config *calibrated, struct fit *out, size_t most, size_t *n,
@@ -117,10 +159,10 @@ int fit_all(const struct config *calibrated, struct fit *out, size_t most, size_
 }
 
 void fit_print(const struct fit *fits, size_t n, FILE *out) {
-    fprintf(out, "%-22s %10s %12s %10s %12s  %s\n", "constant", "stored", "gives tok/s", "fitted",
-            "gives tok/s", "fitted to");
+    fprintf(out, "%-26s %10s %12s %10s %12s  %s\n", "constant", "stored", "gives", "fitted", "gives",
+            "fitted to");
     for (size_t i = 0; i < n; i++) {
-        fprintf(out, "%-22s %10.4f %12.2f %10.4f %12.2f  %s\n", fits[i].name, fits[i].stored,
+        fprintf(out, "%-26s %10.4f %12.2f %10.4f %12.2f  %s\n", fits[i].name, fits[i].stored,
                 fits[i].stored_result, fits[i].fitted, fits[i].fitted_result, fits[i].fitted_to);
     }
 }

@@ -1,11 +1,13 @@
 #include "experiments/grid.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "experiments/canvases.h"
 #include "experiments/crew.h"
+#include "experiments/decode_numbers.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 
@@ -40,7 +42,10 @@ enum {
     OF_GPUS = 1 << GRID_MEMORY | OF_LMAX,
     OF_SYSTEMS = OF_RUNS | OF_GPUS,
     OF_MODELS = 1 << GRID_CONTEXT | 1 << GRID_MASKS | OF_LMAX,
-    OF_ALL = OF_SYSTEMS | OF_MODELS,
+    OF_ROLLOUTS = 1 << GRID_DECODE | 1 << GRID_STEPS,
+    OF_VALUES = OF_MODELS | 1 << GRID_STEPS | 1 << GRID_EVICTION, /* the axis */
+    OF_ALL = OF_SYSTEMS | OF_MODELS | OF_ROLLOUTS | 1 << GRID_EVICTION,
+    OF_SERVER = 1 << GRID_SERVER,
 };
 
 struct key {
@@ -55,30 +60,38 @@ struct key {
     { #field, offsetof(struct grid, field), 0, required }
 
 static const struct key keys[] = {
-    TEXT(title, OF_ALL),
+    TEXT(title, OF_ALL | OF_SERVER),
     TEXT(paper, OF_ALL),
-    TEXT(gpu, OF_RUNS),
+    TEXT(gpu, OF_RUNS | OF_SERVER),
     TEXT(paper_gpu, OF_ALL),
     LIST(sources, OF_ALL),
-    LIST(systems, OF_SYSTEMS),
-    LIST(labels, OF_SYSTEMS),
+    LIST(systems, OF_SYSTEMS | OF_SERVER),
+    LIST(labels, OF_SYSTEMS | OF_SERVER),
     LIST(workloads, OF_RUNS),
     LIST(workload_labels, OF_RUNS),
     LIST(rates, OF_RUNS),
     LIST(metrics, OF_RUNS),
-    LIST(values, OF_MODELS),
-    LIST(x_names, 0),
+    LIST(values, OF_VALUES),
+    LIST(x_names, OF_ROLLOUTS),
+    LIST(processes, OF_ROLLOUTS),
     LIST(gpus, OF_GPUS),
     LIST(models, OF_MODELS),
     LIST(paper_systems, OF_LMAX),
     LIST(share_of, OF_LMAX),
     TEXT(share, OF_CANVAS),
+    TEXT(model, 0),
+    TEXT(paper_model, 0),
+    LIST(sets, 0),
+    LIST(workload_sets, 0),
+    TEXT(measured, OF_SERVER),
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
-static const char *const kind_words[] = {"bars",  "lines", "jitter", "memory",    "context",
-                                         "masks", "lmax",  "par",    "inflation", NULL};
-static const char *const axis_words[] = {"rate", "input_tokens", "output_tokens", NULL};
+static const char *const kind_words[] = {"bars",  "lines",    "jitter", "memory",    "context",
+                                         "masks", "lmax",     "par",    "inflation", "decode",
+                                         "steps", "eviction", "server", NULL};
+static const char *const axis_words[] = {"rate",         "input_tokens", "output_tokens",
+                                         "max_requests", "block_tokens", NULL};
 
 static int word_index(const struct config *config, const char *key, const char *const *words,
                       int absent, struct err *err) {
@@ -179,6 +192,9 @@ static int settle(const struct config *config, struct grid *grid, struct err *er
     if (grid->labels.n != grid->systems.n || grid->workload_labels.n != grid->workloads.n) {
         return err_usage(err, "%s: expected one label per system and per workload", config->path);
     }
+    if (grid->workload_sets.n != 0 && grid->workload_sets.n != grid->workloads.n) {
+        return err_usage(err, "%s: expected one of workload_sets per workload", config->path);
+    }
     const struct config_entry *baseline = config_find(config, "figure", "baseline");
     while (baseline != NULL && grid->baseline < grid->systems.n &&
            strcmp(grid->systems.word[grid->baseline], baseline->value) != 0) {
@@ -188,7 +204,7 @@ static int settle(const struct config *config, struct grid *grid, struct err *er
         return err_usage(err, "%s:%d: the baseline '%s' is not among the systems", config->path,
                          baseline->line, baseline->value);
     }
-    bool over_rates = grid->axis == AXIS_RATE && (OF_MODELS & 1U << grid->kind) == 0;
+    bool over_rates = grid->axis == AXIS_RATE && (OF_VALUES & 1U << grid->kind) == 0;
     const struct words *axis = over_rates ? &grid->rates : &grid->values;
     grid->n_x = axis->n;
     for (size_t i = 0; i < axis->n; i++) {
@@ -200,10 +216,18 @@ static int settle(const struct config *config, struct grid *grid, struct err *er
             return err_usage(err, "%s: '%s' is not a share below 1 of the prompt", config->path,
                              axis->word[i]);
         }
+        if (grid->kind == GRID_STEPS &&
+            (grid->x[i] > ROLLOUT_MOST_POSITIONS || grid->x[i] != floor(grid->x[i]))) {
+            return err_usage(err, "%s: '%s' is not a block of at most %d positions", config->path,
+                             axis->word[i], ROLLOUT_MOST_POSITIONS);
+        }
         if (grid->kind == GRID_MASKS && grid->x[i] > 1) {
             return err_usage(err, "%s: '%s' is not a share of masked tokens", config->path,
                              axis->word[i]);
         }
+    }
+    if (grid_rolls_out(grid) && grid->x_names.n != grid->processes.n) {
+        return err_usage(err, "%s: expected one of x_names per process", config->path);
     }
     return grid_asks_lmax(grid) ? settle_lmax(config, grid, err) : 0;
 }
@@ -258,12 +282,48 @@ bool grid_asks_lmax(const struct grid *grid) {
     return (OF_LMAX & 1U << grid->kind) != 0;
 }
 
+bool grid_rolls_out(const struct grid *grid) {
+    return (OF_ROLLOUTS & 1U << grid->kind) != 0;
+}
+
 size_t grid_n_points(const struct grid *grid) {
     bool runs = (OF_RUNS & 1U << grid->kind) != 0;
+    if (grid_rolls_out(grid)) {
+        return decode_n_numbers(grid);
+    }
     if (grid_asks_lmax(grid)) {
         return canvases_n_pieces(grid);
     }
     return runs ? grid->systems.n * grid->workloads.n * grid->n_x : 0;
+}
+
+/* "KEY=VALUE"; without '=' the value is empty, which no key takes. */
+static struct setting setting_of(const char *word, const char *place) {
+    struct setting setting = {.value = ""};
+    const char *equals = strchr(word, '=');
+    int length = equals != NULL ? (int)(equals - word) : (int)strlen(word);
+    snprintf(setting.key, sizeof setting.key, "%.*s", length, word);
+    snprintf(setting.value, sizeof setting.value, "%s", equals != NULL ? equals + 1 : "");
+    snprintf(setting.place, sizeof setting.place, "figure %s", place);
+    return setting;
+}
+
+/* The keys that a point sets, into `out`; returns how many. */
+static uint32_t settings_of(const struct grid *grid, size_t workload, size_t x,
+                            struct setting out[GRID_MOST + 2]) {
+    uint32_t n = 0;
+    for (size_t i = 0; i < grid->sets.n; i++) {
+        out[n++] = setting_of(grid->sets.word[i], grid->name);
+    }
+    if (grid->workload_sets.n > 0 && grid->workload_sets.word[workload][0] != '\0') {
+        out[n++] = setting_of(grid->workload_sets.word[workload], grid->name);
+    }
+    if (grid->axis == AXIS_BATCH || grid->axis == AXIS_BLOCK) {
+        char word[2 * GRID_WORD];
+        snprintf(word, sizeof word, "%s=%s", axis_words[grid->axis], grid->values.word[x]);
+        out[n++] = setting_of(word, grid->name);
+    }
+    return n;
 }
 
 static void run_index(void *opaque, size_t index) {
@@ -272,9 +332,13 @@ static void run_index(void *opaque, size_t index) {
     size_t x = index % grid->n_x, workload = index / grid->n_x % grid->workloads.n;
     size_t system = index / grid->n_x / grid->workloads.n;
     double rate = grid->axis == AXIS_RATE ? grid->x[x] : strtod(grid->rates.word[0], NULL);
+    struct setting settings[GRID_MOST + 2];
     struct run_request request = {
         .system = grid->systems.word[system],
         .gpu = grid->gpu,
+        .model = grid->model[0] != '\0' ? grid->model : NULL,
+        .settings = settings,
+        .n_settings = settings_of(grid, workload, x, settings),
         .workload = grid->workloads.word[workload],
         .options = {.seed = grid->seed,
                     .requests = grid->requests,
@@ -293,6 +357,9 @@ int grid_run(const struct grid *grid, unsigned n_threads, void (*done)(void *sta
     *results = (struct grid_results){0};
     if (grid_asks_lmax(grid)) {
         return canvases_find(grid, n_threads, done, state, &results->canvases, err);
+    }
+    if (grid_rolls_out(grid)) {
+        return decode_numbers(grid, n_threads, done, state, &results->rollouts, err);
     }
     size_t n = grid_n_points(grid);
     struct effort effort = {.grid = grid,
@@ -316,6 +383,7 @@ int grid_run(const struct grid *grid, unsigned n_threads, void (*done)(void *sta
 void grid_results_fini(struct grid_results *results) {
     free(results->points);
     free(results->canvases);
+    free(results->rollouts);
     *results = (struct grid_results){0};
 }
 

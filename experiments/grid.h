@@ -21,9 +21,11 @@ struct words {
 };
 
 /* The first three run systems; memory figures only compute: of systems, of models over the context,
- * of models over the share of masked tokens. The last three ask what `unmask lmax` answers: the
+ * of models over the share of masked tokens. Three ask what `unmask lmax` answers: the
  * longest canvas over the prompt's share, peak over average and what an allocator reserves beyond
- * what is in use over the canvas. */
+ * what is in use over the canvas. Then decode processes rolled out: what they run per decoded
+ * token, how many tokens their steps decode; and FOCUS's bound on evicting what was decodable.
+ * At last, what a real server was asked for, replayed (experiments/server.h). */
 enum grid_kind {
     GRID_BARS,
     GRID_LINES,
@@ -34,17 +36,26 @@ enum grid_kind {
     GRID_LMAX,
     GRID_PAR,
     GRID_INFLATION,
+    GRID_DECODE,
+    GRID_STEPS,
+    GRID_EVICTION,
+    GRID_SERVER,
 };
-enum grid_axis { AXIS_RATE, AXIS_INPUT, AXIS_OUTPUT };
+enum grid_axis { AXIS_RATE, AXIS_INPUT, AXIS_OUTPUT, AXIS_BATCH, AXIS_BLOCK };
 
 struct grid {
     char name[GRID_WORD], title[192], paper[GRID_WORD], gpu[32], paper_gpu[32];
     enum grid_kind kind;
     enum grid_axis axis;
     struct words sources, systems, labels, workloads, workload_labels, rates, values, x_names;
-    struct words metrics, gpus, models;
+    struct words metrics, gpus, models, processes;
+    /* Of runs: the model instead of the systems' own, and as the paper calls it where its rows are
+     * of several; keys of all systems, KEY=VALUE, and one more for each workload or nothing. */
+    char model[GRID_WORD], paper_model[GRID_WORD];
+    struct words sets, workload_sets;
     /* Of the canvas kinds: what each system is in the paper; what a prompt's share may be of. */
     struct words paper_systems, share_of;
+    char measured[160];      /* of GRID_SERVER: the server's requests */
     char share[16];          /* of the prompt, where the axis is the canvas */
     uint64_t context_tokens; /* of GRID_MASKS */
     size_t baseline;         /* index into systems */
@@ -54,15 +65,17 @@ struct grid {
 };
 
 struct grid_results {
-    struct point *points;    /* [system][workload][x]; NULL where nothing is run */
-    struct canvas *canvases; /* canvases.h; NULL for other kinds */
+    struct point *points;     /* [system][workload][x]; NULL where nothing is run */
+    struct canvas *canvases;  /* canvases.h; NULL for other kinds */
+    struct rollout *rollouts; /* decode_numbers.h; NULL for other kinds */
 };
 
 /* Read the specification; `name` becomes the stem of the figure's files. */
 int grid_load(const char *path, const char *name, struct grid *grid, struct err *err);
 
-/* Whether the kind asks for canvases. */
+/* Whether the kind asks for canvases; whether it rolls out decode processes. */
 bool grid_asks_lmax(const struct grid *grid);
+bool grid_rolls_out(const struct grid *grid);
 
 /* Run every point on `n_threads` threads; `done` may be NULL and is called from any of them. */
 int grid_run(const struct grid *grid, unsigned n_threads, void (*done)(void *state), void *state,

@@ -56,6 +56,9 @@ static int on_step(void *state, const struct step_record *record, struct err *er
     if (status == 0 && record->commit_tokens != NULL) {
         status = put(state, record->commit_tokens, record->n * sizeof *record->commit_tokens, err);
     }
+    if (status == 0 && record->passes != NULL) {
+        status = put(state, record->passes, record->n * sizeof *record->passes, err);
+    }
     return status;
 }
 
@@ -82,6 +85,9 @@ static int play_step(const struct tape *tape, size_t *at, const struct sink *sin
     }
     if (step.commit_tokens != NULL) {
         step.commit_tokens = take(tape, at, step.n * sizeof *step.commit_tokens);
+    }
+    if (step.passes != NULL) {
+        step.passes = take(tape, at, step.n * sizeof *step.passes);
     }
     return sink->step != NULL ? sink->step(sink->state, &step, err) : 0;
 }

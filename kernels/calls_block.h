@@ -20,9 +20,9 @@ struct call_paged_attention {
     const int32_t *start;  /* [B + 1] */
     const int32_t *extent; /* [T] */
     const int32_t *pages;  /* [B, max_pages] */
-    void *scratch;         /* paged_attention_scratch_bytes, zeroed once before first use */
+    void *scratch;         /* block_attention_scratch_bytes, zeroed once before first use */
     int64_t q_stride, kv_stride, y_stride;
-    int32_t n_requests, n_heads, n_kv_heads, head_size;
+    int32_t n_requests, n_tokens, n_heads, n_kv_heads, head_size; /* n_tokens: at least start[B] */
     int32_t max_pages, page_rows;
     int32_t max_queries, max_extent; /* at least the largest, known to the host */
     bool invariant;
@@ -30,10 +30,11 @@ struct call_paged_attention {
 };
 
 /* What becomes of a block's tokens once they are decoded: they are processed in every step all the
- * same (BLOCK_WHOLE), in one more step, whose keys and values stay (BLOCK_DELAYED, dKV-Cache), or
- * in every step up to one more after their right neighbour is decoded, too (BLOCK_NEIGHBOUR,
- * focus.txt section 4.3; nothing is to the right of a block's last token). */
-enum block_cache { BLOCK_WHOLE, BLOCK_DELAYED, BLOCK_NEIGHBOUR };
+ * same (KERNEL_BLOCK_WHOLE), in one more step, whose keys and values stay (KERNEL_BLOCK_DELAYED,
+ * dKV-Cache), or in every step up to one more after their right neighbour is decoded, too
+ * (KERNEL_BLOCK_NEIGHBOUR, focus.txt section 4.3; nothing is to the right of a block's last token).
+ */
+enum kernel_block_cache { KERNEL_BLOCK_WHOLE, KERNEL_BLOCK_DELAYED, KERNEL_BLOCK_NEIGHBOUR };
 
 /* Lists the tokens that a step processes of each request's active block: those that are not final.
  * Those it lists for the last time become final: the masks it judges by are those before this
@@ -55,7 +56,7 @@ struct call_block_list {
     int32_t n_requests, n_tokens, max_pages, page_rows;
     int32_t max_block; /* at most FOCUS_MAX_BLOCK */
     int32_t mask_token, spare_row;
-    enum block_cache cache;
+    enum kernel_block_cache cache;
     /* A step attends up to its last listed token instead of the block's end, as FOCUS's code. */
     bool ends_at_last;
 };

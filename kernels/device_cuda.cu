@@ -574,6 +574,11 @@ LAUNCH(swiglu)
 LAUNCH(sample)
 LAUNCH(decode)
 LAUNCH(random)
+LAUNCH(block_list)
+LAUNCH(importance)
+LAUNCH(focus_select)
+LAUNCH(compact)
+LAUNCH(decode_mean)
 
 static int cuda_norm(struct device *device, const struct call_norm *call) {
     struct call_norm own = *call;
@@ -586,6 +591,13 @@ static int cuda_block_attention(struct device *device, const struct call_block_a
     own.scratch = device->block_scratch;
     own.invariant = device->invariant;
     return kernel_status(device, kernel_block_attention(&own, device->stream), "block_attention");
+}
+
+static int cuda_paged_attention(struct device *device, const struct call_paged_attention *call) {
+    struct call_paged_attention own = *call;
+    own.scratch = device->block_scratch;
+    own.invariant = device->invariant;
+    return kernel_status(device, kernel_paged_attention(&own, device->stream), "paged_attention");
 }
 
 /* The product and the activation one after the other, as many tokens at a time as the spare memory
@@ -692,11 +704,11 @@ extern "C" const struct device_table unmask_device_cuda = {
     cuda_sample,
     cuda_decode,
     cuda_random,
-    nullptr, /* block diffusion's own kernels: not written yet */
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
+    cuda_paged_attention,
+    cuda_block_list,
+    cuda_importance,
+    cuda_focus_select,
+    cuda_compact,
+    cuda_decode_mean,
     cuda_batch_invariant,
 };

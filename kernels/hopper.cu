@@ -23,10 +23,12 @@ static encode_function encode() {
 }
 
 bool hopper_map(CUtensorMap *map, const void *base, int64_t n_columns, int64_t n_planes,
-                int64_t plane_stride, int64_t n_rows, int64_t row_stride, int box_rows) {
+                int64_t plane_stride, int64_t n_rows, int64_t row_stride, int box_rows,
+                int box_planes) {
     const cuuint64_t sizes[3] = {(cuuint64_t)n_columns, (cuuint64_t)n_planes, (cuuint64_t)n_rows};
     const cuuint64_t strides[2] = {(cuuint64_t)plane_stride * 2, (cuuint64_t)row_stride * 2};
-    const cuuint32_t box[3] = {64, 1, (cuuint32_t)box_rows}, steps[3] = {1, 1, 1};
+    const cuuint32_t box[3] = {64, (cuuint32_t)box_planes, (cuuint32_t)box_rows},
+                     steps[3] = {1, 1, 1};
     return encode() && encode()(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void *>(base),
                                 sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                                 CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,

@@ -13,10 +13,11 @@
 #endif
 
 /* A row-major matrix [rows, 64 columns at a time] of bf16 as tensor copies see it: box_rows rows of
- * 128 bytes, swizzled. planes is a third, middle dimension (heads); 1 when there is none.
- * false when the driver lacks tensor maps or refuses the shape. */
+ * box_planes times 128 bytes, swizzled. planes is a third, middle dimension (heads); 1 when there
+ * is none. false when the driver lacks tensor maps or refuses the shape. */
 bool hopper_map(CUtensorMap *map, const void *base, int64_t n_columns, int64_t n_planes,
-                int64_t plane_stride, int64_t n_rows, int64_t row_stride, int box_rows);
+                int64_t plane_stride, int64_t n_rows, int64_t row_stride, int box_rows,
+                int box_planes = 1);
 /* Whether the current device runs sm_90a code. */
 bool hopper_device();
 

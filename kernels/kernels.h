@@ -7,7 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/calls.h"
+#include "kernels/calls_block.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,6 +28,17 @@ cudaError_t kernel_block_attention(const struct call_block_attention *call, cuda
 /* The path the former takes where a multiprocessor has less than 160 KiB of shared memory. */
 cudaError_t kernel_block_attention_compact(const struct call_block_attention *call,
                                            cudaStream_t stream);
+
+/* Takes the faster path; those below are the paths themselves. Scratch is that of block attention.
+ * The wgmma path takes 128 rows (queries of a group's heads) at a time: compute capability 9.0,
+ * D = 128 and pages of 8 rows or more (else cudaErrorNotSupported); it is never invariant. */
+cudaError_t kernel_paged_attention(const struct call_paged_attention *call, cudaStream_t stream);
+cudaError_t kernel_paged_attention_mma(const struct call_paged_attention *call,
+                                       cudaStream_t stream);
+cudaError_t kernel_paged_attention_compact(const struct call_paged_attention *call,
+                                           cudaStream_t stream);
+cudaError_t kernel_paged_attention_wgmma(const struct call_paged_attention *call,
+                                         cudaStream_t stream);
 
 /* Takes the fastest path the current device has; the two below are the paths themselves.
  * The wgmma path is compiled for compute capability 9.0 and answers
@@ -75,6 +86,13 @@ cudaError_t kernel_linear_wgmma(const struct call_linear *call, cudaStream_t str
 
 cudaError_t kernel_sample(const struct call_sample *call, cudaStream_t stream);
 cudaError_t kernel_decode(const struct call_decode *call, cudaStream_t stream);
+
+cudaError_t kernel_block_list(const struct call_block_list *call, cudaStream_t stream);
+cudaError_t kernel_importance(const struct call_importance *call, cudaStream_t stream);
+/* Two launches: choices, lists. */
+cudaError_t kernel_focus_select(const struct call_focus_select *call, cudaStream_t stream);
+cudaError_t kernel_compact(const struct call_compact *call, cudaStream_t stream);
+cudaError_t kernel_decode_mean(const struct call_decode_mean *call, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

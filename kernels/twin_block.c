@@ -11,9 +11,9 @@ static bool is_settled(const struct call_block_list *call, const int32_t *block,
                        int32_t i) {
     const bool decoded = block[i] != call->mask_token;
     const bool followed = i + 1 == n || block[i + 1] != call->mask_token;
-    return call->cache == BLOCK_WHOLE       ? false
-           : call->cache == BLOCK_NEIGHBOUR ? decoded && followed
-                                            : decoded;
+    return call->cache == KERNEL_BLOCK_WHOLE       ? false
+           : call->cache == KERNEL_BLOCK_NEIGHBOUR ? decoded && followed
+                                                   : decoded;
 }
 
 void twin_block_list(const struct call_block_list *call) {
@@ -152,7 +152,7 @@ static void take(const struct call_focus_select *call, const int32_t *list, int3
     for (int32_t i = 0; i < n && n_above < k; i++) {
         int32_t n_before = 0;
         for (int32_t j = 0; j < n; j++) {
-            n_before += delta[j] > delta[i] || (delta[j] == delta[i] && j < i);
+            n_before += delta[j] > delta[i] || (j < i && delta[j] == delta[i]);
         }
         taken[i] = n_before < k;
     }

@@ -12,6 +12,8 @@
 #include "analysis/store.h"
 #include "analysis/summary.h"
 #include "sim/base/monotonic.h"
+#include "sim/decode/focus.h"
+#include "sim/decode/process.h"
 #include "sim/serve/executor_sim.h"
 #include "sim/serve/loop.h"
 #include "traces/workload.h"
@@ -118,6 +120,37 @@ static void measure(const char *title, const char *system_name, const char *work
     system_close(system);
 }
 
+/* A step of one request's block whose positions are all masked. */
+static void measure_draws(void) {
+    enum { BLOCK = 32, STEPS = 200000 };
+    struct err err = {0};
+    struct decode_process process;
+    decode_process_find("sdar-8b/sharegpt", &process, &err);
+    stop_on(&err);
+    uint8_t masked[BLOCK], keep[BLOCK];
+    float confidence[BLOCK], delta[BLOCK];
+    memset(masked, 1, sizeof masked);
+    struct decode_view view = {.block_length = BLOCK, .masked = masked};
+    const struct focus_rule rule = {.alpha = 1.5};
+    int64_t at_ns[4] = {monotonic_ns()};
+    for (int what = 0; what < 3; what++) {
+        for (view.request = 0; view.request < STEPS; view.request++) {
+            if (what == 0) {
+                process_confidence(&process, 1, &view, confidence);
+            } else if (what == 1) {
+                process_delta(&process, 1, &view, delta);
+            } else {
+                focus_select(&rule, BLOCK, masked, masked, delta, 2.5, -1, keep);
+            }
+        }
+        at_ns[what + 1] = monotonic_ns();
+    }
+    printf(
+        "a block of 32, one step: confidences %.2f us, deltas %.2f us, FOCUS's selection %.2f us\n",
+        1e-3 * (double)(at_ns[1] - at_ns[0]) / STEPS, 1e-3 * (double)(at_ns[2] - at_ns[1]) / STEPS,
+        1e-3 * (double)(at_ns[3] - at_ns[2]) / STEPS);
+}
+
 int main(void) {
     printf("simulator speed, one thread, medians of %d runs, LLaDA-8B on an L40S\n", RUNS);
     measure("burst, dllm-serve, no recording", "dllm-serve", "burst", RECORD_NOTHING);
@@ -128,6 +161,7 @@ int main(void) {
     measure("burst, fast-dllm-published, summary", "fast-dllm-published", "burst", RECORD_SUMMARY);
     measure("burst, dllm-cache-published, summary", "dllm-cache-published", "burst",
             RECORD_SUMMARY);
+    measure_draws();
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     printf("peak memory %.0f MB\n", (double)usage.ru_maxrss / 1024);

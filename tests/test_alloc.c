@@ -70,7 +70,8 @@ static int watch_step(void *state, const struct step_record *record, struct err 
     return 0;
 }
 
-static struct watch watch_run(const char *name, const char *const *settings) {
+static struct watch watch_decode(const char *name, const char *const *settings,
+                                 const struct decode_source *decode) {
     struct system *system = rig_system(name, "l40s", false, settings);
     struct poisson_source source = {.rng = rng_stream(1, "arrivals"),
                                     .lengths = rng_stream(1, "lengths"),
@@ -78,8 +79,8 @@ static struct watch watch_run(const char *name, const char *const *settings) {
                                     .n = 300,
                                     .prompt_min = 10,
                                     .prompt_max = 900,
-                                    .output_min = 10,
-                                    .output_max = 300};
+                                    .output_min = decode != NULL ? 64 : 10,
+                                    .output_max = decode != NULL ? 64 : 300};
     struct watch watch = {0};
     struct sink sink = {.state = &watch, .step = watch_step};
     struct executor_sim *sim = executor_sim_open(system, 1);
@@ -88,13 +89,18 @@ static struct watch watch_run(const char *name, const char *const *settings) {
                                    .source = {&source, poisson_next, NULL},
                                    .sinks = &sink,
                                    .n_sinks = 1,
-                                   .records_members = true};
+                                   .records_members = true,
+                                   .decode = decode};
     struct loop_result result;
     struct err err = {0};
     ck_assert_msg(loop_run(&request, &result, &err) == 0, "%s", err.text);
     executor_sim_close(sim);
     system_close(system);
     return watch;
+}
+
+static struct watch watch_run(const char *name, const char *const *settings) {
+    return watch_decode(name, settings, NULL);
 }
 
 START_TEST(no_step_of_any_system_allocates) {
@@ -116,9 +122,33 @@ START_TEST(drawn_confidences_allocate_nothing_either) {
 }
 END_TEST
 
+/* What a trace would hold of requests of 64 tokens: a block of 32 is decoded one by one. */
+static int tokens_of(const void *state, uint64_t request, uint64_t *out, struct err *err) {
+    (void)state, (void)request, (void)err;
+    *out = 64;
+    return 0;
+}
+
+static int pass_of(const void *state, uint64_t request, uint32_t index, struct decode_pass *out,
+                   struct err *err) {
+    (void)state, (void)request, (void)index, (void)err;
+    *out = (struct decode_pass){1, 32, 32, 32};
+    return 0;
+}
+
+START_TEST(recalled_decisions_allocate_nothing_either) {
+    static const char *const settings[] = {"decoder=threshold", NULL};
+    const struct decode_source decode = {NULL, "a trace", tokens_of, pass_of};
+    struct watch watch = watch_decode("dllm-serve", settings, &decode);
+    ck_assert_uint_gt(watch.n_steps, 200);
+    ck_assert_int_eq(watch.at_last, watch.at_first);
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {no_step_of_any_system_allocates,
-                                  drawn_confidences_allocate_nothing_either};
+                                  drawn_confidences_allocate_nothing_either,
+                                  recalled_decisions_allocate_nothing_either};
     return SUITE_RUN("alloc", tests);
 }
 

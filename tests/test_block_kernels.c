@@ -138,7 +138,7 @@ struct list {
 };
 
 /* Canvases of 8, 4 and 8 tokens; blocks at positions 4, 0 and 4, the last of three tokens. */
-static void list_init(struct list *l, enum block_cache cache) {
+static void list_init(struct list *l, enum kernel_block_cache cache) {
     static const int32_t canvas[20] = {1,  2,    3, 4,    10, MASK, 12, 13, MASK, MASK,
                                        22, MASK, 5, MASK, 5,  5,    30, 31, MASK, MASK};
     *l = (struct list){.canvas_start = {0, 8, 12},
@@ -170,7 +170,7 @@ static void list_init(struct list *l, enum block_cache cache) {
 
 START_TEST(a_first_step_lists_whole_blocks_and_fills_up_with_harmless_rows) {
     struct list l;
-    list_init(&l, BLOCK_WHOLE);
+    list_init(&l, KERNEL_BLOCK_WHOLE);
     twin_block_list(&l.call);
     const int32_t start[4] = {0, 4, 8, 11};
     const int32_t positions[14] = {4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 0, 0, 0};
@@ -190,7 +190,7 @@ END_TEST
 
 START_TEST(a_delayed_token_is_listed_once_more_after_it_is_decoded) {
     struct list l;
-    list_init(&l, BLOCK_DELAYED);
+    list_init(&l, KERNEL_BLOCK_DELAYED);
     twin_block_list(&l.call);
     const uint8_t after_one[3][BLOCK] = {{1, 0, 1, 1}, {0, 0, 1, 0}, {1, 1, 0, 0}};
     ck_assert_mem_eq(l.final, after_one, sizeof after_one);
@@ -210,7 +210,7 @@ END_TEST
 
 START_TEST(a_token_waits_for_its_right_neighbour_too) {
     struct list l;
-    list_init(&l, BLOCK_NEIGHBOUR);
+    list_init(&l, KERNEL_BLOCK_NEIGHBOUR);
     twin_block_list(&l.call);
     /* Token 4 waits for 5; 7, the block's last, waits for nobody; request 2's token 5 for 6. */
     const uint8_t after_one[3][BLOCK] = {{0, 0, 1, 1}, {0, 0, 0, 0}, {1, 0, 0, 0}};
@@ -426,6 +426,9 @@ START_TEST(tokens_never_processed_are_kept_left_of_the_last_kept_one) {
     choice_init(&c, flat);
     c.frontier[0] = -1;
     choice_keeps(&c, "11111100");
+    choice_init(&c, flat);
+    c.frontier[0] = 43; /* itself processed */
+    choice_keeps(&c, "01101100");
 }
 END_TEST
 

@@ -130,6 +130,28 @@ START_TEST(options_are_read_strictly) {
 }
 END_TEST
 
+START_TEST(parts_that_do_not_go_together_are_refused) {
+    REFUSES(2,
+            "LLaDA-8B Base/Instruct/1.5 is bidirectional and cache exact for block-causal and "
+            "autoregressive models (`unmask list caches` prints others)",
+            "run", "--set", "cache=exact");
+    REFUSES(2,
+            "SDAR-8B-Chat is block-causal and cache sparse-head for bidirectional models: set "
+            "cache = exact, or name a system such as sdar",
+            "run", "--model", "sdar-8b");
+    REFUSES(2,
+            "Llama-3.1-8B is autoregressive and cache none for bidirectional models: set cache = "
+            "exact, or name the system vllm-ar",
+            "explain", "--system", "vanilla", "--model", "llama-3.1-8b");
+    REFUSES(2, "Llama-3.1-8B is autoregressive: block_tokens is 1, not 4", "run", "--system",
+            "vllm-ar", "--set", "block_tokens=4");
+    REFUSES(2, "cache exact grows page by page: set kv = pages", "plan", "--system", "sdar",
+            "--set", "kv=slab");
+    REFUSES(2, "cache exact is read in place: set runtime.gathers_cache = off", "run", "--system",
+            "sdar", "--set", "runtime=nano-vllm");
+}
+END_TEST
+
 static void refuses_file(const char *name, const char *text, const char *option,
                          const char *sentence) {
     const char *path = cli_write(name, text);
@@ -308,6 +330,7 @@ int main(void) {
         a_bom_and_cr_lf_change_nothing,
         an_unknown_name_is_met_with_the_nearest,
         options_are_read_strictly,
+        parts_that_do_not_go_together_are_refused,
         a_runtime_that_is_not_the_engines_is_refused_before_there_is_a_device,
         a_bad_ini_file_is_refused_with_its_line,
         a_full_disk_is_reported_and_loses_nothing,

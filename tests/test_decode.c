@@ -19,6 +19,7 @@ static const struct decode_process middling = {.location = 1,
                                                .context = 1,
                                                .position_spread = 2,
                                                .step_spread = 1,
+                                               .delta_distance = 3,
                                                .delta_noise = 2};
 
 static struct decode_process random_process(struct rng *rng) {
@@ -28,6 +29,7 @@ static struct decode_process random_process(struct rng *rng) {
                                    .context = 4 * rng_uniform(rng) - 1,
                                    .position_spread = 4 * rng_uniform(rng),
                                    .step_spread = 3 * rng_uniform(rng),
+                                   .delta_distance = 20 * rng_uniform(rng),
                                    .delta_noise = 5 * rng_uniform(rng)};
 }
 
@@ -119,12 +121,54 @@ START_TEST(confidence_falls_with_the_gap_at_the_left) {
     for (uint32_t i = 0; i < B; i++) {
         ck_assert(i == 10 ? some[i] == 0 : i < 10 ? some[i] == all[i] : some[i] > all[i]);
     }
+    struct decode_process beside = process; /* next to known context distance costs nothing */
+    float free_of_distance[B];
+    beside.distance = 0;
+    process_confidence(&beside, 1, &view, free_of_distance);
+    ck_assert(some[0] == free_of_distance[0] && some[11] == free_of_distance[11]);
+    ck_assert(some[1] < free_of_distance[1] && some[12] < free_of_distance[12]);
     process.context = 2;
     masked[10] = 1;
     process_confidence(&process, 1, &view, all);
     masked[10] = 0;
     process_confidence(&process, 1, &view, some);
     ck_assert_float_gt(some[0], all[0]);
+}
+END_TEST
+
+static double logit(float confidence) {
+    return log(confidence / (1.0 - confidence));
+}
+
+/* Difficulty and the steps' draws are independent of each other, from request to request and from
+ * position to position; difficulty stays from step to step. */
+START_TEST(spreads_add_up_and_only_difficulty_stays) {
+    static const struct decode_process process = {
+        .gap = 1, .position_spread = 1.5, .step_spread = 1};
+    enum { N = 2000 };
+    double squares = 0, next_step = 0, next_request = 0, next_position = 0;
+    uint8_t masked[B];
+    memset(masked, 1, sizeof masked);
+    for (uint64_t r = 0; r < N; r++) {
+        float here[B], later[B], other[B];
+        struct decode_view view = {.request = r, .block_length = B, .masked = masked};
+        process_confidence(&process, 1, &view, here);
+        view.step_in_block = 1;
+        process_confidence(&process, 1, &view, later);
+        view.request = r + N;
+        process_confidence(&process, 1, &view, other);
+        for (uint32_t i = 0; i < B; i++) {
+            double x = logit(here[i]);
+            squares += x * x;
+            next_step += x * logit(later[i]);
+            next_request += x * logit(other[i]);
+            next_position += x * logit(later[(i + 1) % B]);
+        }
+    }
+    ck_assert_double_eq_tol(squares / N / B, 2.25 + 1, 0.05);
+    ck_assert_double_eq_tol(next_step / N / B, 2.25, 0.05);
+    ck_assert_double_eq_tol(next_request / N / B, 0, 0.06);
+    ck_assert_double_eq_tol(next_position / N / B, 0, 0.06);
 }
 END_TEST
 
@@ -153,7 +197,7 @@ START_TEST(bells_are_nearly_standard_normal) {
     double sum[5] = {0};
     enum { N = 400000 };
     for (uint64_t i = 0; i < N; i++) {
-        double x = rng_keyed_bell(1, i / 1000, i % 1000, i), power = 1;
+        double x = rng_bell(rng_key(1, i / 1000, i % 1000), i), power = 1;
         for (int p = 1; p < 5; p++) {
             sum[p] += power *= x;
         }
@@ -179,12 +223,14 @@ static void expect_bad_file(const char *text, const char *name, const char *sent
 }
 
 START_TEST(an_unknown_process_and_a_bad_constant_are_refused_with_a_sentence) {
-    static const char good[] = "[assumed]\ngap = 2\n[m/d]\nlocation = 1\ncalibrated_to = x\n";
+    static const char good[] = "[s]\ngap = 2\ndistance = 1\n"
+                               "[m/d]\nshape = s\nlocation = 1\ncalibrated_to = x\n";
     expect_bad_file(good, "m/e", "there is no decode process 'm/e'; did you mean 'm/d'?");
-    expect_bad_file(good, "assumed", "there is no decode process 'assumed'");
-    expect_bad_file("[m/d]\nlocatoin = 1\n", "m/d", "did you mean 'location'?");
-    expect_bad_file("[m/d]\ngap = 0\n", "m/d", "gap");
-    expect_bad_file("[m/d]\ngap = x\n", "m/d", ":2");
+    expect_bad_file(good, "s", "there is no decode process 's'");
+    expect_bad_file("[m/d]\nshape = t\nlocation = 1\n", "m/d", ":2: there is no shape 't'");
+    expect_bad_file("[m/d]\nlocation = 1\ndistnace = 1\n", "m/d", "did you mean 'distance'?");
+    expect_bad_file("[m/d]\nlocation = 1\ngap = 0\n", "m/d", "gap");
+    expect_bad_file("[m/d]\nlocation = 1\ngap = x\n", "m/d", ":3");
 }
 END_TEST
 
@@ -531,6 +577,45 @@ static struct rollout roll(const struct decode_process *process, struct rollout_
 static const struct rollout_rule plain = {
     .block_tokens = B, .threshold = 0.9F, .focus = {.alpha = 1.5}};
 
+START_TEST(a_rollout_is_the_rules_one_after_another) {
+    struct rollout_rule rule = {.block_tokens = B,
+                                .cache = BLOCK_NEIGHBOUR,
+                                .evicts = true,
+                                .focus = {.alpha = 1.5},
+                                .threshold = 0.8F};
+    struct rollout sums = {0};
+    rollout_request(&middling, 23, 5, &rule, 3, &sums);
+    uint64_t passes = 0, processed = 0, kept = 0;
+    for (uint32_t b = 0; b < 3; b++) {
+        uint8_t masked[B], uncached[B], pending[B], keep[B], chosen[B];
+        float confidence[B], delta[B];
+        double decoded = 0, steps = 0;
+        struct block_state block;
+        block_begin(&block, BLOCK_NEIGHBOUR, B, 0, masked, uncached);
+        for (uint32_t step = 0; !block_is_done(&block); step++) {
+            struct decode_view view = {.request = 5,
+                                       .block_start = B * b,
+                                       .block_length = B,
+                                       .step_in_block = step,
+                                       .masked = masked};
+            process_confidence(&middling, 23, &view, confidence);
+            process_delta(&middling, 23, &view, delta);
+            processed += block_pending(&block, pending);
+            kept += focus_select(&released, B, pending, masked, delta,
+                                 steps > 0 ? decoded / steps : 1, block.frontier, keep);
+            uint32_t n = block_choose(&block, keep, confidence, 0.8F, chosen);
+            decoded += n;
+            steps += n > 0;
+            block_pass(&block, keep, chosen);
+            passes++;
+        }
+    }
+    ck_assert_uint_eq(sums.passes, passes);
+    ck_assert_uint_eq(sums.processed, processed);
+    ck_assert_uint_eq(sums.kept, kept);
+}
+END_TEST
+
 START_TEST(a_threshold_of_0_commits_all_at_once) {
     struct rollout_rule rule = plain;
     rule.threshold = 0;
@@ -623,7 +708,7 @@ START_TEST(eviction_saves_positions_and_costs_steps) {
     struct rollout whole = roll(&middling, rule, 200);
     rule.cache = BLOCK_NEIGHBOUR;
     struct rollout neighbour = roll(&middling, rule, 200);
-    rule.evicts = true;
+    rule.evicts = rule.ranks = true;
     struct rollout focus = roll(&middling, rule, 200);
     ck_assert_double_lt(rollout_redundancy(&neighbour), rollout_redundancy(&whole));
     ck_assert_double_lt(rollout_redundancy(&focus), 0.8 * rollout_redundancy(&neighbour));
@@ -642,6 +727,7 @@ int main(void) {
         confidences_lie_in_the_open_interval_and_only_where_masked,
         draws_do_not_depend_on_company_or_order,
         confidence_falls_with_the_gap_at_the_left,
+        spreads_add_up_and_only_difficulty_stays,
         kumaraswamy_draws_what_the_loop_always_drew,
         bells_are_nearly_standard_normal,
         an_unknown_process_and_a_bad_constant_are_refused_with_a_sentence,
@@ -660,6 +746,7 @@ int main(void) {
         decoded_positions_always_stay_and_nothing_is_evicted_within_the_budget,
         deltas_that_are_not_numbers_evict_nothing,
         random_blocks_are_selected_by_the_definition,
+        a_rollout_is_the_rules_one_after_another,
         a_threshold_of_0_commits_all_at_once,
         a_threshold_of_1_commits_one_by_one,
         a_lower_threshold_never_needs_more_steps,

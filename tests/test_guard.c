@@ -15,9 +15,9 @@ static struct {
     struct request requests[N_SLOTS];
     struct schedule_view view;
     struct batch answer;
-    uint32_t selected[N_SLOTS];
+    uint32_t selected[N_SLOTS], chunk_tokens[N_SLOTS], preempted[N_SLOTS], idle[N_SLOTS];
     struct batch estimated; /* its duration is asked for when n > 0 */
-    bool writes_running, writes_now, moves_list;
+    bool writes_running, writes_now, moves_list, grows;
 } scene;
 
 static int64_t one_ms(const void *estimator, const struct batch *batch) {
@@ -33,6 +33,7 @@ static void scene_init(void) {
         scene.requests[i].id = i;
         scene.requests[i].span.queries = i < 2 ? 100 : 200;
         scene.requests[i].kv_bytes = 1000;
+        scene.requests[i].kv_held_bytes = i < 2 ? 1000 : 0;
     }
     scene.view = (struct schedule_view){
         .now_ns = 50,
@@ -67,8 +68,20 @@ static void scripted_schedule(void *state, const struct schedule_view *view, str
     *batch = scene.answer;
     batch->capacity = given.capacity;
     batch->selected = given.selected;
+    batch->chunk_tokens = given.chunk_tokens;
+    batch->preempted = given.preempted;
+    batch->idle = given.idle;
     for (uint32_t i = 0; i < scene.answer.n && i < N_SLOTS; i++) {
         batch->selected[i] = scene.selected[i];
+    }
+    for (uint32_t i = 0; i < N_SLOTS && scene.chunk_tokens[i] > 0; i++) {
+        batch->chunk_tokens[i] = scene.chunk_tokens[i];
+    }
+    for (uint32_t i = 0; i < scene.answer.n_preempted && i < N_SLOTS; i++) {
+        batch->preempted[i] = scene.preempted[i];
+    }
+    for (uint32_t i = 0; i < scene.answer.n_idle && i < N_SLOTS; i++) {
+        batch->idle[i] = scene.idle[i];
     }
     if (scene.moves_list) {
         batch->selected = scene.selected;
@@ -86,18 +99,30 @@ static const struct scheduler scripted_scheduler = {
 
 /* The guard's sentence after `calls` calls, "" when every promise was kept. */
 static void assert_scene(uint32_t capacity, uint32_t calls, const char *sentence) {
-    uint32_t selected[N_SLOTS];
+    uint32_t selected[N_SLOTS], chunk_tokens[N_SLOTS], preempted[N_SLOTS], idle[N_SLOTS];
+    struct scheduler scheduler = scripted_scheduler;
     struct guard guard;
     char state = 0;
-    guard_init(&guard, &scripted_scheduler.policy, &state, N_SLOTS);
+    scheduler.grows = scene.grows;
+    guard_init(&guard, &scheduler.policy, &state, N_SLOTS);
     for (uint32_t i = 0; i < calls; i++) {
-        struct batch batch = {.capacity = capacity, .selected = selected};
+        struct batch batch = {.capacity = capacity,
+                              .selected = selected,
+                              .chunk_tokens = chunk_tokens,
+                              .preempted = preempted,
+                              .idle = idle};
         guard.outer.scheduler.schedule(&guard, &scene.view, &batch);
         if (guard.err.kind != ERR_NONE) {
             ck_assert(batch.n == 0 && batch.n_admitted == 0 && batch.all_running == 0);
         } else {
             ck_assert(batch.n == scene.answer.n);
             ck_assert(memcmp(selected, scene.selected, batch.n * sizeof *selected) == 0);
+            ck_assert(memcmp(chunk_tokens, scene.chunk_tokens, batch.n * sizeof *selected) == 0);
+            ck_assert(batch.n_preempted == scene.answer.n_preempted);
+            ck_assert(memcmp(preempted, scene.preempted, batch.n_preempted * sizeof *selected) ==
+                      0);
+            ck_assert(batch.n_idle == scene.answer.n_idle);
+            ck_assert(memcmp(idle, scene.idle, batch.n_idle * sizeof *selected) == 0);
         }
     }
     ck_assert_str_eq(guard.err.text, sentence);
@@ -135,7 +160,7 @@ START_TEST(the_guard_names_a_batch_with_wrong_members) {
     assert_scene(8, 1, "scheduler scripted lists 9 requests, more than the capacity of 8");
     ANSWER(0, 0, 1, 0);
     scene.moves_list = true;
-    assert_scene(4, 1, "scheduler scripted changes the batch's capacity or the place of its list");
+    assert_scene(4, 1, "scheduler scripted changes the batch's capacity or the place of its lists");
     ANSWER(1, 2, 0, 2);
     assert_scene(4, 1, "scheduler scripted admits 2 requests but lists only 1");
     ANSWER(1, 1, 2, 2);
@@ -181,6 +206,147 @@ START_TEST(the_guard_names_a_batch_beyond_the_headroom) {
 }
 END_TEST
 
+/* Slot 1 prefills 100 query tokens in blocks of 10 behind slot 0, which decodes 100; both need 500
+ * bytes more, and 2000 are free. */
+static void growing_answer(uint32_t n, uint32_t n_preempted, uint32_t n_idle) {
+    ANSWER(2, 0, 0, 0, 1);
+    scene.grows = true;
+    scene.answer.n = n;
+    scene.answer.n_preempted = n_preempted;
+    scene.answer.n_idle = n_idle;
+    scene.preempted[0] = scene.idle[0] = 1;
+    scene.requests[0].span.phase = PHASE_REUSE;
+    for (uint32_t i = 0; i < 4; i++) {
+        scene.requests[i].block_tokens = 10;
+        scene.requests[i].causal = SEES_BLOCKS;
+        scene.requests[i].kv_bytes = i < 2 ? 1500 : 1000;
+    }
+    scene.view.running_growth_bytes = 1000;
+}
+
+START_TEST(the_guard_lets_growth_chunks_and_preemption_through) {
+    growing_answer(2, 0, 0);
+    scene.view.kv_free_bytes = 1000;
+    scene.selected[0] = 1;
+    scene.selected[1] = 0;
+    scene.chunk_tokens[0] = 90;
+    scene.view.max_batched_tokens = 190;
+    scene.answer.loops = 16;
+    assert_scene(4, 3, "");
+    /* 500 bytes for slot 0 out of the 1000 that slot 1 gives back, and 500 to spare. */
+    growing_answer(1, 1, 0);
+    scene.view.kv_free_bytes = 0;
+    assert_scene(4, 3, "");
+    growing_answer(1, 0, 1);
+    scene.view.max_batched_tokens = 200;
+    scene.view.kv_free_bytes = 500;
+    assert_scene(4, 3, "");
+    /* One comes for one that goes. */
+    growing_answer(2, 1, 0);
+    scene.answer.n_admitted = 1;
+    scene.selected[1] = 2;
+    scene.view.max_requests = 2;
+    scene.view.kv_free_bytes = 500;
+    assert_scene(4, 3, "");
+}
+END_TEST
+
+START_TEST(the_guard_names_chunks_that_are_none) {
+    growing_answer(2, 0, 0);
+    scene.chunk_tokens[0] = 10;
+    assert_scene(4, 1,
+                 "scheduler scripted takes a chunk of 10 tokens of a step that is no prefill");
+    growing_answer(2, 0, 0);
+    scene.selected[0] = 1;
+    scene.selected[1] = 0;
+    scene.chunk_tokens[0] = 100;
+    assert_scene(4, 1, "scheduler scripted takes a chunk of 100 tokens of a prefill that has 100");
+    scene.chunk_tokens[0] = 15;
+    assert_scene(4, 1,
+                 "scheduler scripted takes a chunk of 15 tokens, which are not whole blocks of 10");
+    growing_answer(2, 0, 0);
+    scene.selected[0] = 1;
+    scene.answer.n = 1;
+    scene.chunk_tokens[0] = scene.chunk_tokens[1] = 10;
+    assert_scene(4, 1, "scheduler scripted sets chunk_tokens[1] but lists only 1 requests");
+    assert_scene(1, 1, "scheduler scripted writes to chunk_tokens[1], beyond its capacity of 1");
+}
+END_TEST
+
+START_TEST(the_guard_names_lists_that_overlap_or_overflow) {
+    growing_answer(2, 1, 0);
+    assert_scene(4, 1, "scheduler scripted preempts slot 1 twice");
+    growing_answer(1, 1, 1);
+    assert_scene(4, 1, "scheduler scripted idles slot 1 twice");
+    growing_answer(1, 1, 0);
+    scene.preempted[0] = 2;
+    assert_scene(4, 1, "scheduler scripted preempts slot 2, which waits");
+    growing_answer(1, 0, 1);
+    scene.idle[0] = 6;
+    assert_scene(4, 1, "scheduler scripted idles slot 6, which neither runs nor waits");
+    growing_answer(0, 1, 0);
+    scene.answer.all_running = 1;
+    assert_scene(4, 1, "scheduler scripted preempts slot 1, which takes part by all_running");
+    growing_answer(1, 9, 0);
+    assert_scene(8, 1, "scheduler scripted preempts 9 requests, more than the capacity of 8");
+    growing_answer(1, 0, 9);
+    assert_scene(8, 1, "scheduler scripted lets 9 requests idle, more than the capacity of 8");
+    growing_answer(1, 2, 0);
+    assert_scene(1, 1, "scheduler scripted writes to preempted[1], beyond its capacity of 1");
+    growing_answer(1, 0, 2);
+    assert_scene(1, 1, "scheduler scripted writes to idle[1], beyond its capacity of 1");
+}
+END_TEST
+
+START_TEST(the_guard_names_growth_beyond_the_memory) {
+    growing_answer(2, 0, 0);
+    scene.view.kv_free_bytes = 999;
+    assert_scene(4, 1,
+                 "scheduler scripted lets running requests grow by 1000 KV bytes and admits 0, "
+                 "more than the 999 that are free and 0 given back");
+    growing_answer(0, 0, 0);
+    scene.answer.all_running = 1;
+    scene.view.kv_free_bytes = 999;
+    assert_scene(4, 1,
+                 "scheduler scripted lets running requests grow by 1000 KV bytes and admits 0, "
+                 "more than the 999 that are free and 0 given back");
+    growing_answer(2, 1, 0);
+    scene.answer.n_admitted = 1;
+    scene.selected[1] = 2;
+    scene.view.kv_free_bytes = 499;
+    assert_scene(4, 1,
+                 "scheduler scripted lets running requests grow by 500 KV bytes and admits 1000, "
+                 "more than the 499 that are free and 1000 given back");
+    scene.view.kv_free_bytes = 500;
+    scene.view.max_requests = 1;
+    assert_scene(4, 1, "scheduler scripted lets 2 requests run at once, more than max_requests 1");
+    growing_answer(1, 1, 0);
+    scene.grows = false;
+    assert_scene(4, 1,
+                 "scheduler scripted preempts 1 requests though it does not say that it grows");
+    growing_answer(0, 1, 0);
+    scene.answer.wake_ns = 51;
+    assert_scene(4, 1, "scheduler scripted preempts 1 requests and selects none");
+    growing_answer(1, 0, 1);
+    scene.view.max_batched_tokens = 199;
+    assert_scene(4, 1,
+                 "scheduler scripted takes 200 query tokens into a step, more than "
+                 "max_batched_tokens 199");
+}
+END_TEST
+
+START_TEST(a_prefill_in_chunks_and_memory_to_give_back_are_no_excuse_to_wait) {
+    growing_answer(0, 0, 0);
+    scene.view.kv_free_bytes = 0;
+    scene.view.max_batched_tokens = 10;
+    assert_scene(4, 1,
+                 "scheduler scripted selects nothing and names no later time although slot 1 "
+                 "could run");
+    scene.grows = false;
+    assert_scene(4, 1, "");
+}
+END_TEST
+
 /* Waits a nanosecond longer each time; the turn is kept in the state, as it must be. */
 static void turning_schedule(void *state, const struct schedule_view *view, struct batch *batch) {
     batch->wake_ns = view->now_ns + ++*(uint32_t *)state;
@@ -200,7 +366,10 @@ START_TEST(asking_twice_moves_the_state_of_a_scheduler_once) {
             turn = 9;
             i = 10;
         }
-        struct batch batch = {.selected = scene.selected};
+        struct batch batch = {.selected = scene.selected,
+                              .chunk_tokens = scene.chunk_tokens,
+                              .preempted = scene.preempted,
+                              .idle = scene.idle};
         guard.outer.scheduler.schedule(&guard, &scene.view, &batch);
         ck_assert_str_eq(guard.err.text, "");
         ck_assert_int_eq(batch.wake_ns, 50 + i);
@@ -255,7 +424,7 @@ static struct {
     struct cache_policy cache;
     struct span span;
     uint32_t repeat, rows;
-    bool writes_request, writes_state, leaves_value_rows, grows_rows, changes_span;
+    bool writes_request, writes_state, leaves_value_rows, grows_rows, shrinks_rows, changes_span;
 } cached;
 
 static uint32_t scripted_plan(const void *state, const struct request *request, struct span *span) {
@@ -278,7 +447,8 @@ static uint32_t scripted_plan(const void *state, const struct request *request, 
 
 static uint32_t scripted_rows(const void *state, const struct request *request) {
     (void)state;
-    return cached.rows + (cached.grows_rows ? request->block : 0);
+    return cached.rows + (cached.grows_rows ? request->block : 0) -
+           (cached.shrinks_rows ? request->block : 0);
 }
 
 static void cached_init(void) {
@@ -294,6 +464,9 @@ static void cached_init(void) {
                                       .step_in_block = 2,
                                       .steps = 20,
                                       .masked_in_block = 30,
+                                      .uncached_in_block = 32,
+                                      .kept_in_block = 32,
+                                      .reach_in_block = 32,
                                       .committed_tokens = 34};
     cached.span = (struct span){
         .phase = PHASE_REUSE, .queries = 32, .first_queries = 32, .context = 68, .logit_rows = 32};
@@ -371,6 +544,111 @@ START_TEST(the_guard_names_each_broken_promise_of_a_cache_policy) {
            "cache scripted writes to request 5, which it may only read");
     CACHED(cached.writes_state = true,
            "cache scripted writes to its state, which this callback may only read");
+}
+END_TEST
+
+/* The same request under an exact policy, with its first block committed. */
+static void exact_init(void) {
+    cached_init();
+    cached.cache.keeps = KEEPS_EXACT;
+    cached.request.prompt_tokens = 32;
+    cached.request.output_tokens = 68;
+    cached.request.causal = SEES_BLOCKS;
+    cached.request.block_start = 64;
+    cached.request.cached_tokens = 64;
+    cached.span.context = 64;
+    cached.span.exact = 1;
+}
+
+/* In a prefill of 48 positions behind 16. */
+static void exact_prefill(void) {
+    exact_init();
+    cached.request.cached_tokens = 16;
+    cached.span = (struct span){
+        .phase = PHASE_PREFILL, .queries = 48, .first_queries = 48, .context = 16, .exact = 1};
+    cached.repeat = 1;
+}
+
+/* Where the block has no masked position left. */
+static void exact_commit(void) {
+    exact_init();
+    cached.request.masked_in_block = 0;
+    cached.span.phase = PHASE_COMMIT;
+    cached.span.logit_rows = 0;
+    cached.repeat = 1;
+}
+
+/* With 12 of the 32 queries kept. */
+static void exact_eviction(void) {
+    exact_init();
+    cached.cache.evicts = 1;
+    cached.span.kept_queries = cached.span.logit_rows = 12;
+    cached.span.kept_keys = 96;
+}
+
+#define EXACT(init, spoil, sentence)                                                               \
+    do {                                                                                           \
+        init();                                                                                    \
+        spoil;                                                                                     \
+        assert_cached(sentence);                                                                   \
+    } while (0)
+
+START_TEST(the_guard_names_each_broken_promise_of_an_exact_cache_policy) {
+    EXACT(exact_init, (void)0, "");
+    EXACT(exact_init, cached.span.exact = 0,
+          "cache scripted sets span.exact to 0 though it keeps exact rows");
+    CACHED(cached.span.exact = 1,
+           "cache scripted sets span.exact to 1 though it keeps none that are exact");
+    EXACT(exact_init, cached.span.context = 65,
+          "cache scripted reaches 97 positions in a block that ends at 96");
+    EXACT(exact_init, cached.rows = 95,
+          "cache scripted runs 32 queries behind 64 cached rows but holds 95");
+    EXACT(exact_init, cached.span.phase = PHASE_PREFILL,
+          "cache scripted plans a prefill of 32 queries though none is missing");
+    EXACT(exact_init, cached.span.phase = PHASE_COMMIT,
+          "cache scripted plans phase 3 with 30 masked positions in the block");
+    EXACT(exact_init, cached.grows_rows = true, "");
+    EXACT(exact_init, cached.shrinks_rows = true,
+          "cache scripted holds 100 rows in block 0 of a request and 99 in block 1");
+    EXACT(exact_init,
+          (cached.shrinks_rows = true, cached.request.block = 0,
+           cached.request.block_start = cached.request.cached_tokens = 32,
+           cached.span.context = 32),
+          "cache scripted holds 100 rows in block 0 of a request and 98 in its last block");
+    EXACT(exact_prefill, (void)0, "");
+    EXACT(exact_prefill, cached.span.queries = cached.span.first_queries = 47,
+          "cache scripted plans 47 queries where the keys and values of 48 positions are missing");
+    EXACT(exact_prefill, cached.span.context = 15,
+          "cache scripted attends to 15 cached rows in a prefill behind 16");
+    EXACT(exact_prefill, (cached.span.phase = PHASE_REUSE, cached.span.logit_rows = 32),
+          "cache scripted plans phase 2 where the keys and values of 48 positions are missing");
+    EXACT(exact_commit, (void)0, "");
+    EXACT(exact_commit, cached.span.queries = cached.span.first_queries = 0, "");
+    EXACT(exact_commit, cached.span.phase = PHASE_REUSE,
+          "cache scripted plans phase 2 with 0 masked positions in the block");
+    EXACT(exact_commit, cached.request.uncached_in_block = 0,
+          "cache scripted plans 32 queries though every key and value is held");
+    EXACT(exact_commit, (cached.request.cached_tokens = 0, cached.span.queries = 0),
+          "cache scripted plans 0 queries on a canvas of 100 tokens");
+    EXACT(exact_init, cached.span.queries = 0,
+          "cache scripted plans 0 queries on a canvas of 100 tokens");
+}
+END_TEST
+
+START_TEST(the_guard_names_each_broken_promise_of_an_evicting_cache_policy) {
+    EXACT(exact_init, cached.span.kept_queries = 3,
+          "cache scripted keeps 3 queries and 0 keys without the flag evicts");
+    EXACT(exact_eviction, (void)0, "");
+    EXACT(exact_eviction, cached.span.kept_queries = 0, "cache scripted keeps 0 of 32 queries");
+    EXACT(exact_eviction, cached.span.kept_queries = 33, "cache scripted keeps 33 of 32 queries");
+    EXACT(exact_eviction, cached.span.kept_keys = 11,
+          "cache scripted attends to 11 keys with 12 kept queries of 32 behind 64 cached rows");
+    EXACT(exact_eviction, cached.span.kept_keys = 97,
+          "cache scripted attends to 97 keys with 12 kept queries of 32 behind 64 cached rows");
+    EXACT(exact_eviction, cached.span.logit_rows = 13,
+          "cache scripted plans 13 logit rows of 12 kept queries");
+    EXACT(exact_prefill, (cached.cache.evicts = 1, cached.span.kept_queries = 1),
+          "cache scripted keeps 1 queries and 0 keys in a prefill, which evicts nothing");
 }
 END_TEST
 
@@ -527,6 +805,11 @@ START_TEST(every_built_in_policy_keeps_its_promises) {
             exercise_policy(&exercise, policy);
             ck_assert_msg(exercise.guard.err.kind == ERR_NONE, "%s", exercise.guard.err.text);
             ck_assert_uint_ge(exercise.n_calls, 3000);
+            /* Growing schedulers are brought to chunks and to preemption. */
+            if (kind == POLICY_SCHEDULER && ((const struct scheduler *)policy)->grows == 1) {
+                ck_assert_uint_ge(exercise.n_checked[PROMISE_CHUNK], 300);
+                ck_assert_uint_ge(exercise.n_preempted, 30);
+            }
         }
     }
 }
@@ -537,10 +820,17 @@ int main(void) {
         the_guard_lets_a_valid_decision_through,
         the_guard_names_a_batch_with_wrong_members,
         the_guard_names_a_batch_beyond_the_headroom,
+        the_guard_lets_growth_chunks_and_preemption_through,
+        the_guard_names_chunks_that_are_none,
+        the_guard_names_lists_that_overlap_or_overflow,
+        the_guard_names_growth_beyond_the_memory,
+        a_prefill_in_chunks_and_memory_to_give_back_are_no_excuse_to_wait,
         asking_twice_moves_the_state_of_a_scheduler_once,
         the_guard_names_starvation,
         the_guard_names_writes_to_the_view,
         the_guard_names_each_broken_promise_of_a_cache_policy,
+        the_guard_names_each_broken_promise_of_an_exact_cache_policy,
+        the_guard_names_each_broken_promise_of_an_evicting_cache_policy,
         the_guard_names_each_broken_promise_of_a_decoder,
         the_guard_names_each_broken_promise_of_a_router,
         every_built_in_policy_keeps_its_promises,

@@ -499,7 +499,7 @@ static void check_steps(const struct under_way *run, int64_t until_ns, uint32_t 
     struct completion done = await(run, until_ns);
     ck_assert_int_eq(done.kind, COMPLETION_BATCH);
     ck_assert_uint_eq(done.steps, steps);
-    ck_assert_uint_eq(done.commits[0], 1);
+    ck_assert_uint_eq(done.decided.commits[0], 1);
     ck_assert_int_gt(done.time_ns, done.start_ns);
     ck_assert_int_eq(late.n_waited, (int)steps);
 }

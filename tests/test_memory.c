@@ -111,7 +111,7 @@ START_TEST(what_the_models_here_do_not_cover_is_refused) {
     static const struct {
         const char *model, *key, *value, *sentence;
     } cases[] = {
-        {"sdar-8b", "page_tokens", "256", "SDAR-8B-Chat is block-causal: the systems so far serve"},
+        {"sdar-8b", "page_tokens", "256", "SDAR-8B-Chat is block-causal and cache sparse-head for"},
         {"llada-8b", "context_tokens", "200000", "context_tokens = 200000 exceeds the 4096"},
         {"llada-8b", "cache", "dllm-cache", "cache dllm-cache runs layer 0 over whole canvases"},
     };

@@ -78,10 +78,10 @@ START_TEST(a_descriptor_is_refused_with_one_sentence_for_each_fault) {
     sample_init(&valid);
     struct err err = {0};
     ck_assert_int_eq(plugin_validate(&valid.scheduler.policy, "./x.so", &err), 0);
-    REFUSED(p->abi = 7, "./x.so: the plug-in is made for ABI 7, this program has ABI 2");
+    REFUSED(p->abi = 7, "./x.so: the plug-in is made for ABI 7, this program has ABI 3");
     REFUSED(p->kind = 0, "./x.so: kind 0 is neither scheduler (1), cache (2), decoder (3) nor "
                          "router (4)");
-    REFUSED(p->size = 8, "./x.so: the scheduler descriptor says 8 bytes, this program's has 56");
+    REFUSED(p->size = 8, "./x.so: the scheduler descriptor says 8 bytes, this program's has 64");
     REFUSED(p->name = NULL, "./x.so: the scheduler has no name");
     REFUSED(p->name = "", "./x.so: the scheduler has no name");
     REFUSED(p->name = "a-name-of-more-than-thirty-two-chars",
@@ -92,6 +92,7 @@ START_TEST(a_descriptor_is_refused_with_one_sentence_for_each_fault) {
     REFUSED(p->doc = NULL, "./x.so: scheduler sample has no doc of one line");
     REFUSED(p->doc = "two\nlines", "./x.so: scheduler sample has no doc of one line");
     REFUSED(s.scheduler.schedule = NULL, "./x.so: scheduler sample lacks the callback schedule");
+    REFUSED(s.scheduler.grows = 2, "./x.so: scheduler sample has a flag that is neither 0 nor 1");
     REFUSED(p->state_bytes = 2000000,
             "./x.so: scheduler sample asks for 2000000 bytes of state, at most 1048576 are "
             "allowed");
@@ -155,6 +156,9 @@ START_TEST(every_kind_is_refused_without_its_callbacks) {
     cache = *cache_table[0];
     cache.selects = 2;
     assert_policy_refused(&cache.policy, "./x.so: cache none has a flag that is neither 0 nor 1");
+    cache = *cache_table[0];
+    cache.evicts = 2;
+    assert_policy_refused(&cache.policy, "./x.so: cache none has a flag that is neither 0 nor 1");
     const struct decoder *fixed =
         (const struct decoder *)policy_find(POLICY_DECODER, "fixed", &err);
     const struct decoder *threshold =
@@ -197,7 +201,7 @@ START_TEST(a_file_that_is_no_plug_in_is_refused) {
                         "%s: 'unmask_policy' has 8 bytes, which is no descriptor; export the "
                         "struct itself, not a pointer to it");
     assert_file_refused("bad_wrong_abi", POLICY_SCHEDULER, ERR_WORLD,
-                        "%s: the plug-in is made for ABI 3, this program has ABI 2");
+                        "%s: the plug-in is made for ABI 4, this program has ABI 3");
     assert_file_refused("bad_wrong_kind", POLICY_SCHEDULER, ERR_WORLD,
                         "%s: kind 5 is neither scheduler (1), cache (2), decoder (3) nor router "
                         "(4)");
@@ -275,10 +279,15 @@ START_TEST(check_plugin_names_what_each_bad_sample_does) {
         {"bad_impure_cache", ": cache impure plans differently when asked the same again: "
                              "span.queries 158, then 8 (call 5)"},
         {"bad_greedy_decoder", ": decoder greedy commits 0 of 7 masked positions (call 3)"},
+        {"bad_overgrowing", ": scheduler overgrowing lets running requests grow by 65536 KV bytes "
+                            "and admits 0, more than the 0 that are free and 0 given back (call "
+                            "31411)"},
+        {"bad_chunking", ": scheduler chunking takes a chunk of 2 tokens of a step that is no "
+                         "prefill (call 31361)"},
         {"bad_crashing", " crashed with signal SEGV in callback schedule"},
         {"bad_crashing_load", " crashed with signal ABRT while it was loaded"},
         {"bad_exiting", " ended the process with exit status 3 in callback schedule"},
-        {"bad_wrong_abi", ": the plug-in is made for ABI 3, this program has ABI 2"},
+        {"bad_wrong_abi", ": the plug-in is made for ABI 4, this program has ABI 3"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char text[4096];

@@ -14,6 +14,7 @@ enum column {
     COLUMN_INPUT,
     COLUMN_OUTPUT,
     COLUMN_TENANT,
+    COLUMN_PREFIX,
     N_NAMED_COLUMNS,
 };
 
@@ -21,7 +22,7 @@ struct format;
 
 struct trace_row {
     int64_t time_ns; /* as the file counts it, not yet rebased */
-    uint32_t input_tokens, output_tokens, tenant;
+    uint32_t input_tokens, output_tokens, tenant, prefix_tokens;
     bool failed; /* a failed request, to be skipped and counted */
 };
 
@@ -43,7 +44,7 @@ struct family {
 struct format {
     const char *name;
     const struct family *family;
-    const char *columns[N_NAMED_COLUMNS]; /* NULL: the format has none (tenant: it may) */
+    const char *columns[N_NAMED_COLUMNS]; /* NULL: none (tenant, prefix: optional) */
     int64_t unit_ns;                      /* of the time column; 0 for calendar dates */
     bool zero_output_is_failure;
     /* Columns that must hold one value, because others would mean another load. */

@@ -56,7 +56,7 @@ static bool csv_opens(const struct format *format, const struct line *first,
     for (int i = 0; i < N_NAMED_COLUMNS; i++) {
         const char *name = format->columns[i];
         layout->position[i] = name != NULL ? find_column(&fields, name) : -1;
-        if (name != NULL && layout->position[i] < 0 && i != COLUMN_TENANT) {
+        if (name != NULL && layout->position[i] < 0 && i < COLUMN_TENANT) {
             return false;
         }
     }
@@ -117,6 +117,16 @@ static int csv_parse(const struct format *format, const struct layout *layout,
     row->tenant = 0;
     if (status == 0 && layout->position[COLUMN_TENANT] >= 0) {
         status = read_count(format, layout, line, &fields, COLUMN_TENANT, &row->tenant, err);
+    }
+    row->prefix_tokens = 0;
+    if (status == 0 && layout->position[COLUMN_PREFIX] >= 0) {
+        status = read_count(format, layout, line, &fields, COLUMN_PREFIX, &row->prefix_tokens, err);
+    }
+    if (status == 0 && row->prefix_tokens > row->input_tokens) {
+        return err_world(err,
+                         "%s:%" PRIu64 ": found %" PRIu32 " prefix_tokens, expected at most the "
+                         "prompt's %" PRIu32,
+                         line->path, line->number, row->prefix_tokens, row->input_tokens);
     }
     return status != 0 ? status : format_check_tokens(format, line, row, err);
 }

@@ -73,7 +73,7 @@ static int jsonl_parse(const struct format *format, const struct layout *layout,
                          line->number, field_quote(line->text, line->length, quoted, sizeof quoted),
                          line->finished ? "" : " in an unfinished last line");
     }
-    row->tenant = 0;
+    row->tenant = row->prefix_tokens = 0;
     int status =
         read_time(line, object, format->columns[COLUMN_TIME], format->unit_ns, &row->time_ns, err);
     if (status == 0) {

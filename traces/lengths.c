@@ -290,6 +290,7 @@ static enum source_reply give_drawn(void *state, struct arrival *out, struct err
     }
     if (lengths->input != NULL) {
         out->prompt_tokens = length_draw(lengths->input);
+        out->prefix_tokens = 0;
     }
     if (lengths->output != NULL) {
         out->output_tokens = length_draw(lengths->output);

@@ -14,7 +14,7 @@ enum { FIRST_BUFFER_BYTES = 256 << 10 };
 static const struct format formats[] = {
     {"plain",
      &family_csv,
-     {"arrival_us", "input_tokens", "output_tokens", "tenant"},
+     {"arrival_us", "input_tokens", "output_tokens", "tenant", "prefix_tokens"},
      1000,
      false,
      {{0}}},
@@ -307,7 +307,8 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
                             .id = trace->n_given++,
                             .prompt_tokens = row.input_tokens,
                             .output_tokens = row.output_tokens,
-                            .tenant = row.tenant};
+                            .tenant = row.tenant,
+                            .prefix_tokens = row.prefix_tokens};
     return SOURCE_ROW;
 }
 

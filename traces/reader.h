@@ -1,7 +1,7 @@
 /* A trace reader: the rows of a file as a source of arrivals, in constant memory.
  *
  * The format is recognised by the first line, never by the file's name:
- *   plain          arrival_us,input_tokens,output_tokens[,tenant]
+ *   plain          arrival_us,input_tokens,output_tokens[,tenant][,prefix_tokens]
  *   plain-lengths  input_tokens,output_tokens
  *   burstgpt       Timestamp,...,Request tokens,Response tokens,... (seconds)
  *   azure          TIMESTAMP,ContextTokens,GeneratedTokens (dates; 2023 and 2024)

@@ -2,6 +2,8 @@
 
     python3 bench_kernels.py LIBRARY OUT.csv [PIECE...]
 
+bench_block.py does the same for block diffusion's own kernels.
+
 Every number is a ratio to a peer, to a plain device copy or to a bare GEMM measured in the same
 run. Kernels run from CUDA graphs that walk through sets of random buffers larger together than
 three times the L2 cache; ours and the peers' take turns for ROUNDS rounds; medians are printed.
@@ -54,7 +56,8 @@ Sample = struct("Sample", logits=P, token=P, confidence=P, n_rows=I, n_vocab=I, 
 
 # What kernels/device.h has in its table, in order.
 DEVICE = ("open close trouble facts vitals allocate release allocated_bytes own_bytes allocate_host "
-          "release_host upload download copy clear finish mark_open mark_close mark mark_reached "
+          "release_host granule range_open range_close handle_open handle_close map allow unmap "
+          "upload download copy clear finish mark_open mark_close mark mark_reached "
           "mark_wait mark_elapsed record_begin record_end record_play record_close embed norm "
           "linear").split()
 
@@ -499,16 +502,15 @@ def bench_dense():
                    {"ours": us[name], "flash": us["flash"], "cudnn": us["cudnn"]}, 0, flops)
 
 
-def main():
+def main(pieces):
+    """Runs the bench_ functions that sys.argv names, else those of pieces, a dictionary."""
     status = lib.head_open(c.byref(head_handle))
     if status != 0:
         raise RuntimeError(f"head_open: CUDA error {status}")
     bench_ceilings()
-    pieces = sys.argv[3:] or ["norm", "rope", "swiglu", "embed", "add", "keep", "block", "select",
-                              "sample", "head", "linear", "dense"]
-    for piece in pieces:
+    for piece in sys.argv[3:] or pieces:
         try:
-            globals()["bench_" + piece]()
+            pieces[piece]()
         except Exception as error: # one piece's failure must not cost the others' numbers
             print(f"{piece}: {error!r}", flush=True)
         torch.cuda.empty_cache()
@@ -521,4 +523,8 @@ def main():
         out.writerows(rows)
 
 
-main()
+if __name__ == "__main__":
+    main({"norm": bench_norm, "rope": bench_rope, "swiglu": bench_swiglu, "embed": bench_embed,
+          "add": bench_add, "keep": bench_keep, "block": bench_block, "select": bench_select,
+          "sample": bench_sample, "head": bench_head, "linear": bench_linear,
+          "dense": bench_dense})

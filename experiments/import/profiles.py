@@ -40,7 +40,7 @@ LLMSERVINGSIM = {
     "rtx4090": ("RTX4090", "NVIDIA GeForce RTX 4090 24 GB",
                 "vLLM 0.19.0, CUDA 12.8, eager, 2026-08-17"),
     "rtx-pro-6000": ("RTXPRO6000", "NVIDIA RTX PRO 6000 Blackwell 96 GB",
-                     "vLLM 0.19.0, CUDA 12.8, eager"),
+                     "vLLM 0.19.0, CUDA 13.0, eager, 2026-04-24"),
 }
 LLMSERVINGSIM_ORIGIN = ("casys-kaist/LLMServingSim@5daddb21a545658d5150b535712d0494584b5278 "
                         "profiler/perf")
@@ -121,6 +121,9 @@ def from_llmservingsim(folder, name):
         elif chunk == 0:
             out.append(("attention_decode", batch, 1, kv, HEADS, KV_HEADS, HEAD_DIM,
                         us(r["time_us"], 1)))
+        elif prefix == 0:
+            out.append(("attention_mixed", batch, chunk, kv, HEADS, KV_HEADS, HEAD_DIM,
+                        us(r["time_us"], 1)))
     return out
 
 
@@ -169,9 +172,12 @@ def main():
             "qkv 6144x4096, o 4096x4096, gate_up 28672x4096, down 4096x14336, lm_head "
             "128256x4096 with m = sequences; elementwise = layernorm (fused with the residual add) up "
             "to its last row of 67 MB, act_fn (SwiGLU) above it; kv = kv_prefill + prefill_chunk.",
-            "# Dropped: mixed prefill and decode attention batches; smaller act_fn rows; "
+            "# attention_mixed: one call for a causal chunk of q tokens without a prefix and `batch` "
+            "single queries over kv keys each.",
+            "# Dropped: mixed attention batches whose chunk has a prefix; smaller act_fn rows; "
             "rotary_emb, embedding, final_layernorm and sampler layers.",
-            "# attention_causal is causal: query i of a chunk sees the prefix and chunk keys 0..i."])
+            "# attention_causal is causal: query i of a chunk sees the prefix and chunk keys 0..i.",
+            "# columns: attention_mixed,batch,q,kv,heads,kv_heads,head_dim,time_us"])
         write(os.path.join(out, gpu + ".csv"), head,
               from_llmservingsim(os.path.join(sources, "llmservingsim_profiles"), name))
 

@@ -15,6 +15,7 @@ struct arrival {
     uint32_t prompt_tokens; /* >= 1 */
     uint32_t output_tokens; /* >= 1 */
     uint32_t tenant;        /* 0 where the source names none */
+    uint32_t prefix_tokens; /* of the prompt, with which an earlier request's prompt began, too */
 };
 
 enum source_reply {

@@ -51,20 +51,20 @@ double rng_uniform(struct rng *rng) {
     return to_unit(rng_next(rng));
 }
 
-static uint64_t keyed_bits(uint64_t seed, uint64_t request, uint64_t step, uint64_t position) {
-    const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15);
+static const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15);
+
+uint64_t rng_key(uint64_t seed, uint64_t request, uint64_t step) {
     uint64_t x = mix(seed + golden);
     x = mix(x ^ (request + golden));
-    x = mix(x ^ (step + golden));
-    return mix(x ^ (position + golden));
+    return mix(x ^ (step + golden));
 }
 
 double rng_keyed(uint64_t seed, uint64_t request, uint64_t step, uint64_t position) {
-    return to_unit(keyed_bits(seed, request, step, position));
+    return to_unit(mix(rng_key(seed, request, step) ^ (position + golden)));
 }
 
-double rng_keyed_bell(uint64_t seed, uint64_t request, uint64_t step, uint64_t position) {
-    uint64_t bits = keyed_bits(seed, request, step, position);
+double rng_bell(uint64_t key, uint64_t position) {
+    uint64_t bits = mix(key ^ (position + golden));
     uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
     /* Each part has mean 65535 / 2 and variance (65536^2 - 1) / 12. */
     return ((double)sum - 131070) * (1.7320508075688772 / 65536);

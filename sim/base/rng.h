@@ -25,9 +25,12 @@ double rng_uniform(struct rng *rng);
  */
 double rng_keyed(uint64_t seed, uint64_t request, uint64_t step, uint64_t position);
 
-/* Nearly standard normal, keyed the same way: the sum of four 16-bit uniforms, scaled (Irwin and
- * Hall). Mean 0 and variance 1 to 1e-9, kurtosis 2.7, within 3.47; no call of libm. */
-double rng_keyed_bell(uint64_t seed, uint64_t request, uint64_t step, uint64_t position);
+/* The first three keys of such a draw, mixed: for many positions of one step. */
+uint64_t rng_key(uint64_t seed, uint64_t request, uint64_t step);
+
+/* Nearly standard normal, a pure function of its keys: the sum of four 16-bit uniforms, scaled
+ * (Irwin and Hall). Mean 0 and variance 1 to 1e-9, kurtosis 2.7, within 3.47; no call of libm. */
+double rng_bell(uint64_t key, uint64_t position);
 
 /* FNV-1a over the characters of `text`: names to seeds, never used for ordering. */
 uint64_t hash_text(const char *text);

@@ -6,6 +6,7 @@
 
 #include "sim/base/num.h"
 #include "sim/cost/roofline.h"
+#include "sim/cost/varlen.h"
 
 const char *const op_bound_names[] = {"compute", "bandwidth", "launch"};
 
@@ -306,6 +307,10 @@ static void price_spans(const struct cost_model *cost, const struct op *op,
         struct profile_spans spans = spans_of(cost, op, shape->sym);
         enum profile_match match;
         price->ns = profiled_spans(cost, op, &spans, &match);
+        if (cost->runtime->varlen_attention && op->kind == OP_ATTENTION_BLOCK &&
+            spans.sum_q == (double)spans.n_seqs) {
+            price->ns = varlen_single_ns(profile, shape, &spans, price->ns, &match);
+        }
         price->match = match;
     } else {
         price->ns = roofline_ns(cost->gpu, price->flops, price->bytes);

@@ -32,7 +32,10 @@ enum profile_op {
     PROFILE_PASS = 9,            /* NAME,channels,rows: see enum profile_pass */
     PROFILE_HEAD = 10,           /* rows,vocab,hidden: output head with argmax and confidence */
     PROFILE_GATE_UP = 11,        /* rows,gates_and_ups,hidden: both products, activation included */
-    PROFILE_OPS = 12,
+    /* batch,q,kv,...: one call for a causal pass of q tokens and `batch` single queries over kv keys
+       each, as FlashAttention's kernel for variable lengths takes them */
+    PROFILE_ATTENTION_MIXED = 12,
+    PROFILE_OPS = 13,
 };
 
 /* The memory-bound kernels that a profile of our own kernels holds by name, and what one row of
@@ -132,6 +135,21 @@ double profile_attention(const struct profile *profile, const struct profile_spa
  * Needs PROFILE_ATTENTION_CAUSAL. */
 double profile_attention_prefill(const struct profile *profile, const struct profile_spans *spans,
                                  enum profile_match *match);
+
+/* Attention of single queries, one a sequence, in one call with a causal pass of `prefill_tokens`:
+ * what the call takes beyond that pass. A kernel that serves both splits no sequence among thread
+ * blocks and reads keys for every query head, so that decoding takes up to twice as long as alone
+ * (RTX PRO 6000, 128 sequences). Needs PROFILE_ATTENTION_MIXED. */
+double profile_attention_mixed(const struct profile *profile, const struct profile_spans *spans,
+                               double prefill_tokens, enum profile_match *match);
+
+/* Nanoseconds by which the longest of many sequences outlast the rest where each is read by one
+ * thread block a head: `keys` holds the lengths of the longest, falling, at most STRAGGLERS of
+ * them, and `uniform_ns` is the price of the whole batch with equal lengths. 0 where the profile
+ * cannot say how fast a sequence is read alone (PROFILE_ATTENTION_MIXED). */
+enum { PROFILE_STRAGGLERS = 16 };
+double profile_stragglers(const struct profile *profile, const struct profile_spans *spans,
+                          double uniform_ns, const uint32_t keys[PROFILE_STRAGGLERS]);
 
 /* Our own attention kernels as measured. Full: every token sees its whole span (sum_q_kv is the sum
  * of q * q). Block: kv counts cached and own keys. Each needs the operator of its name. */

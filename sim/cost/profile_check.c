@@ -27,6 +27,7 @@ static const char *const row_names[CHECK_ROWS] = {
     [CHECK_PASS] = "pass",
     [CHECK_HEAD] = "head",
     [CHECK_GATE_UP] = "gate_up",
+    [CHECK_MIXED] = "attention_mixed",
 };
 
 /* Signed errors of one table row; room for one a cell. */
@@ -98,6 +99,8 @@ static double predict(const struct profile *profile, enum profile_op op, size_t 
         return full_us(profile, i_first, (double)at[1], (double)at[2], match);
     case PROFILE_ATTENTION_BLOCK:
         return block_us(profile, i_first, (double)at[1], (double)at[2], (double)at[3], match);
+    case PROFILE_ATTENTION_MIXED:
+        return mixed_us(profile, i_first, (double)at[1], (double)at[2], (double)at[3], match);
     case PROFILE_PASS:
         return pass_us(profile, (enum profile_pass)at[PASS_NAME], at[PASS_CHANNELS], at[PASS_ROWS],
                        match);
@@ -125,6 +128,7 @@ static enum profile_check_row row_of(const struct lattice *lattice, enum profile
         [PROFILE_PASS] = CHECK_PASS,
         [PROFILE_HEAD] = CHECK_HEAD,
         [PROFILE_GATE_UP] = CHECK_GATE_UP,
+        [PROFILE_ATTENTION_MIXED] = CHECK_MIXED,
     };
     if (op == PROFILE_GEMM) {
         return lattice_value(lattice, cell, GEMM_M) >= MIN_ROWS ? CHECK_GEMM : CHECK_GEMM_SMALL;

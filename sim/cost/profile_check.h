@@ -37,7 +37,8 @@ enum profile_check_row {
     CHECK_PASS = 14,
     CHECK_HEAD = 15,
     CHECK_GATE_UP = 16,
-    CHECK_ROWS = 17,
+    CHECK_MIXED = 17,
+    CHECK_ROWS = 18,
 };
 
 struct profile_check {

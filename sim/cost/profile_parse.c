@@ -29,6 +29,8 @@ const struct profile_operator profile_operators[PROFILE_OPS] = {
     [PROFILE_PASS] = {"pass", 3, 3, "NAME,channels,rows,time_us"},
     [PROFILE_HEAD] = {"head", 3, 3, "rows,vocab,hidden,time_us"},
     [PROFILE_GATE_UP] = {"gate_up", 3, 3, "rows,gates_and_ups,hidden,time_us"},
+    [PROFILE_ATTENTION_MIXED] = {"attention_mixed", 6, 4,
+                                 "batch,q,kv,heads,kv_heads,head_dim,time_us"},
 };
 
 const char *const profile_pass_names[PROFILE_PASSES] = {
@@ -78,7 +80,8 @@ static int place_attention(const char *path, int line, enum profile_op op, const
     row->at[0] = head_layout_pack(layout);
     row->at[1] = batch;
     row->at[2] = op == PROFILE_ATTENTION_DECODE ? kv : q;
-    row->at[3] = op == PROFILE_ATTENTION_CAUSAL ? kv - q : op == PROFILE_ATTENTION_BLOCK ? kv : 0;
+    bool has_keys = op == PROFILE_ATTENTION_BLOCK || op == PROFILE_ATTENTION_MIXED;
+    row->at[3] = op == PROFILE_ATTENTION_CAUSAL ? kv - q : has_keys ? kv : 0;
     return 0;
 }
 
@@ -108,6 +111,7 @@ static int place_row(const char *path, int line, enum profile_op op, const int64
     case PROFILE_ATTENTION_DECODE:
     case PROFILE_ATTENTION_FULL:
     case PROFILE_ATTENTION_BLOCK:
+    case PROFILE_ATTENTION_MIXED:
         return place_attention(path, line, op, sizes, row, err);
     case PROFILE_MOE:
         return place_moe(path, line, sizes, row, err);

@@ -1,7 +1,7 @@
-/* Our own attention kernels, measured as they run: bidirectional spans, blocks over cached rows,
- * and causal prefills after a prefix. Between rows times are straight lines in the work along each
- * axis: pairs of query and key along the queries of a pass, the sizes themselves along all others.
- */
+/* Attention as its kernels run: our own over bidirectional spans, over blocks with cached rows and
+ * in causal prefills after a prefix, and others' that take a prefill and single queries in one
+ * call. Between rows times are straight lines in the work along each axis: pairs of query and key
+ * along the queries of a pass, the sizes themselves along all others. */
 #include <math.h>
 
 #include "sim/cost/profile_table.h"
@@ -37,6 +37,12 @@ struct lookup {
 
 /* A causal pass after a prefix has half of its own pairs. */
 static double roofline_us(const struct lookup *l) {
+    if (l->op == PROFILE_ATTENTION_MIXED) {
+        double q = l->at[MIXED_Q];
+        return block_roofline_us(&l->profile->peaks, l->layout, l->at[MIXED_BATCH], 1,
+                                 l->at[MIXED_KV]) +
+               block_roofline_us(&l->profile->peaks, l->layout, 1, q, 0) / 2;
+    }
     double kv = l->op == PROFILE_ATTENTION_BLOCK    ? l->at[BLOCK_KV]
                 : l->op == PROFILE_ATTENTION_CAUSAL ? l->at[CAUSAL_PREFIX] - l->at[CAUSAL_Q] / 2
                                                     : 0;
@@ -45,7 +51,8 @@ static double roofline_us(const struct lookup *l) {
 
 static double work_along(const struct lookup *l, size_t axis, double x) {
     double before = l->op == PROFILE_ATTENTION_CAUSAL ? 2 * l->at[CAUSAL_PREFIX] : 0;
-    return axis == FULL_Q && l->op != PROFILE_ATTENTION_BLOCK ? x * (before + x + TILE_ROWS) : x;
+    bool is_pass = l->op == PROFILE_ATTENTION_FULL || l->op == PROFILE_ATTENTION_CAUSAL;
+    return axis == FULL_Q && is_pass ? x * (before + x + TILE_ROWS) : x;
 }
 
 /* The time at `end`, a measured value of an axis, with its utilisation held at `x` beyond it. */
@@ -129,6 +136,11 @@ double causal_grid_us(const struct profile *profile, size_t i_layout, double bat
     return from_layout(profile, PROFILE_ATTENTION_CAUSAL, i_layout, batch, q, prefix, match);
 }
 
+double mixed_us(const struct profile *profile, size_t i_layout, double batch, double q, double kv,
+                enum profile_match *match) {
+    return from_layout(profile, PROFILE_ATTENTION_MIXED, i_layout, batch, q, kv, match);
+}
+
 /* The measured layout whose sequences of this kind take the nearest roofline time, and how many of
  * them are as much work as one of the `wanted` layout. */
 static size_t nearest_layout(const struct profile *profile, enum profile_op op,
@@ -182,4 +194,65 @@ double profile_attention_block(const struct profile *profile, const struct profi
     double n = (double)spans->n_seqs, q = spans->sum_q / n;
     double kv = fmax(1, spans->sum_q_kv / spans->sum_q - q);
     return spans_ns(profile, PROFILE_ATTENTION_BLOCK, spans, n, q, kv, match);
+}
+
+/* Bytes of keys and values that single queries read, at the memory's rate. */
+static double stream_us(const struct profile *profile, const struct profile_spans *spans) {
+    double bytes = 2 * 2 * spans->sum_kv * (double)(spans->kv_heads * spans->head_dim);
+    return 1e6 * bytes / profile->peaks.bandwidth;
+}
+
+double profile_attention_mixed(const struct profile *profile, const struct profile_spans *spans,
+                               double prefill_tokens, enum profile_match *match) {
+    const struct lattice *mixed = &profile->ops[PROFILE_ATTENTION_MIXED];
+    const struct lattice *causal = &profile->ops[PROFILE_ATTENTION_CAUSAL];
+    ASSERT(mixed->n_cells > 0 && spans->n_seqs > 0 && prefill_tokens >= 1);
+    struct head_layout wanted = {spans->heads, spans->kv_heads, spans->head_dim};
+    double n = (double)spans->n_seqs, kv = fmax(1, spans->sum_kv / n), share;
+    size_t i_mixed = nearest_layout(profile, PROFILE_ATTENTION_MIXED, wanted, 1, kv, &share);
+    int64_t layout = mixed->axes[MIXED_LAYOUT].values[i_mixed];
+    ptrdiff_t i_causal = lattice_index(causal, CAUSAL_LAYOUT, layout);
+    enum profile_match pass_match = PROFILE_EXACT;
+    double both_us = mixed_us(profile, i_mixed, n * share, prefill_tokens, kv, match);
+    double pass_us =
+        i_causal < 0 ? 0 : causal_us(profile, (size_t)i_causal, 1, prefill_tokens, 0, &pass_match);
+    *match =
+        worse_match(layout == head_layout_pack(wanted) ? *match : PROFILE_EXTRAPOLATED, pass_match);
+    return 1e3 * fmax(both_us - pass_us, stream_us(profile, spans));
+}
+
+/* Nanoseconds a key that one sequence takes alone where its keys are not split: from the rows of
+ * one single query beside the smallest pass. */
+static double lone_key_ns(const struct profile *profile, size_t i_layout) {
+    enum { SHORT_KEYS = 1024, LONG_KEYS = 8192 };
+    const struct lattice *mixed = &profile->ops[PROFILE_ATTENTION_MIXED];
+    double q = (double)mixed->axes[MIXED_Q].values[0];
+    enum profile_match match;
+    return 1e3 *
+           (mixed_us(profile, i_layout, 1, q, LONG_KEYS, &match) -
+            mixed_us(profile, i_layout, 1, q, SHORT_KEYS, &match)) /
+           (LONG_KEYS - SHORT_KEYS);
+}
+
+/* While n sequences are left, each step of one key takes as long as n of the batch's keys do on
+ * average, or as long as a sequence alone takes if that is more: the difference, summed along the
+ * lengths. */
+double profile_stragglers(const struct profile *profile, const struct profile_spans *spans,
+                          double uniform_ns, const uint32_t keys[PROFILE_STRAGGLERS]) {
+    if (!profile_has(profile, PROFILE_ATTENTION_MIXED)) {
+        return 0;
+    }
+    struct head_layout wanted = {spans->heads, spans->kv_heads, spans->head_dim};
+    double share, shared_key_ns = uniform_ns / spans->sum_kv, sum_ns = 0;
+    size_t i_layout = nearest_layout(profile, PROFILE_ATTENTION_MIXED, wanted, 1, keys[0], &share);
+    double alone_ns = lone_key_ns(profile, i_layout);
+    for (int i = 0; i < PROFILE_STRAGGLERS; i++) {
+        double missing_ns = alone_ns - (i + 1) * shared_key_ns;
+        uint32_t next = i + 1 < PROFILE_STRAGGLERS ? keys[i + 1] : 0;
+        if (missing_ns <= 0 || keys[i] == 0 || next == 0) {
+            break;
+        }
+        sum_ns += missing_ns * (keys[i] - next);
+    }
+    return sum_ns;
 }

@@ -13,6 +13,7 @@ enum { CAUSAL_LAYOUT = 0, CAUSAL_BATCH = 1, CAUSAL_Q = 2, CAUSAL_PREFIX = 3 };
 enum { DECODE_LAYOUT = 0, DECODE_BATCH = 1, DECODE_KV = 2 };
 enum { MOE_SHAPE = 0, MOE_TOKENS = 1 };
 enum { FULL_LAYOUT = 0, FULL_BATCH = 1, FULL_Q = 2 };
+enum { MIXED_LAYOUT = 0, MIXED_BATCH = 1, MIXED_Q = 2, MIXED_KV = 3 };
 enum { BLOCK_LAYOUT = 0, BLOCK_BATCH = 1, BLOCK_Q = 2, BLOCK_KV = 3 };
 enum { PASS_NAME = 0, PASS_CHANNELS = 1, PASS_ROWS = 2 };
 enum { FUSED_OUTPUTS = 0, FUSED_INPUTS = 1, FUSED_ROWS = 2 };
@@ -134,6 +135,9 @@ double block_roofline_us(const struct profile_peaks *peaks, struct head_layout l
 bool causal_is_grid(const struct profile *profile);
 double causal_grid_us(const struct profile *profile, size_t i_layout, double batch, double q,
                       double prefix, enum profile_match *match);
+/* The whole call: the pass of `q` tokens and `batch` queries over `kv` keys each. */
+double mixed_us(const struct profile *profile, size_t i_layout, double batch, double q, double kv,
+                enum profile_match *match);
 double pass_us(const struct profile *profile, enum profile_pass pass, int64_t channels,
                int64_t rows, enum profile_match *match);
 double fused_us(const struct profile *profile, enum profile_op op, int64_t rows, int64_t n,

@@ -39,6 +39,7 @@ static void write_sizes(const struct lattice *lattice, enum profile_op op, size_
     case PROFILE_ATTENTION_DECODE:
     case PROFILE_ATTENTION_FULL:
     case PROFILE_ATTENTION_BLOCK:
+    case PROFILE_ATTENTION_MIXED:
         write_attention(lattice, op, cell, file);
         break;
     case PROFILE_MOE:

@@ -26,6 +26,8 @@ const struct param runtime_params[] = {
     FLAG(engine, "our own kernels, with what they hold besides: the runtime of --backend"),
     FLAG(fused_gate_up, "the activation is part of the gate and up product"),
     FLAG(fused_head, "logits are reduced as they are made and never stored"),
+    FLAG(varlen_attention, "prefills and single queries in one call of FlashAttention-2, long "
+                           "sequences split in small batches only"),
     FLAG(batch_invariant, "the same bits for a request whatever else is in the batch; costs speed "
                           "on a GPU, which no price includes"),
     {"element_bytes", PARAM_I64, 0, "bytes", "2", 2, 4, NULL,
@@ -72,6 +74,12 @@ const size_t runtime_n_params = sizeof runtime_params / sizeof runtime_params[0]
  *   1, 32 and 30 + 32 requests: 17.8, 17.2, 18.5). 1354 launches per reuse request; 0.68 us of
  *   device time each (114.8 ms less 50 ms of products and 6 ms of copies over 86,664 launches).
  *
+ * vllm. vLLM 0.19 as it runs by default: asynchronous scheduling prepares the next step while one
+ *   runs, so the device waits for nothing in steps of decoding (of one request on an RTX PRO 6000:
+ *   11.5 ms measured, 11.4 priced); logits are float32. What steps with a prefill take beyond their
+ *   operators differs between the servers that were measured, from nothing to some milliseconds:
+ *   host_factor is that number of milliseconds, 0 unless a system says otherwise.
+ *
  * unmask. Assumed until measured: one graph launch per step and a few microseconds of bookkeeping
  *   per request. */
 const struct runtime_preset runtime_table[] = {
@@ -103,6 +111,17 @@ const struct runtime_preset runtime_table[] = {
       .launches_step = {2951, 2951, 2951},
       .launches_request = {0, 1354, 2880},
       .small_kernel_ns = 680}},
+    {"vllm",
+     "vLLM V1: compiled, packed, CUDA graphs, FlashAttention-2, the next step prepared meanwhile",
+     "documented behaviour; host_factor counts milliseconds a step with a prefill takes besides",
+     {.varlen = true,
+      .fused = true,
+      .varlen_attention = true,
+      .logits_bytes = 4,
+      .element_bytes = 2,
+      .host_mode = HOST_SERIAL,
+      .host_step_ns = {1e6, 0, 0},
+      .host_factor = 0}},
     {"unmask",
      "our engine: packed, fused, a recorded step launched at once",
      "assumed until measured",

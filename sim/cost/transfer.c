@@ -126,6 +126,7 @@ static struct match_point match_cell(const struct profile *donor, const struct s
     case PROFILE_GATE_UP:
         return match_fused(lattice, sides, cell);
     case PROFILE_ATTENTION_DECODE: /* One query a sequence: bound by the KV stream. */
+    case PROFILE_ATTENTION_MIXED:  /* Mostly that, too. */
     case PROFILE_ELEMENTWISE:
     case PROFILE_PASS:
         return (struct match_point){time_us, sides->from.bandwidth / sides->to.bandwidth};

@@ -78,6 +78,14 @@ void block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *c
     block->passes++;
 }
 
+void block_forget(struct block_state *block) {
+    for (uint32_t i = 0; i < block->length; i++) {
+        block->uncached[i] = 1;
+    }
+    block->n_uncached = block->length;
+    block->frontier = -1;
+}
+
 bool block_is_done(const struct block_state *block) {
     return block->n_uncached == 0;
 }

@@ -60,6 +60,9 @@ uint32_t block_choose(const struct block_state *block, const uint8_t *keep, cons
  * pending position that is not masked, and committed those in `chosen`, masked ones in `keep`. */
 void block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *chosen);
 
+/* All keys and values of the block are lost; what is decoded stays so. */
+void block_forget(struct block_state *block);
+
 bool block_is_done(const struct block_state *block);
 
 #endif

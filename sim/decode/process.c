@@ -37,7 +37,7 @@ static void draw_independent(const struct decode_process *process, uint64_t seed
 struct walk {
     const struct decode_process *process;
     const struct decode_view *view;
-    uint64_t difficulty_seed, step_seed;
+    uint64_t difficulty_key, step_key;
     double base;
     uint32_t gap; /* masked positions passed since the last known one */
 };
@@ -48,23 +48,23 @@ static struct walk walk_start(const struct decode_process *process, uint64_t see
     for (uint32_t i = 0; i < view->block_length; i++) {
         n_known += !view->masked[i];
     }
-    return (struct walk){.process = process,
-                         .view = view,
-                         .difficulty_seed = stream(seed, DRAW_DIFFICULTY),
-                         .step_seed = stream(seed, DRAW_STEP),
-                         .base =
-                             process->location + process->context * n_known / view->block_length};
+    return (struct walk){
+        .process = process,
+        .view = view,
+        .difficulty_key = rng_key(stream(seed, DRAW_DIFFICULTY), view->request, 0),
+        .step_key = rng_key(stream(seed, DRAW_STEP), view->request, view->step_in_block),
+        .base = process->location + process->context * n_known / view->block_length};
 }
 
-/* x of position i, which must be masked; positions are visited in ascending order. */
-static double walk_logit(struct walk *walk, uint32_t i) {
+/* x of position i, which must be masked, with `distance` for the model's; positions are visited in
+ * ascending order. */
+static double walk_logit(struct walk *walk, uint32_t i, double distance) {
     const struct decode_process *process = walk->process;
-    uint64_t request = walk->view->request, position = walk->view->block_start + (uint64_t)i;
+    uint64_t position = walk->view->block_start + (uint64_t)i;
     double g = walk->gap++;
-    return walk->base - process->distance * g / (g + process->gap) +
-           process->position_spread * rng_keyed_bell(walk->difficulty_seed, request, 0, position) +
-           process->step_spread *
-               rng_keyed_bell(walk->step_seed, request, walk->view->step_in_block, position);
+    return walk->base - distance * g / (g + process->gap) +
+           process->position_spread * rng_bell(walk->difficulty_key, position) +
+           process->step_spread * rng_bell(walk->step_key, position);
 }
 
 void process_confidence(const struct decode_process *process, uint64_t seed,
@@ -77,7 +77,7 @@ void process_confidence(const struct decode_process *process, uint64_t seed,
     for (uint32_t i = 0; i < view->block_length; i++) {
         confidence[i] = 0;
         if (view->masked[i]) {
-            confidence[i] = inside(1 / (1 + exp(-walk_logit(&walk, i))));
+            confidence[i] = inside(1 / (1 + exp(-walk_logit(&walk, i, process->distance))));
         } else {
             walk.gap = 0;
         }
@@ -87,15 +87,14 @@ void process_confidence(const struct decode_process *process, uint64_t seed,
 void process_delta(const struct decode_process *process, uint64_t seed,
                    const struct decode_view *view, float *delta) {
     struct walk walk = walk_start(process, seed, view);
-    uint64_t delta_seed = stream(seed, DRAW_DELTA);
+    uint64_t delta_key = rng_key(stream(seed, DRAW_DELTA), view->request, view->step_in_block);
     double noise = process->independent ? 1 : process->delta_noise, sum = 0;
     uint32_t n_masked = 0;
     for (uint32_t i = 0; i < view->block_length; i++) {
         delta[i] = 0;
         if (view->masked[i]) {
-            double x = process->independent ? 0 : walk_logit(&walk, i);
-            x += noise * rng_keyed_bell(delta_seed, view->request, view->step_in_block,
-                                        view->block_start + (uint64_t)i);
+            double x = process->independent ? 0 : walk_logit(&walk, i, process->delta_distance);
+            x += noise * rng_bell(delta_key, view->block_start + (uint64_t)i);
             delta[i] = (float)x;
             sum += x;
             n_masked++;

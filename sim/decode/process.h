@@ -7,7 +7,8 @@
  *
  *     x = location - distance g / (g + gap) + context s + position_spread d + step_spread e
  *     confidence = 1 / (1 + exp(-x))
- *     delta = (x - mean of x) + delta_noise n
+ *     y = x + (distance - delta_distance) g / (g + gap) + delta_noise n
+ *     delta = y - mean of y
  *
  * g: masked positions between this one and the nearest that is not, at its left (what precedes the
  * block is known: g = 0 at its first position). s: share of the block that is known. d: difficulty
@@ -15,7 +16,9 @@
  * standard normal and keyed by request, position in the canvas and step, so that no draw depends on
  * the batch, the order or the thread, nor on which other positions a step runs. The mean is over
  * the block's masked positions: importances of one layer add up to a constant, so deltas add up to
- * 0; their scale is arbitrary and the rule that reads them does not depend on it.
+ * 0; their scale is arbitrary and the rule that reads them does not depend on it. The first layers
+ * may know how near context is better than what the last layer will be sure of, hence a distance of
+ * their own.
  *
  * experiments/decode.ini has the constants: which are assumed, and to which printed number each of
  * the others is calibrated. "kumaraswamy" is the process without any structure: independent draws
@@ -31,7 +34,8 @@ struct decode_process {
     uint32_t independent; /* 1: Kumaraswamy(a, b), and nothing else counts */
     double a, b;
     double location, distance, gap, context;
-    double position_spread, step_spread, delta_noise;
+    double position_spread, step_spread;
+    double delta_distance, delta_noise;
 };
 
 /* A block of a request before a step. */

@@ -1,5 +1,5 @@
-/* Reading experiments/decode.ini: [assumed] holds what the processes share, a section of its own
- * what each of them has besides; what says where a constant comes from is not read here. */
+/* Reading experiments/decode.ini: a process has the constants of its own section and those of the
+ * section that its key `shape` names; what says where a constant comes from is not read here. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,13 +22,13 @@ static const struct param params[] = {
     REAL(context, "0", -100, 100, "what a wholly known block would add"),
     REAL(position_spread, "1", 0, 100, "spread between positions, the same in every step"),
     REAL(step_spread, "1", 0, 100, "spread between steps"),
+    REAL(delta_distance, "0", 0, 1000, "what distance costs the importance delta at most"),
     REAL(delta_noise, "1", 0, 1000, "noise of the importance delta, in logits"),
 };
 enum { N_PARAMS = sizeof params / sizeof params[0] };
 
-/* Says where a constant comes from, what it was fitted to, and how. */
-static const char *const others[] = {"meaning", "provenance", "calibrated_to", "paper_row", "fit",
-                                     "target",  NULL};
+/* Say where a constant comes from; read by people. */
+static const char *const others[] = {"shape", "meaning", "calibrated_to", "paper_row", NULL};
 
 static bool is_other(const char *key) {
     for (size_t i = 0; others[i] != NULL; i++) {
@@ -58,17 +58,13 @@ static int take_section(const struct config *config, const char *section,
 
 enum { MOST_NAMES = 64 };
 
+/* Sections without a location are shapes. */
 static int unknown_process(const struct config *config, const char *name, struct err *err) {
     const char *names[MOST_NAMES + 2] = {"kumaraswamy"};
     size_t n = 1;
     for (size_t i = 0; i < config->n_entries && n <= MOST_NAMES; i++) {
-        const char *section = config->entries[i].section;
-        bool known = section[0] == '\0' || strcmp(section, "assumed") == 0;
-        for (size_t j = 0; j < n; j++) {
-            known |= strcmp(names[j], section) == 0;
-        }
-        if (!known) {
-            names[n++] = section;
+        if (strcmp(config->entries[i].key, "location") == 0) {
+            names[n++] = config->entries[i].section;
         }
     }
     char hint[NAME_HINT_CHARS];
@@ -85,15 +81,15 @@ int decode_process_read(const char *path, const char *name, struct decode_proces
     }
     *out = (struct decode_process){0};
     param_defaults(params, N_PARAMS, out);
-    bool known = false;
-    for (size_t i = 0; i < config.n_entries; i++) {
-        known |= strcmp(config.entries[i].section, name) == 0;
-    }
-    if (!known || strcmp(name, "assumed") == 0 || name[0] == '\0') {
+    const struct config_entry *shape = config_find(&config, name, "shape");
+    if (config_find(&config, name, "location") == NULL) {
         status = unknown_process(&config, name, err);
     }
-    if (status == 0) {
-        status = take_section(&config, "assumed", out, err);
+    if (status == 0 && shape != NULL && config_find(&config, shape->value, "distance") == NULL) {
+        status = err_usage(err, "%s:%d: there is no shape '%s'", path, shape->line, shape->value);
+    }
+    if (status == 0 && shape != NULL) {
+        status = take_section(&config, shape->value, out, err);
     }
     if (status == 0) {
         status = take_section(&config, name, out, err);

@@ -10,7 +10,7 @@ static uint32_t in_top_quintile(const struct block_state *block, const float *de
         for (uint32_t j = 0; chosen[i] && j < block->length; j++) {
             n_above += block->masked[j] && delta[j] > delta[i];
         }
-        n_top += chosen[i] && 5 * n_above < block->n_masked;
+        n_top += chosen[i] && 10 * n_above + 5 <= 2 * block->n_masked;
     }
     return n_top;
 }
@@ -37,7 +37,7 @@ static uint32_t rollout_block(const struct decode_process *process, uint64_t see
         sums->processed += block_pending(&block, row.pending);
         uint32_t n_kept = block.n_uncached;
         const uint8_t *keep = row.pending;
-        if (block.n_masked > 0) {
+        if (block.n_masked > 0 && (rule->evicts || rule->ranks)) {
             process_delta(process, seed, &view, row.delta);
         }
         if (rule->evicts) {
@@ -51,7 +51,8 @@ static uint32_t rollout_block(const struct decode_process *process, uint64_t see
         sums->passes++;
         if (block.n_masked > 0) {
             sums->of_count[n]++;
-            sums->decoded_in_top_quintile += in_top_quintile(&block, row.delta, row.chosen);
+            sums->decoded_in_top_quintile +=
+                rule->ranks ? in_top_quintile(&block, row.delta, row.chosen) : 0;
             focus_yield_add(yield, &rule->focus, n);
         }
         view.step++;

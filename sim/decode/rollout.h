@@ -20,6 +20,7 @@ struct rollout_rule {
     bool evicts; /* FOCUS, by `focus` */
     struct focus_rule focus;
     float threshold;
+    bool ranks; /* count decoded_in_top_quintile */
 };
 
 /* Sums over blocks. */
@@ -29,8 +30,8 @@ struct rollout {
     uint64_t processed; /* positions run, over all passes; in layers 0 and 1 under eviction */
     uint64_t kept;      /* the same in the layers behind: equal to it without eviction */
     uint64_t of_count[ROLLOUT_MOST_POSITIONS + 1]; /* denoising passes that decoded so many */
-    /* Decoded tokens whose delta's rank among the pass's n masked positions (1: lowest) is above
-     * 0.8 n, the top quintile of the paper's figures 4, 12 and 13. */
+    /* Decoded tokens whose delta is in the top quintile of its pass (figures 4, 12 and 13 of the
+     * FOCUS paper): the k-th largest of n masked positions is the percentile 1 - (k - 1/2) / n. */
     uint64_t decoded_in_top_quintile;
 };
 

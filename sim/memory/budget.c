@@ -1,5 +1,7 @@
 #include "sim/memory/budget.h"
 
+#include <inttypes.h>
+
 #include "sim/base/num.h"
 
 /* Whether the workspace of such a step fits. */
@@ -100,6 +102,17 @@ static int divide_slabs(const struct budget_request *r, int64_t left, struct bud
     return 0;
 }
 
+static int limit_pages(const struct budget_request *r, struct budget *b, struct err *err) {
+    int64_t asked_bytes = r->pool_pages * b->unit_bytes;
+    if (asked_bytes > b->pool_bytes) {
+        return err_world(err,
+                         "a pool of %" PRIu32 " pages does not fit into %s: memory leaves %" PRId64,
+                         r->pool_pages, r->gpu->title, b->pool_bytes / b->unit_bytes);
+    }
+    b->pool_bytes = asked_bytes > 0 ? asked_bytes : b->pool_bytes;
+    return 0;
+}
+
 /* One pool of pages: what the worst step's workspace leaves. That workspace grows with the pool
  * where a runtime gathers cached rows, so the pool shrinks until both fit. */
 static int divide_pages(const struct budget_request *r, int64_t left, struct budget *b,
@@ -120,7 +133,7 @@ static int divide_pages(const struct budget_request *r, int64_t left, struct bud
         if (excess <= 0) {
             take_placement(r, &placement, b);
             b->pool_bytes = b->unit_bytes > 0 ? pool / b->unit_bytes * b->unit_bytes : pool;
-            return 0;
+            return limit_pages(r, b, err);
         }
         pool -= (excess + 1) / 2 + b->unit_bytes;
     }

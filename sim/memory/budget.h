@@ -31,6 +31,7 @@ struct budget_request {
     int64_t reserve_bytes;       /* CUDA context, library workspaces */
     uint32_t kv_layout;          /* enum kv_layout */
     uint32_t page_tokens;        /* rows of one page */
+    uint32_t pool_pages;         /* pages of the pool; 0: as many as memory leaves */
     int64_t row_bytes;           /* one row of cached state over all layers; 0: nothing is cached */
     uint32_t max_batched_tokens; /* query tokens of the worst step */
     uint32_t canvas_tokens;      /* the longest canvas profiled for */

@@ -7,6 +7,9 @@
 
 /* Shapes read from the models' configuration files or from the graph builders of public serving
  * code; "U" in a source marks a shape taken over from the model it was trained from. */
+const char *const attention_mask_names[ATTENTION_MASK_COUNT] = {"bidirectional", "block-causal",
+                                                                "autoregressive"};
+
 const struct model model_table[] = {
     {.name = "llada-8b",
      .title = "LLaDA-8B Base/Instruct/1.5",

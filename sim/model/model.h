@@ -15,6 +15,8 @@ enum attention_mask {
     MASK_BLOCK_CAUSAL,  /* a block sees itself and the blocks before it */
     MASK_CAUSAL,        /* autoregressive: block size 1 */
 };
+enum { ATTENTION_MASK_COUNT = MASK_CAUSAL + 1 };
+extern const char *const attention_mask_names[ATTENTION_MASK_COUNT];
 
 /* Autoregressive models have none. */
 #define NO_MASK_TOKEN UINT32_MAX

@@ -28,6 +28,15 @@ enum cache_keeps {
     KEEPS_OTHERWISE,       /* something the engine does not run */
 };
 
+/* A block's positions before a step, as an evicting policy sees them. */
+struct eviction_view {
+    const struct request *request;
+    uint32_t length;                 /* of the block */
+    const uint8_t *pending, *masked; /* [length], 1: run in this step; still masked */
+    const float *delta; /* [length], growth of each masked position's importance, else 0 */
+    int32_t frontier;   /* right-most position kept so far in this block, -1: none */
+};
+
 struct cache_policy {
     struct policy policy;
     uint32_t row;                /* enum cache_row */
@@ -35,7 +44,10 @@ struct cache_policy {
     uint32_t splits_first_layer; /* 1: layer 0 runs over span.first_queries */
     uint32_t selects;            /* 1: some spans have select_rows */
     uint32_t compares_values;    /* 1: some spans have value_rows */
-    uint32_t evicts;             /* 1: spans have kept_queries and kept_keys */
+    uint32_t leaves_out;   /* exact: enum block_cache of sim/decode/block.h: which positions of a
+                              block its later passes leave out */
+    uint32_t evicts;       /* 1: spans have kept_queries and kept_keys */
+    uint32_t memory_bytes; /* what it remembers of each request, zeros at first */
 
     /* The request's next step and for how many consecutive steps the same span holds, >= 1, unless
      * the block ends before. A pure function of the request. Every span has queries >= 1,
@@ -51,6 +63,15 @@ struct cache_policy {
     /* Rows of cached state the request needs for its next step, at most. Constant over its life,
      * but for exact policies: theirs never shrink, and the last block's are the most. */
     uint32_t (*rows_held)(const void *state, const struct request *request);
+
+    /* Evicting policies, else NULL: which of the pending positions go on behind the second layer.
+     * Sets keep[i] to 1 or 0, 1 where a pending position is not masked, and returns how many are 1,
+     * at least one masked one among them. */
+    uint32_t (*evict)(const void *state, const void *memory, const struct eviction_view *view,
+                      uint8_t *keep);
+
+    /* May be NULL. A block of the request begins (n 0), or a step of it committed n > 0. */
+    void (*learn)(const void *state, void *memory, const struct request *request, uint32_t n);
 };
 
 extern const struct cache_policy *const cache_table[];

@@ -25,4 +25,12 @@ bool growth_take(struct growth *growth, uint32_t i, struct batch *batch);
  * a prefill as fits, in whole blocks; 0: nothing fits. */
 uint32_t growth_chunk(const struct request *request, int64_t tokens);
 
+/* Lists prefills alone: of running requests, then of waiting ones, in order, as far as memory and
+ * `tokens` go, at most so many blocks of each request (0: any). What cannot be cut to that, as a
+ * block or the first pass over a canvas, goes alone. A waiting request whose prompt fills no block
+ * starts with its first step instead. Nobody is preempted: a prefill holds its memory from its
+ * admission on. */
+void growth_list_prefills(const struct schedule_view *view, int64_t tokens, uint32_t blocks,
+                          struct batch *batch);
+
 #endif

@@ -19,17 +19,20 @@ static const struct {
     [PROMISE_READS] = {ANY, "never writes to what it may only read"},
     [PROMISE_REPEATABLE] = {ANY, "gives the same answer to the same question"},
     [PROMISE_LIST] = {ONLY(POLICY_SCHEDULER), "keeps its list within bounds and its counts true"},
-    [PROMISE_OWNED] = {ONLY(POLICY_SCHEDULER), "selects running and waiting requests, none twice"},
+    [PROMISE_OWNED] = {ONLY(POLICY_SCHEDULER), "lists running and waiting requests, none twice"},
     [PROMISE_TOKENS] = {ONLY(POLICY_SCHEDULER), "stays within max_batched_tokens"},
     [PROMISE_REQUESTS] = {ONLY(POLICY_SCHEDULER), "stays within max_requests"},
-    [PROMISE_KV] = {ONLY(POLICY_SCHEDULER), "admits only what fits into the free KV memory"},
+    [PROMISE_KV] = {ONLY(POLICY_SCHEDULER),
+                    "admits and lets grow only what fits into the free KV memory"},
+    [PROMISE_CHUNK] = {ONLY(POLICY_SCHEDULER), "takes chunks of prefills alone, in whole blocks"},
+    [PROMISE_PREEMPT] = {ONLY(POLICY_SCHEDULER), "preempts only where it says that requests grow"},
     [PROMISE_HOLD] = {ONLY(POLICY_SCHEDULER), "names a known hold"},
     [PROMISE_PROGRESS] = {ONLY(POLICY_SCHEDULER),
                           "selects something or names a later time when something could run"},
     [PROMISE_ESTIMATE] = {ONLY(POLICY_SCHEDULER), "asks for estimates of valid batches only"},
     [PROMISE_SPAN] = {ONLY(POLICY_CACHE), "plans spans that fit the request and its own flags"},
     [PROMISE_SPAN_REPEAT] = {ONLY(POLICY_CACHE), "keeps a span for as many steps as it says"},
-    [PROMISE_ROWS] = {ONLY(POLICY_CACHE), "holds enough rows, the same over a request's life"},
+    [PROMISE_ROWS] = {ONLY(POLICY_CACHE), "holds enough rows, and as many as it may"},
     [PROMISE_COMMIT] = {ONLY(POLICY_DECODER), "commits at least one masked position, at most all"},
     [PROMISE_COUNT_REPEAT] = {ONLY(POLICY_DECODER), "keeps a count for as many steps as it says"},
     [PROMISE_FLAGS] = {ONLY(POLICY_DECODER), "sets every flag to 0 or 1 and returns their sum"},
@@ -110,7 +113,9 @@ void guard_init(struct guard *guard, const struct policy *inner, void *inner_sta
     scratch->replicas = zeroed(max_slots, sizeof *scratch->replicas);
     scratch->confidence = zeroed(max_slots, sizeof(float));
     for (int i = 0; i < 2; i++) {
-        scratch->selected[i] = zeroed((size_t)max_slots + MARGIN, sizeof(uint32_t));
+        for (int list = 0; list < N_BATCH_LISTS; list++) {
+            scratch->lists[i][list] = zeroed((size_t)max_slots + MARGIN, sizeof(uint32_t));
+        }
         scratch->commit[i] = zeroed((size_t)max_slots + MARGIN, 1);
     }
     scratch->state = zeroed(inner->state_bytes, 1);
@@ -147,7 +152,9 @@ void guard_fini(struct guard *guard) {
     free(scratch->replicas);
     free(scratch->confidence);
     for (int i = 0; i < 2; i++) {
-        free(scratch->selected[i]);
+        for (int list = 0; list < N_BATCH_LISTS; list++) {
+            free(scratch->lists[i][list]);
+        }
         free(scratch->commit[i]);
     }
     free(scratch->state);

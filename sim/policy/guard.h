@@ -23,6 +23,8 @@ enum promise {
     PROMISE_TOKENS,
     PROMISE_REQUESTS,
     PROMISE_KV,
+    PROMISE_CHUNK,
+    PROMISE_PREEMPT,
     PROMISE_HOLD,
     PROMISE_PROGRESS,
     PROMISE_ESTIMATE,
@@ -67,6 +69,7 @@ struct guard {
     enum promise broken; /* when err.kind is not ERR_NONE */
     struct err err;
     uint32_t n_postponed;
+    uint64_t n_preempted, n_idle; /* requests, over all decisions */
 };
 
 /* `max_slots` bounds slots, batch capacities, block lengths and replicas. `inner` and its state

@@ -3,14 +3,17 @@
 
 #include <string.h>
 
+#include "sim/policy/blocks.h"
+
 static const struct {
     const char *name;
     size_t offset;
 } span_fields[] = {
 #define FIELD(name)                                                                                \
     { #name, offsetof(struct span, name) }
-    FIELD(phase),      FIELD(queries),     FIELD(first_queries), FIELD(context),
-    FIELD(logit_rows), FIELD(select_rows), FIELD(pack_rows),     FIELD(value_rows),
+    FIELD(phase),      FIELD(queries),      FIELD(first_queries), FIELD(context),
+    FIELD(logit_rows), FIELD(select_rows),  FIELD(pack_rows),     FIELD(value_rows),
+    FIELD(exact),      FIELD(kept_queries), FIELD(kept_keys),
 #undef FIELD
 };
 enum { N_SPAN_FIELDS = sizeof span_fields / sizeof span_fields[0] };
@@ -73,11 +76,89 @@ static bool keeps_plan(struct guard *guard, const struct request *request, struc
                        other_repeat);
 }
 
+static bool is_exact(const struct guard *guard) {
+    return ((const struct cache_policy *)guard->inner)->keeps == KEEPS_EXACT;
+}
+
+/* A request that has nothing left to decide in its block, and whose keys and values are held, asks
+ * for nothing more. */
+static bool may_do_nothing(const struct request *request) {
+    return request->masked_in_block == 0 && request->cached_tokens >= request->block_start;
+}
+
+/* What an exact policy may plan, by what is missing: keys and values before the block, decisions in
+ * it, or its own keys and values. */
+static bool keeps_exact_span(struct guard *guard, const struct request *request,
+                             const struct span *span, uint32_t rows) {
+    uint32_t missing = request->block_start > request->cached_tokens
+                           ? request->block_start - request->cached_tokens
+                           : 0;
+    uint32_t end = request->block_start + request->block_length;
+    bool by_token = request->causal == SEES_TOKENS;
+    if (!guard_keeps(guard, PROMISE_SPAN, missing == 0 || span->queries == missing,
+                     "plans %u queries where the keys and values of %u positions are missing",
+                     span->queries, missing) ||
+        !guard_keeps(guard, PROMISE_SPAN,
+                     missing == 0 || span->phase == PHASE_PREFILL ||
+                         (by_token && span->phase == PHASE_REUSE),
+                     "plans phase %u where the keys and values of %u positions are missing",
+                     span->phase, missing) ||
+        !guard_keeps(guard, PROMISE_SPAN, missing == 0 || span->context == request->cached_tokens,
+                     "attends to %u cached rows in a prefill behind %u", span->context,
+                     request->cached_tokens) ||
+        !guard_keeps(guard, PROMISE_SPAN,
+                     !by_token || request->masked_in_block == 0 || span->logit_rows >= 1,
+                     "plans %u logit rows for %u masked positions", span->logit_rows,
+                     request->masked_in_block) ||
+        !guard_keeps(guard, PROMISE_ROWS, span->context + span->queries <= rows,
+                     "runs %u queries behind %u cached rows but holds %u", span->queries,
+                     span->context, rows)) {
+        return false;
+    }
+    bool commits = span->phase == PHASE_COMMIT;
+    return missing > 0 ||
+           (guard_keeps(guard, PROMISE_SPAN, span->phase != PHASE_PREFILL,
+                        "plans a prefill of %u queries though none is missing", span->queries) &&
+            guard_keeps(guard, PROMISE_SPAN, commits == (request->masked_in_block == 0),
+                        "plans phase %u with %u masked positions in the block", span->phase,
+                        request->masked_in_block) &&
+            guard_keeps(guard, PROMISE_SPAN, request->uncached_in_block > 0,
+                        "plans %u queries though every key and value is held", span->queries) &&
+            guard_keeps(guard, PROMISE_SPAN, span->context + span->queries <= end,
+                        "reaches %u positions in a block that ends at %u",
+                        span->context + span->queries, end));
+}
+
+/* Queries that go on behind the eviction, and what they attend to there. */
+static bool keeps_eviction(struct guard *guard, const struct span *span) {
+    bool evicts = ((const struct cache_policy *)guard->inner)->evicts == 1;
+    if (!evicts || span->phase == PHASE_PREFILL) {
+        return guard_keeps(guard, PROMISE_SPAN, span->kept_queries == 0 && span->kept_keys == 0,
+                           "keeps %u queries and %u keys %s", span->kept_queries, span->kept_keys,
+                           evicts ? "in a prefill, which evicts nothing"
+                                  : "without the flag evicts");
+    }
+    return guard_keeps(guard, PROMISE_SPAN,
+                       span->kept_queries >= 1 && span->kept_queries <= span->queries,
+                       "keeps %u of %u queries", span->kept_queries, span->queries) &&
+           guard_keeps(guard, PROMISE_SPAN,
+                       span->kept_keys >= span->kept_queries &&
+                           span->kept_keys <= span->context + span->queries,
+                       "attends to %u keys with %u kept queries of %u behind %u cached rows",
+                       span->kept_keys, span->kept_queries, span->queries, span->context) &&
+           guard_keeps(guard, PROMISE_SPAN, span->logit_rows <= span->kept_queries,
+                       "plans %u logit rows of %u kept queries", span->logit_rows,
+                       span->kept_queries);
+}
+
 static bool keeps_span(struct guard *guard, const struct request *request, const struct span *span,
                        uint32_t rows) {
     const struct cache_policy *cache = (const struct cache_policy *)guard->inner;
     uint32_t canvas = request->canvas_tokens;
     bool commits = span->phase == PHASE_REFRESH || span->phase == PHASE_REUSE;
+    if (is_exact(guard) && may_do_nothing(request) && span->queries == 0) {
+        return true;
+    }
     return guard_keeps(guard, PROMISE_SPAN, span->phase < PHASE_COUNT,
                        "sets span.phase to %u, which is no phase", span->phase) &&
            guard_keeps(guard, PROMISE_SPAN, span->queries >= 1 && span->queries <= canvas,
@@ -94,7 +175,9 @@ static bool keeps_span(struct guard *guard, const struct request *request, const
                        "attends to %u cached rows besides %u queries on a canvas of %u tokens",
                        span->context, span->queries, canvas) &&
            guard_keeps(guard, PROMISE_SPAN,
-                       !commits || span->logit_rows >= request->masked_in_block,
+                       !commits ||
+                           span->logit_rows >= (is_exact(guard) ? request->masked_in_block > 0
+                                                                : request->masked_in_block),
                        "plans %u logit rows for %u masked positions", span->logit_rows,
                        request->masked_in_block) &&
            guard_keeps(guard, PROMISE_SPAN, span->logit_rows <= canvas,
@@ -114,7 +197,12 @@ static bool keeps_span(struct guard *guard, const struct request *request, const
            guard_keeps(guard, PROMISE_ROWS, span->context <= rows,
                        "attends to %u cached rows but holds %u", span->context, rows) &&
            guard_keeps(guard, PROMISE_ROWS, span->pack_rows <= rows, "packs %u rows but holds %u",
-                       span->pack_rows, rows);
+                       span->pack_rows, rows) &&
+           guard_keeps(guard, PROMISE_SPAN, span->exact == is_exact(guard),
+                       "sets span.exact to %u though it %s", span->exact,
+                       is_exact(guard) ? "keeps exact rows" : "keeps none that are exact") &&
+           keeps_eviction(guard, span) &&
+           (!is_exact(guard) || keeps_exact_span(guard, request, span, rows));
 }
 
 /* At the second, the middle and the last step that the span is said to hold for, both with one
@@ -127,7 +215,7 @@ static bool keeps_span_repeat(struct guard *guard, const struct request *request
     }
     uint32_t masked = request->masked_in_block;
     uint32_t steps = repeat < masked ? repeat : masked;
-    if (steps < 2) {
+    if (steps < 2 || !blocks_decide(span)) {
         return true;
     }
     const uint32_t after[] = {1, steps / 2, steps - 1};
@@ -152,25 +240,55 @@ static bool keeps_span_repeat(struct guard *guard, const struct request *request
     return true;
 }
 
+/* The request as it was when `block` began, or in its last block. */
+static struct request at_block(const struct request *request, uint32_t block, bool last) {
+    struct request then;
+    memcpy(&then, request, sizeof then);
+    then.kv_rows = then.committed_tokens = then.steps = 0;
+    then.kv_bytes = then.kv_held_bytes = 0;
+    then.preemptions = then.commit_tokens = then.steps_to_change = 0;
+    then.state = REQUEST_QUEUED;
+    memset(&then.span, 0, sizeof then.span);
+    if (last) {
+        blocks_enter_last(&then);
+    } else {
+        blocks_enter(&then, block);
+    }
+    then.cached_tokens = then.block == 0 ? 0 : then.block_start;
+    return then;
+}
+
+/* Exact policies: never fewer than in the block before, and the most in the last block. Others: the
+ * same over a request's life. */
+static bool keeps_life(struct guard *guard, const struct request *request, uint32_t rows) {
+    bool exact = is_exact(guard);
+    uint32_t before, at_end;
+    const struct request earlier =
+        at_block(request, exact && request->block > 0 ? request->block - 1 : 0, false);
+    const struct request last = at_block(request, 0, true);
+    if (!rows_once(guard, &earlier, &before)) {
+        return false;
+    }
+    if (!exact) {
+        return guard_keeps(guard, PROMISE_ROWS, rows == before,
+                           "holds %u rows at the start of a request and %u in its block %u", before,
+                           rows, request->block);
+    }
+    return guard_keeps(guard, PROMISE_ROWS, before <= rows,
+                       "holds %u rows in block %u of a request and %u in block %u", before,
+                       earlier.block, rows, request->block) &&
+           rows_once(guard, &last, &at_end) &&
+           guard_keeps(guard, PROMISE_ROWS, rows <= at_end,
+                       "holds %u rows in block %u of a request and %u in its last block", rows,
+                       request->block, at_end);
+}
+
 static bool keeps_rows(struct guard *guard, const struct request *request, uint32_t *rows) {
-    uint32_t again, at_start, length = request->output_tokens;
-    struct request fresh;
-    memcpy(&fresh, request, sizeof fresh);
-    fresh.kv_rows = fresh.block = fresh.step_in_block = fresh.committed_tokens = fresh.steps = 0;
-    fresh.kv_bytes = 0;
-    fresh.preemptions = fresh.commit_tokens = fresh.steps_to_change = 0;
-    fresh.state = REQUEST_QUEUED;
-    fresh.block_start = request->prompt_tokens;
-    fresh.block_length = length < request->block_tokens ? length : request->block_tokens;
-    fresh.masked_in_block = fresh.block_length;
-    memset(&fresh.span, 0, sizeof fresh.span);
+    uint32_t again;
     return rows_once(guard, request, rows) && rows_once(guard, request, &again) &&
            guard_keeps(guard, PROMISE_REPEATABLE, *rows == again,
                        "holds %u rows, then %u when asked the same again", *rows, again) &&
-           rows_once(guard, &fresh, &at_start) &&
-           guard_keeps(guard, PROMISE_ROWS, *rows == at_start,
-                       "holds %u rows at the start of a request and %u in its block %u", at_start,
-                       *rows, request->block) &&
+           keeps_life(guard, request, *rows) &&
            guard_keeps(guard, PROMISE_ROWS,
                        *rows == 0 ||
                            ((const struct cache_policy *)guard->inner)->row != CACHE_ROW_NONE,

@@ -8,18 +8,21 @@
 /* Entries behind every list lent to a policy, watched for writes beyond the list's end. */
 enum { MARGIN = 64, FILL = 0xA5 };
 
+/* The lists of a batch, each with max_slots entries and MARGIN behind them. */
+enum batch_list { LIST_SELECTED, LIST_CHUNK_TOKENS, LIST_PREEMPTED, LIST_IDLE, N_BATCH_LISTS };
+
 struct guard_scratch {
     uint32_t max_slots;
-    struct request *requests;         /* by slot; only slots that run or wait are filled */
-    uint32_t *running, *waiting;      /* what the policy sees of the view's lists */
-    uint32_t *selected[2];            /* the answers to the first and the second asking */
-    uint8_t *owner;                   /* by slot: 0, RUNS or WAITS */
-    uint64_t *seen, seen_stamp;       /* by slot: the last list it was found in */
-    struct replica_view *replicas;    /* router */
-    float *confidence;                /* decoder */
-    uint8_t *commit[2];               /* decoder */
-    void *state;                      /* a copy of the inner state */
-    const struct schedule_view *view; /* the caller's, during schedule */
+    struct request *requests;          /* by slot; only slots that run or wait are filled */
+    uint32_t *running, *waiting;       /* what the policy sees of the view's lists */
+    uint32_t *lists[2][N_BATCH_LISTS]; /* the answers to the first and the second asking */
+    uint8_t *owner;                    /* by slot: 0, RUNS or WAITS */
+    uint64_t *seen, seen_stamp;        /* by slot: the last list it was found in */
+    struct replica_view *replicas;     /* router */
+    float *confidence;                 /* decoder */
+    uint8_t *commit[2];                /* decoder */
+    void *state;                       /* a copy of the inner state */
+    const struct schedule_view *view;  /* the caller's, during schedule */
 };
 
 enum { RUNS = 1, WAITS = 2 };

@@ -95,7 +95,8 @@ static int validate_cache_flags(const struct policy *policy, const char *place, 
         return err_world(err, "%s: cache %s keeps %u, which is no cache_keeps", place, policy->name,
                          cache->keeps);
     }
-    if (cache->splits_first_layer > 1 || cache->selects > 1 || cache->compares_values > 1) {
+    if (cache->splits_first_layer > 1 || cache->selects > 1 || cache->compares_values > 1 ||
+        cache->evicts > 1) {
         return err_world(err, "%s: cache %s has a flag that is neither 0 nor 1", place,
                          policy->name);
     }
@@ -229,6 +230,11 @@ int plugin_validate(const struct policy *policy, const char *place, struct err *
     }
     if (status == 0 && policy->kind == POLICY_CACHE) {
         status = validate_cache_flags(policy, place, err);
+    }
+    if (status == 0 && policy->kind == POLICY_SCHEDULER &&
+        ((const struct scheduler *)policy)->grows > 1) {
+        status = err_world(err, "%s: scheduler %s has a flag that is neither 0 nor 1", place,
+                           policy->name);
     }
     if (status == 0 && policy->state_bytes > PLUGIN_MAX_STATE_BYTES) {
         status = err_world(err, "%s: %s %s asks for %u bytes of state, at most %d are allowed",

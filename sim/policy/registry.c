@@ -21,15 +21,18 @@ const struct scheduler *const scheduler_table[] = {
 const size_t scheduler_table_size = sizeof scheduler_table / sizeof scheduler_table[0];
 
 extern const struct cache_policy cache_none, cache_prefix, cache_dual, cache_dllm_cache,
-    cache_sparse_uniform, cache_sparse_head, cache_exact;
+    cache_sparse_uniform, cache_sparse_head, cache_exact, cache_delayed, cache_neighbour,
+    cache_focus, cache_small_blocks;
 const struct cache_policy *const cache_table[] = {
-    &cache_none,           &cache_prefix,      &cache_dual,  &cache_dllm_cache,
-    &cache_sparse_uniform, &cache_sparse_head, &cache_exact,
+    &cache_none,           &cache_prefix,      &cache_dual,         &cache_dllm_cache,
+    &cache_sparse_uniform, &cache_sparse_head, &cache_exact,        &cache_delayed,
+    &cache_neighbour,      &cache_focus,       &cache_small_blocks,
 };
 const size_t cache_table_size = sizeof cache_table / sizeof cache_table[0];
 
-extern const struct decoder decoder_fixed, decoder_threshold;
-const struct decoder *const decoder_table[] = {&decoder_fixed, &decoder_threshold};
+extern const struct decoder decoder_fixed, decoder_threshold, decoder_small_blocks;
+const struct decoder *const decoder_table[] = {&decoder_fixed, &decoder_threshold,
+                                               &decoder_small_blocks};
 const size_t decoder_table_size = sizeof decoder_table / sizeof decoder_table[0];
 
 extern const struct router router_round_robin, router_least_loaded;

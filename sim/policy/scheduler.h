@@ -35,16 +35,17 @@ struct batch {
     int64_t wake_ns; /* nothing takes part: ask again then; INT64_MAX: when something changes */
 
     /* Query tokens that a listed request takes of its prefill, in the order of `selected`; 0: all
-     * of its span. Fewer than its span has, and of a prefill alone. */
+     * of its span. Fewer than its span has, of a prefill alone, and whole blocks. */
     uint32_t *chunk_tokens;
     /* Running requests that give their memory back and wait again, at the head of the queue, to
-     * compute it anew later. None of them is listed. */
+     * compute it anew later. None of them is listed, and somebody else is. Only what is exact can
+     * be computed anew: under other cache policies nobody is preempted, nor needs to be. */
     uint32_t n_preempted, *preempted;
     /* Running requests, not listed, whose present span is computed once more in vain, as runtimes
      * do that cannot take a finished block out of a batch. */
     uint32_t n_idle, *idle;
-    /* Ask again only after so many steps of those listed, as far as they last and their memory
-     * suffices; 0 and 1: by `hold`. */
+    /* Ask again only after so many steps of those listed, as far as they last and memory and
+     * max_batched_tokens suffice; 0 and 1: by `hold`. */
     uint32_t loops;
 };
 

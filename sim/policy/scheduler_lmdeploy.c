@@ -51,36 +51,6 @@ static bool wants_prefill(const struct state *state, const struct schedule_view 
                : state->n_decodes >= state->prefill_interval || tokens >= state->max_prefill_tokens;
 }
 
-/* Running requests whose prefill goes on, then waiting ones, in order, as far as tokens and memory
- * go. A request whose prompt fills no block has nothing to prefill and decodes right away. */
-static void list_prefills(const struct state *state, const struct schedule_view *view,
-                          struct batch *batch) {
-    int64_t tokens = view->max_batched_tokens < state->max_prefill_tokens
-                         ? view->max_batched_tokens
-                         : state->max_prefill_tokens;
-    int64_t free_bytes = view->kv_free_bytes;
-    uint32_t n = view->n_running + view->n_waiting;
-    for (uint32_t i = 0; i < n; i++) {
-        bool admits = i >= view->n_running;
-        uint32_t slot = admits ? view->waiting[i - view->n_running] : view->running[i];
-        const struct request *request = &view->requests[slot];
-        if (!admits && !prefills(request)) {
-            continue;
-        }
-        uint32_t chunk = growth_chunk(request, tokens);
-        int64_t growth = request->kv_bytes - request->kv_held_bytes;
-        if (chunk == 0 || growth > free_bytes ||
-            (admits && view->n_running + batch->n_admitted == view->max_requests)) {
-            break;
-        }
-        batch->chunk_tokens[batch->n] = chunk < request->span.queries ? chunk : 0;
-        batch->selected[batch->n++] = slot;
-        batch->n_admitted += admits;
-        free_bytes -= growth;
-        tokens -= chunk;
-    }
-}
-
 static void list_decodes(const struct state *state, const struct schedule_view *view,
                          struct batch *batch) {
     struct growth growth = growth_of(view);
@@ -107,7 +77,9 @@ static void schedule(void *opaque, const struct schedule_view *view, struct batc
         n_decoding += !prefills(&view->requests[view->running[i]]);
     }
     if (n_decoding == 0 || wants_prefill(state, view, n_decoding)) {
-        list_prefills(state, view, batch);
+        uint32_t tokens = view->max_batched_tokens;
+        tokens = state->max_prefill_tokens < tokens ? state->max_prefill_tokens : tokens;
+        growth_list_prefills(view, tokens, 0, batch);
     }
     if (batch->n > 0) {
         state->n_decodes = 0;

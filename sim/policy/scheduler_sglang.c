@@ -18,91 +18,61 @@ static const struct param params[] = {
      offsetof(struct state, prefill_blocks), "blocks of a prompt in one pass, at most; 0: any"},
 };
 
-static bool prefills(const struct request *request) {
-    return request->span.phase == PHASE_PREFILL;
+/* In the middle of a block, not at its beginning nor on the way back to where it was. */
+static bool under_way(const struct request *request) {
+    return request->step_in_block > 0 && request->span.phase != PHASE_PREFILL;
 }
 
-static uint32_t chunk_of(const struct state *state, const struct request *request, int64_t tokens) {
-    int64_t most = (int64_t)state->prefill_blocks * request->block_tokens;
-    bool is_cut = most > 0 && prefills(request) && most < tokens;
-    return growth_chunk(request, is_cut ? most : tokens);
+static bool any_under_way(const struct schedule_view *view) {
+    uint32_t i = 0;
+    while (i < view->n_running && !under_way(&view->requests[view->running[i]])) {
+        i++;
+    }
+    return i < view->n_running;
 }
 
-static void list_prefills(const struct state *state, const struct schedule_view *view,
-                          struct batch *batch) {
-    int64_t tokens = view->max_batched_tokens, free_bytes = view->kv_free_bytes;
-    for (uint32_t i = 0; i < view->n_running + view->n_waiting; i++) {
-        bool admits = i >= view->n_running;
-        uint32_t slot = admits ? view->waiting[i - view->n_running] : view->running[i];
-        const struct request *request = &view->requests[slot];
-        if (!admits && !prefills(request)) {
-            continue;
-        }
-        uint32_t chunk = chunk_of(state, request, tokens);
-        int64_t growth = request->kv_bytes - request->kv_held_bytes;
-        if (chunk == 0 || growth > free_bytes ||
-            (admits && view->n_running + batch->n_admitted == view->max_requests)) {
+/* Running requests in order; `waits`: those under way alone. Returns the tokens left. */
+static int64_t list_blocks(const struct schedule_view *view, struct growth *growth, bool waits,
+                           struct batch *batch) {
+    int64_t tokens = view->max_batched_tokens;
+    for (uint32_t i = 0; i < growth->n_running; i++) {
+        const struct request *request = &view->requests[view->running[i]];
+        bool takes_part = request->span.phase != PHASE_PREFILL && (!waits || under_way(request));
+        if (takes_part && request->span.queries > tokens) {
             break;
         }
-        batch->chunk_tokens[batch->n] = chunk < request->span.queries ? chunk : 0;
-        batch->selected[batch->n++] = slot;
-        batch->n_admitted += admits;
-        free_bytes -= growth;
-        tokens -= chunk;
+        if (takes_part && growth_take(growth, i, batch)) {
+            batch->selected[batch->n++] = view->running[i];
+            tokens -= request->span.queries;
+        }
     }
-}
-
-/* At the beginning of a block, its keys and values committed. */
-static bool at_border(const struct request *request) {
-    return request->step_in_block == 0;
+    return tokens;
 }
 
 static void list_decodes(const struct state *state, const struct schedule_view *view,
                          struct batch *batch) {
     struct growth growth = growth_of(view);
-    int64_t tokens = view->max_batched_tokens;
-    bool under_way = false;
-    for (uint32_t i = 0; i < view->n_running; i++) {
-        under_way = under_way || !at_border(&view->requests[view->running[i]]);
+    bool waits = state->mode == MODE_LOCKSTEP && any_under_way(view);
+    int64_t tokens = list_blocks(view, &growth, waits, batch);
+    if (waits && batch->n == 0) {
+        list_blocks(view, &growth, false, batch); /* those under way gave their memory back */
+        return;
     }
-    for (uint32_t i = 0; i < growth.n_running; i++) {
-        uint32_t slot = view->running[i];
-        const struct request *request = &view->requests[slot];
-        bool waits = state->mode == MODE_LOCKSTEP && under_way && at_border(request);
-        if (request->span.queries > tokens) {
-            break;
-        }
-        /* One that is done has been computed with this batch before, unless it has just begun. */
-        if (waits && request->block > 0) {
-            batch->idle[batch->n_idle++] = slot;
-            tokens -= request->span.queries;
-        } else if (!waits && growth_take(&growth, i, batch)) {
-            batch->selected[batch->n++] = slot;
+    /* One that is done has been computed with this batch before, unless it has just begun. */
+    for (uint32_t i = 0; waits && i < growth.n_running; i++) {
+        const struct request *request = &view->requests[view->running[i]];
+        bool is_done = request->span.phase != PHASE_PREFILL && !under_way(request);
+        if (is_done && request->block > 0 && request->span.queries <= tokens) {
+            batch->idle[batch->n_idle++] = view->running[i];
             tokens -= request->span.queries;
         }
     }
-    /* Nobody idles beside a request that was preempted from among them. */
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < batch->n_idle; i++) {
-        bool preempted = false;
-        for (uint32_t j = 0; j < batch->n_preempted; j++) {
-            preempted = preempted || batch->preempted[j] == batch->idle[i];
-        }
-        if (!preempted) {
-            batch->idle[kept++] = batch->idle[i];
-        }
-    }
-    batch->n_idle = kept;
 }
 
 static void schedule(void *opaque, const struct schedule_view *view, struct batch *batch) {
     const struct state *state = opaque;
-    bool under_way = false;
-    for (uint32_t i = 0; i < view->n_running; i++) {
-        under_way = under_way || !at_border(&view->requests[view->running[i]]);
-    }
-    if (!under_way || state->mode == MODE_FDFO) {
-        list_prefills(state, view, batch);
+    if (state->mode == MODE_FDFO || !any_under_way(view)) {
+        growth_list_prefills(view, view->max_batched_tokens, state->prefill_blocks, batch);
     }
     if (batch->n == 0) {
         list_decodes(state, view, batch);

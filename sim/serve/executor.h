@@ -30,6 +30,20 @@ enum completion_kind {
     COMPLETION_IDLE,  /* nothing is in flight and until_ns is INT64_MAX */
 };
 
+/* Which positions of a request's active block stayed behind an eviction (all that ran, where there
+ * is none) and which were committed: [block_length], 1 or 0. */
+struct positions_word {
+    const uint8_t *keep, *chosen;
+};
+
+/* What each member of a batch committed in its last step, in batch order, where the executor knows:
+ * it decided, or plays a record of decisions. NULL: the loop draws it. Valid until the next call.
+ */
+struct decided {
+    const uint32_t *commits;
+    const struct positions_word *words; /* where it knows the positions as well */
+};
+
 struct completion {
     enum completion_kind kind;
     int64_t time_ns;
@@ -37,16 +51,15 @@ struct completion {
     uint32_t steps;          /* steps actually run, 1..repeat */
     int64_t start_ns;        /* of the first of them */
     int64_t gpu_ns, host_ns; /* of one step; 0 when unknown */
-    /* Positions that each member of the batch committed in the last step, in batch order, where the
-     * executor knows: it decided, or plays a record of decisions. NULL: the loop draws them. Valid
-     * until the next call. */
-    const uint32_t *commits;
+    struct decided decided;
 };
 
 struct executor {
     void *state;
-    bool wants_spans;   /* shape->spans must be filled */
-    bool wants_members; /* request_ids must be filled */
+    bool wants_spans;     /* shape->spans must be filled */
+    bool wants_members;   /* request_ids must be filled */
+    bool knows_positions; /* decided.words: nothing is drawn of what an eviction leaves */
+    bool shares_prefixes; /* rows that an earlier request computed need not be computed again */
     /* A request starts to hold memory on a replica (kv_held_bytes), holds more, or ceases to hold
      * any: one that is preempted then is admitted again with what it committed. All may be NULL. */
     int (*admit)(void *state, uint32_t replica, uint32_t slot, const struct request *request,

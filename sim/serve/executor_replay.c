@@ -63,7 +63,7 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
                                    .start_ns = step->start_ns,
                                    .gpu_ns = step->gpu_ns,
                                    .host_ns = step->host_ns,
-                                   .commits = step->commits};
+                                   .decided.commits = step->commits};
         return 0;
     }
     if (until_ns == INT64_MAX) {

@@ -114,7 +114,8 @@ void executor_sim_close(struct executor_sim *sim) {
 struct executor executor_sim_interface(struct executor_sim *sim) {
     return (struct executor){
         .state = sim,
-        .wants_spans = !sim->system->runtime.varlen,
+        .wants_spans = !sim->system->runtime.varlen || sim->system->runtime.varlen_attention,
+        .shares_prefixes = true,
         .submit = submit,
         .wait = wait_next,
         .estimate_ns = estimate_ns,

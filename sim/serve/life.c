@@ -1,13 +1,12 @@
 #include "sim/serve/life.h"
 
-#include <float.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/rng.h"
 #include "sim/base/zeroed.h"
+#include "sim/policy/blocks.h"
 #include "sim/serve/system_step.h"
 
 /* ---- reporting ---- */
@@ -72,28 +71,14 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-/* Whether positions are committed at the end of such a step. */
-static bool span_decides(const struct span *span) {
-    return span->phase == PHASE_PREFILL ? span->logit_rows > 0 : span->phase != PHASE_COMMIT;
-}
-
-/* The first block starts where the prompt ends, or with the prompt tokens that do not fill a block.
- */
-static void enter_block(struct request *request, uint32_t block) {
-    uint32_t prompt = request->prompt_tokens;
-    uint32_t in_block = request->causal == SEES_BLOCKS ? prompt % request->block_tokens : 0;
-    uint32_t begin = prompt - in_block + block * request->block_tokens;
-    request->block = block;
-    request->block_start = begin;
-    request->block_length = smaller(request->block_tokens, request->canvas_tokens - begin);
-    request->step_in_block = 0;
-    request->masked_in_block = request->block_length - (block == 0 ? in_block : 0);
-}
-
-static void enter_last_block(struct request *request) {
-    uint32_t in_block =
-        request->causal == SEES_BLOCKS ? request->prompt_tokens % request->block_tokens : 0;
-    enter_block(request, (request->output_tokens + in_block - 1) / request->block_tokens);
+/* Makes `block` the active one, with its positions where somebody asks for them. */
+static void begin_block(struct life *life, uint32_t slot, uint32_t block) {
+    struct request *request = &life->requests[slot];
+    blocks_enter(request, block);
+    if (life->has_positions) {
+        positions_enter(&life->positions, slot, request,
+                        request->block_length - request->masked_in_block);
+    }
 }
 
 /* What the request holds while it takes its next step. Where the scheduler does not see to growth,
@@ -102,16 +87,25 @@ static void plan_memory(const struct life *life, struct request *request) {
     const struct system *system = life->system;
     struct request last = *request;
     if (system->cache->keeps == KEEPS_EXACT && !system->scheduler->grows) {
-        enter_last_block(&last);
+        blocks_enter_last(&last);
     }
     request->kv_rows = system->cache->rows_held(system->cache_state, &last);
     request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows);
 }
 
 /* Ask the policies for the next step and for how long their answer holds. */
-static int request_plan(const struct life *life, struct request *request, struct journey *journey,
+static int request_plan(struct life *life, struct request *request, struct journey *journey,
                         struct err *err) {
     const struct system *system = life->system;
+    if (life->has_positions) {
+        positions_plan(&life->positions, (uint32_t)(request - life->requests), request,
+                       life->asked->executor.knows_positions);
+    } else if (journey->recall.is_open) {
+        int status = recall_plan(&journey->recall, life->asked->decode, request, err);
+        if (status != 0) {
+            return status;
+        }
+    }
     uint32_t holds = system->cache->plan(system->cache_state, request, &request->span);
     if (holds == 0 || request->span.queries == 0) {
         return broken_promise(life, &system->cache->policy, "cache",
@@ -121,7 +115,7 @@ static int request_plan(const struct life *life, struct request *request, struct
     if (system->cache->keeps == KEEPS_EXACT) {
         plan_memory(life, request);
     }
-    if (!span_decides(&request->span)) {
+    if (!blocks_decide(&request->span)) {
         request->commit_tokens = 0;
         request->steps_to_change = journey->steps_planned = 1;
         return 0;
@@ -152,7 +146,7 @@ static int request_plan(const struct life *life, struct request *request, struct
         } else if (last != 0) {
             request->commit_tokens = last;
         }
-        holds = smaller(smaller(holds, repeat), to_end);
+        holds = life->has_positions ? 1 : smaller(smaller(holds, repeat), to_end);
     } else {
         request->commit_tokens = 0; /* known only after the step */
         holds = 1;
@@ -255,7 +249,7 @@ static enum reject_reason misfit(struct life *life, uint32_t slot) {
     const struct system *system = life->system;
     const struct request *request = &life->requests[slot];
     struct request last = *request;
-    enter_last_block(&last);
+    blocks_enter_last(&last);
     uint32_t rows = system->cache->rows_held(system->cache_state, &last);
     if (budget_request_bytes(&system->budget, rows) > system->budget.pool_bytes) {
         return REJECT_KV;
@@ -306,6 +300,14 @@ static void waiting_return(struct life *life, struct replica *replica, uint32_t 
     replica->n_waiting++;
 }
 
+/* Whole pages of the prompt whose keys and values an earlier request left, but for one token at
+ * least, which decides on the first output. Evicted pages are not followed. A back end that holds real rows computes them all. */
+static uint32_t shared_prefix(const struct life *life, const struct arrival *arrival) {
+    uint32_t page_tokens = life->system->settings.page_tokens;
+    uint32_t shared = smaller(arrival->prefix_tokens, arrival->prompt_tokens - 1);
+    return life->shares_prefixes ? shared / page_tokens * page_tokens : 0;
+}
+
 int life_arrive(struct life *life, const struct arrival *arrival, struct err *err) {
     const struct system *system = life->system;
     const struct settings *settings = &system->settings;
@@ -331,11 +333,18 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
         .block_tokens = settings->block_tokens,
         .steps_per_block = settings->steps_per_block,
         .causal = system_causality(system->model),
+        .cached_tokens = shared_prefix(life, arrival),
         .state = REQUEST_PENDING,
     };
     struct journey *journey = &life->journeys[slot];
-    *journey = (struct journey){.tenant = arrival->tenant, .admitted_ns = -1, .first_block_ns = -1};
-    enter_block(request, 0);
+    *journey = (struct journey){.tenant = arrival->tenant,
+                                .admitted_ns = -1,
+                                .first_block_ns = -1,
+                                .prefix_tokens = request->cached_tokens};
+    if (life->has_positions) {
+        positions_start(&life->positions, slot);
+    }
+    begin_block(life, slot, 0);
     plan_memory(life, request);
     status = request_plan(life, request, journey, err);
     if (status != 0) {
@@ -344,6 +353,14 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     enum reject_reason reason = misfit(life, slot);
     if (reason != REJECT_NONE) {
         return reject_arrival(life, arrival, 0, reason, err);
+    }
+    /* A trace has no passes of requests that were rejected. */
+    if (life->asked->decode != NULL) {
+        status = recall_open(&journey->recall, life->asked->decode, request, err);
+        status = status != 0 ? status : request_plan(life, request, journey, err);
+        if (status != 0) {
+            return status;
+        }
     }
     journey->replica = route(life, request);
     if (journey->replica >= life->n_replicas) {
@@ -364,6 +381,11 @@ static int64_t take_memory(struct life *life, struct replica *replica, struct re
     int64_t growth = request->kv_bytes - request->kv_held_bytes;
     replica->kv_used_bytes += growth;
     replica->growth_bytes -= growth;
+    if (life->shares_prefixes) {
+        uint32_t slot = (uint32_t)(request - life->requests);
+        int64_t left = request->kv_held_bytes == 0 ? freed_reclaim(&replica->freed, slot) : 0;
+        freed_take(&replica->freed, growth - left);
+    }
     request->kv_held_bytes = request->kv_bytes;
     ASSERT(replica->kv_used_bytes <= life->system->budget.pool_bytes);
     if (replica->kv_used_bytes > life->result->kv_peak_bytes) {
@@ -398,22 +420,6 @@ int life_admit(struct life *life, struct replica *replica, uint32_t slot, struct
 
 /* ---- progress ---- */
 
-/* Drawn confidences of the masked positions: Kumaraswamy(a, b) by inverse distribution function,
- * keyed by request and step so that neither batch nor order matters (assumed, not measured). */
-static uint32_t choose_commits(struct life *life, const struct request *request) {
-    const struct settings *settings = &life->system->settings;
-    uint32_t n = request->masked_in_block;
-    for (uint32_t i = 0; i < n; i++) {
-        double u = rng_keyed(life->seed, request->id, request->steps, i);
-        double drawn = pow(1 - pow(1 - u, 1 / settings->confidence_b), 1 / settings->confidence_a);
-        /* Rounding to single precision must not leave the open interval. */
-        life->confidences[i] = fminf(fmaxf((float)drawn, FLT_MIN), 1 - FLT_EPSILON / 2);
-    }
-    uint32_t chosen = life->system->decoder->choose(life->system->decoder_state, request,
-                                                    life->confidences, n, life->commits);
-    return chosen;
-}
-
 /* Account for the steps since the present span was planned. */
 static void settle_journey(struct journey *journey, const struct request *request) {
     uint32_t done = journey->steps_planned - request->steps_to_change;
@@ -429,6 +435,10 @@ static int depart(struct life *life, struct replica *replica, uint32_t slot,
     struct request *request = &life->requests[slot];
     const struct journey *journey = &life->journeys[slot];
     bool held = request->state == REQUEST_RUNNING;
+    if (life->shares_prefixes) {
+        int64_t left = held ? request->kv_held_bytes : freed_reclaim(&replica->freed, slot);
+        freed_add(&replica->freed, FREED_BY_NOBODY, left);
+    }
     request_move(request, state);
     if (held) {
         replica->kv_used_bytes -= request->kv_held_bytes;
@@ -485,56 +495,71 @@ static int end_block(struct life *life, uint32_t slot, uint32_t n_decided, struc
 }
 
 /* Whether a block without masked positions has more to do: its keys and values to write. */
-static bool commits_block(const struct life *life, const struct request *request) {
+static bool commits_block(struct life *life, uint32_t slot) {
+    struct request *request = &life->requests[slot];
     struct span span;
     if (life->system->cache->keeps != KEEPS_EXACT) {
         return false;
+    }
+    if (life->has_positions) {
+        positions_plan(&life->positions, slot, request, true);
     }
     life->system->cache->plan(life->system->cache_state, request, &span);
     return span.queries > 0;
 }
 
-/* What a step of an exact policy wrote. */
-static void follow_cache(struct request *request) {
-    if (request->span.phase == PHASE_COMMIT) {
-        request->cached_tokens = request->block_start + request->block_length;
-    } else if (request->span.phase == PHASE_PREFILL || request->causal == SEES_TOKENS) {
-        request->cached_tokens += request->span.queries;
-    }
-}
-
-/* The step's decisions: what the executor says was committed, or what confidences drawn come to. */
-static int decide(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
-                  const uint32_t *known, struct err *err) {
-    struct request *request = &life->requests[slot];
-    uint32_t chosen = known != NULL ? *known : choose_commits(life, request);
-    if (chosen == 0 || chosen > request->masked_in_block) {
-        return broken_promise(life, &life->system->decoder->policy, "decoder",
-                              "the positions it commits", chosen, 1, request->masked_in_block, err);
-    }
+static void commit_chosen(const struct life *life, struct replica *replica, struct request *request,
+                          uint32_t member, uint32_t chosen) {
     request->masked_in_block -= chosen;
     request->committed_tokens += chosen;
     replica->outstanding_tokens -= chosen;
     if (life->asked->records_members) {
         replica->member_commits[member] = chosen;
     }
+}
+
+/* A pass over the block's positions, and what it committed: by the executor's word, or drawn. */
+static int pass_block(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
+                      const struct decided *known, struct err *err) {
+    struct request *request = &life->requests[slot];
+    bool decides = blocks_decide(&request->span), counts = life->system->decoder->count != NULL;
+    const struct positions_word *word =
+        known != NULL && known->words != NULL ? &known->words[member] : NULL;
+    uint32_t count = counts
+                         ? request->commit_tokens
+                         : (known != NULL && known->commits != NULL ? known->commits[member] : 0);
+    uint32_t chosen = positions_pass(&life->positions, slot, request, word, count, decides);
+    if (word != NULL && life->asked->records_members && life->system->cache->evicts) {
+        struct decode_pass *pass = &replica->member_passes[member];
+        positions_kept(&life->positions, slot, &pass->kept, &pass->reach);
+    }
+    if (!decides || counts) {
+        return 0;
+    }
+    if (chosen == 0 || chosen > request->masked_in_block) {
+        return broken_promise(life, &life->system->decoder->policy, "decoder",
+                              "the positions it commits", chosen, 1, request->masked_in_block, err);
+    }
+    commit_chosen(life, replica, request, member, chosen);
     return 0;
 }
 
 /* The span's time is up: commit, move to the next block or leave, plan anew. */
 static int request_turn(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
-                        const uint32_t *known, struct err *err) {
+                        const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
     struct journey *journey = &life->journeys[slot];
-    bool decides = span_decides(&request->span);
+    bool in_block = request->span.phase != PHASE_PREFILL, decides = blocks_decide(&request->span);
     int status = 0;
     settle_journey(journey, request);
     sums_add(replica, request, -1);
     if (life->system->cache->keeps == KEEPS_EXACT) {
-        follow_cache(request);
+        blocks_cache(request);
     }
-    if (decides && life->system->decoder->count == NULL) {
-        status = decide(life, replica, slot, member, known, err);
+    if (life->has_positions && (in_block || decides)) {
+        status = pass_block(life, replica, slot, member, known, err);
+    } else if (journey->recall.is_open && (in_block || decides)) {
+        commit_chosen(life, replica, request, member, recall_pass(&journey->recall));
     }
     if (status == 0 && decides && request->masked_in_block == 0) {
         uint32_t n_decided = request->block == 0 ? request->committed_tokens : 0;
@@ -543,11 +568,11 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
     if (status != 0) {
         return status;
     }
-    if (request->masked_in_block == 0 && !commits_block(life, request)) {
+    if (request->masked_in_block == 0 && !commits_block(life, slot)) {
         if (request->committed_tokens == request->output_tokens) {
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
         }
-        enter_block(request, request->block + 1);
+        begin_block(life, slot, request->block + 1);
     }
     status = request_plan(life, request, journey, err);
     if (status == 0) {
@@ -572,9 +597,18 @@ int life_preempt(struct life *life, struct replica *replica, uint32_t slot, stru
     sums_add(replica, request, -1);
     request_move(request, REQUEST_PREEMPTED);
     replica->kv_used_bytes -= request->kv_held_bytes;
+    if (life->shares_prefixes) {
+        freed_add(&replica->freed, slot, request->kv_held_bytes);
+        journey->left_tokens = request->cached_tokens;
+    }
     request->kv_held_bytes = 0;
-    request->cached_tokens = 0;
+    request->cached_tokens = journey->prefix_tokens;
+    request->uncached_in_block = request->block_length;
     request->preemptions++;
+    recall_forget(&journey->recall);
+    if (life->has_positions) {
+        positions_forget(&life->positions, slot);
+    }
     if (life->asked->executor.release != NULL) {
         life->asked->executor.release(life->asked->executor.state, journey->replica, slot);
     }
@@ -585,8 +619,31 @@ int life_preempt(struct life *life, struct replica *replica, uint32_t slot, stru
                        : report_event(life, EVENT_PREEMPT, request->id, journey->replica, 0, err);
 }
 
+int life_recall(struct life *life, struct replica *replica, struct err *err) {
+    const struct budget *budget = &life->system->budget;
+    const uint32_t *waiting = replica->waiting + replica->head;
+    int status = 0;
+    for (uint32_t i = 0; life->shares_prefixes && status == 0 && i < replica->n_waiting; i++) {
+        struct request *request = &life->requests[waiting[i]];
+        struct journey *journey = &life->journeys[waiting[i]];
+        if (request->state != REQUEST_PREEMPTED) {
+            break;
+        }
+        int64_t rows = freed_left(&replica->freed, waiting[i]) / budget->unit_bytes;
+        rows *= budget->unit_rows;
+        uint32_t left = rows < journey->left_tokens ? (uint32_t)rows : journey->left_tokens;
+        left = left / budget->unit_rows * budget->unit_rows;
+        uint32_t cached = left > journey->prefix_tokens ? left : journey->prefix_tokens;
+        if (cached != request->cached_tokens) {
+            request->cached_tokens = cached;
+            status = request_plan(life, request, journey, err);
+        }
+    }
+    return status;
+}
+
 int life_advance(struct life *life, struct replica *replica, uint32_t steps,
-                 const uint32_t *commits, struct err *err) {
+                 const struct decided *known, struct err *err) {
     uint64_t n_departed = life->result->completed;
     uint32_t n = replica->n_batch;
     for (uint32_t i = 0; i < n; i++) {
@@ -600,8 +657,7 @@ int life_advance(struct life *life, struct replica *replica, uint32_t steps,
         replica->outstanding_tokens -= committed;
         request->steps_to_change -= steps;
         if (request->steps_to_change == 0) {
-            int status =
-                request_turn(life, replica, slot, i, commits != NULL ? &commits[i] : NULL, err);
+            int status = request_turn(life, replica, slot, i, known, err);
             if (status != 0) {
                 return status;
             }
@@ -625,14 +681,18 @@ int life_reject(struct life *life, uint32_t slot, enum reject_reason reason, str
 void life_init(struct life *life, const struct loop_request *asked, struct loop_result *result) {
     const struct settings *settings = &asked->system->settings;
     uint32_t n = settings->max_in_system;
+    ASSERT(asked->decode == NULL || asked->system->decoder->count == NULL);
     *life = (struct life){
         .system = asked->system,
         .asked = asked,
         .result = result,
-        .seed = rng_stream(asked->seed, "confidences").s[0],
+        .has_positions = asked->decode == NULL && positions_wanted(asked->system),
         .n_slots = n,
         .n_free = n,
         .n_replicas = settings->replicas,
+        .shares_prefixes = settings->prefix_caching && asked->executor.shares_prefixes &&
+                           asked->system->cache->keeps == KEEPS_EXACT &&
+                           system_causality(asked->system->model) == SEES_TOKENS,
         .widest_fitting_canvas = asked->system->budget.shares_pool ? 0 : INT64_MAX,
     };
     for (uint32_t i = 0; i < asked->n_sinks; i++) {
@@ -647,8 +707,10 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         life->free_slots[i] = n - 1 - i;
     }
     life->together = zeroed(n, sizeof *life->together);
-    life->confidences = zeroed(settings->block_tokens, sizeof *life->confidences);
-    life->commits = zeroed(settings->block_tokens, sizeof *life->commits);
+    if (life->has_positions) {
+        positions_init(&life->positions, life->system, rng_stream(asked->seed, "confidences").s[0],
+                       n);
+    }
     life->replicas = zeroed(life->n_replicas, sizeof *life->replicas);
     const struct policy *scheduler = &asked->system->scheduler->policy;
     const struct policy *router = &asked->system->router->policy;
@@ -666,7 +728,11 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         replica->idle = zeroed(n, sizeof *replica->idle);
         replica->member_ids = zeroed(n, sizeof *replica->member_ids);
         replica->member_commits = zeroed(n, sizeof *replica->member_commits);
+        replica->member_passes = zeroed(n, sizeof *replica->member_passes);
         replica->spans = zeroed(n, sizeof *replica->spans);
+        if (life->shares_prefixes) {
+            freed_init(&replica->freed, n, asked->system->budget.pool_bytes);
+        }
         replica->sym[SYM_ONE] = 1;
         replica->wake_ns = INT64_MAX;
     }
@@ -676,6 +742,7 @@ void life_fini(struct life *life) {
     for (uint32_t i = 0; i < life->n_replicas; i++) {
         struct replica *replica = &life->replicas[i];
         free(replica->scheduler_state);
+        freed_fini(&replica->freed);
         free(replica->running);
         free(replica->waiting);
         free(replica->selected);
@@ -684,6 +751,7 @@ void life_fini(struct life *life) {
         free(replica->idle);
         free(replica->member_ids);
         free(replica->member_commits);
+        free(replica->member_passes);
         free(replica->spans);
     }
     free(life->replicas);
@@ -692,6 +760,7 @@ void life_fini(struct life *life) {
     free(life->free_slots);
     free(life->router_state);
     free(life->together);
-    free(life->confidences);
-    free(life->commits);
+    if (life->has_positions) {
+        positions_fini(&life->positions);
+    }
 }

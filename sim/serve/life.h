@@ -4,7 +4,10 @@
 #ifndef UNMASK_SIM_SERVE_LIFE_H
 #define UNMASK_SIM_SERVE_LIFE_H
 
+#include "sim/memory/freed.h"
 #include "sim/serve/loop.h"
+#include "sim/serve/positions.h"
+#include "sim/serve/recall.h"
 
 /* What the loop knows of a request and policies need not. */
 struct journey {
@@ -13,7 +16,11 @@ struct journey {
     uint64_t tokens_processed;
     uint32_t refresh_steps, first_block_tokens;
     uint32_t steps_planned; /* steps_to_change when the present span was planned */
+    /* Leading tokens whose keys and values an earlier request left, and the request itself when it
+     * was preempted. */
+    uint32_t prefix_tokens, left_tokens;
     uint64_t listed;        /* the last scheduling decision that listed the request */
+    struct recall recall;   /* when decisions come from a decode trace */
 };
 
 struct replica {
@@ -35,9 +42,15 @@ struct replica {
     uint32_t batch_by_phase[PHASE_COUNT];
     uint64_t *member_ids; /* when somebody wants members */
     uint32_t *member_commits;
+    struct decode_pass *member_passes;
     const struct span **spans;                            /* when the executor wants them */
     uint32_t *selected, *chunk_tokens, *preempted, *idle; /* the scheduler's lists */
     uint32_t n_idle;                                      /* of the batch in flight */
+    /* The last batch that ended, for systems that decide ahead: when its last step started and
+     * ended, and what requests that ended with it held. */
+    int64_t last_start_ns, last_end_ns, freed_bytes;
+    uint32_t n_freed;
+    struct freed freed;  /* under prefix caching */
     uint32_t loops_left; /* steps of the same batch before the scheduler is asked again */
 };
 
@@ -45,7 +58,6 @@ struct life {
     const struct system *system;
     const struct loop_request *asked;
     struct loop_result *result;
-    uint64_t seed;
     int64_t now_ns;
     struct request *requests; /* by slot */
     struct journey *journeys;
@@ -56,9 +68,11 @@ struct life {
     int64_t widest_fitting_canvas; /* slabs: the longest canvas known to fit alone */
     void *router_state;            /* this run's own */
     uint32_t *together;            /* slots looked at together, n_slots of them */
-    float *confidences;
-    uint8_t *commits;
+    bool has_positions;            /* of active blocks: somebody asks, no decode trace knows */
+    struct positions positions;
     bool wants_events, wants_requests, wants_steps;
+    bool shares_prefixes; /* the system caches prefixes, the model is autoregressive, the executor
+                             knows how */
 };
 
 /* Allocate for `asked`. life_fini releases it. */
@@ -82,11 +96,14 @@ void life_chunk(struct life *life, struct replica *replica, uint32_t slot, uint3
  * stays. */
 int life_preempt(struct life *life, struct replica *replica, uint32_t slot, struct err *err);
 
+/* Under prefix caching: plan the preempted requests at the head of the queue anew by what is left
+ * of their keys and values. */
+int life_recall(struct life *life, struct replica *replica, struct err *err);
+
 /* `steps` steps of the replica's batch are done: every member moves on; finished ones leave.
- * `commits`: what each member committed in the last of them, NULL when nobody but the loop knows.
- */
+ * `known`: what each member committed in the last of them, NULL when nobody but the loop knows. */
 int life_advance(struct life *life, struct replica *replica, uint32_t steps,
-                 const uint32_t *commits, struct err *err);
+                 const struct decided *known, struct err *err);
 
 /* A queued or running request leaves as rejected (interrupted runs). */
 int life_reject(struct life *life, uint32_t slot, enum reject_reason reason, struct err *err);

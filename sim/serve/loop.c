@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "sim/policy/blocks.h"
 #include "sim/serve/life.h"
 
 struct loop {
@@ -139,6 +140,21 @@ static void shed_misfits(struct loop *loop, const struct replica *replica, struc
     }
 }
 
+/* What the request's next step does to its active block: nothing, while it prefills. */
+static struct decode_pass pass_of(const struct life *life, const struct request *request) {
+    const struct span *span = &request->span;
+    if (span->phase == PHASE_PREFILL && !blocks_decide(span)) {
+        return (struct decode_pass){0};
+    }
+    uint32_t processed =
+        span->queries < request->uncached_in_block ? span->queries : request->uncached_in_block;
+    return (struct decode_pass){
+        .processed = processed,
+        .kept = life->system->cache->evicts ? request->kept_in_block : processed,
+        .reach = request->reach_in_block,
+    };
+}
+
 /* The batch in flight: its members, its shape, and for how many steps it could stand. */
 static uint32_t form_batch(struct loop *loop, struct replica *replica, const struct batch *batch) {
     struct life *life = &loop->life;
@@ -184,6 +200,7 @@ static uint32_t form_batch(struct loop *loop, struct replica *replica, const str
             const struct request *request = &life->requests[replica->batch[i]];
             replica->member_ids[i] = request->id;
             replica->member_commits[i] = request->commit_tokens;
+            replica->member_passes[i] = pass_of(life, request);
         }
     }
     return steps;
@@ -226,10 +243,14 @@ static int check_listed(struct loop *loop, uint32_t index, uint32_t slot, const 
 
 static int check_chunk(const struct loop *loop, const struct request *request, uint32_t tokens,
                        struct err *err) {
-    if (tokens == 0 || (request->span.phase == PHASE_PREFILL && tokens < request->span.queries)) {
-        return 0;
+    bool prefills = request->span.phase == PHASE_PREFILL;
+    if (tokens > 0 && (!prefills || tokens >= request->span.queries)) {
+        return refuse_batch(loop, "tokens of a chunk", tokens,
+                            prefills ? (int64_t)request->span.queries - 1 : 0, err);
     }
-    return refuse_batch(loop, "tokens of a chunk", tokens, (int64_t)request->span.queries - 1, err);
+    uint32_t beyond = tokens % request->block_tokens;
+    return beyond == 0 ? 0
+                       : refuse_batch(loop, "tokens of a chunk behind its blocks", beyond, 0, err);
 }
 
 /* A scheduler may list each of its replica's requests once, and admit and let grow only what there
@@ -244,6 +265,11 @@ static int check_selection(struct loop *loop, const struct replica *replica, uin
     loop->n_decisions++;
     if (batch->n > batch->capacity || batch->n_admitted > batch->n) {
         return refuse_batch(loop, "requests listed", batch->n, batch->capacity, err);
+    }
+    /* What others hold cannot be computed anew: it was left by passes long past. */
+    if (batch->n_preempted > 0 && loop->asked->system->cache->keeps != KEEPS_EXACT) {
+        return refuse_batch(loop, "requests preempted though their cached state is not exact",
+                            batch->n_preempted, 0, err);
     }
     if (batch->n_preempted > batch->capacity || batch->n_idle > batch->capacity) {
         return refuse_batch(loop, "requests preempted or idle",
@@ -358,11 +384,12 @@ static int submit_batch(struct loop *loop, struct replica *replica, uint32_t ind
     return submit_members(loop, replica, index, batch, err);
 }
 
-/* The same members once more, without asking, as far as they still run and their growth fits. */
+/* The same members once more, without asking, as far as they still run and their growth and their
+ * steps fit. */
 static int submit_again(struct loop *loop, struct replica *replica, uint32_t index, bool *again,
                         struct err *err) {
     struct life *life = &loop->life;
-    int64_t growth = 0;
+    int64_t growth = 0, tokens = 0;
     uint32_t n = 0;
     *again = false;
     for (uint32_t i = 0; i < replica->n_batch; i++) {
@@ -371,10 +398,13 @@ static int submit_again(struct loop *loop, struct replica *replica, uint32_t ind
             life->journeys[replica->batch[i]].replica == index) {
             replica->selected[n++] = replica->batch[i];
             growth += request->kv_bytes - request->kv_held_bytes;
+            tokens += request->span.queries;
         }
     }
+    const struct system *system = loop->asked->system;
     replica->n_batch = n;
-    if (n == 0 || growth > loop->asked->system->budget.pool_bytes - replica->kv_used_bytes) {
+    if (n == 0 || tokens > system->settings.max_batched_tokens ||
+        growth > system->budget.pool_bytes - replica->kv_used_bytes) {
         return 0;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -390,6 +420,24 @@ static int submit_again(struct loop *loop, struct replica *replica, uint32_t ind
     return submit_members(loop, replica, index, &batch, err);
 }
 
+/* What a system that puts a step together while the one before it runs does not know of yet: who
+ * arrived since that started, and the room of those that ended with it. After a pause it knows all.
+ */
+static void look_ahead(const struct loop *loop, const struct replica *replica,
+                       struct schedule_view *view) {
+    if (!loop->asked->system->settings.decides_ahead || replica->last_end_ns != view->now_ns ||
+        view->n_running == 0) {
+        return;
+    }
+    const struct request *requests = view->requests;
+    while (view->n_waiting > 0 &&
+           requests[view->waiting[view->n_waiting - 1]].arrival_ns > replica->last_start_ns) {
+        view->n_waiting--;
+    }
+    view->max_requests -= replica->n_freed < view->max_requests ? replica->n_freed : 0;
+    view->kv_free_bytes -= replica->freed_bytes;
+}
+
 static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) {
     struct replica *replica = &loop->life.replicas[index];
     const struct system *system = loop->asked->system;
@@ -400,6 +448,10 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
             return status;
         }
         replica->loops_left = 0;
+    }
+    int status = life_recall(&loop->life, replica, err);
+    if (status != 0) {
+        return status;
     }
     struct estimator estimator = {loop, replica};
     uint32_t max_requests = system->budget.max_requests;
@@ -420,6 +472,7 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
         .estimate_ns = estimate_batch_ns,
         .estimator = &estimator,
     };
+    look_ahead(loop, replica, &view);
     struct batch batch = {.selected = replica->selected,
                           .capacity = loop->life.n_slots,
                           .wake_ns = INT64_MAX,
@@ -427,7 +480,7 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
                           .preempted = replica->preempted,
                           .idle = replica->idle};
     system->scheduler->schedule(replica->scheduler_state, &view, &batch);
-    int status = check_selection(loop, replica, index, &view, &batch, err);
+    status = check_selection(loop, replica, index, &view, &batch, err);
     if (status != 0) {
         return status;
     }
@@ -483,6 +536,7 @@ static int report_step(struct loop *loop, const struct replica *replica,
         .n = moment->n,
         .request_ids = members ? replica->member_ids : NULL,
         .commit_tokens = members ? replica->member_commits : NULL,
+        .passes = members ? replica->member_passes : NULL,
         .kv_used_bytes = moment->kv_used_bytes,
         .n_running = moment->n_running,
         .n_waiting = moment->n_waiting,
@@ -509,7 +563,11 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     }
     const struct moment moment = {replica->n_batch, replica->n_running, replica->n_waiting,
                                   replica->kv_used_bytes};
-    int status = life_advance(&loop->life, replica, done->steps, done->commits, err);
+    int status = life_advance(&loop->life, replica, done->steps, &done->decided, err);
+    replica->last_start_ns = done->time_ns - (done->time_ns - done->start_ns) / done->steps;
+    replica->last_end_ns = done->time_ns;
+    replica->n_freed = moment.n_running - replica->n_running;
+    replica->freed_bytes = moment.kv_used_bytes - replica->kv_used_bytes;
     if (status == 0 && loop->life.wants_steps) {
         status = report_step(loop, replica, done, &moment, err);
     }

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "sim/base/arrival.h"
+#include "sim/base/decode.h"
 #include "sim/serve/executor.h"
 #include "sim/serve/record.h"
 #include "sim/serve/system.h"
@@ -20,8 +21,11 @@ struct loop_request {
     struct arrival_source source;
     const struct sink *sinks;
     uint32_t n_sinks;
-    bool records_members; /* some sink wants request ids and commit counts per step */
+    bool records_members; /* some sink wants request ids, commit counts and passes per step */
     uint64_t seed;
+    /* Recorded decisions; NULL: they are drawn, or the executor knows. Only with a decoder that
+     * reads confidences, and an executor that decides nothing itself. */
+    const struct decode_source *decode;
     const volatile sig_atomic_t *stop; /* set from outside: end at the next border; may be NULL */
     void (*progress)(void *state, uint64_t n_left, int64_t now_ns); /* may be NULL */
     void *progress_state;

@@ -24,6 +24,7 @@ const struct param system_params[] = {
     WHOLE(replicas, "1", "1", 1, 1024, "identical GPUs, each with the whole model"),
     WHOLE(max_in_system, "1", "131072", 1, 1e8, "requests waiting and running, at most"),
     WHOLE(page_tokens, "tokens", "256", 1, 65536, "rows of one page of cached state"),
+    WHOLE(pool_pages, "pages", "0", 0, 1e8, "pages of cached state; 0: as many as memory leaves"),
     {"kv", PARAM_WORD, 0, "1", "pages", 0, 1, kv_layout_words, offsetof(struct settings, kv_layout),
      "pages out of one pool, or a slab per request"},
     {"logit_scope", PARAM_WORD, 0, "1", "block", 0, 1, logit_scope_words,
@@ -46,13 +47,21 @@ const struct param system_params[] = {
      "share of what weights and reserve leave that cached rows and workspace may take"},
     {"skip_ahead", PARAM_BOOL, 0, "1", "on", 0, 1, NULL, offsetof(struct settings, skip_ahead),
      "submit identical steps together; off gives the same results more slowly"},
+    {"decides_ahead", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,
+     offsetof(struct settings, decides_ahead),
+     "each step is put together while the one before it runs, without the arrivals since and the "
+     "room that it frees"},
+    {"prefix_caching", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,
+     offsetof(struct settings, prefix_caching),
+     "simulated, autoregressive models: a trace's prefix_tokens are never computed again, nor what "
+     "is left of a preempted request when it comes back"},
     {"beyond_positions", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,
      offsetof(struct settings, beyond_positions),
      "allow contexts beyond the model's positions, to study memory and time"},
     {"confidence_a", PARAM_F64, 0, "1", "2", 0.01, 100, NULL,
-     offsetof(struct settings, confidence_a), "drawn confidences: Kumaraswamy shape a (assumed)"},
+     offsetof(struct settings, confidence_a), "confidence = kumaraswamy: its shape a (assumed)"},
     {"confidence_b", PARAM_F64, 0, "1", "1", 0.01, 100, NULL,
-     offsetof(struct settings, confidence_b), "drawn confidences: Kumaraswamy shape b (assumed)"},
+     offsetof(struct settings, confidence_b), "confidence = kumaraswamy: its shape b (assumed)"},
 };
 const size_t system_n_params = sizeof system_params / sizeof system_params[0];
 

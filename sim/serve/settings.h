@@ -32,12 +32,14 @@ struct settings {
     uint32_t context_tokens;        /* 0: the model's maximum, at most 32768 */
     uint32_t profile_canvas_tokens; /* canvas of the profiling run; 0: the context */
     uint32_t max_batched_tokens, max_requests, replicas, max_in_system;
-    uint32_t page_tokens, kv_layout, logit_scope;
+    uint32_t page_tokens, pool_pages, kv_layout, logit_scope;
     uint32_t allocator; /* enum step_allocator */
     uint32_t chunk_search, ffn_chunks, logit_chunks;
     int64_t logit_chunk_rows, reserve_bytes;
     double memory_utilization, pool_share;
     bool skip_ahead;
+    bool decides_ahead;
+    bool prefix_caching;
     bool beyond_positions;
     double confidence_a, confidence_b;
 };

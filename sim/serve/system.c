@@ -17,9 +17,17 @@
 /* ---- applying keys ---- */
 
 /* The parts that a key can belong to: "scheduler" names one, "scheduler.x" sets its parameter. */
-enum part { PART_SCHEDULER, PART_CACHE, PART_DECODER, PART_ROUTER, PART_RUNTIME, PART_PLANNER };
-static const char *const part_names[] = {"scheduler", "cache",   "decoder",
-                                         "router",    "runtime", "planner"};
+enum part {
+    PART_SCHEDULER,
+    PART_CACHE,
+    PART_DECODER,
+    PART_ROUTER,
+    PART_RUNTIME,
+    PART_PLANNER,
+    PART_CONFIDENCE
+};
+static const char *const part_names[] = {"scheduler", "cache",   "decoder",   "router",
+                                         "runtime",   "planner", "confidence"};
 enum { PART_COUNT = sizeof part_names / sizeof part_names[0] };
 
 static int part_of(const char *key) {
@@ -96,6 +104,9 @@ static int choose_part(struct system *s, int part, const struct setting *setting
     case PART_PLANNER:
         s->planner = planner_find(setting->value, err);
         return s->planner == NULL ? (int)err->kind : 0;
+    case PART_CONFIDENCE:
+        snprintf(s->confidence, sizeof s->confidence, "%s", setting->value);
+        return decode_process_find(setting->value, &s->process, err);
     }
     return 0;
 }
@@ -127,6 +138,9 @@ static int set_part(struct system *s, int part, const struct setting *setting, s
                          name, setting->value, err);
     case PART_PLANNER:
         return err_usage(err, "%s: planners have no parameters", setting->place);
+    case PART_CONFIDENCE:
+        return err_usage(err, "%s: what confidences are drawn from has no parameters here",
+                         setting->place);
     }
     char owner[128];
     snprintf(owner, sizeof owner, "%s %s", part_names[part], policy->name);
@@ -301,6 +315,9 @@ static void resolve_settings(struct system *s) {
     if (settings->steps_per_block == 0) {
         settings->steps_per_block = settings->block_tokens;
     }
+    if (s->process.independent) {
+        s->process = process_kumaraswamy(settings->confidence_a, settings->confidence_b);
+    }
 }
 
 /* Cached rows of a request that fills the profiled canvas. */
@@ -331,17 +348,25 @@ int system_serves(const struct system *s, struct err *err) {
 /* What the graph, the cost model and the token budget do not cover is refused, not mispriced. */
 static int refuse_uncovered(const struct system *s, struct err *err) {
     const struct settings *settings = &s->settings;
+    const char *mask = attention_mask_names[s->model->mask], *cache = s->cache->policy.name;
     bool is_exact = s->cache->keeps == KEEPS_EXACT;
-    if (is_exact != (s->model->mask != MASK_BIDIRECTIONAL)) {
+    if (is_exact && s->model->mask == MASK_BIDIRECTIONAL) {
+        return err_usage(err,
+                         "%s is bidirectional and cache %s for block-causal and autoregressive "
+                         "models (`unmask list caches` prints others)",
+                         s->model->title, cache);
+    }
+    if (!is_exact && s->model->mask != MASK_BIDIRECTIONAL) {
         return err_usage(
-            err, "%s is %s: cache %s is for %s models (`unmask list caches`)", s->model->title,
-            s->model->mask == MASK_CAUSAL         ? "autoregressive"
-            : s->model->mask == MASK_BLOCK_CAUSAL ? "block-causal"
-                                                  : "bidirectional",
-            s->cache->policy.name, is_exact ? "block-causal and autoregressive" : "bidirectional");
+            err, "%s is %s and cache %s for bidirectional models: set cache = exact, or name %s",
+            s->model->title, mask, cache,
+            s->model->mask == MASK_CAUSAL ? "the system vllm-ar" : "a system such as sdar");
     }
     if (is_exact && settings->kv_layout != KV_PAGES) {
-        return err_usage(err, "cache %s grows page by page: set kv = pages", s->cache->policy.name);
+        return err_usage(err, "cache %s grows page by page: set kv = pages", cache);
+    }
+    if (is_exact && s->runtime.gathers_cache) {
+        return err_usage(err, "cache %s is read in place: set runtime.gathers_cache = off", cache);
     }
     if (s->model->mask == MASK_CAUSAL && settings->block_tokens != 1) {
         return err_usage(err, "%s is autoregressive: block_tokens is 1, not %u", s->model->title,
@@ -407,6 +432,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
             .element_bytes = s->runtime.element_bytes,
             .memory_utilization = k->memory_utilization,
             .pool_share = k->pool_share,
+            .pool_pages = k->pool_pages,
             .reserve_bytes = k->reserve_bytes,
             .kv_layout = k->kv_layout,
             .page_tokens = k->page_tokens,
@@ -427,8 +453,9 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
 static int open_parts(const struct system_request *request, const struct config *systems,
                       const struct config *constants, struct system *s, struct err *err) {
     static const char *const defaults[][2] = {
-        {"scheduler", "continuous"}, {"cache", "none"},     {"decoder", "fixed"},
-        {"router", "least-loaded"},  {"runtime", "unmask"}, {"planner", "first-fit"},
+        {"scheduler", "continuous"},   {"cache", "none"},     {"decoder", "fixed"},
+        {"router", "least-loaded"},    {"runtime", "unmask"}, {"planner", "first-fit"},
+        {"confidence", "kumaraswamy"},
     };
     snprintf(s->name, sizeof s->name, "%s", request->system);
     s->gpu = gpu_find(request->gpu, err);
@@ -531,6 +558,7 @@ char *system_text(const struct system *s) {
     text_add(&text, "model", s->model->name);
     text_add_params(&text, "", system_params, system_n_params, &s->settings);
     text_add(&text, "planner", s->planner->name);
+    text_add(&text, "confidence", s->confidence);
     text_add(&text, "runtime", s->runtime_name);
     text_add_params(&text, "runtime.", runtime_params, runtime_n_params, &s->runtime);
     const struct policy *policies[] = {&s->scheduler->policy, &s->cache->policy,

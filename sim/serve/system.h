@@ -11,6 +11,7 @@
 
 #include "sim/base/config.h"
 #include "sim/cost/price.h"
+#include "sim/decode/process.h"
 #include "sim/memory/budget.h"
 #include "sim/policy/cache.h"
 #include "sim/policy/decoder.h"
@@ -44,6 +45,8 @@ struct system {
     const struct cache_policy *cache;
     const struct decoder *decoder;
     const struct router *router;
+    struct decode_process process; /* what confidences are drawn from */
+    char confidence[64];           /* its name */
     void *scheduler_state, *cache_state, *decoder_state, *router_state;
     struct setting applied[MAX_SETTINGS]; /* in force, last writer of each key */
     uint32_t n_applied;

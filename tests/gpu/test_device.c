@@ -707,6 +707,190 @@ static void test_attention(bool uniform) {
 }
 
 /* Whole numbers, so that logits are exact and ties real; the head and the sampler agree. */
+/* The middle of a step with eviction, recorded and played: the tokens of three blocks, of which one
+ * is complete and one has no token yet, importance, the choice by given importances, compaction,
+ * attention of what is kept over pages, the mean. */
+static void test_focus(void) {
+    enum { B = 3, BLOCK = 16, BEGIN = 24, CANVAS = 40, T = 50, H = 4, G = 2, MASK = 9 };
+    enum { PAGE_ROWS = 8, PAGES = CANVAS / PAGE_ROWS, ROWS = B * CANVAS + 1, SPARE = ROWS - 1 };
+    int32_t token[B * CANVAS], begin[B], length[B], page[B][PAGES], frontier[B], n_decoded[B];
+    int64_t canvas_start[B];
+    float before[T], after[T];
+    for (int i = 0; i < B * CANVAS; i++) {
+        token[i] = i < CANVAS || draw() % 3 == 0 ? 10 : MASK;
+    }
+    for (int r = 0; r < B; r++) {
+        begin[r] = BEGIN;
+        length[r] = BLOCK;
+        canvas_start[r] = r * CANVAS;
+        frontier[r] = BEGIN + 7;
+        n_decoded[r] = r;
+        for (int p = 0; p < PAGES; p++) {
+            page[r][p] = (r * PAGES + p) * 7 % (B * PAGES);
+        }
+    }
+    for (int t = 0; t < T; t++) {
+        before[t] = (float)normal();
+        after[t] = (float)normal();
+    }
+    struct buffer *canvas = holding(token, sizeof token), *begins = holding(begin, sizeof begin);
+    struct buffer *lengths = holding(length, sizeof length), *pages = holding(page, sizeof page);
+    struct buffer *starts_of = holding(canvas_start, sizeof canvas_start);
+    struct buffer *frontiers = holding(frontier, sizeof frontier);
+    struct buffer *decoded = holding(n_decoded, sizeof n_decoded);
+    struct buffer *befores = holding(before, sizeof before), *afters = holding(after, sizeof after);
+    const uint8_t none[B * BLOCK] = {0};
+    struct buffer *final = holding(none, sizeof none), *mean = holding(none, B * 4);
+    struct buffer *sum = holding(none, B * 4), *steps = holding(none, B * 4);
+    struct buffer *start = poisoned((B + 1) * 4), *positions = poisoned(T * 4);
+    struct buffer *rows = poisoned(T * 4), *extent = poisoned(T * 4), *at = poisoned(T * 8);
+    struct buffer *masked = poisoned(T), *importance = poisoned(T * 4), *keep = poisoned(T);
+    struct buffer *kept_start = poisoned((B + 1) * 4), *kept = poisoned(T * 4);
+    struct buffer *kept_positions = poisoned(T * 4), *kept_rows = poisoned(T * 4);
+    struct buffer *kept_extent = poisoned(T * 4), *logit_rows = poisoned(T * 4);
+    struct buffer *targets = poisoned(T * 8), *first_row = poisoned(B * 4);
+    struct buffer *n_rows = poisoned(B * 4), *q = random_bf16(T * H * D, 1);
+    struct buffer *k = random_bf16(ROWS * G * D, 1), *v = random_bf16(ROWS * G * D, 1);
+    struct buffer *few = poisoned(T * H * D * 2), *y = poisoned(T * H * D * 2);
+    struct device_recording *recording = NULL;
+    must(table->finish(device), "finish");
+    for (int side = 0; side < 2; side++) {
+        struct call_block_list list = {.n_requests = B,
+                                       .n_tokens = T,
+                                       .max_pages = PAGES,
+                                       .page_rows = PAGE_ROWS,
+                                       .max_block = BLOCK,
+                                       .mask_token = MASK,
+                                       .spare_row = SPARE,
+                                       .cache = KERNEL_BLOCK_NEIGHBOUR};
+        struct call_importance weigh = {.q_stride = H * D,
+                                        .kv_stride = G * D,
+                                        .n_requests = B,
+                                        .n_heads = H,
+                                        .n_kv_heads = G,
+                                        .head_size = D,
+                                        .max_masked = BLOCK,
+                                        .dtype = KERNEL_BF16};
+        struct call_focus_select choose = {
+            .n_requests = B, .n_tokens = T, .spare_row = SPARE, .max_masked = BLOCK, .alpha = 1.5f};
+        struct call_compact compact = {.n_arrays = 1,
+                                       .max_rows = T,
+                                       .from_stride = {H * D},
+                                       .to_stride = {H * D},
+                                       .width = {H * D},
+                                       .dtype = KERNEL_BF16};
+        struct call_paged_attention attend = {.q_stride = H * D,
+                                              .kv_stride = G * D,
+                                              .y_stride = H * D,
+                                              .n_requests = B,
+                                              .n_tokens = T,
+                                              .n_heads = H,
+                                              .n_kv_heads = G,
+                                              .head_size = D,
+                                              .max_pages = PAGES,
+                                              .page_rows = PAGE_ROWS,
+                                              .max_queries = BLOCK,
+                                              .max_extent = CANVAS,
+                                              .dtype = KERNEL_BF16};
+        struct call_decode_mean average = {.n_requests = B};
+#define PUT(call, field, buffer) ((call).field = side ? (buffer)->device : (buffer)->host)
+        PUT(list, canvas, canvas);
+        PUT(list, canvas_start, starts_of);
+        PUT(list, block_start, begins);
+        PUT(list, block_tokens, lengths);
+        PUT(list, pages, pages);
+        PUT(list, final, final);
+        PUT(list, start, start);
+        PUT(list, positions, positions);
+        PUT(list, kv_rows, rows);
+        PUT(list, extent, extent);
+        PUT(list, at, at);
+        PUT(list, masked, masked);
+        PUT(weigh, q, q);
+        PUT(weigh, k, k);
+        PUT(weigh, kv_rows, rows);
+        PUT(weigh, start, start);
+        PUT(weigh, masked, masked);
+        PUT(weigh, importance, importance);
+        PUT(choose, before, befores);
+        PUT(choose, after, afters);
+        PUT(choose, masked, masked);
+        PUT(choose, start, start);
+        PUT(choose, positions, positions);
+        PUT(choose, kv_rows, rows);
+        PUT(choose, extent, extent);
+        PUT(choose, at, at);
+        PUT(choose, mean, mean);
+        PUT(choose, frontier, frontiers);
+        PUT(choose, keep, keep);
+        PUT(choose, kept_start, kept_start);
+        PUT(choose, kept, kept);
+        PUT(choose, kept_positions, kept_positions);
+        PUT(choose, kept_rows, kept_rows);
+        PUT(choose, kept_extent, kept_extent);
+        PUT(choose, logit_rows, logit_rows);
+        PUT(choose, targets, targets);
+        PUT(choose, first_row, first_row);
+        PUT(choose, n_rows, n_rows);
+        PUT(compact, rows, kept);
+        PUT(compact, from[0], q);
+        PUT(compact, to[0], few);
+        compact.n_rows = (const int32_t *)(side ? kept_start->device : kept_start->host) + B;
+        PUT(attend, q, few);
+        PUT(attend, k, k);
+        PUT(attend, v, v);
+        PUT(attend, y, y);
+        PUT(attend, start, kept_start);
+        PUT(attend, extent, kept_extent);
+        PUT(attend, pages, pages);
+        PUT(average, n_decoded, decoded);
+        PUT(average, mean, mean);
+        PUT(average, sum, sum);
+        PUT(average, steps, steps);
+#undef PUT
+        if (side) {
+            must(table->record_begin(device), "record_begin");
+            must(table->block_list(device, &list), "block_list");
+            must(table->importance(device, &weigh), "importance");
+            must(table->focus_select(device, &choose), "focus_select");
+            must(table->compact(device, &compact), "compact");
+            must(table->paged_attention(device, &attend), "paged_attention");
+            must(table->decode_mean(device, &average), "decode_mean");
+            must(table->record_end(device, &recording), "record_end");
+            must(table->record_play(device, recording), "record_play");
+        } else {
+            twin_block_list(&list);
+            twin_importance(&weigh);
+            twin_focus_select(&choose);
+            twin_compact(&compact);
+            twin_decode_mean(&average);
+            if (!twin_paged_attention(&attend)) {
+                exit(2);
+            }
+        }
+    }
+    struct buffer *exact[] = {
+        start,       positions,  rows,      extent,    at,        masked,     final,
+        keep,        kept_start, kept,      kept_rows, frontiers, logit_rows, kept_positions,
+        kept_extent, targets,    first_row, n_rows,    few,       mean};
+    for (size_t i = 0; i < sizeof exact / sizeof exact[0]; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "a focused step, array %d", (int)i);
+        check_bytes(exact[i], name);
+    }
+    const int32_t n_kept = ((int32_t *)kept_start->host)[B];
+    check_rows(y, (int64_t)n_kept * H, D, D, CANVAS + D, "attention of kept tokens");
+    float *got = pull(importance);
+    for (int t = 0; t < ((int32_t *)start->host)[B]; t++) {
+        const double want = ((float *)importance->host)[t];
+        check(fabs((double)got[t] - want) <= 2e-5 * want, "importance %d: %g, not %g", t,
+              (double)got[t], want);
+    }
+    free(got);
+    table->record_close(device, recording);
+    buffers_free();
+}
+
 static void test_head(void) {
     enum { N = 12, C = 64, V = 1003 };
     struct buffer *x = random_bf16(N * C, 0), *w = random_bf16(V * C, 0);
@@ -924,6 +1108,7 @@ int main(int argc, char **argv) {
     test_one_pass();
     test_attention(false);
     test_attention(true);
+    test_focus();
     test_head();
     const int masked[] = {0, 1, 3, 20, 32};
     for (int i = 0; i < 5; i++) {

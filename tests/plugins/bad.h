@@ -18,4 +18,8 @@
     const struct scheduler unmask_policy = {POLICY(POLICY_SCHEDULER, scheduler, its_name),         \
                                             .schedule = schedule}
 
+#define BAD_GROWING_SCHEDULER(its_name)                                                            \
+    const struct scheduler unmask_policy = {POLICY(POLICY_SCHEDULER, scheduler, its_name),         \
+                                            .grows = 1, .schedule = schedule}
+
 #endif

@@ -2,8 +2,12 @@
  * `interval_steps` steps of a block, and in between runs the block alone against it.
  *
  * The rules (sim/policy/cache.h): both callbacks are pure functions of the request; every field of
- * the span is set; context never exceeds rows_held; the span holds for as many steps as `plan`
- * returns, unless the block ends before. */
+ * the span is set (exact, kept_queries and kept_keys are 0 here); context never exceeds rows_held;
+ * the span holds for as many steps as `plan` returns, unless the block ends before.
+ *
+ * This one is for models that see their whole canvas. For block-causal and autoregressive ones a
+ * policy says KEEPS_EXACT and plans prefills and commit passes besides: sim/policy/cache_exact.c.
+ */
 #include "sim/policy/cache.h"
 
 struct state {

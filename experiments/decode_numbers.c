@@ -1,0 +1,94 @@
+#include "experiments/decode_numbers.h"
+
+#include <stdlib.h>
+
+#include "experiments/crew.h"
+
+enum { N_REQUESTS = 200 }; /* of eight blocks each */
+
+const char *const decode_rule_names[N_DECODE_RULES] = {
+    "block diffusion, 0.9", "DC+, 0.9", "block diffusion, 0.8", "FOCUS, 0.9", "FOCUS, 0.8",
+};
+
+size_t decode_n_numbers(const struct grid *grid) {
+    size_t each = grid->kind == GRID_DECODE ? N_DECODE_SHAPES * N_DECODE_RULES : grid->n_x;
+    return grid->processes.n * each;
+}
+
+static struct rollout_rule rule_of(const struct grid *grid, size_t index) {
+    struct rollout_rule rule = decode_plain(0.9F);
+    if (grid->kind == GRID_STEPS) {
+        rule.block_tokens = (uint32_t)grid->x[index % grid->n_x];
+        return rule;
+    }
+    switch ((enum decode_rule)(index % N_DECODE_RULES)) {
+    case RULE_PLAIN_08:
+        return decode_plain(0.8F);
+    case RULE_NEIGHBOUR_09:
+        rule.cache = BLOCK_NEIGHBOUR;
+        return rule;
+    case RULE_FOCUS_09:
+        return decode_focus(0.9F);
+    case RULE_FOCUS_08:
+        return decode_focus(0.8F);
+    default:
+        rule.ranks = true;
+        return rule;
+    }
+}
+
+struct effort {
+    const struct grid *grid;
+    const struct decode_process *processes; /* one a piece */
+    struct rollout *rollouts;
+    void (*done)(void *state);
+    void *state;
+};
+
+static void roll_index(void *opaque, size_t index) {
+    struct effort *effort = opaque;
+    struct rollout_rule rule = rule_of(effort->grid, index);
+    effort->rollouts[index] =
+        decode_sample(&effort->processes[index], effort->grid->seed, &rule, N_REQUESTS);
+    if (effort->done != NULL) {
+        effort->done(effort->state);
+    }
+}
+
+int decode_numbers(const struct grid *grid, unsigned n_threads, void (*done)(void *state),
+                   void *state, struct rollout **out, struct err *err) {
+    size_t n = decode_n_numbers(grid), each = n / grid->processes.n;
+    struct decode_process *processes = calloc(n, sizeof *processes);
+    struct effort effort = {.grid = grid,
+                            .processes = processes,
+                            .rollouts = calloc(n, sizeof *effort.rollouts),
+                            .done = done,
+                            .state = state};
+    ASSERT(processes != NULL && effort.rollouts != NULL);
+    int status = 0;
+    for (size_t i = 0; i < n && status == 0; i++) {
+        char name[2 * GRID_WORD];
+        bool fitted = grid->kind == GRID_DECODE && i % each >= N_DECODE_RULES;
+        decode_process_name(grid->processes.word[i / each], fitted ? SHAPE_FITTED : SHAPE_ASSUMED,
+                            name, sizeof name);
+        status = decode_process_find(name, &processes[i], err);
+    }
+    if (status == 0) {
+        crew_run(n, n_threads, roll_index, &effort);
+        *out = effort.rollouts;
+    } else {
+        free(effort.rollouts);
+    }
+    free(processes);
+    return status;
+}
+
+const struct rollout *decode_number(const struct grid_results *results, size_t process,
+                                    enum decode_shape shape, enum decode_rule rule) {
+    return &results->rollouts[(process * N_DECODE_SHAPES + shape) * N_DECODE_RULES + rule];
+}
+
+const struct rollout *decode_steps(const struct grid *grid, const struct grid_results *results,
+                                   size_t process, size_t x) {
+    return &results->rollouts[process * grid->n_x + x];
+}

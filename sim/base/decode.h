@@ -1,0 +1,30 @@
+/* A request's pass over its active block, as a decode trace records it, and where recorded ones
+ * come from. Trace readers implement `struct decode_source`; the serving loop plays it in place of
+ * what it would draw, and knows nothing of files. */
+#ifndef UNMASK_SIM_BASE_DECODE_H
+#define UNMASK_SIM_BASE_DECODE_H
+
+#include <stdint.h>
+
+#include "sim/base/err.h"
+
+/* committed <= kept <= processed and kept <= reach, none above the block's length. Prefills are no
+ * passes; where a prefill decides on a token (autoregressive models), its last query is one. */
+struct decode_pass {
+    uint32_t committed; /* positions that the pass decides on; 0 in a commit pass */
+    uint32_t processed; /* positions of the block that it runs; >= 1 in a pass */
+    uint32_t kept;      /* of these, those behind an eviction; all where nothing is evicted */
+    uint32_t reach;     /* positions of the block up to the right-most one kept */
+};
+
+struct decode_source {
+    const void *state;
+    const char *name; /* for sentences: the file */
+    /* How many tokens the request's passes commit. ERR_WORLD when it is not among the recorded. */
+    int (*tokens)(const void *state, uint64_t request, uint64_t *out, struct err *err);
+    /* Its pass `index`, from 0. ERR_WORLD when there are not so many. */
+    int (*pass)(const void *state, uint64_t request, uint32_t index, struct decode_pass *out,
+                struct err *err);
+};
+
+#endif

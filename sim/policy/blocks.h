@@ -1,0 +1,23 @@
+/* Where the blocks of a request lie, and what its steps leave in an exact cache: for those that
+ * lead requests through their blocks, the loop and the exercises. */
+#ifndef UNMASK_SIM_POLICY_BLOCKS_H
+#define UNMASK_SIM_POLICY_BLOCKS_H
+
+#include <stdbool.h>
+
+#include "sim/policy/request.h"
+
+/* Makes `block` the active one, with every position that is to be decided masked; in an exact cache
+ * of blocks, those before it are cached. The first block
+ * starts where the prompt ends or, where blocks start at multiples of their length, with the prompt
+ * tokens that do not fill one. */
+void blocks_enter(struct request *request, uint32_t block);
+void blocks_enter_last(struct request *request);
+
+/* Whether positions are committed at the end of such a step. */
+bool blocks_decide(const struct span *span);
+
+/* After a step with request->span under an exact cache policy: the keys and values it wrote. */
+void blocks_cache(struct request *request);
+
+#endif

@@ -1,0 +1,55 @@
+/* The delayed cache: a token that was committed is computed once more, in its final form, together
+ * with the tokens still masked, and is then left out of the block's passes, so that no pass commits
+ * the block as a whole (dKV-Cache's idea, arXiv 2505.15781, inside a block; DC in FOCUS, arXiv
+ * 2601.23278, section 4.3). Waiting for its right neighbour as well, DC+, keeps what it attends to
+ * near its end. */
+#include "sim/decode/block.h"
+#include "sim/policy/exact.h"
+
+struct state {
+    struct exact_state exact;
+};
+
+static const struct param params[] = {EXACT_PARAMS(struct state, exact)};
+
+static uint32_t plan(const void *state, const struct request *request, struct span *span) {
+    (void)exact_plan(&((const struct state *)state)->exact, request, span);
+    return 1;
+}
+
+static uint32_t rows_held(const void *state, const struct request *request) {
+    return exact_rows_held(&((const struct state *)state)->exact, request);
+}
+
+const struct cache_policy cache_delayed = {
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_CACHE,
+               .size = sizeof(struct cache_policy),
+               .state_bytes = sizeof(struct state),
+               .name = "delayed",
+               .doc =
+                   "exact KV; a token leaves its block's passes once computed in final form (DC)",
+               .params = params,
+               .n_params = sizeof params / sizeof params[0]},
+    .row = CACHE_ROW_KV,
+    .keeps = KEEPS_EXACT,
+    .leaves_out = BLOCK_DELAYED,
+    .plan = plan,
+    .rows_held = rows_held,
+};
+
+const struct cache_policy cache_neighbour = {
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_CACHE,
+               .size = sizeof(struct cache_policy),
+               .state_bytes = sizeof(struct state),
+               .name = "neighbour",
+               .doc = "the same, once its right neighbour is committed as well (DC+)",
+               .params = params,
+               .n_params = sizeof params / sizeof params[0]},
+    .row = CACHE_ROW_KV,
+    .keeps = KEEPS_EXACT,
+    .leaves_out = BLOCK_NEIGHBOUR,
+    .plan = plan,
+    .rows_held = rows_held,
+};

@@ -1,0 +1,47 @@
+/* What the policies with exact keys and values share: prefill, a block's passes, its commit pass,
+ * and the rows they hold. */
+#ifndef UNMASK_SIM_POLICY_EXACT_H
+#define UNMASK_SIM_POLICY_EXACT_H
+
+#include <stdbool.h>
+
+#include "sim/policy/cache.h"
+
+struct exact_state {
+    uint32_t ahead_blocks;
+    bool commit_last, commit_logits;
+};
+
+/* The entries of a parameter table whose state begins with it. */
+#define EXACT_PARAMS(state, exact)                                                                 \
+    {"ahead_blocks",                                                                               \
+     PARAM_U32,                                                                                    \
+     0,                                                                                            \
+     "blocks",                                                                                     \
+     "0",                                                                                          \
+     0,                                                                                            \
+     1024,                                                                                         \
+     NULL,                                                                                         \
+     offsetof(state, exact.ahead_blocks),                                                          \
+     "blocks behind the active one with memory of their own"},                                     \
+        {"commit_last",                                                                            \
+         PARAM_BOOL,                                                                               \
+         0,                                                                                        \
+         "1",                                                                                      \
+         "on",                                                                                     \
+         0,                                                                                        \
+         1,                                                                                        \
+         NULL,                                                                                     \
+         offsetof(state, exact.commit_last),                                                       \
+         "the last block, too, is computed to its end before its request is done"},                \
+    {                                                                                              \
+        "commit_logits", PARAM_BOOL, 0, "1", "on", 0, 1, NULL,                                     \
+            offsetof(state, exact.commit_logits),                                                  \
+            "a pass that commits nothing goes through the output head, though nobody reads it"     \
+    }
+
+uint32_t exact_plan(const struct exact_state *state, const struct request *request,
+                    struct span *span);
+uint32_t exact_rows_held(const struct exact_state *state, const struct request *request);
+
+#endif

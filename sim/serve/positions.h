@@ -1,0 +1,60 @@
+/* The positions of requests' active blocks: which are still masked, which have yet to be computed
+ * once more, and which of them a step runs and commits.
+ *
+ * Kept where somebody has to know: a decoder that reads confidences, a cache policy that leaves
+ * positions of a block out. Where neither does, counts suffice and nothing here is called. */
+#ifndef UNMASK_SIM_SERVE_POSITIONS_H
+#define UNMASK_SIM_SERVE_POSITIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/serve/executor.h"
+#include "sim/serve/system.h"
+
+struct block_state;
+
+struct positions {
+    const struct system *system;
+    uint64_t seed;
+    struct block_state *blocks;         /* by slot */
+    uint8_t *masked, *uncached, *keep;  /* by slot, block_tokens each */
+    unsigned char *memory;              /* by slot, the cache policy's own */
+    uint8_t *pending, *chosen, *picked; /* of one request */
+    float *confidence, *candidates, *delta;
+};
+
+/* Whether the system's policies ask for them. */
+bool positions_wanted(const struct system *system);
+
+void positions_init(struct positions *positions, const struct system *system, uint64_t seed,
+                    uint32_t n_slots);
+void positions_fini(struct positions *positions);
+
+/* A request begins: the policy's memory of it is empty. */
+void positions_start(struct positions *positions, uint32_t slot);
+
+/* It enters its active block, whose first n_fixed positions are the prompt's. */
+void positions_enter(struct positions *positions, uint32_t slot, const struct request *request,
+                     uint32_t n_fixed);
+
+/* Keys and values of the block are lost; what was committed is not. */
+void positions_forget(struct positions *positions, uint32_t slot);
+
+/* Before the request's next step is planned: how many positions it runs, and what an eviction
+ * leaves of them. known: only the executor will know, so that nothing is drawn and all stay. */
+void positions_plan(struct positions *positions, uint32_t slot, struct request *request,
+                    bool known);
+
+/* Of the positions that the step planned, or done, runs: how many an eviction leaves, and the
+ * block's up to the right-most of them. */
+void positions_kept(const struct positions *positions, uint32_t slot, uint32_t *n_kept,
+                    uint32_t *reach);
+
+/* After a step that was planned so: its decisions, by the executor's word, else by the decoder, of
+ * confidences drawn; `count`, where it is not 0, is how many the executor says. Returns how many
+ * were committed; the caller checks it. A commit pass decides nothing. */
+uint32_t positions_pass(struct positions *positions, uint32_t slot, const struct request *request,
+                        const struct positions_word *word, uint32_t count, bool decides);
+
+#endif

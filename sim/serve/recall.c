@@ -1,0 +1,76 @@
+#include "sim/serve/recall.h"
+
+#include <inttypes.h>
+
+int recall_open(struct recall *recall, const struct decode_source *source,
+                const struct request *request, struct err *err) {
+    uint64_t tokens;
+    int status = source->tokens(source->state, request->id, &tokens, err);
+    if (status == 0 && tokens != request->output_tokens) {
+        status = err_world(err,
+                           "%s commits %" PRIu64 " tokens of request %" PRIu64
+                           ", the workload wants %" PRIu32 ": it was recorded with another one",
+                           source->name, tokens, request->id, request->output_tokens);
+    }
+    recall->is_open = status == 0;
+    return status;
+}
+
+void recall_forget(struct recall *recall) {
+    recall->lost = true;
+}
+
+/* Passes are counted from 1 in sentences. */
+static int misfit(const struct decode_source *source, const struct request *request, uint32_t index,
+                  const char *what, uint32_t n, const char *where, uint32_t of, struct err *err) {
+    return err_world(
+        err,
+        "%s: pass %" PRIu64 " of request %" PRIu64 " %s %" PRIu32 " position%s, where %s %" PRIu32
+        ": prompts or cache policy are not those it was recorded with",
+        source->name, (uint64_t)index + 1, request->id, what, n, n == 1 ? "" : "s", where, of);
+}
+
+static int check(const struct decode_pass *pass, uint32_t index, const struct decode_source *source,
+                 const struct request *request, struct err *err) {
+    static const char masked[] = "the masked ones of its block are";
+    if (pass->processed > request->block_length) {
+        return misfit(source, request, index, "runs", pass->processed, "those of its block are",
+                      request->block_length, err);
+    }
+    if (pass->reach > request->block_length) {
+        return misfit(source, request, index, "reaches over", pass->reach, "those of its block are",
+                      request->block_length, err);
+    }
+    bool is_commit_pass = request->masked_in_block == 0;
+    if (pass->committed > request->masked_in_block || (pass->committed == 0) != is_commit_pass) {
+        return misfit(source, request, index, "commits", pass->committed, masked,
+                      request->masked_in_block, err);
+    }
+    return 0;
+}
+
+int recall_plan(struct recall *recall, const struct decode_source *source, struct request *request,
+                struct err *err) {
+    struct decode_pass pass;
+    int status = source->pass(source->state, request->id, recall->index, &pass, err);
+    status = status != 0 ? status : check(&pass, recall->index, source, request, err);
+    if (status != 0) {
+        return status;
+    }
+    if (recall->lost) {
+        pass.kept += request->block_length - pass.processed;
+        pass.reach = pass.reach > pass.kept ? pass.reach : pass.kept;
+        pass.processed = request->block_length;
+    }
+    request->uncached_in_block = pass.processed;
+    request->kept_in_block = pass.kept;
+    request->reach_in_block = pass.reach;
+    recall->committed = pass.committed;
+    return 0;
+}
+
+uint32_t recall_pass(struct recall *recall) {
+    recall->lost = false;
+    recall->index++;
+    return recall->committed;
+}

@@ -1,0 +1,35 @@
+/* A request's decisions recalled from a decode trace, in place of positions that are kept and
+ * confidences that are drawn: its k-th pass commits, processes and keeps what the trace's k-th row
+ * says, whatever executes it and whoever schedules it. */
+#ifndef UNMASK_SIM_SERVE_RECALL_H
+#define UNMASK_SIM_SERVE_RECALL_H
+
+#include <stdbool.h>
+
+#include "sim/base/decode.h"
+#include "sim/policy/request.h"
+
+/* All zero: nothing is recalled yet. Written by the functions below. */
+struct recall {
+    bool is_open, lost;
+    uint32_t index;     /* of the next pass */
+    uint32_t committed; /* by it */
+};
+
+/* A request enters the queue. ERR_WORLD when the trace lacks it or has another length for it. */
+int recall_open(struct recall *recall, const struct decode_source *source,
+                const struct request *request, struct err *err);
+
+/* Keys and values of the block are lost: the next pass runs all of it. What the trace evicts it
+ * still evicts; how far what is kept then reaches it does not say, and the trace's word stands. */
+void recall_forget(struct recall *recall);
+
+/* Before the request's next step is planned: sets what of the block it runs and what stays of that.
+ * ERR_WORLD when the trace's pass is not one of the block as it stands. */
+int recall_plan(struct recall *recall, const struct decode_source *source, struct request *request,
+                struct err *err);
+
+/* The pass that was planned is done. Returns how many positions it committed. */
+uint32_t recall_pass(struct recall *recall);
+
+#endif

@@ -1,0 +1,617 @@
+/* Block diffusion's kernels against their twins on random shapes, tails included. A plain program,
+ * as test_kernels is: `test_block_kernels [seed] [small]`. Outputs are poisoned with NaN before
+ * each launch, and so are pool rows that no query may see. */
+#include <time.h>
+
+#include "kernels/kernels.h"
+#include "tests/gpu/arrays.h"
+
+static bool small;
+
+static struct array *bytes_of(const uint8_t *values, int64_t n) {
+    struct array *a = array_new((size_t)n);
+    memcpy(a->host, values, (size_t)n);
+    push(a);
+    return a;
+}
+
+/* What was never written is poisoned on both sides. */
+static void check_all(const struct array *a, const char *name) {
+    check_bytes(a, a->n_bytes, name);
+}
+
+/* ---- paged attention ---- */
+
+enum { MAX_B = 70, MAX_T = 5000 };
+
+enum paged_kind { MIXED, DECODE, BLOCKS, CAUSAL, ONE_LONG, KINDS };
+
+struct paged_shape {
+    int32_t start[MAX_B + 1], extent[MAX_T];
+    int b, longest, furthest;
+};
+
+/* No more (query, key) pairs than about `budget`. */
+static struct paged_shape paged_shape(enum paged_kind kind, int64_t budget) {
+    struct paged_shape s = {.b = kind == ONE_LONG ? 1 : between(1, kind == DECODE ? MAX_B : 12)};
+    const int one_in = kind == CAUSAL ? 70 : 33, far = (int)(budget / (kind == DECODE ? 60 : 200));
+    for (int r = 0; r < s.b; r++) {
+        int n = kind == DECODE     ? 1
+                : kind == BLOCKS   ? (draw() % 3 ? 32 : between(1, 40))
+                : kind == CAUSAL   ? between(1, 4 * one_in)
+                : kind == ONE_LONG ? between(1, 33)
+                : draw() % 5 == 0  ? 0
+                                   : between(1, draw() % 2 ? 70 : 6);
+        int context = kind == ONE_LONG ? (int)(budget / (n + 1)) : between(0, far / (n + 1) + 3);
+        if (draw() % 4 == 0) {
+            context = between(0, 3);
+        }
+        n = s.start[r] + n > MAX_T ? 0 : n;
+        s.start[r + 1] = s.start[r] + n;
+        const bool causal = kind == CAUSAL || (kind == MIXED && draw() % 3 == 0);
+        for (int t = 0; t < n; t++) {
+            const int all = context + n;
+            s.extent[s.start[r] + t] = causal && t < n - 1 ? context + t + 1 : all;
+            s.furthest = all > s.furthest ? all : s.furthest;
+        }
+        s.longest = n > s.longest ? n : s.longest;
+    }
+    return s;
+}
+
+/* Every page used by one request; rows past the extents are NaN, and pages past them wild. */
+static void test_paged(enum paged_kind kind, int head_size) {
+    const int groups[] = {1, 2, 4, 4, 7, 8, 16}, group = groups[draw() % 7];
+    const int n_kv_heads = between(1, kind == DECODE ? 8 : 2), n_heads = group * n_kv_heads;
+    const int page_rows = 4 << draw() % 7, d = head_size;
+    const int64_t budget = (small ? 20000 : 300000) / n_heads;
+    struct paged_shape s = paged_shape(kind, budget);
+    const int max_pages = s.furthest / page_rows + 1 + between(0, 3);
+    const int n_pages = s.b * max_pages + between(0, 5), n_rows = n_pages * page_rows;
+    const int64_t n = s.start[s.b], q_stride = (n_heads + between(0, 2)) * d;
+    const int64_t y_stride = (n_heads + between(0, 1)) * d;
+    const int64_t kv_stride = (n_kv_heads + between(0, 1)) * d;
+    int32_t *pages = malloc(sizeof *pages * (size_t)(s.b * max_pages));
+    int32_t *shuffled = malloc(sizeof *shuffled * (size_t)n_pages);
+    for (int i = 0; i < n_pages; i++) {
+        shuffled[i] = i;
+    }
+    struct array *k = array_new((size_t)(n_rows * kv_stride) * 2);
+    struct array *v = array_new((size_t)(n_rows * kv_stride) * 2);
+    int64_t page_at = 0;
+    for (int r = 0; r < s.b; r++) {
+        const int reach = s.start[r + 1] > s.start[r] ? s.extent[s.start[r + 1] - 1] : 0;
+        for (int p = 0; p < max_pages; p++) {
+            pages[r * max_pages + p] = -1000000;
+            if (p * page_rows < reach) {
+                const int64_t from = page_at + (int64_t)(draw() % (uint64_t)(n_pages - page_at));
+                const int32_t page = shuffled[from];
+                shuffled[from] = shuffled[page_at];
+                shuffled[page_at++] = page;
+                pages[r * max_pages + p] = page;
+                for (int row = 0; row < page_rows && p * page_rows + row < reach; row++) {
+                    const int64_t at = ((int64_t)page * page_rows + row) * kv_stride;
+                    for (int64_t c = 0; c < n_kv_heads * d; c++) {
+                        ((uint16_t *)k->host)[at + c] = bf16_from_float((float)normal());
+                        ((uint16_t *)v->host)[at + c] = bf16_from_float((float)normal());
+                    }
+                }
+            }
+        }
+    }
+    push(k);
+    push(v);
+    struct array *q = random_bf16(n * q_stride, 2), *y = array_new((size_t)(n * y_stride) * 2);
+    struct array *starts = integers(s.start, s.b + 1), *extents = integers(s.extent, n);
+    struct array *page_table = integers(pages, (int64_t)s.b * max_pages);
+    struct cudaDeviceProp device;
+    must(cudaGetDeviceProperties(&device, 0), "properties");
+    struct array *scratch =
+        array_new((size_t)block_attention_scratch_bytes(device.multiProcessorCount));
+    must(cudaMemset(scratch->device, 0, scratch->n_bytes), "zero");
+    struct call_paged_attention call = {.q = q->host,
+                                        .k = k->host,
+                                        .v = v->host,
+                                        .y = y->host,
+                                        .start = s.start,
+                                        .extent = s.extent,
+                                        .pages = pages,
+                                        .q_stride = q_stride,
+                                        .kv_stride = kv_stride,
+                                        .y_stride = y_stride,
+                                        .n_requests = s.b,
+                                        .n_tokens = (int32_t)n,
+                                        .n_heads = n_heads,
+                                        .n_kv_heads = n_kv_heads,
+                                        .head_size = d,
+                                        .max_pages = max_pages,
+                                        .page_rows = page_rows,
+                                        .max_queries = s.longest,
+                                        .max_extent = s.furthest,
+                                        .dtype = KERNEL_BF16};
+    if (!twin_paged_attention(&call)) {
+        exit(2);
+    }
+    call.q = q->device;
+    call.k = k->device;
+    call.v = v->device;
+    call.y = y->device;
+    call.start = starts->device;
+    call.extent = extents->device;
+    call.pages = page_table->device;
+    call.scratch = scratch->device;
+    static const struct {
+        const char *name;
+        cudaError_t (*kernel)(const struct call_paged_attention *, cudaStream_t);
+        bool invariant;
+    } paths[] = {{"mma", kernel_paged_attention_mma, false},
+                 {"compact", kernel_paged_attention_compact, false},
+                 {"wgmma", kernel_paged_attention_wgmma, false},
+                 {"invariant", kernel_paged_attention, true}};
+    char name[200];
+    for (size_t path = 0; path < sizeof paths / sizeof paths[0]; path++) {
+        void *first = NULL;
+        snprintf(name, sizeof name,
+                 "paged attention, %s, kind %d, %d requests, heads %d/%d of %d, pages of %d, "
+                 "queries <= %d, rows <= %d",
+                 paths[path].name, (int)kind, s.b, n_heads, n_kv_heads, d, page_rows, s.longest,
+                 s.furthest);
+        call.invariant = paths[path].invariant;
+        for (int round = 0; round < 2; round++) { /* the second finds the counters at rest */
+            must(cudaMemset(y->device, 0xff, y->n_bytes), "poison");
+            const cudaError_t status = paths[path].kernel(&call, NULL);
+            if (status == cudaErrorNotSupported) {
+                break;
+            }
+            launched(status, name);
+            /* Rows of heads, tokens y_stride apart: a row of a token's heads each. */
+            for (int64_t t = 0; round == 0 && t < n; t++) {
+                struct array token = {(char *)y->host + t * y_stride * 2,
+                                      (char *)y->device + t * y_stride * 2,
+                                      (size_t)(n_heads * d) * 2};
+                if (t < 40 || t > n - 40 || draw() % 8 == 0) {
+                    check_rows(&token, KERNEL_BF16, n_heads, d, d, s.furthest + d, name);
+                }
+            }
+            void *got = pull(y);
+            check(round == 0 || memcmp(first, got, y->n_bytes) == 0, "%s: two launches differ",
+                  name);
+            free(first);
+            first = got;
+        }
+        if (first && paths[path].invariant && n > 0) { /* one request alone has the same bits */
+            int r = between(0, s.b - 1);
+            while (s.start[r] == s.start[r + 1]) {
+                r = (r + 1) % s.b;
+            }
+            struct call_paged_attention alone = call;
+            const int32_t length = s.start[r + 1] - s.start[r], both[2] = {0, length};
+            alone.start = integers(both, 2)->device;
+            alone.q = (const uint16_t *)q->device + s.start[r] * q_stride;
+            alone.y = (uint16_t *)y->device + s.start[r] * y_stride;
+            alone.extent = (const int32_t *)extents->device + s.start[r];
+            alone.pages = (const int32_t *)page_table->device + (int64_t)r * max_pages;
+            alone.n_requests = 1;
+            alone.n_tokens = alone.max_queries = length;
+            must(cudaMemset(y->device, 0xff, y->n_bytes), "poison");
+            launched(kernel_paged_attention(&alone, NULL), name);
+            char *got = pull(y);
+            bool same = true;
+            for (int64_t t = s.start[r]; t < s.start[r + 1]; t++) {
+                same = same && memcmp(got + t * y_stride * 2, (char *)first + t * y_stride * 2,
+                                      (size_t)(n_heads * d) * 2) == 0;
+            }
+            check(same, "%s: alone a request has other bits", name);
+            free(got);
+        }
+        free(first);
+    }
+    free(pages);
+    free(shuffled);
+    arrays_free();
+}
+
+/* ---- FOCUS ---- */
+
+/* Requests of up to `most` tokens; some are prompts, without a mask. */
+static int random_requests(int b, int most, int32_t *start, uint8_t *masked, int *most_masked) {
+    *most_masked = 0;
+    start[0] = 0;
+    for (int r = 0; r < b; r++) {
+        const bool is_prompt = draw() % 12 == 0;
+        const int n = draw() % 9 == 0 ? 0 : is_prompt ? between(1, 5 * most) : between(1, most);
+        const int share = between(0, 4); /* of four */
+        int n_masked = 0;
+        start[r + 1] = start[r] + n;
+        for (int t = start[r]; t < start[r + 1]; t++) {
+            masked[t] = !is_prompt && (int)(draw() % 4) < share;
+            n_masked += masked[t];
+        }
+        *most_masked = n_masked > *most_masked ? n_masked : *most_masked;
+    }
+    return start[b];
+}
+
+static void test_importance(int head_size, int most) {
+    enum { B = 9 };
+    const int groups[] = {1, 2, 4, 7, 8}, n_kv_heads = between(1, 4), d = head_size;
+    const int n_heads = n_kv_heads * groups[draw() % 5], b = between(1, B);
+    int32_t start[B + 1];
+    uint8_t *masked = malloc((size_t)(B * 5 * most));
+    int most_masked;
+    const int n = random_requests(b, most, start, masked, &most_masked), n_rows = n + 50;
+    const int64_t q_stride = (n_heads + 1) * d, kv_stride = (n_kv_heads + 2) * d;
+    int32_t *rows = malloc(sizeof *rows * (size_t)n_rows);
+    for (int i = 0; i < n_rows; i++) {
+        const int other = between(0, i);
+        rows[i] = rows[other];
+        rows[other] = i;
+    }
+    struct array *q = random_bf16(n * q_stride, 1.5), *k = random_bf16(n_rows * kv_stride, 1);
+    struct array *y = array_new((size_t)n * 4), *starts = integers(start, b + 1);
+    struct array *masks = bytes_of(masked, n), *where = integers(rows, n);
+    const bool scattered = draw() % 2;
+    struct call_importance call = {.q = q->host,
+                                   .k = k->host,
+                                   .kv_rows = scattered ? rows : NULL,
+                                   .start = start,
+                                   .masked = masked,
+                                   .importance = y->host,
+                                   .q_stride = q_stride,
+                                   .kv_stride = kv_stride,
+                                   .n_requests = b,
+                                   .n_heads = n_heads,
+                                   .n_kv_heads = n_kv_heads,
+                                   .head_size = d,
+                                   .max_masked = most_masked,
+                                   .dtype = KERNEL_BF16};
+    twin_importance(&call);
+    call.q = q->device;
+    call.k = k->device;
+    call.kv_rows = scattered ? where->device : NULL;
+    call.start = starts->device;
+    call.masked = masks->device;
+    call.importance = y->device;
+    launched(kernel_importance(&call, NULL), "importance");
+    float *got = pull(y);
+    double worst = 0;
+    bool good = true;
+    for (int t = 0; t < n; t++) {
+        const double want = ((float *)y->host)[t], off = fabs((double)got[t] - want);
+        /* Scores of about 20 in single precision; a sum of exponentials of them. */
+        good = good && off <= 2e-5 * want + 1e-7;
+        worst = off / (want + 1e-30) > worst && want > 0 ? off / want : worst;
+    }
+    check(good, "importance: relative error %g, %d requests, heads %d/%d of %d, masked <= %d",
+          worst, b, n_heads, n_kv_heads, d, most_masked);
+    free(got);
+    free(masked);
+    free(rows);
+    arrays_free();
+}
+
+static void test_focus_select(int b, int most) {
+    int32_t *start = malloc(sizeof *start * (size_t)(b + 1));
+    uint8_t *masked = malloc((size_t)b * 5 * (size_t)most);
+    int most_masked;
+    const int n = random_requests(b, most, start, masked, &most_masked);
+    const int n_tokens = n + between(0, 100), few = between(0, 2);
+    struct array *before = array_new((size_t)n * 4), *after = array_new((size_t)n * 4);
+    struct array *positions = array_new((size_t)n * 4), *rows = array_new((size_t)n * 4);
+    struct array *extent = array_new((size_t)n * 4), *at = array_new((size_t)n * 8);
+    struct array *mean = array_new((size_t)b * 4), *frontier = array_new((size_t)b * 4);
+    for (int r = 0; r < b; r++) {
+        int position = between(0, 2000);
+        ((float *)mean->host)[r] = draw() % 4 ? (float)between(1, 40) / (float)between(1, 9) : 0;
+        for (int t = start[r]; t < start[r + 1]; t++) {
+            const double x = few == 0   ? normal()
+                             : few == 1 ? between(-1, 1)
+                                        : between(0, 30) * 0.125 * (draw() % 5 == 0);
+            ((float *)before->host)[t] = few == 0 ? (float)(20 + normal()) : 1;
+            ((float *)after->host)[t] = ((float *)before->host)[t] + (float)x;
+            if (few == 0 && draw() % 300 == 0) {
+                ((float *)after->host)[t] = NAN;
+            }
+            position += draw() % 4 == 0 ? between(1, 5) : 1;
+            ((int32_t *)positions->host)[t] = position;
+            ((int32_t *)rows->host)[t] = between(0, 100000);
+            ((int32_t *)extent->host)[t] = position + between(1, 20);
+            ((int64_t *)at->host)[t] = 1000000000000 + between(0, 100000);
+        }
+        ((int32_t *)frontier->host)[r] = draw() % 3 == 0 ? -1 : position - between(0, most);
+    }
+    struct array *inputs[] = {before, after, positions, rows, extent, at, mean, frontier};
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+        push(inputs[i]);
+    }
+    struct array *starts = integers(start, b + 1), *masks = bytes_of(masked, n);
+    struct array *keep = array_new((size_t)n), *kept_start = array_new((size_t)(b + 1) * 4);
+    struct array *lists[5], *targets = array_new((size_t)n_tokens * 8);
+    for (int i = 0; i < 5; i++) {
+        lists[i] = array_new((size_t)n_tokens * 4);
+    }
+    struct array *first_row = array_new((size_t)b * 4), *n_rows = array_new((size_t)b * 4);
+    static const float alphas[] = {1, 1.5f, 2.5f};
+    struct call_focus_select call = {.before = before->host,
+                                     .after = after->host,
+                                     .masked = masked,
+                                     .start = start,
+                                     .positions = positions->host,
+                                     .kv_rows = rows->host,
+                                     .extent = extent->host,
+                                     .at = at->host,
+                                     .mean = mean->host,
+                                     .frontier = frontier->host,
+                                     .keep = keep->host,
+                                     .kept_start = kept_start->host,
+                                     .kept = lists[0]->host,
+                                     .kept_positions = lists[1]->host,
+                                     .kept_rows = lists[2]->host,
+                                     .kept_extent = lists[3]->host,
+                                     .logit_rows = lists[4]->host,
+                                     .targets = targets->host,
+                                     .first_row = first_row->host,
+                                     .n_rows = n_rows->host,
+                                     .n_requests = b,
+                                     .n_tokens = n_tokens,
+                                     .spare_row = 12345,
+                                     .max_masked = most_masked,
+                                     .alpha = alphas[draw() % 3],
+                                     .above_deviation = draw() % 3 == 0};
+    twin_focus_select(&call);
+    call.before = before->device;
+    call.after = after->device;
+    call.masked = masks->device;
+    call.start = starts->device;
+    call.positions = positions->device;
+    call.kv_rows = rows->device;
+    call.extent = extent->device;
+    call.at = at->device;
+    call.mean = mean->device;
+    call.frontier = frontier->device;
+    call.keep = keep->device;
+    call.kept_start = kept_start->device;
+    call.kept = lists[0]->device;
+    call.kept_positions = lists[1]->device;
+    call.kept_rows = lists[2]->device;
+    call.kept_extent = lists[3]->device;
+    call.logit_rows = lists[4]->device;
+    call.targets = targets->device;
+    call.first_row = first_row->device;
+    call.n_rows = n_rows->device;
+    launched(kernel_focus_select(&call, NULL), "focus_select");
+    check_all(keep, "focus_select: flags");
+    check_all(frontier, "focus_select: frontier");
+    check_all(kept_start, "focus_select: starts");
+    check_all(first_row, "focus_select: first rows");
+    check_all(n_rows, "focus_select: numbers of rows");
+    check_all(targets, "focus_select: targets");
+    static const char *const names[] = {"focus_select: tokens", "focus_select: positions",
+                                        "focus_select: key rows", "focus_select: extents",
+                                        "focus_select: logit rows"};
+    for (int i = 0; i < 5; i++) {
+        check_all(lists[i], names[i]);
+    }
+    free(start);
+    free(masked);
+    arrays_free();
+}
+
+/* ---- the tokens of a step ---- */
+
+/* A few steps, between which some masks fall. */
+static void test_block_list(int b) {
+    enum { CANVAS = 200, MASK = 7 };
+    const int max_block = between(1, FOCUS_MAX_BLOCK), page_rows = 4 << draw() % 4;
+    const int max_pages = CANVAS / page_rows + 1, n_tokens = b * max_block + between(0, 60);
+    struct array *canvas = array_new((size_t)b * CANVAS * 4), *begin = array_new((size_t)b * 4);
+    struct array *length = array_new((size_t)b * 4), *canvas_start = array_new((size_t)b * 8);
+    struct array *pages = array_new((size_t)b * (size_t)max_pages * 4);
+    struct array *final = array_new((size_t)b * (size_t)max_block);
+    for (int r = 0; r < b; r++) {
+        ((int64_t *)canvas_start->host)[r] = (int64_t)(b - 1 - r) * CANVAS;
+        ((int32_t *)length->host)[r] = draw() % 6 == 0 ? 0 : between(1, max_block);
+        ((int32_t *)begin->host)[r] = between(0, CANVAS - ((int32_t *)length->host)[r]);
+        for (int p = 0; p < max_pages; p++) {
+            ((int32_t *)pages->host)[r * max_pages + p] = between(0, 10000);
+        }
+    }
+    for (int i = 0; i < b * CANVAS; i++) {
+        ((int32_t *)canvas->host)[i] = draw() % 2 ? MASK : between(8, 1000);
+    }
+    memset(final->host, 0, final->n_bytes);
+    struct array *inputs[] = {begin, length, canvas_start, pages, final};
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+        push(inputs[i]);
+    }
+    struct array *start = array_new((size_t)(b + 1) * 4),
+                 *positions = array_new((size_t)n_tokens * 4);
+    struct array *rows = array_new((size_t)n_tokens * 4), *extent = array_new((size_t)n_tokens * 4);
+    struct array *at = array_new((size_t)n_tokens * 8), *masked = array_new((size_t)n_tokens);
+    struct call_block_list call = {.canvas = canvas->host,
+                                   .canvas_start = canvas_start->host,
+                                   .block_start = begin->host,
+                                   .block_tokens = length->host,
+                                   .pages = pages->host,
+                                   .final = final->host,
+                                   .start = start->host,
+                                   .positions = positions->host,
+                                   .kv_rows = rows->host,
+                                   .extent = extent->host,
+                                   .at = at->host,
+                                   .masked = masked->host,
+                                   .n_requests = b,
+                                   .n_tokens = n_tokens,
+                                   .max_pages = max_pages,
+                                   .page_rows = page_rows,
+                                   .max_block = max_block,
+                                   .mask_token = MASK,
+                                   .spare_row = 4321,
+                                   .cache = (enum kernel_block_cache)(draw() % 3),
+                                   .ends_at_last = draw() % 2};
+    struct call_block_list on_device = call;
+    on_device.canvas = canvas->device;
+    on_device.canvas_start = canvas_start->device;
+    on_device.block_start = begin->device;
+    on_device.block_tokens = length->device;
+    on_device.pages = pages->device;
+    on_device.final = final->device;
+    on_device.start = start->device;
+    on_device.positions = positions->device;
+    on_device.kv_rows = rows->device;
+    on_device.extent = extent->device;
+    on_device.at = at->device;
+    on_device.masked = masked->device;
+    for (int step = 0; step < 4; step++) {
+        push(canvas);
+        twin_block_list(&call);
+        launched(kernel_block_list(&on_device, NULL), "block_list");
+        check_all(start, "block_list: starts");
+        check_all(positions, "block_list: positions");
+        check_all(rows, "block_list: key rows");
+        check_all(extent, "block_list: extents");
+        check_all(at, "block_list: places");
+        check_all(masked, "block_list: masks");
+        check_all(final, "block_list: final");
+        for (int i = 0; i < b * CANVAS; i++) {
+            if (draw() % 3 == 0) {
+                ((int32_t *)canvas->host)[i] = 8;
+            }
+        }
+    }
+    arrays_free();
+}
+
+/* ---- what goes with it ---- */
+
+static void test_compact(void) {
+    const int n_from = between(1, 300), most = between(0, n_from), n_parts = between(1, 4);
+    const int32_t n = between(0, most);
+    int32_t *rows = malloc(sizeof *rows * (size_t)(most + 1));
+    for (int i = 0; i < most; i++) {
+        rows[i] = between(0, n_from - 1);
+    }
+    const bool counted = draw() % 2;
+    struct array *from[4], *to[4];
+    struct call_compact call = {.rows = rows,
+                                .n_rows = counted ? &n : NULL,
+                                .n_arrays = n_parts,
+                                .max_rows = most,
+                                .dtype = KERNEL_BF16};
+    struct array *row_list = integers(rows, most), *count = integers(&n, 1);
+    for (int a = 0; a < n_parts; a++) {
+        call.width[a] = between(0, 600) * 8;
+        call.from_stride[a] = call.width[a] + between(0, 3) * 8;
+        call.to_stride[a] = call.width[a] + between(0, 3) * 8;
+        from[a] = random_bf16(n_from * call.from_stride[a], 1);
+        to[a] = array_new((size_t)(most * call.to_stride[a]) * 2);
+        call.from[a] = from[a]->host;
+        call.to[a] = to[a]->host;
+    }
+    twin_compact(&call);
+    call.rows = row_list->device;
+    call.n_rows = counted ? count->device : NULL;
+    for (int a = 0; a < n_parts; a++) {
+        call.from[a] = from[a]->device;
+        call.to[a] = to[a]->device;
+    }
+    launched(kernel_compact(&call, NULL), "compact");
+    for (int a = 0; a < n_parts; a++) {
+        check_all(to[a], "compact");
+    }
+    free(rows);
+    arrays_free();
+}
+
+static void test_decode_mean(void) {
+    const int b = between(1, 400);
+    struct array *n = array_new((size_t)b * 4), *restart = array_new((size_t)b);
+    struct array *mean = array_new((size_t)b * 4), *sum = array_new((size_t)b * 4);
+    struct array *steps = array_new((size_t)b * 4);
+    struct array *state_of[] = {mean, sum, steps};
+    for (int i = 0; i < 3; i++) {
+        memset(state_of[i]->host, 0, state_of[i]->n_bytes);
+        push(state_of[i]);
+    }
+    struct call_decode_mean call = {.n_decoded = n->host,
+                                    .restart = draw() % 2 ? restart->host : NULL,
+                                    .mean = mean->host,
+                                    .sum = sum->host,
+                                    .steps = steps->host,
+                                    .n_requests = b,
+                                    .weight = draw() % 2 ? 0.3f : 0};
+    struct call_decode_mean on_device = call;
+    on_device.n_decoded = n->device;
+    on_device.restart = call.restart ? restart->device : NULL;
+    on_device.mean = mean->device;
+    on_device.sum = sum->device;
+    on_device.steps = steps->device;
+    for (int step = 0; step < 6; step++) {
+        for (int r = 0; r < b; r++) {
+            ((int32_t *)n->host)[r] = between(0, 9);
+            ((uint8_t *)restart->host)[r] = draw() % 7 == 0;
+        }
+        push(n);
+        push(restart);
+        twin_decode_mean(&call);
+        launched(kernel_decode_mean(&on_device, NULL), "decode_mean");
+    }
+    check_all(mean, "decode_mean: mean");
+    check_all(sum, "decode_mean: sum");
+    check_all(steps, "decode_mean: steps");
+    arrays_free();
+}
+
+/* In bf16 rows of every path have one error bound; a call outside the promises is refused. */
+static void test_refusals(void) {
+    struct call_paged_attention paged = {.n_requests = 1,
+                                         .n_heads = 4,
+                                         .n_kv_heads = 2,
+                                         .head_size = 128,
+                                         .max_pages = 4,
+                                         .page_rows = 24,
+                                         .dtype = KERNEL_BF16};
+    check(kernel_paged_attention(&paged, NULL) == cudaErrorInvalidValue, "pages of 24 rows");
+    paged.page_rows = 16;
+    paged.max_extent = 65;
+    check(kernel_paged_attention(&paged, NULL) == cudaErrorInvalidValue, "65 rows in 4 pages");
+    paged.max_extent = 64;
+    check(kernel_paged_attention(&paged, NULL) == cudaSuccess, "no queries");
+    paged.head_size = 96;
+    check(kernel_paged_attention(&paged, NULL) == cudaErrorInvalidValue, "heads of 96");
+    struct call_importance importance = {.n_requests = 1,
+                                         .n_heads = 4,
+                                         .n_kv_heads = 2,
+                                         .head_size = 128,
+                                         .max_masked = FOCUS_MAX_BLOCK + 1,
+                                         .dtype = KERNEL_BF16};
+    check(kernel_importance(&importance, NULL) == cudaErrorInvalidValue, "a block of 129");
+    struct call_compact compact = {.n_arrays = 1, .max_rows = 1, .width = {12}};
+    check(kernel_compact(&compact, NULL) == cudaErrorInvalidValue, "rows of 12");
+}
+
+int main(int argc, char **argv) {
+    state = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL);
+    small = argc > 2 && strcmp(argv[2], "small") == 0;
+    printf("seed %" PRIu64 "%s\n", state, small ? ", small" : "");
+    test_refusals();
+    const int n = small ? 2 : 6;
+    for (int i = 0; i < n; i++) {
+        for (int kind = 0; kind < KINDS; kind++) {
+            test_paged((enum paged_kind)kind, 128);
+        }
+        test_paged((enum paged_kind)(i % KINDS), 64);
+        test_importance(128, i % 3 == 0 ? 32 : i % 3 == 1 ? 64 : FOCUS_MAX_BLOCK);
+        test_importance(64, i % 3 == 0 ? FOCUS_MAX_BLOCK : i % 3 == 1 ? 32 : 60);
+        for (int j = 0; j < 5; j++) {
+            test_focus_select(between(1, 80), j == 0 ? FOCUS_MAX_BLOCK : 33);
+            test_block_list(between(1, 80));
+            test_compact();
+            test_decode_mean();
+        }
+    }
+    test_focus_select(small ? 100 : 1500, 8);
+    test_block_list(small ? 100 : 1500);
+    printf("%d passed, %d failed\n", n_passed, n_failed);
+    return n_failed ? 1 : 0;
+}

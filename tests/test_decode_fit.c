@@ -1,0 +1,234 @@
+/* The fitted decode processes: what they are fitted to, what they predict, and the figures. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "experiments/decode_numbers.h"
+#include "experiments/figure.h"
+#include "experiments/figure_sheet.h"
+#include "tests/suite.h"
+
+static struct paper focus_paper(void) {
+    struct paper paper;
+    struct err err = {0};
+    ck_assert_msg(paper_load("experiments/paper/focus.csv", &paper, &err) == 0, "%s", err.text);
+    return paper;
+}
+
+static struct decode_process stored(const char *process, enum decode_shape shape) {
+    struct decode_process found;
+    struct err err = {0};
+    char name[64];
+    decode_process_name(process, shape, name, sizeof name);
+    ck_assert_msg(decode_process_find(name, &found, &err) == 0, "%s", err.text);
+    return found;
+}
+
+static double printed(const struct paper *paper, const struct decode_target *to,
+                      const char *system) {
+    const struct paper_row *row =
+        decode_row(paper, to->source, to->model, to->dataset, system, to->quantity);
+    ck_assert_ptr_nonnull(row);
+    return row->value;
+}
+
+/* On a sample that nothing was fitted to; a sample of 3200 blocks is good to about a percent. */
+START_TEST(every_process_gives_the_printed_number_it_is_calibrated_to) {
+    struct paper paper = focus_paper();
+    for (size_t i = 0; i < N_DECODE_TARGETS; i++) {
+        for (int s = 0; s < N_DECODE_SHAPES; s++) {
+            const struct decode_target *to = &decode_targets[i];
+            struct decode_process process = stored(to->process, (enum decode_shape)s);
+            struct rollout_rule rule = decode_plain(0.9F);
+            struct rollout sums = decode_sample(&process, 12345, &rule, 400);
+            double ours = to->per_step ? rollout_tokens_per_step(&sums) : rollout_redundancy(&sums);
+            ck_assert_double_eq_tol(ours / printed(&paper, to, to->system), 1, 0.03);
+        }
+    }
+    paper_fini(&paper);
+}
+END_TEST
+
+/* Baseline redundancy 15 means 14 denoising steps and the commit pass for 32 tokens. */
+START_TEST(the_baseline_counts_the_commit_pass) {
+    struct decode_process process = stored("sdar-8b/sharegpt", SHAPE_ASSUMED);
+    struct rollout_rule rule = decode_plain(0.9F);
+    struct rollout sums = decode_sample(&process, 1, &rule, 50);
+    ck_assert_double_eq_tol(rollout_redundancy(&sums), 1 + 32 / rollout_tokens_per_step(&sums),
+                            1e-9);
+}
+END_TEST
+
+/* One process serves every decoder: the thresholds of SGLang, the paper, SDAR's code and FOCUS. */
+START_TEST(lower_thresholds_decode_more_per_step) {
+    static const float thresholds[] = {0.95F, 0.9F, 0.85F, 0.8F};
+    for (size_t i = 0; i < N_DECODE_TARGETS; i++) {
+        struct decode_process process = stored(decode_targets[i].process, SHAPE_FITTED);
+        double before = 0;
+        for (int t = 0; t < 4; t++) {
+            struct rollout_rule rule = decode_plain(thresholds[t]);
+            struct rollout sums = decode_sample(&process, 1, &rule, 20);
+            ck_assert_double_gt(rollout_tokens_per_step(&sums), 1.05 * before);
+            before = rollout_tokens_per_step(&sums);
+        }
+    }
+}
+END_TEST
+
+static void load(const char *name, struct grid *grid) {
+    char path[256];
+    struct err err = {0};
+    snprintf(path, sizeof path, "experiments/figures/%s.ini", name);
+    ck_assert_msg(grid_load(path, name, grid, &err) == 0, "%s", err.text);
+}
+
+/* As EXPERIMENTS.md has them. */
+START_TEST(the_columns_that_nothing_was_fitted_to_are_as_near_as_documented) {
+    static const struct {
+        const char *name;
+        size_t n_rows, n_calibrated, n_within;
+    } expected[] = {{"focus-table5", 26, 17, 4}, {"focus-fig2", 4, 2, 1}, {"focus-appd", 0, 0, 0}};
+    struct paper paper = focus_paper();
+    struct config calibrated = {0};
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        struct grid grid;
+        struct grid_results results;
+        struct paper_result rows[64];
+        struct err err = {0};
+        load(expected[i].name, &grid);
+        ck_assert_msg(grid_run(&grid, 2, NULL, NULL, &results, &err) == 0, "%s", err.text);
+        size_t n = figure_compare(&grid, &results, &paper, &calibrated, rows, 64);
+        struct paper_tally tally = paper_tally(rows, n);
+        ck_assert_uint_eq(n, expected[i].n_rows);
+        ck_assert_uint_eq(tally.calibration, expected[i].n_calibrated);
+        ck_assert_uint_eq(tally.within, expected[i].n_within);
+        ck_assert_uint_eq(tally.missing, 0);
+        for (size_t j = 0; j < n; j++) { /* what was fitted, is fitted */
+            ck_assert(!rows[j].calibration || paper_judge(&rows[j]) == PAPER_WITHIN);
+        }
+        grid_results_fini(&results);
+    }
+    paper_fini(&paper);
+}
+END_TEST
+
+START_TEST(rollouts_do_not_depend_on_the_number_of_threads) {
+    struct grid grid;
+    struct grid_results one, two;
+    struct err err = {0};
+    load("focus-fig2", &grid);
+    ck_assert_int_eq(grid_run(&grid, 1, NULL, NULL, &one, &err), 0);
+    ck_assert_int_eq(grid_run(&grid, 2, NULL, NULL, &two, &err), 0);
+    ck_assert_uint_eq(grid_n_points(&grid), 24);
+    ck_assert_int_eq(memcmp(one.rollouts, two.rollouts, 24 * sizeof *one.rollouts), 0);
+    grid_results_fini(&one);
+    grid_results_fini(&two);
+}
+END_TEST
+
+/* Proposition D.1 holds of its own model; the released threshold, whose deviation the decodable
+ * tokens themselves raise, loses more than the bound allows from a ratio of 3 on. */
+START_TEST(appendix_ds_bound_holds_of_its_own_model_and_not_of_the_released_threshold) {
+    static struct sheet sheet;
+    struct grid grid;
+    load("focus-appd", &grid);
+    ck_assert_int_eq(figure_lay_eviction(&grid, &sheet), 0);
+    for (size_t x = 0; x < grid.n_x; x++) {
+        double bound = sheet.y[0][0][x], exact = sheet.y[0][1][x], ours = sheet.y[0][2][x];
+        ck_assert_int_eq(isnan(bound) != 0, grid.x[x] <= 1);
+        ck_assert_double_eq_tol(ours, exact, 0.8); /* percent; four deviations of the sample */
+        ck_assert(isnan(bound) || (exact <= bound && ours <= bound));
+        ck_assert(grid.x[x] < 3 || sheet.y[0][3][x] > bound);
+        ck_assert_double_lt(sheet.y[0][4][x], sheet.y[0][3][x]);
+    }
+}
+END_TEST
+
+START_TEST(fits_are_written_as_they_are_read) {
+    struct paper paper = focus_paper();
+    struct decode_fits fits = {0};
+    struct err err = {0};
+    char path[] = "/tmp/unmask-fits-XXXXXX";
+    ck_assert_int_ge(close(mkstemp(path)), 0);
+    for (int s = 0; s < N_DECODE_SHAPES; s++) {
+        for (size_t i = 0; i < N_DECODE_TARGETS; i++) {
+            fits.fit[s][i].process = stored(decode_targets[i].process, (enum decode_shape)s);
+        }
+    }
+    ck_assert_msg(decode_fit_write(&fits, &paper, path, &err) == 0, "%s", err.text);
+    FILE *written = fopen(path, "r"), *shipped = fopen("experiments/decode.ini", "r");
+    char a[256], b[256];
+    while (fgets(a, sizeof a, written) != NULL) {
+        ck_assert_ptr_nonnull(fgets(b, sizeof b, shipped));
+        ck_assert_str_eq(a, b);
+    }
+    ck_assert_ptr_null(fgets(b, sizeof b, shipped));
+    fclose(written);
+    fclose(shipped);
+    remove(path);
+    ck_assert_int_eq(decode_fit_write(&fits, &paper, "/nonexistent/x", &err), ERR_WORLD);
+    ck_assert_msg(strstr(err.text, "cannot write /nonexistent/x") != NULL, "%s", err.text);
+    paper_fini(&paper);
+}
+END_TEST
+
+static void expect_refusal(const char *text, const char *sentence) {
+    char path[] = "/tmp/unmask-figure-XXXXXX";
+    struct grid grid;
+    struct grid_results results = {0};
+    struct err err = {0};
+    FILE *file = fdopen(mkstemp(path), "w");
+    fprintf(file, "[figure]\ntitle = t\npaper = p\npaper_gpu = -\nsources = s\n%s", text);
+    fclose(file);
+    int status = grid_load(path, "x", &grid, &err);
+    if (status == 0) {
+        status = grid_run(&grid, 1, NULL, NULL, &results, &err);
+    }
+    ck_assert_int_eq(status, ERR_USAGE);
+    ck_assert_msg(strstr(err.text, sentence) != NULL, "%s", err.text);
+    remove(path);
+}
+
+START_TEST(a_bad_specification_is_refused_with_a_sentence) {
+    expect_refusal("kind = decode\n", "[figure] lacks 'x_names'");
+    expect_refusal("kind = decode\nx_names = a\n", "[figure] lacks 'processes'");
+    expect_refusal("kind = decode\nx_names = a, b\nprocesses = sdar-8b/math\n",
+                   "expected one of x_names per process");
+    expect_refusal("kind = decode\nx_names = a\nprocesses = sdar-8b/meth\n",
+                   "there is no decode process 'sdar-8b/meth'; did you mean 'sdar-8b/math'?");
+    expect_refusal("kind = steps\nx_names = a\nprocesses = sdar-8b/math\n", "lacks 'values'");
+    expect_refusal("kind = steps\nx_names = a\nprocesses = sdar-8b/math\nvalues = 8.5\n",
+                   "'8.5' is not a block of at most 256 positions");
+    expect_refusal("kind = steps\nx_names = a\nprocesses = sdar-8b/math\nvalues = 257\n",
+                   "'257' is not a block of at most 256 positions");
+    expect_refusal("kind = eviction\n", "[figure] lacks 'values'");
+}
+END_TEST
+
+START_TEST(a_paper_without_the_rows_cannot_be_fitted_to) {
+    struct paper paper = focus_paper();
+    struct decode_fits fits;
+    struct err err = {0};
+    paper.n_rows = 8; /* as far as Figure 15 */
+    ck_assert_int_eq(decode_fit_all(&paper, &fits, &err), ERR_WORLD);
+    ck_assert_msg(strstr(err.text, "lacks a row that decode processes are fitted to") != NULL, "%s",
+                  err.text);
+    paper_fini(&paper);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        every_process_gives_the_printed_number_it_is_calibrated_to,
+        the_baseline_counts_the_commit_pass,
+        lower_thresholds_decode_more_per_step,
+        the_columns_that_nothing_was_fitted_to_are_as_near_as_documented,
+        rollouts_do_not_depend_on_the_number_of_threads,
+        appendix_ds_bound_holds_of_its_own_model_and_not_of_the_released_threshold,
+        fits_are_written_as_they_are_read,
+        a_bad_specification_is_refused_with_a_sentence,
+        a_paper_without_the_rows_cannot_be_fitted_to,
+    };
+    return SUITE_RUN("decode fit", tests);
+}
