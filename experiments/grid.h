@@ -40,7 +40,7 @@ struct grid {
     struct words metrics, gpus, models;
     /* Of the canvas kinds: what each system is in the paper; what a prompt's share may be of. */
     struct words paper_systems, share_of;
-    struct words before; /* of the inflation: canvases that ran before, as shares of this one */
+    struct words before;     /* of the inflation: canvases that ran before, as shares of this one */
     char share[16];          /* of the prompt, where the axis is the canvas */
     uint64_t context_tokens; /* of GRID_MASKS */
     size_t baseline;         /* index into systems */
