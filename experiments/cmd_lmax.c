@@ -7,6 +7,7 @@
 #include "experiments/asked.h"
 #include "experiments/cmd.h"
 #include "experiments/table.h"
+#include "experiments/words.h"
 #include "sim/base/num.h"
 #include "sim/memory/stream.h"
 #include "sim/serve/lmax.h"
@@ -21,6 +22,8 @@ static const struct option own_options[] = {
      false},
     {"prompt-share", "R", "what the prompt is of the canvas; 0.5 unless given", false},
     {"share-of", "WORD", "what R is a share of: canvas (unless given) or output", false},
+    {"before", "R,R,...",
+     "with an allocator of PyTorch: canvases that ran before, as shares of this one", false},
     {"canvas", "N", "show a canvas of N tokens instead of the longest", false},
     {"breakdown", NULL, "what each part of the step holds, at that canvas and one beyond", false},
     {NULL, NULL, NULL, false},
@@ -68,6 +71,22 @@ static int read_share(const struct options *options, struct lmax_request *out, s
     return 0;
 }
 
+static int read_before(const struct options *options, struct lmax_request *out, struct err *err) {
+    struct words words = {.n = 0};
+    const char *text = options_text(options, "before");
+    int status = text != NULL ? words_split(text, &words, "--before", err) : 0;
+    for (size_t i = 0; status == 0 && i < words.n; i++) {
+        double share = 0;
+        if (i == LMAX_MOST_BEFORE || !num_f64(words.word[i], &share) || share <= 0 || share > 16) {
+            status = err_usage(err, "--before: '%s' is not one of at most %d shares up to 16",
+                               words.word[i], LMAX_MOST_BEFORE);
+        } else {
+            out->before[out->n_before++] = share;
+        }
+    }
+    return status;
+}
+
 static int read_memory(const struct options *options, struct lmax_request *out, struct err *err) {
     const char *text = options_text(options, "memory");
     double bytes = 0;
@@ -91,6 +110,7 @@ static int read_question(const struct options *options, struct question *q, stru
     status = status == 0 ? asked_system_names(asked, q->names, &q->n, err) : status;
     status = status == 0 ? read_share(options, &q->request, err) : status;
     status = status == 0 ? read_memory(options, &q->request, err) : status;
+    status = status == 0 ? read_before(options, &q->request, err) : status;
     uint64_t canvas = 0;
     status =
         status == 0 ? options_whole(options, "canvas", 1, LMAX_MOST_TOKENS, &canvas, err) : status;

@@ -57,6 +57,7 @@ static const struct key keys[] = {
     LIST(models, OF_MODELS),
     LIST(paper_systems, OF_LMAX),
     LIST(share_of, OF_LMAX),
+    LIST(before, 0),
     TEXT(share, OF_CANVAS),
     TEXT(model, 0),
     TEXT(paper_model, 0),
@@ -162,6 +163,12 @@ static int settle_lmax(const struct config *config, const struct grid *grid, str
         }
     }
     double share = 0;
+    for (size_t i = 0; i < grid->before.n; i++) {
+        if (i == LMAX_MOST_BEFORE || !num_f64(grid->before.word[i], &share) || share <= 0) {
+            return err_usage(err, "%s: '%s' in before is not one of at most %d shares",
+                             config->path, grid->before.word[i], LMAX_MOST_BEFORE);
+        }
+    }
     bool needs_share = (OF_CANVAS & 1U << grid->kind) != 0;
     if (needs_share && (!num_f64(grid->share, &share) || share < 0 || share >= 1)) {
         return err_usage(err, "%s: '%s' is not a share below 1 of the prompt", config->path,

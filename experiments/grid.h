@@ -52,6 +52,7 @@ struct grid {
     /* Of the canvas kinds: what each system is in the paper; what a prompt's share may be of. */
     struct words paper_systems, share_of;
     char requests_of[160];   /* of GRID_SERVER: the file of the requests it was measured with */
+    struct words before;     /* of the inflation: canvases that ran before, as shares of this one */
     char share[16];          /* of the prompt, where the axis is the canvas */
     uint64_t context_tokens; /* of GRID_MASKS */
     size_t baseline;         /* index into systems */

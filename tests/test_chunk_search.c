@@ -351,8 +351,13 @@ START_TEST(live_runs_in_chunks_give_the_same_tokens_in_the_memory_planned) {
     static const char *const words[] = {"on", "off"};
     for (int i = 0; i < 8; i++) {
         serve_in_chunks(models[i & 1], i & 2 ? "slab" : "pages", words[i >> 2], "cache=dual");
-        serve_in_chunks(models[i & 1], i & 2 ? "slab" : "pages", words[i >> 2], "cache=none");
     }
+}
+END_TEST
+
+START_TEST(live_runs_with_attention_in_chunks_give_the_same_tokens) {
+    serve_in_chunks("llada-tiny", "slab", "on", "cache=none");
+    serve_in_chunks("dream-tiny", "pages", "off", "cache=none");
 }
 END_TEST
 
@@ -365,6 +370,7 @@ int main(void) {
         chunks_that_are_always_asked_for_are_given,
         chunking_lets_a_device_hold_more_requests,
         live_runs_in_chunks_give_the_same_tokens_in_the_memory_planned,
+        live_runs_with_attention_in_chunks_give_the_same_tokens,
     };
     return SUITE_RUN("chunk search", tests);
 }

@@ -375,7 +375,8 @@ static void price_attention(const struct cost_model *cost, const struct op *op,
         return;
     }
     share_spans(cost, op, (double)chunk / (double)rows, &whole, shape, &price);
-    price_add(sum, &price, repeat * (double)(rows / chunk));
+    int64_t n_whole = rows / chunk;
+    price_add(sum, &price, repeat * (double)n_whole);
     if (rows % chunk != 0) {
         share_spans(cost, op, (double)(rows % chunk) / (double)rows, &whole, shape, &price);
         price_add(sum, &price, repeat);

@@ -113,17 +113,38 @@ static void replay(const struct stream *stream, uint32_t allocator, int64_t limi
     ASSERT(status == 0); /* these models fail for no stream that frees what it takes */
 }
 
-static void hold_asked_for(const struct system *s, const struct step_shape *shape,
+/* The steps of one canvas, behind those that the stream has. */
+static void add_steps(const struct system *s, const struct step_shape *shape,
+                      struct step_memory *step, struct stream *stream) {
+    const struct eager_request request = {.graph = &s->graph,
+                                          .shape = shape,
+                                          .masked_rows = step->output_tokens,
+                                          .n_steps = LMAX_ALLOCATOR_STEPS,
+                                          .keeps_results = !s->runtime.varlen};
+    eager_steps(&request, stream, &step->live);
+}
+
+static void add_canvases_before(const struct lmax_request *r, const struct step_memory *step,
+                                struct stream *stream) {
+    for (uint32_t i = 0; i < r->n_before; i++) {
+        uint32_t granules =
+            (uint32_t)(r->before[i] * step->canvas_tokens / LMAX_GRANULE_TOKENS + 0.5);
+        struct step_memory earlier = {.canvas_tokens =
+                                          (granules > 0 ? granules : 1) * LMAX_GRANULE_TOKENS};
+        earlier.output_tokens = output_tokens(r, earlier.canvas_tokens);
+        struct step_shape shape = first_step(r->system, &earlier);
+        add_steps(r->system, &shape, &earlier, stream);
+    }
+}
+
+static void hold_asked_for(const struct lmax_request *r, const struct step_shape *shape,
                            int64_t available_bytes, struct step_memory *step) {
-    struct eager_request request = {.graph = &s->graph,
-                                    .shape = shape,
-                                    .masked_rows = step->output_tokens,
-                                    .n_steps = LMAX_ALLOCATOR_STEPS,
-                                    .keeps_results = !s->runtime.varlen};
+    const struct system *s = r->system;
     struct stream stream;
     struct allocator_report within, unlimited;
     stream_init(&stream);
-    eager_steps(&request, &stream, &step->live);
+    add_canvases_before(r, step, &stream);
+    add_steps(s, shape, step, &stream);
     replay(&stream, s->settings.allocator, 0, &unlimited);
     within = unlimited;
     if (unlimited.peak_reserved_bytes > available_bytes) { /* else the limit is never met */
@@ -147,7 +168,7 @@ void lmax_step(const struct lmax_request *r, uint32_t canvas_tokens, int64_t ava
     if (s->settings.allocator == ALLOCATOR_PLANNED) {
         hold_planned(s, &shape, left, out);
     } else {
-        hold_asked_for(s, &shape, left > 0 ? left : 1, out);
+        hold_asked_for(r, &shape, left > 0 ? left : 1, out);
     }
 }
 

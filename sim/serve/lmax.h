@@ -18,6 +18,7 @@ enum {
     LMAX_GRANULE_TOKENS = 64,   /* canvases are multiples of it (assumed) */
     LMAX_MOST_TOKENS = 1 << 24, /* no search goes further */
     LMAX_ALLOCATOR_STEPS = 2,
+    LMAX_MOST_BEFORE = 8,
 };
 
 /* What the share of the prompt is a share of: the paper's text has it as prompt to output, its
@@ -33,6 +34,10 @@ struct lmax_request {
     enum share_of share_of;
     int64_t memory_bytes;   /* of the device; 0: the GPU's */
     uint32_t canvas_tokens; /* this canvas alone; 0: search */
+    /* With an allocator of PyTorch: canvases that ran before in the same process, as shares of the
+     * canvas in question, each for as many steps. */
+    double before[LMAX_MOST_BEFORE];
+    uint32_t n_before;
 };
 
 /* What keeps a step from fitting. */

@@ -45,6 +45,8 @@ const struct param system_params[] = {
           "layers that run, the model's first; weights of the others stay reserved; 0: all"),
     {"reserve_bytes", PARAM_I64, 0, "bytes", "700MiB", 0, 1e12, NULL,
      offsetof(struct settings, reserve_bytes), "CUDA context and library workspaces"},
+    {"moe_reserve_bytes", PARAM_I64, 0, "bytes", "0", 0, 1e12, NULL,
+     offsetof(struct settings, moe_reserve_bytes), "and for a mixture of experts, so much more"},
     {"memory_utilization", PARAM_F64, 0, "1", "0.95", 0.01, 1, NULL,
      offsetof(struct settings, memory_utilization), "share of the device the system may fill"},
     {"pool_share", PARAM_F64, 0, "1", "1", 0.01, 1, NULL, offsetof(struct settings, pool_share),

@@ -36,7 +36,7 @@ struct settings {
     uint32_t allocator; /* enum step_allocator */
     uint32_t chunk_search, attention_chunks, ffn_chunks, logit_chunks;
     uint32_t layers; /* of the model's that run; 0: all */
-    int64_t logit_chunk_rows, reserve_bytes;
+    int64_t logit_chunk_rows, reserve_bytes, moe_reserve_bytes;
     double memory_utilization, pool_share;
     bool skip_ahead;
     bool decides_ahead;

@@ -417,7 +417,8 @@ static void leave_out_layers(struct system *s) {
 }
 
 int64_t system_reserve_bytes(const struct system *s) {
-    return s->settings.reserve_bytes + s->left_out_bytes;
+    int64_t moe_bytes = s->model->experts > 0 ? s->settings.moe_reserve_bytes : 0;
+    return s->settings.reserve_bytes + moe_bytes + s->left_out_bytes;
 }
 
 static int resolve(struct system *s, const struct system_request *asked, struct err *err) {

@@ -80,8 +80,8 @@ struct system_request {
 int system_open(const struct system_request *request, struct system **out, struct err *err);
 void system_close(struct system *system);
 
-/* What is kept free of weights, cached rows and workspace: settings.reserve_bytes, and the weights
- * of layers that are left out. */
+/* What is kept free of weights, cached rows and workspace: settings.reserve_bytes, those for a
+ * mixture of experts, and the weights of layers that are left out. */
 int64_t system_reserve_bytes(const struct system *system);
 
 /* ERR_USAGE for a system that only `unmask lmax` knows: its steps are not planned. */
