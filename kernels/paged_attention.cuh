@@ -338,7 +338,7 @@ paged_merge_rows(const struct call_paged_attention &call, const struct paged_cur
 
 /* The parts of an item of n_rows rows, added in the order of its keys: part 0 is in first_slot,
  * part i in slot 0 of block first_block + i. A thread, one of N_THREADS, has four columns of every
- * so-manieth row. */
+ * APART-th row. */
 template <int HEAD_SIZE, int TILE_M, int N_THREADS>
 static __device__ __forceinline__ void
 paged_merge(const struct call_paged_attention &call, const struct paged_cursor &c, int tile_tokens,
