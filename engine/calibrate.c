@@ -301,6 +301,16 @@ static void write_steps(const struct calibration_report *report, FILE *file) {
     }
 }
 
+/* A block of one token is what others measure as decoding, their own key among those counted. */
+static void write_decode(const struct calibration_point *point, double us, FILE *file) {
+    const int64_t *s = point->sizes;
+    if (point->op == PROFILE_ATTENTION_BLOCK && s[POINT_Q] == 1) {
+        fprintf(file, "%s,%" PRId64 ",1,%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%.6g\n",
+                profile_op_name(PROFILE_ATTENTION_DECODE), s[POINT_BATCH], s[POINT_KV] + 1, s[3],
+                s[4], s[5], us);
+    }
+}
+
 /* The whole file, with what came of the steps where they were run. */
 static void write_profile(const struct calibration *c, bool has_steps, FILE *file) {
     char text[POINT_TEXT_CHARS];
@@ -312,6 +322,7 @@ static void write_profile(const struct calibration *c, bool has_steps, FILE *fil
         double median_us, spread;
         samples_summarise(&c->samples, i, &median_us, &spread);
         fprintf(file, "%s,%.6g\n", calibration_point_text(&c->grid.points[i], text), median_us);
+        write_decode(&c->grid.points[i], median_us, file);
     }
 }
 
@@ -365,14 +376,15 @@ static int price_steps(struct calibration *c, bool selects, bool fused, struct e
                               .logits_bytes = BF16_BYTES,
                               .element_bytes = element_bytes(c),
                               .host_mode = HOST_SERIAL};
-    struct graph_options options = calibration_graph(element_bytes(c), selects, fused);
+    struct graph_options options =
+        calibration_graph(system->model, element_bytes(c), selects, fused);
     struct graph *graph = malloc(sizeof *graph);
     struct cost_model *cost = NULL;
     ASSERT(graph != NULL);
     graph_build(graph, system->model, &options);
     struct chunk_rows chunks = system->chunks.bound; /* which a fused head has no use for */
     int status = cost_open(system->gpu, c->profile, NULL, &runtime, graph, &cost, err);
-    if (status == 0 && !selects) {
+    if (status == 0 && !selects && !calibration_is_exact(system->model)) {
         cost_stores_passes(cost);
     }
     for (size_t i = 0; status == 0 && i < c->report->steps.n; i++) {
@@ -405,7 +417,10 @@ static int run_steps(struct calibration *c, struct err *err) {
                                         .done_state = c};
     int status = calibration_steps_measure(&report->steps, &asked, err);
     for (int variant = 0; status == 0 && variant < 4; variant++) {
-        status = price_steps(c, variant & 1, variant & 2, err);
+        bool selects = variant & 1;
+        if (!selects || !calibration_is_exact(model_of(c))) {
+            status = price_steps(c, selects, variant & 2, err);
+        }
     }
     status = status == 0 ? calibration_fit(report, err) : status;
     return status;
@@ -439,8 +454,16 @@ static int make_bounds(struct calibration *c, struct err *err) {
         .max_logit_rows = as_fits(logit_rows, max),
         .max_kv_rows = as_fits(free_bytes / KV_SHARE / (token_bytes / model->layers), kv_rows),
         .max_store_rows = as_fits(free_bytes / STORE_SHARE / token_bytes, kv_rows),
+        .page_rows = calibration_is_exact(model) ? request->system->settings.page_tokens : 0,
         .is_coarse = request->is_quick};
     c->target_scale = request->is_quick ? quick_share : 1;
+    int64_t page_rows = c->bounds.page_rows;
+    if (page_rows > 0 && (page_rows < 4 || page_rows > 256 || (page_rows & (page_rows - 1)) != 0)) {
+        return err_usage(err,
+                         "%s has pages of %" PRId64 " rows, but the kernels take a power of two "
+                         "from 4 to 256",
+                         request->system->name, page_rows);
+    }
     return 0;
 }
 

@@ -223,17 +223,71 @@ static void add_full(struct builder *b) {
     b->grid->n_groups++;
 }
 
+/* Rows of the ring that a batch's keys take, in whole pages where there are pages. */
+static bool rows_fit(const struct builder *b, int64_t batch, int64_t kv) {
+    int64_t spare = calibration_is_exact(b->model) ? b->bounds->page_rows : 0;
+    return batch * (kv + spare) <= b->bounds->max_kv_rows;
+}
+
+/* Prefill, with and without a prefix. */
+static void add_causal(struct builder *b) {
+    const struct model *m = b->model;
+    int64_t max = b->bounds->max_tokens, max_kv = b->bounds->max_kv_rows;
+    struct sizes batches = {0}, queries = {0}, prefixes = {0};
+    ADD_LIST(&batches, max, 1, 4, 16);
+    ADD_LIST(&queries, max, 32, 128, 512, 2048, 8192);
+    ADD_LIST(&prefixes, max_kv, 0, 1024, 8192);
+    if (!b->bounds->is_coarse) {
+        ADD_LIST(&batches, max, 2, 8, 32);
+        ADD_LIST(&queries, max, 64, 256, 1024, 4096);
+        ADD_LIST(&prefixes, max_kv, 256, 4096, 16384);
+    }
+    struct calibration_point point = {.op = PROFILE_ATTENTION_CAUSAL, .weight = -1};
+    if (has_class(b->grid, &point)) {
+        return;
+    }
+    for (size_t i = 0; i < batches.n; i++) {
+        for (size_t j = 0; j < queries.n; j++) {
+            for (size_t k = 0; k < prefixes.n; k++) {
+                int64_t batch = batches.values[i], q = queries.values[j];
+                int64_t kv = prefixes.values[k] + q;
+                const int64_t sizes[] = {batch, q, kv, m->heads, m->kv_heads, m->head_dim};
+                memcpy(point.sizes, sizes, sizeof sizes);
+                if (batch * q <= max && rows_fit(b, batch, kv)) {
+                    add_point(b, &point);
+                }
+            }
+        }
+    }
+    b->grid->n_groups++;
+}
+
+/* Queries of a block, or the single token of a model without blocks; of one that has exact keys and
+ * values also fewer, as many as are left when the others need no more. */
+static void block_queries(const struct builder *b, struct sizes *queries) {
+    int64_t max = b->bounds->max_tokens;
+    bool is_exact = calibration_is_exact(b->model);
+    add_size(queries, b->model->block_tokens, max);
+    if (b->bounds->is_coarse || b->model->mask == MASK_CAUSAL) {
+        return;
+    }
+    ADD_LIST(queries, max, 4, 8, 16, 64);
+    if (is_exact) {
+        ADD_LIST(queries, max, 1, 2, 32);
+    }
+}
+
 /* One group for each number of queries. */
 static void add_block(struct builder *b) {
     const struct model *m = b->model;
     int64_t max = b->bounds->max_tokens, max_kv = b->bounds->max_kv_rows;
+    bool is_exact = calibration_is_exact(m);
     struct sizes batches = {0}, queries = {0}, kv = {0};
     ADD_LIST(&batches, max, 1, 4, 16, 64, 256);
-    add_size(&queries, m->block_tokens, max);
+    block_queries(b, &queries);
     ADD_LIST(&kv, max_kv, 32, 256, 1024, 4096);
     if (!b->bounds->is_coarse) {
         ADD_LIST(&batches, max, 2, 8, 32, 128);
-        ADD_LIST(&queries, max, 4, 8, 16, 64);
         ADD_LIST(&kv, max_kv, 64, 128, 512, 2048, 8192);
     }
     struct calibration_point point = {.op = PROFILE_ATTENTION_BLOCK, .weight = -1};
@@ -247,7 +301,7 @@ static void add_block(struct builder *b) {
                 const int64_t sizes[] = {batch,    q,           kv.values[k],
                                          m->heads, m->kv_heads, m->head_dim};
                 memcpy(point.sizes, sizes, sizeof sizes);
-                if (batch * q <= max && batch * kv.values[k] <= max_kv) {
+                if (batch * q <= max && rows_fit(b, batch, kv.values[k] + (is_exact ? q : 0))) {
                     add_point(b, &point);
                 }
             }
@@ -258,9 +312,11 @@ static void add_block(struct builder *b) {
 
 /* ---- graphs to points ---- */
 
-struct graph_options calibration_graph(int64_t element_bytes, bool selects, bool is_fused) {
+struct graph_options calibration_graph(const struct model *model, int64_t element_bytes,
+                                       bool selects, bool is_fused) {
     return (struct graph_options){.fused = true,
                                   .engine = true,
+                                  .exact = calibration_is_exact(model),
                                   .selects = selects,
                                   .fused_head = is_fused,
                                   .fused_gate_up = is_fused,
@@ -268,7 +324,8 @@ struct graph_options calibration_graph(int64_t element_bytes, bool selects, bool
                                   .logits_bytes = BF16_BYTES};
 }
 
-/* The pass that an operator is; the rotation is two where it keeps rows, behind it. */
+/* The pass that an operator is; the rotation is two where it keeps rows, behind it. Exact keys and
+ * values it writes to where they are kept. */
 static bool add_passes_of(struct builder *b, const struct op *op) {
     const struct model *m = b->model;
     int64_t kv_channels = (int64_t)m->kv_heads * m->head_dim;
@@ -281,7 +338,9 @@ static bool add_passes_of(struct builder *b, const struct op *op) {
         return true;
     case OP_ROPE:
         add_pass(b, PASS_ROPE, ((int64_t)m->heads + 2LL * m->kv_heads) * m->head_dim);
-        add_pass(b, PASS_KEEP, kv_channels);
+        if (!calibration_is_exact(m)) {
+            add_pass(b, PASS_KEEP, kv_channels);
+        }
         return true;
     case OP_SELECT:
         add_pass(b, PASS_SELECT, kv_channels);
@@ -313,8 +372,8 @@ enum { WALKS = WALK_HEAVY + 1 };
 
 static bool add_op(struct builder *b, const struct program *program, uint32_t i, enum walk walk) {
     const struct op *op = &program->graph->ops[i];
-    bool heavy = op->kind == OP_LINEAR || op->kind == OP_ATTENTION_FULL || op->kind == OP_HEAD ||
-                 op->kind == OP_GATE_UP;
+    bool heavy = op->kind == OP_LINEAR || op->kind == OP_ATTENTION_FULL ||
+                 op->kind == OP_ATTENTION_PREFILL || op->kind == OP_HEAD || op->kind == OP_GATE_UP;
     bool block = op->kind == OP_ATTENTION_BLOCK;
     if (walk != (heavy ? WALK_HEAVY : block ? WALK_BLOCK : WALK_PASSES)) {
         return true;
@@ -330,6 +389,9 @@ static bool add_op(struct builder *b, const struct program *program, uint32_t i,
     case OP_ATTENTION_FULL:
         add_full(b);
         return true;
+    case OP_ATTENTION_PREFILL:
+        add_causal(b);
+        return true;
     case OP_ATTENTION_BLOCK:
         add_block(b);
         return true;
@@ -342,7 +404,8 @@ static int walk_graph(struct builder *b, int64_t element_bytes, int variant, enu
                       struct err *err) {
     struct graph graph;
     struct program program;
-    struct graph_options options = calibration_graph(element_bytes, variant & 1, variant & 2);
+    struct graph_options options =
+        calibration_graph(b->model, element_bytes, variant & 1, variant & 2);
     graph_build(&graph, b->model, &options);
     int status = program_make(&program, &graph, err);
     for (uint32_t i = 0; status == 0 && i < graph.n_ops; i++) {
@@ -363,6 +426,9 @@ int calibration_grid_make(struct calibration_grid *grid, const struct model *mod
     int status = 0;
     for (int walk = 0; status == 0 && walk < WALKS; walk++) {
         for (int variant = 0; status == 0 && variant < VARIANTS; variant++) {
+            if (calibration_is_exact(model) && variant & 1) {
+                continue; /* nothing selects */
+            }
             status = walk_graph(&b, element_bytes, variant, (enum walk)walk, err);
         }
     }
@@ -384,9 +450,13 @@ void calibration_grid_close(struct calibration_grid *grid) {
 
 const char *calibration_point_text(const struct calibration_point *point,
                                    char text[POINT_TEXT_CHARS]) {
-    static const size_t n_sizes[PROFILE_OPS] = {
-        [PROFILE_GEMM] = 3, [PROFILE_ATTENTION_FULL] = 5, [PROFILE_ATTENTION_BLOCK] = 6,
-        [PROFILE_PASS] = 2, [PROFILE_HEAD] = 3,           [PROFILE_GATE_UP] = 3};
+    static const size_t n_sizes[PROFILE_OPS] = {[PROFILE_GEMM] = 3,
+                                                [PROFILE_ATTENTION_FULL] = 5,
+                                                [PROFILE_ATTENTION_CAUSAL] = 6,
+                                                [PROFILE_ATTENTION_BLOCK] = 6,
+                                                [PROFILE_PASS] = 2,
+                                                [PROFILE_HEAD] = 3,
+                                                [PROFILE_GATE_UP] = 3};
     bool is_pass = point->op == PROFILE_PASS;
     int at = snprintf(text, POINT_TEXT_CHARS, "%s%s%s", profile_op_name(point->op),
                       is_pass ? "," : "", is_pass ? profile_pass_names[point->pass] : "");
@@ -398,7 +468,8 @@ const char *calibration_point_text(const struct calibration_point *point,
 
 bool calibration_point_is_heavy(const struct calibration_point *point) {
     return point->op == PROFILE_GEMM || point->op == PROFILE_ATTENTION_FULL ||
-           point->op == PROFILE_HEAD || point->op == PROFILE_GATE_UP;
+           point->op == PROFILE_ATTENTION_CAUSAL || point->op == PROFILE_HEAD ||
+           point->op == PROFILE_GATE_UP;
 }
 
 int64_t calibration_select_requests(int64_t n_candidates, int64_t block_tokens) {

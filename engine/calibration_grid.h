@@ -1,9 +1,9 @@
 /* The grid of a calibration: at which sizes the operators of a model's step graphs are measured.
  *
  * Points are one per distinct shape over all graphs that our engine runs for the model: with and
- * without selection, with the fused operators (output head, gate and up) and without. They lie in
- * groups (one product, one pass, one width of block attention), light groups first; within a group
- * sizes rise. */
+ * without selection (where the model's attention is bidirectional), with the fused operators
+ * (output head, gate and up) and without. They lie in groups (one product, one pass, one width of
+ * block attention), light groups first; within a group sizes rise. */
 #ifndef UNMASK_ENGINE_CALIBRATION_GRID_H
 #define UNMASK_ENGINE_CALIBRATION_GRID_H
 
@@ -24,8 +24,8 @@ enum { POINT_PASS_CHANNELS = 0, POINT_PASS_ROWS = 1 };
 enum { POINT_FUSED_ROWS = 0, POINT_FUSED_N = 1, POINT_FUSED_K = 2 };
 
 struct calibration_point {
-    enum profile_op
-        op; /* PROFILE_GEMM, _ATTENTION_FULL, _ATTENTION_BLOCK, _PASS, _HEAD, _GATE_UP */
+    /* PROFILE_GEMM, _ATTENTION_FULL, _ATTENTION_CAUSAL, _ATTENTION_BLOCK, _PASS, _HEAD, _GATE_UP */
+    enum profile_op op;
     enum profile_pass pass; /* where op is PROFILE_PASS */
     int64_t sizes[POINT_MAX_SIZES];
     int weight;       /* enum weight_slot of the matrix it reads, or -1 */
@@ -38,6 +38,7 @@ struct calibration_bounds {
     int64_t max_logit_rows; /* rows of stored logits */
     int64_t max_kv_rows;    /* cached rows of one layer, all requests together */
     int64_t max_store_rows; /* the same of all layers, in whole steps */
+    int64_t page_rows;      /* of a page; read where keys and values are exact */
     bool is_coarse;         /* a few sizes instead of all */
 };
 
@@ -47,8 +48,15 @@ struct calibration_grid {
     uint32_t n_groups;
 };
 
+/* Whether the model's keys and values are exact: the rows of paged attention are measured then, of
+ * prefill (attention_causal) and of blocks or single tokens (attention_block); nothing selects. */
+static inline bool calibration_is_exact(const struct model *model) {
+    return model->mask != MASK_BIDIRECTIONAL;
+}
+
 /* The graphs that our engine runs for a model. */
-struct graph_options calibration_graph(int64_t element_bytes, bool selects, bool is_fused);
+struct graph_options calibration_graph(const struct model *model, int64_t element_bytes,
+                                       bool selects, bool is_fused);
 
 /* ERR_USAGE naming the first operator that cannot be measured. The caller closes the grid. */
 int calibration_grid_make(struct calibration_grid *grid, const struct model *model,

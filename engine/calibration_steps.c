@@ -40,7 +40,10 @@ static void list_kind(struct calibration_steps *steps, const struct model *model
         int64_t n = counts[reuses][i], canvas = i % 2 == 0 ? 1024 : 512;
         canvas = smaller(canvas, model->max_positions);
         canvas = smaller(canvas, (reuses ? bounds->max_kv_rows : bounds->max_tokens * 3 / 4) / n);
-        canvas = smaller(canvas, bounds->max_store_rows / n);
+        canvas = smaller(canvas, bounds->max_store_rows / n - bounds->page_rows);
+        if (calibration_is_exact(model)) {
+            canvas = canvas / model->block_tokens * model->block_tokens;
+        }
         if (canvas < 2LL * model->block_tokens || n * model->block_tokens > bounds->max_tokens) {
             continue;
         }
@@ -89,7 +92,9 @@ void calibration_steps_list(struct calibration_steps *steps, const struct model 
         size_t reuse = steps->n;
         list_kind(steps, model, bounds, HOST_REUSE, fused);
         list_mixed(steps, model, bounds, refresh, reuse - refresh, reuse, steps->n - reuse);
-        list_kind(steps, model, bounds, HOST_SELECT, fused);
+        if (!calibration_is_exact(model)) {
+            list_kind(steps, model, bounds, HOST_SELECT, fused);
+        }
     }
 }
 
@@ -105,7 +110,29 @@ static uint32_t kept_rows(const struct step_side *side, const struct model *mode
     return side->kind == HOST_SELECT ? (context + 1) / 2 : context;
 }
 
+/* Positions of a canvas: an autoregressive model decides on the one behind. */
+static uint32_t canvas_room(const struct step_side *side, const struct model *model) {
+    return side->canvas_tokens + (model->mask == MASK_CAUSAL);
+}
+
+static struct span exact_span_of(const struct step_side *side, const struct model *model) {
+    uint32_t block = model->block_tokens;
+    bool prefills = side->kind == HOST_REFRESH, is_causal = model->mask == MASK_CAUSAL;
+    uint32_t queries = prefills ? side->canvas_tokens : block;
+    return (struct span){.phase = prefills ? PHASE_PREFILL : PHASE_REUSE,
+                         .queries = queries,
+                         .first_queries = queries,
+                         .context = side->canvas_tokens - queries,
+                         .logit_rows = is_causal  ? 1
+                                       : prefills ? 0
+                                                  : block,
+                         .exact = 1};
+}
+
 static struct span span_of(const struct step_side *side, const struct model *model) {
+    if (calibration_is_exact(model)) {
+        return exact_span_of(side, model);
+    }
     uint32_t block = model->block_tokens, context = side->canvas_tokens - block;
     bool reuses = side->kind == HOST_REUSE;
     uint32_t queries = reuses ? block : side->canvas_tokens;
@@ -148,7 +175,9 @@ struct stage {
     struct span spans[STEP_MAX_SIDES];
     const struct span **span_list; /* [max_requests] */
     struct step_part *parts;       /* the same */
-    int32_t *positions, *kv_rows;  /* [max_tokens] */
+    int32_t *positions, *kv_rows;  /* [max_tokens]; kv_rows are extents where there are pages */
+    int32_t *rows, *targets;       /* [max_logit_rows] */
+    int32_t *pages;                /* of the whole pool, in order */
     int32_t *tokens;               /* [canvas_tokens] */
     int32_t *n_committed;          /* [max_requests] */
     struct placement placement;
@@ -160,8 +189,17 @@ static bool is_of_stage(const struct stage *stage, const struct calibration_step
     return calibration_step_selects(step) == stage->selects && step->is_fused == stage->fused;
 }
 
+static int64_t side_pages(const struct stage *stage, const struct step_side *side) {
+    return ceil_div(side->canvas_tokens, stage->limits.page_rows);
+}
+
+/* What a request holds of the pool: its store, or its pages. */
 static int64_t store_elements(const struct stage *stage, const struct step_side *side) {
     const struct model *m = stage->model;
+    if (calibration_is_exact(m)) {
+        int64_t rows = side_pages(stage, side) * stage->limits.page_rows;
+        return 2LL * m->layers * m->kv_heads * m->head_dim * rows;
+    }
     int64_t n = 2LL * m->layers * m->kv_heads * m->head_dim * kept_rows(side, m);
     return align_up(n, STORE_ALIGN_ELEMENTS);
 }
@@ -179,6 +217,7 @@ static int64_t larger(int64_t a, int64_t b) {
 /* Room for the largest of the steps that this graph runs. */
 static void make_limits(struct stage *stage, const struct calibration_steps *steps) {
     struct step_limits *limits = &stage->limits;
+    limits->page_rows = (uint32_t)stage->request->bounds.page_rows;
     for (size_t i = 0; i < steps->n; i++) {
         const struct calibration_step *step = &steps->list[i];
         int64_t canvas_tokens = 0, pool_bytes = 0;
@@ -188,9 +227,10 @@ static void make_limits(struct stage *stage, const struct calibration_steps *ste
         place(stage, step);
         for (uint32_t side = 0; side < step->n_sides; side++) {
             const struct step_side *s = &step->sides[side];
-            canvas_tokens += (int64_t)s->n_requests * s->canvas_tokens;
+            canvas_tokens += (int64_t)s->n_requests * canvas_room(s, stage->model);
             pool_bytes += s->n_requests * store_elements(stage, s) * stage->element_bytes;
-            limits->max_positions = (uint32_t)larger(limits->max_positions, s->canvas_tokens);
+            limits->max_positions =
+                (uint32_t)larger(limits->max_positions, canvas_room(s, stage->model));
         }
         const int64_t *sym = stage->shape.sym;
         limits->max_requests = (uint32_t)larger(limits->max_requests, sym[SYM_REQUESTS]);
@@ -202,13 +242,25 @@ static void make_limits(struct stage *stage, const struct calibration_steps *ste
     }
 }
 
+/* Requests have the pool's pages one behind the other. */
+static void list_pages(struct stage *stage) {
+    const struct model *m = stage->model;
+    int64_t page_bytes = 2LL * m->layers * m->kv_heads * m->head_dim * stage->element_bytes *
+                         stage->limits.page_rows;
+    int64_t n = stage->limits.pool_bytes / page_bytes;
+    stage->pages = zeroed((size_t)n, sizeof *stage->pages);
+    for (int64_t page = 0; page < n; page++) {
+        stage->pages[page] = (int32_t)page;
+    }
+}
+
 static int open_stage(struct stage *stage, const struct calibration_steps *steps, struct err *err) {
     const struct steps_request *request = stage->request;
     stage->model = request->weights->layout.model;
     stage->element_bytes = request->device->dtype == KERNEL_F32 ? F32_BYTES : BF16_BYTES;
     stage->chunks = request->chunks;
     struct graph_options options =
-        calibration_graph(stage->element_bytes, stage->selects, stage->fused);
+        calibration_graph(stage->model, stage->element_bytes, stage->selects, stage->fused);
     graph_build(&stage->graph, stage->model, &options);
     make_limits(stage, steps);
     const struct step_limits *limits = &stage->limits;
@@ -217,7 +269,12 @@ static int open_stage(struct stage *stage, const struct calibration_steps *steps
     stage->n_committed = zeroed(limits->max_requests, sizeof *stage->n_committed);
     stage->positions = zeroed(limits->max_tokens, sizeof *stage->positions);
     stage->kv_rows = zeroed(limits->max_tokens, sizeof *stage->kv_rows);
+    stage->rows = zeroed(limits->max_logit_rows, sizeof *stage->rows);
+    stage->targets = zeroed(limits->max_logit_rows, sizeof *stage->targets);
     stage->tokens = zeroed((size_t)limits->canvas_tokens, sizeof *stage->tokens);
+    if (calibration_is_exact(stage->model)) {
+        list_pages(stage);
+    }
     int status = forward_open(request->device, &stage->graph, request->weights, limits,
                               &stage->forward, err);
     if (status != 0) {
@@ -240,46 +297,92 @@ static void close_stage(struct stage *stage) {
     free(stage->n_committed);
     free(stage->positions);
     free(stage->kv_rows);
+    free(stage->rows);
+    free(stage->targets);
+    free(stage->pages);
     free(stage->tokens);
 }
 
+/* Where what a part is made of begins. */
+struct place {
+    int64_t token, row, canvas, store, page;
+};
+
+static void fill_canvas(const struct stage *stage, int64_t canvas, uint32_t n, uint32_t first_mask,
+                        uint32_t end_mask) {
+    for (uint32_t t = 0; t < n; t++) {
+        double u = rng_keyed(3, (uint64_t)canvas, 0, t);
+        stage->tokens[canvas + t] = t >= first_mask && t < end_mask
+                                        ? (int32_t)stage->model->mask_token
+                                        : (int32_t)(u * stage->model->vocab);
+    }
+}
+
 /* The active block is the canvas's first; a refresh keeps all that lies behind it. */
-static void fill_part(struct stage *stage, const struct step_side *side, const struct span *span,
-                      int64_t first_token, int64_t canvas, int64_t store) {
-    struct step_part *part = &stage->parts[stage->shape.n_spans];
+static struct step_part part_of(const struct stage *stage, const struct step_side *side,
+                                const struct span *span, const struct place *at) {
     uint32_t block = stage->model->block_tokens;
-    int32_t *positions = stage->positions + first_token, *kv_rows = stage->kv_rows + first_token;
+    int32_t *positions = stage->positions + at->token, *kv_rows = stage->kv_rows + at->token;
     for (uint32_t t = 0; t < span->queries; t++) {
         positions[t] = (int32_t)t;
         kv_rows[t] = t < block ? -1 : (int32_t)(t - block);
     }
-    for (uint32_t t = 0; t < side->canvas_tokens; t++) {
-        double u = rng_keyed(3, (uint64_t)canvas, 0, t);
-        stage->tokens[canvas + t] =
-            t < block ? (int32_t)stage->model->mask_token : (int32_t)(u * stage->model->vocab);
+    fill_canvas(stage, at->canvas, side->canvas_tokens, 0, block);
+    return (struct step_part){
+        .canvas = at->canvas,
+        .positions = positions,
+        .kv_rows = side->kind == HOST_REFRESH ? kv_rows : NULL,
+        .decision = {.n_rows = block, .take = 1},
+        .kv = {.first = at->store, .n_rows = (int32_t)kept_rows(side, stage->model)},
+        .block_end = block};
+}
+
+/* The active block is the canvas's last, or the token behind it. */
+static struct step_part exact_part_of(const struct stage *stage, const struct step_side *side,
+                                      const struct span *span, const struct place *at) {
+    bool is_causal = stage->model->mask == MASK_CAUSAL;
+    int32_t block = (int32_t)stage->model->block_tokens, first = (int32_t)span->context;
+    int32_t *positions = stage->positions + at->token, *extent = stage->kv_rows + at->token;
+    int32_t *rows = stage->rows + at->row, *targets = stage->targets + at->row;
+    for (int32_t t = 0; t < (int32_t)span->queries; t++) {
+        positions[t] = first + t;
+        extent[t] = (positions[t] / block + 1) * block;
     }
-    *part =
-        (struct step_part){.canvas = canvas,
-                           .positions = positions,
-                           .kv_rows = side->kind == HOST_REFRESH ? kv_rows : NULL,
-                           .decision = {.n_rows = block, .take = 1},
-                           .kv = {.first = store, .n_rows = (int32_t)kept_rows(side, stage->model)},
-                           .block_end = block};
-    stage->span_list[stage->shape.n_spans++] = span;
+    for (int32_t row = 0; row < (int32_t)span->logit_rows; row++) {
+        rows[row] = is_causal ? (int32_t)span->queries - 1 : row;
+        targets[row] = first + rows[row] + is_causal;
+    }
+    uint32_t decided = span->logit_rows;
+    uint32_t end = is_causal ? side->canvas_tokens + 1 : side->canvas_tokens;
+    fill_canvas(stage, at->canvas, canvas_room(side, stage->model), end - decided, end);
+    return (struct step_part){.canvas = at->canvas,
+                              .positions = positions,
+                              .logit_rows = rows,
+                              .targets = targets,
+                              .decision = {.n_rows = decided, .take = 1},
+                              .kv_pages = {.pages = stage->pages + at->page,
+                                           .n_pages = (int32_t)side_pages(stage, side),
+                                           .extent = extent}};
 }
 
 static void fill_step(struct stage *stage, const struct calibration_step *step) {
-    int64_t token = 0, canvas = 0, store = 0;
+    struct place at = {0};
+    bool is_exact = calibration_is_exact(stage->model);
     place(stage, step);
     stage->shape.n_spans = 0;
     for (uint32_t i = 0; i < step->n_sides; i++) {
         const struct step_side *side = &step->sides[i];
         stage->spans[i] = span_of(side, stage->model);
         for (uint32_t r = 0; r < side->n_requests; r++) {
-            fill_part(stage, side, &stage->spans[i], token, canvas, store);
-            token += stage->spans[i].queries;
-            canvas += side->canvas_tokens;
-            store += store_elements(stage, side);
+            const struct span *span = &stage->spans[i];
+            stage->parts[stage->shape.n_spans] =
+                is_exact ? exact_part_of(stage, side, span, &at) : part_of(stage, side, span, &at);
+            stage->span_list[stage->shape.n_spans++] = span;
+            at.token += span->queries;
+            at.row += span->logit_rows;
+            at.canvas += canvas_room(side, stage->model);
+            at.store += store_elements(stage, side);
+            at.page += is_exact ? side_pages(stage, side) : 0;
         }
     }
     stage->shape.spans = stage->span_list;
@@ -386,9 +489,13 @@ static int measure_stage(struct calibration_steps *steps, const struct steps_req
 
 int calibration_steps_measure(struct calibration_steps *steps, const struct steps_request *request,
                               struct err *err) {
+    bool is_exact = calibration_is_exact(request->weights->layout.model);
     int status = 0;
     for (int variant = 0; status == 0 && variant < 4; variant++) {
-        status = measure_stage(steps, request, variant & 1, variant & 2, err);
+        bool selects = variant & 1;
+        if (!is_exact || !selects) {
+            status = measure_stage(steps, request, selects, variant & 2, err);
+        }
     }
     return status;
 }

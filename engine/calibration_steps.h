@@ -4,7 +4,11 @@
  * A step is one or two sides, each of equal requests of one kind; mixed steps have two, and each of
  * their sides is a step of its own elsewhere in the list. Every step is run with the fused
  * operators (output head, gate and up) and without. Canvases are random but for their active block,
- * which is masked and decides. */
+ * which is masked and decides.
+ *
+ * Where keys and values are exact a refresh is a prefill, of a canvas of whole blocks or of tokens,
+ * and a reuse decodes the last block of a canvas, or one token after it, against the pages of what
+ * is before; nothing selects. */
 #ifndef UNMASK_ENGINE_CALIBRATION_STEPS_H
 #define UNMASK_ENGINE_CALIBRATION_STEPS_H
 

@@ -266,6 +266,7 @@ static int issue_paged_attention(const struct turn_of *t, int32_t first, int32_t
         .kv_stride = kv.stride,
         .y_stride = row_elements(t, t->op->out[0]),
         .n_requests = n,
+        .n_tokens = packed->n.n_tokens,
         .n_heads = (int32_t)t->model->heads,
         .n_kv_heads = (int32_t)t->model->kv_heads,
         .head_size = (int32_t)t->model->head_dim,

@@ -25,11 +25,14 @@ enum array {
     ARRAY_CONFIDENCE,
     ARRAY_COMMITTED,
     ARRAY_N_COMMITTED,
+    ARRAY_EXTENT,
     ARRAY_CACHE_START, /* int64 from here on */
     ARRAY_SCORE_START,
     ARRAY_AT,
+    ARRAY_PAGES, /* int32 again, and ARRAY_PAGES_PLACES times as long as the others */
 };
-enum { ARRAYS = ARRAY_AT + 1, ARRAY_ELEMENT_BYTES = 8 };
+enum { ARRAY_PAGES_PLACES = 16, ARRAY_ELEMENT_BYTES = 8 };
+enum { ARRAYS = ARRAY_PAGES + ARRAY_PAGES_PLACES };
 
 enum region { REGION_X, REGION_Y, REGION_RING, REGION_SCRATCH, REGION_ARRAYS, REGION_ANGLES };
 enum { REGIONS = REGION_ANGLES + 1 };
@@ -50,6 +53,8 @@ struct measure {
     int32_t n_requests, n_tokens, longest;
     int64_t copy_bytes; /* of the ring that one copy takes */
     bool keeps_half;    /* a selection keeps half of its candidates, else one row a request */
+    int64_t pool_rows;  /* of a copy, in pages: keys and, behind them, values */
+    int32_t max_pages;  /* of a request */
 };
 
 static inline struct device *device_of(const struct measure *m) {

@@ -53,6 +53,54 @@ static void prepare_block(struct measure *m) {
     place_stores(m);
 }
 
+/* Pages as requests that grow side by side take them: everybody's first, then everybody's second.
+ * As many rows each as ARRAY_KEPT says. */
+static void place_pages(struct measure *m) {
+    const int32_t *kept = on_host(m, ARRAY_KEPT);
+    int32_t *pages = on_host(m, ARRAY_PAGES), next = 0, most = 1;
+    const int32_t page_rows = (int32_t)m->bounds.page_rows;
+    for (int32_t r = 0; r < m->n_requests; r++) {
+        most = (int32_t)larger(most, ceil_div(kept[r], page_rows));
+    }
+    for (m->max_pages = 1; m->max_pages < most;) {
+        m->max_pages *= 2;
+    }
+    ASSERT((int64_t)m->n_requests * m->max_pages * (int64_t)sizeof *pages <=
+           ARRAY_PAGES_PLACES * array_bytes(m));
+    for (int32_t page = 0; page < m->max_pages; page++) {
+        for (int32_t r = 0; r < m->n_requests; r++) {
+            bool has = page < ceil_div(kept[r], page_rows);
+            pages[(int64_t)r * m->max_pages + page] = has ? next++ : 0;
+        }
+    }
+    m->pool_rows = (int64_t)next * page_rows;
+    m->copy_bytes = 2 * m->pool_rows * m->model->kv_heads * m->model->head_dim * m->element_bytes;
+}
+
+/* q queries of each request after rows whose mean is `context`: a prefill, each of whose queries
+ * sees no further than the model's mask, or a block that is seen whole. */
+static void prepare_paged(struct measure *m, int64_t context, bool is_prefill) {
+    int32_t *kept = on_host(m, ARRAY_KEPT), *extent = on_host(m, ARRAY_EXTENT);
+    const int64_t *sizes = m->point->sizes;
+    const int32_t q = (int32_t)sizes[POINT_Q];
+    const int32_t block = m->model->mask == MASK_CAUSAL ? 1 : (int32_t)m->model->block_tokens;
+    split_requests(m, sizes[POINT_BATCH] * q, q);
+    for (int32_t r = 0; r < m->n_requests; r++) {
+        kept[r] = 0;
+    }
+    if (context > 0) {
+        spread_contexts(kept, m->n_requests, context);
+    }
+    for (int32_t r = 0; r < m->n_requests; r++) {
+        for (int32_t i = 0; i < q; i++) {
+            int32_t end = is_prefill ? (i / block + 1) * block : q;
+            extent[r * q + i] = kept[r] + (end < q ? end : q);
+        }
+        kept[r] += q;
+    }
+    place_pages(m);
+}
+
 /* Every token is kept in the order in which it stands. */
 static void prepare_keep(struct measure *m, int64_t rows) {
     int32_t *kept = on_host(m, ARRAY_KEPT), *kv_rows = on_host(m, ARRAY_KV_ROWS);
@@ -112,12 +160,18 @@ static void prepare_decode(struct measure *m, int64_t rows) {
 
 static void prepare_rows(struct measure *m, int64_t rows) {
     int32_t *ids = on_host(m, ARRAY_IDS), *positions = on_host(m, ARRAY_POSITIONS);
+    int32_t *kv_rows = on_host(m, ARRAY_KV_ROWS);
     int64_t *at = on_host(m, ARRAY_AT);
     m->n_tokens = (int32_t)rows;
     m->copy_bytes = rows * m->model->hidden * m->element_bytes;
+    if (m->point->pass == PASS_ROPE && calibration_is_exact(m->model)) {
+        m->pool_rows = rows;
+        m->copy_bytes = 2 * rows * m->model->kv_heads * m->model->head_dim * m->element_bytes;
+    }
     for (int64_t i = 0; i < rows; i++) {
         ids[i] = (int32_t)(rng_keyed(2, 0, 0, (uint64_t)i) * m->model->vocab);
         positions[i] = (int32_t)(i % MEASURE_MAX_ANGLES);
+        kv_rows[i] = (int32_t)i;
         at[i] = i;
     }
 }
@@ -130,6 +184,10 @@ bool measure_prepare(struct measure *m, const struct calibration_point *point) {
     }
     if (point->op == PROFILE_ATTENTION_FULL) {
         split_requests(m, sizes[POINT_BATCH] * sizes[POINT_Q], sizes[POINT_Q]);
+    } else if (point->op == PROFILE_ATTENTION_CAUSAL) {
+        prepare_paged(m, sizes[POINT_KV] - sizes[POINT_Q], true);
+    } else if (point->op == PROFILE_ATTENTION_BLOCK && calibration_is_exact(m->model)) {
+        prepare_paged(m, sizes[POINT_KV], false);
     } else if (point->op == PROFILE_ATTENTION_BLOCK) {
         prepare_block(m);
     } else if (point->op == PROFILE_PASS && point->pass == PASS_KEEP) {

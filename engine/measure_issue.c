@@ -83,6 +83,37 @@ static int issue_block(const struct measure *m, int copy) {
     return m->device->table->block_attention(device_of(m), &call);
 }
 
+/* A copy's pool: rows of keys, then as many of values. */
+static unsigned char *pool_at(const struct measure *m, int copy, int part) {
+    int64_t row_bytes = (int64_t)m->model->kv_heads * m->model->head_dim * m->element_bytes;
+    return ring_at(m, copy) + part * m->pool_rows * row_bytes;
+}
+
+static int issue_paged(const struct measure *m, int copy) {
+    const struct model *model = m->model;
+    struct call_paged_attention call = {.q = qkv_at(m, 0),
+                                        .k = pool_at(m, copy, 0),
+                                        .v = pool_at(m, copy, 1),
+                                        .y = m->regions[REGION_Y],
+                                        .start = on_device(m, ARRAY_START),
+                                        .extent = on_device(m, ARRAY_EXTENT),
+                                        .pages = on_device(m, ARRAY_PAGES),
+                                        .q_stride = qkv_channels(model),
+                                        .kv_stride = (int64_t)model->kv_heads * model->head_dim,
+                                        .y_stride = (int64_t)model->heads * model->head_dim,
+                                        .n_requests = m->n_requests,
+                                        .n_tokens = m->n_tokens,
+                                        .n_heads = (int32_t)model->heads,
+                                        .n_kv_heads = (int32_t)model->kv_heads,
+                                        .head_size = (int32_t)model->head_dim,
+                                        .max_pages = m->max_pages,
+                                        .page_rows = (int32_t)m->bounds.page_rows,
+                                        .max_queries = m->longest,
+                                        .max_extent = m->max_pages * (int32_t)m->bounds.page_rows,
+                                        .dtype = m->device->dtype};
+    return m->device->table->paged_attention(device_of(m), &call);
+}
+
 static int issue_head(const struct measure *m) {
     struct call_head call = {.x = m->regions[REGION_X],
                              .w = weight_at(m, WEIGHT_HEAD, 0),
@@ -137,17 +168,20 @@ static int issue_norm(const struct measure *m, int copy) {
 
 static int issue_rope(const struct measure *m, int copy) {
     const struct model *model = m->model;
+    bool is_exact = calibration_is_exact(model);
     struct call_rope call = {.qkv = m->regions[REGION_X],
                              .bias = weight_at(m, WEIGHT_QKV_BIAS, copy),
                              .q_norm = weight_at(m, WEIGHT_Q_NORM, copy),
                              .k_norm = weight_at(m, WEIGHT_K_NORM, copy),
                              .cos_sin = m->regions[REGION_ANGLES],
                              .positions = on_device(m, ARRAY_POSITIONS),
+                             .kv_rows = is_exact ? on_device(m, ARRAY_KV_ROWS) : NULL,
                              .q = qkv_at(m, 0),
-                             .k = qkv_at(m, 1),
-                             .v = qkv_at(m, 2),
+                             .k = is_exact ? pool_at(m, copy, 0) : qkv_at(m, 1),
+                             .v = is_exact ? pool_at(m, copy, 1) : qkv_at(m, 2),
                              .q_stride = qkv_channels(model),
-                             .kv_stride = qkv_channels(model),
+                             .kv_stride = is_exact ? (int64_t)model->kv_heads * model->head_dim
+                                                   : qkv_channels(model),
                              .n_tokens = m->n_tokens,
                              .n_heads = (int32_t)model->heads,
                              .n_kv_heads = (int32_t)model->kv_heads,
@@ -284,8 +318,10 @@ int measure_issue(const struct measure *m, int copy) {
         return issue_product(m, copy);
     case PROFILE_ATTENTION_FULL:
         return issue_full(m);
+    case PROFILE_ATTENTION_CAUSAL:
+        return issue_paged(m, copy);
     case PROFILE_ATTENTION_BLOCK:
-        return issue_block(m, copy);
+        return calibration_is_exact(m->model) ? issue_paged(m, copy) : issue_block(m, copy);
     case PROFILE_HEAD:
         return issue_head(m);
     case PROFILE_GATE_UP:

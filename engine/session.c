@@ -7,6 +7,8 @@
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
 #include "sim/base/zeroed.h"
+#include "sim/decode/block.h"
+#include "sim/policy/blocks.h"
 
 /* Stores start at a multiple of so many elements: kernels read 16 bytes at a time. */
 enum { STORE_ALIGN_ELEMENTS = 8 };
@@ -22,8 +24,38 @@ static int64_t unit_bytes(const struct system *system) {
     return STORE_ALIGN_ELEMENTS * system->runtime.element_bytes;
 }
 
+/* Whether an exact policy runs a whole block in each of its passes, half of it known already. */
+static bool runs_whole_blocks(const struct system *system) {
+    uint32_t block = system->settings.block_tokens;
+    struct request request = {.prompt_tokens = block,
+                              .output_tokens = 2 * block,
+                              .canvas_tokens = 3 * block,
+                              .block_tokens = block,
+                              .steps_per_block = block,
+                              .causal = SEES_BLOCKS,
+                              .block_start = block,
+                              .block_length = block,
+                              .step_in_block = 1,
+                              .masked_in_block = (block + 1) / 2,
+                              .uncached_in_block = block,
+                              .kept_in_block = block,
+                              .reach_in_block = block,
+                              .cached_tokens = block};
+    struct span span;
+    (void)system->cache->plan(system->cache_state, &request, &span);
+    return span.queries == block && span.context == block;
+}
+
+static bool is_run(const struct system *system) {
+    const struct cache_policy *cache = system->cache;
+    if (cache->keeps != KEEPS_EXACT) {
+        return cache->keeps != KEEPS_OTHERWISE;
+    }
+    return cache->leaves_out == BLOCK_WHOLE && !cache->evicts && runs_whole_blocks(system);
+}
+
 int sessions_check(const struct system *system, struct err *err) {
-    if (system->cache->keeps == KEEPS_OTHERWISE) {
+    if (!is_run(system)) {
         return err_usage(err, "the engine does not run cache policy %s",
                          system->cache->policy.name);
     }
@@ -269,11 +301,6 @@ static void plan_cache(struct sessions *sessions, const struct request *request,
     }
 }
 
-/* Whether positions are committed at the end of such a step. */
-static bool decides(const struct span *span) {
-    return span->phase == PHASE_PREFILL ? span->logit_rows > 0 : span->phase != PHASE_COMMIT;
-}
-
 /* The positions that the span's logit rows decide on: [first, end), of which the masked ones alone
  * where the scope says so. */
 static void scope(const struct settings *settings, const struct request *request, uint32_t *first,
@@ -282,7 +309,7 @@ static void scope(const struct settings *settings, const struct request *request
     *first = request->block_start;
     *end = request->span.logit_rows > 0 ? block_end(request) : request->block_start;
     if (request->span.exact &&
-        (!decides(&request->span) || settings->logit_scope == LOGITS_QUERIES)) {
+        (!blocks_decide(&request->span) || settings->logit_scope == LOGITS_QUERIES)) {
         return;
     }
     if (settings->logit_scope == LOGITS_QUERIES) {
@@ -313,7 +340,7 @@ static int plan_rows(struct sessions *sessions, const struct request *request,
     scope(settings, request, &first, &end);
     for (uint32_t position = first; position < end; position++) {
         bool in_block = position >= request->block_start && position < block_end(request);
-        if (settings->logit_scope == LOGITS_MASKED && decides(&request->span) &&
+        if (settings->logit_scope == LOGITS_MASKED && blocks_decide(&request->span) &&
             !sessions->masked[session->canvas + position]) {
             continue;
         }
@@ -335,7 +362,7 @@ static int plan_rows(struct sessions *sessions, const struct request *request,
     part->logit_rows = rows;
     part->targets = targets;
     part->decision.first_row = n_before;
-    part->decision.n_rows = decides(&request->span) ? n_block : 0;
+    part->decision.n_rows = blocks_decide(&request->span) ? n_block : 0;
     return 0;
 }
 

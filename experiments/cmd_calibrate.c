@@ -18,7 +18,7 @@ static const struct option own_options[] = {
     {"gpu", "NAME", "what the device is (list gpus); by its name unless given", false},
     {"out", "FILE", "the profile, such as h200.csv", false},
     {"weights", "SOURCE", "a checkpoint's folder or random:SEED; random:1 unless given", false},
-    {"system", "NAME", "whose pages of cached rows are counted; dllm-serve unless given", false},
+    {"system", "NAME", "whose pages are counted; one that serves the model unless given", false},
     {"max-tokens", "N", "of the largest step; 16384 unless given", false},
     {"minutes", "M", "how long to measure; 6 unless given; cuts rounds, never points", false},
     {"quick", NULL, "few points, short measurements", false},
@@ -103,16 +103,34 @@ static int name_gpu(const struct options *options, const struct asked_calibratio
                            facts->name, *gpu);
 }
 
+/* The system that was asked for, or else one that serves the model. */
+static int name_system(const struct options *options, const char **system, struct err *err) {
+    static const char *const serving[] = {[MASK_BIDIRECTIONAL] = "dllm-serve",
+                                          [MASK_BLOCK_CAUSAL] = "sdar",
+                                          [MASK_CAUSAL] = "vllm-ar"};
+    const char *name = options_text(options, "model");
+    const struct model *model = name != NULL ? model_find(name, err) : NULL;
+    if (name != NULL && model == NULL) {
+        return err_status(err);
+    }
+    *system = options_text(options, "system");
+    if (*system == NULL) {
+        *system = serving[model != NULL ? model->mask : MASK_BIDIRECTIONAL];
+    }
+    return 0;
+}
+
 static int open_system(const struct options *options, struct asked_calibration *asked,
                        struct err *err) {
-    const char *gpu, *system = options_text(options, "system");
+    const char *gpu, *system;
     int status = name_gpu(options, asked, &gpu, err);
+    status = status == 0 ? name_system(options, &system, err) : status;
     if (status != 0) {
         return status;
     }
     struct setting width = {.key = "runtime.element_bytes", .place = "--backend"};
     snprintf(width.value, sizeof width.value, "%" PRId64, engine_element_bytes(&asked->device));
-    const struct system_request request = {.system = system != NULL ? system : "dllm-serve",
+    const struct system_request request = {.system = system,
                                            .model = options_text(options, "model"),
                                            .gpu = gpu,
                                            .overrides = &width,

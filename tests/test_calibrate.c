@@ -49,12 +49,12 @@ static int64_t machine_ns(void *state) {
     return monotonic_ns();
 }
 
-static struct system *open_system(void) {
+static struct system *open_system(const char *name, const char *model) {
     struct err err = {0};
     struct system *system = NULL;
     const struct setting width = {.key = "runtime.element_bytes", .value = "4", .place = "test"};
-    const struct system_request request = {.system = "dllm-serve",
-                                           .model = "llada-tiny",
+    const struct system_request request = {.system = name,
+                                           .model = model,
                                            .gpu = "cpu",
                                            .overrides = &width,
                                            .n_overrides = 1,
@@ -64,14 +64,15 @@ static struct system *open_system(void) {
     return system;
 }
 
-static struct rig *rig_open(const struct device_table *table) {
+static struct rig *rig_open_model(const struct device_table *table, const char *system,
+                                  const char *model) {
     struct rig *rig = calloc(1, sizeof *rig);
     struct err err = {0};
     ck_assert_ptr_nonnull(rig);
     rig->table = *table;
     ck_assert_msg(engine_device_start(&rig->table, KERNEL_F32, &rig->device, &err) == 0, "%s",
                   err.text);
-    rig->system = open_system();
+    rig->system = open_system(system, model);
     ck_assert_msg(weights_open(&rig->weights, &rig->device, rig->system->model, "random:1", &err) ==
                       0,
                   "%s", err.text);
@@ -90,6 +91,10 @@ static struct rig *rig_open(const struct device_table *table) {
                                                 .progress = count_down,
                                                 .progress_state = rig};
     return rig;
+}
+
+static struct rig *rig_open(const struct device_table *table) {
+    return rig_open_model(table, "dllm-serve", "llada-tiny");
 }
 
 static struct rig *rig_open_fake(bool records) {
@@ -158,7 +163,8 @@ static void check_covered(const struct rig *rig, const struct profile *profile,
                               .element_bytes = 4,
                               .host_mode = HOST_SERIAL};
     bool selects = calibration_step_selects(step);
-    struct graph_options options = calibration_graph(4, selects, step->is_fused);
+    struct graph_options options =
+        calibration_graph(rig->system->model, 4, selects, step->is_fused);
     struct cost_model *cost = NULL;
     struct err err = {0};
     struct step_shape shape;
@@ -223,6 +229,86 @@ END_TEST
 
 START_TEST(what_whole_steps_cost_more_is_recovered) {
     recover_costs(false, 1.2);
+}
+END_TEST
+
+/* Blocks and single tokens in pages; prefills decide nothing where there are blocks, so that the
+ * device sees no request in them. */
+static void recover_exact_costs(const char *system, const char *model, bool records) {
+    struct device_table table = fake_table(records);
+    struct rig *rig = rig_open_model(&table, system, model);
+    bool is_causal = rig->system->model->mask == MASK_CAUSAL;
+    rig_run(rig);
+    const struct calibration_report *report = &rig->report;
+    ck_assert(!report->host[HOST_SELECT].given);
+    for (int kind = 0; kind < HOST_SELECT; kind++) {
+        bool asks = kind == HOST_REUSE || is_causal;
+        ck_assert(report->host[kind].given);
+        ck_assert_double_eq_tol(report->host[kind].step_ns, STEP_NS, 0.05 * STEP_NS);
+        ck_assert_double_eq_tol(report->host[kind].request_ns, asks ? REQUEST_NS : 0,
+                                0.1 * REQUEST_NS);
+    }
+    ck_assert_double_eq_tol(report->load, 1, 0.01);
+    ck_assert_uint_gt(report->held_out.n, 0);
+    ck_assert_uint_gt(report->mixed.n, 0);
+    ck_assert_double_lt(report->held_out.median, 0.01);
+    /* A few tokens beside a prefill stand between measured rows, where a product is priced by whole
+     * tiles, which this device does not have. */
+    ck_assert_double_lt(report->mixed.median, 0.12);
+    check_all_covered(rig);
+    rig_close(rig);
+}
+
+START_TEST(known_costs_of_exact_keys_and_values_are_recovered) {
+    recover_exact_costs("sdar", "sdar-tiny", false);
+    recover_exact_costs("sdar", "sdar-tiny", true);
+    recover_exact_costs("vllm-ar", "qwen2.5-tiny", false);
+    recover_exact_costs("vllm-ar", "qwen2.5-tiny", true);
+}
+END_TEST
+
+/* What the fake device takes for so many requests of q queries after `context` rows. */
+static double paged_ns(double batch, double q, double context, double block) {
+    double pairs = 0;
+    for (int i = 0; i < (int)q; i++) {
+        pairs += context + fmin(q, (floor(i / block) + 1) * block);
+    }
+    return 1500 + 0.01 * batch * pairs;
+}
+
+START_TEST(rows_of_pages_are_prefills_blocks_and_single_tokens) {
+    for (int causal = 0; causal < 2; causal++) {
+        struct device_table table = fake_table(false);
+        struct rig *rig = rig_open_model(&table, causal ? "vllm-ar" : "sdar",
+                                         causal ? "qwen2.5-tiny" : "sdar-tiny");
+        const struct model *m = rig->system->model;
+        double block = m->block_tokens;
+        rig->request.max_tokens = 1024;
+        rig_run(rig);
+        struct profile *profile = open_profile(rig);
+        enum profile_match match;
+        struct profile_spans spans = {.heads = m->heads, .kv_heads = m->kv_heads, .head_dim = 128};
+        for (int prefix = 0; prefix <= 1024; prefix += 1024) {
+            spans.n_seqs = 4;
+            spans.sum_q = 4 * 128;
+            spans.sum_kv = 4 * (128 + prefix);
+            spans.sum_q_kv = 4 * (128.0 * prefix + 128.0 * 129 / 2);
+            double ns = profile_attention_prefill(profile, &spans, &match);
+            ck_assert_int_eq(match, PROFILE_EXACT);
+            ck_assert_double_eq_tol(ns, paged_ns(4, 128, prefix, block), 1);
+        }
+        spans.n_seqs = 16;
+        spans.sum_q = 16 * block;
+        spans.sum_kv = 16 * (256 + block);
+        spans.sum_q_kv = 16 * block * (256 + block);
+        double ns = profile_attention_block(profile, &spans, &match);
+        ck_assert_int_eq(match, PROFILE_EXACT);
+        ck_assert_double_eq_tol(ns, paged_ns(16, block, 256, block), 1);
+        ck_assert(profile_has(profile, PROFILE_ATTENTION_DECODE));
+        ck_assert(!profile_has_pass(profile, PASS_KEEP) && !profile_has_pass(profile, PASS_SELECT));
+        profile_close(profile);
+        rig_close(rig);
+    }
 }
 END_TEST
 
@@ -373,8 +459,8 @@ START_TEST(a_failing_device_ends_it_with_one_sentence) {
 }
 END_TEST
 
-START_TEST(a_cpu_is_calibrated_in_seconds) {
-    struct rig *rig = rig_open(&device_cpu);
+static void calibrate_cpu(const char *system, const char *model) {
+    struct rig *rig = rig_open_model(&device_cpu, system, model);
     rig->request.now_ns = machine_ns;
     rig->request.is_quick = true;
     rig->request.max_tokens = 128;
@@ -393,6 +479,16 @@ START_TEST(a_cpu_is_calibrated_in_seconds) {
            100 * report->mixed.median);
     rig_close(rig);
 }
+
+START_TEST(a_cpu_is_calibrated_in_seconds) {
+    calibrate_cpu("dllm-serve", "llada-tiny");
+}
+END_TEST
+
+START_TEST(a_cpu_is_calibrated_for_exact_keys_and_values) {
+    calibrate_cpu("sdar", "sdar-tiny");
+    calibrate_cpu("vllm-ar", "qwen2.5-tiny");
+}
 END_TEST
 
 /* ---- the grid ---- */
@@ -402,6 +498,7 @@ static struct calibration_grid grid_of(const char *name, int64_t max_tokens, boo
     const struct calibration_bounds bounds = {.max_tokens = max_tokens,
                                               .max_logit_rows = max_tokens,
                                               .max_kv_rows = 16 * max_tokens,
+                                              .page_rows = 64,
                                               .is_coarse = is_coarse};
     struct err err = {0};
     int status = calibration_grid_make(&grid, model_named(name), 2, &bounds, &err);
@@ -440,10 +537,11 @@ START_TEST(a_grid_stands_on_both_sides_of_tile_edges) {
 END_TEST
 
 START_TEST(a_grid_has_each_row_once_and_its_groups_together) {
-    static const char *const models[] = {"llada-8b", "dream-7b", "llada-tiny", "dream-tiny"};
+    static const char *const models[] = {"llada-8b",   "dream-7b", "llada-tiny",
+                                         "dream-tiny", "sdar-8b",  "llama-3.1-8b"};
     char *texts = malloc(8192 * POINT_TEXT_CHARS);
-    for (size_t m = 0; m < 4; m++) {
-        struct calibration_grid grid = grid_of(models[m], m < 2 ? 16384 : 256, m == 2);
+    for (size_t m = 0; m < 6; m++) {
+        struct calibration_grid grid = grid_of(models[m], m < 2 || m > 3 ? 16384 : 256, m == 2);
         ck_assert_uint_le(grid.n, 8192);
         for (size_t i = 0; i < grid.n; i++) {
             char *text = texts + i * POINT_TEXT_CHARS;
@@ -476,6 +574,30 @@ START_TEST(a_grid_stays_within_its_bounds) {
         ck_assert_int_le(tokens, 300);
         ck_assert(!block || s[POINT_BATCH] * s[POINT_KV] <= 4800);
     }
+    calibration_grid_close(&grid);
+}
+END_TEST
+
+START_TEST(a_grid_of_exact_keys_and_values_has_pages_and_nothing_that_selects) {
+    struct calibration_grid grid = grid_of("sdar-8b", 16384, false);
+    ck_assert(has_row(&grid, "attention_causal,1,8192,8192,32,8,128"));
+    ck_assert(has_row(&grid, "attention_causal,16,512,1536,32,8,128"));
+    ck_assert(has_row(&grid, "attention_block,64,4,1024,32,8,128"));
+    ck_assert(has_row(&grid, "attention_block,128,1,512,32,8,128"));
+    ck_assert(has_row(&grid, "pass,rope,6144,16384"));
+    for (size_t i = 0; i < grid.n; i++) {
+        const struct calibration_point *p = &grid.points[i];
+        ck_assert_int_ne(p->op, PROFILE_ATTENTION_FULL);
+        ck_assert(p->op != PROFILE_PASS || (p->pass != PASS_KEEP && p->pass != PASS_SELECT));
+        if (p->op == PROFILE_ATTENTION_CAUSAL) {
+            ck_assert_int_le(p->sizes[POINT_BATCH] * p->sizes[POINT_Q], 16384);
+            ck_assert_int_le(p->sizes[POINT_BATCH] * (p->sizes[POINT_KV] + 64), 16 * 16384);
+        }
+    }
+    calibration_grid_close(&grid);
+    grid = grid_of("llama-3.1-8b", 16384, false);
+    ck_assert(has_row(&grid, "attention_block,256,1,512,32,8,128"));
+    ck_assert(!has_row(&grid, "attention_block,256,4,512,32,8,128"));
     calibration_grid_close(&grid);
 }
 END_TEST
@@ -685,20 +807,37 @@ START_TEST(a_command_that_makes_no_sense_is_refused_in_one_sentence) {
 }
 END_TEST
 
+START_TEST(a_system_that_serves_the_model_is_found) {
+    static const char *const models[][2] = {{"sdar-tiny", "of 64 tokens for sdar\n"},
+                                            {"qwen2.5-tiny", "of 16 tokens for vllm-ar\n"}};
+    for (size_t i = 0; i < 2; i++) {
+        char *text =
+            PRINTS("calibrate", "--backend", "cpu", "--model", models[i][0], "--quick", "--minutes",
+                   "0.001", "--max-tokens", "64", "--out", cli_path(models[i][0]));
+        ck_assert_msg(strstr(text, models[i][1]) != NULL, "%s", text);
+        free(text);
+    }
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
         known_costs_are_recovered,
         known_costs_are_recovered_where_the_device_records,
         what_whole_steps_cost_more_is_recovered,
+        known_costs_of_exact_keys_and_values_are_recovered,
+        rows_of_pages_are_prefills_blocks_and_single_tokens,
         rows_are_the_medians_of_what_the_device_took,
         a_profile_says_where_it_comes_from,
         an_interrupted_calibration_continues,
         little_time_cuts_rounds_and_no_points,
         a_failing_device_ends_it_with_one_sentence,
         a_cpu_is_calibrated_in_seconds,
+        a_cpu_is_calibrated_for_exact_keys_and_values,
         a_grid_stands_on_both_sides_of_tile_edges,
         a_grid_has_each_row_once_and_its_groups_together,
         a_grid_stays_within_its_bounds,
+        a_grid_of_exact_keys_and_values_has_pages_and_nothing_that_selects,
         a_mixture_cannot_be_calibrated,
         a_point_is_the_median_of_its_rounds,
         a_torn_last_line_is_cut_off,
@@ -708,6 +847,7 @@ int main(void) {
         no_term_is_below_zero,
         equal_steps_tell_nothing_of_requests,
         a_command_that_makes_no_sense_is_refused_in_one_sentence,
+        a_system_that_serves_the_model_is_found,
     };
     int status = SUITE_RUN("calibrate", tests);
     cli_fini();

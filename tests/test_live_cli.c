@@ -413,8 +413,8 @@ END_TEST
 /* ---- exact keys and values ---- */
 
 #define EXACT                                                                                      \
-    "--set", "reserve_bytes=16MiB", "--set", "memory_utilization=0.04", "--set",                   \
-        "max_batched_tokens=512"
+    "--runtime", "unmask", "--set", "prefix_caching=off", "--set", "reserve_bytes=16MiB", "--set", \
+        "memory_utilization=0.04", "--set", "max_batched_tokens=512"
 
 static const struct {
     const char *system, *model;

@@ -28,8 +28,12 @@ enum { N_SYSTEMS = 4 };
 
 static char plugin[256];
 
+/* On our own runtime; pages of requests that are preempted are not found again, as the engine does
+ * not look for them. */
 #define EXACT_SYSTEM(i, ...)                                                                       \
-    live_system_of(systems[i].name, systems[i].model, (const char *const[]){__VA_ARGS__, NULL})
+    live_system_of(                                                                                \
+        systems[i].name, systems[i].model,                                                         \
+        (const char *const[]){"runtime=unmask", "prefix_caching=off", __VA_ARGS__, NULL})
 
 static struct served *serve_live(struct system *system, const struct arrival *arrivals) {
     struct serving serving = {.system = system, .arrivals = arrivals, .n = N};

@@ -77,6 +77,9 @@ double causal_us(const struct profile *profile, size_t i_layout, double batch, d
     const struct lattice *causal = &profile->ops[PROFILE_ATTENTION_CAUSAL];
     const struct lattice_axis *qs = &causal->axes[CAUSAL_Q];
     double floor_us = profile->floor_us[PROFILE_ATTENTION_CAUSAL];
+    if (causal_is_grid(profile)) {
+        return causal_grid_us(profile, i_layout, batch, q, prefix, match);
+    }
     ptrdiff_t lo = lattice_floor(causal, CAUSAL_Q, q), hi = lo + 1;
     enum profile_match here = PROFILE_EXTRAPOLATED;
     double direct = NAN;
@@ -295,6 +298,8 @@ double profile_attention_prefill(const struct profile *profile, const struct pro
             ? causal_us(profile, i_layout, n, q, prefix, match)
             : compute_from_passes_us(profile, i_layout, n, q, prefix + q / 2,
                                      (double)wanted.heads / (double)wanted.kv_heads, match);
+    /* Our own rows found their keys in memory, as a step does. */
     double stream_bytes = 2 * 2 * spans->sum_kv * (double)(wanted.kv_heads * wanted.head_dim);
-    return 1e3 * fmax(time_us, 1e6 * stream_bytes / profile->peaks.bandwidth);
+    double stream_us = causal_is_grid(profile) ? 0 : 1e6 * stream_bytes / profile->peaks.bandwidth;
+    return 1e3 * fmax(time_us, stream_us);
 }

@@ -1,6 +1,7 @@
-/* Attention as its kernels run: our own over bidirectional spans and over blocks with cached rows,
- * and others' that take a prefill and single queries in one call. Between rows times are straight lines in the work along each axis: pairs of query and key
- * along the queries of a full pass, the sizes themselves along all others. */
+/* Attention as its kernels run: our own over bidirectional spans, over blocks with cached rows and
+ * in causal prefills after a prefix, and others' that take a prefill and single queries in one
+ * call. Between rows times are straight lines in the work along each axis: pairs of query and key
+ * along the queries of a pass, the sizes themselves along all others. */
 #include <math.h>
 
 #include "sim/cost/profile_table.h"
@@ -8,6 +9,9 @@
 /* A full pass works on tiles of this many queries: its time is a straight line in q (q + 128),
  * which is the line through q for a few queries and through q * q for many. */
 enum { TILE_ROWS = 128 };
+_Static_assert((int)CAUSAL_BATCH == (int)FULL_BATCH && (int)CAUSAL_Q == (int)FULL_Q &&
+                   (int)CAUSAL_PREFIX == (int)BLOCK_KV,
+               "one lookup for all three");
 
 double full_roofline_us(const struct profile_peaks *peaks, struct head_layout layout, double batch,
                         double q) {
@@ -31,6 +35,7 @@ struct lookup {
     double at[LATTICE_MAX_AXES];
 };
 
+/* A causal pass after a prefix has half of its own pairs. */
 static double roofline_us(const struct lookup *l) {
     if (l->op == PROFILE_ATTENTION_MIXED) {
         double q = l->at[MIXED_Q];
@@ -38,12 +43,16 @@ static double roofline_us(const struct lookup *l) {
                                  l->at[MIXED_KV]) +
                block_roofline_us(&l->profile->peaks, l->layout, 1, q, 0) / 2;
     }
-    double kv = l->op == PROFILE_ATTENTION_BLOCK ? l->at[BLOCK_KV] : 0;
+    double kv = l->op == PROFILE_ATTENTION_BLOCK    ? l->at[BLOCK_KV]
+                : l->op == PROFILE_ATTENTION_CAUSAL ? l->at[CAUSAL_PREFIX] - l->at[CAUSAL_Q] / 2
+                                                    : 0;
     return block_roofline_us(&l->profile->peaks, l->layout, l->at[FULL_BATCH], l->at[FULL_Q], kv);
 }
 
 static double work_along(const struct lookup *l, size_t axis, double x) {
-    return l->op == PROFILE_ATTENTION_FULL && axis == FULL_Q ? x * (x + TILE_ROWS) : x;
+    double before = l->op == PROFILE_ATTENTION_CAUSAL ? 2 * l->at[CAUSAL_PREFIX] : 0;
+    bool is_pass = l->op == PROFILE_ATTENTION_FULL || l->op == PROFILE_ATTENTION_CAUSAL;
+    return axis == FULL_Q && is_pass ? x * (before + x + TILE_ROWS) : x;
 }
 
 /* The time at `end`, a measured value of an axis, with its utilisation held at `x` beyond it. */
@@ -115,6 +124,16 @@ double full_us(const struct profile *profile, size_t i_layout, double batch, dou
 double block_us(const struct profile *profile, size_t i_layout, double batch, double q, double kv,
                 enum profile_match *match) {
     return from_layout(profile, PROFILE_ATTENTION_BLOCK, i_layout, batch, q, kv, match);
+}
+
+bool causal_is_grid(const struct profile *profile) {
+    const struct lattice_axis *axes = profile->ops[PROFILE_ATTENTION_CAUSAL].axes;
+    return axes[CAUSAL_BATCH].n > 1 && axes[CAUSAL_PREFIX].n > 1;
+}
+
+double causal_grid_us(const struct profile *profile, size_t i_layout, double batch, double q,
+                      double prefix, enum profile_match *match) {
+    return from_layout(profile, PROFILE_ATTENTION_CAUSAL, i_layout, batch, q, prefix, match);
 }
 
 double mixed_us(const struct profile *profile, size_t i_layout, double batch, double q, double kv,
@@ -196,10 +215,9 @@ double profile_attention_mixed(const struct profile *profile, const struct profi
     enum profile_match pass_match = PROFILE_EXACT;
     double both_us = mixed_us(profile, i_mixed, n * share, prefill_tokens, kv, match);
     double pass_us =
-        i_causal < 0 ? 0
-                     : causal_us(profile, (size_t)i_causal, 1, prefill_tokens, 0, &pass_match);
-    *match = worse_match(layout == head_layout_pack(wanted) ? *match : PROFILE_EXTRAPOLATED,
-                         pass_match);
+        i_causal < 0 ? 0 : causal_us(profile, (size_t)i_causal, 1, prefill_tokens, 0, &pass_match);
+    *match =
+        worse_match(layout == head_layout_pack(wanted) ? *match : PROFILE_EXTRAPOLATED, pass_match);
     return 1e3 * fmax(both_us - pass_us, stream_us(profile, spans));
 }
 

@@ -131,6 +131,10 @@ double full_roofline_us(const struct profile_peaks *peaks, struct head_layout la
 /* `kv` cached rows beside the q own ones. */
 double block_roofline_us(const struct profile_peaks *peaks, struct head_layout layout, double batch,
                          double q, double kv);
+/* PROFILE_ATTENTION_CAUSAL as our own calibration measures it, over batches and prefixes both. */
+bool causal_is_grid(const struct profile *profile);
+double causal_grid_us(const struct profile *profile, size_t i_layout, double batch, double q,
+                      double prefix, enum profile_match *match);
 /* The whole call: the pass of `q` tokens and `batch` queries over `kv` keys each. */
 double mixed_us(const struct profile *profile, size_t i_layout, double batch, double q, double kv,
                 enum profile_match *match);

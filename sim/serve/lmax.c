@@ -5,6 +5,7 @@
 #include "sim/base/num.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/eager.h"
+#include "sim/policy/blocks.h"
 #include "sim/serve/system_step.h"
 
 const char *const lmax_bound_names[N_LMAX_BOUNDS] = {"attention", "FFN", "logits", "fragmentation",
@@ -48,18 +49,41 @@ static struct step_shape first_step(const struct system *s, const struct step_me
     return shape;
 }
 
-/* Cached rows of the request while its first block is decoded. */
+/* Where keys and values are exact: the widest piece of the prompt's prefill, or the widest step of
+ * decoding where that is wider, with the logits of a block. */
+static struct step_shape widest_exact_step(const struct system *s, const struct step_memory *step) {
+    const struct settings *settings = &s->settings;
+    uint32_t prompt = step->canvas_tokens - step->output_tokens;
+    bool in_chunks = s->scheduler->grows && prompt > settings->max_batched_tokens;
+    uint32_t piece = in_chunks ? settings->max_batched_tokens : prompt;
+    piece = piece > settings->block_tokens ? piece : settings->block_tokens;
+    struct span span = {
+        .phase = PHASE_PREFILL,
+        .queries = piece,
+        .first_queries = piece,
+        .context = prompt > piece ? prompt - piece : 0,
+        .logit_rows = settings->block_tokens,
+        .exact = 1,
+    };
+    struct step_shape shape;
+    shape_clear(&shape);
+    shape_add(shape.sym, &span, 1);
+    return shape;
+}
+
+/* Cached rows of the request: where they grow, in its last block; else they are the same always. */
 static int64_t cached_bytes(const struct system *s, const struct step_memory *step) {
-    uint32_t block = s->settings.block_tokens < step->output_tokens ? s->settings.block_tokens
-                                                                    : step->output_tokens;
     struct request request = {.prompt_tokens = step->canvas_tokens - step->output_tokens,
                               .output_tokens = step->output_tokens,
                               .canvas_tokens = step->canvas_tokens,
                               .block_tokens = s->settings.block_tokens,
-                              .block_start = step->canvas_tokens - step->output_tokens,
-                              .block_length = block,
-                              .steps_per_block = s->settings.steps_per_block,
-                              .masked_in_block = block};
+                              .causal = system_causality(s->model),
+                              .steps_per_block = s->settings.steps_per_block};
+    if (s->cache->keeps == KEEPS_EXACT) {
+        blocks_enter_last(&request);
+    } else {
+        blocks_enter(&request, 0);
+    }
     return s->row_bytes * s->cache->rows_held(s->cache_state, &request);
 }
 
@@ -116,7 +140,8 @@ void lmax_step(const struct lmax_request *r, uint32_t canvas_tokens, int64_t ava
     const struct system *s = r->system;
     *out = (struct step_memory){.canvas_tokens = canvas_tokens,
                                 .output_tokens = output_tokens(r, canvas_tokens)};
-    struct step_shape shape = first_step(s, out);
+    bool is_exact = s->cache->keeps == KEEPS_EXACT;
+    struct step_shape shape = is_exact ? widest_exact_step(s, out) : first_step(s, out);
     out->cached_bytes = cached_bytes(s, out);
     int64_t left = available_bytes - out->cached_bytes;
     if (s->settings.allocator == ALLOCATOR_PLANNED) {

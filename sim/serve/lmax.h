@@ -1,10 +1,11 @@
 /* The longest canvas that fits: how much memory the worst step of one request holds, and where the
  * length of its canvas has to stop.
  *
- * The worst step is the first, in which every output position is masked. A planned step holds what
- * its plan ends at; with an allocator of PyTorch it holds what the allocator reserves for two steps
- * in a row (the second meets what the first left behind), and it does not fit when one allocation
- * is refused after all idle memory has gone back to the device.
+ * The worst step is the first, in which every output position is masked; where keys and values are
+ * exact, the widest piece of the prefill, beside the rows of the last block. A planned step holds
+ * what its plan ends at; with an allocator of PyTorch it holds what the allocator reserves for two
+ * steps in a row (the second meets what the first left behind), and it does not fit when one
+ * allocation is refused after all idle memory has gone back to the device.
  *
  * The model's positions are no limit here: lengths beyond them are about memory alone. */
 #ifndef UNMASK_SIM_SERVE_LMAX_H
@@ -45,7 +46,7 @@ enum lmax_bound {
 };
 extern const char *const lmax_bound_names[N_LMAX_BOUNDS];
 
-/* One request's first step. */
+/* One request's worst step. */
 struct step_memory {
     uint32_t canvas_tokens, output_tokens;
     bool fits;
