@@ -213,7 +213,8 @@ START_TEST(what_does_not_fit_in_any_chunks_says_how_much_it_needs) {
     static const char *const settings[] = {"chunk_search=bottleneck", NULL};
     struct system *system = rig_system("fast-dllm", "l40s", true, settings);
     struct step_shape shape;
-    struct span span = {.queries = 4096, .first_queries = 4096, .logit_rows = 32};
+    struct span span = {
+        .phase = PHASE_REFRESH, .queries = 4096, .first_queries = 4096, .logit_rows = 32};
     shape_clear(&shape);
     shape_add(shape.sym, &span, 1);
     struct placement placement;
@@ -233,7 +234,8 @@ START_TEST(chunks_that_are_always_asked_for_are_given) {
                                            "logit_chunk_rows=0", NULL};
     struct system *system = rig_system("dllm-serve", "l40s", true, settings);
     struct step_shape shape;
-    struct span span = {.queries = 1000, .first_queries = 1000, .logit_rows = 64};
+    struct span span = {
+        .phase = PHASE_REFRESH, .queries = 1000, .first_queries = 1000, .logit_rows = 64};
     shape_clear(&shape);
     shape_add(shape.sym, &span, 1);
     struct placement placement;
@@ -289,7 +291,8 @@ static struct served *serve_all(struct system *system) {
 /* A pass over so many tokens that all have logits. */
 static struct step_shape full_pass(uint32_t tokens) {
     struct step_shape shape;
-    struct span span = {.queries = tokens, .first_queries = tokens, .logit_rows = tokens};
+    struct span span = {
+        .phase = PHASE_REFRESH, .queries = tokens, .first_queries = tokens, .logit_rows = tokens};
     shape_clear(&shape);
     shape_add(shape.sym, &span, 1);
     return shape;

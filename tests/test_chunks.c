@@ -286,7 +286,8 @@ START_TEST(attention_in_chunks_works_as_much_and_costs_no_less) {
         struct chunk_rows chunks = {{0}};
         struct step_shape shape;
         uint32_t tokens = rig_between(&rng, 1, 40000);
-        struct span span = {.queries = tokens, .first_queries = tokens, .logit_rows = 1};
+        struct span span = {
+            .phase = PHASE_REFRESH, .queries = tokens, .first_queries = tokens, .logit_rows = 1};
         shape_clear(&shape);
         shape_add(shape.sym, &span, 1);
         chunks.of[CHUNK_ATTENTION] = rig_between(&rng, 1, tokens);
