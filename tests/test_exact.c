@@ -404,8 +404,11 @@ START_TEST(a_long_prompt_is_taken_in_chunks_beside_others) {
     static const struct arrival tokens[] = {
         {.id = 0, .prompt_tokens = 10, .output_tokens = 3},
         {.arrival_ns = 500000, .id = 1, .prompt_tokens = 4, .output_tokens = 2}};
-    static const char *const by_token[] = {"max_batched_tokens=8", NULL};
+    static const char *const by_token[] = {"max_batched_tokens=8", "decides_ahead=off", NULL};
     CHECK_STEPS("vllm-ar", by_token, 0, tokens, "8:0 6:01 2:01 1:0");
+    /* The second step was put together at 0, when the other had not arrived. */
+    static const char *const ahead[] = {"max_batched_tokens=8", "decides_ahead=on", NULL};
+    CHECK_STEPS("vllm-ar", ahead, 0, tokens, "8:0 2:0 5:01 2:01");
     /* 16 prompt tokens in steps of 11, of which 8 are whole blocks; the other's 12 wait until
      * tokens are left and are taken block by block, beside a block that is denoised. */
     static const struct arrival blocks[] = {{.id = 0, .prompt_tokens = 16, .output_tokens = 4},

@@ -1,6 +1,7 @@
 /* Attention as its kernels run: our own over bidirectional spans and over blocks with cached rows,
- * and others' that take a prefill and single queries in one call. Between rows times are straight lines in the work along each axis: pairs of query and key
- * along the queries of a full pass, the sizes themselves along all others. */
+ * and others' that take a prefill and single queries in one call. Between rows times are straight
+ * lines in the work along each axis: pairs of query and key along the queries of a full pass, the
+ * sizes themselves along all others. */
 #include <math.h>
 
 #include "sim/cost/profile_table.h"
@@ -196,10 +197,9 @@ double profile_attention_mixed(const struct profile *profile, const struct profi
     enum profile_match pass_match = PROFILE_EXACT;
     double both_us = mixed_us(profile, i_mixed, n * share, prefill_tokens, kv, match);
     double pass_us =
-        i_causal < 0 ? 0
-                     : causal_us(profile, (size_t)i_causal, 1, prefill_tokens, 0, &pass_match);
-    *match = worse_match(layout == head_layout_pack(wanted) ? *match : PROFILE_EXTRAPOLATED,
-                         pass_match);
+        i_causal < 0 ? 0 : causal_us(profile, (size_t)i_causal, 1, prefill_tokens, 0, &pass_match);
+    *match =
+        worse_match(layout == head_layout_pack(wanted) ? *match : PROFILE_EXTRAPOLATED, pass_match);
     return 1e3 * fmax(both_us - pass_us, stream_us(profile, spans));
 }
 
