@@ -11,7 +11,7 @@
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 
-enum { MOST_FILES = 8, MOST_COLUMNS = 32, MOST_LINES = 4096, LINE_CHARS = 1024 };
+enum { MOST_FILES = 8, MOST_COLUMNS = 32, MOST_LINES = 1024, LINE_CHARS = 1024 };
 
 /* ---- the specification ---- */
 
@@ -211,14 +211,13 @@ int measured_read(const struct config *config, struct measured *out, struct err 
 
 struct sheet_file {
     char path[2 * MEASURED_TEXT];
-    char *text;   /* owned; cells point into it */
-    char **cells; /* [n_lines][n_columns], owned; line 0 is the header */
+    char *text;                             /* owned; cells point into it */
+    char *cells[MOST_LINES * MOST_COLUMNS]; /* [n_lines][MOST_COLUMNS]; line 0 is the header */
     size_t n_columns, n_lines;
 };
 
 static void file_close(struct sheet_file *file) {
     free(file->text);
-    free(file->cells);
 }
 
 static size_t column_of(const struct sheet_file *file, const char *name) {
@@ -252,8 +251,6 @@ static int read_text(const char *path, char **out, struct err *err) {
 }
 
 static int split_lines(struct sheet_file *file, struct err *err) {
-    file->cells = calloc((size_t)MOST_LINES * MOST_COLUMNS, sizeof *file->cells);
-    ASSERT(file->cells != NULL);
     for (char *line = file->text; line != NULL && *line != '\0';) {
         char *end = strchr(line, '\n'), *next = end != NULL ? end + 1 : NULL;
         if (end != NULL) {
@@ -282,7 +279,7 @@ static int split_lines(struct sheet_file *file, struct err *err) {
 }
 
 static int file_open(const char *path, struct sheet_file *out, struct err *err) {
-    *out = (struct sheet_file){0};
+    memset(out, 0, sizeof *out);
     snprintf(out->path, sizeof out->path, "%s", path);
     int status = read_text(path, &out->text, err);
     return status == 0 ? split_lines(out, err) : status;
@@ -456,26 +453,28 @@ static void find_y(const struct files *files, const struct measured *m,
 }
 
 int measured_find(const struct measured *m, struct measured_values *out, struct err *err) {
-    struct files files = {.n = 0};
+    struct files *files = calloc(1, sizeof *files);
     const char *rest = m->files;
     char name[MEASURED_TEXT], path[2 * MEASURED_TEXT];
     int status = 0;
+    ASSERT(files != NULL);
     *out = (struct measured_values){.n_x = 0};
     while (status == 0 && next_word(&rest, ',', name, sizeof name)) {
-        if (files.n == MOST_FILES) {
+        if (files->n == MOST_FILES) {
             status = err_usage(err, "a measured figure reads at most %d files", MOST_FILES);
             break;
         }
         snprintf(path, sizeof path, "%s/%s", m->folder, name);
-        status = file_open(path, &files.file[files.n++], err);
+        status = file_open(path, &files->file[files->n++], err);
     }
-    status = status == 0 ? find_x(&files, m, out, err) : status;
+    status = status == 0 ? find_x(files, m, out, err) : status;
     if (status == 0) {
-        find_y(&files, m, out);
+        find_y(files, m, out);
     }
-    for (size_t f = 0; f < files.n; f++) {
-        file_close(&files.file[f]);
+    for (size_t f = 0; f < files->n; f++) {
+        file_close(&files->file[f]);
     }
+    free(files);
     return status;
 }
 

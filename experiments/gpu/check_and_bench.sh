@@ -20,6 +20,9 @@ if [ "$what" != bench ]; then
         timeout 120 "$build/tests/gpu/$test" 2>&1 | tee -a "$out/checks.txt"
         [ "${PIPESTATUS[0]}" = 0 ] || failed=1
     done
+    timeout 120 "$build/tests/gpu/test_long" cuda "$build/kernels/libunmask_cuda.so" 2>&1 \
+        | tee -a "$out/checks.txt"
+    [ "${PIPESTATUS[0]}" = 0 ] || failed=1
 fi
 if [ "$what" = all ] || [ "$what" = sanitize ]; then
     for tool in memcheck racecheck initcheck; do

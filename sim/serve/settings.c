@@ -36,7 +36,7 @@ const struct param system_params[] = {
      offsetof(struct settings, logit_chunk_rows), "logit rows held at once; 0: all (monolithic)"},
     {"chunk_search", PARAM_WORD, 0, "1", "none", 0, 1, chunk_search_words,
      offsetof(struct settings, chunk_search),
-     "how FFN and logits are chunked when a step does not fit; always: whether or not"},
+     "how FFN, logits and attention are chunked when a step does not fit; always: whether or not"},
     WHOLE(attention_chunks, "1", "1", 1, 1024,
           "chunks of the attention under chunk_search = always and runtime.query_chunks"),
     WHOLE(ffn_chunks, "1", "1", 1, 1024, "chunks of the FFN under chunk_search = always"),
