@@ -19,12 +19,14 @@ struct forward {
     struct program program;
     const struct weights *weights;
     struct step_limits limits;
-    struct packed packed;
+    struct packed packed, rest; /* the rest: behind an eviction, where the graph has one */
     struct recordings recordings;
     struct room room;
     int32_t *n_committed; /* [max_requests], by decision */
+    float *importance;    /* [2, max_tokens], where the graph evicts */
     /* The step issued last. */
-    uint64_t n_steps;
+    uint64_t n_steps, n_uploads;
+    struct step step; /* where the graph evicts; what it points to is read until then */
     struct placement placement;
     struct step_shape shape; /* its sums; the spans stay with the caller */
     struct step_key key;
@@ -46,22 +48,25 @@ static int mark(const struct forward *forward, enum room_mark which) {
 }
 
 /* Packs the step's arrays and sends them off, once the buffer's last upload is done. */
-static int upload_arrays(struct forward *forward, const struct step *step, struct err *err) {
+static int upload_arrays(struct forward *forward, struct packed *packed, const struct step *step,
+                         struct err *err) {
     const struct device_table *table = forward->device->table;
     struct device *device = forward->device->device;
-    uint64_t turn = forward->n_steps % ROOM_UPLOADS;
+    bool is_rest = packed == &forward->rest;
+    uint64_t turn = forward->n_uploads % ROOM_UPLOADS;
     enum room_mark uploaded = (enum room_mark)(MARK_UPLOADED + turn);
     int status = DEVICE_OK;
-    if (forward->n_steps >= ROOM_UPLOADS) {
+    if (forward->n_uploads >= ROOM_UPLOADS) {
         status = table->mark_wait(device, forward->room.marks[uploaded]);
     }
     if (status == DEVICE_OK) {
-        packed_fill(&forward->packed, step, forward->room.uploads[turn]);
-        status = table->upload(device, forward->room.arrays, forward->room.uploads[turn],
-                               forward->packed.bytes);
+        packed_fill(packed, step, is_rest ? &forward->packed : NULL, forward->room.uploads[turn]);
+        status =
+            table->upload(device, forward->room.arrays + (is_rest ? forward->packed.max_bytes : 0),
+                          forward->room.uploads[turn], packed->bytes);
     }
     status = status == DEVICE_OK ? mark(forward, uploaded) : status;
-    forward->n_steps++;
+    forward->n_uploads++;
     return device_err(forward, status, "uploading a step", err);
 }
 
@@ -74,9 +79,11 @@ static int prepare(struct forward *forward, const struct step *step, struct err 
     }
     if (status == 0) {
         packed_lay_out(&forward->packed, step);
-        status = upload_arrays(forward, step, err);
+        status = upload_arrays(forward, &forward->packed, step, err);
+        forward->n_steps++;
     }
     if (status == 0) {
+        forward->step = *step;
         forward->placement = *step->placement;
         forward->shape = *step->shape;
         forward->shape.spans = NULL;
@@ -86,6 +93,57 @@ static int prepare(struct forward *forward, const struct step *step, struct err 
         forward->key.counts = forward->packed.n;
         forward->is_stepping = false;
     }
+    return status;
+}
+
+static int download(const struct forward *forward, void *to, const void *from, int64_t bytes) {
+    return to == NULL || bytes == 0
+               ? DEVICE_OK
+               : forward->device->table->download(forward->device->device, to, from, bytes);
+}
+
+/* The importance of the step's tokens, both times, as soon as it is known; then the caller's word
+ * on what goes on. */
+static int ask_what_stays(struct forward *forward, struct step *rest, struct err *err) {
+    const struct op *op = &forward->program.graph->ops[forward->program.evict_op];
+    const int64_t *offset_bytes = forward->placement.offset_bytes;
+    int64_t bytes = forward->packed.n.n_tokens * (int64_t)sizeof(float);
+    float *before = forward->importance, *after = before + forward->limits.max_tokens;
+    int status =
+        download(forward, before, forward->room.workspace + offset_bytes[op->in[0]], bytes);
+    if (status == DEVICE_OK) {
+        status = download(forward, after, forward->room.workspace + offset_bytes[op->in[1]], bytes);
+    }
+    if (status != DEVICE_OK) {
+        return device_err(forward, status, "reading the importance of tokens", err);
+    }
+    const struct eviction seen = {before, after, forward->packed.first_token};
+    return forward->step.evict(forward->step.evict_state, &seen, rest, err);
+}
+
+/* The host's visit in the middle of a step: what is left of it is packed and sent after it. Where
+ * no token is masked all are. */
+static int evict(struct forward *forward, struct err *err) {
+    struct step rest = forward->step;
+    int status = forward->packed.n.max_masked > 0 ? ask_what_stays(forward, &rest, err) : 0;
+    status = status == 0 ? packed_check(&forward->rest, &rest, err) : status;
+    status = status == 0 ? placed_check(&forward->program, &forward->limits, &rest, err) : status;
+    if (status == 0) {
+        packed_lay_out(&forward->rest, &rest);
+        status = upload_arrays(forward, &forward->rest, &rest, err);
+        forward->shape = *rest.shape;
+        forward->shape.spans = NULL;
+    }
+    return status;
+}
+
+/* Before a turn: the host's word where the graph evicts. */
+static int reach_turn(struct forward *forward, struct turn *turn, struct err *err) {
+    if (turn->op != forward->program.evict_op) {
+        return 0;
+    }
+    int status = evict(forward, err);
+    program_settle(&forward->program, &forward->placement, &forward->shape, turn);
     return status;
 }
 
@@ -104,7 +162,8 @@ static int issue_all(struct forward *forward, struct err *err) {
     int status = 0;
     program_start(&forward->program, &forward->placement, &forward->shape, &turn);
     do {
-        status = issue_one(forward, &turn, err);
+        status = reach_turn(forward, &turn, err);
+        status = status == 0 ? issue_one(forward, &turn, err) : status;
     } while (status == 0 &&
              program_next(&forward->program, &forward->placement, &forward->shape, &turn));
     return status;
@@ -163,7 +222,7 @@ int forward_submit(struct forward *forward, const struct step *step, struct err 
 }
 
 int forward_again(struct forward *forward, struct err *err) {
-    ASSERT(forward->n_steps > 0 && !forward->is_stepping);
+    ASSERT(forward->n_steps > 0 && !forward->is_stepping && !forward->packed.evicts);
     return issue_step(forward, err);
 }
 
@@ -186,7 +245,8 @@ const struct turn *forward_turn(const struct forward *forward) {
 
 int forward_next(struct forward *forward, struct err *err) {
     ASSERT(forward->is_stepping);
-    int status = issue_one(forward, &forward->turn, err);
+    int status = reach_turn(forward, &forward->turn, err);
+    status = status == 0 ? issue_one(forward, &forward->turn, err) : status;
     if (status == 0) {
         status =
             device_err(forward, turn_times_end(&forward->times, forward->device, forward->turn.op),
@@ -241,12 +301,6 @@ int forward_wait(struct forward *forward, double *device_ns, struct err *err) {
     return device_err(forward, status, "waiting for a step", err);
 }
 
-static int download(const struct forward *forward, void *to, const void *from, int64_t bytes) {
-    return to == NULL || bytes == 0
-               ? DEVICE_OK
-               : forward->device->table->download(forward->device->device, to, from, bytes);
-}
-
 /* The first operator of a kind; NULL when the graph has none. */
 static const struct op *find_op(const struct forward *forward, enum op_kind kind) {
     const struct graph *graph = forward->program.graph;
@@ -260,7 +314,8 @@ static const struct op *find_op(const struct forward *forward, enum op_kind kind
 
 int forward_result(struct forward *forward, const struct step_result *result, struct err *err) {
     ASSERT(forward->n_steps > 0 && !forward->is_stepping);
-    const struct packed_counts *n = &forward->packed.n;
+    const struct packed *last = forward->issue.rest;
+    const struct packed_counts *n = &last->n;
     const int64_t rows = n->n_logit_rows, decisions = n->n_take + n->n_threshold;
     const struct room *room = &forward->room;
     const struct candidates from =
@@ -275,7 +330,7 @@ int forward_result(struct forward *forward, const struct step_result *result, st
     if (status == DEVICE_OK && result->n_committed != NULL) {
         status = download(forward, forward->n_committed, room->n_committed, decisions * 4);
         for (uint32_t i = 0; status == DEVICE_OK && i < forward->shape.n_spans; i++) {
-            int32_t decision = forward->packed.decision_of[i];
+            int32_t decision = last->decision_of[i];
             result->n_committed[i] = decision >= 0 ? forward->n_committed[decision] : 0;
         }
     }
@@ -285,7 +340,7 @@ int forward_result(struct forward *forward, const struct step_result *result, st
 int forward_logits(struct forward *forward, float *logits, struct err *err) {
     ASSERT(forward->n_steps > 0 && !forward->is_stepping);
     const struct op *sample = find_op(forward, OP_SAMPLE);
-    int64_t rows = forward->packed.n.n_logit_rows;
+    int64_t rows = forward->issue.rest->n.n_logit_rows;
     if (sample == NULL || loop_n_chunks(forward->program.graph, sample->loop, &forward->shape,
                                         forward->placement.chunks) > 1) {
         return err_usage(err, "the step does not store its logits all at once");
@@ -511,6 +566,7 @@ int forward_open(const struct engine_device *device, const struct graph *graph,
                                     .program = &forward->program,
                                     .weights = weights,
                                     .packed = &forward->packed,
+                                    .rest = &forward->packed,
                                     .placement = &forward->placement,
                                     .room = &forward->room};
     int status = check_weights(device, graph, weights, err);
@@ -518,14 +574,24 @@ int forward_open(const struct engine_device *device, const struct graph *graph,
     status = status == 0 ? program_make(&forward->program, graph, err) : status;
     status = status == 0 ? check_mask(forward, err) : status;
     status = status == 0 ? packed_open(&forward->packed, graph, limits, err) : status;
+    bool evicts = status == 0 && forward->packed.evicts;
+    if (evicts) {
+        status = packed_open(&forward->rest, graph, limits, err);
+        forward->issue.rest = &forward->rest;
+        forward->importance = calloc(2 * (size_t)limits->max_tokens, sizeof *forward->importance);
+        ASSERT(forward->importance != NULL);
+    }
     if (status == 0) {
-        status = room_open(&forward->room, device, graph->model, limits, forward->packed.max_bytes,
+        int64_t array_bytes = (evicts ? 2 : 1) * forward->packed.max_bytes;
+        status = room_open(&forward->room, device, graph->model, limits, array_bytes,
                            &weights->constants.rotation, err);
     }
     if (status == 0) {
         forward->n_committed = calloc(limits->max_requests, sizeof *forward->n_committed);
-        bool opened = forward->n_committed != NULL &&
-                      recordings_open(&forward->recordings, device->table, device->device);
+        /* The host has a word in the middle of a step that evicts: it is never played. */
+        bool opened =
+            forward->n_committed != NULL &&
+            (evicts || recordings_open(&forward->recordings, device->table, device->device));
         status = opened ? 0 : err_world(err, "no memory for the forward pass");
     }
     if (status != 0) {
@@ -543,6 +609,8 @@ void forward_close(struct forward *forward) {
     recordings_close(&forward->recordings);
     room_close(&forward->room);
     packed_close(&forward->packed);
+    packed_close(&forward->rest);
+    free(forward->importance);
     turn_times_close(&forward->times, forward->device);
     free(forward->n_committed);
     free(forward);

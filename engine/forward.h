@@ -50,12 +50,13 @@ int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_b
  * memory is mapped and does not suffice. */
 int forward_hold(struct forward *forward, int64_t first_byte, struct err *err);
 
-/* Issue one step; nothing of it is read after the return. ERR_USAGE, with nothing issued, when the
+/* Issue one step; nothing of it is read after the return. Where the graph evicts this waits in its
+ * middle, for what is left. ERR_USAGE, with nothing issued, when the
  * step does not fit the limits, the placement does not fit the step, or a span asks for what is not
  * there. */
 int forward_submit(struct forward *forward, const struct step *step, struct err *err);
 
-/* Issue the same step once more, after the one before it is done. */
+/* Issue the same step once more, after the one before it is done; not where the graph evicts. */
 int forward_again(struct forward *forward, struct err *err);
 
 /* Whether the step issued last is done; wait until it is. device_ns: from its first operator to its
@@ -71,8 +72,9 @@ int forward_result(struct forward *forward, const struct step_result *result, st
 int forward_logits(struct forward *forward, float *logits, struct err *err);
 
 /* The same step one turn at a time, for measuring and checking operators: begin, then next until
- * `turn` is NULL, which waits for nothing. Then the device time of each operator of the graph over
- * all its turns, from the end of the turn before to its own: ns[n_ops]. */
+ * `turn` is NULL, which waits for nothing but an eviction, and until which the step is read. Then
+ * the device time of each operator of the graph over all its turns, from the end of the turn before
+ * to its own: ns[n_ops]. */
 int forward_begin(struct forward *forward, const struct step *step, struct err *err);
 const struct turn *forward_turn(const struct forward *forward);
 int forward_next(struct forward *forward, struct err *err);

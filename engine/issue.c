@@ -8,6 +8,8 @@ _Static_assert((int)HEAD_SCRATCH_BYTES == (int)GRAPH_HEAD_SCRATCH_BYTES,
 /* One turn of one operator. */
 struct turn_of {
     struct issue *issue;
+    const struct packed *packed;
+    const unsigned char *arrays;
     const struct turn *turn;
     const struct op *op;
     const struct graph *graph;
@@ -56,19 +58,15 @@ static const void *op_weight(const struct turn_of *t) {
 }
 
 static const int32_t *narrow(const struct turn_of *t, enum packed_array array) {
-    const struct issue *issue = t->issue;
-    return (const int32_t *)(const void *)(issue->room->arrays +
-                                           issue->packed->offset_bytes[array]);
+    return (const int32_t *)(const void *)(t->arrays + t->packed->offset_bytes[array]);
 }
 
 static const int64_t *wide(const struct turn_of *t, enum packed_array array) {
-    const struct issue *issue = t->issue;
-    return (const int64_t *)(const void *)(issue->room->arrays +
-                                           issue->packed->offset_bytes[array]);
+    return (const int64_t *)(const void *)(t->arrays + t->packed->offset_bytes[array]);
 }
 
 static const struct packed_counts *counts(const struct turn_of *t) {
-    return &t->issue->packed->n;
+    return &t->packed->n;
 }
 
 /* The stores of this layer, of the packed spans from the first on. */
@@ -80,7 +78,7 @@ static const int64_t *cache_start(const struct turn_of *t) {
 
 struct candidates issue_candidates(struct issue *issue, int tensor) {
     int32_t *token = (int32_t *)(void *)tensor_at(issue, tensor);
-    void *confidence = token + issue->packed->n.n_logit_rows;
+    void *confidence = token + issue->rest->n.n_logit_rows;
     return (struct candidates){token, confidence};
 }
 
@@ -180,7 +178,7 @@ static int issue_keep(const struct turn_of *t, const struct qkv *from) {
 
 /* This layer's rows of a pool of pages: keys, and values behind them. */
 static struct qkv pool_rows(const struct turn_of *t) {
-    const struct packed *packed = t->issue->packed;
+    const struct packed *packed = t->packed;
     int64_t plane_bytes = packed_plane_elements(packed) * t->graph->element_bytes;
     unsigned char *k = t->issue->room->pool + 2 * t->turn->layer * plane_bytes;
     return (struct qkv){NULL, k, k + plane_bytes, (int64_t)t->model->kv_heads * t->model->head_dim};
@@ -193,7 +191,7 @@ static int issue_rope(const struct turn_of *t) {
     const struct qkv to = split_at(t, rotated, rows_at(t, rotated), t->op->n);
     const unsigned char *bias = weight(t, WEIGHT_QKV_BIAS);
     const int64_t skipped = (int64_t)t->model->heads * t->model->head_dim - t->op->n;
-    const bool exact = t->issue->packed->exact;
+    const bool exact = t->packed->exact;
     const struct qkv kv = exact ? pool_rows(t) : to;
     const struct call_rope call = {
         .qkv = rows_at(t, t->op->in[0]),
@@ -251,7 +249,7 @@ static int issue_full_attention(const struct turn_of *t) {
 /* Spans [first, first + n) in pages, at most max_queries queries each. */
 static int issue_paged_attention(const struct turn_of *t, int32_t first, int32_t n,
                                  int32_t max_queries) {
-    const struct packed *packed = t->issue->packed;
+    const struct packed *packed = t->packed;
     const struct qkv from = split(t, t->op->in[0]), kv = pool_rows(t);
     const int32_t max_pages = packed->n.max_pages, page_rows = (int32_t)packed->limits.page_rows;
     const struct call_paged_attention call = {
@@ -284,7 +282,7 @@ static int issue_prefill_attention(const struct turn_of *t) {
 }
 
 static int issue_block_attention(const struct turn_of *t) {
-    if (t->issue->packed->exact) {
+    if (t->packed->exact) {
         return issue_paged_attention(t, counts(t)->n_plain, counts(t)->n_block,
                                      counts(t)->max_block_tokens);
     }
@@ -313,6 +311,47 @@ static int issue_block_attention(const struct turn_of *t) {
     return n->n_block > 0 ? t->table->block_attention(t->device, &call) : DEVICE_OK;
 }
 
+/* Of blocks alone: prefills have no masked tokens, and nobody asks for their importance. */
+static int issue_importance(const struct turn_of *t) {
+    const struct packed_counts *n = counts(t);
+    const struct qkv from = split(t, t->op->in[0]), kv = pool_rows(t);
+    const struct call_importance call = {
+        .q = from.q,
+        .k = kv.k,
+        .kv_rows = narrow(t, PACKED_KV_ROWS),
+        .start = narrow(t, PACKED_START) + n->n_plain,
+        .masked = t->arrays + t->packed->offset_bytes[PACKED_MASKED],
+        .importance = (float *)(void *)output(t, 0),
+        .q_stride = from.stride,
+        .kv_stride = kv.stride,
+        .n_requests = n->n_block,
+        .n_heads = (int32_t)t->model->heads,
+        .n_kv_heads = (int32_t)t->model->kv_heads,
+        .head_size = (int32_t)t->model->head_dim,
+        .max_masked = n->max_masked,
+        .dtype = t->dtype,
+    };
+    return n->n_block > 0 && n->max_masked > 0 ? t->table->importance(t->device, &call) : DEVICE_OK;
+}
+
+/* Queries and the residual stream of the tokens that go on. */
+static int issue_evict(const struct turn_of *t) {
+    const struct qkv from = split(t, t->op->in[2]);
+    const int64_t hidden = t->model->hidden, width = (int64_t)t->model->heads * t->model->head_dim;
+    const struct call_compact call = {
+        .rows = narrow(t, PACKED_KEPT_TOKENS),
+        .from = {from.q, input(t, 3)},
+        .to = {output(t, 0), output(t, 1)},
+        .from_stride = {from.stride, hidden},
+        .to_stride = {width, hidden},
+        .width = {(int32_t)width, (int32_t)hidden},
+        .n_arrays = 2,
+        .max_rows = (int32_t)t->turn->n_rows,
+        .dtype = t->dtype,
+    };
+    return t->table->compact(t->device, &call);
+}
+
 /* Scores, chooses and packs; the operator "pack" behind it has nothing left to do. */
 static int issue_select(const struct turn_of *t) {
     const struct packed_counts *n = counts(t);
@@ -337,7 +376,7 @@ static int issue_select(const struct turn_of *t) {
         .n_kv_heads = (int32_t)t->model->kv_heads,
         .head_size = (int32_t)t->model->head_dim,
         .max_candidates = n->max_candidates,
-        .uniform = t->issue->packed->limits.selects_together,
+        .uniform = t->packed->limits.selects_together,
         .dtype = t->dtype,
     };
     return t->table->select(t->device, &call);
@@ -454,6 +493,8 @@ int issue_turn(struct issue *issue, const struct turn *turn) {
         [OP_ATTENTION_FULL] = issue_full_attention,
         [OP_ATTENTION_BLOCK] = issue_block_attention,
         [OP_ATTENTION_PREFILL] = issue_prefill_attention,
+        [OP_IMPORTANCE] = issue_importance,
+        [OP_EVICT] = issue_evict,
         [OP_SELECT] = issue_select,
         [OP_PACK] = issue_nothing,
         [OP_SWIGLU] = issue_swiglu,
@@ -464,8 +505,11 @@ int issue_turn(struct issue *issue, const struct turn *turn) {
         [OP_COMMIT] = issue_commit,
     };
     const struct graph *graph = issue->program->graph;
+    const bool is_rest = turn->op >= issue->program->evict_op;
     const struct turn_of t = {
         .issue = issue,
+        .packed = is_rest ? issue->rest : issue->packed,
+        .arrays = issue->room->arrays + (is_rest ? issue->packed->max_bytes : 0),
         .turn = turn,
         .op = &graph->ops[turn->op],
         .graph = graph,

@@ -13,7 +13,9 @@ struct issue {
     const struct engine_device *device;
     const struct program *program;
     const struct weights *weights;
-    const struct packed *packed; /* the counts, and where the arrays lie in the room's */
+    /* The counts, and where the arrays lie in the room's: of the whole step, and of what is left of
+     * it behind an eviction. */
+    const struct packed *packed, *rest;
     const struct placement *placement;
     const struct room *room;
     int64_t peak_bytes; /* written here: the end of the furthest tensor that a call was given */

@@ -83,7 +83,8 @@ static bool host_chooses(const struct live *live) {
 
 /* Whether somebody has to know which rows a step committed. */
 static bool tracks_rows(const struct live *live) {
-    return host_chooses(live) || live->engine->system->settings.logit_scope == LOGITS_MASKED;
+    return host_chooses(live) || live->engine->system->settings.logit_scope == LOGITS_MASKED ||
+           session_blocks_wanted(live->engine->system);
 }
 
 static int plan_step(struct live *live, const struct submission *submission,
@@ -185,8 +186,12 @@ static int finish_step(struct live *live, const struct submission *submission, b
     if (status != 0) {
         return status;
     }
-    return host_chooses(live) && !decided ? choose_on_host(live, submission, err)
-                                          : read_decisions(live, submission, decided, err);
+    status = host_chooses(live) && !decided ? choose_on_host(live, submission, err)
+                                            : read_decisions(live, submission, decided, err);
+    if (status == 0) {
+        sessions_pass(&live->sessions, submission, live->commits);
+    }
+    return status;
 }
 
 /* ---- the executor ---- */
@@ -248,7 +253,7 @@ static void complete(struct live *live, struct completion *out) {
         .start_ns = flight->start_ns,
         .gpu_ns = device_ns,
         .host_ns = wall_ns > device_ns ? wall_ns - device_ns : 0,
-        .decided.commits = live->commits,
+        .decided = {.commits = live->commits, .words = live->sessions.blocks.words},
     };
 }
 
@@ -325,6 +330,7 @@ struct executor live_interface(struct live *live) {
     return (struct executor){
         .state = live,
         .wants_spans = true,
+        .knows_positions = session_blocks_wanted(live->engine->system),
         .admit = admit,
         .grow = grow,
         .release = release,

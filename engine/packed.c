@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "kernels/calls_block.h"
 #include "sim/base/num.h"
 
 /* What selection and decision kernels take of one span (calls.h). */
@@ -42,10 +43,14 @@ static void lay_out(struct packed *packed) {
         [PACKED_FIRST_ROW] = decisions,
         [PACKED_N_ROWS] = decisions,
         [PACKED_TAKE] = decisions,
+        [PACKED_KEPT_TOKENS] = packed->evicts ? n->n_tokens : 0,
+        [PACKED_MASKED] = packed->evicts ? n->n_tokens : 0,
     };
     packed->bytes = 0;
     for (int array = 0; array < PACKED_ARRAY_COUNT; array++) {
-        size_t width = array <= PACKED_TARGETS ? sizeof(int64_t) : sizeof(int32_t);
+        size_t width = array <= PACKED_TARGETS  ? sizeof(int64_t)
+                       : array == PACKED_MASKED ? sizeof(uint8_t)
+                                                : sizeof(int32_t);
         packed->offset_bytes[array] = packed->bytes;
         packed->bytes += align_up(elements[array] * (int64_t)width, PACKED_ALIGN_BYTES);
     }
@@ -80,20 +85,12 @@ static int open_pages(struct packed *packed, const struct graph *graph, struct e
     return 0;
 }
 
-static bool is_exact(const struct graph *graph) {
-    bool exact = false;
+static bool has_kind(const struct graph *graph, enum op_kind kind) {
+    bool has = false;
     for (uint32_t op = 0; op < graph->n_ops; op++) {
-        exact = exact || graph->ops[op].kind == OP_ATTENTION_PREFILL;
+        has = has || graph->ops[op].kind == kind;
     }
-    return exact;
-}
-
-static bool is_selecting(const struct graph *graph) {
-    bool selects = false;
-    for (uint32_t op = 0; op < graph->n_ops; op++) {
-        selects = selects || graph->ops[op].kind == OP_SELECT;
-    }
-    return selects;
+    return has;
 }
 
 int packed_open(struct packed *packed, const struct graph *graph, const struct step_limits *limits,
@@ -104,8 +101,9 @@ int packed_open(struct packed *packed, const struct graph *graph, const struct s
         .limits = *limits,
         .pool_elements = limits->pool_bytes / graph->element_bytes,
         .element_bytes = graph->element_bytes,
-        .selects = is_selecting(graph),
-        .exact = is_exact(graph),
+        .selects = has_kind(graph, OP_SELECT),
+        .exact = has_kind(graph, OP_ATTENTION_PREFILL),
+        .evicts = has_kind(graph, OP_EVICT),
         /* The most of everything, for the size. */
         .n = {.n_plain = n_requests,
               .n_select = n_requests,
@@ -120,7 +118,8 @@ int packed_open(struct packed *packed, const struct graph *graph, const struct s
     lay_out(packed);
     packed->max_bytes = packed->bytes;
     packed->decision_of = calloc(limits->max_requests, sizeof *packed->decision_of);
-    return packed->decision_of != NULL
+    packed->first_token = calloc(limits->max_requests, sizeof *packed->first_token);
+    return packed->decision_of != NULL && packed->first_token != NULL
                ? 0
                : err_world(err, "no memory for batches of %" PRIu32 " requests",
                            limits->max_requests);
@@ -128,6 +127,7 @@ int packed_open(struct packed *packed, const struct graph *graph, const struct s
 
 void packed_close(struct packed *packed) {
     free(packed->decision_of);
+    free(packed->first_token);
     *packed = (struct packed){0};
 }
 
@@ -319,6 +319,24 @@ static int check_rows(const struct step *step, uint32_t i, struct err *err) {
     return 0;
 }
 
+static int32_t count_masked(const struct step_part *part, uint32_t queries) {
+    int32_t n = 0;
+    for (uint32_t t = 0; part->masked != NULL && t < queries; t++) {
+        n += part->masked[t] != 0;
+    }
+    return n;
+}
+
+static int check_masked(const struct packed *packed, const struct step *step, uint32_t i,
+                        struct err *err) {
+    int32_t n = count_masked(&step->parts[i], step->shape->spans[i]->queries);
+    return !packed->evicts || n <= FOCUS_MAX_BLOCK
+               ? 0
+               : err_usage(err,
+                           "span %" PRIu32 " has %" PRId32 " masked tokens, at most %d are run", i,
+                           n, (int)FOCUS_MAX_BLOCK);
+}
+
 static int check_span(const struct packed *packed, const struct step *step, uint32_t i,
                       struct err *err) {
     const struct span *span = step->shape->spans[i];
@@ -335,6 +353,7 @@ static int check_span(const struct packed *packed, const struct step *step, uint
     int status = check_positions(packed, step, i, err);
     status = status == 0 ? check_rows(step, i, err) : status;
     if (packed->exact) {
+        status = status == 0 ? check_masked(packed, step, i, err) : status;
         return status == 0 ? check_pages(packed, step, i, err) : status;
     }
     status = status == 0 && span->select_rows > 0 ? check_selection(packed, step, i, err) : status;
@@ -411,6 +430,10 @@ static void count(struct packed *packed, const struct step *step) {
         n->max_candidates = larger(n->max_candidates, (int32_t)span->select_rows);
         keeps = keeps || (group == GROUP_PLAIN && keeps_rows(&step->parts[i]));
         n_pages = larger(n_pages, step->parts[i].kv_pages.n_pages);
+        if (packed->evicts) {
+            int32_t n_masked = count_masked(&step->parts[i], span->queries);
+            n->max_masked = larger(n->max_masked, n_masked);
+        }
         count_decision(n, &step->parts[i].decision);
     }
     n->n_keeping_tokens = packed->exact ? n->n_tokens : keeps ? n->n_plain_tokens : 0;
@@ -437,6 +460,7 @@ void packed_lay_out(struct packed *packed, const struct step *step) {
 struct filling {
     struct packed *packed;
     const struct step *step;
+    const struct packed *whole;
     unsigned char *out;
     int32_t n_spans, n_tokens, n_selecting, n_candidates;
 };
@@ -495,6 +519,17 @@ static void append_stores(const struct filling *f, const struct step_part *part)
     }
 }
 
+static void append_eviction(const struct filling *f, uint32_t i, int32_t n) {
+    const struct step_part *part = &f->step->parts[i];
+    int32_t *kept = narrow(f, PACKED_KEPT_TOKENS) + f->n_tokens;
+    uint8_t *masked = f->out + f->packed->offset_bytes[PACKED_MASKED] + f->n_tokens;
+    int32_t first = f->whole != NULL ? f->whole->first_token[i] : f->n_tokens;
+    for (int32_t t = 0; t < n; t++) {
+        kept[t] = first + (part->kept != NULL ? part->kept[t] : t);
+        masked[t] = part->masked != NULL && part->masked[t];
+    }
+}
+
 static void append_selection(struct filling *f, const struct span *span,
                              const struct step_part *part) {
     narrow(f, PACKED_BLOCK_START)[f->n_selecting] = (int32_t)part->block_start;
@@ -508,6 +543,10 @@ static void append(struct filling *f, uint32_t i) {
     const struct span *span = f->step->shape->spans[i];
     const struct step_part *part = &f->step->parts[i];
     append_tokens(f, part, (int32_t)span->queries);
+    f->packed->first_token[i] = f->n_tokens;
+    if (f->packed->evicts) {
+        append_eviction(f, i, (int32_t)span->queries);
+    }
     if (f->packed->exact) {
         append_pages(f, part, (int32_t)span->queries);
     } else {
@@ -559,8 +598,9 @@ static void fill_decisions(const struct filling *f) {
     }
 }
 
-void packed_fill(struct packed *packed, const struct step *step, unsigned char *out) {
-    struct filling f = {.packed = packed, .step = step, .out = out};
+void packed_fill(struct packed *packed, const struct step *step, const struct packed *whole,
+                 unsigned char *out) {
+    struct filling f = {.packed = packed, .step = step, .whole = whole, .out = out};
     narrow(&f, PACKED_START)[0] = 0;
     for (int group = 0; group < GROUP_COUNT; group++) {
         for (uint32_t i = 0; i < step->shape->n_spans; i++) {

@@ -37,8 +37,10 @@ enum packed_array {
     PACKED_FIRST_ROW,   /* int32 [D] */
     PACKED_N_ROWS,      /* int32 [D] */
     PACKED_TAKE,        /* int32 [D], 0: by threshold */
+    PACKED_KEPT_TOKENS, /* int32 [T], the rest behind an eviction: which of the whole step's */
+    PACKED_MASKED,      /* uint8 [T] */
 };
-enum { PACKED_ARRAY_COUNT = PACKED_TAKE + 1, PACKED_ALIGN_BYTES = 16 };
+enum { PACKED_ARRAY_COUNT = PACKED_MASKED + 1, PACKED_ALIGN_BYTES = 16 };
 
 /* All that a step's launches depend on besides its placement and what the arrays hold. Fields of
  * four bytes without gaps, so that equal counts are equal bytes. */
@@ -50,8 +52,8 @@ struct packed_counts {
     int32_t max_full_tokens, max_block_tokens, max_candidates; /* of one span */
     int32_t n_take, n_threshold;                               /* decisions of either kind */
     int32_t max_take_rows, max_threshold_rows;                 /* of one decision */
-    int32_t max_pages; /* of one span, rounded up so that few numbers occur */
-    int32_t reserved;  /* 0 */
+    int32_t max_pages;  /* of one span, rounded up so that few numbers occur */
+    int32_t max_masked; /* of one span */
     float threshold;
 };
 
@@ -59,10 +61,11 @@ struct packed {
     const struct model *model;
     struct step_limits limits;
     int64_t pool_elements, element_bytes;
-    bool selects, exact; /* the step graph is such */
-    int64_t pool_pages;  /* exact */
+    bool selects, exact, evicts; /* the step graph is such */
+    int64_t pool_pages;          /* exact */
     int64_t max_bytes;
     int32_t *decision_of; /* [max_requests], owned: of the spans in batch order, -1: none */
+    int32_t *first_token; /* the same: where a span's tokens begin */
     /* Written by packed_lay_out. */
     struct packed_counts n;
     int64_t offset_bytes[PACKED_ARRAY_COUNT], bytes;
@@ -83,7 +86,9 @@ void packed_lay_out(struct packed *packed, const struct step *step);
  * pages. */
 int64_t packed_plane_elements(const struct packed *packed);
 
-/* Write the arrays of the step that was laid out last: packed->bytes bytes, at most max_bytes. */
-void packed_fill(struct packed *packed, const struct step *step, unsigned char *out);
+/* Write the arrays of the step that was laid out last: packed->bytes bytes, at most max_bytes.
+ * whole: of the rest of a step behind an eviction, the whole of it; else NULL. */
+void packed_fill(struct packed *packed, const struct step *step, const struct packed *whole,
+                 unsigned char *out);
 
 #endif

@@ -29,14 +29,16 @@ static const struct {
 /* Operators without a matrix; the rotation's small vectors are found by the model's facts. */
 static bool runs_without_weight(enum op_kind kind) {
     return kind == OP_ROPE || kind == OP_ATTENTION_FULL || kind == OP_ATTENTION_BLOCK ||
-           kind == OP_ATTENTION_PREFILL || kind == OP_SELECT || kind == OP_PACK ||
-           kind == OP_SWIGLU || kind == OP_ADD || kind == OP_SAMPLE || kind == OP_COMMIT;
+           kind == OP_ATTENTION_PREFILL || kind == OP_IMPORTANCE || kind == OP_EVICT ||
+           kind == OP_SELECT || kind == OP_PACK || kind == OP_SWIGLU || kind == OP_ADD ||
+           kind == OP_SAMPLE || kind == OP_COMMIT;
 }
 
 static bool runs_over(const struct op *op) {
     return op->kind == OP_SELECT ? op->rows == SYM_SELECT_ROWS
            : op->kind == OP_PACK ? op->rows == SYM_PACK_ROWS
-                                 : op->rows == SYM_TOKENS || op->rows == SYM_LOGIT_ROWS;
+                                 : op->rows == SYM_TOKENS || op->rows == SYM_KEPT_TOKENS ||
+                                       op->rows == SYM_LOGIT_ROWS;
 }
 
 /* Queries, keys and values share a weight, in this order, also where they are projected apart. */
@@ -73,7 +75,7 @@ static int bind(struct program *program, uint32_t op, struct err *err) {
 }
 
 int program_make(struct program *program, const struct graph *graph, struct err *err) {
-    *program = (struct program){.graph = graph};
+    *program = (struct program){.graph = graph, .evict_op = graph->n_ops};
     uint32_t layer = 0;
     for (uint32_t segment = 0, op = 0; segment < graph->n_segments; segment++) {
         program->first_op[segment] = op;
@@ -84,6 +86,9 @@ int program_make(struct program *program, const struct graph *graph, struct err 
                 return status;
             }
             program->op_layer[op] = layer;
+            if (graph->ops[op].kind == OP_EVICT) {
+                program->evict_op = op;
+            }
             if (graph->ops[op].kind == OP_ATTENTION_FULL ||
                 graph->ops[op].kind == OP_ATTENTION_PREFILL) {
                 program->rotated[segment] = graph->ops[op].in[0];
@@ -97,8 +102,8 @@ int program_make(struct program *program, const struct graph *graph, struct err 
 }
 
 /* Complete a turn whose operator, repetition and first row are set. */
-static void settle(const struct program *program, const struct placement *placement,
-                   const struct step_shape *shape, struct turn *turn) {
+void program_settle(const struct program *program, const struct placement *placement,
+                    const struct step_shape *shape, struct turn *turn) {
     const struct graph *graph = program->graph;
     const struct op *op = &graph->ops[turn->op];
     turn->layer = program->op_layer[turn->op] + turn->repetition;
@@ -112,7 +117,7 @@ static void settle(const struct program *program, const struct placement *placem
 void program_start(const struct program *program, const struct placement *placement,
                    const struct step_shape *shape, struct turn *turn) {
     *turn = (struct turn){0};
-    settle(program, placement, shape, turn);
+    program_settle(program, placement, shape, turn);
 }
 
 bool program_next(const struct program *program, const struct placement *placement,
@@ -122,14 +127,14 @@ bool program_next(const struct program *program, const struct placement *placeme
     int loop = graph->ops[op].loop;
     if (loop >= 0 && (int)op < graph->loops[loop].last_op) {
         turn->op = op + 1; /* the same chunk's next operator */
-        settle(program, placement, shape, turn);
+        program_settle(program, placement, shape, turn);
         return true;
     }
     int64_t done = turn->first_row + turn->n_rows;
     if (loop >= 0 && done < shape->sym[graph->loops[loop].rows]) {
         turn->op = (uint32_t)graph->loops[loop].first_op;
         turn->first_row = done;
-        settle(program, placement, shape, turn);
+        program_settle(program, placement, shape, turn);
         return true;
     }
     turn->first_row = 0;
@@ -145,7 +150,7 @@ bool program_next(const struct program *program, const struct placement *placeme
     if (turn->op == graph->n_ops) {
         return false;
     }
-    settle(program, placement, shape, turn);
+    program_settle(program, placement, shape, turn);
     return true;
 }
 

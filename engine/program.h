@@ -20,6 +20,7 @@ struct program {
     uint32_t op_layer[GRAPH_MAX_OPS];          /* the layer of its segment's first repetition */
     uint32_t first_op[GRAPH_MAX_SEGMENTS + 1]; /* of each segment */
     int rotated[GRAPH_MAX_SEGMENTS]; /* the tensor of a layer's queries, keys and values */
+    uint32_t evict_op; /* from here on operators run over what is left; n_ops: nothing evicts */
 };
 
 /* ERR_USAGE naming the first operator that the engine does not run. */
@@ -35,6 +36,9 @@ struct turn {
 /* The first turn of a step, and the one after `turn`; false when that was the last. */
 void program_start(const struct program *program, const struct placement *placement,
                    const struct step_shape *shape, struct turn *turn);
+/* The rows of a turn anew, after the shape has changed. */
+void program_settle(const struct program *program, const struct placement *placement,
+                    const struct step_shape *shape, struct turn *turn);
 bool program_next(const struct program *program, const struct placement *placement,
                   const struct step_shape *shape, struct turn *turn);
 

@@ -19,12 +19,16 @@ static bool is_exact(const struct sessions *sessions) {
     return sessions->system->cache->keeps == KEEPS_EXACT;
 }
 
+static bool follows_blocks(const struct sessions *sessions) {
+    return sessions->blocks.blocks != NULL;
+}
+
 /* Bytes between places where a store may start. */
 static int64_t unit_bytes(const struct system *system) {
     return STORE_ALIGN_ELEMENTS * system->runtime.element_bytes;
 }
 
-/* Whether an exact policy runs a whole block in each of its passes, half of it known already. */
+/* Whether an exact policy runs a whole block in each of its passes, one position known already. */
 static bool runs_whole_blocks(const struct system *system) {
     uint32_t block = system->settings.block_tokens;
     struct request request = {.prompt_tokens = block,
@@ -36,7 +40,7 @@ static bool runs_whole_blocks(const struct system *system) {
                               .block_start = block,
                               .block_length = block,
                               .step_in_block = 1,
-                              .masked_in_block = (block + 1) / 2,
+                              .masked_in_block = block > 1 ? block - 1 : 1,
                               .uncached_in_block = block,
                               .kept_in_block = block,
                               .reach_in_block = block,
@@ -51,7 +55,9 @@ static bool is_run(const struct system *system) {
     if (cache->keeps != KEEPS_EXACT) {
         return cache->keeps != KEEPS_OTHERWISE;
     }
-    return cache->leaves_out == BLOCK_WHOLE && !cache->evicts && runs_whole_blocks(system);
+    bool is_listed = cache->leaves_out != BLOCK_WHOLE || cache->evicts;
+    return is_listed ? !system->model->shifted_logits && (!cache->evicts || cache->evict != NULL)
+                     : runs_whole_blocks(system);
 }
 
 int sessions_check(const struct system *system, struct err *err) {
@@ -67,6 +73,31 @@ int sessions_check(const struct system *system, struct err *err) {
                          system->row_bytes / system->runtime.element_bytes);
     }
     return 0;
+}
+
+static void open_rest(struct sessions *sessions) {
+    const struct step_limits *limits = &sessions->limits;
+    struct session_rest *rest = &sessions->rest;
+    sessions->masked_tokens = zeroed(limits->max_tokens, 1);
+    rest->parts = zeroed(limits->max_requests, sizeof *rest->parts);
+    rest->spans = zeroed(limits->max_requests, sizeof *rest->spans);
+    rest->span_list = zeroed(limits->max_requests, sizeof(struct span *));
+    rest->positions = zeroed(limits->max_tokens, sizeof *rest->positions);
+    rest->extents = zeroed(limits->max_tokens, sizeof *rest->extents);
+    rest->kept = zeroed(limits->max_tokens, sizeof *rest->kept);
+    rest->logit_rows = zeroed(limits->max_logit_rows, sizeof *rest->logit_rows);
+    rest->targets = zeroed(limits->max_logit_rows, sizeof *rest->targets);
+}
+
+static void close_rest(struct session_rest *rest) {
+    free(rest->parts);
+    free(rest->spans);
+    free(rest->span_list);
+    free(rest->positions);
+    free(rest->extents);
+    free(rest->kept);
+    free(rest->logit_rows);
+    free(rest->targets);
 }
 
 int sessions_open(struct sessions *sessions, const struct system *system, struct forward *forward,
@@ -96,6 +127,11 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
     sessions->logit_rows = zeroed(limits->max_logit_rows, sizeof *sessions->logit_rows);
     sessions->targets = zeroed(limits->max_logit_rows, sizeof *sessions->targets);
     sessions->extents = zeroed(limits->max_tokens, sizeof *sessions->extents);
+    sessions->n_rows = zeroed(limits->max_requests, sizeof *sessions->n_rows);
+    if (session_blocks_wanted(system)) {
+        session_blocks_open(&sessions->blocks, system, n_slots, limits->max_requests);
+        open_rest(sessions);
+    }
     /* Pages lie all over the pool. */
     return is_exact(sessions) ? forward_hold(forward, 0, err) : 0;
 }
@@ -113,6 +149,10 @@ void sessions_close(struct sessions *sessions) {
     free(sessions->logit_rows);
     free(sessions->targets);
     free(sessions->extents);
+    free(sessions->n_rows);
+    free(sessions->masked_tokens);
+    session_blocks_close(&sessions->blocks);
+    close_rest(&sessions->rest);
     *sessions = (struct sessions){0};
 }
 
@@ -222,6 +262,9 @@ int sessions_admit(struct sessions *sessions, uint32_t slot, const struct reques
     session->prompt_tokens = request->prompt_tokens;
     session->output_tokens = request->output_tokens;
     session->store_bytes = -1;
+    if (follows_blocks(sessions) && !returns) {
+        session_blocks_start(&sessions->blocks, slot);
+    }
     int status = returns ? 0 : take_canvas(sessions, slot, request, err);
     if (status == 0) {
         status = is_exact(sessions) ? sessions_grow(sessions, slot, request, err)
@@ -235,6 +278,9 @@ void sessions_release(struct sessions *sessions, uint32_t slot) {
     if (session->request->state != REQUEST_PREEMPTED) {
         stores_give(&sessions->canvases, slot);
         session->has_canvas = false;
+    }
+    if (follows_blocks(sessions)) {
+        session_blocks_forget(&sessions->blocks, slot);
     }
     if (is_exact(sessions)) {
         pages_give(&sessions->pages, slot);
@@ -331,6 +377,42 @@ static int32_t row_of(const struct sessions *sessions, const struct request *req
     return is_shifted && query > 0 ? query - 1 : query;
 }
 
+static int check_rows(const struct request *request, uint32_t n, struct err *err) {
+    return n == request->span.logit_rows
+               ? 0
+               : err_world(err,
+                           "request %" PRIu64 " has %" PRIu32 " logit rows in its span, the engine "
+                           "finds %" PRIu32,
+                           request->id, request->span.logit_rows, n);
+}
+
+/* The same of a span that lists positions of its block. One that was decided already is no
+ * candidate, even if what it was given is the mask's id: its row decides on the prompt's first
+ * token, which is none. */
+static int plan_listed_rows(struct sessions *sessions, const struct request *request,
+                            struct step_part *part, const uint8_t *masked, struct err *err) {
+    int32_t *rows = sessions->logit_rows + sessions->n_used_rows;
+    int32_t *targets = sessions->targets + sessions->n_used_rows;
+    bool decides = blocks_decide(&request->span);
+    uint32_t first, end, n = 0;
+    scope(&sessions->system->settings, request, &first, &end);
+    for (uint32_t i = 0; i < request->span.queries; i++) {
+        uint32_t position = (uint32_t)part->positions[i];
+        bool in_scope =
+            position >= first && position < end &&
+            (masked[i] || !decides || sessions->system->settings.logit_scope != LOGITS_MASKED);
+        if (in_scope && sessions->n_used_rows + n < sessions->limits.max_logit_rows) {
+            rows[n] = (int32_t)i;
+            targets[n++] = masked[i] ? (int32_t)position : 0;
+        }
+    }
+    sessions->n_used_rows += n;
+    part->logit_rows = rows;
+    part->targets = targets;
+    part->decision.n_rows = decides ? n : 0;
+    return check_rows(request, n, err);
+}
+
 static int plan_rows(struct sessions *sessions, const struct request *request,
                      const struct session *session, struct step_part *part, struct err *err) {
     const struct settings *settings = &sessions->system->settings;
@@ -352,22 +434,46 @@ static int plan_rows(struct sessions *sessions, const struct request *request,
         rows[n] = row_of(sessions, request, part, position);
         targets[n++] = (int32_t)position;
     }
-    if (n != request->span.logit_rows) {
-        return err_world(err,
-                         "request %" PRIu64 " has %" PRIu32 " logit rows in its span, the engine "
-                         "finds %" PRIu32,
-                         request->id, request->span.logit_rows, n);
-    }
     sessions->n_used_rows += n;
     part->logit_rows = rows;
     part->targets = targets;
     part->decision.first_row = n_before;
     part->decision.n_rows = blocks_decide(&request->span) ? n_block : 0;
+    return check_rows(request, n, err);
+}
+
+/* Whether a request's step runs a list of positions of its block. */
+static bool is_listed(const struct sessions *sessions, const struct request *request) {
+    return follows_blocks(sessions) && request->causal == SEES_BLOCKS &&
+           request->span.phase != PHASE_PREFILL;
+}
+
+/* Positions of the span's queries; `masked` where they are listed. */
+static int plan_positions(struct sessions *sessions, const struct request *request, uint32_t slot,
+                          uint32_t member, int32_t *positions, uint8_t *masked, struct err *err) {
+    const struct span *span = &request->span;
+    if (is_listed(sessions, request)) {
+        uint32_t n =
+            session_blocks_list(&sessions->blocks, request, slot, member, positions, masked);
+        return n == span->queries
+                   ? 0
+                   : err_world(err,
+                               "request %" PRIu64 " runs %" PRIu32 " positions of its block in its "
+                               "span, the engine finds %" PRIu32,
+                               request->id, span->queries, n);
+    }
+    uint32_t first = span->exact                               ? span->context
+                     : span->queries == request->canvas_tokens ? 0
+                                                               : request->block_start;
+    for (uint32_t i = 0; i < span->queries; i++) {
+        positions[i] = (int32_t)(first + i);
+    }
     return 0;
 }
 
 static int plan_part(struct sessions *sessions, const struct request *request, uint32_t slot,
-                     const uint32_t *take, struct step_part *part, struct err *err) {
+                     uint32_t member, const uint32_t *take, struct err *err) {
+    struct step_part *part = &sessions->parts[member];
     const struct session *session = &sessions->by_slot[slot];
     const struct span *span = &request->span;
     const struct decoder *decoder = sessions->system->decoder;
@@ -377,13 +483,14 @@ static int plan_part(struct sessions *sessions, const struct request *request, u
                          sessions->limits.max_tokens);
     }
     int32_t *positions = sessions->positions + sessions->n_used_tokens;
-    uint32_t first = span->exact                               ? span->context
-                     : span->queries == request->canvas_tokens ? 0
-                                                               : request->block_start;
-    for (uint32_t i = 0; i < span->queries; i++) {
-        positions[i] = (int32_t)(first + i);
+    bool lists = is_listed(sessions, request);
+    uint8_t *masked = lists ? sessions->masked_tokens + sessions->n_used_tokens : NULL;
+    int status = plan_positions(sessions, request, slot, member, positions, masked, err);
+    if (status != 0) {
+        return status;
     }
     *part = (struct step_part){.canvas = session->canvas, .positions = positions};
+    part->masked = sessions->system->cache->evicts ? masked : NULL;
     if (is_exact(sessions)) {
         plan_pages(sessions, request, slot, part);
     } else {
@@ -400,7 +507,9 @@ static int plan_part(struct sessions *sessions, const struct request *request, u
                          sessions->system->cache->policy.name, part->kv.n_rows, request->id,
                          request->kv_bytes / sessions->system->row_bytes);
     }
-    int status = plan_rows(sessions, request, session, part, err);
+    status = lists ? plan_listed_rows(sessions, request, part, masked, err)
+                   : plan_rows(sessions, request, session, part, err);
+    sessions->n_rows[member] = span->logit_rows;
     if (take != NULL) {
         part->decision.take = *take;
         part->decision.n_rows = *take > 0 ? part->decision.n_rows : 0;
@@ -429,6 +538,95 @@ static int make_room(struct sessions *sessions, const struct placement *placemen
     return status;
 }
 
+/* ---- an eviction ---- */
+
+/* What is used of a rest's arrays. */
+struct rest_place {
+    uint32_t token, row;
+};
+
+/* The queries in kept[0 .. n) of a part, and of its logit rows those of these queries. */
+static void keep_part(struct session_rest *rest, const struct step_part *whole, uint32_t n_rows,
+                      uint32_t member, uint32_t n, struct rest_place *at) {
+    struct step_part *part = &rest->parts[member];
+    struct span *span = &rest->spans[member];
+    int32_t *rows = rest->logit_rows + at->row, *targets = rest->targets + at->row;
+    const int32_t *kept = rest->kept + at->token;
+    uint32_t n_kept_rows = 0;
+    *part = *whole;
+    part->positions = rest->positions + at->token;
+    part->kv_pages.extent = rest->extents + at->token;
+    part->kept = kept;
+    part->logit_rows = rows;
+    part->targets = targets;
+    part->masked = NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        rest->positions[at->token + i] = whole->positions[kept[i]];
+        rest->extents[at->token + i] = whole->kv_pages.extent[kept[i]];
+    }
+    for (uint32_t r = 0, i = 0; r < n_rows; r++) {
+        while (i < n && kept[i] < whole->logit_rows[r]) {
+            i++;
+        }
+        if (i < n && kept[i] == whole->logit_rows[r]) {
+            rows[n_kept_rows] = (int32_t)i;
+            targets[n_kept_rows++] = whole->targets[r];
+        }
+    }
+    part->decision.n_rows = whole->decision.n_rows > 0 ? n_kept_rows : 0;
+    span->queries = span->first_queries = n;
+    span->kept_queries = span->phase == PHASE_PREFILL ? span->kept_queries : n;
+    span->logit_rows = n_kept_rows;
+    at->token += n;
+    at->row += n_kept_rows;
+}
+
+/* No query sees further than the last one that goes on, since what is behind it may not have been
+ * computed. Where no position is masked all of the block has been. */
+static void end_at_last(struct session_rest *rest, uint32_t first, uint32_t n) {
+    for (uint32_t i = first; i < first + n; i++) {
+        rest->extents[i] = rest->positions[first + n - 1] + 1;
+    }
+}
+
+static int evict(void *state, const struct eviction *seen, struct step *out, struct err *err) {
+    struct sessions *sessions = state;
+    struct session_rest *rest = &sessions->rest;
+    const struct submission *submission = sessions->submission;
+    struct rest_place at = {0};
+    (void)err;
+    shape_clear(&rest->shape);
+    for (uint32_t i = 0; i < submission->n_slots; i++) {
+        uint32_t slot = submission->slots[i], n = 0;
+        const struct request *request = &submission->requests[slot];
+        int32_t *kept = rest->kept + at.token;
+        bool lists = is_listed(sessions, request);
+        if (lists) {
+            n = session_blocks_evict(&sessions->blocks, request, slot, i,
+                                     seen->before + seen->first[i], seen->after + seen->first[i],
+                                     kept);
+        }
+        for (; !lists && n < request->span.queries; n++) {
+            kept[n] = (int32_t)n;
+        }
+        rest->spans[i] = request->span;
+        uint32_t first = at.token;
+        keep_part(rest, &sessions->parts[i], request->span.logit_rows, i, n, &at);
+        if (lists && request->masked_in_block > 0) {
+            end_at_last(rest, first, n);
+        }
+        sessions->n_rows[i] = rest->spans[i].logit_rows;
+        rest->span_list[i] = &rest->spans[i];
+        shape_add(rest->shape.sym, rest->span_list[i], 1);
+    }
+    rest->shape.n_spans = submission->n_slots;
+    rest->shape.spans = rest->span_list;
+    sessions->decided = rest->parts;
+    out->shape = &rest->shape;
+    out->parts = rest->parts;
+    return 0;
+}
+
 int sessions_plan(struct sessions *sessions, const struct submission *submission,
                   const uint32_t *take, const struct placement *placement, struct step *step,
                   struct err *err) {
@@ -438,6 +636,12 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
                          "a batch of %" PRIu32 " requests, but the engine was opened for "
                          "%" PRIu32,
                          submission->n_slots, sessions->limits.max_requests);
+    }
+    if (take != NULL && follows_blocks(sessions)) {
+        return err_usage(err,
+                         "cache %s decides by what was committed which positions run, so that the "
+                         "engine runs it by its own decisions alone",
+                         sessions->system->cache->policy.name);
     }
     if (submission->shape->n_spans != submission->n_slots) {
         return err_usage(err,
@@ -451,15 +655,19 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
     status = status == 0 && !is_exact(sessions) ? hold_stores(sessions, err) : status;
     for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
         uint32_t slot = submission->slots[i];
-        status = plan_part(sessions, &submission->requests[slot], slot,
-                           take != NULL ? &take[i] : NULL, &sessions->parts[i], err);
+        status = plan_part(sessions, &submission->requests[slot], slot, i,
+                           take != NULL ? &take[i] : NULL, err);
     }
+    sessions->submission = submission;
+    sessions->decided = sessions->parts;
     *step = (struct step){
         .placement = placement,
         .shape = submission->shape,
         .parts = sessions->parts,
         .threshold =
             decoder->threshold != NULL ? decoder->threshold(sessions->system->decoder_state) : 0,
+        .evict = evict,
+        .evict_state = sessions,
     };
     return status;
 }
@@ -473,26 +681,51 @@ void sessions_decide_nothing(struct sessions *sessions, const struct submission 
 /* ---- results ---- */
 
 /* The first of a member's rows in the results. */
-static uint32_t first_result(const struct submission *submission, uint32_t member) {
+static uint32_t first_result(const struct sessions *sessions, uint32_t member) {
     uint32_t first = 0;
     for (uint32_t i = 0; i < member; i++) {
-        first += submission->requests[submission->slots[i]].span.logit_rows;
+        first += sessions->n_rows[i];
     }
     return first;
+}
+
+/* A member's target is committed. */
+static void note_commit(struct sessions *sessions, const struct request *request, uint32_t slot,
+                        uint32_t member, int32_t target) {
+    sessions->masked[sessions->by_slot[slot].canvas + target] = 0;
+    if (is_listed(sessions, request)) {
+        session_blocks_choose(&sessions->blocks, request, member, (uint32_t)target);
+    }
 }
 
 void sessions_settle(struct sessions *sessions, const struct submission *submission,
                      const uint8_t *committed) {
     for (uint32_t i = 0; i < submission->n_slots; i++) {
-        const struct session *session = &sessions->by_slot[submission->slots[i]];
-        const struct step_part *part = &sessions->parts[i];
+        uint32_t slot = submission->slots[i];
+        const struct step_part *part = &sessions->decided[i];
         for (uint32_t r = 0; r < part->decision.n_rows; r++) {
             uint32_t row = part->decision.first_row + r;
             if (committed[row]) {
-                sessions->masked[session->canvas + part->targets[row]] = 0;
+                note_commit(sessions, &submission->requests[slot], slot, i, part->targets[row]);
             }
         }
-        committed += submission->requests[submission->slots[i]].span.logit_rows;
+        committed += sessions->n_rows[i];
+    }
+}
+
+void sessions_pass(struct sessions *sessions, const struct submission *submission,
+                   uint32_t *counts) {
+    for (uint32_t i = 0; i < submission->n_slots; i++) {
+        uint32_t slot = submission->slots[i];
+        const struct request *request = &submission->requests[slot];
+        if (is_listed(sessions, request)) {
+            const uint8_t *chosen = sessions->blocks.words[i].chosen;
+            session_blocks_pass(&sessions->blocks, request, slot, i);
+            counts[i] = 0;
+            for (uint32_t at = 0; at < request->block_length; at++) {
+                counts[i] += chosen[at];
+            }
+        }
     }
 }
 
@@ -500,9 +733,9 @@ uint32_t sessions_masked_rows(const struct sessions *sessions, const struct subm
                               uint32_t member, uint32_t *rows) {
     uint32_t slot = submission->slots[member], n = 0;
     const struct request *request = &submission->requests[slot];
-    const struct step_part *part = &sessions->parts[member];
-    uint32_t first = first_result(submission, member);
-    for (uint32_t row = 0; row < request->span.logit_rows; row++) {
+    const struct step_part *part = &sessions->decided[member];
+    uint32_t first = first_result(sessions, member);
+    for (uint32_t row = 0; row < sessions->n_rows[member]; row++) {
         uint32_t target = (uint32_t)part->targets[row];
         if (target >= request->block_start && target < block_end(request) &&
             sessions->masked[sessions->by_slot[slot].canvas + target]) {
@@ -514,11 +747,11 @@ uint32_t sessions_masked_rows(const struct sessions *sessions, const struct subm
 
 int sessions_commit(struct sessions *sessions, const struct submission *submission, uint32_t member,
                     uint32_t row, int32_t token, struct err *err) {
-    const struct session *session = &sessions->by_slot[submission->slots[member]];
-    const struct step_part *part = &sessions->parts[member];
-    int64_t at = session->canvas + part->targets[row - first_result(submission, member)];
-    sessions->masked[at] = 0;
-    return forward_write_canvas(sessions->forward, at, &token, 1, err);
+    uint32_t slot = submission->slots[member];
+    int32_t target = sessions->decided[member].targets[row - first_result(sessions, member)];
+    note_commit(sessions, &submission->requests[slot], slot, member, target);
+    return forward_write_canvas(sessions->forward, sessions->by_slot[slot].canvas + target, &token,
+                                1, err);
 }
 
 int sessions_read(struct sessions *sessions, uint32_t slot, int32_t *tokens, struct err *err) {

@@ -13,6 +13,7 @@
 
 #include "engine/forward.h"
 #include "engine/pages.h"
+#include "engine/session_blocks.h"
 #include "engine/stores.h"
 #include "sim/serve/executor.h"
 #include "sim/serve/system.h"
@@ -26,6 +27,15 @@ struct session {
     int64_t store_bytes; /* where in the pool its rows lie; -1: it has none */
 };
 
+/* What an eviction leaves of the step under way; all of it as large as the step's. */
+struct session_rest {
+    struct step_part *parts;
+    struct span *spans;
+    const struct span **span_list;
+    struct step_shape shape;
+    int32_t *positions, *extents, *kept, *logit_rows, *targets;
+};
+
 struct sessions {
     const struct system *system;
     struct forward *forward;
@@ -36,11 +46,18 @@ struct sessions {
     struct pages pages;             /* instead of stores, where the cache is exact */
     uint8_t *masked;                /* [limits.canvas_tokens], as far as results were taken */
     int32_t *tokens;                /* [max_positions], a canvas on its way to the device */
+    /* Where the cache policy leaves positions of a block out; else nothing is in it. */
+    struct session_blocks blocks;
     /* The step under way. */
+    const struct submission *submission;
+    const struct step_part *decided;                     /* parts, or what an eviction left */
+    uint32_t *n_rows;                                    /* [max_requests], their logit rows */
     struct step_part *parts;                             /* [max_requests] */
     int32_t *positions, *kv_rows, *logit_rows, *targets; /* [max_tokens] each */
     int32_t *extents;                                    /* the same */
+    uint8_t *masked_tokens;                              /* the same, where something evicts */
     uint32_t n_used_tokens, n_used_rows;
+    struct session_rest rest;
 };
 
 /* ERR_USAGE when the system's cache policy or its rows are such that the engine does not run them.
@@ -76,6 +93,11 @@ void sessions_decide_nothing(struct sessions *sessions, const struct submission 
 /* Take note of what a step committed: `committed` as in step_result. */
 void sessions_settle(struct sessions *sessions, const struct submission *submission,
                      const uint8_t *committed);
+
+/* The step is over, all its commits are known. Where positions are followed (blocks.words then says
+ * what ran and was committed), counts[i] becomes what member i committed. */
+void sessions_pass(struct sessions *sessions, const struct submission *submission,
+                   uint32_t *counts);
 
 /* Positions of the active block that are still masked, in canvas order: indices into the span's
  * logit rows, as they were planned. Returns how many. */

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sim/base/err.h"
 #include "sim/graph/shape.h"
 #include "sim/memory/placement.h"
 
@@ -54,6 +55,16 @@ struct step_part {
     struct kv_store kv;
     uint32_t block_start, block_end; /* indices of queries; read where the span selects */
     struct kv_pages kv_pages;        /* instead of both, where the graph is exact */
+    /* Where the graph evicts. */
+    const uint8_t *masked; /* [queries], 1: its importance is asked for; NULL: nobody's */
+    const int32_t *kept;   /* [queries], in the rest of a step: the query of the whole span */
+};
+
+/* What is known of a step's tokens when a graph evicts: how much the masked tokens of a span attend
+ * to each of them in the layers before and at the eviction (call_importance). */
+struct eviction {
+    const float *before, *after; /* [T] */
+    const int32_t *first;        /* [spans], where a span's tokens begin in both */
 };
 
 struct step {
@@ -61,6 +72,11 @@ struct step {
     const struct step_shape *shape;    /* ragged, spans listed */
     const struct step_part *parts;     /* [shape->n_spans] */
     float threshold;                   /* of the decisions that take 0 */
+    /* Where the graph evicts, and some token is masked: says what goes on behind it, the same spans
+     * with some of their queries, at least one each, their shape as if these were all. Decisions
+     * are the rest's. */
+    int (*evict)(void *state, const struct eviction *seen, struct step *rest, struct err *err);
+    void *evict_state;
 };
 
 /* What came out, in batch order: rows of the first span, then those of the second. Any of them may

@@ -182,6 +182,7 @@ struct executor meter_interface(struct meter *meter) {
                              .wants_spans = request->inner.wants_spans || request->rerun != NULL ||
                                             !request->system->runtime.varlen,
                              .wants_members = request->inner.wants_members,
+                             .knows_positions = request->inner.knows_positions,
                              .shares_prefixes = request->inner.shares_prefixes,
                              .admit = admit,
                              .grow = grow,

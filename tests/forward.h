@@ -100,6 +100,8 @@ struct rig {
     const struct span *span_list[MAX_SPANS];
     struct step_part parts[MAX_SPANS];
     struct step step;
+    int (*evict)(void *state, const struct eviction *seen, struct step *rest, struct err *err);
+    void *evict_state;
     int32_t token[MAX_TOKENS];
     float confidence[MAX_TOKENS];
     uint8_t committed[MAX_TOKENS];
@@ -204,7 +206,12 @@ static inline void rig_plan(struct rig *rig) {
     }
     placement_make(planner_find(rig->planner, &err), &rig->graph, &rig->shape, rig->chunks,
                    &rig->placement);
-    rig->step = (struct step){&rig->placement, &rig->shape, rig->parts, 0.5f};
+    rig->step = (struct step){.placement = &rig->placement,
+                              .shape = &rig->shape,
+                              .parts = rig->parts,
+                              .threshold = 0.5f,
+                              .evict = rig->evict,
+                              .evict_state = rig->evict_state};
     memset(rig->token, 0xff, sizeof rig->token);
     memset(rig->confidence, 0xff, sizeof rig->confidence);
     memset(rig->committed, 0xff, sizeof rig->committed);

@@ -1,0 +1,160 @@
+#include "engine/session_blocks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/zeroed.h"
+#include "sim/policy/blocks.h"
+
+bool session_blocks_wanted(const struct system *system) {
+    const struct cache_policy *cache = system->cache;
+    return cache->keeps == KEEPS_EXACT && (cache->leaves_out != BLOCK_WHOLE || cache->evicts);
+}
+
+void session_blocks_open(struct session_blocks *blocks, const struct system *system,
+                         uint32_t n_slots, uint32_t max_requests) {
+    size_t block = system->settings.block_tokens;
+    *blocks = (struct session_blocks){.system = system};
+    blocks->blocks = zeroed(n_slots, sizeof *blocks->blocks);
+    blocks->active = zeroed(n_slots, sizeof *blocks->active);
+    blocks->masked = zeroed(n_slots * block, 1);
+    blocks->uncached = zeroed(n_slots * block, 1);
+    blocks->memory = zeroed(n_slots, system->cache->memory_bytes + 1);
+    blocks->keep = zeroed(max_requests * block, 1);
+    blocks->chosen = zeroed(max_requests * block, 1);
+    blocks->words = zeroed(max_requests, sizeof *blocks->words);
+    blocks->delta = zeroed(block, sizeof *blocks->delta);
+    blocks->pending = zeroed(block, 1);
+    for (uint32_t i = 0; i < max_requests; i++) {
+        blocks->words[i] =
+            (struct positions_word){blocks->keep + i * block, blocks->chosen + i * block};
+    }
+}
+
+void session_blocks_close(struct session_blocks *blocks) {
+    free(blocks->blocks);
+    free(blocks->active);
+    free(blocks->masked);
+    free(blocks->uncached);
+    free(blocks->memory);
+    free(blocks->keep);
+    free(blocks->chosen);
+    free(blocks->words);
+    free(blocks->delta);
+    free(blocks->pending);
+    *blocks = (struct session_blocks){0};
+}
+
+static uint8_t *row(const struct session_blocks *blocks, uint8_t *flags, uint32_t i) {
+    return flags + (size_t)i * blocks->system->settings.block_tokens;
+}
+
+static void *memory_of(const struct session_blocks *blocks, uint32_t slot) {
+    return blocks->memory + (size_t)slot * blocks->system->cache->memory_bytes;
+}
+
+void session_blocks_start(struct session_blocks *blocks, uint32_t slot) {
+    blocks->active[slot] = 0;
+    memset(memory_of(blocks, slot), 0, blocks->system->cache->memory_bytes);
+}
+
+void session_blocks_forget(struct session_blocks *blocks, uint32_t slot) {
+    if (blocks->active[slot] > 0) {
+        block_forget(&blocks->blocks[slot]);
+    }
+}
+
+/* The prompt's tokens stand first in its block. */
+static void enter(struct session_blocks *blocks, const struct request *request, uint32_t slot) {
+    const struct cache_policy *cache = blocks->system->cache;
+    uint32_t n_fixed = request->block_start < request->prompt_tokens
+                           ? request->prompt_tokens - request->block_start
+                           : 0;
+    block_begin(&blocks->blocks[slot], (enum block_cache)cache->leaves_out, request->block_length,
+                n_fixed, row(blocks, blocks->masked, slot), row(blocks, blocks->uncached, slot));
+    blocks->active[slot] = request->block + 1;
+    if (cache->learn != NULL) {
+        cache->learn(blocks->system->cache_state, memory_of(blocks, slot), request, 0);
+    }
+}
+
+uint32_t session_blocks_list(struct session_blocks *blocks, const struct request *request,
+                             uint32_t slot, uint32_t member, int32_t *positions, uint8_t *masked) {
+    uint8_t *keep = row(blocks, blocks->keep, member);
+    if (blocks->active[slot] != request->block + 1) {
+        enter(blocks, request, slot);
+    }
+    const struct block_state *block = &blocks->blocks[slot];
+    memset(row(blocks, blocks->chosen, member), 0, block->length);
+    (void)block_pending(block, keep);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < block->length; i++) {
+        if (keep[i] && n < request->span.queries) {
+            positions[n] = (int32_t)(request->block_start + i);
+            masked[n] = block->masked[i];
+        }
+        n += keep[i] != 0;
+    }
+    return n;
+}
+
+uint32_t session_blocks_evict(struct session_blocks *blocks, const struct request *request,
+                              uint32_t slot, uint32_t member, const float *before,
+                              const float *after, int32_t *kept) {
+    const struct system *system = blocks->system;
+    const struct block_state *block = &blocks->blocks[slot];
+    uint8_t *keep = row(blocks, blocks->keep, member);
+    uint32_t n = 0, n_kept = 0;
+    if (block->n_masked > 0) {
+        memcpy(blocks->pending, keep, block->length);
+        for (uint32_t i = 0; i < block->length; i++) {
+            bool runs = blocks->pending[i] != 0;
+            blocks->delta[i] = runs && block->masked[i] ? after[n] - before[n] : 0;
+            n += runs;
+        }
+        const struct eviction_view view = {.request = request,
+                                           .length = block->length,
+                                           .pending = blocks->pending,
+                                           .masked = block->masked,
+                                           .delta = blocks->delta,
+                                           .frontier = block->frontier};
+        (void)system->cache->evict(system->cache_state, memory_of(blocks, slot), &view, keep);
+        n = 0;
+        for (uint32_t i = 0; i < block->length; i++) {
+            if (keep[i]) {
+                kept[n_kept++] = (int32_t)n;
+            }
+            n += blocks->pending[i] != 0;
+        }
+        return n_kept;
+    }
+    for (uint32_t i = 0; i < block->length; i++) {
+        if (keep[i]) {
+            kept[n_kept] = (int32_t)n_kept;
+            n_kept++;
+        }
+    }
+    return n_kept;
+}
+
+void session_blocks_choose(struct session_blocks *blocks, const struct request *request,
+                           uint32_t member, uint32_t position) {
+    ASSERT(position >= request->block_start &&
+           position < request->block_start + request->block_length);
+    row(blocks, blocks->chosen, member)[position - request->block_start] = 1;
+}
+
+void session_blocks_pass(struct session_blocks *blocks, const struct request *request,
+                         uint32_t slot, uint32_t member) {
+    const struct system *system = blocks->system;
+    const uint8_t *chosen = row(blocks, blocks->chosen, member);
+    struct block_state *block = &blocks->blocks[slot];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < block->length; i++) {
+        n += chosen[i] != 0;
+    }
+    block_pass(block, row(blocks, blocks->keep, member), chosen);
+    if (n > 0 && blocks_decide(&request->span) && system->cache->learn != NULL) {
+        system->cache->learn(system->cache_state, memory_of(blocks, slot), request, n);
+    }
+}

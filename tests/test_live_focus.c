@@ -1,0 +1,185 @@
+/* Live runs of caches that leave positions of a block out or evict some in the middle of a step, on
+ * the CPU: DC, DC+ and FOCUS. */
+#include "tests/live.h"
+
+static const struct arrival together[] = {
+    {.id = 0, .prompt_tokens = 3, .output_tokens = 13},
+    {.id = 1, .prompt_tokens = 21, .output_tokens = 9},
+    {.id = 2, .prompt_tokens = 8, .output_tokens = 16},
+};
+static const struct arrival apart[] = {
+    {.id = 2, .arrival_ns = 0, .prompt_tokens = 8, .output_tokens = 16},
+    {.id = 0, .arrival_ns = INT64_C(1000000000000), .prompt_tokens = 3, .output_tokens = 13},
+    {.id = 1, .arrival_ns = INT64_C(2000000000000), .prompt_tokens = 21, .output_tokens = 9},
+};
+enum { N = 3 };
+
+static char plugin[256];
+
+#define SYSTEM(name, ...)                                                                          \
+    live_system_of(name, "sdar-tiny",                                                              \
+                   (const char *const[]){"block_tokens=8", "page_tokens=4", __VA_ARGS__, NULL})
+
+static struct served *serve_live(struct system *system, const struct arrival *arrivals) {
+    struct serving serving = {.system = system, .arrivals = arrivals, .n = N};
+    struct served *served = serve(&serving);
+    ck_assert_msg(served->err.kind == ERR_NONE, "%s", served->err.text);
+    return served;
+}
+
+static void check_served(const struct served *served) {
+    ck_assert_uint_eq(served->result.completed, N);
+    ck_assert_uint_eq(served->n_outputs, N);
+    ck_assert_int_gt(served->activation_bytes, 0);
+    ck_assert_int_eq(served->activation_bytes, served->planned_activation_bytes);
+    ck_assert_int_eq(served->pool_bytes, served->result.kv_peak_bytes);
+    ck_assert_int_eq(served->pool_left_bytes, 0);
+    ck_assert_int_eq(served->memory.metered_bytes, served->memory.planned_bytes);
+}
+
+static bool has_same_tokens(const struct served *a, const struct served *b) {
+    return memcmp(a->tokens, b->tokens, sizeof a->tokens) == 0;
+}
+
+static const char *const names[] = {"dc", "dc+", "focus"};
+
+START_TEST(company_and_arrival_change_no_token) {
+    static const char *const scopes[] = {"logit_scope=queries", "logit_scope=masked",
+                                         "logit_scope=block", "logit_scope=generation"};
+    const char *const decoders[] = {"fixed", "threshold", plugin};
+    for (size_t i = 0; i < 12; i++) {
+        char decoder[300];
+        snprintf(decoder, sizeof decoder, "decoder=%s", decoders[i / 3 % 3]);
+        bool thresholds = strcmp(decoder, "decoder=threshold") == 0;
+        struct system *system = SYSTEM(names[i % 3], decoder, scopes[i % 4],
+                                       thresholds ? "decoder.threshold=0.006" : "kv=pages");
+        struct served *batched = serve_live(system, together), *alone = serve_live(system, apart);
+        check_served(batched);
+        check_served(alone);
+        ck_assert(has_same_tokens(batched, alone));
+        ck_assert_uint_lt(batched->n_steps, alone->n_steps);
+        free(batched);
+        free(alone);
+        system_close(system);
+    }
+}
+END_TEST
+
+/* A budget that nobody exceeds: FOCUS is the cache that it stands on. */
+START_TEST(focus_that_keeps_everybody_is_its_delayed_cache) {
+    struct system *plain = SYSTEM("dc+", "decoder.threshold=0.006"),
+                  *focus = SYSTEM("focus", "cache.alpha=1e6", "decoder.threshold=0.006"),
+                  *tight = SYSTEM("focus", "cache.alpha=0.01", "decoder.threshold=0.006");
+    struct served *a = serve_live(plain, together), *b = serve_live(focus, together),
+                  *c = serve_live(tight, together);
+    ck_assert(has_same_tokens(a, b));
+    ck_assert(!has_same_tokens(a, c));
+    check_served(c);
+    free(a);
+    free(b);
+    free(c);
+    system_close(plain);
+    system_close(focus);
+    system_close(tight);
+}
+END_TEST
+
+/* Blocks that are decoded in one pass and run once more, without prompt tokens in them, which would
+ * be left out before: what is left out makes no difference. */
+START_TEST(blocks_of_one_pass_are_those_of_plain_block_diffusion) {
+    static const struct arrival whole[] = {
+        {.id = 0, .prompt_tokens = 8, .output_tokens = 20},
+        {.id = 1, .prompt_tokens = 24, .output_tokens = 9},
+        {.id = 2, .prompt_tokens = 16, .output_tokens = 16},
+    };
+    struct system *plain = SYSTEM("sdar", "decoder.threshold=0");
+    struct served *expected = serve_live(plain, whole);
+    for (size_t i = 0; i < 2; i++) {
+        struct system *system = SYSTEM(names[i], "decoder.threshold=0");
+        struct served *served = serve_live(system, whole);
+        check_served(served);
+        ck_assert(has_same_tokens(expected, served));
+        free(served);
+        system_close(system);
+    }
+    free(expected);
+    system_close(plain);
+}
+END_TEST
+
+/* Fewer tokens run than where whole blocks do. */
+START_TEST(positions_are_left_out) {
+    uint64_t tokens[4];
+    for (size_t i = 0; i < 4; i++) {
+        struct system *system = SYSTEM(i == 3 ? "lmdeploy" : names[i], "decoder=fixed");
+        struct served *served = serve_live(system, apart);
+        tokens[i] = (uint64_t)served->result.sym[SYM_TOKENS];
+        free(served);
+        system_close(system);
+    }
+    ck_assert_uint_lt(tokens[0], tokens[1]);
+    ck_assert_uint_lt(tokens[1], tokens[3]);
+}
+END_TEST
+
+START_TEST(requests_that_are_preempted_go_on) {
+    for (size_t i = 0; i < 3; i++) {
+        struct system *system = SYSTEM(names[i], "cache.ahead_blocks=0", "decoder.threshold=0.006");
+        system->budget.pool_bytes = 12 * system->budget.unit_bytes;
+        struct served *served = serve_live(system, together);
+        check_served(served);
+        ck_assert_uint_gt(served->n_preempted, 0);
+        free(served);
+        system_close(system);
+    }
+}
+END_TEST
+
+/* ---- what is refused ---- */
+
+START_TEST(a_schedule_of_these_is_not_played_on_the_device) {
+    struct system *system = SYSTEM("dc", "decoder.threshold=0.006");
+    struct served *live = serve_live(system, together);
+    struct accuracy accuracy;
+    accuracy_init(&accuracy, system, live->n_steps, 0);
+    struct serving serving = {
+        .system = system, .arrivals = together, .n = N, .played = live, .accuracy = &accuracy};
+    struct served *played = serve(&serving);
+    ck_assert_int_eq(played->err.kind, ERR_USAGE);
+    ck_assert_str_eq(played->err.text,
+                     "cache delayed decides by what was committed which positions run, so that the "
+                     "engine runs it by its own decisions alone");
+    accuracy_fini(&accuracy);
+    free(live);
+    free(played);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(parts_of_blocks_are_refused_when_the_engine_opens) {
+    struct system *system =
+        SYSTEM("sdar", "cache=small-blocks", "decoder=small-blocks", "block_tokens=32");
+    const struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
+    struct engine *engine = NULL;
+    struct err err = {0};
+    ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
+    ck_assert_str_eq(err.text, "the engine does not run cache policy small-blocks");
+    system_close(system);
+}
+END_TEST
+
+int main(void) {
+    const char *folder = getenv("UNMASK_PLUGINS");
+    snprintf(plugin, sizeof plugin, "%s/template_decoder.so",
+             folder != NULL ? folder : "build/plugins");
+    const TTest *const tests[] = {
+        company_and_arrival_change_no_token,
+        focus_that_keeps_everybody_is_its_delayed_cache,
+        blocks_of_one_pass_are_those_of_plain_block_diffusion,
+        positions_are_left_out,
+        requests_that_are_preempted_go_on,
+        a_schedule_of_these_is_not_played_on_the_device,
+        parts_of_blocks_are_refused_when_the_engine_opens,
+    };
+    return SUITE_RUN("live_focus", tests);
+}
