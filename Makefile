@@ -122,7 +122,8 @@ bundle: kernels portable ## pack everything a GPU machine needs into build/unmas
 	    traces experiments tests/golden LICENSE README.md | tar x -C $(BUILD)/bundle/unmask
 	$(Q)printf '%s\n' '#!/bin/sh' '# Runs the GPU tests of this folder.' 'cd "$$(dirname "$$0")" || exit 1' \
 	    'export UNMASK_DATA="$$PWD"' 'for t in build/tests/gpu/test_*; do' \
-	    '    case $$t in */test_engine) "$$t" build/kernels/libunmask_cuda.so ;; *) "$$t" ;; esac || exit 1' \
+	    '    case $$t in */test_engine) "$$t" build/kernels/libunmask_cuda.so ;;' \
+	    '        */test_long) "$$t" cuda build/kernels/libunmask_cuda.so ;; *) "$$t" ;; esac || exit 1' \
 	    'done' >$(BUILD)/bundle/unmask/test-gpu && chmod +x $(BUILD)/bundle/unmask/test-gpu
 	$(say) TAR $(BUILD)/unmask-bundle.tar.gz
 	$(Q)tar czf $(BUILD)/unmask-bundle.tar.gz -C $(BUILD)/bundle unmask

@@ -51,7 +51,10 @@ static const void *weight(const struct turn_of *t, enum weight_slot slot) {
 }
 
 static const void *op_weight(const struct turn_of *t) {
-    return weight(t, (enum weight_slot)t->issue->program->weight[t->turn->op]);
+    const unsigned char *whole =
+        weight(t, (enum weight_slot)t->issue->program->weight[t->turn->op]);
+    const int64_t before = t->issue->program->rows_before[t->turn->op];
+    return whole + before * t->op->k * t->graph->element_bytes;
 }
 
 static const int32_t *narrow(const struct turn_of *t, enum packed_array array) {
@@ -79,16 +82,28 @@ struct candidates issue_candidates(struct issue *issue, int tensor) {
     return (struct candidates){token, confidence};
 }
 
-/* Where queries, keys and values lie in a row of the rotated product. */
+/* Where queries, keys and values lie in a row of the rotated product, or of that part of it which
+ * was projected apart. */
 struct qkv {
     unsigned char *q, *k, *v;
     int64_t stride;
 };
 
+/* From the row at `first` on, with so many channels of queries before its keys. */
+static struct qkv split_at(const struct turn_of *t, int tensor, unsigned char *first,
+                           int64_t query_channels) {
+    int64_t key_bytes = (int64_t)t->model->kv_heads * t->model->head_dim * t->graph->element_bytes;
+    unsigned char *k = first + query_channels * t->graph->element_bytes;
+    return (struct qkv){first, k, k + key_bytes, row_elements(t, tensor)};
+}
+
 static struct qkv split(const struct turn_of *t, int tensor) {
-    int64_t head_bytes = t->model->head_dim * t->graph->element_bytes;
-    unsigned char *q = tensor_at(t->issue, tensor), *k = q + t->model->heads * head_bytes;
-    return (struct qkv){q, k, k + t->model->kv_heads * head_bytes, row_elements(t, tensor)};
+    return split_at(t, tensor, rows_at(t, tensor), (int64_t)t->model->heads * t->model->head_dim);
+}
+
+/* Keys and values that were projected apart, of all rows, whatever the turn's. */
+static struct qkv split_keys(const struct turn_of *t, int tensor) {
+    return split_at(t, tensor, tensor_at(t->issue, tensor), 0);
 }
 
 /* ---- operators ---- */
@@ -110,11 +125,11 @@ static int issue_norm(const struct turn_of *t) {
     bool adds = t->op->in[1] >= 0;
     bool picks = t->op->rows == SYM_LOGIT_ROWS;
     const struct call_norm call = {
-        .x = input(t, adds ? 1 : 0),
+        .x = rows_at(t, t->op->in[adds ? 1 : 0]),
         .weight = op_weight(t),
-        .residual = adds ? input(t, 0) : NULL,
+        .residual = adds ? rows_at(t, t->op->in[0]) : NULL,
         .rows = picks ? narrow(t, PACKED_ROWS) : NULL,
-        .y = output(t, adds ? 1 : 0),
+        .y = rows_at(t, t->op->out[adds ? 1 : 0]),
         .n_rows = (int32_t)t->turn->n_rows,
         .n_channels = (int32_t)t->model->hidden,
         .epsilon = t->issue->weights->constants.norm_epsilon,
@@ -133,6 +148,8 @@ static int issue_linear(const struct turn_of *t) {
         .n_tokens = (int32_t)t->turn->n_rows,
         .n_outputs = (int32_t)t->op->n,
         .n_inputs = (int32_t)t->op->k,
+        .outputs_before = t->issue->program->rows_before[t->turn->op],
+        .outputs_after = t->issue->program->rows_after[t->turn->op],
         .dtype = t->dtype,
     };
     return t->table->linear(t->device, &call);
@@ -170,43 +187,50 @@ static struct qkv pool_rows(const struct turn_of *t) {
 /* Fresh keys and values go where attention reads them: the rows of the pool, where the graph is
  * exact, else their own places in the product. */
 static int issue_rope(const struct turn_of *t) {
+    const int rotated = t->op->out[0];
+    const struct qkv to = split_at(t, rotated, rows_at(t, rotated), t->op->n);
+    const unsigned char *bias = weight(t, WEIGHT_QKV_BIAS);
+    const int64_t skipped = (int64_t)t->model->heads * t->model->head_dim - t->op->n;
     const bool exact = t->packed->exact;
-    const struct qkv to = split(t, t->op->out[0]), kv = exact ? pool_rows(t) : to;
+    const struct qkv kv = exact ? pool_rows(t) : to;
     const struct call_rope call = {
-        .qkv = input(t, 0),
-        .bias = weight(t, WEIGHT_QKV_BIAS),
+        .qkv = rows_at(t, t->op->in[0]),
+        .bias = bias != NULL ? bias + skipped * t->graph->element_bytes : NULL,
         .q_norm = weight(t, WEIGHT_Q_NORM),
         .k_norm = weight(t, WEIGHT_K_NORM),
         .cos_sin = t->issue->room->cos_sin,
-        .positions = narrow(t, PACKED_POSITIONS),
-        .kv_rows = exact ? narrow(t, PACKED_KV_ROWS) : NULL,
+        .positions = narrow(t, PACKED_POSITIONS) + t->turn->first_row,
+        .kv_rows = exact ? narrow(t, PACKED_KV_ROWS) + t->turn->first_row : NULL,
         .q = to.q,
         .k = kv.k,
         .v = kv.v,
         .q_stride = to.stride,
         .kv_stride = kv.stride,
         .n_tokens = (int32_t)t->turn->n_rows,
-        .n_heads = (int32_t)t->model->heads,
-        .n_kv_heads = (int32_t)t->model->kv_heads,
+        .n_heads = (int32_t)(t->op->n / t->model->head_dim),
+        .n_kv_heads = (int32_t)(t->op->k / t->model->head_dim),
         .head_size = (int32_t)t->model->head_dim,
         .epsilon = t->issue->weights->constants.norm_epsilon,
         .dtype = t->dtype,
     };
     int status = t->table->rope(t->device, &call);
-    bool keeps = !exact && counts(t)->n_keeping_tokens > 0;
+    const bool keeps = !exact && call.n_kv_heads > 0 && counts(t)->n_keeping_tokens > 0;
     return status == DEVICE_OK && keeps ? issue_keep(t, &to) : status;
 }
 
+/* With two inputs, a chunk of queries and all keys and values. */
 static int issue_full_attention(const struct turn_of *t) {
     const struct packed_counts *n = counts(t);
-    const struct qkv from = split(t, t->op->in[0]);
+    const bool apart = t->op->in[1] >= 0;
+    const struct qkv queries = split(t, t->op->in[0]);
+    const struct qkv from = apart ? split_keys(t, t->op->in[1]) : queries;
     const struct call_dense_attention call = {
-        .q = from.q,
+        .q = queries.q,
         .k = from.k,
         .v = from.v,
-        .y = output(t, 0),
+        .y = rows_at(t, t->op->out[0]),
         .start = narrow(t, PACKED_START),
-        .q_stride = from.stride,
+        .q_stride = queries.stride,
         .kv_stride = from.stride,
         .y_stride = row_elements(t, t->op->out[0]),
         .n_requests = n->n_plain + n->n_select,
@@ -215,6 +239,8 @@ static int issue_full_attention(const struct turn_of *t) {
         .n_kv_heads = (int32_t)t->model->kv_heads,
         .head_size = (int32_t)t->model->head_dim,
         .max_tokens = n->max_full_tokens,
+        .first_query = apart ? (int32_t)t->turn->first_row : 0,
+        .n_queries = apart ? (int32_t)t->turn->n_rows : 0,
         .dtype = t->dtype,
     };
     return call.n_requests > 0 ? t->table->dense_attention(t->device, &call) : DEVICE_OK;
@@ -389,9 +415,9 @@ static int issue_gate_up(const struct turn_of *t) {
 }
 
 static int issue_add(const struct turn_of *t) {
-    const struct call_add call = {.a = input(t, 0),
-                                  .b = input(t, 1),
-                                  .y = output(t, 0),
+    const struct call_add call = {.a = rows_at(t, t->op->in[0]),
+                                  .b = rows_at(t, t->op->in[1]),
+                                  .y = rows_at(t, t->op->out[0]),
                                   .n = t->turn->n_rows * row_elements(t, t->op->out[0]),
                                   .dtype = t->dtype};
     return t->table->add(t->device, &call);

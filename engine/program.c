@@ -12,7 +12,10 @@ static const struct {
 } readers[] = {
     {"embed", OP_EMBED, WEIGHT_EMBEDDING},
     {"attention norm", OP_RMSNORM, WEIGHT_ATTENTION_NORM},
+    {"query norm", OP_RMSNORM, WEIGHT_ATTENTION_NORM},
     {"qkv projection", OP_LINEAR, WEIGHT_QKV},
+    {"query projection", OP_LINEAR, WEIGHT_QKV},
+    {"kv projection", OP_LINEAR, WEIGHT_QKV},
     {"output projection", OP_LINEAR, WEIGHT_OUTPUT},
     {"ffn norm", OP_RMSNORM, WEIGHT_FFN_NORM},
     {"gate and up", OP_LINEAR, WEIGHT_GATE_UP},
@@ -38,9 +41,21 @@ static bool runs_over(const struct op *op) {
                                        op->rows == SYM_LOGIT_ROWS;
 }
 
+/* Queries, keys and values share a weight, in this order, also where they are projected apart. */
+static void bind_rows(struct program *program, uint32_t op) {
+    const struct model *model = program->graph->model;
+    const char *name = program->graph->ops[op].name;
+    const int32_t head_dim = (int32_t)model->head_dim;
+    const bool is_kv = strcmp(name, "kv projection") == 0;
+    const bool is_queries = strcmp(name, "query projection") == 0;
+    program->rows_before[op] = is_kv ? (int32_t)model->heads * head_dim : 0;
+    program->rows_after[op] = is_queries ? 2 * (int32_t)model->kv_heads * head_dim : 0;
+}
+
 static int bind(struct program *program, uint32_t op, struct err *err) {
     const struct op *o = &program->graph->ops[op];
     program->weight[op] = -1;
+    bind_rows(program, op);
     for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
         if (readers[i].kind == o->kind && strcmp(readers[i].op, o->name) == 0) {
             program->weight[op] = (int)readers[i].slot;

@@ -14,7 +14,9 @@
 
 struct program {
     const struct graph *graph;
-    int weight[GRAPH_MAX_OPS];                 /* enum weight_slot, or -1 */
+    int weight[GRAPH_MAX_OPS];          /* enum weight_slot, or -1 */
+    int32_t rows_before[GRAPH_MAX_OPS]; /* of that weight, rows that are not the operator's */
+    int32_t rows_after[GRAPH_MAX_OPS];
     uint32_t op_layer[GRAPH_MAX_OPS];          /* the layer of its segment's first repetition */
     uint32_t first_op[GRAPH_MAX_SEGMENTS + 1]; /* of each segment */
     int rotated[GRAPH_MAX_SEGMENTS]; /* the tensor of a layer's queries, keys and values */

@@ -30,6 +30,9 @@ static int find(const struct effort *effort, const struct system *system, size_t
         num_f64(grid->share, &request.prompt_share);
         request.canvas_tokens = (uint32_t)grid->x[x];
     }
+    for (size_t i = 0; i < grid->before.n; i++) {
+        num_f64(grid->before.word[i], &request.before[request.n_before++]);
+    }
     int status = lmax_find(&request, &lmax, err);
     if (status == 0) {
         *out = (struct canvas){.tokens = lmax.longest.canvas_tokens,

@@ -95,26 +95,32 @@ static struct table *operators(const struct system *system, const struct asked_s
 }
 
 static json_t *measured_json(const struct measured_step *measured) {
-    return json_pack("{s:s, s:I, s:f, s:f, s:f, s:I}", "device", measured->device, "rounds",
-                     (json_int_t)measured->rounds, "wall_ms", measured->wall_ns * 1e-6, "device_ms",
-                     measured->device_ns * 1e-6, "spread", measured->spread, "workspace_bytes",
-                     (json_int_t)measured->workspace_bytes);
+    return json_pack("{s:s, s:I, s:f, s:f, s:f, s:I, s:I, s:I}", "device", measured->device,
+                     "rounds", (json_int_t)measured->rounds, "wall_ms", measured->wall_ns * 1e-6,
+                     "device_ms", measured->device_ns * 1e-6, "spread", measured->spread,
+                     "workspace_bytes", (json_int_t)measured->workspace_bytes, "planned_bytes",
+                     (json_int_t)measured->planned_bytes, "own_bytes",
+                     (json_int_t)measured->own_bytes);
 }
 
 static void print_measured(const struct measured_step *measured, const struct step_price *price) {
-    char workspace[32];
+    char workspace[32], planned[32], own[32];
     printf("measured     %s, %" PRIu32
            " round%s: device %.3f ms, wall %.3f ms (spread %.1f %%), of "
            "which %.2f %% is not the device's; the price is %+.1f %% off\n"
-           "             workspace used, as metered: %s (%" PRId64 " bytes)%s\n",
+           "             workspace used, as metered: %s (%" PRId64 " bytes), planned %s (%" PRId64
+           " bytes)\n"
+           "             device memory beside weights, workspace and cached rows: %s\n%s",
            measured->device, measured->rounds, measured->rounds == 1 ? "" : "s",
            measured->device_ns * 1e-6, measured->wall_ns * 1e-6, 100 * measured->spread,
            100 * (1 - measured->device_ns / measured->wall_ns),
            100 * (price->wall_ns / measured->wall_ns - 1),
            num_format_bytes(workspace, sizeof workspace, (double)measured->workspace_bytes),
            measured->workspace_bytes,
-           measured->op_ns[0] > 0 ? "\n             operators were timed between marks, and scaled "
-                                    "to the whole step"
+           num_format_bytes(planned, sizeof planned, (double)measured->planned_bytes),
+           measured->planned_bytes, num_format_bytes(own, sizeof own, (double)measured->own_bytes),
+           measured->op_ns[0] > 0 ? "             operators were timed between marks, and scaled "
+                                    "to the whole step\n"
                                   : "");
 }
 

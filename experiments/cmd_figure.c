@@ -94,7 +94,8 @@ static int make_server(const struct grid *grid, const char *out, struct err *err
     char path[PATH_CHARS], stem[PATH_CHARS / 2];
     struct server *server = malloc(sizeof *server);
     ASSERT(server != NULL);
-    int status = server_read(data_path(path, sizeof path, grid->measured), grid->measured, server, err);
+    int status = server_read(data_path(path, sizeof path, grid->requests_of), grid->requests_of,
+                             server, err);
     for (size_t i = 0; status == 0 && i < grid->systems.n; i++) {
         struct run_request request = {.system = grid->systems.word[i],
                                       .gpu = grid->gpu,
@@ -220,7 +221,7 @@ static int run(const struct options *options, struct err *err) {
     for (size_t i = 0; status == 0 && i < names.n; i++) {
         status = make_figure(names.name[i], out, (unsigned)n_threads, &calibrated, &total, err);
     }
-    if (status == 0 && names.n > 1) {
+    if (status == 0 && names.n > 1 && total.counted + total.missing + total.calibration > 0) {
         printf("all figures: %zu of %zu rows within 15 %% (%zu calibration points not counted)\n",
                total.within, total.counted, total.calibration);
     }

@@ -7,6 +7,7 @@
 #include "experiments/asked.h"
 #include "experiments/cmd.h"
 #include "experiments/table.h"
+#include "experiments/words.h"
 #include "sim/base/num.h"
 #include "sim/memory/stream.h"
 #include "sim/serve/lmax.h"
@@ -21,6 +22,8 @@ static const struct option own_options[] = {
      false},
     {"prompt-share", "R", "what the prompt is of the canvas; 0.5 unless given", false},
     {"share-of", "WORD", "what R is a share of: canvas (unless given) or output", false},
+    {"before", "R,R,...",
+     "with an allocator of PyTorch: canvases that ran before, as shares of this one", false},
     {"canvas", "N", "show a canvas of N tokens instead of the longest", false},
     {"breakdown", NULL, "what each part of the step holds, at that canvas and one beyond", false},
     {NULL, NULL, NULL, false},
@@ -68,6 +71,22 @@ static int read_share(const struct options *options, struct lmax_request *out, s
     return 0;
 }
 
+static int read_before(const struct options *options, struct lmax_request *out, struct err *err) {
+    struct words words = {.n = 0};
+    const char *text = options_text(options, "before");
+    int status = text != NULL ? words_split(text, &words, "--before", err) : 0;
+    for (size_t i = 0; status == 0 && i < words.n; i++) {
+        double share = 0;
+        if (i == LMAX_MOST_BEFORE || !num_f64(words.word[i], &share) || share <= 0 || share > 16) {
+            status = err_usage(err, "--before: '%s' is not one of at most %d shares up to 16",
+                               words.word[i], LMAX_MOST_BEFORE);
+        } else {
+            out->before[out->n_before++] = share;
+        }
+    }
+    return status;
+}
+
 static int read_memory(const struct options *options, struct lmax_request *out, struct err *err) {
     const char *text = options_text(options, "memory");
     double bytes = 0;
@@ -91,6 +110,7 @@ static int read_question(const struct options *options, struct question *q, stru
     status = status == 0 ? asked_system_names(asked, q->names, &q->n, err) : status;
     status = status == 0 ? read_share(options, &q->request, err) : status;
     status = status == 0 ? read_memory(options, &q->request, err) : status;
+    status = status == 0 ? read_before(options, &q->request, err) : status;
     uint64_t canvas = 0;
     status =
         status == 0 ? options_whole(options, "canvas", 1, LMAX_MOST_TOKENS, &canvas, err) : status;
@@ -159,8 +179,11 @@ static const char *chunks_of(char text[64], const struct step_memory *step) {
     if (step->chunks[CHUNK_FFN] == 0) {
         return NULL;
     }
-    snprintf(text, 64, "FFN %" PRIu32 ", logits %" PRIu32, step->chunks[CHUNK_FFN],
-             step->chunks[CHUNK_LOGITS]);
+    int used = step->chunks[CHUNK_ATTENTION] > 1
+                   ? snprintf(text, 64, "attention %" PRIu32 ", ", step->chunks[CHUNK_ATTENTION])
+                   : 0;
+    snprintf(text + used, 64 - (size_t)used, "FFN %" PRIu32 ", logits %" PRIu32,
+             step->chunks[CHUNK_FFN], step->chunks[CHUNK_LOGITS]);
     return text;
 }
 
@@ -302,14 +325,15 @@ static json_t *step_json(const struct step_memory *step) {
                             json_integer((json_int_t)step->live.part_bytes[part]));
     }
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o}", "canvas_tokens",
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o}", "canvas_tokens",
         (json_int_t)step->canvas_tokens, "output_tokens", (json_int_t)step->output_tokens,
         "cached_bytes", (json_int_t)step->cached_bytes, "workspace_bytes",
         (json_int_t)step->held_bytes, "unlimited_bytes", (json_int_t)step->unlimited_bytes,
         "live_peak_bytes", (json_int_t)step->live.peak_bytes, "logits_bytes",
-        (json_int_t)step->live.logits_bytes, "ffn_chunks", (json_int_t)step->chunks[CHUNK_FFN],
-        "logit_chunks", (json_int_t)step->chunks[CHUNK_LOGITS], "par", live_par(&step->live),
-        "inflation", lmax_inflation(step), "part_peak_bytes", parts);
+        (json_int_t)step->live.logits_bytes, "attention_chunks",
+        (json_int_t)step->chunks[CHUNK_ATTENTION], "ffn_chunks",
+        (json_int_t)step->chunks[CHUNK_FFN], "logit_chunks", (json_int_t)step->chunks[CHUNK_LOGITS],
+        "par", live_par(&step->live), "inflation", lmax_inflation(step), "part_peak_bytes", parts);
 }
 
 static json_t *line_json(const struct question *q, size_t i) {

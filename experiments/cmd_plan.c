@@ -297,11 +297,12 @@ static int compare_on_step(const struct options *options, const struct asked_pla
     struct table *table = comparison(outcomes, asked->n_planners, 0);
     if (options_has(options, "json")) {
         status = cmd_print_json(
-            json_pack("{s:s, s:s, s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:o}", "system", system->name,
-                      "model", system->model->name, "gpu", system->gpu->name, "step", step->text,
-                      "live", plan_usage_ratio_json(&usage), "lower_bound_bytes",
+            json_pack("{s:s, s:s, s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:o}", "system",
+                      system->name, "model", system->model->name, "gpu", system->gpu->name, "step",
+                      step->text, "live", plan_usage_ratio_json(&usage), "lower_bound_bytes",
                       (json_int_t)outcomes[0].lower_bound_bytes, "proven_bound_bytes",
-                      (json_int_t)best_bound(outcomes, asked->n_planners), "ffn_chunk_rows",
+                      (json_int_t)best_bound(outcomes, asked->n_planners), "attention_chunk_rows",
+                      (json_int_t)chunks.of[CHUNK_ATTENTION], "ffn_chunk_rows",
                       (json_int_t)chunks.of[CHUNK_FFN], "logit_chunk_rows",
                       (json_int_t)chunks.of[CHUNK_LOGITS], "plans", table_json(table)),
             err);
@@ -336,12 +337,13 @@ static int show_step(const struct options *options, const struct asked_plan *ask
     struct table *table = tensors(system, &placement);
     if (options_has(options, "json")) {
         status = cmd_print_json(
-            json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:o, s:o, s:o, s:o}",
+            json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:o}",
                       "system", system->name, "model", system->model->name, "gpu",
                       system->gpu->name, "planner", outcome.planner, "step", step->text,
                       "peak_bytes", (json_int_t)placement.peak_bytes, "lower_bound_bytes",
                       (json_int_t)placement.lower_bound_bytes, "optimal",
-                      placement.peak_bytes == placement.proven_bound_bytes, "ffn_chunk_rows",
+                      placement.peak_bytes == placement.proven_bound_bytes, "attention_chunk_rows",
+                      (json_int_t)placement.chunks.of[CHUNK_ATTENTION], "ffn_chunk_rows",
                       (json_int_t)placement.chunks.of[CHUNK_FFN], "logit_chunk_rows",
                       (json_int_t)placement.chunks.of[CHUNK_LOGITS], "live",
                       plan_usage_ratio_json(&usage), "at_peak",

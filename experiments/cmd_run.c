@@ -101,7 +101,8 @@ static int close_keeping(struct keeping *keeping, const struct composition *comp
     }
     store_close(keeping->store); /* rolls back what was not committed */
     struct err late = {0};
-    if (decode_out_close(keeping->decode, composition, keeps, &late) != 0 && status == 0) {
+    bool has_passes = keeps && (status == 0 || composition->result.completed > 0);
+    if (decode_out_close(keeping->decode, composition, has_passes, &late) != 0 && status == 0) {
         *err = late;
         status = (int)late.kind;
     }

@@ -54,9 +54,12 @@ const struct command command_server = {
     .doc = "simulates the requests of a measured server and compares",
     .more =
         "FILE is a CSV with a header: arrival_us, input_tokens, output_tokens, first_token_us and\n"
-        "last_token_us in any order, all times in microseconds from one moment; prefix_tokens (the\n"
-        "beginning that an earlier prompt had, too) and scheduled_us may be. The system is vllm-ar\n"
-        "unless given. Both sides count alike: TTFT from the arrival, TPOT without the first token.",
+        "last_token_us in any order, all times in microseconds from one moment; prefix_tokens "
+        "(the\n"
+        "beginning that an earlier prompt had, too) and scheduled_us may be. The system is "
+        "vllm-ar\n"
+        "unless given. Both sides count alike: TTFT from the arrival, TPOT without the first "
+        "token.",
     .options = options_of_server,
     .run = run,
 };

@@ -418,6 +418,13 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
     int status = open_system(&request, c, err);
     free(settings);
     status = status != 0 ? status : recall_decode(c, recorded, err);
+    if (status == 0 && c->system->settings.prefix_caching &&
+        strcmp(recorded->backend, "sim") == 0) {
+        status = err_world(err,
+                           "run %lld cannot be played again: %s caches prefixes, and what requests "
+                           "shared is not recorded (record with --set prefix_caching=off)",
+                           (long long)recorded->run, c->system->name);
+    }
     status = status != 0 ? status : open_engine(c, backend, err);
     if (status != 0) {
         compose_close(c);

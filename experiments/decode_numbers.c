@@ -11,7 +11,7 @@ const char *const decode_rule_names[N_DECODE_RULES] = {
 };
 
 size_t decode_n_numbers(const struct grid *grid) {
-    size_t each = grid->kind == GRID_DECODE ? N_DECODE_SHAPES * N_DECODE_RULES : grid->n_x;
+    size_t each = grid->kind == GRID_DECODE ? (size_t)N_DECODE_SHAPES * N_DECODE_RULES : grid->n_x;
     return grid->processes.n * each;
 }
 

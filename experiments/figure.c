@@ -88,8 +88,8 @@ static double printed(const struct grid *grid, const struct paper *paper,
 /* "profile l40s: imported; burst: real inputs, ..." */
 static void describe(const struct grid *grid, const struct grid_results *results,
                      struct sheet *sheet) {
-    if (figure_describe_memory(grid, sheet) || figure_describe_lmax(grid, sheet) ||
-        figure_describe_decode(grid, sheet)) {
+    if (grid->kind == GRID_MEASURED || figure_describe_memory(grid, sheet) ||
+        figure_describe_lmax(grid, sheet) || figure_describe_decode(grid, sheet)) {
         return;
     }
     size_t used = (size_t)snprintf(sheet->provenance, sizeof sheet->provenance, "profile %s",
@@ -248,6 +248,9 @@ int figure_draw(const struct grid *grid, const struct grid_results *results,
         status = figure_lay_eviction(grid, sheet);
         break;
     case GRID_SERVER: /* drawn by server_draw */
+        break;
+    case GRID_MEASURED:
+        figure_lay_measured(grid, results, sheet);
         break;
     }
     if (status == 0) {

@@ -119,7 +119,8 @@ int figure_lay_context(const struct grid *grid, struct sheet *sheet, struct err 
         bool decodes = model->mask == MASK_CAUSAL;
         for (size_t x = 0; x < grid->n_x; x++) {
             uint32_t context = (uint32_t)grid->x[x];
-            const struct span span = {.queries = decodes ? 1 : context,
+            const struct span span = {.phase = decodes ? PHASE_REUSE : PHASE_REFRESH,
+                                      .queries = decodes ? 1 : context,
                                       .first_queries = decodes ? 1 : context,
                                       .context = decodes ? context - 1 : 0,
                                       .logit_rows = decodes ? 1 : context};
@@ -169,7 +170,8 @@ int figure_lay_masks(const struct grid *grid, struct sheet *sheet, struct err *e
         }
         for (size_t x = 0; x < grid->n_x; x++) {
             uint32_t context = (uint32_t)grid->context_tokens;
-            const struct span span = {.queries = context,
+            const struct span span = {.phase = PHASE_REFRESH,
+                                      .queries = context,
                                       .first_queries = context,
                                       .logit_rows = (uint32_t)(grid->x[x] * context)};
             int64_t most_bytes[TENSOR_CLASS_COUNT];

@@ -262,6 +262,8 @@ size_t figure_compare(const struct grid *grid, const struct grid_results *result
             n += figure_compare_lmax(grid, results, row, out + n, most - n);
         } else if (ours && (grid_rolls_out(grid) || grid->kind == GRID_EVICTION)) {
             n += figure_compare_decode(grid, results, row, out + n, most - n);
+        } else if (ours && grid->kind == GRID_MEASURED) {
+            n += figure_compare_measured(grid, results, row, out + n, most - n);
         } else if (ours) {
             out[n++] = (struct paper_result){.row = row,
                                              .ours = ours_of(grid, results, row),

@@ -44,4 +44,10 @@ bool figure_describe_decode(const struct grid *grid, struct sheet *sheet);
 size_t figure_compare_decode(const struct grid *grid, const struct grid_results *results,
                              const struct paper_row *row, struct paper_result *out, size_t most);
 
+/* The figures of raw measurements; the sheet's provenance too. */
+void figure_lay_measured(const struct grid *grid, const struct grid_results *results,
+                         struct sheet *sheet);
+size_t figure_compare_measured(const struct grid *grid, const struct grid_results *results,
+                               const struct paper_row *row, struct paper_result *out, size_t most);
+
 #endif

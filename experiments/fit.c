@@ -115,7 +115,8 @@ static int fit_one(const struct task *task, struct fit *fit, struct err *err) {
         status = reach(task, high, &at_high, err);
     }
     double sign = task->first > 0 ? -1 : 1; /* throughput falls with the constant */
-    if (status == 0 && (sign * task->target > sign * at_low || sign * task->target < sign * at_high)) {
+    if (status == 0 &&
+        (sign * task->target > sign * at_low || sign * task->target < sign * at_high)) {
         status =
             err_world(err, "[%s] cannot reach its target of %g: %s from 0 to 8 gives %.4g to %.4g",
                       task->section, task->target, task->key, at_low, at_high);
@@ -159,8 +160,8 @@ int fit_all(const struct config *calibrated, struct fit *out, size_t most, size_
 }
 
 void fit_print(const struct fit *fits, size_t n, FILE *out) {
-    fprintf(out, "%-26s %10s %12s %10s %12s  %s\n", "constant", "stored", "gives", "fitted", "gives",
-            "fitted to");
+    fprintf(out, "%-26s %10s %12s %10s %12s  %s\n", "constant", "stored", "gives", "fitted",
+            "gives", "fitted to");
     for (size_t i = 0; i < n; i++) {
         fprintf(out, "%-26s %10.4f %12.2f %10.4f %12.2f  %s\n", fits[i].name, fits[i].stored,
                 fits[i].stored_result, fits[i].fitted, fits[i].fitted_result, fits[i].fitted_to);

@@ -11,27 +11,6 @@
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 
-int words_split(const char *text, struct words *out, const char *place, struct err *err) {
-    out->n = 0;
-    for (const char *rest = text; rest != NULL;) {
-        const char *comma = strpbrk(rest, ",;");
-        const char *end = comma != NULL ? comma : rest + strlen(rest);
-        while (rest < end && *rest == ' ') {
-            rest++;
-        }
-        while (end > rest && end[-1] == ' ') {
-            end--;
-        }
-        if (out->n == GRID_MOST || end - rest >= GRID_WORD) {
-            return err_usage(err, "%s: expected at most %d words of under %d characters", place,
-                             GRID_MOST, GRID_WORD);
-        }
-        snprintf(out->word[out->n++], GRID_WORD, "%.*s", (int)(end - rest), rest);
-        rest = comma != NULL ? comma + 1 : NULL;
-    }
-    return 0;
-}
-
 /* ---- reading a specification ---- */
 
 /* The kinds of figure that cannot do without a key, as bits. */
@@ -44,7 +23,7 @@ enum {
     OF_MODELS = 1 << GRID_CONTEXT | 1 << GRID_MASKS | OF_LMAX,
     OF_ROLLOUTS = 1 << GRID_DECODE | 1 << GRID_STEPS,
     OF_VALUES = OF_MODELS | 1 << GRID_STEPS | 1 << GRID_EVICTION, /* the axis */
-    OF_ALL = OF_SYSTEMS | OF_MODELS | OF_ROLLOUTS | 1 << GRID_EVICTION,
+    OF_ALL = OF_SYSTEMS | OF_MODELS | OF_ROLLOUTS | 1 << GRID_EVICTION | 1 << GRID_MEASURED,
     OF_SERVER = 1 << GRID_SERVER,
 };
 
@@ -78,18 +57,19 @@ static const struct key keys[] = {
     LIST(models, OF_MODELS),
     LIST(paper_systems, OF_LMAX),
     LIST(share_of, OF_LMAX),
+    LIST(before, 0),
     TEXT(share, OF_CANVAS),
     TEXT(model, 0),
     TEXT(paper_model, 0),
     LIST(sets, 0),
     LIST(workload_sets, 0),
-    TEXT(measured, OF_SERVER),
+    TEXT(requests_of, OF_SERVER),
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 static const char *const kind_words[] = {"bars",  "lines",    "jitter", "memory",    "context",
                                          "masks", "lmax",     "par",    "inflation", "decode",
-                                         "steps", "eviction", "server", NULL};
+                                         "steps", "eviction", "server", "measured",  NULL};
 static const char *const axis_words[] = {"rate",         "input_tokens", "output_tokens",
                                          "max_requests", "block_tokens", NULL};
 
@@ -130,7 +110,7 @@ static int take_keys(const struct config *config, struct grid *grid, struct err 
     return 0;
 }
 
-static int refuse_unknown(const struct config *config, struct err *err) {
+static int refuse_unknown(const struct config *config, bool is_measured, struct err *err) {
     static const char *const others[] = {"kind", "x",        "baseline",
                                          "seed", "requests", "context_tokens"};
     const char *names[N_KEYS + sizeof others / sizeof others[0] + 1] = {NULL};
@@ -143,6 +123,9 @@ static int refuse_unknown(const struct config *config, struct err *err) {
     }
     for (size_t i = 0; i < config->n_entries; i++) {
         const struct config_entry *entry = &config->entries[i];
+        if (is_measured && measured_knows(entry->section, entry->key)) {
+            continue;
+        }
         bool known = strcmp(entry->section, "figure") == 0;
         size_t j = 0;
         while (known && j < n && strcmp(names[j], entry->key) != 0) {
@@ -180,6 +163,12 @@ static int settle_lmax(const struct config *config, const struct grid *grid, str
         }
     }
     double share = 0;
+    for (size_t i = 0; i < grid->before.n; i++) {
+        if (i == LMAX_MOST_BEFORE || !num_f64(grid->before.word[i], &share) || share <= 0) {
+            return err_usage(err, "%s: '%s' in before is not one of at most %d shares",
+                             config->path, grid->before.word[i], LMAX_MOST_BEFORE);
+        }
+    }
     bool needs_share = (OF_CANVAS & 1U << grid->kind) != 0;
     if (needs_share && (!num_f64(grid->share, &share) || share < 0 || share >= 1)) {
         return err_usage(err, "%s: '%s' is not a share below 1 of the prompt", config->path,
@@ -245,7 +234,7 @@ int grid_load(const char *path, const char *name, struct grid *grid, struct err 
     if (kind >= 0 && axis >= 0) {
         grid->kind = (enum grid_kind)kind;
         grid->axis = (enum grid_axis)axis;
-        status = refuse_unknown(&config, err);
+        status = refuse_unknown(&config, grid->kind == GRID_MEASURED, err);
     } else {
         status = (int)err->kind;
     }
@@ -261,7 +250,9 @@ int grid_load(const char *path, const char *name, struct grid *grid, struct err 
     if (status == 0) {
         status = take_whole(&config, "context_tokens", 131072, &grid->context_tokens, err);
     }
-    if (status == 0) {
+    if (status == 0 && grid->kind == GRID_MEASURED) {
+        status = measured_read(&config, &grid->measured, err);
+    } else if (status == 0) {
         status = settle(&config, grid, err);
     }
     config_fini(&config);
@@ -361,6 +352,15 @@ int grid_run(const struct grid *grid, unsigned n_threads, void (*done)(void *sta
     if (grid_rolls_out(grid)) {
         return decode_numbers(grid, n_threads, done, state, &results->rollouts, err);
     }
+    if (grid->kind == GRID_MEASURED) {
+        results->measured = malloc(sizeof *results->measured);
+        ASSERT(results->measured != NULL);
+        int status = measured_find(&grid->measured, results->measured, err);
+        if (status != 0) {
+            grid_results_fini(results);
+        }
+        return status;
+    }
     size_t n = grid_n_points(grid);
     struct effort effort = {.grid = grid,
                             .points = calloc(n + 1, sizeof *effort.points),
@@ -384,6 +384,7 @@ void grid_results_fini(struct grid_results *results) {
     free(results->points);
     free(results->canvases);
     free(results->rollouts);
+    free(results->measured);
     *results = (struct grid_results){0};
 }
 

@@ -9,23 +9,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "experiments/measured.h"
 #include "experiments/point.h"
+#include "experiments/words.h"
 #include "sim/base/config.h"
-
-enum { GRID_MOST = 16, GRID_WORD = 64 };
-
-/* A comma list of an INI value. */
-struct words {
-    char word[GRID_MOST][GRID_WORD];
-    size_t n;
-};
 
 /* The first three run systems; memory figures only compute: of systems, of models over the context,
  * of models over the share of masked tokens. Three ask what `unmask lmax` answers: the
  * longest canvas over the prompt's share, peak over average and what an allocator reserves beyond
  * what is in use over the canvas. Then decode processes rolled out: what they run per decoded
- * token, how many tokens their steps decode; and FOCUS's bound on evicting what was decodable.
- * At last, what a real server was asked for, replayed (experiments/server.h). */
+ * token, how many tokens their steps decode; and FOCUS's bound on evicting what was decodable. Then
+ * what a real server was asked for, replayed (experiments/server.h); and raw measurements that lie
+ * in the repository. */
 enum grid_kind {
     GRID_BARS,
     GRID_LINES,
@@ -40,6 +35,7 @@ enum grid_kind {
     GRID_STEPS,
     GRID_EVICTION,
     GRID_SERVER,
+    GRID_MEASURED,
 };
 enum grid_axis { AXIS_RATE, AXIS_INPUT, AXIS_OUTPUT, AXIS_BATCH, AXIS_BLOCK };
 
@@ -55,19 +51,22 @@ struct grid {
     struct words sets, workload_sets;
     /* Of the canvas kinds: what each system is in the paper; what a prompt's share may be of. */
     struct words paper_systems, share_of;
-    char measured[160];      /* of GRID_SERVER: the server's requests */
+    char requests_of[160];   /* of GRID_SERVER: the file of the requests it was measured with */
+    struct words before;     /* of the inflation: canvases that ran before, as shares of this one */
     char share[16];          /* of the prompt, where the axis is the canvas */
     uint64_t context_tokens; /* of GRID_MASKS */
     size_t baseline;         /* index into systems */
     uint64_t seed, requests;
     size_t n_x;
     double x[GRID_MOST];
+    struct measured measured; /* of GRID_MEASURED */
 };
 
 struct grid_results {
-    struct point *points;     /* [system][workload][x]; NULL where nothing is run */
-    struct canvas *canvases;  /* canvases.h; NULL for other kinds */
-    struct rollout *rollouts; /* decode_numbers.h; NULL for other kinds */
+    struct point *points;             /* [system][workload][x]; NULL where nothing is run */
+    struct canvas *canvases;          /* canvases.h; NULL for other kinds */
+    struct rollout *rollouts;         /* decode_numbers.h; NULL for other kinds */
+    struct measured_values *measured; /* measured.h; NULL for other kinds */
 };
 
 /* Read the specification; `name` becomes the stem of the figure's files. */
@@ -85,8 +84,5 @@ void grid_results_fini(struct grid_results *results);
 size_t grid_n_points(const struct grid *grid); /* pieces of work; 0 where nothing is run */
 const struct point *grid_point(const struct grid *grid, const struct grid_results *results,
                                size_t system, size_t workload, size_t x);
-
-/* Split at commas, blanks trimmed; an empty field is an empty word. */
-int words_split(const char *text, struct words *out, const char *place, struct err *err);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "sim/base/zeroed.h"
+#include "sim/serve/system_step.h"
 
 struct stage {
     const struct asked_step *step;
@@ -180,17 +181,24 @@ static int measure(struct stage *stage, const struct measuring *measuring,
     status = status == 0 ? repeat(stage, measuring, out, err) : status;
     status = status == 0 ? repeat_operators(stage, measuring->operator_rounds, out, err) : status;
     out->workspace_bytes = live_activation_peak_bytes(stage->live);
+    out->own_bytes = engine_memory(stage->engine).side_bytes;
+    if (status == 0) {
+        struct placement placement;
+        status = system_place(stage->engine->system, &step->shape, step->workspace_bytes,
+                              &placement, err);
+        out->planned_bytes = placement.peak_bytes;
+    }
     return status;
 }
 
-int step_measure(const struct engine_request *request, const struct asked_step *step,
-                 const struct measuring *measuring, struct measured_step *out, struct err *err) {
-    struct stage stage = {.step = step, .n = step->kinds[0].n_requests + step->kinds[1].n_requests};
+int step_measure_on(struct engine *engine, const struct asked_step *step,
+                    const struct measuring *measuring, struct measured_step *out, struct err *err) {
+    struct stage stage = {
+        .step = step, .engine = engine, .n = step->kinds[0].n_requests + step->kinds[1].n_requests};
     *out = (struct measured_step){0};
-    int status = engine_open(request, &stage.engine, err);
-    status = status == 0 ? live_open(stage.engine, 1, true, &stage.live, err) : status;
+    int status = live_open(engine, 1, true, &stage.live, err);
     if (status == 0) {
-        snprintf(out->device, sizeof out->device, "%s", stage.engine->device.facts.name);
+        snprintf(out->device, sizeof out->device, "%s", engine->device.facts.name);
         stage.requests = zeroed(stage.n, sizeof *stage.requests);
         stage.slots = zeroed(stage.n, sizeof *stage.slots);
         stage.takes = zeroed(stage.n, sizeof *stage.takes);
@@ -202,6 +210,14 @@ int step_measure(const struct engine_request *request, const struct asked_step *
     free(stage.takes);
     free(stage.spans);
     live_close(stage.live);
-    engine_close(stage.engine);
+    return status;
+}
+
+int step_measure(const struct engine_request *request, const struct asked_step *step,
+                 const struct measuring *measuring, struct measured_step *out, struct err *err) {
+    struct engine *engine = NULL;
+    int status = engine_open(request, &engine, err);
+    status = status == 0 ? step_measure_on(engine, step, measuring, out, err) : status;
+    engine_close(engine);
     return status;
 }

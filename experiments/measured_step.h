@@ -22,9 +22,15 @@ struct measured_step {
      * what marks cost. All 0 where operators were not timed. */
     double op_ns[GRAPH_MAX_OPS];
     int64_t workspace_bytes; /* that was used, as metered: of the steps before it, too */
+    int64_t planned_bytes;   /* the peak of this step's plan */
+    int64_t own_bytes;       /* device memory beside weights, workspace and cached rows */
 };
 
-/* At least one round. */
+/* On an engine that is open for the step's system. At least one round. */
+int step_measure_on(struct engine *engine, const struct asked_step *step,
+                    const struct measuring *measuring, struct measured_step *out, struct err *err);
+
+/* The same, with an engine of its own. */
 int step_measure(const struct engine_request *request, const struct asked_step *step,
                  const struct measuring *measuring, struct measured_step *out, struct err *err);
 

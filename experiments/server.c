@@ -52,10 +52,9 @@ static const struct distribution *distribution_at(const struct summary *summary,
 static double quantity_of(const struct summary *summary, size_t index,
                           struct server_quantity *out) {
     static const char *const names[] = {
-        "TTFT mean",    "TTFT p50",    "TTFT p90",    "TTFT p95",    "TTFT p99",
-        "TPOT mean",    "TPOT p50",    "TPOT p90",    "TPOT p95",    "TPOT p99",
-        "latency mean", "latency p50", "latency p90", "latency p95", "latency p99",
-        "makespan",     "throughput",
+        "TTFT mean",   "TTFT p50",    "TTFT p90",    "TTFT p95", "TTFT p99",     "TPOT mean",
+        "TPOT p50",    "TPOT p90",    "TPOT p95",    "TPOT p99", "latency mean", "latency p50",
+        "latency p90", "latency p95", "latency p99", "makespan", "throughput",
     };
     enum { MAKESPAN = 3 * N_STATISTICS };
     bool is_percentile = index < MAKESPAN && index % N_STATISTICS != MEAN;
@@ -133,8 +132,7 @@ static void print_run(const struct server *server, size_t run, FILE *out) {
     fprintf(out, "KV pool %s, peak %s; at most %u requests in a step, %llu preemptions\n",
             num_format_bytes(pool, sizeof pool, (double)budget->pool_bytes),
             num_format_bytes(peak, sizeof peak, (double)composition->summary.kv_peak_bytes),
-            composition->summary.max_batch,
-            (unsigned long long)composition->summary.preemptions);
+            composition->summary.max_batch, (unsigned long long)composition->summary.preemptions);
     print_constants(composition, out);
 }
 
@@ -174,10 +172,10 @@ static json_t *run_json(const struct server *server, size_t run) {
     json_t *numbers = json_object(), *constants = json_object();
     for (size_t i = 0; i < SERVER_QUANTITIES; i++) {
         const struct server_quantity *quantity = &server->quantities[i];
-        json_t *number = json_pack("{s:f, s:f, s:f, s:b}", "measured", quantity->measured,
-                                   "simulated", quantity->simulated[run], "error",
-                                   server_error(quantity, run), "within",
-                                   (int)is_within(quantity, run));
+        json_t *number =
+            json_pack("{s:f, s:f, s:f, s:b}", "measured", quantity->measured, "simulated",
+                      quantity->simulated[run], "error", server_error(quantity, run), "within",
+                      (int)is_within(quantity, run));
         json_object_set_new(numbers, quantity->name, number);
     }
     for (uint32_t i = 0; i < composition->system->n_calibrated; i++) {
@@ -198,6 +196,6 @@ json_t *server_json(const struct server *server) {
     }
     return json_pack("{s:s, s:I, s:I, s:I, s:o}", "measured", server->name, "requests",
                      (json_int_t)server->measured.completed, "output_tokens",
-                     (json_int_t)server->measured.tokens_committed, "of", (json_int_t)SERVER_QUANTITIES, "runs",
-                     runs);
+                     (json_int_t)server->measured.tokens_committed, "of",
+                     (json_int_t)SERVER_QUANTITIES, "runs", runs);
 }

@@ -1,9 +1,10 @@
 /* A real server's requests beside the same requests simulated.
  *
- * One CSV is trace and measurement: arrival_us, input_tokens and output_tokens as every trace reader
- * takes them, and when each request's first and last tokens left the server, in microseconds from
- * the same moment as the arrivals. Both sides go through the same summary: time to the first token
- * is ttfb (a block of an autoregressive model is a token), tpot is exclusive of the first token. */
+ * One CSV is trace and measurement: arrival_us, input_tokens and output_tokens as every trace
+ * reader takes them, and when each request's first and last tokens left the server, in microseconds
+ * from the same moment as the arrivals. Both sides go through the same summary: time to the first
+ * token is ttfb (a block of an autoregressive model is a token), tpot is exclusive of the first
+ * token. */
 #ifndef UNMASK_EXPERIMENTS_SERVER_H
 #define UNMASK_EXPERIMENTS_SERVER_H
 
@@ -13,7 +14,7 @@
 #include "experiments/compose.h"
 
 /* How near a simulated server is meant to come: means, throughput and makespan; percentiles. */
-#define SERVER_MEAN_TOLERANCE 0.03
+#define SERVER_MEAN_TOLERANCE       0.03
 #define SERVER_PERCENTILE_TOLERANCE 0.05
 
 enum { SERVER_MOST_RUNS = 16, SERVER_QUANTITIES = 17 };
@@ -36,8 +37,8 @@ struct server {
     struct server_quantity quantities[SERVER_QUANTITIES]; /* of server_compare */
 };
 
-/* Read the measurement at `path`, called `name`. ERR_WORLD says "path:line: found X, expected Y". The caller runs server_fini
- * whatever came of it. */
+/* Read the measurement at `path`, called `name`. ERR_WORLD says "path:line: found X, expected Y".
+ * The caller runs server_fini whatever came of it. */
 int server_read(const char *path, const char *name, struct server *server, struct err *err);
 void server_fini(struct server *server);
 
@@ -58,7 +59,8 @@ size_t server_within(const struct server *server, size_t run);
 void server_print(const struct server *server, FILE *out);
 json_t *server_json(const struct server *server); /* NULL when memory is out */
 
-/* STEM.svg, .png and .csv: the distributions of all requests; STEM-server.csv and .md: the table. */
+/* STEM.svg, .png and .csv: the distributions of all requests; STEM-server.csv and .md: the table.
+ */
 int server_draw(const struct server *server, const char *title, const char *stem, struct err *err);
 
 #endif

@@ -33,8 +33,8 @@ static const struct series *series_at(const struct summary *summary, size_t pane
 }
 
 static void lay(const struct server *server, struct drawing *drawing) {
-    static const char *const titles[N_PANELS] = {"time to the first token",
-                                                 "time per output token", "latency"};
+    static const char *const titles[N_PANELS] = {"time to the first token", "time per output token",
+                                                 "latency"};
     for (size_t p = 0; p < N_PANELS; p++) {
         for (size_t run = 0; run < server->n_runs; run++) {
             lay_series(series_at(&server->runs[run]->summary, p), server->labels[run], STYLE_LINE,
@@ -52,8 +52,8 @@ static void lay(const struct server *server, struct drawing *drawing) {
                                             .y_min = 0,
                                             .y_max = 100};
     }
-    size_t used = (size_t)snprintf(drawing->provenance, sizeof drawing->provenance,
-                                   "measured: %s", server->name);
+    size_t used = (size_t)snprintf(drawing->provenance, sizeof drawing->provenance, "measured: %s",
+                                   server->name);
     for (size_t run = 0; run < server->n_runs && used < sizeof drawing->provenance; run++) {
         const struct run_facts *facts = &server->runs[run]->facts;
         used += (size_t)snprintf(drawing->provenance + used, sizeof drawing->provenance - used,
@@ -96,8 +96,7 @@ static int write_table(const struct server *server, const char *stem, bool markd
                : 0;
 }
 
-int server_draw(const struct server *server, const char *title, const char *stem,
-                struct err *err) {
+int server_draw(const struct server *server, const char *title, const char *stem, struct err *err) {
     struct drawing *drawing = calloc(1, sizeof *drawing);
     ASSERT(drawing != NULL);
     lay(server, drawing);

@@ -7,12 +7,19 @@
 #include "experiments/server.h"
 #include "traces/field.h"
 
-enum column { COLUMN_ARRIVAL, COLUMN_INPUT, COLUMN_OUTPUT, COLUMN_FIRST, COLUMN_LAST, COLUMN_START };
+enum column {
+    COLUMN_ARRIVAL,
+    COLUMN_INPUT,
+    COLUMN_OUTPUT,
+    COLUMN_FIRST,
+    COLUMN_LAST,
+    COLUMN_START
+};
 enum { N_COLUMNS = COLUMN_START + 1, MOST_FIELDS = 64 };
 
 static const char *const column_names[N_COLUMNS] = {
-    "arrival_us", "input_tokens", "output_tokens", "first_token_us", "last_token_us",
-    "scheduled_us", /* the only one that may be missing */
+    "arrival_us",     "input_tokens",  "output_tokens",
+    "first_token_us", "last_token_us", "scheduled_us", /* the only one that may be missing */
 };
 
 struct table_file {
@@ -61,8 +68,7 @@ static int read_head(struct table_file *table, struct err *err) {
         return status;
     }
     if (ended || table->n_fields > MOST_FIELDS) {
-        return err_world(err, "%s:1: expected the header of a server's requests",
-                         table->line.path);
+        return err_world(err, "%s:1: expected the header of a server's requests", table->line.path);
     }
     table->n_columns = table->n_fields;
     for (int column = 0; column < N_COLUMNS; column++) {
@@ -114,8 +120,8 @@ static int read_row(const struct table_file *table, struct request_record *out, 
                          table->line.path, table->line.number, table->n_fields,
                          table->n_fields == 1 ? "" : "s", table->n_columns);
     }
-    int status = read_time(table, COLUMN_ARRIVAL, 0, "a time in microseconds", &out->arrival_ns,
-                           err);
+    int status =
+        read_time(table, COLUMN_ARRIVAL, 0, "a time in microseconds", &out->arrival_ns, err);
     if (status == 0) {
         status = read_count(table, COLUMN_INPUT, &out->prompt_tokens, err);
     }
@@ -123,9 +129,9 @@ static int read_row(const struct table_file *table, struct request_record *out, 
         status = read_count(table, COLUMN_OUTPUT, &out->output_tokens, err);
     }
     if (status == 0) {
-        status = read_time(table, COLUMN_FIRST, out->arrival_ns,
-                           "a time in microseconds, not before the arrival", &out->first_block_ns,
-                           err);
+        status =
+            read_time(table, COLUMN_FIRST, out->arrival_ns,
+                      "a time in microseconds, not before the arrival", &out->first_block_ns, err);
     }
     if (status == 0) {
         status = read_time(table, COLUMN_LAST, out->first_block_ns,
@@ -134,9 +140,9 @@ static int read_row(const struct table_file *table, struct request_record *out, 
     }
     out->admitted_ns = out->arrival_ns;
     if (status == 0 && table->position[COLUMN_START] >= 0) {
-        status = read_time(table, COLUMN_START, out->arrival_ns,
-                           "a time in microseconds, not before the arrival", &out->admitted_ns,
-                           err);
+        status =
+            read_time(table, COLUMN_START, out->arrival_ns,
+                      "a time in microseconds, not before the arrival", &out->admitted_ns, err);
     }
     return status;
 }

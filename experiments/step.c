@@ -134,7 +134,7 @@ static void make_shape(const struct system *system, struct asked_step *out) {
 }
 
 static int read_wanted(const struct options *options, struct wanted *wanted, struct err *err) {
-    enum { MOST_TOKENS = 1000000 };
+    enum { MOST_TOKENS = 1 << 24 };
     *wanted = (struct wanted){.requests = 1, .prompt = 512, .output = 256};
     int status = options_whole(options, "requests", 1, MOST_REQUESTS, &wanted->requests, err);
     status = status != 0 ? status
@@ -189,6 +189,20 @@ int step_make(const struct options *options, struct system *system, struct asked
                  status == 0 ? phase_names[span_of(&out->kinds[0])->phase] : "");
     }
     if (status == 0) {
+        make_shape(system, out);
+    }
+    return status;
+}
+
+int step_first(struct system *system, uint32_t prompt_tokens, uint32_t output_tokens,
+               struct asked_step *out, struct err *err) {
+    const struct wanted wanted = {.requests = 1, .prompt = prompt_tokens, .output = output_tokens};
+    *out = (struct asked_step){0};
+    out->kinds[0].n_requests = 1;
+    int status = walk_to(system, &wanted, ANY_PHASE, &out->kinds[0], err);
+    if (status == 0) {
+        snprintf(out->text, sizeof out->text, "the first step of %" PRIu32 " + %" PRIu32 " tokens",
+                 prompt_tokens, output_tokens);
         make_shape(system, out);
     }
     return status;

@@ -28,6 +28,9 @@ struct asked_step {
  * as before on return. ERR_USAGE when they have no such step, ERR_WORLD when they are rejected. */
 int step_make(const struct options *options, struct system *system, struct asked_step *out,
               struct err *err);
+/* One request's first step. */
+int step_first(struct system *system, uint32_t prompt_tokens, uint32_t output_tokens,
+               struct asked_step *out, struct err *err);
 void step_fini(struct asked_step *step);
 
 /* What `explain` and `plan` share: open the system that the options name, make the step, show it.

@@ -43,7 +43,9 @@ struct call_norm {
     enum kernel_dtype dtype;
 };
 
-/* y = x w' + add. K and the strides multiples of 8. */
+/* y = x w' + add. K and the strides multiples of 8. w may be some rows of a taller matrix: where
+ * the call says how many rows of it lie before and after them, the CPU's products round as those
+ * of the whole matrix do. */
 struct call_linear {
     const void *x;   /* [T, K], rows x_stride apart */
     const void *w;   /* [N, K] */
@@ -51,6 +53,7 @@ struct call_linear {
     void *y;         /* [T, N], rows y_stride apart */
     int64_t x_stride, y_stride;
     int32_t n_tokens, n_outputs, n_inputs;
+    int32_t outputs_before, outputs_after;
     enum kernel_dtype dtype;
 };
 
@@ -86,7 +89,8 @@ struct call_gate_up {
 /* Splits the rows of the QKV product, adds the bias, normalises each query and key head
  * (RMS over D, when the weights are given), rotates query and key by the token's position
  * (pairs i, i + D/2) and writes each part where attention reads it. Every output may lie inside
- * qkv itself at its own place. D is 64 or 128. */
+ * qkv itself at its own place. D is 64 or 128. H or G may be 0, for keys and values or queries
+ * that were projected apart; what is missing has no rows in qkv and bias either. */
 struct call_rope {
     const void *qkv;          /* [T, (H + 2 G) D] */
     const void *bias;         /* [(H + 2 G) D] or NULL */
@@ -103,15 +107,18 @@ struct call_rope {
     enum kernel_dtype dtype;
 };
 
-/* Attention without a mask inside each request: y = softmax(q k' / sqrt(D)) v. D = 128. */
+/* Attention without a mask inside each request: y = softmax(q k' / sqrt(D)) v. D = 128. With
+ * n_queries > 0, q and y are the rows of the tokens [first_query, first_query + n_queries) alone,
+ * whosever they are, and nothing else is attended for. */
 struct call_dense_attention {
-    const void *q;        /* [T, H, D], tokens q_stride apart */
+    const void *q;        /* [T or n_queries, H, D], tokens q_stride apart */
     const void *k, *v;    /* [T, G, D], tokens kv_stride apart */
-    void *y;              /* [T, H, D], tokens y_stride apart; may be q when its stride is equal */
+    void *y;              /* as q, tokens y_stride apart; may be q when its stride is equal */
     const int32_t *start; /* [B + 1] */
     int64_t q_stride, kv_stride, y_stride;
     int32_t n_requests, n_tokens, n_heads, n_kv_heads, head_size;
     int32_t max_tokens; /* the longest request, known to the host */
+    int32_t first_query, n_queries;
     enum kernel_dtype dtype;
 };
 

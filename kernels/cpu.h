@@ -15,7 +15,7 @@ enum { CPU_PANEL_ROWS = 16, CPU_PANEL_OUTPUTS = 256, CPU_MAX_INPUTS = 32768 };
 
 /* What the kernels work in; one a device. */
 struct cpu_room {
-    float *inputs;  /* [CPU_PANEL_ROWS, CPU_MAX_INPUTS], a panel that is not full */
+    float *inputs;  /* [CPU_PANEL_ROWS, CPU_MAX_INPUTS], a panel that is not full; a query */
     float *outputs; /* [CPU_PANEL_OUTPUTS, CPU_PANEL_ROWS] */
     double *query;  /* [CPU_MAX_INPUTS], mean queries of all heads */
 };
@@ -33,10 +33,10 @@ void cpu_linear(const struct cpu_room *room, const struct call_linear *call);
  * output by its place in the strip. */
 void cpu_gate_up(const struct cpu_room *room, const struct call_gate_up *call);
 
-/* y may not be q. Scratch and host-known maxima are not read. A request's keys count through its
- * cache and then its own, or through its pages, so that the same keys in the same order give the
- * same bits in all three. */
-void cpu_dense_attention(const struct call_dense_attention *call);
+/* Scratch and host-known maxima are not read. A request's keys count through its cache and then its
+ * own, or through its pages, so that the same keys in the same order give the same bits in all
+ * three. A head has at most CPU_MAX_INPUTS channels. */
+void cpu_dense_attention(const struct cpu_room *room, const struct call_dense_attention *call);
 void cpu_block_attention(const struct call_block_attention *call);
 void cpu_paged_attention(const struct call_paged_attention *call);
 

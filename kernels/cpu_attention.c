@@ -1,5 +1,6 @@
 /* Float32 attention in tiles, and the scores of a selection. */
 #include <math.h>
+#include <string.h>
 
 #include "kernels/cpu.h"
 #include "kernels/twin.h"
@@ -108,18 +109,19 @@ static void attend(const float *q, const struct run *runs, int n_runs, int64_t s
     attend_end(&s);
 }
 
-void cpu_dense_attention(const struct call_dense_attention *call) {
+void cpu_dense_attention(const struct cpu_room *room, const struct call_dense_attention *call) {
     const float *q = call->q, *k = call->k, *v = call->v;
-    float *y = call->y;
+    float *y = call->y, *query = room->inputs;
     int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
     for (int32_t r = 0; r < call->n_requests; r++) {
         int64_t first = call->start[r], n = call->start[r + 1] - first;
+        const struct twin_queries queries = twin_queries_of(call, r);
         for (int64_t head = 0; head < call->n_heads; head++) {
             int64_t at = first * call->kv_stride + head / group * size;
             const struct run own = {k + at, v + at, call->kv_stride, n};
-            for (int64_t t = first; t < first + n; t++) {
-                attend(q + t * call->q_stride + head * size, &own, 1, size,
-                       y + t * call->y_stride + head * size);
+            for (int64_t t = queries.first; t < queries.end; t++) {
+                memcpy(query, q + t * call->q_stride + head * size, (size_t)size * sizeof *query);
+                attend(query, &own, 1, size, y + t * call->y_stride + head * size);
             }
         }
     }

@@ -82,25 +82,34 @@ void cpu_gate_up(const struct cpu_room *room, const struct call_gate_up *call) {
     }
 }
 
+/* Of a strip of n outputs from `first_output` on, those that are the call's; outputs before the
+ * call's have negative numbers. */
 static void store_panel(const struct call_linear *call, const float *outputs, int32_t first_row,
-                        int32_t first_output, int32_t n_outputs) {
+                        int32_t first_output, int32_t n) {
+    const int32_t from = first_output < 0 ? -first_output : 0;
+    const int32_t left = call->n_outputs - first_output, to = n < left ? n : left;
     for (int32_t row = 0; row < CPU_PANEL_ROWS && first_row + row < call->n_tokens; row++) {
-        const int64_t at = (first_row + row) * call->y_stride + first_output;
+        const int64_t at = (first_row + row) * call->y_stride;
         float *y = (float *)call->y + at;
         const float *add = call->add != NULL ? (const float *)call->add + at : NULL;
-        for (int32_t o = 0; o < n_outputs; o++) {
+        for (int32_t o = from; o < to; o++) {
             const float product = outputs[o * CPU_PANEL_ROWS + row];
-            y[o] = add != NULL ? product + add[o] : product;
+            y[first_output + o] = add != NULL ? product + add[first_output + o] : product;
         }
     }
 }
 
-/* A strip of weights stays in the cache while all panels pass over it. */
+/* A strip of weights stays in the cache while all panels pass over it. Strips are those of the
+ * whole matrix, and computed whole, as BLAS rounds an output by its place in the strip. */
 void cpu_linear(const struct cpu_room *room, const struct call_linear *call) {
-    for (int32_t o = 0; o < call->n_outputs; o += CPU_PANEL_OUTPUTS) {
-        const float *w = (const float *)call->w + (int64_t)o * call->n_inputs;
-        const int32_t left = call->n_outputs - o;
+    const int32_t before = call->outputs_before, end = call->n_outputs + call->outputs_after;
+    for (int32_t o = -before; o < end; o += CPU_PANEL_OUTPUTS) {
+        const int32_t left = end - o;
         const int32_t n = left < CPU_PANEL_OUTPUTS ? left : CPU_PANEL_OUTPUTS;
+        if (o + n <= 0 || o >= call->n_outputs) {
+            continue;
+        }
+        const float *w = (const float *)call->w + (int64_t)o * call->n_inputs;
         for (int32_t row = 0; row < call->n_tokens; row += CPU_PANEL_ROWS) {
             int stride;
             const float *x = panel_inputs(room, call, row, &stride);

@@ -12,15 +12,16 @@ static __global__ void __launch_bounds__(THREADS, 2)
     extern __shared__ __align__(128) unsigned char shared[];
     const int request = blockIdx.z, head = blockIdx.y;
     const int first = call.start[request], length = call.start[request + 1] - first;
+    const struct query_rows queries = query_rows_of(call, request);
     const int row0 = blockIdx.x * TILE_M;
-    if (row0 >= length) {
+    if (row0 >= queries.n) {
         return;
     }
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int kv_head = head / (call.n_heads / call.n_kv_heads);
     const uint32_t q_tile = shared_address(shared), stages = q_tile + TILE_M * 256;
     const __nv_bfloat16 *q = static_cast<const __nv_bfloat16 *>(call.q) +
-                             (int64_t)first * call.q_stride + head * HEAD_SIZE;
+                             (int64_t)queries.first * call.q_stride + head * HEAD_SIZE;
     const int64_t kv_base = (int64_t)first * call.kv_stride + kv_head * HEAD_SIZE;
     const int chunk = threadIdx.x % 16, row_of_thread = threadIdx.x / 16;
     const __nv_bfloat16 *k = static_cast<const __nv_bfloat16 *>(call.k) + kv_base + chunk * 8;
@@ -38,7 +39,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
     for (int i = 0; i < TILE_M / 8; i++) {
         const int row = i * 8 + row_of_thread;
-        const bool valid = row0 + row < length;
+        const bool valid = row0 + row < queries.n;
         copy_async(tile_address(q_tile, row, chunk),
                    q + (int64_t)(valid ? row0 + row : 0) * call.q_stride + chunk * 8, valid);
     }
@@ -154,7 +155,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
             const float scale = 1.0f / quad_sum(sum[m][half]);
             const int row = row0 + warp * 32 + m * 16 + half * 8 + lane / 4;
             uint4 *to = reinterpret_cast<uint4 *>(static_cast<__nv_bfloat16 *>(call.y) +
-                                                  (int64_t)(first + row) * call.y_stride +
+                                                  (int64_t)(queries.first + row) * call.y_stride +
                                                   head * HEAD_SIZE);
 #pragma unroll
             for (int i = 0; i < 4; i++) { /* four neighbours exchange pairs for 16-byte stores */
@@ -165,7 +166,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
                                         out[m][i * 4 + j][2 * half + 1] * scale);
                 }
                 quad_transpose(word, lane);
-                if (row < length) {
+                if (row < queries.n) {
                     to[i * 4 + lane % 4] = make_uint4(word[0], word[1], word[2], word[3]);
                 }
             }
@@ -177,7 +178,9 @@ extern "C" bool dense_attention_valid(const struct call_dense_attention *call) {
     return call->dtype == KERNEL_BF16 && call->head_size == HEAD_SIZE && call->n_requests >= 0 &&
            call->n_requests <= 65535 && call->n_kv_heads > 0 && call->n_heads > 0 &&
            call->n_heads % call->n_kv_heads == 0 && call->q_stride % 8 == 0 &&
-           call->kv_stride % 8 == 0 && call->y_stride % 8 == 0 && call->max_tokens >= 0;
+           call->kv_stride % 8 == 0 && call->y_stride % 8 == 0 && call->max_tokens >= 0 &&
+           call->first_query >= 0 && call->n_queries >= 0 &&
+           call->first_query <= call->n_tokens - call->n_queries;
 }
 
 extern "C" cudaError_t kernel_dense_attention_mma(const struct call_dense_attention *call,
@@ -194,8 +197,8 @@ extern "C" cudaError_t kernel_dense_attention_mma(const struct call_dense_attent
     if (status != cudaSuccess) {
         return status;
     }
-    const dim3 grid((unsigned)((call->max_tokens + TILE_M - 1) / TILE_M), (unsigned)call->n_heads,
-                    (unsigned)call->n_requests);
+    const dim3 grid((unsigned)((dense_attention_most_rows(call) + TILE_M - 1) / TILE_M),
+                    (unsigned)call->n_heads, (unsigned)call->n_requests);
     const float scale_log2 = 1.44269504088896341f / sqrtf((float)HEAD_SIZE);
     dense_attention_kernel<<<grid, THREADS, bytes, stream>>>(*call, scale_log2);
     return cudaGetLastError();

@@ -21,14 +21,15 @@ enum {
 };
 
 #if HOPPER_DEVICE
-/* The request, head and first row of an item; false when its rows lie past the request's end. */
+/* The request, head and first query of an item; false when it lies past the last of them. */
 static __device__ __forceinline__ bool tile_of(const struct call_dense_attention &call, int item,
-                                               int n_row_tiles, int &request, int &head,
-                                               int &row0) {
+                                               int n_row_tiles, int &request, int &head, int &row0,
+                                               struct query_rows &queries) {
     row0 = item % n_row_tiles * TILE_M;
     head = item / n_row_tiles % call.n_heads;
     request = item / n_row_tiles / call.n_heads;
-    return row0 < call.start[request + 1] - call.start[request];
+    queries = query_rows_of(call, request);
+    return row0 < queries.n;
 }
 #endif
 
@@ -61,12 +62,13 @@ static __global__ void __launch_bounds__(THREADS, 1)
     }
     __syncthreads();
     int request, head, row0;
+    struct query_rows queries;
     if (group == 0) {
         registers_give<24>();
         if (threadIdx.x == 0) {
             int at = 0, parity = 1, q_parity = 1;
             for (int item = blockIdx.x; item < n_items; item += gridDim.x) {
-                if (!tile_of(call, item, n_row_tiles, request, head, row0)) {
+                if (!tile_of(call, item, n_row_tiles, request, head, row0, queries)) {
                     continue;
                 }
                 const int first = call.start[request], length = call.start[request + 1] - first;
@@ -76,7 +78,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
                 barrier_expect(q_full, TILE_BYTES);
                 for (int half = 0; half < 2; half++) {
                     tensor_copy(q_tile + half * HALF_BYTES, &q_map, q_full, half * 64, head,
-                                first + row0);
+                                queries.first + row0);
                 }
                 for (int row = 0; row < length; row += TILE_N) {
                     const uint32_t k_to = k_ring + at * TILE_BYTES, v_to = v_ring + at * TILE_BYTES;
@@ -196,10 +198,10 @@ static __global__ void __launch_bounds__(THREADS, 1)
         named_barrier_arrive(its_turn, 256);
     }
     for (int item = blockIdx.x; item < n_items; item += gridDim.x) {
-        if (!tile_of(call, item, n_row_tiles, request, head, row0)) {
+        if (!tile_of(call, item, n_row_tiles, request, head, row0, queries)) {
             continue;
         }
-        const int first = call.start[request], length = call.start[request + 1] - first;
+        const int length = call.start[request + 1] - call.start[request];
         const int n_tiles = (length + TILE_N - 1) / TILE_N;
         top[0] = top[1] = NEVER;
         sum[0] = sum[1] = 0;
@@ -243,8 +245,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
         for (int half = 0; half < 2; half++) {
             const int row = row0 + (group - 1) * 64 + warp * 16 + half * 8 + lane / 4;
             struct bf16x8 *to = reinterpret_cast<struct bf16x8 *>(
-                static_cast<__nv_bfloat16 *>(call.y) + (int64_t)(first + row) * call.y_stride +
-                head * HEAD_SIZE);
+                static_cast<__nv_bfloat16 *>(call.y) +
+                (int64_t)(queries.first + row) * call.y_stride + head * HEAD_SIZE);
 #pragma unroll
             for (int i = 0; i < 4; i++) { /* four neighbours exchange pairs for 16-byte stores */
                 uint32_t word[4];
@@ -254,7 +256,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
                     word[j] = bf16_pack(out[at] * sum[half], out[at + 1] * sum[half]);
                 }
                 quad_transpose(word, lane);
-                if (row < length) {
+                if (row < queries.n) {
                     *reinterpret_cast<uint4 *>(to + i * 4 + lane % 4) =
                         make_uint4(word[0], word[1], word[2], word[3]);
                 }
@@ -279,8 +281,8 @@ extern "C" cudaError_t kernel_dense_attention_wgmma(const struct call_dense_atte
         return cudaSuccess;
     }
     CUtensorMap q_map, k_map, v_map;
-    if (!hopper_map(&q_map, call->q, HEAD_SIZE, call->n_heads, HEAD_SIZE, call->n_tokens,
-                    call->q_stride, TILE_M) ||
+    if (!hopper_map(&q_map, call->q, HEAD_SIZE, call->n_heads, HEAD_SIZE,
+                    dense_attention_rows(call), call->q_stride, TILE_M) ||
         !hopper_map(&k_map, call->k, HEAD_SIZE, call->n_kv_heads, HEAD_SIZE, call->n_tokens,
                     call->kv_stride, TILE_N) ||
         !hopper_map(&v_map, call->v, HEAD_SIZE, call->n_kv_heads, HEAD_SIZE, call->n_tokens,
@@ -300,7 +302,7 @@ extern "C" cudaError_t kernel_dense_attention_wgmma(const struct call_dense_atte
     if (status != cudaSuccess) {
         return status;
     }
-    const int n_row_tiles = (call->max_tokens + TILE_M - 1) / TILE_M;
+    const int n_row_tiles = (dense_attention_most_rows(call) + TILE_M - 1) / TILE_M;
     const int64_t n_items = (int64_t)n_row_tiles * call->n_heads * call->n_requests;
     if (n_items > INT32_MAX - 65536) {
         return cudaErrorInvalidValue;

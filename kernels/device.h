@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-enum { DEVICE_ABI = 3, DEVICE_TEXT_CHARS = 256 };
+enum { DEVICE_ABI = 3, DEVICE_TEXT_CHARS = 256, RECORD_DEPTH = 3 };
 
 enum device_status {
     DEVICE_OK,
@@ -107,6 +107,16 @@ struct device_table {
     int (*record_end)(struct device *device, struct device_recording **out);
     int (*record_play)(struct device *device, struct device_recording *recording);
     void (*record_close)(struct device *device, struct device_recording *recording);
+
+    /* Parts of a recording that are issued as a number in device memory says when their turn comes;
+     * NULL where there are none. They may stand inside one another, RECORD_DEPTH deep.
+     * record_while: what is recorded up to record_done is issued again and again as long as the
+     * number is not 0, which is read before each time. record_choose: n_parts of them, the next one
+     * begun by record_next; that whose place the number is, none where there is no such. */
+    int (*record_while)(struct device *device, const int32_t *number);
+    int (*record_choose)(struct device *device, const int32_t *number, int32_t n_parts);
+    int (*record_next)(struct device *device);
+    int (*record_done)(struct device *device);
 
     /* The kernels. Scratch of block and paged attention is the device's own and not read from the
      * call, and neither is whether a call is invariant. */

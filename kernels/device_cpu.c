@@ -398,7 +398,10 @@ static int cpu_run_dense_attention(struct device *device, const struct call_dens
     if (call->dtype == KERNEL_BF16) {
         return twin_status(device, twin_dense_attention(call));
     }
-    cpu_dense_attention(call);
+    if (call->head_size > CPU_MAX_INPUTS) {
+        return fail(device, DEVICE_REFUSED, "attention over heads of more than 32768 channels");
+    }
+    cpu_dense_attention(&device->room, call);
     return DEVICE_OK;
 }
 

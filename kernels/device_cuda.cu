@@ -155,6 +155,7 @@ static void cuda_close(struct device *device) {
     }
     if (device->recording) {
         cudaGraph_t graph = nullptr;
+        device_parts_leave(device);
         cudaStreamEndCapture(device->stream, &graph);
         if (graph) {
             cudaGraphDestroy(graph);
@@ -177,6 +178,7 @@ static void cuda_close(struct device *device) {
     if (device->stream) {
         cudaStreamDestroy(device->stream);
     }
+    device_parts_close(device);
     nvml_close(device->nvml);
     cudaGetLastError(); /* what could not be released was lost before */
     delete device;
@@ -515,6 +517,14 @@ static int cuda_record_end(struct device *device, struct device_recording **out)
         return device_refuse(device, "record_end without record_begin");
     }
     device->recording = false;
+    if (device_parts_leave(device)) {
+        cudaStreamEndCapture(device->stream, &graph);
+        if (graph) {
+            cudaGraphDestroy(graph);
+        }
+        cudaGetLastError();
+        return device_refuse(device, "record_end inside a part of the recording");
+    }
     int status =
         device_status(device, cudaStreamEndCapture(device->stream, &graph), "cudaStreamEndCapture");
     if (status == DEVICE_OK) {
@@ -689,6 +699,10 @@ extern "C" const struct device_table unmask_device_cuda = {
     cuda_record_end,
     cuda_record_play,
     cuda_record_close,
+    device_record_while,
+    device_record_choose,
+    device_record_next,
+    device_record_done,
     cuda_embed,
     cuda_norm,
     device_linear,

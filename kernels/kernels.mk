@@ -51,10 +51,11 @@ $(BUILD)/tests/gpu/test_device: $(BUILD)/tests/gpu/test_device.o $(BUILD)/libunm
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -ldl -lm
 
-GPU_TESTS := $(LAUNCHER_TESTS) $(BUILD)/tests/gpu/test_device $(BUILD)/tests/gpu/test_engine
+GPU_TESTS := $(LAUNCHER_TESTS) $(BUILD)/tests/gpu/test_device $(BUILD)/tests/gpu/test_engine \
+             $(BUILD)/tests/gpu/test_long
 GPU_BENCHES := $(BUILD)/tests/gpu/bench_vmm
 # The whole engine, without the packages a GPU machine may lack.
-$(BUILD)/tests/gpu/test_engine $(GPU_BENCHES): %: %.o $(BUILD)/libunmask.a
+$(BUILD)/tests/gpu/test_engine $(BUILD)/tests/gpu/test_long $(GPU_BENCHES): %: %.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PORTABLE_LIBS)
 
@@ -63,7 +64,8 @@ kernels: $(BUILD)/kernels/libunmask_cuda.so $(GPU_TESTS) $(GPU_BENCHES) ## build
 .PHONY: test-gpu
 test-gpu: kernels ## run the GPU tests
 	@set -e; for t in $(GPU_TESTS); do case $$t in \
-	    */test_engine) $$t $(BUILD)/kernels/libunmask_cuda.so ;; *) $$t ;; esac; done
+	    */test_engine) $$t $(BUILD)/kernels/libunmask_cuda.so ;; \
+	    */test_long) $$t cuda $(BUILD)/kernels/libunmask_cuda.so ;; *) $$t ;; esac; done
 else
 kernels:
 	@echo 'nvcc was not found: the CUDA kernels are not built (set NVCC=/path/to/nvcc)' >&2; exit 1

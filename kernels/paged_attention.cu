@@ -20,7 +20,7 @@ static __device__ __forceinline__ uint32_t paged_address(uint32_t base, int row,
 template <int D, int WARPS_M, int WARPS_N, int TILE_N, int STAGES, bool WHOLE>
 static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
     paged_attention_kernel(const struct call_paged_attention call, int tile_tokens, int page_shift,
-                           float scale_log2) {
+                           int n_sms, float scale_log2) {
     constexpr int TILE_M = 16 * WARPS_M, THREADS = 32 * WARPS_M * WARPS_N;
     constexpr int WARP_KEYS = TILE_N / WARPS_N, KEY_TILES = WARP_KEYS / 8;
     constexpr int TILE_BYTES = TILE_N * D * 2, STAGE_BYTES = 2 * TILE_BYTES;
@@ -38,13 +38,12 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
 
     struct paged_cursor load;
     const struct paged_stretch stretch =
-        paged_stretch_find<TILE_N, WHOLE>(call, tile_tokens, load);
+        paged_stretch_find<TILE_M, TILE_N, WHOLE>(call, tile_tokens, n_sms, load);
     if (stretch.begin >= stretch.end) {
         return;
     }
     struct paged_cursor use = load;
-    const int n_units = stretch.end - stretch.begin;
-    int n_issued = 0, pool_row = 0;
+    int load_at = stretch.begin, n_issued = 0, pool_row = 0;
 
     auto look_up = [&]() { /* the pool's row of the load's tile's rows FETCH_ROWS lane .. */
         const int row = load.tile * TILE_N + lane * FETCH_ROWS;
@@ -55,7 +54,7 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
         }
     };
     auto issue = [&]() {
-        if (n_issued < n_units) {
+        if (load_at < stretch.end) {
             const int n_keys = load.extent - load.tile * TILE_N;
             const int64_t column = load.kv_head * D;
             const uint32_t to = stages + (n_issued % STAGES) * STAGE_BYTES;
@@ -71,7 +70,9 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
                 copy_async(paged_address<D>(to + TILE_BYTES, row, chunk),
                            static_cast<const __nv_bfloat16 *>(call.v) + from, valid);
             }
-            if (++n_issued < n_units) {
+            n_issued++;
+            load_at += paged_step<TILE_N>(load);
+            if (load_at < stretch.end) {
                 paged_next<TILE_N>(load, call, tile_tokens);
                 look_up();
             }
@@ -87,8 +88,8 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
     uint32_t q[D / 16][4];
     float out[OUTS][4];
     float top[2] = {PAGED_NEVER, PAGED_NEVER}, sum[2] = {0, 0};
-    int extent[2], n_segments = 0, first_tile = use.tile;
-    for (int unit = 0; unit < n_units; unit++) {
+    int extent[2], n_segments = 0, first_tile = use.tile, use_at = stretch.begin;
+    for (int unit = 0; use_at < stretch.end; unit++) {
         const int n_rows = min(tile_tokens, use.n_tokens - use.row_tile * tile_tokens) * group;
         const int64_t tile_first = use.first + use.row_tile * tile_tokens;
         if (unit == 0 || use.tile == 0) { /* a new item: its query rows, straight to fragments */
@@ -195,7 +196,8 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
         }
 
         const bool item_ends = use.tile + 1 == use.n_tiles;
-        if (item_ends || unit + 1 == n_units) {
+        const int next_at = use_at + paged_step<TILE_N>(use);
+        if (item_ends || next_at >= stretch.end) {
             sum[0] = quad_sum(sum[0]);
             sum[1] = quad_sum(sum[1]);
             if constexpr (WARPS_N > 1) { /* the other warps of the same rows hand their sums over */
@@ -291,10 +293,12 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
                         float *to = slot + row * ROW_FLOATS;
 #pragma unroll
                         for (int i = 0; i < OUTS; i++) {
-                            *reinterpret_cast<float2 *>(to + i * 8 + (lane % 4) * 2) =
-                                make_float2(out[i][2 * half], out[i][2 * half + 1]);
+                            if (row < n_rows) {
+                                *reinterpret_cast<float2 *>(to + i * 8 + (lane % 4) * 2) =
+                                    make_float2(out[i][2 * half], out[i][2 * half + 1]);
+                            }
                         }
-                        if (lane % 4 == 0) {
+                        if (lane % 4 == 0 && row < n_rows) {
                             to[D] = top[half];
                             to[D + 1] = sum[half];
                         }
@@ -302,7 +306,7 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
                 }
             }
             if (!whole) {
-                const int item_begin = stretch.begin + unit - use.tile;
+                const int item_begin = use_at - use.tile; /* where its first tile is */
                 const int first_block = stretch_of(stretch, item_begin);
                 const int last_block = stretch_of(stretch, item_begin + use.n_tiles - 1);
                 __threadfence();
@@ -317,15 +321,17 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
                         counters[first_block] = 0;
                     }
                     /* The item was its first block's last segment, and the others' first one. */
-                    const bool starts_first = stretch_begin(stretch, first_block) == item_begin;
+                    const bool starts_first =
+                        stretch_begin(stretch, first_block) >= item_begin - lead<TILE_N>;
                     paged_merge<D, TILE_M, THREADS>(
-                        call, use, tile_tokens, partials, first_block * 2 + !starts_first,
+                        call, use, tile_tokens, n_rows, partials, first_block * 2 + !starts_first,
                         first_block, last_block - first_block + 1, scale_log2, threadIdx.x);
                 }
             }
             n_segments++;
         }
-        if (unit + 1 < n_units) {
+        use_at = next_at;
+        if (use_at < stretch.end) {
             paged_next<TILE_N>(use, call, tile_tokens);
         }
     }
@@ -357,7 +363,7 @@ static cudaError_t paged_start(const struct call_paged_attention *call, int n_sm
     const float scale_log2 = 1.44269504088896341f / sqrtf((float)D);
     kernel<<<(unsigned)(n_blocks < PAGED_MAX_BLOCKS ? n_blocks : PAGED_MAX_BLOCKS), threads, bytes,
              stream>>>(*call, 16 * WARPS_M / (call->n_heads / call->n_kv_heads), page_shift,
-                       scale_log2);
+                       n_sms, scale_log2);
     return cudaGetLastError();
 }
 

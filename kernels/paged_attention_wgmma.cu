@@ -28,7 +28,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
                                  const __grid_constant__ CUtensorMap k_map,
                                  const __grid_constant__ CUtensorMap v_map,
                                  const __grid_constant__ struct call_paged_attention call,
-                                 int tile_tokens, int page_shift, int box_rows, float scale_log2) {
+                                 int tile_tokens, int page_shift, int box_rows, int n_sms,
+                                 float scale_log2) {
 #if HOPPER_DEVICE
     extern __shared__ __align__(1024) unsigned char shared[];
     __shared__ __align__(8) uint64_t barriers[2 + 4 * STAGES];
@@ -43,7 +44,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     const int group = call.n_heads / call.n_kv_heads;
     struct paged_cursor use;
     const struct paged_stretch stretch =
-        paged_stretch_find<TILE_N, false>(call, tile_tokens, use);
+        paged_stretch_find<TILE_M, TILE_N, false>(call, tile_tokens, n_sms, use);
     if (stretch.begin >= stretch.end) {
         return;
     }
@@ -65,7 +66,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
             const int n_copies = TILE_N / box_rows * 2, half = lane % 2;
             const int in_tile = lane / 2 * box_rows;
             int at = 0, parity = 1, q_parity = 1;
-            for (int unit = stretch.begin; unit < stretch.end; unit++) {
+            for (int unit = stretch.begin; unit < stretch.end;) {
                 if (unit == stretch.begin || use.tile == 0) {
                     barrier_wait(q_empty, q_parity);
                     q_parity ^= 1;
@@ -110,7 +111,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
                     at = 0;
                     parity ^= 1;
                 }
-                if (unit + 1 < stretch.end) {
+                unit += paged_step<TILE_N>(use);
+                if (unit < stretch.end) {
                     paged_next<TILE_N>(use, call, tile_tokens);
                 }
             }
@@ -310,15 +312,17 @@ static __global__ void __launch_bounds__(THREADS, 1)
                     partials + ((int64_t)slot * TILE_M + my_row + half * 8) * ROW_FLOATS;
 #pragma unroll
                 for (int i = 0; i < 16; i++) {
-                    *reinterpret_cast<float2 *>(to + i * 8 + lane % 4 * 2) =
-                        make_float2(out[i * 4 + half * 2], out[i * 4 + half * 2 + 1]);
+                    if (my_row + half * 8 < n_rows) {
+                        *reinterpret_cast<float2 *>(to + i * 8 + lane % 4 * 2) =
+                            make_float2(out[i * 4 + half * 2], out[i * 4 + half * 2 + 1]);
+                    }
                 }
-                if (lane % 4 == 0) {
+                if (lane % 4 == 0 && my_row + half * 8 < n_rows) {
                     to[HEAD_SIZE] = top[half];
                     to[HEAD_SIZE + 1] = sum[half];
                 }
             }
-            const int item_begin = unit - use.tile;
+            const int item_begin = unit - use.tile; /* where its first tile is */
             const int first_block = stretch_of(stretch, item_begin);
             const int last_block = stretch_of(stretch, item_begin + use.n_tiles - 1);
             int *counters = static_cast<int *>(call.scratch);
@@ -334,14 +338,15 @@ static __global__ void __launch_bounds__(THREADS, 1)
                     counters[first_block] = 0;
                 }
                 /* The item was its first block's last segment, and the others' first one. */
-                const bool starts_first = stretch_begin(stretch, first_block) == item_begin;
+                const bool starts_first =
+                    stretch_begin(stretch, first_block) >= item_begin - lead<TILE_N>;
                 paged_merge<HEAD_SIZE, TILE_M, 256>(
-                    call, use, tile_tokens, partials, first_block * 2 + !starts_first, first_block,
+                    call, use, tile_tokens, n_rows, partials, first_block * 2 + !starts_first, first_block,
                     last_block - first_block + 1, scale_log2, threadIdx.x - 128);
             }
         }
         n_segments++;
-        unit += n_tiles;
+        unit += n_tiles + (item_ends ? lead<TILE_N> : 0);
         if (unit < stretch.end) {
             use.tile = use.n_tiles - 1;
             paged_next<TILE_N>(use, call, tile_tokens);
@@ -395,7 +400,7 @@ extern "C" cudaError_t kernel_paged_attention_wgmma(const struct call_paged_atte
     }
     const float scale_log2 = 1.44269504088896341f / sqrtf((float)HEAD_SIZE);
     paged_attention_wgmma_kernel<<<(unsigned)n_sms, THREADS, bytes, stream>>>(
-        q_map, k_map, v_map, *call, tile_tokens, page_shift, box_rows, scale_log2);
+        q_map, k_map, v_map, *call, tile_tokens, page_shift, box_rows, n_sms, scale_log2);
     return cudaGetLastError();
 }
 
@@ -403,7 +408,7 @@ extern "C" cudaError_t kernel_paged_attention(const struct call_paged_attention 
                                               cudaStream_t stream) {
     const bool many_rows =
         call->n_kv_heads > 0 &&
-        (int64_t)call->max_queries * (call->n_heads / call->n_kv_heads) > TILE_M / 2;
+        (int64_t)call->max_queries * (call->n_heads / call->n_kv_heads) > TILE_M / 4;
     if (many_rows && !call->invariant && call->n_tokens > 0) {
         const cudaError_t status = kernel_paged_attention_wgmma(call, stream);
         if (status != cudaErrorNotSupported) {

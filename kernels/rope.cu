@@ -107,8 +107,8 @@ static __global__ void __launch_bounds__(ROPE_THREADS, 4) rope_kernel(const stru
 
 extern "C" cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t stream) {
     const bool known_size = call->head_size == 128 || call->head_size == 64;
-    if (call->dtype != KERNEL_BF16 || !known_size || call->n_tokens < 0 || call->n_heads <= 0 ||
-        call->n_kv_heads <= 0 || call->q_stride % 8 != 0 || call->kv_stride % 8 != 0) {
+    if (call->dtype != KERNEL_BF16 || !known_size || call->n_tokens < 0 || call->n_heads < 0 ||
+        call->n_kv_heads < 0 || call->n_heads + call->n_kv_heads == 0 || call->q_stride % 8 != 0 || call->kv_stride % 8 != 0) {
         return cudaErrorInvalidValue;
     }
     if (call->n_tokens == 0) {

@@ -40,6 +40,13 @@ void twin_cos_sin(float *cos_sin, int32_t n_positions, int32_t head_size, double
 
 /* The attentions return false when memory for one row's probabilities is lacking. */
 bool twin_dense_attention(const struct call_dense_attention *call);
+
+/* The rows of q and y that are request r's. */
+struct twin_queries {
+    int64_t first, end;
+};
+struct twin_queries twin_queries_of(const struct call_dense_attention *call, int64_t r);
+
 bool twin_block_attention(const struct call_block_attention *call);
 bool twin_paged_attention(const struct call_paged_attention *call);
 

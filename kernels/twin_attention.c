@@ -49,10 +49,21 @@ static void attend(const void *q, int64_t q_at, const struct segment *segments, 
     }
 }
 
+struct twin_queries twin_queries_of(const struct call_dense_attention *call, int64_t r) {
+    const int64_t begin = call->start[r], end = call->start[r + 1];
+    if (call->n_queries == 0) {
+        return (struct twin_queries){begin, end};
+    }
+    const int64_t first = call->first_query, last = first + call->n_queries;
+    const int64_t from = begin > first ? begin : first, to = end < last ? end : last;
+    return (struct twin_queries){from - first, to > from ? to - first : from - first};
+}
+
 bool twin_dense_attention(const struct call_dense_attention *call) {
     const int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
     for (int64_t r = 0; r < call->n_requests; r++) {
         const int64_t first = call->start[r], n = call->start[r + 1] - first;
+        const struct twin_queries queries = twin_queries_of(call, r);
         double *room = malloc(sizeof *room * (size_t)(n + size));
         if (!room) {
             return false;
@@ -60,7 +71,7 @@ bool twin_dense_attention(const struct call_dense_attention *call) {
         for (int64_t head = 0; head < call->n_heads; head++) {
             const int64_t at = first * call->kv_stride + head / group * size;
             const struct segment all = {call->k, call->v, at, at, call->kv_stride, n};
-            for (int64_t t = first; t < first + n; t++) {
+            for (int64_t t = queries.first; t < queries.end; t++) {
                 attend(call->q, t * call->q_stride + head * size, &all, 1, size, call->dtype,
                        call->y, t * call->y_stride + head * size, room + size, room);
             }

@@ -150,12 +150,14 @@ static void plan_model(const char *model_name) {
     struct step step;
     struct graph_options options = {
         .fused = true, .selects = true, .logits_bytes = 2, .gathers_cache = true};
-    struct span refresh = {.queries = 768,
+    struct span refresh = {.phase = PHASE_REFRESH,
+                           .queries = 768,
                            .first_queries = 768,
                            .logit_rows = 256,
                            .select_rows = 768,
                            .pack_rows = 384};
-    struct span reuse = {.queries = 32, .first_queries = 32, .context = 768, .logit_rows = 32};
+    struct span reuse = {
+        .phase = PHASE_REUSE, .queries = 32, .first_queries = 32, .context = 768, .logit_rows = 32};
     graph_build(&step.graph, model, &options);
     shape_clear(&step.shape);
     for (int i = 0; i < 4; i++) {

@@ -24,6 +24,11 @@ static inline void random_graph(struct rng *rng, struct graph *graph) {
                                     .fused_head = rng_uniform(rng) < 0.2,
                                     .fused_gate_up = coin(rng),
                                     .engine = coin(rng)};
+    if (rng_uniform(rng) < 0.3) {
+        options.query_chunks = options.fused = true;
+        options.gathers_cache = options.splits_first_layer = false;
+        options.selects = options.compares_values = false;
+    }
     graph_build(graph, &model_table[rng_next(rng) % model_table_size], &options);
 }
 

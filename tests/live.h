@@ -5,7 +5,7 @@
 #include "experiments/meter.h"
 #include "tests/rig.h"
 
-enum { LIVE_REQUESTS = 4, LIVE_OUTPUT = 64, LIVE_STEPS = 512, LIVE_SETTINGS = 12 };
+enum { LIVE_REQUESTS = 4, LIVE_OUTPUT = 64, LIVE_STEPS = 512, LIVE_SETTINGS = 16 };
 
 /* A system for the CPU back end in little memory; `settings` "key=value", NULL-ended. */
 static inline struct system *live_system_of(const char *name, const char *model,

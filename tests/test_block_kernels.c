@@ -119,7 +119,9 @@ START_TEST(on_the_cpu_pages_and_one_run_of_keys_give_the_same_bits) {
                                          .head_size = SIZE,
                                          .max_tokens = 9,
                                          .dtype = KERNEL_F32};
-    cpu_dense_attention(&dense);
+    float query[SIZE];
+    const struct cpu_room room = {.inputs = query};
+    cpu_dense_attention(&room, &dense);
     cpu_paged_attention(&p.call);
     ck_assert_mem_eq(p.y[0], y[6], 3 * sizeof y[0]);
 }

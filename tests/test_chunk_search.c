@@ -89,7 +89,7 @@ static int next_kind(const struct problem *p, const struct placement *plan,
 
 /* The search as it is told: one more chunk, one more plan. */
 static void one_by_one(const struct problem *p, struct chunk_result *out) {
-    *out = (struct chunk_result){.counts = {1, 1}};
+    *out = (struct chunk_result){.counts = {1, 1, 1}};
     for (;;) {
         struct placement placement;
         plan_with(p, out->counts, out, &placement);
@@ -119,7 +119,7 @@ START_TEST(the_search_finds_the_counts_of_one_chunk_more_at_a_time) {
         n_misfits += !fast.fits;
         if (fast.fits) {
             ck_assert_mem_eq(fast.counts, slow.counts, sizeof fast.counts);
-            n_chunked += fast.counts[0] > 1 || fast.counts[1] > 1;
+            n_chunked += fast.counts[0] + fast.counts[1] + fast.counts[2] > CHUNK_KINDS;
             n_plans += fast.n_plans;
             n_steps += slow.n_plans;
         }
@@ -142,6 +142,7 @@ START_TEST(with_room_to_spare_nothing_is_chunked) {
         p.request.available_bytes = unchunked.peak_bytes;
         chunk_place(&p.request, &placement, &result);
         ck_assert(result.fits && result.n_plans == 1);
+        ck_assert_uint_eq(result.counts[CHUNK_ATTENTION], 1);
         ck_assert_uint_eq(result.counts[CHUNK_FFN], 1);
         ck_assert_uint_eq(result.counts[CHUNK_LOGITS], 1);
         ck_assert_mem_eq(&placement.chunks, &p.rule.bound, sizeof placement.chunks);
@@ -212,7 +213,8 @@ START_TEST(what_does_not_fit_in_any_chunks_says_how_much_it_needs) {
     static const char *const settings[] = {"chunk_search=bottleneck", NULL};
     struct system *system = rig_system("fast-dllm", "l40s", true, settings);
     struct step_shape shape;
-    struct span span = {.queries = 4096, .first_queries = 4096, .logit_rows = 32};
+    struct span span = {
+        .phase = PHASE_REFRESH, .queries = 4096, .first_queries = 4096, .logit_rows = 32};
     shape_clear(&shape);
     shape_add(shape.sym, &span, 1);
     struct placement placement;
@@ -232,7 +234,8 @@ START_TEST(chunks_that_are_always_asked_for_are_given) {
                                            "logit_chunk_rows=0", NULL};
     struct system *system = rig_system("dllm-serve", "l40s", true, settings);
     struct step_shape shape;
-    struct span span = {.queries = 1000, .first_queries = 1000, .logit_rows = 64};
+    struct span span = {
+        .phase = PHASE_REFRESH, .queries = 1000, .first_queries = 1000, .logit_rows = 64};
     shape_clear(&shape);
     shape_add(shape.sym, &span, 1);
     struct placement placement;
@@ -288,44 +291,52 @@ static struct served *serve_all(struct system *system) {
 /* A pass over so many tokens that all have logits. */
 static struct step_shape full_pass(uint32_t tokens) {
     struct step_shape shape;
-    struct span span = {.queries = tokens, .first_queries = tokens, .logit_rows = tokens};
+    struct span span = {
+        .phase = PHASE_REFRESH, .queries = tokens, .first_queries = tokens, .logit_rows = tokens};
     shape_clear(&shape);
     shape_add(shape.sym, &span, 1);
     return shape;
 }
 
 static struct system *chunked_system(const char *model, const char *layout, const char *gate_up,
-                                     int64_t reserve_bytes, const char *search) {
-    char kv[32], fused[48], reserve[64], chunks[48];
+                                     const char *cache, int64_t reserve_bytes, const char *search) {
+    char kv[32], fused[48], reserve[64], chunks[48], queries[48];
     snprintf(kv, sizeof kv, "kv=%s", layout);
     snprintf(fused, sizeof fused, "runtime.fused_gate_up=%s", gate_up);
     snprintf(reserve, sizeof reserve, "reserve_bytes=%ld", (long)reserve_bytes);
     snprintf(chunks, sizeof chunks, "chunk_search=%s", search);
-    return LIVE_SYSTEM(model, kv, fused, reserve, chunks, "ffn_chunks=3", "logit_chunks=4",
-                       "logit_scope=queries", "logit_chunk_rows=0", "context_tokens=96",
-                       "max_batched_tokens=96", "cache=dual", "runtime.fused_head=off");
+    snprintf(queries, sizeof queries, "runtime.query_chunks=%s",
+             strcmp(cache, "cache=none") == 0 ? "on" : "off");
+    return LIVE_SYSTEM(model, kv, fused, reserve, chunks, queries, cache, "attention_chunks=5",
+                       "ffn_chunks=3", "logit_chunks=4", "logit_scope=queries",
+                       "logit_chunk_rows=0", "context_tokens=96", "max_batched_tokens=96",
+                       "runtime.fused_head=off");
 }
 
 /* Tokens are the same bits in any chunks, and the searches find theirs in little more than what the
  * longest step takes in the smallest. */
-static void serve_in_chunks(const char *model, const char *layout, const char *gate_up) {
+static void serve_in_chunks(const char *model, const char *layout, const char *gate_up,
+                            const char *cache) {
     static const char *const searches[] = {"always", "bottleneck", "brute-force"};
-    struct system *plain = chunked_system(model, layout, gate_up, 16 << 20, "none");
+    struct system *plain = chunked_system(model, layout, gate_up, cache, 16 << 20, "none");
     struct served *unchunked = serve_all(plain);
     struct step_shape longest = full_pass(96), shape = full_pass(90);
     struct placement most, least;
     placement_make(plain->planner, &plain->graph, &longest, whole, &most);
-    placement_make(plain->planner, &plain->graph, &longest, (struct chunk_rows){{4, 4}}, &least);
+    placement_make(plain->planner, &plain->graph, &longest, (struct chunk_rows){{4, 4, 4}}, &least);
     int64_t kv_bytes = budget_request_bytes(&plain->budget, 96);
     int64_t left = kv_bytes + least.peak_bytes + (most.peak_bytes - least.peak_bytes) / 4;
     int64_t rest = plain->budget.usable_bytes - plain->budget.weights_bytes - left;
-    for (int i = 0; i < 3; i++) {
+    /* All combinations of three kinds are too many for every step of a run. */
+    int n_searches = strcmp(cache, "cache=none") == 0 ? 2 : 3;
+    for (int i = 0; i < n_searches; i++) {
         struct system *system =
-            chunked_system(model, layout, gate_up, i == 0 ? 16 << 20 : rest, searches[i]);
+            chunked_system(model, layout, gate_up, cache, i == 0 ? 16 << 20 : rest, searches[i]);
         struct served *served = serve_all(system);
         struct chunk_rows chunks =
             system_chunks(system, &shape, budget_workspace_bytes(&system->budget, kv_bytes));
-        ck_assert(chunks.of[CHUNK_FFN] > 0 || chunks.of[CHUNK_LOGITS] > 0);
+        ck_assert(chunks.of[CHUNK_ATTENTION] > 0 || chunks.of[CHUNK_FFN] > 0 ||
+                  chunks.of[CHUNK_LOGITS] > 0);
         ck_assert_int_le(served->activation_bytes, i == 0 ? unchunked->activation_bytes - 1 : left);
         for (uint32_t id = 0; id < N_LIVE; id++) {
             ck_assert_mem_eq(served->tokens[id], unchunked->tokens[id],
@@ -342,8 +353,14 @@ START_TEST(live_runs_in_chunks_give_the_same_tokens_in_the_memory_planned) {
     static const char *const models[] = {"llada-tiny", "dream-tiny"};
     static const char *const words[] = {"on", "off"};
     for (int i = 0; i < 8; i++) {
-        serve_in_chunks(models[i & 1], i & 2 ? "slab" : "pages", words[i >> 2]);
+        serve_in_chunks(models[i & 1], i & 2 ? "slab" : "pages", words[i >> 2], "cache=dual");
     }
+}
+END_TEST
+
+START_TEST(live_runs_with_attention_in_chunks_give_the_same_tokens) {
+    serve_in_chunks("llada-tiny", "slab", "on", "cache=none");
+    serve_in_chunks("dream-tiny", "pages", "off", "cache=none");
 }
 END_TEST
 
@@ -356,6 +373,7 @@ int main(void) {
         chunks_that_are_always_asked_for_are_given,
         chunking_lets_a_device_hold_more_requests,
         live_runs_in_chunks_give_the_same_tokens_in_the_memory_planned,
+        live_runs_with_attention_in_chunks_give_the_same_tokens,
     };
     return SUITE_RUN("chunk search", tests);
 }

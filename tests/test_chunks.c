@@ -213,7 +213,8 @@ START_TEST(a_loop_with_room_for_all_its_rows_is_planned_as_if_there_were_none) {
         struct graph graph;
         random_graph(&rng, &graph);
         struct step_shape shape = short_or_long(&rng);
-        const struct chunk_rows wide = {{shape.sym[SYM_FIRST_TOKENS], shape.sym[SYM_TOKENS]}};
+        const struct chunk_rows wide = {
+            {shape.sym[SYM_TOKENS], shape.sym[SYM_FIRST_TOKENS], shape.sym[SYM_TOKENS]}};
         struct placement a, b;
         placement_make(&planner_table[0], &graph, &shape, whole, &a);
         placement_make(&planner_table[0], &graph, &shape, wide, &b);
@@ -251,7 +252,7 @@ START_TEST(a_loop_costs_the_sum_of_its_chunks_each_at_its_own_rows) {
             sum_ns += chunked[op].ns;
             if (loop >= 0) {
                 double ns = (double)n_full[loop] * one[op].ns + last[op].ns;
-                ck_assert_double_eq_tol(chunked[op].ns, ns, 1e-9 * ns);
+                ck_assert_double_eq_tol(chunked[op].ns, ns, 1e-9 * ns + 1e-9);
                 chunks_ns += ns;
             }
         }
@@ -272,6 +273,37 @@ START_TEST(a_loop_costs_the_sum_of_its_chunks_each_at_its_own_rows) {
 }
 END_TEST
 
+/* Its products are the same whatever the chunks; keys and values are read by each. */
+START_TEST(attention_in_chunks_works_as_much_and_costs_no_less) {
+    struct system *system = rig_system("mosaic-beyond", "rtx4090", false, NULL);
+    struct rng rng = rng_stream(15, "prices");
+    uint32_t attention = 0;
+    while (system->graph.ops[attention].kind != OP_ATTENTION_FULL) {
+        attention++;
+    }
+    for (int round = 0; round < 200; round++) {
+        struct op_price plain[GRAPH_MAX_OPS], chunked[GRAPH_MAX_OPS];
+        struct chunk_rows chunks = {{0}};
+        struct step_shape shape;
+        uint32_t tokens = rig_between(&rng, 1, 40000);
+        struct span span = {
+            .phase = PHASE_REFRESH, .queries = tokens, .first_queries = tokens, .logit_rows = 1};
+        shape_clear(&shape);
+        shape_add(shape.sym, &span, 1);
+        chunks.of[CHUNK_ATTENTION] = rig_between(&rng, 1, tokens);
+        int64_t n = (tokens + chunks.of[CHUNK_ATTENTION] - 1) / chunks.of[CHUNK_ATTENTION];
+        cost_explain(system->cost, &shape, whole, plain);
+        cost_explain(system->cost, &shape, chunks, chunked);
+        const struct op_price *one = &plain[attention], *many = &chunked[attention];
+        ck_assert_uint_eq(many->executions, one->executions * n);
+        ck_assert_double_eq_tol(many->flops, one->flops, 1e-9 * one->flops);
+        ck_assert_double_ge(many->bytes, one->bytes * (1 - 1e-9));
+        ck_assert_double_ge(many->ns, one->ns * (1 - 1e-9));
+    }
+    system_close(system);
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
         graphs_that_make_no_sense_are_refused_with_a_sentence,
@@ -280,6 +312,7 @@ int main(void) {
         the_bytes_live_at_one_operator_are_the_lower_bound,
         a_loop_with_room_for_all_its_rows_is_planned_as_if_there_were_none,
         a_loop_costs_the_sum_of_its_chunks_each_at_its_own_rows,
+        attention_in_chunks_works_as_much_and_costs_no_less,
     };
     return SUITE_RUN("chunks", tests);
 }

@@ -287,7 +287,7 @@ START_TEST(an_output_replaces_only_its_own_kind_and_only_when_it_is_whole) {
     ck_assert_ptr_nonnull(strstr(output.out, "40 completed of 40"));
     output_free(&output);
     /* Cut short, it leaves what was there, and nothing else. */
-    output = CLI_AS(&(const struct child){.interrupt_after = 300000}, "run", "--system", "dc",
+    output = CLI_AS(&(const struct child){.interrupt_after = 3000000}, "run", "--system", "dc",
                     "--requests", "1000000", "--decode-out", trace);
     ck_assert_int_eq(output.status, 1);
     output_free(&output);

@@ -28,10 +28,12 @@ struct run {
     uint32_t n_holders;
     int64_t held_bytes[MOST_REPLICAS]; /* when the batch in flight was submitted */
     /* By request id. */
-    uint32_t cached[MOST_IDS], committed[MOST_IDS];
+    uint32_t cached[MOST_IDS], written[MOST_IDS], committed[MOST_IDS];
     uint64_t reported[MOST_IDS]; /* committed tokens by the step records */
     uint64_t n_preempted, n_chunks, n_steps, stop_after_steps;
-    bool keeps_steps; /* all of them, not the last alone */
+    bool is_known[MOST_IDS]; /* the active block was run since it began, or was given up */
+    bool leaves_out;         /* positions of such a block may stay out */
+    bool keeps_steps;        /* all of them, not the last alone */
     volatile sig_atomic_t stop;
 };
 
@@ -44,6 +46,8 @@ static int watch_admit(void *state, uint32_t replica, uint32_t slot, const struc
     run->replica_of[slot] = replica;
     run->n_holders++;
     run->cached[request->id] = 0;
+    run->is_known[request->id] = false;
+    run->written[request->id] = 0;
     return 0;
 }
 
@@ -61,25 +65,32 @@ static void check_span(struct run *run, const struct request *r) {
     uint32_t *cached = &run->cached[r->id];
     MUST(r->committed_tokens >= run->committed[r->id]);
     run->committed[r->id] = r->committed_tokens;
-    MUST(span->context == *cached);
     uint32_t known = r->prompt_tokens + r->committed_tokens;
     if (r->causal == SEES_TOKENS) {
-        MUST(span->context + span->queries <= known);
+        MUST(span->context == *cached && span->context + span->queries <= known);
         MUST(span->logit_rows == (span->context + span->queries == known));
         *cached += span->queries;
         return;
     }
     uint32_t block = r->block_tokens, start = (known - (r->masked_in_block == 0)) / block * block;
+    if (run->written[r->id] == start && start > 0) { /* the block before is done */
+        *cached = start;
+        run->is_known[r->id] = false;
+    }
     if (span->phase == PHASE_PREFILL) {
         MUST(span->queries % block == 0);
-        MUST(*cached + span->queries <= start);
+        MUST(span->context == *cached && *cached + span->queries <= start);
         run->n_chunks += *cached + span->queries < start;
         *cached += span->queries;
         return;
     }
-    MUST(*cached == start);
-    MUST(span->queries == (r->canvas_tokens - start < block ? r->canvas_tokens - start : block));
-    *cached += span->phase == PHASE_COMMIT ? span->queries : 0;
+    uint32_t end = r->canvas_tokens - start < block ? r->canvas_tokens : start + block;
+    MUST(*cached == start && span->context + span->queries == end);
+    /* Policies that leave positions out run all of them once, and again where they were given up.
+     */
+    MUST(run->is_known[r->id] || span->context == start);
+    run->is_known[r->id] = run->leaves_out;
+    run->written[r->id] = span->phase == PHASE_COMMIT ? end : 0;
 }
 
 static int watch_submit(void *state, const struct submission *submission, struct err *err) {
@@ -171,6 +182,7 @@ static struct run *run_open(const char *name, const char *const *settings, uint3
     struct run *run = calloc(1, sizeof *run);
     run->system = rig_system(name, "a100-80g", true, settings);
     run->system->settings.max_in_system = MOST_SLOTS;
+    run->leaves_out = strcmp(run->system->cache->policy.name, "exact") != 0;
     if (pages > 0) {
         run->system->budget.pool_bytes = pages * run->system->budget.unit_bytes;
     }
@@ -234,9 +246,11 @@ enum { N_SCHEDULERS = sizeof schedulers / sizeof schedulers[0], N_GROWING = 8 };
 
 START_TEST(pages_and_tokens_are_conserved_over_random_systems) {
     enum { N = 80 };
+    static const char *const caches[] = {"cache=exact",     "cache=exact", "cache=delayed",
+                                         "cache=neighbour", "cache=focus", "cache=small-blocks"};
     struct rng rng = rng_stream(3, "exact systems");
     uint64_t n_preempted = 0, n_chunks = 0;
-    for (uint32_t round = 0; round < 66; round++) {
+    for (uint32_t round = 0; round < 132; round++) {
         const char *const *scheduler = schedulers[round % N_SCHEDULERS];
         bool by_token = round % 3 == 2;
         uint32_t block = by_token ? 1 : 4u << rig_between(&rng, 0, 3);
@@ -256,7 +270,10 @@ START_TEST(pages_and_tokens_are_conserved_over_random_systems) {
             round % 2 == 0 ? "decoder=fixed" : "decoder=threshold",
             round % 5 == 0 ? "cache.commit_last=off" : "cache.commit_last=on",
             round % 7 == 0 ? "cache.ahead_blocks=2" : "cache.ahead_blocks=0",
+            caches[rig_between(&rng, 0, sizeof caches / sizeof caches[0] - 1)],
             "max_requests=24",
+            "prefix_caching=off",
+            round % 4 == 0 ? "decides_ahead=on" : "decides_ahead=off",
             scheduler[1],
             NULL};
         struct arrival list[N + 1];
@@ -404,8 +421,12 @@ START_TEST(a_long_prompt_is_taken_in_chunks_beside_others) {
     static const struct arrival tokens[] = {
         {.id = 0, .prompt_tokens = 10, .output_tokens = 3},
         {.arrival_ns = 500000, .id = 1, .prompt_tokens = 4, .output_tokens = 2}};
-    static const char *const by_token[] = {"max_batched_tokens=8", NULL};
+    static const char *by_token[] = {"max_batched_tokens=8", "prefix_caching=off",
+                                     "decides_ahead=off", NULL};
     CHECK_STEPS("vllm-ar", by_token, 0, tokens, "8:0 6:01 2:01 1:0");
+    /* Who decides while a step runs learns of its arrivals a step later. */
+    by_token[2] = "decides_ahead=on";
+    CHECK_STEPS("vllm-ar", by_token, 0, tokens, "8:0 2:0 5:01 2:01");
     /* 16 prompt tokens in steps of 11, of which 8 are whole blocks; the other's 12 wait until
      * tokens are left and are taken block by block, beside a block that is denoised. */
     static const struct arrival blocks[] = {{.id = 0, .prompt_tokens = 16, .output_tokens = 4},
@@ -655,7 +676,8 @@ END_TEST
 /* ---- queueing truth: autoregressive requests, one at a time, each step 1 ms ---- */
 
 static struct keeper serve_alone(struct poisson_source source) {
-    static const char *const settings[] = {"max_requests=1", NULL};
+    static const char *const settings[] = {"max_requests=1", "decides_ahead=off",
+                                           "prefix_caching=off", NULL};
     struct system *system = rig_system("vllm-ar", "a100-80g", true, settings);
     struct fixed_executor fixed = {.mean_ns = 1e6};
     struct keeper keeper = {0};

@@ -282,7 +282,7 @@ static void fill_mixed(struct rig *rig) {
     }
 }
 
-static const struct chunk_rows whole = {{0}}, fours = {{4, 4}};
+static const struct chunk_rows whole = {{0}}, fours = {{4, 4, 4}};
 
 static struct rig *mixed_rig(const struct model *model, const struct graph_options *options,
                              const char *planner, struct chunk_rows chunks) {
@@ -335,8 +335,9 @@ enum { N_CHUNKINGS = 10 };
 /* Every planner, chunks of both kinds, and ways to run the head, with gates and ups in one operator
  * or in two. */
 static void place_in_every_way(const struct model *model, bool fused_gate_up) {
-    static const struct chunk_rows chunks[] = {{{0, 0}},   {{0, 1}},  {{0, 4}},  {{1, 41}},
-                                               {{7, 200}}, {{60, 0}}, {{500, 4}}};
+    static const struct chunk_rows chunks[] = {{{0, 0, 0}},  {{0, 0, 1}},   {{0, 0, 4}},
+                                               {{0, 1, 41}}, {{0, 7, 200}}, {{0, 60, 0}},
+                                               {{0, 500, 4}}};
     struct rng rng = rng_stream(1, "chunks");
     struct graph_options stored = sparse, by_hand = eager, one_operator = sparse;
     const struct graph_options *const options[] = {&stored, &by_hand, &one_operator};
@@ -347,7 +348,7 @@ static void place_in_every_way(const struct model *model, bool fused_gate_up) {
     for (size_t i = 0; i < planner_table_size * N_CHUNKINGS; i++) {
         for (int o = 0; o < 3; o++) {
             struct chunk_rows drawn = {
-                {1 + (int64_t)(rng_next(&rng) % 120), 1 + (int64_t)(rng_next(&rng) % 120)}};
+                {0, 1 + (int64_t)(rng_next(&rng) % 120), 1 + (int64_t)(rng_next(&rng) % 120)}};
             size_t n = i % N_CHUNKINGS;
             struct rig *other = mixed_rig(model, options[o], planner_table[i / N_CHUNKINGS].name,
                                           n < sizeof chunks / sizeof chunks[0] ? chunks[n] : drawn);
@@ -364,6 +365,57 @@ START_TEST(planners_chunks_heads_and_eager_graphs_give_the_same_bits) {
     for (int i = 0; i < N_MODELS; i++) {
         place_in_every_way(models[i], false);
         place_in_every_way(models[i], true);
+    }
+}
+END_TEST
+
+enum { N_WHOLE = 3 };
+
+/* Three requests over their whole canvases, each of which commits some positions. */
+static struct rig *whole_canvases(const struct model *model, const struct graph_options *options,
+                                  const char *planner, struct chunk_rows chunks) {
+    static const uint32_t tokens[N_WHOLE] = {37, 1, 90};
+    struct rig *rig = rig_open(model, options, "random:23");
+    rig->planner = planner;
+    rig->chunks = chunks;
+    draw_ids(model, 19);
+    rig_clear(rig);
+    for (uint32_t i = 0; i < N_WHOLE; i++) {
+        rig_write(rig, (int)i, 0, ids + 100 * i, (int)tokens[i]);
+        rig_add(rig, tokens[i], 0,
+                &(struct step_part){.canvas = i * CANVAS_TOKENS,
+                                    .positions = count,
+                                    .decision = {.n_rows = tokens[i], .take = 2}});
+    }
+    rig_step(rig);
+    return rig;
+}
+
+/* Queries apart from keys and values, in every planner's place and any chunks. */
+static void attend_in_every_way(const struct model *model, bool fused_gate_up) {
+    struct graph_options together = fused, apart = fused;
+    struct rng rng = rng_stream(2, "chunks");
+    together.fused_gate_up = apart.fused_gate_up = fused_gate_up;
+    apart.query_chunks = true;
+    struct rig *plain = whole_canvases(model, &together, "first-fit", whole);
+    for (size_t i = 0; i < planner_table_size * N_CHUNKINGS; i++) {
+        struct chunk_rows chunks = {{0}};
+        for (int kind = 0; i % N_CHUNKINGS > 0 && kind < CHUNK_LOGITS; kind++) {
+            chunks.of[kind] = 1 + (int64_t)(rng_next(&rng) % 150);
+        }
+        struct rig *other =
+            whole_canvases(model, &apart, planner_table[i / N_CHUNKINGS].name, chunks);
+        assert_same_result(other, plain);
+        ck_assert_int_eq(forward_workspace_peak(other->forward), other->placement.peak_bytes);
+        rig_close(other);
+    }
+    rig_close(plain);
+}
+
+START_TEST(attention_over_its_queries_in_chunks_gives_the_same_bits) {
+    for (int i = 0; i < N_MODELS; i++) {
+        attend_in_every_way(models[i], false);
+        attend_in_every_way(models[i], true);
     }
 }
 END_TEST
@@ -540,6 +592,7 @@ int main(void) {
         a_request_gets_the_same_bits_alone_and_in_a_batch_at_every_step,
         only_the_rows_that_are_kept_are_written_to_the_pool,
         planners_chunks_heads_and_eager_graphs_give_the_same_bits,
+        attention_over_its_queries_in_chunks_gives_the_same_bits,
         gates_and_ups_in_one_operator_give_the_same_logits,
         in_bf16_the_fused_head_decides_as_stored_logits_do,
         logits_that_are_not_stored_whole_are_not_given,

@@ -556,6 +556,7 @@ static void exact_init(void) {
     cached.request.causal = SEES_BLOCKS;
     cached.request.block_start = 64;
     cached.request.cached_tokens = 64;
+    cached.request.passes_in_block = 2;
     cached.span.context = 64;
     cached.span.exact = 1;
 }
@@ -601,6 +602,14 @@ START_TEST(the_guard_names_each_broken_promise_of_an_exact_cache_policy) {
            "cache scripted sets span.exact to 1 though it keeps none that are exact");
     EXACT(exact_init, cached.span.context = 65,
           "cache scripted reaches 97 positions in a block that ends at 96");
+    EXACT(exact_init,
+          (cached.span.queries = cached.span.first_queries = 30, cached.span.logit_rows = 30,
+           cached.span.context = 66),
+          "");
+    EXACT(exact_init,
+          (cached.request.passes_in_block = 0, cached.span.queries = 30,
+           cached.span.first_queries = 30, cached.span.context = 66),
+          "cache scripted attends to 66 cached rows in a block's first pass, behind 64");
     EXACT(exact_init, cached.rows = 95,
           "cache scripted runs 32 queries behind 64 cached rows but holds 95");
     EXACT(exact_init, cached.span.phase = PHASE_PREFILL,
@@ -649,6 +658,111 @@ START_TEST(the_guard_names_each_broken_promise_of_an_evicting_cache_policy) {
           "cache scripted plans 13 logit rows of 12 kept queries");
     EXACT(exact_prefill, (cached.cache.evicts = 1, cached.span.kept_queries = 1),
           "cache scripted keeps 1 queries and 0 keys in a prefill, which evicts nothing");
+}
+END_TEST
+
+/* A policy that evicts as the test says from a block of six: position 0 is committed and cached, 1
+ * committed and not yet cached, 2 to 5 are masked. */
+static struct {
+    uint8_t keep[6];
+    uint32_t returned;
+    bool writes_behind, writes_delta, writes_memory, alternates, remembers_too_much;
+    uint32_t turn;
+} evicted;
+
+static uint32_t scripted_evict(const void *state, const void *memory,
+                               const struct eviction_view *view, uint8_t *keep) {
+    (void)state;
+    memcpy(keep, evicted.keep, view->length);
+    if (evicted.writes_behind) {
+        keep[view->length + 2] = 1;
+    }
+    if (evicted.writes_delta) {
+        ((float *)view->delta)[3] = 0;
+    }
+    if (evicted.writes_memory) {
+        ++*(uint64_t *)memory;
+    }
+    if (evicted.alternates && evicted.turn++ % 2 == 1) {
+        keep[2] = 0;
+        keep[3] = 1;
+    }
+    return evicted.returned;
+}
+
+static void scripted_learn(const void *state, void *memory, const struct request *request,
+                           uint32_t n) {
+    (void)state;
+    (void)request;
+    uint64_t *remembered = memory;
+    remembered[evicted.remembers_too_much ? 1 : 0] += n + (evicted.alternates ? evicted.turn++ : 0);
+}
+
+static void assert_evicted(const char *sentence, const char *learning) {
+    static const uint8_t pending[] = {0, 1, 1, 1, 1, 1}, masked[] = {0, 0, 1, 1, 1, 1};
+    static const float delta[] = {0, 0, 0.5f, 0.25f, 0, -1};
+    struct cache_policy cache = {.policy = {.abi = POLICY_ABI,
+                                            .kind = POLICY_CACHE,
+                                            .size = sizeof cache,
+                                            .name = "scripted",
+                                            .doc = "answers as the test says"},
+                                 .keeps = KEEPS_EXACT,
+                                 .evicts = 1,
+                                 .memory_bytes = 8,
+                                 .evict = scripted_evict,
+                                 .learn = scripted_learn};
+    const struct request request = {.id = 3, .block_length = 6, .masked_in_block = 4};
+    const struct eviction_view view = {&request, 6, pending, masked, delta, -1};
+    struct guard guard;
+    char state = 0;
+    uint8_t keep[6];
+    uint64_t memory = 40;
+    evicted.turn = 0;
+    guard_init(&guard, &cache.policy, &state, N_SLOTS);
+    uint32_t kept = guard.outer.cache.evict(&guard, &memory, &view, keep);
+    ck_assert_str_eq(guard.err.text, sentence);
+    ck_assert_uint_eq(kept, sentence[0] == '\0' ? evicted.returned : 5);
+    ck_assert_int_eq(memcmp(keep, sentence[0] == '\0' ? evicted.keep : pending, 6), 0);
+    if (sentence[0] == '\0') {
+        guard.outer.cache.learn(&guard, &memory, &request, 2);
+        ck_assert_str_eq(guard.err.text, learning);
+        ck_assert_uint_eq(memory, learning[0] == '\0' ? 42 : 40);
+    }
+    guard_fini(&guard);
+}
+
+#define EVICTED(spoil, sentence, learning)                                                         \
+    do {                                                                                           \
+        memset(&evicted, 0, sizeof evicted);                                                       \
+        memcpy(evicted.keep, (const uint8_t[]){0, 1, 1, 0, 1, 0}, 6);                              \
+        evicted.returned = 3;                                                                      \
+        spoil;                                                                                     \
+        assert_evicted(sentence, learning);                                                        \
+    } while (0)
+
+START_TEST(the_guard_names_each_broken_promise_of_an_eviction) {
+    EVICTED((void)0, "", "");
+    EVICTED(evicted.keep[3] = 2,
+            "cache scripted leaves keep[3] unset or sets it to 2, neither 0 nor 1", "");
+    EVICTED((evicted.keep[0] = 1, evicted.returned = 4),
+            "cache scripted keeps position 0, which does not run in this step", "");
+    EVICTED((evicted.keep[1] = 0, evicted.returned = 2),
+            "cache scripted evicts position 1, which is committed and not yet cached", "");
+    EVICTED((evicted.keep[2] = evicted.keep[4] = 0, evicted.returned = 1),
+            "cache scripted keeps none of the masked positions, which leaves nothing to commit",
+            "");
+    EVICTED(evicted.returned = 4, "cache scripted returns 4 but keeps 3 positions", "");
+    EVICTED(evicted.writes_behind = true, "cache scripted writes to keep[8], beyond its 6 entries",
+            "");
+    EVICTED(evicted.writes_delta = true,
+            "cache scripted writes to what it is shown of the block, which it may only read", "");
+    EVICTED(evicted.writes_memory = true,
+            "cache scripted writes to what it is shown of the block, which it may only read", "");
+    EVICTED(evicted.alternates = true,
+            "cache scripted evicts differently when asked the same again: 3 positions kept, then 3",
+            "");
+    EVICTED(evicted.remembers_too_much = true, "",
+            "cache scripted writes to byte 8 of its memory, beyond its memory_bytes of 8");
 }
 END_TEST
 
@@ -805,6 +919,8 @@ START_TEST(every_built_in_policy_keeps_its_promises) {
             exercise_policy(&exercise, policy);
             ck_assert_msg(exercise.guard.err.kind == ERR_NONE, "%s", exercise.guard.err.text);
             ck_assert_uint_ge(exercise.n_calls, 3000);
+            ck_assert(strcmp(policy->name, "focus") != 0 ||
+                      exercise.n_checked[PROMISE_EVICT] > 10000);
             /* Growing schedulers are brought to chunks and to preemption. */
             if (kind == POLICY_SCHEDULER && ((const struct scheduler *)policy)->grows == 1) {
                 ck_assert_uint_ge(exercise.n_checked[PROMISE_CHUNK], 300);
@@ -831,6 +947,7 @@ int main(void) {
         the_guard_names_each_broken_promise_of_a_cache_policy,
         the_guard_names_each_broken_promise_of_an_exact_cache_policy,
         the_guard_names_each_broken_promise_of_an_evicting_cache_policy,
+        the_guard_names_each_broken_promise_of_an_eviction,
         the_guard_names_each_broken_promise_of_a_decoder,
         the_guard_names_each_broken_promise_of_a_router,
         every_built_in_policy_keeps_its_promises,

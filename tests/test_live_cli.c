@@ -380,6 +380,58 @@ static void within_tenfold(double predicted, double measured) {
                   "predicted %g, measured %g", predicted, measured);
 }
 
+static double cell(const json_t *rows, size_t row, const char *key) {
+    return json_number_value(json_object_get(json_array_get(rows, row), key));
+}
+
+START_TEST(latency_is_searched_planned_priced_and_measured_in_the_chunks_asked_for) {
+    char *text = PRINTS("latency", "--systems", "mosaic,mosaic-beyond", "--model", "llada-tiny",
+                        "--backend", "cpu", "--canvases", "64,128", "--prompt-shares", "0.25,0.75",
+                        "--counts", "1,3", "--rounds", "1", "--roofline", "--json");
+    json_t *rows = json_loads(text, 0, NULL);
+    ck_assert_uint_eq(json_array_size(rows), 16);
+    for (size_t i = 0; i < 16; i++) {
+        double chunks = i % 2 == 0 ? 1 : 3;
+        ck_assert(cell(rows, i, "canvas") == (i / 2 % 2 == 0 ? 64 : 128));
+        ck_assert(cell(rows, i, "prompt_share") == (i / 4 % 2 == 0 ? 0.25 : 0.75));
+        ck_assert(cell(rows, i, "ffn_chunks") == chunks && cell(rows, i, "logit_chunks") == chunks);
+        ck_assert(cell(rows, i, "attention_chunks") == (i < 8 ? 1 : chunks));
+        ck_assert(cell(rows, i, "plan_ms") > 0 && cell(rows, i, "priced_ms") > 0);
+        ck_assert(cell(rows, i, "step_ms") > 0);
+        double parts =
+            cell(rows, i, "attention_ms") + cell(rows, i, "ffn_ms") + cell(rows, i, "logits_ms");
+        ck_assert(parts > 0 && parts <= cell(rows, i, "step_ms"));
+        ck_assert(i % 2 == 0 || cell(rows, i, "workspace") < cell(rows, i - 1, "workspace"));
+    }
+    json_decref(rows);
+    free(text);
+    complains(CLI("latency", "--canvases", "0"), 2,
+              "--canvases: '0' is not a number from 1 to 16777216");
+    complains(CLI("latency", "--prompt-shares", "1"), 2,
+              "--prompt-shares: '1' is not a share from 0 to below 1");
+    complains(CLI("latency", "--counts", "2000"), 2, "--counts: '2000' is not a number from 1 to");
+    complains(CLI("latency", "--rounds", "3"), 2, "nothing is measured without --backend");
+    complains(CLI("latency", "--csv", "/nowhere/x.csv"), 1, "cannot write /nowhere/x.csv");
+    complains(
+        CLI("latency", "--systems", "mosaic-torch", "--model", "llada-tiny", "--backend", "cpu"), 2,
+        "mosaic-torch has allocator = torch");
+    complains(CLI("latency", "--solver", "false", "--gpu", "rtx3090"), 1, "false");
+}
+END_TEST
+
+START_TEST(latency_of_what_is_not_planned_is_priced) {
+    char *text = PRINTS("latency", "--systems", "mosaic-torch", "--gpu", "rtx3090", "--canvases",
+                        "1024", "--json");
+    json_t *rows = json_loads(text, 0, NULL);
+    ck_assert_uint_eq(json_array_size(rows), 1);
+    ck_assert(cell(rows, 0, "priced_ms") > 0);
+    ck_assert(json_is_null(json_object_get(json_array_get(rows, 0), "plan_ms")));
+    ck_assert(json_is_null(json_object_get(json_array_get(rows, 0), "step_ms")));
+    json_decref(rows);
+    free(text);
+}
+END_TEST
+
 START_TEST(what_is_calibrated_here_predicts_what_is_served_here) {
     const char *profile = cli_path("here.csv"), *db = cli_path("circle.db");
 #define CIRCLE                                                                                     \
@@ -469,6 +521,8 @@ int main(void) {
         a_record_that_fails_late_takes_no_summary_away,
         an_interrupted_replay_tells_what_the_device_did,
         a_step_is_measured_beside_its_price,
+        latency_is_searched_planned_priced_and_measured_in_the_chunks_asked_for,
+        latency_of_what_is_not_planned_is_priced,
         what_is_calibrated_here_predicts_what_is_served_here,
         block_diffusion_and_autoregressive_systems_generate_run_and_replay,
     };

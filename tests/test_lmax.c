@@ -213,9 +213,9 @@ END_TEST
 /* ---- the search ---- */
 
 static const char *const systems[] = {
-    "native",         "native-float64", "mosaic-torch", "mosaic-compile", "mosaic-compile-sampler",
-    "mosaic-manager", "mosaic-masked",  "mosaic",       "mosaic-ilp",     "mosaic-fc",
-    "mosaic-released"};
+    "native",          "native-float64", "mosaic-torch", "mosaic-compile", "mosaic-compile-sampler",
+    "mosaic-manager",  "mosaic-masked",  "mosaic",       "mosaic-ilp",     "mosaic-fc",
+    "mosaic-released", "mosaic-beyond"};
 enum { N_SYSTEMS = sizeof systems / sizeof systems[0] };
 
 static struct system *open_system(const char *name, const char *model, const char *gpu) {
@@ -347,6 +347,79 @@ START_TEST(rows_that_a_cache_keeps_take_from_the_same_memory) {
 }
 END_TEST
 
+static uint32_t longest_with(const char *name, const char *model, const char *key,
+                             const char *value) {
+    struct setting setting = {.place = "test"};
+    struct err err = {0};
+    struct system *system = NULL;
+    snprintf(setting.key, sizeof setting.key, "%s", key);
+    snprintf(setting.value, sizeof setting.value, "%s", value);
+    const struct system_request wanted = {.system = name,
+                                          .model = model,
+                                          .gpu = "rtx3090",
+                                          .overrides = &setting,
+                                          .n_overrides = 1,
+                                          .roofline = true};
+    ck_assert_msg(system_open(&wanted, &system, &err) == 0, "%s", err.text);
+    struct lmax_request request = {.system = system, .prompt_share = 0.5};
+    uint32_t canvas = found(&request).longest.canvas_tokens;
+    system_close(system);
+    return canvas;
+}
+
+START_TEST(layers_left_out_leave_the_canvas_as_it_is) {
+    static const char *const names[] = {"mosaic", "mosaic-beyond", "mosaic-released"};
+    for (int i = 0; i < 3 * N_MODELS; i++) {
+        const char *name = names[i / N_MODELS], *model = models[i % N_MODELS];
+        uint32_t canvas = longest_of(name, model, 0.5);
+        ck_assert_uint_eq(longest_with(name, model, "layers", "1"), canvas);
+        ck_assert_uint_eq(longest_with(name, model, "layers", "3"), canvas);
+    }
+}
+END_TEST
+
+/* Three hidden states of a token live instead of five; Dream's are 1 + 2 / 7 instead of 3 + 2 / 7,
+ * where its logits bind before that. */
+START_TEST(attention_over_its_queries_takes_a_longer_canvas) {
+    for (int i = 0; i < N_MODELS; i++) {
+        double ratio = (double)longest_of("mosaic-beyond", models[i], 0.5) /
+                       (double)longest_of("mosaic", models[i], 0.5);
+        ck_assert_double_gt(ratio, 1.66);
+        ck_assert_double_le(ratio, i == 1 ? 2.6 : 5.0 / 3);
+    }
+}
+END_TEST
+
+START_TEST(a_mixture_of_experts_has_a_margin_of_its_own) {
+    ck_assert_uint_lt(longest_of("mosaic-released", "llada-moe", 0.5),
+                      longest_with("mosaic-released", "llada-moe", "moe_reserve_bytes", "0"));
+    ck_assert_uint_eq(longest_of("mosaic-released", "llada-8b", 0.5),
+                      longest_with("mosaic-released", "llada-8b", "moe_reserve_bytes", "0"));
+}
+END_TEST
+
+START_TEST(canvases_before_leave_less_that_fits_and_nothing_to_a_plan) {
+    static const char *const names[] = {"native", "mosaic-torch", "mosaic-compile", "mosaic"};
+    for (int i = 0; i < 4; i++) {
+        struct system *system = open_system(names[i], "llada-8b", "a100-80g");
+        struct lmax_request request = {
+            .system = system, .prompt_share = 0.5, .canvas_tokens = 8192};
+        struct lmax alone = found(&request);
+        request.n_before = 2;
+        request.before[0] = 0.25;
+        request.before[1] = 0.75;
+        struct lmax after = found(&request);
+        ck_assert_int_eq(after.longest.live.peak_bytes, alone.longest.live.peak_bytes);
+        if (i < 3) {
+            ck_assert_int_gt(after.longest.unlimited_bytes, alone.longest.unlimited_bytes);
+        } else {
+            ck_assert_int_eq(after.longest.unlimited_bytes, alone.longest.unlimited_bytes);
+        }
+        system_close(system);
+    }
+}
+END_TEST
+
 /* ---- the command ---- */
 
 START_TEST(the_command_prints_what_the_search_finds) {
@@ -393,6 +466,13 @@ START_TEST(the_command_refuses_what_makes_no_sense) {
     REFUSES(2, "--memory: 'lots' is not a size such as 24GiB, up to 1024GiB", "lmax", "--memory",
             "lots");
     REFUSES(2, "--canvas: '0' is not a whole number from 1 to 16777216", "lmax", "--canvas", "0");
+    REFUSES(2, "--before: '0' is not one of at most 8 shares up to 16", "lmax", "--before",
+            "0.5,0");
+    REFUSES(2, "layers = 33, but LLaDA-8B Base/Instruct/1.5 has 32", "lmax", "--set", "layers=33");
+    REFUSES(2,
+            "runtime.query_chunks is for planned steps of a fused runtime without cached rows: set "
+            "cache = none, runtime.fused = on and allocator = planned",
+            "run", "--system", "fast-dllm", "--set", "runtime.query_chunks=on");
     REFUSES(2, "--system is one of --systems: give one of the two options", "lmax", "--system",
             "native", "--systems", "native");
     REFUSES(2, "--systems: expected at most 64 names of 1 to 63 characters", "lmax", "--systems",
@@ -431,6 +511,10 @@ int main(void) {
         below_the_floor_of_what_cannot_be_chunked_there_is_no_canvas,
         the_two_readings_of_the_share_meet_where_prompt_and_output_are_equal,
         rows_that_a_cache_keeps_take_from_the_same_memory,
+        layers_left_out_leave_the_canvas_as_it_is,
+        attention_over_its_queries_takes_a_longer_canvas,
+        a_mixture_of_experts_has_a_margin_of_its_own,
+        canvases_before_leave_less_that_fits_and_nothing_to_a_plan,
         the_command_prints_what_the_search_finds,
         a_canvas_asked_for_is_shown_alone,
         a_table_goes_on_where_one_system_finds_no_room,

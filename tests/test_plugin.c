@@ -159,6 +159,19 @@ START_TEST(every_kind_is_refused_without_its_callbacks) {
     cache = *cache_table[0];
     cache.evicts = 2;
     assert_policy_refused(&cache.policy, "./x.so: cache none has a flag that is neither 0 nor 1");
+    cache = *cache_table[0];
+    cache.leaves_out = 7;
+    assert_policy_refused(&cache.policy,
+                          "./x.so: cache none leaves out 7, which is no block_cache");
+    cache.leaves_out = 1;
+    assert_policy_refused(&cache.policy,
+                          "./x.so: cache none leaves out positions but keeps no exact rows");
+    cache.evicts = 1;
+    assert_policy_refused(&cache.policy, "./x.so: cache none evicts but lacks the callback evict");
+    cache = *cache_table[0];
+    cache.memory_bytes = 12;
+    assert_policy_refused(&cache.policy, "./x.so: cache none asks for 12 bytes of memory of a "
+                                         "request; expected a multiple of 8 up to 4096");
     const struct decoder *fixed =
         (const struct decoder *)policy_find(POLICY_DECODER, "fixed", &err);
     const struct decoder *threshold =

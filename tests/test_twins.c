@@ -51,7 +51,7 @@ END_TEST
 START_TEST(a_product_adds_before_it_rounds_once) {
     float x[2][3] = {{1, 2, 99}, {3, 4, 99}}, w[2][2] = {{1, 1}, {2, -1}};
     float y[2][3] = {{100, 200, -5}, {300, 400, -5}};
-    struct call_linear call = {x, w, y, y, 3, 3, 2, 2, 2, KERNEL_F32};
+    struct call_linear call = {x, w, y, y, 3, 3, 2, 2, 2, 0, 0, KERNEL_F32};
     twin_linear(&call);
     const float added[2][3] = {{103, 200, -5}, {307, 402, -5}};
     ck_assert_mem_eq(y, added, sizeof y);
@@ -62,7 +62,7 @@ START_TEST(a_product_adds_before_it_rounds_once) {
     /* 1 + 2^-8 lies between two bf16: rounded before the addition, the 2^-8 would be lost. */
     uint16_t one[2] = {bf16_from_float(1), bf16_from_float(0x1p-4f)}, add[1], z[1];
     add[0] = bf16_from_float(-1);
-    struct call_linear round = {one, one, add, z, 2, 1, 1, 1, 2, KERNEL_BF16};
+    struct call_linear round = {one, one, add, z, 2, 1, 1, 1, 2, 0, 0, KERNEL_BF16};
     twin_linear(&round);
     ck_assert_float_eq(bf16_to_float(z[0]), 0x1p-8f);
 }
@@ -240,8 +240,8 @@ START_TEST(attention_averages_values_by_softmax_within_each_request) {
     fill(&k[0][0][0], TOKENS * KV_HEADS * SIZE, "k");
     fill(&v[0][0][0], TOKENS * KV_HEADS * SIZE, "v");
     struct call_dense_attention call = {
-        q,      k,     v,        y,    start, HEADS * SIZE, KV_HEADS * SIZE, HEADS * SIZE, 2,
-        TOKENS, HEADS, KV_HEADS, SIZE, 4,     KERNEL_F32};
+        q,        k,    v, y, start, HEADS * SIZE, KV_HEADS * SIZE, HEADS * SIZE, 2, TOKENS, HEADS,
+        KV_HEADS, SIZE, 4, 0, 0,     KERNEL_F32};
     ck_assert(twin_dense_attention(&call));
     for (int t = 0; t < TOKENS; t++) {
         for (int h = 0; h < HEADS; h++) {
@@ -280,9 +280,23 @@ START_TEST(block_attention_over_a_full_cache_is_dense_attention) {
             memcpy(cache + 8 + PART + (h * kept[0] + t) * SIZE, v[t][h], sizeof v[t][h]);
         }
     }
-    struct call_dense_attention whole = {
-        q, k,      v,     dense,    all,  HEADS * SIZE, KV_HEADS * SIZE, HEADS * SIZE,
-        1, TOKENS, HEADS, KV_HEADS, SIZE, TOKENS,       KERNEL_F32};
+    struct call_dense_attention whole = {q,
+                                         k,
+                                         v,
+                                         dense,
+                                         all,
+                                         HEADS * SIZE,
+                                         KV_HEADS * SIZE,
+                                         HEADS * SIZE,
+                                         1,
+                                         TOKENS,
+                                         HEADS,
+                                         KV_HEADS,
+                                         SIZE,
+                                         TOKENS,
+                                         0,
+                                         0,
+                                         KERNEL_F32};
     struct call_block_attention part = {.q = q[kept[0]],
                                         .k = k[kept[0]],
                                         .v = v[kept[0]],

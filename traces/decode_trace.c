@@ -155,18 +155,14 @@ static int read_head(struct decode_trace *trace, struct input *input, struct err
 static int split(const struct line *line, char *text, char *fields[COLUMNS], struct err *err) {
     int n = 0;
     for (char *rest = text; rest != NULL; n++) {
-        char *comma = strchr(rest, ',');
+        char *field = strsep(&rest, ",");
         if (n < COLUMNS) {
-            fields[n] = rest;
+            fields[n] = field;
         }
-        rest = comma != NULL ? comma + 1 : NULL;
     }
     if (n != COLUMNS) {
         return err_world(err, "%s:%" PRIu64 ": found %d field%s, expected %d as in the header",
                          line->path, line->number, n, n == 1 ? "" : "s", COLUMNS);
-    }
-    for (int i = 1; i < COLUMNS; i++) {
-        fields[i][-1] = '\0';
     }
     return 0;
 }

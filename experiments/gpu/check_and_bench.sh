@@ -16,14 +16,17 @@ nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw,temperature.gpu 
 failed=0
 if [ "$what" != bench ]; then
     rm -f "$out/checks.txt"
-    for test in test_kernels test_device test_company; do
+    for test in test_kernels test_block_kernels test_device test_company; do
         timeout 120 "$build/tests/gpu/$test" 2>&1 | tee -a "$out/checks.txt"
         [ "${PIPESTATUS[0]}" = 0 ] || failed=1
     done
+    timeout 120 "$build/tests/gpu/test_long" cuda "$build/kernels/libunmask_cuda.so" 2>&1 \
+        | tee -a "$out/checks.txt"
+    [ "${PIPESTATUS[0]}" = 0 ] || failed=1
 fi
 if [ "$what" = all ] || [ "$what" = sanitize ]; then
     for tool in memcheck racecheck initcheck; do
-        for test in test_kernels test_device test_company; do
+        for test in test_kernels test_block_kernels test_device test_company; do
             timeout 150 compute-sanitizer --tool $tool --error-exitcode 9 \
                 "$build/tests/gpu/$test" 1 small >"$out/$tool-$test.txt" 2>&1 || failed=1
             echo "$tool $test: $(tail -1 "$out/$tool-$test.txt")"
@@ -36,5 +39,7 @@ if [ "$what" = all ] || [ "$what" = bench ]; then
     [ "${PIPESTATUS[0]}" = 0 ] || failed=1
     python3 "$here/bench_kernels.py" "$build/kernels/libunmask_cuda.so" "$out/kernels.csv" "$@" \
         2>&1 | tee "$out/bench.txt"
+    [ $# = 0 ] && python3 "$here/bench_block.py" "$build/kernels/libunmask_cuda.so" \
+        "$out/block.csv" 2>&1 | tee "$out/bench-block.txt"
 fi
 exit $failed

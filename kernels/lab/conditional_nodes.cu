@@ -3,7 +3,8 @@
  *     ./probe
  * A stream is captured; in the midst of the capture a conditional node is added after what was
  * captured so far, the capture goes on behind it, and another stream captures into its bodies. Each
- * case prints what came out, and the while loop what an iteration costs. Results: README.md. */
+ * case prints what came out, and the while loop what an iteration costs.
+ * One H200, driver 580.159.04: all of them work. */
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <stdio.h>

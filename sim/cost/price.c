@@ -162,7 +162,7 @@ static int pass_of(const struct graph *graph, const struct op *op, int64_t *chan
     case OP_ADD:
         return PASS_ADD;
     case OP_ROPE:
-        *channels = (int64_t)model->heads * model->head_dim + 2 * kv_channels;
+        *channels = op->n + 2 * op->k;
         return PASS_ROPE;
     case OP_SWIGLU:
         *channels = row_elements(graph, op->in[0]) / 2;
@@ -319,6 +319,23 @@ static void price_spans(const struct cost_model *cost, const struct op *op,
     settle(price, cost->gpu);
 }
 
+/* One chunk's queries against all keys: its share of the whole's time, and no less than the keys
+ * and values take to be read once more. */
+static void share_spans(const struct cost_model *cost, const struct op *op, double share,
+                        const struct op_price *whole, const struct step_shape *shape,
+                        struct op_price *price) {
+    struct profile_spans spans = spans_of(cost, op, shape->sym);
+    double row_bytes = (double)(spans.head_dim * cost->graph->element_bytes);
+    *price = *whole;
+    price->flops *= share;
+    price->bytes =
+        row_bytes * 2 *
+        (share * spans.sum_q * (double)spans.heads + spans.sum_kv * (double)spans.kv_heads);
+    double least_ns = price->bytes / cost->gpu->best_bandwidth * 1e9;
+    price->ns = whole->ns * share > least_ns ? whole->ns * share : least_ns;
+    settle(price, cost->gpu);
+}
+
 static void price_add(struct op_price *sum, const struct op_price *price, double times) {
     sum->ns += times * price->ns;
     sum->flops += times * price->flops;
@@ -346,6 +363,26 @@ static void price_keep(const struct cost_model *cost, const struct op *op, int64
     sum->match = match > sum->match ? match : sum->match;
 }
 
+static void price_attention(const struct cost_model *cost, const struct op *op,
+                            const struct step_shape *shape, struct chunk_rows chunks, double repeat,
+                            struct op_price *sum) {
+    struct op_price whole, price;
+    int64_t rows = shape->sym[op->rows];
+    int64_t chunk = op->loop < 0 ? rows : loop_chunk_rows(cost->graph, op->loop, shape, chunks);
+    price_spans(cost, op, shape, &whole);
+    if (chunk >= rows) {
+        price_add(sum, &whole, repeat);
+        return;
+    }
+    share_spans(cost, op, (double)chunk / (double)rows, &whole, shape, &price);
+    int64_t n_whole = rows / chunk;
+    price_add(sum, &price, repeat * (double)n_whole);
+    if (rows % chunk != 0) {
+        share_spans(cost, op, (double)(rows % chunk) / (double)rows, &whole, shape, &price);
+        price_add(sum, &price, repeat);
+    }
+}
+
 /* All executions of one operator in a step: repetitions of its segment, chunks of its rows. */
 static void price_op(const struct cost_model *cost, const struct op *op,
                      const struct step_shape *shape, struct chunk_rows chunks,
@@ -355,8 +392,7 @@ static void price_op(const struct cost_model *cost, const struct op *op,
     *sum = (struct op_price){0};
     if (is_attention(op)) {
         if (shape->sym[op->span_n] > 0) {
-            price_spans(cost, op, shape, &price);
-            price_add(sum, &price, repeat);
+            price_attention(cost, op, shape, chunks, repeat, sum);
         }
         return;
     }

@@ -158,7 +158,8 @@ bool profile_measures(const struct profile *profile, enum profile_op op, int64_t
 
 bool profile_measures_heads(const struct profile *profile, enum profile_op op, int64_t heads,
                             int64_t kv_heads, int64_t head_dim) {
-    ASSERT(op == PROFILE_ATTENTION_FULL || op == PROFILE_ATTENTION_BLOCK);
+    ASSERT(op == PROFILE_ATTENTION_FULL || op == PROFILE_ATTENTION_BLOCK ||
+           op == PROFILE_ATTENTION_CAUSAL);
     int64_t layout = head_layout_pack((struct head_layout){heads, kv_heads, head_dim});
     return profile->ops[op].n_cells > 0 &&
            lattice_index(&profile->ops[op], FULL_LAYOUT, layout) >= 0;

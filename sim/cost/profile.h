@@ -32,8 +32,8 @@ enum profile_op {
     PROFILE_PASS = 9,            /* NAME,channels,rows: see enum profile_pass */
     PROFILE_HEAD = 10,           /* rows,vocab,hidden: output head with argmax and confidence */
     PROFILE_GATE_UP = 11,        /* rows,gates_and_ups,hidden: both products, activation included */
-    /* batch,q,kv,...: one call for a causal pass of q tokens and `batch` single queries over kv keys
-       each, as FlashAttention's kernel for variable lengths takes them */
+    /* batch,q,kv,...: one call for a causal pass of q tokens and `batch` single queries over kv
+       keys each, as FlashAttention's kernel for variable lengths takes them */
     PROFILE_ATTENTION_MIXED = 12,
     PROFILE_OPS = 13,
 };

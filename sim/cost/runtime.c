@@ -25,6 +25,8 @@ const struct param runtime_params[] = {
     BYTES(softmax_bytes, "bytes of one stored probability; 0: none"),
     FLAG(engine, "our own kernels, with what they hold besides: the runtime of --backend"),
     FLAG(fused_gate_up, "the activation is part of the gate and up product"),
+    FLAG(query_chunks, "queries are projected apart from keys and values, in chunks that attention "
+                       "writes over"),
     FLAG(fused_head, "logits are reduced as they are made and never stored"),
     FLAG(varlen_attention, "prefills and single queries in one call of FlashAttention-2, long "
                            "sequences split in small batches only"),

@@ -30,6 +30,7 @@ struct runtime {
     int64_t logits_bytes, copy_bytes, softmax_bytes; /* see struct graph_options */
     bool engine;           /* our own kernels, with what they hold besides */
     bool fused_gate_up;    /* the activation is part of the gate and up product */
+    bool query_chunks;     /* attention chunk by chunk, written over its queries */
     bool fused_head;       /* logits are reduced as they are made and never stored */
     bool varlen_attention; /* single queries as FlashAttention-2 serves them (sim/cost/varlen.h) */
     bool batch_invariant;  /* the real engine's alone: it changes no graph and no price */

@@ -30,8 +30,8 @@ double varlen_single_ns(const struct profile *profile, const struct step_shape *
                         enum profile_match *match) {
     double prefill_tokens = (double)shape->sym[SYM_PREFILL_Q];
     bool is_mixed = prefill_tokens > 0 && profile_has(profile, PROFILE_ATTENTION_MIXED);
-    double ns = is_mixed ? profile_attention_mixed(profile, spans, prefill_tokens, match)
-                         : uniform_ns;
+    double ns =
+        is_mixed ? profile_attention_mixed(profile, spans, prefill_tokens, match) : uniform_ns;
     if (shape->spans != NULL && (is_mixed || leaves_unsplit(profile, spans))) {
         uint32_t keys[PROFILE_STRAGGLERS];
         find_longest(shape, keys);

@@ -32,6 +32,12 @@ static void add_eager(struct op *op, const struct graph_options *options, int64_
     op->temporary_bytes = options->fused ? 0 : temporary_bytes;
 }
 
+/* Query and key channels that an operator rotates. */
+static void add_rotation(struct op *op, int64_t query_channels, int64_t key_channels) {
+    op->n = query_channels;
+    op->k = key_channels;
+}
+
 struct builder {
     struct graph *g;
     const struct model *m;
@@ -180,6 +186,7 @@ static int add_attention(struct builder *b, int normed, bool first, bool evicts)
     int fresh = graph_add_cache(g, "fresh kv", b->tokens, row_bytes);
     struct op *rope =
         graph_add_op(g, "rope and kv write", OP_ROPE, b->tokens, LIST(qkv), LIST(rotated, fresh));
+    add_rotation(rope, q_dim, kv_dim);
     add_eager(rope, b->options, EAGER_ROPE_BYTES * (q_dim + kv_dim) + 2 * row_bytes,
               ROPE_TEMPORARY_BYTES * (q_dim + kv_dim));
     int queries = evicts ? add_eviction(b, rotated) : rotated;
@@ -192,6 +199,42 @@ static int add_attention(struct builder *b, int normed, bool first, bool evicts)
     int projected = token_tensor(b, "attention projected", b->hidden_bytes);
     add_linear(g, "output projection", b->tokens, m->hidden, q_dim, attended, projected);
     return projected;
+}
+
+/* Keys and values of all tokens, then, chunk by chunk, queries, attention written over them, and
+ * its projection added to the residual stream. Each chunk is normed for keys and values and once
+ * more for its queries: three hidden states of a token are live throughout, the residual, a key and
+ * a value. */
+static void add_attention_in_chunks(struct builder *b) {
+    const struct model *m = b->m;
+    struct graph *g = b->g;
+    int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
+    graph_begin_loop(g, CHUNK_ATTENTION, b->tokens);
+    int normed = add_norm(b, "attention norm", -1);
+    int kv = token_tensor(b, "kv", b->kv_bytes);
+    add_linear(g, "kv projection", b->tokens, 2 * kv_dim, m->hidden, normed, kv);
+    graph_end_loop(g, kv);
+    int rotated = graph_add_alias(g, "rotated kv", kv);
+    add_rotation(graph_add_op(g, "key rotation", OP_ROPE, b->tokens, LIST(kv), LIST(rotated)), 0,
+                 kv_dim);
+    graph_begin_loop(g, CHUNK_ATTENTION, b->tokens);
+    int again = add_norm(b, "query norm", -1);
+    int queries = token_tensor(b, "queries", b->q_bytes);
+    add_linear(g, "query projection", b->tokens, q_dim, m->hidden, again, queries);
+    int turned = graph_add_alias(g, "rotated queries", queries);
+    add_rotation(graph_add_op(g, "query rotation", OP_ROPE, b->tokens, LIST(queries), LIST(turned)),
+                 q_dim, 0);
+    int attended = graph_add_alias(g, "attention output", turned);
+    struct op *full = graph_add_op(g, "full attention", OP_ATTENTION_FULL, b->tokens,
+                                   LIST(turned, rotated), LIST(attended));
+    full->span_n = SYM_FULL_N;
+    full->span_q = full->span_k = SYM_FULL_Q;
+    full->span_qk = SYM_FULL_QK;
+    int projected = token_tensor(b, "attention projected", b->hidden_bytes);
+    add_linear(g, "output projection", b->tokens, m->hidden, q_dim, attended, projected);
+    graph_add_op(g, "attention residual add", OP_ADD, b->tokens, LIST(b->residual, projected),
+                 LIST(b->residual));
+    graph_end_loop(g, b->residual);
 }
 
 /* Returns the tensor of activated gates times ups. */
@@ -261,15 +304,28 @@ static int add_moe_ffn(struct builder *b, int normed) {
 static void add_layers(struct builder *b, const char *name, uint32_t repeat, bool dense,
                        bool evicts) {
     graph_add_segment(b->g, name, repeat);
-    bool first = b->tokens == SYM_FIRST_TOKENS;
-    int projected = add_attention(b, add_norm(b, "attention norm", -1), first, evicts);
-    int normed = add_norm(b, "ffn norm", projected);
+    bool first = b->tokens == SYM_FIRST_TOKENS, in_chunks = b->options->query_chunks;
+    int normed = -1;
+    if (in_chunks) {
+        add_attention_in_chunks(b);
+    } else {
+        int projected = add_attention(b, add_norm(b, "attention norm", -1), first, evicts);
+        normed = add_norm(b, "ffn norm", projected);
+    }
     graph_begin_loop(b->g, CHUNK_FFN, b->tokens);
+    if (in_chunks) {
+        normed = add_norm(b, "ffn norm", -1);
+    }
     int output =
         dense ? add_dense_ffn(b, normed, b->m->ffn, "gate and up", "down") : add_moe_ffn(b, normed);
-    graph_end_loop(b->g, output);
+    if (!in_chunks) {
+        graph_end_loop(b->g, output);
+    }
     graph_add_op(b->g, "ffn residual add", OP_ADD, b->tokens, LIST(b->residual, output),
                  LIST(b->residual));
+    if (in_chunks) {
+        graph_end_loop(b->g, b->residual);
+    }
 }
 
 /* The layers as segments: those that differ from the rest in what they run over, then dense ones,
@@ -352,6 +408,9 @@ static void add_head(struct builder *b) {
 void graph_build(struct graph *graph, const struct model *model,
                  const struct graph_options *options) {
     int64_t element_bytes = options->element_bytes > 0 ? options->element_bytes : BF16_BYTES;
+    ASSERT(!options->query_chunks ||
+           (options->fused && !options->splits_first_layer && !options->selects &&
+            !options->compares_values && !options->gathers_cache));
     *graph = (struct graph){.model = model, .element_bytes = element_bytes};
     struct builder b = {
         .g = graph,

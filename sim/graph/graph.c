@@ -28,7 +28,7 @@ const char *const op_kind_names[OP_KIND_COUNT] = {
     "evict",
 };
 
-const char *const chunk_kind_names[CHUNK_KINDS] = {"ffn", "logits"};
+const char *const chunk_kind_names[CHUNK_KINDS] = {"attention", "ffn", "logits"};
 
 /* Of `rows` rows of a loop, or of operators in none. */
 static int64_t chunk_of(const struct graph *graph, int loop, int64_t rows,

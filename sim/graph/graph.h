@@ -47,12 +47,12 @@ enum {
     GRAPH_MAX_OPS = 96,
     GRAPH_MAX_TENSORS = 96,
     GRAPH_MAX_SEGMENTS = 6,
-    GRAPH_MAX_LOOPS = 4,
+    GRAPH_MAX_LOOPS = 12,
     OP_MAX_TENSORS = 6
 };
 
 /* What a chunk loop works out: the kinds that are given their own numbers of rows. */
-enum chunk_kind { CHUNK_FFN, CHUNK_LOGITS };
+enum chunk_kind { CHUNK_ATTENTION, CHUNK_FFN, CHUNK_LOGITS };
 enum { CHUNK_KINDS = CHUNK_LOGITS + 1 };
 extern const char *const chunk_kind_names[CHUNK_KINDS];
 
@@ -89,7 +89,7 @@ struct op {
     int loop;                                    /* that it belongs to, or -1 */
     enum symbol rows;                            /* linear: m; others: rows processed */
     enum symbol span_n, span_q, span_k, span_qk; /* attention: sequences and the sums over them */
-    int64_t n, k;                                /* linear: output and input channels */
+    int64_t n, k; /* linear: output and input channels; rope: query and key channels */
     uint32_t experts, experts_active;            /* MoE linear */
     int in[OP_MAX_TENSORS], out[OP_MAX_TENSORS]; /* -1 ends the list */
     int64_t weight_bytes;                        /* read once per execution */

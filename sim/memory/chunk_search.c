@@ -38,7 +38,7 @@ static struct chunk_rows rows_of(const struct chunk_rule *rule, const struct gra
 
 bool chunk_rows_given(const struct chunk_rule *rule, const struct graph *graph,
                       const struct step_shape *shape, struct chunk_rows *out) {
-    static const uint32_t whole[CHUNK_KINDS] = {1, 1};
+    static const uint32_t whole[CHUNK_KINDS] = {1, 1, 1};
     bool is_counted = rule->search == CHUNK_SEARCH_ALWAYS;
     *out = rows_of(rule, graph, shape, is_counted ? rule->counts : whole);
     return is_counted || rule->search == CHUNK_SEARCH_NONE;
@@ -189,6 +189,18 @@ static void search_bottleneck(struct search *s) {
     }
 }
 
+/* The next combination, the last kind's number first; false after the last. */
+static bool next_counts(uint32_t counts[CHUNK_KINDS], const uint32_t most[CHUNK_KINDS]) {
+    for (int kind = CHUNK_KINDS - 1; kind >= 0; kind--) {
+        if (counts[kind] < most[kind]) {
+            counts[kind]++;
+            return true;
+        }
+        counts[kind] = 1;
+    }
+    return false;
+}
+
 /* Only what may be cheaper, and has no more live than is available, is worth a plan. */
 static void search_all(struct search *s) {
     const struct chunk_request *r = s->request;
@@ -199,19 +211,16 @@ static void search_all(struct search *s) {
         uint32_t n = most_chunks(s, (enum chunk_kind)kind);
         most[kind] = n < 1 ? 1 : n < CHUNK_BRUTE_FORCE_MOST ? n : CHUNK_BRUTE_FORCE_MOST;
     }
-    _Static_assert(CHUNK_KINDS == 2, "a loop for each kind");
-    for (counts[0] = 1; counts[0] <= most[0]; counts[0]++) {
-        for (counts[1] = 1; counts[1] <= most[1]; counts[1]++) {
-            struct chunk_rows chunks = rows_now(s);
-            double ns = r->rule->price_ns(r->rule->state, r->shape, chunks);
-            struct peaks peaks = measure(r->graph, r->shape, chunks, true);
-            if ((best[0] == 0 || ns < best_ns) && largest(&peaks) <= r->available_bytes &&
-                plan_fits(s)) {
-                memcpy(best, counts, sizeof best);
-                best_ns = ns;
-            }
+    do {
+        struct chunk_rows chunks = rows_now(s);
+        double ns = r->rule->price_ns(r->rule->state, r->shape, chunks);
+        struct peaks peaks = measure(r->graph, r->shape, chunks, true);
+        if ((best[0] == 0 || ns < best_ns) && largest(&peaks) <= r->available_bytes &&
+            plan_fits(s)) {
+            memcpy(best, counts, sizeof best);
+            best_ns = ns;
         }
-    }
+    } while (next_counts(counts, most));
     memcpy(counts, best[0] > 0 ? best : most, sizeof best);
     (void)plan_fits(s);
 }
@@ -219,7 +228,7 @@ static void search_all(struct search *s) {
 void chunk_place(const struct chunk_request *request, struct placement *out,
                  struct chunk_result *result) {
     struct search search = {.request = request, .placement = out, .result = result};
-    *result = (struct chunk_result){.counts = {1, 1}};
+    *result = (struct chunk_result){.counts = {1, 1, 1}};
     switch (request->rule->search) {
     case CHUNK_SEARCH_NONE:
         (void)plan_fits(&search);

@@ -36,7 +36,7 @@ struct eager_request {
     bool keeps_results;
 };
 
-/* Append the steps to an initialised, empty stream. Every layer and the head begin a compiled
+/* Append the steps to an initialised stream. Every layer and the head begin a compiled
  * graph. `live` gets what is in use while the operators of the last step run. */
 void eager_steps(const struct eager_request *request, struct stream *out, struct live *live);
 

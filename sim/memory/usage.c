@@ -19,6 +19,14 @@ static bool has_attention(const struct graph *graph, uint32_t segment) {
 
 enum tensor_class op_class(const struct graph *graph, uint32_t op) {
     const struct op *self = &graph->ops[op];
+    static const enum tensor_class of_loop[CHUNK_KINDS] = {
+        [CHUNK_ATTENTION] = TENSOR_ATTENTION,
+        [CHUNK_FFN] = TENSOR_FFN,
+        [CHUNK_LOGITS] = TENSOR_LOGITS,
+    };
+    if (self->loop >= 0) {
+        return of_loop[graph->loops[self->loop].kind];
+    }
     if (!has_attention(graph, self->segment)) {
         return self->kind == OP_EMBED || self->kind == OP_RMSNORM ? TENSOR_OTHER : TENSOR_LOGITS;
     }

@@ -11,7 +11,7 @@ void blocks_enter(struct request *request, uint32_t block) {
     request->block = block;
     request->block_start = begin;
     request->block_length = left < request->block_tokens ? left : request->block_tokens;
-    request->step_in_block = 0;
+    request->step_in_block = request->passes_in_block = 0;
     request->masked_in_block = request->block_length - (block == 0 ? in_block : 0);
     request->uncached_in_block = request->kept_in_block = request->block_length;
     request->reach_in_block = request->block_length;

@@ -20,14 +20,15 @@ static uint32_t rows_held(const void *state, const struct request *request) {
 }
 
 const struct cache_policy cache_exact = {
-    .policy = {.abi = POLICY_ABI,
-               .kind = POLICY_CACHE,
-               .size = sizeof(struct cache_policy),
-               .state_bytes = sizeof(struct state),
-               .name = "exact",
-               .doc = "exact KV in pages, block-causal and autoregressive models; one more pass a block",
-               .params = params,
-               .n_params = sizeof params / sizeof params[0]},
+    .policy =
+        {.abi = POLICY_ABI,
+         .kind = POLICY_CACHE,
+         .size = sizeof(struct cache_policy),
+         .state_bytes = sizeof(struct state),
+         .name = "exact",
+         .doc = "exact KV in pages, block-causal and autoregressive models; one more pass a block",
+         .params = params,
+         .n_params = sizeof params / sizeof params[0]},
     .row = CACHE_ROW_KV,
     .keeps = KEEPS_EXACT,
     .plan = plan,

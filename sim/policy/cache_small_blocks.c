@@ -22,7 +22,7 @@ static uint32_t plan(const void *opaque, const struct request *request, struct s
     const struct state *state = opaque;
     (void)exact_plan(&state->exact, request, span);
     bool in_small_block = state->block_cache && span->phase == PHASE_REUSE &&
-                          request->causal == SEES_BLOCKS &&
+                          request->causal == SEES_BLOCKS && request->passes_in_block > 0 &&
                           !small_block_begins(&state->small, request);
     if (in_small_block) {
         uint32_t queries =

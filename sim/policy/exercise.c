@@ -61,6 +61,7 @@ struct request exercise_exact_request(struct rng *rng, uint64_t id, uint32_t max
 static void advance(struct request *request, uint32_t commits) {
     request->steps++;
     request->step_in_block++;
+    request->passes_in_block++;
     request->masked_in_block -= commits;
     request->committed_tokens += commits;
     if (request->masked_in_block > 0) {
@@ -93,7 +94,9 @@ static uint32_t walk_commits(struct rng *rng, const struct request *request, uin
  * eviction left: any that it may meet. */
 static void draw_positions(struct rng *rng, struct request *request) {
     uint32_t masked = request->masked_in_block, length = request->block_length;
-    request->uncached_in_block = exercise_draw(rng, masked > 0 ? masked : 1, length);
+    request->uncached_in_block = request->passes_in_block == 0
+                                     ? length
+                                     : exercise_draw(rng, masked > 0 ? masked : 1, length);
     request->kept_in_block =
         masked > 0 ? exercise_draw(rng, 1, request->uncached_in_block) : request->uncached_in_block;
     request->reach_in_block = exercise_draw(rng, request->kept_in_block, length);
@@ -107,6 +110,8 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
     if (walk % 3 == 0 && exercise_draw(rng, 0, 15) == 0) {
         request->cached_tokens = 0;
         request->kv_held_bytes = 0;
+        request->uncached_in_block = request->block_length;
+        request->passes_in_block = 0;
         request->preemptions++;
     }
     if (cache->leaves_out != 0 && request->causal == SEES_BLOCKS &&
@@ -125,6 +130,7 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
     uint32_t commits = blocks_decide(&request->span) ? walk_commits(rng, request, walk) : 0;
     request->steps++;
     request->step_in_block += request->span.phase != PHASE_PREFILL;
+    request->passes_in_block += request->span.phase != PHASE_PREFILL;
     request->masked_in_block -= commits;
     request->committed_tokens += commits;
     blocks_cache(request);
@@ -155,9 +161,92 @@ static void walk_exact(struct guard *guard, struct rng *rng) {
     }
 }
 
+/* A block's positions while an evicting policy leads it to its end. */
+struct walked_block {
+    uint8_t pending[EXERCISE_SLOTS], masked[EXERCISE_SLOTS], keep[EXERCISE_SLOTS];
+    float delta[EXERCISE_SLOTS];
+    int32_t frontier;
+};
+
+/* Growth of importance: spread, all alike, none at all, one far above the rest. */
+static void draw_deltas(struct rng *rng, struct walked_block *block, uint32_t length,
+                        uint32_t walk) {
+    uint32_t one = exercise_draw(rng, 0, length - 1);
+    for (uint32_t i = 0; i < length; i++) {
+        float spread = 2 * (float)rng_uniform(rng) - 1;
+        float drawn[] = {spread, 0.25f, 0, i == one ? 100 : 0.01f * spread};
+        block->pending[i] = block->masked[i] || exercise_draw(rng, 0, 3) == 0;
+        block->delta[i] = block->masked[i] ? drawn[walk % 4] : 0;
+    }
+}
+
+/* One step: some of the masked positions that stay are committed. */
+static void walk_evicting_step(struct guard *guard, struct rng *rng, struct request *request,
+                               struct walked_block *block, void *memory, uint32_t walk) {
+    const struct cache_policy *cache = &guard->outer.cache;
+    uint32_t length = request->block_length, n = 0;
+    draw_deltas(rng, block, length, walk);
+    const struct eviction_view view = {.request = request,
+                                       .length = length,
+                                       .pending = block->pending,
+                                       .masked = block->masked,
+                                       .delta = block->delta,
+                                       .frontier = block->frontier};
+    cache->evict(guard, memory, &view, block->keep);
+    for (uint32_t i = 0; i < length; i++) {
+        block->frontier =
+            block->keep[i] && (int32_t)i > block->frontier ? (int32_t)i : block->frontier;
+        if (block->keep[i] && block->masked[i] && (n == 0 || exercise_draw(rng, 0, 2) == 0)) {
+            block->masked[i] = 0;
+            n++;
+        }
+    }
+    request->masked_in_block -= n;
+    request->committed_tokens += n;
+    request->step_in_block++;
+    request->passes_in_block++;
+    request->steps++;
+    if (cache->learn != NULL) {
+        cache->learn(guard, memory, request, n);
+    }
+}
+
+static void walk_evictions(struct guard *guard, struct rng *rng) {
+    const struct cache_policy *cache = &guard->outer.cache;
+    struct walked_block *block = calloc(1, sizeof *block);
+    void *memory = calloc(1, (size_t)cache->memory_bytes + 1);
+    ASSERT(block != NULL && memory != NULL);
+    for (uint32_t walk = 0; walk < N_WALKS && guard->err.kind == ERR_NONE; walk++) {
+        uint32_t block_tokens = 1u << exercise_draw(rng, 0, 7);
+        struct request request =
+            exercise_exact_request(rng, walk, 64, 256, SEES_BLOCKS, block_tokens);
+        memset(memory, 0, cache->memory_bytes);
+        while (request.committed_tokens < request.output_tokens && guard->err.kind == ERR_NONE) {
+            uint32_t fixed = request.block_length - request.masked_in_block;
+            block->frontier = -1;
+            memset(block->masked, 0, fixed);
+            memset(block->masked + fixed, 1, request.masked_in_block);
+            if (cache->learn != NULL) {
+                cache->learn(guard, memory, &request, 0);
+            }
+            while (request.masked_in_block > 0 && guard->err.kind == ERR_NONE) {
+                walk_evicting_step(guard, rng, &request, block, memory, walk);
+            }
+            if (request.committed_tokens < request.output_tokens) {
+                blocks_enter(&request, request.block + 1);
+            }
+        }
+    }
+    free(memory);
+    free(block);
+}
+
 static void exercise_cache(struct guard *guard, struct rng *rng) {
     if (guard->outer.cache.keeps == KEEPS_EXACT) {
         walk_exact(guard, rng);
+        if (guard->outer.cache.evict != NULL) {
+            walk_evictions(guard, rng);
+        }
         return;
     }
     for (uint32_t walk = 0; walk < N_WALKS && guard->err.kind == ERR_NONE; walk++) {

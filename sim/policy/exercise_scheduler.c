@@ -77,6 +77,7 @@ static void renew_plan(const struct world *world, struct request *request) {
 static void step(const struct world *world, struct request *request) {
     request->steps++;
     request->step_in_block += request->span.phase != PHASE_PREFILL;
+    request->passes_in_block += request->span.phase != PHASE_PREFILL;
     request->masked_in_block -= request->commit_tokens;
     request->committed_tokens += request->commit_tokens;
     if (is_exact(world)) {
@@ -189,6 +190,8 @@ static void preempt(struct world *world, uint32_t slot) {
     world->n_waiting++;
     world->kv_used_bytes -= request->kv_held_bytes;
     request->kv_held_bytes = 0;
+    request->passes_in_block = 0;
+    request->uncached_in_block = request->block_length;
     request->cached_tokens = 0;
     request->state = REQUEST_PREEMPTED;
     request->preemptions++;

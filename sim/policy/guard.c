@@ -33,6 +33,8 @@ static const struct {
     [PROMISE_SPAN] = {ONLY(POLICY_CACHE), "plans spans that fit the request and its own flags"},
     [PROMISE_SPAN_REPEAT] = {ONLY(POLICY_CACHE), "keeps a span for as many steps as it says"},
     [PROMISE_ROWS] = {ONLY(POLICY_CACHE), "holds enough rows, and as many as it may"},
+    [PROMISE_EVICT] = {ONLY(POLICY_CACHE),
+                       "evicts masked positions alone, and leaves one to commit"},
     [PROMISE_COMMIT] = {ONLY(POLICY_DECODER), "commits at least one masked position, at most all"},
     [PROMISE_COUNT_REPEAT] = {ONLY(POLICY_DECODER), "keeps a count for as many steps as it says"},
     [PROMISE_FLAGS] = {ONLY(POLICY_DECODER), "sets every flag to 0 or 1 and returns their sum"},
@@ -92,6 +94,7 @@ struct request guard_later(const struct request *request, uint32_t steps, uint32
     memcpy(&copy, request, sizeof copy);
     copy.steps += steps;
     copy.step_in_block += steps;
+    copy.passes_in_block += steps;
     copy.committed_tokens += commits;
     copy.masked_in_block -= commits;
     return copy;
@@ -117,6 +120,7 @@ void guard_init(struct guard *guard, const struct policy *inner, void *inner_sta
             scratch->lists[i][list] = zeroed((size_t)max_slots + MARGIN, sizeof(uint32_t));
         }
         scratch->commit[i] = zeroed((size_t)max_slots + MARGIN, 1);
+        scratch->flags[i] = zeroed(max_slots, 1);
     }
     scratch->state = zeroed(inner->state_bytes, 1);
     memcpy(scratch->state, inner_state, inner->state_bytes);
@@ -125,11 +129,17 @@ void guard_init(struct guard *guard, const struct policy *inner, void *inner_sta
         guard->outer.scheduler = *(const struct scheduler *)inner;
         guard->outer.scheduler.schedule = guarded_schedule;
         break;
-    case POLICY_CACHE:
-        guard->outer.cache = *(const struct cache_policy *)inner;
-        guard->outer.cache.plan = guarded_plan;
-        guard->outer.cache.rows_held = guarded_rows_held;
+    case POLICY_CACHE: {
+        struct cache_policy *outer = &guard->outer.cache;
+        *outer = *(const struct cache_policy *)inner;
+        scratch->memory[0] = zeroed((size_t)outer->memory_bytes + MARGIN, 1);
+        scratch->memory[1] = zeroed((size_t)outer->memory_bytes + MARGIN, 1);
+        outer->plan = guarded_plan;
+        outer->rows_held = guarded_rows_held;
+        outer->evict = outer->evict != NULL ? guarded_evict : NULL;
+        outer->learn = outer->learn != NULL ? guarded_learn : NULL;
         break;
+    }
     case POLICY_DECODER:
         guard->outer.decoder = *(const struct decoder *)inner;
         guard->outer.decoder.count = guard->outer.decoder.count != NULL ? guarded_count : NULL;
@@ -156,6 +166,8 @@ void guard_fini(struct guard *guard) {
             free(scratch->lists[i][list]);
         }
         free(scratch->commit[i]);
+        free(scratch->flags[i]);
+        free(scratch->memory[i]);
     }
     free(scratch->state);
     free(scratch);

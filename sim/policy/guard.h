@@ -32,6 +32,7 @@ enum promise {
     PROMISE_SPAN,
     PROMISE_SPAN_REPEAT,
     PROMISE_ROWS,
+    PROMISE_EVICT,
     /* Decoders. */
     PROMISE_COMMIT,
     PROMISE_COUNT_REPEAT,

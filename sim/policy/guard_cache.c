@@ -124,6 +124,10 @@ static bool keeps_exact_span(struct guard *guard, const struct request *request,
                         request->masked_in_block) &&
             guard_keeps(guard, PROMISE_SPAN, request->uncached_in_block > 0,
                         "plans %u queries though every key and value is held", span->queries) &&
+            guard_keeps(guard, PROMISE_SPAN,
+                        request->passes_in_block > 0 || span->context == request->block_start,
+                        "attends to %u cached rows in a block's first pass, behind %u",
+                        span->context, request->block_start) &&
             guard_keeps(guard, PROMISE_SPAN, span->context + span->queries <= end,
                         "reaches %u positions in a block that ends at %u",
                         span->context + span->queries, end));

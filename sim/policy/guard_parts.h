@@ -21,6 +21,8 @@ struct guard_scratch {
     struct replica_view *replicas;     /* router */
     float *confidence;                 /* decoder */
     uint8_t *commit[2];                /* decoder */
+    uint8_t *flags[2];                 /* eviction: pending, masked */
+    uint8_t *memory[2];                /* the same: what is remembered of a request */
     void *state;                       /* a copy of the inner state */
     const struct schedule_view *view;  /* the caller's, during schedule */
 };
@@ -50,6 +52,9 @@ struct request guard_later(const struct request *request, uint32_t steps, uint32
 void guarded_schedule(void *state, const struct schedule_view *view, struct batch *batch);
 uint32_t guarded_plan(const void *state, const struct request *request, struct span *span);
 uint32_t guarded_rows_held(const void *state, const struct request *request);
+uint32_t guarded_evict(const void *state, const void *memory, const struct eviction_view *view,
+                       uint8_t *keep);
+void guarded_learn(const void *state, void *memory, const struct request *request, uint32_t n);
 uint32_t guarded_count(const void *state, const struct request *request, uint32_t *repeat);
 uint32_t guarded_choose(const void *state, const struct request *request, const float *confidence,
                         uint32_t n, uint8_t *commit);

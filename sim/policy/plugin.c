@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/decode/block.h"
 #include "sim/policy/cache.h"
 #include "sim/policy/decoder.h"
 #include "sim/policy/registry.h"
@@ -99,6 +100,25 @@ static int validate_cache_flags(const struct policy *policy, const char *place, 
         cache->evicts > 1) {
         return err_world(err, "%s: cache %s has a flag that is neither 0 nor 1", place,
                          policy->name);
+    }
+    if (cache->leaves_out > BLOCK_NEIGHBOUR) {
+        return err_world(err, "%s: cache %s leaves out %u, which is no block_cache", place,
+                         policy->name, cache->leaves_out);
+    }
+    if ((cache->evicts == 1) != (cache->evict != NULL)) {
+        return err_world(err, "%s: cache %s %s", place, policy->name,
+                         cache->evicts == 1 ? "evicts but lacks the callback evict"
+                                            : "has the callback evict but does not say it evicts");
+    }
+    if (cache->keeps != KEEPS_EXACT && (cache->evicts == 1 || cache->leaves_out != BLOCK_WHOLE)) {
+        return err_world(err, "%s: cache %s %s positions but keeps no exact rows", place,
+                         policy->name, cache->evicts == 1 ? "evicts" : "leaves out");
+    }
+    if (cache->memory_bytes > PLUGIN_MAX_MEMORY_BYTES || cache->memory_bytes % 8 != 0) {
+        return err_world(err,
+                         "%s: cache %s asks for %u bytes of memory of a request; expected a "
+                         "multiple of 8 up to %d",
+                         place, policy->name, cache->memory_bytes, PLUGIN_MAX_MEMORY_BYTES);
     }
     return 0;
 }

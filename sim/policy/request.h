@@ -48,6 +48,8 @@ struct request {
     uint32_t block_start;   /* its first position in the canvas */
     uint32_t block_length;  /* its positions; in the first block prompt tokens may be among them */
     uint32_t step_in_block; /* steps done since it became active */
+    uint32_t passes_in_block;   /* of these, those since the request was last preempted: with 0 of
+                                   them nothing of the block has keys and values */
     uint32_t masked_in_block;   /* positions not yet committed */
     uint32_t uncached_in_block; /* exact caches: positions whose keys and values are not final */
     uint32_t kept_in_block;     /* evicting ones: of these, those that stay in the next step, */

@@ -136,6 +136,16 @@ static int request_plan(struct life *life, struct request *request, struct journ
                                   "the positions it commits", request->commit_tokens, 1,
                                   request->masked_in_block, err);
         }
+        if (system->cache->evicts && life->has_positions) {
+            uint32_t slot = (uint32_t)(request - life->requests);
+            uint32_t candidates = positions_candidates(&life->positions, slot);
+            if (candidates == 0) {
+                return broken_promise(life, &system->cache->policy, "cache",
+                                      "the masked positions it keeps", 0, 1,
+                                      request->masked_in_block, err);
+            }
+            request->commit_tokens = smaller(request->commit_tokens, candidates);
+        }
         repeat = repeat > 0 ? repeat : 1;
         uint32_t to_end =
             (request->masked_in_block + request->commit_tokens - 1) / request->commit_tokens;
@@ -301,7 +311,8 @@ static void waiting_return(struct life *life, struct replica *replica, uint32_t 
 }
 
 /* Whole pages of the prompt whose keys and values an earlier request left, but for one token at
- * least, which decides on the first output. Evicted pages are not followed. A back end that holds real rows computes them all. */
+ * least, which decides on the first output. Evicted pages are not followed. A back end that holds
+ * real rows computes them all. */
 static uint32_t shared_prefix(const struct life *life, const struct arrival *arrival) {
     uint32_t page_tokens = life->system->settings.page_tokens;
     uint32_t shared = smaller(arrival->prefix_tokens, arrival->prompt_tokens - 1);
@@ -604,6 +615,7 @@ int life_preempt(struct life *life, struct replica *replica, uint32_t slot, stru
     request->kv_held_bytes = 0;
     request->cached_tokens = journey->prefix_tokens;
     request->uncached_in_block = request->block_length;
+    request->passes_in_block = 0;
     request->preemptions++;
     recall_forget(&journey->recall);
     if (life->has_positions) {
@@ -652,6 +664,7 @@ int life_advance(struct life *life, struct replica *replica, uint32_t steps,
         uint32_t committed = steps * request->commit_tokens;
         request->steps += steps;
         request->step_in_block += request->span.phase == PHASE_PREFILL ? 0 : steps;
+        request->passes_in_block += request->span.phase == PHASE_PREFILL ? 0 : steps;
         request->masked_in_block -= committed;
         request->committed_tokens += committed;
         replica->outstanding_tokens -= committed;

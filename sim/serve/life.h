@@ -19,8 +19,8 @@ struct journey {
     /* Leading tokens whose keys and values an earlier request left, and the request itself when it
      * was preempted. */
     uint32_t prefix_tokens, left_tokens;
-    uint64_t listed;        /* the last scheduling decision that listed the request */
-    struct recall recall;   /* when decisions come from a decode trace */
+    uint64_t listed;      /* the last scheduling decision that listed the request */
+    struct recall recall; /* when decisions come from a decode trace */
 };
 
 struct replica {

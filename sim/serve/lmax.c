@@ -5,6 +5,7 @@
 #include "sim/base/num.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/eager.h"
+#include "sim/policy/blocks.h"
 #include "sim/serve/system_step.h"
 
 const char *const lmax_bound_names[N_LMAX_BOUNDS] = {"attention", "FFN", "logits", "fragmentation",
@@ -48,18 +49,41 @@ static struct step_shape first_step(const struct system *s, const struct step_me
     return shape;
 }
 
-/* Cached rows of the request while its first block is decoded. */
+/* Where keys and values are exact: the widest piece of the prompt's prefill, or the widest step of
+ * decoding where that is wider, with the logits of a block. */
+static struct step_shape widest_exact_step(const struct system *s, const struct step_memory *step) {
+    const struct settings *settings = &s->settings;
+    uint32_t prompt = step->canvas_tokens - step->output_tokens;
+    bool in_chunks = s->scheduler->grows && prompt > settings->max_batched_tokens;
+    uint32_t piece = in_chunks ? settings->max_batched_tokens : prompt;
+    piece = piece > settings->block_tokens ? piece : settings->block_tokens;
+    struct span span = {
+        .phase = PHASE_PREFILL,
+        .queries = piece,
+        .first_queries = piece,
+        .context = prompt > piece ? prompt - piece : 0,
+        .logit_rows = settings->block_tokens,
+        .exact = 1,
+    };
+    struct step_shape shape;
+    shape_clear(&shape);
+    shape_add(shape.sym, &span, 1);
+    return shape;
+}
+
+/* Cached rows of the request: where they grow, in its last block; else they are the same always. */
 static int64_t cached_bytes(const struct system *s, const struct step_memory *step) {
-    uint32_t block = s->settings.block_tokens < step->output_tokens ? s->settings.block_tokens
-                                                                    : step->output_tokens;
     struct request request = {.prompt_tokens = step->canvas_tokens - step->output_tokens,
                               .output_tokens = step->output_tokens,
                               .canvas_tokens = step->canvas_tokens,
                               .block_tokens = s->settings.block_tokens,
-                              .block_start = step->canvas_tokens - step->output_tokens,
-                              .block_length = block,
-                              .steps_per_block = s->settings.steps_per_block,
-                              .masked_in_block = block};
+                              .causal = system_causality(s->model),
+                              .steps_per_block = s->settings.steps_per_block};
+    if (s->cache->keeps == KEEPS_EXACT) {
+        blocks_enter_last(&request);
+    } else {
+        blocks_enter(&request, 0);
+    }
     return s->row_bytes * s->cache->rows_held(s->cache_state, &request);
 }
 
@@ -69,7 +93,9 @@ static void hold_planned(const struct system *s, const struct step_shape *shape,
     step->fits = system_place(s, shape, available_bytes, &placement, &step->misfit) == 0;
     live_of_placement(&s->graph, shape, &placement, &step->live);
     step->held_bytes = step->unlimited_bytes = placement.peak_bytes;
-    step->chunks[CHUNK_FFN] = step->chunks[CHUNK_LOGITS] = 1;
+    for (int kind = 0; kind < CHUNK_KINDS; kind++) {
+        step->chunks[kind] = 1;
+    }
     for (uint32_t i = 0; i < s->graph.n_loops; i++) {
         uint32_t *n = &step->chunks[s->graph.loops[i].kind];
         *n = placement.n_chunks[i] > *n ? placement.n_chunks[i] : *n;
@@ -87,17 +113,38 @@ static void replay(const struct stream *stream, uint32_t allocator, int64_t limi
     ASSERT(status == 0); /* these models fail for no stream that frees what it takes */
 }
 
-static void hold_asked_for(const struct system *s, const struct step_shape *shape,
+/* The steps of one canvas, behind those that the stream has. */
+static void add_steps(const struct system *s, const struct step_shape *shape,
+                      struct step_memory *step, struct stream *stream) {
+    const struct eager_request request = {.graph = &s->graph,
+                                          .shape = shape,
+                                          .masked_rows = step->output_tokens,
+                                          .n_steps = LMAX_ALLOCATOR_STEPS,
+                                          .keeps_results = !s->runtime.varlen};
+    eager_steps(&request, stream, &step->live);
+}
+
+static void add_canvases_before(const struct lmax_request *r, const struct step_memory *step,
+                                struct stream *stream) {
+    for (uint32_t i = 0; i < r->n_before; i++) {
+        uint32_t granules =
+            (uint32_t)(r->before[i] * step->canvas_tokens / LMAX_GRANULE_TOKENS + 0.5);
+        struct step_memory earlier = {.canvas_tokens =
+                                          (granules > 0 ? granules : 1) * LMAX_GRANULE_TOKENS};
+        earlier.output_tokens = output_tokens(r, earlier.canvas_tokens);
+        struct step_shape shape = first_step(r->system, &earlier);
+        add_steps(r->system, &shape, &earlier, stream);
+    }
+}
+
+static void hold_asked_for(const struct lmax_request *r, const struct step_shape *shape,
                            int64_t available_bytes, struct step_memory *step) {
-    struct eager_request request = {.graph = &s->graph,
-                                    .shape = shape,
-                                    .masked_rows = step->output_tokens,
-                                    .n_steps = LMAX_ALLOCATOR_STEPS,
-                                    .keeps_results = !s->runtime.varlen};
+    const struct system *s = r->system;
     struct stream stream;
     struct allocator_report within, unlimited;
     stream_init(&stream);
-    eager_steps(&request, &stream, &step->live);
+    add_canvases_before(r, step, &stream);
+    add_steps(s, shape, step, &stream);
     replay(&stream, s->settings.allocator, 0, &unlimited);
     within = unlimited;
     if (unlimited.peak_reserved_bytes > available_bytes) { /* else the limit is never met */
@@ -114,13 +161,14 @@ void lmax_step(const struct lmax_request *r, uint32_t canvas_tokens, int64_t ava
     const struct system *s = r->system;
     *out = (struct step_memory){.canvas_tokens = canvas_tokens,
                                 .output_tokens = output_tokens(r, canvas_tokens)};
-    struct step_shape shape = first_step(s, out);
+    bool is_exact = s->cache->keeps == KEEPS_EXACT;
+    struct step_shape shape = is_exact ? widest_exact_step(s, out) : first_step(s, out);
     out->cached_bytes = cached_bytes(s, out);
     int64_t left = available_bytes - out->cached_bytes;
     if (s->settings.allocator == ALLOCATOR_PLANNED) {
         hold_planned(s, &shape, left, out);
     } else {
-        hold_asked_for(s, &shape, left > 0 ? left : 1, out);
+        hold_asked_for(r, &shape, left > 0 ? left : 1, out);
     }
 }
 
@@ -201,7 +249,7 @@ int lmax_find(const struct lmax_request *r, struct lmax *out, struct err *err) {
     int64_t memory_bytes = r->memory_bytes > 0 ? r->memory_bytes : s->gpu->memory_bytes;
     *out = (struct lmax){.memory_bytes = memory_bytes,
                          .weights_bytes = s->budget.weights_bytes,
-                         .reserve_bytes = s->settings.reserve_bytes};
+                         .reserve_bytes = system_reserve_bytes(s)};
     int64_t left = (int64_t)(s->settings.memory_utilization * (double)memory_bytes) -
                    out->weights_bytes - out->reserve_bytes;
     out->available_bytes = (int64_t)(s->settings.pool_share * (double)left);

@@ -1,10 +1,11 @@
 /* The longest canvas that fits: how much memory the worst step of one request holds, and where the
  * length of its canvas has to stop.
  *
- * The worst step is the first, in which every output position is masked. A planned step holds what
- * its plan ends at; with an allocator of PyTorch it holds what the allocator reserves for two steps
- * in a row (the second meets what the first left behind), and it does not fit when one allocation
- * is refused after all idle memory has gone back to the device.
+ * The worst step is the first, in which every output position is masked; where keys and values are
+ * exact, the widest piece of the prefill, beside the rows of the last block. A planned step holds
+ * what its plan ends at; with an allocator of PyTorch it holds what the allocator reserves for two
+ * steps in a row (the second meets what the first left behind), and it does not fit when one
+ * allocation is refused after all idle memory has gone back to the device.
  *
  * The model's positions are no limit here: lengths beyond them are about memory alone. */
 #ifndef UNMASK_SIM_SERVE_LMAX_H
@@ -17,6 +18,7 @@ enum {
     LMAX_GRANULE_TOKENS = 64,   /* canvases are multiples of it (assumed) */
     LMAX_MOST_TOKENS = 1 << 24, /* no search goes further */
     LMAX_ALLOCATOR_STEPS = 2,
+    LMAX_MOST_BEFORE = 8,
 };
 
 /* What the share of the prompt is a share of: the paper's text has it as prompt to output, its
@@ -32,6 +34,10 @@ struct lmax_request {
     enum share_of share_of;
     int64_t memory_bytes;   /* of the device; 0: the GPU's */
     uint32_t canvas_tokens; /* this canvas alone; 0: search */
+    /* With an allocator of PyTorch: canvases that ran before in the same process, as shares of the
+     * canvas in question, each for as many steps. */
+    double before[LMAX_MOST_BEFORE];
+    uint32_t n_before;
 };
 
 /* What keeps a step from fitting. */
@@ -45,7 +51,7 @@ enum lmax_bound {
 };
 extern const char *const lmax_bound_names[N_LMAX_BOUNDS];
 
-/* One request's first step. */
+/* One request's worst step. */
 struct step_memory {
     uint32_t canvas_tokens, output_tokens;
     bool fits;

@@ -106,6 +106,16 @@ void positions_kept(const struct positions *p, uint32_t slot, uint32_t *n_kept, 
     }
 }
 
+uint32_t positions_candidates(const struct positions *p, uint32_t slot) {
+    const struct block_state *block = &p->blocks[slot];
+    const uint8_t *keep = row(p, p->keep, slot);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < block->length; i++) {
+        n += keep[i] && block->masked[i];
+    }
+    return n;
+}
+
 /* The `count` most confident of n, the earlier one on a tie. */
 static void pick_most_confident(const float *confidence, uint32_t n, uint32_t count,
                                 uint8_t *picked) {

@@ -51,6 +51,9 @@ void positions_plan(struct positions *positions, uint32_t slot, struct request *
 void positions_kept(const struct positions *positions, uint32_t slot, uint32_t *n_kept,
                     uint32_t *reach);
 
+/* The masked ones among those that stay: a step commits no more than these. */
+uint32_t positions_candidates(const struct positions *positions, uint32_t slot);
+
 /* After a step that was planned so: its decisions, by the executor's word, else by the decoder, of
  * confidences drawn; `count`, where it is not 0, is how many the executor says. Returns how many
  * were committed; the caller checks it. A commit pass decides nothing. */

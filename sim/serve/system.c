@@ -379,6 +379,18 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
             "allows it)",
             settings->context_tokens, s->model->max_positions, s->model->title);
     }
+    if (s->runtime.query_chunks &&
+        (s->cache->row != CACHE_ROW_NONE || s->cache->splits_first_layer || !s->runtime.fused ||
+         s->runtime.gathers_cache || settings->allocator != ALLOCATOR_PLANNED)) {
+        return err_usage(err,
+                         "runtime.query_chunks is for planned steps of a fused runtime without "
+                         "cached rows: set cache = none, runtime.fused = on and allocator = "
+                         "planned");
+    }
+    if (settings->layers > s->model->layers) {
+        return err_usage(err, "layers = %u, but %s has %u", settings->layers, s->model->title,
+                         s->model->layers);
+    }
     if (s->cache->splits_first_layer && settings->kv_layout == KV_PAGES) {
         return err_usage(err,
                          "cache %s runs layer 0 over whole canvases, which max_batched_tokens does "
@@ -388,12 +400,34 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
     return 0;
 }
 
+/* What is left out keeps its place in the device's memory: steps have the workspace that the whole
+ * model leaves them. */
+static void leave_out_layers(struct system *s) {
+    uint32_t layers = s->settings.layers;
+    if (layers == 0 || layers == s->model->layers) {
+        return;
+    }
+    int64_t whole_bytes = model_weights_bytes(s->model);
+    s->cut = *s->model;
+    s->cut.layers = layers;
+    s->cut.dense_layers = s->cut.dense_layers < layers ? s->cut.dense_layers : layers;
+    s->model = &s->cut;
+    s->left_out_bytes =
+        (whole_bytes - model_weights_bytes(s->model)) / BF16_BYTES * s->runtime.element_bytes;
+}
+
+int64_t system_reserve_bytes(const struct system *s) {
+    int64_t moe_bytes = s->model->experts > 0 ? s->settings.moe_reserve_bytes : 0;
+    return s->settings.reserve_bytes + moe_bytes + s->left_out_bytes;
+}
+
 static int resolve(struct system *s, const struct system_request *asked, struct err *err) {
     resolve_settings(s);
     int status = refuse_uncovered(s, err);
     if (status != 0) {
         return status;
     }
+    leave_out_layers(s);
     struct graph_options options = {
         .fused = s->runtime.fused,
         .gathers_cache = s->runtime.gathers_cache,
@@ -406,6 +440,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .copy_bytes = s->runtime.copy_bytes,
         .softmax_bytes = s->runtime.softmax_bytes,
         .element_bytes = s->runtime.element_bytes,
+        .query_chunks = s->runtime.query_chunks,
         .fused_head = s->runtime.fused_head,
         .fused_gate_up = s->runtime.fused_gate_up,
         .engine = s->runtime.engine,
@@ -433,7 +468,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
             .memory_utilization = k->memory_utilization,
             .pool_share = k->pool_share,
             .pool_pages = k->pool_pages,
-            .reserve_bytes = k->reserve_bytes,
+            .reserve_bytes = system_reserve_bytes(s),
             .kv_layout = k->kv_layout,
             .page_tokens = k->page_tokens,
             .row_bytes = s->row_bytes,

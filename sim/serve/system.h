@@ -55,6 +55,8 @@ struct system {
     uint32_t n_calibrated;
 
     /* Resolved. */
+    struct model cut;       /* the model with fewer layers (settings.layers), where it is that */
+    int64_t left_out_bytes; /* of the weights of its other layers */
     struct graph graph;
     struct profile *profile; /* NULL: roofline */
     struct profile *behind;  /* answers for sizes that `profile` has not measured; may be NULL */
@@ -77,6 +79,10 @@ struct system_request {
 /* Look up, apply, resolve. On success the caller runs system_close. */
 int system_open(const struct system_request *request, struct system **out, struct err *err);
 void system_close(struct system *system);
+
+/* What is kept free of weights, cached rows and workspace: settings.reserve_bytes, those for a
+ * mixture of experts, and the weights of layers that are left out. */
+int64_t system_reserve_bytes(const struct system *system);
 
 /* ERR_USAGE for a system that only `unmask lmax` knows: its steps are not planned. */
 int system_serves(const struct system *system, struct err *err);

@@ -11,7 +11,9 @@ struct chunk_rule system_chunk_rule(const struct system *s) {
     return (struct chunk_rule){
         .search = (enum chunk_search)s->settings.chunk_search,
         .bound.of[CHUNK_LOGITS] = s->settings.logit_chunk_rows,
-        .counts = {[CHUNK_FFN] = s->settings.ffn_chunks, [CHUNK_LOGITS] = s->settings.logit_chunks},
+        .counts = {[CHUNK_ATTENTION] = s->settings.attention_chunks,
+                   [CHUNK_FFN] = s->settings.ffn_chunks,
+                   [CHUNK_LOGITS] = s->settings.logit_chunks},
         .price_ns = price_in_chunks,
         .state = s->cost,
     };

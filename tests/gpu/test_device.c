@@ -230,8 +230,8 @@ static void test_refusals(void) {
     const struct call_add odd = {x->device, x->device, x->device, 7, KERNEL_BF16};
     check(table->add(device, &odd) == DEVICE_REFUSED && strstr(table->trouble(device), "add"),
           "a call outside the promises is refused");
-    const struct call_linear single = {x->device, x->device, NULL, x->device, 8,
-                                       8,         1,         8,    8,         KERNEL_F32};
+    const struct call_linear single = {x->device, x->device, NULL, x->device, 8, 8,
+                                       1,         8,         8,    0,         0, KERNEL_F32};
     check(table->linear(device, &single) == DEVICE_REFUSED, "a product in single precision");
     struct device_recording *recording = NULL;
     check(table->record_end(device, &recording) == DEVICE_REFUSED && !recording,
@@ -353,6 +353,61 @@ static void test_recording(void) {
     check_bytes(c, "a recorded copy");
     check_bytes(d, "a recorded clear and upload");
     table->record_close(device, recording);
+    buffers_free();
+}
+
+/* A loop of one pass, and on a second play of none, with a choice of the second of two parts
+ * inside, by a number that a kernel in the loop counts. */
+static void test_parts(void) {
+    enum { N = 4096 };
+    const int32_t two[1] = {2}, zero[1] = {0};
+    const float none[1] = {0};
+    struct buffer *x = random_bf16(N, 1), *a = random_bf16(N, 1), *b = random_bf16(N, 1);
+    struct buffer *left = holding(two, 4), *place = holding(zero, 4), *mean = holding(none, 4);
+    struct buffer *steps = holding(zero, 4);
+    struct device_recording *recording;
+    const struct call_add first = {x->device, a->device, a->device, N, KERNEL_BF16};
+    const struct call_add second = {x->device, b->device, b->device, N, KERNEL_BF16};
+    const struct call_decode_mean count = {.n_decoded = left->device,
+                                           .mean = mean->device,
+                                           .sum = place->device,
+                                           .steps = steps->device,
+                                           .n_requests = 1};
+    struct buffer *nothing = holding(zero, 4);
+    must(table->finish(device), "finish");
+    check(table->record_while(device, left->device) == DEVICE_REFUSED &&
+              table->record_done(device) == DEVICE_REFUSED,
+          "parts outside of a recording are refused");
+    must(table->record_begin(device), "record_begin");
+    must(table->record_while(device, left->device), "record_while");
+    must(table->add(device, &first), "add");
+    must(table->decode_mean(device, &count), "decode_mean"); /* place: 2, steps: 1 */
+    must(table->record_choose(device, steps->device, 2), "record_choose");
+    must(table->add(device, &first), "add");
+    must(table->record_next(device), "record_next");
+    must(table->add(device, &second), "add"); /* the second is chosen */
+    must(table->record_done(device), "record_done");
+    must(table->copy(device, left->device, nothing->device, 4), "copy");
+    must(table->record_done(device), "record_done");
+    must(table->add(device, &second), "add"); /* behind the loop, once more */
+    must(table->record_end(device, &recording), "record_end");
+    must(table->record_play(device, recording), "record_play");
+    struct call_add again = {x->host, a->host, a->host, N, KERNEL_BF16};
+    twin_add(&again);
+    again.b = again.y = b->host;
+    twin_add(&again);
+    twin_add(&again);
+    check_bytes(a, "a loop's pass");
+    check_bytes(b, "the part chosen, and what stands behind the loop");
+    must(table->record_play(device, recording), "record_play"); /* left is 0: no pass */
+    twin_add(&again);
+    check_bytes(a, "a loop without a pass");
+    check_bytes(b, "what stands behind it");
+    table->record_close(device, recording);
+    must(table->record_begin(device), "record_begin");
+    must(table->record_while(device, left->device), "record_while");
+    check(table->record_end(device, &recording) == DEVICE_REFUSED, "an open part is refused");
+    must(table->finish(device), "finish"); /* and nothing is broken by it */
     buffers_free();
 }
 
@@ -1099,6 +1154,7 @@ int main(int argc, char **argv) {
     test_copy(4096, 0x1000);
     test_copy(100000, 8);
     test_recording();
+    test_parts();
     test_mapped();
     for (int i = 0; i < (small ? 3 : 24); i++) {
         const int n_tokens = i % 3 ? between(1, 64) : between(65, small ? 100 : 1200);

@@ -426,7 +426,7 @@ int main(int argc, char **argv) {
     static const char *const models[] = {"llada-tiny", "dream-tiny"};
     static const char *const caches[] = {"none", "prefix", "dual", "sparse-uniform", "sparse-head"};
     library = argc > 1 ? argv[1] : NULL;
-    static const struct chunk_rows ffn_chunks[] = {{{0, 0}}, {{32, 0}}, {{7, 0}}};
+    static const struct chunk_rows ffn_chunks[] = {{{0}}, {{0, 32, 0}}, {{0, 7, 0}}};
     for (int i = 0; i < 3; i++) {
         compare_with_golden(&llada_wide, ffn_chunks[i]);
         compare_with_golden(&dream_wide, ffn_chunks[i]);

@@ -157,9 +157,13 @@ static void test_keep(void) {
     arrays_free();
 }
 
-static void test_rope(int mode) { /* bit 0: bias, bit 1: QK norm, bit 2: in place, bit 3: scatter */
-    const int size = draw() % 4 ? 128 : 64, n_kv_heads = between(1, 8);
-    const int n_heads = n_kv_heads * between(1, 7), n_tokens = between(1, 60), n_positions = 300;
+/* Bit 0: bias, bit 1: QK norm, bit 2: in place, bit 3: scatter. Keys and values, or queries, may be
+ * missing. */
+static void test_rope(int mode) {
+    const int size = draw() % 4 ? 128 : 64, some_heads = between(1, 8);
+    const int n_tokens = between(1, 60), n_positions = 300, apart = (int)(draw() % 6);
+    const int n_kv_heads = apart == 1 ? 0 : some_heads;
+    const int n_heads = apart == 0 ? 0 : some_heads * between(1, 7);
     const int all = n_heads + 2 * n_kv_heads, width = all * size;
     const bool in_place = mode & 4, scatter = (mode & 8) && !in_place;
     struct array *qkv = random_bf16((int64_t)n_tokens * width, 1), *bias = random_bf16(width, 1);
@@ -230,25 +234,35 @@ static void test_dense(bool wgmma) {
     struct array *q = random_bf16(n * q_stride, 2), *k = random_bf16(n * kv_stride, 1);
     struct array *v = random_bf16(n * kv_stride, 1), *y = array_new((size_t)(n * q_stride) * 2);
     struct array *starts = integers(start, b + 1);
-    struct call_dense_attention call = {q->host,  k->host,    v->host,  y->host, start,
-                                        q_stride, kv_stride,  q_stride, b,       (int32_t)n,
-                                        n_heads,  n_kv_heads, D,        longest, KERNEL_BF16};
+    struct call_dense_attention call = {
+        q->host,    k->host, v->host,    y->host, start,   q_stride, kv_stride, q_stride,   b,
+        (int32_t)n, n_heads, n_kv_heads, D,       longest, 0,        0,         KERNEL_BF16};
+    int64_t rows = n;
+    if (draw() % 2) { /* some of the queries */
+        call.first_query = between(0, (int)n - 1);
+        call.n_queries = between(1, (int)n - call.first_query);
+        rows = call.n_queries;
+    }
+    const int64_t at = call.first_query * q_stride;
+    call.q = (uint16_t *)q->host + at;
+    call.y = (uint16_t *)y->host + at;
     if (!twin_dense_attention(&call)) {
         exit(2);
     }
-    call.q = q->device;
+    call.q = (uint16_t *)q->device + at;
     call.k = k->device;
     call.v = v->device;
-    call.y = y->device;
+    call.y = (uint16_t *)y->device + at;
     call.start = starts->device;
     const cudaError_t status =
         wgmma ? kernel_dense_attention_wgmma(&call, NULL) : kernel_dense_attention_mma(&call, NULL);
     if (status != cudaErrorNotSupported) {
         launched(status, "dense attention");
         for (int h = 0; h < n_heads; h++) {
-            struct array head = {(uint16_t *)y->host + h * D, (uint16_t *)y->device + h * D,
-                                 (size_t)(n * q_stride) * 2 - (size_t)h * D * 2};
-            check_rows(&head, KERNEL_BF16, n, D, q_stride, longest + D,
+            struct array head = {(uint16_t *)y->host + at + h * D,
+                                 (uint16_t *)y->device + at + h * D,
+                                 (size_t)(rows * q_stride) * 2 - (size_t)h * D * 2};
+            check_rows(&head, KERNEL_BF16, rows, D, q_stride, longest + D,
                        wgmma ? "dense attention (wgmma)" : "dense attention (mma)");
         }
     }
