@@ -180,7 +180,7 @@ static int issue_keep(const struct turn_of *t, const struct qkv *from) {
 static struct qkv pool_rows(const struct turn_of *t) {
     const struct packed *packed = t->packed;
     int64_t plane_bytes = packed_plane_elements(packed) * t->graph->element_bytes;
-    unsigned char *k = t->issue->room->pool + 2 * t->turn->layer * plane_bytes;
+    unsigned char *k = t->issue->room->pool + 2 * (int64_t)t->turn->layer * plane_bytes;
     return (struct qkv){NULL, k, k + plane_bytes, (int64_t)t->model->kv_heads * t->model->head_dim};
 }
 

@@ -86,6 +86,12 @@ void packed_lay_out(struct packed *packed, const struct step *step);
  * pages. */
 int64_t packed_plane_elements(const struct packed *packed);
 
+/* Elements of a store's rows of one layer: keys and values. */
+int64_t packed_layer_elements(const struct model *model, int32_t n_rows);
+
+/* Masked tokens of a part whose importance is asked for. */
+int32_t packed_count_masked(const struct step_part *part, uint32_t queries);
+
 /* Write the arrays of the step that was laid out last: packed->bytes bytes, at most max_bytes.
  * whole: of the rest of a step behind an eviction, the whole of it; else NULL. */
 void packed_fill(struct packed *packed, const struct step *step, const struct packed *whole,

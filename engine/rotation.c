@@ -29,8 +29,8 @@ void rotation_table(const struct rotation *rotation, int32_t n_positions, int32_
         twin_cos_sin(cos_sin, n_positions, head_size, rotation->theta);
         return;
     }
-    for (int32_t i = 0; i < head_size / 2; i++) {
-        double frequency = rotation_frequency(rotation, i, head_size);
+    for (int64_t i = 0; i < head_size / 2; i++) {
+        double frequency = rotation_frequency(rotation, (int32_t)i, head_size);
         for (int64_t p = 0; p < n_positions; p++) {
             cos_sin[p * head_size + 2 * i] = (float)cos((double)p * frequency);
             cos_sin[p * head_size + 2 * i + 1] = (float)sin((double)p * frequency);

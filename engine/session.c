@@ -1,5 +1,7 @@
 #include "engine/session.h"
 
+#include "engine/session_rest.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +11,6 @@
 #include "sim/base/zeroed.h"
 #include "sim/decode/block.h"
 #include "sim/policy/blocks.h"
-
-/* Stores start at a multiple of so many elements: kernels read 16 bytes at a time. */
-enum { STORE_ALIGN_ELEMENTS = 8 };
 
 /* ---- opening ---- */
 
@@ -26,78 +25,6 @@ static bool follows_blocks(const struct sessions *sessions) {
 /* Bytes between places where a store may start. */
 static int64_t unit_bytes(const struct system *system) {
     return STORE_ALIGN_ELEMENTS * system->runtime.element_bytes;
-}
-
-/* Whether an exact policy runs a whole block in each of its passes, one position known already. */
-static bool runs_whole_blocks(const struct system *system) {
-    uint32_t block = system->settings.block_tokens;
-    struct request request = {.prompt_tokens = block,
-                              .output_tokens = 2 * block,
-                              .canvas_tokens = 3 * block,
-                              .block_tokens = block,
-                              .steps_per_block = block,
-                              .causal = SEES_BLOCKS,
-                              .block_start = block,
-                              .block_length = block,
-                              .step_in_block = 1,
-                              .masked_in_block = block > 1 ? block - 1 : 1,
-                              .uncached_in_block = block,
-                              .kept_in_block = block,
-                              .reach_in_block = block,
-                              .cached_tokens = block};
-    struct span span;
-    (void)system->cache->plan(system->cache_state, &request, &span);
-    return span.queries == block && span.context == block;
-}
-
-static bool is_run(const struct system *system) {
-    const struct cache_policy *cache = system->cache;
-    if (cache->keeps != KEEPS_EXACT) {
-        return cache->keeps != KEEPS_OTHERWISE;
-    }
-    bool is_listed = cache->leaves_out != BLOCK_WHOLE || cache->evicts;
-    return is_listed ? !system->model->shifted_logits && (!cache->evicts || cache->evict != NULL)
-                     : runs_whole_blocks(system);
-}
-
-int sessions_check(const struct system *system, struct err *err) {
-    if (!is_run(system)) {
-        return err_usage(err, "the engine does not run cache policy %s",
-                         system->cache->policy.name);
-    }
-    if (system->row_bytes % unit_bytes(system) != 0) {
-        return err_usage(err,
-                         "the engine keeps rows of a multiple of %d values, those of %s have "
-                         "%" PRId64,
-                         STORE_ALIGN_ELEMENTS, system->model->name,
-                         system->row_bytes / system->runtime.element_bytes);
-    }
-    return 0;
-}
-
-static void open_rest(struct sessions *sessions) {
-    const struct step_limits *limits = &sessions->limits;
-    struct session_rest *rest = &sessions->rest;
-    sessions->masked_tokens = zeroed(limits->max_tokens, 1);
-    rest->parts = zeroed(limits->max_requests, sizeof *rest->parts);
-    rest->spans = zeroed(limits->max_requests, sizeof *rest->spans);
-    rest->span_list = zeroed(limits->max_requests, sizeof(struct span *));
-    rest->positions = zeroed(limits->max_tokens, sizeof *rest->positions);
-    rest->extents = zeroed(limits->max_tokens, sizeof *rest->extents);
-    rest->kept = zeroed(limits->max_tokens, sizeof *rest->kept);
-    rest->logit_rows = zeroed(limits->max_logit_rows, sizeof *rest->logit_rows);
-    rest->targets = zeroed(limits->max_logit_rows, sizeof *rest->targets);
-}
-
-static void close_rest(struct session_rest *rest) {
-    free(rest->parts);
-    free(rest->spans);
-    free(rest->span_list);
-    free(rest->positions);
-    free(rest->extents);
-    free(rest->kept);
-    free(rest->logit_rows);
-    free(rest->targets);
 }
 
 int sessions_open(struct sessions *sessions, const struct system *system, struct forward *forward,
@@ -130,7 +57,7 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
     sessions->n_rows = zeroed(limits->max_requests, sizeof *sessions->n_rows);
     if (session_blocks_wanted(system)) {
         session_blocks_open(&sessions->blocks, system, n_slots, limits->max_requests);
-        open_rest(sessions);
+        session_rest_open(sessions);
     }
     /* Pages lie all over the pool. */
     return is_exact(sessions) ? forward_hold(forward, 0, err) : 0;
@@ -152,7 +79,7 @@ void sessions_close(struct sessions *sessions) {
     free(sessions->n_rows);
     free(sessions->masked_tokens);
     session_blocks_close(&sessions->blocks);
-    close_rest(&sessions->rest);
+    session_rest_close(&sessions->rest);
     *sessions = (struct sessions){0};
 }
 
@@ -442,8 +369,7 @@ static int plan_rows(struct sessions *sessions, const struct request *request,
     return check_rows(request, n, err);
 }
 
-/* Whether a request's step runs a list of positions of its block. */
-static bool is_listed(const struct sessions *sessions, const struct request *request) {
+bool session_is_listed(const struct sessions *sessions, const struct request *request) {
     return follows_blocks(sessions) && request->causal == SEES_BLOCKS &&
            request->span.phase != PHASE_PREFILL;
 }
@@ -452,7 +378,7 @@ static bool is_listed(const struct sessions *sessions, const struct request *req
 static int plan_positions(struct sessions *sessions, const struct request *request, uint32_t slot,
                           uint32_t member, int32_t *positions, uint8_t *masked, struct err *err) {
     const struct span *span = &request->span;
-    if (is_listed(sessions, request)) {
+    if (session_is_listed(sessions, request)) {
         uint32_t n =
             session_blocks_list(&sessions->blocks, request, slot, member, positions, masked);
         return n == span->queries
@@ -483,7 +409,7 @@ static int plan_part(struct sessions *sessions, const struct request *request, u
                          sessions->limits.max_tokens);
     }
     int32_t *positions = sessions->positions + sessions->n_used_tokens;
-    bool lists = is_listed(sessions, request);
+    bool lists = session_is_listed(sessions, request);
     uint8_t *masked = lists ? sessions->masked_tokens + sessions->n_used_tokens : NULL;
     int status = plan_positions(sessions, request, slot, member, positions, masked, err);
     if (status != 0) {
@@ -538,95 +464,6 @@ static int make_room(struct sessions *sessions, const struct placement *placemen
     return status;
 }
 
-/* ---- an eviction ---- */
-
-/* What is used of a rest's arrays. */
-struct rest_place {
-    uint32_t token, row;
-};
-
-/* The queries in kept[0 .. n) of a part, and of its logit rows those of these queries. */
-static void keep_part(struct session_rest *rest, const struct step_part *whole, uint32_t n_rows,
-                      uint32_t member, uint32_t n, struct rest_place *at) {
-    struct step_part *part = &rest->parts[member];
-    struct span *span = &rest->spans[member];
-    int32_t *rows = rest->logit_rows + at->row, *targets = rest->targets + at->row;
-    const int32_t *kept = rest->kept + at->token;
-    uint32_t n_kept_rows = 0;
-    *part = *whole;
-    part->positions = rest->positions + at->token;
-    part->kv_pages.extent = rest->extents + at->token;
-    part->kept = kept;
-    part->logit_rows = rows;
-    part->targets = targets;
-    part->masked = NULL;
-    for (uint32_t i = 0; i < n; i++) {
-        rest->positions[at->token + i] = whole->positions[kept[i]];
-        rest->extents[at->token + i] = whole->kv_pages.extent[kept[i]];
-    }
-    for (uint32_t r = 0, i = 0; r < n_rows; r++) {
-        while (i < n && kept[i] < whole->logit_rows[r]) {
-            i++;
-        }
-        if (i < n && kept[i] == whole->logit_rows[r]) {
-            rows[n_kept_rows] = (int32_t)i;
-            targets[n_kept_rows++] = whole->targets[r];
-        }
-    }
-    part->decision.n_rows = whole->decision.n_rows > 0 ? n_kept_rows : 0;
-    span->queries = span->first_queries = n;
-    span->kept_queries = span->phase == PHASE_PREFILL ? span->kept_queries : n;
-    span->logit_rows = n_kept_rows;
-    at->token += n;
-    at->row += n_kept_rows;
-}
-
-/* No query sees further than the last one that goes on, since what is behind it may not have been
- * computed. Where no position is masked all of the block has been. */
-static void end_at_last(struct session_rest *rest, uint32_t first, uint32_t n) {
-    for (uint32_t i = first; i < first + n; i++) {
-        rest->extents[i] = rest->positions[first + n - 1] + 1;
-    }
-}
-
-static int evict(void *state, const struct eviction *seen, struct step *out, struct err *err) {
-    struct sessions *sessions = state;
-    struct session_rest *rest = &sessions->rest;
-    const struct submission *submission = sessions->submission;
-    struct rest_place at = {0};
-    (void)err;
-    shape_clear(&rest->shape);
-    for (uint32_t i = 0; i < submission->n_slots; i++) {
-        uint32_t slot = submission->slots[i], n = 0;
-        const struct request *request = &submission->requests[slot];
-        int32_t *kept = rest->kept + at.token;
-        bool lists = is_listed(sessions, request);
-        if (lists) {
-            n = session_blocks_evict(&sessions->blocks, request, slot, i,
-                                     seen->before + seen->first[i], seen->after + seen->first[i],
-                                     kept);
-        }
-        for (; !lists && n < request->span.queries; n++) {
-            kept[n] = (int32_t)n;
-        }
-        rest->spans[i] = request->span;
-        uint32_t first = at.token;
-        keep_part(rest, &sessions->parts[i], request->span.logit_rows, i, n, &at);
-        if (lists && request->masked_in_block > 0) {
-            end_at_last(rest, first, n);
-        }
-        sessions->n_rows[i] = rest->spans[i].logit_rows;
-        rest->span_list[i] = &rest->spans[i];
-        shape_add(rest->shape.sym, rest->span_list[i], 1);
-    }
-    rest->shape.n_spans = submission->n_slots;
-    rest->shape.spans = rest->span_list;
-    sessions->decided = rest->parts;
-    out->shape = &rest->shape;
-    out->parts = rest->parts;
-    return 0;
-}
-
 int sessions_plan(struct sessions *sessions, const struct submission *submission,
                   const uint32_t *take, const struct placement *placement, struct step *step,
                   struct err *err) {
@@ -666,7 +503,7 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
         .parts = sessions->parts,
         .threshold =
             decoder->threshold != NULL ? decoder->threshold(sessions->system->decoder_state) : 0,
-        .evict = evict,
+        .evict = session_evict,
         .evict_state = sessions,
     };
     return status;
@@ -693,7 +530,7 @@ static uint32_t first_result(const struct sessions *sessions, uint32_t member) {
 static void note_commit(struct sessions *sessions, const struct request *request, uint32_t slot,
                         uint32_t member, int32_t target) {
     sessions->masked[sessions->by_slot[slot].canvas + target] = 0;
-    if (is_listed(sessions, request)) {
+    if (session_is_listed(sessions, request)) {
         session_blocks_choose(&sessions->blocks, request, member, (uint32_t)target);
     }
 }
@@ -718,7 +555,7 @@ void sessions_pass(struct sessions *sessions, const struct submission *submissio
     for (uint32_t i = 0; i < submission->n_slots; i++) {
         uint32_t slot = submission->slots[i];
         const struct request *request = &submission->requests[slot];
-        if (is_listed(sessions, request)) {
+        if (session_is_listed(sessions, request)) {
             const uint8_t *chosen = sessions->blocks.words[i].chosen;
             session_blocks_pass(&sessions->blocks, request, slot, i);
             counts[i] = 0;

@@ -27,6 +27,9 @@ struct session {
     int64_t store_bytes; /* where in the pool its rows lie; -1: it has none */
 };
 
+/* Stores start at a multiple of so many elements: kernels read 16 bytes at a time. */
+enum { STORE_ALIGN_ELEMENTS = 8 };
+
 /* What an eviction leaves of the step under way; all of it as large as the step's. */
 struct session_rest {
     struct step_part *parts;
@@ -79,6 +82,9 @@ void sessions_release(struct sessions *sessions, uint32_t slot);
 /* The request holds more memory than before (exact caches). */
 int sessions_grow(struct sessions *sessions, uint32_t slot, const struct request *request,
                   struct err *err);
+
+/* Whether a request's step runs a list of positions of its block. */
+bool session_is_listed(const struct sessions *sessions, const struct request *request);
 
 /* Fill in the parts of a batch's step, in batch order. take: how many positions each member
  * commits, instead of what its decoder says; NULL: the decoder's word. Where workspace and pool

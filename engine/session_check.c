@@ -1,0 +1,51 @@
+/* Which systems the engine runs. */
+#include <inttypes.h>
+
+#include "engine/session.h"
+
+/* Whether an exact policy runs a whole block in each of its passes, one position known already. */
+static bool runs_whole_blocks(const struct system *system) {
+    uint32_t block = system->settings.block_tokens;
+    struct request request = {.prompt_tokens = block,
+                              .output_tokens = 2 * block,
+                              .canvas_tokens = 3 * block,
+                              .block_tokens = block,
+                              .steps_per_block = block,
+                              .causal = SEES_BLOCKS,
+                              .block_start = block,
+                              .block_length = block,
+                              .step_in_block = 1,
+                              .masked_in_block = block > 1 ? block - 1 : 1,
+                              .uncached_in_block = block,
+                              .kept_in_block = block,
+                              .reach_in_block = block,
+                              .cached_tokens = block};
+    struct span span;
+    (void)system->cache->plan(system->cache_state, &request, &span);
+    return span.queries == block && span.context == block;
+}
+
+static bool is_run(const struct system *system) {
+    const struct cache_policy *cache = system->cache;
+    if (cache->keeps != KEEPS_EXACT) {
+        return cache->keeps != KEEPS_OTHERWISE;
+    }
+    bool is_listed = cache->leaves_out != BLOCK_WHOLE || cache->evicts;
+    return is_listed ? !system->model->shifted_logits && (!cache->evicts || cache->evict != NULL)
+                     : runs_whole_blocks(system);
+}
+
+int sessions_check(const struct system *system, struct err *err) {
+    if (!is_run(system)) {
+        return err_usage(err, "the engine does not run cache policy %s",
+                         system->cache->policy.name);
+    }
+    if (system->row_bytes % (STORE_ALIGN_ELEMENTS * system->runtime.element_bytes) != 0) {
+        return err_usage(err,
+                         "the engine keeps rows of a multiple of %d values, those of %s have "
+                         "%" PRId64,
+                         STORE_ALIGN_ELEMENTS, system->model->name,
+                         system->row_bytes / system->runtime.element_bytes);
+    }
+    return 0;
+}
