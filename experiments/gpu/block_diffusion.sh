@@ -1,7 +1,8 @@
 #!/bin/bash
 # Block diffusion live on this GPU: SDAR-8B's shape with random weights and forced decode counts,
-# blocks of 32, LMDeploy's baseline and FOCUS over the batch size; each simulated with a measured
-# profile, run on the GPU, and its recorded steps priced anew.
+# blocks of 32, LMDeploy's baseline and FOCUS over the batch size; each run on the GPU, simulated
+# with a measured profile (drawn: -sim; with what the run committed and kept: -decided), and its
+# recorded steps priced anew.
 # Usage: block_diffusion.sh BUILD OUT PROFILE [GPU [BATCH...]]
 # Needs BUILD/portable/unmask and BUILD/kernels/libunmask_cuda.so; PROFILE as
 # `unmask calibrate --model sdar-8b` wrote it.
@@ -32,16 +33,18 @@ one() {
     "$unmask" run "${common[@]}" "${cuda[@]}" --db "$db" --levels steps --decode-out "$name-decode.csv" --json >"$name-live.json" || failed=1
     "$unmask" replay --db "$db" --run 1 --decode "$name-decode.csv" --steps "$name-steps.csv" >"$name-steps.txt" || failed=1
     rm -f "$db"
+    # What random weights are sure of no process says: simulated with the run's own decisions.
+    "$unmask" run "${common[@]}" --decode "$name-decode.csv" --json >"$name-decided.json" || failed=1
     python3 - "$name" "$1" "$2" <<'PYTHON'
 import json, sys
 name, system, batch = sys.argv[1:]
-sim, live = (json.load(open(f"{name}-{kind}.json")) for kind in ("sim", "live"))
+sim, live = (json.load(open(f"{name}-{kind}.json")) for kind in ("decided", "live"))
 def both(key):
     return sim[key], live[key], 100 * (sim[key] / live[key] - 1)
 print(f"{system:>10} batch {batch:>3}  tokens/s simulated %8.0f live %8.0f (%+5.1f %%)" % both("throughput_tok_s"),
       " makespan %.3f %.3f s (%+5.1f %%)" % both("makespan_s"),
       " run for a token %.2f %.2f" % (sim["block_redundancy"] or 0, live["block_redundancy"] or 0),
-      " peaks equal" if sim["activation_peak_bytes"] == live["activation_peak_bytes"] else " peaks differ")
+      " KV peaks equal" if sim["kv_peak_bytes"] == live["kv_peak_bytes"] else " KV peaks differ")
 PYTHON
     sed -n '/predicted/,$p' "$name-steps.txt" | head -24
 }
