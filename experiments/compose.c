@@ -188,17 +188,11 @@ static int read_decode(const char *path, struct composition *c, struct err *err)
     return status;
 }
 
-/* Whether the system can play it. */
+/* Whether the system can play it: what it says of commits counts, whatever the decoder. */
 static int check_decode(const struct composition *c, struct err *err) {
     const struct system *system = c->system;
     if (c->decode == NULL) {
         return 0;
-    }
-    if (system->decoder->count != NULL) {
-        return err_usage(err,
-                         "decoder %s counts what a step commits, so that it plays no decode trace: "
-                         "--decoder threshold does",
-                         system->decoder->policy.name);
     }
     uint32_t block_tokens = decode_trace_block_tokens(c->decode);
     return block_tokens == system->settings.block_tokens
@@ -371,10 +365,14 @@ static void recall_engine(struct composition *c, const struct recorded *recorded
     }
 }
 
-/* The decode trace that the run played, as long as it still is the same. */
+/* The decode trace that the run played, as long as it still is the same, or the one it wrote. */
 static int recall_decode(struct composition *c, const struct recorded *recorded, struct err *err) {
     const char *digest = recorded_text(recorded, "decode_digest");
     char now[32];
+    if (recorded->decode_path != NULL) {
+        int given = read_decode(recorded->decode_path, c, err);
+        return given != 0 ? given : check_decode(c, err);
+    }
     int status = read_decode(recorded_text(recorded, "decode"), c, err);
     if (status != 0 || c->decode == NULL) {
         return status;

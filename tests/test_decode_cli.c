@@ -243,10 +243,6 @@ START_TEST(what_cannot_be_played_is_refused_in_one_sentence) {
     REFUSES(1, "cannot open nope.csv: No such file or directory", "run", "--decode", "nope.csv");
     REFUSES(2, "--decode is for simulated runs: the back end cpu decides itself", "run",
             "--backend", "cpu", "--model", "llada-tiny", "--decode", trace);
-    REFUSES(2,
-            "decoder fixed counts what a step commits, so that it plays no decode trace: --decoder "
-            "threshold does",
-            "run", "--system", "lmdeploy", "--decoder", "fixed", "--decode", trace);
     snprintf(sentence, sizeof sentence, "%s is of blocks of 4 tokens, the system's have 32", trace);
     REFUSES(2, sentence, "run", "--system", "fast-dllm", "--decoder", "threshold", "--decode",
             trace);

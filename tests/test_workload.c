@@ -66,10 +66,12 @@ START_TEST(every_shipped_workload_gives_what_it_promises) {
         {"gsm8k", "generated arrivals, estimated inputs, fixed outputs", 1319},
         {"humaneval", "generated arrivals, estimated inputs, fixed outputs", 164},
         {"livebench", "generated arrivals, assumed inputs, fixed outputs", 128},
+        {"math", "generated arrivals, assumed lengths", 2000},
         {"mbpp", "generated arrivals, estimated inputs, fixed outputs", 500},
         {"mooncake-capped", "synthetic arrivals, synthetic lengths", 1000},
         {"osc", "generated arrivals, assumed inputs, fixed outputs", 2000},
         {"sharegpt", "generated arrivals, real lengths", 2000},
+        {"wildchat", "generated arrivals, estimated lengths", 2000},
     };
     enum { N_SHIPPED = sizeof shipped / sizeof shipped[0] };
     char **names = workload_names();

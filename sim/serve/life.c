@@ -128,7 +128,7 @@ static int request_plan(struct life *life, struct request *request, struct journ
     if (system->settings.logit_scope == LOGITS_GENERATION && request->step_in_block == 0) {
         holds = 1; /* the first pass alone has the wider rows */
     }
-    if (system->decoder->count != NULL) {
+    if (system->decoder->count != NULL && !journey->recall.is_open) {
         uint32_t repeat = 1;
         request->commit_tokens = system->decoder->count(system->decoder_state, request, &repeat);
         if (request->commit_tokens == 0 || request->commit_tokens > request->masked_in_block) {
@@ -694,7 +694,6 @@ int life_reject(struct life *life, uint32_t slot, enum reject_reason reason, str
 void life_init(struct life *life, const struct loop_request *asked, struct loop_result *result) {
     const struct settings *settings = &asked->system->settings;
     uint32_t n = settings->max_in_system;
-    ASSERT(asked->decode == NULL || asked->system->decoder->count == NULL);
     *life = (struct life){
         .system = asked->system,
         .asked = asked,

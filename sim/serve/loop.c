@@ -551,10 +551,34 @@ static int report_step(struct loop *loop, const struct replica *replica,
     return 0;
 }
 
+/* What an eviction on a device left of the batch was not known when it was submitted: the step's
+ * shape as it came to be. */
+static void settle_shape(const struct loop *loop, struct replica *replica,
+                         const struct positions_word *words) {
+    for (uint32_t i = 0; i < replica->n_batch; i++) {
+        const struct request *request = &loop->life.requests[replica->batch[i]];
+        struct span span = request->span;
+        if (span.phase == PHASE_PREFILL || span.kept_queries == 0) {
+            continue;
+        }
+        shape_add(replica->shape.sym, &span, -1);
+        span.kept_queries = 0;
+        for (uint32_t p = 0; p < request->block_length; p++) {
+            span.kept_queries += words[i].keep[p] != 0;
+            span.kept_keys = words[i].keep[p] ? request->block_start + p + 1 : span.kept_keys;
+        }
+        span.logit_rows = span.logit_rows < span.kept_queries ? span.logit_rows : span.kept_queries;
+        shape_add(replica->shape.sym, &span, 1);
+    }
+}
+
 static int complete(struct loop *loop, const struct completion *done, struct err *err) {
     struct replica *replica = &loop->life.replicas[done->replica];
     struct loop_result *result = loop->result;
     replica->busy = false;
+    if (loop->asked->system->cache->evicts && done->decided.words != NULL) {
+        settle_shape(loop, replica, done->decided.words);
+    }
     result->busy_ns += done->time_ns - done->start_ns;
     result->steps += done->steps;
     result->request_steps += (uint64_t)done->steps * replica->n_batch;

@@ -368,6 +368,10 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
     if (is_exact && s->runtime.gathers_cache) {
         return err_usage(err, "cache %s is read in place: set runtime.gathers_cache = off", cache);
     }
+    if (s->cache->evicts && s->model->layers < 2) {
+        return err_usage(err, "cache %s evicts in the second layer, and %s has %u",
+                         s->cache->policy.name, s->model->title, s->model->layers);
+    }
     if (s->model->mask == MASK_CAUSAL && settings->block_tokens != 1) {
         return err_usage(err, "%s is autoregressive: block_tokens is 1, not %u", s->model->title,
                          settings->block_tokens);
