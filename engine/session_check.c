@@ -20,7 +20,6 @@ static bool runs_whole_blocks(const struct system *system) {
                               .passes_in_block = 1,
                               .kept_in_block = block,
                               .reach_in_block = block,
-                              .passes_in_block = 1,
                               .cached_tokens = block};
     struct span span;
     (void)system->cache->plan(system->cache_state, &request, &span);
