@@ -388,6 +388,11 @@ static int plan_positions(struct sessions *sessions, const struct request *reque
                                "span, the engine finds %" PRIu32,
                                request->id, span->queries, n);
     }
+    bool in_block = span->exact && request->causal == SEES_BLOCKS && span->phase != PHASE_PREFILL;
+    if (in_block && span->queries != request->block_length) {
+        return err_usage(err, "cache %s runs parts of a block, which the engine does not",
+                         sessions->system->cache->policy.name);
+    }
     uint32_t first = span->exact                               ? span->context
                      : span->queries == request->canvas_tokens ? 0
                                                                : request->block_start;

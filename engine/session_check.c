@@ -17,9 +17,9 @@ static bool runs_whole_blocks(const struct system *system) {
                               .step_in_block = 1,
                               .masked_in_block = block > 1 ? block - 1 : 1,
                               .uncached_in_block = block,
+                              .passes_in_block = 1,
                               .kept_in_block = block,
                               .reach_in_block = block,
-                              .passes_in_block = 1,
                               .cached_tokens = block};
     struct span span;
     (void)system->cache->plan(system->cache_state, &request, &span);
