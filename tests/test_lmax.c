@@ -199,6 +199,37 @@ START_TEST(dream_holds_shifted_logits_beside_the_picked_rows) {
 }
 END_TEST
 
+/* Planned steps: rows that are read where they are, or concatenated anew as the released code does.
+ */
+START_TEST(dream_alone_shifts_its_logits_in_place_or_by_a_copy) {
+    static const char *const names[] = {"llada-8b", "dream-7b"};
+    struct span span = {
+        .phase = PHASE_REFRESH, .queries = 4000, .first_queries = 4000, .logit_rows = 2000};
+    struct step_shape shape;
+    struct err err = {0};
+    shape_clear(&shape);
+    shape_add(shape.sym, &span, 1);
+    for (int i = 0; i < 2; i++) {
+        int64_t peaks[2];
+        struct model model = of_layers(names[i], 1);
+        for (int copies = 0; copies < 2; copies++) {
+            const struct graph_options options = {
+                .fused = true, .logits_bytes = 2, .shift_copy = copies == 1};
+            struct graph graph;
+            struct placement placement;
+            graph_build(&graph, &model, &options);
+            placement_make(planner_find("exact", &err), &graph, &shape, (struct chunk_rows){{0}},
+                           &placement);
+            peaks[copies] = placement.peak_bytes;
+        }
+        /* While they are copied, what the head read is no longer needed. */
+        int64_t copy_bytes = i == 1 ? 2000 * model_logits_bytes_per_row(&model, 2) : 0;
+        int64_t normed_bytes = i == 1 ? 2000LL * model.hidden * BF16_BYTES : 0;
+        ck_assert_int_eq(peaks[1] - peaks[0], copy_bytes - normed_bytes);
+    }
+}
+END_TEST
+
 START_TEST(the_average_counts_repeated_operators_as_often_as_they_run) {
     struct live live = {0};
     live_note(&live, PART_FFN, 10, 3);
@@ -503,6 +534,7 @@ int main(void) {
         large_buffers_come_and_go_in_the_recorded_order,
         made_streams_free_what_they_take_and_their_peak_is_what_is_reported,
         dream_holds_shifted_logits_beside_the_picked_rows,
+        dream_alone_shifts_its_logits_in_place_or_by_a_copy,
         the_average_counts_repeated_operators_as_often_as_they_run,
         the_longest_canvas_fits_and_the_next_one_does_not,
         more_memory_never_makes_the_canvas_shorter,

@@ -27,6 +27,9 @@ const struct param runtime_params[] = {
     FLAG(fused_gate_up, "the activation is part of the gate and up product"),
     FLAG(query_chunks, "queries are projected apart from keys and values, in chunks that attention "
                        "writes over"),
+    FLAG(shift_copy,
+         "logits that decide on the position behind theirs (Dream) are concatenated anew; "
+         "off: in place"),
     FLAG(fused_head, "logits are reduced as they are made and never stored"),
     FLAG(varlen_attention, "prefills and single queries in one call of FlashAttention-2, long "
                            "sequences split in small batches only"),

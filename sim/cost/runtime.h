@@ -31,6 +31,7 @@ struct runtime {
     bool engine;           /* our own kernels, with what they hold besides */
     bool fused_gate_up;    /* the activation is part of the gate and up product */
     bool query_chunks;     /* attention chunk by chunk, written over its queries */
+    bool shift_copy;       /* Dream's logits are shifted by a copy; off: in place */
     bool fused_head;       /* logits are reduced as they are made and never stored */
     bool varlen_attention; /* single queries as FlashAttention-2 serves them (sim/cost/varlen.h) */
     bool batch_invariant;  /* the real engine's alone: it changes no graph and no price */

@@ -361,6 +361,12 @@ static int add_stored_logits(struct builder *b, int normed) {
         graph_add_tensor(g, "logits", SYM_LOGIT_ROWS, model_logits_bytes_per_row(m, logits_bytes));
     add_linear(g, "output head", SYM_LOGIT_ROWS, m->vocab, m->hidden, normed, logits);
     int decided = graph_add_tensor(g, "candidates", SYM_LOGIT_ROWS, 2LL * F32_BYTES);
+    if (b->options->shift_copy && m->shifted_logits) {
+        int shifted = graph_add_tensor(g, "shifted logits", SYM_LOGIT_ROWS,
+                                       model_logits_bytes_per_row(m, logits_bytes));
+        graph_add_op(g, "logits shift", OP_CAST, SYM_LOGIT_ROWS, LIST(logits), LIST(shifted));
+        logits = shifted;
+    }
     int sampled = logits;
     if (b->options->copy_bytes > 0) {
         int copy = graph_add_tensor(g, "logits copy", SYM_LOGIT_ROWS,

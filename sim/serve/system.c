@@ -368,6 +368,14 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
     if (is_exact && s->runtime.gathers_cache) {
         return err_usage(err, "cache %s is read in place: set runtime.gathers_cache = off", cache);
     }
+    if (s->runtime.shift_copy &&
+        (s->runtime.fused_head || settings->allocator != ALLOCATOR_PLANNED)) {
+        return err_usage(
+            err, s->runtime.fused_head
+                     ? "runtime.shift_copy copies logits, which runtime.fused_head never stores"
+                     : "runtime.shift_copy is of planned steps: the allocators' eager code "
+                       "copies in any case");
+    }
     if (s->cache->evicts && s->model->layers < 2) {
         return err_usage(err, "cache %s evicts in the second layer, and %s has %u",
                          s->cache->policy.name, s->model->title, s->model->layers);
@@ -445,6 +453,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .softmax_bytes = s->runtime.softmax_bytes,
         .element_bytes = s->runtime.element_bytes,
         .query_chunks = s->runtime.query_chunks,
+        .shift_copy = s->runtime.shift_copy,
         .fused_head = s->runtime.fused_head,
         .fused_gate_up = s->runtime.fused_gate_up,
         .engine = s->runtime.engine,
