@@ -89,7 +89,8 @@ static double printed(const struct grid *grid, const struct paper *paper,
 static void describe(const struct grid *grid, const struct grid_results *results,
                      struct sheet *sheet) {
     if (grid->kind == GRID_MEASURED || figure_describe_memory(grid, sheet) ||
-        figure_describe_lmax(grid, sheet) || figure_describe_decode(grid, sheet)) {
+        figure_describe_lmax(grid, sheet) || figure_describe_decode(grid, sheet) ||
+        figure_describe_work(grid, sheet)) {
         return;
     }
     size_t used = (size_t)snprintf(sheet->provenance, sizeof sheet->provenance, "profile %s",
@@ -229,6 +230,9 @@ int figure_draw(const struct grid *grid, const struct grid_results *results,
         break;
     case GRID_CONTEXT:
         status = figure_lay_context(grid, sheet, err);
+        break;
+    case GRID_WORK:
+        status = figure_lay_work(grid, sheet, err);
         break;
     case GRID_MASKS:
         status = figure_lay_masks(grid, sheet, err);

@@ -22,6 +22,10 @@ int figure_lay_memory(const struct grid *grid, struct sheet *sheet, struct err *
 int figure_lay_context(const struct grid *grid, struct sheet *sheet, struct err *err);
 int figure_lay_masks(const struct grid *grid, struct sheet *sheet, struct err *err);
 
+/* What a layer computes. */
+int figure_lay_work(const struct grid *grid, struct sheet *sheet, struct err *err);
+bool figure_describe_work(const struct grid *grid, struct sheet *sheet);
+
 /* Their provenance; false for the other kinds. */
 bool figure_describe_memory(const struct grid *grid, struct sheet *sheet);
 

@@ -20,7 +20,7 @@
  * what is in use over the canvas. Then decode processes rolled out: what they run per decoded
  * token, how many tokens their steps decode; and FOCUS's bound on evicting what was decodable. Then
  * what a real server was asked for, replayed (experiments/server.h); and raw measurements that lie
- * in the repository. */
+ * in the repository; and what a layer computes, by the tokens of a step. */
 enum grid_kind {
     GRID_BARS,
     GRID_LINES,
@@ -36,6 +36,7 @@ enum grid_kind {
     GRID_EVICTION,
     GRID_SERVER,
     GRID_MEASURED,
+    GRID_WORK,
 };
 enum grid_axis { AXIS_RATE, AXIS_INPUT, AXIS_OUTPUT, AXIS_BATCH, AXIS_BLOCK };
 
@@ -54,7 +55,7 @@ struct grid {
     char requests_of[160];   /* of GRID_SERVER: the file of the requests it was measured with */
     struct words before;     /* of the inflation: canvases that ran before, as shares of this one */
     char share[16];          /* of the prompt, where the axis is the canvas */
-    uint64_t context_tokens; /* of GRID_MASKS */
+    uint64_t context_tokens; /* of GRID_MASKS and GRID_WORK */
     size_t baseline;         /* index into systems */
     uint64_t seed, requests;
     size_t n_x;

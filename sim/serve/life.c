@@ -1,12 +1,10 @@
 #include "sim/serve/life.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/rng.h"
-#include "sim/base/zeroed.h"
 #include "sim/policy/blocks.h"
+#include "sim/serve/plan.h"
 #include "sim/serve/system_step.h"
 
 /* ---- reporting ---- */
@@ -40,17 +38,6 @@ static int report_request(struct life *life, const struct request_record *record
     return 0;
 }
 
-/* A policy's answer lies outside what its header allows; check-plugin samples, this always looks.
- */
-static int broken_promise(const struct life *life, const struct policy *policy, const char *kind,
-                          const char *what, int64_t found, int64_t least, int64_t most,
-                          struct err *err) {
-    return err_world(err,
-                     "%s %s broke its promise at %.3f s: %s is %" PRId64 ", expected %" PRId64
-                     " to %" PRId64,
-                     kind, policy->name, (double)life->now_ns * 1e-9, what, found, least, most);
-}
-
 /* ---- the one table of transitions ---- */
 
 static const uint8_t transitions[REQUEST_STATE_COUNT][REQUEST_STATE_COUNT] = {
@@ -63,110 +50,6 @@ static const uint8_t transitions[REQUEST_STATE_COUNT][REQUEST_STATE_COUNT] = {
 static void request_move(struct request *request, enum request_state to) {
     ASSERT(transitions[request->state][to]);
     request->state = to;
-}
-
-/* ---- planning a request's next steps ---- */
-
-static uint32_t smaller(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
-}
-
-/* Makes `block` the active one, with its positions where somebody asks for them. */
-static void begin_block(struct life *life, uint32_t slot, uint32_t block) {
-    struct request *request = &life->requests[slot];
-    blocks_enter(request, block);
-    if (life->has_positions) {
-        positions_enter(&life->positions, slot, request,
-                        request->block_length - request->masked_in_block);
-    }
-}
-
-/* What the request holds while it takes its next step. Where the scheduler does not see to growth,
- * all that it will ever hold. */
-static void plan_memory(const struct life *life, struct request *request) {
-    const struct system *system = life->system;
-    struct request last = *request;
-    if (system->cache->keeps == KEEPS_EXACT && !system->scheduler->grows) {
-        blocks_enter_last(&last);
-    }
-    request->kv_rows = system->cache->rows_held(system->cache_state, &last);
-    request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows);
-}
-
-/* Ask the policies for the next step and for how long their answer holds. */
-static int request_plan(struct life *life, struct request *request, struct journey *journey,
-                        struct err *err) {
-    const struct system *system = life->system;
-    if (life->has_positions) {
-        positions_plan(&life->positions, (uint32_t)(request - life->requests), request,
-                       life->asked->executor.knows_positions);
-    } else if (journey->recall.is_open) {
-        int status = recall_plan(&journey->recall, life->asked->decode, request, err);
-        if (status != 0) {
-            return status;
-        }
-    }
-    uint32_t holds = system->cache->plan(system->cache_state, request, &request->span);
-    if (holds == 0 || request->span.queries == 0) {
-        return broken_promise(life, &system->cache->policy, "cache",
-                              holds == 0 ? "the steps a span holds" : "the queries of a span", 0, 1,
-                              UINT32_MAX, err);
-    }
-    if (system->cache->keeps == KEEPS_EXACT) {
-        plan_memory(life, request);
-    }
-    if (!blocks_decide(&request->span)) {
-        request->commit_tokens = 0;
-        request->steps_to_change = journey->steps_planned = 1;
-        return 0;
-    }
-    bool first_pass =
-        request->step_in_block == 0 && request->span.queries == request->canvas_tokens;
-    request->span.logit_rows =
-        system_scope_rows(&system->settings, request->span.logit_rows, request->output_tokens,
-                          request->block_length, request->masked_in_block, first_pass);
-    if (system->settings.logit_scope == LOGITS_GENERATION && request->step_in_block == 0) {
-        holds = 1; /* the first pass alone has the wider rows */
-    }
-    if (system->decoder->count != NULL && !journey->recall.is_open) {
-        uint32_t repeat = 1;
-        request->commit_tokens = system->decoder->count(system->decoder_state, request, &repeat);
-        if (request->commit_tokens == 0 || request->commit_tokens > request->masked_in_block) {
-            return broken_promise(life, &system->decoder->policy, "decoder",
-                                  "the positions it commits", request->commit_tokens, 1,
-                                  request->masked_in_block, err);
-        }
-        if (system->cache->evicts && life->has_positions) {
-            uint32_t slot = (uint32_t)(request - life->requests);
-            uint32_t candidates = positions_candidates(&life->positions, slot);
-            if (candidates == 0) {
-                return broken_promise(life, &system->cache->policy, "cache",
-                                      "the masked positions it keeps", 0, 1,
-                                      request->masked_in_block, err);
-            }
-            request->commit_tokens = smaller(request->commit_tokens, candidates);
-        }
-        repeat = repeat > 0 ? repeat : 1;
-        uint32_t to_end =
-            (request->masked_in_block + request->commit_tokens - 1) / request->commit_tokens;
-        uint32_t last = request->masked_in_block % request->commit_tokens;
-        /* A shorter last step is a change of its own. */
-        if (last != 0 && to_end > 1) {
-            to_end--;
-        } else if (last != 0) {
-            request->commit_tokens = last;
-        }
-        holds = life->has_positions ? 1 : smaller(smaller(holds, repeat), to_end);
-    } else {
-        request->commit_tokens = 0; /* known only after the step */
-        holds = 1;
-    }
-    if (system->settings.logit_scope == LOGITS_MASKED) {
-        holds = 1;
-    }
-    request->steps_to_change = holds;
-    journey->steps_planned = holds;
-    return 0;
 }
 
 /* ---- a replica's sums ---- */
@@ -315,7 +198,8 @@ static void waiting_return(struct life *life, struct replica *replica, uint32_t 
  * real rows computes them all. */
 static uint32_t shared_prefix(const struct life *life, const struct arrival *arrival) {
     uint32_t page_tokens = life->system->settings.page_tokens;
-    uint32_t shared = smaller(arrival->prefix_tokens, arrival->prompt_tokens - 1);
+    uint32_t most = arrival->prompt_tokens - 1;
+    uint32_t shared = arrival->prefix_tokens < most ? arrival->prefix_tokens : most;
     return life->shares_prefixes ? shared / page_tokens * page_tokens : 0;
 }
 
@@ -355,9 +239,9 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     if (life->has_positions) {
         positions_start(&life->positions, slot);
     }
-    begin_block(life, slot, 0);
+    plan_block(life, slot, 0);
     plan_memory(life, request);
-    status = request_plan(life, request, journey, err);
+    status = plan_step(life, request, journey, err);
     if (status != 0) {
         return status;
     }
@@ -368,15 +252,16 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     /* A trace has no passes of requests that were rejected. */
     if (life->asked->decode != NULL) {
         status = recall_open(&journey->recall, life->asked->decode, request, err);
-        status = status != 0 ? status : request_plan(life, request, journey, err);
+        status = status != 0 ? status : plan_step(life, request, journey, err);
         if (status != 0) {
             return status;
         }
     }
     journey->replica = route(life, request);
     if (journey->replica >= life->n_replicas) {
-        return broken_promise(life, &system->router->policy, "router", "the index of a replica",
-                              journey->replica, 0, (int64_t)life->n_replicas - 1, err);
+        return plan_broken_promise(life, &system->router->policy, "router",
+                                   "the index of a replica", journey->replica, 0,
+                                   (int64_t)life->n_replicas - 1, err);
     }
     struct replica *replica = &life->replicas[journey->replica];
     life->n_free--;
@@ -548,8 +433,9 @@ static int pass_block(struct life *life, struct replica *replica, uint32_t slot,
         return 0;
     }
     if (chosen == 0 || chosen > request->masked_in_block) {
-        return broken_promise(life, &life->system->decoder->policy, "decoder",
-                              "the positions it commits", chosen, 1, request->masked_in_block, err);
+        return plan_broken_promise(life, &life->system->decoder->policy, "decoder",
+                                   "the positions it commits", chosen, 1, request->masked_in_block,
+                                   err);
     }
     commit_chosen(life, replica, request, member, chosen);
     return 0;
@@ -583,9 +469,9 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
         if (request->committed_tokens == request->output_tokens) {
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
         }
-        begin_block(life, slot, request->block + 1);
+        plan_block(life, slot, request->block + 1);
     }
-    status = request_plan(life, request, journey, err);
+    status = plan_step(life, request, journey, err);
     if (status == 0) {
         sums_add(replica, request, 1);
     }
@@ -626,7 +512,7 @@ int life_preempt(struct life *life, struct replica *replica, uint32_t slot, stru
     }
     drop_departed(life, replica);
     waiting_return(life, replica, slot);
-    int status = request_plan(life, request, journey, err);
+    int status = plan_step(life, request, journey, err);
     return status != 0 ? status
                        : report_event(life, EVENT_PREEMPT, request->id, journey->replica, 0, err);
 }
@@ -648,7 +534,7 @@ int life_recall(struct life *life, struct replica *replica, struct err *err) {
         uint32_t cached = left > journey->prefix_tokens ? left : journey->prefix_tokens;
         if (cached != request->cached_tokens) {
             request->cached_tokens = cached;
-            status = request_plan(life, request, journey, err);
+            status = plan_step(life, request, journey, err);
         }
     }
     return status;
@@ -687,92 +573,4 @@ int life_reject(struct life *life, uint32_t slot, enum reject_reason reason, str
     settle_journey(&life->journeys[slot], request);
     return depart(life, &life->replicas[life->journeys[slot].replica], slot, REQUEST_REJECTED,
                   reason, err);
-}
-
-/* ---- memory ---- */
-
-void life_init(struct life *life, const struct loop_request *asked, struct loop_result *result) {
-    const struct settings *settings = &asked->system->settings;
-    uint32_t n = settings->max_in_system;
-    *life = (struct life){
-        .system = asked->system,
-        .asked = asked,
-        .result = result,
-        .has_positions = asked->decode == NULL && positions_wanted(asked->system),
-        .n_slots = n,
-        .n_free = n,
-        .n_replicas = settings->replicas,
-        .shares_prefixes = settings->prefix_caching && asked->executor.shares_prefixes &&
-                           asked->system->cache->keeps == KEEPS_EXACT &&
-                           system_causality(asked->system->model) == SEES_TOKENS,
-        .widest_fitting_canvas = asked->system->budget.shares_pool ? 0 : INT64_MAX,
-    };
-    for (uint32_t i = 0; i < asked->n_sinks; i++) {
-        life->wants_events |= asked->sinks[i].event != NULL;
-        life->wants_requests |= asked->sinks[i].request != NULL;
-        life->wants_steps |= asked->sinks[i].step != NULL;
-    }
-    life->requests = zeroed(n, sizeof *life->requests);
-    life->journeys = zeroed(n, sizeof *life->journeys);
-    life->free_slots = zeroed(n, sizeof *life->free_slots);
-    for (uint32_t i = 0; i < n; i++) {
-        life->free_slots[i] = n - 1 - i;
-    }
-    life->together = zeroed(n, sizeof *life->together);
-    if (life->has_positions) {
-        positions_init(&life->positions, life->system, rng_stream(asked->seed, "confidences").s[0],
-                       n);
-    }
-    life->replicas = zeroed(life->n_replicas, sizeof *life->replicas);
-    const struct policy *scheduler = &asked->system->scheduler->policy;
-    const struct policy *router = &asked->system->router->policy;
-    life->router_state = zeroed(1, router->state_bytes + 1);
-    memcpy(life->router_state, asked->system->router_state, router->state_bytes);
-    for (uint32_t i = 0; i < life->n_replicas; i++) {
-        struct replica *replica = &life->replicas[i];
-        replica->scheduler_state = zeroed(1, scheduler->state_bytes + 1);
-        memcpy(replica->scheduler_state, asked->system->scheduler_state, scheduler->state_bytes);
-        replica->running = zeroed(n, sizeof *replica->running);
-        replica->waiting = zeroed(2 * (size_t)n, sizeof *replica->waiting);
-        replica->selected = zeroed(n, sizeof *replica->selected);
-        replica->chunk_tokens = zeroed(n, sizeof *replica->chunk_tokens);
-        replica->preempted = zeroed(n, sizeof *replica->preempted);
-        replica->idle = zeroed(n, sizeof *replica->idle);
-        replica->member_ids = zeroed(n, sizeof *replica->member_ids);
-        replica->member_commits = zeroed(n, sizeof *replica->member_commits);
-        replica->member_passes = zeroed(n, sizeof *replica->member_passes);
-        replica->spans = zeroed(n, sizeof *replica->spans);
-        if (life->shares_prefixes) {
-            freed_init(&replica->freed, n, asked->system->budget.pool_bytes);
-        }
-        replica->sym[SYM_ONE] = 1;
-        replica->wake_ns = INT64_MAX;
-    }
-}
-
-void life_fini(struct life *life) {
-    for (uint32_t i = 0; i < life->n_replicas; i++) {
-        struct replica *replica = &life->replicas[i];
-        free(replica->scheduler_state);
-        freed_fini(&replica->freed);
-        free(replica->running);
-        free(replica->waiting);
-        free(replica->selected);
-        free(replica->chunk_tokens);
-        free(replica->preempted);
-        free(replica->idle);
-        free(replica->member_ids);
-        free(replica->member_commits);
-        free(replica->member_passes);
-        free(replica->spans);
-    }
-    free(life->replicas);
-    free(life->requests);
-    free(life->journeys);
-    free(life->free_slots);
-    free(life->router_state);
-    free(life->together);
-    if (life->has_positions) {
-        positions_fini(&life->positions);
-    }
 }

@@ -71,6 +71,7 @@ struct life {
     bool has_positions;            /* of active blocks: somebody asks, no decode trace knows */
     struct positions positions;
     bool wants_events, wants_requests, wants_steps;
+    uint64_t n_decisions; /* of schedulers, so far */
     bool shares_prefixes; /* the system caches prefixes, the model is autoregressive, the executor
                              knows how */
 };

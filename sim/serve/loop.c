@@ -5,6 +5,7 @@
 
 #include "sim/policy/blocks.h"
 #include "sim/serve/life.h"
+#include "sim/serve/selection.h"
 
 struct loop {
     struct life life;
@@ -12,7 +13,6 @@ struct loop {
     struct loop_result *result;
     struct arrival pending; /* the next arrival, when has_pending */
     bool has_pending, source_waits, source_ended;
-    uint64_t n_decisions;
 };
 
 /* ---- arrivals ---- */
@@ -206,113 +206,6 @@ static uint32_t form_batch(struct loop *loop, struct replica *replica, const str
     return steps;
 }
 
-static int refuse_batch(const struct loop *loop, const char *what, int64_t found, int64_t limit,
-                        struct err *err) {
-    return err_world(
-        err, "scheduler %s broke its promise at %.3f s: %s (%" PRId64 " of at most %" PRId64 ")",
-        loop->asked->system->scheduler->policy.name, (double)loop->life.now_ns * 1e-9, what, found,
-        limit);
-}
-
-/* One slot of a scheduler's lists: its replica's own, in one of the states given, listed once. */
-static int check_listed(struct loop *loop, uint32_t index, uint32_t slot, const char *as,
-                        unsigned states, struct err *err) {
-    const char *name = loop->asked->system->scheduler->policy.name;
-    double now_s = (double)loop->life.now_ns * 1e-9;
-    if (slot >= loop->life.n_slots) {
-        return refuse_batch(loop, "slot listed", slot, (int64_t)loop->life.n_slots - 1, err);
-    }
-    const struct request *request = &loop->life.requests[slot];
-    struct journey *journey = &loop->life.journeys[slot];
-    bool is_known = request->state < REQUEST_STATE_COUNT;
-    if (!is_known || (states >> request->state & 1) == 0 || journey->replica != index) {
-        return err_world(err,
-                         "scheduler %s broke its promise at %.3f s: it listed slot %" PRIu32
-                         ", which is %s, as a %s request",
-                         name, now_s, slot, is_known ? request_state_names[request->state] : "free",
-                         as);
-    }
-    if (journey->listed == loop->n_decisions) {
-        return err_world(
-            err, "scheduler %s broke its promise at %.3f s: it listed request %" PRIu64 " twice",
-            name, now_s, request->id);
-    }
-    journey->listed = loop->n_decisions;
-    return 0;
-}
-
-static int check_chunk(const struct loop *loop, const struct request *request, uint32_t tokens,
-                       struct err *err) {
-    bool prefills = request->span.phase == PHASE_PREFILL;
-    if (tokens > 0 && (!prefills || tokens >= request->span.queries)) {
-        return refuse_batch(loop, "tokens of a chunk", tokens,
-                            prefills ? (int64_t)request->span.queries - 1 : 0, err);
-    }
-    uint32_t beyond = tokens % request->block_tokens;
-    return beyond == 0 ? 0
-                       : refuse_batch(loop, "tokens of a chunk behind its blocks", beyond, 0, err);
-}
-
-/* A scheduler may list each of its replica's requests once, and admit and let grow only what there
- * is room for; a user's scheduler is held to that here. */
-static int check_selection(struct loop *loop, const struct replica *replica, uint32_t index,
-                           const struct schedule_view *view, const struct batch *batch,
-                           struct err *err) {
-    enum { RUNS = 1 << REQUEST_RUNNING };
-    enum { WAITS = 1 << REQUEST_QUEUED | 1 << REQUEST_PREEMPTED };
-    int64_t kv_bytes = batch->all_running ? view->running_growth_bytes : 0;
-    int status = 0;
-    loop->n_decisions++;
-    if (batch->n > batch->capacity || batch->n_admitted > batch->n) {
-        return refuse_batch(loop, "requests listed", batch->n, batch->capacity, err);
-    }
-    /* What others hold cannot be computed anew: it was left by passes long past. */
-    if (batch->n_preempted > 0 && loop->asked->system->cache->keeps != KEEPS_EXACT) {
-        return refuse_batch(loop, "requests preempted though their cached state is not exact",
-                            batch->n_preempted, 0, err);
-    }
-    if (batch->n_preempted > batch->capacity || batch->n_idle > batch->capacity) {
-        return refuse_batch(loop, "requests preempted or idle",
-                            batch->n_preempted > batch->n_idle ? batch->n_preempted : batch->n_idle,
-                            batch->capacity, err);
-    }
-    for (uint32_t i = 0; status == 0 && i < batch->n; i++) {
-        uint32_t slot = batch->selected[i];
-        bool admits = i >= batch->n - batch->n_admitted;
-        unsigned states = admits ? WAITS : batch->all_running ? 0 : RUNS;
-        status = check_listed(loop, index, slot, admits ? "waiting" : "running", states, err);
-        if (status == 0) {
-            const struct request *request = &loop->life.requests[slot];
-            kv_bytes += request->kv_bytes - request->kv_held_bytes;
-            status = check_chunk(loop, request, batch->chunk_tokens[i], err);
-        }
-    }
-    for (uint32_t i = 0; status == 0 && i < batch->n_preempted; i++) {
-        unsigned states = batch->all_running ? 0 : RUNS;
-        status = check_listed(loop, index, batch->preempted[i], "preempted", states, err);
-        if (status == 0) {
-            kv_bytes -= loop->life.requests[batch->preempted[i]].kv_held_bytes;
-        }
-    }
-    for (uint32_t i = 0; status == 0 && i < batch->n_idle; i++) {
-        unsigned states = batch->all_running ? 0 : RUNS;
-        status = check_listed(loop, index, batch->idle[i], "idle", states, err);
-    }
-    if (status != 0) {
-        return status;
-    }
-    if (kv_bytes > view->kv_free_bytes) {
-        return refuse_batch(loop, "bytes of cached state admitted", kv_bytes, view->kv_free_bytes,
-                            err);
-    }
-    if (replica->n_running + batch->n_admitted > view->max_requests + batch->n_preempted) {
-        return refuse_batch(loop, "requests running at once",
-                            (int64_t)replica->n_running + batch->n_admitted - batch->n_preempted,
-                            view->max_requests, err);
-    }
-    return 0;
-}
-
 /* Preempts, lets those listed grow, cuts prefills to what the scheduler takes of them, admits. */
 static int carry_out(struct loop *loop, struct replica *replica, const struct batch *batch,
                      struct err *err) {
@@ -344,8 +237,8 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
     uint32_t steps = form_batch(loop, replica, batch);
     const int64_t *sym = replica->shape.sym;
     if (sym[SYM_TOKENS] > settings->max_batched_tokens) {
-        return refuse_batch(loop, "query tokens of a step", sym[SYM_TOKENS],
-                            settings->max_batched_tokens, err);
+        return selection_refuse(&loop->life, "query tokens of a step", sym[SYM_TOKENS],
+                                settings->max_batched_tokens, err);
     }
     /* With several replicas, routers look at each one's progress and a closed loop's arrivals
      * follow from any one's completions: their steps are taken one by one. */
@@ -480,7 +373,7 @@ static int schedule_replica(struct loop *loop, uint32_t index, struct err *err) 
                           .preempted = replica->preempted,
                           .idle = replica->idle};
     system->scheduler->schedule(replica->scheduler_state, &view, &batch);
-    status = check_selection(loop, replica, index, &view, &batch, err);
+    status = selection_check(&loop->life, replica, index, &view, &batch, err);
     if (status != 0) {
         return status;
     }

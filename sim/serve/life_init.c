@@ -1,0 +1,93 @@
+/* The memory of requests' lives: everything is allocated before the first turn. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/rng.h"
+#include "sim/base/zeroed.h"
+#include "sim/serve/life.h"
+
+void life_init(struct life *life, const struct loop_request *asked, struct loop_result *result) {
+    const struct settings *settings = &asked->system->settings;
+    uint32_t n = settings->max_in_system;
+    *life = (struct life){
+        .system = asked->system,
+        .asked = asked,
+        .result = result,
+        .has_positions = asked->decode == NULL && positions_wanted(asked->system),
+        .n_slots = n,
+        .n_free = n,
+        .n_replicas = settings->replicas,
+        .shares_prefixes = settings->prefix_caching && asked->executor.shares_prefixes &&
+                           asked->system->cache->keeps == KEEPS_EXACT &&
+                           system_causality(asked->system->model) == SEES_TOKENS,
+        .widest_fitting_canvas = asked->system->budget.shares_pool ? 0 : INT64_MAX,
+    };
+    for (uint32_t i = 0; i < asked->n_sinks; i++) {
+        life->wants_events |= asked->sinks[i].event != NULL;
+        life->wants_requests |= asked->sinks[i].request != NULL;
+        life->wants_steps |= asked->sinks[i].step != NULL;
+    }
+    life->requests = zeroed(n, sizeof *life->requests);
+    life->journeys = zeroed(n, sizeof *life->journeys);
+    life->free_slots = zeroed(n, sizeof *life->free_slots);
+    for (uint32_t i = 0; i < n; i++) {
+        life->free_slots[i] = n - 1 - i;
+    }
+    life->together = zeroed(n, sizeof *life->together);
+    if (life->has_positions) {
+        positions_init(&life->positions, life->system, rng_stream(asked->seed, "confidences").s[0],
+                       n);
+    }
+    life->replicas = zeroed(life->n_replicas, sizeof *life->replicas);
+    const struct policy *scheduler = &asked->system->scheduler->policy;
+    const struct policy *router = &asked->system->router->policy;
+    life->router_state = zeroed(1, router->state_bytes + 1);
+    memcpy(life->router_state, asked->system->router_state, router->state_bytes);
+    for (uint32_t i = 0; i < life->n_replicas; i++) {
+        struct replica *replica = &life->replicas[i];
+        replica->scheduler_state = zeroed(1, scheduler->state_bytes + 1);
+        memcpy(replica->scheduler_state, asked->system->scheduler_state, scheduler->state_bytes);
+        replica->running = zeroed(n, sizeof *replica->running);
+        replica->waiting = zeroed(2 * (size_t)n, sizeof *replica->waiting);
+        replica->selected = zeroed(n, sizeof *replica->selected);
+        replica->chunk_tokens = zeroed(n, sizeof *replica->chunk_tokens);
+        replica->preempted = zeroed(n, sizeof *replica->preempted);
+        replica->idle = zeroed(n, sizeof *replica->idle);
+        replica->member_ids = zeroed(n, sizeof *replica->member_ids);
+        replica->member_commits = zeroed(n, sizeof *replica->member_commits);
+        replica->member_passes = zeroed(n, sizeof *replica->member_passes);
+        replica->spans = zeroed(n, sizeof *replica->spans);
+        if (life->shares_prefixes) {
+            freed_init(&replica->freed, n, asked->system->budget.pool_bytes);
+        }
+        replica->sym[SYM_ONE] = 1;
+        replica->wake_ns = INT64_MAX;
+    }
+}
+
+void life_fini(struct life *life) {
+    for (uint32_t i = 0; i < life->n_replicas; i++) {
+        struct replica *replica = &life->replicas[i];
+        free(replica->scheduler_state);
+        freed_fini(&replica->freed);
+        free(replica->running);
+        free(replica->waiting);
+        free(replica->selected);
+        free(replica->chunk_tokens);
+        free(replica->preempted);
+        free(replica->idle);
+        free(replica->member_ids);
+        free(replica->member_commits);
+        free(replica->member_passes);
+        free(replica->spans);
+    }
+    free(life->replicas);
+    free(life->requests);
+    free(life->journeys);
+    free(life->free_slots);
+    free(life->router_state);
+    free(life->together);
+    if (life->has_positions) {
+        positions_fini(&life->positions);
+    }
+}

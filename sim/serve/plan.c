@@ -1,0 +1,112 @@
+#include "sim/serve/plan.h"
+
+#include <inttypes.h>
+
+#include "sim/policy/blocks.h"
+
+int plan_broken_promise(const struct life *life, const struct policy *policy, const char *kind,
+                        const char *what, int64_t found, int64_t least, int64_t most,
+                        struct err *err) {
+    return err_world(err,
+                     "%s %s broke its promise at %.3f s: %s is %" PRId64 ", expected %" PRId64
+                     " to %" PRId64,
+                     kind, policy->name, (double)life->now_ns * 1e-9, what, found, least, most);
+}
+
+static uint32_t smaller(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+void plan_block(struct life *life, uint32_t slot, uint32_t block) {
+    struct request *request = &life->requests[slot];
+    blocks_enter(request, block);
+    if (life->has_positions) {
+        positions_enter(&life->positions, slot, request,
+                        request->block_length - request->masked_in_block);
+    }
+}
+
+void plan_memory(const struct life *life, struct request *request) {
+    const struct system *system = life->system;
+    struct request last = *request;
+    if (system->cache->keeps == KEEPS_EXACT && !system->scheduler->grows) {
+        blocks_enter_last(&last);
+    }
+    request->kv_rows = system->cache->rows_held(system->cache_state, &last);
+    request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows);
+}
+
+int plan_step(struct life *life, struct request *request, struct journey *journey,
+              struct err *err) {
+    const struct system *system = life->system;
+    if (life->has_positions) {
+        positions_plan(&life->positions, (uint32_t)(request - life->requests), request,
+                       life->asked->executor.knows_positions);
+    } else if (journey->recall.is_open) {
+        int status = recall_plan(&journey->recall, life->asked->decode, request, err);
+        if (status != 0) {
+            return status;
+        }
+    }
+    uint32_t holds = system->cache->plan(system->cache_state, request, &request->span);
+    if (holds == 0 || request->span.queries == 0) {
+        return plan_broken_promise(life, &system->cache->policy, "cache",
+                                   holds == 0 ? "the steps a span holds" : "the queries of a span",
+                                   0, 1, UINT32_MAX, err);
+    }
+    if (system->cache->keeps == KEEPS_EXACT) {
+        plan_memory(life, request);
+    }
+    if (!blocks_decide(&request->span)) {
+        request->commit_tokens = 0;
+        request->steps_to_change = journey->steps_planned = 1;
+        return 0;
+    }
+    bool first_pass =
+        request->step_in_block == 0 && request->span.queries == request->canvas_tokens;
+    request->span.logit_rows =
+        system_scope_rows(&system->settings, request->span.logit_rows, request->output_tokens,
+                          request->block_length, request->masked_in_block, first_pass);
+    if (system->settings.logit_scope == LOGITS_GENERATION && request->step_in_block == 0) {
+        holds = 1; /* the first pass alone has the wider rows */
+    }
+    if (system->decoder->count != NULL && !journey->recall.is_open) {
+        uint32_t repeat = 1;
+        request->commit_tokens = system->decoder->count(system->decoder_state, request, &repeat);
+        if (request->commit_tokens == 0 || request->commit_tokens > request->masked_in_block) {
+            return plan_broken_promise(life, &system->decoder->policy, "decoder",
+                                       "the positions it commits", request->commit_tokens, 1,
+                                       request->masked_in_block, err);
+        }
+        if (system->cache->evicts && life->has_positions) {
+            uint32_t slot = (uint32_t)(request - life->requests);
+            uint32_t candidates = positions_candidates(&life->positions, slot);
+            if (candidates == 0) {
+                return plan_broken_promise(life, &system->cache->policy, "cache",
+                                           "the masked positions it keeps", 0, 1,
+                                           request->masked_in_block, err);
+            }
+            request->commit_tokens = smaller(request->commit_tokens, candidates);
+        }
+        repeat = repeat > 0 ? repeat : 1;
+        uint32_t to_end =
+            (request->masked_in_block + request->commit_tokens - 1) / request->commit_tokens;
+        uint32_t last = request->masked_in_block % request->commit_tokens;
+        /* A shorter last step is a change of its own. */
+        if (last != 0 && to_end > 1) {
+            to_end--;
+        } else if (last != 0) {
+            request->commit_tokens = last;
+        }
+        holds = life->has_positions ? 1 : smaller(smaller(holds, repeat), to_end);
+    } else {
+        request->commit_tokens = 0; /* known only after the step */
+        holds = 1;
+    }
+    if (system->settings.logit_scope == LOGITS_MASKED) {
+        holds = 1;
+    }
+    request->steps_to_change = holds;
+    journey->steps_planned = holds;
+    return 0;
+}

@@ -1,0 +1,109 @@
+#include "sim/serve/selection.h"
+
+#include <inttypes.h>
+
+int selection_refuse(const struct life *life, const char *what, int64_t found, int64_t limit,
+                     struct err *err) {
+    return err_world(
+        err, "scheduler %s broke its promise at %.3f s: %s (%" PRId64 " of at most %" PRId64 ")",
+        life->system->scheduler->policy.name, (double)life->now_ns * 1e-9, what, found, limit);
+}
+
+/* One slot of a scheduler's lists: its replica's own, in one of the states given, listed once. */
+static int check_listed(struct life *life, uint32_t index, uint32_t slot, const char *as,
+                        unsigned states, struct err *err) {
+    const char *name = life->system->scheduler->policy.name;
+    double now_s = (double)life->now_ns * 1e-9;
+    if (slot >= life->n_slots) {
+        return selection_refuse(life, "slot listed", slot, (int64_t)life->n_slots - 1, err);
+    }
+    const struct request *request = &life->requests[slot];
+    struct journey *journey = &life->journeys[slot];
+    bool is_known = request->state < REQUEST_STATE_COUNT;
+    if (!is_known || (states >> request->state & 1) == 0 || journey->replica != index) {
+        return err_world(err,
+                         "scheduler %s broke its promise at %.3f s: it listed slot %" PRIu32
+                         ", which is %s, as a %s request",
+                         name, now_s, slot, is_known ? request_state_names[request->state] : "free",
+                         as);
+    }
+    if (journey->listed == life->n_decisions) {
+        return err_world(
+            err, "scheduler %s broke its promise at %.3f s: it listed request %" PRIu64 " twice",
+            name, now_s, request->id);
+    }
+    journey->listed = life->n_decisions;
+    return 0;
+}
+
+static int check_chunk(const struct life *life, const struct request *request, uint32_t tokens,
+                       struct err *err) {
+    bool prefills = request->span.phase == PHASE_PREFILL;
+    if (tokens > 0 && (!prefills || tokens >= request->span.queries)) {
+        return selection_refuse(life, "tokens of a chunk", tokens,
+                                prefills ? (int64_t)request->span.queries - 1 : 0, err);
+    }
+    uint32_t beyond = tokens % request->block_tokens;
+    return beyond == 0
+               ? 0
+               : selection_refuse(life, "tokens of a chunk behind its blocks", beyond, 0, err);
+}
+
+int selection_check(struct life *life, const struct replica *replica, uint32_t index,
+                    const struct schedule_view *view, const struct batch *batch, struct err *err) {
+    enum { RUNS = 1 << REQUEST_RUNNING };
+    enum { WAITS = 1 << REQUEST_QUEUED | 1 << REQUEST_PREEMPTED };
+    int64_t kv_bytes = batch->all_running ? view->running_growth_bytes : 0;
+    int status = 0;
+    life->n_decisions++;
+    if (batch->n > batch->capacity || batch->n_admitted > batch->n) {
+        return selection_refuse(life, "requests listed", batch->n, batch->capacity, err);
+    }
+    /* What others hold cannot be computed anew: it was left by passes long past. */
+    if (batch->n_preempted > 0 && life->system->cache->keeps != KEEPS_EXACT) {
+        return selection_refuse(life, "requests preempted though their cached state is not exact",
+                                batch->n_preempted, 0, err);
+    }
+    if (batch->n_preempted > batch->capacity || batch->n_idle > batch->capacity) {
+        return selection_refuse(life, "requests preempted or idle",
+                                batch->n_preempted > batch->n_idle ? batch->n_preempted
+                                                                   : batch->n_idle,
+                                batch->capacity, err);
+    }
+    for (uint32_t i = 0; status == 0 && i < batch->n; i++) {
+        uint32_t slot = batch->selected[i];
+        bool admits = i >= batch->n - batch->n_admitted;
+        unsigned states = admits ? WAITS : batch->all_running ? 0 : RUNS;
+        status = check_listed(life, index, slot, admits ? "waiting" : "running", states, err);
+        if (status == 0) {
+            const struct request *request = &life->requests[slot];
+            kv_bytes += request->kv_bytes - request->kv_held_bytes;
+            status = check_chunk(life, request, batch->chunk_tokens[i], err);
+        }
+    }
+    for (uint32_t i = 0; status == 0 && i < batch->n_preempted; i++) {
+        unsigned states = batch->all_running ? 0 : RUNS;
+        status = check_listed(life, index, batch->preempted[i], "preempted", states, err);
+        if (status == 0) {
+            kv_bytes -= life->requests[batch->preempted[i]].kv_held_bytes;
+        }
+    }
+    for (uint32_t i = 0; status == 0 && i < batch->n_idle; i++) {
+        unsigned states = batch->all_running ? 0 : RUNS;
+        status = check_listed(life, index, batch->idle[i], "idle", states, err);
+    }
+    if (status != 0) {
+        return status;
+    }
+    if (kv_bytes > view->kv_free_bytes) {
+        return selection_refuse(life, "bytes of cached state admitted", kv_bytes,
+                                view->kv_free_bytes, err);
+    }
+    if (replica->n_running + batch->n_admitted > view->max_requests + batch->n_preempted) {
+        return selection_refuse(life, "requests running at once",
+                                (int64_t)replica->n_running + batch->n_admitted -
+                                    batch->n_preempted,
+                                view->max_requests, err);
+    }
+    return 0;
+}

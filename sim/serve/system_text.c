@@ -1,0 +1,134 @@
+/* What a system says of itself: its configuration as text, where its prices come from. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/cost/transfer.h"
+#include "sim/serve/system.h"
+
+struct text {
+    char *bytes;
+    size_t size, room;
+};
+
+static void text_add(struct text *text, const char *key, const char *value) {
+    size_t needed = strlen(key) + strlen(value) + 8;
+    if (text->size + needed > text->room) {
+        text->room = 2 * (text->room + needed);
+        text->bytes = realloc(text->bytes, text->room);
+        ASSERT(text->bytes != NULL);
+    }
+    text->size += (size_t)snprintf(text->bytes + text->size, text->room - text->size, "%s = %s\n",
+                                   key, value);
+}
+
+static void text_add_params(struct text *text, const char *prefix, const struct param *params,
+                            size_t n, const void *state) {
+    for (size_t i = 0; i < n; i++) {
+        char key[128], value[128];
+        snprintf(key, sizeof key, "%s%s", prefix, params[i].name);
+        text_add(text, key, param_text(&params[i], state, value, sizeof value));
+    }
+}
+
+char *system_text(const struct system *s) {
+    struct text text = {0};
+    text_add(&text, "model", s->model->name);
+    text_add_params(&text, "", system_params, system_n_params, &s->settings);
+    text_add(&text, "planner", s->planner->name);
+    text_add(&text, "confidence", s->confidence);
+    text_add(&text, "runtime", s->runtime_name);
+    text_add_params(&text, "runtime.", runtime_params, runtime_n_params, &s->runtime);
+    static const char *const part_names[] = {"scheduler", "cache", "decoder", "router"};
+    const struct policy *policies[] = {&s->scheduler->policy, &s->cache->policy,
+                                       &s->decoder->policy, &s->router->policy};
+    void *const states[] = {s->scheduler_state, s->cache_state, s->decoder_state, s->router_state};
+    for (int i = 0; i < 4; i++) {
+        char prefix[64];
+        snprintf(prefix, sizeof prefix, "%s.", part_names[i]);
+        text_add(&text, part_names[i], policies[i]->name);
+        text_add_params(&text, prefix, policies[i]->params, policies[i]->n_params, states[i]);
+    }
+    return text.bytes;
+}
+
+/* Kinds are one of three words; two of them where some prices come from the profile behind. */
+const char *system_profile_kind(const struct system *s) {
+    static const char *const words[] = {"measured", "imported", "transferred"};
+    static const char *const mixed[3][3] = {
+        {"measured", "measured and imported", "measured and transferred"},
+        {"imported and measured", "imported", "imported and transferred"},
+        {"transferred and measured", "transferred and imported", "transferred"}};
+    if (s->profile == NULL || cost_ops_behind(s->cost) == 0) {
+        return s->profile == NULL ? "roofline" : profile_kind(s->profile);
+    }
+    int kinds[2] = {0, 0};
+    for (int word = 0; word < 3; word++) {
+        kinds[0] = strcmp(profile_kind(s->profile), words[word]) == 0 ? word : kinds[0];
+        kinds[1] = strcmp(profile_kind(s->behind), words[word]) == 0 ? word : kinds[1];
+    }
+    return mixed[kinds[0]][kinds[1]];
+}
+
+const char *system_profile_source(const struct system *s) {
+    return s->profile != NULL ? profile_source(s->profile) : s->gpu->source;
+}
+
+const char *system_host_terms(const struct system *s) {
+    struct err ignored = {0};
+    const struct runtime_preset *preset = runtime_find(s->runtime_name, &ignored);
+    ASSERT(preset != NULL);
+    bool is_preset = true, is_measured = s->profile != NULL && strcmp(preset->name, "unmask") == 0;
+    uint32_t n_measured = 0;
+    for (size_t kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        double step_ns = s->runtime.host_step_ns[kind];
+        double request_ns = s->runtime.host_request_ns[kind];
+        const struct profile_host *host = is_measured ? profile_host(s->profile, kind) : NULL;
+        bool here = host != NULL && host->given && step_ns == host->step_ns &&
+                    request_ns == host->request_ns;
+        bool assumed = step_ns == preset->runtime.host_step_ns[kind] &&
+                       request_ns == preset->runtime.host_request_ns[kind];
+        n_measured += here;
+        is_preset = is_preset && assumed;
+        is_measured = is_measured && (here || assumed);
+    }
+    if (is_measured && n_measured == HOST_KIND_COUNT) {
+        bool is_here = strcmp(profile_kind(s->profile), "transferred") != 0;
+        return is_here ? "measured" : "measured beside the donor";
+    }
+    return is_measured && n_measured > 0 ? "measured in part" : is_preset ? preset->source : NULL;
+}
+
+static void print_transfer_check(const struct system *s, FILE *out) {
+    struct err err = {0};
+    struct transfer_check check;
+    char text[512];
+    const struct gpu *donor = gpu_find(s->gpu->donor, &err);
+    if (transfer_check_nearest(donor, s->gpu, &check, &err) != 0) {
+        fprintf(out, "%-13snot checked: %s\n", "transfer", err.text);
+    } else if (check.n == 0) {
+        fprintf(out, "%-13snot checked: no GPU shares rows with %s\n", "transfer", donor->name);
+    } else {
+        fprintf(out, "%-13serrors of the nearest that can be checked, %s\n", "transfer",
+                transfer_check_text(&check, text, sizeof text));
+    }
+}
+
+void system_print_provenance(const struct system *s, FILE *out) {
+    if (s->profile == NULL) {
+        return;
+    }
+    if (s->profile_path[0] != '\0') {
+        const char *key, *value;
+        fprintf(out, "%-13s%s\n", "profile", s->profile_path);
+        for (size_t i = 0; profile_fact(s->profile, i, &key, &value); i++) {
+            fprintf(out, "%-13s%s: %s\n", "", key, value);
+        }
+    } else if (s->gpu->profile == NULL) {
+        print_transfer_check(s, out);
+    }
+    const char *terms = system_host_terms(s);
+    if (terms != NULL && strncmp(terms, "measured", strlen("measured")) == 0) {
+        fprintf(out, "%-13s%s\n", "host terms", terms);
+    }
+}
