@@ -166,13 +166,13 @@ $(BUILD)/fuzz/%: tests/%.c $(wildcard sim/base/*.c traces/*.c) engine/safetensor
 	    -fno-sanitize-recover=undefined -o $@ $^ \
 	    -ljansson -linih -lgsl -lgslcblas -lm
 
-fuzz: $(FUZZERS) ## run every fuzz target for FUZZ_SECONDS seconds
-	@set -e; for f in $(FUZZERS); do \
-	    mkdir -p $(BUILD)/fuzz/corpus/$$(basename $$f); \
-	    (cd $(BUILD)/fuzz && UNMASK_DATA=$(CURDIR) timeout $$(( $(FUZZ_SECONDS) + 30 )) \
-	        $(CURDIR)/$$f -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -verbosity=0 \
-	        corpus/$$(basename $$f) $(CURDIR)/tests/golden/traces $(CURDIR)/traces/workloads \
-        $(CURDIR)/tests/golden/engine/llada-tiny); done
+fuzz: $(FUZZERS:%=%.run) ## run every fuzz target for FUZZ_SECONDS seconds
+$(FUZZERS:%=%.run): %.run: %
+	@mkdir -p $(BUILD)/fuzz/corpus/$(notdir $<)
+	@cd $(BUILD)/fuzz && UNMASK_DATA=$(CURDIR) timeout $$(( $(FUZZ_SECONDS) + 30 )) \
+	    $(CURDIR)/$< -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -verbosity=0 \
+	    corpus/$(notdir $<) $(CURDIR)/tests/golden/traces $(CURDIR)/traces/workloads \
+	    $(CURDIR)/tests/golden/engine/llada-tiny
 
 include kernels/kernels.mk
 
