@@ -148,42 +148,60 @@ static int read_time(const struct steps_file *steps, int column, bool may_be_unk
 }
 
 /* What holds between the sums of any batch (shape_add): a + b = c, or a + b <= c; a `b` of
- * SYM_COUNT is none. */
+ * SYM_COUNT is none. Prefills add `more` to the left and `beside` to the right. */
 static const struct {
     enum symbol a, b;
     bool equal;
-    enum symbol c;
+    enum symbol c, more, beside;
 } laws[] = {
-    {SYM_FULL_N, SYM_BLOCK_N, true, SYM_REQUESTS},
-    {SYM_FULL_Q, SYM_BLOCK_Q, true, SYM_TOKENS},
-    {SYM_CONTEXT_ROWS, SYM_BLOCK_Q, true, SYM_BLOCK_K},
-    {SYM_FIRST_N, SYM_COUNT, true, SYM_REQUESTS},
-    {SYM_REFRESH_N, SYM_SELECT_N, false, SYM_REQUESTS},
-    {SYM_ONE, SYM_COUNT, false, SYM_REQUESTS},
-    {SYM_FULL_N, SYM_COUNT, false, SYM_FULL_Q},
-    {SYM_FULL_Q, SYM_COUNT, false, SYM_FULL_QK},
-    {SYM_BLOCK_N, SYM_COUNT, false, SYM_BLOCK_Q},
-    {SYM_BLOCK_K, SYM_COUNT, false, SYM_BLOCK_QK},
-    {SYM_FIRST_N, SYM_COUNT, false, SYM_FIRST_TOKENS},
-    {SYM_FIRST_TOKENS, SYM_COUNT, false, SYM_FIRST_QK},
+    {SYM_FULL_N, SYM_BLOCK_N, true, SYM_REQUESTS, SYM_PREFILL_N, SYM_COUNT},
+    {SYM_FULL_Q, SYM_BLOCK_Q, true, SYM_TOKENS, SYM_PREFILL_Q, SYM_COUNT},
+    {SYM_CONTEXT_ROWS, SYM_BLOCK_Q, true, SYM_BLOCK_K, SYM_PREFILL_Q, SYM_PREFILL_K},
+    {SYM_FIRST_N, SYM_COUNT, true, SYM_REQUESTS, SYM_COUNT, SYM_COUNT},
+    {SYM_REFRESH_N, SYM_SELECT_N, false, SYM_REQUESTS, SYM_COUNT, SYM_COUNT},
+    {SYM_ONE, SYM_COUNT, false, SYM_REQUESTS, SYM_COUNT, SYM_COUNT},
+    {SYM_FULL_N, SYM_COUNT, false, SYM_FULL_Q, SYM_COUNT, SYM_COUNT},
+    {SYM_FULL_Q, SYM_COUNT, false, SYM_FULL_QK, SYM_COUNT, SYM_COUNT},
+    {SYM_BLOCK_N, SYM_COUNT, false, SYM_BLOCK_Q, SYM_COUNT, SYM_COUNT},
+    {SYM_BLOCK_K, SYM_COUNT, false, SYM_BLOCK_QK, SYM_COUNT, SYM_COUNT},
+    {SYM_FIRST_N, SYM_COUNT, false, SYM_FIRST_TOKENS, SYM_COUNT, SYM_COUNT},
+    {SYM_FIRST_TOKENS, SYM_COUNT, false, SYM_FIRST_QK, SYM_COUNT, SYM_COUNT},
+    {SYM_PREFILL_N, SYM_COUNT, false, SYM_PREFILL_Q, SYM_COUNT, SYM_COUNT},
+    {SYM_PREFILL_Q, SYM_COUNT, false, SYM_PREFILL_K, SYM_COUNT, SYM_COUNT},
+    {SYM_PREFILL_Q, SYM_COUNT, false, SYM_PREFILL_QK, SYM_COUNT, SYM_COUNT},
+    {SYM_KEPT_Q, SYM_COUNT, false, SYM_BLOCK_Q, SYM_COUNT, SYM_COUNT},
+    {SYM_KEPT_Q, SYM_COUNT, false, SYM_KEPT_TOKENS, SYM_COUNT, SYM_COUNT},
 };
 
-static const char *name_of(enum symbol symbol) {
-    return symbol < SYM_COUNT ? symbol_names[symbol] : "";
+static int64_t value_of(const int64_t sym[SYM_COUNT], enum symbol symbol) {
+    return symbol < SYM_COUNT ? sym[symbol] : 0;
+}
+
+/* " + NAME", or nothing where there is none of it. */
+static const char *addend(const int64_t sym[SYM_COUNT], enum symbol symbol, bool always,
+                          char text[64]) {
+    text[0] = '\0';
+    if (symbol < SYM_COUNT && (always || sym[symbol] != 0)) {
+        snprintf(text, 64, " + %s", symbol_names[symbol]);
+    }
+    return text;
 }
 
 static int check_laws(const struct steps_file *steps, const int64_t sym[SYM_COUNT],
                       struct err *err) {
     for (size_t i = 0; i < sizeof laws / sizeof laws[0]; i++) {
-        int64_t left = sym[laws[i].a] + (laws[i].b < SYM_COUNT ? sym[laws[i].b] : 0);
-        int64_t right = sym[laws[i].c];
+        int64_t left = sym[laws[i].a] + value_of(sym, laws[i].b) + value_of(sym, laws[i].more);
+        int64_t right = sym[laws[i].c] + value_of(sym, laws[i].beside);
         if (laws[i].equal ? left != right : left > right) {
+            char b[64], more[64], beside[64];
             return err_world(err,
-                             "%s:%" PRIu64 ": %s%s%s is %" PRId64 ", expected %s%s, which is "
+                             "%s:%" PRIu64 ": %s%s%s is %" PRId64 ", expected %s%s%s, which is "
                              "%" PRId64,
-                             steps->path, steps->line.number, name_of(laws[i].a),
-                             laws[i].b < SYM_COUNT ? " + " : "", name_of(laws[i].b), left,
-                             laws[i].equal ? "" : "at most ", name_of(laws[i].c), right);
+                             steps->path, steps->line.number, symbol_names[laws[i].a],
+                             addend(sym, laws[i].b, true, b),
+                             addend(sym, laws[i].more, false, more), left,
+                             laws[i].equal ? "" : "at most ", symbol_names[laws[i].c],
+                             addend(sym, laws[i].beside, false, beside), right);
         }
     }
     return 0;

@@ -548,6 +548,10 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     out->host_ns = host_ns(cost->runtime, shape, &launches);
     launches = launches > cost->n_executions ? launches - cost->n_executions : 0;
     out->device_ns = device + launches * cost->runtime->small_kernel_ns;
+    int64_t kept = shape->sym[SYM_KEPT_Q];
+    if (kept > 0 && kept < shape->sym[SYM_BLOCK_Q]) {
+        out->device_ns += cost->runtime->host_factor * cost->runtime->evict_ns;
+    }
     if (cost->runtime->host_mode == HOST_SERIAL) {
         out->wall_ns = out->device_ns + out->host_ns;
     } else {

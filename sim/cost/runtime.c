@@ -60,6 +60,7 @@ const struct param runtime_params[] = {
     NUMBER("launches_request_select", launches_request[HOST_SELECT], "1", 1e7,
            "and for each request"),
     NUMBER("small_kernel_ns", small_kernel_ns, "ns", 1e7, "device time of a launch beyond those"),
+    NUMBER("evict_ns", evict_ns, "ns", 1e9, "the device's wait for the host in a step that evicts"),
 };
 const size_t runtime_n_params = sizeof runtime_params / sizeof runtime_params[0];
 
@@ -86,7 +87,10 @@ const size_t runtime_n_params = sizeof runtime_params / sizeof runtime_params[0]
  *   host_factor is that number of milliseconds, 0 unless a system says otherwise.
  *
  * unmask. Assumed until measured: one graph launch per step and a few microseconds of bookkeeping
- *   per request. */
+ *   per request. evict_ns is calibrated: what FOCUS's steps of 64 requests took beyond their
+ *   operators on one H200 (median of 46 steps, 475 us; 2026-11-21,
+ *   experiments/gpu/results/2026-11-21-h200-block-diffusion); at 32, 128 and 256 requests, which it
+ *   was not calibrated to, 468, 526 and 509 us. */
 const struct runtime_preset runtime_table[] = {
     {"hf-eager",
      "Hugging Face eager: padded, unfused, float64 softmax, a launch per operator",
@@ -139,7 +143,8 @@ const struct runtime_preset runtime_table[] = {
       .host_mode = HOST_SERIAL,
       .host_step_ns = {50e3, 50e3, 50e3},
       .host_request_ns = {1e3, 1e3, 1e3},
-      .host_factor = 1}},
+      .host_factor = 1,
+      .evict_ns = 475e3}},
 };
 const size_t runtime_table_size = sizeof runtime_table / sizeof runtime_table[0];
 

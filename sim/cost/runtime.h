@@ -45,6 +45,8 @@ struct runtime {
     /* Launches beyond the graph's operators: each costs the device a short kernel. */
     double launches_step[HOST_KIND_COUNT], launches_request[HOST_KIND_COUNT];
     double small_kernel_ns;
+    /* A step in the middle of which the host chooses what goes on: the device waits for it. */
+    double evict_ns;
 };
 
 /* One table for all runtimes: the keys `runtime.NAME` of a system. */
