@@ -324,6 +324,33 @@ START_TEST(the_longest_canvas_is_what_its_exact_rows_leave_room_for) {
 }
 END_TEST
 
+/* What the runtime says the device waits, in steps in which something is evicted and in no other.
+ */
+START_TEST(a_step_that_evicts_waits_for_the_host) {
+    struct system *s = system_of("focus", "sdar-8b", "a100-80g", true);
+    const struct {
+        struct span span;
+        bool waits;
+    } steps[] = {{block_span(32, 512, 5, 530), true},
+                 {block_span(32, 512, 32, 544), false},
+                 {prefill_span(512, 0, 0), false}};
+    s->runtime.host_factor = 2;
+    for (int i = 0; i < 3; i++) {
+        struct step_price price[2];
+        struct step_shape shape;
+        shape_clear(&shape);
+        shape_add(shape.sym, &steps[i].span, 1);
+        for (int waits = 0; waits < 2; waits++) {
+            s->runtime.evict_ns = waits * 475e3;
+            cost_price(s->cost, &shape, (struct chunk_rows){{0}}, &price[waits]);
+        }
+        double wait_ns = price[1].device_ns - price[0].device_ns;
+        ck_assert_double_eq_tol(wait_ns, steps[i].waits ? 950e3 : 0, 1e-3);
+    }
+    system_close(s);
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
         every_exact_graph_is_whole_and_its_tensors_never_overlap,
@@ -333,6 +360,7 @@ int main(void) {
         attention_at_measured_rows_takes_the_time_measured,
         a_step_of_measured_sizes_is_priced_by_its_rows,
         the_longest_canvas_is_what_its_exact_rows_leave_room_for,
+        a_step_that_evicts_waits_for_the_host,
     };
     return SUITE_RUN("exact cost", tests);
 }
