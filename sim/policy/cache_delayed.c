@@ -6,26 +6,18 @@
 #include "sim/decode/block.h"
 #include "sim/policy/exact.h"
 
-struct state {
-    struct exact_state exact;
-};
-
-static const struct param params[] = {EXACT_PARAMS(struct state, exact)};
+static const struct param params[] = {EXACT_PARAMS};
 
 static uint32_t plan(const void *state, const struct request *request, struct span *span) {
-    (void)exact_plan(&((const struct state *)state)->exact, request, span);
+    (void)exact_plan(state, request, span);
     return 1;
-}
-
-static uint32_t rows_held(const void *state, const struct request *request) {
-    return exact_rows_held(&((const struct state *)state)->exact, request);
 }
 
 const struct cache_policy cache_delayed = {
     .policy = {.abi = POLICY_ABI,
                .kind = POLICY_CACHE,
                .size = sizeof(struct cache_policy),
-               .state_bytes = sizeof(struct state),
+               .state_bytes = sizeof(struct exact_state),
                .name = "delayed",
                .doc =
                    "exact KV; a token leaves its block's passes once computed in final form (DC)",
@@ -35,14 +27,14 @@ const struct cache_policy cache_delayed = {
     .keeps = KEEPS_EXACT,
     .leaves_out = BLOCK_DELAYED,
     .plan = plan,
-    .rows_held = rows_held,
+    .rows_held = exact_rows_held,
 };
 
 const struct cache_policy cache_neighbour = {
     .policy = {.abi = POLICY_ABI,
                .kind = POLICY_CACHE,
                .size = sizeof(struct cache_policy),
-               .state_bytes = sizeof(struct state),
+               .state_bytes = sizeof(struct exact_state),
                .name = "neighbour",
                .doc = "the same, once its right neighbour is committed as well (DC+)",
                .params = params,
@@ -51,5 +43,5 @@ const struct cache_policy cache_neighbour = {
     .keeps = KEEPS_EXACT,
     .leaves_out = BLOCK_NEIGHBOUR,
     .plan = plan,
-    .rows_held = rows_held,
+    .rows_held = exact_rows_held,
 };

@@ -17,7 +17,7 @@ struct state {
 };
 
 static const struct param params[] = {
-    EXACT_PARAMS(struct state, exact),
+    EXACT_PARAMS,
     {"alpha", PARAM_F64, 0, "1", "1.5", 0.01, 1e6, NULL, offsetof(struct state, alpha),
      "tokens kept for each that a step committed on average (1.5 in FOCUS's results)"},
     {"surge", PARAM_WORD, 0, "1", "mean-std", 0, 1, threshold_words, offsetof(struct state, surge),
@@ -39,7 +39,7 @@ static struct focus_rule rule_of(const void *opaque) {
 
 static uint32_t plan(const void *opaque, const struct request *request, struct span *span) {
     const struct state *state = opaque;
-    (void)exact_plan(&state->exact, request, span);
+    (void)exact_plan(state, request, span);
     if (span->phase == PHASE_PREFILL || span->queries == 0) {
         return 1;
     }
@@ -52,10 +52,6 @@ static uint32_t plan(const void *opaque, const struct request *request, struct s
     span->kept_keys = request->block_start + request->reach_in_block;
     span->logit_rows = span->logit_rows > 0 ? request->kept_in_block : 0;
     return 1;
-}
-
-static uint32_t rows_held(const void *state, const struct request *request) {
-    return exact_rows_held(&((const struct state *)state)->exact, request);
 }
 
 static uint32_t evict(const void *state, const void *memory, const struct eviction_view *view,
@@ -95,7 +91,7 @@ const struct cache_policy cache_focus = {
     .evicts = 1,
     .memory_bytes = sizeof(struct focus_yield),
     .plan = plan,
-    .rows_held = rows_held,
+    .rows_held = exact_rows_held,
     .evict = evict,
     .learn = learn,
 };

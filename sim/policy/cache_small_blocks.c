@@ -12,7 +12,7 @@ struct state {
 };
 
 static const struct param params[] = {
-    EXACT_PARAMS(struct state, exact),
+    EXACT_PARAMS,
     SMALL_BLOCKS_PARAM(struct state, small),
     {"block_cache", PARAM_BOOL, 0, "1", "on", 0, 1, NULL, offsetof(struct state, block_cache),
      "off: every pass runs the whole block"},
@@ -20,7 +20,7 @@ static const struct param params[] = {
 
 static uint32_t plan(const void *opaque, const struct request *request, struct span *span) {
     const struct state *state = opaque;
-    (void)exact_plan(&state->exact, request, span);
+    (void)exact_plan(state, request, span);
     bool in_small_block = state->block_cache && span->phase == PHASE_REUSE &&
                           request->causal == SEES_BLOCKS && request->passes_in_block > 0 &&
                           !small_block_begins(&state->small, request);
@@ -31,10 +31,6 @@ static uint32_t plan(const void *opaque, const struct request *request, struct s
         span->queries = span->first_queries = span->logit_rows = queries;
     }
     return 1;
-}
-
-static uint32_t rows_held(const void *state, const struct request *request) {
-    return exact_rows_held(&((const struct state *)state)->exact, request);
 }
 
 const struct cache_policy cache_small_blocks = {
@@ -50,5 +46,5 @@ const struct cache_policy cache_small_blocks = {
     .row = CACHE_ROW_KV,
     .keeps = KEEPS_EXACT,
     .plan = plan,
-    .rows_held = rows_held,
+    .rows_held = exact_rows_held,
 };

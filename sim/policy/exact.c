@@ -17,8 +17,8 @@ static uint32_t plan_token(const struct request *request, struct span *span) {
     return 1;
 }
 
-uint32_t exact_plan(const struct exact_state *state, const struct request *request,
-                    struct span *span) {
+uint32_t exact_plan(const void *opaque, const struct request *request, struct span *span) {
+    const struct exact_state *state = opaque;
     if (request->causal == SEES_TOKENS) {
         return plan_token(request, span);
     }
@@ -48,7 +48,8 @@ uint32_t exact_plan(const struct exact_state *state, const struct request *reque
     return queries == request->block_length && decides ? UINT32_MAX : 1;
 }
 
-uint32_t exact_rows_held(const struct exact_state *state, const struct request *request) {
+uint32_t exact_rows_held(const void *opaque, const struct request *request) {
+    const struct exact_state *state = opaque;
     if (request->causal == SEES_TOKENS) {
         return request->block_start;
     }

@@ -12,8 +12,8 @@ struct exact_state {
     bool commit_last, commit_logits;
 };
 
-/* The entries of a parameter table whose state begins with it. */
-#define EXACT_PARAMS(state, exact)                                                                 \
+/* The entries of a parameter table whose state begins with an exact_state. */
+#define EXACT_PARAMS                                                                               \
     {"ahead_blocks",                                                                               \
      PARAM_U32,                                                                                    \
      0,                                                                                            \
@@ -22,7 +22,7 @@ struct exact_state {
      0,                                                                                            \
      1024,                                                                                         \
      NULL,                                                                                         \
-     offsetof(state, exact.ahead_blocks),                                                          \
+     offsetof(struct exact_state, ahead_blocks),                                                   \
      "blocks behind the active one with memory of their own"},                                     \
         {"commit_last",                                                                            \
          PARAM_BOOL,                                                                               \
@@ -32,16 +32,16 @@ struct exact_state {
          0,                                                                                        \
          1,                                                                                        \
          NULL,                                                                                     \
-         offsetof(state, exact.commit_last),                                                       \
+         offsetof(struct exact_state, commit_last),                                                \
          "the last block, too, is computed to its end before its request is done"},                \
     {                                                                                              \
         "commit_logits", PARAM_BOOL, 0, "1", "on", 0, 1, NULL,                                     \
-            offsetof(state, exact.commit_logits),                                                  \
+            offsetof(struct exact_state, commit_logits),                                           \
             "a pass that commits nothing goes through the output head, though nobody reads it"     \
     }
 
-uint32_t exact_plan(const struct exact_state *state, const struct request *request,
-                    struct span *span);
-uint32_t exact_rows_held(const struct exact_state *state, const struct request *request);
+/* Callbacks of any policy whose state begins with an exact_state. */
+uint32_t exact_plan(const void *state, const struct request *request, struct span *span);
+uint32_t exact_rows_held(const void *state, const struct request *request);
 
 #endif
