@@ -105,8 +105,8 @@ uint32_t session_blocks_evict(struct session_blocks *blocks, const struct reques
     const struct block_state *block = &blocks->blocks[slot];
     uint8_t *keep = row(blocks, blocks->keep, member);
     uint32_t n = 0, n_kept = 0;
+    memcpy(blocks->pending, keep, block->length);
     if (block->n_masked > 0) {
-        memcpy(blocks->pending, keep, block->length);
         for (uint32_t i = 0; i < block->length; i++) {
             bool runs = blocks->pending[i] != 0;
             blocks->delta[i] = runs && block->masked[i] ? after[n] - before[n] : 0;
@@ -120,19 +120,12 @@ uint32_t session_blocks_evict(struct session_blocks *blocks, const struct reques
                                            .frontier = block->frontier};
         (void)system->cache->evict(system->cache_state, memory_of(blocks, slot), &view, keep);
         n = 0;
-        for (uint32_t i = 0; i < block->length; i++) {
-            if (keep[i]) {
-                kept[n_kept++] = (int32_t)n;
-            }
-            n += blocks->pending[i] != 0;
-        }
-        return n_kept;
     }
     for (uint32_t i = 0; i < block->length; i++) {
         if (keep[i]) {
-            kept[n_kept] = (int32_t)n_kept;
-            n_kept++;
+            kept[n_kept++] = (int32_t)n;
         }
+        n += blocks->pending[i] != 0;
     }
     return n_kept;
 }
