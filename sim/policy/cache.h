@@ -54,7 +54,8 @@ struct cache_policy {
      * first_queries >= queries, logit_rows >= masked positions it may commit.
      *
      * Exact policies (KEEPS_EXACT; others never see these cases) plan a prefill over what of
-     * [cached_tokens, block_start) is missing, of which the scheduler may take less, and are asked
+     * [cached_tokens, block_start) is missing, of which the scheduler may take less, or, where that
+     * is the block before, a reuse over it and the active one together; and they are asked
      * once more when the block has no masked position left: for a commit pass, or with queries = 0
      * when there is nothing more to do. A prefill commits nothing unless it has logit rows; a
      * commit pass never does. */
