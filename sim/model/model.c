@@ -4,6 +4,7 @@
 
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/model/ranks.h"
 
 /* Shapes read from the models' configuration files or from the graph builders of public serving
  * code; "U" in a source marks a shape taken over from the model it was trained from. */
@@ -304,7 +305,7 @@ static int64_t swiglu_parameters(const struct model *m, int64_t width) {
 }
 
 static int64_t router_parameters(const struct model *m) {
-    return (int64_t)m->hidden * m->experts;
+    return (int64_t)m->hidden * model_routed_experts(m);
 }
 
 /* All layers; each mixture layer with `experts` routed experts. */
@@ -323,8 +324,9 @@ int64_t model_head_parameters(const struct model *model) {
 }
 
 int64_t model_parameters(const struct model *model) {
-    return layers_parameters(model, model->experts) +
-           (model->tied ? 1 : 2) * model_head_parameters(model);
+    int64_t embedding = model_ranks(model) * model_head_parameters(model);
+    return layers_parameters(model, model->experts) + embedding +
+           (model->tied ? 0 : model_head_parameters(model));
 }
 
 int64_t model_trunk_active_parameters(const struct model *model) {
