@@ -222,15 +222,29 @@ static uint32_t block_end(const struct request *request) {
     return request->block_start + request->block_length;
 }
 
+/* The positions that reusing steps run, around the active block or no more than that. */
+struct window {
+    uint32_t first, end;
+};
+
+static struct window window_of(const struct sessions *sessions, const struct request *request) {
+    const struct cache_policy *cache = sessions->system->cache;
+    struct window window = {request->block_start, block_end(request)};
+    if (cache->window != NULL) {
+        cache->window(sessions->system->cache_state, request, &window.first, &window.end);
+    }
+    return window;
+}
+
 /* The row of the store for the keys and values of a position, or -1. */
-static int32_t kept_row(const struct sessions *sessions, const struct request *request,
+static int32_t kept_row(const struct sessions *sessions, const struct window *window,
                         uint32_t position) {
-    if (position < request->block_start) {
+    if (position < window->first) {
         return (int32_t)position;
     }
     bool behind = sessions->system->cache->keeps == KEEPS_OUTSIDE_BLOCK;
-    return behind && position >= block_end(request) ? (int32_t)(position - request->block_length)
-                                                    : -1;
+    return behind && position >= window->end ? (int32_t)(position - (window->end - window->first))
+                                             : -1;
 }
 
 /* Where a query's keys end: behind its block, which may be shorter where it is the active one, or,
@@ -263,21 +277,22 @@ static void plan_cache(struct sessions *sessions, const struct request *request,
         part->block_start = request->block_start;
         part->block_end = block_end(request);
     } else if (keeps == KEEPS_BEFORE_BLOCK || keeps == KEEPS_OUTSIDE_BLOCK) {
+        const struct window window = window_of(sessions, request);
         int32_t *rows = sessions->kv_rows + (part->positions - sessions->positions);
         for (uint32_t i = 0; i < span->queries; i++) {
-            rows[i] = kept_row(sessions, request, (uint32_t)part->positions[i]);
+            rows[i] = kept_row(sessions, &window, (uint32_t)part->positions[i]);
         }
         part->kv_rows = rows;
-        part->kv.n_rows =
-            (int32_t)(keeps == KEEPS_BEFORE_BLOCK ? request->block_start
-                                                  : request->canvas_tokens - request->block_length);
+        uint32_t behind = keeps == KEEPS_BEFORE_BLOCK ? 0 : request->canvas_tokens - window.end;
+        part->kv.n_rows = (int32_t)(window.first + behind);
     }
 }
 
 /* The positions that the span's logit rows decide on: [first, end), of which the masked ones alone
  * where the scope says so. */
-static void scope(const struct settings *settings, const struct request *request, uint32_t *first,
+static void scope(const struct sessions *sessions, const struct request *request, uint32_t *first,
                   uint32_t *end) {
+    const struct settings *settings = &sessions->system->settings;
     bool is_full = request->span.queries == request->canvas_tokens;
     *first = request->block_start;
     *end = request->span.logit_rows > 0 ? block_end(request) : request->block_start;
@@ -286,7 +301,7 @@ static void scope(const struct settings *settings, const struct request *request
         return;
     }
     if (settings->logit_scope == LOGITS_QUERIES) {
-        *first = is_full ? 0 : request->block_start;
+        *first = is_full ? 0 : window_of(sessions, request).first;
         *end = *first + request->span.queries;
     } else if (settings->logit_scope == LOGITS_GENERATION && is_full &&
                request->step_in_block == 0) {
@@ -322,7 +337,7 @@ static int plan_listed_rows(struct sessions *sessions, const struct request *req
     int32_t *targets = sessions->targets + sessions->n_used_rows;
     bool decides = blocks_decide(&request->span);
     uint32_t first, end, n = 0;
-    scope(&sessions->system->settings, request, &first, &end);
+    scope(sessions, request, &first, &end);
     for (uint32_t i = 0; i < request->span.queries; i++) {
         uint32_t position = (uint32_t)part->positions[i];
         bool in_scope =
@@ -346,7 +361,7 @@ static int plan_rows(struct sessions *sessions, const struct request *request,
     int32_t *rows = sessions->logit_rows + sessions->n_used_rows;
     int32_t *targets = sessions->targets + sessions->n_used_rows;
     uint32_t first, end, n = 0, n_before = 0, n_block = 0;
-    scope(settings, request, &first, &end);
+    scope(sessions, request, &first, &end);
     for (uint32_t position = first; position < end; position++) {
         bool in_block = position >= request->block_start && position < block_end(request);
         if (settings->logit_scope == LOGITS_MASKED && blocks_decide(&request->span) &&
@@ -395,7 +410,7 @@ static int plan_positions(struct sessions *sessions, const struct request *reque
     }
     uint32_t first = span->exact                               ? span->context
                      : span->queries == request->canvas_tokens ? 0
-                                                               : request->block_start;
+                                                               : window_of(sessions, request).first;
     for (uint32_t i = 0; i < span->queries; i++) {
         positions[i] = (int32_t)(first + i);
     }
