@@ -35,6 +35,7 @@ struct cost_model {
     uint32_t n_behind;
     const struct profile
         *answers[GRAPH_MAX_OPS]; /* what each operator is priced from; NULL: roofline */
+    struct profile_layouts layouts[GRAPH_MAX_OPS]; /* of attention, in what answers it */
 };
 
 static bool is_attention(const struct op *op) {
@@ -300,6 +301,7 @@ static struct profile_spans spans_of(const struct cost_model *cost, const struct
         .heads = model->heads,
         .kv_heads = model->kv_heads,
         .head_dim = model->head_dim,
+        .layouts = &cost->layouts[op - cost->graph->ops],
     };
 }
 
@@ -682,6 +684,11 @@ static void choose_profiles(struct cost_model *cost, const struct profile *behin
                            can_answer(behind, cost->graph, op);
         cost->answers[i] = asks_behind ? behind : cost->profile;
         cost->n_behind += asks_behind;
+        if (cost->answers[i] != NULL && is_attention(op)) {
+            const struct model *m = cost->graph->model;
+            cost->layouts[i] =
+                profile_layouts_of(cost->answers[i], m->heads, m->kv_heads, m->head_dim);
+        }
     }
 }
 

@@ -219,6 +219,7 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     }
     uint32_t slot = life->free_slots[life->n_free - 1];
     struct request *request = &life->requests[slot];
+    life->n_used = slot < life->n_used ? life->n_used : slot + 1;
     *request = (struct request){
         .id = arrival->id,
         .arrival_ns = arrival->arrival_ns,
