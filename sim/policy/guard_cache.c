@@ -246,7 +246,9 @@ static bool keeps_span_repeat(struct guard *guard, const struct request *request
     }
     uint32_t masked = request->masked_in_block;
     uint32_t steps = repeat < masked ? repeat : masked;
-    if (steps < 2 || !blocks_decide(span)) {
+    struct request asked = *request;
+    asked.span = *span;
+    if (steps < 2 || !blocks_decide(&asked)) {
         return true;
     }
     const uint32_t after[] = {1, steps / 2, steps - 1};

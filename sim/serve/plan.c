@@ -57,7 +57,7 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
     if (system->cache->keeps == KEEPS_EXACT) {
         plan_memory(life, request);
     }
-    if (!blocks_decide(&request->span)) {
+    if (!blocks_decide(request)) {
         request->commit_tokens = 0;
         request->steps_to_change = journey->steps_planned = 1;
         return 0;
