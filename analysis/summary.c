@@ -325,6 +325,17 @@ static int put_steps(json_t *o, const struct summary *s) {
            put(o, "tpf", s->request_steps > 0 ? json_real(s->tpf) : json_null());
 }
 
+/* Nothing where a replica is one GPU. */
+static int put_ranks(json_t *o, const struct summary *s, const struct run_facts *facts) {
+    if (facts->tensor_parallel <= 1) {
+        return 0;
+    }
+    return put(o, "tensor_parallel", json_integer(facts->tensor_parallel)) |
+           put(o, "gpus", json_integer(facts->gpus)) |
+           put(o, "throughput_tok_s_gpu", json_real(s->throughput_tok_s / facts->gpus)) |
+           put(o, "collectives", known_text(facts->collectives));
+}
+
 static json_t *json_figures(const struct run_figure *figures, size_t n, bool with_source) {
     json_t *object = json_object();
     int failed = 0;
@@ -367,7 +378,7 @@ int summary_json(const struct summary *summary, const struct run_facts *facts, j
                  struct err *err) {
     json_t *object = json_object();
     if (put_identity(object, facts) | put_requests(object, summary) | put_steps(object, summary) |
-        put_resources(object, summary, facts)) {
+        put_ranks(object, summary, facts) | put_resources(object, summary, facts)) {
         json_decref(object);
         return err_world(err, "the summary cannot be written as JSON: a name is not UTF-8, a "
                               "number is not finite, or memory is out");
@@ -458,6 +469,10 @@ void summary_print(const struct summary *s, const struct run_facts *f, FILE *out
     print_rejections(s, out);
     fprintf(out, "throughput   %.4g tok/s  %.4g req/s over %.6g s\n", s->throughput_tok_s,
             s->throughput_req_s, s->makespan_s);
+    if (f->tensor_parallel > 1) {
+        fprintf(out, "gpus         %" PRIu32 ", %" PRIu32 " a replica: %.4g tok/s each\n", f->gpus,
+                f->tensor_parallel, s->throughput_tok_s / f->gpus);
+    }
     if (has_slo(&s->slo)) {
         fprintf(out, "goodput      %.4g req/s: %" PRIu64 " requests within the objective\n",
                 s->goodput_req_s, s->met_slo);

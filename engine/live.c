@@ -8,6 +8,7 @@
 
 #include "sim/base/monotonic.h"
 #include "sim/base/zeroed.h"
+#include "sim/policy/blocks.h"
 #include "sim/serve/system_step.h"
 
 /* The batch under way. It is over when its last step is, and no longer busy when the loop knows. */
@@ -166,7 +167,7 @@ static int read_decisions(struct live *live, const struct submission *submission
     for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
         const struct request *request = &submission->requests[submission->slots[i]];
         live->commits[i] = (uint32_t)live->n_committed[i];
-        if (live->engine->system->decoder->count != NULL && !decided &&
+        if (live->engine->system->decoder->count != NULL && !decided && !blocks_yield(request) &&
             live->commits[i] != request->commit_tokens) {
             return err_world(err,
                              "the device committed %" PRIu32 " positions of request %" PRIu64

@@ -297,7 +297,7 @@ static void scope(const struct sessions *sessions, const struct request *request
     *first = request->block_start;
     *end = request->span.logit_rows > 0 ? block_end(request) : request->block_start;
     if (request->span.exact &&
-        (!blocks_decide(&request->span) || settings->logit_scope == LOGITS_QUERIES)) {
+        (!blocks_decide(request) || settings->logit_scope == LOGITS_QUERIES)) {
         return;
     }
     if (settings->logit_scope == LOGITS_QUERIES) {
@@ -311,7 +311,8 @@ static void scope(const struct sessions *sessions, const struct request *request
 }
 
 /* Where a model's logits speak of the position after their query's, the query before the target is
- * taken; the first query of a span stands in for the one before it, as Dream's own code has it. */
+ * taken; the first query of a span stands in for the one before it, as Dream's own code has it.
+ * What decides on the first position of an exact block is the pass before it. */
 static int32_t row_of(const struct sessions *sessions, const struct request *request,
                       const struct step_part *part, uint32_t position) {
     int32_t query = (int32_t)position - part->positions[0];
@@ -335,7 +336,7 @@ static int plan_listed_rows(struct sessions *sessions, const struct request *req
                             struct step_part *part, const uint8_t *masked, struct err *err) {
     int32_t *rows = sessions->logit_rows + sessions->n_used_rows;
     int32_t *targets = sessions->targets + sessions->n_used_rows;
-    bool decides = blocks_decide(&request->span);
+    bool decides = blocks_decide(request);
     uint32_t first, end, n = 0;
     scope(sessions, request, &first, &end);
     for (uint32_t i = 0; i < request->span.queries; i++) {
@@ -364,7 +365,7 @@ static int plan_rows(struct sessions *sessions, const struct request *request,
     scope(sessions, request, &first, &end);
     for (uint32_t position = first; position < end; position++) {
         bool in_block = position >= request->block_start && position < block_end(request);
-        if (settings->logit_scope == LOGITS_MASKED && blocks_decide(&request->span) &&
+        if (settings->logit_scope == LOGITS_MASKED && blocks_decide(request) &&
             !sessions->masked[session->canvas + position]) {
             continue;
         }
@@ -380,7 +381,26 @@ static int plan_rows(struct sessions *sessions, const struct request *request,
     part->logit_rows = rows;
     part->targets = targets;
     part->decision.first_row = n_before;
-    part->decision.n_rows = blocks_decide(&request->span) ? n_block : 0;
+    part->decision.n_rows = blocks_decide(request) ? n_block : 0;
+    return check_rows(request, n, err);
+}
+
+/* The same of a span that yields a block's first token: its last rows, each of which speaks of the
+ * position after its query's, and the last of them decides. */
+static int plan_yield_rows(struct sessions *sessions, const struct request *request,
+                           struct step_part *part, struct err *err) {
+    int32_t *rows = sessions->logit_rows + sessions->n_used_rows;
+    int32_t *targets = sessions->targets + sessions->n_used_rows;
+    uint32_t left = sessions->limits.max_logit_rows - sessions->n_used_rows;
+    uint32_t n = request->span.logit_rows < left ? request->span.logit_rows : left;
+    for (uint32_t r = 0; r < n; r++) {
+        rows[r] = (int32_t)(request->span.queries - n + r);
+        targets[r] = part->positions[rows[r]] + 1;
+    }
+    sessions->n_used_rows += n;
+    part->logit_rows = rows;
+    part->targets = targets;
+    part->decision = (struct decision){.first_row = n - 1, .n_rows = 1, .take = 1};
     return check_rows(request, n, err);
 }
 
@@ -453,9 +473,14 @@ static int plan_part(struct sessions *sessions, const struct request *request, u
                          sessions->system->cache->policy.name, part->kv.n_rows, request->id,
                          request->kv_bytes / sessions->system->row_bytes);
     }
-    status = lists ? plan_listed_rows(sessions, request, part, masked, err)
-                   : plan_rows(sessions, request, session, part, err);
+    bool yields = blocks_yield(request);
+    status = yields  ? plan_yield_rows(sessions, request, part, err)
+             : lists ? plan_listed_rows(sessions, request, part, masked, err)
+                     : plan_rows(sessions, request, session, part, err);
     sessions->n_rows[member] = span->logit_rows;
+    if (yields && take == NULL) {
+        return status; /* whatever the decoder */
+    }
     if (take != NULL) {
         part->decision.take = *take;
         part->decision.n_rows = *take > 0 ? part->decision.n_rows : 0;
@@ -546,11 +571,11 @@ static uint32_t first_result(const struct sessions *sessions, uint32_t member) {
     return first;
 }
 
-/* A member's target is committed. */
+/* A member's target is committed; what a pass yields is none of its block. */
 static void note_commit(struct sessions *sessions, const struct request *request, uint32_t slot,
                         uint32_t member, int32_t target) {
     sessions->masked[sessions->by_slot[slot].canvas + target] = 0;
-    if (session_is_listed(sessions, request)) {
+    if (session_is_listed(sessions, request) && !blocks_yield(request)) {
         session_blocks_choose(&sessions->blocks, request, member, (uint32_t)target);
     }
 }
@@ -583,6 +608,11 @@ void sessions_pass(struct sessions *sessions, const struct submission *submissio
                 counts[i] += chosen[at];
             }
         }
+        if (blocks_yield(request)) {
+            const struct span *span = &request->span;
+            note_commit(sessions, request, slot, i, (int32_t)(span->context + span->queries));
+            counts[i] = 1;
+        }
     }
 }
 
@@ -592,7 +622,7 @@ uint32_t sessions_masked_rows(const struct sessions *sessions, const struct subm
     const struct request *request = &submission->requests[slot];
     const struct step_part *part = &sessions->decided[member];
     uint32_t first = first_result(sessions, member);
-    for (uint32_t row = 0; row < sessions->n_rows[member]; row++) {
+    for (uint32_t row = 0; blocks_decide(request) && row < sessions->n_rows[member]; row++) {
         uint32_t target = (uint32_t)part->targets[row];
         if (target >= request->block_start && target < block_end(request) &&
             sessions->masked[sessions->by_slot[slot].canvas + target]) {

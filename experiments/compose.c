@@ -236,6 +236,11 @@ static void state_facts(struct composition *c) {
     facts->gpu = system->gpu->name;
     facts->profile = system->profile_path[0] != '\0' ? system->profile_path : system->gpu->name;
     facts->profile_kind = system_profile_kind(system);
+    if (system->settings.tensor_parallel > 1) {
+        facts->tensor_parallel = system->settings.tensor_parallel;
+        facts->gpus = system_gpus(system);
+        facts->collectives = system_collectives(system, c->collectives, sizeof c->collectives);
+    }
     facts->backend = "sim";
     facts->trace = c->trace;
     facts->trace_provenance = c->provenance;

@@ -1,6 +1,6 @@
 /* The arguments of every kernel. A launcher (kernels.h) and its plain-C twin (twin.h) take the same
  * struct: device pointers for the first, host pointers for the second. Those of block diffusion are
- * in calls_block.h.
+ * in calls_block.h, those of a mixture of experts in calls_moe.h.
  * Shapes use one alphabet: B requests, T tokens, C channels, H query heads, G key-value heads
  * (H a multiple of G), D head size, V vocabulary, N logit rows. Arrays are row-major and
  * contiguous unless a stride, counted in elements, is given. Ragged batches list where each
@@ -87,22 +87,24 @@ struct call_gate_up {
 };
 
 /* Splits the rows of the QKV product, adds the bias, normalises each query and key head
- * (RMS over D, when the weights are given), rotates query and key by the token's position
- * (pairs i, i + D/2) and writes each part where attention reads it. Every output may lie inside
- * qkv itself at its own place. D is 64 or 128. H or G may be 0, for keys and values or queries
+ * (RMS over D, when the weights are given), rotates the first R channels of query and key by the
+ * token's position (pairs i, i + R/2; R is rotary_size, or D where that is 0) and writes each part
+ * where attention reads it. Every output may lie inside
+ * qkv itself at its own place. D is 64 or 128, R a
+ * multiple of 16. H or G may be 0, for keys and values or queries
  * that were projected apart; what is missing has no rows in qkv and bias either. */
 struct call_rope {
     const void *qkv;          /* [T, (H + 2 G) D] */
     const void *bias;         /* [(H + 2 G) D] or NULL */
     const void *q_norm;       /* [D] or NULL */
     const void *k_norm;       /* [D] or NULL */
-    const float *cos_sin;     /* [positions, D/2, 2] */
+    const float *cos_sin;     /* [positions, R/2, 2] */
     const int32_t *positions; /* [T] */
     const int32_t *kv_rows;   /* [T], the row of k and v token t goes to; NULL: row t */
     void *q;                  /* [T, H, D], tokens q_stride apart */
     void *k, *v;              /* [., G, D], rows kv_stride apart */
     int64_t q_stride, kv_stride;
-    int32_t n_tokens, n_heads, n_kv_heads, head_size;
+    int32_t n_tokens, n_heads, n_kv_heads, head_size, rotary_size;
     float epsilon;
     enum kernel_dtype dtype;
 };

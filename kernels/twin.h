@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "kernels/calls_block.h"
+#include "kernels/calls_moe.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,9 +35,9 @@ void twin_rope(const struct call_rope *call);
 void twin_keep(const struct call_keep *call);
 void twin_random(const struct call_random *call);
 
-/* cos_sin[p, i] = {cos, sin}(p theta^(-2 i / D)) for the positions below n_positions: rotary
+/* cos_sin[p, i] = {cos, sin}(p theta^(-2 i / R)) for the positions below n_positions: rotary
  * embedding as in Su et al., RoFormer (arXiv 2104.09864), equation 15. */
-void twin_cos_sin(float *cos_sin, int32_t n_positions, int32_t head_size, double theta);
+void twin_cos_sin(float *cos_sin, int32_t n_positions, int32_t rotary_size, double theta);
 
 /* The attentions return false when memory for one row's probabilities is lacking. */
 bool twin_dense_attention(const struct call_dense_attention *call);
@@ -75,6 +76,13 @@ void twin_importance(const struct call_importance *call);
 void twin_focus_select(const struct call_focus_select *call);
 void twin_compact(const struct call_compact *call);
 void twin_decode_mean(const struct call_decode_mean *call);
+
+/* Experts, starts, orders and places are exact: equal inputs give equal bytes on any device. */
+void twin_moe_route(const struct call_moe_route *call);
+void twin_moe_sort(const struct call_moe_sort *call);
+void twin_moe_gate_up(const struct call_moe_gate_up *call);
+void twin_moe_down(const struct call_moe_down *call);
+void twin_moe_combine(const struct call_moe_combine *call);
 
 #ifdef __cplusplus
 }

@@ -216,8 +216,9 @@ START_TEST(rope_adds_the_bias_before_it_normalises_a_head) {
     twin_cos_sin(turns, 1, SIZE, 10000); /* position 0 does not turn */
     fill(qkv, 3 * SIZE, "qkv");
     fill(bias, 3 * SIZE, "bias");
-    struct call_rope call = {qkv,   bias, q_norm, NULL, turns, positions, rows, q,     kv[0],
-                             kv[1], SIZE, SIZE,   1,    1,     1,         SIZE, 0.01f, KERNEL_F32};
+    struct call_rope call = {qkv, bias,  q_norm, NULL,  turns,     positions, rows,
+                             q,   kv[0], kv[1],  SIZE,  SIZE,      1,         1,
+                             1,   SIZE,  0,      0.01f, KERNEL_F32};
     twin_rope(&call);
     double squares = 0;
     for (int i = 0; i < SIZE; i++) {
@@ -228,6 +229,39 @@ START_TEST(rope_adds_the_bias_before_it_normalises_a_head) {
         ck_assert_double_eq_tol(q[i], x / sqrt(squares / SIZE + 0.01) * (i + 1), 1e-6);
         ck_assert_double_eq_tol(kv[0][1][i], (double)qkv[SIZE + i] + (double)bias[SIZE + i], 1e-6);
     }
+}
+END_TEST
+
+START_TEST(channels_beyond_the_rotary_size_pass_through) {
+    enum { SIZE = 8, ROTARY = 4, POSITIONS = 9 };
+    float turns[POSITIONS * ROTARY], qkv[3 * SIZE], q[SIZE], k[SIZE], v[SIZE];
+    int32_t positions[1] = {7};
+    twin_cos_sin(turns, POSITIONS, ROTARY, 10000);
+    fill(qkv, 3 * SIZE, "partial");
+    const struct call_rope call = {.qkv = qkv,
+                                   .cos_sin = turns,
+                                   .positions = positions,
+                                   .q = q,
+                                   .k = k,
+                                   .v = v,
+                                   .q_stride = SIZE,
+                                   .kv_stride = SIZE,
+                                   .n_tokens = 1,
+                                   .n_heads = 1,
+                                   .n_kv_heads = 1,
+                                   .head_size = SIZE,
+                                   .rotary_size = ROTARY,
+                                   .dtype = KERNEL_F32};
+    twin_rope(&call);
+    for (int i = 0; i < ROTARY / 2; i++) {
+        const double angle = 7 * pow(10000, -2.0 * i / ROTARY);
+        const double a = (double)qkv[i], b = (double)qkv[i + ROTARY / 2];
+        ck_assert_double_eq_tol(q[i], a * cos(angle) - b * sin(angle), 1e-6);
+        ck_assert_double_eq_tol(q[i + ROTARY / 2], b * cos(angle) + a * sin(angle), 1e-6);
+    }
+    ck_assert_mem_eq(q + ROTARY, qkv + ROTARY, (SIZE - ROTARY) * sizeof q[0]);
+    ck_assert_mem_eq(k + ROTARY, qkv + SIZE + ROTARY, (SIZE - ROTARY) * sizeof k[0]);
+    ck_assert_mem_eq(v, qkv + 2 * SIZE, sizeof v);
 }
 END_TEST
 
@@ -603,6 +637,7 @@ int main(void) {
         swiglu_gates_in_place,
         rotated_products_depend_on_the_distance_alone,
         rope_adds_the_bias_before_it_normalises_a_head,
+        channels_beyond_the_rotary_size_pass_through,
         attention_averages_values_by_softmax_within_each_request,
         block_attention_over_a_full_cache_is_dense_attention,
         kept_tokens_follow_the_released_rule,

@@ -26,6 +26,9 @@ const char *const op_kind_names[OP_KIND_COUNT] = {
     "commit",
     "importance",
     "evict",
+    "all-reduce",
+    "all-gather",
+    "combine",
 };
 
 const char *const chunk_kind_names[CHUNK_KINDS] = {"attention", "ffn", "logits"};

@@ -39,8 +39,11 @@ enum op_kind {
     OP_COMMIT,
     OP_IMPORTANCE, /* how much masked queries attend to each other (FOCUS) */
     OP_EVICT,      /* choose the queries that go on, and copy them together */
+    OP_ALL_REDUCE, /* the sum over all ranks, on each of them */
+    OP_ALL_GATHER, /* what every rank has made, on each of them */
+    OP_COMBINE,    /* one candidate a row out of every rank's */
 };
-enum { OP_KIND_COUNT = OP_EVICT + 1 };
+enum { OP_KIND_COUNT = OP_COMBINE + 1 };
 extern const char *const op_kind_names[OP_KIND_COUNT];
 
 enum {

@@ -36,6 +36,10 @@ struct model {
     /* Mixture of experts; all 0 for dense models. */
     enum router_kind router;
     uint32_t experts, experts_active, expert_ffn, shared_experts, shared_ffn, dense_layers;
+    /* One rank's share (sim/model/ranks.h): how many GPUs hold the model together, and among how
+     * many the experts are divided; heads, widths, vocabulary and experts above are then the
+     * rank's. 0: all of the model. */
+    uint32_t ranks, expert_ranks;
     const char *source;
 };
 
@@ -47,7 +51,8 @@ extern const size_t model_table_size;
 /* NULL and a sentence naming the nearest known model when there is none of that name. */
 const struct model *model_find(const char *name, struct err *err);
 
-/* Parameters: all of them; those of the trunk that one token passes through; the output head. */
+/* Parameters: all of them; those of the trunk that one token passes through; the output head. A
+ * rank's are those that it holds. */
 int64_t model_parameters(const struct model *model);
 int64_t model_trunk_active_parameters(const struct model *model);
 int64_t model_head_parameters(const struct model *model);

@@ -58,7 +58,9 @@ struct cache_policy {
      * is the block before, a reuse over it and the active one together; and they are asked
      * once more when the block has no masked position left: for a commit pass, or with queries = 0
      * when there is nothing more to do. A prefill commits nothing unless it has logit rows; a
-     * commit pass never does. */
+     * commit pass nothing of its own block. Where logits are shifted, a pass over all that is
+     * before a block commits that block's first position, if it has a logit row (blocks.h):
+     * prefill and commit pass alike. */
     uint32_t (*plan)(const void *state, const struct request *request, struct span *span);
 
     /* Rows of cached state the request needs for its next step, at most. Constant over its life,

@@ -7,7 +7,7 @@
  * With cross_block there is no commit pass between blocks: the first pass of the next one runs the
  * finished one before it as well, whose tokens see no further than before, and writes its keys and
  * values where the new block's tokens read them (dInfer, arXiv 2510.08666 and its released code).
- */
+ * Where logits are shifted the commit pass yields a token, and stays. */
 #include "sim/policy/exact.h"
 
 struct state {
@@ -24,7 +24,7 @@ static const struct param params[] = {
 static uint32_t plan(const void *opaque, const struct request *request, struct span *span) {
     const struct state *state = opaque;
     uint32_t holds = exact_plan(state, request, span), end = exact_block_end(request);
-    if (!state->cross_block || request->causal != SEES_BLOCKS) {
+    if (!state->cross_block || request->causal != SEES_BLOCKS || request->shifted) {
         return holds;
     }
     bool lacks_one = span->phase == PHASE_PREFILL && request->block > 0 &&

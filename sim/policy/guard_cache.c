@@ -96,7 +96,8 @@ static bool keeps_exact_span(struct guard *guard, const struct request *request,
     uint32_t end = request->block_start + request->block_length;
     bool by_token = request->causal == SEES_TOKENS;
     bool crosses = missing > 0 && missing <= request->block_tokens && request->block > 0 &&
-                   request->masked_in_block > 0 && span->phase == PHASE_REUSE && !by_token;
+                   request->masked_in_block > 0 && !request->shifted &&
+                   span->phase == PHASE_REUSE && !by_token;
     uint32_t runs = crosses ? missing + request->block_length : missing;
     if (!guard_keeps(guard, PROMISE_SPAN, missing == 0 || span->queries == runs,
                      "plans %u queries where the keys and values of %u positions are missing",
@@ -249,7 +250,9 @@ static bool keeps_span_repeat(struct guard *guard, const struct request *request
     }
     uint32_t masked = request->masked_in_block;
     uint32_t steps = repeat < masked ? repeat : masked;
-    if (steps < 2 || !blocks_decide(span)) {
+    struct request asked = *request;
+    asked.span = *span;
+    if (steps < 2 || !blocks_decide(&asked)) {
         return true;
     }
     const uint32_t after[] = {1, steps / 2, steps - 1};

@@ -68,6 +68,7 @@ struct life {
     struct journey *journeys;
     uint32_t *free_slots;
     uint32_t n_free, n_slots;
+    uint32_t n_used; /* the slots before it have held requests, those behind it nothing at all */
     struct replica *replicas;
     uint32_t n_replicas;
     int64_t widest_fitting_canvas; /* slabs: the longest canvas known to fit alone */

@@ -58,7 +58,7 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
         plan_memory(life, request);
     }
     journey->span_holds = 1;
-    if (!blocks_decide(&request->span)) {
+    if (!blocks_decide(request)) {
         request->commit_tokens = 0;
         request->steps_to_change = journey->steps_planned = 1;
         return 0;
