@@ -20,6 +20,7 @@ static struct request request_at(uint32_t prompt, uint32_t output, uint32_t bloc
                             .block_start = prompt + begin,
                             .block_length = length,
                             .step_in_block = step_in_block,
+                            .uncached_in_block = length,
                             .masked_in_block =
                                 length - (step_in_block < length ? step_in_block : 0),
                             .steps = 32 * block + step_in_block};
@@ -172,6 +173,29 @@ START_TEST(a_cross_block_update_takes_the_place_of_commit_passes) {
 }
 END_TEST
 
+START_TEST(dkv_runs_what_is_masked_and_what_was_just_decoded) {
+    uint32_t holds;
+    struct request request = request_at(256, 256, 2, 8);
+    ck_assert_uint_eq(span_of("dkv-decode", &request, &holds).queries, 512);
+    ck_assert_uint_eq(holds, 1);
+    request.step_in_block = 9;
+    request.masked_in_block = 20;
+    request.uncached_in_block = 23; /* three were decoded by the step before */
+    struct span span = span_of("dkv-decode", &request, &holds);
+    ck_assert_uint_eq(span.phase, PHASE_REUSE);
+    ck_assert_uint_eq(span.queries, 23 + 160);
+    ck_assert_uint_eq(span.context, 512 - 183);
+    ck_assert_uint_eq(SPAN_WITH("dkv-decode", &request, &holds, "interval_steps=3").queries, 512);
+    ck_assert_uint_eq(span_of("dkv-prefill", &request, &holds).queries, 256);
+    ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).queries, 183);
+    request.step_in_block = 12;
+    ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).queries, 256);
+    ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).context, 256);
+    request.step_in_block = 16;
+    ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).queries, 512);
+}
+END_TEST
+
 START_TEST(sparse_runs_two_full_passes_a_block_and_keeps_half_of_the_context) {
     static const char *const names[] = {"sparse-uniform", "sparse-head"};
     for (int i = 0; i < 2; i++) {
@@ -307,6 +331,7 @@ int main(void) {
         prefix_recomputes_the_suffix_and_dual_only_the_block,
         vicinity_warms_up_refreshes_once_a_block_and_runs_what_is_near,
         a_cross_block_update_takes_the_place_of_commit_passes,
+        dkv_runs_what_is_masked_and_what_was_just_decoded,
         sparse_runs_two_full_passes_a_block_and_keeps_half_of_the_context,
         dllm_cache_follows_its_two_intervals,
         tokens_per_block_follow_the_closed_forms,

@@ -44,9 +44,9 @@ struct cache_policy {
     uint32_t splits_first_layer; /* 1: layer 0 runs over span.first_queries */
     uint32_t selects;            /* 1: some spans have select_rows */
     uint32_t compares_values;    /* 1: some spans have value_rows */
-    uint32_t leaves_out;   /* exact: enum block_cache of sim/decode/block.h: which positions of a
-                              block its later passes leave out */
-    uint32_t evicts;       /* 1: spans have kept_queries and kept_keys */
+    uint32_t leaves_out; /* exact, or kept otherwise: enum block_cache of sim/decode/block.h: which
+                            positions of a block its later passes leave out */
+    uint32_t evicts;     /* 1: spans have kept_queries and kept_keys */
     uint32_t memory_bytes; /* what it remembers of each request, zeros at first */
 
     /* The request's next step and for how many consecutive steps the same span holds, >= 1, unless
