@@ -1,5 +1,6 @@
 #include "sim/serve/positions.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,6 +132,24 @@ static void pick_most_confident(const float *confidence, uint32_t n, uint32_t co
     }
 }
 
+/* Of the masked positions of a step under smoothing: surer, and held to a threshold that sinks as
+ * the request goes on. What does not reach it is put below the decoder's own. */
+static void smooth(const struct positions *p, const struct request *request) {
+    const struct smoothing *smoothing = &p->system->settings.smoothing;
+    const struct decoder *decoder = p->system->decoder;
+    smoothing_raise(smoothing, request->steps, request->block_length, p->confidence);
+    if (decoder->threshold == NULL) {
+        return;
+    }
+    float own = decoder->threshold(p->system->decoder_state);
+    float least = smoothing_threshold(smoothing, request->steps, own);
+    float below = nextafterf(own, 0);
+    for (uint32_t i = 0; i < request->block_length; i++) {
+        bool fails = p->confidence[i] < least;
+        p->confidence[i] = fails ? fminf(p->confidence[i], below) : p->confidence[i];
+    }
+}
+
 /* The decoder's choice among the masked positions that stay. */
 static void choose(struct positions *p, uint32_t slot, const struct request *request,
                    uint32_t count) {
@@ -140,6 +159,9 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     struct decode_view view = view_of(p, slot, request);
     uint32_t n = 0;
     process_confidence(&p->system->process, p->seed, &view, p->confidence);
+    if (p->system->settings.iteration == ITERATION_SMOOTH) {
+        smooth(p, request);
+    }
     for (uint32_t i = 0; i < block->length; i++) {
         if (keep[i] && block->masked[i]) {
             p->candidates[n++] = p->confidence[i];
