@@ -452,20 +452,44 @@ static int pass_block(struct life *life, struct replica *replica, uint32_t slot,
     return 0;
 }
 
+/* An unrolled step of a request whose block was done before: in vain, unless it is the pass that
+ * writes the block's exact keys and values. */
+static int pass_done_block(struct life *life, struct replica *replica, uint32_t slot,
+                           struct err *err) {
+    struct request *request = &life->requests[slot];
+    struct recall *recall = &life->journeys[slot].recall;
+    int status = 0;
+    if (life->system->cache->keeps != KEEPS_EXACT || request->uncached_in_block == 0) {
+        replica->wasted_requests++;
+        replica->wasted_tokens += request->span.queries;
+        return 0;
+    }
+    if (life->has_positions) {
+        positions_pass(&life->positions, slot, request, NULL, 0, false);
+    } else if (recall->is_open) {
+        status = recall_plan(recall, life->asked->decode, request, err);
+        recall_pass(recall);
+    }
+    request->uncached_in_block = 0;
+    return status;
+}
+
 /* The span's time is up: commit, move to the next block or leave, plan anew. */
 static int request_turn(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
                         const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
     struct journey *journey = &life->journeys[slot];
     bool in_block = request->span.phase != PHASE_PREFILL, decides = blocks_decide(request);
-    bool yields = blocks_yield(request);
+    bool yields = blocks_yield(request), was_done = life_block_was_done(life, request);
     int status = 0;
     settle_journey(journey, request);
     sums_add(replica, request, -1);
     if (life->system->cache->keeps == KEEPS_EXACT) {
         blocks_cache(request);
     }
-    if (life->has_positions && (in_block || decides)) {
+    if (was_done) {
+        status = pass_done_block(life, replica, slot, err);
+    } else if (life->has_positions && (in_block || decides)) {
         status = pass_block(life, replica, slot, member, known, err);
     } else if (journey->recall.is_open && (in_block || decides || yields)) {
         uint32_t chosen = recall_pass(&journey->recall);
@@ -474,6 +498,12 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
     if (yields && !in_block) {
         take_yield(life, replica, slot, member);
         decides = true;
+    }
+    if (status == 0 && request->masked_in_block == 0 && replica->steps_ahead > 0) {
+        /* Nobody looks yet: the same once more. */
+        request->steps_to_change = journey->steps_planned = 1;
+        sums_add(replica, request, 1);
+        return 0;
     }
     if (status == 0 && decides && request->masked_in_block == 0) {
         status = end_block(life, slot, err);
@@ -493,6 +523,11 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
         sums_add(replica, request, 1);
     }
     return status;
+}
+
+bool life_block_was_done(const struct life *life, const struct request *request) {
+    return life->system->decoder->count == NULL && blocks_decide(request) &&
+           request->masked_in_block == 0;
 }
 
 void life_chunk(struct life *life, struct replica *replica, uint32_t slot, uint32_t tokens) {
