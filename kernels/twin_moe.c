@@ -36,7 +36,7 @@ static void close_groups(const struct call_moe_route *call, const float *rank, b
                 second = rank[e];
             }
         }
-        group_rank[g] = size > 1 ? first + second : first;
+        group_rank[g] = comparable(size > 1 ? first + second : first);
         group_open[g] = true;
     }
     for (int32_t i = 0; i < call->n_groups_active; i++) {
