@@ -87,7 +87,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
         static_cast<const __nv_bfloat16 *>(call.logits) + token * call.logit_stride;
     float score[EACH];
     uint32_t key[EACH];
-    float top = -INFINITY, all = 0;
+    float top = -INFINITY, all = SOFTMAX ? 0 : 1;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         const int e = lane + 32 * i;
@@ -128,15 +128,15 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
         for (int i = 0; i < EACH; i++) {
             chosen = expert / 32 == i ? score[i] : chosen;
         }
-        chosen = __shfl_sync(~0u, chosen, expert % 32);
+        chosen = __shfl_sync(~0u, chosen, expert % 32) / all;
         sum += chosen;
         my_expert = lane == a ? expert : my_expert;
         my_score = lane == a ? chosen : my_score;
     }
     if (lane < call.n_active) {
-        const float below = call.normalised ? sum : SOFTMAX ? all : 1.0f;
         call.expert[token * call.n_active + lane] = my_expert;
-        call.weight[token * call.n_active + lane] = my_score / below * call.scale;
+        call.weight[token * call.n_active + lane] =
+            (call.normalised ? my_score / sum : my_score) * call.scale;
     }
 }
 
