@@ -26,6 +26,10 @@ const char *const op_kind_names[OP_KIND_COUNT] = {
     "commit",
     "importance",
     "evict",
+    "moe-choose",
+    "moe-gate-up",
+    "moe-down",
+    "moe-combine",
 };
 
 const char *const chunk_kind_names[CHUNK_KINDS] = {"attention", "ffn", "logits"};
