@@ -111,9 +111,10 @@ struct weights {
 };
 
 /* `source` is a checkpoint folder or "random:SEED". Random matrices are uniform with variance
- * 1 / (input channels), norms lie around 1, and each part has its own key, so that a seed means the
- * same numbers on every device, rounded to its dtype. `device` must outlive the weights. On error
- * nothing needs releasing. */
+ * 1 / (input channels), norms lie around 1 (a mixture's head norms around 2, so that its tokens go
+ * to different experts), and each part has its own key, so that a seed means the same numbers on
+ * every device, rounded to its dtype. `device` must outlive the weights. On error nothing needs
+ * releasing. */
 int weights_open(struct weights *weights, const struct engine_device *device,
                  const struct model *model, const char *source, struct err *err);
 void weights_close(struct weights *weights);
