@@ -23,8 +23,9 @@ static const struct {
 } systems[] = {{"sdar", "sdar-tiny"},
                {"lmdeploy", "sdar-tiny"},
                {"sglang", "sdar-tiny"},
-               {"vllm-ar", "qwen2.5-tiny"}};
-enum { N_SYSTEMS = 4 };
+               {"vllm-ar", "qwen2.5-tiny"},
+               {"sdar", "llada2-tiny"}};
+enum { N_SYSTEMS = 5 };
 
 static char plugin[256];
 
