@@ -425,7 +425,7 @@ static int plan_positions(struct sessions *sessions, const struct request *reque
                                request->id, span->queries, n);
     }
     bool in_block = span->exact && request->causal == SEES_BLOCKS && span->phase != PHASE_PREFILL;
-    if (in_block && span->queries != request->block_length) {
+    if (in_block && span->context + span->queries != block_end(request)) {
         return err_usage(err, "cache %s runs parts of a block, which the engine does not",
                          sessions->system->cache->policy.name);
     }

@@ -159,6 +159,39 @@ START_TEST(commit_passes_and_their_logits_change_no_token_of_the_last_block) {
 }
 END_TEST
 
+/* The new block's first pass sees the finished one's exact keys and values, because it writes them
+ * before anybody reads. Prefilled, preempted and unrolled alike. */
+START_TEST(a_finished_block_written_by_the_next_one_s_first_pass_changes_no_token) {
+    for (size_t i = 0; i < 12; i++) {
+        const char *decoder = i % 2 == 0 ? "decoder=fixed" : "decoder=threshold";
+        const char *threshold = i % 2 == 0 ? "page_tokens=4" : "decoder.threshold=0.008";
+        const char *scope = scopes[i % 4];
+        struct system *plain =
+            EXACT_SYSTEM(i % 3, decoder, "page_tokens=4", scope, "cache.ahead_blocks=0", threshold);
+        struct system *cross =
+            EXACT_SYSTEM(i % 3, decoder, "page_tokens=4", scope, "cache.cross_block=on",
+                         "cache.ahead_blocks=0", threshold);
+        if (i >= 6) {
+            cross->budget.pool_bytes = 20 * cross->budget.unit_bytes;
+        }
+        struct served *a = serve_live(plain, together), *b = serve_live(cross, together);
+        check_served(cross, b);
+        same_tokens(a, b);
+        if (i < 6) {
+            /* 4, 2, 3 and 2 blocks with outputs */
+            ck_assert_uint_eq(b->result.request_steps, a->result.request_steps - (3 + 1 + 2 + 1));
+            ck_assert_int_eq(b->result.sym[SYM_TOKENS], a->result.sym[SYM_TOKENS]);
+        } else {
+            ck_assert_uint_gt(b->n_preempted, 0);
+        }
+        free(a);
+        free(b);
+        system_close(plain);
+        system_close(cross);
+    }
+}
+END_TEST
+
 /* ---- against the forward pass, a request at a time ---- */
 
 static const int32_t *prompt_of(void *state, uint64_t id) {
@@ -377,6 +410,7 @@ int main(void) {
         company_and_arrival_change_no_token_of_any_system,
         scopes_pages_and_chunks_change_no_token,
         commit_passes_and_their_logits_change_no_token_of_the_last_block,
+        a_finished_block_written_by_the_next_one_s_first_pass_changes_no_token,
         requests_get_the_tokens_of_the_forward_pass_whatever_the_scheduler,
         requests_that_are_preempted_and_computed_anew_get_the_same_tokens,
         a_live_run_takes_the_steps_that_the_simulator_takes,

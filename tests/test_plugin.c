@@ -165,7 +165,8 @@ START_TEST(every_kind_is_refused_without_its_callbacks) {
                           "./x.so: cache none leaves out 7, which is no block_cache");
     cache.leaves_out = 1;
     assert_policy_refused(&cache.policy,
-                          "./x.so: cache none leaves out positions but keeps no exact rows");
+                          "./x.so: cache none leaves out positions but is neither KEEPS_EXACT nor "
+                          "KEEPS_OTHERWISE");
     cache.evicts = 1;
     assert_policy_refused(&cache.policy, "./x.so: cache none evicts but lacks the callback evict");
     cache = *cache_table[0];

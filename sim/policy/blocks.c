@@ -8,6 +8,7 @@ void blocks_enter(struct request *request, uint32_t block) {
     uint32_t in_block = prompt_in_block(request);
     uint32_t begin = request->prompt_tokens - in_block + block * request->block_tokens;
     uint32_t left = request->canvas_tokens - begin;
+    bool before_is_cached = request->uncached_in_block == 0;
     request->block = block;
     request->block_start = begin;
     request->block_length = left < request->block_tokens ? left : request->block_tokens;
@@ -16,7 +17,7 @@ void blocks_enter(struct request *request, uint32_t block) {
     request->known_in_front = request->block_length - request->masked_in_block;
     request->uncached_in_block = request->kept_in_block = request->block_length;
     request->reach_in_block = request->block_length;
-    if (block > 0 && request->causal == SEES_BLOCKS) {
+    if (block > 0 && request->causal == SEES_BLOCKS && before_is_cached) {
         request->cached_tokens = begin;
     }
 }
@@ -55,5 +56,7 @@ void blocks_cache(struct request *request) {
         request->uncached_in_block = 0;
     } else if (request->span.phase == PHASE_PREFILL || request->causal == SEES_TOKENS) {
         request->cached_tokens += request->span.queries;
+    } else {
+        request->cached_tokens = request->block_start;
     }
 }

@@ -8,8 +8,9 @@
 #include "sim/policy/request.h"
 
 /* Makes `block` the active one, with every position that is to be decided masked; in an exact cache
- * of blocks, those before it are cached. The first block starts where the prompt ends or, where
- * blocks start at multiples of their length, with the prompt tokens that do not fill one. */
+ * of blocks, those before it are cached, the last of them unless its own keys and values are not.
+ * The first block starts where the prompt ends or, where blocks start at multiples of their length,
+ * with the prompt tokens that do not fill one. */
 void blocks_enter(struct request *request, uint32_t block);
 void blocks_enter_last(struct request *request);
 

@@ -96,11 +96,15 @@ static bool keeps_exact_span(struct guard *guard, const struct request *request,
                            : 0;
     uint32_t end = request->block_start + request->block_length;
     bool by_token = request->causal == SEES_TOKENS;
-    if (!guard_keeps(guard, PROMISE_SPAN, missing == 0 || span->queries == missing,
+    bool crosses = missing > 0 && missing <= request->block_tokens && request->block > 0 &&
+                   request->masked_in_block > 0 && !request->shifted &&
+                   span->phase == PHASE_REUSE && !by_token;
+    uint32_t runs = crosses ? missing + request->block_length : missing;
+    if (!guard_keeps(guard, PROMISE_SPAN, missing == 0 || span->queries == runs,
                      "plans %u queries where the keys and values of %u positions are missing",
                      span->queries, missing) ||
         !guard_keeps(guard, PROMISE_SPAN,
-                     missing == 0 || span->phase == PHASE_PREFILL ||
+                     missing == 0 || span->phase == PHASE_PREFILL || crosses ||
                          (by_token && span->phase == PHASE_REUSE),
                      "plans phase %u where the keys and values of %u positions are missing",
                      span->phase, missing) ||

@@ -110,9 +110,16 @@ static int validate_cache_flags(const struct policy *policy, const char *place, 
                          cache->evicts == 1 ? "evicts but lacks the callback evict"
                                             : "has the callback evict but does not say it evicts");
     }
-    if (cache->keeps != KEEPS_EXACT && (cache->evicts == 1 || cache->leaves_out != BLOCK_WHOLE)) {
-        return err_world(err, "%s: cache %s %s positions but keeps no exact rows", place,
-                         policy->name, cache->evicts == 1 ? "evicts" : "leaves out");
+    if (cache->keeps != KEEPS_EXACT && cache->evicts == 1) {
+        return err_world(err, "%s: cache %s evicts positions but keeps no exact rows", place,
+                         policy->name);
+    }
+    if (cache->keeps != KEEPS_EXACT && cache->keeps != KEEPS_OTHERWISE &&
+        cache->leaves_out != BLOCK_WHOLE) {
+        return err_world(err,
+                         "%s: cache %s leaves out positions but is neither KEEPS_EXACT nor "
+                         "KEEPS_OTHERWISE",
+                         place, policy->name);
     }
     if (cache->window != NULL && cache->keeps != KEEPS_OUTSIDE_BLOCK) {
         return err_world(err,

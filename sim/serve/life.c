@@ -453,13 +453,15 @@ static int pass_block(struct life *life, struct replica *replica, uint32_t slot,
 }
 
 /* An unrolled step of a request whose block was done before: in vain, unless it is the pass that
- * writes the block's exact keys and values. */
+ * writes the block's exact keys and values; where logits are shifted that one has a token to yield,
+ * and is run besides. */
 static int pass_done_block(struct life *life, struct replica *replica, uint32_t slot,
                            struct err *err) {
     struct request *request = &life->requests[slot];
     struct recall *recall = &life->journeys[slot].recall;
     int status = 0;
-    if (life->system->cache->keeps != KEEPS_EXACT || request->uncached_in_block == 0) {
+    if (life->system->cache->keeps != KEEPS_EXACT || request->uncached_in_block == 0 ||
+        request->shifted) {
         replica->wasted_requests++;
         replica->wasted_tokens += request->span.queries;
         return 0;
@@ -480,7 +482,8 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
     struct request *request = &life->requests[slot];
     struct journey *journey = &life->journeys[slot];
     bool in_block = request->span.phase != PHASE_PREFILL, decides = blocks_decide(request);
-    bool yields = blocks_yield(request), was_done = life_block_was_done(life, request);
+    bool was_done = life_block_was_done(life, request);
+    bool yields = blocks_yield(request);
     int status = 0;
     settle_journey(journey, request);
     sums_add(replica, request, -1);

@@ -143,10 +143,10 @@ static void shed_misfits(struct loop *loop, const struct replica *replica, struc
 /* What the request's next step does to its active block: nothing, while it prefills. */
 static struct decode_pass pass_of(const struct life *life, const struct request *request) {
     const struct span *span = &request->span;
+    bool in_vain = life_block_was_done(life, request) && life->system->cache->keeps != KEEPS_EXACT;
     if (span->phase == PHASE_PREFILL && blocks_yield(request)) {
         return (struct decode_pass){.processed = 1, .kept = 1, .reach = 1};
     }
-    bool in_vain = life_block_was_done(life, request) && life->system->cache->keeps != KEEPS_EXACT;
     if ((span->phase == PHASE_PREFILL && !blocks_decide(request)) || in_vain) {
         return (struct decode_pass){0};
     }
