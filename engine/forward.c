@@ -294,6 +294,21 @@ int forward_turn_times(struct forward *forward, double *ns, struct err *err) {
     return device_err(forward, status, "reading an operator's time", err);
 }
 
+int forward_experts_hit(struct forward *forward, const struct turn *turn, uint32_t *out,
+                        struct err *err) {
+    const struct op *op = &forward->program.graph->ops[turn->op];
+    int32_t starts[MOE_MAX_EXPERTS + 1] = {0};
+    ASSERT(op->kind == OP_MOE_CHOOSE && op->experts <= MOE_MAX_EXPERTS);
+    int status = download(forward, starts,
+                          forward->room.workspace + forward->placement.offset_bytes[op->out[2]],
+                          (op->experts + 1) * (int64_t)sizeof *starts);
+    *out = 0;
+    for (uint32_t e = 0; e < op->experts; e++) {
+        *out += starts[e + 1] > starts[e];
+    }
+    return device_err(forward, status, "reading which experts were chosen", err);
+}
+
 /* ---- waiting and results ---- */
 
 int forward_done(struct forward *forward, bool *out, struct err *err) {

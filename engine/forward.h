@@ -88,6 +88,11 @@ const struct turn *forward_turn(const struct forward *forward);
 int forward_next(struct forward *forward, struct err *err);
 int forward_turn_times(struct forward *forward, double *ns, struct err *err);
 
+/* How many different experts a turn's tokens went to, where its operator chooses experts
+ * (OP_MOE_CHOOSE) and no turn was issued after it; waits for it. */
+int forward_experts_hit(struct forward *forward, const struct turn *turn, uint32_t *out,
+                        struct err *err);
+
 /* Addresses of the workspace and the pool (the same where they are shared), and the bytes that
  * steps have really used of the workspace so far: the largest peak. */
 unsigned char *forward_workspace(struct forward *forward);

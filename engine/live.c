@@ -167,8 +167,10 @@ static int read_decisions(struct live *live, const struct submission *submission
     for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
         const struct request *request = &submission->requests[submission->slots[i]];
         live->commits[i] = (uint32_t)live->n_committed[i];
+        uint32_t counted = request->commit_tokens;
+        bool may_lack = session_is_listed(&live->sessions, request);
         if (live->engine->system->decoder->count != NULL && !decided && !blocks_yield(request) &&
-            live->commits[i] != request->commit_tokens) {
+            (live->commits[i] > counted || (live->commits[i] < counted && !may_lack))) {
             return err_world(err,
                              "the device committed %" PRIu32 " positions of request %" PRIu64
                              ", its decoder counts %" PRIu32,
@@ -388,18 +390,47 @@ int live_execute(struct live *live, const struct submission *submission, uint32_
     return status;
 }
 
-int live_operators(struct live *live, const struct submission *submission, const uint32_t *commits,
-                   double *ns, struct err *err) {
+/* The experts that choices of a step have hit, all together. */
+struct hits {
+    double sum;
+    uint32_t n_choices;
+};
+
+/* hits NULL: nobody asks, and nothing waits. */
+static int turn_by_turn(struct live *live, const struct submission *submission,
+                        const uint32_t *commits, struct hits *hits, struct err *err) {
     struct forward *forward = live->engine->forward;
+    const struct graph *graph = &live->engine->system->graph;
     int status = plan_step(live, submission, commits, err);
     if (status == 0 && commits == NULL) {
         sessions_decide_nothing(&live->sessions, submission);
     }
     status = status == 0 ? forward_begin(forward, &live->step, err) : status;
     while (status == 0 && forward_turn(forward) != NULL) {
+        const struct turn turn = *forward_turn(forward);
         status = forward_next(forward, err);
+        if (status == 0 && hits != NULL && graph->ops[turn.op].kind == OP_MOE_CHOOSE) {
+            uint32_t hit = 0;
+            status = forward_experts_hit(forward, &turn, &hit, err);
+            hits->sum += hit;
+            hits->n_choices++;
+        }
     }
-    status = status == 0 ? forward_turn_times(forward, ns, err) : status;
+    return status;
+}
+
+int live_operators(struct live *live, const struct submission *submission, const uint32_t *commits,
+                   double *ns, struct err *err) {
+    int status = turn_by_turn(live, submission, commits, NULL, err);
+    status = status == 0 ? forward_turn_times(live->engine->forward, ns, err) : status;
+    return status == 0 && commits != NULL ? read_decisions(live, submission, true, err) : status;
+}
+
+int live_experts(struct live *live, const struct submission *submission, const uint32_t *commits,
+                 double *hit, struct err *err) {
+    struct hits hits = {0};
+    int status = turn_by_turn(live, submission, commits, &hits, err);
+    *hit = hits.n_choices > 0 ? hits.sum / hits.n_choices : 0;
     return status == 0 && commits != NULL ? read_decisions(live, submission, true, err) : status;
 }
 

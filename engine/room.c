@@ -55,7 +55,7 @@ static int64_t canvas_bytes(const struct step_limits *limits) {
 }
 
 static int64_t rotation_bytes(const struct step_limits *limits, const struct model *model) {
-    return (int64_t)limits->max_positions * model->head_dim * (int64_t)sizeof(float);
+    return (int64_t)limits->max_positions * model_rotary_dim(model) * (int64_t)sizeof(float);
 }
 
 static bool open_sides(struct room *room, const struct model *model,
@@ -110,7 +110,8 @@ static int fill(struct room *room, const struct model *model, const struct step_
     void *cos_sin = NULL;
     int status = table->allocate_host(device, bytes, &cos_sin);
     if (status == DEVICE_OK) {
-        rotation_table(rotation, (int32_t)limits->max_positions, (int32_t)model->head_dim, cos_sin);
+        rotation_table(rotation, (int32_t)limits->max_positions, (int32_t)model_rotary_dim(model),
+                       cos_sin);
         status = table->upload(device, room->cos_sin, cos_sin, bytes);
     }
     if (status == DEVICE_OK) {

@@ -331,12 +331,13 @@ static int check_rows(const struct request *request, uint32_t n, struct err *err
 
 /* The same of a span that lists positions of its block. One that was decided already is no
  * candidate, even if what it was given is the mask's id: its row decides on the prompt's first
- * token, which is none. */
+ * token, which is none. Where logits are shifted, positions follow one another and the first is no
+ * masked one: the pass before the block decided it, or one over the block. */
 static int plan_listed_rows(struct sessions *sessions, const struct request *request,
                             struct step_part *part, const uint8_t *masked, struct err *err) {
     int32_t *rows = sessions->logit_rows + sessions->n_used_rows;
     int32_t *targets = sessions->targets + sessions->n_used_rows;
-    bool decides = blocks_decide(request);
+    bool decides = blocks_decide(request), is_shifted = sessions->system->model->shifted_logits;
     uint32_t first, end, n = 0;
     scope(sessions, request, &first, &end);
     for (uint32_t i = 0; i < request->span.queries; i++) {
@@ -345,7 +346,7 @@ static int plan_listed_rows(struct sessions *sessions, const struct request *req
             position >= first && position < end &&
             (masked[i] || !decides || sessions->system->settings.logit_scope != LOGITS_MASKED);
         if (in_scope && sessions->n_used_rows + n < sessions->limits.max_logit_rows) {
-            rows[n] = (int32_t)i;
+            rows[n] = is_shifted && i > 0 ? (int32_t)i - 1 : (int32_t)i;
             targets[n++] = masked[i] ? (int32_t)position : 0;
         }
     }

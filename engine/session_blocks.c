@@ -86,8 +86,11 @@ uint32_t session_blocks_list(struct session_blocks *blocks, const struct request
     const struct block_state *block = &blocks->blocks[slot];
     memset(row(blocks, blocks->chosen, member), 0, block->length);
     (void)block_pending(block, keep);
-    uint32_t n = 0;
+    uint32_t n = 0, first = request->span.part_start;
     for (uint32_t i = 0; i < block->length; i++) {
+        bool in_part =
+            block->cache != BLOCK_PARTS || (i >= first && i < first + request->span.queries);
+        keep[i] = keep[i] && in_part;
         if (keep[i] && n < request->span.queries) {
             positions[n] = (int32_t)(request->block_start + i);
             masked[n] = block->masked[i];

@@ -16,6 +16,7 @@ static bool runs_whole_blocks(const struct system *system) {
                               .block_length = block,
                               .step_in_block = 1,
                               .masked_in_block = block > 1 ? block - 1 : 1,
+                              .known_in_front = block > 1,
                               .uncached_in_block = block,
                               .passes_in_block = 1,
                               .kept_in_block = block,
@@ -30,6 +31,9 @@ static bool is_run(const struct system *system) {
     const struct cache_policy *cache = system->cache;
     if (cache->keeps != KEEPS_EXACT) {
         return cache->keeps != KEEPS_OTHERWISE;
+    }
+    if (cache->leaves_out == BLOCK_PARTS) {
+        return true;
     }
     bool is_listed = cache->leaves_out != BLOCK_WHOLE || cache->evicts;
     return is_listed ? !system->model->shifted_logits && (!cache->evicts || cache->evict != NULL)

@@ -60,7 +60,6 @@ struct call_moe_gate_up {
     void *y;              /* [T A, F], by place */
     int64_t x_stride;
     int32_t n_tokens, n_active, n_experts, n_channels, n_hidden;
-    bool invariant;
     enum kernel_dtype dtype;
 };
 
@@ -71,7 +70,6 @@ struct call_moe_down {
     const int32_t *start; /* [E + 1] */
     void *y;              /* [T A, C], by place */
     int32_t n_tokens, n_active, n_experts, n_channels, n_hidden;
-    bool invariant;
     enum kernel_dtype dtype;
 };
 

@@ -589,6 +589,11 @@ LAUNCH(importance)
 LAUNCH(focus_select)
 LAUNCH(compact)
 LAUNCH(decode_mean)
+LAUNCH(moe_route)
+LAUNCH(moe_sort)
+LAUNCH(moe_gate_up)
+LAUNCH(moe_down)
+LAUNCH(moe_combine)
 
 static int cuda_norm(struct device *device, const struct call_norm *call) {
     struct call_norm own = *call;
@@ -724,10 +729,10 @@ extern "C" const struct device_table unmask_device_cuda = {
     cuda_focus_select,
     cuda_compact,
     cuda_decode_mean,
-    nullptr, /* the mixture of experts' five are not there yet */
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
+    cuda_moe_route,
+    cuda_moe_sort,
+    cuda_moe_gate_up,
+    cuda_moe_down,
+    cuda_moe_combine,
     cuda_batch_invariant,
 };

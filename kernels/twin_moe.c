@@ -11,9 +11,9 @@ static float comparable(float x) {
 
 /* The largest of n ranks that are still open, which it closes; the lower one on a tie. */
 static int32_t take_best(const float *rank, bool *is_open, int32_t n) {
-    int32_t best = -1;
+    int32_t best = 0;
     for (int32_t i = 0; i < n; i++) {
-        if (is_open[i] && (best < 0 || rank[i] > rank[best])) {
+        if (is_open[i] && (!is_open[best] || rank[i] > rank[best])) {
             best = i;
         }
     }
@@ -24,8 +24,8 @@ static int32_t take_best(const float *rank, bool *is_open, int32_t n) {
 /* Closes the experts of the groups that do not stay. */
 static void close_groups(const struct call_moe_route *call, const float *rank, bool *is_open) {
     const int32_t size = call->n_experts / call->n_groups;
-    float group_rank[MOE_MAX_GROUPS];
-    bool group_open[MOE_MAX_GROUPS];
+    float group_rank[MOE_MAX_GROUPS] = {0};
+    bool group_open[MOE_MAX_GROUPS] = {false};
     for (int32_t g = 0; g < call->n_groups; g++) {
         float first = -INFINITY, second = -INFINITY;
         for (int32_t e = g * size; e < (g + 1) * size; e++) {
@@ -36,14 +36,16 @@ static void close_groups(const struct call_moe_route *call, const float *rank, b
                 second = rank[e];
             }
         }
-        group_rank[g] = size > 1 ? first + second : first;
+        group_rank[g] = comparable(size > 1 ? first + second : first);
         group_open[g] = true;
     }
     for (int32_t i = 0; i < call->n_groups_active; i++) {
         take_best(group_rank, group_open, call->n_groups);
     }
-    for (int32_t e = 0; e < call->n_experts; e++) {
-        is_open[e] = !group_open[e / size];
+    for (int32_t g = 0; g < call->n_groups; g++) {
+        for (int32_t e = g * size; e < (g + 1) * size; e++) {
+            is_open[e] = !group_open[g];
+        }
     }
 }
 
@@ -71,9 +73,9 @@ static void score_experts(const struct call_moe_route *call, int64_t token, doub
 
 void twin_moe_route(const struct call_moe_route *call) {
     for (int64_t t = 0; t < call->n_tokens; t++) {
-        double score[MOE_MAX_EXPERTS], sum = 0;
-        float rank[MOE_MAX_EXPERTS];
-        bool is_open[MOE_MAX_EXPERTS];
+        double score[MOE_MAX_EXPERTS] = {0}, sum = 0;
+        float rank[MOE_MAX_EXPERTS] = {0};
+        bool is_open[MOE_MAX_EXPERTS] = {false};
         score_experts(call, t, score, rank);
         for (int32_t e = 0; e < call->n_experts; e++) {
             is_open[e] = true;

@@ -57,6 +57,34 @@ static const struct model llama_tokens = {.name = "llama-tokens",
                                           .mask_token = NO_MASK_TOKEN,
                                           .mask = MASK_CAUSAL};
 
+/* LLaDA2.0's: a dense layer first, experts in groups with a bias, one that all share, half of a
+ * head's channels rotated. */
+static const struct model llada2_blocks = {.name = "llada2-blocks",
+                                           .layers = 3,
+                                           .hidden = 48,
+                                           .heads = 6,
+                                           .kv_heads = 2,
+                                           .head_dim = 8,
+                                           .rotary_dim = 4,
+                                           .ffn = 56,
+                                           .vocab = 61,
+                                           .max_positions = 256,
+                                           .mask_token = 5,
+                                           .qk_norm = true,
+                                           .mask = MASK_BLOCK_CAUSAL,
+                                           .router = ROUTER_SIGMOID_GROUPED,
+                                           .experts = 16,
+                                           .experts_active = 4,
+                                           .expert_ffn = 16,
+                                           .shared_experts = 1,
+                                           .shared_ffn = 24,
+                                           .dense_layers = 1,
+                                           .expert_groups = 4,
+                                           .expert_groups_active = 2,
+                                           .expert_bias = true,
+                                           .norm_topk = true,
+                                           .routed_scale = 2.5};
+
 static const struct graph_options exact = {
     .fused = true, .logits_bytes = 2, .element_bytes = 4, .engine = true, .exact = true};
 

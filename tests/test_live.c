@@ -130,6 +130,14 @@ START_TEST(company_and_arrival_change_no_token_of_a_model_with_shifted_logits) {
 }
 END_TEST
 
+START_TEST(company_and_arrival_change_no_token_of_a_mixture) {
+    for (size_t cache = 0; cache < 5; cache++) {
+        check_combination("llada-moe-tiny", cache, "fixed", cache % 4, cache % 2);
+        check_combination("llada-moe-tiny", cache, "threshold", (cache + 1) % 4, (cache + 1) % 2);
+    }
+}
+END_TEST
+
 /* On the CPU, where it always holds, the option is taken and changes nothing. */
 START_TEST(invariance_is_an_option_that_changes_no_token_on_the_cpu) {
     static const char *const settings[] = {"on", "off"};
@@ -785,6 +793,7 @@ int main(void) {
         company_and_arrival_change_no_token_of_a_threshold_decoder,
         company_and_arrival_change_no_token_of_a_decoder_on_the_host,
         company_and_arrival_change_no_token_of_a_model_with_shifted_logits,
+        company_and_arrival_change_no_token_of_a_mixture,
         invariance_is_an_option_that_changes_no_token_on_the_cpu,
         scopes_change_no_token,
         vicinity_is_every_other_cache_of_the_kind_where_its_window_is_theirs,

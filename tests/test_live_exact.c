@@ -25,8 +25,9 @@ static const struct {
                {"lmdeploy", "sdar-tiny", "block_tokens=4"},
                {"sglang", "sdar-tiny", "block_tokens=4"},
                {"sdar", "fast-dllm-v2-tiny", "block_tokens=4"},
+               {"sdar", "llada2-tiny", "block_tokens=4"},
                {"vllm-ar", "qwen2.5-tiny", "block_tokens=1"}};
-enum { N_SYSTEMS = 5, N_BLOCKS = 4 };
+enum { N_SYSTEMS = 6, N_BLOCKS = 5 };
 
 static char plugin[256];
 

@@ -39,8 +39,8 @@ enum profile_op {
 };
 
 /* The memory-bound kernels that a profile of our own kernels holds by name, and what one row of
- * each is wide: embed, norm and add the hidden size; rope (H + 2 G) D; keep, select and pack G D;
- * swiglu its output; sample the vocabulary; decode 1. */
+ * each is wide: embed, norm, add and moe_combine the hidden size; rope (H + 2 G) D; keep, select
+ * and pack G D; swiglu its output; sample the vocabulary; moe_choose the experts; decode 1. */
 enum profile_pass {
     PASS_EMBED,
     PASS_NORM,
@@ -53,8 +53,10 @@ enum profile_pass {
     PASS_DECODE,
     PASS_SELECT,
     PASS_PACK,
+    PASS_MOE_CHOOSE,  /* from router logits to experts, and the pairs in their order */
+    PASS_MOE_COMBINE, /* each token's pairs, weighed and summed */
 };
-enum { PROFILE_PASSES = PASS_PACK + 1 };
+enum { PROFILE_PASSES = PASS_MOE_COMBINE + 1 };
 
 /* What a step costs beyond its operators, fitted to whole steps; kinds as enum host_kind. */
 struct profile_host {
@@ -180,7 +182,8 @@ extern const char *const profile_pass_names[PROFILE_PASSES];
 double profile_fused(const struct profile *profile, enum profile_op op, int64_t rows, int64_t n,
                      int64_t k, enum profile_match *match);
 
-/* The gate-up and down products of one mixture layer, routing included as measured. */
+/* The gate-up and down products of one mixture layer. What was measured elsewhere has the choice of
+ * experts and the sum of their outputs in it; ours are passes of their own. */
 double profile_moe(const struct profile *profile, int64_t tokens, int64_t hidden,
                    int64_t expert_ffn, int64_t top_k, int64_t experts, enum profile_match *match);
 

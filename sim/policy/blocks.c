@@ -14,6 +14,7 @@ void blocks_enter(struct request *request, uint32_t block) {
     request->block_length = left < request->block_tokens ? left : request->block_tokens;
     request->step_in_block = request->passes_in_block = 0;
     request->masked_in_block = request->block_length - (block == 0 ? in_block : 0);
+    request->known_in_front = request->block_length - request->masked_in_block;
     request->uncached_in_block = request->kept_in_block = request->block_length;
     request->reach_in_block = request->block_length;
     if (block > 0 && request->causal == SEES_BLOCKS && before_is_cached) {
@@ -42,6 +43,12 @@ bool blocks_decide(const struct request *request) {
     const struct span *span = &request->span;
     return span->phase == PHASE_PREFILL ? span->logit_rows > 0 && !blocks_yield(request)
                                         : span->phase != PHASE_COMMIT;
+}
+
+void blocks_commit(struct request *request, uint32_t n) {
+    request->masked_in_block -= n;
+    request->committed_tokens += n;
+    request->known_in_front = request->block_length - request->masked_in_block;
 }
 
 void blocks_cache(struct request *request) {

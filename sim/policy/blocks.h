@@ -22,6 +22,9 @@ bool blocks_decide(const struct request *request);
  * prefill ends before the active block, a commit pass with it, before the next. */
 bool blocks_yield(const struct request *request);
 
+/* n positions of the active block are decided, the left-most ones for all that is known. */
+void blocks_commit(struct request *request, uint32_t n);
+
 /* After a step with request->span under an exact cache policy: the keys and values it wrote. */
 void blocks_cache(struct request *request);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/num.h"
+#include "sim/decode/block.h"
 #include "sim/policy/blocks.h"
 #include "sim/policy/exercise_parts.h"
 #include "sim/policy/registry.h"
@@ -62,8 +63,7 @@ static void advance(struct request *request, uint32_t commits) {
     request->steps++;
     request->step_in_block++;
     request->passes_in_block++;
-    request->masked_in_block -= commits;
-    request->committed_tokens += commits;
+    blocks_commit(request, commits);
     if (request->masked_in_block > 0) {
         return;
     }
@@ -90,22 +90,21 @@ static uint32_t walk_commits(struct rng *rng, const struct request *request, uin
     }
 }
 
-/* Which positions of the block a policy that leaves some out finds uncached, and which of them an
+/* How many of the decided positions of the block stand in front, which of its positions a policy
+ * that leaves some out finds uncached, and which of them an
  * eviction left: any that it may meet. */
-static void draw_positions(struct rng *rng, struct request *request) {
+static void draw_positions(struct rng *rng, uint32_t leaves_out, struct request *request) {
     uint32_t masked = request->masked_in_block, length = request->block_length;
+    request->known_in_front = masked == 0 ? length : exercise_draw(rng, 0, length - masked);
+    if (leaves_out == BLOCK_PARTS) {
+        return;
+    }
     request->uncached_in_block = request->passes_in_block == 0
                                      ? length
                                      : exercise_draw(rng, masked > 0 ? masked : 1, length);
     request->kept_in_block =
         masked > 0 ? exercise_draw(rng, 1, request->uncached_in_block) : request->uncached_in_block;
     request->reach_in_block = exercise_draw(rng, request->kept_in_block, length);
-}
-
-/* What a pass before the block yields. */
-static void decide_first(struct request *request) {
-    request->masked_in_block--;
-    request->committed_tokens++;
 }
 
 /* One step of a request under an exact policy, of which a prefill is taken whole or in part; now
@@ -120,9 +119,9 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
         request->passes_in_block = 0;
         request->preemptions++;
     }
-    if (cache->leaves_out != 0 && request->causal == SEES_BLOCKS &&
+    if (cache->leaves_out != BLOCK_WHOLE && request->causal == SEES_BLOCKS &&
         request->cached_tokens >= request->block_start) {
-        draw_positions(rng, request);
+        draw_positions(rng, cache->leaves_out, request);
     }
     cache->plan(guard, request, &request->span);
     uint32_t blocks = request->span.queries / request->block_tokens;
@@ -138,11 +137,10 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
     request->steps++;
     request->step_in_block += request->span.phase != PHASE_PREFILL;
     request->passes_in_block += request->span.phase != PHASE_PREFILL;
-    request->masked_in_block -= commits;
-    request->committed_tokens += commits;
+    blocks_commit(request, commits);
     blocks_cache(request);
     if (yields && request->span.phase == PHASE_PREFILL) {
-        decide_first(request);
+        blocks_commit(request, 1);
         yields = false;
     }
     struct span next = {0};
@@ -150,10 +148,8 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
         cache->plan(guard, request, &next);
         if (next.queries == 0 && request->committed_tokens < request->output_tokens) {
             blocks_enter(request, request->block + 1);
-            if (yields) {
-                decide_first(request);
-                yields = false;
-            }
+            blocks_commit(request, yields);
+            yields = false;
         } else if (next.queries == 0) {
             request->state = REQUEST_DONE;
         }
@@ -217,8 +213,7 @@ static void walk_evicting_step(struct guard *guard, struct rng *rng, struct requ
             n++;
         }
     }
-    request->masked_in_block -= n;
-    request->committed_tokens += n;
+    blocks_commit(request, n);
     request->step_in_block++;
     request->passes_in_block++;
     request->steps++;

@@ -101,7 +101,7 @@ static int validate_cache_flags(const struct policy *policy, const char *place, 
         return err_world(err, "%s: cache %s has a flag that is neither 0 nor 1", place,
                          policy->name);
     }
-    if (cache->leaves_out > BLOCK_NEIGHBOUR) {
+    if (cache->leaves_out > BLOCK_PARTS) {
         return err_world(err, "%s: cache %s leaves out %u, which is no block_cache", place,
                          policy->name, cache->leaves_out);
     }

@@ -408,8 +408,7 @@ static bool commits_block(struct life *life, uint32_t slot) {
 
 static void commit_chosen(const struct life *life, struct replica *replica, struct request *request,
                           uint32_t member, uint32_t chosen) {
-    request->masked_in_block -= chosen;
-    request->committed_tokens += chosen;
+    blocks_commit(request, chosen);
     replica->outstanding_tokens -= chosen;
     if (life->asked->records_members) {
         replica->member_commits[member] = chosen;
@@ -436,17 +435,18 @@ static int pass_block(struct life *life, struct replica *replica, uint32_t slot,
                          ? request->commit_tokens
                          : (known != NULL && known->commits != NULL ? known->commits[member] : 0);
     uint32_t chosen = positions_pass(&life->positions, slot, request, word, count, decides);
+    const struct policy *decoder = &life->system->decoder->policy;
     if (word != NULL && life->asked->records_members && life->system->cache->evicts) {
         struct decode_pass *pass = &replica->member_passes[member];
         positions_kept(&life->positions, slot, &pass->kept, &pass->reach);
     }
-    if (!decides || counts) {
+    if (!decides) {
         return 0;
     }
-    if (chosen == 0 || chosen > request->masked_in_block) {
-        return plan_broken_promise(life, &life->system->decoder->policy, "decoder",
-                                   "the positions it commits", chosen, 1, request->masked_in_block,
-                                   err);
+    uint32_t most = counts ? count : request->masked_in_block;
+    if (chosen == 0 || chosen > most) {
+        return plan_broken_promise(life, decoder, "decoder", "the positions it commits", chosen, 1,
+                                   most, err);
     }
     commit_chosen(life, replica, request, member, chosen);
     return 0;
@@ -602,7 +602,8 @@ int life_advance(struct life *life, struct replica *replica, uint32_t steps,
     for (uint32_t i = 0; i < n; i++) {
         uint32_t slot = replica->batch[i];
         struct request *request = &life->requests[slot];
-        uint32_t committed = steps * request->commit_tokens;
+        /* Of positions that are followed, as many as there turn out to be. */
+        uint32_t committed = life->has_positions ? 0 : steps * request->commit_tokens;
         request->steps += steps;
         request->step_in_block += request->span.phase == PHASE_PREFILL ? 0 : steps;
         request->passes_in_block += request->span.phase == PHASE_PREFILL ? 0 : steps;
