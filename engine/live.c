@@ -196,7 +196,7 @@ static int finish_unrolled(struct live *live, const struct submission *submissio
         for (uint32_t i = 0; status == 0 && i < n; i++) {
             uint32_t committed = (uint32_t)live->n_committed[i];
             committed = committed < live->left[i] ? committed : live->left[i];
-            live->commits[s * n + i] = committed;
+            live->commits[(size_t)s * n + i] = committed;
             live->left[i] -= committed;
         }
     }

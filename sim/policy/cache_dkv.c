@@ -77,35 +77,51 @@ static const struct param both_params[] = {
     INTERVAL(prompt_interval_steps, "16", "steps of a block between full passes (assumed)"),
 };
 
-#define POLICY(its_name, its_params, its_doc)                                                      \
-    .policy = {.abi = POLICY_ABI,                                                                  \
-               .kind = POLICY_CACHE,                                                               \
-               .size = sizeof(struct cache_policy),                                                \
-               .state_bytes = sizeof(struct state),                                                \
-               .name = its_name,                                                                   \
-               .doc = its_doc,                                                                     \
-               .params = its_params,                                                               \
-               .n_params = sizeof its_params / sizeof its_params[0]},                              \
-    .row = CACHE_ROW_KV, .keeps = KEEPS_OTHERWISE
-
 const struct cache_policy cache_dkv_decode = {
-    POLICY("dkv-decode", decode_params,
-           "decoded tokens are left out, renewed at intervals (dKV-Cache); masked ones all run"),
+    .policy =
+        {.abi = POLICY_ABI,
+         .kind = POLICY_CACHE,
+         .size = sizeof(struct cache_policy),
+         .state_bytes = sizeof(struct state),
+         .name = "dkv-decode",
+         .doc =
+             "decoded tokens are left out, renewed at intervals (dKV-Cache); masked ones all run",
+         .params = decode_params,
+         .n_params = sizeof decode_params / sizeof decode_params[0]},
+    .row = CACHE_ROW_KV,
+    .keeps = KEEPS_OTHERWISE,
     .leaves_out = BLOCK_DELAYED,
     .plan = plan_decode,
     .rows_held = rows_held,
 };
 
 const struct cache_policy cache_dkv_prefill = {
-    POLICY("dkv-prefill", prefill_params,
-           "the prompt's KV alone is kept (dKV-Cache); the whole output runs in every step"),
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_CACHE,
+               .size = sizeof(struct cache_policy),
+               .state_bytes = sizeof(struct state),
+               .name = "dkv-prefill",
+               .doc =
+                   "the prompt's KV alone is kept (dKV-Cache); the whole output runs in every step",
+               .params = prefill_params,
+               .n_params = sizeof prefill_params / sizeof prefill_params[0]},
+    .row = CACHE_ROW_KV,
+    .keeps = KEEPS_OTHERWISE,
     .plan = plan_prefill,
     .rows_held = prompt_rows_held,
 };
 
 const struct cache_policy cache_dkv_pd = {
-    POLICY("dkv-pd", both_params,
-           "prompt and decoded tokens are renewed at two intervals (dKV-PD)"),
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_CACHE,
+               .size = sizeof(struct cache_policy),
+               .state_bytes = sizeof(struct state),
+               .name = "dkv-pd",
+               .doc = "prompt and decoded tokens are renewed at two intervals (dKV-PD)",
+               .params = both_params,
+               .n_params = sizeof both_params / sizeof both_params[0]},
+    .row = CACHE_ROW_KV,
+    .keeps = KEEPS_OTHERWISE,
     .leaves_out = BLOCK_DELAYED,
     .plan = plan_both,
     .rows_held = rows_held,

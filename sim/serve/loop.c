@@ -423,7 +423,7 @@ static int advance_unrolled(struct loop *loop, struct replica *replica,
     int status = 0;
     for (uint32_t s = 0; status == 0 && s < done->steps; s++) {
         struct decided known = done->decided;
-        known.commits = known.commits != NULL ? known.commits + s * moment->n : NULL;
+        known.commits = known.commits != NULL ? known.commits + (size_t)s * moment->n : NULL;
         struct completion one = *done;
         one.steps = 1;
         one.start_ns = done->start_ns + wall_ns * s / done->steps;
