@@ -317,13 +317,19 @@ int forward_result(struct forward *forward, const struct step_result *result, st
     ASSERT(forward->n_steps > 0 && !forward->is_stepping);
     const struct packed *last = forward->issue.rest;
     const struct packed_counts *n = &last->n;
-    const int64_t rows = n->n_logit_rows, decisions = n->n_take + n->n_threshold;
+    const int64_t rows = n->n_logit_rows, decisions = n->n_take + n->n_rule;
     const struct room *room = &forward->room;
     const struct candidates from =
         issue_candidates(&forward->issue, find_op(forward, OP_COMMIT)->in[0]);
     int status = download(forward, result->token, from.token, rows * 4);
     if (status == DEVICE_OK) {
         status = download(forward, result->confidence, from.confidence, rows * 4);
+    }
+    if (status == DEVICE_OK && from.margin != NULL) {
+        status = download(forward, result->margin, from.margin, rows * 4);
+    }
+    if (status == DEVICE_OK && from.entropy != NULL) {
+        status = download(forward, result->entropy, from.entropy, rows * 4);
     }
     if (status == DEVICE_OK) {
         status = download(forward, result->committed, room->committed, rows);
@@ -414,6 +420,15 @@ int forward_read_canvas(struct forward *forward, int64_t first, int32_t *tokens,
     }
     status = download(forward, tokens, forward->room.canvases + first, n * (int64_t)sizeof *tokens);
     return device_err(forward, status, "reading a canvas", err);
+}
+
+int forward_clear_credit(struct forward *forward, int64_t first, int64_t n, struct err *err) {
+    ASSERT(first >= 0 && n >= 0 && first + n <= forward->limits.credit_lists);
+    int64_t width = room_credit_bytes(&forward->limits, 1);
+    unsigned char *lists = (unsigned char *)forward->room.credit;
+    int status =
+        forward->device->table->clear(forward->device->device, lists + first * width, n * width);
+    return device_err(forward, status, "clearing credit", err);
 }
 
 int forward_hold(struct forward *forward, int64_t first_byte, struct err *err) {

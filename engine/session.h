@@ -25,6 +25,7 @@ struct session {
     bool has_canvas;
     int64_t canvas;      /* first token among the canvases */
     int64_t store_bytes; /* where in the pool its rows lie; -1: it has none */
+    uint32_t credit;     /* its credit: lists from so many blocks on; where any is given */
 };
 
 /* Stores start at a multiple of so many elements: kernels read 16 bytes at a time. */
@@ -36,7 +37,7 @@ struct session_rest {
     struct span *spans;
     const struct span **span_list;
     struct step_shape shape;
-    int32_t *positions, *extents, *kept, *logit_rows, *targets;
+    int32_t *positions, *extents, *kept, *logit_rows, *targets, *credit;
 };
 
 struct sessions {
@@ -60,7 +61,12 @@ struct sessions {
     int32_t *extents;                                    /* the same */
     uint8_t *masked_tokens;                              /* the same, where something evicts */
     uint32_t n_used_tokens, n_used_rows;
+    struct decode_rule rule; /* of the requests that decide */
     struct session_rest rest;
+    /* Where the decoder gives credit: [max_requests], nobody's, and [max_logit_rows], the lists of
+     * the step's rows. */
+    uint32_t *free_credits, n_free_credits;
+    int32_t *credit_rows;
 };
 
 /* ERR_USAGE when the system's cache policy or its rows are such that the engine does not run them.
@@ -109,6 +115,9 @@ void sessions_pass(struct sessions *sessions, const struct submission *submissio
  * logit rows, as they were planned. Returns how many. */
 uint32_t sessions_masked_rows(const struct sessions *sessions, const struct submission *submission,
                               uint32_t member, uint32_t *rows);
+
+/* The position that such a row decides on. */
+uint32_t sessions_target(const struct sessions *sessions, uint32_t member, uint32_t row);
 
 /* Commit one row's target on the host's word. */
 int sessions_commit(struct sessions *sessions, const struct submission *submission, uint32_t member,

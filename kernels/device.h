@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-enum { DEVICE_ABI = 3, DEVICE_TEXT_CHARS = 256, RECORD_DEPTH = 3 };
+enum { DEVICE_ABI = 4, DEVICE_TEXT_CHARS = 256, RECORD_DEPTH = 3 };
 
 enum device_status {
     DEVICE_OK,
@@ -133,6 +133,7 @@ struct device_table {
     int (*gate_up)(struct device *device, const struct call_gate_up *call);
     int (*head)(struct device *device, const struct call_head *call);
     int (*sample)(struct device *device, const struct call_sample *call);
+    int (*credit)(struct device *device, const struct call_credit *call);
     int (*decode)(struct device *device, const struct call_decode *call);
     int (*random)(struct device *device, const struct call_random *call);
     int (*paged_attention)(struct device *device, const struct call_paged_attention *call);

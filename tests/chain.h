@@ -182,13 +182,13 @@ static inline void chain_add(struct chain *c, struct rig *rig) {
         c->rows[r] = chain_query(c, c->begin + r);
         c->targets[r] = c->begin + r;
     }
-    const struct step_part part = {
-        .canvas = (int64_t)c->request * CANVAS_TOKENS,
-        .positions = c->positions,
-        .logit_rows = c->rows,
-        .targets = c->targets,
-        .decision = {0, chain_decides(c) ? (uint32_t)n_rows : 0, (uint32_t)chain_take(c)},
-        .kv_pages = {c->pages, c->n_pages, c->extents}};
+    const struct step_part part = {.canvas = (int64_t)c->request * CANVAS_TOKENS,
+                                   .positions = c->positions,
+                                   .logit_rows = c->rows,
+                                   .targets = c->targets,
+                                   .decision = {.n_rows = chain_decides(c) ? (uint32_t)n_rows : 0,
+                                                .take = (uint32_t)chain_take(c)},
+                                   .kv_pages = {c->pages, c->n_pages, c->extents}};
     struct span *span = rig_add(rig, (uint32_t)c->queries, (uint32_t)c->first, &part);
     span->phase = c->phase;
     span->exact = 1;

@@ -52,6 +52,10 @@ static int64_t bytes_per_row(const struct graph *graph, const struct op *op) {
     if (op->kind == OP_GATHER) {
         bytes = 2 * graph->tensors[op->out[0]].bytes.per;
     }
+    /* A list of credit is read and written whole, at most, and as many logits are read. */
+    if (op->kind == OP_CREDIT && op->out[0] == op->in[1]) {
+        bytes = 2 * graph->tensors[op->in[1]].bytes.per + 3 * graph->tensors[op->in[2]].bytes.per;
+    }
     return bytes;
 }
 

@@ -351,16 +351,46 @@ static void add_all_layers(struct builder *b) {
     }
 }
 
+int64_t graph_credit_bytes(const struct model *model, const struct graph_options *options) {
+    /* How many entries, padding; a token and a number for each. */
+    int64_t list = (2LL * options->credit_slots + 2) * F32_BYTES;
+    return options->credit_matrix ? (int64_t)model->vocab * F32_BYTES : list;
+}
+
+static int add_candidates(struct builder *b) {
+    return graph_add_tensor(b->g, "candidates", SYM_LOGIT_ROWS,
+                            (b->options->statistics ? 4LL : 2LL) * F32_BYTES);
+}
+
+/* Credit changes the candidates; of a matrix the raised logits are another tensor, searched anew.
+ */
+static void add_credit(struct builder *b, int logits, int decided, int earned) {
+    struct graph *g = b->g;
+    if (!b->options->credit_matrix) {
+        graph_add_op(g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, LIST(logits, decided, earned),
+                     LIST(decided, earned));
+        return;
+    }
+    int raised = graph_add_tensor(g, "logits with credit", SYM_LOGIT_ROWS,
+                                  model_logits_bytes_per_row(b->m, F32_BYTES));
+    graph_add_op(g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, LIST(logits, decided, earned),
+                 LIST(raised, earned));
+    graph_add_op(g, "argmax with credit", OP_SAMPLE, SYM_LOGIT_ROWS, LIST(raised), LIST(decided));
+}
+
 /* Logits that exist, in chunks or whole, and what is read off them. */
 static int add_stored_logits(struct builder *b, int normed) {
     struct graph *g = b->g;
     const struct model *m = b->m;
+    int earned = b->options->credit_slots > 0 ? graph_add_cache(g, "credit", SYM_LOGIT_ROWS,
+                                                                graph_credit_bytes(m, b->options))
+                                              : -1;
     graph_begin_loop(g, CHUNK_LOGITS, SYM_LOGIT_ROWS);
     int64_t logits_bytes = b->options->logits_bytes * g->element_bytes / BF16_BYTES;
     int logits =
         graph_add_tensor(g, "logits", SYM_LOGIT_ROWS, model_logits_bytes_per_row(m, logits_bytes));
     add_linear(g, "output head", SYM_LOGIT_ROWS, m->vocab, m->hidden, normed, logits);
-    int decided = graph_add_tensor(g, "candidates", SYM_LOGIT_ROWS, 2LL * F32_BYTES);
+    int decided = add_candidates(b);
     if (b->options->shift_copy && m->shifted_logits) {
         int shifted = graph_add_tensor(g, "shifted logits", SYM_LOGIT_ROWS,
                                        model_logits_bytes_per_row(m, logits_bytes));
@@ -385,13 +415,16 @@ static int add_stored_logits(struct builder *b, int normed) {
         graph_add_op(g, "argmax and confidence", OP_SAMPLE, SYM_LOGIT_ROWS, LIST(sampled),
                      LIST(decided));
     }
+    if (earned >= 0) {
+        add_credit(b, logits, decided, earned);
+    }
     graph_end_loop(g, decided);
     return decided;
 }
 
 static int add_fused_head(struct builder *b, int normed) {
     struct graph *g = b->g;
-    int decided = graph_add_tensor(g, "candidates", SYM_LOGIT_ROWS, 2LL * F32_BYTES);
+    int decided = add_candidates(b);
     int scratch = graph_add_tensor(g, "head scratch", SYM_ONE, GRAPH_HEAD_SCRATCH_BYTES);
     struct op *op = graph_add_op(g, "output head", OP_HEAD, SYM_LOGIT_ROWS, LIST(normed),
                                  LIST(decided, scratch));
@@ -414,6 +447,7 @@ static void add_head(struct builder *b) {
 void graph_build(struct graph *graph, const struct model *model,
                  const struct graph_options *options) {
     int64_t element_bytes = options->element_bytes > 0 ? options->element_bytes : BF16_BYTES;
+    ASSERT(options->credit_slots == 0 || !options->fused_head);
     ASSERT(!options->query_chunks ||
            (options->fused && !options->splits_first_layer && !options->selects &&
             !options->compares_values && !options->gathers_cache));

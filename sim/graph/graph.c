@@ -26,6 +26,7 @@ const char *const op_kind_names[OP_KIND_COUNT] = {
     "commit",
     "importance",
     "evict",
+    "credit",
 };
 
 const char *const chunk_kind_names[CHUNK_KINDS] = {"attention", "ffn", "logits"};

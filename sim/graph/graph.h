@@ -39,8 +39,9 @@ enum op_kind {
     OP_COMMIT,
     OP_IMPORTANCE, /* how much masked queries attend to each other (FOCUS) */
     OP_EVICT,      /* choose the queries that go on, and copy them together */
+    OP_CREDIT,     /* what tokens have earned so far is added to their logits (dInfer) */
 };
-enum { OP_KIND_COUNT = OP_EVICT + 1 };
+enum { OP_KIND_COUNT = OP_CREDIT + 1 };
 extern const char *const op_kind_names[OP_KIND_COUNT];
 
 enum {
