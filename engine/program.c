@@ -65,7 +65,7 @@ static int bind(struct program *program, uint32_t op, struct err *err) {
         return err_usage(err, "the engine does not run the operator '%s' (%s over %s)", o->name,
                          op_kind_names[o->kind], symbol_names[o->rows]);
     }
-    if (o->kind == OP_CREDIT && o->out[0] != o->in[1]) {
+    if (o->kind == OP_CREDIT && o->out[2] >= 0) {
         return err_usage(err, "the engine keeps lists of credit, the step graph a matrix: set "
                               "decoder.form = list, which decides alike");
     }

@@ -1,5 +1,6 @@
 #include "engine/session.h"
 
+#include "engine/session_credit.h"
 #include "engine/session_rest.h"
 
 #include <inttypes.h>
@@ -16,10 +17,6 @@
 
 static bool is_exact(const struct sessions *sessions) {
     return sessions->system->cache->keeps == KEEPS_EXACT;
-}
-
-static bool gives_credit(const struct sessions *sessions) {
-    return sessions->system->credit_slots > 0;
 }
 
 static bool follows_blocks(const struct sessions *sessions) {
@@ -59,12 +56,8 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
     sessions->targets = zeroed(limits->max_logit_rows, sizeof *sessions->targets);
     sessions->extents = zeroed(limits->max_tokens, sizeof *sessions->extents);
     sessions->n_rows = zeroed(limits->max_requests, sizeof *sessions->n_rows);
-    if (gives_credit(sessions)) {
-        sessions->credit_rows = zeroed(limits->max_logit_rows, sizeof *sessions->credit_rows);
-        sessions->free_credits = zeroed(limits->max_requests, sizeof *sessions->free_credits);
-        for (uint32_t i = limits->max_requests; i > 0; i--) {
-            sessions->free_credits[sessions->n_free_credits++] = i - 1;
-        }
+    if (session_credit_wanted(system)) {
+        session_credit_open(&sessions->credit, limits, n_slots);
     }
     if (session_blocks_wanted(system)) {
         session_blocks_open(&sessions->blocks, system, n_slots, limits->max_requests);
@@ -89,8 +82,7 @@ void sessions_close(struct sessions *sessions) {
     free(sessions->extents);
     free(sessions->n_rows);
     free(sessions->masked_tokens);
-    free(sessions->free_credits);
-    free(sessions->credit_rows);
+    session_credit_close(&sessions->credit);
     session_blocks_close(&sessions->blocks);
     session_rest_close(&sessions->rest);
     *sessions = (struct sessions){0};
@@ -187,19 +179,6 @@ static int take_canvas(struct sessions *sessions, uint32_t slot, const struct re
                            request->id, sessions->canvases.used, sessions->canvases.size);
 }
 
-/* A block's credit, of a request that has its place for it, is nothing yet. */
-static int clear_credit(struct sessions *sessions, uint32_t slot, struct err *err) {
-    uint32_t block = sessions->system->settings.block_tokens;
-    return forward_clear_credit(sessions->forward, (int64_t)sessions->by_slot[slot].credit * block,
-                                block, err);
-}
-
-static int take_credit(struct sessions *sessions, uint32_t slot, struct err *err) {
-    ASSERT(sessions->n_free_credits > 0); /* no more requests run than the system says */
-    sessions->by_slot[slot].credit = sessions->free_credits[--sessions->n_free_credits];
-    return clear_credit(sessions, slot, err);
-}
-
 int sessions_admit(struct sessions *sessions, uint32_t slot, const struct request *request,
                    const int32_t *prompt, struct err *err) {
     struct session *session = &sessions->by_slot[slot];
@@ -223,8 +202,8 @@ int sessions_admit(struct sessions *sessions, uint32_t slot, const struct reques
         status = is_exact(sessions) ? sessions_grow(sessions, slot, request, err)
                                     : take_store(sessions, slot, request->kv_bytes, err);
     }
-    if (status == 0 && gives_credit(sessions)) {
-        status = take_credit(sessions, slot, err);
+    if (status == 0 && session_credit_wanted(sessions->system)) {
+        status = session_credit_take(sessions, slot, err);
     }
     return status != 0 || returns ? status : write_canvas(sessions, session, request, prompt, err);
 }
@@ -238,8 +217,8 @@ void sessions_release(struct sessions *sessions, uint32_t slot) {
     if (follows_blocks(sessions)) {
         session_blocks_forget(&sessions->blocks, slot);
     }
-    if (gives_credit(sessions)) {
-        sessions->free_credits[sessions->n_free_credits++] = session->credit;
+    if (session_credit_wanted(sessions->system)) {
+        session_credit_give(sessions, slot);
     }
     if (is_exact(sessions)) {
         pages_give(&sessions->pages, slot);
@@ -434,23 +413,6 @@ static int plan_positions(struct sessions *sessions, const struct request *reque
     return 0;
 }
 
-/* Which list of credit each of a part's rows has: that of the position it decides on. */
-static int plan_credit(struct sessions *sessions, const struct request *request, uint32_t slot,
-                       struct step_part *part, struct err *err) {
-    int32_t *credit = sessions->credit_rows + (part->logit_rows - sessions->logit_rows);
-    uint32_t block = sessions->system->settings.block_tokens;
-    bool decides = blocks_decide(&request->span);
-    for (uint32_t r = 0; r < request->span.logit_rows; r++) {
-        int64_t target = part->targets[r];
-        bool in_block = target >= request->block_start && target < block_end(request);
-        int64_t list =
-            (int64_t)sessions->by_slot[slot].credit * block + target - request->block_start;
-        credit[r] = decides && in_block ? (int32_t)list : -1;
-    }
-    part->credit = credit;
-    return decides && request->step_in_block == 0 ? clear_credit(sessions, slot, err) : 0;
-}
-
 /* Who decides on a part's rows, and by which numbers. */
 static void plan_decision(struct sessions *sessions, const struct request *request,
                           const uint32_t *take, struct decision *decision) {
@@ -506,8 +468,8 @@ static int plan_part(struct sessions *sessions, const struct request *request, u
     status = lists ? plan_listed_rows(sessions, request, part, masked, err)
                    : plan_rows(sessions, request, session, part, err);
     sessions->n_rows[member] = span->logit_rows;
-    if (status == 0 && gives_credit(sessions)) {
-        status = plan_credit(sessions, request, slot, part, err);
+    if (status == 0 && session_credit_wanted(sessions->system)) {
+        status = session_credit_plan(sessions, request, slot, part, err);
     }
     plan_decision(sessions, request, take, &part->decision);
     return status;
@@ -533,8 +495,6 @@ static int make_room(struct sessions *sessions, const struct placement *placemen
 int sessions_plan(struct sessions *sessions, const struct submission *submission,
                   const uint32_t *take, const struct placement *placement, struct step *step,
                   struct err *err) {
-    const struct decoder *decoder = sessions->system->decoder;
-    struct decoder_credit credit = {0};
     if (submission->n_slots > sessions->limits.max_requests) {
         return err_usage(err,
                          "a batch of %" PRIu32 " requests, but the engine was opened for "
@@ -562,9 +522,6 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
         status = plan_part(sessions, &submission->requests[slot], slot, i,
                            take != NULL ? &take[i] : NULL, err);
     }
-    if (decoder->credit != NULL) {
-        decoder->credit(sessions->system->decoder_state, &credit);
-    }
     sessions->submission = submission;
     sessions->decided = sessions->parts;
     *step = (struct step){
@@ -572,7 +529,7 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
         .shape = submission->shape,
         .parts = sessions->parts,
         .rule = sessions->rule,
-        .credit = credit.rule,
+        .credit = session_credit_rule(sessions->system),
         .evict = session_evict,
         .evict_state = sessions,
     };

@@ -25,11 +25,17 @@ struct session {
     bool has_canvas;
     int64_t canvas;      /* first token among the canvases */
     int64_t store_bytes; /* where in the pool its rows lie; -1: it has none */
-    uint32_t credit;     /* its credit: lists from so many blocks on; where any is given */
 };
 
 /* Stores start at a multiple of so many elements: kernels read 16 bytes at a time. */
 enum { STORE_ALIGN_ELEMENTS = 8 };
+
+/* Credit of the running requests: which lists are whose, and what the step under way needs. */
+struct session_credit {
+    uint32_t *of_slot;      /* [n_slots]: lists from so many blocks on */
+    uint32_t *free, n_free; /* [max_requests]: nobody's */
+    int32_t *rows;          /* [max_logit_rows]: the list of each of the step's */
+};
 
 /* What an eviction leaves of the step under way; all of it as large as the step's. */
 struct session_rest {
@@ -63,10 +69,7 @@ struct sessions {
     uint32_t n_used_tokens, n_used_rows;
     struct decode_rule rule; /* of the requests that decide */
     struct session_rest rest;
-    /* Where the decoder gives credit: [max_requests], nobody's, and [max_logit_rows], the lists of
-     * the step's rows. */
-    uint32_t *free_credits, n_free_credits;
-    int32_t *credit_rows;
+    struct session_credit credit; /* where the decoder gives any */
 };
 
 /* ERR_USAGE when the system's cache policy or its rows are such that the engine does not run them.

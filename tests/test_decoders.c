@@ -85,6 +85,12 @@ static struct decode_rule draw_rule(struct rng *rng) {
                                .factor = 4 * (float)rng_uniform(rng),
                                .bound = 4 * (float)rng_uniform(rng),
                                .key = rng_next(rng)};
+    if (below(rng, 2)) { /* as coarse as values may be, which meet them then */
+        rule.threshold = 0.0625f * roundf(16 * rule.threshold);
+        rule.low = 0.0625f * roundf(16 * rule.low);
+        rule.factor = 0.0625f * roundf(16 * rule.factor);
+        rule.bound = 0.0625f * roundf(16 * rule.bound);
+    }
     if (rule.kind == DECODE_ENTROPY_BOUNDED) {
         rule.rank = RANK_ENTROPY;
     }

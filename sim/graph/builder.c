@@ -365,17 +365,14 @@ static int add_candidates(struct builder *b) {
 /* Credit changes the candidates; of a matrix the raised logits are another tensor, searched anew.
  */
 static void add_credit(struct builder *b, int logits, int decided, int earned) {
-    struct graph *g = b->g;
-    if (!b->options->credit_matrix) {
-        graph_add_op(g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, LIST(logits, decided, earned),
-                     LIST(decided, earned));
-        return;
+    const int in[] = {logits, decided, earned, -1};
+    if (b->options->credit_matrix) {
+        int raised = graph_add_tensor(b->g, "logits with credit", SYM_LOGIT_ROWS,
+                                      model_logits_bytes_per_row(b->m, F32_BYTES));
+        graph_add_op(b->g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, in, LIST(decided, earned, raised));
+    } else {
+        graph_add_op(b->g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, in, LIST(decided, earned));
     }
-    int raised = graph_add_tensor(g, "logits with credit", SYM_LOGIT_ROWS,
-                                  model_logits_bytes_per_row(b->m, F32_BYTES));
-    graph_add_op(g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, LIST(logits, decided, earned),
-                 LIST(raised, earned));
-    graph_add_op(g, "argmax with credit", OP_SAMPLE, SYM_LOGIT_ROWS, LIST(raised), LIST(decided));
 }
 
 /* Logits that exist, in chunks or whole, and what is read off them. */

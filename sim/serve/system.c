@@ -11,6 +11,7 @@
 #include "sim/graph/builder.h"
 #include "sim/policy/check_plugin.h"
 #include "sim/policy/registry.h"
+#include "sim/serve/system_credit.h"
 #include "sim/serve/system_file.h"
 #include "sim/serve/system_step.h"
 
@@ -376,13 +377,6 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
                      : "runtime.shift_copy is of planned steps: the allocators' eager code "
                        "copies in any case");
     }
-    if (s->decoder->credit != NULL &&
-        (s->runtime.fused_head || settings->allocator != ALLOCATOR_PLANNED)) {
-        return err_usage(err,
-                         "decoder %s adds credit to logits that exist, in planned steps: set "
-                         "runtime.fused_head = off and allocator = planned",
-                         s->decoder->policy.name);
-    }
     if (s->cache->evicts && s->model->layers < 2) {
         return err_usage(err, "cache %s evicts in the second layer, and %s has %u",
                          s->cache->policy.name, s->model->title, s->model->layers);
@@ -440,29 +434,10 @@ int64_t system_reserve_bytes(const struct system *s) {
     return s->settings.reserve_bytes + moe_bytes + s->decoder_bytes + s->left_out_bytes;
 }
 
-/* What the decoder keeps of each request that runs: credit for every position of a block. That
- * bounds how many run; without a bound of the system's own, as many as a step has blocks. */
-static void keep_credit(struct system *s, struct graph_options *options) {
-    struct settings *settings = &s->settings;
-    struct decoder_credit credit;
-    if (s->decoder->credit == NULL) {
-        return;
-    }
-    s->decoder->credit(s->decoder_state, &credit);
-    uint32_t block = settings->block_tokens, blocks = settings->max_batched_tokens / block;
-    s->credit_slots = block < CREDIT_MOST_TOKENS ? block : CREDIT_MOST_TOKENS;
-    options->credit_slots = s->credit_slots;
-    options->credit_matrix = credit.matrix != 0;
-    if (settings->max_requests == 0) {
-        settings->max_requests = blocks > 0 ? blocks : 1;
-    }
-    s->decoder_bytes =
-        graph_credit_bytes(s->model, options) * (int64_t)block * settings->max_requests;
-}
-
 static int resolve(struct system *s, const struct system_request *asked, struct err *err) {
     resolve_settings(s);
     int status = refuse_uncovered(s, err);
+    status = status == 0 ? system_check_credit(s, err) : status;
     if (status != 0) {
         return status;
     }
@@ -486,7 +461,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .statistics = s->decoder->reads_statistics != 0,
         .engine = s->runtime.engine,
     };
-    keep_credit(s, &options);
+    system_keep_credit(s, &options);
     graph_build(&s->graph, s->model, &options);
     s->row_bytes = cache_row_bytes(s);
     status = asked->roofline ? 0 : resolve_profile(s, asked->profile_path, err);
