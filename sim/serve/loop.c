@@ -244,7 +244,9 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
             budget_workspace_bytes(&loop->asked->system->budget, replica->kv_used_bytes),
         .requests = loop->life.requests,
         .slots = replica->batch,
+        .idle = replica->idle,
         .n_slots = replica->n_batch,
+        .n_idle = replica->n_idle,
         .request_ids = replica->member_ids,
     };
     replica->busy = true;
