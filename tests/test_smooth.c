@@ -112,7 +112,8 @@ static struct loop_result run(const char *const *settings) {
     system_close(system);
     return result;
 }
-#define RUN(...) run((const char *const[]){__VA_ARGS__, NULL})
+#define RUN(...)                                                                                   \
+    run((const char *const[]){"decoder=threshold", "decoder.threshold=0.8", __VA_ARGS__, NULL})
 
 START_TEST(without_effect_it_takes_the_same_steps_and_more_time) {
     struct loop_result plain = RUN("iteration=plain"),

@@ -171,6 +171,24 @@ START_TEST(unrolling_changes_no_token_of_a_live_run) {
 }
 END_TEST
 
+START_TEST(unrolling_changes_no_token_of_any_rule) {
+    static const char *const rules[][2] = {
+        {"decoder=factor", "decoder.factor=40"},
+        {"decoder=hierarchical", "decoder.low_threshold=0.01"},
+        {"decoder=credit", "decoder.threshold=0.012"},
+        {"decoder=entropy-bounded", "decoder.bound=8"},
+        {"decoder=entropy", "decoder.epsilon=0.001"},
+        {"decoder=origin", "decoder.seed=3"},
+    };
+    for (int i = 0; i < 6; i++) {
+        check_live("fast-dllm", "llada-tiny",
+                   (const char *const[]){"cache=vicinity", "block_tokens=8", rules[i][0],
+                                         rules[i][1], NULL},
+                   false);
+    }
+}
+END_TEST
+
 START_TEST(unrolling_changes_no_token_of_exact_blocks) {
     check_live("sdar", "sdar-tiny",
                (const char *const[]){"runtime=unmask", "decoder=threshold", "page_tokens=4",
@@ -225,11 +243,20 @@ START_TEST(what_follows_from_each_step_s_commits_is_refused) {
 }
 END_TEST
 
+static uint32_t choose_all(const void *state, const struct request *request,
+                           const struct decode_seen *seen, uint8_t *commit) {
+    (void)state;
+    (void)request;
+    memset(commit, 1, seen->n);
+    return seen->n;
+}
+
 START_TEST(a_decoder_on_the_host_is_refused_live) {
     struct system *system = LIVE_SYSTEM("llada-tiny", "cache=dual", "decoder=threshold");
-    struct decoder rule = *system->decoder;
-    rule.threshold = NULL;
-    system->decoder = &rule;
+    struct decoder host = *system->decoder;
+    host.rule = NULL;
+    host.choose = choose_all;
+    system->decoder = &host;
     system->settings.unroll_maximum = 4;
     struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
     struct engine *engine = NULL;
@@ -248,6 +275,7 @@ int main(void) {
         the_host_is_paid_once_a_visit,
         an_overlapping_host_gains_nothing,
         unrolling_changes_no_token_of_a_live_run,
+        unrolling_changes_no_token_of_any_rule,
         unrolling_changes_no_token_of_exact_blocks,
         what_follows_from_each_step_s_commits_is_refused,
         a_decoder_on_the_host_is_refused_live,

@@ -2,6 +2,24 @@
 
 #include "sim/policy/blocks.h"
 
+/* For how many steps, at most so many, the decoder's rule is the same; its threshold and its key
+ * may be others. */
+static uint32_t rule_holds(const struct system *system, const struct request *request,
+                           uint32_t most) {
+    const struct decode_rule now = decoder_rule(system->decoder, system->decoder_state, request);
+    struct request later = *request;
+    for (uint32_t n = 1; n < most; n++) {
+        later.steps++;
+        later.step_in_block++;
+        const struct decode_rule then =
+            decoder_rule(system->decoder, system->decoder_state, &later);
+        if (then.threshold != now.threshold || then.key != now.key) {
+            return n;
+        }
+    }
+    return most;
+}
+
 uint32_t unroll_steps(const struct life *life, const struct replica *replica) {
     const struct settings *settings = &life->asked->system->settings;
     uint32_t most = settings->unroll_maximum;
@@ -15,6 +33,7 @@ uint32_t unroll_steps(const struct life *life, const struct replica *replica) {
         uint32_t holds =
             counts ? request->steps_to_change : life->journeys[replica->batch[i]].span_holds;
         most = holds < most ? holds : most;
+        most = counts ? most : rule_holds(life->system, request, most);
         n_masked += request->masked_in_block;
     }
     uint64_t wanted = n_masked / settings->unroll_expected_tpf;

@@ -7,7 +7,8 @@
 #include "sim/serve/life.h"
 
 /* How many steps of the batch in flight run before the host looks again: dInfer's rule over all of
- * its masked positions, as far as no span changes. Decoders that count say when a block ends. */
+ * its masked positions, as far as neither a span nor a decoder's rule changes. Decoders that count
+ * say when a block ends. */
 uint32_t unroll_steps(const struct life *life, const struct replica *replica);
 
 /* Whether the request's span decides on nothing because its block was done before. */
