@@ -90,6 +90,8 @@ static struct step_limits limits_of(const struct system *system) {
             aligned(budget->shares_pool ? budget->pool_bytes : budget->activation_bytes),
         .pool_bytes = aligned(budget->pool_bytes),
         .page_rows = settings->page_tokens,
+        .block_tokens = settings->block_tokens,
+        .bucket_tokens = system->runtime.kept_bucket,
         .shares_pool = budget->shares_pool,
         .maps = system->runtime.vmm,
         .selects_together = system->cache->keeps == KEEPS_CHOSEN_TOGETHER,

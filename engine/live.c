@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "engine/session_device.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/zeroed.h"
 #include "sim/serve/system_step.h"
@@ -28,6 +29,9 @@ struct live {
     struct flight flight;
     struct placement placement;
     struct step step;
+    struct session_device on_device; /* steps that the device decides, and the one under way */
+    struct block_step block_step;
+    bool device_decides;
     const int32_t *(*prompt)(void *state, uint64_t id);
     void *prompt_state;
     int (*output)(void *state, uint64_t id, const int32_t *tokens, uint32_t n, struct err *err);
@@ -97,6 +101,23 @@ static int plan_step(struct live *live, const struct submission *submission,
                                        &live->step, err);
 }
 
+/* Issues the batch's step: the device decides it where it can. */
+static int start_step(struct live *live, const struct submission *submission, struct err *err) {
+    const struct system *system = live->engine->system;
+    live->device_decides = session_device_decides(&live->on_device, &live->sessions, submission);
+    if (!live->device_decides) {
+        int status = plan_step(live, submission, NULL, err);
+        return status == 0 ? forward_submit(live->engine->forward, &live->step, err) : status;
+    }
+    int status =
+        system_place(system, submission->shape, submission->workspace_bytes, &live->placement, err);
+    if (status == 0) {
+        status = session_device_plan(&live->on_device, &live->sessions, submission,
+                                     &live->placement, &live->block_step, err);
+    }
+    return status == 0 ? block_step_submit(live->engine->forward, &live->block_step, err) : status;
+}
+
 /* Confidences as decoders are promised them: between 0 and 1, neither of them reached. */
 static float open_interval(float confidence) {
     return fminf(fmaxf(confidence, FLT_MIN), 1 - FLT_EPSILON / 2);
@@ -152,8 +173,18 @@ static uint32_t newly_decided(const struct request *request, uint32_t committed)
     return committed < request->masked_in_block ? committed : request->masked_in_block;
 }
 
-/* What the device decided; a counting decoder's word is held against it, unless the caller had the
- * word. */
+/* A counting decoder's word is held against what the device committed. */
+static int check_count(const struct live *live, const struct request *request, uint32_t commits,
+                       struct err *err) {
+    return live->engine->system->decoder->count == NULL || commits == request->commit_tokens
+               ? 0
+               : err_world(err,
+                           "the device committed %" PRIu32 " positions of request %" PRIu64
+                           ", its decoder counts %" PRIu32,
+                           commits, request->id, request->commit_tokens);
+}
+
+/* What the device decided, unless the caller had the word. */
 static int read_decisions(struct live *live, const struct submission *submission, bool decided,
                           struct err *err) {
     const struct step_result result = {.committed = tracks_rows(live) ? live->committed : NULL,
@@ -165,16 +196,20 @@ static int read_decisions(struct live *live, const struct submission *submission
     for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
         const struct request *request = &submission->requests[submission->slots[i]];
         live->commits[i] = (uint32_t)live->n_committed[i];
-        if (live->engine->system->decoder->count != NULL && !decided &&
-            live->commits[i] != request->commit_tokens) {
-            return err_world(err,
-                             "the device committed %" PRIu32 " positions of request %" PRIu64
-                             ", its decoder counts %" PRIu32,
-                             live->commits[i], request->id, request->commit_tokens);
-        }
+        status = decided ? 0 : check_count(live, request, live->commits[i], err);
         if (!decided) {
             live->commits[i] = newly_decided(request, live->commits[i]);
         }
+    }
+    return status;
+}
+
+static int read_log(struct live *live, const struct submission *submission, struct err *err) {
+    int status =
+        session_device_settle(&live->on_device, &live->sessions, submission, live->commits, err);
+    for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
+        const struct request *request = &submission->requests[submission->slots[i]];
+        status = check_count(live, request, live->commits[i], err);
     }
     return status;
 }
@@ -186,8 +221,12 @@ static int finish_step(struct live *live, const struct submission *submission, b
     if (status != 0) {
         return status;
     }
-    status = host_chooses(live) && !decided ? choose_on_host(live, submission, err)
-                                            : read_decisions(live, submission, decided, err);
+    if (live->device_decides) {
+        status = read_log(live, submission, err);
+    } else {
+        status = host_chooses(live) && !decided ? choose_on_host(live, submission, err)
+                                                : read_decisions(live, submission, decided, err);
+    }
     if (status == 0) {
         sessions_pass(&live->sessions, submission, live->commits);
     }
@@ -235,8 +274,7 @@ static int submit(void *state, const struct submission *submission, struct err *
     struct live *live = state;
     ASSERT(!live->flight.busy && submission->repeat >= 1);
     live->flight = (struct flight){.submission = *submission, .start_ns = now_ns(live)};
-    int status = plan_step(live, submission, NULL, err);
-    status = status == 0 ? forward_submit(live->engine->forward, &live->step, err) : status;
+    int status = start_step(live, submission, err);
     live->flight.busy = status == 0;
     return status;
 }
@@ -346,6 +384,7 @@ int live_execute(struct live *live, const struct submission *submission, uint32_
                  const uint32_t *commits, struct live_times *out, struct err *err) {
     int64_t start_ns = monotonic_ns();
     *out = (struct live_times){0};
+    live->device_decides = false;
     int status = plan_step(live, submission, commits, err);
     for (uint32_t i = 0; status == 0 && i < steps; i++) {
         double device_ns = 0;
@@ -418,6 +457,7 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
         live_close(live);
         return status;
     }
+    session_device_open(&live->on_device, &live->sessions);
     uint32_t block = engine->system->settings.block_tokens;
     live->token = zeroed(limits->max_logit_rows, sizeof *live->token);
     live->confidence = zeroed(limits->max_logit_rows, sizeof *live->confidence);
@@ -443,6 +483,7 @@ void live_close(struct live *live) {
         (void)forward_wait(live->engine->forward, &device_ns, &ignored);
     }
     sessions_close(&live->sessions);
+    session_device_close(&live->on_device);
     free(live->token);
     free(live->confidence);
     free(live->committed);

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-enum { DEVICE_ABI = 3, DEVICE_TEXT_CHARS = 256, RECORD_DEPTH = 3 };
+enum { DEVICE_ABI = 4, DEVICE_TEXT_CHARS = 256, RECORD_DEPTH = 3 };
 
 enum device_status {
     DEVICE_OK,
@@ -141,6 +141,8 @@ struct device_table {
     int (*focus_select)(struct device *device, const struct call_focus_select *call);
     int (*compact)(struct device *device, const struct call_compact *call);
     int (*decode_mean)(struct device *device, const struct call_decode_mean *call);
+    int (*bucket)(struct device *device, const struct call_bucket *call);
+    int (*block_log)(struct device *device, const struct call_block_log *call);
 
     /* on: from now on what a kernel computes of one request, or of one row, is the same bits
      * whatever else is in the call, at some cost in speed; recordings stay as they were made. NULL

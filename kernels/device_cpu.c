@@ -364,6 +364,8 @@ TWIN(block_list)
 TWIN(importance)
 TWIN(focus_select)
 TWIN(compact)
+TWIN(bucket)
+TWIN(block_log)
 TWIN(decode_mean)
 
 static int twin_status(struct device *device, bool ran) {
@@ -507,4 +509,6 @@ const struct device_table device_cpu = {
     .focus_select = cpu_run_focus_select,
     .compact = cpu_run_compact,
     .decode_mean = cpu_run_decode_mean,
+    .bucket = cpu_run_bucket,
+    .block_log = cpu_run_block_log,
 };

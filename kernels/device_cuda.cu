@@ -589,6 +589,8 @@ LAUNCH(importance)
 LAUNCH(focus_select)
 LAUNCH(compact)
 LAUNCH(decode_mean)
+LAUNCH(bucket)
+LAUNCH(block_log)
 
 static int cuda_norm(struct device *device, const struct call_norm *call) {
     struct call_norm own = *call;
@@ -724,5 +726,7 @@ extern "C" const struct device_table unmask_device_cuda = {
     cuda_focus_select,
     cuda_compact,
     cuda_decode_mean,
+    cuda_bucket,
+    cuda_block_log,
     cuda_batch_invariant,
 };

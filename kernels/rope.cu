@@ -92,7 +92,7 @@ static __global__ void __launch_bounds__(ROPE_THREADS, 4) rope_kernel(const stru
                 b[j] = b[j] * c + x * s;
             }
         }
-        if (head < n_heads) {
+        if (head < n_heads && (is_query || kv_row >= 0)) {
             void *to = is_query ? call.q : is_value ? call.v : call.k;
             const int in_part = is_query   ? head
                                 : is_value ? head - call.n_heads - call.n_kv_heads

@@ -210,6 +210,17 @@ static inline int fake_decode_mean(struct device *device, const struct call_deco
     return fake_cost(pass_ns(call->n_requests, 1));
 }
 
+static inline int fake_bucket(struct device *device, const struct call_bucket *call) {
+    (void)device;
+    (void)call;
+    return fake_cost(1000);
+}
+
+static inline int fake_block_log(struct device *device, const struct call_block_log *call) {
+    (void)device;
+    return fake_cost(pass_ns(call->n_requests, call->max_block));
+}
+
 static inline int fake_mark_open(struct device *device, struct device_mark **out) {
     (void)device;
     *out = calloc(1, sizeof **out);
@@ -295,6 +306,8 @@ static inline struct device_table fake_table(bool records) {
     table.focus_select = fake_focus_select;
     table.compact = fake_compact;
     table.decode_mean = fake_decode_mean;
+    table.bucket = fake_bucket;
+    table.block_log = fake_block_log;
     return table;
 }
 

@@ -112,6 +112,8 @@ FAULTY_KERNEL(importance)
 FAULTY_KERNEL(focus_select)
 FAULTY_KERNEL(compact)
 FAULTY_KERNEL(decode_mean)
+FAULTY_KERNEL(bucket)
+FAULTY_KERNEL(block_log)
 
 struct faulty_copy {
     void *to;
@@ -379,6 +381,8 @@ static inline struct device_table faulty_device(long fail_at) {
     table.focus_select = faulty_focus_select;
     table.compact = faulty_compact;
     table.decode_mean = faulty_decode_mean;
+    table.bucket = faulty_bucket;
+    table.block_log = faulty_block_log;
     return table;
 }
 

@@ -287,7 +287,7 @@ struct choice {
     int32_t start[2], positions[8], kv_rows[8], extent[8], frontier[1];
     int64_t at[8], targets[10];
     int32_t kept_start[2], kept[10], kept_positions[10], kept_rows[10], kept_extent[10];
-    int32_t logit_rows[10], first_row[1], n_rows[1];
+    int32_t logit_rows[10], first_row[2], n_rows[1];
     struct call_focus_select call;
 };
 
@@ -484,7 +484,7 @@ END_TEST
 START_TEST(requests_without_tokens_keep_nothing) {
     struct choice c;
     int32_t start[4] = {0, 0, 8, 8}, frontier[3] = {-1, 47, 3}, kept_start[4];
-    int32_t first_row[3], n_rows[3];
+    int32_t first_row[4], n_rows[3];
     const float mean[3] = {1, 1, 1};
     choice_init(&c, flat);
     c.call.start = start;
@@ -496,7 +496,7 @@ START_TEST(requests_without_tokens_keep_nothing) {
     c.call.n_requests = 3;
     twin_focus_select(&c.call);
     const int32_t want[4] = {0, 0, 4, 4}, moved[3] = {-1, 47, 3}, rows[3] = {0, 4, 0};
-    const int32_t first[3] = {0, 0, 4};
+    const int32_t first[4] = {0, 0, 4, 4};
     ck_assert_mem_eq(kept_start, want, sizeof want);
     ck_assert_mem_eq(frontier, moved, sizeof moved);
     ck_assert_mem_eq(n_rows, rows, sizeof rows);

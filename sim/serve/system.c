@@ -9,6 +9,7 @@
 #include "sim/base/num.h"
 #include "sim/cost/transfer.h"
 #include "sim/graph/builder.h"
+#include "sim/policy/cache_focus.h"
 #include "sim/policy/check_plugin.h"
 #include "sim/policy/registry.h"
 #include "sim/serve/system_file.h"
@@ -433,6 +434,17 @@ int64_t system_reserve_bytes(const struct system *s) {
     return s->settings.reserve_bytes + moe_bytes + s->left_out_bytes;
 }
 
+/* Whether the device can choose what a step evicts and what it commits, of blocks that its kernels
+ * take. */
+static bool device_decides(const struct system *s) {
+    enum { MAX_BLOCK = 128 };
+    struct focus_rule rule;
+    return s->runtime.engine && s->runtime.varlen && s->model->mask == MASK_BLOCK_CAUSAL &&
+           s->settings.block_tokens <= MAX_BLOCK &&
+           (s->decoder->count != NULL || s->decoder->threshold != NULL) &&
+           cache_focus_rule(s->cache, s->cache_state, &rule);
+}
+
 static int resolve(struct system *s, const struct system_request *asked, struct err *err) {
     resolve_settings(s);
     int status = refuse_uncovered(s, err);
@@ -440,6 +452,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         return status;
     }
     leave_out_layers(s);
+    s->runtime.kept_bucket = device_decides(s) ? s->runtime.kept_bucket : 0;
     struct graph_options options = {
         .fused = s->runtime.fused,
         .gathers_cache = s->runtime.gathers_cache,

@@ -330,7 +330,7 @@ static void test_focus_select(int b, int most) {
     for (int i = 0; i < 5; i++) {
         lists[i] = array_new((size_t)n_tokens * 4);
     }
-    struct array *first_row = array_new((size_t)b * 4), *n_rows = array_new((size_t)b * 4);
+    struct array *first_row = array_new((size_t)(b + 1) * 4), *n_rows = array_new((size_t)b * 4);
     static const float alphas[] = {1, 1.5f, 2.5f};
     struct call_focus_select call = {.before = before->host,
                                      .after = after->host,
