@@ -34,6 +34,10 @@ static int32_t *place_of(const struct forward *forward, enum sized part) {
     return (int32_t *)noted(forward, BLOCK_PLACES) + part;
 }
 
+static int32_t *number_of(const struct forward *forward, enum block_number number) {
+    return (int32_t *)noted(forward, BLOCK_NUMBERS) + number;
+}
+
 /* Operators of a part: [first, end). The head is the last segment. */
 static void ops_of(const struct forward *forward, enum sized part, uint32_t *first, uint32_t *end) {
     const struct program *program = &forward->program;
@@ -213,27 +217,99 @@ static int issue_log(struct forward *forward) {
         .block_start = noted(forward, BLOCK_BEGIN),
         .decoded = noted(forward, BLOCK_DECODED),
         .log = noted(forward, BLOCK_LOG),
+        .step = number_of(forward, NUMBER_STEP),
         .n_requests = forward->lists.n_requests,
         .max_block = forward->lists.max_block,
     };
     return forward->device->table->block_log(forward->device->device, &call);
 }
 
-static int issue_all(struct forward *forward, const struct block_step *step, bool records,
+static int issue_mean(struct forward *forward, const struct block_step *step) {
+    const struct call_decode_mean call = {
+        .n_decoded = forward->room.n_committed,
+        .mean = noted(forward, BLOCK_MEAN),
+        .sum = noted(forward, BLOCK_SUM),
+        .steps = noted(forward, BLOCK_COUNTED),
+        .n_requests = forward->lists.n_requests,
+        .weight = step->weight,
+    };
+    return forward->device->table->decode_mean(forward->device->device, &call);
+}
+
+static int issue_next(struct forward *forward) {
+    const struct call_block_next call = {
+        .block_tokens = noted(forward, BLOCK_LENGTH),
+        .decoded = noted(forward, BLOCK_DECODED),
+        .final = noted(forward, BLOCK_FINAL),
+        .ends_early = noted(forward, BLOCK_ENDS),
+        .takes = noted(forward, BLOCK_TAKES),
+        .take = noted(forward, BLOCK_TAKE),
+        .most = number_of(forward, NUMBER_MOST),
+        .step = number_of(forward, NUMBER_STEP),
+        .again = number_of(forward, NUMBER_AGAIN),
+        .n_requests = forward->lists.n_requests,
+        .max_block = forward->lists.max_block,
+    };
+    return forward->device->table->block_next(forward->device->device, &call);
+}
+
+/* What the step was, and what the next one is. A head that nobody needs commits nothing. */
+static int issue_end(struct forward *forward, const struct block_step *step) {
+    int status = issue_log(forward);
+    status = status == DEVICE_OK ? issue_mean(forward, step) : status;
+    return status == DEVICE_OK ? issue_next(forward) : status;
+}
+
+static int issue_begin(struct forward *forward) {
+    int status = forward->device->table->clear(forward->device->device, forward->room.n_committed,
+                                               forward->lists.n_requests *
+                                                   (int64_t)sizeof *forward->room.n_committed);
+    return status == DEVICE_OK ? issue_list(forward) : status;
+}
+
+static int issue_one(struct forward *forward, const struct block_step *step, bool records,
                      struct err *err) {
     const int32_t n = forward->lists.n_requests;
     const int32_t *start = listed(forward, &forward->packed, PACKED_START);
     const int32_t *kept_start = listed(forward, &forward->rest, PACKED_START);
     const int32_t *first_row = listed(forward, &forward->rest, PACKED_FIRST_ROW);
-    int status = forward_device_err(forward, issue_list(forward), "listing a step's tokens", err);
+    int status = forward_device_err(forward, issue_begin(forward), "listing a step's tokens", err);
     status = status == 0 ? issue_sized(forward, SIZED_WHOLE, start + n, records, err) : status;
     if (status == 0) {
         status = forward_device_err(forward, issue_choice(forward, step), "evicting tokens", err);
     }
     status = status == 0 ? issue_sized(forward, SIZED_KEPT, kept_start + n, records, err) : status;
     status = status == 0 ? issue_sized(forward, SIZED_HEAD, first_row + n, records, err) : status;
-    return status == 0 ? forward_device_err(forward, issue_log(forward), "noting a step", err)
+    return status == 0 ? forward_device_err(forward, issue_end(forward, step), "noting a step", err)
                        : status;
+}
+
+/* As long as the device says that there is another. */
+static int record_all(struct forward *forward, const struct block_step *step, struct err *err) {
+    const struct device_table *table = forward->device->table;
+    struct device *device = forward->device->device;
+    int status =
+        forward_device_err(forward, table->record_while(device, number_of(forward, NUMBER_AGAIN)),
+                           "recording steps", err);
+    status = status == 0 ? issue_one(forward, step, true, err) : status;
+    return status == 0
+               ? forward_device_err(forward, table->record_done(device), "recording steps", err)
+               : status;
+}
+
+static int issue_all(struct forward *forward, const struct block_step *step, struct err *err) {
+    int32_t again = 1;
+    int status = 0;
+    while (status == 0 && again != 0) {
+        again = 0;
+        status = issue_one(forward, step, false, err);
+        if (status == 0 && step->most_steps > 1) {
+            status = forward->device->table->download(
+                forward->device->device, &again, number_of(forward, NUMBER_AGAIN), sizeof again);
+            status = forward_device_err(forward, status, "reading whether steps go on", err);
+        }
+    }
+    return status;
 }
 
 /* A device that lacks the memory to record is issued the step anew each time. */
@@ -246,7 +322,7 @@ static int record(struct forward *forward, const struct block_step *step, struct
     if (status != 0) {
         return status;
     }
-    status = issue_all(forward, step, true, err);
+    status = record_all(forward, step, err);
     int ended = table->record_end(device, &recording);
     if (status == 0 && ended == DEVICE_NO_MEMORY) {
         return 0;
@@ -279,7 +355,7 @@ static int issue_step(struct forward *forward, const struct block_step *step, st
                                     table->record_play(forward->device->device, known->recording),
                                     "playing a recorded step", err);
     } else if (status == 0) {
-        status = issue_all(forward, step, false, err);
+        status = issue_all(forward, step, err);
     }
     return status == 0 ? forward_device_err(forward, forward_mark(forward, MARK_STEP_END),
                                             "ending a step", err)
@@ -325,6 +401,10 @@ static int check(const struct forward *forward, const struct block_step *step, s
     int64_t n_listed = 0;
     if (!forward->packed.evicts || forward->limits.bucket_tokens == 0) {
         return err_usage(err, "the engine was not opened for steps that the device decides");
+    }
+    if (step->most_steps < 1 || step->most_steps > BLOCK_STEPS) {
+        return err_usage(err, "%" PRIu32 " steps at once, but 1 to %d are run", step->most_steps,
+                         (int)BLOCK_STEPS);
     }
     if (step->n == 0 || step->n > forward->limits.max_requests) {
         return err_usage(err, "a step of %" PRIu32 " blocks, but 1 to %" PRIu32 " are run", step->n,
@@ -403,7 +483,8 @@ int block_step_submit(struct forward *forward, const struct block_step *step, st
     status = status == 0 ? forward_upload_begin(forward, &out, err) : status;
     if (status == 0) {
         lay_out(forward, step);
-        block_lists_fill(&forward->lists, step->members, (int32_t)step->n, out);
+        block_lists_fill(&forward->lists, step->members, (int32_t)step->n,
+                         (int32_t)step->most_steps, out);
         status =
             forward_upload_end(forward, block_arrays(forward), forward->lists.upload_bytes, err);
     }
@@ -411,10 +492,19 @@ int block_step_submit(struct forward *forward, const struct block_step *step, st
     return status == 0 ? issue_step(forward, step, err) : status;
 }
 
-int block_step_log(struct forward *forward, uint8_t *log, struct err *err) {
+int block_step_log(struct forward *forward, uint32_t *n_steps, uint32_t *n_rows, uint8_t *log,
+                   struct err *err) {
     const struct block_lists *lists = &forward->lists;
+    const struct device_table *table = forward->device->table;
+    int32_t n = 0;
     int status =
-        forward->device->table->download(forward->device->device, log, noted(forward, BLOCK_LOG),
-                                         (int64_t)lists->n_requests * lists->max_block);
-    return forward_device_err(forward, status, "reading what a step made of its blocks", err);
+        table->download(forward->device->device, &n, number_of(forward, NUMBER_STEP), sizeof n);
+    ASSERT(status != DEVICE_OK || (n >= 1 && n <= BLOCK_STEPS));
+    *n_steps = (uint32_t)n;
+    *n_rows = (uint32_t)lists->n_requests;
+    if (status == DEVICE_OK) {
+        status = table->download(forward->device->device, log, noted(forward, BLOCK_LOG),
+                                 (int64_t)n * lists->n_requests * lists->max_block);
+    }
+    return forward_device_err(forward, status, "reading what steps made of their blocks", err);
 }

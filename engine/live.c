@@ -32,6 +32,7 @@ struct live {
     struct session_device on_device; /* steps that the device decides, and the one under way */
     struct block_step block_step;
     bool device_decides;
+    int64_t visit_ns, visit_end_ns; /* of the steps that it was given at once */
     const int32_t *(*prompt)(void *state, uint64_t id);
     void *prompt_state;
     int (*output)(void *state, uint64_t id, const int32_t *tokens, uint32_t n, struct err *err);
@@ -101,9 +102,13 @@ static int plan_step(struct live *live, const struct submission *submission,
                                        &live->step, err);
 }
 
-/* Issues the batch's step: the device decides it where it can. */
+/* Issues the batch's step: the device decides it where it can, and may have done so already. */
 static int start_step(struct live *live, const struct submission *submission, struct err *err) {
     const struct system *system = live->engine->system;
+    if (session_device_is_ahead(&live->on_device)) {
+        return 0;
+    }
+    live->visit_ns = live->flight.start_ns;
     live->device_decides = session_device_decides(&live->on_device, &live->sessions, submission);
     if (!live->device_decides) {
         int status = plan_step(live, submission, NULL, err);
@@ -204,14 +209,30 @@ static int read_decisions(struct live *live, const struct submission *submission
     return status;
 }
 
-static int read_log(struct live *live, const struct submission *submission, struct err *err) {
+/* Steps that the device was given at once share its time alike. */
+static int read_log(struct live *live, const struct submission *submission, double *device_ns,
+                    struct err *err) {
+    bool is_ahead = session_device_is_ahead(&live->on_device);
     int status =
         session_device_settle(&live->on_device, &live->sessions, submission, live->commits, err);
     for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
         const struct request *request = &submission->requests[submission->slots[i]];
         status = check_count(live, request, live->commits[i], err);
     }
+    if (status == 0) {
+        *device_ns /= live->on_device.n_steps;
+        live->visit_end_ns = is_ahead ? live->visit_end_ns : now_ns(live);
+    }
     return status;
+}
+
+/* When the step that was done last was: one of several that were issued at once when its share of
+ * their time was over. */
+static int64_t step_end_ns(struct live *live) {
+    const struct session_device *visit = &live->on_device;
+    return live->device_decides ? live->visit_ns + (live->visit_end_ns - live->visit_ns) *
+                                                       visit->n_settled / visit->n_steps
+                                : now_ns(live);
 }
 
 /* `decided`: the caller said how many positions each member commits. */
@@ -222,7 +243,7 @@ static int finish_step(struct live *live, const struct submission *submission, b
         return status;
     }
     if (live->device_decides) {
-        status = read_log(live, submission, err);
+        status = read_log(live, submission, device_ns, err);
     } else {
         status = host_chooses(live) && !decided ? choose_on_host(live, submission, err)
                                                 : read_decisions(live, submission, decided, err);
@@ -273,7 +294,9 @@ static void release(void *state, uint32_t replica, uint32_t slot) {
 static int submit(void *state, const struct submission *submission, struct err *err) {
     struct live *live = state;
     ASSERT(!live->flight.busy && submission->repeat >= 1);
-    live->flight = (struct flight){.submission = *submission, .start_ns = now_ns(live)};
+    bool is_ahead = session_device_is_ahead(&live->on_device);
+    live->flight = (struct flight){.submission = *submission,
+                                   .start_ns = is_ahead ? step_end_ns(live) : now_ns(live)};
     int status = start_step(live, submission, err);
     live->flight.busy = status == 0;
     return status;
@@ -302,7 +325,7 @@ static int pass_border(struct live *live, struct err *err) {
     int status = finish_step(live, &flight->submission, false, &device_ns, err);
     flight->device_ns += device_ns;
     flight->steps_done++;
-    flight->end_ns = now_ns(live);
+    flight->end_ns = status == 0 ? step_end_ns(live) : now_ns(live);
     flight->is_over = flight->steps_done == flight->submission.repeat ||
                       flight->end_ns >= flight->submission.stop_ns || is_stopped(live);
     return status == 0 && !flight->is_over ? forward_again(live->engine->forward, err) : status;

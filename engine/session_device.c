@@ -13,12 +13,14 @@ void session_device_open(struct session_device *device, const struct sessions *s
     *device = (struct session_device){.is_open = limits->bucket_tokens > 0};
     if (device->is_open) {
         device->members = zeroed(limits->max_requests, sizeof *device->members);
-        device->log = zeroed((size_t)limits->max_requests * limits->block_tokens, 1);
+        device->slots = zeroed(limits->max_requests, sizeof *device->slots);
+        device->log = zeroed((size_t)BLOCK_STEPS * limits->max_requests * limits->block_tokens, 1);
     }
 }
 
 void session_device_close(struct session_device *device) {
     free(device->members);
+    free(device->slots);
     free(device->log);
     *device = (struct session_device){0};
 }
@@ -32,20 +34,46 @@ bool session_device_decides(const struct session_device *device, const struct se
     return decides;
 }
 
-/* Which tokens besides the masked ones go through the head, as the span has it. */
-static uint8_t logits_of(const struct settings *settings, const struct request *request) {
-    const struct span *span = &request->span;
-    if (!blocks_decide(span)) {
-        return span->logit_rows > 0 ? KERNEL_LOGITS_COMMIT : 0;
+bool session_device_is_ahead(const struct session_device *device) {
+    return device->n_settled < device->n_steps;
+}
+
+/* The first pass over a canvas of one block may have other logit rows than the next. */
+static bool is_first_of_canvas(const struct settings *settings, const struct request *request) {
+    return settings->logit_scope == LOGITS_GENERATION && request->step_in_block == 0 &&
+           request->span.queries == request->canvas_tokens && blocks_decide(&request->span);
+}
+
+/* Which tokens besides the masked ones go through the head, as spans have it. */
+static uint8_t logits_of(const struct system *system, const struct request *request) {
+    bool all = system->settings.logit_scope != LOGITS_MASKED &&
+               !is_first_of_canvas(&system->settings, request);
+    bool commits = cache_focus_exact(system->cache_state)->commit_logits;
+    return (uint8_t)((all ? KERNEL_LOGITS_DENOISING : 0) | (commits ? KERNEL_LOGITS_COMMIT : 0));
+}
+
+/* What the decoder counts in the step to come and in those behind it. */
+static void count_takes(const struct system *system, const struct request *request,
+                        uint32_t most_steps, int32_t *take) {
+    struct request at = *request;
+    at.masked_in_block -= request->commit_tokens;
+    take[0] = (int32_t)request->commit_tokens;
+    for (uint32_t s = 1; s < most_steps; s++) {
+        uint32_t repeat = 1;
+        at.step_in_block++;
+        at.steps++;
+        uint32_t n = at.masked_in_block > 0
+                         ? system->decoder->count(system->decoder_state, &at, &repeat)
+                         : 0;
+        at.masked_in_block -= n;
+        take[s] = (int32_t)n;
     }
-    bool whole = settings->logit_scope == LOGITS_GENERATION && request->step_in_block == 0 &&
-                 span->queries == request->canvas_tokens;
-    return settings->logit_scope == LOGITS_MASKED || whole ? 0 : KERNEL_LOGITS_DENOISING;
 }
 
 static int plan_member(struct session_device *device, struct sessions *sessions,
                        const struct request *request, uint32_t slot, uint32_t member,
-                       struct err *err) {
+                       uint32_t most_steps, struct err *err) {
+    const struct system *system = sessions->system;
     const struct block_state *block =
         session_blocks_begin(&sessions->blocks, request, slot, member);
     const struct focus_yield *yield = session_blocks_memory(&sessions->blocks, slot);
@@ -62,13 +90,20 @@ static int plan_member(struct session_device *device, struct sessions *sessions,
         .length = (int32_t)block->length,
         .frontier = block->frontier < 0 ? -1 : begin + block->frontier,
         .mean = yield->mean,
-        .take = (int32_t)request->commit_tokens,
-        .logits = logits_of(&sessions->system->settings, request),
+        .sum = (int32_t)yield->sum,
+        .steps = (int32_t)yield->n,
+        .logits = logits_of(system, request),
+        .ends_early = !cache_focus_exact(system->cache_state)->commit_last &&
+                      request->block_start + request->block_length == request->canvas_tokens,
         .masked = block->masked,
         .uncached = block->uncached,
         .pages = pages_of(&sessions->pages, slot),
         .n_pages = sessions->pages.held[slot],
     };
+    device->slots[member] = slot;
+    if (system->decoder->count != NULL) {
+        count_takes(system, request, most_steps, device->members[member].take);
+    }
     return 0;
 }
 
@@ -85,21 +120,31 @@ int session_device_plan(struct session_device *device, struct sessions *sessions
                          "%" PRIu32,
                          submission->n_slots, sessions->limits.max_requests);
     }
+    uint32_t most_steps = submission->ahead < BLOCK_STEPS ? submission->ahead + 1 : BLOCK_STEPS;
+    for (uint32_t i = 0; i < submission->n_slots; i++) {
+        const struct request *request = &submission->requests[submission->slots[i]];
+        most_steps = is_first_of_canvas(&system->settings, request) ? 1 : most_steps;
+    }
     int status = 0;
     for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
         uint32_t slot = submission->slots[i];
-        status = plan_member(device, sessions, &submission->requests[slot], slot, i, err);
+        status =
+            plan_member(device, sessions, &submission->requests[slot], slot, i, most_steps, err);
     }
+    device->n_members = submission->n_slots;
+    device->n_steps = device->n_settled = 0;
     *step = (struct block_step){
         .placement = placement,
         .members = device->members,
         .n = submission->n_slots,
         .max_tokens = (uint32_t)bucket_most(submission->n_slots, system->settings.block_tokens,
                                             system->settings.max_batched_tokens),
+        .most_steps = most_steps,
         .takes = decoder->count != NULL,
         .threshold = decoder->count == NULL ? decoder->threshold(system->decoder_state) : 0,
         .alpha = (float)rule.alpha,
         .above_deviation = rule.std_alone,
+        .weight = rule.history == FOCUS_EMA ? (float)rule.ema_weight : 0,
     };
     return status;
 }
@@ -108,8 +153,10 @@ int session_device_plan(struct session_device *device, struct sessions *sessions
 static int settle_member(struct session_device *device, struct sessions *sessions,
                          const struct request *request, uint32_t slot, uint32_t member,
                          uint32_t *commits, struct err *err) {
-    const uint8_t *log = device->log + (size_t)member * sessions->limits.block_tokens;
-    const struct block_state *block = &sessions->blocks.blocks[slot];
+    const uint8_t *log = device->log + ((size_t)device->n_settled * device->n_rows + member) *
+                                           sessions->limits.block_tokens;
+    const struct block_state *block =
+        session_blocks_begin(&sessions->blocks, request, slot, member);
     *commits = 0;
     for (uint32_t p = 0; p < block->length; p++) {
         bool ran = (log[p] & KERNEL_LOG_RAN) != 0, kept = (log[p] & KERNEL_LOG_KEPT) != 0;
@@ -131,11 +178,20 @@ static int settle_member(struct session_device *device, struct sessions *session
 
 int session_device_settle(struct session_device *device, struct sessions *sessions,
                           const struct submission *submission, uint32_t *commits, struct err *err) {
-    int status = block_step_log(sessions->forward, device->log, err);
+    int status = session_device_is_ahead(device)
+                     ? 0
+                     : block_step_log(sessions->forward, &device->n_steps, &device->n_rows,
+                                      device->log, err);
+    if (status == 0 && submission->n_slots != device->n_members) {
+        status = err_world(err, "the device ran %" PRIu32 " requests ahead, %" PRIu32 " go on",
+                           device->n_members, submission->n_slots);
+    }
     for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
         uint32_t slot = submission->slots[i];
+        ASSERT(slot == device->slots[i]);
         status =
             settle_member(device, sessions, &submission->requests[slot], slot, i, &commits[i], err);
     }
+    device->n_settled++;
     return status;
 }

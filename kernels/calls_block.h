@@ -173,6 +173,21 @@ struct call_block_log {
     int32_t n_requests, max_block;
 };
 
+/* Between two steps of the same blocks: counts the one that was, says whether there is another,
+ * which is so up to *most of them and until a block is over, and how many tokens that may commit.
+ * A block is over when all of it is final, or, where it ends early, decoded. */
+struct call_block_next {
+    const int32_t *block_tokens;    /* [B]; requests with 0 have no say */
+    const uint8_t *decoded, *final; /* [B, max_block] */
+    const uint8_t *ends_early;      /* [B], 1 or 0 */
+    const int32_t *takes;           /* [steps, B], at least *most of them */
+    int32_t *take;                  /* [B], those of the next step */
+    const int32_t *most;            /* one number, 1 or more */
+    int32_t *step;                  /* one number, 0 at first: steps done */
+    int32_t *again;                 /* one number: 1 or 0 */
+    int32_t n_requests, max_block;
+};
+
 /* Takes in how many tokens each request has decoded in a step; steps that decode none do not
  * count. mean: sum / steps, and 1 before the first (focus.txt equations 17-19); or, with weight
  * above 0, mean += weight (decoded - mean) from 1 on, the moving average its text speaks of. All

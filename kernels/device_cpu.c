@@ -366,6 +366,7 @@ TWIN(focus_select)
 TWIN(compact)
 TWIN(bucket)
 TWIN(block_log)
+TWIN(block_next)
 TWIN(decode_mean)
 
 static int twin_status(struct device *device, bool ran) {
@@ -511,4 +512,5 @@ const struct device_table device_cpu = {
     .decode_mean = cpu_run_decode_mean,
     .bucket = cpu_run_bucket,
     .block_log = cpu_run_block_log,
+    .block_next = cpu_run_block_next,
 };

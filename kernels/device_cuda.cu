@@ -591,6 +591,7 @@ LAUNCH(compact)
 LAUNCH(decode_mean)
 LAUNCH(bucket)
 LAUNCH(block_log)
+LAUNCH(block_next)
 
 static int cuda_norm(struct device *device, const struct call_norm *call) {
     struct call_norm own = *call;
@@ -728,5 +729,6 @@ extern "C" const struct device_table unmask_device_cuda = {
     cuda_decode_mean,
     cuda_bucket,
     cuda_block_log,
+    cuda_block_next,
     cuda_batch_invariant,
 };

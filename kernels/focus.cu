@@ -388,6 +388,38 @@ extern "C" cudaError_t kernel_block_log(const struct call_block_log *call, cudaS
     return cudaGetLastError();
 }
 
+static __global__ void __launch_bounds__(LIST_THREADS)
+    block_next_kernel(const struct call_block_next call) {
+    const int me = threadIdx.x, step = *call.step + 1, most = *call.most;
+    bool over = false;
+    for (int r = me; r < call.n_requests; r += LIST_THREADS) {
+        const int n = call.block_tokens[r];
+        const int64_t at = (int64_t)r * call.max_block;
+        const uint8_t *flags = (call.ends_early[r] ? call.decoded : call.final) + at;
+        bool all = n > 0;
+        for (int i = 0; i < n; i++) {
+            all = all && flags[i];
+        }
+        over = over || all;
+        if (step < most) {
+            call.take[r] = call.takes[(int64_t)step * call.n_requests + r];
+        }
+    }
+    over = __syncthreads_or(over);
+    if (me == 0) {
+        *call.step = step;
+        *call.again = step < most && !over;
+    }
+}
+
+extern "C" cudaError_t kernel_block_next(const struct call_block_next *call, cudaStream_t stream) {
+    if (call->n_requests < 0 || call->max_block < 0 || call->max_block > FOCUS_MAX_BLOCK) {
+        return cudaErrorInvalidValue;
+    }
+    block_next_kernel<<<1, LIST_THREADS, 0, stream>>>(*call);
+    return cudaGetLastError();
+}
+
 static __global__ void __launch_bounds__(COMPACT_THREADS)
     decode_mean_kernel(const struct call_decode_mean call) {
     const int r = blockIdx.x * COMPACT_THREADS + threadIdx.x;

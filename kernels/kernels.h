@@ -95,6 +95,7 @@ cudaError_t kernel_compact(const struct call_compact *call, cudaStream_t stream)
 cudaError_t kernel_decode_mean(const struct call_decode_mean *call, cudaStream_t stream);
 cudaError_t kernel_bucket(const struct call_bucket *call, cudaStream_t stream);
 cudaError_t kernel_block_log(const struct call_block_log *call, cudaStream_t stream);
+cudaError_t kernel_block_next(const struct call_block_next *call, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

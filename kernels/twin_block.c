@@ -297,6 +297,24 @@ void twin_block_log(const struct call_block_log *call) {
     }
 }
 
+void twin_block_next(const struct call_block_next *call) {
+    const int32_t step = *call->step + 1;
+    bool over = false;
+    for (int64_t r = 0; r < call->n_requests; r++) {
+        const uint8_t *flags = call->ends_early[r] ? call->decoded : call->final;
+        bool all = call->block_tokens[r] > 0;
+        for (int64_t i = 0; i < call->block_tokens[r]; i++) {
+            all = all && flags[r * call->max_block + i];
+        }
+        over = over || all;
+        if (step < *call->most) {
+            call->take[r] = call->takes[(int64_t)step * call->n_requests + r];
+        }
+    }
+    *call->step = step;
+    *call->again = step < *call->most && !over;
+}
+
 void twin_decode_mean(const struct call_decode_mean *call) {
     for (int64_t r = 0; r < call->n_requests; r++) {
         const int32_t n = call->n_decoded[r];

@@ -221,6 +221,12 @@ static inline int fake_block_log(struct device *device, const struct call_block_
     return fake_cost(pass_ns(call->n_requests, call->max_block));
 }
 
+static inline int fake_block_next(struct device *device, const struct call_block_next *call) {
+    (void)device;
+    (void)call;
+    return fake_cost(1000);
+}
+
 static inline int fake_mark_open(struct device *device, struct device_mark **out) {
     (void)device;
     *out = calloc(1, sizeof **out);
@@ -308,6 +314,7 @@ static inline struct device_table fake_table(bool records) {
     table.decode_mean = fake_decode_mean;
     table.bucket = fake_bucket;
     table.block_log = fake_block_log;
+    table.block_next = fake_block_next;
     return table;
 }
 

@@ -68,15 +68,13 @@ START_TEST(the_device_decides_as_the_host_does) {
     for (int round = 0; round < 24; round++) {
         struct arrival arrivals[N];
         draw_arrivals(&rng, arrivals);
-        const char *settings[] = {alphas[rng_next(&rng) % 4],
-                                  histories[rng_next(&rng) % 3],
-                                  surges[rng_next(&rng) % 2],
-                                  blocks[rng_next(&rng) % 3],
-                                  scopes[rng_next(&rng) % 4],
-                                  ends[rng_next(&rng) % 3],
-                                  "decoder=fixed",
-                                  round % 3 == 0 ? "steps_per_block=16" : "steps_per_block=32",
-                                  "cache.ahead_blocks=0"};
+        const char *settings[] = {
+            alphas[rng_next(&rng) % 4], histories[rng_next(&rng) % 3], surges[rng_next(&rng) % 2],
+            blocks[rng_next(&rng) % 3], scopes[rng_next(&rng) % 4], ends[rng_next(&rng) % 3],
+            "decoder=fixed", round % 3 == 0 ? "steps_per_block=16" : "steps_per_block=32",
+            "cache.ahead_blocks=0",
+            /* several steps a decision, and a visit of the device */
+            round % 5 < 3 ? "scheduler.multi_loop=on" : "scheduler.multi_loop=off"};
         if (round % 2 == 0) {
             settings[6] = "decoder=threshold";
             settings[7] = decoders[rng_next(&rng) % 3];
@@ -84,7 +82,7 @@ START_TEST(the_device_decides_as_the_host_does) {
         struct served *served[2];
         for (int host = 0; host < 2; host++) {
             struct system *system =
-                focus_system(settings, 9, host ? "runtime.kept_bucket=0" : units[round % 3]);
+                focus_system(settings, 10, host ? "runtime.kept_bucket=0" : units[round % 3]);
             ck_assert_int_eq(system->runtime.kept_bucket == 0, host);
             if (round % 4 == 1) {
                 system->budget.pool_bytes = 18 * system->budget.unit_bytes;

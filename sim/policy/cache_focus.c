@@ -6,7 +6,6 @@
 #include <math.h>
 
 #include "sim/decode/block.h"
-#include "sim/policy/exact.h"
 
 static const char *const threshold_words[] = {"mean-std", "std", NULL};
 static const char *const history_words[] = {"block", "mean", "ema", NULL};
@@ -82,6 +81,10 @@ bool cache_focus_rule(const struct cache_policy *cache, const void *state,
     bool is_focus = cache == &cache_focus;
     *rule = is_focus ? rule_of(state) : (struct focus_rule){0};
     return is_focus;
+}
+
+const struct exact_state *cache_focus_exact(const void *state) {
+    return &((const struct state *)state)->exact;
 }
 
 const struct cache_policy cache_focus = {
