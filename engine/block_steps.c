@@ -336,15 +336,22 @@ static int record(struct forward *forward, const struct block_step *step, struct
     return status;
 }
 
+/* What the device recorded of such steps, by now; NULL where it records nothing. */
+static int find_recording(struct forward *forward, const struct block_step *step,
+                          struct known_step **out, struct err *err) {
+    bool is_new;
+    *out = NULL;
+    if (forward->recordings.steps == NULL || forward->device->table->record_choose == NULL) {
+        return 0;
+    }
+    *out = recordings_find(&forward->recordings, &forward->key, &is_new);
+    return (*out)->recording == NULL ? record(forward, step, *out, err) : 0;
+}
+
 static int issue_step(struct forward *forward, const struct block_step *step, struct err *err) {
     const struct device_table *table = forward->device->table;
-    struct known_step *known = NULL;
-    bool is_new;
-    int status = 0;
-    if (forward->recordings.steps != NULL && table->record_choose != NULL) {
-        known = recordings_find(&forward->recordings, &forward->key, &is_new);
-        status = known->recording == NULL ? record(forward, step, known, err) : 0;
-    }
+    struct known_step *known;
+    int status = find_recording(forward, step, &known, err);
     bool plays = known != NULL && known->recording != NULL;
     if (status == 0) {
         status = forward_device_err(forward, forward_mark(forward, MARK_STEP_BEGIN),
@@ -457,10 +464,7 @@ static void reserve(struct forward *forward, const struct block_step *step) {
 static void lay_out(struct forward *forward, const struct block_step *step) {
     const struct step_limits *limits = &forward->limits;
     int64_t n = bucket_size(step->n, BUCKET_REQUESTS);
-    int32_t n_pages = 1;
-    for (uint32_t i = 0; i < step->n; i++) {
-        n_pages = step->members[i].n_pages > n_pages ? step->members[i].n_pages : n_pages;
-    }
+    int32_t n_pages = (int32_t)ceil_div(limits->max_positions, limits->page_rows);
     block_lists_lay_out(
         &forward->lists, (int32_t)(n < limits->max_requests ? n : limits->max_requests),
         packed_table_width(n_pages), (int32_t)limits->block_tokens, (int32_t)step->max_tokens);
@@ -472,6 +476,19 @@ static void lay_out(struct forward *forward, const struct block_step *step) {
     forward->key.chunks = step->placement->chunks;
     forward->key.counts = forward->rest.n;
     forward->is_stepping = false;
+}
+
+int block_step_warm(struct forward *forward, const struct block_step *step, struct err *err) {
+    struct known_step *known;
+    int status = check_room(forward, step, err);
+    if (status == 0) {
+        status = room_use_workspace(&forward->room, step->placement->peak_bytes, err);
+    }
+    if (status == 0) {
+        lay_out(forward, step);
+        status = find_recording(forward, step, &known, err);
+    }
+    return status;
 }
 
 int block_step_submit(struct forward *forward, const struct block_step *step, struct err *err) {

@@ -27,6 +27,10 @@ struct block_step {
  * a member does not fit the engine. forward_done and forward_wait speak of all of them together. */
 int block_step_submit(struct forward *forward, const struct block_step *step, struct err *err);
 
+/* Have the device record such steps of n requests now, so that no step of a run pays for it;
+ * members are not read. Nothing on a device that records nothing. */
+int block_step_warm(struct forward *forward, const struct block_step *step, struct err *err);
+
 /* How many steps there were, and what became of each member's positions in each of them: enum
  * kernel_block_log, [n_steps, n_rows, block_tokens], the first of n_rows the members'; room for
  * [BLOCK_STEPS, max_requests, block_tokens] of the engine's limits. Waits for the steps. */

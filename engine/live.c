@@ -495,6 +495,11 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
     return 0;
 }
 
+int live_warm(struct live *live, struct err *err) {
+    int status = forward_warm(live->engine->forward, err);
+    return status == 0 ? session_device_warm(&live->on_device, &live->sessions, err) : status;
+}
+
 void live_close(struct live *live) {
     if (live == NULL) {
         return;

@@ -7,6 +7,7 @@
 #include "sim/graph/bucket.h"
 #include "sim/policy/blocks.h"
 #include "sim/policy/cache_focus.h"
+#include "sim/serve/system_step.h"
 
 void session_device_open(struct session_device *device, const struct sessions *sessions) {
     const struct step_limits *limits = &sessions->limits;
@@ -107,13 +108,53 @@ static int plan_member(struct session_device *device, struct sessions *sessions,
     return 0;
 }
 
+/* Steps of so many requests, whose members are still to be said. */
+static struct block_step step_of(const struct system *system, const struct placement *placement,
+                                 uint32_t n, uint32_t most_steps) {
+    const struct decoder *decoder = system->decoder;
+    struct focus_rule rule;
+    ASSERT(cache_focus_rule(system->cache, system->cache_state, &rule));
+    return (struct block_step){
+        .placement = placement,
+        .n = n,
+        .max_tokens = (uint32_t)bucket_most(n, system->settings.block_tokens,
+                                            system->settings.max_batched_tokens),
+        .most_steps = most_steps,
+        .takes = decoder->count != NULL,
+        .threshold = decoder->count == NULL ? decoder->threshold(system->decoder_state) : 0,
+        .alpha = (float)rule.alpha,
+        .above_deviation = rule.std_alone,
+        .weight = rule.history == FOCUS_EMA ? (float)rule.ema_weight : 0,
+    };
+}
+
+int session_device_warm(const struct session_device *device, const struct sessions *sessions,
+                        struct err *err) {
+    enum { MOST_NUMBERS = 8 }; /* a recording takes a GPU's host a tenth of a second */
+    const struct system *system = sessions->system;
+    int64_t most = device->is_open ? sessions->limits.max_requests : 0, last = 0;
+    int status = 0;
+    for (int i = 0; status == 0 && i < MOST_NUMBERS && last < most; i++) {
+        struct step_shape shape;
+        struct placement placement;
+        int64_t n = bucket_size(last + 1, BUCKET_REQUESTS);
+        last = n < most ? n : most;
+        shape_clear(&shape);
+        shape.sym[SYM_BLOCK_N] = shape.sym[SYM_KEPT_Q] = last;
+        status = system_place(system, &shape, budget_workspace_bytes(&system->budget, 0),
+                              &placement, err);
+        if (status == 0) {
+            const struct block_step step = step_of(system, &placement, (uint32_t)last, 1);
+            status = block_step_warm(sessions->forward, &step, err);
+        }
+    }
+    return status;
+}
+
 int session_device_plan(struct session_device *device, struct sessions *sessions,
                         const struct submission *submission, const struct placement *placement,
                         struct block_step *step, struct err *err) {
     const struct system *system = sessions->system;
-    const struct decoder *decoder = system->decoder;
-    struct focus_rule rule;
-    ASSERT(cache_focus_rule(system->cache, system->cache_state, &rule));
     if (submission->n_slots > sessions->limits.max_requests) {
         return err_usage(err,
                          "a batch of %" PRIu32 " requests, but the engine was opened for "
@@ -133,19 +174,8 @@ int session_device_plan(struct session_device *device, struct sessions *sessions
     }
     device->n_members = submission->n_slots;
     device->n_steps = device->n_settled = 0;
-    *step = (struct block_step){
-        .placement = placement,
-        .members = device->members,
-        .n = submission->n_slots,
-        .max_tokens = (uint32_t)bucket_most(submission->n_slots, system->settings.block_tokens,
-                                            system->settings.max_batched_tokens),
-        .most_steps = most_steps,
-        .takes = decoder->count != NULL,
-        .threshold = decoder->count == NULL ? decoder->threshold(system->decoder_state) : 0,
-        .alpha = (float)rule.alpha,
-        .above_deviation = rule.std_alone,
-        .weight = rule.history == FOCUS_EMA ? (float)rule.ema_weight : 0,
-    };
+    *step = step_of(system, placement, submission->n_slots, most_steps);
+    step->members = device->members;
     return status;
 }
 

@@ -21,6 +21,10 @@ struct session_device {
 void session_device_open(struct session_device *device, const struct sessions *sessions);
 void session_device_close(struct session_device *device);
 
+/* Have the device record the steps of as many requests as may run, in every number rounded up. */
+int session_device_warm(const struct session_device *device, const struct sessions *sessions,
+                        struct err *err);
+
 /* Whether the device decides this step: active blocks alone run in it. */
 bool session_device_decides(const struct session_device *device, const struct sessions *sessions,
                             const struct submission *submission);

@@ -208,6 +208,34 @@ START_TEST(a_recorded_visit_waits_for_nothing_and_decodes_as_an_issued_one) {
 }
 END_TEST
 
+/* What was recorded before anything runs is what is played. */
+START_TEST(steps_recorded_in_advance_are_the_steps_of_a_run) {
+    static struct blocks b;
+    const struct device_table table = faulty_device(0);
+    struct err err = {0};
+    struct placement placement;
+    struct step_shape shape;
+    int n_waits;
+    open_blocks(&b, &table, 64);
+    shape_clear(&shape);
+    bucket_widen(&shape, bucket_most(MAX_SPANS, BLOCK, MAX_TOKENS));
+    placement_make(planner_find(b.rig->planner, &err), &b.rig->graph, &shape, b.rig->chunks,
+                   &placement);
+    const struct block_step step = {.placement = &placement,
+                                    .n = MAX_SPANS,
+                                    .max_tokens = (uint32_t)shape.sym[SYM_TOKENS],
+                                    .most_steps = 1,
+                                    .takes = true,
+                                    .alpha = 1.5f};
+    ck_assert_int_eq(block_step_warm(b.rig->forward, &step, &err), 0);
+    ck_assert_int_eq(faulty.n_recorded, 1);
+    ck_assert_int_eq(decode(&b, 4, &n_waits, &err), 0);
+    ck_assert_int_eq(faulty.n_recorded, 1);
+    ck_assert_int_eq(faulty.n_played, b.n_visits);
+    rig_close(b.rig);
+}
+END_TEST
+
 START_TEST(whichever_call_fails_a_visit_says_so) {
     static struct blocks b;
     struct device_table table = faulty_device(0);
@@ -259,6 +287,7 @@ END_TEST
 int main(void) {
     const TTest *const tests[] = {
         a_recorded_visit_waits_for_nothing_and_decodes_as_an_issued_one,
+        steps_recorded_in_advance_are_the_steps_of_a_run,
         whichever_call_fails_a_visit_says_so,
         blocks_that_do_not_fit_are_refused,
     };
