@@ -55,7 +55,7 @@ void block_lists_fill(const struct block_lists *lists, const struct block_member
     memset(out, 0, (size_t)lists->upload_bytes);
     narrow(lists, out, BLOCK_NUMBERS)[NUMBER_MOST] = most_steps;
     narrow(lists, out, BLOCK_NUMBERS)[NUMBER_AGAIN] = 1;
-    for (int32_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         const struct block_member *member = &members[i];
         uint8_t *decoded = out + lists->offset_bytes[BLOCK_DECODED] + i * lists->max_block;
         uint8_t *final = out + lists->offset_bytes[BLOCK_FINAL] + i * lists->max_block;
@@ -68,10 +68,10 @@ void block_lists_fill(const struct block_lists *lists, const struct block_member
         narrow(lists, out, BLOCK_SUM)[i] = member->sum;
         narrow(lists, out, BLOCK_COUNTED)[i] = member->steps;
         narrow(lists, out, BLOCK_TAKE)[i] = member->take[0];
-        for (int32_t s = 0; s < most_steps; s++) {
+        for (int64_t s = 0; s < most_steps; s++) {
             narrow(lists, out, BLOCK_TAKES)[s * lists->n_requests + i] = member->take[s];
         }
-        memcpy(narrow(lists, out, BLOCK_PAGES) + (int64_t)i * lists->max_pages, member->pages,
+        memcpy(narrow(lists, out, BLOCK_PAGES) + i * lists->max_pages, member->pages,
                (size_t)member->n_pages * sizeof *member->pages);
         out[lists->offset_bytes[BLOCK_LOGITS] + i] = member->logits;
         out[lists->offset_bytes[BLOCK_ENDS] + i] = member->ends_early;
