@@ -88,9 +88,11 @@ static bool tracks_rows(const struct live *live) {
            session_blocks_wanted(live->engine->system);
 }
 
+/* plays: requests say what of their blocks runs and stays, as a record has it. */
 static int plan_step(struct live *live, const struct submission *submission,
-                     const uint32_t *commits, struct err *err) {
+                     const uint32_t *commits, bool plays, struct err *err) {
     const struct system *system = live->engine->system;
+    live->sessions.blocks.plays = plays;
     int status =
         system_place(system, submission->shape, submission->workspace_bytes, &live->placement, err);
     return status != 0 ? status
@@ -153,8 +155,22 @@ static uint32_t newly_decided(const struct request *request, uint32_t committed)
     return committed < request->masked_in_block ? committed : request->masked_in_block;
 }
 
-/* What the device decided; a counting decoder's word is held against it, unless the caller had the
- * word. */
+/* A counting decoder's word is held against what the device committed; an eviction may leave fewer
+ * positions than it wants. */
+static int check_count(const struct live *live, const struct request *request, uint32_t commits,
+                       struct err *err) {
+    uint32_t counted = request->commit_tokens;
+    bool may_lack = session_is_listed(&live->sessions, request);
+    return live->engine->system->decoder->count == NULL || blocks_yield(request) ||
+                   commits == counted || (may_lack && commits < counted)
+               ? 0
+               : err_world(err,
+                           "the device committed %" PRIu32 " positions of request %" PRIu64
+                           ", its decoder counts %" PRIu32,
+                           commits, request->id, counted);
+}
+
+/* What the device decided, unless the caller had the word. */
 static int read_decisions(struct live *live, const struct submission *submission, bool decided,
                           struct err *err) {
     const struct step_result result = {.committed = tracks_rows(live) ? live->committed : NULL,
@@ -166,15 +182,7 @@ static int read_decisions(struct live *live, const struct submission *submission
     for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
         const struct request *request = &submission->requests[submission->slots[i]];
         live->commits[i] = (uint32_t)live->n_committed[i];
-        uint32_t counted = request->commit_tokens;
-        bool may_lack = session_is_listed(&live->sessions, request);
-        if (live->engine->system->decoder->count != NULL && !decided && !blocks_yield(request) &&
-            (live->commits[i] > counted || (live->commits[i] < counted && !may_lack))) {
-            return err_world(err,
-                             "the device committed %" PRIu32 " positions of request %" PRIu64
-                             ", its decoder counts %" PRIu32,
-                             live->commits[i], request->id, request->commit_tokens);
-        }
+        status = decided ? 0 : check_count(live, request, live->commits[i], err);
         if (!decided) {
             live->commits[i] = newly_decided(request, live->commits[i]);
         }
@@ -238,7 +246,7 @@ static int submit(void *state, const struct submission *submission, struct err *
     struct live *live = state;
     ASSERT(!live->flight.busy && submission->repeat >= 1);
     live->flight = (struct flight){.submission = *submission, .start_ns = now_ns(live)};
-    int status = plan_step(live, submission, NULL, err);
+    int status = plan_step(live, submission, NULL, false, err);
     status = status == 0 ? forward_submit(live->engine->forward, &live->step, err) : status;
     live->flight.busy = status == 0;
     return status;
@@ -349,7 +357,7 @@ int live_execute(struct live *live, const struct submission *submission, uint32_
                  const uint32_t *commits, struct live_times *out, struct err *err) {
     int64_t start_ns = monotonic_ns();
     *out = (struct live_times){0};
-    int status = plan_step(live, submission, commits, err);
+    int status = plan_step(live, submission, commits, true, err);
     for (uint32_t i = 0; status == 0 && i < steps; i++) {
         double device_ns = 0;
         status = i == 0 ? forward_submit(live->engine->forward, &live->step, err)
@@ -363,10 +371,22 @@ int live_execute(struct live *live, const struct submission *submission, uint32_
     return status;
 }
 
+int live_repeat(struct live *live, const struct submission *submission, const uint32_t *commits,
+                struct live_times *out, struct err *err) {
+    int64_t start_ns = monotonic_ns();
+    *out = (struct live_times){0};
+    int status = plan_step(live, submission, commits, true, err);
+    status = status == 0 ? forward_submit(live->engine->forward, &live->step, err) : status;
+    status = status == 0 ? forward_wait(live->engine->forward, &out->device_ns, err) : status;
+    status = status == 0 ? read_decisions(live, submission, true, err) : status;
+    out->wall_ns = (double)(monotonic_ns() - start_ns);
+    return status;
+}
+
 int live_operators(struct live *live, const struct submission *submission, const uint32_t *commits,
                    double *ns, struct err *err) {
     struct forward *forward = live->engine->forward;
-    int status = plan_step(live, submission, commits, err);
+    int status = plan_step(live, submission, commits, true, err);
     if (status == 0 && commits == NULL) {
         sessions_decide_nothing(&live->sessions, submission);
     }
