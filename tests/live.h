@@ -53,8 +53,10 @@ struct served {
     uint32_t commits[LIVE_STEPS][LIVE_REQUESTS];
     size_t n_steps;
     int64_t planned_activation_bytes, activation_bytes, pool_bytes;
-    int64_t pool_left_bytes;   /* held when everybody was gone */
-    uint32_t n_preempted;      /* requests were, so many times in all */
+    int64_t pool_left_bytes; /* held when everybody was gone */
+    uint32_t n_preempted;    /* requests were, so many times in all */
+    size_t stop_after;       /* steps; 0: the run is not stopped */
+    volatile sig_atomic_t stop;
     struct decode_log *passes; /* what each pass ran and committed */
     struct engine_memory memory;
     struct err err;
@@ -76,6 +78,7 @@ static inline int served_step(void *state, const struct step_record *record, str
     (void)err;
     ck_assert(served->n_steps < LIVE_STEPS && record->n <= LIVE_REQUESTS);
     size_t i = served->n_steps++;
+    served->stop = served->n_steps == served->stop_after;
     memcpy(served->ids[i], record->request_ids, record->n * sizeof served->ids[i][0]);
     memcpy(served->commits[i], record->commit_tokens, record->n * sizeof served->commits[i][0]);
     for (uint32_t j = 0; served->passes != NULL && j < record->n; j++) {
@@ -119,6 +122,7 @@ struct serving {
     const int32_t *(*prompt)(void *state, uint64_t id); /* live_set_prompt's; NULL: drawn */
     void *prompt_state;
     struct accuracy *accuracy;          /* of a schedule played */
+    size_t stop_after;                  /* so many steps, as if from outside; 0: to the end */
     struct decode_log *passes;          /* to be filled; NULL: not asked for */
     const struct decode_source *decode; /* decisions that are played; NULL: none */
 };
@@ -131,6 +135,7 @@ static inline struct served *serve(const struct serving *serving) {
     struct live *live = NULL;
     struct err *err = &served->err;
     served->passes = serving->passes;
+    served->stop_after = serving->stop_after;
     ck_assert_msg(engine_open(&asked, &engine, err) == 0, "%s", err->text);
     ck_assert_msg(live_open(engine, 5, !serving->waits, &live, err) == 0, "%s", err->text);
     engine->device.table = serving->table != NULL ? serving->table : engine->device.table;
@@ -164,6 +169,7 @@ static inline struct served *serve(const struct serving *serving) {
                                    .n_sinks = 1,
                                    .records_members = true,
                                    .decode = serving->decode,
+                                   .stop = &served->stop,
                                    .seed = 1};
     (void)loop_run(&request, &served->result, err);
     int64_t logit_bytes;
