@@ -97,8 +97,8 @@ static void play_kept(const struct block_state *block, const struct request *req
                       const uint8_t *pending, uint8_t *keep) {
     uint32_t n = 0, last = request->reach_in_block - 1;
     for (uint32_t i = 0; i < block->length; i++) {
-        keep[i] = keep[i] && (i <= last || !block->masked[i]);
-        keep[i] = keep[i] || (i == last && pending[i]);
+        bool is_beyond = i > last && block->masked[i];
+        keep[i] = pending[i] && !is_beyond && (keep[i] || i == last);
         n += keep[i] != 0;
     }
     for (uint32_t i = 0; i < block->length && n < request->kept_in_block; i++) {
