@@ -94,9 +94,11 @@ static bool tracks_rows(const struct live *live) {
            session_blocks_wanted(live->engine->system);
 }
 
+/* plays: requests say what of their blocks runs and stays, as a record has it. */
 static int plan_step(struct live *live, const struct submission *submission,
-                     const uint32_t *commits, struct err *err) {
+                     const uint32_t *commits, bool plays, struct err *err) {
     const struct system *system = live->engine->system;
+    live->sessions.blocks.plays = plays;
     int status =
         system_place(system, submission->shape, submission->workspace_bytes, &live->placement, err);
     return status != 0 ? status
@@ -114,10 +116,9 @@ static int start_step(struct live *live, const struct submission *submission, st
     live->device_decides = session_device_decides(&live->on_device, &live->sessions, submission);
     if (!live->device_decides) {
         uint32_t at_once = submission->unrolled ? submission->repeat : 1;
-        int status = plan_step(live, submission, NULL, err);
-        return status == 0
-                   ? forward_submit_times(live->engine->forward, &live->step, at_once, err)
-                   : status;
+        int status = plan_step(live, submission, NULL, false, err);
+        return status == 0 ? forward_submit_times(live->engine->forward, &live->step, at_once, err)
+                           : status;
     }
     int status =
         system_place(system, submission->shape, submission->workspace_bytes, &live->placement, err);
@@ -475,7 +476,7 @@ int live_execute(struct live *live, const struct submission *submission, uint32_
     int64_t start_ns = monotonic_ns();
     *out = (struct live_times){0};
     live->device_decides = false;
-    int status = plan_step(live, submission, commits, err);
+    int status = plan_step(live, submission, commits, true, err);
     for (uint32_t i = 0; status == 0 && i < steps; i++) {
         double device_ns = 0;
         status = i == 0 ? forward_submit(live->engine->forward, &live->step, err)
@@ -485,6 +486,19 @@ int live_execute(struct live *live, const struct submission *submission, uint32_
         }
         out->device_ns += device_ns;
     }
+    out->wall_ns = (double)(monotonic_ns() - start_ns);
+    return status;
+}
+
+int live_repeat(struct live *live, const struct submission *submission, const uint32_t *commits,
+                struct live_times *out, struct err *err) {
+    int64_t start_ns = monotonic_ns();
+    *out = (struct live_times){0};
+    live->device_decides = false;
+    int status = plan_step(live, submission, commits, true, err);
+    status = status == 0 ? forward_submit(live->engine->forward, &live->step, err) : status;
+    status = status == 0 ? forward_wait(live->engine->forward, &out->device_ns, err) : status;
+    status = status == 0 ? read_decisions(live, submission, true, err) : status;
     out->wall_ns = (double)(monotonic_ns() - start_ns);
     return status;
 }
@@ -500,7 +514,7 @@ static int turn_by_turn(struct live *live, const struct submission *submission,
                         const uint32_t *commits, struct hits *hits, struct err *err) {
     struct forward *forward = live->engine->forward;
     const struct graph *graph = &live->engine->system->graph;
-    int status = plan_step(live, submission, commits, err);
+    int status = plan_step(live, submission, commits, true, err);
     if (status == 0 && commits == NULL) {
         sessions_decide_nothing(&live->sessions, submission);
     }

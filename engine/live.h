@@ -38,12 +38,19 @@ void live_set_output(struct live *live,
                      void *state);
 
 /* One submission carried out at once, whatever the clock, as a recorded one says: so many steps,
- * and in each of them so many commits of each member (NULL: as the decoder decides). */
+ * and in each of them so many commits of each member (NULL: as the decoder decides). Of a block
+ * whose positions are followed as many run and stay as the request says; which, and which of them
+ * are committed, the engine decides as ever, so far as that comes to the numbers said. */
 struct live_times {
     double wall_ns, device_ns; /* of all the steps */
 };
 int live_execute(struct live *live, const struct submission *submission, uint32_t steps,
                  const uint32_t *commits, struct live_times *out, struct err *err);
+
+/* One step of it, after which the engine knows of the members' blocks what it knew before, so that
+ * the same step can be measured again. */
+int live_repeat(struct live *live, const struct submission *submission, const uint32_t *commits,
+                struct live_times *out, struct err *err);
 
 /* One step of it operator by operator: ns[i] is the device time of graph->ops[i] over all its
  * repetitions, from mark to mark of a queue that does not run dry. Without `commits` nothing is

@@ -3,6 +3,7 @@
 #include "engine/session_credit.h"
 #include "engine/session_idle.h"
 #include "engine/session_rest.h"
+#include "engine/session_rows.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -234,12 +235,7 @@ static uint32_t block_end(const struct request *request) {
     return request->block_start + request->block_length;
 }
 
-/* The positions that reusing steps run, around the active block or no more than that. */
-struct window {
-    uint32_t first, end;
-};
-
-static struct window window_of(const struct sessions *sessions, const struct request *request) {
+struct window session_window(const struct sessions *sessions, const struct request *request) {
     const struct cache_policy *cache = sessions->system->cache;
     struct window window = {request->block_start, block_end(request)};
     if (cache->window != NULL) {
@@ -289,7 +285,7 @@ static void plan_cache(struct sessions *sessions, const struct request *request,
         part->block_start = request->block_start;
         part->block_end = block_end(request);
     } else if (keeps == KEEPS_BEFORE_BLOCK || keeps == KEEPS_OUTSIDE_BLOCK) {
-        const struct window window = window_of(sessions, request);
+        const struct window window = session_window(sessions, request);
         int32_t *rows = sessions->kv_rows + (part->positions - sessions->positions);
         for (uint32_t i = 0; i < span->queries; i++) {
             rows[i] = kept_row(sessions, &window, (uint32_t)part->positions[i]);
@@ -298,123 +294,6 @@ static void plan_cache(struct sessions *sessions, const struct request *request,
         uint32_t behind = keeps == KEEPS_BEFORE_BLOCK ? 0 : request->canvas_tokens - window.end;
         part->kv.n_rows = (int32_t)(window.first + behind);
     }
-}
-
-/* The positions that the span's logit rows decide on: [first, end), of which the masked ones alone
- * where the scope says so. */
-static void scope(const struct sessions *sessions, const struct request *request, uint32_t *first,
-                  uint32_t *end) {
-    const struct settings *settings = &sessions->system->settings;
-    bool is_full = request->span.queries == request->canvas_tokens;
-    *first = request->block_start;
-    *end = request->span.logit_rows > 0 ? block_end(request) : request->block_start;
-    if (request->span.exact &&
-        (!blocks_decide(request) || settings->logit_scope == LOGITS_QUERIES)) {
-        return;
-    }
-    if (settings->logit_scope == LOGITS_QUERIES) {
-        *first = is_full ? 0 : window_of(sessions, request).first;
-        *end = *first + request->span.queries;
-    } else if (settings->logit_scope == LOGITS_GENERATION && is_full &&
-               request->step_in_block == 0) {
-        *first = request->prompt_tokens;
-        *end = request->canvas_tokens;
-    }
-}
-
-/* Where a model's logits speak of the position after their query's, the query before the target is
- * taken; the first query of a span stands in for the one before it, as Dream's own code has it.
- * What decides on the first position of an exact block is the pass before it. */
-static int32_t row_of(const struct sessions *sessions, const struct request *request,
-                      const struct step_part *part, uint32_t position) {
-    int32_t query = (int32_t)position - part->positions[0];
-    bool is_shifted = sessions->system->model->shifted_logits || request->causal == SEES_TOKENS;
-    return is_shifted && query > 0 ? query - 1 : query;
-}
-
-static int check_rows(const struct request *request, uint32_t n, struct err *err) {
-    return n == request->span.logit_rows
-               ? 0
-               : err_world(err,
-                           "request %" PRIu64 " has %" PRIu32 " logit rows in its span, the engine "
-                           "finds %" PRIu32,
-                           request->id, request->span.logit_rows, n);
-}
-
-/* The same of a span that lists positions of its block. One that was decided already is no
- * candidate, even if what it was given is the mask's id: its row decides on the prompt's first
- * token, which is none. Where logits are shifted, positions follow one another and the first is no
- * masked one: the pass before the block decided it, or one over the block. */
-static int plan_listed_rows(struct sessions *sessions, const struct request *request,
-                            struct step_part *part, const uint8_t *masked, struct err *err) {
-    int32_t *rows = sessions->logit_rows + sessions->n_used_rows;
-    int32_t *targets = sessions->targets + sessions->n_used_rows;
-    bool decides = blocks_decide(request), is_shifted = sessions->system->model->shifted_logits;
-    uint32_t first, end, n = 0;
-    scope(sessions, request, &first, &end);
-    for (uint32_t i = 0; i < request->span.queries; i++) {
-        uint32_t position = (uint32_t)part->positions[i];
-        bool in_scope =
-            position >= first && position < end &&
-            (masked[i] || !decides || sessions->system->settings.logit_scope != LOGITS_MASKED);
-        if (in_scope && sessions->n_used_rows + n < sessions->limits.max_logit_rows) {
-            rows[n] = is_shifted && i > 0 ? (int32_t)i - 1 : (int32_t)i;
-            targets[n++] = masked[i] ? (int32_t)position : 0;
-        }
-    }
-    sessions->n_used_rows += n;
-    part->logit_rows = rows;
-    part->targets = targets;
-    part->decision.n_rows = decides ? n : 0;
-    return check_rows(request, n, err);
-}
-
-static int plan_rows(struct sessions *sessions, const struct request *request,
-                     const struct session *session, struct step_part *part, struct err *err) {
-    const struct settings *settings = &sessions->system->settings;
-    int32_t *rows = sessions->logit_rows + sessions->n_used_rows;
-    int32_t *targets = sessions->targets + sessions->n_used_rows;
-    uint32_t first, end, n = 0, n_before = 0, n_block = 0;
-    scope(sessions, request, &first, &end);
-    for (uint32_t position = first; position < end; position++) {
-        bool in_block = position >= request->block_start && position < block_end(request);
-        if (settings->logit_scope == LOGITS_MASKED && blocks_decide(request) &&
-            !sessions->masked[session->canvas + position]) {
-            continue;
-        }
-        if (sessions->n_used_rows + n == sessions->limits.max_logit_rows) {
-            break;
-        }
-        n_before += position < request->block_start;
-        n_block += in_block;
-        rows[n] = row_of(sessions, request, part, position);
-        targets[n++] = (int32_t)position;
-    }
-    sessions->n_used_rows += n;
-    part->logit_rows = rows;
-    part->targets = targets;
-    part->decision.first_row = n_before;
-    part->decision.n_rows = blocks_decide(request) ? n_block : 0;
-    return check_rows(request, n, err);
-}
-
-/* The same of a span that yields a block's first token: its last rows, each of which speaks of the
- * position after its query's, and the last of them decides. */
-static int plan_yield_rows(struct sessions *sessions, const struct request *request,
-                           struct step_part *part, struct err *err) {
-    int32_t *rows = sessions->logit_rows + sessions->n_used_rows;
-    int32_t *targets = sessions->targets + sessions->n_used_rows;
-    uint32_t left = sessions->limits.max_logit_rows - sessions->n_used_rows;
-    uint32_t n = request->span.logit_rows < left ? request->span.logit_rows : left;
-    for (uint32_t r = 0; r < n; r++) {
-        rows[r] = (int32_t)(request->span.queries - n + r);
-        targets[r] = part->positions[rows[r]] + 1;
-    }
-    sessions->n_used_rows += n;
-    part->logit_rows = rows;
-    part->targets = targets;
-    part->decision = (struct decision){.first_row = n - 1, .n_rows = 1, .take = 1};
-    return check_rows(request, n, err);
 }
 
 bool session_is_listed(const struct sessions *sessions, const struct request *request) {
@@ -441,9 +320,10 @@ static int plan_positions(struct sessions *sessions, const struct request *reque
         return err_usage(err, "cache %s runs parts of a block, which the engine does not",
                          sessions->system->cache->policy.name);
     }
-    uint32_t first = span->exact                               ? span->context
-                     : span->queries == request->canvas_tokens ? 0
-                                                               : window_of(sessions, request).first;
+    uint32_t first = span->exact ? span->context
+                     : span->queries == request->canvas_tokens
+                         ? 0
+                         : session_window(sessions, request).first;
     for (uint32_t i = 0; i < span->queries; i++) {
         positions[i] = (int32_t)(first + i);
     }
@@ -503,10 +383,7 @@ static int plan_part(struct sessions *sessions, const struct request *request, u
                          request->kv_bytes / sessions->system->row_bytes);
     }
     bool yields = blocks_yield(request);
-    status = yields  ? plan_yield_rows(sessions, request, part, err)
-             : lists ? plan_listed_rows(sessions, request, part, masked, err)
-                     : plan_rows(sessions, request, session, part, err);
-    sessions->n_rows[member] = span->logit_rows;
+    status = session_rows_plan(sessions, request, member, masked, take, err);
     if (yields && take == NULL) {
         return status; /* whatever the decoder */
     }
@@ -543,12 +420,6 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
                          "a batch of %" PRIu32 " requests, but the engine was opened for "
                          "%" PRIu32,
                          n, most);
-    }
-    if (take != NULL && follows_blocks(sessions)) {
-        return err_usage(err,
-                         "cache %s decides by what was committed which positions run, so that the "
-                         "engine runs it by its own decisions alone",
-                         sessions->system->cache->policy.name);
     }
     sessions->n_used_tokens = sessions->n_used_rows = 0;
     int status = make_room(sessions, placement, err);

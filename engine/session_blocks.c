@@ -81,13 +81,48 @@ const void *session_blocks_memory(const struct session_blocks *blocks, uint32_t 
     return memory_of(blocks, slot);
 }
 
+/* A step of a record: so many positions run, every masked one among them. Others have been computed
+ * often enough from the left on, or are computed once more from the right on. */
+static void play_pending(struct block_state *block, uint32_t n) {
+    for (uint32_t i = 0; i < block->length && block->n_uncached > n; i++) {
+        bool drops = block->uncached[i] && !block->masked[i];
+        block->uncached[i] = block->uncached[i] && !drops;
+        block->n_uncached -= drops;
+    }
+    for (uint32_t i = block->length; i-- > 0 && block->n_uncached < n;) {
+        block->n_uncached += !block->uncached[i];
+        block->uncached[i] = 1;
+    }
+}
+
+/* So many of the pending ones stay, up to the one that the record reaches to: the policy's choice
+ * with masked ones added from the left on, or let go from the right on. */
+static void play_kept(const struct block_state *block, const struct request *request,
+                      const uint8_t *pending, uint8_t *keep) {
+    uint32_t n = 0, last = request->reach_in_block - 1;
+    for (uint32_t i = 0; i < block->length; i++) {
+        bool is_beyond = i > last && block->masked[i];
+        keep[i] = pending[i] && !is_beyond && (keep[i] || i == last);
+        n += keep[i] != 0;
+    }
+    for (uint32_t i = 0; i < block->length && n < request->kept_in_block; i++) {
+        n += pending[i] && !keep[i];
+        keep[i] = keep[i] || pending[i];
+    }
+    for (uint32_t i = block->length; i-- > 0 && n > request->kept_in_block;) {
+        bool goes = keep[i] && block->masked[i] && i != last;
+        keep[i] = keep[i] && !goes;
+        n -= goes;
+    }
+}
+
 const struct block_state *session_blocks_begin(struct session_blocks *blocks,
                                                const struct request *request, uint32_t slot,
                                                uint32_t member) {
     if (blocks->active[slot] != request->block + 1) {
         enter(blocks, request, slot);
     }
-    const struct block_state *block = &blocks->blocks[slot];
+    struct block_state *block = &blocks->blocks[slot];
     memset(row(blocks, blocks->chosen, member), 0, block->length);
     return block;
 }
@@ -99,7 +134,11 @@ void session_blocks_keep(struct session_blocks *blocks, uint32_t member, uint32_
 uint32_t session_blocks_list(struct session_blocks *blocks, const struct request *request,
                              uint32_t slot, uint32_t member, int32_t *positions, uint8_t *masked) {
     uint8_t *keep = row(blocks, blocks->keep, member);
-    const struct block_state *block = session_blocks_begin(blocks, request, slot, member);
+    (void)session_blocks_begin(blocks, request, slot, member);
+    struct block_state *block = &blocks->blocks[slot];
+    if (blocks->plays && block->cache != BLOCK_PARTS) {
+        play_pending(block, request->uncached_in_block);
+    }
     (void)block_pending(block, keep);
     uint32_t n = 0, first = request->span.part_start;
     for (uint32_t i = 0; i < block->length; i++) {
@@ -136,6 +175,9 @@ uint32_t session_blocks_evict(struct session_blocks *blocks, const struct reques
                                            .delta = blocks->delta,
                                            .frontier = block->frontier};
         (void)system->cache->evict(system->cache_state, memory_of(blocks, slot), &view, keep);
+        if (blocks->plays) {
+            play_kept(block, request, blocks->pending, keep);
+        }
         n = 0;
     }
     for (uint32_t i = 0; i < block->length; i++) {

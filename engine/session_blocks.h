@@ -24,6 +24,8 @@ struct session_blocks {
     struct positions_word *words; /* [max_requests], the same as the loop takes them */
     float *delta;                 /* [block_tokens] */
     uint8_t *pending;             /* the same */
+    bool plays; /* the step under way is a record's: as many positions run and stay as requests say
+                 */
 };
 
 /* Whether the system's cache policy asks for them; else nothing below is called but close. */

@@ -105,7 +105,7 @@ int session_evict(void *state, const struct eviction *seen, struct step *out, st
         }
         rest->spans[i] = request->span;
         uint32_t first = at.token;
-        keep_part(rest, &sessions->parts[i], request->span.logit_rows, i, n, &at);
+        keep_part(rest, &sessions->parts[i], sessions->n_rows[i], i, n, &at);
         if (lists && request->masked_in_block > 0) {
             end_at_last(rest, first, n);
         }

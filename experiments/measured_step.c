@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "sim/base/zeroed.h"
+#include "sim/decode/block.h"
 #include "sim/serve/system_step.h"
 
 struct stage {
@@ -103,6 +104,20 @@ static bool leaves_rows(const struct request *request) {
            (request->span.phase != PHASE_REUSE || request->causal == SEES_TOKENS);
 }
 
+/* Where passes run parts of a block, or leave positions out, each one tells in what state the next
+ * finds it. */
+static bool follows_blocks(const struct stage *stage, const struct request *request) {
+    const struct cache_policy *cache = stage->engine->system->cache;
+    return request->span.exact && (cache->leaves_out != BLOCK_WHOLE || cache->evicts);
+}
+
+/* Every request of a kind commits as many positions in its next step. */
+static void take(struct stage *stage, uint32_t n_requests, uint32_t n) {
+    for (uint32_t i = 0; i < n_requests; i++) {
+        stage->takes[i] = n;
+    }
+}
+
 /* The passes over whole canvases since the block began are what fills the cache; exact ones are
  * filled from the beginning on. */
 static int bring(struct stage *stage, uint32_t first, const struct step_kind *kind,
@@ -114,13 +129,20 @@ static int bring(struct stage *stage, uint32_t first, const struct step_kind *ki
     int status = 0;
     for (uint32_t i = 0; status == 0 && i + 1 < kind->n_path; i++) {
         const struct request *at = &kind->path[i];
-        if (leaves_rows(at)) {
+        bool follows = follows_blocks(stage, at);
+        if (follows) {
+            take(stage, kind->n_requests, at[1].committed_tokens - at->committed_tokens);
+        }
+        if (follows && at->span.phase == PHASE_REUSE) {
+            status = run_past_step(stage, first, kind->n_requests, at, err);
+        } else if (leaves_rows(at)) {
             status = run_past_rows(stage, first, kind->n_requests, at, err);
         } else if (!at->span.exact && at->block == last->block && at->span.context == 0) {
             status = run_past_step(stage, first, kind->n_requests, at, err);
         }
     }
     place(stage, first, kind->n_requests, last);
+    take(stage, kind->n_requests, 1);
     return status;
 }
 
@@ -133,7 +155,7 @@ static int repeat(struct stage *stage, const struct measuring *measuring, struct
     int status = 0;
     for (uint32_t i = 0; status == 0 && i < warm + rounds; i++) {
         struct live_times times;
-        status = live_execute(stage->live, &submission, 1, stage->takes, &times, err);
+        status = live_repeat(stage->live, &submission, stage->takes, &times, err);
         if (i >= warm) {
             wall[i - warm] = times.wall_ns;
             device[i - warm] = times.device_ns;

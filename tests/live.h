@@ -4,6 +4,7 @@
 
 #include "experiments/meter.h"
 #include "tests/rig.h"
+#include "traces/decode_trace.h"
 
 enum { LIVE_REQUESTS = 4, LIVE_OUTPUT = 64, LIVE_STEPS = 512, LIVE_SETTINGS = 16 };
 
@@ -54,6 +55,9 @@ struct served {
     int64_t planned_activation_bytes, activation_bytes, pool_bytes;
     int64_t pool_left_bytes; /* held when everybody was gone */
     uint32_t n_preempted;    /* requests were, so many times in all */
+    size_t stop_after;       /* steps; 0: the run is not stopped */
+    volatile sig_atomic_t stop;
+    struct decode_log *passes; /* what each pass ran and committed */
     struct engine_memory memory;
     struct err err;
 };
@@ -74,8 +78,16 @@ static inline int served_step(void *state, const struct step_record *record, str
     (void)err;
     ck_assert(served->n_steps < LIVE_STEPS && record->n <= LIVE_REQUESTS);
     size_t i = served->n_steps++;
+    served->stop = served->n_steps == served->stop_after;
     memcpy(served->ids[i], record->request_ids, record->n * sizeof served->ids[i][0]);
     memcpy(served->commits[i], record->commit_tokens, record->n * sizeof served->commits[i][0]);
+    for (uint32_t j = 0; served->passes != NULL && j < record->n; j++) {
+        struct decode_pass pass = record->passes[j];
+        pass.committed = record->commit_tokens[j];
+        if (pass.processed > 0) {
+            decode_log_add(served->passes, record->request_ids[j], &pass, record->repeat);
+        }
+    }
     served->steps[i] = (struct replay_step){.steps = record->repeat,
                                             .n_requests = record->n,
                                             .start_ns = record->start_ns,
@@ -92,6 +104,9 @@ static inline int served_request(void *state, const struct request_record *recor
     struct served *served = state;
     (void)err;
     served->n_preempted += record->preemptions;
+    if (served->passes != NULL) {
+        decode_log_finish(served->passes, record->id);
+    }
     return 0;
 }
 
@@ -106,7 +121,10 @@ struct serving {
     bool simulates;                   /* nothing runs on the device, decisions are drawn */
     const int32_t *(*prompt)(void *state, uint64_t id); /* live_set_prompt's; NULL: drawn */
     void *prompt_state;
-    struct accuracy *accuracy; /* of a schedule played */
+    struct accuracy *accuracy;          /* of a schedule played */
+    size_t stop_after;                  /* so many steps, as if from outside; 0: to the end */
+    struct decode_log *passes;          /* to be filled; NULL: not asked for */
+    const struct decode_source *decode; /* decisions that are played; NULL: none */
 };
 
 static inline struct served *serve(const struct serving *serving) {
@@ -116,6 +134,8 @@ static inline struct served *serve(const struct serving *serving) {
     struct engine *engine = NULL;
     struct live *live = NULL;
     struct err *err = &served->err;
+    served->passes = serving->passes;
+    served->stop_after = serving->stop_after;
     ck_assert_msg(engine_open(&asked, &engine, err) == 0, "%s", err->text);
     ck_assert_msg(live_open(engine, 5, !serving->waits, &live, err) == 0, "%s", err->text);
     engine->device.table = serving->table != NULL ? serving->table : engine->device.table;
@@ -148,6 +168,8 @@ static inline struct served *serve(const struct serving *serving) {
                                    .sinks = &sink,
                                    .n_sinks = 1,
                                    .records_members = true,
+                                   .decode = serving->decode,
+                                   .stop = &served->stop,
                                    .seed = 1};
     (void)loop_run(&request, &served->result, err);
     int64_t logit_bytes;

@@ -510,6 +510,44 @@ START_TEST(block_diffusion_and_autoregressive_systems_generate_run_and_replay) {
 }
 END_TEST
 
+/* What a live run decided, and what a simulated one drew, is carried out in its sizes; steps in the
+ * middle of their blocks are measured. */
+START_TEST(systems_that_leave_positions_out_replay_their_runs_and_are_explained) {
+    static const char *const systems_of[] = {"dc", "dc+", "focus", "fast-dllm-v2"};
+    for (int i = 0; i < 4; i++) {
+        const char *system = systems_of[i], *model = i < 3 ? "sdar-tiny" : "fast-dllm-v2-tiny";
+        const char *db = cli_path(i == 1 ? "plus.db" : i == 2 ? "focus.db" : system);
+        const char *decisions = cli_path("decisions.csv");
+#define LINE                                                                                       \
+    "--system", system, "--model", model, "--set", "block_tokens=16", "--set",                     \
+        "reserve_bytes=16MiB", "--set", "memory_utilization=0.04", "--set",                        \
+        "max_batched_tokens=512", "--runtime", "unmask", "--roofline"
+        free(PRINTS("run", LINE, TRAFFIC, LIVE, "--db", db, "--levels", "steps", "--decode-out",
+                    decisions));
+        free(PRINTS("run", LINE, TRAFFIC, "--gpu", "cpu", "--set", "runtime.element_bytes=4",
+                    "--db", db, "--levels", "steps"));
+        for (int run = 1; run <= 2; run++) {
+            char *replayed = run == 1
+                                 ? PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu",
+                                          "--decode", decisions, "--operators", "3")
+                                 : PRINTS("replay", "--db", db, "--run", "2", "--backend", "cpu");
+            ck_assert_ptr_nonnull(strstr(replayed, "every submission carried out: "));
+            ck_assert_ptr_nonnull(strstr(replayed, "predicted against measured"));
+            free(replayed);
+        }
+        for (int step = 0; step < 12; step += 5) {
+            char number[8];
+            snprintf(number, sizeof number, "%d", step);
+            char *explained = PRINTS("explain", LINE, "--backend", "cpu", "--rounds", "2",
+                                     "--requests", "2", "--prompt", "41", "--step", number);
+            ck_assert_ptr_nonnull(strstr(explained, "\nmeasured "));
+            free(explained);
+        }
+#undef LINE
+    }
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
         a_live_run_prints_what_it_ran_on_and_what_was_metered,
@@ -527,6 +565,7 @@ int main(void) {
         latency_of_what_is_not_planned_is_priced,
         what_is_calibrated_here_predicts_what_is_served_here,
         block_diffusion_and_autoregressive_systems_generate_run_and_replay,
+        systems_that_leave_positions_out_replay_their_runs_and_are_explained,
     };
     cli_path(NULL); /* one directory for the forked tests */
     int status = SUITE_RUN("live_cli", tests);

@@ -277,6 +277,33 @@ START_TEST(requests_that_are_preempted_and_computed_anew_get_the_same_tokens) {
 }
 END_TEST
 
+/* At any step: of running, waiting and preempted requests alike. */
+START_TEST(a_run_that_is_stopped_gives_every_page_back) {
+    uint32_t n_preempted = 0;
+    for (size_t i = 0; i < N_SYSTEMS; i++) {
+        for (size_t stop = 1; stop < 40; stop += 4) {
+            struct system *system = EXACT_SYSTEM(i, "decoder=threshold", "page_tokens=4",
+                                                 "cache.ahead_blocks=0", "decoder.threshold=0.008");
+            system->budget.pool_bytes = 20 * system->budget.unit_bytes;
+            struct serving serving = {
+                .system = system, .arrivals = together, .n = N, .stop_after = stop};
+            struct served *served = serve(&serving);
+            ck_assert_msg(served->err.kind == ERR_NONE, "%s", served->err.text);
+            const struct loop_result *result = &served->result;
+            ck_assert(result->interrupted || result->completed == N);
+            ck_assert_uint_eq(result->completed + result->rejected, result->arrived);
+            ck_assert_uint_eq(served->n_outputs, result->completed);
+            ck_assert_int_gt(served->pool_bytes, 0);
+            ck_assert_int_eq(served->pool_left_bytes, 0);
+            n_preempted += served->n_preempted;
+            free(served);
+            system_close(system);
+        }
+    }
+    ck_assert_uint_gt(n_preempted, 0);
+}
+END_TEST
+
 /* ---- schedules ---- */
 
 START_TEST(a_live_run_takes_the_steps_that_the_simulator_takes) {
@@ -452,6 +479,7 @@ int main(void) {
         a_finished_block_written_by_the_next_one_s_first_pass_changes_no_token,
         requests_get_the_tokens_of_the_forward_pass_whatever_the_scheduler,
         requests_that_are_preempted_and_computed_anew_get_the_same_tokens,
+        a_run_that_is_stopped_gives_every_page_back,
         a_live_run_takes_the_steps_that_the_simulator_takes,
         a_recorded_schedule_played_on_the_device_gives_the_same_tokens_and_memory,
         a_simulated_schedule_commits_on_the_device_as_many_positions_as_it_says,
