@@ -26,6 +26,10 @@ struct run_facts {
     /* Of the real engine, else NULL: the device, as its maker calls it, "emulated on ..." where it
      * stands in for another one, and where the weights come from. */
     const char *device, *weights;
+    /* GPUs that hold each replica together, those of all replicas, and where the prices of what
+     * they exchange come from; 0 and NULL: a replica is one GPU. */
+    uint32_t tensor_parallel, gpus;
+    const char *collectives;
     const char *clock; /* of the real engine, else NULL: real, or virtual, which skips idle time */
     const char *incomplete; /* why the run was cut short; NULL: it is whole */
     const char *trace, *trace_provenance;

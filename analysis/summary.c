@@ -125,6 +125,9 @@ static int on_step(void *state, const struct step_record *record, struct err *er
     summary->tokens_processed += repeat * (uint64_t)record->sym[SYM_TOKENS];
     summary->block_queries += repeat * (uint64_t)record->sym[SYM_BLOCK_Q];
     summary->kept_queries += repeat * (uint64_t)record->sym[SYM_KEPT_Q];
+    summary->unrolls = summary->unrolls || record->unrolled;
+    summary->wasted_request_steps += repeat * record->wasted_requests;
+    summary->wasted_tokens += repeat * record->wasted_tokens;
     summary->exact_passes += record->n_by_phase[PHASE_PREFILL] + record->n_by_phase[PHASE_COMMIT];
     summary->gpu_ns += record->gpu_ns * (int64_t)repeat;
     summary->host_ns += record->host_ns * (int64_t)repeat;
@@ -303,6 +306,11 @@ static int put_steps(json_t *o, const struct summary *s) {
         failed |=
             put(phases, order[i].name, json_integer((json_int_t)s->steps_by_phase[order[i].phase]));
     }
+    if (s->unrolls) {
+        failed |=
+            put(o, "wasted_request_steps", json_integer((json_int_t)s->wasted_request_steps)) |
+            put(o, "wasted_tokens", json_integer((json_int_t)s->wasted_tokens));
+    }
     return failed | put(o, "steps", json_integer((json_int_t)s->steps)) |
            put(o, "steps_by_phase", phases) |
            put(o, "submissions", json_integer((json_int_t)s->submissions)) |
@@ -315,6 +323,17 @@ static int put_steps(json_t *o, const struct summary *s) {
            put(o, "redundancy", s->tokens_committed > 0 ? json_real(s->redundancy) : json_null()) |
            put(o, "block_redundancy", known_share(s->block_redundancy)) |
            put(o, "tpf", s->request_steps > 0 ? json_real(s->tpf) : json_null());
+}
+
+/* Nothing where a replica is one GPU. */
+static int put_ranks(json_t *o, const struct summary *s, const struct run_facts *facts) {
+    if (facts->tensor_parallel <= 1) {
+        return 0;
+    }
+    return put(o, "tensor_parallel", json_integer(facts->tensor_parallel)) |
+           put(o, "gpus", json_integer(facts->gpus)) |
+           put(o, "throughput_tok_s_gpu", json_real(s->throughput_tok_s / facts->gpus)) |
+           put(o, "collectives", known_text(facts->collectives));
 }
 
 static json_t *json_figures(const struct run_figure *figures, size_t n, bool with_source) {
@@ -359,7 +378,7 @@ int summary_json(const struct summary *summary, const struct run_facts *facts, j
                  struct err *err) {
     json_t *object = json_object();
     if (put_identity(object, facts) | put_requests(object, summary) | put_steps(object, summary) |
-        put_resources(object, summary, facts)) {
+        put_ranks(object, summary, facts) | put_resources(object, summary, facts)) {
         json_decref(object);
         return err_world(err, "the summary cannot be written as JSON: a name is not UTF-8, a "
                               "number is not finite, or memory is out");
@@ -450,6 +469,10 @@ void summary_print(const struct summary *s, const struct run_facts *f, FILE *out
     print_rejections(s, out);
     fprintf(out, "throughput   %.4g tok/s  %.4g req/s over %.6g s\n", s->throughput_tok_s,
             s->throughput_req_s, s->makespan_s);
+    if (f->tensor_parallel > 1) {
+        fprintf(out, "gpus         %" PRIu32 ", %" PRIu32 " a replica: %.4g tok/s each\n", f->gpus,
+                f->tensor_parallel, s->throughput_tok_s / f->gpus);
+    }
     if (has_slo(&s->slo)) {
         fprintf(out, "goodput      %.4g req/s: %" PRIu64 " requests within the objective\n",
                 s->goodput_req_s, s->met_slo);
@@ -473,6 +496,12 @@ void summary_print(const struct summary *s, const struct run_facts *f, FILE *out
             "tokens       %" PRIu64 " processed, %" PRIu64
             " committed: redundancy %.4g, %.4g per forward pass\n",
             s->tokens_processed, s->tokens_committed, s->redundancy, s->tpf);
+    if (s->unrolls) {
+        fprintf(out,
+                "unrolled     %" PRIu64 " of %" PRIu64 " request steps, %" PRIu64
+                " tokens, after their block was done\n",
+                s->wasted_request_steps, s->request_steps, s->wasted_tokens);
+    }
     if (s->block_redundancy >= 0) {
         fprintf(out, "blocks       %.4g positions run for each token committed%s\n",
                 s->block_redundancy, s->kept_queries > 0 ? ", behind the eviction" : "");

@@ -86,6 +86,7 @@ static struct step_limits limits_of(const struct system *system) {
         .max_requests = most < MOST_REQUESTS ? most : MOST_REQUESTS,
         .max_tokens = settings->max_batched_tokens,
         .max_logit_rows = settings->max_batched_tokens,
+        .max_unrolled = settings->unroll_maximum,
         .max_positions = settings->context_tokens,
         .canvas_tokens = CANVAS_TOKENS,
         .workspace_bytes =

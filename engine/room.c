@@ -62,6 +62,7 @@ static bool open_sides(struct room *room, const struct model *model,
                        const struct step_limits *limits, int64_t array_bytes, struct err *err) {
     int64_t rows = align_up(limits->max_logit_rows, PLACEMENT_ALIGN_BYTES);
     int64_t decisions = limits->max_requests * (int64_t)sizeof(int32_t);
+    int64_t unrolled = limits->max_unrolled > 1 ? limits->max_unrolled * decisions : 0;
     room->bounce_bytes =
         align_up(limits->pool_bytes < BOUNCE_BYTES ? limits->pool_bytes + 1 : (int64_t)BOUNCE_BYTES,
                  PLACEMENT_ALIGN_BYTES);
@@ -73,10 +74,11 @@ static bool open_sides(struct room *room, const struct model *model,
         room->arrays = allocate_side(room, array_bytes, "steps", err);
     }
     if (room->arrays != NULL) {
-        room->committed = allocate_side(room, rows + decisions, "decisions", err);
+        room->committed = allocate_side(room, rows + decisions + unrolled, "decisions", err);
     }
     if (room->committed != NULL) {
         room->n_committed = (int32_t *)(void *)(room->committed + rows);
+        room->unrolled = unrolled > 0 ? room->n_committed + limits->max_requests : NULL;
         room->bounce = allocate_side(room, room->bounce_bytes, "moves", err);
     }
     return room->bounce != NULL;

@@ -64,12 +64,11 @@ void session_blocks_forget(struct session_blocks *blocks, uint32_t slot) {
     }
 }
 
-/* The prompt's tokens stand first in its block. */
+/* Before its first pass, what is known of a block stands first in it: prompt tokens, or what the
+ * block before it yielded. */
 static void enter(struct session_blocks *blocks, const struct request *request, uint32_t slot) {
     const struct cache_policy *cache = blocks->system->cache;
-    uint32_t n_fixed = request->block_start < request->prompt_tokens
-                           ? request->prompt_tokens - request->block_start
-                           : 0;
+    uint32_t n_fixed = request->block_length - request->masked_in_block;
     block_begin(&blocks->blocks[slot], (enum block_cache)cache->leaves_out, request->block_length,
                 n_fixed, row(blocks, blocks->masked, slot), row(blocks, blocks->uncached, slot));
     blocks->active[slot] = request->block + 1;
@@ -147,7 +146,7 @@ void session_blocks_pass(struct session_blocks *blocks, const struct request *re
         n += chosen[i] != 0;
     }
     block_pass(block, row(blocks, blocks->keep, member), chosen);
-    if (n > 0 && blocks_decide(&request->span) && system->cache->learn != NULL) {
+    if (n > 0 && blocks_decide(request) && system->cache->learn != NULL) {
         system->cache->learn(system->cache_state, memory_of(blocks, slot), request, n);
     }
 }

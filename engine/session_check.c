@@ -41,6 +41,14 @@ int sessions_check(const struct system *system, struct err *err) {
         return err_usage(err, "the engine does not run cache policy %s",
                          system->cache->policy.name);
     }
+    const struct decoder *decoder = system->decoder;
+    if (system->settings.unroll_maximum > 1 && decoder->count == NULL &&
+        decoder->threshold == NULL) {
+        return err_usage(err,
+                         "decoder %s chooses on the host after each step, which unroll.maximum = "
+                         "%" PRIu32 " does not let it: set unroll.maximum = 1",
+                         decoder->policy.name, system->settings.unroll_maximum);
+    }
     if (system->row_bytes % (STORE_ALIGN_ELEMENTS * system->runtime.element_bytes) != 0) {
         return err_usage(err,
                          "the engine keeps rows of a multiple of %d values, those of %s have "

@@ -236,6 +236,11 @@ static void state_facts(struct composition *c) {
     facts->gpu = system->gpu->name;
     facts->profile = system->profile_path[0] != '\0' ? system->profile_path : system->gpu->name;
     facts->profile_kind = system_profile_kind(system);
+    if (system->settings.tensor_parallel > 1) {
+        facts->tensor_parallel = system->settings.tensor_parallel;
+        facts->gpus = system_gpus(system);
+        facts->collectives = system_collectives(system, c->collectives, sizeof c->collectives);
+    }
     facts->backend = "sim";
     facts->trace = c->trace;
     facts->trace_provenance = c->provenance;
@@ -421,6 +426,12 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
         status = err_world(err,
                            "run %lld cannot be played again: %s caches prefixes, and what requests "
                            "shared is not recorded (record with --set prefix_caching=off)",
+                           (long long)recorded->run, c->system->name);
+    }
+    if (status == 0 && c->system->settings.unroll_maximum > 1) {
+        status = err_world(err,
+                           "run %lld cannot be played again: %s unrolls, and which steps the host "
+                           "started together is not recorded (record with --set unroll.maximum=1)",
                            (long long)recorded->run, c->system->name);
     }
     status = status != 0 ? status : open_engine(c, backend, err);

@@ -64,6 +64,7 @@ struct composition {
     struct engine *engine;            /* NULL unless a device executes, or repeats, the batches */
     struct live *live;
     char device[COMPOSE_DEVICE_CHARS]; /* what facts.device points to */
+    char collectives[512];             /* where the prices of what ranks exchange come from */
     char incomplete[1024];             /* why a live run was cut short; "": it is whole */
     struct run_figure figures[ENGINE_FIGURES];
     struct run_figure constants[MAX_CALIBRATED];

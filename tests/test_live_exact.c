@@ -18,23 +18,25 @@ static const struct arrival apart[] = {
 };
 enum { N = 4 };
 
+/* Logits of the fourth one's model are shifted: passes before a block decide on its first token. */
 static const struct {
-    const char *name, *model;
-} systems[] = {{"sdar", "sdar-tiny"},
-               {"lmdeploy", "sdar-tiny"},
-               {"sglang", "sdar-tiny"},
-               {"vllm-ar", "qwen2.5-tiny"},
-               {"sdar", "llada2-tiny"}};
-enum { N_SYSTEMS = 5 };
+    const char *name, *model, *blocks;
+} systems[] = {{"sdar", "sdar-tiny", "block_tokens=4"},
+               {"lmdeploy", "sdar-tiny", "block_tokens=4"},
+               {"sglang", "sdar-tiny", "block_tokens=4"},
+               {"sdar", "fast-dllm-v2-tiny", "block_tokens=4"},
+               {"sdar", "llada2-tiny", "block_tokens=4"},
+               {"vllm-ar", "qwen2.5-tiny", "block_tokens=1"}};
+enum { N_SYSTEMS = 6, N_BLOCKS = 5 };
 
 static char plugin[256];
 
 /* On our own runtime; pages of requests that are preempted are not found again, as the engine does
  * not look for them. */
 #define EXACT_SYSTEM(i, ...)                                                                       \
-    live_system_of(                                                                                \
-        systems[i].name, systems[i].model,                                                         \
-        (const char *const[]){"runtime=unmask", "prefix_caching=off", __VA_ARGS__, NULL})
+    live_system_of(systems[i].name, systems[i].model,                                              \
+                   (const char *const[]){"runtime=unmask", "prefix_caching=off",                   \
+                                         systems[i].blocks, __VA_ARGS__, NULL})
 
 static struct served *serve_live(struct system *system, const struct arrival *arrivals) {
     struct serving serving = {.system = system, .arrivals = arrivals, .n = N};
@@ -141,7 +143,7 @@ START_TEST(scopes_pages_and_chunks_change_no_token) {
 END_TEST
 
 START_TEST(commit_passes_and_their_logits_change_no_token_of_the_last_block) {
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < N_BLOCKS; i++) {
         struct system *all = EXACT_SYSTEM(i, "decoder=fixed"),
                       *fewer = EXACT_SYSTEM(i, "decoder=fixed", "cache.commit_last=off",
                                             "cache.commit_logits=off", "cache.ahead_blocks=1");

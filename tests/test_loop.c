@@ -551,7 +551,7 @@ START_TEST(a_scheduler_that_breaks_its_promise_is_named_in_one_sentence) {
     static const struct scheduler bad = {.policy = {.name = "bad"}, .schedule = misbehave};
     static const char *const sentences[] = {
         "scheduler bad broke its promise at 0.000 s: it listed request 0 twice",
-        "scheduler bad broke its promise at 0.000 s: it listed slot 100, which is pending, as a "
+        "scheduler bad broke its promise at 0.000 s: it listed slot 100, which is free, as a "
         "waiting request",
         "scheduler bad broke its promise at 0.000 s: query tokens of a step (18 of at most 8)",
         "scheduler bad starves at 0.000 s: 3 requests wait and 0 hold memory, nothing was selected "

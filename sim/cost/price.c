@@ -6,6 +6,7 @@
 #include "sim/base/num.h"
 #include "sim/cost/roofline.h"
 #include "sim/cost/varlen.h"
+#include "sim/model/ranks.h"
 
 const char *const op_bound_names[] = {"compute", "bandwidth", "launch"};
 
@@ -33,6 +34,7 @@ struct cost_model {
     uint32_t n_behind;
     const struct profile
         *answers[GRAPH_MAX_OPS]; /* what each operator is priced from; NULL: roofline */
+    struct profile_layouts layouts[GRAPH_MAX_OPS]; /* of attention, in what answers it */
 };
 
 static bool is_attention(const struct op *op) {
@@ -128,7 +130,8 @@ static void price_experts(const struct cost_model *cost, const struct op *op, in
                           struct op_price *price) {
     const struct profile *profile = answering(cost, op);
     const struct model *model = cost->graph->model;
-    bool is_down = op->kind == OP_MOE_DOWN || (op->kind == OP_MOE_LINEAR && op->n == model->hidden);
+    bool is_down = op->kind == OP_MOE_DOWN ||
+                   (op->kind == OP_MOE_LINEAR && op->k == (int64_t)model->expert_ffn);
     work_of_experts(cost->graph, op, (double)m, 1, &price->flops, &price->bytes);
     if (profile != NULL) {
         enum profile_match match;
@@ -259,6 +262,29 @@ static void price_gate_up(const struct cost_model *cost, const struct op *op, in
     price->bytes = (double)(element_bytes * (op->k * (rows + op->n) + rows * width));
 }
 
+/* The profile's rows of a collective operator. */
+static enum profile_op collective_of(const struct op *op) {
+    return op->kind == OP_ALL_REDUCE ? PROFILE_ALL_REDUCE : PROFILE_ALL_GATHER;
+}
+
+/* Ranks exchange what one of them holds: its part of a sum, or what it has to be gathered. */
+static void price_collective(const struct cost_model *cost, const struct op *op, int64_t rows,
+                             struct op_price *price) {
+    const struct profile *profile = answering(cost, op);
+    const struct graph *graph = cost->graph;
+    uint32_t ranks = model_ranks(graph->model);
+    bool reduces = op->kind == OP_ALL_REDUCE;
+    int64_t bytes = rows * graph->tensors[reduces ? op->out[0] : op->in[0]].bytes.per;
+    price->bytes = (double)bytes * (reduces ? 2 : 1 + ranks);
+    if (profile != NULL && profile_has(profile, collective_of(op))) {
+        enum profile_match match;
+        price->ns = profile_collective(profile, collective_of(op), ranks, bytes, &match);
+        price->match = match;
+    } else {
+        price->ns = link_ns(cost->gpu, ranks, (double)bytes, reduces);
+    }
+}
+
 /* One execution over `rows` rows. */
 static void price_rows(const struct cost_model *cost, const struct op *op, int64_t rows,
                        struct op_price *price) {
@@ -289,6 +315,10 @@ static void price_rows(const struct cost_model *cost, const struct op *op, int64
             price_pass(cost, op, rows, price);
         }
         break;
+    case OP_ALL_REDUCE:
+    case OP_ALL_GATHER:
+        price_collective(cost, op, rows, price);
+        break;
     default:
         price_pass(cost, op, rows, price);
         break;
@@ -308,6 +338,7 @@ static struct profile_spans spans_of(const struct cost_model *cost, const struct
         .heads = model->heads,
         .kv_heads = model->kv_heads,
         .head_dim = model->head_dim,
+        .layouts = &cost->layouts[op - cost->graph->ops],
     };
 }
 
@@ -633,6 +664,9 @@ static bool is_measured(const struct profile *profile, const struct graph *graph
     case OP_MOE_GATE_UP:
     case OP_MOE_DOWN:
         return profile_has(profile, PROFILE_MOE);
+    case OP_ALL_REDUCE:
+    case OP_ALL_GATHER:
+        return profile_has(profile, collective_of(op));
     case OP_ATTENTION_FULL:
         return profile_measures_heads(profile, PROFILE_ATTENTION_FULL, m->heads, m->kv_heads,
                                       m->head_dim);
@@ -668,6 +702,9 @@ static bool can_answer(const struct profile *profile, const struct graph *graph,
     case OP_MOE_GATE_UP:
     case OP_MOE_DOWN:
         return profile_has(profile, PROFILE_MOE);
+    case OP_ALL_REDUCE:
+    case OP_ALL_GATHER:
+        return profile_has(profile, collective_of(op));
     case OP_ATTENTION_FULL:
         return has_causal || profile_has(profile, PROFILE_ATTENTION_FULL);
     case OP_ATTENTION_BLOCK:
@@ -689,6 +726,11 @@ static void choose_profiles(struct cost_model *cost, const struct profile *behin
                            can_answer(behind, cost->graph, op);
         cost->answers[i] = asks_behind ? behind : cost->profile;
         cost->n_behind += asks_behind;
+        if (cost->answers[i] != NULL && is_attention(op)) {
+            const struct model *m = cost->graph->model;
+            cost->layouts[i] =
+                profile_layouts_of(cost->answers[i], m->heads, m->kv_heads, m->head_dim);
+        }
     }
 }
 
@@ -754,6 +796,17 @@ int cost_open(const struct gpu *gpu, const struct profile *profile, const struct
     }
     *out = cost;
     return 0;
+}
+
+const struct profile *cost_collectives(const struct cost_model *cost) {
+    const struct profile *profile = NULL;
+    for (uint32_t i = 0; i < cost->graph->n_ops; i++) {
+        const struct op *op = &cost->graph->ops[i];
+        bool answers = op->kind == OP_ALL_REDUCE && cost->answers[i] != NULL &&
+                       profile_has(cost->answers[i], PROFILE_ALL_REDUCE);
+        profile = answers ? cost->answers[i] : profile;
+    }
+    return profile;
 }
 
 uint32_t cost_ops_behind(const struct cost_model *cost) {

@@ -44,6 +44,10 @@ int cost_open(const struct gpu *gpu, const struct profile *profile, const struct
               struct err *err);
 void cost_close(struct cost_model *cost);
 
+/* The profile that prices what ranks exchange; NULL: the link's data sheet does (roofline.h), or
+ * there is nothing to exchange. */
+const struct profile *cost_collectives(const struct cost_model *cost);
+
 /* How many operators of the graph are priced from `behind`. */
 uint32_t cost_ops_behind(const struct cost_model *cost);
 

@@ -85,6 +85,13 @@ struct profile_spans {
     int64_t n_seqs;
     double sum_q, sum_kv, sum_q_kv;
     int64_t heads, kv_heads, head_dim;
+    const struct profile_layouts *layouts; /* of these heads, where known; NULL: looked for */
+};
+
+/* The measured head layouts that answer for one in the rows of causal passes and of decoding, as
+ * indexes into either: the nearest group size, then the nearest number of heads. */
+struct profile_layouts {
+    size_t causal, decode;
 };
 
 struct profile;
@@ -127,6 +134,10 @@ int profile_require(const struct profile *profile, enum profile_op op, struct er
 /* [m x k] times [k x n], bf16. Needs PROFILE_GEMM. Sizes >= 1. */
 double profile_gemm(const struct profile *profile, int64_t m, int64_t n, int64_t k,
                     enum profile_match *match);
+
+/* Pure, and worth asking once for a model: every other layout may be looked at. */
+struct profile_layouts profile_layouts_of(const struct profile *profile, int64_t heads,
+                                          int64_t kv_heads, int64_t head_dim);
 
 /* Attention in which every query sees all keys of its span: a full bidirectional pass (q = kv), or
  * a block against cached keys (q < kv). Needs both attention operators. */

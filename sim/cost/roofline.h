@@ -5,11 +5,18 @@
 #ifndef UNMASK_SIM_COST_ROOFLINE_H
 #define UNMASK_SIM_COST_ROOFLINE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/model/gpu.h"
 
 double roofline_ns(const struct gpu *gpu, double flops, double bytes);
 double roofline_gemm_ns(const struct gpu *gpu, int64_t m, int64_t n, int64_t k);
+
+/* What `ranks` GPUs of one host take to exchange `bytes` that each of them holds, over the link of
+ * the data sheet: all bytes summed on all of them, or each one's gathered. Assumed: 10 us until the
+ * last of them has met the others, and a ring at LINK_SHARE of the link. */
+#define LINK_SHARE 0.8
+double link_ns(const struct gpu *gpu, uint32_t ranks, double bytes, bool reduces);
 
 #endif

@@ -4,7 +4,7 @@
 
 void block_begin(struct block_state *block, enum block_cache cache, uint32_t length,
                  uint32_t n_fixed, uint8_t *masked, uint8_t *uncached) {
-    ASSERT(n_fixed < length);
+    ASSERT(n_fixed <= length);
     *block = (struct block_state){.cache = cache,
                                   .length = length,
                                   .n_masked = length - n_fixed,

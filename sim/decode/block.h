@@ -40,10 +40,10 @@ struct block_state {
     uint8_t *masked, *uncached; /* [length], 1 or 0; borrowed */
 };
 
-/* A new block whose first `n_fixed` < length positions are prompt tokens: not masked, but not
- * cached either, so that the first pass runs all of the block (the released code's warm-up).
- * `masked` and `uncached` have `length` entries each, are filled here and stay the block's until it
- * is done. */
+/* A new block whose first `n_fixed` positions are known before its first pass, as the prompt's
+ * tokens are: not masked, but not cached either, so that the first pass runs all of the block (the
+ * released code's warm-up). `masked` and `uncached` have `length` entries each, are filled here and
+ * stay the block's until it is done. */
 void block_begin(struct block_state *block, enum block_cache cache, uint32_t length,
                  uint32_t n_fixed, uint8_t *masked, uint8_t *uncached);
 

@@ -1,6 +1,7 @@
 #include "sim/graph/builder.h"
 
 #include "sim/graph/registrar.h"
+#include "sim/model/ranks.h"
 
 #define LIST(...) ((const int[]){__VA_ARGS__, -1})
 
@@ -56,6 +57,14 @@ static int token_tensor(struct builder *b, const char *name, int64_t per) {
     return graph_add_tensor(b->g, name, b->tokens, per);
 }
 
+/* What a rank has of a sum over all of them becomes the sum. */
+static void add_all_reduce(struct builder *b, const char *name, int tensor) {
+    if (model_ranks(b->m) > 1) {
+        graph_add_op(b->g, name, OP_ALL_REDUCE, b->g->tensors[tensor].bytes.symbol, LIST(tensor),
+                     LIST(tensor));
+    }
+}
+
 static int add_norm(struct builder *b, const char *name, int delta) {
     int normed = token_tensor(b, name, b->hidden_bytes);
     if (b->options->fused && delta >= 0) {
@@ -92,6 +101,9 @@ static void add_selection(struct builder *b, int rotated, int64_t row_bytes) {
     } else {
         graph_add_op(g, "score and select", OP_SELECT, SYM_SELECT_ROWS, LIST(keys), LIST(scores));
     }
+    if (b->options->selects_together) {
+        add_all_reduce(b, "scores all-reduce", scores);
+    }
     graph_add_op(g, "pack", OP_PACK, SYM_PACK_ROWS, LIST(picked, scores), LIST(packed));
 }
 
@@ -102,6 +114,7 @@ static int add_eviction(struct builder *b, int rotated) {
     struct graph *g = b->g;
     int importance = token_tensor(b, "importance", F32_BYTES);
     graph_add_op(g, "importance", OP_IMPORTANCE, b->tokens, LIST(rotated), LIST(importance));
+    add_all_reduce(b, "importance all-reduce", importance);
     if (b->importance < 0) {
         b->importance = importance;
         return rotated;
@@ -182,6 +195,12 @@ static int add_attention(struct builder *b, int normed, bool first, bool evicts)
         add_linear(g, "value projection", SYM_VALUE_ROWS, kv_dim, m->hidden, value_input, values);
         graph_add_op(g, "value similarity", OP_SIMILARITY, SYM_VALUE_ROWS, LIST(values, cached),
                      LIST(cached));
+        if (model_ranks(m) > 1) {
+            /* The products and both squares that a cosine over all heads is made of. */
+            int cosine = graph_add_tensor(g, "similarities", SYM_VALUE_ROWS, 3LL * F32_BYTES);
+            graph_add_op(g, "similarities all-reduce", OP_ALL_REDUCE, SYM_VALUE_ROWS, LIST(cached),
+                         LIST(cosine));
+        }
     }
     int rotated = b->options->fused ? graph_add_alias(g, "rotated qkv", qkv)
                                     : token_tensor(b, "rotated qkv", b->q_bytes + b->kv_bytes);
@@ -200,6 +219,7 @@ static int add_attention(struct builder *b, int normed, bool first, bool evicts)
     }
     int projected = token_tensor(b, "attention projected", b->hidden_bytes);
     add_linear(g, "output projection", b->tokens, m->hidden, q_dim, attended, projected);
+    add_all_reduce(b, "attention all-reduce", projected);
     return projected;
 }
 
@@ -234,6 +254,7 @@ static void add_attention_in_chunks(struct builder *b) {
     full->span_qk = SYM_FULL_QK;
     int projected = token_tensor(b, "attention projected", b->hidden_bytes);
     add_linear(g, "output projection", b->tokens, m->hidden, q_dim, attended, projected);
+    add_all_reduce(b, "attention all-reduce", projected);
     graph_add_op(g, "attention residual add", OP_ADD, b->tokens, LIST(b->residual, projected),
                  LIST(b->residual));
     graph_end_loop(g, b->residual);
@@ -294,13 +315,14 @@ static struct op *add_mixture_op(struct builder *b, const char *name, enum op_ki
 static int add_sorted_moe_ffn(struct builder *b, int normed) {
     const struct model *m = b->m;
     struct graph *g = b->g;
-    int64_t pairs = m->experts_active, width = m->expert_ffn, eb = g->element_bytes;
+    int64_t pairs = model_most_active(m), width = m->expert_ffn, eb = g->element_bytes;
+    int64_t routed = model_routed_experts(m);
     bool shares = m->shared_experts > 0;
     int output = shares ? add_dense_ffn(b, normed, m->shared_experts * (int64_t)m->shared_ffn,
                                         "shared gate and up", "shared down")
                         : token_tensor(b, "ffn output", b->hidden_bytes);
-    int logits = token_tensor(b, "router logits", m->experts * eb);
-    add_linear(g, "router", b->tokens, m->experts, m->hidden, normed, logits);
+    int logits = token_tensor(b, "router logits", routed * eb);
+    add_linear(g, "router", b->tokens, routed, m->hidden, normed, logits);
     int experts = token_tensor(b, "experts", pairs * INDEX_BYTES);
     int weights = token_tensor(b, "expert weights", pairs * F32_BYTES);
     int starts = graph_add_tensor(g, "expert starts", SYM_ONE, (m->experts + 1) * INDEX_BYTES);
@@ -327,11 +349,12 @@ static int add_moe_ffn(struct builder *b, int normed) {
         return add_sorted_moe_ffn(b, normed);
     }
     const struct model *m = b->m;
-    int64_t active = m->experts_active, width = m->expert_ffn;
-    int routing = token_tensor(b, "routing", (int64_t)m->experts * F32_BYTES);
+    int64_t active = model_most_active(m), width = m->expert_ffn;
+    int64_t routed = model_routed_experts(m);
+    int routing = token_tensor(b, "routing", routed * F32_BYTES);
     struct op *route =
         graph_add_op(b->g, "route", OP_MOE_ROUTE, b->tokens, LIST(normed), LIST(routing));
-    route->n = m->experts;
+    route->n = routed;
     route->k = m->hidden;
     route->weight_bytes = b->g->element_bytes * route->n * route->k;
     int gate_up = token_tensor(b, "expert gate and up", 2 * active * width * b->g->element_bytes);
@@ -365,6 +388,7 @@ static void add_layers(struct builder *b, const char *name, uint32_t repeat, boo
     }
     int output =
         dense ? add_dense_ffn(b, normed, b->m->ffn, "gate and up", "down") : add_moe_ffn(b, normed);
+    add_all_reduce(b, "ffn all-reduce", output);
     if (!in_chunks) {
         graph_end_loop(b->g, output);
     }
@@ -398,6 +422,13 @@ static void add_all_layers(struct builder *b) {
     }
 }
 
+/* A token and its confidence; where the logits are divided among ranks, its logit too. */
+enum { CANDIDATE_BYTES = 2 * F32_BYTES };
+
+static int64_t candidate_bytes(const struct builder *b) {
+    return model_ranks(b->m) > 1 ? GRAPH_PARTIAL_BYTES : CANDIDATE_BYTES;
+}
+
 /* Logits that exist, in chunks or whole, and what is read off them. */
 static int add_stored_logits(struct builder *b, int normed) {
     struct graph *g = b->g;
@@ -407,7 +438,7 @@ static int add_stored_logits(struct builder *b, int normed) {
     int logits =
         graph_add_tensor(g, "logits", SYM_LOGIT_ROWS, model_logits_bytes_per_row(m, logits_bytes));
     add_linear(g, "output head", SYM_LOGIT_ROWS, m->vocab, m->hidden, normed, logits);
-    int decided = graph_add_tensor(g, "candidates", SYM_LOGIT_ROWS, 2LL * F32_BYTES);
+    int decided = graph_add_tensor(g, "candidates", SYM_LOGIT_ROWS, candidate_bytes(b));
     if (b->options->shift_copy && m->shifted_logits) {
         int shifted = graph_add_tensor(g, "shifted logits", SYM_LOGIT_ROWS,
                                        model_logits_bytes_per_row(m, logits_bytes));
@@ -438,7 +469,7 @@ static int add_stored_logits(struct builder *b, int normed) {
 
 static int add_fused_head(struct builder *b, int normed) {
     struct graph *g = b->g;
-    int decided = graph_add_tensor(g, "candidates", SYM_LOGIT_ROWS, 2LL * F32_BYTES);
+    int decided = graph_add_tensor(g, "candidates", SYM_LOGIT_ROWS, candidate_bytes(b));
     int scratch = graph_add_tensor(g, "head scratch", SYM_ONE, GRAPH_HEAD_SCRATCH_BYTES);
     struct op *op = graph_add_op(g, "output head", OP_HEAD, SYM_LOGIT_ROWS, LIST(normed),
                                  LIST(decided, scratch));
@@ -448,12 +479,30 @@ static int add_fused_head(struct builder *b, int normed) {
     return decided;
 }
 
+/* Every rank has the best token of its own rows of the vocabulary: they are gathered, and the best
+ * of them is the row's. */
+static int add_combination(struct builder *b, int decided) {
+    struct graph *g = b->g;
+    uint32_t ranks = model_ranks(b->m);
+    if (ranks == 1) {
+        return decided;
+    }
+    int gathered = graph_add_tensor(g, "gathered candidates", SYM_LOGIT_ROWS,
+                                    (int64_t)ranks * GRAPH_PARTIAL_BYTES);
+    int combined = graph_add_tensor(g, "combined candidates", SYM_LOGIT_ROWS, CANDIDATE_BYTES);
+    graph_add_op(g, "candidates all-gather", OP_ALL_GATHER, SYM_LOGIT_ROWS, LIST(decided),
+                 LIST(gathered));
+    graph_add_op(g, "combine", OP_COMBINE, SYM_LOGIT_ROWS, LIST(gathered), LIST(combined));
+    return combined;
+}
+
 static void add_head(struct builder *b) {
     struct graph *g = b->g;
     graph_add_segment(g, "head", 1);
     int normed = graph_add_tensor(g, "final norm", SYM_LOGIT_ROWS, b->hidden_bytes);
     graph_add_op(g, "final norm", OP_RMSNORM, SYM_LOGIT_ROWS, LIST(b->residual), LIST(normed));
     int decided = b->options->fused_head ? add_fused_head(b, normed) : add_stored_logits(b, normed);
+    decided = add_combination(b, decided);
     int ids = graph_add_cache(g, "token ids", SYM_LOGIT_ROWS, 4);
     graph_add_op(g, "commit", OP_COMMIT, SYM_LOGIT_ROWS, LIST(decided), LIST(ids));
 }

@@ -10,6 +10,7 @@ struct graph_options {
     bool gathers_cache; /* reuse copies cached rows together per layer before attention */
     bool splits_first_layer; /* layer 0 runs over first_queries (dLLM-Cache) */
     bool selects;            /* refresh steps score and pack KV rows */
+    bool selects_together;   /* the same rows for all heads, whichever rank has them */
     bool compares_values;    /* dLLM-Cache's V projection and similarity */
     bool exact;            /* fresh keys and values are rows of the pool; masks of blocks, tokens */
     bool evicts;           /* the second layer lets some queries go no further (FOCUS) */
@@ -33,7 +34,13 @@ struct graph_options {
 /* What the fused head works in, whatever the rows (HEAD_SCRATCH_BYTES of the kernels). */
 enum { GRAPH_HEAD_SCRATCH_BYTES = 60 << 20 };
 
-/* Build the graph of one step. Never fails for models of the table. */
+/* Of a row's best token among one rank's part of the vocabulary: the token, its probability among
+ * that part, and its logit. */
+enum { GRAPH_PARTIAL_BYTES = 3 * F32_BYTES };
+
+/* Build the graph of one step; of a rank's, with what the ranks exchange, where the model is a
+ * rank's share (sim/model/ranks.h). Stored logits stay where they are: the runtimes gather
+ * candidates, never logits. Never fails for models of the table. */
 void graph_build(struct graph *graph, const struct model *model,
                  const struct graph_options *options);
 

@@ -39,6 +39,9 @@ enum op_kind {
     OP_COMMIT,
     OP_IMPORTANCE, /* how much masked queries attend to each other (FOCUS) */
     OP_EVICT,      /* choose the queries that go on, and copy them together */
+    OP_ALL_REDUCE, /* the sum over all ranks, on each of them */
+    OP_ALL_GATHER, /* what every rank has made, on each of them */
+    OP_COMBINE,    /* one candidate a row out of every rank's */
     /* A mixture as our engine runs it; the router's product is an OP_LINEAR. */
     OP_MOE_CHOOSE,  /* from router logits to experts, and the pairs in the order of their experts */
     OP_MOE_GATE_UP, /* gates, ups and the activation between them, of all pairs at once */

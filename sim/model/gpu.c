@@ -13,7 +13,9 @@
  * our own 8192^3 product on an H200 (2026-11). Bandwidths reached are weight streams
  * or copies; those of the RTX 3090, L40S and A100 are estimates from published shares of peak. L2
  * bandwidths are estimates: 10 bytes per clock and multiprocessor on GeForce-class dies, 20 to 30
- * on A100 and H100. */
+ * on A100 and H100. Links: half of what the data sheets print for both directions; GeForce and
+ * professional cards without NVLink meet over PCIe, which NVLink bridges of the RTX 3090 are not
+ * counted against. */
 const struct gpu gpu_table[] = {
     {.name = "rtx3090",
      .title = "NVIDIA GeForce RTX 3090 24 GB",
@@ -26,6 +28,8 @@ const struct gpu gpu_table[] = {
      .best_bf16_flops = 78e12,
      .best_bandwidth = 870e9,
      .l2_bandwidth = 1.4e12,
+     .link = "PCIe 4.0 x16",
+     .link_bandwidth = 31.5e9,
      .donor = "rtx4090",
      .source = "NVIDIA GA102 white paper; mag-/gpu_benchmark"},
     {.name = "rtx4090",
@@ -39,6 +43,8 @@ const struct gpu gpu_table[] = {
      .best_bf16_flops = 166e12,
      .best_bandwidth = 958e9,
      .l2_bandwidth = 3.2e12,
+     .link = "PCIe 4.0 x16",
+     .link_bandwidth = 31.5e9,
      .profile = "rtx4090.csv",
      .source = "NVIDIA AD102 white paper; best of its imported profile"},
     {.name = "rtx-pro-6000",
@@ -52,6 +58,8 @@ const struct gpu gpu_table[] = {
      .best_bf16_flops = 417e12,
      .best_bandwidth = 1472e9,
      .l2_bandwidth = 4.9e12,
+     .link = "PCIe 5.0 x16",
+     .link_bandwidth = 63e9,
      .profile = "rtx-pro-6000.csv",
      .source = "NVIDIA RTX PRO 6000 Blackwell data sheet; best of its imported profile"},
     {.name = "l40s",
@@ -65,6 +73,8 @@ const struct gpu gpu_table[] = {
      .best_bf16_flops = 252e12,
      .best_bandwidth = 750e9,
      .l2_bandwidth = 3.5e12,
+     .link = "PCIe 4.0 x16",
+     .link_bandwidth = 31.5e9,
      .profile = "l40s.csv",
      .source = "NVIDIA L40S data sheet (733 TFLOP/s there is sparse); mag-/gpu_benchmark"},
     {.name = "a100-40g",
@@ -78,6 +88,8 @@ const struct gpu gpu_table[] = {
      .best_bf16_flops = 268e12,
      .best_bandwidth = 1380e9,
      .l2_bandwidth = 4.6e12,
+     .link = "NVLink 3",
+     .link_bandwidth = 300e9,
      .donor = "a100-80g",
      .source = "NVIDIA A100 data sheet; mag-/gpu_benchmark"},
     {.name = "a100-80g",
@@ -91,6 +103,8 @@ const struct gpu gpu_table[] = {
      .best_bf16_flops = 268e12,
      .best_bandwidth = 1750e9,
      .l2_bandwidth = 4.6e12,
+     .link = "NVLink 3",
+     .link_bandwidth = 300e9,
      .profile = "a100-80g.csv",
      .source = "NVIDIA A100 data sheet; mag-/gpu_benchmark"},
     {.name = "h100",
@@ -104,6 +118,8 @@ const struct gpu gpu_table[] = {
      .best_bf16_flops = 793e12,
      .best_bandwidth = 3000e9,
      .l2_bandwidth = 5.5e12,
+     .link = "NVLink 4",
+     .link_bandwidth = 450e9,
      .profile = "h100.csv",
      .source = "NVIDIA H100 data sheet; stas00 MAMF; QuACK (3.0 TB/s)"},
     {.name = "h200",
@@ -117,6 +133,8 @@ const struct gpu gpu_table[] = {
      .best_bf16_flops = 788e12,
      .best_bandwidth = 4266e9,
      .l2_bandwidth = 5.5e12,
+     .link = "NVLink 4",
+     .link_bandwidth = 450e9,
      .profile = "h200.csv",
      .donor = "h100",
      .source = "NVIDIA H200 data sheet; 8192^3 product and device copy measured 2026-11-21"},
@@ -130,6 +148,8 @@ const struct gpu gpu_table[] = {
      .best_bf16_flops = 100e9,
      .best_bandwidth = 15e9,
      .l2_bandwidth = 100e9,
+     .link = "shared memory",
+     .link_bandwidth = 10e9,
      .source = "assumed: 2 cores at 3 GHz with two 8-wide float FMAs a clock; one DDR4 channel"},
 };
 const size_t gpu_table_size = sizeof gpu_table / sizeof gpu_table[0];

@@ -18,6 +18,8 @@ struct gpu {
     double best_bf16_flops; /* best published library product */
     double best_bandwidth;  /* reached by copies or weight streams */
     double l2_bandwidth;    /* bytes/s between the L2 cache and the multiprocessors, estimate */
+    const char *link;       /* between the GPUs of one host */
+    double link_bandwidth;  /* bytes/s out of one GPU, data sheet */
     const char *profile;    /* file name under kernels/profiles, or NULL: roofline only */
     const char *donor;      /* the GPU whose profile is transferred here when it has none */
     const char *source;

@@ -5,6 +5,7 @@
 
 #include "sim/base/names.h"
 #include "sim/base/num.h"
+#include "sim/model/ranks.h"
 
 /* Shapes read from the models' configuration files or from the graph builders of public serving
  * code; "U" in a source marks a shape taken over from the model it was trained from. */
@@ -283,6 +284,22 @@ const struct model model_table[] = {
      .mask = MASK_BLOCK_CAUSAL,
      .block_tokens = 4,
      .source = "a test's own shape"},
+    {.name = "fast-dllm-v2-tiny",
+     .title = "Fast-dLLM v2 in small, for tests",
+     .layers = 4,
+     .hidden = 384,
+     .heads = 3,
+     .kv_heads = 1,
+     .head_dim = 128,
+     .ffn = 768,
+     .vocab = 1280,
+     .max_positions = 4096,
+     .mask_token = 1279,
+     .qkv_bias = true,
+     .shifted_logits = true,
+     .mask = MASK_BLOCK_CAUSAL,
+     .block_tokens = 32,
+     .source = "a test's own shape"},
     {.name = "qwen2.5-tiny",
      .title = "Qwen2.5 in small, for tests",
      .layers = 4,
@@ -377,7 +394,8 @@ static int64_t swiglu_parameters(const struct model *m, int64_t width) {
 }
 
 static int64_t router_parameters(const struct model *m) {
-    return (int64_t)m->hidden * m->experts + (m->expert_bias ? m->experts : 0);
+    int64_t routed = model_routed_experts(m);
+    return (int64_t)m->hidden * routed + (m->expert_bias ? routed : 0);
 }
 
 /* All layers; each mixture layer with `experts` routed experts. */
@@ -396,8 +414,9 @@ int64_t model_head_parameters(const struct model *model) {
 }
 
 int64_t model_parameters(const struct model *model) {
-    return layers_parameters(model, model->experts) +
-           (model->tied ? 1 : 2) * model_head_parameters(model);
+    int64_t embedding = model_ranks(model) * model_head_parameters(model);
+    return layers_parameters(model, model->experts) + embedding +
+           (model->tied ? 0 : model_head_parameters(model));
 }
 
 int64_t model_trunk_active_parameters(const struct model *model) {

@@ -46,6 +46,10 @@ struct model {
     bool expert_bias;    /* added to the router's scores for the choice alone */
     bool norm_topk;      /* the chosen experts' weights are divided by their sum */
     double routed_scale; /* and then multiplied by this */
+    /* One rank's share (sim/model/ranks.h): how many GPUs hold the model together, and among how
+     * many the experts are divided; heads, widths, vocabulary and experts above are then the
+     * rank's. 0: all of the model. */
+    uint32_t ranks, expert_ranks;
     const char *source;
 };
 
@@ -57,7 +61,8 @@ extern const size_t model_table_size;
 /* NULL and a sentence naming the nearest known model when there is none of that name. */
 const struct model *model_find(const char *name, struct err *err);
 
-/* Parameters: all of them; those of the trunk that one token passes through; the output head. */
+/* Parameters: all of them; those of the trunk that one token passes through; the output head. A
+ * rank's are those that it holds. */
 int64_t model_parameters(const struct model *model);
 int64_t model_trunk_active_parameters(const struct model *model);
 int64_t model_head_parameters(const struct model *model);

@@ -1,7 +1,6 @@
 /* Fast-dLLM v2's block cache (arXiv 2509.26328, section 3.3 and released code): the pass that
  * begins a small block runs the whole block and keeps its keys and values; the others run the small
- * block alone against them. What is before the block is exact. Its commit pass also yields the next
- * block's first token, which is not modelled: that token costs a step of its own here. */
+ * block alone against them. What is before the block is exact. */
 #include "sim/policy/exact.h"
 #include "sim/policy/small_blocks.h"
 

@@ -4,6 +4,11 @@ static uint32_t block_end(const struct request *request) {
     return request->block_start + request->block_length;
 }
 
+/* Nothing of the block is decided. */
+static bool is_untouched(const struct request *request) {
+    return request->masked_in_block == request->block_length;
+}
+
 /* One token: the query that decides on it, behind what is cached. */
 static uint32_t plan_token(const struct request *request, struct span *span) {
     uint32_t missing =
@@ -30,6 +35,7 @@ uint32_t exact_plan(const void *opaque, const struct request *request, struct sp
                               .queries = missing,
                               .first_queries = missing,
                               .context = request->cached_tokens,
+                              .logit_rows = request->shifted != 0 && is_untouched(request),
                               .exact = 1};
         return 1;
     }
@@ -39,11 +45,12 @@ uint32_t exact_plan(const void *opaque, const struct request *request, struct sp
     if (!decides && is_last && !state->commit_last) {
         queries = 0;
     }
+    uint32_t yields = request->shifted != 0 && !is_last && queries == request->block_length;
     *span = (struct span){.phase = decides ? PHASE_REUSE : PHASE_COMMIT,
                           .queries = queries,
                           .first_queries = queries,
                           .context = block_end(request) - request->uncached_in_block,
-                          .logit_rows = decides || state->commit_logits ? queries : 0,
+                          .logit_rows = decides || state->commit_logits ? queries : yields,
                           .exact = 1};
     return queries == request->block_length && decides ? UINT32_MAX : 1;
 }

@@ -37,7 +37,8 @@ struct exact_state {
     {                                                                                              \
         "commit_logits", PARAM_BOOL, 0, "1", "on", 0, 1, NULL,                                     \
             offsetof(struct exact_state, commit_logits),                                           \
-            "a pass that commits nothing goes through the output head, though nobody reads it"     \
+            "a commit pass goes through the output head whole, though nobody reads more than a "   \
+            "row"                                                                                  \
     }
 
 /* Callbacks of any policy whose state begins with an exact_state. */

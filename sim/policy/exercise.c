@@ -102,6 +102,12 @@ static void draw_positions(struct rng *rng, struct request *request) {
     request->reach_in_block = exercise_draw(rng, request->kept_in_block, length);
 }
 
+/* What a pass before the block yields. */
+static void decide_first(struct request *request) {
+    request->masked_in_block--;
+    request->committed_tokens++;
+}
+
 /* One step of a request under an exact policy, of which a prefill is taken whole or in part; now
  * and then it gives its memory back instead. */
 static void walk_exact_step(struct guard *guard, struct rng *rng, struct request *request,
@@ -127,18 +133,27 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
         request->span.queries = exercise_draw(rng, 1, blocks - 1) * request->block_tokens;
         request->span.logit_rows = 0;
     }
-    uint32_t commits = blocks_decide(&request->span) ? walk_commits(rng, request, walk) : 0;
+    uint32_t commits = blocks_decide(request) ? walk_commits(rng, request, walk) : 0;
+    bool yields = blocks_yield(request);
     request->steps++;
     request->step_in_block += request->span.phase != PHASE_PREFILL;
     request->passes_in_block += request->span.phase != PHASE_PREFILL;
     request->masked_in_block -= commits;
     request->committed_tokens += commits;
     blocks_cache(request);
-    struct span next;
-    if (request->masked_in_block == 0) {
+    if (yields && request->span.phase == PHASE_PREFILL) {
+        decide_first(request);
+        yields = false;
+    }
+    struct span next = {0};
+    while (request->masked_in_block == 0 && next.queries == 0 && request->state != REQUEST_DONE) {
         cache->plan(guard, request, &next);
         if (next.queries == 0 && request->committed_tokens < request->output_tokens) {
             blocks_enter(request, request->block + 1);
+            if (yields) {
+                decide_first(request);
+                yields = false;
+            }
         } else if (next.queries == 0) {
             request->state = REQUEST_DONE;
         }
@@ -152,6 +167,7 @@ static void walk_exact(struct guard *guard, struct rng *rng) {
         struct request request =
             exercise_exact_request(rng, walk, walk % 5 == 0 ? 64 : 8192, walk % 8 == 0 ? 64 : 512,
                                    causal, block_sizes[walk % 8]);
+        request.shifted = causal == SEES_BLOCKS && walk % 7 >= 4;
         request.kv_rows = guard->outer.cache.rows_held(guard, &request);
         request.kv_bytes = (int64_t)request.kv_rows * EXERCISE_KV_ROW_BYTES;
         request.state = REQUEST_RUNNING;

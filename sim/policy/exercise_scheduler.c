@@ -61,7 +61,7 @@ static void renew_plan(const struct world *world, struct request *request) {
     if (is_exact(world)) {
         renew_memory(world, request);
     }
-    if (!blocks_decide(&request->span)) {
+    if (!blocks_decide(request)) {
         request->commit_tokens = 0;
         request->steps_to_change = 1;
         return;

@@ -155,6 +155,33 @@ static bool keeps_eviction(struct guard *guard, const struct span *span) {
                        span->kept_queries);
 }
 
+/* What reusing steps run around the block, where a policy names it. */
+static bool keeps_window(struct guard *guard, const struct request *request,
+                         const struct span *span) {
+    const struct cache_policy *cache = (const struct cache_policy *)guard->inner;
+    uint32_t first = UINT32_MAX, end = 0, block_end = request->block_start + request->block_length;
+    if (cache->window == NULL) {
+        return true;
+    }
+    struct request lent;
+    memcpy(&lent, request, sizeof lent);
+    guard_enter(guard, "window");
+    cache->window(guard->inner_state, &lent, &first, &end);
+    guard_leave(guard);
+    return guard_keeps_request(guard, &lent, request) && guard_keeps_state(guard) &&
+           guard_keeps(guard, PROMISE_SPAN,
+                       first <= request->block_start && end >= block_end &&
+                           end <= request->canvas_tokens,
+                       "names the window [%u, %u) of a canvas of %u tokens", first, end,
+                       request->canvas_tokens) &&
+           guard_keeps(guard, PROMISE_SPAN,
+                       span->context == 0 ||
+                           (span->queries == end - first &&
+                            span->context == request->canvas_tokens - (end - first)),
+                       "plans %u queries and %u cached rows with a window of %u positions",
+                       span->queries, span->context, end - first);
+}
+
 static bool keeps_span(struct guard *guard, const struct request *request, const struct span *span,
                        uint32_t rows) {
     const struct cache_policy *cache = (const struct cache_policy *)guard->inner;
@@ -205,7 +232,7 @@ static bool keeps_span(struct guard *guard, const struct request *request, const
            guard_keeps(guard, PROMISE_SPAN, span->exact == is_exact(guard),
                        "sets span.exact to %u though it %s", span->exact,
                        is_exact(guard) ? "keeps exact rows" : "keeps none that are exact") &&
-           keeps_eviction(guard, span) &&
+           keeps_eviction(guard, span) && keeps_window(guard, request, span) &&
            (!is_exact(guard) || keeps_exact_span(guard, request, span, rows));
 }
 
@@ -219,7 +246,9 @@ static bool keeps_span_repeat(struct guard *guard, const struct request *request
     }
     uint32_t masked = request->masked_in_block;
     uint32_t steps = repeat < masked ? repeat : masked;
-    if (steps < 2 || !blocks_decide(span)) {
+    struct request asked = *request;
+    asked.span = *span;
+    if (steps < 2 || !blocks_decide(&asked)) {
         return true;
     }
     const uint32_t after[] = {1, steps / 2, steps - 1};

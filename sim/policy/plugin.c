@@ -114,6 +114,12 @@ static int validate_cache_flags(const struct policy *policy, const char *place, 
         return err_world(err, "%s: cache %s %s positions but keeps no exact rows", place,
                          policy->name, cache->evicts == 1 ? "evicts" : "leaves out");
     }
+    if (cache->window != NULL && cache->keeps != KEEPS_OUTSIDE_BLOCK) {
+        return err_world(err,
+                         "%s: cache %s has the callback window but does not keep what is outside "
+                         "of the block",
+                         place, policy->name);
+    }
     if (cache->memory_bytes > PLUGIN_MAX_MEMORY_BYTES || cache->memory_bytes % 8 != 0) {
         return err_world(err,
                          "%s: cache %s asks for %u bytes of memory of a request; expected a "

@@ -35,7 +35,8 @@ struct request {
     uint32_t canvas_tokens; /* prompt + output */
     uint32_t block_tokens;  /* positions decoded together; the last block may be shorter */
     uint32_t steps_per_block;
-    uint32_t causal; /* enum causality: what a position sees, and what its logits decide on */
+    uint32_t causal;  /* enum causality: what a position sees, and what its logits decide on */
+    uint32_t shifted; /* 1, under SEES_BLOCKS: a position's logits decide on the next, too */
 
     /* Cached state. While it runs a request holds what it needs for its next step, or more. */
     uint32_t kv_rows;      /* rows per layer for its next step, by the cache policy's word */

@@ -57,7 +57,8 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
     if (system->cache->keeps == KEEPS_EXACT) {
         plan_memory(life, request);
     }
-    if (!blocks_decide(&request->span)) {
+    journey->span_holds = 1;
+    if (!blocks_decide(request)) {
         request->commit_tokens = 0;
         request->steps_to_change = journey->steps_planned = 1;
         return 0;
@@ -70,6 +71,7 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
     if (system->settings.logit_scope == LOGITS_GENERATION && request->step_in_block == 0) {
         holds = 1; /* the first pass alone has the wider rows */
     }
+    journey->span_holds = holds;
     if (system->decoder->count != NULL && !journey->recall.is_open) {
         uint32_t repeat = 1;
         request->commit_tokens = system->decoder->count(system->decoder_state, request, &repeat);

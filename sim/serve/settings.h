@@ -35,9 +35,13 @@ struct settings {
     uint32_t page_tokens, pool_pages, kv_layout, logit_scope;
     uint32_t allocator; /* enum step_allocator */
     uint32_t chunk_search, attention_chunks, ffn_chunks, logit_chunks;
-    uint32_t layers; /* of the model's that run; 0: all */
+    uint32_t layers;          /* of the model's that run; 0: all */
+    uint32_t tensor_parallel; /* GPUs that hold a replica together */
+    bool expert_parallel;
     int64_t logit_chunk_rows, reserve_bytes, moe_reserve_bytes;
     double memory_utilization, pool_share;
+    /* Steps that the host starts without looking at what they come to (arXiv 2510.08666). */
+    uint32_t unroll_maximum, unroll_expected_tpf;
     bool skip_ahead;
     bool decides_ahead;
     bool prefix_caching;

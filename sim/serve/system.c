@@ -9,6 +9,7 @@
 #include "sim/base/num.h"
 #include "sim/cost/transfer.h"
 #include "sim/graph/builder.h"
+#include "sim/model/ranks.h"
 #include "sim/policy/check_plugin.h"
 #include "sim/policy/registry.h"
 #include "sim/serve/system_file.h"
@@ -399,6 +400,15 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
                          "cached rows: set cache = none, runtime.fused = on and allocator = "
                          "planned");
     }
+    if (settings->unroll_maximum > 1 &&
+        (settings->logit_scope == LOGITS_MASKED || s->cache->leaves_out != 0 || s->cache->evicts)) {
+        bool by_scope = settings->logit_scope == LOGITS_MASKED;
+        return err_usage(err,
+                         "unroll.maximum = %u starts steps before what those before them commit is "
+                         "known, and %s = %s runs what is left: set unroll.maximum = 1",
+                         settings->unroll_maximum, by_scope ? "logit_scope" : "cache",
+                         by_scope ? "masked" : cache);
+    }
     if (settings->layers > s->model->layers) {
         return err_usage(err, "layers = %u, but %s has %u", settings->layers, s->model->title,
                          s->model->layers);
@@ -412,6 +422,31 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
     return 0;
 }
 
+/* Each of the GPUs that hold a replica together has its share of the model. */
+static int divide_model(struct system *s, struct err *err) {
+    const struct settings *settings = &s->settings;
+    uint32_t ranks = settings->tensor_parallel;
+    s->whole = s->model;
+    if (ranks == 1) {
+        return !settings->expert_parallel
+                   ? 0
+                   : err_usage(err, "expert_parallel = on divides experts among the GPUs of "
+                                    "tensor_parallel, which is 1");
+    }
+    if (settings->allocator != ALLOCATOR_PLANNED) {
+        return err_usage(err, "allocator = %s is modelled on one GPU, not on tensor_parallel = %u",
+                         step_allocator_words[settings->allocator], ranks);
+    }
+    int status = model_divide(s->whole, ranks, settings->expert_parallel, &s->rank, err);
+    s->model = status == 0 ? &s->rank : s->model;
+    return status;
+}
+
+static void cut_layers(struct model *model, uint32_t layers) {
+    model->layers = layers;
+    model->dense_layers = model->dense_layers < layers ? model->dense_layers : layers;
+}
+
 /* What is left out keeps its place in the device's memory: steps have the workspace that the whole
  * model leaves them. */
 static void leave_out_layers(struct system *s) {
@@ -419,13 +454,15 @@ static void leave_out_layers(struct system *s) {
     if (layers == 0 || layers == s->model->layers) {
         return;
     }
-    int64_t whole_bytes = model_weights_bytes(s->model);
-    s->cut = *s->model;
-    s->cut.layers = layers;
-    s->cut.dense_layers = s->cut.dense_layers < layers ? s->cut.dense_layers : layers;
-    s->model = &s->cut;
+    int64_t all_bytes = model_weights_bytes(s->model);
+    bool is_divided = s->model != s->whole;
+    s->cut = *s->whole;
+    cut_layers(&s->cut, layers);
+    cut_layers(&s->rank, layers);
+    s->whole = &s->cut;
+    s->model = is_divided ? &s->rank : &s->cut;
     s->left_out_bytes =
-        (whole_bytes - model_weights_bytes(s->model)) / BF16_BYTES * s->runtime.element_bytes;
+        (all_bytes - model_weights_bytes(s->model)) / BF16_BYTES * s->runtime.element_bytes;
 }
 
 int64_t system_reserve_bytes(const struct system *s) {
@@ -439,12 +476,17 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     if (status != 0) {
         return status;
     }
+    status = divide_model(s, err);
+    if (status != 0) {
+        return status;
+    }
     leave_out_layers(s);
     struct graph_options options = {
         .fused = s->runtime.fused,
         .gathers_cache = s->runtime.gathers_cache,
         .splits_first_layer = s->cache->splits_first_layer != 0,
         .selects = s->cache->selects != 0,
+        .selects_together = s->cache->keeps == KEEPS_CHOSEN_TOGETHER,
         .compares_values = s->cache->compares_values != 0,
         .exact = s->cache->keeps == KEEPS_EXACT,
         .evicts = s->cache->evicts != 0,

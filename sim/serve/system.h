@@ -55,8 +55,10 @@ struct system {
     uint32_t n_calibrated;
 
     /* Resolved. */
-    struct model cut;       /* the model with fewer layers (settings.layers), where it is that */
-    int64_t left_out_bytes; /* of the weights of its other layers */
+    struct model cut;          /* the model with fewer layers (settings.layers), where it is that */
+    const struct model *whole; /* what all ranks hold together; `model` is one rank's share */
+    struct model rank;         /* that share, where settings.tensor_parallel divides the model */
+    int64_t left_out_bytes;    /* of the weights of its other layers */
     struct graph graph;
     struct profile *profile; /* NULL: roofline */
     struct profile *behind;  /* answers for sizes that `profile` has not measured; may be NULL */
@@ -83,6 +85,13 @@ void system_close(struct system *system);
 /* What is kept free of weights, cached rows and workspace: settings.reserve_bytes, those for a
  * mixture of experts, and the weights of layers that are left out. */
 int64_t system_reserve_bytes(const struct system *system);
+
+/* GPUs of all replicas. */
+uint32_t system_gpus(const struct system *system);
+
+/* Where the prices of what ranks exchange come from: a profile's kind and source, or what is
+ * assumed. NULL where a replica is one GPU. */
+const char *system_collectives(const struct system *system, char *text, size_t size);
 
 /* ERR_USAGE for a system that only `unmask lmax` knows: its steps are not planned. */
 int system_serves(const struct system *system, struct err *err);

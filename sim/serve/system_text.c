@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/cost/roofline.h"
 #include "sim/cost/transfer.h"
 #include "sim/serve/system.h"
 
@@ -74,6 +75,24 @@ const char *system_profile_source(const struct system *s) {
     return s->profile != NULL ? profile_source(s->profile) : s->gpu->source;
 }
 
+uint32_t system_gpus(const struct system *s) {
+    return s->settings.replicas * s->settings.tensor_parallel;
+}
+
+const char *system_collectives(const struct system *s, char *text, size_t size) {
+    const struct profile *profile = cost_collectives(s->cost);
+    if (s->settings.tensor_parallel == 1) {
+        return NULL;
+    }
+    if (profile != NULL) {
+        snprintf(text, size, "%s: %s", profile_kind(profile), profile_source(profile));
+    } else {
+        snprintf(text, size, "assumed: %s at %g of %g GB/s each way (data sheet)", s->gpu->link,
+                 LINK_SHARE, s->gpu->link_bandwidth * 1e-9);
+    }
+    return text;
+}
+
 const char *system_host_terms(const struct system *s) {
     struct err ignored = {0};
     const struct runtime_preset *preset = runtime_find(s->runtime_name, &ignored);
@@ -115,6 +134,11 @@ static void print_transfer_check(const struct system *s, FILE *out) {
 }
 
 void system_print_provenance(const struct system *s, FILE *out) {
+    char text[512];
+    const char *collectives = system_collectives(s, text, sizeof text);
+    if (collectives != NULL) {
+        fprintf(out, "%-13s%s\n", "collectives", collectives);
+    }
     if (s->profile == NULL) {
         return;
     }
