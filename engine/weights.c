@@ -419,7 +419,7 @@ static int check_surplus(struct reading *r) {
 static int open_buffers(struct reading *r) {
     const struct device_table *table = r->device->table;
     struct device *device = r->device->device;
-    int64_t bytes = PIECE_ELEMENTS * F32_BYTES; /* the widest there are */
+    int64_t bytes = (int64_t)PIECE_ELEMENTS * F32_BYTES; /* the widest there are */
     r->values = malloc(PIECE_ELEMENTS * sizeof *r->values);
     if (r->values == NULL) {
         return err_world(r->err, "no memory to read the weights through");

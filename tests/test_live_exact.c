@@ -21,12 +21,10 @@ enum { N = 4 };
 /* Logits of the fourth one's model are shifted: passes before a block decide on its first token. */
 static const struct {
     const char *name, *model, *blocks;
-} systems[] = {{"sdar", "sdar-tiny", "block_tokens=4"},
-               {"lmdeploy", "sdar-tiny", "block_tokens=4"},
-               {"sglang", "sdar-tiny", "block_tokens=4"},
-               {"sdar", "fast-dllm-v2-tiny", "block_tokens=4"},
-               {"sdar", "llada2-tiny", "block_tokens=4"},
-               {"vllm-ar", "qwen2.5-tiny", "block_tokens=1"}};
+} systems[] = {
+    {"sdar", "sdar-tiny", "block_tokens=4"},   {"lmdeploy", "sdar-tiny", "block_tokens=4"},
+    {"sglang", "sdar-tiny", "block_tokens=4"}, {"sdar", "fast-dllm-v2-tiny", "block_tokens=4"},
+    {"sdar", "llada2-tiny", "block_tokens=4"}, {"vllm-ar", "qwen2.5-tiny", "block_tokens=1"}};
 enum { N_SYSTEMS = 6, N_BLOCKS = 5 };
 
 static char plugin[256];

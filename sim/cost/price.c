@@ -119,7 +119,7 @@ static void work_of_experts(const struct graph *graph, const struct op *op, doub
     double pairs = m * op->experts_active, matrix = (double)(op->n * op->k);
     double weights =
         n_steps * matrix * model_experts_hit(op->experts, op->experts_active, m / n_steps);
-    double moved = op->kind == OP_MOE_GATE_UP ? m * (double)op->k + pairs * (double)(op->n / 2)
+    double moved = op->kind == OP_MOE_GATE_UP ? m * (double)op->k + pairs * (double)op->n / 2
                                               : pairs * (double)(op->n + op->k);
     *flops = 2 * pairs * matrix;
     *bytes = (double)graph->element_bytes * (weights + moved);
