@@ -24,10 +24,11 @@ struct issue {
 /* Issues one turn: returns what the device says, the first status that is not DEVICE_OK. */
 int issue_turn(struct issue *issue, const struct turn *turn);
 
-/* Where a step's candidates lie: tokens [R], then confidences [R]. */
+/* Where a step's candidates lie: tokens [R], confidences [R] and, where the graph makes statistics,
+ * margins [R] and entropies [R]; else these are NULL. */
 struct candidates {
     int32_t *token;
-    float *confidence;
+    float *confidence, *margin, *entropy;
 };
 struct candidates issue_candidates(struct issue *issue, int tensor);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "engine/session_device.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/zeroed.h"
 #include "sim/policy/blocks.h"
@@ -29,21 +30,25 @@ struct live {
     struct flight flight;
     struct placement placement;
     struct step step;
+    struct session_device on_device; /* steps that the device decides, and the one under way */
+    struct block_step block_step;
+    bool device_decides;
+    int64_t visit_ns, visit_end_ns; /* of the steps that it was given at once */
     const int32_t *(*prompt)(void *state, uint64_t id);
     void *prompt_state;
     int (*output)(void *state, uint64_t id, const int32_t *tokens, uint32_t n, struct err *err);
     void *output_state;
     struct err output_err; /* of an output that could not be handed out, told at the next wait */
     /* Results of the step done last. */
-    int32_t *token;       /* [max_logit_rows] */
-    float *confidence;    /* the same */
-    uint8_t *committed;   /* the same */
-    int32_t *n_committed; /* [max_requests] */
-    uint32_t *commits;    /* [max_unrolled, max_requests], as the loop takes them */
-    uint32_t *left;       /* [max_requests], masked positions behind the steps looked at so far */
+    int32_t *token;                       /* [max_logit_rows] */
+    float *confidence, *margin, *entropy; /* the same */
+    uint8_t *committed;                   /* the same */
+    int32_t *n_committed;                 /* [max_requests] */
+    uint32_t *commits;                    /* [max_unrolled, max_requests], as the loop takes them */
+    uint32_t *left; /* [max_requests], masked positions behind the steps looked at so far */
     /* Of one request, for decoders that choose on the host. */
-    uint32_t *rows;
-    float *confidences;
+    uint32_t *rows, *offsets;
+    float *seen[3]; /* confidences, margins, entropies */
     uint8_t *chosen;
     int32_t *output_tokens;
 };
@@ -80,7 +85,7 @@ static int64_t sleep_until(struct live *live, int64_t until_ns) {
 
 static bool host_chooses(const struct live *live) {
     const struct decoder *decoder = live->engine->system->decoder;
-    return decoder->count == NULL && decoder->threshold == NULL;
+    return decoder->choose != NULL;
 }
 
 /* Whether somebody has to know which rows a step committed. */
@@ -97,6 +102,30 @@ static int plan_step(struct live *live, const struct submission *submission,
     return status != 0 ? status
                        : sessions_plan(&live->sessions, submission, commits, &live->placement,
                                        &live->step, err);
+}
+
+/* Issues the batch's step: the device decides it where it can, and may have done so already. */
+static int start_step(struct live *live, const struct submission *submission, struct err *err) {
+    const struct system *system = live->engine->system;
+    if (session_device_is_ahead(&live->on_device)) {
+        return 0;
+    }
+    live->visit_ns = live->flight.start_ns;
+    live->device_decides = session_device_decides(&live->on_device, &live->sessions, submission);
+    if (!live->device_decides) {
+        uint32_t at_once = submission->unrolled ? submission->repeat : 1;
+        int status = plan_step(live, submission, NULL, err);
+        return status == 0
+                   ? forward_submit_times(live->engine->forward, &live->step, at_once, err)
+                   : status;
+    }
+    int status =
+        system_place(system, submission->shape, submission->workspace_bytes, &live->placement, err);
+    if (status == 0) {
+        status = session_device_plan(&live->on_device, &live->sessions, submission,
+                                     &live->placement, &live->block_step, err);
+    }
+    return status == 0 ? block_step_submit(live->engine->forward, &live->block_step, err) : status;
 }
 
 /* Confidences as decoders are promised them: between 0 and 1, neither of them reached. */
@@ -126,10 +155,37 @@ static int commit_chosen(struct live *live, const struct submission *submission,
     return status;
 }
 
-/* The decoder reads the confidences of each member's masked positions and chooses. */
+static int not_numbers(const struct request *request, struct err *err) {
+    return err_world(err, "the logits of request %" PRIu64 " are not numbers in its step %" PRIu32,
+                     request->id, request->steps + 1);
+}
+
+/* What the decoder is shown of the `n` rows in live->rows. */
+static struct decode_seen look(struct live *live, const struct request *request, uint32_t member,
+                               uint32_t n) {
+    bool statistics = live->engine->system->decoder->reads_statistics != 0;
+    for (uint32_t j = 0; j < n; j++) {
+        uint32_t row = live->rows[j];
+        live->offsets[j] = sessions_target(&live->sessions, member, row) - request->block_start;
+        live->seen[0][j] = open_interval(live->confidence[row]);
+        live->seen[1][j] = live->margin[row];
+        live->seen[2][j] = live->entropy[row];
+    }
+    return (struct decode_seen){.n = n,
+                                .first = request->block_start,
+                                .offset = live->offsets,
+                                .confidence = live->seen[0],
+                                .margin = statistics ? live->seen[1] : NULL,
+                                .entropy = statistics ? live->seen[2] : NULL};
+}
+
+/* The decoder reads what is known of each member's masked positions and chooses. */
 static int choose_on_host(struct live *live, const struct submission *submission, struct err *err) {
     const struct system *system = live->engine->system;
-    const struct step_result result = {.token = live->token, .confidence = live->confidence};
+    const struct step_result result = {.token = live->token,
+                                       .confidence = live->confidence,
+                                       .margin = live->margin,
+                                       .entropy = live->entropy};
     int status = forward_result(live->engine->forward, &result, err);
     for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
         const struct request *request = &submission->requests[submission->slots[i]];
@@ -139,10 +195,13 @@ static int choose_on_host(struct live *live, const struct submission *submission
             continue;
         }
         for (uint32_t j = 0; j < n; j++) {
-            live->confidences[j] = open_interval(live->confidence[live->rows[j]]);
+            if (isnan(live->confidence[live->rows[j]])) {
+                return not_numbers(request, err);
+            }
         }
-        live->commits[i] = system->decoder->choose(system->decoder_state, request,
-                                                   live->confidences, n, live->chosen);
+        const struct decode_seen seen = look(live, request, i, n);
+        live->commits[i] =
+            system->decoder->choose(system->decoder_state, request, &seen, live->chosen);
         status = commit_chosen(live, submission, i, n, err);
     }
     return status;
@@ -154,8 +213,21 @@ static uint32_t newly_decided(const struct request *request, uint32_t committed)
     return committed < request->masked_in_block ? committed : request->masked_in_block;
 }
 
-/* What the device decided; a counting decoder's word is held against it, unless the caller had the
- * word. */
+/* A counting decoder's word is held against what the device committed. */
+static int check_count(const struct live *live, const struct request *request, uint32_t commits,
+                       struct err *err) {
+    uint32_t counted = request->commit_tokens;
+    bool counts = live->engine->system->decoder->count != NULL && !blocks_yield(request);
+    bool may_lack = session_is_listed(&live->sessions, request);
+    return !counts || commits == counted || (commits < counted && may_lack)
+               ? 0
+               : err_world(err,
+                           "the device committed %" PRIu32 " positions of request %" PRIu64
+                           ", its decoder counts %" PRIu32,
+                           commits, request->id, request->commit_tokens);
+}
+
+/* What the device decided, unless the caller had the word. */
 static int read_decisions(struct live *live, const struct submission *submission, bool decided,
                           struct err *err) {
     const struct step_result result = {.committed = tracks_rows(live) ? live->committed : NULL,
@@ -166,14 +238,11 @@ static int read_decisions(struct live *live, const struct submission *submission
     }
     for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
         const struct request *request = &submission->requests[submission->slots[i]];
-        live->commits[i] = (uint32_t)live->n_committed[i];
-        if (live->engine->system->decoder->count != NULL && !decided && !blocks_yield(request) &&
-            live->commits[i] != request->commit_tokens) {
-            return err_world(err,
-                             "the device committed %" PRIu32 " positions of request %" PRIu64
-                             ", its decoder counts %" PRIu32,
-                             live->commits[i], request->id, request->commit_tokens);
+        if (live->n_committed[i] == DECODE_NOT_NUMBERS) {
+            return not_numbers(request, err);
         }
+        live->commits[i] = (uint32_t)live->n_committed[i];
+        status = decided ? 0 : check_count(live, request, live->commits[i], err);
         if (!decided) {
             live->commits[i] = newly_decided(request, live->commits[i]);
         }
@@ -201,6 +270,34 @@ static int finish_unrolled(struct live *live, const struct submission *submissio
     return status;
 }
 
+/* Steps that the device was given at once share its time alike. */
+static int read_log(struct live *live, const struct submission *submission, double *device_ns,
+                    struct err *err) {
+    bool is_ahead = session_device_is_ahead(&live->on_device);
+    int status =
+        session_device_settle(&live->on_device, &live->sessions, submission, live->commits, err);
+    for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
+        const struct request *request = &submission->requests[submission->slots[i]];
+        status = live->commits[i] == 0 && request->masked_in_block > 0
+                     ? not_numbers(request, err)
+                     : check_count(live, request, live->commits[i], err);
+    }
+    if (status == 0) {
+        *device_ns /= live->on_device.n_steps;
+        live->visit_end_ns = is_ahead ? live->visit_end_ns : now_ns(live);
+    }
+    return status;
+}
+
+/* When the step that was done last was: one of several that were issued at once when its share of
+ * their time was over. */
+static int64_t step_end_ns(struct live *live) {
+    const struct session_device *visit = &live->on_device;
+    return live->device_decides ? live->visit_ns + (live->visit_end_ns - live->visit_ns) *
+                                                       visit->n_settled / visit->n_steps
+                                : now_ns(live);
+}
+
 /* `decided`: the caller said how many positions each member commits. */
 static int finish_step(struct live *live, const struct submission *submission, bool decided,
                        double *device_ns, struct err *err) {
@@ -208,8 +305,12 @@ static int finish_step(struct live *live, const struct submission *submission, b
     if (status != 0) {
         return status;
     }
-    status = host_chooses(live) && !decided ? choose_on_host(live, submission, err)
-                                            : read_decisions(live, submission, decided, err);
+    if (live->device_decides) {
+        status = read_log(live, submission, device_ns, err);
+    } else {
+        status = host_chooses(live) && !decided ? choose_on_host(live, submission, err)
+                                                : read_decisions(live, submission, decided, err);
+    }
     if (status == 0) {
         sessions_pass(&live->sessions, submission, live->commits);
     }
@@ -256,11 +357,10 @@ static void release(void *state, uint32_t replica, uint32_t slot) {
 static int submit(void *state, const struct submission *submission, struct err *err) {
     struct live *live = state;
     ASSERT(!live->flight.busy && submission->repeat >= 1);
-    live->flight = (struct flight){.submission = *submission, .start_ns = now_ns(live)};
-    int status = plan_step(live, submission, NULL, err);
-    uint32_t at_once = submission->unrolled ? submission->repeat : 1;
-    status = status == 0 ? forward_submit_times(live->engine->forward, &live->step, at_once, err)
-                         : status;
+    bool is_ahead = session_device_is_ahead(&live->on_device);
+    live->flight = (struct flight){.submission = *submission,
+                                   .start_ns = is_ahead ? step_end_ns(live) : now_ns(live)};
+    int status = start_step(live, submission, err);
     live->flight.busy = status == 0;
     return status;
 }
@@ -291,7 +391,7 @@ static int pass_border(struct live *live, struct err *err) {
                          : finish_step(live, submission, false, &device_ns, err);
     flight->device_ns += device_ns;
     flight->steps_done += at_once ? submission->repeat : 1;
-    flight->end_ns = now_ns(live);
+    flight->end_ns = status == 0 ? step_end_ns(live) : now_ns(live);
     flight->is_over = flight->steps_done == flight->submission.repeat ||
                       flight->end_ns >= flight->submission.stop_ns || is_stopped(live);
     return status == 0 && !flight->is_over ? forward_again(live->engine->forward, err) : status;
@@ -374,6 +474,7 @@ int live_execute(struct live *live, const struct submission *submission, uint32_
                  const uint32_t *commits, struct live_times *out, struct err *err) {
     int64_t start_ns = monotonic_ns();
     *out = (struct live_times){0};
+    live->device_decides = false;
     int status = plan_step(live, submission, commits, err);
     for (uint32_t i = 0; status == 0 && i < steps; i++) {
         double device_ns = 0;
@@ -475,20 +576,31 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
         live_close(live);
         return status;
     }
+    session_device_open(&live->on_device, &live->sessions);
     uint32_t block = engine->system->settings.block_tokens;
     live->token = zeroed(limits->max_logit_rows, sizeof *live->token);
     live->confidence = zeroed(limits->max_logit_rows, sizeof *live->confidence);
+    live->margin = zeroed(limits->max_logit_rows, sizeof *live->margin);
+    live->entropy = zeroed(limits->max_logit_rows, sizeof *live->entropy);
     live->committed = zeroed(limits->max_logit_rows, sizeof *live->committed);
     live->n_committed = zeroed(limits->max_requests, sizeof *live->n_committed);
     size_t unrolled = limits->max_unrolled > 1 ? limits->max_unrolled : 1;
     live->commits = zeroed(unrolled * limits->max_requests, sizeof *live->commits);
     live->left = zeroed(limits->max_requests, sizeof *live->left);
     live->rows = zeroed(block, sizeof *live->rows);
-    live->confidences = zeroed(block, sizeof *live->confidences);
+    live->offsets = zeroed(block, sizeof *live->offsets);
+    for (int i = 0; i < 3; i++) {
+        live->seen[i] = zeroed(block, sizeof *live->seen[i]);
+    }
     live->chosen = zeroed(block, sizeof *live->chosen);
     live->output_tokens = zeroed(limits->max_positions, sizeof *live->output_tokens);
     *out = live;
     return 0;
+}
+
+int live_warm(struct live *live, struct err *err) {
+    int status = forward_warm(live->engine->forward, err);
+    return status == 0 ? session_device_warm(&live->on_device, &live->sessions, err) : status;
 }
 
 void live_close(struct live *live) {
@@ -502,6 +614,7 @@ void live_close(struct live *live) {
         (void)forward_wait(live->engine->forward, &device_ns, &ignored);
     }
     sessions_close(&live->sessions);
+    session_device_close(&live->on_device);
     free(live->token);
     free(live->confidence);
     free(live->committed);
@@ -509,7 +622,12 @@ void live_close(struct live *live) {
     free(live->commits);
     free(live->left);
     free(live->rows);
-    free(live->confidences);
+    free(live->margin);
+    free(live->entropy);
+    free(live->offsets);
+    for (int i = 0; i < 3; i++) {
+        free(live->seen[i]);
+    }
     free(live->chosen);
     free(live->output_tokens);
     free(live);

@@ -1,5 +1,7 @@
 #include "engine/session.h"
 
+#include "engine/session_credit.h"
+#include "engine/session_idle.h"
 #include "engine/session_rest.h"
 
 #include <inttypes.h>
@@ -55,6 +57,9 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
     sessions->targets = zeroed(limits->max_logit_rows, sizeof *sessions->targets);
     sessions->extents = zeroed(limits->max_tokens, sizeof *sessions->extents);
     sessions->n_rows = zeroed(limits->max_requests, sizeof *sessions->n_rows);
+    if (session_credit_wanted(system)) {
+        session_credit_open(&sessions->credit, limits, n_slots);
+    }
     if (session_blocks_wanted(system)) {
         session_blocks_open(&sessions->blocks, system, n_slots, limits->max_requests);
         session_rest_open(sessions);
@@ -78,6 +83,7 @@ void sessions_close(struct sessions *sessions) {
     free(sessions->extents);
     free(sessions->n_rows);
     free(sessions->masked_tokens);
+    session_credit_close(&sessions->credit);
     session_blocks_close(&sessions->blocks);
     session_rest_close(&sessions->rest);
     *sessions = (struct sessions){0};
@@ -197,6 +203,9 @@ int sessions_admit(struct sessions *sessions, uint32_t slot, const struct reques
         status = is_exact(sessions) ? sessions_grow(sessions, slot, request, err)
                                     : take_store(sessions, slot, request->kv_bytes, err);
     }
+    if (status == 0 && session_credit_wanted(sessions->system)) {
+        status = session_credit_take(sessions, slot, err);
+    }
     return status != 0 || returns ? status : write_canvas(sessions, session, request, prompt, err);
 }
 
@@ -208,6 +217,9 @@ void sessions_release(struct sessions *sessions, uint32_t slot) {
     }
     if (follows_blocks(sessions)) {
         session_blocks_forget(&sessions->blocks, slot);
+    }
+    if (session_credit_wanted(sessions->system)) {
+        session_credit_give(sessions, slot);
     }
     if (is_exact(sessions)) {
         pages_give(&sessions->pages, slot);
@@ -331,12 +343,13 @@ static int check_rows(const struct request *request, uint32_t n, struct err *err
 
 /* The same of a span that lists positions of its block. One that was decided already is no
  * candidate, even if what it was given is the mask's id: its row decides on the prompt's first
- * token, which is none. */
+ * token, which is none. Where logits are shifted, positions follow one another and the first is no
+ * masked one: the pass before the block decided it, or one over the block. */
 static int plan_listed_rows(struct sessions *sessions, const struct request *request,
                             struct step_part *part, const uint8_t *masked, struct err *err) {
     int32_t *rows = sessions->logit_rows + sessions->n_used_rows;
     int32_t *targets = sessions->targets + sessions->n_used_rows;
-    bool decides = blocks_decide(request);
+    bool decides = blocks_decide(request), is_shifted = sessions->system->model->shifted_logits;
     uint32_t first, end, n = 0;
     scope(sessions, request, &first, &end);
     for (uint32_t i = 0; i < request->span.queries; i++) {
@@ -345,7 +358,7 @@ static int plan_listed_rows(struct sessions *sessions, const struct request *req
             position >= first && position < end &&
             (masked[i] || !decides || sessions->system->settings.logit_scope != LOGITS_MASKED);
         if (in_scope && sessions->n_used_rows + n < sessions->limits.max_logit_rows) {
-            rows[n] = (int32_t)i;
+            rows[n] = is_shifted && i > 0 ? (int32_t)i - 1 : (int32_t)i;
             targets[n++] = masked[i] ? (int32_t)position : 0;
         }
     }
@@ -424,7 +437,7 @@ static int plan_positions(struct sessions *sessions, const struct request *reque
                                request->id, span->queries, n);
     }
     bool in_block = span->exact && request->causal == SEES_BLOCKS && span->phase != PHASE_PREFILL;
-    if (in_block && span->queries != request->block_length) {
+    if (in_block && span->context + span->queries != block_end(request)) {
         return err_usage(err, "cache %s runs parts of a block, which the engine does not",
                          sessions->system->cache->policy.name);
     }
@@ -437,12 +450,28 @@ static int plan_positions(struct sessions *sessions, const struct request *reque
     return 0;
 }
 
+/* Who decides on a part's rows, and by which numbers. */
+static void plan_decision(struct sessions *sessions, const struct request *request,
+                          const uint32_t *take, struct decision *decision) {
+    const struct decoder *decoder = sessions->system->decoder;
+    sessions->rule = decoder_rule(decoder, sessions->system->decoder_state, request);
+    decision->threshold = sessions->rule.threshold;
+    decision->key = sessions->rule.key;
+    if (take != NULL) {
+        decision->take = *take;
+        decision->n_rows = *take > 0 ? decision->n_rows : 0;
+    } else if (decoder->count != NULL) {
+        decision->take = request->commit_tokens;
+    } else if (decoder->choose != NULL) {
+        decision->n_rows = 0; /* the host decides */
+    }
+}
+
 static int plan_part(struct sessions *sessions, const struct request *request, uint32_t slot,
                      uint32_t member, const uint32_t *take, struct err *err) {
     struct step_part *part = &sessions->parts[member];
     const struct session *session = &sessions->by_slot[slot];
     const struct span *span = &request->span;
-    const struct decoder *decoder = sessions->system->decoder;
     if (sessions->n_used_tokens + span->queries > sessions->limits.max_tokens) {
         return err_usage(err,
                          "a step of more than the %" PRIu32 " tokens the engine was opened for",
@@ -481,14 +510,10 @@ static int plan_part(struct sessions *sessions, const struct request *request, u
     if (yields && take == NULL) {
         return status; /* whatever the decoder */
     }
-    if (take != NULL) {
-        part->decision.take = *take;
-        part->decision.n_rows = *take > 0 ? part->decision.n_rows : 0;
-    } else if (decoder->count != NULL) {
-        part->decision.take = request->commit_tokens;
-    } else if (decoder->threshold == NULL) {
-        part->decision.n_rows = 0; /* the host decides */
+    if (status == 0 && session_credit_wanted(sessions->system)) {
+        status = session_credit_plan(sessions, request, slot, part, err);
     }
+    plan_decision(sessions, request, take, &part->decision);
     return status;
 }
 
@@ -512,12 +537,12 @@ static int make_room(struct sessions *sessions, const struct placement *placemen
 int sessions_plan(struct sessions *sessions, const struct submission *submission,
                   const uint32_t *take, const struct placement *placement, struct step *step,
                   struct err *err) {
-    const struct decoder *decoder = sessions->system->decoder;
-    if (submission->n_slots > sessions->limits.max_requests) {
+    uint32_t n = session_members(submission), most = sessions->limits.max_requests;
+    if (n > most) {
         return err_usage(err,
                          "a batch of %" PRIu32 " requests, but the engine was opened for "
                          "%" PRIu32,
-                         submission->n_slots, sessions->limits.max_requests);
+                         n, most);
     }
     if (take != NULL && follows_blocks(sessions)) {
         return err_usage(err,
@@ -525,20 +550,18 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
                          "engine runs it by its own decisions alone",
                          sessions->system->cache->policy.name);
     }
-    if (submission->shape->n_spans != submission->n_slots) {
-        return err_usage(err,
-                         "scheduler %s lets %" PRIu32 " requests run idle beside %" PRIu32
-                         ", which the engine does not do",
-                         sessions->system->scheduler->policy.name,
-                         submission->shape->n_spans - submission->n_slots, submission->n_slots);
-    }
     sessions->n_used_tokens = sessions->n_used_rows = 0;
     int status = make_room(sessions, placement, err);
     status = status == 0 && !is_exact(sessions) ? hold_stores(sessions, err) : status;
-    for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
-        uint32_t slot = submission->slots[i];
-        status = plan_part(sessions, &submission->requests[slot], slot, i,
-                           take != NULL ? &take[i] : NULL, err);
+    for (uint32_t i = 0; status == 0 && i < n; i++) {
+        uint32_t slot = session_slot(submission, i);
+        const struct request *request = &submission->requests[slot];
+        bool is_idle = i >= submission->n_slots;
+        status = is_idle && is_exact(sessions)
+                     ? session_idle_plan(sessions, request, slot, i, err)
+                     : plan_part(sessions, request, slot, i,
+                                 take != NULL && !is_idle ? &take[i] : NULL, err);
+        sessions->parts[i].decision.n_rows = is_idle ? 0 : sessions->parts[i].decision.n_rows;
     }
     sessions->submission = submission;
     sessions->decided = sessions->parts;
@@ -546,8 +569,8 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
         .placement = placement,
         .shape = submission->shape,
         .parts = sessions->parts,
-        .threshold =
-            decoder->threshold != NULL ? decoder->threshold(sessions->system->decoder_state) : 0,
+        .rule = sessions->rule,
+        .credit = session_credit_rule(sessions->system),
         .evict = session_evict,
         .evict_state = sessions,
     };
@@ -555,7 +578,7 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
 }
 
 void sessions_decide_nothing(struct sessions *sessions, const struct submission *submission) {
-    for (uint32_t i = 0; i < submission->n_slots; i++) {
+    for (uint32_t i = 0; i < session_members(submission); i++) {
         sessions->parts[i].decision.n_rows = 0;
     }
 }
@@ -571,9 +594,9 @@ static uint32_t first_result(const struct sessions *sessions, uint32_t member) {
     return first;
 }
 
-/* A member's target is committed; what a pass yields is none of its block. */
-static void note_commit(struct sessions *sessions, const struct request *request, uint32_t slot,
-                        uint32_t member, int32_t target) {
+/* What a pass yields is none of its block. */
+void sessions_note_commit(struct sessions *sessions, const struct request *request, uint32_t slot,
+                          uint32_t member, int32_t target) {
     sessions->masked[sessions->by_slot[slot].canvas + target] = 0;
     if (session_is_listed(sessions, request) && !blocks_yield(request)) {
         session_blocks_choose(&sessions->blocks, request, member, (uint32_t)target);
@@ -588,7 +611,8 @@ void sessions_settle(struct sessions *sessions, const struct submission *submiss
         for (uint32_t r = 0; r < part->decision.n_rows; r++) {
             uint32_t row = part->decision.first_row + r;
             if (committed[row]) {
-                note_commit(sessions, &submission->requests[slot], slot, i, part->targets[row]);
+                sessions_note_commit(sessions, &submission->requests[slot], slot, i,
+                                     part->targets[row]);
             }
         }
         committed += sessions->n_rows[i];
@@ -610,7 +634,8 @@ void sessions_pass(struct sessions *sessions, const struct submission *submissio
         }
         if (blocks_yield(request)) {
             const struct span *span = &request->span;
-            note_commit(sessions, request, slot, i, (int32_t)(span->context + span->queries));
+            sessions_note_commit(sessions, request, slot, i,
+                                 (int32_t)(span->context + span->queries));
             counts[i] = 1;
         }
     }
@@ -632,11 +657,15 @@ uint32_t sessions_masked_rows(const struct sessions *sessions, const struct subm
     return n;
 }
 
+uint32_t sessions_target(const struct sessions *sessions, uint32_t member, uint32_t row) {
+    return (uint32_t)sessions->decided[member].targets[row - first_result(sessions, member)];
+}
+
 int sessions_commit(struct sessions *sessions, const struct submission *submission, uint32_t member,
                     uint32_t row, int32_t token, struct err *err) {
     uint32_t slot = submission->slots[member];
-    int32_t target = sessions->decided[member].targets[row - first_result(sessions, member)];
-    note_commit(sessions, &submission->requests[slot], slot, member, target);
+    int32_t target = (int32_t)sessions_target(sessions, member, row);
+    sessions_note_commit(sessions, &submission->requests[slot], slot, member, target);
     return forward_write_canvas(sessions->forward, sessions->by_slot[slot].canvas + target, &token,
                                 1, err);
 }

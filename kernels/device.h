@@ -134,6 +134,7 @@ struct device_table {
     int (*gate_up)(struct device *device, const struct call_gate_up *call);
     int (*head)(struct device *device, const struct call_head *call);
     int (*sample)(struct device *device, const struct call_sample *call);
+    int (*credit)(struct device *device, const struct call_credit *call);
     int (*decode)(struct device *device, const struct call_decode *call);
     int (*random)(struct device *device, const struct call_random *call);
     int (*paged_attention)(struct device *device, const struct call_paged_attention *call);
@@ -147,6 +148,9 @@ struct device_table {
     int (*moe_gate_up)(struct device *device, const struct call_moe_gate_up *call);
     int (*moe_down)(struct device *device, const struct call_moe_down *call);
     int (*moe_combine)(struct device *device, const struct call_moe_combine *call);
+    int (*bucket)(struct device *device, const struct call_bucket *call);
+    int (*block_log)(struct device *device, const struct call_block_log *call);
+    int (*block_next)(struct device *device, const struct call_block_next *call);
 
     /* on: from now on what a kernel computes of one request, or of one row, is the same bits
      * whatever else is in the call, at some cost in speed; recordings stay as they were made. NULL

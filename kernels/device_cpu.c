@@ -358,12 +358,16 @@ TWIN(add)
 TWIN(rope)
 TWIN(keep)
 TWIN(swiglu)
+TWIN(credit)
 TWIN(decode)
 TWIN(random)
 TWIN(block_list)
 TWIN(importance)
 TWIN(focus_select)
 TWIN(compact)
+TWIN(bucket)
+TWIN(block_log)
+TWIN(block_next)
 TWIN(decode_mean)
 TWIN(moe_route)
 TWIN(moe_sort)
@@ -526,6 +530,7 @@ const struct device_table device_cpu = {
     .gate_up = cpu_run_gate_up,
     .head = cpu_run_head,
     .sample = cpu_run_sample,
+    .credit = cpu_run_credit,
     .decode = cpu_run_decode,
     .random = cpu_run_random,
     .paged_attention = cpu_run_paged_attention,
@@ -539,4 +544,7 @@ const struct device_table device_cpu = {
     .moe_gate_up = cpu_run_moe_gate_up,
     .moe_down = cpu_run_moe_down,
     .moe_combine = cpu_run_moe_combine,
+    .bucket = cpu_run_bucket,
+    .block_log = cpu_run_block_log,
+    .block_next = cpu_run_block_next,
 };

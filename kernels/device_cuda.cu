@@ -582,6 +582,7 @@ LAUNCH(dense_attention)
 LAUNCH(select)
 LAUNCH(swiglu)
 LAUNCH(sample)
+LAUNCH(credit)
 LAUNCH(decode)
 LAUNCH(random)
 LAUNCH(block_list)
@@ -594,6 +595,9 @@ LAUNCH(moe_sort)
 LAUNCH(moe_gate_up)
 LAUNCH(moe_down)
 LAUNCH(moe_combine)
+LAUNCH(bucket)
+LAUNCH(block_log)
+LAUNCH(block_next)
 
 static int cuda_norm(struct device *device, const struct call_norm *call) {
     struct call_norm own = *call;
@@ -721,6 +725,7 @@ extern "C" const struct device_table unmask_device_cuda = {
     cuda_gate_up,
     cuda_head,
     cuda_sample,
+    cuda_credit,
     cuda_decode,
     cuda_random,
     cuda_paged_attention,
@@ -734,5 +739,8 @@ extern "C" const struct device_table unmask_device_cuda = {
     cuda_moe_gate_up,
     cuda_moe_down,
     cuda_moe_combine,
+    cuda_bucket,
+    cuda_block_log,
+    cuda_block_next,
     cuda_batch_invariant,
 };

@@ -86,6 +86,9 @@ cudaError_t kernel_gate_up(const struct call_gate_up *call, cudaStream_t stream)
 cudaError_t kernel_linear_wgmma(const struct call_linear *call, cudaStream_t stream);
 
 cudaError_t kernel_sample(const struct call_sample *call, cudaStream_t stream);
+cudaError_t kernel_credit(const struct call_credit *call, cudaStream_t stream);
+/* cudaErrorInvalidValue for rules other than take and threshold over more than DECODE_MAX_RANKED
+ * rows. */
 cudaError_t kernel_decode(const struct call_decode *call, cudaStream_t stream);
 
 cudaError_t kernel_block_list(const struct call_block_list *call, cudaStream_t stream);
@@ -94,6 +97,9 @@ cudaError_t kernel_importance(const struct call_importance *call, cudaStream_t s
 cudaError_t kernel_focus_select(const struct call_focus_select *call, cudaStream_t stream);
 cudaError_t kernel_compact(const struct call_compact *call, cudaStream_t stream);
 cudaError_t kernel_decode_mean(const struct call_decode_mean *call, cudaStream_t stream);
+cudaError_t kernel_bucket(const struct call_bucket *call, cudaStream_t stream);
+cudaError_t kernel_block_log(const struct call_block_log *call, cudaStream_t stream);
+cudaError_t kernel_block_next(const struct call_block_next *call, cudaStream_t stream);
 
 cudaError_t kernel_moe_route(const struct call_moe_route *call, cudaStream_t stream);
 cudaError_t kernel_moe_sort(const struct call_moe_sort *call, cudaStream_t stream);

@@ -68,13 +68,18 @@ void twin_head_logits(const struct call_head *call, int32_t row, double *logits)
 bool twin_head(const struct call_head *call);
 bool twin_sample(const struct call_sample *call);
 
+/* Equal inputs give equal choices on any device. */
 void twin_decode(const struct call_decode *call);
+void twin_credit(const struct call_credit *call);
 
 /* All but importance exact: equal inputs give equal bytes on any device. */
 void twin_block_list(const struct call_block_list *call);
 void twin_importance(const struct call_importance *call);
 void twin_focus_select(const struct call_focus_select *call);
 void twin_compact(const struct call_compact *call);
+void twin_bucket(const struct call_bucket *call);
+void twin_block_log(const struct call_block_log *call);
+void twin_block_next(const struct call_block_next *call);
 void twin_decode_mean(const struct call_decode_mean *call);
 
 /* Experts, starts, orders and places are exact: equal inputs give equal bytes on any device. */

@@ -157,6 +157,39 @@ START_TEST(commit_passes_and_their_logits_change_no_token_of_the_last_block) {
 }
 END_TEST
 
+/* The new block's first pass sees the finished one's exact keys and values, because it writes them
+ * before anybody reads. Prefilled, preempted and unrolled alike. */
+START_TEST(a_finished_block_written_by_the_next_one_s_first_pass_changes_no_token) {
+    for (size_t i = 0; i < 12; i++) {
+        const char *decoder = i % 2 == 0 ? "decoder=fixed" : "decoder=threshold";
+        const char *threshold = i % 2 == 0 ? "page_tokens=4" : "decoder.threshold=0.008";
+        const char *scope = scopes[i % 4];
+        struct system *plain =
+            EXACT_SYSTEM(i % 3, decoder, "page_tokens=4", scope, "cache.ahead_blocks=0", threshold);
+        struct system *cross =
+            EXACT_SYSTEM(i % 3, decoder, "page_tokens=4", scope, "cache.cross_block=on",
+                         "cache.ahead_blocks=0", threshold);
+        if (i >= 6) {
+            cross->budget.pool_bytes = 20 * cross->budget.unit_bytes;
+        }
+        struct served *a = serve_live(plain, together), *b = serve_live(cross, together);
+        check_served(cross, b);
+        same_tokens(a, b);
+        if (i < 6) {
+            /* 4, 2, 3 and 2 blocks with outputs */
+            ck_assert_uint_eq(b->result.request_steps, a->result.request_steps - (3 + 1 + 2 + 1));
+            ck_assert_int_eq(b->result.sym[SYM_TOKENS], a->result.sym[SYM_TOKENS]);
+        } else {
+            ck_assert_uint_gt(b->n_preempted, 0);
+        }
+        free(a);
+        free(b);
+        system_close(plain);
+        system_close(cross);
+    }
+}
+END_TEST
+
 /* ---- against the forward pass, a request at a time ---- */
 
 static const int32_t *prompt_of(void *state, uint64_t id) {
@@ -340,20 +373,61 @@ START_TEST(mapping_memory_changes_no_token) {
 }
 END_TEST
 
-/* ---- what is refused ---- */
+/* ---- members that run idle ---- */
 
-START_TEST(requests_that_run_idle_are_refused) {
-    struct system *system =
-        EXACT_SYSTEM(2, "decoder=threshold", "decoder.threshold=0.008", "scheduler.mode=lockstep");
-    struct serving serving = {.system = system, .arrivals = together, .n = N};
-    struct served *served = serve(&serving);
-    ck_assert_int_eq(served->err.kind, ERR_USAGE);
-    ck_assert_ptr_nonnull(strstr(served->err.text, "scheduler sglang lets "));
-    ck_assert_ptr_nonnull(strstr(served->err.text, "run idle beside "));
-    free(served);
-    system_close(system);
+/* Blocks that are done wait for the slowest, computed along: a run's tokens are those of any other
+ * schedule, its steps those of the simulator, and it is played again. */
+START_TEST(requests_that_run_idle_are_computed_along_and_change_nothing) {
+    static const struct {
+        const char *system, *model;
+    } lines[] = {{"sglang", "sdar-tiny"},
+                 {"sglang", "fast-dllm-v2-tiny"},
+                 {"dc", "sdar-tiny"},
+                 {"focus", "sdar-tiny"}};
+    for (size_t i = 0; i < 8; i++) {
+        const char *const settings[] = {
+            "scheduler=sglang", "scheduler.mode=lockstep", "block_tokens=4", "decoder=fixed",
+            "page_tokens=4",    "cache.ahead_blocks=0",    "skip_ahead=off", NULL};
+        struct system *system = live_system_of(lines[i / 2].system, lines[i / 2].model, settings);
+        if (i % 2 == 1) {
+            system->budget.pool_bytes = 20 * system->budget.unit_bytes;
+        }
+        struct served *live = serve_live(system, together), *alone = serve_live(system, apart);
+        check_served(system, live);
+        same_tokens(live, alone);
+        uint64_t n_idle = (uint64_t)live->result.sym[SYM_REQUESTS] - live->result.request_steps;
+        ck_assert_uint_gt(n_idle, 0);
+        ck_assert_int_eq(alone->result.sym[SYM_REQUESTS], (int64_t)alone->result.request_steps);
+        struct serving serving = {
+            .system = system, .arrivals = together, .n = N, .simulates = true};
+        struct served *simulated = i < 6 ? serve(&serving) : NULL;
+        if (simulated != NULL) {
+            same_schedule(simulated, live);
+            ck_assert_mem_eq(simulated->result.sym, live->result.sym, sizeof live->result.sym);
+        }
+        if (i < 4) {
+            struct accuracy accuracy;
+            accuracy_init(&accuracy, system, live->n_steps, 0);
+            serving = (struct serving){.system = system,
+                                       .arrivals = together,
+                                       .n = N,
+                                       .played = live,
+                                       .accuracy = &accuracy};
+            struct served *played = serve(&serving);
+            ck_assert_msg(played->err.kind == ERR_NONE, "%s", played->err.text);
+            same_tokens(live, played);
+            accuracy_fini(&accuracy);
+            free(played);
+        }
+        free(simulated);
+        free(live);
+        free(alone);
+        system_close(system);
+    }
 }
 END_TEST
+
+/* ---- what is refused ---- */
 
 START_TEST(pages_that_the_kernels_do_not_take_are_refused_when_the_engine_opens) {
     struct system *system = EXACT_SYSTEM(0, "page_tokens=24");
@@ -375,13 +449,14 @@ int main(void) {
         company_and_arrival_change_no_token_of_any_system,
         scopes_pages_and_chunks_change_no_token,
         commit_passes_and_their_logits_change_no_token_of_the_last_block,
+        a_finished_block_written_by_the_next_one_s_first_pass_changes_no_token,
         requests_get_the_tokens_of_the_forward_pass_whatever_the_scheduler,
         requests_that_are_preempted_and_computed_anew_get_the_same_tokens,
         a_live_run_takes_the_steps_that_the_simulator_takes,
         a_recorded_schedule_played_on_the_device_gives_the_same_tokens_and_memory,
         a_simulated_schedule_commits_on_the_device_as_many_positions_as_it_says,
         mapping_memory_changes_no_token,
-        requests_that_run_idle_are_refused,
+        requests_that_run_idle_are_computed_along_and_change_nothing,
         pages_that_the_kernels_do_not_take_are_refused_when_the_engine_opens,
     };
     return SUITE_RUN("live_exact", tests);

@@ -165,7 +165,8 @@ START_TEST(every_kind_is_refused_without_its_callbacks) {
                           "./x.so: cache none leaves out 7, which is no block_cache");
     cache.leaves_out = 1;
     assert_policy_refused(&cache.policy,
-                          "./x.so: cache none leaves out positions but keeps no exact rows");
+                          "./x.so: cache none leaves out positions but is neither KEEPS_EXACT nor "
+                          "KEEPS_OTHERWISE");
     cache.evicts = 1;
     assert_policy_refused(&cache.policy, "./x.so: cache none evicts but lacks the callback evict");
     cache = *cache_table[0];
@@ -176,14 +177,30 @@ START_TEST(every_kind_is_refused_without_its_callbacks) {
         (const struct decoder *)policy_find(POLICY_DECODER, "fixed", &err);
     const struct decoder *threshold =
         (const struct decoder *)policy_find(POLICY_DECODER, "threshold", &err);
+    const struct decoder *small_blocks =
+        (const struct decoder *)policy_find(POLICY_DECODER, "small-blocks", &err);
+    const struct decoder *credit =
+        (const struct decoder *)policy_find(POLICY_DECODER, "credit", &err);
     struct decoder decoder = *fixed;
-    decoder.choose = threshold->choose;
+    decoder.choose = small_blocks->choose;
     assert_policy_refused(&decoder.policy,
                           "./x.so: decoder fixed has both count and choose, of which one is used");
-    decoder.choose = NULL;
     decoder.count = NULL;
-    assert_policy_refused(&decoder.policy, "./x.so: decoder fixed lacks the callback count or "
-                                           "choose");
+    decoder.rule = threshold->rule;
+    assert_policy_refused(&decoder.policy,
+                          "./x.so: decoder fixed has both rule and choose, of which one is used");
+    decoder = *fixed;
+    decoder.credit = credit->credit;
+    assert_policy_refused(&decoder.policy,
+                          "./x.so: decoder fixed counts, so that its credit changes nothing");
+    decoder.credit = NULL;
+    decoder.reads_statistics = 2;
+    assert_policy_refused(&decoder.policy,
+                          "./x.so: decoder fixed has a flag that is neither 0 nor 1");
+    decoder.count = NULL;
+    decoder.reads_statistics = 0;
+    assert_policy_refused(&decoder.policy, "./x.so: decoder fixed lacks the callback count, choose "
+                                           "or rule");
     struct router router = *router_table[0];
     router.route = NULL;
     assert_policy_refused(&router.policy, "./x.so: router round-robin lacks the callback route");
@@ -261,8 +278,8 @@ static void assert_checked(const char *name, const char *sentence, char *text, s
 
 START_TEST(the_templates_pass_and_their_reports_are_the_same_every_time) {
     static const char *const templates[] = {"template_scheduler", "template_cache",
-                                            "template_decoder"};
-    for (int i = 0; i < 3; i++) {
+                                            "template_decoder", "template_rule"};
+    for (int i = 0; i < 4; i++) {
         char first[4096], second[4096];
         assert_checked(templates[i], "", first, sizeof first);
         assert_checked(templates[i], "", second, sizeof second);

@@ -20,6 +20,7 @@ static struct request request_at(uint32_t prompt, uint32_t output, uint32_t bloc
                             .block_start = prompt + begin,
                             .block_length = length,
                             .step_in_block = step_in_block,
+                            .uncached_in_block = length,
                             .masked_in_block =
                                 length - (step_in_block < length ? step_in_block : 0),
                             .steps = 32 * block + step_in_block};
@@ -121,6 +122,80 @@ START_TEST(vicinity_warms_up_refreshes_once_a_block_and_runs_what_is_near) {
 }
 END_TEST
 
+/* One pass over the finished block and the next, where otherwise each had its own; nothing else
+ * differs. */
+START_TEST(a_cross_block_update_takes_the_place_of_commit_passes) {
+    uint32_t holds;
+    struct request request = {.prompt_tokens = 40,
+                              .output_tokens = 100,
+                              .canvas_tokens = 140,
+                              .block_tokens = 32,
+                              .steps_per_block = 32,
+                              .causal = SEES_BLOCKS,
+                              .block = 1,
+                              .block_start = 64,
+                              .block_length = 32,
+                              .masked_in_block = 32,
+                              .uncached_in_block = 32,
+                              .cached_tokens = 32};
+    struct span span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
+    ck_assert_uint_eq(span.phase, PHASE_REUSE);
+    ck_assert_uint_eq(span.queries, 64);
+    ck_assert_uint_eq(span.context, 32);
+    ck_assert_uint_eq(span.logit_rows, 32);
+    ck_assert_uint_eq(holds, 1);
+    span = SPAN_WITH("exact", &request, &holds, "cross_block=off");
+    ck_assert_uint_eq(span.phase, PHASE_PREFILL);
+    ck_assert_uint_eq(span.queries, 32);
+    request.masked_in_block = 0; /* it was preempted when all was decided */
+    span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
+    ck_assert_uint_eq(span.phase, PHASE_PREFILL);
+    request.masked_in_block = 32;
+    request.cached_tokens = 0; /* it was preempted: two blocks are missing */
+    span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
+    ck_assert_uint_eq(span.phase, PHASE_PREFILL);
+    ck_assert_uint_eq(span.queries, 64);
+    request.cached_tokens = 64;
+    request.passes_in_block = 1;
+    span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
+    ck_assert_uint_eq(span.queries, 32);
+    ck_assert_uint_eq(span.context, 64);
+    ck_assert_uint_eq(holds, UINT32_MAX);
+    request.masked_in_block = 0;
+    ck_assert_uint_eq(SPAN_WITH("exact", &request, &holds, "cross_block=on").queries, 0);
+    ck_assert_uint_eq(SPAN_WITH("exact", &request, &holds, "cross_block=off").queries, 32);
+    request.canvas_tokens = 96; /* the last block has no other to write it */
+    span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
+    ck_assert_uint_eq(span.phase, PHASE_COMMIT);
+    ck_assert_uint_eq(span.queries, 32);
+    ck_assert_uint_eq(
+        SPAN_WITH("exact", &request, &holds, "cross_block=on", "commit_last=off").queries, 0);
+}
+END_TEST
+
+START_TEST(dkv_runs_what_is_masked_and_what_was_just_decoded) {
+    uint32_t holds;
+    struct request request = request_at(256, 256, 2, 8);
+    ck_assert_uint_eq(span_of("dkv-decode", &request, &holds).queries, 512);
+    ck_assert_uint_eq(holds, 1);
+    request.step_in_block = 9;
+    request.masked_in_block = 20;
+    request.uncached_in_block = 23; /* three were decoded by the step before */
+    struct span span = span_of("dkv-decode", &request, &holds);
+    ck_assert_uint_eq(span.phase, PHASE_REUSE);
+    ck_assert_uint_eq(span.queries, 23 + 160);
+    ck_assert_uint_eq(span.context, 512 - 183);
+    ck_assert_uint_eq(SPAN_WITH("dkv-decode", &request, &holds, "interval_steps=3").queries, 512);
+    ck_assert_uint_eq(span_of("dkv-prefill", &request, &holds).queries, 256);
+    ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).queries, 183);
+    request.step_in_block = 12;
+    ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).queries, 256);
+    ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).context, 256);
+    request.step_in_block = 16;
+    ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).queries, 512);
+}
+END_TEST
+
 START_TEST(sparse_runs_two_full_passes_a_block_and_keeps_half_of_the_context) {
     static const char *const names[] = {"sparse-uniform", "sparse-head"};
     for (int i = 0; i < 2; i++) {
@@ -214,10 +289,14 @@ START_TEST(the_threshold_decoder_commits_what_qualifies_and_the_best_one_always)
     struct request request = {.masked_in_block = 4};
     uint8_t commit[4];
     const float some[4] = {0.95f, 0.2f, 0.9f, 0.899f};
-    ck_assert_uint_eq(threshold->choose(state, &request, some, 4, commit), 2);
+    const uint32_t offset[4] = {0, 1, 2, 3};
+    struct decode_seen seen = {.n = 4, .offset = offset, .confidence = some};
+    struct decode_rule rule = decoder_rule(threshold, state, &request);
+    ck_assert_uint_eq(decode_choose(&rule, &seen, 0, commit), 2);
     ck_assert(commit[0] && !commit[1] && commit[2] && !commit[3]);
     const float none[4] = {0.1f, 0.4f, 0.4f, 0.3f};
-    ck_assert_uint_eq(threshold->choose(state, &request, none, 4, commit), 1);
+    seen.confidence = none;
+    ck_assert_uint_eq(decode_choose(&rule, &seen, 0, commit), 1);
     ck_assert(!commit[0] && commit[1] && !commit[2] && !commit[3]); /* ties to the left */
     free(state);
 }
@@ -255,6 +334,8 @@ int main(void) {
         none_runs_the_canvas_in_every_step,
         prefix_recomputes_the_suffix_and_dual_only_the_block,
         vicinity_warms_up_refreshes_once_a_block_and_runs_what_is_near,
+        a_cross_block_update_takes_the_place_of_commit_passes,
+        dkv_runs_what_is_masked_and_what_was_just_decoded,
         sparse_runs_two_full_passes_a_block_and_keeps_half_of_the_context,
         dllm_cache_follows_its_two_intervals,
         tokens_per_block_follow_the_closed_forms,

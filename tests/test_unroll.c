@@ -141,7 +141,7 @@ static struct served *serve_with(const char *name, const char *model, const char
 static void check_live(const char *name, const char *model, const char *const *settings,
                        bool overshoots) {
     struct served *single = serve_with(name, model, settings, 1);
-    for (uint32_t unroll = 2; unroll <= 5; unroll++) {
+    for (uint32_t unroll = 2; unroll <= 5; unroll += 3) {
         struct served *unrolled = serve_with(name, model, settings, unroll);
         for (uint32_t id = 0; id < N; id++) {
             ck_assert_uint_eq(single->n_tokens[id], unrolled->n_tokens[id]);
@@ -175,6 +175,11 @@ START_TEST(unrolling_changes_no_token_of_exact_blocks) {
     check_live("sdar", "sdar-tiny",
                (const char *const[]){"runtime=unmask", "decoder=threshold", "page_tokens=4",
                                      "decoder.threshold=0.008", "block_tokens=8", NULL},
+               false);
+    check_live("sdar", "sdar-tiny",
+               (const char *const[]){"runtime=unmask", "decoder=threshold", "page_tokens=4",
+                                     "decoder.threshold=0.008", "block_tokens=8",
+                                     "cache.cross_block=on", NULL},
                false);
     check_live("vllm-ar", "qwen2.5-tiny",
                (const char *const[]){"runtime=unmask", "prefix_caching=off", "page_tokens=4", NULL},

@@ -25,28 +25,19 @@ uint32_t block_pending(const struct block_state *block, uint8_t *pending) {
     return block->n_uncached;
 }
 
-uint32_t block_choose(const struct block_state *block, const uint8_t *keep, const float *confidence,
-                      float threshold, uint8_t *chosen) {
-    uint32_t n_chosen = 0, best = block->length;
-    for (uint32_t i = 0; i < block->length; i++) {
-        bool candidate = keep[i] && block->masked[i];
-        chosen[i] = candidate && confidence[i] >= threshold;
-        n_chosen += chosen[i];
-        if (candidate && (best == block->length || confidence[i] > confidence[best])) {
-            best = i;
-        }
+uint32_t block_known_in_front(const struct block_state *block) {
+    uint32_t n = 0;
+    while (n < block->length && !block->masked[n]) {
+        n++;
     }
-    if (n_chosen == 0 && best < block->length) {
-        chosen[best] = 1;
-        n_chosen = 1;
-    }
-    return n_chosen;
+    return n;
 }
 
 /* Whether position i, run in this pass, has been run in decoded form and may be left out. */
 static bool is_ready(const struct block_state *block, uint32_t i) {
     switch (block->cache) {
     case BLOCK_WHOLE:
+    case BLOCK_PARTS:
         return block->n_masked == 0;
     case BLOCK_DELAYED:
         return !block->masked[i];
@@ -57,9 +48,10 @@ static bool is_ready(const struct block_state *block, uint32_t i) {
 }
 
 void block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *chosen) {
+    bool may_run_a_part = block->cache == BLOCK_PARTS && block->n_masked > 0;
     for (uint32_t i = 0; i < block->length; i++) {
         ASSERT(!keep[i] || block->uncached[i]);
-        ASSERT(keep[i] || block->masked[i] || !block->uncached[i]);
+        ASSERT(keep[i] || block->masked[i] || !block->uncached[i] || may_run_a_part);
         if (keep[i]) {
             block->frontier = (int32_t)i > block->frontier ? (int32_t)i : block->frontier;
             if (is_ready(block, i)) {

@@ -13,7 +13,7 @@
  *
  *     n = block_pending(&block, pending);           what runs; layers 0 and 1 under FOCUS
  *     ... keep = pending, or what focus_select leaves of it (focus.h) ...
- *     block_choose(&block, keep, confidence, threshold, chosen);      or any other decoder
+ *     ... chosen = what a decoder takes of the masked positions in keep (choice.h) ...
  *     block_pass(&block, keep, chosen);
  *
  * until block_is_done. */
@@ -27,6 +27,8 @@ enum block_cache {
     BLOCK_WHOLE,     /* nothing of the block is cached before the commit pass */
     BLOCK_DELAYED,   /* DC */
     BLOCK_NEIGHBOUR, /* DC+, and FOCUS */
+    BLOCK_PARTS,     /* as BLOCK_WHOLE, but passes may run parts of it against the rest's stale KV
+                        (small blocks, Fast-dLLM v2) */
 };
 
 /* Written by block_begin and block_pass only. */
@@ -50,14 +52,12 @@ void block_begin(struct block_state *block, enum block_cache cache, uint32_t len
 /* Flags of the positions that the next pass runs; returns how many, 0 when the block is done. */
 uint32_t block_pending(const struct block_state *block, uint8_t *pending);
 
-/* The threshold rule of LMDeploy, SGLang and SDAR: of the masked positions in `keep` all whose
- * confidence is at or above `threshold`, and the most confident one in any case, the earlier one on
- * a tie. Returns how many; 0 only where `keep` has no masked position. */
-uint32_t block_choose(const struct block_state *block, const uint8_t *keep, const float *confidence,
-                      float threshold, uint8_t *chosen);
+/* Positions that are not masked before the first that is. */
+uint32_t block_known_in_front(const struct block_state *block);
 
 /* The end of a pass that ran the positions in `keep`, a subset of block_pending that has every
- * pending position that is not masked, and committed those in `chosen`, masked ones in `keep`. */
+ * pending position that is not masked (but with BLOCK_PARTS, while some are), and committed those
+ * in `chosen`, masked ones in `keep`. */
 void block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *chosen);
 
 /* All keys and values of the block are lost; what is decoded stays so. */

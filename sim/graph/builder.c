@@ -423,23 +423,66 @@ static void add_all_layers(struct builder *b) {
     }
 }
 
-/* A token and its confidence; where the logits are divided among ranks, its logit too. */
+/* A token and its confidence. */
 enum { CANDIDATE_BYTES = 2 * F32_BYTES };
 
-static int64_t candidate_bytes(const struct builder *b) {
-    return model_ranks(b->m) > 1 ? GRAPH_PARTIAL_BYTES : CANDIDATE_BYTES;
+int64_t graph_credit_bytes(const struct model *model, const struct graph_options *options) {
+    /* How many entries, padding; a token and a number for each. */
+    int64_t list = (2LL * options->credit_slots + 2) * F32_BYTES;
+    return options->credit_matrix ? (int64_t)model->vocab * F32_BYTES : list;
+}
+
+/* A token and its confidence; where the logits are divided among ranks, its logit too. */
+static int add_candidates(struct builder *b) {
+    int64_t bytes = (b->options->statistics ? 4LL : 2LL) * F32_BYTES;
+    return graph_add_tensor(b->g, "candidates", SYM_LOGIT_ROWS,
+                            model_ranks(b->m) > 1 ? GRAPH_PARTIAL_BYTES : bytes);
+}
+
+/* Credit changes the candidates; of a matrix the raised logits are another tensor, searched anew.
+ */
+static void add_credit(struct builder *b, int logits, int decided, int earned) {
+    const int in[] = {logits, decided, earned, -1};
+    if (b->options->credit_matrix) {
+        int raised = graph_add_tensor(b->g, "logits with credit", SYM_LOGIT_ROWS,
+                                      model_logits_bytes_per_row(b->m, F32_BYTES));
+        graph_add_op(b->g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, in, LIST(decided, earned, raised));
+    } else {
+        graph_add_op(b->g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, in, LIST(decided, earned));
+    }
+}
+
+/* The embedding that the next step expects of each row: probabilities, of the stored logits where
+ * the runtime has none, times the table of embeddings. */
+static void add_smoothing(struct builder *b, int logits, int probabilities) {
+    struct graph *g = b->g;
+    const struct model *m = b->m;
+    if (probabilities < 0) {
+        probabilities = graph_add_tensor(g, "probabilities", SYM_LOGIT_ROWS,
+                                         model_logits_bytes_per_row(m, g->element_bytes));
+        graph_add_op(g, "softmax", OP_SOFTMAX, SYM_LOGIT_ROWS, LIST(logits), LIST(probabilities));
+    }
+    int expected = graph_add_tensor(g, "expected embedding", SYM_LOGIT_ROWS, b->hidden_bytes);
+    add_linear(g, "embedding of probabilities", SYM_LOGIT_ROWS, m->hidden, m->vocab, probabilities,
+               expected);
+    add_all_reduce(b, "smoothing all-reduce", expected);
+    int kept = graph_add_cache(g, "expected embeddings", SYM_LOGIT_ROWS, b->hidden_bytes);
+    graph_add_op(g, "keep expected embedding", OP_ADD, SYM_LOGIT_ROWS, LIST(expected), LIST(kept));
 }
 
 /* Logits that exist, in chunks or whole, and what is read off them. */
 static int add_stored_logits(struct builder *b, int normed) {
     struct graph *g = b->g;
     const struct model *m = b->m;
+    int earned = b->options->credit_slots > 0 ? graph_add_cache(g, "credit", SYM_LOGIT_ROWS,
+                                                                graph_credit_bytes(m, b->options))
+                                              : -1;
     graph_begin_loop(g, CHUNK_LOGITS, SYM_LOGIT_ROWS);
     int64_t logits_bytes = b->options->logits_bytes * g->element_bytes / BF16_BYTES;
     int logits =
         graph_add_tensor(g, "logits", SYM_LOGIT_ROWS, model_logits_bytes_per_row(m, logits_bytes));
     add_linear(g, "output head", SYM_LOGIT_ROWS, m->vocab, m->hidden, normed, logits);
-    int decided = graph_add_tensor(g, "candidates", SYM_LOGIT_ROWS, candidate_bytes(b));
+    int decided = add_candidates(b);
     if (b->options->shift_copy && m->shifted_logits) {
         int shifted = graph_add_tensor(g, "shifted logits", SYM_LOGIT_ROWS,
                                        model_logits_bytes_per_row(m, logits_bytes));
@@ -453,10 +496,10 @@ static int add_stored_logits(struct builder *b, int normed) {
         graph_add_op(g, "logits cast", OP_CAST, SYM_LOGIT_ROWS, LIST(logits), LIST(copy));
         sampled = copy;
     }
+    int probabilities = -1;
     if (b->options->softmax_bytes > 0) {
-        int probabilities =
-            graph_add_tensor(g, "probabilities", SYM_LOGIT_ROWS,
-                             model_logits_bytes_per_row(m, b->options->softmax_bytes));
+        probabilities = graph_add_tensor(g, "probabilities", SYM_LOGIT_ROWS,
+                                         model_logits_bytes_per_row(m, b->options->softmax_bytes));
         graph_add_op(g, "softmax", OP_SOFTMAX, SYM_LOGIT_ROWS, LIST(sampled), LIST(probabilities));
         graph_add_op(g, "argmax and confidence", OP_SAMPLE, SYM_LOGIT_ROWS,
                      LIST(logits, probabilities), LIST(decided));
@@ -464,13 +507,19 @@ static int add_stored_logits(struct builder *b, int normed) {
         graph_add_op(g, "argmax and confidence", OP_SAMPLE, SYM_LOGIT_ROWS, LIST(sampled),
                      LIST(decided));
     }
+    if (earned >= 0) {
+        add_credit(b, logits, decided, earned);
+    }
+    if (b->options->smooths) {
+        add_smoothing(b, logits, probabilities);
+    }
     graph_end_loop(g, decided);
     return decided;
 }
 
 static int add_fused_head(struct builder *b, int normed) {
     struct graph *g = b->g;
-    int decided = graph_add_tensor(g, "candidates", SYM_LOGIT_ROWS, candidate_bytes(b));
+    int decided = add_candidates(b);
     int scratch = graph_add_tensor(g, "head scratch", SYM_ONE, GRAPH_HEAD_SCRATCH_BYTES);
     struct op *op = graph_add_op(g, "output head", OP_HEAD, SYM_LOGIT_ROWS, LIST(normed),
                                  LIST(decided, scratch));
@@ -511,6 +560,7 @@ static void add_head(struct builder *b) {
 void graph_build(struct graph *graph, const struct model *model,
                  const struct graph_options *options) {
     int64_t element_bytes = options->element_bytes > 0 ? options->element_bytes : BF16_BYTES;
+    ASSERT(options->credit_slots == 0 || !options->fused_head);
     ASSERT(!options->query_chunks ||
            (options->fused && !options->splits_first_layer && !options->selects &&
             !options->compares_values && !options->gathers_cache));
@@ -530,6 +580,11 @@ void graph_build(struct graph *graph, const struct model *model,
     graph->tensors[b.residual].carried = true;
     int ids = graph_add_cache(graph, "input ids", b.tokens, 4);
     graph_add_op(graph, "embed", OP_EMBED, b.tokens, LIST(ids), LIST(b.residual));
+    if (options->smooths) {
+        int expected = graph_add_cache(graph, "last step's embeddings", b.tokens, b.hidden_bytes);
+        graph_add_op(graph, "add expected embedding", OP_ADD, b.tokens, LIST(b.residual, expected),
+                     LIST(b.residual));
+    }
     add_all_layers(&b);
     add_head(&b);
     struct err err = {0};

@@ -8,14 +8,16 @@ void blocks_enter(struct request *request, uint32_t block) {
     uint32_t in_block = prompt_in_block(request);
     uint32_t begin = request->prompt_tokens - in_block + block * request->block_tokens;
     uint32_t left = request->canvas_tokens - begin;
+    bool before_is_cached = request->uncached_in_block == 0;
     request->block = block;
     request->block_start = begin;
     request->block_length = left < request->block_tokens ? left : request->block_tokens;
     request->step_in_block = request->passes_in_block = 0;
     request->masked_in_block = request->block_length - (block == 0 ? in_block : 0);
+    request->known_in_front = request->block_length - request->masked_in_block;
     request->uncached_in_block = request->kept_in_block = request->block_length;
     request->reach_in_block = request->block_length;
-    if (block > 0 && request->causal == SEES_BLOCKS) {
+    if (block > 0 && request->causal == SEES_BLOCKS && before_is_cached) {
         request->cached_tokens = begin;
     }
 }
@@ -43,10 +45,18 @@ bool blocks_decide(const struct request *request) {
                                         : span->phase != PHASE_COMMIT;
 }
 
+void blocks_commit(struct request *request, uint32_t n) {
+    request->masked_in_block -= n;
+    request->committed_tokens += n;
+    request->known_in_front = request->block_length - request->masked_in_block;
+}
+
 void blocks_cache(struct request *request) {
     if (request->span.phase == PHASE_COMMIT) {
         request->uncached_in_block = 0;
     } else if (request->span.phase == PHASE_PREFILL || request->causal == SEES_TOKENS) {
         request->cached_tokens += request->span.queries;
+    } else {
+        request->cached_tokens = request->block_start;
     }
 }

@@ -44,9 +44,9 @@ struct cache_policy {
     uint32_t splits_first_layer; /* 1: layer 0 runs over span.first_queries */
     uint32_t selects;            /* 1: some spans have select_rows */
     uint32_t compares_values;    /* 1: some spans have value_rows */
-    uint32_t leaves_out;   /* exact: enum block_cache of sim/decode/block.h: which positions of a
-                              block its later passes leave out */
-    uint32_t evicts;       /* 1: spans have kept_queries and kept_keys */
+    uint32_t leaves_out; /* exact, or kept otherwise: enum block_cache of sim/decode/block.h: which
+                            positions of a block its later passes leave out */
+    uint32_t evicts;     /* 1: spans have kept_queries and kept_keys */
     uint32_t memory_bytes; /* what it remembers of each request, zeros at first */
 
     /* The request's next step and for how many consecutive steps the same span holds, >= 1, unless
@@ -54,7 +54,8 @@ struct cache_policy {
      * first_queries >= queries, logit_rows >= masked positions it may commit.
      *
      * Exact policies (KEEPS_EXACT; others never see these cases) plan a prefill over what of
-     * [cached_tokens, block_start) is missing, of which the scheduler may take less, and are asked
+     * [cached_tokens, block_start) is missing, of which the scheduler may take less, or, where that
+     * is the block before, a reuse over it and the active one together; and they are asked
      * once more when the block has no masked position left: for a commit pass, or with queries = 0
      * when there is nothing more to do. A prefill commits nothing unless it has logit rows; a
      * commit pass nothing of its own block. Where logits are shifted, a pass over all that is

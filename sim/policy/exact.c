@@ -1,9 +1,5 @@
 #include "sim/policy/exact.h"
 
-static uint32_t block_end(const struct request *request) {
-    return request->block_start + request->block_length;
-}
-
 /* Nothing of the block is decided. */
 static bool is_untouched(const struct request *request) {
     return request->masked_in_block == request->block_length;
@@ -41,7 +37,7 @@ uint32_t exact_plan(const void *opaque, const struct request *request, struct sp
     }
     uint32_t queries = request->uncached_in_block;
     bool decides = request->masked_in_block > 0;
-    bool is_last = block_end(request) == request->canvas_tokens;
+    bool is_last = exact_block_end(request) == request->canvas_tokens;
     if (!decides && is_last && !state->commit_last) {
         queries = 0;
     }
@@ -49,7 +45,7 @@ uint32_t exact_plan(const void *opaque, const struct request *request, struct sp
     *span = (struct span){.phase = decides ? PHASE_REUSE : PHASE_COMMIT,
                           .queries = queries,
                           .first_queries = queries,
-                          .context = block_end(request) - request->uncached_in_block,
+                          .context = exact_block_end(request) - request->uncached_in_block,
                           .logit_rows = decides || state->commit_logits ? queries : yields,
                           .exact = 1};
     return queries == request->block_length && decides ? UINT32_MAX : 1;
@@ -60,6 +56,7 @@ uint32_t exact_rows_held(const void *opaque, const struct request *request) {
     if (request->causal == SEES_TOKENS) {
         return request->block_start;
     }
-    uint64_t rows = block_end(request) + (uint64_t)state->ahead_blocks * request->block_tokens;
+    uint64_t rows =
+        exact_block_end(request) + (uint64_t)state->ahead_blocks * request->block_tokens;
     return rows < request->canvas_tokens ? (uint32_t)rows : request->canvas_tokens;
 }

@@ -41,6 +41,11 @@ struct exact_state {
             "row"                                                                                  \
     }
 
+/* One past the active block. */
+static inline uint32_t exact_block_end(const struct request *request) {
+    return request->block_start + request->block_length;
+}
+
 /* Callbacks of any policy whose state begins with an exact_state. */
 uint32_t exact_plan(const void *state, const struct request *request, struct span *span);
 uint32_t exact_rows_held(const void *state, const struct request *request);

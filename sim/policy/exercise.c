@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/num.h"
+#include "sim/decode/block.h"
 #include "sim/policy/blocks.h"
 #include "sim/policy/exercise_parts.h"
 #include "sim/policy/registry.h"
@@ -62,8 +63,7 @@ static void advance(struct request *request, uint32_t commits) {
     request->steps++;
     request->step_in_block++;
     request->passes_in_block++;
-    request->masked_in_block -= commits;
-    request->committed_tokens += commits;
+    blocks_commit(request, commits);
     if (request->masked_in_block > 0) {
         return;
     }
@@ -90,22 +90,21 @@ static uint32_t walk_commits(struct rng *rng, const struct request *request, uin
     }
 }
 
-/* Which positions of the block a policy that leaves some out finds uncached, and which of them an
+/* How many of the decided positions of the block stand in front, which of its positions a policy
+ * that leaves some out finds uncached, and which of them an
  * eviction left: any that it may meet. */
-static void draw_positions(struct rng *rng, struct request *request) {
+static void draw_positions(struct rng *rng, uint32_t leaves_out, struct request *request) {
     uint32_t masked = request->masked_in_block, length = request->block_length;
+    request->known_in_front = masked == 0 ? length : exercise_draw(rng, 0, length - masked);
+    if (leaves_out == BLOCK_PARTS) {
+        return;
+    }
     request->uncached_in_block = request->passes_in_block == 0
                                      ? length
                                      : exercise_draw(rng, masked > 0 ? masked : 1, length);
     request->kept_in_block =
         masked > 0 ? exercise_draw(rng, 1, request->uncached_in_block) : request->uncached_in_block;
     request->reach_in_block = exercise_draw(rng, request->kept_in_block, length);
-}
-
-/* What a pass before the block yields. */
-static void decide_first(struct request *request) {
-    request->masked_in_block--;
-    request->committed_tokens++;
 }
 
 /* One step of a request under an exact policy, of which a prefill is taken whole or in part; now
@@ -120,9 +119,9 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
         request->passes_in_block = 0;
         request->preemptions++;
     }
-    if (cache->leaves_out != 0 && request->causal == SEES_BLOCKS &&
+    if (cache->leaves_out != BLOCK_WHOLE && request->causal == SEES_BLOCKS &&
         request->cached_tokens >= request->block_start) {
-        draw_positions(rng, request);
+        draw_positions(rng, cache->leaves_out, request);
     }
     cache->plan(guard, request, &request->span);
     uint32_t blocks = request->span.queries / request->block_tokens;
@@ -138,11 +137,10 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
     request->steps++;
     request->step_in_block += request->span.phase != PHASE_PREFILL;
     request->passes_in_block += request->span.phase != PHASE_PREFILL;
-    request->masked_in_block -= commits;
-    request->committed_tokens += commits;
+    blocks_commit(request, commits);
     blocks_cache(request);
     if (yields && request->span.phase == PHASE_PREFILL) {
-        decide_first(request);
+        blocks_commit(request, 1);
         yields = false;
     }
     struct span next = {0};
@@ -150,10 +148,8 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
         cache->plan(guard, request, &next);
         if (next.queries == 0 && request->committed_tokens < request->output_tokens) {
             blocks_enter(request, request->block + 1);
-            if (yields) {
-                decide_first(request);
-                yields = false;
-            }
+            blocks_commit(request, yields);
+            yields = false;
         } else if (next.queries == 0) {
             request->state = REQUEST_DONE;
         }
@@ -217,8 +213,7 @@ static void walk_evicting_step(struct guard *guard, struct rng *rng, struct requ
             n++;
         }
     }
-    request->masked_in_block -= n;
-    request->committed_tokens += n;
+    blocks_commit(request, n);
     request->step_in_block++;
     request->passes_in_block++;
     request->steps++;
@@ -277,29 +272,66 @@ static void exercise_cache(struct guard *guard, struct rng *rng) {
     }
 }
 
-/* Confidences of a step: spread, all alike, all hopeless, all certain. */
-static void draw_confidences(struct rng *rng, uint32_t walk, float *confidence, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        switch (walk % 4) {
-        case 0:
-            confidence[i] = 0.001f + 0.998f * (float)rng_uniform(rng);
-            break;
-        case 1:
-            confidence[i] = 0.5f;
-            break;
-        case 2:
-            confidence[i] = 1e-6f * (float)(1 + i % 3);
-            break;
-        default:
-            confidence[i] = 0.999999f;
-            break;
-        }
+/* What a step says of the masked positions. */
+struct exercise_step {
+    uint32_t offset[EXERCISE_SLOTS];
+    float confidence[EXERCISE_SLOTS], margin[EXERCISE_SLOTS], entropy[EXERCISE_SLOTS];
+    uint8_t commit[EXERCISE_SLOTS];
+};
+
+/* Confidences spread, all alike, all hopeless, all certain. */
+static float draw_confidence(struct rng *rng, uint32_t walk, uint32_t i) {
+    switch (walk % 4) {
+    case 0:
+        return 0.001f + 0.998f * (float)rng_uniform(rng);
+    case 1:
+        return 0.5f;
+    case 2:
+        return 1e-6f * (float)(1 + i % 3);
+    default:
+        return 0.999999f;
     }
 }
 
+/* The positions that are left are some of the block's. */
+static struct decode_seen draw_step(struct exercise_step *step, struct rng *rng, uint32_t walk,
+                                    const struct request *request, bool statistics) {
+    uint32_t n = request->masked_in_block, offset = request->block_length - n;
+    for (uint32_t i = 0; i < n; i++) {
+        step->offset[i] = i > 0 ? step->offset[i - 1] + 1 : 0;
+        bool skips = offset > 0 && walk % 3 > 0 && rng_uniform(rng) < 0.3;
+        step->offset[i] += skips;
+        offset -= skips;
+        step->confidence[i] = draw_confidence(rng, walk, i);
+        step->margin[i] = step->confidence[i] * (float)rng_uniform(rng);
+        step->entropy[i] = -4 * (1 - step->confidence[i]);
+    }
+    return (struct decode_seen){.n = n,
+                                .first = request->block_start,
+                                .offset = step->offset,
+                                .confidence = step->confidence,
+                                .margin = statistics ? step->margin : NULL,
+                                .entropy = statistics ? step->entropy : NULL};
+}
+
+static uint32_t exercise_choice(struct guard *guard, struct rng *rng, uint32_t walk,
+                                const struct request *request, struct exercise_step *step) {
+    const struct decoder *decoder = &guard->outer.decoder;
+    struct decode_seen seen = draw_step(step, rng, walk, request, decoder->reads_statistics != 0);
+    if (decoder->choose != NULL) {
+        return decoder->choose(guard, request, &seen, step->commit);
+    }
+    struct decode_rule rule = decoder_rule(decoder, guard, request);
+    return guard->err.kind == ERR_NONE ? decode_choose(&rule, &seen, 1, step->commit) : 1;
+}
+
 static void exercise_decoder(struct guard *guard, struct rng *rng) {
-    float confidence[EXERCISE_SLOTS];
-    uint8_t commit[EXERCISE_SLOTS];
+    const struct decoder *decoder = &guard->outer.decoder;
+    struct exercise_step step;
+    if (decoder->credit != NULL) {
+        struct decoder_credit credit;
+        decoder->credit(guard, &credit);
+    }
     for (uint32_t walk = 0; walk < N_WALKS + N_EXACT_WALKS && guard->err.kind == ERR_NONE; walk++) {
         struct request request = exercise_request(rng, walk, 4096, 512);
         request.state = REQUEST_RUNNING;
@@ -308,12 +340,12 @@ static void exercise_decoder(struct guard *guard, struct rng *rng) {
             blocks_enter(&request, 0);
         }
         while (request.state != REQUEST_DONE && guard->err.kind == ERR_NONE) {
-            uint32_t commits, repeat, masked = request.masked_in_block;
-            if (guard->outer.decoder.count != NULL) {
-                commits = guard->outer.decoder.count(guard, &request, &repeat);
+            uint32_t commits, repeat;
+            if (decoder->count != NULL) {
+                commits = decoder->count(guard, &request, &repeat);
+                (void)decoder_rule(decoder, guard, &request);
             } else {
-                draw_confidences(rng, walk, confidence, masked);
-                commits = guard->outer.decoder.choose(guard, &request, confidence, masked, commit);
+                commits = exercise_choice(guard, rng, walk, &request, &step);
             }
             advance(&request, commits);
         }

@@ -62,17 +62,20 @@ static int validate_callbacks(const struct policy *policy, const char *place, st
     }
     case POLICY_DECODER: {
         const struct decoder *decoder = (const struct decoder *)policy;
-        if (decoder->count != NULL && decoder->choose != NULL) {
-            return err_world(err, "%s: decoder %s has both count and choose, of which one is used",
+        if (decoder->choose != NULL && (decoder->count != NULL || decoder->rule != NULL)) {
+            return err_world(err, "%s: decoder %s has both %s and choose, of which one is used",
+                             place, policy->name, decoder->count != NULL ? "count" : "rule");
+        }
+        if (decoder->credit != NULL && decoder->count != NULL) {
+            return err_world(err, "%s: decoder %s counts, so that its credit changes nothing",
                              place, policy->name);
         }
-        if (decoder->count != NULL && decoder->threshold != NULL) {
-            return err_world(err,
-                             "%s: decoder %s counts, so that nothing is read against its "
-                             "threshold",
-                             place, policy->name);
+        if (decoder->reads_statistics > 1) {
+            return err_world(err, "%s: decoder %s has a flag that is neither 0 nor 1", place,
+                             policy->name);
         }
-        missing = decoder->count == NULL && decoder->choose == NULL ? "count or choose" : NULL;
+        bool decides = decoder->count != NULL || decoder->choose != NULL || decoder->rule != NULL;
+        missing = decides ? NULL : "count, choose or rule";
         break;
     }
     case POLICY_ROUTER:
@@ -101,7 +104,7 @@ static int validate_cache_flags(const struct policy *policy, const char *place, 
         return err_world(err, "%s: cache %s has a flag that is neither 0 nor 1", place,
                          policy->name);
     }
-    if (cache->leaves_out > BLOCK_NEIGHBOUR) {
+    if (cache->leaves_out > BLOCK_PARTS) {
         return err_world(err, "%s: cache %s leaves out %u, which is no block_cache", place,
                          policy->name, cache->leaves_out);
     }
@@ -110,9 +113,16 @@ static int validate_cache_flags(const struct policy *policy, const char *place, 
                          cache->evicts == 1 ? "evicts but lacks the callback evict"
                                             : "has the callback evict but does not say it evicts");
     }
-    if (cache->keeps != KEEPS_EXACT && (cache->evicts == 1 || cache->leaves_out != BLOCK_WHOLE)) {
-        return err_world(err, "%s: cache %s %s positions but keeps no exact rows", place,
-                         policy->name, cache->evicts == 1 ? "evicts" : "leaves out");
+    if (cache->keeps != KEEPS_EXACT && cache->evicts == 1) {
+        return err_world(err, "%s: cache %s evicts positions but keeps no exact rows", place,
+                         policy->name);
+    }
+    if (cache->keeps != KEEPS_EXACT && cache->keeps != KEEPS_OTHERWISE &&
+        cache->leaves_out != BLOCK_WHOLE) {
+        return err_world(err,
+                         "%s: cache %s leaves out positions but is neither KEEPS_EXACT nor "
+                         "KEEPS_OTHERWISE",
+                         place, policy->name);
     }
     if (cache->window != NULL && cache->keeps != KEEPS_OUTSIDE_BLOCK) {
         return err_world(err,

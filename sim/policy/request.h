@@ -52,6 +52,8 @@ struct request {
     uint32_t passes_in_block;   /* of these, those since the request was last preempted: with 0 of
                                    them nothing of the block has keys and values */
     uint32_t masked_in_block;   /* positions not yet committed */
+    uint32_t known_in_front;    /* positions of the block before its first masked one; where nobody
+                                   follows positions, as if it were decoded from left to right */
     uint32_t uncached_in_block; /* exact caches: positions whose keys and values are not final */
     uint32_t kept_in_block;     /* evicting ones: of these, those that stay in the next step, */
     uint32_t reach_in_block;    /* and the block's positions up to the right-most of them */
@@ -61,8 +63,9 @@ struct request {
     uint32_t preemptions;
 
     /* The next step, renewed by the loop whenever the policies' word changes. */
-    struct span span;         /* from the cache policy */
-    uint32_t commit_tokens;   /* positions the decoder commits at the end of the step */
+    struct span span;       /* from the cache policy */
+    uint32_t commit_tokens; /* positions the decoder commits at the end of the step, or fewer where
+                               fewer masked ones stay behind an eviction; 0: known only then */
     uint32_t steps_to_change; /* consecutive steps for which span and commit_tokens hold, >= 1 */
 };
 

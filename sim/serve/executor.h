@@ -19,11 +19,16 @@ struct submission {
     bool unrolled;
     /* Stop before `repeat` steps at the first step border at or after this time. */
     int64_t stop_ns;
+    /* So many more steps of the same members follow, each a submission of its own, before anybody
+     * is asked, unless a block of one of them ends: an executor may carry them out already. */
+    uint32_t ahead;
     const struct step_shape *shape;
     int64_t workspace_bytes;        /* that each step may take beside the cached state */
     const struct request *requests; /* by slot */
     const uint32_t *slots;          /* of the batch, in order */
-    uint32_t n_slots;
+    const uint32_t *idle; /* of those computed along in vain: their spans follow in the shape, and
+                             nothing of them changes */
+    uint32_t n_slots, n_idle;
     const uint64_t *request_ids; /* in batch order; NULL unless the executor wants members */
 };
 

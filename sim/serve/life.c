@@ -6,6 +6,7 @@
 #include "sim/policy/blocks.h"
 #include "sim/serve/plan.h"
 #include "sim/serve/system_step.h"
+#include "sim/serve/unroll.h"
 
 /* ---- reporting ---- */
 
@@ -408,8 +409,7 @@ static bool commits_block(struct life *life, uint32_t slot) {
 
 static void commit_chosen(const struct life *life, struct replica *replica, struct request *request,
                           uint32_t member, uint32_t chosen) {
-    request->masked_in_block -= chosen;
-    request->committed_tokens += chosen;
+    blocks_commit(request, chosen);
     replica->outstanding_tokens -= chosen;
     if (life->asked->records_members) {
         replica->member_commits[member] = chosen;
@@ -436,42 +436,21 @@ static int pass_block(struct life *life, struct replica *replica, uint32_t slot,
                          ? request->commit_tokens
                          : (known != NULL && known->commits != NULL ? known->commits[member] : 0);
     uint32_t chosen = positions_pass(&life->positions, slot, request, word, count, decides);
+    const struct policy *decoder = &life->system->decoder->policy;
     if (word != NULL && life->asked->records_members && life->system->cache->evicts) {
         struct decode_pass *pass = &replica->member_passes[member];
         positions_kept(&life->positions, slot, &pass->kept, &pass->reach);
     }
-    if (!decides || counts) {
+    if (!decides) {
         return 0;
     }
-    if (chosen == 0 || chosen > request->masked_in_block) {
-        return plan_broken_promise(life, &life->system->decoder->policy, "decoder",
-                                   "the positions it commits", chosen, 1, request->masked_in_block,
-                                   err);
+    uint32_t most = counts ? count : request->masked_in_block;
+    if (chosen == 0 || chosen > most) {
+        return plan_broken_promise(life, decoder, "decoder", "the positions it commits", chosen, 1,
+                                   most, err);
     }
     commit_chosen(life, replica, request, member, chosen);
     return 0;
-}
-
-/* An unrolled step of a request whose block was done before: in vain, unless it is the pass that
- * writes the block's exact keys and values. */
-static int pass_done_block(struct life *life, struct replica *replica, uint32_t slot,
-                           struct err *err) {
-    struct request *request = &life->requests[slot];
-    struct recall *recall = &life->journeys[slot].recall;
-    int status = 0;
-    if (life->system->cache->keeps != KEEPS_EXACT || request->uncached_in_block == 0) {
-        replica->wasted_requests++;
-        replica->wasted_tokens += request->span.queries;
-        return 0;
-    }
-    if (life->has_positions) {
-        positions_pass(&life->positions, slot, request, NULL, 0, false);
-    } else if (recall->is_open) {
-        status = recall_plan(recall, life->asked->decode, request, err);
-        recall_pass(recall);
-    }
-    request->uncached_in_block = 0;
-    return status;
 }
 
 /* The span's time is up: commit, move to the next block or leave, plan anew. */
@@ -480,7 +459,8 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
     struct request *request = &life->requests[slot];
     struct journey *journey = &life->journeys[slot];
     bool in_block = request->span.phase != PHASE_PREFILL, decides = blocks_decide(request);
-    bool yields = blocks_yield(request), was_done = life_block_was_done(life, request);
+    bool was_done = unroll_block_was_done(life, request);
+    bool yields = blocks_yield(request);
     int status = 0;
     settle_journey(journey, request);
     sums_add(replica, request, -1);
@@ -488,7 +468,7 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
         blocks_cache(request);
     }
     if (was_done) {
-        status = pass_done_block(life, replica, slot, err);
+        status = unroll_pass(life, replica, slot, err);
     } else if (life->has_positions && (in_block || decides)) {
         status = pass_block(life, replica, slot, member, known, err);
     } else if (journey->recall.is_open && (in_block || decides || yields)) {
@@ -523,11 +503,6 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
         sums_add(replica, request, 1);
     }
     return status;
-}
-
-bool life_block_was_done(const struct life *life, const struct request *request) {
-    return life->system->decoder->count == NULL && blocks_decide(request) &&
-           request->masked_in_block == 0;
 }
 
 void life_chunk(struct life *life, struct replica *replica, uint32_t slot, uint32_t tokens) {
@@ -599,7 +574,8 @@ int life_advance(struct life *life, struct replica *replica, uint32_t steps,
     for (uint32_t i = 0; i < n; i++) {
         uint32_t slot = replica->batch[i];
         struct request *request = &life->requests[slot];
-        uint32_t committed = steps * request->commit_tokens;
+        /* Of positions that are followed, as many as there turn out to be. */
+        uint32_t committed = life->has_positions ? 0 : steps * request->commit_tokens;
         request->steps += steps;
         request->step_in_block += request->span.phase == PHASE_PREFILL ? 0 : steps;
         request->passes_in_block += request->span.phase == PHASE_PREFILL ? 0 : steps;

@@ -66,6 +66,7 @@ int recall_plan(struct recall *recall, const struct decode_source *source, struc
         pass.processed = request->block_length;
     }
     request->uncached_in_block = pass.processed;
+    request->known_in_front = pass.processed < request->block_length ? request->known_in_front : 0;
     request->kept_in_block = pass.kept;
     request->reach_in_block = pass.reach;
     recall->committed = pass.committed;
