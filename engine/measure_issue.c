@@ -28,6 +28,7 @@ static const void *weight_at(const struct measure *m, enum weight_slot slot, int
     uint32_t first_mixture = model_first_mixture(m->model), layers = m->model->layers;
     uint32_t first = slot >= WEIGHT_ROUTER ? first_mixture : 0;
     uint32_t end = slot == WEIGHT_GATE_UP || slot == WEIGHT_DOWN ? first_mixture : layers;
+    ASSERT(end > first);
     return weights_at(m->weights, slot, first + (uint32_t)copy % (end - first));
 }
 

@@ -474,14 +474,16 @@ static const struct {
                      {"lmdeploy", "sdar-tiny"},
                      {"sglang", "sdar-tiny"},
                      {"vllm-ar", "qwen2.5-tiny"},
-                     {"focus", "llada2-tiny"}};
+                     {"sdar", "llada2-tiny"}};
 enum { N_EXACT = 5 };
 
 START_TEST(block_diffusion_and_autoregressive_systems_generate_run_and_replay) {
     char *tokens[N_EXACT];
     for (int i = 0; i < N_EXACT; i++) {
         const char *system = exact_systems[i].system, *model = exact_systems[i].model;
-        const char *db = cli_path(system);
+        char name[32];
+        snprintf(name, sizeof name, "exact-%d", i);
+        const char *db = cli_path(name);
         tokens[i] = PRINTS("generate", "--system", system, "--model", model, EXACT, "--backend",
                            "cpu", "--ids", "5,6,7,8,9,10", "--output-tokens", "9");
         ck_assert_int_eq(count(tokens[i], " "), 8);

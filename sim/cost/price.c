@@ -127,7 +127,7 @@ static void work_of_experts(const struct graph *graph, const struct op *op, doub
     double pairs = m * op->experts_active, matrix = (double)(op->n * op->k);
     double weights =
         n_steps * matrix * model_experts_hit(op->experts, op->experts_active, m / n_steps);
-    double moved = op->kind == OP_MOE_GATE_UP ? m * (double)op->k + pairs * (double)(op->n / 2)
+    double moved = op->kind == OP_MOE_GATE_UP ? m * (double)op->k + pairs * (double)op->n / 2
                                               : pairs * (double)(op->n + op->k);
     *flops = 2 * pairs * matrix;
     *bytes = (double)graph->element_bytes * (weights + moved);
@@ -205,7 +205,7 @@ static int pass_of(const struct graph *graph, const struct op *op, int64_t *chan
         *channels = 1;
         return PASS_DECODE;
     case OP_MOE_CHOOSE:
-        *channels = op->experts;
+        *channels = model_routed_experts(model);
         return PASS_MOE_CHOOSE;
     case OP_MOE_COMBINE:
         return PASS_MOE_COMBINE;

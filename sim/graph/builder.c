@@ -325,7 +325,8 @@ static int add_sorted_moe_ffn(struct builder *b, int normed) {
     add_linear(g, "router", b->tokens, routed, m->hidden, normed, logits);
     int experts = token_tensor(b, "experts", pairs * INDEX_BYTES);
     int weights = token_tensor(b, "expert weights", pairs * F32_BYTES);
-    int starts = graph_add_tensor(g, "expert starts", SYM_ONE, (m->experts + 1) * INDEX_BYTES);
+    int starts =
+        graph_add_tensor(g, "expert starts", SYM_ONE, ((int64_t)m->experts + 1) * INDEX_BYTES);
     int order = token_tensor(b, "expert order", pairs * INDEX_BYTES);
     int places = token_tensor(b, "expert places", pairs * INDEX_BYTES);
     add_mixture_op(b, "choose experts", OP_MOE_CHOOSE, LIST(logits),
