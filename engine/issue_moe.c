@@ -1,6 +1,7 @@
 /* The calls of a mixture of experts. Which tensor an operator's first, second and so on is, the
  * graph builder says (add_sorted_moe_ffn). */
 #include "engine/issue_impl.h"
+#include "sim/model/ranks.h"
 
 /* Experts and their weights, then the pairs in the order of their experts. */
 int issue_moe_choose(const struct turn_of *t) {
@@ -12,8 +13,8 @@ int issue_moe_choose(const struct turn_of *t) {
         .weight = (float *)(void *)output(t, 1),
         .logit_stride = row_elements(t, t->op->in[0]),
         .n_tokens = (int32_t)t->turn->n_rows,
-        .n_experts = (int32_t)t->op->experts,
-        .n_active = (int32_t)t->op->experts_active,
+        .n_experts = (int32_t)model_routed_experts(m),
+        .n_active = (int32_t)model_most_active(m),
         .n_groups = (int32_t)m->expert_groups,
         .n_groups_active = (int32_t)m->expert_groups_active,
         .normalised = m->norm_topk,
@@ -28,7 +29,7 @@ int issue_moe_choose(const struct turn_of *t) {
         .place = (int32_t *)(void *)output(t, 4),
         .n_tokens = route.n_tokens,
         .n_active = route.n_active,
-        .n_experts = route.n_experts,
+        .n_experts = (int32_t)t->op->experts,
     };
     int status = t->table->moe_route(t->device, &route);
     return status == DEVICE_OK ? t->table->moe_sort(t->device, &sort) : status;
@@ -43,7 +44,7 @@ int issue_moe_gate_up(const struct turn_of *t) {
         .y = output(t, 0),
         .x_stride = row_elements(t, t->op->in[0]),
         .n_tokens = (int32_t)t->turn->n_rows,
-        .n_active = (int32_t)t->op->experts_active,
+        .n_active = (int32_t)model_most_active(t->model),
         .n_experts = (int32_t)t->op->experts,
         .n_channels = (int32_t)t->op->k,
         .n_hidden = (int32_t)t->op->n / 2,
@@ -59,7 +60,7 @@ int issue_moe_down(const struct turn_of *t) {
         .start = (const int32_t *)(const void *)input(t, 1),
         .y = output(t, 0),
         .n_tokens = (int32_t)t->turn->n_rows,
-        .n_active = (int32_t)t->op->experts_active,
+        .n_active = (int32_t)model_most_active(t->model),
         .n_experts = (int32_t)t->op->experts,
         .n_channels = (int32_t)t->op->n,
         .n_hidden = (int32_t)t->op->k,
@@ -77,7 +78,7 @@ int issue_moe_combine(const struct turn_of *t) {
         .add = t->op->in[3] >= 0 ? rows_at(t, t->op->in[3]) : NULL,
         .y = rows_at(t, t->op->out[0]),
         .n_tokens = (int32_t)t->turn->n_rows,
-        .n_active = (int32_t)t->op->experts_active,
+        .n_active = (int32_t)model_most_active(t->model),
         .n_channels = (int32_t)t->model->hidden,
         .dtype = t->dtype,
     };

@@ -13,6 +13,7 @@
 #include "kernels/calls_moe.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
+#include "sim/model/ranks.h"
 
 const char *const weight_slot_names[WEIGHT_SLOT_COUNT] = {
     "embedding",    "final norm",     "head",        "attention norm", "qkv",
@@ -91,12 +92,12 @@ bool weight_part_shape(const struct model *model, enum weight_slot slot, int par
                  exists;
         break;
     case WEIGHT_ROUTER:
-        *n_rows = model->experts;
+        *n_rows = model_routed_experts(model);
         *n_columns = hidden;
         exists = exists && model->experts > 0;
         break;
     case WEIGHT_EXPERT_BIAS:
-        *n_rows = model->experts;
+        *n_rows = model_routed_experts(model);
         exists = exists && model->expert_bias;
         break;
     case WEIGHT_EXPERTS_GATE_UP:
@@ -127,14 +128,15 @@ static int64_t slot_bytes(const struct weight_layout *layout, enum weight_slot s
 }
 
 static int check_router(const struct model *model, struct err *err) {
-    bool fits = model->experts <= MOE_MAX_EXPERTS && model->experts_active <= MOE_MAX_ACTIVE &&
+    uint32_t experts = model_routed_experts(model), active = model_most_active(model);
+    bool fits = experts <= MOE_MAX_EXPERTS && active <= MOE_MAX_ACTIVE &&
                 model->expert_groups <= MOE_MAX_GROUPS;
     return fits ? 0
                 : err_usage(err,
                             "model '%s' chooses %" PRIu32 " of %" PRIu32 " experts in %" PRIu32
                             " groups; the engine runs at most %d of %d in %d",
-                            model->name, model->experts_active, model->experts,
-                            model->expert_groups, MOE_MAX_ACTIVE, MOE_MAX_EXPERTS, MOE_MAX_GROUPS);
+                            model->name, active, experts, model->expert_groups, MOE_MAX_ACTIVE,
+                            MOE_MAX_EXPERTS, MOE_MAX_GROUPS);
 }
 
 /* Places the slots [first, end) one behind the other from `at` on. Returns where they end. */

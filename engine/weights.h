@@ -34,7 +34,7 @@ enum weight_slot {
     WEIGHT_GATE_UP, /* [2 F, C]: the gates, then the ups */
     WEIGHT_DOWN,    /* [C, F] */
     /* A mixture's alone. */
-    WEIGHT_ROUTER,          /* [E, C] */
+    WEIGHT_ROUTER,          /* [E, C], all that the router knows, as the bias */
     WEIGHT_EXPERT_BIAS,     /* [E], where the router has one; in float32, whatever the dtype */
     WEIGHT_EXPERTS_GATE_UP, /* [E, 2 F', C]: an expert's gates, then its ups */
     WEIGHT_EXPERTS_DOWN,    /* [E, C, F'] */

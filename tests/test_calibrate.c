@@ -265,6 +265,8 @@ START_TEST(known_costs_of_exact_keys_and_values_are_recovered) {
     recover_exact_costs("sdar", "sdar-tiny", true);
     recover_exact_costs("vllm-ar", "qwen2.5-tiny", false);
     recover_exact_costs("vllm-ar", "qwen2.5-tiny", true);
+    recover_exact_costs("sdar", "llada2-tiny", false);
+    recover_exact_costs("sdar", "llada2-tiny", true);
 }
 END_TEST
 
@@ -538,10 +540,10 @@ START_TEST(a_grid_stands_on_both_sides_of_tile_edges) {
 END_TEST
 
 START_TEST(a_grid_has_each_row_once_and_its_groups_together) {
-    static const char *const models[] = {"llada-8b",   "dream-7b", "llada-tiny",
-                                         "dream-tiny", "sdar-8b",  "llama-3.1-8b"};
+    static const char *const models[] = {"llada-8b", "dream-7b",     "llada-tiny", "dream-tiny",
+                                         "sdar-8b",  "llama-3.1-8b", "llada-moe",  "llada2-mini"};
     char *texts = malloc(8192 * POINT_TEXT_CHARS);
-    for (size_t m = 0; m < 6; m++) {
+    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
         struct calibration_grid grid = grid_of(models[m], m < 2 || m > 3 ? 16384 : 256, m == 2);
         ck_assert_uint_le(grid.n, 8192);
         for (size_t i = 0; i < grid.n; i++) {

@@ -204,7 +204,7 @@ static int pass_of(const struct graph *graph, const struct op *op, int64_t *chan
         *channels = 1;
         return PASS_DECODE;
     case OP_MOE_CHOOSE:
-        *channels = op->experts;
+        *channels = model_routed_experts(model);
         return PASS_MOE_CHOOSE;
     case OP_MOE_COMBINE:
         return PASS_MOE_COMBINE;

@@ -439,6 +439,10 @@ int main(int argc, char **argv) {
         }
     }
     for (int c = small ? 4 : 0; c < 5; c++) {
+        compare_with_cpu("llada-moe-tiny", caches[c], c % 2 == 0 ? "off" : "on", NULL);
+    }
+    compare_with_alone("llada-moe-tiny", "dual", "on");
+    for (int c = small ? 4 : 0; c < 5; c++) {
         compare_with_cpu(models[0], caches[c], "off", "runtime.vmm");
     }
     for (int c = small ? 4 : 2; c < 5; c += 2) {
