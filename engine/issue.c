@@ -1,6 +1,7 @@
 #include "engine/issue.h"
 
 #include "sim/graph/builder.h"
+#include "sim/model/ranks.h"
 
 _Static_assert((int)HEAD_SCRATCH_BYTES == (int)GRAPH_HEAD_SCRATCH_BYTES,
                "the graph plans what the kernels need");
@@ -78,8 +79,10 @@ static const int64_t *cache_start(const struct turn_of *t) {
 
 struct candidates issue_candidates(struct issue *issue, int tensor) {
     int32_t *token = (int32_t *)(void *)tensor_at(issue, tensor);
-    void *confidence = token + issue->rest->n.n_logit_rows;
-    return (struct candidates){token, confidence};
+    const int64_t n_rows = issue->rest->n.n_logit_rows;
+    float *confidence = (float *)(void *)(token + n_rows);
+    const bool is_partial = issue->program->graph->tensors[tensor].bytes.per == GRAPH_PARTIAL_BYTES;
+    return (struct candidates){token, confidence, is_partial ? confidence + n_rows : NULL};
 }
 
 /* Where queries, keys and values lie in a row of the rotated product, or of that part of it which
@@ -109,14 +112,15 @@ static struct qkv split_keys(const struct turn_of *t, int tensor) {
 /* ---- operators ---- */
 
 static int issue_embed(const struct turn_of *t) {
-    return t->table->embed(t->device, &(struct call_embed){.table = op_weight(t),
-                                                           .ids = t->issue->room->canvases,
-                                                           .at = wide(t, PACKED_AT),
-                                                           .y = output(t, 0),
-                                                           .n_tokens = (int32_t)t->turn->n_rows,
-                                                           .n_channels = (int32_t)t->model->hidden,
-                                                           .n_vocab = (int32_t)t->model->vocab,
-                                                           .dtype = t->dtype});
+    return t->table->embed(t->device,
+                           &(struct call_embed){.table = op_weight(t),
+                                                .ids = t->issue->room->canvases,
+                                                .at = wide(t, PACKED_AT),
+                                                .y = output(t, 0),
+                                                .n_tokens = (int32_t)t->turn->n_rows,
+                                                .n_channels = (int32_t)t->model->hidden,
+                                                .n_vocab = (int32_t)model_whole_vocab(t->model),
+                                                .dtype = t->dtype});
 }
 
 /* With two inputs, the residual stream and what a sublayer adds to it: both outputs are written.
@@ -428,6 +432,8 @@ static int issue_sample(const struct turn_of *t) {
     const struct call_sample call = {.logits = rows_at(t, t->op->in[0]),
                                      .token = to.token + t->turn->first_row,
                                      .confidence = to.confidence + t->turn->first_row,
+                                     .logit =
+                                         to.logit != NULL ? to.logit + t->turn->first_row : NULL,
                                      .n_rows = (int32_t)t->turn->n_rows,
                                      .n_vocab = (int32_t)t->model->vocab,
                                      .dtype = t->dtype};
@@ -441,6 +447,7 @@ static int issue_head(const struct turn_of *t) {
                                    .w = op_weight(t),
                                    .token = to.token,
                                    .confidence = to.confidence,
+                                   .logit = to.logit,
                                    .scratch = output(t, 1),
                                    .n_rows = (int32_t)t->turn->n_rows,
                                    .n_channels = (int32_t)t->model->hidden,
@@ -448,6 +455,31 @@ static int issue_head(const struct turn_of *t) {
                                    .rounded = t->dtype == KERNEL_BF16,
                                    .dtype = t->dtype};
     return t->table->head(t->device, &call);
+}
+
+static int issue_all_reduce(const struct turn_of *t) {
+    const struct call_all_reduce call = {.x = rows_at(t, t->op->in[0]),
+                                         .y = rows_at(t, t->op->out[0]),
+                                         .n = t->turn->n_rows * row_elements(t, t->op->out[0]),
+                                         .dtype = t->dtype};
+    return t->table->all_reduce(t->device, &call);
+}
+
+static int issue_all_gather(const struct turn_of *t) {
+    const struct call_all_gather call = {
+        .x = input(t, 0), .y = output(t, 0), .bytes = t->turn->n_rows * GRAPH_PARTIAL_BYTES};
+    return t->table->all_gather(t->device, &call);
+}
+
+static int issue_combine(const struct turn_of *t) {
+    const struct candidates to = issue_candidates(t->issue, t->op->out[0]);
+    const struct call_combine call = {.gathered = input(t, 0),
+                                      .token = to.token,
+                                      .confidence = to.confidence,
+                                      .n_ranks = (int32_t)model_ranks(t->model),
+                                      .n_rows = (int32_t)t->turn->n_rows,
+                                      .n_vocab = (int32_t)t->model->vocab};
+    return t->table->combine(t->device, &call);
 }
 
 /* The decisions [first, first + n), which all take a number, or all go by the threshold. */
@@ -503,6 +535,9 @@ int issue_turn(struct issue *issue, const struct turn *turn) {
         [OP_HEAD] = issue_head,
         [OP_SAMPLE] = issue_sample,
         [OP_COMMIT] = issue_commit,
+        [OP_ALL_REDUCE] = issue_all_reduce,
+        [OP_ALL_GATHER] = issue_all_gather,
+        [OP_COMBINE] = issue_combine,
     };
     const struct graph *graph = issue->program->graph;
     const bool is_rest = turn->op >= issue->program->evict_op;

@@ -24,10 +24,12 @@ struct issue {
 /* Issues one turn: returns what the device says, the first status that is not DEVICE_OK. */
 int issue_turn(struct issue *issue, const struct turn *turn);
 
-/* Where a step's candidates lie: tokens [R], then confidences [R]. */
+/* Where a step's candidates lie: tokens [R], then confidences [R]; behind them logits [R], where
+ * they are those of one rank's part of the vocabulary. */
 struct candidates {
     int32_t *token;
     float *confidence;
+    float *logit; /* or NULL */
 };
 struct candidates issue_candidates(struct issue *issue, int tensor);
 

@@ -31,7 +31,8 @@ static bool runs_without_weight(enum op_kind kind) {
     return kind == OP_ROPE || kind == OP_ATTENTION_FULL || kind == OP_ATTENTION_BLOCK ||
            kind == OP_ATTENTION_PREFILL || kind == OP_IMPORTANCE || kind == OP_EVICT ||
            kind == OP_SELECT || kind == OP_PACK || kind == OP_SWIGLU || kind == OP_ADD ||
-           kind == OP_SAMPLE || kind == OP_COMMIT;
+           kind == OP_SAMPLE || kind == OP_COMMIT || kind == OP_ALL_REDUCE ||
+           kind == OP_ALL_GATHER || kind == OP_COMBINE;
 }
 
 static bool runs_over(const struct op *op) {

@@ -12,6 +12,7 @@
 #include "kernels/bf16.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
+#include "sim/model/ranks.h"
 
 const char *const weight_slot_names[WEIGHT_SLOT_COUNT] = {
     "embedding", "final norm", "head",   "attention norm", "qkv",     "qkv bias",
@@ -36,7 +37,7 @@ bool weight_part_shape(const struct model *model, enum weight_slot slot, int par
     *n_columns = 1;
     switch (slot) {
     case WEIGHT_EMBEDDING:
-        *n_rows = model->vocab;
+        *n_rows = model_whole_vocab(model);
         *n_columns = hidden;
         break;
     case WEIGHT_HEAD:
@@ -89,6 +90,16 @@ static int64_t slot_bytes(const struct weight_layout *layout, enum weight_slot s
     return bytes;
 }
 
+static void set_rank(struct weight_layout *layout, uint32_t rank) {
+    const struct model *model = layout->model;
+    layout->rank = rank;
+    if (model->tied) {
+        layout->offset_bytes[WEIGHT_HEAD] =
+            layout->offset_bytes[WEIGHT_EMBEDDING] +
+            (int64_t)rank * model->vocab * model->hidden * dtype_bytes(layout->dtype);
+    }
+}
+
 int weight_layout_make(struct weight_layout *layout, const struct model *model,
                        enum kernel_dtype dtype, struct err *err) {
     if (model->experts > 0) {
@@ -103,9 +114,7 @@ int weight_layout_make(struct weight_layout *layout, const struct model *model,
         layout->offset_bytes[slot] = bytes > 0 ? end : -1;
         end += align_up(bytes, WEIGHT_ALIGN_BYTES);
     }
-    if (model->tied) {
-        layout->offset_bytes[WEIGHT_HEAD] = layout->offset_bytes[WEIGHT_EMBEDDING];
-    }
+    set_rank(layout, 0);
     layout->layer_bytes = end - layers_start;
     layout->bytes = layers_start + model->layers * layout->layer_bytes;
     return 0;
@@ -120,7 +129,66 @@ struct part {
     uint32_t layer;
     int64_t n_rows, n_columns;
     int64_t offset_bytes;
+    /* What it is part of, where the model is divided among ranks: all rows or all columns. */
+    int64_t whole_rows, whole_columns, first_row, first_column;
 };
+
+static void divide_rows(struct part *part, int64_t first, int64_t whole) {
+    part->first_row = first;
+    part->whole_rows = whole;
+}
+
+static void divide_columns(struct part *part, int64_t first, int64_t whole) {
+    part->first_column = first;
+    part->whole_columns = whole;
+}
+
+/* Where a rank's part lies in the model's. */
+static void place_part(const struct weight_layout *layout, struct part *part) {
+    const struct model *m = layout->model;
+    const int64_t rank = layout->rank, ranks = model_ranks(m), head_dim = m->head_dim;
+    const int64_t kv_rows = ranks / (m->kv_copies > 0 ? m->kv_copies : 1) * part->n_rows;
+    part->first_row = part->first_column = 0;
+    part->whole_rows = part->n_rows;
+    part->whole_columns = part->n_columns;
+    switch (part->slot) {
+    case WEIGHT_QKV:
+    case WEIGHT_QKV_BIAS:
+        if (part->index == 0) {
+            divide_rows(part, rank * part->n_rows, ranks * part->n_rows);
+        } else {
+            divide_rows(part, model_first_kv_head(m, layout->rank) * head_dim, kv_rows);
+        }
+        break;
+    case WEIGHT_HEAD:
+    case WEIGHT_GATE_UP:
+        divide_rows(part, rank * part->n_rows, ranks * part->n_rows);
+        break;
+    case WEIGHT_OUTPUT:
+    case WEIGHT_DOWN:
+        divide_columns(part, rank * part->n_columns, ranks * part->n_columns);
+        break;
+    case WEIGHT_EMBEDDING:
+    case WEIGHT_FINAL_NORM:
+    case WEIGHT_ATTENTION_NORM:
+    case WEIGHT_Q_NORM:
+    case WEIGHT_K_NORM:
+    case WEIGHT_FFN_NORM:
+        break;
+    }
+}
+
+/* Elements of a part that lie one behind the other in what it is part of. */
+static int64_t run_elements(const struct part *part) {
+    return part->n_columns == part->whole_columns ? part->n_rows * part->n_columns
+                                                  : part->n_columns;
+}
+
+/* Where element i of a part lies in what it is part of. */
+static int64_t whole_index(const struct part *part, int64_t i) {
+    int64_t row = part->first_row + i / part->n_columns;
+    return row * part->whole_columns + part->first_column + i % part->n_columns;
+}
 
 /* Calls `make` for every part of the model, in the order of the block, until one fails. */
 static int for_each_part(const struct weight_layout *layout,
@@ -133,6 +201,7 @@ static int for_each_part(const struct weight_layout *layout,
             for (; status == 0 && part.index < part_count(part.slot); part.index++) {
                 if (weight_part_shape(layout->model, part.slot, part.index, &part.n_rows,
                                       &part.n_columns)) {
+                    place_part(layout, &part);
                     status = make(context, &part);
                     part.offset_bytes += part.n_rows * part.n_columns * dtype_bytes(layout->dtype);
                 }
@@ -163,20 +232,28 @@ static int draw_part(void *context, const struct part *part) {
     const struct engine_device *device = d->weights->device;
     const struct model *model = d->weights->layout.model;
     bool is_input = part->slot == WEIGHT_EMBEDDING && !model->tied;
-    int64_t fan_in = is_input ? 1 : part->slot == WEIGHT_QKV_BIAS ? model->hidden : part->n_columns;
+    int64_t fan_in = is_input                        ? 1
+                     : part->slot == WEIGHT_QKV_BIAS ? model->hidden
+                                                     : part->whole_columns;
     char stream[128];
     snprintf(stream, sizeof stream, "weights %s %d of layer %" PRIu32,
              weight_slot_names[part->slot], part->index, part->layer);
-    const struct call_random call = {
-        .y = d->weights->block + part->offset_bytes,
+    const int64_t n = part->n_rows * part->n_columns, run = run_elements(part);
+    const enum kernel_dtype dtype = d->weights->layout.dtype;
+    struct call_random call = {
         .key = rng_stream(d->seed, stream).s[0],
-        .n = part->n_rows * part->n_columns,
+        .n = run,
         .centre = is_norm(part->slot) ? 1 : 0,
         .spread = is_norm(part->slot) ? 0.25 : sqrt(3.0 / (double)fan_in),
-        .dtype = d->weights->layout.dtype,
+        .dtype = dtype,
     };
-    return engine_device_err(device, device->table->random(device->device, &call),
-                             "making random weights", d->err);
+    int status = DEVICE_OK;
+    for (int64_t at = 0; status == DEVICE_OK && at < n; at += run) {
+        call.y = d->weights->block + part->offset_bytes + at * dtype_bytes(dtype);
+        call.first = whole_index(part, at);
+        status = device->table->random(device->device, &call);
+    }
+    return engine_device_err(device, status, "making random weights", d->err);
 }
 
 /* ---- checkpoints ---- */
@@ -238,7 +315,7 @@ static const struct stored_tensor *find_part(const struct reading *r, const stru
         return NULL;
     }
     uint32_t n_dims = part->n_columns > 1 ? 2 : 1;
-    const int64_t shape[2] = {part->n_rows, part->n_columns};
+    const int64_t shape[2] = {part->whole_rows, part->whole_columns};
     if (tensor->n_dims != n_dims || memcmp(tensor->shape, shape, n_dims * sizeof shape[0]) != 0) {
         err_world(r->err, "%s: tensor '%s' is %s, but model '%s' needs %s", tensor->file, name,
                   stored_shape_text(tensor->shape, tensor->n_dims, found, sizeof found),
@@ -249,6 +326,18 @@ static const struct stored_tensor *find_part(const struct reading *r, const stru
     return tensor;
 }
 
+/* Elements [first, first + n) of a part. */
+static void read_piece(const struct stored_tensor *tensor, const struct part *part, int64_t first,
+                       int64_t n, float *values) {
+    const int64_t run = run_elements(part);
+    for (int64_t at = first; at < first + n;) {
+        int64_t end = (at / run + 1) * run;
+        end = end < first + n ? end : first + n;
+        stored_read(tensor, whole_index(part, at), end - at, values + (at - first));
+        at = end;
+    }
+}
+
 static int read_part(void *context, const struct part *part) {
     struct reading *r = context;
     const struct stored_tensor *tensor = find_part(r, part);
@@ -256,7 +345,7 @@ static int read_part(void *context, const struct part *part) {
     int status = tensor != NULL ? 0 : err_status(r->err);
     for (int64_t first = 0; status == 0 && first < n; first += PIECE_ELEMENTS) {
         int64_t piece = n - first < PIECE_ELEMENTS ? n - first : PIECE_ELEMENTS;
-        stored_read(tensor, first, piece, r->values);
+        read_piece(tensor, part, first, piece, r->values);
         status = put(r, part->offset_bytes + first * width, piece);
     }
     return status;
@@ -396,11 +485,19 @@ static int fill(struct weights *weights, const char *source, struct err *err) {
 
 int weights_open(struct weights *weights, const struct engine_device *device,
                  const struct model *model, const char *source, struct err *err) {
+    return weights_open_rank(weights, device, model, 0, source, err);
+}
+
+int weights_open_rank(struct weights *weights, const struct engine_device *device,
+                      const struct model *model, uint32_t rank, const char *source,
+                      struct err *err) {
+    ASSERT(rank < model_ranks(model));
     *weights = (struct weights){.device = device};
     int status = weight_layout_make(&weights->layout, model, device->dtype, err);
     if (status != 0) {
         return status;
     }
+    set_rank(&weights->layout, rank);
     void *block;
     status = device->table->allocate(device->device, weights->layout.bytes, &block);
     if (status != DEVICE_OK) {

@@ -185,14 +185,15 @@ struct call_select {
     enum kernel_dtype dtype;
 };
 
-/* argmax over the vocabulary of x w', the lowest token on a tie, and its softmax probability;
- * logits are never materialised. rounded: each logit is rounded to bf16 first, as a model that
- * materialises bf16 logits does. C a multiple of 8. */
+/* argmax over the vocabulary of x w', the lowest token on a tie, its softmax probability, and where
+ * it is asked for its logit; logits are never materialised. rounded: each logit is rounded to bf16
+ * first, as a model that materialises bf16 logits does. C a multiple of 8. */
 struct call_head {
     const void *x;     /* [N, C] */
     const void *w;     /* [V, C] */
     int32_t *token;    /* [N] */
     float *confidence; /* [N] */
+    float *logit;      /* [N] or NULL */
     void *scratch;     /* head_scratch_bytes */
     int32_t n_rows, n_channels, n_vocab;
     bool rounded, invariant;
@@ -205,6 +206,7 @@ struct call_sample {
     const void *logits;
     int32_t *token;
     float *confidence;
+    float *logit; /* or NULL */
     int32_t n_rows, n_vocab;
     enum kernel_dtype dtype;
 };

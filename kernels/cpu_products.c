@@ -132,6 +132,9 @@ void cpu_sample(const struct call_sample *call) {
         }
         call->token[row] = best;
         call->confidence[row] = (float)(1 / sum);
+        if (call->logit != NULL) {
+            call->logit[row] = logits[best];
+        }
     }
 }
 
@@ -155,6 +158,7 @@ void cpu_head(const struct cpu_room *room, const struct call_head *call) {
         cpu_sample(&(struct call_sample){.logits = call->scratch,
                                          .token = call->token + row,
                                          .confidence = call->confidence + row,
+                                         .logit = call->logit != NULL ? call->logit + row : NULL,
                                          .n_rows = n,
                                          .n_vocab = call->n_vocab,
                                          .dtype = call->dtype});

@@ -91,7 +91,8 @@ static __global__ void __launch_bounds__(REDUCE_THREADS)
 }
 
 static __global__ void head_merge_kernel(const struct head_summary *summaries, int n_parts,
-                                         int32_t *token, float *confidence, int n_rows) {
+                                         int32_t *token, float *confidence, float *logit,
+                                         int n_rows) {
     const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (row >= n_rows) {
         return;
@@ -104,13 +105,16 @@ static __global__ void head_merge_kernel(const struct head_summary *summaries, i
     if (threadIdx.x % 32 == 0) {
         token[row] = mine.token;
         confidence[row] = 1.0f / mine.sum;
+        if (logit) {
+            logit[row] = mine.top;
+        }
     }
 }
 
 cudaError_t head_merge(const struct head_summary *summaries, int n_parts, int32_t *token,
-                       float *confidence, int n_rows, cudaStream_t stream) {
+                       float *confidence, float *logit, int n_rows, cudaStream_t stream) {
     head_merge_kernel<<<(unsigned)(n_rows + 3) / 4, 128, 0, stream>>>(summaries, n_parts, token,
-                                                                      confidence, n_rows);
+                                                                      confidence, logit, n_rows);
     return cudaGetLastError();
 }
 
@@ -292,8 +296,9 @@ extern "C" cudaError_t kernel_head_tiles(struct head *head, const struct call_he
                 return status;
             }
         }
-        cudaError_t status = head_merge(summaries, n_parts, call->token + row,
-                                        call->confidence + row, n_rows, stream);
+        cudaError_t status =
+            head_merge(summaries, n_parts, call->token + row, call->confidence + row,
+                       call->logit ? call->logit + row : nullptr, n_rows, stream);
         if (status != cudaSuccess) {
             return status;
         }

@@ -39,9 +39,10 @@ static __device__ __forceinline__ struct head_summary summary_none() {
     return s;
 }
 
-/* Merges each row's n_parts summaries into its token and confidence. */
+/* Merges each row's n_parts summaries into its token, confidence and, unless that is NULL, logit.
+ */
 cudaError_t head_merge(const struct head_summary *summaries, int n_parts, int32_t *token,
-                       float *confidence, int n_rows, cudaStream_t stream);
+                       float *confidence, float *logit, int n_rows, cudaStream_t stream);
 
 /* The sm_90a path, for any number of rows; summaries go to the call's scratch. */
 cudaError_t head_wgmma(const struct call_head *call, int64_t scratch_bytes, cudaStream_t stream);

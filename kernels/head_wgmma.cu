@@ -258,7 +258,7 @@ cudaError_t head_wgmma(const struct call_head *call, int64_t scratch_bytes, cuda
         if (status == cudaSuccess) {
             const int n_parts = (call->n_vocab + tile_tokens - 1) / tile_tokens;
             status = head_merge(summaries, n_parts, call->token + row, call->confidence + row,
-                                n_rows, stream);
+                                call->logit ? call->logit + row : nullptr, n_rows, stream);
         }
         if (status != cudaSuccess) {
             return status;

@@ -88,6 +88,9 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS, 2)
             const bool found = mine.token < n;
             call.token[blockIdx.x] = found ? mine.token : 0;
             call.confidence[blockIdx.x] = found ? 1.0f / mine.sum : __int_as_float(0x7fc00000);
+            if (call.logit) {
+                call.logit[blockIdx.x] = mine.top;
+            }
         }
     }
 }

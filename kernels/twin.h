@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "kernels/calls_block.h"
+#include "kernels/calls_ranks.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -75,6 +76,11 @@ void twin_importance(const struct call_importance *call);
 void twin_focus_select(const struct call_focus_select *call);
 void twin_compact(const struct call_compact *call);
 void twin_decode_mean(const struct call_decode_mean *call);
+
+/* Elements [first, end) of the sum of n_ranks calls, to every one's y. */
+void twin_all_reduce(const struct call_all_reduce *const *calls, int32_t n_ranks, int64_t first,
+                     int64_t end);
+void twin_combine(const struct call_combine *call);
 
 #ifdef __cplusplus
 }

@@ -33,7 +33,8 @@ void twin_head_logits(const struct call_head *call, int32_t row, double *logits)
 }
 
 /* The first largest of n logits and its softmax probability. */
-static void surest(const double *logits, int32_t n, int32_t *token, float *confidence) {
+static void surest(const double *logits, int32_t n, int32_t *token, float *confidence,
+                   float *logit) {
     int32_t best = 0;
     for (int32_t i = 1; i < n; i++) {
         best = logits[i] > logits[best] ? i : best;
@@ -44,6 +45,9 @@ static void surest(const double *logits, int32_t n, int32_t *token, float *confi
     }
     *token = best;
     *confidence = (float)(1 / sum);
+    if (logit) {
+        *logit = (float)logits[best];
+    }
 }
 
 bool twin_head(const struct call_head *call) {
@@ -56,7 +60,8 @@ bool twin_head(const struct call_head *call) {
         for (int32_t i = 0; call->rounded && i < call->n_vocab; i++) {
             logits[i] = (double)bf16_to_float(bf16_from_float((float)logits[i]));
         }
-        surest(logits, call->n_vocab, &call->token[row], &call->confidence[row]);
+        surest(logits, call->n_vocab, &call->token[row], &call->confidence[row],
+               call->logit ? &call->logit[row] : NULL);
     }
     free(logits);
     return true;
@@ -71,7 +76,8 @@ bool twin_sample(const struct call_sample *call) {
         for (int64_t i = 0; i < call->n_vocab; i++) {
             logits[i] = twin_load(call->logits, call->dtype, row * call->n_vocab + i);
         }
-        surest(logits, call->n_vocab, &call->token[row], &call->confidence[row]);
+        surest(logits, call->n_vocab, &call->token[row], &call->confidence[row],
+               call->logit ? &call->logit[row] : NULL);
     }
     free(logits);
     return true;

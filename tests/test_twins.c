@@ -486,7 +486,7 @@ END_TEST
 START_TEST(a_sample_is_the_head_of_logits_that_exist) {
     float logits[2][3] = {{0, 2, 2}, {-1, -3, -2}}, confidence[2];
     int32_t token[2];
-    struct call_sample call = {logits, token, confidence, 2, 3, KERNEL_F32};
+    struct call_sample call = {logits, token, confidence, NULL, 2, 3, KERNEL_F32};
     ck_assert(twin_sample(&call));
     ck_assert(token[0] == 1 && token[1] == 0);
     ck_assert_double_eq_tol(confidence[0], 1 / (2 + exp(-2)), 1e-6);

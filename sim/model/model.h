@@ -37,9 +37,9 @@ struct model {
     enum router_kind router;
     uint32_t experts, experts_active, expert_ffn, shared_experts, shared_ffn, dense_layers;
     /* One rank's share (sim/model/ranks.h): how many GPUs hold the model together, and among how
-     * many the experts are divided; heads, widths, vocabulary and experts above are then the
-     * rank's. 0: all of the model. */
-    uint32_t ranks, expert_ranks;
+     * many the experts are divided, and on how many of them each key-value head stands; heads,
+     * widths, vocabulary and experts above are then the rank's. 0: all of the model. */
+    uint32_t ranks, expert_ranks, kv_copies;
     const char *source;
 };
 

@@ -582,7 +582,7 @@ static void test_sample(int n_rows, int n_vocab, bool impossible) {
     push(logits);
     struct array *token = array_new((size_t)n_rows * 4);
     struct array *confidence = array_new((size_t)n_rows * 4);
-    struct call_sample call = {logits->host, token->host, confidence->host,
+    struct call_sample call = {logits->host, token->host, confidence->host, NULL,
                                n_rows,       n_vocab,     KERNEL_BF16};
     if (!twin_sample(&call)) {
         exit(2);
