@@ -179,9 +179,10 @@ int device_ranks_open(struct device *const *devices, int32_t n) {
     int status = reached ? open_peers(devices, n) : DEVICE_OK;
     status = status == DEVICE_OK ? open_nccl(devices, n) : status;
     cudaSetDevice(current);
-    for (int32_t i = 0; i < n && status != DEVICE_OK; i++) {
-        if (i > 0 && devices[i]->trouble[0] && !devices[0]->trouble[0]) {
-            device_refuse(devices[0], devices[i]->trouble);
+    for (int32_t i = 1; status != DEVICE_OK && i < n; i++) {
+        if (devices[i]->failed && !devices[0]->failed) {
+            snprintf(devices[0]->trouble, sizeof devices[0]->trouble, "%s", devices[i]->trouble);
+            devices[0]->failed = true;
         }
     }
     if (status == DEVICE_OK && !reached && !devices[0]->rank->nccl) {
@@ -211,7 +212,8 @@ static int reduce_own(struct device *device, const struct call_all_reduce *call,
     char *y = static_cast<char *>(call->y);
     int status = DEVICE_OK;
     for (int64_t at = 0; status == DEVICE_OK && at < bytes; at += RANKS_MOST_BYTES) {
-        const int64_t left = bytes - at, piece = left < RANKS_MOST_BYTES ? left : RANKS_MOST_BYTES;
+        const int64_t left = bytes - at, most = RANKS_MOST_BYTES;
+        const int64_t piece = left < most ? left : most;
         status = device_status(device,
                                ranks_all_reduce(&device->rank->peers, x + at, y + at, piece,
                                                 call->dtype, device->stream),

@@ -262,8 +262,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 static unsigned blocks_for(int64_t n) {
-    const int64_t blocks = (n + THREADS - 1) / THREADS;
-    return (unsigned)(blocks < 1 ? 1 : blocks < RANKS_MAX_BLOCKS ? blocks : RANKS_MAX_BLOCKS);
+    const int64_t blocks = (n + THREADS - 1) / THREADS, most = RANKS_MAX_BLOCKS;
+    return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
 template <typename T, int N>
