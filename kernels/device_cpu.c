@@ -494,15 +494,21 @@ static int met_status(struct device *device, bool met) {
 }
 
 static int cpu_run_all_reduce(struct device *device, const struct call_all_reduce *call) {
-    return device->ranks == NULL
-               ? fail(device, DEVICE_REFUSED, "a sum over ranks, of which it is none")
-               : met_status(device, cpu_ranks_reduce(device->ranks, device->rank, call));
+    if (device->ranks == NULL || call->n < 0 || call->n % 8 != 0) {
+        return fail(device, DEVICE_REFUSED,
+                    device->ranks == NULL ? "a sum over ranks, of which it is none"
+                                          : "a sum over ranks that is not in eights");
+    }
+    return met_status(device, cpu_ranks_reduce(device->ranks, device->rank, call));
 }
 
 static int cpu_run_all_gather(struct device *device, const struct call_all_gather *call) {
-    return device->ranks == NULL
-               ? fail(device, DEVICE_REFUSED, "a gathering of ranks, of which it is none")
-               : met_status(device, cpu_ranks_gather(device->ranks, device->rank, call));
+    if (device->ranks == NULL || call->bytes < 0 || call->bytes % 4 != 0) {
+        return fail(device, DEVICE_REFUSED,
+                    device->ranks == NULL ? "a gathering of ranks, of which it is none"
+                                          : "a gathering that is not in fours");
+    }
+    return met_status(device, cpu_ranks_gather(device->ranks, device->rank, call));
 }
 
 const struct device_table device_cpu = {
