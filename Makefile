@@ -102,7 +102,12 @@ figures: all ## draw every figure into out/, with the paper-versus-ours tables
 
 test: packages ## install what is missing, build, run every test suite
 	@$(MAKE) --no-print-directory $(BUILD)/unmask $(TESTS) $(PLUGINS)
-	@set -e; for t in $(TESTS); do UNMASK=$(BUILD)/unmask UNMASK_PLUGINS=$(BUILD)/plugins $$t; done
+	@$(MAKE) --no-print-directory $(TESTS:%=%.run)
+
+# Side by side under -j, each suite's words in one piece.
+$(TESTS:%=%.run): %.run: %
+	@UNMASK=$(BUILD)/unmask UNMASK_PLUGINS=$(BUILD)/plugins $< >$<.log 2>&1; status=$$?; \
+	    cat $<.log; exit $$status
 
 bench: all $(BUILD)/tests/bench_sim $(BUILD)/tests/bench_plan ## measure simulator and planners
 	@$(BUILD)/tests/bench_sim

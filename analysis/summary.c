@@ -125,6 +125,9 @@ static int on_step(void *state, const struct step_record *record, struct err *er
     summary->tokens_processed += repeat * (uint64_t)record->sym[SYM_TOKENS];
     summary->block_queries += repeat * (uint64_t)record->sym[SYM_BLOCK_Q];
     summary->kept_queries += repeat * (uint64_t)record->sym[SYM_KEPT_Q];
+    summary->unrolls = summary->unrolls || record->unrolled;
+    summary->wasted_request_steps += repeat * record->wasted_requests;
+    summary->wasted_tokens += repeat * record->wasted_tokens;
     summary->exact_passes += record->n_by_phase[PHASE_PREFILL] + record->n_by_phase[PHASE_COMMIT];
     summary->gpu_ns += record->gpu_ns * (int64_t)repeat;
     summary->host_ns += record->host_ns * (int64_t)repeat;
@@ -302,6 +305,11 @@ static int put_steps(json_t *o, const struct summary *s) {
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
         failed |=
             put(phases, order[i].name, json_integer((json_int_t)s->steps_by_phase[order[i].phase]));
+    }
+    if (s->unrolls) {
+        failed |=
+            put(o, "wasted_request_steps", json_integer((json_int_t)s->wasted_request_steps)) |
+            put(o, "wasted_tokens", json_integer((json_int_t)s->wasted_tokens));
     }
     return failed | put(o, "steps", json_integer((json_int_t)s->steps)) |
            put(o, "steps_by_phase", phases) |
@@ -488,6 +496,12 @@ void summary_print(const struct summary *s, const struct run_facts *f, FILE *out
             "tokens       %" PRIu64 " processed, %" PRIu64
             " committed: redundancy %.4g, %.4g per forward pass\n",
             s->tokens_processed, s->tokens_committed, s->redundancy, s->tpf);
+    if (s->unrolls) {
+        fprintf(out,
+                "unrolled     %" PRIu64 " of %" PRIu64 " request steps, %" PRIu64
+                " tokens, after their block was done\n",
+                s->wasted_request_steps, s->request_steps, s->wasted_tokens);
+    }
     if (s->block_redundancy >= 0) {
         fprintf(out, "blocks       %.4g positions run for each token committed%s\n",
                 s->block_redundancy, s->kept_queries > 0 ? ", behind the eviction" : "");

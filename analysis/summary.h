@@ -20,6 +20,7 @@
 #define UNMASK_ANALYSIS_SUMMARY_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "analysis/facts.h"
@@ -58,6 +59,9 @@ struct summary {
     uint64_t block_queries, kept_queries;         /* of spans with context; behind an eviction */
     uint64_t exact_passes;                        /* prefills and commit passes */
     uint64_t steps_by_phase[SUMMARY_PHASE_COUNT]; /* steps of one phase only, and mixed ones */
+    /* Where the system unrolls: steps that found their block done, and their query tokens. */
+    bool unrolls;
+    uint64_t wasted_request_steps, wasted_tokens;
     int64_t gpu_ns, host_ns, kv_peak_bytes;
     uint32_t replicas, max_batch, max_waiting;
 

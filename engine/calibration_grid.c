@@ -104,7 +104,8 @@ static void add_point(struct builder *b, const struct calibration_point *point) 
 static bool has_class(const struct calibration_grid *grid, const struct calibration_point *wanted) {
     for (size_t i = 0; i < grid->n; i++) {
         const struct calibration_point *point = &grid->points[i];
-        bool is_product = wanted->op == PROFILE_GEMM;
+        bool is_product = wanted->op == PROFILE_GEMM || wanted->op == PROFILE_HEAD ||
+                          wanted->op == PROFILE_GATE_UP; /* the same columns in all three */
         if (point->op == wanted->op &&
             (wanted->op != PROFILE_PASS ||
              (point->pass == wanted->pass &&
@@ -194,6 +195,18 @@ static void add_fused(struct builder *b, const struct graph *graph, const struct
                                       .weight = weight,
                                       .x_stride = tensor_row_elements(graph, op->in[0])};
     add_rows(b, &point, POINT_FUSED_ROWS, &rows);
+}
+
+/* Both products of the experts, after one another. */
+static void add_experts(struct builder *b, int weight) {
+    const struct model *m = b->model;
+    struct sizes rows;
+    product_rows(&rows, b->bounds->max_tokens, b->bounds->is_coarse);
+    struct calibration_point point = {
+        .op = PROFILE_MOE,
+        .sizes = {0, m->hidden, m->expert_ffn, m->experts_active, m->experts},
+        .weight = weight};
+    add_rows(b, &point, POINT_MOE_TOKENS, &rows);
 }
 
 static void add_full(struct builder *b) {
@@ -326,7 +339,7 @@ struct graph_options calibration_graph(const struct model *model, int64_t elemen
 
 /* The pass that an operator is; the rotation is two where it keeps rows, behind it. Exact keys and
  * values it writes to where they are kept. */
-static bool add_passes_of(struct builder *b, const struct op *op) {
+static bool add_passes_of(struct builder *b, const struct graph *graph, const struct op *op) {
     const struct model *m = b->model;
     int64_t kv_channels = (int64_t)m->kv_heads * m->head_dim;
     switch (op->kind) {
@@ -349,7 +362,7 @@ static bool add_passes_of(struct builder *b, const struct op *op) {
         add_pass(b, PASS_PACK, kv_channels);
         return true;
     case OP_SWIGLU:
-        add_pass(b, PASS_SWIGLU, m->ffn);
+        add_pass(b, PASS_SWIGLU, tensor_row_elements(graph, op->in[0]) / 2);
         return true;
     case OP_ADD:
         add_pass(b, PASS_ADD, m->hidden);
@@ -359,6 +372,12 @@ static bool add_passes_of(struct builder *b, const struct op *op) {
         return true;
     case OP_COMMIT:
         add_pass(b, PASS_DECODE, 1);
+        return true;
+    case OP_MOE_CHOOSE:
+        add_pass(b, PASS_MOE_CHOOSE, m->experts);
+        return true;
+    case OP_MOE_COMBINE:
+        add_pass(b, PASS_MOE_COMBINE, m->hidden);
         return true;
     default:
         return false;
@@ -373,7 +392,8 @@ enum { WALKS = WALK_HEAVY + 1 };
 static bool add_op(struct builder *b, const struct program *program, uint32_t i, enum walk walk) {
     const struct op *op = &program->graph->ops[i];
     bool heavy = op->kind == OP_LINEAR || op->kind == OP_ATTENTION_FULL ||
-                 op->kind == OP_ATTENTION_PREFILL || op->kind == OP_HEAD || op->kind == OP_GATE_UP;
+                 op->kind == OP_ATTENTION_PREFILL || op->kind == OP_HEAD ||
+                 op->kind == OP_GATE_UP || op->kind == OP_MOE_GATE_UP || op->kind == OP_MOE_DOWN;
     bool block = op->kind == OP_ATTENTION_BLOCK;
     if (walk != (heavy ? WALK_HEAVY : block ? WALK_BLOCK : WALK_PASSES)) {
         return true;
@@ -386,6 +406,11 @@ static bool add_op(struct builder *b, const struct program *program, uint32_t i,
     case OP_GATE_UP:
         add_fused(b, program->graph, op, program->weight[i]);
         return true;
+    case OP_MOE_GATE_UP:
+        add_experts(b, program->weight[i]);
+        return true;
+    case OP_MOE_DOWN:
+        return true; /* with gates and ups */
     case OP_ATTENTION_FULL:
         add_full(b);
         return true;
@@ -396,7 +421,7 @@ static bool add_op(struct builder *b, const struct program *program, uint32_t i,
         add_block(b);
         return true;
     default:
-        return add_passes_of(b, op);
+        return add_passes_of(b, program->graph, op);
     }
 }
 
@@ -456,7 +481,8 @@ const char *calibration_point_text(const struct calibration_point *point,
                                                 [PROFILE_ATTENTION_BLOCK] = 6,
                                                 [PROFILE_PASS] = 2,
                                                 [PROFILE_HEAD] = 3,
-                                                [PROFILE_GATE_UP] = 3};
+                                                [PROFILE_GATE_UP] = 3,
+                                                [PROFILE_MOE] = 5};
     bool is_pass = point->op == PROFILE_PASS;
     int at = snprintf(text, POINT_TEXT_CHARS, "%s%s%s", profile_op_name(point->op),
                       is_pass ? "," : "", is_pass ? profile_pass_names[point->pass] : "");
@@ -469,7 +495,7 @@ const char *calibration_point_text(const struct calibration_point *point,
 bool calibration_point_is_heavy(const struct calibration_point *point) {
     return point->op == PROFILE_GEMM || point->op == PROFILE_ATTENTION_FULL ||
            point->op == PROFILE_ATTENTION_CAUSAL || point->op == PROFILE_HEAD ||
-           point->op == PROFILE_GATE_UP;
+           point->op == PROFILE_GATE_UP || point->op == PROFILE_MOE;
 }
 
 int64_t calibration_select_requests(int64_t n_candidates, int64_t block_tokens) {

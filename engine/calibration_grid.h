@@ -22,9 +22,11 @@ enum { POINT_GEMM_M = 0, POINT_GEMM_N = 1, POINT_GEMM_K = 2 };
 enum { POINT_BATCH = 0, POINT_Q = 1, POINT_KV = 2 }; /* no POINT_KV in full attention */
 enum { POINT_PASS_CHANNELS = 0, POINT_PASS_ROWS = 1 };
 enum { POINT_FUSED_ROWS = 0, POINT_FUSED_N = 1, POINT_FUSED_K = 2 };
+enum { POINT_MOE_TOKENS = 0 }; /* hidden, expert_ffn, top_k and experts are the model's */
 
 struct calibration_point {
-    /* PROFILE_GEMM, _ATTENTION_FULL, _ATTENTION_CAUSAL, _ATTENTION_BLOCK, _PASS, _HEAD, _GATE_UP */
+    /* PROFILE_GEMM, _ATTENTION_FULL, _ATTENTION_CAUSAL, _ATTENTION_BLOCK, _PASS, _HEAD, _GATE_UP,
+     * _MOE */
     enum profile_op op;
     enum profile_pass pass; /* where op is PROFILE_PASS */
     int64_t sizes[POINT_MAX_SIZES];

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Dream, SDAR and Fast-dLLM v2 keep the names of the Qwen models they were trained from, which are
- * Llama's with biases or head norms. */
+ * Llama's with biases or head norms; so do the mixtures among them. */
 #define QWEN_NAMES                                                                                 \
     {                                                                                              \
         [WEIGHT_EMBEDDING] = {"model.embed_tokens.weight"},                                        \
@@ -21,7 +21,9 @@
         [WEIGHT_OUTPUT] = {"self_attn.o_proj.weight"},                                             \
         [WEIGHT_FFN_NORM] = {"post_attention_layernorm.weight"},                                   \
         [WEIGHT_GATE_UP] = {"mlp.gate_proj.weight", "mlp.up_proj.weight"},                         \
-        [WEIGHT_DOWN] = {"mlp.down_proj.weight"},                                                  \
+        [WEIGHT_DOWN] = {"mlp.down_proj.weight"}, [WEIGHT_ROUTER] = {"mlp.gate.weight"},           \
+        [WEIGHT_EXPERTS_GATE_UP] = {"gate_proj.weight", "up_proj.weight"},                         \
+        [WEIGHT_EXPERTS_DOWN] = {"down_proj.weight"},                                              \
     }
 
 static const struct checkpoint_family families[] = {
@@ -69,6 +71,51 @@ static const struct checkpoint_family families[] = {
      .layers = "model.layers.",
      .names = QWEN_NAMES,
      .source = "Qwen/Qwen2.5-3B: config.json; transformers' modeling_qwen2.py"},
+    {.name = "llada",
+     .is_mixture = true,
+     .model_type = "lladamoe",
+     .constants = {.rotation = {.theta = 50000}, .norm_epsilon = 1e-5f},
+     .layers = "model.layers.",
+     .experts = "mlp.experts.",
+     .names = QWEN_NAMES,
+     .source = "inclusionAI/LLaDA-MoE-7B-A1B: configuration_lladamoe.py, modeling_lladamoe.py"},
+    {.name = "sdar",
+     .is_mixture = true,
+     .model_type = "sdar_moe",
+     .constants = {.rotation = {.theta = 1e6}, .norm_epsilon = 1e-6f},
+     .layers = "model.layers.",
+     .experts = "mlp.experts.",
+     .names = QWEN_NAMES,
+     .source = "JetLM/SDAR-30B-A3B: modeling_sdar_moe.py; constants of Qwen3-30B-A3B"},
+    {.name = "llada2",
+     .is_mixture = true,
+     .model_type = "llada2_moe",
+     .constants = {.rotation = {.theta = 600000}, .norm_epsilon = 1e-6f},
+     .layers = "model.layers.",
+     .experts = "mlp.experts.",
+     .names =
+         {
+             [WEIGHT_EMBEDDING] = {"model.word_embeddings.weight"},
+             [WEIGHT_FINAL_NORM] = {"model.norm.weight"},
+             [WEIGHT_HEAD] = {"lm_head.weight"},
+             [WEIGHT_ATTENTION_NORM] = {"input_layernorm.weight"},
+             [WEIGHT_QKV] = {"attention.query_key_value.weight"},
+             [WEIGHT_Q_NORM] = {"attention.query_layernorm.weight"},
+             [WEIGHT_K_NORM] = {"attention.key_layernorm.weight"},
+             [WEIGHT_OUTPUT] = {"attention.dense.weight"},
+             [WEIGHT_FFN_NORM] = {"post_attention_layernorm.weight"},
+             [WEIGHT_GATE_UP] = {"mlp.gate_proj.weight", "mlp.up_proj.weight"},
+             [WEIGHT_DOWN] = {"mlp.down_proj.weight"},
+             [WEIGHT_ROUTER] = {"mlp.gate.weight"},
+             [WEIGHT_EXPERT_BIAS] = {"mlp.gate.expert_bias"},
+             [WEIGHT_EXPERTS_GATE_UP] = {"gate_proj.weight", "up_proj.weight"},
+             [WEIGHT_EXPERTS_DOWN] = {"down_proj.weight"},
+             [WEIGHT_SHARED_GATE_UP] = {"mlp.shared_experts.gate_proj.weight",
+                                        "mlp.shared_experts.up_proj.weight"},
+             [WEIGHT_SHARED_DOWN] = {"mlp.shared_experts.down_proj.weight"},
+         },
+     .source =
+         "inclusionAI/LLaDA2.0-mini: modeling_llada2_moe.py; inclusionAI/dFactory: config.json"},
     {.name = "llama",
      .model_type = "llama",
      .constants = {.rotation = {.theta = 500000, .stretch = {8, 1, 4, 8192}},
@@ -82,26 +129,35 @@ static const size_t n_families = sizeof families / sizeof families[0];
 const struct checkpoint_family *checkpoint_family_find(const struct model *model, struct err *err) {
     size_t length = strcspn(model->name, "-");
     for (size_t i = 0; i < n_families; i++) {
-        if (strlen(families[i].name) == length &&
+        if (strlen(families[i].name) == length && families[i].is_mixture == (model->experts > 0) &&
             strncmp(families[i].name, model->name, length) == 0) {
             return &families[i];
         }
     }
     err_usage(err,
               "the engine has no weights for model '%s'; it runs the families llada, dream, sdar, "
-              "fast, qwen2.5 and llama",
+              "fast, qwen2.5 and llama, and the mixtures of llada, llada2 and sdar",
               model->name);
     return NULL;
 }
 
+bool checkpoint_stores_whole(const struct checkpoint_family *family, enum weight_slot slot) {
+    return weight_parts_at_once(slot) > 1 && family->names[slot][1] == NULL;
+}
+
 const char *checkpoint_tensor_name(const struct checkpoint_family *family, enum weight_slot slot,
                                    int part, uint32_t layer, char *text, size_t size) {
-    const char *name = family->names[slot][part];
+    int n_at_once = weight_parts_at_once(slot);
+    bool is_whole = checkpoint_stores_whole(family, slot);
+    const char *name = family->names[slot][is_whole ? 0 : part % n_at_once];
     if (name == NULL) {
         return NULL;
     }
     if (!weight_is_per_layer(slot)) {
         snprintf(text, size, "%s", name);
+    } else if (weight_holds_experts(slot)) {
+        snprintf(text, size, "%s%u.%s%d.%s", family->layers, layer, family->experts,
+                 part / n_at_once, name);
     } else {
         snprintf(text, size, "%s%u.%s", family->layers, layer, name);
     }

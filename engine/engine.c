@@ -35,6 +35,10 @@ static int check_system(const struct engine_request *request, const struct engin
         return err_usage(err, "the engine runs one replica, the system has %" PRIu32,
                          system->settings.replicas);
     }
+    if (system->settings.expert_parallel) {
+        return err_usage(err, "the engine divides the width of every expert: set expert_parallel = "
+                              "off");
+    }
     if (system->settings.tensor_parallel > 1 &&
         (system->cache->evicts || system->cache->keeps == KEEPS_CHOSEN_TOGETHER)) {
         return err_usage(err,
@@ -56,16 +60,18 @@ static int64_t aligned(int64_t bytes) {
     return align_up(bytes, PLACEMENT_ALIGN_BYTES);
 }
 
-static int64_t planned_bytes(const struct budget *budget, int64_t granule_bytes) {
+/* Beside the weights. */
+static int64_t region_bytes(const struct budget *budget, int64_t granule_bytes) {
     int64_t region =
         aligned(budget->pool_bytes) + (budget->shares_pool ? 0 : aligned(budget->activation_bytes));
-    return aligned(budget->weights_bytes) + align_up(region, granule_bytes);
+    return align_up(region, granule_bytes);
 }
 
 static int check_memory(const struct engine *engine, struct err *err) {
     const struct budget *budget = &engine->system->budget;
     const struct device_facts *facts = &engine->device.facts;
-    int64_t needed = planned_bytes(budget, 1) + budget->reserve_bytes;
+    int64_t needed =
+        aligned(budget->weights_bytes) + region_bytes(budget, 1) + budget->reserve_bytes;
     if (needed <= facts->free_bytes) {
         return 0;
     }
@@ -91,6 +97,7 @@ static struct step_limits limits_of(const struct system *system) {
         .max_requests = most < MOST_REQUESTS ? most : MOST_REQUESTS,
         .max_tokens = settings->max_batched_tokens,
         .max_logit_rows = settings->max_batched_tokens,
+        .max_unrolled = settings->unroll_maximum,
         .max_positions = settings->context_tokens,
         .canvas_tokens = CANVAS_TOKENS,
         .workspace_bytes =
@@ -168,8 +175,11 @@ struct engine_memory engine_memory(const struct engine *engine) {
     const struct mapping *mapping = forward_mapping(engine->forward);
     int64_t side_bytes = forward_side_bytes(engine->forward);
     struct engine_memory memory = {
+        /* Every matrix of the weights begins at an aligned address: small ones take a little more
+         * than their numbers. */
         .planned_bytes =
-            planned_bytes(&engine->system->budget, mapping != NULL ? mapping->granule_bytes : 1),
+            engine->weights.layout.bytes +
+            region_bytes(&engine->system->budget, mapping != NULL ? mapping->granule_bytes : 1),
         .metered_bytes = table->allocated_bytes(engine->device.device) - side_bytes,
         .side_bytes = side_bytes + table->own_bytes(engine->device.device),
         .is_mapped = mapping != NULL,

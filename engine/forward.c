@@ -213,8 +213,28 @@ static int record(struct forward *forward, struct known_step *step, struct err *
     return status;
 }
 
-/* The operators of the step that was prepared last, as cheaply as the device can. */
-static int issue_step(struct forward *forward, struct err *err) {
+/* The operators of the step once, from its recording or one by one. */
+static int issue_once(struct forward *forward, const struct known_step *recorded, struct err *err) {
+    const struct device_table *table = forward->device->table;
+    return recorded != NULL
+               ? device_err(forward,
+                            table->record_play(forward->device->device, recorded->recording),
+                            "playing a recorded step", err)
+               : issue_all(forward, err);
+}
+
+/* Of steps that are issued at once, what this one committed, where the next one does not write. */
+static int keep_committed(struct forward *forward, uint32_t i, struct err *err) {
+    const struct room *room = &forward->room;
+    int64_t bytes = forward->limits.max_requests * (int64_t)sizeof *room->unrolled;
+    int status = forward->device->table->copy(
+        forward->device->device, room->unrolled + (int64_t)i * forward->limits.max_requests,
+        room->n_committed, bytes);
+    return device_err(forward, status, "keeping what a step committed", err);
+}
+
+/* The operators of the step that was prepared last, `n` times, as cheaply as the device can. */
+static int issue_steps(struct forward *forward, uint32_t n, struct err *err) {
     bool is_new = true;
     struct known_step *step = NULL;
     if (forward->recordings.steps != NULL) {
@@ -222,33 +242,43 @@ static int issue_step(struct forward *forward, struct err *err) {
     }
     int status = device_err(forward, mark(forward, MARK_STEP_BEGIN), "starting a step", err);
     bool plays = !is_new && step != NULL && step->recording != NULL;
-    if (status == 0 && plays) {
-        status = device_err(
-            forward, forward->device->table->record_play(forward->device->device, step->recording),
-            "playing a recorded step", err);
-    } else if (status == 0) {
-        status = issue_all(forward, err);
+    for (uint32_t i = 0; status == 0 && i < n; i++) {
+        status = issue_once(forward, plays ? step : NULL, err);
+        status = status == 0 && n > 1 ? keep_committed(forward, i, err) : status;
     }
     if (status == 0) {
         status = device_err(forward, mark(forward, MARK_STEP_END), "ending a step", err);
     }
-    /* Recording takes the host milliseconds, in which the device has this step to do. */
+    /* Recording takes the host milliseconds, in which the device has these steps to do. */
     return status == 0 && !is_new && !plays ? record(forward, step, err) : status;
 }
 
-static int submit(struct forward *forward, const void *step, struct err *err) {
-    int status = prepare(forward, step, err);
-    return status == 0 ? issue_step(forward, err) : status;
+struct steps {
+    const struct step *step;
+    uint32_t n;
+};
+
+static int submit(struct forward *forward, const void *arguments, struct err *err) {
+    const struct steps *steps = arguments;
+    int status = prepare(forward, steps->step, err);
+    return status == 0 ? issue_steps(forward, steps->n, err) : status;
 }
 
 int forward_submit(struct forward *forward, const struct step *step, struct err *err) {
-    return on_all_ranks(forward, submit, step, err);
+    return forward_submit_times(forward, step, 1, err);
+}
+
+int forward_submit_times(struct forward *forward, const struct step *step, uint32_t n,
+                         struct err *err) {
+    ASSERT(n == 1 || (n > 1 && n <= forward->limits.max_unrolled && !forward->packed.evicts));
+    const struct steps steps = {step, n};
+    return on_all_ranks(forward, submit, &steps, err);
 }
 
 static int again(struct forward *forward, const void *nothing, struct err *err) {
     (void)nothing;
     ASSERT(forward->n_steps > 0 && !forward->is_stepping && !forward->packed.evicts);
-    return issue_step(forward, err);
+    return issue_steps(forward, 1, err);
 }
 
 int forward_again(struct forward *forward, struct err *err) {
@@ -308,6 +338,21 @@ int forward_turn_times(struct forward *forward, double *ns, struct err *err) {
     return device_err(forward, status, "reading an operator's time", err);
 }
 
+int forward_experts_hit(struct forward *forward, const struct turn *turn, uint32_t *out,
+                        struct err *err) {
+    const struct op *op = &forward->program.graph->ops[turn->op];
+    int32_t starts[MOE_MAX_EXPERTS + 1] = {0};
+    ASSERT(op->kind == OP_MOE_CHOOSE && op->experts <= MOE_MAX_EXPERTS);
+    int status = download(forward, starts,
+                          forward->room.workspace + forward->placement.offset_bytes[op->out[2]],
+                          (op->experts + 1) * (int64_t)sizeof *starts);
+    *out = 0;
+    for (uint32_t e = 0; e < op->experts; e++) {
+        *out += starts[e + 1] > starts[e];
+    }
+    return device_err(forward, status, "reading which experts were chosen", err);
+}
+
 /* ---- waiting and results ---- */
 
 int forward_done(struct forward *forward, bool *out, struct err *err) {
@@ -361,11 +406,21 @@ static const struct op *find_op(const struct forward *forward, enum op_kind kind
     return NULL;
 }
 
+/* From the order of decisions to that of spans; returns what the device says. */
+static int download_committed(struct forward *forward, const int32_t *from, int32_t *n_committed) {
+    const struct packed *last = forward->issue.rest;
+    const int64_t decisions = last->n.n_take + last->n.n_threshold;
+    int status = download(forward, forward->n_committed, from, decisions * 4);
+    for (uint32_t i = 0; status == DEVICE_OK && i < forward->shape.n_spans; i++) {
+        int32_t decision = last->decision_of[i];
+        n_committed[i] = decision >= 0 ? forward->n_committed[decision] : 0;
+    }
+    return status;
+}
+
 int forward_result(struct forward *forward, const struct step_result *result, struct err *err) {
     ASSERT(forward->n_steps > 0 && !forward->is_stepping);
-    const struct packed *last = forward->issue.rest;
-    const struct packed_counts *n = &last->n;
-    const int64_t rows = n->n_logit_rows, decisions = n->n_take + n->n_threshold;
+    const int64_t rows = forward->issue.rest->n.n_logit_rows;
     const struct room *room = &forward->room;
     const struct candidates from =
         issue_candidates(&forward->issue, find_op(forward, OP_COMMIT)->in[0]);
@@ -377,13 +432,16 @@ int forward_result(struct forward *forward, const struct step_result *result, st
         status = download(forward, result->committed, room->committed, rows);
     }
     if (status == DEVICE_OK && result->n_committed != NULL) {
-        status = download(forward, forward->n_committed, room->n_committed, decisions * 4);
-        for (uint32_t i = 0; status == DEVICE_OK && i < forward->shape.n_spans; i++) {
-            int32_t decision = last->decision_of[i];
-            result->n_committed[i] = decision >= 0 ? forward->n_committed[decision] : 0;
-        }
+        status = download_committed(forward, room->n_committed, result->n_committed);
     }
     return device_err(forward, status, "downloading a step's result", err);
+}
+
+int forward_committed(struct forward *forward, uint32_t i, int32_t *n_committed, struct err *err) {
+    ASSERT(forward->n_steps > 0 && forward->room.unrolled != NULL);
+    const int32_t *from = forward->room.unrolled + (int64_t)i * forward->limits.max_requests;
+    return device_err(forward, download_committed(forward, from, n_committed),
+                      "downloading what a step committed", err);
 }
 
 int forward_logits(struct forward *forward, float *logits, struct err *err) {

@@ -62,6 +62,14 @@ int forward_hold(struct forward *forward, int64_t first_byte, struct err *err);
  * there. */
 int forward_submit(struct forward *forward, const struct step *step, struct err *err);
 
+/* Issue a step `n` times, at most max_unrolled, one behind the other, without a look in between:
+ * each reads the canvases that those before it left. forward_done and forward_wait are about all of
+ * them, forward_result about the last; not where the graph evicts. What each of them committed:
+ * [spans] of the step number i. */
+int forward_submit_times(struct forward *forward, const struct step *step, uint32_t n,
+                         struct err *err);
+int forward_committed(struct forward *forward, uint32_t i, int32_t *n_committed, struct err *err);
+
 /* Issue the same step once more, after the one before it is done; not where the graph evicts. */
 int forward_again(struct forward *forward, struct err *err);
 
@@ -85,6 +93,11 @@ int forward_begin(struct forward *forward, const struct step *step, struct err *
 const struct turn *forward_turn(const struct forward *forward);
 int forward_next(struct forward *forward, struct err *err);
 int forward_turn_times(struct forward *forward, double *ns, struct err *err);
+
+/* How many different experts a turn's tokens went to, where its operator chooses experts
+ * (OP_MOE_CHOOSE) and no turn was issued after it; waits for it. */
+int forward_experts_hit(struct forward *forward, const struct turn *turn, uint32_t *out,
+                        struct err *err);
 
 /* Addresses of the workspace and the pool (the same where they are shared), and the bytes that
  * steps have really used of the workspace so far: the largest peak. */

@@ -1,4 +1,4 @@
-#include "engine/issue.h"
+#include "engine/issue_impl.h"
 
 #include "sim/graph/builder.h"
 #include "sim/model/ranks.h"
@@ -6,57 +6,7 @@
 _Static_assert((int)HEAD_SCRATCH_BYTES == (int)GRAPH_HEAD_SCRATCH_BYTES,
                "the graph plans what the kernels need");
 
-/* One turn of one operator. */
-struct turn_of {
-    struct issue *issue;
-    const struct packed *packed;
-    const unsigned char *arrays;
-    const struct turn *turn;
-    const struct op *op;
-    const struct graph *graph;
-    const struct model *model;
-    const struct device_table *table;
-    struct device *device;
-    enum kernel_dtype dtype;
-};
-
 /* ---- where things are ---- */
-
-static unsigned char *tensor_at(struct issue *issue, int tensor) {
-    int64_t offset = issue->placement->offset_bytes[tensor];
-    int64_t end = offset + issue->placement->bytes[tensor];
-    issue->peak_bytes = end > issue->peak_bytes ? end : issue->peak_bytes;
-    return issue->room->workspace + offset;
-}
-
-static unsigned char *input(const struct turn_of *t, int i) {
-    return tensor_at(t->issue, t->op->in[i]);
-}
-
-static unsigned char *output(const struct turn_of *t, int i) {
-    return tensor_at(t->issue, t->op->out[i]);
-}
-
-static int64_t row_elements(const struct turn_of *t, int tensor) {
-    return tensor_row_elements(t->graph, tensor);
-}
-
-/* The turn's first row of a tensor; where it holds a chunk, the chunk's first. */
-static unsigned char *rows_at(const struct turn_of *t, int tensor) {
-    int64_t first = t->graph->tensors[tensor].loop >= 0 ? 0 : t->turn->first_row;
-    return tensor_at(t->issue, tensor) + first * row_elements(t, tensor) * t->graph->element_bytes;
-}
-
-static const void *weight(const struct turn_of *t, enum weight_slot slot) {
-    return weights_at(t->issue->weights, slot, t->turn->layer);
-}
-
-static const void *op_weight(const struct turn_of *t) {
-    const unsigned char *whole =
-        weight(t, (enum weight_slot)t->issue->program->weight[t->turn->op]);
-    const int64_t before = t->issue->program->rows_before[t->turn->op];
-    return whole + before * t->op->k * t->graph->element_bytes;
-}
 
 static const int32_t *narrow(const struct turn_of *t, enum packed_array array) {
     return (const int32_t *)(const void *)(t->arrays + t->packed->offset_bytes[array]);
@@ -155,6 +105,8 @@ static int issue_linear(const struct turn_of *t) {
         .outputs_before = t->issue->program->rows_before[t->turn->op],
         .outputs_after = t->issue->program->rows_after[t->turn->op],
         .dtype = t->dtype,
+        .alike =
+            model_ranks(t->model) > 1 && t->issue->program->weight[t->turn->op] == WEIGHT_ROUTER,
     };
     return t->table->linear(t->device, &call);
 }
@@ -214,6 +166,7 @@ static int issue_rope(const struct turn_of *t) {
         .n_heads = (int32_t)(t->op->n / t->model->head_dim),
         .n_kv_heads = (int32_t)(t->op->k / t->model->head_dim),
         .head_size = (int32_t)t->model->head_dim,
+        .rotary_size = (int32_t)model_rotary_dim(t->model),
         .epsilon = t->issue->weights->constants.norm_epsilon,
         .dtype = t->dtype,
     };
@@ -397,7 +350,7 @@ static int issue_swiglu(const struct turn_of *t) {
         .y = rows_at(t, t->op->out[0]),
         .y_stride = row_elements(t, t->op->out[0]),
         .n_tokens = (int32_t)t->turn->n_rows,
-        .n_hidden = (int32_t)t->model->ffn,
+        .n_hidden = (int32_t)row_elements(t, t->op->in[0]) / 2,
         .dtype = t->dtype,
     };
     return t->table->swiglu(t->device, &call);
@@ -531,6 +484,10 @@ int issue_turn(struct issue *issue, const struct turn *turn) {
         [OP_PACK] = issue_nothing,
         [OP_SWIGLU] = issue_swiglu,
         [OP_GATE_UP] = issue_gate_up,
+        [OP_MOE_CHOOSE] = issue_moe_choose,
+        [OP_MOE_GATE_UP] = issue_moe_gate_up,
+        [OP_MOE_DOWN] = issue_moe_down,
+        [OP_MOE_COMBINE] = issue_moe_combine,
         [OP_ADD] = issue_add,
         [OP_HEAD] = issue_head,
         [OP_SAMPLE] = issue_sample,

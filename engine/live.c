@@ -8,6 +8,7 @@
 
 #include "sim/base/monotonic.h"
 #include "sim/base/zeroed.h"
+#include "sim/policy/blocks.h"
 #include "sim/serve/system_step.h"
 
 /* The batch under way. It is over when its last step is, and no longer busy when the loop knows. */
@@ -38,7 +39,8 @@ struct live {
     float *confidence;    /* the same */
     uint8_t *committed;   /* the same */
     int32_t *n_committed; /* [max_requests] */
-    uint32_t *commits;    /* the same, as the loop takes them */
+    uint32_t *commits;    /* [max_unrolled, max_requests], as the loop takes them */
+    uint32_t *left;       /* [max_requests], masked positions behind the steps looked at so far */
     /* Of one request, for decoders that choose on the host. */
     uint32_t *rows;
     float *confidences;
@@ -165,8 +167,10 @@ static int read_decisions(struct live *live, const struct submission *submission
     for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
         const struct request *request = &submission->requests[submission->slots[i]];
         live->commits[i] = (uint32_t)live->n_committed[i];
-        if (live->engine->system->decoder->count != NULL && !decided &&
-            live->commits[i] != request->commit_tokens) {
+        uint32_t counted = request->commit_tokens;
+        bool may_lack = session_is_listed(&live->sessions, request);
+        if (live->engine->system->decoder->count != NULL && !decided && !blocks_yield(request) &&
+            (live->commits[i] > counted || (live->commits[i] < counted && !may_lack))) {
             return err_world(err,
                              "the device committed %" PRIu32 " positions of request %" PRIu64
                              ", its decoder counts %" PRIu32,
@@ -174,6 +178,26 @@ static int read_decisions(struct live *live, const struct submission *submission
         }
         if (!decided) {
             live->commits[i] = newly_decided(request, live->commits[i]);
+        }
+    }
+    return status;
+}
+
+/* What each of the steps that were issued at once decided: [steps, members]. */
+static int finish_unrolled(struct live *live, const struct submission *submission,
+                           double *device_ns, struct err *err) {
+    uint32_t n = submission->n_slots;
+    int status = forward_wait(live->engine->forward, device_ns, err);
+    for (uint32_t i = 0; status == 0 && i < n; i++) {
+        live->left[i] = submission->requests[submission->slots[i]].masked_in_block;
+    }
+    for (uint32_t s = 0; status == 0 && s < submission->repeat; s++) {
+        status = forward_committed(live->engine->forward, s, live->n_committed, err);
+        for (uint32_t i = 0; status == 0 && i < n; i++) {
+            uint32_t committed = (uint32_t)live->n_committed[i];
+            committed = committed < live->left[i] ? committed : live->left[i];
+            live->commits[s * n + i] = committed;
+            live->left[i] -= committed;
         }
     }
     return status;
@@ -236,7 +260,9 @@ static int submit(void *state, const struct submission *submission, struct err *
     ASSERT(!live->flight.busy && submission->repeat >= 1);
     live->flight = (struct flight){.submission = *submission, .start_ns = now_ns(live)};
     int status = plan_step(live, submission, NULL, err);
-    status = status == 0 ? forward_submit(live->engine->forward, &live->step, err) : status;
+    uint32_t at_once = submission->unrolled ? submission->repeat : 1;
+    status = status == 0 ? forward_submit_times(live->engine->forward, &live->step, at_once, err)
+                         : status;
     live->flight.busy = status == 0;
     return status;
 }
@@ -261,9 +287,12 @@ static void complete(struct live *live, struct completion *out) {
 static int pass_border(struct live *live, struct err *err) {
     struct flight *flight = &live->flight;
     double device_ns = 0;
-    int status = finish_step(live, &flight->submission, false, &device_ns, err);
+    const struct submission *submission = &flight->submission;
+    bool at_once = submission->unrolled;
+    int status = at_once ? finish_unrolled(live, submission, &device_ns, err)
+                         : finish_step(live, submission, false, &device_ns, err);
     flight->device_ns += device_ns;
-    flight->steps_done++;
+    flight->steps_done += at_once ? submission->repeat : 1;
     flight->end_ns = now_ns(live);
     flight->is_over = flight->steps_done == flight->submission.repeat ||
                       flight->end_ns >= flight->submission.stop_ns || is_stopped(live);
@@ -330,6 +359,7 @@ struct executor live_interface(struct live *live) {
     return (struct executor){
         .state = live,
         .wants_spans = true,
+        .unrolls = true,
         .knows_positions = session_blocks_wanted(live->engine->system),
         .admit = admit,
         .grow = grow,
@@ -360,18 +390,47 @@ int live_execute(struct live *live, const struct submission *submission, uint32_
     return status;
 }
 
-int live_operators(struct live *live, const struct submission *submission, const uint32_t *commits,
-                   double *ns, struct err *err) {
+/* The experts that choices of a step have hit, all together. */
+struct hits {
+    double sum;
+    uint32_t n_choices;
+};
+
+/* hits NULL: nobody asks, and nothing waits. */
+static int turn_by_turn(struct live *live, const struct submission *submission,
+                        const uint32_t *commits, struct hits *hits, struct err *err) {
     struct forward *forward = live->engine->forward;
+    const struct graph *graph = &live->engine->system->graph;
     int status = plan_step(live, submission, commits, err);
     if (status == 0 && commits == NULL) {
         sessions_decide_nothing(&live->sessions, submission);
     }
     status = status == 0 ? forward_begin(forward, &live->step, err) : status;
     while (status == 0 && forward_turn(forward) != NULL) {
+        const struct turn turn = *forward_turn(forward);
         status = forward_next(forward, err);
+        if (status == 0 && hits != NULL && graph->ops[turn.op].kind == OP_MOE_CHOOSE) {
+            uint32_t hit = 0;
+            status = forward_experts_hit(forward, &turn, &hit, err);
+            hits->sum += hit;
+            hits->n_choices++;
+        }
     }
-    status = status == 0 ? forward_turn_times(forward, ns, err) : status;
+    return status;
+}
+
+int live_operators(struct live *live, const struct submission *submission, const uint32_t *commits,
+                   double *ns, struct err *err) {
+    int status = turn_by_turn(live, submission, commits, NULL, err);
+    status = status == 0 ? forward_turn_times(live->engine->forward, ns, err) : status;
+    return status == 0 && commits != NULL ? read_decisions(live, submission, true, err) : status;
+}
+
+int live_experts(struct live *live, const struct submission *submission, const uint32_t *commits,
+                 double *hit, struct err *err) {
+    struct hits hits = {0};
+    int status = turn_by_turn(live, submission, commits, &hits, err);
+    *hit = hits.n_choices > 0 ? hits.sum / hits.n_choices : 0;
     return status == 0 && commits != NULL ? read_decisions(live, submission, true, err) : status;
 }
 
@@ -423,7 +482,9 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
     live->confidence = zeroed(limits->max_logit_rows, sizeof *live->confidence);
     live->committed = zeroed(limits->max_logit_rows, sizeof *live->committed);
     live->n_committed = zeroed(limits->max_requests, sizeof *live->n_committed);
-    live->commits = zeroed(limits->max_requests, sizeof *live->commits);
+    size_t unrolled = limits->max_unrolled > 1 ? limits->max_unrolled : 1;
+    live->commits = zeroed(unrolled * limits->max_requests, sizeof *live->commits);
+    live->left = zeroed(limits->max_requests, sizeof *live->left);
     live->rows = zeroed(block, sizeof *live->rows);
     live->confidences = zeroed(block, sizeof *live->confidences);
     live->chosen = zeroed(block, sizeof *live->chosen);
@@ -448,6 +509,7 @@ void live_close(struct live *live) {
     free(live->committed);
     free(live->n_committed);
     free(live->commits);
+    free(live->left);
     free(live->rows);
     free(live->confidences);
     free(live->chosen);

@@ -49,6 +49,11 @@ int live_execute(struct live *live, const struct submission *submission, uint32_
 int live_operators(struct live *live, const struct submission *submission, const uint32_t *commits,
                    double *ns, struct err *err);
 
+/* The same step turn by turn, for how many different experts its tokens go to, the mean over its
+ * mixture layers; 0 where it has none. */
+int live_experts(struct live *live, const struct submission *submission, const uint32_t *commits,
+                 double *hit, struct err *err);
+
 /* Most bytes used so far, as metered: of the workspace, and of cached rows. */
 int64_t live_activation_peak_bytes(const struct live *live);
 int64_t live_pool_peak_bytes(const struct live *live);

@@ -44,20 +44,26 @@ static void size_regions(struct measure *m) {
     const struct model *model = m->model;
     const struct calibration_bounds *bounds = &m->bounds;
     int64_t tokens = bounds->max_tokens, eb = m->element_bytes;
-    int64_t widest = larger(qkv_channels(model), 2LL * model->ffn);
+    int64_t widest =
+        larger(larger(qkv_channels(model), 2LL * model->ffn),
+               larger(2LL * model->shared_experts * model->shared_ffn, model->experts));
+    int64_t pairs = tokens * model->experts_active;
     int64_t kv_row = 2LL * model->kv_heads * model->head_dim;
     int64_t square = measure_reference_size(m) * measure_reference_size(m);
     int64_t logits = bounds->max_logit_rows * model->vocab;
     m->bytes[REGION_X] = eb * larger(tokens * widest, square);
-    m->bytes[REGION_Y] = eb * larger(larger(tokens * widest, logits), square);
+    m->bytes[REGION_Y] =
+        eb * larger(larger(larger(tokens * widest, logits), pairs * model->hidden), square);
     m->bytes[REGION_RING] =
         larger(m->flush_bytes, eb * larger(square, larger(tokens * larger(model->hidden, kv_row),
                                                           bounds->max_kv_rows * kv_row)));
     m->bytes[REGION_SCRATCH] =
-        larger(HEAD_SCRATCH_BYTES, 2 * tokens * model->kv_heads * (int64_t)sizeof(float));
+        larger(larger(HEAD_SCRATCH_BYTES, 2 * tokens * model->kv_heads * (int64_t)sizeof(float)),
+               pairs * model->expert_ffn * eb);
     m->bytes[REGION_ARRAYS] = ARRAYS * array_bytes(m);
     m->bytes[REGION_ANGLES] =
-        MEASURE_MAX_ANGLES * (int64_t)model->head_dim * (int64_t)sizeof(float);
+        MEASURE_MAX_ANGLES * (int64_t)model_rotary_dim(model) * (int64_t)sizeof(float);
+    m->bytes[REGION_CHOICE] = (4 * pairs + model->experts + 1) * (int64_t)sizeof(int32_t);
 }
 
 static int fill_angles(const struct measure *m, struct err *err) {
@@ -66,7 +72,7 @@ static int fill_angles(const struct measure *m, struct err *err) {
     int status = table->allocate_host(device_of(m), m->bytes[REGION_ANGLES], &host);
     if (status == DEVICE_OK) {
         rotation_table(&m->weights->constants.rotation, MEASURE_MAX_ANGLES,
-                       (int32_t)m->model->head_dim, host);
+                       (int32_t)model_rotary_dim(m->model), host);
         status =
             table->upload(device_of(m), m->regions[REGION_ANGLES], host, m->bytes[REGION_ANGLES]);
         int finished = table->finish(device_of(m));
@@ -180,7 +186,8 @@ static int renew_inputs(const struct measure *m, struct err *err) {
     if (point->op != PROFILE_PASS || point->pass != PASS_SWIGLU) {
         return 0;
     }
-    return randomise(m, REGION_X, 2LL * m->model->ffn * m->n_tokens * m->element_bytes, err);
+    return randomise(m, REGION_X,
+                     2 * point->sizes[POINT_PASS_CHANNELS] * m->n_tokens * m->element_bytes, err);
 }
 
 static int time_play(const struct measure *m, const struct play *play, double *ns,
@@ -249,7 +256,10 @@ static int time_point(const struct measure *m, double target_ns, double *us, str
 }
 
 static int prepare(struct measure *m, const struct calibration_point *point, struct err *err) {
-    return measure_prepare(m, point) ? upload_arrays(m, err) : 0;
+    int status = measure_prepare(m, point) ? upload_arrays(m, err) : 0;
+    bool reads_choice =
+        point->op == PROFILE_MOE || (point->op == PROFILE_PASS && point->pass == PASS_MOE_COMBINE);
+    return status == 0 && reads_choice ? check(m, measure_choose(m, 0), err) : status;
 }
 
 int measure_point(struct measure *m, const struct calibration_point *point, double target_ns,

@@ -34,8 +34,17 @@ enum array {
 enum { ARRAY_PAGES_PLACES = 16, ARRAY_ELEMENT_BYTES = 8 };
 enum { ARRAYS = ARRAY_PAGES + ARRAY_PAGES_PLACES };
 
-enum region { REGION_X, REGION_Y, REGION_RING, REGION_SCRATCH, REGION_ARRAYS, REGION_ANGLES };
-enum { REGIONS = REGION_ANGLES + 1 };
+/* The choice of experts lies in its own region: a mixture's operators read it. */
+enum region {
+    REGION_X,
+    REGION_Y,
+    REGION_RING,
+    REGION_SCRATCH,
+    REGION_ARRAYS,
+    REGION_ANGLES,
+    REGION_CHOICE,
+};
+enum { REGIONS = REGION_CHOICE + 1 };
 
 struct measure {
     const struct engine_device *device;
@@ -77,9 +86,12 @@ static inline int64_t qkv_channels(const struct model *m) {
  * False where the point's calls read no arrays. measure_inputs.c. */
 bool measure_prepare(struct measure *m, const struct calibration_point *point);
 
-/* Issue one copy of the prepared point; read weights until nothing else is left in the cache. Both
+/* Issue one copy of the prepared point; read weights until nothing else is left in the cache. All
  * return an enum device_status. measure_issue.c. */
 int measure_issue(const struct measure *m, int copy);
+
+/* Chooses experts for the prepared point's tokens, each at random. */
+int measure_choose(const struct measure *m, int copy);
 int measure_flush(const struct measure *m);
 
 #endif

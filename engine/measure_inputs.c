@@ -179,6 +179,10 @@ static void prepare_rows(struct measure *m, int64_t rows) {
 bool measure_prepare(struct measure *m, const struct calibration_point *point) {
     const int64_t *sizes = point->sizes;
     m->point = point;
+    if (point->op == PROFILE_MOE) {
+        m->n_tokens = (int32_t)sizes[POINT_MOE_TOKENS];
+        return false;
+    }
     if (point->op == PROFILE_GEMM || point->op == PROFILE_HEAD || point->op == PROFILE_GATE_UP) {
         return false;
     }

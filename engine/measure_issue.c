@@ -23,8 +23,12 @@ static unsigned char *ring_at(const struct measure *m, int copy) {
     return (unsigned char *)m->regions[REGION_RING] + copy % places * size;
 }
 
+/* Of the layers that have such a weight, in turn. */
 static const void *weight_at(const struct measure *m, enum weight_slot slot, int copy) {
-    return weights_at(m->weights, slot, (uint32_t)copy % m->model->layers);
+    uint32_t first_mixture = model_first_mixture(m->model), layers = m->model->layers;
+    uint32_t first = slot >= WEIGHT_ROUTER ? first_mixture : 0;
+    uint32_t end = slot == WEIGHT_GATE_UP || slot == WEIGHT_DOWN ? first_mixture : layers;
+    return weights_at(m->weights, slot, first + (uint32_t)copy % (end - first));
 }
 
 static int issue_product(const struct measure *m, int copy) {
@@ -186,6 +190,7 @@ static int issue_rope(const struct measure *m, int copy) {
                              .n_heads = (int32_t)model->heads,
                              .n_kv_heads = (int32_t)model->kv_heads,
                              .head_size = (int32_t)model->head_dim,
+                             .rotary_size = (int32_t)model_rotary_dim(model),
                              .epsilon = m->weights->constants.norm_epsilon,
                              .dtype = m->device->dtype};
     return m->device->table->rope(device_of(m), &call);
@@ -240,9 +245,9 @@ static int issue_select(const struct measure *m, int copy) {
 static int issue_swiglu(const struct measure *m) {
     struct call_swiglu call = {.gate_up = m->regions[REGION_X],
                                .y = m->regions[REGION_X],
-                               .y_stride = 2LL * m->model->ffn,
+                               .y_stride = 2 * m->point->sizes[POINT_PASS_CHANNELS],
                                .n_tokens = m->n_tokens,
-                               .n_hidden = (int32_t)m->model->ffn,
+                               .n_hidden = (int32_t)m->point->sizes[POINT_PASS_CHANNELS],
                                .dtype = m->device->dtype};
     return m->device->table->swiglu(device_of(m), &call);
 }
@@ -286,6 +291,93 @@ static int issue_decode(const struct measure *m) {
     return status == DEVICE_OK ? m->device->table->decode(device_of(m), &call) : status;
 }
 
+/* The arrays of a choice, one behind the other. */
+struct choice {
+    int32_t *expert, *order, *place, *start;
+    float *weight;
+};
+
+static struct choice choice_of(const struct measure *m) {
+    const int64_t pairs = m->bounds.max_tokens * m->model->experts_active;
+    int32_t *first = m->regions[REGION_CHOICE];
+    return (struct choice){first, first + pairs, first + 2 * pairs, first + 4 * pairs,
+                           (float *)(void *)(first + 3 * pairs)};
+}
+
+int measure_choose(const struct measure *m, int copy) {
+    const struct model *model = m->model;
+    const struct choice choice = choice_of(m);
+    const struct call_moe_route route = {
+        .logits = m->regions[REGION_X],
+        .bias = model->expert_bias ? weight_at(m, WEIGHT_EXPERT_BIAS, copy) : NULL,
+        .expert = choice.expert,
+        .weight = choice.weight,
+        .logit_stride = model->experts,
+        .n_tokens = m->n_tokens,
+        .n_experts = (int32_t)model->experts,
+        .n_active = (int32_t)model->experts_active,
+        .n_groups = (int32_t)model->expert_groups,
+        .n_groups_active = (int32_t)model->expert_groups_active,
+        .normalised = model->norm_topk,
+        .scale = (float)model->routed_scale,
+        .router = model->router == ROUTER_SOFTMAX ? KERNEL_ROUTER_SOFTMAX : KERNEL_ROUTER_SIGMOID,
+        .dtype = m->device->dtype};
+    const struct call_moe_sort sort = {.expert = choice.expert,
+                                       .start = choice.start,
+                                       .order = choice.order,
+                                       .place = choice.place,
+                                       .n_tokens = m->n_tokens,
+                                       .n_active = route.n_active,
+                                       .n_experts = route.n_experts};
+    int status = m->device->table->moe_route(device_of(m), &route);
+    return status == DEVICE_OK ? m->device->table->moe_sort(device_of(m), &sort) : status;
+}
+
+/* Gates and ups, then what they come back to, as a step has them. */
+static int issue_experts(const struct measure *m, int copy) {
+    const struct model *model = m->model;
+    const struct choice choice = choice_of(m);
+    const struct call_moe_gate_up gate_up = {.x = m->regions[REGION_X],
+                                             .w = weight_at(m, WEIGHT_EXPERTS_GATE_UP, copy),
+                                             .start = choice.start,
+                                             .order = choice.order,
+                                             .y = m->regions[REGION_SCRATCH],
+                                             .x_stride = model->hidden,
+                                             .n_tokens = m->n_tokens,
+                                             .n_active = (int32_t)model->experts_active,
+                                             .n_experts = (int32_t)model->experts,
+                                             .n_channels = (int32_t)model->hidden,
+                                             .n_hidden = (int32_t)model->expert_ffn,
+                                             .dtype = m->device->dtype};
+    const struct call_moe_down down = {.x = m->regions[REGION_SCRATCH],
+                                       .w = weight_at(m, WEIGHT_EXPERTS_DOWN, copy),
+                                       .start = choice.start,
+                                       .y = m->regions[REGION_Y],
+                                       .n_tokens = m->n_tokens,
+                                       .n_active = gate_up.n_active,
+                                       .n_experts = gate_up.n_experts,
+                                       .n_channels = gate_up.n_channels,
+                                       .n_hidden = gate_up.n_hidden,
+                                       .dtype = m->device->dtype};
+    int status = m->device->table->moe_gate_up(device_of(m), &gate_up);
+    return status == DEVICE_OK ? m->device->table->moe_down(device_of(m), &down) : status;
+}
+
+static int issue_combine(const struct measure *m) {
+    const struct choice choice = choice_of(m);
+    const bool shares = m->model->shared_experts > 0;
+    const struct call_moe_combine call = {.x = m->regions[REGION_Y],
+                                          .weight = choice.weight,
+                                          .place = choice.place,
+                                          .add = shares ? m->regions[REGION_X] : NULL,
+                                          .y = m->regions[REGION_X],
+                                          .n_tokens = m->n_tokens,
+                                          .n_active = (int32_t)m->model->experts_active,
+                                          .n_channels = (int32_t)m->model->hidden,
+                                          .dtype = m->device->dtype};
+    return m->device->table->moe_combine(device_of(m), &call);
+}
+
 static int issue_pass(const struct measure *m, int copy) {
     switch (m->point->pass) {
     case PASS_EMBED:
@@ -308,6 +400,10 @@ static int issue_pass(const struct measure *m, int copy) {
     case PASS_SELECT:
     case PASS_PACK:
         return issue_select(m, copy);
+    case PASS_MOE_CHOOSE:
+        return measure_choose(m, copy);
+    case PASS_MOE_COMBINE:
+        return issue_combine(m);
     }
     return DEVICE_REFUSED;
 }
@@ -326,6 +422,8 @@ int measure_issue(const struct measure *m, int copy) {
         return issue_head(m);
     case PROFILE_GATE_UP:
         return issue_gate_up(m, copy);
+    case PROFILE_MOE:
+        return issue_experts(m, copy);
     default:
         return issue_pass(m, copy);
     }
@@ -350,11 +448,18 @@ static int read_rows(const struct measure *m, const void *w, int64_t n_outputs) 
 int measure_flush(const struct measure *m) {
     int64_t row_bytes = m->model->hidden * m->element_bytes;
     int64_t rows = ceil_div(m->flush_bytes, row_bytes) / 8 * 8;
+    uint32_t first_mixture = model_first_mixture(m->model);
     int status = DEVICE_OK;
     for (uint32_t layer = m->model->layers; status == DEVICE_OK && rows > 0; layer--) {
-        const void *w = layer == m->model->layers ? weights_at(m->weights, WEIGHT_EMBEDDING, 0)
-                                                  : weights_at(m->weights, WEIGHT_GATE_UP, layer);
-        int64_t n = layer == m->model->layers ? m->model->vocab : 2LL * m->model->ffn;
+        bool is_embedding = layer == m->model->layers, is_mixture = layer >= first_mixture;
+        const void *w = weights_at(m->weights,
+                                   is_embedding ? WEIGHT_EMBEDDING
+                                   : is_mixture ? WEIGHT_EXPERTS_GATE_UP
+                                                : WEIGHT_GATE_UP,
+                                   layer);
+        int64_t n = is_embedding ? m->model->vocab
+                    : is_mixture ? 2LL * m->model->experts * m->model->expert_ffn
+                                 : 2LL * m->model->ffn;
         n = n < rows ? n : rows;
         status = read_rows(m, w, n);
         rows = layer > 0 ? rows - n : 0;

@@ -21,18 +21,26 @@ static const struct {
     {"gate and up", OP_LINEAR, WEIGHT_GATE_UP},
     {"gate and up", OP_GATE_UP, WEIGHT_GATE_UP},
     {"down", OP_LINEAR, WEIGHT_DOWN},
+    {"router", OP_LINEAR, WEIGHT_ROUTER},
+    {"expert gate and up", OP_MOE_GATE_UP, WEIGHT_EXPERTS_GATE_UP},
+    {"expert down", OP_MOE_DOWN, WEIGHT_EXPERTS_DOWN},
+    {"shared gate and up", OP_LINEAR, WEIGHT_SHARED_GATE_UP},
+    {"shared gate and up", OP_GATE_UP, WEIGHT_SHARED_GATE_UP},
+    {"shared down", OP_LINEAR, WEIGHT_SHARED_DOWN},
     {"final norm", OP_RMSNORM, WEIGHT_FINAL_NORM},
     {"output head", OP_LINEAR, WEIGHT_HEAD},
     {"output head", OP_HEAD, WEIGHT_HEAD},
 };
 
-/* Operators without a matrix; the rotation's small vectors are found by the model's facts. */
+/* Operators without a matrix; the small vectors of rotation and router are found by the model's
+ * facts. */
 static bool runs_without_weight(enum op_kind kind) {
     return kind == OP_ROPE || kind == OP_ATTENTION_FULL || kind == OP_ATTENTION_BLOCK ||
            kind == OP_ATTENTION_PREFILL || kind == OP_IMPORTANCE || kind == OP_EVICT ||
            kind == OP_SELECT || kind == OP_PACK || kind == OP_SWIGLU || kind == OP_ADD ||
-           kind == OP_SAMPLE || kind == OP_COMMIT || kind == OP_ALL_REDUCE ||
-           kind == OP_ALL_GATHER || kind == OP_COMBINE;
+           kind == OP_SAMPLE || kind == OP_COMMIT || kind == OP_MOE_CHOOSE ||
+           kind == OP_MOE_COMBINE || kind == OP_ALL_REDUCE || kind == OP_ALL_GATHER ||
+           kind == OP_COMBINE;
 }
 
 static bool runs_over(const struct op *op) {

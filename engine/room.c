@@ -55,13 +55,14 @@ static int64_t canvas_bytes(const struct step_limits *limits) {
 }
 
 static int64_t rotation_bytes(const struct step_limits *limits, const struct model *model) {
-    return (int64_t)limits->max_positions * model->head_dim * (int64_t)sizeof(float);
+    return (int64_t)limits->max_positions * model_rotary_dim(model) * (int64_t)sizeof(float);
 }
 
 static bool open_sides(struct room *room, const struct model *model,
                        const struct step_limits *limits, int64_t array_bytes, struct err *err) {
     int64_t rows = align_up(limits->max_logit_rows, PLACEMENT_ALIGN_BYTES);
     int64_t decisions = limits->max_requests * (int64_t)sizeof(int32_t);
+    int64_t unrolled = limits->max_unrolled > 1 ? limits->max_unrolled * decisions : 0;
     room->bounce_bytes =
         align_up(limits->pool_bytes < BOUNCE_BYTES ? limits->pool_bytes + 1 : (int64_t)BOUNCE_BYTES,
                  PLACEMENT_ALIGN_BYTES);
@@ -73,10 +74,11 @@ static bool open_sides(struct room *room, const struct model *model,
         room->arrays = allocate_side(room, array_bytes, "steps", err);
     }
     if (room->arrays != NULL) {
-        room->committed = allocate_side(room, rows + decisions, "decisions", err);
+        room->committed = allocate_side(room, rows + decisions + unrolled, "decisions", err);
     }
     if (room->committed != NULL) {
         room->n_committed = (int32_t *)(void *)(room->committed + rows);
+        room->unrolled = unrolled > 0 ? room->n_committed + limits->max_requests : NULL;
         room->bounce = allocate_side(room, room->bounce_bytes, "moves", err);
     }
     return room->bounce != NULL;
@@ -108,7 +110,8 @@ static int fill(struct room *room, const struct model *model, const struct step_
     void *cos_sin = NULL;
     int status = table->allocate_host(device, bytes, &cos_sin);
     if (status == DEVICE_OK) {
-        rotation_table(rotation, (int32_t)limits->max_positions, (int32_t)model->head_dim, cos_sin);
+        rotation_table(rotation, (int32_t)limits->max_positions, (int32_t)model_rotary_dim(model),
+                       cos_sin);
         status = table->upload(device, room->cos_sin, cos_sin, bytes);
     }
     if (status == DEVICE_OK) {

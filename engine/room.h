@@ -35,7 +35,9 @@ struct room {
     unsigned char *arrays; /* a step's, packed */
     uint8_t *committed;    /* [max_logit_rows] */
     int32_t *n_committed;  /* [max_requests] */
-    void *bounce;          /* pieces of a store that moves over itself */
+    int32_t *unrolled; /* [max_unrolled, max_requests], n_committed of steps issued at once; NULL
+                          where one is the most */
+    void *bounce;      /* pieces of a store that moves over itself */
     int64_t side_bytes, bounce_bytes;
     /* Host memory that copies reach. */
     unsigned char *uploads[ROOM_UPLOADS]; /* steps' arrays, which take turns */

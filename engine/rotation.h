@@ -18,11 +18,12 @@ struct rotation {
     struct rotation_stretch stretch;
 };
 
-/* In radians a position; pair i of D / 2: theta^(-2 i / D), stretched. */
-double rotation_frequency(const struct rotation *rotation, int32_t pair, int32_t head_size);
+/* In radians a position; pair i of R / 2, where R channels of a head are rotated: theta^(-2 i / R),
+ * stretched. */
+double rotation_frequency(const struct rotation *rotation, int32_t pair, int32_t rotary_size);
 
-/* cos_sin: [n_positions, D / 2, 2]. */
-void rotation_table(const struct rotation *rotation, int32_t n_positions, int32_t head_size,
+/* cos_sin: [n_positions, R / 2, 2]. */
+void rotation_table(const struct rotation *rotation, int32_t n_positions, int32_t rotary_size,
                     float *cos_sin);
 
 #endif

@@ -222,15 +222,29 @@ static uint32_t block_end(const struct request *request) {
     return request->block_start + request->block_length;
 }
 
+/* The positions that reusing steps run, around the active block or no more than that. */
+struct window {
+    uint32_t first, end;
+};
+
+static struct window window_of(const struct sessions *sessions, const struct request *request) {
+    const struct cache_policy *cache = sessions->system->cache;
+    struct window window = {request->block_start, block_end(request)};
+    if (cache->window != NULL) {
+        cache->window(sessions->system->cache_state, request, &window.first, &window.end);
+    }
+    return window;
+}
+
 /* The row of the store for the keys and values of a position, or -1. */
-static int32_t kept_row(const struct sessions *sessions, const struct request *request,
+static int32_t kept_row(const struct sessions *sessions, const struct window *window,
                         uint32_t position) {
-    if (position < request->block_start) {
+    if (position < window->first) {
         return (int32_t)position;
     }
     bool behind = sessions->system->cache->keeps == KEEPS_OUTSIDE_BLOCK;
-    return behind && position >= block_end(request) ? (int32_t)(position - request->block_length)
-                                                    : -1;
+    return behind && position >= window->end ? (int32_t)(position - (window->end - window->first))
+                                             : -1;
 }
 
 /* Where a query's keys end: behind its block, which may be shorter where it is the active one, or,
@@ -263,30 +277,31 @@ static void plan_cache(struct sessions *sessions, const struct request *request,
         part->block_start = request->block_start;
         part->block_end = block_end(request);
     } else if (keeps == KEEPS_BEFORE_BLOCK || keeps == KEEPS_OUTSIDE_BLOCK) {
+        const struct window window = window_of(sessions, request);
         int32_t *rows = sessions->kv_rows + (part->positions - sessions->positions);
         for (uint32_t i = 0; i < span->queries; i++) {
-            rows[i] = kept_row(sessions, request, (uint32_t)part->positions[i]);
+            rows[i] = kept_row(sessions, &window, (uint32_t)part->positions[i]);
         }
         part->kv_rows = rows;
-        part->kv.n_rows =
-            (int32_t)(keeps == KEEPS_BEFORE_BLOCK ? request->block_start
-                                                  : request->canvas_tokens - request->block_length);
+        uint32_t behind = keeps == KEEPS_BEFORE_BLOCK ? 0 : request->canvas_tokens - window.end;
+        part->kv.n_rows = (int32_t)(window.first + behind);
     }
 }
 
 /* The positions that the span's logit rows decide on: [first, end), of which the masked ones alone
  * where the scope says so. */
-static void scope(const struct settings *settings, const struct request *request, uint32_t *first,
+static void scope(const struct sessions *sessions, const struct request *request, uint32_t *first,
                   uint32_t *end) {
+    const struct settings *settings = &sessions->system->settings;
     bool is_full = request->span.queries == request->canvas_tokens;
     *first = request->block_start;
     *end = request->span.logit_rows > 0 ? block_end(request) : request->block_start;
     if (request->span.exact &&
-        (!blocks_decide(&request->span) || settings->logit_scope == LOGITS_QUERIES)) {
+        (!blocks_decide(request) || settings->logit_scope == LOGITS_QUERIES)) {
         return;
     }
     if (settings->logit_scope == LOGITS_QUERIES) {
-        *first = is_full ? 0 : request->block_start;
+        *first = is_full ? 0 : window_of(sessions, request).first;
         *end = *first + request->span.queries;
     } else if (settings->logit_scope == LOGITS_GENERATION && is_full &&
                request->step_in_block == 0) {
@@ -296,7 +311,8 @@ static void scope(const struct settings *settings, const struct request *request
 }
 
 /* Where a model's logits speak of the position after their query's, the query before the target is
- * taken; the first query of a span stands in for the one before it, as Dream's own code has it. */
+ * taken; the first query of a span stands in for the one before it, as Dream's own code has it.
+ * What decides on the first position of an exact block is the pass before it. */
 static int32_t row_of(const struct sessions *sessions, const struct request *request,
                       const struct step_part *part, uint32_t position) {
     int32_t query = (int32_t)position - part->positions[0];
@@ -315,21 +331,22 @@ static int check_rows(const struct request *request, uint32_t n, struct err *err
 
 /* The same of a span that lists positions of its block. One that was decided already is no
  * candidate, even if what it was given is the mask's id: its row decides on the prompt's first
- * token, which is none. */
+ * token, which is none. Where logits are shifted, positions follow one another and the first is no
+ * masked one: the pass before the block decided it, or one over the block. */
 static int plan_listed_rows(struct sessions *sessions, const struct request *request,
                             struct step_part *part, const uint8_t *masked, struct err *err) {
     int32_t *rows = sessions->logit_rows + sessions->n_used_rows;
     int32_t *targets = sessions->targets + sessions->n_used_rows;
-    bool decides = blocks_decide(&request->span);
+    bool decides = blocks_decide(request), is_shifted = sessions->system->model->shifted_logits;
     uint32_t first, end, n = 0;
-    scope(&sessions->system->settings, request, &first, &end);
+    scope(sessions, request, &first, &end);
     for (uint32_t i = 0; i < request->span.queries; i++) {
         uint32_t position = (uint32_t)part->positions[i];
         bool in_scope =
             position >= first && position < end &&
             (masked[i] || !decides || sessions->system->settings.logit_scope != LOGITS_MASKED);
         if (in_scope && sessions->n_used_rows + n < sessions->limits.max_logit_rows) {
-            rows[n] = (int32_t)i;
+            rows[n] = is_shifted && i > 0 ? (int32_t)i - 1 : (int32_t)i;
             targets[n++] = masked[i] ? (int32_t)position : 0;
         }
     }
@@ -346,10 +363,10 @@ static int plan_rows(struct sessions *sessions, const struct request *request,
     int32_t *rows = sessions->logit_rows + sessions->n_used_rows;
     int32_t *targets = sessions->targets + sessions->n_used_rows;
     uint32_t first, end, n = 0, n_before = 0, n_block = 0;
-    scope(settings, request, &first, &end);
+    scope(sessions, request, &first, &end);
     for (uint32_t position = first; position < end; position++) {
         bool in_block = position >= request->block_start && position < block_end(request);
-        if (settings->logit_scope == LOGITS_MASKED && blocks_decide(&request->span) &&
+        if (settings->logit_scope == LOGITS_MASKED && blocks_decide(request) &&
             !sessions->masked[session->canvas + position]) {
             continue;
         }
@@ -365,7 +382,26 @@ static int plan_rows(struct sessions *sessions, const struct request *request,
     part->logit_rows = rows;
     part->targets = targets;
     part->decision.first_row = n_before;
-    part->decision.n_rows = blocks_decide(&request->span) ? n_block : 0;
+    part->decision.n_rows = blocks_decide(request) ? n_block : 0;
+    return check_rows(request, n, err);
+}
+
+/* The same of a span that yields a block's first token: its last rows, each of which speaks of the
+ * position after its query's, and the last of them decides. */
+static int plan_yield_rows(struct sessions *sessions, const struct request *request,
+                           struct step_part *part, struct err *err) {
+    int32_t *rows = sessions->logit_rows + sessions->n_used_rows;
+    int32_t *targets = sessions->targets + sessions->n_used_rows;
+    uint32_t left = sessions->limits.max_logit_rows - sessions->n_used_rows;
+    uint32_t n = request->span.logit_rows < left ? request->span.logit_rows : left;
+    for (uint32_t r = 0; r < n; r++) {
+        rows[r] = (int32_t)(request->span.queries - n + r);
+        targets[r] = part->positions[rows[r]] + 1;
+    }
+    sessions->n_used_rows += n;
+    part->logit_rows = rows;
+    part->targets = targets;
+    part->decision = (struct decision){.first_row = n - 1, .n_rows = 1, .take = 1};
     return check_rows(request, n, err);
 }
 
@@ -389,13 +425,13 @@ static int plan_positions(struct sessions *sessions, const struct request *reque
                                request->id, span->queries, n);
     }
     bool in_block = span->exact && request->causal == SEES_BLOCKS && span->phase != PHASE_PREFILL;
-    if (in_block && span->queries != request->block_length) {
+    if (in_block && span->context + span->queries != block_end(request)) {
         return err_usage(err, "cache %s runs parts of a block, which the engine does not",
                          sessions->system->cache->policy.name);
     }
     uint32_t first = span->exact                               ? span->context
                      : span->queries == request->canvas_tokens ? 0
-                                                               : request->block_start;
+                                                               : window_of(sessions, request).first;
     for (uint32_t i = 0; i < span->queries; i++) {
         positions[i] = (int32_t)(first + i);
     }
@@ -438,9 +474,14 @@ static int plan_part(struct sessions *sessions, const struct request *request, u
                          sessions->system->cache->policy.name, part->kv.n_rows, request->id,
                          request->kv_bytes / sessions->system->row_bytes);
     }
-    status = lists ? plan_listed_rows(sessions, request, part, masked, err)
-                   : plan_rows(sessions, request, session, part, err);
+    bool yields = blocks_yield(request);
+    status = yields  ? plan_yield_rows(sessions, request, part, err)
+             : lists ? plan_listed_rows(sessions, request, part, masked, err)
+                     : plan_rows(sessions, request, session, part, err);
     sessions->n_rows[member] = span->logit_rows;
+    if (yields && take == NULL) {
+        return status; /* whatever the decoder */
+    }
     if (take != NULL) {
         part->decision.take = *take;
         part->decision.n_rows = *take > 0 ? part->decision.n_rows : 0;
@@ -531,11 +572,11 @@ static uint32_t first_result(const struct sessions *sessions, uint32_t member) {
     return first;
 }
 
-/* A member's target is committed. */
+/* A member's target is committed; what a pass yields is none of its block. */
 static void note_commit(struct sessions *sessions, const struct request *request, uint32_t slot,
                         uint32_t member, int32_t target) {
     sessions->masked[sessions->by_slot[slot].canvas + target] = 0;
-    if (session_is_listed(sessions, request)) {
+    if (session_is_listed(sessions, request) && !blocks_yield(request)) {
         session_blocks_choose(&sessions->blocks, request, member, (uint32_t)target);
     }
 }
@@ -568,6 +609,11 @@ void sessions_pass(struct sessions *sessions, const struct submission *submissio
                 counts[i] += chosen[at];
             }
         }
+        if (blocks_yield(request)) {
+            const struct span *span = &request->span;
+            note_commit(sessions, request, slot, i, (int32_t)(span->context + span->queries));
+            counts[i] = 1;
+        }
     }
 }
 
@@ -577,7 +623,7 @@ uint32_t sessions_masked_rows(const struct sessions *sessions, const struct subm
     const struct request *request = &submission->requests[slot];
     const struct step_part *part = &sessions->decided[member];
     uint32_t first = first_result(sessions, member);
-    for (uint32_t row = 0; row < sessions->n_rows[member]; row++) {
+    for (uint32_t row = 0; blocks_decide(request) && row < sessions->n_rows[member]; row++) {
         uint32_t target = (uint32_t)part->targets[row];
         if (target >= request->block_start && target < block_end(request) &&
             sessions->masked[sessions->by_slot[slot].canvas + target]) {

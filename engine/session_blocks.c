@@ -64,12 +64,11 @@ void session_blocks_forget(struct session_blocks *blocks, uint32_t slot) {
     }
 }
 
-/* The prompt's tokens stand first in its block. */
+/* Before its first pass, what is known of a block stands first in it: prompt tokens, or what the
+ * block before it yielded. */
 static void enter(struct session_blocks *blocks, const struct request *request, uint32_t slot) {
     const struct cache_policy *cache = blocks->system->cache;
-    uint32_t n_fixed = request->block_start < request->prompt_tokens
-                           ? request->prompt_tokens - request->block_start
-                           : 0;
+    uint32_t n_fixed = request->block_length - request->masked_in_block;
     block_begin(&blocks->blocks[slot], (enum block_cache)cache->leaves_out, request->block_length,
                 n_fixed, row(blocks, blocks->masked, slot), row(blocks, blocks->uncached, slot));
     blocks->active[slot] = request->block + 1;
@@ -87,8 +86,11 @@ uint32_t session_blocks_list(struct session_blocks *blocks, const struct request
     const struct block_state *block = &blocks->blocks[slot];
     memset(row(blocks, blocks->chosen, member), 0, block->length);
     (void)block_pending(block, keep);
-    uint32_t n = 0;
+    uint32_t n = 0, first = request->span.part_start;
     for (uint32_t i = 0; i < block->length; i++) {
+        bool in_part =
+            block->cache != BLOCK_PARTS || (i >= first && i < first + request->span.queries);
+        keep[i] = keep[i] && in_part;
         if (keep[i] && n < request->span.queries) {
             positions[n] = (int32_t)(request->block_start + i);
             masked[n] = block->masked[i];
@@ -147,7 +149,7 @@ void session_blocks_pass(struct session_blocks *blocks, const struct request *re
         n += chosen[i] != 0;
     }
     block_pass(block, row(blocks, blocks->keep, member), chosen);
-    if (n > 0 && blocks_decide(&request->span) && system->cache->learn != NULL) {
+    if (n > 0 && blocks_decide(request) && system->cache->learn != NULL) {
         system->cache->learn(system->cache_state, memory_of(blocks, slot), request, n);
     }
 }

@@ -16,6 +16,7 @@ static bool runs_whole_blocks(const struct system *system) {
                               .block_length = block,
                               .step_in_block = 1,
                               .masked_in_block = block > 1 ? block - 1 : 1,
+                              .known_in_front = block > 1,
                               .uncached_in_block = block,
                               .passes_in_block = 1,
                               .kept_in_block = block,
@@ -31,6 +32,9 @@ static bool is_run(const struct system *system) {
     if (cache->keeps != KEEPS_EXACT) {
         return cache->keeps != KEEPS_OTHERWISE;
     }
+    if (cache->leaves_out == BLOCK_PARTS) {
+        return true;
+    }
     bool is_listed = cache->leaves_out != BLOCK_WHOLE || cache->evicts;
     return is_listed ? !system->model->shifted_logits && (!cache->evicts || cache->evict != NULL)
                      : runs_whole_blocks(system);
@@ -40,6 +44,14 @@ int sessions_check(const struct system *system, struct err *err) {
     if (!is_run(system)) {
         return err_usage(err, "the engine does not run cache policy %s",
                          system->cache->policy.name);
+    }
+    const struct decoder *decoder = system->decoder;
+    if (system->settings.unroll_maximum > 1 && decoder->count == NULL &&
+        decoder->threshold == NULL) {
+        return err_usage(err,
+                         "decoder %s chooses on the host after each step, which unroll.maximum = "
+                         "%" PRIu32 " does not let it: set unroll.maximum = 1",
+                         decoder->policy.name, system->settings.unroll_maximum);
     }
     if (system->row_bytes % (STORE_ALIGN_ELEMENTS * system->runtime.element_bytes) != 0) {
         return err_usage(err,

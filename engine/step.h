@@ -91,6 +91,7 @@ struct step_result {
 /* How much the engine is opened for. */
 struct step_limits {
     uint32_t max_requests, max_tokens, max_logit_rows;
+    uint32_t max_unrolled;   /* steps that are issued at once (forward_submit_times); 0: 1 */
     uint32_t max_positions;  /* positions are below it */
     int64_t canvas_tokens;   /* of all canvases together */
     int64_t workspace_bytes; /* the largest peak of a placement */

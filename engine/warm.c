@@ -31,7 +31,8 @@ static int warm_product(const struct warming *warming, uint32_t op, int64_t n_to
                                      .dtype = device->dtype};
     const struct call_linear product = {
         .x = warming->room->workspace,
-        .w = weights_at(warming->weights, (enum weight_slot)warming->program->weight[op], 0),
+        .w = weights_at(warming->weights, (enum weight_slot)warming->program->weight[op],
+                        warming->program->op_layer[op]),
         .y = warming->room->workspace + x_bytes,
         .x_stride = o->k,
         .y_stride = o->n,

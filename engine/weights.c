@@ -10,30 +10,48 @@
 #include "engine/checkpoint.h"
 #include "engine/safetensors.h"
 #include "kernels/bf16.h"
+#include "kernels/calls_moe.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
 #include "sim/model/ranks.h"
 
 const char *const weight_slot_names[WEIGHT_SLOT_COUNT] = {
-    "embedding", "final norm", "head",   "attention norm", "qkv",     "qkv bias",
-    "q norm",    "k norm",     "output", "ffn norm",       "gate up", "down",
+    "embedding",    "final norm",     "head",        "attention norm", "qkv",
+    "qkv bias",     "q norm",         "k norm",      "output",         "ffn norm",
+    "gate up",      "down",           "router",      "expert bias",    "experts gate up",
+    "experts down", "shared gate up", "shared down",
 };
 
 /* ---- layout ---- */
 
-static int64_t dtype_bytes(enum kernel_dtype dtype) {
-    return dtype == KERNEL_F32 ? F32_BYTES : BF16_BYTES;
+/* Of one number of a slot. */
+static int64_t number_bytes(const struct weight_layout *layout, enum weight_slot slot) {
+    return weight_dtype(slot, layout->dtype) == KERNEL_F32 ? F32_BYTES : BF16_BYTES;
 }
 
-static int part_count(enum weight_slot slot) {
-    return slot == WEIGHT_QKV || slot == WEIGHT_QKV_BIAS ? 3 : slot == WEIGHT_GATE_UP ? 2 : 1;
+int weight_parts_at_once(enum weight_slot slot) {
+    bool is_gate_up =
+        slot == WEIGHT_GATE_UP || slot == WEIGHT_EXPERTS_GATE_UP || slot == WEIGHT_SHARED_GATE_UP;
+    return slot == WEIGHT_QKV || slot == WEIGHT_QKV_BIAS ? 3 : is_gate_up ? 2 : 1;
+}
+
+int weight_part_count(const struct model *model, enum weight_slot slot) {
+    return weight_parts_at_once(slot) * (weight_holds_experts(slot) ? (int)model->experts : 1);
+}
+
+/* Of a SwiGLU of this width: of gates or ups, or what they come back to. */
+static bool swiglu_shape(const struct model *model, int64_t width, bool is_down, int64_t *n_rows,
+                         int64_t *n_columns) {
+    *n_rows = is_down ? model->hidden : width;
+    *n_columns = is_down ? width : model->hidden;
+    return width > 0;
 }
 
 bool weight_part_shape(const struct model *model, enum weight_slot slot, int part, int64_t *n_rows,
                        int64_t *n_columns) {
     int64_t hidden = model->hidden, q_dim = (int64_t)model->heads * model->head_dim;
     int64_t part_dim = part == 0 ? q_dim : (int64_t)model->kv_heads * model->head_dim;
-    bool exists = part < part_count(slot);
+    bool exists = part < weight_part_count(model, slot);
     *n_columns = 1;
     switch (slot) {
     case WEIGHT_EMBEDDING:
@@ -68,12 +86,31 @@ bool weight_part_shape(const struct model *model, enum weight_slot slot, int par
         *n_columns = q_dim;
         break;
     case WEIGHT_GATE_UP:
-        *n_rows = model->ffn;
-        *n_columns = hidden;
-        break;
     case WEIGHT_DOWN:
-        *n_rows = hidden;
-        *n_columns = model->ffn;
+        exists = swiglu_shape(model, model_first_mixture(model) > 0 ? model->ffn : 0,
+                              slot == WEIGHT_DOWN, n_rows, n_columns) &&
+                 exists;
+        break;
+    case WEIGHT_ROUTER:
+        *n_rows = model->experts;
+        *n_columns = hidden;
+        exists = exists && model->experts > 0;
+        break;
+    case WEIGHT_EXPERT_BIAS:
+        *n_rows = model->experts;
+        exists = exists && model->expert_bias;
+        break;
+    case WEIGHT_EXPERTS_GATE_UP:
+    case WEIGHT_EXPERTS_DOWN:
+        exists = swiglu_shape(model, model->expert_ffn, slot == WEIGHT_EXPERTS_DOWN, n_rows,
+                              n_columns) &&
+                 exists;
+        break;
+    case WEIGHT_SHARED_GATE_UP:
+    case WEIGHT_SHARED_DOWN:
+        exists = swiglu_shape(model, (int64_t)model->shared_experts * model->shared_ffn,
+                              slot == WEIGHT_SHARED_DOWN, n_rows, n_columns) &&
+                 exists;
         break;
     }
     return exists;
@@ -81,10 +118,10 @@ bool weight_part_shape(const struct model *model, enum weight_slot slot, int par
 
 static int64_t slot_bytes(const struct weight_layout *layout, enum weight_slot slot) {
     int64_t bytes = 0;
-    for (int part = 0; part < part_count(slot); part++) {
+    for (int part = 0; part < weight_part_count(layout->model, slot); part++) {
         int64_t n_rows, n_columns;
         if (weight_part_shape(layout->model, slot, part, &n_rows, &n_columns)) {
-            bytes += n_rows * n_columns * dtype_bytes(layout->dtype);
+            bytes += n_rows * n_columns * number_bytes(layout, slot);
         }
     }
     return bytes;
@@ -96,28 +133,63 @@ static void set_rank(struct weight_layout *layout, uint32_t rank) {
     if (model->tied) {
         layout->offset_bytes[WEIGHT_HEAD] =
             layout->offset_bytes[WEIGHT_EMBEDDING] +
-            (int64_t)rank * model->vocab * model->hidden * dtype_bytes(layout->dtype);
+            (int64_t)rank * model->vocab * model->hidden * number_bytes(layout, WEIGHT_EMBEDDING);
     }
 }
 
+static int check_router(const struct model *model, struct err *err) {
+    bool fits = model->experts <= MOE_MAX_EXPERTS && model->experts_active <= MOE_MAX_ACTIVE &&
+                model->expert_groups <= MOE_MAX_GROUPS;
+    return fits ? 0
+                : err_usage(err,
+                            "model '%s' chooses %" PRIu32 " of %" PRIu32 " experts in %" PRIu32
+                            " groups; the engine runs at most %d of %d in %d",
+                            model->name, model->experts_active, model->experts,
+                            model->expert_groups, MOE_MAX_ACTIVE, MOE_MAX_EXPERTS, MOE_MAX_GROUPS);
+}
+
+/* Places the slots [first, end) one behind the other from `at` on. Returns where they end. */
+static int64_t place_slots(struct weight_layout *layout, int first, int end, int64_t at) {
+    for (int slot = first; slot < end; slot++) {
+        int64_t bytes = slot_bytes(layout, (enum weight_slot)slot);
+        layout->offset_bytes[slot] = bytes > 0 ? at : -1;
+        at += align_up(bytes, WEIGHT_ALIGN_BYTES);
+    }
+    return at;
+}
+
+/* Layers of both kinds begin with the same weights. */
 int weight_layout_make(struct weight_layout *layout, const struct model *model,
                        enum kernel_dtype dtype, struct err *err) {
-    if (model->experts > 0) {
-        return err_usage(err, "model '%s' is a mixture of experts, which the engine does not run",
-                         model->name);
-    }
     *layout = (struct weight_layout){.model = model, .dtype = dtype};
-    int64_t end = 0, layers_start = 0;
-    for (int slot = 0; slot < WEIGHT_SLOT_COUNT; slot++) {
-        layers_start = slot == WEIGHT_ATTENTION_NORM ? end : layers_start;
-        int64_t bytes = slot_bytes(layout, (enum weight_slot)slot);
-        layout->offset_bytes[slot] = bytes > 0 ? end : -1;
-        end += align_up(bytes, WEIGHT_ALIGN_BYTES);
+    int status = check_router(model, err);
+    if (status != 0) {
+        return status;
     }
+    layout->layers_bytes = place_slots(layout, 0, WEIGHT_ATTENTION_NORM, 0);
+    int64_t common = place_slots(layout, WEIGHT_ATTENTION_NORM, WEIGHT_GATE_UP, 0);
+    layout->dense_layer_bytes = place_slots(layout, WEIGHT_GATE_UP, WEIGHT_ROUTER, common);
+    layout->mixture_bytes = place_slots(layout, WEIGHT_ROUTER, WEIGHT_SLOT_COUNT, common);
     set_rank(layout, 0);
-    layout->layer_bytes = end - layers_start;
-    layout->bytes = layers_start + model->layers * layout->layer_bytes;
+    uint32_t n_dense = model_first_mixture(model);
+    layout->bytes = layout->layers_bytes + n_dense * layout->dense_layer_bytes +
+                    (model->layers - n_dense) * layout->mixture_bytes;
     return 0;
+}
+
+int64_t weight_offset_bytes(const struct weight_layout *layout, enum weight_slot slot,
+                            uint32_t layer) {
+    const struct model *model = layout->model;
+    int64_t offset = layout->offset_bytes[slot];
+    if (offset < 0 || !weight_is_per_layer(slot)) {
+        return offset;
+    }
+    uint32_t first_mixture = model_first_mixture(model);
+    uint32_t n_dense = layer < first_mixture ? layer : first_mixture;
+    return weight_is_of_layer(model, slot, layer)
+               ? layout->layers_bytes + n_dense * layout->dense_layer_bytes +
+                     (layer - n_dense) * layout->mixture_bytes + offset
+               : -1;
 }
 
 /* ---- sources ---- */
@@ -162,10 +234,14 @@ static void place_part(const struct weight_layout *layout, struct part *part) {
         break;
     case WEIGHT_HEAD:
     case WEIGHT_GATE_UP:
+    case WEIGHT_EXPERTS_GATE_UP:
+    case WEIGHT_SHARED_GATE_UP:
         divide_rows(part, rank * part->n_rows, ranks * part->n_rows);
         break;
     case WEIGHT_OUTPUT:
     case WEIGHT_DOWN:
+    case WEIGHT_EXPERTS_DOWN:
+    case WEIGHT_SHARED_DOWN:
         divide_columns(part, rank * part->n_columns, ranks * part->n_columns);
         break;
     case WEIGHT_EMBEDDING:
@@ -174,6 +250,8 @@ static void place_part(const struct weight_layout *layout, struct part *part) {
     case WEIGHT_Q_NORM:
     case WEIGHT_K_NORM:
     case WEIGHT_FFN_NORM:
+    case WEIGHT_ROUTER:
+    case WEIGHT_EXPERT_BIAS:
         break;
     }
 }
@@ -198,12 +276,16 @@ static int for_each_part(const struct weight_layout *layout,
         for (int s = layer == 0 ? 0 : WEIGHT_ATTENTION_NORM; s < WEIGHT_SLOT_COUNT; s++) {
             struct part part = {.slot = (enum weight_slot)s, .layer = layer};
             part.offset_bytes = weight_offset_bytes(layout, part.slot, layer);
-            for (; status == 0 && part.index < part_count(part.slot); part.index++) {
+            bool is_here = !weight_is_per_layer(part.slot) ||
+                           weight_is_of_layer(layout->model, part.slot, layer);
+            int n_parts = is_here ? weight_part_count(layout->model, part.slot) : 0;
+            for (; status == 0 && part.index < n_parts; part.index++) {
                 if (weight_part_shape(layout->model, part.slot, part.index, &part.n_rows,
                                       &part.n_columns)) {
                     place_part(layout, &part);
                     status = make(context, &part);
-                    part.offset_bytes += part.n_rows * part.n_columns * dtype_bytes(layout->dtype);
+                    part.offset_bytes +=
+                        part.n_rows * part.n_columns * number_bytes(layout, part.slot);
                 }
             }
         }
@@ -224,36 +306,41 @@ struct drawing {
     struct err *err;
 };
 
+/* Sharp attention and small embeddings make a mixture's masked tokens, which are all the same one,
+ * differ by what they see: else they would all go to the same experts. With head norms around 2,
+ * steps of llada-moe-tiny and llada2-tiny hit 98 and 87 % of the experts that random choices would,
+ * with 1 and embeddings of variance 1 it is 42 and 38 % (one block of 32 tokens). */
+static double norm_centre(const struct model *model, enum weight_slot slot) {
+    bool is_of_head = slot == WEIGHT_Q_NORM || slot == WEIGHT_K_NORM;
+    return model->experts > 0 && is_of_head ? 2 : 1;
+}
+
 /* A uniform draw in (-s, s) has the variance s^2 / 3. An embedding that is the head, too, is drawn
  * as the head: else the stream would be so full of a position's own token that this is what it
- * predicts. */
+ * predicts. Biases are small: what experts are drawn with is no more than a nudge. */
 static int draw_part(void *context, const struct part *part) {
     const struct drawing *d = context;
     const struct engine_device *device = d->weights->device;
     const struct model *model = d->weights->layout.model;
-    bool is_input = part->slot == WEIGHT_EMBEDDING && !model->tied;
-    int64_t fan_in = is_input                        ? 1
-                     : part->slot == WEIGHT_QKV_BIAS ? model->hidden
-                                                     : part->whole_columns;
+    bool is_input = part->slot == WEIGHT_EMBEDDING && !model->tied && model->experts == 0;
+    bool is_bias = part->slot == WEIGHT_QKV_BIAS || part->slot == WEIGHT_EXPERT_BIAS;
+    int64_t fan_in = is_input ? 1 : is_bias ? model->hidden : part->whole_columns;
     char stream[128];
     snprintf(stream, sizeof stream, "weights %s %d of layer %" PRIu32,
              weight_slot_names[part->slot], part->index, part->layer);
-    const int64_t n = part->n_rows * part->n_columns, run = run_elements(part);
-    const enum kernel_dtype dtype = d->weights->layout.dtype;
-    struct call_random call = {
+    const struct call_random call = {
+        .y = d->weights->block + part->offset_bytes,
         .key = rng_stream(d->seed, stream).s[0],
-        .n = run,
-        .centre = is_norm(part->slot) ? 1 : 0,
+        .first = whole_index(part, 0),
+        .n = part->n_rows * part->n_columns,
+        .run = part->n_columns,
+        .stride = part->whole_columns,
+        .centre = is_norm(part->slot) ? norm_centre(model, part->slot) : 0,
         .spread = is_norm(part->slot) ? 0.25 : sqrt(3.0 / (double)fan_in),
-        .dtype = dtype,
+        .dtype = weight_dtype(part->slot, d->weights->layout.dtype),
     };
-    int status = DEVICE_OK;
-    for (int64_t at = 0; status == DEVICE_OK && at < n; at += run) {
-        call.y = d->weights->block + part->offset_bytes + at * dtype_bytes(dtype);
-        call.first = whole_index(part, at);
-        status = device->table->random(device->device, &call);
-    }
-    return engine_device_err(device, status, "making random weights", d->err);
+    return engine_device_err(device, device->table->random(device->device, &call),
+                             "making random weights", d->err);
 }
 
 /* ---- checkpoints ---- */
@@ -280,12 +367,12 @@ static int device_err(const struct reading *r, int status, const char *what) {
     return engine_device_err(r->device, status, what, r->err);
 }
 
-/* n values to `offset_bytes` of the block. */
-static int put(struct reading *r, int64_t offset_bytes, int64_t n) {
+/* n values of the slot to `offset_bytes` of the block. */
+static int put(struct reading *r, enum weight_slot slot, int64_t offset_bytes, int64_t n) {
     const struct device_table *table = r->device->table;
     struct device *device = r->device->device;
     uint64_t turn = r->n_pieces++ % N_BUFFERS;
-    enum kernel_dtype dtype = r->weights->layout.dtype;
+    enum kernel_dtype dtype = weight_dtype(slot, r->weights->layout.dtype);
     int status = r->n_pieces > N_BUFFERS ? table->mark_wait(device, r->uploaded[turn]) : DEVICE_OK;
     if (status != DEVICE_OK) {
         return device_err(r, status, "waiting for weights to arrive");
@@ -299,14 +386,30 @@ static int put(struct reading *r, int64_t offset_bytes, int64_t n) {
         }
     }
     status = table->upload(device, r->weights->block + offset_bytes, r->buffers[turn],
-                           n * dtype_bytes(dtype));
+                           n * number_bytes(&r->weights->layout, slot));
     status = status == DEVICE_OK ? table->mark(device, r->uploaded[turn]) : status;
     return device_err(r, status, "uploading weights");
 }
 
-/* The stored tensor of a part, with the shape it must have. */
-static const struct stored_tensor *find_part(const struct reading *r, const struct part *part) {
+/* The stored tensor that a part is, or is some rows of, with the shape it must have; and the first
+ * of these rows. */
+static const struct stored_tensor *find_part(const struct reading *r, const struct part *part,
+                                             int64_t *first_row) {
     char name[256], found[128], wanted[128];
+    int64_t n_rows = part->whole_rows;
+    *first_row = 0;
+    if (checkpoint_stores_whole(r->family, part->slot)) {
+        const struct weight_layout *layout = &r->weights->layout;
+        struct part beside = *part;
+        n_rows = 0;
+        for (beside.index = 0; weight_part_shape(layout->model, part->slot, beside.index,
+                                                 &beside.n_rows, &beside.n_columns);
+             beside.index++) {
+            place_part(layout, &beside);
+            *first_row = beside.index == part->index ? n_rows : *first_row;
+            n_rows += beside.whole_rows;
+        }
+    }
     checkpoint_tensor_name(r->family, part->slot, part->index, part->layer, name, sizeof name);
     const struct stored_tensor *tensor = safetensors_find(&r->files, name);
     if (tensor == NULL) {
@@ -315,7 +418,7 @@ static const struct stored_tensor *find_part(const struct reading *r, const stru
         return NULL;
     }
     uint32_t n_dims = part->n_columns > 1 ? 2 : 1;
-    const int64_t shape[2] = {part->whole_rows, part->whole_columns};
+    const int64_t shape[2] = {n_rows, part->whole_columns};
     if (tensor->n_dims != n_dims || memcmp(tensor->shape, shape, n_dims * sizeof shape[0]) != 0) {
         err_world(r->err, "%s: tensor '%s' is %s, but model '%s' needs %s", tensor->file, name,
                   stored_shape_text(tensor->shape, tensor->n_dims, found, sizeof found),
@@ -326,27 +429,29 @@ static const struct stored_tensor *find_part(const struct reading *r, const stru
     return tensor;
 }
 
-/* Elements [first, first + n) of a part. */
-static void read_piece(const struct stored_tensor *tensor, const struct part *part, int64_t first,
-                       int64_t n, float *values) {
-    const int64_t run = run_elements(part);
+/* Elements [first, first + n) of a part, which begins so many rows behind the tensor's first. */
+static void read_piece(const struct stored_tensor *tensor, const struct part *part,
+                       int64_t rows_before, int64_t first, int64_t n, float *values) {
+    const int64_t run = run_elements(part), before = rows_before * part->whole_columns;
     for (int64_t at = first; at < first + n;) {
         int64_t end = (at / run + 1) * run;
         end = end < first + n ? end : first + n;
-        stored_read(tensor, whole_index(part, at), end - at, values + (at - first));
+        stored_read(tensor, before + whole_index(part, at), end - at, values + (at - first));
         at = end;
     }
 }
 
 static int read_part(void *context, const struct part *part) {
     struct reading *r = context;
-    const struct stored_tensor *tensor = find_part(r, part);
-    int64_t n = part->n_rows * part->n_columns, width = dtype_bytes(r->weights->layout.dtype);
+    int64_t first_row;
+    const struct stored_tensor *tensor = find_part(r, part, &first_row);
+    int64_t n = part->n_rows * part->n_columns;
+    int64_t width = number_bytes(&r->weights->layout, part->slot);
     int status = tensor != NULL ? 0 : err_status(r->err);
     for (int64_t first = 0; status == 0 && first < n; first += PIECE_ELEMENTS) {
         int64_t piece = n - first < PIECE_ELEMENTS ? n - first : PIECE_ELEMENTS;
-        read_piece(tensor, part, first, piece, r->values);
-        status = put(r, part->offset_bytes + first * width, piece);
+        read_piece(tensor, part, first_row, first, piece, r->values);
+        status = put(r, part->slot, part->offset_bytes + first * width, piece);
     }
     return status;
 }
@@ -406,7 +511,7 @@ static int check_surplus(struct reading *r) {
 static int open_buffers(struct reading *r) {
     const struct device_table *table = r->device->table;
     struct device *device = r->device->device;
-    int64_t bytes = PIECE_ELEMENTS * dtype_bytes(r->weights->layout.dtype);
+    int64_t bytes = PIECE_ELEMENTS * F32_BYTES; /* the widest there are */
     r->values = malloc(PIECE_ELEMENTS * sizeof *r->values);
     if (r->values == NULL) {
         return err_world(r->err, "no memory to read the weights through");

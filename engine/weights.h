@@ -15,10 +15,10 @@
 #include "sim/base/err.h"
 #include "sim/model/model.h"
 
-/* One rank of several that hold a model together has its heads of queries, keys and values and its
- * part of the width and the vocabulary; the embedding is everyone's in full (sim/model/ranks.h).
- * Shapes: C hidden, H and G query and key-value heads of size D, F the SwiGLU width, V vocabulary.
- */
+/* Shapes: C hidden, H and G query and key-value heads of size D, F the SwiGLU width, V vocabulary;
+ * E experts of width F', S the width of all shared experts together. One rank of several that hold
+ * a model together has its heads of queries, keys and values and its part of the widths and the
+ * vocabulary; embedding and routers are everyone's in full (sim/model/ranks.h). */
 enum weight_slot {
     /* One of each. */
     WEIGHT_EMBEDDING,  /* [V, C], of all ranks */
@@ -32,12 +32,20 @@ enum weight_slot {
     WEIGHT_K_NORM,         /* [D] */
     WEIGHT_OUTPUT,         /* [C, H D] */
     WEIGHT_FFN_NORM,       /* [C] */
-    WEIGHT_GATE_UP,        /* [2 F, C]: the gates, then the ups */
-    WEIGHT_DOWN,           /* [C, F] */
+    /* A dense layer's alone. */
+    WEIGHT_GATE_UP, /* [2 F, C]: the gates, then the ups */
+    WEIGHT_DOWN,    /* [C, F] */
+    /* A mixture's alone. */
+    WEIGHT_ROUTER,          /* [E, C] */
+    WEIGHT_EXPERT_BIAS,     /* [E], where the router has one; in float32, whatever the dtype */
+    WEIGHT_EXPERTS_GATE_UP, /* [E, 2 F', C]: an expert's gates, then its ups */
+    WEIGHT_EXPERTS_DOWN,    /* [E, C, F'] */
+    WEIGHT_SHARED_GATE_UP,  /* [2 S, C], where experts are shared */
+    WEIGHT_SHARED_DOWN,     /* [C, S] */
 };
 enum {
-    WEIGHT_SLOT_COUNT = WEIGHT_DOWN + 1,
-    WEIGHT_MAX_PARTS = 3,
+    WEIGHT_SLOT_COUNT = WEIGHT_SHARED_DOWN + 1,
+    WEIGHT_MAX_PARTS = 3, /* of one expert, where the slot holds experts */
     WEIGHT_ALIGN_BYTES = 512,
 };
 extern const char *const weight_slot_names[WEIGHT_SLOT_COUNT];
@@ -46,8 +54,11 @@ struct weight_layout {
     const struct model *model;
     uint32_t rank; /* of model_ranks(model) */
     enum kernel_dtype dtype;
-    int64_t offset_bytes[WEIGHT_SLOT_COUNT]; /* of layer 0; -1 where the model has no such weight */
-    int64_t layer_bytes;                     /* from a layer's matrix to the next layer's */
+    /* Of what there is one of, in the block; of a layer's weights, behind the layer's first byte.
+     * -1 where the model has no such weight. */
+    int64_t offset_bytes[WEIGHT_SLOT_COUNT];
+    int64_t layers_bytes;                     /* what comes before the layers */
+    int64_t dense_layer_bytes, mixture_bytes; /* a layer of either kind */
     int64_t bytes;
 };
 
@@ -57,8 +68,8 @@ struct weight_constants {
     float norm_epsilon;
 };
 
-/* Rank 0's, which is all there is where the model is not divided. ERR_USAGE when the model has
- * parts the engine does not run (mixtures of experts). */
+/* Rank 0's, which is all there is where the model is not divided. ERR_USAGE when the router is one
+ * that the kernels do not run. */
 int weight_layout_make(struct weight_layout *layout, const struct model *model,
                        enum kernel_dtype dtype, struct err *err);
 
@@ -66,14 +77,33 @@ static inline bool weight_is_per_layer(enum weight_slot slot) {
     return slot >= WEIGHT_ATTENTION_NORM;
 }
 
-static inline int64_t weight_offset_bytes(const struct weight_layout *layout, enum weight_slot slot,
-                                          uint32_t layer) {
-    int64_t repeated = weight_is_per_layer(slot) ? layer * layout->layer_bytes : 0;
-    return layout->offset_bytes[slot] < 0 ? -1 : layout->offset_bytes[slot] + repeated;
+/* Whether a layer may have such a weight, by its kind. */
+static inline bool weight_is_of_layer(const struct model *model, enum weight_slot slot,
+                                      uint32_t layer) {
+    bool is_mixture = layer >= model_first_mixture(model);
+    return slot < WEIGHT_GATE_UP || is_mixture == (slot >= WEIGHT_ROUTER);
 }
 
-/* Rows and columns of a part of a slot: queries, keys and values are the three parts of QKV.
- * False where the slot has no such part. Vectors have one column. */
+/* Of a slot's numbers in a layout of this dtype. */
+static inline enum kernel_dtype weight_dtype(enum weight_slot slot, enum kernel_dtype dtype) {
+    return slot == WEIGHT_EXPERT_BIAS ? KERNEL_F32 : dtype;
+}
+
+/* -1 where the layer has no such weight. */
+int64_t weight_offset_bytes(const struct weight_layout *layout, enum weight_slot slot,
+                            uint32_t layer);
+
+static inline bool weight_holds_experts(enum weight_slot slot) {
+    return slot == WEIGHT_EXPERTS_GATE_UP || slot == WEIGHT_EXPERTS_DOWN;
+}
+
+/* How many parts a slot has: queries, keys and values are the three of QKV, gates and ups those of
+ * gate-up, for each expert in turn where the slot holds experts. */
+int weight_part_count(const struct model *model, enum weight_slot slot);
+/* Of one expert, where the slot holds experts. */
+int weight_parts_at_once(enum weight_slot slot);
+
+/* Rows and columns of a part. False where the model has none. Vectors have one column. */
 bool weight_part_shape(const struct model *model, enum weight_slot slot, int part, int64_t *n_rows,
                        int64_t *n_columns);
 
@@ -85,9 +115,10 @@ struct weights {
 };
 
 /* `source` is a checkpoint folder or "random:SEED". Random matrices are uniform with variance
- * 1 / (input channels), norms lie around 1, and each part has its own key, so that a seed means the
- * same numbers on every device, rounded to its dtype. `device` must outlive the weights. On error
- * nothing needs releasing. */
+ * 1 / (input channels), norms lie around 1 (a mixture's head norms around 2, so that its tokens go
+ * to different experts), and each part has its own key, so that a seed means the same numbers on
+ * every device, rounded to its dtype. `device` must outlive the weights. On error nothing needs
+ * releasing. */
 int weights_open(struct weights *weights, const struct engine_device *device,
                  const struct model *model, const char *source, struct err *err);
 /* Those of another rank of the same model. */

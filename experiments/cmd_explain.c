@@ -94,6 +94,39 @@ static struct table *operators(const struct system *system, const struct asked_s
     return table;
 }
 
+/* Different experts that the step's tokens go to in a layer where every choice is random, which is
+ * what prices go by; NAN where there are none. */
+static double expected_experts(const struct system *system, const struct asked_step *step) {
+    const struct model *m = system->model;
+    return m->experts > 0 ? model_experts_hit(m->experts, m->experts_active,
+                                              (double)step->shape.sym[SYM_TOKENS])
+                          : (double)NAN;
+}
+
+static json_t *experts_json(const struct system *system, const struct asked_step *step,
+                            const struct measured_step *measured) {
+    if (system->model->experts == 0) {
+        return NULL;
+    }
+    bool is_measured = measured != NULL && measured->experts_hit > 0;
+    return json_pack("{s:I, s:f, s:o*}", "experts", (json_int_t)system->model->experts, "expected",
+                     expected_experts(system, step), "measured",
+                     is_measured ? json_real(measured->experts_hit) : NULL);
+}
+
+static void print_experts(const struct system *system, const struct asked_step *step,
+                          const struct measured_step *measured) {
+    if (system->model->experts == 0) {
+        return;
+    }
+    printf("experts      %.1f of %" PRIu32 " a layer, were each token's choice random, as priced",
+           expected_experts(system, step), system->model->experts);
+    if (measured != NULL && measured->experts_hit > 0) {
+        printf("; measured %.1f", measured->experts_hit);
+    }
+    printf("\n");
+}
+
 static json_t *measured_json(const struct measured_step *measured) {
     return json_pack("{s:s, s:I, s:f, s:f, s:f, s:I, s:I, s:I}", "device", measured->device,
                      "rounds", (json_int_t)measured->rounds, "wall_ms", measured->wall_ns * 1e-6,
@@ -169,14 +202,15 @@ static int print(const struct options *options, const struct system *system,
     bool serial = system->runtime.host_mode == HOST_SERIAL;
     if (options_has(options, "json")) {
         status = cmd_print_json(
-            json_pack("{s:s, s:s, s:s, s:s, s:s, s:s?, s:s, s:I, s:f, s:f, s:f, s:o, s:o*}",
+            json_pack("{s:s, s:s, s:s, s:s, s:s, s:s?, s:s, s:I, s:f, s:f, s:f, s:o, s:o*, s:o*}",
                       "system", system->name, "model", system->model->name, "gpu",
                       system->gpu->name, "profile_kind", system_profile_kind(system), "runtime",
                       system->runtime_name, "host_terms", system_host_terms(system), "step",
                       step->text, "tokens", (json_int_t)step->shape.sym[SYM_TOKENS], "device_ms",
                       price.device_ns * 1e-6, "host_ms", price.host_ns * 1e-6, "wall_ms",
                       price.wall_ns * 1e-6, "operators", table_json(table), "measured",
-                      measured != NULL ? measured_json(measured) : NULL),
+                      measured != NULL ? measured_json(measured) : NULL, "experts_hit",
+                      experts_json(system, step, measured)),
             err);
     } else {
         printf("%s, %s on %s: %s\n", system->name, system->model->name, system->gpu->name,
@@ -196,6 +230,7 @@ static int print(const struct options *options, const struct system *system,
                serial                            ? "the host waits, so both add up"
                : price.host_ns > price.device_ns ? "the host is the longer"
                                                  : "the host runs ahead");
+        print_experts(system, step, measured);
         if (measured != NULL) {
             print_measured(measured, &price);
         }

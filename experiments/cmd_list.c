@@ -1,5 +1,6 @@
 /* unmask list: everything that can be named, with its parameters. */
 #include <glob.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,10 +128,34 @@ static void list_runtimes(struct listing *out) {
     add_params(out->params, "every runtime", "runtime.", runtime_params, runtime_n_params);
 }
 
+/* "8 of 256 and 1 shared, first layers dense: 1", and how they are chosen. */
+static void add_mixture(struct table *rows, const struct model *m) {
+    char experts[96], router[128];
+    int n =
+        snprintf(experts, sizeof experts, "%" PRIu32 " of %" PRIu32, m->experts_active, m->experts);
+    if (m->shared_experts > 0) {
+        n += snprintf(experts + n, sizeof experts - (size_t)n, " and %" PRIu32 " shared",
+                      m->shared_experts);
+    }
+    if (m->dense_layers > 0) {
+        snprintf(experts + n, sizeof experts - (size_t)n, ", first layers dense: %" PRIu32,
+                 m->dense_layers);
+    }
+    n = snprintf(router, sizeof router, "%s", router_kind_names[m->router]);
+    if (m->expert_groups > 1) {
+        n += snprintf(router + n, sizeof router - (size_t)n, ", %" PRIu32 " of %" PRIu32 " groups",
+                      m->expert_groups_active, m->expert_groups);
+    }
+    snprintf(router + n, sizeof router - (size_t)n, "%s%s, x %g", m->expert_bias ? ", bias" : "",
+             m->norm_topk ? ", normalised" : "", m->routed_scale);
+    table_text(rows, m->experts > 0 ? experts : NULL);
+    table_text(rows, m->experts > 0 ? router : NULL);
+}
+
 static void list_models(struct listing *out) {
-    static const char *const columns[] = {"name",      "title",    "parameters",
-                                          "weights",   "KV/token", "positions",
-                                          "attention", "block",    "source"};
+    static const char *const columns[] = {"name",     "title",   "parameters", "weights",
+                                          "KV/token", "rotated", "positions",  "attention",
+                                          "block",    "experts", "router",     "source"};
     out->rows = table_open(columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < model_table_size; i++) {
         const struct model *model = &model_table[i];
@@ -144,9 +169,13 @@ static void list_models(struct listing *out) {
         table_shown(out->rows, parameters, text);
         table_shown(out->rows, weights, num_format_bytes(text, sizeof text, weights));
         table_shown(out->rows, kv, num_format_bytes(text, sizeof text, kv));
+        snprintf(text, sizeof text, "%" PRIu32 " of %" PRIu32, model_rotary_dim(model),
+                 model->head_dim);
+        table_text(out->rows, text);
         table_whole(out->rows, model->max_positions);
         table_text(out->rows, attention_mask_names[model->mask]);
         table_whole(out->rows, model->block_tokens);
+        add_mixture(out->rows, model);
         table_text(out->rows, model->source);
     }
 }

@@ -428,6 +428,12 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
                            "shared is not recorded (record with --set prefix_caching=off)",
                            (long long)recorded->run, c->system->name);
     }
+    if (status == 0 && c->system->settings.unroll_maximum > 1) {
+        status = err_world(err,
+                           "run %lld cannot be played again: %s unrolls, and which steps the host "
+                           "started together is not recorded (record with --set unroll.maximum=1)",
+                           (long long)recorded->run, c->system->name);
+    }
     status = status != 0 ? status : open_engine(c, backend, err);
     if (status != 0) {
         compose_close(c);

@@ -23,6 +23,8 @@ double figure_value(const struct grid *grid, const struct grid_results *results,
     case METRIC_SPEEDUP:
         return point->throughput /
                grid_point(grid, results, grid->baseline, workload, x)->throughput;
+    case METRIC_FORWARD:
+        return point->ms_per_forward;
     }
     return NAN;
 }
@@ -48,6 +50,7 @@ static const struct metric_text metric_texts[] = {
     {"throughput", "throughput (tokens/s)", "throughput", METRIC_THROUGHPUT},
     {"avg_latency", "mean latency (s)", "avg_latency", METRIC_LATENCY},
     {"speedup", "speed-up over ", "speedup_vs_Sparse-dLLM", METRIC_SPEEDUP},
+    {"ms_per_forward", "time of a forward pass (ms)", "ms_per_forward", METRIC_FORWARD},
 };
 
 static const struct metric_text *metric_of(const char *word, struct err *err) {
@@ -56,7 +59,9 @@ static const struct metric_text *metric_of(const char *word, struct err *err) {
             return &metric_texts[i];
         }
     }
-    err_usage(err, "unknown metric '%s' in a figure: expected throughput, avg_latency or speedup",
+    err_usage(err,
+              "unknown metric '%s' in a figure: expected throughput, avg_latency, speedup or "
+              "ms_per_forward",
               word);
     return NULL;
 }

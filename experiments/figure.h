@@ -17,7 +17,14 @@ size_t figure_compare(const struct grid *grid, const struct grid_results *result
                       const struct paper *paper, const struct config *calibrated,
                       struct paper_result *out, size_t most);
 
-enum metric { METRIC_THROUGHPUT, METRIC_LATENCY, METRIC_STD, METRIC_SPAN, METRIC_SPEEDUP };
+enum metric {
+    METRIC_THROUGHPUT,
+    METRIC_LATENCY,
+    METRIC_STD,
+    METRIC_SPAN,
+    METRIC_SPEEDUP,
+    METRIC_FORWARD
+};
 
 /* One number of one point; speed-up is throughput over the baseline's at the same place. */
 double figure_value(const struct grid *grid, const struct grid_results *results, enum metric metric,

@@ -176,6 +176,9 @@ static double of_one_point(const struct grid *grid, const struct grid_results *r
     if (strcmp(row->quantity, "avg_latency") == 0) {
         return point->avg_latency;
     }
+    if (strcmp(row->quantity, "ms_per_forward") == 0) {
+        return point->ms_per_forward;
+    }
     if (strcmp(row->quantity, "latency_min") == 0) {
         return point->latency_min;
     }

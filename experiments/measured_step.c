@@ -172,6 +172,12 @@ static int repeat_operators(struct stage *stage, uint32_t rounds, struct measure
     return status;
 }
 
+static int count_experts(struct stage *stage, struct measured_step *out, struct err *err) {
+    struct step_shape shape;
+    struct submission submission = batch_of(stage, 0, stage->n, &shape);
+    return live_experts(stage->live, &submission, stage->takes, &out->experts_hit, err);
+}
+
 static int measure(struct stage *stage, const struct measuring *measuring,
                    struct measured_step *out, struct err *err) {
     const struct asked_step *step = stage->step;
@@ -180,6 +186,10 @@ static int measure(struct stage *stage, const struct measuring *measuring,
     status = status == 0 ? bring(stage, step->kinds[0].n_requests, &step->kinds[1], err) : status;
     status = status == 0 ? repeat(stage, measuring, out, err) : status;
     status = status == 0 ? repeat_operators(stage, measuring->operator_rounds, out, err) : status;
+    if (status == 0 && measuring->operator_rounds > 0 &&
+        stage->engine->system->model->experts > 0) {
+        status = count_experts(stage, out, err);
+    }
     out->workspace_bytes = live_activation_peak_bytes(stage->live);
     out->own_bytes = engine_memory(stage->engine).side_bytes;
     if (status == 0) {

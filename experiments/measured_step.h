@@ -21,6 +21,7 @@ struct measured_step {
     /* Device time of each operator between marks, medians: they add up to more than device_ns by
      * what marks cost. All 0 where operators were not timed. */
     double op_ns[GRAPH_MAX_OPS];
+    double experts_hit; /* different ones, the mean over mixture layers; 0: not asked, or none */
     int64_t workspace_bytes; /* that was used, as metered: of the steps before it, too */
     int64_t planned_bytes;   /* the peak of this step's plan */
     int64_t own_bytes;       /* device memory beside weights, workspace and cached rows */

@@ -183,6 +183,7 @@ struct executor meter_interface(struct meter *meter) {
                                             !request->system->runtime.varlen,
                              .wants_members = request->inner.wants_members,
                              .knows_positions = request->inner.knows_positions,
+                             .unrolls = request->inner.unrolls,
                              .shares_prefixes = request->inner.shares_prefixes,
                              .admit = admit,
                              .grow = grow,

@@ -1,6 +1,6 @@
 /* The arguments of every kernel. A launcher (kernels.h) and its plain-C twin (twin.h) take the same
  * struct: device pointers for the first, host pointers for the second. Those of block diffusion are
- * in calls_block.h.
+ * in calls_block.h, those of a mixture of experts in calls_moe.h.
  * Shapes use one alphabet: B requests, T tokens, C channels, H query heads, G key-value heads
  * (H a multiple of G), D head size, V vocabulary, N logit rows. Arrays are row-major and
  * contiguous unless a stride, counted in elements, is given. Ragged batches list where each
@@ -43,7 +43,8 @@ struct call_norm {
     enum kernel_dtype dtype;
 };
 
-/* y = x w' + add. K and the strides multiples of 8. w may be some rows of a taller matrix: where
+/* y = x w' + add. alike: how it is computed follows from its shape alone, so that equal devices
+ * give equal bits. K and the strides multiples of 8. w may be some rows of a taller matrix: where
  * the call says how many rows of it lie before and after them, the CPU's products round as those
  * of the whole matrix do. */
 struct call_linear {
@@ -55,6 +56,7 @@ struct call_linear {
     int32_t n_tokens, n_outputs, n_inputs;
     int32_t outputs_before, outputs_after;
     enum kernel_dtype dtype;
+    bool alike;
 };
 
 /* y = a + b; y may be either. n a multiple of 8. */
@@ -87,22 +89,24 @@ struct call_gate_up {
 };
 
 /* Splits the rows of the QKV product, adds the bias, normalises each query and key head
- * (RMS over D, when the weights are given), rotates query and key by the token's position
- * (pairs i, i + D/2) and writes each part where attention reads it. Every output may lie inside
- * qkv itself at its own place. D is 64 or 128. H or G may be 0, for keys and values or queries
+ * (RMS over D, when the weights are given), rotates the first R channels of query and key by the
+ * token's position (pairs i, i + R/2; R is rotary_size, or D where that is 0) and writes each part
+ * where attention reads it. Every output may lie inside
+ * qkv itself at its own place. D is 64 or 128, R a
+ * multiple of 16. H or G may be 0, for keys and values or queries
  * that were projected apart; what is missing has no rows in qkv and bias either. */
 struct call_rope {
     const void *qkv;          /* [T, (H + 2 G) D] */
     const void *bias;         /* [(H + 2 G) D] or NULL */
     const void *q_norm;       /* [D] or NULL */
     const void *k_norm;       /* [D] or NULL */
-    const float *cos_sin;     /* [positions, D/2, 2] */
+    const float *cos_sin;     /* [positions, R/2, 2] */
     const int32_t *positions; /* [T] */
     const int32_t *kv_rows;   /* [T], the row of k and v token t goes to; NULL: row t */
     void *q;                  /* [T, H, D], tokens q_stride apart */
     void *k, *v;              /* [., G, D], rows kv_stride apart */
     int64_t q_stride, kv_stride;
-    int32_t n_tokens, n_heads, n_kv_heads, head_size;
+    int32_t n_tokens, n_heads, n_kv_heads, head_size, rotary_size;
     float epsilon;
     enum kernel_dtype dtype;
 };
@@ -231,14 +235,16 @@ struct call_decode {
     float threshold;
 };
 
-/* y[i] = centre + spread (2 u(key, first + i) - 1), computed in double and rounded twice, to single
- * precision and to the dtype; u is uniform_keyed (keyed.h), the same bits on every device. */
+/* y[i] = centre + spread (2 u(key, at(i)) - 1), computed in double and rounded twice, to single
+ * precision and to the dtype; u is uniform_keyed (keyed.h), the same bits on every device. at(i) is
+ * first + i; where a run is given y is a part of a wider matrix, run of every stride elements. */
 struct call_random {
     void *y; /* [n] */
     uint64_t key;
     int64_t first, n;
     double centre, spread;
     enum kernel_dtype dtype;
+    int64_t run, stride; /* run 0: all of it lies together */
 };
 
 #endif

@@ -15,12 +15,15 @@ enum kernel_router {
     KERNEL_ROUTER_SIGMOID, /* LLaDA2.0: sigmoid scores, chosen within the best groups */
 };
 
-/* From router logits to experts and their weights; computed in single precision.
- * Softmax: weights are the probabilities, divided by their sum when `normalised`.
+/* From router logits to experts and their weights; computed in single precision. E is a multiple of
+ * the groups, and the active groups have A experts or more. The same experts on any device.
+ * Softmax: the choice goes by the logits; weights are the probabilities, divided by their sum when
+ * `normalised`. Bias and groups are not read.
  * Sigmoid: the choice goes by score + bias: a group's rank is the sum of its two largest, the
  * n_groups_active best groups stay, and of these the A largest; weights are the scores alone (no
  * bias), divided by their sum (plus 1e-20) when `normalised`.
- * All weights are multiplied by `scale`. Larger ones first; the lower expert, or group, on a tie.
+ * All weights are multiplied by `scale`. In the order of the choice, the larger one first, the
+ * lower expert, or group, on a tie; a NaN is the last choice.
  */
 struct call_moe_route {
     const void *logits; /* [T, E], rows logit_stride apart */

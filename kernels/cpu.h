@@ -7,6 +7,7 @@
 #define UNMASK_KERNELS_CPU_H
 
 #include "kernels/calls_block.h"
+#include "kernels/calls_moe.h"
 
 /* BLAS may round a row's product differently by the row's place in the matrix and the number of
  * rows. Products are therefore computed in panels of PANEL_ROWS rows, the last one filled up, with
@@ -32,6 +33,9 @@ void cpu_linear(const struct cpu_room *room, const struct call_linear *call);
 /* What cpu_linear and the twin of swiglu give after one another, but for roundings: BLAS rounds an
  * output by its place in the strip. */
 void cpu_gate_up(const struct cpu_room *room, const struct call_gate_up *call);
+/* A row's bits are those of cpu_gate_up and cpu_linear with its expert's weights. */
+void cpu_moe_gate_up(const struct cpu_room *room, const struct call_moe_gate_up *call);
+void cpu_moe_down(const struct cpu_room *room, const struct call_moe_down *call);
 
 /* Scratch and host-known maxima are not read. A request's keys count through its cache and then its
  * own, or through its pages, so that the same keys in the same order give the same bits in all

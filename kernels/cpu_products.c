@@ -27,32 +27,48 @@ static void multiply_panel(const float *x, int x_stride, const float *w, int n_i
            outputs, &n_rows);
 }
 
-/* A panel of the call's rows from `first` on: in place where all of them exist. */
-static const float *panel_inputs(const struct cpu_room *room, const struct call_linear *call,
+/* A product's inputs. */
+struct rows {
+    const float *x;
+    int64_t stride;
+    const int32_t *order; /* row i is row order[i] / n_active of x; NULL: row i */
+    int32_t n_active, n_rows, n_inputs;
+};
+
+/* A panel of the rows from `first` on: in place where they lie in order and all of them exist. */
+static const float *panel_inputs(const struct cpu_room *room, const struct rows *rows,
                                  int32_t first, int *stride) {
-    const float *x = (const float *)call->x + first * call->x_stride;
-    *stride = (int)call->x_stride;
-    if (call->n_tokens - first >= CPU_PANEL_ROWS) {
-        return x;
+    if (rows->order == NULL && rows->n_rows - first >= CPU_PANEL_ROWS) {
+        *stride = (int)rows->stride;
+        return rows->x + first * rows->stride;
     }
-    const size_t row_bytes = (size_t)call->n_inputs * sizeof *x;
-    for (int32_t row = 0; row < CPU_PANEL_ROWS; row++) {
-        float *to = room->inputs + (int64_t)row * call->n_inputs;
-        if (first + row < call->n_tokens) {
-            memcpy(to, x + row * call->x_stride, row_bytes);
+    const size_t row_bytes = (size_t)rows->n_inputs * sizeof *rows->x;
+    for (int32_t i = 0; i < CPU_PANEL_ROWS; i++) {
+        float *to = room->inputs + (int64_t)i * rows->n_inputs;
+        if (first + i < rows->n_rows) {
+            const int32_t row =
+                rows->order != NULL ? rows->order[first + i] / rows->n_active : first + i;
+            memcpy(to, rows->x + row * rows->stride, row_bytes);
         } else {
             memset(to, 0, row_bytes);
         }
     }
-    *stride = call->n_inputs;
+    *stride = rows->n_inputs;
     return room->inputs;
 }
 
+/* Where a gated product's outputs go. */
+struct gated {
+    float *y;
+    int64_t stride;
+    int32_t n_hidden;
+};
+
 /* Of a panel's gates and, behind them, its ups. */
-static void activate_panel(const struct call_gate_up *call, const float *outputs, int32_t first_row,
-                           int32_t first_output, int32_t n_outputs) {
-    for (int32_t row = 0; row < CPU_PANEL_ROWS && first_row + row < call->n_tokens; row++) {
-        float *y = (float *)call->y + (first_row + row) * call->y_stride + first_output;
+static void activate_panel(const struct gated *to, const float *outputs, int32_t first_row,
+                           int32_t n_rows, int32_t first_output, int32_t n_outputs) {
+    for (int32_t row = 0; row < CPU_PANEL_ROWS && first_row + row < n_rows; row++) {
+        float *y = to->y + (first_row + row) * to->stride + first_output;
         for (int32_t o = 0; o < n_outputs; o++) {
             const double gate = (double)outputs[o * CPU_PANEL_ROWS + row];
             const double up = (double)outputs[(n_outputs + o) * CPU_PANEL_ROWS + row];
@@ -61,24 +77,47 @@ static void activate_panel(const struct call_gate_up *call, const float *outputs
     }
 }
 
-void cpu_gate_up(const struct cpu_room *room, const struct call_gate_up *call) {
-    const struct call_linear inputs = {.x = call->x,
-                                       .x_stride = call->x_stride,
-                                       .n_tokens = call->n_tokens,
-                                       .n_inputs = call->n_channels};
-    const float *gates = call->w, *ups = gates + (int64_t)call->n_hidden * call->n_channels;
-    for (int32_t o = 0; o < call->n_hidden; o += CPU_PANEL_OUTPUTS / 2) {
-        const int64_t from = (int64_t)o * call->n_channels;
-        const int32_t left = call->n_hidden - o;
+/* gates: n_hidden rows, the ups behind them. */
+static void gated_product(const struct cpu_room *room, const struct rows *rows, const float *gates,
+                          const struct gated *to) {
+    const int32_t n_inputs = rows->n_inputs;
+    const float *ups = gates + (int64_t)to->n_hidden * n_inputs;
+    for (int32_t o = 0; o < to->n_hidden; o += CPU_PANEL_OUTPUTS / 2) {
+        const int64_t from = (int64_t)o * n_inputs;
+        const int32_t left = to->n_hidden - o;
         const int32_t n = left < CPU_PANEL_OUTPUTS / 2 ? left : CPU_PANEL_OUTPUTS / 2;
-        for (int32_t row = 0; row < call->n_tokens; row += CPU_PANEL_ROWS) {
+        for (int32_t row = 0; row < rows->n_rows; row += CPU_PANEL_ROWS) {
             int stride;
-            const float *x = panel_inputs(room, &inputs, row, &stride);
-            multiply_panel(x, stride, gates + from, call->n_channels, n, room->outputs);
-            multiply_panel(x, stride, ups + from, call->n_channels, n,
+            const float *x = panel_inputs(room, rows, row, &stride);
+            multiply_panel(x, stride, gates + from, n_inputs, n, room->outputs);
+            multiply_panel(x, stride, ups + from, n_inputs, n,
                            room->outputs + (int64_t)n * CPU_PANEL_ROWS);
-            activate_panel(call, room->outputs, row, o, n);
+            activate_panel(to, room->outputs, row, rows->n_rows, o, n);
         }
+    }
+}
+
+void cpu_gate_up(const struct cpu_room *room, const struct call_gate_up *call) {
+    const struct rows rows = {.x = call->x,
+                              .stride = call->x_stride,
+                              .n_rows = call->n_tokens,
+                              .n_inputs = call->n_channels};
+    gated_product(room, &rows, call->w, &(struct gated){call->y, call->y_stride, call->n_hidden});
+}
+
+void cpu_moe_gate_up(const struct cpu_room *room, const struct call_moe_gate_up *call) {
+    const int64_t weights = 2 * (int64_t)call->n_hidden * call->n_channels;
+    for (int32_t e = 0; e < call->n_experts; e++) {
+        const int32_t first = call->start[e];
+        const struct rows rows = {.x = call->x,
+                                  .stride = call->x_stride,
+                                  .order = call->order + first,
+                                  .n_active = call->n_active,
+                                  .n_rows = call->start[e + 1] - first,
+                                  .n_inputs = call->n_channels};
+        const struct gated to = {(float *)call->y + (int64_t)first * call->n_hidden, call->n_hidden,
+                                 call->n_hidden};
+        gated_product(room, &rows, (const float *)call->w + e * weights, &to);
     }
 }
 
@@ -102,6 +141,10 @@ static void store_panel(const struct call_linear *call, const float *outputs, in
 /* A strip of weights stays in the cache while all panels pass over it. Strips are those of the
  * whole matrix, and computed whole, as BLAS rounds an output by its place in the strip. */
 void cpu_linear(const struct cpu_room *room, const struct call_linear *call) {
+    const struct rows rows = {.x = call->x,
+                              .stride = call->x_stride,
+                              .n_rows = call->n_tokens,
+                              .n_inputs = call->n_inputs};
     const int32_t before = call->outputs_before, end = call->n_outputs + call->outputs_after;
     for (int32_t o = -before; o < end; o += CPU_PANEL_OUTPUTS) {
         const int32_t left = end - o;
@@ -112,10 +155,27 @@ void cpu_linear(const struct cpu_room *room, const struct call_linear *call) {
         const float *w = (const float *)call->w + (int64_t)o * call->n_inputs;
         for (int32_t row = 0; row < call->n_tokens; row += CPU_PANEL_ROWS) {
             int stride;
-            const float *x = panel_inputs(room, call, row, &stride);
+            const float *x = panel_inputs(room, &rows, row, &stride);
             multiply_panel(x, stride, w, call->n_inputs, n, room->outputs);
             store_panel(call, room->outputs, row, o, n);
         }
+    }
+}
+
+void cpu_moe_down(const struct cpu_room *room, const struct call_moe_down *call) {
+    for (int32_t e = 0; e < call->n_experts; e++) {
+        const int64_t first = call->start[e], weights = (int64_t)call->n_channels * call->n_hidden;
+        cpu_linear(room, &(struct call_linear){
+                             .x = (const float *)call->x + first * call->n_hidden,
+                             .w = (const float *)call->w + e * weights,
+                             .y = (float *)call->y + first * call->n_channels,
+                             .x_stride = call->n_hidden,
+                             .y_stride = call->n_channels,
+                             .n_tokens = call->start[e + 1] - call->start[e],
+                             .n_outputs = call->n_channels,
+                             .n_inputs = call->n_hidden,
+                             .dtype = call->dtype,
+                         });
     }
 }
 

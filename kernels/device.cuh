@@ -112,6 +112,11 @@ static __device__ __forceinline__ float exp2_fast(float x) {
     return y;
 }
 
+/* silu(gate) * up; 0 where the exponential overflows. */
+static __device__ __forceinline__ float swiglu(float gate, float up) {
+    return __fdividef(gate, 1.0f + exp2_fast(-1.44269504088896341f * gate)) * up;
+}
+
 static __device__ __forceinline__ float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
     return fmaxf(x, __shfl_xor_sync(~0u, x, 2));

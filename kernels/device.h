@@ -14,6 +14,7 @@
 
 #include "kernels/calls_block.h"
 #include "kernels/calls_ranks.h"
+#include "kernels/calls_moe.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -145,6 +146,11 @@ struct device_table {
     int (*focus_select)(struct device *device, const struct call_focus_select *call);
     int (*compact)(struct device *device, const struct call_compact *call);
     int (*decode_mean)(struct device *device, const struct call_decode_mean *call);
+    int (*moe_route)(struct device *device, const struct call_moe_route *call);
+    int (*moe_sort)(struct device *device, const struct call_moe_sort *call);
+    int (*moe_gate_up)(struct device *device, const struct call_moe_gate_up *call);
+    int (*moe_down)(struct device *device, const struct call_moe_down *call);
+    int (*moe_combine)(struct device *device, const struct call_moe_combine *call);
 
     /* on: from now on what a kernel computes of one request, or of one row, is the same bits
      * whatever else is in the call, at some cost in speed; recordings stay as they were made. NULL

@@ -379,6 +379,9 @@ TWIN(focus_select)
 TWIN(compact)
 TWIN(decode_mean)
 TWIN(combine)
+TWIN(moe_route)
+TWIN(moe_sort)
+TWIN(moe_combine)
 
 static int twin_status(struct device *device, bool ran) {
     return ran ? DEVICE_OK : fail(device, DEVICE_NO_MEMORY, "no memory for one row");
@@ -405,6 +408,30 @@ static int cpu_run_gate_up(struct device *device, const struct call_gate_up *cal
         return fail(device, DEVICE_REFUSED, "a product over more than 32768 inputs");
     }
     cpu_gate_up(&device->room, call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_moe_gate_up(struct device *device, const struct call_moe_gate_up *call) {
+    if (call->dtype == KERNEL_BF16) {
+        twin_moe_gate_up(call);
+        return DEVICE_OK;
+    }
+    if (call->n_channels > CPU_MAX_INPUTS) {
+        return fail(device, DEVICE_REFUSED, "a product over more than 32768 inputs");
+    }
+    cpu_moe_gate_up(&device->room, call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_moe_down(struct device *device, const struct call_moe_down *call) {
+    if (call->dtype == KERNEL_BF16) {
+        twin_moe_down(call);
+        return DEVICE_OK;
+    }
+    if (call->n_hidden > CPU_MAX_INPUTS) {
+        return fail(device, DEVICE_REFUSED, "a product over more than 32768 inputs");
+    }
+    cpu_moe_down(&device->room, call);
     return DEVICE_OK;
 }
 
@@ -572,4 +599,9 @@ const struct device_table device_cpu = {
     .all_reduce = cpu_run_all_reduce,
     .all_gather = cpu_run_all_gather,
     .combine = cpu_run_combine,
+    .moe_route = cpu_run_moe_route,
+    .moe_sort = cpu_run_moe_sort,
+    .moe_gate_up = cpu_run_moe_gate_up,
+    .moe_down = cpu_run_moe_down,
+    .moe_combine = cpu_run_moe_combine,
 };

@@ -602,6 +602,11 @@ LAUNCH(focus_select)
 LAUNCH(compact)
 LAUNCH(decode_mean)
 LAUNCH(combine)
+LAUNCH(moe_route)
+LAUNCH(moe_sort)
+LAUNCH(moe_gate_up)
+LAUNCH(moe_down)
+LAUNCH(moe_combine)
 
 static int cuda_norm(struct device *device, const struct call_norm *call) {
     struct call_norm own = *call;
@@ -738,6 +743,11 @@ extern "C" const struct device_table unmask_device_cuda = {
     cuda_focus_select,
     cuda_compact,
     cuda_decode_mean,
+    cuda_moe_route,
+    cuda_moe_sort,
+    cuda_moe_gate_up,
+    cuda_moe_down,
+    cuda_moe_combine,
     cuda_batch_invariant,
     device_ranks_open,
     device_ranks_break,

@@ -197,11 +197,6 @@ static __device__ __forceinline__ void piece_store(const struct finished<OUTPUTS
     }
 }
 
-/* silu(gate) * up; 0 where the exponential overflows. */
-static __device__ __forceinline__ float swiglu(float gate, float up) {
-    return __fdividef(gate, 1.0f + exp2_fast(-1.44269504088896341f * gate)) * up;
-}
-
 /* Rounds a tile's sums, once; a gate's up is half the tile's width further on. */
 template <bool GATED, int WIDTH, int OUTPUTS>
 static __device__ __forceinline__ void finished_round(struct finished<OUTPUTS> *done,

@@ -35,6 +35,19 @@ bool hopper_map(CUtensorMap *map, const void *base, int64_t n_columns, int64_t n
                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+bool hopper_map_groups(CUtensorMap *map, const void *base, int64_t n_columns, int64_t n_groups,
+                       int64_t n_experts) {
+    const cuuint64_t row = (cuuint64_t)n_columns * 2, half = row * 8 * (cuuint64_t)n_groups;
+    const cuuint64_t sizes[5] = {(cuuint64_t)n_columns, 8, 2, (cuuint64_t)n_groups,
+                                 (cuuint64_t)n_experts};
+    const cuuint64_t strides[4] = {row, half, 8 * row, 2 * half};
+    const cuuint32_t box[5] = {64, 8, 2, 8, 1}, steps[5] = {1, 1, 1, 1, 1};
+    return encode() && encode()(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, const_cast<void *>(base),
+                                sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 bool hopper_device() {
     int device, major = 0, minor = -1;
     return cudaGetDevice(&device) == cudaSuccess &&

@@ -18,6 +18,10 @@
 bool hopper_map(CUtensorMap *map, const void *base, int64_t n_columns, int64_t n_planes,
                 int64_t plane_stride, int64_t n_rows, int64_t row_stride, int box_rows,
                 int box_planes = 1);
+/* Weights [n_experts, 2, 8 n_groups, n_columns], gates before ups, as boxes of 64 columns of eight
+ * groups: eight rows of gates, then the eight ups that belong to them, swizzled. */
+bool hopper_map_groups(CUtensorMap *map, const void *base, int64_t n_columns, int64_t n_groups,
+                       int64_t n_experts);
 /* Whether the current device runs sm_90a code. */
 bool hopper_device();
 

@@ -9,6 +9,7 @@
 
 #include "kernels/calls_block.h"
 #include "kernels/calls_ranks.h"
+#include "kernels/calls_moe.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -95,6 +96,19 @@ cudaError_t kernel_focus_select(const struct call_focus_select *call, cudaStream
 cudaError_t kernel_compact(const struct call_compact *call, cudaStream_t stream);
 cudaError_t kernel_decode_mean(const struct call_decode_mean *call, cudaStream_t stream);
 cudaError_t kernel_combine(const struct call_combine *call, cudaStream_t stream);
+
+cudaError_t kernel_moe_route(const struct call_moe_route *call, cudaStream_t stream);
+cudaError_t kernel_moe_sort(const struct call_moe_sort *call, cudaStream_t stream);
+cudaError_t kernel_moe_combine(const struct call_moe_combine *call, cudaStream_t stream);
+/* The experts' products take the fastest path the current device has; those below are the paths
+ * themselves, the wgmma ones compiled for compute capability 9.0 (else cudaErrorNotSupported). On
+ * one device a pair's outputs are the same bits in any company. */
+cudaError_t kernel_moe_gate_up(const struct call_moe_gate_up *call, cudaStream_t stream);
+cudaError_t kernel_moe_gate_up_mma(const struct call_moe_gate_up *call, cudaStream_t stream);
+cudaError_t kernel_moe_gate_up_wgmma(const struct call_moe_gate_up *call, cudaStream_t stream);
+cudaError_t kernel_moe_down(const struct call_moe_down *call, cudaStream_t stream);
+cudaError_t kernel_moe_down_mma(const struct call_moe_down *call, cudaStream_t stream);
+cudaError_t kernel_moe_down_wgmma(const struct call_moe_down *call, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

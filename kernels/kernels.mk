@@ -38,7 +38,7 @@ $(BUILD)/tests/gpu/%.o: tests/gpu/%.c
 
 # Plain programs. These call launchers, with a runtime of their own on the same context.
 LAUNCHER_TESTS := $(addprefix $(BUILD)/tests/gpu/,test_kernels test_block_kernels test_gate_up \
-                  test_company)
+                  test_moe test_company)
 $(LAUNCHER_TESTS): $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o $(BUILD)/libunmask_twins.a \
                                          $(BUILD)/kernels/libunmask_cuda.so
 	$(say) LD $@

@@ -1,17 +1,23 @@
 /* From the QKV product to attention's inputs: bias, QK norm, rotation, KV write, in one pass.
- * Eight (D = 128) or four (D = 64) neighbouring threads hold a head: thread i the elements
- * 8 i .. 8 i + 7 of either half, so a rotation needs no exchange. */
+ * Eight (D = 128) or four (D = 64) neighbouring threads hold a head, 16 elements each: of the R that
+ * rotate thread i has 8 i .. 8 i + 7 of either half, so a rotation needs no exchange; of those
+ * behind them each thread has neighbours. */
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 
 enum { ROPE_THREADS = 256, ROPE_HEADS = 3 };
 
-template <int HEAD_SIZE>
-static __global__ void __launch_bounds__(ROPE_THREADS, 4) rope_kernel(const struct call_rope call) {
+template <int HEAD_SIZE, bool PARTIAL>
+static __global__ void __launch_bounds__(ROPE_THREADS, PARTIAL ? 3 : 4)
+    rope_kernel(const struct call_rope call) {
     constexpr int LANES = HEAD_SIZE / 16;
     const int n_groups = blockDim.x / LANES;
     const int64_t token = blockIdx.x;
     const int lane = threadIdx.x % LANES;
+    const int rotary = PARTIAL ? call.rotary_size : HEAD_SIZE;
+    const bool turns = !PARTIAL || lane * 16 < rotary;
+    const int at_low = turns ? lane * 8 : lane * 16;
+    const int at_high = at_low + (turns ? rotary / 2 : 8);
     const int n_heads = call.n_heads + 2 * call.n_kv_heads;
     const int first = blockIdx.y * n_groups * ROPE_HEADS + threadIdx.x / LANES;
     struct bf16x8 low[ROPE_HEADS], high[ROPE_HEADS];
@@ -19,17 +25,17 @@ static __global__ void __launch_bounds__(ROPE_THREADS, 4) rope_kernel(const stru
     for (int i = 0; i < ROPE_HEADS; i++) {
         int head = first + i * n_groups;
         if (head < n_heads) {
-            int64_t at = (token * n_heads + head) * HEAD_SIZE + lane * 8;
-            low[i] = bf16x8_load(call.qkv, at);
-            high[i] = bf16x8_load(call.qkv, at + HEAD_SIZE / 2);
+            const int64_t at = (token * n_heads + head) * HEAD_SIZE;
+            low[i] = bf16x8_load(call.qkv, at + at_low);
+            high[i] = bf16x8_load(call.qkv, at + at_high);
         }
     }
     float cos_sin[16];
     const float4 *table = reinterpret_cast<const float4 *>(
-        call.cos_sin + (int64_t)call.positions[token] * HEAD_SIZE + lane * 16);
+        call.cos_sin + (int64_t)call.positions[token] * rotary + lane * 16);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        float4 f = table[i];
+        const float4 f = turns ? table[i] : make_float4(1, 0, 1, 0);
         cos_sin[4 * i] = f.x;
         cos_sin[4 * i + 1] = f.y;
         cos_sin[4 * i + 2] = f.z;
@@ -46,13 +52,12 @@ static __global__ void __launch_bounds__(ROPE_THREADS, 4) rope_kernel(const stru
         bf16x8_to_float(high[i], b);
         if (call.bias && head < n_heads) {
             float bias[8];
-            bf16x8_to_float(bf16x8_load(call.bias, head * HEAD_SIZE + lane * 8), bias);
+            bf16x8_to_float(bf16x8_load(call.bias, head * HEAD_SIZE + at_low), bias);
 #pragma unroll
             for (int j = 0; j < 8; j++) {
                 a[j] += bias[j];
             }
-            bf16x8_to_float(bf16x8_load(call.bias, head * HEAD_SIZE + HEAD_SIZE / 2 + lane * 8),
-                            bias);
+            bf16x8_to_float(bf16x8_load(call.bias, head * HEAD_SIZE + at_high), bias);
 #pragma unroll
             for (int j = 0; j < 8; j++) {
                 b[j] += bias[j];
@@ -72,12 +77,12 @@ static __global__ void __launch_bounds__(ROPE_THREADS, 4) rope_kernel(const stru
             if (norm) {
                 const float scale = rsqrtf(squares / HEAD_SIZE + call.epsilon);
                 float w[8];
-                bf16x8_to_float(bf16x8_load(norm, lane * 8), w);
+                bf16x8_to_float(bf16x8_load(norm, at_low), w);
 #pragma unroll
                 for (int j = 0; j < 8; j++) {
                     a[j] = a[j] * scale * w[j];
                 }
-                bf16x8_to_float(bf16x8_load(norm, HEAD_SIZE / 2 + lane * 8), w);
+                bf16x8_to_float(bf16x8_load(norm, at_high), w);
 #pragma unroll
                 for (int j = 0; j < 8; j++) {
                     b[j] = b[j] * scale * w[j];
@@ -98,16 +103,18 @@ static __global__ void __launch_bounds__(ROPE_THREADS, 4) rope_kernel(const stru
                                 : is_value ? head - call.n_heads - call.n_kv_heads
                                            : head - call.n_heads;
             const int64_t row = is_query ? token * call.q_stride : kv_row * call.kv_stride;
-            const int64_t at = row + in_part * HEAD_SIZE + lane * 8;
-            bf16x8_store(to, at, bf16x8_from_float(a));
-            bf16x8_store(to, at + HEAD_SIZE / 2, bf16x8_from_float(b));
+            const int64_t at = row + in_part * HEAD_SIZE;
+            bf16x8_store(to, at + at_low, bf16x8_from_float(a));
+            bf16x8_store(to, at + at_high, bf16x8_from_float(b));
         }
     }
 }
 
 extern "C" cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t stream) {
     const bool known_size = call->head_size == 128 || call->head_size == 64;
-    if (call->dtype != KERNEL_BF16 || !known_size || call->n_tokens < 0 || call->n_heads < 0 ||
+    const bool known_rotary = call->rotary_size >= 0 && call->rotary_size <= call->head_size &&
+                              call->rotary_size % 16 == 0;
+    if (call->dtype != KERNEL_BF16 || !known_size || !known_rotary || call->n_tokens < 0 || call->n_heads < 0 ||
         call->n_kv_heads < 0 || call->n_heads + call->n_kv_heads == 0 || call->q_stride % 8 != 0 || call->kv_stride % 8 != 0) {
         return cudaErrorInvalidValue;
     }
@@ -120,7 +127,10 @@ extern "C" cudaError_t kernel_rope(const struct call_rope *call, cudaStream_t st
     const int n_threads = needed < ROPE_THREADS ? needed : ROPE_THREADS;
     const int per_block = n_threads / lanes * ROPE_HEADS;
     const dim3 grid((unsigned)call->n_tokens, (unsigned)((n_heads + per_block - 1) / per_block));
-    auto kernel = call->head_size == 128 ? rope_kernel<128> : rope_kernel<64>;
+    const bool partial = call->rotary_size > 0 && call->rotary_size < call->head_size;
+    auto kernel = call->head_size == 128 ? partial ? rope_kernel<128, true> : rope_kernel<128, false>
+                  : partial              ? rope_kernel<64, true>
+                                         : rope_kernel<64, false>;
     kernel<<<grid, (unsigned)n_threads, 0, stream>>>(*call);
     return cudaGetLastError();
 }

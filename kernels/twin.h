@@ -9,6 +9,7 @@
 
 #include "kernels/calls_block.h"
 #include "kernels/calls_ranks.h"
+#include "kernels/calls_moe.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,9 +36,9 @@ void twin_rope(const struct call_rope *call);
 void twin_keep(const struct call_keep *call);
 void twin_random(const struct call_random *call);
 
-/* cos_sin[p, i] = {cos, sin}(p theta^(-2 i / D)) for the positions below n_positions: rotary
+/* cos_sin[p, i] = {cos, sin}(p theta^(-2 i / R)) for the positions below n_positions: rotary
  * embedding as in Su et al., RoFormer (arXiv 2104.09864), equation 15. */
-void twin_cos_sin(float *cos_sin, int32_t n_positions, int32_t head_size, double theta);
+void twin_cos_sin(float *cos_sin, int32_t n_positions, int32_t rotary_size, double theta);
 
 /* The attentions return false when memory for one row's probabilities is lacking. */
 bool twin_dense_attention(const struct call_dense_attention *call);
@@ -81,6 +82,12 @@ void twin_decode_mean(const struct call_decode_mean *call);
 void twin_all_reduce(const struct call_all_reduce *const *calls, int32_t n_ranks, int64_t first,
                      int64_t end);
 void twin_combine(const struct call_combine *call);
+/* Experts, starts, orders and places are exact: equal inputs give equal bytes on any device. */
+void twin_moe_route(const struct call_moe_route *call);
+void twin_moe_sort(const struct call_moe_sort *call);
+void twin_moe_gate_up(const struct call_moe_gate_up *call);
+void twin_moe_down(const struct call_moe_down *call);
+void twin_moe_combine(const struct call_moe_combine *call);
 
 #ifdef __cplusplus
 }

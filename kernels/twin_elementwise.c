@@ -107,18 +107,19 @@ void twin_gate_up(const struct call_gate_up *call) {
     }
 }
 
-void twin_cos_sin(float *cos_sin, int32_t n_positions, int32_t head_size, double theta) {
+void twin_cos_sin(float *cos_sin, int32_t n_positions, int32_t rotary_size, double theta) {
     for (int64_t p = 0; p < n_positions; p++) {
-        for (int64_t i = 0; i < head_size / 2; i++) {
-            const double angle = (double)p * pow(theta, -2.0 * (double)i / head_size);
-            cos_sin[p * head_size + 2 * i] = (float)cos(angle);
-            cos_sin[p * head_size + 2 * i + 1] = (float)sin(angle);
+        for (int64_t i = 0; i < rotary_size / 2; i++) {
+            const double angle = (double)p * pow(theta, -2.0 * (double)i / rotary_size);
+            cos_sin[p * rotary_size + 2 * i] = (float)cos(angle);
+            cos_sin[p * rotary_size + 2 * i + 1] = (float)sin(angle);
         }
     }
 }
 
 static void rope_head(const struct call_rope *call, int64_t token, int64_t head) {
-    const int64_t size = call->head_size, half = size / 2;
+    const int64_t size = call->head_size;
+    const int64_t rotary = call->rotary_size > 0 ? call->rotary_size : size, half = rotary / 2;
     const int64_t n_heads = call->n_heads + 2 * (int64_t)call->n_kv_heads;
     const bool is_query = head < call->n_heads;
     const bool is_value = head >= call->n_heads + call->n_kv_heads;
@@ -141,18 +142,23 @@ static void rope_head(const struct call_rope *call, int64_t token, int64_t head)
                                        : head - call->n_heads;
     const int64_t at =
         (is_query ? token * call->q_stride : kv_row * call->kv_stride) + in_part * size;
-    for (int64_t i = 0; i < half; i++) {
-        double x[2];
+    /* Pairs, the second behind the first by half; of the channels that do not turn, by as many. */
+    for (int64_t i = 0; i < size / 2; i++) {
+        const bool turns = i < half && !is_value;
+        const int64_t first = i < half ? i : i + half, apart = i < half ? half : size / 2 - half;
+        double x[2], c = 1, s = 0;
         for (int64_t j = 0; j < 2; j++) {
-            const int64_t e = i + j * half;
+            const int64_t e = first + j * apart;
             x[j] = twin_load(call->qkv, call->dtype, from + e);
             x[j] += call->bias ? twin_load(call->bias, call->dtype, head * size + e) : 0;
             x[j] *= norm ? scale * twin_load(norm, call->dtype, e) : 1;
         }
-        const float *turn = call->cos_sin + (call->positions[token] * half + i) * 2;
-        const double c = is_value ? 1 : (double)turn[0], s = is_value ? 0 : (double)turn[1];
-        twin_store(to, call->dtype, at + i, x[0] * c - x[1] * s);
-        twin_store(to, call->dtype, at + half + i, x[1] * c + x[0] * s);
+        if (turns) {
+            c = (double)call->cos_sin[(call->positions[token] * half + i) * 2];
+            s = (double)call->cos_sin[(call->positions[token] * half + i) * 2 + 1];
+        }
+        twin_store(to, call->dtype, at + first, x[0] * c - x[1] * s);
+        twin_store(to, call->dtype, at + first + apart, x[1] * c + x[0] * s);
     }
 }
 
@@ -187,7 +193,8 @@ void twin_keep(const struct call_keep *call) {
 
 void twin_random(const struct call_random *call) {
     for (int64_t i = 0; i < call->n; i++) {
-        const double u = uniform_keyed(call->key, (uint64_t)(call->first + i));
+        const int64_t at = call->run > 0 ? i / call->run * call->stride + i % call->run : i;
+        const double u = uniform_keyed(call->key, (uint64_t)(call->first + at));
         twin_store(call->y, call->dtype, i, call->centre + call->spread * (2 * u - 1));
     }
 }

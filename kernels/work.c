@@ -103,3 +103,37 @@ struct kernel_work work_compact(const struct call_compact *call, double rows) {
     }
     return (struct kernel_work){rows * (2 * width * element_bytes(call->dtype) + 4), 0};
 }
+
+struct kernel_work work_moe_route(const struct call_moe_route *call) {
+    const double n = (double)call->n_tokens * call->n_experts;
+    return (struct kernel_work){
+        n * element_bytes(call->dtype) + 8.0 * call->n_tokens * call->n_active, 4 * n};
+}
+
+struct kernel_work work_moe_sort(const struct call_moe_sort *call) {
+    return (struct kernel_work){
+        12.0 * call->n_tokens * call->n_active + 4.0 * (call->n_experts + 1), 0};
+}
+
+struct kernel_work work_moe_gate_up(const struct call_moe_gate_up *call, double pairs,
+                                    double experts) {
+    const double n = call->n_channels, f = call->n_hidden;
+    return (struct kernel_work){(call->n_tokens * n + experts * 2 * f * n + pairs * f) *
+                                        element_bytes(call->dtype) +
+                                    4 * pairs,
+                                pairs * f * (4 * n + 5)};
+}
+
+struct kernel_work work_moe_down(const struct call_moe_down *call, double pairs, double experts) {
+    const double n = call->n_channels, f = call->n_hidden;
+    return (struct kernel_work){
+        (pairs * f + experts * n * f + pairs * n) * element_bytes(call->dtype), 2 * pairs * n * f};
+}
+
+struct kernel_work work_moe_combine(const struct call_moe_combine *call, double pairs) {
+    const double n = call->n_channels;
+    const double rows = pairs + (call->add ? 2.0 : 1.0) * call->n_tokens;
+    return (struct kernel_work){rows * n * element_bytes(call->dtype) +
+                                    8.0 * call->n_tokens * call->n_active,
+                                2 * pairs * n};
+}

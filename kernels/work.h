@@ -5,6 +5,7 @@
 #define UNMASK_KERNELS_WORK_H
 
 #include "kernels/calls_block.h"
+#include "kernels/calls_moe.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,6 +41,13 @@ struct kernel_work work_sample(const struct call_sample *call);
 struct kernel_work work_importance(const struct call_importance *call, double tokens, double masked,
                                    double pairs);
 struct kernel_work work_compact(const struct call_compact *call, double rows);
+struct kernel_work work_moe_route(const struct call_moe_route *call);
+struct kernel_work work_moe_sort(const struct call_moe_sort *call);
+/* pairs: those of the call's experts; experts: those of them that have any. */
+struct kernel_work work_moe_gate_up(const struct call_moe_gate_up *call, double pairs,
+                                    double experts);
+struct kernel_work work_moe_down(const struct call_moe_down *call, double pairs, double experts);
+struct kernel_work work_moe_combine(const struct call_moe_combine *call, double pairs);
 
 #ifdef __cplusplus
 }

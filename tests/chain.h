@@ -57,6 +57,34 @@ static const struct model llama_tokens = {.name = "llama-tokens",
                                           .mask_token = NO_MASK_TOKEN,
                                           .mask = MASK_CAUSAL};
 
+/* LLaDA2.0's: a dense layer first, experts in groups with a bias, one that all share, half of a
+ * head's channels rotated. */
+static const struct model llada2_blocks = {.name = "llada2-blocks",
+                                           .layers = 3,
+                                           .hidden = 48,
+                                           .heads = 6,
+                                           .kv_heads = 2,
+                                           .head_dim = 8,
+                                           .rotary_dim = 4,
+                                           .ffn = 56,
+                                           .vocab = 61,
+                                           .max_positions = 256,
+                                           .mask_token = 5,
+                                           .qk_norm = true,
+                                           .mask = MASK_BLOCK_CAUSAL,
+                                           .router = ROUTER_SIGMOID_GROUPED,
+                                           .experts = 16,
+                                           .experts_active = 4,
+                                           .expert_ffn = 16,
+                                           .shared_experts = 1,
+                                           .shared_ffn = 24,
+                                           .dense_layers = 1,
+                                           .expert_groups = 4,
+                                           .expert_groups_active = 2,
+                                           .expert_bias = true,
+                                           .norm_topk = true,
+                                           .routed_scale = 2.5};
+
 static const struct graph_options exact = {
     .fused = true, .logits_bytes = 2, .element_bytes = 4, .engine = true, .exact = true};
 
@@ -163,6 +191,14 @@ static inline bool chain_decides(const struct chain *c) {
     return chain_is_causal(c) ? c->first + c->queries == c->begin : c->phase == PHASE_REUSE;
 }
 
+/* Whether, logits being shifted, its last query decides on the first position of a block. */
+static inline bool chain_yields(const struct chain *c) {
+    int end = c->first + c->queries;
+    return !chain_is_causal(c) && c->model->shifted_logits &&
+           (c->phase == PHASE_PREFILL ? end == c->begin && c->masked == c->end - c->begin
+                                      : c->phase == PHASE_COMMIT && end < c->canvas);
+}
+
 /* The query whose logits decide on a position. */
 static inline int chain_query(const struct chain *c, int position) {
     int query = position - c->first;
@@ -173,22 +209,24 @@ static inline int chain_query(const struct chain *c, int position) {
  * commits. */
 static inline void chain_add(struct chain *c, struct rig *rig) {
     chain_plan(c);
-    int n_rows = c->phase == PHASE_COMMIT || chain_decides(c) ? c->end - c->begin : 0;
+    bool yields = chain_yields(c);
+    int n_rows = yields ? 1 : c->phase == PHASE_COMMIT || chain_decides(c) ? c->end - c->begin : 0;
     for (int t = 0; t < c->queries; t++) {
         c->positions[t] = c->first + t;
         c->extents[t] = chain_extent(c, c->first + t);
     }
     for (int r = 0; r < n_rows; r++) {
-        c->rows[r] = chain_query(c, c->begin + r);
-        c->targets[r] = c->begin + r;
+        c->rows[r] = yields ? c->queries - 1 : chain_query(c, c->begin + r);
+        c->targets[r] = yields ? c->first + c->queries : c->begin + r;
     }
-    const struct step_part part = {
-        .canvas = (int64_t)c->request * CANVAS_TOKENS,
-        .positions = c->positions,
-        .logit_rows = c->rows,
-        .targets = c->targets,
-        .decision = {0, chain_decides(c) ? (uint32_t)n_rows : 0, (uint32_t)chain_take(c)},
-        .kv_pages = {c->pages, c->n_pages, c->extents}};
+    const struct step_part part = {.canvas = (int64_t)c->request * CANVAS_TOKENS,
+                                   .positions = c->positions,
+                                   .logit_rows = c->rows,
+                                   .targets = c->targets,
+                                   .decision = {0,
+                                                yields || chain_decides(c) ? (uint32_t)n_rows : 0,
+                                                yields ? 1 : (uint32_t)chain_take(c)},
+                                   .kv_pages = {c->pages, c->n_pages, c->extents}};
     struct span *span = rig_add(rig, (uint32_t)c->queries, (uint32_t)c->first, &part);
     span->phase = c->phase;
     span->exact = 1;
@@ -199,6 +237,14 @@ static inline void chain_add(struct chain *c, struct rig *rig) {
 
 static struct naive_kv chain_own;
 
+static inline int chain_likeliest(const struct chain *c, const double *row) {
+    int token = 0;
+    for (int v = 1; v < (int)c->model->vocab; v++) {
+        token = row[v] > row[token] ? v : token;
+    }
+    return token;
+}
+
 /* Commits the surest of the masked positions, as scripts do; logits by position of the query. */
 static inline void chain_commit(struct chain *c, double threshold, double logits[][MAX_VOCAB]) {
     int token[MAX_NAIVE];
@@ -206,10 +252,7 @@ static inline void chain_commit(struct chain *c, double threshold, double logits
     for (int i = 0; i < c->end - c->begin; i++) {
         const double *row = logits[c->first + chain_query(c, c->begin + i)];
         double sum = 0;
-        token[i] = 0;
-        for (int v = 1; v < (int)c->model->vocab; v++) {
-            token[i] = row[v] > row[token[i]] ? v : token[i];
-        }
+        token[i] = chain_likeliest(c, row);
         for (int v = 0; v < (int)c->model->vocab; v++) {
             sum += exp(row[v] - row[token[i]]);
         }
@@ -240,11 +283,14 @@ static inline void chain_refer(struct chain *c, const struct weights *w, double 
     naive_masked(w, c->tokens, 0, n, NULL, extents, &chain_own, logits);
     if (chain_decides(c)) {
         chain_commit(c, threshold, logits);
+    } else if (chain_yields(c)) {
+        c->tokens[n] = chain_likeliest(c, logits[n - 1]);
     }
 }
 
 /* The step was run, its n commits are in the canvas. */
 static inline void chain_advance(struct chain *c, int n) {
+    bool yields = chain_yields(c);
     c->masked -= n < c->masked ? n : c->masked;
     if (chain_is_causal(c)) {
         c->cached = c->first + c->queries;
@@ -256,6 +302,7 @@ static inline void chain_advance(struct chain *c, int n) {
     } else if (c->phase == PHASE_COMMIT) {
         c->cached = c->end;
         chain_enter(c, c->end);
+        c->masked -= yields;
     }
 }
 

@@ -210,6 +210,38 @@ static inline int fake_decode_mean(struct device *device, const struct call_deco
     return fake_cost(pass_ns(call->n_requests, 1));
 }
 
+static inline int fake_moe_route(struct device *device, const struct call_moe_route *call) {
+    (void)device;
+    return fake_cost(pass_ns(call->n_tokens, call->n_experts));
+}
+
+static inline int fake_moe_sort(struct device *device, const struct call_moe_sort *call) {
+    (void)device;
+    return fake_cost(pass_ns(call->n_tokens, call->n_active));
+}
+
+/* As many experts as there are pairs are read, or all. */
+static inline double fake_experts_ns(double pairs, double experts, double width) {
+    return 2000 + 0.001 * width * (pairs + (pairs < experts ? pairs : experts));
+}
+
+static inline int fake_moe_gate_up(struct device *device, const struct call_moe_gate_up *call) {
+    (void)device;
+    return fake_cost(fake_experts_ns((double)call->n_tokens * call->n_active, call->n_experts,
+                                     (double)call->n_hidden * call->n_channels));
+}
+
+static inline int fake_moe_down(struct device *device, const struct call_moe_down *call) {
+    (void)device;
+    return fake_cost(fake_experts_ns((double)call->n_tokens * call->n_active, call->n_experts,
+                                     (double)call->n_hidden * call->n_channels));
+}
+
+static inline int fake_moe_combine(struct device *device, const struct call_moe_combine *call) {
+    (void)device;
+    return fake_cost(pass_ns(call->n_tokens, (double)call->n_active * call->n_channels));
+}
+
 static inline int fake_mark_open(struct device *device, struct device_mark **out) {
     (void)device;
     *out = calloc(1, sizeof **out);
@@ -295,6 +327,11 @@ static inline struct device_table fake_table(bool records) {
     table.focus_select = fake_focus_select;
     table.compact = fake_compact;
     table.decode_mean = fake_decode_mean;
+    table.moe_route = fake_moe_route;
+    table.moe_sort = fake_moe_sort;
+    table.moe_gate_up = fake_moe_gate_up;
+    table.moe_down = fake_moe_down;
+    table.moe_combine = fake_moe_combine;
     return table;
 }
 

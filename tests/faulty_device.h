@@ -112,6 +112,11 @@ FAULTY_KERNEL(importance)
 FAULTY_KERNEL(focus_select)
 FAULTY_KERNEL(compact)
 FAULTY_KERNEL(decode_mean)
+FAULTY_KERNEL(moe_route)
+FAULTY_KERNEL(moe_sort)
+FAULTY_KERNEL(moe_gate_up)
+FAULTY_KERNEL(moe_down)
+FAULTY_KERNEL(moe_combine)
 
 struct faulty_copy {
     void *to;
@@ -379,6 +384,11 @@ static inline struct device_table faulty_device(long fail_at) {
     table.focus_select = faulty_focus_select;
     table.compact = faulty_compact;
     table.decode_mean = faulty_decode_mean;
+    table.moe_route = faulty_moe_route;
+    table.moe_sort = faulty_moe_sort;
+    table.moe_gate_up = faulty_moe_gate_up;
+    table.moe_down = faulty_moe_down;
+    table.moe_combine = faulty_moe_combine;
     return table;
 }
 

@@ -49,9 +49,27 @@ static const struct model sdar = {.name = "sdar-tiny",
                                   .mask_token = 0,
                                   .qk_norm = true,
                                   .tied = true};
-static const struct model *const models[] = {&llada, &dream, &sdar};
+/* LLaDA-MoE's: every layer a mixture. */
+static const struct model llada_moe = {.name = "llada-moe-tiny",
+                                       .layers = 2,
+                                       .hidden = 32,
+                                       .heads = 4,
+                                       .kv_heads = 4,
+                                       .head_dim = 8,
+                                       .vocab = 67,
+                                       .max_positions = 256,
+                                       .mask_token = 66,
+                                       .qk_norm = true,
+                                       .router = ROUTER_SOFTMAX,
+                                       .experts = 8,
+                                       .experts_active = 3,
+                                       .expert_ffn = 24,
+                                       .expert_groups = 1,
+                                       .expert_groups_active = 1,
+                                       .routed_scale = 1};
+static const struct model *const models[] = {&llada, &dream, &sdar, &llada_moe};
 enum {
-    N_MODELS = 3,
+    N_MODELS = 4,
     MAX_SPANS = 8,
     MAX_TOKENS = 512,
     MAX_VOCAB = 67,
@@ -251,7 +269,7 @@ static inline void draw_ids(const struct model *model, uint64_t seed) {
 
 /* ---- the independent forward pass ---- */
 
-enum { MAX_NAIVE = 96, MAX_DIM = 128, MAX_KV_HEADS = 4, MAX_LAYERS = 3 };
+enum { MAX_NAIVE = 96, MAX_DIM = 128, MAX_KV_HEADS = 4, MAX_LAYERS = 3, MAX_EXPERTS = 16 };
 
 /* Queries, keys and values of one pass, [layer][token][H D or G D]. */
 struct naive_kv {
@@ -310,12 +328,96 @@ static inline double naive_wave(const struct rotation *r, int pair, int size) {
     return wave / ((1 - smooth) / r->stretch.factor + smooth);
 }
 
+/* Of a head's channels, the first `size`. */
 static inline void naive_rotate(double *x, int size, int position, const struct rotation *r) {
     for (int i = 0; i < size / 2; i++) {
         double angle = 2 * 3.14159265358979323846 * position / naive_wave(r, i, size);
         double a = x[i], b = x[i + size / 2];
         x[i] = a * cos(angle) - b * sin(angle);
         x[i + size / 2] = b * cos(angle) + a * sin(angle);
+    }
+}
+
+static inline void naive_swiglu(const float *gates_and_ups, const float *down, const double *y,
+                                int c, int f, double *out) {
+    double gate_up[4 * MAX_DIM], z[2 * MAX_DIM];
+    naive_matvec(gates_and_ups, y, 2 * f, c, gate_up);
+    for (int i = 0; i < f; i++) {
+        z[i] = gate_up[i] / (1 + exp(-gate_up[i])) * gate_up[f + i];
+    }
+    naive_matvec(down, z, c, f, out);
+}
+
+/* The weight of each expert, 0 of those that are not chosen: an expert is if fewer than A others
+ * are before it, where those of worse groups are behind all. */
+static inline void naive_route(const struct weights *w, uint32_t layer, const double *y,
+                               double *weight) {
+    const struct model *m = w->layout.model;
+    int n = (int)m->experts, size = n / (int)m->expert_groups;
+    bool is_softmax = m->router == ROUTER_SOFTMAX;
+    const float *bias = weights_at(w, WEIGHT_EXPERT_BIAS, layer);
+    double score[MAX_EXPERTS], rank[MAX_EXPERTS], sum = 0, group[MAX_EXPERTS] = {0};
+    naive_matvec(weights_at(w, WEIGHT_ROUTER, layer), y, n, (int)m->hidden, score);
+    for (int e = 0; e < n; e++) {
+        score[e] = is_softmax ? exp(score[e]) : 1 / (1 + exp(-score[e]));
+        sum += score[e];
+        rank[e] = score[e] + (bias != NULL ? (double)bias[e] : 0);
+    }
+    for (int e = 0; e < n; e++) { /* the best sum of two, of any two */
+        for (int other = e / size * size; other < e; other++) {
+            group[e / size] = fmax(group[e / size], rank[e] + rank[other]);
+        }
+    }
+    double chosen = 0;
+    for (int e = 0; e < n; e++) {
+        int before = 0, groups_before = 0;
+        for (int g = 0; g < n / size; g++) {
+            groups_before += group[g] > group[e / size];
+        }
+        for (int other = 0; other < n; other++) {
+            int better = 0;
+            for (int g = 0; g < n / size; g++) {
+                better += group[g] > group[other / size];
+            }
+            before += better < (int)m->expert_groups_active && rank[other] > rank[e];
+        }
+        bool stays = groups_before < (int)m->expert_groups_active;
+        weight[e] = stays && before < (int)m->experts_active ? score[e] : 0;
+        weight[e] /= is_softmax ? sum : 1;
+        chosen += weight[e];
+    }
+    for (int e = 0; e < n; e++) {
+        weight[e] *= m->routed_scale / (m->norm_topk ? chosen : 1);
+    }
+}
+
+/* What the layer's FFN makes of one token: every expert by itself, as far as it has a weight. */
+static inline void naive_ffn(const struct weights *w, uint32_t layer, const double *y,
+                             double *out) {
+    const struct model *m = w->layout.model;
+    int c = (int)m->hidden, f = (int)m->expert_ffn;
+    double weight[MAX_EXPERTS], one[MAX_DIM];
+    if (layer < model_first_mixture(m)) {
+        naive_swiglu(weights_at(w, WEIGHT_GATE_UP, layer), weights_at(w, WEIGHT_DOWN, layer), y, c,
+                     (int)m->ffn, out);
+        return;
+    }
+    memset(out, 0, sizeof *out * (size_t)c);
+    if (m->shared_experts > 0) {
+        naive_swiglu(weights_at(w, WEIGHT_SHARED_GATE_UP, layer),
+                     weights_at(w, WEIGHT_SHARED_DOWN, layer), y, c,
+                     (int)(m->shared_experts * m->shared_ffn), out);
+    }
+    naive_route(w, layer, y, weight);
+    for (int e = 0; e < (int)m->experts; e++) {
+        const float *gate_up = weights_at(w, WEIGHT_EXPERTS_GATE_UP, layer);
+        const float *down = weights_at(w, WEIGHT_EXPERTS_DOWN, layer);
+        if (weight[e] > 0) {
+            naive_swiglu(gate_up + e * 2 * f * c, down + e * c * f, y, c, f, one);
+        }
+        for (int i = 0; weight[e] > 0 && i < c; i++) {
+            out[i] += weight[e] * one[i];
+        }
     }
 }
 
@@ -327,11 +429,10 @@ static inline void naive_masked(const struct weights *w, const int32_t *tokens, 
                                 struct naive_kv *own, double logits[][MAX_VOCAB]) {
     const struct model *m = w->layout.model;
     int c = (int)m->hidden, h = (int)m->heads, g = (int)m->kv_heads, d = (int)m->head_dim;
-    int f = (int)m->ffn;
     double eps = (double)w->constants.norm_epsilon;
     int n_cached = cached != NULL ? cached->n : 0;
     static double x[MAX_NAIVE][MAX_DIM];
-    double y[MAX_DIM], qkv[4 * MAX_DIM], gate_up[4 * MAX_DIM], z[MAX_DIM];
+    double y[MAX_DIM], qkv[4 * MAX_DIM], z[MAX_DIM];
     for (int t = 0; t < n; t++) {
         const float *row = (const float *)weights_at(w, WEIGHT_EMBEDDING, 0) + tokens[t] * c;
         for (int i = 0; i < c; i++) {
@@ -352,7 +453,7 @@ static inline void naive_masked(const struct weights *w, const int32_t *tokens, 
                     naive_norm(weights_at(w, head < h ? WEIGHT_Q_NORM : WEIGHT_K_NORM, layer), eps,
                                part, d, part);
                 }
-                naive_rotate(part, d, first + t, &w->constants.rotation);
+                naive_rotate(part, (int)model_rotary_dim(m), first + t, &w->constants.rotation);
             }
             memcpy(own->q[layer][t], qkv, sizeof(double) * (size_t)(h * d));
             memcpy(own->k[layer][t], qkv + h * d, sizeof(double) * (size_t)(g * d));
@@ -389,13 +490,9 @@ static inline void naive_masked(const struct weights *w, const int32_t *tokens, 
                 x[t][i] += z[i];
             }
             naive_norm(weights_at(w, WEIGHT_FFN_NORM, layer), eps, x[t], c, y);
-            naive_matvec(weights_at(w, WEIGHT_GATE_UP, layer), y, 2 * f, c, gate_up);
-            for (int i = 0; i < f; i++) {
-                z[i] = gate_up[i] / (1 + exp(-gate_up[i])) * gate_up[f + i];
-            }
-            naive_matvec(weights_at(w, WEIGHT_DOWN, layer), z, c, f, y);
+            naive_ffn(w, layer, y, z);
             for (int i = 0; i < c; i++) {
-                x[t][i] += y[i];
+                x[t][i] += z[i];
             }
         }
     }

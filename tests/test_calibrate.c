@@ -12,6 +12,7 @@
 #include "engine/calibration_log.h"
 #include "engine/calibration_samples.h"
 #include "engine/program.h"
+#include "engine/weights.h"
 #include "sim/base/monotonic.h"
 #include "sim/cost/price.h"
 #include "tests/cli.h"
@@ -602,14 +603,27 @@ START_TEST(a_grid_of_exact_keys_and_values_has_pages_and_nothing_that_selects) {
 }
 END_TEST
 
-START_TEST(a_mixture_cannot_be_calibrated) {
-    struct calibration_grid grid;
-    const struct calibration_bounds bounds = {
-        .max_tokens = 256, .max_logit_rows = 256, .max_kv_rows = 4096, .is_coarse = true};
-    struct err err = {0};
-    ck_assert_int_eq(calibration_grid_make(&grid, model_named("llada-moe"), 2, &bounds, &err),
-                     ERR_USAGE);
-    ck_assert_ptr_nonnull(strstr(err.text, "does not run the operator 'route'"));
+START_TEST(a_grid_of_a_mixture_has_its_router_its_experts_and_what_they_share) {
+    struct calibration_grid grid = grid_of("llada-moe", 16384, false);
+    ck_assert(has_row(&grid, "moe,64,2048,1024,8,64"));
+    ck_assert(has_row(&grid, "moe,16384,2048,1024,8,64"));
+    ck_assert(has_row(&grid, "gemm,64,64,2048"));
+    ck_assert(has_row(&grid, "pass,moe_choose,64,4096"));
+    ck_assert(has_row(&grid, "pass,moe_combine,2048,4096"));
+    for (size_t i = 0; i < grid.n; i++) {
+        const struct calibration_point *p = &grid.points[i];
+        ck_assert(p->op != PROFILE_GATE_UP && (p->op != PROFILE_PASS || p->pass != PASS_SWIGLU));
+        ck_assert(p->op != PROFILE_MOE || p->weight == WEIGHT_EXPERTS_GATE_UP);
+    }
+    calibration_grid_close(&grid);
+    grid = grid_of("llada2-mini", 16384, false);
+    ck_assert(has_row(&grid, "moe,32,2048,512,8,256"));
+    ck_assert(has_row(&grid, "gate_up,32,10240,2048")); /* the dense layer's, and what is shared */
+    ck_assert(has_row(&grid, "gate_up,32,1024,2048"));
+    ck_assert(has_row(&grid, "gemm,32,2048,512"));
+    ck_assert(has_row(&grid, "pass,swiglu,5120,32"));
+    ck_assert(has_row(&grid, "pass,swiglu,512,32"));
+    calibration_grid_close(&grid);
 }
 END_TEST
 
@@ -838,7 +852,7 @@ int main(void) {
         a_grid_has_each_row_once_and_its_groups_together,
         a_grid_stays_within_its_bounds,
         a_grid_of_exact_keys_and_values_has_pages_and_nothing_that_selects,
-        a_mixture_cannot_be_calibrated,
+        a_grid_of_a_mixture_has_its_router_its_experts_and_what_they_share,
         a_point_is_the_median_of_its_rounds,
         a_torn_last_line_is_cut_off,
         what_is_no_file_of_this_calibration_is_refused,

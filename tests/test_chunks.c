@@ -60,6 +60,14 @@ START_TEST(graphs_that_make_no_sense_are_refused_with_a_sentence) {
     g.ops[2].k = 13;
     refuse(&g, "operator 'down' reads 13 channels, more than its input has");
     g = fine;
+    g.ops[2].kind = OP_MOE_DOWN;
+    refuse(&g, "operator 'down' has 0 experts a token, of 0");
+    g.ops[2].experts_active = 3;
+    g.ops[2].experts = 2;
+    refuse(&g, "operator 'down' has 3 experts a token, of 2");
+    g.ops[2].experts = 8;
+    refuse(&g, "operator 'down' makes 4 channels of 3 experts a token, more than 'y' has room for");
+    g = fine;
     g.tensors[Y].bytes.symbol = SYM_LOGIT_ROWS;
     g.tensors[Z].bytes.symbol = SYM_LOGIT_ROWS;
     refuse(&g, "operator 'down' runs over tokens but makes 'y' of logit_rows");

@@ -251,6 +251,113 @@ static double op_us(struct system *system, const struct step_shape *shape, const
     return us;
 }
 
+static const char mixture_rows[] =
+    "# kind: measured\n# source: a test\n"
+    "gemm,1000000,768,256,1\ngemm,1000000,256,256,2\n"
+    "gemm,1000000,16,256,4\nelementwise,1000000000000,4096\n"
+    "attention_full,1,512,2,2,128,16\nattention_block,1,32,480,2,2,128,32\n"
+    "moe,32,256,128,4,16,30\nmoe,64,256,128,4,16,60\n";
+
+START_TEST(a_mixture_is_priced_by_its_own_rows_with_or_without_choice_and_sum) {
+    static const char own[] = "pass,moe_choose,16,1000000,64\npass,moe_combine,256,1000000,128\n";
+    for (int has_own = 0; has_own < 2; has_own++) {
+        const char *path = write_profile(mixture_rows, has_own ? own : "");
+        struct system_request request = {
+            .system = "fast-dllm", .model = "llada-moe-tiny", .gpu = "h200", .profile_path = path};
+        const struct setting engine[] = {{.key = "runtime", .value = "unmask", .place = "test"}};
+        request.overrides = engine;
+        request.n_overrides = 1;
+        struct err err = {0};
+        struct system *system = NULL;
+        ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+        remove(path);
+        for (uint32_t queries = 32; queries <= 64; queries += 16) {
+            const struct span span = reuse_span(queries, 480);
+            const struct step_shape shape = shape_of(&span, 1);
+            const double layers = 3, both = 30.0 * queries / 32;
+            ck_assert_double_eq_tol(op_us(system, &shape, "router"), layers * 4, 1e-6);
+            ck_assert_double_eq_tol(op_us(system, &shape, "expert gate and up"),
+                                    layers * both * 2 / 3, 1e-6);
+            ck_assert_double_eq_tol(op_us(system, &shape, "expert down"), layers * both / 3, 1e-6);
+            ck_assert_double_eq_tol(op_us(system, &shape, "choose experts"),
+                                    has_own ? layers * 64 : 0, 1e-6);
+            ck_assert_double_eq_tol(op_us(system, &shape, "combine experts"),
+                                    has_own ? layers * 128 : 0, 1e-6);
+        }
+        system_close(system);
+    }
+}
+END_TEST
+
+/* By hand: bytes and FLOPs of the experts' operators, one layer, in bf16. */
+START_TEST(the_experts_that_are_hit_are_read_once) {
+    struct system *system = NULL;
+    struct err err = {0};
+    const struct system_request request = {
+        .system = "sdar", .model = "llada2-mini", .gpu = "h200", .roofline = true};
+    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+    for (int64_t tokens = 1; tokens <= 4096; tokens *= 16) {
+        struct step_shape shape;
+        struct op_price prices[GRAPH_MAX_OPS];
+        shape_clear(&shape);
+        shape.sym[SYM_TOKENS] = tokens;
+        cost_explain(system->cost, &shape, system->chunks.bound, prices);
+        double misses = 1;
+        for (int64_t t = 0; t < tokens; t++) {
+            misses *= 1 - 8.0 / 256;
+        }
+        double hit = 256 * (1 - misses), n = (double)tokens;
+        ck_assert_double_eq_tol(model_experts_hit(256, 8, n), hit, 1e-9 * hit);
+        for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+            const struct op *op = &system->graph.ops[i];
+            double flops = 19 * 2 * n * 8 * 2048 * 512, bytes = 19 * 2 * hit * 2048 * 512;
+            if (op->kind == OP_MOE_GATE_UP) {
+                ck_assert_double_eq_tol(prices[i].flops / (2 * flops), 1, 1e-12);
+                bytes = 2 * bytes + 19 * 2 * n * (2048 + 8 * 512);
+                ck_assert_double_eq_tol(prices[i].bytes / bytes, 1, 1e-9);
+            } else if (op->kind == OP_MOE_DOWN) {
+                ck_assert_double_eq_tol(prices[i].flops / flops, 1, 1e-12);
+                bytes += 19 * 2 * n * 8 * (2048 + 512);
+                ck_assert_double_eq_tol(prices[i].bytes / bytes, 1, 1e-9);
+            }
+        }
+    }
+    system_close(system);
+}
+END_TEST
+
+/* The engine's graph and that of a runtime which loops over experts do the same work. */
+START_TEST(a_mixture_has_the_same_flops_however_it_is_run) {
+    static const char *const models[] = {"llada-moe", "llada2-mini", "sdar-30b-a3b"};
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        struct err err = {0};
+        const struct model *m = model_find(models[i], &err);
+        double flops[2] = {0}, sum;
+        for (int engine = 0; engine < 2; engine++) {
+            struct setting setting = {.key = "runtime.engine", .value = "off", .place = "test"};
+            const struct system_request request = {
+                .system = m->mask == MASK_BIDIRECTIONAL ? "dllm-serve" : "sdar",
+                .model = models[i],
+                .gpu = "h200",
+                .roofline = true,
+                .overrides = &setting,
+                .n_overrides = 1};
+            struct system *system = NULL;
+            struct step_shape shape;
+            snprintf(setting.value, sizeof setting.value, "%s", engine ? "on" : "off");
+            ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+            shape_clear(&shape);
+            shape.sym[SYM_TOKENS] = 100;
+            cost_work(system->cost, shape.sym, 1, &flops[engine], &sum);
+            system_close(system);
+        }
+        ck_assert_double_eq_tol(flops[1] / flops[0], 1, 1e-12);
+        /* Parameters that are no matrices' are read, but multiply nothing. */
+        ck_assert_double_eq_tol(flops[1] / (100 * model_flops_per_token(m)), 1, 2e-3);
+    }
+}
+END_TEST
+
 START_TEST(every_operator_is_priced_by_the_rows_of_its_own_kernel) {
     struct system *system =
         open_own("sparse-head", "runtime.fused_gate_up", "off", write_profile(own_rows, ""));
@@ -528,6 +635,9 @@ int main(void) {
         padding_prices_every_request_as_the_longest,
         adding_and_removing_a_span_leaves_the_sums_as_they_were,
         mixtures_read_more_experts_with_more_tokens_and_cost_less_than_dense_ones,
+        a_mixture_is_priced_by_its_own_rows_with_or_without_choice_and_sum,
+        the_experts_that_are_hit_are_read_once,
+        a_mixture_has_the_same_flops_however_it_is_run,
         every_operator_is_priced_by_the_rows_of_its_own_kernel,
         a_fused_head_is_priced_by_head_rows_or_as_its_product,
         a_fused_gate_up_is_priced_by_its_rows_or_as_product_and_activation,

@@ -248,6 +248,8 @@ START_TEST(pages_and_tokens_are_conserved_over_random_systems) {
     enum { N = 80 };
     static const char *const caches[] = {"cache=exact",     "cache=exact", "cache=delayed",
                                          "cache=neighbour", "cache=focus", "cache=small-blocks"};
+    /* The second's logits are shifted, the third is autoregressive. */
+    static const char *const names[] = {"sdar", "fast-dllm-v2", "vllm-ar"};
     struct rng rng = rng_stream(3, "exact systems");
     uint64_t n_preempted = 0, n_chunks = 0;
     for (uint32_t round = 0; round < 132; round++) {
@@ -284,8 +286,8 @@ START_TEST(pages_and_tokens_are_conserved_over_random_systems) {
                                    .prompt_tokens = 10,
                                    .output_tokens = 10};
         uint32_t most = (uint32_t)ceil_div(420 + 2 * block, page);
-        struct run *run = run_open(by_token ? "vllm-ar" : "sdar", settings,
-                                   most * rig_between(&rng, 10, 40) / 10);
+        struct run *run =
+            run_open(names[round % 3], settings, most * rig_between(&rng, 10, 40) / 10);
         run_watched(run, NULL, list, N + 1);
         check_requests(run, N + 1);
         ck_assert_uint_eq(run->result.completed, N + 1);
@@ -397,6 +399,43 @@ START_TEST(a_block_takes_its_steps_and_a_commit_pass) {
 }
 END_TEST
 
+/* Two requests of 3 pages at their ends, in a pool of 5. */
+#define TWO_FOR_FIVE                                                                               \
+    {                                                                                              \
+        {.id = 0, .prompt_tokens = 4, .output_tokens = 8}, {                                       \
+            .id = 1, .prompt_tokens = 4, .output_tokens = 8                                        \
+        }                                                                                          \
+    }
+
+START_TEST(where_logits_are_shifted_the_pass_before_a_block_decides_its_first_position) {
+#define SHIFTED                                                                                    \
+    "cache=exact", "scheduler=chunked", "block_tokens=4", "steps_per_block=4", "decoder=fixed",    \
+        "page_tokens=4", "max_requests=8"
+    static const char *const shifted[] = {SHIFTED, NULL};
+    static const char *const saving[] = {SHIFTED, "cache.commit_last=off", NULL};
+    static const char *const frugal[] = {SHIFTED, "cache.commit_logits=off", NULL};
+    /* The prefill decides one of four, the commit pass one of the next four. */
+    static const struct arrival list[] = {{.prompt_tokens = 8, .output_tokens = 8}};
+    CHECK_STEPS("fast-dllm-v2", shifted, 0, list, "8:0 4:0 4:0 4:0 4:0 4:0 4:0 4:0 4:0");
+    CHECK_STEPS("fast-dllm-v2", frugal, 0, list, "8:0 4:0 4:0 4:0 4:0 4:0 4:0 4:0 4:0");
+    /* Where prompt tokens stand in the block, nothing before it decides; the last block is the one
+     * position that the commit pass yields. */
+    static const struct arrival odd[] = {{.prompt_tokens = 10, .output_tokens = 3}};
+    CHECK_STEPS("fast-dllm-v2", shifted, 0, odd, "8:0 4:0 4:0 4:0 1:0");
+    CHECK_STEPS("fast-dllm-v2", saving, 0, odd, "8:0 4:0 4:0 4:0");
+    /* One output token behind whole blocks is the prefill's. */
+    static const struct arrival one[] = {{.prompt_tokens = 8, .output_tokens = 1}};
+    CHECK_STEPS("fast-dllm-v2", saving, 0, one, "8:0");
+    /* A prefill in chunks yields at its end; one that is computed anew yields nothing more. */
+    static const char *const chunks[] = {SHIFTED, "max_batched_tokens=4", NULL};
+    CHECK_STEPS("fast-dllm-v2", chunks, 0, one, "4:0 4:0 1:0");
+    static const struct arrival two[] = TWO_FOR_FIVE;
+    CHECK_STEPS("fast-dllm-v2", shifted, 5, two,
+                "8:01 8:01 8:01 8:01 8:01 4:0 4:0 4:0 4:0 8:1 4:1 4:1 4:1 4:1");
+#undef SHIFTED
+}
+END_TEST
+
 START_TEST(prompt_tokens_that_fill_no_block_stand_fixed_in_the_first) {
     /* 8 of 10 are prefilled; of the first block 2 positions are left, which one step decides. */
     static const struct arrival list[] = {{.prompt_tokens = 10, .output_tokens = 6}};
@@ -436,13 +475,6 @@ START_TEST(a_long_prompt_is_taken_in_chunks_beside_others) {
 }
 END_TEST
 
-/* Two requests of 3 pages at their ends, in a pool of 5. */
-#define TWO_FOR_FIVE                                                                               \
-    {                                                                                              \
-        {.id = 0, .prompt_tokens = 4, .output_tokens = 8}, {                                       \
-            .id = 1, .prompt_tokens = 4, .output_tokens = 8                                        \
-        }                                                                                          \
-    }
 #define TWO_FOR_FIVE_STEPS "8:01 8:01 8:01 8:01 4:0 4:0 4:0 8:1 4:1 4:1 4:1"
 
 START_TEST(who_lacks_a_page_gives_way_and_computes_its_committed_tokens_anew) {
@@ -757,6 +789,7 @@ int main(void) {
         an_interrupted_run_gives_every_page_back,
         replicas_keep_their_pages_apart,
         a_block_takes_its_steps_and_a_commit_pass,
+        where_logits_are_shifted_the_pass_before_a_block_decides_its_first_position,
         prompt_tokens_that_fill_no_block_stand_fixed_in_the_first,
         a_prompt_shorter_than_a_block_is_never_prefilled,
         a_long_prompt_is_taken_in_chunks_beside_others,

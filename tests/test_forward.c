@@ -525,9 +525,10 @@ static void assert_turn_times(struct rig *rig) {
 }
 
 START_TEST(operators_write_their_outputs_and_read_what_is_live_and_nothing_else) {
-    for (size_t i = 0; i < planner_table_size; i++) {
-        struct rig *plain = mixed_rig(&dream, &sparse, planner_table[i].name, fours);
-        struct rig *rig = mixed_rig(&dream, &sparse, planner_table[i].name, fours);
+    for (size_t i = 0; i < 2 * planner_table_size; i++) {
+        const struct model *model = i % 2 == 0 ? &dream : &llada_moe;
+        struct rig *plain = mixed_rig(model, &sparse, planner_table[i / 2].name, fours);
+        struct rig *rig = mixed_rig(model, &sparse, planner_table[i / 2].name, fours);
         struct err err = {0};
         rig_step(plain);
         rig_plan(rig);

@@ -6,8 +6,8 @@
 static double logits_naive[MAX_NAIVE][MAX_VOCAB];
 
 static const struct model *const all_models[] = {&sdar_blocks, &fast_blocks, &qwen_tokens,
-                                                 &llama_tokens};
-enum { N_ALL = 4 };
+                                                 &llama_tokens, &llada2_blocks};
+enum { N_ALL = 5 };
 
 /* Prompts that fill blocks, that do not, that are shorter than a block; a last block that is cut.
  */

@@ -42,8 +42,34 @@ static const struct model tied_head = {.name = "sdar-tiny",
                                        .mask_token = 0,
                                        .qk_norm = true,
                                        .tied = true};
-static const struct model *const divisible[] = {&full_heads, &few_heads, &tied_head};
-enum { N_DIVISIBLE = 3, CANVAS = 40, BEGIN = 16, BLOCK = 8 };
+/* Experts behind a dense layer, in groups, with a bias and one that is shared. */
+static const struct model experts = {.name = "llada2-tiny",
+                                     .title = "experts",
+                                     .layers = 3,
+                                     .hidden = 32,
+                                     .heads = 4,
+                                     .kv_heads = 2,
+                                     .head_dim = 8,
+                                     .rotary_dim = 4,
+                                     .ffn = 48,
+                                     .vocab = 64,
+                                     .max_positions = 256,
+                                     .mask_token = 63,
+                                     .qk_norm = true,
+                                     .router = ROUTER_SIGMOID_GROUPED,
+                                     .experts = 8,
+                                     .experts_active = 3,
+                                     .expert_ffn = 32,
+                                     .shared_experts = 1,
+                                     .shared_ffn = 40,
+                                     .dense_layers = 1,
+                                     .expert_groups = 4,
+                                     .expert_groups_active = 2,
+                                     .expert_bias = true,
+                                     .norm_topk = true,
+                                     .routed_scale = 2.5};
+static const struct model *const divisible[] = {&full_heads, &few_heads, &tied_head, &experts};
+enum { N_DIVISIBLE = 4, CANVAS = 40, BEGIN = 16, BLOCK = 8 };
 
 static const struct graph_options fused_head = {
     .fused = true, .fused_head = true, .fused_gate_up = true, .element_bytes = 4, .engine = true};

@@ -8,7 +8,9 @@
 #include "tests/late_device.h"
 #include "tests/live.h"
 
-static const char *const caches[] = {"none", "prefix", "dual", "sparse-uniform", "sparse-head"};
+static const char *const caches[] = {"none",     "prefix",         "dual",
+                                     "vicinity", "sparse-uniform", "sparse-head"};
+enum { N_CACHES = sizeof caches / sizeof caches[0] };
 static const char *const scopes[] = {"queries", "generation", "block", "masked"};
 static const char *const layouts[] = {"pages", "slab"};
 
@@ -35,9 +37,18 @@ static struct system *system_of(const char *model, const char *cache, const char
     snprintf(texts[1], sizeof texts[1], "decoder=%s", decoder);
     snprintf(texts[2], sizeof texts[2], "logit_scope=%s", scope);
     snprintf(texts[3], sizeof texts[3], "kv=%s", layout);
-    bool thresholds = strcmp(decoder, "threshold") == 0;
-    return LIVE_SYSTEM(model, texts[0], texts[1], texts[2], texts[3], "block_tokens=4",
-                       "steps_per_block=4", thresholds ? "decoder.threshold=0.012" : NULL);
+    const char *settings[12] = {texts[0], texts[1],         texts[2],
+                                texts[3], "block_tokens=4", "steps_per_block=4"};
+    size_t n = 6;
+    if (strcmp(decoder, "threshold") == 0) {
+        settings[n++] = "decoder.threshold=0.012";
+    }
+    if (strcmp(cache, "vicinity") == 0) { /* canvases are short */
+        settings[n++] = "cache.prefix_look=3";
+        settings[n++] = "cache.after_look=2";
+        settings[n++] = "cache.warmup_steps=1";
+    }
+    return live_system(model, settings);
 }
 
 static struct served *serve_live(struct system *system, const struct arrival *arrivals) {
@@ -89,7 +100,7 @@ static void check_combination(const char *model, size_t cache, const char *decod
 }
 
 static void check_all(const char *model, const char *decoder) {
-    for (size_t cache = 0; cache < 5; cache++) {
+    for (size_t cache = 0; cache < N_CACHES; cache++) {
         for (size_t scope = 0; scope < 4; scope++) {
             check_combination(model, cache, decoder, scope, (cache + scope) % 2);
         }
@@ -112,9 +123,17 @@ START_TEST(company_and_arrival_change_no_token_of_a_decoder_on_the_host) {
 END_TEST
 
 START_TEST(company_and_arrival_change_no_token_of_a_model_with_shifted_logits) {
-    for (size_t cache = 0; cache < 5; cache++) {
+    for (size_t cache = 0; cache < N_CACHES; cache++) {
         check_combination("dream-tiny", cache, "fixed", cache % 4, cache % 2);
         check_combination("dream-tiny", cache, "threshold", (cache + 1) % 4, (cache + 1) % 2);
+    }
+}
+END_TEST
+
+START_TEST(company_and_arrival_change_no_token_of_a_mixture) {
+    for (size_t cache = 0; cache < 5; cache++) {
+        check_combination("llada-moe-tiny", cache, "fixed", cache % 4, cache % 2);
+        check_combination("llada-moe-tiny", cache, "threshold", (cache + 1) % 4, (cache + 1) % 2);
     }
 }
 END_TEST
@@ -158,12 +177,42 @@ START_TEST(scopes_change_no_token) {
 }
 END_TEST
 
+/* Windows that end with the block, with the canvas or with both ends of it. */
+START_TEST(vicinity_is_every_other_cache_of_the_kind_where_its_window_is_theirs) {
+    static const char *const looks[][3] = {
+        {"dual", "cache.prefix_look=0", "cache.after_look=0"},
+        {"prefix", "cache.prefix_look=0", "cache.after_look=4096"},
+        {"none", "cache.prefix_look=4096", "cache.after_look=4096"},
+    };
+    struct served *others[3];
+    for (int i = 0; i < 3; i++) {
+        struct system *system = LIVE_SYSTEM(
+            "llada-tiny", "cache=vicinity", looks[i][1], looks[i][2], "cache.warmup_steps=0",
+            "decoder=threshold", "block_tokens=4", "decoder.threshold=0.012");
+        struct system *other = system_of("llada-tiny", looks[i][0], "threshold", "block", "pages");
+        struct served *served = serve_live(system, together);
+        others[i] = serve_live(other, together);
+        check_served(system, served);
+        same_tokens(served, others[i]);
+        ck_assert_uint_eq(served->result.steps, others[i]->result.steps);
+        ck_assert_int_eq(served->result.sym[SYM_TOKENS], others[i]->result.sym[SYM_TOKENS]);
+        free(served);
+        system_close(system);
+        system_close(other);
+    }
+    ck_assert_mem_ne(others[0]->tokens, others[2]->tokens, sizeof others[0]->tokens);
+    for (int i = 0; i < 3; i++) {
+        free(others[i]);
+    }
+}
+END_TEST
+
 /* ---- mapped memory ---- */
 
 /* The same steps and tokens, in less memory, and calls to the device that do not grow with the
  * steps. */
 START_TEST(mapping_memory_as_steps_need_it_changes_no_token) {
-    for (size_t cache = 0; cache < 5; cache++) {
+    for (size_t cache = 0; cache < N_CACHES; cache++) {
         for (size_t layout = 0; layout < 2; layout++) {
             struct system *system =
                 system_of("llada-tiny", caches[cache], "fixed", "block", layouts[layout]);
@@ -195,7 +244,7 @@ END_TEST
 
 START_TEST(the_threshold_on_the_device_decides_as_the_rule_on_the_host) {
     uint32_t most = 0, least = UINT32_MAX;
-    for (size_t cache = 0; cache < 5; cache++) {
+    for (size_t cache = 0; cache < N_CACHES; cache++) {
         struct system *system =
             system_of("llada-tiny", caches[cache], "threshold", "block", "pages");
         struct served *on_device = serve_live(system, together);
@@ -301,9 +350,9 @@ END_TEST
 
 START_TEST(a_recorded_schedule_played_on_the_device_gives_the_same_tokens_and_memory) {
     const char *const decoders[] = {"fixed", "threshold", plugin};
-    for (size_t i = 0; i < 15; i++) {
-        struct system *system =
-            system_of("llada-tiny", caches[i % 5], decoders[i / 5], scopes[i % 4], layouts[i % 2]);
+    for (size_t i = 0; i < 3 * N_CACHES; i++) {
+        struct system *system = system_of("llada-tiny", caches[i % N_CACHES],
+                                          decoders[i / N_CACHES], scopes[i % 4], layouts[i % 2]);
         struct served *live = serve_live(system, together);
         struct accuracy accuracy;
         accuracy_init(&accuracy, system, live->n_steps, 2);
@@ -744,8 +793,10 @@ int main(void) {
         company_and_arrival_change_no_token_of_a_threshold_decoder,
         company_and_arrival_change_no_token_of_a_decoder_on_the_host,
         company_and_arrival_change_no_token_of_a_model_with_shifted_logits,
+        company_and_arrival_change_no_token_of_a_mixture,
         invariance_is_an_option_that_changes_no_token_on_the_cpu,
         scopes_change_no_token,
+        vicinity_is_every_other_cache_of_the_kind_where_its_window_is_theirs,
         mapping_memory_as_steps_need_it_changes_no_token,
         the_threshold_on_the_device_decides_as_the_rule_on_the_host,
         heads_that_choose_together_keep_other_rows_than_heads_that_choose_alone,

@@ -473,11 +473,13 @@ static const struct {
 } exact_systems[] = {{"sdar", "sdar-tiny"},
                      {"lmdeploy", "sdar-tiny"},
                      {"sglang", "sdar-tiny"},
-                     {"vllm-ar", "qwen2.5-tiny"}};
+                     {"vllm-ar", "qwen2.5-tiny"},
+                     {"focus", "llada2-tiny"}};
+enum { N_EXACT = 5 };
 
 START_TEST(block_diffusion_and_autoregressive_systems_generate_run_and_replay) {
-    char *tokens[4];
-    for (int i = 0; i < 4; i++) {
+    char *tokens[N_EXACT];
+    for (int i = 0; i < N_EXACT; i++) {
         const char *system = exact_systems[i].system, *model = exact_systems[i].model;
         const char *db = cli_path(system);
         tokens[i] = PRINTS("generate", "--system", system, "--model", model, EXACT, "--backend",
@@ -502,7 +504,7 @@ START_TEST(block_diffusion_and_autoregressive_systems_generate_run_and_replay) {
     /* Whatever the scheduler, the model decides. */
     ck_assert_str_eq(tokens[0], tokens[1]);
     ck_assert_str_ne(tokens[0], tokens[3]);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < N_EXACT; i++) {
         free(tokens[i]);
     }
 }

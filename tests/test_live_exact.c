@@ -18,22 +18,25 @@ static const struct arrival apart[] = {
 };
 enum { N = 4 };
 
+/* Logits of the fourth one's model are shifted: passes before a block decide on its first token. */
 static const struct {
-    const char *name, *model;
-} systems[] = {{"sdar", "sdar-tiny"},
-               {"lmdeploy", "sdar-tiny"},
-               {"sglang", "sdar-tiny"},
-               {"vllm-ar", "qwen2.5-tiny"}};
-enum { N_SYSTEMS = 4 };
+    const char *name, *model, *blocks;
+} systems[] = {{"sdar", "sdar-tiny", "block_tokens=4"},
+               {"lmdeploy", "sdar-tiny", "block_tokens=4"},
+               {"sglang", "sdar-tiny", "block_tokens=4"},
+               {"sdar", "fast-dllm-v2-tiny", "block_tokens=4"},
+               {"sdar", "llada2-tiny", "block_tokens=4"},
+               {"vllm-ar", "qwen2.5-tiny", "block_tokens=1"}};
+enum { N_SYSTEMS = 6, N_BLOCKS = 5 };
 
 static char plugin[256];
 
 /* On our own runtime; pages of requests that are preempted are not found again, as the engine does
  * not look for them. */
 #define EXACT_SYSTEM(i, ...)                                                                       \
-    live_system_of(                                                                                \
-        systems[i].name, systems[i].model,                                                         \
-        (const char *const[]){"runtime=unmask", "prefix_caching=off", __VA_ARGS__, NULL})
+    live_system_of(systems[i].name, systems[i].model,                                              \
+                   (const char *const[]){"runtime=unmask", "prefix_caching=off",                   \
+                                         systems[i].blocks, __VA_ARGS__, NULL})
 
 static struct served *serve_live(struct system *system, const struct arrival *arrivals) {
     struct serving serving = {.system = system, .arrivals = arrivals, .n = N};
@@ -140,7 +143,7 @@ START_TEST(scopes_pages_and_chunks_change_no_token) {
 END_TEST
 
 START_TEST(commit_passes_and_their_logits_change_no_token_of_the_last_block) {
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < N_BLOCKS; i++) {
         struct system *all = EXACT_SYSTEM(i, "decoder=fixed"),
                       *fewer = EXACT_SYSTEM(i, "decoder=fixed", "cache.commit_last=off",
                                             "cache.commit_logits=off", "cache.ahead_blocks=1");
@@ -152,6 +155,39 @@ START_TEST(commit_passes_and_their_logits_change_no_token_of_the_last_block) {
         free(b);
         system_close(all);
         system_close(fewer);
+    }
+}
+END_TEST
+
+/* The new block's first pass sees the finished one's exact keys and values, because it writes them
+ * before anybody reads. Prefilled, preempted and unrolled alike. */
+START_TEST(a_finished_block_written_by_the_next_one_s_first_pass_changes_no_token) {
+    for (size_t i = 0; i < 12; i++) {
+        const char *decoder = i % 2 == 0 ? "decoder=fixed" : "decoder=threshold";
+        const char *threshold = i % 2 == 0 ? "page_tokens=4" : "decoder.threshold=0.008";
+        const char *scope = scopes[i % 4];
+        struct system *plain =
+            EXACT_SYSTEM(i % 3, decoder, "page_tokens=4", scope, "cache.ahead_blocks=0", threshold);
+        struct system *cross =
+            EXACT_SYSTEM(i % 3, decoder, "page_tokens=4", scope, "cache.cross_block=on",
+                         "cache.ahead_blocks=0", threshold);
+        if (i >= 6) {
+            cross->budget.pool_bytes = 20 * cross->budget.unit_bytes;
+        }
+        struct served *a = serve_live(plain, together), *b = serve_live(cross, together);
+        check_served(cross, b);
+        same_tokens(a, b);
+        if (i < 6) {
+            /* 4, 2, 3 and 2 blocks with outputs */
+            ck_assert_uint_eq(b->result.request_steps, a->result.request_steps - (3 + 1 + 2 + 1));
+            ck_assert_int_eq(b->result.sym[SYM_TOKENS], a->result.sym[SYM_TOKENS]);
+        } else {
+            ck_assert_uint_gt(b->n_preempted, 0);
+        }
+        free(a);
+        free(b);
+        system_close(plain);
+        system_close(cross);
     }
 }
 END_TEST
@@ -374,6 +410,7 @@ int main(void) {
         company_and_arrival_change_no_token_of_any_system,
         scopes_pages_and_chunks_change_no_token,
         commit_passes_and_their_logits_change_no_token_of_the_last_block,
+        a_finished_block_written_by_the_next_one_s_first_pass_changes_no_token,
         requests_get_the_tokens_of_the_forward_pass_whatever_the_scheduler,
         requests_that_are_preempted_and_computed_anew_get_the_same_tokens,
         a_live_run_takes_the_steps_that_the_simulator_takes,

@@ -139,6 +139,33 @@ START_TEST(requests_that_are_preempted_go_on) {
 }
 END_TEST
 
+/* Simulated and live alike: the decoder wants the whole block at once, and gets what FOCUS left of
+ * it. */
+START_TEST(a_count_of_more_than_an_eviction_leaves_commits_what_is_left) {
+    for (int simulates = 0; simulates < 2; simulates++) {
+        struct system *system = SYSTEM("focus", "decoder=fixed", "steps_per_block=1");
+        struct serving serving = {
+            .system = system, .arrivals = together, .n = N, .simulates = simulates};
+        struct served *served = serve(&serving);
+        ck_assert_msg(served->err.kind == ERR_NONE, "%s", served->err.text);
+        ck_assert_uint_eq(served->result.completed, N);
+        uint32_t n_partial = 0, tokens[N] = {0};
+        for (size_t i = 0; i < served->n_steps; i++) {
+            for (uint32_t j = 0; j < served->steps[i].n_requests; j++) {
+                tokens[served->ids[i][j]] += served->commits[i][j];
+                n_partial += served->commits[i][j] > 0 && served->commits[i][j] < 5;
+            }
+        }
+        for (uint32_t id = 0; id < N; id++) {
+            ck_assert_uint_eq(tokens[id], together[id].output_tokens);
+        }
+        ck_assert_uint_gt(n_partial, 0);
+        free(served);
+        system_close(system);
+    }
+}
+END_TEST
+
 /* ---- what is refused ---- */
 
 START_TEST(a_schedule_of_these_is_not_played_on_the_device) {
@@ -160,18 +187,6 @@ START_TEST(a_schedule_of_these_is_not_played_on_the_device) {
 }
 END_TEST
 
-START_TEST(parts_of_blocks_are_refused_when_the_engine_opens) {
-    struct system *system =
-        SYSTEM("sdar", "cache=small-blocks", "decoder=small-blocks", "block_tokens=32");
-    const struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
-    struct engine *engine = NULL;
-    struct err err = {0};
-    ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "the engine does not run cache policy small-blocks");
-    system_close(system);
-}
-END_TEST
-
 int main(void) {
     const char *folder = getenv("UNMASK_PLUGINS");
     snprintf(plugin, sizeof plugin, "%s/template_decoder.so",
@@ -182,8 +197,8 @@ int main(void) {
         blocks_of_one_pass_are_those_of_plain_block_diffusion,
         positions_are_left_out,
         requests_that_are_preempted_go_on,
+        a_count_of_more_than_an_eviction_leaves_commits_what_is_left,
         a_schedule_of_these_is_not_played_on_the_device,
-        parts_of_blocks_are_refused_when_the_engine_opens,
     };
     return SUITE_RUN("live_focus", tests);
 }

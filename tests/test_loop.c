@@ -551,7 +551,7 @@ START_TEST(a_scheduler_that_breaks_its_promise_is_named_in_one_sentence) {
     static const struct scheduler bad = {.policy = {.name = "bad"}, .schedule = misbehave};
     static const char *const sentences[] = {
         "scheduler bad broke its promise at 0.000 s: it listed request 0 twice",
-        "scheduler bad broke its promise at 0.000 s: it listed slot 100, which is pending, as a "
+        "scheduler bad broke its promise at 0.000 s: it listed slot 100, which is free, as a "
         "waiting request",
         "scheduler bad broke its promise at 0.000 s: query tokens of a step (18 of at most 8)",
         "scheduler bad starves at 0.000 s: 3 requests wait and 0 hold memory, nothing was selected "
@@ -577,6 +577,28 @@ START_TEST(a_scheduler_that_breaks_its_promise_is_named_in_one_sentence) {
 }
 END_TEST
 
+/* One position a step: its token runs once more, decoded, in the step after; all of them in every
+ * eighth step of a block. */
+START_TEST(a_delayed_cache_of_a_whole_canvas_runs_decoded_tokens_once_more) {
+    static const struct arrival alone = {.prompt_tokens = 64, .output_tokens = 64};
+    const char *const settings[] = {"cache=dkv-decode", "block_tokens=32", NULL};
+    struct system *system = rig_system("fast-dllm", "h200", true, settings);
+    struct list_source list = {&alone, 1, 0};
+    struct loop_result result =
+        rig_run(system, (struct arrival_source){.state = &list, .next = list_next}, NULL);
+    int64_t tokens = 0;
+    for (int64_t behind = 32; behind >= 0; behind -= 32) {
+        for (int64_t step = 0; step < 32; step++) {
+            tokens += step % 8 == 0 ? 128 : 32 - step + 1 + behind;
+        }
+    }
+    ck_assert_uint_eq(result.completed, 1);
+    ck_assert_uint_eq(result.steps, 64);
+    ck_assert_int_eq(result.sym[SYM_TOKENS], tokens);
+    system_close(system);
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
         requests_tokens_and_memory_are_conserved_over_random_systems,
@@ -593,6 +615,7 @@ int main(void) {
         replicas_share_the_load_and_conserve_requests,
         what_can_never_run_is_rejected_with_its_reason,
         a_scheduler_that_breaks_its_promise_is_named_in_one_sentence,
+        a_delayed_cache_of_a_whole_canvas_runs_decoded_tokens_once_more,
     };
     return SUITE_RUN("loop", tests);
 }

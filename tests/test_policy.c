@@ -1,4 +1,7 @@
 /* Cache policies and decoders: hand-made spans, and promises over random requests. */
+#include <stdio.h>
+#include <string.h>
+
 #include "sim/base/rng.h"
 #include "sim/policy/cache.h"
 #include "sim/policy/decoder.h"
@@ -17,6 +20,7 @@ static struct request request_at(uint32_t prompt, uint32_t output, uint32_t bloc
                             .block_start = prompt + begin,
                             .block_length = length,
                             .step_in_block = step_in_block,
+                            .uncached_in_block = length,
                             .masked_in_block =
                                 length - (step_in_block < length ? step_in_block : 0),
                             .steps = 32 * block + step_in_block};
@@ -58,6 +62,137 @@ START_TEST(prefix_recomputes_the_suffix_and_dual_only_the_block) {
     ck_assert_uint_eq(dual.queries, 32);
     ck_assert_uint_eq(dual.context, 480);
     ck_assert_uint_eq(dual.phase, PHASE_REUSE);
+}
+END_TEST
+
+/* A span with the policy's parameters set, "name=value". */
+static struct span span_with(const char *cache, const char *const *texts,
+                             const struct request *request, uint32_t *holds) {
+    struct err err = {0};
+    const struct cache_policy *policy =
+        (const struct cache_policy *)policy_find(POLICY_CACHE, cache, &err);
+    ck_assert_ptr_nonnull(policy);
+    void *state = policy_state(&policy->policy);
+    for (; *texts != NULL; texts++) {
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(*texts, "="), *texts);
+        ck_assert_int_eq(param_set(policy->policy.params, policy->policy.n_params, state, cache,
+                                   "test", name, *texts + strlen(name) + 1, &err),
+                         0);
+    }
+    struct span span;
+    *holds = policy->plan(state, request, &span);
+    free(state);
+    return span;
+}
+#define SPAN_WITH(cache, request, holds, ...)                                                      \
+    span_with(cache, (const char *const[]){__VA_ARGS__, NULL}, request, holds)
+
+START_TEST(vicinity_warms_up_refreshes_once_a_block_and_runs_what_is_near) {
+    uint32_t holds;
+    for (uint32_t step = 0; step < 5; step++) { /* four warm-ups, and the pass that is reused */
+        struct request request = request_at(256, 256, 0, step);
+        ck_assert_uint_eq(span_of("vicinity", &request, &holds).queries, 512);
+        ck_assert_uint_eq(holds, 5 - step);
+    }
+    struct request first = request_at(256, 256, 0, 5), later = request_at(256, 256, 2, 5);
+    struct request enters = request_at(256, 256, 2, 0), last = request_at(256, 256, 7, 1);
+    struct request short_prompt = request_at(5, 256, 0, 9);
+    struct span span = span_of("vicinity", &first, &holds);
+    ck_assert_uint_eq(span.queries, 64);
+    ck_assert_uint_eq(span.context, 448);
+    ck_assert_uint_eq(span.phase, PHASE_REUSE);
+    ck_assert_uint_eq(holds, UINT32_MAX);
+    ck_assert_uint_eq(span_of("vicinity", &enters, &holds).queries, 512);
+    ck_assert_uint_eq(holds, 1);
+    ck_assert_uint_eq(span_of("vicinity", &later, &holds).queries, 64);
+    ck_assert_uint_eq(span_of("vicinity", &last, &holds).queries, 48);         /* the canvas ends */
+    ck_assert_uint_eq(span_of("vicinity", &short_prompt, &holds).queries, 53); /* and begins */
+    ck_assert_uint_eq(
+        SPAN_WITH("vicinity", &later, &holds, "prefix_look=0", "after_look=7").queries, 39);
+    ck_assert_uint_eq(SPAN_WITH("vicinity", &later, &holds, "update_every=4").queries, 64);
+    ck_assert_uint_eq(holds, 3);
+    later.step_in_block = 8;
+    ck_assert_uint_eq(SPAN_WITH("vicinity", &later, &holds, "update_every=4").queries, 512);
+    ck_assert_uint_eq(holds, 1);
+    span = SPAN_WITH("vicinity", &later, &holds, "prefix_look=1000", "after_look=1000");
+    ck_assert_uint_eq(span.queries, 512);
+    ck_assert_uint_eq(span.context, 0);
+    ck_assert_uint_eq(span.phase, PHASE_REFRESH);
+}
+END_TEST
+
+/* One pass over the finished block and the next, where otherwise each had its own; nothing else
+ * differs. */
+START_TEST(a_cross_block_update_takes_the_place_of_commit_passes) {
+    uint32_t holds;
+    struct request request = {.prompt_tokens = 40,
+                              .output_tokens = 100,
+                              .canvas_tokens = 140,
+                              .block_tokens = 32,
+                              .steps_per_block = 32,
+                              .causal = SEES_BLOCKS,
+                              .block = 1,
+                              .block_start = 64,
+                              .block_length = 32,
+                              .masked_in_block = 32,
+                              .uncached_in_block = 32,
+                              .cached_tokens = 32};
+    struct span span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
+    ck_assert_uint_eq(span.phase, PHASE_REUSE);
+    ck_assert_uint_eq(span.queries, 64);
+    ck_assert_uint_eq(span.context, 32);
+    ck_assert_uint_eq(span.logit_rows, 32);
+    ck_assert_uint_eq(holds, 1);
+    span = SPAN_WITH("exact", &request, &holds, "cross_block=off");
+    ck_assert_uint_eq(span.phase, PHASE_PREFILL);
+    ck_assert_uint_eq(span.queries, 32);
+    request.masked_in_block = 0; /* it was preempted when all was decided */
+    span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
+    ck_assert_uint_eq(span.phase, PHASE_PREFILL);
+    request.masked_in_block = 32;
+    request.cached_tokens = 0; /* it was preempted: two blocks are missing */
+    span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
+    ck_assert_uint_eq(span.phase, PHASE_PREFILL);
+    ck_assert_uint_eq(span.queries, 64);
+    request.cached_tokens = 64;
+    request.passes_in_block = 1;
+    span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
+    ck_assert_uint_eq(span.queries, 32);
+    ck_assert_uint_eq(span.context, 64);
+    ck_assert_uint_eq(holds, UINT32_MAX);
+    request.masked_in_block = 0;
+    ck_assert_uint_eq(SPAN_WITH("exact", &request, &holds, "cross_block=on").queries, 0);
+    ck_assert_uint_eq(SPAN_WITH("exact", &request, &holds, "cross_block=off").queries, 32);
+    request.canvas_tokens = 96; /* the last block has no other to write it */
+    span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
+    ck_assert_uint_eq(span.phase, PHASE_COMMIT);
+    ck_assert_uint_eq(span.queries, 32);
+    ck_assert_uint_eq(
+        SPAN_WITH("exact", &request, &holds, "cross_block=on", "commit_last=off").queries, 0);
+}
+END_TEST
+
+START_TEST(dkv_runs_what_is_masked_and_what_was_just_decoded) {
+    uint32_t holds;
+    struct request request = request_at(256, 256, 2, 8);
+    ck_assert_uint_eq(span_of("dkv-decode", &request, &holds).queries, 512);
+    ck_assert_uint_eq(holds, 1);
+    request.step_in_block = 9;
+    request.masked_in_block = 20;
+    request.uncached_in_block = 23; /* three were decoded by the step before */
+    struct span span = span_of("dkv-decode", &request, &holds);
+    ck_assert_uint_eq(span.phase, PHASE_REUSE);
+    ck_assert_uint_eq(span.queries, 23 + 160);
+    ck_assert_uint_eq(span.context, 512 - 183);
+    ck_assert_uint_eq(SPAN_WITH("dkv-decode", &request, &holds, "interval_steps=3").queries, 512);
+    ck_assert_uint_eq(span_of("dkv-prefill", &request, &holds).queries, 256);
+    ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).queries, 183);
+    request.step_in_block = 12;
+    ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).queries, 256);
+    ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).context, 256);
+    request.step_in_block = 16;
+    ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).queries, 512);
 }
 END_TEST
 
@@ -119,6 +254,8 @@ START_TEST(tokens_per_block_follow_the_closed_forms) {
     ck_assert_uint_eq(tokens_of_block("prefix", 2), l + (t - 1) * (l - 320));
     ck_assert_uint_eq(tokens_of_block("dual", 2), l + (t - 1) * b);
     ck_assert_uint_eq(tokens_of_block("sparse-head", 2), 2 * l + (t - 2) * b);
+    ck_assert_uint_eq(tokens_of_block("vicinity", 2), l + (t - 1) * (b + 32));
+    ck_assert_uint_eq(tokens_of_block("vicinity", 0), 5 * l + (t - 5) * (b + 32));
 }
 END_TEST
 
@@ -192,6 +329,9 @@ int main(void) {
     const TTest *const tests[] = {
         none_runs_the_canvas_in_every_step,
         prefix_recomputes_the_suffix_and_dual_only_the_block,
+        vicinity_warms_up_refreshes_once_a_block_and_runs_what_is_near,
+        a_cross_block_update_takes_the_place_of_commit_passes,
+        dkv_runs_what_is_masked_and_what_was_just_decoded,
         sparse_runs_two_full_passes_a_block_and_keeps_half_of_the_context,
         dllm_cache_follows_its_two_intervals,
         tokens_per_block_follow_the_closed_forms,

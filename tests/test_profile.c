@@ -126,6 +126,10 @@ static double attention_ns(const struct profile *profile, int64_t n, double q, d
     double ns = profile_attention(profile, &spans, &match);
     ck_assert(isfinite(ns) && ns > 0);
     ck_assert_int_ne(match, PROFILE_EXACT); /* no table holds unmasked spans */
+    /* Layouts found before are those that the lookup finds. */
+    struct profile_layouts layouts = profile_layouts_of(profile, 32, 32, 128);
+    spans.layouts = &layouts;
+    ck_assert_double_eq(profile_attention(profile, &spans, &match), ns);
     return ns;
 }
 

@@ -28,7 +28,8 @@ static int64_t repeated(const struct model *m, uint32_t ranks) {
     int64_t dense = m->experts == 0 ? m->layers : m->dense_layers;
     int64_t embedding = (int64_t)m->vocab * m->hidden;
     return (ranks - 1) * (embedding + m->hidden + m->layers * norms +
-                          (m->layers - dense) * (int64_t)m->experts * m->hidden) +
+                          (m->layers - dense) * (int64_t)m->experts *
+                              (m->hidden + (m->expert_bias ? 1 : 0))) +
            m->layers * kv * kv_parameters;
 }
 

@@ -348,7 +348,13 @@ static struct profile *made_up_profile(void) {
 }
 
 static struct profile_spans singles(int64_t n, double keys) {
-    return (struct profile_spans){n, (double)n, (double)n * keys, (double)n * keys, 32, 8, 128};
+    return (struct profile_spans){.n_seqs = n,
+                                  .sum_q = (double)n,
+                                  .sum_kv = (double)n * keys,
+                                  .sum_q_kv = (double)n * keys,
+                                  .heads = 32,
+                                  .kv_heads = 8,
+                                  .head_dim = 128};
 }
 
 START_TEST(beside_a_prefill_single_queries_take_what_the_call_takes_beyond_it) {

@@ -51,7 +51,7 @@ END_TEST
 START_TEST(a_product_adds_before_it_rounds_once) {
     float x[2][3] = {{1, 2, 99}, {3, 4, 99}}, w[2][2] = {{1, 1}, {2, -1}};
     float y[2][3] = {{100, 200, -5}, {300, 400, -5}};
-    struct call_linear call = {x, w, y, y, 3, 3, 2, 2, 2, 0, 0, KERNEL_F32};
+    struct call_linear call = {x, w, y, y, 3, 3, 2, 2, 2, 0, 0, KERNEL_F32, false};
     twin_linear(&call);
     const float added[2][3] = {{103, 200, -5}, {307, 402, -5}};
     ck_assert_mem_eq(y, added, sizeof y);
@@ -62,7 +62,7 @@ START_TEST(a_product_adds_before_it_rounds_once) {
     /* 1 + 2^-8 lies between two bf16: rounded before the addition, the 2^-8 would be lost. */
     uint16_t one[2] = {bf16_from_float(1), bf16_from_float(0x1p-4f)}, add[1], z[1];
     add[0] = bf16_from_float(-1);
-    struct call_linear round = {one, one, add, z, 2, 1, 1, 1, 2, 0, 0, KERNEL_BF16};
+    struct call_linear round = {one, one, add, z, 2, 1, 1, 1, 2, 0, 0, KERNEL_BF16, false};
     twin_linear(&round);
     ck_assert_float_eq(bf16_to_float(z[0]), 0x1p-8f);
 }
@@ -129,12 +129,12 @@ END_TEST
 
 START_TEST(random_arrays_may_be_made_in_pieces) {
     float all[64], part[40];
-    struct call_random call = {all, 9, 100, 64, 3, 0.5, KERNEL_F32};
+    struct call_random call = {all, 9, 100, 64, 3, 0.5, KERNEL_F32, 0, 0};
     twin_random(&call);
     for (int i = 0; i < 64; i++) {
         ck_assert(all[i] >= 2.5f && all[i] <= 3.5f);
     }
-    call = (struct call_random){part, 9, 124, 40, 3, 0.5, KERNEL_F32};
+    call = (struct call_random){part, 9, 124, 40, 3, 0.5, KERNEL_F32, 0, 0};
     twin_random(&call);
     ck_assert_mem_eq(part, all + 24, sizeof part);
     call.key = 10;
@@ -216,8 +216,9 @@ START_TEST(rope_adds_the_bias_before_it_normalises_a_head) {
     twin_cos_sin(turns, 1, SIZE, 10000); /* position 0 does not turn */
     fill(qkv, 3 * SIZE, "qkv");
     fill(bias, 3 * SIZE, "bias");
-    struct call_rope call = {qkv,   bias, q_norm, NULL, turns, positions, rows, q,     kv[0],
-                             kv[1], SIZE, SIZE,   1,    1,     1,         SIZE, 0.01f, KERNEL_F32};
+    struct call_rope call = {qkv, bias,  q_norm, NULL,  turns,     positions, rows,
+                             q,   kv[0], kv[1],  SIZE,  SIZE,      1,         1,
+                             1,   SIZE,  0,      0.01f, KERNEL_F32};
     twin_rope(&call);
     double squares = 0;
     for (int i = 0; i < SIZE; i++) {
@@ -228,6 +229,39 @@ START_TEST(rope_adds_the_bias_before_it_normalises_a_head) {
         ck_assert_double_eq_tol(q[i], x / sqrt(squares / SIZE + 0.01) * (i + 1), 1e-6);
         ck_assert_double_eq_tol(kv[0][1][i], (double)qkv[SIZE + i] + (double)bias[SIZE + i], 1e-6);
     }
+}
+END_TEST
+
+START_TEST(channels_beyond_the_rotary_size_pass_through) {
+    enum { SIZE = 8, ROTARY = 4, POSITIONS = 9 };
+    float turns[POSITIONS * ROTARY], qkv[3 * SIZE], q[SIZE], k[SIZE], v[SIZE];
+    int32_t positions[1] = {7};
+    twin_cos_sin(turns, POSITIONS, ROTARY, 10000);
+    fill(qkv, 3 * SIZE, "partial");
+    const struct call_rope call = {.qkv = qkv,
+                                   .cos_sin = turns,
+                                   .positions = positions,
+                                   .q = q,
+                                   .k = k,
+                                   .v = v,
+                                   .q_stride = SIZE,
+                                   .kv_stride = SIZE,
+                                   .n_tokens = 1,
+                                   .n_heads = 1,
+                                   .n_kv_heads = 1,
+                                   .head_size = SIZE,
+                                   .rotary_size = ROTARY,
+                                   .dtype = KERNEL_F32};
+    twin_rope(&call);
+    for (int i = 0; i < ROTARY / 2; i++) {
+        const double angle = 7 * pow(10000, -2.0 * i / ROTARY);
+        const double a = (double)qkv[i], b = (double)qkv[i + ROTARY / 2];
+        ck_assert_double_eq_tol(q[i], a * cos(angle) - b * sin(angle), 1e-6);
+        ck_assert_double_eq_tol(q[i + ROTARY / 2], b * cos(angle) + a * sin(angle), 1e-6);
+    }
+    ck_assert_mem_eq(q + ROTARY, qkv + ROTARY, (SIZE - ROTARY) * sizeof q[0]);
+    ck_assert_mem_eq(k + ROTARY, qkv + SIZE + ROTARY, (SIZE - ROTARY) * sizeof k[0]);
+    ck_assert_mem_eq(v, qkv + 2 * SIZE, sizeof v);
 }
 END_TEST
 
@@ -603,6 +637,7 @@ int main(void) {
         swiglu_gates_in_place,
         rotated_products_depend_on_the_distance_alone,
         rope_adds_the_bias_before_it_normalises_a_head,
+        channels_beyond_the_rotary_size_pass_through,
         attention_averages_values_by_softmax_within_each_request,
         block_attention_over_a_full_cache_is_dense_attention,
         kept_tokens_follow_the_released_rule,

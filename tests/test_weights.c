@@ -303,7 +303,22 @@ static const char dream_config[] =
 
 /* A number that tells the tensor and the element apart. */
 static float mark(enum weight_slot slot, int part, uint32_t layer, int64_t i) {
-    return (float)(((int)slot * 3 + part) * 2 + (int)layer) * 1024 + (float)i;
+    return (float)(((int)slot * 16 + part) * 4 + (int)layer) * 512 + (float)i;
+}
+
+/* Parts that a layer has of a slot. */
+static int parts_of(const struct model *model, enum weight_slot slot, uint32_t layer) {
+    bool is_here = !weight_is_per_layer(slot) || weight_is_of_layer(model, slot, layer);
+    return is_here ? weight_part_count(model, slot) : 0;
+}
+
+/* Rows of all parts of a slot together. */
+static int64_t rows_of(const struct model *model, enum weight_slot slot) {
+    int64_t sum = 0, n_rows, n_columns;
+    for (int part = 0; weight_part_shape(model, slot, part, &n_rows, &n_columns); part++) {
+        sum += n_rows;
+    }
+    return sum;
 }
 
 static void write_checkpoint(const struct model *model, const struct damage *damage) {
@@ -317,7 +332,8 @@ static void write_checkpoint(const struct model *model, const struct damage *dam
     for (uint32_t layer = 0; layer < model->layers; layer++) {
         for (int s = 0; s < WEIGHT_SLOT_COUNT; s++) {
             enum weight_slot slot = (enum weight_slot)s;
-            for (int part = 0; part < WEIGHT_MAX_PARTS; part++) {
+            bool is_whole = checkpoint_stores_whole(family, slot);
+            for (int part = 0; part < parts_of(model, slot, layer); part++) {
                 int64_t n_rows, n_columns;
                 char name[128], shape[64];
                 bool exists = weight_part_shape(model, slot, part, &n_rows, &n_columns);
@@ -329,20 +345,22 @@ static void write_checkpoint(const struct model *model, const struct damage *dam
                 if (damage->missing != NULL && strcmp(name, damage->missing) == 0) {
                     continue;
                 }
-                int64_t dims[2] = {n_rows, n_columns};
+                int64_t dims[2] = {is_whole ? rows_of(model, slot) : n_rows, n_columns};
                 uint32_t n_dims = n_columns > 1 ? 2 : 1;
                 if (damage->reshaped != NULL && strcmp(name, damage->reshaped) == 0) {
+                    dims[1] *= dims[0];
                     dims[0] = 1;
-                    dims[1] = n_rows * n_columns;
                     n_dims = 2;
                 }
                 stored_shape_text(dims, n_dims, shape, sizeof shape);
-                int64_t size = n_rows * n_columns;
-                used += (size_t)snprintf(header + used, sizeof header - used,
-                                         "%s\"%s\":{\"dtype\":\"F32\",\"shape\":%s,"
-                                         "\"data_offsets\":[%ld,%ld]}",
-                                         n > 0 ? "," : "", name, shape, (long)(4 * n),
-                                         (long)(4 * (n + size)));
+                int64_t size = n_rows * n_columns, stored = dims[0] * dims[1];
+                if (!is_whole || part == 0) {
+                    used += (size_t)snprintf(header + used, sizeof header - used,
+                                             "%s\"%s\":{\"dtype\":\"F32\",\"shape\":%s,"
+                                             "\"data_offsets\":[%ld,%ld]}",
+                                             n > 0 ? "," : "", name, shape, (long)(4 * n),
+                                             (long)(4 * (n + stored)));
+                }
                 for (int64_t i = 0; i < size; i++) {
                     bool copies = again && damage->head == 1;
                     data[n++] = mark(copies ? WEIGHT_EMBEDDING : slot, part, layer, i);
@@ -401,7 +419,7 @@ static int64_t check_filled(const struct weights *weights) {
             enum weight_slot slot = (enum weight_slot)s;
             const void *at = weights_at(weights, slot, layer);
             int64_t n_rows, n_columns, i = 0;
-            for (int part = 0; part < WEIGHT_MAX_PARTS; part++) {
+            for (int part = 0; part < parts_of(layout->model, slot, layer); part++) {
                 if (!weight_part_shape(layout->model, slot, part, &n_rows, &n_columns)) {
                     continue;
                 }
@@ -409,7 +427,7 @@ static int64_t check_filled(const struct weights *weights) {
                 uint32_t of = weight_is_per_layer(slot) ? layer : 0;
                 for (int64_t j = 0; j < n_rows * n_columns; j++, i++, n_seen++) {
                     float expected = mark(slot, part, of, j);
-                    if (layout->dtype == KERNEL_F32) {
+                    if (weight_dtype(slot, layout->dtype) == KERNEL_F32) {
                         ck_assert_float_eq(((const float *)at)[i], expected);
                     } else {
                         ck_assert_uint_eq(((const uint16_t *)at)[i], bf16_from_float(expected));
@@ -494,6 +512,87 @@ START_TEST(checkpoints_of_block_diffusion_and_autoregressive_families_are_read) 
         ck_assert(weights.constants.rotation.stretch.factor == (stretches ? 8 : 0));
         weights_close(&weights);
     }
+    close_devices();
+    leave_folder();
+}
+END_TEST
+
+/* Shapes as the mixtures have them: groups, a bias, an expert that is shared, a dense layer first,
+ * one matrix of queries, keys and values. */
+static const struct {
+    struct model model;
+    const char *config;
+    int64_t n_numbers;
+} mixtures[] = {
+    {{.name = "llada-moe-test", .router = ROUTER_SOFTMAX, .qk_norm = true},
+     "\"model_type\":\"lladamoe\"",
+     2 * (160 + 4 * 6 + 4 * 54)},
+    {{.name = "sdar-moe-test", .router = ROUTER_SOFTMAX, .qk_norm = true},
+     "\"model_type\":\"sdar_moe\"",
+     2 * (160 + 4 * 6 + 4 * 54)},
+    {{.name = "llada2-test",
+      .router = ROUTER_SIGMOID_GROUPED,
+      .qk_norm = true,
+      .ffn = 5,
+      .shared_experts = 2,
+      .shared_ffn = 2,
+      .dense_layers = 1,
+      .expert_bias = true},
+     "\"model_type\":\"llada2_moe\"",
+     2 * 160 + 3 * 30 + 4 * 6 + 4 + 4 * 54 + 3 * 24},
+};
+
+static struct model mixture_model(size_t i) {
+    struct model model = mixtures[i].model;
+    model.layers = 2;
+    model.hidden = 6;
+    model.heads = 4;
+    model.kv_heads = 2;
+    model.head_dim = 2;
+    model.vocab = 7;
+    model.experts = 4;
+    model.experts_active = 2;
+    model.expert_ffn = 3;
+    return model;
+}
+
+START_TEST(checkpoints_of_mixtures_of_experts_are_read) {
+    enter_folder();
+    for (size_t i = 0; i < 2 * sizeof mixtures / sizeof mixtures[0]; i++) {
+        struct model model = mixture_model(i / 2);
+        enum kernel_dtype dtype = i % 2 == 0 ? KERNEL_F32 : KERNEL_BF16;
+        struct weights weights;
+        struct err err = {0};
+        write_checkpoint(&model, &(struct damage){.config = family_config(mixtures[i / 2].config)});
+        int status = weights_open(&weights, device(dtype), &model, folder, &err);
+        ck_assert_msg(status == 0, "%s: %s", model.name, err.text);
+        ck_assert_int_eq(check_filled(&weights), mixtures[i / 2].n_numbers + 2 * (6 + 2 * 42));
+        weights_close(&weights);
+    }
+    close_devices();
+    leave_folder();
+}
+END_TEST
+
+START_TEST(a_mixture_that_does_not_fit_its_checkpoint_is_named) {
+    enter_folder();
+    struct model model = mixture_model(2);
+    struct damage damage = {.config = family_config(mixtures[2].config)};
+    damage.missing = "model.layers.1.mlp.experts.3.up_proj.weight";
+    ck_assert_str_eq(checkpoint_error(&model, &damage),
+                     "DIR: has no tensor 'model.layers.1.mlp.experts.3.up_proj.weight', which "
+                     "model 'llada2-test' needs");
+    damage.missing = NULL;
+    damage.reshaped = "model.layers.0.attention.query_key_value.weight";
+    ck_assert_str_eq(checkpoint_error(&model, &damage),
+                     "DIR/model.safetensors: tensor "
+                     "'model.layers.0.attention.query_key_value.weight' is [1, 96], but model "
+                     "'llada2-test' needs [16, 6]");
+    damage.reshaped = NULL;
+    damage.extra = "model.layers.0.mlp.gate.weight"; /* its first layer is dense */
+    ck_assert_str_eq(checkpoint_error(&model, &damage),
+                     "DIR: holds a tensor 'model.layers.0.mlp.gate.weight', for which model "
+                     "'llada2-test' has no place: this is another model");
     close_devices();
     leave_folder();
 }
@@ -730,32 +829,35 @@ START_TEST(random_weights_depend_on_the_seed_alone_and_are_never_zero) {
 END_TEST
 
 START_TEST(a_layout_gives_every_matrix_its_own_aligned_place) {
-    struct weight_layout layout;
-    struct err err = {0};
-    ck_assert_int_eq(weight_layout_make(&layout, model_find("dream-7b", &err), KERNEL_BF16, &err),
-                     0);
-    int64_t bytes = model_weights_bytes(layout.model);
-    ck_assert(layout.bytes >= bytes && layout.bytes < bytes + 300 * WEIGHT_ALIGN_BYTES);
-    int64_t end = 0;
-    for (uint32_t layer = 0; layer < layout.model->layers; layer++) {
-        for (int s = layer == 0 ? 0 : WEIGHT_ATTENTION_NORM; s < WEIGHT_SLOT_COUNT; s++) {
-            enum weight_slot slot = (enum weight_slot)s;
-            int64_t at = weight_offset_bytes(&layout, slot, layer);
-            if (slot == WEIGHT_Q_NORM || slot == WEIGHT_K_NORM) {
-                ck_assert_int_eq(at, -1);
-                continue;
-            }
-            ck_assert(at % WEIGHT_ALIGN_BYTES == 0 && at >= end);
-            end = at;
-            for (int part = 0; part < WEIGHT_MAX_PARTS; part++) {
-                int64_t n_rows, n_columns;
-                if (weight_part_shape(layout.model, slot, part, &n_rows, &n_columns)) {
-                    end += BF16_BYTES * n_rows * n_columns;
+    static const char *const names[] = {"dream-7b", "sdar-8b", "llada-moe", "sdar-30b-a3b",
+                                        "llada2-mini"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct weight_layout layout;
+        struct err err = {0};
+        const struct model *model = model_find(names[i], &err);
+        ck_assert_int_eq(weight_layout_make(&layout, model, KERNEL_BF16, &err), 0);
+        int64_t bytes = model_weights_bytes(model), n_slots = 0, end = 0;
+        for (uint32_t layer = 0; layer < model->layers; layer++) {
+            for (int s = layer == 0 ? 0 : WEIGHT_ATTENTION_NORM; s < WEIGHT_SLOT_COUNT; s++) {
+                enum weight_slot slot = (enum weight_slot)s;
+                int64_t at = weight_offset_bytes(&layout, slot, layer), n = 0, n_rows, n_columns;
+                for (int part = 0; part < parts_of(model, slot, layer); part++) {
+                    n += weight_part_shape(model, slot, part, &n_rows, &n_columns)
+                             ? n_rows * n_columns
+                             : 0;
+                }
+                ck_assert_int_eq(at >= 0, n > 0);
+                if (n > 0) {
+                    bool is_wide = weight_dtype(slot, KERNEL_BF16) == KERNEL_F32;
+                    ck_assert(at % WEIGHT_ALIGN_BYTES == 0 && at >= end);
+                    end = at + n * (is_wide ? F32_BYTES : BF16_BYTES);
+                    n_slots++;
                 }
             }
         }
+        ck_assert(end <= layout.bytes);
+        ck_assert(layout.bytes >= bytes && layout.bytes < bytes + n_slots * 2 * WEIGHT_ALIGN_BYTES);
     }
-    ck_assert(end <= layout.bytes);
 }
 END_TEST
 
@@ -796,13 +898,15 @@ START_TEST(weights_that_cannot_be_made_are_refused_with_one_sentence) {
     ck_assert_int_eq(weights_open(&weights, device(KERNEL_F32), &unknown, "random:1", &err),
                      ERR_USAGE);
     ck_assert_str_eq(err.text, "the engine has no weights for model 'gpt-2'; it runs the "
-                               "families llada, dream, sdar, fast, qwen2.5 and llama");
+                               "families llada, dream, sdar, fast, qwen2.5 and llama, and the "
+                               "mixtures of llada, llada2 and sdar");
     err = (struct err){0};
     struct weight_layout layout;
-    ck_assert_int_eq(weight_layout_make(&layout, model_find("llada-moe", &err), KERNEL_F32, &err),
-                     ERR_USAGE);
-    ck_assert_str_eq(err.text, "model 'llada-moe' is a mixture of experts, which the engine does "
-                               "not run");
+    struct model wide = mixture_model(0);
+    wide.experts = 512;
+    ck_assert_int_eq(weight_layout_make(&layout, &wide, KERNEL_F32, &err), ERR_USAGE);
+    ck_assert_str_eq(err.text, "model 'llada-moe-test' chooses 2 of 512 experts in 0 groups; the "
+                               "engine runs at most 16 of 256 in 32");
     close_devices();
 }
 END_TEST
@@ -817,6 +921,8 @@ int main(void) {
         a_folder_that_is_no_checkpoint_is_named,
         a_checkpoint_fills_the_fused_matrices_part_after_part,
         checkpoints_of_block_diffusion_and_autoregressive_families_are_read,
+        checkpoints_of_mixtures_of_experts_are_read,
+        a_mixture_that_does_not_fit_its_checkpoint_is_named,
         a_tied_checkpoint_may_hold_its_embedding_twice_and_no_other_head,
         low_frequencies_are_stretched_as_llama_has_it,
         a_stretch_that_the_engine_does_not_run_is_named,

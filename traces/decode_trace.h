@@ -10,8 +10,8 @@
  * A row stands for `passes` consecutive equal passes of a request, in the order in which it took
  * them; the columns are those of struct decode_pass (sim/base/decode.h). Requests stand in
  * increasing order of their ids, the positions in the source of arrivals; those that did not finish
- * are left out. Prefills are not in it: they follow from prompt, cache policy and scheduler. Nor
- * are times.
+ * are left out. Prefills that decide nothing are not in it: they follow from prompt, cache policy
+ * and scheduler. Nor are times.
  *
  * The first line and the header are as above, block_tokens (the positions of a whole block) is said
  * once, and every other line before the header begins with '#'. A BOM and CR LF line endings are

@@ -37,7 +37,7 @@ Add = struct("Add", a=P, b=P, y=P, n=L, dtype=I)
 Swiglu = struct("Swiglu", gate_up=P, y=P, y_stride=L, n_tokens=I, n_hidden=I, dtype=I)
 Rope = struct("Rope", qkv=P, bias=P, q_norm=P, k_norm=P, cos_sin=P, positions=P, kv_rows=P, q=P,
               k=P, v=P, q_stride=L, kv_stride=L, n_tokens=I, n_heads=I, n_kv_heads=I, head_size=I,
-              epsilon=FL, dtype=I)
+              rotary_size=I, epsilon=FL, dtype=I)
 Dense = struct("Dense", q=P, k=P, v=P, y=P, start=P, q_stride=L, kv_stride=L, y_stride=L,
                n_requests=I, n_tokens=I, n_heads=I, n_kv_heads=I, head_size=I, max_tokens=I,
                dtype=I)

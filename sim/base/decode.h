@@ -9,9 +9,11 @@
 #include "sim/base/err.h"
 
 /* committed <= kept <= processed and kept <= reach, none above the block's length. Prefills are no
- * passes; where a prefill decides on a token (autoregressive models), its last query is one. */
+ * passes; where a prefill decides on a token (autoregressive models, shifted logits), its last
+ * query is one. */
 struct decode_pass {
-    uint32_t committed; /* positions that the pass decides on; 0 in a commit pass */
+    uint32_t committed; /* positions that the pass decides on; 0 in a commit pass, 1 where it yields
+                           the next block's first token (shifted logits) */
     uint32_t processed; /* positions of the block that it runs; >= 1 in a pass */
     uint32_t kept;      /* of these, those behind an eviction; all where nothing is evicted */
     uint32_t reach;     /* positions of the block up to the right-most one kept */

@@ -1,6 +1,5 @@
 #include "sim/cost/price.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +34,7 @@ struct cost_model {
     uint32_t n_behind;
     const struct profile
         *answers[GRAPH_MAX_OPS]; /* what each operator is priced from; NULL: roofline */
+    struct profile_layouts layouts[GRAPH_MAX_OPS]; /* of attention, in what answers it */
 };
 
 static bool is_attention(const struct op *op) {
@@ -42,12 +42,17 @@ static bool is_attention(const struct op *op) {
            op->kind == OP_ATTENTION_PREFILL;
 }
 
+/* What there is one of, whatever the rows, is too small to count. */
+static int64_t bytes_of_row(const struct tensor *tensor) {
+    return tensor->bytes.symbol == SYM_ONE ? 0 : tensor->bytes.per;
+}
+
 /* Bytes that one row of a pass over rows reads and writes. */
 static int64_t bytes_per_row(const struct graph *graph, const struct op *op) {
     int64_t bytes = 0;
     for (int i = 0; i < OP_MAX_TENSORS; i++) {
-        bytes += op->in[i] >= 0 ? graph->tensors[op->in[i]].bytes.per : 0;
-        bytes += op->out[i] >= 0 ? graph->tensors[op->out[i]].bytes.per : 0;
+        bytes += op->in[i] >= 0 ? bytes_of_row(&graph->tensors[op->in[i]]) : 0;
+        bytes += op->out[i] >= 0 ? bytes_of_row(&graph->tensors[op->out[i]]) : 0;
     }
     /* A copy reads what it writes, however wide the tensor it reads from. */
     if (op->kind == OP_GATHER) {
@@ -102,9 +107,22 @@ static void price_head(const struct cost_model *cost, const struct op *op, int64
     }
 }
 
-/* Distinct experts that m tokens hit when they pick at random: E (1 - (1 - k/E)^m). */
-static double experts_hit(const struct op *op, double m) {
-    return op->experts * (1 - pow(1 - (double)op->experts_active / op->experts, m));
+static bool is_experts(enum op_kind kind) {
+    return kind == OP_MOE_LINEAR || kind == OP_MOE_GATE_UP || kind == OP_MOE_DOWN;
+}
+
+/* FLOPs and bytes of one product of the experts, the weights of those that m tokens hit among them.
+ * Where gates and ups are one operator with their activation, a token is read once, and half as
+ * much is written. */
+static void work_of_experts(const struct graph *graph, const struct op *op, double m,
+                            double n_steps, double *flops, double *bytes) {
+    double pairs = m * op->experts_active, matrix = (double)(op->n * op->k);
+    double weights =
+        n_steps * matrix * model_experts_hit(op->experts, op->experts_active, m / n_steps);
+    double moved = op->kind == OP_MOE_GATE_UP ? m * (double)op->k + pairs * (double)(op->n / 2)
+                                              : pairs * (double)(op->n + op->k);
+    *flops = 2 * pairs * matrix;
+    *bytes = (double)graph->element_bytes * (weights + moved);
 }
 
 /* Gate-up and down are measured together; two thirds of their weights are gate and up. */
@@ -112,11 +130,9 @@ static void price_experts(const struct cost_model *cost, const struct op *op, in
                           struct op_price *price) {
     const struct profile *profile = answering(cost, op);
     const struct model *model = cost->graph->model;
-    bool is_down = op->k == model->expert_ffn;
-    double rows = (double)m * op->experts_active;
-    double weights = experts_hit(op, (double)m) * (double)(op->n * op->k);
-    price->flops = 2.0 * rows * (double)op->n * (double)op->k;
-    price->bytes = (double)cost->graph->element_bytes * (weights + rows * (double)(op->n + op->k));
+    bool is_down = op->kind == OP_MOE_DOWN ||
+                   (op->kind == OP_MOE_LINEAR && op->k == (int64_t)model->expert_ffn);
+    work_of_experts(cost->graph, op, (double)m, 1, &price->flops, &price->bytes);
     if (profile != NULL) {
         enum profile_match match;
         double both = profile_moe(profile, m, model->hidden, model->expert_ffn, op->experts_active,
@@ -180,6 +196,11 @@ static int pass_of(const struct graph *graph, const struct op *op, int64_t *chan
     case OP_COMMIT:
         *channels = 1;
         return PASS_DECODE;
+    case OP_MOE_CHOOSE:
+        *channels = op->experts;
+        return PASS_MOE_CHOOSE;
+    case OP_MOE_COMBINE:
+        return PASS_MOE_COMBINE;
     default:
         return -1;
     }
@@ -207,6 +228,17 @@ static void price_pass(const struct cost_model *cost, const struct op *op, int64
     int64_t channels;
     int pass = pass_of(cost->graph, op, &channels);
     price_named(cost, op, pass, channels, rows, pass_bytes(cost, op, rows), price);
+}
+
+/* Whether a mixture's operator is in the rows of its experts' products, as others measure them: the
+ * router, the choice, the sum. */
+static bool is_in_experts(const struct profile *profile, const struct op *op) {
+    if (profile == NULL || !profile_has(profile, PROFILE_MOE)) {
+        return false;
+    }
+    return op->kind == OP_MOE_ROUTE ||
+           (op->kind == OP_MOE_CHOOSE && !profile_has_pass(profile, PASS_MOE_CHOOSE)) ||
+           (op->kind == OP_MOE_COMBINE && !profile_has_pass(profile, PASS_MOE_COMBINE));
 }
 
 /* Both products and the activation in one; without rows of it, the product and then the pass that
@@ -268,13 +300,19 @@ static void price_rows(const struct cost_model *cost, const struct op *op, int64
         price_gate_up(cost, op, rows, price);
         break;
     case OP_MOE_LINEAR:
+    case OP_MOE_GATE_UP:
+    case OP_MOE_DOWN:
         price_experts(cost, op, rows, price);
         break;
     case OP_MOE_ROUTE:
-        if (answering(cost, op) == NULL) {
+    case OP_MOE_CHOOSE:
+    case OP_MOE_COMBINE:
+        if (is_in_experts(answering(cost, op), op)) {
+            price->match = PROFILE_EXACT;
+        } else if (op->kind == OP_MOE_ROUTE) {
             price_gemm(cost, op, rows, price);
         } else {
-            price->match = PROFILE_EXACT; /* measured with the experts */
+            price_pass(cost, op, rows, price);
         }
         break;
     case OP_ALL_REDUCE:
@@ -300,6 +338,7 @@ static struct profile_spans spans_of(const struct cost_model *cost, const struct
         .heads = model->heads,
         .kv_heads = model->kv_heads,
         .head_dim = model->head_dim,
+        .layouts = &cost->layouts[op - cost->graph->ops],
     };
 }
 
@@ -494,11 +533,11 @@ void cost_work(const struct cost_model *cost, const int64_t sym[SYM_COUNT], doub
                    op->kind == OP_GATE_UP) {
             *flops += repeat * 2 * rows * weights;
             *bytes += repeat * element_bytes * (rows * width + n_steps * weights);
-        } else if (op->kind == OP_MOE_LINEAR) {
-            *flops += repeat * 2 * rows * op->experts_active * weights;
-            *bytes += repeat * element_bytes *
-                      (rows * op->experts_active * width +
-                       n_steps * weights * experts_hit(op, rows / n_steps));
+        } else if (is_experts(op->kind)) {
+            double op_flops, op_bytes;
+            work_of_experts(cost->graph, op, rows, n_steps, &op_flops, &op_bytes);
+            *flops += repeat * op_flops;
+            *bytes += repeat * op_bytes;
         } else {
             *bytes += repeat * rows * (double)bytes_per_row(cost->graph, op);
         }
@@ -622,6 +661,8 @@ static bool is_measured(const struct profile *profile, const struct graph *graph
                profile_measures(profile, PROFILE_GEMM, op->n, op->k);
     case OP_MOE_LINEAR:
     case OP_MOE_ROUTE:
+    case OP_MOE_GATE_UP:
+    case OP_MOE_DOWN:
         return profile_has(profile, PROFILE_MOE);
     case OP_ALL_REDUCE:
     case OP_ALL_GATHER:
@@ -637,7 +678,8 @@ static bool is_measured(const struct profile *profile, const struct graph *graph
                                       m->head_dim);
     default: {
         int pass = pass_of(graph, op, &channels);
-        return (pass >= 0 && profile_has_pass(profile, (enum profile_pass)pass)) ||
+        return is_in_experts(profile, op) ||
+               (pass >= 0 && profile_has_pass(profile, (enum profile_pass)pass)) ||
                profile_has(profile, PROFILE_ELEMENTWISE);
     }
     }
@@ -657,6 +699,8 @@ static bool can_answer(const struct profile *profile, const struct graph *graph,
         return profile_has(profile, PROFILE_GEMM);
     case OP_MOE_LINEAR:
     case OP_MOE_ROUTE:
+    case OP_MOE_GATE_UP:
+    case OP_MOE_DOWN:
         return profile_has(profile, PROFILE_MOE);
     case OP_ALL_REDUCE:
     case OP_ALL_GATHER:
@@ -669,7 +713,7 @@ static bool can_answer(const struct profile *profile, const struct graph *graph,
         return profile_has(profile, PROFILE_ATTENTION_CAUSAL);
     default:
         pass = pass_of(graph, op, &channels);
-        return profile_has(profile, PROFILE_ELEMENTWISE) ||
+        return profile_has(profile, PROFILE_ELEMENTWISE) || is_in_experts(profile, op) ||
                (pass >= 0 && profile_has_pass(profile, (enum profile_pass)pass));
     }
 }
@@ -682,6 +726,11 @@ static void choose_profiles(struct cost_model *cost, const struct profile *behin
                            can_answer(behind, cost->graph, op);
         cost->answers[i] = asks_behind ? behind : cost->profile;
         cost->n_behind += asks_behind;
+        if (cost->answers[i] != NULL && is_attention(op)) {
+            const struct model *m = cost->graph->model;
+            cost->layouts[i] =
+                profile_layouts_of(cost->answers[i], m->heads, m->kv_heads, m->head_dim);
+        }
     }
 }
 
@@ -700,6 +749,8 @@ static int require_operators(const struct cost_model *cost, struct err *err) {
             status = profile_require(profile, PROFILE_GEMM, err);
             break;
         case OP_MOE_LINEAR:
+        case OP_MOE_GATE_UP:
+        case OP_MOE_DOWN:
             status = profile_require(profile, PROFILE_MOE, err);
             break;
         case OP_ATTENTION_FULL:

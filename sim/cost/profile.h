@@ -39,8 +39,8 @@ enum profile_op {
 };
 
 /* The memory-bound kernels that a profile of our own kernels holds by name, and what one row of
- * each is wide: embed, norm and add the hidden size; rope (H + 2 G) D; keep, select and pack G D;
- * swiglu its output; sample the vocabulary; decode 1. */
+ * each is wide: embed, norm, add and moe_combine the hidden size; rope (H + 2 G) D; keep, select
+ * and pack G D; swiglu its output; sample the vocabulary; moe_choose the experts; decode 1. */
 enum profile_pass {
     PASS_EMBED,
     PASS_NORM,
@@ -53,8 +53,10 @@ enum profile_pass {
     PASS_DECODE,
     PASS_SELECT,
     PASS_PACK,
+    PASS_MOE_CHOOSE,  /* from router logits to experts, and the pairs in their order */
+    PASS_MOE_COMBINE, /* each token's pairs, weighed and summed */
 };
-enum { PROFILE_PASSES = PASS_PACK + 1 };
+enum { PROFILE_PASSES = PASS_MOE_COMBINE + 1 };
 
 /* What a step costs beyond its operators, fitted to whole steps; kinds as enum host_kind. */
 struct profile_host {
@@ -83,6 +85,13 @@ struct profile_spans {
     int64_t n_seqs;
     double sum_q, sum_kv, sum_q_kv;
     int64_t heads, kv_heads, head_dim;
+    const struct profile_layouts *layouts; /* of these heads, where known; NULL: looked for */
+};
+
+/* The measured head layouts that answer for one in the rows of causal passes and of decoding, as
+ * indexes into either: the nearest group size, then the nearest number of heads. */
+struct profile_layouts {
+    size_t causal, decode;
 };
 
 struct profile;
@@ -125,6 +134,10 @@ int profile_require(const struct profile *profile, enum profile_op op, struct er
 /* [m x k] times [k x n], bf16. Needs PROFILE_GEMM. Sizes >= 1. */
 double profile_gemm(const struct profile *profile, int64_t m, int64_t n, int64_t k,
                     enum profile_match *match);
+
+/* Pure, and worth asking once for a model: every other layout may be looked at. */
+struct profile_layouts profile_layouts_of(const struct profile *profile, int64_t heads,
+                                          int64_t kv_heads, int64_t head_dim);
 
 /* Attention in which every query sees all keys of its span: a full bidirectional pass (q = kv), or
  * a block against cached keys (q < kv). Needs both attention operators. */
@@ -169,7 +182,8 @@ extern const char *const profile_pass_names[PROFILE_PASSES];
 double profile_fused(const struct profile *profile, enum profile_op op, int64_t rows, int64_t n,
                      int64_t k, enum profile_match *match);
 
-/* The gate-up and down products of one mixture layer, routing included as measured. */
+/* The gate-up and down products of one mixture layer. What was measured elsewhere has the choice of
+ * experts and the sum of their outputs in it; ours are passes of their own. */
 double profile_moe(const struct profile *profile, int64_t tokens, int64_t hidden,
                    int64_t expert_ffn, int64_t top_k, int64_t experts, enum profile_match *match);
 

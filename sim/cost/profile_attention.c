@@ -188,6 +188,22 @@ static size_t nearest_layout(const struct lattice *lattice, struct head_layout w
     return best;
 }
 
+struct profile_layouts profile_layouts_of(const struct profile *profile, int64_t heads,
+                                          int64_t kv_heads, int64_t head_dim) {
+    struct head_layout wanted = {heads, kv_heads, head_dim};
+    return (struct profile_layouts){
+        .causal = nearest_layout(&profile->ops[PROFILE_ATTENTION_CAUSAL], wanted),
+        .decode = nearest_layout(&profile->ops[PROFILE_ATTENTION_DECODE], wanted),
+    };
+}
+
+static struct profile_layouts layouts_of(const struct profile *profile,
+                                         const struct profile_spans *spans) {
+    return spans->layouts != NULL
+               ? *spans->layouts
+               : profile_layouts_of(profile, spans->heads, spans->kv_heads, spans->head_dim);
+}
+
 static double padded_rows(double q) {
     return ceil(q / TILE_ROWS) * TILE_ROWS;
 }
@@ -255,7 +271,8 @@ double profile_attention(const struct profile *profile, const struct profile_spa
     double group = (double)wanted.heads / (double)wanted.kv_heads;
 
     /* Another head layout is answered by the batch that has as many heads and channels. */
-    size_t i_causal = nearest_layout(causal, wanted);
+    struct profile_layouts layouts = layouts_of(profile, spans);
+    size_t i_causal = layouts.causal;
     struct head_layout has = head_layout_unpack(causal->axes[CAUSAL_LAYOUT].values[i_causal]);
     double n = (double)spans->n_seqs * (double)(wanted.heads * wanted.head_dim) /
                (double)(has.heads * has.head_dim);
@@ -267,7 +284,7 @@ double profile_attention(const struct profile *profile, const struct profile_spa
                          ? compute_from_passes_us(profile, i_causal, n, q, kv, group, &by_compute)
                          : compute_from_chunks_us(profile, i_causal, n, q, kv, &by_compute);
 
-    size_t i_decode = nearest_layout(decode, wanted);
+    size_t i_decode = layouts.decode;
     has = head_layout_unpack(decode->axes[DECODE_LAYOUT].values[i_decode]);
     double sequences = (double)spans->n_seqs * (double)(wanted.kv_heads * wanted.head_dim) /
                        (double)(has.kv_heads * has.head_dim);
@@ -288,7 +305,7 @@ double profile_attention_prefill(const struct profile *profile, const struct pro
     struct head_layout wanted = {spans->heads, spans->kv_heads, spans->head_dim};
     double q = spans->sum_q / (double)spans->n_seqs, kv = spans->sum_q_kv / spans->sum_q;
     double prefix = fmax(0, kv - (q + 1) / 2);
-    size_t i_layout = nearest_layout(causal, wanted);
+    size_t i_layout = layouts_of(profile, spans).causal;
     struct head_layout has = head_layout_unpack(causal->axes[CAUSAL_LAYOUT].values[i_layout]);
     double n = (double)spans->n_seqs * (double)(wanted.heads * wanted.head_dim) /
                (double)(has.heads * has.head_dim);

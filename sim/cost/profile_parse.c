@@ -34,10 +34,19 @@ const struct profile_operator profile_operators[PROFILE_OPS] = {
 };
 
 const char *const profile_pass_names[PROFILE_PASSES] = {
-    [PASS_EMBED] = "embed",   [PASS_NORM] = "norm",     [PASS_NORM_ADD] = "norm_add",
-    [PASS_ROPE] = "rope",     [PASS_KEEP] = "keep",     [PASS_SWIGLU] = "swiglu",
-    [PASS_ADD] = "add",       [PASS_SAMPLE] = "sample", [PASS_DECODE] = "decode",
-    [PASS_SELECT] = "select", [PASS_PACK] = "pack",
+    [PASS_EMBED] = "embed",
+    [PASS_NORM] = "norm",
+    [PASS_NORM_ADD] = "norm_add",
+    [PASS_ROPE] = "rope",
+    [PASS_KEEP] = "keep",
+    [PASS_SWIGLU] = "swiglu",
+    [PASS_ADD] = "add",
+    [PASS_SAMPLE] = "sample",
+    [PASS_DECODE] = "decode",
+    [PASS_SELECT] = "select",
+    [PASS_PACK] = "pack",
+    [PASS_MOE_CHOOSE] = "moe_choose",
+    [PASS_MOE_COMBINE] = "moe_combine",
 };
 
 struct rows {

@@ -4,7 +4,7 @@
 
 void block_begin(struct block_state *block, enum block_cache cache, uint32_t length,
                  uint32_t n_fixed, uint8_t *masked, uint8_t *uncached) {
-    ASSERT(n_fixed < length);
+    ASSERT(n_fixed <= length);
     *block = (struct block_state){.cache = cache,
                                   .length = length,
                                   .n_masked = length - n_fixed,
@@ -23,6 +23,14 @@ uint32_t block_pending(const struct block_state *block, uint8_t *pending) {
         pending[i] = block->uncached[i];
     }
     return block->n_uncached;
+}
+
+uint32_t block_known_in_front(const struct block_state *block) {
+    uint32_t n = 0;
+    while (n < block->length && !block->masked[n]) {
+        n++;
+    }
+    return n;
 }
 
 uint32_t block_choose(const struct block_state *block, const uint8_t *keep, const float *confidence,
@@ -47,6 +55,7 @@ uint32_t block_choose(const struct block_state *block, const uint8_t *keep, cons
 static bool is_ready(const struct block_state *block, uint32_t i) {
     switch (block->cache) {
     case BLOCK_WHOLE:
+    case BLOCK_PARTS:
         return block->n_masked == 0;
     case BLOCK_DELAYED:
         return !block->masked[i];
@@ -57,9 +66,10 @@ static bool is_ready(const struct block_state *block, uint32_t i) {
 }
 
 void block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *chosen) {
+    bool may_run_a_part = block->cache == BLOCK_PARTS && block->n_masked > 0;
     for (uint32_t i = 0; i < block->length; i++) {
         ASSERT(!keep[i] || block->uncached[i]);
-        ASSERT(keep[i] || block->masked[i] || !block->uncached[i]);
+        ASSERT(keep[i] || block->masked[i] || !block->uncached[i] || may_run_a_part);
         if (keep[i]) {
             block->frontier = (int32_t)i > block->frontier ? (int32_t)i : block->frontier;
             if (is_ready(block, i)) {

@@ -27,6 +27,8 @@ enum block_cache {
     BLOCK_WHOLE,     /* nothing of the block is cached before the commit pass */
     BLOCK_DELAYED,   /* DC */
     BLOCK_NEIGHBOUR, /* DC+, and FOCUS */
+    BLOCK_PARTS,     /* as BLOCK_WHOLE, but passes may run parts of it against the rest's stale KV
+                        (small blocks, Fast-dLLM v2) */
 };
 
 /* Written by block_begin and block_pass only. */
@@ -40,15 +42,18 @@ struct block_state {
     uint8_t *masked, *uncached; /* [length], 1 or 0; borrowed */
 };
 
-/* A new block whose first `n_fixed` < length positions are prompt tokens: not masked, but not
- * cached either, so that the first pass runs all of the block (the released code's warm-up).
- * `masked` and `uncached` have `length` entries each, are filled here and stay the block's until it
- * is done. */
+/* A new block whose first `n_fixed` positions are known before its first pass, as the prompt's
+ * tokens are: not masked, but not cached either, so that the first pass runs all of the block (the
+ * released code's warm-up). `masked` and `uncached` have `length` entries each, are filled here and
+ * stay the block's until it is done. */
 void block_begin(struct block_state *block, enum block_cache cache, uint32_t length,
                  uint32_t n_fixed, uint8_t *masked, uint8_t *uncached);
 
 /* Flags of the positions that the next pass runs; returns how many, 0 when the block is done. */
 uint32_t block_pending(const struct block_state *block, uint8_t *pending);
+
+/* Positions that are not masked before the first that is. */
+uint32_t block_known_in_front(const struct block_state *block);
 
 /* The threshold rule of LMDeploy, SGLang and SDAR: of the masked positions in `keep` all whose
  * confidence is at or above `threshold`, and the most confident one in any case, the earlier one on
@@ -57,7 +62,8 @@ uint32_t block_choose(const struct block_state *block, const uint8_t *keep, cons
                       float threshold, uint8_t *chosen);
 
 /* The end of a pass that ran the positions in `keep`, a subset of block_pending that has every
- * pending position that is not masked, and committed those in `chosen`, masked ones in `keep`. */
+ * pending position that is not masked (but with BLOCK_PARTS, while some are), and committed those
+ * in `chosen`, masked ones in `keep`. */
 void block_pass(struct block_state *block, const uint8_t *keep, const uint8_t *chosen);
 
 /* All keys and values of the block are lost; what is decoded stays so. */

@@ -5,6 +5,8 @@
 
 #define LIST(...) ((const int[]){__VA_ARGS__, -1})
 
+enum { INDEX_BYTES = 4 }; /* of a number of tokens, pairs or experts */
+
 static void add_linear(struct graph *g, const char *name, enum symbol rows, int64_t n, int64_t k,
                        int in, int out) {
     struct op *op = graph_add_op(g, name, OP_LINEAR, rows, LIST(in), LIST(out));
@@ -299,7 +301,53 @@ static void add_moe_linear(struct builder *b, const char *name, int64_t n, int64
     op->experts_active = b->m->experts_active;
 }
 
+static struct op *add_mixture_op(struct builder *b, const char *name, enum op_kind kind,
+                                 const int *in, const int *out) {
+    struct op *op = graph_add_op(b->g, name, kind, b->tokens, in, out);
+    op->experts = b->m->experts;
+    op->experts_active = b->m->experts_active;
+    return op;
+}
+
+/* As our engine runs it: pairs of a token and one of its experts, in the order of their experts, so
+ * that either product is one operator over all of them. What all tokens share comes first; the
+ * others' sum is added to it. */
+static int add_sorted_moe_ffn(struct builder *b, int normed) {
+    const struct model *m = b->m;
+    struct graph *g = b->g;
+    int64_t pairs = model_most_active(m), width = m->expert_ffn, eb = g->element_bytes;
+    int64_t routed = model_routed_experts(m);
+    bool shares = m->shared_experts > 0;
+    int output = shares ? add_dense_ffn(b, normed, m->shared_experts * (int64_t)m->shared_ffn,
+                                        "shared gate and up", "shared down")
+                        : token_tensor(b, "ffn output", b->hidden_bytes);
+    int logits = token_tensor(b, "router logits", routed * eb);
+    add_linear(g, "router", b->tokens, routed, m->hidden, normed, logits);
+    int experts = token_tensor(b, "experts", pairs * INDEX_BYTES);
+    int weights = token_tensor(b, "expert weights", pairs * F32_BYTES);
+    int starts = graph_add_tensor(g, "expert starts", SYM_ONE, (m->experts + 1) * INDEX_BYTES);
+    int order = token_tensor(b, "expert order", pairs * INDEX_BYTES);
+    int places = token_tensor(b, "expert places", pairs * INDEX_BYTES);
+    add_mixture_op(b, "choose experts", OP_MOE_CHOOSE, LIST(logits),
+                   LIST(experts, weights, starts, order, places));
+    int gated = token_tensor(b, "expert gated", pairs * width * eb);
+    struct op *op = add_mixture_op(b, "expert gate and up", OP_MOE_GATE_UP,
+                                   LIST(normed, starts, order), LIST(gated));
+    op->n = 2 * width;
+    op->k = m->hidden;
+    int outputs = token_tensor(b, "expert outputs", pairs * b->hidden_bytes);
+    op = add_mixture_op(b, "expert down", OP_MOE_DOWN, LIST(gated, starts), LIST(outputs));
+    op->n = m->hidden;
+    op->k = width;
+    add_mixture_op(b, "combine experts", OP_MOE_COMBINE,
+                   LIST(outputs, weights, places, shares ? output : -1), LIST(output));
+    return output;
+}
+
 static int add_moe_ffn(struct builder *b, int normed) {
+    if (b->options->engine) {
+        return add_sorted_moe_ffn(b, normed);
+    }
     const struct model *m = b->m;
     int64_t active = model_most_active(m), width = m->expert_ffn;
     int64_t routed = model_routed_experts(m);

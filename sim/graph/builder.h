@@ -27,7 +27,8 @@ struct graph_options {
     bool query_chunks;  /* queries are projected apart from keys and values, chunk by chunk, and
                            attention writes over them; fused, and without cached rows */
     bool engine;        /* what our engine's kernels hold besides: a selection's indices, and
-                           the layer's queries, keys and values until it is done */
+                           the layer's queries, keys and values until it is done; mixtures by
+                           pairs of a token and an expert, sorted */
 };
 
 /* What the fused head works in, whatever the rows (HEAD_SCRATCH_BYTES of the kernels). */

@@ -29,6 +29,10 @@ const char *const op_kind_names[OP_KIND_COUNT] = {
     "all-reduce",
     "all-gather",
     "combine",
+    "moe-choose",
+    "moe-gate-up",
+    "moe-down",
+    "moe-combine",
 };
 
 const char *const chunk_kind_names[CHUNK_KINDS] = {"attention", "ffn", "logits"};

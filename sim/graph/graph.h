@@ -30,8 +30,8 @@ enum op_kind {
     OP_GATE_UP,           /* the gate and up products with the activation between them */
     OP_SWIGLU,
     OP_ADD,
-    OP_MOE_ROUTE,
-    OP_MOE_LINEAR,
+    OP_MOE_ROUTE,  /* the router's product and its choice in one */
+    OP_MOE_LINEAR, /* one product of a token's experts */
     OP_CAST,
     OP_SOFTMAX,
     OP_HEAD,   /* logits, argmax and confidence of each row in one, the logits never stored */
@@ -42,8 +42,13 @@ enum op_kind {
     OP_ALL_REDUCE, /* the sum over all ranks, on each of them */
     OP_ALL_GATHER, /* what every rank has made, on each of them */
     OP_COMBINE,    /* one candidate a row out of every rank's */
+    /* A mixture as our engine runs it; the router's product is an OP_LINEAR. */
+    OP_MOE_CHOOSE,  /* from router logits to experts, and the pairs in the order of their experts */
+    OP_MOE_GATE_UP, /* gates, ups and the activation between them, of all pairs at once */
+    OP_MOE_DOWN,
+    OP_MOE_COMBINE, /* each token's pairs, weighed and summed */
 };
-enum { OP_KIND_COUNT = OP_COMBINE + 1 };
+enum { OP_KIND_COUNT = OP_MOE_COMBINE + 1 };
 extern const char *const op_kind_names[OP_KIND_COUNT];
 
 enum {
@@ -93,7 +98,7 @@ struct op {
     enum symbol rows;                            /* linear: m; others: rows processed */
     enum symbol span_n, span_q, span_k, span_qk; /* attention: sequences and the sums over them */
     int64_t n, k; /* linear: output and input channels; rope: query and key channels */
-    uint32_t experts, experts_active;            /* MoE linear */
+    uint32_t experts, experts_active;            /* of a mixture's operators */
     int in[OP_MAX_TENSORS], out[OP_MAX_TENSORS]; /* -1 ends the list */
     int64_t weight_bytes;                        /* read once per execution */
     /* Eager passes through float32 temporaries, per row: all the bytes they move, and the

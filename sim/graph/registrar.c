@@ -180,7 +180,8 @@ static int check_output(const struct graph *g, const struct op *op, int tensor, 
 
 static int check_product(const struct graph *g, const struct op *op, struct err *err) {
     bool is_product = op->kind == OP_LINEAR || op->kind == OP_GATE_UP || op->kind == OP_HEAD ||
-                      op->kind == OP_MOE_LINEAR || op->kind == OP_MOE_ROUTE;
+                      op->kind == OP_MOE_LINEAR || op->kind == OP_MOE_ROUTE ||
+                      op->kind == OP_MOE_GATE_UP || op->kind == OP_MOE_DOWN;
     if (is_product && (op->n <= 0 || op->k <= 0)) {
         return err_usage(err, "operator '%s' makes %" PRId64 " channels of %" PRId64, op->name,
                          op->n, op->k);
@@ -193,6 +194,27 @@ static int check_product(const struct graph *g, const struct op *op, struct err 
     return 0;
 }
 
+/* As many experts as a token has, and room for what each of its pairs comes to. */
+static int check_mixture(const struct graph *g, const struct op *op, struct err *err) {
+    bool is_product = op->kind == OP_MOE_GATE_UP || op->kind == OP_MOE_DOWN;
+    if (!is_product && op->kind != OP_MOE_CHOOSE && op->kind != OP_MOE_COMBINE) {
+        return 0;
+    }
+    if (op->experts_active == 0 || op->experts_active > op->experts) {
+        return err_usage(err, "operator '%s' has %" PRIu32 " experts a token, of %" PRIu32,
+                         op->name, op->experts_active, op->experts);
+    }
+    int64_t wide = op->kind == OP_MOE_GATE_UP ? op->n / 2 : op->n;
+    if (is_product &&
+        g->tensors[op->out[0]].bytes.per < op->experts_active * wide * g->element_bytes) {
+        return err_usage(err,
+                         "operator '%s' makes %" PRId64 " channels of %" PRIu32
+                         " experts a token, more than '%s' has room for",
+                         op->name, wide, op->experts_active, g->tensors[op->out[0]].name);
+    }
+    return 0;
+}
+
 static int check_op(const struct graph *g, int index, struct made *made, struct err *err) {
     const struct op *op = &g->ops[index];
     if (op->out[0] < 0 || op->segment >= g->n_segments || op->loop >= (int)g->n_loops ||
@@ -200,6 +222,7 @@ static int check_op(const struct graph *g, int index, struct made *made, struct 
         return err_usage(err, "operator '%s' makes nothing, or is in no segment or loop", op->name);
     }
     int status = check_product(g, op, err);
+    status = status == 0 ? check_mixture(g, op, err) : status;
     for (int i = 0; status == 0 && i < OP_MAX_TENSORS && op->in[i] >= 0; i++) {
         ASSERT(op->in[i] < (int)g->n_tensors);
         status = check_input(g, op, op->in[i], made, err);

@@ -35,6 +35,8 @@ struct span {
     /* Policies that evict queries behind the first layers (FOCUS); else 0. */
     uint32_t kept_queries; /* tokens through the layers behind the eviction */
     uint32_t kept_keys;    /* KV rows that these attend to there, their own among them */
+    uint32_t part_start;   /* policies that run parts of a block: where in it the queries begin,
+                              which then follow one another; else 0 */
 };
 
 /* The symbols of operator and tensor sizes. */

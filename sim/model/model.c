@@ -1,5 +1,6 @@
 #include "sim/model/model.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "sim/base/names.h"
@@ -10,6 +11,7 @@
  * code; "U" in a source marks a shape taken over from the model it was trained from. */
 const char *const attention_mask_names[ATTENTION_MASK_COUNT] = {"bidirectional", "block-causal",
                                                                 "autoregressive"};
+const char *const router_kind_names[ROUTER_KIND_COUNT] = {"none", "softmax", "sigmoid-grouped"};
 
 const struct model model_table[] = {
     {.name = "llada-8b",
@@ -151,7 +153,11 @@ const struct model model_table[] = {
      .experts = 64,
      .experts_active = 8,
      .expert_ffn = 1024,
-     .source = "inclusionAI/LLaDA-MoE-7B-A1B config"},
+     .expert_groups = 1,
+     .expert_groups_active = 1,
+     .routed_scale = 1,
+     .source = "inclusionAI/LLaDA-MoE-7B-A1B config; weights that are not divided by their sum: "
+               "norm_topk_prob's default"},
     {.name = "sdar-30b-a3b",
      .title = "SDAR-30B-A3B",
      .layers = 48,
@@ -169,6 +175,10 @@ const struct model model_table[] = {
      .experts = 128,
      .experts_active = 8,
      .expert_ffn = 768,
+     .expert_groups = 1,
+     .expert_groups_active = 1,
+     .norm_topk = true,
+     .routed_scale = 1,
      .source = "Qwen3-30B-A3B shape (U)"},
     {.name = "llada2-mini",
      .title = "LLaDA2.0-mini (16B-A1.4B)",
@@ -177,6 +187,7 @@ const struct model model_table[] = {
      .heads = 16,
      .kv_heads = 4,
      .head_dim = 128,
+     .rotary_dim = 64,
      .ffn = 5120,
      .vocab = 157184,
      .max_positions = 32768,
@@ -191,7 +202,14 @@ const struct model model_table[] = {
      .shared_experts = 1,
      .shared_ffn = 512,
      .dense_layers = 1,
-     .source = "inclusionAI/LLaDA2.0-mini config"},
+     .expert_groups = 8,
+     .expert_groups_active = 4,
+     .expert_bias = true,
+     .norm_topk = true,
+     .routed_scale = 2.5,
+     .source = "inclusionAI/LLaDA2.0-mini config; inclusionAI/dFactory llada2_mini config.json "
+               "(rotation, "
+               "router)"},
     {.name = "llada2-flash",
      .title = "LLaDA2.0-flash (100B-A6.1B)",
      .layers = 32,
@@ -199,6 +217,7 @@ const struct model model_table[] = {
      .heads = 32,
      .kv_heads = 4,
      .head_dim = 128,
+     .rotary_dim = 64,
      .ffn = 9216,
      .vocab = 157184,
      .max_positions = 32768,
@@ -213,6 +232,11 @@ const struct model model_table[] = {
      .shared_experts = 1,
      .shared_ffn = 1024,
      .dense_layers = 1,
+     .expert_groups = 8,
+     .expert_groups_active = 4,
+     .expert_bias = true,
+     .norm_topk = true,
+     .routed_scale = 2.5,
      .source = "inclusionAI/dFactory llada2_flash config.json"},
     {.name = "llada-tiny",
      .title = "LLaDA in small, for tests",
@@ -260,6 +284,22 @@ const struct model model_table[] = {
      .mask = MASK_BLOCK_CAUSAL,
      .block_tokens = 4,
      .source = "a test's own shape"},
+    {.name = "fast-dllm-v2-tiny",
+     .title = "Fast-dLLM v2 in small, for tests",
+     .layers = 4,
+     .hidden = 384,
+     .heads = 3,
+     .kv_heads = 1,
+     .head_dim = 128,
+     .ffn = 768,
+     .vocab = 1280,
+     .max_positions = 4096,
+     .mask_token = 1279,
+     .qkv_bias = true,
+     .shifted_logits = true,
+     .mask = MASK_BLOCK_CAUSAL,
+     .block_tokens = 32,
+     .source = "a test's own shape"},
     {.name = "qwen2.5-tiny",
      .title = "Qwen2.5 in small, for tests",
      .layers = 4,
@@ -275,6 +315,55 @@ const struct model model_table[] = {
      .tied = true,
      .mask = MASK_CAUSAL,
      .block_tokens = 1,
+     .source = "a test's own shape"},
+    {.name = "llada-moe-tiny",
+     .title = "LLaDA-MoE in small, for tests",
+     .layers = 3,
+     .hidden = 256,
+     .heads = 2,
+     .kv_heads = 2,
+     .head_dim = 128,
+     .vocab = 1024,
+     .max_positions = 4096,
+     .mask_token = 1023,
+     .qk_norm = true,
+     .mask = MASK_BIDIRECTIONAL,
+     .block_tokens = 32,
+     .router = ROUTER_SOFTMAX,
+     .experts = 16,
+     .experts_active = 4,
+     .expert_ffn = 128,
+     .expert_groups = 1,
+     .expert_groups_active = 1,
+     .routed_scale = 1,
+     .source = "a test's own shape"},
+    {.name = "llada2-tiny",
+     .title = "LLaDA2.0 in small, for tests",
+     .layers = 3,
+     .hidden = 256,
+     .heads = 4,
+     .kv_heads = 2,
+     .head_dim = 128,
+     .rotary_dim = 64,
+     .ffn = 512,
+     .vocab = 1280,
+     .max_positions = 4096,
+     .mask_token = 1279,
+     .qk_norm = true,
+     .mask = MASK_BLOCK_CAUSAL,
+     .block_tokens = 32,
+     .router = ROUTER_SIGMOID_GROUPED,
+     .experts = 32,
+     .experts_active = 4,
+     .expert_ffn = 64,
+     .shared_experts = 1,
+     .shared_ffn = 64,
+     .dense_layers = 1,
+     .expert_groups = 8,
+     .expert_groups_active = 4,
+     .expert_bias = true,
+     .norm_topk = true,
+     .routed_scale = 2.5,
      .source = "a test's own shape"},
 };
 const size_t model_table_size = sizeof model_table / sizeof model_table[0];
@@ -305,12 +394,13 @@ static int64_t swiglu_parameters(const struct model *m, int64_t width) {
 }
 
 static int64_t router_parameters(const struct model *m) {
-    return (int64_t)m->hidden * model_routed_experts(m);
+    int64_t routed = model_routed_experts(m);
+    return (int64_t)m->hidden * routed + (m->expert_bias ? routed : 0);
 }
 
 /* All layers; each mixture layer with `experts` routed experts. */
 static int64_t layers_parameters(const struct model *m, uint32_t experts) {
-    int64_t dense_layers = m->experts == 0 ? m->layers : m->dense_layers;
+    int64_t dense_layers = model_first_mixture(m);
     int64_t mixture_layers = m->layers - dense_layers;
     return m->layers * attention_parameters(m) + dense_layers * swiglu_parameters(m, m->ffn) +
            mixture_layers *
@@ -356,4 +446,8 @@ double model_flops_per_token(const struct model *model) {
 
 double model_head_flops_per_row(const struct model *model) {
     return 2.0 * (double)model_head_parameters(model);
+}
+
+double model_experts_hit(uint32_t experts, uint32_t experts_active, double n_tokens) {
+    return experts * (1 - pow(1 - (double)experts_active / experts, n_tokens));
 }

@@ -21,13 +21,18 @@ extern const char *const attention_mask_names[ATTENTION_MASK_COUNT];
 /* Autoregressive models have none. */
 #define NO_MASK_TOKEN UINT32_MAX
 
+/* Softmax: the most probable of all experts. Sigmoid grouped: the highest scores, plus a bias that
+ * chooses but does not weigh, within the groups of experts that score best. */
 enum router_kind { ROUTER_NONE, ROUTER_SOFTMAX, ROUTER_SIGMOID_GROUPED };
+enum { ROUTER_KIND_COUNT = ROUTER_SIGMOID_GROUPED + 1 };
+extern const char *const router_kind_names[ROUTER_KIND_COUNT];
 
 struct model {
     const char *name, *title;
     uint32_t layers, hidden, heads, kv_heads, head_dim;
-    uint32_t ffn;   /* SwiGLU width of a dense layer; 0 where every layer is a mixture */
-    uint32_t vocab; /* rows of the output projection */
+    uint32_t rotary_dim; /* of a head's channels, the first so many are rotated; 0: all */
+    uint32_t ffn;        /* SwiGLU width of a dense layer; 0 where every layer is a mixture */
+    uint32_t vocab;      /* rows of the output projection */
     uint32_t max_positions;
     uint32_t mask_token; /* id that stands for a position not yet committed; NO_MASK_TOKEN */
     bool qk_norm, qkv_bias, tied, shifted_logits;
@@ -35,7 +40,12 @@ struct model {
     uint32_t block_tokens; /* the block size its speed papers use */
     /* Mixture of experts; all 0 for dense models. */
     enum router_kind router;
-    uint32_t experts, experts_active, expert_ffn, shared_experts, shared_ffn, dense_layers;
+    uint32_t experts, experts_active, expert_ffn, shared_experts, shared_ffn;
+    uint32_t dense_layers;                        /* the first so many are no mixtures */
+    uint32_t expert_groups, expert_groups_active; /* 1 and 1 where experts are not grouped */
+    bool expert_bias;    /* added to the router's scores for the choice alone */
+    bool norm_topk;      /* the chosen experts' weights are divided by their sum */
+    double routed_scale; /* and then multiplied by this */
     /* One rank's share (sim/model/ranks.h): how many GPUs hold the model together, and among how
      * many the experts are divided, and on how many of them each key-value head stands; heads,
      * widths, vocabulary and experts above are then the rank's. 0: all of the model. */
@@ -58,6 +68,20 @@ int64_t model_trunk_active_parameters(const struct model *model);
 int64_t model_head_parameters(const struct model *model);
 
 int64_t model_weights_bytes(const struct model *model);
+
+/* Channels of a head that are rotated, and the first layer that is a mixture (the number of layers
+ * where none is). */
+static inline uint32_t model_rotary_dim(const struct model *model) {
+    return model->rotary_dim > 0 ? model->rotary_dim : model->head_dim;
+}
+
+static inline uint32_t model_first_mixture(const struct model *model) {
+    return model->experts > 0 ? model->dense_layers : model->layers;
+}
+
+/* Different experts that n_tokens tokens go to where each token's choice is random, whatever the
+ * others': E (1 - (1 - A / E)^n). */
+double model_experts_hit(uint32_t experts, uint32_t experts_active, double n_tokens);
 
 /* Keys and values of one token over all layers. */
 int64_t model_kv_bytes_per_token(const struct model *model);

@@ -17,11 +17,11 @@ enum cache_row {
 };
 
 /* Which rows a full pass leaves behind for the steps that attend to cached state. A reusing step
- * runs `queries` positions from the start of the block. */
+ * runs `queries` positions from the start of the block, or of the policy's window around it. */
 enum cache_keeps {
     KEEPS_NOTHING,
     KEEPS_BEFORE_BLOCK,    /* positions before the active block */
-    KEEPS_OUTSIDE_BLOCK,   /* and those behind it */
+    KEEPS_OUTSIDE_BLOCK,   /* and those behind it; with a window, all outside of that */
     KEEPS_CHOSEN_BY_HEAD,  /* pack_rows of those outside the block, by each key-value head alone */
     KEEPS_CHOSEN_TOGETHER, /* the same rows for all heads */
     KEEPS_EXACT,           /* spans are exact: their own keys and values are rows of the cache */
@@ -44,9 +44,9 @@ struct cache_policy {
     uint32_t splits_first_layer; /* 1: layer 0 runs over span.first_queries */
     uint32_t selects;            /* 1: some spans have select_rows */
     uint32_t compares_values;    /* 1: some spans have value_rows */
-    uint32_t leaves_out;   /* exact: enum block_cache of sim/decode/block.h: which positions of a
-                              block its later passes leave out */
-    uint32_t evicts;       /* 1: spans have kept_queries and kept_keys */
+    uint32_t leaves_out; /* exact, or kept otherwise: enum block_cache of sim/decode/block.h: which
+                            positions of a block its later passes leave out */
+    uint32_t evicts;     /* 1: spans have kept_queries and kept_keys */
     uint32_t memory_bytes; /* what it remembers of each request, zeros at first */
 
     /* The request's next step and for how many consecutive steps the same span holds, >= 1, unless
@@ -54,10 +54,13 @@ struct cache_policy {
      * first_queries >= queries, logit_rows >= masked positions it may commit.
      *
      * Exact policies (KEEPS_EXACT; others never see these cases) plan a prefill over what of
-     * [cached_tokens, block_start) is missing, of which the scheduler may take less, and are asked
+     * [cached_tokens, block_start) is missing, of which the scheduler may take less, or, where that
+     * is the block before, a reuse over it and the active one together; and they are asked
      * once more when the block has no masked position left: for a commit pass, or with queries = 0
      * when there is nothing more to do. A prefill commits nothing unless it has logit rows; a
-     * commit pass never does. */
+     * commit pass nothing of its own block. Where logits are shifted, a pass over all that is
+     * before a block commits that block's first position, if it has a logit row (blocks.h):
+     * prefill and commit pass alike. */
     uint32_t (*plan)(const void *state, const struct request *request, struct span *span);
 
     /* Rows of cached state the request needs for its next step, at most. Constant over its life,
@@ -72,6 +75,11 @@ struct cache_policy {
 
     /* May be NULL. A block of the request begins (n 0), or a step of it committed n > 0. */
     void (*learn)(const void *state, void *memory, const struct request *request, uint32_t n);
+
+    /* KEEPS_OUTSIDE_BLOCK: the positions [*first, *end) of the canvas that reusing steps run, the
+     * whole active block among them, the same in all steps of a block. NULL: the block. */
+    void (*window)(const void *state, const struct request *request, uint32_t *first,
+                   uint32_t *end);
 };
 
 extern const struct cache_policy *const cache_table[];

@@ -1,7 +1,8 @@
-/* Fast-dLLM v2's block cache (arXiv 2509.26328, section 3.3 and released code): the pass that
- * begins a small block runs the whole block and keeps its keys and values; the others run the small
- * block alone against them. What is before the block is exact. Its commit pass also yields the next
- * block's first token, which is not modelled: that token costs a step of its own here. */
+/* Fast-dLLM v2's block cache (arXiv 2509.26328, section 3.3 and released code): until the first
+ * position of a small block is decided, passes run the whole block and keep its keys and values;
+ * the others run the small block alone against them and write its own anew. What is before the
+ * block is exact. */
+#include "sim/decode/block.h"
 #include "sim/policy/exact.h"
 #include "sim/policy/small_blocks.h"
 
@@ -25,8 +26,8 @@ static uint32_t plan(const void *opaque, const struct request *request, struct s
                           request->causal == SEES_BLOCKS && request->passes_in_block > 0 &&
                           !small_block_begins(&state->small, request);
     if (in_small_block) {
-        uint32_t queries =
-            small_block_end(&state->small, request) - small_block_start(&state->small, request);
+        span->part_start = small_block_start(&state->small, request);
+        uint32_t queries = small_block_end(&state->small, request) - span->part_start;
         span->context += span->queries - queries;
         span->queries = span->first_queries = span->logit_rows = queries;
     }
@@ -45,6 +46,7 @@ const struct cache_policy cache_small_blocks = {
                .n_params = sizeof params / sizeof params[0]},
     .row = CACHE_ROW_KV,
     .keeps = KEEPS_EXACT,
+    .leaves_out = BLOCK_PARTS,
     .plan = plan,
     .rows_held = exact_rows_held,
 };

@@ -14,7 +14,9 @@ struct decoder {
     struct policy policy;
 
     /* Counting decoders, else NULL: positions to commit in the next step, from 1 to
-     * masked_in_block, and in `*repeat` for how many consecutive steps the same number holds. */
+     * masked_in_block, and in `*repeat` for how many consecutive steps the same number holds. Where
+     * the step runs fewer masked positions, or an eviction leaves fewer, it commits all of these.
+     */
     uint32_t (*count)(const void *state, const struct request *request, uint32_t *repeat);
 
     /* Reading decoders, else NULL: `confidence` has one entry for each of the `n` masked positions

@@ -1,7 +1,8 @@
 #include "sim/policy/exact.h"
 
-static uint32_t block_end(const struct request *request) {
-    return request->block_start + request->block_length;
+/* Nothing of the block is decided. */
+static bool is_untouched(const struct request *request) {
+    return request->masked_in_block == request->block_length;
 }
 
 /* One token: the query that decides on it, behind what is cached. */
@@ -30,20 +31,22 @@ uint32_t exact_plan(const void *opaque, const struct request *request, struct sp
                               .queries = missing,
                               .first_queries = missing,
                               .context = request->cached_tokens,
+                              .logit_rows = request->shifted != 0 && is_untouched(request),
                               .exact = 1};
         return 1;
     }
     uint32_t queries = request->uncached_in_block;
     bool decides = request->masked_in_block > 0;
-    bool is_last = block_end(request) == request->canvas_tokens;
+    bool is_last = exact_block_end(request) == request->canvas_tokens;
     if (!decides && is_last && !state->commit_last) {
         queries = 0;
     }
+    uint32_t yields = request->shifted != 0 && !is_last && queries == request->block_length;
     *span = (struct span){.phase = decides ? PHASE_REUSE : PHASE_COMMIT,
                           .queries = queries,
                           .first_queries = queries,
-                          .context = block_end(request) - request->uncached_in_block,
-                          .logit_rows = decides || state->commit_logits ? queries : 0,
+                          .context = exact_block_end(request) - request->uncached_in_block,
+                          .logit_rows = decides || state->commit_logits ? queries : yields,
                           .exact = 1};
     return queries == request->block_length && decides ? UINT32_MAX : 1;
 }
@@ -53,6 +56,7 @@ uint32_t exact_rows_held(const void *opaque, const struct request *request) {
     if (request->causal == SEES_TOKENS) {
         return request->block_start;
     }
-    uint64_t rows = block_end(request) + (uint64_t)state->ahead_blocks * request->block_tokens;
+    uint64_t rows =
+        exact_block_end(request) + (uint64_t)state->ahead_blocks * request->block_tokens;
     return rows < request->canvas_tokens ? (uint32_t)rows : request->canvas_tokens;
 }

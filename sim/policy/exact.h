@@ -37,8 +37,14 @@ struct exact_state {
     {                                                                                              \
         "commit_logits", PARAM_BOOL, 0, "1", "on", 0, 1, NULL,                                     \
             offsetof(struct exact_state, commit_logits),                                           \
-            "a pass that commits nothing goes through the output head, though nobody reads it"     \
+            "a commit pass goes through the output head whole, though nobody reads more than a "   \
+            "row"                                                                                  \
     }
+
+/* One past the active block. */
+static inline uint32_t exact_block_end(const struct request *request) {
+    return request->block_start + request->block_length;
+}
 
 /* Callbacks of any policy whose state begins with an exact_state. */
 uint32_t exact_plan(const void *state, const struct request *request, struct span *span);

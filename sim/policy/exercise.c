@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/num.h"
+#include "sim/decode/block.h"
 #include "sim/policy/blocks.h"
 #include "sim/policy/exercise_parts.h"
 #include "sim/policy/registry.h"
@@ -62,8 +63,7 @@ static void advance(struct request *request, uint32_t commits) {
     request->steps++;
     request->step_in_block++;
     request->passes_in_block++;
-    request->masked_in_block -= commits;
-    request->committed_tokens += commits;
+    blocks_commit(request, commits);
     if (request->masked_in_block > 0) {
         return;
     }
@@ -90,10 +90,15 @@ static uint32_t walk_commits(struct rng *rng, const struct request *request, uin
     }
 }
 
-/* Which positions of the block a policy that leaves some out finds uncached, and which of them an
+/* How many of the decided positions of the block stand in front, which of its positions a policy
+ * that leaves some out finds uncached, and which of them an
  * eviction left: any that it may meet. */
-static void draw_positions(struct rng *rng, struct request *request) {
+static void draw_positions(struct rng *rng, uint32_t leaves_out, struct request *request) {
     uint32_t masked = request->masked_in_block, length = request->block_length;
+    request->known_in_front = masked == 0 ? length : exercise_draw(rng, 0, length - masked);
+    if (leaves_out == BLOCK_PARTS) {
+        return;
+    }
     request->uncached_in_block = request->passes_in_block == 0
                                      ? length
                                      : exercise_draw(rng, masked > 0 ? masked : 1, length);
@@ -114,9 +119,9 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
         request->passes_in_block = 0;
         request->preemptions++;
     }
-    if (cache->leaves_out != 0 && request->causal == SEES_BLOCKS &&
+    if (cache->leaves_out != BLOCK_WHOLE && request->causal == SEES_BLOCKS &&
         request->cached_tokens >= request->block_start) {
-        draw_positions(rng, request);
+        draw_positions(rng, cache->leaves_out, request);
     }
     cache->plan(guard, request, &request->span);
     uint32_t blocks = request->span.queries / request->block_tokens;
@@ -127,18 +132,24 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
         request->span.queries = exercise_draw(rng, 1, blocks - 1) * request->block_tokens;
         request->span.logit_rows = 0;
     }
-    uint32_t commits = blocks_decide(&request->span) ? walk_commits(rng, request, walk) : 0;
+    uint32_t commits = blocks_decide(request) ? walk_commits(rng, request, walk) : 0;
+    bool yields = blocks_yield(request);
     request->steps++;
     request->step_in_block += request->span.phase != PHASE_PREFILL;
     request->passes_in_block += request->span.phase != PHASE_PREFILL;
-    request->masked_in_block -= commits;
-    request->committed_tokens += commits;
+    blocks_commit(request, commits);
     blocks_cache(request);
-    struct span next;
-    if (request->masked_in_block == 0) {
+    if (yields && request->span.phase == PHASE_PREFILL) {
+        blocks_commit(request, 1);
+        yields = false;
+    }
+    struct span next = {0};
+    while (request->masked_in_block == 0 && next.queries == 0 && request->state != REQUEST_DONE) {
         cache->plan(guard, request, &next);
         if (next.queries == 0 && request->committed_tokens < request->output_tokens) {
             blocks_enter(request, request->block + 1);
+            blocks_commit(request, yields);
+            yields = false;
         } else if (next.queries == 0) {
             request->state = REQUEST_DONE;
         }
@@ -152,6 +163,7 @@ static void walk_exact(struct guard *guard, struct rng *rng) {
         struct request request =
             exercise_exact_request(rng, walk, walk % 5 == 0 ? 64 : 8192, walk % 8 == 0 ? 64 : 512,
                                    causal, block_sizes[walk % 8]);
+        request.shifted = causal == SEES_BLOCKS && walk % 7 >= 4;
         request.kv_rows = guard->outer.cache.rows_held(guard, &request);
         request.kv_bytes = (int64_t)request.kv_rows * EXERCISE_KV_ROW_BYTES;
         request.state = REQUEST_RUNNING;
@@ -201,8 +213,7 @@ static void walk_evicting_step(struct guard *guard, struct rng *rng, struct requ
             n++;
         }
     }
-    request->masked_in_block -= n;
-    request->committed_tokens += n;
+    blocks_commit(request, n);
     request->step_in_block++;
     request->passes_in_block++;
     request->steps++;

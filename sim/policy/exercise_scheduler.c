@@ -61,7 +61,7 @@ static void renew_plan(const struct world *world, struct request *request) {
     if (is_exact(world)) {
         renew_memory(world, request);
     }
-    if (!blocks_decide(&request->span)) {
+    if (!blocks_decide(request)) {
         request->commit_tokens = 0;
         request->steps_to_change = 1;
         return;
@@ -78,8 +78,7 @@ static void step(const struct world *world, struct request *request) {
     request->steps++;
     request->step_in_block += request->span.phase != PHASE_PREFILL;
     request->passes_in_block += request->span.phase != PHASE_PREFILL;
-    request->masked_in_block -= request->commit_tokens;
-    request->committed_tokens += request->commit_tokens;
+    blocks_commit(request, request->commit_tokens);
     if (is_exact(world)) {
         blocks_cache(request);
     }

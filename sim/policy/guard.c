@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sim/base/zeroed.h"
+#include "sim/policy/blocks.h"
 #include "sim/policy/guard_parts.h"
 #include "sim/policy/registry.h"
 
@@ -95,8 +96,7 @@ struct request guard_later(const struct request *request, uint32_t steps, uint32
     copy.steps += steps;
     copy.step_in_block += steps;
     copy.passes_in_block += steps;
-    copy.committed_tokens += commits;
-    copy.masked_in_block -= commits;
+    blocks_commit(&copy, commits);
     return copy;
 }
 

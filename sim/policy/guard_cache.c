@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "sim/decode/block.h"
 #include "sim/policy/blocks.h"
 
 static const struct {
@@ -13,7 +14,7 @@ static const struct {
     { #name, offsetof(struct span, name) }
     FIELD(phase),      FIELD(queries),      FIELD(first_queries), FIELD(context),
     FIELD(logit_rows), FIELD(select_rows),  FIELD(pack_rows),     FIELD(value_rows),
-    FIELD(exact),      FIELD(kept_queries), FIELD(kept_keys),
+    FIELD(exact),      FIELD(kept_queries), FIELD(kept_keys),     FIELD(part_start),
 #undef FIELD
 };
 enum { N_SPAN_FIELDS = sizeof span_fields / sizeof span_fields[0] };
@@ -95,11 +96,15 @@ static bool keeps_exact_span(struct guard *guard, const struct request *request,
                            : 0;
     uint32_t end = request->block_start + request->block_length;
     bool by_token = request->causal == SEES_TOKENS;
-    if (!guard_keeps(guard, PROMISE_SPAN, missing == 0 || span->queries == missing,
+    bool crosses = missing > 0 && missing <= request->block_tokens && request->block > 0 &&
+                   request->masked_in_block > 0 && !request->shifted &&
+                   span->phase == PHASE_REUSE && !by_token;
+    uint32_t runs = crosses ? missing + request->block_length : missing;
+    if (!guard_keeps(guard, PROMISE_SPAN, missing == 0 || span->queries == runs,
                      "plans %u queries where the keys and values of %u positions are missing",
                      span->queries, missing) ||
         !guard_keeps(guard, PROMISE_SPAN,
-                     missing == 0 || span->phase == PHASE_PREFILL ||
+                     missing == 0 || span->phase == PHASE_PREFILL || crosses ||
                          (by_token && span->phase == PHASE_REUSE),
                      "plans phase %u where the keys and values of %u positions are missing",
                      span->phase, missing) ||
@@ -155,6 +160,62 @@ static bool keeps_eviction(struct guard *guard, const struct span *span) {
                        span->kept_queries);
 }
 
+/* What reusing steps run around the block, where a policy names it. */
+static bool keeps_window(struct guard *guard, const struct request *request,
+                         const struct span *span) {
+    const struct cache_policy *cache = (const struct cache_policy *)guard->inner;
+    uint32_t first = UINT32_MAX, end = 0, block_end = request->block_start + request->block_length;
+    if (cache->window == NULL) {
+        return true;
+    }
+    struct request lent;
+    memcpy(&lent, request, sizeof lent);
+    guard_enter(guard, "window");
+    cache->window(guard->inner_state, &lent, &first, &end);
+    guard_leave(guard);
+    return guard_keeps_request(guard, &lent, request) && guard_keeps_state(guard) &&
+           guard_keeps(guard, PROMISE_SPAN,
+                       first <= request->block_start && end >= block_end &&
+                           end <= request->canvas_tokens,
+                       "names the window [%u, %u) of a canvas of %u tokens", first, end,
+                       request->canvas_tokens) &&
+           guard_keeps(guard, PROMISE_SPAN,
+                       span->context == 0 ||
+                           (span->queries == end - first &&
+                            span->context == request->canvas_tokens - (end - first)),
+                       "plans %u queries and %u cached rows with a window of %u positions",
+                       span->queries, span->context, end - first);
+}
+
+/* Parts of a block: in their place, and only where the policy says that it runs some. */
+static bool keeps_part(struct guard *guard, const struct request *request,
+                       const struct span *span) {
+    bool runs_parts = ((const struct cache_policy *)guard->inner)->leaves_out == BLOCK_PARTS;
+    bool in_block = span->phase == PHASE_REUSE || span->phase == PHASE_COMMIT;
+    if (!runs_parts || !in_block || request->causal != SEES_BLOCKS) {
+        return guard_keeps(guard, PROMISE_SPAN, span->part_start == 0, "starts a part at %u %s",
+                           span->part_start,
+                           runs_parts ? "outside of a block" : "though it runs whole blocks");
+    }
+    uint32_t end = span->part_start + span->queries;
+    return guard_keeps(guard, PROMISE_SPAN, end <= request->block_length,
+                       "runs a part of a block of %u positions that ends at %u",
+                       request->block_length, end) &&
+           guard_keeps(
+               guard, PROMISE_SPAN,
+               request->masked_in_block == 0 ||
+                   (span->part_start <= request->known_in_front && request->known_in_front < end),
+               "runs a part from %u to %u of a block whose first masked position is %u",
+               span->part_start, end, request->known_in_front) &&
+           guard_keeps(guard, PROMISE_SPAN,
+                       (request->masked_in_block > 0 && request->passes_in_block > 0) ||
+                           span->queries == request->block_length,
+                       "runs %u of a block's %u positions where %s", span->queries,
+                       request->block_length,
+                       request->masked_in_block == 0 ? "none is masked"
+                                                     : "the others have no keys and values");
+}
+
 static bool keeps_span(struct guard *guard, const struct request *request, const struct span *span,
                        uint32_t rows) {
     const struct cache_policy *cache = (const struct cache_policy *)guard->inner;
@@ -205,7 +266,8 @@ static bool keeps_span(struct guard *guard, const struct request *request, const
            guard_keeps(guard, PROMISE_SPAN, span->exact == is_exact(guard),
                        "sets span.exact to %u though it %s", span->exact,
                        is_exact(guard) ? "keeps exact rows" : "keeps none that are exact") &&
-           keeps_eviction(guard, span) &&
+           keeps_eviction(guard, span) && keeps_part(guard, request, span) &&
+           keeps_window(guard, request, span) &&
            (!is_exact(guard) || keeps_exact_span(guard, request, span, rows));
 }
 
@@ -219,7 +281,9 @@ static bool keeps_span_repeat(struct guard *guard, const struct request *request
     }
     uint32_t masked = request->masked_in_block;
     uint32_t steps = repeat < masked ? repeat : masked;
-    if (steps < 2 || !blocks_decide(span)) {
+    struct request asked = *request;
+    asked.span = *span;
+    if (steps < 2 || !blocks_decide(&asked)) {
         return true;
     }
     const uint32_t after[] = {1, steps / 2, steps - 1};

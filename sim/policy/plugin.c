@@ -101,7 +101,7 @@ static int validate_cache_flags(const struct policy *policy, const char *place, 
         return err_world(err, "%s: cache %s has a flag that is neither 0 nor 1", place,
                          policy->name);
     }
-    if (cache->leaves_out > BLOCK_NEIGHBOUR) {
+    if (cache->leaves_out > BLOCK_PARTS) {
         return err_world(err, "%s: cache %s leaves out %u, which is no block_cache", place,
                          policy->name, cache->leaves_out);
     }
@@ -110,9 +110,22 @@ static int validate_cache_flags(const struct policy *policy, const char *place, 
                          cache->evicts == 1 ? "evicts but lacks the callback evict"
                                             : "has the callback evict but does not say it evicts");
     }
-    if (cache->keeps != KEEPS_EXACT && (cache->evicts == 1 || cache->leaves_out != BLOCK_WHOLE)) {
-        return err_world(err, "%s: cache %s %s positions but keeps no exact rows", place,
-                         policy->name, cache->evicts == 1 ? "evicts" : "leaves out");
+    if (cache->keeps != KEEPS_EXACT && cache->evicts == 1) {
+        return err_world(err, "%s: cache %s evicts positions but keeps no exact rows", place,
+                         policy->name);
+    }
+    if (cache->keeps != KEEPS_EXACT && cache->keeps != KEEPS_OTHERWISE &&
+        cache->leaves_out != BLOCK_WHOLE) {
+        return err_world(err,
+                         "%s: cache %s leaves out positions but is neither KEEPS_EXACT nor "
+                         "KEEPS_OTHERWISE",
+                         place, policy->name);
+    }
+    if (cache->window != NULL && cache->keeps != KEEPS_OUTSIDE_BLOCK) {
+        return err_world(err,
+                         "%s: cache %s has the callback window but does not keep what is outside "
+                         "of the block",
+                         place, policy->name);
     }
     if (cache->memory_bytes > PLUGIN_MAX_MEMORY_BYTES || cache->memory_bytes % 8 != 0) {
         return err_world(err,

@@ -35,7 +35,8 @@ struct request {
     uint32_t canvas_tokens; /* prompt + output */
     uint32_t block_tokens;  /* positions decoded together; the last block may be shorter */
     uint32_t steps_per_block;
-    uint32_t causal; /* enum causality: what a position sees, and what its logits decide on */
+    uint32_t causal;  /* enum causality: what a position sees, and what its logits decide on */
+    uint32_t shifted; /* 1, under SEES_BLOCKS: a position's logits decide on the next, too */
 
     /* Cached state. While it runs a request holds what it needs for its next step, or more. */
     uint32_t kv_rows;      /* rows per layer for its next step, by the cache policy's word */
@@ -51,6 +52,8 @@ struct request {
     uint32_t passes_in_block;   /* of these, those since the request was last preempted: with 0 of
                                    them nothing of the block has keys and values */
     uint32_t masked_in_block;   /* positions not yet committed */
+    uint32_t known_in_front;    /* positions of the block before its first masked one; where nobody
+                                   follows positions, as if it were decoded from left to right */
     uint32_t uncached_in_block; /* exact caches: positions whose keys and values are not final */
     uint32_t kept_in_block;     /* evicting ones: of these, those that stay in the next step, */
     uint32_t reach_in_block;    /* and the block's positions up to the right-most of them */
@@ -60,8 +63,9 @@ struct request {
     uint32_t preemptions;
 
     /* The next step, renewed by the loop whenever the policies' word changes. */
-    struct span span;         /* from the cache policy */
-    uint32_t commit_tokens;   /* positions the decoder commits at the end of the step */
+    struct span span;       /* from the cache policy */
+    uint32_t commit_tokens; /* positions the decoder commits at the end of the step, or fewer where
+                               fewer masked ones stay behind an eviction; 0: known only then */
     uint32_t steps_to_change; /* consecutive steps for which span and commit_tokens hold, >= 1 */
 };
 

@@ -1,5 +1,5 @@
-/* Small blocks of a block, decoded from left to right: those before the active one are committed
- * whole, those behind it masked whole, so that how many positions are masked says which it is. */
+/* Small blocks of a block, decoded from left to right: the active one is the first with a masked
+ * position. Under the decoder of the same name those behind it are masked whole. */
 #ifndef UNMASK_SIM_POLICY_SMALL_BLOCKS_H
 #define UNMASK_SIM_POLICY_SMALL_BLOCKS_H
 
@@ -17,12 +17,11 @@ struct small_blocks {
             "positions of a small block"                                                           \
     }
 
-/* One past the last position of the active small block, and its first, counted in the block;
+/* The first position of the active small block, and one past its last, counted in the block;
  * something is masked. */
 static inline uint32_t small_block_start(const struct small_blocks *small,
                                          const struct request *request) {
-    uint32_t n_known = request->block_length - request->masked_in_block;
-    return n_known / small->tokens * small->tokens;
+    return request->known_in_front / small->tokens * small->tokens;
 }
 
 static inline uint32_t small_block_end(const struct small_blocks *small,
@@ -31,10 +30,10 @@ static inline uint32_t small_block_end(const struct small_blocks *small,
     return end < request->block_length ? end : request->block_length;
 }
 
-/* Whether nothing of the active small block is committed yet. */
+/* Whether the first position of the active small block is masked. */
 static inline bool small_block_begins(const struct small_blocks *small,
                                       const struct request *request) {
-    return small_block_start(small, request) == request->block_length - request->masked_in_block;
+    return small_block_start(small, request) == request->known_in_front;
 }
 
 #endif

@@ -14,6 +14,9 @@
 struct submission {
     uint32_t replica;
     uint32_t repeat; /* identical steps to run back to back, >= 1 */
+    /* Nobody looks between these steps: what each commits is known when the last is done, and the
+     * host pays for one visit. */
+    bool unrolled;
     /* Stop before `repeat` steps at the first step border at or after this time. */
     int64_t stop_ns;
     const struct step_shape *shape;
@@ -37,8 +40,8 @@ struct positions_word {
 };
 
 /* What each member of a batch committed in its last step, in batch order, where the executor knows:
- * it decided, or plays a record of decisions. NULL: the loop draws it. Valid until the next call.
- */
+ * it decided, or plays a record of decisions; of unrolled steps, step after step. NULL: the loop
+ * draws it. Valid until the next call. */
 struct decided {
     const uint32_t *commits;
     const struct positions_word *words; /* where it knows the positions as well */
@@ -59,6 +62,7 @@ struct executor {
     bool wants_spans;     /* shape->spans must be filled */
     bool wants_members;   /* request_ids must be filled */
     bool knows_positions; /* decided.words: nothing is drawn of what an eviction leaves */
+    bool unrolls;         /* submissions may be unrolled */
     bool shares_prefixes; /* rows that an earlier request computed need not be computed again */
     /* A request starts to hold memory on a replica (kv_held_bytes), holds more, or ceases to hold
      * any: one that is preempted then is admitted again with what it committed. All may be NULL. */

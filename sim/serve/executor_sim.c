@@ -10,6 +10,7 @@ struct flight {
     uint32_t steps;
     int64_t start_ns, end_ns;
     struct step_price price;
+    double host_ns; /* of one step */
 };
 
 struct executor_sim {
@@ -34,6 +35,30 @@ static void price(const struct executor_sim *sim, const struct step_shape *shape
     system_price(sim->system, &run, workspace_bytes, out);
 }
 
+/* So many steps, which take so long together. */
+static void take_off(struct executor_sim *sim, struct flight *flight, uint32_t steps,
+                     int64_t wall_ns) {
+    flight->steps = steps;
+    flight->end_ns = flight->start_ns + wall_ns;
+    sim->pricing.device_ns += (double)steps * flight->price.device_ns;
+    sim->pricing.host_ns += (double)steps * flight->host_ns;
+    for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
+        sim->pricing.lookups[match] += (uint64_t)steps * flight->price.lookups[match];
+    }
+}
+
+/* A host that waits within each step waits once; one that runs ahead of the device launches all the
+ * same. */
+static void start_unrolled(struct executor_sim *sim, struct flight *flight, uint32_t steps) {
+    const struct step_price *price = &flight->price;
+    if (sim->system->runtime.host_mode == HOST_OVERLAPS) {
+        take_off(sim, flight, steps, steps * whole_ns(price->wall_ns));
+        return;
+    }
+    flight->host_ns = price->host_ns / steps;
+    take_off(sim, flight, steps, whole_ns(steps * price->device_ns + price->host_ns));
+}
+
 static int submit(void *state, const struct submission *submission, struct err *err) {
     struct executor_sim *sim = state;
     struct flight *flight = &sim->flights[submission->replica];
@@ -42,20 +67,19 @@ static int submit(void *state, const struct submission *submission, struct err *
     price(sim, submission->shape, submission->workspace_bytes, &flight->price);
     int64_t step_ns = whole_ns(flight->price.wall_ns);
     int64_t steps = submission->repeat;
+    flight->busy = true;
+    flight->start_ns = sim->now_ns;
+    flight->host_ns = flight->price.host_ns;
+    if (submission->unrolled) {
+        start_unrolled(sim, flight, submission->repeat);
+        return 0;
+    }
     int64_t room_ns = submission->stop_ns - sim->now_ns;
     if (submission->stop_ns != INT64_MAX && room_ns < steps * step_ns) {
         int64_t until_stop = (room_ns + step_ns - 1) / step_ns;
         steps = until_stop < 1 ? 1 : until_stop < steps ? until_stop : steps;
     }
-    flight->busy = true;
-    flight->steps = (uint32_t)steps;
-    flight->start_ns = sim->now_ns;
-    flight->end_ns = sim->now_ns + steps * step_ns;
-    sim->pricing.device_ns += (double)steps * flight->price.device_ns;
-    sim->pricing.host_ns += (double)steps * flight->price.host_ns;
-    for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
-        sim->pricing.lookups[match] += (uint64_t)steps * flight->price.lookups[match];
-    }
+    take_off(sim, flight, (uint32_t)steps, steps * step_ns);
     return 0;
 }
 
@@ -79,7 +103,7 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
             .steps = first->steps,
             .start_ns = first->start_ns,
             .gpu_ns = whole_ns(first->price.device_ns),
-            .host_ns = (int64_t)first->price.host_ns,
+            .host_ns = (int64_t)first->host_ns,
         };
         return 0;
     }
@@ -115,6 +139,7 @@ struct executor executor_sim_interface(struct executor_sim *sim) {
     return (struct executor){
         .state = sim,
         .wants_spans = !sim->system->runtime.varlen || sim->system->runtime.varlen_attention,
+        .unrolls = true,
         .shares_prefixes = true,
         .submit = submit,
         .wait = wait_next,

@@ -219,6 +219,7 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     }
     uint32_t slot = life->free_slots[life->n_free - 1];
     struct request *request = &life->requests[slot];
+    life->n_used = slot < life->n_used ? life->n_used : slot + 1;
     *request = (struct request){
         .id = arrival->id,
         .arrival_ns = arrival->arrival_ns,
@@ -228,6 +229,7 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
         .block_tokens = settings->block_tokens,
         .steps_per_block = settings->steps_per_block,
         .causal = system_causality(system->model),
+        .shifted = system->model->shifted_logits && system->model->mask == MASK_BLOCK_CAUSAL,
         .cached_tokens = shared_prefix(life, arrival),
         .state = REQUEST_PENDING,
     };
@@ -380,12 +382,12 @@ static void drop_departed(struct life *life, struct replica *replica) {
 }
 
 /* A block's last position was committed. */
-static int end_block(struct life *life, uint32_t slot, uint32_t n_decided, struct err *err) {
+static int end_block(struct life *life, uint32_t slot, struct err *err) {
     const struct request *request = &life->requests[slot];
     struct journey *journey = &life->journeys[slot];
     if (request->block == 0) {
         journey->first_block_ns = life->now_ns;
-        journey->first_block_tokens = n_decided;
+        journey->first_block_tokens = request->committed_tokens;
     }
     return report_event(life, EVENT_BLOCK_DONE, request->id, journey->replica, request->block, err);
 }
@@ -406,11 +408,19 @@ static bool commits_block(struct life *life, uint32_t slot) {
 
 static void commit_chosen(const struct life *life, struct replica *replica, struct request *request,
                           uint32_t member, uint32_t chosen) {
-    request->masked_in_block -= chosen;
-    request->committed_tokens += chosen;
+    blocks_commit(request, chosen);
     replica->outstanding_tokens -= chosen;
     if (life->asked->records_members) {
         replica->member_commits[member] = chosen;
+    }
+}
+
+/* The first position of the active block, by the logits of what is before it. */
+static void take_yield(struct life *life, struct replica *replica, uint32_t slot, uint32_t member) {
+    struct request *request = &life->requests[slot];
+    commit_chosen(life, replica, request, member, 1);
+    if (life->has_positions) {
+        positions_enter(&life->positions, slot, request, 1);
     }
 }
 
@@ -418,27 +428,52 @@ static void commit_chosen(const struct life *life, struct replica *replica, stru
 static int pass_block(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
                       const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
-    bool decides = blocks_decide(&request->span), counts = life->system->decoder->count != NULL;
+    bool decides = blocks_decide(request), counts = life->system->decoder->count != NULL;
     const struct positions_word *word =
         known != NULL && known->words != NULL ? &known->words[member] : NULL;
     uint32_t count = counts
                          ? request->commit_tokens
                          : (known != NULL && known->commits != NULL ? known->commits[member] : 0);
     uint32_t chosen = positions_pass(&life->positions, slot, request, word, count, decides);
+    const struct policy *decoder = &life->system->decoder->policy;
     if (word != NULL && life->asked->records_members && life->system->cache->evicts) {
         struct decode_pass *pass = &replica->member_passes[member];
         positions_kept(&life->positions, slot, &pass->kept, &pass->reach);
     }
-    if (!decides || counts) {
+    if (!decides) {
         return 0;
     }
-    if (chosen == 0 || chosen > request->masked_in_block) {
-        return plan_broken_promise(life, &life->system->decoder->policy, "decoder",
-                                   "the positions it commits", chosen, 1, request->masked_in_block,
-                                   err);
+    uint32_t most = counts ? count : request->masked_in_block;
+    if (chosen == 0 || chosen > most) {
+        return plan_broken_promise(life, decoder, "decoder", "the positions it commits", chosen, 1,
+                                   most, err);
     }
     commit_chosen(life, replica, request, member, chosen);
     return 0;
+}
+
+/* An unrolled step of a request whose block was done before: in vain, unless it is the pass that
+ * writes the block's exact keys and values; where logits are shifted that one has a token to yield,
+ * and is run besides. */
+static int pass_done_block(struct life *life, struct replica *replica, uint32_t slot,
+                           struct err *err) {
+    struct request *request = &life->requests[slot];
+    struct recall *recall = &life->journeys[slot].recall;
+    int status = 0;
+    if (life->system->cache->keeps != KEEPS_EXACT || request->uncached_in_block == 0 ||
+        request->shifted) {
+        replica->wasted_requests++;
+        replica->wasted_tokens += request->span.queries;
+        return 0;
+    }
+    if (life->has_positions) {
+        positions_pass(&life->positions, slot, request, NULL, 0, false);
+    } else if (recall->is_open) {
+        status = recall_plan(recall, life->asked->decode, request, err);
+        recall_pass(recall);
+    }
+    request->uncached_in_block = 0;
+    return status;
 }
 
 /* The span's time is up: commit, move to the next block or leave, plan anew. */
@@ -446,36 +481,56 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
                         const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
     struct journey *journey = &life->journeys[slot];
-    bool in_block = request->span.phase != PHASE_PREFILL, decides = blocks_decide(&request->span);
+    bool in_block = request->span.phase != PHASE_PREFILL, decides = blocks_decide(request);
+    bool was_done = life_block_was_done(life, request);
+    bool yields = blocks_yield(request);
     int status = 0;
     settle_journey(journey, request);
     sums_add(replica, request, -1);
     if (life->system->cache->keeps == KEEPS_EXACT) {
         blocks_cache(request);
     }
-    if (life->has_positions && (in_block || decides)) {
+    if (was_done) {
+        status = pass_done_block(life, replica, slot, err);
+    } else if (life->has_positions && (in_block || decides)) {
         status = pass_block(life, replica, slot, member, known, err);
-    } else if (journey->recall.is_open && (in_block || decides)) {
-        commit_chosen(life, replica, request, member, recall_pass(&journey->recall));
+    } else if (journey->recall.is_open && (in_block || decides || yields)) {
+        uint32_t chosen = recall_pass(&journey->recall);
+        commit_chosen(life, replica, request, member, yields ? 0 : chosen);
+    }
+    if (yields && !in_block) {
+        take_yield(life, replica, slot, member);
+        decides = true;
+    }
+    if (status == 0 && request->masked_in_block == 0 && replica->steps_ahead > 0) {
+        /* Nobody looks yet: the same once more. */
+        request->steps_to_change = journey->steps_planned = 1;
+        sums_add(replica, request, 1);
+        return 0;
     }
     if (status == 0 && decides && request->masked_in_block == 0) {
-        uint32_t n_decided = request->block == 0 ? request->committed_tokens : 0;
-        status = end_block(life, slot, n_decided, err);
+        status = end_block(life, slot, err);
     }
-    if (status != 0) {
-        return status;
-    }
-    if (request->masked_in_block == 0 && !commits_block(life, slot)) {
+    while (status == 0 && request->masked_in_block == 0 && !commits_block(life, slot)) {
         if (request->committed_tokens == request->output_tokens) {
             return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
         }
         plan_block(life, slot, request->block + 1);
+        if (yields) {
+            take_yield(life, replica, slot, member);
+            status = request->masked_in_block == 0 ? end_block(life, slot, err) : 0;
+        }
     }
-    status = plan_step(life, request, journey, err);
+    status = status != 0 ? status : plan_step(life, request, journey, err);
     if (status == 0) {
         sums_add(replica, request, 1);
     }
     return status;
+}
+
+bool life_block_was_done(const struct life *life, const struct request *request) {
+    return life->system->decoder->count == NULL && blocks_decide(request) &&
+           request->masked_in_block == 0;
 }
 
 void life_chunk(struct life *life, struct replica *replica, uint32_t slot, uint32_t tokens) {
@@ -547,7 +602,8 @@ int life_advance(struct life *life, struct replica *replica, uint32_t steps,
     for (uint32_t i = 0; i < n; i++) {
         uint32_t slot = replica->batch[i];
         struct request *request = &life->requests[slot];
-        uint32_t committed = steps * request->commit_tokens;
+        /* Of positions that are followed, as many as there turn out to be. */
+        uint32_t committed = life->has_positions ? 0 : steps * request->commit_tokens;
         request->steps += steps;
         request->step_in_block += request->span.phase == PHASE_PREFILL ? 0 : steps;
         request->passes_in_block += request->span.phase == PHASE_PREFILL ? 0 : steps;

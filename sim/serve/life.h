@@ -16,6 +16,7 @@ struct journey {
     uint64_t tokens_processed;
     uint32_t refresh_steps, first_block_tokens;
     uint32_t steps_planned; /* steps_to_change when the present span was planned */
+    uint32_t span_holds;    /* steps for which the span does not depend on what they commit */
     /* Leading tokens whose keys and values an earlier request left, and the request itself when it
      * was preempted. */
     uint32_t prefix_tokens, left_tokens;
@@ -52,6 +53,10 @@ struct replica {
     uint32_t n_freed;
     struct freed freed;  /* under prefix caching */
     uint32_t loops_left; /* steps of the same batch before the scheduler is asked again */
+    /* Unrolled steps: those that follow the one being accounted for, and what that did in vain. */
+    bool unrolled;
+    uint32_t steps_ahead, wasted_requests;
+    uint64_t wasted_tokens;
 };
 
 struct life {
@@ -63,6 +68,7 @@ struct life {
     struct journey *journeys;
     uint32_t *free_slots;
     uint32_t n_free, n_slots;
+    uint32_t n_used; /* the slots before it have held requests, those behind it nothing at all */
     struct replica *replicas;
     uint32_t n_replicas;
     int64_t widest_fitting_canvas; /* slabs: the longest canvas known to fit alone */
@@ -105,6 +111,10 @@ int life_recall(struct life *life, struct replica *replica, struct err *err);
  * `known`: what each member committed in the last of them, NULL when nobody but the loop knows. */
 int life_advance(struct life *life, struct replica *replica, uint32_t steps,
                  const struct decided *known, struct err *err);
+
+/* Whether the request's span decides on nothing because its block was done before: an unrolled step
+ * that the host had started by then. */
+bool life_block_was_done(const struct life *life, const struct request *request);
 
 /* A queued or running request leaves as rejected (interrupted runs). */
 int life_reject(struct life *life, uint32_t slot, enum reject_reason reason, struct err *err);

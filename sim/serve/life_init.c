@@ -27,13 +27,13 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         life->wants_requests |= asked->sinks[i].request != NULL;
         life->wants_steps |= asked->sinks[i].step != NULL;
     }
-    life->requests = zeroed(n, sizeof *life->requests);
-    life->journeys = zeroed(n, sizeof *life->journeys);
-    life->free_slots = zeroed(n, sizeof *life->free_slots);
+    life->requests = unwritten(n, sizeof *life->requests);
+    life->journeys = unwritten(n, sizeof *life->journeys);
+    life->free_slots = unwritten(n, sizeof *life->free_slots);
     for (uint32_t i = 0; i < n; i++) {
         life->free_slots[i] = n - 1 - i;
     }
-    life->together = zeroed(n, sizeof *life->together);
+    life->together = unwritten(n, sizeof *life->together);
     if (life->has_positions) {
         positions_init(&life->positions, life->system, rng_stream(asked->seed, "confidences").s[0],
                        n);
@@ -47,16 +47,16 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         struct replica *replica = &life->replicas[i];
         replica->scheduler_state = zeroed(1, scheduler->state_bytes + 1);
         memcpy(replica->scheduler_state, asked->system->scheduler_state, scheduler->state_bytes);
-        replica->running = zeroed(n, sizeof *replica->running);
-        replica->waiting = zeroed(2 * (size_t)n, sizeof *replica->waiting);
+        replica->running = unwritten(n, sizeof *replica->running);
+        replica->waiting = unwritten(2 * (size_t)n, sizeof *replica->waiting);
         replica->selected = zeroed(n, sizeof *replica->selected);
         replica->chunk_tokens = zeroed(n, sizeof *replica->chunk_tokens);
         replica->preempted = zeroed(n, sizeof *replica->preempted);
         replica->idle = zeroed(n, sizeof *replica->idle);
-        replica->member_ids = zeroed(n, sizeof *replica->member_ids);
-        replica->member_commits = zeroed(n, sizeof *replica->member_commits);
-        replica->member_passes = zeroed(n, sizeof *replica->member_passes);
-        replica->spans = zeroed(n, sizeof *replica->spans);
+        replica->member_ids = unwritten(n, sizeof *replica->member_ids);
+        replica->member_commits = unwritten(n, sizeof *replica->member_commits);
+        replica->member_passes = unwritten(n, sizeof *replica->member_passes);
+        replica->spans = unwritten(n, sizeof *replica->spans);
         if (life->shares_prefixes) {
             freed_init(&replica->freed, n, asked->system->budget.pool_bytes);
         }

@@ -143,7 +143,11 @@ static void shed_misfits(struct loop *loop, const struct replica *replica, struc
 /* What the request's next step does to its active block: nothing, while it prefills. */
 static struct decode_pass pass_of(const struct life *life, const struct request *request) {
     const struct span *span = &request->span;
-    if (span->phase == PHASE_PREFILL && !blocks_decide(span)) {
+    bool in_vain = life_block_was_done(life, request) && life->system->cache->keeps != KEEPS_EXACT;
+    if (span->phase == PHASE_PREFILL && blocks_yield(request)) {
+        return (struct decode_pass){.processed = 1, .kept = 1, .reach = 1};
+    }
+    if ((span->phase == PHASE_PREFILL && !blocks_decide(request)) || in_vain) {
         return (struct decode_pass){0};
     }
     uint32_t processed =
@@ -153,6 +157,16 @@ static struct decode_pass pass_of(const struct life *life, const struct request 
         .kept = life->system->cache->evicts ? request->kept_in_block : processed,
         .reach = request->reach_in_block,
     };
+}
+
+/* What records say of the batch's members and their next step. */
+static void note_members(const struct loop *loop, struct replica *replica) {
+    for (uint32_t i = 0; i < replica->n_batch; i++) {
+        const struct request *request = &loop->life.requests[replica->batch[i]];
+        replica->member_ids[i] = request->id;
+        replica->member_commits[i] = request->commit_tokens;
+        replica->member_passes[i] = pass_of(&loop->life, request);
+    }
 }
 
 /* The batch in flight: its members, its shape, and for how many steps it could stand. */
@@ -196,14 +210,30 @@ static uint32_t form_batch(struct loop *loop, struct replica *replica, const str
         }
     }
     if (loop->asked->executor.wants_members || loop->asked->records_members) {
-        for (uint32_t i = 0; i < replica->n_batch; i++) {
-            const struct request *request = &life->requests[replica->batch[i]];
-            replica->member_ids[i] = request->id;
-            replica->member_commits[i] = request->commit_tokens;
-            replica->member_passes[i] = pass_of(life, request);
-        }
+        note_members(loop, replica);
     }
     return steps;
+}
+
+/* How many steps of the batch in flight run before the host looks again: dInfer's rule over all of
+ * its masked positions, as far as no span changes. Decoders that count say when a block ends. */
+static uint32_t unrolled_steps(const struct loop *loop, const struct replica *replica) {
+    const struct settings *settings = &loop->asked->system->settings;
+    uint32_t most = settings->unroll_maximum;
+    uint64_t n_masked = 0;
+    if (most == 1 || replica->n_idle > 0 || !loop->asked->executor.unrolls) {
+        return 1;
+    }
+    for (uint32_t i = 0; i < replica->n_batch; i++) {
+        const struct request *request = &loop->life.requests[replica->batch[i]];
+        bool counts = loop->asked->system->decoder->count != NULL;
+        uint32_t holds =
+            counts ? request->steps_to_change : loop->life.journeys[replica->batch[i]].span_holds;
+        most = holds < most ? holds : most;
+        n_masked += request->masked_in_block;
+    }
+    uint64_t wanted = n_masked / settings->unroll_expected_tpf;
+    return wanted < 1 ? 1 : wanted < most ? (uint32_t)wanted : most;
 }
 
 /* Preempts, lets those listed grow, cuts prefills to what the scheduler takes of them, admits. */
@@ -245,13 +275,17 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
     if (!settings->skip_ahead || batch->hold == HOLD_STEP || loop->life.n_replicas > 1) {
         steps = 1;
     }
+    uint32_t unrolled = unrolled_steps(loop, replica);
+    replica->unrolled = unrolled > 1;
+    steps = settings->unroll_maximum > 1 ? unrolled : steps;
     int64_t stop_ns = INT64_MAX;
-    if (batch->hold == HOLD_CHANGE) {
+    if (batch->hold == HOLD_CHANGE && !replica->unrolled) {
         stop_ns = loop->has_pending ? loop->pending.arrival_ns : INT64_MAX;
     }
     struct submission submission = {
         .replica = index,
         .repeat = steps,
+        .unrolled = replica->unrolled,
         .stop_ns = stop_ns,
         .shape = &replica->shape,
         .workspace_bytes =
@@ -433,6 +467,9 @@ static int report_step(struct loop *loop, const struct replica *replica,
         .kv_used_bytes = moment->kv_used_bytes,
         .n_running = moment->n_running,
         .n_waiting = moment->n_waiting,
+        .unrolled = loop->asked->system->settings.unroll_maximum > 1,
+        .wasted_requests = replica->wasted_requests,
+        .wasted_tokens = replica->wasted_tokens,
     };
     memcpy(record.n_by_phase, replica->batch_by_phase, sizeof record.n_by_phase);
     for (uint32_t i = 0; i < loop->asked->n_sinks; i++) {
@@ -465,6 +502,37 @@ static void settle_shape(const struct loop *loop, struct replica *replica,
     }
 }
 
+/* The steps of an unrolled submission one after the other: each commits what it did, and is a
+ * record of its own. */
+static int advance_unrolled(struct loop *loop, struct replica *replica,
+                            const struct completion *done, const struct moment *moment,
+                            struct err *err) {
+    int64_t wall_ns = done->time_ns - done->start_ns;
+    int status = 0;
+    for (uint32_t s = 0; status == 0 && s < done->steps; s++) {
+        struct decided known = done->decided;
+        known.commits = known.commits != NULL ? known.commits + s * moment->n : NULL;
+        struct completion one = *done;
+        one.steps = 1;
+        one.start_ns = done->start_ns + wall_ns * s / done->steps;
+        one.time_ns = done->start_ns + wall_ns * (s + 1) / done->steps;
+        replica->steps_ahead = done->steps - 1 - s;
+        replica->wasted_requests = 0;
+        replica->wasted_tokens = 0;
+        if (loop->asked->executor.wants_members || loop->asked->records_members) {
+            note_members(loop, replica);
+        }
+        status = life_advance(&loop->life, replica, 1, &known, err);
+        if (status == 0 && loop->life.wants_steps) {
+            status = report_step(loop, replica, &one, moment, err);
+        }
+        loop->result->submissions++;
+    }
+    replica->wasted_requests = 0;
+    replica->wasted_tokens = 0;
+    return status;
+}
+
 static int complete(struct loop *loop, const struct completion *done, struct err *err) {
     struct replica *replica = &loop->life.replicas[done->replica];
     struct loop_result *result = loop->result;
@@ -480,11 +548,16 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     }
     const struct moment moment = {replica->n_batch, replica->n_running, replica->n_waiting,
                                   replica->kv_used_bytes};
-    int status = life_advance(&loop->life, replica, done->steps, &done->decided, err);
+    bool by_step = replica->unrolled && loop->asked->system->decoder->count == NULL;
+    int status = by_step ? advance_unrolled(loop, replica, done, &moment, err)
+                         : life_advance(&loop->life, replica, done->steps, &done->decided, err);
     replica->last_start_ns = done->time_ns - (done->time_ns - done->start_ns) / done->steps;
     replica->last_end_ns = done->time_ns;
     replica->n_freed = moment.n_running - replica->n_running;
     replica->freed_bytes = moment.kv_used_bytes - replica->kv_used_bytes;
+    if (by_step) {
+        return status;
+    }
     if (status == 0 && loop->life.wants_steps) {
         status = report_step(loop, replica, done, &moment, err);
     }

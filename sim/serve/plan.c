@@ -39,6 +39,7 @@ void plan_memory(const struct life *life, struct request *request) {
 int plan_step(struct life *life, struct request *request, struct journey *journey,
               struct err *err) {
     const struct system *system = life->system;
+    request->known_in_front = request->block_length - request->masked_in_block;
     if (life->has_positions) {
         positions_plan(&life->positions, (uint32_t)(request - life->requests), request,
                        life->asked->executor.knows_positions);
@@ -57,19 +58,32 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
     if (system->cache->keeps == KEEPS_EXACT) {
         plan_memory(life, request);
     }
-    if (!blocks_decide(&request->span)) {
+    journey->span_holds = 1;
+    if (!blocks_decide(request)) {
         request->commit_tokens = 0;
         request->steps_to_change = journey->steps_planned = 1;
         return 0;
     }
     bool first_pass =
         request->step_in_block == 0 && request->span.queries == request->canvas_tokens;
-    request->span.logit_rows =
-        system_scope_rows(&system->settings, request->span.logit_rows, request->output_tokens,
-                          request->block_length, request->masked_in_block, first_pass);
+    uint32_t masked = request->masked_in_block;
+    if (life->has_positions) {
+        uint32_t slot = (uint32_t)(request - life->requests);
+        positions_run(&life->positions, slot, request);
+        masked = positions_candidates(&life->positions, slot);
+        if (masked == 0) {
+            return plan_broken_promise(life, &system->cache->policy, "cache",
+                                       "the masked positions it keeps", 0, 1,
+                                       request->masked_in_block, err);
+        }
+    }
+    request->span.logit_rows = system_scope_rows(
+        &system->settings, request->span.logit_rows, request->output_tokens, request->block_length,
+        system->cache->evicts ? request->masked_in_block : masked, first_pass);
     if (system->settings.logit_scope == LOGITS_GENERATION && request->step_in_block == 0) {
         holds = 1; /* the first pass alone has the wider rows */
     }
+    journey->span_holds = holds;
     if (system->decoder->count != NULL && !journey->recall.is_open) {
         uint32_t repeat = 1;
         request->commit_tokens = system->decoder->count(system->decoder_state, request, &repeat);
@@ -77,16 +91,6 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
             return plan_broken_promise(life, &system->decoder->policy, "decoder",
                                        "the positions it commits", request->commit_tokens, 1,
                                        request->masked_in_block, err);
-        }
-        if (system->cache->evicts && life->has_positions) {
-            uint32_t slot = (uint32_t)(request - life->requests);
-            uint32_t candidates = positions_candidates(&life->positions, slot);
-            if (candidates == 0) {
-                return plan_broken_promise(life, &system->cache->policy, "cache",
-                                           "the masked positions it keeps", 0, 1,
-                                           request->masked_in_block, err);
-            }
-            request->commit_tokens = smaller(request->commit_tokens, candidates);
         }
         repeat = repeat > 0 ? repeat : 1;
         uint32_t to_end =

@@ -82,6 +82,7 @@ void positions_plan(struct positions *p, uint32_t slot, struct request *request,
     const struct cache_policy *cache = p->system->cache;
     uint8_t *keep = row(p, p->keep, slot);
     request->uncached_in_block = block_pending(block, keep);
+    request->known_in_front = block_known_in_front(block);
     if (cache->evicts && !known && block->n_masked > 0) {
         struct decode_view view = view_of(p, slot, request);
         memcpy(p->pending, keep, block->length);
@@ -93,6 +94,18 @@ void positions_plan(struct positions *p, uint32_t slot, struct request *request,
                                             .delta = p->delta,
                                             .frontier = block->frontier};
         (void)cache->evict(p->system->cache_state, memory_of(p, slot), &asked, keep);
+    }
+    positions_kept(p, slot, &request->kept_in_block, &request->reach_in_block);
+}
+
+void positions_run(struct positions *p, uint32_t slot, struct request *request) {
+    uint32_t first = request->span.part_start, end = first + request->span.queries;
+    if (p->system->cache->leaves_out != BLOCK_PARTS || request->causal != SEES_BLOCKS) {
+        return;
+    }
+    uint8_t *keep = row(p, p->keep, slot);
+    for (uint32_t i = 0; i < p->blocks[slot].length; i++) {
+        keep[i] = keep[i] && i >= first && i < end;
     }
     positions_kept(p, slot, &request->kept_in_block, &request->reach_in_block);
 }

@@ -46,6 +46,9 @@ void positions_forget(struct positions *positions, uint32_t slot);
 void positions_plan(struct positions *positions, uint32_t slot, struct request *request,
                     bool known);
 
+/* The step planned runs a part of the block, request->span's, or all of it. */
+void positions_run(struct positions *positions, uint32_t slot, struct request *request);
+
 /* Of the positions that the step planned, or done, runs: how many an eviction leaves, and the
  * block's up to the right-most of them. */
 void positions_kept(const struct positions *positions, uint32_t slot, uint32_t *n_kept,

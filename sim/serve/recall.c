@@ -41,8 +41,11 @@ static int check(const struct decode_pass *pass, uint32_t index, const struct de
         return misfit(source, request, index, "reaches over", pass->reach, "those of its block are",
                       request->block_length, err);
     }
+    uint32_t end = request->block_start + request->block_length;
     bool is_commit_pass = request->masked_in_block == 0;
-    if (pass->committed > request->masked_in_block || (pass->committed == 0) != is_commit_pass) {
+    bool may_yield = is_commit_pass && request->shifted != 0 && end < request->canvas_tokens;
+    if (pass->committed > request->masked_in_block + may_yield ||
+        ((pass->committed == 0) != is_commit_pass && !may_yield)) {
         return misfit(source, request, index, "commits", pass->committed, masked,
                       request->masked_in_block, err);
     }
@@ -63,6 +66,7 @@ int recall_plan(struct recall *recall, const struct decode_source *source, struc
         pass.processed = request->block_length;
     }
     request->uncached_in_block = pass.processed;
+    request->known_in_front = pass.processed < request->block_length ? request->known_in_front : 0;
     request->kept_in_block = pass.kept;
     request->reach_in_block = pass.reach;
     recall->committed = pass.committed;

@@ -52,6 +52,10 @@ struct step_record {
     const struct decode_pass *passes; /* of each span, one step; processed 0: not of its block */
     int64_t kv_used_bytes;
     uint32_t n_running, n_waiting;
+    /* Where the system unrolls: members whose block was done before the step, and their query
+     * tokens, unless the step wrote a block's exact keys and values. */
+    uint32_t unrolled, wasted_requests;
+    uint64_t wasted_tokens;
 };
 
 enum event_kind {

@@ -19,7 +19,7 @@ static int check_listed(struct life *life, uint32_t index, uint32_t slot, const 
     }
     const struct request *request = &life->requests[slot];
     struct journey *journey = &life->journeys[slot];
-    bool is_known = request->state < REQUEST_STATE_COUNT;
+    bool is_known = slot < life->n_used;
     if (!is_known || (states >> request->state & 1) == 0 || journey->replica != index) {
         return err_world(err,
                          "scheduler %s broke its promise at %.3f s: it listed slot %" PRIu32

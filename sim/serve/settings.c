@@ -56,6 +56,13 @@ const struct param system_params[] = {
      offsetof(struct settings, memory_utilization), "share of the device the system may fill"},
     {"pool_share", PARAM_F64, 0, "1", "1", 0.01, 1, NULL, offsetof(struct settings, pool_share),
      "share of what weights and reserve leave that cached rows and workspace may take"},
+    {"unroll.maximum", PARAM_U32, 0, "steps", "1", 1, 64, NULL,
+     offsetof(struct settings, unroll_maximum),
+     "steps of a batch that the host starts before it looks again, at most; those that find their "
+     "block done are computed in vain"},
+    {"unroll.expected_tpf", PARAM_U32, 0, "tokens", "8", 1, 65536, NULL,
+     offsetof(struct settings, unroll_expected_tpf),
+     "and one for each so many positions that are still masked in the batch"},
     {"skip_ahead", PARAM_BOOL, 0, "1", "on", 0, 1, NULL, offsetof(struct settings, skip_ahead),
      "submit identical steps together; off gives the same results more slowly"},
     {"decides_ahead", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,

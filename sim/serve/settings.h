@@ -40,6 +40,8 @@ struct settings {
     bool expert_parallel;
     int64_t logit_chunk_rows, reserve_bytes, moe_reserve_bytes;
     double memory_utilization, pool_share;
+    /* Steps that the host starts without looking at what they come to (arXiv 2510.08666). */
+    uint32_t unroll_maximum, unroll_expected_tpf;
     bool skip_ahead;
     bool decides_ahead;
     bool prefix_caching;

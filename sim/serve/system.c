@@ -400,6 +400,15 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
                          "cached rows: set cache = none, runtime.fused = on and allocator = "
                          "planned");
     }
+    if (settings->unroll_maximum > 1 &&
+        (settings->logit_scope == LOGITS_MASKED || s->cache->leaves_out != 0 || s->cache->evicts)) {
+        bool by_scope = settings->logit_scope == LOGITS_MASKED;
+        return err_usage(err,
+                         "unroll.maximum = %u starts steps before what those before them commit is "
+                         "known, and %s = %s runs what is left: set unroll.maximum = 1",
+                         settings->unroll_maximum, by_scope ? "logit_scope" : "cache",
+                         by_scope ? "masked" : cache);
+    }
     if (settings->layers > s->model->layers) {
         return err_usage(err, "layers = %u, but %s has %u", settings->layers, s->model->title,
                          s->model->layers);

@@ -415,7 +415,7 @@ static void test_parts(void) {
 
 /* A kernel's numbers over both sides of it. */
 static void draw_both(const struct buffer *b, uint64_t key) {
-    struct call_random call = {b->device, key, 0, b->bytes / 2, 0, 1, KERNEL_BF16};
+    struct call_random call = {b->device, key, 0, b->bytes / 2, 0, 1, KERNEL_BF16, 0, 0};
     must(table->random(device, &call), "random");
     call.y = b->host;
     twin_random(&call);

@@ -110,8 +110,16 @@ static void test_add(void) {
 static void test_random(void) {
     const int64_t n = between(1, 5000);
     struct array *y = array_new((size_t)n * 2);
-    struct call_random call = {y->host,        draw(),     (int64_t)(draw() >> 20), n, normal(),
-                               fabs(normal()), KERNEL_BF16};
+    const int64_t run = draw() % 2 ? 0 : between(1, 700);
+    struct call_random call = {.y = y->host,
+                               .key = draw(),
+                               .first = (int64_t)(draw() >> 20),
+                               .n = n,
+                               .centre = normal(),
+                               .spread = fabs(normal()),
+                               .dtype = KERNEL_BF16,
+                               .run = run,
+                               .stride = run + between(0, 900)};
     twin_random(&call);
     call.y = y->device;
     launched(kernel_random(&call, NULL), "random");
@@ -158,9 +166,10 @@ static void test_keep(void) {
 }
 
 /* Bit 0: bias, bit 1: QK norm, bit 2: in place, bit 3: scatter. Keys and values, or queries, may be
- * missing. */
+ * missing, and some of a head's channels may not rotate. */
 static void test_rope(int mode) {
     const int size = draw() % 4 ? 128 : 64, some_heads = between(1, 8);
+    const int part = draw() % 2 ? 0 : between(1, size / 16) * 16, rotary = part > 0 ? part : size;
     const int n_tokens = between(1, 60), n_positions = 300, apart = (int)(draw() % 6);
     const int n_kv_heads = apart == 1 ? 0 : some_heads;
     const int n_heads = apart == 0 ? 0 : some_heads * between(1, 7);
@@ -168,8 +177,8 @@ static void test_rope(int mode) {
     const bool in_place = mode & 4, scatter = (mode & 8) && !in_place;
     struct array *qkv = random_bf16((int64_t)n_tokens * width, 1), *bias = random_bf16(width, 1);
     struct array *q_norm = random_bf16(size, 1), *k_norm = random_bf16(size, 1);
-    struct array *turns = array_new((size_t)n_positions * size * 4);
-    twin_cos_sin(turns->host, n_positions, size, 500000);
+    struct array *turns = array_new((size_t)n_positions * rotary * 4);
+    twin_cos_sin(turns->host, n_positions, rotary, 500000);
     push(turns);
     int32_t position[60], row[60];
     for (int t = 0; t < n_tokens; t++) {
@@ -184,6 +193,7 @@ static void test_rope(int mode) {
                              .n_heads = n_heads,
                              .n_kv_heads = n_kv_heads,
                              .head_size = size,
+                             .rotary_size = part,
                              .q_stride = in_place ? width : n_heads * size,
                              .kv_stride = in_place ? width : n_kv_heads * size,
                              .epsilon = 1e-6f,

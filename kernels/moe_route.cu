@@ -1,0 +1,324 @@
+/* Who goes where in a mixture of experts, and what comes back: routing, one warp a token; a
+ * counting sort in one launch; the weighted sum of what experts made of a token. */
+#include "kernels/device.cuh"
+#include "kernels/kernels.h"
+#include "kernels/sigmoid.h"
+
+enum {
+    EACH = MOE_MAX_EXPERTS / 32, /* experts a lane: lane, lane + 32, ... */
+    ROUTE_THREADS = 128,
+    CLOSED = 0, /* below the key of any rank */
+};
+
+/* ---- routing ---- */
+
+/* Keys are ordered as ranks are, a NaN as minus infinity. */
+static __device__ __forceinline__ uint32_t key_of(float rank) {
+    rank = rank != rank ? -INFINITY : rank == 0 ? 0.0f : rank; /* no negative zero */
+    const uint32_t bits = __float_as_uint(rank);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+static __device__ __forceinline__ float rank_of(uint32_t key) {
+    return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
+}
+
+/* The lowest number whose key is the largest; that key, closed afterwards. Numbers are
+ * lane + 32 i. */
+template <int N>
+static __device__ __forceinline__ int take_best(uint32_t (&key)[N], uint32_t *best) {
+    const int lane = threadIdx.x % 32;
+    uint32_t mine = CLOSED;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        mine = max(mine, key[i]);
+    }
+    *best = __reduce_max_sync(~0u, mine);
+    int number = INT32_MAX;
+#pragma unroll
+    for (int i = N - 1; i >= 0; i--) {
+        number = key[i] == *best ? lane + 32 * i : number;
+    }
+    number = __reduce_min_sync(~0u, number);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        key[i] = number == lane + 32 * i ? (uint32_t)CLOSED : key[i];
+    }
+    return number;
+}
+
+/* Closes the experts of the groups that do not stay. */
+static __device__ __forceinline__ void close_groups(const struct call_moe_route &call,
+                                                    uint32_t (&key)[EACH]) {
+    const int lane = threadIdx.x % 32, size = call.n_experts / call.n_groups;
+    uint32_t group_key[1] = {CLOSED};
+    for (int g = 0; g < call.n_groups; g++) {
+        uint32_t of_group[EACH], first, second;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const int e = lane + 32 * i;
+            of_group[i] = e >= g * size && e < (g + 1) * size ? key[i] : (uint32_t)CLOSED;
+        }
+        take_best(of_group, &first);
+        take_best(of_group, &second);
+        const float rank = size > 1 ? __fadd_rn(rank_of(first), rank_of(second)) : rank_of(first);
+        group_key[0] = lane == g ? key_of(rank) : group_key[0];
+    }
+    uint32_t staying = 0, unused;
+    for (int i = 0; i < call.n_groups_active; i++) {
+        staying |= 1u << take_best(group_key, &unused);
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int e = lane + 32 * i;
+        key[i] = e < call.n_experts && staying >> e / size & 1 ? key[i] : (uint32_t)CLOSED;
+    }
+}
+
+template <bool SOFTMAX>
+static __global__ void __launch_bounds__(ROUTE_THREADS)
+    route_kernel(const struct call_moe_route call) {
+    const int64_t token = (int64_t)blockIdx.x * (ROUTE_THREADS / 32) + threadIdx.x / 32;
+    if (token >= call.n_tokens) {
+        return;
+    }
+    const int lane = threadIdx.x % 32;
+    const __nv_bfloat16 *logits =
+        static_cast<const __nv_bfloat16 *>(call.logits) + token * call.logit_stride;
+    float score[EACH];
+    uint32_t key[EACH];
+    float top = -INFINITY, all = SOFTMAX ? 0 : 1;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int e = lane + 32 * i;
+        score[i] = e < call.n_experts ? __bfloat162float(logits[e]) : -INFINITY;
+        top = fmaxf(top, score[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int e = lane + 32 * i;
+        float rank = score[i];
+        if (!SOFTMAX) {
+            score[i] = sigmoid_single(score[i]);
+            rank = __fadd_rn(score[i], call.bias && e < call.n_experts ? call.bias[e] : 0.0f);
+        }
+        key[i] = e < call.n_experts ? key_of(rank) : (uint32_t)CLOSED;
+    }
+    if (SOFTMAX) {
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) {
+            top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+        }
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            score[i] = lane + 32 * i < call.n_experts ? expf(score[i] - top) : 0;
+            all += score[i];
+        }
+        all = warp_sum(all);
+    } else if (call.n_groups > 1) {
+        close_groups(call, key);
+    }
+    int my_expert = 0;
+    float my_score = 0, sum = SOFTMAX ? 0 : 1e-20f;
+    for (int a = 0; a < call.n_active; a++) {
+        uint32_t unused;
+        const int expert = take_best(key, &unused);
+        float chosen = 0;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            chosen = expert / 32 == i ? score[i] : chosen;
+        }
+        chosen = __shfl_sync(~0u, chosen, expert % 32) / all;
+        sum += chosen;
+        my_expert = lane == a ? expert : my_expert;
+        my_score = lane == a ? chosen : my_score;
+    }
+    if (lane < call.n_active) {
+        call.expert[token * call.n_active + lane] = my_expert;
+        call.weight[token * call.n_active + lane] =
+            (call.normalised ? my_score / sum : my_score) * call.scale;
+    }
+}
+
+extern "C" cudaError_t kernel_moe_route(const struct call_moe_route *call, cudaStream_t stream) {
+    const bool grouped = call->router == KERNEL_ROUTER_SIGMOID;
+    if (call->dtype != KERNEL_BF16 || call->n_tokens < 0 || call->n_experts < 1 ||
+        call->n_experts > MOE_MAX_EXPERTS || call->n_active < 1 ||
+        call->n_active > MOE_MAX_ACTIVE || call->n_active > call->n_experts ||
+        (!grouped && call->router != KERNEL_ROUTER_SOFTMAX) ||
+        (grouped && (call->n_groups < 1 || call->n_groups > MOE_MAX_GROUPS ||
+                     call->n_experts % call->n_groups != 0 || call->n_groups_active < 1 ||
+                     call->n_groups_active > call->n_groups ||
+                     call->n_experts / call->n_groups * call->n_groups_active < call->n_active))) {
+        return cudaErrorInvalidValue;
+    }
+    if (call->n_tokens > 0) {
+        const int each = ROUTE_THREADS / 32;
+        auto kernel = grouped ? route_kernel<false> : route_kernel<true>;
+        kernel<<<(unsigned)((call->n_tokens + each - 1) / each), ROUTE_THREADS, 0, stream>>>(*call);
+    }
+    return cudaGetLastError();
+}
+
+/* ---- sorting ---- */
+
+enum { SORT_THREADS = 1024, SORT_WARPS = SORT_THREADS / 32, SORT_PAIRS = 8192 };
+
+/* A block places SORT_PAIRS pairs, its warps a stretch of them each, in turns of 32. Each block
+ * counts all pairs by itself: that is less than waiting for one another. */
+static __global__ void __launch_bounds__(SORT_THREADS)
+    sort_kernel(const struct call_moe_sort call) {
+    __shared__ int before[MOE_MAX_EXPERTS], after[MOE_MAX_EXPERTS]; /* pairs of other blocks */
+    __shared__ int next[SORT_WARPS][MOE_MAX_EXPERTS]; /* counts of a warp's, then their places */
+    __shared__ int warp_total[MOE_MAX_EXPERTS / 32];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int n_pairs = call.n_tokens * call.n_active, first = blockIdx.x * SORT_PAIRS;
+    const int end = min(first + SORT_PAIRS, n_pairs);
+    const int stretch = ((end - first + SORT_WARPS - 1) / SORT_WARPS + 31) / 32 * 32;
+    for (int i = threadIdx.x; i < SORT_WARPS * MOE_MAX_EXPERTS; i += SORT_THREADS) {
+        next[0][i] = 0;
+    }
+    if (threadIdx.x < MOE_MAX_EXPERTS) {
+        before[threadIdx.x] = after[threadIdx.x] = 0;
+    }
+    __syncthreads();
+    for (int p = threadIdx.x; p < n_pairs; p += SORT_THREADS) {
+        const unsigned e = (unsigned)(call.expert[p] - call.first_expert);
+        if (e < (unsigned)call.n_experts) {
+            atomicAdd(p < first  ? &before[e]
+                      : p >= end ? &after[e]
+                                 : &next[(p - first) / stretch][e],
+                      1);
+        }
+    }
+    __syncthreads();
+    int own = 0, total = 0, sum = 0;
+    if (threadIdx.x < MOE_MAX_EXPERTS) {
+        for (int w = 0; w < SORT_WARPS; w++) {
+            own += next[w][threadIdx.x];
+        }
+        total = before[threadIdx.x] + own + after[threadIdx.x];
+        sum = total;
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+            const int other = __shfl_up_sync(~0u, sum, step);
+            sum += lane >= step ? other : 0;
+        }
+        if (lane == 31) {
+            warp_total[warp] = sum;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x < MOE_MAX_EXPERTS) {
+        for (int w = 0; w < warp; w++) {
+            sum += warp_total[w];
+        }
+        if (blockIdx.x == 0 && (int)threadIdx.x < call.n_experts) {
+            call.start[threadIdx.x + 1] = sum;
+            if (threadIdx.x == 0) {
+                call.start[0] = 0;
+            }
+        }
+        int place = sum - total + before[threadIdx.x];
+        for (int w = 0; w < SORT_WARPS; w++) {
+            const int count = next[w][threadIdx.x];
+            next[w][threadIdx.x] = place;
+            place += count;
+        }
+    }
+    __syncthreads();
+    const int from = first + warp * stretch, to = min(from + stretch, end);
+    for (int p = from + lane; p - lane < to; p += 32) {
+        const unsigned e = p < to ? (unsigned)(call.expert[p] - call.first_expert) : ~0u;
+        const bool ours = e < (unsigned)call.n_experts;
+        const unsigned same = __match_any_sync(~0u, ours ? e : ~0u);
+        const int rank = __popc(same & ((1u << lane) - 1));
+        const int place = ours ? next[warp][e] + rank : -1;
+        __syncwarp();
+        if (ours && rank == 0) {
+            next[warp][e] += __popc(same);
+        }
+        __syncwarp();
+        if (p < to) {
+            call.place[p] = place;
+        }
+        if (ours) {
+            call.order[place] = p;
+        }
+    }
+}
+
+extern "C" cudaError_t kernel_moe_sort(const struct call_moe_sort *call, cudaStream_t stream) {
+    const int64_t n_pairs = (int64_t)call->n_tokens * call->n_active;
+    if (call->n_tokens < 0 || call->n_active < 1 || call->n_active > MOE_MAX_ACTIVE ||
+        call->n_experts < 1 || call->n_experts > MOE_MAX_EXPERTS || n_pairs > INT32_MAX / 2) {
+        return cudaErrorInvalidValue;
+    }
+    /* Without pairs a block still writes the starts. */
+    const int64_t n_blocks = n_pairs > 0 ? (n_pairs + SORT_PAIRS - 1) / SORT_PAIRS : 1;
+    sort_kernel<<<(unsigned)n_blocks, SORT_THREADS, 0, stream>>>(*call);
+    return cudaGetLastError();
+}
+
+/* ---- combining ---- */
+
+enum { COMBINE_THREADS = 256, COMBINE_AT_ONCE = 8 };
+
+static __global__ void __launch_bounds__(COMBINE_THREADS)
+    combine_kernel(const struct call_moe_combine call, int blocks_per_token) {
+    const int64_t token = blockIdx.x / blocks_per_token;
+    const int channel = (blockIdx.x % blocks_per_token * COMBINE_THREADS + (int)threadIdx.x) * 8;
+    if (channel >= call.n_channels) {
+        return;
+    }
+    const int32_t *places = call.place + token * call.n_active;
+    const float *weights = call.weight + token * call.n_active;
+    const int64_t at = token * call.n_channels + channel;
+    float sum[8] = {};
+    if (call.add) {
+        bf16x8_to_float(bf16x8_load(call.add, at), sum);
+    }
+    for (int first = 0; first < call.n_active; first += COMBINE_AT_ONCE) {
+        struct bf16x8 x[COMBINE_AT_ONCE];
+        float weight[COMBINE_AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < COMBINE_AT_ONCE; i++) {
+            const int place = first + i < call.n_active ? places[first + i] : -1;
+            weight[i] = 0;
+            if (place >= 0) {
+                weight[i] = weights[first + i];
+                x[i] = bf16x8_load(call.x, (int64_t)place * call.n_channels + channel);
+            } else {
+                x[i] = {};
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < COMBINE_AT_ONCE; i++) {
+            float part[8];
+            bf16x8_to_float(x[i], part);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                sum[j] += weight[i] * part[j];
+            }
+        }
+    }
+    bf16x8_store(call.y, at, bf16x8_from_float(sum));
+}
+
+extern "C" cudaError_t kernel_moe_combine(const struct call_moe_combine *call,
+                                          cudaStream_t stream) {
+    const int per_block = COMBINE_THREADS * 8;
+    if (call->dtype != KERNEL_BF16 || call->n_tokens < 0 || call->n_active < 1 ||
+        call->n_active > MOE_MAX_ACTIVE || call->n_channels < 8 || call->n_channels % 8 != 0) {
+        return cudaErrorInvalidValue;
+    }
+    const int per_token = (call->n_channels + per_block - 1) / per_block;
+    const int64_t n_blocks = (int64_t)call->n_tokens * per_token;
+    if (n_blocks > INT32_MAX) {
+        return cudaErrorInvalidValue;
+    }
+    if (n_blocks > 0) {
+        combine_kernel<<<(unsigned)n_blocks, COMBINE_THREADS, 0, stream>>>(*call, per_token);
+    }
+    return cudaGetLastError();
+}
