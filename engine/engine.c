@@ -46,6 +46,13 @@ static int check_system(const struct engine_request *request, const struct engin
                          "tensor_parallel = 1",
                          system->cache->policy.name);
     }
+    if (system->settings.tensor_parallel > 1 &&
+        (system->decoder->reads_statistics || system->decoder->credit != NULL)) {
+        return err_usage(err,
+                         "decoder %s looks at the logits of all GPUs, which the engine does not: "
+                         "set tensor_parallel = 1",
+                         system->decoder->policy.name);
+    }
     if (system->runtime.element_bytes != element_bytes) {
         return err_usage(err,
                          "the %s back end computes in %" PRId64 "-byte elements, the system says "
@@ -103,6 +110,9 @@ static struct step_limits limits_of(const struct system *system) {
         .workspace_bytes =
             aligned(budget->shares_pool ? budget->pool_bytes : budget->activation_bytes),
         .pool_bytes = aligned(budget->pool_bytes),
+        .credit_lists =
+            system->credit_slots > 0 ? settings->max_requests * (int64_t)settings->block_tokens : 0,
+        .credit_slots = system->credit_slots,
         .page_rows = settings->page_tokens,
         .shares_pool = budget->shares_pool,
         .maps = system->runtime.vmm,

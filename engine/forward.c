@@ -409,7 +409,7 @@ static const struct op *find_op(const struct forward *forward, enum op_kind kind
 /* From the order of decisions to that of spans; returns what the device says. */
 static int download_committed(struct forward *forward, const int32_t *from, int32_t *n_committed) {
     const struct packed *last = forward->issue.rest;
-    const int64_t decisions = last->n.n_take + last->n.n_threshold;
+    const int64_t decisions = last->n.n_take + last->n.n_rule;
     int status = download(forward, forward->n_committed, from, decisions * 4);
     for (uint32_t i = 0; status == DEVICE_OK && i < forward->shape.n_spans; i++) {
         int32_t decision = last->decision_of[i];
@@ -427,6 +427,12 @@ int forward_result(struct forward *forward, const struct step_result *result, st
     int status = download(forward, result->token, from.token, rows * 4);
     if (status == DEVICE_OK) {
         status = download(forward, result->confidence, from.confidence, rows * 4);
+    }
+    if (status == DEVICE_OK && from.margin != NULL) {
+        status = download(forward, result->margin, from.margin, rows * 4);
+    }
+    if (status == DEVICE_OK && from.entropy != NULL) {
+        status = download(forward, result->entropy, from.entropy, rows * 4);
     }
     if (status == DEVICE_OK) {
         status = download(forward, result->committed, room->committed, rows);
@@ -537,6 +543,25 @@ int forward_read_canvas(struct forward *forward, int64_t first, int32_t *tokens,
     }
     status = download(forward, tokens, forward->room.canvases + first, n * (int64_t)sizeof *tokens);
     return device_err(forward, status, "reading a canvas", err);
+}
+
+struct credit_lists {
+    int64_t first, n;
+};
+
+static int clear_credit(struct forward *forward, const void *arguments, struct err *err) {
+    const struct credit_lists *a = arguments;
+    int64_t width = room_credit_bytes(&forward->limits, 1);
+    unsigned char *lists = (unsigned char *)forward->room.credit;
+    int status = forward->device->table->clear(forward->device->device, lists + a->first * width,
+                                               a->n * width);
+    return device_err(forward, status, "clearing credit", err);
+}
+
+int forward_clear_credit(struct forward *forward, int64_t first, int64_t n, struct err *err) {
+    const struct credit_lists arguments = {first, n};
+    ASSERT(first >= 0 && n >= 0 && first + n <= forward->limits.credit_lists);
+    return on_all_ranks(forward, clear_credit, &arguments, err);
 }
 
 static int hold(struct forward *forward, const void *first_byte, struct err *err) {

@@ -6,6 +6,22 @@
 _Static_assert((int)HEAD_SCRATCH_BYTES == (int)GRAPH_HEAD_SCRATCH_BYTES,
                "the graph plans what the kernels need");
 
+/* The kernels know the rules by the same numbers. */
+_Static_assert((int)DECODE_COUNT == (int)KERNEL_TAKE &&
+                   (int)DECODE_THRESHOLD == (int)KERNEL_THRESHOLD &&
+                   (int)DECODE_FACTOR == (int)KERNEL_FACTOR &&
+                   (int)DECODE_HIERARCHICAL == (int)KERNEL_HIERARCHICAL &&
+                   (int)DECODE_ENTROPY_BOUNDED == (int)KERNEL_ENTROPY_BOUNDED &&
+                   (int)DECODE_KINDS == (int)KERNEL_ENTROPY_BOUNDED + 1,
+               "kinds of rules");
+_Static_assert((int)RANK_CONFIDENCE == (int)KERNEL_RANK_CONFIDENCE &&
+                   (int)RANK_MARGIN == (int)KERNEL_RANK_MARGIN &&
+                   (int)RANK_ENTROPY == (int)KERNEL_RANK_ENTROPY &&
+                   (int)RANK_ORDER == (int)KERNEL_RANK_ORDER &&
+                   (int)RANK_DRAW == (int)KERNEL_RANK_DRAW &&
+                   (int)DECODE_RANKS == (int)KERNEL_RANK_DRAW + 1,
+               "what positions are compared by");
+
 /* ---- where things are ---- */
 
 static const int32_t *narrow(const struct turn_of *t, enum packed_array array) {
@@ -28,11 +44,19 @@ static const int64_t *cache_start(const struct turn_of *t) {
 }
 
 struct candidates issue_candidates(struct issue *issue, int tensor) {
+    const struct size *row = &issue->program->graph->tensors[tensor].bytes;
+    const int64_t n = issue->rest->n.n_logit_rows;
     int32_t *token = (int32_t *)(void *)tensor_at(issue, tensor);
-    const int64_t n_rows = issue->rest->n.n_logit_rows;
-    float *confidence = (float *)(void *)(token + n_rows);
-    const bool is_partial = issue->program->graph->tensors[tensor].bytes.per == GRAPH_PARTIAL_BYTES;
-    return (struct candidates){token, confidence, is_partial ? confidence + n_rows : NULL};
+    float *confidence = (float *)(void *)(token + n);
+    const int64_t n_values = row->per / F32_BYTES - 2; /* besides those */
+    float *margin = n_values >= 2 ? confidence + n : NULL;
+    float *logit = n_values % 2 == 1 ? confidence + n_values * n : NULL;
+    return (struct candidates){token, confidence, margin, margin != NULL ? margin + n : NULL,
+                               logit};
+}
+
+static float *from_row(float *values, int64_t row) {
+    return values != NULL ? values + row : NULL;
 }
 
 /* Where queries, keys and values lie in a row of the rotated product, or of that part of it which
@@ -385,8 +409,9 @@ static int issue_sample(const struct turn_of *t) {
     const struct call_sample call = {.logits = rows_at(t, t->op->in[0]),
                                      .token = to.token + t->turn->first_row,
                                      .confidence = to.confidence + t->turn->first_row,
-                                     .logit =
-                                         to.logit != NULL ? to.logit + t->turn->first_row : NULL,
+                                     .margin = from_row(to.margin, t->turn->first_row),
+                                     .entropy = from_row(to.entropy, t->turn->first_row),
+                                     .logit = from_row(to.logit, t->turn->first_row),
                                      .n_rows = (int32_t)t->turn->n_rows,
                                      .n_vocab = (int32_t)t->model->vocab,
                                      .dtype = t->dtype};
@@ -400,6 +425,8 @@ static int issue_head(const struct turn_of *t) {
                                    .w = op_weight(t),
                                    .token = to.token,
                                    .confidence = to.confidence,
+                                   .margin = to.margin,
+                                   .entropy = to.entropy,
                                    .logit = to.logit,
                                    .scratch = output(t, 1),
                                    .n_rows = (int32_t)t->turn->n_rows,
@@ -419,8 +446,10 @@ static int issue_all_reduce(const struct turn_of *t) {
 }
 
 static int issue_all_gather(const struct turn_of *t) {
-    const struct call_all_gather call = {
-        .x = input(t, 0), .y = output(t, 0), .bytes = t->turn->n_rows * GRAPH_PARTIAL_BYTES};
+    const struct call_all_gather call = {.x = input(t, 0),
+                                         .y = output(t, 0),
+                                         .bytes = t->turn->n_rows *
+                                                  t->graph->tensors[t->op->in[0]].bytes.per};
     return t->table->all_gather(t->device, &call);
 }
 
@@ -435,16 +464,47 @@ static int issue_combine(const struct turn_of *t) {
     return t->table->combine(t->device, &call);
 }
 
-/* The decisions [first, first + n), which all take a number, or all go by the threshold. */
+/* The candidates of the same rows become those of the logits with credit. */
+static int issue_credit(const struct turn_of *t) {
+    const struct candidates at = issue_candidates(t->issue, t->op->in[1]);
+    const int64_t first = t->turn->first_row;
+    const struct decode_credit *credit = &counts(t)->credit;
+    const struct call_credit call = {
+        .logits = rows_at(t, t->op->in[0]),
+        .token = at.token + first,
+        .confidence = at.confidence + first,
+        .state = t->issue->room->credit,
+        .lists = narrow(t, PACKED_CREDIT) + first,
+        .position = wide(t, PACKED_TARGETS) + first,
+        .canvas = t->issue->room->canvases,
+        .n_rows = (int32_t)t->turn->n_rows,
+        .n_vocab = (int32_t)t->model->vocab,
+        .n_slots = (int32_t)t->packed->limits.credit_slots,
+        .mask_token = (int32_t)t->model->mask_token,
+        .alpha = credit->alpha,
+        .beta = credit->beta,
+        .gamma = credit->gamma,
+        .dtype = t->dtype,
+    };
+    return t->table->credit(t->device, &call);
+}
+
+/* The decisions [first, first + n), which all take a number, or all go by the rule. */
 static int issue_decisions(const struct turn_of *t, int32_t first, int32_t n, int32_t max_rows,
-                           const int32_t *take) {
+                           enum kernel_rule rule) {
+    const struct packed_counts *of = counts(t);
     const struct candidates from = issue_candidates(t->issue, t->op->in[0]);
     const struct call_decode call = {
         .confidence = from.confidence,
+        .margin = from.margin,
+        .entropy = from.entropy,
         .token = from.token,
         .first_row = narrow(t, PACKED_FIRST_ROW) + first,
         .n_rows = narrow(t, PACKED_N_ROWS) + first,
-        .take = take,
+        .take = narrow(t, PACKED_TAKE) + first,
+        .threshold = (const float *)(const void *)(narrow(t, PACKED_THRESHOLD) + first),
+        .key = (const uint64_t *)(const void *)(wide(t, PACKED_KEY) + first),
+        .canvas_start = wide(t, PACKED_CANVAS) + first,
         .position = wide(t, PACKED_TARGETS),
         .canvas = t->issue->room->canvases,
         .committed = t->issue->room->committed,
@@ -452,7 +512,12 @@ static int issue_decisions(const struct turn_of *t, int32_t first, int32_t n, in
         .n_requests = n,
         .max_rows = max_rows,
         .mask_token = (int32_t)t->model->mask_token,
-        .threshold = counts(t)->threshold,
+        .rule = rule,
+        .rank = (enum kernel_rank)of->rank,
+        .slack = of->slack,
+        .low = of->low,
+        .factor = of->factor,
+        .bound = of->bound,
     };
     return n > 0 ? t->table->decode(t->device, &call) : DEVICE_OK;
 }
@@ -461,10 +526,11 @@ static int issue_commit(const struct turn_of *t) {
     const struct packed_counts *n = counts(t);
     int status = t->table->clear(t->device, t->issue->room->committed, n->n_logit_rows);
     if (status == DEVICE_OK) {
-        status = issue_decisions(t, 0, n->n_take, n->max_take_rows, narrow(t, PACKED_TAKE));
+        status = issue_decisions(t, 0, n->n_take, n->max_take_rows, KERNEL_TAKE);
     }
     if (status == DEVICE_OK) {
-        status = issue_decisions(t, n->n_take, n->n_threshold, n->max_threshold_rows, NULL);
+        status =
+            issue_decisions(t, n->n_take, n->n_rule, n->max_rule_rows, (enum kernel_rule)n->rule);
     }
     return status;
 }
@@ -491,6 +557,7 @@ int issue_turn(struct issue *issue, const struct turn *turn) {
         [OP_ADD] = issue_add,
         [OP_HEAD] = issue_head,
         [OP_SAMPLE] = issue_sample,
+        [OP_CREDIT] = issue_credit,
         [OP_COMMIT] = issue_commit,
         [OP_ALL_REDUCE] = issue_all_reduce,
         [OP_ALL_GATHER] = issue_all_gather,

@@ -24,12 +24,12 @@ struct issue {
 /* Issues one turn: returns what the device says, the first status that is not DEVICE_OK. */
 int issue_turn(struct issue *issue, const struct turn *turn);
 
-/* Where a step's candidates lie: tokens [R], then confidences [R]; behind them logits [R], where
- * they are those of one rank's part of the vocabulary. */
+/* Where a step's candidates lie: tokens [R], confidences [R] and, where the graph makes statistics,
+ * margins [R] and entropies [R]; behind them logits [R], where they are those of one rank's part of
+ * the vocabulary. What is not there is NULL. */
 struct candidates {
     int32_t *token;
-    float *confidence;
-    float *logit; /* or NULL */
+    float *confidence, *margin, *entropy, *logit;
 };
 struct candidates issue_candidates(struct issue *issue, int tensor);
 

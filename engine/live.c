@@ -35,15 +35,15 @@ struct live {
     void *output_state;
     struct err output_err; /* of an output that could not be handed out, told at the next wait */
     /* Results of the step done last. */
-    int32_t *token;       /* [max_logit_rows] */
-    float *confidence;    /* the same */
-    uint8_t *committed;   /* the same */
-    int32_t *n_committed; /* [max_requests] */
-    uint32_t *commits;    /* [max_unrolled, max_requests], as the loop takes them */
-    uint32_t *left;       /* [max_requests], masked positions behind the steps looked at so far */
+    int32_t *token;                       /* [max_logit_rows] */
+    float *confidence, *margin, *entropy; /* the same */
+    uint8_t *committed;                   /* the same */
+    int32_t *n_committed;                 /* [max_requests] */
+    uint32_t *commits;                    /* [max_unrolled, max_requests], as the loop takes them */
+    uint32_t *left; /* [max_requests], masked positions behind the steps looked at so far */
     /* Of one request, for decoders that choose on the host. */
-    uint32_t *rows;
-    float *confidences;
+    uint32_t *rows, *offsets;
+    float *seen[3]; /* confidences, margins, entropies */
     uint8_t *chosen;
     int32_t *output_tokens;
 };
@@ -80,7 +80,7 @@ static int64_t sleep_until(struct live *live, int64_t until_ns) {
 
 static bool host_chooses(const struct live *live) {
     const struct decoder *decoder = live->engine->system->decoder;
-    return decoder->count == NULL && decoder->threshold == NULL;
+    return decoder->choose != NULL;
 }
 
 /* Whether somebody has to know which rows a step committed. */
@@ -126,10 +126,37 @@ static int commit_chosen(struct live *live, const struct submission *submission,
     return status;
 }
 
-/* The decoder reads the confidences of each member's masked positions and chooses. */
+static int not_numbers(const struct request *request, struct err *err) {
+    return err_world(err, "the logits of request %" PRIu64 " are not numbers in its step %" PRIu32,
+                     request->id, request->steps + 1);
+}
+
+/* What the decoder is shown of the `n` rows in live->rows. */
+static struct decode_seen look(struct live *live, const struct request *request, uint32_t member,
+                               uint32_t n) {
+    bool statistics = live->engine->system->decoder->reads_statistics != 0;
+    for (uint32_t j = 0; j < n; j++) {
+        uint32_t row = live->rows[j];
+        live->offsets[j] = sessions_target(&live->sessions, member, row) - request->block_start;
+        live->seen[0][j] = open_interval(live->confidence[row]);
+        live->seen[1][j] = live->margin[row];
+        live->seen[2][j] = live->entropy[row];
+    }
+    return (struct decode_seen){.n = n,
+                                .first = request->block_start,
+                                .offset = live->offsets,
+                                .confidence = live->seen[0],
+                                .margin = statistics ? live->seen[1] : NULL,
+                                .entropy = statistics ? live->seen[2] : NULL};
+}
+
+/* The decoder reads what is known of each member's masked positions and chooses. */
 static int choose_on_host(struct live *live, const struct submission *submission, struct err *err) {
     const struct system *system = live->engine->system;
-    const struct step_result result = {.token = live->token, .confidence = live->confidence};
+    const struct step_result result = {.token = live->token,
+                                       .confidence = live->confidence,
+                                       .margin = live->margin,
+                                       .entropy = live->entropy};
     int status = forward_result(live->engine->forward, &result, err);
     for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
         const struct request *request = &submission->requests[submission->slots[i]];
@@ -139,10 +166,13 @@ static int choose_on_host(struct live *live, const struct submission *submission
             continue;
         }
         for (uint32_t j = 0; j < n; j++) {
-            live->confidences[j] = open_interval(live->confidence[live->rows[j]]);
+            if (isnan(live->confidence[live->rows[j]])) {
+                return not_numbers(request, err);
+            }
         }
-        live->commits[i] = system->decoder->choose(system->decoder_state, request,
-                                                   live->confidences, n, live->chosen);
+        const struct decode_seen seen = look(live, request, i, n);
+        live->commits[i] =
+            system->decoder->choose(system->decoder_state, request, &seen, live->chosen);
         status = commit_chosen(live, submission, i, n, err);
     }
     return status;
@@ -166,6 +196,9 @@ static int read_decisions(struct live *live, const struct submission *submission
     }
     for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
         const struct request *request = &submission->requests[submission->slots[i]];
+        if (live->n_committed[i] == DECODE_NOT_NUMBERS) {
+            return not_numbers(request, err);
+        }
         live->commits[i] = (uint32_t)live->n_committed[i];
         uint32_t counted = request->commit_tokens;
         bool may_lack = session_is_listed(&live->sessions, request);
@@ -480,13 +513,18 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
     uint32_t block = engine->system->settings.block_tokens;
     live->token = zeroed(limits->max_logit_rows, sizeof *live->token);
     live->confidence = zeroed(limits->max_logit_rows, sizeof *live->confidence);
+    live->margin = zeroed(limits->max_logit_rows, sizeof *live->margin);
+    live->entropy = zeroed(limits->max_logit_rows, sizeof *live->entropy);
     live->committed = zeroed(limits->max_logit_rows, sizeof *live->committed);
     live->n_committed = zeroed(limits->max_requests, sizeof *live->n_committed);
     size_t unrolled = limits->max_unrolled > 1 ? limits->max_unrolled : 1;
     live->commits = zeroed(unrolled * limits->max_requests, sizeof *live->commits);
     live->left = zeroed(limits->max_requests, sizeof *live->left);
     live->rows = zeroed(block, sizeof *live->rows);
-    live->confidences = zeroed(block, sizeof *live->confidences);
+    live->offsets = zeroed(block, sizeof *live->offsets);
+    for (int i = 0; i < 3; i++) {
+        live->seen[i] = zeroed(block, sizeof *live->seen[i]);
+    }
     live->chosen = zeroed(block, sizeof *live->chosen);
     live->output_tokens = zeroed(limits->max_positions, sizeof *live->output_tokens);
     *out = live;
@@ -511,7 +549,12 @@ void live_close(struct live *live) {
     free(live->commits);
     free(live->left);
     free(live->rows);
-    free(live->confidences);
+    free(live->margin);
+    free(live->entropy);
+    free(live->offsets);
+    for (int i = 0; i < 3; i++) {
+        free(live->seen[i]);
+    }
     free(live->chosen);
     free(live->output_tokens);
     free(live);

@@ -286,7 +286,8 @@ static int issue_decode(const struct measure *m) {
                                .n_committed = on_device(m, ARRAY_N_COMMITTED),
                                .n_requests = m->n_requests,
                                .max_rows = m->longest,
-                               .mask_token = (int32_t)m->model->mask_token};
+                               .mask_token = (int32_t)m->model->mask_token,
+                               .rule = KERNEL_TAKE};
     int status = m->device->table->clear(device_of(m), call.committed, m->n_tokens);
     return status == DEVICE_OK ? m->device->table->decode(device_of(m), &call) : status;
 }

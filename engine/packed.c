@@ -20,11 +20,13 @@ static void lay_out(struct packed *packed) {
     const struct packed_counts *n = &packed->n;
     const int64_t spans = n->n_plain + n->n_select + n->n_block;
     const int64_t stores = packed->exact ? 0 : spans;
-    const int64_t decisions = n->n_take + n->n_threshold;
+    const int64_t decisions = n->n_take + n->n_rule;
     const int64_t elements[PACKED_ARRAY_COUNT] = {
         [PACKED_AT] = n->n_tokens,
         [PACKED_CACHE_START] = packed->model->layers * stores,
         [PACKED_SCORE_START] = n->n_select,
+        [PACKED_KEY] = decisions,
+        [PACKED_CANVAS] = decisions,
         [PACKED_TARGETS] = n->n_logit_rows,
         [PACKED_POSITIONS] = n->n_tokens,
         [PACKED_KV_ROWS] = n->n_keeping_tokens,
@@ -39,6 +41,8 @@ static void lay_out(struct packed *packed) {
         [PACKED_FIRST_ROW] = decisions,
         [PACKED_N_ROWS] = decisions,
         [PACKED_TAKE] = decisions,
+        [PACKED_THRESHOLD] = decisions,
+        [PACKED_CREDIT] = packed->credits ? n->n_logit_rows : 0,
         [PACKED_KEPT_TOKENS] = packed->evicts ? n->n_tokens : 0,
         [PACKED_MASKED] = packed->evicts ? n->n_tokens : 0,
     };
@@ -100,6 +104,7 @@ int packed_open(struct packed *packed, const struct graph *graph, const struct s
         .selects = has_kind(graph, OP_SELECT),
         .exact = has_kind(graph, OP_ATTENTION_PREFILL),
         .evicts = has_kind(graph, OP_EVICT),
+        .credits = has_kind(graph, OP_CREDIT),
         /* The most of everything, for the size. */
         .n = {.n_plain = n_requests,
               .n_select = n_requests,
@@ -159,8 +164,8 @@ static void count_decision(struct packed_counts *n, const struct decision *decis
         n->n_take++;
         n->max_take_rows = larger(n->max_take_rows, (int32_t)decision->n_rows);
     } else if (decision->n_rows > 0) {
-        n->n_threshold++;
-        n->max_threshold_rows = larger(n->max_threshold_rows, (int32_t)decision->n_rows);
+        n->n_rule++;
+        n->max_rule_rows = larger(n->max_rule_rows, (int32_t)decision->n_rows);
     }
 }
 
@@ -193,7 +198,15 @@ static void count(struct packed *packed, const struct step *step) {
     }
     n->n_keeping_tokens = packed->exact ? n->n_tokens : keeps ? n->n_plain_tokens : 0;
     n->max_pages = packed->exact ? table_width(n_pages) : 0;
-    n->threshold = n->n_threshold > 0 ? step->threshold : 0;
+    n->rank = step->rule.rank;
+    if (n->n_rule > 0) {
+        n->rule = step->rule.kind;
+        n->slack = step->rule.slack;
+        n->low = step->rule.low;
+        n->factor = step->rule.factor;
+        n->bound = step->rule.bound;
+    }
+    n->credit = packed->credits ? step->credit : (struct decode_credit){0};
 }
 
 void packed_lay_out(struct packed *packed, const struct step *step) {
@@ -218,6 +231,10 @@ static int64_t *wide(const struct filling *f, enum packed_array array) {
 
 static int32_t *narrow(const struct filling *f, enum packed_array array) {
     return (int32_t *)(void *)(f->out + f->packed->offset_bytes[array]);
+}
+
+static float *singles(const struct filling *f, enum packed_array array) {
+    return (float *)(void *)(f->out + f->packed->offset_bytes[array]);
 }
 
 static void append_tokens(const struct filling *f, const struct step_part *part, int32_t n) {
@@ -312,7 +329,7 @@ static void append(struct filling *f, uint32_t i) {
 static void fill_rows(const struct filling *f) {
     const struct packed_counts *n = &f->packed->n;
     int32_t next[GROUP_COUNT] = {0, n->n_plain_tokens, n->n_full_tokens};
-    int32_t *rows = narrow(f, PACKED_ROWS);
+    int32_t *rows = narrow(f, PACKED_ROWS), *credit = narrow(f, PACKED_CREDIT);
     int64_t *targets = wide(f, PACKED_TARGETS);
     for (uint32_t i = 0; i < f->step->shape->n_spans; i++) {
         const struct span *span = f->step->shape->spans[i];
@@ -323,23 +340,29 @@ static void fill_rows(const struct filling *f) {
             *rows++ = *first + query;
             *targets++ =
                 part->canvas + (part->targets != NULL ? part->targets[r] : part->positions[query]);
+            if (f->packed->credits) {
+                *credit++ = part->credit != NULL ? part->credit[r] : -1;
+            }
         }
         *first += (int32_t)span->queries;
     }
 }
 
 static void fill_decisions(const struct filling *f) {
-    int32_t by_take = 0, by_threshold = f->packed->n.n_take, row = 0;
+    int32_t by_take = 0, by_rule = f->packed->n.n_take, row = 0;
     for (uint32_t i = 0; i < f->step->shape->n_spans; i++) {
         const struct decision *decision = &f->step->parts[i].decision;
         f->packed->decision_of[i] = -1;
         if (decision->n_rows > 0) {
-            int32_t at = decision->take > 0 ? by_take++ : by_threshold++;
+            int32_t at = decision->take > 0 ? by_take++ : by_rule++;
             uint32_t take = decision->take < decision->n_rows ? decision->take : decision->n_rows;
             f->packed->decision_of[i] = at;
             narrow(f, PACKED_FIRST_ROW)[at] = row + (int32_t)decision->first_row;
             narrow(f, PACKED_N_ROWS)[at] = (int32_t)decision->n_rows;
             narrow(f, PACKED_TAKE)[at] = (int32_t)take;
+            singles(f, PACKED_THRESHOLD)[at] = decision->threshold;
+            wide(f, PACKED_KEY)[at] = (int64_t)decision->key;
+            wide(f, PACKED_CANVAS)[at] = f->step->parts[i].canvas;
         }
         row += (int32_t)f->step->shape->spans[i]->logit_rows;
     }

@@ -5,7 +5,7 @@
  * spans with cached context last, each group in batch order, so that either attention, the copy of
  * kept rows and the selection are one call over consecutive requests. Where the graph is exact,
  * spans in prefill come first and all others last. Logit rows keep the batch's order; they are
- * found by index. Decisions that take a number come before those by threshold. */
+ * found by index. Decisions that take a number come before those by rule. */
 #ifndef UNMASK_ENGINE_PACKED_H
 #define UNMASK_ENGINE_PACKED_H
 
@@ -22,6 +22,8 @@ enum packed_array {
     PACKED_AT,          /* int64 [T], where in the canvases a token's id lies */
     PACKED_CACHE_START, /* int64 [layers, B], element where a span's rows lie */
     PACKED_SCORE_START, /* int64 [S] */
+    PACKED_KEY,         /* uint64 [D], of a decision's draws */
+    PACKED_CANVAS,      /* int64 [D], where in the canvases its span's lies */
     PACKED_TARGETS,     /* int64 [R], where in the canvases a row's token goes */
     PACKED_POSITIONS,   /* int32 [T] */
     PACKED_KV_ROWS,     /* int32 [tokens of spans that keep by row], row of the store, or -1;
@@ -36,7 +38,9 @@ enum packed_array {
     PACKED_BLOCK_END,   /* int32 [S] */
     PACKED_FIRST_ROW,   /* int32 [D] */
     PACKED_N_ROWS,      /* int32 [D] */
-    PACKED_TAKE,        /* int32 [D], 0: by threshold */
+    PACKED_TAKE,        /* int32 [D], 0: by rule */
+    PACKED_THRESHOLD,   /* float [D] */
+    PACKED_CREDIT,      /* int32 [R], where the graph gives credit: the list of a row, or -1 */
     PACKED_KEPT_TOKENS, /* int32 [T], the rest behind an eviction: which of the whole step's */
     PACKED_MASKED,      /* uint8 [T] */
 };
@@ -50,19 +54,21 @@ struct packed_counts {
     int32_t n_logit_rows;
     int32_t n_keeping_tokens; /* those of the first group, or 0 when none of it keeps rows */
     int32_t max_full_tokens, max_block_tokens, max_candidates; /* of one span */
-    int32_t n_take, n_threshold;                               /* decisions of either kind */
-    int32_t max_take_rows, max_threshold_rows;                 /* of one decision */
-    int32_t max_pages;  /* of one span, rounded up so that few numbers occur */
-    int32_t max_masked; /* of one span */
-    float threshold;
+    int32_t n_take, n_rule;                                    /* decisions of either kind */
+    int32_t max_take_rows, max_rule_rows;                      /* of one decision */
+    int32_t max_pages;   /* of one span, rounded up so that few numbers occur */
+    int32_t max_masked;  /* of one span */
+    uint32_t rule, rank; /* enum decode_kind, of those by rule; enum decode_rank */
+    float slack, low, factor, bound;
+    struct decode_credit credit;
 };
 
 struct packed {
     const struct model *model;
     struct step_limits limits;
     int64_t pool_elements, element_bytes;
-    bool selects, exact, evicts; /* the step graph is such */
-    int64_t pool_pages;          /* exact */
+    bool selects, exact, evicts, credits; /* the step graph is such */
+    int64_t pool_pages;                   /* exact */
     int64_t max_bytes;
     int32_t *decision_of; /* [max_requests], owned: of the spans in batch order, -1: none */
     int32_t *first_token; /* the same: where a span's tokens begin */

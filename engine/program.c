@@ -38,7 +38,7 @@ static bool runs_without_weight(enum op_kind kind) {
     return kind == OP_ROPE || kind == OP_ATTENTION_FULL || kind == OP_ATTENTION_BLOCK ||
            kind == OP_ATTENTION_PREFILL || kind == OP_IMPORTANCE || kind == OP_EVICT ||
            kind == OP_SELECT || kind == OP_PACK || kind == OP_SWIGLU || kind == OP_ADD ||
-           kind == OP_SAMPLE || kind == OP_COMMIT || kind == OP_MOE_CHOOSE ||
+           kind == OP_SAMPLE || kind == OP_CREDIT || kind == OP_COMMIT || kind == OP_MOE_CHOOSE ||
            kind == OP_MOE_COMBINE || kind == OP_ALL_REDUCE || kind == OP_ALL_GATHER ||
            kind == OP_COMBINE;
 }
@@ -73,6 +73,10 @@ static int bind(struct program *program, uint32_t op, struct err *err) {
     if (!runs_over(o) || (program->weight[op] < 0 && !runs_without_weight(o->kind))) {
         return err_usage(err, "the engine does not run the operator '%s' (%s over %s)", o->name,
                          op_kind_names[o->kind], symbol_names[o->rows]);
+    }
+    if (o->kind == OP_CREDIT && o->out[2] >= 0) {
+        return err_usage(err, "the engine keeps lists of credit, the step graph a matrix: set "
+                              "decoder.form = list, which decides alike");
     }
     if (o->kind == OP_SELECT && o->out[1] < 0) {
         return err_usage(err,

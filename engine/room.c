@@ -58,6 +58,10 @@ static int64_t rotation_bytes(const struct step_limits *limits, const struct mod
     return (int64_t)limits->max_positions * model_rotary_dim(model) * (int64_t)sizeof(float);
 }
 
+int64_t room_credit_bytes(const struct step_limits *limits, int64_t n) {
+    return n * (2 * (int64_t)limits->credit_slots + 2) * (int64_t)sizeof(int32_t);
+}
+
 static bool open_sides(struct room *room, const struct model *model,
                        const struct step_limits *limits, int64_t array_bytes, struct err *err) {
     int64_t rows = align_up(limits->max_logit_rows, PLACEMENT_ALIGN_BYTES);
@@ -81,7 +85,12 @@ static bool open_sides(struct room *room, const struct model *model,
         room->unrolled = unrolled > 0 ? room->n_committed + limits->max_requests : NULL;
         room->bounce = allocate_side(room, room->bounce_bytes, "moves", err);
     }
-    return room->bounce != NULL;
+    int64_t credit_bytes = room_credit_bytes(limits, limits->credit_lists);
+    if (room->bounce == NULL || credit_bytes == 0) {
+        return room->bounce != NULL;
+    }
+    room->credit = allocate_side(room, credit_bytes, "credit", err);
+    return room->credit != NULL;
 }
 
 static int open_host(struct room *room, int64_t array_bytes, struct err *err) {
@@ -153,6 +162,7 @@ void room_close(struct room *room) {
     table->release_host(device, room->staging);
     table->release(device, room->bounce);
     table->release(device, room->committed);
+    table->release(device, room->credit);
     table->release(device, room->arrays);
     table->release(device, room->cos_sin);
     table->release(device, room->canvases);

@@ -37,6 +37,7 @@ struct room {
     int32_t *n_committed;  /* [max_requests] */
     int32_t *unrolled; /* [max_unrolled, max_requests], n_committed of steps issued at once; NULL
                           where one is the most */
+    int32_t *credit;   /* [credit_lists, 2 credit_slots + 2], call_credit's; NULL: there is none */
     void *bounce;      /* pieces of a store that moves over itself */
     int64_t side_bytes, bounce_bytes;
     /* Host memory that copies reach. */
@@ -51,6 +52,9 @@ int room_open(struct room *room, const struct engine_device *device, const struc
               const struct step_limits *limits, int64_t array_bytes,
               const struct rotation *rotation, struct err *err);
 void room_close(struct room *room);
+
+/* Of so many lists of credit. */
+int64_t room_credit_bytes(const struct step_limits *limits, int64_t n);
 
 /* Where memory is mapped, have it behind so much of the workspace for what is issued next, and
  * behind the pool from a byte to its end until the next call. ERR_WORLD when the device has too

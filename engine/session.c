@@ -1,5 +1,6 @@
 #include "engine/session.h"
 
+#include "engine/session_credit.h"
 #include "engine/session_rest.h"
 
 #include <inttypes.h>
@@ -55,6 +56,9 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
     sessions->targets = zeroed(limits->max_logit_rows, sizeof *sessions->targets);
     sessions->extents = zeroed(limits->max_tokens, sizeof *sessions->extents);
     sessions->n_rows = zeroed(limits->max_requests, sizeof *sessions->n_rows);
+    if (session_credit_wanted(system)) {
+        session_credit_open(&sessions->credit, limits, n_slots);
+    }
     if (session_blocks_wanted(system)) {
         session_blocks_open(&sessions->blocks, system, n_slots, limits->max_requests);
         session_rest_open(sessions);
@@ -78,6 +82,7 @@ void sessions_close(struct sessions *sessions) {
     free(sessions->extents);
     free(sessions->n_rows);
     free(sessions->masked_tokens);
+    session_credit_close(&sessions->credit);
     session_blocks_close(&sessions->blocks);
     session_rest_close(&sessions->rest);
     *sessions = (struct sessions){0};
@@ -197,6 +202,9 @@ int sessions_admit(struct sessions *sessions, uint32_t slot, const struct reques
         status = is_exact(sessions) ? sessions_grow(sessions, slot, request, err)
                                     : take_store(sessions, slot, request->kv_bytes, err);
     }
+    if (status == 0 && session_credit_wanted(sessions->system)) {
+        status = session_credit_take(sessions, slot, err);
+    }
     return status != 0 || returns ? status : write_canvas(sessions, session, request, prompt, err);
 }
 
@@ -208,6 +216,9 @@ void sessions_release(struct sessions *sessions, uint32_t slot) {
     }
     if (follows_blocks(sessions)) {
         session_blocks_forget(&sessions->blocks, slot);
+    }
+    if (session_credit_wanted(sessions->system)) {
+        session_credit_give(sessions, slot);
     }
     if (is_exact(sessions)) {
         pages_give(&sessions->pages, slot);
@@ -438,12 +449,28 @@ static int plan_positions(struct sessions *sessions, const struct request *reque
     return 0;
 }
 
+/* Who decides on a part's rows, and by which numbers. */
+static void plan_decision(struct sessions *sessions, const struct request *request,
+                          const uint32_t *take, struct decision *decision) {
+    const struct decoder *decoder = sessions->system->decoder;
+    sessions->rule = decoder_rule(decoder, sessions->system->decoder_state, request);
+    decision->threshold = sessions->rule.threshold;
+    decision->key = sessions->rule.key;
+    if (take != NULL) {
+        decision->take = *take;
+        decision->n_rows = *take > 0 ? decision->n_rows : 0;
+    } else if (decoder->count != NULL) {
+        decision->take = request->commit_tokens;
+    } else if (decoder->choose != NULL) {
+        decision->n_rows = 0; /* the host decides */
+    }
+}
+
 static int plan_part(struct sessions *sessions, const struct request *request, uint32_t slot,
                      uint32_t member, const uint32_t *take, struct err *err) {
     struct step_part *part = &sessions->parts[member];
     const struct session *session = &sessions->by_slot[slot];
     const struct span *span = &request->span;
-    const struct decoder *decoder = sessions->system->decoder;
     if (sessions->n_used_tokens + span->queries > sessions->limits.max_tokens) {
         return err_usage(err,
                          "a step of more than the %" PRIu32 " tokens the engine was opened for",
@@ -482,14 +509,10 @@ static int plan_part(struct sessions *sessions, const struct request *request, u
     if (yields && take == NULL) {
         return status; /* whatever the decoder */
     }
-    if (take != NULL) {
-        part->decision.take = *take;
-        part->decision.n_rows = *take > 0 ? part->decision.n_rows : 0;
-    } else if (decoder->count != NULL) {
-        part->decision.take = request->commit_tokens;
-    } else if (decoder->threshold == NULL) {
-        part->decision.n_rows = 0; /* the host decides */
+    if (status == 0 && session_credit_wanted(sessions->system)) {
+        status = session_credit_plan(sessions, request, slot, part, err);
     }
+    plan_decision(sessions, request, take, &part->decision);
     return status;
 }
 
@@ -513,7 +536,6 @@ static int make_room(struct sessions *sessions, const struct placement *placemen
 int sessions_plan(struct sessions *sessions, const struct submission *submission,
                   const uint32_t *take, const struct placement *placement, struct step *step,
                   struct err *err) {
-    const struct decoder *decoder = sessions->system->decoder;
     if (submission->n_slots > sessions->limits.max_requests) {
         return err_usage(err,
                          "a batch of %" PRIu32 " requests, but the engine was opened for "
@@ -547,8 +569,8 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
         .placement = placement,
         .shape = submission->shape,
         .parts = sessions->parts,
-        .threshold =
-            decoder->threshold != NULL ? decoder->threshold(sessions->system->decoder_state) : 0,
+        .rule = sessions->rule,
+        .credit = session_credit_rule(sessions->system),
         .evict = session_evict,
         .evict_state = sessions,
     };
@@ -633,10 +655,14 @@ uint32_t sessions_masked_rows(const struct sessions *sessions, const struct subm
     return n;
 }
 
+uint32_t sessions_target(const struct sessions *sessions, uint32_t member, uint32_t row) {
+    return (uint32_t)sessions->decided[member].targets[row - first_result(sessions, member)];
+}
+
 int sessions_commit(struct sessions *sessions, const struct submission *submission, uint32_t member,
                     uint32_t row, int32_t token, struct err *err) {
     uint32_t slot = submission->slots[member];
-    int32_t target = sessions->decided[member].targets[row - first_result(sessions, member)];
+    int32_t target = (int32_t)sessions_target(sessions, member, row);
     note_commit(sessions, &submission->requests[slot], slot, member, target);
     return forward_write_canvas(sessions->forward, sessions->by_slot[slot].canvas + target, &token,
                                 1, err);

@@ -30,13 +30,20 @@ struct session {
 /* Stores start at a multiple of so many elements: kernels read 16 bytes at a time. */
 enum { STORE_ALIGN_ELEMENTS = 8 };
 
+/* Credit of the running requests: which lists are whose, and what the step under way needs. */
+struct session_credit {
+    uint32_t *of_slot;      /* [n_slots]: lists from so many blocks on */
+    uint32_t *free, n_free; /* [max_requests]: nobody's */
+    int32_t *rows;          /* [max_logit_rows]: the list of each of the step's */
+};
+
 /* What an eviction leaves of the step under way; all of it as large as the step's. */
 struct session_rest {
     struct step_part *parts;
     struct span *spans;
     const struct span **span_list;
     struct step_shape shape;
-    int32_t *positions, *extents, *kept, *logit_rows, *targets;
+    int32_t *positions, *extents, *kept, *logit_rows, *targets, *credit;
 };
 
 struct sessions {
@@ -60,7 +67,9 @@ struct sessions {
     int32_t *extents;                                    /* the same */
     uint8_t *masked_tokens;                              /* the same, where something evicts */
     uint32_t n_used_tokens, n_used_rows;
+    struct decode_rule rule; /* of the requests that decide */
     struct session_rest rest;
+    struct session_credit credit; /* where the decoder gives any */
 };
 
 /* ERR_USAGE when the system's cache policy or its rows are such that the engine does not run them.
@@ -109,6 +118,9 @@ void sessions_pass(struct sessions *sessions, const struct submission *submissio
  * logit rows, as they were planned. Returns how many. */
 uint32_t sessions_masked_rows(const struct sessions *sessions, const struct submission *submission,
                               uint32_t member, uint32_t *rows);
+
+/* The position that such a row decides on. */
+uint32_t sessions_target(const struct sessions *sessions, uint32_t member, uint32_t row);
 
 /* Commit one row's target on the host's word. */
 int sessions_commit(struct sessions *sessions, const struct submission *submission, uint32_t member,

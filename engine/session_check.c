@@ -40,14 +40,26 @@ static bool is_run(const struct system *system) {
                      : runs_whole_blocks(system);
 }
 
+/* Rules that look at every position's place among the others do so for so many, at most. */
+static int check_rule(const struct system *system, struct err *err) {
+    const struct request request = {.steps_per_block = 1, .block_length = 1, .masked_in_block = 1};
+    struct decode_rule rule = decoder_rule(system->decoder, system->decoder_state, &request);
+    bool is_ranked = rule.kind != DECODE_COUNT && rule.kind != DECODE_THRESHOLD;
+    return !is_ranked || system->settings.block_tokens <= DECODE_MAX_RANKED
+               ? 0
+               : err_usage(err,
+                           "the engine decides by %s in blocks of at most %d tokens, not %" PRIu32,
+                           system->decoder->policy.name, DECODE_MAX_RANKED,
+                           system->settings.block_tokens);
+}
+
 int sessions_check(const struct system *system, struct err *err) {
     if (!is_run(system)) {
         return err_usage(err, "the engine does not run cache policy %s",
                          system->cache->policy.name);
     }
     const struct decoder *decoder = system->decoder;
-    if (system->settings.unroll_maximum > 1 && decoder->count == NULL &&
-        decoder->threshold == NULL) {
+    if (system->settings.unroll_maximum > 1 && decoder->choose != NULL) {
         return err_usage(err,
                          "decoder %s chooses on the host after each step, which unroll.maximum = "
                          "%" PRIu32 " does not let it: set unroll.maximum = 1",
@@ -60,5 +72,5 @@ int sessions_check(const struct system *system, struct err *err) {
                          STORE_ALIGN_ELEMENTS, system->model->name,
                          system->row_bytes / system->runtime.element_bytes);
     }
-    return 0;
+    return check_rule(system, err);
 }

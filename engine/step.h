@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "sim/base/err.h"
+#include "sim/decode/rule.h"
 #include "sim/graph/shape.h"
 #include "sim/memory/placement.h"
 
@@ -36,7 +37,9 @@ struct kv_pages {
  * target is still masked. */
 struct decision {
     uint32_t first_row, n_rows; /* n_rows 0: nothing is committed */
-    uint32_t take;              /* so many, the most confident; 0: by the threshold, at least one */
+    uint32_t take;              /* so many, those that rank first; 0: by the step's rule */
+    float threshold;            /* the rule's, of this span, */
+    uint64_t key;               /* and of its draws */
 };
 
 /* What the span of the same index in the shape brings. */
@@ -48,6 +51,8 @@ struct step_part {
     const int32_t *logit_rows; /* [logit_rows], queries whose logits are wanted; NULL: the first */
     const int32_t *targets; /* [logit_rows], positions they decide on; NULL: their queries' own */
     struct decision decision;
+    const int32_t *credit; /* [logit_rows], the list of a row's credit, -1: none; read where the
+                              graph gives credit */
     /* A span with context attends to all the rows of its store, which must be as many, and may not
      * write to it. A span without context may write to it: with kv_rows, or, where it selects,
      * pack_rows of its positions outside [block_start, block_end), chosen by the block's queries.
@@ -71,7 +76,8 @@ struct step {
     const struct placement *placement; /* of the graph at this shape */
     const struct step_shape *shape;    /* ragged, spans listed */
     const struct step_part *parts;     /* [shape->n_spans] */
-    float threshold;                   /* of the decisions that take 0 */
+    struct decode_rule rule;           /* of all decisions; threshold and key are theirs */
+    struct decode_credit credit;       /* where the graph gives any */
     /* Where the graph evicts, and some token is masked: says what goes on behind it, the same spans
      * with some of their queries, at least one each, their shape as if these were all. Decisions
      * are the rest's. */
@@ -83,9 +89,11 @@ struct step {
  * be NULL. */
 struct step_result {
     int32_t *token;       /* [R], the highest logit, the lowest token on a tie */
-    float *confidence;    /* [R], its softmax probability */
+    float *confidence;    /* [R], its softmax probability, with credit where there is any */
+    float *margin;        /* [R], less the second's; where the graph makes statistics */
+    float *entropy;       /* [R], sum of p log p; the same */
     uint8_t *committed;   /* [R], 1 where the step committed the row's target */
-    int32_t *n_committed; /* [spans] */
+    int32_t *n_committed; /* [spans]; DECODE_NOT_NUMBERS where its logits were no numbers */
 };
 
 /* How much the engine is opened for. */
@@ -96,6 +104,8 @@ struct step_limits {
     int64_t canvas_tokens;   /* of all canvases together */
     int64_t workspace_bytes; /* the largest peak of a placement */
     int64_t pool_bytes;      /* of cached rows */
+    int64_t credit_lists;    /* where the graph gives credit */
+    uint32_t credit_slots;   /* tokens of a list */
     uint32_t page_rows;      /* of a page, where the graph is exact: a power of two, 4 to 256 */
     /* 1: workspace and pool are one region of the larger of both sizes; stores that lie below the
      * peak of a step's placement are lost. */

@@ -180,6 +180,11 @@ static void print_budget(const struct system *system) {
     print_part("usable", b->usable_bytes, note);
     print_part("weights", b->weights_bytes, "");
     print_part("reserve", b->reserve_bytes, "CUDA context and library workspaces");
+    if (system->decoder_bytes > 0) {
+        snprintf(note, sizeof note, "of it, credit of %" PRIu32 " requests under decoder %s",
+                 system->settings.max_requests, system->decoder->policy.name);
+        print_part("  decoder", system->decoder_bytes, note);
+    }
     print_part("activation", b->activation_bytes, "workspace of the largest step allowed");
     print_part("  logits", b->logits_bytes, "tensors of it that hold logits");
     snprintf(note, sizeof note, "%s of %s%s", b->unit_rows > 1 ? "in pages" : "in rows",
@@ -225,15 +230,16 @@ static void print_people(const struct system *system, const struct asked_step *s
     print_budget(system);
 }
 
-static json_t *budget_json(const struct budget *b) {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "total_bytes",
-                     (json_int_t)b->total_bytes, "usable_bytes", (json_int_t)b->usable_bytes,
-                     "weights_bytes", (json_int_t)b->weights_bytes, "reserve_bytes",
-                     (json_int_t)b->reserve_bytes, "activation_bytes",
-                     (json_int_t)b->activation_bytes, "logits_bytes", (json_int_t)b->logits_bytes,
-                     "pool_bytes", (json_int_t)b->pool_bytes, "unit_bytes",
-                     (json_int_t)b->unit_bytes, "max_requests", (json_int_t)b->max_requests,
-                     "shares_pool", b->shares_pool);
+static json_t *budget_json(const struct system *system) {
+    const struct budget *b = &system->budget;
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "total_bytes",
+        (json_int_t)b->total_bytes, "usable_bytes", (json_int_t)b->usable_bytes, "weights_bytes",
+        (json_int_t)b->weights_bytes, "reserve_bytes", (json_int_t)b->reserve_bytes,
+        "decoder_bytes", (json_int_t)system->decoder_bytes, "activation_bytes",
+        (json_int_t)b->activation_bytes, "logits_bytes", (json_int_t)b->logits_bytes, "pool_bytes",
+        (json_int_t)b->pool_bytes, "unit_bytes", (json_int_t)b->unit_bytes, "max_requests",
+        (json_int_t)b->max_requests, "shares_pool", b->shares_pool);
 }
 
 /* The system's own, whichever planners are asked for. A search that finds no plan says so; without
@@ -348,7 +354,7 @@ static int show_step(const struct options *options, const struct asked_plan *ask
                       (json_int_t)placement.chunks.of[CHUNK_LOGITS], "live",
                       plan_usage_ratio_json(&usage), "at_peak",
                       plan_usage_peak_json(&system->graph, &placement, &usage), "budget",
-                      budget_json(&system->budget), "tensors", table_json(table)),
+                      budget_json(system), "tensors", table_json(table)),
             err);
     } else {
         print_people(system, step, &placement, &usage, &outcome, table);

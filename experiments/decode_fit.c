@@ -30,13 +30,15 @@ const char *const decode_shape_names[N_DECODE_SHAPES] = {"assumed", "fitted"};
 
 /* Set before the first comparison, from what is known in general: half of a model's tokens are near
  * certain beside known context and the spread of their logits is some 2 (position) and 1 (step);
- * far from it they are not; a filling block helps a little. */
+ * far from it they are not; a filling block helps a little; the second token has about half of what
+ * the first leaves. */
 static const struct decode_process assumed = {.distance = 3,
                                               .gap = 4,
                                               .context = 1,
                                               .position_spread = 2,
                                               .step_spread = 1,
-                                              .delta_distance = 3};
+                                              .delta_distance = 3,
+                                              .tail_spread = 1};
 
 const char *decode_process_name(const char *process, enum decode_shape shape, char *text,
                                 size_t size) {
@@ -79,7 +81,8 @@ struct rollout decode_sample(const struct decode_process *process, uint64_t seed
 }
 
 struct rollout_rule decode_plain(float threshold) {
-    return (struct rollout_rule){.block_tokens = 32, .threshold = threshold};
+    return (struct rollout_rule){.block_tokens = 32,
+                                 .rule = {.kind = DECODE_THRESHOLD, .threshold = threshold}};
 }
 
 struct rollout_rule decode_focus(float threshold) {
@@ -88,7 +91,7 @@ struct rollout_rule decode_focus(float threshold) {
         .cache = BLOCK_NEIGHBOUR,
         .evicts = true,
         .focus = {.alpha = 1.5, .history = FOCUS_MEAN_OF_BLOCK},
-        .threshold = threshold,
+        .rule = {.kind = DECODE_THRESHOLD, .threshold = threshold},
     };
 }
 

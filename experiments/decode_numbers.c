@@ -21,7 +21,7 @@ static struct rollout_rule rule_of(const struct grid *grid, size_t index) {
         rule.block_tokens = (uint32_t)grid->x[index % grid->n_x];
         return rule;
     }
-    switch ((enum decode_rule)(index % N_DECODE_RULES)) {
+    switch ((enum decode_setup)(index % N_DECODE_RULES)) {
     case RULE_PLAIN_08:
         return decode_plain(0.8F);
     case RULE_NEIGHBOUR_09:
@@ -84,7 +84,7 @@ int decode_numbers(const struct grid *grid, unsigned n_threads, void (*done)(voi
 }
 
 const struct rollout *decode_number(const struct grid_results *results, size_t process,
-                                    enum decode_shape shape, enum decode_rule rule) {
+                                    enum decode_shape shape, enum decode_setup rule) {
     return &results->rollouts[(process * N_DECODE_SHAPES + shape) * N_DECODE_RULES + rule];
 }
 

@@ -6,7 +6,7 @@
 #include "experiments/grid.h"
 
 /* Of GRID_DECODE, each with either shape; blocks of 32. */
-enum decode_rule {
+enum decode_setup {
     RULE_PLAIN_09,
     RULE_NEIGHBOUR_09, /* DC+ */
     RULE_PLAIN_08,
@@ -26,7 +26,7 @@ int decode_numbers(const struct grid *grid, unsigned n_threads, void (*done)(voi
 
 /* By index of the process; of GRID_DECODE by shape and rule, of GRID_STEPS by place on the axis. */
 const struct rollout *decode_number(const struct grid_results *results, size_t process,
-                                    enum decode_shape shape, enum decode_rule rule);
+                                    enum decode_shape shape, enum decode_setup rule);
 const struct rollout *decode_steps(const struct grid *grid, const struct grid_results *results,
                                    size_t process, size_t x);
 

@@ -56,10 +56,10 @@ static void write_shape(const struct decode_process *shape, int s, FILE *file) {
     fprintf(file,
             "\n[%s]\nmeaning = %s\ncalibrated_to = %s\ndistance = %.4f\ngap = %.4g\n"
             "context = %.4g\nposition_spread = %.4f\nstep_spread = %.4g\ndelta_distance = %.4f\n"
-            "delta_noise = %.4f\n",
+            "delta_noise = %.4f\ntail = %.4g\ntail_spread = %.4g\n",
             decode_shape_names[s], meanings[s], calibrated_to[s], shape->distance, shape->gap,
             shape->context, shape->position_spread, shape->step_spread, shape->delta_distance,
-            shape->delta_noise);
+            shape->delta_noise, shape->tail, shape->tail_spread);
 }
 
 int decode_fit_write(const struct decode_fits *fits, const struct paper *paper, const char *path,

@@ -61,7 +61,7 @@ int figure_lay_decode(const struct grid *grid, const struct grid_results *result
                                      : r == RULE_FOCUS_08 ? "FOCUS"
                                                           : "";
                 const struct rollout *sums =
-                    decode_number(results, p, (enum decode_shape)s, (enum decode_rule)r);
+                    decode_number(results, p, (enum decode_shape)s, (enum decode_setup)r);
                 sheet->names[p] = grid->x_names.word[p];
                 sheet->y[s][r][p] = rollout_redundancy(sums);
                 sheet->paper[s][r][p] = printed(paper, process, system);

@@ -189,16 +189,19 @@ struct call_select {
     enum kernel_dtype dtype;
 };
 
-/* argmax over the vocabulary of x w', the lowest token on a tie, its softmax probability, and where
- * it is asked for its logit; logits are never materialised. rounded: each logit is rounded to bf16
- * first, as a model that materialises bf16 logits does. C a multiple of 8. */
+/* argmax over the vocabulary of x w', the lowest token on a tie, and its softmax probability;
+ * logits are never materialised. margin and entropy, both or neither: that probability less the
+ * second token's, and the sum of p log p over the vocabulary (0 log 0 = 0). rounded: each logit is
+ * rounded to bf16 first, as a model that materialises bf16 logits does. Where a logit is no number
+ * the probability and both statistics are NaN. C a multiple of 8. */
 struct call_head {
-    const void *x;     /* [N, C] */
-    const void *w;     /* [V, C] */
-    int32_t *token;    /* [N] */
-    float *confidence; /* [N] */
-    float *logit;      /* [N] or NULL */
-    void *scratch;     /* head_scratch_bytes */
+    const void *x;           /* [N, C] */
+    const void *w;           /* [V, C] */
+    int32_t *token;          /* [N] */
+    float *confidence;       /* [N] */
+    float *margin, *entropy; /* [N] or NULL */
+    float *logit;            /* [N], the token's, or NULL */
+    void *scratch;           /* head_scratch_bytes */
     int32_t n_rows, n_channels, n_vocab;
     bool rounded, invariant;
     enum kernel_dtype dtype;
@@ -210,30 +213,82 @@ struct call_sample {
     const void *logits;
     int32_t *token;
     float *confidence;
-    float *logit; /* or NULL */
+    float *margin, *entropy, *logit;
     int32_t n_rows, n_vocab;
     enum kernel_dtype dtype;
 };
 
+/* Credit (inclusionAI/dInfer, CreditThresholdParallelDecoder): what tokens have earned at a masked
+ * position shrinks by beta, the most likely one earns its probability to the power of gamma, and
+ * the logit of each grows by alpha log(1 + earned); token and confidence become those of these
+ * logits. Both are a sample's, of the same logits. The tokens of a position that have earned
+ * anything are a list, as many as passes it has been in, so that no matrix of positions and tokens
+ * is kept: row i of the call has list lists[i], of 2 n_slots + 2 words: how many entries, a word
+ * unread, their tokens, what these have earned (single precision). A list that is full forgets the
+ * entry that has earned least. lists[i] < 0, or a position that holds no mask: nothing happens. */
+struct call_credit {
+    const void *logits;      /* [N, V] */
+    int32_t *token;          /* [N] */
+    float *confidence;       /* [N] */
+    int32_t *state;          /* all lists; all 0 before a position's first pass */
+    const int32_t *lists;    /* [N] */
+    const int64_t *position; /* [N], as call_decode's; NULL with canvas NULL */
+    const int32_t *canvas;   /* or NULL: every row is masked */
+    int32_t n_rows, n_vocab, n_slots, mask_token;
+    float alpha, beta, gamma;
+    enum kernel_dtype dtype;
+};
+
+/* What rows are compared by, the larger first, the earlier row on a tie. */
+enum kernel_rank {
+    KERNEL_RANK_CONFIDENCE,
+    KERNEL_RANK_MARGIN,
+    KERNEL_RANK_ENTROPY,
+    KERNEL_RANK_ORDER, /* all alike */
+    KERNEL_RANK_DRAW, /* keyed_draw (keyed.h) of the request's key and the position in its canvas */
+};
+
+/* Which candidates are committed; with take, those that rank first and nothing else. */
+enum kernel_rule {
+    KERNEL_TAKE,
+    KERNEL_THRESHOLD,    /* rank >= threshold[r], or >= best - slack where slack > 0; the best */
+    KERNEL_FACTOR,       /* the n-th by rank as long as it is >= 1 - factor / (n + 1); the best */
+    KERNEL_HIERARCHICAL, /* the best of each run of neighbouring positions that is > low; all
+                            > threshold[r]; the best */
+    KERNEL_ENTROPY_BOUNDED, /* the n-th as long as the sum of -rank up to it is < bound; the best */
+};
+
+/* Rows that rules other than take and threshold are decided over, at most, of one request. */
+enum { DECODE_MAX_RANKED = 4096 };
+
 /* Which rows of each request are committed: of the rows first_row[r] .. + n_rows[r] those are
- * candidates whose position in the canvas still holds the mask token. take != NULL: the take[r]
- * most confident candidates (all, when there are fewer), the earlier row on a tie. take == NULL:
- * every candidate whose confidence is at least threshold, and the most confident one in any case.
- * Without a canvas every row is a candidate and nothing is written but `committed`. */
+ * candidates whose position in the canvas still holds the mask token. KERNEL_TAKE: the take[r] that
+ * rank first (all, when there are fewer). All arithmetic is single precision, one rounding an
+ * operation: device and twin choose alike. Without a canvas every row is a candidate and nothing is
+ * written but `committed`. A request one of whose candidates has a confidence or a rank that is no
+ * number commits nothing, and its n_committed is DECODE_NOT_NUMBERS. */
 struct call_decode {
     const float *confidence;           /* [N] */
+    const float *margin, *entropy;     /* [N]; read where they rank */
     const int32_t *token;              /* [N] */
     const int32_t *first_row, *n_rows; /* [B] */
-    const int32_t *take;               /* [B] or NULL */
-    const int64_t *position; /* [N], where in canvas a row's token goes; NULL with canvas NULL */
+    const int32_t *take;               /* [B]; of KERNEL_TAKE */
+    const float *threshold;            /* [B]; of rules that name it */
+    const uint64_t *key;               /* [B]; of KERNEL_RANK_DRAW */
+    const int64_t *canvas_start;       /* [B], where in canvas a request's lies; the same */
+    const int64_t *position; /* [N], where in canvas a row's token goes, ascending in a request
+                                where runs count; NULL with canvas NULL: the row's number */
     int32_t *canvas;         /* token ids, written at committed positions, or NULL */
     uint8_t *committed;      /* [N], 1 or 0; written for the rows of requests alone */
     int32_t *n_committed;    /* [B] or NULL */
     int32_t n_requests;
     int32_t max_rows; /* the most rows of a request, known to the host; at most 65536 */
     int32_t mask_token;
-    float threshold;
+    enum kernel_rule rule;
+    enum kernel_rank rank;
+    float slack, low, factor, bound;
 };
+enum { DECODE_NOT_NUMBERS = -1 };
 
 /* y[i] = centre + spread (2 u(key, at(i)) - 1), computed in double and rounded twice, to single
  * precision and to the dtype; u is uniform_keyed (keyed.h), the same bits on every device. at(i) is

@@ -179,6 +179,19 @@ void cpu_moe_down(const struct cpu_room *room, const struct call_moe_down *call)
     }
 }
 
+/* Margin and entropy of a row whose best token and sum of exponentials are known. */
+static void cpu_statistics(const struct call_sample *call, int64_t row, int32_t best, double sum) {
+    const float *logits = (const float *)call->logits + row * call->n_vocab;
+    double weighted = 0, next = 0;
+    for (int32_t i = 0; i < call->n_vocab; i++) {
+        const double below = (double)logits[i] - (double)logits[best], part = exp(below);
+        weighted += part > 0 ? part * below : 0;
+        next = i != best && part > next ? part : next;
+    }
+    call->margin[row] = (float)((1 - next) / sum);
+    call->entropy[row] = (float)(weighted / sum - log(sum));
+}
+
 void cpu_sample(const struct call_sample *call) {
     for (int64_t row = 0; row < call->n_rows; row++) {
         const float *logits = (const float *)call->logits + row * call->n_vocab;
@@ -194,6 +207,9 @@ void cpu_sample(const struct call_sample *call) {
         call->confidence[row] = (float)(1 / sum);
         if (call->logit != NULL) {
             call->logit[row] = logits[best];
+        }
+        if (call->margin) {
+            cpu_statistics(call, row, best, sum);
         }
     }
 }
@@ -218,7 +234,9 @@ void cpu_head(const struct cpu_room *room, const struct call_head *call) {
         cpu_sample(&(struct call_sample){.logits = call->scratch,
                                          .token = call->token + row,
                                          .confidence = call->confidence + row,
-                                         .logit = call->logit != NULL ? call->logit + row : NULL,
+                                         .margin = call->margin ? call->margin + row : NULL,
+                                         .entropy = call->margin ? call->entropy + row : NULL,
+                                         .logit = call->logit ? call->logit + row : NULL,
                                          .n_rows = n,
                                          .n_vocab = call->n_vocab,
                                          .dtype = call->dtype});

@@ -138,6 +138,7 @@ struct device_table {
     int (*gate_up)(struct device *device, const struct call_gate_up *call);
     int (*head)(struct device *device, const struct call_head *call);
     int (*sample)(struct device *device, const struct call_sample *call);
+    int (*credit)(struct device *device, const struct call_credit *call);
     int (*decode)(struct device *device, const struct call_decode *call);
     int (*random)(struct device *device, const struct call_random *call);
     int (*paged_attention)(struct device *device, const struct call_paged_attention *call);

@@ -371,6 +371,7 @@ TWIN(add)
 TWIN(rope)
 TWIN(keep)
 TWIN(swiglu)
+TWIN(credit)
 TWIN(decode)
 TWIN(random)
 TWIN(block_list)
@@ -586,6 +587,7 @@ const struct device_table device_cpu = {
     .gate_up = cpu_run_gate_up,
     .head = cpu_run_head,
     .sample = cpu_run_sample,
+    .credit = cpu_run_credit,
     .decode = cpu_run_decode,
     .random = cpu_run_random,
     .paged_attention = cpu_run_paged_attention,

@@ -594,6 +594,7 @@ LAUNCH(dense_attention)
 LAUNCH(select)
 LAUNCH(swiglu)
 LAUNCH(sample)
+LAUNCH(credit)
 LAUNCH(decode)
 LAUNCH(random)
 LAUNCH(block_list)
@@ -735,6 +736,7 @@ extern "C" const struct device_table unmask_device_cuda = {
     cuda_gate_up,
     cuda_head,
     cuda_sample,
+    cuda_credit,
     cuda_decode,
     cuda_random,
     cuda_paged_attention,

@@ -35,11 +35,12 @@ struct head {
     struct head_choice choices[MAX_CHOICES];
 };
 
+template <bool STATISTICS>
 static __global__ void __launch_bounds__(REDUCE_THREADS)
     head_reduce_kernel(const float *logits, int64_t row_stride, int part_tokens, int n_tokens,
-                       int first_token, struct head_summary *summaries, int n_parts, int first_part,
-                       bool rounded) {
-    __shared__ struct head_summary of_warp[REDUCE_THREADS / 32];
+                       int first_token, struct head_summary<STATISTICS> *summaries, int n_parts,
+                       int first_part, bool rounded) {
+    __shared__ struct head_summary<STATISTICS> of_warp[REDUCE_THREADS / 32];
     const int begin = blockIdx.x * part_tokens;
     const int end = begin + part_tokens < n_tokens ? begin + part_tokens : n_tokens;
     const float *row = logits + blockIdx.y * row_stride;
@@ -60,11 +61,14 @@ static __global__ void __launch_bounds__(REDUCE_THREADS)
             }
         }
     }
-    struct head_summary mine = summary_none();
+    struct head_summary<STATISTICS> mine = summary_none<STATISTICS>();
 #pragma unroll
     for (int i = 0; i < REDUCE_FLOATS; i++) {
         if (rounded) {
             x[i] = __bfloat162float(__float2bfloat16_rn(x[i]));
+        }
+        if constexpr (STATISTICS) { /* of the two that were largest, the smaller one stays */
+            mine.second = fmaxf(mine.second, fminf(mine.top, x[i]));
         }
         if (x[i] > mine.top) {
             mine.top = x[i];
@@ -74,7 +78,11 @@ static __global__ void __launch_bounds__(REDUCE_THREADS)
     }
 #pragma unroll
     for (int i = 0; i < REDUCE_FLOATS; i++) {
-        mine.sum += __expf(x[i] - mine.top);
+        const float exponential = __expf(x[i] - mine.top);
+        mine.sum += exponential;
+        if constexpr (STATISTICS) {
+            mine.weighted += head_weigh(x[i] - mine.top, exponential);
+        }
     }
     mine = warp_merge(mine);
     if (threadIdx.x % 32 == 0) {
@@ -82,7 +90,8 @@ static __global__ void __launch_bounds__(REDUCE_THREADS)
     }
     __syncthreads();
     if (threadIdx.x < 32) {
-        mine = threadIdx.x < REDUCE_THREADS / 32 ? of_warp[threadIdx.x] : summary_none();
+        mine =
+            threadIdx.x < REDUCE_THREADS / 32 ? of_warp[threadIdx.x] : summary_none<STATISTICS>();
         mine = warp_merge(mine);
         if (threadIdx.x == 0) {
             summaries[(int64_t)blockIdx.y * n_parts + first_part + blockIdx.x] = mine;
@@ -90,33 +99,35 @@ static __global__ void __launch_bounds__(REDUCE_THREADS)
     }
 }
 
-static __global__ void head_merge_kernel(const struct head_summary *summaries, int n_parts,
-                                         int32_t *token, float *confidence, float *logit,
-                                         int n_rows) {
+template <bool STATISTICS>
+static __global__ void head_merge_kernel(const struct head_summary<STATISTICS> *summaries,
+                                         int n_parts, const struct head_results out, int n_rows) {
     const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (row >= n_rows) {
         return;
     }
-    struct head_summary mine = summary_none();
+    struct head_summary<STATISTICS> mine = summary_none<STATISTICS>();
     for (int i = threadIdx.x % 32; i < n_parts; i += 32) {
         mine = summary_merge(mine, summaries[(int64_t)row * n_parts + i]);
     }
     mine = warp_merge(mine);
     if (threadIdx.x % 32 == 0) {
-        token[row] = mine.token;
-        confidence[row] = 1.0f / mine.sum;
-        if (logit) {
-            logit[row] = mine.top;
-        }
+        out.token[row] = mine.token;
+        summary_store(mine, out, row);
     }
 }
 
-cudaError_t head_merge(const struct head_summary *summaries, int n_parts, int32_t *token,
-                       float *confidence, float *logit, int n_rows, cudaStream_t stream) {
-    head_merge_kernel<<<(unsigned)(n_rows + 3) / 4, 128, 0, stream>>>(summaries, n_parts, token,
-                                                                      confidence, logit, n_rows);
+template <bool STATISTICS>
+cudaError_t head_merge(const struct head_summary<STATISTICS> *summaries, int n_parts,
+                       const struct head_results &out, int n_rows, cudaStream_t stream) {
+    head_merge_kernel<<<(unsigned)(n_rows + 3) / 4, 128, 0, stream>>>(summaries, n_parts, out,
+                                                                      n_rows);
     return cudaGetLastError();
 }
+template cudaError_t head_merge(const struct head_summary<false> *, int,
+                                const struct head_results &, int, cudaStream_t);
+template cudaError_t head_merge(const struct head_summary<true> *, int, const struct head_results &,
+                                int, cudaStream_t);
 
 static struct head_choice *head_choose(struct head *head, int n_rows, int n_channels, int n_tokens,
                                        bool invariant) {
@@ -248,26 +259,21 @@ extern "C" cudaError_t kernel_head(struct head *head, const struct call_head *ca
                            : kernel_head_tiles(head, call, stream);
 }
 
-extern "C" cudaError_t kernel_head_tiles(struct head *head, const struct call_head *call,
-                                         cudaStream_t stream) {
-    if (!head_valid(call)) {
-        return cudaErrorInvalidValue;
-    }
-    if (call->n_rows == 0) {
-        return cudaSuccess;
-    }
+template <bool STATISTICS>
+static cudaError_t head_tiles(struct head *head, const struct call_head *call,
+                              cudaStream_t stream) {
     char *scratch = static_cast<char *>(call->scratch);
     float *logits = reinterpret_cast<float *>(scratch);
     char *workspace = scratch + TILE_BYTES;
-    struct head_summary *summaries =
-        reinterpret_cast<struct head_summary *>(workspace + WORKSPACE_BYTES);
+    struct head_summary<STATISTICS> *summaries =
+        reinterpret_cast<struct head_summary<STATISTICS> *>(workspace + WORKSPACE_BYTES);
     int tile_rows, tile_tokens;
     head_tile(call->invariant ? TILE_ROWS : call->n_rows, call->n_vocab, &tile_rows, &tile_tokens);
     const int n_tiles = (call->n_vocab + tile_tokens - 1) / tile_tokens;
     const int tile_parts = (tile_tokens + MAX_PART - 1) / MAX_PART;
     const int part_tokens = ((tile_tokens + tile_parts - 1) / tile_parts + 3) / 4 * 4;
     const int n_parts = n_tiles * tile_parts;
-    if ((int64_t)tile_rows * n_parts * (int64_t)sizeof(struct head_summary) > SUMMARY_BYTES) {
+    if ((int64_t)tile_rows * n_parts * (int64_t)sizeof *summaries > SUMMARY_BYTES) {
         return cudaErrorInvalidValue;
     }
     const float one = 1, zero = 0;
@@ -288,7 +294,7 @@ extern "C" cudaError_t kernel_head_tiles(struct head *head, const struct call_he
                 return cudaErrorUnknown;
             }
             const dim3 grid((unsigned)tile_parts, (unsigned)n_rows);
-            head_reduce_kernel<<<grid, REDUCE_THREADS, 0, stream>>>(
+            head_reduce_kernel<STATISTICS><<<grid, REDUCE_THREADS, 0, stream>>>(
                 logits, (n_tokens + 3) / 4 * 4, part_tokens, n_tokens, first, summaries, n_parts,
                 tile * tile_parts, call->rounded);
             cudaError_t status = cudaGetLastError();
@@ -297,11 +303,22 @@ extern "C" cudaError_t kernel_head_tiles(struct head *head, const struct call_he
             }
         }
         cudaError_t status =
-            head_merge(summaries, n_parts, call->token + row, call->confidence + row,
-                       call->logit ? call->logit + row : nullptr, n_rows, stream);
+            head_merge(summaries, n_parts, head_results_at(call, row), n_rows, stream);
         if (status != cudaSuccess) {
             return status;
         }
     }
     return cudaSuccess;
+}
+
+extern "C" cudaError_t kernel_head_tiles(struct head *head, const struct call_head *call,
+                                         cudaStream_t stream) {
+    if (!head_valid(call)) {
+        return cudaErrorInvalidValue;
+    }
+    if (call->n_rows == 0) {
+        return cudaSuccess;
+    }
+    return call->margin ? head_tiles<true>(head, call, stream)
+                        : head_tiles<false>(head, call, stream);
 }

@@ -22,12 +22,12 @@ static __device__ __forceinline__ int first_row(int row_tile, int n_rows) {
 }
 #endif
 
-template <int CLUSTER, int TILE_TOKENS>
+template <int CLUSTER, int TILE_TOKENS, bool STATISTICS>
 static __global__ void __launch_bounds__(THREADS, 1)
     head_wgmma_kernel(const __grid_constant__ CUtensorMap x_map,
                       const __grid_constant__ CUtensorMap w_map, int n_row_tiles, int n_token_tiles,
                       int n_steps, int n_rows, int n_vocab, bool rounded,
-                      struct head_summary *summaries) {
+                      struct head_summary<STATISTICS> *summaries) {
 #if HOPPER_DEVICE
     constexpr int TOKEN_BYTES = TILE_TOKENS * TILE_CHANNELS * 2;
     constexpr int STAGE_BYTES = ROW_BYTES + TOKEN_BYTES, STAGES = RING_BYTES / STAGE_BYTES;
@@ -148,7 +148,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
                 }
                 top = quad_max(top);
                 int best = INT32_MAX;
-                float sum = 0;
+                float sum = 0, weighted = 0;
                 const float shift = top * 1.44269504088896341f;
 #pragma unroll
                 for (int i = TILE_TOKENS / 8 - 1; i >= 0; i--) {
@@ -156,18 +156,42 @@ static __global__ void __launch_bounds__(THREADS, 1)
                     for (int j = 1; j >= 0; j--) {
                         const float x = logit[i * 4 + half * 2 + j];
                         best = x == top ? i * 8 + j : best;
-                        sum += exp2_fast(x * 1.44269504088896341f - shift);
+                        const float exponential = exp2_fast(x * 1.44269504088896341f - shift);
+                        sum += exponential;
+                        if constexpr (STATISTICS) {
+                            weighted += head_weigh(x - top, exponential);
+                        }
                     }
                 }
                 sum = quad_sum(sum);
                 best = best == INT32_MAX ? best : best + token;
                 best = min(best, __shfl_xor_sync(~0u, best, 1));
                 best = min(best, __shfl_xor_sync(~0u, best, 2));
+                [[maybe_unused]] float second = HEAD_LOWEST;
+                if constexpr (STATISTICS) {
+                    weighted = quad_sum(weighted);
+#pragma unroll
+                    for (int i = 0; i < TILE_TOKENS / 8; i++) {
+#pragma unroll
+                        for (int j = 0; j < 2; j++) {
+                            const float x = logit[i * 4 + half * 2 + j];
+                            second = token + i * 8 + j != best ? fmaxf(second, x) : second;
+                        }
+                    }
+                    second = quad_max(second);
+                }
                 const int row_tile = tile % n_groups * CLUSTER + rank;
                 const int row = first_row(row_tile, n_rows) + (group - 1) * 64 + warp * 16 +
                                 half * 8 + lane / 4;
                 if (lane % 4 == 0 && row >= row_tile * TILE_ROWS && row < n_rows) {
-                    struct head_summary summary = {top, sum, best};
+                    struct head_summary<STATISTICS> summary;
+                    summary.top = top;
+                    summary.sum = sum;
+                    summary.token = best;
+                    if constexpr (STATISTICS) {
+                        summary.second = second;
+                        summary.weighted = weighted;
+                    }
                     summaries[(int64_t)row * n_token_tiles + tile / n_groups] = summary;
                 }
             }
@@ -180,15 +204,16 @@ static __global__ void __launch_bounds__(THREADS, 1)
 #endif
 }
 
-template <int CLUSTER, int TILE_TOKENS>
+template <int CLUSTER, int TILE_TOKENS, bool STATISTICS>
 static cudaError_t head_start(const CUtensorMap &x_map, const CUtensorMap &w_map, int n_row_tiles,
                               const struct call_head *call, int n_rows, int n_sms,
-                              struct head_summary *summaries, cudaStream_t stream) {
+                              struct head_summary<STATISTICS> *summaries, cudaStream_t stream) {
     const int bytes = RING_BYTES + 1024;
     const int n_token_tiles = (call->n_vocab + TILE_TOKENS - 1) / TILE_TOKENS;
     const int n_tiles = n_row_tiles * n_token_tiles;
-    cudaError_t status = cudaFuncSetAttribute(head_wgmma_kernel<CLUSTER, TILE_TOKENS>,
-                                              cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    auto kernel = head_wgmma_kernel<CLUSTER, TILE_TOKENS, STATISTICS>;
+    cudaError_t status =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (status != cudaSuccess) {
         return status;
     }
@@ -203,8 +228,7 @@ static cudaError_t head_start(const CUtensorMap &x_map, const CUtensorMap &w_map
     config.stream = stream;
     config.attrs = &cluster;
     config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, head_wgmma_kernel<CLUSTER, TILE_TOKENS>, x_map, w_map,
-                              n_row_tiles, n_token_tiles,
+    return cudaLaunchKernelEx(&config, kernel, x_map, w_map, n_row_tiles, n_token_tiles,
                               (call->n_channels + TILE_CHANNELS - 1) / TILE_CHANNELS, n_rows,
                               call->n_vocab, call->rounded, summaries);
 }
@@ -218,8 +242,11 @@ static int head_tile_tokens(int n_row_tiles, int n_vocab, int n_sms) {
     return wide <= narrow + narrow / 32 ? 256 : 192;
 }
 
-cudaError_t head_wgmma(const struct call_head *call, int64_t scratch_bytes, cudaStream_t stream) {
-    struct head_summary *summaries = static_cast<struct head_summary *>(call->scratch);
+template <bool STATISTICS>
+static cudaError_t head_run(const struct call_head *call, int64_t scratch_bytes,
+                            cudaStream_t stream) {
+    struct head_summary<STATISTICS> *summaries =
+        static_cast<struct head_summary<STATISTICS> *>(call->scratch);
     int device, n_sms;
     cudaError_t status = cudaGetDevice(&device);
     if (status == cudaSuccess) {
@@ -230,7 +257,7 @@ cudaError_t head_wgmma(const struct call_head *call, int64_t scratch_bytes, cuda
     }
     /* 16 tiles of rows at a time: their inputs stay in the L2 cache while the weights pass. */
     const int most_parts = (call->n_vocab + 191) / 192;
-    const int64_t fit = scratch_bytes / (most_parts * (int64_t)sizeof(struct head_summary));
+    const int64_t fit = scratch_bytes / (most_parts * (int64_t)sizeof *summaries);
     const int chunk = fit >= 2048 ? 2048 : (int)(fit / 256 * 256);
     if (chunk == 0) {
         return cudaErrorInvalidValue;
@@ -252,17 +279,23 @@ cudaError_t head_wgmma(const struct call_head *call, int64_t scratch_bytes, cuda
                         call->n_channels, tile_tokens / 2)) {
             return cudaErrorNotSupported;
         }
-        auto start = pair ? (tile_tokens == 256 ? head_start<2, 256> : head_start<2, 192>)
-                          : (tile_tokens == 256 ? head_start<1, 256> : head_start<1, 192>);
+        const bool wide = tile_tokens == 256;
+        auto start = pair
+                         ? (wide ? head_start<2, 256, STATISTICS> : head_start<2, 192, STATISTICS>)
+                         : (wide ? head_start<1, 256, STATISTICS> : head_start<1, 192, STATISTICS>);
         status = start(x_map, w_map, n_row_tiles, call, n_rows, n_sms, summaries, stream);
         if (status == cudaSuccess) {
             const int n_parts = (call->n_vocab + tile_tokens - 1) / tile_tokens;
-            status = head_merge(summaries, n_parts, call->token + row, call->confidence + row,
-                                call->logit ? call->logit + row : nullptr, n_rows, stream);
+            status = head_merge(summaries, n_parts, head_results_at(call, row), n_rows, stream);
         }
         if (status != cudaSuccess) {
             return status;
         }
     }
     return cudaSuccess;
+}
+
+cudaError_t head_wgmma(const struct call_head *call, int64_t scratch_bytes, cudaStream_t stream) {
+    return call->margin ? head_run<true>(call, scratch_bytes, stream)
+                        : head_run<false>(call, scratch_bytes, stream);
 }

@@ -83,6 +83,17 @@ template <int REGISTERS> static __device__ __forceinline__ void registers_take()
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(REGISTERS));
 }
 
+/* The next kernel in the stream may begin, if it was launched so, once all blocks have said this or
+ * ended. */
+static __device__ __forceinline__ void dependents_launch() {
+    asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+}
+
+/* All the kernel before has written is there. */
+static __device__ __forceinline__ void dependencies_wait() {
+    asm volatile("griddepcontrol.wait;\n" ::: "memory");
+}
+
 static __device__ __forceinline__ void named_barrier_sync(int id, int n_threads) {
     asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(n_threads) : "memory");
 }

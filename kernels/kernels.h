@@ -87,6 +87,9 @@ cudaError_t kernel_gate_up(const struct call_gate_up *call, cudaStream_t stream)
 cudaError_t kernel_linear_wgmma(const struct call_linear *call, cudaStream_t stream);
 
 cudaError_t kernel_sample(const struct call_sample *call, cudaStream_t stream);
+cudaError_t kernel_credit(const struct call_credit *call, cudaStream_t stream);
+/* cudaErrorInvalidValue for rules other than take and threshold over more than DECODE_MAX_RANKED
+ * rows. */
 cudaError_t kernel_decode(const struct call_decode *call, cudaStream_t stream);
 
 cudaError_t kernel_block_list(const struct call_block_list *call, cudaStream_t stream);

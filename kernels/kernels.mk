@@ -38,9 +38,10 @@ $(BUILD)/tests/gpu/%.o: tests/gpu/%.c
 
 # Plain programs. These call launchers, with a runtime of their own on the same context.
 LAUNCHER_TESTS := $(addprefix $(BUILD)/tests/gpu/,test_kernels test_block_kernels test_gate_up \
-                  test_moe test_company)
-$(LAUNCHER_TESTS): $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o $(BUILD)/libunmask_twins.a \
-                                         $(BUILD)/kernels/libunmask_cuda.so
+                  test_moe test_decode test_company)
+LAUNCHER_BENCHES := $(BUILD)/tests/gpu/bench_decode
+$(LAUNCHER_TESTS) $(LAUNCHER_BENCHES): $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o \
+                                       $(BUILD)/libunmask_twins.a $(BUILD)/kernels/libunmask_cuda.so
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) -L$(BUILD)/kernels -lunmask_cuda \
 	    -Wl,-rpath,'$$ORIGIN/../../kernels' -Wl,--allow-shlib-undefined -L$(CUDA)/lib64 \
@@ -55,9 +56,11 @@ GPU_TESTS := $(LAUNCHER_TESTS) $(BUILD)/tests/gpu/test_device $(BUILD)/tests/gpu
              $(BUILD)/tests/gpu/test_long
 # It takes several GPUs: built with the others, run by hand.
 RANKS_TEST := $(BUILD)/tests/gpu/test_ranks
-GPU_BENCHES := $(BUILD)/tests/gpu/bench_vmm
+ENGINE_BENCHES := $(BUILD)/tests/gpu/bench_vmm
+GPU_BENCHES := $(ENGINE_BENCHES) $(LAUNCHER_BENCHES)
 # The whole engine, without the packages a GPU machine may lack.
-$(BUILD)/tests/gpu/test_engine $(BUILD)/tests/gpu/test_long $(RANKS_TEST) $(GPU_BENCHES): %: %.o $(BUILD)/libunmask.a
+$(BUILD)/tests/gpu/test_engine $(BUILD)/tests/gpu/test_long $(RANKS_TEST) $(ENGINE_BENCHES): \
+    %: %.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PORTABLE_LIBS)
 

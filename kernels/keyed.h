@@ -25,4 +25,10 @@ KEYED_FUNCTION double uniform_keyed(uint64_t key, uint64_t index) {
     return (double)(keyed_mix(start + (index + 1) * 0x9e3779b97f4a7c15u) >> 11) * 0x1p-53;
 }
 
+/* A draw from [0, 1), a multiple of 2^-24, of a key that is mixed already (sim/base/rng.h, whose
+ * rng_keyed_bits these are the leading bits of). */
+KEYED_FUNCTION float keyed_draw(uint64_t key, uint64_t index) {
+    return (float)(keyed_mix(key ^ (index + 0x9e3779b97f4a7c15u)) >> 40) * 0x1p-24f;
+}
+
 #endif

@@ -53,14 +53,19 @@ static __device__ __forceinline__ void close_groups(const struct call_moe_route 
     const int lane = threadIdx.x % 32, size = call.n_experts / call.n_groups;
     uint32_t group_key[1] = {CLOSED};
     for (int g = 0; g < call.n_groups; g++) {
-        uint32_t of_group[EACH], first, second;
+        uint32_t first = CLOSED, second = CLOSED; /* of the group, the lane's and then all lanes' */
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             const int e = lane + 32 * i;
-            of_group[i] = e >= g * size && e < (g + 1) * size ? key[i] : (uint32_t)CLOSED;
+            const uint32_t of_group =
+                e >= g * size && e < (g + 1) * size ? key[i] : (uint32_t)CLOSED;
+            second = max(second, min(first, of_group));
+            first = max(first, of_group);
         }
-        take_best(of_group, &first);
-        take_best(of_group, &second);
+        const uint32_t best = __reduce_max_sync(~0u, first);
+        const int holder = __ffs(__ballot_sync(~0u, first == best)) - 1;
+        second = __reduce_max_sync(~0u, lane == holder ? second : first);
+        first = best;
         const float rank = size > 1 ? __fadd_rn(rank_of(first), rank_of(second)) : rank_of(first);
         group_key[0] = lane == g ? key_of(rank) : group_key[0];
     }
@@ -162,7 +167,36 @@ extern "C" cudaError_t kernel_moe_route(const struct call_moe_route *call, cudaS
 
 /* ---- sorting ---- */
 
-enum { SORT_THREADS = 1024, SORT_WARPS = SORT_THREADS / 32, SORT_PAIRS = 8192 };
+enum {
+    SORT_THREADS = 1024,
+    SORT_WARPS = SORT_THREADS / 32,
+    SORT_TURNS = 8, /* of 32 pairs a warp, which stay in registers */
+    SORT_PAIRS = SORT_THREADS * SORT_TURNS,
+};
+
+/* Pair p's expert among ours, or one that is none of them. */
+static __device__ __forceinline__ unsigned sort_expert(const struct call_moe_sort &call, int p,
+                                                       int end) {
+    return p < end ? (unsigned)(call.expert[p] - call.first_expert) : ~0u;
+}
+
+/* Counts the pairs from first to end. */
+static __device__ __forceinline__ void sort_count(const struct call_moe_sort &call, int first,
+                                                  int end, int *count) {
+    for (int p = first + (int)threadIdx.x; p < end; p += SORT_PAIRS) {
+        unsigned expert[SORT_TURNS];
+#pragma unroll
+        for (int i = 0; i < SORT_TURNS; i++) {
+            expert[i] = sort_expert(call, p + i * SORT_THREADS, end);
+        }
+#pragma unroll
+        for (int i = 0; i < SORT_TURNS; i++) {
+            if (expert[i] < (unsigned)call.n_experts) {
+                atomicAdd(&count[expert[i]], 1);
+            }
+        }
+    }
+}
 
 /* A block places SORT_PAIRS pairs, its warps a stretch of them each, in turns of 32. Each block
  * counts all pairs by itself: that is less than waiting for one another. */
@@ -174,7 +208,13 @@ static __global__ void __launch_bounds__(SORT_THREADS)
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int n_pairs = call.n_tokens * call.n_active, first = blockIdx.x * SORT_PAIRS;
     const int end = min(first + SORT_PAIRS, n_pairs);
-    const int stretch = ((end - first + SORT_WARPS - 1) / SORT_WARPS + 31) / 32 * 32;
+    const int n_turns = (end - first + SORT_THREADS - 1) / SORT_THREADS;
+    const int from = first + warp * n_turns * 32 + lane;
+    unsigned expert[SORT_TURNS];
+#pragma unroll
+    for (int i = 0; i < SORT_TURNS; i++) {
+        expert[i] = i < n_turns ? sort_expert(call, from + i * 32, end) : ~0u;
+    }
     for (int i = threadIdx.x; i < SORT_WARPS * MOE_MAX_EXPERTS; i += SORT_THREADS) {
         next[0][i] = 0;
     }
@@ -182,18 +222,27 @@ static __global__ void __launch_bounds__(SORT_THREADS)
         before[threadIdx.x] = after[threadIdx.x] = 0;
     }
     __syncthreads();
-    for (int p = threadIdx.x; p < n_pairs; p += SORT_THREADS) {
-        const unsigned e = (unsigned)(call.expert[p] - call.first_expert);
-        if (e < (unsigned)call.n_experts) {
-            atomicAdd(p < first  ? &before[e]
-                      : p >= end ? &after[e]
-                                 : &next[(p - first) / stretch][e],
-                      1);
+    sort_count(call, 0, first, before);
+    sort_count(call, end, n_pairs, after);
+    int rank[SORT_TURNS]; /* among the warp's pairs of the expert */
+#pragma unroll
+    for (int i = 0; i < SORT_TURNS; i++) {
+        if (i < n_turns) {
+            const bool ours = expert[i] < (unsigned)call.n_experts;
+            const unsigned same = __match_any_sync(~0u, ours ? expert[i] : ~0u);
+            const int earlier = __popc(same & ((1u << lane) - 1));
+            rank[i] = ours ? next[warp][expert[i]] + earlier : 0;
+            __syncwarp();
+            if (ours && earlier == 0) {
+                next[warp][expert[i]] = rank[i] + __popc(same);
+            }
+            __syncwarp();
         }
     }
     __syncthreads();
     int own = 0, total = 0, sum = 0;
     if (threadIdx.x < MOE_MAX_EXPERTS) {
+#pragma unroll
         for (int w = 0; w < SORT_WARPS; w++) {
             own += next[w][threadIdx.x];
         }
@@ -220,6 +269,7 @@ static __global__ void __launch_bounds__(SORT_THREADS)
             }
         }
         int place = sum - total + before[threadIdx.x];
+#pragma unroll 8
         for (int w = 0; w < SORT_WARPS; w++) {
             const int count = next[w][threadIdx.x];
             next[w][threadIdx.x] = place;
@@ -227,23 +277,16 @@ static __global__ void __launch_bounds__(SORT_THREADS)
         }
     }
     __syncthreads();
-    const int from = first + warp * stretch, to = min(from + stretch, end);
-    for (int p = from + lane; p - lane < to; p += 32) {
-        const unsigned e = p < to ? (unsigned)(call.expert[p] - call.first_expert) : ~0u;
-        const bool ours = e < (unsigned)call.n_experts;
-        const unsigned same = __match_any_sync(~0u, ours ? e : ~0u);
-        const int rank = __popc(same & ((1u << lane) - 1));
-        const int place = ours ? next[warp][e] + rank : -1;
-        __syncwarp();
-        if (ours && rank == 0) {
-            next[warp][e] += __popc(same);
-        }
-        __syncwarp();
-        if (p < to) {
+#pragma unroll
+    for (int i = 0; i < SORT_TURNS; i++) {
+        const int p = from + i * 32;
+        if (i < n_turns && p < end) {
+            const bool ours = expert[i] < (unsigned)call.n_experts;
+            const int place = ours ? next[warp][expert[i]] + rank[i] : -1;
             call.place[p] = place;
-        }
-        if (ours) {
-            call.order[place] = p;
+            if (ours) {
+                call.order[place] = p;
+            }
         }
     }
 }

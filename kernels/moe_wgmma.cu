@@ -1,7 +1,10 @@
 /* The experts' products on sm_90a (moe.cuh). A warpgroup fetches: one thread the weights by tensor
  * copies, all of them the pairs' inputs, row by row, by asynchronous copies; both fill the stages
  * of one ring. Two warpgroups multiply 64 rows of weights each by as many pairs as a tile has, in
- * steps of 8 to 32. Where pairs are few all this is a stream of weights, each read once. */
+ * steps of 8 to 32. Where pairs are few all this is a stream of weights, each read once; two blocks
+ * share a multiprocessor then, and one streams on while the other begins and ends its tiles. The
+ * second product's blocks begin as those of the first one end: a block's first weights need no
+ * inputs, only the starts, which are older than the first product. */
 #include "kernels/hopper.cuh"
 #include "kernels/kernels.h"
 #include "kernels/moe.cuh"
@@ -9,12 +12,16 @@
 
 enum {
     WEIGHT_BYTES = MOE_TILE_ROWS * MOE_TILE_CHANNELS * 2,
-    MAX_PAIRS = 256,
-    RING_BYTES = 208 << 10,
     MAX_STAGES = 10,
     FEEDERS = 128, /* threads of the warpgroup that fetches */
     THREADS = FEEDERS + 256,
     ROWS_APART = FEEDERS / 8, /* rows of inputs that a feeder copies 16 bytes each of */
+};
+
+/* Pairs a tile at most, a block's ring, and blocks a multiprocessor, for few pairs and for many. */
+template <bool FEW> struct shape {
+    static constexpr int PAIRS = FEW ? 64 : 256, RING_BYTES = (FEW ? 108 : 208) << 10;
+    static constexpr int BLOCKS = FEW ? 2 : 1;
 };
 
 /* The ring of stages and its barriers, in shared memory, and a thread's place in it. */
@@ -51,19 +58,48 @@ static __device__ __forceinline__ void tensor_copy_groups(uint32_t to, const CUt
                  : "memory");
 }
 
+/* By one thread: a stage's weights. */
 template <bool GATED>
+static __device__ __forceinline__ void feed_weights(const struct stage_ring &ring, int at,
+                                                    const CUtensorMap *w_map,
+                                                    const struct moe_tile &tile, int step) {
+    const uint32_t stage = ring.stages + at * ring.stage_bytes, full = ring.full + at * 8;
+    const int channel = step * MOE_TILE_CHANNELS;
+    barrier_expect(full, WEIGHT_BYTES);
+    if (GATED) {
+        tensor_copy_groups(stage, w_map, full, channel, tile.output_tile * MOE_SLOTS, tile.expert);
+    } else {
+        tensor_copy(stage, w_map, full, channel, tile.output_tile * MOE_TILE_ROWS, tile.expert);
+    }
+}
+
+template <bool GATED, bool FEW>
 static __device__ __forceinline__ void feed(struct stage_ring ring, const CUtensorMap *w_map,
                                             const struct moe_product &product,
                                             const struct moe_table *table, int n_tiles) {
+    constexpr int TURNS = shape<FEW>::PAIRS / ROWS_APART;
     const int chunk = threadIdx.x % 8, row = threadIdx.x / 8;
     const uint32_t to_row = WEIGHT_BYTES + row * 128 + ((chunk ^ (row & 7)) << 4);
     const char *x = static_cast<const char *>(product.x) + chunk * 16;
     struct moe_tile tile = {};
+    int early = 0; /* stages of the first tile whose weights are under way */
+    if (GATED) {
+        dependents_launch();
+    } else {
+        if ((int)blockIdx.x < n_tiles) {
+            moe_tile_find(&tile, table, product, blockIdx.x);
+            early = min(ring.n_stages, product.n_steps);
+            for (int i = 0; threadIdx.x == 0 && i < early; i++) {
+                feed_weights<GATED>(ring, i, w_map, tile, i);
+            }
+        }
+        dependencies_wait();
+    }
     for (int number = blockIdx.x; number < n_tiles; number += gridDim.x) {
         moe_tile_find(&tile, table, product, number);
-        uint32_t from[MAX_PAIRS / ROWS_APART]; /* in 16 bytes */
+        uint32_t from[TURNS]; /* in 16 bytes */
 #pragma unroll
-        for (int i = 0; i < MAX_PAIRS / ROWS_APART; i++) {
+        for (int i = 0; i < TURNS; i++) {
             const int pair = min(row + i * ROWS_APART, tile.n_pairs - 1);
             from[i] = 0;
             if (i * ROWS_APART < tile.n_pairs) {
@@ -77,18 +113,13 @@ static __device__ __forceinline__ void feed(struct stage_ring ring, const CUtens
             const int channel = step * MOE_TILE_CHANNELS;
             const bool exists = channel + chunk * 8 < product.n_inputs;
             barrier_wait(ring.empty + ring.at * 8, ring.parity ^ 1);
-            if (threadIdx.x == 0) {
-                barrier_expect(full, WEIGHT_BYTES);
-                if (GATED) {
-                    tensor_copy_groups(stage, w_map, full, channel, tile.output_tile * MOE_SLOTS,
-                                       tile.expert);
-                } else {
-                    tensor_copy(stage, w_map, full, channel, tile.output_tile * MOE_TILE_ROWS,
-                                tile.expert);
-                }
+            if (early > 0) {
+                early--;
+            } else if (threadIdx.x == 0) {
+                feed_weights<GATED>(ring, ring.at, w_map, tile, step);
             }
 #pragma unroll
-            for (int i = 0; i < MAX_PAIRS / ROWS_APART; i++) {
+            for (int i = 0; i < TURNS; i++) {
                 if (i * ROWS_APART < tile.n_pairs && row + i * ROWS_APART < tile.n_pairs) {
                     copy_async(stage + to_row + i * ROWS_APART * 128,
                                x + (uint64_t)from[i] * 16 + (exists ? channel * 2 : -chunk * 16),
@@ -157,8 +188,8 @@ static __device__ __forceinline__ void multiply_any(struct stage_ring *ring,
 }
 #endif
 
-template <bool GATED>
-static __global__ void __launch_bounds__(THREADS, 1)
+template <bool GATED, bool FEW>
+static __global__ void __launch_bounds__(THREADS, shape<FEW>::BLOCKS)
     moe_wgmma_kernel(const __grid_constant__ CUtensorMap w_map, const struct moe_product product,
                      int stage_bytes, int n_stages) {
 #if HOPPER_DEVICE
@@ -183,15 +214,23 @@ static __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
     const int n_tiles = table.tiles[product.n_experts] * product.n_output_tiles;
     if (threadIdx.x < FEEDERS) {
-        registers_give<56>();
-        feed<GATED>(ring, &w_map, product, &table, n_tiles);
+        if constexpr (!FEW) {
+            registers_give<56>();
+        }
+        feed<GATED, FEW>(ring, &w_map, product, &table, n_tiles);
     } else {
-        registers_take<224>();
+        if constexpr (!FEW) {
+            registers_take<224>();
+        }
         struct moe_tile tile = {};
         for (int number = blockIdx.x; number < n_tiles; number += gridDim.x) {
             moe_tile_find(&tile, &table, product, number);
-            multiply_any<GATED, 8, 16, 32, 64, 96, 128, 160, 176, 192, 208, 224, 240, 256>(
-                &ring, product, tile);
+            if constexpr (FEW) {
+                multiply_any<GATED, 8, 16, 32, 64>(&ring, product, tile);
+            } else {
+                multiply_any<GATED, 8, 16, 32, 64, 96, 128, 160, 176, 192, 208, 224, 240, 256>(
+                    &ring, product, tile);
+            }
         }
     }
 #endif
@@ -201,8 +240,40 @@ static __global__ void __launch_bounds__(THREADS, 1)
  * their weights are read once; fewer leave more stages in flight. */
 static int tile_pairs(int n_tokens, int64_t n_pairs, int n_experts) {
     const int64_t average = (n_pairs + n_experts - 1) / n_experts;
-    const int64_t wanted = average + average / 4 + 32, most = wanted < n_tokens ? wanted : n_tokens;
-    return most >= MAX_PAIRS ? MAX_PAIRS : (int)((most + 31) / 32 * 32);
+    const int64_t few = average + average / 2 + 8, many = average + average / 4 + 32;
+    const int64_t wanted = few <= shape<true>::PAIRS ? few : many;
+    const int64_t most = wanted < n_tokens ? wanted : n_tokens;
+    if (most <= shape<true>::PAIRS) {
+        return most <= 16 ? 16 : most <= 32 ? 32 : 64;
+    }
+    return most >= shape<false>::PAIRS ? (int)shape<false>::PAIRS : (int)((most + 31) / 32 * 32);
+}
+
+template <bool GATED, bool FEW>
+static cudaError_t launch(const CUtensorMap &w_map, const struct moe_product *product,
+                          int64_t n_pairs, int n_sms, cudaStream_t stream) {
+    const int stage_bytes = WEIGHT_BYTES + product->max_pairs * MOE_TILE_CHANNELS * 2;
+    const int fit = shape<FEW>::RING_BYTES / stage_bytes;
+    const int n_stages = fit < MAX_STAGES ? fit : MAX_STAGES;
+    const int bytes = shape<FEW>::RING_BYTES + 1024;
+    const cudaError_t status = cudaFuncSetAttribute(
+        moe_wgmma_kernel<GATED, FEW>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (status != cudaSuccess) {
+        return status;
+    }
+    const int64_t most = moe_most_tiles(product, n_pairs), room = n_sms * shape<FEW>::BLOCKS;
+    cudaLaunchAttribute early;
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)(most < room ? most : room));
+    config.blockDim = dim3(THREADS);
+    config.dynamicSmemBytes = (size_t)bytes;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = GATED ? 0 : 1;
+    return cudaLaunchKernelEx(&config, moe_wgmma_kernel<GATED, FEW>, w_map, *product, stage_bytes,
+                              n_stages);
 }
 
 template <bool GATED>
@@ -220,9 +291,6 @@ static cudaError_t start(struct moe_product *product, int n_tokens, cudaStream_t
         return status;
     }
     product->max_pairs = tile_pairs(n_tokens, n_pairs, product->n_experts);
-    const int stage_bytes = WEIGHT_BYTES + product->max_pairs * MOE_TILE_CHANNELS * 2;
-    const int n_stages =
-        RING_BYTES / stage_bytes < MAX_STAGES ? RING_BYTES / stage_bytes : MAX_STAGES;
     const int64_t k = product->n_inputs, n = product->n_outputs;
     CUtensorMap w_map;
     const bool mapped = GATED ? hopper_map_groups(&w_map, product->w, k, n / 8, product->n_experts)
@@ -231,16 +299,9 @@ static cudaError_t start(struct moe_product *product, int n_tokens, cudaStream_t
     if (!mapped) {
         return cudaErrorNotSupported;
     }
-    const int bytes = RING_BYTES + 1024;
-    status = cudaFuncSetAttribute(moe_wgmma_kernel<GATED>,
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    if (status != cudaSuccess) {
-        return status;
-    }
-    const int64_t most = moe_most_tiles(product, n_pairs);
-    moe_wgmma_kernel<GATED><<<(unsigned)(most < n_sms ? most : n_sms), THREADS, bytes, stream>>>(
-        w_map, *product, stage_bytes, n_stages);
-    return cudaGetLastError();
+    auto run =
+        product->max_pairs <= shape<true>::PAIRS ? launch<GATED, true> : launch<GATED, false>;
+    return run(w_map, product, n_pairs, n_sms, stream);
 }
 
 extern "C" cudaError_t kernel_moe_gate_up_wgmma(const struct call_moe_gate_up *call,

@@ -11,10 +11,17 @@ enum {
 static const float LOG2_E = 1.44269504088896341f;
 
 /* Adds eight neighbouring logits, the first of them `token`'s, of which `peak` is the largest. */
-static __device__ __forceinline__ void summary_add(struct head_summary &s, const float (&x)[8],
-                                                   float peak, int token) {
+template <bool STATISTICS>
+static __device__ __forceinline__ void summary_add(struct head_summary<STATISTICS> &s,
+                                                   const float (&x)[8], float peak, int token) {
+    [[maybe_unused]] int best = -1;
     if (peak > s.top) {
-        s.sum *= exp2_fast((s.top - peak) * LOG2_E);
+        const float below = s.top - peak, scale = exp2_fast(below * LOG2_E);
+        if constexpr (STATISTICS) {
+            s.weighted = head_lower(s.weighted, s.sum, below, scale);
+            s.second = s.top;
+        }
+        s.sum *= scale;
         s.top = peak;
         int first = 7;
 #pragma unroll
@@ -22,14 +29,21 @@ static __device__ __forceinline__ void summary_add(struct head_summary &s, const
             first = x[j] == peak ? j : first;
         }
         s.token = token + first;
+        best = first;
     }
 #pragma unroll
     for (int j = 0; j < 8; j++) {
-        s.sum += exp2_fast((x[j] - s.top) * LOG2_E);
+        const float exponential = exp2_fast((x[j] - s.top) * LOG2_E);
+        s.sum += exponential;
+        if constexpr (STATISTICS) {
+            s.weighted += head_weigh(x[j] - s.top, exponential);
+            s.second = j != best ? fmaxf(s.second, x[j]) : s.second;
+        }
     }
 }
 
-static __device__ __forceinline__ void summary_add_vector(struct head_summary &s,
+template <bool STATISTICS>
+static __device__ __forceinline__ void summary_add_vector(struct head_summary<STATISTICS> &s,
                                                           const struct bf16x8 &v, int token) {
     const __nv_bfloat162 most =
         __hmax2(__hmax2(v.pair[0], v.pair[1]), __hmax2(v.pair[2], v.pair[3]));
@@ -38,23 +52,25 @@ static __device__ __forceinline__ void summary_add_vector(struct head_summary &s
     summary_add(s, x, fmaxf(__low2float(most), __high2float(most)), token);
 }
 
-static __device__ __forceinline__ void summary_add_one(struct head_summary &s, __nv_bfloat16 x,
-                                                       int token) {
+template <bool STATISTICS>
+static __device__ __forceinline__ void summary_add_one(struct head_summary<STATISTICS> &s,
+                                                       __nv_bfloat16 x, int token) {
     const float none = -INFINITY, logit = __bfloat162float(x);
     const float eight[8] = {logit, none, none, none, none, none, none, none};
     summary_add(s, eight, logit, token);
 }
 
+template <bool STATISTICS>
 static __global__ void __launch_bounds__(SAMPLE_THREADS, 2)
     sample_kernel(const struct call_sample call) {
-    __shared__ struct head_summary of_warp[SAMPLE_THREADS / 32];
+    __shared__ struct head_summary<STATISTICS> of_warp[SAMPLE_THREADS / 32];
     const int n = call.n_vocab, thread = threadIdx.x;
     const __nv_bfloat16 *row =
         static_cast<const __nv_bfloat16 *>(call.logits) + (int64_t)blockIdx.x * n;
     /* A row may start and end between two aligned vectors. */
     const int misplaced = (int)(reinterpret_cast<uintptr_t>(row) / 2 % 8);
     const int lead = min(n, misplaced ? 8 - misplaced : 0), n_vectors = (n - lead) / 8;
-    struct head_summary mine = summary_none();
+    struct head_summary<STATISTICS> mine = summary_none<STATISTICS>();
     if (thread < lead) {
         summary_add_one(mine, row[thread], thread);
     }
@@ -83,14 +99,15 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS, 2)
     }
     __syncthreads();
     if (thread < 32) {
-        mine = warp_merge(thread < SAMPLE_THREADS / 32 ? of_warp[thread] : summary_none());
+        mine =
+            warp_merge(thread < SAMPLE_THREADS / 32 ? of_warp[thread] : summary_none<STATISTICS>());
         if (thread == 0) { /* a row of NaN or -infinity has no best token: 0, with confidence NaN */
             const bool found = mine.token < n;
+            mine.sum = found ? mine.sum : __int_as_float(0x7fc00000);
             call.token[blockIdx.x] = found ? mine.token : 0;
-            call.confidence[blockIdx.x] = found ? 1.0f / mine.sum : __int_as_float(0x7fc00000);
-            if (call.logit) {
-                call.logit[blockIdx.x] = mine.top;
-            }
+            summary_store(mine,
+                          {call.token, call.confidence, call.margin, call.entropy, call.logit},
+                          blockIdx.x);
         }
     }
 }
@@ -100,7 +117,12 @@ extern "C" cudaError_t kernel_sample(const struct call_sample *call, cudaStream_
         return cudaErrorInvalidValue;
     }
     if (call->n_rows > 0) {
-        sample_kernel<<<(unsigned)call->n_rows, SAMPLE_THREADS, 0, stream>>>(*call);
+        const unsigned n = (unsigned)call->n_rows;
+        if (call->margin) {
+            sample_kernel<true><<<n, SAMPLE_THREADS, 0, stream>>>(*call);
+        } else {
+            sample_kernel<false><<<n, SAMPLE_THREADS, 0, stream>>>(*call);
+        }
     }
     return cudaGetLastError();
 }

@@ -69,7 +69,9 @@ void twin_head_logits(const struct call_head *call, int32_t row, double *logits)
 bool twin_head(const struct call_head *call);
 bool twin_sample(const struct call_sample *call);
 
+/* Equal inputs give equal choices on any device. */
 void twin_decode(const struct call_decode *call);
+void twin_credit(const struct call_credit *call);
 
 /* All but importance exact: equal inputs give equal bytes on any device. */
 void twin_block_list(const struct call_block_list *call);

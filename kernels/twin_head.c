@@ -1,4 +1,4 @@
-/* Twins of products, of the LM head and of the decoders' rules. */
+/* Twins of products and of the LM head. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -32,22 +32,44 @@ void twin_head_logits(const struct call_head *call, int32_t row, double *logits)
     }
 }
 
-/* The first largest of n logits and its softmax probability. */
-static void surest(const double *logits, int32_t n, int32_t *token, float *confidence,
-                   float *logit) {
-    int32_t best = 0;
+/* Where a row's results go; all but the first two may be NULL. */
+struct surest {
+    int32_t *token;
+    float *confidence, *margin, *entropy, *logit;
+};
+
+/* The first largest of n logits, its softmax probability and what else is asked of them. */
+static void find_surest(const double *logits, int32_t n, const struct surest *out) {
+    int32_t best = 0, second = -1;
     for (int32_t i = 1; i < n; i++) {
         best = logits[i] > logits[best] ? i : best;
     }
-    double sum = 0;
+    double sum = 0, weighted = 0;
     for (int32_t i = 0; i < n; i++) {
-        sum += exp(logits[i] - logits[best]);
+        const double below = logits[i] - logits[best], part = exp(below);
+        sum += part;
+        weighted += part > 0 ? part * below : 0;
+        if (i != best && (second < 0 || logits[i] > logits[second])) {
+            second = i;
+        }
     }
-    *token = best;
-    *confidence = (float)(1 / sum);
-    if (logit) {
-        *logit = (float)logits[best];
+    *out->token = best;
+    *out->confidence = (float)(1 / sum);
+    if (out->logit) {
+        *out->logit = (float)logits[best];
     }
+    if (out->margin) {
+        const double next = second < 0 ? 0 : exp(logits[second] - logits[best]);
+        *out->margin = (float)((1 - next) / sum);
+        *out->entropy = (float)(weighted / sum - log(sum));
+    }
+}
+
+/* Those of row `row` of a call. */
+static struct surest surest_at(int32_t *token, float *confidence, float *margin, float *entropy,
+                               float *logit, int64_t row) {
+    return (struct surest){token + row, confidence + row, margin ? margin + row : NULL,
+                           margin ? entropy + row : NULL, logit ? logit + row : NULL};
 }
 
 bool twin_head(const struct call_head *call) {
@@ -60,8 +82,9 @@ bool twin_head(const struct call_head *call) {
         for (int32_t i = 0; call->rounded && i < call->n_vocab; i++) {
             logits[i] = (double)bf16_to_float(bf16_from_float((float)logits[i]));
         }
-        surest(logits, call->n_vocab, &call->token[row], &call->confidence[row],
-               call->logit ? &call->logit[row] : NULL);
+        const struct surest out =
+            surest_at(call->token, call->confidence, call->margin, call->entropy, call->logit, row);
+        find_surest(logits, call->n_vocab, &out);
     }
     free(logits);
     return true;
@@ -76,49 +99,10 @@ bool twin_sample(const struct call_sample *call) {
         for (int64_t i = 0; i < call->n_vocab; i++) {
             logits[i] = twin_load(call->logits, call->dtype, row * call->n_vocab + i);
         }
-        surest(logits, call->n_vocab, &call->token[row], &call->confidence[row],
-               call->logit ? &call->logit[row] : NULL);
+        const struct surest out =
+            surest_at(call->token, call->confidence, call->margin, call->entropy, call->logit, row);
+        find_surest(logits, call->n_vocab, &out);
     }
     free(logits);
     return true;
-}
-
-static bool candidate(const struct call_decode *call, int64_t row) {
-    return !call->canvas || call->canvas[call->position[row]] == call->mask_token;
-}
-
-/* Candidates of the rows begin .. end that the rule prefers to this one. */
-static int32_t n_preferred(const struct call_decode *call, int32_t begin, int32_t end,
-                           int32_t row) {
-    const float mine = call->confidence[row];
-    int32_t n = 0;
-    for (int32_t other = begin; other < end; other++) {
-        const float its = call->confidence[other];
-        n += candidate(call, other) && (its > mine || (its == mine && other < row));
-    }
-    return n;
-}
-
-void twin_decode(const struct call_decode *call) {
-    for (int32_t r = 0; r < call->n_requests; r++) {
-        const int32_t begin = call->first_row[r], end = begin + call->n_rows[r];
-        int32_t n_sure = 0, n_committed = 0;
-        for (int32_t row = begin; row < end; row++) {
-            n_sure += candidate(call, row) && call->confidence[row] >= call->threshold;
-        }
-        const int32_t take = call->take ? call->take[r] : n_sure > 1 ? n_sure : 1;
-        for (int32_t row = begin; row < end; row++) {
-            call->committed[row] =
-                candidate(call, row) && n_preferred(call, begin, end, row) < take;
-            n_committed += call->committed[row];
-        }
-        for (int32_t row = begin; call->canvas && row < end; row++) { /* all are chosen by now */
-            if (call->committed[row]) {
-                call->canvas[call->position[row]] = call->token[row];
-            }
-        }
-        if (call->n_committed) {
-            call->n_committed[r] = n_committed;
-        }
-    }
 }

@@ -219,14 +219,14 @@ static inline void chain_add(struct chain *c, struct rig *rig) {
         c->rows[r] = yields ? c->queries - 1 : chain_query(c, c->begin + r);
         c->targets[r] = yields ? c->first + c->queries : c->begin + r;
     }
-    const struct step_part part = {.canvas = (int64_t)c->request * CANVAS_TOKENS,
-                                   .positions = c->positions,
-                                   .logit_rows = c->rows,
-                                   .targets = c->targets,
-                                   .decision = {0,
-                                                yields || chain_decides(c) ? (uint32_t)n_rows : 0,
-                                                yields ? 1 : (uint32_t)chain_take(c)},
-                                   .kv_pages = {c->pages, c->n_pages, c->extents}};
+    const struct step_part part = {
+        .canvas = (int64_t)c->request * CANVAS_TOKENS,
+        .positions = c->positions,
+        .logit_rows = c->rows,
+        .targets = c->targets,
+        .decision = {.n_rows = yields || chain_decides(c) ? (uint32_t)n_rows : 0,
+                     .take = yields ? 1 : (uint32_t)chain_take(c)},
+        .kv_pages = {c->pages, c->n_pages, c->extents}};
     struct span *span = rig_add(rig, (uint32_t)c->queries, (uint32_t)c->first, &part);
     span->phase = c->phase;
     span->exact = 1;

@@ -158,6 +158,11 @@ static inline int fake_sample(struct device *device, const struct call_sample *c
     return fake_cost(pass_ns(call->n_rows, call->n_vocab));
 }
 
+static inline int fake_credit(struct device *device, const struct call_credit *call) {
+    (void)device;
+    return fake_cost(pass_ns(call->n_rows, 64));
+}
+
 static inline int fake_decode(struct device *device, const struct call_decode *call) {
     (void)device;
     double rows = 0;
@@ -319,6 +324,7 @@ static inline struct device_table fake_table(bool records) {
     table.gate_up = fake_gate_up;
     table.head = fake_head;
     table.sample = fake_sample;
+    table.credit = fake_credit;
     table.decode = fake_decode;
     table.random = fake_random;
     table.paged_attention = fake_paged;

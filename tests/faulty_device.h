@@ -104,6 +104,7 @@ FAULTY_KERNEL(swiglu)
 FAULTY_KERNEL(gate_up)
 FAULTY_KERNEL(head)
 FAULTY_KERNEL(sample)
+FAULTY_KERNEL(credit)
 FAULTY_KERNEL(decode)
 FAULTY_KERNEL(random)
 FAULTY_KERNEL(paged_attention)
@@ -376,6 +377,7 @@ static inline struct device_table faulty_device(long fail_at) {
     table.gate_up = faulty_gate_up;
     table.head = faulty_head;
     table.sample = faulty_sample;
+    table.credit = faulty_credit;
     table.decode = faulty_decode;
     table.random = faulty_random;
     table.paged_attention = faulty_paged_attention;

@@ -118,6 +118,7 @@ struct rig {
     const struct span *span_list[MAX_SPANS];
     struct step_part parts[MAX_SPANS];
     struct step step;
+    float threshold; /* of its decisions */
     int (*evict)(void *state, const struct eviction *seen, struct step *rest, struct err *err);
     void *evict_state;
     int32_t token[MAX_TOKENS];
@@ -134,8 +135,10 @@ static inline int rig_try_open(const struct rig_setup *setup, struct rig **out, 
     options.element_bytes = setup->dtype == KERNEL_F32 ? 4 : 2;
     graph_build(&rig->graph, setup->model, &options);
     rig->planner = "first-fit";
-    rig->result =
-        (struct step_result){rig->token, rig->confidence, rig->committed, rig->n_committed};
+    rig->result = (struct step_result){.token = rig->token,
+                                       .confidence = rig->confidence,
+                                       .committed = rig->committed,
+                                       .n_committed = rig->n_committed};
     int status = engine_device_start(setup->table != NULL ? setup->table : &device_cpu,
                                      setup->dtype, &rig->device, err);
     if (status == 0) {
@@ -214,6 +217,14 @@ static inline void rig_clear(struct rig *rig) {
     rig->shape.n_spans = 0;
 }
 
+/* What all decisions by threshold go by; to be said after the step is planned. */
+static inline void rig_threshold(struct rig *rig, float threshold) {
+    rig->threshold = threshold;
+    for (uint32_t i = 0; i < rig->shape.n_spans; i++) {
+        rig->parts[i].decision.threshold = threshold;
+    }
+}
+
 /* The step of what was added. */
 static inline void rig_plan(struct rig *rig) {
     struct err err = {0};
@@ -227,9 +238,10 @@ static inline void rig_plan(struct rig *rig) {
     rig->step = (struct step){.placement = &rig->placement,
                               .shape = &rig->shape,
                               .parts = rig->parts,
-                              .threshold = 0.5f,
+                              .rule = {.kind = DECODE_THRESHOLD},
                               .evict = rig->evict,
                               .evict_state = rig->evict_state};
+    rig_threshold(rig, 0.5f);
     memset(rig->token, 0xff, sizeof rig->token);
     memset(rig->confidence, 0xff, sizeof rig->confidence);
     memset(rig->committed, 0xff, sizeof rig->committed);

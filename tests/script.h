@@ -73,7 +73,7 @@ static inline void script_add(struct script *s, struct rig *rig) {
                              .positions = s->positions,
                              .logit_rows = s->rows,
                              .targets = s->targets,
-                             .decision = {0, (uint32_t)s->block, (uint32_t)s->take},
+                             .decision = {.n_rows = (uint32_t)s->block, .take = (uint32_t)s->take},
                              .kv = {STORE * s->request, script_kept(s)}};
     for (int t = 0; t < n; t++) {
         s->positions[t] = first + t;

@@ -322,60 +322,6 @@ START_TEST(evicted_positions_stay_masked_and_pending_and_the_frontier_is_what_wa
 }
 END_TEST
 
-START_TEST(choosing_takes_all_at_the_threshold_and_the_best_in_any_case) {
-    uint8_t masked[4], uncached[4], chosen[4];
-    const uint8_t all[4] = {1, 1, 1, 1}, some[4] = {1, 0, 1, 0};
-    const float confidence[4] = {0.3F, 0.9F, 0.5F, 0.9F};
-    struct block_state block;
-    block_begin(&block, BLOCK_WHOLE, 4, 0, masked, uncached);
-    ck_assert_uint_eq(block_choose(&block, all, confidence, 0.9F, chosen), 2);
-    ck_assert(chosen[1] && chosen[3]);
-    ck_assert_uint_eq(block_choose(&block, all, confidence, 0.95F, chosen), 1);
-    ck_assert(chosen[1]); /* the earlier one of a tie */
-    ck_assert_uint_eq(block_choose(&block, some, confidence, 0.9F, chosen), 1);
-    ck_assert(chosen[2]);
-    ck_assert_uint_eq(block_choose(&block, all, confidence, 0, chosen), 4);
-    masked[0] = masked[2] = 0;
-    ck_assert_uint_eq(block_choose(&block, some, confidence, 0, chosen), 0);
-}
-END_TEST
-
-/* The rule of rollouts is the decoder's that systems are made of. */
-START_TEST(choosing_is_the_threshold_decoder) {
-    struct err err = {0};
-    const struct decoder *decoder =
-        (const struct decoder *)policy_find(POLICY_DECODER, "threshold", &err);
-    ck_assert_ptr_nonnull(decoder);
-    void *state = policy_state(&decoder->policy);
-    struct rng rng = rng_stream(2, "choices");
-    struct request request = {0};
-    for (int round = 0; round < 3000; round++) {
-        uint8_t masked[B], uncached[B], all[B], chosen[B], commit[B];
-        float confidence[B], dense[B];
-        struct block_state block;
-        block_begin(&block, BLOCK_WHOLE, B, 0, masked, uncached);
-        memset(all, 1, sizeof all);
-        uint32_t n = 0;
-        for (uint32_t i = 0; i < B; i++) {
-            masked[i] = rng_uniform(&rng) < 0.5;
-            confidence[i] = (float)(0.05 * (1 + below(&rng, 19))); /* many ties, some at 0.9 */
-            if (masked[i]) {
-                dense[n++] = confidence[i];
-            }
-        }
-        if (n > 0) {
-            uint32_t n_chosen = block_choose(&block, all, confidence, 0.9F, chosen);
-            ck_assert_uint_eq(n_chosen, decoder->choose(state, &request, dense, n, commit));
-            for (uint32_t i = 0, j = 0; i < B; i++) {
-                ck_assert_uint_eq(chosen[i], masked[i] ? commit[j] : 0);
-                j += masked[i];
-            }
-        }
-    }
-    free(state);
-}
-END_TEST
-
 /* ---- FOCUS's selection ---- */
 
 static const struct focus_rule released = {.alpha = 1.5, .history = FOCUS_MEAN_OF_BLOCK};
@@ -574,15 +520,32 @@ static struct rollout roll(const struct decode_process *process, struct rollout_
     return sums;
 }
 
-static const struct rollout_rule plain = {
-    .block_tokens = B, .threshold = 0.9F, .focus = {.alpha = 1.5}};
+static const struct rollout_rule plain = {.block_tokens = B,
+                                          .rule = {.kind = DECODE_THRESHOLD, .threshold = 0.9F},
+                                          .focus = {.alpha = 1.5}};
+
+static uint32_t naive_threshold(const uint8_t *masked, const uint8_t *keep, const float *confidence,
+                                float threshold, uint8_t *chosen) {
+    uint32_t n = 0, best = B;
+    for (uint32_t i = 0; i < B; i++) {
+        bool asked = keep[i] && masked[i];
+        chosen[i] = asked && confidence[i] >= threshold;
+        n += chosen[i];
+        best = asked && (best == B || confidence[i] > confidence[best]) ? i : best;
+    }
+    if (n == 0 && best < B) {
+        chosen[best] = 1;
+        n = 1;
+    }
+    return n;
+}
 
 START_TEST(a_rollout_is_the_rules_one_after_another) {
     struct rollout_rule rule = {.block_tokens = B,
                                 .cache = BLOCK_NEIGHBOUR,
                                 .evicts = true,
                                 .focus = {.alpha = 1.5},
-                                .threshold = 0.8F};
+                                .rule = {.kind = DECODE_THRESHOLD, .threshold = 0.8F}};
     struct rollout sums = {0};
     rollout_request(&middling, 23, 5, &rule, 3, &sums);
     uint64_t passes = 0, processed = 0, kept = 0;
@@ -603,7 +566,7 @@ START_TEST(a_rollout_is_the_rules_one_after_another) {
             processed += block_pending(&block, pending);
             kept += focus_select(&released, B, pending, masked, delta,
                                  steps > 0 ? decoded / steps : 1, block.frontier, keep);
-            uint32_t n = block_choose(&block, keep, confidence, 0.8F, chosen);
+            uint32_t n = naive_threshold(masked, keep, confidence, 0.8F, chosen);
             decoded += n;
             steps += n > 0;
             block_pass(&block, keep, chosen);
@@ -618,7 +581,7 @@ END_TEST
 
 START_TEST(a_threshold_of_0_commits_all_at_once) {
     struct rollout_rule rule = plain;
-    rule.threshold = 0;
+    rule.rule.threshold = 0;
     struct rollout sums = roll(&middling, rule, 20);
     ck_assert_uint_eq(sums.of_count[B], sums.blocks);
     ck_assert_uint_eq(sums.passes, 2 * sums.blocks);
@@ -628,7 +591,7 @@ END_TEST
 
 START_TEST(a_threshold_of_1_commits_one_by_one) {
     struct rollout_rule rule = plain;
-    rule.threshold = 1;
+    rule.rule.threshold = 1;
     struct rollout sums = roll(&middling, rule, 20);
     ck_assert_uint_eq(sums.passes, (B + 1) * sums.blocks);
 }
@@ -641,7 +604,7 @@ START_TEST(a_lower_threshold_never_needs_more_steps) {
         uint64_t passes = 0;
         for (int t = 0; t <= 10; t++) {
             struct rollout_rule rule = plain;
-            rule.threshold = 0.1F * (float)t;
+            rule.rule.threshold = 0.1F * (float)t;
             struct rollout sums = roll(&process, rule, 100);
             ck_assert_uint_ge(sums.passes, passes);
             passes = sums.passes;
@@ -685,7 +648,7 @@ START_TEST(every_block_ends_within_its_length_and_the_commit_pass) {
         process.a = process.b = 1;
         struct rollout_rule rule = plain;
         rule.block_tokens = 1 + below(&rng, 64);
-        rule.threshold = (float)rng_uniform(&rng);
+        rule.rule.threshold = (float)rng_uniform(&rng);
         rule.cache = BLOCK_NEIGHBOUR;
         rule.evicts = true;
         rule.focus.alpha = 1 + rng_uniform(&rng);
@@ -735,8 +698,6 @@ int main(void) {
         a_delayed_cache_runs_a_decoded_position_once_more,
         a_neighbour_aware_cache_waits_for_the_right_neighbour,
         evicted_positions_stay_masked_and_pending_and_the_frontier_is_what_was_kept,
-        choosing_takes_all_at_the_threshold_and_the_best_in_any_case,
-        choosing_is_the_threshold_decoder,
         the_budget_is_alpha_times_the_mean_rounded_up,
         the_average_is_the_released_codes_or_either_of_the_papers,
         the_largest_deltas_stay_where_few_stand_out,

@@ -101,7 +101,7 @@ static void follow(const struct script *script, struct rig *rig, bool together) 
         rig_clear(rig);
         script_add(&s, rig);
         rig_step(rig);
-        naive_step(&s, &rig->weights, together, (double)rig->step.threshold, &reference);
+        naive_step(&s, &rig->weights, together, (double)rig->threshold, &reference);
         for (int r = 0; r < s.block; r++) {
             double error =
                 relative_error(rig->logits + r * (int)rig->graph.model->vocab,
@@ -236,8 +236,10 @@ END_TEST
 enum { N_MIXED = 6 };
 static const uint32_t mixed_queries[N_MIXED] = {5, 23, 9, 31, 3, 20};
 static const uint32_t mixed_context[N_MIXED] = {14, 0, 30, 0, 1, 0};
-static const struct decision mixed_decisions[N_MIXED] = {{0, 5, 2},  {1, 2, 0}, {0, 0, 0},
-                                                         {3, 20, 0}, {0, 0, 0}, {0, 20, 40}};
+static const struct decision mixed_decisions[N_MIXED] = {
+    {.first_row = 0, .n_rows = 5, .take = 2}, {.first_row = 1, .n_rows = 2, .take = 0},
+    {.first_row = 0, .n_rows = 0, .take = 0}, {.first_row = 3, .n_rows = 20, .take = 0},
+    {.first_row = 0, .n_rows = 0, .take = 0}, {.first_row = 0, .n_rows = 20, .take = 40}};
 static int32_t mixed_kv_rows[64];
 
 static void add_mixed(struct rig *rig) {

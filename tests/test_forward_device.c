@@ -194,8 +194,9 @@ START_TEST(steps_that_differ_in_a_launch_are_told_apart) {
     for (int variant = 0; variant < 9; variant++) {
         for (int pass = 0; pass < 3; pass++) {
             for (int r = 0; r < 2; r++) {
-                struct step_part part = {
-                    .positions = count, .decision = {0, 16, variant == 1 ? 3 : 0}, .kv = {0, 4}};
+                struct step_part part = {.positions = count,
+                                         .decision = {.n_rows = 16, .take = variant == 1 ? 3 : 0},
+                                         .kv = {0, 4}};
                 part.kv_rows = variant == 2 ? kv_rows : NULL;
                 part.decision.n_rows = variant == 3 ? 0 : variant == 4 ? 7 : 16;
                 both[r]->planner = variant == 5 ? "no-reuse" : "first-fit";
@@ -204,7 +205,7 @@ START_TEST(steps_that_differ_in_a_launch_are_told_apart) {
                 rig_clear(both[r]);
                 rig_add(both[r], 16, 0, &part);
                 rig_plan(both[r]);
-                both[r]->step.threshold = variant == 8 ? 0 : 0.5f;
+                both[r]->step.rule.slack = variant == 8 ? 0.5f : 0;
                 struct err err = {0};
                 ck_assert_int_eq(forward_submit(both[r]->forward, &both[r]->step, &err), 0);
                 ck_assert_int_eq(rig_collect(both[r], &err), 0);

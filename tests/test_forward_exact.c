@@ -37,7 +37,7 @@ static int follow(struct chain *c, struct rig *rig) {
         rig_clear(rig);
         chain_add(c, rig);
         rig_step(rig);
-        chain_refer(c, &rig->weights, (double)rig->step.threshold, logits_naive);
+        chain_refer(c, &rig->weights, (double)rig->threshold, logits_naive);
         check_logits(rig, c, n_steps);
         rig_read(rig, c->request, 0, canvas, c->canvas);
         ck_assert_mem_eq(canvas, c->tokens, (size_t)c->canvas * sizeof *canvas);

@@ -22,9 +22,9 @@ static int host_decides(const int32_t *canvas, const struct rig *rig, uint32_t f
                 best = row;
             }
         }
-        bool wanted = take > 0 ? n_committed < take
-                               : n_committed == 0 ||
-                                     (best >= 0 && rig->confidence[best] >= rig->step.threshold);
+        bool wanted =
+            take > 0 ? n_committed < take
+                     : n_committed == 0 || (best >= 0 && rig->confidence[best] >= rig->threshold);
         if (best < 0 || !wanted) {
             return n_committed;
         }
@@ -50,12 +50,13 @@ START_TEST(the_device_decides_as_the_host_would) {
             }
             rig_write(rig, i, 0, canvas[i], N);
             rig_add(rig, N, 0,
-                    &(struct step_part){.canvas = (int64_t)i * CANVAS_TOKENS,
-                                        .positions = count,
-                                        .decision = {first, rows, take}});
+                    &(struct step_part){
+                        .canvas = (int64_t)i * CANVAS_TOKENS,
+                        .positions = count,
+                        .decision = {.first_row = first, .n_rows = rows, .take = take}});
         }
         rig_plan(rig);
-        rig->step.threshold = 0.1f + 0.05f * (float)(round % 8);
+        rig_threshold(rig, 0.1f + 0.05f * (float)(round % 8));
         struct err err = {0};
         ck_assert_int_eq(forward_submit(rig->forward, &rig->step, &err), 0);
         ck_assert_int_eq(rig_collect(rig, &err), 0);
@@ -239,7 +240,7 @@ START_TEST(steps_that_cannot_be_run_are_refused_with_one_sentence) {
     ck_assert_str_eq(refusal(rig), "span 2 wants the logits of query 23 of 23");
     rig->spans[0].logit_rows = 6;
     ck_assert_str_eq(refusal(rig), "span 0 wants 6 logit rows of 5 queries");
-    rig->parts[0].decision = (struct decision){2, 4, 1};
+    rig->parts[0].decision = (struct decision){.first_row = 2, .n_rows = 4, .take = 1};
     ck_assert_str_eq(refusal(rig), "span 0 decides on 4 rows from 2 on, but has 5 (at most 65536)");
     rig->spans[1].value_rows = 2;
     ck_assert_str_eq(refusal(rig), "span 1 has no queries, splits its first layer or compares "

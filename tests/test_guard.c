@@ -771,6 +771,7 @@ static struct {
     uint32_t n, repeat, returned;
     uint8_t commit[4];
     bool slows_down, leaves_repeat, writes_confidence, writes_behind;
+    bool writes_offset, writes_entropy, writes_seen;
     uint32_t turn_every, turn;
 } decoded;
 
@@ -782,15 +783,24 @@ static uint32_t scripted_count(const void *state, const struct request *request,
 }
 
 static uint32_t scripted_choose(const void *state, const struct request *request,
-                                const float *confidence, uint32_t n, uint8_t *commit) {
+                                const struct decode_seen *seen, uint8_t *commit) {
     (void)state;
     (void)request;
-    memcpy(commit, decoded.commit, n);
+    memcpy(commit, decoded.commit, seen->n);
     if (decoded.writes_behind) {
-        commit[n + 1] = 1;
+        commit[seen->n + 1] = 1;
     }
     if (decoded.writes_confidence) {
-        ((float *)confidence)[0] = 0;
+        ((float *)seen->confidence)[0] = 0;
+    }
+    if (decoded.writes_offset) {
+        ((uint32_t *)seen->offset)[0] = 7;
+    }
+    if (decoded.writes_entropy) {
+        ((float *)seen->entropy)[2] = 7;
+    }
+    if (decoded.writes_seen) {
+        ((struct decode_seen *)seen)->n = 1;
     }
     if (decoded.turn_every > 0 && decoded.turn++ % 2 == 1) {
         commit[0] = 1;
@@ -808,7 +818,13 @@ static void assert_decoded(bool counts, const char *sentence) {
                                     .count = counts ? scripted_count : NULL,
                                     .choose = counts ? NULL : scripted_choose};
     const struct request request = {.masked_in_block = counts ? 12 : 3, .block_length = 12};
-    const float confidence[] = {0.5f, 0.6f, 0.7f};
+    const float confidence[] = {0.5f, 0.6f, 0.7f}, entropy[] = {-1, -2, -3};
+    const uint32_t offset[] = {0, 1, 5};
+    const struct decode_seen seen = {.n = 3,
+                                     .offset = offset,
+                                     .confidence = confidence,
+                                     .margin = confidence,
+                                     .entropy = entropy};
     uint8_t commit[3];
     uint32_t repeat = 7;
     struct guard guard;
@@ -817,7 +833,7 @@ static void assert_decoded(bool counts, const char *sentence) {
     if (counts) {
         guard.outer.decoder.count(&guard, &request, &repeat);
     } else {
-        guard.outer.decoder.choose(&guard, &request, confidence, 3, commit);
+        guard.outer.decoder.choose(&guard, &request, &seen, commit);
     }
     ck_assert_str_eq(guard.err.text, sentence);
     guard_fini(&guard);
@@ -859,8 +875,98 @@ START_TEST(the_guard_names_each_broken_promise_of_a_decoder) {
             "decoder scripted writes to commit[4], beyond its 3 entries");
     DECODED(false, decoded.writes_confidence = true,
             "decoder scripted writes to the confidences, which it may only read");
+    DECODED(false, decoded.writes_offset = true,
+            "decoder scripted writes to the offsets, which it may only read");
+    DECODED(false, decoded.writes_entropy = true,
+            "decoder scripted writes to the entropies, which it may only read");
+    DECODED(false, decoded.writes_seen = true,
+            "decoder scripted writes to what it is shown of a step, which it may only read");
     DECODED(false, decoded.turn_every = 2,
             "decoder scripted chooses differently when asked the same again: 1 positions, then 1");
+}
+END_TEST
+
+/* A decoder that names a rule as the test says. */
+static struct {
+    struct decode_rule rule;
+    struct decoder_credit credit;
+    bool counts, reads_statistics, turns, grows;
+    uint32_t n_asked;
+} ruled;
+
+static uint32_t ruled_count(const void *state, const struct request *request, uint32_t *repeat) {
+    (void)state;
+    (void)request;
+    *repeat = 1;
+    return 1;
+}
+
+static void scripted_rule(const void *state, const struct request *request,
+                          struct decode_rule *out) {
+    (void)state;
+    *out = ruled.rule;
+    out->threshold += ruled.turns ? (float)ruled.n_asked++ : 0;
+    out->factor += ruled.grows ? (float)request->step_in_block : 0;
+}
+
+static void scripted_credit(const void *state, struct decoder_credit *out) {
+    (void)state;
+    *out = ruled.credit;
+}
+
+static void assert_ruled(const char *sentence) {
+    const struct decoder decoder = {.policy = {.abi = POLICY_ABI,
+                                               .kind = POLICY_DECODER,
+                                               .size = sizeof(struct decoder),
+                                               .name = "scripted",
+                                               .doc = "answers as the test says"},
+                                    .count = ruled.counts ? ruled_count : NULL,
+                                    .rule = scripted_rule,
+                                    .credit = scripted_credit,
+                                    .reads_statistics = ruled.reads_statistics};
+    const struct request request = {.masked_in_block = 3, .block_length = 12};
+    struct decode_rule rule;
+    struct decoder_credit credit;
+    struct guard guard;
+    char state = 0;
+    guard_init(&guard, &decoder.policy, &state, N_SLOTS);
+    guard.outer.decoder.rule(&guard, &request, &rule);
+    guard.outer.decoder.credit(&guard, &credit);
+    ck_assert_str_eq(guard.err.text, sentence);
+    guard_fini(&guard);
+}
+
+#define RULED(spoil, sentence)                                                                     \
+    do {                                                                                           \
+        memset(&ruled, 0, sizeof ruled);                                                           \
+        ruled.rule.kind = DECODE_THRESHOLD;                                                        \
+        ruled.rule.threshold = 0.9f;                                                               \
+        spoil;                                                                                     \
+        assert_ruled(sentence);                                                                    \
+    } while (0)
+
+START_TEST(the_guard_names_each_broken_promise_of_a_rule) {
+    RULED((void)0, "");
+    RULED(ruled.rule.kind = 9, "decoder scripted names rule 9 by rank 0, of 5 and 5");
+    RULED(ruled.rule.rank = 5, "decoder scripted names rule 1 by rank 5, of 5 and 5");
+    RULED(ruled.counts = true, "decoder scripted counts, but names a rule that does not");
+    RULED(ruled.rule.kind = DECODE_COUNT,
+          "decoder scripted names a rule that counts, but lacks the callback count");
+    RULED((ruled.counts = true, ruled.rule.kind = DECODE_COUNT), "");
+    RULED(ruled.rule.kind = DECODE_ENTROPY_BOUNDED,
+          "decoder scripted bounds entropy, but ranks by another thing");
+    RULED(ruled.rule.rank = RANK_MARGIN,
+          "decoder scripted ranks by margin or entropy, but does not say that it reads them");
+    RULED((ruled.rule.rank = RANK_MARGIN, ruled.reads_statistics = true), "");
+    RULED(ruled.rule.slack = -1,
+          "decoder scripted leaves a number of its rule unset, or out of range");
+    RULED(ruled.rule.low = NAN,
+          "decoder scripted leaves a number of its rule unset, or out of range");
+    RULED(ruled.turns = true, "decoder scripted names another rule when asked the same again");
+    RULED(ruled.grows = true, "decoder scripted changes more than threshold and key of its rule "
+                              "from step to step");
+    RULED(ruled.credit.rule.beta = 1.5f, "decoder scripted gives credit with numbers out of range");
+    RULED(ruled.credit.matrix = 2, "decoder scripted gives credit with numbers out of range");
 }
 END_TEST
 
@@ -949,6 +1055,7 @@ int main(void) {
         the_guard_names_each_broken_promise_of_an_evicting_cache_policy,
         the_guard_names_each_broken_promise_of_an_eviction,
         the_guard_names_each_broken_promise_of_a_decoder,
+        the_guard_names_each_broken_promise_of_a_rule,
         the_guard_names_each_broken_promise_of_a_router,
         every_built_in_policy_keeps_its_promises,
     };

@@ -5,6 +5,7 @@
 #include "engine/mapping.h"
 #include "experiments/compose.h"
 #include "sim/base/monotonic.h"
+#include "sim/policy/registry.h"
 #include "tests/late_device.h"
 #include "tests/live.h"
 
@@ -242,6 +243,16 @@ END_TEST
 
 /* ---- decisions ---- */
 
+static uint32_t choose_by_threshold(const void *state, const struct request *request,
+                                    const struct decode_seen *seen, uint8_t *commit) {
+    struct err err = {0};
+    const struct decoder *threshold =
+        (const struct decoder *)policy_find(POLICY_DECODER, "threshold", &err);
+    struct decode_rule rule;
+    threshold->rule(state, request, &rule);
+    return decode_choose(&rule, seen, 0, commit);
+}
+
 START_TEST(the_threshold_on_the_device_decides_as_the_rule_on_the_host) {
     uint32_t most = 0, least = UINT32_MAX;
     for (size_t cache = 0; cache < N_CACHES; cache++) {
@@ -249,7 +260,8 @@ START_TEST(the_threshold_on_the_device_decides_as_the_rule_on_the_host) {
             system_of("llada-tiny", caches[cache], "threshold", "block", "pages");
         struct served *on_device = serve_live(system, together);
         struct decoder rule = *system->decoder;
-        rule.threshold = NULL;
+        rule.rule = NULL;
+        rule.choose = choose_by_threshold;
         system->decoder = &rule;
         struct served *on_host = serve_live(system, together);
         same_tokens(on_device, on_host);
@@ -611,11 +623,11 @@ END_TEST
 
 /* ---- what fails ---- */
 
-static uint32_t miscount(const void *state, const struct request *request, const float *confidence,
-                         uint32_t n, uint8_t *commit) {
+static uint32_t miscount(const void *state, const struct request *request,
+                         const struct decode_seen *seen, uint8_t *commit) {
     (void)state, (void)request;
-    for (uint32_t i = 0; i < n; i++) {
-        ck_assert(confidence[i] > 0 && confidence[i] < 1);
+    for (uint32_t i = 0; i < seen->n; i++) {
+        ck_assert(seen->confidence[i] > 0 && seen->confidence[i] < 1);
         commit[i] = i < 2;
     }
     return 1;
@@ -624,7 +636,7 @@ static uint32_t miscount(const void *state, const struct request *request, const
 START_TEST(a_decoder_whose_count_is_not_what_it_marks_ends_the_run) {
     struct system *system = system_of("llada-tiny", "none", "threshold", "block", "pages");
     struct decoder liar = *system->decoder;
-    liar.threshold = NULL;
+    liar.rule = NULL;
     liar.choose = miscount;
     system->decoder = &liar;
     struct serving serving = {.system = system, .arrivals = together, .n = N};

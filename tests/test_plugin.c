@@ -177,14 +177,30 @@ START_TEST(every_kind_is_refused_without_its_callbacks) {
         (const struct decoder *)policy_find(POLICY_DECODER, "fixed", &err);
     const struct decoder *threshold =
         (const struct decoder *)policy_find(POLICY_DECODER, "threshold", &err);
+    const struct decoder *small_blocks =
+        (const struct decoder *)policy_find(POLICY_DECODER, "small-blocks", &err);
+    const struct decoder *credit =
+        (const struct decoder *)policy_find(POLICY_DECODER, "credit", &err);
     struct decoder decoder = *fixed;
-    decoder.choose = threshold->choose;
+    decoder.choose = small_blocks->choose;
     assert_policy_refused(&decoder.policy,
                           "./x.so: decoder fixed has both count and choose, of which one is used");
-    decoder.choose = NULL;
     decoder.count = NULL;
-    assert_policy_refused(&decoder.policy, "./x.so: decoder fixed lacks the callback count or "
-                                           "choose");
+    decoder.rule = threshold->rule;
+    assert_policy_refused(&decoder.policy,
+                          "./x.so: decoder fixed has both rule and choose, of which one is used");
+    decoder = *fixed;
+    decoder.credit = credit->credit;
+    assert_policy_refused(&decoder.policy,
+                          "./x.so: decoder fixed counts, so that its credit changes nothing");
+    decoder.credit = NULL;
+    decoder.reads_statistics = 2;
+    assert_policy_refused(&decoder.policy,
+                          "./x.so: decoder fixed has a flag that is neither 0 nor 1");
+    decoder.count = NULL;
+    decoder.reads_statistics = 0;
+    assert_policy_refused(&decoder.policy, "./x.so: decoder fixed lacks the callback count, choose "
+                                           "or rule");
     struct router router = *router_table[0];
     router.route = NULL;
     assert_policy_refused(&router.policy, "./x.so: router round-robin lacks the callback route");

@@ -289,10 +289,14 @@ START_TEST(the_threshold_decoder_commits_what_qualifies_and_the_best_one_always)
     struct request request = {.masked_in_block = 4};
     uint8_t commit[4];
     const float some[4] = {0.95f, 0.2f, 0.9f, 0.899f};
-    ck_assert_uint_eq(threshold->choose(state, &request, some, 4, commit), 2);
+    const uint32_t offset[4] = {0, 1, 2, 3};
+    struct decode_seen seen = {.n = 4, .offset = offset, .confidence = some};
+    struct decode_rule rule = decoder_rule(threshold, state, &request);
+    ck_assert_uint_eq(decode_choose(&rule, &seen, 0, commit), 2);
     ck_assert(commit[0] && !commit[1] && commit[2] && !commit[3]);
     const float none[4] = {0.1f, 0.4f, 0.4f, 0.3f};
-    ck_assert_uint_eq(threshold->choose(state, &request, none, 4, commit), 1);
+    seen.confidence = none;
+    ck_assert_uint_eq(decode_choose(&rule, &seen, 0, commit), 1);
     ck_assert(!commit[0] && commit[1] && !commit[2] && !commit[3]); /* ties to the left */
     free(state);
 }

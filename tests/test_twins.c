@@ -520,7 +520,12 @@ END_TEST
 START_TEST(a_sample_is_the_head_of_logits_that_exist) {
     float logits[2][3] = {{0, 2, 2}, {-1, -3, -2}}, confidence[2];
     int32_t token[2];
-    struct call_sample call = {logits, token, confidence, NULL, 2, 3, KERNEL_F32};
+    struct call_sample call = {.logits = logits,
+                               .token = token,
+                               .confidence = confidence,
+                               .n_rows = 2,
+                               .n_vocab = 3,
+                               .dtype = KERNEL_F32};
     ck_assert(twin_sample(&call));
     ck_assert(token[0] == 1 && token[1] == 0);
     ck_assert_double_eq_tol(confidence[0], 1 / (2 + exp(-2)), 1e-6);
@@ -545,7 +550,8 @@ START_TEST(decoders_commit_the_surest_rows_and_at_least_one) {
                                .committed = committed,
                                .n_committed = n_committed,
                                .n_requests = 3,
-                               .max_rows = 4};
+                               .max_rows = 4,
+                               .rule = KERNEL_TAKE};
     twin_decode(&call);
     const uint8_t fixed[7] = {0, 1, 0, 0, 1, 1, 1};
     ck_assert_mem_eq(committed, fixed, sizeof fixed);
@@ -555,7 +561,9 @@ START_TEST(decoders_commit_the_surest_rows_and_at_least_one) {
     call.take = NULL;
     call.canvas = NULL;
     call.position = NULL;
-    call.threshold = 0.5f;
+    const float threshold[3] = {0.5f, 0.5f, 0.5f};
+    call.rule = KERNEL_THRESHOLD;
+    call.threshold = threshold;
     twin_decode(&call);
     const uint8_t above[7] = {1, 1, 1, 0, 1, 0, 0}; /* none above in the last: its first best */
     ck_assert_mem_eq(committed, above, sizeof above);
@@ -570,6 +578,7 @@ START_TEST(decoders_choose_among_masked_positions_only) {
     const int64_t position[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     int32_t canvas[8] = {50, 99, 50, 99, 99, 50, 50, 99}, n_committed[2];
     uint8_t committed[8];
+    const float threshold[2] = {0.5f, 0.5f};
     memset(committed, 7, sizeof committed);
     struct call_decode call = {.confidence = confidence,
                                .token = token,
@@ -582,7 +591,8 @@ START_TEST(decoders_choose_among_masked_positions_only) {
                                .n_requests = 2,
                                .max_rows = 4,
                                .mask_token = 99,
-                               .threshold = 0.5f};
+                               .rule = KERNEL_THRESHOLD,
+                               .threshold = threshold};
     twin_decode(&call);
     const uint8_t chosen[8] = {0, 1, 0, 0, 7, 0, 0, 7};
     const int32_t after[8] = {50, 2, 50, 99, 99, 50, 50, 99};

@@ -50,9 +50,10 @@ Select = struct("Select", q=P, k=P, v=P, start=P, block_start=P, block_end=P, ke
                 cache_start=P, score_start=P, cache=P, scores=P, indices=P, q_stride=L,
                 kv_stride=L, n_requests=I, n_heads=I, n_kv_heads=I, head_size=I, max_candidates=I,
                 uniform=c.c_bool, dtype=I)
-Head = struct("Head", x=P, w=P, token=P, confidence=P, scratch=P, n_rows=I, n_channels=I,
-              n_vocab=I, rounded=c.c_bool, invariant=c.c_bool, dtype=I)
-Sample = struct("Sample", logits=P, token=P, confidence=P, n_rows=I, n_vocab=I, dtype=I)
+Head = struct("Head", x=P, w=P, token=P, confidence=P, margin=P, entropy=P, scratch=P, n_rows=I,
+              n_channels=I, n_vocab=I, rounded=c.c_bool, invariant=c.c_bool, dtype=I)
+Sample = struct("Sample", logits=P, token=P, confidence=P, margin=P, entropy=P, n_rows=I, n_vocab=I,
+                dtype=I)
 
 # What kernels/device.h has in its table, in order.
 DEVICE = ("open close trouble facts vitals allocate release allocated_bytes own_bytes allocate_host "

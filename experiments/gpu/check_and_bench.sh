@@ -16,7 +16,7 @@ nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw,temperature.gpu 
 failed=0
 if [ "$what" != bench ]; then
     rm -f "$out/checks.txt"
-    for test in test_kernels test_block_kernels test_moe test_device test_company; do
+    for test in test_kernels test_block_kernels test_moe test_decode test_device test_company; do
         timeout 120 "$build/tests/gpu/$test" 2>&1 | tee -a "$out/checks.txt"
         [ "${PIPESTATUS[0]}" = 0 ] || failed=1
     done
@@ -26,7 +26,7 @@ if [ "$what" != bench ]; then
 fi
 if [ "$what" = all ] || [ "$what" = sanitize ]; then
     for tool in memcheck racecheck initcheck; do
-        for test in test_kernels test_block_kernels test_moe test_device test_company; do
+        for test in test_kernels test_block_kernels test_moe test_decode test_device test_company; do
             timeout 150 compute-sanitizer --tool $tool --error-exitcode 9 \
                 "$build/tests/gpu/$test" 1 small >"$out/$tool-$test.txt" 2>&1 || failed=1
             echo "$tool $test: $(tail -1 "$out/$tool-$test.txt")"
@@ -36,6 +36,8 @@ fi
 if [ "$what" = all ] || [ "$what" = bench ]; then
     "$build/tests/gpu/bench_vmm" cuda "$build/kernels/libunmask_cuda.so" "$out/vmm.csv" 2>&1 \
         | tee "$out/vmm.txt"
+    [ "${PIPESTATUS[0]}" = 0 ] || failed=1
+    "$build/tests/gpu/bench_decode" 2>&1 | tee "$out/decode.txt"
     [ "${PIPESTATUS[0]}" = 0 ] || failed=1
     python3 "$here/bench_kernels.py" "$build/kernels/libunmask_cuda.so" "$out/kernels.csv" "$@" \
         2>&1 | tee "$out/bench.txt"

@@ -59,12 +59,16 @@ uint64_t rng_key(uint64_t seed, uint64_t request, uint64_t step) {
     return mix(x ^ (step + golden));
 }
 
+uint64_t rng_keyed_bits(uint64_t key, uint64_t position) {
+    return mix(key ^ (position + golden));
+}
+
 double rng_keyed(uint64_t seed, uint64_t request, uint64_t step, uint64_t position) {
-    return to_unit(mix(rng_key(seed, request, step) ^ (position + golden)));
+    return to_unit(rng_keyed_bits(rng_key(seed, request, step), position));
 }
 
 double rng_bell(uint64_t key, uint64_t position) {
-    uint64_t bits = mix(key ^ (position + golden));
+    uint64_t bits = rng_keyed_bits(key, position);
     uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
     /* Each part has mean 65535 / 2 and variance (65536^2 - 1) / 12. */
     return ((double)sum - 131070) * (1.7320508075688772 / 65536);

@@ -28,6 +28,9 @@ double rng_keyed(uint64_t seed, uint64_t request, uint64_t step, uint64_t positi
 /* The first three keys of such a draw, mixed: for many positions of one step. */
 uint64_t rng_key(uint64_t seed, uint64_t request, uint64_t step);
 
+/* The bits behind such a draw: rng_keyed is their leading 53 as a number. */
+uint64_t rng_keyed_bits(uint64_t key, uint64_t position);
+
 /* Nearly standard normal, a pure function of its keys: the sum of four 16-bit uniforms, scaled
  * (Irwin and Hall). Mean 0 and variance 1 to 1e-9, kurtosis 2.7, within 3.47; no call of libm. */
 double rng_bell(uint64_t key, uint64_t position);

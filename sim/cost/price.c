@@ -58,6 +58,13 @@ static int64_t bytes_per_row(const struct graph *graph, const struct op *op) {
     if (op->kind == OP_GATHER) {
         bytes = 2 * graph->tensors[op->out[0]].bytes.per;
     }
+    /* Raised logits are searched once they are written. A list of credit is read and written whole,
+     * at most, and no more logits are read than it has entries. */
+    if (op->kind == OP_CREDIT && op->out[2] >= 0) {
+        bytes += graph->tensors[op->out[2]].bytes.per;
+    } else if (op->kind == OP_CREDIT) {
+        bytes = 2 * graph->tensors[op->in[1]].bytes.per + 3 * graph->tensors[op->in[2]].bytes.per;
+    }
     return bytes;
 }
 

@@ -33,24 +33,6 @@ uint32_t block_known_in_front(const struct block_state *block) {
     return n;
 }
 
-uint32_t block_choose(const struct block_state *block, const uint8_t *keep, const float *confidence,
-                      float threshold, uint8_t *chosen) {
-    uint32_t n_chosen = 0, best = block->length;
-    for (uint32_t i = 0; i < block->length; i++) {
-        bool candidate = keep[i] && block->masked[i];
-        chosen[i] = candidate && confidence[i] >= threshold;
-        n_chosen += chosen[i];
-        if (candidate && (best == block->length || confidence[i] > confidence[best])) {
-            best = i;
-        }
-    }
-    if (n_chosen == 0 && best < block->length) {
-        chosen[best] = 1;
-        n_chosen = 1;
-    }
-    return n_chosen;
-}
-
 /* Whether position i, run in this pass, has been run in decoded form and may be left out. */
 static bool is_ready(const struct block_state *block, uint32_t i) {
     switch (block->cache) {

@@ -13,7 +13,7 @@
  *
  *     n = block_pending(&block, pending);           what runs; layers 0 and 1 under FOCUS
  *     ... keep = pending, or what focus_select leaves of it (focus.h) ...
- *     block_choose(&block, keep, confidence, threshold, chosen);      or any other decoder
+ *     ... chosen = what a decoder takes of the masked positions in keep (choice.h) ...
  *     block_pass(&block, keep, chosen);
  *
  * until block_is_done. */
@@ -54,12 +54,6 @@ uint32_t block_pending(const struct block_state *block, uint8_t *pending);
 
 /* Positions that are not masked before the first that is. */
 uint32_t block_known_in_front(const struct block_state *block);
-
-/* The threshold rule of LMDeploy, SGLang and SDAR: of the masked positions in `keep` all whose
- * confidence is at or above `threshold`, and the most confident one in any case, the earlier one on
- * a tie. Returns how many; 0 only where `keep` has no masked position. */
-uint32_t block_choose(const struct block_state *block, const uint8_t *keep, const float *confidence,
-                      float threshold, uint8_t *chosen);
 
 /* The end of a pass that ran the positions in `keep`, a subset of block_pending that has every
  * pending position that is not masked (but with BLOCK_PARTS, while some are), and committed those

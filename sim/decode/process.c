@@ -4,9 +4,10 @@
 #include <math.h>
 
 #include "sim/base/rng.h"
+#include "sim/decode/rule.h"
 
-/* The three draws of a position have streams of their own: the seed, changed. */
-enum { DRAW_DIFFICULTY = 1, DRAW_STEP = 2, DRAW_DELTA = 3 };
+/* The draws of a position have streams of their own: the seed, changed. */
+enum { DRAW_DIFFICULTY = 1, DRAW_STEP = 2, DRAW_DELTA = 3, DRAW_TAIL = 4, DRAW_BAR = 5 };
 
 static uint64_t stream(uint64_t seed, uint64_t draw) {
     return seed ^ draw * UINT64_C(0xd1342543de82ef95);
@@ -18,7 +19,7 @@ static float inside(double confidence) {
 }
 
 struct decode_process process_kumaraswamy(double a, double b) {
-    return (struct decode_process){.independent = 1, .a = a, .b = b};
+    return (struct decode_process){.independent = 1, .a = a, .b = b, .tail_spread = 1};
 }
 
 /* By inverse distribution function, keyed by the index among the masked positions. */
@@ -80,6 +81,39 @@ void process_confidence(const struct decode_process *process, uint64_t seed,
             confidence[i] = inside(1 / (1 + exp(-walk_logit(&walk, i, process->distance))));
         } else {
             walk.gap = 0;
+        }
+    }
+}
+
+void process_statistics(const struct decode_process *process, uint64_t seed,
+                        const struct decode_view *view, const float *confidence, float *margin,
+                        float *entropy) {
+    uint64_t key = rng_key(stream(seed, DRAW_TAIL), view->request, view->step_in_block);
+    for (uint32_t i = 0; i < view->block_length; i++) {
+        margin[i] = entropy[i] = 0;
+        if (view->masked[i]) {
+            double t = rng_bell(key, view->block_start + (uint64_t)i);
+            double q = 1 / (1 + exp(-process->tail - process->tail_spread * t));
+            double p = (double)confidence[i], rest = 1 - p;
+            margin[i] = (float)(p - fmin(p, rest * q));
+            entropy[i] =
+                (float)(p * log(p) + rest * (log(rest) + log(q) + (1 - q) / q * log1p(-q)));
+        }
+    }
+}
+
+void process_credit(const struct decode_credit *credit, uint64_t seed,
+                    const struct decode_view *view, const uint8_t *keep, float *earned,
+                    float *confidence) {
+    uint64_t key = rng_key(stream(seed, DRAW_BAR), view->request, 0);
+    for (uint32_t i = 0; i < view->block_length; i++) {
+        if (view->masked[i] && keep[i]) {
+            float bar = decode_draw(key, view->block_start + (uint64_t)i);
+            float *of_token = &earned[2 * (uint64_t)i + (confidence[i] < bar)];
+            earned[2 * (uint64_t)i] *= credit->beta;
+            earned[2 * (uint64_t)i + 1] *= credit->beta;
+            *of_token = credit_earn(credit, *of_token, confidence[i]);
+            confidence[i] = credit_raise(credit, *of_token, confidence[i]);
         }
     }
 }

@@ -20,6 +20,20 @@
  * may know how near context is better than what the last layer will be sure of, hence a distance of
  * their own.
  *
+ * The rest of a distribution follows from its confidence p and a share q, which differs from
+ * position to position and step to step: the second token has q of what the first leaves (but no
+ * more than the first), the third q of what these leave, and so on, so that with a fourth draw t
+ *
+ *     q = 1 / (1 + exp(-tail - tail_spread t))
+ *     margin = p - min(p, (1 - p) q)
+ *     entropy = p log p + (1 - p) (log(1 - p) + log q + (1 - q) / q log(1 - q))
+ *
+ * and which token is the most likely one from a bar of the position, uniform and the same in every
+ * step: its settled token where the confidence is at the bar or above, else a rival, always the
+ * same. A position whose confidence is p has thus settled with probability p, and changes its mind
+ * where its confidence passes the bar. Shares and bars are assumed, no printed number speaks of
+ * them.
+ *
  * experiments/decode.ini has the constants: which are assumed, and to which printed number each of
  * the others is calibrated. "kumaraswamy" is the process without any structure: independent draws
  * of the same distribution in every step, deltas independent of them. */
@@ -30,12 +44,15 @@
 
 #include "sim/base/err.h"
 
+struct decode_credit;
+
 struct decode_process {
     uint32_t independent; /* 1: Kumaraswamy(a, b), and nothing else counts */
     double a, b;
     double location, distance, gap, context;
     double position_spread, step_spread;
     double delta_distance, delta_noise;
+    double tail, tail_spread;
 };
 
 /* A block of a request before a step. */
@@ -53,6 +70,20 @@ struct decode_process process_kumaraswamy(double a, double b);
 /* confidence[block_length]: in (0, 1) where masked, else 0. */
 void process_confidence(const struct decode_process *process, uint64_t seed,
                         const struct decode_view *view, float *confidence);
+
+/* margin and entropy[block_length] of confidences that were drawn: in [0, confidence] and not above
+ * 0 where masked, else 0. */
+void process_statistics(const struct decode_process *process, uint64_t seed,
+                        const struct decode_view *view, const float *confidence, float *margin,
+                        float *entropy);
+
+/* A pass of credit (rule.h) over the masked positions in keep[block_length]: raises their
+ * confidences. earned[block_length, 2], of each position's settled token and its rival, is all 0
+ * when the block begins; the credit of the token that is not the most likely one counts for
+ * nothing until it is that. */
+void process_credit(const struct decode_credit *credit, uint64_t seed,
+                    const struct decode_view *view, const uint8_t *keep, float *earned,
+                    float *confidence);
 
 /* delta[block_length]: adds up to 0 over the masked positions (but for rounding), 0 elsewhere. */
 void process_delta(const struct decode_process *process, uint64_t seed,

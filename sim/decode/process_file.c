@@ -24,6 +24,8 @@ static const struct param params[] = {
     REAL(step_spread, "1", 0, 100, "spread between steps"),
     REAL(delta_distance, "0", 0, 1000, "what distance costs the importance delta at most"),
     REAL(delta_noise, "1", 0, 1000, "noise of the importance delta, in logits"),
+    REAL(tail, "0", -100, 100, "logit of the second token's share of what the first leaves"),
+    REAL(tail_spread, "1", 0, 100, "spread of that logit between positions and steps"),
 };
 enum { N_PARAMS = sizeof params / sizeof params[0] };
 

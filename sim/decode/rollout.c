@@ -1,6 +1,10 @@
 #include "sim/decode/rollout.h"
 
+#include <string.h>
+
 #include "sim/base/err.h"
+#include "sim/base/rng.h"
+#include "sim/decode/choice.h"
 
 static uint32_t in_top_quintile(const struct block_state *block, const float *delta,
                                 const uint8_t *chosen) {
@@ -19,18 +23,42 @@ struct row {
     uint8_t masked[ROLLOUT_MOST_POSITIONS], uncached[ROLLOUT_MOST_POSITIONS];
     uint8_t pending[ROLLOUT_MOST_POSITIONS], keep[ROLLOUT_MOST_POSITIONS];
     uint8_t chosen[ROLLOUT_MOST_POSITIONS];
-    float confidence[ROLLOUT_MOST_POSITIONS], delta[ROLLOUT_MOST_POSITIONS];
+    float delta[ROLLOUT_MOST_POSITIONS], earned[2 * ROLLOUT_MOST_POSITIONS];
 };
+
+/* Positions that the rule takes of those in `keep`. */
+static uint32_t choose(const struct choice_asked *asked, const struct rollout_rule *rule,
+                       struct choice *choice, uint8_t *chosen) {
+    struct decode_seen seen;
+    struct decode_rule pass = rule->rule;
+    pass.key = rng_key(pass.key, asked->view->request, asked->view->step_in_block);
+    choice_see(choice, asked, &seen);
+    if (seen.n > 0) {
+        (void)decode_choose(&pass, &seen, rule->count < seen.n ? rule->count : seen.n,
+                            choice->picked);
+    }
+    return choice_mark(choice, asked->block, asked->keep, chosen);
+}
 
 /* `at`: request, first position and steps done so far. Returns the block's passes. */
 static uint32_t rollout_block(const struct decode_process *process, uint64_t seed,
                               const struct decode_view *at, const struct rollout_rule *rule,
-                              struct focus_yield *yield, struct rollout *sums) {
+                              struct focus_yield *yield, struct choice *choice,
+                              struct rollout *sums) {
     struct row row;
     struct block_state block;
     block_begin(&block, rule->cache, rule->block_tokens, 0, row.masked, row.uncached);
     focus_yield_begin_block(yield, &rule->focus);
     struct decode_view view = *at;
+    struct choice_asked asked = {.process = process,
+                                 .seed = seed,
+                                 .view = &view,
+                                 .block = &block,
+                                 .reads_statistics = rule->rule.rank == RANK_MARGIN ||
+                                                     rule->rule.rank == RANK_ENTROPY,
+                                 .credit = rule->credits ? &rule->credit : NULL,
+                                 .earned = row.earned};
+    memset(row.earned, 0, sizeof row.earned);
     view.masked = row.masked;
     while (!block_is_done(&block)) {
         view.step_in_block = block.passes;
@@ -45,8 +73,8 @@ static uint32_t rollout_block(const struct decode_process *process, uint64_t see
                                   yield->mean, block.frontier, row.keep);
             keep = row.keep;
         }
-        process_confidence(process, seed, &view, row.confidence);
-        uint32_t n = block_choose(&block, keep, row.confidence, rule->threshold, row.chosen);
+        asked.keep = keep;
+        uint32_t n = choose(&asked, rule, choice, row.chosen);
         sums->kept += n_kept;
         sums->passes++;
         if (block.n_masked > 0) {
@@ -67,12 +95,15 @@ void rollout_request(const struct decode_process *process, uint64_t seed, uint64
                      const struct rollout_rule *rule, uint32_t n, struct rollout *sums) {
     struct decode_view view = {.request = request, .block_length = rule->block_tokens};
     struct focus_yield yield;
+    struct choice choice;
     ASSERT(rule->block_tokens > 0 && rule->block_tokens <= ROLLOUT_MOST_POSITIONS);
     focus_yield_init(&yield);
+    choice_init(&choice, rule->block_tokens);
     for (uint32_t i = 0; i < n; i++) {
-        view.step += rollout_block(process, seed, &view, rule, &yield, sums);
+        view.step += rollout_block(process, seed, &view, rule, &yield, &choice, sums);
         view.block_start += rule->block_tokens;
     }
+    choice_fini(&choice);
 }
 
 double rollout_tokens_per_step(const struct rollout *sums) {

@@ -11,6 +11,7 @@
 #include "sim/decode/block.h"
 #include "sim/decode/focus.h"
 #include "sim/decode/process.h"
+#include "sim/decode/rule.h"
 
 enum { ROLLOUT_MOST_POSITIONS = 256 };
 
@@ -19,7 +20,10 @@ struct rollout_rule {
     enum block_cache cache;
     bool evicts; /* FOCUS, by `focus` */
     struct focus_rule focus;
-    float threshold;
+    struct decode_rule rule; /* draws are keyed anew in every pass, by the rule's key */
+    uint32_t count;          /* of DECODE_COUNT: positions of a pass, as far as there are any */
+    bool credits;            /* before the rule, by `credit` */
+    struct decode_credit credit;
     bool ranks; /* count decoded_in_top_quintile */
 };
 

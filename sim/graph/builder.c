@@ -422,23 +422,49 @@ static void add_all_layers(struct builder *b) {
     }
 }
 
-/* A token and its confidence; where the logits are divided among ranks, its logit too. */
-enum { CANDIDATE_BYTES = 2 * F32_BYTES };
+int64_t graph_credit_bytes(const struct model *model, const struct graph_options *options) {
+    /* How many entries, padding; a token and a number for each. */
+    int64_t list = (2LL * options->credit_slots + 2) * F32_BYTES;
+    return options->credit_matrix ? (int64_t)model->vocab * F32_BYTES : list;
+}
 
+/* A token, its confidence, and the statistics of its row where decoders read them. */
 static int64_t candidate_bytes(const struct builder *b) {
-    return model_ranks(b->m) > 1 ? GRAPH_PARTIAL_BYTES : CANDIDATE_BYTES;
+    return (b->options->statistics ? 4LL : 2LL) * F32_BYTES;
+}
+
+/* Those of a rank's part of the vocabulary come with their logit. */
+static int add_candidates(struct builder *b) {
+    int64_t logit_bytes = model_ranks(b->m) > 1 ? F32_BYTES : 0;
+    return graph_add_tensor(b->g, "candidates", SYM_LOGIT_ROWS, candidate_bytes(b) + logit_bytes);
+}
+
+/* Credit changes the candidates; of a matrix the raised logits are another tensor, searched anew.
+ */
+static void add_credit(struct builder *b, int logits, int decided, int earned) {
+    const int in[] = {logits, decided, earned, -1};
+    if (b->options->credit_matrix) {
+        int raised = graph_add_tensor(b->g, "logits with credit", SYM_LOGIT_ROWS,
+                                      model_logits_bytes_per_row(b->m, F32_BYTES));
+        graph_add_op(b->g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, in, LIST(decided, earned, raised));
+    } else {
+        graph_add_op(b->g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, in, LIST(decided, earned));
+    }
 }
 
 /* Logits that exist, in chunks or whole, and what is read off them. */
 static int add_stored_logits(struct builder *b, int normed) {
     struct graph *g = b->g;
     const struct model *m = b->m;
+    int earned = b->options->credit_slots > 0 ? graph_add_cache(g, "credit", SYM_LOGIT_ROWS,
+                                                                graph_credit_bytes(m, b->options))
+                                              : -1;
     graph_begin_loop(g, CHUNK_LOGITS, SYM_LOGIT_ROWS);
     int64_t logits_bytes = b->options->logits_bytes * g->element_bytes / BF16_BYTES;
     int logits =
         graph_add_tensor(g, "logits", SYM_LOGIT_ROWS, model_logits_bytes_per_row(m, logits_bytes));
     add_linear(g, "output head", SYM_LOGIT_ROWS, m->vocab, m->hidden, normed, logits);
-    int decided = graph_add_tensor(g, "candidates", SYM_LOGIT_ROWS, candidate_bytes(b));
+    int decided = add_candidates(b);
     if (b->options->shift_copy && m->shifted_logits) {
         int shifted = graph_add_tensor(g, "shifted logits", SYM_LOGIT_ROWS,
                                        model_logits_bytes_per_row(m, logits_bytes));
@@ -463,13 +489,16 @@ static int add_stored_logits(struct builder *b, int normed) {
         graph_add_op(g, "argmax and confidence", OP_SAMPLE, SYM_LOGIT_ROWS, LIST(sampled),
                      LIST(decided));
     }
+    if (earned >= 0) {
+        add_credit(b, logits, decided, earned);
+    }
     graph_end_loop(g, decided);
     return decided;
 }
 
 static int add_fused_head(struct builder *b, int normed) {
     struct graph *g = b->g;
-    int decided = graph_add_tensor(g, "candidates", SYM_LOGIT_ROWS, candidate_bytes(b));
+    int decided = add_candidates(b);
     int scratch = graph_add_tensor(g, "head scratch", SYM_ONE, GRAPH_HEAD_SCRATCH_BYTES);
     struct op *op = graph_add_op(g, "output head", OP_HEAD, SYM_LOGIT_ROWS, LIST(normed),
                                  LIST(decided, scratch));
@@ -488,8 +517,8 @@ static int add_combination(struct builder *b, int decided) {
         return decided;
     }
     int gathered = graph_add_tensor(g, "gathered candidates", SYM_LOGIT_ROWS,
-                                    (int64_t)ranks * GRAPH_PARTIAL_BYTES);
-    int combined = graph_add_tensor(g, "combined candidates", SYM_LOGIT_ROWS, CANDIDATE_BYTES);
+                                    ranks * g->tensors[decided].bytes.per);
+    int combined = graph_add_tensor(g, "combined candidates", SYM_LOGIT_ROWS, candidate_bytes(b));
     graph_add_op(g, "candidates all-gather", OP_ALL_GATHER, SYM_LOGIT_ROWS, LIST(decided),
                  LIST(gathered));
     graph_add_op(g, "combine", OP_COMBINE, SYM_LOGIT_ROWS, LIST(gathered), LIST(combined));
@@ -510,6 +539,7 @@ static void add_head(struct builder *b) {
 void graph_build(struct graph *graph, const struct model *model,
                  const struct graph_options *options) {
     int64_t element_bytes = options->element_bytes > 0 ? options->element_bytes : BF16_BYTES;
+    ASSERT(options->credit_slots == 0 || !options->fused_head);
     ASSERT(!options->query_chunks ||
            (options->fused && !options->splits_first_layer && !options->selects &&
             !options->compares_values && !options->gathers_cache));

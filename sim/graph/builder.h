@@ -19,24 +19,26 @@ struct graph_options {
     int64_t softmax_bytes; /* bytes of the softmax result; 0: none is stored */
     int64_t element_bytes; /* of activations, weights and cached values; 0: bf16's 2. Logits as
                               the head writes them are wider by as much. */
-    bool shift_copy;    /* logits that decide on the position behind theirs (Dream) are shifted by a
-                           copy; off: they stay, and whoever reads a row knows whose it is */
-    bool fused_head;    /* the head's logits are reduced as they are made: one operator; the
-                           three sizes of logits are not read */
-    bool fused_gate_up; /* gates and ups never leave their product: one operator */
-    bool query_chunks;  /* queries are projected apart from keys and values, chunk by chunk, and
-                           attention writes over them; fused, and without cached rows */
-    bool engine;        /* what our engine's kernels hold besides: a selection's indices, and
-                           the layer's queries, keys and values until it is done; mixtures by
-                           pairs of a token and an expert, sorted */
+    bool shift_copy; /* logits that decide on the position behind theirs (Dream) are shifted by a
+                        copy; off: they stay, and whoever reads a row knows whose it is */
+    bool fused_head; /* the head's logits are reduced as they are made: one operator; the
+                        three sizes of logits are not read */
+    bool statistics; /* the margin and entropy of each row, beside its confidence */
+    uint32_t credit_slots; /* tokens of a row's list of credit; 0: decoders give none */
+    bool credit_matrix;    /* a number for every token of a row instead of the list */
+    bool fused_gate_up;    /* gates and ups never leave their product: one operator */
+    bool query_chunks;     /* queries are projected apart from keys and values, chunk by chunk, and
+                              attention writes over them; fused, and without cached rows */
+    bool engine;           /* what our engine's kernels hold besides: a selection's indices, and
+                              the layer's queries, keys and values until it is done; mixtures by
+                              pairs of a token and an expert, sorted */
 };
+
+/* Bytes of one row's credit. */
+int64_t graph_credit_bytes(const struct model *model, const struct graph_options *options);
 
 /* What the fused head works in, whatever the rows (HEAD_SCRATCH_BYTES of the kernels). */
 enum { GRAPH_HEAD_SCRATCH_BYTES = 60 << 20 };
-
-/* Of a row's best token among one rank's part of the vocabulary: the token, its probability among
- * that part, and its logit. */
-enum { GRAPH_PARTIAL_BYTES = 3 * F32_BYTES };
 
 /* Build the graph of one step; of a rank's, with what the ranks exchange, where the model is a
  * rank's share (sim/model/ranks.h). Stored logits stay where they are: the runtimes gather

@@ -33,6 +33,7 @@ const char *const op_kind_names[OP_KIND_COUNT] = {
     "moe-gate-up",
     "moe-down",
     "moe-combine",
+    "credit",
 };
 
 const char *const chunk_kind_names[CHUNK_KINDS] = {"attention", "ffn", "logits"};

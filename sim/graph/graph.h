@@ -47,8 +47,9 @@ enum op_kind {
     OP_MOE_GATE_UP, /* gates, ups and the activation between them, of all pairs at once */
     OP_MOE_DOWN,
     OP_MOE_COMBINE, /* each token's pairs, weighed and summed */
+    OP_CREDIT,      /* what tokens have earned so far is added to their logits (dInfer) */
 };
-enum { OP_KIND_COUNT = OP_MOE_COMBINE + 1 };
+enum { OP_KIND_COUNT = OP_CREDIT + 1 };
 extern const char *const op_kind_names[OP_KIND_COUNT];
 
 enum {

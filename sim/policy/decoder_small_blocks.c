@@ -16,13 +16,14 @@ static const struct param params[] = {
     SMALL_BLOCKS_PARAM(struct state, small),
 };
 
-static uint32_t choose(const void *opaque, const struct request *request, const float *confidence,
-                       uint32_t n, uint8_t *commit) {
+static uint32_t choose(const void *opaque, const struct request *request,
+                       const struct decode_seen *seen, uint8_t *commit) {
     const struct state *state = opaque;
+    const float *confidence = seen->confidence;
     uint32_t n_small = small_block_end(&state->small, request) -
                        (request->block_length - request->masked_in_block);
     uint32_t n_committed = 0, best = 0;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < seen->n; i++) {
         commit[i] = i < n_small && confidence[i] > (float)state->threshold;
         n_committed += commit[i];
         best = i < n_small && confidence[i] > confidence[best] ? i : best;

@@ -272,29 +272,66 @@ static void exercise_cache(struct guard *guard, struct rng *rng) {
     }
 }
 
-/* Confidences of a step: spread, all alike, all hopeless, all certain. */
-static void draw_confidences(struct rng *rng, uint32_t walk, float *confidence, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        switch (walk % 4) {
-        case 0:
-            confidence[i] = 0.001f + 0.998f * (float)rng_uniform(rng);
-            break;
-        case 1:
-            confidence[i] = 0.5f;
-            break;
-        case 2:
-            confidence[i] = 1e-6f * (float)(1 + i % 3);
-            break;
-        default:
-            confidence[i] = 0.999999f;
-            break;
-        }
+/* What a step says of the masked positions. */
+struct exercise_step {
+    uint32_t offset[EXERCISE_SLOTS];
+    float confidence[EXERCISE_SLOTS], margin[EXERCISE_SLOTS], entropy[EXERCISE_SLOTS];
+    uint8_t commit[EXERCISE_SLOTS];
+};
+
+/* Confidences spread, all alike, all hopeless, all certain. */
+static float draw_confidence(struct rng *rng, uint32_t walk, uint32_t i) {
+    switch (walk % 4) {
+    case 0:
+        return 0.001f + 0.998f * (float)rng_uniform(rng);
+    case 1:
+        return 0.5f;
+    case 2:
+        return 1e-6f * (float)(1 + i % 3);
+    default:
+        return 0.999999f;
     }
 }
 
+/* The positions that are left are some of the block's. */
+static struct decode_seen draw_step(struct exercise_step *step, struct rng *rng, uint32_t walk,
+                                    const struct request *request, bool statistics) {
+    uint32_t n = request->masked_in_block, offset = request->block_length - n;
+    for (uint32_t i = 0; i < n; i++) {
+        step->offset[i] = i > 0 ? step->offset[i - 1] + 1 : 0;
+        bool skips = offset > 0 && walk % 3 > 0 && rng_uniform(rng) < 0.3;
+        step->offset[i] += skips;
+        offset -= skips;
+        step->confidence[i] = draw_confidence(rng, walk, i);
+        step->margin[i] = step->confidence[i] * (float)rng_uniform(rng);
+        step->entropy[i] = -4 * (1 - step->confidence[i]);
+    }
+    return (struct decode_seen){.n = n,
+                                .first = request->block_start,
+                                .offset = step->offset,
+                                .confidence = step->confidence,
+                                .margin = statistics ? step->margin : NULL,
+                                .entropy = statistics ? step->entropy : NULL};
+}
+
+static uint32_t exercise_choice(struct guard *guard, struct rng *rng, uint32_t walk,
+                                const struct request *request, struct exercise_step *step) {
+    const struct decoder *decoder = &guard->outer.decoder;
+    struct decode_seen seen = draw_step(step, rng, walk, request, decoder->reads_statistics != 0);
+    if (decoder->choose != NULL) {
+        return decoder->choose(guard, request, &seen, step->commit);
+    }
+    struct decode_rule rule = decoder_rule(decoder, guard, request);
+    return guard->err.kind == ERR_NONE ? decode_choose(&rule, &seen, 1, step->commit) : 1;
+}
+
 static void exercise_decoder(struct guard *guard, struct rng *rng) {
-    float confidence[EXERCISE_SLOTS];
-    uint8_t commit[EXERCISE_SLOTS];
+    const struct decoder *decoder = &guard->outer.decoder;
+    struct exercise_step step;
+    if (decoder->credit != NULL) {
+        struct decoder_credit credit;
+        decoder->credit(guard, &credit);
+    }
     for (uint32_t walk = 0; walk < N_WALKS + N_EXACT_WALKS && guard->err.kind == ERR_NONE; walk++) {
         struct request request = exercise_request(rng, walk, 4096, 512);
         request.state = REQUEST_RUNNING;
@@ -303,12 +340,12 @@ static void exercise_decoder(struct guard *guard, struct rng *rng) {
             blocks_enter(&request, 0);
         }
         while (request.state != REQUEST_DONE && guard->err.kind == ERR_NONE) {
-            uint32_t commits, repeat, masked = request.masked_in_block;
-            if (guard->outer.decoder.count != NULL) {
-                commits = guard->outer.decoder.count(guard, &request, &repeat);
+            uint32_t commits, repeat;
+            if (decoder->count != NULL) {
+                commits = decoder->count(guard, &request, &repeat);
+                (void)decoder_rule(decoder, guard, &request);
             } else {
-                draw_confidences(rng, walk, confidence, masked);
-                commits = guard->outer.decoder.choose(guard, &request, confidence, masked, commit);
+                commits = exercise_choice(guard, rng, walk, &request, &step);
             }
             advance(&request, commits);
         }

@@ -39,6 +39,7 @@ static const struct {
     [PROMISE_COMMIT] = {ONLY(POLICY_DECODER), "commits at least one masked position, at most all"},
     [PROMISE_COUNT_REPEAT] = {ONLY(POLICY_DECODER), "keeps a count for as many steps as it says"},
     [PROMISE_FLAGS] = {ONLY(POLICY_DECODER), "sets every flag to 0 or 1 and returns their sum"},
+    [PROMISE_RULE] = {ONLY(POLICY_DECODER), "names a rule that there is, with numbers in range"},
     [PROMISE_INDEX] = {ONLY(POLICY_ROUTER), "chooses a replica that exists"},
 #undef ANY
 #undef ONLY
@@ -114,7 +115,10 @@ void guard_init(struct guard *guard, const struct policy *inner, void *inner_sta
     scratch->owner = zeroed(max_slots, 1);
     scratch->seen = zeroed(max_slots, sizeof(uint64_t));
     scratch->replicas = zeroed(max_slots, sizeof *scratch->replicas);
-    scratch->confidence = zeroed(max_slots, sizeof(float));
+    scratch->offset = zeroed(max_slots, sizeof(uint32_t));
+    for (int i = 0; i < N_SEEN_VALUES; i++) {
+        scratch->seen_values[i] = zeroed(max_slots, sizeof(float));
+    }
     for (int i = 0; i < 2; i++) {
         for (int list = 0; list < N_BATCH_LISTS; list++) {
             scratch->lists[i][list] = zeroed((size_t)max_slots + MARGIN, sizeof(uint32_t));
@@ -144,6 +148,8 @@ void guard_init(struct guard *guard, const struct policy *inner, void *inner_sta
         guard->outer.decoder = *(const struct decoder *)inner;
         guard->outer.decoder.count = guard->outer.decoder.count != NULL ? guarded_count : NULL;
         guard->outer.decoder.choose = guard->outer.decoder.choose != NULL ? guarded_choose : NULL;
+        guard->outer.decoder.rule = guard->outer.decoder.rule != NULL ? guarded_rule : NULL;
+        guard->outer.decoder.credit = guard->outer.decoder.credit != NULL ? guarded_credit : NULL;
         break;
     case POLICY_ROUTER:
         guard->outer.router = *(const struct router *)inner;
@@ -160,7 +166,10 @@ void guard_fini(struct guard *guard) {
     free(scratch->owner);
     free(scratch->seen);
     free(scratch->replicas);
-    free(scratch->confidence);
+    free(scratch->offset);
+    for (int i = 0; i < N_SEEN_VALUES; i++) {
+        free(scratch->seen_values[i]);
+    }
     for (int i = 0; i < 2; i++) {
         for (int list = 0; list < N_BATCH_LISTS; list++) {
             free(scratch->lists[i][list]);

@@ -37,6 +37,7 @@ enum promise {
     PROMISE_COMMIT,
     PROMISE_COUNT_REPEAT,
     PROMISE_FLAGS,
+    PROMISE_RULE,
     /* Routers. */
     PROMISE_INDEX,
     PROMISE_COUNT

@@ -14,22 +14,23 @@ static bool evict_once(struct guard *guard, const void *memory, const struct evi
     memcpy(&lent, view->request, sizeof lent);
     memcpy(scratch->flags[0], view->pending, length);
     memcpy(scratch->flags[1], view->masked, length);
-    memcpy(scratch->confidence, view->delta, length * sizeof *view->delta);
+    memcpy(scratch->seen_values[0], view->delta, length * sizeof *view->delta);
     memcpy(scratch->memory[0], memory, cache->memory_bytes);
     memset(keep, FILL, length + MARGIN);
     const struct eviction_view given = {.request = &lent,
                                         .length = length,
                                         .pending = scratch->flags[0],
                                         .masked = scratch->flags[1],
-                                        .delta = scratch->confidence,
+                                        .delta = scratch->seen_values[0],
                                         .frontier = view->frontier};
     guard_enter(guard, "evict");
     *kept = cache->evict(guard->inner_state, scratch->memory[0], &given, keep);
     guard_leave(guard);
-    bool untouched = memcmp(scratch->flags[0], view->pending, length) == 0 &&
-                     memcmp(scratch->flags[1], view->masked, length) == 0 &&
-                     memcmp(scratch->confidence, view->delta, length * sizeof *view->delta) == 0 &&
-                     memcmp(scratch->memory[0], memory, cache->memory_bytes) == 0;
+    bool untouched =
+        memcmp(scratch->flags[0], view->pending, length) == 0 &&
+        memcmp(scratch->flags[1], view->masked, length) == 0 &&
+        memcmp(scratch->seen_values[0], view->delta, length * sizeof *view->delta) == 0 &&
+        memcmp(scratch->memory[0], memory, cache->memory_bytes) == 0;
     return guard_keeps_request(guard, &lent, view->request) && guard_keeps_state(guard) &&
            guard_keeps(guard, PROMISE_READS, untouched,
                        "writes to what it is shown of the block, which it may only read");

@@ -11,6 +11,8 @@ enum { MARGIN = 64, FILL = 0xA5 };
 /* The lists of a batch, each with max_slots entries and MARGIN behind them. */
 enum batch_list { LIST_SELECTED, LIST_CHUNK_TOKENS, LIST_PREEMPTED, LIST_IDLE, N_BATCH_LISTS };
 
+enum { N_SEEN_VALUES = 3 };
+
 struct guard_scratch {
     uint32_t max_slots;
     struct request *requests;          /* by slot; only slots that run or wait are filled */
@@ -19,7 +21,8 @@ struct guard_scratch {
     uint8_t *owner;                    /* by slot: 0, RUNS or WAITS */
     uint64_t *seen, seen_stamp;        /* by slot: the last list it was found in */
     struct replica_view *replicas;     /* router */
-    float *confidence;                 /* decoder */
+    uint32_t *offset;                  /* decoder */
+    float *seen_values[N_SEEN_VALUES]; /* decoder: confidence, margin, entropy; eviction: deltas */
     uint8_t *commit[2];                /* decoder */
     uint8_t *flags[2];                 /* eviction: pending, masked */
     uint8_t *memory[2];                /* the same: what is remembered of a request */
@@ -56,8 +59,10 @@ uint32_t guarded_evict(const void *state, const void *memory, const struct evict
                        uint8_t *keep);
 void guarded_learn(const void *state, void *memory, const struct request *request, uint32_t n);
 uint32_t guarded_count(const void *state, const struct request *request, uint32_t *repeat);
-uint32_t guarded_choose(const void *state, const struct request *request, const float *confidence,
-                        uint32_t n, uint8_t *commit);
+uint32_t guarded_choose(const void *state, const struct request *request,
+                        const struct decode_seen *seen, uint8_t *commit);
+void guarded_rule(const void *state, const struct request *request, struct decode_rule *out);
+void guarded_credit(const void *state, struct decoder_credit *out);
 uint32_t guarded_route(void *state, const struct request *request,
                        const struct replica_view *replicas, uint32_t n);
 

@@ -62,17 +62,20 @@ static int validate_callbacks(const struct policy *policy, const char *place, st
     }
     case POLICY_DECODER: {
         const struct decoder *decoder = (const struct decoder *)policy;
-        if (decoder->count != NULL && decoder->choose != NULL) {
-            return err_world(err, "%s: decoder %s has both count and choose, of which one is used",
+        if (decoder->choose != NULL && (decoder->count != NULL || decoder->rule != NULL)) {
+            return err_world(err, "%s: decoder %s has both %s and choose, of which one is used",
+                             place, policy->name, decoder->count != NULL ? "count" : "rule");
+        }
+        if (decoder->credit != NULL && decoder->count != NULL) {
+            return err_world(err, "%s: decoder %s counts, so that its credit changes nothing",
                              place, policy->name);
         }
-        if (decoder->count != NULL && decoder->threshold != NULL) {
-            return err_world(err,
-                             "%s: decoder %s counts, so that nothing is read against its "
-                             "threshold",
-                             place, policy->name);
+        if (decoder->reads_statistics > 1) {
+            return err_world(err, "%s: decoder %s has a flag that is neither 0 nor 1", place,
+                             policy->name);
         }
-        missing = decoder->count == NULL && decoder->choose == NULL ? "count or choose" : NULL;
+        bool decides = decoder->count != NULL || decoder->choose != NULL || decoder->rule != NULL;
+        missing = decides ? NULL : "count, choose or rule";
         break;
     }
     case POLICY_ROUTER:

@@ -4,8 +4,6 @@
 #include <string.h>
 
 #include "sim/base/zeroed.h"
-#include "sim/decode/block.h"
-#include "sim/decode/process.h"
 
 bool positions_wanted(const struct system *s) {
     return s->decoder->count == NULL || s->cache->leaves_out != BLOCK_WHOLE || s->cache->evicts;
@@ -22,10 +20,14 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
     p->memory = zeroed(n_slots, system->cache->memory_bytes + 1);
     p->pending = zeroed(block, 1);
     p->chosen = zeroed(block, 1);
-    p->picked = zeroed(block, 1);
-    p->confidence = zeroed(block, sizeof(float));
-    p->candidates = zeroed(block, sizeof(float));
     p->delta = zeroed(block, sizeof(float));
+    choice_init(&p->choice, (uint32_t)block);
+    if (system->decoder->credit != NULL) {
+        struct decoder_credit credit;
+        system->decoder->credit(system->decoder_state, &credit);
+        p->credit = credit.rule;
+        p->earned = zeroed(n_slots * 2 * block, sizeof *p->earned);
+    }
 }
 
 void positions_fini(struct positions *p) {
@@ -36,10 +38,9 @@ void positions_fini(struct positions *p) {
     free(p->memory);
     free(p->pending);
     free(p->chosen);
-    free(p->picked);
-    free(p->confidence);
-    free(p->candidates);
+    free(p->earned);
     free(p->delta);
+    choice_fini(&p->choice);
 }
 
 static void *memory_of(const struct positions *p, uint32_t slot) {
@@ -50,6 +51,18 @@ static uint8_t *row(const struct positions *p, uint8_t *flags, uint32_t slot) {
     return flags + (size_t)slot * p->system->settings.block_tokens;
 }
 
+static float *earned_of(const struct positions *p, uint32_t slot) {
+    return p->earned != NULL ? p->earned + 2 * (size_t)slot * p->system->settings.block_tokens
+                             : NULL;
+}
+
+static void lose_credit(const struct positions *p, uint32_t slot) {
+    if (p->earned != NULL) {
+        memset(earned_of(p, slot), 0,
+               2 * (size_t)p->system->settings.block_tokens * sizeof *p->earned);
+    }
+}
+
 void positions_start(struct positions *p, uint32_t slot) {
     memset(memory_of(p, slot), 0, p->system->cache->memory_bytes);
 }
@@ -58,6 +71,7 @@ void positions_enter(struct positions *p, uint32_t slot, const struct request *r
                      uint32_t n_fixed) {
     block_begin(&p->blocks[slot], (enum block_cache)p->system->cache->leaves_out,
                 request->block_length, n_fixed, row(p, p->masked, slot), row(p, p->uncached, slot));
+    lose_credit(p, slot);
     if (p->system->cache->learn != NULL) {
         p->system->cache->learn(p->system->cache_state, memory_of(p, slot), request, 0);
     }
@@ -65,6 +79,7 @@ void positions_enter(struct positions *p, uint32_t slot, const struct request *r
 
 void positions_forget(struct positions *p, uint32_t slot) {
     block_forget(&p->blocks[slot]);
+    lose_credit(p, slot);
 }
 
 static struct decode_view view_of(const struct positions *p, uint32_t slot,
@@ -129,49 +144,35 @@ uint32_t positions_candidates(const struct positions *p, uint32_t slot) {
     return n;
 }
 
-/* The `count` most confident of n, the earlier one on a tie. */
-static void pick_most_confident(const float *confidence, uint32_t n, uint32_t count,
-                                uint8_t *picked) {
-    memset(picked, 0, n);
-    for (; count > 0; count--) {
-        uint32_t best = n;
-        for (uint32_t i = 0; i < n; i++) {
-            if (!picked[i] && (best == n || confidence[i] > confidence[best])) {
-                best = i;
-            }
-        }
-        picked[best] = 1;
-    }
-}
-
-/* The decoder's choice among the masked positions that stay. */
+/* The decoder's choice among the masked positions that stay; `count` of them, where it is not 0. */
 static void choose(struct positions *p, uint32_t slot, const struct request *request,
                    uint32_t count) {
-    const struct block_state *block = &p->blocks[slot];
     const struct decoder *decoder = p->system->decoder;
-    const uint8_t *keep = row(p, p->keep, slot);
-    struct decode_view view = view_of(p, slot, request);
-    uint32_t n = 0;
-    process_confidence(&p->system->process, p->seed, &view, p->confidence);
-    for (uint32_t i = 0; i < block->length; i++) {
-        if (keep[i] && block->masked[i]) {
-            p->candidates[n++] = p->confidence[i];
-        }
-    }
-    if (n == 0) {
+    const void *state = p->system->decoder_state;
+    const struct decode_view view = view_of(p, slot, request);
+    const struct choice_asked asked = {
+        .process = &p->system->process,
+        .seed = p->seed,
+        .view = &view,
+        .block = &p->blocks[slot],
+        .keep = row(p, p->keep, slot),
+        .reads_statistics = decoder->reads_statistics != 0,
+        .credit = p->earned != NULL ? &p->credit : NULL,
+        .earned = earned_of(p, slot),
+    };
+    struct decode_seen seen;
+    choice_see(&p->choice, &asked, &seen);
+    if (seen.n == 0) {
         return;
     }
-    if (count == 0 && decoder->count == NULL) {
-        (void)decoder->choose(p->system->decoder_state, request, p->candidates, n, p->picked);
+    if (count == 0 && decoder->choose != NULL) {
+        (void)decoder->choose(state, request, &seen, p->choice.picked);
     } else {
-        pick_most_confident(p->candidates, n, count < n ? count : n, p->picked);
+        struct decode_rule rule = decoder_rule(decoder, state, request);
+        rule.kind = count > 0 ? DECODE_COUNT : rule.kind;
+        (void)decode_choose(&rule, &seen, count < seen.n ? count : seen.n, p->choice.picked);
     }
-    uint32_t at = 0;
-    for (uint32_t i = 0; i < block->length; i++) {
-        if (keep[i] && block->masked[i]) {
-            p->chosen[i] = p->picked[at++];
-        }
-    }
+    (void)choice_mark(&p->choice, asked.block, asked.keep, p->chosen);
 }
 
 uint32_t positions_pass(struct positions *p, uint32_t slot, const struct request *request,

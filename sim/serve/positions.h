@@ -9,19 +9,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sim/decode/choice.h"
 #include "sim/serve/executor.h"
 #include "sim/serve/system.h"
-
-struct block_state;
 
 struct positions {
     const struct system *system;
     uint64_t seed;
-    struct block_state *blocks;         /* by slot */
-    uint8_t *masked, *uncached, *keep;  /* by slot, block_tokens each */
-    unsigned char *memory;              /* by slot, the cache policy's own */
-    uint8_t *pending, *chosen, *picked; /* of one request */
-    float *confidence, *candidates, *delta;
+    struct block_state *blocks;        /* by slot */
+    uint8_t *masked, *uncached, *keep; /* by slot, block_tokens each */
+    unsigned char *memory;             /* by slot, the cache policy's own */
+    float *earned; /* by slot, two of each position: credit, where decoders give any */
+    struct decode_credit credit;
+    uint8_t *pending, *chosen; /* of one request */
+    float *delta;
+    struct choice choice;
 };
 
 /* Whether the system's policies ask for them. */
@@ -38,7 +40,7 @@ void positions_start(struct positions *positions, uint32_t slot);
 void positions_enter(struct positions *positions, uint32_t slot, const struct request *request,
                      uint32_t n_fixed);
 
-/* Keys and values of the block are lost; what was committed is not. */
+/* Keys and values of the block are lost, and its credit; what was committed is not. */
 void positions_forget(struct positions *positions, uint32_t slot);
 
 /* Before the request's next step is planned: how many positions it runs, and what an eviction

@@ -12,6 +12,7 @@
 #include "sim/model/ranks.h"
 #include "sim/policy/check_plugin.h"
 #include "sim/policy/registry.h"
+#include "sim/serve/system_credit.h"
 #include "sim/serve/system_file.h"
 #include "sim/serve/system_step.h"
 
@@ -467,12 +468,13 @@ static void leave_out_layers(struct system *s) {
 
 int64_t system_reserve_bytes(const struct system *s) {
     int64_t moe_bytes = s->model->experts > 0 ? s->settings.moe_reserve_bytes : 0;
-    return s->settings.reserve_bytes + moe_bytes + s->left_out_bytes;
+    return s->settings.reserve_bytes + moe_bytes + s->decoder_bytes + s->left_out_bytes;
 }
 
 static int resolve(struct system *s, const struct system_request *asked, struct err *err) {
     resolve_settings(s);
     int status = refuse_uncovered(s, err);
+    status = status == 0 ? system_check_credit(s, err) : status;
     if (status != 0) {
         return status;
     }
@@ -498,8 +500,10 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .shift_copy = s->runtime.shift_copy,
         .fused_head = s->runtime.fused_head,
         .fused_gate_up = s->runtime.fused_gate_up,
+        .statistics = s->decoder->reads_statistics != 0,
         .engine = s->runtime.engine,
     };
+    system_keep_credit(s, &options);
     graph_build(&s->graph, s->model, &options);
     s->row_bytes = cache_row_bytes(s);
     status = asked->roofline ? 0 : resolve_profile(s, asked->profile_path, err);

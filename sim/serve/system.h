@@ -66,7 +66,10 @@ struct system {
     struct cost_model *cost;
     struct chunk_rule chunks;
     struct budget budget;
-    int64_t row_bytes; /* one row of cached state, all layers */
+    int64_t row_bytes;     /* one row of cached state, all layers */
+    uint32_t credit_slots; /* tokens of a position's list; 0: the decoder gives no credit */
+    int64_t
+        decoder_bytes; /* what the decoder keeps of max_requests requests; part of the reserve */
 };
 
 struct system_request {
@@ -83,7 +86,7 @@ int system_open(const struct system_request *request, struct system **out, struc
 void system_close(struct system *system);
 
 /* What is kept free of weights, cached rows and workspace: settings.reserve_bytes, those for a
- * mixture of experts, and the weights of layers that are left out. */
+ * mixture of experts, what the decoder keeps, and the weights of layers that are left out. */
 int64_t system_reserve_bytes(const struct system *system);
 
 /* GPUs of all replicas. */

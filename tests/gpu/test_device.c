@@ -1013,7 +1013,7 @@ static void test_head(void) {
 /* masked: how many of each request's positions are. All confidences tie. */
 static void test_decode(int masked, bool fixed) {
     enum { B = 3, ROWS = 32, N = B * ROWS, MASK = 5 };
-    float confidence[N];
+    float confidence[N], threshold[B];
     int32_t token[N], first[B], n_rows[B], take[B], canvas[N];
     int64_t position[N];
     for (int i = 0; i < N; i++) {
@@ -1026,17 +1026,21 @@ static void test_decode(int masked, bool fixed) {
         first[r] = r * ROWS;
         n_rows[r] = ROWS;
         take[r] = 4;
+        threshold[r] = 0.8f;
     }
     struct buffer *sure = holding(confidence, sizeof confidence);
     struct buffer *tokens = holding(token, sizeof token), *firsts = holding(first, sizeof first);
     struct buffer *lengths = holding(n_rows, sizeof n_rows), *takes = holding(take, sizeof take);
     struct buffer *positions = holding(position, sizeof position);
+    struct buffer *thresholds = holding(threshold, sizeof threshold);
     struct buffer *canvases = holding(canvas, sizeof canvas), *committed = poisoned(N);
     struct buffer *counts = poisoned(B * 4);
     must(table->finish(device), "finish");
     for (int side = 0; side < 2; side++) {
-        struct call_decode call = {
-            .n_requests = B, .max_rows = ROWS, .mask_token = MASK, .threshold = 0.8f};
+        struct call_decode call = {.n_requests = B,
+                                   .max_rows = ROWS,
+                                   .mask_token = MASK,
+                                   .rule = fixed ? KERNEL_TAKE : KERNEL_THRESHOLD};
         BOTH(confidence, sure);
         BOTH(token, tokens);
         BOTH(first_row, firsts);
@@ -1045,7 +1049,8 @@ static void test_decode(int masked, bool fixed) {
         BOTH(canvas, canvases);
         BOTH(committed, committed);
         BOTH(n_committed, counts);
-        call.take = fixed ? (side ? takes->device : takes->host) : NULL;
+        BOTH(take, takes);
+        BOTH(threshold, thresholds);
         side ? must(table->decode(device, &call), "decode") : twin_decode(&call);
     }
     const int expected = fixed ? (masked < 4 ? masked : 4) : masked > 0;

@@ -592,8 +592,12 @@ static void test_sample(int n_rows, int n_vocab, bool impossible) {
     push(logits);
     struct array *token = array_new((size_t)n_rows * 4);
     struct array *confidence = array_new((size_t)n_rows * 4);
-    struct call_sample call = {logits->host, token->host, confidence->host, NULL,
-                               n_rows,       n_vocab,     KERNEL_BF16};
+    struct call_sample call = {.logits = logits->host,
+                               .token = token->host,
+                               .confidence = confidence->host,
+                               .n_rows = n_rows,
+                               .n_vocab = n_vocab,
+                               .dtype = KERNEL_BF16};
     if (!twin_sample(&call)) {
         exit(2);
     }
@@ -610,71 +614,6 @@ static void test_sample(int n_rows, int n_vocab, bool impossible) {
     }
     check(good, "sample: confidences of %d rows, %d vocabulary", n_rows, n_vocab);
     free(sure);
-    arrays_free();
-}
-
-/* A request's rows lie between others that are nobody's; masked: 0 some positions, 1 one, 2 none,
- * 3 all, 4 no canvas. */
-static void test_decode(bool fixed, int masked, int most) {
-    enum { MASK = 126336 };
-    const int b = between(1, 20);
-    int32_t first[MAX_B], n_rows[MAX_B], take[MAX_B], longest = 0, n = 3;
-    for (int r = b - 1; r >= 0; r--) {
-        n_rows[r] = draw() % 8 == 0 ? 0 : between(1, most);
-        first[r] = n;
-        n += n_rows[r] + between(0, 3);
-        take[r] = between(-1, 40);
-        longest = n_rows[r] > longest ? n_rows[r] : longest;
-    }
-    struct array *confidence = array_new((size_t)n * 4), *token = array_new((size_t)n * 4);
-    struct array *position = array_new((size_t)n * 8), *canvas = array_new((size_t)n * 2 * 4);
-    struct array *committed = array_new((size_t)n), *counts = array_new((size_t)b * 4);
-    for (int i = 0; i < n; i++) {
-        ((float *)confidence->host)[i] = (float)between(1, 64) / 64; /* ties are common */
-        ((int32_t *)token->host)[i] = between(0, 1 << 20);
-        ((int64_t *)position->host)[i] = 2 * (n - 1 - i);
-        ((int32_t *)canvas->host)[2 * i] =
-            masked == 3 || (masked == 0 && draw() % 2) ? MASK : between(0, 1000);
-    }
-    for (int r = 0; r < b && masked == 1; r++) {
-        if (n_rows[r] > 0) {
-            const int row = first[r] + between(0, n_rows[r] - 1);
-            ((int32_t *)canvas->host)[2 * (n - 1 - row)] = MASK;
-        }
-    }
-    push(confidence);
-    push(token);
-    push(position);
-    push(canvas);
-    struct array *firsts = integers(first, b), *lengths = integers(n_rows, b);
-    struct array *takes = integers(take, b);
-    struct call_decode call = {.confidence = confidence->host,
-                               .token = token->host,
-                               .first_row = first,
-                               .n_rows = n_rows,
-                               .take = fixed ? take : NULL,
-                               .position = masked == 4 ? NULL : position->host,
-                               .canvas = masked == 4 ? NULL : canvas->host,
-                               .committed = committed->host,
-                               .n_committed = counts->host,
-                               .n_requests = b,
-                               .max_rows = longest,
-                               .mask_token = MASK,
-                               .threshold = draw() % 3 ? 0.9f : 1.5f};
-    twin_decode(&call);
-    call.confidence = confidence->device;
-    call.token = token->device;
-    call.first_row = firsts->device;
-    call.n_rows = lengths->device;
-    call.take = fixed ? takes->device : NULL;
-    call.position = masked == 4 ? NULL : position->device;
-    call.canvas = masked == 4 ? NULL : canvas->device;
-    call.committed = committed->device;
-    call.n_committed = counts->device;
-    launched(kernel_decode(&call, NULL), "decode");
-    check_bytes(committed, committed->n_bytes, "decode's committed rows");
-    check_bytes(canvas, canvas->n_bytes, "decode's canvas");
-    check_bytes(counts, counts->n_bytes, "decode's counts");
     arrays_free();
 }
 
@@ -700,10 +639,6 @@ int main(int argc, char **argv) {
         for (int mode = 0; mode < 4; mode++) {
             test_select(mode & 1, mode & 2, small ? 150 : 500);
         }
-        for (int masked = 0; masked < 5; masked++) {
-            test_decode(true, masked, small ? 40 : 100);
-            test_decode(false, masked, small ? 40 : 100);
-        }
         test_add();
         test_random();
         test_keep();
@@ -716,14 +651,11 @@ int main(int argc, char **argv) {
     test_block(1);
     test_block(2);
     test_top(small ? 1500 : 3000);
-    test_decode(true, 0, small ? 300 : 1500);
-    test_decode(false, 0, small ? 300 : 1500);
     if (!small) {
         test_block(1);
         test_block(2);
         test_top(9000);
         test_top(20000);
-        test_decode(true, 3, 5000);
         test_sample(30, 126464, false);
         test_sample(200, 151667, true);
         test_head(head, 300, 512, 30000, false);

@@ -1,0 +1,119 @@
+/* Credit: one warp a row, over the few tokens that have earned any at its position. Logits of other
+ * tokens are not read: what their exponentials add up to is in the confidence. */
+#include "kernels/device.cuh"
+#include "kernels/kernels.h"
+
+enum { WARPS = 4 };
+
+static __device__ __forceinline__ double logit_at(const struct call_credit &call, int64_t i) {
+    return (double)__bfloat162float(static_cast<const __nv_bfloat16 *>(call.logits)[i]);
+}
+
+/* The entry of `token` among n, or -1; every lane has it. */
+static __device__ __forceinline__ int find_entry(const int32_t *tokens, int n, int token) {
+    for (int base = 0; base < n; base += 32) {
+        const int e = base + threadIdx.x % 32;
+        const uint32_t found = __ballot_sync(~0u, e < n && tokens[e] == token);
+        if (found) {
+            return base + __ffs(found) - 1;
+        }
+    }
+    return -1;
+}
+
+/* The entry that has earned least, the first of equals. */
+static __device__ __forceinline__ int least_entry(const float *earned, int n) {
+    float least = INFINITY;
+    int entry = INT32_MAX;
+    for (int e = threadIdx.x % 32; e < n; e += 32) {
+        if (earned[e] < least) {
+            least = earned[e];
+            entry = e;
+        }
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        const float its = __shfl_xor_sync(~0u, least, step);
+        const int at = __shfl_xor_sync(~0u, entry, step);
+        if (its < least || (its == least && at < entry)) {
+            least = its;
+            entry = at;
+        }
+    }
+    return entry;
+}
+
+static __global__ void __launch_bounds__(32 * WARPS) credit_kernel(const struct call_credit call) {
+    const int row = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (row >= call.n_rows || call.lists[row] < 0 ||
+        (call.canvas && call.canvas[call.position[row]] != call.mask_token)) {
+        return;
+    }
+    const float confidence = call.confidence[row];
+    if (confidence != confidence) {
+        return;
+    }
+    int32_t *list = call.state + (int64_t)call.lists[row] * (2 * call.n_slots + 2);
+    int32_t *tokens = list + 2;
+    float *earned = reinterpret_cast<float *>(tokens + call.n_slots);
+    const int was = list[0], token = call.token[row];
+    for (int e = lane; e < was; e += 32) {
+        earned[e] = __fmul_rn(earned[e], call.beta);
+    }
+    __syncwarp();
+    int n = was, mine = find_entry(tokens, was, token);
+    if (mine < 0) {
+        mine = was < call.n_slots ? n++ : least_entry(earned, was);
+        __syncwarp();
+        if (lane == 0) {
+            tokens[mine] = token;
+            earned[mine] = 0;
+            list[0] = n;
+        }
+        __syncwarp();
+    }
+    const double p = (double)confidence;
+    if (lane == 0) {
+        earned[mine] = __fadd_rn(earned[mine], (float)pow(p, (double)call.gamma));
+    }
+    __syncwarp();
+    const int64_t first = (int64_t)row * call.n_vocab;
+    const double top = logit_at(call, first + token);
+    double added = 0, best = -INFINITY;
+    int32_t chosen = INT32_MAX;
+    for (int e = lane; e < n; e += 32) {
+        const double x = logit_at(call, first + tokens[e]) - top;
+        const double raised = x + (double)call.alpha * log1p((double)earned[e]);
+        added += exp(raised) - exp(x);
+        if (raised > best || (raised == best && tokens[e] < chosen)) {
+            best = raised;
+            chosen = tokens[e];
+        }
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        added += __shfl_xor_sync(~0u, added, step);
+        const double its = __shfl_xor_sync(~0u, best, step);
+        const int32_t at = __shfl_xor_sync(~0u, chosen, step);
+        if (its > best || (its == best && at < chosen)) {
+            best = its;
+            chosen = at;
+        }
+    }
+    if (lane == 0) {
+        call.token[row] = chosen;
+        call.confidence[row] = (float)(exp(best) / (1 / p + added));
+    }
+}
+
+extern "C" cudaError_t kernel_credit(const struct call_credit *call, cudaStream_t stream) {
+    if (call->dtype != KERNEL_BF16 || call->n_rows < 0 || call->n_vocab <= 0 ||
+        call->n_slots <= 0) {
+        return cudaErrorInvalidValue;
+    }
+    if (call->n_rows > 0) {
+        credit_kernel<<<(unsigned)(call->n_rows + WARPS - 1) / WARPS, 32 * WARPS, 0, stream>>>(
+            *call);
+    }
+    return cudaGetLastError();
+}

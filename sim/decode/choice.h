@@ -1,0 +1,44 @@
+/* What a pass over a block says of its masked positions, drawn from a decode process, as decoders
+ * take it: of the positions that the pass keeps alone, one behind the other.
+ *
+ *     choice_see(&choice, &asked, &seen);           seen->n of them, 0: nothing to choose from
+ *     ... marks in choice.picked, by decode_choose or a policy's own code ...
+ *     choice_mark(&choice, block, keep, chosen);    the same by position of the block */
+#ifndef UNMASK_SIM_DECODE_CHOICE_H
+#define UNMASK_SIM_DECODE_CHOICE_H
+
+#include "sim/decode/block.h"
+#include "sim/decode/process.h"
+#include "sim/decode/rule.h"
+
+/* Memory for blocks of up to so many positions, owned. */
+struct choice {
+    float *confidence, *margin, *entropy; /* by position */
+    float *values[3];                     /* the same of the positions that are asked for */
+    uint32_t *offset;
+    uint8_t *picked;
+};
+
+/* Of a pass. */
+struct choice_asked {
+    const struct decode_process *process;
+    uint64_t seed;
+    const struct decode_view *view;
+    const struct block_state *block;
+    const uint8_t *keep;                /* [length], positions whose logits are made */
+    bool reads_statistics;              /* margin and entropy, too */
+    const struct decode_credit *credit; /* NULL: none is given */
+    float *earned;                      /* [length, 2], process_credit's; of this block */
+};
+
+void choice_init(struct choice *choice, uint32_t most_positions);
+void choice_fini(struct choice *choice);
+
+/* The arrays of `seen` are the choice's own, until the next pass. Credit is given once a call. */
+void choice_see(struct choice *choice, const struct choice_asked *asked, struct decode_seen *seen);
+
+/* Sets chosen[i] to 1 or 0 for every position; returns how many are 1. */
+uint32_t choice_mark(const struct choice *choice, const struct block_state *block,
+                     const uint8_t *keep, uint8_t *chosen);
+
+#endif

@@ -1,0 +1,35 @@
+/* Dream's maskgit-plus (diffusion_generate, alg = maskgit_plus): of the positions that its time
+ * grid releases in a step those whose most likely token is the likeliest. */
+#include "sim/policy/decoder.h"
+#include "sim/policy/time_grid.h"
+
+struct state {
+    struct time_grid grid;
+};
+
+static const struct param params[] = {TIME_GRID_PARAM(struct state, grid)};
+
+static uint32_t count(const void *opaque, const struct request *request, uint32_t *repeat) {
+    const struct state *state = opaque;
+    return time_grid_count(&state->grid, request, repeat);
+}
+
+static void rule(const void *opaque, const struct request *request, struct decode_rule *out) {
+    (void)opaque;
+    (void)request;
+    *out = (struct decode_rule){.kind = DECODE_COUNT, .rank = RANK_CONFIDENCE};
+}
+
+const struct decoder decoder_maskgit_plus = {
+    .policy =
+        {.abi = POLICY_ABI,
+         .kind = POLICY_DECODER,
+         .size = sizeof(struct decoder),
+         .state_bytes = sizeof(struct state),
+         .name = "maskgit-plus",
+         .doc = "as many as Dream's time grid says, the most confident; ignores how sure they are",
+         .params = params,
+         .n_params = sizeof params / sizeof params[0]},
+    .count = count,
+    .rule = rule,
+};

@@ -1,0 +1,42 @@
+/* Dream's time grid (dream-org/Dream diffusion_generate): time falls linearly from 1 to `epsilon`
+ * in as many steps as a block has; a step from t to s releases the share 1 - s / t of what is
+ * masked, the last one all.
+ *
+ * Where the released code would release none, which leaves the canvas as it was for the next step
+ * to see again, one position is released; so that a block may be done before its steps are. Its
+ * alg_temp, which draws positions instead of taking the best, is not here. */
+#ifndef UNMASK_SIM_POLICY_TIME_GRID_H
+#define UNMASK_SIM_POLICY_TIME_GRID_H
+
+#include <stddef.h>
+
+#include "sim/base/param.h"
+#include "sim/policy/request.h"
+
+struct time_grid {
+    double epsilon;
+};
+
+#define TIME_GRID_PARAM(state, grid)                                                               \
+    {                                                                                              \
+        "epsilon", PARAM_F64, 0, "1", "0.001", 0, 0.5, NULL, offsetof(state, grid.epsilon),        \
+            "time at which the last step ends"                                                     \
+    }
+
+/* s / t of the request's next step; 0 in the last. */
+static inline double time_grid_left(const struct time_grid *grid, const struct request *request) {
+    double step = (1 - grid->epsilon) / request->steps_per_block;
+    double t = 1 - step * request->step_in_block;
+    return request->step_in_block + 1 < request->steps_per_block ? (t - step) / t : 0;
+}
+
+/* A decoder's `count`. */
+static inline uint32_t time_grid_count(const struct time_grid *grid, const struct request *request,
+                                       uint32_t *repeat) {
+    double left = time_grid_left(grid, request);
+    uint32_t n = (uint32_t)(request->masked_in_block * (1 - left));
+    *repeat = 1;
+    return n > 0 ? n : 1;
+}
+
+#endif

@@ -1,0 +1,373 @@
+/* Decoders' rules, credit and what they read of logits against their twins, on random and on
+ * adversarial rows. A plain program, so that it runs on a GPU machine without a test library:
+ * `test_decode [seed] [small]` prints the seed, a line for each failure, and the count. Outputs are
+ * poisoned before each launch. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/kernels.h"
+#include "tests/gpu/arrays.h"
+
+enum { MASK = 126336, MAX_REQUESTS = 20 };
+
+static const char *const rule_names[] = {"take", "threshold", "factor", "hierarchical",
+                                         "entropy-bounded"};
+
+static float some_value(int ties) {
+    return ties ? (float)between(1, 64) / 64 : (float)(draw() >> 40) * 0x1p-24f;
+}
+
+static struct array *values(int64_t n, int ties, float scale, float shift) {
+    struct array *a = array_new((size_t)n * 4);
+    for (int64_t i = 0; i < n; i++) {
+        ((float *)a->host)[i] = some_value(ties) * scale + shift;
+    }
+    push(a);
+    return a;
+}
+
+/* masked: 0 some positions, 1 one, 2 none, 3 all, 4 no canvas, 5 some, of which one is no number. A
+ * request's rows lie between others that are nobody's. */
+static void test_rule(enum kernel_rule rule, enum kernel_rank rank, int masked, int most) {
+    const int b = between(1, MAX_REQUESTS), ties = draw() % 2;
+    int32_t first[MAX_REQUESTS], n_rows[MAX_REQUESTS], take[MAX_REQUESTS], longest = 0, n = 3;
+    int64_t starts[MAX_REQUESTS], keys[MAX_REQUESTS];
+    for (int r = b - 1; r >= 0; r--) {
+        n_rows[r] = draw() % 8 == 0 ? 0 : between(1, most);
+        first[r] = n;
+        starts[r] = 2 * n;
+        keys[r] = (int64_t)draw();
+        n += n_rows[r] + between(0, 3);
+        take[r] = between(-1, 40);
+        longest = n_rows[r] > longest ? n_rows[r] : longest;
+    }
+    struct array *confidence = values(n, ties, 1, 0), *margin = values(n, ties, 1, 0);
+    struct array *entropy = values(n, ties, 2, -2), *threshold = values(b, 0, 1.2f, -0.1f);
+    struct array *token = array_new((size_t)n * 4), *position = array_new((size_t)n * 8);
+    struct array *canvas = array_new((size_t)n * 3 * 4), *committed = array_new((size_t)n);
+    struct array *counts = array_new((size_t)b * 4);
+    int64_t at = 0;
+    for (int i = 0; i < n; i++) {
+        at += 1 + (draw() % 5 == 0); /* some runs end though the next row is masked, too */
+        ((int32_t *)token->host)[i] = between(0, 1 << 20);
+        ((int64_t *)position->host)[i] = at;
+    }
+    for (int i = 0; i < 3 * n; i++) {
+        const bool is_mask = masked == 3 || ((masked == 0 || masked == 5) && draw() % 2);
+        ((int32_t *)canvas->host)[i] = is_mask ? MASK : between(0, 1000);
+    }
+    for (int r = 0; r < b && (masked == 1 || masked == 5); r++) {
+        if (n_rows[r] > 0) {
+            const int row = first[r] + between(0, n_rows[r] - 1);
+            ((int32_t *)canvas->host)[((int64_t *)position->host)[row]] = MASK;
+            if (masked == 5 && r % 2) {
+                ((float *)confidence->host)[row] = NAN;
+            }
+        }
+    }
+    struct array *const sent[] = {confidence, token, position, canvas};
+    for (int i = 0; i < 4; i++) {
+        push(sent[i]);
+    }
+    struct array *firsts = integers(first, b), *lengths = integers(n_rows, b);
+    struct array *takes = integers(take, b), *start = longs(starts, b), *key = longs(keys, b);
+    const float slack = draw() % 2 ? 0 : 0x1p-5f;
+    for (int side = 0; side < 2; side++) {
+#define OF(array) (side ? (array)->device : (array)->host)
+        const struct call_decode call = {
+            .confidence = OF(confidence),
+            .margin = OF(margin),
+            .entropy = OF(entropy),
+            .token = OF(token),
+            .first_row = OF(firsts),
+            .n_rows = OF(lengths),
+            .take = OF(takes),
+            .threshold = OF(threshold),
+            .key = OF(key),
+            .canvas_start = OF(start),
+            .position = masked == 4 ? NULL : OF(position),
+            .canvas = masked == 4 ? NULL : OF(canvas),
+            .committed = OF(committed),
+            .n_committed = OF(counts),
+            .n_requests = b,
+            .max_rows = longest,
+            .mask_token = MASK,
+            .rule = rule,
+            .rank = rank,
+            .slack = slack,
+            .low = 0.4f,
+            .factor = 1,
+            .bound = 0.8f,
+        };
+        side ? launched(kernel_decode(&call, NULL), rule_names[rule]) : twin_decode(&call);
+    }
+    char name[64];
+    snprintf(name, sizeof name, "%s by rank %d, masks %d, up to %d rows", rule_names[rule],
+             (int)rank, masked, most);
+    check_bytes(committed, (size_t)n, name);
+    check_bytes(canvas, (size_t)n * 3 * 4, name);
+    check_bytes(counts, (size_t)b * 4, name);
+    arrays_free();
+}
+
+static void test_limits(void) {
+    struct call_decode call = {
+        .n_requests = 1, .max_rows = DECODE_MAX_RANKED + 1, .rule = KERNEL_FACTOR};
+    check(kernel_decode(&call, NULL) == cudaErrorInvalidValue, "rows beyond the limit are refused");
+    call.n_requests = 0;
+    call.max_rows = 1;
+    check(kernel_decode(&call, NULL) == cudaSuccess, "no requests are none");
+}
+
+/* How far a probability's logarithm may be off: sums of a vocabulary in single precision. */
+static bool near(double got, double want, double scale) {
+    return fabs(got - want) <= 2e-5 * scale;
+}
+
+/* kind 0: spread; 1: in steps, so that the largest is there twice; 2: some -infinity; 3: some no
+ * numbers. */
+static struct array *some_logits(int n_rows, int n_vocab, int kind) {
+    struct array *logits = random_bf16((int64_t)n_rows * n_vocab, 0);
+    for (int64_t i = 0; i < (int64_t)n_rows * n_vocab; i++) {
+        const bool is_kept = i % n_vocab == n_vocab / 2;
+        const double x = kind == 1 ? floor(normal() * 48) / 16 : 3 * normal();
+        const float value = kind == 2 && !is_kept && draw() % 4 ? -INFINITY
+                            : kind == 3 && draw() % 1000 == 0   ? NAN
+                                                                : (float)x;
+        ((uint16_t *)logits->host)[i] = bf16_from_float(value);
+    }
+    push(logits);
+    return logits;
+}
+
+/* Statistics beside token and confidence; without them these are the same bits. */
+static void test_statistics(int n_rows, int n_vocab, int kind) {
+    struct array *logits = some_logits(n_rows, n_vocab, kind);
+    struct array *token = array_new((size_t)n_rows * 4), *alone = array_new((size_t)n_rows * 4);
+    struct array *out[3], *plain = array_new((size_t)n_rows * 4);
+    for (int i = 0; i < 3; i++) {
+        out[i] = array_new((size_t)n_rows * 4);
+    }
+    struct call_sample call = {.logits = logits->host,
+                               .token = token->host,
+                               .confidence = out[0]->host,
+                               .margin = out[1]->host,
+                               .entropy = out[2]->host,
+                               .n_rows = n_rows,
+                               .n_vocab = n_vocab,
+                               .dtype = KERNEL_BF16};
+    if (!twin_sample(&call)) {
+        exit(2);
+    }
+    call.logits = logits->device;
+    call.token = token->device;
+    call.confidence = out[0]->device;
+    call.margin = out[1]->device;
+    call.entropy = out[2]->device;
+    launched(kernel_sample(&call, NULL), "sample with statistics");
+    call.token = alone->device;
+    call.confidence = plain->device;
+    call.margin = call.entropy = NULL;
+    launched(kernel_sample(&call, NULL), "sample");
+    float *got[3], *without = pull(plain);
+    int32_t *tokens = pull(token), *tokens_alone = pull(alone);
+    bool good = true, same = true;
+    for (int i = 0; i < 3; i++) {
+        got[i] = pull(out[i]);
+    }
+    for (int row = 0; row < n_rows; row++) {
+        const double p = (double)((float *)out[0]->host)[row];
+        same = same && (isnan(p) || near((double)without[row], (double)got[0][row], p / 20));
+        for (int i = 0; i < 3; i++) {
+            const double want = (double)((float *)out[i]->host)[row];
+            const double scale = i < 2 ? p : 1 - want;
+            good =
+                good && (isnan(want) ? isnan(got[i][row]) : near((double)got[i][row], want, scale));
+        }
+        good = good && (isnan(p) || tokens[row] == ((int32_t *)token->host)[row]);
+        same = same && tokens[row] == tokens_alone[row];
+    }
+    check(good, "statistics of %d rows, %d vocabulary, kind %d", n_rows, n_vocab, kind);
+    check(same, "statistics change no confidence: %d rows, %d vocabulary", n_rows, n_vocab);
+    for (int i = 0; i < 3; i++) {
+        free(got[i]);
+    }
+    free(without);
+    free(tokens);
+    free(tokens_alone);
+    arrays_free();
+}
+
+/* The head's, of exact sums; head NULL: the fused path. */
+static void test_head_statistics(struct head *head, int n_rows, int n_channels, int n_vocab) {
+    struct array *x = random_whole((int64_t)n_rows * n_channels, 1);
+    struct array *w = random_whole((int64_t)n_vocab * n_channels, 1);
+    struct array *token = array_new((size_t)n_rows * 4), *out[3];
+    struct array *scratch = array_new((size_t)head_scratch_bytes());
+    for (int i = 0; i < 3; i++) {
+        out[i] = array_new((size_t)n_rows * 4);
+    }
+    struct call_head call = {.x = x->device,
+                             .w = w->device,
+                             .token = token->device,
+                             .confidence = out[0]->device,
+                             .margin = out[1]->device,
+                             .entropy = out[2]->device,
+                             .scratch = scratch->device,
+                             .n_rows = n_rows,
+                             .n_channels = n_channels,
+                             .n_vocab = n_vocab,
+                             .rounded = draw() % 2,
+                             .dtype = KERNEL_BF16};
+    const cudaError_t status =
+        head ? kernel_head_tiles(head, &call, NULL) : kernel_head_wgmma(&call, NULL);
+    if (status == cudaErrorNotSupported) {
+        arrays_free();
+        return;
+    }
+    launched(status, "head with statistics");
+    call.x = x->host;
+    call.w = w->host;
+    call.token = token->host;
+    call.confidence = out[0]->host;
+    call.margin = out[1]->host;
+    call.entropy = out[2]->host;
+    if (!twin_head(&call)) {
+        exit(2);
+    }
+    bool good = true;
+    for (int i = 0; i < 3; i++) {
+        float *got = pull(out[i]);
+        for (int row = 0; row < n_rows; row++) {
+            const double p = (double)((float *)out[0]->host)[row];
+            const double want = (double)((float *)out[i]->host)[row];
+            good = good && near((double)got[row], want, i < 2 ? p : 1 - want);
+        }
+        free(got);
+    }
+    check(good, "head's statistics (%s): %d rows, %d channels, %d vocabulary",
+          head ? "tiles" : "wgmma", n_rows, n_channels, n_vocab);
+    check_bytes(token, (size_t)n_rows * 4, "head's tokens with statistics");
+    arrays_free();
+}
+
+/* Passes over the same lists, some rows without one, some decided already. */
+static void test_credit(int n_rows, int n_vocab, int n_slots, int n_passes) {
+    const int64_t words = 2 * n_slots + 2;
+    struct array *state = array_new((size_t)(n_rows * words) * 4);
+    struct array *token = array_new((size_t)n_rows * 4),
+                 *confidence = array_new((size_t)n_rows * 4);
+    struct array *position = array_new((size_t)n_rows * 8), *canvas = array_new((size_t)n_rows * 4);
+    int32_t *list = malloc(sizeof *list * (size_t)n_rows);
+    memset(state->host, 0, state->n_bytes);
+    push(state);
+    for (int i = 0; i < n_rows; i++) {
+        ((int64_t *)position->host)[i] = n_rows - 1 - i;
+        ((int32_t *)canvas->host)[i] = draw() % 4 ? MASK : 3;
+        list[i] = draw() % 8 == 0 ? -1 : (i + 1) % n_rows;
+    }
+    push(position);
+    push(canvas);
+    struct array *lists = integers(list, n_rows);
+    bool good = true, same = true;
+    for (int pass = 0; pass < n_passes; pass++) {
+        struct array *logits = random_bf16((int64_t)n_rows * n_vocab, 3);
+        for (int side = 0; side < 2; side++) {
+            struct call_sample sample = {.logits = logits->host,
+                                         .token = token->host,
+                                         .confidence = confidence->host,
+                                         .n_rows = n_rows,
+                                         .n_vocab = n_vocab,
+                                         .dtype = KERNEL_BF16};
+            if (side == 0 && !twin_sample(&sample)) {
+                exit(2);
+            }
+            if (side == 0) { /* both sides start from the twin's */
+                push(token);
+                push(confidence);
+            }
+            const struct call_credit call = {.logits = OF(logits),
+                                             .token = OF(token),
+                                             .confidence = OF(confidence),
+                                             .state = OF(state),
+                                             .lists = OF(lists),
+                                             .position = OF(position),
+                                             .canvas = OF(canvas),
+                                             .n_rows = n_rows,
+                                             .n_vocab = n_vocab,
+                                             .n_slots = n_slots,
+                                             .mask_token = MASK,
+                                             .alpha = 0.7f,
+                                             .beta = 0.8f,
+                                             .gamma = 0.2f,
+                                             .dtype = KERNEL_BF16};
+            side ? launched(kernel_credit(&call, NULL), "credit") : twin_credit(&call);
+        }
+        float *got = pull(confidence);
+        int32_t *tokens = pull(token), *states = pull(state);
+        for (int i = 0; i < n_rows; i++) {
+            good = good && near((double)got[i], (double)((float *)confidence->host)[i], 1);
+            same = same && tokens[i] == ((int32_t *)token->host)[i];
+            const int32_t *mine = states + i * words, *its = (int32_t *)state->host + i * words;
+            same = same && mine[0] == its[0];
+            for (int e = 0; e < its[0] && e < n_slots; e++) {
+                float a, b;
+                memcpy(&a, &mine[2 + n_slots + e], 4);
+                memcpy(&b, &its[2 + n_slots + e], 4);
+                same = same && mine[2 + e] == its[2 + e] && fabsf(a - b) <= 1e-6f * b;
+            }
+        }
+        free(got);
+        free(tokens);
+        free(states);
+    }
+    check(good, "credit's confidences of %d rows, %d vocabulary", n_rows, n_vocab);
+    check(same, "credit's tokens and lists of %d rows, %d slots", n_rows, n_slots);
+    free(list);
+    arrays_free();
+}
+
+int main(int argc, char **argv) {
+    state = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL);
+    const bool small = argc > 2 && strcmp(argv[2], "small") == 0;
+    printf("seed %" PRIu64 "%s\n", state, small ? ", small" : "");
+    struct head *head;
+    must(head_open(&head), "head_open");
+    for (int i = 0; i < (small ? 2 : 12); i++) {
+        for (int rule = 0; rule <= KERNEL_ENTROPY_BOUNDED; rule++) {
+            for (int masked = 0; masked < 6; masked++) {
+                for (int rank = 0; rank <= KERNEL_RANK_DRAW; rank++) {
+                    test_rule((enum kernel_rule)rule, (enum kernel_rank)rank, masked,
+                              i % 3 == 0 ? 200 : 64);
+                }
+            }
+        }
+        test_statistics(between(1, 40), between(2, 40), i % 4);
+        test_statistics(between(1, 10), between(2, small ? 2000 : 20000), i % 4);
+        test_head_statistics(head, between(1, 40), between(1, 20) * 8, between(2, 2000));
+        test_head_statistics(NULL, between(1, 400), between(1, 20) * 8, between(2, 2000));
+        test_credit(between(1, 70), between(2, 3000), between(1, 40), 6);
+    }
+    for (int masked = 0; masked < 6; masked++) { /* several rows a thread */
+        test_rule(KERNEL_TAKE, KERNEL_RANK_MARGIN, masked, small ? 300 : 1500);
+        test_rule(KERNEL_THRESHOLD, KERNEL_RANK_CONFIDENCE, masked, small ? 300 : 1500);
+        test_rule(KERNEL_FACTOR, KERNEL_RANK_CONFIDENCE, masked, small ? 150 : 700);
+        test_rule(KERNEL_HIERARCHICAL, KERNEL_RANK_CONFIDENCE, masked, small ? 150 : 700);
+        test_rule(KERNEL_ENTROPY_BOUNDED, KERNEL_RANK_ENTROPY, masked, small ? 150 : 700);
+    }
+    if (!small) {
+        test_rule(KERNEL_TAKE, KERNEL_RANK_CONFIDENCE, 3, 5000);
+        test_statistics(32, 157184, 0);
+        test_statistics(33, 151667, 2);
+        test_head_statistics(head, 33, 256, 126464);
+        test_head_statistics(NULL, 300, 256, 30000);
+        test_credit(64, 157184, 64, 70);
+    }
+    test_limits();
+    head_close(head);
+    printf("%d passed, %d failed\n", n_passed, n_failed);
+    return n_failed ? 1 : 0;
+}
