@@ -265,7 +265,9 @@ static void append_pages(const struct filling *f, const struct step_part *part, 
     int32_t *pages = narrow(f, PACKED_PAGES) + (int64_t)f->n_spans * width;
     for (int32_t t = 0; t < n; t++) {
         int32_t position = part->positions[t];
-        kv_rows[t] = kv->pages[position / page_rows] * page_rows + position % page_rows;
+        kv_rows[t] = kv->reads_only
+                         ? -1
+                         : kv->pages[position / page_rows] * page_rows + position % page_rows;
         extent[t] = kv->extent[t];
     }
     for (int32_t page = 0; page < width; page++) {

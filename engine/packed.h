@@ -27,7 +27,7 @@ enum packed_array {
     PACKED_TARGETS,     /* int64 [R], where in the canvases a row's token goes */
     PACKED_POSITIONS,   /* int32 [T] */
     PACKED_KV_ROWS,     /* int32 [tokens of spans that keep by row], row of the store, or -1;
-                           exact: [T], row of the pool */
+                           exact: [T], row of the pool, or -1 */
     PACKED_EXTENT,      /* int32 [T] */
     PACKED_PAGES,       /* int32 [B, max_pages] */
     PACKED_OWNER,       /* int32 [the same], the span */

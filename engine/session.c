@@ -1,6 +1,7 @@
 #include "engine/session.h"
 
 #include "engine/session_credit.h"
+#include "engine/session_idle.h"
 #include "engine/session_rest.h"
 
 #include <inttypes.h>
@@ -536,11 +537,12 @@ static int make_room(struct sessions *sessions, const struct placement *placemen
 int sessions_plan(struct sessions *sessions, const struct submission *submission,
                   const uint32_t *take, const struct placement *placement, struct step *step,
                   struct err *err) {
-    if (submission->n_slots > sessions->limits.max_requests) {
+    uint32_t n = session_members(submission), most = sessions->limits.max_requests;
+    if (n > most) {
         return err_usage(err,
                          "a batch of %" PRIu32 " requests, but the engine was opened for "
                          "%" PRIu32,
-                         submission->n_slots, sessions->limits.max_requests);
+                         n, most);
     }
     if (take != NULL && follows_blocks(sessions)) {
         return err_usage(err,
@@ -548,20 +550,18 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
                          "engine runs it by its own decisions alone",
                          sessions->system->cache->policy.name);
     }
-    if (submission->shape->n_spans != submission->n_slots) {
-        return err_usage(err,
-                         "scheduler %s lets %" PRIu32 " requests run idle beside %" PRIu32
-                         ", which the engine does not do",
-                         sessions->system->scheduler->policy.name,
-                         submission->shape->n_spans - submission->n_slots, submission->n_slots);
-    }
     sessions->n_used_tokens = sessions->n_used_rows = 0;
     int status = make_room(sessions, placement, err);
     status = status == 0 && !is_exact(sessions) ? hold_stores(sessions, err) : status;
-    for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
-        uint32_t slot = submission->slots[i];
-        status = plan_part(sessions, &submission->requests[slot], slot, i,
-                           take != NULL ? &take[i] : NULL, err);
+    for (uint32_t i = 0; status == 0 && i < n; i++) {
+        uint32_t slot = session_slot(submission, i);
+        const struct request *request = &submission->requests[slot];
+        bool is_idle = i >= submission->n_slots;
+        status = is_idle && is_exact(sessions)
+                     ? session_idle_plan(sessions, request, slot, i, err)
+                     : plan_part(sessions, request, slot, i,
+                                 take != NULL && !is_idle ? &take[i] : NULL, err);
+        sessions->parts[i].decision.n_rows = is_idle ? 0 : sessions->parts[i].decision.n_rows;
     }
     sessions->submission = submission;
     sessions->decided = sessions->parts;
@@ -578,7 +578,7 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
 }
 
 void sessions_decide_nothing(struct sessions *sessions, const struct submission *submission) {
-    for (uint32_t i = 0; i < submission->n_slots; i++) {
+    for (uint32_t i = 0; i < session_members(submission); i++) {
         sessions->parts[i].decision.n_rows = 0;
     }
 }

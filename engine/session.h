@@ -95,6 +95,16 @@ int sessions_grow(struct sessions *sessions, uint32_t slot, const struct request
 /* Whether a request's step runs a list of positions of its block. */
 bool session_is_listed(const struct sessions *sessions, const struct request *request);
 
+/* Members of a batch's step, and the slot of one: those that run idle come last. */
+static inline uint32_t session_members(const struct submission *submission) {
+    return submission->n_slots + submission->n_idle;
+}
+
+static inline uint32_t session_slot(const struct submission *submission, uint32_t member) {
+    uint32_t n = submission->n_slots;
+    return member < n ? submission->slots[member] : submission->idle[member - n];
+}
+
 /* Fill in the parts of a batch's step, in batch order. take: how many positions each member
  * commits, instead of what its decoder says; NULL: the decoder's word. Where workspace and pool
  * share memory, stores are pushed out of the placement's way. */

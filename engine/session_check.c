@@ -59,6 +59,9 @@ int sessions_check(const struct system *system, struct err *err) {
                          system->cache->policy.name);
     }
     const struct decoder *decoder = system->decoder;
+    if (system->settings.iteration != ITERATION_PLAIN) {
+        return err_usage(err, "the engine does not run iteration = smooth: it is simulated only");
+    }
     if (system->settings.unroll_maximum > 1 && decoder->choose != NULL) {
         return err_usage(err,
                          "decoder %s chooses on the host after each step, which unroll.maximum = "

@@ -31,6 +31,8 @@ struct kv_pages {
     int32_t n_pages;
     const int32_t *extent; /* [queries], a query attends to rows 0 .. extent - 1, which are no fewer
                               than the query before attends to, and its own among them */
+    bool
+        reads_only; /* fresh keys and values are written nowhere: queries attend to what is there */
 };
 
 /* Which of a span's logit rows may be committed: rows [first_row, first_row + n_rows), those whose

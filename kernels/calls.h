@@ -102,7 +102,7 @@ struct call_rope {
     const void *k_norm;       /* [D] or NULL */
     const float *cos_sin;     /* [positions, R/2, 2] */
     const int32_t *positions; /* [T] */
-    const int32_t *kv_rows;   /* [T], the row of k and v token t goes to; NULL: row t */
+    const int32_t *kv_rows;   /* [T], the row of k and v token t goes to, -1: none; NULL: row t */
     void *q;                  /* [T, H, D], tokens q_stride apart */
     void *k, *v;              /* [., G, D], rows kv_stride apart */
     int64_t q_stride, kv_stride;

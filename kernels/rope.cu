@@ -97,7 +97,7 @@ static __global__ void __launch_bounds__(ROPE_THREADS, PARTIAL ? 3 : 4)
                 b[j] = b[j] * c + x * s;
             }
         }
-        if (head < n_heads) {
+        if (head < n_heads && (is_query || kv_row >= 0)) {
             void *to = is_query ? call.q : is_value ? call.v : call.k;
             const int in_part = is_query   ? head
                                 : is_value ? head - call.n_heads - call.n_kv_heads

@@ -137,6 +137,9 @@ static void rope_head(const struct call_rope *call, int64_t token, int64_t head)
     }
     void *to = is_query ? call->q : is_value ? call->v : call->k;
     const int64_t kv_row = call->kv_rows ? call->kv_rows[token] : token;
+    if (!is_query && kv_row < 0) {
+        return;
+    }
     const int64_t in_part = is_query   ? head
                             : is_value ? head - call->n_heads - call->n_kv_heads
                                        : head - call->n_heads;

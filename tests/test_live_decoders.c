@@ -32,20 +32,24 @@ static const struct {
     {"margin", {NULL}},
     {"entropy", {NULL}},
     {"origin", {NULL}},
+    {"PLUGIN", {"decoder.first=0.0135", "decoder.last=0.0115", "decoder.step=0.0005"}},
 };
 enum { N_DECODERS = sizeof decoders / sizeof decoders[0], CREDIT = 6 };
 
+static char plugin[256];
+
 static struct system *system_of(const char *model, int decoder, const char *cache,
                                 const char *scope) {
-    char texts[3][100];
+    char texts[3][300];
     snprintf(texts[0], sizeof texts[0], "cache=%s", cache);
-    snprintf(texts[1], sizeof texts[1], "decoder=%s", decoders[decoder].name);
+    bool is_plugin = strcmp(decoders[decoder].name, "PLUGIN") == 0;
+    snprintf(texts[1], sizeof texts[1], "decoder=%s", is_plugin ? plugin : decoders[decoder].name);
     snprintf(texts[2], sizeof texts[2], "logit_scope=%s", scope);
     return LIVE_SYSTEM(model, texts[0], texts[1], texts[2], "block_tokens=6", "steps_per_block=3",
                        "max_requests=4",
                        decoders[decoder].settings[0] != NULL ? decoders[decoder].settings[0]
                                                              : "logit_chunk_rows=0",
-                       decoders[decoder].settings[1]);
+                       decoders[decoder].settings[1], decoders[decoder].settings[2]);
 }
 
 static struct served *serve_on(struct system *system, const struct arrival *arrivals,
@@ -333,5 +337,8 @@ int main(void) {
         a_matrix_of_credit_is_simulated_only,
         logits_that_are_no_numbers_end_the_run_with_a_sentence,
     };
+    const char *folder = getenv("UNMASK_PLUGINS");
+    snprintf(plugin, sizeof plugin, "%s/template_rule.so",
+             folder != NULL ? folder : "build/plugins");
     return SUITE_RUN("live decoders", tests);
 }

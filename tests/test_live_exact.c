@@ -21,12 +21,10 @@ enum { N = 4 };
 /* Logits of the fourth one's model are shifted: passes before a block decide on its first token. */
 static const struct {
     const char *name, *model, *blocks;
-} systems[] = {{"sdar", "sdar-tiny", "block_tokens=4"},
-               {"lmdeploy", "sdar-tiny", "block_tokens=4"},
-               {"sglang", "sdar-tiny", "block_tokens=4"},
-               {"sdar", "fast-dllm-v2-tiny", "block_tokens=4"},
-               {"sdar", "llada2-tiny", "block_tokens=4"},
-               {"vllm-ar", "qwen2.5-tiny", "block_tokens=1"}};
+} systems[] = {
+    {"sdar", "sdar-tiny", "block_tokens=4"},   {"lmdeploy", "sdar-tiny", "block_tokens=4"},
+    {"sglang", "sdar-tiny", "block_tokens=4"}, {"sdar", "fast-dllm-v2-tiny", "block_tokens=4"},
+    {"sdar", "llada2-tiny", "block_tokens=4"}, {"vllm-ar", "qwen2.5-tiny", "block_tokens=1"}};
 enum { N_SYSTEMS = 6, N_BLOCKS = 5 };
 
 static char plugin[256];
@@ -375,20 +373,61 @@ START_TEST(mapping_memory_changes_no_token) {
 }
 END_TEST
 
-/* ---- what is refused ---- */
+/* ---- members that run idle ---- */
 
-START_TEST(requests_that_run_idle_are_refused) {
-    struct system *system =
-        EXACT_SYSTEM(2, "decoder=threshold", "decoder.threshold=0.008", "scheduler.mode=lockstep");
-    struct serving serving = {.system = system, .arrivals = together, .n = N};
-    struct served *served = serve(&serving);
-    ck_assert_int_eq(served->err.kind, ERR_USAGE);
-    ck_assert_ptr_nonnull(strstr(served->err.text, "scheduler sglang lets "));
-    ck_assert_ptr_nonnull(strstr(served->err.text, "run idle beside "));
-    free(served);
-    system_close(system);
+/* Blocks that are done wait for the slowest, computed along: a run's tokens are those of any other
+ * schedule, its steps those of the simulator, and it is played again. */
+START_TEST(requests_that_run_idle_are_computed_along_and_change_nothing) {
+    static const struct {
+        const char *system, *model;
+    } lines[] = {{"sglang", "sdar-tiny"},
+                 {"sglang", "fast-dllm-v2-tiny"},
+                 {"dc", "sdar-tiny"},
+                 {"focus", "sdar-tiny"}};
+    for (size_t i = 0; i < 8; i++) {
+        const char *const settings[] = {
+            "scheduler=sglang", "scheduler.mode=lockstep", "block_tokens=4", "decoder=fixed",
+            "page_tokens=4",    "cache.ahead_blocks=0",    "skip_ahead=off", NULL};
+        struct system *system = live_system_of(lines[i / 2].system, lines[i / 2].model, settings);
+        if (i % 2 == 1) {
+            system->budget.pool_bytes = 20 * system->budget.unit_bytes;
+        }
+        struct served *live = serve_live(system, together), *alone = serve_live(system, apart);
+        check_served(system, live);
+        same_tokens(live, alone);
+        uint64_t n_idle = (uint64_t)live->result.sym[SYM_REQUESTS] - live->result.request_steps;
+        ck_assert_uint_gt(n_idle, 0);
+        ck_assert_int_eq(alone->result.sym[SYM_REQUESTS], (int64_t)alone->result.request_steps);
+        struct serving serving = {
+            .system = system, .arrivals = together, .n = N, .simulates = true};
+        struct served *simulated = i < 6 ? serve(&serving) : NULL;
+        if (simulated != NULL) {
+            same_schedule(simulated, live);
+            ck_assert_mem_eq(simulated->result.sym, live->result.sym, sizeof live->result.sym);
+        }
+        if (i < 4) {
+            struct accuracy accuracy;
+            accuracy_init(&accuracy, system, live->n_steps, 0);
+            serving = (struct serving){.system = system,
+                                       .arrivals = together,
+                                       .n = N,
+                                       .played = live,
+                                       .accuracy = &accuracy};
+            struct served *played = serve(&serving);
+            ck_assert_msg(played->err.kind == ERR_NONE, "%s", played->err.text);
+            same_tokens(live, played);
+            accuracy_fini(&accuracy);
+            free(played);
+        }
+        free(simulated);
+        free(live);
+        free(alone);
+        system_close(system);
+    }
 }
 END_TEST
+
+/* ---- what is refused ---- */
 
 START_TEST(pages_that_the_kernels_do_not_take_are_refused_when_the_engine_opens) {
     struct system *system = EXACT_SYSTEM(0, "page_tokens=24");
@@ -417,7 +456,7 @@ int main(void) {
         a_recorded_schedule_played_on_the_device_gives_the_same_tokens_and_memory,
         a_simulated_schedule_commits_on_the_device_as_many_positions_as_it_says,
         mapping_memory_changes_no_token,
-        requests_that_run_idle_are_refused,
+        requests_that_run_idle_are_computed_along_and_change_nothing,
         pages_that_the_kernels_do_not_take_are_refused_when_the_engine_opens,
     };
     return SUITE_RUN("live_exact", tests);

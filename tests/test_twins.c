@@ -211,7 +211,7 @@ END_TEST
 START_TEST(rope_adds_the_bias_before_it_normalises_a_head) {
     enum { SIZE = 4 };
     float turns[SIZE], qkv[3 * SIZE], bias[3 * SIZE], q_norm[SIZE] = {1, 2, 3, 4}, q[SIZE];
-    float kv[2][2][SIZE];
+    float kv[2][2][SIZE] = {{{0}}};
     int32_t positions[1] = {0}, rows[1] = {1};
     twin_cos_sin(turns, 1, SIZE, 10000); /* position 0 does not turn */
     fill(qkv, 3 * SIZE, "qkv");
@@ -229,6 +229,15 @@ START_TEST(rope_adds_the_bias_before_it_normalises_a_head) {
         ck_assert_double_eq_tol(q[i], x / sqrt(squares / SIZE + 0.01) * (i + 1), 1e-6);
         ck_assert_double_eq_tol(kv[0][1][i], (double)qkv[SIZE + i] + (double)bias[SIZE + i], 1e-6);
     }
+    /* A token without a row of keys and values has a query all the same. */
+    float before[2][2][SIZE], first[SIZE];
+    memcpy(before, kv, sizeof before);
+    memcpy(first, q, sizeof first);
+    memset(q, 0, sizeof q);
+    rows[0] = -1;
+    twin_rope(&call);
+    ck_assert_mem_eq(kv, before, sizeof kv);
+    ck_assert_mem_eq(q, first, sizeof q);
 }
 END_TEST
 

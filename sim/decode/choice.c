@@ -30,6 +30,9 @@ void choice_see(struct choice *choice, const struct choice_asked *asked, struct 
     const struct block_state *block = asked->block;
     bool statistics = asked->reads_statistics;
     process_confidence(asked->process, asked->seed, asked->view, choice->confidence);
+    if (asked->smoothing != NULL) {
+        smoothing_raise(asked->smoothing, asked->view->step, block->length, choice->confidence);
+    }
     if (statistics) {
         process_statistics(asked->process, asked->seed, asked->view, choice->confidence,
                            choice->margin, choice->entropy);

@@ -10,6 +10,7 @@
 #include "sim/decode/block.h"
 #include "sim/decode/process.h"
 #include "sim/decode/rule.h"
+#include "sim/decode/smooth.h"
 
 /* Memory for blocks of up to so many positions, owned. */
 struct choice {
@@ -22,6 +23,7 @@ struct choice {
 /* Of a pass. */
 struct choice_asked {
     const struct decode_process *process;
+    const struct smoothing *smoothing; /* NULL: none */
     uint64_t seed;
     const struct decode_view *view;
     const struct block_state *block;

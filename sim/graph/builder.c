@@ -452,6 +452,24 @@ static void add_credit(struct builder *b, int logits, int decided, int earned) {
     }
 }
 
+/* The embedding that the next step expects of each row: probabilities, of the stored logits where
+ * the runtime has none, times the table of embeddings. */
+static void add_smoothing(struct builder *b, int logits, int probabilities) {
+    struct graph *g = b->g;
+    const struct model *m = b->m;
+    if (probabilities < 0) {
+        probabilities = graph_add_tensor(g, "probabilities", SYM_LOGIT_ROWS,
+                                         model_logits_bytes_per_row(m, g->element_bytes));
+        graph_add_op(g, "softmax", OP_SOFTMAX, SYM_LOGIT_ROWS, LIST(logits), LIST(probabilities));
+    }
+    int expected = graph_add_tensor(g, "expected embedding", SYM_LOGIT_ROWS, b->hidden_bytes);
+    add_linear(g, "embedding of probabilities", SYM_LOGIT_ROWS, m->hidden, m->vocab, probabilities,
+               expected);
+    add_all_reduce(b, "smoothing all-reduce", expected);
+    int kept = graph_add_cache(g, "expected embeddings", SYM_LOGIT_ROWS, b->hidden_bytes);
+    graph_add_op(g, "keep expected embedding", OP_ADD, SYM_LOGIT_ROWS, LIST(expected), LIST(kept));
+}
+
 /* Logits that exist, in chunks or whole, and what is read off them. */
 static int add_stored_logits(struct builder *b, int normed) {
     struct graph *g = b->g;
@@ -478,10 +496,10 @@ static int add_stored_logits(struct builder *b, int normed) {
         graph_add_op(g, "logits cast", OP_CAST, SYM_LOGIT_ROWS, LIST(logits), LIST(copy));
         sampled = copy;
     }
+    int probabilities = -1;
     if (b->options->softmax_bytes > 0) {
-        int probabilities =
-            graph_add_tensor(g, "probabilities", SYM_LOGIT_ROWS,
-                             model_logits_bytes_per_row(m, b->options->softmax_bytes));
+        probabilities = graph_add_tensor(g, "probabilities", SYM_LOGIT_ROWS,
+                                         model_logits_bytes_per_row(m, b->options->softmax_bytes));
         graph_add_op(g, "softmax", OP_SOFTMAX, SYM_LOGIT_ROWS, LIST(sampled), LIST(probabilities));
         graph_add_op(g, "argmax and confidence", OP_SAMPLE, SYM_LOGIT_ROWS,
                      LIST(logits, probabilities), LIST(decided));
@@ -491,6 +509,9 @@ static int add_stored_logits(struct builder *b, int normed) {
     }
     if (earned >= 0) {
         add_credit(b, logits, decided, earned);
+    }
+    if (b->options->smooths) {
+        add_smoothing(b, logits, probabilities);
     }
     graph_end_loop(g, decided);
     return decided;
@@ -559,6 +580,11 @@ void graph_build(struct graph *graph, const struct model *model,
     graph->tensors[b.residual].carried = true;
     int ids = graph_add_cache(graph, "input ids", b.tokens, 4);
     graph_add_op(graph, "embed", OP_EMBED, b.tokens, LIST(ids), LIST(b.residual));
+    if (options->smooths) {
+        int expected = graph_add_cache(graph, "last step's embeddings", b.tokens, b.hidden_bytes);
+        graph_add_op(graph, "add expected embedding", OP_ADD, b.tokens, LIST(b.residual, expected),
+                     LIST(b.residual));
+    }
     add_all_layers(&b);
     add_head(&b);
     struct err err = {0};

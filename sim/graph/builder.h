@@ -27,11 +27,13 @@ struct graph_options {
     uint32_t credit_slots; /* tokens of a row's list of credit; 0: decoders give none */
     bool credit_matrix;    /* a number for every token of a row instead of the list */
     bool fused_gate_up;    /* gates and ups never leave their product: one operator */
-    bool query_chunks;     /* queries are projected apart from keys and values, chunk by chunk, and
-                              attention writes over them; fused, and without cached rows */
-    bool engine;           /* what our engine's kernels hold besides: a selection's indices, and
-                              the layer's queries, keys and values until it is done; mixtures by
-                              pairs of a token and an expert, sorted */
+    bool smooths;      /* probabilities of each logit row make an embedding that the next step adds
+      to its input (sim/decode/smooth.h); logits are stored */
+    bool query_chunks; /* queries are projected apart from keys and values, chunk by chunk, and
+                          attention writes over them; fused, and without cached rows */
+    bool engine;       /* what our engine's kernels hold besides: a selection's indices, and
+                          the layer's queries, keys and values until it is done; mixtures by
+                          pairs of a token and an expert, sorted */
 };
 
 /* Bytes of one row's credit. */

@@ -23,7 +23,9 @@ struct submission {
     int64_t workspace_bytes;        /* that each step may take beside the cached state */
     const struct request *requests; /* by slot */
     const uint32_t *slots;          /* of the batch, in order */
-    uint32_t n_slots;
+    const uint32_t *idle; /* of those computed along in vain: their spans follow in the shape, and
+                             nothing of them changes */
+    uint32_t n_slots, n_idle;
     const uint64_t *request_ids; /* in batch order; NULL unless the executor wants members */
 };
 

@@ -19,15 +19,14 @@ static int submit(void *state, const struct submission *submission, struct err *
                          replay->n_steps);
     }
     const struct replay_step *step = &replay->steps[replay->next];
-    const struct step_shape *shape = submission->shape;
     if (step->replica != submission->replica || step->steps > submission->repeat ||
-        step->start_ns < replay->now_ns || step->n_requests != shape->sym[SYM_REQUESTS]) {
+        step->start_ns < replay->now_ns || step->n_requests != submission->n_slots) {
         return err_world(err,
                          "the replay diverges at submission %zu: recorded replica %" PRIu32
                          " with %" PRIu32 " requests at %" PRId64 " ns, scheduled replica %" PRIu32
-                         " with %" PRId64 " requests at %" PRId64 " ns",
+                         " with %" PRIu32 " requests at %" PRId64 " ns",
                          replay->next, step->replica, step->n_requests, step->start_ns,
-                         submission->replica, shape->sym[SYM_REQUESTS], replay->now_ns);
+                         submission->replica, submission->n_slots, replay->now_ns);
     }
     for (uint32_t i = 0; i < step->n_requests; i++) {
         if (step->request_ids[i] != submission->request_ids[i]) {

@@ -6,6 +6,7 @@
 #include "sim/policy/blocks.h"
 #include "sim/serve/plan.h"
 #include "sim/serve/system_step.h"
+#include "sim/serve/unroll.h"
 
 /* ---- reporting ---- */
 
@@ -452,37 +453,13 @@ static int pass_block(struct life *life, struct replica *replica, uint32_t slot,
     return 0;
 }
 
-/* An unrolled step of a request whose block was done before: in vain, unless it is the pass that
- * writes the block's exact keys and values; where logits are shifted that one has a token to yield,
- * and is run besides. */
-static int pass_done_block(struct life *life, struct replica *replica, uint32_t slot,
-                           struct err *err) {
-    struct request *request = &life->requests[slot];
-    struct recall *recall = &life->journeys[slot].recall;
-    int status = 0;
-    if (life->system->cache->keeps != KEEPS_EXACT || request->uncached_in_block == 0 ||
-        request->shifted) {
-        replica->wasted_requests++;
-        replica->wasted_tokens += request->span.queries;
-        return 0;
-    }
-    if (life->has_positions) {
-        positions_pass(&life->positions, slot, request, NULL, 0, false);
-    } else if (recall->is_open) {
-        status = recall_plan(recall, life->asked->decode, request, err);
-        recall_pass(recall);
-    }
-    request->uncached_in_block = 0;
-    return status;
-}
-
 /* The span's time is up: commit, move to the next block or leave, plan anew. */
 static int request_turn(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
                         const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
     struct journey *journey = &life->journeys[slot];
     bool in_block = request->span.phase != PHASE_PREFILL, decides = blocks_decide(request);
-    bool was_done = life_block_was_done(life, request);
+    bool was_done = unroll_block_was_done(life, request);
     bool yields = blocks_yield(request);
     int status = 0;
     settle_journey(journey, request);
@@ -491,7 +468,7 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
         blocks_cache(request);
     }
     if (was_done) {
-        status = pass_done_block(life, replica, slot, err);
+        status = unroll_pass(life, replica, slot, err);
     } else if (life->has_positions && (in_block || decides)) {
         status = pass_block(life, replica, slot, member, known, err);
     } else if (journey->recall.is_open && (in_block || decides || yields)) {
@@ -526,11 +503,6 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
         sums_add(replica, request, 1);
     }
     return status;
-}
-
-bool life_block_was_done(const struct life *life, const struct request *request) {
-    return life->system->decoder->count == NULL && blocks_decide(request) &&
-           request->masked_in_block == 0;
 }
 
 void life_chunk(struct life *life, struct replica *replica, uint32_t slot, uint32_t tokens) {

@@ -112,10 +112,6 @@ int life_recall(struct life *life, struct replica *replica, struct err *err);
 int life_advance(struct life *life, struct replica *replica, uint32_t steps,
                  const struct decided *known, struct err *err);
 
-/* Whether the request's span decides on nothing because its block was done before: an unrolled step
- * that the host had started by then. */
-bool life_block_was_done(const struct life *life, const struct request *request);
-
 /* A queued or running request leaves as rejected (interrupted runs). */
 int life_reject(struct life *life, uint32_t slot, enum reject_reason reason, struct err *err);
 

@@ -5,7 +5,9 @@
 
 #include "sim/policy/blocks.h"
 #include "sim/serve/life.h"
+#include "sim/serve/report.h"
 #include "sim/serve/selection.h"
+#include "sim/serve/unroll.h"
 
 struct loop {
     struct life life;
@@ -140,35 +142,6 @@ static void shed_misfits(struct loop *loop, const struct replica *replica, struc
     }
 }
 
-/* What the request's next step does to its active block: nothing, while it prefills. */
-static struct decode_pass pass_of(const struct life *life, const struct request *request) {
-    const struct span *span = &request->span;
-    bool in_vain = life_block_was_done(life, request) && life->system->cache->keeps != KEEPS_EXACT;
-    if (span->phase == PHASE_PREFILL && blocks_yield(request)) {
-        return (struct decode_pass){.processed = 1, .kept = 1, .reach = 1};
-    }
-    if ((span->phase == PHASE_PREFILL && !blocks_decide(request)) || in_vain) {
-        return (struct decode_pass){0};
-    }
-    uint32_t processed =
-        span->queries < request->uncached_in_block ? span->queries : request->uncached_in_block;
-    return (struct decode_pass){
-        .processed = processed,
-        .kept = life->system->cache->evicts ? request->kept_in_block : processed,
-        .reach = request->reach_in_block,
-    };
-}
-
-/* What records say of the batch's members and their next step. */
-static void note_members(const struct loop *loop, struct replica *replica) {
-    for (uint32_t i = 0; i < replica->n_batch; i++) {
-        const struct request *request = &loop->life.requests[replica->batch[i]];
-        replica->member_ids[i] = request->id;
-        replica->member_commits[i] = request->commit_tokens;
-        replica->member_passes[i] = pass_of(&loop->life, request);
-    }
-}
-
 /* The batch in flight: its members, its shape, and for how many steps it could stand. */
 static uint32_t form_batch(struct loop *loop, struct replica *replica, const struct batch *batch) {
     struct life *life = &loop->life;
@@ -210,30 +183,9 @@ static uint32_t form_batch(struct loop *loop, struct replica *replica, const str
         }
     }
     if (loop->asked->executor.wants_members || loop->asked->records_members) {
-        note_members(loop, replica);
+        report_members(&loop->life, replica);
     }
     return steps;
-}
-
-/* How many steps of the batch in flight run before the host looks again: dInfer's rule over all of
- * its masked positions, as far as no span changes. Decoders that count say when a block ends. */
-static uint32_t unrolled_steps(const struct loop *loop, const struct replica *replica) {
-    const struct settings *settings = &loop->asked->system->settings;
-    uint32_t most = settings->unroll_maximum;
-    uint64_t n_masked = 0;
-    if (most == 1 || replica->n_idle > 0 || !loop->asked->executor.unrolls) {
-        return 1;
-    }
-    for (uint32_t i = 0; i < replica->n_batch; i++) {
-        const struct request *request = &loop->life.requests[replica->batch[i]];
-        bool counts = loop->asked->system->decoder->count != NULL;
-        uint32_t holds =
-            counts ? request->steps_to_change : loop->life.journeys[replica->batch[i]].span_holds;
-        most = holds < most ? holds : most;
-        n_masked += request->masked_in_block;
-    }
-    uint64_t wanted = n_masked / settings->unroll_expected_tpf;
-    return wanted < 1 ? 1 : wanted < most ? (uint32_t)wanted : most;
 }
 
 /* Preempts, lets those listed grow, cuts prefills to what the scheduler takes of them, admits. */
@@ -275,7 +227,7 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
     if (!settings->skip_ahead || batch->hold == HOLD_STEP || loop->life.n_replicas > 1) {
         steps = 1;
     }
-    uint32_t unrolled = unrolled_steps(loop, replica);
+    uint32_t unrolled = unroll_steps(&loop->life, replica);
     replica->unrolled = unrolled > 1;
     steps = settings->unroll_maximum > 1 ? unrolled : steps;
     int64_t stop_ns = INT64_MAX;
@@ -292,7 +244,9 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
             budget_workspace_bytes(&loop->asked->system->budget, replica->kv_used_bytes),
         .requests = loop->life.requests,
         .slots = replica->batch,
+        .idle = replica->idle,
         .n_slots = replica->n_batch,
+        .n_idle = replica->n_idle,
         .request_ids = replica->member_ids,
     };
     replica->busy = true;
@@ -441,46 +395,6 @@ static int schedule_idle(struct loop *loop, struct err *err) {
 
 /* ---- completions ---- */
 
-/* What a step record says of the time while the batch ran. */
-struct moment {
-    uint32_t n, n_running, n_waiting;
-    int64_t kv_used_bytes;
-};
-
-static int report_step(struct loop *loop, const struct replica *replica,
-                       const struct completion *done, const struct moment *moment,
-                       struct err *err) {
-    bool members = loop->asked->records_members;
-    struct step_record record = {
-        .index = loop->result->submissions,
-        .replica = done->replica,
-        .repeat = done->steps,
-        .start_ns = done->start_ns,
-        .end_ns = done->time_ns,
-        .gpu_ns = done->gpu_ns,
-        .host_ns = done->host_ns,
-        .sym = replica->shape.sym,
-        .n = moment->n,
-        .request_ids = members ? replica->member_ids : NULL,
-        .commit_tokens = members ? replica->member_commits : NULL,
-        .passes = members ? replica->member_passes : NULL,
-        .kv_used_bytes = moment->kv_used_bytes,
-        .n_running = moment->n_running,
-        .n_waiting = moment->n_waiting,
-        .unrolled = loop->asked->system->settings.unroll_maximum > 1,
-        .wasted_requests = replica->wasted_requests,
-        .wasted_tokens = replica->wasted_tokens,
-    };
-    memcpy(record.n_by_phase, replica->batch_by_phase, sizeof record.n_by_phase);
-    for (uint32_t i = 0; i < loop->asked->n_sinks; i++) {
-        const struct sink *sink = &loop->asked->sinks[i];
-        if (sink->step != NULL && sink->step(sink->state, &record, err) != 0) {
-            return (int)err->kind;
-        }
-    }
-    return 0;
-}
-
 /* What an eviction on a device left of the batch was not known when it was submitted: the step's
  * shape as it came to be. */
 static void settle_shape(const struct loop *loop, struct replica *replica,
@@ -520,11 +434,11 @@ static int advance_unrolled(struct loop *loop, struct replica *replica,
         replica->wasted_requests = 0;
         replica->wasted_tokens = 0;
         if (loop->asked->executor.wants_members || loop->asked->records_members) {
-            note_members(loop, replica);
+            report_members(&loop->life, replica);
         }
         status = life_advance(&loop->life, replica, 1, &known, err);
         if (status == 0 && loop->life.wants_steps) {
-            status = report_step(loop, replica, &one, moment, err);
+            status = report_step(&loop->life, replica, &one, moment, err);
         }
         loop->result->submissions++;
     }
@@ -559,7 +473,7 @@ static int complete(struct loop *loop, const struct completion *done, struct err
         return status;
     }
     if (status == 0 && loop->life.wants_steps) {
-        status = report_step(loop, replica, done, &moment, err);
+        status = report_step(&loop->life, replica, done, &moment, err);
     }
     result->submissions++;
     return status;

@@ -1,5 +1,6 @@
 #include "sim/serve/positions.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,9 +150,12 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
                    uint32_t count) {
     const struct decoder *decoder = p->system->decoder;
     const void *state = p->system->decoder_state;
+    const struct settings *settings = &p->system->settings;
+    const bool smooths = settings->iteration == ITERATION_SMOOTH;
     const struct decode_view view = view_of(p, slot, request);
     const struct choice_asked asked = {
         .process = &p->system->process,
+        .smoothing = smooths ? &settings->smoothing : NULL,
         .seed = p->seed,
         .view = &view,
         .block = &p->blocks[slot],
@@ -170,6 +174,10 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     } else {
         struct decode_rule rule = decoder_rule(decoder, state, request);
         rule.kind = count > 0 ? DECODE_COUNT : rule.kind;
+        if (smooths) {
+            rule.threshold =
+                smoothing_threshold(&settings->smoothing, request->steps, rule.threshold);
+        }
         (void)decode_choose(&rule, &seen, count < seen.n ? count : seen.n, p->choice.picked);
     }
     (void)choice_mark(&p->choice, asked.block, asked.keep, p->chosen);

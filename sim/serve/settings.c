@@ -5,6 +5,13 @@
 #define WHOLE(field, unit, initial, min, max, doc)                                                 \
     { #field, PARAM_U32, 0, unit, initial, min, max, NULL, offsetof(struct settings, field), doc }
 
+#define SMOOTHING(field, initial, max, doc)                                                        \
+    {                                                                                              \
+        "iteration." #field, PARAM_F64, 0, "1", initial, 0, max, NULL,                             \
+            offsetof(struct settings, smoothing.field), doc                                        \
+    }
+
+static const char *const iteration_words[] = {"plain", "smooth", NULL};
 static const char *const kv_layout_words[] = {"pages", "slab", NULL};
 const char *const step_allocator_words[] = {"planned", "torch", "torch-expandable", "torch-compile",
                                             NULL};
@@ -56,6 +63,15 @@ const struct param system_params[] = {
      offsetof(struct settings, memory_utilization), "share of the device the system may fill"},
     {"pool_share", PARAM_F64, 0, "1", "1", 0.01, 1, NULL, offsetof(struct settings, pool_share),
      "share of what weights and reserve leave that cached rows and workspace may take"},
+    {"iteration", PARAM_WORD, 0, "1", "plain", 0, 1, iteration_words,
+     offsetof(struct settings, iteration),
+     "what a step hands on: the canvas, or what it said of masked positions as well (simulated)"},
+    SMOOTHING(weight_init, "0.15", 1, "iteration = smooth: weight of what the first step says"),
+    SMOOTHING(weight_growth, "0.02", 1, "by how much it grows with every step of a request"),
+    SMOOTHING(weight_most, "0.3", 1, "and up to what"),
+    SMOOTHING(threshold_decay, "0.02", 1,
+              "a decoder's threshold is 1 less so much for each step before, or its own"),
+    SMOOTHING(gain, "1", 100, "logits of confidence for a weight of 1 (assumed)"),
     {"unroll.maximum", PARAM_U32, 0, "steps", "1", 1, 64, NULL,
      offsetof(struct settings, unroll_maximum),
      "steps of a batch that the host starts before it looks again, at most; those that find their "

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "sim/base/param.h"
+#include "sim/decode/smooth.h"
 #include "sim/model/model.h"
 #include "sim/policy/request.h"
 
@@ -14,6 +15,12 @@ enum logit_scope {
     LOGITS_GENERATION, /* the output region in a block's first pass, else the block */
     LOGITS_BLOCK,      /* the active block */
     LOGITS_MASKED,     /* the active block's masked positions */
+};
+
+/* What a step hands on to the next one. */
+enum iteration {
+    ITERATION_PLAIN,  /* the canvas */
+    ITERATION_SMOOTH, /* and what it said of masked positions (sim/decode/smooth.h) */
 };
 
 /* Where the tensors of a step come from. */
@@ -42,6 +49,8 @@ struct settings {
     double memory_utilization, pool_share;
     /* Steps that the host starts without looking at what they come to (arXiv 2510.08666). */
     uint32_t unroll_maximum, unroll_expected_tpf;
+    uint32_t iteration; /* enum iteration */
+    struct smoothing smoothing;
     bool skip_ahead;
     bool decides_ahead;
     bool prefix_caching;

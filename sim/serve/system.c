@@ -378,6 +378,15 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
                      : "runtime.shift_copy is of planned steps: the allocators' eager code "
                        "copies in any case");
     }
+    if (settings->iteration == ITERATION_SMOOTH &&
+        (s->runtime.fused_head || settings->allocator != ALLOCATOR_PLANNED ||
+         s->model->mask == MASK_CAUSAL)) {
+        return err_usage(err,
+                         "iteration = smooth reads what planned steps say of masked positions: %s",
+                         s->model->mask == MASK_CAUSAL ? "an autoregressive model has none"
+                         : s->runtime.fused_head       ? "set runtime.fused_head = off"
+                                                       : "set allocator = planned");
+    }
     if (s->cache->evicts && s->model->layers < 2) {
         return err_usage(err, "cache %s evicts in the second layer, and %s has %u",
                          s->cache->policy.name, s->model->title, s->model->layers);
@@ -498,6 +507,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .element_bytes = s->runtime.element_bytes,
         .query_chunks = s->runtime.query_chunks,
         .shift_copy = s->runtime.shift_copy,
+        .smooths = s->settings.iteration == ITERATION_SMOOTH,
         .fused_head = s->runtime.fused_head,
         .fused_gate_up = s->runtime.fused_gate_up,
         .statistics = s->decoder->reads_statistics != 0,

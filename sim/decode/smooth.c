@@ -1,0 +1,26 @@
+#include "sim/decode/smooth.h"
+
+#include <float.h>
+#include <math.h>
+
+double smoothing_weight(const struct smoothing *smoothing, uint32_t i) {
+    if (i == 0) {
+        return 0;
+    }
+    double grown = smoothing->weight_init + smoothing->weight_growth * (i - 1);
+    return fmin(grown, smoothing->weight_most);
+}
+
+float smoothing_threshold(const struct smoothing *smoothing, uint32_t i, float threshold) {
+    return fmaxf((float)(1 - smoothing->threshold_decay * i), threshold);
+}
+
+/* Rounding to single precision must not leave the open interval. */
+void smoothing_raise(const struct smoothing *smoothing, uint32_t i, uint32_t n, float *confidence) {
+    double factor = exp(smoothing->gain * smoothing_weight(smoothing, i)); /* of the odds */
+    for (uint32_t at = 0; at < n && factor != 1; at++) {
+        double p = confidence[at];
+        double raised = p * factor / (1 - p + p * factor);
+        confidence[at] = p > 0 ? fminf((float)raised, 1 - FLT_EPSILON / 2) : 0;
+    }
+}

@@ -1,0 +1,31 @@
+/* Iteration smoothing (dInfer's IterSmooth, arXiv 2510.08666 and its released code): what a step
+ * says of a masked position is not thrown away, but enters the next one as its input,
+ *
+ *     embedding = embed(mask) + w sum over tokens of softmax(logits) embed(token)
+ *     w = min(weight_init + weight_growth i, weight_most)
+ *     threshold = max(1 - threshold_decay i, the decoder's)
+ *
+ * i: steps of the request before, over all blocks; the first step has nothing to add. What this
+ * does to a model's confidence nobody printed: x of sim/decode/process.h grows by gain w, which is
+ * assumed. */
+#ifndef UNMASK_SIM_DECODE_SMOOTH_H
+#define UNMASK_SIM_DECODE_SMOOTH_H
+
+#include <stdint.h>
+
+struct smoothing {
+    double weight_init, weight_growth, weight_most;
+    double threshold_decay;
+    double gain;
+};
+
+/* Of the embedding that enters step i, 0 for the first. */
+double smoothing_weight(const struct smoothing *smoothing, uint32_t i);
+
+/* What a position's confidence has to reach in step i, for a decoder with this threshold. */
+float smoothing_threshold(const struct smoothing *smoothing, uint32_t i, float threshold);
+
+/* confidence[n], of which those that are 0 stay 0: as smoothing leaves them in step i. */
+void smoothing_raise(const struct smoothing *smoothing, uint32_t i, uint32_t n, float *confidence);
+
+#endif

@@ -1,0 +1,68 @@
+#include "sim/serve/report.h"
+
+#include <string.h>
+
+#include "sim/policy/blocks.h"
+#include "sim/serve/unroll.h"
+
+/* What the request's next step does to its active block: nothing, while it prefills. */
+static struct decode_pass pass_of(const struct life *life, const struct request *request) {
+    const struct span *span = &request->span;
+    bool in_vain =
+        unroll_block_was_done(life, request) && life->system->cache->keeps != KEEPS_EXACT;
+    if (span->phase == PHASE_PREFILL && blocks_yield(request)) {
+        return (struct decode_pass){.processed = 1, .kept = 1, .reach = 1};
+    }
+    if ((span->phase == PHASE_PREFILL && !blocks_decide(request)) || in_vain) {
+        return (struct decode_pass){0};
+    }
+    uint32_t processed =
+        span->queries < request->uncached_in_block ? span->queries : request->uncached_in_block;
+    return (struct decode_pass){
+        .processed = processed,
+        .kept = life->system->cache->evicts ? request->kept_in_block : processed,
+        .reach = request->reach_in_block,
+    };
+}
+
+void report_members(const struct life *life, struct replica *replica) {
+    for (uint32_t i = 0; i < replica->n_batch; i++) {
+        const struct request *request = &life->requests[replica->batch[i]];
+        replica->member_ids[i] = request->id;
+        replica->member_commits[i] = request->commit_tokens;
+        replica->member_passes[i] = pass_of(life, request);
+    }
+}
+
+int report_step(const struct life *life, const struct replica *replica,
+                const struct completion *done, const struct moment *moment, struct err *err) {
+    bool members = life->asked->records_members;
+    struct step_record record = {
+        .index = life->result->submissions,
+        .replica = done->replica,
+        .repeat = done->steps,
+        .start_ns = done->start_ns,
+        .end_ns = done->time_ns,
+        .gpu_ns = done->gpu_ns,
+        .host_ns = done->host_ns,
+        .sym = replica->shape.sym,
+        .n = moment->n,
+        .request_ids = members ? replica->member_ids : NULL,
+        .commit_tokens = members ? replica->member_commits : NULL,
+        .passes = members ? replica->member_passes : NULL,
+        .kv_used_bytes = moment->kv_used_bytes,
+        .n_running = moment->n_running,
+        .n_waiting = moment->n_waiting,
+        .unrolled = life->asked->system->settings.unroll_maximum > 1,
+        .wasted_requests = replica->wasted_requests,
+        .wasted_tokens = replica->wasted_tokens,
+    };
+    memcpy(record.n_by_phase, replica->batch_by_phase, sizeof record.n_by_phase);
+    for (uint32_t i = 0; i < life->asked->n_sinks; i++) {
+        const struct sink *sink = &life->asked->sinks[i];
+        if (sink->step != NULL && sink->step(sink->state, &record, err) != 0) {
+            return (int)err->kind;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,20 @@
+/* What the loop tells its sinks of a step. */
+#ifndef UNMASK_SIM_SERVE_REPORT_H
+#define UNMASK_SIM_SERVE_REPORT_H
+
+#include "sim/serve/life.h"
+
+/* What a step record says of the time while the batch ran. */
+struct moment {
+    uint32_t n, n_running, n_waiting;
+    int64_t kv_used_bytes;
+};
+
+/* Notes for the next record what its members' next step is. */
+void report_members(const struct life *life, struct replica *replica);
+
+/* The record of a submission that is done, or of one of its steps. */
+int report_step(const struct life *life, const struct replica *replica,
+                const struct completion *done, const struct moment *moment, struct err *err);
+
+#endif

@@ -1,0 +1,47 @@
+#include "sim/serve/unroll.h"
+
+#include "sim/policy/blocks.h"
+
+uint32_t unroll_steps(const struct life *life, const struct replica *replica) {
+    const struct settings *settings = &life->asked->system->settings;
+    uint32_t most = settings->unroll_maximum;
+    uint64_t n_masked = 0;
+    if (most == 1 || replica->n_idle > 0 || !life->asked->executor.unrolls) {
+        return 1;
+    }
+    for (uint32_t i = 0; i < replica->n_batch; i++) {
+        const struct request *request = &life->requests[replica->batch[i]];
+        bool counts = life->asked->system->decoder->count != NULL;
+        uint32_t holds =
+            counts ? request->steps_to_change : life->journeys[replica->batch[i]].span_holds;
+        most = holds < most ? holds : most;
+        n_masked += request->masked_in_block;
+    }
+    uint64_t wanted = n_masked / settings->unroll_expected_tpf;
+    return wanted < 1 ? 1 : wanted < most ? (uint32_t)wanted : most;
+}
+
+bool unroll_block_was_done(const struct life *life, const struct request *request) {
+    return life->system->decoder->count == NULL && blocks_decide(request) &&
+           request->masked_in_block == 0;
+}
+
+int unroll_pass(struct life *life, struct replica *replica, uint32_t slot, struct err *err) {
+    struct request *request = &life->requests[slot];
+    struct recall *recall = &life->journeys[slot].recall;
+    int status = 0;
+    if (life->system->cache->keeps != KEEPS_EXACT || request->uncached_in_block == 0 ||
+        request->shifted) {
+        replica->wasted_requests++;
+        replica->wasted_tokens += request->span.queries;
+        return 0;
+    }
+    if (life->has_positions) {
+        positions_pass(&life->positions, slot, request, NULL, 0, false);
+    } else if (recall->is_open) {
+        status = recall_plan(recall, life->asked->decode, request, err);
+        recall_pass(recall);
+    }
+    request->uncached_in_block = 0;
+    return status;
+}

@@ -1,0 +1,21 @@
+/* Loop unrolling (dInfer, arXiv 2510.08666): steps of a batch that the host starts one behind the
+ * other without looking at what they come to. A request whose block is done by then runs the same
+ * span again until somebody looks. */
+#ifndef UNMASK_SIM_SERVE_UNROLL_H
+#define UNMASK_SIM_SERVE_UNROLL_H
+
+#include "sim/serve/life.h"
+
+/* How many steps of the batch in flight run before the host looks again: dInfer's rule over all of
+ * its masked positions, as far as no span changes. Decoders that count say when a block ends. */
+uint32_t unroll_steps(const struct life *life, const struct replica *replica);
+
+/* Whether the request's span decides on nothing because its block was done before. */
+bool unroll_block_was_done(const struct life *life, const struct request *request);
+
+/* An unrolled step of a request whose block was done before: in vain, unless it is the pass that
+ * writes the block's exact keys and values; where logits are shifted that one has a token to yield,
+ * and is run besides. */
+int unroll_pass(struct life *life, struct replica *replica, uint32_t slot, struct err *err);
+
+#endif
