@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/calls_block.h"
+#include "kernels/calls_ranks.h"
 #include "kernels/calls_moe.h"
 
 #ifdef __cplusplus
@@ -97,6 +98,7 @@ cudaError_t kernel_importance(const struct call_importance *call, cudaStream_t s
 cudaError_t kernel_focus_select(const struct call_focus_select *call, cudaStream_t stream);
 cudaError_t kernel_compact(const struct call_compact *call, cudaStream_t stream);
 cudaError_t kernel_decode_mean(const struct call_decode_mean *call, cudaStream_t stream);
+cudaError_t kernel_combine(const struct call_combine *call, cudaStream_t stream);
 
 cudaError_t kernel_moe_route(const struct call_moe_route *call, cudaStream_t stream);
 cudaError_t kernel_moe_sort(const struct call_moe_sort *call, cudaStream_t stream);

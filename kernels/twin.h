@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "kernels/calls_block.h"
+#include "kernels/calls_ranks.h"
 #include "kernels/calls_moe.h"
 
 #ifdef __cplusplus
@@ -79,6 +80,10 @@ void twin_focus_select(const struct call_focus_select *call);
 void twin_compact(const struct call_compact *call);
 void twin_decode_mean(const struct call_decode_mean *call);
 
+/* Elements [first, end) of the sum of n_ranks calls, to every one's y. */
+void twin_all_reduce(const struct call_all_reduce *const *calls, int32_t n_ranks, int64_t first,
+                     int64_t end);
+void twin_combine(const struct call_combine *call);
 /* Experts, starts, orders and places are exact: equal inputs give equal bytes on any device. */
 void twin_moe_route(const struct call_moe_route *call);
 void twin_moe_sort(const struct call_moe_sort *call);
