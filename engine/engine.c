@@ -35,10 +35,6 @@ static int check_system(const struct engine_request *request, const struct engin
         return err_usage(err, "the engine runs one replica, the system has %" PRIu32,
                          system->settings.replicas);
     }
-    if (system->settings.expert_parallel) {
-        return err_usage(err, "the engine divides the width of every expert: set expert_parallel = "
-                              "off");
-    }
     if (system->settings.tensor_parallel > 1 &&
         (system->cache->evicts || system->cache->keeps == KEEPS_CHOSEN_TOGETHER)) {
         return err_usage(err,

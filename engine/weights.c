@@ -199,6 +199,7 @@ int64_t weight_offset_bytes(const struct weight_layout *layout, enum weight_slot
 struct part {
     enum weight_slot slot;
     int index;
+    int number; /* its index among those of all ranks */
     uint32_t layer;
     int64_t n_rows, n_columns;
     int64_t offset_bytes;
@@ -216,6 +217,11 @@ static void divide_columns(struct part *part, int64_t first, int64_t whole) {
     part->whole_columns = whole;
 }
 
+/* How many ranks have parts of their own of a slot: whole experts. */
+static int n_owners(const struct model *model, enum weight_slot slot) {
+    return weight_holds_experts(slot) && model->expert_ranks > 1 ? (int)model->expert_ranks : 1;
+}
+
 /* Where a rank's part lies in the model's. */
 static void place_part(const struct weight_layout *layout, struct part *part) {
     const struct model *m = layout->model;
@@ -224,6 +230,11 @@ static void place_part(const struct weight_layout *layout, struct part *part) {
     part->first_row = part->first_column = 0;
     part->whole_rows = part->n_rows;
     part->whole_columns = part->n_columns;
+    part->number = part->index;
+    if (n_owners(m, part->slot) > 1) {
+        part->number += (int)rank * weight_part_count(m, part->slot);
+        return;
+    }
     switch (part->slot) {
     case WEIGHT_QKV:
     case WEIGHT_QKV_BIAS:
@@ -328,7 +339,7 @@ static int draw_part(void *context, const struct part *part) {
     int64_t fan_in = is_input ? 1 : is_bias ? model->hidden : part->whole_columns;
     char stream[128];
     snprintf(stream, sizeof stream, "weights %s %d of layer %" PRIu32,
-             weight_slot_names[part->slot], part->index, part->layer);
+             weight_slot_names[part->slot], part->number, part->layer);
     const struct call_random call = {
         .y = d->weights->block + part->offset_bytes,
         .key = rng_stream(d->seed, stream).s[0],
@@ -411,7 +422,7 @@ static const struct stored_tensor *find_part(const struct reading *r, const stru
             n_rows += beside.whole_rows;
         }
     }
-    checkpoint_tensor_name(r->family, part->slot, part->index, part->layer, name, sizeof name);
+    checkpoint_tensor_name(r->family, part->slot, part->number, part->layer, name, sizeof name);
     const struct stored_tensor *tensor = safetensors_find(&r->files, name);
     if (tensor == NULL) {
         err_world(r->err, "%s: has no tensor '%s', which model '%s' needs", r->folder, name,
@@ -467,13 +478,18 @@ static bool is_embedding_again(const struct reading *r, const struct stored_tens
            stored_equal(first, tensor);
 }
 
+/* Another rank's experts are the model's too. */
 static int claim_part(void *context, const struct part *part) {
     const struct reading *r = context;
-    char name[256];
-    checkpoint_tensor_name(r->family, part->slot, part->index, part->layer, name, sizeof name);
-    const struct stored_tensor *tensor = safetensors_find(&r->files, name);
-    if (tensor != NULL) {
-        r->is_claimed[tensor - r->files.tensors] = true;
+    const struct model *model = r->weights->layout.model;
+    for (int owner = 0; owner < n_owners(model, part->slot); owner++) {
+        char name[256];
+        int number = part->index + owner * weight_part_count(model, part->slot);
+        checkpoint_tensor_name(r->family, part->slot, number, part->layer, name, sizeof name);
+        const struct stored_tensor *tensor = safetensors_find(&r->files, name);
+        if (tensor != NULL) {
+            r->is_claimed[tensor - r->files.tensors] = true;
+        }
     }
     return 0;
 }

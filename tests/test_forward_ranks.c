@@ -57,8 +57,8 @@ static const struct model experts = {.name = "llada2-tiny",
                                      .mask_token = 63,
                                      .qk_norm = true,
                                      .router = ROUTER_SIGMOID_GROUPED,
-                                     .experts = 8,
-                                     .experts_active = 3,
+                                     .experts = 16,
+                                     .experts_active = 4,
                                      .expert_ffn = 32,
                                      .shared_experts = 1,
                                      .shared_ffn = 40,
@@ -68,8 +68,30 @@ static const struct model experts = {.name = "llada2-tiny",
                                      .expert_bias = true,
                                      .norm_topk = true,
                                      .routed_scale = 2.5};
-static const struct model *const divisible[] = {&full_heads, &few_heads, &tied_head, &experts};
-enum { N_DIVISIBLE = 4, CANVAS = 40, BEGIN = 16, BLOCK = 8 };
+/* Experts in every layer, by a softmax. */
+static const struct model plain_experts = {.name = "llada-moe-tiny",
+                                           .title = "plain experts",
+                                           .layers = 2,
+                                           .hidden = 32,
+                                           .heads = 4,
+                                           .kv_heads = 4,
+                                           .head_dim = 8,
+                                           .vocab = 64,
+                                           .max_positions = 256,
+                                           .mask_token = 63,
+                                           .qk_norm = true,
+                                           .router = ROUTER_SOFTMAX,
+                                           .experts = 8,
+                                           .experts_active = 4,
+                                           .expert_ffn = 32};
+/* Models, and whether ranks divide experts or the width of each. */
+static const struct {
+    const struct model *model;
+    bool by_expert;
+} divisible[] = {{&full_heads, false},  {&few_heads, false},     {&tied_head, false},
+                 {&experts, false},     {&plain_experts, false}, {&experts, true},
+                 {&plain_experts, true}};
+enum { CANVAS = 40, BEGIN = 16, BLOCK = 8 };
 
 static const struct graph_options fused_head = {
     .fused = true, .fused_head = true, .fused_gate_up = true, .element_bytes = 4, .engine = true};
@@ -80,15 +102,21 @@ struct together {
     struct ranks *ranks;
 };
 
-static void together_open(struct together *t, const struct model *model, uint32_t n,
-                          const struct graph_options *options, const char *source) {
+static void together_open_by(struct together *t, const struct model *model, uint32_t n,
+                             bool by_expert, const struct graph_options *options,
+                             const char *source) {
     struct err err = {0};
-    ck_assert_msg(model_divide(model, n, false, &t->rank, &err) == 0, "%s", err.text);
+    ck_assert_msg(model_divide(model, n, by_expert, &t->rank, &err) == 0, "%s", err.text);
     t->rig = rig_open(&t->rank, options, source);
     const struct ranks_request request = {
         .device = &t->rig->device, .graph = &t->rig->graph, .limits = &limits, .weights = source};
     ck_assert_msg(ranks_open(&request, &t->ranks, &err) == 0, "%s", err.text);
     forward_lead(t->rig->forward, t->ranks);
+}
+
+static void together_open(struct together *t, const struct model *model, uint32_t n,
+                          const struct graph_options *options, const char *source) {
+    together_open_by(t, model, n, false, options, source);
 }
 
 static void together_close(struct together *t) {
@@ -140,35 +168,39 @@ static void assert_same(const struct rig *one, const struct rig *many, int n_row
     }
 }
 
+static void decide_as_one(const struct model *model, uint32_t n, bool by_expert,
+                          const struct graph_options *options) {
+    struct together t;
+    struct rig *one = rig_open(model, options, "random:5");
+    int32_t alone[CANVAS], canvas[CANVAS];
+    together_open_by(&t, model, n, by_expert, options, "random:5");
+    start(one, model);
+    start(t.rig, model);
+    first_step(one);
+    first_step(t.rig);
+    assert_same(one, t.rig, CANVAS + 11);
+    second_step(one);
+    second_step(t.rig);
+    assert_same(one, t.rig, BLOCK);
+    rig_read(one, 0, 0, alone, CANVAS);
+    rig_read(t.rig, 0, 0, canvas, CANVAS);
+    ck_assert_mem_eq(alone, canvas, sizeof canvas);
+    for (uint32_t rank = 1; rank < n; rank++) {
+        struct err err = {0};
+        struct forward *other = ranks_forward(t.ranks, rank);
+        ck_assert_int_eq(forward_read_canvas(other, 0, canvas, CANVAS, &err), 0);
+        ck_assert_mem_eq(alone, canvas, sizeof canvas);
+    }
+    together_close(&t);
+    rig_close(one);
+}
+
 START_TEST(ranks_decide_as_one_device) {
     static const struct graph_options *const options[] = {&fused, &fused_head, &eager};
-    for (int i = 0; i < N_DIVISIBLE; i++) {
+    for (size_t i = 0; i < sizeof divisible / sizeof divisible[0]; i++) {
         for (uint32_t n = 2; n <= 4; n *= 2) {
             for (size_t o = 0; o < sizeof options / sizeof options[0]; o++) {
-                struct together t;
-                struct rig *one = rig_open(divisible[i], options[o], "random:5");
-                int32_t alone[CANVAS], canvas[CANVAS];
-                together_open(&t, divisible[i], n, options[o], "random:5");
-                start(one, divisible[i]);
-                start(t.rig, divisible[i]);
-                first_step(one);
-                first_step(t.rig);
-                assert_same(one, t.rig, CANVAS + 11);
-                second_step(one);
-                second_step(t.rig);
-                assert_same(one, t.rig, BLOCK);
-                rig_read(one, 0, 0, alone, CANVAS);
-                rig_read(t.rig, 0, 0, canvas, CANVAS);
-                ck_assert_mem_eq(alone, canvas, sizeof canvas);
-                for (uint32_t rank = 1; rank < n; rank++) {
-                    struct err err = {0};
-                    ck_assert_int_eq(
-                        forward_read_canvas(ranks_forward(t.ranks, rank), 0, canvas, CANVAS, &err),
-                        0);
-                    ck_assert_mem_eq(alone, canvas, sizeof canvas);
-                }
-                together_close(&t);
-                rig_close(one);
+                decide_as_one(divisible[i].model, n, divisible[i].by_expert, options[o]);
             }
         }
     }
@@ -237,6 +269,30 @@ START_TEST(weights_of_the_ranks_are_parts_of_the_whole_ones) {
 }
 END_TEST
 
+START_TEST(ranks_that_divide_experts_hold_them_whole) {
+    struct rig *one = rig_open(&experts, &fused, "random:4");
+    struct model rank;
+    struct err err = {0};
+    ck_assert_int_eq(model_divide(&experts, 4, true, &rank, &err), 0);
+    for (uint32_t r = 0; r < 4; r++) {
+        struct weights weights;
+        enum { E = 16, MINE = 4, C = 32, F = 32 };
+        ck_assert_int_eq(weights_open_rank(&weights, &one->device, &rank, r, "random:4", &err), 0);
+        const float *mine = weights_at(&weights, WEIGHT_EXPERTS_GATE_UP, 2);
+        const float *whole = weights_at(&one->weights, WEIGHT_EXPERTS_GATE_UP, 2);
+        ck_assert_mem_eq(mine, whole + r * MINE * 2 * F * C, MINE * 2 * F * C * sizeof *mine);
+        mine = weights_at(&weights, WEIGHT_EXPERTS_DOWN, 2);
+        whole = weights_at(&one->weights, WEIGHT_EXPERTS_DOWN, 2);
+        ck_assert_mem_eq(mine, whole + r * MINE * F * C, MINE * F * C * sizeof *mine);
+        mine = weights_at(&weights, WEIGHT_ROUTER, 2);
+        whole = weights_at(&one->weights, WEIGHT_ROUTER, 2);
+        ck_assert_mem_eq(mine, whole, E * C * sizeof *mine);
+        weights_close(&weights);
+    }
+    rig_close(one);
+}
+END_TEST
+
 /* ---- what goes wrong ---- */
 
 START_TEST(a_rank_that_fails_leaves_nobody_waiting) {
@@ -274,6 +330,7 @@ int main(void) {
         logits_that_ranks_divide_are_not_given,
         steps_again_and_turn_by_turn_are_steps_of_all_ranks,
         weights_of_the_ranks_are_parts_of_the_whole_ones,
+        ranks_that_divide_experts_hold_them_whole,
         a_rank_that_fails_leaves_nobody_waiting,
         a_graph_of_one_rank_alone_is_not_run,
     };

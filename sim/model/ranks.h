@@ -41,6 +41,11 @@ static inline uint32_t model_routed_experts(const struct model *model) {
     return model->experts * (model->expert_ranks > 0 ? model->expert_ranks : 1);
 }
 
+/* The first of a rank's experts among all of them. */
+static inline uint32_t model_first_expert(const struct model *model, uint32_t rank) {
+    return model->expert_ranks > 1 ? rank * model->experts : 0;
+}
+
 /* The most experts that one token may ask of the rank. */
 static inline uint32_t model_most_active(const struct model *model) {
     return model->experts_active * (model->expert_ranks > 0 ? model->expert_ranks : 1);
