@@ -110,6 +110,8 @@ static struct step_limits limits_of(const struct system *system) {
             system->credit_slots > 0 ? settings->max_requests * (int64_t)settings->block_tokens : 0,
         .credit_slots = system->credit_slots,
         .page_rows = settings->page_tokens,
+        .block_tokens = settings->block_tokens,
+        .bucket_tokens = system->runtime.kept_bucket,
         .shares_pool = budget->shares_pool,
         .maps = system->runtime.vmm,
         .selects_together = system->cache->keeps == KEEPS_CHOSEN_TOGETHER,

@@ -5,43 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/issue.h"
-#include "engine/packed.h"
+#include "engine/forward_parts.h"
 #include "engine/placed.h"
 #include "engine/ranks.h"
-#include "engine/recordings.h"
-#include "engine/room.h"
-#include "engine/turn_times.h"
 #include "engine/warm.h"
 #include "kernels/bf16.h"
 #include "sim/base/num.h"
 #include "sim/model/ranks.h"
 
-struct forward {
-    const struct engine_device *device;
-    struct ranks *ranks; /* that it leads; NULL: it is alone, or led */
-    struct program program;
-    const struct weights *weights;
-    struct step_limits limits;
-    struct packed packed, rest; /* the rest: behind an eviction, where the graph has one */
-    struct recordings recordings;
-    struct room room;
-    int32_t *n_committed; /* [max_requests], by decision */
-    float *importance;    /* [2, max_tokens], where the graph evicts */
-    /* The step issued last. */
-    uint64_t n_steps, n_uploads;
-    struct step step; /* where the graph evicts; what it points to is read until then */
-    struct placement placement;
-    struct step_shape shape; /* its sums; the spans stay with the caller */
-    struct step_key key;
-    struct issue issue;
-    struct turn turn; /* what comes next, while it is taken turn by turn */
-    bool is_stepping;
-    struct turn_times times; /* of its turns so far */
-};
-
-static int device_err(const struct forward *forward, int status, const char *what,
-                      struct err *err) {
+int forward_device_err(const struct forward *forward, int status, const char *what,
+                       struct err *err) {
     return engine_device_err(forward->device, status, what, err);
 }
 
@@ -63,31 +36,45 @@ static int on_all_ranks(struct forward *forward,
 
 /* ---- issuing a step ---- */
 
-static int mark(const struct forward *forward, enum room_mark which) {
+int forward_mark(const struct forward *forward, enum room_mark which) {
     return forward->device->table->mark(forward->device->device, forward->room.marks[which]);
 }
 
-/* Packs the step's arrays and sends them off, once the buffer's last upload is done. */
+int forward_upload_begin(struct forward *forward, unsigned char **out, struct err *err) {
+    uint64_t turn = forward->n_uploads % ROOM_UPLOADS;
+    int status = DEVICE_OK;
+    *out = forward->room.uploads[turn];
+    if (forward->n_uploads >= ROOM_UPLOADS) {
+        status = forward->device->table->mark_wait(forward->device->device,
+                                                   forward->room.marks[MARK_UPLOADED + turn]);
+    }
+    return forward_device_err(forward, status, "waiting for an upload", err);
+}
+
+int forward_upload_end(struct forward *forward, unsigned char *to, int64_t bytes, struct err *err) {
+    uint64_t turn = forward->n_uploads % ROOM_UPLOADS;
+    int status = forward->device->table->upload(forward->device->device, to,
+                                                forward->room.uploads[turn], bytes);
+    if (status == DEVICE_OK) {
+        status = forward_mark(forward, (enum room_mark)(MARK_UPLOADED + turn));
+    }
+    forward->n_uploads++;
+    return forward_device_err(forward, status, "uploading a step", err);
+}
+
+/* Packs the step's arrays and sends them off. */
 static int upload_arrays(struct forward *forward, struct packed *packed, const struct step *step,
                          struct err *err) {
-    const struct device_table *table = forward->device->table;
-    struct device *device = forward->device->device;
     bool is_rest = packed == &forward->rest;
-    uint64_t turn = forward->n_uploads % ROOM_UPLOADS;
-    enum room_mark uploaded = (enum room_mark)(MARK_UPLOADED + turn);
-    int status = DEVICE_OK;
-    if (forward->n_uploads >= ROOM_UPLOADS) {
-        status = table->mark_wait(device, forward->room.marks[uploaded]);
+    unsigned char *out;
+    int status = forward_upload_begin(forward, &out, err);
+    if (status == 0) {
+        packed_fill(packed, step, is_rest ? &forward->packed : NULL, out);
+        status = forward_upload_end(
+            forward, forward->room.arrays + (is_rest ? forward->packed.max_bytes : 0),
+            packed->bytes, err);
     }
-    if (status == DEVICE_OK) {
-        packed_fill(packed, step, is_rest ? &forward->packed : NULL, forward->room.uploads[turn]);
-        status =
-            table->upload(device, forward->room.arrays + (is_rest ? forward->packed.max_bytes : 0),
-                          forward->room.uploads[turn], packed->bytes);
-    }
-    status = status == DEVICE_OK ? mark(forward, uploaded) : status;
-    forward->n_uploads++;
-    return device_err(forward, status, "uploading a step", err);
+    return status;
 }
 
 /* Everything before the first operator. */
@@ -135,7 +122,7 @@ static int ask_what_stays(struct forward *forward, struct step *rest, struct err
         status = download(forward, after, forward->room.workspace + offset_bytes[op->in[1]], bytes);
     }
     if (status != DEVICE_OK) {
-        return device_err(forward, status, "reading the importance of tokens", err);
+        return forward_device_err(forward, status, "reading the importance of tokens", err);
     }
     const struct eviction seen = {before, after, forward->packed.first_token};
     return forward->step.evict(forward->step.evict_state, &seen, rest, err);
@@ -167,14 +154,14 @@ static int reach_turn(struct forward *forward, struct turn *turn, struct err *er
     return status;
 }
 
-static int issue_one(struct forward *forward, const struct turn *turn, struct err *err) {
+int forward_issue(struct forward *forward, const struct turn *turn, struct err *err) {
     int status = issue_turn(&forward->issue, turn);
     if (status == DEVICE_OK) {
         return 0;
     }
     char doing[64];
     snprintf(doing, sizeof doing, "running '%s'", forward->program.graph->ops[turn->op].name);
-    return device_err(forward, status, doing, err);
+    return forward_device_err(forward, status, doing, err);
 }
 
 static int issue_all(struct forward *forward, struct err *err) {
@@ -183,7 +170,7 @@ static int issue_all(struct forward *forward, struct err *err) {
     program_start(&forward->program, &forward->placement, &forward->shape, &turn);
     do {
         status = reach_turn(forward, &turn, err);
-        status = status == 0 ? issue_one(forward, &turn, err) : status;
+        status = status == 0 ? forward_issue(forward, &turn, err) : status;
     } while (status == 0 &&
              program_next(&forward->program, &forward->placement, &forward->shape, &turn));
     return status;
@@ -194,7 +181,7 @@ static int record(struct forward *forward, struct known_step *step, struct err *
     const struct device_table *table = forward->device->table;
     struct device *device = forward->device->device;
     struct device_recording *recording = NULL;
-    int status = device_err(forward, table->record_begin(device), "recording a step", err);
+    int status = forward_device_err(forward, table->record_begin(device), "recording a step", err);
     if (status != 0) {
         return status;
     }
@@ -203,7 +190,7 @@ static int record(struct forward *forward, struct known_step *step, struct err *
     if (status == 0 && ended == DEVICE_NO_MEMORY) {
         return 0;
     }
-    ended = device_err(forward, ended, "recording a step", err);
+    ended = forward_device_err(forward, ended, "recording a step", err);
     status = status == 0 ? ended : status;
     if (status == 0) {
         recordings_keep(&forward->recordings, step, recording);
@@ -217,9 +204,9 @@ static int record(struct forward *forward, struct known_step *step, struct err *
 static int issue_once(struct forward *forward, const struct known_step *recorded, struct err *err) {
     const struct device_table *table = forward->device->table;
     return recorded != NULL
-               ? device_err(forward,
-                            table->record_play(forward->device->device, recorded->recording),
-                            "playing a recorded step", err)
+               ? forward_device_err(
+                     forward, table->record_play(forward->device->device, recorded->recording),
+                     "playing a recorded step", err)
                : issue_all(forward, err);
 }
 
@@ -230,24 +217,27 @@ static int keep_committed(struct forward *forward, uint32_t i, struct err *err) 
     int status = forward->device->table->copy(
         forward->device->device, room->unrolled + (int64_t)i * forward->limits.max_requests,
         room->n_committed, bytes);
-    return device_err(forward, status, "keeping what a step committed", err);
+    return forward_device_err(forward, status, "keeping what a step committed", err);
 }
 
 /* The operators of the step that was prepared last, `n` times, as cheaply as the device can. */
 static int issue_steps(struct forward *forward, uint32_t n, struct err *err) {
     bool is_new = true;
     struct known_step *step = NULL;
-    if (forward->recordings.steps != NULL) {
+    /* The host has a word in the midst of a step that evicts: it is never played. */
+    if (forward->recordings.steps != NULL && !forward->packed.evicts) {
         step = recordings_find(&forward->recordings, &forward->key, &is_new);
     }
-    int status = device_err(forward, mark(forward, MARK_STEP_BEGIN), "starting a step", err);
+    int status =
+        forward_device_err(forward, forward_mark(forward, MARK_STEP_BEGIN), "starting a step", err);
     bool plays = !is_new && step != NULL && step->recording != NULL;
     for (uint32_t i = 0; status == 0 && i < n; i++) {
         status = issue_once(forward, plays ? step : NULL, err);
         status = status == 0 && n > 1 ? keep_committed(forward, i, err) : status;
     }
     if (status == 0) {
-        status = device_err(forward, mark(forward, MARK_STEP_END), "ending a step", err);
+        status =
+            forward_device_err(forward, forward_mark(forward, MARK_STEP_END), "ending a step", err);
     }
     /* Recording takes the host milliseconds, in which the device has these steps to do. */
     return status == 0 && !is_new && !plays ? record(forward, step, err) : status;
@@ -293,7 +283,8 @@ static int begin(struct forward *forward, const void *step, struct err *err) {
         program_start(&forward->program, &forward->placement, &forward->shape, &forward->turn);
         forward->is_stepping = true;
         turn_times_begin(&forward->times);
-        status = device_err(forward, mark(forward, MARK_STEP_BEGIN), "starting a step", err);
+        status = forward_device_err(forward, forward_mark(forward, MARK_STEP_BEGIN),
+                                    "starting a step", err);
     }
     return status;
 }
@@ -310,16 +301,17 @@ static int next(struct forward *forward, const void *nothing, struct err *err) {
     (void)nothing;
     ASSERT(forward->is_stepping);
     int status = reach_turn(forward, &forward->turn, err);
-    status = status == 0 ? issue_one(forward, &forward->turn, err) : status;
+    status = status == 0 ? forward_issue(forward, &forward->turn, err) : status;
     if (status == 0) {
-        status =
-            device_err(forward, turn_times_end(&forward->times, forward->device, forward->turn.op),
-                       "ending an operator", err);
+        status = forward_device_err(
+            forward, turn_times_end(&forward->times, forward->device, forward->turn.op),
+            "ending an operator", err);
     }
     if (status == 0 &&
         !program_next(&forward->program, &forward->placement, &forward->shape, &forward->turn)) {
         forward->is_stepping = false;
-        status = device_err(forward, mark(forward, MARK_STEP_END), "ending a step", err);
+        status =
+            forward_device_err(forward, forward_mark(forward, MARK_STEP_END), "ending a step", err);
     }
     return status;
 }
@@ -335,7 +327,7 @@ int forward_turn_times(struct forward *forward, double *ns, struct err *err) {
     }
     int status =
         turn_times_add(&forward->times, forward->device, forward->room.marks[MARK_STEP_BEGIN], ns);
-    return device_err(forward, status, "reading an operator's time", err);
+    return forward_device_err(forward, status, "reading an operator's time", err);
 }
 
 int forward_experts_hit(struct forward *forward, const struct turn *turn, uint32_t *out,
@@ -350,7 +342,7 @@ int forward_experts_hit(struct forward *forward, const struct turn *turn, uint32
     for (uint32_t e = 0; e < op->experts; e++) {
         *out += starts[e + 1] > starts[e];
     }
-    return device_err(forward, status, "reading which experts were chosen", err);
+    return forward_device_err(forward, status, "reading which experts were chosen", err);
 }
 
 /* ---- waiting and results ---- */
@@ -360,10 +352,10 @@ int forward_done(struct forward *forward, bool *out, struct err *err) {
     if (forward->n_steps == 0) {
         return 0;
     }
-    return device_err(forward,
-                      forward->device->table->mark_reached(forward->device->device,
-                                                           forward->room.marks[MARK_STEP_END], out),
-                      "asking whether a step is done", err);
+    return forward_device_err(forward,
+                              forward->device->table->mark_reached(
+                                  forward->device->device, forward->room.marks[MARK_STEP_END], out),
+                              "asking whether a step is done", err);
 }
 
 /* Until the step is done, and where this is asked for how long it took. */
@@ -382,7 +374,7 @@ static int wait(struct forward *forward, double *device_ns, struct err *err) {
         status =
             table->mark_elapsed(device, marks[MARK_STEP_BEGIN], marks[MARK_STEP_END], device_ns);
     }
-    return device_err(forward, status, "waiting for a step", err);
+    return forward_device_err(forward, status, "waiting for a step", err);
 }
 
 static int wait_only(struct forward *forward, const void *nothing, struct err *err) {
@@ -440,14 +432,14 @@ int forward_result(struct forward *forward, const struct step_result *result, st
     if (status == DEVICE_OK && result->n_committed != NULL) {
         status = download_committed(forward, room->n_committed, result->n_committed);
     }
-    return device_err(forward, status, "downloading a step's result", err);
+    return forward_device_err(forward, status, "downloading a step's result", err);
 }
 
 int forward_committed(struct forward *forward, uint32_t i, int32_t *n_committed, struct err *err) {
     ASSERT(forward->n_steps > 0 && forward->room.unrolled != NULL);
     const int32_t *from = forward->room.unrolled + (int64_t)i * forward->limits.max_requests;
-    return device_err(forward, download_committed(forward, from, n_committed),
-                      "downloading what a step committed", err);
+    return forward_device_err(forward, download_committed(forward, from, n_committed),
+                              "downloading what a step committed", err);
 }
 
 int forward_logits(struct forward *forward, float *logits, struct err *err) {
@@ -468,7 +460,7 @@ int forward_logits(struct forward *forward, float *logits, struct err *err) {
         void *to = width == F32_BYTES ? (void *)(logits + first) : forward->room.staging;
         int status = download(forward, to, from + first * width, piece * width);
         if (status != DEVICE_OK) {
-            return device_err(forward, status, "downloading logits", err);
+            return forward_device_err(forward, status, "downloading logits", err);
         }
         for (int64_t i = 0; width == BF16_BYTES && i < piece; i++) {
             uint16_t bits;
@@ -542,7 +534,7 @@ int forward_read_canvas(struct forward *forward, int64_t first, int32_t *tokens,
         return status;
     }
     status = download(forward, tokens, forward->room.canvases + first, n * (int64_t)sizeof *tokens);
-    return device_err(forward, status, "reading a canvas", err);
+    return forward_device_err(forward, status, "reading a canvas", err);
 }
 
 struct credit_lists {
@@ -555,7 +547,7 @@ static int clear_credit(struct forward *forward, const void *arguments, struct e
     unsigned char *lists = (unsigned char *)forward->room.credit;
     int status = forward->device->table->clear(forward->device->device, lists + a->first * width,
                                                a->n * width);
-    return device_err(forward, status, "clearing credit", err);
+    return forward_device_err(forward, status, "clearing credit", err);
 }
 
 int forward_clear_credit(struct forward *forward, int64_t first, int64_t n, struct err *err) {
@@ -694,15 +686,19 @@ int forward_open(const struct engine_device *device, const struct graph *graph,
     }
     if (status == 0) {
         int64_t array_bytes = (evicts ? 2 : 1) * forward->packed.max_bytes;
+        if (evicts && limits->bucket_tokens > 0) {
+            block_lists_lay_out(&forward->lists, (int32_t)limits->max_requests,
+                                forward->packed.n.max_pages, (int32_t)limits->block_tokens,
+                                (int32_t)limits->max_tokens);
+            array_bytes += forward->lists.bytes;
+        }
         status = room_open(&forward->room, device, graph->model, limits, array_bytes,
                            &weights->constants.rotation, err);
     }
     if (status == 0) {
         forward->n_committed = calloc(limits->max_requests, sizeof *forward->n_committed);
-        /* The host has a word in the middle of a step that evicts: it is never played. */
-        bool opened =
-            forward->n_committed != NULL &&
-            (evicts || recordings_open(&forward->recordings, device->table, device->device));
+        bool opened = forward->n_committed != NULL &&
+                      recordings_open(&forward->recordings, device->table, device->device);
         status = opened ? 0 : err_world(err, "no memory for the forward pass");
     }
     if (status != 0) {

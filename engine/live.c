@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "engine/session_device.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/zeroed.h"
 #include "sim/policy/blocks.h"
@@ -29,6 +30,10 @@ struct live {
     struct flight flight;
     struct placement placement;
     struct step step;
+    struct session_device on_device; /* steps that the device decides, and the one under way */
+    struct block_step block_step;
+    bool device_decides;
+    int64_t visit_ns, visit_end_ns; /* of the steps that it was given at once */
     const int32_t *(*prompt)(void *state, uint64_t id);
     void *prompt_state;
     int (*output)(void *state, uint64_t id, const int32_t *tokens, uint32_t n, struct err *err);
@@ -97,6 +102,30 @@ static int plan_step(struct live *live, const struct submission *submission,
     return status != 0 ? status
                        : sessions_plan(&live->sessions, submission, commits, &live->placement,
                                        &live->step, err);
+}
+
+/* Issues the batch's step: the device decides it where it can, and may have done so already. */
+static int start_step(struct live *live, const struct submission *submission, struct err *err) {
+    const struct system *system = live->engine->system;
+    if (session_device_is_ahead(&live->on_device)) {
+        return 0;
+    }
+    live->visit_ns = live->flight.start_ns;
+    live->device_decides = session_device_decides(&live->on_device, &live->sessions, submission);
+    if (!live->device_decides) {
+        uint32_t at_once = submission->unrolled ? submission->repeat : 1;
+        int status = plan_step(live, submission, NULL, err);
+        return status == 0
+                   ? forward_submit_times(live->engine->forward, &live->step, at_once, err)
+                   : status;
+    }
+    int status =
+        system_place(system, submission->shape, submission->workspace_bytes, &live->placement, err);
+    if (status == 0) {
+        status = session_device_plan(&live->on_device, &live->sessions, submission,
+                                     &live->placement, &live->block_step, err);
+    }
+    return status == 0 ? block_step_submit(live->engine->forward, &live->block_step, err) : status;
 }
 
 /* Confidences as decoders are promised them: between 0 and 1, neither of them reached. */
@@ -184,8 +213,21 @@ static uint32_t newly_decided(const struct request *request, uint32_t committed)
     return committed < request->masked_in_block ? committed : request->masked_in_block;
 }
 
-/* What the device decided; a counting decoder's word is held against it, unless the caller had the
- * word. */
+/* A counting decoder's word is held against what the device committed. */
+static int check_count(const struct live *live, const struct request *request, uint32_t commits,
+                       struct err *err) {
+    uint32_t counted = request->commit_tokens;
+    bool counts = live->engine->system->decoder->count != NULL && !blocks_yield(request);
+    bool may_lack = session_is_listed(&live->sessions, request);
+    return !counts || commits == counted || (commits < counted && may_lack)
+               ? 0
+               : err_world(err,
+                           "the device committed %" PRIu32 " positions of request %" PRIu64
+                           ", its decoder counts %" PRIu32,
+                           commits, request->id, request->commit_tokens);
+}
+
+/* What the device decided, unless the caller had the word. */
 static int read_decisions(struct live *live, const struct submission *submission, bool decided,
                           struct err *err) {
     const struct step_result result = {.committed = tracks_rows(live) ? live->committed : NULL,
@@ -200,15 +242,7 @@ static int read_decisions(struct live *live, const struct submission *submission
             return not_numbers(request, err);
         }
         live->commits[i] = (uint32_t)live->n_committed[i];
-        uint32_t counted = request->commit_tokens;
-        bool may_lack = session_is_listed(&live->sessions, request);
-        if (live->engine->system->decoder->count != NULL && !decided && !blocks_yield(request) &&
-            (live->commits[i] > counted || (live->commits[i] < counted && !may_lack))) {
-            return err_world(err,
-                             "the device committed %" PRIu32 " positions of request %" PRIu64
-                             ", its decoder counts %" PRIu32,
-                             live->commits[i], request->id, request->commit_tokens);
-        }
+        status = decided ? 0 : check_count(live, request, live->commits[i], err);
         if (!decided) {
             live->commits[i] = newly_decided(request, live->commits[i]);
         }
@@ -236,6 +270,34 @@ static int finish_unrolled(struct live *live, const struct submission *submissio
     return status;
 }
 
+/* Steps that the device was given at once share its time alike. */
+static int read_log(struct live *live, const struct submission *submission, double *device_ns,
+                    struct err *err) {
+    bool is_ahead = session_device_is_ahead(&live->on_device);
+    int status =
+        session_device_settle(&live->on_device, &live->sessions, submission, live->commits, err);
+    for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
+        const struct request *request = &submission->requests[submission->slots[i]];
+        status = live->commits[i] == 0 && request->masked_in_block > 0
+                     ? not_numbers(request, err)
+                     : check_count(live, request, live->commits[i], err);
+    }
+    if (status == 0) {
+        *device_ns /= live->on_device.n_steps;
+        live->visit_end_ns = is_ahead ? live->visit_end_ns : now_ns(live);
+    }
+    return status;
+}
+
+/* When the step that was done last was: one of several that were issued at once when its share of
+ * their time was over. */
+static int64_t step_end_ns(struct live *live) {
+    const struct session_device *visit = &live->on_device;
+    return live->device_decides ? live->visit_ns + (live->visit_end_ns - live->visit_ns) *
+                                                       visit->n_settled / visit->n_steps
+                                : now_ns(live);
+}
+
 /* `decided`: the caller said how many positions each member commits. */
 static int finish_step(struct live *live, const struct submission *submission, bool decided,
                        double *device_ns, struct err *err) {
@@ -243,8 +305,12 @@ static int finish_step(struct live *live, const struct submission *submission, b
     if (status != 0) {
         return status;
     }
-    status = host_chooses(live) && !decided ? choose_on_host(live, submission, err)
-                                            : read_decisions(live, submission, decided, err);
+    if (live->device_decides) {
+        status = read_log(live, submission, device_ns, err);
+    } else {
+        status = host_chooses(live) && !decided ? choose_on_host(live, submission, err)
+                                                : read_decisions(live, submission, decided, err);
+    }
     if (status == 0) {
         sessions_pass(&live->sessions, submission, live->commits);
     }
@@ -291,11 +357,10 @@ static void release(void *state, uint32_t replica, uint32_t slot) {
 static int submit(void *state, const struct submission *submission, struct err *err) {
     struct live *live = state;
     ASSERT(!live->flight.busy && submission->repeat >= 1);
-    live->flight = (struct flight){.submission = *submission, .start_ns = now_ns(live)};
-    int status = plan_step(live, submission, NULL, err);
-    uint32_t at_once = submission->unrolled ? submission->repeat : 1;
-    status = status == 0 ? forward_submit_times(live->engine->forward, &live->step, at_once, err)
-                         : status;
+    bool is_ahead = session_device_is_ahead(&live->on_device);
+    live->flight = (struct flight){.submission = *submission,
+                                   .start_ns = is_ahead ? step_end_ns(live) : now_ns(live)};
+    int status = start_step(live, submission, err);
     live->flight.busy = status == 0;
     return status;
 }
@@ -326,7 +391,7 @@ static int pass_border(struct live *live, struct err *err) {
                          : finish_step(live, submission, false, &device_ns, err);
     flight->device_ns += device_ns;
     flight->steps_done += at_once ? submission->repeat : 1;
-    flight->end_ns = now_ns(live);
+    flight->end_ns = status == 0 ? step_end_ns(live) : now_ns(live);
     flight->is_over = flight->steps_done == flight->submission.repeat ||
                       flight->end_ns >= flight->submission.stop_ns || is_stopped(live);
     return status == 0 && !flight->is_over ? forward_again(live->engine->forward, err) : status;
@@ -409,6 +474,7 @@ int live_execute(struct live *live, const struct submission *submission, uint32_
                  const uint32_t *commits, struct live_times *out, struct err *err) {
     int64_t start_ns = monotonic_ns();
     *out = (struct live_times){0};
+    live->device_decides = false;
     int status = plan_step(live, submission, commits, err);
     for (uint32_t i = 0; status == 0 && i < steps; i++) {
         double device_ns = 0;
@@ -510,6 +576,7 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
         live_close(live);
         return status;
     }
+    session_device_open(&live->on_device, &live->sessions);
     uint32_t block = engine->system->settings.block_tokens;
     live->token = zeroed(limits->max_logit_rows, sizeof *live->token);
     live->confidence = zeroed(limits->max_logit_rows, sizeof *live->confidence);
@@ -531,6 +598,11 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
     return 0;
 }
 
+int live_warm(struct live *live, struct err *err) {
+    int status = forward_warm(live->engine->forward, err);
+    return status == 0 ? session_device_warm(&live->on_device, &live->sessions, err) : status;
+}
+
 void live_close(struct live *live) {
     if (live == NULL) {
         return;
@@ -542,6 +614,7 @@ void live_close(struct live *live) {
         (void)forward_wait(live->engine->forward, &device_ns, &ignored);
     }
     sessions_close(&live->sessions);
+    session_device_close(&live->on_device);
     free(live->token);
     free(live->confidence);
     free(live->committed);

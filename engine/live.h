@@ -20,6 +20,9 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
 void live_close(struct live *live); /* NULL is fine */
 struct executor live_interface(struct live *live);
 
+/* forward_warm, and what the device decides recorded: before anything is admitted. */
+int live_warm(struct live *live, struct err *err);
+
 /* Set from outside: the batch under way ends at its next border, a wait for arrivals at once. */
 void live_set_stop(struct live *live, const volatile sig_atomic_t *stop);
 

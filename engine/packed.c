@@ -38,7 +38,7 @@ static void lay_out(struct packed *packed) {
         [PACKED_ROWS] = n->n_logit_rows,
         [PACKED_BLOCK_START] = n->n_select,
         [PACKED_BLOCK_END] = n->n_select,
-        [PACKED_FIRST_ROW] = decisions,
+        [PACKED_FIRST_ROW] = decisions + 1,
         [PACKED_N_ROWS] = decisions,
         [PACKED_TAKE] = decisions,
         [PACKED_THRESHOLD] = decisions,
@@ -56,8 +56,7 @@ static void lay_out(struct packed *packed) {
     }
 }
 
-/* Pages that so many positions need, as a power of two: every step has one of a few numbers. */
-static int32_t table_width(int32_t n_pages) {
+int32_t packed_table_width(int32_t n_pages) {
     int32_t width = 1;
     while (width < n_pages) {
         width *= 2;
@@ -81,7 +80,7 @@ static int open_pages(struct packed *packed, const struct graph *graph, struct e
         return err_usage(err, "a pool of %" PRId64 " rows, but rows are numbered up to %d",
                          packed->pool_pages * page_rows, INT32_MAX);
     }
-    packed->n.max_pages = table_width((int32_t)ceil_div(limits->max_positions, page_rows));
+    packed->n.max_pages = packed_table_width((int32_t)ceil_div(limits->max_positions, page_rows));
     return 0;
 }
 
@@ -197,7 +196,7 @@ static void count(struct packed *packed, const struct step *step) {
         count_decision(n, &step->parts[i].decision);
     }
     n->n_keeping_tokens = packed->exact ? n->n_tokens : keeps ? n->n_plain_tokens : 0;
-    n->max_pages = packed->exact ? table_width(n_pages) : 0;
+    n->max_pages = packed->exact ? packed_table_width(n_pages) : 0;
     n->rank = step->rule.rank;
     if (n->n_rule > 0) {
         n->rule = step->rule.kind;
@@ -211,6 +210,11 @@ static void count(struct packed *packed, const struct step *step) {
 
 void packed_lay_out(struct packed *packed, const struct step *step) {
     count(packed, step);
+    lay_out(packed);
+}
+
+void packed_reserve(struct packed *packed, const struct packed_counts *n) {
+    packed->n = *n;
     lay_out(packed);
 }
 

@@ -36,7 +36,7 @@ enum packed_array {
     PACKED_ROWS,        /* int32 [R], the token of each logit row */
     PACKED_BLOCK_START, /* int32 [S] */
     PACKED_BLOCK_END,   /* int32 [S] */
-    PACKED_FIRST_ROW,   /* int32 [D] */
+    PACKED_FIRST_ROW,   /* int32 [D], and one more */
     PACKED_N_ROWS,      /* int32 [D] */
     PACKED_TAKE,        /* int32 [D], 0: by rule */
     PACKED_THRESHOLD,   /* float [D] */
@@ -87,6 +87,12 @@ int packed_check(const struct packed *packed, const struct step *step, struct er
 
 /* Count a step that was checked, and say where its arrays lie. */
 void packed_lay_out(struct packed *packed, const struct step *step);
+
+/* The same of numbers of anything: for arrays that the device fills itself. */
+void packed_reserve(struct packed *packed, const struct packed_counts *n);
+
+/* The width of the page table of spans with at most so many pages: one of a few numbers. */
+int32_t packed_table_width(int32_t n_pages);
 
 /* Elements from a layer's keys to its values, and from these to the next layer's keys, in a pool of
  * pages. */

@@ -594,9 +594,9 @@ static uint32_t first_result(const struct sessions *sessions, uint32_t member) {
     return first;
 }
 
-/* A member's target is committed; what a pass yields is none of its block. */
-static void note_commit(struct sessions *sessions, const struct request *request, uint32_t slot,
-                        uint32_t member, int32_t target) {
+/* What a pass yields is none of its block. */
+void sessions_note_commit(struct sessions *sessions, const struct request *request, uint32_t slot,
+                          uint32_t member, int32_t target) {
     sessions->masked[sessions->by_slot[slot].canvas + target] = 0;
     if (session_is_listed(sessions, request) && !blocks_yield(request)) {
         session_blocks_choose(&sessions->blocks, request, member, (uint32_t)target);
@@ -611,7 +611,8 @@ void sessions_settle(struct sessions *sessions, const struct submission *submiss
         for (uint32_t r = 0; r < part->decision.n_rows; r++) {
             uint32_t row = part->decision.first_row + r;
             if (committed[row]) {
-                note_commit(sessions, &submission->requests[slot], slot, i, part->targets[row]);
+                sessions_note_commit(sessions, &submission->requests[slot], slot, i,
+                                     part->targets[row]);
             }
         }
         committed += sessions->n_rows[i];
@@ -633,7 +634,8 @@ void sessions_pass(struct sessions *sessions, const struct submission *submissio
         }
         if (blocks_yield(request)) {
             const struct span *span = &request->span;
-            note_commit(sessions, request, slot, i, (int32_t)(span->context + span->queries));
+            sessions_note_commit(sessions, request, slot, i,
+                                 (int32_t)(span->context + span->queries));
             counts[i] = 1;
         }
     }
@@ -663,7 +665,7 @@ int sessions_commit(struct sessions *sessions, const struct submission *submissi
                     uint32_t row, int32_t token, struct err *err) {
     uint32_t slot = submission->slots[member];
     int32_t target = (int32_t)sessions_target(sessions, member, row);
-    note_commit(sessions, &submission->requests[slot], slot, member, target);
+    sessions_note_commit(sessions, &submission->requests[slot], slot, member, target);
     return forward_write_canvas(sessions->forward, sessions->by_slot[slot].canvas + target, &token,
                                 1, err);
 }

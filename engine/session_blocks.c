@@ -77,14 +77,29 @@ static void enter(struct session_blocks *blocks, const struct request *request, 
     }
 }
 
-uint32_t session_blocks_list(struct session_blocks *blocks, const struct request *request,
-                             uint32_t slot, uint32_t member, int32_t *positions, uint8_t *masked) {
-    uint8_t *keep = row(blocks, blocks->keep, member);
+const void *session_blocks_memory(const struct session_blocks *blocks, uint32_t slot) {
+    return memory_of(blocks, slot);
+}
+
+const struct block_state *session_blocks_begin(struct session_blocks *blocks,
+                                               const struct request *request, uint32_t slot,
+                                               uint32_t member) {
     if (blocks->active[slot] != request->block + 1) {
         enter(blocks, request, slot);
     }
     const struct block_state *block = &blocks->blocks[slot];
     memset(row(blocks, blocks->chosen, member), 0, block->length);
+    return block;
+}
+
+void session_blocks_keep(struct session_blocks *blocks, uint32_t member, uint32_t at, bool stays) {
+    row(blocks, blocks->keep, member)[at] = stays;
+}
+
+uint32_t session_blocks_list(struct session_blocks *blocks, const struct request *request,
+                             uint32_t slot, uint32_t member, int32_t *positions, uint8_t *masked) {
+    uint8_t *keep = row(blocks, blocks->keep, member);
+    const struct block_state *block = session_blocks_begin(blocks, request, slot, member);
     (void)block_pending(block, keep);
     uint32_t n = 0, first = request->span.part_start;
     for (uint32_t i = 0; i < block->length; i++) {

@@ -224,7 +224,7 @@ static int open_engine(struct composition *c, const struct backend_request *back
         compose_name_device(c->engine, c->system, c->device);
         status = live_open(c->engine, c->seed, backend->skips_idle, &c->live, err);
     }
-    return status != 0 ? status : forward_warm(c->engine->forward, err);
+    return status != 0 ? status : live_warm(c->live, err);
 }
 
 static void state_facts(struct composition *c) {

@@ -152,6 +152,9 @@ struct device_table {
     int (*moe_gate_up)(struct device *device, const struct call_moe_gate_up *call);
     int (*moe_down)(struct device *device, const struct call_moe_down *call);
     int (*moe_combine)(struct device *device, const struct call_moe_combine *call);
+    int (*bucket)(struct device *device, const struct call_bucket *call);
+    int (*block_log)(struct device *device, const struct call_block_log *call);
+    int (*block_next)(struct device *device, const struct call_block_next *call);
 
     /* on: from now on what a kernel computes of one request, or of one row, is the same bits
      * whatever else is in the call, at some cost in speed; recordings stay as they were made. NULL

@@ -378,6 +378,9 @@ TWIN(block_list)
 TWIN(importance)
 TWIN(focus_select)
 TWIN(compact)
+TWIN(bucket)
+TWIN(block_log)
+TWIN(block_next)
 TWIN(decode_mean)
 TWIN(combine)
 TWIN(moe_route)
@@ -606,4 +609,7 @@ const struct device_table device_cpu = {
     .moe_gate_up = cpu_run_moe_gate_up,
     .moe_down = cpu_run_moe_down,
     .moe_combine = cpu_run_moe_combine,
+    .bucket = cpu_run_bucket,
+    .block_log = cpu_run_block_log,
+    .block_next = cpu_run_block_next,
 };

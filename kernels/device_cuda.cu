@@ -608,6 +608,9 @@ LAUNCH(moe_sort)
 LAUNCH(moe_gate_up)
 LAUNCH(moe_down)
 LAUNCH(moe_combine)
+LAUNCH(bucket)
+LAUNCH(block_log)
+LAUNCH(block_next)
 
 static int cuda_norm(struct device *device, const struct call_norm *call) {
     struct call_norm own = *call;
@@ -750,6 +753,9 @@ extern "C" const struct device_table unmask_device_cuda = {
     cuda_moe_gate_up,
     cuda_moe_down,
     cuda_moe_combine,
+    cuda_bucket,
+    cuda_block_log,
+    cuda_block_next,
     cuda_batch_invariant,
     device_ranks_open,
     device_ranks_break,

@@ -9,8 +9,8 @@ enum { CHOOSE_THREADS = FOCUS_MAX_BLOCK, LIST_THREADS = 1024, COMPACT_THREADS = 
 
 /* ---- the choice ---- */
 
-/* Sets the flags of a request, moves its frontier, and leaves in kept_extent, at each token's own
- * place, what its extent becomes. */
+/* Sets the flags of a request, moves its frontier, and leaves at each token's own place, in
+ * kept_extent, what its extent becomes and, in kept_rows, whether it has a logit row if kept. */
 static __global__ void __launch_bounds__(CHOOSE_THREADS)
     choose_kernel(const struct call_focus_select call) {
     __shared__ int list[FOCUS_MAX_BLOCK], counts[CHOOSE_THREADS / 32], position[FOCUS_MAX_BLOCK];
@@ -86,8 +86,12 @@ static __global__ void __launch_bounds__(CHOOSE_THREADS)
     if (me == 0) {
         call.frontier[r] = max(frontier, last);
     }
+    const int logits = call.logits ? call.logits[r] : 0;
+    const bool all = logits & (n > 0 ? KERNEL_LOGITS_DENOISING : KERNEL_LOGITS_COMMIT);
     for (int i = me; i < n_tokens; i += CHOOSE_THREADS) {
-        call.kept_extent[first + i] = min(call.extent[first + i], last + 1);
+        const int extent = call.extent[first + i];
+        call.kept_extent[first + i] = n > 0 ? min(extent, last + 1) : extent;
+        call.kept_rows[first + i] = all || call.masked[first + i];
     }
 }
 
@@ -116,8 +120,8 @@ static __global__ void __launch_bounds__(LIST_THREADS)
     int n_kept = 0, n_logits = 0;
     for (int base = 0; base < n_tokens; base += LIST_THREADS) {
         const int t = base + me;
-        const bool keep = t < n_tokens && call.keep[t], logit = keep && call.masked[t];
-        /* Lists never run ahead of the tokens, so kept_extent may be read in front of them. */
+        /* Lists never run ahead of the tokens: what stands in front of them may be read. */
+        const bool keep = t < n_tokens && call.keep[t], logit = keep && call.kept_rows[t];
         const int extent = keep ? call.kept_extent[t] : 0;
         int kept_before, logits_before, kept_all, logits_all;
         count_before(keep, logit, kept_before, logits_before, kept_all, logits_all, counts);
@@ -132,7 +136,7 @@ static __global__ void __launch_bounds__(LIST_THREADS)
         }
         if (logit) {
             call.logit_rows[logit_row] = row;
-            call.targets[logit_row] = call.at[t];
+            call.targets[logit_row] = call.at[t] - (call.masked[t] ? 0 : call.positions[t]);
         }
         for (int r = me; r < call.n_requests; r += LIST_THREADS) {
             const int at = call.start[r] - base;
@@ -148,15 +152,12 @@ static __global__ void __launch_bounds__(LIST_THREADS)
     for (int r = me; r <= call.n_requests; r += LIST_THREADS) {
         if (call.start[r] >= n_tokens) { /* the end, and requests without tokens before it */
             call.kept_start[r] = n_kept;
-            if (r < call.n_requests) {
-                call.first_row[r] = n_logits;
-            }
+            call.first_row[r] = n_logits;
         }
     }
     __syncthreads();
     for (int r = me; r < call.n_requests; r += LIST_THREADS) {
-        call.n_rows[r] =
-            (r + 1 < call.n_requests ? call.first_row[r + 1] : n_logits) - call.first_row[r];
+        call.n_rows[r] = call.first_row[r + 1] - call.first_row[r];
     }
     for (int i = n_kept + me; i < call.n_tokens; i += LIST_THREADS) {
         call.kept[i] = 0;
@@ -188,6 +189,12 @@ extern "C" cudaError_t kernel_focus_select(const struct call_focus_select *call,
 }
 
 /* ---- the tokens a step processes ---- */
+
+static __device__ __forceinline__ bool is_decoded(const struct call_block_list &call,
+                                                  int64_t request, const int32_t *block, int i) {
+    return call.decoded ? call.decoded[request * call.max_block + i] != 0
+                        : block[i] != call.mask_token;
+}
 
 /* A warp a request: first they count, then, when it is known where each one's list begins, they
  * write. */
@@ -245,8 +252,8 @@ static __global__ void __launch_bounds__(LIST_THREADS)
                 const unsigned all = __ballot_sync(~0u, open);
                 if (open) {
                     const int to = at + __popc(all & ((1u << lane) - 1)), position = first + i;
-                    const bool decoded = block[i] != call.mask_token;
-                    const bool followed = i + 1 == n || block[i + 1] != call.mask_token;
+                    const bool decoded = is_decoded(call, request, block, i);
+                    const bool followed = i + 1 == n || is_decoded(call, request, block, i + 1);
                     call.positions[to] = position;
                     call.kv_rows[to] = (pages[position >> page_shift] << page_shift) +
                                        (position & ((1 << page_shift) - 1));
@@ -327,6 +334,89 @@ extern "C" cudaError_t kernel_compact(const struct call_compact *call, cudaStrea
         compact_kernel<<<dim3((unsigned)call->max_rows, (unsigned)call->n_arrays), COMPACT_THREADS,
                          0, stream>>>(*call);
     }
+    return cudaGetLastError();
+}
+
+static __global__ void bucket_kernel(const struct call_bucket call) {
+    const int n = *call.n;
+    int place = 0;
+    while (place + 1 < call.n_sizes && call.sizes[place] < n) {
+        place++;
+    }
+    *call.place = n > 0 ? place : -1;
+}
+
+extern "C" cudaError_t kernel_bucket(const struct call_bucket *call, cudaStream_t stream) {
+    if (call->n_sizes < 1 || call->n_sizes > BUCKET_SIZES) {
+        return cudaErrorInvalidValue;
+    }
+    bucket_kernel<<<1, 1, 0, stream>>>(*call);
+    return cudaGetLastError();
+}
+
+/* A block a request, which alone writes to its places in the log. */
+static __global__ void __launch_bounds__(COMPACT_THREADS)
+    block_log_kernel(const struct call_block_log call) {
+    const int r = blockIdx.x, me = threadIdx.x, begin = call.block_start[r];
+    const int64_t step = call.step ? *call.step : 0, at = (int64_t)r * call.max_block;
+    uint8_t *log = call.log + step * call.n_requests * call.max_block + at;
+    for (int i = me; i < call.max_block; i += COMPACT_THREADS) {
+        log[i] = 0;
+    }
+    __syncthreads();
+    for (int t = call.start[r] + me; t < call.start[r + 1]; t += COMPACT_THREADS) {
+        log[call.positions[t] - begin] = KERNEL_LOG_RAN | (call.keep[t] ? KERNEL_LOG_KEPT : 0);
+    }
+    __syncthreads();
+    const int first = call.first_row[r];
+    for (int row = first + me; row < first + call.n_rows[r]; row += COMPACT_THREADS) {
+        if (call.committed[row]) {
+            const int i = call.kept_positions[call.logit_rows[row]] - begin;
+            log[i] |= KERNEL_LOG_COMMITTED;
+            call.decoded[at + i] = 1;
+        }
+    }
+}
+
+extern "C" cudaError_t kernel_block_log(const struct call_block_log *call, cudaStream_t stream) {
+    if (call->n_requests < 0 || call->max_block < 0 || call->max_block > FOCUS_MAX_BLOCK) {
+        return cudaErrorInvalidValue;
+    }
+    if (call->n_requests > 0) {
+        block_log_kernel<<<(unsigned)call->n_requests, COMPACT_THREADS, 0, stream>>>(*call);
+    }
+    return cudaGetLastError();
+}
+
+static __global__ void __launch_bounds__(LIST_THREADS)
+    block_next_kernel(const struct call_block_next call) {
+    const int me = threadIdx.x, step = *call.step + 1, most = *call.most;
+    bool over = false;
+    for (int r = me; r < call.n_requests; r += LIST_THREADS) {
+        const int n = call.block_tokens[r];
+        const int64_t at = (int64_t)r * call.max_block;
+        const uint8_t *flags = (call.ends_early[r] ? call.decoded : call.final) + at;
+        bool all = n > 0;
+        for (int i = 0; i < n; i++) {
+            all = all && flags[i];
+        }
+        over = over || all;
+        if (step < most) {
+            call.take[r] = call.takes[(int64_t)step * call.n_requests + r];
+        }
+    }
+    over = __syncthreads_or(over);
+    if (me == 0) {
+        *call.step = step;
+        *call.again = step < most && !over;
+    }
+}
+
+extern "C" cudaError_t kernel_block_next(const struct call_block_next *call, cudaStream_t stream) {
+    if (call->n_requests < 0 || call->max_block < 0 || call->max_block > FOCUS_MAX_BLOCK) {
+        return cudaErrorInvalidValue;
+    }
+    block_next_kernel<<<1, LIST_THREADS, 0, stream>>>(*call);
     return cudaGetLastError();
 }
 

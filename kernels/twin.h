@@ -78,6 +78,9 @@ void twin_block_list(const struct call_block_list *call);
 void twin_importance(const struct call_importance *call);
 void twin_focus_select(const struct call_focus_select *call);
 void twin_compact(const struct call_compact *call);
+void twin_bucket(const struct call_bucket *call);
+void twin_block_log(const struct call_block_log *call);
+void twin_block_next(const struct call_block_next *call);
 void twin_decode_mean(const struct call_decode_mean *call);
 
 /* Elements [first, end) of the sum of n_ranks calls, to every one's y. */

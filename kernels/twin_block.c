@@ -6,11 +6,16 @@
 
 /* ---- the tokens a step processes ---- */
 
+static bool is_decoded(const struct call_block_list *call, int64_t r, int32_t i) {
+    const int32_t *block = call->canvas + call->canvas_start[r] + call->block_start[r];
+    return call->decoded ? call->decoded[r * call->max_block + i] != 0
+                         : block[i] != call->mask_token;
+}
+
 /* Whether the token at place i of its block is as it will stay. */
-static bool is_settled(const struct call_block_list *call, const int32_t *block, int32_t n,
-                       int32_t i) {
-    const bool decoded = block[i] != call->mask_token;
-    const bool followed = i + 1 == n || block[i + 1] != call->mask_token;
+static bool is_settled(const struct call_block_list *call, int64_t r, int32_t n, int32_t i) {
+    const bool decoded = is_decoded(call, r, i);
+    const bool followed = i + 1 == n || is_decoded(call, r, i + 1);
     return call->cache == KERNEL_BLOCK_WHOLE       ? false
            : call->cache == KERNEL_BLOCK_NEIGHBOUR ? decoded && followed
                                                    : decoded;
@@ -20,7 +25,6 @@ void twin_block_list(const struct call_block_list *call) {
     int32_t n_listed = 0;
     for (int64_t r = 0; r < call->n_requests; r++) {
         const int32_t begin = call->block_start[r], n = call->block_tokens[r];
-        const int32_t *block = call->canvas + call->canvas_start[r] + begin;
         uint8_t *final = call->final + r * call->max_block;
         const int32_t first = n_listed;
         call->start[r] = first;
@@ -32,9 +36,9 @@ void twin_block_list(const struct call_block_list *call) {
                 call->kv_rows[n_listed] = page * call->page_rows + position % call->page_rows;
                 call->extent[n_listed] = begin + n;
                 call->at[n_listed] = call->canvas_start[r] + position;
-                call->masked[n_listed] = block[i] == call->mask_token;
+                call->masked[n_listed] = !is_decoded(call, r, i);
                 n_listed++;
-                final[i] = is_settled(call, block, n, i);
+                final[i] = is_settled(call, r, n, i);
             }
         }
         for (int32_t t = first; call->ends_at_last && t < n_listed; t++) {
@@ -196,28 +200,45 @@ static int32_t choose(const struct call_focus_select *call, int64_t r) {
     return last;
 }
 
+static bool any_masked(const struct call_focus_select *call, int64_t r) {
+    bool any = false;
+    for (int32_t t = call->start[r]; t < call->start[r + 1]; t++) {
+        any = any || call->masked[t];
+    }
+    return any;
+}
+
+/* Whether all kept tokens of a request have logit rows, masked or not. */
+static bool has_all_logits(const struct call_focus_select *call, int64_t r, bool any) {
+    const int logits = call->logits ? call->logits[r] : 0;
+    return (logits & (any ? KERNEL_LOGITS_DENOISING : KERNEL_LOGITS_COMMIT)) != 0;
+}
+
 void twin_focus_select(const struct call_focus_select *call) {
     int32_t n_kept = 0, n_logits = 0;
     for (int64_t r = 0; r < call->n_requests; r++) {
-        const int32_t last = choose(call, r);
+        const bool any = any_masked(call, r), has_all = has_all_logits(call, r, any);
+        const int32_t last = choose(call, r), most = any ? last + 1 : INT32_MAX;
         call->kept_start[r] = n_kept;
         call->first_row[r] = n_logits;
         for (int32_t t = call->start[r]; t < call->start[r + 1]; t++) {
             if (!call->keep[t]) {
                 continue;
             }
-            if (call->masked[t]) {
+            if (call->masked[t] || has_all) {
                 call->logit_rows[n_logits] = n_kept;
-                call->targets[n_logits++] = call->at[t];
+                call->targets[n_logits++] =
+                    call->at[t] - (call->masked[t] ? 0 : call->positions[t]);
             }
             call->kept[n_kept] = t;
             call->kept_positions[n_kept] = call->positions[t];
             call->kept_rows[n_kept] = call->kv_rows[t];
-            call->kept_extent[n_kept++] = call->extent[t] < last + 1 ? call->extent[t] : last + 1;
+            call->kept_extent[n_kept++] = call->extent[t] < most ? call->extent[t] : most;
         }
         call->n_rows[r] = n_logits - call->first_row[r];
     }
     call->kept_start[call->n_requests] = n_kept;
+    call->first_row[call->n_requests] = n_logits;
     for (int32_t i = n_kept; i < call->n_tokens; i++) {
         call->kept[i] = 0;
         call->kept_positions[i] = 0;
@@ -243,6 +264,55 @@ void twin_compact(const struct call_compact *call) {
             }
         }
     }
+}
+
+void twin_bucket(const struct call_bucket *call) {
+    int32_t place = 0;
+    while (place + 1 < call->n_sizes && call->sizes[place] < *call->n) {
+        place++;
+    }
+    *call->place = *call->n > 0 ? place : -1;
+}
+
+void twin_block_log(const struct call_block_log *call) {
+    const int64_t step = call->step ? *call->step : 0, block = call->max_block;
+    for (int64_t r = 0; r < call->n_requests; r++) {
+        uint8_t *log = call->log + (step * call->n_requests + r) * block;
+        for (int64_t i = 0; i < block; i++) {
+            log[i] = 0;
+        }
+        for (int32_t t = call->start[r]; t < call->start[r + 1]; t++) {
+            log[call->positions[t] - call->block_start[r]] =
+                (uint8_t)(KERNEL_LOG_RAN | (call->keep[t] ? KERNEL_LOG_KEPT : 0));
+        }
+        const int32_t first = call->first_row[r];
+        for (int32_t row = first; row < first + call->n_rows[r]; row++) {
+            if (call->committed[row]) {
+                const int32_t i =
+                    call->kept_positions[call->logit_rows[row]] - call->block_start[r];
+                log[i] |= KERNEL_LOG_COMMITTED;
+                call->decoded[r * block + i] = 1;
+            }
+        }
+    }
+}
+
+void twin_block_next(const struct call_block_next *call) {
+    const int32_t step = *call->step + 1;
+    bool over = false;
+    for (int64_t r = 0; r < call->n_requests; r++) {
+        const uint8_t *flags = call->ends_early[r] ? call->decoded : call->final;
+        bool all = call->block_tokens[r] > 0;
+        for (int64_t i = 0; i < call->block_tokens[r]; i++) {
+            all = all && flags[r * call->max_block + i];
+        }
+        over = over || all;
+        if (step < *call->most) {
+            call->take[r] = call->takes[(int64_t)step * call->n_requests + r];
+        }
+    }
+    *call->step = step;
+    *call->again = step < *call->most && !over;
 }
 
 void twin_decode_mean(const struct call_decode_mean *call) {

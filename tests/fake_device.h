@@ -247,6 +247,23 @@ static inline int fake_moe_combine(struct device *device, const struct call_moe_
     return fake_cost(pass_ns(call->n_tokens, (double)call->n_active * call->n_channels));
 }
 
+static inline int fake_bucket(struct device *device, const struct call_bucket *call) {
+    (void)device;
+    (void)call;
+    return fake_cost(1000);
+}
+
+static inline int fake_block_log(struct device *device, const struct call_block_log *call) {
+    (void)device;
+    return fake_cost(pass_ns(call->n_requests, call->max_block));
+}
+
+static inline int fake_block_next(struct device *device, const struct call_block_next *call) {
+    (void)device;
+    (void)call;
+    return fake_cost(1000);
+}
+
 static inline int fake_mark_open(struct device *device, struct device_mark **out) {
     (void)device;
     *out = calloc(1, sizeof **out);
@@ -338,6 +355,9 @@ static inline struct device_table fake_table(bool records) {
     table.moe_gate_up = fake_moe_gate_up;
     table.moe_down = fake_moe_down;
     table.moe_combine = fake_moe_combine;
+    table.bucket = fake_bucket;
+    table.block_log = fake_block_log;
+    table.block_next = fake_block_next;
     return table;
 }
 

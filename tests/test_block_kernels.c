@@ -287,7 +287,7 @@ struct choice {
     int32_t start[2], positions[8], kv_rows[8], extent[8], frontier[1];
     int64_t at[8], targets[10];
     int32_t kept_start[2], kept[10], kept_positions[10], kept_rows[10], kept_extent[10];
-    int32_t logit_rows[10], first_row[1], n_rows[1];
+    int32_t logit_rows[10], first_row[2], n_rows[1];
     struct call_focus_select call;
 };
 
@@ -484,7 +484,7 @@ END_TEST
 START_TEST(requests_without_tokens_keep_nothing) {
     struct choice c;
     int32_t start[4] = {0, 0, 8, 8}, frontier[3] = {-1, 47, 3}, kept_start[4];
-    int32_t first_row[3], n_rows[3];
+    int32_t first_row[4], n_rows[3];
     const float mean[3] = {1, 1, 1};
     choice_init(&c, flat);
     c.call.start = start;
@@ -496,7 +496,7 @@ START_TEST(requests_without_tokens_keep_nothing) {
     c.call.n_requests = 3;
     twin_focus_select(&c.call);
     const int32_t want[4] = {0, 0, 4, 4}, moved[3] = {-1, 47, 3}, rows[3] = {0, 4, 0};
-    const int32_t first[3] = {0, 0, 4};
+    const int32_t first[4] = {0, 0, 4, 4};
     ck_assert_mem_eq(kept_start, want, sizeof want);
     ck_assert_mem_eq(frontier, moved, sizeof moved);
     ck_assert_mem_eq(n_rows, rows, sizeof rows);
@@ -560,6 +560,128 @@ START_TEST(the_mean_counts_steps_that_decode_and_forgets_with_the_block) {
 }
 END_TEST
 
+/* What was given the mask itself is decoded all the same. */
+START_TEST(a_token_is_decoded_where_flags_say_so) {
+    struct list l;
+    uint8_t decoded[3][BLOCK] = {{1, 0, 1, 1}, {1, 1, 1, 1}, {0}};
+    list_init(&l, KERNEL_BLOCK_NEIGHBOUR);
+    l.call.decoded = decoded[0];
+    twin_block_list(&l.call);
+    const uint8_t masked[11] = {0, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1};
+    const uint8_t final[3][BLOCK] = {{0, 0, 1, 1}, {1, 1, 1, 1}, {0}};
+    ck_assert_mem_eq(l.masked, masked, sizeof masked);
+    ck_assert_mem_eq(l.final, final, sizeof final);
+}
+END_TEST
+
+/* Of a request with masked tokens, and of one without. */
+START_TEST(all_kept_tokens_have_logit_rows_where_the_request_asks_for_them) {
+    for (uint8_t logits = 0; logits < 4; logits++) {
+        for (int some = 0; some < 2; some++) {
+            struct choice c;
+            choice_init(&c, flat);
+            memset(c.masked, 0, sizeof c.masked);
+            c.masked[2] = some != 0;
+            c.call.logits = &logits;
+            twin_focus_select(&c.call);
+            bool all = (logits & (some ? KERNEL_LOGITS_DENOISING : KERNEL_LOGITS_COMMIT)) != 0;
+            ck_assert_int_eq(c.kept_start[1], 8);
+            ck_assert_int_eq(c.n_rows[0], all ? 8 : some);
+            ck_assert_int_eq(c.first_row[1], c.n_rows[0]);
+            for (int i = 0; i < c.n_rows[0]; i++) {
+                int token = all ? i : 2;
+                ck_assert_int_eq(c.logit_rows[i], token);
+                /* Its own place, or its request's first token. */
+                ck_assert_int_eq(c.targets[i], c.masked[token] ? 1000 + token : 1000 - 40);
+            }
+            ck_assert_int_eq(c.kept_extent[0], 48);
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_number_of_rows_finds_the_smallest_size_that_holds_them) {
+    int32_t n, place;
+    const struct call_bucket call = {
+        .n = &n, .place = &place, .n_sizes = 4, .sizes = {32, 64, 128, 130}};
+    static const int32_t cases[][2] = {{0, -1}, {1, 0},  {32, 0},  {33, 1},
+                                       {64, 1}, {65, 2}, {129, 3}, {130, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        n = cases[i][0];
+        twin_bucket(&call);
+        ck_assert_int_eq(place, cases[i][1]);
+    }
+}
+END_TEST
+
+/* Two blocks of 4: tokens 1, 2, 3 of the first, 0 and 3 of the second; the second step of two. */
+START_TEST(the_log_says_what_became_of_each_position) {
+    const int32_t start[3] = {0, 3, 5}, positions[5] = {41, 42, 43, 8, 11};
+    const uint8_t keep[5] = {1, 0, 1, 1, 1}, committed[3] = {0, 1, 1};
+    const int32_t kept_positions[4] = {41, 43, 8, 11}, logit_rows[3] = {0, 1, 3};
+    const int32_t first_row[3] = {0, 2, 3}, n_rows[2] = {2, 1}, block_start[2] = {40, 8}, step = 1;
+    uint8_t decoded[2][4] = {{1, 0, 0, 0}, {1, 1, 1, 0}}, log[2][2][4];
+    memset(log, 0xff, sizeof log);
+    const struct call_block_log call = {.start = start,
+                                        .positions = positions,
+                                        .keep = keep,
+                                        .kept_positions = kept_positions,
+                                        .logit_rows = logit_rows,
+                                        .first_row = first_row,
+                                        .n_rows = n_rows,
+                                        .committed = committed,
+                                        .block_start = block_start,
+                                        .decoded = decoded[0],
+                                        .log = log[0][0],
+                                        .step = &step,
+                                        .n_requests = 2,
+                                        .max_block = 4};
+    twin_block_log(&call);
+    const uint8_t want[2][4] = {{0, 3, 1, 7}, {3, 0, 0, 7}};
+    const uint8_t known[2][4] = {{1, 0, 0, 1}, {1, 1, 1, 1}};
+    ck_assert_mem_eq(log[1], want, sizeof want);
+    ck_assert_uint_eq(log[0][1][3], 0xff);
+    ck_assert_mem_eq(decoded, known, sizeof known);
+}
+END_TEST
+
+START_TEST(steps_go_on_until_as_many_or_a_block_is_over) {
+    const int32_t block_tokens[3] = {4, 0, 3}, takes[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    uint8_t decoded[3][4] = {{1, 1, 1, 1}, {0}, {1, 1, 0, 0}};
+    uint8_t final[3][4] = {{1, 1, 1, 0}, {0}, {1, 1, 0, 0}}, ends_early[3] = {0};
+    int32_t take[3] = {0}, most = 3, step = 0, again = 1;
+    const struct call_block_next call = {.block_tokens = block_tokens,
+                                         .decoded = decoded[0],
+                                         .final = final[0],
+                                         .ends_early = ends_early,
+                                         .takes = takes,
+                                         .take = take,
+                                         .most = &most,
+                                         .step = &step,
+                                         .again = &again,
+                                         .n_requests = 3,
+                                         .max_block = 4};
+    twin_block_next(&call);
+    ck_assert(step == 1 && again == 1 && take[0] == 4 && take[2] == 6);
+    twin_block_next(&call);
+    ck_assert(step == 2 && again == 1 && take[1] == 8);
+    twin_block_next(&call);
+    ck_assert(step == 3 && again == 0 && take[1] == 8);
+    step = 0;
+    ends_early[2] = 1;
+    twin_block_next(&call);
+    ck_assert_int_eq(again, 1);
+    ends_early[0] = 1; /* decoded, though not final */
+    twin_block_next(&call);
+    ck_assert(step == 2 && again == 0);
+    step = 0;
+    ends_early[0] = 0;
+    final[0][3] = 1;
+    twin_block_next(&call);
+    ck_assert(step == 1 && again == 0);
+}
+END_TEST
+
 START_TEST(the_cpu_runs_all_of_them) {
     struct device *cpu;
     char text[DEVICE_TEXT_CHARS];
@@ -610,6 +732,11 @@ int main(void) {
         requests_without_tokens_keep_nothing,
         compaction_gathers_rows_of_several_arrays,
         the_mean_counts_steps_that_decode_and_forgets_with_the_block,
+        a_token_is_decoded_where_flags_say_so,
+        all_kept_tokens_have_logit_rows_where_the_request_asks_for_them,
+        a_number_of_rows_finds_the_smallest_size_that_holds_them,
+        the_log_says_what_became_of_each_position,
+        steps_go_on_until_as_many_or_a_block_is_over,
         the_cpu_runs_all_of_them,
         work_counts_a_row_once_for_all_the_queries_that_share_it,
     };

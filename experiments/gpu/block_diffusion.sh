@@ -1,8 +1,8 @@
 #!/bin/bash
 # Block diffusion live on this GPU: SDAR-8B's shape with random weights and forced decode counts,
-# blocks of 32, LMDeploy's baseline and FOCUS over the batch size; each run on the GPU, simulated
-# with a measured profile (drawn: -sim; with what the run committed and kept: -decided), and its
-# recorded steps priced anew.
+# blocks of 32, LMDeploy's baseline and FOCUS, with one step and several a visit of the host, over
+# the batch size; each run on the GPU, simulated with a measured profile (drawn: -sim; with what the
+# run committed and kept: -decided), and its recorded steps priced anew.
 # Usage: block_diffusion.sh BUILD OUT PROFILE [GPU [BATCH...]]
 # Needs BUILD/portable/unmask and BUILD/kernels/libunmask_cuda.so; PROFILE as
 # `unmask calibrate --model sdar-8b` wrote it.
@@ -52,5 +52,6 @@ PYTHON
 for batch in $batches; do
     one lmdeploy "$batch"
     one focus "$batch"
+    one focus-multiloop "$batch"
 done
 exit $failed

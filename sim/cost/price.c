@@ -6,6 +6,7 @@
 #include "sim/base/num.h"
 #include "sim/cost/roofline.h"
 #include "sim/cost/varlen.h"
+#include "sim/graph/bucket.h"
 #include "sim/model/ranks.h"
 
 const char *const op_bound_names[] = {"compute", "bandwidth", "launch"};
@@ -508,8 +509,18 @@ static struct known_price price_symbol(const struct cost_model *cost, enum symbo
     return known;
 }
 
-void cost_explain(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,
+/* The shape as it runs: in buckets, where the device decides. */
+static struct step_shape as_run(const struct cost_model *cost, const struct step_shape *asked) {
+    struct step_shape shape = *asked;
+    if (bucket_applies(asked, cost->runtime->kept_bucket)) {
+        bucket_round(&shape, cost->runtime->kept_bucket);
+    }
+    return shape;
+}
+
+void cost_explain(struct cost_model *cost, const struct step_shape *asked, struct chunk_rows chunks,
                   struct op_price out[GRAPH_MAX_OPS]) {
+    const struct step_shape run = as_run(cost, asked), *shape = &run;
     for (uint32_t i = 0; i < cost->graph->n_ops; i++) {
         const struct op *op = &cost->graph->ops[i];
         price_op(cost, op, shape, chunks, &out[i]);
@@ -588,8 +599,9 @@ static struct chunk_rows effective(const struct cost_model *cost, enum symbol sy
     return chunks;
 }
 
-void cost_price(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows asked,
+void cost_price(struct cost_model *cost, const struct step_shape *whole, struct chunk_rows asked,
                 struct step_price *out) {
+    const struct step_shape run = as_run(cost, whole), *shape = &run;
     memset(out, 0, sizeof *out);
     double device = 0;
     for (int symbol = 0; symbol < SYM_COUNT; symbol++) {
@@ -623,7 +635,8 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     launches = launches > cost->n_executions ? launches - cost->n_executions : 0;
     out->device_ns = device + launches * cost->runtime->small_kernel_ns;
     int64_t kept = shape->sym[SYM_KEPT_Q];
-    if (kept > 0 && kept < shape->sym[SYM_BLOCK_Q]) {
+    bool host_decides = !bucket_applies(whole, cost->runtime->kept_bucket);
+    if (host_decides && kept > 0 && kept < shape->sym[SYM_BLOCK_Q]) {
         out->device_ns += cost->runtime->host_factor * cost->runtime->evict_ns;
     }
     if (cost->runtime->host_mode == HOST_SERIAL) {

@@ -60,7 +60,12 @@ const struct param runtime_params[] = {
     NUMBER("launches_request_select", launches_request[HOST_SELECT], "1", 1e7,
            "and for each request"),
     NUMBER("small_kernel_ns", small_kernel_ns, "ns", 1e7, "device time of a launch beyond those"),
-    NUMBER("evict_ns", evict_ns, "ns", 1e9, "the device's wait for the host in a step that evicts"),
+    NUMBER("evict_ns", evict_ns, "ns", 1e9,
+           "the device's wait for the host in a step in which the host evicts"),
+    {"kept_bucket", PARAM_I64, 0, "tokens", "0", 0, 65536, NULL,
+     offsetof(struct runtime, kept_bucket),
+     "the device chooses what FOCUS evicts, in steps rounded up to about so many tokens; 0: the "
+     "host"},
 };
 const size_t runtime_n_params = sizeof runtime_params / sizeof runtime_params[0];
 
@@ -144,7 +149,8 @@ const struct runtime_preset runtime_table[] = {
       .host_step_ns = {50e3, 50e3, 50e3},
       .host_request_ns = {1e3, 1e3, 1e3},
       .host_factor = 1,
-      .evict_ns = 475e3}},
+      .evict_ns = 475e3,
+      .kept_bucket = 64}},
 };
 const size_t runtime_table_size = sizeof runtime_table / sizeof runtime_table[0];
 

@@ -47,6 +47,9 @@ struct runtime {
     double small_kernel_ns;
     /* A step in the middle of which the host chooses what goes on: the device waits for it. */
     double evict_ns;
+    /* The device chooses where it can (no prefill in the step, a policy whose rule it knows), and
+     * runs over sizes rounded up (sim/graph/bucket.h); 0: the host always does. */
+    int64_t kept_bucket;
 };
 
 /* One table for all runtimes: the keys `runtime.NAME` of a system. */

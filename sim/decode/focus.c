@@ -19,15 +19,16 @@ void focus_yield_add(struct focus_yield *yield, const struct focus_rule *rule, u
     yield->n++;
     yield->sum += decoded;
     if (rule->history == FOCUS_EMA) {
-        yield->mean += rule->ema_weight * (decoded - yield->mean);
+        double before = (double)yield->mean, weight = (double)(float)rule->ema_weight;
+        yield->mean = (float)(before + weight * (decoded - before));
     } else {
-        yield->mean = yield->sum / yield->n;
+        yield->mean = (float)(yield->sum / yield->n);
     }
 }
 
 uint32_t focus_target(uint32_t n_masked, double average, double alpha) {
-    double wanted = fmax(1, ceil(alpha * fmax(average, 1)));
-    return wanted < n_masked ? (uint32_t)wanted : n_masked;
+    float wanted = fmaxf(1, ceilf(fmaxf((float)average, 1) * (float)alpha));
+    return wanted < (float)n_masked ? (uint32_t)wanted : n_masked;
 }
 
 struct masked_deltas {

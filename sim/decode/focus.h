@@ -5,7 +5,8 @@
  * paper reads differently its reading is an option of struct focus_rule. Deltas are importance in
  * layer 1 less importance in layer 0, of the masked positions alone. In order:
  *
- *  1. K = min(n, max(1, ceil(alpha max(average, 1)))) of the n masked positions. n <= K: all stay.
+ *  1. K = min(n, max(1, ceil(alpha max(average, 1)))) of the n masked positions, in single
+ *     precision as in the code and on devices. n <= K: all stay.
  *  2. The positions whose delta is at least mean + standard deviation (of the n, divisor n), if
  * they are K or more; else the K largest deltas, the earlier position on a tie. The paper's K =
  * max(ceil(alpha average), N_sigma) of Eq. 4 is the same.
@@ -35,7 +36,7 @@ struct focus_rule {
 
 /* Tokens decoded per step, as the budget knows it; passes that decode nothing do not count. */
 struct focus_yield {
-    double mean; /* 1 before the first count */
+    float mean; /* 1 before the first count */
     double sum;
     uint32_t n;
 };

@@ -1,11 +1,11 @@
 /* FOCUS (arXiv 2601.23278): of the tokens that the neighbour-aware delayed cache runs, those that
  * hardly stand to be committed go no further than the second layer's projections. How much more
  * masked tokens attend to a token in the second layer than in the first tells which (focus.h). */
+#include "sim/policy/cache_focus.h"
+
 #include <math.h>
 
 #include "sim/decode/block.h"
-#include "sim/decode/focus.h"
-#include "sim/policy/exact.h"
 
 static const char *const threshold_words[] = {"mean-std", "std", NULL};
 static const char *const history_words[] = {"block", "mean", "ema", NULL};
@@ -59,7 +59,7 @@ static uint32_t evict(const void *state, const void *memory, const struct evicti
     const struct focus_rule rule = rule_of(state);
     const struct focus_yield *yield = memory;
     return focus_select(&rule, view->length, view->pending, view->masked, view->delta,
-                        fmax(yield->mean, 1), view->frontier, keep);
+                        (double)fmaxf(yield->mean, 1), view->frontier, keep);
 }
 
 static void learn(const void *state, void *memory, const struct request *request, uint32_t n) {
@@ -74,6 +74,17 @@ static void learn(const void *state, void *memory, const struct request *request
     } else {
         focus_yield_add(yield, &rule, n);
     }
+}
+
+bool cache_focus_rule(const struct cache_policy *cache, const void *state,
+                      struct focus_rule *rule) {
+    bool is_focus = cache == &cache_focus;
+    *rule = is_focus ? rule_of(state) : (struct focus_rule){0};
+    return is_focus;
+}
+
+const struct exact_state *cache_focus_exact(const void *state) {
+    return &((const struct state *)state)->exact;
 }
 
 const struct cache_policy cache_focus = {

@@ -58,6 +58,9 @@ static inline struct decode_rule decoder_rule(const struct decoder *decoder, con
     return rule;
 }
 
+/* The built-in one, whose threshold stays as it is. */
+extern const struct decoder decoder_threshold;
+
 extern const struct decoder *const decoder_table[];
 extern const size_t decoder_table_size;
 

@@ -32,9 +32,9 @@ const struct cache_policy *const cache_table[] = {
 };
 const size_t cache_table_size = sizeof cache_table / sizeof cache_table[0];
 
-extern const struct decoder decoder_fixed, decoder_sequential, decoder_threshold,
-    decoder_small_blocks, decoder_factor, decoder_hierarchical, decoder_credit,
-    decoder_entropy_bounded, decoder_maskgit_plus, decoder_margin, decoder_entropy, decoder_origin;
+extern const struct decoder decoder_fixed, decoder_sequential, decoder_small_blocks, decoder_factor,
+    decoder_hierarchical, decoder_credit, decoder_entropy_bounded, decoder_maskgit_plus,
+    decoder_margin, decoder_entropy, decoder_origin;
 const struct decoder *const decoder_table[] = {
     &decoder_fixed,        &decoder_sequential,   &decoder_threshold, &decoder_small_blocks,
     &decoder_factor,       &decoder_hierarchical, &decoder_credit,    &decoder_entropy_bounded,

@@ -10,6 +10,7 @@
 #include "sim/cost/transfer.h"
 #include "sim/graph/builder.h"
 #include "sim/model/ranks.h"
+#include "sim/policy/cache_focus.h"
 #include "sim/policy/check_plugin.h"
 #include "sim/policy/registry.h"
 #include "sim/serve/system_credit.h"
@@ -480,6 +481,25 @@ int64_t system_reserve_bytes(const struct system *s) {
     return s->settings.reserve_bytes + moe_bytes + s->decoder_bytes + s->left_out_bytes;
 }
 
+/* Whether a decoder's word is one that steps can be given ahead: numbers, or a threshold that
+ * stays.
+ */
+static bool device_commits(const struct system *s) {
+    const struct request any = {.steps_per_block = 1, .block_length = 1, .masked_in_block = 1};
+    struct decode_rule rule = decoder_rule(s->decoder, s->decoder_state, &any);
+    return s->decoder->count != NULL ? rule.rank != RANK_DRAW : s->decoder == &decoder_threshold;
+}
+
+/* Whether the device can choose what a step evicts and what it commits, of blocks that its kernels
+ * take. */
+static bool device_decides(const struct system *s) {
+    enum { MAX_BLOCK = 128 };
+    struct focus_rule rule;
+    return s->runtime.engine && s->runtime.varlen && s->model->mask == MASK_BLOCK_CAUSAL &&
+           s->settings.block_tokens <= MAX_BLOCK && device_commits(s) &&
+           cache_focus_rule(s->cache, s->cache_state, &rule);
+}
+
 static int resolve(struct system *s, const struct system_request *asked, struct err *err) {
     resolve_settings(s);
     int status = refuse_uncovered(s, err);
@@ -492,6 +512,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         return status;
     }
     leave_out_layers(s);
+    s->runtime.kept_bucket = device_decides(s) ? s->runtime.kept_bucket : 0;
     struct graph_options options = {
         .fused = s->runtime.fused,
         .gathers_cache = s->runtime.gathers_cache,

@@ -1,5 +1,7 @@
 #include "sim/serve/system_step.h"
 
+#include "sim/graph/bucket.h"
+
 static double price_in_chunks(void *state, const struct step_shape *shape,
                               struct chunk_rows chunks) {
     struct step_price price;
@@ -19,25 +21,37 @@ struct chunk_rule system_chunk_rule(const struct system *s) {
     };
 }
 
+/* Room for whatever the device may decide. */
+static struct step_shape as_placed(const struct system *s, const struct step_shape *asked) {
+    struct step_shape shape = *asked;
+    if (bucket_applies(asked, s->runtime.kept_bucket)) {
+        bucket_widen(&shape, bucket_most(asked->sym[SYM_BLOCK_N], s->settings.block_tokens,
+                                         s->settings.max_batched_tokens));
+    }
+    return shape;
+}
+
 static struct chunk_request request_of(const struct system *s, const struct step_shape *shape,
                                        int64_t available_bytes) {
     return (struct chunk_request){&s->chunks, s->planner, &s->graph, shape, available_bytes};
 }
 
-int system_place(const struct system *s, const struct step_shape *shape, int64_t available_bytes,
+int system_place(const struct system *s, const struct step_shape *asked, int64_t available_bytes,
                  struct placement *out, struct err *err) {
-    const struct chunk_request request = request_of(s, shape, available_bytes);
+    const struct step_shape shape = as_placed(s, asked);
+    const struct chunk_request request = request_of(s, &shape, available_bytes);
     struct chunk_result result;
     chunk_place(&request, out, &result);
     return result.fits ? 0 : chunk_misfit(&request, out, err);
 }
 
-struct chunk_rows system_chunks(const struct system *s, const struct step_shape *shape,
+struct chunk_rows system_chunks(const struct system *s, const struct step_shape *asked,
                                 int64_t available_bytes) {
-    const struct chunk_request request = request_of(s, shape, available_bytes);
+    const struct step_shape shape = as_placed(s, asked);
+    const struct chunk_request request = request_of(s, &shape, available_bytes);
     struct placement placement;
     struct chunk_result result;
-    if (!chunk_rows_given(&s->chunks, &s->graph, shape, &placement.chunks)) {
+    if (!chunk_rows_given(&s->chunks, &s->graph, &shape, &placement.chunks)) {
         chunk_place(&request, &placement, &result);
     }
     return placement.chunks;

@@ -330,7 +330,12 @@ static void test_focus_select(int b, int most) {
     for (int i = 0; i < 5; i++) {
         lists[i] = array_new((size_t)n_tokens * 4);
     }
-    struct array *first_row = array_new((size_t)b * 4), *n_rows = array_new((size_t)b * 4);
+    struct array *first_row = array_new((size_t)(b + 1) * 4), *n_rows = array_new((size_t)b * 4);
+    struct array *logits = array_new((size_t)b);
+    for (int r = 0; r < b; r++) {
+        ((uint8_t *)logits->host)[r] = (uint8_t)(draw() % 4);
+    }
+    push(logits);
     static const float alphas[] = {1, 1.5f, 2.5f};
     struct call_focus_select call = {.before = before->host,
                                      .after = after->host,
@@ -341,6 +346,7 @@ static void test_focus_select(int b, int most) {
                                      .extent = extent->host,
                                      .at = at->host,
                                      .mean = mean->host,
+                                     .logits = draw() % 2 ? logits->host : NULL,
                                      .frontier = frontier->host,
                                      .keep = keep->host,
                                      .kept_start = kept_start->host,
@@ -368,6 +374,7 @@ static void test_focus_select(int b, int most) {
     call.extent = extent->device;
     call.at = at->device;
     call.mean = mean->device;
+    call.logits = call.logits ? logits->device : NULL;
     call.frontier = frontier->device;
     call.keep = keep->device;
     call.kept_start = kept_start->device;
@@ -419,8 +426,12 @@ static void test_block_list(int b) {
     for (int i = 0; i < b * CANVAS; i++) {
         ((int32_t *)canvas->host)[i] = draw() % 2 ? MASK : between(8, 1000);
     }
+    struct array *decoded = array_new((size_t)b * (size_t)max_block);
+    for (int i = 0; i < b * max_block; i++) {
+        ((uint8_t *)decoded->host)[i] = draw() % 2;
+    }
     memset(final->host, 0, final->n_bytes);
-    struct array *inputs[] = {begin, length, canvas_start, pages, final};
+    struct array *inputs[] = {begin, length, canvas_start, pages, final, decoded};
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
         push(inputs[i]);
     }
@@ -433,6 +444,7 @@ static void test_block_list(int b) {
                                    .block_start = begin->host,
                                    .block_tokens = length->host,
                                    .pages = pages->host,
+                                   .decoded = draw() % 2 ? decoded->host : NULL,
                                    .final = final->host,
                                    .start = start->host,
                                    .positions = positions->host,
@@ -455,6 +467,7 @@ static void test_block_list(int b) {
     on_device.block_start = begin->device;
     on_device.block_tokens = length->device;
     on_device.pages = pages->device;
+    on_device.decoded = call.decoded ? decoded->device : NULL;
     on_device.final = final->device;
     on_device.start = start->device;
     on_device.positions = positions->device;
@@ -479,6 +492,131 @@ static void test_block_list(int b) {
             }
         }
     }
+    arrays_free();
+}
+
+/* The end of a step: its log, and whether there is another. */
+static void test_block_end(int b) {
+    const int max_block = between(1, FOCUS_MAX_BLOCK), most = between(1, 4);
+    const int n_flags = b * max_block;
+    int32_t *start = malloc(sizeof *start * (size_t)(b + 1));
+    struct array *begin = array_new((size_t)b * 4), *length = array_new((size_t)b * 4);
+    struct array *positions = array_new((size_t)n_flags * 4), *keep = array_new((size_t)n_flags);
+    struct array *kept_positions = array_new((size_t)n_flags * 4);
+    struct array *logit_rows = array_new((size_t)n_flags * 4);
+    struct array *first_row = array_new((size_t)(b + 1) * 4), *n_rows = array_new((size_t)b * 4);
+    struct array *committed = array_new((size_t)n_flags), *decoded = array_new((size_t)n_flags);
+    struct array *final = array_new((size_t)n_flags), *ends = array_new((size_t)b);
+    struct array *takes = array_new((size_t)(b * most) * 4), *take = array_new((size_t)b * 4);
+    struct array *log = array_new((size_t)(n_flags * most)), *numbers = array_new(3 * 4);
+    int n = 0, n_kept = 0, n_logits = 0;
+    for (int r = 0; r < b; r++) {
+        const int tokens = draw() % 5 == 0 ? 0 : between(1, max_block);
+        start[r] = n;
+        ((int32_t *)begin->host)[r] = between(0, 5000);
+        ((int32_t *)length->host)[r] = tokens;
+        ((int32_t *)first_row->host)[r] = n_logits;
+        ((uint8_t *)ends->host)[r] = draw() % 3 == 0;
+        for (int i = 0; i < max_block; i++) {
+            const int at = r * max_block + i;
+            ((uint8_t *)decoded->host)[at] = draw() % 20 != 0;
+            ((uint8_t *) final->host)[at] = draw() % 30 != 0;
+            if (i < tokens && draw() % 3) {
+                const int32_t position = ((int32_t *)begin->host)[r] + i;
+                ((int32_t *)positions->host)[n] = position;
+                ((uint8_t *)keep->host)[n] = draw() % 2;
+                if (((uint8_t *)keep->host)[n++]) {
+                    ((int32_t *)kept_positions->host)[n_kept] = position;
+                    if (draw() % 2) {
+                        ((uint8_t *)committed->host)[n_logits] = draw() % 2;
+                        ((int32_t *)logit_rows->host)[n_logits++] = n_kept;
+                    }
+                    n_kept++;
+                }
+            }
+        }
+        ((int32_t *)n_rows->host)[r] = n_logits - ((int32_t *)first_row->host)[r];
+    }
+    start[b] = n;
+    ((int32_t *)first_row->host)[b] = n_logits;
+    for (int i = 0; i < b * most; i++) {
+        ((int32_t *)takes->host)[i] = between(0, 9);
+    }
+    memset(take->host, 0, take->n_bytes);
+    memset(log->host, 0xcd, log->n_bytes);
+    ((int32_t *)numbers->host)[0] = most;
+    ((int32_t *)numbers->host)[1] = 0;
+    ((int32_t *)numbers->host)[2] = 1;
+    struct array *starts = integers(start, b + 1);
+    struct array *all[] = {begin,     length, positions, keep,    kept_positions, logit_rows,
+                           first_row, n_rows, committed, decoded, final,          ends,
+                           takes,     take,   log,       numbers};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        push(all[i]);
+    }
+    for (int side = 0; side < 2; side++) {
+#define SIDE(array) ((void *)(side ? (array)->device : (array)->host))
+        int32_t *number = SIDE(numbers);
+        const struct call_block_log noted = {.start = side ? starts->device : (void *)start,
+                                             .positions = SIDE(positions),
+                                             .keep = SIDE(keep),
+                                             .kept_positions = SIDE(kept_positions),
+                                             .logit_rows = SIDE(logit_rows),
+                                             .first_row = SIDE(first_row),
+                                             .n_rows = SIDE(n_rows),
+                                             .committed = SIDE(committed),
+                                             .block_start = SIDE(begin),
+                                             .decoded = SIDE(decoded),
+                                             .log = SIDE(log),
+                                             .step = number + 1,
+                                             .n_requests = b,
+                                             .max_block = max_block};
+        const struct call_block_next next = {.block_tokens = SIDE(length),
+                                             .decoded = SIDE(decoded),
+                                             .final = SIDE(final),
+                                             .ends_early = SIDE(ends),
+                                             .takes = SIDE(takes),
+                                             .take = SIDE(take),
+                                             .most = number,
+                                             .step = number + 1,
+                                             .again = number + 2,
+                                             .n_requests = b,
+                                             .max_block = max_block};
+#undef SIDE
+        for (int step = 0; step < most; step++) {
+            if (side) {
+                launched(kernel_block_log(&noted, NULL), "block_log");
+                launched(kernel_block_next(&next, NULL), "block_next");
+            } else {
+                twin_block_log(&noted);
+                twin_block_next(&next);
+            }
+        }
+    }
+    check_all(log, "block_log: log");
+    check_all(decoded, "block_log: decoded");
+    check_all(take, "block_next: takes");
+    check_all(numbers, "block_next: numbers");
+    free(start);
+    arrays_free();
+}
+
+static void test_bucket(void) {
+    struct call_bucket call = {.n_sizes = between(1, BUCKET_SIZES)};
+    int32_t size = 0;
+    for (int i = 0; i < call.n_sizes; i++) {
+        size += between(1, 100);
+        call.sizes[i] = size;
+    }
+    const int32_t n = draw() % 5 == 0 ? 0 : between(1, size);
+    struct array *number = integers(&n, 1), *place = array_new(4);
+    call.n = &n;
+    call.place = (int32_t *)place->host;
+    twin_bucket(&call);
+    call.n = number->device;
+    call.place = place->device;
+    launched(kernel_bucket(&call, NULL), "bucket");
+    check_all(place, "bucket: place");
     arrays_free();
 }
 
@@ -606,6 +744,8 @@ int main(int argc, char **argv) {
         for (int j = 0; j < 5; j++) {
             test_focus_select(between(1, 80), j == 0 ? FOCUS_MAX_BLOCK : 33);
             test_block_list(between(1, 80));
+            test_block_end(between(1, 80));
+            test_bucket();
             test_compact();
             test_decode_mean();
         }

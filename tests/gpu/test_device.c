@@ -803,7 +803,7 @@ static void test_focus(void) {
     struct buffer *kept_start = poisoned((B + 1) * 4), *kept = poisoned(T * 4);
     struct buffer *kept_positions = poisoned(T * 4), *kept_rows = poisoned(T * 4);
     struct buffer *kept_extent = poisoned(T * 4), *logit_rows = poisoned(T * 4);
-    struct buffer *targets = poisoned(T * 8), *first_row = poisoned(B * 4);
+    struct buffer *targets = poisoned(T * 8), *first_row = poisoned((B + 1) * 4);
     struct buffer *n_rows = poisoned(B * 4), *q = random_bf16(T * H * D, 1);
     struct buffer *k = random_bf16(ROWS * G * D, 1), *v = random_bf16(ROWS * G * D, 1);
     struct buffer *few = poisoned(T * H * D * 2), *y = poisoned(T * H * D * 2);

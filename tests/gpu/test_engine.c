@@ -1,5 +1,6 @@
 /* The engine on a GPU: logits of small checkpoints against PyTorch's, the same steps on the GPU and
- * on the CPU under every cache policy, and the same requests alone and together. A plain program:
+ * on the CPU under every cache policy, the same requests alone and together, and what FOCUS evicts
+ * by the word of the device and of the host. A plain program:
  * `test_engine [LIBRARY [small]]`, run where the repository's data is (UNMASK_DATA), prints a line
  * for each comparison and the count of failures; `small` keeps to what a memory checker gets
  * through. */
@@ -15,6 +16,7 @@
 #include "sim/base/datadir.h"
 #include "sim/base/rng.h"
 #include "sim/graph/builder.h"
+#include "sim/serve/loop.h"
 
 enum { TOKENS = 77, VOCAB = 304 };
 
@@ -422,6 +424,111 @@ static void compare_with_alone(const char *model, const char *cache, const char 
            off.n_changed, off.n_confidences, off.n_other_tokens, off.n_tokens);
 }
 
+/* ---- what FOCUS evicts: the device's choice and the host's ---- */
+
+enum { FOCUSED = 24, FOCUSED_OUTPUT = 80 };
+
+struct focused {
+    struct loop_result result;
+    int32_t tokens[FOCUSED][FOCUSED_OUTPUT];
+    uint32_t next;
+};
+
+static enum source_reply next_focused(void *state, struct arrival *out, struct err *err) {
+    struct focused *run = state;
+    (void)err;
+    if (run->next == FOCUSED) {
+        return SOURCE_END;
+    }
+    *out = (struct arrival){.id = run->next,
+                            .prompt_tokens = 20 + run->next * 7,
+                            .output_tokens = FOCUSED_OUTPUT - run->next};
+    run->next++;
+    return SOURCE_ROW;
+}
+
+static int keep_focused(void *state, uint64_t id, const int32_t *tokens, uint32_t n,
+                        struct err *err) {
+    struct focused *run = state;
+    (void)err;
+    memcpy(run->tokens[id], tokens, n * sizeof *tokens);
+    return 0;
+}
+
+/* Requests of several lengths under focus; in company that changes no bit. */
+static void serve_focused(const char *bucket, const char *loops, const char *decoder,
+                          struct focused *run) {
+    struct err err = {0};
+    struct setting settings[] = {
+        {"runtime.kept_bucket", "", "test", 0},
+        {"scheduler.multi_loop", "", "test", 0},
+        {"decoder", "", "test", 0},
+        {"decoder.threshold", "0.02", "test", 0},
+        {"block_tokens", "16", "test", 0},
+        {"steps_per_block", "16", "test", 0},
+        {"max_batched_tokens", "2048", "test", 0},
+        {"context_tokens", "1024", "test", 0},
+        {"memory_utilization", "0.05", "test", 0},
+        {"max_requests", "16", "test", 0},
+        {"runtime.batch_invariant", "on", "test", 0},
+        {"runtime.element_bytes", "2", "test", 0},
+    };
+    snprintf(settings[0].value, sizeof settings[0].value, "%s", bucket);
+    snprintf(settings[1].value, sizeof settings[1].value, "%s", loops);
+    snprintf(settings[2].value, sizeof settings[2].value, "%s", decoder);
+    bool counts = strcmp(decoder, "fixed") == 0;
+    if (counts) {
+        settings[3] = settings[4];
+    }
+    const struct system_request request = {.system = "focus",
+                                           .model = "sdar-tiny",
+                                           .gpu = "l40s",
+                                           .overrides = settings,
+                                           .n_overrides = sizeof settings / sizeof settings[0],
+                                           .roofline = true};
+    struct system *system;
+    struct engine *engine;
+    struct live *live;
+    must(system_open(&request, &system, &err), &err);
+    const struct engine_request wanted = {
+        .device = "cuda", .library = library, .weights = "random:7", .system = system};
+    must(engine_open(&wanted, &engine, &err), &err);
+    must(live_open(engine, 1, true, &live, &err), &err);
+    *run = (struct focused){0};
+    live_set_output(live, keep_focused, run);
+    const struct loop_request served = {.system = system,
+                                        .executor = live_interface(live),
+                                        .source = {.state = run, .next = next_focused},
+                                        .seed = 1};
+    must(loop_run(&served, &run->result, &err), &err);
+    live_close(live);
+    engine_close(engine);
+    system_close(system);
+}
+
+/* Steps that the device decides, recorded in sizes, one or several a visit, beside those that the
+ * host decides in their middle. */
+static void compare_with_host(const char *decoder) {
+    static struct focused host, device;
+    serve_focused("0", "off", decoder, &host);
+    static const char *const ways[][2] = {{"64", "off"}, {"64", "on"}, {"16", "on"}};
+    for (int i = 0; i < 3; i++) {
+        serve_focused(ways[i][0], ways[i][1], decoder, &device);
+        int64_t n_same = 0, n_all = FOCUSED * (int64_t)FOCUSED_OUTPUT;
+        for (int64_t t = 0; t < n_all; t++) {
+            n_same += (&host.tokens[0][0])[t] == (&device.tokens[0][0])[t];
+        }
+        bool same_work = memcmp(host.result.sym, device.result.sym, sizeof host.result.sym) == 0;
+        bool evicts = host.result.sym[SYM_KEPT_Q] < host.result.sym[SYM_BLOCK_Q];
+        check(n_same == n_all && evicts && device.result.completed == FOCUSED &&
+                  (i > 0 || same_work),
+              "focus, decoder %s, sizes of %s, several steps a visit %s: %" PRId64 " of %" PRId64
+              " tokens as the host decides, %" PRId64 " of %" PRId64 " tokens kept, %s sums",
+              decoder, ways[i][0], ways[i][1], n_same, n_all, device.result.sym[SYM_KEPT_Q],
+              device.result.sym[SYM_BLOCK_Q], same_work ? "the same" : "other");
+    }
+}
+
 int main(int argc, char **argv) {
     static const char *const models[] = {"llada-tiny", "dream-tiny"};
     static const char *const caches[] = {"none", "prefix", "dual", "sparse-uniform", "sparse-head"};
@@ -432,6 +539,8 @@ int main(int argc, char **argv) {
         compare_with_golden(&dream_wide, ffn_chunks[i]);
     }
     bool small = argc > 2;
+    compare_with_host("fixed");
+    compare_with_host("threshold");
     for (int m = 0; m < (small ? 1 : 2); m++) {
         for (int c = small ? 4 : 0; c < 5; c++) {
             compare_with_cpu(models[m], caches[c], c % 2 == 0 ? "on" : "off", NULL);
