@@ -13,8 +13,8 @@
 #define UNMASK_KERNELS_DEVICE_H
 
 #include "kernels/calls_block.h"
-#include "kernels/calls_ranks.h"
 #include "kernels/calls_moe.h"
+#include "kernels/calls_ranks.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -8,8 +8,8 @@
 #include <stddef.h>
 
 #include "kernels/calls_block.h"
-#include "kernels/calls_ranks.h"
 #include "kernels/calls_moe.h"
+#include "kernels/calls_ranks.h"
 
 #ifdef __cplusplus
 extern "C" {

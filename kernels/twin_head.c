@@ -55,7 +55,7 @@ static void find_surest(const double *logits, int32_t n, const struct surest *ou
     }
     *out->token = best;
     *out->confidence = (float)(1 / sum);
-    if (out->logit) {
+    if (out->logit && n > 0) {
         *out->logit = (float)logits[best];
     }
     if (out->margin) {
