@@ -63,14 +63,14 @@ static int load_cuda(const char *library, const struct device_table **out, struc
 
 /* ---- opening ---- */
 
-int engine_device_start(const struct device_table *table, enum kernel_dtype dtype,
-                        struct engine_device *out, struct err *err) {
+static int start(const struct device_table *table, int32_t index, enum kernel_dtype dtype,
+                 struct engine_device *out, struct err *err) {
     char text[DEVICE_TEXT_CHARS] = "";
     *out = (struct engine_device){.table = table, .dtype = dtype};
-    int status = table->open(dtype, &out->device, text);
+    int status = table->open(index, dtype, &out->device, text);
     if (status != DEVICE_OK) {
         *out = (struct engine_device){0};
-        return err_world(err, "no %s device: %s", table->name, text);
+        return err_world(err, "no %s device%s: %s", table->name, index > 0 ? " more" : "", text);
     }
     status = engine_device_err(out, table->facts(out->device, &out->facts),
                                "asking the device what it is", err);
@@ -78,6 +78,16 @@ int engine_device_start(const struct device_table *table, enum kernel_dtype dtyp
         engine_device_close(out);
     }
     return status;
+}
+
+int engine_device_start(const struct device_table *table, enum kernel_dtype dtype,
+                        struct engine_device *out, struct err *err) {
+    return start(table, 0, dtype, out, err);
+}
+
+int engine_device_another(const struct engine_device *device, int32_t index,
+                          struct engine_device *out, struct err *err) {
+    return start(device->table, index, device->dtype, out, err);
 }
 
 int engine_device_open(const char *name, const char *library, struct engine_device *out,

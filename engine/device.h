@@ -24,6 +24,10 @@ void engine_device_close(struct engine_device *device);
 int engine_device_start(const struct device_table *table, enum kernel_dtype dtype,
                         struct engine_device *out, struct err *err);
 
+/* One more of the same machine, for another thread: number `index`, where `device` is 0. */
+int engine_device_another(const struct engine_device *device, int32_t index,
+                          struct engine_device *out, struct err *err);
+
 /* The sentence for a status that a device's function returned, 0 for DEVICE_OK; `what` completes
  * "while ...". */
 int engine_device_err(const struct engine_device *device, int status, const char *what,

@@ -35,6 +35,20 @@ static int check_system(const struct engine_request *request, const struct engin
         return err_usage(err, "the engine runs one replica, the system has %" PRIu32,
                          system->settings.replicas);
     }
+    if (system->settings.tensor_parallel > 1 &&
+        (system->cache->evicts || system->cache->keeps == KEEPS_CHOSEN_TOGETHER)) {
+        return err_usage(err,
+                         "cache %s looks at the heads of all GPUs, which the engine does not: set "
+                         "tensor_parallel = 1",
+                         system->cache->policy.name);
+    }
+    if (system->settings.tensor_parallel > 1 &&
+        (system->decoder->reads_statistics || system->decoder->credit != NULL)) {
+        return err_usage(err,
+                         "decoder %s looks at the logits of all GPUs, which the engine does not: "
+                         "set tensor_parallel = 1",
+                         system->decoder->policy.name);
+    }
     if (system->runtime.element_bytes != element_bytes) {
         return err_usage(err,
                          "the %s back end computes in %" PRId64 "-byte elements, the system says "
@@ -104,6 +118,24 @@ static struct step_limits limits_of(const struct system *system) {
     };
 }
 
+static int open_ranks(struct engine *engine, const struct engine_request *request,
+                      struct err *err) {
+    const struct system *system = request->system;
+    const struct ranks_request wanted = {.device = &engine->device,
+                                         .graph = &system->graph,
+                                         .limits = &engine->limits,
+                                         .weights = request->weights,
+                                         .batch_invariant = system->runtime.batch_invariant};
+    if (system->settings.tensor_parallel == 1) {
+        return 0;
+    }
+    int status = ranks_open(&wanted, &engine->ranks, err);
+    if (status == 0) {
+        forward_lead(engine->forward, engine->ranks);
+    }
+    return status;
+}
+
 int engine_open(const struct engine_request *request, struct engine **out, struct err *err) {
     struct engine *engine = calloc(1, sizeof *engine);
     ASSERT(engine != NULL);
@@ -127,6 +159,7 @@ int engine_open(const struct engine_request *request, struct engine **out, struc
         status = forward_open(&engine->device, &request->system->graph, &engine->weights,
                               &engine->limits, &engine->forward, err);
     }
+    status = status == 0 ? open_ranks(engine, request, err) : status;
     if (status != 0) {
         engine_close(engine);
         return status;
@@ -137,6 +170,7 @@ int engine_open(const struct engine_request *request, struct engine **out, struc
 
 void engine_close(struct engine *engine) {
     if (engine != NULL) {
+        ranks_close(engine->ranks);
         forward_close(engine->forward);
         weights_close(&engine->weights);
         engine_device_close(&engine->device);

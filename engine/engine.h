@@ -1,9 +1,11 @@
 /* The engine: a device, the weights of a system's model, and the forward pass of its step graph,
- * with the memory that the system's budget says and no other. */
+ * with the memory that the system's budget says and no other; where several GPUs hold the model,
+ * those of the first, which the others follow (engine/ranks.h). */
 #ifndef UNMASK_ENGINE_ENGINE_H
 #define UNMASK_ENGINE_ENGINE_H
 
 #include "engine/forward.h"
+#include "engine/ranks.h"
 #include "sim/serve/system.h"
 
 struct engine_request {
@@ -17,6 +19,7 @@ struct engine {
     struct engine_device device;
     struct weights weights;
     struct forward *forward;
+    struct ranks *ranks; /* the others, where the system's model is divided; NULL: there are none */
     struct step_limits limits;
     const struct system *system;
 };

@@ -7,13 +7,31 @@
 
 #include "engine/forward_parts.h"
 #include "engine/placed.h"
+#include "engine/ranks.h"
 #include "engine/warm.h"
 #include "kernels/bf16.h"
 #include "sim/base/num.h"
+#include "sim/model/ranks.h"
 
 int forward_device_err(const struct forward *forward, int status, const char *what,
                        struct err *err) {
     return engine_device_err(forward->device, status, what, err);
+}
+
+/* ---- ranks ---- */
+
+void forward_lead(struct forward *forward, struct ranks *ranks) {
+    ASSERT(!forward->packed.evicts);
+    forward->ranks = ranks;
+}
+
+/* By this forward pass and by those that it leads. */
+static int on_all_ranks(struct forward *forward,
+                        int (*call)(struct forward *forward, const void *arguments,
+                                    struct err *err),
+                        const void *arguments, struct err *err) {
+    return forward->ranks == NULL ? call(forward, arguments, err)
+                                  : ranks_call(forward->ranks, forward, call, arguments, err);
 }
 
 /* ---- issuing a step ---- */
@@ -225,6 +243,17 @@ static int issue_steps(struct forward *forward, uint32_t n, struct err *err) {
     return status == 0 && !is_new && !plays ? record(forward, step, err) : status;
 }
 
+struct steps {
+    const struct step *step;
+    uint32_t n;
+};
+
+static int submit(struct forward *forward, const void *arguments, struct err *err) {
+    const struct steps *steps = arguments;
+    int status = prepare(forward, steps->step, err);
+    return status == 0 ? issue_steps(forward, steps->n, err) : status;
+}
+
 int forward_submit(struct forward *forward, const struct step *step, struct err *err) {
     return forward_submit_times(forward, step, 1, err);
 }
@@ -232,18 +261,23 @@ int forward_submit(struct forward *forward, const struct step *step, struct err 
 int forward_submit_times(struct forward *forward, const struct step *step, uint32_t n,
                          struct err *err) {
     ASSERT(n == 1 || (n > 1 && n <= forward->limits.max_unrolled && !forward->packed.evicts));
-    int status = prepare(forward, step, err);
-    return status == 0 ? issue_steps(forward, n, err) : status;
+    const struct steps steps = {step, n};
+    return on_all_ranks(forward, submit, &steps, err);
 }
 
-int forward_again(struct forward *forward, struct err *err) {
+static int again(struct forward *forward, const void *nothing, struct err *err) {
+    (void)nothing;
     ASSERT(forward->n_steps > 0 && !forward->is_stepping && !forward->packed.evicts);
     return issue_steps(forward, 1, err);
 }
 
+int forward_again(struct forward *forward, struct err *err) {
+    return on_all_ranks(forward, again, NULL, err);
+}
+
 /* ---- turn by turn ---- */
 
-int forward_begin(struct forward *forward, const struct step *step, struct err *err) {
+static int begin(struct forward *forward, const void *step, struct err *err) {
     int status = prepare(forward, step, err);
     if (status == 0) {
         program_start(&forward->program, &forward->placement, &forward->shape, &forward->turn);
@@ -255,11 +289,16 @@ int forward_begin(struct forward *forward, const struct step *step, struct err *
     return status;
 }
 
+int forward_begin(struct forward *forward, const struct step *step, struct err *err) {
+    return on_all_ranks(forward, begin, step, err);
+}
+
 const struct turn *forward_turn(const struct forward *forward) {
     return forward->is_stepping ? &forward->turn : NULL;
 }
 
-int forward_next(struct forward *forward, struct err *err) {
+static int next(struct forward *forward, const void *nothing, struct err *err) {
+    (void)nothing;
     ASSERT(forward->is_stepping);
     int status = reach_turn(forward, &forward->turn, err);
     status = status == 0 ? forward_issue(forward, &forward->turn, err) : status;
@@ -275,6 +314,10 @@ int forward_next(struct forward *forward, struct err *err) {
             forward_device_err(forward, forward_mark(forward, MARK_STEP_END), "ending a step", err);
     }
     return status;
+}
+
+int forward_next(struct forward *forward, struct err *err) {
+    return on_all_ranks(forward, next, NULL, err);
 }
 
 int forward_turn_times(struct forward *forward, double *ns, struct err *err) {
@@ -315,7 +358,8 @@ int forward_done(struct forward *forward, bool *out, struct err *err) {
                               "asking whether a step is done", err);
 }
 
-int forward_wait(struct forward *forward, double *device_ns, struct err *err) {
+/* Until the step is done, and where this is asked for how long it took. */
+static int wait(struct forward *forward, double *device_ns, struct err *err) {
     const struct device_table *table = forward->device->table;
     struct device *device = forward->device->device;
     struct device_mark *const *marks = forward->room.marks;
@@ -331,6 +375,16 @@ int forward_wait(struct forward *forward, double *device_ns, struct err *err) {
             table->mark_elapsed(device, marks[MARK_STEP_BEGIN], marks[MARK_STEP_END], device_ns);
     }
     return forward_device_err(forward, status, "waiting for a step", err);
+}
+
+static int wait_only(struct forward *forward, const void *nothing, struct err *err) {
+    (void)nothing;
+    return wait(forward, NULL, err);
+}
+
+int forward_wait(struct forward *forward, double *device_ns, struct err *err) {
+    int status = forward->ranks != NULL ? on_all_ranks(forward, wait_only, NULL, err) : 0;
+    return status == 0 ? wait(forward, device_ns, err) : status;
 }
 
 /* The first operator of a kind; NULL when the graph has none. */
@@ -392,8 +446,9 @@ int forward_logits(struct forward *forward, float *logits, struct err *err) {
     ASSERT(forward->n_steps > 0 && !forward->is_stepping);
     const struct op *sample = find_op(forward, OP_SAMPLE);
     int64_t rows = forward->issue.rest->n.n_logit_rows;
-    if (sample == NULL || loop_n_chunks(forward->program.graph, sample->loop, &forward->shape,
-                                        forward->placement.chunks) > 1) {
+    if (sample == NULL || model_ranks(forward->program.graph->model) > 1 ||
+        loop_n_chunks(forward->program.graph, sample->loop, &forward->shape,
+                      forward->placement.chunks) > 1) {
         return err_usage(err, "the step does not store its logits all at once");
     }
     int64_t width = forward->program.graph->element_bytes;
@@ -416,13 +471,18 @@ int forward_logits(struct forward *forward, float *logits, struct err *err) {
     return 0;
 }
 
-int forward_warm(struct forward *forward, struct err *err) {
+static int warm(struct forward *forward, const void *nothing, struct err *err) {
+    (void)nothing;
     const struct warming warming = {.device = forward->device,
                                     .program = &forward->program,
                                     .weights = forward->weights,
                                     .limits = &forward->limits,
                                     .room = &forward->room};
     return warm_products(&warming, err);
+}
+
+int forward_warm(struct forward *forward, struct err *err) {
+    return on_all_ranks(forward, warm, NULL, err);
 }
 
 /* ---- canvases and stores ---- */
@@ -438,7 +498,7 @@ static int check_range(const struct forward *forward, int64_t first, int64_t n, 
 
 static int check_tokens(const struct forward *forward, const int32_t *tokens, int64_t n,
                         struct err *err) {
-    uint32_t vocab = forward->program.graph->model->vocab;
+    uint32_t vocab = model_whole_vocab(forward->program.graph->model);
     int32_t mask = (int32_t)forward->program.graph->model->mask_token;
     for (int64_t i = 0; i < n; i++) {
         if (tokens[i] != mask && (tokens[i] < 0 || (uint32_t)tokens[i] >= vocab)) {
@@ -449,11 +509,22 @@ static int check_tokens(const struct forward *forward, const int32_t *tokens, in
     return 0;
 }
 
+struct canvas_tokens {
+    int64_t first, n;
+    const int32_t *tokens;
+};
+
+static int write_canvas(struct forward *forward, const void *arguments, struct err *err) {
+    const struct canvas_tokens *a = arguments;
+    return room_write(&forward->room, a->first, a->tokens, a->n, err);
+}
+
 int forward_write_canvas(struct forward *forward, int64_t first, const int32_t *tokens, int64_t n,
                          struct err *err) {
+    const struct canvas_tokens arguments = {first, n, tokens};
     int status = check_range(forward, first, n, err);
     status = status == 0 ? check_tokens(forward, tokens, n, err) : status;
-    return status == 0 ? room_write(&forward->room, first, tokens, n, err) : status;
+    return status == 0 ? on_all_ranks(forward, write_canvas, &arguments, err) : status;
 }
 
 int forward_read_canvas(struct forward *forward, int64_t first, int32_t *tokens, int64_t n,
@@ -466,18 +537,41 @@ int forward_read_canvas(struct forward *forward, int64_t first, int32_t *tokens,
     return forward_device_err(forward, status, "reading a canvas", err);
 }
 
-int forward_clear_credit(struct forward *forward, int64_t first, int64_t n, struct err *err) {
-    ASSERT(first >= 0 && n >= 0 && first + n <= forward->limits.credit_lists);
+struct credit_lists {
+    int64_t first, n;
+};
+
+static int clear_credit(struct forward *forward, const void *arguments, struct err *err) {
+    const struct credit_lists *a = arguments;
     int64_t width = room_credit_bytes(&forward->limits, 1);
     unsigned char *lists = (unsigned char *)forward->room.credit;
-    int status =
-        forward->device->table->clear(forward->device->device, lists + first * width, n * width);
+    int status = forward->device->table->clear(forward->device->device, lists + a->first * width,
+                                               a->n * width);
     return forward_device_err(forward, status, "clearing credit", err);
+}
+
+int forward_clear_credit(struct forward *forward, int64_t first, int64_t n, struct err *err) {
+    const struct credit_lists arguments = {first, n};
+    ASSERT(first >= 0 && n >= 0 && first + n <= forward->limits.credit_lists);
+    return on_all_ranks(forward, clear_credit, &arguments, err);
+}
+
+static int hold(struct forward *forward, const void *first_byte, struct err *err) {
+    return room_hold_pool(&forward->room, *(const int64_t *)first_byte, err);
 }
 
 int forward_hold(struct forward *forward, int64_t first_byte, struct err *err) {
     ASSERT(first_byte >= 0 && first_byte <= forward->limits.pool_bytes);
-    return room_hold_pool(&forward->room, first_byte, err);
+    return on_all_ranks(forward, hold, &first_byte, err);
+}
+
+struct store_move {
+    int64_t to_bytes, from_bytes, bytes;
+};
+
+static int move_store(struct forward *forward, const void *arguments, struct err *err) {
+    const struct store_move *a = arguments;
+    return room_move(&forward->room, a->to_bytes, a->from_bytes, a->bytes, err);
 }
 
 int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_bytes, int64_t bytes,
@@ -490,7 +584,8 @@ int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_b
                          ", outside the pool of %" PRId64,
                          bytes, from_bytes, to_bytes, size);
     }
-    return room_move(&forward->room, to_bytes, from_bytes, bytes, err);
+    const struct store_move arguments = {to_bytes, from_bytes, bytes};
+    return on_all_ranks(forward, move_store, &arguments, err);
 }
 
 /* ---- facts ---- */

@@ -20,6 +20,7 @@
 
 struct forward;
 struct mapping;
+struct ranks;
 
 /* `device`, `graph` and `weights` (in the device's memory) must outlive it. Allocates workspace,
  * pool and canvases on the device. ERR_USAGE when the graph has operators or the model a mask that
@@ -29,6 +30,11 @@ int forward_open(const struct engine_device *device, const struct graph *graph,
                  const struct weights *weights, const struct step_limits *limits,
                  struct forward **out, struct err *err);
 void forward_close(struct forward *forward);
+
+/* From now on what is asked of this forward pass, rank 0's, is done by all ranks (engine/ranks.h):
+ * warming, writing and moving, steps and waiting for them. Results are read from this one. A step
+ * graph that evicts has no ranks. */
+void forward_lead(struct forward *forward, struct ranks *ranks);
 
 /* Let a device that chooses how to run products by trying do so for all of the graph's products, at
  * sizes from a few tokens to the most the engine is opened for, so that no step of a run pays for
@@ -78,8 +84,8 @@ int forward_wait(struct forward *forward, double *device_ns, struct err *err);
 /* What the step issued last came to; waits for it. */
 int forward_result(struct forward *forward, const struct step_result *result, struct err *err);
 
-/* The logits of the step issued last, [R, V] in float32, where the graph stores them all at once.
- */
+/* The logits of the step issued last, [R, V] in float32, where the graph stores them all at once
+ * and no other rank has some of them. */
 int forward_logits(struct forward *forward, float *logits, struct err *err);
 
 /* The same step one turn at a time, for measuring and checking operators: begin, then next until

@@ -12,6 +12,7 @@
 
 struct forward {
     const struct engine_device *device;
+    struct ranks *ranks; /* that it leads; NULL: it is alone, or led */
     struct program program;
     const struct weights *weights;
     struct step_limits limits;

@@ -1,6 +1,7 @@
 #include "engine/issue_impl.h"
 
 #include "sim/graph/builder.h"
+#include "sim/model/ranks.h"
 
 _Static_assert((int)HEAD_SCRATCH_BYTES == (int)GRAPH_HEAD_SCRATCH_BYTES,
                "the graph plans what the kernels need");
@@ -47,9 +48,11 @@ struct candidates issue_candidates(struct issue *issue, int tensor) {
     const int64_t n = issue->rest->n.n_logit_rows;
     int32_t *token = (int32_t *)(void *)tensor_at(issue, tensor);
     float *confidence = (float *)(void *)(token + n);
-    bool has_statistics = row->per > 2 * F32_BYTES;
-    return (struct candidates){token, confidence, has_statistics ? confidence + n : NULL,
-                               has_statistics ? confidence + 2 * n : NULL};
+    const int64_t n_values = row->per / F32_BYTES - 2; /* besides those */
+    float *margin = n_values >= 2 ? confidence + n : NULL;
+    float *logit = n_values % 2 == 1 ? confidence + n_values * n : NULL;
+    return (struct candidates){token, confidence, margin, margin != NULL ? margin + n : NULL,
+                               logit};
 }
 
 static float *from_row(float *values, int64_t row) {
@@ -83,14 +86,15 @@ static struct qkv split_keys(const struct turn_of *t, int tensor) {
 /* ---- operators ---- */
 
 static int issue_embed(const struct turn_of *t) {
-    return t->table->embed(t->device, &(struct call_embed){.table = op_weight(t),
-                                                           .ids = t->issue->room->canvases,
-                                                           .at = wide(t, PACKED_AT),
-                                                           .y = output(t, 0),
-                                                           .n_tokens = (int32_t)t->turn->n_rows,
-                                                           .n_channels = (int32_t)t->model->hidden,
-                                                           .n_vocab = (int32_t)t->model->vocab,
-                                                           .dtype = t->dtype});
+    return t->table->embed(t->device,
+                           &(struct call_embed){.table = op_weight(t),
+                                                .ids = t->issue->room->canvases,
+                                                .at = wide(t, PACKED_AT),
+                                                .y = output(t, 0),
+                                                .n_tokens = (int32_t)t->turn->n_rows,
+                                                .n_channels = (int32_t)t->model->hidden,
+                                                .n_vocab = (int32_t)model_whole_vocab(t->model),
+                                                .dtype = t->dtype});
 }
 
 /* With two inputs, the residual stream and what a sublayer adds to it: both outputs are written.
@@ -125,6 +129,8 @@ static int issue_linear(const struct turn_of *t) {
         .outputs_before = t->issue->program->rows_before[t->turn->op],
         .outputs_after = t->issue->program->rows_after[t->turn->op],
         .dtype = t->dtype,
+        .alike =
+            model_ranks(t->model) > 1 && t->issue->program->weight[t->turn->op] == WEIGHT_ROUTER,
     };
     return t->table->linear(t->device, &call);
 }
@@ -405,6 +411,7 @@ static int issue_sample(const struct turn_of *t) {
                                      .confidence = to.confidence + t->turn->first_row,
                                      .margin = from_row(to.margin, t->turn->first_row),
                                      .entropy = from_row(to.entropy, t->turn->first_row),
+                                     .logit = from_row(to.logit, t->turn->first_row),
                                      .n_rows = (int32_t)t->turn->n_rows,
                                      .n_vocab = (int32_t)t->model->vocab,
                                      .dtype = t->dtype};
@@ -420,6 +427,7 @@ static int issue_head(const struct turn_of *t) {
                                    .confidence = to.confidence,
                                    .margin = to.margin,
                                    .entropy = to.entropy,
+                                   .logit = to.logit,
                                    .scratch = output(t, 1),
                                    .n_rows = (int32_t)t->turn->n_rows,
                                    .n_channels = (int32_t)t->model->hidden,
@@ -427,6 +435,33 @@ static int issue_head(const struct turn_of *t) {
                                    .rounded = t->dtype == KERNEL_BF16,
                                    .dtype = t->dtype};
     return t->table->head(t->device, &call);
+}
+
+static int issue_all_reduce(const struct turn_of *t) {
+    const struct call_all_reduce call = {.x = rows_at(t, t->op->in[0]),
+                                         .y = rows_at(t, t->op->out[0]),
+                                         .n = t->turn->n_rows * row_elements(t, t->op->out[0]),
+                                         .dtype = t->dtype};
+    return t->table->all_reduce(t->device, &call);
+}
+
+static int issue_all_gather(const struct turn_of *t) {
+    const struct call_all_gather call = {.x = input(t, 0),
+                                         .y = output(t, 0),
+                                         .bytes = t->turn->n_rows *
+                                                  t->graph->tensors[t->op->in[0]].bytes.per};
+    return t->table->all_gather(t->device, &call);
+}
+
+static int issue_combine(const struct turn_of *t) {
+    const struct candidates to = issue_candidates(t->issue, t->op->out[0]);
+    const struct call_combine call = {.gathered = input(t, 0),
+                                      .token = to.token,
+                                      .confidence = to.confidence,
+                                      .n_ranks = (int32_t)model_ranks(t->model),
+                                      .n_rows = (int32_t)t->turn->n_rows,
+                                      .n_vocab = (int32_t)t->model->vocab};
+    return t->table->combine(t->device, &call);
 }
 
 /* The candidates of the same rows become those of the logits with credit. */
@@ -524,6 +559,9 @@ int issue_turn(struct issue *issue, const struct turn *turn) {
         [OP_SAMPLE] = issue_sample,
         [OP_CREDIT] = issue_credit,
         [OP_COMMIT] = issue_commit,
+        [OP_ALL_REDUCE] = issue_all_reduce,
+        [OP_ALL_GATHER] = issue_all_gather,
+        [OP_COMBINE] = issue_combine,
     };
     const struct graph *graph = issue->program->graph;
     const bool is_rest = turn->op >= issue->program->evict_op;

@@ -25,10 +25,11 @@ struct issue {
 int issue_turn(struct issue *issue, const struct turn *turn);
 
 /* Where a step's candidates lie: tokens [R], confidences [R] and, where the graph makes statistics,
- * margins [R] and entropies [R]; else these are NULL. */
+ * margins [R] and entropies [R]; behind them logits [R], where they are those of one rank's part of
+ * the vocabulary. What is not there is NULL. */
 struct candidates {
     int32_t *token;
-    float *confidence, *margin, *entropy;
+    float *confidence, *margin, *entropy, *logit;
 };
 struct candidates issue_candidates(struct issue *issue, int tensor);
 

@@ -30,6 +30,7 @@ int issue_moe_choose(const struct turn_of *t) {
         .n_tokens = route.n_tokens,
         .n_active = route.n_active,
         .n_experts = (int32_t)t->op->experts,
+        .first_expert = (int32_t)model_first_expert(m, t->issue->weights->layout.rank),
     };
     int status = t->table->moe_route(t->device, &route);
     return status == DEVICE_OK ? t->table->moe_sort(t->device, &sort) : status;

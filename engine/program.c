@@ -39,7 +39,8 @@ static bool runs_without_weight(enum op_kind kind) {
            kind == OP_ATTENTION_PREFILL || kind == OP_IMPORTANCE || kind == OP_EVICT ||
            kind == OP_SELECT || kind == OP_PACK || kind == OP_SWIGLU || kind == OP_ADD ||
            kind == OP_SAMPLE || kind == OP_CREDIT || kind == OP_COMMIT || kind == OP_MOE_CHOOSE ||
-           kind == OP_MOE_COMBINE;
+           kind == OP_MOE_COMBINE || kind == OP_ALL_REDUCE || kind == OP_ALL_GATHER ||
+           kind == OP_COMBINE;
 }
 
 static bool runs_over(const struct op *op) {

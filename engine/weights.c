@@ -55,7 +55,7 @@ bool weight_part_shape(const struct model *model, enum weight_slot slot, int par
     *n_columns = 1;
     switch (slot) {
     case WEIGHT_EMBEDDING:
-        *n_rows = model->vocab;
+        *n_rows = model_whole_vocab(model);
         *n_columns = hidden;
         break;
     case WEIGHT_HEAD:
@@ -127,6 +127,16 @@ static int64_t slot_bytes(const struct weight_layout *layout, enum weight_slot s
     return bytes;
 }
 
+static void set_rank(struct weight_layout *layout, uint32_t rank) {
+    const struct model *model = layout->model;
+    layout->rank = rank;
+    if (model->tied) {
+        layout->offset_bytes[WEIGHT_HEAD] =
+            layout->offset_bytes[WEIGHT_EMBEDDING] +
+            (int64_t)rank * model->vocab * model->hidden * number_bytes(layout, WEIGHT_EMBEDDING);
+    }
+}
+
 static int check_router(const struct model *model, struct err *err) {
     uint32_t experts = model_routed_experts(model), active = model_most_active(model);
     bool fits = experts <= MOE_MAX_EXPERTS && active <= MOE_MAX_ACTIVE &&
@@ -161,9 +171,7 @@ int weight_layout_make(struct weight_layout *layout, const struct model *model,
     int64_t common = place_slots(layout, WEIGHT_ATTENTION_NORM, WEIGHT_GATE_UP, 0);
     layout->dense_layer_bytes = place_slots(layout, WEIGHT_GATE_UP, WEIGHT_ROUTER, common);
     layout->mixture_bytes = place_slots(layout, WEIGHT_ROUTER, WEIGHT_SLOT_COUNT, common);
-    if (model->tied) {
-        layout->offset_bytes[WEIGHT_HEAD] = layout->offset_bytes[WEIGHT_EMBEDDING];
-    }
+    set_rank(layout, 0);
     uint32_t n_dense = model_first_mixture(model);
     layout->bytes = layout->layers_bytes + n_dense * layout->dense_layer_bytes +
                     (model->layers - n_dense) * layout->mixture_bytes;
@@ -191,10 +199,86 @@ int64_t weight_offset_bytes(const struct weight_layout *layout, enum weight_slot
 struct part {
     enum weight_slot slot;
     int index;
+    int number; /* its index among those of all ranks */
     uint32_t layer;
     int64_t n_rows, n_columns;
     int64_t offset_bytes;
+    /* What it is part of, where the model is divided among ranks: all rows or all columns. */
+    int64_t whole_rows, whole_columns, first_row, first_column;
 };
+
+static void divide_rows(struct part *part, int64_t first, int64_t whole) {
+    part->first_row = first;
+    part->whole_rows = whole;
+}
+
+static void divide_columns(struct part *part, int64_t first, int64_t whole) {
+    part->first_column = first;
+    part->whole_columns = whole;
+}
+
+/* How many ranks have parts of their own of a slot: whole experts. */
+static int n_owners(const struct model *model, enum weight_slot slot) {
+    return weight_holds_experts(slot) && model->expert_ranks > 1 ? (int)model->expert_ranks : 1;
+}
+
+/* Where a rank's part lies in the model's. */
+static void place_part(const struct weight_layout *layout, struct part *part) {
+    const struct model *m = layout->model;
+    const int64_t rank = layout->rank, ranks = model_ranks(m), head_dim = m->head_dim;
+    const int64_t kv_rows = ranks / (m->kv_copies > 0 ? m->kv_copies : 1) * part->n_rows;
+    part->first_row = part->first_column = 0;
+    part->whole_rows = part->n_rows;
+    part->whole_columns = part->n_columns;
+    part->number = part->index;
+    if (n_owners(m, part->slot) > 1) {
+        part->number += (int)rank * weight_part_count(m, part->slot);
+        return;
+    }
+    switch (part->slot) {
+    case WEIGHT_QKV:
+    case WEIGHT_QKV_BIAS:
+        if (part->index == 0) {
+            divide_rows(part, rank * part->n_rows, ranks * part->n_rows);
+        } else {
+            divide_rows(part, model_first_kv_head(m, layout->rank) * head_dim, kv_rows);
+        }
+        break;
+    case WEIGHT_HEAD:
+    case WEIGHT_GATE_UP:
+    case WEIGHT_EXPERTS_GATE_UP:
+    case WEIGHT_SHARED_GATE_UP:
+        divide_rows(part, rank * part->n_rows, ranks * part->n_rows);
+        break;
+    case WEIGHT_OUTPUT:
+    case WEIGHT_DOWN:
+    case WEIGHT_EXPERTS_DOWN:
+    case WEIGHT_SHARED_DOWN:
+        divide_columns(part, rank * part->n_columns, ranks * part->n_columns);
+        break;
+    case WEIGHT_EMBEDDING:
+    case WEIGHT_FINAL_NORM:
+    case WEIGHT_ATTENTION_NORM:
+    case WEIGHT_Q_NORM:
+    case WEIGHT_K_NORM:
+    case WEIGHT_FFN_NORM:
+    case WEIGHT_ROUTER:
+    case WEIGHT_EXPERT_BIAS:
+        break;
+    }
+}
+
+/* Elements of a part that lie one behind the other in what it is part of. */
+static int64_t run_elements(const struct part *part) {
+    return part->n_columns == part->whole_columns ? part->n_rows * part->n_columns
+                                                  : part->n_columns;
+}
+
+/* Where element i of a part lies in what it is part of. */
+static int64_t whole_index(const struct part *part, int64_t i) {
+    int64_t row = part->first_row + i / part->n_columns;
+    return row * part->whole_columns + part->first_column + i % part->n_columns;
+}
 
 /* Calls `make` for every part of the model, in the order of the block, until one fails. */
 static int for_each_part(const struct weight_layout *layout,
@@ -210,6 +294,7 @@ static int for_each_part(const struct weight_layout *layout,
             for (; status == 0 && part.index < n_parts; part.index++) {
                 if (weight_part_shape(layout->model, part.slot, part.index, &part.n_rows,
                                       &part.n_columns)) {
+                    place_part(layout, &part);
                     status = make(context, &part);
                     part.offset_bytes +=
                         part.n_rows * part.n_columns * number_bytes(layout, part.slot);
@@ -251,14 +336,17 @@ static int draw_part(void *context, const struct part *part) {
     const struct model *model = d->weights->layout.model;
     bool is_input = part->slot == WEIGHT_EMBEDDING && !model->tied && model->experts == 0;
     bool is_bias = part->slot == WEIGHT_QKV_BIAS || part->slot == WEIGHT_EXPERT_BIAS;
-    int64_t fan_in = is_input ? 1 : is_bias ? model->hidden : part->n_columns;
+    int64_t fan_in = is_input ? 1 : is_bias ? model->hidden : part->whole_columns;
     char stream[128];
     snprintf(stream, sizeof stream, "weights %s %d of layer %" PRIu32,
-             weight_slot_names[part->slot], part->index, part->layer);
+             weight_slot_names[part->slot], part->number, part->layer);
     const struct call_random call = {
         .y = d->weights->block + part->offset_bytes,
         .key = rng_stream(d->seed, stream).s[0],
+        .first = whole_index(part, 0),
         .n = part->n_rows * part->n_columns,
+        .run = part->n_columns,
+        .stride = part->whole_columns,
         .centre = is_norm(part->slot) ? norm_centre(model, part->slot) : 0,
         .spread = is_norm(part->slot) ? 0.25 : sqrt(3.0 / (double)fan_in),
         .dtype = weight_dtype(part->slot, d->weights->layout.dtype),
@@ -320,17 +408,21 @@ static int put(struct reading *r, enum weight_slot slot, int64_t offset_bytes, i
 static const struct stored_tensor *find_part(const struct reading *r, const struct part *part,
                                              int64_t *first_row) {
     char name[256], found[128], wanted[128];
-    int64_t n_rows = part->n_rows, rows = 0, columns;
+    int64_t n_rows = part->whole_rows;
     *first_row = 0;
     if (checkpoint_stores_whole(r->family, part->slot)) {
+        const struct weight_layout *layout = &r->weights->layout;
+        struct part beside = *part;
         n_rows = 0;
-        for (int i = 0; weight_part_shape(r->weights->layout.model, part->slot, i, &rows, &columns);
-             i++) {
-            *first_row = i == part->index ? n_rows : *first_row;
-            n_rows += rows;
+        for (beside.index = 0; weight_part_shape(layout->model, part->slot, beside.index,
+                                                 &beside.n_rows, &beside.n_columns);
+             beside.index++) {
+            place_part(layout, &beside);
+            *first_row = beside.index == part->index ? n_rows : *first_row;
+            n_rows += beside.whole_rows;
         }
     }
-    checkpoint_tensor_name(r->family, part->slot, part->index, part->layer, name, sizeof name);
+    checkpoint_tensor_name(r->family, part->slot, part->number, part->layer, name, sizeof name);
     const struct stored_tensor *tensor = safetensors_find(&r->files, name);
     if (tensor == NULL) {
         err_world(r->err, "%s: has no tensor '%s', which model '%s' needs", r->folder, name,
@@ -338,7 +430,7 @@ static const struct stored_tensor *find_part(const struct reading *r, const stru
         return NULL;
     }
     uint32_t n_dims = part->n_columns > 1 ? 2 : 1;
-    const int64_t shape[2] = {n_rows, part->n_columns};
+    const int64_t shape[2] = {n_rows, part->whole_columns};
     if (tensor->n_dims != n_dims || memcmp(tensor->shape, shape, n_dims * sizeof shape[0]) != 0) {
         err_world(r->err, "%s: tensor '%s' is %s, but model '%s' needs %s", tensor->file, name,
                   stored_shape_text(tensor->shape, tensor->n_dims, found, sizeof found),
@@ -347,6 +439,18 @@ static const struct stored_tensor *find_part(const struct reading *r, const stru
         return NULL;
     }
     return tensor;
+}
+
+/* Elements [first, first + n) of a part, which begins so many rows behind the tensor's first. */
+static void read_piece(const struct stored_tensor *tensor, const struct part *part,
+                       int64_t rows_before, int64_t first, int64_t n, float *values) {
+    const int64_t run = run_elements(part), before = rows_before * part->whole_columns;
+    for (int64_t at = first; at < first + n;) {
+        int64_t end = (at / run + 1) * run;
+        end = end < first + n ? end : first + n;
+        stored_read(tensor, before + whole_index(part, at), end - at, values + (at - first));
+        at = end;
+    }
 }
 
 static int read_part(void *context, const struct part *part) {
@@ -358,7 +462,7 @@ static int read_part(void *context, const struct part *part) {
     int status = tensor != NULL ? 0 : err_status(r->err);
     for (int64_t first = 0; status == 0 && first < n; first += PIECE_ELEMENTS) {
         int64_t piece = n - first < PIECE_ELEMENTS ? n - first : PIECE_ELEMENTS;
-        stored_read(tensor, first_row * part->n_columns + first, piece, r->values);
+        read_piece(tensor, part, first_row, first, piece, r->values);
         status = put(r, part->slot, part->offset_bytes + first * width, piece);
     }
     return status;
@@ -374,13 +478,18 @@ static bool is_embedding_again(const struct reading *r, const struct stored_tens
            stored_equal(first, tensor);
 }
 
+/* Another rank's experts are the model's too. */
 static int claim_part(void *context, const struct part *part) {
     const struct reading *r = context;
-    char name[256];
-    checkpoint_tensor_name(r->family, part->slot, part->index, part->layer, name, sizeof name);
-    const struct stored_tensor *tensor = safetensors_find(&r->files, name);
-    if (tensor != NULL) {
-        r->is_claimed[tensor - r->files.tensors] = true;
+    const struct model *model = r->weights->layout.model;
+    for (int owner = 0; owner < n_owners(model, part->slot); owner++) {
+        char name[256];
+        int number = part->index + owner * weight_part_count(model, part->slot);
+        checkpoint_tensor_name(r->family, part->slot, number, part->layer, name, sizeof name);
+        const struct stored_tensor *tensor = safetensors_find(&r->files, name);
+        if (tensor != NULL) {
+            r->is_claimed[tensor - r->files.tensors] = true;
+        }
     }
     return 0;
 }
@@ -498,11 +607,19 @@ static int fill(struct weights *weights, const char *source, struct err *err) {
 
 int weights_open(struct weights *weights, const struct engine_device *device,
                  const struct model *model, const char *source, struct err *err) {
+    return weights_open_rank(weights, device, model, 0, source, err);
+}
+
+int weights_open_rank(struct weights *weights, const struct engine_device *device,
+                      const struct model *model, uint32_t rank, const char *source,
+                      struct err *err) {
+    ASSERT(rank < model_ranks(model));
     *weights = (struct weights){.device = device};
     int status = weight_layout_make(&weights->layout, model, device->dtype, err);
     if (status != 0) {
         return status;
     }
+    set_rank(&weights->layout, rank);
     void *block;
     status = device->table->allocate(device->device, weights->layout.bytes, &block);
     if (status != DEVICE_OK) {

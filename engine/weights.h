@@ -16,12 +16,14 @@
 #include "sim/model/model.h"
 
 /* Shapes: C hidden, H and G query and key-value heads of size D, F the SwiGLU width, V vocabulary;
- * E experts of width F', S the width of all shared experts together. */
+ * E experts of width F', S the width of all shared experts together. One rank of several that hold
+ * a model together has its heads of queries, keys and values and its part of the widths and the
+ * vocabulary; embedding and routers are everyone's in full (sim/model/ranks.h). */
 enum weight_slot {
     /* One of each. */
-    WEIGHT_EMBEDDING,  /* [V, C] */
+    WEIGHT_EMBEDDING,  /* [V, C], of all ranks */
     WEIGHT_FINAL_NORM, /* [C] */
-    WEIGHT_HEAD,       /* [V, C]; a tied model's is its embedding */
+    WEIGHT_HEAD,       /* [V, C]; a tied model's lies in its embedding */
     /* One of each a layer. */
     WEIGHT_ATTENTION_NORM, /* [C] */
     WEIGHT_QKV,            /* [(H + 2 G) D, C]: queries, keys, values */
@@ -50,6 +52,7 @@ extern const char *const weight_slot_names[WEIGHT_SLOT_COUNT];
 
 struct weight_layout {
     const struct model *model;
+    uint32_t rank; /* of model_ranks(model) */
     enum kernel_dtype dtype;
     /* Of what there is one of, in the block; of a layer's weights, behind the layer's first byte.
      * -1 where the model has no such weight. */
@@ -65,7 +68,8 @@ struct weight_constants {
     float norm_epsilon;
 };
 
-/* ERR_USAGE when the router is one that the kernels do not run. */
+/* Rank 0's, which is all there is where the model is not divided. ERR_USAGE when the router is one
+ * that the kernels do not run. */
 int weight_layout_make(struct weight_layout *layout, const struct model *model,
                        enum kernel_dtype dtype, struct err *err);
 
@@ -117,6 +121,10 @@ struct weights {
  * releasing. */
 int weights_open(struct weights *weights, const struct engine_device *device,
                  const struct model *model, const char *source, struct err *err);
+/* Those of another rank of the same model. */
+int weights_open_rank(struct weights *weights, const struct engine_device *device,
+                      const struct model *model, uint32_t rank, const char *source,
+                      struct err *err);
 void weights_close(struct weights *weights);
 
 /* NULL where the model has no such weight. */

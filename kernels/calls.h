@@ -43,7 +43,8 @@ struct call_norm {
     enum kernel_dtype dtype;
 };
 
-/* y = x w' + add. K and the strides multiples of 8. w may be some rows of a taller matrix: where
+/* y = x w' + add. alike: how it is computed follows from its shape alone, so that equal devices
+ * give equal bits. K and the strides multiples of 8. w may be some rows of a taller matrix: where
  * the call says how many rows of it lie before and after them, the CPU's products round as those
  * of the whole matrix do. */
 struct call_linear {
@@ -55,6 +56,7 @@ struct call_linear {
     int32_t n_tokens, n_outputs, n_inputs;
     int32_t outputs_before, outputs_after;
     enum kernel_dtype dtype;
+    bool alike;
 };
 
 /* y = a + b; y may be either. n a multiple of 8. */
@@ -198,6 +200,7 @@ struct call_head {
     int32_t *token;          /* [N] */
     float *confidence;       /* [N] */
     float *margin, *entropy; /* [N] or NULL */
+    float *logit;            /* [N], the token's, or NULL */
     void *scratch;           /* head_scratch_bytes */
     int32_t n_rows, n_channels, n_vocab;
     bool rounded, invariant;
@@ -210,7 +213,7 @@ struct call_sample {
     const void *logits;
     int32_t *token;
     float *confidence;
-    float *margin, *entropy;
+    float *margin, *entropy, *logit;
     int32_t n_rows, n_vocab;
     enum kernel_dtype dtype;
 };
@@ -287,14 +290,16 @@ struct call_decode {
 };
 enum { DECODE_NOT_NUMBERS = -1 };
 
-/* y[i] = centre + spread (2 u(key, first + i) - 1), computed in double and rounded twice, to single
- * precision and to the dtype; u is uniform_keyed (keyed.h), the same bits on every device. */
+/* y[i] = centre + spread (2 u(key, at(i)) - 1), computed in double and rounded twice, to single
+ * precision and to the dtype; u is uniform_keyed (keyed.h), the same bits on every device. at(i) is
+ * first + i; where a run is given y is a part of a wider matrix, run of every stride elements. */
 struct call_random {
     void *y; /* [n] */
     uint64_t key;
     int64_t first, n;
     double centre, spread;
     enum kernel_dtype dtype;
+    int64_t run, stride; /* run 0: all of it lies together */
 };
 
 #endif

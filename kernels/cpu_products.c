@@ -205,6 +205,9 @@ void cpu_sample(const struct call_sample *call) {
         }
         call->token[row] = best;
         call->confidence[row] = (float)(1 / sum);
+        if (call->logit != NULL) {
+            call->logit[row] = logits[best];
+        }
         if (call->margin) {
             cpu_statistics(call, row, best, sum);
         }
@@ -233,6 +236,7 @@ void cpu_head(const struct cpu_room *room, const struct call_head *call) {
                                          .confidence = call->confidence + row,
                                          .margin = call->margin ? call->margin + row : NULL,
                                          .entropy = call->margin ? call->entropy + row : NULL,
+                                         .logit = call->logit ? call->logit + row : NULL,
                                          .n_rows = n,
                                          .n_vocab = call->n_vocab,
                                          .dtype = call->dtype});

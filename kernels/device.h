@@ -14,6 +14,7 @@
 
 #include "kernels/calls_block.h"
 #include "kernels/calls_moe.h"
+#include "kernels/calls_ranks.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -50,8 +51,11 @@ struct device_table {
     uint32_t abi, size; /* DEVICE_ABI, sizeof this struct */
     const char *name;
 
-    /* `text`, DEVICE_TEXT_CHARS long, says why where it fails. dtype is that of all calls. */
-    int (*open)(enum kernel_dtype dtype, struct device **out, char *text);
+    /* `text`, DEVICE_TEXT_CHARS long, says why where it fails. dtype is that of all calls; index
+     * counts the machine's devices from 0. The calling thread may use the device at once, and no
+     * other device any more; any other thread, once it has entered it. */
+    int (*open)(int32_t index, enum kernel_dtype dtype, struct device **out, char *text);
+    int (*enter)(struct device *device);
     void (*close)(struct device *device); /* releases whatever is left; NULL is fine */
     const char *(*trouble)(const struct device *device);
     int (*facts)(struct device *device, struct device_facts *out);
@@ -156,6 +160,18 @@ struct device_table {
      * whatever else is in the call, at some cost in speed; recordings stay as they were made. NULL
      * where that is always so. */
     void (*batch_invariant)(struct device *device, bool on);
+
+    /* Ranks: devices that compute together, each driven by a thread of its own. ranks_open makes
+     * the n devices ranks 0 to n - 1 until they are closed, which is done when none of them has
+     * work under way; what is the matter with any of them is the first one's trouble. From then on
+     * every rank issues the same all_reduce and all_gather calls in the same order; a device that
+     * is no rank refuses them. ranks_break, of any thread: a rank issues no more, and calls of
+     * others that wait for it fail, at once or after a while. */
+    int (*ranks_open)(struct device *const *devices, int32_t n);
+    void (*ranks_break)(struct device *device);
+    int (*all_reduce)(struct device *device, const struct call_all_reduce *call);
+    int (*all_gather)(struct device *device, const struct call_all_gather *call);
+    int (*combine)(struct device *device, const struct call_combine *call);
 };
 
 /* Scratch of call_head, of any size. */

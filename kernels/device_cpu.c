@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "kernels/cpu.h"
+#include "kernels/cpu_ranks.h"
 #include "kernels/device.h"
 #include "kernels/mapped.h"
 #include "kernels/twin.h"
@@ -31,6 +32,8 @@ struct device {
     int64_t allocated_bytes;
     struct mapped mapped;
     struct cpu_room room;
+    struct cpu_ranks *ranks; /* NULL: alone */
+    int32_t rank;
     const char *trouble;
 };
 
@@ -208,11 +211,16 @@ static void cpu_close(struct device *device) {
         while (device->pieces.next != &device->pieces) {
             give(device, (unsigned char *)device->pieces.next + ALIGN_BYTES);
         }
+        if (device->ranks != NULL) {
+            cpu_ranks_leave(device->ranks);
+        }
         free(device);
     }
 }
 
-static int cpu_open(enum kernel_dtype dtype, struct device **out, char *text) {
+/* As many devices as are asked for, all of them the one CPU. */
+static int cpu_open(int32_t index, enum kernel_dtype dtype, struct device **out, char *text) {
+    (void)index;
     struct device *device = calloc(1, sizeof *device);
     void *room = NULL;
     *out = NULL;
@@ -232,6 +240,11 @@ static int cpu_open(enum kernel_dtype dtype, struct device **out, char *text) {
     device->room.outputs = device->room.inputs + (int64_t)CPU_PANEL_ROWS * CPU_MAX_INPUTS;
     cpu_start_blas();
     *out = device;
+    return DEVICE_OK;
+}
+
+static int cpu_enter(struct device *device) {
+    (void)device;
     return DEVICE_OK;
 }
 
@@ -369,6 +382,7 @@ TWIN(bucket)
 TWIN(block_log)
 TWIN(block_next)
 TWIN(decode_mean)
+TWIN(combine)
 TWIN(moe_route)
 TWIN(moe_sort)
 TWIN(moe_combine)
@@ -483,11 +497,57 @@ static int cpu_run_sample(struct device *device, const struct call_sample *call)
     return DEVICE_OK;
 }
 
+/* ---- ranks ---- */
+
+static int cpu_open_ranks(struct device *const *devices, int32_t n) {
+    if (n < 1 || n > CALL_MAX_RANKS) {
+        return fail(devices[0], DEVICE_REFUSED, "more ranks than there may be");
+    }
+    struct cpu_ranks *ranks = cpu_ranks_open(n);
+    if (ranks == NULL) {
+        return fail(devices[0], DEVICE_NO_MEMORY, "no memory for the ranks");
+    }
+    for (int32_t rank = 0; rank < n; rank++) {
+        devices[rank]->ranks = ranks;
+        devices[rank]->rank = rank;
+    }
+    return DEVICE_OK;
+}
+
+static void cpu_break_ranks(struct device *device) {
+    if (device->ranks != NULL) {
+        cpu_ranks_break(device->ranks);
+    }
+}
+
+static int met_status(struct device *device, bool met) {
+    return met ? DEVICE_OK : fail(device, DEVICE_FAILED, "another rank has stopped");
+}
+
+static int cpu_run_all_reduce(struct device *device, const struct call_all_reduce *call) {
+    if (device->ranks == NULL || call->n < 0 || call->n % 8 != 0) {
+        return fail(device, DEVICE_REFUSED,
+                    device->ranks == NULL ? "a sum over ranks, of which it is none"
+                                          : "a sum over ranks that is not in eights");
+    }
+    return met_status(device, cpu_ranks_reduce(device->ranks, device->rank, call));
+}
+
+static int cpu_run_all_gather(struct device *device, const struct call_all_gather *call) {
+    if (device->ranks == NULL || call->bytes < 0 || call->bytes % 4 != 0) {
+        return fail(device, DEVICE_REFUSED,
+                    device->ranks == NULL ? "a gathering of ranks, of which it is none"
+                                          : "a gathering that is not in fours");
+    }
+    return met_status(device, cpu_ranks_gather(device->ranks, device->rank, call));
+}
+
 const struct device_table device_cpu = {
     .abi = DEVICE_ABI,
     .size = sizeof(struct device_table),
     .name = "cpu",
     .open = cpu_open,
+    .enter = cpu_enter,
     .close = cpu_close,
     .trouble = cpu_trouble,
     .facts = cpu_facts,
@@ -539,6 +599,11 @@ const struct device_table device_cpu = {
     .focus_select = cpu_run_focus_select,
     .compact = cpu_run_compact,
     .decode_mean = cpu_run_decode_mean,
+    .ranks_open = cpu_open_ranks,
+    .ranks_break = cpu_break_ranks,
+    .all_reduce = cpu_run_all_reduce,
+    .all_gather = cpu_run_all_gather,
+    .combine = cpu_run_combine,
     .moe_route = cpu_run_moe_route,
     .moe_sort = cpu_run_moe_sort,
     .moe_gate_up = cpu_run_moe_gate_up,

@@ -117,8 +117,8 @@ static int absent(char *text, const char *why) {
     return DEVICE_ABSENT;
 }
 
-/* DEVICE_OK when there is a device that can run the kernels. */
-static int find_device(char *text) {
+/* DEVICE_OK when there is a device of this index that can run the kernels. */
+static int find_device(int32_t index, char *text) {
     int n_devices = 0, driver = 0, major = 0, minor = 0;
     const cudaError_t status = cudaGetDeviceCount(&n_devices);
     if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
@@ -137,8 +137,13 @@ static int find_device(char *text) {
     if (status != cudaSuccess) {
         return absent(text, cudaGetErrorString(status));
     }
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
-        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0) != cudaSuccess) {
+    if (index < 0 || index >= n_devices) {
+        snprintf(text, DEVICE_TEXT_CHARS, "there are %d, and number %d is asked for", n_devices,
+                 (int)index + 1);
+        return DEVICE_ABSENT;
+    }
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index) != cudaSuccess ||
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index) != cudaSuccess) {
         return absent(text, "the CUDA device does not answer");
     }
     if (10 * major + minor < LEAST_CAPABILITY) {
@@ -171,6 +176,7 @@ static void cuda_close(struct device *device) {
         held_free(device, held);
         delete held;
     }
+    device_ranks_close(device);
     device_mapped_close(device);
     linears_close(device->linears);
     head_close(device->head);
@@ -233,13 +239,13 @@ static int open_parts(struct device *device) {
     return status;
 }
 
-static int cuda_open(enum kernel_dtype dtype, struct device **out, char *text) {
+static int cuda_open(int32_t index, enum kernel_dtype dtype, struct device **out, char *text) {
     *out = nullptr;
     if (dtype != KERNEL_BF16) {
         snprintf(text, DEVICE_TEXT_CHARS, "the GPU's kernels take bf16 only");
         return DEVICE_REFUSED;
     }
-    int status = find_device(text);
+    int status = find_device(index, text);
     if (status != DEVICE_OK) {
         return status;
     }
@@ -248,6 +254,7 @@ static int cuda_open(enum kernel_dtype dtype, struct device **out, char *text) {
         snprintf(text, DEVICE_TEXT_CHARS, "no host memory");
         return DEVICE_NO_MEMORY;
     }
+    device->index = index;
     device->nvml = nvml_open(device->index);
     status = open_parts(device);
     if (status != DEVICE_OK) {
@@ -257,6 +264,10 @@ static int cuda_open(enum kernel_dtype dtype, struct device **out, char *text) {
     }
     *out = device;
     return DEVICE_OK;
+}
+
+static int cuda_enter(struct device *device) {
+    return device_status(device, cudaSetDevice(device->index), "cudaSetDevice");
 }
 
 static const char *cuda_trouble(const struct device *device) {
@@ -327,7 +338,8 @@ static int64_t cuda_allocated_bytes(const struct device *device) {
 }
 
 static int64_t cuda_own_bytes(const struct device *device) {
-    return device->context_bytes + device->block_scratch_bytes + linears_bytes(device->linears);
+    return device->context_bytes + device->block_scratch_bytes + linears_bytes(device->linears) +
+           device_ranks_bytes(device);
 }
 
 static int cuda_allocate_host(struct device *device, int64_t bytes, void **out) {
@@ -590,6 +602,7 @@ LAUNCH(importance)
 LAUNCH(focus_select)
 LAUNCH(compact)
 LAUNCH(decode_mean)
+LAUNCH(combine)
 LAUNCH(moe_route)
 LAUNCH(moe_sort)
 LAUNCH(moe_gate_up)
@@ -675,6 +688,7 @@ extern "C" const struct device_table unmask_device_cuda = {
     sizeof(struct device_table),
     "cuda",
     cuda_open,
+    cuda_enter,
     cuda_close,
     cuda_trouble,
     cuda_facts,
@@ -743,4 +757,9 @@ extern "C" const struct device_table unmask_device_cuda = {
     cuda_block_log,
     cuda_block_next,
     cuda_batch_invariant,
+    device_ranks_open,
+    device_ranks_break,
+    device_all_reduce,
+    device_all_gather,
+    cuda_combine,
 };

@@ -12,6 +12,7 @@
 struct held;    /* something that close must release; a list */
 struct nvml;    /* the driver's monitor, where there is one */
 struct linears; /* how products are run */
+struct rank;    /* its part in what ranks do together */
 
 /* The linear part writes its plans and the product's own memory; the mapped part what is mapped and
  * its share of the allocated bytes; all else is device_cuda.cu's. */
@@ -39,7 +40,8 @@ struct device {
     struct recorded_part parts[RECORD_DEPTH];
     int n_parts; /* open ones; stream is the innermost's */
     bool recording, failed;
-    bool invariant; /* whatever else is in a call, the same bits */
+    struct rank *rank; /* NULL: alone */
+    bool invariant;    /* whatever else is in a call, the same bits */
     char trouble[DEVICE_TEXT_CHARS];
 };
 
@@ -78,6 +80,14 @@ int device_map(struct device *device, void *at, struct device_handle *handle);
 int device_allow(struct device *device, void *at, int64_t bytes);
 int device_unmap(struct device *device, struct device_handle *handle);
 void device_mapped_close(struct device *device);
+
+/* Ranks; close leaves them. */
+int device_ranks_open(struct device *const *devices, int32_t n);
+void device_ranks_break(struct device *device);
+void device_ranks_close(struct device *device);
+int64_t device_ranks_bytes(const struct device *device);
+int device_all_reduce(struct device *device, const struct call_all_reduce *call);
+int device_all_gather(struct device *device, const struct call_all_gather *call);
 
 /* NULL when the monitor is absent. */
 struct nvml *nvml_open(int index);

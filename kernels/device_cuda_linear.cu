@@ -241,7 +241,7 @@ static bool plan_make(struct device *device, const struct call_linear *call, int
     plan->n_outputs = call->n_outputs;
     plan->n_inputs = call->n_inputs;
     plan->adds = call->add != nullptr;
-    plan->timed = time || linears->invariant;
+    plan->timed = time || linears->invariant || call->alike;
     plan->algorithm = results[0].algo;
     return true;
 }
@@ -279,7 +279,7 @@ int device_linear(struct device *device, const struct call_linear *call) {
     struct plan *plan = found ? found : &own;
     const bool is_new = plan->last_token == 0;
     if (is_new || (!plan->timed && !device->recording)) {
-        const bool time = found && !device->recording && !linears->invariant;
+        const bool time = found && !device->recording && !linears->invariant && !call->alike;
         if (!plan_make(device, call, last_token, time, plan)) {
             return linear_status(device, CUBLAS_STATUS_NOT_SUPPORTED);
         }

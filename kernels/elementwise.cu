@@ -70,6 +70,10 @@ static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
     }
 }
 
+static __device__ __forceinline__ int64_t random_at(const struct call_random &call, int64_t i) {
+    return call.first + (call.run > 0 ? i / call.run * call.stride + i % call.run : i);
+}
+
 /* No contraction: the products and sums are rounded as the twin's. */
 static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
     random_kernel(const struct call_random call) {
@@ -78,7 +82,7 @@ static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
     float x[8];
 #pragma unroll
     for (int j = 0; j < 8; j++) {
-        const double u = uniform_keyed(call.key, (uint64_t)(call.first + first + j));
+        const double u = uniform_keyed(call.key, (uint64_t)random_at(call, first + j));
         x[j] = __double2float_rn(
             __dadd_rn(call.centre, __dmul_rn(call.spread, __dadd_rn(__dmul_rn(2, u), -1))));
     }

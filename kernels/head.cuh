@@ -78,16 +78,19 @@ static __device__ __forceinline__ struct head_summary<STATISTICS> summary_none()
     return s;
 }
 
-/* Where a row's results go; the statistics' are read where there are any. */
+/* Where a row's results go; the statistics' are read where there are any; logit may be NULL. */
 struct head_results {
     int32_t *token;
-    float *confidence, *margin, *entropy;
+    float *confidence, *margin, *entropy, *logit;
 };
 
 template <bool STATISTICS>
 static __device__ __forceinline__ void summary_store(const struct head_summary<STATISTICS> &s,
                                                      const struct head_results &out, int64_t row) {
     out.confidence[row] = 1.0f / s.sum;
+    if (out.logit) {
+        out.logit[row] = s.top;
+    }
     if constexpr (STATISTICS) {
         out.margin[row] = (1.0f - __expf(s.second - s.top)) / s.sum;
         out.entropy[row] = s.weighted / s.sum - logf(s.sum);
@@ -101,7 +104,8 @@ cudaError_t head_merge(const struct head_summary<STATISTICS> *summaries, int n_p
 
 /* The results of a call from its row `row` on. */
 static inline struct head_results head_results_at(const struct call_head *call, int row) {
-    struct head_results out = {call->token + row, call->confidence + row, nullptr, nullptr};
+    struct head_results out = {call->token + row, call->confidence + row, nullptr, nullptr,
+                               call->logit ? call->logit + row : nullptr};
     if (call->margin) {
         out.margin = call->margin + row;
         out.entropy = call->entropy + row;

@@ -9,6 +9,7 @@
 
 #include "kernels/calls_block.h"
 #include "kernels/calls_moe.h"
+#include "kernels/calls_ranks.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -97,6 +98,7 @@ cudaError_t kernel_importance(const struct call_importance *call, cudaStream_t s
 cudaError_t kernel_focus_select(const struct call_focus_select *call, cudaStream_t stream);
 cudaError_t kernel_compact(const struct call_compact *call, cudaStream_t stream);
 cudaError_t kernel_decode_mean(const struct call_decode_mean *call, cudaStream_t stream);
+cudaError_t kernel_combine(const struct call_combine *call, cudaStream_t stream);
 cudaError_t kernel_bucket(const struct call_bucket *call, cudaStream_t stream);
 cudaError_t kernel_block_log(const struct call_block_log *call, cudaStream_t stream);
 cudaError_t kernel_block_next(const struct call_block_next *call, cudaStream_t stream);

@@ -54,15 +54,17 @@ $(BUILD)/tests/gpu/test_device: $(BUILD)/tests/gpu/test_device.o $(BUILD)/libunm
 
 GPU_TESTS := $(LAUNCHER_TESTS) $(BUILD)/tests/gpu/test_device $(BUILD)/tests/gpu/test_engine \
              $(BUILD)/tests/gpu/test_long
+# It takes several GPUs: built with the others, run by hand.
+RANKS_TEST := $(BUILD)/tests/gpu/test_ranks
 ENGINE_BENCHES := $(BUILD)/tests/gpu/bench_vmm
 GPU_BENCHES := $(ENGINE_BENCHES) $(LAUNCHER_BENCHES)
 # The whole engine, without the packages a GPU machine may lack.
-$(BUILD)/tests/gpu/test_engine $(BUILD)/tests/gpu/test_long $(ENGINE_BENCHES): \
+$(BUILD)/tests/gpu/test_engine $(BUILD)/tests/gpu/test_long $(RANKS_TEST) $(ENGINE_BENCHES): \
     %: %.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PORTABLE_LIBS)
 
-kernels: $(BUILD)/kernels/libunmask_cuda.so $(GPU_TESTS) $(GPU_BENCHES) ## build the CUDA kernels
+kernels: $(BUILD)/kernels/libunmask_cuda.so $(GPU_TESTS) $(RANKS_TEST) $(GPU_BENCHES) ## build the CUDA kernels
 
 .PHONY: test-gpu
 test-gpu: kernels ## run the GPU tests

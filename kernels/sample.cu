@@ -105,7 +105,8 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS, 2)
             const bool found = mine.token < n;
             mine.sum = found ? mine.sum : __int_as_float(0x7fc00000);
             call.token[blockIdx.x] = found ? mine.token : 0;
-            summary_store(mine, {call.token, call.confidence, call.margin, call.entropy},
+            summary_store(mine,
+                          {call.token, call.confidence, call.margin, call.entropy, call.logit},
                           blockIdx.x);
         }
     }

@@ -9,6 +9,7 @@
 
 #include "kernels/calls_block.h"
 #include "kernels/calls_moe.h"
+#include "kernels/calls_ranks.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -82,6 +83,10 @@ void twin_block_log(const struct call_block_log *call);
 void twin_block_next(const struct call_block_next *call);
 void twin_decode_mean(const struct call_decode_mean *call);
 
+/* Elements [first, end) of the sum of n_ranks calls, to every one's y. */
+void twin_all_reduce(const struct call_all_reduce *const *calls, int32_t n_ranks, int64_t first,
+                     int64_t end);
+void twin_combine(const struct call_combine *call);
 /* Experts, starts, orders and places are exact: equal inputs give equal bytes on any device. */
 void twin_moe_route(const struct call_moe_route *call);
 void twin_moe_sort(const struct call_moe_sort *call);

@@ -196,7 +196,8 @@ void twin_keep(const struct call_keep *call) {
 
 void twin_random(const struct call_random *call) {
     for (int64_t i = 0; i < call->n; i++) {
-        const double u = uniform_keyed(call->key, (uint64_t)(call->first + i));
+        const int64_t at = call->run > 0 ? i / call->run * call->stride + i % call->run : i;
+        const double u = uniform_keyed(call->key, (uint64_t)(call->first + at));
         twin_store(call->y, call->dtype, i, call->centre + call->spread * (2 * u - 1));
     }
 }

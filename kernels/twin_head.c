@@ -32,10 +32,10 @@ void twin_head_logits(const struct call_head *call, int32_t row, double *logits)
     }
 }
 
-/* Where a row's results go; margin and entropy may be NULL. */
+/* Where a row's results go; all but the first two may be NULL. */
 struct surest {
     int32_t *token;
-    float *confidence, *margin, *entropy;
+    float *confidence, *margin, *entropy, *logit;
 };
 
 /* The first largest of n logits, its softmax probability and what else is asked of them. */
@@ -55,6 +55,9 @@ static void find_surest(const double *logits, int32_t n, const struct surest *ou
     }
     *out->token = best;
     *out->confidence = (float)(1 / sum);
+    if (out->logit && n > 0) {
+        *out->logit = (float)logits[best];
+    }
     if (out->margin) {
         const double next = second < 0 ? 0 : exp(logits[second] - logits[best]);
         *out->margin = (float)((1 - next) / sum);
@@ -64,9 +67,9 @@ static void find_surest(const double *logits, int32_t n, const struct surest *ou
 
 /* Those of row `row` of a call. */
 static struct surest surest_at(int32_t *token, float *confidence, float *margin, float *entropy,
-                               int64_t row) {
+                               float *logit, int64_t row) {
     return (struct surest){token + row, confidence + row, margin ? margin + row : NULL,
-                           margin ? entropy + row : NULL};
+                           margin ? entropy + row : NULL, logit ? logit + row : NULL};
 }
 
 bool twin_head(const struct call_head *call) {
@@ -80,7 +83,7 @@ bool twin_head(const struct call_head *call) {
             logits[i] = (double)bf16_to_float(bf16_from_float((float)logits[i]));
         }
         const struct surest out =
-            surest_at(call->token, call->confidence, call->margin, call->entropy, row);
+            surest_at(call->token, call->confidence, call->margin, call->entropy, call->logit, row);
         find_surest(logits, call->n_vocab, &out);
     }
     free(logits);
@@ -97,7 +100,7 @@ bool twin_sample(const struct call_sample *call) {
             logits[i] = twin_load(call->logits, call->dtype, row * call->n_vocab + i);
         }
         const struct surest out =
-            surest_at(call->token, call->confidence, call->margin, call->entropy, row);
+            surest_at(call->token, call->confidence, call->margin, call->entropy, call->logit, row);
         find_surest(logits, call->n_vocab, &out);
     }
     free(logits);

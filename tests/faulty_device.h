@@ -283,12 +283,12 @@ static void faulty_record_close(struct device *device, struct device_recording *
 
 /* ---- all else ---- */
 
-static int faulty_open(enum kernel_dtype dtype, struct device **out, char *text) {
+static int faulty_open(int32_t index, enum kernel_dtype dtype, struct device **out, char *text) {
     if (faulty_trips()) {
         memcpy(text, "absent", sizeof "absent");
         return DEVICE_ABSENT;
     }
-    return device_cpu.open(dtype, out, text);
+    return device_cpu.open(index, dtype, out, text);
 }
 
 static const char *faulty_trouble(const struct device *device) {

@@ -689,7 +689,7 @@ START_TEST(the_cpu_runs_all_of_them) {
     struct choice c;
     paged_init(&p);
     choice_init(&c, flat);
-    ck_assert_int_eq(device_cpu.open(KERNEL_F32, &cpu, text), DEVICE_OK);
+    ck_assert_int_eq(device_cpu.open(0, KERNEL_F32, &cpu, text), DEVICE_OK);
     ck_assert_int_eq(device_cpu.paged_attention(cpu, &p.call), DEVICE_OK);
     ck_assert_int_eq(device_cpu.focus_select(cpu, &c.call), DEVICE_OK);
     ck_assert_int_eq(c.kept_start[1], 4);

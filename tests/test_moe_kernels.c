@@ -244,7 +244,7 @@ static struct device *cpu;
 
 static void open_cpu(void) {
     char why[DEVICE_TEXT_CHARS];
-    ck_assert_int_eq(device_cpu.open(KERNEL_F32, &cpu, why), DEVICE_OK);
+    ck_assert_int_eq(device_cpu.open(0, KERNEL_F32, &cpu, why), DEVICE_OK);
 }
 
 /* The dense products of the tokens of one expert, gathered. */

@@ -10,6 +10,7 @@
 #include "kernels/bf16.h"
 #include "kernels/keyed.h"
 #include "sim/base/rng.h"
+#include "sim/model/ranks.h"
 #include "tests/suite.h"
 
 /* ---- files in memory ---- */
@@ -598,6 +599,59 @@ START_TEST(a_mixture_that_does_not_fit_its_checkpoint_is_named) {
 }
 END_TEST
 
+/* A part [n_rows, n_columns] of a matrix of `width` columns, which begins at `whole`. */
+static void assert_part(const float *mine, int64_t n_rows, int64_t n_columns, const float *whole,
+                        int64_t width) {
+    for (int64_t row = 0; row < n_rows; row++) {
+        ck_assert_mem_eq(mine + row * n_columns, whole + row * width, n_columns * sizeof *mine);
+    }
+}
+
+START_TEST(ranks_read_their_parts_of_a_checkpoint) {
+    enter_folder();
+    struct model model = mixture_model(2), rank;
+    model.ffn = 6;
+    model.expert_ffn = 4;
+    model.vocab = 8;
+    enum { C = 6, D = 2, F = 4, E = 4 };
+    write_checkpoint(&model, &(struct damage){.config = family_config(mixtures[2].config)});
+    struct weights whole, mine;
+    struct err err = {0};
+    const struct engine_device *cpu = device(KERNEL_F32);
+    ck_assert_int_eq(weights_open(&whole, cpu, &model, folder, &err), 0);
+    const float *all_qkv = weights_at(&whole, WEIGHT_QKV, 1);
+    const float *all_down = weights_at(&whole, WEIGHT_EXPERTS_DOWN, 1);
+    const float *all_up = weights_at(&whole, WEIGHT_EXPERTS_GATE_UP, 1);
+    const float *all_head = weights_at(&whole, WEIGHT_HEAD, 0);
+    for (int i = 0; i < 4; i++) {
+        bool by_expert = i / 2 == 1;
+        uint32_t r = (uint32_t)i % 2;
+        ck_assert_int_eq(model_divide(&model, 2, by_expert, &rank, &err), 0);
+        int status = weights_open_rank(&mine, cpu, &rank, r, folder, &err);
+        ck_assert_msg(status == 0, "%s", err.text);
+        const float *qkv = weights_at(&mine, WEIGHT_QKV, 1);
+        const float *down = weights_at(&mine, WEIGHT_EXPERTS_DOWN, 1);
+        const float *up = weights_at(&mine, WEIGHT_EXPERTS_GATE_UP, 1);
+        assert_part(qkv, 2 * D, C, all_qkv + r * 2 * D * C, C);
+        assert_part(qkv + 2 * D * C, D, C, all_qkv + (4 + r) * D * C, C);
+        assert_part(qkv + 3 * D * C, D, C, all_qkv + (6 + r) * D * C, C);
+        assert_part(weights_at(&mine, WEIGHT_HEAD, 0), 4, C, all_head + r * 4 * C, C);
+        if (by_expert) {
+            assert_part(up, E / 2 * 2 * F, C, all_up + r * (E / 2 * 2 * F * C), C);
+            assert_part(down, E / 2 * C, F, all_down + r * (E / 2 * C * F), F);
+        } else {
+            assert_part(up, F / 2, C, all_up + r * (F / 2 * C), C);
+            assert_part(up + F / 2 * C, F / 2, C, all_up + (F + r * (F / 2)) * C, C);
+            assert_part(down, E * C, F / 2, all_down + r * (F / 2), F);
+        }
+        weights_close(&mine);
+    }
+    weights_close(&whole);
+    close_devices();
+    leave_folder();
+}
+END_TEST
+
 START_TEST(a_tied_checkpoint_may_hold_its_embedding_twice_and_no_other_head) {
     enter_folder();
     struct model model = family_model(0);
@@ -922,6 +976,7 @@ int main(void) {
         a_checkpoint_fills_the_fused_matrices_part_after_part,
         checkpoints_of_block_diffusion_and_autoregressive_families_are_read,
         checkpoints_of_mixtures_of_experts_are_read,
+        ranks_read_their_parts_of_a_checkpoint,
         a_mixture_that_does_not_fit_its_checkpoint_is_named,
         a_tied_checkpoint_may_hold_its_embedding_twice_and_no_other_head,
         low_frequencies_are_stretched_as_llama_has_it,

@@ -686,7 +686,7 @@ static bool is_measured(const struct profile *profile, const struct graph *graph
         return profile_has(profile, PROFILE_MOE);
     case OP_ALL_REDUCE:
     case OP_ALL_GATHER:
-        return profile_has(profile, collective_of(op));
+        return profile_measures_group(profile, collective_of(op), model_ranks(m));
     case OP_ATTENTION_FULL:
         return profile_measures_heads(profile, PROFILE_ATTENTION_FULL, m->heads, m->kv_heads,
                                       m->head_dim);

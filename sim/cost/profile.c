@@ -165,6 +165,11 @@ bool profile_measures_heads(const struct profile *profile, enum profile_op op, i
            lattice_index(&profile->ops[op], FULL_LAYOUT, layout) >= 0;
 }
 
+bool profile_measures_group(const struct profile *profile, enum profile_op op, int64_t n_gpus) {
+    ASSERT(op == PROFILE_ALL_REDUCE || op == PROFILE_ALL_GATHER);
+    return profile->ops[op].n_cells > 0 && lattice_index(&profile->ops[op], 0, n_gpus) >= 0;
+}
+
 struct lattice *profile_lattice(struct profile *profile, enum profile_op op) {
     return profile->ops[op].n_cells > 0 ? &profile->ops[op] : NULL;
 }

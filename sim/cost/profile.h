@@ -123,6 +123,8 @@ bool profile_has(const struct profile *profile, enum profile_op op);
 bool profile_measures(const struct profile *profile, enum profile_op op, int64_t n, int64_t k);
 bool profile_measures_heads(const struct profile *profile, enum profile_op op, int64_t heads,
                             int64_t kv_heads, int64_t head_dim);
+/* Whether PROFILE_ALL_REDUCE or PROFILE_ALL_GATHER was measured over so many GPUs. */
+bool profile_measures_group(const struct profile *profile, enum profile_op op, int64_t n_gpus);
 
 /* What whole steps take over the sum of their operators' times, for the clocks that a whole step
  * leaves the device; 1 where the file does not say. Look-ups are without it. */

@@ -423,20 +423,21 @@ static void add_all_layers(struct builder *b) {
     }
 }
 
-/* A token and its confidence. */
-enum { CANDIDATE_BYTES = 2 * F32_BYTES };
-
 int64_t graph_credit_bytes(const struct model *model, const struct graph_options *options) {
     /* How many entries, padding; a token and a number for each. */
     int64_t list = (2LL * options->credit_slots + 2) * F32_BYTES;
     return options->credit_matrix ? (int64_t)model->vocab * F32_BYTES : list;
 }
 
-/* A token and its confidence; where the logits are divided among ranks, its logit too. */
+/* A token, its confidence, and the statistics of its row where decoders read them. */
+static int64_t candidate_bytes(const struct builder *b) {
+    return (b->options->statistics ? 4LL : 2LL) * F32_BYTES;
+}
+
+/* Those of a rank's part of the vocabulary come with their logit. */
 static int add_candidates(struct builder *b) {
-    int64_t bytes = (b->options->statistics ? 4LL : 2LL) * F32_BYTES;
-    return graph_add_tensor(b->g, "candidates", SYM_LOGIT_ROWS,
-                            model_ranks(b->m) > 1 ? GRAPH_PARTIAL_BYTES : bytes);
+    int64_t logit_bytes = model_ranks(b->m) > 1 ? F32_BYTES : 0;
+    return graph_add_tensor(b->g, "candidates", SYM_LOGIT_ROWS, candidate_bytes(b) + logit_bytes);
 }
 
 /* Credit changes the candidates; of a matrix the raised logits are another tensor, searched anew.
@@ -538,8 +539,8 @@ static int add_combination(struct builder *b, int decided) {
         return decided;
     }
     int gathered = graph_add_tensor(g, "gathered candidates", SYM_LOGIT_ROWS,
-                                    (int64_t)ranks * GRAPH_PARTIAL_BYTES);
-    int combined = graph_add_tensor(g, "combined candidates", SYM_LOGIT_ROWS, CANDIDATE_BYTES);
+                                    ranks * g->tensors[decided].bytes.per);
+    int combined = graph_add_tensor(g, "combined candidates", SYM_LOGIT_ROWS, candidate_bytes(b));
     graph_add_op(g, "candidates all-gather", OP_ALL_GATHER, SYM_LOGIT_ROWS, LIST(decided),
                  LIST(gathered));
     graph_add_op(g, "combine", OP_COMBINE, SYM_LOGIT_ROWS, LIST(gathered), LIST(combined));

@@ -42,10 +42,6 @@ int64_t graph_credit_bytes(const struct model *model, const struct graph_options
 /* What the fused head works in, whatever the rows (HEAD_SCRATCH_BYTES of the kernels). */
 enum { GRAPH_HEAD_SCRATCH_BYTES = 60 << 20 };
 
-/* Of a row's best token among one rank's part of the vocabulary: the token, its probability among
- * that part, and its logit. */
-enum { GRAPH_PARTIAL_BYTES = 3 * F32_BYTES };
-
 /* Build the graph of one step; of a rank's, with what the ranks exchange, where the model is a
  * rank's share (sim/model/ranks.h). Stored logits stay where they are: the runtimes gather
  * candidates, never logits. Never fails for models of the table. */

@@ -46,6 +46,7 @@ int model_divide(const struct model *whole, uint32_t ranks, bool experts, struct
     rank->ranks = ranks;
     rank->heads /= ranks;
     rank->kv_heads = whole->kv_heads > ranks ? whole->kv_heads / ranks : 1;
+    rank->kv_copies = whole->kv_heads < ranks ? ranks / whole->kv_heads : 1;
     rank->ffn /= ranks;
     rank->shared_ffn /= ranks;
     rank->vocab /= ranks;

@@ -26,9 +26,24 @@ static inline uint32_t model_ranks(const struct model *model) {
     return model->ranks > 0 ? model->ranks : 1;
 }
 
+/* Tokens that all ranks know: rows of the embedding. */
+static inline uint32_t model_whole_vocab(const struct model *model) {
+    return model->vocab * model_ranks(model);
+}
+
+/* The first of a rank's key-value heads among all of them. */
+static inline uint32_t model_first_kv_head(const struct model *model, uint32_t rank) {
+    return rank / (model->kv_copies > 0 ? model->kv_copies : 1) * model->kv_heads;
+}
+
 /* All routed experts, wherever they are: a router has as many outputs. */
 static inline uint32_t model_routed_experts(const struct model *model) {
     return model->experts * (model->expert_ranks > 0 ? model->expert_ranks : 1);
+}
+
+/* The first of a rank's experts among all of them. */
+static inline uint32_t model_first_expert(const struct model *model, uint32_t rank) {
+    return model->expert_ranks > 1 ? rank * model->experts : 0;
 }
 
 /* The most experts that one token may ask of the rank. */

@@ -572,7 +572,7 @@ int main(int argc, char **argv) {
     char text[DEVICE_TEXT_CHARS] = "";
     state = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL);
     small = argc > 2 && strcmp(argv[2], "small") == 0;
-    const int status = table->open(KERNEL_BF16, &device, text);
+    const int status = table->open(0, KERNEL_BF16, &device, text);
     if (status != DEVICE_OK) {
         printf("status %d: %s\n", status, text);
         return 2;

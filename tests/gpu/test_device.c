@@ -143,7 +143,7 @@ static void test_facts(void) {
     check(table->own_bytes(device) > 32 << 20, "own bytes: less than the workspace");
     struct device *other = NULL;
     char text[DEVICE_TEXT_CHARS] = "";
-    check(table->open(KERNEL_F32, &other, text) == DEVICE_REFUSED && !other && text[0],
+    check(table->open(0, KERNEL_F32, &other, text) == DEVICE_REFUSED && !other && text[0],
           "single precision is refused with a reason");
 }
 
@@ -415,7 +415,7 @@ static void test_parts(void) {
 
 /* A kernel's numbers over both sides of it. */
 static void draw_both(const struct buffer *b, uint64_t key) {
-    struct call_random call = {b->device, key, 0, b->bytes / 2, 0, 1, KERNEL_BF16};
+    struct call_random call = {b->device, key, 0, b->bytes / 2, 0, 1, KERNEL_BF16, 0, 0};
     must(table->random(device, &call), "random");
     call.y = b->host;
     twin_random(&call);
@@ -993,7 +993,7 @@ static void test_head(void) {
                                       .n_inputs = C,
                                       .dtype = KERNEL_BF16};
             const struct call_sample call = {
-                logits->device, token->device, confidence->device, N, V, KERNEL_BF16};
+                logits->device, token->device, confidence->device, NULL, N, V, KERNEL_BF16};
             for (int i = 0; i < N; i++) { /* rows must be contiguous: V is no multiple of 8 */
                 one.x = (uint16_t *)x->device + i * C;
                 must(table->linear(device, &one), "linear");
@@ -1070,10 +1070,10 @@ static void test_close(void) {
     char text[DEVICE_TEXT_CHARS];
     void *memory, *host, *range;
     struct device_handle *handle;
-    must(table->open(KERNEL_BF16, &other, text), "open");
+    must(table->open(0, KERNEL_BF16, &other, text), "open");
     table->close(other); /* what the process pays once is paid now */
     must(table->facts(device, &before), "facts");
-    must(table->open(KERNEL_BF16, &other, text), "open");
+    must(table->open(0, KERNEL_BF16, &other, text), "open");
     check(table->allocate(other, 1 << 30, &memory) == DEVICE_OK &&
               table->allocate_host(other, 1 << 20, &host) == DEVICE_OK &&
               table->mark_open(other, &mark) == DEVICE_OK &&
@@ -1098,7 +1098,7 @@ static void test_close(void) {
           "close gives back: %" PRId64 " free before, %" PRId64 " after", before.free_bytes,
           after.free_bytes);
     /* A failure is told once and stays; closing works, and opening again. */
-    must(table->open(KERNEL_BF16, &other, text), "open");
+    must(table->open(0, KERNEL_BF16, &other, text), "open");
     must(table->allocate(other, 1 << 30, &memory), "allocate");
     check(table->clear(other, (void *)8, 1 << 20) == DEVICE_FAILED &&
               strstr(table->trouble(other), "cudaMemsetAsync:"),
@@ -1146,7 +1146,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     char text[DEVICE_TEXT_CHARS] = "";
-    const int status = table->open(KERNEL_BF16, &device, text);
+    const int status = table->open(0, KERNEL_BF16, &device, text);
     if (status != DEVICE_OK) {
         printf("status %d: %s\n", status, text);
         return 2;

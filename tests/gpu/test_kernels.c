@@ -110,8 +110,16 @@ static void test_add(void) {
 static void test_random(void) {
     const int64_t n = between(1, 5000);
     struct array *y = array_new((size_t)n * 2);
-    struct call_random call = {y->host,        draw(),     (int64_t)(draw() >> 20), n, normal(),
-                               fabs(normal()), KERNEL_BF16};
+    const int64_t run = draw() % 2 ? 0 : between(1, 700);
+    struct call_random call = {.y = y->host,
+                               .key = draw(),
+                               .first = (int64_t)(draw() >> 20),
+                               .n = n,
+                               .centre = normal(),
+                               .spread = fabs(normal()),
+                               .dtype = KERNEL_BF16,
+                               .run = run,
+                               .stride = run + between(0, 900)};
     twin_random(&call);
     call.y = y->device;
     launched(kernel_random(&call, NULL), "random");

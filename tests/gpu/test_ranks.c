@@ -1,0 +1,487 @@
+/* Several GPUs as ranks: sums and gatherings against the host's, again and again, launched and
+ * played; what they take beside NCCL; a model on all of them against the same on one. A plain
+ * program: `test_ranks LIBRARY [RANKS [nccl]]`, 2 unless said, prints a line for each comparison
+ * and the count of failures; `nccl` where the loader finds it. */
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/forward.h"
+#include "engine/ranks.h"
+#include "kernels/bf16.h"
+#include "kernels/twin.h"
+#include "sim/graph/builder.h"
+#include "sim/model/ranks.h"
+#include "tests/gpu/chance.h"
+
+enum {
+    MOST_ELEMENTS = 9 << 20, /* 18 MiB of bf16 */
+    WINDOW = 4096,           /* elements looked at in a round */
+    ROUNDS = 1000,
+    TIMED = 50, /* sums in a recording */
+    PLAYS = 11,
+};
+
+static const char *library;
+static int n_ranks;
+static bool has_nccl;
+static pthread_barrier_t all;
+
+static void stop(const char *what, const char *why) {
+    printf("FAILED %s: %s\n", what, why);
+    exit(1);
+}
+
+/* ---- ranks as threads ---- */
+
+struct party {
+    struct engine_device device;
+    int32_t rank;
+    void *x, *y, *z;
+    struct device_mark *marks[2];
+    unsigned char *host;
+};
+static struct party parties[CALL_MAX_RANKS];
+
+static void must(const struct party *p, int status, const char *what) {
+    if (status != DEVICE_OK) {
+        stop(what, p->device.table->trouble(p->device.device));
+    }
+}
+
+static void meet(void) {
+    pthread_barrier_wait(&all);
+}
+
+static void open_party(struct party *p) {
+    struct err err = {0};
+    int status =
+        p->rank == 0 ? 0 : engine_device_another(&parties[0].device, p->rank, &p->device, &err);
+    if (status != 0) {
+        stop("open", err.text);
+    }
+    const struct device_table *table = p->device.table;
+    must(p, table->allocate(p->device.device, MOST_ELEMENTS * 2LL, &p->x), "allocate");
+    must(p, table->allocate(p->device.device, MOST_ELEMENTS * 2LL, &p->y), "allocate");
+    must(p, table->allocate(p->device.device, MOST_ELEMENTS * 2LL, &p->z), "allocate");
+    must(p, table->mark_open(p->device.device, &p->marks[0]), "mark_open");
+    must(p, table->mark_open(p->device.device, &p->marks[1]), "mark_open");
+    p->host = malloc(WINDOW * 4 * CALL_MAX_RANKS);
+}
+
+static struct call_random contents(const struct party *p, int rank, uint64_t round, int64_t n,
+                                   enum kernel_dtype dtype) {
+    return (struct call_random){.y = p->x,
+                                .key = round * CALL_MAX_RANKS + (uint64_t)rank,
+                                .n = n,
+                                .spread = 1,
+                                .dtype = dtype};
+}
+
+/* Elements [first, first + n) of y against the sum of what all ranks have drawn. exact: added in
+ * the order of the ranks. */
+static int64_t count_wrong(const struct party *p, const void *y, uint64_t round, int64_t first,
+                           int64_t n, enum kernel_dtype dtype, bool exact) {
+    float drawn[WINDOW], sums[WINDOW] = {0};
+    uint16_t rounded[WINDOW];
+    int64_t n_wrong = 0, width = dtype == KERNEL_F32 ? 4 : 2;
+    must(p,
+         p->device.table->download(p->device.device, p->host,
+                                   (const unsigned char *)y + first * width, n * width),
+         "download");
+    for (int rank = 0; rank < n_ranks; rank++) {
+        struct call_random call = contents(p, rank, round, n, dtype);
+        call.first = first;
+        call.y = dtype == KERNEL_F32 ? (void *)drawn : (void *)rounded;
+        twin_random(&call);
+        for (int64_t i = 0; i < n; i++) {
+            sums[i] += dtype == KERNEL_F32 ? drawn[i] : bf16_to_float(rounded[i]);
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        float found, wanted = sums[i];
+        if (dtype == KERNEL_F32) {
+            memcpy(&found, p->host + 4 * i, 4);
+        } else {
+            uint16_t bits;
+            memcpy(&bits, p->host + 2 * i, 2);
+            found = bf16_to_float(bits);
+            wanted = bf16_to_float(bf16_from_float(wanted));
+        }
+        float bound = exact ? 0 : (float)n_ranks * (dtype == KERNEL_F32 ? 1e-6f : 0x1p-6f);
+        n_wrong += !(fabsf(found - wanted) <= bound);
+    }
+    return n_wrong;
+}
+
+/* The same numbers on every rank. */
+static uint64_t common(uint64_t round, uint64_t what) {
+    return keyed_mix(round * 31 + what + 1);
+}
+
+static int64_t some_size(uint64_t round) {
+    static const int64_t sizes[] = {8,         16,      24,      520,     4096,   4096 * 17,
+                                    131072,    131080,  262144,  1 << 20, 65544,  (4 << 20) + 8,
+                                    32 * 2048, 8 << 20, 3 << 20, 2056,    524288, 1000 * 8};
+    return sizes[common(round, 0) % (sizeof sizes / sizeof sizes[0])];
+}
+
+/* ---- right? ---- */
+
+static void check_sums(struct party *p, enum all_reduce_way way, const char *name) {
+    const struct device_table *table = p->device.table;
+    int64_t n_wrong = 0;
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        const enum kernel_dtype dtype = round % 5 == 4 ? KERNEL_F32 : KERNEL_BF16;
+        int64_t n = some_size(round);
+        n = dtype == KERNEL_F32 && n > MOST_ELEMENTS / 2 ? 8 : n;
+        const bool in_place = common(round, 1) % 2 == 0;
+        struct call_random fill = contents(p, p->rank, round, n, dtype);
+        /* The GPU draws bf16 alone; single precision is drawn here. */
+        if (dtype == KERNEL_F32) {
+            n = n < WINDOW ? n : WINDOW;
+            fill.n = n;
+            fill.y = p->host;
+            twin_random(&fill);
+            must(p, table->upload(p->device.device, p->x, p->host, n * 4), "upload");
+            must(p, table->finish(p->device.device), "finish");
+        } else {
+            must(p, table->random(p->device.device, &fill), "random");
+        }
+        const struct call_all_reduce call = {
+            .x = p->x, .y = in_place ? p->x : p->y, .n = n, .way = way, .dtype = dtype};
+        must(p, table->all_reduce(p->device.device, &call), "all_reduce");
+        const int64_t window = n < WINDOW ? n : WINDOW;
+        const int64_t first = (int64_t)(common(round, 2) % (uint64_t)(n - window + 1));
+        n_wrong += count_wrong(p, call.y, round, first, window, dtype, way == ALL_REDUCE_OWN);
+    }
+    if (p->rank == 0) {
+        printf("rank 0: %d sums %s, %" PRId64 " elements wrong\n", ROUNDS, name, n_wrong);
+    }
+    meet();
+    for (int rank = 0; rank < n_ranks; rank++) {
+        if (rank == p->rank) {
+            check(n_wrong == 0, "rank %d: sums %s: %" PRId64 " elements wrong", rank, name,
+                  n_wrong);
+        }
+        meet();
+    }
+}
+
+/* Sums of three sizes and a gathering, recorded once and played on new contents. */
+static void check_plays(struct party *p) {
+    static const int64_t sizes[] = {131072, 1 << 20, 4096};
+    const struct device_table *table = p->device.table;
+    struct device *device = p->device.device;
+    struct device_recording *recording = NULL;
+    int64_t n_wrong = 0;
+    struct call_all_reduce sum = {.x = p->x, .y = p->y, .dtype = KERNEL_BF16};
+    const struct call_all_gather gather = {.x = p->x, .y = p->z, .bytes = 12 * 100};
+    must(p, table->record_begin(device), "record_begin");
+    must(p, table->all_gather(device, &gather), "all_gather");
+    for (int i = 0; i < 3; i++) {
+        sum.n = sizes[i];
+        sum.y = (unsigned char *)p->y + i * (4 << 20);
+        must(p, table->all_reduce(device, &sum), "all_reduce");
+    }
+    must(p, table->record_end(device, &recording), "record_end");
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        const struct call_random fill = contents(p, p->rank, round, sizes[1], KERNEL_BF16);
+        must(p, table->random(device, &fill), "random");
+        must(p, table->record_play(device, recording), "record_play");
+        if (round % 7 == 0) {
+            for (int i = 0; i < 3; i++) {
+                const int64_t first =
+                    (int64_t)(common(round, 3) % (uint64_t)(sizes[i] - WINDOW + 1));
+                n_wrong += count_wrong(p, (unsigned char *)p->y + i * (4 << 20), round, first,
+                                       WINDOW, KERNEL_BF16, true);
+            }
+            for (int rank = 0; rank < n_ranks; rank++) {
+                uint16_t found[600], wanted[600];
+                struct call_random drawn = contents(p, rank, round, 600, KERNEL_BF16);
+                drawn.y = wanted;
+                twin_random(&drawn);
+                must(p,
+                     table->download(device, found, (unsigned char *)p->z + rank * gather.bytes,
+                                     gather.bytes),
+                     "download");
+                n_wrong += memcmp(found, wanted, sizeof found) != 0;
+            }
+        }
+    }
+    table->record_close(device, recording);
+    if (p->rank == 0) {
+        printf("rank 0: %d plays of sums and a gathering, %" PRId64 " elements wrong\n", ROUNDS,
+               n_wrong);
+    }
+    for (int rank = 0; rank < n_ranks; rank++) {
+        meet();
+        if (rank == p->rank) {
+            check(n_wrong == 0, "rank %d: plays: %" PRId64 " elements wrong", rank, n_wrong);
+        }
+    }
+}
+
+/* ---- how long? ---- */
+
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Microseconds of one of the TIMED sums in a recording, the median of plays. */
+static double time_sum(struct party *p, int64_t n, enum all_reduce_way way) {
+    const struct device_table *table = p->device.table;
+    struct device *device = p->device.device;
+    struct device_recording *recording = NULL;
+    const struct call_all_reduce call = {
+        .x = p->x, .y = p->x, .n = n, .way = way, .dtype = KERNEL_BF16};
+    double us[PLAYS];
+    must(p, table->clear(device, p->x, n * 2), "clear");
+    must(p, table->all_reduce(device, &call), "all_reduce");
+    must(p, table->finish(device), "finish");
+    meet();
+    must(p, table->record_begin(device), "record_begin");
+    for (int i = 0; i < TIMED; i++) {
+        must(p, table->all_reduce(device, &call), "all_reduce");
+    }
+    must(p, table->record_end(device, &recording), "record_end");
+    for (int i = 0; i < PLAYS; i++) {
+        double ns;
+        meet();
+        must(p, table->record_play(device, recording), "record_play"); /* all have begun */
+        must(p, table->mark(device, p->marks[0]), "mark");
+        must(p, table->record_play(device, recording), "record_play");
+        must(p, table->mark(device, p->marks[1]), "mark");
+        must(p, table->mark_wait(device, p->marks[1]), "mark_wait");
+        must(p, table->mark_elapsed(device, p->marks[0], p->marks[1], &ns), "mark_elapsed");
+        us[i] = ns * 1e-3 / TIMED;
+    }
+    table->record_close(device, recording);
+    qsort(us, PLAYS, sizeof us[0], by_size);
+    return us[PLAYS / 2];
+}
+
+static void time_sums(struct party *p) {
+    if (p->rank == 0) {
+        printf("\nsum over %d ranks, in a played recording, median of %d: us\n%10s %10s %10s %8s\n",
+               n_ranks, PLAYS, "bytes", "own", "nccl", "own/nccl");
+    }
+    for (int64_t bytes = 8 << 10; bytes <= 16 << 20; bytes *= 2) {
+        const double own = time_sum(p, bytes / 2, ALL_REDUCE_OWN);
+        const double nccl = has_nccl ? time_sum(p, bytes / 2, ALL_REDUCE_NCCL) : (double)NAN;
+        if (p->rank == 0) {
+            printf("%10" PRId64 " %10.2f %10.2f %8.2f\n", bytes, own, nccl, own / nccl);
+        }
+    }
+    for (int64_t bytes = 8 << 10; bytes <= 16 << 20; bytes *= 2) { /* as a profile's rows */
+        const double us = time_sum(p, bytes / 2, ALL_REDUCE_CHOSEN);
+        if (p->rank == 0) {
+            printf("all_reduce,%d,%" PRId64 ",%.2f\n", n_ranks, bytes, us);
+        }
+    }
+}
+
+static void *work(void *argument) {
+    struct party *p = argument;
+    open_party(p);
+    meet();
+    if (p->rank == 0) {
+        struct device *devices[CALL_MAX_RANKS];
+        for (int i = 0; i < n_ranks; i++) {
+            devices[i] = parties[i].device.device;
+        }
+        must(p, p->device.table->ranks_open(devices, n_ranks), "ranks_open");
+        const struct call_all_reduce none = {.x = p->x, .y = p->y, .n = -8, .dtype = KERNEL_BF16};
+        check(p->device.table->all_reduce(p->device.device, &none) == DEVICE_REFUSED,
+              "a negative size is not refused");
+    }
+    meet();
+    check_sums(p, ALL_REDUCE_OWN, "by ourselves");
+    check_sums(p, ALL_REDUCE_CHOSEN, "by whoever is faster");
+    check_plays(p);
+    time_sums(p);
+    meet();
+    free(p->host);
+    engine_device_close(&p->device);
+    return NULL;
+}
+
+/* ---- a model ---- */
+
+enum { MOST_TOKENS = 2048, SIDE_TOKENS = 200 };
+
+struct side {
+    struct model model;
+    struct graph graph;
+    struct engine_device device;
+    struct weights weights;
+    struct forward *forward;
+    struct ranks *ranks;
+    struct step_limits limits;
+    int32_t token[SIDE_TOKENS];
+    float confidence[SIDE_TOKENS];
+};
+
+static void must_be(int status, const struct err *err) {
+    if (status != 0) {
+        stop("engine", err->text);
+    }
+}
+
+static void open_side(struct side *side, const struct model *model, uint32_t ranks,
+                      uint32_t most_tokens) {
+    struct err err = {0};
+    const struct graph_options options = {
+        .fused = true, .fused_head = true, .fused_gate_up = true, .engine = true};
+    must_be(model_divide(model, ranks, false, &side->model, &err), &err);
+    graph_build(&side->graph, &side->model, &options);
+    side->limits = (struct step_limits){.max_requests = 4,
+                                        .max_tokens = most_tokens,
+                                        .max_logit_rows = most_tokens,
+                                        .max_positions = MOST_TOKENS,
+                                        .canvas_tokens = MOST_TOKENS,
+                                        .workspace_bytes = 1 << 30};
+    must_be(engine_device_open("cuda", library, &side->device, &err), &err);
+    must_be(weights_open(&side->weights, &side->device, &side->model, "random:3", &err), &err);
+    must_be(forward_open(&side->device, &side->graph, &side->weights, &side->limits, &side->forward,
+                         &err),
+            &err);
+    if (ranks > 1) {
+        const struct ranks_request request = {.device = &side->device,
+                                              .graph = &side->graph,
+                                              .limits = &side->limits,
+                                              .weights = "random:3"};
+        must_be(ranks_open(&request, &side->ranks, &err), &err);
+        forward_lead(side->forward, side->ranks);
+    }
+}
+
+static void close_side(struct side *side) {
+    ranks_close(side->ranks);
+    forward_close(side->forward);
+    weights_close(&side->weights);
+    engine_device_close(&side->device);
+}
+
+/* One pass over n tokens, again and again: launched, recorded, played. Its median time, ms. */
+static double run_side(struct side *side, uint32_t n, uint32_t logit_rows, int rounds) {
+    static int32_t ids[MOST_TOKENS], positions[MOST_TOKENS];
+    double ms[64];
+    struct err err = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        positions[i] = (int32_t)i;
+        ids[i] = (int32_t)(keyed_mix(i + 1) % (model_whole_vocab(&side->model) - 1));
+    }
+    must_be(forward_write_canvas(side->forward, 0, ids, n, &err), &err);
+    const struct span span = {
+        .phase = PHASE_REFRESH, .queries = n, .first_queries = n, .logit_rows = logit_rows};
+    const struct span *const spans[] = {&span};
+    const struct step_part part = {.positions = positions};
+    struct step_shape shape;
+    struct placement placement;
+    shape_clear(&shape);
+    shape_add(shape.sym, &span, 1);
+    shape.n_spans = 1;
+    shape.spans = spans;
+    placement_make(planner_find("first-fit", &err), &side->graph, &shape, (struct chunk_rows){{0}},
+                   &placement);
+    const struct step step = {.placement = &placement, .shape = &shape, .parts = &part};
+    for (int round = 0; round < rounds; round++) {
+        double ns;
+        must_be(round == 0 ? forward_submit(side->forward, &step, &err)
+                           : forward_again(side->forward, &err),
+                &err);
+        must_be(forward_wait(side->forward, &ns, &err), &err);
+        ms[round] = ns * 1e-6;
+    }
+    const struct step_result result = {.token = logit_rows <= SIDE_TOKENS ? side->token : NULL,
+                                       .confidence =
+                                           logit_rows <= SIDE_TOKENS ? side->confidence : NULL};
+    must_be(forward_result(side->forward, &result, &err), &err);
+    qsort(ms, (size_t)rounds, sizeof ms[0], by_size);
+    return ms[rounds / 2];
+}
+
+/* Roundings to bf16 differ, so that near ties do. */
+static void compare_model(const char *name) {
+    struct err err = {0};
+    static struct side one, many;
+    const struct model *model = model_find(name, &err);
+    if (model == NULL || model->heads % (uint32_t)n_ranks != 0) {
+        return;
+    }
+    one = many = (struct side){0};
+    open_side(&one, model, 1, SIDE_TOKENS);
+    run_side(&one, SIDE_TOKENS, SIDE_TOKENS, 3);
+    close_side(&one);
+    open_side(&many, model, (uint32_t)n_ranks, SIDE_TOKENS);
+    for (int pass = 0; pass < 3; pass++) {
+        int n_same = 0;
+        double worst = 0;
+        run_side(&many, SIDE_TOKENS, SIDE_TOKENS, pass + 1);
+        for (int i = 0; i < SIDE_TOKENS; i++) {
+            if (one.token[i] == many.token[i]) {
+                n_same++;
+                worst =
+                    fmax(worst, fabs((double)many.confidence[i] / (double)one.confidence[i] - 1));
+            }
+        }
+        printf("%s, pass %d: %d of %d tokens as on one GPU, confidences within %.3f\n", name, pass,
+               n_same, SIDE_TOKENS, worst);
+        check(n_same >= SIDE_TOKENS * 9 / 10 && worst < 0.2, "%s on %d ranks", name, n_ranks);
+    }
+    close_side(&many);
+}
+
+static void time_model(const char *name) {
+    static const uint32_t tokens[] = {32, 128, 512, 2048};
+    struct err err = {0};
+    static struct side side;
+    double ms[2][4];
+    const struct model *model = model_find(name, &err);
+    for (int many = 0; many < 2; many++) {
+        side = (struct side){0};
+        open_side(&side, model, many ? (uint32_t)n_ranks : 1, MOST_TOKENS);
+        must_be(forward_warm(side.forward, &err), &err);
+        for (size_t i = 0; i < 4; i++) {
+            ms[many][i] = run_side(&side, tokens[i], 32, 21);
+        }
+        close_side(&side);
+    }
+    printf("\n%s, one pass, 32 logit rows, random weights: ms\n%8s %8s %8s %8s\n", name, "tokens",
+           "1 rank", "ranks", "speed-up");
+    for (size_t i = 0; i < 4; i++) {
+        printf("%8" PRIu32 " %8.3f %8.3f %8.2f\n", tokens[i], ms[0][i], ms[1][i],
+               ms[0][i] / ms[1][i]);
+    }
+}
+
+int main(int argc, char **argv) {
+    struct err err = {0};
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    library = argc > 1 ? argv[1] : NULL;
+    n_ranks = argc > 2 ? atoi(argv[2]) : 2;
+    has_nccl = argc > 3 && strcmp(argv[3], "nccl") == 0;
+    must_be(engine_device_open("cuda", library, &parties[0].device, &err), &err);
+    printf("%s, %d ranks%s\n", parties[0].device.facts.name, n_ranks, has_nccl ? ", NCCL" : "");
+    pthread_barrier_init(&all, NULL, (unsigned)n_ranks);
+    pthread_t threads[CALL_MAX_RANKS];
+    for (int i = 1; i < n_ranks; i++) {
+        parties[i].rank = i;
+        if (pthread_create(&threads[i], NULL, work, &parties[i]) != 0) {
+            stop("pthread_create", "no thread");
+        }
+    }
+    work(&parties[0]);
+    for (int i = 1; i < n_ranks; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    compare_model("llada-tiny");
+    compare_model("dream-tiny");
+    time_model("llada-8b");
+    printf("%d passed, %d failed\n", n_passed, n_failed);
+    return n_failed > 0;
+}
