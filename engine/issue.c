@@ -97,7 +97,7 @@ struct candidates issue_candidates(struct issue *issue, int tensor) {
     const int64_t n = issue->rest->n.n_logit_rows;
     int32_t *token = (int32_t *)(void *)tensor_at(issue, tensor);
     float *confidence = (float *)(void *)(token + n);
-    bool has_statistics = row->per > 2 * F32_BYTES;
+    bool has_statistics = row->per > 2LL * F32_BYTES;
     return (struct candidates){token, confidence, has_statistics ? confidence + n : NULL,
                                has_statistics ? confidence + 2 * n : NULL};
 }

@@ -26,7 +26,7 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
         struct decoder_credit credit;
         system->decoder->credit(system->decoder_state, &credit);
         p->credit = credit.rule;
-        p->earned = zeroed(n_slots * 2 * block, sizeof *p->earned);
+        p->earned = zeroed(2 * block * n_slots, sizeof *p->earned);
     }
 }
 
