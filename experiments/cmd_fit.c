@@ -1,9 +1,10 @@
 /* unmask fit: repeat the fits of the calibrated constants. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "experiments/cmd.h"
-#include "experiments/decode_fit.h"
+#include "experiments/dinfer_fit.h"
 #include "experiments/fit.h"
 #include "sim/base/datadir.h"
 
@@ -33,23 +34,50 @@ static int fit_constants(struct err *err) {
     return status;
 }
 
+struct fitted {
+    struct paper focus, dinfer; /* what the papers print */
+    struct decode_fits of_focus;
+    struct decode_fit of_dinfer[N_DINFER_TARGETS];
+};
+
+static int write_fitted(const struct fitted *fitted, const char *path, struct err *err) {
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        return err_world(err, "cannot write %s: %s", path, strerror(errno));
+    }
+    decode_fit_write(&fitted->of_focus, &fitted->focus, file);
+    dinfer_fit_write(fitted->of_dinfer, file);
+    bool failed = ferror(file) != 0;
+    return fclose(file) != 0 || failed
+               ? err_world(err, "cannot write %s: %s", path, strerror(errno))
+               : 0;
+}
+
+static int fit_papers(struct fitted *fitted, const char *out, struct err *err) {
+    int status = decode_fit_all(&fitted->focus, &fitted->of_focus, err);
+    status = status == 0 ? dinfer_fit_all(&fitted->dinfer, fitted->of_dinfer, err) : status;
+    if (status == 0 && out != NULL) {
+        status = write_fitted(fitted, out, err);
+    }
+    status = status == 0 ? decode_fit_print(&fitted->of_focus, stdout, err) : status;
+    return status == 0 ? dinfer_fit_print(fitted->of_dinfer, stdout, err) : status;
+}
+
 static int fit_decode(const char *out, struct err *err) {
-    struct paper paper;
-    struct decode_fits fits;
+    struct fitted fitted;
     char path[PATH_CHARS];
     int status =
-        paper_load(data_path(path, sizeof path, "experiments/paper/focus.csv"), &paper, err);
+        paper_load(data_path(path, sizeof path, "experiments/paper/focus.csv"), &fitted.focus, err);
     if (status != 0) {
         return status;
     }
-    status = decode_fit_all(&paper, &fits, err);
-    if (status == 0 && out != NULL) {
-        status = decode_fit_write(&fits, &paper, out, err);
-    }
+    status = paper_load(data_path(path, sizeof path, "experiments/paper/dinfer.csv"),
+                        &fitted.dinfer, err);
     if (status == 0) {
-        status = decode_fit_print(&fits, stdout, err);
+        status = fit_papers(&fitted, out, err);
+        paper_fini(&fitted.dinfer);
     }
-    paper_fini(&paper);
+    paper_fini(&fitted.focus);
     return status;
 }
 

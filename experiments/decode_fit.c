@@ -32,7 +32,7 @@ const char *const decode_shape_names[N_DECODE_SHAPES] = {"assumed", "fitted"};
  * certain beside known context and the spread of their logits is some 2 (position) and 1 (step);
  * far from it they are not; a filling block helps a little; the second token has about half of what
  * the first leaves. */
-static const struct decode_process assumed = {.distance = 3,
+const struct decode_process decode_assumed = {.distance = 3,
                                               .gap = 4,
                                               .context = 1,
                                               .position_spread = 2,
@@ -99,6 +99,7 @@ struct rollout_rule decode_focus(float threshold) {
 
 struct question {
     struct decode_process process;
+    struct rollout_rule rule;
     uint32_t n_requests;
     bool per_step;
     double target;
@@ -111,10 +112,9 @@ static uint64_t seed_of_fits(void) {
 /* Falls as the location rises, so that both kinds have one sign. */
 static double tokens_run(double location, void *opaque) {
     struct question *question = opaque;
-    struct rollout_rule rule = decode_plain(0.9F);
     question->process.location = location;
     struct rollout sums =
-        decode_sample(&question->process, seed_of_fits(), &rule, question->n_requests);
+        decode_sample(&question->process, seed_of_fits(), &question->rule, question->n_requests);
     return question->per_step ? question->target - rollout_tokens_per_step(&sums)
                               : rollout_redundancy(&sums) - question->target;
 }
@@ -144,12 +144,34 @@ static double falling_root(double (*function)(double x, void *opaque), void *opa
     return root;
 }
 
+static double root_of(struct question *question) {
+    bool rough = question->n_requests < MANY_REQUESTS;
+    return falling_root(tokens_run, question, -20, 40, rough ? 2e-3 : 1e-4);
+}
+
 static void find_location(struct decode_process *process, const struct decode_target *to,
                           double target, uint32_t n_requests) {
-    struct question question = {
-        .process = *process, .n_requests = n_requests, .per_step = to->per_step, .target = target};
-    bool rough = n_requests < MANY_REQUESTS;
-    process->location = falling_root(tokens_run, &question, -20, 40, rough ? 2e-3 : 1e-4);
+    struct question question = {.process = *process,
+                                .rule = decode_plain(0.9F),
+                                .n_requests = n_requests,
+                                .per_step = to->per_step,
+                                .target = target};
+    process->location = root_of(&question);
+}
+
+double decode_location(const struct decode_process *process, const struct rollout_rule *rule,
+                       bool per_step, double target) {
+    struct question question = {.process = *process,
+                                .rule = *rule,
+                                .n_requests = MANY_REQUESTS,
+                                .per_step = per_step,
+                                .target = target};
+    return root_of(&question);
+}
+
+struct rollout decode_fit_sample(const struct decode_process *process,
+                                 const struct rollout_rule *rule) {
+    return decode_sample(process, seed_of_fits(), rule, MANY_REQUESTS);
 }
 
 /* ---- the two shapes ---- */
@@ -180,10 +202,10 @@ static double quintile_missing(double noise, void *opaque) {
 }
 
 static struct decode_process shape_assumed(const struct printed *printed) {
-    struct ends ends = {assumed, assumed, printed->quintile};
+    struct ends ends = {decode_assumed, decode_assumed, printed->quintile};
     find_location(&ends.slowest, &decode_targets[SLOWEST], printed->target[SLOWEST], MANY_REQUESTS);
     find_location(&ends.fastest, &decode_targets[FASTEST], printed->target[FASTEST], MANY_REQUESTS);
-    struct decode_process shape = assumed;
+    struct decode_process shape = decode_assumed;
     shape.delta_noise = falling_root(quintile_missing, &ends, 0, 50, 1e-3);
     return shape;
 }
@@ -202,7 +224,7 @@ static const double known_by_layers = 4;
 
 /* The free constants are positive: their logarithms are varied. */
 static struct decode_process shape_at(const gsl_vector *x) {
-    struct decode_process shape = assumed;
+    struct decode_process shape = decode_assumed;
     shape.distance = exp(gsl_vector_get(x, 0));
     shape.position_spread = exp(gsl_vector_get(x, 1));
     shape.delta_distance = known_by_layers * shape.distance;

@@ -12,6 +12,8 @@
  *             5's FOCUS column of SDAR-8B-Chat (threshold 0.8, alpha 1.5); delta_distance four
  * times distance. The FOCUS column of LLaDA2.0-mini is predicted.
  *
+ * Those of LLaDA-MoE, fitted to what dInfer's paper prints, are in dinfer_fit.h.
+ *
  * All by GSL (Brent's roots, Nelder and Mead's minimum), over common random numbers. */
 #ifndef UNMASK_EXPERIMENTS_DECODE_FIT_H
 #define UNMASK_EXPERIMENTS_DECODE_FIT_H
@@ -33,6 +35,9 @@ extern const struct decode_target decode_targets[N_DECODE_TARGETS];
 
 enum decode_shape { SHAPE_ASSUMED, SHAPE_FITTED, N_DECODE_SHAPES };
 extern const char *const decode_shape_names[N_DECODE_SHAPES];
+
+/* The assumed shape, its delta_noise and location not yet fitted. */
+extern const struct decode_process decode_assumed;
 
 /* "sdar-8b/math" or, of the fitted shape, "sdar-8b/math-focus". Returns `text`. */
 const char *decode_process_name(const char *process, enum decode_shape shape, char *text,
@@ -62,14 +67,22 @@ struct decode_fits {
     double focus[N_DECODE_SHAPES][N_DECODE_TARGETS];
 };
 
+/* The location at which the process decodes `target` tokens a step under the rule or, where not
+ * per_step, runs so many tokens per decoded one; common random numbers, GSL's errors off. */
+double decode_location(const struct decode_process *process, const struct rollout_rule *rule,
+                       bool per_step, double target);
+
+/* The same sample as the fits'. */
+struct rollout decode_fit_sample(const struct decode_process *process,
+                                 const struct rollout_rule *rule);
+
 /* Fit everything; two minutes. `paper` is focus.csv; a missing row is an error. */
 int decode_fit_all(const struct paper *paper, struct decode_fits *out, struct err *err);
 
 /* The table, stored constants (experiments/decode.ini) beside fitted ones. */
 int decode_fit_print(const struct decode_fits *fits, FILE *out, struct err *err);
 
-/* As an INI file that decode_process_read reads. */
-int decode_fit_write(const struct decode_fits *fits, const struct paper *paper, const char *path,
-                     struct err *err);
+/* As the sections of an INI file that decode_process_read reads, its head among them. */
+void decode_fit_write(const struct decode_fits *fits, const struct paper *paper, FILE *file);
 
 #endif

@@ -11,7 +11,9 @@ const char *const decode_rule_names[N_DECODE_RULES] = {
 };
 
 size_t decode_n_numbers(const struct grid *grid) {
-    size_t each = grid->kind == GRID_DECODE ? (size_t)N_DECODE_SHAPES * N_DECODE_RULES : grid->n_x;
+    size_t each = grid->kind == GRID_DECODE     ? (size_t)N_DECODE_SHAPES * N_DECODE_RULES
+                  : grid->kind == GRID_DECODERS ? (size_t)N_DINFER_DECODERS
+                                                : grid->n_x;
     return grid->processes.n * each;
 }
 
@@ -20,6 +22,9 @@ static struct rollout_rule rule_of(const struct grid *grid, size_t index) {
     if (grid->kind == GRID_STEPS) {
         rule.block_tokens = (uint32_t)grid->x[index % grid->n_x];
         return rule;
+    }
+    if (grid->kind == GRID_DECODERS) {
+        return dinfer_rule((enum dinfer_decoder)(index % N_DINFER_DECODERS));
     }
     switch ((enum decode_setup)(index % N_DECODE_RULES)) {
     case RULE_PLAIN_08:
@@ -86,6 +91,11 @@ int decode_numbers(const struct grid *grid, unsigned n_threads, void (*done)(voi
 const struct rollout *decode_number(const struct grid_results *results, size_t process,
                                     enum decode_shape shape, enum decode_setup rule) {
     return &results->rollouts[(process * N_DECODE_SHAPES + shape) * N_DECODE_RULES + rule];
+}
+
+const struct rollout *decode_under(const struct grid_results *results, size_t process,
+                                   enum dinfer_decoder decoder) {
+    return &results->rollouts[process * N_DINFER_DECODERS + decoder];
 }
 
 const struct rollout *decode_steps(const struct grid *grid, const struct grid_results *results,

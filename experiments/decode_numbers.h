@@ -2,7 +2,7 @@
 #ifndef UNMASK_EXPERIMENTS_DECODE_NUMBERS_H
 #define UNMASK_EXPERIMENTS_DECODE_NUMBERS_H
 
-#include "experiments/decode_fit.h"
+#include "experiments/dinfer_fit.h"
 #include "experiments/grid.h"
 
 /* Of GRID_DECODE, each with either shape; blocks of 32. */
@@ -16,7 +16,8 @@ enum decode_setup {
 };
 extern const char *const decode_rule_names[N_DECODE_RULES];
 
-/* One piece is a process under a rule. */
+/* Of GRID_DECODERS, enum dinfer_decoder (dinfer_fit.h): the assumed shape, blocks of 64. One piece
+ * is a process under a rule. */
 size_t decode_n_numbers(const struct grid *grid);
 
 /* malloc'd. As grid_run: `done` after every piece, from any thread. Processes are sampled afresh,
@@ -27,6 +28,8 @@ int decode_numbers(const struct grid *grid, unsigned n_threads, void (*done)(voi
 /* By index of the process; of GRID_DECODE by shape and rule, of GRID_STEPS by place on the axis. */
 const struct rollout *decode_number(const struct grid_results *results, size_t process,
                                     enum decode_shape shape, enum decode_setup rule);
+const struct rollout *decode_under(const struct grid_results *results, size_t process,
+                                   enum dinfer_decoder decoder);
 const struct rollout *decode_steps(const struct grid *grid, const struct grid_results *results,
                                    size_t process, size_t x);
 

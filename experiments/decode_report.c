@@ -1,5 +1,4 @@
 /* Fitted decode processes as a table and as an INI file. */
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -41,7 +40,9 @@ static const char *const head =
     "data\n"
     "; set. `unmask fit decode` fits them again; `unmask fit decode --out FILE` writes this file.\n"
     "; A location is calibrated to the one printed number that calibrated_to names, under plain\n"
-    "; block diffusion with 32 positions and threshold 0.9; everything else follows from it.\n";
+    "; block diffusion with 32 positions and threshold 0.9 (LLaDA-MoE's under Fast-dLLM's blocks "
+    "of\n"
+    "; 64, which no pass commits once more); everything else follows from it.\n";
 
 static const char *const meanings[N_DECODE_SHAPES] = {
     "assumed before the first comparison and not changed since; delta_noise is calibrated",
@@ -62,12 +63,7 @@ static void write_shape(const struct decode_process *shape, int s, FILE *file) {
             shape->delta_noise, shape->tail, shape->tail_spread);
 }
 
-int decode_fit_write(const struct decode_fits *fits, const struct paper *paper, const char *path,
-                     struct err *err) {
-    FILE *file = fopen(path, "w");
-    if (file == NULL) {
-        return err_world(err, "cannot write %s: %s", path, strerror(errno));
-    }
+void decode_fit_write(const struct decode_fits *fits, const struct paper *paper, FILE *file) {
     fputs(head, file);
     for (int s = 0; s < N_DECODE_SHAPES; s++) {
         write_shape(&fits->fit[s][0].process, s, file);
@@ -87,9 +83,4 @@ int decode_fit_write(const struct decode_fits *fits, const struct paper *paper, 
                     row->gpu, row->model, row->dataset, row->system, row->setting, row->quantity);
         }
     }
-    bool failed = ferror(file) != 0;
-    if (fclose(file) != 0 || failed) {
-        return err_world(err, "cannot write %s: %s", path, strerror(errno));
-    }
-    return 0;
 }

@@ -253,6 +253,9 @@ int figure_draw(const struct grid *grid, const struct grid_results *results,
     case GRID_STEPS:
         status = figure_lay_steps(grid, results, sheet);
         break;
+    case GRID_DECODERS:
+        status = figure_lay_decoders(grid, results, paper, sheet);
+        break;
     case GRID_EVICTION:
         status = figure_lay_eviction(grid, sheet);
         break;
@@ -270,10 +273,10 @@ int figure_draw(const struct grid *grid, const struct grid_results *results,
                                 .n_panels = sheet->n_panels,
                                 .n_columns = sheet->n_columns,
                                 /* Room for the title, or for the numbers over grouped bars. */
-                                .panel_width = grid->kind == GRID_DECODE ? 900
-                                               : grid->kind == GRID_BARS || sheet->n_panels == 1
-                                                   ? 640
-                                                   : 0};
+                                .panel_width =
+                                    grid->kind == GRID_DECODE || grid->kind == GRID_DECODERS ? 900
+                                    : grid->kind == GRID_BARS || sheet->n_panels == 1        ? 640
+                                                                                             : 0};
         status = figure_write(&figure, stem, FIGURE_ALL, err);
     }
     free(sheet);

@@ -15,6 +15,9 @@ bool figure_describe_decode(const struct grid *grid, struct sheet *sheet) {
                         "to the paper's baseline, the rest follows (experiments/decode.ini)",
         [GRID_STEPS] = "rolled out: 1600 blocks a line, threshold 0.9; calibrated to mean tokens "
                        "per step at 32 positions (slowest, fastest) or to Table 5's baseline",
+        [GRID_DECODERS] = "rolled out: 1600 blocks of 64 a bar; each process is calibrated to "
+                          "Fast-dLLM's row without a cache, dInfer's decoders follow from it; "
+                          "iteration smoothing and stale caches are in no process",
         [GRID_EVICTION] = "Monte Carlo: 20,000 blocks a point; deltas N(0, 1), of decodable tokens "
                           "N(SNR, 1); no model, no GPU",
     };
@@ -202,6 +205,9 @@ size_t figure_compare_decode(const struct grid *grid, const struct grid_results 
                              const struct paper_row *row, struct paper_result *out, size_t most) {
     if (most < 2 || !grid_rolls_out(grid)) {
         return 0;
+    }
+    if (grid->kind == GRID_DECODERS) {
+        return figure_compare_decoders(grid, results, row, out, most);
     }
     return grid->kind == GRID_DECODE ? compare_table(grid, results, row, out)
                                      : compare_steps(grid, results, row, out);

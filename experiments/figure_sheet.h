@@ -43,6 +43,10 @@ int figure_lay_decode(const struct grid *grid, const struct grid_results *result
                       const struct paper *paper, struct sheet *sheet);
 int figure_lay_steps(const struct grid *grid, const struct grid_results *results,
                      struct sheet *sheet);
+int figure_lay_decoders(const struct grid *grid, const struct grid_results *results,
+                        const struct paper *paper, struct sheet *sheet);
+size_t figure_compare_decoders(const struct grid *grid, const struct grid_results *results,
+                               const struct paper_row *row, struct paper_result *out, size_t most);
 int figure_lay_eviction(const struct grid *grid, struct sheet *sheet);
 bool figure_describe_decode(const struct grid *grid, struct sheet *sheet);
 size_t figure_compare_decode(const struct grid *grid, const struct grid_results *results,

@@ -21,7 +21,7 @@ enum {
     OF_GPUS = 1 << GRID_MEMORY | OF_LMAX,
     OF_SYSTEMS = OF_RUNS | OF_GPUS,
     OF_MODELS = 1 << GRID_CONTEXT | 1 << GRID_MASKS | 1 << GRID_WORK | OF_LMAX,
-    OF_ROLLOUTS = 1 << GRID_DECODE | 1 << GRID_STEPS,
+    OF_ROLLOUTS = 1 << GRID_DECODE | 1 << GRID_STEPS | 1 << GRID_DECODERS,
     OF_VALUES = OF_MODELS | 1 << GRID_STEPS | 1 << GRID_EVICTION, /* the axis */
     OF_ALL = OF_SYSTEMS | OF_MODELS | OF_ROLLOUTS | 1 << GRID_EVICTION | 1 << GRID_MEASURED,
     OF_SERVER = 1 << GRID_SERVER,
@@ -68,8 +68,8 @@ static const struct key keys[] = {
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 static const char *const kind_words[] = {
-    "bars",      "lines",  "jitter", "memory",   "context", "masks",    "lmax", "par",
-    "inflation", "decode", "steps",  "eviction", "server",  "measured", "work", NULL};
+    "bars",   "lines", "jitter",   "memory",   "context", "masks",    "lmax", "par", "inflation",
+    "decode", "steps", "decoders", "eviction", "server",  "measured", "work", NULL};
 static const char *const axis_words[] = {"rate",         "input_tokens", "output_tokens",
                                          "max_requests", "block_tokens", NULL};
 

@@ -18,7 +18,8 @@
  * of models over the share of masked tokens. Three ask what `unmask lmax` answers: the
  * longest canvas over the prompt's share, peak over average and what an allocator reserves beyond
  * what is in use over the canvas. Then decode processes rolled out: what they run per decoded
- * token, how many tokens their steps decode; and FOCUS's bound on evicting what was decodable. Then
+ * token, how many tokens their steps decode, how many under each decoder of dInfer; and FOCUS's
+ * bound on evicting what was decodable. Then
  * what a real server was asked for, replayed (experiments/server.h); and raw measurements that lie
  * in the repository; and what a layer computes, by the tokens of a step. */
 enum grid_kind {
@@ -33,6 +34,7 @@ enum grid_kind {
     GRID_INFLATION,
     GRID_DECODE,
     GRID_STEPS,
+    GRID_DECODERS,
     GRID_EVICTION,
     GRID_SERVER,
     GRID_MEASURED,

@@ -454,8 +454,8 @@ START_TEST(the_numbers_of_the_papers_load) {
     ck_assert_int_eq(paper_load("experiments/paper/focus.csv", &paper, &err), 0);
     ck_assert_str_eq(paper.rows[0].setting, "batch 32-256 B=32");
     paper_fini(&paper);
-    ck_assert_int_eq(paper_load("experiments/paper/dinfer.csv", &paper, &err), ERR_WORLD);
-    ck_assert_ptr_nonnull(strstr(err.text, "dinfer.csv:1: column 'system' is missing"));
+    ck_assert_int_eq(paper_load("experiments/paper/dinfer_quality.csv", &paper, &err), ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "dinfer_quality.csv:1: column 'system' is missing"));
 }
 END_TEST
 

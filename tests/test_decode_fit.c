@@ -50,6 +50,42 @@ START_TEST(every_process_gives_the_printed_number_it_is_calibrated_to) {
 }
 END_TEST
 
+static struct paper dinfer_paper(void) {
+    struct paper paper;
+    struct err err = {0};
+    ck_assert_msg(paper_load("experiments/paper/dinfer.csv", &paper, &err) == 0, "%s", err.text);
+    return paper;
+}
+
+/* The same of LLaDA-MoE's, whose other rows they predict: every decoder of dInfer's commits more
+ * than its baseline, and the threshold of its guide stands where the printed rows are but for
+ * IFEval. */
+START_TEST(the_processes_of_llada_moe_give_the_baseline_that_dinfer_prints) {
+    struct paper paper = dinfer_paper();
+    for (size_t i = 0; i < N_DINFER_TARGETS; i++) {
+        const struct dinfer_target *to = &dinfer_targets[i];
+        struct decode_process process = stored(to->process, SHAPE_ASSUMED);
+        double tpf[N_DINFER_DECODERS];
+        for (int d = 0; d < N_DINFER_DECODERS; d++) {
+            struct rollout_rule rule = dinfer_rule((enum dinfer_decoder)d);
+            struct rollout sums = decode_sample(&process, 12345, &rule, 200);
+            tpf[d] = rollout_tokens_per_step(&sums);
+            ck_assert(d == DINFER_FAST_DLLM || tpf[d] > 1.3 * tpf[DINFER_FAST_DLLM]);
+        }
+        const struct paper_row *baseline =
+            dinfer_row(&paper, to->dataset, "Fast-dLLM", "without KV cache");
+        const struct paper_row *dinfer =
+            dinfer_row(&paper, to->dataset, "dInfer", "without KV cache");
+        ck_assert(baseline != NULL && dinfer != NULL);
+        ck_assert_double_eq_tol(tpf[DINFER_FAST_DLLM] / baseline->value, 1, 0.03);
+        if (strcmp(to->dataset, "IFEval") != 0) {
+            ck_assert_double_eq_tol(tpf[DINFER_THRESHOLD] / dinfer->value, 1, 0.15);
+        }
+    }
+    paper_fini(&paper);
+}
+END_TEST
+
 /* Baseline redundancy 15 means 14 denoising steps and the commit pass for 32 tokens. */
 START_TEST(the_baseline_counts_the_commit_pass) {
     struct decode_process process = stored("sdar-8b/sharegpt", SHAPE_ASSUMED);
@@ -146,18 +182,25 @@ START_TEST(appendix_ds_bound_holds_of_its_own_model_and_not_of_the_released_thre
 END_TEST
 
 START_TEST(fits_are_written_as_they_are_read) {
-    struct paper paper = focus_paper();
+    struct paper paper = focus_paper(), dinfer = dinfer_paper();
     struct decode_fits fits = {0};
-    struct err err = {0};
-    char path[] = "/tmp/unmask-fits-XXXXXX";
-    ck_assert_int_ge(close(mkstemp(path)), 0);
+    struct decode_fit of_dinfer[N_DINFER_TARGETS] = {{.target = 0}};
+    FILE *written = tmpfile();
     for (int s = 0; s < N_DECODE_SHAPES; s++) {
         for (size_t i = 0; i < N_DECODE_TARGETS; i++) {
             fits.fit[s][i].process = stored(decode_targets[i].process, (enum decode_shape)s);
         }
     }
-    ck_assert_msg(decode_fit_write(&fits, &paper, path, &err) == 0, "%s", err.text);
-    FILE *written = fopen(path, "r"), *shipped = fopen("experiments/decode.ini", "r");
+    for (size_t i = 0; i < N_DINFER_TARGETS; i++) {
+        const struct dinfer_target *to = &dinfer_targets[i];
+        of_dinfer[i].process = stored(to->process, SHAPE_ASSUMED);
+        of_dinfer[i].target =
+            dinfer_row(&dinfer, to->dataset, "Fast-dLLM", "without KV cache")->value;
+    }
+    decode_fit_write(&fits, &paper, written);
+    dinfer_fit_write(of_dinfer, written);
+    rewind(written);
+    FILE *shipped = fopen("experiments/decode.ini", "r");
     char a[256], b[256];
     while (fgets(a, sizeof a, written) != NULL) {
         ck_assert_ptr_nonnull(fgets(b, sizeof b, shipped));
@@ -166,9 +209,7 @@ START_TEST(fits_are_written_as_they_are_read) {
     ck_assert_ptr_null(fgets(b, sizeof b, shipped));
     fclose(written);
     fclose(shipped);
-    remove(path);
-    ck_assert_int_eq(decode_fit_write(&fits, &paper, "/nonexistent/x", &err), ERR_WORLD);
-    ck_assert_msg(strstr(err.text, "cannot write /nonexistent/x") != NULL, "%s", err.text);
+    paper_fini(&dinfer);
     paper_fini(&paper);
 }
 END_TEST
@@ -215,12 +256,21 @@ START_TEST(a_paper_without_the_rows_cannot_be_fitted_to) {
     ck_assert_msg(strstr(err.text, "lacks a row that decode processes are fitted to") != NULL, "%s",
                   err.text);
     paper_fini(&paper);
+    paper = dinfer_paper();
+    struct decode_fit of_dinfer[N_DINFER_TARGETS];
+    paper.n_rows = 8;
+    err = (struct err){0};
+    ck_assert_int_eq(dinfer_fit_all(&paper, of_dinfer, &err), ERR_WORLD);
+    ck_assert_msg(strstr(err.text, "TPF of Fast-dLLM on CRUX-O without KV cache") != NULL, "%s",
+                  err.text);
+    paper_fini(&paper);
 }
 END_TEST
 
 int main(void) {
     const TTest *const tests[] = {
         every_process_gives_the_printed_number_it_is_calibrated_to,
+        the_processes_of_llada_moe_give_the_baseline_that_dinfer_prints,
         the_baseline_counts_the_commit_pass,
         lower_thresholds_decode_more_per_step,
         the_columns_that_nothing_was_fitted_to_are_as_near_as_documented,
