@@ -635,8 +635,7 @@ void cost_price(struct cost_model *cost, const struct step_shape *whole, struct 
     launches = launches > cost->n_executions ? launches - cost->n_executions : 0;
     out->device_ns = device + launches * cost->runtime->small_kernel_ns;
     int64_t kept = shape->sym[SYM_KEPT_Q];
-    bool host_decides = !bucket_applies(whole, cost->runtime->kept_bucket);
-    if (host_decides && kept > 0 && kept < shape->sym[SYM_BLOCK_Q]) {
+    if (kept > 0 && kept < whole->sym[SYM_BLOCK_Q]) {
         out->device_ns += cost->runtime->host_factor * cost->runtime->evict_ns;
     }
     if (cost->runtime->host_mode == HOST_SERIAL) {

@@ -61,7 +61,8 @@ const struct param runtime_params[] = {
            "and for each request"),
     NUMBER("small_kernel_ns", small_kernel_ns, "ns", 1e7, "device time of a launch beyond those"),
     NUMBER("evict_ns", evict_ns, "ns", 1e9,
-           "the device's wait for the host in a step in which the host evicts"),
+           "a step that evicts, beyond its operators: the wait for the host, or launches chosen "
+           "under way"),
     {"kept_bucket", PARAM_I64, 0, "tokens", "0", 0, 65536, NULL,
      offsetof(struct runtime, kept_bucket),
      "the device chooses what FOCUS evicts, in steps rounded up to about so many tokens; 0: the "
@@ -95,7 +96,10 @@ const size_t runtime_n_params = sizeof runtime_params / sizeof runtime_params[0]
  *   per request. evict_ns is calibrated: what FOCUS's steps of 64 requests took beyond their
  *   operators on one H200 (median of 46 steps, 475 us; 2026-11-21,
  *   experiments/gpu/results/2026-11-21-h200-block-diffusion); at 32, 128 and 256 requests, which it
- *   was not calibrated to, 468, 526 and 509 us. */
+ *   was not calibrated to, 468, 526 and 509 us. There the host chose what is evicted; where the
+ *   device does, launches that it chooses follow each other less closely, and the same steps take
+ *   432, 527, 405 and 871 us longer at 32, 64, 128 and 256 requests (device_choice in that folder,
+ *   not calibrated to). */
 const struct runtime_preset runtime_table[] = {
     {"hf-eager",
      "Hugging Face eager: padded, unfused, float64 softmax, a launch per operator",

@@ -45,7 +45,8 @@ struct runtime {
     /* Launches beyond the graph's operators: each costs the device a short kernel. */
     double launches_step[HOST_KIND_COUNT], launches_request[HOST_KIND_COUNT];
     double small_kernel_ns;
-    /* A step in the middle of which the host chooses what goes on: the device waits for it. */
+    /* A step in which something is evicted, beyond its operators: the device waits for the host's
+     * choice in the middle of it, or chooses itself among launches recorded in several sizes. */
     double evict_ns;
     /* The device chooses where it can (no prefill in the step, a policy whose rule it knows), and
      * runs over sizes rounded up (sim/graph/bucket.h); 0: the host always does. */

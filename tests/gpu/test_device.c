@@ -992,8 +992,12 @@ static void test_head(void) {
                                       .n_outputs = V,
                                       .n_inputs = C,
                                       .dtype = KERNEL_BF16};
-            const struct call_sample call = {
-                logits->device, token->device, confidence->device, NULL, N, V, KERNEL_BF16};
+            const struct call_sample call = {.logits = logits->device,
+                                             .token = token->device,
+                                             .confidence = confidence->device,
+                                             .n_rows = N,
+                                             .n_vocab = V,
+                                             .dtype = KERNEL_BF16};
             for (int i = 0; i < N; i++) { /* rows must be contiguous: V is no multiple of 8 */
                 one.x = (uint16_t *)x->device + i * C;
                 must(table->linear(device, &one), "linear");
