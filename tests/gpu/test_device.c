@@ -230,8 +230,15 @@ static void test_refusals(void) {
     const struct call_add odd = {x->device, x->device, x->device, 7, KERNEL_BF16};
     check(table->add(device, &odd) == DEVICE_REFUSED && strstr(table->trouble(device), "add"),
           "a call outside the promises is refused");
-    const struct call_linear single = {x->device, x->device, NULL, x->device, 8, 8,
-                                       1,         8,         8,    0,         0, KERNEL_F32};
+    const struct call_linear single = {.x = x->device,
+                                       .w = x->device,
+                                       .y = x->device,
+                                       .x_stride = 8,
+                                       .y_stride = 8,
+                                       .n_tokens = 1,
+                                       .n_outputs = 8,
+                                       .n_inputs = 8,
+                                       .dtype = KERNEL_F32};
     check(table->linear(device, &single) == DEVICE_REFUSED, "a product in single precision");
     struct device_recording *recording = NULL;
     check(table->record_end(device, &recording) == DEVICE_REFUSED && !recording,
@@ -992,8 +999,12 @@ static void test_head(void) {
                                       .n_outputs = V,
                                       .n_inputs = C,
                                       .dtype = KERNEL_BF16};
-            const struct call_sample call = {
-                logits->device, token->device, confidence->device, NULL, N, V, KERNEL_BF16};
+            const struct call_sample call = {.logits = logits->device,
+                                             .token = token->device,
+                                             .confidence = confidence->device,
+                                             .n_rows = N,
+                                             .n_vocab = V,
+                                             .dtype = KERNEL_BF16};
             for (int i = 0; i < N; i++) { /* rows must be contiguous: V is no multiple of 8 */
                 one.x = (uint16_t *)x->device + i * C;
                 must(table->linear(device, &one), "linear");
