@@ -230,8 +230,15 @@ static void test_refusals(void) {
     const struct call_add odd = {x->device, x->device, x->device, 7, KERNEL_BF16};
     check(table->add(device, &odd) == DEVICE_REFUSED && strstr(table->trouble(device), "add"),
           "a call outside the promises is refused");
-    const struct call_linear single = {x->device, x->device, NULL, x->device, 8, 8,
-                                       1,         8,         8,    0,         0, KERNEL_F32};
+    const struct call_linear single = {.x = x->device,
+                                       .w = x->device,
+                                       .y = x->device,
+                                       .x_stride = 8,
+                                       .y_stride = 8,
+                                       .n_tokens = 1,
+                                       .n_outputs = 8,
+                                       .n_inputs = 8,
+                                       .dtype = KERNEL_F32};
     check(table->linear(device, &single) == DEVICE_REFUSED, "a product in single precision");
     struct device_recording *recording = NULL;
     check(table->record_end(device, &recording) == DEVICE_REFUSED && !recording,
