@@ -133,11 +133,11 @@ static int bring(struct stage *stage, uint32_t first, const struct step_kind *ki
         if (follows) {
             take(stage, kind->n_requests, at[1].committed_tokens - at->committed_tokens);
         }
-        if (follows && at->span.phase == PHASE_REUSE) {
-            status = run_past_step(stage, first, kind->n_requests, at, err);
-        } else if (leaves_rows(at)) {
+        bool fills = !at->span.exact && at->block == last->block && at->span.context == 0;
+        bool in_block = follows && at->span.phase == PHASE_REUSE;
+        if (leaves_rows(at)) {
             status = run_past_rows(stage, first, kind->n_requests, at, err);
-        } else if (!at->span.exact && at->block == last->block && at->span.context == 0) {
+        } else if (fills || in_block) {
             status = run_past_step(stage, first, kind->n_requests, at, err);
         }
     }
