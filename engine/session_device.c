@@ -28,7 +28,7 @@ void session_device_close(struct session_device *device) {
 
 bool session_device_decides(const struct session_device *device, const struct sessions *sessions,
                             const struct submission *submission) {
-    bool decides = device->is_open && !submission->unrolled;
+    bool decides = device->is_open && !submission->unrolled && submission->n_idle == 0;
     for (uint32_t i = 0; decides && i < submission->n_slots; i++) {
         decides = session_is_listed(sessions, &submission->requests[submission->slots[i]]);
     }

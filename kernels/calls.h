@@ -13,7 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The element type of every void pointer in a call. The GPU takes KERNEL_BF16 only. */
+/* The element type of every void pointer in a call. The GPU takes KERNEL_BF16 only, but for random
+ * numbers. */
 enum kernel_dtype { KERNEL_BF16, KERNEL_F32 };
 
 /* y[i] = table[ids[at[i]]], or of ids[i] where at is NULL; an id outside the table fills its row

@@ -75,10 +75,11 @@ static __device__ __forceinline__ int64_t random_at(const struct call_random &ca
 }
 
 /* No contraction: the products and sums are rounded as the twin's. */
+template <typename T>
 static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
     random_kernel(const struct call_random call) {
     const int64_t first = ((int64_t)blockIdx.x * ELEMENTWISE_THREADS + threadIdx.x) * 8;
-    __nv_bfloat16 *y = static_cast<__nv_bfloat16 *>(call.y);
+    T *y = static_cast<T *>(call.y);
     float x[8];
 #pragma unroll
     for (int j = 0; j < 8; j++) {
@@ -86,14 +87,16 @@ static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
         x[j] = __double2float_rn(
             __dadd_rn(call.centre, __dmul_rn(call.spread, __dadd_rn(__dmul_rn(2, u), -1))));
     }
-    if (first + 8 <= call.n) {
-        bf16x8_store(y, first, bf16x8_from_float(x));
-    } else {
+    if constexpr (sizeof(T) == sizeof(__nv_bfloat16)) {
+        if (first + 8 <= call.n) {
+            bf16x8_store(y, first, bf16x8_from_float(x));
+            return;
+        }
+    }
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
-            if (first + j < call.n) {
-                y[first + j] = __float2bfloat16_rn(x[j]);
-            }
+    for (int j = 0; j < 8; j++) {
+        if (first + j < call.n) {
+            y[first + j] = static_cast<T>(x[j]);
         }
     }
 }
@@ -196,11 +199,14 @@ extern "C" cudaError_t kernel_keep(const struct call_keep *call, cudaStream_t st
 
 extern "C" cudaError_t kernel_random(const struct call_random *call, cudaStream_t stream) {
     const int64_t n_blocks = block_count(call->n, ELEMENTWISE_THREADS * 8);
-    if (call->dtype != KERNEL_BF16 || n_blocks < 0) {
+    if (n_blocks < 0) {
         return cudaErrorInvalidValue;
     }
-    if (n_blocks > 0) {
-        random_kernel<<<(unsigned)n_blocks, ELEMENTWISE_THREADS, 0, stream>>>(*call);
+    if (n_blocks > 0 && call->dtype == KERNEL_F32) {
+        random_kernel<float><<<(unsigned)n_blocks, ELEMENTWISE_THREADS, 0, stream>>>(*call);
+    } else if (n_blocks > 0) {
+        random_kernel<__nv_bfloat16>
+            <<<(unsigned)n_blocks, ELEMENTWISE_THREADS, 0, stream>>>(*call);
     }
     return cudaGetLastError();
 }

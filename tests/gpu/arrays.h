@@ -27,10 +27,15 @@ struct array {
     size_t n_bytes;
 };
 
-static struct array *arrays[64];
+enum { MAX_ARRAYS = 512 };
+static struct array *arrays[MAX_ARRAYS];
 static int n_arrays;
 
 static inline struct array *array_new(size_t n_bytes) {
+    if (n_arrays == MAX_ARRAYS) {
+        fprintf(stderr, "more than %d arrays at once\n", MAX_ARRAYS);
+        exit(2);
+    }
     struct array *a = calloc(1, sizeof *a);
     n_bytes += 16; /* never empty */
     a->host = malloc(n_bytes);

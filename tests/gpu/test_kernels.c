@@ -107,9 +107,9 @@ static void test_add(void) {
     arrays_free();
 }
 
-static void test_random(void) {
+static void test_random(enum kernel_dtype dtype) {
     const int64_t n = between(1, 5000);
-    struct array *y = array_new((size_t)n * 2);
+    struct array *y = array_new((size_t)n * (dtype == KERNEL_F32 ? 4 : 2));
     const int64_t run = draw() % 2 ? 0 : between(1, 700);
     struct call_random call = {.y = y->host,
                                .key = draw(),
@@ -117,7 +117,7 @@ static void test_random(void) {
                                .n = n,
                                .centre = normal(),
                                .spread = fabs(normal()),
-                               .dtype = KERNEL_BF16,
+                               .dtype = dtype,
                                .run = run,
                                .stride = run + between(0, 900)};
     twin_random(&call);
@@ -640,7 +640,8 @@ int main(int argc, char **argv) {
             test_select(mode & 1, mode & 2, small ? 150 : 500);
         }
         test_add();
-        test_random();
+        test_random(KERNEL_BF16);
+        test_random(KERNEL_F32);
         test_keep();
         test_sample(between(1, 40), between(1, 40), false);
         test_sample(between(1, 10), between(1, 20000), i % 2);
