@@ -113,7 +113,12 @@ static inline void check_rows(const struct array *a, enum kernel_dtype dtype, in
     const double bound = twin_bound(dtype, length);
     double worst = 0;
     bool good = true;
+    const int64_t size = dtype == KERNEL_BF16 ? 2 : 4;
     for (int64_t row = 0; row < n_rows; row++) {
+        const int64_t at = row * stride * size; /* a row that neither side wrote is no number */
+        if (memcmp((char *)got + at, (char *)a->host + at, (size_t)(width * size)) == 0) {
+            continue;
+        }
         double errors = 0, squares = 0, largest = 0;
         for (int64_t i = 0; i < width; i++) {
             const double want = twin_load(a->host, dtype, row * stride + i);

@@ -257,13 +257,13 @@ static void test_head_statistics(struct head *head, int n_rows, int n_channels, 
 /* Passes over the same lists, some rows without one, some decided already. */
 static void test_credit(int n_rows, int n_vocab, int n_slots, int n_passes) {
     const int64_t words = 2 * n_slots + 2;
-    struct array *lists = array_new((size_t)(n_rows * words) * 4);
+    struct array *earned = array_new((size_t)(n_rows * words) * 4);
     struct array *token = array_new((size_t)n_rows * 4),
                  *confidence = array_new((size_t)n_rows * 4);
     struct array *position = array_new((size_t)n_rows * 8), *canvas = array_new((size_t)n_rows * 4);
     int32_t *list = malloc(sizeof *list * (size_t)n_rows);
-    memset(lists->host, 0, lists->n_bytes);
-    push(lists);
+    memset(earned->host, 0, earned->n_bytes);
+    push(earned);
     for (int i = 0; i < n_rows; i++) {
         ((int64_t *)position->host)[i] = n_rows - 1 - i;
         ((int32_t *)canvas->host)[i] = draw() % 4 ? MASK : 3;
@@ -292,7 +292,7 @@ static void test_credit(int n_rows, int n_vocab, int n_slots, int n_passes) {
             const struct call_credit call = {.logits = OF(logits),
                                              .token = OF(token),
                                              .confidence = OF(confidence),
-                                             .lists = OF(lists),
+                                             .state = OF(earned),
                                              .lists = OF(lists),
                                              .position = OF(position),
                                              .canvas = OF(canvas),
@@ -307,11 +307,11 @@ static void test_credit(int n_rows, int n_vocab, int n_slots, int n_passes) {
             side ? launched(kernel_credit(&call, NULL), "credit") : twin_credit(&call);
         }
         float *got = pull(confidence);
-        int32_t *tokens = pull(token), *states = pull(lists);
+        int32_t *tokens = pull(token), *states = pull(earned);
         for (int i = 0; i < n_rows; i++) {
             good = good && near((double)got[i], (double)((float *)confidence->host)[i], 1);
             same = same && tokens[i] == ((int32_t *)token->host)[i];
-            const int32_t *mine = states + i * words, *its = (int32_t *)lists->host + i * words;
+            const int32_t *mine = states + i * words, *its = (int32_t *)earned->host + i * words;
             same = same && mine[0] == its[0];
             for (int e = 0; e < its[0] && e < n_slots; e++) {
                 float a, b;
