@@ -98,8 +98,8 @@ const size_t runtime_n_params = sizeof runtime_params / sizeof runtime_params[0]
  *   experiments/gpu/results/2026-11-21-h200-block-diffusion); at 32, 128 and 256 requests, which it
  *   was not calibrated to, 468, 526 and 509 us. There the host chose what is evicted; where the
  *   device does, launches that it chooses follow each other less closely, and the same steps take
- *   432, 527, 405 and 871 us longer at 32, 64, 128 and 256 requests (device_choice in that folder,
- *   not calibrated to). */
+ *   432, 527, 405 and 871 us longer at 32, 64, 128 and 256 requests
+ *   (experiments/gpu/results/2026-11-21-h200-focus-device, not calibrated to). */
 const struct runtime_preset runtime_table[] = {
     {"hf-eager",
      "Hugging Face eager: padded, unfused, float64 softmax, a launch per operator",
