@@ -509,18 +509,21 @@ static struct known_price price_symbol(const struct cost_model *cost, enum symbo
     return known;
 }
 
-/* The shape as it runs: in buckets, where the device decides. */
-static struct step_shape as_run(const struct cost_model *cost, const struct step_shape *asked) {
-    struct step_shape shape = *asked;
-    if (bucket_applies(asked, cost->runtime->kept_bucket)) {
-        bucket_round(&shape, cost->runtime->kept_bucket);
+/* The shape as it runs: in buckets, where the device decides; then it is made in `room`. */
+static const struct step_shape *as_run(const struct cost_model *cost,
+                                       const struct step_shape *asked, struct step_shape *room) {
+    if (!bucket_applies(asked, cost->runtime->kept_bucket)) {
+        return asked;
     }
-    return shape;
+    *room = *asked;
+    bucket_round(room, cost->runtime->kept_bucket);
+    return room;
 }
 
 void cost_explain(struct cost_model *cost, const struct step_shape *asked, struct chunk_rows chunks,
                   struct op_price out[GRAPH_MAX_OPS]) {
-    const struct step_shape run = as_run(cost, asked), *shape = &run;
+    struct step_shape room;
+    const struct step_shape *shape = as_run(cost, asked, &room);
     for (uint32_t i = 0; i < cost->graph->n_ops; i++) {
         const struct op *op = &cost->graph->ops[i];
         price_op(cost, op, shape, chunks, &out[i]);
@@ -601,7 +604,8 @@ static struct chunk_rows effective(const struct cost_model *cost, enum symbol sy
 
 void cost_price(struct cost_model *cost, const struct step_shape *whole, struct chunk_rows asked,
                 struct step_price *out) {
-    const struct step_shape run = as_run(cost, whole), *shape = &run;
+    struct step_shape room;
+    const struct step_shape *shape = as_run(cost, whole, &room);
     memset(out, 0, sizeof *out);
     double device = 0;
     for (int symbol = 0; symbol < SYM_COUNT; symbol++) {

@@ -21,14 +21,16 @@ struct chunk_rule system_chunk_rule(const struct system *s) {
     };
 }
 
-/* Room for whatever the device may decide. */
-static struct step_shape as_placed(const struct system *s, const struct step_shape *asked) {
-    struct step_shape shape = *asked;
-    if (bucket_applies(asked, s->runtime.kept_bucket)) {
-        bucket_widen(&shape, bucket_most(asked->sym[SYM_BLOCK_N], s->settings.block_tokens,
-                                         s->settings.max_batched_tokens));
+/* Room for whatever the device may decide; the shape of it is then made in `room`. */
+static const struct step_shape *as_placed(const struct system *s, const struct step_shape *asked,
+                                          struct step_shape *room) {
+    if (!bucket_applies(asked, s->runtime.kept_bucket)) {
+        return asked;
     }
-    return shape;
+    *room = *asked;
+    bucket_widen(room, bucket_most(asked->sym[SYM_BLOCK_N], s->settings.block_tokens,
+                                   s->settings.max_batched_tokens));
+    return room;
 }
 
 static struct chunk_request request_of(const struct system *s, const struct step_shape *shape,
@@ -38,8 +40,9 @@ static struct chunk_request request_of(const struct system *s, const struct step
 
 int system_place(const struct system *s, const struct step_shape *asked, int64_t available_bytes,
                  struct placement *out, struct err *err) {
-    const struct step_shape shape = as_placed(s, asked);
-    const struct chunk_request request = request_of(s, &shape, available_bytes);
+    struct step_shape room;
+    const struct step_shape *shape = as_placed(s, asked, &room);
+    const struct chunk_request request = request_of(s, shape, available_bytes);
     struct chunk_result result;
     chunk_place(&request, out, &result);
     return result.fits ? 0 : chunk_misfit(&request, out, err);
@@ -47,11 +50,12 @@ int system_place(const struct system *s, const struct step_shape *asked, int64_t
 
 struct chunk_rows system_chunks(const struct system *s, const struct step_shape *asked,
                                 int64_t available_bytes) {
-    const struct step_shape shape = as_placed(s, asked);
-    const struct chunk_request request = request_of(s, &shape, available_bytes);
+    struct step_shape room;
+    const struct step_shape *shape = as_placed(s, asked, &room);
+    const struct chunk_request request = request_of(s, shape, available_bytes);
     struct placement placement;
     struct chunk_result result;
-    if (!chunk_rows_given(&s->chunks, &s->graph, &shape, &placement.chunks)) {
+    if (!chunk_rows_given(&s->chunks, &s->graph, shape, &placement.chunks)) {
         chunk_place(&request, &placement, &result);
     }
     return placement.chunks;
