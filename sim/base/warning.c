@@ -1,0 +1,44 @@
+#include "sim/base/warning.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *const warning_words[WARNING_CODE_COUNT + 1] = {
+    [WARNING_SATURATED] = "saturated",
+    [WARNING_REJECTED] = "rejected",
+    [WARNING_DECISIONS_ASSUMED] = "decisions-assumed",
+    [WARNING_HOST_ASSUMED] = "host-assumed",
+    [WARNING_HOST_FOREIGN] = "host-of-another-machine",
+    [WARNING_PRICES_TRANSFERRED] = "prices-transferred",
+    [WARNING_PRICES_ROOFLINE] = "prices-roofline",
+    [WARNING_PRICES_EXTRAPOLATED] = "prices-extrapolated",
+    [WARNING_ANSWERS_ASSUMED] = "answers-assumed",
+    [WARNING_SETTING_ASSUMED] = "setting-assumed",
+    [WARNING_FEW_SEEDS] = "few-seeds",
+    [WARNING_INCOMPLETE] = "incomplete",
+};
+
+void warnings_add(struct warnings *warnings, enum warning_code code, double value,
+                  const char *format, ...) {
+    struct warning warning = {.code = code, .value = value};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(warning.text, sizeof warning.text, format, args);
+    va_end(args);
+    unsigned place = 0;
+    for (; place < warnings->n && warnings->items[place].code <= code; place++) {
+        if (warnings->items[place].code == code &&
+            strcmp(warnings->items[place].text, warning.text) == 0) {
+            return;
+        }
+    }
+    if (place == WARNINGS_MAX) {
+        return;
+    }
+    warnings->n -= warnings->n == WARNINGS_MAX;
+    memmove(&warnings->items[place + 1], &warnings->items[place],
+            (warnings->n - place) * sizeof warning);
+    warnings->items[place] = warning;
+    warnings->n++;
+}

@@ -1,0 +1,42 @@
+/* What makes a result easy to misread: an entry of `warnings` in every JSON output and a line on
+ * the terminal. One vocabulary for all commands; nobody parses the sentence. */
+#ifndef UNMASK_SIM_BASE_WARNING_H
+#define UNMASK_SIM_BASE_WARNING_H
+
+enum warning_code {
+    WARNING_SATURATED,           /* offered more than it served: latencies depend on the length */
+    WARNING_REJECTED,            /* requests were rejected: percentiles are of the survivors */
+    WARNING_DECISIONS_ASSUMED,   /* the decode process is assumed or fitted to something else */
+    WARNING_HOST_ASSUMED,        /* no measured or calibrated host stands behind host times */
+    WARNING_HOST_FOREIGN,        /* a published system keeps its paper's host on another GPU */
+    WARNING_PRICES_TRANSFERRED,  /* a share of the time is priced by another GPU's measurements */
+    WARNING_PRICES_ROOFLINE,     /* a share of the time is priced from data sheets */
+    WARNING_PRICES_EXTRAPOLATED, /* a share of the time lies outside what was measured */
+    WARNING_ANSWERS_ASSUMED,     /* answers are taken to fill the canvas */
+    WARNING_SETTING_ASSUMED,     /* a setting that decides a ranking was inferred, not printed */
+    WARNING_FEW_SEEDS,           /* one seed, or too few to tell the systems apart */
+    WARNING_INCOMPLETE,          /* the run was cut short */
+};
+enum { WARNING_CODE_COUNT = WARNING_INCOMPLETE + 1, WARNINGS_MAX = 24, WARNING_CHARS = 320 };
+
+/* "saturated", "rejected", ...: what JSON carries as `code`; NULL behind the last. */
+extern const char *const warning_words[WARNING_CODE_COUNT + 1];
+
+struct warning {
+    enum warning_code code;
+    double value; /* the share, ratio or count the sentence speaks of */
+    char text[WARNING_CHARS];
+};
+
+/* In the order of the codes; at most one of each code and text. */
+struct warnings {
+    struct warning items[WARNINGS_MAX];
+    unsigned n;
+};
+
+/* Adds a warning in its place; the same code and sentence again changes nothing. Beyond
+ * WARNINGS_MAX the last is dropped. */
+void warnings_add(struct warnings *warnings, enum warning_code code, double value,
+                  const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+#endif
