@@ -9,11 +9,12 @@
 #include "sim/base/num.h"
 
 static const struct command *const commands[] = {
-    &command_run,       &command_compare, &command_sweep,    &command_explain,
-    &command_plan,      &command_profile, &command_transfer, &command_replay,
-    &command_accuracy,  &command_report,  &command_list,     &command_check_plugin,
-    &command_figure,    &command_fit,     &command_generate, &command_allocator,
-    &command_calibrate, &command_lmax,    &command_server,   &command_latency,
+    &command_run,         &command_compare, &command_sweep,    &command_explain,
+    &command_plan,        &command_profile, &command_transfer, &command_replay,
+    &command_accuracy,    &command_report,  &command_list,     &command_check_plugin,
+    &command_figure,      &command_fit,     &command_generate, &command_allocator,
+    &command_calibrate,   &command_lmax,    &command_server,   &command_latency,
+    &command_sensitivity,
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
