@@ -22,8 +22,15 @@ enum column {
     COLUMN_QUANTITY,
     COLUMN_VALUE,
     COLUMN_UNIT,
+    COLUMN_ROLE,
+    COLUMN_COMPARE,
     COLUMN_COUNT,
 };
+
+const char *const paper_role_words[PAPER_N_ROLES + 1] = {"counted", "calibration", "derived",
+                                                         "appendix", NULL};
+const char *const paper_compare_words[PAPER_N_COMPARES + 1] = {"equal", "at-most", "at-least",
+                                                               NULL};
 
 static const struct {
     const char *name, *other_name;
@@ -38,6 +45,8 @@ static const struct {
     [COLUMN_QUANTITY] = {"quantity", NULL, true},
     [COLUMN_VALUE] = {"value", NULL, true},
     [COLUMN_UNIT] = {"unit", NULL, true},
+    [COLUMN_ROLE] = {"role", NULL, false},
+    [COLUMN_COMPARE] = {"compare", NULL, false},
 };
 
 static int read_text(const char *path, char **out, struct err *err) {
@@ -139,6 +148,20 @@ static int read_header(const char *path, char *line, int places[COLUMN_COUNT], i
     return 0;
 }
 
+/* The index of a word; 0, the default, for an empty one; -1 for one that is not among them. */
+static int word_index(const char *text, const char *const *words) {
+    for (int i = 0; text[0] != '\0' && words[i] != NULL; i++) {
+        if (strcmp(words[i], text) == 0) {
+            return i;
+        }
+    }
+    return text[0] == '\0' ? 0 : -1;
+}
+
+int paper_role_of(const char *word) {
+    return word_index(word, paper_role_words);
+}
+
 static int read_row(const char *path, int line_number, char *line, const int places[COLUMN_COUNT],
                     int n_fields, struct paper_row *out, struct err *err) {
     char *fields[MAX_COLUMNS];
@@ -168,6 +191,18 @@ static int read_row(const char *path, int line_number, char *line, const int pla
         return err_world(err, "%s:%d: value '%s' is not a number", path, line_number,
                          texts[COLUMN_VALUE]);
     }
+    int role = paper_role_of(texts[COLUMN_ROLE]);
+    int compare = word_index(texts[COLUMN_COMPARE], paper_compare_words);
+    if (role < 0) {
+        return err_world(err, "%s:%d: role '%s' is not counted, calibration, derived or appendix",
+                         path, line_number, texts[COLUMN_ROLE]);
+    }
+    if (compare < 0) {
+        return err_world(err, "%s:%d: compare '%s' is not equal, at-most or at-least", path,
+                         line_number, texts[COLUMN_COMPARE]);
+    }
+    out->role = (enum paper_role)role;
+    out->compare = (enum paper_compare)compare;
     return 0;
 }
 
@@ -234,37 +269,64 @@ const struct paper_row *paper_find(const struct paper *paper, const char *gpu, c
     return found;
 }
 
-static bool ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 enum paper_verdict paper_judge(const struct paper_result *result) {
     double ours = result->ours, printed = result->row->value;
-    bool within;
     if (!isfinite(ours)) {
         return PAPER_MISSING;
     }
-    if (ends_with(result->row->quantity, "_over")) {
-        within = ours > printed;
-    } else if (ends_with(result->row->quantity, "_under")) {
-        within = ours < printed;
-    } else {
-        within = fabs(ours - printed) <= PAPER_TOLERANCE * fabs(printed);
+    bool within = fabs(ours - printed) <= PAPER_TOLERANCE * fabs(printed);
+    if (result->row->compare != PAPER_EQUAL) {
+        within = result->row->compare == PAPER_AT_MOST ? ours <= printed : ours >= printed;
     }
     return within ? PAPER_WITHIN : PAPER_BEYOND;
+}
+
+/* The result that stands for the row of result `i`. */
+static size_t declared_of(const struct paper_result *results, size_t n, size_t i,
+                          const char *declared) {
+    size_t first = n;
+    for (size_t j = 0; j < n; j++) {
+        if (results[j].row == results[i].row) {
+            first = j < first ? j : first;
+            if (declared[0] != '\0' && strstr(results[j].reading, declared) != NULL) {
+                return j;
+            }
+        }
+    }
+    return first;
+}
+
+void paper_settle(struct paper_result *results, size_t n, const char *declared,
+                  enum paper_role all) {
+    for (size_t i = 0; i < n; i++) {
+        struct paper_result *result = &results[i];
+        if (result->role == PAPER_COUNTED) {
+            result->role = result->row->role;
+        }
+        if (result->role != PAPER_CALIBRATION &&
+            (all == PAPER_APPENDIX || declared_of(results, n, i, declared) != i)) {
+            result->role = PAPER_APPENDIX;
+        }
+    }
 }
 
 struct paper_tally paper_tally(const struct paper_result *results, size_t n) {
     struct paper_tally tally = {0};
     for (size_t i = 0; i < n; i++) {
         enum paper_verdict verdict = paper_judge(&results[i]);
-        if (results[i].calibration) {
+        switch (results[i].role) {
+        case PAPER_CALIBRATION:
             tally.calibration++;
-        } else if (verdict == PAPER_MISSING) {
-            tally.missing++;
-        } else {
-            tally.counted++;
+            break;
+        case PAPER_DERIVED:
+            tally.derived++;
+            break;
+        case PAPER_APPENDIX:
+            tally.appendix++;
+            break;
+        default:
+            tally.missing += verdict == PAPER_MISSING;
+            tally.counted += verdict != PAPER_MISSING;
             tally.within += verdict == PAPER_WITHIN;
         }
     }
@@ -285,12 +347,12 @@ const char *paper_ratio_text(const struct paper_result *result, char *text, size
 }
 
 enum { N_CELLS = 7, CELL_BYTES = 256 };
-static const char *const headings[N_CELLS] = {
-    "source", "row", "paper", "ours", "ours/paper", "calibration point", "within 15 %"};
+static const char *const headings[N_CELLS] = {"source",     "row",  "paper",      "ours",
+                                              "ours/paper", "role", "within 15 %"};
 static const bool is_number[N_CELLS] = {[2] = true, [3] = true, [4] = true};
 
-static void number_text(double value, const char *unit, char *text) {
-    snprintf(text, CELL_BYTES, "%.5g%s%s", value, unit[0] != '\0' ? " " : "", unit);
+static void number_text(double value, const char *unit, char *text, size_t size) {
+    snprintf(text, size, "%.5g%s%s", value, unit[0] != '\0' ? " " : "", unit);
 }
 
 static void fill_cells(const struct paper_result *result, char cells[N_CELLS][CELL_BYTES]) {
@@ -310,14 +372,16 @@ static void fill_cells(const struct paper_result *result, char cells[N_CELLS][CE
     if (result->reading[0] != '\0' && n < CELL_BYTES - 1) {
         snprintf(cells[1] + n, CELL_BYTES - n, " (%s)", result->reading);
     }
-    number_text(row->value, row->unit, cells[2]);
+    static const char *const bounds[] = {"", "<= ", ">= "};
+    n = (size_t)snprintf(cells[2], CELL_BYTES, "%s", bounds[row->compare]);
+    number_text(row->value, row->unit, cells[2] + n, CELL_BYTES - n);
     if (isfinite(result->ours)) {
-        number_text(result->ours, row->unit, cells[3]);
+        number_text(result->ours, row->unit, cells[3], CELL_BYTES);
     } else {
         snprintf(cells[3], CELL_BYTES, "-");
     }
     paper_ratio_text(result, cells[4], CELL_BYTES);
-    snprintf(cells[5], CELL_BYTES, "%s", result->calibration ? "yes" : "no");
+    snprintf(cells[5], CELL_BYTES, "%s", paper_role_words[result->role]);
     snprintf(cells[6], CELL_BYTES, "%s", verdicts[paper_judge(result)]);
 }
 
@@ -383,7 +447,7 @@ static void csv_field(FILE *out, const char *text, char end) {
 static void print_csv(const struct paper_result *results, size_t n, FILE *out) {
     static const char *const verdicts[] = {"", "yes", "no"};
     fputs("source,gpu,model,dataset,system,setting,quantity,unit,paper,ours,ratio,difference,"
-          "calibration,within_15_percent,reading\n",
+          "role,compare,within_15_percent,reading\n",
           out);
     for (size_t i = 0; i < n; i++) {
         const struct paper_result *result = &results[i];
@@ -402,7 +466,8 @@ static void print_csv(const struct paper_result *results, size_t n, FILE *out) {
             fprintf(out, "%.9g,%.9g,%.9g,", result->ours, result->ours / row->value,
                     result->ours - row->value);
         }
-        fprintf(out, "%s,%s,", result->calibration ? "yes" : "no", verdicts[paper_judge(result)]);
+        fprintf(out, "%s,%s,%s,", paper_role_words[result->role], paper_compare_words[row->compare],
+                verdicts[paper_judge(result)]);
         csv_field(out, result->reading, '\n');
     }
 }
@@ -419,12 +484,22 @@ void paper_print(const struct paper_result *results, size_t n, enum paper_format
         print_markdown(results, n, out);
     }
     struct paper_tally tally = paper_tally(results, n);
-    fprintf(out, "%zu of %zu rows within 15 %% (%zu calibration point%s not counted", tally.within,
-            tally.counted, tally.calibration, tally.calibration == 1 ? "" : "s");
-    if (tally.missing > 0) {
-        fprintf(out, ", %zu row%s not run", tally.missing, tally.missing == 1 ? "" : "s");
+    fprintf(out, "%zu of %zu rows within 15 %%", tally.within, tally.counted);
+    const struct {
+        const char *name;
+        size_t n;
+    } others[] = {{"calibration", tally.calibration},
+                  {"derived", tally.derived},
+                  {"appendix", tally.appendix},
+                  {"not run", tally.missing}};
+    const char *before = "; not counted: ";
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (others[i].n > 0) {
+            fprintf(out, "%s%zu %s", before, others[i].n, others[i].name);
+            before = ", ";
+        }
     }
-    fputs(")\n", out);
+    fputc('\n', out);
 }
 
 int paper_write(const struct paper_result *results, size_t n, enum paper_format format,

@@ -1,8 +1,8 @@
 /* What a paper printed, and how ours compares, row by row.
  *
  * The numbers live in experiments/paper/ as CSV, one value a row. A comparison never hides a row:
- * one we have no number for says so, and a row that a constant was fitted to is marked as a
- * calibration point and left out of the count. */
+ * one we have no number for says so. Every row has a role, and only those that nothing was fitted
+ * to and that stand for themselves are counted. */
 #ifndef UNMASK_ANALYSIS_PAPER_H
 #define UNMASK_ANALYSIS_PAPER_H
 
@@ -12,6 +12,23 @@
 
 #include "sim/base/err.h"
 
+/* What a row is evidence of. */
+enum paper_role {
+    PAPER_COUNTED,     /* independent: nothing was fitted to it */
+    PAPER_CALIBRATION, /* a constant was fitted to it, or it follows from such a fit */
+    PAPER_DERIVED,     /* a quotient or mean of other rows, or one of them printed again */
+    PAPER_APPENDIX,    /* another reading of a printed number than the declared one */
+    PAPER_N_ROLES,
+};
+extern const char *const paper_role_words[PAPER_N_ROLES + 1]; /* ends with NULL */
+
+/* The role that a word names, counted for ""; -1 where it names none. */
+int paper_role_of(const char *word);
+
+/* How ours has to stand to what was printed: a bound is judged as a bound. */
+enum paper_compare { PAPER_EQUAL, PAPER_AT_MOST, PAPER_AT_LEAST, PAPER_N_COMPARES };
+extern const char *const paper_compare_words[PAPER_N_COMPARES + 1]; /* ends with NULL */
+
 struct paper_row {
     const char *source; /* section, table or figure */
     const char *gpu, *model, *dataset, *system;
@@ -19,6 +36,8 @@ struct paper_row {
     const char *quantity, *unit;
     double value;
     int line; /* in the file, from 1 */
+    enum paper_role role;
+    enum paper_compare compare;
 };
 
 struct paper {
@@ -28,7 +47,8 @@ struct paper {
 };
 
 /* Columns are known by their header: source, system, quantity, value and unit must be there; gpu,
- * model, dataset, rate_req_s and setting may be. A bad row is an error with file and line. */
+ * model, dataset, rate_req_s, setting, compare (default: equal) and role (default: counted) may
+ * be. A bad row is an error with file and line. */
 int paper_load(const char *path, struct paper *out, struct err *err);
 void paper_fini(struct paper *paper);
 
@@ -40,8 +60,8 @@ const struct paper_row *paper_find(const struct paper *paper, const char *gpu, c
 /* Our number beside a paper's row. */
 struct paper_result {
     const struct paper_row *row;
-    double ours;      /* NaN: we have none */
-    bool calibration; /* a constant was fitted to this row */
+    double ours;          /* NaN: we have none */
+    enum paper_role role; /* of this reading; the row's unless the figure knows better */
     /* Where the paper leaves open what it measured: which of the readings this is; else "". */
     char reading[96];
 };
@@ -51,13 +71,20 @@ enum paper_verdict { PAPER_MISSING, PAPER_WITHIN, PAPER_BEYOND };
 /* The share by which ours may differ and still count as reproduced. */
 #define PAPER_TOLERANCE 0.15
 
-/* Within when |ours / paper - 1| <= PAPER_TOLERANCE, whatever the unit. A quantity that ends in
- * "_over" or "_under" is a bound: within when ours lies on its side of it. */
+/* Within when |ours / paper - 1| <= PAPER_TOLERANCE, whatever the unit; of a bound, when ours lies
+ * on its side of it. */
 enum paper_verdict paper_judge(const struct paper_result *result);
 
-/* Calibration points are in none but the last. */
+/* Settles the roles of a figure's results: of the readings of one row the one that contains
+ * `declared` stands for it, or the first where `declared` is "" or in none of them; the others are
+ * appendix unless they are calibration points. Rows whose own role is not counted keep it.
+ * With `all` as PAPER_APPENDIX the whole figure is one. */
+void paper_settle(struct paper_result *results, size_t n, const char *declared,
+                  enum paper_role all);
+
+/* Of each row is in one of them; `within` are among `counted`. */
 struct paper_tally {
-    size_t counted, within, missing, calibration;
+    size_t counted, within, missing, calibration, derived, appendix;
 };
 struct paper_tally paper_tally(const struct paper_result *results, size_t n);
 
@@ -67,7 +94,7 @@ const char *paper_ratio_text(const struct paper_result *result, char *text, size
 
 enum paper_format { PAPER_TEXT, PAPER_MARKDOWN, PAPER_CSV };
 
-/* The table; text and Markdown end with "N of M rows within 15 % (...)". */
+/* The table; text and Markdown end with "N of M rows within 15 %" and the rows by role. */
 void paper_print(const struct paper_result *results, size_t n, enum paper_format format, FILE *out);
 
 /* The same into a file. */

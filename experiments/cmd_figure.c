@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "analysis/paper_score.h"
 #include "experiments/cmd.h"
 #include "experiments/figure.h"
 #include "experiments/progress.h"
@@ -18,6 +19,7 @@ enum { MOST_FIGURES = 64, MOST_ROWS = 256, PATH_CHARS = 1024 };
 
 static const struct option own_options[] = {
     {"all", NULL, "every figure of experiments/figures", false},
+    {"scores", NULL, "every figure's comparison, but only the table of scores is printed", false},
     {"out", "DIR", "where the files go; without it nothing is drawn, only compared", false},
     {"j", "N", "threads (default 2)", false},
     {NULL, NULL, NULL, false},
@@ -120,20 +122,82 @@ static int make_server(const struct grid *grid, const char *out, struct err *err
     return status;
 }
 
-/* Draw and compare one figure; adds its tally. */
-static int make_figure(const char *name, const char *out, unsigned n_threads,
-                       const struct config *calibrated, struct paper_tally *total,
-                       struct err *err) {
-    char path[PATH_CHARS], relative[PATH_CHARS / 2], stem[PATH_CHARS / 2];
+/* What the figures of one command share. */
+struct making {
+    const char *out; /* NULL: nothing is drawn */
+    unsigned n_threads;
+    bool scores_only; /* no figure is drawn nor its table printed */
+    struct config calibrated, papers;
+    struct paper_score score;
+};
+
+/* The paper whose numbers a file of experiments/paper has: a section of papers.ini. */
+static const char *paper_of(const struct config *papers, const char *file) {
+    for (size_t i = 0; i < papers->n_entries; i++) {
+        const struct config_entry *entry = &papers->entries[i];
+        struct words files;
+        struct err err = {0};
+        bool lists = strcmp(entry->key, "files") == 0 &&
+                     words_split(entry->value, &files, papers->path, &err) == 0;
+        for (size_t f = 0; lists && f < files.n; f++) {
+            if (strcmp(files.word[f], file) == 0) {
+                return entry->section;
+            }
+        }
+    }
+    return file;
+}
+
+static int draw(const struct making *making, const struct grid *grid,
+                const struct grid_results *results, const struct paper *paper,
+                const struct paper_result *rows, size_t n, struct err *err) {
+    char stem[PATH_CHARS / 2];
+    snprintf(stem, sizeof stem, "%s/%s", making->out, grid->name);
+    int status = figure_draw(grid, results, paper, stem, err);
+    if (status == 0 && n > 0) {
+        status = write_tables(rows, n, stem, err);
+    }
+    if (status == 0) {
+        printf("wrote %s.svg, .png%s\n", stem,
+               n > 0 ? ", .csv, -paper.csv and -paper.md" : " and .csv");
+    }
+    return status;
+}
+
+/* Print and draw what a grid found beside the paper, and add it to the score. */
+static int show(struct making *making, const struct grid *grid, const struct grid_results *results,
+                const struct paper *paper, struct err *err) {
+    struct paper_result rows[MOST_ROWS];
+    size_t n = figure_compare(grid, results, paper, &making->calibrated, rows, MOST_ROWS);
+    int status =
+        paper_score_add(&making->score, paper_of(&making->papers, grid->paper), rows, n, err);
+    if (status != 0 || making->scores_only) {
+        return status;
+    }
+    printf("%s\n", grid->title);
+    if (n > 0) {
+        paper_print(rows, n, PAPER_TEXT, stdout);
+    } else {
+        printf("the paper prints no number of this figure\n");
+    }
+    if (making->out != NULL) {
+        status = draw(making, grid, results, paper, rows, n, err);
+    }
+    printf("\n");
+    return status;
+}
+
+/* Draw and compare one figure. */
+static int make_figure(const char *name, struct making *making, struct err *err) {
+    char path[PATH_CHARS], relative[PATH_CHARS / 2];
     struct grid *grid = malloc(sizeof *grid);
     struct paper paper = {0};
     struct grid_results results = {0};
-    struct paper_result rows[MOST_ROWS];
     ASSERT(grid != NULL);
     snprintf(relative, sizeof relative, "experiments/figures/%s.ini", name);
     int status = grid_load(data_path(path, sizeof path, relative), name, grid, err);
     if (status == 0 && grid->kind == GRID_SERVER) {
-        status = make_server(grid, out, err);
+        status = making->scores_only ? 0 : make_server(grid, making->out, err);
         free(grid);
         return status;
     }
@@ -144,34 +208,11 @@ static int make_figure(const char *name, const char *out, unsigned n_threads,
     if (status == 0) {
         struct tick ticks = {0};
         progress_start(&ticks.progress, "runs", grid_n_points(grid));
-        status = grid_run(grid, n_threads, tick, &ticks, &results, err);
+        status = grid_run(grid, making->n_threads, tick, &ticks, &results, err);
         progress_end(&ticks.progress);
     }
     if (status == 0) {
-        size_t n = figure_compare(grid, &results, &paper, calibrated, rows, MOST_ROWS);
-        struct paper_tally tally = paper_tally(rows, n);
-        printf("%s\n", grid->title);
-        if (n > 0) {
-            paper_print(rows, n, PAPER_TEXT, stdout);
-        } else {
-            printf("the paper prints no number of this figure\n");
-        }
-        total->counted += tally.counted;
-        total->within += tally.within;
-        total->missing += tally.missing;
-        total->calibration += tally.calibration;
-        if (out != NULL) {
-            snprintf(stem, sizeof stem, "%s/%s", out, name);
-            status = figure_draw(grid, &results, &paper, stem, err);
-            if (status == 0 && n > 0) {
-                status = write_tables(rows, n, stem, err);
-            }
-            if (status == 0) {
-                printf("wrote %s.svg, .png%s\n", stem,
-                       n > 0 ? ", .csv, -paper.csv and -paper.md" : " and .csv");
-            }
-        }
-        printf("\n");
+        status = show(making, grid, &results, &paper, err);
         grid_results_fini(&results);
     }
     paper_fini(&paper);
@@ -181,7 +222,7 @@ static int make_figure(const char *name, const char *out, unsigned n_threads,
 
 static int choose(const struct options *options, struct names *names, struct err *err) {
     int status = list_figures(names, err);
-    bool all = options_has(options, "all");
+    bool all = options_has(options, "all") || options_has(options, "scores");
     if (status == 0 && all == (options->n_words > 0)) {
         return err_usage(err, "figure takes names or --all; `unmask list experiments` prints them");
     }
@@ -197,36 +238,66 @@ static int choose(const struct options *options, struct names *names, struct err
     return status;
 }
 
+/* The table of scores, and its files where every figure was drawn. */
+static int finish(const struct making *making, bool all, struct err *err) {
+    char path[PATH_CHARS];
+    printf("%s", making->scores_only ? "" : "score by paper (independent rows alone)\n");
+    paper_score_print(&making->score, PAPER_TEXT, stdout);
+    if (!all || making->out == NULL) {
+        return 0;
+    }
+    snprintf(path, sizeof path, "%s/scores.csv", making->out);
+    int status = paper_score_write(&making->score, PAPER_CSV, path, err);
+    if (status == 0) {
+        snprintf(path, sizeof path, "%s/scores.md", making->out);
+        status = paper_score_write(&making->score, PAPER_MARKDOWN, path, err);
+    }
+    if (status == 0) {
+        printf("wrote %s/scores.csv and scores.md\n", making->out);
+    }
+    return status;
+}
+
+static int make_all(const struct names *names, bool all, struct making *making, struct err *err) {
+    char path[PATH_CHARS];
+    if (config_read(data_path(path, sizeof path, "experiments/calibrated.ini"), &making->calibrated,
+                    err) != 0) {
+        return (int)err->kind;
+    }
+    int status = config_read(data_path(path, sizeof path, "experiments/paper/papers.ini"),
+                             &making->papers, err);
+    if (status != 0) {
+        config_fini(&making->calibrated);
+        return status;
+    }
+    paper_score_init(&making->score);
+    for (size_t i = 0; status == 0 && i < names->n; i++) {
+        status = make_figure(names->name[i], making, err);
+    }
+    if (status == 0 && names->n > 1) {
+        status = finish(making, all, err);
+    }
+    paper_score_fini(&making->score);
+    config_fini(&making->papers);
+    config_fini(&making->calibrated);
+    return status;
+}
+
 static int run(const struct options *options, struct err *err) {
     struct names names;
-    struct config calibrated;
-    struct paper_tally total = {0};
-    char path[PATH_CHARS];
+    struct making making = {.out = options_text(options, "out"),
+                            .scores_only = options_has(options, "scores")};
     uint64_t n_threads = 2;
-    const char *out = options_text(options, "out");
     int status = options_whole(options, "j", 1, 256, &n_threads, err);
     if (status == 0) {
         status = choose(options, &names, err);
     }
-    if (status == 0 && out != NULL && mkdir(out, 0777) != 0 && errno != EEXIST) {
-        status = err_world(err, "cannot make the folder %s: %s", out, strerror(errno));
+    if (status == 0 && making.out != NULL && mkdir(making.out, 0777) != 0 && errno != EEXIST) {
+        status = err_world(err, "cannot make the folder %s: %s", making.out, strerror(errno));
     }
-    if (status == 0) {
-        status = config_read(data_path(path, sizeof path, "experiments/calibrated.ini"),
-                             &calibrated, err);
-    }
-    if (status != 0) {
-        return status;
-    }
-    for (size_t i = 0; status == 0 && i < names.n; i++) {
-        status = make_figure(names.name[i], out, (unsigned)n_threads, &calibrated, &total, err);
-    }
-    if (status == 0 && names.n > 1 && total.counted + total.missing + total.calibration > 0) {
-        printf("all figures: %zu of %zu rows within 15 %% (%zu calibration points not counted)\n",
-               total.within, total.counted, total.calibration);
-    }
-    config_fini(&calibrated);
-    return status;
+    making.n_threads = (unsigned)n_threads;
+    bool all = options_has(options, "all") || making.scores_only;
+    return status == 0 ? make_all(&names, all, &making, err) : status;
 }
 
 const struct command command_figure = {
@@ -235,7 +306,9 @@ const struct command command_figure = {
     .doc = "draws a paper's figure, or a measured server's, and compares",
     .more =
         "Writes NAME.svg, .png, .csv and the paper-versus-ours table as NAME-paper.csv and .md.\n"
-        "Calibration points are marked and not counted.",
+        "Calibration points, quotients of other rows and readings other than the declared one are\n"
+        "marked and not counted. --all ends with the score of each paper, in scores.csv and .md\n"
+        "where --out names a folder; --scores prints it alone.",
     .options = groups,
     .max_words = 16,
     .run = run,

@@ -135,7 +135,8 @@ static size_t index_of(const struct grid *grid, const char *process) {
 
 static struct paper_result beside(const struct paper_row *row, double ours, bool calibration,
                                   const char *reading) {
-    struct paper_result result = {.row = row, .ours = ours, .calibration = calibration};
+    struct paper_result result = {
+        .row = row, .ours = ours, .role = calibration ? PAPER_CALIBRATION : PAPER_COUNTED};
     snprintf(result.reading, sizeof result.reading, "%s", reading);
     return result;
 }

@@ -89,7 +89,7 @@ size_t figure_compare_decoders(const struct grid *grid, const struct grid_result
         out[n] = (struct paper_result){
             .row = row,
             .ours = tpf(grid, results, row->dataset, decoder),
-            .calibration = !of_dinfer && !is_cached,
+            .role = !of_dinfer && !is_cached ? PAPER_CALIBRATION : PAPER_COUNTED,
         };
         snprintf(out[n].reading, sizeof out[n].reading, "%s%s", dinfer_decoder_names[decoder],
                  is_cached ? ", as if no cache were stale" : "");

@@ -44,7 +44,8 @@ size_t figure_compare_measured(const struct grid *grid, const struct grid_result
         const struct measured_row *ours = &m->rows[i];
         if (strcmp(ours->quantity, row->quantity) == 0 && strcmp(ours->system, row->system) == 0) {
             out[n] = (struct paper_result){.row = row,
-                                           .ours = measured_pick(m, results->measured, ours)};
+                                           .ours = measured_pick(m, results->measured, ours),
+                                           .role = (enum paper_role)paper_role_of(ours->role)};
             snprintf(out[n++].reading, sizeof out->reading, "%s", ours->reading);
         }
     }

@@ -64,6 +64,7 @@ static const struct key keys[] = {
     LIST(sets, 0),
     LIST(workload_sets, 0),
     LIST(calibration, 0),
+    TEXT(declared, 0),
     TEXT(requests_of, OF_SERVER),
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
@@ -112,7 +113,7 @@ static int take_keys(const struct config *config, struct grid *grid, struct err 
 }
 
 static int refuse_unknown(const struct config *config, bool is_measured, struct err *err) {
-    static const char *const others[] = {"kind", "x",        "baseline",
+    static const char *const others[] = {"kind", "x",        "role",          "baseline",
                                          "seed", "requests", "context_tokens"};
     const char *names[N_KEYS + sizeof others / sizeof others[0] + 1] = {NULL};
     size_t n = 0;
@@ -232,7 +233,9 @@ int grid_load(const char *path, const char *name, struct grid *grid, struct err 
     snprintf(grid->name, sizeof grid->name, "%s", name);
     int kind = word_index(&config, "kind", kind_words, GRID_BARS, err);
     int axis = word_index(&config, "x", axis_words, AXIS_RATE, err);
-    if (kind >= 0 && axis >= 0) {
+    int role = word_index(&config, "role", paper_role_words, PAPER_COUNTED, err);
+    if (kind >= 0 && axis >= 0 && role >= 0) {
+        grid->role = (enum paper_role)role;
         grid->kind = (enum grid_kind)kind;
         grid->axis = (enum grid_axis)axis;
         status = refuse_unknown(&config, grid->kind == GRID_MEASURED, err);

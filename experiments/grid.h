@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "analysis/paper.h"
 #include "experiments/measured.h"
 #include "experiments/point.h"
 #include "experiments/words.h"
@@ -53,6 +54,8 @@ struct grid {
     char model[GRID_WORD], paper_model[GRID_WORD];
     struct words sets, workload_sets;
     struct words calibration; /* of runs: the rows, "DATASET QUANTITY", that their processes fit */
+    char declared[96];        /* what the reading contains that counts; "": the first of a row's */
+    enum paper_role role;     /* counted, or appendix: none of its rows is counted */
     /* Of the canvas kinds: what each system is in the paper; what a prompt's share may be of. */
     struct words paper_systems, share_of;
     char requests_of[160];   /* of GRID_SERVER: the file of the requests it was measured with */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/paper.h"
 #include "sim/base/datadir.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
@@ -33,13 +34,10 @@ static const struct text_key series_keys[] = {KEY(measured_series, value),
                                               KEY(measured_series, over_value),
                                               KEY(measured_series, over),
                                               {NULL, 0, 0}};
-static const struct text_key row_keys[] = {KEY(measured_row, quantity),
-                                           KEY(measured_row, system),
-                                           KEY(measured_row, series),
-                                           KEY(measured_row, panel),
-                                           KEY(measured_row, pick),
-                                           KEY(measured_row, reading),
-                                           {NULL, 0, 0}};
+static const struct text_key row_keys[] = {KEY(measured_row, quantity), KEY(measured_row, system),
+                                           KEY(measured_row, series),   KEY(measured_row, panel),
+                                           KEY(measured_row, pick),     KEY(measured_row, role),
+                                           KEY(measured_row, reading),  {NULL, 0, 0}};
 static const char *const other_keys[] = {"show", "log_x", "log_y", NULL};
 static const char *const show_words[] = {"value", "ratio", "increase", "reduction", "share", NULL};
 static const char *const flag_words[] = {"off", "on", NULL};
@@ -184,6 +182,10 @@ static int check(const struct config *config, const struct measured *m, struct e
         bool is_drawn = false;
         for (size_t s = 0; s < m->n_series; s++) {
             is_drawn = is_drawn || strcmp(row->series, m->series[s].name) == 0;
+        }
+        if (paper_role_of(row->role) < 0) {
+            return err_usage(err, "%s: the row of '%s' has the role '%s'", config->path,
+                             row->quantity, row->role);
         }
         if (!picks || !is_drawn || row->quantity[0] == '\0') {
             return err_usage(err, "%s: the row of '%s' picks '%s' of the series '%s'", config->path,

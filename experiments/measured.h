@@ -36,6 +36,7 @@ struct measured_row {
     char quantity[GRID_WORD], system[GRID_WORD], series[GRID_WORD];
     char panel[MEASURED_TEXT]; /* "": all */
     char pick[GRID_WORD];      /* min, max, mean, or the x of the one that counts */
+    char role[16];             /* a word of paper_role_words; "": counted */
     char reading[96];
 };
 

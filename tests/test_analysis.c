@@ -8,6 +8,7 @@
 
 #include "analysis/output.h"
 #include "analysis/paper.h"
+#include "analysis/paper_score.h"
 #include "analysis/summary.h"
 #include "analysis/timeline.h"
 #include "tests/suite.h"
@@ -487,34 +488,123 @@ START_TEST(a_bad_row_of_a_paper_is_named_by_its_line) {
 }
 END_TEST
 
+START_TEST(a_papers_rows_say_their_role_and_how_they_compare) {
+    struct paper paper;
+    struct err err;
+#define ROLES "source,system,quantity,value,unit,role,compare\n"
+    ck_assert_int_eq(load_text(ROLES "T,s,q,1,x,,\nT,s,q,1,x,derived,at-most\n", &paper, &err), 0);
+    ck_assert_int_eq(paper.rows[0].role, PAPER_COUNTED);
+    ck_assert_int_eq(paper.rows[0].compare, PAPER_EQUAL);
+    ck_assert_int_eq(paper.rows[1].role, PAPER_DERIVED);
+    ck_assert_int_eq(paper.rows[1].compare, PAPER_AT_MOST);
+    paper_fini(&paper);
+    ck_assert_int_eq(load_text(ROLES "T,s,q,1,x,guess,\n", &paper, &err), ERR_WORLD);
+    ck_assert_int_eq(load_text(ROLES "T,s,q,1,x,,about\n", &paper, &err), ERR_WORLD);
+}
+END_TEST
+
+START_TEST(one_reading_of_a_printed_number_stands_for_it) {
+    const struct paper_row a = {.quantity = "a", .value = 1},
+                           b = {.quantity = "b", .value = 1, .role = PAPER_DERIVED};
+    const struct paper_result given[] = {{.row = &a, .reading = "of the output"},
+                                         {.row = &a, .reading = "of the canvas"},
+                                         {.row = &b},
+                                         {.row = &a, .role = PAPER_CALIBRATION}};
+    struct paper_result results[4];
+    memcpy(results, given, sizeof given);
+    paper_settle(results, 4, "", PAPER_COUNTED); /* the first */
+    ck_assert_int_eq(results[0].role, PAPER_COUNTED);
+    ck_assert_int_eq(results[1].role, PAPER_APPENDIX);
+    ck_assert_int_eq(results[2].role, PAPER_DERIVED);
+    ck_assert_int_eq(results[3].role, PAPER_CALIBRATION);
+    memcpy(results, given, sizeof given);
+    paper_settle(results, 4, "canvas", PAPER_COUNTED);
+    ck_assert_int_eq(results[0].role, PAPER_APPENDIX);
+    ck_assert_int_eq(results[1].role, PAPER_COUNTED);
+    memcpy(results, given, sizeof given);
+    paper_settle(results, 4, "canvas", PAPER_APPENDIX);
+    ck_assert_uint_eq(paper_tally(results, 4).appendix, 3);
+    ck_assert_int_eq(results[3].role, PAPER_CALIBRATION);
+}
+END_TEST
+
+static struct paper_row row_of(const char *source, const char *quantity) {
+    return (struct paper_row){.source = source,
+                              .gpu = "",
+                              .model = "",
+                              .dataset = "",
+                              .system = "s",
+                              .setting = "",
+                              .quantity = quantity,
+                              .unit = "x",
+                              .value = 1};
+}
+
+START_TEST(the_score_counts_a_printed_number_once_over_all_figures) {
+    const struct paper_row first = row_of("T1", "a"), again = row_of("T1", "a"),
+                           other = row_of("T1", "b");
+    const struct paper_result one[] = {{.row = &first, .ours = 1}, {.row = &other, .ours = 2}};
+    const struct paper_result two[] = {{.row = &again, .ours = 1}};
+    struct paper_score score;
+    struct err err = {0};
+    char *text = NULL;
+    size_t size;
+    paper_score_init(&score);
+    ck_assert_int_eq(paper_score_add(&score, "P", one, 2, &err), 0);
+    ck_assert_int_eq(paper_score_add(&score, "P", two, 1, &err), 0);
+    ck_assert_int_eq(paper_score_add(&score, "Q", two, 1, &err), 0); /* another paper's */
+    ck_assert_uint_eq(score.n_lines, 2);
+    ck_assert_uint_eq(score.lines[0].tally.counted, 2);
+    ck_assert_uint_eq(score.lines[0].tally.within, 1);
+    ck_assert_uint_eq(score.lines[0].tally.derived, 1);
+    ck_assert_uint_eq(score.lines[1].tally.counted, 1);
+    FILE *out = open_memstream(&text, &size);
+    paper_score_print(&score, PAPER_CSV, out);
+    fclose(out);
+    ck_assert_ptr_nonnull(strstr(text, "\nP,2,1,0.5000,0,0,1,0\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nall,3,2,0.6667,0,0,1,0\n"));
+    free(text);
+    paper_score_fini(&score);
+}
+END_TEST
+
 START_TEST(paper_rows_are_judged_by_their_ratio_and_calibration_points_apart) {
-    const struct paper_row tokens = {"T4",  "L40S",       "m",     "d", "s",
-                                     "1.0", "throughput", "tok/s", 100, 2};
-    const struct paper_row share = {"F5", "-", "m", "d", "s", "-", "reduction", "%", 56, 3};
-    const struct paper_row bound = {"F4", "-",  "m", "d", "s", "-", "avg_latency_over",
-                                    "s",  4000, 4};
+    const struct paper_row tokens = {"T4",         "L40S",  "m", "d", "s",           "1.0",
+                                     "throughput", "tok/s", 100, 2,   PAPER_COUNTED, PAPER_EQUAL};
+    const struct paper_row bound = {.quantity = "l", .value = 4000, .compare = PAPER_AT_LEAST};
+    const struct paper_row share = {"F5",        "-", "m", "d", "s",           "-",
+                                    "reduction", "%", 56,  3,   PAPER_COUNTED, PAPER_EQUAL};
+    const struct paper_row most = {.quantity = "l", .value = 0.5, .compare = PAPER_AT_MOST};
     const struct paper_result results[] = {
         {.row = &tokens, .ours = 115},
         {.row = &tokens, .ours = 85},
         {.row = &tokens, .ours = 115.1},
         {.row = &tokens, .ours = 84},
-        {.row = &tokens, .ours = 100, .calibration = true},
+        {.row = &tokens, .ours = 100, .role = PAPER_CALIBRATION},
         {.row = &tokens, .ours = NAN},
         {.row = &share, .ours = 60},
         {.row = &bound, .ours = 12000},
         {.row = &bound, .ours = 3900},
+        {.row = &most, .ours = 0.1},
+        {.row = &most, .ours = 0.51},
+        {.row = &tokens, .ours = 100, .role = PAPER_DERIVED},
+        {.row = &tokens, .ours = 100, .role = PAPER_APPENDIX},
     };
-    const enum paper_verdict expected[] = {PAPER_WITHIN, PAPER_WITHIN, PAPER_BEYOND,
-                                           PAPER_BEYOND, PAPER_WITHIN, PAPER_MISSING,
-                                           PAPER_WITHIN, PAPER_WITHIN, PAPER_BEYOND};
-    for (size_t i = 0; i < 9; i++) {
+    enum { N_RESULTS = sizeof results / sizeof results[0] };
+    const enum paper_verdict expected[N_RESULTS] = {
+        PAPER_WITHIN,  PAPER_WITHIN, PAPER_BEYOND, PAPER_BEYOND, PAPER_WITHIN,
+        PAPER_MISSING, PAPER_WITHIN, PAPER_WITHIN, PAPER_BEYOND, PAPER_WITHIN,
+        PAPER_BEYOND,  PAPER_WITHIN, PAPER_WITHIN};
+    for (size_t i = 0; i < N_RESULTS; i++) {
         ck_assert_int_eq(paper_judge(&results[i]), expected[i]);
     }
-    struct paper_tally tally = paper_tally(results, 9);
-    ck_assert_uint_eq(tally.counted, 7);
-    ck_assert_uint_eq(tally.within, 4);
+    struct paper_tally tally = paper_tally(results, N_RESULTS);
+    ck_assert_uint_eq(tally.counted, 9);
+    ck_assert_uint_eq(tally.within, 5);
     ck_assert_uint_eq(tally.missing, 1);
     ck_assert_uint_eq(tally.calibration, 1);
+    ck_assert_uint_eq(tally.derived, 1);
+    ck_assert_uint_eq(tally.appendix, 1);
     char text[64];
     ck_assert_str_eq(paper_ratio_text(&results[0], text, sizeof text), "1.150");
     ck_assert_str_eq(paper_ratio_text(&results[6], text, sizeof text), "+4.0 points");
@@ -532,26 +622,25 @@ static char *print_table(const struct paper_result *results, size_t n, enum pape
 }
 
 START_TEST(a_paper_table_reads_the_same_as_text_markdown_and_csv) {
-    const struct paper_row row = {"T|4", "L40S",       "m",     "Burst", "dLLM-Serve",
-                                  "1.0", "throughput", "tok/s", 100,     2};
+    const struct paper_row row = {"T|4",        "L40S",  "m", "Burst", "dLLM-Serve",  "1.0",
+                                  "throughput", "tok/s", 100, 2,       PAPER_COUNTED, PAPER_EQUAL};
     const struct paper_result results[] = {{.row = &row, .ours = 90, .reading = "with pad, of two"},
-                                           {.row = &row, .ours = 100, .calibration = true}};
+                                           {.row = &row, .ours = 100, .role = PAPER_CALIBRATION}};
     char *text = print_table(results, 2, PAPER_TEXT);
     ck_assert_ptr_nonnull(strstr(text, "100 tok/s"));
     ck_assert_ptr_nonnull(strstr(text, "0.900"));
-    ck_assert_ptr_nonnull(
-        strstr(text, "1 of 1 rows within 15 % (1 calibration point not counted)"));
+    ck_assert_ptr_nonnull(strstr(text, "1 of 1 rows within 15 %; not counted: 1 calibration\n"));
     free(text);
     text = print_table(results, 2, PAPER_MARKDOWN);
     ck_assert_ptr_nonnull(
         strstr(text, "| T\\|4 | L40S, m, Burst, dLLM-Serve, 1.0, throughput "
-                     "(with pad, of two) | 100 tok/s | 90 tok/s | 0.900 | no | yes |\n"));
+                     "(with pad, of two) | 100 tok/s | 90 tok/s | 0.900 | counted | yes |\n"));
     free(text);
     text = print_table(results, 2, PAPER_CSV);
-    ck_assert_ptr_nonnull(
-        strstr(text, "T|4,L40S,m,Burst,dLLM-Serve,1.0,throughput,tok/s,100,90,0.9,-10,no,yes,"
-                     "\"with pad, of two\"\n"));
-    ck_assert_ptr_nonnull(strstr(text, "tok/s,100,100,1,0,yes,yes,\n"));
+    ck_assert_ptr_nonnull(strstr(
+        text, "T|4,L40S,m,Burst,dLLM-Serve,1.0,throughput,tok/s,100,90,0.9,-10,counted,equal,yes,"
+              "\"with pad, of two\"\n"));
+    ck_assert_ptr_nonnull(strstr(text, "tok/s,100,100,1,0,calibration,equal,yes,\n"));
     free(text);
 }
 END_TEST
@@ -593,6 +682,9 @@ int main(void) {
         a_timeline_that_cannot_be_written_says_why_and_stays_readable,
         the_numbers_of_the_papers_load,
         a_bad_row_of_a_paper_is_named_by_its_line,
+        a_papers_rows_say_their_role_and_how_they_compare,
+        one_reading_of_a_printed_number_stands_for_it,
+        the_score_counts_a_printed_number_once_over_all_figures,
         paper_rows_are_judged_by_their_ratio_and_calibration_points_apart,
         a_paper_table_reads_the_same_as_text_markdown_and_csv,
         an_output_replaces_its_own_kind_only,
