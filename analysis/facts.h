@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sim/cost/price.h"
+
 /* A named number with its provenance: a calibrated constant, or a figure of the real engine. */
 struct run_figure {
     const char *name;
@@ -42,6 +44,9 @@ struct run_facts {
     /* How often a price was on the profile's grid, between its points, beyond it, or found by
      * roofline where the profile has no such operator. */
     uint64_t price_exact, price_interpolated, price_extrapolated, price_roofline;
+    /* The same by the time that the operators took, and by whose word it is; all 0: not simulated.
+     */
+    struct price_shares price_shares;
 
     /* Shares of 1, averaged over the makespan; negative: not known (a negative gpu_busy is taken
      * from the steps where the executor reported GPU time). MFU takes 1 TFLOP as 10^12. */

@@ -355,6 +355,17 @@ static json_t *json_figures(const struct run_figure *figures, size_t n, bool wit
     return object;
 }
 
+json_t *summary_price_shares(const struct price_shares *shares) {
+    json_t *by_kind = json_object(), *by_match = json_object();
+    for (int kind = 0; kind <= PROVENANCE_ROOFLINE; kind++) {
+        put(by_kind, provenance_words[kind], json_real(shares->by_kind[kind]));
+    }
+    for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
+        put(by_match, price_match_words[match], json_real(shares->by_match[match]));
+    }
+    return json_pack("{s:o, s:o}", "by_kind", by_kind, "by_match", by_match);
+}
+
 static int put_resources(json_t *o, const struct summary *s, const struct run_facts *facts) {
     return put(o, "gpu_busy", known_share(busy_share(s, facts))) |
            put(o, "mfu", known_share(facts->mfu)) |
@@ -370,6 +381,7 @@ static int put_resources(json_t *o, const struct summary *s, const struct run_fa
                          "interpolated", (json_int_t)facts->price_interpolated, "extrapolated",
                          (json_int_t)facts->price_extrapolated, "roofline",
                          (json_int_t)facts->price_roofline)) |
+           put(o, "price_time_shares", summary_price_shares(&facts->price_shares)) |
            put(o, "constants", json_figures(facts->constants, facts->n_constants, true)) |
            put(o, "engine", json_figures(facts->engine, facts->n_engine, false));
 }
@@ -426,6 +438,28 @@ static void print_bytes(FILE *out, const char *name, int64_t bytes) {
 static void print_share(FILE *out, const char *name, double share) {
     if (share >= 0) {
         fprintf(out, "  %s %.1f %%", name, 100 * share);
+    }
+}
+
+static void print_shares(FILE *out, const char *const *words, const double *shares, int n) {
+    for (int i = 0; i < n; i++) {
+        if (shares[i] > 0) {
+            print_share(out, words[i], shares[i]);
+        }
+    }
+}
+
+void summary_print_price_shares(const struct price_shares *shares, FILE *out) {
+    double sum = 0;
+    for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
+        sum += shares->by_match[match];
+    }
+    if (sum > 0) {
+        fprintf(out, "of the time ");
+        print_shares(out, provenance_words, shares->by_kind, PROVENANCE_KIND_COUNT);
+        fprintf(out, ";");
+        print_shares(out, price_match_words, shares->by_match, PRICE_MATCH_COUNT);
+        fputc('\n', out);
     }
 }
 
@@ -526,6 +560,7 @@ void summary_print(const struct summary *s, const struct run_facts *f, FILE *out
             "prices       exact %" PRIu64 ", interpolated %" PRIu64 ", extrapolated %" PRIu64
             ", roofline %" PRIu64 "\n",
             f->price_exact, f->price_interpolated, f->price_extrapolated, f->price_roofline);
+    summary_print_price_shares(&f->price_shares, out);
     for (size_t i = 0; i < f->n_constants; i++) {
         const struct run_figure *c = &f->constants[i];
         fprintf(out, "%s   %s = %.6g %s (%s)\n", i == 0 ? "calibrated" : "          ", c->name,

@@ -101,4 +101,11 @@ char *summary_json_text(const json_t *object, int pretty);
 /* A table for people. */
 void summary_print(const struct summary *summary, const struct run_facts *facts, FILE *out);
 
+/* {"by_kind": {"measured": 0.9, ...}, "by_match": {"exact": 0.8, ...}}: shares of the operators'
+ * simulated time; NULL when memory is out. The caller releases it. */
+json_t *summary_price_shares(const struct price_shares *shares);
+
+/* The same as a line of those that are not 0; nothing where there is none. */
+void summary_print_price_shares(const struct price_shares *shares, FILE *out);
+
 #endif

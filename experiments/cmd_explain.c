@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "analysis/summary.h"
 #include "experiments/asked.h"
 #include "experiments/cmd.h"
 #include "experiments/measured_step.h"
@@ -21,9 +22,6 @@ static const struct option *const options_of_explain[] = {
     system_option,   device_options, policy_options, step_options,
     backend_options, own_options,    json_options,   NULL,
 };
-
-static const char *const match_words[PRICE_MATCH_COUNT] = {"exact", "interpolated", "extrapolated",
-                                                           "roofline"};
 
 static double rate(double amount, double ns, double scale) {
     return ns > 0 && amount > 0 ? amount / ns * scale : NAN;
@@ -44,9 +42,9 @@ static double measured_scale(const struct system *system, const struct measured_
 static struct table *operators(const struct system *system, const struct asked_step *step,
                                const struct step_price *price,
                                const struct measured_step *measured) {
-    static const char *const columns[] = {"operator", "kind",        "times",  "ms",
-                                          "share_%",  "TFLOP/s",     "GB/s",   "bound",
-                                          "price",    "measured_ms", "error_%"};
+    static const char *const columns[] = {"operator", "kind",    "times",       "ms",
+                                          "share_%",  "TFLOP/s", "GB/s",        "bound",
+                                          "price",    "from",    "measured_ms", "error_%"};
     size_t n_columns = sizeof columns / sizeof columns[0];
     struct table *table = table_open(columns, measured != NULL ? n_columns : n_columns - 2);
     struct op_price prices[GRAPH_MAX_OPS];
@@ -69,7 +67,8 @@ static struct table *operators(const struct system *system, const struct asked_s
         table_number(table, rate(p->flops, p->ns, 1e-3), "%.1f");
         table_number(table, rate(p->bytes, p->ns, 1), "%.0f");
         table_text(table, op_bound_names[p->bound]);
-        table_text(table, match_words[p->match]);
+        table_text(table, price_match_words[p->match]);
+        table_text(table, provenance_words[p->kind]);
         if (measured != NULL) {
             double ns = scale * measured->op_ns[i];
             table_number(table, ns > 0 ? ns * 1e-6 : NAN, "%.3f");
@@ -88,6 +87,7 @@ static struct table *operators(const struct system *system, const struct asked_s
         table_text(table, NULL);
         table_text(table, op_bound_names[BOUND_LAUNCH]);
         table_text(table, "runtime");
+        table_text(table, NULL);
         for (int i = 0; i < (measured != NULL ? 2 : 0); i++) {
             table_text(table, NULL);
         }
@@ -203,19 +203,21 @@ static int print(const struct options *options, const struct system *system,
         return status;
     }
     system_price(system, &step->shape, step->workspace_bytes, &price);
+    struct price_shares shares = cost_shares(system->cost, &price.time);
     struct table *table = operators(system, step, &price, measured);
     bool serial = system->runtime.host_mode == HOST_SERIAL;
     if (options_has(options, "json")) {
         status = cmd_print_json(
-            json_pack("{s:s, s:s, s:s, s:s, s:s, s:s?, s:s, s:I, s:f, s:f, s:f, s:o, s:o*, s:o*}",
-                      "system", system->name, "model", system->model->name, "gpu",
-                      system->gpu->name, "profile_kind", system_profile_kind(system), "runtime",
-                      system->runtime_name, "host_terms", system_host_terms(system), "step",
-                      step->text, "tokens", (json_int_t)step->shape.sym[SYM_TOKENS], "device_ms",
-                      price.device_ns * 1e-6, "host_ms", price.host_ns * 1e-6, "wall_ms",
-                      price.wall_ns * 1e-6, "operators", table_json(table), "measured",
-                      measured != NULL ? measured_json(measured) : NULL, "experts_hit",
-                      experts_json(system, step, measured)),
+            json_pack(
+                "{s:s, s:s, s:s, s:s, s:s, s:s?, s:s, s:I, s:f, s:f, s:f, s:o, s:o, s:o*, s:o*}",
+                "system", system->name, "model", system->model->name, "gpu", system->gpu->name,
+                "profile_kind", system_profile_kind(system), "runtime", system->runtime_name,
+                "host_terms", system_host_terms(system), "step", step->text, "tokens",
+                (json_int_t)step->shape.sym[SYM_TOKENS], "device_ms", price.device_ns * 1e-6,
+                "host_ms", price.host_ns * 1e-6, "wall_ms", price.wall_ns * 1e-6,
+                "price_time_shares", summary_price_shares(&shares), "operators", table_json(table),
+                "measured", measured != NULL ? measured_json(measured) : NULL, "experts_hit",
+                experts_json(system, step, measured)),
             err);
     } else {
         printf("%s, %s on %s: %s\n", system->name, system->model->name, system->gpu->name,
@@ -235,6 +237,7 @@ static int print(const struct options *options, const struct system *system,
                serial                            ? "the host waits, so both add up"
                : price.host_ns > price.device_ns ? "the host is the longer"
                                                  : "the host runs ahead");
+        summary_print_price_shares(&shares, stdout);
         print_experts(system, step, measured);
         if (measured != NULL) {
             print_measured(measured, &price);

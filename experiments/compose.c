@@ -493,11 +493,12 @@ static void settle_facts(struct composition *c, const struct meter *meter) {
     facts->price_interpolated = c->pricing.lookups[PROFILE_INTERPOLATED];
     facts->price_extrapolated = c->pricing.lookups[PROFILE_EXTRAPOLATED];
     facts->price_roofline = c->pricing.lookups[PRICE_ROOFLINE];
+    facts->price_shares = cost_shares(system->cost, &c->pricing.time);
     double flops = 0, bytes = 0;
     if (c->result.steps > 0 && c->summary.makespan_s > 0) {
         cost_work(system->cost, c->result.sym, (double)c->result.steps, &flops, &bytes);
         double gpu_s = c->summary.makespan_s * system->settings.replicas;
-        facts->mfu = flops / (gpu_s * system->gpu->peak_bf16_flops);
+        facts->mfu = flops / (gpu_s * gpu_roof_flops(system->gpu));
         facts->bandwidth_util = bytes / (gpu_s * system->gpu->peak_bandwidth);
     }
 }

@@ -211,6 +211,11 @@ static struct run_facts some_facts(void) {
     facts.mfu = 0.25;
     facts.price_exact = 3;
     facts.price_interpolated = 2;
+    facts.price_shares.by_kind[PROVENANCE_TRANSFERRED] = 0.75;
+    facts.price_shares.by_kind[PROVENANCE_ROOFLINE] = 0.25;
+    facts.price_shares.by_match[PROFILE_EXACT] = 0.5;
+    facts.price_shares.by_match[PROFILE_INTERPOLATED] = 0.25;
+    facts.price_shares.by_match[PRICE_ROOFLINE] = 0.25;
     facts.constants = constants;
     facts.n_constants = 1;
     return facts;

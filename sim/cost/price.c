@@ -5,12 +5,15 @@
 
 #include "sim/base/num.h"
 #include "sim/cost/answers.h"
+#include "sim/cost/floor.h"
 #include "sim/cost/roofline.h"
 #include "sim/cost/varlen.h"
 #include "sim/graph/bucket.h"
 #include "sim/model/ranks.h"
 
 const char *const op_bound_names[] = {"compute", "bandwidth", "launch"};
+const char *const price_match_words[PRICE_MATCH_COUNT] = {"exact", "interpolated", "extrapolated",
+                                                          "roofline"};
 
 /* Every operator but attention depends on one symbol. The sum over the operators of a symbol is
  * remembered for each value below TABLE_VALUES, in the chunks it was last asked for; larger ones
@@ -21,6 +24,7 @@ struct known_price {
     double ns; /* 0: not yet known */
     struct chunk_rows chunks;
     uint16_t lookups[PRICE_MATCH_COUNT];
+    float match_ns[PRICE_MATCH_COUNT], behind_ns; /* for shares alone: floats will do */
 };
 
 struct cost_model {
@@ -35,6 +39,9 @@ struct cost_model {
     bool stores_passes;
     enum symbol stored_rows;
     uint32_t n_behind;
+    bool is_behind[GRAPH_MAX_OPS]; /* answered by the profile behind the first */
+    /* PROVENANCE_ROOFLINE where there is no such profile. */
+    enum provenance_kind kind, behind_kind;
     const struct profile
         *answers[GRAPH_MAX_OPS]; /* what each operator is priced from; NULL: roofline */
     struct profile_layouts layouts[GRAPH_MAX_OPS]; /* of attention, in what answers it */
@@ -70,6 +77,16 @@ static int64_t bytes_per_row(const struct graph *graph, const struct op *op) {
         bytes = 2 * graph->tensors[op->in[1]].bytes.per + 3 * graph->tensors[op->in[2]].bytes.per;
     }
     return bytes;
+}
+
+/* A table that says less than what must be moved or multiplied takes was asked for another shape
+ * than it holds, or was timed in a loop that found its weights in the L2 cache. */
+static void raise_to_floor(const struct gpu *gpu, double cold_bytes, struct op_price *price) {
+    double least_ns = floor_ns(gpu, price->flops, cold_bytes);
+    if (price->ns < least_ns) {
+        price->ns = least_ns;
+        price->match = PRICE_ROOFLINE;
+    }
 }
 
 static void settle(struct op_price *price, const struct gpu *gpu) {
@@ -293,6 +310,9 @@ static void price_rows(const struct cost_model *cost, const struct op *op, int64
         break;
     }
     price->ns *= load_of(cost, op, rows);
+    if (!answers_in_experts(answering(cost, op), op)) {
+        raise_to_floor(cost->gpu, floor_bytes(cost->graph, op, (double)rows), price);
+    }
     settle(price, cost->gpu);
 }
 
@@ -352,6 +372,7 @@ static void price_spans(const struct cost_model *cost, const struct op *op,
         price->ns = roofline_ns(cost->gpu, price->flops, price->bytes);
     }
     price->ns *= load_of(cost, op, shape->sym[op->span_q]);
+    raise_to_floor(cost->gpu, floor_span_bytes(cost->graph, op, shape->sym), price);
     settle(price, cost->gpu);
 }
 
@@ -401,6 +422,14 @@ static void price_keep(const struct cost_model *cost, const struct op *op, int64
     sum->match = match > sum->match ? match : sum->match;
 }
 
+/* Whose word the price is, once all of it is there. */
+static void set_kind(const struct cost_model *cost, const struct op *op, struct op_price *price) {
+    bool is_behind = cost->is_behind[op - cost->graph->ops];
+    price->kind = price->match == PRICE_ROOFLINE ? PROVENANCE_ROOFLINE
+                  : is_behind                    ? cost->behind_kind
+                                                 : cost->kind;
+}
+
 static void price_attention(const struct cost_model *cost, const struct op *op,
                             const struct step_shape *shape, struct chunk_rows chunks, double repeat,
                             struct op_price *sum) {
@@ -448,6 +477,13 @@ static void price_op(const struct cost_model *cost, const struct op *op,
     }
 }
 
+static void known_add(struct known_price *known, const struct op_price *price, bool is_behind) {
+    known->ns += price->ns;
+    known->lookups[price->match]++;
+    known->match_ns[price->match] += (float)price->ns;
+    known->behind_ns += is_behind && price->match != PRICE_ROOFLINE ? (float)price->ns : 0;
+}
+
 /* The sum over the operators that depend on `symbol` alone, when it has this value. */
 static struct known_price price_symbol(const struct cost_model *cost, enum symbol symbol,
                                        int64_t value, struct chunk_rows chunks) {
@@ -459,14 +495,12 @@ static struct known_price price_symbol(const struct cost_model *cost, enum symbo
         if (!is_attention(op) && op->rows == symbol) {
             struct op_price price;
             price_op(cost, op, &shape, chunks, &price);
-            known.ns += price.ns;
-            known.lookups[price.match]++;
+            known_add(&known, &price, cost->is_behind[i]);
         }
         if (symbol == cost->stored_rows && keeps_behind(cost, op)) {
             struct op_price keep = {0};
             price_keep(cost, op, value, &keep);
-            known.ns += keep.ns;
-            known.lookups[keep.match]++;
+            known_add(&known, &keep, false);
         }
     }
     return known;
@@ -493,6 +527,7 @@ void cost_explain(struct cost_model *cost, const struct step_shape *asked, struc
         if (keeps_behind(cost, op) && shape->sym[cost->stored_rows] > 0) {
             price_keep(cost, op, shape->sym[cost->stored_rows], &out[i]);
         }
+        set_kind(cost, op, &out[i]);
     }
 }
 
@@ -589,13 +624,19 @@ void cost_price(struct cost_model *cost, const struct step_shape *whole, struct 
         device += known->ns;
         for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
             out->lookups[match] += known->lookups[match];
+            out->time.match_ns[match] += (double)known->match_ns[match];
         }
+        out->time.behind_ns += (double)known->behind_ns;
     }
     for (uint32_t i = 0; i < cost->n_attention; i++) {
         struct op_price price;
         price_op(cost, &cost->graph->ops[cost->attention[i]], shape, asked, &price);
         device += price.ns;
         out->lookups[price.match] += price.executions > 0;
+        out->time.match_ns[price.match] += price.ns;
+        if (cost->is_behind[cost->attention[i]] && price.match != PRICE_ROOFLINE) {
+            out->time.behind_ns += price.ns;
+        }
     }
     double launches;
     out->host_ns = host_ns(cost->runtime, shape, &launches);
@@ -612,7 +653,14 @@ void cost_price(struct cost_model *cost, const struct step_shape *whole, struct 
     }
 }
 
+static enum provenance_kind kind_of(const struct profile *profile) {
+    return profile == NULL ? PROVENANCE_ROOFLINE
+                           : (enum provenance_kind)provenance_find(profile_kind(profile));
+}
+
 static void choose_profiles(struct cost_model *cost, const struct profile *behind) {
+    cost->kind = kind_of(cost->profile);
+    cost->behind_kind = kind_of(behind);
     for (uint32_t i = 0; i < cost->graph->n_ops; i++) {
         const struct op *op = &cost->graph->ops[i];
         bool asks_behind = cost->profile != NULL && behind != NULL &&
@@ -620,6 +668,7 @@ static void choose_profiles(struct cost_model *cost, const struct profile *behin
                            answers_at_all(behind, cost->graph, op);
         cost->answers[i] = asks_behind ? behind : cost->profile;
         cost->n_behind += asks_behind;
+        cost->is_behind[i] = asks_behind;
         cost->curves[i] = cost->answers[i] != NULL
                               ? load_find(profile_load(cost->answers[i]), op->kind, op->name)
                               : -1;
@@ -680,6 +729,25 @@ const struct profile *cost_collectives(const struct cost_model *cost) {
 
 uint32_t cost_ops_behind(const struct cost_model *cost) {
     return cost->n_behind;
+}
+
+struct price_shares cost_shares(const struct cost_model *cost, const struct price_time *time) {
+    struct price_shares shares = {0};
+    double all_ns = 0;
+    for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
+        all_ns += time->match_ns[match];
+    }
+    if (all_ns <= 0) {
+        return shares;
+    }
+    for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
+        shares.by_match[match] = time->match_ns[match] / all_ns;
+    }
+    double roofline_ns = time->match_ns[PRICE_ROOFLINE];
+    shares.by_kind[PROVENANCE_ROOFLINE] = roofline_ns / all_ns;
+    shares.by_kind[cost->behind_kind] += time->behind_ns / all_ns;
+    shares.by_kind[cost->kind] += (all_ns - roofline_ns - time->behind_ns) / all_ns;
+    return shares;
 }
 
 void cost_stores_passes(struct cost_model *cost, enum symbol rows) {

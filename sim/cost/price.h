@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "sim/base/err.h"
+#include "sim/base/provenance.h"
 #include "sim/cost/profile.h"
 #include "sim/cost/runtime.h"
 #include "sim/graph/graph.h"
@@ -22,15 +23,32 @@ struct op_price {
     double ns, flops, bytes;
     enum op_bound bound;
     uint32_t match; /* enum profile_match or PRICE_ROOFLINE */
+    enum provenance_kind kind;
     uint32_t executions;
 };
 
-/* How a price was found: enum profile_match, or by roofline where the profile has no such rows. */
+/* How a price was found: enum profile_match, or by roofline where the profile has no such rows or
+ * says less than the roofline allows (sim/cost/floor.h). */
 enum { PRICE_ROOFLINE = PROFILE_EXTRAPOLATED + 1, PRICE_MATCH_COUNT };
+extern const char *const price_match_words[PRICE_MATCH_COUNT];
+
+/* The operators' part of the device time, by how it was found. What the runtime launches beyond
+ * the graph is in none. */
+struct price_time {
+    double match_ns[PRICE_MATCH_COUNT];
+    double behind_ns; /* of it, what the profile behind the first said */
+};
 
 struct step_price {
     double device_ns, host_ns, wall_ns;
     uint32_t lookups[PRICE_MATCH_COUNT]; /* by how each operator's price was found */
+    struct price_time time;
+};
+
+/* Shares of the operators' time: each sums to 1, or to 0 where there is none. */
+struct price_shares {
+    double by_kind[PROVENANCE_KIND_COUNT];
+    double by_match[PRICE_MATCH_COUNT];
 };
 
 struct cost_model;
@@ -50,6 +68,9 @@ const struct profile *cost_collectives(const struct cost_model *cost);
 
 /* How many operators of the graph are priced from `behind`. */
 uint32_t cost_ops_behind(const struct cost_model *cost);
+
+/* What a sum over steps rests on. */
+struct price_shares cost_shares(const struct cost_model *cost, const struct price_time *time);
 
 /* Say that the cache policy stores the keys and values of so many rows of a step, which is a pass
  * of its own (PASS_KEEP) behind each rotation: SYM_FULL_Q, those of whole passes over the canvas,

@@ -26,6 +26,13 @@ struct gpu {
     const char *source;
 };
 
+/* The most FLOP/s that the card is known to do: its data sheet's peak, or the best product where
+ * that is faster, as on GeForce cards, whose clocks rise above the boost clock of the sheet. */
+static inline double gpu_roof_flops(const struct gpu *gpu) {
+    return gpu->best_bf16_flops > gpu->peak_bf16_flops ? gpu->best_bf16_flops
+                                                       : gpu->peak_bf16_flops;
+}
+
 extern const struct gpu gpu_table[];
 extern const size_t gpu_table_size;
 

@@ -44,7 +44,9 @@ static void take_off(struct executor_sim *sim, struct flight *flight, uint32_t s
     sim->pricing.host_ns += (double)steps * flight->host_ns;
     for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
         sim->pricing.lookups[match] += (uint64_t)steps * flight->price.lookups[match];
+        sim->pricing.time.match_ns[match] += (double)steps * flight->price.time.match_ns[match];
     }
+    sim->pricing.time.behind_ns += (double)steps * flight->price.time.behind_ns;
 }
 
 /* A host that waits within each step waits once; one that runs ahead of the device launches all the

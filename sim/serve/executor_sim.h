@@ -11,6 +11,7 @@ struct executor_sim;
 struct pricing {
     uint64_t lookups[PRICE_MATCH_COUNT];
     double device_ns, host_ns;
+    struct price_time time; /* cost_shares says what it rests on */
 };
 
 /* A runtime that is not varlen pads every batch to its longest request. `system` is borrowed. */
