@@ -19,11 +19,18 @@ struct run_figure {
     const char *source; /* where the value comes from; "" when `name` says it all */
 };
 
+/* Whose machine the host times are of; `kind` is a word of provenance_words. */
+struct run_host {
+    const char *name, *kind, *source; /* name NULL: host times were measured with the run */
+    double factor;                    /* its time over the reference host's */
+};
+
 struct run_facts {
     /* Who ran what. `profile_kind` is measured, imported, transferred or roofline, and every output
      * that names the profile repeats it. `trace_provenance` likewise says what is assumed. */
     const char *system, *model, *gpu;
     const char *profile, *profile_kind;
+    struct run_host host;
     const char *backend;
     /* Of the real engine, else NULL: the device, as its maker calls it, "emulated on ..." where it
      * stands in for another one, and where the weights come from. */

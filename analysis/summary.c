@@ -250,11 +250,19 @@ static json_t *times_text(const struct run_facts *facts) {
     return device != NULL ? json_sprintf("measured on %s", device) : json_string("simulated");
 }
 
+static json_t *host_json(const struct run_host *host) {
+    return host->name == NULL
+               ? json_null()
+               : json_pack("{s:s, s:s, s:f, s:s}", "name", host->name, "kind", host->kind, "factor",
+                           host->factor, "source", host->source);
+}
+
 static int put_identity(json_t *o, const struct run_facts *facts) {
     return put(o, "system", json_string(facts->system)) |
            put(o, "model", json_string(facts->model)) | put(o, "gpu", json_string(facts->gpu)) |
            put(o, "profile", json_string(facts->profile)) |
            put(o, "profile_kind", json_string(facts->profile_kind)) |
+           put(o, "host", host_json(&facts->host)) |
            put(o, "backend", json_string(facts->backend)) |
            put(o, "device", known_text(facts->device)) |
            put(o, "weights", known_text(facts->weights)) | put(o, "times", times_text(facts)) |
@@ -490,6 +498,10 @@ static void print_identity(const struct run_facts *f, FILE *out) {
         fprintf(out, "incomplete   %s\n", f->incomplete);
     }
     fprintf(out, "profile      %s: %s\n", f->profile, f->profile_kind);
+    if (f->host.name != NULL) {
+        fprintf(out, "host         %s: %s, factor %.4g (%s)\n", f->host.name, f->host.kind,
+                f->host.factor, f->host.source);
+    }
     fprintf(out, "trace        %s%s%s, seed %" PRIu64 "\n", f->trace,
             f->trace_provenance[0] != '\0' ? ": " : "", f->trace_provenance, f->seed);
 }

@@ -29,6 +29,7 @@ const struct option policy_options[] = {
     {"router", "NAME", "the same for the router", false},
     {"planner", "NAME", "the same for the memory planner", false},
     {"runtime", "NAME", "the same for the runtime", false},
+    {"host", "NAME", "the same for the host, the machine beside the GPU (list hosts)", false},
     {"replicas", "N", "identical GPUs, each with the whole model", false},
     {NULL, NULL, NULL, false},
 };
@@ -100,7 +101,7 @@ static int read_set(struct asked *asked, const char *text, struct err *err) {
 
 static int read_settings(const struct options *options, struct asked *asked, struct err *err) {
     static const char *const shorts[] = {"scheduler", "cache",   "decoder", "router",
-                                         "planner",   "runtime", "replicas"};
+                                         "planner",   "runtime", "host",    "replicas"};
     /* Parts before their parameters, so that --set cache.x=1 --cache y means what it says. */
     for (size_t i = 0; i < sizeof shorts / sizeof shorts[0]; i++) {
         const char *value = options_text(options, shorts[i]);

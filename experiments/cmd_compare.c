@@ -103,6 +103,29 @@ static void print_constants(const struct comparison *c) {
     json_decref(seen);
 }
 
+/* Hosts differ between systems: each once, with the systems that have it. */
+static void print_hosts(const struct comparison *c) {
+    for (size_t i = 0; i < c->n; i++) {
+        const json_t *host = json_object_get(c->points[i].summary, "host");
+        size_t first = 0;
+        while (first < i && !json_equal(json_object_get(c->points[first].summary, "host"), host)) {
+            first++;
+        }
+        if (!json_is_object(host) || first < i) {
+            continue;
+        }
+        printf("%-13s%s: %s, factor %.4g (%s); of %s", "host", text_of(host, "name"),
+               text_of(host, "kind"), json_number_value(json_object_get(host, "factor")),
+               text_of(host, "source"), c->names[i]);
+        for (size_t j = i + 1; j < c->n; j++) {
+            if (json_equal(json_object_get(c->points[j].summary, "host"), host)) {
+                printf(", %s", c->names[j]);
+            }
+        }
+        printf("\n");
+    }
+}
+
 /* The notes begin with one line for each reason of rejection. */
 static const char *behind_rejected(const char *notes) {
     while (strncmp(notes, "rejected", 8) == 0) {
@@ -145,6 +168,7 @@ static void print_people(const struct comparison *c) {
     if (some != NULL && some->notes != NULL) {
         fputs(behind_rejected(some->notes), stdout);
     }
+    print_hosts(c);
     print_constants(c);
 }
 

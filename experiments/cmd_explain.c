@@ -193,6 +193,13 @@ static int measure(const struct options *options, const struct system *system,
     return status;
 }
 
+static json_t *host_json(const struct system *system) {
+    const struct host host = system_host(system);
+    return json_pack("{s:s, s:s, s:f, s:s}", "name", host.name, "kind",
+                     provenance_words[host.provenance.kind], "factor", host.factor, "source",
+                     host.provenance.source);
+}
+
 static int print(const struct options *options, const struct system *system,
                  const struct asked_step *step, struct err *err) {
     struct step_price price;
@@ -209,10 +216,10 @@ static int print(const struct options *options, const struct system *system,
     if (options_has(options, "json")) {
         status = cmd_print_json(
             json_pack(
-                "{s:s, s:s, s:s, s:s, s:s, s:s?, s:s, s:I, s:f, s:f, s:f, s:o, s:o, s:o*, s:o*}",
+                "{s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:I, s:f, s:f, s:f, s:o, s:o, s:o*, s:o*}",
                 "system", system->name, "model", system->model->name, "gpu", system->gpu->name,
                 "profile_kind", system_profile_kind(system), "runtime", system->runtime_name,
-                "host_terms", system_host_terms(system), "step", step->text, "tokens",
+                "host", host_json(system), "step", step->text, "tokens",
                 (json_int_t)step->shape.sym[SYM_TOKENS], "device_ms", price.device_ns * 1e-6,
                 "host_ms", price.host_ns * 1e-6, "wall_ms", price.wall_ns * 1e-6,
                 "price_time_shares", summary_price_shares(&shares), "operators", table_json(table),
@@ -224,16 +231,19 @@ static int print(const struct options *options, const struct system *system,
                step->text);
         printf("prices from  %s: %s\n", system_profile_kind(system), system_profile_source(system));
         system_print_provenance(system, stdout);
+        const struct host host = system_host(system);
+        printf("host         %s: %s, factor %.4g (%s)\n", host.name,
+               provenance_words[host.provenance.kind], host.factor, host.provenance.source);
         printf("shape        %" PRId64 " query tokens, %" PRId64 " logit rows, %" PRId64
                " cached rows attended%s\n\n",
                step->shape.sym[SYM_TOKENS], step->shape.sym[SYM_LOGIT_ROWS],
                step->shape.sym[SYM_CONTEXT_ROWS],
                system->runtime.varlen ? "" : ", padded to the longest request");
         table_print(table, stdout);
-        printf("\ndevice %.3f ms, host %.3f ms (runtime %s, host factor %.4g); the step takes "
+        printf("\ndevice %.3f ms, host %.3f ms (runtime %s); the step takes "
                "%.3f ms: %s\n",
                price.device_ns * 1e-6, price.host_ns * 1e-6, system->runtime_name,
-               system->runtime.host_factor, price.wall_ns * 1e-6,
+               price.wall_ns * 1e-6,
                serial                            ? "the host waits, so both add up"
                : price.host_ns > price.device_ns ? "the host is the longer"
                                                  : "the host runs ahead");

@@ -21,6 +21,8 @@ static const struct option own_options[] = {
     {"all", NULL, "every figure of experiments/figures", false},
     {"scores", NULL, "every figure's comparison, but only the table of scores is printed", false},
     {"out", "DIR", "where the files go; without it nothing is drawn, only compared", false},
+    {"host", "NAME", "of runs: the host of every system (list hosts); default: each system's own",
+     false},
     {"j", "N", "threads (default 2)", false},
     {NULL, NULL, NULL, false},
 };
@@ -124,7 +126,8 @@ static int make_server(const struct grid *grid, const char *out, struct err *err
 
 /* What the figures of one command share. */
 struct making {
-    const char *out; /* NULL: nothing is drawn */
+    const char *out;  /* NULL: nothing is drawn */
+    const char *host; /* of every system; NULL: each one's own */
     unsigned n_threads;
     bool scores_only; /* no figure is drawn nor its table printed */
     struct config calibrated, papers;
@@ -187,6 +190,21 @@ static int show(struct making *making, const struct grid *grid, const struct gri
     return status;
 }
 
+/* --host of the command line, which comes before what a workload of the figure sets. */
+static int set_host(struct grid *grid, const char *host, struct err *err) {
+    if (host == NULL) {
+        return 0;
+    }
+    if (grid->kind > GRID_JITTER) {
+        return err_usage(err, "--host: %s runs no system", grid->name);
+    }
+    if (grid->sets.n == GRID_MOST || strlen(host) + sizeof "host=" > GRID_WORD) {
+        return err_usage(err, "--host: %s has no room for '%s' among its keys", grid->name, host);
+    }
+    snprintf(grid->sets.word[grid->sets.n++], GRID_WORD, "host=%s", host);
+    return 0;
+}
+
 /* Draw and compare one figure. */
 static int make_figure(const char *name, struct making *making, struct err *err) {
     char path[PATH_CHARS], relative[PATH_CHARS / 2];
@@ -201,6 +219,7 @@ static int make_figure(const char *name, struct making *making, struct err *err)
         free(grid);
         return status;
     }
+    status = status == 0 ? set_host(grid, making->host, err) : status;
     if (status == 0) {
         snprintf(relative, sizeof relative, "experiments/paper/%s", grid->paper);
         status = paper_load(data_path(path, sizeof path, relative), &paper, err);
@@ -296,6 +315,7 @@ static int run(const struct options *options, struct err *err) {
         status = err_world(err, "cannot make the folder %s: %s", making.out, strerror(errno));
     }
     making.n_threads = (unsigned)n_threads;
+    making.host = options_text(options, "host");
     bool all = options_has(options, "all") || making.scores_only;
     return status == 0 ? make_all(&names, all, &making, err) : status;
 }

@@ -128,6 +128,25 @@ static void list_runtimes(struct listing *out) {
     add_params(out->params, "every runtime", "runtime.", runtime_params, runtime_n_params);
 }
 
+static int list_host(void *state, const struct host *host, const char *doc) {
+    struct listing *out = state;
+    table_text(out->rows, host->name);
+    table_number(out->rows, host->factor, "%.4g");
+    table_text(out->rows, provenance_words[host->provenance.kind]);
+    table_text(out->rows, host->gpus[0] != '\0' ? host->gpus : NULL);
+    table_text(out->rows, doc);
+    table_text(out->rows, host->provenance.source);
+    return 0;
+}
+
+static void list_hosts(struct listing *out) {
+    static const char *const columns[] = {"name", "factor", "kind", "gpu", "what", "source"};
+    out->rows = table_open(columns, sizeof columns / sizeof columns[0]);
+    (void)host_list(list_host, out, out->err);
+    out->params = table_open(param_columns, N_PARAM_COLUMNS);
+    add_params(out->params, "every host", "host.", host_params, host_n_params);
+}
+
 /* "8 of 256 and 1 shared, first layers dense: 1", and how they are chosen. */
 static void add_mixture(struct table *rows, const struct model *m) {
     char experts[96], router[128];
@@ -375,7 +394,7 @@ static const struct section {
     {"runtimes", list_runtimes},       {"models", list_models},         {"gpus", list_gpus},
     {"profiles", list_profiles},       {"workloads", list_workloads},   {"arrivals", list_arrivals},
     {"confidences", list_confidences}, {"lengths", list_lengths},       {"traces", list_traces},
-    {"experiments", list_experiments},
+    {"experiments", list_experiments}, {"hosts", list_hosts},
 };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 

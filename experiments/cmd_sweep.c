@@ -21,6 +21,8 @@ static const struct option sweep_record_options[] = {
 
 static const struct option sweep_price_options[] = {
     {"profile", "FILE", "price by this profile, measured on the sweep's one GPU", false},
+    {"host", "NAME", "the host of every system (list hosts); each system's own unless given",
+     false},
     {NULL, NULL, NULL, false},
 };
 
@@ -220,6 +222,9 @@ static int make_points(const struct options *options, struct sweep *sweep, struc
         struct asked *asked = &sweep->asked[p];
         status = asked_read(&nothing, asked, err);
         status = status != 0 ? status : asked_profile(options, asked, err);
+        if (status == 0 && options_has(options, "host")) {
+            status = asked_set(asked, "host", options_text(options, "host"), "--host", err);
+        }
         for (size_t a = 0; status == 0 && a < sweep->n_axes; a++) {
             status = apply(&sweep->axes[a], value_at(sweep, p, a), asked, err);
         }

@@ -241,6 +241,11 @@ static void state_facts(struct composition *c) {
         facts->gpus = system_gpus(system);
         facts->collectives = system_collectives(system, c->collectives, sizeof c->collectives);
     }
+    c->host = system_host(system);
+    facts->host = (struct run_host){.name = c->host.name,
+                                    .kind = provenance_words[c->host.provenance.kind],
+                                    .source = c->host.provenance.source,
+                                    .factor = c->host.factor};
     facts->backend = "sim";
     facts->trace = c->trace;
     facts->trace_provenance = c->provenance;
@@ -315,6 +320,7 @@ int compose_open(const struct run_request *request, struct composition **out, st
     name_settings(c, request);
     state_facts(c);
     if (c->live != NULL) {
+        c->facts.host.name = NULL;
         c->facts.backend = request->backend.name;
         c->facts.weights = request->backend.weights;
         c->facts.device = c->device;
@@ -358,6 +364,12 @@ static void recall_engine(struct composition *c, const struct recorded *recorded
     struct run_facts *facts = &c->facts;
     const char *name;
     json_t *value;
+    /* Every key of the recorded configuration looks as if set by hand. */
+    const json_t *host = json_object_get(recorded->summary, "host");
+    facts->host = (struct run_host){.name = json_string_value(json_object_get(host, "name")),
+                                    .kind = json_string_value(json_object_get(host, "kind")),
+                                    .source = json_string_value(json_object_get(host, "source")),
+                                    .factor = json_number_value(json_object_get(host, "factor"))};
     facts->backend = recorded->backend;
     facts->device = json_string_value(json_object_get(recorded->summary, "device"));
     facts->weights = json_string_value(json_object_get(recorded->summary, "weights"));

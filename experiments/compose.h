@@ -68,6 +68,7 @@ struct composition {
     char incomplete[1024];             /* why a live run was cut short; "": it is whole */
     struct run_figure figures[ENGINE_FIGURES];
     struct run_figure constants[MAX_CALIBRATED];
+    struct host host; /* what the facts' host borrows */
     uint64_t seed;
     /* Written by compose_run. */
     struct summary summary;

@@ -11,6 +11,7 @@ struct task {
     const char *section;
     const char *system, *gpu, *workload, *key;
     double rate, target, stored;
+    double most;  /* the largest value that is tried */
     double first; /* fitted to the mean latency of so many first requests; 0: to throughput */
 };
 
@@ -49,6 +50,10 @@ static int task_read(struct task *task, struct err *err) {
     }
     if (status == 0) {
         status = number_of(task, "target", &task->target, err);
+    }
+    task->most = 8;
+    if (status == 0 && config_find(task->config, task->section, "most") != NULL) {
+        status = number_of(task, "most", &task->most, err);
     }
     if (status == 0 && config_find(task->config, task->section, "latency_of_first") != NULL) {
         status = number_of(task, "latency_of_first", &task->first, err);
@@ -109,7 +114,7 @@ static int reach(const struct task *task, double value, double *out, struct err 
 }
 
 static int fit_one(const struct task *task, struct fit *fit, struct err *err) {
-    double low = 0, high = 8, at_low, at_high;
+    double low = 0, high = task->most, at_low, at_high;
     int status = reach(task, low, &at_low, err);
     if (status == 0) {
         status = reach(task, high, &at_high, err);
@@ -118,8 +123,8 @@ static int fit_one(const struct task *task, struct fit *fit, struct err *err) {
     if (status == 0 &&
         (sign * task->target > sign * at_low || sign * task->target < sign * at_high)) {
         status =
-            err_world(err, "[%s] cannot reach its target of %g: %s from 0 to 8 gives %.4g to %.4g",
-                      task->section, task->target, task->key, at_low, at_high);
+            err_world(err, "[%s] cannot reach its target of %g: %s from 0 to %g gives %.4g to %.4g",
+                      task->section, task->target, task->key, task->most, at_low, at_high);
     }
     for (int i = 0; status == 0 && i < 30; i++) {
         double middle = (low + high) / 2, reached;
@@ -133,6 +138,17 @@ static int fit_one(const struct task *task, struct fit *fit, struct err *err) {
     return status != 0 ? status : reach(task, task->stored, &fit->stored_result, err);
 }
 
+/* Read off measured steps: nothing is varied. */
+static int take_measured(struct task *task, struct fit *fit, struct err *err) {
+    const char *measured = "";
+    *fit = (struct fit){.name = task->section};
+    int status = text_of(task, "measured", &measured, err);
+    status = status == 0 ? number_of(task, "value", &fit->stored, err) : status;
+    status = status == 0 ? text_of(task, "fitted_to", &fit->fitted_to, err) : status;
+    fit->measured = measured;
+    return status;
+}
+
 int fit_all(const struct config *calibrated, struct fit *out, size_t most, size_t *n,
             struct err *err) {
     *n = 0;
@@ -143,6 +159,14 @@ int fit_all(const struct config *calibrated, struct fit *out, size_t most, size_
         }
         struct task task = {.config = calibrated, .section = entry->section};
         struct fit *fit = &out[*n];
+        if (config_find(calibrated, entry->section, "system") == NULL) {
+            int read = take_measured(&task, fit, err);
+            if (read != 0) {
+                return read;
+            }
+            (*n)++;
+            continue;
+        }
         int status = task_read(&task, err);
         if (status == 0) {
             *fit = (struct fit){.name = task.section, .target = task.target, .stored = task.stored};
@@ -163,7 +187,12 @@ void fit_print(const struct fit *fits, size_t n, FILE *out) {
     fprintf(out, "%-26s %10s %12s %10s %12s  %s\n", "constant", "stored", "gives", "fitted",
             "gives", "fitted to");
     for (size_t i = 0; i < n; i++) {
-        fprintf(out, "%-26s %10.4f %12.2f %10.4f %12.2f  %s\n", fits[i].name, fits[i].stored,
+        if (fits[i].measured != NULL) {
+            fprintf(out, "%-26s %10.6g %12s %10s %12s  %s (%s)\n", fits[i].name, fits[i].stored, "",
+                    "measured", "", fits[i].fitted_to, fits[i].measured);
+            continue;
+        }
+        fprintf(out, "%-26s %10.7g %12.2f %10.7g %12.2f  %s\n", fits[i].name, fits[i].stored,
                 fits[i].stored_result, fits[i].fitted, fits[i].fitted_result, fits[i].fitted_to);
     }
 }

@@ -11,11 +11,12 @@ struct fit {
     double target;
     double stored, stored_result; /* the file's value, and the throughput it gives */
     double fitted, fitted_result; /* the value found, and its throughput */
+    const char *measured; /* the measurement it was read off, where nothing is fitted; NULL */
 };
 
 /* Fit every constant of `calibrated` (experiments/calibrated.ini). The throughput falls as the
- * constant grows; bisection between 0 and 8. ERR_WORLD when the target lies outside what that
- * reaches. Returns the number of fits in `out`, which holds `most`. */
+ * constant grows; bisection between 0 and the section's `most`. ERR_WORLD when the target lies
+ * outside what that reaches. Returns the number of fits in `out`, which holds `most`. */
 int fit_all(const struct config *calibrated, struct fit *out, size_t most, size_t *n,
             struct err *err);
 

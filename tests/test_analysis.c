@@ -203,6 +203,10 @@ static struct run_facts some_facts(void) {
     facts.gpu = "rtx-3090";
     facts.profile = "rtx-3090";
     facts.profile_kind = "transferred";
+    facts.host = (struct run_host){.name = "default",
+                                   .kind = "assumed",
+                                   .source = "taken to be the reference host",
+                                   .factor = 1};
     facts.backend = "sim";
     facts.trace = "osc";
     facts.trace_provenance = "assumed lengths";

@@ -262,10 +262,10 @@ START_TEST(provenance_is_in_every_output) {
 END_TEST
 
 START_TEST(every_section_of_list_names_something) {
-    static const char *const sections[] = {"systems", "schedulers",  "caches",   "decoders",
-                                           "routers", "planners",    "runtimes", "models",
-                                           "gpus",    "workloads",   "arrivals", "lengths",
-                                           "traces",  "experiments", "profiles", "confidences"};
+    static const char *const sections[] = {
+        "systems",  "schedulers",  "caches",   "decoders",    "routers",  "planners",
+        "runtimes", "models",      "gpus",     "workloads",   "arrivals", "lengths",
+        "traces",   "experiments", "profiles", "confidences", "hosts"};
     for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
         char *text = PRINTS("list", sections[i]);
         ck_assert_msg(strchr(text, '\n') != NULL && strchr(strchr(text, '\n') + 1, '\n') != NULL,
@@ -279,6 +279,24 @@ START_TEST(every_section_of_list_names_something) {
         ck_assert_msg(strstr(all, key) != NULL, "%s", sections[i]);
     }
     free(all);
+}
+END_TEST
+
+START_TEST(the_host_is_an_option_and_part_of_the_output) {
+    char *text = PRINTS("run", "--system", "dllm-serve-published", "--requests", "5");
+    ck_assert_ptr_nonnull(strstr(text, "\nhost         dllm-serve-l40s: calibrated, factor 0.3"));
+    free(text);
+    text = PRINTS("run", "--system", "dllm-serve-published", "--requests", "5", "--host",
+                  "dllm-serve-rtx4090", "--json");
+    ck_assert_ptr_nonnull(strstr(text, "\"name\": \"dllm-serve-rtx4090\""));
+    free(text);
+    text = PRINTS("compare", "--systems", "dllm-serve,dllm-serve-published", "--requests", "5");
+    ck_assert_ptr_nonnull(strstr(text, "\nhost         default: assumed, "));
+    ck_assert_ptr_nonnull(strstr(text, "\nhost         dllm-serve-l40s: calibrated, "));
+    free(text);
+    struct output none = CLI("figure", "mosaic-fig3", "--host", "reference");
+    ck_assert_int_eq(none.status, 2);
+    output_free(&none);
 }
 END_TEST
 
@@ -313,6 +331,7 @@ int main(void) {
         provenance_is_in_every_output,
         every_section_of_list_names_something,
         a_system_that_does_not_fit_is_a_row_with_the_reason,
+        the_host_is_an_option_and_part_of_the_output,
     };
     cli_path(NULL); /* one directory for the forked tests */
     int status = SUITE_RUN("cli", tests);

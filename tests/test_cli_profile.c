@@ -27,11 +27,11 @@ START_TEST(a_users_profile_is_named_with_its_provenance) {
     ck_assert_ptr_nonnull(strstr(text, "prices from  measured: a test\n"));
     ck_assert_ptr_nonnull(strstr(text, named));
     ck_assert_ptr_nonnull(strstr(text, "             device: no device\n"));
-    ck_assert_ptr_nonnull(strstr(text, "host terms   measured\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nhost         profile: measured, factor 1 "));
     free(text);
     text = PRINTS("explain", "--gpu", "h200", "--model", "llada-tiny", "--profile", own);
     ck_assert_ptr_nonnull(strstr(text, named));
-    ck_assert_ptr_nonnull(strstr(text, "host terms   measured\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nhost         profile: measured, factor 1 "));
     free(text);
     text = PRINTS("run", TINY, "--profile", own, "--json");
     snprintf(named, sizeof named, "\"profile\": \"%s\"", own);
@@ -40,7 +40,7 @@ START_TEST(a_users_profile_is_named_with_its_provenance) {
     free(text);
     /* Without host rows nothing claims to be measured. */
     text = PRINTS("explain", "--gpu", "l40s", "--json");
-    ck_assert_ptr_nonnull(strstr(text, "\"host_terms\": \"assumed until measured\""));
+    ck_assert_ptr_nonnull(strstr(text, "\"name\": \"default\",\n    \"kind\": \"assumed\""));
     free(text);
 }
 END_TEST
@@ -57,7 +57,7 @@ START_TEST(a_recorded_run_is_replayed_on_its_profile) {
     free(replayed);
     replayed = PRINTS("replay", "--db", db, "--run", "1");
     ck_assert_ptr_nonnull(strstr(replayed, "prices from  measured: a test\n"));
-    ck_assert_ptr_nonnull(strstr(replayed, "host terms   measured\n"));
+    ck_assert_ptr_nonnull(strstr(replayed, "\nhost         profile: measured, factor 1 "));
     free(replayed);
     free(recorded);
 }
@@ -138,7 +138,7 @@ START_TEST(a_users_profile_is_transferred_with_its_host_terms) {
     free(text);
     text = PRINTS("explain", "--gpu", "rtx4090", "--model", "llada-tiny", "--profile", scaled);
     ck_assert_ptr_nonnull(strstr(text, "prices from  transferred: rtx4090, scaled from h200"));
-    ck_assert_ptr_nonnull(strstr(text, "host terms   measured beside the donor\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nhost         profile: transferred, factor 1 "));
     free(text);
 }
 END_TEST

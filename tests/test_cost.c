@@ -66,8 +66,8 @@ END_TEST
 /* An H800 is an H100 but for double precision, 1 TFLOP/s: a softmax in float64 is bound by it, 94
  * FLOPs a logit, on a GPU that keeps it by memory; in another type the two are alike. */
 START_TEST(a_softmax_in_double_precision_waits_for_it_where_a_gpu_has_little) {
-    static const char *const wide[] = {"runtime.host_factor=0", NULL};
-    static const char *const narrow[] = {"runtime.host_factor=0", "runtime.copy_bytes=0",
+    static const char *const wide[] = {"host.factor=0", NULL};
+    static const char *const narrow[] = {"host.factor=0", "runtime.copy_bytes=0",
                                          "runtime.softmax_bytes=2", NULL};
     const struct span full = refresh_span(2048, 512); /* 512 rows of logits */
     const uint32_t one[] = {1};
@@ -629,27 +629,30 @@ START_TEST(measured_host_terms_replace_the_assumed_ones_of_our_runtime_alone) {
     struct system *system = open_own("dual", NULL, NULL, write_profile(own_rows, host_rows));
     ck_assert_double_eq_tol(host_us(system, &full, 3), 41 + 3 * 0.9, 1e-9);
     ck_assert_double_eq_tol(host_us(system, &block, 5), 31 + 5 * 0.7, 1e-9);
-    ck_assert_str_eq(system_host_terms(system), "measured");
+    ck_assert_str_eq(system_host(system).name, "profile");
+    ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_MEASURED);
     system_close(system);
 
     system =
         open_own("dual", "runtime.host_reuse_ns", "123000", write_profile(own_rows, host_rows));
     ck_assert_double_eq_tol(host_us(system, &block, 5), 123 + 5 * 0.7, 1e-9);
     ck_assert_double_eq_tol(host_us(system, &full, 3), 41 + 3 * 0.9, 1e-9);
-    ck_assert_ptr_null(system_host_terms(system));
+    ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_ASSUMED);
     system_close(system);
 
     system = open_own("dual", "runtime", "nano-vllm", write_profile(own_rows, host_rows));
     ck_assert_double_eq_tol(host_us(system, &block, 1), (19.8 + 5.98) * 1e3, 1e-6);
-    ck_assert_str_eq(system_host_terms(system), "H200 reference runs, 2026-11-21");
+    ck_assert_str_eq(system_host(system).name, "default");
+    ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_ASSUMED);
     system_close(system);
 
     system = open_own("dual", NULL, NULL, write_profile(own_rows, ""));
     ck_assert_double_eq_tol(host_us(system, &block, 5), 50 + 5, 1e-9);
-    ck_assert_str_eq(system_host_terms(system), "assumed until measured");
+    ck_assert_str_eq(system_host(system).name, "default");
+    ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_ASSUMED);
     system_close(system);
     system = open_own("dual", NULL, NULL, write_profile(own_rows, "host,reuse,31000,700\n"));
-    ck_assert_str_eq(system_host_terms(system), "measured in part");
+    ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_ASSUMED);
     system_close(system);
 }
 END_TEST

@@ -49,7 +49,6 @@ const struct param runtime_params[] = {
            "and for each request in reuse"),
     NUMBER("host_request_select_ns", host_request_ns[HOST_SELECT], "ns", 1e10,
            "and for each request that selects"),
-    NUMBER("host_factor", host_factor, "1", 100, "this host's time over the reference host's"),
     NUMBER("launches_refresh", launches_step[HOST_REFRESH], "1", 1e7, "launches of such a step"),
     NUMBER("launches_reuse", launches_step[HOST_REUSE], "1", 1e7, "launches of such a step"),
     NUMBER("launches_select", launches_step[HOST_SELECT], "1", 1e7, "launches of such a step"),
@@ -90,32 +89,30 @@ const size_t runtime_n_params = sizeof runtime_params / sizeof runtime_params[0]
  *   runs, so the device waits for nothing in steps of decoding (of one request on an RTX PRO 6000:
  *   11.5 ms measured, 11.4 priced); logits are float32. What steps with a prefill take beyond their
  *   operators differs between the servers that were measured, from nothing to some milliseconds:
- *   host_factor is that number of milliseconds, 0 unless a system says otherwise.
+ *   nothing is assumed, and a system that was measured says host_refresh_ns.
  *
  * unmask. Assumed until measured: one graph launch per step and a few microseconds of bookkeeping
- *   per request. evict_ns is calibrated: what FOCUS's steps of 64 requests took beyond their
- *   operators on one H200 (median of 46 steps, 475 us; 2026-11-21,
- *   experiments/gpu/results/2026-11-21-h200-block-diffusion); at 32, 128 and 256 requests, which it
- *   was not calibrated to, 468, 526 and 509 us. There the host chose what is evicted; where the
- *   device does, launches that it chooses follow each other less closely, and the same steps take
- *   432, 527, 405 and 871 us longer at 32, 64, 128 and 256 requests
- *   (experiments/gpu/results/2026-11-21-h200-focus-device, not calibrated to). */
+ *   per request. evict_ns is the constant of that name in experiments/calibrated.ini, which a
+ *   system takes where its cache evicts. */
 const struct runtime_preset runtime_table[] = {
     {"hf-eager",
      "Hugging Face eager: padded, unfused, float64 softmax, a launch per operator",
      "H200 reference runs, 2026-11-21",
+     PROVENANCE_MEASURED,
+     "llada-8b",
      {.logits_bytes = 2,
       .element_bytes = 2,
       .copy_bytes = 8,
       .softmax_bytes = 8,
       .host_mode = HOST_OVERLAPS,
       .host_step_ns = {20.9e6, 26.0e6, 23.5e6},
-      .host_factor = 1,
       .launches_step = {2949, 4454, 4093},
       .small_kernel_ns = 1000}},
     {"nano-vllm",
      "dLLM-Serve as released: packed, gathers cached rows per request and layer",
      "H200 reference runs, 2026-11-21",
+     PROVENANCE_MEASURED,
+     "llada-8b",
      {.varlen = true,
       .fused = true,
       .gathers_cache = true,
@@ -125,24 +122,25 @@ const struct runtime_preset runtime_table[] = {
       .host_mode = HOST_SERIAL,
       .host_step_ns = {19.8e6, 19.8e6, 19.8e6},
       .host_request_ns = {0, 5.98e6, 17.8e6},
-      .host_factor = 1,
       .launches_step = {2951, 2951, 2951},
       .launches_request = {0, 1354, 2880},
       .small_kernel_ns = 680}},
     {"vllm",
      "vLLM V1: compiled, packed, CUDA graphs, FlashAttention-2, the next step prepared meanwhile",
-     "documented behaviour; host_factor counts milliseconds a step with a prefill takes besides",
+     "documented behaviour: the host is hidden behind the device",
+     PROVENANCE_ASSUMED,
+     NULL,
      {.varlen = true,
       .fused = true,
       .varlen_attention = true,
       .logits_bytes = 4,
       .element_bytes = 2,
-      .host_mode = HOST_SERIAL,
-      .host_step_ns = {1e6, 0, 0},
-      .host_factor = 0}},
+      .host_mode = HOST_SERIAL}},
     {"unmask",
      "our engine: packed, fused, a recorded step launched at once",
      "assumed until measured",
+     PROVENANCE_ASSUMED,
+     NULL,
      {.varlen = true,
       .fused = true,
       .engine = true,
@@ -152,8 +150,6 @@ const struct runtime_preset runtime_table[] = {
       .host_mode = HOST_SERIAL,
       .host_step_ns = {50e3, 50e3, 50e3},
       .host_request_ns = {1e3, 1e3, 1e3},
-      .host_factor = 1,
-      .evict_ns = 475e3,
       .kept_bucket = 64}},
 };
 const size_t runtime_table_size = sizeof runtime_table / sizeof runtime_table[0];

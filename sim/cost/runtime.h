@@ -2,8 +2,9 @@
  *
  * The papers compare implementations, not designs; so a system names its runtime. A runtime decides
  * whether batches are padded, which operators are fused, what copies of the logits exist, and what
- * the host pays per step, per request and per launch. Host terms are measured on one reference host
- * (the machine of the H200 reference runs); `host_factor` scales them to another. */
+ * the host pays per step, per request and per launch. Host terms are those of one reference host
+ * (the machine of the H200 reference runs); the system's host (experiments/hosts.ini) scales them.
+ */
 #ifndef UNMASK_SIM_COST_RUNTIME_H
 #define UNMASK_SIM_COST_RUNTIME_H
 
@@ -11,6 +12,7 @@
 #include <stddef.h>
 
 #include "sim/base/param.h"
+#include "sim/base/provenance.h"
 #include "sim/graph/graph.h"
 
 /* What a step does decides what the host pays: the dearest kind present, and each request's own. */
@@ -41,7 +43,8 @@ struct runtime {
     uint32_t host_mode;
     double host_step_ns[HOST_KIND_COUNT];    /* per step */
     double host_request_ns[HOST_KIND_COUNT]; /* and for each request of the kind in it */
-    double host_factor;                      /* this host's time over the reference host's */
+    /* This host's time over the reference host's; the system writes it, from its host. */
+    double host_factor;
     /* Launches beyond the graph's operators: each costs the device a short kernel. */
     double launches_step[HOST_KIND_COUNT], launches_request[HOST_KIND_COUNT];
     double small_kernel_ns;
@@ -59,6 +62,9 @@ extern const size_t runtime_n_params;
 
 struct runtime_preset {
     const char *name, *doc, *source;
+    /* What stands behind the host terms, and the model they are of; NULL: of any. */
+    enum provenance_kind host_kind;
+    const char *host_model;
     struct runtime runtime;
 };
 

@@ -16,6 +16,7 @@
 #include "sim/policy/foresight.h"
 #include "sim/policy/registry.h"
 #include "sim/serve/system_file.h"
+#include "sim/serve/system_host.h"
 #include "sim/serve/system_places.h"
 #include "sim/serve/system_step.h"
 
@@ -29,10 +30,11 @@ enum part {
     PART_ROUTER,
     PART_RUNTIME,
     PART_PLANNER,
-    PART_CONFIDENCE
+    PART_CONFIDENCE,
+    PART_HOST
 };
-static const char *const part_names[] = {"scheduler", "cache",   "decoder",   "router",
-                                         "runtime",   "planner", "confidence"};
+static const char *const part_names[] = {"scheduler", "cache",   "decoder",    "router",
+                                         "runtime",   "planner", "confidence", "host"};
 enum { PART_COUNT = sizeof part_names / sizeof part_names[0] };
 
 static int part_of(const char *key) {
@@ -112,6 +114,9 @@ static int choose_part(struct system *s, int part, const struct setting *setting
     case PART_CONFIDENCE:
         snprintf(s->confidence, sizeof s->confidence, "%s", setting->value);
         return decode_process_find(setting->value, &s->process, err);
+    case PART_HOST:
+        snprintf(s->host.name, sizeof s->host.name, "%s", setting->value);
+        return 0;
     }
     return 0;
 }
@@ -143,6 +148,9 @@ static int set_part(struct system *s, int part, const struct setting *setting, s
                          name, setting->value, err);
     case PART_PLANNER:
         return err_usage(err, "%s: planners have no parameters", setting->place);
+    case PART_HOST:
+        return param_set(host_params, host_n_params, &s->host, "host", setting->place, name,
+                         setting->value, err);
     case PART_CONFIDENCE:
         return err_usage(err, "%s: what confidences are drawn from has no parameters here",
                          setting->place);
@@ -191,6 +199,15 @@ int system_remember(struct system *s, const struct setting *setting, struct err 
     s->applied[kept].layer = s->layer;
     s->n_applied = kept + 1;
     return 0;
+}
+
+const struct setting *system_applied(const struct system *s, const char *key) {
+    for (uint32_t i = 0; i < s->n_applied; i++) {
+        if (strcmp(s->applied[i].key, key) == 0) {
+            return &s->applied[i];
+        }
+    }
+    return NULL;
 }
 
 /* Parts first, then parameters: the order of lines in a file does not matter. */
@@ -269,40 +286,6 @@ static int resolve_profile(struct system *s, const char *path, struct err *err) 
         status = transfer_profile(s, next, err);
     }
     return status;
-}
-
-/* ---- host terms ---- */
-
-static const char *const host_step_keys[HOST_KIND_COUNT] = {
-    "runtime.host_refresh_ns", "runtime.host_reuse_ns", "runtime.host_select_ns"};
-static const char *const host_request_keys[HOST_KIND_COUNT] = {"runtime.host_request_refresh_ns",
-                                                               "runtime.host_request_reuse_ns",
-                                                               "runtime.host_request_select_ns"};
-_Static_assert((int)HOST_KIND_COUNT == (int)PROFILE_HOST_KINDS, "kinds as a profile counts them");
-
-static bool is_applied(const struct system *s, const char *key) {
-    for (uint32_t i = 0; i < s->n_applied; i++) {
-        if (strcmp(s->applied[i].key, key) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The profile of our own runtime says what its host costs; what was set by hand stays. */
-static void take_host_terms(struct system *s) {
-    if (s->profile == NULL || strcmp(s->runtime_name, "unmask") != 0) {
-        return;
-    }
-    for (size_t kind = 0; kind < HOST_KIND_COUNT; kind++) {
-        const struct profile_host *host = profile_host(s->profile, kind);
-        if (host->given && !is_applied(s, host_step_keys[kind])) {
-            s->runtime.host_step_ns[kind] = host->step_ns;
-        }
-        if (host->given && !is_applied(s, host_request_keys[kind])) {
-            s->runtime.host_request_ns[kind] = host->request_ns;
-        }
-    }
 }
 
 static int64_t cache_row_bytes(const struct system *s) {
@@ -553,7 +536,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     s->row_bytes = cache_row_bytes(s);
     status = asked->roofline ? 0 : resolve_profile(s, asked->profile_path, err);
     if (status == 0) {
-        take_host_terms(s);
+        system_take_host_terms(s);
         status = cost_open(s->gpu, s->profile, s->behind, &s->runtime, &s->graph, &s->cost, err);
     }
     uint32_t keeps = s->cache->keeps;
@@ -591,12 +574,29 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     return status;
 }
 
+/* What our own runtime waits where something is evicted is a calibrated constant, which a recorded
+ * configuration says again. */
+static int take_evict_wait(struct system *s, const struct config *constants, struct err *err) {
+    struct setting setting = {
+        .key = "runtime.evict_ns", .value = "$evict_ns", .place = "calibrated.ini"};
+    const struct config_entry *stored = config_find(constants, "evict_ns", "value");
+    double value = 0;
+    bool is_set =
+        system_applied(s, setting.key) != NULL &&
+        !(stored != NULL && num_f64(stored->value, &value) && value == s->runtime.evict_ns);
+    if (strcmp(s->runtime_name, "unmask") != 0 || !s->cache->evicts || is_set) {
+        return 0;
+    }
+    int status = system_expand(s, constants, &setting, err);
+    return status != 0 ? status : set_part(s, PART_RUNTIME, &setting, err);
+}
+
 static int open_parts(const struct system_request *request, const struct config *systems,
                       const struct config *constants, struct system *s, struct err *err) {
     static const char *const defaults[][2] = {
         {"scheduler", "continuous"},   {"cache", "none"},     {"decoder", "fixed"},
         {"router", "least-loaded"},    {"runtime", "unmask"}, {"planner", "first-fit"},
-        {"confidence", "kumaraswamy"},
+        {"confidence", "kumaraswamy"}, {"host", "default"},
     };
     snprintf(s->name, sizeof s->name, "%s", request->system);
     s->gpu = gpu_find(request->gpu, err);
@@ -630,6 +630,8 @@ static int open_parts(const struct system_request *request, const struct config 
     if (status == 0) {
         status = apply_all(s, err);
     }
+    status = status == 0 ? system_take_host(s, constants, err) : status;
+    status = status == 0 ? take_evict_wait(s, constants, err) : status;
     return status != 0 ? status : resolve(s, request, err);
 }
 

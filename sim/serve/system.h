@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "sim/base/config.h"
+#include "sim/base/warning.h"
 #include "sim/cost/price.h"
 #include "sim/decode/process.h"
 #include "sim/memory/budget.h"
@@ -17,6 +18,7 @@
 #include "sim/policy/decoder.h"
 #include "sim/policy/router.h"
 #include "sim/policy/scheduler.h"
+#include "sim/serve/host.h"
 #include "sim/serve/settings.h"
 
 enum { MAX_CALIBRATED = 16, MAX_SETTINGS = 96 };
@@ -30,7 +32,8 @@ struct calibrated {
 /* One KEY = VALUE with the place it came from. */
 struct setting {
     char key[64], value[192], place[128];
-    uint32_t layer; /* written by the system: later layers override earlier ones */
+    char constant[48]; /* the calibrated constant that `value` was; "": none */
+    uint32_t layer;    /* written by the system: later layers override earlier ones */
 };
 
 struct system {
@@ -40,6 +43,8 @@ struct system {
     struct settings settings;
     struct runtime runtime;
     const char *runtime_name;
+    struct host host;               /* the machine beside the GPU; system_host says what it means */
+    uint32_t host_terms_of_profile; /* how many of the runtime's host terms the profile gave */
     const struct planner *planner;
     const struct scheduler *scheduler;
     const struct cache_policy *cache;
@@ -113,12 +118,16 @@ int system_list(const char *systems_path,
 const char *system_profile_kind(const struct system *system);
 const char *system_profile_source(const struct system *system);
 
-/* "measured" (on this device), "measured beside the donor", "measured in part", or the source of
- * the runtime's preset; NULL where they are none of these: set by hand. */
-const char *system_host_terms(const struct system *system);
+/* Whose machine the host times are of: name and factor, and as its provenance what stands behind
+ * host terms and factor together, the weaker of the two. "profile": the machine that the profile of
+ * our own runtime was measured on. */
+struct host system_host(const struct system *system);
+
+/* What is easy to misread about it: assumed, or of a machine with another GPU. */
+void system_warn_of_host(const struct system *system, struct warnings *warnings);
 
 /* Where the prices come from, beyond kind and source, for people: the provenance lines of a user's
- * own profile, measured host terms, and for a transferred profile how far off the like of it was
+ * own profile, and for a transferred profile how far off the like of it was
  * where that can be checked (which reads two more profiles). */
 void system_print_provenance(const struct system *system, FILE *out);
 

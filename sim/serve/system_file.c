@@ -47,6 +47,7 @@ int system_expand(struct system *s, const struct config *constants, struct setti
         return err_usage(err, "%s:%d: '%s' is not a number", constants->path, value->line,
                          value->value);
     }
+    snprintf(setting->constant, sizeof setting->constant, "%s", name);
     snprintf(setting->value, sizeof setting->value, "%s", value->value);
     return 0;
 }
@@ -77,7 +78,7 @@ static int unknown_system(const struct config *config, const char *name, struct 
 
 static int take_entry(struct system *s, const struct config *config, const struct config *constants,
                       const struct config_entry *entry, struct err *err) {
-    struct setting setting;
+    struct setting setting = {.constant = ""};
     config_place(config, entry, setting.place, sizeof setting.place);
     snprintf(setting.value, sizeof setting.value, "%s", entry->value);
     const char *at = strchr(entry->key, '@');

@@ -17,6 +17,9 @@ int system_take_section(struct system *s, const struct config *systems,
 int system_expand(struct system *s, const struct config *constants, struct setting *setting,
                   struct err *err);
 
+/* The setting of that key in force, or NULL: the part has its own value. */
+const struct setting *system_applied(const struct system *s, const char *key);
+
 /* The nearest `model` along the chain of bases, or NULL. */
 const char *system_file_model(const struct config *systems, const char *name);
 

@@ -40,6 +40,8 @@ char *system_text(const struct system *s) {
     text_add(&text, "confidence", s->confidence);
     text_add(&text, "runtime", s->runtime_name);
     text_add_params(&text, "runtime.", runtime_params, runtime_n_params, &s->runtime);
+    text_add(&text, "host", s->host.name);
+    text_add_params(&text, "host.", host_params, host_n_params, &s->host);
     static const char *const part_names[] = {"scheduler", "cache", "decoder", "router"};
     const struct policy *policies[] = {&s->scheduler->policy, &s->cache->policy,
                                        &s->decoder->policy, &s->router->policy};
@@ -93,31 +95,6 @@ const char *system_collectives(const struct system *s, char *text, size_t size) 
     return text;
 }
 
-const char *system_host_terms(const struct system *s) {
-    struct err ignored = {0};
-    const struct runtime_preset *preset = runtime_find(s->runtime_name, &ignored);
-    ASSERT(preset != NULL);
-    bool is_preset = true, is_measured = s->profile != NULL && strcmp(preset->name, "unmask") == 0;
-    uint32_t n_measured = 0;
-    for (size_t kind = 0; kind < HOST_KIND_COUNT; kind++) {
-        double step_ns = s->runtime.host_step_ns[kind];
-        double request_ns = s->runtime.host_request_ns[kind];
-        const struct profile_host *host = is_measured ? profile_host(s->profile, kind) : NULL;
-        bool here = host != NULL && host->given && step_ns == host->step_ns &&
-                    request_ns == host->request_ns;
-        bool assumed = step_ns == preset->runtime.host_step_ns[kind] &&
-                       request_ns == preset->runtime.host_request_ns[kind];
-        n_measured += here;
-        is_preset = is_preset && assumed;
-        is_measured = is_measured && (here || assumed);
-    }
-    if (is_measured && n_measured == HOST_KIND_COUNT) {
-        bool is_here = strcmp(profile_kind(s->profile), "transferred") != 0;
-        return is_here ? "measured" : "measured beside the donor";
-    }
-    return is_measured && n_measured > 0 ? "measured in part" : is_preset ? preset->source : NULL;
-}
-
 static void print_transfer_check(const struct system *s, FILE *out) {
     struct err err = {0};
     struct transfer_check check;
@@ -150,9 +127,5 @@ void system_print_provenance(const struct system *s, FILE *out) {
         }
     } else if (s->gpu->profile == NULL) {
         print_transfer_check(s, out);
-    }
-    const char *terms = system_host_terms(s);
-    if (terms != NULL && strncmp(terms, "measured", strlen("measured")) == 0) {
-        fprintf(out, "%-13s%s\n", "host terms", terms);
     }
 }

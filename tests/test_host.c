@@ -1,0 +1,143 @@
+/* Hosts: whose machine a system's host times are of, and what is said of it. */
+#include "sim/serve/host.h"
+
+#include <string.h>
+
+#include "sim/serve/system.h"
+#include "tests/rig.h"
+#include "tests/suite.h"
+
+static bool warns(const struct system *system, enum warning_code code) {
+    struct warnings warnings = {.n = 0};
+    system_warn_of_host(system, &warnings);
+    for (unsigned i = 0; i < warnings.n; i++) {
+        if (warnings.items[i].code == code) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static double host_ms(const struct system *system) {
+    const struct span block = {
+        .phase = PHASE_REUSE, .queries = 32, .first_queries = 32, .context = 480, .logit_rows = 32};
+    struct step_shape shape;
+    struct step_price price;
+    shape_clear(&shape);
+    shape_add(shape.sym, &block, 1);
+    cost_price(system->cost, &shape, system->chunks.bound, &price);
+    return price.host_ns * 1e-6;
+}
+
+static int count_host(void *state, const struct host *host, const char *doc) {
+    int *n = state;
+    ck_assert_msg(host->name[0] != '\0' && host->factor >= 0 && doc[0] != '\0', "%s", host->name);
+    ck_assert_msg(host->provenance.source[0] != '\0', "%s has no source", host->name);
+    ck_assert_msg((host->provenance.kind == PROVENANCE_CALIBRATED) || host->factor == 1,
+                  "%s: a factor that nothing was fitted to", host->name);
+    (*n)++;
+    return 0;
+}
+
+START_TEST(every_host_has_a_factor_a_kind_and_a_source) {
+    int n = 0;
+    struct err err = {0};
+    ck_assert_msg(host_list(count_host, &n, &err) == 0, "%s", err.text);
+    ck_assert_int_ge(n, 6);
+}
+END_TEST
+
+/* It fell back to the reference host in silence, and turned the paper's ranking round. */
+START_TEST(a_published_system_keeps_its_papers_host_on_another_gpu_and_says_so) {
+    struct system *there = rig_system("dllm-serve-published", "l40s", false, NULL);
+    struct system *elsewhere = rig_system("dllm-serve-published", "a100-80g", false, NULL);
+    ck_assert_str_eq(system_host(there).name, "dllm-serve-l40s");
+    ck_assert_str_eq(system_host(elsewhere).name, "dllm-serve-l40s");
+    ck_assert_double_eq(system_host(elsewhere).factor, system_host(there).factor);
+    ck_assert_double_eq_tol(host_ms(elsewhere), host_ms(there), 1e-9);
+    ck_assert_int_eq(system_host(elsewhere).provenance.kind, PROVENANCE_CALIBRATED);
+    ck_assert(!warns(there, WARNING_HOST_FOREIGN));
+    ck_assert(warns(elsewhere, WARNING_HOST_FOREIGN));
+    ck_assert(!warns(elsewhere, WARNING_HOST_ASSUMED));
+    system_close(there);
+    system_close(elsewhere);
+}
+END_TEST
+
+START_TEST(on_the_gpu_of_the_reference_runs_it_has_the_host_it_was_timed_on) {
+    struct system *system = rig_system("dllm-serve-published", "h200", false, NULL);
+    ck_assert_str_eq(system_host(system).name, "reference");
+    ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_MEASURED);
+    ck_assert(!warns(system, WARNING_HOST_FOREIGN) && !warns(system, WARNING_HOST_ASSUMED));
+    ck_assert_double_eq_tol(host_ms(system), 19.8 + 5.98, 1e-9);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(a_factor_of_ones_own_scales_host_times_and_is_assumed) {
+    static const char *const twice[] = {"host.factor=2", NULL};
+    static const char *const other[] = {"host=default", NULL};
+    static const char *const same[] = {"host.factor=1", NULL};
+    struct system *system = rig_system("dllm-serve-published", "h200", false, twice);
+    ck_assert_double_eq_tol(host_ms(system), 2 * (19.8 + 5.98), 1e-9);
+    ck_assert_double_eq(system_host(system).factor, 2);
+    ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_ASSUMED);
+    ck_assert(warns(system, WARNING_HOST_ASSUMED));
+    system_close(system);
+    system = rig_system("dllm-serve-published", "l40s", false, other);
+    ck_assert_str_eq(system_host(system).name, "default");
+    ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_ASSUMED);
+    ck_assert_uint_eq(system->n_calibrated, 0);
+    system_close(system);
+    /* The host's own factor, said again, changes nothing. */
+    system = rig_system("dllm-serve-published", "h200", false, same);
+    ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_MEASURED);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(host_terms_of_another_model_are_transferred) {
+    static const char *const settings[] = {"host=reference", NULL};
+    struct system *system = rig_system("fast-dllm-moe-published", "h200", false, settings);
+    ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_TRANSFERRED);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(an_unknown_host_is_refused_with_the_nearest) {
+    struct setting wrong = {.key = "host", .value = "referense", .place = "--host"};
+    struct system_request request = {
+        .system = "dllm-serve", .gpu = "l40s", .overrides = &wrong, .n_overrides = 1};
+    struct system *system = NULL;
+    struct err err = {0};
+    ck_assert_int_eq(system_open(&request, &system, &err), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.text, "'reference'"));
+}
+END_TEST
+
+/* The wait of a step that evicts is a calibrated constant like the others, listed where it acts. */
+START_TEST(the_wait_of_an_eviction_is_a_calibrated_constant) {
+    struct system *evicts = rig_system("focus", "a100-80g", false, NULL);
+    struct system *keeps = rig_system("lmdeploy", "a100-80g", false, NULL);
+    ck_assert_uint_eq(evicts->n_calibrated, 1);
+    ck_assert_str_eq(evicts->calibrated[0].name, "evict_ns");
+    ck_assert_double_eq(evicts->runtime.evict_ns, evicts->calibrated[0].value);
+    ck_assert_double_gt(evicts->runtime.evict_ns, 0);
+    ck_assert_uint_eq(keeps->n_calibrated, 0);
+    system_close(evicts);
+    system_close(keeps);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        every_host_has_a_factor_a_kind_and_a_source,
+        a_published_system_keeps_its_papers_host_on_another_gpu_and_says_so,
+        on_the_gpu_of_the_reference_runs_it_has_the_host_it_was_timed_on,
+        a_factor_of_ones_own_scales_host_times_and_is_assumed,
+        host_terms_of_another_model_are_transferred,
+        an_unknown_host_is_refused_with_the_nearest,
+        the_wait_of_an_eviction_is_a_calibrated_constant,
+    };
+    return SUITE_RUN("host", tests);
+}
