@@ -30,6 +30,10 @@ START_TEST(every_constant_is_what_its_fit_says) {
     ck_assert_msg(fit_all(&calibrated, fits, 16, &n, &err) == 0, "%s", err.text);
     ck_assert_uint_ge(n, 2);
     for (size_t i = 0; i < n; i++) {
+        if (fits[i].measured != NULL) {
+            ck_assert_msg(access(fits[i].measured, F_OK) == 0, "%s", fits[i].measured);
+            continue;
+        }
         ck_assert_double_eq_tol(fits[i].stored / fits[i].fitted, 1, 0.002);
         ck_assert_double_eq_tol(fits[i].stored_result / fits[i].target, 1, 0.002);
     }
