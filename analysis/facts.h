@@ -6,9 +6,11 @@
 #ifndef UNMASK_ANALYSIS_FACTS_H
 #define UNMASK_ANALYSIS_FACTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sim/base/provenance.h"
 #include "sim/cost/price.h"
 
 /* A named number with its provenance: a calibrated constant, or a figure of the real engine. */
@@ -23,6 +25,13 @@ struct run_figure {
 struct run_host {
     const char *name, *kind, *source; /* name NULL: host times were measured with the run */
     double factor;                    /* its time over the reference host's */
+};
+
+/* What decided which positions each step commits. */
+struct run_decisions {
+    bool drawn;             /* from a decode process; else by number alone, recorded or real */
+    const char *process;    /* its name; NULL unless drawn */
+    struct provenance from; /* of a process that was drawn from; else its source alone counts */
 };
 
 struct run_facts {
@@ -42,6 +51,7 @@ struct run_facts {
     const char *clock; /* of the real engine, else NULL: real, or virtual, which skips idle time */
     const char *incomplete; /* why the run was cut short; NULL: it is whole */
     const char *trace, *trace_provenance;
+    struct run_decisions decisions;
     uint64_t seed; /* below 2^63, the largest integer of JSON readers and SQLite */
 
     /* Memory of one replica, bytes; -1: not known. */

@@ -257,6 +257,11 @@ static json_t *host_json(const struct run_host *host) {
                            host->factor, "source", host->source);
 }
 
+static json_t *json_decisions(const struct run_decisions *d) {
+    return json_pack("{s:b, s:s?, s:s?, s:s}", "drawn", d->drawn, "process", d->process, "kind",
+                     d->drawn ? provenance_words[d->from.kind] : NULL, "source", d->from.source);
+}
+
 static int put_identity(json_t *o, const struct run_facts *facts) {
     return put(o, "system", json_string(facts->system)) |
            put(o, "model", json_string(facts->model)) | put(o, "gpu", json_string(facts->gpu)) |
@@ -270,6 +275,7 @@ static int put_identity(json_t *o, const struct run_facts *facts) {
            put(o, "incomplete", known_text(facts->incomplete)) |
            put(o, "trace", json_string(facts->trace)) |
            put(o, "trace_provenance", json_string(facts->trace_provenance)) |
+           put(o, "decisions", json_decisions(&facts->decisions)) |
            put(o, "seed", json_integer((json_int_t)facts->seed));
 }
 

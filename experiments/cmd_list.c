@@ -380,7 +380,10 @@ static void list_confidences(struct listing *out) {
         }
         table_text(out->rows, section);
         table_text(out->rows, shape != NULL ? shape->value : NULL);
-        table_text(out->rows, process.source);
+        char text[PROVENANCE_SOURCE_CHARS + 16];
+        snprintf(text, sizeof text, "%s: %s", provenance_words[process.from.kind],
+                 process.from.source);
+        table_text(out->rows, text);
     }
     config_fini(&config);
 }

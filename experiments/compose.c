@@ -139,6 +139,7 @@ static int open_system(const struct run_request *request, struct composition *c,
     struct system_request wanted = {.system = request->system,
                                     .model = request->model,
                                     .gpu = request->gpu,
+                                    .workload = request->workload,
                                     .systems_path = request->systems_path,
                                     .profile_path = request->profile_path,
                                     .overrides = settings,
@@ -227,6 +228,21 @@ static int open_engine(struct composition *c, const struct backend_request *back
     return status != 0 ? status : live_warm(c->live, err);
 }
 
+static void state_decisions(struct composition *c) {
+    const struct system *system = c->system;
+    struct run_decisions *decisions = &c->facts.decisions;
+    const char *source = "the decoder commits by number, whatever the model says";
+    if (c->decode != NULL) {
+        source = c->decode_source.name;
+    } else if (c->engine != NULL) {
+        source = "the device's own";
+    } else if (system_draws(system)) {
+        *decisions = (struct run_decisions){true, system->confidence, system_decisions(system)};
+        return;
+    }
+    decisions->from = provenance_of(PROVENANCE_MEASURED, source);
+}
+
 static void state_facts(struct composition *c) {
     const struct system *system = c->system;
     struct run_facts *facts = &c->facts;
@@ -249,6 +265,7 @@ static void state_facts(struct composition *c) {
     facts->backend = "sim";
     facts->trace = c->trace;
     facts->trace_provenance = c->provenance;
+    state_decisions(c);
     facts->seed = c->seed;
     facts->weights_bytes = system->budget.weights_bytes;
     facts->reserve_bytes = system->budget.reserve_bytes;
@@ -272,13 +289,13 @@ static void name_trace(struct composition *c, const struct run_request *request)
     } else {
         snprintf(c->trace, sizeof c->trace, "%s", request->workload);
     }
-    const char *source = c->system->process.source; /* whose first word says how it was found */
     if (c->decode != NULL) {
         snprintf(c->provenance, sizeof c->provenance, "%s, decisions from %s",
                  workload_provenance(c->workload), c->decode_source.name);
-    } else if (source[0] != '\0' && request->backend.name == NULL) {
-        snprintf(c->provenance, sizeof c->provenance, "%s, %.*s confidences",
-                 workload_provenance(c->workload), (int)strcspn(source, " "), source);
+    } else if (system_draws(c->system) && request->backend.name == NULL) {
+        snprintf(c->provenance, sizeof c->provenance, "%s, %s confidences",
+                 workload_provenance(c->workload),
+                 provenance_words[system_decisions(c->system).kind]);
     } else {
         snprintf(c->provenance, sizeof c->provenance, "%s", workload_provenance(c->workload));
     }
@@ -389,6 +406,21 @@ static void recall_engine(struct composition *c, const struct recorded *recorded
     }
 }
 
+/* A replay decides as the run did, by whatever that went by. */
+static void recall_decisions(struct composition *c, const struct recorded *recorded) {
+    const json_t *said = json_object_get(recorded->summary, "decisions");
+    const char *source = json_string_value(json_object_get(said, "source"));
+    const char *kind = json_string_value(json_object_get(said, "kind"));
+    int found = kind != NULL ? provenance_find(kind) : PROVENANCE_MEASURED;
+    if (source != NULL && found >= 0) {
+        c->facts.decisions = (struct run_decisions){
+            json_is_true(json_object_get(said, "drawn")),
+            json_string_value(json_object_get(said, "process")),
+            provenance_of((enum provenance_kind)found, source),
+        };
+    }
+}
+
 /* The decode trace that the run played, as long as it still is the same, or the one it wrote. */
 static int recall_decode(struct composition *c, const struct recorded *recorded, struct err *err) {
     const char *digest = recorded_text(recorded, "decode_digest");
@@ -462,6 +494,7 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
     snprintf(c->provenance, sizeof c->provenance, "%s", recorded->trace_provenance);
     state_facts(c);
     recall_engine(c, recorded);
+    recall_decisions(c, recorded);
     if (is_measured(c)) {
         accuracy_init(&c->accuracy, c->system, recorded->n_steps, operators_every);
     }
@@ -696,8 +729,9 @@ void compose_print(const struct composition *c, FILE *out) {
         const char *source = decode_trace_provenance(c->decode);
         fprintf(out, "%-13splayed from %s, %zu requests%s%s\n", "decisions", c->decode_source.name,
                 decode_trace_requests(c->decode), source[0] != '\0' ? ": " : "", source);
-    } else if (c->system->process.source[0] != '\0' && c->facts.device == NULL) {
-        fprintf(out, "%-13sdrawn by %s: %s\n", "decisions", c->system->process.name,
-                c->system->process.source);
+    } else if (c->facts.decisions.drawn && c->facts.device == NULL) {
+        const struct run_decisions *decisions = &c->facts.decisions;
+        fprintf(out, "%-13sdrawn by %s, %s: %s\n", "decisions", decisions->process,
+                provenance_words[decisions->from.kind], decisions->from.source);
     }
 }

@@ -9,19 +9,22 @@
 
 #include "sim/base/rng.h"
 
-#define TABLE_5(process, model, dataset)                                                           \
-    { process, "Table 5", model, dataset, "LMDeploy", "processed_per_decoded", false }
+#define TABLE_5(process, model, dataset, workloads)                                                \
+    { process, "Table 5", model, dataset, "LMDeploy", "processed_per_decoded", false, workloads }
 #define FIGURE_2(process, quantity)                                                                \
-    { process, "Sec 2 Fig 2", "SDAR-8B-Chat", "all benchmarks", "block diffusion", quantity, true }
+    {                                                                                              \
+        process, "Sec 2 Fig 2", "SDAR-8B-Chat", "all benchmarks", "block diffusion", quantity,     \
+            true, NULL                                                                             \
+    }
 
 enum { SLOWEST = 6, FASTEST = 7, N_OF_TABLE_5 = 6, N_OF_SDAR = 3 };
 const struct decode_target decode_targets[N_DECODE_TARGETS] = {
-    TABLE_5("sdar-8b/sharegpt", "SDAR-8B-Chat", "ShareGPT"),
-    TABLE_5("sdar-8b/wildchat", "SDAR-8B-Chat", "WildChat"),
-    TABLE_5("sdar-8b/math", "SDAR-8B-Chat", "MATH"),
-    TABLE_5("llada2-mini/sharegpt", "LLaDA2.0-mini", "ShareGPT"),
-    TABLE_5("llada2-mini/wildchat", "LLaDA2.0-mini", "WildChat"),
-    TABLE_5("llada2-mini/math", "LLaDA2.0-mini", "MATH"),
+    TABLE_5("sdar-8b/sharegpt", "SDAR-8B-Chat", "ShareGPT", "sharegpt-first-turn"),
+    TABLE_5("sdar-8b/wildchat", "SDAR-8B-Chat", "WildChat", NULL),
+    TABLE_5("sdar-8b/math", "SDAR-8B-Chat", "MATH", NULL),
+    TABLE_5("llada2-mini/sharegpt", "LLaDA2.0-mini", "ShareGPT", "sharegpt-first-turn"),
+    TABLE_5("llada2-mini/wildchat", "LLaDA2.0-mini", "WildChat", NULL),
+    TABLE_5("llada2-mini/math", "LLaDA2.0-mini", "MATH", NULL),
     FIGURE_2("sdar-8b/slowest", "tokens_per_step_min"),
     FIGURE_2("sdar-8b/fastest", "tokens_per_step_max"),
 };

@@ -28,7 +28,8 @@
 struct decode_target {
     const char *process; /* without the shape's suffix */
     const char *source, *model, *dataset, *system, *quantity;
-    bool per_step; /* the row counts tokens per step, else tokens run per decoded one */
+    bool per_step;         /* the row counts tokens per step, else tokens run per decoded one */
+    const char *workloads; /* served besides the one the process is named after; NULL: none */
 };
 enum { N_DECODE_TARGETS = 8 };
 extern const struct decode_target decode_targets[N_DECODE_TARGETS];

@@ -44,7 +44,10 @@ static const char *const head =
     "of\n"
     "; 64, which no pass commits once more); everything else follows from it. LLaDA-MoE-TD, which "
     "is\n"
-    "; distilled from LLaDA-MoE, is the latter moved by one number of GSM8K (transferred_from).\n";
+    "; distilled from LLaDA-MoE, is the latter moved by one number of GSM8K (transferred_from).\n"
+    "; A run of MODEL on the workload DATA, or on one of `workloads`, draws from MODEL/DATA, in "
+    "blocks\n"
+    "; of block_tokens, unless it is told otherwise.\n";
 
 static const char *const meanings[N_DECODE_SHAPES] = {
     "assumed before the first comparison and not changed since; delta_noise is calibrated",
@@ -75,7 +78,7 @@ void decode_fit_write(const struct decode_fits *fits, const struct paper *paper,
                 decode_row(paper, to->source, to->model, to->dataset, to->system, to->quantity);
             char name[64];
             fprintf(file,
-                    "\n[%s]\nshape = %s\nlocation = %.4f\n"
+                    "\n[%s]\nshape = %s\nlocation = %.4f\nblock_tokens = 32\n"
                     "calibrated_to = FOCUS %s: %s, %s, %s, %g %s\n"
                     "paper_row = %s|%s|%s|%s|%s|%s|%s\n",
                     decode_process_name(to->process, (enum decode_shape)s, name, sizeof name),
@@ -83,6 +86,9 @@ void decode_fit_write(const struct decode_fits *fits, const struct paper *paper,
                     to->dataset, to->system, row->value,
                     to->per_step ? "tokens per step" : "tokens run per decoded one", row->source,
                     row->gpu, row->model, row->dataset, row->system, row->setting, row->quantity);
+            if (to->workloads != NULL && s == SHAPE_ASSUMED) {
+                fprintf(file, "workloads = %s\n", to->workloads);
+            }
         }
     }
 }

@@ -5,12 +5,12 @@
 #include <string.h>
 
 const struct dinfer_target dinfer_targets[N_DINFER_TARGETS] = {
-    {"llada-moe/crux-o", "CRUX-O", "llada-td/crux-o"},
-    [DINFER_GSM8K] = {"llada-moe/gsm8k", "GSM8K", "llada-td/gsm8k"},
-    {"llada-moe/humaneval", "HumanEval", "llada-td/humaneval"},
-    {"llada-moe/ifeval", "IFEval", "llada-td/ifeval"},
-    {"llada-moe/mbpp", "MBPP", "llada-td/mbpp"},
-    {"llada-moe/lcb-v6", "LCB_V6", "llada-td/lcb-v6"},
+    {"llada-moe/crux-o", "CRUX-O", "llada-td/crux-o", NULL},
+    [DINFER_GSM8K] = {"llada-moe/gsm8k", "GSM8K", "llada-td/gsm8k", NULL},
+    {"llada-moe/humaneval", "HumanEval", "llada-td/humaneval", NULL},
+    {"llada-moe/ifeval", "IFEval", "llada-td/ifeval", NULL},
+    {"llada-moe/mbpp", "MBPP", "llada-td/mbpp", NULL},
+    {"llada-moe/lcb-v6", "LCB_V6", "llada-td/lcb-v6", "livecodebench-v6"},
 };
 
 const char *const dinfer_decoder_names[N_DINFER_DECODERS] = {
@@ -162,17 +162,20 @@ void dinfer_fit_write(const struct dinfer_fits *fits, FILE *file) {
     for (size_t i = 0; i < N_DINFER_TARGETS; i++) {
         const struct dinfer_target *to = &dinfer_targets[i];
         fprintf(file,
-                "\n[%s]\nshape = assumed\nlocation = %.4f\n"
+                "\n[%s]\nshape = assumed\nlocation = %.4f\nblock_tokens = 64\n"
                 "calibrated_to = dInfer Table 1: LLaDA-MoE, %s, Fast-dLLM without KV cache, %g "
                 "tokens per forward pass\n"
                 "paper_row = Table 1|8xH800|LLaDA-MoE|%s|Fast-dLLM|without KV cache|tpf\n",
                 to->process, fits->base[i].process.location, to->dataset, fits->base[i].target,
                 to->dataset);
+        if (to->workloads != NULL) {
+            fprintf(file, "workloads = %s\n", to->workloads);
+        }
     }
     for (size_t i = 0; i < N_DINFER_TARGETS; i++) {
         const struct dinfer_target *to = &dinfer_targets[i];
-        fprintf(file, "\n[%s]\nshape = assumed\nlocation = %.4f\n", to->distilled,
-                fits->distilled[i].process.location);
+        fprintf(file, "\n[%s]\nshape = assumed\nlocation = %.4f\nblock_tokens = 64\n",
+                to->distilled, fits->distilled[i].process.location);
         if (i == DINFER_GSM8K) {
             fprintf(file,
                     "calibrated_to = dInfer Table 2: LLaDA-MoE-TD, %s, dInfer with KV cache, %g "

@@ -18,6 +18,7 @@
 
 struct dinfer_target {
     const char *process, *dataset, *distilled; /* processes of LLaDA-MoE and of LLaDA-MoE-TD */
+    const char *workloads; /* served besides the one `process` is named after; NULL: none */
 };
 enum { N_DINFER_TARGETS = 6, DINFER_GSM8K = 1 };
 extern const struct dinfer_target dinfer_targets[N_DINFER_TARGETS];

@@ -210,6 +210,8 @@ static struct run_facts some_facts(void) {
     facts.backend = "sim";
     facts.trace = "osc";
     facts.trace_provenance = "assumed lengths";
+    facts.decisions = (struct run_decisions){true, "sdar-8b/sharegpt",
+                                             provenance_of(PROVENANCE_CALIBRATED, "FOCUS Table 5")};
     facts.seed = 7;
     facts.weights_bytes = 16031000000;
     facts.mfu = 0.25;

@@ -8,6 +8,7 @@
 #include "sim/decode/rollout.h"
 #include "sim/policy/decoder.h"
 #include "sim/policy/registry.h"
+#include "sim/serve/system.h"
 #include "tests/suite.h"
 
 enum { B = 32, MOST = ROLLOUT_MOST_POSITIONS };
@@ -239,11 +240,38 @@ START_TEST(a_process_says_where_it_is_from) {
     struct err err = {0};
     ck_assert_int_eq(decode_process_find("llada-td/gsm8k", &process, &err), 0);
     ck_assert_str_eq(process.name, "llada-td/gsm8k");
-    ck_assert(strncmp(process.source, "calibrated to dInfer Table 2: ", 30) == 0);
+    ck_assert_int_eq(process.from.kind, PROVENANCE_CALIBRATED);
+    ck_assert(strncmp(process.from.source, "dInfer Table 2: ", 16) == 0);
     ck_assert_int_eq(decode_process_find("llada-td/mbpp", &process, &err), 0);
-    ck_assert(strncmp(process.source, "transferred from llada-moe/mbpp, ", 33) == 0);
+    ck_assert_int_eq(process.from.kind, PROVENANCE_TRANSFERRED);
+    ck_assert(strncmp(process.from.source, "llada-moe/mbpp, ", 16) == 0);
     ck_assert_int_eq(decode_process_find("kumaraswamy", &process, &err), 0);
-    ck_assert_str_eq(process.source, "");
+    ck_assert_int_eq(process.from.kind, PROVENANCE_ASSUMED);
+}
+END_TEST
+
+static uint32_t block_tokens_of(const char *workload, const char *block_tokens) {
+    const struct setting setting = {.key = "block_tokens", .place = "test"};
+    struct setting settings[1] = {setting};
+    snprintf(settings[0].value, sizeof settings[0].value, "%s", block_tokens);
+    const struct system_request request = {.system = "focus",
+                                           .gpu = "a100-80g",
+                                           .workload = workload,
+                                           .overrides = settings,
+                                           .n_overrides = 1};
+    struct system *system = NULL;
+    struct err err = {0};
+    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+    uint32_t block = system->settings.block_tokens;
+    system_close(system);
+    return block;
+}
+
+START_TEST(a_process_brings_the_blocks_it_was_calibrated_under) {
+    ck_assert_uint_eq(block_tokens_of("sharegpt", "0"), 32);
+    ck_assert_uint_eq(block_tokens_of("sharegpt", "16"), 16);
+    ck_assert_uint_eq(block_tokens_of("burst", "0"), 4);
+    ck_assert_uint_eq(block_tokens_of(NULL, "0"), 4);
 }
 END_TEST
 
@@ -708,6 +736,7 @@ int main(void) {
         bells_are_nearly_standard_normal,
         an_unknown_process_and_a_bad_constant_are_refused_with_a_sentence,
         a_process_says_where_it_is_from,
+        a_process_brings_the_blocks_it_was_calibrated_under,
         plain_block_diffusion_runs_all_until_the_commit_pass,
         a_delayed_cache_runs_a_decoded_position_once_more,
         a_neighbour_aware_cache_waits_for_the_right_neighbour,

@@ -1,23 +1,24 @@
 /* Decode traces on the command line: written by any run, played by simulated ones. */
+#include <jansson.h>
+
 #include "tests/cli.h"
 
 /* ---- what two runs print ---- */
 
-/* Without the line of `key`, in place. */
-static void drop_line(char *text, const char *key) {
-    char *at = strstr(text, key);
-    ck_assert_msg(at != NULL, "%s in %s", key, text);
-    char *begin = at, *end = strchr(at, '\n') + 1;
-    while (begin > text && begin[-1] != '\n') {
-        begin--;
-    }
-    memmove(begin, end, strlen(end) + 1);
+/* A summary without what says where its decisions are from. */
+static json_t *summary_of(const char *text) {
+    json_t *summary = json_loads(text, 0, NULL);
+    ck_assert_msg(summary != NULL, "%s", text);
+    ck_assert_int_eq(json_object_del(summary, "trace_provenance"), 0);
+    ck_assert_int_eq(json_object_del(summary, "decisions"), 0);
+    return summary;
 }
 
-static void check_same_summary(char *recorded, char *played) {
-    drop_line(recorded, "\"trace_provenance\"");
-    drop_line(played, "\"trace_provenance\"");
-    ck_assert_str_eq(recorded, played);
+static void check_same_summary(const char *recorded, const char *played) {
+    json_t *first = summary_of(recorded), *second = summary_of(played);
+    ck_assert_msg(json_equal(first, second), "%s\n%s", recorded, played);
+    json_decref(first);
+    json_decref(second);
 }
 
 /* The value of a number in what --json printed. */
@@ -213,6 +214,35 @@ START_TEST(a_run_says_what_it_played) {
 }
 END_TEST
 
+/* What a run of few requests says of its decisions. */
+static void check_decisions(const char *system, const char *setting, const char *workload,
+                            const char *process, const char *kind) {
+    char *text = PRINTS("run", "--system", system, "--gpu", "a100-80g", "--workload", workload,
+                        "--requests", "3", "--json", "--set", setting);
+    json_t *summary = json_loads(text, 0, NULL), *said = json_object_get(summary, "decisions");
+    const char *name = json_string_value(json_object_get(said, "process"));
+    const char *word = json_string_value(json_object_get(said, "kind"));
+    ck_assert_str_eq(name != NULL ? name : "none", process);
+    ck_assert_str_eq(word != NULL ? word : "none", kind);
+    ck_assert_int_eq(json_is_true(json_object_get(said, "drawn")), name != NULL);
+    json_decref(summary);
+    free(text);
+}
+
+START_TEST(decisions_are_drawn_by_the_process_of_model_and_workload) {
+    const char *none = "replicas=1";
+    check_decisions("focus", none, "sharegpt", "sdar-8b/sharegpt", "calibrated");
+    check_decisions("dinfer", none, "livecodebench-v6", "llada-moe/lcb-v6", "calibrated");
+    check_decisions("focus", none, "burst", "kumaraswamy", "assumed");
+    check_decisions("focus", "confidence=kumaraswamy", "sharegpt", "kumaraswamy", "assumed");
+    check_decisions("focus", "confidence_a=3", "sharegpt", "kumaraswamy", "assumed");
+    check_decisions("dinfer-0.8", "confidence=llada-td/mbpp", "mbpp", "llada-td/mbpp",
+                    "transferred");
+    check_decisions("dllm-serve", none, "burst", "none", "none");
+    check_decisions("dkv-cache-greedy", none, "burst", "none", "none");
+}
+END_TEST
+
 START_TEST(a_recorded_run_that_played_a_trace_is_replayed_with_it) {
     const char *trace = cli_path("first.csv"), *db = cli_path("played.db");
     free(PRINTS("run", "--system", "focus", MANY, "--seed", "5", "--decode-out", trace));
@@ -346,6 +376,7 @@ int main(void) {
         another_scheduler_or_gpu_changes_times_and_no_decision,
         requests_that_were_rejected_are_missed_by_nobody,
         a_run_says_what_it_played,
+        decisions_are_drawn_by_the_process_of_model_and_workload,
         a_recorded_run_that_played_a_trace_is_replayed_with_it,
         what_cannot_be_played_is_refused_in_one_sentence,
         an_output_replaces_only_its_own_kind_and_only_when_it_is_whole,

@@ -19,7 +19,14 @@ static float inside(double confidence) {
 }
 
 struct decode_process process_kumaraswamy(double a, double b) {
-    return (struct decode_process){.independent = 1, .a = a, .b = b, .tail_spread = 1};
+    return (struct decode_process){
+        .name = "kumaraswamy",
+        .from = provenance_of(PROVENANCE_ASSUMED,
+                              "independent draws of one distribution, whatever model and data"),
+        .independent = 1,
+        .a = a,
+        .b = b,
+        .tail_spread = 1};
 }
 
 /* By inverse distribution function, keyed by the index among the masked positions. */

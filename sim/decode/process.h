@@ -40,16 +40,19 @@
 #ifndef UNMASK_SIM_DECODE_PROCESS_H
 #define UNMASK_SIM_DECODE_PROCESS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "sim/base/err.h"
+#include "sim/base/provenance.h"
 
 struct decode_credit;
 
 struct decode_process {
     char name[64];
-    char source[256]; /* "calibrated to ...", "transferred from ..."; "": its file does not say */
-    uint32_t independent; /* 1: Kumaraswamy(a, b), and nothing else counts */
+    struct provenance from; /* assumed where its file does not say */
+    uint32_t block_tokens;  /* of the blocks it was calibrated under; 0: its file does not say */
+    uint32_t independent;   /* 1: Kumaraswamy(a, b), and nothing else counts */
     double a, b;
     double location, distance, gap, context;
     double position_spread, step_spread;
@@ -95,7 +98,12 @@ void process_delta(const struct decode_process *process, uint64_t seed,
  * unknown name or a bad file is a sentence. */
 int decode_process_find(const char *name, struct decode_process *out, struct err *err);
 
-/* The same from another file. */
+/* The name of the process that decode.ini has for a model on a workload: MODEL/WORKLOAD, or the
+ * MODEL/DATA that has the workload in its key `workloads`. "" where it has none. */
+int decode_process_of(const char *model, const char *workload, char *name, size_t size,
+                      struct err *err);
+
+/* The same as decode_process_find from another file. */
 int decode_process_read(const char *path, const char *name, struct decode_process *out,
                         struct err *err);
 

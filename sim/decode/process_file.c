@@ -26,12 +26,14 @@ static const struct param params[] = {
     REAL(delta_noise, "1", 0, 1000, "noise of the importance delta, in logits"),
     REAL(tail, "0", -100, 100, "logit of the second token's share of what the first leaves"),
     REAL(tail_spread, "1", 0, 100, "spread of that logit between positions and steps"),
+    {"block_tokens", PARAM_U32, 0, "tokens", "0", 0, 65536, NULL,
+     offsetof(struct decode_process, block_tokens), "blocks that it was calibrated under"},
 };
 enum { N_PARAMS = sizeof params / sizeof params[0] };
 
-/* Say where a constant comes from; read by people. */
-static const char *const others[] = {"shape",     "meaning",          "calibrated_to",
-                                     "paper_row", "transferred_from", NULL};
+/* Say where a constant comes from, or where the process serves. */
+static const char *const others[] = {
+    "shape", "meaning", "calibrated_to", "paper_row", "transferred_from", "workloads", NULL};
 
 static bool is_other(const char *key) {
     for (size_t i = 0; others[i] != NULL; i++) {
@@ -80,11 +82,53 @@ static void state_source(const struct config *config, const char *name,
     const struct config_entry *from = config_find(config, name, "transferred_from"),
                               *to = config_find(config, name, "calibrated_to");
     snprintf(out->name, sizeof out->name, "%s", name);
-    if (from != NULL || to != NULL) {
-        snprintf(out->source, sizeof out->source, "%s %s",
-                 from != NULL ? "transferred from" : "calibrated to",
-                 from != NULL ? from->value : to->value);
+    out->from = from != NULL ? provenance_of(PROVENANCE_TRANSFERRED, from->value)
+                : to != NULL ? provenance_of(PROVENANCE_CALIBRATED, to->value)
+                             : provenance_of(PROVENANCE_ASSUMED, config->path);
+}
+
+/* Whether a list of words, separated by commas, has the word. */
+static bool lists(const char *list, const char *word) {
+    size_t length = strlen(word);
+    for (const char *at = list + strspn(list, ", "); *at != '\0'; at += strspn(at, ", ")) {
+        size_t size = strcspn(at, ", ");
+        if (size == length && strncmp(at, word, size) == 0) {
+            return true;
+        }
+        at += size;
     }
+    return false;
+}
+
+static bool serves(const struct config *config, const char *section, const char *model,
+                   const char *workload) {
+    size_t length = strlen(model);
+    if (strncmp(section, model, length) != 0 || section[length] != '/') {
+        return false;
+    }
+    const struct config_entry *more = config_find(config, section, "workloads");
+    return strcmp(section + length + 1, workload) == 0 ||
+           (more != NULL && lists(more->value, workload));
+}
+
+int decode_process_of(const char *model, const char *workload, char *name, size_t size,
+                      struct err *err) {
+    struct config config;
+    char path[1024];
+    int status = config_read(data_path(path, sizeof path, "experiments/decode.ini"), &config, err);
+    if (status != 0) {
+        return status;
+    }
+    name[0] = '\0';
+    for (size_t i = 0; i < config.n_entries && name[0] == '\0'; i++) {
+        const char *section = config.entries[i].section;
+        if (strcmp(config.entries[i].key, "location") == 0 &&
+            serves(&config, section, model, workload)) {
+            snprintf(name, size, "%s", section);
+        }
+    }
+    config_fini(&config);
+    return 0;
 }
 
 int decode_process_read(const char *path, const char *name, struct decode_process *out,

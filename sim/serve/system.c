@@ -307,7 +307,8 @@ static void resolve_settings(struct system *s) {
     struct settings *settings = &s->settings;
     enum { LONGEST_CONTEXT = 32768 };
     if (settings->block_tokens == 0) {
-        settings->block_tokens = s->model->block_tokens;
+        bool has_blocks = s->process.block_tokens != 0 && s->model->mask != MASK_CAUSAL;
+        settings->block_tokens = has_blocks ? s->process.block_tokens : s->model->block_tokens;
     }
     if (settings->context_tokens == 0) {
         settings->context_tokens =
@@ -591,6 +592,29 @@ static int take_evict_wait(struct system *s, const struct config *constants, str
     return status != 0 ? status : set_part(s, PART_RUNTIME, &setting, err);
 }
 
+/* Unless somebody chose one, confidences are drawn from the process of model and workload, where
+ * decode.ini has it. */
+static int default_process(struct system *s, const char *workload, struct err *err) {
+    struct setting *setting = NULL;
+    for (uint32_t i = 0; i < s->n_applied; i++) {
+        if (strcmp(s->applied[i].key, part_names[PART_CONFIDENCE]) == 0) {
+            setting = &s->applied[i];
+        }
+    }
+    ASSERT(setting != NULL);
+    char name[sizeof s->confidence];
+    bool is_shaped =
+        system_applied(s, "confidence_a") != NULL || system_applied(s, "confidence_b") != NULL;
+    if (setting->layer != 0 || is_shaped || workload == NULL) {
+        return 0;
+    }
+    int status = decode_process_of(s->model->name, workload, name, sizeof name, err);
+    if (status == 0 && name[0] != '\0') {
+        snprintf(setting->value, sizeof setting->value, "%s", name);
+    }
+    return status;
+}
+
 static int open_parts(const struct system_request *request, const struct config *systems,
                       const struct config *constants, struct system *s, struct err *err) {
     static const char *const defaults[][2] = {
@@ -626,6 +650,9 @@ static int open_parts(const struct system_request *request, const struct config 
         if (status == 0) {
             status = system_remember(s, &setting, err);
         }
+    }
+    if (status == 0) {
+        status = default_process(s, request->workload, err);
     }
     if (status == 0) {
         status = apply_all(s, err);

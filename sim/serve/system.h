@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "sim/base/config.h"
+#include "sim/base/provenance.h"
 #include "sim/base/warning.h"
 #include "sim/cost/price.h"
 #include "sim/decode/process.h"
@@ -80,6 +81,7 @@ struct system {
 
 struct system_request {
     const char *system, *model, *gpu; /* model NULL: the system's own or llada-8b */
+    const char *workload;             /* whose decode process is the default; NULL: none */
     const char *systems_path;         /* NULL: the shipped file */
     const char *profile_path;         /* NULL: the GPU's; else measured on the GPU named */
     const struct setting *overrides;  /* --set, in order */
@@ -105,6 +107,14 @@ const char *system_collectives(const struct system *system, char *text, size_t s
 
 /* ERR_USAGE for a system that only `unmask lmax` knows: its steps are not planned. */
 int system_serves(const struct system *system, struct err *err);
+
+/* Whether a simulated run depends on what is drawn from the decode process: not where a decoder is
+ * blind to the model, nor where it commits by number and no cache asks which positions. */
+bool system_draws(const struct system *system);
+
+/* Where the process comes from that a simulated run draws from: calibrated, transferred or assumed.
+ */
+struct provenance system_decisions(const struct system *system);
 
 /* The resolved configuration as INI text, malloc'd: the same text makes the same system. */
 char *system_text(const struct system *system);

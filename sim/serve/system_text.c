@@ -5,6 +5,7 @@
 
 #include "sim/cost/roofline.h"
 #include "sim/cost/transfer.h"
+#include "sim/decode/block.h"
 #include "sim/serve/system.h"
 
 struct text {
@@ -93,6 +94,20 @@ const char *system_collectives(const struct system *s, char *text, size_t size) 
                  LINK_SHARE, s->gpu->link_bandwidth * 1e-9);
     }
     return text;
+}
+
+bool system_draws(const struct system *s) {
+    struct decode_rule rule = {.rank = RANK_CONFIDENCE};
+    if (s->decoder->choose == NULL) {
+        rule = decoder_rule_always(s->decoder, s->decoder_state);
+    }
+    bool is_blind = rule.rank == RANK_ORDER || rule.rank == RANK_DRAW;
+    bool counts = s->decoder->count != NULL && s->cache->leaves_out == BLOCK_WHOLE;
+    return s->cache->evicts || (!is_blind && !counts);
+}
+
+struct provenance system_decisions(const struct system *s) {
+    return s->process.from;
 }
 
 static void print_transfer_check(const struct system *s, FILE *out) {
