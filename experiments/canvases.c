@@ -22,10 +22,11 @@ static int find(const struct effort *effort, const struct system *system, size_t
                 struct canvas *out, struct err *err) {
     const struct grid *grid = effort->grid;
     struct lmax lmax;
-    struct lmax_request request = {
-        .system = system,
-        .prompt_share = grid->x[x],
-        .share_of = (enum share_of)share_of_index(grid->share_of.word[share_of])};
+    struct lmax_request request = {.system = system,
+                                   .prompt_share = grid->x[x],
+                                   .share_of =
+                                       (enum share_of)share_of_index(grid->share_of.word[share_of]),
+                                   .granule_tokens = (uint32_t)grid->multiple_of};
     if (grid->kind != GRID_LMAX) {
         num_f64(grid->share, &request.prompt_share);
         request.canvas_tokens = (uint32_t)grid->x[x];

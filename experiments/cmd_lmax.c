@@ -24,6 +24,12 @@ static const struct option own_options[] = {
     {"share-of", "WORD", "what R is a share of: canvas (unless given) or output", false},
     {"before", "R,R,...",
      "with an allocator of PyTorch: canvases that ran before, as shares of this one", false},
+    {"steps", "N",
+     "with an allocator of PyTorch: denoising steps that are played (default: 10, the benchmarks "
+     "of "
+     "Mosaic)",
+     false},
+    {"multiple-of", "N", "canvases are multiples of N tokens (default: 64)", false},
     {"canvas", "N", "show a canvas of N tokens instead of the longest", false},
     {"breakdown", NULL, "what each part of the step holds, at that canvas and one beyond", false},
     {NULL, NULL, NULL, false},
@@ -35,7 +41,8 @@ static const struct option *const options_of_lmax[] = {own_options, policy_optio
 /* One line of the table. */
 struct line {
     char name[ASKED_NAME_CHARS];
-    const struct model *model;
+    bool is_known;      /* its system could be opened: what follows is there */
+    struct model model; /* a copy: a system may own its model, and is closed by then */
     const struct gpu *gpu;
     const char *allocator;
     struct lmax lmax;
@@ -98,6 +105,21 @@ static int read_memory(const struct options *options, struct lmax_request *out, 
     return 0;
 }
 
+static int read_counts(const struct options *options, struct lmax_request *out, struct err *err) {
+    uint64_t canvas = 0, steps = 0, multiple = 0;
+    int status = options_whole(options, "canvas", 1, LMAX_MOST_TOKENS, &canvas, err);
+    if (status == 0) {
+        status = options_whole(options, "steps", 1, LMAX_MOST_STEPS, &steps, err);
+    }
+    if (status == 0) {
+        status = options_whole(options, "multiple-of", 1, LMAX_MOST_TOKENS, &multiple, err);
+    }
+    out->canvas_tokens = (uint32_t)canvas;
+    out->n_steps = (uint32_t)steps;
+    out->granule_tokens = (uint32_t)multiple;
+    return status;
+}
+
 static int read_question(const struct options *options, struct question *q, struct err *err) {
     const char *system = options_text(options, "system"),
                *systems = options_text(options, "systems");
@@ -111,10 +133,7 @@ static int read_question(const struct options *options, struct question *q, stru
     status = status == 0 ? read_share(options, &q->request, err) : status;
     status = status == 0 ? read_memory(options, &q->request, err) : status;
     status = status == 0 ? read_before(options, &q->request, err) : status;
-    uint64_t canvas = 0;
-    status =
-        status == 0 ? options_whole(options, "canvas", 1, LMAX_MOST_TOKENS, &canvas, err) : status;
-    q->request.canvas_tokens = (uint32_t)canvas;
+    status = status == 0 ? read_counts(options, &q->request, err) : status;
     q->shows_parts = options_has(options, "breakdown");
     if (!options_has(options, "gpu")) {
         q->asked.request.gpu = "rtx3090";
@@ -136,7 +155,8 @@ static int find(const struct question *q, const char *name, struct line *line, s
     if (status == 0) {
         struct lmax_request request = q->request;
         request.system = system;
-        line->model = system->model;
+        line->is_known = true;
+        line->model = *system->model;
         line->gpu = system->gpu;
         line->allocator = step_allocator_words[system->settings.allocator];
         status = lmax_find(&request, &line->lmax, err);
@@ -256,13 +276,13 @@ static struct table *parts_of(const struct lmax *lmax) {
 static void print_head(const struct question *q) {
     const struct line *line = &q->lines[0];
     char memory[32];
-    for (size_t i = 0; i < q->n && line->model == NULL; i++) {
+    for (size_t i = 0; i < q->n && !line->is_known; i++) {
         line = &q->lines[i];
     }
-    if (line->model != NULL) {
+    if (line->is_known) {
         int64_t of_gpu =
             q->request.memory_bytes > 0 ? q->request.memory_bytes : line->gpu->memory_bytes;
-        printf("%s on %s (%s), one request, prompt %g of the %s\n\n", line->model->title,
+        printf("%s on %s (%s), one request, prompt %g of the %s\n\n", line->model.title,
                line->gpu->title, bytes(memory, of_gpu), q->request.prompt_share,
                q->request.share_of == SHARE_OF_CANVAS ? "canvas" : "output");
     }
@@ -276,8 +296,8 @@ static void print_one(const struct question *q) {
     printf("%-12s%" PRIu32 " tokens: %" PRIu32 " of prompt, %" PRIu32 " of output",
            q->request.canvas_tokens > 0 ? "canvas" : "L_max", step->canvas_tokens,
            step->canvas_tokens - step->output_tokens, step->output_tokens);
-    if (step->canvas_tokens > line->model->max_positions) {
-        printf(" (the model has %" PRIu32 " positions)", line->model->max_positions);
+    if (step->canvas_tokens > line->model.max_positions) {
+        printf(" (the model has %" PRIu32 " positions)", line->model.max_positions);
     }
     printf("\n%-12s%s; at %" PRIu32 " tokens %s are in use, %s available\n", "bound",
            lmax_bound_names[l->bound], l->beyond.canvas_tokens,
@@ -344,8 +364,8 @@ static json_t *line_json(const struct question *q, size_t i) {
     }
     json_t *object = json_pack(
         "{s:s, s:s, s:s, s:s, s:f, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o}", "system",
-        line->name, "model", line->model->name, "gpu", line->gpu->name, "allocator",
-        line->allocator, "prompt_share", q->request.prompt_share, "share_of",
+        line->name, "model", line->model.name, "gpu", line->gpu->name, "allocator", line->allocator,
+        "prompt_share", q->request.prompt_share, "share_of",
         q->request.share_of == SHARE_OF_CANVAS ? "canvas" : "output", "memory_bytes",
         (json_int_t)l->memory_bytes, "weights_bytes", (json_int_t)l->weights_bytes, "reserve_bytes",
         (json_int_t)l->reserve_bytes, "available_bytes", (json_int_t)l->available_bytes, "l_max",
@@ -386,10 +406,11 @@ const struct command command_lmax = {
     .name = "lmax",
     .words = "",
     .doc = "the longest canvas that fits one request, and what stops a longer one",
-    .more = "The first step counts, with every output position masked; canvases are multiples of\n"
-            "64 tokens, beyond the model's positions too. allocator = torch, torch-expandable and\n"
-            "torch-compile replay what eager or compiled PyTorch asks for in two such steps\n"
-            "through the models of `unmask allocator`.",
+    .more =
+        "The first step counts, with every output position masked; canvases go beyond the\n"
+        "model's positions too. allocator = torch, torch-expandable and torch-compile replay\n"
+        "what eager or compiled PyTorch asks for in a whole run, the first step twice and then\n"
+        "with fewer and fewer masked positions, through the models of `unmask allocator`.",
     .options = options_of_lmax,
     .run = run,
 };

@@ -113,8 +113,8 @@ static int take_keys(const struct config *config, struct grid *grid, struct err 
 }
 
 static int refuse_unknown(const struct config *config, bool is_measured, struct err *err) {
-    static const char *const others[] = {"kind", "x",        "role",          "baseline",
-                                         "seed", "requests", "context_tokens"};
+    static const char *const others[] = {"kind", "x",        "role",           "baseline",
+                                         "seed", "requests", "context_tokens", "multiple_of"};
     const char *names[N_KEYS + sizeof others / sizeof others[0] + 1] = {NULL};
     size_t n = 0;
     for (size_t i = 0; i < N_KEYS; i++) {
@@ -253,6 +253,9 @@ int grid_load(const char *path, const char *name, struct grid *grid, struct err 
     }
     if (status == 0) {
         status = take_whole(&config, "context_tokens", 131072, &grid->context_tokens, err);
+    }
+    if (status == 0) {
+        status = take_whole(&config, "multiple_of", 0, &grid->multiple_of, err);
     }
     if (status == 0 && grid->kind == GRID_MEASURED) {
         status = measured_read(&config, &grid->measured, err);

@@ -62,6 +62,7 @@ struct grid {
     struct words before;     /* of the inflation: canvases that ran before, as shares of this one */
     char share[16];          /* of the prompt, where the axis is the canvas */
     uint64_t context_tokens; /* of GRID_MASKS and GRID_WORK */
+    uint64_t multiple_of;    /* of the canvas kinds: their canvases are; 0: as lmax has it */
     size_t baseline;         /* index into systems */
     uint64_t seed, requests;
     size_t n_x;

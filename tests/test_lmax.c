@@ -36,12 +36,9 @@ static struct step_shape whole_canvas(uint32_t tokens) {
 
 static void append_steps(const struct graph *graph, uint32_t tokens, bool keeps_results,
                          struct stream *stream, struct live *live) {
-    struct step_shape shape = whole_canvas(tokens);
-    struct eager_request request = {.graph = graph,
-                                    .shape = &shape,
-                                    .masked_rows = tokens / 2,
-                                    .n_steps = 2,
-                                    .keeps_results = keeps_results};
+    const struct eager_step step = {whole_canvas(tokens), tokens / 2}, steps[] = {step, step};
+    struct eager_request request = {
+        .graph = graph, .steps = steps, .n_steps = 2, .keeps_results = keeps_results};
     eager_steps(&request, stream, live);
 }
 
@@ -451,7 +448,112 @@ START_TEST(canvases_before_leave_less_that_fits_and_nothing_to_a_plan) {
 }
 END_TEST
 
+/* What a run of that many steps holds. */
+static struct step_memory of_run(const struct system *system, uint32_t n_steps) {
+    struct lmax_request request = {
+        .system = system, .prompt_share = 0.5, .canvas_tokens = 8192, .n_steps = n_steps};
+    return found(&request).longest;
+}
+
+/* Later steps have fewer masked rows, which fit where those of the first were. */
+START_TEST(a_whole_run_holds_what_its_first_steps_held) {
+    static const char *const names[] = {"native", "mosaic-torch", "mosaic-compile"};
+    for (int i = 0; i < 3 * N_MODELS; i++) {
+        struct system *system = open_system(names[i / N_MODELS], models[i % N_MODELS], "a100-80g");
+        struct step_memory one = of_run(system, 1), ten = of_run(system, 0),
+                           many = of_run(system, 50);
+        ck_assert_int_eq(one.unlimited_bytes, ten.unlimited_bytes);
+        ck_assert_int_eq(one.unlimited_bytes, many.unlimited_bytes);
+        ck_assert_int_eq(one.live.peak_bytes, many.live.peak_bytes);
+        system_close(system);
+    }
+}
+END_TEST
+
+START_TEST(two_equal_steps_say_as_much_as_eleven) {
+    static const char *const allocators[] = {"torch", "torch-expandable", "compile"};
+    static const struct graph_options eager = {.logits_bytes = 2};
+    for (int i = 0; i < 3 * 2 * 3; i++) {
+        struct model model = of_layers(models[i % 3], 3);
+        struct eager_step steps[11];
+        struct graph graph;
+        int64_t reserved[2];
+        graph_build(&graph, &model, &eager);
+        for (int n = 0; n < 11; n++) {
+            steps[n] = (struct eager_step){whole_canvas(3000), 1500};
+        }
+        for (int more = 0; more < 2; more++) {
+            struct eager_request request = {.graph = &graph,
+                                            .steps = steps,
+                                            .n_steps = more ? 11 : 2,
+                                            .keeps_results = i / 3 % 2};
+            struct stream stream;
+            struct live live;
+            stream_init(&stream);
+            eager_steps(&request, &stream, &live);
+            reserved[more] = replay(&stream, allocators[i / 6]).peak_reserved_bytes;
+            stream_fini(&stream);
+        }
+        ck_assert_int_eq(reserved[0], reserved[1]);
+    }
+}
+END_TEST
+
+/* Dream picks the masked rows out of its logits: with all of them, a half, none. */
+START_TEST(a_step_asks_for_as_many_rows_as_are_masked) {
+    static const struct graph_options eager = {.logits_bytes = 2};
+    static const int64_t masked[] = {512, 256, 1};
+    struct model dream = of_layers("dream-7b", 1);
+    struct graph graph;
+    int64_t most[3] = {0};
+    graph_build(&graph, &dream, &eager);
+    for (int i = 0; i < 3; i++) {
+        const struct eager_step step = {whole_canvas(1024), masked[i]};
+        struct eager_request request = {.graph = &graph, .steps = &step, .n_steps = 1};
+        struct stream stream;
+        struct live live;
+        stream_init(&stream);
+        eager_steps(&request, &stream, &live);
+        int64_t row_bytes = model_logits_bytes_per_row(&dream, 2), n_picked = 0;
+        for (size_t e = 0; e < stream.n_events; e++) {
+            n_picked += stream.events[e].bytes == masked[i] * row_bytes;
+        }
+        ck_assert_int_eq(n_picked, 5); /* picked, probabilities, sum, logarithm, product */
+        most[i] = live.logits_bytes;
+        stream_fini(&stream);
+    }
+    ck_assert_int_gt(most[0], most[1]);
+    ck_assert_int_ge(most[1], most[2]);
+    ck_assert(!eager_ignores_masks(&graph));
+}
+END_TEST
+
+START_TEST(canvases_are_multiples_of_what_is_asked) {
+    struct system *system = open_system("mosaic-masked", "llada-moe", "rtx3090");
+    struct lmax_request request = {.system = system, .prompt_share = 0.5};
+    uint32_t fine = found(&request).longest.canvas_tokens;
+    request.granule_tokens = 4096;
+    ck_assert_uint_eq(found(&request).longest.canvas_tokens, fine / 4096 * 4096);
+    ck_assert_uint_ne(fine % 4096, 0);
+    system_close(system);
+}
+END_TEST
+
 /* ---- the command ---- */
+
+/* A system with layers of its own owns its model, which is gone when the table is printed. */
+START_TEST(a_model_of_fewer_layers_is_named_after_its_system_is_closed) {
+    setenv("MALLOC_PERTURB_", "165", 1); /* what is freed reads as nonsense */
+    char *text = PRINTS("lmax", "--systems", "native,mosaic", "--gpu", "h100", "--model",
+                        "llada-8b", "--set", "layers=5");
+    ck_assert_msg(strncmp(text, "LLaDA-8B", 8) == 0, "%s", text);
+    free(text);
+    text = PRINTS("lmax", "--system", "native", "--model", "llada-8b", "--set", "layers=1");
+    ck_assert_ptr_nonnull(strstr(text, "(the model has 4096 positions)"));
+    free(text);
+    unsetenv("MALLOC_PERTURB_");
+}
+END_TEST
 
 START_TEST(the_command_prints_what_the_search_finds) {
     struct system *system = open_system("mosaic-torch", "dream-7b", "a100-40g");
@@ -497,6 +599,7 @@ START_TEST(the_command_refuses_what_makes_no_sense) {
     REFUSES(2, "--memory: 'lots' is not a size such as 24GiB, up to 1024GiB", "lmax", "--memory",
             "lots");
     REFUSES(2, "--canvas: '0' is not a whole number from 1 to 16777216", "lmax", "--canvas", "0");
+    REFUSES(2, "--steps: '0' is not a whole number from 1 to 4096", "lmax", "--steps", "0");
     REFUSES(2, "--before: '0' is not one of at most 8 shares up to 16", "lmax", "--before",
             "0.5,0");
     REFUSES(2, "layers = 33, but LLaDA-8B Base/Instruct/1.5 has 32", "lmax", "--set", "layers=33");
@@ -547,6 +650,11 @@ int main(void) {
         attention_over_its_queries_takes_a_longer_canvas,
         a_mixture_of_experts_has_a_margin_of_its_own,
         canvases_before_leave_less_that_fits_and_nothing_to_a_plan,
+        a_whole_run_holds_what_its_first_steps_held,
+        two_equal_steps_say_as_much_as_eleven,
+        a_step_asks_for_as_many_rows_as_are_masked,
+        canvases_are_multiples_of_what_is_asked,
+        a_model_of_fewer_layers_is_named_after_its_system_is_closed,
         the_command_prints_what_the_search_finds,
         a_canvas_asked_for_is_shown_alone,
         a_table_goes_on_where_one_system_finds_no_room,

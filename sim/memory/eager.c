@@ -25,6 +25,7 @@ struct variables {
 
 struct run {
     const struct eager_request *request;
+    const struct eager_step *step; /* that runs */
     const struct graph *graph;
     bool is_eager; /* operators leave temporaries; else one kernel each */
     struct stream *out;
@@ -89,7 +90,7 @@ static struct block *pieces_of(struct run *run, int tensor) {
 }
 
 static int64_t bytes_of(const struct run *run, int tensor) {
-    return tensor_bytes(run->graph, tensor, run->request->shape, (struct chunk_rows){0});
+    return tensor_bytes(run->graph, tensor, &run->step->shape, (struct chunk_rows){0});
 }
 
 static void take_tensor(struct run *run, int tensor) {
@@ -253,7 +254,7 @@ static void run_sum(struct run *run, const struct op *op) {
 /* ---- the head ---- */
 
 static int64_t picked_bytes(const struct run *run, int logits) {
-    return run->request->masked_rows * run->graph->tensors[logits].bytes.per;
+    return run->step->masked_rows * run->graph->tensors[logits].bytes.per;
 }
 
 /* Logit i predicts token i + 1: all rows are copied one further, the masked ones picked out. */
@@ -331,7 +332,7 @@ static void run_operator(struct run *run, int index) {
         run_head(run, op);
     } else if (op->kind == OP_EMBED) {
         int64_t table_bytes =
-            run->request->shape->sym[SYM_TOKENS] * (int64_t)run->graph->model->head_dim * F32_BYTES;
+            run->step->shape.sym[SYM_TOKENS] * (int64_t)run->graph->model->head_dim * F32_BYTES;
         run->var.residual = take(run, bytes_of(run, op->out[0]), false);
         run->var.cosine = take(run, table_bytes, false);
         run->var.sine = take(run, table_bytes, false);
@@ -415,17 +416,28 @@ static bool is_eager_graph(const struct graph *graph) {
     return is_eager;
 }
 
+bool eager_ignores_masks(const struct graph *graph) {
+    return !graph->model->shifted_logits;
+}
+
 void eager_steps(const struct eager_request *request, struct stream *out, struct live *live) {
-    ASSERT(request->n_steps > 0 && request->shape->sym[SYM_CONTEXT_ROWS] == 0);
+    ASSERT(request->n_steps > 0);
+    struct live of_step;
     struct run run = {.request = request,
                       .graph = request->graph,
                       .is_eager = is_eager_graph(request->graph),
                       .out = out,
-                      .live = live};
+                      .live = &of_step};
+    *live = (struct live){0};
     for (uint32_t i = 0; i < request->n_steps; i++) {
-        *live = (struct live){0};
+        run.step = &request->steps[i];
+        ASSERT(run.step->shape.sym[SYM_CONTEXT_ROWS] == 0);
+        of_step = (struct live){0};
         run.most_bytes = run.live_bytes;
         run_step(&run);
+        if (i < 2) {
+            *live = of_step;
+        }
     }
     drop(&run, &run.var.logits);
     drop(&run, &run.var.results);

@@ -26,18 +26,26 @@
 #include "sim/memory/live.h"
 #include "sim/memory/stream.h"
 
+struct eager_step {
+    struct step_shape shape; /* without cached rows */
+    int64_t masked_rows;     /* of the logit rows; Dream picks them out */
+};
+
 struct eager_request {
     const struct graph *graph;
-    const struct step_shape *shape; /* without cached rows */
-    int64_t masked_rows;            /* of the logit rows; Dream picks them out */
-    uint32_t n_steps;               /* equal ones, >= 1 */
+    const struct eager_step *steps; /* in their order */
+    uint32_t n_steps;               /* >= 1 */
     /* A script samples in the body of its loop, where logits, probabilities and picked rows live
      * until the next step assigns them anew; a function for the step drops them when it returns. */
     bool keeps_results;
 };
 
 /* Append the steps to an initialised stream. Every layer and the head begin a compiled
- * graph. `live` gets what is in use while the operators of the last step run. */
+ * graph. `live` gets what is in use while the operators of the second step run, or of the only one:
+ * the second meets what the first left behind. */
 void eager_steps(const struct eager_request *request, struct stream *out, struct live *live);
+
+/* Whether a step with fewer masked rows asks for the same as one with more. */
+bool eager_ignores_masks(const struct graph *graph);
 
 #endif

@@ -1,5 +1,6 @@
 #include "sim/serve/lmax.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/num.h"
@@ -32,9 +33,12 @@ static uint32_t output_tokens(const struct lmax_request *r, uint32_t canvas_toke
     return tokens < 1 ? 1 : (uint32_t)tokens;
 }
 
-/* The first step: the whole canvas, all outputs masked and one block. */
-static struct step_shape first_step(const struct system *s, const struct step_memory *step) {
-    uint32_t canvas = step->canvas_tokens, masked = step->output_tokens;
+static uint32_t granule_of(const struct lmax_request *r) {
+    return r->granule_tokens > 0 ? r->granule_tokens : LMAX_GRANULE_TOKENS;
+}
+
+/* A step over the whole canvas and one block, with that many outputs masked; the first: all. */
+static struct step_shape full_step(const struct system *s, uint32_t canvas, uint32_t masked) {
     struct span span = {
         .phase = PHASE_REFRESH,
         .queries = canvas,
@@ -113,15 +117,35 @@ static void replay(const struct stream *stream, uint32_t allocator, int64_t limi
     ASSERT(status == 0); /* these models fail for no stream that frees what it takes */
 }
 
-/* The steps of one canvas, behind those that the stream has. */
-static void add_steps(const struct system *s, const struct step_shape *shape,
-                      struct step_memory *step, struct stream *stream) {
+/* Whether all steps of a run ask for the same: then two of them say it all. */
+static bool steps_are_equal(const struct system *s, uint32_t canvas_tokens) {
+    struct step_shape more = full_step(s, canvas_tokens, canvas_tokens);
+    struct step_shape fewer = full_step(s, canvas_tokens, 1);
+    return eager_ignores_masks(&s->graph) && memcmp(&more, &fewer, sizeof more) == 0;
+}
+
+/* The steps of one canvas, behind those that the stream has: the first one twice, then each with as
+ * many more outputs decoded, the remainder of the division in the first of them. */
+static void add_steps(const struct lmax_request *r, struct step_memory *step,
+                      struct stream *stream) {
+    const struct system *s = r->system;
+    uint32_t outputs = step->output_tokens, n = r->n_steps > 0 ? r->n_steps : LMAX_STEPS;
+    n = n < outputs ? n : outputs;
+    uint32_t n_played = n > 1 && steps_are_equal(s, step->canvas_tokens) ? 2 : n + 1;
+    struct eager_step *steps = malloc(n_played * sizeof *steps);
+    ASSERT(steps != NULL);
+    for (uint32_t i = 0; i < n_played; i++) {
+        uint32_t before = i > 0 ? i - 1 : 0, rest = outputs % n;
+        uint32_t masked = outputs - before * (outputs / n) - (before < rest ? before : rest);
+        steps[i] = (struct eager_step){.shape = full_step(s, step->canvas_tokens, masked),
+                                       .masked_rows = masked};
+    }
     const struct eager_request request = {.graph = &s->graph,
-                                          .shape = shape,
-                                          .masked_rows = step->output_tokens,
-                                          .n_steps = LMAX_ALLOCATOR_STEPS,
+                                          .steps = steps,
+                                          .n_steps = n_played,
                                           .keeps_results = !s->runtime.varlen};
     eager_steps(&request, stream, &step->live);
+    free(steps);
 }
 
 static void add_canvases_before(const struct lmax_request *r, const struct step_memory *step,
@@ -132,19 +156,18 @@ static void add_canvases_before(const struct lmax_request *r, const struct step_
         struct step_memory earlier = {.canvas_tokens =
                                           (granules > 0 ? granules : 1) * LMAX_GRANULE_TOKENS};
         earlier.output_tokens = output_tokens(r, earlier.canvas_tokens);
-        struct step_shape shape = first_step(r->system, &earlier);
-        add_steps(r->system, &shape, &earlier, stream);
+        add_steps(r, &earlier, stream);
     }
 }
 
-static void hold_asked_for(const struct lmax_request *r, const struct step_shape *shape,
-                           int64_t available_bytes, struct step_memory *step) {
+static void hold_asked_for(const struct lmax_request *r, int64_t available_bytes,
+                           struct step_memory *step) {
     const struct system *s = r->system;
     struct stream stream;
     struct allocator_report within, unlimited;
     stream_init(&stream);
     add_canvases_before(r, step, &stream);
-    add_steps(s, shape, step, &stream);
+    add_steps(r, step, &stream);
     replay(&stream, s->settings.allocator, 0, &unlimited);
     within = unlimited;
     if (unlimited.peak_reserved_bytes > available_bytes) { /* else the limit is never met */
@@ -162,13 +185,14 @@ void lmax_step(const struct lmax_request *r, uint32_t canvas_tokens, int64_t ava
     *out = (struct step_memory){.canvas_tokens = canvas_tokens,
                                 .output_tokens = output_tokens(r, canvas_tokens)};
     bool is_exact = s->cache->keeps == KEEPS_EXACT;
-    struct step_shape shape = is_exact ? widest_exact_step(s, out) : first_step(s, out);
     out->cached_bytes = cached_bytes(s, out);
     int64_t left = available_bytes - out->cached_bytes;
     if (s->settings.allocator == ALLOCATOR_PLANNED) {
+        struct step_shape shape =
+            is_exact ? widest_exact_step(s, out) : full_step(s, canvas_tokens, out->output_tokens);
         hold_planned(s, &shape, left, out);
     } else {
-        hold_asked_for(r, &shape, left > 0 ? left : 1, out);
+        hold_asked_for(r, left > 0 ? left : 1, out);
     }
 }
 
@@ -218,7 +242,7 @@ static int no_room(const struct lmax_request *r, const struct lmax *l, struct er
 
 /* Doubles until a canvas does not fit, then halves the gap to the last one that does. */
 static void search(const struct lmax_request *r, struct lmax *l) {
-    uint32_t low = 0, high = LMAX_GRANULE_TOKENS;
+    uint32_t granule = granule_of(r), low = 0, high = granule;
     lmax_step(r, high, l->available_bytes, &l->beyond);
     while (l->beyond.fits && high < LMAX_MOST_TOKENS) {
         l->longest = l->beyond;
@@ -226,8 +250,8 @@ static void search(const struct lmax_request *r, struct lmax *l) {
         high *= 2;
         lmax_step(r, high, l->available_bytes, &l->beyond);
     }
-    while (!l->beyond.fits && high - low > LMAX_GRANULE_TOKENS) {
-        uint32_t middle = low + (high - low) / 2 / LMAX_GRANULE_TOKENS * LMAX_GRANULE_TOKENS;
+    while (!l->beyond.fits && high - low > granule) {
+        uint32_t middle = low + (high - low) / 2 / granule * granule;
         struct step_memory step;
         lmax_step(r, middle, l->available_bytes, &step);
         if (step.fits) {

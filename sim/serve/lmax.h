@@ -3,9 +3,11 @@
  *
  * The worst step is the first, in which every output position is masked; where keys and values are
  * exact, the widest piece of the prefill, beside the rows of the last block. A planned step holds
- * what its plan ends at; with an allocator of PyTorch it holds what the allocator reserves for two
- * steps in a row (the second meets what the first left behind), and it does not fit when one
- * allocation is refused after all idle memory has gone back to the device.
+ * what its plan ends at. With an allocator of PyTorch a whole run is played: the first step twice
+ * (Mosaic's server warms up with the step in hand, gpu_worker.py; of a script's loop the second
+ * meets what the first left behind), then with fewer and fewer masked positions. It holds what the
+ * allocator reserves, and it does not fit when one allocation is refused after all idle memory has
+ * gone back to the device.
  *
  * The model's positions are no limit here: lengths beyond them are about memory alone. */
 #ifndef UNMASK_SIM_SERVE_LMAX_H
@@ -15,9 +17,10 @@
 #include "sim/serve/system.h"
 
 enum {
-    LMAX_GRANULE_TOKENS = 64,   /* canvases are multiples of it (assumed) */
+    LMAX_GRANULE_TOKENS = 64,   /* canvases are multiples of it, unless asked otherwise (assumed) */
     LMAX_MOST_TOKENS = 1 << 24, /* no search goes further */
-    LMAX_ALLOCATOR_STEPS = 2,
+    LMAX_STEPS = 10, /* played, unless asked otherwise: Mosaic's released benchmarks' --steps */
+    LMAX_MOST_STEPS = 4096,
     LMAX_MOST_BEFORE = 8,
 };
 
@@ -32,10 +35,13 @@ struct lmax_request {
     const struct system *system;
     double prompt_share; /* >= 0; of the canvas: < 1 */
     enum share_of share_of;
-    int64_t memory_bytes;   /* of the device; 0: the GPU's */
-    uint32_t canvas_tokens; /* this canvas alone; 0: search */
-    /* With an allocator of PyTorch: canvases that ran before in the same process, as shares of the
-     * canvas in question, each for as many steps. */
+    int64_t memory_bytes;    /* of the device; 0: the GPU's */
+    uint32_t canvas_tokens;  /* this canvas alone; 0: search */
+    uint32_t granule_tokens; /* canvases are multiples of it; 0: LMAX_GRANULE_TOKENS */
+    /* With an allocator of PyTorch: denoising steps that unmask the outputs in equal parts, 0:
+     * LMAX_STEPS; and canvases that ran before in the same process, as shares of the canvas in
+     * question, each for as many steps. */
+    uint32_t n_steps;
     double before[LMAX_MOST_BEFORE];
     uint32_t n_before;
 };
