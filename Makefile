@@ -41,7 +41,7 @@ FUZZERS  := $(patsubst tests/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz_*.c))
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test demo bench figures portable bundle bench-gpu packages lint format asan fuzz
+.PHONY: all help clean test demo bench golden figures portable bundle bench-gpu packages lint format asan fuzz
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -108,6 +108,11 @@ test: packages ## install what is missing, build, run every test suite
 $(TESTS:%=%.run): %.run: %
 	@UNMASK=$(BUILD)/unmask UNMASK_PLUGINS=$(BUILD)/plugins $< >$<.log 2>&1; status=$$?; \
 	    cat $<.log; exit $$status
+
+golden: all $(BUILD)/tests/test_cli $(BUILD)/tests/test_analysis ## renew tests/golden/cli and summary.json
+	@UNMASK_GOLDEN=write UNMASK=$(BUILD)/unmask $(BUILD)/tests/test_analysis
+	@UNMASK_GOLDEN=write UNMASK=$(BUILD)/unmask $(BUILD)/tests/test_cli
+	@git diff --stat tests/golden
 
 bench: all $(BUILD)/tests/bench_sim $(BUILD)/tests/bench_plan ## measure simulator and planners
 	@$(BUILD)/tests/bench_sim

@@ -1,7 +1,5 @@
 #include "analysis/facts.h"
 
-#include <string.h>
-
 struct run_facts run_facts_unknown(void) {
     return (struct run_facts){
         .system = "",
@@ -23,13 +21,4 @@ struct run_facts run_facts_unknown(void) {
         .bandwidth_util = -1,
         .config = "",
     };
-}
-
-const char *run_facts_measured_on(const struct run_facts *facts) {
-    static const char emulated[] = "emulated on ";
-    const size_t length = sizeof emulated - 1;
-    if (facts->device == NULL) {
-        return NULL;
-    }
-    return strncmp(facts->device, emulated, length) == 0 ? facts->device + length : facts->device;
 }

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "sim/base/provenance.h"
+#include "sim/base/warning.h"
 #include "sim/cost/price.h"
 
 /* A named number with its provenance: a calibrated constant, or a figure of the real engine. */
@@ -41,9 +42,10 @@ struct run_facts {
     const char *profile, *profile_kind;
     struct run_host host;
     const char *backend;
-    /* Of the real engine, else NULL: the device, as its maker calls it, "emulated on ..." where it
-     * stands in for another one, and where the weights come from. */
+    /* Of the real engine, else NULL: the device, as its maker calls it, where the times were
+     * measured; and where the weights come from. */
     const char *device, *weights;
+    bool emulated; /* the device stands in for another one, the system's GPU */
     /* GPUs that hold each replica together, those of all replicas, and where the prices of what
      * they exchange come from; 0 and NULL: a replica is one GPU. */
     uint32_t tensor_parallel, gpus;
@@ -74,12 +76,11 @@ struct run_facts {
     const struct run_figure *engine; /* figures of the real engine; none in a simulation */
     size_t n_engine;
 
+    /* What is known beside the requests and makes the result easy to misread (caution.h). */
+    struct warnings warnings;
+
     const char *config; /* the resolved configuration, as an INI text */
 };
-
-/* Where the run's times were measured: the device itself, even where it stands in for another one;
- * NULL: they were simulated. */
-const char *run_facts_measured_on(const struct run_facts *facts);
 
 /* Every text "", every size and share not known, no constants: a start to fill in from. */
 struct run_facts run_facts_unknown(void);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "analysis/caution.h"
 #include "analysis/course.h"
 #include "analysis/output.h"
 #include "analysis/plot.h"
@@ -78,10 +79,10 @@ static void describe_backend(const struct stored_run *run, const json_t *summary
                              size_t size) {
     const char *device = json_string_value(json_object_get(summary, "device"));
     const char *clock = json_string_value(json_object_get(summary, "clock"));
-    bool is_emulated = device != NULL && strncmp(device, "emulated on ", 12) == 0;
+    bool is_emulated = json_is_true(json_object_get(summary, "emulated"));
     snprintf(out, size, "%s%s%s%s%s", run->backend,
              device == NULL ? ""
-             : is_emulated  ? ", "
+             : is_emulated  ? ", emulated on "
                             : " on ",
              device != NULL ? device : "", clock != NULL ? ", clock " : "",
              clock != NULL ? clock : "");
@@ -126,6 +127,9 @@ static int table_row(void *state, const struct stored_run *run, struct err *err)
     number_cell(out, json_object_get(latency, "mean"));
     number_cell(out, json_object_get(latency, "p50"));
     number_cell(out, json_object_get(latency, "p99"));
+    char codes[WARNING_CODES_CHARS];
+    struct warnings warnings = caution_read(summary);
+    cell(out, caution_codes(&warnings, codes, sizeof codes));
     fputs("</tr>\n", out);
     json_decref(summary);
     return 0;
@@ -142,6 +146,9 @@ static void summary_rows(FILE *out, const char *prefix, json_t *object) {
             summary_rows(out, name, value);
             continue;
         }
+        if (json_is_array(value)) {
+            continue; /* the warnings, which stand above */
+        }
         fputs("<tr>", out);
         cell(out, name);
         if (json_is_string(value)) {
@@ -151,6 +158,20 @@ static void summary_rows(FILE *out, const char *prefix, json_t *object) {
         }
         fputs("</tr>\n", out);
     }
+}
+
+static void warning_list(FILE *out, const json_t *summary) {
+    struct warnings warnings = caution_read(summary);
+    if (warnings.n == 0) {
+        return;
+    }
+    fputs("<ul>", out);
+    for (unsigned i = 0; i < warnings.n; i++) {
+        fprintf(out, "<li><b>%s:</b> ", warning_words[warnings.items[i].code]);
+        escape(out, warnings.items[i].text);
+        fputs("</li>", out);
+    }
+    fputs("</ul>\n", out);
 }
 
 /* At most CDF_POINTS of the sorted values with their shares, ends included. */
@@ -269,6 +290,7 @@ static int run_section(void *state, const struct stored_run *run, struct err *er
         escape(out, json_string_value(json_object_get(summary, "incomplete")));
         fputs("</p>\n", out);
     }
+    warning_list(out, summary);
     struct course course;
     failed = course_load(report->store, run, &course, err);
     if (failed == 0) {
@@ -304,7 +326,7 @@ static int write_page(struct report *report, struct err *err) {
     fputs("</p>\n<table><tr><th class=n>run<th>system<th>model<th>GPU<th>executed "
           "by<th>profile<th>trace"
           "<th class=n>completed<th class=n>rejected<th class=n>tok/s<th class=n>mean latency, s"
-          "<th class=n>p50, s<th class=n>p99, s</tr>\n",
+          "<th class=n>p50, s<th class=n>p99, s<th>warnings</tr>\n",
           out);
     int failed = store_list_runs(report->store, table_row, report, err);
     fputs("</table>\n", out);

@@ -1,8 +1,11 @@
 #include "analysis/summary.h"
 
+#include "analysis/caution.h"
+
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +39,8 @@ int series_push(struct series *series, double value, struct err *err) {
 }
 
 void summary_init(struct summary *summary, const struct slo *slo) {
-    *summary = (struct summary){.first_arrival_ns = -1, .last_finish_ns = -1};
+    *summary =
+        (struct summary){.first_arrival_ns = -1, .last_finish_ns = -1, .last_arrival_ns = -1};
     if (slo != NULL) {
         summary->slo = *slo;
     }
@@ -47,12 +51,14 @@ void summary_fini(struct summary *summary) {
     free(summary->ttfb_s.values);
     free(summary->queue_s.values);
     free(summary->tpot_s.values);
+    free(summary->arrival_s.values);
+    free(summary->waiting_s.values);
     *summary = (struct summary){0};
 }
 
 int summary_reserve(struct summary *summary, size_t n_requests, struct err *err) {
     struct series *all[] = {&summary->latency_s, &summary->ttfb_s, &summary->queue_s,
-                            &summary->tpot_s};
+                            &summary->tpot_s, &summary->arrival_s};
     int rc = 0;
     for (size_t i = 0; i < sizeof all / sizeof all[0] && rc == 0; i++) {
         rc = series_reserve(all[i], n_requests, err);
@@ -72,6 +78,9 @@ static int add_completed(struct summary *summary, const struct request_record *r
     int64_t latency_ns = record->finished_ns - record->arrival_ns;
     bool met = slo->latency_ns == 0 || latency_ns <= slo->latency_ns;
     int rc = series_push(&summary->latency_s, (double)latency_ns / 1e9, err);
+    if (rc == 0) {
+        rc = series_push(&summary->arrival_s, (double)record->arrival_ns / 1e9, err);
+    }
     if (rc == 0 && record->admitted_ns >= 0) {
         rc = series_push(&summary->queue_s,
                          (double)(record->admitted_ns - record->arrival_ns) / 1e9, err);
@@ -98,13 +107,18 @@ static int on_request(void *state, const struct request_record *record, struct e
     if (summary->first_arrival_ns < 0 || record->arrival_ns < summary->first_arrival_ns) {
         summary->first_arrival_ns = record->arrival_ns;
     }
+    if (record->arrival_ns > summary->last_arrival_ns) {
+        summary->last_arrival_ns = record->arrival_ns;
+    }
     if (record->state == REQUEST_DONE) {
         return add_completed(summary, record, err);
     }
     ASSERT(record->reason < REJECT_REASON_COUNT);
     summary->rejected++;
     summary->rejected_by_reason[record->reason]++;
-    return 0;
+    bool was_kept_out = record->reason == REJECT_QUEUE || record->reason == REJECT_SHUTDOWN;
+    return was_kept_out ? series_push(&summary->waiting_s, (double)record->arrival_ns / 1e9, err)
+                        : 0;
 }
 
 static int on_step(void *state, const struct step_record *record, struct err *err) {
@@ -173,7 +187,26 @@ static double over(double a, double b) {
     return b > 0 ? a / b : 0;
 }
 
+/* Before the latencies are sorted. */
+static struct offered offered_to(const struct summary *s) {
+    size_t n = s->arrival_s.n + s->waiting_s.n;
+    struct stay *stays = malloc((n + 1) * sizeof *stays);
+    if (stays == NULL) {
+        return (struct offered){0};
+    }
+    for (size_t i = 0; i < n; i++) {
+        bool left = i < s->arrival_s.n;
+        double arrival_s = left ? s->arrival_s.values[i] : s->waiting_s.values[i - s->arrival_s.n];
+        stays[i] =
+            (struct stay){arrival_s, left ? arrival_s + s->latency_s.values[i] : (double)INFINITY};
+    }
+    struct offered offered = offered_of(stays, n, s->requests, (double)s->last_arrival_ns / 1e9);
+    free(stays);
+    return offered;
+}
+
 void summary_finish(struct summary *summary) {
+    summary->offered = offered_to(summary);
     summary->latency = distribution_of(summary->latency_s.values, summary->latency_s.n);
     summary->ttfb = distribution_of(summary->ttfb_s.values, summary->ttfb_s.n);
     summary->queue = distribution_of(summary->queue_s.values, summary->queue_s.n);
@@ -185,6 +218,8 @@ void summary_finish(struct summary *summary) {
     summary->throughput_tok_s = over(committed, summary->makespan_s);
     summary->throughput_req_s = over((double)summary->completed, summary->makespan_s);
     summary->goodput_req_s = over((double)summary->met_slo, summary->makespan_s);
+    summary->attainment = over((double)summary->met_slo, (double)summary->requests);
+    summary->mean_batch = over((double)summary->request_steps, (double)summary->steps);
     summary->redundancy = over((double)summary->tokens_processed, committed);
     uint64_t in_blocks = summary->kept_queries > 0 ? summary->kept_queries : summary->block_queries;
     bool is_exact = summary->exact_passes > 0 && in_blocks > 0;
@@ -246,8 +281,8 @@ static int64_t kv_peak(const struct summary *summary, const struct run_facts *fa
 }
 
 static json_t *times_text(const struct run_facts *facts) {
-    const char *device = run_facts_measured_on(facts);
-    return device != NULL ? json_sprintf("measured on %s", device) : json_string("simulated");
+    return facts->device != NULL ? json_sprintf("measured on %s", facts->device)
+                                 : json_string("simulated");
 }
 
 static json_t *host_json(const struct run_host *host) {
@@ -270,6 +305,7 @@ static int put_identity(json_t *o, const struct run_facts *facts) {
            put(o, "host", host_json(&facts->host)) |
            put(o, "backend", json_string(facts->backend)) |
            put(o, "device", known_text(facts->device)) |
+           put(o, "emulated", facts->device != NULL ? json_boolean(facts->emulated) : json_null()) |
            put(o, "weights", known_text(facts->weights)) | put(o, "times", times_text(facts)) |
            put(o, "clock", known_text(facts->clock)) |
            put(o, "incomplete", known_text(facts->incomplete)) |
@@ -277,6 +313,14 @@ static int put_identity(json_t *o, const struct run_facts *facts) {
            put(o, "trace_provenance", json_string(facts->trace_provenance)) |
            put(o, "decisions", json_decisions(&facts->decisions)) |
            put(o, "seed", json_integer((json_int_t)facts->seed));
+}
+
+static json_t *json_offered(const struct offered *offered) {
+    bool known = offered->rate_req_s > 0;
+    return json_pack("{s:o, s:f, s:f, s:s}", "rate_req_s",
+                     known ? json_real(offered->rate_req_s) : json_null(), "served_req_s",
+                     offered->served_req_s, "queue_growth_req_s", offered->growth_req_s, "state",
+                     offered_words[offered->state]);
 }
 
 static int put_requests(json_t *o, const struct summary *s) {
@@ -295,14 +339,18 @@ static int put_requests(json_t *o, const struct summary *s) {
            put(o, "makespan_s", json_real(s->makespan_s)) |
            put(o, "throughput_tok_s", json_real(s->throughput_tok_s)) |
            put(o, "throughput_req_s", json_real(s->throughput_req_s)) |
+           put(o, "offered", json_offered(&s->offered)) |
            put(o, "latency_s", json_distribution(&s->latency)) |
+           put(o, "ttft_s", json_distribution(&s->ttfb)) |
            put(o, "ttfb_s", json_distribution(&s->ttfb)) |
            put(o, "queue_s", json_distribution(&s->queue)) |
            put(o, "tpot_s", json_distribution(&s->tpot)) |
            put(o, "goodput_req_s", slo ? json_real(s->goodput_req_s) : json_null()) |
+           put(o, "attainment", slo ? json_real(s->attainment) : json_null()) |
            put(o, "slo",
-               json_pack("{s:o, s:o, s:o}", "latency_s", json_bound(s->slo.latency_ns), "ttfb_s",
-                         json_bound(s->slo.ttfb_ns), "tpot_s", json_bound(s->slo.tpot_ns)));
+               json_pack("{s:o, s:o, s:o, s:o}", "latency_s", json_bound(s->slo.latency_ns),
+                         "ttft_s", json_bound(s->slo.ttfb_ns), "ttfb_s", json_bound(s->slo.ttfb_ns),
+                         "tpot_s", json_bound(s->slo.tpot_ns)));
 }
 
 static int put_steps(json_t *o, const struct summary *s) {
@@ -330,6 +378,7 @@ static int put_steps(json_t *o, const struct summary *s) {
            put(o, "submissions", json_integer((json_int_t)s->submissions)) |
            put(o, "request_steps", json_integer((json_int_t)s->request_steps)) |
            put(o, "max_batch", json_integer(s->max_batch)) |
+           put(o, "mean_batch", s->steps > 0 ? json_real(s->mean_batch) : json_null()) |
            put(o, "max_waiting", json_integer(s->max_waiting)) |
            put(o, "replicas", json_integer(s->replicas)) |
            put(o, "tokens_processed", json_integer((json_int_t)s->tokens_processed)) |
@@ -403,8 +452,10 @@ static int put_resources(json_t *o, const struct summary *s, const struct run_fa
 int summary_json(const struct summary *summary, const struct run_facts *facts, json_t **out,
                  struct err *err) {
     json_t *object = json_object();
+    struct warnings warnings = caution_of(summary, facts);
     if (put_identity(object, facts) | put_requests(object, summary) | put_steps(object, summary) |
-        put_ranks(object, summary, facts) | put_resources(object, summary, facts)) {
+        put_ranks(object, summary, facts) | put_resources(object, summary, facts) |
+        put(object, "warnings", caution_json(&warnings))) {
         json_decref(object);
         return err_world(err, "the summary cannot be written as JSON: a name is not UTF-8, a "
                               "number is not finite, or memory is out");
@@ -491,13 +542,14 @@ static void print_rejections(const struct summary *s, FILE *out) {
 }
 
 static void print_identity(const struct run_facts *f, FILE *out) {
-    fprintf(out, "%s, %s on %s (%s backend%s%s)\n", f->system, f->model, f->gpu, f->backend,
-            f->device != NULL ? ", " : "", f->device != NULL ? f->device : "");
+    fprintf(out, "%s, %s on %s (%s backend%s%s%s)\n", f->system, f->model, f->gpu, f->backend,
+            f->device != NULL ? ", " : "", f->emulated ? "emulated on " : "",
+            f->device != NULL ? f->device : "");
     if (f->weights != NULL) {
         fprintf(out, "weights      %s\n", f->weights);
     }
     if (f->device != NULL) {
-        fprintf(out, "times        measured on %s%s%s\n", run_facts_measured_on(f),
+        fprintf(out, "times        measured on %s%s%s\n", f->device,
                 f->clock != NULL ? ", clock " : "", f->clock != NULL ? f->clock : "");
     }
     if (f->incomplete != NULL) {
@@ -526,24 +578,26 @@ void summary_print(const struct summary *s, const struct run_facts *f, FILE *out
                 f->tensor_parallel, s->throughput_tok_s / f->gpus);
     }
     if (has_slo(&s->slo)) {
-        fprintf(out, "goodput      %.4g req/s: %" PRIu64 " requests within the objective\n",
-                s->goodput_req_s, s->met_slo);
+        fprintf(out,
+                "goodput      %.4g req/s: %" PRIu64 " requests within the objective, %.1f %% of "
+                "all that arrived\n",
+                s->goodput_req_s, s->met_slo, 100 * s->attainment);
     }
     if (s->completed > 0) {
         fprintf(out, "\n  %-10s %9s %9s %9s %9s %9s %9s %9s %9s\n", "", "mean", "p50", "p90", "p95",
                 "p99", "std", "min", "max");
         print_distribution(out, "latency", &s->latency);
-        print_distribution(out, "ttfb", &s->ttfb);
+        print_distribution(out, "ttft", &s->ttfb);
         print_distribution(out, "queue", &s->queue);
         print_distribution(out, "tpot", &s->tpot);
         fputc('\n', out);
     }
     fprintf(out,
             "steps        %" PRIu64 ": refresh %" PRIu64 ", reuse %" PRIu64 ", prefill %" PRIu64
-            ", commit %" PRIu64 ", mixed %" PRIu64 "; at most %" PRIu32 " requests in one\n",
+            ", commit %" PRIu64 ", mixed %" PRIu64 "; %.3g requests in one, at most %" PRIu32 "\n",
             s->steps, s->steps_by_phase[PHASE_REFRESH], s->steps_by_phase[PHASE_REUSE],
             s->steps_by_phase[PHASE_PREFILL], s->steps_by_phase[PHASE_COMMIT],
-            s->steps_by_phase[SUMMARY_MIXED], s->max_batch);
+            s->steps_by_phase[SUMMARY_MIXED], s->mean_batch, s->max_batch);
     fprintf(out,
             "tokens       %" PRIu64 " processed, %" PRIu64
             " committed: redundancy %.4g, %.4g per forward pass\n",

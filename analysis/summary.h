@@ -1,20 +1,27 @@
 /* The summary of a run: what its requests and steps add up to.
  *
- * It is itself a sink, cheap enough to be always on: constant work per step, four doubles kept per
+ * It is itself a sink, cheap enough to be always on: constant work per step, five doubles kept per
  * finished request. Times are seconds from here on. Definitions:
- *   latency   finish - arrival            queue   admission - arrival
- *   ttfb      end of the first block - arrival (time to first block)
- *   tpot      (finish - end of the first block) / tokens after the first block; requests of one
- *             block have none and are left out
- *   makespan  last finish of a completed request - first arrival
- *   tokens_committed  output tokens of completed requests; throughput is these over the makespan,
- *             so that work lost to preemption or interruption never counts as output
- *   redundancy  tokens_processed over all steps / tokens_committed
- *   block_redundancy  where keys and values are exact: positions of blocks that ran behind any
- *             eviction, commit passes included and prefills not, / tokens_committed (FOCUS, Table
- * 5) tpf       tokens_committed / request_steps, tokens per forward pass of a request goodput
- * completed requests within every bound of the service-level objective / makespan Quantiles
- * interpolate linearly between order statistics at (n - 1) p, as
+ *
+ * - latency: finish - arrival
+ * - queue: admission - arrival
+ * - ttfb: end of the first block - arrival. A block reaches the user when it is whole, and no token
+ *   of it before, so that this is the time to the first token (ttft) as well: outputs have it under
+ *   both names
+ * - tpot: (finish - end of the first block) / tokens behind the first block; a request of one block
+ *   has none and is left out
+ * - makespan: last finish of a completed request - first arrival
+ * - tokens_committed: output tokens of completed requests; throughput is these over the makespan,
+ *   so that work lost to preemption or interruption never counts as output
+ * - redundancy: tokens_processed over all steps / tokens_committed
+ * - block_redundancy: where keys and values are exact, positions of blocks that ran behind any
+ *   eviction, commit passes included and prefills not, / tokens_committed (FOCUS, Table 5)
+ * - tpf: tokens_committed / request_steps, tokens per forward pass of a request
+ * - goodput: completed requests within every bound of the service-level objective / makespan
+ * - attainment: the same requests / all that arrived; who was rejected missed the objective
+ * - mean_batch: request_steps / steps
+ *
+ * Quantiles interpolate linearly between order statistics at (n - 1) p, as
  * gsl_stats_quantile_from_sorted_data does; std is the sample one, with n - 1. */
 #ifndef UNMASK_ANALYSIS_SUMMARY_H
 #define UNMASK_ANALYSIS_SUMMARY_H
@@ -24,6 +31,7 @@
 #include <stdio.h>
 
 #include "analysis/facts.h"
+#include "analysis/offered.h"
 #include "sim/serve/record.h"
 
 /* A service-level objective: upper bounds in nanoseconds; 0: no such bound. */
@@ -52,7 +60,10 @@ struct summary {
     uint64_t rejected_by_reason[REJECT_REASON_COUNT];
     uint64_t tokens_committed, prompt_tokens;
     int64_t first_arrival_ns, last_finish_ns; /* -1: none yet */
+    int64_t last_arrival_ns;                  /* of any request */
     struct series latency_s, ttfb_s, queue_s, tpot_s;
+    struct series arrival_s; /* of completed requests, as latency_s until that is sorted */
+    struct series waiting_s; /* arrivals of requests that a full queue, or the end, kept out */
 
     /* Written by the sink: steps; a record with repeat k counts k. */
     uint64_t submissions, steps, request_steps, tokens_processed;
@@ -67,7 +78,9 @@ struct summary {
 
     /* Written by summary_finish. */
     struct distribution latency, ttfb, queue, tpot;
+    struct offered offered;
     double makespan_s, throughput_tok_s, throughput_req_s, goodput_req_s, redundancy, tpf;
+    double attainment, mean_batch;
     double block_redundancy; /* negative: nothing was prefilled or committed in a pass of its own */
     double gpu_busy;         /* negative: the executor reported no GPU time */
 };

@@ -100,8 +100,8 @@ static int print_json(const struct composition *c, const struct wanted *wanted, 
 
 static void print_device(const struct composition *c, const struct wanted *wanted) {
     if (c->live != NULL) {
-        printf("%-13severy submission carried out: %s, weights %s\n", "device", c->device,
-               wanted->backend.weights);
+        printf("%-13severy submission carried out: %s%s, weights %s\n", "device",
+               c->emulates ? "emulated on " : "", c->device, wanted->backend.weights);
     }
 }
 
@@ -115,6 +115,7 @@ static void print_text(const struct composition *c, const struct wanted *wanted)
     if (is_compared(c)) {
         accuracy_print(&c->accuracy, stdout);
     }
+    compose_print_warnings(c, NULL, stdout);
 }
 
 /* Of a replay that was cut short: what was carried out on the device until then. */

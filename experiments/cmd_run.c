@@ -148,6 +148,7 @@ static int print(const struct options *options, const struct composition *compos
     if (!options_has(options, "json")) {
         summary_print(&composition->summary, &composition->facts, stdout);
         compose_print(composition, stdout);
+        compose_print_warnings(composition, NULL, stdout);
         return 0;
     }
     json_t *object = NULL;

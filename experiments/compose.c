@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/caution.h"
 #include "experiments/crash.h"
 #include "experiments/meter.h"
 #include "experiments/traffic.h"
@@ -222,7 +223,9 @@ static int open_engine(struct composition *c, const struct backend_request *back
                                      .system = c->system};
     int status = engine_open(&request, &c->engine, err);
     if (status == 0) {
-        compose_name_device(c->engine, c->system, c->device);
+        const struct device_facts *facts = &c->engine->device.facts;
+        snprintf(c->device, sizeof c->device, "%s", facts->name);
+        c->emulates = !engine_device_is(facts, c->system->gpu->name);
         status = live_open(c->engine, c->seed, backend->skips_idle, &c->live, err);
     }
     return status != 0 ? status : live_warm(c->live, err);
@@ -282,6 +285,14 @@ static void state_facts(struct composition *c) {
     facts->n_constants = system->n_calibrated;
 }
 
+/* What is known before the run; the summary adds to it (analysis/caution.h). A device that executes
+ * the run has its own host and decides itself. */
+static void state_warnings(struct composition *c) {
+    if (c->live == NULL) {
+        system_warn_of_host(c->system, &c->facts.warnings);
+    }
+}
+
 static void name_trace(struct composition *c, const struct run_request *request) {
     double rate = workload_rate_per_s(c->workload);
     if (rate > 0) {
@@ -336,11 +347,13 @@ int compose_open(const struct run_request *request, struct composition **out, st
     name_trace(c, request);
     name_settings(c, request);
     state_facts(c);
+    state_warnings(c);
     if (c->live != NULL) {
         c->facts.host.name = NULL;
         c->facts.backend = request->backend.name;
         c->facts.weights = request->backend.weights;
         c->facts.device = c->device;
+        c->facts.emulated = c->emulates;
         c->facts.clock = request->backend.skips_idle ? "virtual" : "real";
     }
     *out = c;
@@ -387,8 +400,16 @@ static void recall_engine(struct composition *c, const struct recorded *recorded
                                     .kind = json_string_value(json_object_get(host, "kind")),
                                     .source = json_string_value(json_object_get(host, "source")),
                                     .factor = json_number_value(json_object_get(host, "factor"))};
+    struct warnings warnings = caution_read(recorded->summary);
+    for (unsigned i = 0; i < warnings.n; i++) {
+        const struct warning *warning = &warnings.items[i];
+        if (!caution_is_of_summary(warning->code)) {
+            warnings_add(&facts->warnings, warning->code, warning->value, "%s", warning->text);
+        }
+    }
     facts->backend = recorded->backend;
     facts->device = json_string_value(json_object_get(recorded->summary, "device"));
+    facts->emulated = json_is_true(json_object_get(recorded->summary, "emulated"));
     facts->weights = json_string_value(json_object_get(recorded->summary, "weights"));
     facts->clock = json_string_value(json_object_get(recorded->summary, "clock"));
     facts->engine = c->figures;
@@ -692,7 +713,7 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
 }
 
 bool compose_says_no_memory(const struct err *err) {
-    return err->kind == ERR_WORLD && strstr(err->text, " does not fit into ") != NULL;
+    return err->code == ERR_NO_ROOM;
 }
 
 /* ---- for people ---- */
@@ -734,4 +755,9 @@ void compose_print(const struct composition *c, FILE *out) {
         fprintf(out, "%-13sdrawn by %s, %s: %s\n", "decisions", decisions->process,
                 provenance_words[decisions->from.kind], decisions->from.source);
     }
+}
+
+void compose_print_warnings(const struct composition *c, const char *about, FILE *out) {
+    struct warnings warnings = caution_of(&c->summary, &c->facts);
+    caution_print(&warnings, about, out);
 }

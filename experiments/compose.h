@@ -63,7 +63,8 @@ struct composition {
     char settings[512];               /* KEY=VALUE, ... as asked for; "" in a replay */
     struct engine *engine;            /* NULL unless a device executes, or repeats, the batches */
     struct live *live;
-    char device[COMPOSE_DEVICE_CHARS]; /* what facts.device points to */
+    char device[COMPOSE_DEVICE_CHARS]; /* the engine's; what facts.device points to */
+    bool emulates;                     /* it stands in for the system's GPU */
     char collectives[512];             /* where the prices of what ranks exchange come from */
     char incomplete[1024];             /* why a live run was cut short; "": it is whole */
     struct run_figure figures[ENGINE_FIGURES];
@@ -133,5 +134,8 @@ void compose_name_device(const struct engine *engine, const struct system *syste
 
 /* What was run, on what, and where every number comes from: the lines beside a summary. */
 void compose_print(const struct composition *composition, FILE *out);
+
+/* The lines of warnings, which are the last ones; `about` as in caution_print. */
+void compose_print_warnings(const struct composition *composition, const char *about, FILE *out);
 
 #endif

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "analysis/caution.h"
 #include "experiments/table.h"
 #include "sim/base/num.h"
 
@@ -134,6 +135,7 @@ static void print_run(const struct server *server, size_t run, FILE *out) {
             num_format_bytes(peak, sizeof peak, (double)composition->summary.kv_peak_bytes),
             composition->summary.max_batch, (unsigned long long)composition->summary.preemptions);
     print_constants(composition, out);
+    compose_print_warnings(composition, NULL, out);
 }
 
 void server_print(const struct server *server, FILE *out) {
@@ -182,11 +184,12 @@ static json_t *run_json(const struct server *server, size_t run) {
         const struct calibrated *constant = &composition->system->calibrated[i];
         json_object_set_new(constants, constant->name, json_real(constant->value));
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o}", "label", server->labels[run],
+    struct warnings warnings = caution_of(&composition->summary, &composition->facts);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "label", server->labels[run],
                      "system", composition->facts.system, "model", composition->facts.model, "gpu",
                      composition->facts.gpu, "profile_kind", composition->facts.profile_kind,
                      "within", (json_int_t)server_within(server, run), "calibrated", constants,
-                     "quantities", numbers);
+                     "quantities", numbers, "warnings", caution_json(&warnings));
 }
 
 json_t *server_json(const struct server *server) {

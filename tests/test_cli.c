@@ -94,6 +94,7 @@ START_TEST(a_replay_prints_the_json_of_the_run_byte_for_byte) {
             "workload.arrivals.clients=20");
     REPLAYS("5", "--requests", "40", "--roofline", "--set", "context_tokens=700");
     REPLAYS("6", "--requests", "40", "--scheduler", "continuous", "--seed", "9");
+    REPLAYS("7", "--requests", "40", "--system", "dllm-serve-published", "--gpu", "a100-80g");
 }
 END_TEST
 
@@ -314,6 +315,35 @@ START_TEST(a_system_that_does_not_fit_is_a_row_with_the_reason) {
 }
 END_TEST
 
+/* What a sentence says of a file's name is not what happened. */
+static int says(const char *json, const char *code) {
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "\"code\": \"%s\"", code);
+    return strstr(json, wanted) != NULL;
+}
+
+START_TEST(a_run_carries_the_codes_of_what_makes_it_easy_to_misread) {
+    char *abroad = PRINTS("run", "--system", "dllm-serve-published", "--gpu", "a100-80g",
+                          "--requests", "300", "--rate", "2", "--json");
+    char *alone = PRINTS("run", "--system", "fast-dllm", "--requests", "60", "--rate", "0.1",
+                         "--json", "--set", "context_tokens=600");
+    ck_assert(says(abroad, "host-of-another-machine") && says(abroad, "saturated"));
+    ck_assert(!says(abroad, "rejected"));
+    ck_assert(!says(alone, "host-of-another-machine") && !says(alone, "saturated"));
+    ck_assert(says(alone, "rejected") && says(alone, "prices-roofline"));
+    free(abroad);
+    free(alone);
+}
+END_TEST
+
+START_TEST(only_a_system_without_room_is_a_result_without_numbers) {
+    struct output output = CLI("compare", "--systems", "dllm-serve", "--trace",
+                               "/nowhere/this does not fit into it.csv");
+    ck_assert_int_ne(output.status, 0);
+    output_free(&output);
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
         help_is_as_it_was,
@@ -332,6 +362,8 @@ int main(void) {
         every_section_of_list_names_something,
         a_system_that_does_not_fit_is_a_row_with_the_reason,
         the_host_is_an_option_and_part_of_the_output,
+        only_a_system_without_room_is_a_result_without_numbers,
+        a_run_carries_the_codes_of_what_makes_it_easy_to_misread,
     };
     cli_path(NULL); /* one directory for the forked tests */
     int status = SUITE_RUN("cli", tests);

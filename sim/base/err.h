@@ -16,14 +16,25 @@ enum err_kind {
     ERR_USAGE = 2, /* the request itself makes no sense: unknown key, bad value */
 };
 
+/* What callers tell apart beyond the kind. */
+enum err_code {
+    ERR_CODE_NONE = 0,
+    ERR_NO_ROOM, /* the system does not fit into its device: an answer, not a failure */
+};
+
 /* Filled once, where the facts are known; callers above pass it on unchanged. */
 struct err {
     enum err_kind kind;
+    enum err_code code;
     char text[1024];
 };
 
 /* Set `err` to one sentence. A sentence already set is kept: the first cause wins. */
 void err_set(struct err *err, enum err_kind kind, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ERR_WORLD with a code; a sentence already set is kept, and so is its code. */
+void err_set_code(struct err *err, enum err_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* The kind of what went wrong, never 0: for functions that have just failed. */
@@ -32,8 +43,9 @@ static inline int err_status(const struct err *err) {
 }
 
 /* Set the sentence and be its kind, so that a callee can `return err_world(err, ...)`. */
-#define err_world(err, ...) (err_set((err), ERR_WORLD, __VA_ARGS__), err_status(err))
-#define err_usage(err, ...) (err_set((err), ERR_USAGE, __VA_ARGS__), err_status(err))
+#define err_world(err, ...)   (err_set((err), ERR_WORLD, __VA_ARGS__), err_status(err))
+#define err_no_room(err, ...) (err_set_code((err), ERR_NO_ROOM, __VA_ARGS__), err_status(err))
+#define err_usage(err, ...)   (err_set((err), ERR_USAGE, __VA_ARGS__), err_status(err))
 
 /* Prints the failed condition with its place and aborts. */
 _Noreturn void assert_failed(const char *condition, const char *file, int line);

@@ -62,10 +62,10 @@ static int64_t logits_in(const struct graph *graph, const struct placement *plac
 static int out_of_memory(const struct budget_request *r, const struct budget *b, const char *what,
                          int64_t needed, struct err *err) {
     char has[32], needs[32];
-    return err_world(err, "%s does not fit into %s: %s of usable memory, %s needed for %s",
-                     r->graph->model->title, r->gpu->title,
-                     num_format_bytes(has, sizeof has, (double)b->usable_bytes),
-                     num_format_bytes(needs, sizeof needs, (double)needed), what);
+    return err_no_room(err, "%s does not fit into %s: %s of usable memory, %s needed for %s",
+                       r->graph->model->title, r->gpu->title,
+                       num_format_bytes(has, sizeof has, (double)b->usable_bytes),
+                       num_format_bytes(needs, sizeof needs, (double)needed), what);
 }
 
 static void take_placement(const struct budget_request *r, const struct placement *placement,
@@ -105,9 +105,9 @@ static int divide_slabs(const struct budget_request *r, int64_t left, struct bud
 static int limit_pages(const struct budget_request *r, struct budget *b, struct err *err) {
     int64_t asked_bytes = r->pool_pages * b->unit_bytes;
     if (asked_bytes > b->pool_bytes) {
-        return err_world(err,
-                         "a pool of %" PRIu32 " pages does not fit into %s: memory leaves %" PRId64,
-                         r->pool_pages, r->gpu->title, b->pool_bytes / b->unit_bytes);
+        return err_no_room(
+            err, "a pool of %" PRIu32 " pages does not fit into %s: memory leaves %" PRId64,
+            r->pool_pages, r->gpu->title, b->pool_bytes / b->unit_bytes);
     }
     b->pool_bytes = asked_bytes > 0 ? asked_bytes : b->pool_bytes;
     return 0;

@@ -1,0 +1,174 @@
+#include "analysis/caution.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* Smaller shares of the time change no result that is read to a few per cent. */
+static const double least_price_share = 0.05;
+
+static void add_saturated(const struct offered *offered, struct warnings *out) {
+    if (offered->state != OFFERED_SATURATED) {
+        return;
+    }
+    warnings_add(out, WARNING_SATURATED, offered->served_req_s / offered->rate_req_s,
+                 "offered %.3g requests/s, served %.3g: the queue grew by %.2g requests/s until "
+                 "the last arrival, so latencies say how long the run was",
+                 offered->rate_req_s, offered->served_req_s, offered->growth_req_s);
+}
+
+static void add_rejected(const struct summary *s, struct warnings *out) {
+    if (s->rejected == 0) {
+        return;
+    }
+    char reasons[160] = "";
+    size_t used = 0;
+    for (int i = REJECT_NONE + 1; i < REJECT_REASON_COUNT && used < sizeof reasons; i++) {
+        if (s->rejected_by_reason[i] > 0) {
+            used += (size_t)snprintf(reasons + used, sizeof reasons - used, "%s%s %" PRIu64,
+                                     used > 0 ? ", " : "", reject_reason_names[i],
+                                     s->rejected_by_reason[i]);
+        }
+    }
+    warnings_add(out, WARNING_REJECTED, (double)s->rejected / (double)s->requests,
+                 "%" PRIu64 " of %" PRIu64
+                 " requests were rejected (%s): means and percentiles are of the others",
+                 s->rejected, s->requests, reasons);
+}
+
+/* Times that were measured rest on no price. */
+static void add_prices(const struct run_facts *facts, struct warnings *out) {
+    const struct price_shares *shares = &facts->price_shares;
+    double transferred = shares->by_kind[PROVENANCE_TRANSFERRED];
+    double roofline = shares->by_kind[PROVENANCE_ROOFLINE];
+    double extrapolated = shares->by_match[PROFILE_EXTRAPOLATED];
+    if (facts->device != NULL) {
+        return;
+    }
+    if (transferred >= least_price_share) {
+        warnings_add(out, WARNING_PRICES_TRANSFERRED, transferred,
+                     "%.0f %% of the operators' time is priced by another GPU's measurements",
+                     100 * transferred);
+    }
+    if (roofline >= least_price_share) {
+        warnings_add(out, WARNING_PRICES_ROOFLINE, roofline,
+                     "%.0f %% of the operators' time is priced from the data sheet",
+                     100 * roofline);
+    }
+    if (extrapolated >= least_price_share) {
+        warnings_add(out, WARNING_PRICES_EXTRAPOLATED, extrapolated,
+                     "%.0f %% of the operators' time lies beyond the sizes that were measured",
+                     100 * extrapolated);
+    }
+}
+
+/* A process that was calibrated on this model and workload is not worth a warning. */
+static void add_decisions(const struct run_decisions *decisions, struct warnings *out) {
+    const struct provenance *from = &decisions->from;
+    if (decisions->drawn &&
+        (from->kind == PROVENANCE_ASSUMED || from->kind == PROVENANCE_TRANSFERRED)) {
+        warnings_add(out, WARNING_DECISIONS_ASSUMED, (double)NAN,
+                     "what each step commits is drawn from %s, which is %s%s%s%s",
+                     decisions->process, provenance_words[from->kind],
+                     from->source[0] != '\0' ? " (" : "", from->source,
+                     from->source[0] != '\0' ? ")" : "");
+    }
+}
+
+struct warnings caution_of(const struct summary *summary, const struct run_facts *facts) {
+    struct warnings out = facts->warnings;
+    uint64_t n_left_over = summary->rejected_by_reason[REJECT_SHUTDOWN];
+    add_saturated(&summary->offered, &out);
+    add_rejected(summary, &out);
+    add_prices(facts, &out);
+    add_decisions(&facts->decisions, &out);
+    if (facts->incomplete != NULL) {
+        warnings_add(&out, WARNING_INCOMPLETE, (double)summary->completed, "%s", facts->incomplete);
+    } else if (n_left_over > 0) {
+        warnings_add(&out, WARNING_INCOMPLETE, (double)summary->completed,
+                     "interrupted with %" PRIu64 " requests complete", summary->completed);
+    }
+    return out;
+}
+
+bool caution_is_of_summary(enum warning_code code) {
+    return code == WARNING_SATURATED || code == WARNING_REJECTED || code == WARNING_INCOMPLETE ||
+           code == WARNING_DECISIONS_ASSUMED || code == WARNING_PRICES_TRANSFERRED ||
+           code == WARNING_PRICES_ROOFLINE || code == WARNING_PRICES_EXTRAPOLATED;
+}
+
+json_t *caution_json(const struct warnings *warnings) {
+    json_t *array = json_array();
+    int failed = array == NULL;
+    for (unsigned i = 0; i < warnings->n; i++) {
+        const struct warning *warning = &warnings->items[i];
+        json_t *value = isfinite(warning->value) ? json_real(warning->value) : json_null();
+        failed |= json_array_append_new(array, json_pack("{s:s, s:o, s:s}", "code",
+                                                         warning_words[warning->code], "value",
+                                                         value, "text", warning->text));
+    }
+    if (failed) {
+        json_decref(array);
+        return NULL;
+    }
+    return array;
+}
+
+static int code_of(const json_t *warning) {
+    const char *word = json_string_value(json_object_get(warning, "code"));
+    for (int code = 0; word != NULL && code < WARNING_CODE_COUNT; code++) {
+        if (strcmp(warning_words[code], word) == 0) {
+            return code;
+        }
+    }
+    return -1;
+}
+
+struct warnings caution_read(const json_t *summary) {
+    struct warnings out = {0};
+    size_t i;
+    json_t *warning;
+    json_array_foreach(json_object_get(summary, "warnings"), i, warning) {
+        int code = code_of(warning);
+        const json_t *value = json_object_get(warning, "value");
+        const char *text = json_string_value(json_object_get(warning, "text"));
+        if (code >= 0) {
+            warnings_add(&out, (enum warning_code)code,
+                         json_is_number(value) ? json_number_value(value) : (double)NAN, "%s",
+                         text != NULL ? text : "");
+        }
+    }
+    return out;
+}
+
+bool caution_has(const json_t *summary, enum warning_code code) {
+    size_t i;
+    json_t *warning;
+    json_array_foreach(json_object_get(summary, "warnings"), i, warning) {
+        if (code_of(warning) == (int)code) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *caution_codes(const struct warnings *warnings, char *out, size_t size) {
+    size_t used = 0;
+    out[0] = '\0';
+    for (unsigned i = 0; i < warnings->n && used < size; i++) {
+        if (i == 0 || warnings->items[i].code != warnings->items[i - 1].code) {
+            used += (size_t)snprintf(out + used, size - used, "%s%s", i > 0 ? ", " : "",
+                                     warning_words[warnings->items[i].code]);
+        }
+    }
+    return out;
+}
+
+void caution_print(const struct warnings *warnings, const char *about, FILE *out) {
+    for (unsigned i = 0; i < warnings->n; i++) {
+        const struct warning *warning = &warnings->items[i];
+        fprintf(out, "%-13s%s%s%s%s: %s\n", "warning", warning_words[warning->code],
+                about != NULL ? " (" : "", about != NULL ? about : "", about != NULL ? ")" : "",
+                warning->text);
+    }
+}

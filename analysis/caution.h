@@ -1,0 +1,34 @@
+/* What makes a run's result easy to misread: the facts' own warnings and what its summary adds,
+ * and how outputs carry them (sim/base/warning.h). */
+#ifndef UNMASK_ANALYSIS_CAUTION_H
+#define UNMASK_ANALYSIS_CAUTION_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "analysis/summary.h"
+#include "sim/base/warning.h"
+
+/* All that is to be said of a run: saturated, rejected and incomplete beside the facts' own. */
+struct warnings caution_of(const struct summary *summary, const struct run_facts *facts);
+
+/* Whether caution_of finds it out itself: what else there is, facts.warnings has. */
+bool caution_is_of_summary(enum warning_code code);
+
+/* As `warnings` in JSON: [{code, value, text}], a value that is not known is null. NULL when memory
+ * is out. */
+json_t *caution_json(const struct warnings *warnings);
+
+/* The other way round, from the object that has `warnings`; what is no warning is passed over. */
+struct warnings caution_read(const json_t *summary);
+bool caution_has(const json_t *summary, enum warning_code code);
+
+enum { WARNING_CODES_CHARS = 320 };
+
+/* "saturated, rejected": the codes, each once. Returns `out`; "" where there is none. */
+const char *caution_codes(const struct warnings *warnings, char *out, size_t size);
+
+/* One line each; `about` may be NULL or say what they are of. */
+void caution_print(const struct warnings *warnings, const char *about, FILE *out);
+
+#endif
