@@ -41,7 +41,7 @@ FUZZERS  := $(patsubst tests/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz_*.c))
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test demo bench golden figures portable bundle bench-gpu packages lint format asan fuzz
+.PHONY: all help clean test demo bench golden figures portable bundle bench-gpu packages lint format asan fuzz FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -50,6 +50,22 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 # ---- building ----
+
+# Which program this is: the commit, whether its sources differ from it, and a digest over them. The
+# file changes, and what includes it is built again, only when one of these does.
+ID_FILES := $(sort $(LIB_SRCS) experiments/main.c \
+            $(wildcard $(addsuffix /*.h,$(LIB_DIRS))))
+$(BUILD)/build_id.h: FORCE
+	@mkdir -p $(@D)
+	@commit=$$(git rev-parse --verify -q HEAD 2>/dev/null) || commit=unknown; \
+	changed=$$(git status --porcelain -- $(LIB_DIRS) 2>/dev/null | grep -c '\.[ch]$$'); \
+	{ echo "#define BUILD_COMMIT \"$$commit\""; \
+	  [ "$$changed" = 0 ] && echo "#define BUILD_DIRTY false" || echo "#define BUILD_DIRTY true"; \
+	  echo "#define BUILD_SOURCES \"$$(sha256sum $(ID_FILES) | sha256sum | cut -d' ' -f1)\""; } >$@.new; \
+	cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+FORCE:
+$(BUILD)/sim/base/build.o: CPPFLAGS += -include $(BUILD)/build_id.h
+$(BUILD)/sim/base/build.o: $(BUILD)/build_id.h
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)

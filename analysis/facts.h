@@ -79,7 +79,8 @@ struct run_facts {
     /* What is known beside the requests and makes the result easy to misread (caution.h). */
     struct warnings warnings;
 
-    const char *config; /* the resolved configuration, as an INI text */
+    const char *config;            /* the resolved configuration, as an INI text */
+    const struct json_t *identity; /* analysis/identity.h; NULL: not known, and left out */
 };
 
 /* Every text "", every size and share not known, no constants: a start to fill in from. */

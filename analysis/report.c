@@ -7,6 +7,7 @@
 
 #include "analysis/caution.h"
 #include "analysis/course.h"
+#include "analysis/identity.h"
 #include "analysis/output.h"
 #include "analysis/plot.h"
 #include "sim/base/num.h"
@@ -16,7 +17,15 @@ enum { CDF_POINTS = 256, PATH_BYTES = 4096, BACKEND_CHARS = 512 };
 struct report {
     struct store *store;
     FILE *out;
-    char folder[1024]; /* for gnuplot's files */
+    char folder[1024];   /* for gnuplot's files */
+    struct shown *shown; /* the runs whose sections are written */
+    size_t n_shown, room_shown;
+};
+
+struct shown {
+    int64_t run;
+    char *config;
+    json_t *identity;
 };
 
 static void escape(FILE *out, const char *text) {
@@ -266,6 +275,55 @@ static int draw_course(struct report *report, const struct stored_run *run, cons
     return failed;
 }
 
+static void show(struct report *report, const struct stored_run *run, json_t *identity) {
+    if (report->n_shown == report->room_shown) {
+        report->room_shown = 2 * report->room_shown + 64;
+        report->shown = realloc(report->shown, report->room_shown * sizeof *report->shown);
+        ASSERT(report->shown != NULL);
+    }
+    struct shown *shown = &report->shown[report->n_shown++];
+    *shown = (struct shown){run->run, strdup(run->config), json_incref(identity)};
+    ASSERT(shown->config != NULL);
+}
+
+/* Who ran it on what files, and where an earlier run of the same configuration was made of other
+ * ones: their numbers differ for that reason. */
+static void identity_section(struct report *report, const struct stored_run *run,
+                             const json_t *summary) {
+    FILE *out = report->out;
+    json_t *identity = json_object_get(summary, "identity"), *input;
+    size_t i, before = report->n_shown;
+    char text[256];
+    identity_describe(identity, text, sizeof text);
+    fputs("<p>Identity: ", out);
+    escape(out, identity != NULL ? text : "not known, an older unmask recorded it");
+    fputs("</p>\n", out);
+    while (before > 0 && strcmp(report->shown[before - 1].config, run->config) != 0) {
+        before--;
+    }
+    const struct shown *same = before > 0 ? &report->shown[before - 1] : NULL;
+    if (same != NULL) {
+        struct identity_difference difference = identity_compare(same->identity, identity, true);
+        fprintf(out, "<p><b>The configuration is that of run %lld</b>", (long long)same->run);
+        if (difference.text[0] != '\0') {
+            fputs(", but: ", out);
+            escape(out, difference.text);
+        }
+        fputs("</p>\n", out);
+    }
+    fputs("<details><summary>Files read</summary><table>\n", out);
+    json_array_foreach(json_object_get(identity, "inputs"), i, input) {
+        fputs("<tr>", out);
+        cell(out, json_string_value(json_object_get(input, "role")));
+        cell(out, json_string_value(json_object_get(input, "path")));
+        const char *sha256 = json_string_value(json_object_get(input, "sha256"));
+        cell(out, sha256 != NULL ? sha256 : "not known");
+        fputs("</tr>\n", out);
+    }
+    fputs("</table></details>\n", out);
+    show(report, run, identity);
+}
+
 static int run_section(void *state, const struct stored_run *run, struct err *err) {
     struct report *report = state;
     FILE *out = report->out;
@@ -291,6 +349,7 @@ static int run_section(void *state, const struct stored_run *run, struct err *er
         fputs("</p>\n", out);
     }
     warning_list(out, summary);
+    identity_section(report, run, summary);
     struct course course;
     failed = course_load(report->store, run, &course, err);
     if (failed == 0) {
@@ -381,6 +440,11 @@ int report_write(struct store *store, const char *path, struct err *err) {
         return failed;
     }
     int failed = write_page(&report, err);
+    for (size_t i = 0; i < report.n_shown; i++) {
+        free(report.shown[i].config);
+        json_decref(report.shown[i].identity);
+    }
+    free(report.shown);
     rmdir(report.folder);
     if (failed == 0) {
         failed = copy_page(report.out, path, err);

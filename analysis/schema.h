@@ -1,15 +1,19 @@
-/* The tables of a results database, as SQL; `unmask` schema number 1.
+/* The tables of a results database, as SQL; `unmask` schema number 2.
+ *
+ * Schema 1 had no `identity`. It is read as it is, and changed to 2 when something is recorded.
  *
  * Rows of a run are clustered by (run, number), so that recording appends and reading scans.
  * Integers in blobs are LEB128 varints. A step's batch is kept once in `members` as long as it does
  * not change on its replica: pairs of request id and tokens it commits in one step. What the
- * policies decided, admissions, rejections and batches, is the view `decisions`. */
+ * policies decided, admissions, rejections and batches, is the view `decisions`. `identity` is the
+ * digest of what a run was made of, whose parts stand in its summary (analysis/identity.h); NULL:
+ * it is not known. */
 #ifndef UNMASK_ANALYSIS_SCHEMA_H
 #define UNMASK_ANALYSIS_SCHEMA_H
 
 enum {
     SCHEMA_APPLICATION_ID = 0x756e6d6b, /* "unmk" */
-    SCHEMA_VERSION = 1,
+    SCHEMA_VERSION = 2,
 };
 
 static const char schema_sql[] =
@@ -17,7 +21,8 @@ static const char schema_sql[] =
     " gpu TEXT NOT NULL, profile TEXT NOT NULL, profile_kind TEXT NOT NULL,"
     " backend TEXT NOT NULL, trace TEXT NOT NULL, trace_provenance TEXT NOT NULL,"
     " seed INTEGER NOT NULL, config TEXT NOT NULL, summary TEXT,"
-    " n_requests INTEGER, n_steps INTEGER, n_events INTEGER);"
+    " n_requests INTEGER, n_steps INTEGER, n_events INTEGER, identity TEXT);"
+    "CREATE INDEX runs_by_identity ON runs(identity);"
     "CREATE TABLE requests(run INTEGER NOT NULL, number INTEGER NOT NULL, id INTEGER NOT NULL,"
     " replica INTEGER, tenant INTEGER, prompt_tokens INTEGER, output_tokens INTEGER,"
     " arrival_ns INTEGER, admitted_ns INTEGER, first_block_ns INTEGER, finished_ns INTEGER,"
@@ -40,5 +45,8 @@ static const char schema_sql[] =
     " FROM events JOIN names ON names.kind = 'event' AND value = events.kind"
     " WHERE name IN ('admit', 'preempt', 'reject')"
     " UNION ALL SELECT run, start_ns, replica, NULL, 'batch', requests FROM steps;";
+
+static const char schema_from_1_sql[] = "ALTER TABLE runs ADD COLUMN identity TEXT;"
+                                        "CREATE INDEX runs_by_identity ON runs(identity);";
 
 #endif

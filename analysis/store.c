@@ -6,11 +6,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "analysis/identity.h"
 #include "analysis/schema.h"
 #include "analysis/store_impl.h"
 
 /* How long to wait for another program's lock before giving up. */
-enum { BUSY_TIMEOUT_MS = 2000, MAX_VARINT_BYTES = 10 };
+enum {
+    BUSY_TIMEOUT_MS = 2000,
+    PATIENT_WAIT_MS = 20,
+    PATIENT_NOTE_MS = 2000,
+    MAX_VARINT_BYTES = 10
+};
 
 int store_fail(struct store *store, int rc, const char *doing, struct err *err) {
     /* SQLite forgets the system's reason when an automatic rollback follows; errno still has it. */
@@ -131,6 +137,27 @@ static int create_schema(struct store *store, struct err *err) {
     return failed;
 }
 
+/* Another process may have done it between our look and our lock. */
+static int migrate(struct store *store, struct err *err) {
+    char mark[48];
+    snprintf(mark, sizeof mark, "PRAGMA user_version=%d;", SCHEMA_VERSION);
+    int64_t version = 0;
+    int failed = run_sql(store, "BEGIN IMMEDIATE", "record into", err);
+    if (failed != 0) {
+        return failed;
+    }
+    failed = ask(store, "PRAGMA user_version", &version, err);
+    if (failed == 0 && version < SCHEMA_VERSION) {
+        failed = run_sql(store, schema_from_1_sql, "record into", err);
+        failed = failed != 0 ? failed : run_sql(store, mark, "record into", err);
+    }
+    failed = failed != 0 ? failed : run_sql(store, "COMMIT", "record into", err);
+    if (failed != 0 && sqlite3_get_autocommit(store->db) == 0) {
+        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    }
+    return failed;
+}
+
 static int check_schema(struct store *store, enum store_mode mode, struct err *err) {
     int64_t application = 0, version = 0, n_entries = 0, n_ours = 0;
     int failed = ask(store, "SELECT count(*) FROM sqlite_master", &n_entries, err);
@@ -144,6 +171,7 @@ static int check_schema(struct store *store, enum store_mode mode, struct err *e
         return failed;
     }
     if (n_entries == 0 && application == 0 && version == 0) {
+        store->has_identities = true;
         return mode == STORE_WRITE
                    ? create_schema(store, err)
                    : err_world(err, "cannot open '%s': it is empty, not a results database",
@@ -169,7 +197,8 @@ static int check_schema(struct store *store, enum store_mode mode, struct err *e
         return err_world(err, "cannot open '%s': the database is damaged (%lld of 6 tables)",
                          store->path, (long long)n_ours);
     }
-    return failed;
+    store->has_identities = version >= 2 || mode == STORE_WRITE;
+    return failed == 0 && version < 2 && mode == STORE_WRITE ? migrate(store, err) : failed;
 }
 
 int store_open(const char *path, enum store_mode mode, struct store **out, struct err *err) {
@@ -237,6 +266,21 @@ void store_close(struct store *store) {
     sqlite3_close(store->db);
     free(store->path);
     free(store);
+}
+
+static int wait_for_lock(void *state, int n_tries) {
+    struct store *store = state;
+    store->waited_ms = n_tries == 0 ? 0 : store->waited_ms + PATIENT_WAIT_MS;
+    if (store->waited_ms == PATIENT_NOTE_MS) {
+        fprintf(stderr, "unmask: waits for another program that has locked %s\n", store->path);
+    }
+    sqlite3_sleep(PATIENT_WAIT_MS);
+    return !*store->stop;
+}
+
+void store_be_patient(struct store *store, const volatile sig_atomic_t *stop) {
+    store->stop = stop;
+    sqlite3_busy_handler(store->db, wait_for_lock, store);
 }
 
 const char *store_path(const struct store *store) {
@@ -421,7 +465,8 @@ static int put_run(struct store *store, const struct run_facts *f, struct err *e
     sqlite3_stmt *stmt = NULL;
     int failed = store_prepare(store,
                                "INSERT INTO runs(system,model,gpu,profile,profile_kind,backend,"
-                               "trace,trace_provenance,config,seed) VALUES(?,?,?,?,?,?,?,?,?,?)",
+                               "trace,trace_provenance,config,seed,identity)"
+                               " VALUES(?,?,?,?,?,?,?,?,?,?,?)",
                                &stmt, err);
     if (failed != 0) {
         return failed;
@@ -434,6 +479,10 @@ static int put_run(struct store *store, const struct run_facts *f, struct err *e
         sqlite3_bind_text(stmt, i + 1, texts[i], -1, SQLITE_STATIC);
     }
     sqlite3_bind_int64(stmt, N_TEXTS + 1, (int64_t)f->seed);
+    const char *digest = identity_digest(f->identity);
+    if (digest[0] != '\0') {
+        sqlite3_bind_text(stmt, N_TEXTS + 2, digest, -1, SQLITE_STATIC);
+    }
     failed = put_row(store, stmt, err);
     sqlite3_finalize(stmt);
     store->run = sqlite3_last_insert_rowid(store->db);

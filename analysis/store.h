@@ -7,6 +7,8 @@
 #ifndef UNMASK_ANALYSIS_STORE_H
 #define UNMASK_ANALYSIS_STORE_H
 
+#include <signal.h>
+
 #include "analysis/facts.h"
 #include "analysis/summary.h"
 #include "sim/serve/record.h"
@@ -31,6 +33,10 @@ int store_open(const char *path, enum store_mode mode, struct store **out, struc
 void store_close(struct store *store);
 const char *store_path(const struct store *store);
 
+/* From now on wait for other programs' locks until they are gone or `*stop` is set, and say so on
+ * standard error when that takes long; without it the wait ends after two seconds. */
+void store_be_patient(struct store *store, const volatile sig_atomic_t *stop);
+
 /* Begin a run: `*out` becomes the sink that records it, `*run` its number (from 1). */
 int store_run_begin(struct store *store, const struct run_facts *facts, enum store_level level,
                     int64_t *run, struct sink *out, struct err *err);
@@ -47,6 +53,7 @@ struct stored_run {
     const char *system, *model, *gpu, *profile, *profile_kind, *backend, *trace, *trace_provenance;
     uint64_t seed;
     const char *config, *summary;
+    const char *identity; /* the digest; "" where it is not known */
     int64_t n_requests, n_steps, n_events;
 };
 
@@ -70,5 +77,12 @@ int store_load_events(struct store *store, int64_t run,
 
 /* The resolved configuration of a run, to be freed by the caller. */
 int store_load_config(struct store *store, int64_t run, char **out, struct err *err);
+
+/* The summary of the latest whole run with this identity, to be freed by the caller; NULL where
+ * there is none. */
+int store_find_summary(struct store *store, const char *identity, char **out, struct err *err);
+
+/* The summary of a run, to be freed by the caller. */
+int store_load_summary(struct store *store, int64_t run, char **out, struct err *err);
 
 #endif

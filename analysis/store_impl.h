@@ -2,6 +2,7 @@
 #ifndef UNMASK_ANALYSIS_STORE_IMPL_H
 #define UNMASK_ANALYSIS_STORE_IMPL_H
 
+#include <signal.h>
 #include <sqlite3.h>
 #include <stdbool.h>
 
@@ -22,6 +23,9 @@ struct last_members {
 struct store {
     char *path;
     sqlite3 *db;
+    bool has_identities;               /* schema 2 */
+    const volatile sig_atomic_t *stop; /* of store_be_patient */
+    unsigned waited_ms;
     sqlite3_stmt *put_request, *put_members, *put_step, *put_event;
     struct last_members *last; /* by replica */
     uint32_t n_last;

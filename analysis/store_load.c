@@ -57,11 +57,14 @@ int store_list_runs(struct store *store,
                     int (*each)(void *state, const struct stored_run *run, struct err *err),
                     void *state, struct err *err) {
     sqlite3_stmt *stmt = NULL;
-    int failed = store_prepare(store,
-                               "SELECT run,system,model,gpu,profile,profile_kind,backend,trace,"
-                               "trace_provenance,seed,config,summary,n_requests,n_steps,n_events"
-                               " FROM runs ORDER BY run",
-                               &stmt, err);
+    const char *sql = store->has_identities
+                          ? "SELECT run,system,model,gpu,profile,profile_kind,backend,trace,"
+                            "trace_provenance,seed,config,summary,n_requests,n_steps,n_events,"
+                            "identity FROM runs ORDER BY run"
+                          : "SELECT run,system,model,gpu,profile,profile_kind,backend,trace,"
+                            "trace_provenance,seed,config,summary,n_requests,n_steps,n_events,"
+                            "NULL FROM runs ORDER BY run";
+    int failed = store_prepare(store, sql, &stmt, err);
     if (failed != 0) {
         return failed;
     }
@@ -83,6 +86,7 @@ int store_list_runs(struct store *store,
             .n_requests = sqlite3_column_int64(stmt, 12),
             .n_steps = sqlite3_column_int64(stmt, 13),
             .n_events = sqlite3_column_int64(stmt, 14),
+            .identity = column_text(stmt, 15),
         };
         failed = each(state, &run, err);
     }
@@ -292,9 +296,10 @@ int store_load_events(struct store *store, int64_t run,
     return end_query(store, stmt, rc, failed, err);
 }
 
-int store_load_config(struct store *store, int64_t run, char **out, struct err *err) {
+static int load_text(struct store *store, int64_t run, const char *sql, char **out,
+                     struct err *err) {
     sqlite3_stmt *stmt = NULL;
-    int failed = query_run(store, run, "SELECT config FROM runs WHERE run=?", &stmt, err);
+    int failed = query_run(store, run, sql, &stmt, err);
     if (failed != 0) {
         return failed;
     }
@@ -303,6 +308,39 @@ int store_load_config(struct store *store, int64_t run, char **out, struct err *
         *out = strdup(column_text(stmt, 0));
         failed = *out == NULL ? err_world(err, "out of memory while reading '%s'", store->path) : 0;
     } else {
+        failed = store_fail(store, rc, "read", err);
+    }
+    sqlite3_finalize(stmt);
+    return failed;
+}
+
+int store_load_config(struct store *store, int64_t run, char **out, struct err *err) {
+    return load_text(store, run, "SELECT config FROM runs WHERE run=?", out, err);
+}
+
+int store_load_summary(struct store *store, int64_t run, char **out, struct err *err) {
+    return load_text(store, run, "SELECT summary FROM runs WHERE run=?", out, err);
+}
+
+int store_find_summary(struct store *store, const char *identity, char **out, struct err *err) {
+    sqlite3_stmt *stmt = NULL;
+    *out = NULL;
+    if (!store->has_identities) {
+        return 0;
+    }
+    int failed = store_prepare(store,
+                               "SELECT summary FROM runs WHERE identity=? AND summary NOT NULL"
+                               " ORDER BY run DESC LIMIT 1",
+                               &stmt, err);
+    if (failed != 0) {
+        return failed;
+    }
+    sqlite3_bind_text(stmt, 1, identity, -1, SQLITE_STATIC);
+    int rc = sqlite3_step(stmt);
+    if (rc == SQLITE_ROW) {
+        *out = strdup(column_text(stmt, 0));
+        failed = *out == NULL ? err_world(err, "out of memory while reading '%s'", store->path) : 0;
+    } else if (rc != SQLITE_DONE) {
         failed = store_fail(store, rc, "read", err);
     }
     sqlite3_finalize(stmt);

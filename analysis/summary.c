@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/identity.h"
 #include "sim/base/num.h"
 
 static int series_reserve(struct series *series, size_t capacity, struct err *err) {
@@ -449,13 +450,19 @@ static int put_resources(json_t *o, const struct summary *s, const struct run_fa
            put(o, "engine", json_figures(facts->engine, facts->n_engine, false));
 }
 
+static int put_origin(json_t *o, const struct run_facts *facts) {
+    return facts->identity != NULL
+               ? put(o, "identity", json_deep_copy((json_t *)(uintptr_t)facts->identity))
+               : 0;
+}
+
 int summary_json(const struct summary *summary, const struct run_facts *facts, json_t **out,
                  struct err *err) {
     json_t *object = json_object();
     struct warnings warnings = caution_of(summary, facts);
     if (put_identity(object, facts) | put_requests(object, summary) | put_steps(object, summary) |
         put_ranks(object, summary, facts) | put_resources(object, summary, facts) |
-        put(object, "warnings", caution_json(&warnings))) {
+        put(object, "warnings", caution_json(&warnings)) | put_origin(object, facts)) {
         json_decref(object);
         return err_world(err, "the summary cannot be written as JSON: a name is not UTF-8, a "
                               "number is not finite, or memory is out");
@@ -562,6 +569,11 @@ static void print_identity(const struct run_facts *f, FILE *out) {
     }
     fprintf(out, "trace        %s%s%s, seed %" PRIu64 "\n", f->trace,
             f->trace_provenance[0] != '\0' ? ": " : "", f->trace_provenance, f->seed);
+    if (f->identity != NULL) {
+        char text[160];
+        identity_describe(f->identity, text, sizeof text);
+        fprintf(out, "identity     %s\n", text);
+    }
 }
 
 void summary_print(const struct summary *s, const struct run_facts *f, FILE *out) {

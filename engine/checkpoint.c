@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/inputs.h"
+
 /* Dream, SDAR and Fast-dLLM v2 keep the names of the Qwen models they were trained from, which are
  * Llama's with biases or head norms; so do the mixtures among them. */
 #define QWEN_NAMES                                                                                 \
@@ -202,6 +204,7 @@ int checkpoint_constants(const struct checkpoint_family *family, const char *fol
     if (file == NULL) {
         return err_world(err, "%s: cannot be opened: %s", path, strerror(errno));
     }
+    inputs_note("weights", path);
     json_error_t trouble;
     json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &trouble);
     fclose(file);

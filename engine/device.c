@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sim/base/inputs.h"
+
 static const char cuda_library[] = "libunmask_cuda.so";
 
 /* ---- the CUDA library ---- */
@@ -46,6 +48,7 @@ static int load_cuda(const char *library, const struct device_table **out, struc
         return err_world(err, "no cuda device: %s cannot be loaded%s (%s)", library,
                          is_given ? "" : "; `make kernels` builds it", dlerror());
     }
+    inputs_note("device library", library);
     const struct device_table *table = dlsym(handle, DEVICE_CUDA_SYMBOL);
     if (table == NULL) {
         return err_world(err, "no cuda device: %s has no symbol %s", library, DEVICE_CUDA_SYMBOL);

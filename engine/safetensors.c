@@ -13,13 +13,17 @@
 #include <unistd.h>
 
 #include "kernels/bf16.h"
+#include "sim/base/inputs.h"
 
 static const struct {
     const char *name;
     int64_t bytes;
 } dtypes[] = {[STORED_F32] = {"F32", 4}, [STORED_BF16] = {"BF16", 2}, [STORED_F16] = {"F16", 2}};
 
-enum { LENGTH_BYTES = 8 }; /* the header's length, before the header */
+enum {
+    LENGTH_BYTES = 8, /* the header's length, before the header */
+    NOTED_BYTES = 1 << 20,
+};
 
 bool stored_equal(const struct stored_tensor *a, const struct stored_tensor *b) {
     return a->dtype == b->dtype && a->n_elements == b->n_elements &&
@@ -229,16 +233,22 @@ static int read_header(struct reading *r, const json_t *header) {
     return check_cover(r, first);
 }
 
+/* What the first bytes of a file say. */
+static uint64_t header_bytes(const unsigned char *bytes) {
+    uint64_t length = 0;
+    for (int i = LENGTH_BYTES - 1; i >= 0; i--) {
+        length = length << 8 | bytes[i];
+    }
+    return length;
+}
+
 /* Append the tensors of one file's bytes. */
 static int read_bytes(const char *path, const unsigned char *bytes, size_t size,
                       struct safetensors *out, struct err *err) {
     if (size < LENGTH_BYTES) {
         return err_world(err, "%s: %zu bytes are too few for a safetensors file", path, size);
     }
-    uint64_t length = 0;
-    for (int i = LENGTH_BYTES - 1; i >= 0; i--) {
-        length = length << 8 | bytes[i];
-    }
+    uint64_t length = header_bytes(bytes);
     if (length > STORED_MAX_HEADER_BYTES) {
         return err_world(err, "%s: a header of %" PRIu64 " bytes is beyond the format's %d", path,
                          length, STORED_MAX_HEADER_BYTES);
@@ -311,11 +321,36 @@ static int map_file(struct stored_file *file, struct err *err) {
     return 0;
 }
 
+/* Weights are recognised without reading gigabytes of them: by the size of the file, its header,
+ * which names every tensor, and the first and the last mebibyte of the values. `header` is the
+ * header's end. */
+static void note_file(const struct stored_file *file, size_t header) {
+    const unsigned char *bytes = file->map;
+    size_t values = file->size_bytes - header;
+    size_t part = values < NOTED_BYTES ? values : NOTED_BYTES;
+    uint64_t size = file->size_bytes;
+    struct sha256 sha;
+    char text[32], sha256[SHA256_HEX_CHARS];
+    sha256_init(&sha);
+    sha256_add(&sha, text, (size_t)snprintf(text, sizeof text, "%" PRIu64 "\n", size));
+    sha256_add(&sha, bytes, header + part);
+    sha256_add(&sha, bytes + file->size_bytes - part, part);
+    sha256_hex(&sha, sha256);
+    inputs_note_digest("weights: size, header, first and last MiB", file->path, sha256);
+}
+
 static int read_file(const char *path, struct safetensors *out, struct err *err) {
     struct stored_file *file;
     int status = add_file(path, out, &file, err);
     status = status == 0 ? map_file(file, err) : status;
-    return status == 0 ? read_bytes(file->path, file->map, file->size_bytes, out, err) : status;
+    if (status != 0) {
+        return status;
+    }
+    status = read_bytes(file->path, file->map, file->size_bytes, out, err);
+    if (status == 0) {
+        note_file(file, LENGTH_BYTES + (size_t)header_bytes(file->map));
+    }
+    return status;
 }
 
 /* Names across files are unique; sorted for safetensors_find. */
@@ -396,6 +431,7 @@ static int read_index(const char *index, const char *folder, struct safetensors 
     if (root == NULL) {
         return err_world(err, "%s:%d: is not sound JSON: %s", index, trouble.line, trouble.text);
     }
+    inputs_note("weights", index);
     const json_t *map = json_object_get(root, "weight_map");
     int status = json_is_object(map) ? read_shards(index, folder, map, out, err)
                                      : err_world(err, "%s: has no weight_map", index);

@@ -1,7 +1,10 @@
 /* A campaign: many runs on threads, their results in the order in which they were asked for.
  *
  * Results, and what is recorded, do not depend on the number of threads. A run that the database
- * already holds, with the same resolved configuration, is taken from it and not run again. */
+ * already holds, of equal identity (analysis/identity.h), is taken from it and not run again; one
+ * of equal configuration and another identity is run again, and the point says why. Campaigns that
+ * resume on one database at the same time share its points: what one of them runs, the others wait
+ * for, and run themselves when it has ended without recording it. */
 #ifndef UNMASK_EXPERIMENTS_CAMPAIGN_H
 #define UNMASK_EXPERIMENTS_CAMPAIGN_H
 
@@ -16,6 +19,8 @@ struct campaign_point {
     char *notes;      /* the lines of compose_print; NULL where it was not run now */
     struct err err;   /* why there is no result */
     bool was_stored;  /* taken from the database */
+    bool was_shared;  /* ... into which another campaign put it meanwhile */
+    char stale[512];  /* why it was run again although the configuration was recorded; "" */
     bool has_no_room; /* the system does not fit into the device: a result, not a failure */
 };
 
@@ -24,7 +29,8 @@ struct campaign {
     size_t n;
     const char *db; /* NULL: nothing is recorded */
     enum store_level level;
-    bool resumes; /* skip what the database holds */
+    bool resumes;   /* skip what the database holds */
+    bool any_build; /* ... also where another build of this program recorded it */
     const volatile sig_atomic_t *stop;
 };
 

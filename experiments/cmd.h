@@ -6,8 +6,6 @@
 
 #include "experiments/options.h"
 
-#define UNMASK_VERSION "0.1.0"
-
 struct command {
     const char *name;
     const char *words; /* what stands behind the name in the usage line */

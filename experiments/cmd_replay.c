@@ -79,10 +79,11 @@ struct wanted {
 static json_t *replay_json(const struct composition *c, const struct wanted *wanted) {
     const char *weights = wanted->backend.name != NULL ? wanted->backend.weights : NULL;
     const char *measured = c->live != NULL ? "now" : is_compared(c) ? "recorded" : NULL;
-    return json_pack("{s:I, s:f, s:f, s:s?, s:s?}", "submissions",
+    const char *changed = c->changed[0] != '\0' ? c->changed : NULL;
+    return json_pack("{s:I, s:f, s:f, s:s?, s:s?, s:s?}", "submissions",
                      (json_int_t)c->result.submissions, "device_recorded_s", c->recorded_ns * 1e-9,
                      "device_priced_s", c->priced_ns * 1e-9, "measured", measured, "weights",
-                     weights);
+                     weights, "changed", changed);
 }
 
 /* Puts beside the object of the run what is not part of its summary, and prints it. */
@@ -216,6 +217,10 @@ static int play(const struct options *options, const struct recorded *recorded, 
     if (status == 0) {
         status =
             compose_recorded(recorded, &wanted.backend, wanted.operators_every, &composition, err);
+    }
+    if (status == 0 && composition->changed[0] != '\0') {
+        fprintf(stderr, "unmask: run %" PRId64 " was recorded under other conditions: %s\n",
+                recorded->run, composition->changed);
     }
     status = status != 0 ? status : compose_run(composition, &watch, err);
     status = status != 0 ? status : tell(options, composition, &wanted, err);

@@ -11,10 +11,17 @@
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 
-enum { MOST_AXES = 16, MOST_VALUES = 64, MOST_POINTS = 100000, VALUE_CHARS = 192 };
+enum {
+    MOST_AXES = 16,
+    MOST_VALUES = 64,
+    MOST_POINTS = 100000,
+    VALUE_CHARS = 192,
+    MOST_REASONS = 8
+};
 
 static const struct option sweep_record_options[] = {
     {"db", "FILE", "record one run a point; points it holds already are not run again", false},
+    {"any-build", NULL, "take points that another build of this program recorded as well", false},
     {"levels", "WORD", "what --db keeps: requests (unless given), steps or events", false},
     {NULL, NULL, NULL, false},
 };
@@ -283,21 +290,45 @@ static int print_json(const struct sweep *sweep, struct err *err) {
     return cmd_print_json(array, err);
 }
 
+/* Why points were run again that the database holds with another identity: each reason once. */
+static void say_stale(const struct sweep *sweep, const char *db) {
+    size_t n_said = 0;
+    for (size_t p = 0; p < sweep->n_points && n_said < MOST_REASONS; p++) {
+        const char *reason = sweep->points[p].stale;
+        size_t n = 0;
+        bool is_first = reason[0] != '\0';
+        for (size_t i = 0; is_first && i < sweep->n_points; i++) {
+            bool is_same = strcmp(sweep->points[i].stale, reason) == 0;
+            is_first = !is_same || i >= p;
+            n += is_same;
+        }
+        if (is_first) {
+            fprintf(stderr, "unmask: %zu points of %s were run again: %s\n", n, db, reason);
+            n_said++;
+        }
+    }
+}
+
 /* How many points have no result although their system fits. */
 static int settle(const struct sweep *sweep, const char *db, struct err *err) {
-    size_t n_failed = 0, n_stored = 0;
+    size_t n_failed = 0, n_stored = 0, n_shared = 0;
     const struct campaign_point *first = NULL;
     for (size_t p = 0; p < sweep->n_points; p++) {
         const struct campaign_point *point = &sweep->points[p];
         n_stored += point->was_stored;
+        n_shared += point->was_shared;
         if (point->summary == NULL && !point->has_no_room) {
             first = first != NULL ? first : point;
             n_failed++;
         }
     }
-    if (n_stored > 0) {
-        fprintf(stderr, "unmask: %zu points were in %s already\n", n_stored, db);
+    if (n_stored > n_shared) {
+        fprintf(stderr, "unmask: %zu points were in %s already\n", n_stored - n_shared, db);
     }
+    if (n_shared > 0) {
+        fprintf(stderr, "unmask: %zu points were run by another sweep on %s\n", n_shared, db);
+    }
+    say_stale(sweep, db);
     return n_failed == 0 ? 0
                          : err_world(err, "%zu of %zu points have no result; the first: %.800s",
                                      n_failed, sweep->n_points, first->err.text);
@@ -305,8 +336,10 @@ static int settle(const struct sweep *sweep, const char *db, struct err *err) {
 
 static int run_sweep(const struct options *options, struct sweep *sweep, struct err *err) {
     unsigned n_threads;
-    struct campaign campaign = {
-        .db = options_text(options, "db"), .resumes = true, .stop = interrupt_catch()};
+    struct campaign campaign = {.db = options_text(options, "db"),
+                                .resumes = true,
+                                .any_build = options_has(options, "any-build"),
+                                .stop = interrupt_catch()};
     int status = asked_level(options, &campaign.level, err);
     status = status != 0 ? status : asked_threads(options, &n_threads, err);
     status = status != 0 ? status : read_sweep(options->words[0], sweep, err);
@@ -348,7 +381,12 @@ const struct command command_sweep = {
     .more =
         "The file has one section, [sweep], whose keys are comma lists: systems, models, gpus,\n"
         "workloads, rates, input_tokens, output_tokens, requests, seeds, and set.KEY for any key\n"
-        "that --set takes. Output and database are the same for any number of threads.",
+        "that --set takes. Output and database are the same for any number of threads.\n"
+        "A point is not run again when the database holds it with the same configuration, the\n"
+        "same content of every file it reads (plug-ins, traces, profiles, ...) and the same build\n"
+        "of this program; otherwise it is, and the reason is told. Several sweeps on one "
+        "database,\n"
+        "of other machines too where they share the file system, share the points.",
     .options = options_of_sweep,
     .max_words = 1,
     .run = run,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "analysis/caution.h"
+#include "analysis/identity.h"
 #include "experiments/crash.h"
 #include "experiments/meter.h"
 #include "experiments/traffic.h"
@@ -276,6 +277,7 @@ static void state_facts(struct composition *c) {
     facts->kv_pool_bytes =
         budget->pool_bytes - (budget->shares_pool ? budget->activation_bytes : 0);
     facts->config = c->config;
+    facts->identity = c->identity;
     for (uint32_t i = 0; i < system->n_calibrated; i++) {
         const struct calibrated *calibrated = &system->calibrated[i];
         c->constants[i] =
@@ -329,6 +331,7 @@ int compose_open(const struct run_request *request, struct composition **out, st
     size_t size;
     FILE *text = open_memstream(&c->config, &size);
     ASSERT(text != NULL);
+    struct inputs inputs = {0}, *before = inputs_collect(&inputs);
     int status = read_decode(request->decode_path, c, err);
     write_run(request, c->decode, text);
     status = status != 0 ? status : open_system(request, c, err);
@@ -340,6 +343,9 @@ int compose_open(const struct run_request *request, struct composition **out, st
     }
     fclose(text);
     status = status != 0 ? status : open_engine(c, &request->backend, err);
+    (void)inputs_collect(before);
+    c->identity = status == 0 ? identity_json(c->config, &inputs) : NULL;
+    inputs_fini(&inputs);
     if (status != 0) {
         compose_close(c);
         return status;
@@ -447,7 +453,9 @@ static int recall_decode(struct composition *c, const struct recorded *recorded,
     const char *digest = recorded_text(recorded, "decode_digest");
     char now[32];
     if (recorded->decode_path != NULL) {
+        struct inputs *before = inputs_collect(NULL); /* the run wrote this file, it read none */
         int given = read_decode(recorded->decode_path, c, err);
+        (void)inputs_collect(before);
         return given != 0 ? given : check_decode(c, err);
     }
     int status = read_decode(recorded_text(recorded, "decode"), c, err);
@@ -464,6 +472,17 @@ static int recall_decode(struct composition *c, const struct recorded *recorded,
 /* Steps that were measured, or are measured now, are compared with what the model says of them. */
 static bool is_measured(const struct composition *c) {
     return c->live != NULL || strcmp(c->recorded->backend, "sim") != 0;
+}
+
+/* The run keeps its identity. What is read now is held to what was read then. */
+static void recall_identity(struct composition *c, const struct recorded *recorded,
+                            const struct inputs *inputs) {
+    json_t *then = json_object_get(recorded->summary, "identity");
+    json_t *now = identity_json("", inputs);
+    struct identity_difference difference = identity_compare(then, now, false);
+    snprintf(c->changed, sizeof c->changed, "%s", difference.text);
+    c->identity = json_incref(then);
+    json_decref(now);
 }
 
 int compose_recorded(const struct recorded *recorded, const struct backend_request *backend,
@@ -490,9 +509,13 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
     c->seed = recorded->seed;
     request.settings = settings;
     request.n_settings = recorded_settings(recorded, settings);
+    struct inputs inputs = {0}, *before = inputs_collect(&inputs);
     int status = open_system(&request, c, err);
     free(settings);
     status = status != 0 ? status : recall_decode(c, recorded, err);
+    (void)inputs_collect(before);
+    recall_identity(c, recorded, &inputs);
+    inputs_fini(&inputs);
     if (status == 0 && c->system->settings.prefix_caching &&
         strcmp(recorded->backend, "sim") == 0) {
         status = err_world(err,
@@ -534,6 +557,7 @@ void compose_close(struct composition *c) {
     workload_close(c->workload);
     decode_trace_close(c->decode);
     system_close(c->system);
+    json_decref(c->identity);
     free(c->config);
     free(c);
 }

@@ -57,10 +57,12 @@ struct composition {
     const struct recorded *recorded; /* NULL unless in a replay */
     struct run_facts facts;          /* whole once the run is over */
     char *config;                    /* the resolved configuration as an INI text */
+    json_t *identity;                /* what facts.identity points to; see analysis/identity.h */
     struct decode_trace *decode;     /* NULL: none is played */
     struct decode_source decode_source;
     char trace[160], provenance[320]; /* what facts.trace and trace_provenance point to */
     char settings[512];               /* KEY=VALUE, ... as asked for; "" in a replay */
+    char changed[512];                /* of a replay: what is other than when it was recorded */
     struct engine *engine;            /* NULL unless a device executes, or repeats, the batches */
     struct live *live;
     char device[COMPOSE_DEVICE_CHARS]; /* the engine's; what facts.device points to */

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "experiments/cmd.h"
+#include "sim/base/build.h"
+#include "sim/base/datadir.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 
@@ -30,6 +32,14 @@ static void print_usage(FILE *out) {
     fprintf(out,
             "\n`unmask COMMAND --help` explains a command. Exit status: 0, 1 when something in\n"
             "the world is not as it must be, 2 when the request makes no sense.\n");
+}
+
+static void print_version(void) {
+    struct build build = build_this();
+    bool is_known = strcmp(build.commit, "unknown") != 0;
+    printf("unmask %s\n%s%s%s, sources %.12s\ndata from %s\n", build.version,
+           is_known ? "commit " : "unknown commit", is_known ? build.commit : "",
+           is_known && build.is_dirty ? " with changes" : "", build.sources, data_dir());
 }
 
 static void print_help(const struct command *command) {
@@ -106,7 +116,7 @@ int main(int argc, char **argv) {
         print_usage(stdout);
         status = 0;
     } else if (strcmp(argv[1], "--version") == 0) {
-        printf("unmask %s\n", UNMASK_VERSION);
+        print_version();
         status = 0;
     } else {
         status = run_command(argc - 1, argv + 1, &err);

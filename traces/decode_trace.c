@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/inputs.h"
 #include "sim/base/num.h"
 #include "sim/base/zeroed.h"
 #include "traces/field.h"
@@ -278,6 +279,7 @@ int decode_trace_read(const char *path, struct decode_trace **out, struct err *e
     if (input.file == NULL) {
         return err_world(err, "cannot open %s: %s", path, strerror(errno));
     }
+    inputs_note("decode trace", path);
     struct decode_trace *trace = zeroed(1, sizeof *trace);
     *trace = (struct decode_trace){
         .path = strdup(path), .provenance = strdup(""), .digest = UINT64_C(0xcbf29ce484222325)};

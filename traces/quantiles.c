@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "sim/base/datadir.h"
+#include "sim/base/inputs.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 
@@ -38,6 +39,7 @@ int quantiles_read(const char *set, const char *field, struct quantiles *out, st
     if (file == NULL) {
         return err_world(err, "cannot open %s: %s", path, strerror(errno));
     }
+    inputs_note("quantiles", path);
     char *line = NULL, *sets[MAX_SETS + 1] = {NULL};
     size_t room = 0;
     int n_sets = 0, number = 0;

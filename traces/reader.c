@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/inputs.h"
 #include "traces/format.h"
 
 enum { FIRST_BUFFER_BYTES = 256 << 10 };
@@ -189,6 +190,7 @@ int trace_open(const char *path, struct trace **out, struct err *err) {
     if (file == NULL) {
         return err_world(err, "cannot open %s: %s", path, strerror(errno));
     }
+    inputs_note("trace", path);
     struct trace *trace = calloc(1, sizeof *trace);
     ASSERT(trace != NULL);
     *trace = (struct trace){.path = strdup(path),

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/inputs.h"
+
 struct reader {
     const char *text; /* the rest */
     size_t left;
@@ -88,6 +90,7 @@ int config_read(const char *path, struct config *out, struct err *err) {
     if (file == NULL) {
         return err_world(err, "cannot open %s: %s", path, strerror(errno));
     }
+    inputs_note("settings", path);
     char *text = NULL;
     size_t size = 0, room = 0;
     for (;;) {

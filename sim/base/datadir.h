@@ -4,8 +4,9 @@
 
 #include <stddef.h>
 
-/* The directory UNMASK_DATA names in the environment, else the present one when it holds the
- * files, else the source tree the program was built from. */
+/* The directory that UNMASK_DATA names in the environment; else the nearest one above the program
+ * that holds the files; else the source tree the program was built from; else the present one. So
+ * a program never takes the files of another checkout because it was started there. */
 const char *data_dir(void);
 
 /* data_dir() and `relative` joined. Returns `path`. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/inputs.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 #include "sim/cost/profile_table.h"
@@ -19,6 +20,7 @@ int profile_open(const char *path, const struct profile_peaks *peaks, struct pro
     if (file == NULL) {
         return err_world(err, "cannot read the profile %s: %s", path, strerror(errno));
     }
+    inputs_note("profile", path);
     char *text = NULL;
     size_t size = 0, capacity = 0, got;
     int bad = 0;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/inputs.h"
 #include "sim/decode/block.h"
 #include "sim/policy/cache.h"
 #include "sim/policy/decoder.h"
@@ -329,6 +330,7 @@ static int load(const char *path, uint32_t kind, const struct policy **out, stru
         return err_usage(err, "'%s' names no file: a plug-in's path holds a slash, as in ./%s",
                          path, path);
     }
+    inputs_note("plugin", path);
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (object == NULL) {
         return err_world(err, "cannot load the plug-in: %s", dlerror());

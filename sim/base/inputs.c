@@ -1,0 +1,162 @@
+#include "sim/base/inputs.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sim/base/datadir.h"
+#include "sim/base/err.h"
+
+enum { READ_BYTES = 1 << 18 };
+
+static _Thread_local struct inputs *collecting;
+
+/* What was digested, by what tells that a file changed. */
+struct digested {
+    dev_t device;
+    ino_t inode;
+    off_t size;
+    struct timespec changed;
+    char sha256[SHA256_HEX_CHARS];
+};
+
+static struct {
+    pthread_mutex_t lock;
+    struct digested *items;
+    size_t n, room;
+} known = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+struct inputs *inputs_collect(struct inputs *into) {
+    struct inputs *before = collecting;
+    collecting = into;
+    return before;
+}
+
+static bool is_same(const struct digested *digested, const struct stat *facts) {
+    return digested->device == facts->st_dev && digested->inode == facts->st_ino &&
+           digested->size == facts->st_size && digested->changed.tv_sec == facts->st_mtim.tv_sec &&
+           digested->changed.tv_nsec == facts->st_mtim.tv_nsec;
+}
+
+static bool recall(const struct stat *facts, char sha256[SHA256_HEX_CHARS]) {
+    bool found = false;
+    pthread_mutex_lock(&known.lock);
+    for (size_t i = 0; i < known.n && !found; i++) {
+        found = is_same(&known.items[i], facts);
+        if (found) {
+            memcpy(sha256, known.items[i].sha256, SHA256_HEX_CHARS);
+        }
+    }
+    pthread_mutex_unlock(&known.lock);
+    return found;
+}
+
+static void keep(const struct stat *facts, const char sha256[SHA256_HEX_CHARS]) {
+    pthread_mutex_lock(&known.lock);
+    if (known.n == known.room) {
+        known.room = 2 * known.room + 16;
+        known.items = realloc(known.items, known.room * sizeof *known.items);
+        ASSERT(known.items != NULL);
+    }
+    struct digested *digested = &known.items[known.n++];
+    *digested =
+        (struct digested){facts->st_dev, facts->st_ino, facts->st_size, facts->st_mtim, {0}};
+    memcpy(digested->sha256, sha256, SHA256_HEX_CHARS);
+    pthread_mutex_unlock(&known.lock);
+}
+
+/* False on an error of reading, which the file's reader meets as well. */
+static bool digest_of(int file, char sha256[SHA256_HEX_CHARS]) {
+    unsigned char *bytes = malloc(READ_BYTES);
+    ASSERT(bytes != NULL);
+    struct sha256 sha;
+    sha256_init(&sha);
+    ssize_t got;
+    while ((got = read(file, bytes, READ_BYTES)) > 0) {
+        sha256_add(&sha, bytes, (size_t)got);
+    }
+    free(bytes);
+    sha256_hex(&sha, sha256);
+    return got == 0;
+}
+
+void inputs_note(const char *role, const char *path) {
+    if (collecting == NULL) {
+        return;
+    }
+    struct stat facts;
+    if (stat(path, &facts) != 0) {
+        return;
+    }
+    char sha256[SHA256_HEX_CHARS] = "";
+    if (S_ISREG(facts.st_mode) && !recall(&facts, sha256)) {
+        int file = open(path, O_RDONLY | O_CLOEXEC);
+        bool is_read = file >= 0 && fstat(file, &facts) == 0 && digest_of(file, sha256);
+        if (file >= 0) {
+            close(file);
+        }
+        if (!is_read) {
+            return;
+        }
+        keep(&facts, sha256);
+    }
+    inputs_note_digest(role, path, sha256);
+}
+
+/* Relative to the data folder where the file lies there. */
+static const char *name_of(const char *path) {
+    static const char *const folders[] = {"experiments/", "traces/", "kernels/"};
+    const char *data = data_dir();
+    size_t length = strlen(data);
+    if (strncmp(path, data, length) == 0 && path[length] == '/') {
+        const char *inside = path + length + strspn(path + length, "/");
+        for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+            if (strncmp(inside, folders[i], strlen(folders[i])) == 0) {
+                return inside;
+            }
+        }
+    }
+    return path;
+}
+
+static int compare(const struct input_file *a, const char *role, const char *path) {
+    int by_role = strcmp(a->role, role);
+    return by_role != 0 ? by_role : strcmp(a->path, path);
+}
+
+void inputs_note_digest(const char *role, const char *path, const char *sha256) {
+    struct inputs *inputs = collecting;
+    if (inputs == NULL) {
+        return;
+    }
+    const char *name = name_of(path);
+    size_t at = 0;
+    while (at < inputs->n && compare(&inputs->items[at], role, name) < 0) {
+        at++;
+    }
+    if (at < inputs->n && compare(&inputs->items[at], role, name) == 0) {
+        return;
+    }
+    if (inputs->n == inputs->room) {
+        inputs->room = 2 * inputs->room + 8;
+        inputs->items = realloc(inputs->items, inputs->room * sizeof *inputs->items);
+        ASSERT(inputs->items != NULL);
+    }
+    struct input_file *input = &inputs->items[at];
+    memmove(input + 1, input, (inputs->n++ - at) * sizeof *input);
+    *input = (struct input_file){.role = role, .path = strdup(name)};
+    ASSERT(input->path != NULL);
+    memcpy(input->sha256, sha256, strlen(sha256) + 1);
+}
+
+void inputs_fini(struct inputs *inputs) {
+    for (size_t i = 0; i < inputs->n; i++) {
+        free(inputs->items[i].path);
+    }
+    free(inputs->items);
+    *inputs = (struct inputs){0};
+}

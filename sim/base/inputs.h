@@ -1,0 +1,44 @@
+/* The files that a run reads: who opens one notes it here, with the digest of its content.
+ *
+ * A run is composed on one thread, which collects what is noted between inputs_collect and its
+ * undoing; readers need not know for whom they read. Nothing is noted, and nothing is digested,
+ * where nobody collects. A file that did not change is digested once a process, however many runs
+ * read it: it is recognised by device, inode, size and time of change.
+ *
+ * Files of the data folder are named relative to it, others as they were given, so that what is
+ * noted does not depend on the machine. */
+#ifndef UNMASK_SIM_BASE_INPUTS_H
+#define UNMASK_SIM_BASE_INPUTS_H
+
+#include <stddef.h>
+
+#include "sim/base/sha256.h"
+
+/* `role` is one of a few words, such as "profile" or "trace". The digest is "" where the content
+ * cannot be read twice, as that of a pipe. */
+struct input_file {
+    const char *role;
+    char *path;
+    char sha256[SHA256_HEX_CHARS];
+};
+
+/* By role and path; each file once a role. Starts zeroed. */
+struct inputs {
+    struct input_file *items;
+    size_t n, room;
+};
+
+/* From now on this thread notes what it opens in `into`; NULL: nowhere. Returns where it did
+ * before, to be handed back. */
+struct inputs *inputs_collect(struct inputs *into);
+
+/* Notes a file that is about to be read; one that cannot be opened is its reader's to report.
+ * `role` is not copied. */
+void inputs_note(const char *role, const char *path);
+
+/* Notes a file of which only a part is covered: the role says which. */
+void inputs_note_digest(const char *role, const char *path, const char *sha256);
+
+void inputs_fini(struct inputs *inputs);
+
+#endif
