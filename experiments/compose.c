@@ -293,6 +293,7 @@ static void state_warnings(struct composition *c) {
     if (c->live == NULL) {
         system_warn_of_host(c->system, &c->facts.warnings);
     }
+    system_warn_of_settings(c->system, &c->facts.warnings);
 }
 
 static void name_trace(struct composition *c, const struct run_request *request) {

@@ -80,12 +80,53 @@ START_TEST(a_ranking_without_a_setting_is_refused) {
 }
 END_TEST
 
+static const char assuming[] = "[mine]\n"
+                               "cache = dual\n"
+                               "scheduler = static\n"
+                               "kv = slab\n"
+                               "max_requests = 3\n"
+                               "assumed.max_requests = nobody printed it\n";
+
+/* Warnings of a run with this code. */
+static size_t n_warnings(struct output output, const char *code) {
+    char *text = cli_text(output);
+    json_t *run = json_loads(text, 0, NULL), *warning;
+    size_t i, n = 0;
+    json_array_foreach(json_object_get(run, "warnings"), i, warning) {
+        n += strcmp(json_string_value(json_object_get(warning, "code")), code) == 0;
+    }
+    json_decref(run);
+    free(text);
+    return n;
+}
+
+#define RUN_MINE(setting)                                                                          \
+    CLI("run", "--json", "--gpu", "l40s", "--workload", "burst", "--requests", "4", "--systems",   \
+        written(assuming), "--system", "mine", "--set", setting)
+
+START_TEST(a_setting_that_was_inferred_is_a_warning_until_it_is_set_otherwise) {
+    ck_assert_uint_eq(n_warnings(RUN_MINE("skip_ahead=off"), "setting-assumed"), 1);
+    ck_assert_uint_eq(n_warnings(RUN_MINE("max_requests=2"), "setting-assumed"), 0);
+}
+END_TEST
+
+START_TEST(an_assumption_without_its_setting_is_refused) {
+    const char *path = written("[mine]\ncache = dual\nassumed.max_requests = why\n");
+    struct output output = CLI("run", "--gpu", "l40s", "--workload", "burst", "--requests", "4",
+                               "--systems", path, "--system", "mine");
+    ck_assert_int_eq(output.status, 2);
+    output_free(&output);
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
         a_ranking_that_turns_round_is_bracketed_by_neighbouring_whole_numbers,
         a_ranking_that_keeps_its_winner_never_turns,
         the_shipped_rankings_all_have_results,
         a_ranking_without_a_setting_is_refused,
+        a_setting_that_was_inferred_is_a_warning_until_it_is_set_otherwise,
+        an_assumption_without_its_setting_is_refused,
     };
     int status = SUITE_RUN("sensitivity", tests);
     cli_fini();

@@ -22,12 +22,17 @@
 #include "sim/serve/host.h"
 #include "sim/serve/settings.h"
 
-enum { MAX_CALIBRATED = 16, MAX_SETTINGS = 96 };
+enum { MAX_CALIBRATED = 16, MAX_SETTINGS = 96, MAX_ASSUMED = 8 };
 
 /* A calibrated constant in force, for outputs. */
 struct calibrated {
     char name[48], fitted_to[160];
     double value;
+};
+
+/* A setting that the file says was inferred, not printed (`assumed.KEY = why` beside KEY). */
+struct assumption {
+    char key[64], value[192], why[256];
 };
 
 /* One KEY = VALUE with the place it came from. */
@@ -59,6 +64,8 @@ struct system {
     uint32_t layer; /* being applied: defaults, each section, the command line */
     struct calibrated calibrated[MAX_CALIBRATED];
     uint32_t n_calibrated;
+    struct assumption assumed[MAX_ASSUMED];
+    uint32_t n_assumed;
 
     /* Resolved. */
     struct model cut;          /* the model with fewer layers (settings.layers), where it is that */
@@ -135,6 +142,9 @@ struct host system_host(const struct system *system);
 
 /* What is easy to misread about it: assumed, or of a machine with another GPU. */
 void system_warn_of_host(const struct system *system, struct warnings *warnings);
+
+/* One warning for each assumed setting whose value is still the file's. */
+void system_warn_of_settings(const struct system *system, struct warnings *warnings);
 
 /* Where the prices come from, beyond kind and source, for people: the provenance lines of a user's
  * own profile, and for a transferred profile how far off the like of it was

@@ -1,5 +1,6 @@
 #include "sim/serve/system_file.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,6 +9,8 @@
 #include "sim/base/num.h"
 
 static const char *const file_words[] = {"base", "doc", "model", "source", NULL};
+
+static const char assumed_prefix[] = "assumed.";
 
 static bool is_file_word(const char *key) {
     for (int i = 0; file_words[i] != NULL; i++) {
@@ -76,6 +79,47 @@ static int unknown_system(const struct config *config, const char *name, struct 
                      name, config->path, hint);
 }
 
+/* The reason beside a setting that was inferred; a later section's replaces it. */
+static int take_assumption(struct system *s, const struct setting *setting, struct err *err) {
+    const char *key = setting->key + strlen(assumed_prefix);
+    uint32_t i = 0;
+    while (i < s->n_assumed && strcmp(s->assumed[i].key, key) != 0) {
+        i++;
+    }
+    if (i == MAX_ASSUMED) {
+        return err_usage(err, "%s: more than %d assumed settings", setting->place, MAX_ASSUMED);
+    }
+    s->n_assumed = i == s->n_assumed ? i + 1 : s->n_assumed;
+    snprintf(s->assumed[i].key, sizeof s->assumed[i].key, "%s", key);
+    snprintf(s->assumed[i].why, sizeof s->assumed[i].why, "%s", setting->value);
+    return 0;
+}
+
+/* What the file sets each of them to, so that other values can be told from it. */
+static int settle_assumptions(struct system *s, struct err *err) {
+    for (uint32_t i = 0; i < s->n_assumed; i++) {
+        const struct setting *setting = system_applied(s, s->assumed[i].key);
+        if (setting == NULL) {
+            return err_usage(err, "system %s: %s%s stands without %s", s->name, assumed_prefix,
+                             s->assumed[i].key, s->assumed[i].key);
+        }
+        snprintf(s->assumed[i].value, sizeof s->assumed[i].value, "%s", setting->value);
+    }
+    return 0;
+}
+
+void system_warn_of_settings(const struct system *s, struct warnings *warnings) {
+    for (uint32_t i = 0; i < s->n_assumed; i++) {
+        const struct assumption *assumed = &s->assumed[i];
+        const struct setting *now = system_applied(s, assumed->key); /* NULL: of another policy */
+        if (now != NULL && strcmp(now->value, assumed->value) == 0) {
+            warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN,
+                         "%s = %s of %s is assumed: %s", assumed->key, assumed->value, s->name,
+                         assumed->why);
+        }
+    }
+}
+
 static int take_entry(struct system *s, const struct config *config, const struct config *constants,
                       const struct config_entry *entry, struct err *err) {
     struct setting setting = {.constant = ""};
@@ -92,6 +136,9 @@ static int take_entry(struct system *s, const struct config *config, const struc
         if (gpu != s->gpu) {
             return 0;
         }
+    }
+    if (strncmp(setting.key, assumed_prefix, strlen(assumed_prefix)) == 0) {
+        return take_assumption(s, &setting, err);
     }
     int status = system_expand(s, constants, &setting, err);
     return status != 0 ? status : system_remember(s, &setting, err);
@@ -146,7 +193,8 @@ const char *system_file_model(const struct config *config, const char *name) {
 
 int system_take_section(struct system *s, const struct config *systems,
                         const struct config *constants, const char *name, struct err *err) {
-    return take_section(s, systems, constants, name, 0, err);
+    int status = take_section(s, systems, constants, name, 0, err);
+    return status != 0 ? status : settle_assumptions(s, err);
 }
 
 int system_files_read(const char *systems_path, struct config *systems, struct config *constants,
