@@ -54,6 +54,7 @@ struct run_facts {
     const char *incomplete; /* why the run was cut short; NULL: it is whole */
     const char *trace, *trace_provenance;
     struct run_decisions decisions;
+    bool is_drawn; /* arrivals, lengths or decisions: another seed gives another run */
     uint64_t seed; /* below 2^63, the largest integer of JSON readers and SQLite */
 
     /* Memory of one replica, bytes; -1: not known. */

@@ -313,7 +313,8 @@ static int put_identity(json_t *o, const struct run_facts *facts) {
            put(o, "trace", json_string(facts->trace)) |
            put(o, "trace_provenance", json_string(facts->trace_provenance)) |
            put(o, "decisions", json_decisions(&facts->decisions)) |
-           put(o, "seed", json_integer((json_int_t)facts->seed));
+           put(o, "seed", json_integer((json_int_t)facts->seed)) |
+           put(o, "is_drawn", json_boolean(facts->is_drawn));
 }
 
 static json_t *json_offered(const struct offered *offered) {
@@ -454,6 +455,15 @@ static int put_origin(json_t *o, const struct run_facts *facts) {
     return facts->identity != NULL
                ? put(o, "identity", json_deep_copy((json_t *)(uintptr_t)facts->identity))
                : 0;
+}
+
+json_t *summary_requests_json(const struct summary *summary) {
+    json_t *object = json_object();
+    if (put_requests(object, summary) != 0) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
 }
 
 int summary_json(const struct summary *summary, const struct run_facts *facts, json_t **out,

@@ -107,6 +107,9 @@ struct distribution distribution_of(double *values, size_t n);
 int summary_json(const struct summary *summary, const struct run_facts *facts, json_t **out,
                  struct err *err);
 
+/* Its part that is of the requests alone; NULL when memory is out. */
+json_t *summary_requests_json(const struct summary *summary);
+
 /* The same bytes for the same object: order kept, reals with nine significant digits, indented by
  * two and ended by a newline when `pretty`. NULL when memory is out; the caller frees it. */
 char *summary_json_text(const json_t *object, int pretty);

@@ -52,9 +52,14 @@ const struct option workload_options[] = {
     {"seed", "N", "of all random streams; 1 unless given", false},
     {"input-tokens", "N", "every prompt has this length", false},
     {"output-tokens", "N", "every output has this length", false},
+    {NULL, NULL, NULL, false},
+};
+
+const struct option objective_options[] = {
     {"slo-latency", "TIME", "objective for goodput, such as 30s", false},
-    {"slo-ttfb", "TIME", "objective for the first block", false},
-    {"slo-tpot", "TIME", "objective for the time per output token", false},
+    {"slo-ttft", "TIME", "objective for the first token, which comes with the first block", false},
+    {"slo-ttfb", "TIME", "the same", false},
+    {"slo-tpot", "TIME", "objective for the time per output token behind the first block", false},
     {NULL, NULL, NULL, false},
 };
 
@@ -130,6 +135,16 @@ static int read_settings(const struct options *options, struct asked *asked, str
     return 0;
 }
 
+int asked_objectives(const struct options *options, struct slo *slo, struct err *err) {
+    if (options_has(options, "slo-ttft") && options_has(options, "slo-ttfb")) {
+        return err_usage(err, "--slo-ttft and --slo-ttfb are the same objective: give one of them");
+    }
+    int status = options_time(options, "slo-latency", &slo->latency_ns, err);
+    status = status != 0 ? status : options_time(options, "slo-ttft", &slo->ttfb_ns, err);
+    status = status != 0 ? status : options_time(options, "slo-ttfb", &slo->ttfb_ns, err);
+    return status != 0 ? status : options_time(options, "slo-tpot", &slo->tpot_ns, err);
+}
+
 static int read_workload(const struct options *options, struct run_request *request,
                          struct err *err) {
     const char *workload = options_text(options, "workload"),
@@ -150,10 +165,7 @@ static int read_workload(const struct options *options, struct run_request *requ
         status != 0 ? status : options_whole(options, "input-tokens", 1, 10000000, &input, err);
     status =
         status != 0 ? status : options_whole(options, "output-tokens", 1, 10000000, &output, err);
-    status =
-        status != 0 ? status : options_time(options, "slo-latency", &request->slo.latency_ns, err);
-    status = status != 0 ? status : options_time(options, "slo-ttfb", &request->slo.ttfb_ns, err);
-    status = status != 0 ? status : options_time(options, "slo-tpot", &request->slo.tpot_ns, err);
+    status = status != 0 ? status : asked_objectives(options, &request->slo, err);
     o->input_tokens = (uint32_t)input;
     o->output_tokens = (uint32_t)output;
     return status;

@@ -14,13 +14,17 @@ struct asked {
 };
 
 /* Groups of options for the commands that take them. */
-extern const struct option device_options[];   /* GPU, model, systems file, roofline */
-extern const struct option policy_options[];   /* --set and its short forms, replicas */
-extern const struct option system_option[];    /* --system */
-extern const struct option workload_options[]; /* workload, arrivals, lengths, seed, objectives */
-extern const struct option backend_options[];  /* what executes, and its weights */
-extern const struct option record_options[];   /* database and what it keeps */
-extern const struct option job_options[];      /* -j */
+extern const struct option device_options[];    /* GPU, model, systems file, roofline */
+extern const struct option policy_options[];    /* --set and its short forms, replicas */
+extern const struct option system_option[];     /* --system */
+extern const struct option workload_options[];  /* workload, arrivals, lengths, seed */
+extern const struct option objective_options[]; /* bounds on latency, first block, token */
+extern const struct option backend_options[];   /* what executes, and its weights */
+extern const struct option record_options[];    /* database and what it keeps */
+extern const struct option job_options[];       /* -j */
+
+/* --slo-latency, --slo-ttft, --slo-ttfb and --slo-tpot; asked_read reads them, too. */
+int asked_objectives(const struct options *options, struct slo *slo, struct err *err);
 
 /* Fill in everything that was given but the systems file; the rest has its initial value. `asked`
  * stays where it is. */

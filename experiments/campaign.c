@@ -225,6 +225,21 @@ static int take_fresh(struct campaign_point *point, const struct composition *co
     return 0;
 }
 
+static int keep_request(void *state, const struct request_record *record, struct err *err) {
+    struct campaign_point *point = state;
+    if (point->n_requests == point->requests_room) {
+        size_t room = 2 * point->requests_room + 256;
+        void *moved = realloc(point->requests, room * sizeof *point->requests);
+        if (moved == NULL) {
+            return err_world(err, "out of memory: cannot keep %zu requests", room);
+        }
+        point->requests = moved;
+        point->requests_room = room;
+    }
+    point->requests[point->n_requests++] = *record;
+    return 0;
+}
+
 /* Returns the composition when it is to be recorded. */
 static struct composition *run_point(struct work *work, struct campaign_point *point,
                                      struct pending *pending) {
@@ -245,9 +260,16 @@ static struct composition *run_point(struct work *work, struct campaign_point *p
         return NULL;
     }
     struct tape *tape = &pending->tape;
-    struct sink sink = tape_sink(tape, campaign->level);
-    struct run_watch watch = {.sinks = &sink,
-                              .n_sinks = work->store != NULL,
+    struct sink sinks[2];
+    uint32_t n_sinks = 0;
+    if (work->store != NULL) {
+        sinks[n_sinks++] = tape_sink(tape, campaign->level);
+    }
+    if (campaign->keeps_requests) {
+        sinks[n_sinks++] = (struct sink){.state = point, .request = keep_request};
+    }
+    struct run_watch watch = {.sinks = sinks,
+                              .n_sinks = n_sinks,
                               .records_members =
                                   work->store != NULL && campaign->level >= STORE_STEPS,
                               .stop = campaign->stop};
@@ -437,6 +459,8 @@ void campaign_fini(struct campaign *campaign) {
     for (size_t i = 0; i < campaign->n; i++) {
         json_decref(campaign->points[i].summary);
         free(campaign->points[i].notes);
+        free(campaign->points[i].requests);
+        campaign->points[i].requests = NULL;
         campaign->points[i].summary = NULL;
         campaign->points[i].notes = NULL;
     }

@@ -15,8 +15,10 @@
 struct campaign_point {
     struct run_request request;
     /* Written by campaign_run. */
-    json_t *summary;  /* as `run --json` prints it; NULL: see err */
-    char *notes;      /* the lines of compose_print; NULL where it was not run now */
+    json_t *summary;                 /* as `run --json` prints it; NULL: see err */
+    char *notes;                     /* the lines of compose_print; NULL where it was not run now */
+    struct request_record *requests; /* as they left; NULL unless the campaign keeps them */
+    size_t n_requests, requests_room;
     struct err err;   /* why there is no result */
     bool was_stored;  /* taken from the database */
     bool was_shared;  /* ... into which another campaign put it meanwhile */
@@ -29,8 +31,9 @@ struct campaign {
     size_t n;
     const char *db; /* NULL: nothing is recorded */
     enum store_level level;
-    bool resumes;   /* skip what the database holds */
-    bool any_build; /* ... also where another build of this program recorded it */
+    bool resumes;        /* skip what the database holds */
+    bool any_build;      /* ... also where another build of this program recorded it */
+    bool keeps_requests; /* of every point; not with resumes */
     const volatile sig_atomic_t *stop;
 };
 

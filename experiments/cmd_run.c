@@ -19,9 +19,8 @@ static const struct option own_options[] = {
 };
 
 static const struct option *const options_of_run[] = {
-    system_option,   device_options,   policy_options,
-    backend_options, workload_options, record_options,
-    own_options,     json_options,     NULL,
+    system_option,     device_options, policy_options, backend_options, workload_options,
+    objective_options, record_options, own_options,    json_options,    NULL,
 };
 
 /* Where the run goes besides the summary. */

@@ -287,9 +287,10 @@ static void state_facts(struct composition *c) {
     facts->n_constants = system->n_calibrated;
 }
 
-/* What is known before the run; the summary adds to it (analysis/caution.h). A device that executes
+/* What else is known before the run; the summary adds to it (analysis/caution.h). A device that executes
  * the run has its own host and decides itself. */
 static void state_warnings(struct composition *c) {
+    c->facts.is_drawn = c->facts.decisions.drawn || workload_draws(c->workload);
     if (c->live == NULL) {
         system_warn_of_host(c->system, &c->facts.warnings);
     }
@@ -407,6 +408,7 @@ static void recall_engine(struct composition *c, const struct recorded *recorded
                                     .kind = json_string_value(json_object_get(host, "kind")),
                                     .source = json_string_value(json_object_get(host, "source")),
                                     .factor = json_number_value(json_object_get(host, "factor"))};
+    facts->is_drawn = json_is_true(json_object_get(recorded->summary, "is_drawn"));
     struct warnings warnings = caution_read(recorded->summary);
     for (unsigned i = 0; i < warnings.n; i++) {
         const struct warning *warning = &warnings.items[i];

@@ -5,12 +5,13 @@
 
 /* ---- what two runs print ---- */
 
-/* A summary without what says where its decisions are from. */
+/* A summary without what says where its decisions are from, or follows from it. */
 static json_t *summary_of(const char *text) {
     json_t *summary = json_loads(text, 0, NULL);
     ck_assert_msg(summary != NULL, "%s", text);
     ck_assert_int_eq(json_object_del(summary, "trace_provenance"), 0);
     ck_assert_int_eq(json_object_del(summary, "decisions"), 0);
+    ck_assert_int_eq(json_object_del(summary, "is_drawn"), 0);
     ck_assert_int_eq(json_object_del(summary, "identity"), 0);
     ck_assert_int_eq(json_object_del(summary, "warnings"), 0); /* one of them is of the decisions */
     return summary;

@@ -381,6 +381,13 @@ const char *workload_provenance(const struct workload *workload) {
     return workload->provenance;
 }
 
+bool workload_draws(const struct workload *workload) {
+    return (workload->generator != NULL && generator_process(workload->generator)->has_rate) ||
+           workload->spec.pairs == PAIRS_RESAMPLE ||
+           (workload->input != NULL && !is_fixed(workload->input)) ||
+           (workload->output != NULL && !is_fixed(workload->output));
+}
+
 struct workload_counts workload_counts(const struct workload *workload) {
     const struct cap *cap = &workload->cap;
     return (struct workload_counts){

@@ -22,6 +22,8 @@
 #ifndef UNMASK_TRACES_WORKLOAD_H
 #define UNMASK_TRACES_WORKLOAD_H
 
+#include <stdbool.h>
+
 #include "sim/base/arrival.h"
 #include "sim/base/config.h"
 
@@ -54,6 +56,9 @@ struct arrival_source workload_source(struct workload *workload);
 uint64_t workload_requests(const struct workload *workload);
 /* The mean rate asked for, or 0: as the trace has it, or as the process needs none. */
 double workload_rate_per_s(const struct workload *workload);
+
+/* Whether another seed gives other requests: arrivals or lengths are drawn. */
+bool workload_draws(const struct workload *workload);
 
 const char *workload_name(const struct workload *workload);
 const char *workload_note(const struct workload *workload); /* "" where there is none */
