@@ -37,7 +37,7 @@ static int find(const struct effort *effort, const struct system *system, size_t
     int status = lmax_find(&request, &lmax, err);
     if (status == 0) {
         *out = (struct canvas){.tokens = lmax.longest.canvas_tokens,
-                               .par = live_par(&lmax.longest.live),
+                               .par = lmax.longest.par,
                                .inflation = lmax_inflation(&lmax.longest)};
     } else if (err->kind == ERR_WORLD) {
         *out = (struct canvas){NAN, NAN, NAN}; /* it does not fit */

@@ -9,12 +9,12 @@
 
 #include "experiments/asked.h"
 #include "experiments/cmd.h"
+#include "experiments/first_step.h"
 #include "experiments/measured_step.h"
 #include "experiments/table.h"
 #include "experiments/words.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/num.h"
-#include "sim/memory/usage.h"
 #include "sim/serve/system_step.h"
 
 static const struct option own_options[] = {
@@ -59,6 +59,7 @@ struct question {
 /* What is known of one step. Times are in ns; NaN: not measured. */
 struct line {
     const struct system *system;
+    bool fits; /* the memory of the GPU; else nothing but its place is known */
     uint32_t canvas_tokens, prompt_tokens;
     double share;
     struct chunk_rows chunks;
@@ -131,63 +132,22 @@ static int read_question(const struct options *options, struct question *q, stru
     return status;
 }
 
-/* The keys that the question sets, before those of the command line. The first step decides on all
- * outputs, which are masked: the scope `masked` would count one block of them. */
-enum { MOST_OURS = 5 };
-
-static uint32_t add_ours(const struct question *q, bool all_outputs, struct setting *out) {
-    char tokens[16];
-    uint32_t n = 0, longest = 0;
-    for (size_t i = 0; i < q->canvases.n; i++) {
-        longest = q->canvas[i] > longest ? q->canvas[i] : longest;
-    }
-    snprintf(tokens, sizeof tokens, "%" PRIu32, longest);
-    const struct {
-        const char *key, *value;
-        bool holds;
-    } ours[MOST_OURS] = {
-        {"context_tokens", tokens, true},
-        {"max_batched_tokens", tokens, true},
-        {"beyond_positions", "on", true},
-        {"logit_scope", "generation", all_outputs},
-        {"runtime.engine", "on", q->backend.name != NULL},
-    };
-    for (int i = 0; i < MOST_OURS; i++) {
-        if (ours[i].holds) {
-            out[n] = (struct setting){.place = "unmask latency"};
-            snprintf(out[n].key, sizeof out[n].key, "%s", ours[i].key);
-            snprintf(out[n].value, sizeof out[n].value, "%s", ours[i].value);
-            n++;
-        }
-    }
-    return n;
-}
-
-static int try_system(const struct question *q, const char *name, bool all_outputs,
-                      struct system **out, struct err *err) {
+static int open_system(const struct question *q, const char *name, struct system **out,
+                       struct err *err) {
     const struct run_request *asked = &q->asked.request;
-    struct setting settings[ASKED_MOST_SETTINGS + MOST_OURS];
-    uint32_t n = add_ours(q, all_outputs, settings);
-    memcpy(settings + n, asked->settings, asked->n_settings * sizeof settings[0]);
     const struct system_request wanted = {.system = name,
                                           .model = asked->model,
                                           .gpu = asked->gpu,
                                           .systems_path = asked->systems_path,
                                           .profile_path = asked->profile_path,
-                                          .overrides = settings,
-                                          .n_overrides = n + asked->n_settings,
+                                          .overrides = asked->settings,
+                                          .n_overrides = asked->n_settings,
                                           .roofline = asked->roofline};
-    return system_open(&wanted, out, err);
-}
-
-static int open_system(const struct question *q, const char *name, struct system **out,
-                       struct err *err) {
-    int status = try_system(q, name, false, out, err);
-    if (status == 0 && (*out)->settings.logit_scope == LOGITS_MASKED) {
-        system_close(*out);
-        *out = NULL;
-        status = try_system(q, name, true, out, err);
+    uint32_t longest = 0;
+    for (size_t i = 0; i < q->canvases.n; i++) {
+        longest = q->canvas[i] > longest ? q->canvas[i] : longest;
     }
+    int status = first_step_open(&wanted, longest, q->backend.name != NULL, out, err);
     return status == 0 && q->backend.name != NULL ? system_serves(*out, err) : status;
 }
 
@@ -231,25 +191,14 @@ static int time_ilp(const struct question *q, const struct asked_step *step, str
     return status;
 }
 
-/* What attention, and the loops of FFN and logits, take of the whole step: norms and additions
- * outside of the loops do not count. */
+/* Parts of the whole step as the device ran it. */
 static void split(const struct system *system, const struct measured_step *measured,
                   struct line *line) {
-    const struct graph *graph = &system->graph;
-    double in_loops[CHUNK_KINDS] = {0}, attention_ns = 0, sum_ns = 0;
-    for (uint32_t op = 0; op < graph->n_ops; op++) {
-        int loop = graph->ops[op].loop;
-        if (op_class(graph, op) == TENSOR_ATTENTION) {
-            attention_ns += measured->op_ns[op];
-        } else if (loop >= 0) {
-            in_loops[graph->loops[loop].kind] += measured->op_ns[op];
-        }
-        sum_ns += measured->op_ns[op];
-    }
-    double scale = sum_ns > 0 ? measured->device_ns / sum_ns : (double)NAN;
-    line->attention_ns = scale * attention_ns;
-    line->ffn_ns = scale * in_loops[CHUNK_FFN];
-    line->logits_ns = scale * in_loops[CHUNK_LOGITS];
+    struct step_parts parts = step_parts_of(&system->graph, measured->op_ns);
+    double scale = parts.sum_ns > 0 ? measured->device_ns / parts.sum_ns : (double)NAN;
+    line->attention_ns = scale * parts.attention_ns;
+    line->ffn_ns = scale * parts.ffn_ns;
+    line->logits_ns = scale * parts.logits_ns;
 }
 
 static int measure(const struct question *q, struct engine *engine, const struct asked_step *step,
@@ -278,7 +227,11 @@ static void add_line(struct table *table, const struct line *line) {
     table_number(table, line->share, "%g");
     table_whole(table, line->canvas_tokens);
     for (int kind = 0; kind < CHUNK_KINDS; kind++) {
-        table_whole(table, line->n_chunks[kind]);
+        if (line->fits) {
+            table_whole(table, line->n_chunks[kind]);
+        } else {
+            table_text(table, NULL);
+        }
     }
     if (line->workspace_bytes > 0) {
         table_shown(table, (double)line->workspace_bytes,
@@ -328,12 +281,12 @@ static int show_step(const struct question *q, struct system *system, struct eng
                      struct err *err) {
     struct asked_step step;
     struct step_price price;
-    double outputs = (1 - share) * canvas + 0.5;
-    uint32_t output = outputs < 1 ? 1 : (uint32_t)outputs;
-    output = output < canvas ? output : canvas - (canvas > 1);
+    uint32_t output = first_step_outputs(canvas, share);
     struct line line = {.system = system,
+                        .fits = true,
                         .canvas_tokens = canvas,
                         .share = share,
+                        .price_ns = (double)NAN,
                         .plan_ns = (double)NAN,
                         .ilp_ns = (double)NAN,
                         .step_ns = (double)NAN,
@@ -349,10 +302,17 @@ static int show_step(const struct question *q, struct system *system, struct eng
     if (status == 0 && is_planned) {
         status = time_plans(&step, &line, err);
     }
-    if (status == 0 && is_planned && q->solver != NULL) {
+    if (status != 0 && err->kind == ERR_WORLD && engine == NULL) {
+        fprintf(stderr, "unmask: no step of %" PRIu32 " tokens: %s\n", canvas, err->text);
+        *err = (struct err){0};
+        line.fits = false;
+        line.workspace_bytes = 0;
+        status = 0;
+    }
+    if (status == 0 && line.fits && is_planned && q->solver != NULL) {
         status = time_ilp(q, &step, &line, err);
     }
-    if (status == 0) {
+    if (status == 0 && line.fits) {
         cost_price(system->cost, &step.shape, line.chunks, &price);
         line.price_ns = price.wall_ns;
     }
@@ -361,9 +321,9 @@ static int show_step(const struct question *q, struct system *system, struct eng
     }
     if (status == 0) {
         add_line(table, &line);
-        if (csv != NULL) {
-            write_line(csv, &line);
-        }
+    }
+    if (status == 0 && line.fits && csv != NULL) {
+        write_line(csv, &line);
     }
     step_fini(&step);
     return status;
@@ -445,8 +405,10 @@ const struct command command_latency = {
     .name = "latency",
     .words = "",
     .doc = "one request's first step by canvas, system and chunks: search, plan and step",
-    .more = "Finding chunks and plan is timed on this host, the step is priced and, with a back\n"
-            "end, measured, whole and by what its operators are for.",
+    .more =
+        "Finding chunks and plan is timed on this host, the step is priced and, with a back\n"
+        "end, measured, whole and by what its operators are for. A canvas that does not fit has\n"
+        "an empty row and a sentence on standard error.",
     .options = options_of_latency,
     .run = run,
 };

@@ -234,7 +234,7 @@ static struct table *table_of(const struct question *q) {
         table_text(table, lmax_bound_names[q->lines[i].lmax.bound]);
         add_bytes(table, step->held_bytes);
         add_bytes(table, step->live.logits_bytes);
-        table_number(table, live_par(&step->live), "%.2f");
+        table_number(table, step->par, "%.2f");
         add_bytes(table, step->live.peak_bytes);
         table_number(table, 100 * lmax_inflation(step), "%.1f");
         table_text(table, chunks_of(text, step));
@@ -311,8 +311,8 @@ static void print_one(const struct question *q) {
     if (chunks_of(chunks, step) != NULL) {
         printf("%-12s%s\n", "chunks", chunks);
     }
-    printf("%-12s%.2f peak over average of what the step's operators have in use\n", "PAR",
-           live_par(&step->live));
+    printf("%-12s%.2f peak over average of what the operators of the first step have in use\n",
+           "PAR", step->par);
 }
 
 static void print_people(const struct question *q) {
@@ -353,7 +353,7 @@ static json_t *step_json(const struct step_memory *step) {
         (json_int_t)step->live.logits_bytes, "attention_chunks",
         (json_int_t)step->chunks[CHUNK_ATTENTION], "ffn_chunks",
         (json_int_t)step->chunks[CHUNK_FFN], "logit_chunks", (json_int_t)step->chunks[CHUNK_LOGITS],
-        "par", live_par(&step->live), "inflation", lmax_inflation(step), "part_peak_bytes", parts);
+        "par", step->par, "inflation", lmax_inflation(step), "part_peak_bytes", parts);
 }
 
 static json_t *line_json(const struct question *q, size_t i) {

@@ -32,8 +32,9 @@ void figure_lay_measured(const struct grid *grid, const struct grid_results *res
                                           .log_y = m->log_y};
     }
     sheet->n_panels = m->n_panels;
-    snprintf(sheet->provenance, sizeof sheet->provenance, "%s; raw: %s: %s", m->note, m->folder,
-             m->files);
+    bool has_files = m->files[0] != '\0';
+    snprintf(sheet->provenance, sizeof sheet->provenance, "%s%s%s%s%s", m->note,
+             has_files ? "; raw: " : "", m->folder, has_files ? ": " : "", m->files);
 }
 
 size_t figure_compare_measured(const struct grid *grid, const struct grid_results *results,

@@ -8,6 +8,7 @@
 #include "experiments/canvases.h"
 #include "experiments/crew.h"
 #include "experiments/decode_numbers.h"
+#include "experiments/priced.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 
@@ -58,6 +59,8 @@ static const struct key keys[] = {
     LIST(paper_systems, OF_LMAX),
     LIST(share_of, OF_LMAX),
     LIST(before, 0),
+    LIST(shares, 0),
+    LIST(counts, 0),
     TEXT(share, OF_CANVAS),
     TEXT(model, 0),
     TEXT(paper_model, 0),
@@ -223,6 +226,33 @@ static int settle(const struct config *config, struct grid *grid, struct err *er
     return grid_asks_lmax(grid) ? settle_lmax(config, grid, err) : 0;
 }
 
+/* Priced steps need canvases, models, systems and shares; others need files. */
+static int settle_measured(const struct config *config, struct grid *grid, struct err *err) {
+    bool is_priced = grid->gpus.n > 0;
+    if (!is_priced && grid->measured.files[0] == '\0') {
+        return err_usage(err, "%s: a measured figure has files, or gpus to price", config->path);
+    }
+    if (is_priced && (grid->values.n == 0 || grid->models.n == 0 || grid->systems.n == 0 ||
+                      grid->shares.n == 0)) {
+        return err_usage(err, "%s: priced steps have systems, models, values and shares",
+                         config->path);
+    }
+    grid->n_x = grid->values.n;
+    for (size_t i = 0; i < grid->values.n; i++) {
+        if (!num_f64(grid->values.word[i], &grid->x[i]) || grid->x[i] < 1 || grid->x[i] > 1 << 24) {
+            return err_usage(err, "%s: '%s' is not a canvas", config->path, grid->values.word[i]);
+        }
+    }
+    for (size_t i = 0; i < grid->shares.n; i++) {
+        double share = 0;
+        if (!num_f64(grid->shares.word[i], &share) || share < 0 || share >= 1) {
+            return err_usage(err, "%s: '%s' is not a share below 1 of the prompt", config->path,
+                             grid->shares.word[i]);
+        }
+    }
+    return 0;
+}
+
 int grid_load(const char *path, const char *name, struct grid *grid, struct err *err) {
     struct config config;
     int status = config_read(path, &config, err);
@@ -259,6 +289,7 @@ int grid_load(const char *path, const char *name, struct grid *grid, struct err 
     }
     if (status == 0 && grid->kind == GRID_MEASURED) {
         status = measured_read(&config, &grid->measured, err);
+        status = status == 0 ? settle_measured(&config, grid, err) : status;
     } else if (status == 0) {
         status = settle(&config, grid, err);
     }
@@ -360,9 +391,13 @@ int grid_run(const struct grid *grid, unsigned n_threads, void (*done)(void *sta
         return decode_numbers(grid, n_threads, done, state, &results->rollouts, err);
     }
     if (grid->kind == GRID_MEASURED) {
+        char *priced = NULL;
+        int status = grid->gpus.n > 0 ? priced_csv(grid, &priced, err) : 0;
         results->measured = malloc(sizeof *results->measured);
         ASSERT(results->measured != NULL);
-        int status = measured_find(&grid->measured, results->measured, err);
+        status =
+            status == 0 ? measured_find(&grid->measured, priced, results->measured, err) : status;
+        free(priced);
         if (status != 0) {
             grid_results_fini(results);
         }

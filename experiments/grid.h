@@ -58,9 +58,12 @@ struct grid {
     enum paper_role role;     /* counted, or appendix: none of its rows is counted */
     /* Of the canvas kinds: what each system is in the paper; what a prompt's share may be of. */
     struct words paper_systems, share_of;
-    char requests_of[160];   /* of GRID_SERVER: the file of the requests it was measured with */
-    struct words before;     /* of the inflation: canvases that ran before, as shares of this one */
-    char share[16];          /* of the prompt, where the axis is the canvas */
+    char requests_of[160]; /* of GRID_SERVER: the file of the requests it was measured with */
+    struct words before;   /* of the inflation: canvases that ran before, as shares of this one */
+    char share[16];        /* of the prompt, where the axis is the canvas */
+    /* Of GRID_MEASURED where it names GPUs: its step times are priced (priced.h), of these shares
+     * of the prompt, in these numbers of chunks or, without, as the systems search for them. */
+    struct words shares, counts;
     uint64_t context_tokens; /* of GRID_MASKS and GRID_WORK */
     uint64_t multiple_of;    /* of the canvas kinds: their canvases are; 0: as lmax has it */
     size_t baseline;         /* index into systems */

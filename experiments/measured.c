@@ -157,8 +157,8 @@ static const char *value_of(const struct measured *m, size_t panel, size_t serie
 }
 
 static int check(const struct config *config, const struct measured *m, struct err *err) {
-    if (m->folder[0] == '\0' || m->files[0] == '\0' || m->along[0] == '\0' || m->n_panels == 0 ||
-        m->n_series == 0) {
+    bool has_folder = m->folder[0] != '\0', has_files = m->files[0] != '\0';
+    if (has_folder != has_files || m->along[0] == '\0' || m->n_panels == 0 || m->n_series == 0) {
         return err_usage(err, "%s: a measured figure has folder, files, along, panels and series",
                          config->path);
     }
@@ -454,13 +454,25 @@ static void find_y(const struct files *files, const struct measured *m,
     }
 }
 
-int measured_find(const struct measured *m, struct measured_values *out, struct err *err) {
+static int take_text_as_file(const char *text, struct sheet_file *out, struct err *err) {
+    memset(out, 0, sizeof *out);
+    snprintf(out->path, sizeof out->path, "priced steps");
+    out->text = strdup(text);
+    ASSERT(out->text != NULL);
+    return split_lines(out, err);
+}
+
+int measured_find(const struct measured *m, const char *priced, struct measured_values *out,
+                  struct err *err) {
     struct files *files = calloc(1, sizeof *files);
     const char *rest = m->files;
     char name[MEASURED_TEXT], path[2 * MEASURED_TEXT];
     int status = 0;
     ASSERT(files != NULL);
     *out = (struct measured_values){.n_x = 0};
+    if (priced != NULL) {
+        status = take_text_as_file(priced, &files->file[files->n++], err);
+    }
     while (status == 0 && next_word(&rest, ',', name, sizeof name)) {
         if (files->n == MOST_FILES) {
             status = err_usage(err, "a measured figure reads at most %d files", MOST_FILES);

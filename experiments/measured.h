@@ -41,7 +41,7 @@ struct measured_row {
 };
 
 struct measured {
-    char folder[MEASURED_TEXT]; /* from the repository's root */
+    char folder[MEASURED_TEXT]; /* "" where all is priced; from the repository's root */
     char files[MEASURED_TEXT];  /* in it */
     char along[MEASURED_TEXT];  /* the column of x; of several the one that a file has */
     char x_label[MEASURED_TEXT], y_label[MEASURED_TEXT], note[MEASURED_TEXT];
@@ -66,8 +66,9 @@ int measured_read(const struct config *config, struct measured *out, struct err 
 /* Whether a section, or a key of [figure], is measured_read's. */
 bool measured_knows(const char *section, const char *key);
 
-/* Read the files. */
-int measured_find(const struct measured *measured, struct measured_values *out, struct err *err);
+/* Read the files, and the lines of `priced`, a CSV of its own, where it is not NULL. */
+int measured_find(const struct measured *measured, const char *priced, struct measured_values *out,
+                  struct err *err);
 
 /* What a row picks of the values; NaN where it has none. */
 double measured_pick(const struct measured *measured, const struct measured_values *values,

@@ -489,6 +489,20 @@ START_TEST(latency_of_what_is_not_planned_is_priced) {
 }
 END_TEST
 
+START_TEST(a_canvas_that_does_not_fit_keeps_no_other_from_its_latency) {
+    char *text = PRINTS("latency", "--systems", "mosaic-torch,mosaic", "--gpu", "rtx3090",
+                        "--canvases", "32768,1024", "--json");
+    json_t *rows = json_loads(text, 0, NULL);
+    ck_assert_uint_eq(json_array_size(rows), 4);
+    ck_assert(json_is_null(json_object_get(json_array_get(rows, 0), "priced_ms")));
+    for (size_t i = 1; i < 4; i++) {
+        ck_assert(cell(rows, i, "priced_ms") > 0);
+    }
+    json_decref(rows);
+    free(text);
+}
+END_TEST
+
 START_TEST(what_is_calibrated_here_predicts_what_is_served_here) {
     const char *profile = cli_path("here.csv"), *db = cli_path("circle.db");
 #define CIRCLE                                                                                     \
@@ -716,6 +730,7 @@ int main(void) {
         a_step_of_several_ranks_is_measured_with_what_they_exchange,
         latency_is_searched_planned_priced_and_measured_in_the_chunks_asked_for,
         latency_of_what_is_not_planned_is_priced,
+        a_canvas_that_does_not_fit_keeps_no_other_from_its_latency,
         what_is_calibrated_here_predicts_what_is_served_here,
         what_ranks_are_calibrated_to_predicts_what_ranks_serve,
         block_diffusion_and_autoregressive_systems_generate_run_and_replay,

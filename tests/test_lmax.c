@@ -39,7 +39,9 @@ static void append_steps(const struct graph *graph, uint32_t tokens, bool keeps_
     const struct eager_step step = {whole_canvas(tokens), tokens / 2}, steps[] = {step, step};
     struct eager_request request = {
         .graph = graph, .steps = steps, .n_steps = 2, .keeps_results = keeps_results};
-    eager_steps(&request, stream, live);
+    struct live both[2];
+    eager_steps(&request, stream, both);
+    *live = both[1];
 }
 
 static struct allocator_report replay(const struct stream *stream, const char *model) {
@@ -240,10 +242,20 @@ END_TEST
 
 /* ---- the search ---- */
 
-static const char *const systems[] = {
-    "native",          "native-float64", "mosaic-torch", "mosaic-compile", "mosaic-compile-sampler",
-    "mosaic-manager",  "mosaic-masked",  "mosaic",       "mosaic-ilp",     "mosaic-fc",
-    "mosaic-released", "mosaic-beyond"};
+static const char *const systems[] = {"native",
+                                      "native-float64",
+                                      "mosaic-torch",
+                                      "mosaic-compile",
+                                      "mosaic-compile-sampler",
+                                      "mosaic-manager",
+                                      "mosaic-masked",
+                                      "mosaic",
+                                      "mosaic-ilp",
+                                      "mosaic-fc",
+                                      "mosaic-released",
+                                      "mosaic-beyond",
+                                      "mosaic-manager-released",
+                                      "mosaic-masked-released"};
 enum { N_SYSTEMS = sizeof systems / sizeof systems[0] };
 
 static struct system *open_system(const char *name, const char *model, const char *gpu) {
@@ -488,9 +500,9 @@ START_TEST(two_equal_steps_say_as_much_as_eleven) {
                                             .n_steps = more ? 11 : 2,
                                             .keeps_results = i / 3 % 2};
             struct stream stream;
-            struct live live;
+            struct live live[2];
             stream_init(&stream);
-            eager_steps(&request, &stream, &live);
+            eager_steps(&request, &stream, live);
             reserved[more] = replay(&stream, allocators[i / 6]).peak_reserved_bytes;
             stream_fini(&stream);
         }
@@ -511,20 +523,51 @@ START_TEST(a_step_asks_for_as_many_rows_as_are_masked) {
         const struct eager_step step = {whole_canvas(1024), masked[i]};
         struct eager_request request = {.graph = &graph, .steps = &step, .n_steps = 1};
         struct stream stream;
-        struct live live;
+        struct live live[2];
         stream_init(&stream);
-        eager_steps(&request, &stream, &live);
+        eager_steps(&request, &stream, live);
         int64_t row_bytes = model_logits_bytes_per_row(&dream, 2), n_picked = 0;
         for (size_t e = 0; e < stream.n_events; e++) {
             n_picked += stream.events[e].bytes == masked[i] * row_bytes;
         }
         ck_assert_int_eq(n_picked, 5); /* picked, probabilities, sum, logarithm, product */
-        most[i] = live.logits_bytes;
+        most[i] = live[0].logits_bytes;
         stream_fini(&stream);
     }
     ck_assert_int_gt(most[0], most[1]);
     ck_assert_int_ge(most[1], most[2]);
     ck_assert(!eager_ignores_masks(&graph));
+}
+END_TEST
+
+/* The chunks of mosaic-fc are each model's own, and whatever the canvas. */
+START_TEST(always_chunked_is_as_the_longest_canvas_needs) {
+    static const char *const gpus[] = {"rtx3090", "a100-40g"};
+    for (int i = 0; i < 2 * N_MODELS; i++) {
+        struct system *lazy = open_system("mosaic", models[i % N_MODELS], gpus[i / N_MODELS]);
+        struct system *always = open_system("mosaic-fc", models[i % N_MODELS], gpus[i / N_MODELS]);
+        struct lmax_request request = {.system = lazy, .prompt_share = 0.5};
+        struct step_memory longest = found(&request).longest, short_one;
+        ck_assert_uint_gt(longest.chunks[CHUNK_FFN], 1);
+        lmax_step(&(struct lmax_request){.system = always, .prompt_share = 0.5}, 1024, GIB,
+                  &short_one);
+        for (int kind = 0; kind < CHUNK_KINDS; kind++) {
+            ck_assert_uint_eq(short_one.chunks[kind], longest.chunks[kind]);
+        }
+        system_close(lazy);
+        system_close(always);
+    }
+}
+END_TEST
+
+/* What a script keeps of the step before is in use from its second step on: it is part of what has
+ * to fit, and none of the peak over average of a step alone. */
+START_TEST(results_of_the_step_before_count_as_memory_and_not_as_fluctuation) {
+    struct system *system = open_system("native", "llada-8b", "a100-40g");
+    struct lmax_request request = {.system = system, .prompt_share = 0.5, .canvas_tokens = 4096};
+    struct step_memory step = found(&request).longest;
+    ck_assert_double_gt(step.par, 2 * live_par(&step.live));
+    system_close(system);
 }
 END_TEST
 
@@ -653,6 +696,8 @@ int main(void) {
         a_whole_run_holds_what_its_first_steps_held,
         two_equal_steps_say_as_much_as_eleven,
         a_step_asks_for_as_many_rows_as_are_masked,
+        always_chunked_is_as_the_longest_canvas_needs,
+        results_of_the_step_before_count_as_memory_and_not_as_fluctuation,
         canvases_are_multiples_of_what_is_asked,
         a_model_of_fewer_layers_is_named_after_its_system_is_closed,
         the_command_prints_what_the_search_finds,

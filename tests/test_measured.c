@@ -48,7 +48,7 @@ static struct measured_values find(const char *spec, struct measured *m) {
     struct measured_values values;
     struct err err = {0};
     ck_assert_msg(read_spec(spec, m, &err) == 0, "%s", err.text);
-    ck_assert_msg(measured_find(m, &values, &err) == 0, "%s", err.text);
+    ck_assert_msg(measured_find(m, NULL, &values, &err) == 0, "%s", err.text);
     return values;
 }
 
@@ -146,7 +146,7 @@ static void refuses_files(const char *sentence) {
     struct measured_values values;
     struct err err = {0};
     ck_assert_int_eq(read_spec(HEAD PANELS "[series ours]\nwhere = mode=ours\n", &m, &err), 0);
-    ck_assert_int_ne(measured_find(&m, &values, &err), 0);
+    ck_assert_int_ne(measured_find(&m, NULL, &values, &err), 0);
     ck_assert_msg(strstr(err.text, sentence) != NULL, "%s", err.text);
 }
 

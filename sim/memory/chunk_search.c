@@ -243,6 +243,8 @@ void chunk_place(const struct chunk_request *request, struct placement *out,
         memcpy(result->counts, request->rule->counts, sizeof result->counts);
         (void)plan_fits(&search);
         break;
+    case CHUNK_SEARCH_LONGEST:
+        ASSERT(false);
     }
 }
 

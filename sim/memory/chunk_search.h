@@ -15,6 +15,8 @@ enum chunk_search {
     CHUNK_SEARCH_BOTTLENECK,
     CHUNK_SEARCH_BRUTE_FORCE, /* the cheapest of all combinations that fit */
     CHUNK_SEARCH_ALWAYS,      /* so many chunks, whether they are needed or not */
+    /* Always, in as many as the longest canvas needs: of a system, which turns it into ALWAYS. */
+    CHUNK_SEARCH_LONGEST,
 };
 
 /* More chunks shrink a loop by less than a thousandth; and all combinations up to so many. */

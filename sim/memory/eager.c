@@ -420,7 +420,7 @@ bool eager_ignores_masks(const struct graph *graph) {
     return !graph->model->shifted_logits;
 }
 
-void eager_steps(const struct eager_request *request, struct stream *out, struct live *live) {
+void eager_steps(const struct eager_request *request, struct stream *out, struct live live[2]) {
     ASSERT(request->n_steps > 0);
     struct live of_step;
     struct run run = {.request = request,
@@ -428,15 +428,16 @@ void eager_steps(const struct eager_request *request, struct stream *out, struct
                       .is_eager = is_eager_graph(request->graph),
                       .out = out,
                       .live = &of_step};
-    *live = (struct live){0};
     for (uint32_t i = 0; i < request->n_steps; i++) {
         run.step = &request->steps[i];
         ASSERT(run.step->shape.sym[SYM_CONTEXT_ROWS] == 0);
         of_step = (struct live){0};
         run.most_bytes = run.live_bytes;
         run_step(&run);
-        if (i < 2) {
-            *live = of_step;
+        if (i == 0) {
+            live[0] = live[1] = of_step;
+        } else if (i == 1) {
+            live[1] = of_step;
         }
     }
     drop(&run, &run.var.logits);

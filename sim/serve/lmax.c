@@ -96,6 +96,7 @@ static void hold_planned(const struct system *s, const struct step_shape *shape,
     struct placement placement;
     step->fits = system_place(s, shape, available_bytes, &placement, &step->misfit) == 0;
     live_of_placement(&s->graph, shape, &placement, &step->live);
+    step->par = live_par(&step->live);
     step->held_bytes = step->unlimited_bytes = placement.peak_bytes;
     for (int kind = 0; kind < CHUNK_KINDS; kind++) {
         step->chunks[kind] = 1;
@@ -144,7 +145,10 @@ static void add_steps(const struct lmax_request *r, struct step_memory *step,
                                           .steps = steps,
                                           .n_steps = n_played,
                                           .keeps_results = !s->runtime.varlen};
-    eager_steps(&request, stream, &step->live);
+    struct live live[2];
+    eager_steps(&request, stream, live);
+    step->live = live[1];
+    step->par = live_par(&live[0]);
     free(steps);
 }
 

@@ -65,7 +65,9 @@ struct step_memory {
     int64_t held_bytes;           /* of the workspace: the plan's end, or the most reserved */
     int64_t unlimited_bytes;      /* what an allocator reserves on a device without end */
     uint32_t chunks[CHUNK_KINDS]; /* in which the loops of a planned step come; else 0 */
-    struct live live;
+    struct live
+        live;   /* of an allocator's run: of its second step, which meets what the first left */
+    double par; /* peak over average of what is in use, of the first step alone */
     struct err misfit; /* why a planned step does not fit */
 };
 

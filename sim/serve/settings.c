@@ -15,8 +15,8 @@ static const char *const iteration_words[] = {"plain", "smooth", NULL};
 static const char *const kv_layout_words[] = {"pages", "slab", NULL};
 const char *const step_allocator_words[] = {"planned", "torch", "torch-expandable", "torch-compile",
                                             NULL};
-static const char *const chunk_search_words[] = {"none", "bottleneck", "brute-force", "always",
-                                                 NULL};
+static const char *const chunk_search_words[] = {"none",   "bottleneck", "brute-force",
+                                                 "always", "longest",    NULL};
 static const char *const logit_scope_words[] = {"queries", "generation", "block", "masked", NULL};
 
 const struct param system_params[] = {
@@ -48,7 +48,8 @@ const struct param system_params[] = {
      offsetof(struct settings, logit_chunk_rows), "logit rows held at once; 0: all (monolithic)"},
     {"chunk_search", PARAM_WORD, 0, "1", "none", 0, 1, chunk_search_words,
      offsetof(struct settings, chunk_search),
-     "how FFN, logits and attention are chunked when a step does not fit; always: whether or not"},
+     "how FFN, logits and attention are chunked when a step does not fit; always: whether or not; "
+     "longest: always, as the longest canvas with half of it prompt needs"},
     WHOLE(attention_chunks, "1", "1", 1, 1024,
           "chunks of the attention under chunk_search = always and runtime.query_chunks"),
     WHOLE(ffn_chunks, "1", "1", 1, 1024, "chunks of the FFN under chunk_search = always"),

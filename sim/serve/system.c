@@ -499,6 +499,43 @@ static bool device_decides(const struct system *s) {
            device_commits(s) && cache_focus_rule(s->cache, s->cache_state, &rule);
 }
 
+static int take_budget(struct system *s, struct err *err) {
+    const struct settings *k = &s->settings;
+    struct budget_request request = {
+        .gpu = s->gpu,
+        .graph = &s->graph,
+        .planner = s->planner,
+        .chunks = &s->chunks,
+        .element_bytes = s->runtime.element_bytes,
+        .memory_utilization = k->memory_utilization,
+        .pool_share = k->pool_share,
+        .pool_pages = k->pool_pages,
+        .reserve_bytes = system_reserve_bytes(s),
+        .kv_layout = k->kv_layout,
+        .page_tokens = k->page_tokens,
+        .row_bytes = s->row_bytes,
+        .max_batched_tokens = k->max_batched_tokens,
+        .canvas_tokens = k->profile_canvas_tokens,
+        .slab_rows = profiled_rows(s),
+        .output_rows = system_scope_rows(k, k->profile_canvas_tokens, k->profile_canvas_tokens,
+                                         k->block_tokens, k->block_tokens, true),
+        .selects = s->cache->selects != 0,
+        .max_requests = k->max_requests,
+    };
+    return budget_make(&request, &s->budget, err);
+}
+
+/* Chunks that the longest canvas needs are found under the budget of a system that searches. */
+static int settle_chunks(struct system *s, struct err *err) {
+    s->chunks = system_chunk_rule(s);
+    int status = take_budget(s, err);
+    if (status == 0 && s->settings.chunk_search == CHUNK_SEARCH_LONGEST) {
+        status = system_chunk_as_longest(s, err);
+        status = status == 0 ? take_budget(s, err) : status;
+    }
+    return status;
+}
+
 static int resolve(struct system *s, const struct system_request *asked, struct err *err) {
     resolve_settings(s);
     int status = refuse_uncovered(s, err);
@@ -546,33 +583,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     } else if (status == 0 && keeps == KEEPS_CANVAS) {
         cost_stores_passes(s->cost, SYM_TOKENS);
     }
-    if (status == 0) {
-        const struct settings *k = &s->settings;
-        s->chunks = system_chunk_rule(s);
-        struct budget_request request = {
-            .gpu = s->gpu,
-            .graph = &s->graph,
-            .planner = s->planner,
-            .chunks = &s->chunks,
-            .element_bytes = s->runtime.element_bytes,
-            .memory_utilization = k->memory_utilization,
-            .pool_share = k->pool_share,
-            .pool_pages = k->pool_pages,
-            .reserve_bytes = system_reserve_bytes(s),
-            .kv_layout = k->kv_layout,
-            .page_tokens = k->page_tokens,
-            .row_bytes = s->row_bytes,
-            .max_batched_tokens = k->max_batched_tokens,
-            .canvas_tokens = k->profile_canvas_tokens,
-            .slab_rows = profiled_rows(s),
-            .output_rows = system_scope_rows(k, k->profile_canvas_tokens, k->profile_canvas_tokens,
-                                             k->block_tokens, k->block_tokens, true),
-            .selects = s->cache->selects != 0,
-            .max_requests = k->max_requests,
-        };
-        status = budget_make(&request, &s->budget, err);
-    }
-    return status;
+    return status == 0 ? settle_chunks(s, err) : status;
 }
 
 /* What our own runtime waits where something is evicted is a calibrated constant, which a recorded

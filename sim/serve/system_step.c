@@ -1,6 +1,9 @@
 #include "sim/serve/system_step.h"
 
+#include <string.h>
+
 #include "sim/graph/bucket.h"
+#include "sim/serve/lmax.h"
 
 static double price_in_chunks(void *state, const struct step_shape *shape,
                               struct chunk_rows chunks) {
@@ -10,8 +13,9 @@ static double price_in_chunks(void *state, const struct step_shape *shape,
 }
 
 struct chunk_rule system_chunk_rule(const struct system *s) {
+    enum chunk_search search = (enum chunk_search)s->settings.chunk_search;
     return (struct chunk_rule){
-        .search = (enum chunk_search)s->settings.chunk_search,
+        .search = search == CHUNK_SEARCH_LONGEST ? CHUNK_SEARCH_BOTTLENECK : search,
         .bound.of[CHUNK_LOGITS] = s->settings.logit_chunk_rows,
         .counts = {[CHUNK_ATTENTION] = s->settings.attention_chunks,
                    [CHUNK_FFN] = s->settings.ffn_chunks,
@@ -19,6 +23,17 @@ struct chunk_rule system_chunk_rule(const struct system *s) {
         .price_ns = price_in_chunks,
         .state = s->cost,
     };
+}
+
+int system_chunk_as_longest(struct system *s, struct err *err) {
+    const struct lmax_request request = {.system = s, .prompt_share = 0.5};
+    struct lmax lmax;
+    int status = lmax_find(&request, &lmax, err);
+    if (status == 0) {
+        s->chunks.search = CHUNK_SEARCH_ALWAYS;
+        memcpy(s->chunks.counts, lmax.longest.chunks, sizeof s->chunks.counts);
+    }
+    return status;
 }
 
 /* Room for whatever the device may decide; the shape of it is then made in `room`. */

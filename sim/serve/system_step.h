@@ -17,7 +17,12 @@ struct chunk_rows system_chunks(const struct system *system, const struct step_s
 void system_price(const struct system *system, const struct step_shape *shape,
                   int64_t available_bytes, struct step_price *out);
 
-/* How the settings say to chunk. The cost model must be open. */
+/* How the settings say to chunk; of `longest` the search that the longest canvas is found with. The
+ * cost model must be open. */
 struct chunk_rule system_chunk_rule(const struct system *system);
+
+/* From now on every step comes in the chunks that the longest canvas with half of it prompt needs.
+ * ERR_WORLD where no canvas fits. */
+int system_chunk_as_longest(struct system *system, struct err *err);
 
 #endif
