@@ -41,6 +41,13 @@ static const char *first_difference(const json_t *object, const json_t *before) 
     return "the order of its keys";
 }
 
+/* Whether a device decided which positions of a block a step leaves out. */
+static bool needs_positions(const struct composition *c) {
+    const struct cache_policy *cache = c->system->cache;
+    return strcmp(c->recorded->backend, "sim") != 0 &&
+           (cache->evicts || cache->leaves_out != BLOCK_WHOLE);
+}
+
 static int compare_summary(const struct composition *c, const json_t *object, struct err *err) {
     char *text = summary_json_text(object, 0);
     char *recorded = summary_json_text(c->recorded->summary, 0);
@@ -54,6 +61,12 @@ static int compare_summary(const struct composition *c, const json_t *object, st
     }
     if (text == NULL || recorded == NULL) {
         status = err_world(err, "out of memory");
+    } else if (strcmp(text, recorded) != 0 && needs_positions(c)) {
+        status = err_world(err,
+                           "run %" PRId64 " cannot be played again by its record alone: what its "
+                           "steps ran depends on the positions that the device chose, which stand "
+                           "in the decode trace that the run wrote (--decode FILE)",
+                           c->recorded->run);
     } else if (strcmp(text, recorded) != 0) {
         status = err_world(err,
                            "the replay of run %" PRId64 " took the same steps but its summary "

@@ -471,7 +471,8 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
         status = unroll_pass(life, replica, slot, err);
     } else if (life->has_positions && (in_block || decides)) {
         status = pass_block(life, replica, slot, member, known, err);
-    } else if (journey->recall.is_open && (in_block || decides || yields)) {
+    } else if (journey->recall.is_open && request->commit_tokens == 0 &&
+               (in_block || decides || yields)) {
         uint32_t chosen = recall_pass(&journey->recall);
         commit_chosen(life, replica, request, member, yields ? 0 : chosen);
     }
@@ -583,6 +584,9 @@ int life_advance(struct life *life, struct replica *replica, uint32_t steps,
         request->committed_tokens += committed;
         replica->outstanding_tokens -= committed;
         request->steps_to_change -= steps;
+        if (committed > 0 && life->journeys[slot].recall.is_open) {
+            recall_skip(&life->journeys[slot].recall, steps);
+        }
         if (request->steps_to_change == 0) {
             int status = request_turn(life, replica, slot, i, known, err);
             if (status != 0) {

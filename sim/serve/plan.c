@@ -37,6 +37,13 @@ void plan_memory(const struct life *life, struct request *request) {
     request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows);
 }
 
+/* Whether a trace says of a request only what its decoder counts: then steps that commit as many
+ * are one change, as they are without it, and a record of such steps can be played. */
+static bool recalls_counts(const struct life *life, const struct journey *journey) {
+    return journey->recall.is_open && !positions_wanted(life->system) &&
+           life->system->settings.unroll_maximum <= 1;
+}
+
 int plan_step(struct life *life, struct request *request, struct journey *journey,
               struct err *err) {
     const struct system *system = life->system;
@@ -107,6 +114,11 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
             request->commit_tokens = last;
         }
         holds = life->has_positions ? 1 : smaller(smaller(holds, repeat), to_end);
+    } else if (journey->recall.committed > 0 && recalls_counts(life, journey)) {
+        request->commit_tokens = journey->recall.committed;
+        uint32_t to_end = request->masked_in_block / request->commit_tokens;
+        holds = smaller(holds, recall_repeats(&journey->recall, life->asked->decode, request,
+                                              to_end > 0 ? to_end : 1));
     } else {
         request->commit_tokens = 0; /* known only after the step */
         holds = 1;

@@ -181,7 +181,23 @@ static struct request before_step(const struct request *request) {
     return before;
 }
 
-/* The decoder's choice among the masked positions that stay; `count` of them, where it is not 0. */
+/* A decoder with code of its own decided on n positions, a record says another number: it is the
+ * left-most ones that are added, the right-most that are taken back, so that what such a decoder
+ * has finished with from left to right stays so. */
+static void settle_count(uint8_t *picked, uint32_t n_seen, uint32_t n, uint32_t wanted) {
+    for (uint32_t i = 0; i < n_seen && n < wanted; i++) {
+        n += !picked[i];
+        picked[i] = 1;
+    }
+    for (uint32_t i = n_seen; i > 0 && n > wanted; i--) {
+        n -= picked[i - 1];
+        picked[i - 1] = 0;
+    }
+}
+
+/* The decoder's choice among the masked positions that stay; `count` of them, where it is not 0.
+ * Where a record says the number, the same confidences give the same choice; those of a device that
+ * nobody knows give another one, and then only the number is right. */
 static void choose(struct positions *p, uint32_t slot, const struct request *request,
                    uint32_t count) {
     const struct decoder *decoder = p->system->decoder;
@@ -207,16 +223,21 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     if (seen.n == 0) {
         return;
     }
-    if (count == 0 && decoder->choose != NULL) {
-        (void)decoder->choose(state, &before, &seen, p->choice.picked);
-    } else {
-        struct decode_rule rule = decoder_rule(decoder, state, &before);
-        rule.kind = count > 0 ? DECODE_COUNT : rule.kind;
-        if (smooths) {
-            rule.threshold =
-                smoothing_threshold(&settings->smoothing, before.steps, rule.threshold);
-        }
-        (void)decode_choose(&rule, &seen, count < seen.n ? count : seen.n, p->choice.picked);
+    uint8_t *picked = p->choice.picked;
+    struct decode_rule rule = decoder_rule(decoder, state, &before);
+    if (smooths) {
+        rule.threshold = smoothing_threshold(&settings->smoothing, before.steps, rule.threshold);
+    }
+    struct decode_rule by_count = rule;
+    by_count.kind = DECODE_COUNT;
+    uint32_t n_wanted = count < seen.n ? count : seen.n;
+    if (decoder->count != NULL) {
+        (void)decode_choose(&rule, &seen, n_wanted, picked);
+    } else if (decoder->choose != NULL) {
+        uint32_t n = decoder->choose(state, &before, &seen, picked);
+        settle_count(picked, seen.n, n, count > 0 ? n_wanted : n);
+    } else if (decode_choose(&rule, &seen, 0, picked) != n_wanted && count > 0) {
+        (void)decode_choose(&by_count, &seen, n_wanted, picked);
     }
     (void)choice_mark(&p->choice, asked.block, asked.keep, p->chosen);
 }

@@ -73,8 +73,30 @@ int recall_plan(struct recall *recall, const struct decode_source *source, struc
     return 0;
 }
 
-uint32_t recall_pass(struct recall *recall) {
+uint32_t recall_repeats(const struct recall *recall, const struct decode_source *source,
+                        const struct request *request, uint32_t most) {
+    struct decode_pass first, next;
+    struct err ignored = {0};
+    if (recall->lost ||
+        source->pass(source->state, request->id, recall->index, &first, &ignored) != 0) {
+        return 1;
+    }
+    uint32_t n = 1;
+    while (n < most &&
+           source->pass(source->state, request->id, recall->index + n, &next, &ignored) == 0 &&
+           next.committed == first.committed && next.processed == first.processed &&
+           next.kept == first.kept && next.reach == first.reach) {
+        n++;
+    }
+    return n;
+}
+
+void recall_skip(struct recall *recall, uint32_t passes) {
     recall->lost = false;
-    recall->index++;
+    recall->index += passes;
+}
+
+uint32_t recall_pass(struct recall *recall) {
+    recall_skip(recall, 1);
     return recall->committed;
 }

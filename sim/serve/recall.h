@@ -29,6 +29,14 @@ void recall_forget(struct recall *recall);
 int recall_plan(struct recall *recall, const struct decode_source *source, struct request *request,
                 struct err *err);
 
+/* From the planned pass on, how many of the trace's, at most `most`, run, keep and commit what it
+ * does. */
+uint32_t recall_repeats(const struct recall *recall, const struct decode_source *source,
+                        const struct request *request, uint32_t most);
+
+/* So many of them are done. */
+void recall_skip(struct recall *recall, uint32_t passes);
+
 /* The pass that was planned is done. Returns how many positions it committed. */
 uint32_t recall_pass(struct recall *recall);
 
