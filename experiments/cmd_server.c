@@ -1,4 +1,6 @@
 /* unmask server: a measured server's requests, simulated and compared. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "experiments/asked.h"
@@ -7,6 +9,16 @@
 
 static const struct option own_options[] = {
     {"measured", "FILE", "the requests and when the server answered them", false},
+    {"max-num-seqs", "N", "vLLM's own: requests at once (max_requests); default: the system's",
+     false},
+    {"max-num-batched-tokens", "N",
+     "vLLM's own: tokens of a step (max_batched_tokens); default: the system's", false},
+    {"num-gpu-blocks", "N",
+     "what vLLM logs at its start: pages, of which it keeps one (pool_pages); default: what memory "
+     "leaves",
+     false},
+    {"gpu-memory-utilization", "X",
+     "vLLM's own: share of the memory (memory_utilization); default: the system's", false},
     {"out", "STEM", "write STEM.svg, .png, .csv, -server.csv and -server.md", false},
     {NULL, NULL, NULL, false},
 };
@@ -27,6 +39,29 @@ static int report(const struct options *options, struct server *server, const ch
     return status != 0 || out == NULL ? status : server_draw(server, label, out, err);
 }
 
+/* The engine's own arguments, by its own names. A given pool is the whole of it. */
+static int read_engine(const struct options *options, struct asked *asked, struct err *err) {
+    static const char *const named[][2] = {{"max-num-seqs", "max_requests"},
+                                           {"max-num-batched-tokens", "max_batched_tokens"},
+                                           {"gpu-memory-utilization", "memory_utilization"}};
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < sizeof named / sizeof named[0]; i++) {
+        const char *value = options_text(options, named[i][0]);
+        char place[40];
+        snprintf(place, sizeof place, "--%s", named[i][0]);
+        status = value != NULL ? asked_set(asked, named[i][1], value, place, err) : 0;
+    }
+    uint64_t blocks = 0;
+    status = status != 0 ? status
+                         : options_whole(options, "num-gpu-blocks", 2, UINT32_MAX, &blocks, err);
+    if (status == 0 && blocks > 0) {
+        char pages[24];
+        snprintf(pages, sizeof pages, "%" PRIu64, blocks - 1);
+        status = asked_set(asked, "pool_pages", pages, "--num-gpu-blocks", err);
+    }
+    return status;
+}
+
 static int run(const struct options *options, struct err *err) {
     const char *path = options_text(options, "measured");
     if (path == NULL) {
@@ -38,6 +73,7 @@ static int run(const struct options *options, struct err *err) {
     int status = server_read(path, path, server, err);
     status = status != 0 ? status : asked_read(options, &asked, err);
     status = status != 0 ? status : asked_systems_file(options, "systems", &asked, err);
+    status = status != 0 ? status : read_engine(options, &asked, err);
     if (status == 0) {
         asked.request.system = options_has(options, "system") ? asked.request.system : "vllm-ar";
         status = server_add_run(server, &asked.request, asked.request.system, err);
@@ -59,7 +95,8 @@ const struct command command_server = {
         "beginning that an earlier prompt had, too) and scheduled_us may be. The system is "
         "vllm-ar\n"
         "unless given. Both sides count alike: TTFT from the arrival, TPOT without the first "
-        "token.",
+        "token.\nA server's limits decide its TTFT: give the arguments that it was started with. A "
+        "warning\nsays so where the requests that it had at once contradict those assumed.",
     .options = options_of_server,
     .run = run,
 };

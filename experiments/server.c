@@ -4,8 +4,13 @@
 #include <string.h>
 
 #include "analysis/caution.h"
+#include "experiments/overlap.h"
 #include "experiments/table.h"
 #include "sim/base/num.h"
+
+/* Simulated over measured requests at once beyond which another limit is at work than an error of
+ * prices; assumed. Of the two shipped servers with their own limits: 128 / 128 and 48 / 50. */
+#define SERVER_AT_ONCE_RATIO 1.25
 
 void server_fini(struct server *server) {
     for (size_t i = 0; i < server->n_runs; i++) {
@@ -15,23 +20,49 @@ void server_fini(struct server *server) {
     *server = (struct server){0};
 }
 
+/* A limit that the server cannot have had, or one that it had and the run has not. */
+static void hold_to_measured(struct server *server, size_t run) {
+    struct composition *composition = server->runs[run];
+    struct warnings *warnings = &composition->facts.warnings;
+    uint32_t limit = composition->system->budget.max_requests;
+    uint32_t measured = server->measured_at_once, simulated = server->at_once[run];
+    if (limit > 0 && measured > limit) {
+        warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)measured / limit,
+                     "the server had %u requests between their first and last tokens at once, and "
+                     "max_requests = %u lets in fewer: give its --max-num-seqs",
+                     measured, limit);
+    } else if (simulated > SERVER_AT_ONCE_RATIO * measured) {
+        warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)simulated / measured,
+                     "the server had at most %u requests between their first and last tokens at "
+                     "once, the simulation %u: its --max-num-seqs or --num-gpu-blocks was lower "
+                     "than what is assumed here",
+                     measured, simulated);
+    }
+}
+
 int server_add_run(struct server *server, const struct run_request *request, const char *label,
                    struct err *err) {
     ASSERT(server->n_runs < SERVER_MOST_RUNS);
     struct run_request replay = *request;
-    const struct run_watch unwatched = {0};
+    struct overlap overlap = {0};
+    const struct sink sink = overlap_sink(&overlap);
+    const struct run_watch watch = {.sinks = &sink, .n_sinks = 1};
     struct composition *composition = NULL;
     replay.workload = server->path;
     int status = compose_open(&replay, &composition, err);
     if (status == 0) {
-        status = compose_run(composition, &unwatched, err);
+        status = compose_run(composition, &watch, err);
     }
+    uint32_t at_once = overlap_peak(&overlap);
+    overlap_fini(&overlap);
     if (status != 0) {
         compose_close(composition);
         return status;
     }
     server->labels[server->n_runs] = label;
-    server->runs[server->n_runs++] = composition;
+    server->at_once[server->n_runs] = at_once;
+    server->runs[server->n_runs] = composition;
+    hold_to_measured(server, server->n_runs++);
     return 0;
 }
 
@@ -130,10 +161,13 @@ static void print_run(const struct server *server, size_t run, FILE *out) {
             server->labels[run], facts->system, facts->model, facts->gpu, facts->profile_kind,
             server_within(server, run), SERVER_QUANTITIES);
     const struct budget *budget = &composition->system->budget;
-    fprintf(out, "KV pool %s, peak %s; at most %u requests in a step, %llu preemptions\n",
+    fprintf(out,
+            "KV pool %s, peak %s; at most %u requests in a step, %llu preemptions\n"
+            "at once between first and last token: measured %u, simulated %u requests\n",
             num_format_bytes(pool, sizeof pool, (double)budget->pool_bytes),
             num_format_bytes(peak, sizeof peak, (double)composition->summary.kv_peak_bytes),
-            composition->summary.max_batch, (unsigned long long)composition->summary.preemptions);
+            composition->summary.max_batch, (unsigned long long)composition->summary.preemptions,
+            server->measured_at_once, server->at_once[run]);
     print_constants(composition, out);
     compose_print_warnings(composition, NULL, out);
 }
@@ -185,11 +219,13 @@ static json_t *run_json(const struct server *server, size_t run) {
         json_object_set_new(constants, constant->name, json_real(constant->value));
     }
     struct warnings warnings = caution_of(&composition->summary, &composition->facts);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "label", server->labels[run],
-                     "system", composition->facts.system, "model", composition->facts.model, "gpu",
-                     composition->facts.gpu, "profile_kind", composition->facts.profile_kind,
-                     "within", (json_int_t)server_within(server, run), "calibrated", constants,
-                     "quantities", numbers, "warnings", caution_json(&warnings));
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:I, s:O}", "label",
+                     server->labels[run], "system", composition->facts.system, "model",
+                     composition->facts.model, "gpu", composition->facts.gpu, "profile_kind",
+                     composition->facts.profile_kind, "within",
+                     (json_int_t)server_within(server, run), "calibrated", constants, "quantities",
+                     numbers, "warnings", caution_json(&warnings), "at_once",
+                     (json_int_t)server->at_once[run], "identity", composition->identity);
 }
 
 json_t *server_json(const struct server *server) {
@@ -197,7 +233,8 @@ json_t *server_json(const struct server *server) {
     for (size_t run = 0; run < server->n_runs; run++) {
         json_array_append_new(runs, run_json(server, run));
     }
-    return json_pack("{s:s, s:I, s:I, s:I, s:o}", "measured", server->name, "requests",
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "measured", server->name, "at_once",
+                     (json_int_t)server->measured_at_once, "requests",
                      (json_int_t)server->measured.completed, "output_tokens",
                      (json_int_t)server->measured.tokens_committed, "of",
                      (json_int_t)SERVER_QUANTITIES, "runs", runs);

@@ -31,8 +31,10 @@ struct server {
     char path[256];
     const char *name; /* of the file, for people; borrowed */
     struct summary measured;
+    uint32_t measured_at_once; /* requests between their first and last tokens, at most */
     struct composition *runs[SERVER_MOST_RUNS];
     const char *labels[SERVER_MOST_RUNS]; /* borrowed */
+    uint32_t at_once[SERVER_MOST_RUNS];   /* as measured_at_once */
     size_t n_runs;
     struct server_quantity quantities[SERVER_QUANTITIES]; /* of server_compare */
 };
@@ -42,7 +44,8 @@ struct server {
 int server_read(const char *path, const char *name, struct server *server, struct err *err);
 void server_fini(struct server *server);
 
-/* Simulate the requests of the file: `request` without its workload. */
+/* Simulate the requests of the file: `request` without its workload. Where as many requests at once
+ * as were measured contradict the run's limits, it gets a warning. */
 int server_add_run(struct server *server, const struct run_request *request, const char *label,
                    struct err *err);
 

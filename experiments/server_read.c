@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/overlap.h"
 #include "experiments/server.h"
 #include "traces/field.h"
 
@@ -147,8 +148,9 @@ static int read_row(const struct table_file *table, struct request_record *out, 
     return status;
 }
 
-static int read_rows(struct table_file *table, struct summary *out, struct err *err) {
-    struct sink sink = summary_sink(out);
+static int read_rows(struct table_file *table, struct summary *out, struct overlap *overlap,
+                     struct err *err) {
+    struct sink sink = summary_sink(out), beside = overlap_sink(overlap);
     bool ended = false;
     int status = read_head(table, err);
     while (status == 0 && !ended) {
@@ -159,6 +161,7 @@ static int read_rows(struct table_file *table, struct summary *out, struct err *
         }
         status = read_row(table, &record, err);
         status = status != 0 ? status : sink.request(sink.state, &record, err);
+        status = status != 0 ? status : beside.request(beside.state, &record, err);
     }
     return status == 0 && out->completed == 0
                ? err_world(err, "%s holds no requests", table->line.path)
@@ -173,7 +176,10 @@ int server_read(const char *path, const char *name, struct server *server, struc
     if (table.file == NULL) {
         return err_world(err, "cannot read %s: %s", path, strerror(errno));
     }
-    int status = read_rows(&table, &server->measured, err);
+    struct overlap overlap = {0};
+    int status = read_rows(&table, &server->measured, &overlap, err);
+    server->measured_at_once = overlap_peak(&overlap);
+    overlap_fini(&overlap);
     free(table.text);
     fclose(table.file);
     if (status == 0) {

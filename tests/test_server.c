@@ -49,6 +49,71 @@ START_TEST(a_vllm_server_is_met_within_the_aim) {
 }
 END_TEST
 
+/* What the program prints of a server, given the arguments that this was started with. */
+static json_t *asked_for(const char *const *words) {
+    const char *all[CLI_MOST_ARGS] = {"server", "--json", "--measured"};
+    size_t n = 3;
+    for (size_t i = 0; words[i] != NULL; i++) {
+        all[n++] = words[i];
+    }
+    char *text = cli_text(cli_run(&(const struct child){0}, all));
+    json_t *object = json_loads(text, 0, NULL);
+    ck_assert_ptr_nonnull(object);
+    free(text);
+    return object;
+}
+
+static const json_t *only_run(const json_t *object) {
+    return json_array_get(json_object_get(object, "runs"), 0);
+}
+
+static double printed_error(const json_t *object, const char *quantity) {
+    const json_t *numbers = json_object_get(only_run(object), "quantities");
+    return json_number_value(json_object_get(json_object_get(numbers, quantity), "error"));
+}
+
+static bool warns_of_limits(const json_t *object) {
+    size_t i;
+    json_t *warning;
+    json_array_foreach(json_object_get(only_run(object), "warnings"), i, warning) {
+        if (strcmp(json_string_value(json_object_get(warning, "code")), "setting-assumed") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+#define ASKED(...) asked_for((const char *const[]){__VA_ARGS__, NULL})
+
+/* EXPERIMENTS.md, "A measured server": nothing fitted. */
+START_TEST(the_documented_commands_give_the_documented_numbers) {
+    json_t *object = ASKED(PRO_6000, "--gpu", "rtx-pro-6000", "--max-num-seqs", "128");
+    ck_assert_double_eq_tol(printed_error(object, "TTFT mean"), -0.052, 0.0005);
+    ck_assert_double_eq_tol(printed_error(object, "TPOT mean"), -0.014, 0.0005);
+    ck_assert_double_eq_tol(printed_error(object, "latency mean"), -0.024, 0.0005);
+    ck_assert(!warns_of_limits(object));
+    ck_assert_ptr_nonnull(json_object_get(only_run(object), "identity"));
+    json_decref(object);
+    object = ASKED(RTX_4090, "--gpu", "rtx4090", "--max-num-seqs", "256", "--num-gpu-blocks",
+                   "2588", "--gpu-memory-utilization", "0.95");
+    ck_assert_double_eq_tol(printed_error(object, "TTFT mean"), 0.043, 0.0005);
+    ck_assert_double_eq_tol(printed_error(object, "TPOT mean"), 0.025, 0.0005);
+    ck_assert(!warns_of_limits(object));
+    json_decref(object);
+}
+END_TEST
+
+START_TEST(limits_that_the_server_cannot_have_had_are_warned_of) {
+    json_t *object = ASKED(PRO_6000, "--gpu", "rtx-pro-6000");
+    ck_assert_double_lt(printed_error(object, "TTFT mean"), -0.8);
+    ck_assert(warns_of_limits(object));
+    json_decref(object);
+    object = ASKED(PRO_6000, "--gpu", "rtx-pro-6000", "--max-num-seqs", "64");
+    ck_assert(warns_of_limits(object));
+    json_decref(object);
+}
+END_TEST
+
 /* Nothing is fitted here; the aim is missed, and no more than this. */
 START_TEST(a_server_without_memory_is_met_within_a_few_percent) {
     struct server server;
@@ -474,6 +539,8 @@ END_TEST
 int main(void) {
     const TTest *const tests[] = {
         a_vllm_server_is_met_within_the_aim,
+        the_documented_commands_give_the_documented_numbers,
+        limits_that_the_server_cannot_have_had_are_warned_of,
         a_server_without_memory_is_met_within_a_few_percent,
         the_half_of_the_requests_that_nothing_was_fitted_to_is_met,
         a_bad_measurement_is_one_sentence_with_its_place,
