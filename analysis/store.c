@@ -189,6 +189,10 @@ static int check_schema(struct store *store, enum store_mode mode, struct err *e
                          "%d)",
                          store->path, (long long)version, SCHEMA_VERSION);
     }
+    if (version < 1) {
+        return err_world(err, "cannot open '%s': the database is damaged (schema %lld)",
+                         store->path, (long long)version);
+    }
     failed = ask(store,
                  "SELECT count(*) FROM sqlite_master WHERE type='table' AND name IN"
                  " ('runs','requests','members','steps','events','names')",

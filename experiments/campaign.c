@@ -92,13 +92,15 @@ static const struct known *find_known(const struct work *work, const char *confi
     return last != NULL && strcmp(last->config, after.config) == 0 ? last : NULL;
 }
 
-static void take_stored(struct campaign_point *point, const char *summary) {
+/* False where the summary is damaged: then the point is run again. */
+static bool take_stored(struct campaign_point *point, const char *summary) {
     json_error_t trouble;
     point->summary = json_loads(summary, 0, &trouble);
     point->was_stored = point->summary != NULL;
     if (!point->was_stored) {
-        (void)err_world(&point->err, "a recorded summary is no JSON: %s", trouble.text);
+        snprintf(point->stale, sizeof point->stale, "its recorded summary is damaged");
     }
+    return point->was_stored;
 }
 
 /* ---- where a point is run ---- */
@@ -131,11 +133,9 @@ static bool take_recorded(struct work *work, struct campaign_point *point, const
     if (store_find_summary(work->store, digest, &summary, &point->err) != 0) {
         return true;
     }
-    if (summary != NULL) {
-        take_stored(point, summary);
-    }
+    bool is_taken = summary != NULL && take_stored(point, summary);
     free(summary);
-    return summary != NULL;
+    return is_taken;
 }
 
 /* Under the lock. What this campaign runs itself is run as often as it was asked for, so that the
@@ -174,10 +174,8 @@ static bool recall(struct work *work, struct campaign_point *point,
     json_t *summary = json_loads(text, 0, &trouble);
     struct identity_difference difference =
         identity_compare(json_object_get(summary, "identity"), composition->identity, true);
-    bool stands = work->campaign->any_build && !difference.inputs;
-    if (stands) {
-        take_stored(point, text);
-    } else {
+    bool stands = work->campaign->any_build && !difference.inputs && take_stored(point, text);
+    if (!stands && point->stale[0] == '\0') {
         snprintf(point->stale, sizeof point->stale, "%s", difference.text);
     }
     json_decref(summary);

@@ -322,6 +322,20 @@ START_TEST(a_database_of_schema_1_is_read_and_then_changed) {
 }
 END_TEST
 
+START_TEST(a_damaged_summary_is_made_again) {
+    const char *db = cli_path("damaged.db");
+    const char *file = cli_write("damaged.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
+    free(PRINTS("sweep", file, "--db", db));
+    change_record(db, "UPDATE runs SET summary = '{\"requ'");
+    sweeps(&plain, file, db, "its recorded summary is damaged");
+    sweeps(&plain, file, db, "1 points were in ");
+    change_record(db, "PRAGMA user_version = 0");
+    struct output output = CLI("sweep", file, "--db", db);
+    ck_assert_int_eq(output.status, 1);
+    output_free(&output);
+}
+END_TEST
+
 START_TEST(a_replay_says_what_has_changed_since) {
     const char *db = cli_path("replayed.db"), *plugin = make_plugin("replayed.so");
     free(PRINTS("run", "--requests", "20", "--decoder", plugin, "--db", db, "--levels", "steps"));
@@ -443,6 +457,7 @@ int main(void) {
         another_checkout_does_not_lend_its_files,
         what_another_build_recorded_is_run_again_unless_told_otherwise,
         a_database_of_schema_1_is_read_and_then_changed,
+        a_damaged_summary_is_made_again,
         a_replay_says_what_has_changed_since,
         a_claim_is_one_programs_until_it_ends,
         two_sweeps_on_one_database_share_its_points,
