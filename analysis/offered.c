@@ -10,7 +10,7 @@ const char *const offered_words[OFFERED_STATE_COUNT] = {"unknown", "steady", "sa
 
 enum { LEAST_REQUESTS = 30, LEAST_WINDOWS = 6, MOST_WINDOWS = 20, LEAST_IN_WINDOW = 5 };
 static const double level = 0.99, least_left_behind = 0.02, least_growth = 1.5, least_served = 0.4,
-                    at_once = 0.05;
+                    least_served_late = 0.8, at_once = 0.05;
 
 static int by_arrival(const void *a, const void *b) {
     const struct stay *x = a, *y = b;
@@ -57,18 +57,10 @@ struct flow {
     bool grows;
 };
 
-static struct flow flow_between(const struct stay *stays, size_t n, double from_s, double to_s) {
-    struct flow flow = {0};
+/* What arrives less what leaves, in each of so many windows: is its mean above 0? */
+static bool net_is_positive(const struct stay *stays, size_t n, double from_s, double to_s,
+                            size_t n_windows) {
     double net[MOST_WINDOWS] = {0};
-    for (size_t i = 0; i < n; i++) {
-        flow.in += stays[i].arrival_s > from_s && stays[i].arrival_s <= to_s;
-        flow.out += stays[i].left_s > from_s && stays[i].left_s <= to_s;
-    }
-    size_t n_windows = (size_t)flow.in / LEAST_IN_WINDOW;
-    n_windows = n_windows < MOST_WINDOWS ? n_windows : MOST_WINDOWS;
-    if (n_windows < LEAST_WINDOWS) {
-        return flow;
-    }
     for (size_t i = 0; i < n; i++) {
         const struct stay *stay = &stays[i];
         if (stay->arrival_s > from_s && stay->arrival_s <= to_s) {
@@ -80,8 +72,22 @@ static struct flow flow_between(const struct stay *stays, size_t n, double from_
     }
     double mean = gsl_stats_mean(net, 1, n_windows);
     double error = gsl_stats_sd_m(net, 1, n_windows, mean) / sqrt((double)n_windows);
-    flow.grows = mean > error * gsl_cdf_tdist_Pinv(level, (double)n_windows - 1) &&
-                 flow.in - flow.out >= least_left_behind * flow.in;
+    return mean > error * gsl_cdf_tdist_Pinv(level, (double)n_windows - 1);
+}
+
+/* Many windows tell small excesses from noise; few tell where requests leave batch by batch. */
+static struct flow flow_between(const struct stay *stays, size_t n, double from_s, double to_s) {
+    static const size_t windows[] = {MOST_WINDOWS, 10, LEAST_WINDOWS};
+    struct flow flow = {0};
+    for (size_t i = 0; i < n; i++) {
+        flow.in += stays[i].arrival_s > from_s && stays[i].arrival_s <= to_s;
+        flow.out += stays[i].left_s > from_s && stays[i].left_s <= to_s;
+    }
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+        flow.grows = flow.grows || (flow.in >= (double)(LEAST_IN_WINDOW * windows[i]) &&
+                                    net_is_positive(stays, n, from_s, to_s, windows[i]));
+    }
+    flow.grows = flow.grows && flow.in - flow.out >= least_left_behind * flow.in;
     return flow;
 }
 
@@ -110,9 +116,11 @@ static bool latencies_grew(const struct stay *stays, size_t n) {
 }
 
 /* Of a run that ends before the system has filled: what else tells that it cannot keep up. */
-static bool falls_behind(const struct stay *stays, size_t n, const struct offered *offered) {
-    return n >= LEAST_REQUESTS && (latencies_grew(stays, n) ||
-                                   completion_rate(stays, n) < least_served * offered->rate_req_s);
+static bool falls_behind(const struct stay *stays, size_t n, double rate_req_s) {
+    double left_req_s = completion_rate(stays, n);
+    return n >= LEAST_REQUESTS &&
+           (left_req_s < least_served * rate_req_s ||
+            (left_req_s < least_served_late * rate_req_s && latencies_grew(stays, n)));
 }
 
 /* Nobody had left when the last one arrived. */
@@ -121,7 +129,7 @@ static void judge_whole(const struct stay *stays, size_t n, double waited_s, dou
     out->served_req_s = completion_rate(stays, n);
     if (n > 1 && time_s <= at_once * waited_s) {
         out->state = OFFERED_CLOSED;
-    } else if (n > 1 && falls_behind(stays, n, out)) {
+    } else if (n > 1 && falls_behind(stays, n, out->rate_req_s)) {
         out->state = OFFERED_SATURATED;
         out->growth_req_s = out->rate_req_s;
     }
@@ -145,7 +153,7 @@ struct offered offered_of(struct stay *stays, size_t n, size_t n_arrived, double
     from_s = fills_slowly ? from_s : filled_s;
     struct flow flow = flow_between(stays, n, from_s, last_arrival_s);
     offered.served_req_s = flow.out / (last_arrival_s - from_s);
-    if (flow.grows && (!fills_slowly || falls_behind(stays, n, &offered))) {
+    if (fills_slowly ? falls_behind(stays, n, offered.rate_req_s) : flow.grows) {
         offered.state = OFFERED_SATURATED;
         offered.growth_req_s = (flow.in - flow.out) / (last_arrival_s - from_s);
     } else if (n >= LEAST_REQUESTS && !fills_slowly) {

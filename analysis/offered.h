@@ -2,18 +2,18 @@
  *
  * A run whose queue grows until the last arrival has latencies that say how long the run was, not
  * how good the system is. The verdict is about the run as it happened, with the arrivals that it
- * had: between the time at which the first tenth of the requests, by arrival, have left (before it
- * the system fills) and the last arrival, time is cut into equal windows, and what arrives less
- * what leaves is counted in each. At an offered rate that the system can serve these differences
- * add up to nothing; where it cannot, their mean is above 0. Saturated: it is so at 99 % (one-sided
- * t-test over the windows), and at least one request in fifty of those that arrived stayed behind.
- * The differences of a queue at exactly its capacity are independent of each other, so that the
- * test is not fooled by a queue that wanders.
+ * had. Between the time at which the first tenth of the requests, by arrival, have left (before it
+ * the system fills) and the last arrival, time is cut into equal windows, 20, 10 and 6 of them, and
+ * what arrives less what leaves is counted in each. At a rate that the system can serve these
+ * differences add up to nothing; where it cannot, their mean is above 0. Saturated: it is so at
+ * 99 % (one-sided t-test, by any of the three cuts), and at least one request in fifty of those
+ * that came stayed behind. The differences of a queue at exactly its capacity are independent of
+ * each other, so that the test is not fooled by a queue that wanders.
  *
  * Where the first tenth needs more than half of the time, or nobody has left by the last arrival, a
- * system that just holds its requests for long fills in the same way. There latencies must besides
- * have grown by half between the first and the last quarter of the arrivals, or requests must leave
- * at less than 0.4 of the rate at which they came.
+ * system that just holds its requests for long fills in the same way. Saturated is then whose
+ * requests leave, from the first to the last, at less than 0.8 of the rate at which they came while
+ * latencies grew by half from the first to the last quarter of the arrivals; or at less than 0.4.
  *
  * Closed: all arrivals came within a twentieth of the time that the first departure took. All were
  * there at once, as in a batch that is given whole: throughput is then the system's capacity, and

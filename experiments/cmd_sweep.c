@@ -2,22 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/asked.h"
-#include "experiments/campaign.h"
 #include "experiments/cmd.h"
 #include "experiments/interrupt.h"
-#include "experiments/table.h"
+#include "experiments/sweep.h"
 #include "sim/base/config.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 
-enum {
-    MOST_AXES = 16,
-    MOST_VALUES = 64,
-    MOST_POINTS = 100000,
-    VALUE_CHARS = 192,
-    MOST_REASONS = 8
-};
+enum { MOST_VALUES = 64, MOST_POINTS = 100000, MOST_REASONS = 8 };
 
 static const struct option sweep_record_options[] = {
     {"db", "FILE", "record one run a point; points it holds already are not run again", false},
@@ -33,41 +25,19 @@ static const struct option sweep_price_options[] = {
     {NULL, NULL, NULL, false},
 };
 
-static const struct option *const options_of_sweep[] = {sweep_price_options, sweep_record_options,
-                                                        job_options, json_options, NULL};
+static const struct option seed_options[] = {
+    {"seeds", "N", "run every point with the seeds 1 to N (default: 1)", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_sweep[] = {
+    sweep_price_options, seed_options, objective_options, sweep_record_options, job_options,
+    json_options,        NULL};
 
 /* The keys of [sweep], in the order in which the grid runs: the last one varies fastest. */
 static const char *const axis_keys[] = {
     "systems",      "models",        "gpus",     "workloads", "rates",
     "input_tokens", "output_tokens", "requests", "seeds",     NULL};
-enum axis_kind {
-    AXIS_SYSTEM,
-    AXIS_MODEL,
-    AXIS_GPU,
-    AXIS_WORKLOAD,
-    AXIS_RATE,
-    AXIS_INPUT,
-    AXIS_OUTPUT,
-    AXIS_REQUESTS,
-    AXIS_SEED,
-    AXIS_SET,
-};
-
-struct axis {
-    enum axis_kind kind;
-    char name[64]; /* as its heading: "system", "rate", "cache.retention" */
-    char place[160];
-    char (*values)[VALUE_CHARS];
-    size_t n;
-};
-
-struct sweep {
-    struct axis axes[MOST_AXES];
-    size_t n_axes, n_points;
-    struct campaign_point *points;
-    struct asked *asked; /* one a point: its settings */
-};
-
 static int split(const char *text, struct axis *axis, struct err *err) {
     axis->values = calloc(MOST_VALUES, sizeof *axis->values);
     ASSERT(axis->values != NULL);
@@ -77,11 +47,11 @@ static int split(const char *text, struct axis *axis, struct err *err) {
         while (used > 0 && rest[used - 1] == ' ') {
             used--;
         }
-        if (used == 0 || used >= VALUE_CHARS || axis->n == MOST_VALUES) {
+        if (used == 0 || used >= SWEEP_VALUE_CHARS || axis->n == MOST_VALUES) {
             return err_usage(err, "%s: expected at most %d values, none of them empty", axis->place,
                              MOST_VALUES);
         }
-        snprintf(axis->values[axis->n++], VALUE_CHARS, "%.*s", (int)used, rest);
+        snprintf(axis->values[axis->n++], SWEEP_VALUE_CHARS, "%.*s", (int)used, rest);
         rest = rest[length] == ',' ? rest + length + 1 : NULL;
     }
     return 0;
@@ -103,8 +73,9 @@ static int unknown_key(const struct config *config, const struct config_entry *e
 
 static int read_axis(const struct config *config, const struct config_entry *entry,
                      struct sweep *sweep, struct err *err) {
-    if (sweep->n_axes == MOST_AXES) {
-        return err_usage(err, "%s:%d: more than %d keys", config->path, entry->line, MOST_AXES);
+    if (sweep->n_axes == SWEEP_MOST_AXES) {
+        return err_usage(err, "%s:%d: more than %d keys", config->path, entry->line,
+                         SWEEP_MOST_AXES);
     }
     struct axis *axis = &sweep->axes[sweep->n_axes];
     config_place(config, entry, axis->place, sizeof axis->place);
@@ -161,13 +132,6 @@ static int read_sweep(const char *path, struct sweep *sweep, struct err *err) {
     return status;
 }
 
-static const char *value_at(const struct sweep *sweep, size_t point, size_t i_axis) {
-    for (size_t i = sweep->n_axes - 1; i > i_axis; i--) {
-        point /= sweep->axes[i].n;
-    }
-    return sweep->axes[i_axis].values[point % sweep->axes[i_axis].n];
-}
-
 static int read_whole(const struct axis *axis, const char *value, uint64_t least, uint64_t most,
                       uint64_t *out, struct err *err) {
     return num_u64(value, most, out) && *out >= least
@@ -219,86 +183,73 @@ static int apply(const struct axis *axis, const char *value, struct asked *asked
     return status;
 }
 
-static int make_points(const struct options *options, struct sweep *sweep, struct err *err) {
-    sweep->points = calloc(sweep->n_points, sizeof *sweep->points);
-    sweep->asked = calloc(sweep->n_points, sizeof *sweep->asked);
-    ASSERT(sweep->points != NULL && sweep->asked != NULL);
+/* The settings of one point; its seeds differ in nothing else. */
+static int ask_point(const struct options *options, struct sweep *sweep, size_t point,
+                     struct err *err) {
     const struct options nothing = {0};
-    int status = 0;
-    for (size_t p = 0; status == 0 && p < sweep->n_points; p++) {
-        struct asked *asked = &sweep->asked[p];
-        status = asked_read(&nothing, asked, err);
-        status = status != 0 ? status : asked_profile(options, asked, err);
-        if (status == 0 && options_has(options, "host")) {
-            status = asked_set(asked, "host", options_text(options, "host"), "--host", err);
-        }
-        for (size_t a = 0; status == 0 && a < sweep->n_axes; a++) {
-            status = apply(&sweep->axes[a], value_at(sweep, p, a), asked, err);
-        }
-        sweep->points[p].request = asked->request;
+    struct asked *asked = &sweep->asked[point];
+    int status = asked_read(&nothing, asked, err);
+    status = status != 0 ? status : asked_profile(options, asked, err);
+    status = status != 0 ? status : asked_objectives(options, &asked->request.slo, err);
+    if (status == 0 && options_has(options, "host")) {
+        status = asked_set(asked, "host", options_text(options, "host"), "--host", err);
+    }
+    for (size_t a = 0; status == 0 && a < sweep->n_axes; a++) {
+        status = apply(&sweep->axes[a], sweep_value(sweep, point, a), asked, err);
     }
     return status;
 }
 
-static void print_people(const struct sweep *sweep) {
-    const char *columns[TABLE_MOST_COLUMNS] = {NULL};
-    static const char *const results[] = {"tok/s", "mean_s",   "p99_s", "ttfb_s",
-                                          "done",  "rejected", "note"};
-    size_t n = 0;
-    for (size_t a = 0; a < sweep->n_axes; a++) {
-        columns[n++] = sweep->axes[a].name;
-    }
-    for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
-        columns[n++] = results[i];
-    }
-    struct table *table = table_open(columns, n);
-    for (size_t p = 0; p < sweep->n_points; p++) {
-        const struct campaign_point *point = &sweep->points[p];
-        const json_t *s = point->summary;
-        for (size_t a = 0; a < sweep->n_axes; a++) {
-            table_text(table, value_at(sweep, p, a));
+static int read_seeds(const struct options *options, struct sweep *sweep, struct err *err) {
+    uint64_t n_seeds = 1;
+    int status = options_whole(options, "seeds", 1, SAMPLE_MOST_SEEDS, &n_seeds, err);
+    for (size_t a = 0; status == 0 && options_has(options, "seeds") && a < sweep->n_axes; a++) {
+        if (sweep->axes[a].kind == AXIS_SEED) {
+            status = err_usage(err, "%s: the file lists seeds already, --seeds is another word",
+                               sweep->axes[a].place);
         }
-        table_number(table, cmd_number(s, "throughput_tok_s", NULL), "%.2f");
-        table_number(table, cmd_number(s, "latency_s", "mean"), "%.2f");
-        table_number(table, cmd_number(s, "latency_s", "p99"), "%.2f");
-        table_number(table, cmd_number(s, "ttfb_s", "mean"), "%.2f");
-        table_number(table, cmd_number(s, "completed", NULL), "%.0f");
-        table_number(table, cmd_number(s, "rejected", NULL), "%.0f");
-        const char *kind = json_string_value(json_object_get(s, "profile_kind"));
-        table_text(table, s == NULL ? point->err.text : kind);
     }
-    table_print(table, stdout);
-    table_close(table);
+    sweep->n_seeds = n_seeds;
+    if (status == 0 && sweep->n_points * n_seeds > MOST_POINTS) {
+        status = err_usage(err, "--seeds: more than %d runs", MOST_POINTS);
+    }
+    return status;
 }
 
-static int print_json(const struct sweep *sweep, struct err *err) {
-    json_t *array = json_array();
-    for (size_t p = 0; p < sweep->n_points; p++) {
-        const struct campaign_point *point = &sweep->points[p];
-        json_t *object = json_object(), *at = json_object();
-        for (size_t a = 0; a < sweep->n_axes; a++) {
-            json_object_set_new(at, sweep->axes[a].name, json_string(value_at(sweep, p, a)));
-        }
-        json_object_set_new(object, "point", at);
-        if (point->summary != NULL) {
-            json_object_set(object, "summary", point->summary);
-        } else {
-            json_object_set_new(object, "no_result", json_string(point->err.text));
-        }
-        json_array_append_new(array, object);
+static int make_points(const struct options *options, struct sweep *sweep, struct err *err) {
+    int status = read_seeds(options, sweep, err);
+    if (status != 0) {
+        return status;
     }
-    return cmd_print_json(array, err);
+    sweep->runs = calloc(sweep->n_points * sweep->n_seeds, sizeof *sweep->runs);
+    sweep->asked = calloc(sweep->n_points, sizeof *sweep->asked);
+    ASSERT(sweep->runs != NULL && sweep->asked != NULL);
+    for (size_t p = 0; status == 0 && p < sweep->n_points; p++) {
+        status = ask_point(options, sweep, p, err);
+        for (size_t seed = 0; seed < sweep->n_seeds; seed++) {
+            struct run_request *request = &sweep->runs[p * sweep->n_seeds + seed].request;
+            *request = sweep->asked[p].request;
+            request->options.seed += seed;
+        }
+        const struct slo *slo = &sweep->asked[p].request.slo;
+        sweep->has_slo = slo->latency_ns > 0 || slo->ttfb_ns > 0 || slo->tpot_ns > 0;
+    }
+    return status;
+}
+
+static size_t n_runs(const struct sweep *sweep) {
+    return sweep->n_points * sweep->n_seeds;
 }
 
 /* Why points were run again that the database holds with another identity: each reason once. */
 static void say_stale(const struct sweep *sweep, const char *db) {
     size_t n_said = 0;
-    for (size_t p = 0; p < sweep->n_points && n_said < MOST_REASONS; p++) {
-        const char *reason = sweep->points[p].stale;
+    for (size_t p = 0; p < n_runs(sweep) && n_said < MOST_REASONS; p++) {
+        const char *reason = sweep->runs[p].stale;
         size_t n = 0;
         bool is_first = reason[0] != '\0';
-        for (size_t i = 0; is_first && i < sweep->n_points; i++) {
-            bool is_same = strcmp(sweep->points[i].stale, reason) == 0;
+        for (size_t i = 0; is_first && i < n_runs(sweep); i++) {
+            bool is_same = strcmp(sweep->runs[i].stale, reason) == 0;
             is_first = !is_same || i >= p;
             n += is_same;
         }
@@ -313,8 +264,8 @@ static void say_stale(const struct sweep *sweep, const char *db) {
 static int settle(const struct sweep *sweep, const char *db, struct err *err) {
     size_t n_failed = 0, n_stored = 0, n_shared = 0;
     const struct campaign_point *first = NULL;
-    for (size_t p = 0; p < sweep->n_points; p++) {
-        const struct campaign_point *point = &sweep->points[p];
+    for (size_t p = 0; p < n_runs(sweep); p++) {
+        const struct campaign_point *point = &sweep->runs[p];
         n_stored += point->was_stored;
         n_shared += point->was_shared;
         if (point->summary == NULL && !point->has_no_room) {
@@ -331,7 +282,7 @@ static int settle(const struct sweep *sweep, const char *db, struct err *err) {
     say_stale(sweep, db);
     return n_failed == 0 ? 0
                          : err_world(err, "%zu of %zu points have no result; the first: %.800s",
-                                     n_failed, sweep->n_points, first->err.text);
+                                     n_failed, n_runs(sweep), first->err.text);
 }
 
 static int run_sweep(const struct options *options, struct sweep *sweep, struct err *err) {
@@ -347,13 +298,16 @@ static int run_sweep(const struct options *options, struct sweep *sweep, struct 
     if (status != 0) {
         return status;
     }
-    campaign.points = sweep->points;
-    campaign.n = sweep->n_points;
+    campaign.points = sweep->runs;
+    campaign.n = n_runs(sweep);
     status = campaign_run(&campaign, n_threads, err);
+    if (status == 0) {
+        sweep_settle(sweep);
+    }
     if (status == 0 && options_has(options, "json")) {
-        status = print_json(sweep, err);
+        status = cmd_print_json(sweep_json(sweep), err);
     } else if (status == 0) {
-        print_people(sweep);
+        sweep_print(sweep, stdout);
     }
     status = status != 0 ? status : settle(sweep, campaign.db, err);
     campaign_fini(&campaign);
@@ -366,10 +320,11 @@ static int run(const struct options *options, struct err *err) {
     }
     struct sweep sweep = {0};
     int status = run_sweep(options, &sweep, err);
-    for (size_t i = 0; i < MOST_AXES; i++) {
+    for (size_t i = 0; i < SWEEP_MOST_AXES; i++) {
         free(sweep.axes[i].values);
     }
-    free(sweep.points);
+    free(sweep.runs);
+    free(sweep.samples);
     free(sweep.asked);
     return status;
 }
@@ -386,7 +341,9 @@ const struct command command_sweep = {
         "same content of every file it reads (plug-ins, traces, profiles, ...) and the same build\n"
         "of this program; otherwise it is, and the reason is told. Several sweeps on one "
         "database,\n"
-        "of other machines too where they share the file system, share the points.",
+        "of other machines too where they share the file system, share the points.\n"
+        "Systems meet the same arrivals, lengths and draws of a seed: with --seeds their ratios\n"
+        "to the file's first system are paired, and ~ marks those that are not distinguishable.",
     .options = options_of_sweep,
     .max_words = 1,
     .run = run,

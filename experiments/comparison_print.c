@@ -6,7 +6,7 @@
 #include "analysis/caution.h"
 #include "experiments/cmd.h"
 #include "experiments/comparison.h"
-#include "experiments/table.h"
+#include "experiments/sample_table.h"
 #include "sim/base/num.h"
 
 static const char *text_of(const json_t *summary, const char *key) {
@@ -47,42 +47,6 @@ static double most_of(const struct sample *sample, const char *key) {
 static void add_bytes(struct table *table, double bytes) {
     char text[32];
     table_shown(table, bytes, isfinite(bytes) ? num_format_bytes(text, sizeof text, bytes) : "-");
-}
-
-/* "13.2", "13.2 ±0.4", with a star where it is of the requests that were not rejected. */
-static void add_spread(struct table *table, const struct sample *sample, enum quantity quantity,
-                       int digits) {
-    struct spread spread = sample_spread(sample, quantity);
-    double scale = quantity == Q_ATTAINMENT ? 100 : 1;
-    bool is_of_some = quantity_texts[quantity].is_of_requests && sample->requests[0] == NULL &&
-                      sample_warns(sample, WARNING_REJECTED) > 0;
-    char text[64] = "-";
-    if (isfinite(spread.low)) {
-        snprintf(text, sizeof text, "%.*f ±%.*f%s", digits, scale * spread.mean, digits,
-                 scale * (spread.high - spread.mean), is_of_some ? "*" : "");
-    } else if (isfinite(spread.mean)) {
-        snprintf(text, sizeof text, "%.*f%s", digits, scale * spread.mean, is_of_some ? "*" : "");
-    }
-    table_shown(table, scale * spread.mean, text);
-}
-
-/* "1.31x", "~1.02x" where the seeds do not tell the two apart, "1.31x*" where requests differ. */
-static void add_ratio(struct table *table, const struct comparison *c, size_t i,
-                      enum quantity quantity) {
-    const struct sample *base = &c->samples[0], *ours = &c->samples[i];
-    bool is_latency = quantity != Q_THROUGHPUT;
-    bool shown =
-        is_latency ? sample_shows_latency(ours, base) : sample_shows_throughput(ours, base);
-    struct spread ratio =
-        is_latency ? sample_ratios(base, ours, quantity) : sample_ratios(ours, base, quantity);
-    struct spread differences = sample_differences(ours, base, quantity);
-    bool is_tie = i > 0 && isfinite(differences.low) && !spread_differs(&differences);
-    char text[64] = "-";
-    if (shown && isfinite(ratio.mean)) {
-        snprintf(text, sizeof text, "%s%.2fx%s", is_tie ? "~" : "", ratio.mean,
-                 i > 0 && sample_is_of_others(ours, base) ? "*" : "");
-    }
-    table_shown(table, shown ? ratio.mean : (double)NAN, text);
 }
 
 struct column {
@@ -135,16 +99,16 @@ static void add_row(struct table *table, const struct comparison *c, size_t i, b
     if (kinds_differ) {
         table_text(table, json_string_value(json_object_get(any, "profile_kind")));
     }
-    add_spread(table, sample, Q_THROUGHPUT, 2);
-    add_ratio(table, c, i, Q_THROUGHPUT);
-    add_ratio(table, c, i, Q_MEAN);
+    sample_cell(table, sample, Q_THROUGHPUT, 2);
+    sample_ratio_cell(table, sample, &c->samples[0], Q_THROUGHPUT);
+    sample_ratio_cell(table, sample, &c->samples[0], Q_MEAN);
     static const enum quantity times[] = {Q_MEAN, Q_P50, Q_P99, Q_TTFT, Q_QUEUE};
     for (size_t k = 0; k < sizeof times / sizeof times[0]; k++) {
-        add_spread(table, sample, times[k], 1);
+        sample_cell(table, sample, times[k], 1);
     }
     if (c->has_slo) {
-        add_spread(table, sample, Q_GOODPUT, 3);
-        add_spread(table, sample, Q_ATTAINMENT, 1);
+        sample_cell(table, sample, Q_GOODPUT, 3);
+        sample_cell(table, sample, Q_ATTAINMENT, 1);
     }
     table_number(table, mean_of(sample, "completed"), "%.0f");
     table_number(table, mean_of(sample, "rejected"), "%.0f");

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-enum { TABLE_MOST_COLUMNS = 24 };
+enum { TABLE_MOST_COLUMNS = 40 };
 
 struct table;
 

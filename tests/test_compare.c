@@ -224,6 +224,40 @@ START_TEST(latencies_of_a_saturated_system_are_not_compared) {
 }
 END_TEST
 
+START_TEST(a_sweep_has_seeds_objectives_and_rows_of_their_own_model) {
+    const char *file = cli_write("seeds.ini", "[sweep]\nsystems = fast-dllm, dllm-serve, focus\n"
+                                              "gpus = h200\nrates = 0.3, 6\nrequests = 150\n");
+    json_t *json = JSON("sweep", file, "--seeds", "3", "--slo-latency", "60s", "-j", "2");
+    char *again =
+        PRINTS("sweep", file, "--seeds", "3", "--slo-latency", "60s", "-j", "1", "--json");
+    json_t *other = parsed(again);
+    ck_assert(json_equal(json, other));
+    json_decref(other);
+    ck_assert_uint_eq(json_array_size(json), 6);
+    /* Points: system, rate; the base of a point has its rate. */
+    double ours = number(json, "2/spread/latency_s.mean/mean");
+    double base = number(json, "0/spread/latency_s.mean/mean");
+    ck_assert_double_eq_tol(number(json, "2/differences/latency_s.mean/mean"), ours - base, 1e-6);
+    ck_assert(json_is_true(at(json, "2/differences/latency_s.mean/differs")));
+    ck_assert(json_is_real(at(json, "2/spread/goodput_req_s/low")));
+    ck_assert(warns(json_array_get(json, 1), "saturated"));
+    ck_assert(!warns(json_array_get(json, 0), "saturated"));
+    json_decref(json);
+    char *text = PRINTS("sweep", file, "--slo-latency", "60s");
+    ck_assert(strstr(text, "goodput") != NULL && strstr(text, "sdar-8b") != NULL);
+    ck_assert(strstr(text, "few-seeds") != NULL && strstr(text, "llada-8b") != NULL);
+    free(text);
+    const char *listed = cli_write("listed.ini", "[sweep]\nsystems = dllm-serve\nseeds = 1, 2\n"
+                                                 "requests = 20\n");
+    struct output output = CLI("sweep", listed, "--seeds", "2");
+    ck_assert_int_eq(output.status, 2);
+    output_free(&output);
+    json = JSON("sweep", listed);
+    ck_assert(!warns(json_array_get(json, 0), "few-seeds"));
+    json_decref(json);
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
         the_interval_of_one_to_five_is_students,
@@ -236,6 +270,7 @@ int main(void) {
         one_seed_warns_where_something_is_drawn,
         the_same_requests_take_away_what_rejections_gain,
         latencies_of_a_saturated_system_are_not_compared,
+        a_sweep_has_seeds_objectives_and_rows_of_their_own_model,
     };
     cli_path(NULL);
     int status = SUITE_RUN("compare", tests);
