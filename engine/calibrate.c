@@ -354,7 +354,7 @@ static void write_profile(const struct calibration *c, bool has_steps, FILE *fil
 /* The operators' rows as the cost model reads them. */
 static int read_back(struct calibration *c, struct err *err) {
     const struct gpu *gpu = c->request->system->gpu;
-    const struct profile_peaks peaks = {gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms};
+    const struct profile_peaks peaks = profile_peaks_of(gpu);
     char *text = NULL;
     size_t size = 0;
     FILE *file = open_memstream(&text, &size);

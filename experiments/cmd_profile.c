@@ -24,7 +24,7 @@ static const struct gpu *open_profile(const char *name, const char *file, struct
     if (gpu == NULL) {
         return NULL;
     }
-    struct profile_peaks peaks = {gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms};
+    struct profile_peaks peaks = profile_peaks_of(gpu);
     if (file == NULL) {
         return profile_open_shipped(gpu, out, err) == 0 ? gpu : NULL;
     }
@@ -56,6 +56,30 @@ static void print_facts(const struct profile *profile) {
     }
 }
 
+/* {"gemm": 1884}: the operators with rows that were timed on a warm cache. */
+static json_t *raised_json(const struct profile *profile) {
+    json_t *raised = json_object();
+    for (int op = 0; op < PROFILE_OPS; op++) {
+        size_t n_rows, n_raised = profile_raised(profile, (enum profile_op)op, &n_rows);
+        if (n_raised > 0) {
+            json_object_set_new(raised, profile_op_name((enum profile_op)op),
+                                json_integer((json_int_t)n_raised));
+        }
+    }
+    return raised;
+}
+
+static void print_raised(const struct profile *profile) {
+    for (int op = 0; op < PROFILE_OPS; op++) {
+        size_t n_rows, n_raised = profile_raised(profile, (enum profile_op)op, &n_rows);
+        if (n_raised > 0) {
+            printf("raised       %zu of %zu %s rows, timed on a warm L2 cache, to what they read "
+                   "takes from memory\n",
+                   n_raised, n_rows, profile_op_name((enum profile_op)op));
+        }
+    }
+}
+
 static int show(const char *name, const struct options *options, struct err *err) {
     struct profile *profile = NULL;
     const char *given = options_text(options, "profile");
@@ -74,16 +98,17 @@ static int show(const char *name, const struct options *options, struct err *err
                 json_array_append_new(operators, json_string(profile_op_name((enum profile_op)op)));
             }
         }
-        status =
-            cmd_print_json(json_pack("{s:s, s:s, s:s, s:s, s:o, s:O}", "gpu", gpu->name, "file",
-                                     given != NULL ? given : gpu->profile, "kind",
-                                     profile_kind(profile), "source", profile_source(profile),
-                                     "provenance", facts_json(profile), "operators", operators),
-                           err);
+        status = cmd_print_json(json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:O}", "gpu", gpu->name,
+                                          "file", given != NULL ? given : gpu->profile, "kind",
+                                          profile_kind(profile), "source", profile_source(profile),
+                                          "provenance", facts_json(profile), "raised_rows",
+                                          raised_json(profile), "operators", operators),
+                                err);
     } else {
         printf("%s (%s)\nfile         %s\nkind         %s\nsource       %s\n", gpu->name,
                gpu->title, file, profile_kind(profile), profile_source(profile));
         print_facts(profile);
+        print_raised(profile);
         printf("operators   ");
         for (int op = 0; op < PROFILE_OPS; op++) {
             if (profile_has(profile, (enum profile_op)op)) {

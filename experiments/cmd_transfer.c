@@ -28,7 +28,7 @@ static const struct option *const options_of_transfer[] = {own_options, json_opt
 static int open_donor(const struct options *options, const struct gpu *from, struct profile **out,
                       struct err *err) {
     const char *file = options_text(options, "profile");
-    struct profile_peaks peaks = {from->peak_bf16_flops, from->peak_bandwidth, from->sms};
+    struct profile_peaks peaks = profile_peaks_of(from);
     if (file == NULL) {
         return profile_open_shipped(from, out, err);
     }

@@ -145,7 +145,7 @@ static const char *rows_of(const char *text) {
 
 static struct profile *open_profile(const struct rig *rig) {
     const struct gpu *gpu = rig->system->gpu;
-    const struct profile_peaks peaks = {gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms};
+    const struct profile_peaks peaks = profile_peaks_of(gpu);
     struct profile *profile = NULL;
     struct err err = {0};
     int status = profile_open(rig->path, &peaks, &profile, &err);

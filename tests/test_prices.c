@@ -204,6 +204,7 @@ static const char *const systems[] = {"vanilla-published", "fast-dllm", "dllm-se
 START_TEST(no_operator_is_priced_below_either_roof) {
     struct card cards[16];
     size_t n_cards = open_cards(cards), n_opened = 0;
+    memset(&scan, 0, sizeof scan);
     for (size_t m = 0; m < model_table_size; m++) {
         for (size_t s = 0; s < sizeof systems / sizeof systems[0]; s++) {
             for (uint32_t ranks = 1; ranks <= 8; ranks *= 2) {
@@ -221,6 +222,73 @@ START_TEST(no_operator_is_priced_below_either_roof) {
     }
     close_cards(cards, n_cards);
     ck_assert_uint_gt(n_opened, 150);
+    ck_assert_msg(scan.n_breaches == 0, "%zu of %zu; the worst: %s", scan.n_breaches, scan.n_ops,
+                  scan.text);
+}
+END_TEST
+
+/* ---- chunks ---- */
+
+/* Products and experts read their weights once more in each chunk: no sum over chunks is less than
+ * the whole. */
+static void scan_chunks(const struct card *card, const struct system *system) {
+    struct cost_model *cost = NULL;
+    struct err err = {0};
+    if (cost_open(card->gpu, card->profile, card->behind, &system->runtime, &system->graph, &cost,
+                  &err) != 0) {
+        return;
+    }
+    for (int64_t rows = 512; rows <= 65536; rows *= 2) {
+        struct span span = {.phase = PHASE_REFRESH,
+                            .queries = (uint32_t)rows,
+                            .first_queries = (uint32_t)rows,
+                            .logit_rows = (uint32_t)rows};
+        struct op_price whole[GRAPH_MAX_OPS], chunked[GRAPH_MAX_OPS];
+        struct step_shape shape;
+        shape_clear(&shape);
+        shape_add(shape.sym, &span, 1);
+        cost_explain(cost, &shape, (struct chunk_rows){{0}}, whole);
+        for (int64_t n = 2; n <= 32; n++) {
+            int64_t chunk = (rows + n - 1) / n;
+            cost_explain(cost, &shape, (struct chunk_rows){{chunk, chunk, chunk}}, chunked);
+            for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+                double bytes, flops;
+                const struct op *op = &system->graph.ops[i];
+                least_work(system, op, &shape, &bytes, &flops);
+                bool is_less = flops > 0 && chunked[i].ns < whole[i].ns * (1 - 1e-9);
+                scan.n_ops++;
+                scan.n_breaches += is_less;
+                if (is_less && whole[i].ns / chunked[i].ns > scan.worst) {
+                    scan.worst = whole[i].ns / chunked[i].ns;
+                    snprintf(scan.text, sizeof scan.text,
+                             "%s, %s, %s: %s, %lld rows in %lld: %.3f of the whole",
+                             card->gpu->name, system->model->name, system->name, op->name,
+                             (long long)rows, (long long)n, chunked[i].ns / whole[i].ns);
+                }
+            }
+        }
+    }
+    cost_close(cost);
+}
+
+START_TEST(no_product_in_chunks_is_cheaper_than_whole) {
+    static const char *const models[] = {"llada-8b", "dream-7b", "llada-moe"};
+    static const char *const chunking[] = {"mosaic", "mosaic-beyond", "native"};
+    struct card cards[16];
+    size_t n_cards = open_cards(cards), n_opened = 0;
+    memset(&scan, 0, sizeof scan);
+    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
+        for (size_t s = 0; s < sizeof chunking / sizeof chunking[0]; s++) {
+            struct system *system = open_graph(chunking[s], models[m], 1, false);
+            for (size_t c = 0; system != NULL && c < n_cards; c++) {
+                scan_chunks(&cards[c], system);
+            }
+            n_opened += system != NULL;
+            system_close(system);
+        }
+    }
+    close_cards(cards, n_cards);
+    ck_assert_uint_ge(n_opened, 6);
     ck_assert_msg(scan.n_breaches == 0, "%zu of %zu; the worst: %s", scan.n_breaches, scan.n_ops,
                   scan.text);
 }
@@ -308,6 +376,7 @@ END_TEST
 int main(void) {
     const TTest *const tests[] = {
         no_operator_is_priced_below_either_roof,
+        no_product_in_chunks_is_cheaper_than_whole,
         the_shares_of_the_time_are_those_of_the_operators,
     };
     return SUITE_RUN("prices", tests);

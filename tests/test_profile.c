@@ -29,7 +29,7 @@ static struct profile_peaks peaks_of(const char *name) {
     struct err err = {0};
     const struct gpu *gpu = gpu_find(name, &err);
     ck_assert_ptr_nonnull(gpu);
-    return (struct profile_peaks){gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms};
+    return profile_peaks_of(gpu);
 }
 
 static struct profile *open_shipped(const char *name) {
@@ -191,18 +191,123 @@ END_TEST
 START_TEST(mixtures_and_collectives_answer_for_sizes_nobody_measured) {
     struct profile *h100 = open_shipped("h100");
     enum profile_match match;
-    double between = profile_moe(h100, 700, 2048, 768, 8, 128, &match);
+    double between = profile_moe(h100, (struct moe_shape){2048, 768, 8, 128}, 700, 0, &match);
     ck_assert_int_eq(match, PROFILE_INTERPOLATED);
-    ck_assert(between > profile_moe(h100, 512, 2048, 768, 8, 128, &match));
+    ck_assert(between > profile_moe(h100, (struct moe_shape){2048, 768, 8, 128}, 512, 0, &match));
     ck_assert_int_eq(match, PROFILE_EXACT);
-    ck_assert(between < profile_moe(h100, 768, 2048, 768, 8, 128, &match));
-    ck_assert(profile_moe(h100, 700, 2048, 1024, 8, 64, &match) > 0);
+    ck_assert(between < profile_moe(h100, (struct moe_shape){2048, 768, 8, 128}, 768, 0, &match));
+    ck_assert(profile_moe(h100, (struct moe_shape){2048, 1024, 8, 64}, 700, 0, &match) > 0);
     ck_assert_int_eq(match, PROFILE_EXTRAPOLATED);
     double two = profile_collective(h100, PROFILE_ALL_REDUCE, 2, 3000000, &match);
     ck_assert_int_eq(match, PROFILE_INTERPOLATED);
     ck_assert(two > 0 && profile_collective(h100, PROFILE_ALL_REDUCE, 3, 3000000, &match) > two);
     ck_assert_int_eq(match, PROFILE_EXTRAPOLATED);
     profile_close(h100);
+}
+END_TEST
+
+/* ---- rows that were timed on a warm cache, and experts as they were routed ---- */
+
+static struct profile *parse_with_cache(const char *text, int64_t l2_bytes) {
+    struct profile_peaks cached = peaks;
+    struct profile *profile = NULL;
+    struct err err = {0};
+    cached.l2_bytes = l2_bytes;
+    ck_assert_msg(profile_parse("t.csv", text, strlen(text), &cached, &profile, &err) == 0, "%s",
+                  err.text);
+    return profile;
+}
+
+/* Weights of 2, 32, 64, ... MiB; those of 8 rows and more from memory in 5 us and 1 TB/s. */
+static const char warm_rows[] =
+    IMPORTED "# weights_in_turn: gemm 6, attention_decode 1\n"
+             "gemm,1,1024,1024,1.5\ngemm,8,1024,1024,6\ngemm,512,1024,1024,30\n"
+             "gemm,1,4096,4096,38.554\ngemm,2,4096,4096,38.554\ngemm,4,4096,4096,38.554\n"
+             "gemm,8,4096,4096,38.554\ngemm,1,8192,4096,72.109\ngemm,2,8192,4096,72.109\n"
+             "gemm,4,8192,4096,72.109\ngemm,8,8192,4096,72.109\n";
+
+START_TEST(a_row_timed_on_a_warm_cache_takes_what_its_weights_take_from_memory) {
+    struct profile *profile = parse_with_cache(warm_rows, 16 << 20);
+    size_t n_rows;
+    ck_assert_uint_eq(profile_raised(profile, PROFILE_GEMM, &n_rows), 2);
+    ck_assert_uint_eq(n_rows, 11);
+    /* 2 MiB in 2.1 us, and a start of 5 us or what the warm row took in all. */
+    ck_assert_double_eq_tol(gemm_ns(profile, 1, 1024, 1024, PROFILE_EXTRAPOLATED), 3597, 1);
+    ck_assert_double_eq_tol(gemm_ns(profile, 8, 1024, 1024, PROFILE_EXTRAPOLATED), 7097, 1);
+    ck_assert_double_eq(gemm_ns(profile, 512, 1024, 1024, PROFILE_EXACT), 30e3);
+    ck_assert_double_eq(gemm_ns(profile, 8, 4096, 4096, PROFILE_EXACT), 38554);
+    profile_close(profile);
+    /* Nothing is known of the cache, or nothing of the loop. */
+    profile = parse_with_cache(warm_rows, 0);
+    ck_assert_double_eq(gemm_ns(profile, 8, 1024, 1024, PROFILE_EXACT), 6e3);
+    profile_close(profile);
+    profile = parse_with_cache(IMPORTED "gemm,8,1024,1024,1\n", 16 << 20);
+    ck_assert_double_eq(gemm_ns(profile, 8, 1024, 1024, PROFILE_EXACT), 1e3);
+    profile_close(profile);
+}
+END_TEST
+
+START_TEST(no_shipped_row_reads_its_weights_faster_than_memory) {
+    static const char *const names[] = {"l40s", "a100-80g", "h100", "rtx4090", "rtx-pro-6000"};
+    for (size_t g = 0; g < sizeof names / sizeof names[0]; g++) {
+        struct profile *profile = open_shipped(names[g]);
+        const struct lattice *gemm = profile_lattice(profile, PROFILE_GEMM);
+        double bandwidth = profile_peaks(profile)->bandwidth;
+        for (size_t cell = 0; cell < gemm->n_cells; cell++) {
+            double bytes =
+                2.0 * (double)lattice_value(gemm, cell, 1) * (double)lattice_value(gemm, cell, 2);
+            ck_assert_msg(!(bytes / gemm->time_us[cell] > 1e-6 * bandwidth), "%s, m %lld", names[g],
+                          (long long)lattice_value(gemm, cell, 0));
+        }
+        profile_close(profile);
+    }
+}
+END_TEST
+
+/* An H100's products with more weights in turn than its cache holds, torch 2.11, 2026-11-22
+ * (experiments/gpu/results/2026-11-22-h100/cold-products.csv): m, n, k, us. The imported rows of
+ * the first three were timed with all of their weights in the cache, 0.78 to 0.88 of these. */
+START_TEST(rows_of_an_h100_are_what_products_take_cold) {
+    static const struct {
+        int64_t m, n, k;
+        double cold_us;
+    } measured[] = {{1, 2048, 1024, 5.22},   {32, 2048, 1024, 5.34},  {128, 2048, 1024, 5.50},
+                    {1, 3072, 2048, 8.06},   {32, 3072, 2048, 8.13},  {1, 6144, 2048, 11.96},
+                    {32, 6144, 2048, 12.19}, {128, 6144, 2048, 11.65}};
+    struct profile *h100 = open_shipped("h100");
+    for (size_t i = 0; i < sizeof measured / sizeof measured[0]; i++) {
+        enum profile_match match;
+        double us = 1e-3 * profile_gemm(h100, measured[i].m, measured[i].n, measured[i].k, &match);
+        ck_assert_msg(fabs(us / measured[i].cold_us - 1) < 0.08, "%zu: %.2f us", i, us);
+    }
+    profile_close(h100);
+}
+END_TEST
+
+START_TEST(experts_are_priced_by_how_many_are_hit) {
+    /* By chance two tokens hit 3.5 of 8 experts, 1.5 of 2; with 6 MB each the launch is 10 us. */
+    struct profile *own = parse(HEAD "moe,1,1000,1000,1,8,16\nmoe,2,1000,1000,1,8,21.25\n"
+                                     "moe,4,1000,1000,1,8,30\n");
+    const struct moe_shape shape = {1000, 1000, 1, 8};
+    enum profile_match match;
+    ck_assert_double_eq(profile_moe(own, shape, 2, 0, &match), 21.25e3);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    double one = profile_moe(own, shape, 2, 1, &match);
+    ck_assert_int_eq(match, PROFILE_INTERPOLATED);
+    double two = profile_moe(own, shape, 2, 2, &match);
+    ck_assert_double_eq_tol(two - one, 6e3, 20); /* one expert more is 6 us of memory */
+    profile_close(own);
+    /* The same source's routing hits other numbers: 129 of 256 where chance has 163. */
+    static const char routed[] = IMPORTED "# expert_routing: power_law 1.01\n"
+                                          "moe,1,2048,512,8,256,60\nmoe,32,2048,512,8,256,810\n";
+    struct profile *imported = parse(routed);
+    const struct moe_shape mini = {2048, 512, 8, 256};
+    double as_routed = profile_moe(imported, mini, 32, 0, &match);
+    ck_assert_double_eq(as_routed, 810e3);
+    double launch = 60e3 - 6.0 * 2048 * 512 * 8 / 1e12 * 1e9;
+    double by_chance = profile_moe(imported, mini, 32, 163.3, &match);
+    ck_assert_double_eq_tol((by_chance - launch) / (as_routed - launch), 163.3 / 128.5, 0.02);
+    profile_close(imported);
 }
 END_TEST
 
@@ -473,7 +578,7 @@ static const struct {
     const char *gpu;
     double gemm, new_m, new_n, causal, decode;
 } reached[] = {
-    {"l40s", 4.5, 5.5, 6.8, 3.2, 1.9},         {"a100-80g", 1.7, 4.5, 4.3, 1.7, 1.5},
+    {"l40s", 4.5, 5.5, 6.8, 3.2, 2.0},         {"a100-80g", 1.7, 4.5, 4.3, 1.7, 1.5},
     {"h100", 2.4, 5.3, 4.1, 2.3, 1.8},         {"rtx4090", 0.2, 0.2, 2.4, 0.6, 0.9},
     {"rtx-pro-6000", 0.3, 0.3, 7.6, 0.7, 0.8},
 };
@@ -522,7 +627,7 @@ END_TEST
 /* ---- transfer ---- */
 
 static struct transfer_side side(const char *name, double flops, double bandwidth, int64_t sms) {
-    struct profile_peaks rates = {flops, bandwidth, sms};
+    struct profile_peaks rates = {flops, bandwidth, sms, 0};
     return (struct transfer_side){
         .gpu = name, .peaks = rates, .reached = rates, .link_bandwidth = 450e9};
 }
@@ -688,6 +793,10 @@ int main(void) {
         the_frontier_holds_the_utilisation,
         cached_bytes_never_beat_memory_beyond_the_table,
         a_bidirectional_pass_is_the_causal_pass_of_half_as_many_twice_as_long,
+        a_row_timed_on_a_warm_cache_takes_what_its_weights_take_from_memory,
+        no_shipped_row_reads_its_weights_faster_than_memory,
+        rows_of_an_h100_are_what_products_take_cold,
+        experts_are_priced_by_how_many_are_hit,
         attention_grows_with_every_size_and_never_beats_the_roofline,
         four_times_the_rows_never_cost_less,
         mixtures_and_collectives_answer_for_sizes_nobody_measured,

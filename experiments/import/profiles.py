@@ -27,12 +27,18 @@ COLUMNS = """\
 # Sizes are tokens, rows, channels, heads; kv counts every key a sequence's last query sees;
 # bytes are read plus written (elementwise) or the message of one GPU (collectives)."""
 
+# (top_k, experts) of NVIDIA Nemotron-H, whose experts have no gate: two products, not three. The
+# collector of vLLM 0.24 runs them so (by their bytes three would read at up to 1.37 times the
+# memory's peak), that of 0.14 with a gate.
+NEMOTRON = ((6, 128), (22, 512))
+
 AICONFIGURATOR = {
-    "l40s": ("l40s", "NVIDIA L40S 48 GB", "vLLM 0.24.0 (cuBLAS, FlashAttention-2, Triton MoE)"),
+    "l40s": ("l40s", "NVIDIA L40S 48 GB", "vLLM 0.24.0 (cuBLAS, FlashAttention-2, Triton MoE)",
+             NEMOTRON),
     "a100-80g": ("a100_sxm", "NVIDIA A100 SXM4 80 GB",
-                 "vLLM 0.14.0 (default GEMM, FlashAttention, fused MoE)"),
+                 "vLLM 0.14.0 (default GEMM, FlashAttention, fused MoE)", ()),
     "h100": ("h100_sxm", "NVIDIA H100 SXM5 80 GB",
-             "vLLM 0.24.0 (cuBLAS, FlashAttention-3, Triton MoE)"),
+             "vLLM 0.24.0 (cuBLAS, FlashAttention-3, Triton MoE)", NEMOTRON),
 }
 AICONFIGURATOR_ORIGIN = ("ai-dynamo/aiconfigurator@095f58a51c4ca8e61b66ec108d86f223f8d559ce "
                          "aic-core/src/aiconfigurator_core/systems/data")
@@ -66,7 +72,7 @@ def us(text, scale):
     return "%.6g" % (float(text) * scale)
 
 
-def from_aiconfigurator(folder, name):
+def from_aiconfigurator(folder, name, ungated):
     """Rows as (operator, sizes..., microseconds); the source's latencies are milliseconds."""
     out = []
     for r in rows_of(folder, name + "_gemm_bf16.csv.gz"):
@@ -88,6 +94,8 @@ def from_aiconfigurator(folder, name):
                         int(r["head_dim"]), us(r["latency_ms"], 1e3)))
     for r in rows_of(folder, name + "_moe_bf16.csv.gz"):
         inter, tp = int(r["inter_size"]), int(r["moe_tp_size"])
+        if (int(r["topk"]), int(r["num_experts"])) in ungated:
+            continue
         if r["distribution"] == "power_law_1.01" and r["moe_ep_size"] == "1" and inter % tp == 0:
             out.append(("moe", int(r["num_tokens"]), int(r["hidden_size"]), inter // tp,
                         int(r["topk"]), int(r["num_experts"]), us(r["latency_ms"], 1e3)))
@@ -149,19 +157,25 @@ def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     sources, out = sys.argv[1:]
-    for gpu, (name, title, software) in AICONFIGURATOR.items():
+    for gpu, (name, title, software, ungated) in AICONFIGURATOR.items():
         head = "\n".join([
             "# Operator times of one GPU, bf16, as published by others; see LICENSES.md.",
             "# kind: imported", "# gpu: " + title, "# source: " + AICONFIGURATOR_ORIGIN,
             "# licence: Apache-2.0, Copyright 2025-2026 NVIDIA CORPORATION & AFFILIATES",
             "# software: " + software,
+            "# weights_in_turn: gemm 6, moe 1, attention_decode 1",
+            "# expert_routing: power_law 1.01",
             "# Transformation (experiments/import/profiles.py): milliseconds to microseconds; "
             "message elements to bytes; decode kv = isl + step; expert_ffn = inter_size / tp.",
             "# Dropped: products with n or k below 512; attention with fewer than 4 query heads; "
-            "MoE routings other than power_law_1.01; of two kernels for one shape the slower.",
+            "MoE routings other than power_law_1.01; " +
+            ("experts without a gate (Nemotron-H); " if ungated else "") +
+            "of two kernels for one shape the slower.",
+            "# weights_in_turn, expert_routing: how the source's collector times and routes; see "
+            "sim/cost/profile_cold.c and profile_moe.c.",
             "# attention_causal is causal: about half the FLOPs of a bidirectional pass."])
         write(os.path.join(out, gpu + ".csv"), head,
-              from_aiconfigurator(os.path.join(sources, "aiconfigurator"), name))
+              from_aiconfigurator(os.path.join(sources, "aiconfigurator"), name, ungated))
     for gpu, (name, title, software) in LLMSERVINGSIM.items():
         head = "\n".join([
             "# Operator times of one GPU, bf16, as published by others; see LICENSES.md.",

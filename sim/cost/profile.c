@@ -13,6 +13,11 @@
 
 enum { MAX_FILE_BYTES = 64 << 20 };
 
+struct profile_peaks profile_peaks_of(const struct gpu *gpu) {
+    return (struct profile_peaks){gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms,
+                                  gpu->l2_bytes};
+}
+
 int profile_open(const char *path, const struct profile_peaks *peaks, struct profile **out,
                  struct err *err) {
     *out = NULL;
@@ -53,6 +58,7 @@ void profile_close(struct profile *profile) {
     }
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         lattice_fini(&profile->ops[op]);
+        free(profile->raised[op]);
     }
     for (size_t i = 0; i < profile->n_notes; i++) {
         free(profile->notes[i].key);
@@ -75,6 +81,7 @@ struct profile *profile_copy(const struct profile *donor, const char *source,
     }
     copy->peaks = *peaks;
     copy->measured_edges = donor->measured_edges;
+    copy->routing_alpha = donor->routing_alpha;
     memcpy(copy->host, donor->host, sizeof copy->host);
     copy->path = strdup(donor->path);
     copy->kind = strdup("transferred");
@@ -82,6 +89,13 @@ struct profile *profile_copy(const struct profile *donor, const char *source,
     bool fine = copy->path != NULL && copy->kind != NULL && copy->source != NULL;
     for (size_t op = 0; op < PROFILE_OPS && fine; op++) {
         fine = donor->ops[op].n_cells == 0 || lattice_copy(&copy->ops[op], &donor->ops[op]);
+        if (fine && donor->raised[op] != NULL) {
+            copy->raised[op] = malloc(donor->ops[op].n_cells);
+            fine = copy->raised[op] != NULL;
+        }
+        if (fine && donor->raised[op] != NULL) {
+            memcpy(copy->raised[op], donor->raised[op], donor->ops[op].n_cells);
+        }
     }
     if (!fine) {
         profile_close(copy);
@@ -98,6 +112,7 @@ bool profile_refresh(struct profile *profile) {
             profile->floor_us[op] = fmin(profile->floor_us[op], lattice->time_us[i]);
         }
     }
+    moe_find_launch(profile);
     return profile->ops[PROFILE_GEMM].n_cells == 0 || gemm_choose_tiles(profile);
 }
 
@@ -190,11 +205,10 @@ double profile_gemm(const struct profile *profile, int64_t m, int64_t n, int64_t
     return 1e3 * gemm_us(profile, m, n, k, match);
 }
 
-double profile_moe(const struct profile *profile, int64_t tokens, int64_t hidden,
-                   int64_t expert_ffn, int64_t top_k, int64_t experts, enum profile_match *match) {
-    ASSERT(profile_has(profile, PROFILE_MOE) && tokens > 0 && top_k <= experts);
-    struct moe_shape shape = {hidden, expert_ffn, top_k, experts};
-    return 1e3 * moe_us(profile, shape, tokens, match);
+double profile_moe(const struct profile *profile, struct moe_shape shape, int64_t tokens,
+                   double hits, enum profile_match *match) {
+    ASSERT(profile_has(profile, PROFILE_MOE) && tokens > 0 && shape.top_k <= shape.experts);
+    return 1e3 * moe_us(profile, shape, (double)tokens, hits, match);
 }
 
 double profile_elementwise(const struct profile *profile, int64_t bytes,

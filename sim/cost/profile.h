@@ -18,6 +18,7 @@
 
 #include "sim/base/err.h"
 #include "sim/cost/load.h"
+#include "sim/model/gpu.h"
 
 struct lattice; /* sim/cost/profile_lattice.h */
 
@@ -68,7 +69,7 @@ struct profile_host {
 enum { PROFILE_HOST_KINDS = 3 };
 
 enum profile_match {
-    PROFILE_EXACT = 0,        /* a measured row */
+    PROFILE_EXACT = 0,        /* a measured row, as it was measured */
     PROFILE_INTERPOLATED = 1, /* between measured rows */
     PROFILE_EXTRAPOLATED = 2, /* beyond them: the nearest row's utilisation is held */
 };
@@ -78,7 +79,10 @@ struct profile_peaks {
     double flops;     /* bf16 with fp32 accumulation, FLOP/s */
     double bandwidth; /* bytes/s */
     int64_t sms;      /* streaming multiprocessors */
+    int64_t l2_bytes; /* 0: not known */
 };
+
+struct profile_peaks profile_peaks_of(const struct gpu *gpu);
 
 /* A ragged batch seen through its sums over sequences. Lookups use the uniform batch that has the
  * same work: n_seqs sequences of q = sum_q / n_seqs queries over kv = sum_q_kv / sum_q keys. FLOPs
@@ -185,10 +189,20 @@ extern const char *const profile_pass_names[PROFILE_PASSES];
 double profile_fused(const struct profile *profile, enum profile_op op, int64_t rows, int64_t n,
                      int64_t k, enum profile_match *match);
 
-/* The gate-up and down products of one mixture layer. What was measured elsewhere has the choice of
- * experts and the sum of their outputs in it; ours are passes of their own. */
-double profile_moe(const struct profile *profile, int64_t tokens, int64_t hidden,
-                   int64_t expert_ffn, int64_t top_k, int64_t experts, enum profile_match *match);
+/* The gate-up and down products of one mixture layer, of whose experts the tokens hit so many; 0:
+ * as many as those of the rows did, which were routed in their own way (sim/cost/profile_moe.c).
+ * What was measured elsewhere has the choice of experts and the sum of their outputs in it; ours
+ * are passes of their own. */
+struct moe_shape {
+    int64_t hidden, expert_ffn, top_k, experts;
+};
+double profile_moe(const struct profile *profile, struct moe_shape shape, int64_t tokens,
+                   double hits, enum profile_match *match);
+
+/* Rows of an operator that were timed on weights or keys in the L2 cache, and hold what they take
+ * from memory instead (sim/cost/profile_cold.c); look-ups of them are extrapolated. `n_rows`: of so
+ * many in all. */
+size_t profile_raised(const struct profile *profile, enum profile_op op, size_t *n_rows);
 
 /* One memory-bound pass that reads and writes `bytes` in all. */
 double profile_elementwise(const struct profile *profile, int64_t bytes, enum profile_match *match);

@@ -89,7 +89,7 @@ static double predict(const struct profile *profile, enum profile_op op, size_t 
     case PROFILE_ATTENTION_DECODE:
         return decode_us(profile, i_first, (double)at[1], (double)at[2], match);
     case PROFILE_MOE:
-        return moe_us(profile, moe_shape_unpack(at[0]), at[1], match);
+        return moe_us(profile, moe_shape_unpack(at[0]), (double)at[1], 0, match);
     case PROFILE_ELEMENTWISE:
         return elementwise_us(profile, at[0], match);
     case PROFILE_ALL_REDUCE:

@@ -336,10 +336,12 @@ double gemm_us(const struct profile *profile, int64_t m, int64_t n, int64_t k,
     ptrdiff_t i_m = lattice_index(gemm, GEMM_M, m), i_n = lattice_index(gemm, GEMM_N, n);
     ptrdiff_t i_k = lattice_index(gemm, GEMM_K, k);
     if (i_m >= 0 && i_n >= 0 && i_k >= 0) {
-        double time_us = gemm->time_us[(size_t)i_m * axes[GEMM_M].stride +
-                                       (size_t)i_n * axes[GEMM_N].stride + (size_t)i_k];
+        size_t cell =
+            (size_t)i_m * axes[GEMM_M].stride + (size_t)i_n * axes[GEMM_N].stride + (size_t)i_k;
+        double time_us = gemm->time_us[cell];
         if (!isnan(time_us)) {
-            *match = PROFILE_EXACT;
+            const uint8_t *raised = profile->raised[PROFILE_GEMM];
+            *match = raised != NULL && raised[cell] ? PROFILE_EXTRAPOLATED : PROFILE_EXACT;
             return time_us;
         }
     }

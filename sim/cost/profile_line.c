@@ -1,77 +1,12 @@
-/* The operators whose time is one line: mixtures over tokens, elementwise passes and collectives
- * over bytes, named passes and the output head over rows. Straight between measured rows;
- * utilisation is held beyond them. */
+/* The operators whose time is one line: elementwise passes and collectives over bytes, named passes
+ * and the output head over rows. Straight between measured rows; utilisation is held beyond them.
+ */
 #include <math.h>
 
 #include "sim/cost/profile_table.h"
 
-/* Gate, up and down products of the experts that T tokens touch under uniform routing,
- * E (1 - (1 - k/E)^T) of them, each read once, bf16. */
-double moe_roofline_us(const struct profile_peaks *peaks, struct moe_shape shape, double tokens) {
-    double weights = 3 * (double)shape.hidden * (double)shape.expert_ffn;
-    double share = (double)shape.top_k / (double)shape.experts;
-    double touched = (double)shape.experts * (1 - pow(1 - share, tokens));
-    double flops = 2 * weights * tokens * (double)shape.top_k;
-    double bytes = 2 * (weights * touched + 2 * tokens * (double)shape.hidden);
-    return 1e6 * fmax(flops / peaks->flops, bytes / peaks->bandwidth);
-}
-
 static double apart(double a, double b) {
     return fabs(log(a / b));
-}
-
-static size_t nearest_shape(const struct lattice *moe, struct moe_shape wanted) {
-    ptrdiff_t exact = lattice_index(moe, MOE_SHAPE, moe_shape_pack(wanted));
-    if (exact >= 0) {
-        return (size_t)exact;
-    }
-    size_t best = 0;
-    double best_apart = INFINITY;
-    for (size_t i = 0; i < moe->axes[MOE_SHAPE].n; i++) {
-        struct moe_shape has = moe_shape_unpack(moe->axes[MOE_SHAPE].values[i]);
-        double total = apart((double)has.hidden, (double)wanted.hidden) +
-                       apart((double)has.expert_ffn, (double)wanted.expert_ffn) +
-                       apart((double)has.top_k, (double)wanted.top_k) +
-                       apart((double)has.experts, (double)wanted.experts);
-        if (total < best_apart) {
-            best = i;
-            best_apart = total;
-        }
-    }
-    return best;
-}
-
-double moe_us(const struct profile *profile, struct moe_shape shape, int64_t tokens,
-              enum profile_match *match) {
-    const struct lattice *moe = &profile->ops[PROFILE_MOE];
-    size_t i_shape = nearest_shape(moe, shape), base = i_shape * moe->axes[MOE_SHAPE].stride;
-    struct moe_shape has = moe_shape_unpack(moe->axes[MOE_SHAPE].values[i_shape]);
-    struct lattice_bracket at = lattice_around(moe, base, MOE_TOKENS, (double)tokens);
-    const int64_t *measured = moe->axes[MOE_TOKENS].values;
-    const double *time_us = moe->time_us + base;
-    double guess;
-    if (at.exact) {
-        *match = PROFILE_EXACT;
-        guess = time_us[at.lo];
-    } else if (at.lo >= 0 && at.hi >= 0) {
-        *match = PROFILE_INTERPOLATED;
-        guess = on_line((double)tokens, (double)measured[at.lo], time_us[at.lo],
-                        (double)measured[at.hi], time_us[at.hi]);
-    } else {
-        *match = PROFILE_EXTRAPOLATED;
-        ptrdiff_t end = at.lo >= 0 ? at.lo : at.hi;
-        if (end < 0) {
-            return NAN;
-        }
-        guess = time_us[end] * moe_roofline_us(&profile->peaks, has, (double)tokens) /
-                moe_roofline_us(&profile->peaks, has, (double)measured[end]);
-    }
-    if (moe_shape_pack(has) != moe_shape_pack(shape)) {
-        *match = PROFILE_EXTRAPOLATED;
-        guess *= moe_roofline_us(&profile->peaks, shape, (double)tokens) /
-                 moe_roofline_us(&profile->peaks, has, (double)tokens);
-    }
-    return guess;
 }
 
 /* One line over bytes: below the first row its time (latency), beyond the last its bytes/s, but

@@ -408,7 +408,9 @@ static int build(struct profile *profile, struct rows rows[PROFILE_OPS], struct 
             return err_world(err, "%s: out of memory", profile->path);
         }
     }
-    return profile_refresh(profile) ? 0 : err_world(err, "%s: out of memory", profile->path);
+    return profile_cool(profile) && profile_refresh(profile)
+               ? 0
+               : err_world(err, "%s: out of memory", profile->path);
 }
 
 int profile_parse(const char *path, const char *text, size_t size,

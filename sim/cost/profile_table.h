@@ -42,8 +42,13 @@ struct profile {
      * measurements place them: straight lines in m, no assumption about tiles. */
     bool measured_edges;
     struct lattice ops[PROFILE_OPS]; /* n_cells 0 where the file has no such row */
+    uint8_t *raised[PROFILE_OPS];    /* cells that profile_cool has raised; NULL: none */
+    /* The exponent by which imported rows of experts were routed ("expert_routing: power_law A");
+     * 0: by chance. */
+    double routing_alpha;
     /* Derived from the rows by profile_refresh. */
     double floor_us[PROFILE_OPS]; /* the shortest time: launch and latency */
+    double moe_launch_us;         /* the least that a row of experts takes beyond its roofline */
     uint8_t *gemm_tile;           /* a GEMM cell: the tile that explains the gap above it in n */
     float *gemm_tile_errors;      /* what it was chosen by: an error a cell and tile, or NAN */
 };
@@ -63,10 +68,6 @@ static inline int64_t head_layout_pack(struct head_layout layout) {
 static inline struct head_layout head_layout_unpack(int64_t packed) {
     return (struct head_layout){packed >> 32, packed >> 16 & 0xffff, packed & 0xffff};
 }
-
-struct moe_shape {
-    int64_t hidden, expert_ffn, top_k, experts;
-};
 
 static inline int64_t moe_shape_pack(struct moe_shape shape) {
     return shape.hidden << 46 | shape.expert_ffn << 28 | shape.top_k << 16 | shape.experts;
@@ -119,9 +120,18 @@ double causal_us(const struct profile *profile, size_t i_layout, double batch, d
 double decode_us(const struct profile *profile, size_t i_layout, double batch, double kv,
                  enum profile_match *match);
 
-double moe_us(const struct profile *profile, struct moe_shape shape, int64_t tokens,
+/* sim/cost/profile_moe.c: `hits` experts, or 0 for as many as the rows' own routing hits. */
+double moe_us(const struct profile *profile, struct moe_shape shape, double tokens, double hits,
               enum profile_match *match);
-double moe_roofline_us(const struct profile_peaks *peaks, struct moe_shape shape, double tokens);
+double moe_row_hits(const struct profile *profile, struct moe_shape shape, double tokens);
+double moe_roofline_us(const struct profile_peaks *peaks, struct moe_shape shape, double tokens,
+                       double hits);
+/* Fill moe_launch_us. */
+void moe_find_launch(struct profile *profile);
+
+/* Take what a table was timed in turn over from its "weights_in_turn" line, and raise the rows that
+ * found their weights or keys in the L2 cache. false when memory ran out. */
+bool profile_cool(struct profile *profile);
 double full_us(const struct profile *profile, size_t i_layout, double batch, double q,
                enum profile_match *match);
 double block_us(const struct profile *profile, size_t i_layout, double batch, double q, double kv,

@@ -116,8 +116,10 @@ static struct match_point match_cell(const struct profile *donor, const struct s
     case PROFILE_MOE: {
         struct moe_shape shape = moe_shape_unpack(lattice_value(lattice, cell, MOE_SHAPE));
         double tokens = (double)lattice_value(lattice, cell, MOE_TOKENS);
-        return (struct match_point){time_us, moe_roofline_us(&sides->to, shape, tokens) /
-                                                 moe_roofline_us(&sides->from, shape, tokens)};
+        double hits = moe_row_hits(donor, shape, tokens);
+        return (struct match_point){time_us,
+                                    moe_roofline_us(&sides->to, shape, tokens, hits) /
+                                        moe_roofline_us(&sides->from, shape, tokens, hits)};
     }
     case PROFILE_ATTENTION_FULL:
         return match_full(donor, sides, cell);
@@ -143,8 +145,8 @@ static struct match_point match_cell(const struct profile *donor, const struct s
 struct transfer_side transfer_side_of(const struct gpu *gpu) {
     return (struct transfer_side){
         .gpu = gpu->name,
-        .peaks = {gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms},
-        .reached = {gpu->best_bf16_flops, gpu->best_bandwidth, gpu->sms},
+        .peaks = profile_peaks_of(gpu),
+        .reached = {gpu->best_bf16_flops, gpu->best_bandwidth, gpu->sms, gpu->l2_bytes},
         .link_bandwidth = gpu->link_bandwidth,
     };
 }
@@ -176,6 +178,13 @@ static bool note_origin(const struct profile *donor, const struct transfer_side 
     bool fine = true;
     for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++) {
         fine = fine && profile_add_note(target, notes[i].key, strlen(notes[i].key), notes[i].value);
+    }
+    /* Rows of experts are as they were routed. */
+    for (size_t i = 0; i < donor->n_notes; i++) {
+        static const char routing[] = "expert_routing";
+        fine =
+            fine && (strcmp(donor->notes[i].key, routing) != 0 ||
+                     profile_add_note(target, routing, sizeof routing - 1, donor->notes[i].value));
     }
     return fine;
 }

@@ -21,7 +21,7 @@ int profile_open_shipped(const struct gpu *gpu, struct profile **out, struct err
     }
     char relative[256], path[1024];
     snprintf(relative, sizeof relative, "kernels/profiles/%s", gpu->profile);
-    struct profile_peaks peaks = {gpu->peak_bf16_flops, gpu->peak_bandwidth, gpu->sms};
+    struct profile_peaks peaks = profile_peaks_of(gpu);
     return profile_open(data_path(path, sizeof path, relative), &peaks, out, err);
 }
 

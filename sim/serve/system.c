@@ -268,7 +268,7 @@ static int resolve_profile(struct system *s, const char *path, struct err *err) 
     struct profile **next = &s->profile;
     int status = 0;
     if (path != NULL) {
-        struct profile_peaks peaks = {s->gpu->peak_bf16_flops, s->gpu->peak_bandwidth, s->gpu->sms};
+        struct profile_peaks peaks = profile_peaks_of(s->gpu);
         if (strlen(path) >= sizeof s->profile_path) {
             return err_usage(err, "the path of the profile is longer than %zu characters",
                              sizeof s->profile_path - 1);
