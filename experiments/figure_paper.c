@@ -197,6 +197,24 @@ static double of_one_point(const struct grid *grid, const struct grid_results *r
     return NAN;
 }
 
+/* At the last place of the axis, over all workloads; a speed-up is that of the means. */
+static double mean_over_workloads(const struct grid *grid, const struct grid_results *results,
+                                  const struct paper_row *row) {
+    size_t system = index_of(&grid->labels, row->system);
+    bool is_speedup = strncmp(row->quantity, "speedup_vs_", 11) == 0;
+    size_t over = is_speedup ? index_of(&grid->labels, row->quantity + 11) : system;
+    if (system == grid->labels.n || over == grid->labels.n ||
+        (!is_speedup && strcmp(row->quantity, "throughput") != 0)) {
+        return NAN;
+    }
+    double sum = 0, base = 0;
+    for (size_t w = 0; w < grid->workloads.n; w++) {
+        sum += grid_point(grid, results, system, w, grid->n_x - 1)->throughput;
+        base += grid_point(grid, results, over, w, grid->n_x - 1)->throughput;
+    }
+    return is_speedup ? sum / base : sum / (double)grid->workloads.n;
+}
+
 static double ours_of(const struct grid *grid, const struct grid_results *results,
                       const struct paper_row *row) {
     size_t workload, x;
@@ -221,6 +239,9 @@ static double ours_of(const struct grid *grid, const struct grid_results *result
         if (is_max) {
             return largest_speedup(grid, results, row, over);
         }
+    }
+    if (strcmp(row->dataset, "Avg") == 0) {
+        return mean_over_workloads(grid, results, row);
     }
     if (!locate(grid, row, &workload, &x)) {
         return NAN;

@@ -3,16 +3,22 @@
 #include <string.h>
 
 #include "experiments/point.h"
+#include "experiments/words.h"
 #include "sim/base/datadir.h"
 #include "sim/base/num.h"
+
+enum { MOST_KEYS = 4 };
 
 struct task {
     const struct config *config;
     const char *section;
     const char *system, *gpu, *workload, *key;
     double rate, target, stored;
-    double most;  /* the largest value that is tried */
-    double first; /* fitted to the mean latency of so many first requests; 0: to throughput */
+    double most;     /* the largest value that is tried */
+    double first;    /* fitted to the mean latency of so many first requests; 0: to throughput */
+    double requests; /* how many; 0: the workload's */
+    double output_tokens; /* every output has this length; 0: the workload's */
+    bool by_forward;      /* fitted to the time of a forward pass in ms */
 };
 
 static int text_of(struct task *task, const char *key, const char **out, struct err *err) {
@@ -58,6 +64,18 @@ static int task_read(struct task *task, struct err *err) {
     if (status == 0 && config_find(task->config, task->section, "latency_of_first") != NULL) {
         status = number_of(task, "latency_of_first", &task->first, err);
     }
+    if (status == 0 && config_find(task->config, task->section, "requests") != NULL) {
+        status = number_of(task, "requests", &task->requests, err);
+    }
+    if (status == 0 && config_find(task->config, task->section, "output_tokens") != NULL) {
+        status = number_of(task, "output_tokens", &task->output_tokens, err);
+    }
+    const struct config_entry *quantity = config_find(task->config, task->section, "quantity");
+    task->by_forward = quantity != NULL && strcmp(quantity->value, "ms_per_forward") == 0;
+    if (status == 0 && quantity != NULL && !task->by_forward) {
+        status = err_usage(err, "%s: [%s] quantity is '%s', expected ms_per_forward or no quantity",
+                           task->config->path, task->section, quantity->value);
+    }
     return status != 0 ? status : number_of(task, "value", &task->stored, err);
 }
 
@@ -89,27 +107,50 @@ static int early_latency(const struct task *task, const struct run_request *requ
     return status;
 }
 
+/* Every key of the comma list gets the value. */
+static int set_keys(const struct task *task, double value, struct setting out[MOST_KEYS],
+                    uint32_t *n, struct err *err) {
+    struct words keys;
+    int status = words_split(task->key, &keys, task->section, err);
+    if (status == 0 && keys.n > MOST_KEYS) {
+        status = err_usage(err, "[%s] sets more than %d keys", task->section, MOST_KEYS);
+    }
+    for (size_t i = 0; status == 0 && i < keys.n; i++) {
+        out[i] = (struct setting){.place = "fit"};
+        snprintf(out[i].key, sizeof out[i].key, "%s", keys.word[i]);
+        snprintf(out[i].value, sizeof out[i].value, "%.9g", value);
+    }
+    *n = status == 0 ? (uint32_t)keys.n : 0;
+    return status;
+}
+
 /* The quantity that is fitted. */
 static int reach(const struct task *task, double value, double *out, struct err *err) {
-    struct setting setting = {.place = "fit"};
+    struct setting settings[MOST_KEYS];
+    uint32_t n_settings = 0;
+    int status = set_keys(task, value, settings, &n_settings, err);
+    if (status != 0) {
+        return status;
+    }
     char path[512];
     const char *workload = strchr(task->workload, '/') == NULL
                                ? task->workload
                                : data_path(path, sizeof path, task->workload);
-    snprintf(setting.key, sizeof setting.key, "%s", task->key);
-    snprintf(setting.value, sizeof setting.value, "%.9g", value);
     struct run_request request = {.system = task->system,
                                   .gpu = task->gpu,
                                   .workload = workload,
-                                  .options = {.seed = 1, .rate_per_s = task->rate},
-                                  .settings = &setting,
-                                  .n_settings = 1};
+                                  .options = {.seed = 1,
+                                              .requests = (uint64_t)task->requests,
+                                              .rate_per_s = task->rate,
+                                              .output_tokens = (uint32_t)task->output_tokens},
+                                  .settings = settings,
+                                  .n_settings = n_settings};
     if (task->first > 0) {
         return early_latency(task, &request, out, err);
     }
     struct point point;
-    int status = point_run(&request, &point, err);
-    *out = point.throughput;
+    status = point_run(&request, &point, err);
+    *out = task->by_forward ? point.ms_per_forward : point.throughput;
     return status;
 }
 
@@ -119,7 +160,8 @@ static int fit_one(const struct task *task, struct fit *fit, struct err *err) {
     if (status == 0) {
         status = reach(task, high, &at_high, err);
     }
-    double sign = task->first > 0 ? -1 : 1; /* throughput falls with the constant */
+    /* Throughput falls with the constant, times grow. */
+    double sign = task->first > 0 || task->by_forward ? -1 : 1;
     if (status == 0 &&
         (sign * task->target > sign * at_low || sign * task->target < sign * at_high)) {
         status =

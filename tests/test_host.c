@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "sim/model/ranks.h"
 #include "sim/serve/system.h"
 #include "tests/rig.h"
 #include "tests/suite.h"
@@ -115,6 +116,65 @@ START_TEST(an_unknown_host_is_refused_with_the_nearest) {
 }
 END_TEST
 
+/* A mixture of 16 layers carried what LLaDA-8B's 32 take. */
+START_TEST(host_times_and_launches_are_a_steps_and_each_layers) {
+    static const char *const half[] = {"layers=16", NULL};
+    struct system *whole = rig_system("fast-dllm-published", "h200", false, NULL);
+    struct system *cut = rig_system("fast-dllm-published", "h200", false, half);
+    const struct runtime *r = &whole->runtime;
+    ck_assert_double_eq_tol(host_ms(whole), 26.0, 1e-9);
+    ck_assert_double_eq_tol(host_ms(whole) - host_ms(cut), 16 * r->host_layer_ns[HOST_REUSE] * 1e-6,
+                            1e-9);
+    ck_assert_double_eq_tol(r->launches_step[HOST_REUSE] + 32 * r->launches_layer[HOST_REUSE], 4454,
+                            1e-9);
+    system_close(whole);
+    system_close(cut);
+}
+END_TEST
+
+/* wall = max(trunk, host) + head + look: a trunk that the host launches is hidden behind it, the
+ * head and the look at the logits are not. */
+START_TEST(launched_by_layers_the_head_and_the_look_come_behind_the_host) {
+    static const char *const none[] = {"host.factor=0", NULL};
+    static const char *const much[] = {"host.factor=100", NULL};
+    const struct span block = {
+        .phase = PHASE_REUSE, .queries = 64, .first_queries = 64, .context = 480, .logit_rows = 64};
+    struct system *fast = rig_system("fast-dllm-moe-published", "h800", false, none);
+    struct system *slow = rig_system("fast-dllm-moe-published", "h800", false, much);
+    struct step_shape shape;
+    struct step_price without, with;
+    struct op_price ops[GRAPH_MAX_OPS];
+    shape_clear(&shape);
+    shape_add(shape.sym, &block, 1);
+    cost_price(fast->cost, &shape, fast->chunks.bound, &without);
+    cost_price(slow->cost, &shape, slow->chunks.bound, &with);
+    cost_explain(slow->cost, &shape, slow->chunks.bound, ops);
+    double head_ns = 0;
+    for (uint32_t i = 0; i < slow->graph.n_ops; i++) {
+        head_ns += slow->graph.ops[i].rows == SYM_LOGIT_ROWS ? ops[i].ns : 0;
+    }
+    ck_assert_double_eq_tol(without.wall_ns, without.device_ns, 1);
+    ck_assert_double_eq_tol(with.wall_ns, with.host_ns + head_ns, 1e-6 * with.wall_ns);
+    ck_assert_double_gt(head_ns, 0);
+    ck_assert_double_lt(head_ns, with.device_ns);
+    system_close(fast);
+    system_close(slow);
+}
+END_TEST
+
+START_TEST(ranks_of_dinfer_have_the_whole_head_each) {
+    static const char *const divided[] = {"runtime.whole_head=off", NULL};
+    struct system *whole = rig_system("dinfer-published", "h800", false, NULL);
+    struct system *share = rig_system("dinfer-published", "h800", false, divided);
+    ck_assert_uint_eq(whole->settings.tensor_parallel, 4);
+    ck_assert_uint_eq(whole->model->vocab, 4 * share->model->vocab);
+    ck_assert_uint_eq(model_whole_vocab(whole->model), model_whole_vocab(share->model));
+    ck_assert_uint_eq(whole->model->heads, share->model->heads);
+    system_close(whole);
+    system_close(share);
+}
+END_TEST
+
 /* The wait of a step that evicts is a calibrated constant like the others, listed where it acts. */
 START_TEST(the_wait_of_an_eviction_is_a_calibrated_constant) {
     struct system *evicts = rig_system("focus", "a100-80g", false, NULL);
@@ -136,6 +196,9 @@ int main(void) {
         on_the_gpu_of_the_reference_runs_it_has_the_host_it_was_timed_on,
         a_factor_of_ones_own_scales_host_times_and_is_assumed,
         host_terms_of_another_model_are_transferred,
+        host_times_and_launches_are_a_steps_and_each_layers,
+        launched_by_layers_the_head_and_the_look_come_behind_the_host,
+        ranks_of_dinfer_have_the_whole_head_each,
         an_unknown_host_is_refused_with_the_nearest,
         the_wait_of_an_eviction_is_a_calibrated_constant,
     };

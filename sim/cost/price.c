@@ -588,26 +588,49 @@ void cost_work(const struct cost_model *cost, const int64_t sym[SYM_COUNT], doub
 }
 
 /* What the host pays for the step, and the launches it makes beyond the graph's operators. */
-static double host_ns(const struct runtime *runtime, const struct step_shape *shape,
+static double host_ns(const struct runtime *r, double layers, const struct step_shape *shape,
                       double *launches) {
     int64_t n[HOST_KIND_COUNT];
     n[HOST_REFRESH] = shape->sym[SYM_REFRESH_N];
     n[HOST_SELECT] = shape->sym[SYM_SELECT_N];
     n[HOST_REUSE] = shape->sym[SYM_REQUESTS] - n[HOST_REFRESH] - n[HOST_SELECT];
-    double step_ns = 0, step_launches = 0, request_ns = 0;
+    double most_ns = 0, most_launches = 0, requests_ns = 0;
     *launches = 0;
     for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
         if (n[kind] == 0) {
             continue;
         }
-        step_ns = runtime->host_step_ns[kind] > step_ns ? runtime->host_step_ns[kind] : step_ns;
-        step_launches = runtime->launches_step[kind] > step_launches ? runtime->launches_step[kind]
-                                                                     : step_launches;
-        request_ns += (double)n[kind] * runtime->host_request_ns[kind];
-        *launches += (double)n[kind] * runtime->launches_request[kind];
+        double requests = (double)n[kind];
+        double step_ns = r->host_step_ns[kind] + layers * r->host_layer_ns[kind];
+        double step_launches = r->launches_step[kind] + layers * r->launches_layer[kind];
+        most_ns = step_ns > most_ns ? step_ns : most_ns;
+        most_launches = step_launches > most_launches ? step_launches : most_launches;
+        requests_ns +=
+            requests * (r->host_request_ns[kind] + layers * r->host_layer_request_ns[kind]);
+        *launches +=
+            requests * (r->launches_request[kind] + layers * r->launches_layer_request[kind]);
     }
-    *launches += step_launches;
-    return runtime->host_factor * (step_ns + request_ns);
+    *launches += most_launches;
+    return r->host_factor * (most_ns + requests_ns);
+}
+
+/* How host and device go together; `head_ns` is part of the device's time. */
+static void take_wall(const struct runtime *r, const struct step_shape *shape, double head_ns,
+                      struct step_price *out) {
+    double trunk_ns = out->device_ns - head_ns;
+    double look_ns = r->host_factor * r->host_look_ns * (double)shape->sym[SYM_REQUESTS];
+    switch ((enum host_mode)r->host_mode) {
+    case HOST_SERIAL:
+        out->wall_ns = out->device_ns + out->host_ns;
+        break;
+    case HOST_OVERLAPS:
+        out->wall_ns = out->device_ns > out->host_ns ? out->device_ns : out->host_ns;
+        break;
+    case HOST_BY_LAYERS:
+        out->wall_ns = (trunk_ns > out->host_ns ? trunk_ns : out->host_ns) + head_ns + look_ns;
+        out->host_ns += look_ns;
+        break;
+    }
 }
 
 /* The chunks as far as they matter at this value of a symbol: numbers of rows that hold no loop
@@ -629,7 +652,7 @@ void cost_price(struct cost_model *cost, const struct step_shape *whole, struct 
     struct step_shape room;
     const struct step_shape *shape = as_run(cost, whole, &room);
     memset(out, 0, sizeof *out);
-    double device = 0;
+    double device = 0, head_ns = 0;
     for (int symbol = 0; symbol < SYM_COUNT; symbol++) {
         int64_t value = shape->sym[symbol];
         if (!cost->is_used[symbol] || value == 0) {
@@ -646,6 +669,7 @@ void cost_price(struct cost_model *cost, const struct step_shape *whole, struct 
             computed = price_symbol(cost, (enum symbol)symbol, value, chunks);
         }
         device += known->ns;
+        head_ns += symbol == SYM_LOGIT_ROWS ? known->ns : 0;
         for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
             out->lookups[match] += known->lookups[match];
             out->time.match_ns[match] += (double)known->match_ns[match];
@@ -663,18 +687,14 @@ void cost_price(struct cost_model *cost, const struct step_shape *whole, struct 
         }
     }
     double launches;
-    out->host_ns = host_ns(cost->runtime, shape, &launches);
+    out->host_ns = host_ns(cost->runtime, (double)cost->graph->model->layers, shape, &launches);
     launches = launches > cost->n_executions ? launches - cost->n_executions : 0;
     out->device_ns = device + launches * cost->runtime->small_kernel_ns;
     int64_t kept = shape->sym[SYM_KEPT_Q];
     if (kept > 0 && kept < whole->sym[SYM_BLOCK_Q]) {
         out->device_ns += cost->runtime->host_factor * cost->runtime->evict_ns;
     }
-    if (cost->runtime->host_mode == HOST_SERIAL) {
-        out->wall_ns = out->device_ns + out->host_ns;
-    } else {
-        out->wall_ns = out->device_ns > out->host_ns ? out->device_ns : out->host_ns;
-    }
+    take_wall(cost->runtime, shape, head_ns, out);
 }
 
 static enum provenance_kind kind_of(const struct profile *profile) {

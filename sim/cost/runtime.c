@@ -14,7 +14,7 @@
 
 const char *const host_kind_names[HOST_KIND_COUNT] = {"refresh", "reuse", "select"};
 
-static const char *const host_mode_words[] = {"overlaps", "serial", NULL};
+static const char *const host_mode_words[] = {"overlaps", "serial", "by-layers", NULL};
 
 const struct param runtime_params[] = {
     FLAG(varlen, "packed batches; off: padded to the longest request"),
@@ -38,7 +38,7 @@ const struct param runtime_params[] = {
     {"element_bytes", PARAM_I64, 0, "bytes", "2", 2, 4, NULL,
      offsetof(struct runtime, element_bytes), "bytes of a weight, an activation, a cached value"},
     FLAG(vmm, "live runs map memory behind workspace and cached rows as steps need it"),
-    {"host_mode", PARAM_WORD, 0, "1", "overlaps", 0, 1, host_mode_words,
+    {"host_mode", PARAM_WORD, 0, "1", "overlaps", 0, 2, host_mode_words,
      offsetof(struct runtime, host_mode), "whether the host runs ahead of the device"},
     NUMBER("host_refresh_ns", host_step_ns[HOST_REFRESH], "ns", 1e10, "per step with a refresh"),
     NUMBER("host_reuse_ns", host_step_ns[HOST_REUSE], "ns", 1e10, "per step of reuse alone"),
@@ -66,6 +66,33 @@ const struct param runtime_params[] = {
      offsetof(struct runtime, kept_bucket),
      "the device chooses what FOCUS evicts, in steps rounded up to about so many tokens; 0: the "
      "host"},
+    FLAG(whole_head, "of several ranks each has the whole output head; off: its share of it"),
+    NUMBER("host_look_ns", host_look_ns, "ns", 1e10,
+           "host_mode = by-layers: for each request, once its logits are there"),
+    NUMBER("host_layer_refresh_ns", host_layer_ns[HOST_REFRESH], "ns", 1e10,
+           "and for each layer of such a step"),
+    NUMBER("host_layer_reuse_ns", host_layer_ns[HOST_REUSE], "ns", 1e10,
+           "and for each layer of such a step"),
+    NUMBER("host_layer_select_ns", host_layer_ns[HOST_SELECT], "ns", 1e10,
+           "and for each layer of such a step"),
+    NUMBER("host_layer_request_refresh_ns", host_layer_request_ns[HOST_REFRESH], "ns", 1e10,
+           "and for each layer and request"),
+    NUMBER("host_layer_request_reuse_ns", host_layer_request_ns[HOST_REUSE], "ns", 1e10,
+           "and for each layer and request"),
+    NUMBER("host_layer_request_select_ns", host_layer_request_ns[HOST_SELECT], "ns", 1e10,
+           "and for each layer and request"),
+    NUMBER("launches_layer_refresh", launches_layer[HOST_REFRESH], "1", 1e7,
+           "and for each layer of such a step"),
+    NUMBER("launches_layer_reuse", launches_layer[HOST_REUSE], "1", 1e7,
+           "and for each layer of such a step"),
+    NUMBER("launches_layer_select", launches_layer[HOST_SELECT], "1", 1e7,
+           "and for each layer of such a step"),
+    NUMBER("launches_layer_request_refresh", launches_layer_request[HOST_REFRESH], "1", 1e7,
+           "and for each layer and request"),
+    NUMBER("launches_layer_request_reuse", launches_layer_request[HOST_REUSE], "1", 1e7,
+           "and for each layer and request"),
+    NUMBER("launches_layer_request_select", launches_layer_request[HOST_SELECT], "1", 1e7,
+           "and for each layer and request"),
 };
 const size_t runtime_n_params = sizeof runtime_params / sizeof runtime_params[0];
 
@@ -79,11 +106,33 @@ const size_t runtime_n_params = sizeof runtime_params / sizeof runtime_params[0]
  *   casts bf16 logits to float64 and stores a float64 softmax: 2 + 8 + 8 bytes a logit, which also
  *   gives its measured peak memory (1.36 GiB computed, 1.4 measured at batch 1; 5.4 and 5.4 at 4).
  *
+ *   What is the step's and what a layer's: kernels of the same programs at 32, 16 and 8 layers
+ *   (2026-11-22, experiments/gpu/results/2026-11-22-h200-released) are 41 and 43 a layer (refresh),
+ *   42 and 61 (reuse), 37 and 61 (select), and of their wall time at 8 and 16 layers the layers
+ * take 92, 95.6 and 98.6 % of a step of 32; the reference host's times are divided likewise.
+ *
  * nano-vllm. dLLM-Serve as released, wall = device + host: with a + b n + device fitted to 33.0 ms
  *   (1 reuse, device 7.2) and 517.5 ms (64 reuse, device 114.8): a = 19.8 ms, b = 5.98 ms; predicts
  *   657 ms for 30 refresh + 32 reuse (measured 652). A selecting request adds 17.8 ms (measured at
  *   1, 32 and 30 + 32 requests: 17.8, 17.2, 18.5). 1354 launches per reuse request; 0.68 us of
  *   device time each (114.8 ms less 50 ms of products and 6 ms of copies over 86,664 launches).
+ *   Its requests are gathered layer by layer, so that their terms are a layer's; of a step's, as
+ * much as in hf-eager (assumed).
+ *
+ * dinfer-eager. What dInfer v0.1's benchmark runs Fast-dLLM on (inclusionAI/dInfer@eecb211,
+ *   benchmarks/benchmark_dataset_fastdllm.py): its own LLaDA-MoE with vLLM's fused experts, neither
+ *   compiled nor recorded. Kernels a layer, counted in modeling_fused_olmoe.py under PyTorch 2.7
+ *   (which vllm==0.9.1 asks for): four norms of 8, three products and the output's, rotation 12,
+ * cache 4 (slice_scatter; none in refresh), attention 2, two sums over ranks and two residuals,
+ * experts 17 (router in float32, top-k, alignment, two grouped products, activation, sum): 73, and
+ * 40 a step. 13.0 us a kernel is what Fast-dLLM's reuse takes on the reference host (26.0 ms, 1,994
+ * kernels). Its get_transfer_index then asks the device about each masked position of the block, in
+ * five launches and a wait: 32 positions on average of a block of 64.
+ *
+ * dinfer. dInfer v0.1 itself: torch.compile with recorded graphs, vLLM's tensor-parallel products
+ * of attention, experts divided whole among ranks, all-reduce by NCCL, each rank with the whole
+ * head, keys and values scattered into a copy of the cache. What the host takes until the recorded
+ * graph of a step starts is not printed: 0 here, and a system says it (dinfer-published).
  *
  * vllm. vLLM 0.19 as it runs by default: asynchronous scheduling prepares the next step while one
  *   runs, so the device waits for nothing in steps of decoding (of one request on an RTX PRO 6000:
@@ -105,8 +154,10 @@ const struct runtime_preset runtime_table[] = {
       .copy_bytes = 8,
       .softmax_bytes = 8,
       .host_mode = HOST_OVERLAPS,
-      .host_step_ns = {20.9e6, 26.0e6, 23.5e6},
-      .launches_step = {2949, 4454, 4093},
+      .host_step_ns = {1.66e6, 1.136e6, 0.332e6},
+      .host_layer_ns = {601.25e3, 777e3, 724e3},
+      .launches_step = {85, 94, 77},
+      .launches_layer = {89.5, 136.25, 125.5},
       .small_kernel_ns = 1000}},
     {"nano-vllm",
      "dLLM-Serve as released: packed, gathers cached rows per request and layer",
@@ -120,11 +171,43 @@ const struct runtime_preset runtime_table[] = {
       .element_bytes = 2,
       .softmax_bytes = 2,
       .host_mode = HOST_SERIAL,
-      .host_step_ns = {19.8e6, 19.8e6, 19.8e6},
-      .host_request_ns = {0, 5.98e6, 17.8e6},
-      .launches_step = {2951, 2951, 2951},
-      .launches_request = {0, 1354, 2880},
+      .host_step_ns = {1.56e6, 1.56e6, 1.56e6},
+      .host_layer_ns = {570e3, 570e3, 570e3},
+      .host_layer_request_ns = {0, 186.875e3, 556.25e3},
+      .launches_step = {87, 87, 87},
+      .launches_layer = {89.5, 89.5, 89.5},
+      .launches_layer_request = {0, 42.3125, 90},
       .small_kernel_ns = 680}},
+    {"dinfer-eager",
+     "dInfer's model uncompiled, as its benchmark runs Fast-dLLM: fused experts, float64 softmax",
+     "kernels counted in inclusionAI/dInfer@eecb211, each as long as in the H200 reference runs",
+     PROVENANCE_TRANSFERRED,
+     NULL,
+     {.gathers_cache = true,
+      .whole_head = true,
+      .logits_bytes = 2,
+      .element_bytes = 2,
+      .copy_bytes = 8,
+      .softmax_bytes = 8,
+      .host_mode = HOST_BY_LAYERS,
+      .host_step_ns = {520e3, 520e3, 520e3},
+      .host_layer_ns = {897e3, 949e3, 949e3},
+      .host_look_ns = 2.08e6,
+      .launches_step = {40, 40, 40},
+      .launches_layer = {69, 73, 73},
+      .small_kernel_ns = 2000}},
+    {"dinfer",
+     "dInfer v0.1: torch.compile and recorded graphs, NCCL, the whole head on each rank",
+     "inclusionAI/dInfer@eecb211",
+     PROVENANCE_ASSUMED,
+     NULL,
+     {.varlen = true,
+      .fused = true,
+      .gathers_cache = true,
+      .whole_head = true,
+      .logits_bytes = 2,
+      .element_bytes = 2,
+      .host_mode = HOST_SERIAL}},
     {"vllm",
      "vLLM V1: compiled, packed, CUDA graphs, FlashAttention-2, the next step prepared meanwhile",
      "documented behaviour: the host is hidden behind the device",

@@ -23,6 +23,9 @@ extern const char *const host_kind_names[HOST_KIND_COUNT];
 enum host_mode {
     HOST_OVERLAPS, /* launches run ahead of the device: wall = max(device, host) */
     HOST_SERIAL,   /* the host waits within the step: wall = device + host */
+    /* The trunk is launched while the device runs it, the head runs behind it, and then the host
+     * looks at the logits of each request: wall = max(trunk, host) + head + look. */
+    HOST_BY_LAYERS,
 };
 
 struct runtime {
@@ -36,17 +39,22 @@ struct runtime {
     bool shift_copy;       /* Dream's logits are shifted by a copy; off: in place */
     bool fused_head;       /* logits are reduced as they are made and never stored */
     bool varlen_attention; /* single queries as FlashAttention-2 serves them (sim/cost/varlen.h) */
+    bool whole_head;       /* of several ranks each has the whole output head */
     bool batch_invariant;  /* the real engine's alone: it changes no graph and no price */
     int64_t element_bytes; /* of a weight, an activation, a cached value */
     bool vmm;              /* live runs map memory as steps need it; changes no result */
     /* Host, ns on the reference host. */
     uint32_t host_mode;
-    double host_step_ns[HOST_KIND_COUNT];    /* per step */
+    double host_step_ns[HOST_KIND_COUNT];    /* per step, however many layers */
     double host_request_ns[HOST_KIND_COUNT]; /* and for each request of the kind in it */
+    double host_layer_ns[HOST_KIND_COUNT];   /* per step and layer */
+    double host_layer_request_ns[HOST_KIND_COUNT];
+    double host_look_ns; /* for each request, once its logits are there (HOST_BY_LAYERS) */
     /* This host's time over the reference host's; the system writes it, from its host. */
     double host_factor;
     /* Launches beyond the graph's operators: each costs the device a short kernel. */
     double launches_step[HOST_KIND_COUNT], launches_request[HOST_KIND_COUNT];
+    double launches_layer[HOST_KIND_COUNT], launches_layer_request[HOST_KIND_COUNT];
     double small_kernel_ns;
     /* A step in which something is evicted, beyond its operators: the device waits for the host's
      * choice in the middle of it, or chooses itself among launches recorded in several sizes. */

@@ -442,7 +442,7 @@ static int64_t candidate_bytes(const struct builder *b) {
 
 /* Those of a rank's part of the vocabulary come with their logit. */
 static int add_candidates(struct builder *b) {
-    int64_t logit_bytes = model_ranks(b->m) > 1 ? F32_BYTES : 0;
+    int64_t logit_bytes = model_ranks(b->m) > 1 && !b->m->whole_head ? F32_BYTES : 0;
     return graph_add_tensor(b->g, "candidates", SYM_LOGIT_ROWS, candidate_bytes(b) + logit_bytes);
 }
 
@@ -460,16 +460,18 @@ static void add_credit(struct builder *b, int logits, int decided, int earned) {
 }
 
 /* The embedding that a step expects of each row: probabilities, of the stored logits where the
- * runtime has none, times the table of embeddings. */
+ * runtime has none, times the table of embeddings. Ranks divide it among them, by tokens of the
+ * vocabulary here; ranks with a whole head may do so by rows, which is as much work. */
 static void add_expectation(struct builder *b, int logits, int probabilities, int expected) {
     struct graph *g = b->g;
     const struct model *m = b->m;
+    uint32_t part = m->whole_head ? m->vocab / model_ranks(m) : m->vocab;
     if (probabilities < 0) {
-        probabilities = graph_add_tensor(g, "probabilities", SYM_LOGIT_ROWS,
-                                         model_logits_bytes_per_row(m, g->element_bytes));
+        probabilities =
+            graph_add_tensor(g, "probabilities", SYM_LOGIT_ROWS, part * g->element_bytes);
         graph_add_op(g, "softmax", OP_SOFTMAX, SYM_LOGIT_ROWS, LIST(logits), LIST(probabilities));
     }
-    add_linear(g, "embedding of probabilities", SYM_LOGIT_ROWS, m->hidden, m->vocab, probabilities,
+    add_linear(g, "embedding of probabilities", SYM_LOGIT_ROWS, m->hidden, part, probabilities,
                expected);
 }
 
@@ -551,7 +553,7 @@ static int add_fused_head(struct builder *b, int normed) {
 static int add_combination(struct builder *b, int decided) {
     struct graph *g = b->g;
     uint32_t ranks = model_ranks(b->m);
-    if (ranks == 1) {
+    if (ranks == 1 || b->m->whole_head) {
         return decided;
     }
     int gathered = graph_add_tensor(g, "gathered candidates", SYM_LOGIT_ROWS,

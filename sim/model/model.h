@@ -50,6 +50,7 @@ struct model {
      * many the experts are divided, and on how many of them each key-value head stands; heads,
      * widths, vocabulary and experts above are then the rank's. 0: all of the model. */
     uint32_t ranks, expert_ranks, kv_copies;
+    bool whole_head; /* but the vocabulary is not divided: each rank has the whole output head */
     const char *source;
 };
 

@@ -59,3 +59,8 @@ int model_divide(const struct model *whole, uint32_t ranks, bool experts, struct
     }
     return 0;
 }
+
+void model_take_whole_head(struct model *rank) {
+    rank->vocab = model_whole_vocab(rank);
+    rank->whole_head = true;
+}

@@ -29,8 +29,11 @@ static inline uint32_t model_ranks(const struct model *model) {
 
 /* Tokens that all ranks know: rows of the embedding. */
 static inline uint32_t model_whole_vocab(const struct model *model) {
-    return model->vocab * model_ranks(model);
+    return model->whole_head ? model->vocab : model->vocab * model_ranks(model);
 }
+
+/* A rank that was divided takes the whole output head back (struct model.whole_head). */
+void model_take_whole_head(struct model *rank);
 
 /* The first of a rank's key-value heads among all of them. */
 static inline uint32_t model_first_kv_head(const struct model *model, uint32_t rank) {

@@ -53,7 +53,7 @@ static void take_off(struct executor_sim *sim, struct flight *flight, uint32_t s
  * same. */
 static void start_unrolled(struct executor_sim *sim, struct flight *flight, uint32_t steps) {
     const struct step_price *price = &flight->price;
-    if (sim->system->runtime.host_mode == HOST_OVERLAPS) {
+    if (sim->system->runtime.host_mode != HOST_SERIAL) {
         take_off(sim, flight, steps, steps * whole_ns(price->wall_ns));
         return;
     }

@@ -449,6 +449,9 @@ static int divide_model(struct system *s, struct err *err) {
     }
     int status = model_divide(s->whole, ranks, settings->expert_parallel, &s->rank, err);
     s->model = status == 0 ? &s->rank : s->model;
+    if (status == 0 && s->runtime.whole_head) {
+        model_take_whole_head(&s->rank);
+    }
     return status;
 }
 

@@ -22,7 +22,7 @@
 #include "sim/serve/host.h"
 #include "sim/serve/settings.h"
 
-enum { MAX_CALIBRATED = 16, MAX_SETTINGS = 96, MAX_ASSUMED = 8 };
+enum { MAX_CALIBRATED = 16, MAX_SETTINGS = 160, MAX_ASSUMED = 8 };
 
 /* A calibrated constant in force, for outputs. */
 struct calibrated {
