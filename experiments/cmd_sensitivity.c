@@ -118,14 +118,16 @@ static void set_value(struct trial *trial, const char *value) {
     snprintf(trial->setting.place, sizeof trial->setting.place, "[%s]", trial->claim->name);
 }
 
-/* The two runs of a trial; a side that does not get the setting runs as shipped. */
+/* The two runs of a trial; a side that does not get the setting runs as shipped. The key `gpu` is
+ * the card of both. */
 static void trial_points(const struct trial *trial, struct campaign_point points[SIDES]) {
     const struct claim *claim = trial->claim;
+    bool is_gpu = strcmp(trial->setting.key, "gpu") == 0;
     for (int side = 0; side < SIDES; side++) {
-        bool is_set = claim->is_given[side] && trial->setting.key[0] != '\0';
+        bool is_set = claim->is_given[side] && trial->setting.key[0] != '\0' && !is_gpu;
         points[side] =
             (struct campaign_point){.request = {.system = claim->systems.word[side],
-                                                .gpu = claim->gpu,
+                                                .gpu = is_gpu ? trial->setting.value : claim->gpu,
                                                 .workload = claim->workloads.word[trial->workload],
                                                 .options = {.seed = 1, .rate_per_s = claim->rate},
                                                 .settings = &trial->setting,
