@@ -17,12 +17,17 @@ static int check_runtime(const struct system *system, struct err *err) {
         return err_usage(err, "the engine runs packed batches, runtime %s pads them",
                          system->runtime_name);
     }
-    if (runtime->gathers_cache || !runtime->engine) {
+    if (runtime->gathers_cache) {
         return err_usage(err,
-                         "the engine does not run runtime %s, with %s; it runs runtime unmask as "
-                         "it is",
-                         system->runtime_name,
-                         runtime->gathers_cache ? "gathers_cache = on" : "engine = off");
+                         "runtime %s gathers cached rows, which the engine does not: set "
+                         "runtime = unmask",
+                         system->runtime_name);
+    }
+    if (!runtime->engine) {
+        return err_usage(err,
+                         "system %s has runtime.engine = off, steps without what the engine's "
+                         "kernels hold: to run it, add --set runtime.engine=on",
+                         system->name);
     }
     return 0;
 }

@@ -169,12 +169,12 @@ static void refuses_file(const char *name, const char *text, const char *option,
 
 START_TEST(a_runtime_that_is_not_the_engines_is_refused_before_there_is_a_device) {
     REFUSES(2,
-            "the engine does not run runtime nano-vllm, with gathers_cache = on; it runs "
-            "runtime unmask as it is",
+            "runtime nano-vllm gathers cached rows, which the engine does not: set runtime = "
+            "unmask",
             "run", "--backend", "cuda", "--library", "/nowhere/lib.so", "--runtime", "nano-vllm");
     REFUSES(2,
-            "the engine does not run runtime unmask, with engine = off; it runs runtime unmask "
-            "as it is",
+            "system dllm-serve has runtime.engine = off, steps without what the engine's kernels "
+            "hold: to run it, add --set runtime.engine=on",
             "run", "--backend", "cuda", "--library", "/nowhere/lib.so", "--set",
             "runtime.engine=off");
 }
