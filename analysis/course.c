@@ -67,7 +67,7 @@ static int add_request(void *state, const struct request_record *r, struct err *
     cover(loading, course->waiting, r->arrival_ns, admitted_ns);
     cover(loading, course->running, admitted_ns, left_ns);
     if (!loading->from_steps && r->state == REQUEST_DONE) {
-        spread(loading, course->tokens_per_s, admitted_ns, left_ns, r->output_tokens);
+        spread(loading, course->tokens_per_s, admitted_ns, left_ns, r->committed_tokens);
     }
     return 0;
 }

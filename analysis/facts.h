@@ -55,6 +55,9 @@ struct run_facts {
     const char *trace, *trace_provenance;
     struct run_decisions decisions;
     bool is_drawn; /* arrivals, lengths or decisions: another seed gives another run */
+    /* Where it is known from how far texts go in their outputs: a word of provenance_words, and a
+     * source for people; NULL: nobody said. */
+    const char *answers_kind, *answers_source;
     uint64_t seed; /* below 2^63, the largest integer of JSON readers and SQLite */
 
     /* Memory of one replica, bytes; -1: not known. */

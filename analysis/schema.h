@@ -1,6 +1,7 @@
-/* The tables of a results database, as SQL; `unmask` schema number 2.
+/* The tables of a results database, as SQL; `unmask` schema number 3.
  *
- * Schema 1 had no `identity`. It is read as it is, and changed to 2 when something is recorded.
+ * Schema 1 had no `identity`, schema 2 did not know where texts end. They are read as they are, and
+ * changed to 3 when something is recorded.
  *
  * Rows of a run are clustered by (run, number), so that recording appends and reading scans.
  * Integers in blobs are LEB128 varints. A step's batch is kept once in `members` as long as it does
@@ -13,7 +14,7 @@
 
 enum {
     SCHEMA_APPLICATION_ID = 0x756e6d6b, /* "unmk" */
-    SCHEMA_VERSION = 2,
+    SCHEMA_VERSION = 3,
 };
 
 static const char schema_sql[] =
@@ -27,7 +28,8 @@ static const char schema_sql[] =
     " replica INTEGER, tenant INTEGER, prompt_tokens INTEGER, output_tokens INTEGER,"
     " arrival_ns INTEGER, admitted_ns INTEGER, first_block_ns INTEGER, finished_ns INTEGER,"
     " state INTEGER, reason INTEGER, steps INTEGER, refresh_steps INTEGER, preemptions INTEGER,"
-    " first_block_tokens INTEGER, tokens_processed INTEGER,"
+    " first_block_tokens INTEGER, tokens_processed INTEGER, answer_tokens INTEGER,"
+    " committed_tokens INTEGER, steps_after_end INTEGER, tokens_after_end INTEGER,"
     " PRIMARY KEY(run, number)) WITHOUT ROWID;"
     "CREATE TABLE members(run INTEGER NOT NULL, number INTEGER NOT NULL, batch BLOB NOT NULL,"
     " PRIMARY KEY(run, number)) WITHOUT ROWID;"
@@ -48,5 +50,14 @@ static const char schema_sql[] =
 
 static const char schema_from_1_sql[] = "ALTER TABLE runs ADD COLUMN identity TEXT;"
                                         "CREATE INDEX runs_by_identity ON runs(identity);";
+
+/* Then every text filled its output. */
+static const char schema_from_2_sql[] =
+    "ALTER TABLE requests ADD COLUMN answer_tokens INTEGER;"
+    "ALTER TABLE requests ADD COLUMN committed_tokens INTEGER;"
+    "ALTER TABLE requests ADD COLUMN steps_after_end INTEGER;"
+    "ALTER TABLE requests ADD COLUMN tokens_after_end INTEGER;"
+    "UPDATE requests SET answer_tokens=output_tokens, committed_tokens=output_tokens,"
+    " steps_after_end=0, tokens_after_end=0;";
 
 #endif

@@ -148,7 +148,8 @@ static int migrate(struct store *store, struct err *err) {
     }
     failed = ask(store, "PRAGMA user_version", &version, err);
     if (failed == 0 && version < SCHEMA_VERSION) {
-        failed = run_sql(store, schema_from_1_sql, "record into", err);
+        failed = version < 2 ? run_sql(store, schema_from_1_sql, "record into", err) : 0;
+        failed = failed != 0 ? failed : run_sql(store, schema_from_2_sql, "record into", err);
         failed = failed != 0 ? failed : run_sql(store, mark, "record into", err);
     }
     failed = failed != 0 ? failed : run_sql(store, "COMMIT", "record into", err);
@@ -171,7 +172,7 @@ static int check_schema(struct store *store, enum store_mode mode, struct err *e
         return failed;
     }
     if (n_entries == 0 && application == 0 && version == 0) {
-        store->has_identities = true;
+        store->has_identities = store->has_answers = true;
         return mode == STORE_WRITE
                    ? create_schema(store, err)
                    : err_world(err, "cannot open '%s': it is empty, not a results database",
@@ -202,7 +203,8 @@ static int check_schema(struct store *store, enum store_mode mode, struct err *e
                          store->path, (long long)n_ours);
     }
     store->has_identities = version >= 2 || mode == STORE_WRITE;
-    return failed == 0 && version < 2 && mode == STORE_WRITE ? migrate(store, err) : failed;
+    store->has_answers = version >= 3 || mode == STORE_WRITE;
+    return failed == 0 && version < SCHEMA_VERSION && mode == STORE_WRITE ? migrate(store, err) : failed;
 }
 
 int store_open(const char *path, enum store_mode mode, struct store **out, struct err *err) {
@@ -333,7 +335,11 @@ static int record_request(void *state, const struct request_record *r, struct er
                               r->refresh_steps,
                               r->preemptions,
                               r->first_block_tokens,
-                              (int64_t)r->tokens_processed};
+                              (int64_t)r->tokens_processed,
+                              r->answer_tokens,
+                              r->committed_tokens,
+                              (int64_t)r->steps_after_end,
+                              (int64_t)r->tokens_after_end};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         sqlite3_bind_int64(store->put_request, (int)i + 1, values[i]);
     }
@@ -497,9 +503,9 @@ static int prepare_recording(struct store *store, struct err *err) {
     if (store->put_request != NULL) {
         return 0;
     }
-    int failed =
-        store_prepare(store, "INSERT INTO requests VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                      &store->put_request, err);
+    int failed = store_prepare(
+        store, "INSERT INTO requests VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+        &store->put_request, err);
     if (failed == 0) {
         failed =
             store_prepare(store, "INSERT INTO members VALUES(?,?,?)", &store->put_members, err);

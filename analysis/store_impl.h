@@ -23,7 +23,7 @@ struct last_members {
 struct store {
     char *path;
     sqlite3 *db;
-    bool has_identities;               /* schema 2 */
+    bool has_identities, has_answers;  /* schema 2; schema 3 */
     const volatile sig_atomic_t *stop; /* of store_be_patient */
     unsigned waited_ms;
     sqlite3_stmt *put_request, *put_members, *put_step, *put_event;

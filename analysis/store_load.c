@@ -93,16 +93,23 @@ int store_list_runs(struct store *store,
     return end_query(store, stmt, rc, failed, err);
 }
 
+#define REQUEST_COLUMNS                                                                            \
+    "SELECT id,replica,tenant,prompt_tokens,output_tokens,arrival_ns,admitted_ns,first_block_ns,"  \
+    "finished_ns,state,reason,steps,refresh_steps,preemptions,first_block_tokens,tokens_processed"
+
+/* Before schema 3 every text filled its output. */
 int store_load_requests(struct store *store, int64_t run,
                         int (*each)(void *state, const struct request_record *record,
                                     struct err *err),
                         void *state, struct err *err) {
     sqlite3_stmt *stmt = NULL;
     int failed = query_run(store, run,
-                           "SELECT id,replica,tenant,prompt_tokens,output_tokens,arrival_ns,"
-                           "admitted_ns,first_block_ns,finished_ns,state,reason,steps,"
-                           "refresh_steps,preemptions,first_block_tokens,tokens_processed"
-                           " FROM requests WHERE run=? ORDER BY number",
+                           store->has_answers
+                               ? REQUEST_COLUMNS
+                               ",answer_tokens,committed_tokens,steps_after_end,tokens_after_end"
+                               " FROM requests WHERE run=? ORDER BY number"
+                               : REQUEST_COLUMNS ",output_tokens,output_tokens,0,0"
+                                                 " FROM requests WHERE run=? ORDER BY number",
                            &stmt, err);
     if (failed != 0) {
         return failed;
@@ -126,6 +133,10 @@ int store_load_requests(struct store *store, int64_t run,
             .preemptions = column_u32(stmt, 13),
             .first_block_tokens = column_u32(stmt, 14),
             .tokens_processed = (uint64_t)sqlite3_column_int64(stmt, 15),
+            .answer_tokens = column_u32(stmt, 16),
+            .committed_tokens = column_u32(stmt, 17),
+            .steps_after_end = (uint64_t)sqlite3_column_int64(stmt, 18),
+            .tokens_after_end = (uint64_t)sqlite3_column_int64(stmt, 19),
         };
         failed = record.reason < REJECT_REASON_COUNT && record.state < REQUEST_STATE_COUNT
                      ? each(state, &record, err)

@@ -70,7 +70,10 @@ int summary_reserve(struct summary *summary, size_t n_requests, struct err *err)
 static int add_completed(struct summary *summary, const struct request_record *record,
                          struct err *err) {
     summary->completed++;
-    summary->tokens_committed += record->output_tokens;
+    summary->tokens_committed += record->committed_tokens;
+    summary->answer_tokens += record->answer_tokens;
+    summary->steps_after_end += record->steps_after_end;
+    summary->tokens_after_end += record->tokens_after_end;
     summary->prompt_tokens += record->prompt_tokens;
     if (record->finished_ns > summary->last_finish_ns) {
         summary->last_finish_ns = record->finished_ns;
@@ -90,8 +93,8 @@ static int add_completed(struct summary *summary, const struct request_record *r
         int64_t ttfb_ns = record->first_block_ns - record->arrival_ns;
         met = met && (slo->ttfb_ns == 0 || ttfb_ns <= slo->ttfb_ns);
         rc = series_push(&summary->ttfb_s, (double)ttfb_ns / 1e9, err);
-        if (rc == 0 && record->output_tokens > record->first_block_tokens) {
-            uint32_t tokens = record->output_tokens - record->first_block_tokens;
+        if (rc == 0 && record->answer_tokens > record->first_block_tokens) {
+            uint32_t tokens = record->answer_tokens - record->first_block_tokens;
             double tpot_ns = (double)(record->finished_ns - record->first_block_ns) / tokens;
             met = met && (slo->tpot_ns == 0 || tpot_ns <= (double)slo->tpot_ns);
             rc = series_push(&summary->tpot_s, tpot_ns / 1e9, err);
@@ -226,6 +229,8 @@ void summary_finish(struct summary *summary) {
     bool is_exact = summary->exact_passes > 0 && in_blocks > 0;
     summary->block_redundancy = is_exact ? over((double)in_blocks, committed) : -1;
     summary->tpf = over(committed, (double)summary->request_steps);
+    summary->throughput_answer_tok_s = over((double)summary->answer_tokens, summary->makespan_s);
+    summary->tpf_answer = over((double)summary->answer_tokens, (double)summary->request_steps);
     summary->gpu_busy =
         summary->gpu_ns > 0 && summary->makespan_s > 0
             ? (double)summary->gpu_ns / 1e9 / (summary->makespan_s * (double)summary->replicas)
@@ -298,6 +303,13 @@ static json_t *json_decisions(const struct run_decisions *d) {
                      d->drawn ? provenance_words[d->from.kind] : NULL, "source", d->from.source);
 }
 
+static json_t *json_answers(const struct run_facts *facts) {
+    return facts->answers_kind != NULL
+               ? json_pack("{s:s, s:s}", "kind", facts->answers_kind, "source",
+                           facts->answers_source != NULL ? facts->answers_source : "")
+               : json_null();
+}
+
 static int put_identity(json_t *o, const struct run_facts *facts) {
     return put(o, "system", json_string(facts->system)) |
            put(o, "model", json_string(facts->model)) | put(o, "gpu", json_string(facts->gpu)) |
@@ -313,6 +325,7 @@ static int put_identity(json_t *o, const struct run_facts *facts) {
            put(o, "trace", json_string(facts->trace)) |
            put(o, "trace_provenance", json_string(facts->trace_provenance)) |
            put(o, "decisions", json_decisions(&facts->decisions)) |
+           put(o, "answers", json_answers(facts)) |
            put(o, "seed", json_integer((json_int_t)facts->seed)) |
            put(o, "is_drawn", json_boolean(facts->is_drawn));
 }
@@ -387,7 +400,12 @@ static int put_steps(json_t *o, const struct summary *s) {
            put(o, "tokens_committed", json_integer((json_int_t)s->tokens_committed)) |
            put(o, "redundancy", s->tokens_committed > 0 ? json_real(s->redundancy) : json_null()) |
            put(o, "block_redundancy", known_share(s->block_redundancy)) |
-           put(o, "tpf", s->request_steps > 0 ? json_real(s->tpf) : json_null());
+           put(o, "tpf", s->request_steps > 0 ? json_real(s->tpf) : json_null()) |
+           put(o, "answer_tokens", json_integer((json_int_t)s->answer_tokens)) |
+           put(o, "throughput_answer_tok_s", json_real(s->throughput_answer_tok_s)) |
+           put(o, "tpf_answer", s->request_steps > 0 ? json_real(s->tpf_answer) : json_null()) |
+           put(o, "wasted_request_steps_after_end", json_integer((json_int_t)s->steps_after_end)) |
+           put(o, "wasted_tokens_after_end", json_integer((json_int_t)s->tokens_after_end));
 }
 
 /* Nothing where a replica is one GPU. */
@@ -624,6 +642,15 @@ void summary_print(const struct summary *s, const struct run_facts *f, FILE *out
             "tokens       %" PRIu64 " processed, %" PRIu64
             " committed: redundancy %.4g, %.4g per forward pass\n",
             s->tokens_processed, s->tokens_committed, s->redundancy, s->tpf);
+    if (s->answer_tokens < s->tokens_committed) {
+        fprintf(
+            out,
+            "answers      %" PRIu64
+            " tokens up to the end of text: %.4g tok/s, %.4g per forward pass; behind it %" PRIu64
+            " request steps, %" PRIu64 " tokens\n",
+            s->answer_tokens, s->throughput_answer_tok_s, s->tpf_answer, s->steps_after_end,
+            s->tokens_after_end);
+    }
     if (s->unrolls) {
         fprintf(out,
                 "unrolled     %" PRIu64 " of %" PRIu64 " request steps, %" PRIu64

@@ -8,11 +8,14 @@
  * - ttfb: end of the first block - arrival. A block reaches the user when it is whole, and no token
  *   of it before, so that this is the time to the first token (ttft) as well: outputs have it under
  *   both names
- * - tpot: (finish - end of the first block) / tokens behind the first block; a request of one block
- *   has none and is left out
+ * - tpot: (finish - end of the first block) / answer tokens behind the first block; a request without
+ *   any has none and is left out
  * - makespan: last finish of a completed request - first arrival
- * - tokens_committed: output tokens of completed requests; throughput is these over the makespan,
- *   so that work lost to preemption or interruption never counts as output
+ * - tokens_committed: output positions that completed requests decoded, the canvas's; throughput is
+ *   these over the makespan, so that work lost to preemption or interruption never counts
+ * - answer_tokens: of these, those up to and including the end of text, which is what users read; all
+ *   of them where nobody says where texts end. Throughput and tpf have a twin that counts answers
+ * - after_end: request steps and query tokens of blocks behind the end of text
  * - redundancy: tokens_processed over all steps / tokens_committed
  * - block_redundancy: where keys and values are exact, positions of blocks that ran behind any
  *   eviction, commit passes included and prefills not, / tokens_committed (FOCUS, Table 5)
@@ -58,9 +61,10 @@ struct summary {
     /* Written by the sink: requests. */
     uint64_t requests, completed, rejected, preemptions, met_slo;
     uint64_t rejected_by_reason[REJECT_REASON_COUNT];
-    uint64_t tokens_committed, prompt_tokens;
-    int64_t first_arrival_ns, last_finish_ns; /* -1: none yet */
-    int64_t last_arrival_ns;                  /* of any request */
+    uint64_t tokens_committed, answer_tokens, prompt_tokens;
+    uint64_t steps_after_end, tokens_after_end; /* of completed requests */
+    int64_t first_arrival_ns, last_finish_ns;   /* -1: none yet */
+    int64_t last_arrival_ns;                    /* of any request */
     struct series latency_s, ttfb_s, queue_s, tpot_s;
     struct series arrival_s; /* of completed requests, as latency_s until that is sorted */
     struct series waiting_s; /* arrivals of requests that a full queue, or the end, kept out */
@@ -81,6 +85,7 @@ struct summary {
     struct offered offered;
     double makespan_s, throughput_tok_s, throughput_req_s, goodput_req_s, redundancy, tpf;
     double attainment, mean_batch;
+    double throughput_answer_tok_s, tpf_answer;
     double block_redundancy; /* negative: nothing was prefilled or committed in a pass of its own */
     double gpu_busy;         /* negative: the executor reported no GPU time */
 };

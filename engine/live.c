@@ -38,7 +38,9 @@ struct live {
     void *prompt_state;
     int (*output)(void *state, uint64_t id, const int32_t *tokens, uint32_t n, struct err *err);
     void *output_state;
-    struct err output_err; /* of an output that could not be handed out, told at the next wait */
+    struct end_tokens ends;
+    uint32_t *answer_tokens; /* [n_slots]: up to the end that was found; 0: none was */
+    struct err output_err;   /* of an output that could not be handed out, told at the next wait */
     /* Results of the step done last. */
     int32_t *token;                       /* [max_logit_rows] */
     float *confidence, *margin, *entropy; /* the same */
@@ -331,6 +333,7 @@ static int admit(void *state, uint32_t replica, uint32_t slot, const struct requ
     (void)replica;
     const int32_t *prompt =
         live->prompt != NULL ? live->prompt(live->prompt_state, request->id) : NULL;
+    live->answer_tokens[slot] = request->preemptions > 0 ? live->answer_tokens[slot] : 0;
     return sessions_admit(&live->sessions, slot, request, prompt, err);
 }
 
@@ -346,11 +349,22 @@ static void hand_out(struct live *live, uint32_t slot) {
     const struct session *session = &live->sessions.by_slot[slot];
     struct err *err = &live->output_err;
     bool is_done = session->request->state == REQUEST_DONE;
+    uint32_t answer = live->answer_tokens[slot];
+    answer = answer > 0 ? answer : session->request->answer_tokens;
     if (live->output != NULL && is_done && err->kind == ERR_NONE &&
         sessions_read(&live->sessions, slot, live->output_tokens, err) == 0) {
         (void)live->output(live->output_state, session->request->id, live->output_tokens,
-                           session->output_tokens, err);
+                           answer > 0 ? answer : session->output_tokens, err);
     }
+}
+
+static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                    uint32_t *answer_tokens, struct err *err) {
+    struct live *live = state;
+    (void)replica;
+    int status = end_tokens_find(&live->ends, &live->sessions, slot, request, answer_tokens, err);
+    live->answer_tokens[slot] = status == 0 ? *answer_tokens : 0;
+    return status;
 }
 
 static void release(void *state, uint32_t replica, uint32_t slot) {
@@ -468,6 +482,7 @@ struct executor live_interface(struct live *live) {
         .admit = admit,
         .grow = grow,
         .release = release,
+        .find_end = live->ends.n > 0 ? find_end : NULL,
         .submit = submit,
         .wait = wait_next,
         .estimate_ns = estimate_ns,
@@ -579,6 +594,10 @@ void live_set_prompt(struct live *live, const int32_t *(*prompt)(void *state, ui
     live->prompt_state = state;
 }
 
+void live_set_ends(struct live *live, const struct end_tokens *ends) {
+    live->ends = *ends;
+}
+
 void live_set_output(struct live *live,
                      int (*output)(void *state, uint64_t id, const int32_t *tokens, uint32_t n,
                                    struct err *err),
@@ -609,6 +628,8 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
     size_t unrolled = limits->max_unrolled > 1 ? limits->max_unrolled : 1;
     live->commits = zeroed(unrolled * limits->max_requests, sizeof *live->commits);
     live->left = zeroed(limits->max_requests, sizeof *live->left);
+    live->answer_tokens =
+        zeroed(engine->system->settings.max_in_system, sizeof *live->answer_tokens);
     live->rows = zeroed(block, sizeof *live->rows);
     live->offsets = zeroed(block, sizeof *live->offsets);
     for (int i = 0; i < 3; i++) {
@@ -651,6 +672,7 @@ void live_close(struct live *live) {
         free(live->seen[i]);
     }
     free(live->chosen);
+    free(live->answer_tokens);
     free(live->output_tokens);
     free(live);
 }

@@ -8,6 +8,7 @@
 
 #include <signal.h>
 
+#include "engine/end_tokens.h"
 #include "engine/engine.h"
 #include "engine/session.h"
 #include "sim/serve/executor.h"
@@ -31,7 +32,13 @@ void live_set_stop(struct live *live, const volatile sig_atomic_t *stop);
 void live_set_prompt(struct live *live, const int32_t *(*prompt)(void *state, uint64_t id),
                      void *state);
 
-/* Called with the output tokens of every request that is done, before it leaves. */
+/* The tokens that end a text: requests' answers end with the first of them (system's early_stop
+ * says what that means for the rest). None: texts end where arrivals say, whatever the tokens.
+ * Before live_interface. */
+void live_set_ends(struct live *live, const struct end_tokens *ends);
+
+/* Called with the output tokens of every request that is done, before it leaves: up to the end of
+ * text, where there is one. */
 void live_set_output(struct live *live,
                      int (*output)(void *state, uint64_t id, const int32_t *tokens, uint32_t n,
                                    struct err *err),

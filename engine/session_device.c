@@ -96,7 +96,8 @@ static int plan_member(struct session_device *device, struct sessions *sessions,
         .threshold = decoder_rule(system->decoder, system->decoder_state, request).threshold,
         .logits = logits_of(system, request),
         .ends_early = !cache_focus_exact(system->cache_state)->commit_last &&
-                      request->block_start + request->block_length == request->canvas_tokens,
+                      (system->settings.early_stop != STOP_NEVER ||
+                       request->block_start + request->block_length == request->canvas_tokens),
         .masked = block->masked,
         .uncached = block->uncached,
         .pages = pages_of(&sessions->pages, slot),

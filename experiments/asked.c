@@ -38,6 +38,10 @@ const struct option backend_options[] = {
     {"backend", "NAME", "what executes the batches: sim (unless given), cpu or cuda", false},
     {"weights", "FOLDER", "a checkpoint for cpu and cuda, or random:SEED; random:1 unless given",
      false},
+    {"eos", "IDS",
+     "token ids, with commas, that end a text on cpu and cuda, or none; default: the "
+     "checkpoint's eos_token_id, none of random weights",
+     false},
     {"library", "PATH", "the CUDA back end, libunmask_cuda.so; found beside the program", false},
     {NULL, NULL, NULL, false},
 };
@@ -216,6 +220,7 @@ int asked_backend(const struct options *options, struct backend_request *out, st
     if (name == NULL || strcmp(name, "sim") == 0) {
         const char *alone = options_has(options, "weights")   ? "weights"
                             : options_has(options, "library") ? "library"
+                            : options_has(options, "eos")     ? "eos"
                                                               : NULL;
         return alone == NULL ? 0 : err_usage(err, "--%s is for the back ends cpu and cuda", alone);
     }
@@ -224,6 +229,7 @@ int asked_backend(const struct options *options, struct backend_request *out, st
     }
     out->name = name;
     out->weights = "random:1";
+    out->eos = options_text(options, "eos");
     int status = asked_path(options, "library", &out->library, err);
     if (status == 0 && options_has(options, "weights")) {
         status = asked_path(options, "weights", &out->weights, err);

@@ -162,8 +162,9 @@ static int take_output(void *state, uint64_t id, const int32_t *tokens, uint32_t
                        struct err *err) {
     struct generation *generation = state;
     (void)id, (void)err;
-    ASSERT(n == generation->n_tokens);
+    ASSERT(n <= generation->n_tokens);
     memcpy(generation->tokens, tokens, n * sizeof *tokens);
+    generation->n_tokens = n;
     generation->is_done = true;
     return 0;
 }
@@ -211,11 +212,16 @@ static int decode_on(struct system *system, const struct backend_request *backen
                                      .system = system};
     struct engine *engine = NULL;
     struct live *live = NULL;
-    int status = engine_open(&request, &engine, err);
+    struct end_tokens ends;
+    int status = compose_end_tokens(backend, system->whole, &ends, err);
+    status = status != 0 ? status : engine_open(&request, &engine, err);
     if (status == 0) {
         compose_name_device(engine, system, generation->device);
     }
     status = status != 0 ? status : live_open(engine, generation->seed, true, &live, err);
+    if (status == 0) {
+        live_set_ends(live, &ends);
+    }
     status = status != 0 ? status : decode(system, live, generation, err);
     live_close(live);
     engine_close(engine);
@@ -239,6 +245,8 @@ static int print_json(const struct generation *generation, const struct system *
     json_object_set_new(object, "seed", json_integer((json_int_t)generation->seed));
     json_object_set_new(object, "prompt_tokens", json_integer(generation->n_ids));
     json_object_set_new(object, "output", tokens);
+    json_object_set_new(object, "decoded_tokens",
+                        json_integer(generation->record.committed_tokens));
     json_object_set_new(object, "steps", json_integer((json_int_t)generation->result.steps));
     json_object_set_new(object, "latency_s", json_real((double)latency_ns * 1e-9));
     return cmd_print_json(object, err);
@@ -298,8 +306,11 @@ const struct command command_generate = {
     .name = "generate",
     .words = "",
     .doc = "decode one prompt of token ids on a real back end",
-    .more = "The output's token ids go to standard output, separated by blanks. Prompts are token\n"
-            "ids: a tokenizer of the model turns text into them and back.",
+    .more =
+        "The output's token ids go to standard output, separated by blanks. Prompts are token\n"
+        "ids: a tokenizer of the model turns text into them and back. The output ends with the\n"
+        "first token that ends a text (--eos); a system with early_stop = off decodes what is\n"
+        "behind it all the same.",
     .options = options_of_generate,
     .run = run,
 };

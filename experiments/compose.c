@@ -52,6 +52,9 @@ static void write_run(const struct run_request *request, const struct decode_tra
     if (backend->name != NULL) {
         fprintf(out, "weights = %s\nclock = %s\n", backend->weights,
                 backend->skips_idle ? "virtual" : "real");
+        if (backend->eos != NULL) {
+            fprintf(out, "eos = %s\n", backend->eos);
+        }
     }
     if (request->systems_path != NULL) {
         fprintf(out, "systems = %s\n", request->systems_path);
@@ -213,6 +216,12 @@ void compose_name_device(const struct engine *engine, const struct system *syste
              engine_device_is(facts, system->gpu->name) ? "" : "emulated on ", facts->name);
 }
 
+int compose_end_tokens(const struct backend_request *backend, const struct model *model,
+                       struct end_tokens *out, struct err *err) {
+    return backend->eos != NULL ? end_tokens_parse(backend->eos, "--eos", model, out, err)
+                                : end_tokens_read(backend->weights, model, out, err);
+}
+
 static int open_engine(struct composition *c, const struct backend_request *backend,
                        struct err *err) {
     if (backend->name == NULL) {
@@ -222,12 +231,16 @@ static int open_engine(struct composition *c, const struct backend_request *back
                                      .library = backend->library,
                                      .weights = backend->weights,
                                      .system = c->system};
-    int status = engine_open(&request, &c->engine, err);
+    int status = compose_end_tokens(backend, c->system->whole, &c->ends, err);
+    status = status == 0 ? engine_open(&request, &c->engine, err) : status;
     if (status == 0) {
         const struct device_facts *facts = &c->engine->device.facts;
         snprintf(c->device, sizeof c->device, "%s", facts->name);
         c->emulates = !engine_device_is(facts, c->system->gpu->name);
         status = live_open(c->engine, c->seed, backend->skips_idle, &c->live, err);
+    }
+    if (status == 0) {
+        live_set_ends(c->live, &c->ends);
     }
     return status != 0 ? status : live_warm(c->live, err);
 }
@@ -270,6 +283,8 @@ static void state_facts(struct composition *c) {
     facts->trace = c->trace;
     facts->trace_provenance = c->provenance;
     state_decisions(c);
+    facts->answers_kind = provenance_words[c->answers.kind];
+    facts->answers_source = c->answers.source;
     facts->seed = c->seed;
     facts->weights_bytes = system->budget.weights_bytes;
     facts->reserve_bytes = system->budget.reserve_bytes;
@@ -295,6 +310,11 @@ static void state_warnings(struct composition *c) {
         system_warn_of_host(c->system, &c->facts.warnings);
     }
     system_warn_of_settings(c->system, &c->facts.warnings);
+    if (!c->says_answers) {
+        warnings_add(&c->facts.warnings, WARNING_ANSWERS_ASSUMED, (double)NAN,
+                     "answers are %s (workload.answer, or a trace's answer_tokens)",
+                     c->answers.source);
+    }
 }
 
 static void name_trace(struct composition *c, const struct run_request *request) {
@@ -313,6 +333,24 @@ static void name_trace(struct composition *c, const struct run_request *request)
                  provenance_words[system_decisions(c->system).kind]);
     } else {
         snprintf(c->provenance, sizeof c->provenance, "%s", workload_provenance(c->workload));
+    }
+}
+
+/* Who says where texts end: a decode trace that recorded it, else the workload. */
+static void name_answers(struct composition *c) {
+    static const char nobody[] = "taken to fill the output: nobody says where texts end";
+    char ids[128], source[192];
+    c->answers = workload_answers(c->workload);
+    c->says_answers = workload_says_answers(c->workload);
+    if (c->ends.n > 0) {
+        snprintf(source, sizeof source, "the model's tokens that end a text: %s",
+                 end_tokens_text(&c->ends, ids, sizeof ids));
+        c->answers = provenance_of(PROVENANCE_MEASURED, source);
+        c->says_answers = true;
+    } else if (c->decode != NULL) {
+        c->says_answers = decode_trace_has_answers(c->decode);
+        c->answers = c->says_answers ? provenance_of(PROVENANCE_MEASURED, c->decode_source.name)
+                                     : provenance_of(PROVENANCE_ASSUMED, nobody);
     }
 }
 
@@ -353,6 +391,7 @@ int compose_open(const struct run_request *request, struct composition **out, st
         return status;
     }
     name_trace(c, request);
+    name_answers(c);
     name_settings(c, request);
     state_facts(c);
     state_warnings(c);
@@ -416,6 +455,9 @@ static void recall_engine(struct composition *c, const struct recorded *recorded
             warnings_add(&facts->warnings, warning->code, warning->value, "%s", warning->text);
         }
     }
+    const json_t *answers = json_object_get(recorded->summary, "answers");
+    facts->answers_kind = json_string_value(json_object_get(answers, "kind"));
+    facts->answers_source = json_string_value(json_object_get(answers, "source"));
     facts->backend = recorded->backend;
     facts->device = json_string_value(json_object_get(recorded->summary, "device"));
     facts->emulated = json_is_true(json_object_get(recorded->summary, "emulated"));

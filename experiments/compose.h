@@ -6,6 +6,7 @@
 #define UNMASK_EXPERIMENTS_COMPOSE_H
 
 #include "analysis/summary.h"
+#include "engine/end_tokens.h"
 #include "experiments/accuracy.h"
 #include "experiments/recorded.h"
 #include "sim/serve/executor_sim.h"
@@ -17,6 +18,7 @@
 struct backend_request {
     const char *name;    /* NULL, "cpu" or "cuda" */
     const char *weights; /* a checkpoint folder or random:SEED */
+    const char *eos;     /* ids of the tokens that end a text, or "none"; NULL: the checkpoint's */
     const char *library; /* of the CUDA back end; NULL: where it is found */
     bool skips_idle;     /* the clock skips the time in which nothing is under way */
 };
@@ -61,6 +63,9 @@ struct composition {
     struct decode_trace *decode;     /* NULL: none is played */
     struct decode_source decode_source;
     char trace[160], provenance[320]; /* what facts.trace and trace_provenance point to */
+    struct provenance answers;        /* of the answers' lengths */
+    bool says_answers;                /* else they are taken to fill their outputs */
+    struct end_tokens ends;           /* that a live run looks for */
     char settings[512];               /* KEY=VALUE, ... as asked for; "" in a replay */
     char changed[512];                /* of a replay: what is other than when it was recorded */
     struct engine *engine;            /* NULL unless a device executes, or repeats, the batches */
@@ -125,6 +130,10 @@ void compose_describe_missing(const struct composition *composition, char *out, 
 /* Of a live run that is over: 0, or ERR_WORLD when the device memory that was planned is not what
  * was metered. */
 int compose_check_memory(const struct composition *composition, struct err *err);
+
+/* The tokens that end a text on this back end. */
+int compose_end_tokens(const struct backend_request *backend, const struct model *model,
+                       struct end_tokens *out, struct err *err);
 
 /* Whether an error says that the system does not fit into the device: an answer, not a failure. */
 bool compose_says_no_memory(const struct err *err);

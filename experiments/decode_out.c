@@ -78,7 +78,8 @@ static int on_request(void *state, const struct request_record *record, struct e
     struct decode_out *out = state;
     (void)err;
     if (record->state == REQUEST_DONE) {
-        decode_log_finish(out->log, record->id);
+        bool ends = record->answer_tokens < record->output_tokens;
+        decode_log_finish(out->log, record->id, ends ? record->answer_tokens : 0);
     }
     return 0;
 }

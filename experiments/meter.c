@@ -155,6 +155,12 @@ static void release(void *state, uint32_t replica, uint32_t slot) {
     }
 }
 
+static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                    uint32_t *answer_tokens, struct err *err) {
+    const struct executor *inner = &((struct meter *)state)->request.inner;
+    return inner->find_end(inner->state, replica, slot, request, answer_tokens, err);
+}
+
 /* A replay does not know; a schedule that was made by estimates is repeated by the same ones. */
 static int64_t estimate_ns(const void *state, const struct step_shape *shape,
                            int64_t workspace_bytes) {
@@ -188,6 +194,7 @@ struct executor meter_interface(struct meter *meter) {
                              .admit = admit,
                              .grow = grow,
                              .release = release,
+                             .find_end = request->inner.find_end != NULL ? find_end : NULL,
                              .submit = submit,
                              .wait = wait_next,
                              .estimate_ns = estimate_ns};

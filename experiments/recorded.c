@@ -49,6 +49,7 @@ static int on_request(void *state, const struct request_record *record, struct e
                          .id = record->id,
                          .prompt_tokens = record->prompt_tokens,
                          .output_tokens = record->output_tokens,
+                         .answer_tokens = record->answer_tokens,
                          .tenant = record->tenant};
     return 0;
 }

@@ -128,6 +128,7 @@ static int read_row(const struct table_file *table, struct request_record *out, 
     }
     if (status == 0) {
         status = read_count(table, COLUMN_OUTPUT, &out->output_tokens, err);
+        out->answer_tokens = out->committed_tokens = out->output_tokens;
     }
     if (status == 0) {
         status =

@@ -83,6 +83,14 @@ static void replace(struct config *config, const char *key, const char *value) {
         (struct config_entry){copy("workload"), copy(key), copy(value), 0};
 }
 
+/* The parameter that follows says which model it is of. */
+static void put_model(struct config *config, const char *key, const char *model) {
+    const struct config_entry *entry = config_find(config, "workload", key);
+    if (entry == NULL || strcmp(entry->value, model) != 0) {
+        replace(config, key, model);
+    }
+}
+
 static void apply(struct config *config, const struct setting *setting) {
     if (strcmp(setting->key, "arrivals") == 0) {
         bool replays = strcmp(setting->value, "trace") == 0;
@@ -108,6 +116,14 @@ static void apply(struct config *config, const struct setting *setting) {
         /* What the file says of its lengths no longer holds. */
         replace(config, "provenance.lengths", "assumed");
         drop(config, "note", false);
+    }
+    if (strncmp(setting->key, "answer", 6) == 0) {
+        replace(config, "provenance.answers", "assumed");
+    }
+    if (strcmp(setting->key, "answer.tokens") == 0) {
+        put_model(config, "answer", "fixed");
+    } else if (strcmp(setting->key, "answer.share") == 0) {
+        put_model(config, "answer", "share");
     }
     replace(config, setting->key, setting->value);
 }

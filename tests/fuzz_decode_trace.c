@@ -36,7 +36,7 @@ static void copy(const struct decode_trace *trace, struct decode_log *log) {
             sum += pass.committed;
             decode_log_add(log, request, &pass, 1);
         }
-        decode_log_finish(log, request);
+        decode_log_finish(log, request, 0);
     }
 }
 

@@ -57,7 +57,8 @@ struct served {
     uint32_t n_preempted;    /* requests were, so many times in all */
     size_t stop_after;       /* steps; 0: the run is not stopped */
     volatile sig_atomic_t stop;
-    struct decode_log *passes; /* what each pass ran and committed */
+    struct request_record records[LIVE_REQUESTS]; /* by id */
+    struct decode_log *passes;                    /* what each pass ran and committed */
     struct engine_memory memory;
     struct err err;
 };
@@ -105,7 +106,11 @@ static inline int served_request(void *state, const struct request_record *recor
     (void)err;
     served->n_preempted += record->preemptions;
     if (served->passes != NULL) {
-        decode_log_finish(served->passes, record->id);
+        bool ends = record->answer_tokens < record->output_tokens;
+        decode_log_finish(served->passes, record->id, ends ? record->answer_tokens : 0);
+    }
+    if (record->id < LIVE_REQUESTS) {
+        served->records[record->id] = *record;
     }
     return 0;
 }
@@ -124,6 +129,7 @@ struct serving {
     struct accuracy *accuracy;          /* of a schedule played */
     size_t stop_after;                  /* so many steps, as if from outside; 0: to the end */
     struct decode_log *passes;          /* to be filled; NULL: not asked for */
+    struct end_tokens ends;             /* that a live run looks for */
     const struct decode_source *decode; /* decisions that are played; NULL: none */
 };
 
@@ -140,6 +146,7 @@ static inline struct served *serve(const struct serving *serving) {
     ck_assert_msg(live_open(engine, 5, !serving->waits, &live, err) == 0, "%s", err->text);
     engine->device.table = serving->table != NULL ? serving->table : engine->device.table;
     live_set_output(live, served_output, served);
+    live_set_ends(live, &serving->ends);
     live_set_prompt(live, serving->prompt, serving->prompt_state);
     struct executor_sim *sim = executor_sim_open(system, 1);
     struct executor_replay *replay = NULL;

@@ -138,7 +138,7 @@ static int pass_of(const void *state, uint64_t request, uint32_t index, struct d
 
 START_TEST(recalled_decisions_allocate_nothing_either) {
     static const char *const settings[] = {"decoder=threshold", NULL};
-    const struct decode_source decode = {NULL, "a trace", tokens_of, pass_of};
+    const struct decode_source decode = {NULL, "a trace", tokens_of, pass_of, NULL};
     struct watch watch = watch_decode("dllm-serve", settings, &decode);
     ck_assert_uint_gt(watch.n_steps, 200);
     ck_assert_int_eq(watch.at_last, watch.at_first);

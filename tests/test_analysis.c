@@ -23,6 +23,8 @@ static struct request_record done(uint64_t id, double arrival_s, double admitted
         .id = id,
         .prompt_tokens = 100,
         .output_tokens = 64,
+        .answer_tokens = 64,
+        .committed_tokens = 64,
         .arrival_ns = (int64_t)(arrival_s * 1e9),
         .admitted_ns = (int64_t)(admitted_s * 1e9),
         .first_block_ns = (int64_t)(first_s * 1e9),
@@ -112,6 +114,7 @@ START_TEST(a_request_of_one_block_has_no_time_per_token) {
     summary_init(&s, NULL);
     struct request_record record = done(0, 0, 0, 2, 2);
     record.output_tokens = record.first_block_tokens = 32;
+    record.answer_tokens = record.committed_tokens = 32;
     feed(&s, &record, 1);
     summary_finish(&s);
     ck_assert_uint_eq(s.tpot.n, 0);
@@ -308,6 +311,8 @@ static struct run_facts some_facts(void) {
     facts.trace_provenance = "assumed lengths";
     facts.decisions = (struct run_decisions){true, "sdar-8b/sharegpt",
                                              provenance_of(PROVENANCE_CALIBRATED, "FOCUS Table 5")};
+    facts.answers_kind = "assumed";
+    facts.answers_source = "taken to fill the output";
     facts.seed = 7;
     facts.weights_bytes = 16031000000;
     facts.mfu = 0.25;
@@ -335,6 +340,32 @@ static struct summary some_summary(void) {
     summary_finish(&s);
     return s;
 }
+
+/* Outputs of 64 tokens, half a block of which is behind the end of text: the first ran to its end,
+ * the second stopped with its block. */
+START_TEST(answers_are_counted_apart_from_what_was_decoded) {
+    struct summary s;
+    summary_init(&s, NULL);
+    struct request_record records[] = {done(0, 0, 0, 2, 4), done(1, 0, 0, 2, 5)};
+    records[0].answer_tokens = records[1].answer_tokens = 48;
+    records[1].output_tokens = 256;
+    records[0].steps_after_end = 7;
+    records[0].tokens_after_end = 700;
+    feed(&s, records, 2);
+    feed_steps(&s);
+    summary_finish(&s);
+    ck_assert_uint_eq(s.tokens_committed, 128);
+    ck_assert_uint_eq(s.answer_tokens, 96);
+    ck_assert_double_eq_tol(s.throughput_tok_s, 128 / 5.0, 1e-12);
+    ck_assert_double_eq_tol(s.throughput_answer_tok_s, 96 / 5.0, 1e-12);
+    ck_assert_double_eq_tol(s.tpf_answer / s.tpf, 96 / 128.0, 1e-12);
+    ck_assert_uint_eq(s.steps_after_end, 7);
+    ck_assert_uint_eq(s.tokens_after_end, 700);
+    /* Behind the first block of 32 a user reads 16 more. */
+    ck_assert_double_eq_tol(s.tpot.max, 3.0 / 16, 1e-12);
+    summary_fini(&s);
+}
+END_TEST
 
 static char *read_all(const char *path) {
     FILE *file = fopen(path, "r");
@@ -792,6 +823,7 @@ int main(void) {
         a_run_that_was_cut_short_says_so,
         a_step_with_repeat_k_counts_k_times,
         a_reserved_summary_takes_that_many_requests_without_moving,
+        answers_are_counted_apart_from_what_was_decoded,
         the_json_of_a_run_is_the_golden_file_byte_for_byte,
         what_is_not_known_is_null_in_json,
         a_name_that_is_not_utf8_is_refused,

@@ -63,7 +63,7 @@ START_TEST(what_is_written_is_read_again_pass_by_pass) {
         }
     }
     for (uint32_t r = 0; r < REQUESTS; r += 2) { /* the others are cut short */
-        decode_log_finish(log, r);
+        decode_log_finish(log, r, 0);
     }
     char *text;
     size_t size;
@@ -97,7 +97,7 @@ START_TEST(equal_passes_are_one_row_and_comments_do_not_count) {
     decode_log_add(log, 5, &a, 1);
     decode_log_add(log, 5, &a, 3);
     decode_log_add(log, 5, &b, 1);
-    decode_log_finish(log, 5);
+    decode_log_finish(log, 5, 0);
     char *text;
     size_t size;
     FILE *out = open_memstream(&text, &size);

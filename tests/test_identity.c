@@ -310,6 +310,10 @@ START_TEST(a_database_of_schema_1_is_read_and_then_changed) {
     const char *file = cli_write("old.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
     free(PRINTS("sweep", file, "--db", db, "--levels", "steps"));
     change_record(db, "DROP INDEX runs_by_identity; ALTER TABLE runs DROP COLUMN identity;"
+                      "ALTER TABLE requests DROP COLUMN answer_tokens;"
+                      "ALTER TABLE requests DROP COLUMN committed_tokens;"
+                      "ALTER TABLE requests DROP COLUMN steps_after_end;"
+                      "ALTER TABLE requests DROP COLUMN tokens_after_end;"
                       "UPDATE runs SET summary = json_remove(summary, '$.identity');"
                       "PRAGMA user_version = 1");
     struct output replayed = CLI("replay", "--db", db, "--run", "1");

@@ -209,6 +209,8 @@ static void record_run(struct store *store, enum store_level level, const char *
         struct request_record request = {.id = (uint64_t)i,
                                          .prompt_tokens = 10,
                                          .output_tokens = 64,
+                                         .answer_tokens = 64,
+                                         .committed_tokens = 64,
                                          .arrival_ns = i * 1000000000,
                                          .admitted_ns = (i + 1) * 1000000000,
                                          .first_block_ns = (i + 2) * 1000000000,

@@ -79,6 +79,10 @@ static struct request_record request_at(uint64_t i) {
                                    .tenant = 2,
                                    .prompt_tokens = 3,
                                    .output_tokens = 4,
+                                   .answer_tokens = 3,
+                                   .committed_tokens = 4,
+                                   .steps_after_end = 2,
+                                   .tokens_after_end = 17,
                                    .arrival_ns = (int64_t)i,
                                    .admitted_ns = -1,
                                    .first_block_ns = 7,
@@ -164,6 +168,10 @@ static int same_request(void *state, const struct request_record *r, struct err 
     ck_assert_uint_eq(r->tenant, expected.tenant);
     ck_assert_uint_eq(r->prompt_tokens, expected.prompt_tokens);
     ck_assert_uint_eq(r->output_tokens, expected.output_tokens);
+    ck_assert_uint_eq(r->answer_tokens, expected.answer_tokens);
+    ck_assert_uint_eq(r->committed_tokens, expected.committed_tokens);
+    ck_assert_uint_eq(r->steps_after_end, expected.steps_after_end);
+    ck_assert_uint_eq(r->tokens_after_end, expected.tokens_after_end);
     ck_assert_int_eq(r->arrival_ns, expected.arrival_ns);
     ck_assert_int_eq(r->admitted_ns, expected.admitted_ns);
     ck_assert_int_eq(r->first_block_ns, expected.first_block_ns);

@@ -11,9 +11,10 @@
 #include "traces/field.h"
 
 static const char header[] = "request,committed,processed,kept,reach,passes";
+static const char header_answers[] = "request,committed,processed,kept,reach,passes,answer";
 static const char block_key[] = "# block_tokens: ", source_key[] = "# source: ";
 
-enum { COLUMNS = 6, MAX_BLOCK_TOKENS = 1 << 20 };
+enum { COLUMNS = 6, MOST_COLUMNS = 7, MAX_BLOCK_TOKENS = 1 << 20 };
 
 /* Equal passes, the first of them the request's pass `first`. */
 struct run {
@@ -24,6 +25,7 @@ struct run {
 /* A request's runs are [begin, end). */
 struct entry {
     uint64_t request, tokens;
+    uint32_t answer_tokens; /* 0: not said */
     size_t begin, end;
 };
 
@@ -31,6 +33,7 @@ struct decode_trace {
     char *path, *provenance;
     uint32_t block_tokens;
     uint64_t digest;
+    bool has_answers;
     struct entry *entries; /* in increasing order of `request` */
     struct run *runs;
     size_t n_entries, n_runs, room_entries, room_runs;
@@ -139,7 +142,8 @@ static int read_head(struct decode_trace *trace, struct input *input, struct err
         }
         status = read_comment(trace, &input->line, err);
     }
-    if (status == 0 && strcmp(input->line.text, header) != 0) {
+    trace->has_answers = status == 0 && strcmp(input->line.text, header_answers) == 0;
+    if (status == 0 && !trace->has_answers && strcmp(input->line.text, header) != 0) {
         char expected[96];
         snprintf(expected, sizeof expected, "'%s'", header);
         status = unexpected(&input->line, expected, err);
@@ -153,17 +157,18 @@ static int read_head(struct decode_trace *trace, struct input *input, struct err
 /* ---- rows ---- */
 
 /* The fields of a line, each ended with NUL in place. */
-static int split(const struct line *line, char *text, char *fields[COLUMNS], struct err *err) {
+static int split(const struct line *line, char *text, int columns, char *fields[MOST_COLUMNS],
+                 struct err *err) {
     int n = 0;
     for (char *rest = text; rest != NULL; n++) {
         char *field = strsep(&rest, ",");
-        if (n < COLUMNS) {
+        if (n < columns) {
             fields[n] = field;
         }
     }
-    if (n != COLUMNS) {
+    if (n != columns) {
         return err_world(err, "%s:%" PRIu64 ": found %d field%s, expected %d as in the header",
-                         line->path, line->number, n, n == 1 ? "" : "s", COLUMNS);
+                         line->path, line->number, n, n == 1 ? "" : "s", columns);
     }
     return 0;
 }
@@ -183,8 +188,8 @@ static int read_count(const struct line *line, const char *field, const char *co
 }
 
 static int read_row(const struct decode_trace *trace, const struct line *line,
-                    char *const fields[COLUMNS], uint64_t *request, struct run *run,
-                    struct err *err) {
+                    char *const fields[MOST_COLUMNS], uint64_t *request, struct run *run,
+                    uint32_t *answer_tokens, struct err *err) {
     struct decode_pass *pass = &run->pass;
     uint32_t block = trace->block_tokens;
     if (!num_u64(fields[0], UINT64_MAX, request)) {
@@ -205,8 +210,13 @@ static int read_row(const struct decode_trace *trace, const struct line *line,
         status = read_count(line, fields[1], "committed", 0, pass->kept, ", the positions kept",
                             &pass->committed, err);
     }
-    return status != 0 ? status
-                       : read_count(line, fields[5], "passes", 1, UINT32_MAX, "", &run->n, err);
+    if (status == 0) {
+        status = read_count(line, fields[5], "passes", 1, UINT32_MAX, "", &run->n, err);
+    }
+    *answer_tokens = 0;
+    return status != 0 || !trace->has_answers
+               ? status
+               : read_count(line, fields[6], "answer", 1, UINT32_MAX, "", answer_tokens, err);
 }
 
 static void take_digest(struct decode_trace *trace, uint64_t value) {
@@ -215,8 +225,20 @@ static void take_digest(struct decode_trace *trace, uint64_t value) {
     }
 }
 
+/* A request's answer is the same in all its rows, which commit as much when they end. */
+static int check_answer(const struct decode_trace *trace, const struct line *line,
+                        const struct entry *entry, struct err *err) {
+    if (!trace->has_answers || entry->answer_tokens <= entry->tokens) {
+        return 0;
+    }
+    return err_world(err,
+                     "%s:%" PRIu64 ": found the end of request %" PRIu64 " after %" PRIu64
+                     " committed tokens, expected the %" PRIu32 " of its answer",
+                     line->path, line->number, entry->request, entry->tokens, entry->answer_tokens);
+}
+
 static int keep_row(struct decode_trace *trace, const struct line *line, uint64_t request,
-                    struct run *run, struct err *err) {
+                    struct run *run, uint32_t answer_tokens, struct err *err) {
     struct entry *entry = trace->n_entries > 0 ? &trace->entries[trace->n_entries - 1] : NULL;
     if (entry != NULL && request < entry->request) {
         return err_world(err,
@@ -224,11 +246,24 @@ static int keep_row(struct decode_trace *trace, const struct line *line, uint64_
                          ", expected requests in increasing order",
                          line->path, line->number, request, entry->request);
     }
-    if (entry == NULL || request != entry->request) {
+    bool is_new = entry == NULL || request != entry->request;
+    if (!is_new && entry->answer_tokens != answer_tokens) {
+        return err_world(err,
+                         "%s:%" PRIu64 ": found answer %" PRIu32 ", expected %" PRIu32
+                         " as in the request's row before",
+                         line->path, line->number, answer_tokens, entry->answer_tokens);
+    }
+    if (is_new && entry != NULL && check_answer(trace, line, entry, err) != 0) {
+        return (int)err->kind;
+    }
+    if (is_new) {
         trace->entries =
             grow(trace->entries, trace->n_entries, &trace->room_entries, sizeof *trace->entries);
         entry = &trace->entries[trace->n_entries++];
-        *entry = (struct entry){.request = request, .begin = trace->n_runs, .end = trace->n_runs};
+        *entry = (struct entry){.request = request,
+                                .answer_tokens = answer_tokens,
+                                .begin = trace->n_runs,
+                                .end = trace->n_runs};
     }
     const struct run *last = entry->end > entry->begin ? &trace->runs[entry->end - 1] : NULL;
     run->first = last != NULL ? last->first + last->n : 0;
@@ -248,25 +283,33 @@ static int keep_row(struct decode_trace *trace, const struct line *line, uint64_
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         take_digest(trace, values[i]);
     }
+    if (trace->has_answers) {
+        take_digest(trace, answer_tokens);
+    }
     return 0;
 }
 
 static int read_rows(struct decode_trace *trace, struct input *input, struct err *err) {
     for (;;) {
         bool more;
-        char *fields[COLUMNS];
+        char *fields[MOST_COLUMNS];
         uint64_t request = 0;
+        uint32_t answer_tokens = 0;
         struct run run = {0};
         int status = next_line(input, &more, err);
+        if (status == 0 && !more && trace->n_entries > 0) {
+            return check_answer(trace, &input->line, &trace->entries[trace->n_entries - 1], err);
+        }
         if (status != 0 || !more) {
             return status;
         }
-        status = split(&input->line, input->text, fields, err);
+        status = split(&input->line, input->text, trace->has_answers ? MOST_COLUMNS : COLUMNS,
+                       fields, err);
         if (status == 0) {
-            status = read_row(trace, &input->line, fields, &request, &run, err);
+            status = read_row(trace, &input->line, fields, &request, &run, &answer_tokens, err);
         }
         if (status == 0) {
-            status = keep_row(trace, &input->line, request, &run, err);
+            status = keep_row(trace, &input->line, request, &run, answer_tokens, err);
         }
         if (status != 0) {
             return status;
@@ -336,6 +379,13 @@ static int tokens_of(const void *state, uint64_t request, uint64_t *out, struct 
     return status;
 }
 
+static int answer_of(const void *state, uint64_t request, uint64_t *out, struct err *err) {
+    const struct entry *entry;
+    int status = find(state, request, &entry, err);
+    *out = status == 0 ? entry->answer_tokens : 0;
+    return status;
+}
+
 static int pass_of(const void *state, uint64_t request, uint32_t index, struct decode_pass *out,
                    struct err *err) {
     const struct decode_trace *trace = state;
@@ -365,12 +415,19 @@ static int pass_of(const void *state, uint64_t request, uint32_t index, struct d
 }
 
 struct decode_source decode_trace_source(const struct decode_trace *trace) {
-    return (struct decode_source){
-        .state = trace, .name = trace->path, .tokens = tokens_of, .pass = pass_of};
+    return (struct decode_source){.state = trace,
+                                  .name = trace->path,
+                                  .tokens = tokens_of,
+                                  .answer = answer_of,
+                                  .pass = pass_of};
 }
 
 uint32_t decode_trace_block_tokens(const struct decode_trace *trace) {
     return trace->block_tokens;
+}
+
+bool decode_trace_has_answers(const struct decode_trace *trace) {
+    return trace->has_answers;
 }
 
 size_t decode_trace_requests(const struct decode_trace *trace) {
@@ -390,11 +447,14 @@ uint64_t decode_trace_digest(const struct decode_trace *trace) {
 struct written {
     struct run *runs;
     size_t n, room;
+    uint64_t tokens;
+    uint32_t answer_tokens; /* 0: all of the output */
     bool is_finished;
 };
 
 struct decode_log {
     uint32_t block_tokens;
+    bool has_answers;
     struct written *requests; /* by id */
     size_t n;
 };
@@ -430,6 +490,7 @@ void decode_log_add(struct decode_log *log, uint64_t request, const struct decod
                     uint32_t n) {
     struct written *written = written_of(log, request);
     struct run *last = written->n > 0 ? &written->runs[written->n - 1] : NULL;
+    written->tokens += (uint64_t)n * pass->committed;
     if (last != NULL && is_equal(&last->pass, pass) && n <= UINT32_MAX - last->n) {
         last->n += n;
         return;
@@ -438,8 +499,25 @@ void decode_log_add(struct decode_log *log, uint64_t request, const struct decod
     written->runs[written->n++] = (struct run){.pass = *pass, .n = n};
 }
 
-void decode_log_finish(struct decode_log *log, uint64_t request) {
-    written_of(log, request)->is_finished = true;
+void decode_log_finish(struct decode_log *log, uint64_t request, uint32_t answer_tokens) {
+    struct written *written = written_of(log, request);
+    written->is_finished = true;
+    written->answer_tokens = answer_tokens;
+    log->has_answers = log->has_answers || answer_tokens > 0;
+}
+
+/* The answer of a request whose text fills its output is all that it committed. */
+static void write_row(const struct decode_log *log, size_t request, const struct run *run,
+                      FILE *out) {
+    const struct written *written = &log->requests[request];
+    const struct decode_pass *pass = &run->pass;
+    fprintf(out, "%zu,%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32, request,
+            pass->committed, pass->processed, pass->kept, pass->reach, run->n);
+    if (log->has_answers) {
+        fprintf(out, ",%" PRIu64,
+                written->answer_tokens > 0 ? written->answer_tokens : written->tokens);
+    }
+    fputc('\n', out);
 }
 
 bool decode_log_write(const struct decode_log *log, const char *comments, FILE *out) {
@@ -449,14 +527,11 @@ bool decode_log_write(const struct decode_log *log, const char *comments, FILE *
         fprintf(out, "# %.*s\n", (int)length, line);
         line += length + (line[length] == '\n');
     }
-    fprintf(out, "%s\n", header);
+    fprintf(out, "%s\n", log->has_answers ? header_answers : header);
     for (size_t request = 0; request < log->n; request++) {
         const struct written *written = &log->requests[request];
         for (size_t i = 0; written->is_finished && i < written->n; i++) {
-            const struct decode_pass *pass = &written->runs[i].pass;
-            fprintf(out, "%zu,%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 "\n",
-                    request, pass->committed, pass->processed, pass->kept, pass->reach,
-                    written->runs[i].n);
+            write_row(log, request, &written->runs[i], out);
         }
     }
     return fflush(out) == 0 && !ferror(out);

@@ -7,6 +7,10 @@
  *   0,3,32,32,32,1
  *   0,1,29,12,17,2
  *
+ * Where texts ended before their outputs did, the header goes on with ",answer": in every row of a
+ * request its output tokens up to and including the end of text, no more than its rows commit. Then
+ * they commit all of its output, or less where the system stopped early.
+ *
  * A row stands for `passes` consecutive equal passes of a request, in the order in which it took
  * them; the columns are those of struct decode_pass (sim/base/decode.h). Requests stand in
  * increasing order of their ids, the positions in the source of arrivals; those that did not finish
@@ -39,6 +43,9 @@ void decode_trace_close(struct decode_trace *trace); /* NULL is fine */
 struct decode_source decode_trace_source(const struct decode_trace *trace);
 
 uint32_t decode_trace_block_tokens(const struct decode_trace *trace);
+/* Whether it says where texts ended. */
+bool decode_trace_has_answers(const struct decode_trace *trace);
+
 size_t decode_trace_requests(const struct decode_trace *trace);
 
 /* What its "# source:" line says, "" where it has none. */
@@ -60,8 +67,9 @@ void decode_log_close(struct decode_log *log); /* NULL is fine */
 void decode_log_add(struct decode_log *log, uint64_t request, const struct decode_pass *pass,
                     uint32_t n);
 
-/* Its passes are to be written; more of them may follow. */
-void decode_log_finish(struct decode_log *log, uint64_t request);
+/* Its passes are to be written; more of them may follow. `answer_tokens`: its output up to and
+ * including the end of text, 0 where that is all of it. */
+void decode_log_finish(struct decode_log *log, uint64_t request, uint32_t answer_tokens);
 
 /* The trace. `comments`: lines "KEY: VALUE" that go before the header, or "". Returns whether `out`
  * took all of it; errno says why not. */

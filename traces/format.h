@@ -15,6 +15,7 @@ enum column {
     COLUMN_OUTPUT,
     COLUMN_TENANT,
     COLUMN_PREFIX,
+    COLUMN_ANSWER,
     N_NAMED_COLUMNS,
 };
 
@@ -23,7 +24,8 @@ struct format;
 struct trace_row {
     int64_t time_ns; /* as the file counts it, not yet rebased */
     uint32_t input_tokens, output_tokens, tenant, prefix_tokens;
-    bool failed; /* a failed request, to be skipped and counted */
+    uint32_t answer_tokens; /* 0 where the file has no such column */
+    bool failed;            /* a failed request, to be skipped and counted */
 };
 
 /* Where a file's header puts the columns; CSV only. */
@@ -44,7 +46,7 @@ struct family {
 struct format {
     const char *name;
     const struct family *family;
-    const char *columns[N_NAMED_COLUMNS]; /* NULL: none (tenant, prefix: optional) */
+    const char *columns[N_NAMED_COLUMNS]; /* NULL: none (from the tenant on: optional) */
     int64_t unit_ns;                      /* of the time column; 0 for calendar dates */
     bool zero_output_is_failure;
     /* Columns that must hold one value, because others would mean another load. */

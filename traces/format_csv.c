@@ -122,6 +122,16 @@ static int csv_parse(const struct format *format, const struct layout *layout,
     if (status == 0 && layout->position[COLUMN_PREFIX] >= 0) {
         status = read_count(format, layout, line, &fields, COLUMN_PREFIX, &row->prefix_tokens, err);
     }
+    row->answer_tokens = 0;
+    if (status == 0 && layout->position[COLUMN_ANSWER] >= 0) {
+        status = read_count(format, layout, line, &fields, COLUMN_ANSWER, &row->answer_tokens, err);
+        if (status == 0 && (row->answer_tokens == 0 || row->answer_tokens > row->output_tokens)) {
+            return err_world(err,
+                             "%s:%" PRIu64 ": found %" PRIu32
+                             " answer_tokens, expected 1 to the output's %" PRIu32,
+                             line->path, line->number, row->answer_tokens, row->output_tokens);
+        }
+    }
     if (status == 0 && row->prefix_tokens > row->input_tokens) {
         return err_world(err,
                          "%s:%" PRIu64 ": found %" PRIu32 " prefix_tokens, expected at most the "

@@ -13,7 +13,7 @@ static bool jsonl_opens(const struct format *format, const struct line *first,
     json_t *object = json_loadb(first->text, first->length, JSON_REJECT_DUPLICATES, NULL);
     bool opens = json_is_object(object);
     for (int i = 0; i < N_NAMED_COLUMNS && opens; i++) {
-        opens = format->columns[i] == NULL || i == COLUMN_TENANT ||
+        opens = format->columns[i] == NULL || i >= COLUMN_TENANT ||
                 json_object_get(object, format->columns[i]) != NULL;
     }
     json_decref(object);
@@ -73,7 +73,7 @@ static int jsonl_parse(const struct format *format, const struct layout *layout,
                          line->number, field_quote(line->text, line->length, quoted, sizeof quoted),
                          line->finished ? "" : " in an unfinished last line");
     }
-    row->tenant = row->prefix_tokens = 0;
+    row->tenant = row->prefix_tokens = row->answer_tokens = 0;
     int status =
         read_time(line, object, format->columns[COLUMN_TIME], format->unit_ns, &row->time_ns, err);
     if (status == 0) {

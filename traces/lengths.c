@@ -145,6 +145,7 @@ static double lognormal_draw(const void *state, double u) {
 
 /* ---- quantiles ---- */
 
+/* Answers are outputs that a model ended itself. */
 static int quantiles_start(void *state, const struct length_context *context, struct err *err) {
     return quantiles_read(context->set, context->side == LENGTH_INPUT ? "input" : "output", state,
                           err);
@@ -152,6 +153,40 @@ static int quantiles_start(void *state, const struct length_context *context, st
 
 static double quantiles_draw(const void *state, double u) {
     return quantiles_at(state, u);
+}
+
+/* ---- of the row's own ---- */
+
+struct share {
+    double share;
+};
+
+static const struct param share_params[] = {
+    {.name = "share",
+     .type = PARAM_F64,
+     .unit = "1",
+     .initial = "1",
+     .min = 0,
+     .max = 1,
+     .offset = offsetof(struct share, share),
+     .doc = "of the output, rounded up"},
+};
+
+static double share_draw(const void *state, double u) {
+    (void)u;
+    return ((const struct share *)state)->share;
+}
+
+static double whole_draw(const void *state, double u) {
+    (void)state;
+    (void)u;
+    return 1;
+}
+
+static double logged_draw(const void *state, double u) {
+    (void)state;
+    (void)u;
+    return 1;
 }
 
 /* ---- the table ---- */
@@ -184,6 +219,26 @@ static const struct length_model models[] = {
      .state_bytes = sizeof(struct quantiles),
      .start = quantiles_start,
      .draw = quantiles_draw},
+    {.name = "share",
+     .doc = "answers: so much of each output",
+     .of_row = true,
+     .params = share_params,
+     .n_params = COUNT(share_params),
+     .state_bytes = sizeof(struct share),
+     .start = fixed_start,
+     .draw = share_draw},
+    {.name = "output",
+     .doc = "answers: all of each output, and known to be so",
+     .of_row = true,
+     .state_bytes = 1,
+     .start = fixed_start,
+     .draw = whole_draw},
+    {.name = "trace",
+     .doc = "answers: a trace's answer_tokens, else its outputs, as far as drawn outputs reach",
+     .of_row = true,
+     .state_bytes = 1,
+     .start = fixed_start,
+     .draw = logged_draw},
 };
 
 const struct length_model *length_model_at(size_t i) {
@@ -222,6 +277,10 @@ int length_open(const char *spec, const char *place, enum length_side side, stru
                                       : ": expected fixed, uniform, lognormal or "
                                         "quantiles:SET");
     }
+    if (model->of_row && side != LENGTH_ANSWER) {
+        return err_usage(err, "%s: '%s' is a model of answers, not of %s", place, spec,
+                         side == LENGTH_INPUT ? "prompts" : "outputs");
+    }
     if (model->has_set != (colon != NULL && colon[1] != '\0') ||
         (colon != NULL && strlen(colon + 1) > MAX_SET_CHARS)) {
         return err_usage(err, "%s: '%s' is not a length model: expected %s%s", place, spec,
@@ -256,8 +315,9 @@ int length_set(struct length *length, const char *place, const char *name, const
 }
 
 int length_start(struct length *length, uint64_t seed, struct err *err) {
-    length->first =
-        rng_stream(seed, length->side == LENGTH_INPUT ? "input lengths" : "output lengths");
+    static const char *const streams[LENGTH_SIDES] = {"input lengths", "output lengths",
+                                                      "answer lengths"};
+    length->first = rng_stream(seed, streams[length->side]);
     length->rng = length->first;
     struct length_context context = {length->set[0] != '\0' ? length->set : NULL, length->side};
     return length->model->start(length->state, &context, err);
@@ -272,8 +332,33 @@ uint32_t length_draw(struct length *length) {
     return (uint32_t)fmin(fmax(tokens, 1), UINT32_MAX);
 }
 
+uint32_t length_draw_answer(struct length *length, uint32_t output_tokens, uint32_t logged_tokens) {
+    uint32_t tokens = output_tokens;
+    if (length_is_logged(length) && logged_tokens > 0) {
+        tokens = logged_tokens;
+    } else if (length->model->of_row) {
+        double share = length->model->draw(length->state, 0.5);
+        tokens = (uint32_t)fmax(ceil(share * output_tokens), 1);
+    } else {
+        tokens = length_draw(length);
+    }
+    return tokens < output_tokens ? tokens : output_tokens;
+}
+
 bool length_is_fixed(const struct length *length) {
     return length->model->draw == fixed_draw;
+}
+
+bool length_draws(const struct length *length) {
+    return !length_is_fixed(length) && !length->model->of_row;
+}
+
+bool length_is_logged(const struct length *length) {
+    return length->model->draw == logged_draw;
+}
+
+bool length_is_whole(const struct length *length) {
+    return length->model->draw == whole_draw;
 }
 
 /* ---- rows with drawn lengths ---- */
@@ -292,9 +377,16 @@ static enum source_reply give_drawn(void *state, struct arrival *out, struct err
         out->prompt_tokens = length_draw(lengths->input);
         out->prefix_tokens = 0;
     }
+    /* What the row says of its answer, as long as its output is the row's own. */
+    uint32_t said = out->answer_tokens;
+    uint32_t logged = said > 0 ? said : out->output_tokens;
     if (lengths->output != NULL) {
         out->output_tokens = length_draw(lengths->output);
+        said = said < out->output_tokens ? said : out->output_tokens;
     }
+    out->answer_tokens = lengths->answer == NULL
+                             ? said
+                             : length_draw_answer(lengths->answer, out->output_tokens, logged);
     return SOURCE_ROW;
 }
 
@@ -306,7 +398,7 @@ struct arrival_source lengths_source(struct lengths *lengths) {
 /* ---- resampled pairs ---- */
 
 struct pair {
-    uint32_t input_tokens, output_tokens;
+    uint32_t input_tokens, output_tokens, answer_tokens;
 };
 
 struct resample {
@@ -329,7 +421,8 @@ int resample_open(struct arrival_source rows, const char *name, uint64_t seed,
             resample->pairs = realloc(resample->pairs, room * sizeof *resample->pairs);
             ASSERT(resample->pairs != NULL);
         }
-        resample->pairs[resample->n++] = (struct pair){row.prompt_tokens, row.output_tokens};
+        resample->pairs[resample->n++] =
+            (struct pair){row.prompt_tokens, row.output_tokens, row.answer_tokens};
     }
     if (reply == SOURCE_END && resample->n == 0) {
         err_world(err, "%s: found no rows, expected some to draw lengths from", name);
@@ -356,7 +449,8 @@ static enum source_reply give_resampled(void *state, struct arrival *out, struct
     const struct pair *pair = &resample->pairs[i < resample->n ? i : resample->n - 1];
     *out = (struct arrival){.id = resample->n_given++,
                             .prompt_tokens = pair->input_tokens,
-                            .output_tokens = pair->output_tokens};
+                            .output_tokens = pair->output_tokens,
+                            .answer_tokens = pair->answer_tokens};
     return SOURCE_ROW;
 }
 

@@ -1,4 +1,5 @@
-/* Length models: how many tokens a prompt or an output has, and the sources built on them. */
+/* Length models: how many tokens a prompt, an output or an answer has, and the sources built on
+ * them. An answer is the part of an output up to and including the end of text. */
 #ifndef UNMASK_TRACES_LENGTHS_H
 #define UNMASK_TRACES_LENGTHS_H
 
@@ -8,7 +9,8 @@
 #include "sim/base/param.h"
 #include "sim/base/rng.h"
 
-enum length_side { LENGTH_INPUT, LENGTH_OUTPUT };
+enum length_side { LENGTH_INPUT, LENGTH_OUTPUT, LENGTH_ANSWER };
+enum { LENGTH_SIDES = LENGTH_ANSWER + 1 };
 
 /* What a model needs to know besides its parameters. */
 struct length_context {
@@ -19,6 +21,7 @@ struct length_context {
 struct length_model {
     const char *name, *doc;
     bool has_set; /* is written "name:SET" */
+    bool of_row;  /* for answers alone: `draw` gives a share of the row's own length */
     const struct param *params;
     size_t n_params, state_bytes;
     int (*start)(void *state, const struct length_context *context, struct err *err);
@@ -39,25 +42,35 @@ void length_close(struct length *length); /* NULL is fine */
 int length_set(struct length *length, const char *place, const char *name, const char *text,
                struct err *err);
 /* Checks the parameters together and reads what the model reads. Draws come from the seed's stream
- * "input lengths" or "output lengths". */
+ * "input lengths", "output lengths" or "answer lengths". */
 int length_start(struct length *length, uint64_t seed, struct err *err);
 void length_restart(struct length *length); /* to the first draw */
 uint32_t length_draw(struct length *length);
+/* The same, of an answer: at most `output_tokens`. `logged_tokens`: what the row said before its
+ * output was drawn, 0 where there was none. */
+uint32_t length_draw_answer(struct length *length, uint32_t output_tokens, uint32_t logged_tokens);
 /* True for the model that draws nothing. */
 bool length_is_fixed(const struct length *length);
+/* True for those whose lengths another seed changes. */
+bool length_draws(const struct length *length);
+/* True for the model that takes answers from the trace. */
+bool length_is_logged(const struct length *length);
+/* True for the model that fills the output. */
+bool length_is_whole(const struct length *length);
 
 /* Rows whose lengths are replaced by draws. With `inner.next` NULL the rows are made here: endless,
  * all at time 0, and both models must be set. */
 struct lengths {
     struct arrival_source inner;
     struct length *input, *output; /* NULL: the inner row's; borrowed */
-    uint64_t n_given;              /* rows made here */
+    struct length *answer; /* NULL: the inner row's where the output is, too; else not said */
+    uint64_t n_given;      /* rows made here */
 };
 
 struct arrival_source lengths_source(struct lengths *lengths);
 
-/* Whole (input, output) pairs drawn with replacement from the rows of a trace, endless, all at time
- * 0, from the seed's stream "lengths". Holds 8 bytes a row. */
+/* Whole (input, output, answer) rows drawn with replacement from those of a trace, endless, all at
+ * time 0, from the seed's stream "lengths". Holds 12 bytes a row. */
 struct resample;
 
 /* Reads every row of `rows` (a trace's source). `name` goes into sentences. */

@@ -15,7 +15,7 @@ enum { FIRST_BUFFER_BYTES = 256 << 10 };
 static const struct format formats[] = {
     {"plain",
      &family_csv,
-     {"arrival_us", "input_tokens", "output_tokens", "tenant", "prefix_tokens"},
+     {"arrival_us", "input_tokens", "output_tokens", "tenant", "prefix_tokens", "answer_tokens"},
      1000,
      false,
      {{0}}},
@@ -43,7 +43,12 @@ static const struct format formats[] = {
      1000000000,
      false,
      {{"request_type", "2"}, {"batch_size", "1"}}},
-    {"plain-lengths", &family_csv, {NULL, "input_tokens", "output_tokens", NULL}, 1, false, {{0}}},
+    {"plain-lengths",
+     &family_csv,
+     {NULL, "input_tokens", "output_tokens", NULL, NULL, "answer_tokens"},
+     1,
+     false,
+     {{0}}},
     {"vidur-lengths",
      &family_csv,
      {NULL, "num_prefill_tokens", "num_decode_tokens", NULL},
@@ -309,6 +314,7 @@ static enum source_reply give_row(void *state, struct arrival *out, struct err *
                             .id = trace->n_given++,
                             .prompt_tokens = row.input_tokens,
                             .output_tokens = row.output_tokens,
+                            .answer_tokens = row.answer_tokens,
                             .tenant = row.tenant,
                             .prefix_tokens = row.prefix_tokens};
     return SOURCE_ROW;
@@ -328,6 +334,11 @@ const char *trace_format(const struct trace *trace) {
 
 bool trace_has_times(const struct trace *trace) {
     return trace->format->columns[COLUMN_TIME] != NULL;
+}
+
+bool trace_has_answers(const struct trace *trace) {
+    return trace->format->columns[COLUMN_ANSWER] != NULL &&
+           trace->layout.position[COLUMN_ANSWER] >= 0;
 }
 
 uint64_t trace_skipped(const struct trace *trace) {

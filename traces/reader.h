@@ -1,8 +1,8 @@
 /* A trace reader: the rows of a file as a source of arrivals, in constant memory.
  *
  * The format is recognised by the first line, never by the file's name:
- *   plain          arrival_us,input_tokens,output_tokens[,tenant][,prefix_tokens]
- *   plain-lengths  input_tokens,output_tokens
+ *   plain          arrival_us,input_tokens,output_tokens[,tenant][,prefix_tokens][,answer_tokens]
+ *   plain-lengths  input_tokens,output_tokens[,answer_tokens]
  *   burstgpt       Timestamp,...,Request tokens,Response tokens,... (seconds)
  *   azure          TIMESTAMP,ContextTokens,GeneratedTokens (dates; 2023 and 2024)
  *   vidur          arrived_at,num_prefill_tokens,num_decode_tokens (seconds)
@@ -11,7 +11,9 @@
  *                  prompt_size,token_size (seconds; type 2 and batch size 1 only)
  *   mooncake       JSON lines: timestamp (ms), input_length, output_length, ...
  *   llmservingsim  JSON lines: input_toks, output_toks, arrival_time_ns, ...
- * CSV columns may stand in any order and further ones are ignored.
+ * CSV columns may stand in any order and further ones are ignored. answer_tokens, from 1 to the
+ * output's, is where the text ends among the output positions; arrivals of a file without it do not
+ * say (0).
  *
  * Arrival times are rebased: the first row given arrives at 0. A BOM at the start and CR LF line
  * endings are accepted, as is a last line without a newline when it has all its fields. Everything
@@ -46,6 +48,9 @@ const char *trace_format(const struct trace *trace);
 
 /* False where the format holds lengths only: every row then arrives at 0. */
 bool trace_has_times(const struct trace *trace);
+
+/* Whether its rows say how long answers are, beside their outputs. */
+bool trace_has_answers(const struct trace *trace);
 
 /* Failed requests passed over since the first row. */
 uint64_t trace_skipped(const struct trace *trace);

@@ -41,14 +41,35 @@ static int apply_options(struct workload *workload, const struct workload_option
         spec->context_tokens = options->context_tokens;
     }
     int status = fix_length(&workload->input, LENGTH_INPUT, options->input_tokens, err);
+    if (status == 0) {
+        status = fix_length(&workload->output, LENGTH_OUTPUT, options->output_tokens, err);
+    }
     return status != 0 ? status
-                       : fix_length(&workload->output, LENGTH_OUTPUT, options->output_tokens, err);
+                       : fix_length(&workload->answer, LENGTH_ANSWER, options->answer_tokens, err);
 }
 
 /* ---- checks of the whole ---- */
 
 static bool is_fixed(const struct length *length) {
     return length != NULL && length_is_fixed(length);
+}
+
+static int check_answers(const struct workload *workload, const char *path, struct err *err) {
+    const struct length *answer = workload->answer;
+    if (answer == NULL) {
+        return 0;
+    }
+    if (length_is_logged(answer) && workload->spec.pairs == PAIRS_NONE) {
+        return err_usage(err, "%s: found answer = trace, expected lengths = trace or resample",
+                         path);
+    }
+    return length_is_fixed(answer) || workload->spec.answers_provenance != STATED_UNSTATED
+               ? 0
+               : err_usage(
+                     err,
+                     "%s: found no 'provenance.answers', expected real, estimated, synthetic, "
+                     "assumed or traced",
+                     path);
 }
 
 /* Where the rows come from must be said once and completely. */
@@ -73,15 +94,15 @@ static int check_spec(const struct workload *workload, const char *path, struct 
     if (!replays && spec->requests == 0) {
         return err_usage(err, "%s: found no 'requests', expected how many to generate", path);
     }
-    bool lengths_unstated = spec->lengths_provenance == PROVENANCE_UNSTATED &&
+    bool lengths_unstated = spec->lengths_provenance == STATED_UNSTATED &&
                             !(is_fixed(workload->input) && is_fixed(workload->output));
-    if (lengths_unstated || (replays && spec->arrivals_provenance == PROVENANCE_UNSTATED)) {
+    if (lengths_unstated || (replays && spec->arrivals_provenance == STATED_UNSTATED)) {
         return err_usage(err,
                          "%s: found no 'provenance.%s', expected real, estimated, synthetic, "
                          "assumed or traced",
                          path, lengths_unstated ? "lengths" : "arrivals");
     }
-    return 0;
+    return check_answers(workload, path, err);
 }
 
 static int check_rate(const struct workload *workload, const char *path, struct err *err) {
@@ -123,6 +144,48 @@ static void state_provenance(struct workload *workload) {
     }
 }
 
+static bool has_logged_answers(const struct workload *workload) {
+    return workload->trace != NULL && workload->spec.pairs != PAIRS_NONE &&
+           trace_has_answers(workload->trace);
+}
+
+/* Of answers, as `provenance` says it of the rest; nothing where they fill their outputs. */
+static void state_answers(struct workload *workload) {
+    const struct length *answer = workload->answer;
+    bool in_trace = has_logged_answers(workload);
+    uint32_t stated = workload->spec.answers_provenance;
+    stated = stated != STATED_UNSTATED ? stated : STATED_TRACED;
+    const char *word =
+        answer != NULL && length_is_fixed(answer) ? "fixed" : workload_provenance_word(stated);
+    bool fills = answer != NULL ? length_is_whole(answer) : !in_trace;
+    size_t used = strlen(workload->provenance);
+    if (!fills) {
+        snprintf(workload->provenance + used, sizeof workload->provenance - used, ", %s answers",
+                 word);
+    }
+    snprintf(workload->answers_source, sizeof workload->answers_source, "%s%s",
+             answer == NULL && !in_trace ? "taken to fill the output: nobody says where texts end"
+                                         : word,
+             answer != NULL && fills ? ": outputs are answers" : "");
+}
+
+bool workload_says_answers(const struct workload *workload) {
+    return workload->answer != NULL || has_logged_answers(workload);
+}
+
+struct provenance workload_answers(const struct workload *workload) {
+    static const enum provenance_kind kinds[] = {[STATED_REAL] = PROVENANCE_IMPORTED,
+                                                 [STATED_ESTIMATED] = PROVENANCE_TRANSFERRED,
+                                                 [STATED_SYNTHETIC] = PROVENANCE_ASSUMED,
+                                                 [STATED_ASSUMED] = PROVENANCE_ASSUMED,
+                                                 [STATED_TRACED] = PROVENANCE_IMPORTED};
+    const struct length *answer = workload->answer;
+    uint32_t stated = workload->spec.answers_provenance;
+    bool is_chosen = answer != NULL ? length_is_fixed(answer) : !has_logged_answers(workload);
+    stated = stated != STATED_UNSTATED ? stated : STATED_TRACED;
+    return provenance_of(is_chosen ? PROVENANCE_ASSUMED : kinds[stated], workload->answers_source);
+}
+
 /* ---- putting the source together ---- */
 
 /* Back to the first row of the trace, with the same drawn lengths as in the round before. */
@@ -134,6 +197,9 @@ static int rewind_rows(void *state, struct err *err) {
     if (workload->output != NULL) {
         length_restart(workload->output);
     }
+    if (workload->answer != NULL) {
+        length_restart(workload->answer);
+    }
     return trace_rewind(workload->trace, err);
 }
 
@@ -143,9 +209,11 @@ static int rewind_trace(void *state, struct err *err) {
 
 /* `rows` with drawn lengths where there are models, within the context. */
 static struct arrival_source shape_rows(struct workload *workload, struct arrival_source rows) {
-    if (workload->input != NULL || workload->output != NULL) {
-        workload->lengths =
-            (struct lengths){.inner = rows, .input = workload->input, .output = workload->output};
+    if (workload->input != NULL || workload->output != NULL || workload->answer != NULL) {
+        workload->lengths = (struct lengths){.inner = rows,
+                                             .input = workload->input,
+                                             .output = workload->output,
+                                             .answer = workload->answer};
         rows = lengths_source(&workload->lengths);
     }
     if (workload->spec.context_tokens != 0) {
@@ -194,6 +262,9 @@ static int start_lengths(struct workload *workload, uint64_t seed, struct err *e
     int status = workload->input != NULL ? length_start(workload->input, seed, err) : 0;
     if (status == 0 && workload->output != NULL) {
         status = length_start(workload->output, seed, err);
+    }
+    if (status == 0 && workload->answer != NULL) {
+        status = length_start(workload->answer, seed, err);
     }
     if (status == 0 && workload->spec.pairs == PAIRS_RESAMPLE) {
         status = resample_open(trace_source(workload->trace), trace_path(workload->trace), seed,
@@ -258,6 +329,7 @@ static int start(struct workload *workload, const char *path,
     }
     if (status == 0) {
         state_provenance(workload);
+        state_answers(workload);
         status = generates ? start_generated(workload, options->seed, &source, err)
                            : start_replayed(workload, &source, err);
     }
@@ -290,7 +362,7 @@ int workload_from_config(const struct config *config, const char *name,
 static int open_bare(const char *path, const struct workload_options *options,
                      struct workload **out, struct err *err) {
     struct workload *workload = workload_new(path);
-    workload->spec.arrivals_provenance = workload->spec.lengths_provenance = PROVENANCE_TRACED;
+    workload->spec.arrivals_provenance = workload->spec.lengths_provenance = STATED_TRACED;
     int status = trace_open(path, &workload->trace, err);
     if (status == 0) {
         status = start(workload, path, options, err);
@@ -347,6 +419,7 @@ void workload_close(struct workload *workload) {
         generator_close(workload->generator);
         length_close(workload->input);
         length_close(workload->output);
+        length_close(workload->answer);
         resample_close(workload->resample);
         free(workload->name);
         free(workload->path);
@@ -385,7 +458,8 @@ bool workload_draws(const struct workload *workload) {
     return (workload->generator != NULL && generator_process(workload->generator)->has_rate) ||
            workload->spec.pairs == PAIRS_RESAMPLE ||
            (workload->input != NULL && !is_fixed(workload->input)) ||
-           (workload->output != NULL && !is_fixed(workload->output));
+           (workload->output != NULL && !is_fixed(workload->output)) ||
+           (workload->answer != NULL && length_draws(workload->answer));
 }
 
 struct workload_counts workload_counts(const struct workload *workload) {

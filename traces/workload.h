@@ -9,10 +9,15 @@
  *   lengths = trace              whole pairs: the trace's rows in order, or "resample": drawn
  *   input = lognormal            a model of lengths.h for the prompts, in place of the pairs'
  *   input.mean = 380             its parameters; `output` likewise
+ *   answer = output              how many of the output positions are answer, up to and including
+ * the end of text: all of them and known to be so; "fixed", "share" of the output, "trace" (its
+ * answer_tokens, else its outputs), or any other model of lengths.h; absent: as the trace's
+ * answer_tokens say, else all of them, which is assumed answer.tokens = 200          its parameters
  *   context = 4096               prompt and output together; absent: no limit
  *   over_context = drop          or "truncate" the prompt
  *   provenance.lengths = real    real, estimated, synthetic or assumed; required
  *   provenance.arrivals = real   the same words; required with arrivals = trace
+ *   provenance.answers = real    the same words; required with an answer that is not fixed
  *   note = ...
  *
  * Unknown keys are errors that name the nearest. A trace shorter than `requests` is repeated, each
@@ -26,6 +31,7 @@
 
 #include "sim/base/arrival.h"
 #include "sim/base/config.h"
+#include "sim/base/provenance.h"
 
 /* What the command line says in the file's place; 0 leaves the file's word. The seed always
  * counts. */
@@ -33,6 +39,7 @@ struct workload_options {
     uint64_t seed, requests;
     double rate_per_s;
     uint32_t input_tokens, output_tokens; /* every prompt or output has this length */
+    uint32_t answer_tokens;               /* and every answer, or its whole output */
     uint32_t context_tokens;
 };
 
@@ -65,6 +72,13 @@ const char *workload_note(const struct workload *workload); /* "" where there is
 
 /* Such as "generated arrivals, assumed inputs, fixed outputs". */
 const char *workload_provenance(const struct workload *workload);
+
+/* Where the lengths of its answers come from: assumed where nobody says that they are other than
+ * the outputs, which a fixed canvas seldom is. */
+struct provenance workload_answers(const struct workload *workload);
+
+/* False where nobody says how long answers are, so that they are taken to fill their outputs. */
+bool workload_says_answers(const struct workload *workload);
 
 /* Requests dropped and prompts truncated so far, and failed trace rows passed over. */
 struct workload_counts {

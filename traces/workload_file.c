@@ -12,8 +12,8 @@ enum { MAX_NAMES = 32 };
 
 static const char *const pair_words[] = {"trace", "resample", NULL};
 static const char *const over_words[] = {"drop", "truncate", NULL};
-static const char *const provenance_words[] = {"real",    "estimated", "synthetic",
-                                               "assumed", "traced",    NULL};
+static const char *const stated_words[] = {"real",    "estimated", "synthetic",
+                                           "assumed", "traced",    NULL};
 
 #define SPEC(key, kind, what, first, most, field, text)                                            \
     {                                                                                              \
@@ -33,15 +33,17 @@ static const struct param spec_params[] = {
          "prompt and output together; 0: no limit"),
     SPEC_WORD("over_context", over_words, "drop", over, "what happens to longer requests"),
     SPEC_WORD("lengths", pair_words, "trace", pairs, "whole pairs from the trace"),
-    SPEC_WORD("provenance.arrivals", provenance_words, "real", arrivals_provenance,
+    SPEC_WORD("provenance.arrivals", stated_words, "real", arrivals_provenance,
               "where the arrival times come from"),
-    SPEC_WORD("provenance.lengths", provenance_words, "real", lengths_provenance,
+    SPEC_WORD("provenance.lengths", stated_words, "real", lengths_provenance,
               "where the lengths come from"),
+    SPEC_WORD("provenance.answers", stated_words, "real", answers_provenance,
+              "where the lengths of answers come from"),
 };
 enum { N_SPEC_PARAMS = sizeof spec_params / sizeof spec_params[0] };
 
 /* Keys that are no numbers; read before the others. */
-static const char *const text_keys[] = {"arrivals", "trace", "input", "output", "note"};
+static const char *const text_keys[] = {"arrivals", "trace", "input", "output", "answer", "note"};
 enum { N_TEXT_KEYS = sizeof text_keys / sizeof text_keys[0] };
 
 static char *copy_text(const char *text) {
@@ -60,8 +62,8 @@ struct workload *workload_new(const char *name) {
 }
 
 const char *workload_provenance_word(uint32_t provenance) {
-    ASSERT(provenance < PROVENANCE_UNSTATED);
-    return provenance_words[provenance];
+    ASSERT(provenance < STATED_UNSTATED);
+    return stated_words[provenance];
 }
 
 static int unknown_key(const struct config *config, const struct config_entry *entry,
@@ -90,6 +92,9 @@ static bool is_text_key(const char *key) {
     return false;
 }
 
+/* By enum length_side. */
+static const char *const sides[LENGTH_SIDES] = {"input", "output", "answer"};
+
 /* The parameter's name when `key` is "prefix.NAME", else NULL. */
 static const char *behind_prefix(const char *key, const char *prefix) {
     size_t n = strlen(prefix);
@@ -106,9 +111,8 @@ static int set_entry(struct workload *workload, const struct config *config,
                    ? generator_set(workload->generator, place, name, entry->value, err)
                    : err_usage(err, "%s: arrivals = trace has no parameters", place);
     }
-    const char *sides[] = {"input", "output"};
-    struct length *lengths[] = {workload->input, workload->output};
-    for (int i = 0; i < 2; i++) {
+    struct length *lengths[] = {workload->input, workload->output, workload->answer};
+    for (int i = 0; i < LENGTH_SIDES; i++) {
         if ((name = behind_prefix(entry->key, sides[i])) != NULL) {
             return lengths[i] != NULL
                        ? length_set(lengths[i], place, name, entry->value, err)
@@ -162,14 +166,15 @@ static int open_trace(struct workload *workload, const struct config *config, co
 
 static int open_length(struct workload *workload, const struct config *config,
                        enum length_side side, struct err *err) {
-    const struct config_entry *entry =
-        config_find(config, "workload", side == LENGTH_INPUT ? "input" : "output");
+    struct length **lengths[LENGTH_SIDES] = {&workload->input, &workload->output,
+                                             &workload->answer};
+    const struct config_entry *entry = config_find(config, "workload", sides[side]);
     if (entry == NULL) {
         return 0;
     }
     char place[MAX_PATH_CHARS + 32];
     return length_open(entry->value, config_place(config, entry, place, sizeof place), side,
-                       side == LENGTH_INPUT ? &workload->input : &workload->output, err);
+                       lengths[side], err);
 }
 
 /* Everything the file says, without the command line. */
@@ -184,11 +189,8 @@ int workload_read(struct workload *workload, const struct config *config, struct
     }
     const struct config_entry *trace = config_find(config, "workload", "trace");
     int status = open_process(workload, config, config_find(config, "workload", "arrivals"), err);
-    if (status == 0) {
-        status = open_length(workload, config, LENGTH_INPUT, err);
-    }
-    if (status == 0) {
-        status = open_length(workload, config, LENGTH_OUTPUT, err);
+    for (int side = 0; status == 0 && side < LENGTH_SIDES; side++) {
+        status = open_length(workload, config, (enum length_side)side, err);
     }
     for (size_t i = 0; i < config->n_entries && status == 0; i++) {
         status = set_entry(workload, config, &config->entries[i], err);
@@ -207,10 +209,13 @@ int workload_read(struct workload *workload, const struct config *config, struct
         spec->pairs = PAIRS_NONE;
     }
     if (config_find(config, "workload", "provenance.arrivals") == NULL) {
-        spec->arrivals_provenance = PROVENANCE_UNSTATED;
+        spec->arrivals_provenance = STATED_UNSTATED;
     }
     if (config_find(config, "workload", "provenance.lengths") == NULL) {
-        spec->lengths_provenance = PROVENANCE_UNSTATED;
+        spec->lengths_provenance = STATED_UNSTATED;
+    }
+    if (config_find(config, "workload", "provenance.answers") == NULL) {
+        spec->answers_provenance = STATED_UNSTATED;
     }
     return 0;
 }

@@ -14,13 +14,13 @@ enum { MAX_PATH_CHARS = 4096 };
 
 enum pairs { PAIRS_TRACE, PAIRS_RESAMPLE, PAIRS_NONE };
 enum over_context { OVER_DROP, OVER_TRUNCATE };
-enum provenance {
-    PROVENANCE_REAL,
-    PROVENANCE_ESTIMATED,
-    PROVENANCE_SYNTHETIC,
-    PROVENANCE_ASSUMED,
-    PROVENANCE_TRACED, /* as in the trace, which does not say */
-    PROVENANCE_UNSTATED,
+enum stated {
+    STATED_REAL,
+    STATED_ESTIMATED,
+    STATED_SYNTHETIC,
+    STATED_ASSUMED,
+    STATED_TRACED, /* as in the trace, which does not say */
+    STATED_UNSTATED,
 };
 
 /* What the file and the command line say. */
@@ -29,6 +29,7 @@ struct spec {
     double rate_per_s;
     uint32_t context_tokens;
     uint32_t over, pairs, arrivals_provenance, lengths_provenance; /* of the enums above */
+    uint32_t answers_provenance;
 };
 
 struct workload {
@@ -38,7 +39,8 @@ struct workload {
     struct spec spec;
     struct trace *trace;         /* NULL: none is read */
     struct generator *generator; /* NULL: the trace's own arrivals */
-    struct length *input, *output;
+    struct length *input, *output, *answer;
+    char answers_source[96]; /* for people */
     struct resample *resample;
     struct lengths lengths;
     struct cap cap;

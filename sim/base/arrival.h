@@ -13,7 +13,9 @@ struct arrival {
     int64_t arrival_ns;     /* from the start of the run, never decreasing */
     uint64_t id;            /* position in the source, from 0 */
     uint32_t prompt_tokens; /* >= 1 */
-    uint32_t output_tokens; /* >= 1 */
+    uint32_t output_tokens; /* >= 1: positions to decode, the canvas behind the prompt */
+    uint32_t answer_tokens; /* of these, those up to and including the end of text; 0: nobody says,
+                               all of them */
     uint32_t tenant;        /* 0 where the source names none */
     uint32_t prefix_tokens; /* of the prompt, with which an earlier request's prompt began, too */
 };

@@ -27,6 +27,9 @@ struct decode_source {
     /* Its pass `index`, from 0. ERR_WORLD when there are not so many. */
     int (*pass)(const void *state, uint64_t request, uint32_t index, struct decode_pass *out,
                 struct err *err);
+    /* Of its output tokens those up to and including the end of text; 0: it says nothing of an end.
+     * Those that the passes commit are as many at least. NULL: it never says. */
+    int (*answer)(const void *state, uint64_t request, uint64_t *out, struct err *err);
 };
 
 #endif

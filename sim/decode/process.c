@@ -29,6 +29,14 @@ struct decode_process process_kumaraswamy(double a, double b) {
         .tail_spread = 1};
 }
 
+static bool is_behind_text(const struct decode_view *view, uint32_t i) {
+    return i >= view->block_length - view->behind_text;
+}
+
+static double sigmoid(double x) {
+    return 1 / (1 + exp(-x));
+}
+
 /* By inverse distribution function, keyed by the index among the masked positions. */
 static void draw_independent(const struct decode_process *process, uint64_t seed,
                              const struct decode_view *view, float *confidence) {
@@ -36,7 +44,9 @@ static void draw_independent(const struct decode_process *process, uint64_t seed
         confidence[i] = 0;
         if (view->masked[i]) {
             double u = rng_keyed(seed, view->request, view->step, n++);
-            confidence[i] = inside(pow(1 - pow(1 - u, 1 / process->b), 1 / process->a));
+            confidence[i] = is_behind_text(view, i)
+                                ? inside(sigmoid(PROCESS_LOGIT_BEHIND_TEXT))
+                                : inside(pow(1 - pow(1 - u, 1 / process->b), 1 / process->a));
         }
     }
 }
@@ -68,6 +78,9 @@ static struct walk walk_start(const struct decode_process *process, uint64_t see
  * ascending order. */
 static double walk_logit(struct walk *walk, uint32_t i, double distance) {
     const struct decode_process *process = walk->process;
+    if (is_behind_text(walk->view, i)) {
+        return PROCESS_LOGIT_BEHIND_TEXT;
+    }
     uint64_t position = walk->view->block_start + (uint64_t)i;
     double g = walk->gap++;
     return walk->base - distance * g / (g + process->gap) +
@@ -85,7 +98,7 @@ void process_confidence(const struct decode_process *process, uint64_t seed,
     for (uint32_t i = 0; i < view->block_length; i++) {
         confidence[i] = 0;
         if (view->masked[i]) {
-            confidence[i] = inside(1 / (1 + exp(-walk_logit(&walk, i, process->distance))));
+            confidence[i] = inside(sigmoid(walk_logit(&walk, i, process->distance)));
         } else {
             walk.gap = 0;
         }

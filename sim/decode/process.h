@@ -34,6 +34,11 @@
  * where its confidence passes the bar. Shares and bars are assumed, no printed number speaks of
  * them.
  *
+ * Text ends. Positions behind the end of text hold one token, again and again, and a model is sure
+ * of it: their x is PROCESS_LOGIT_BEHIND_TEXT, whatever the process, the step or the neighbours. A
+ * threshold decodes a block of them in its first pass, as it does in released code; that they are
+ * as sure in the block that holds the end, before the end itself is decoded, is assumed.
+ *
  * experiments/decode.ini has the constants: which are assumed, and to which printed number each of
  * the others is calibrated. "kumaraswamy" is the process without any structure: independent draws
  * of the same distribution in every step, deltas independent of them. */
@@ -47,6 +52,9 @@
 #include "sim/base/provenance.h"
 
 struct decode_credit;
+
+/* A confidence of 0.999994, above any threshold that somebody uses (assumed). */
+enum { PROCESS_LOGIT_BEHIND_TEXT = 12 };
 
 struct decode_process {
     char name[64];
@@ -67,6 +75,7 @@ struct decode_view {
     uint32_t step_in_block;             /* steps done since the block became active */
     uint32_t step;                      /* steps done over all blocks; "kumaraswamy" is keyed so */
     const uint8_t *masked;              /* [block_length], 1: still masked */
+    uint32_t behind_text; /* the block's last so many positions lie behind the end of text */
 };
 
 /* What the loop has always drawn from: "kumaraswamy" with these shapes. */

@@ -36,7 +36,7 @@ bool blocks_yield(const struct request *request) {
     return span->phase == PHASE_PREFILL
                ? end == request->block_start && request->masked_in_block == request->block_length
                : span->phase == PHASE_COMMIT && span->queries == request->block_length &&
-                     end < request->canvas_tokens;
+                     end < request->canvas_tokens && request->answer_tokens == 0;
 }
 
 bool blocks_decide(const struct request *request) {

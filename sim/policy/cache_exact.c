@@ -23,7 +23,7 @@ static const struct param params[] = {
 
 static uint32_t plan(const void *opaque, const struct request *request, struct span *span) {
     const struct state *state = opaque;
-    uint32_t holds = exact_plan(state, request, span), end = exact_block_end(request);
+    uint32_t holds = exact_plan(state, request, span);
     if (!state->cross_block || request->causal != SEES_BLOCKS || request->shifted) {
         return holds;
     }
@@ -36,7 +36,7 @@ static uint32_t plan(const void *opaque, const struct request *request, struct s
                               .context = span->context,
                               .logit_rows = request->block_length,
                               .exact = 1};
-    } else if (span->phase == PHASE_COMMIT && end < request->canvas_tokens) {
+    } else if (span->phase == PHASE_COMMIT && !exact_is_last(request)) {
         span->queries = span->first_queries = span->logit_rows = 0;
     }
     return holds;

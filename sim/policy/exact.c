@@ -37,7 +37,7 @@ uint32_t exact_plan(const void *opaque, const struct request *request, struct sp
     }
     uint32_t queries = request->uncached_in_block;
     bool decides = request->masked_in_block > 0;
-    bool is_last = exact_block_end(request) == request->canvas_tokens;
+    bool is_last = exact_is_last(request);
     if (!decides && is_last && !state->commit_last) {
         queries = 0;
     }

@@ -46,6 +46,11 @@ static inline uint32_t exact_block_end(const struct request *request) {
     return request->block_start + request->block_length;
 }
 
+/* Whether no block follows the active one, as far as that is known. */
+static inline bool exact_is_last(const struct request *request) {
+    return exact_block_end(request) == request->canvas_tokens || request->answer_tokens > 0;
+}
+
 /* Callbacks of any policy whose state begins with an exact_state. */
 uint32_t exact_plan(const void *state, const struct request *request, struct span *span);
 uint32_t exact_rows_held(const void *state, const struct request *request);

@@ -11,7 +11,7 @@ enum request_state {
     REQUEST_PENDING,   /* not yet arrived */
     REQUEST_QUEUED,    /* arrived, holds nothing */
     REQUEST_RUNNING,   /* holds KV memory */
-    REQUEST_DONE,      /* every position committed */
+    REQUEST_DONE,      /* every position committed, or text that ended where the system stops */
     REQUEST_PREEMPTED, /* gave its memory back, waits again */
     REQUEST_REJECTED,  /* will never run; the reason is recorded */
 };
@@ -63,6 +63,9 @@ struct request {
     uint32_t cached_tokens;    /* leading positions whose exact keys and values are held */
     uint32_t steps;            /* steps done over all blocks */
     uint32_t preemptions;
+    uint32_t answer_tokens; /* output positions up to and including the end of text, once the system
+                               has found it and stops there: the active block is then the last. 0
+                               before, and where the system does not look (early_stop = off) */
 
     /* The next step, renewed by the loop whenever the policies' word changes. */
     struct span span;       /* from the cache policy */

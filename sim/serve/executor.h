@@ -76,6 +76,11 @@ struct executor {
     int (*grow)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
                 struct err *err);
     void (*release)(void *state, uint32_t replica, uint32_t slot);
+    /* Where tokens are real and ends of text are looked for, else NULL: in *answer_tokens the
+     * request's output positions up to and including the first end of text in its active block with
+     * nothing masked before it; 0: there is none. */
+    int (*find_end)(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                    uint32_t *answer_tokens, struct err *err);
     /* Start the batch at the executor's present time, the last one it reported or later. */
     int (*submit)(void *state, const struct submission *submission, struct err *err);
     /* The next completion, or COMPLETION_TIME at `until_ns`, whichever is first; a batch that ends

@@ -6,6 +6,7 @@
 #include "sim/policy/blocks.h"
 #include "sim/serve/plan.h"
 #include "sim/serve/system_step.h"
+#include "sim/serve/text_end.h"
 #include "sim/serve/unroll.h"
 
 /* ---- reporting ---- */
@@ -71,6 +72,8 @@ static int reject_arrival(struct life *life, const struct arrival *arrival, uint
         .tenant = arrival->tenant,
         .prompt_tokens = arrival->prompt_tokens,
         .output_tokens = arrival->output_tokens,
+        .answer_tokens =
+            arrival->answer_tokens > 0 ? arrival->answer_tokens : arrival->output_tokens,
         .arrival_ns = arrival->arrival_ns,
         .admitted_ns = -1,
         .first_block_ns = -1,
@@ -239,8 +242,9 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
                                 .admitted_ns = -1,
                                 .first_block_ns = -1,
                                 .prefix_tokens = request->cached_tokens};
+    text_end_open(life, slot, arrival);
     if (life->has_positions) {
-        positions_start(&life->positions, slot);
+        positions_start(&life->positions, slot, text_end_drawn(life, slot));
     }
     plan_block(life, slot, 0);
     plan_memory(life, request);
@@ -254,7 +258,9 @@ int life_arrive(struct life *life, const struct arrival *arrival, struct err *er
     }
     /* A trace has no passes of requests that were rejected. */
     if (life->asked->decode != NULL) {
-        status = recall_open(&journey->recall, life->asked->decode, request, err);
+        bool stops = settings->early_stop != STOP_NEVER;
+        status = recall_open(&journey->recall, life->asked->decode, request, stops, err);
+        journey->answer_tokens = journey->recall.answer_tokens;
         status = status != 0 ? status : plan_step(life, request, journey, err);
         if (status != 0) {
             return status;
@@ -326,6 +332,10 @@ static void settle_journey(struct journey *journey, const struct request *reques
     if (request->span.phase == PHASE_REFRESH) {
         journey->refresh_steps += done;
     }
+    if (text_end_is_behind(journey, request)) {
+        journey->steps_after_end += done;
+        journey->tokens_after_end += (uint64_t)done * request->span.queries;
+    }
     journey->steps_planned = request->steps_to_change;
 }
 
@@ -352,6 +362,8 @@ static int depart(struct life *life, struct replica *replica, uint32_t slot,
         .tenant = journey->tenant,
         .prompt_tokens = request->prompt_tokens,
         .output_tokens = request->output_tokens,
+        .answer_tokens = journey->answer_tokens,
+        .committed_tokens = request->committed_tokens,
         .arrival_ns = request->arrival_ns,
         .admitted_ns = journey->admitted_ns,
         .first_block_ns = journey->first_block_ns,
@@ -363,6 +375,8 @@ static int depart(struct life *life, struct replica *replica, uint32_t slot,
         .preemptions = request->preemptions,
         .first_block_tokens = journey->first_block_tokens,
         .tokens_processed = journey->tokens_processed,
+        .tokens_after_end = journey->tokens_after_end,
+        .steps_after_end = journey->steps_after_end,
     };
     life->free_slots[life->n_free++] = slot;
     *(state == REQUEST_DONE ? &life->result->completed : &life->result->rejected) += 1;
@@ -453,6 +467,33 @@ static int pass_block(struct life *life, struct replica *replica, uint32_t slot,
     return 0;
 }
 
+/* The request's block is decoded, as far as it has to be: on to the next one with anything to do,
+ * or out. `yields`: the pass decided on the first position of a block to come. */
+static int leave_block(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
+                       bool yields, struct err *err) {
+    struct request *request = &life->requests[slot];
+    int status = 0;
+    while (status == 0 && request->masked_in_block == 0 && !commits_block(life, slot)) {
+        if (request->committed_tokens == request->output_tokens || request->answer_tokens > 0) {
+            return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
+        }
+        plan_block(life, slot, request->block + 1);
+        if (yields) {
+            take_yield(life, replica, slot, member);
+            status = request->masked_in_block == 0 ? end_block(life, slot, err) : 0;
+            status = status == 0 ? text_end_look(life, slot, err) : status;
+        }
+        if (status == 0 && text_end_stops(life, request)) {
+            return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
+        }
+    }
+    status = status != 0 ? status : plan_step(life, request, &life->journeys[slot], err);
+    if (status == 0) {
+        sums_add(replica, request, 1);
+    }
+    return status;
+}
+
 /* The span's time is up: commit, move to the next block or leave, plan anew. */
 static int request_turn(struct life *life, struct replica *replica, uint32_t slot, uint32_t member,
                         const struct decided *known, struct err *err) {
@@ -486,24 +527,17 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
         sums_add(replica, request, 1);
         return 0;
     }
-    if (status == 0 && decides && request->masked_in_block == 0) {
+    if (status == 0 && decides) {
+        status = text_end_look(life, slot, err);
+    }
+    bool stops = text_end_stops(life, request);
+    if (status == 0 && decides && (request->masked_in_block == 0 || stops)) {
         status = end_block(life, slot, err);
     }
-    while (status == 0 && request->masked_in_block == 0 && !commits_block(life, slot)) {
-        if (request->committed_tokens == request->output_tokens) {
-            return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
-        }
-        plan_block(life, slot, request->block + 1);
-        if (yields) {
-            take_yield(life, replica, slot, member);
-            status = request->masked_in_block == 0 ? end_block(life, slot, err) : 0;
-        }
+    if (status == 0 && stops) {
+        return depart(life, replica, slot, REQUEST_DONE, REJECT_NONE, err);
     }
-    status = status != 0 ? status : plan_step(life, request, journey, err);
-    if (status == 0) {
-        sums_add(replica, request, 1);
-    }
-    return status;
+    return status != 0 ? status : leave_block(life, replica, slot, member, yields, err);
 }
 
 void life_chunk(struct life *life, struct replica *replica, uint32_t slot, uint32_t tokens) {

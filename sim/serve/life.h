@@ -13,10 +13,11 @@
 struct journey {
     uint32_t replica, tenant;
     int64_t admitted_ns, first_block_ns;
-    uint64_t tokens_processed;
+    uint64_t tokens_processed, tokens_after_end;
     uint32_t refresh_steps, first_block_tokens;
-    uint32_t steps_planned; /* steps_to_change when the present span was planned */
-    uint32_t span_holds;    /* steps for which the span does not depend on what they commit */
+    uint32_t answer_tokens, steps_after_end; /* see text_end.h */
+    uint32_t steps_planned;                  /* steps_to_change when the present span was planned */
+    uint32_t span_holds; /* steps for which the span does not depend on what they commit */
     /* Leading tokens whose keys and values an earlier request left, and the request itself when it
      * was preempted. */
     uint32_t prefix_tokens, left_tokens;

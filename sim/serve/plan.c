@@ -123,8 +123,9 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
         request->commit_tokens = 0; /* known only after the step */
         holds = 1;
     }
-    if (system->settings.logit_scope == LOGITS_MASKED) {
-        holds = 1;
+    if (system->settings.logit_scope == LOGITS_MASKED ||
+        system->settings.early_stop == STOP_POSITION) {
+        holds = 1; /* its logit rows change, or it may end */
     }
     request->steps_to_change = holds;
     journey->steps_planned = holds;

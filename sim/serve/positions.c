@@ -19,6 +19,7 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
     p->uncached = zeroed(n_slots * block, 1);
     p->keep = zeroed(n_slots * block, 1);
     p->memory = zeroed(n_slots, system->cache->memory_bytes + 1);
+    p->text_end = zeroed(n_slots, sizeof *p->text_end);
     p->pending = zeroed(block, 1);
     p->chosen = zeroed(block, 1);
     p->delta = zeroed(block, sizeof(float));
@@ -40,6 +41,7 @@ void positions_fini(struct positions *p) {
     free(p->uncached);
     free(p->keep);
     free(p->memory);
+    free(p->text_end);
     free(p->pending);
     free(p->chosen);
     free(p->earned);
@@ -68,7 +70,8 @@ static void lose_credit(const struct positions *p, uint32_t slot) {
     }
 }
 
-void positions_start(struct positions *p, uint32_t slot) {
+void positions_start(struct positions *p, uint32_t slot, uint32_t text_end) {
+    p->text_end[slot] = text_end;
     memset(memory_of(p, slot), 0, p->system->cache->memory_bytes);
 }
 
@@ -89,11 +92,15 @@ void positions_forget(struct positions *p, uint32_t slot) {
 
 static struct decode_view view_of(const struct positions *p, uint32_t slot,
                                   const struct request *request) {
+    uint32_t end = p->text_end[slot], start = request->block_start;
+    uint32_t text = end > start ? end - start : 0;
     return (struct decode_view){.request = request->id,
                                 .block_start = request->block_start,
                                 .block_length = request->block_length,
                                 .step_in_block = request->step_in_block,
                                 .step = request->steps,
+                                .behind_text =
+                                    text < request->block_length ? request->block_length - text : 0,
                                 .masked = p->blocks[slot].masked};
 }
 

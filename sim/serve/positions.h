@@ -20,7 +20,8 @@ struct positions {
     struct block_state *blocks;        /* by slot */
     uint8_t *masked, *uncached, *keep; /* by slot, block_tokens each */
     unsigned char *memory;             /* by slot, the cache policy's own */
-    float *earned; /* by slot, two of each position: credit, where decoders give any */
+    uint32_t *text_end; /* by slot: one past the end of text in the canvas; UINT32_MAX: none */
+    float *earned;      /* by slot, two of each position: credit, where decoders give any */
     struct decode_credit credit;
     uint8_t *pending, *chosen; /* of one request */
     float *delta;
@@ -35,8 +36,9 @@ void positions_init(struct positions *positions, const struct system *system, ui
                     uint32_t n_slots);
 void positions_fini(struct positions *positions);
 
-/* A request begins: the policy's memory of it is empty. */
-void positions_start(struct positions *positions, uint32_t slot);
+/* A request begins: the policy's memory of it is empty. text_end: one past the end of its text in
+ * the canvas, UINT32_MAX where nothing is drawn by it. */
+void positions_start(struct positions *positions, uint32_t slot, uint32_t text_end);
 
 /* It enters its active block, whose first n_fixed positions are the prompt's. */
 void positions_enter(struct positions *positions, uint32_t slot, const struct request *request,

@@ -14,11 +14,14 @@ struct recall {
     bool is_open, lost;
     uint32_t index;     /* of the next pass */
     uint32_t committed; /* by it */
+    /* Of all passes; and of these, or of those that the server never came to, the answer. */
+    uint32_t tokens, answer_tokens;
 };
 
-/* A request enters the queue. ERR_WORLD when the trace lacks it or has another length for it. */
+/* A request enters the queue. ERR_WORLD when the trace lacks it or has another length for it; where
+ * its text ended a trace may stop short of the output, for a server that stops as well. */
 int recall_open(struct recall *recall, const struct decode_source *source,
-                const struct request *request, struct err *err);
+                const struct request *request, bool stops, struct err *err);
 
 /* Keys and values of the block are lost: the next pass runs all of it. What the trace evicts it
  * still evicts; how far what is kept then reaches it does not say, and the trace's word stands. */

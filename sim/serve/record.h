@@ -35,7 +35,12 @@ struct request_record {
     uint32_t reason; /* enum reject_reason */
     uint32_t steps, refresh_steps, preemptions;
     uint32_t first_block_tokens; /* tokens committed with the first block */
-    uint64_t tokens_processed;   /* query tokens over all its steps */
+    uint32_t answer_tokens; /* of the output, up to and including the end of text; all of it where
+                               nobody knows of an end */
+    uint32_t committed_tokens; /* of the output: fewer where the system stops early */
+    uint64_t tokens_processed; /* query tokens over all its steps */
+    /* Of blocks that lie behind the end of text, which nobody reads: steps and query tokens. */
+    uint64_t steps_after_end, tokens_after_end;
 };
 
 /* One submission to the executor: `repeat` identical steps back to back. */

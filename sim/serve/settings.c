@@ -12,6 +12,7 @@
     }
 
 static const char *const iteration_words[] = {"plain", "smooth", NULL};
+static const char *const early_stop_words[] = {"off", "block", "position", NULL};
 static const char *const kv_layout_words[] = {"pages", "slab", NULL};
 const char *const step_allocator_words[] = {"planned", "torch", "torch-expandable", "torch-compile",
                                             NULL};
@@ -64,6 +65,10 @@ const struct param system_params[] = {
      offsetof(struct settings, memory_utilization), "share of the device the system may fill"},
     {"pool_share", PARAM_F64, 0, "1", "1", 0.01, 1, NULL, offsetof(struct settings, pool_share),
      "share of what weights and reserve leave that cached rows and workspace may take"},
+    {"early_stop", PARAM_WORD, 0, "1", "off", 0, 2, early_stop_words,
+     offsetof(struct settings, early_stop),
+     "a request whose text ends is done with the block that holds the end, or with that position "
+     "and all before it; off: every output position is decoded"},
     {"iteration", PARAM_WORD, 0, "1", "plain", 0, 1, iteration_words,
      offsetof(struct settings, iteration),
      "what a step hands on: the canvas, or what it said of masked positions as well"},

@@ -23,6 +23,13 @@ enum iteration {
     ITERATION_SMOOTH, /* and what it said of masked positions (sim/decode/smooth.h) */
 };
 
+/* When a request ends whose text does. */
+enum early_stop {
+    STOP_NEVER,    /* every output position is decoded */
+    STOP_BLOCK,    /* with the block that holds the end of text */
+    STOP_POSITION, /* as soon as that position and all before it are decoded */
+};
+
 /* Where the tensors of a step come from. */
 enum step_allocator {
     ALLOCATOR_PLANNED, /* one buffer, placed by the planner */
@@ -49,7 +56,8 @@ struct settings {
     double memory_utilization, pool_share;
     /* Steps that the host starts without looking at what they come to (arXiv 2510.08666). */
     uint32_t unroll_maximum, unroll_expected_tpf;
-    uint32_t iteration; /* enum iteration */
+    uint32_t early_stop; /* enum early_stop */
+    uint32_t iteration;  /* enum iteration */
     struct smoothing smoothing;
     bool skip_ahead;
     bool decides_ahead;

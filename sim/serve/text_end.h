@@ -1,0 +1,32 @@
+/* The end of a request's text, among the positions that it has to decode: who says where it is,
+ * when the server can know, and what of the request's work lies behind it.
+ *
+ * The end is a position of the output: the answer is all up to and including it. Where a device
+ * decodes and looks for the model's end-of-text tokens it has the word; else a decode trace that
+ * recorded ends; else the workload. Nobody but the loop sees it before it is decoded: policies find
+ * it in request->answer_tokens, and only where the system stops there (settings.early_stop). */
+#ifndef UNMASK_SIM_SERVE_TEXT_END_H
+#define UNMASK_SIM_SERVE_TEXT_END_H
+
+#include "sim/serve/life.h"
+
+/* A request arrives: what its answer is as far as the workload says. */
+void text_end_open(struct life *life, uint32_t slot, const struct arrival *arrival);
+
+/* One past the end of text in the canvas, for those who draw what a model would have said of the
+ * positions behind it; UINT32_MAX where a device decides or the text fills the output. */
+uint32_t text_end_drawn(const struct life *life, uint32_t slot);
+
+/* Positions of the request were committed: takes note of an end that is decoded by now. */
+int text_end_look(struct life *life, uint32_t slot, struct err *err);
+
+/* Whether the request is done, whatever of its active block is not. */
+bool text_end_stops(const struct life *life, const struct request *request);
+
+/* Whether the active block lies behind the end of text: what runs of it nobody reads. */
+static inline bool text_end_is_behind(const struct journey *journey,
+                                      const struct request *request) {
+    return request->block_start >= request->prompt_tokens + journey->answer_tokens;
+}
+
+#endif
