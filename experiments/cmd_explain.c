@@ -95,13 +95,15 @@ static struct table *operators(const struct system *system, const struct asked_s
     return table;
 }
 
-/* Different experts that the step's tokens go to in a layer where every choice is random, which is
- * what prices go by; NAN where there are none. */
-static double expected_experts(const struct system *system, const struct asked_step *step) {
+/* Different experts that the step's tokens would go to in a layer were every choice random. */
+static double experts_by_chance(const struct system *system, const struct asked_step *step) {
     const struct model *m = system->model;
-    return m->experts > 0 ? model_experts_hit(m->experts, m->experts_active,
-                                              (double)step->shape.sym[SYM_TOKENS])
-                          : (double)NAN;
+    return model_experts_hit(m->experts, m->experts_active, (double)step->shape.sym[SYM_TOKENS]);
+}
+
+/* What prices go by; NAN: by the measured rows', whatever they hit. */
+static double experts_as_priced(const struct system *system, const struct asked_step *step) {
+    return cost_experts_hit(system->cost, (double)step->shape.sym[SYM_TOKENS]);
 }
 
 static json_t *experts_json(const struct system *system, const struct asked_step *step,
@@ -110,8 +112,15 @@ static json_t *experts_json(const struct system *system, const struct asked_step
         return NULL;
     }
     bool is_measured = measured != NULL && measured->experts_hit > 0;
-    return json_pack("{s:I, s:f, s:o*}", "experts", (json_int_t)system->model->experts, "expected",
-                     expected_experts(system, step), "measured",
+    const struct provenance *from = &system->routing.provenance;
+    double priced = experts_as_priced(system, step);
+    bool is_known = !isnan(priced);
+    return json_pack("{s:I, s:f, s:o, s:s, s:s, s:o*}", "experts",
+                     (json_int_t)system->model->experts, "by_chance",
+                     experts_by_chance(system, step), "priced",
+                     is_known ? json_real(priced) : json_null(), "kind",
+                     provenance_words[is_known ? from->kind : PROVENANCE_MEASURED], "source",
+                     is_known ? from->source : "as many as the profile's rows hit", "measured",
                      is_measured ? json_real(measured->experts_hit) : NULL);
 }
 
@@ -120,8 +129,17 @@ static void print_experts(const struct system *system, const struct asked_step *
     if (system->model->experts == 0) {
         return;
     }
-    printf("experts      %.1f of %" PRIu32 " a layer, were each token's choice random, as priced",
-           expected_experts(system, step), system->model->experts);
+    const struct provenance *from = &system->routing.provenance;
+    double priced = experts_as_priced(system, step);
+    printf("experts      ");
+    if (isnan(priced)) {
+        printf("as many a layer as the measured rows hit; by chance %.1f of %" PRIu32,
+               experts_by_chance(system, step), system->model->experts);
+    } else {
+        printf("%.1f of %" PRIu32 " a layer as priced, by chance %.1f (%s: %s)", priced,
+               system->model->experts, experts_by_chance(system, step),
+               provenance_words[from->kind], from->source);
+    }
     if (measured != NULL && measured->experts_hit > 0) {
         printf("; measured %.1f", measured->experts_hit);
     }

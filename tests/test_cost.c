@@ -318,8 +318,13 @@ END_TEST
 START_TEST(the_experts_that_are_hit_are_read_once) {
     struct system *system = NULL;
     struct err err = {0};
-    const struct system_request request = {
-        .system = "sdar", .model = "llada2-mini", .gpu = "h200", .roofline = true};
+    const struct setting chance[] = {{.key = "experts_hit", .value = "256", .place = "test"}};
+    const struct system_request request = {.system = "sdar",
+                                           .model = "llada2-mini",
+                                           .gpu = "h200",
+                                           .overrides = chance,
+                                           .n_overrides = 1,
+                                           .roofline = true};
     ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
     for (int64_t tokens = 1; tokens <= 4096; tokens *= 16) {
         struct step_shape shape;

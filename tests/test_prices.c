@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/cost/roofline.h"
 #include "sim/cost/transfer.h"
 #include "tests/rig.h"
 
@@ -154,7 +155,8 @@ static void least_work(const struct system *system, const struct op *op,
     case OP_MOE_LINEAR:
     case OP_MOE_GATE_UP:
     case OP_MOE_DOWN:
-        *bytes = element * matrix * model_experts_hit(op->experts, op->experts_active, rows);
+        *bytes = element * matrix *
+                 routing_hits(&system->routing, op->experts, op->experts_active, rows);
         *flops = 2 * rows * op->experts_active * matrix;
         break;
     case OP_ATTENTION_FULL:
@@ -176,6 +178,7 @@ static void scan_costs(const struct card *card, const struct system *system) {
                   &err) != 0) {
         return;
     }
+    cost_routes(cost, &system->routing);
     const struct gpu *gpu = card->gpu;
     double roof = fmax(gpu->peak_bf16_flops, gpu->best_bf16_flops);
     for (size_t step = 0; step < N_STEPS; step++) {
@@ -294,6 +297,96 @@ START_TEST(no_product_in_chunks_is_cheaper_than_whole) {
 }
 END_TEST
 
+/* ---- mixtures ---- */
+
+START_TEST(the_routers_product_is_priced_where_no_row_of_experts_has_it) {
+    struct system *system = open_graph("fast-dllm-moe-published", "llada-moe", 1, false);
+    struct step_shape shape = step_of(4); /* 96 queries */
+    struct op_price prices[GRAPH_MAX_OPS];
+    bool is_found = false;
+    ck_assert_ptr_nonnull(system);
+    cost_explain(system->cost, &shape, (struct chunk_rows){{0}}, prices);
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        const struct op *op = &system->graph.ops[i];
+        if (op->kind == OP_MOE_ROUTE) {
+            double ns = 16 * roofline_gemm_ns(system->gpu, 96, 64, 2048);
+            ck_assert_double_eq_tol(prices[i].ns, ns, 1e-9 * ns);
+            ck_assert_double_eq(prices[i].flops, 16 * 2.0 * 96 * 64 * 2048);
+            is_found = true;
+        }
+    }
+    ck_assert(is_found);
+    system_close(system);
+}
+END_TEST
+
+/* Printed for LLaDA2.0-mini, the means of four benchmarks (arXiv 2605.30876v2, Tables 2 and 4);
+ * blocks of 32 tokens are what the model of the table has. */
+START_TEST(a_trained_router_hits_the_experts_that_were_counted) {
+    static const struct {
+        double tokens, printed, tolerance;
+    } counted[] = {{32, 69.5, 1e-9}, {24, 60.575, 0.05}, {16, 48.75, 0.05}, {8, 31.775, 0.05}};
+    struct err err = {0};
+    const struct model *mini = model_find("llada2-mini", &err);
+    struct expert_routing routing, chance;
+    ck_assert_int_eq(routing_make(mini, 0, &routing, &err), 0);
+    ck_assert_int_eq(routing.provenance.kind, PROVENANCE_IMPORTED);
+    for (size_t i = 0; i < sizeof counted / sizeof counted[0]; i++) {
+        double hits = routing_hits(&routing, 256, 8, counted[i].tokens);
+        ck_assert_double_eq_tol(hits / counted[i].printed, 1, counted[i].tolerance);
+        /* A rank that has half of the experts has half of those. */
+        ck_assert_double_eq_tol(routing_hits(&routing, 128, 4, counted[i].tokens), hits / 2, 1e-9);
+    }
+    ck_assert_double_eq_tol(routing_hits(&routing, 256, 8, 1), 8, 1e-9);
+    /* Two blocks choose apart from each other. */
+    ck_assert_double_eq_tol(routing_hits(&routing, 256, 8, 64), 256 - 186.5 * 186.5 / 256, 1e-6);
+    ck_assert_int_eq(routing_make(mini, 256, &chance, &err), 0);
+    ck_assert_double_eq(routing_hits(&chance, 256, 8, 32), model_experts_hit(256, 8, 32));
+    ck_assert_int_eq(routing_make(model_find("llada-moe", &err), 0, &chance, &err), 0);
+    ck_assert_int_eq(chance.provenance.kind, PROVENANCE_ASSUMED);
+    ck_assert_double_eq(chance.exponent, 1);
+    ck_assert_int_eq(routing_make(mini, 5, &chance, &err), ERR_USAGE);
+    ck_assert_int_eq(routing_make(model_find("llada-8b", &err), 5, &chance, &err), ERR_USAGE);
+}
+END_TEST
+
+/* Device time of one block of LLaDA2.0-mini on an H200 with `experts_hit` as given. */
+static double block_ms(const char *hits) {
+    struct setting setting = {.key = "experts_hit", .place = "test"};
+    snprintf(setting.value, sizeof setting.value, "%s", hits);
+    struct system_request request = {.system = "lmdeploy",
+                                     .model = "llada2-mini",
+                                     .gpu = "h200",
+                                     .overrides = &setting,
+                                     .n_overrides = 1};
+    struct system *system = NULL;
+    struct err err = {0};
+    struct step_shape shape = step_of(3);
+    struct step_price price;
+    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+    cost_price(system->cost, &shape, (struct chunk_rows){{0}}, &price);
+    double flops, bytes, mb = 2e-6 * 3 * 2048 * 512 * 19;
+    cost_work(system->cost, shape.sym, 1, &flops, &bytes);
+    struct op_price prices[GRAPH_MAX_OPS];
+    cost_explain(system->cost, &shape, (struct chunk_rows){{0}}, prices);
+    double sum = 0;
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        sum += prices[i].bytes;
+    }
+    ck_assert_double_eq_tol(bytes / sum, 1, 0.01); /* choice and sum are in the rows of experts */
+    ck_assert_double_ge(1e-6 * bytes, mb * fmin(163, strtod(hits, NULL))); /* of experts alone */
+    system_close(system);
+    return price.device_ns * 1e-6;
+}
+
+START_TEST(fewer_experts_cost_as_much_less_as_their_weights_take) {
+    double few = block_ms("32"), printed = block_ms("69.5"), chance = block_ms("256");
+    double expert_ms = 1e3 * 2 * 3 * 2048 * 512 * 19 / 4266e9; /* at the rate an H200 reaches */
+    ck_assert_double_eq_tol((printed - few) / (37.5 * expert_ms), 1, 0.25);
+    ck_assert_double_eq_tol((chance - printed) / (93.8 * expert_ms), 1, 0.25);
+}
+END_TEST
+
 /* ---- whose word a price is ---- */
 
 static struct price_shares shares_of(struct system *system, size_t step, double *unpriced) {
@@ -377,6 +470,9 @@ int main(void) {
     const TTest *const tests[] = {
         no_operator_is_priced_below_either_roof,
         no_product_in_chunks_is_cheaper_than_whole,
+        the_routers_product_is_priced_where_no_row_of_experts_has_it,
+        a_trained_router_hits_the_experts_that_were_counted,
+        fewer_experts_cost_as_much_less_as_their_weights_take,
         the_shares_of_the_time_are_those_of_the_operators,
     };
     return SUITE_RUN("prices", tests);

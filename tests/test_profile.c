@@ -172,6 +172,29 @@ START_TEST(attention_grows_with_every_size_and_never_beats_the_roofline) {
 }
 END_TEST
 
+/* The queries of a prefill after a prefix see the prefix and half of themselves: as long as without
+ * a mask over a few keys less than all. */
+START_TEST(a_prefill_behind_a_prefix_lies_between_its_prefix_and_all_keys) {
+    static const char *const names[] = {"l40s", "a100-80g", "h100"};
+    for (size_t g = 0; g < sizeof names / sizeof names[0]; g++) {
+        struct profile *profile = open_shipped(names[g]);
+        const double n = 8, q = 1024, prefix = 3072;
+        struct profile_spans spans = {.n_seqs = 8,
+                                      .sum_q = n * q,
+                                      .sum_kv = n * (prefix + q),
+                                      .sum_q_kv = n * q * (prefix + q / 2),
+                                      .heads = 32,
+                                      .kv_heads = 32,
+                                      .head_dim = 128};
+        enum profile_match match;
+        double ns = profile_attention_prefill(profile, &spans, &match);
+        ck_assert_msg(ns > attention_ns(profile, 8, q, prefix), "%s", names[g]);
+        ck_assert_msg(ns < attention_ns(profile, 8, q, prefix + q), "%s", names[g]);
+        profile_close(profile);
+    }
+}
+END_TEST
+
 START_TEST(four_times_the_rows_never_cost_less) {
     static const char *const names[] = {"a100-80g", "h100", "rtx4090", "rtx-pro-6000"};
     for (size_t g = 0; g < sizeof names / sizeof names[0]; g++) {
@@ -798,6 +821,7 @@ int main(void) {
         rows_of_an_h100_are_what_products_take_cold,
         experts_are_priced_by_how_many_are_hit,
         attention_grows_with_every_size_and_never_beats_the_roofline,
+        a_prefill_behind_a_prefix_lies_between_its_prefix_and_all_keys,
         four_times_the_rows_never_cost_less,
         mixtures_and_collectives_answer_for_sizes_nobody_measured,
         a_bad_row_is_named_with_its_place,

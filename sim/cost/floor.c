@@ -1,6 +1,6 @@
 #include "sim/cost/floor.h"
 
-double floor_bytes(const struct graph *graph, const struct op *op, double rows) {
+double floor_bytes(const struct graph *graph, const struct op *op, double rows, double hits) {
     double matrix = (double)(graph->element_bytes * op->n * op->k);
     switch (op->kind) {
     case OP_LINEAR:
@@ -11,7 +11,7 @@ double floor_bytes(const struct graph *graph, const struct op *op, double rows) 
     case OP_MOE_LINEAR:
     case OP_MOE_GATE_UP:
     case OP_MOE_DOWN:
-        return matrix * model_experts_hit(op->experts, op->experts_active, rows);
+        return matrix * hits;
     case OP_GATHER:
         return rows * (double)graph->tensors[op->out[0]].bytes.per;
     default:

@@ -11,9 +11,10 @@
 #include "sim/graph/graph.h"
 #include "sim/model/gpu.h"
 
-/* Bytes that one execution over `rows` rows reads from memory: weights, and cached rows that a
- * gather copies. Keys and values of attention are its spans' (floor_span_bytes). */
-double floor_bytes(const struct graph *graph, const struct op *op, double rows);
+/* Bytes that one execution over `rows` rows reads from memory: weights, those of `hits` experts
+ * among them, and cached rows that a gather copies. Keys and values of attention are its spans'
+ * (floor_span_bytes). */
+double floor_bytes(const struct graph *graph, const struct op *op, double rows, double hits);
 
 /* Cached keys and values that an attention operator reads at these sums: all but its own queries'.
  */

@@ -1,5 +1,6 @@
 #include "sim/cost/price.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,7 @@ struct cost_model {
     struct known_price *known[SYM_COUNT];           /* TABLE_VALUES entries, for used symbols */
     double n_executions;                            /* operators of one step, repetitions counted */
     uint32_t attention[GRAPH_MAX_OPS], n_attention; /* operators priced from span sums */
+    const struct expert_routing *routing;
     bool stores_passes;
     enum symbol stored_rows;
     uint32_t n_behind;
@@ -142,21 +144,26 @@ static bool is_experts(enum op_kind kind) {
 }
 
 /* Rows and in-step corrections of our own hold the experts that our router hit, fewer than chance
- * has (45.9 of 64 at 64 tokens of LLaDA-MoE): no floor goes by another number. */
+ * has (45.9 of 64 at 64 tokens of LLaDA-MoE): they go by no other number unless one is asked for.
+ */
 static bool knows_its_hits(const struct cost_model *cost, const struct op *op) {
     bool is_behind = cost->is_behind[op - cost->graph->ops];
-    return is_experts(op->kind) &&
+    return is_experts(op->kind) && !cost->routing->is_given &&
            (is_behind ? cost->behind_kind : cost->kind) == PROVENANCE_MEASURED;
+}
+
+static double hits_of(const struct cost_model *cost, const struct op *op, double m) {
+    return routing_hits(cost->routing, op->experts, op->experts_active, m);
 }
 
 /* FLOPs and bytes of one product of the experts, the weights of those that m tokens hit among them.
  * Where gates and ups are one operator with their activation, a token is read once, and half as
  * much is written. */
-static void work_of_experts(const struct graph *graph, const struct op *op, double m,
+static void work_of_experts(const struct cost_model *cost, const struct op *op, double m,
                             double n_steps, double *flops, double *bytes) {
+    const struct graph *graph = cost->graph;
     double pairs = m * op->experts_active, matrix = (double)(op->n * op->k);
-    double weights =
-        n_steps * matrix * model_experts_hit(op->experts, op->experts_active, m / n_steps);
+    double weights = n_steps * matrix * hits_of(cost, op, m / n_steps);
     double moved = op->kind == OP_MOE_GATE_UP ? m * (double)op->k + pairs * (double)op->n / 2
                                               : pairs * (double)(op->n + op->k);
     *flops = 2 * pairs * matrix;
@@ -170,12 +177,12 @@ static void price_experts(const struct cost_model *cost, const struct op *op, in
     const struct model *model = cost->graph->model;
     bool is_down = op->kind == OP_MOE_DOWN ||
                    (op->kind == OP_MOE_LINEAR && op->k == (int64_t)model->expert_ffn);
-    work_of_experts(cost->graph, op, (double)m, 1, &price->flops, &price->bytes);
+    work_of_experts(cost, op, (double)m, 1, &price->flops, &price->bytes);
     if (profile != NULL) {
         enum profile_match match;
         struct moe_shape shape = {model->hidden, model->expert_ffn, op->experts_active,
                                   op->experts};
-        double hits = model_experts_hit(op->experts, op->experts_active, (double)m);
+        double hits = knows_its_hits(cost, op) ? 0 : hits_of(cost, op, (double)m);
         double both = profile_moe(profile, shape, m, hits, &match);
         price->match = match;
         price->ns = both * (is_down ? 1.0 / 3 : 2.0 / 3);
@@ -321,7 +328,8 @@ static void price_rows(const struct cost_model *cost, const struct op *op, int64
     }
     price->ns *= load_of(cost, op, rows);
     if (!answers_in_experts(answering(cost, op), op) && !knows_its_hits(cost, op)) {
-        raise_to_floor(cost->gpu, floor_bytes(cost->graph, op, (double)rows), price);
+        double hits = is_experts(op->kind) ? hits_of(cost, op, (double)rows) : 0;
+        raise_to_floor(cost->gpu, floor_bytes(cost->graph, op, (double)rows, hits), price);
     }
     settle(price, cost->gpu);
 }
@@ -578,7 +586,7 @@ void cost_work(const struct cost_model *cost, const int64_t sym[SYM_COUNT], doub
             *bytes += repeat * element_bytes * (rows * width + n_steps * weights);
         } else if (is_experts(op->kind)) {
             double op_flops, op_bytes;
-            work_of_experts(cost->graph, op, rows, n_steps, &op_flops, &op_bytes);
+            work_of_experts(cost, op, rows, n_steps, &op_flops, &op_bytes);
             *flops += repeat * op_flops;
             *bytes += repeat * op_bytes;
         } else {
@@ -737,7 +745,9 @@ int cost_open(const struct gpu *gpu, const struct profile *profile, const struct
               struct err *err) {
     struct cost_model *cost = calloc(1, sizeof *cost);
     ASSERT(cost != NULL);
-    *cost = (struct cost_model){.gpu = gpu, .profile = profile, .runtime = runtime, .graph = graph};
+    static const struct expert_routing chance = {.exponent = 1};
+    *cost = (struct cost_model){
+        .gpu = gpu, .profile = profile, .runtime = runtime, .graph = graph, .routing = &chance};
     choose_profiles(cost, behind);
     int status = 0;
     for (uint32_t i = 0; status == 0 && profile != NULL && i < graph->n_ops; i++) {
@@ -792,6 +802,20 @@ struct price_shares cost_shares(const struct cost_model *cost, const struct pric
     shares.by_kind[cost->behind_kind] += time->behind_ns / all_ns;
     shares.by_kind[cost->kind] += (all_ns - roofline_ns - time->behind_ns) / all_ns;
     return shares;
+}
+
+void cost_routes(struct cost_model *cost, const struct expert_routing *routing) {
+    cost->routing = routing;
+}
+
+double cost_experts_hit(const struct cost_model *cost, double n_tokens) {
+    for (uint32_t i = 0; i < cost->graph->n_ops; i++) {
+        const struct op *op = &cost->graph->ops[i];
+        if (is_experts(op->kind)) {
+            return knows_its_hits(cost, op) ? (double)NAN : hits_of(cost, op, n_tokens);
+        }
+    }
+    return 0;
 }
 
 void cost_stores_passes(struct cost_model *cost, enum symbol rows) {

@@ -14,6 +14,7 @@
 #include "sim/cost/runtime.h"
 #include "sim/graph/graph.h"
 #include "sim/model/gpu.h"
+#include "sim/model/routing.h"
 
 enum op_bound { BOUND_COMPUTE, BOUND_BANDWIDTH, BOUND_LAUNCH };
 extern const char *const op_bound_names[];
@@ -76,6 +77,13 @@ struct price_shares cost_shares(const struct cost_model *cost, const struct pric
  * of its own (PASS_KEEP) behind each rotation: SYM_FULL_Q, those of whole passes over the canvas,
  * or SYM_TOKENS, all. Before the first price. */
 void cost_stores_passes(struct cost_model *cost, enum symbol rows);
+
+/* How tokens choose their experts; by chance until it is said. Borrowed. Before the first price. */
+void cost_routes(struct cost_model *cost, const struct expert_routing *routing);
+
+/* Experts of a layer that so many tokens hit, of those that the graph's rank has, as prices go by;
+ * NAN where prices go by the measured rows', whatever their number. */
+double cost_experts_hit(const struct cost_model *cost, double n_tokens);
 
 /* Price one step whose loops come in such chunks: each is priced at its own number of rows, so that
  * its weights are read again. Never allocates. */

@@ -52,6 +52,7 @@ struct settings {
     uint32_t layers;          /* of the model's that run; 0: all */
     uint32_t tensor_parallel; /* GPUs that hold a replica together */
     bool expert_parallel;
+    double experts_hit;
     int64_t logit_chunk_rows, reserve_bytes, moe_reserve_bytes;
     double memory_utilization, pool_share;
     /* Steps that the host starts without looking at what they come to (arXiv 2510.08666). */

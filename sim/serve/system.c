@@ -575,10 +575,15 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     system_keep_places(s, &options);
     graph_build(&s->graph, s->model, &options);
     s->row_bytes = cache_row_bytes(s);
-    status = asked->roofline ? 0 : resolve_profile(s, asked->profile_path, err);
+    status = routing_make(s->whole, s->settings.experts_hit, &s->routing, err);
+    status =
+        status == 0 && !asked->roofline ? resolve_profile(s, asked->profile_path, err) : status;
     if (status == 0) {
         system_take_host_terms(s);
         status = cost_open(s->gpu, s->profile, s->behind, &s->runtime, &s->graph, &s->cost, err);
+    }
+    if (status == 0) {
+        cost_routes(s->cost, &s->routing);
     }
     uint32_t keeps = s->cache->keeps;
     if (status == 0 && (keeps == KEEPS_BEFORE_BLOCK || keeps == KEEPS_OUTSIDE_BLOCK)) {

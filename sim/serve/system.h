@@ -76,6 +76,7 @@ struct system {
     struct profile *profile; /* NULL: roofline */
     struct profile *behind;  /* answers for sizes that `profile` has not measured; may be NULL */
     char profile_path[192];  /* of a user's own; "": the GPU's */
+    struct expert_routing routing;
     struct cost_model *cost;
     struct chunk_rule chunks;
     struct budget budget;

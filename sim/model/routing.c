@@ -1,0 +1,39 @@
+#include "sim/model/routing.h"
+
+#include <math.h>
+
+double routing_draws(const struct expert_routing *routing, double n_tokens) {
+    double block = routing->block_tokens;
+    if (routing->exponent == 1 || n_tokens <= 1) {
+        return n_tokens;
+    }
+    return n_tokens < block ? pow(n_tokens, routing->exponent)
+                            : n_tokens / block * pow(block, routing->exponent);
+}
+
+double routing_hits(const struct expert_routing *routing, uint32_t experts, uint32_t experts_active,
+                    double n_tokens) {
+    return model_experts_hit(experts, experts_active, routing_draws(routing, n_tokens));
+}
+
+int routing_make(const struct model *whole, double asked, struct expert_routing *out,
+                 struct err *err) {
+    double experts = whole->experts, active = whole->experts_active, block = whole->block_tokens;
+    double hits = asked > 0 ? asked : whole->block_experts_hit;
+    *out = (struct expert_routing){.exponent = 1, .block_tokens = block, .is_given = asked > 0};
+    out->provenance = asked > 0 ? provenance_of(PROVENANCE_ASSUMED, "experts_hit")
+                      : hits > 0
+                          ? provenance_of(PROVENANCE_IMPORTED, whole->block_experts_hit_source)
+                          : provenance_of(PROVENANCE_ASSUMED, "each token's choice random");
+    if (asked > 0 && (experts == 0 || asked < active)) {
+        return err_usage(err, "experts_hit = %g: %s", asked,
+                         experts == 0 ? "the model has no experts"
+                                      : "one token hits more of them already");
+    }
+    if (hits > 0 && block > 1 &&
+        hits < model_experts_hit(whole->experts, whole->experts_active, block)) {
+        double draws = log(1 - hits / experts) / log(1 - active / experts);
+        out->exponent = log(draws) / log(block);
+    }
+    return 0;
+}
