@@ -386,8 +386,9 @@ static void write_curves(FILE *out, const struct layout *layout, const struct pa
         }
         if (bars) {
             fprintf(out,
-                    ", $p%zus%zu using 1:2:3:4 with yerrorbars pt 0 lw 1.3 lc rgb '%s' notitle", p,
-                    s, colour);
+                    ", $p%zus%zu using 1:3:(0):($4-$3) with vectors heads size graph 0.008,90 lw "
+                    "1.3 lc rgb '%s' notitle", /* yerrorbars would blank out the markers */
+                    p, s, colour);
         }
         if (printed) {
             fprintf(out,

@@ -23,6 +23,8 @@ static const struct option own_options[] = {
     {"out", "DIR", "where the files go; without it nothing is drawn, only compared", false},
     {"host", "NAME", "of runs: the host of every system (list hosts); default: each system's own",
      false},
+    {"seeds", "N", "of runs: means over N seeds, with 95 % intervals as error bars (default: 1)",
+     false},
     {"j", "N", "threads (default 2)", false},
     {NULL, NULL, NULL, false},
 };
@@ -129,6 +131,7 @@ struct making {
     const char *out;  /* NULL: nothing is drawn */
     const char *host; /* of every system; NULL: each one's own */
     unsigned n_threads;
+    uint64_t n_seeds;
     bool scores_only; /* no figure is drawn nor its table printed */
     struct config calibrated, papers;
     struct paper_score score;
@@ -183,6 +186,7 @@ static int show(struct making *making, const struct grid *grid, const struct gri
     } else {
         printf("the paper prints no number of this figure\n");
     }
+    figure_print_warnings(grid, results, stdout);
     if (making->out != NULL) {
         status = draw(making, grid, results, paper, rows, n, err);
     }
@@ -224,6 +228,7 @@ static int make_figure(const char *name, struct making *making, struct err *err)
         snprintf(relative, sizeof relative, "experiments/paper/%s", grid->paper);
         status = paper_load(data_path(path, sizeof path, relative), &paper, err);
     }
+    grid->n_seeds = grid_runs(grid) ? making->n_seeds : 1;
     if (status == 0) {
         struct tick ticks = {0};
         progress_start(&ticks.progress, "runs", grid_n_points(grid));
@@ -307,7 +312,10 @@ static int run(const struct options *options, struct err *err) {
     struct making making = {.out = options_text(options, "out"),
                             .scores_only = options_has(options, "scores")};
     uint64_t n_threads = 2;
+    uint64_t n_seeds = 1;
     int status = options_whole(options, "j", 1, 256, &n_threads, err);
+    status =
+        status != 0 ? status : options_whole(options, "seeds", 1, FIGURE_MOST_SEEDS, &n_seeds, err);
     if (status == 0) {
         status = choose(options, &names, err);
     }
@@ -315,6 +323,7 @@ static int run(const struct options *options, struct err *err) {
         status = err_world(err, "cannot make the folder %s: %s", making.out, strerror(errno));
     }
     making.n_threads = (unsigned)n_threads;
+    making.n_seeds = n_seeds;
     making.host = options_text(options, "host");
     bool all = options_has(options, "all") || making.scores_only;
     return status == 0 ? make_all(&names, all, &making, err) : status;

@@ -8,9 +8,25 @@
 #include "experiments/figure_sheet.h"
 #include "experiments/point.h"
 
-double figure_value(const struct grid *grid, const struct grid_results *results, enum metric metric,
-                    size_t system, size_t workload, size_t x) {
-    const struct point *point = grid_point(grid, results, system, workload, x);
+static bool rejected(const struct point *point) {
+    return (point->codes >> WARNING_REJECTED & 1U) != 0;
+}
+
+size_t figure_best_baseline(const struct grid *grid, const struct grid_results *results,
+                            size_t workload, size_t x) {
+    size_t best = 0;
+    for (size_t i = 1; i + 1 < grid->systems.n; i++) {
+        const struct point *point = grid_point(grid, results, i, workload, x);
+        const struct point *other = grid_point(grid, results, best, workload, x);
+        bool is_whole = !rejected(point), beats = point->throughput > other->throughput;
+        if (is_whole == !rejected(other) ? beats : is_whole) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+static double number_of(const struct point *point, const struct point *base, enum metric metric) {
     switch (metric) {
     case METRIC_THROUGHPUT:
         return point->throughput;
@@ -21,8 +37,7 @@ double figure_value(const struct grid *grid, const struct grid_results *results,
     case METRIC_SPAN:
         return point->latency_span;
     case METRIC_SPEEDUP:
-        return point->throughput /
-               grid_point(grid, results, grid->baseline, workload, x)->throughput;
+        return point->throughput / base->throughput;
     case METRIC_FORWARD:
         return point->ms_per_forward;
     case METRIC_TPF:
@@ -31,16 +46,57 @@ double figure_value(const struct grid *grid, const struct grid_results *results,
     return NAN;
 }
 
-size_t figure_best_baseline(const struct grid *grid, const struct grid_results *results,
-                            size_t workload, size_t x) {
-    size_t best = 0;
-    for (size_t i = 1; i + 1 < grid->systems.n; i++) {
-        if (grid_point(grid, results, i, workload, x)->throughput >
-            grid_point(grid, results, best, workload, x)->throughput) {
-            best = i;
+double figure_value(const struct grid *grid, const struct grid_results *results, enum metric metric,
+                    size_t system, size_t workload, size_t x) {
+    return number_of(grid_point(grid, results, system, workload, x),
+                     grid_point(grid, results, grid->baseline, workload, x), metric);
+}
+
+struct spread figure_spread(const struct grid *grid, const struct grid_results *results,
+                            enum metric metric, size_t system, size_t workload, size_t x) {
+    const struct point *runs = grid_seeds(grid, results, system, workload, x);
+    const struct point *base = grid_seeds(grid, results, grid->baseline, workload, x);
+    double values[FIGURE_MOST_SEEDS];
+    for (size_t seed = 0; seed < grid->n_seeds; seed++) {
+        values[seed] = number_of(&runs[seed], &base[seed], metric);
+    }
+    struct spread spread = spread_of(values, grid->n_seeds);
+    double half = spread.high - spread.mean;
+    spread.mean = figure_value(grid, results, metric, system, workload, x);
+    spread.low = spread.mean - half;
+    spread.high = spread.mean + half;
+    return spread;
+}
+
+/* Fills in one value of a panel with its interval. */
+static void lay_value(const struct grid *grid, const struct grid_results *results,
+                      enum metric metric, const size_t place[3], const size_t at[3],
+                      struct sheet *sheet) {
+    struct spread spread = figure_spread(grid, results, metric, place[0], place[1], place[2]);
+    sheet->y[at[0]][at[1]][at[2]] = spread.mean;
+    sheet->low[at[0]][at[1]][at[2]] = spread.low;
+    sheet->high[at[0]][at[1]][at[2]] = spread.high;
+}
+
+void figure_print_warnings(const struct grid *grid, const struct grid_results *results, FILE *out) {
+    size_t n = grid_n_points(grid);
+    bool is_drawn = false;
+    for (int code = 0; grid_runs(grid) && code < WARNING_CODE_COUNT; code++) {
+        size_t n_warned = 0;
+        for (size_t i = 0; i < n; i++) {
+            n_warned += results->runs[i].codes >> code & 1U;
+            is_drawn = is_drawn || results->runs[i].is_drawn;
+        }
+        if (n_warned > 0) {
+            fprintf(out, "%-13s%s: %zu of %zu runs\n", "warning", warning_words[code], n_warned, n);
         }
     }
-    return best;
+    if (is_drawn && grid->n_seeds == 1) {
+        fprintf(out,
+                "%-13s%s: one seed does not tell how far a number would move with another "
+                "one (--seeds N)\n",
+                "warning", warning_words[WARNING_FEW_SEEDS]);
+    }
 }
 
 struct metric_text {
@@ -130,11 +186,14 @@ static int lay_bars(const struct grid *grid, const struct grid_results *results,
                  metric->metric == METRIC_SPEEDUP ? grid->labels.word[grid->baseline] : "");
         for (size_t s = 0; s < grid->systems.n; s++) {
             for (size_t w = 0; w < grid->workloads.n; w++) {
-                sheet->y[p][s][w] = figure_value(grid, results, metric->metric, s, w, 0);
+                lay_value(grid, results, metric->metric, (size_t[]){s, w, 0}, (size_t[]){p, s, w},
+                          sheet);
                 sheet->paper[p][s][w] = printed(grid, paper, metric, s, w, 0);
             }
             sheet->series[p][s] = (struct plot_series){.name = grid->labels.word[s],
                                                        .y = sheet->y[p][s],
+                                                       .low = sheet->low[p][s],
+                                                       .high = sheet->high[p][s],
                                                        .paper = sheet->paper[p][s],
                                                        .n = grid->workloads.n};
         }
@@ -172,12 +231,15 @@ static int lay_lines(const struct grid *grid, const struct grid_results *results
                 continue; /* it is 1 everywhere */
             }
             for (size_t x = 0; x < grid->n_x; x++) {
-                sheet->y[w][s][x] = figure_value(grid, results, metric->metric, s, w, x);
+                lay_value(grid, results, metric->metric, (size_t[]){s, w, x}, (size_t[]){w, s, x},
+                          sheet);
                 sheet->paper[w][s][x] = printed(grid, paper, metric, s, w, x);
             }
             sheet->series[w][n_series++] = (struct plot_series){.name = grid->labels.word[s],
                                                                 .x = grid->x,
                                                                 .y = sheet->y[w][s],
+                                                                .low = sheet->low[w][s],
+                                                                .high = sheet->high[w][s],
                                                                 .paper = sheet->paper[w][s],
                                                                 .n = grid->n_x};
         }

@@ -2,7 +2,10 @@
 #ifndef UNMASK_EXPERIMENTS_FIGURE_H
 #define UNMASK_EXPERIMENTS_FIGURE_H
 
+#include <stdio.h>
+
 #include "analysis/paper.h"
+#include "analysis/spread.h"
 #include "experiments/grid.h"
 
 /* Draw STEM.svg, STEM.png and STEM.csv. `paper` marks the printed values where they belong to a
@@ -31,7 +34,16 @@ enum metric {
 double figure_value(const struct grid *grid, const struct grid_results *results, enum metric metric,
                     size_t system, size_t workload, size_t x);
 
-/* Index of the best baseline (largest throughput) at a place; the last system is not one. */
+/* How far it moves from seed to seed: its mean, and half of the 95 % interval on either side (NaN
+ * for one seed). Of speed-ups, both systems met the same seeds. */
+struct spread figure_spread(const struct grid *grid, const struct grid_results *results,
+                            enum metric metric, size_t system, size_t workload, size_t x);
+
+/* A line for each code of warnings: how many of the figure's runs carry it. */
+void figure_print_warnings(const struct grid *grid, const struct grid_results *results, FILE *out);
+
+/* Index of the best baseline (largest throughput) at a place; the last system is not one, nor,
+ * unless all did, a system that rejected requests. */
 size_t figure_best_baseline(const struct grid *grid, const struct grid_results *results,
                             size_t workload, size_t x);
 

@@ -11,6 +11,7 @@ struct sheet {
     size_t n_panels, n_columns; /* 0 columns: all panels side by side */
     struct plot_series series[GRID_MOST][GRID_MOST];
     double y[GRID_MOST][GRID_MOST][GRID_MOST], paper[GRID_MOST][GRID_MOST][GRID_MOST];
+    double low[GRID_MOST][GRID_MOST][GRID_MOST], high[GRID_MOST][GRID_MOST][GRID_MOST];
     const char *names[GRID_MOST];
     double x[GRID_MOST]; /* where the axis is not drawn in the grid's unit */
     char titles[GRID_MOST][256], y_labels[GRID_MOST][128];

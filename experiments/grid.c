@@ -259,7 +259,7 @@ int grid_load(const char *path, const char *name, struct grid *grid, struct err 
     if (status != 0) {
         return status;
     }
-    *grid = (struct grid){0};
+    *grid = (struct grid){.n_seeds = 1};
     snprintf(grid->name, sizeof grid->name, "%s", name);
     int kind = word_index(&config, "kind", kind_words, GRID_BARS, err);
     int axis = word_index(&config, "x", axis_words, AXIS_RATE, err);
@@ -315,15 +315,19 @@ bool grid_rolls_out(const struct grid *grid) {
     return (OF_ROLLOUTS & 1U << grid->kind) != 0;
 }
 
+bool grid_runs(const struct grid *grid) {
+    return (OF_RUNS & 1U << grid->kind) != 0;
+}
+
 size_t grid_n_points(const struct grid *grid) {
-    bool runs = (OF_RUNS & 1U << grid->kind) != 0;
+    bool runs = grid_runs(grid);
     if (grid_rolls_out(grid)) {
         return decode_n_numbers(grid);
     }
     if (grid_asks_lmax(grid)) {
         return canvases_n_pieces(grid);
     }
-    return runs ? grid->systems.n * grid->workloads.n * grid->n_x : 0;
+    return runs ? grid->systems.n * grid->workloads.n * grid->n_x * grid->n_seeds : 0;
 }
 
 /* "KEY=VALUE"; without '=' the value is empty, which no key takes. */
@@ -355,9 +359,10 @@ static uint32_t settings_of(const struct grid *grid, size_t workload, size_t x,
     return n;
 }
 
-static void run_index(void *opaque, size_t index) {
+static void run_index(void *opaque, size_t run) {
     struct effort *effort = opaque;
     const struct grid *grid = effort->grid;
+    size_t index = run / grid->n_seeds;
     size_t x = index % grid->n_x, workload = index / grid->n_x % grid->workloads.n;
     size_t system = index / grid->n_x / grid->workloads.n;
     double rate = grid->axis == AXIS_RATE ? grid->x[x] : strtod(grid->rates.word[0], NULL);
@@ -369,15 +374,23 @@ static void run_index(void *opaque, size_t index) {
         .settings = settings,
         .n_settings = settings_of(grid, workload, x, settings),
         .workload = grid->workloads.word[workload],
-        .options = {.seed = grid->seed,
+        .options = {.seed = grid->seed + run % grid->n_seeds,
                     .requests = grid->requests,
                     .rate_per_s = rate,
                     .input_tokens = grid->axis == AXIS_INPUT ? (uint32_t)grid->x[x] : 0,
                     .output_tokens = grid->axis == AXIS_OUTPUT ? (uint32_t)grid->x[x] : 0},
     };
-    point_run(&request, &effort->points[index], &effort->errs[index]);
+    point_run(&request, &effort->points[run], &effort->errs[run]);
     if (effort->done != NULL) {
         effort->done(effort->state);
+    }
+}
+
+static void take_means(const struct grid *grid, size_t n_points, struct grid_results *results) {
+    results->points = calloc(n_points + 1, sizeof *results->points);
+    ASSERT(results->points != NULL);
+    for (size_t i = 0; i < n_points; i++) {
+        results->points[i] = point_mean(&results->runs[i * grid->n_seeds], grid->n_seeds);
     }
 }
 
@@ -411,19 +424,22 @@ int grid_run(const struct grid *grid, unsigned n_threads, void (*done)(void *sta
                             .state = state};
     ASSERT(effort.points != NULL && effort.errs != NULL);
     crew_run(n, n_threads, run_index, &effort);
-    results->points = effort.points;
+    results->runs = effort.points;
     for (size_t i = 0; i < n && err->kind == ERR_NONE; i++) {
         *err = effort.errs[i]; /* the earliest failure, whatever thread met it first */
     }
     free(effort.errs);
     if (err->kind != ERR_NONE) {
         grid_results_fini(results);
+    } else {
+        take_means(grid, n / grid->n_seeds, results);
     }
     return (int)err->kind;
 }
 
 void grid_results_fini(struct grid_results *results) {
     free(results->points);
+    free(results->runs);
     free(results->canvases);
     free(results->rollouts);
     free(results->measured);
@@ -433,4 +449,10 @@ void grid_results_fini(struct grid_results *results) {
 const struct point *grid_point(const struct grid *grid, const struct grid_results *results,
                                size_t system, size_t workload, size_t x) {
     return &results->points[(system * grid->workloads.n + workload) * grid->n_x + x];
+}
+
+const struct point *grid_seeds(const struct grid *grid, const struct grid_results *results,
+                               size_t system, size_t workload, size_t x) {
+    size_t point = (system * grid->workloads.n + workload) * grid->n_x + x;
+    return &results->runs[point * grid->n_seeds];
 }

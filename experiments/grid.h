@@ -41,6 +41,7 @@ enum grid_kind {
     GRID_MEASURED,
     GRID_WORK,
 };
+enum { FIGURE_MOST_SEEDS = 64 };
 enum grid_axis { AXIS_RATE, AXIS_INPUT, AXIS_OUTPUT, AXIS_BATCH, AXIS_BLOCK };
 
 struct grid {
@@ -68,6 +69,7 @@ struct grid {
     uint64_t multiple_of;    /* of the canvas kinds: their canvases are; 0: as lmax has it */
     size_t baseline;         /* index into systems */
     uint64_t seed, requests;
+    size_t n_seeds; /* of runs: each point under so many, from `seed` on; 1 */
     size_t n_x;
     double x[GRID_MOST];
     struct measured measured; /* of GRID_MEASURED */
@@ -75,6 +77,7 @@ struct grid {
 
 struct grid_results {
     struct point *points;             /* [system][workload][x]; NULL where nothing is run */
+    struct point *runs;               /* [system][workload][x][seed], whose means points are */
     struct canvas *canvases;          /* canvases.h; NULL for other kinds */
     struct rollout *rollouts;         /* decode_numbers.h; NULL for other kinds */
     struct measured_values *measured; /* measured.h; NULL for other kinds */
@@ -93,6 +96,10 @@ int grid_run(const struct grid *grid, unsigned n_threads, void (*done)(void *sta
 void grid_results_fini(struct grid_results *results);
 
 size_t grid_n_points(const struct grid *grid); /* pieces of work; 0 where nothing is run */
+bool grid_runs(const struct grid *grid);       /* whether the kind runs systems */
+/* The runs of one point, one a seed. */
+const struct point *grid_seeds(const struct grid *grid, const struct grid_results *results,
+                               size_t system, size_t workload, size_t x);
 const struct point *grid_point(const struct grid *grid, const struct grid_results *results,
                                size_t system, size_t workload, size_t x);
 

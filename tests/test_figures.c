@@ -55,6 +55,45 @@ START_TEST(results_do_not_depend_on_the_number_of_threads) {
 }
 END_TEST
 
+START_TEST(seeds_give_means_and_intervals_that_one_seed_lacks) {
+    struct grid grid;
+    struct grid_results one, many;
+    struct err err = {0};
+    load("dllm-serve-fig8", &grid);
+    grid.requests = 40;
+    ck_assert_int_eq(grid_run(&grid, 2, NULL, NULL, &one, &err), 0);
+    ck_assert(isnan(figure_spread(&grid, &one, METRIC_LATENCY, 0, 0, 0).low));
+    double first = figure_value(&grid, &one, METRIC_LATENCY, 0, 0, 0);
+    size_t n_points = grid_n_points(&grid);
+    grid.n_seeds = 3;
+    ck_assert_uint_eq(grid_n_points(&grid), 3 * n_points);
+    ck_assert_int_eq(grid_run(&grid, 2, NULL, NULL, &many, &err), 0);
+    const struct point *runs = grid_seeds(&grid, &many, 0, 0, 0);
+    double mean = (runs[0].avg_latency + runs[1].avg_latency + runs[2].avg_latency) / 3;
+    ck_assert(runs[0].avg_latency == first && runs[1].avg_latency != first);
+    struct spread spread = figure_spread(&grid, &many, METRIC_LATENCY, 0, 0, 0);
+    ck_assert_double_eq_tol(spread.mean, mean, 1e-9 * mean);
+    ck_assert_double_eq_tol(spread.mean - spread.low, spread.high - spread.mean, 1e-9 * mean);
+    ck_assert(spread.low < mean);
+    grid_results_fini(&one);
+    grid_results_fini(&many);
+}
+END_TEST
+
+/* Throughput over the requests that were not too long is no merit. */
+START_TEST(a_baseline_that_rejected_requests_is_not_the_best) {
+    struct grid grid = {.n_seeds = 1, .n_x = 1, .systems.n = 4, .workloads.n = 1};
+    struct point points[4] = {{.throughput = 10},
+                              {.throughput = 30, .codes = 1U << WARNING_REJECTED},
+                              {.throughput = 20},
+                              {.throughput = 99}};
+    struct grid_results results = {.points = points, .runs = points};
+    ck_assert_uint_eq(figure_best_baseline(&grid, &results, 0, 0), 2);
+    points[0].codes = points[2].codes = points[1].codes;
+    ck_assert_uint_eq(figure_best_baseline(&grid, &results, 0, 0), 1);
+}
+END_TEST
+
 /* The aim: dLLM-Serve's printed speed-ups over Fast-dLLM and Sparse-dLLM, as published, within 15 %
  * on at least 80 % of the rows that are no calibration points. */
 START_TEST(printed_speed_ups_are_reproduced_within_15_percent_on_80_percent_of_rows) {
@@ -454,6 +493,8 @@ int main(void) {
     const TTest *const tests[] = {
         every_constant_is_what_its_fit_says,
         results_do_not_depend_on_the_number_of_threads,
+        seeds_give_means_and_intervals_that_one_seed_lacks,
+        a_baseline_that_rejected_requests_is_not_the_best,
         printed_speed_ups_are_reproduced_within_15_percent_on_80_percent_of_rows,
         dinfers_tables_are_whole_and_what_is_calibrated_is_of_gsm8k,
         autoregressive_models_fill_memory_with_cache_and_diffusion_models_with_activations,
