@@ -218,7 +218,8 @@ const struct command command_profile = {
     .name = "profile",
     .words = "check NAME|--all, or show NAME",
     .doc = "where a GPU's prices come from, and how far off look-ups between them are",
-    .more = "check leaves every measured row out in turn and predicts it from the others.",
+    .more = "check leaves every measured row out in turn and predicts it from the others; \"new "
+            "shape\", \"new mixture\" and \"new heads\": every row of that shape.",
     .options = options_of_profile,
     .max_words = 2,
     .run = run,

@@ -636,6 +636,48 @@ START_TEST(leaving_one_row_out_predicts_it) {
 }
 END_TEST
 
+/* Medians allowed where a whole shape is left out, in percent: reached 2026-11, rounded up. Every
+ * row is predicted, by other shapes' rows alone. */
+START_TEST(leaving_one_shape_out_predicts_it) {
+    static const struct {
+        const char *gpu;
+        double gemm, shape, mixture, causal, decode;
+    } limits[] = {{"l40s", 4.2, 3.5, 3.0, 2.6, 2.2},
+                  {"a100-80g", 1.8, 4.7, 5.2, 2.5, 3.1},
+                  {"h100", 2.4, 5.4, 4.5, 2.9, 2.7}};
+    for (size_t g = 0; g < sizeof limits / sizeof limits[0]; g++) {
+        struct profile *profile = open_shipped(limits[g].gpu);
+        struct profile_check check;
+        struct err err = {0};
+        size_t n_gemm, n_moe;
+        profile_raised(profile, PROFILE_MOE, &n_moe);
+        ck_assert_int_eq(profile_check(profile, &check, &err), 0);
+        const struct {
+            const struct profile_errors *errors;
+            double percent;
+        } rows[] = {{&check.rows[CHECK_GEMM_SHAPE].interior, limits[g].gemm},
+                    {&check.rows[CHECK_MOE_SHAPE].frontier, limits[g].shape},
+                    {&check.rows[CHECK_MOE_MIXTURE].frontier, limits[g].mixture},
+                    {&check.rows[CHECK_CAUSAL_HEADS].frontier, limits[g].causal},
+                    {&check.rows[CHECK_DECODE_HEADS].frontier, limits[g].decode}};
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            ck_assert_msg(100 * rows[i].errors->median_abs <= rows[i].percent, "%s %zu: %.2f %%",
+                          limits[g].gpu, i, 100 * rows[i].errors->median_abs);
+            ck_assert_double_gt(rows[i].errors->median_abs, 0.005); /* it really was away */
+        }
+        ck_assert_uint_eq(check.rows[CHECK_MOE_MIXTURE].frontier.n, n_moe);
+        ck_assert_uint_eq(check.rows[CHECK_MOE_SHAPE].interior.n, 0);
+        /* All rows are there again. */
+        size_t n_after;
+        profile_raised(profile, PROFILE_MOE, &n_after);
+        profile_raised(profile, PROFILE_GEMM, &n_gemm);
+        ck_assert_uint_eq(n_after, n_moe);
+        ck_assert_uint_gt(n_gemm, check.rows[CHECK_GEMM_SHAPE].interior.n);
+        profile_close(profile);
+    }
+}
+END_TEST
+
 START_TEST(the_l40s_table_is_noisier_than_its_leave_one_out_error) {
     struct profile *l40s = open_shipped("l40s");
     struct profile_check check;
@@ -827,6 +869,7 @@ int main(void) {
         a_bad_row_is_named_with_its_place,
         a_missing_operator_is_named_when_it_is_needed,
         leaving_one_row_out_predicts_it,
+        leaving_one_shape_out_predicts_it,
         the_l40s_table_is_noisier_than_its_leave_one_out_error,
         a_transfer_says_so_and_scales_by_the_bound,
         transferred_collectives_go_by_the_links,

@@ -166,16 +166,19 @@ static double apart(double a, double b) {
     return a > b ? a / b : b / a;
 }
 
-/* The measured head layout with the nearest group size, then the nearest number of heads. */
-static size_t nearest_layout(const struct lattice *lattice, struct head_layout wanted) {
-    ptrdiff_t exact = lattice_index(lattice, 0, head_layout_pack(wanted));
-    if (exact >= 0) {
-        return (size_t)exact;
-    }
+enum { NO_LAYOUT = -1 };
+
+/* The measured head layout with the nearest group size, then the nearest number of heads, but for
+ * layout `without`. */
+static size_t nearest_other(const struct lattice *lattice, struct head_layout wanted,
+                            ptrdiff_t without) {
     size_t best = 0;
     double best_group = INFINITY, best_heads = INFINITY;
     double group = (double)wanted.heads / (double)wanted.kv_heads;
     for (size_t i = 0; i < lattice->axes[0].n; i++) {
+        if ((ptrdiff_t)i == without) {
+            continue;
+        }
         struct head_layout has = head_layout_unpack(lattice->axes[0].values[i]);
         double by_group = apart((double)has.heads / (double)has.kv_heads, group);
         double by_heads = apart((double)has.heads, (double)wanted.heads);
@@ -186,6 +189,16 @@ static size_t nearest_layout(const struct lattice *lattice, struct head_layout w
         }
     }
     return best;
+}
+
+size_t attention_other_layout(const struct lattice *lattice, size_t own) {
+    struct head_layout wanted = head_layout_unpack(lattice->axes[0].values[own]);
+    return nearest_other(lattice, wanted, (ptrdiff_t)own);
+}
+
+static size_t nearest_layout(const struct lattice *lattice, struct head_layout wanted) {
+    ptrdiff_t exact = lattice_index(lattice, 0, head_layout_pack(wanted));
+    return exact >= 0 ? (size_t)exact : nearest_other(lattice, wanted, NO_LAYOUT);
 }
 
 struct profile_layouts profile_layouts_of(const struct profile *profile, int64_t heads,

@@ -28,6 +28,13 @@ static const char *const row_names[CHECK_ROWS] = {
     [CHECK_HEAD] = "head",
     [CHECK_GATE_UP] = "gate_up",
     [CHECK_MIXED] = "attention_mixed",
+    [CHECK_GEMM_SHAPE] = "gemm, new shape",
+    [CHECK_MOE_SHAPE] = "moe, new shape",
+    [CHECK_MOE_MIXTURE] = "moe, new mixture",
+    [CHECK_CAUSAL_HEADS] = "attention_causal, new heads",
+    [CHECK_DECODE_HEADS] = "attention_decode, new heads",
+    [CHECK_FULL_HEADS] = "attention_full, new heads",
+    [CHECK_BLOCK_HEADS] = "attention_block, new heads",
 };
 
 /* Signed errors of one table row; room for one a cell. */
@@ -187,6 +194,114 @@ static void check_op(struct profile *profile, enum profile_op op, struct samples
     }
 }
 
+/* ---- whole shapes ---- */
+
+/* Whether two cells belong to what is left out together. */
+static bool same_shape(const struct lattice *lattice, enum profile_check_row row, size_t a,
+                       size_t b) {
+    if (row == CHECK_GEMM_SHAPE) {
+        return a % lattice->axes[GEMM_M].stride == b % lattice->axes[GEMM_M].stride;
+    }
+    int64_t one = lattice_value(lattice, a, 0), other = lattice_value(lattice, b, 0);
+    if (row != CHECK_MOE_MIXTURE) {
+        return one == other;
+    }
+    struct moe_shape x = moe_shape_unpack(one), y = moe_shape_unpack(other);
+    return x.hidden == y.hidden && x.top_k == y.top_k && x.experts == y.experts;
+}
+
+/* Predict the rows of what `first` belongs to without any of them; they are marked in `seen`. */
+static void leave_out(struct profile *profile, enum profile_op op, enum profile_check_row row,
+                      size_t first, bool *seen, double *kept, struct sample *samples) {
+    struct lattice *lattice = &profile->ops[op];
+    for (size_t cell = first; cell < lattice->n_cells; cell++) {
+        kept[cell] = NAN;
+        if (!isnan(lattice->time_us[cell]) && same_shape(lattice, row, first, cell)) {
+            kept[cell] = lattice->time_us[cell];
+            lattice->time_us[cell] = NAN;
+            seen[cell] = true;
+        }
+    }
+    for (size_t cell = first; cell < lattice->n_cells; cell++) {
+        bool is_small = row == CHECK_GEMM_SHAPE && lattice_value(lattice, cell, GEMM_M) < MIN_ROWS;
+        if (!isnan(kept[cell]) && !is_small) {
+            enum profile_match match = PROFILE_EXTRAPOLATED;
+            double predicted = predict(profile, op, cell, &match);
+            note(&samples[match == PROFILE_EXTRAPOLATED], predicted, kept[cell]);
+        }
+    }
+    for (size_t cell = first; cell < lattice->n_cells; cell++) {
+        lattice->time_us[cell] = isnan(kept[cell]) ? lattice->time_us[cell] : kept[cell];
+    }
+}
+
+/* Another head layout answers as it would in a step: see profile_attention and spans_ns. */
+static double predict_heads(const struct profile *profile, enum profile_op op, size_t cell) {
+    const struct lattice *lattice = &profile->ops[op];
+    enum profile_match match;
+    struct head_layout wanted = head_layout_unpack(lattice_value(lattice, cell, 0));
+    double batch = (double)lattice_value(lattice, cell, 1), share = 1;
+    double second = (double)lattice_value(lattice, cell, 2);
+    double third = lattice->n_axes > 3 ? (double)lattice_value(lattice, cell, 3) : 0;
+    size_t own = cell / lattice->axes[0].stride;
+    if (op == PROFILE_ATTENTION_FULL || op == PROFILE_ATTENTION_BLOCK) {
+        size_t other = spans_other_layout(profile, op, own, second, third, &share);
+        return op == PROFILE_ATTENTION_FULL
+                   ? full_us(profile, other, batch * share, second, &match)
+                   : block_us(profile, other, batch * share, second, third, &match);
+    }
+    size_t other = attention_other_layout(lattice, own);
+    struct head_layout has = head_layout_unpack(lattice->axes[0].values[other]);
+    if (op == PROFILE_ATTENTION_DECODE) {
+        share = (double)(wanted.kv_heads * wanted.head_dim) / (double)(has.kv_heads * has.head_dim);
+        return decode_us(profile, other, batch * share, second, &match);
+    }
+    share = (double)(wanted.heads * wanted.head_dim) / (double)(has.heads * has.head_dim);
+    return causal_us(profile, other, batch * share, second, third, &match);
+}
+
+static void check_heads(const struct profile *profile, enum profile_op op,
+                        enum profile_check_row row, struct samples *samples) {
+    const struct lattice *lattice = &profile->ops[op];
+    for (size_t cell = 0; lattice->n_cells > 0 && lattice->axes[0].n > 1 && cell < lattice->n_cells;
+         cell++) {
+        if (!isnan(lattice->time_us[cell])) {
+            note(&samples->rows[row][1], predict_heads(profile, op, cell), lattice->time_us[cell]);
+        }
+    }
+}
+
+static int check_shapes(struct profile *profile, struct samples *samples, struct err *err) {
+    static const struct {
+        enum profile_op op;
+        enum profile_check_row row;
+    } shapes[] = {{PROFILE_GEMM, CHECK_GEMM_SHAPE},
+                  {PROFILE_MOE, CHECK_MOE_SHAPE},
+                  {PROFILE_MOE, CHECK_MOE_MIXTURE}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const struct lattice *lattice = &profile->ops[shapes[i].op];
+        bool *seen = calloc(lattice->n_cells + 1, sizeof *seen);
+        double *kept = calloc(lattice->n_cells + 1, sizeof *kept);
+        for (size_t cell = 0; seen != NULL && kept != NULL && cell < lattice->n_cells; cell++) {
+            if (!isnan(lattice->time_us[cell]) && !seen[cell]) {
+                leave_out(profile, shapes[i].op, shapes[i].row, cell, seen, kept,
+                          samples->rows[shapes[i].row]);
+            }
+        }
+        bool is_out = seen == NULL || kept == NULL;
+        free(seen);
+        free(kept);
+        if (is_out) {
+            return err_world(err, "%s: out of memory", profile->path);
+        }
+    }
+    check_heads(profile, PROFILE_ATTENTION_CAUSAL, CHECK_CAUSAL_HEADS, samples);
+    check_heads(profile, PROFILE_ATTENTION_DECODE, CHECK_DECODE_HEADS, samples);
+    check_heads(profile, PROFILE_ATTENTION_FULL, CHECK_FULL_HEADS, samples);
+    check_heads(profile, PROFILE_ATTENTION_BLOCK, CHECK_BLOCK_HEADS, samples);
+    return 0;
+}
+
 int profile_check(struct profile *profile, struct profile_check *out, struct err *err) {
     memset(out, 0, sizeof *out);
     size_t room = 0;
@@ -206,6 +321,7 @@ int profile_check(struct profile *profile, struct profile_check *out, struct err
     for (size_t op = 0; op < PROFILE_OPS; op++) {
         check_op(profile, (enum profile_op)op, &samples);
     }
+    int status = check_shapes(profile, &samples, err);
     for (size_t i = 0; i < CHECK_ROWS; i++) {
         out->rows[i].name = row_names[i];
         out->rows[i].interior = summarise(&samples.rows[i][0]);
@@ -213,7 +329,7 @@ int profile_check(struct profile *profile, struct profile_check *out, struct err
     }
     out->noise = summarise(&samples.noise);
     free(errors);
-    return 0;
+    return status;
 }
 
 static void print_errors(const struct profile_errors *errors, FILE *file) {

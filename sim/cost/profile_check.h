@@ -1,5 +1,7 @@
 /* Leave-one-out errors of a profile's lookups: each measured row is removed, predicted from the
- * rest, and compared. The honest answer to "how good are the times between the rows?". */
+ * rest, and compared. The honest answer to "how good are the times between the rows?". For what is
+ * priced by another shape's rows, whole shapes are removed: products of one (n, k), experts of one
+ * shape and of one mixture in all its widths, attention of one head layout. */
 #ifndef UNMASK_SIM_COST_PROFILE_CHECK_H
 #define UNMASK_SIM_COST_PROFILE_CHECK_H
 
@@ -38,7 +40,14 @@ enum profile_check_row {
     CHECK_HEAD = 15,
     CHECK_GATE_UP = 16,
     CHECK_MIXED = 17,
-    CHECK_ROWS = 18,
+    CHECK_GEMM_SHAPE = 18, /* as if nothing had this n and k; m >= 16 */
+    CHECK_MOE_SHAPE = 19,
+    CHECK_MOE_MIXTURE = 20, /* nor any width of the same mixture */
+    CHECK_CAUSAL_HEADS = 21,
+    CHECK_DECODE_HEADS = 22,
+    CHECK_FULL_HEADS = 23,
+    CHECK_BLOCK_HEADS = 24,
+    CHECK_ROWS = 25,
 };
 
 struct profile_check {
@@ -53,7 +62,7 @@ struct profile_check {
     struct profile_errors noise;
 };
 
-/* Removes and restores rows one at a time: `profile` is as before on return. */
+/* Removes and restores rows, one or a shape at a time: `profile` is as before on return. */
 int profile_check(struct profile *profile, struct profile_check *out, struct err *err);
 
 /* The table, for people. */

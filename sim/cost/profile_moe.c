@@ -83,21 +83,20 @@ static double apart(double a, double b) {
 }
 
 static size_t nearest_shape(const struct lattice *moe, struct moe_shape wanted) {
-    ptrdiff_t exact = lattice_index(moe, MOE_SHAPE, moe_shape_pack(wanted));
-    if (exact >= 0) {
-        return (size_t)exact;
-    }
     size_t best = 0;
     double best_apart = INFINITY;
     for (size_t i = 0; i < moe->axes[MOE_SHAPE].n; i++) {
         struct moe_shape has = moe_shape_unpack(moe->axes[MOE_SHAPE].values[i]);
         size_t base = i * moe->axes[MOE_SHAPE].stride;
         struct lattice_bracket any = lattice_around(moe, base, MOE_TOKENS, 0);
+        if (any.hi < 0) {
+            continue; /* a shape that is left out has no row */
+        }
         double total = apart((double)has.hidden, (double)wanted.hidden) +
                        apart((double)has.expert_ffn, (double)wanted.expert_ffn) +
                        apart((double)has.top_k, (double)wanted.top_k) +
                        apart((double)has.experts, (double)wanted.experts);
-        if (any.hi >= 0 && total < best_apart) { /* a shape that is left out has no row */
+        if (total < best_apart) {
             best = i;
             best_apart = total;
         }

@@ -141,28 +141,38 @@ double mixed_us(const struct profile *profile, size_t i_layout, double batch, do
     return from_layout(profile, PROFILE_ATTENTION_MIXED, i_layout, batch, q, kv, match);
 }
 
-/* The measured layout whose sequences of this kind take the nearest roofline time, and how many of
- * them are as much work as one of the `wanted` layout. */
-static size_t nearest_layout(const struct profile *profile, enum profile_op op,
-                             struct head_layout wanted, double q, double kv, double *share) {
+/* The measured layout whose sequences of this kind take the nearest roofline time, but for layout
+ * `without`, and how many of them are as much work as one of the `wanted` layout. */
+static size_t nearest_other(const struct profile *profile, enum profile_op op,
+                            struct head_layout wanted, ptrdiff_t without, double q, double kv,
+                            double *share) {
     const struct lattice *lattice = &profile->ops[op];
-    ptrdiff_t exact = lattice_index(lattice, FULL_LAYOUT, head_layout_pack(wanted));
     double work_us = block_roofline_us(&profile->peaks, wanted, 1, q, kv), nearest = INFINITY;
     size_t best = 0;
     *share = 1;
-    if (exact >= 0) {
-        return (size_t)exact;
-    }
     for (size_t i = 0; i < lattice->axes[FULL_LAYOUT].n; i++) {
         struct head_layout has = head_layout_unpack(lattice->axes[FULL_LAYOUT].values[i]);
         double ratio = work_us / block_roofline_us(&profile->peaks, has, 1, q, kv);
-        if (fabs(log(ratio)) < nearest) {
+        if ((ptrdiff_t)i != without && fabs(log(ratio)) < nearest) {
             nearest = fabs(log(ratio));
             best = i;
             *share = ratio;
         }
     }
     return best;
+}
+
+static size_t nearest_layout(const struct profile *profile, enum profile_op op,
+                             struct head_layout wanted, double q, double kv, double *share) {
+    ptrdiff_t exact = lattice_index(&profile->ops[op], FULL_LAYOUT, head_layout_pack(wanted));
+    *share = 1;
+    return exact >= 0 ? (size_t)exact : nearest_other(profile, op, wanted, -1, q, kv, share);
+}
+
+size_t spans_other_layout(const struct profile *profile, enum profile_op op, size_t own, double q,
+                          double kv, double *share) {
+    struct head_layout wanted = head_layout_unpack(profile->ops[op].axes[FULL_LAYOUT].values[own]);
+    return nearest_other(profile, op, wanted, (ptrdiff_t)own, q, kv, share);
 }
 
 static double spans_ns(const struct profile *profile, enum profile_op op,

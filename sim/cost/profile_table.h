@@ -132,6 +132,11 @@ void moe_find_launch(struct profile *profile);
 /* Take what a table was timed in turn over from its "weights_in_turn" line, and raise the rows that
  * found their weights or keys in the L2 cache. false when memory ran out. */
 bool profile_cool(struct profile *profile);
+/* The layout that would answer for layout `own` were it not measured; `share`: for how many of its
+ * sequences one of the other's stands. */
+size_t attention_other_layout(const struct lattice *lattice, size_t own);
+size_t spans_other_layout(const struct profile *profile, enum profile_op op, size_t own, double q,
+                          double kv, double *share);
 double full_us(const struct profile *profile, size_t i_layout, double batch, double q,
                enum profile_match *match);
 double block_us(const struct profile *profile, size_t i_layout, double batch, double q, double kv,
