@@ -302,6 +302,19 @@ START_TEST(the_host_is_an_option_and_part_of_the_output) {
 }
 END_TEST
 
+START_TEST(figures_end_with_the_score_of_their_papers) {
+    char *text = PRINTS("figure", "mosaic-fig16", "mosaic-fig18");
+    const char *score = strstr(text, "score by paper");
+    ck_assert_ptr_nonnull(score);
+    ck_assert_msg(strstr(score, "\nMosaic                      4            4  100 %") != NULL,
+                  "%s", score);
+    free(text);
+    text = PRINTS("figure", "mosaic-fig16"); /* one has its table */
+    ck_assert_ptr_null(strstr(text, "score by paper"));
+    free(text);
+}
+END_TEST
+
 START_TEST(a_system_that_does_not_fit_is_a_row_with_the_reason) {
     char *text = PRINTS("compare", "--systems", "vanilla,dllm-serve", "--gpu", "rtx3090", "--set",
                         "memory_utilization=0.3", "--requests", "5");
@@ -361,6 +374,7 @@ int main(void) {
         rejected_requests_are_counted_and_listed,
         provenance_is_in_every_output,
         every_section_of_list_names_something,
+        figures_end_with_the_score_of_their_papers,
         a_system_that_does_not_fit_is_a_row_with_the_reason,
         the_host_is_an_option_and_part_of_the_output,
         only_a_system_without_room_is_a_result_without_numbers,

@@ -384,6 +384,15 @@ static void check_by_hand(const char *name, const struct grid *grid,
     }
 }
 
+static bool is_declared(const struct grid *grid, const struct paper_result *rows, size_t n) {
+    bool is_found = grid->declared[0] == '\0';
+    for (size_t i = 0; i < n; i++) {
+        is_found = is_found || (strstr(rows[i].reading, grid->declared) != NULL &&
+                                rows[i].role != PAPER_APPENDIX);
+    }
+    return is_found;
+}
+
 /* As EXPERIMENTS.md has them: every reading is a row, and one of them is counted. */
 START_TEST(the_readings_of_a_printed_number_are_all_beside_it) {
     static const struct {
@@ -430,6 +439,7 @@ START_TEST(the_readings_of_a_printed_number_are_all_beside_it) {
             ck_assert_uint_eq(tally.within, (size_t)expected[i].n_within);
         }
         n_counted += tally.counted;
+        ck_assert_msg(grid.role == PAPER_APPENDIX || is_declared(&grid, rows, n), "%s", grid.name);
         for (size_t j = 0; j < n; j++) {
             for (size_t k = 0; k < j; k++) { /* no reading twice */
                 ck_assert(rows[j].row != rows[k].row ||
