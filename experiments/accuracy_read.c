@@ -23,11 +23,12 @@ static const char *column_name(int column) {
     return column < COLUMN_SYM ? names[column] : symbol_names[column - COLUMN_SYM];
 }
 
-/* Tables from before exact policies lack their symbols, which were 0. */
+/* Tables from before exact policies lack their symbols, which were 0, as those of rows sampled or
+ * projected apart are wherever steps are recorded: what runs them samples all. */
 static bool may_lack(int column) {
     int symbol = column - COLUMN_SYM;
     return symbol == SYM_KEPT_TOKENS || (symbol >= SYM_PREFILL_N && symbol <= SYM_PREFILL_QK) ||
-           (symbol >= SYM_KEPT_Q && symbol <= SYM_KEPT_QK);
+           (symbol >= SYM_KEPT_Q && symbol <= SYM_KEPT_QK) || symbol >= SYM_SAMPLED_ROWS;
 }
 
 struct steps_file {

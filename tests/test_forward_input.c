@@ -341,8 +341,9 @@ START_TEST(graphs_models_and_weights_that_are_not_run_are_refused) {
                      "the engine does not run the operator 'embed' (embed over first_tokens)");
     options = fused;
     options.compares_values = true;
-    ck_assert_str_eq(open_refusal(&llada, &options),
-                     "the engine does not run the operator 'value input' (gather over value_rows)");
+    ck_assert_str_eq(
+        open_refusal(&llada, &options),
+        "the engine does not run the operator 'attention norm' (rmsnorm over projected_values)");
     options = fused;
     options.copy_bytes = 8;
     ck_assert_str_eq(open_refusal(&llada, &options),

@@ -111,6 +111,15 @@ static double load_of(const struct cost_model *cost, const struct op *op, int64_
     return profile != NULL ? load_factor(profile_load(profile), curve, (double)rows) : 1;
 }
 
+/* The clock is of no help where memory binds. */
+static void take_product_ratio(const struct cost_model *cost, struct op_price *price) {
+    double ratio = cost->runtime->product_ratio;
+    double memory_ns = price->bytes / cost->gpu->best_bandwidth * 1e9;
+    if (ratio > 0 && price->ns > memory_ns) {
+        price->ns = price->ns * ratio > memory_ns ? price->ns * ratio : memory_ns;
+    }
+}
+
 static void price_gemm(const struct cost_model *cost, const struct op *op, int64_t m,
                        struct op_price *price) {
     const struct profile *profile = answering(cost, op);
@@ -120,6 +129,7 @@ static void price_gemm(const struct cost_model *cost, const struct op *op, int64
         enum profile_match match;
         price->ns = profile_gemm(profile, m, op->n, op->k, &match);
         price->match = match;
+        take_product_ratio(cost, price);
     } else {
         price->ns = roofline_gemm_ns(cost->gpu, m, op->n, op->k);
     }
@@ -196,6 +206,9 @@ static void price_experts(const struct cost_model *cost, const struct op *op, in
 static int64_t pass_bytes(const struct cost_model *cost, const struct op *op, int64_t rows) {
     int64_t bytes = rows * bytes_per_row(cost->graph, op);
     int64_t extra = rows * op->eager_bytes - bytes;
+    if (op->eager_bytes > 0 && extra <= 0) {
+        return rows * op->eager_bytes;
+    }
     if (extra <= 0) {
         return bytes;
     }
@@ -226,6 +239,11 @@ static void price_pass(const struct cost_model *cost, const struct op *op, int64
     int64_t channels;
     int pass = answers_pass(cost->graph, op, &channels);
     price_named(cost, op, pass, channels, rows, pass_bytes(cost, op, rows), price);
+    if (op->eager_sm_rate > 0) {
+        double rate = op->eager_sm_rate * cost->gpu->sms;
+        double least_ns = (double)(rows * op->eager_bytes) / rate;
+        price->ns = least_ns > price->ns ? least_ns : price->ns;
+    }
 }
 
 /* Double-precision instructions of a logit in PyTorch's softmax, whose kernel passes over a row
@@ -420,9 +438,10 @@ static void price_add(struct op_price *sum, const struct op_price *price, double
     sum->bound = price->bound;
 }
 
-/* Whether spans whose rows are stored pay a pass of its own behind this operator. */
+/* Whether spans whose rows are stored pay a pass of its own behind this operator; eager code keeps
+ * them where they are. */
 static bool keeps_behind(const struct cost_model *cost, const struct op *op) {
-    return cost->stores_passes && op->kind == OP_ROPE;
+    return cost->stores_passes && op->kind == OP_ROPE && op->eager_bytes == 0;
 }
 
 /* That pass, over the rows of those spans. The operator's bytes count its writes already. */
@@ -624,7 +643,10 @@ static double host_ns(const struct runtime *r, double layers, const struct step_
 
 /* How host and device go together; `head_ns` is part of the device's time. */
 static void take_wall(const struct runtime *r, const struct step_shape *shape, double head_ns,
-                      struct step_price *out) {
+                      uint32_t layers, struct step_price *out) {
+    bool reuses = shape->sym[SYM_REFRESH_N] == 0 && shape->sym[SYM_SELECT_N] == 0;
+    double sync_ns = reuses ? r->host_sync_ns[HOST_REUSE] + r->host_sync_layer_ns * layers
+                            : r->host_sync_ns[HOST_REFRESH];
     double trunk_ns = out->device_ns - head_ns;
     double look_ns = r->host_factor * r->host_look_ns * (double)shape->sym[SYM_REQUESTS];
     switch ((enum host_mode)r->host_mode) {
@@ -632,7 +654,8 @@ static void take_wall(const struct runtime *r, const struct step_shape *shape, d
         out->wall_ns = out->device_ns + out->host_ns;
         break;
     case HOST_OVERLAPS:
-        out->wall_ns = out->device_ns > out->host_ns ? out->device_ns : out->host_ns;
+        out->wall_ns = out->device_ns + r->host_factor * sync_ns;
+        out->wall_ns = out->wall_ns > out->host_ns ? out->wall_ns : out->host_ns;
         break;
     case HOST_BY_LAYERS:
         out->wall_ns = (trunk_ns > out->host_ns ? trunk_ns : out->host_ns) + head_ns + look_ns;
@@ -702,7 +725,7 @@ void cost_price(struct cost_model *cost, const struct step_shape *whole, struct 
     if (kept > 0 && kept < whole->sym[SYM_BLOCK_Q]) {
         out->device_ns += cost->runtime->host_factor * cost->runtime->evict_ns;
     }
-    take_wall(cost->runtime, shape, head_ns, out);
+    take_wall(cost->runtime, shape, head_ns, cost->graph->model->layers, out);
 }
 
 static enum provenance_kind kind_of(const struct profile *profile) {

@@ -20,6 +20,7 @@ const struct param runtime_params[] = {
     FLAG(varlen, "packed batches; off: padded to the longest request"),
     FLAG(fused, "one kernel per norm, rotation and activation; off: eager PyTorch in float32"),
     FLAG(gathers_cache, "reuse gathers and concatenates cached rows per layer"),
+    FLAG(rotates_cache, "keys are cached before rotation: unfused, all are rotated in every step"),
     BYTES(logits_bytes, "bytes of one logit as the head writes it"),
     BYTES(copy_bytes, "bytes of one logit in the copy made before the softmax; 0: none"),
     BYTES(softmax_bytes, "bytes of one stored probability; 0: none"),
@@ -58,6 +59,14 @@ const struct param runtime_params[] = {
            "and for each request"),
     NUMBER("launches_request_select", launches_request[HOST_SELECT], "1", 1e7,
            "and for each request"),
+    NUMBER("host_sync_refresh_ns", host_sync_ns[HOST_REFRESH], "ns", 1e10,
+           "per step, the device waits for a host that runs ahead: the code synchronises"),
+    NUMBER("host_sync_reuse_ns", host_sync_ns[HOST_REUSE], "ns", 1e10,
+           "the same in a step of reuse alone"),
+    NUMBER("host_sync_layer_ns", host_sync_layer_ns, "ns", 1e10,
+           "and for each layer of a step of reuse alone"),
+    NUMBER("product_ratio", product_ratio, "1", 10,
+           "products over the profile's, which was measured at the power limit; 0: 1"),
     NUMBER("small_kernel_ns", small_kernel_ns, "ns", 1e7, "device time of a launch beyond those"),
     NUMBER("evict_ns", evict_ns, "ns", 1e9,
            "a step that evicts, beyond its operators: the wait for the host, or launches chosen "
@@ -99,12 +108,21 @@ const size_t runtime_n_params = sizeof runtime_params / sizeof runtime_params[0]
 /* Sources, all from the reference runs of the released implementations on one H200 (2026-11-21,
  * LLaDA-8B shape, prompt 256, generation 256, block 32; experiments/reference/h200_released.csv):
  *
- * hf-eager. Fast-dLLM dual, batch 1: reuse 4454 launches, 26.0 ms wall, 9.9 ms device; refresh 2949
- *   launches, 20.9 ms wall. Products of 32 rows take 5.0 ms there, so 4454 launches take 1.1 us
- *   each; Sparse-dLLM's 3385 launches and 8.3 ms give 1.0 us. Wall follows the larger of host and
- *   device (batch 4: reuse 26.3 ms, still the host; refresh 67.4 ms, the device). The decoding code
- *   casts bf16 logits to float64 and stores a float64 softmax: 2 + 8 + 8 bytes a logit, which also
- *   gives its measured peak memory (1.36 GiB computed, 1.4 measured at batch 1; 5.4 and 5.4 at 4).
+ * hf-eager. Fast-dLLM dual, batch 1: reuse 26.0 ms wall, 9.9 ms device; refresh 20.9 ms wall. Wall
+ *   follows the larger of host and device (batch 4: reuse 26.3 ms, still the host; refresh 67.4 ms,
+ *   the device). The decoding code casts bf16 logits to float64 and stores a float64 softmax:
+ *   2 + 8 + 8 bytes a logit, which also gives its measured peak memory (1.34 GiB a request with
+ * keys and values, computed and measured). Launches, of the second measurement
+ *   (experiments/gpu/results/2026-11-22-h200-released; the first counted each kernel and its
+ * launch, 2949 and 4454): 1417 in a refresh, 1994 in a reuse, and 8 and 5 more a request. 1.7 us
+ * each beyond the operators: what a reuse takes beside products and attention is 2.9 ms + 1.65 ms a
+ *   request from 1 to 64, and 2.9 ms are 1735 launches. host_sync: steps that the device bounds
+ * take 3 ms more than it (1 to 5 ms, all programs; the loop looks at what it sampled before it goes
+ * on), the dual cache's reuse 11.6 ms (three synchronisations a layer), on a host that takes 46.4
+ * ms for the reuse of one request: times 26.0 over 46.4 on the reference host. product_ratio, of
+ * systems on an H200: the product of 1024 rows, 12288 by 4096, takes 131.1 us in the reuse of 32
+ * requests and 152.7 us in a loop of products at the power limit
+ *   (2026-11-22-h200-decisions/cold-products.csv), which is where profiles are measured.
  *
  *   What is the step's and what a layer's: kernels of the same programs at 32, 16 and 8 layers
  *   (2026-11-22, experiments/gpu/results/2026-11-22-h200-released) are 41 and 43 a layer (refresh),
@@ -156,9 +174,11 @@ const struct runtime_preset runtime_table[] = {
       .host_mode = HOST_OVERLAPS,
       .host_step_ns = {1.66e6, 1.136e6, 0.332e6},
       .host_layer_ns = {601.25e3, 777e3, 724e3},
-      .launches_step = {85, 94, 77},
-      .launches_layer = {89.5, 136.25, 125.5},
-      .small_kernel_ns = 1000}},
+      .launches_step = {41, 42, 37},
+      .launches_layer = {43, 61, 61},
+      .host_sync_ns = {1.7e6, 1.7e6, 1.7e6},
+      .launches_request = {8, 5, 8},
+      .small_kernel_ns = 1700}},
     {"nano-vllm",
      "dLLM-Serve as released: packed, gathers cached rows per request and layer",
      "H200 reference runs, 2026-11-21",

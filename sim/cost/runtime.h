@@ -31,7 +31,7 @@ enum host_mode {
 struct runtime {
     /* Graph. */
     bool varlen; /* packed batches; off: every span is padded to the longest */
-    bool fused, gathers_cache;
+    bool fused, gathers_cache, rotates_cache;
     int64_t logits_bytes, copy_bytes, softmax_bytes; /* see struct graph_options */
     bool engine;           /* our own kernels, with what they hold besides */
     bool fused_gate_up;    /* the activation is part of the gate and up product */
@@ -50,12 +50,17 @@ struct runtime {
     double host_layer_ns[HOST_KIND_COUNT];   /* per step and layer */
     double host_layer_request_ns[HOST_KIND_COUNT];
     double host_look_ns; /* for each request, once its logits are there (HOST_BY_LAYERS) */
+    /* Where launches run ahead: what a step takes beyond the device. A step with a selection takes
+     * what one with a refresh does. */
+    double host_sync_ns[HOST_KIND_COUNT];
+    double host_sync_layer_ns; /* and for each layer of a step of reuse alone */
     /* This host's time over the reference host's; the system writes it, from its host. */
     double host_factor;
     /* Launches beyond the graph's operators: each costs the device a short kernel. */
     double launches_step[HOST_KIND_COUNT], launches_request[HOST_KIND_COUNT];
     double launches_layer[HOST_KIND_COUNT], launches_layer_request[HOST_KIND_COUNT];
     double small_kernel_ns;
+    double product_ratio; /* of products' times to the profile's; 0: 1 */
     /* A step in which something is evicted, beyond its operators: the device waits for the host's
      * choice in the middle of it, or chooses itself among launches recorded in several sizes. */
     double evict_ns;

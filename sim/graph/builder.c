@@ -1,39 +1,8 @@
 #include "sim/graph/builder.h"
 
-#include "sim/graph/registrar.h"
-#include "sim/model/ranks.h"
-
-#define LIST(...) ((const int[]){__VA_ARGS__, -1})
+#include "sim/graph/builder_parts.h"
 
 enum { INDEX_BYTES = 4 }; /* of a number of tokens, pairs or experts */
-
-static void add_linear(struct graph *g, const char *name, enum symbol rows, int64_t n, int64_t k,
-                       int in, int out) {
-    struct op *op = graph_add_op(g, name, OP_LINEAR, rows, LIST(in), LIST(out));
-    op->n = n;
-    op->k = k;
-    op->weight_bytes = g->element_bytes * n * k;
-}
-
-/* Traffic of eager PyTorch in bytes per element, counted operator by operator in LLaDA's modeling
- * code. Norm: to float32 6, square 8, mean 4, scale 8, to bf16 6, times weight 2: 34. Rotation of
- * queries and keys: to float32 6, times cosine 8, rotate half 12, times sine 8, add 12, to bf16 6:
- * 52. SwiGLU: activation 4, product 6. Temporaries alive at once: 10, 12 and 6 bytes. */
-enum {
-    EAGER_NORM_BYTES = 34,
-    EAGER_ROPE_BYTES = 52,
-    EAGER_SWIGLU_BYTES = 10,
-    NORM_TEMPORARY_BYTES = 10,
-    ROPE_TEMPORARY_BYTES = 12,
-    SWIGLU_TEMPORARY_BYTES = 6,
-};
-
-/* Nothing to add where the runtime has a kernel of its own for the operator. */
-static void add_eager(struct op *op, const struct graph_options *options, int64_t bytes,
-                      int64_t temporary_bytes) {
-    op->eager_bytes = options->fused ? 0 : bytes;
-    op->temporary_bytes = options->fused ? 0 : temporary_bytes;
-}
 
 /* Query and key channels that an operator rotates. */
 static void add_rotation(struct op *op, int64_t query_channels, int64_t key_channels) {
@@ -41,28 +10,9 @@ static void add_rotation(struct op *op, int64_t query_channels, int64_t key_chan
     op->k = key_channels;
 }
 
-struct builder {
-    struct graph *g;
-    const struct model *m;
-    const struct graph_options *options;
-    enum symbol tokens;        /* of the segment being built */
-    int64_t hidden_bytes;      /* one token's hidden state */
-    int64_t q_bytes, kv_bytes; /* one token's queries, its keys and values, one layer */
-    int residual;
-    int importance; /* of the first layer, where the second evicts; else -1 */
-};
-
 /* A layer-long tensor of `per` bytes a token. */
 static int token_tensor(struct builder *b, const char *name, int64_t per) {
     return graph_add_tensor(b->g, name, b->tokens, per);
-}
-
-/* What a rank has of a sum over all of them becomes the sum. */
-static void add_all_reduce(struct builder *b, const char *name, int tensor) {
-    if (model_ranks(b->m) > 1) {
-        graph_add_op(b->g, name, OP_ALL_REDUCE, b->g->tensors[tensor].bytes.symbol, LIST(tensor),
-                     LIST(tensor));
-    }
 }
 
 static int add_norm(struct builder *b, const char *name, int delta) {
@@ -78,8 +28,7 @@ static int add_norm(struct builder *b, const char *name, int delta) {
     }
     struct op *norm =
         graph_add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(b->residual), LIST(normed));
-    add_eager(norm, b->options, EAGER_NORM_BYTES * (int64_t)b->m->hidden,
-              NORM_TEMPORARY_BYTES * (int64_t)b->m->hidden);
+    add_eager(norm, b->options, EAGER_NORM, b->m->hidden);
     return normed;
 }
 
@@ -99,13 +48,19 @@ static void add_selection(struct builder *b, int rotated, int64_t row_bytes) {
                      LIST(scores, indices));
         graph_add_barrier(g, rotated);
     } else {
-        graph_add_op(g, "score and select", OP_SELECT, SYM_SELECT_ROWS, LIST(keys), LIST(scores));
+        /* Sparse-dLLM's code clones keys and values and concatenates those around the block. */
+        struct op *op = graph_add_op(g, "score and select", OP_SELECT, SYM_SELECT_ROWS, LIST(keys),
+                                     LIST(scores));
+        add_eager(op, b->options, EAGER_JOIN_CACHED, row_bytes / g->element_bytes);
+        op->eager_bytes *= 2;
     }
     if (together) {
         g->tensors[scores].single = true;
         add_all_reduce(b, "scores all-reduce", scores);
     }
-    graph_add_op(g, "pack", OP_PACK, SYM_PACK_ROWS, LIST(picked, scores), LIST(packed));
+    struct op *pack =
+        graph_add_op(g, "pack", OP_PACK, SYM_PACK_ROWS, LIST(picked, scores), LIST(packed));
+    add_eager(pack, b->options, EAGER_PICK, row_bytes / g->element_bytes);
     if (together && b->options->engine) {
         graph_add_barrier(g, indices); /* chosen behind the sum, from the same keys */
         graph_add_barrier(g, rotated);
@@ -155,6 +110,15 @@ static void add_exact_attention(struct builder *b, int queries, int attended) {
     block->span_qk = evicted ? SYM_KEPT_QK : SYM_BLOCK_QK;
 }
 
+/* A part of keys and values concatenated by eager code: rows of one symbol. */
+static int add_join(struct builder *b, const char *name, enum symbol rows, int from,
+                    enum eager_kind kind) {
+    int joined = graph_add_tensor(b->g, name, rows, b->kv_bytes);
+    struct op *op = graph_add_op(b->g, name, OP_PACK, rows, LIST(from), LIST(joined));
+    add_eager(op, b->options, kind, b->kv_bytes / b->g->element_bytes);
+    return joined;
+}
+
 static void add_full_attention(struct builder *b, int rotated, int attended, bool first) {
     struct graph *g = b->g;
     struct op *full = graph_add_op(g, "full attention", OP_ATTENTION_FULL, b->tokens, LIST(rotated),
@@ -165,16 +129,19 @@ static void add_full_attention(struct builder *b, int rotated, int attended, boo
     if (first) {
         return;
     }
-    int cache = graph_add_cache(g, "cached kv", SYM_CONTEXT_ROWS, b->kv_bytes);
-    if (b->options->gathers_cache) {
+    int cache = graph_add_cache(g, "cached kv", SYM_CONTEXT_ROWS, b->kv_bytes), fresh = -1;
+    if (b->options->gathers_cache && b->options->fused) {
         /* Gathered and concatenated request by request: a request's rows of one layer (under
          * 10 MB) stay in the L2 cache between the copies, so memory sees one read, one write. */
         int flat = graph_add_tensor(g, "flat kv", SYM_BLOCK_K, b->kv_bytes);
         graph_add_op(g, "kv gather", OP_GATHER, SYM_BLOCK_K, LIST(cache), LIST(flat));
         cache = flat;
+    } else if (b->options->gathers_cache) {
+        cache = add_join(b, "cached kv join", SYM_CONTEXT_ROWS, cache, EAGER_JOIN_CACHED);
+        fresh = add_join(b, "fresh kv join", SYM_BLOCK_Q, rotated, EAGER_JOIN_FRESH);
     }
     struct op *block = graph_add_op(g, "block attention", OP_ATTENTION_BLOCK, b->tokens,
-                                    LIST(rotated, cache), LIST(attended));
+                                    LIST(rotated, cache, fresh), LIST(attended));
     block->span_n = SYM_BLOCK_N;
     block->span_q = SYM_BLOCK_Q;
     block->span_k = SYM_BLOCK_K;
@@ -184,38 +151,105 @@ static void add_full_attention(struct builder *b, int rotated, int attended, boo
     }
 }
 
+/* dLLM-Cache: the values of many rows, compared with the cached ones. */
+static void add_comparison(struct builder *b, int values) {
+    struct graph *g = b->g;
+    int64_t kv_dim = (int64_t)b->m->kv_heads * b->m->head_dim;
+    int cached = graph_add_cache(g, "cached values", SYM_VALUE_ROWS, kv_dim * g->element_bytes);
+    struct op *op = graph_add_op(g, "value similarity", OP_SIMILARITY, SYM_VALUE_ROWS,
+                                 LIST(values, cached), LIST(cached));
+    add_eager(op, b->options, EAGER_SIMILARITY, kv_dim);
+    if (model_ranks(b->m) > 1) {
+        /* The products and both squares that a cosine over all heads is made of. */
+        int cosine = graph_add_tensor(g, "similarities", SYM_VALUE_ROWS, 3LL * F32_BYTES);
+        graph_add_op(g, "similarities all-reduce", OP_ALL_REDUCE, SYM_VALUE_ROWS, LIST(cached),
+                     LIST(cosine));
+    }
+}
+
+/* Queries, keys and values of one layer. dLLM-Cache norms all rows whose values it projects, and
+ * picks from them those that have moved. */
+static int add_projections(struct builder *b, int normed, bool first) {
+    const struct model *m = b->m;
+    struct graph *g = b->g;
+    int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
+    int qkv = token_tensor(b, "qkv", b->q_bytes + b->kv_bytes);
+    if (!b->options->compares_values || first) {
+        add_linear(g, "qkv projection", b->tokens, q_dim + 2 * kv_dim, m->hidden, normed, qkv);
+        return qkv;
+    }
+    int values =
+        graph_add_tensor(g, "fresh values", SYM_PROJECTED_VALUES, kv_dim * g->element_bytes);
+    add_linear(g, "value projection", SYM_PROJECTED_VALUES, kv_dim, m->hidden, normed, values);
+    add_comparison(b, values);
+    int picked = graph_add_tensor(g, "picked rows", SYM_PICKED_ROWS, b->hidden_bytes);
+    struct op *pick =
+        graph_add_op(g, "pick rows", OP_GATHER, SYM_PICKED_ROWS, LIST(normed), LIST(picked));
+    add_eager(pick, b->options, EAGER_PICK, m->hidden);
+    struct op *op = graph_add_op(g, "query and key projection", OP_LINEAR, b->tokens,
+                                 LIST(normed, picked), LIST(qkv));
+    op->n = q_dim + kv_dim;
+    op->k = m->hidden;
+    op->weight_bytes = g->element_bytes * op->n * op->k;
+    return qkv;
+}
+
+/* What eager code does with cached rows besides attending to them. A whole pass keeps its keys and
+ * values where they are; those of a block are written over the cached ones, or concatenated. Keys
+ * that are cached before rotation are all rotated. dLLM-Cache's features (keys, values, what
+ * attention and the FFN gave) are concatenated to the whole canvas, over which the residuals are
+ * added; of the rows that moved, keys and both features are scattered into the cache and the FFN's
+ * input is gathered. */
+static void add_cached_passes(struct builder *b, int rotated) {
+    struct graph *g = b->g;
+    int64_t kv_dim = (int64_t)b->m->kv_heads * b->m->head_dim, hidden = b->m->hidden;
+    enum { FEATURES = 2, SUMS = 2, SCATTERS = 3, GATHERS = 1 };
+    if (b->options->rotates_cache) {
+        int keys = graph_add_cache(g, "cached keys", SYM_CONTEXT_ROWS, b->kv_bytes / 2);
+        int turned = graph_add_tensor(g, "rotated cached keys", SYM_CONTEXT_ROWS, b->kv_bytes / 2);
+        struct op *op = graph_add_op(g, "cached key rotation", OP_CAST, SYM_CONTEXT_ROWS,
+                                     LIST(keys, rotated), LIST(turned));
+        add_eager(op, b->options, EAGER_ROTATION, kv_dim);
+    }
+    if (b->options->rotates_cache && !b->options->gathers_cache && !b->options->compares_values) {
+        int block = graph_add_cache(g, "cached block", SYM_BLOCK_Q, b->kv_bytes);
+        struct op *op =
+            graph_add_op(g, "cache update", OP_PACK, SYM_BLOCK_Q, LIST(rotated), LIST(block));
+        add_eager(op, b->options, EAGER_PICK, b->kv_bytes / g->element_bytes);
+    }
+    if (b->options->compares_values) {
+        int64_t joined = 2 * kv_dim + FEATURES * hidden;
+        int features = graph_add_cache(g, "features", SYM_BLOCK_K, joined * g->element_bytes);
+        int whole = graph_add_tensor(g, "joined features", SYM_BLOCK_K, joined * g->element_bytes);
+        struct op *op =
+            graph_add_op(g, "feature join", OP_GATHER, SYM_BLOCK_K, LIST(features), LIST(whole));
+        add_eager(op, b->options, EAGER_JOIN_TOKENS, joined);
+        op = graph_add_op(g, "cached residual adds", OP_ADD, SYM_CONTEXT_ROWS,
+                          LIST(b->residual, whole), LIST(b->residual));
+        add_eager(op, b->options, EAGER_ADD, SUMS * hidden);
+        op = graph_add_op(g, "feature update", OP_PACK, SYM_PICKED_ROWS, LIST(whole),
+                          LIST(features));
+        add_eager(op, b->options, EAGER_PICK, SCATTERS * hidden + GATHERS * hidden);
+    }
+}
+
 /* Attention of one layer: returns the tensor that holds its projected output. */
 static int add_attention(struct builder *b, int normed, bool first, bool evicts) {
     const struct model *m = b->m;
     struct graph *g = b->g;
     int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
     int64_t row_bytes = b->kv_bytes;
-    int qkv = token_tensor(b, "qkv", b->q_bytes + b->kv_bytes);
-    add_linear(g, "qkv projection", b->tokens, q_dim + 2 * kv_dim, m->hidden, normed, qkv);
-    if (b->options->compares_values && !first) {
-        int values = graph_add_tensor(g, "fresh values", SYM_VALUE_ROWS, kv_dim * g->element_bytes);
-        int cached = graph_add_cache(g, "cached values", SYM_VALUE_ROWS, kv_dim * g->element_bytes);
-        int value_input = graph_add_tensor(g, "value input", SYM_VALUE_ROWS, b->hidden_bytes);
-        graph_add_op(g, "value input", OP_GATHER, SYM_VALUE_ROWS, LIST(b->residual),
-                     LIST(value_input));
-        add_linear(g, "value projection", SYM_VALUE_ROWS, kv_dim, m->hidden, value_input, values);
-        graph_add_op(g, "value similarity", OP_SIMILARITY, SYM_VALUE_ROWS, LIST(values, cached),
-                     LIST(cached));
-        if (model_ranks(m) > 1) {
-            /* The products and both squares that a cosine over all heads is made of. */
-            int cosine = graph_add_tensor(g, "similarities", SYM_VALUE_ROWS, 3LL * F32_BYTES);
-            graph_add_op(g, "similarities all-reduce", OP_ALL_REDUCE, SYM_VALUE_ROWS, LIST(cached),
-                         LIST(cosine));
-        }
-    }
+    int qkv = add_projections(b, normed, first);
     int rotated = b->options->fused ? graph_add_alias(g, "rotated qkv", qkv)
                                     : token_tensor(b, "rotated qkv", b->q_bytes + b->kv_bytes);
     int fresh = graph_add_cache(g, "fresh kv", b->tokens, row_bytes);
     struct op *rope =
         graph_add_op(g, "rope and kv write", OP_ROPE, b->tokens, LIST(qkv), LIST(rotated, fresh));
     add_rotation(rope, q_dim, kv_dim);
-    add_eager(rope, b->options, EAGER_ROPE_BYTES * (q_dim + kv_dim) + 2 * row_bytes,
-              ROPE_TEMPORARY_BYTES * (q_dim + kv_dim));
+    add_eager(rope, b->options, EAGER_ROTATION, q_dim + kv_dim);
+    if (!b->options->fused && !b->options->exact && !first) {
+        add_cached_passes(b, rotated);
+    }
     int queries = evicts ? add_eviction(b, rotated) : rotated;
     int attended = token_tensor(b, "attention output", b->q_bytes);
     if (b->options->exact) {
@@ -286,7 +320,7 @@ static int add_gate_up(struct builder *b, int normed, int64_t width, const char 
                                   : token_tensor(b, "gated", width * b->g->element_bytes);
     struct op *swiglu =
         graph_add_op(b->g, "swiglu", OP_SWIGLU, b->tokens, LIST(gate_up), LIST(gated));
-    add_eager(swiglu, b->options, EAGER_SWIGLU_BYTES * width, SWIGLU_TEMPORARY_BYTES * width);
+    add_eager(swiglu, b->options, EAGER_SWIGLU, width);
     return gated;
 }
 
@@ -386,8 +420,11 @@ static void add_layers(struct builder *b, const char *name, uint32_t repeat, boo
     if (in_chunks) {
         add_attention_in_chunks(b);
     } else {
-        int projected = add_attention(b, add_norm(b, "attention norm", -1), first, evicts);
-        normed = add_norm(b, "ffn norm", projected);
+        enum symbol tokens = b->tokens;
+        b->tokens = b->options->compares_values && !first ? SYM_PROJECTED_VALUES : tokens;
+        normed = add_norm(b, "attention norm", -1);
+        b->tokens = tokens;
+        normed = add_norm(b, "ffn norm", add_attention(b, normed, first, evicts));
     }
     graph_begin_loop(b->g, CHUNK_FFN, b->tokens);
     if (in_chunks) {
@@ -429,157 +466,12 @@ static void add_all_layers(struct builder *b) {
     }
 }
 
-int64_t graph_credit_bytes(const struct model *model, const struct graph_options *options) {
-    /* How many entries, padding; a token and a number for each. */
-    int64_t list = (2LL * options->credit_slots + 2) * F32_BYTES;
-    return options->credit_matrix ? (int64_t)model->vocab * F32_BYTES : list;
-}
-
-/* A token, its confidence, and the statistics of its row where decoders read them. */
-static int64_t candidate_bytes(const struct builder *b) {
-    return (b->options->statistics ? 4LL : 2LL) * F32_BYTES;
-}
-
-/* Those of a rank's part of the vocabulary come with their logit. */
-static int add_candidates(struct builder *b) {
-    int64_t logit_bytes = model_ranks(b->m) > 1 && !b->m->whole_head ? F32_BYTES : 0;
-    return graph_add_tensor(b->g, "candidates", SYM_LOGIT_ROWS, candidate_bytes(b) + logit_bytes);
-}
-
-/* Credit changes the candidates; of a matrix the raised logits are another tensor, searched anew.
- */
-static void add_credit(struct builder *b, int logits, int decided, int earned) {
-    const int in[] = {logits, decided, earned, -1};
-    if (b->options->credit_matrix) {
-        int raised = graph_add_tensor(b->g, "logits with credit", SYM_LOGIT_ROWS,
-                                      model_logits_bytes_per_row(b->m, F32_BYTES));
-        graph_add_op(b->g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, in, LIST(decided, earned, raised));
-    } else {
-        graph_add_op(b->g, "credit", OP_CREDIT, SYM_LOGIT_ROWS, in, LIST(decided, earned));
-    }
-}
-
-/* The embedding that a step expects of each row: probabilities, of the stored logits where the
- * runtime has none, times the table of embeddings. Ranks divide it among them, by tokens of the
- * vocabulary here; ranks with a whole head may do so by rows, which is as much work. */
-static void add_expectation(struct builder *b, int logits, int probabilities, int expected) {
-    struct graph *g = b->g;
-    const struct model *m = b->m;
-    uint32_t part = m->whole_head ? m->vocab / model_ranks(m) : m->vocab;
-    if (probabilities < 0) {
-        probabilities =
-            graph_add_tensor(g, "probabilities", SYM_LOGIT_ROWS, part * g->element_bytes);
-        graph_add_op(g, "softmax", OP_SOFTMAX, SYM_LOGIT_ROWS, LIST(logits), LIST(probabilities));
-    }
-    add_linear(g, "embedding of probabilities", SYM_LOGIT_ROWS, m->hidden, part, probabilities,
-               expected);
-}
-
-/* It is kept for the next step. */
-static void keep_expectation(struct builder *b, int expected) {
-    add_all_reduce(b, "smoothing all-reduce", expected);
-    int kept = graph_add_cache(b->g, "kept embeddings", SYM_LOGIT_ROWS, b->hidden_bytes);
-    graph_add_op(b->g, "keep expected embedding", OP_KEEP_EXPECTED, SYM_LOGIT_ROWS, LIST(expected),
-                 LIST(kept));
-}
-
-/* Logits that exist, in chunks or whole, and what is read off them. */
-static int add_stored_logits(struct builder *b, int normed) {
-    struct graph *g = b->g;
-    const struct model *m = b->m;
-    int earned = b->options->credit_slots > 0 ? graph_add_cache(g, "credit", SYM_LOGIT_ROWS,
-                                                                graph_credit_bytes(m, b->options))
-                                              : -1;
-    int expected = b->options->smooths
-                       ? graph_add_tensor(g, "expected embedding", SYM_LOGIT_ROWS, b->hidden_bytes)
-                       : -1;
-    graph_begin_loop(g, CHUNK_LOGITS, SYM_LOGIT_ROWS);
-    int64_t logits_bytes = b->options->logits_bytes * g->element_bytes / BF16_BYTES;
-    int logits =
-        graph_add_tensor(g, "logits", SYM_LOGIT_ROWS, model_logits_bytes_per_row(m, logits_bytes));
-    add_linear(g, "output head", SYM_LOGIT_ROWS, m->vocab, m->hidden, normed, logits);
-    int decided = add_candidates(b);
-    if (b->options->shift_copy && m->shifted_logits) {
-        int shifted = graph_add_tensor(g, "shifted logits", SYM_LOGIT_ROWS,
-                                       model_logits_bytes_per_row(m, logits_bytes));
-        graph_add_op(g, "logits shift", OP_CAST, SYM_LOGIT_ROWS, LIST(logits), LIST(shifted));
-        logits = shifted;
-    }
-    int sampled = logits;
-    if (b->options->copy_bytes > 0) {
-        int copy = graph_add_tensor(g, "logits copy", SYM_LOGIT_ROWS,
-                                    model_logits_bytes_per_row(m, b->options->copy_bytes));
-        graph_add_op(g, "logits cast", OP_CAST, SYM_LOGIT_ROWS, LIST(logits), LIST(copy));
-        sampled = copy;
-    }
-    int probabilities = -1;
-    if (b->options->softmax_bytes > 0) {
-        probabilities = graph_add_tensor(g, "probabilities", SYM_LOGIT_ROWS,
-                                         model_logits_bytes_per_row(m, b->options->softmax_bytes));
-        graph_add_op(g, "softmax", OP_SOFTMAX, SYM_LOGIT_ROWS, LIST(sampled), LIST(probabilities));
-        graph_add_op(g, "argmax and confidence", OP_SAMPLE, SYM_LOGIT_ROWS,
-                     LIST(logits, probabilities), LIST(decided));
-    } else {
-        graph_add_op(g, "argmax and confidence", OP_SAMPLE, SYM_LOGIT_ROWS, LIST(sampled),
-                     LIST(decided));
-    }
-    if (earned >= 0) {
-        add_credit(b, logits, decided, earned);
-    }
-    if (expected >= 0) {
-        add_expectation(b, logits, probabilities, expected);
-    }
-    graph_end_loop(g, decided);
-    if (expected >= 0) {
-        keep_expectation(b, expected);
-    }
-    return decided;
-}
-
-static int add_fused_head(struct builder *b, int normed) {
-    struct graph *g = b->g;
-    int decided = add_candidates(b);
-    int scratch = graph_add_tensor(g, "head scratch", SYM_ONE, GRAPH_HEAD_SCRATCH_BYTES);
-    struct op *op = graph_add_op(g, "output head", OP_HEAD, SYM_LOGIT_ROWS, LIST(normed),
-                                 LIST(decided, scratch));
-    op->n = b->m->vocab;
-    op->k = b->m->hidden;
-    op->weight_bytes = g->element_bytes * op->n * op->k;
-    return decided;
-}
-
-/* Every rank has the best token of its own rows of the vocabulary: they are gathered, and the best
- * of them is the row's. */
-static int add_combination(struct builder *b, int decided) {
-    struct graph *g = b->g;
-    uint32_t ranks = model_ranks(b->m);
-    if (ranks == 1 || b->m->whole_head) {
-        return decided;
-    }
-    int gathered = graph_add_tensor(g, "gathered candidates", SYM_LOGIT_ROWS,
-                                    ranks * g->tensors[decided].bytes.per);
-    int combined = graph_add_tensor(g, "combined candidates", SYM_LOGIT_ROWS, candidate_bytes(b));
-    graph_add_op(g, "candidates all-gather", OP_ALL_GATHER, SYM_LOGIT_ROWS, LIST(decided),
-                 LIST(gathered));
-    graph_add_op(g, "combine", OP_COMBINE, SYM_LOGIT_ROWS, LIST(gathered), LIST(combined));
-    return combined;
-}
-
-static void add_head(struct builder *b) {
-    struct graph *g = b->g;
-    graph_add_segment(g, "head", 1);
-    int normed = graph_add_tensor(g, "final norm", SYM_LOGIT_ROWS, b->hidden_bytes);
-    graph_add_op(g, "final norm", OP_RMSNORM, SYM_LOGIT_ROWS, LIST(b->residual), LIST(normed));
-    int decided = b->options->fused_head ? add_fused_head(b, normed) : add_stored_logits(b, normed);
-    decided = add_combination(b, decided);
-    int ids = graph_add_cache(g, "token ids", SYM_LOGIT_ROWS, 4);
-    graph_add_op(g, "commit", OP_COMMIT, SYM_LOGIT_ROWS, LIST(decided), LIST(ids));
-}
-
 void graph_build(struct graph *graph, const struct model *model,
                  const struct graph_options *options) {
     int64_t element_bytes = options->element_bytes > 0 ? options->element_bytes : BF16_BYTES;
     ASSERT(options->credit_slots == 0 || !options->fused_head);
+    ASSERT(!options->samples_output ||
+           (!options->fused_head && !options->smooths && options->credit_slots == 0));
     ASSERT(!options->query_chunks ||
            (options->fused && !options->splits_first_layer && !options->selects &&
             !options->compares_values && !options->gathers_cache));
@@ -589,6 +481,7 @@ void graph_build(struct graph *graph, const struct model *model,
         .m = model,
         .options = options,
         .tokens = options->splits_first_layer ? SYM_FIRST_TOKENS : SYM_TOKENS,
+        .sampled = options->samples_output ? SYM_SAMPLED_ROWS : SYM_LOGIT_ROWS,
         .hidden_bytes = model->hidden * element_bytes,
         .q_bytes = (int64_t)model->heads * model->head_dim * element_bytes,
         .kv_bytes = 2LL * model->kv_heads * model->head_dim * element_bytes,
@@ -606,7 +499,7 @@ void graph_build(struct graph *graph, const struct model *model,
                      LIST(b.residual, expected), LIST(b.residual));
     }
     add_all_layers(&b);
-    add_head(&b);
+    builder_add_head(&b);
     struct err err = {0};
     ASSERT(graph_check(graph, &err) == 0);
 }

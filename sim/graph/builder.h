@@ -8,15 +8,17 @@
 struct graph_options {
     bool fused;         /* one kernel per norm, rotation and activation; off: eager, in float32 */
     bool gathers_cache; /* reuse copies cached rows together per layer before attention */
+    bool rotates_cache; /* keys are cached before rotation: all are rotated in every step */
     bool splits_first_layer; /* layer 0 runs over first_queries (dLLM-Cache) */
     bool selects;            /* refresh steps score and pack KV rows */
     bool selects_together;   /* the same rows for all heads, whichever rank has them */
-    bool compares_values;    /* dLLM-Cache's V projection and similarity */
+    bool compares_values;    /* values are projected apart and compared (dLLM-Cache) */
     bool exact;            /* fresh keys and values are rows of the pool; masks of blocks, tokens */
     bool evicts;           /* the second layer lets some queries go no further (FOCUS) */
     int64_t logits_bytes;  /* bytes of one logit as the head writes it */
     int64_t copy_bytes;    /* bytes of the copy cast before the softmax; 0: none */
     int64_t softmax_bytes; /* bytes of the softmax result; 0: none is stored */
+    bool samples_output;   /* of the head's logits only the output's rows are looked at */
     int64_t element_bytes; /* of activations, weights and cached values; 0: bf16's 2. Logits as
                               the head writes them are wider by as much. */
     bool shift_copy; /* logits that decide on the position behind theirs (Dream) are shifted by a

@@ -108,9 +108,11 @@ struct op {
     uint32_t experts, experts_active;            /* of a mixture's operators */
     int in[OP_MAX_TENSORS], out[OP_MAX_TENSORS]; /* -1 ends the list */
     int64_t weight_bytes;                        /* read once per execution */
-    /* Eager passes through float32 temporaries, per row: all the bytes they move, and the
-     * temporaries' own size. While these fit into the L2 cache they cost its bandwidth. */
+    /* Eager passes (sim/graph/eager.h), per row: all the bytes they move, and the temporaries' own
+     * size. While these fit into the L2 cache they cost its bandwidth, and never less than the rate
+     * of their kernels, bytes a nanosecond of a multiprocessor; 0: memory's alone. */
     int64_t eager_bytes, temporary_bytes;
+    double eager_sm_rate;
 };
 
 struct segment {

@@ -8,11 +8,12 @@
 const char *const phase_names[PHASE_COUNT] = {"prefill", "refresh", "reuse", "commit"};
 
 const char *const symbol_names[SYM_COUNT] = {
-    "one",         "requests",   "tokens",     "first_tokens", "logit_rows", "context_rows",
-    "select_rows", "pack_rows",  "value_rows", "kept_tokens",  "prefill_n",  "prefill_q",
-    "prefill_k",   "prefill_qk", "full_n",     "full_q",       "full_qk",    "block_n",
-    "block_q",     "block_k",    "block_qk",   "kept_q",       "kept_k",     "kept_qk",
-    "first_n",     "first_qk",   "refresh_n",  "select_n",
+    "one",         "requests",   "tokens",     "first_tokens", "logit_rows",   "context_rows",
+    "select_rows", "pack_rows",  "value_rows", "kept_tokens",  "prefill_n",    "prefill_q",
+    "prefill_k",   "prefill_qk", "full_n",     "full_q",       "full_qk",      "block_n",
+    "block_q",     "block_k",    "block_qk",   "kept_q",       "kept_k",       "kept_qk",
+    "first_n",     "first_qk",   "refresh_n",  "select_n",     "sampled_rows", "projected_values",
+    "picked_rows",
 };
 
 void shape_clear(struct step_shape *shape) {
@@ -30,6 +31,10 @@ void shape_add(int64_t sym[SYM_COUNT], const struct span *span, int64_t sign) {
     sym[SYM_SELECT_ROWS] += sign * span->select_rows;
     sym[SYM_PACK_ROWS] += sign * span->pack_rows;
     sym[SYM_VALUE_ROWS] += sign * span->value_rows;
+    sym[SYM_SAMPLED_ROWS] +=
+        sign * (span->sampled_rows > 0 ? span->sampled_rows : span->logit_rows);
+    sym[SYM_PROJECTED_VALUES] += sign * (span->value_rows > 0 ? span->value_rows : q);
+    sym[SYM_PICKED_ROWS] += sign * (span->value_rows > 0 ? q : 0);
     if (span->phase == PHASE_PREFILL) {
         sym[SYM_KEPT_TOKENS] += sign * q;
         sym[SYM_PREFILL_N] += sign;
@@ -77,6 +82,7 @@ void shape_pad(struct step_shape *shape) {
         widest.select_rows = larger(widest.select_rows, span->select_rows);
         widest.pack_rows = larger(widest.pack_rows, span->pack_rows);
         widest.value_rows = larger(widest.value_rows, span->value_rows);
+        widest.sampled_rows = larger(widest.sampled_rows, span->sampled_rows);
         widest.exact = larger(widest.exact, span->exact);
         widest.kept_queries = larger(widest.kept_queries, span->kept_queries);
         widest.kept_keys = larger(widest.kept_keys, span->kept_keys);

@@ -30,13 +30,16 @@ struct span {
     uint32_t logit_rows;    /* rows through the output head */
     uint32_t select_rows;   /* KV rows scored for retention; 0 in most steps */
     uint32_t pack_rows;     /* KV rows packed after selection */
-    uint32_t value_rows; /* rows whose values alone are projected (dLLM-Cache's similarity test) */
-    uint32_t exact;      /* 1: the queries' own keys and values are rows of the cache (exact KV) */
+    uint32_t
+        value_rows; /* rows whose values are projected first and compared with the cached
+                       ones (dLLM-Cache); the queries are picked out of them, with their keys */
+    uint32_t exact; /* 1: the queries' own keys and values are rows of the cache (exact KV) */
     /* Policies that evict queries behind the first layers (FOCUS); else 0. */
     uint32_t kept_queries; /* tokens through the layers behind the eviction */
     uint32_t kept_keys;    /* KV rows that these attend to there, their own among them */
     uint32_t part_start;   /* policies that run parts of a block: where in it the queries begin,
                               which then follow one another; else 0 */
+    uint32_t sampled_rows; /* logit rows that are looked at, the loop's word; 0: all */
 };
 
 /* The symbols of operator and tensor sizes. */
@@ -75,6 +78,11 @@ enum symbol {
     /* Spans by what the host pays for them: refresh without selection, and selection. */
     SYM_REFRESH_N,
     SYM_SELECT_N,
+    SYM_SAMPLED_ROWS,
+    /* Rows whose values are projected: value_rows, or the queries where there are none; and the
+     * queries picked out of value_rows. */
+    SYM_PROJECTED_VALUES,
+    SYM_PICKED_ROWS,
     SYM_COUNT,
 };
 

@@ -44,7 +44,8 @@ static bool place_worst(const struct budget_request *r, int64_t pool_bytes, int6
     shape.sym[SYM_TOKENS] = shape.sym[SYM_FIRST_TOKENS] = tokens;
     shape.sym[SYM_FULL_Q] = shape.sym[SYM_BLOCK_Q] = tokens;
     shape.sym[SYM_PREFILL_Q] = shape.sym[SYM_KEPT_TOKENS] = shape.sym[SYM_KEPT_Q] = tokens;
-    shape.sym[SYM_LOGIT_ROWS] = tokens;
+    shape.sym[SYM_LOGIT_ROWS] = shape.sym[SYM_SAMPLED_ROWS] = tokens;
+    shape.sym[SYM_PROJECTED_VALUES] = tokens;
     shape.sym[SYM_SELECT_ROWS] = shape.sym[SYM_PACK_ROWS] = r->selects ? tokens : 0;
     shape.sym[SYM_CONTEXT_ROWS] = rows;
     shape.sym[SYM_BLOCK_K] = shape.sym[SYM_KEPT_K] = rows + tokens;

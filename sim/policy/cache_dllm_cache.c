@@ -37,7 +37,9 @@ static uint32_t plan(const void *opaque, const struct request *request, struct s
         .first_queries = request->canvas_tokens,
         .context = request->canvas_tokens - queries,
         .logit_rows = request->canvas_tokens,
-        .value_rows = renews_output ? 0 : output,
+        .value_rows = renews_output   ? 0
+                      : renews_prompt ? request->canvas_tokens
+                                      : output,
     };
     if (renews_prompt || renews_output) {
         return 1;

@@ -98,6 +98,7 @@ static struct span widest_span(const struct system *system, uint32_t canvas, uin
         .select_rows = system->cache->selects ? canvas : 0,
         .pack_rows = system->cache->selects ? canvas : 0,
         .value_rows = system->cache->compares_values ? output : 0,
+        .sampled_rows = settings->sample_scope == SAMPLES_OUTPUT ? output : 0,
     };
 }
 

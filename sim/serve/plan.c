@@ -91,6 +91,9 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
     request->span.logit_rows = system_scope_rows(
         &system->settings, request->span.logit_rows, request->output_tokens, in_block,
         system->cache->evicts ? request->masked_in_block : masked, first_pass);
+    bool looks_at_output = system->settings.sample_scope == SAMPLES_OUTPUT;
+    request->span.sampled_rows =
+        looks_at_output ? smaller(request->span.logit_rows, request->output_tokens) : 0;
     if (system->settings.logit_scope == LOGITS_GENERATION && request->step_in_block == 0) {
         holds = 1; /* the first pass alone has the wider rows */
     }

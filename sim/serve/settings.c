@@ -18,6 +18,7 @@ const char *const step_allocator_words[] = {"planned", "torch", "torch-expandabl
                                             NULL};
 static const char *const chunk_search_words[] = {"none",   "bottleneck", "brute-force",
                                                  "always", "longest",    NULL};
+static const char *const sample_scope_words[] = {"logits", "output", NULL};
 static const char *const logit_scope_words[] = {"queries", "generation", "block", "masked", NULL};
 
 const struct param system_params[] = {
@@ -45,6 +46,9 @@ const struct param system_params[] = {
      "pages out of one pool, or a slab per request"},
     {"logit_scope", PARAM_WORD, 0, "1", "block", 0, 1, logit_scope_words,
      offsetof(struct settings, logit_scope), "rows that go through the output head"},
+    {"sample_scope", PARAM_WORD, 0, "1", "logits", 0, 1, sample_scope_words,
+     offsetof(struct settings, sample_scope),
+     "rows of logits that are looked at: all, or the output's"},
     {"allocator", PARAM_WORD, 0, "1", "planned", 0, 1, step_allocator_words,
      offsetof(struct settings, allocator),
      "where a step's tensors come from; others than planned are for lmax alone"},

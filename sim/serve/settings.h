@@ -40,13 +40,18 @@ enum step_allocator {
 extern const char *const step_allocator_words[]; /* ends with NULL */
 
 /* The keys of a system that are not a policy's or the runtime's (table system_params). */
+enum sample_scope {
+    SAMPLES_LOGITS, /* every row of logits */
+    SAMPLES_OUTPUT, /* those of the output region */
+};
+
 struct settings {
     uint32_t block_tokens;          /* 0: the model's */
     uint32_t steps_per_block;       /* 0: as many as the block has positions */
     uint32_t context_tokens;        /* 0: the model's maximum, at most 32768 */
     uint32_t profile_canvas_tokens; /* canvas of the profiling run; 0: the context */
     uint32_t max_batched_tokens, max_requests, replicas, max_in_system;
-    uint32_t page_tokens, pool_pages, kv_layout, logit_scope;
+    uint32_t page_tokens, pool_pages, kv_layout, logit_scope, sample_scope;
     uint32_t allocator; /* enum step_allocator */
     uint32_t chunk_search, attention_chunks, ffn_chunks, logit_chunks;
     uint32_t layers;          /* of the model's that run; 0: all */

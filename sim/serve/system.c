@@ -555,6 +555,8 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     struct graph_options options = {
         .fused = s->runtime.fused,
         .gathers_cache = s->runtime.gathers_cache,
+        .rotates_cache = s->runtime.rotates_cache,
+        .samples_output = s->settings.sample_scope == SAMPLES_OUTPUT,
         .splits_first_layer = s->cache->splits_first_layer != 0,
         .selects = s->cache->selects != 0,
         .selects_together = s->cache->keeps == KEEPS_CHOSEN_TOGETHER,

@@ -1,0 +1,55 @@
+/* What the parts of the builder share; nobody else includes this. */
+#ifndef UNMASK_SIM_GRAPH_BUILDER_PARTS_H
+#define UNMASK_SIM_GRAPH_BUILDER_PARTS_H
+
+#include "sim/graph/builder.h"
+#include "sim/graph/eager.h"
+#include "sim/graph/registrar.h"
+#include "sim/model/ranks.h"
+
+#define LIST(...) ((const int[]){__VA_ARGS__, -1})
+
+struct builder {
+    struct graph *g;
+    const struct model *m;
+    const struct graph_options *options;
+    enum symbol tokens;        /* of the segment being built */
+    enum symbol sampled;       /* rows of logits that are looked at */
+    int64_t hidden_bytes;      /* one token's hidden state */
+    int64_t q_bytes, kv_bytes; /* one token's queries, its keys and values, one layer */
+    int residual;
+    int importance; /* of the first layer, where the second evicts; else -1 */
+};
+
+static inline void add_linear(struct graph *g, const char *name, enum symbol rows, int64_t n,
+                              int64_t k, int in, int out) {
+    struct op *op = graph_add_op(g, name, OP_LINEAR, rows, LIST(in), LIST(out));
+    op->n = n;
+    op->k = k;
+    op->weight_bytes = g->element_bytes * n * k;
+}
+
+/* Passes over `elements` of a row; none where the runtime has a kernel of its own for the operator.
+ */
+static inline void add_eager(struct op *op, const struct graph_options *options,
+                             enum eager_kind kind, int64_t elements) {
+    if (!options->fused) {
+        const struct eager_pass *pass = &eager_passes[kind];
+        op->eager_bytes = pass->bytes * elements;
+        op->temporary_bytes = pass->temporary_bytes * elements;
+        op->eager_sm_rate = pass->sm_rate;
+    }
+}
+
+/* What a rank has of a sum over all of them becomes the sum. */
+static inline void add_all_reduce(struct builder *b, const char *name, int tensor) {
+    if (model_ranks(b->m) > 1) {
+        graph_add_op(b->g, name, OP_ALL_REDUCE, b->g->tensors[tensor].bytes.symbol, LIST(tensor),
+                     LIST(tensor));
+    }
+}
+
+/* The last segment of the graph. */
+void builder_add_head(struct builder *b);
+
+#endif
