@@ -8,13 +8,13 @@
  * - ttfb: end of the first block - arrival. A block reaches the user when it is whole, and no token
  *   of it before, so that this is the time to the first token (ttft) as well: outputs have it under
  *   both names
- * - tpot: (finish - end of the first block) / answer tokens behind the first block; a request without
- *   any has none and is left out
+ * - tpot: (finish - end of the first block) / answer tokens behind the first block; a request
+ * without any has none and is left out
  * - makespan: last finish of a completed request - first arrival
  * - tokens_committed: output positions that completed requests decoded, the canvas's; throughput is
  *   these over the makespan, so that work lost to preemption or interruption never counts
- * - answer_tokens: of these, those up to and including the end of text, which is what users read; all
- *   of them where nobody says where texts end. Throughput and tpf have a twin that counts answers
+ * - answer_tokens: of these, those up to and including the end of text, which is what users read;
+ * all of them where nobody says where texts end. Throughput and tpf have a twin that counts answers
  * - after_end: request steps and query tokens of blocks behind the end of text
  * - redundancy: tokens_processed over all steps / tokens_committed
  * - block_redundancy: where keys and values are exact, positions of blocks that ran behind any
@@ -89,6 +89,13 @@ struct summary {
     double block_redundancy; /* negative: nothing was prefilled or committed in a pass of its own */
     double gpu_busy;         /* negative: the executor reported no GPU time */
 };
+
+/* Whether it has any bound. */
+bool slo_is_set(const struct slo *slo);
+
+/* What the facts say where they know, else what the steps added up to. */
+double summary_gpu_busy(const struct summary *summary, const struct run_facts *facts);
+int64_t summary_kv_peak(const struct summary *summary, const struct run_facts *facts);
 
 void summary_init(struct summary *summary, const struct slo *slo); /* `slo` may be NULL */
 void summary_fini(struct summary *summary);

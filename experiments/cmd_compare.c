@@ -55,7 +55,7 @@ static int read_options(const struct options *options, struct comparison *c, str
         status != 0 ? status : options_whole(options, "seeds", 1, SAMPLE_MOST_SEEDS, &n_seeds, err);
     const struct slo *slo = &c->asked.request.slo;
     c->n_seeds = n_seeds;
-    c->has_slo = slo->latency_ns > 0 || slo->ttfb_ns > 0 || slo->tpot_ns > 0;
+    c->has_slo = slo_is_set(slo);
     return status;
 }
 

@@ -232,7 +232,7 @@ static int make_points(const struct options *options, struct sweep *sweep, struc
             request->options.seed += seed;
         }
         const struct slo *slo = &sweep->asked[p].request.slo;
-        sweep->has_slo = slo->latency_ns > 0 || slo->ttfb_ns > 0 || slo->tpot_ns > 0;
+        sweep->has_slo = slo_is_set(slo);
     }
     return status;
 }

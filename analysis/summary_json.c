@@ -1,0 +1,273 @@
+/* A summary as JSON. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/caution.h"
+#include "analysis/summary.h"
+
+/* NULL-safe: a failed json_* leaves NULL here and json_object_set_new reports it once. */
+static int put(json_t *object, const char *key, json_t *value) {
+    return json_object_set_new(object, key, value);
+}
+
+static json_t *known_share(double share) {
+    return share < 0 ? json_null() : json_real(share);
+}
+
+static json_t *known_bytes(int64_t bytes) {
+    return bytes < 0 ? json_null() : json_integer(bytes);
+}
+
+static json_t *known_text(const char *text) {
+    return text != NULL ? json_string(text) : json_null();
+}
+
+/* A distribution of nothing has no figures. */
+static json_t *json_distribution(const struct distribution *d) {
+    const char *const names[] = {"mean", "p50", "p90", "p95", "p99", "std", "min", "max"};
+    const double values[] = {d->mean, d->p50, d->p90, d->p95, d->p99, d->std, d->min, d->max};
+    json_t *object = json_object();
+    int failed = 0;
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        failed |= put(object, names[i], d->n > 0 ? json_real(values[i]) : json_null());
+    }
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+static json_t *json_bound(int64_t ns) {
+    return ns == 0 ? json_null() : json_real((double)ns / 1e9);
+}
+
+static json_t *times_text(const struct run_facts *facts) {
+    return facts->device != NULL ? json_sprintf("measured on %s", facts->device)
+                                 : json_string("simulated");
+}
+
+static json_t *host_json(const struct run_host *host) {
+    return host->name == NULL
+               ? json_null()
+               : json_pack("{s:s, s:s, s:f, s:s}", "name", host->name, "kind", host->kind, "factor",
+                           host->factor, "source", host->source);
+}
+
+static json_t *json_decisions(const struct run_decisions *d) {
+    return json_pack("{s:b, s:s?, s:s?, s:s}", "drawn", d->drawn, "process", d->process, "kind",
+                     d->drawn ? provenance_words[d->from.kind] : NULL, "source", d->from.source);
+}
+
+static json_t *json_answers(const struct run_facts *facts) {
+    return facts->answers_kind != NULL
+               ? json_pack("{s:s, s:s}", "kind", facts->answers_kind, "source",
+                           facts->answers_source != NULL ? facts->answers_source : "")
+               : json_null();
+}
+
+static int put_identity(json_t *o, const struct run_facts *facts) {
+    return put(o, "system", json_string(facts->system)) |
+           put(o, "model", json_string(facts->model)) | put(o, "gpu", json_string(facts->gpu)) |
+           put(o, "profile", json_string(facts->profile)) |
+           put(o, "profile_kind", json_string(facts->profile_kind)) |
+           put(o, "host", host_json(&facts->host)) |
+           put(o, "backend", json_string(facts->backend)) |
+           put(o, "device", known_text(facts->device)) |
+           put(o, "emulated", facts->device != NULL ? json_boolean(facts->emulated) : json_null()) |
+           put(o, "weights", known_text(facts->weights)) | put(o, "times", times_text(facts)) |
+           put(o, "clock", known_text(facts->clock)) |
+           put(o, "incomplete", known_text(facts->incomplete)) |
+           put(o, "trace", json_string(facts->trace)) |
+           put(o, "trace_provenance", json_string(facts->trace_provenance)) |
+           put(o, "decisions", json_decisions(&facts->decisions)) |
+           put(o, "answers", json_answers(facts)) |
+           put(o, "seed", json_integer((json_int_t)facts->seed)) |
+           put(o, "is_drawn", json_boolean(facts->is_drawn));
+}
+
+static json_t *json_offered(const struct offered *offered) {
+    bool known = offered->rate_req_s > 0;
+    return json_pack("{s:o, s:f, s:f, s:s}", "rate_req_s",
+                     known ? json_real(offered->rate_req_s) : json_null(), "served_req_s",
+                     offered->served_req_s, "queue_growth_req_s", offered->growth_req_s, "state",
+                     offered_words[offered->state]);
+}
+
+static int put_requests(json_t *o, const struct summary *s) {
+    json_t *reasons = json_object();
+    int failed = 0;
+    for (int i = REJECT_NONE + 1; i < REJECT_REASON_COUNT; i++) {
+        failed |= put(reasons, reject_reason_names[i],
+                      json_integer((json_int_t)s->rejected_by_reason[i]));
+    }
+    bool slo = slo_is_set(&s->slo);
+    return failed | put(o, "requests", json_integer((json_int_t)s->requests)) |
+           put(o, "completed", json_integer((json_int_t)s->completed)) |
+           put(o, "rejected", json_integer((json_int_t)s->rejected)) |
+           put(o, "rejected_by_reason", reasons) |
+           put(o, "preemptions", json_integer((json_int_t)s->preemptions)) |
+           put(o, "makespan_s", json_real(s->makespan_s)) |
+           put(o, "throughput_tok_s", json_real(s->throughput_tok_s)) |
+           put(o, "throughput_req_s", json_real(s->throughput_req_s)) |
+           put(o, "offered", json_offered(&s->offered)) |
+           put(o, "latency_s", json_distribution(&s->latency)) |
+           put(o, "ttft_s", json_distribution(&s->ttfb)) |
+           put(o, "ttfb_s", json_distribution(&s->ttfb)) |
+           put(o, "queue_s", json_distribution(&s->queue)) |
+           put(o, "tpot_s", json_distribution(&s->tpot)) |
+           put(o, "goodput_req_s", slo ? json_real(s->goodput_req_s) : json_null()) |
+           put(o, "attainment", slo ? json_real(s->attainment) : json_null()) |
+           put(o, "slo",
+               json_pack("{s:o, s:o, s:o, s:o}", "latency_s", json_bound(s->slo.latency_ns),
+                         "ttft_s", json_bound(s->slo.ttfb_ns), "ttfb_s", json_bound(s->slo.ttfb_ns),
+                         "tpot_s", json_bound(s->slo.tpot_ns)));
+}
+
+static int put_steps(json_t *o, const struct summary *s) {
+    static const struct {
+        const char *name;
+        int phase;
+    } order[] = {{"refresh", PHASE_REFRESH},
+                 {"reuse", PHASE_REUSE},
+                 {"prefill", PHASE_PREFILL},
+                 {"commit", PHASE_COMMIT},
+                 {"mixed", SUMMARY_MIXED}};
+    json_t *phases = json_object();
+    int failed = 0;
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+        failed |=
+            put(phases, order[i].name, json_integer((json_int_t)s->steps_by_phase[order[i].phase]));
+    }
+    if (s->unrolls) {
+        failed |=
+            put(o, "wasted_request_steps", json_integer((json_int_t)s->wasted_request_steps)) |
+            put(o, "wasted_tokens", json_integer((json_int_t)s->wasted_tokens));
+    }
+    return failed | put(o, "steps", json_integer((json_int_t)s->steps)) |
+           put(o, "steps_by_phase", phases) |
+           put(o, "submissions", json_integer((json_int_t)s->submissions)) |
+           put(o, "request_steps", json_integer((json_int_t)s->request_steps)) |
+           put(o, "max_batch", json_integer(s->max_batch)) |
+           put(o, "mean_batch", s->steps > 0 ? json_real(s->mean_batch) : json_null()) |
+           put(o, "max_waiting", json_integer(s->max_waiting)) |
+           put(o, "replicas", json_integer(s->replicas)) |
+           put(o, "tokens_processed", json_integer((json_int_t)s->tokens_processed)) |
+           put(o, "tokens_committed", json_integer((json_int_t)s->tokens_committed)) |
+           put(o, "redundancy", s->tokens_committed > 0 ? json_real(s->redundancy) : json_null()) |
+           put(o, "block_redundancy", known_share(s->block_redundancy)) |
+           put(o, "tpf", s->request_steps > 0 ? json_real(s->tpf) : json_null()) |
+           put(o, "answer_tokens", json_integer((json_int_t)s->answer_tokens)) |
+           put(o, "throughput_answer_tok_s", json_real(s->throughput_answer_tok_s)) |
+           put(o, "tpf_answer", s->request_steps > 0 ? json_real(s->tpf_answer) : json_null()) |
+           put(o, "wasted_request_steps_after_end", json_integer((json_int_t)s->steps_after_end)) |
+           put(o, "wasted_tokens_after_end", json_integer((json_int_t)s->tokens_after_end));
+}
+
+/* Nothing where a replica is one GPU. */
+static int put_ranks(json_t *o, const struct summary *s, const struct run_facts *facts) {
+    if (facts->tensor_parallel <= 1) {
+        return 0;
+    }
+    return put(o, "tensor_parallel", json_integer(facts->tensor_parallel)) |
+           put(o, "gpus", json_integer(facts->gpus)) |
+           put(o, "throughput_tok_s_gpu", json_real(s->throughput_tok_s / facts->gpus)) |
+           put(o, "collectives", known_text(facts->collectives));
+}
+
+static json_t *json_figures(const struct run_figure *figures, size_t n, bool with_source) {
+    json_t *object = json_object();
+    int failed = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct run_figure *f = &figures[i];
+        bool is_bytes = strcmp(f->unit, "bytes") == 0;
+        failed |= put(object, f->name,
+                      with_source ? json_pack("{s:f, s:s, s:s}", "value", f->value, "unit", f->unit,
+                                              "source", f->source)
+                      : is_bytes  ? json_integer((json_int_t)f->value)
+                                  : json_real(f->value));
+    }
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+json_t *summary_price_shares(const struct price_shares *shares) {
+    json_t *by_kind = json_object(), *by_match = json_object();
+    for (int kind = 0; kind <= PROVENANCE_ROOFLINE; kind++) {
+        put(by_kind, provenance_words[kind], json_real(shares->by_kind[kind]));
+    }
+    for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
+        put(by_match, price_match_words[match], json_real(shares->by_match[match]));
+    }
+    return json_pack("{s:o, s:o}", "by_kind", by_kind, "by_match", by_match);
+}
+
+static int put_resources(json_t *o, const struct summary *s, const struct run_facts *facts) {
+    return put(o, "gpu_busy", known_share(summary_gpu_busy(s, facts))) |
+           put(o, "mfu", known_share(facts->mfu)) |
+           put(o, "bandwidth_util", known_share(facts->bandwidth_util)) |
+           put(o, "weights_bytes", known_bytes(facts->weights_bytes)) |
+           put(o, "reserve_bytes", known_bytes(facts->reserve_bytes)) |
+           put(o, "kv_pool_bytes", known_bytes(facts->kv_pool_bytes)) |
+           put(o, "kv_peak_bytes", known_bytes(summary_kv_peak(s, facts))) |
+           put(o, "activation_peak_bytes", known_bytes(facts->activation_peak_bytes)) |
+           put(o, "logit_peak_bytes", known_bytes(facts->logit_peak_bytes)) |
+           put(o, "price_lookups",
+               json_pack("{s:I, s:I, s:I, s:I}", "exact", (json_int_t)facts->price_exact,
+                         "interpolated", (json_int_t)facts->price_interpolated, "extrapolated",
+                         (json_int_t)facts->price_extrapolated, "roofline",
+                         (json_int_t)facts->price_roofline)) |
+           put(o, "price_time_shares", summary_price_shares(&facts->price_shares)) |
+           put(o, "constants", json_figures(facts->constants, facts->n_constants, true)) |
+           put(o, "engine", json_figures(facts->engine, facts->n_engine, false));
+}
+
+static int put_origin(json_t *o, const struct run_facts *facts) {
+    return facts->identity != NULL
+               ? put(o, "identity", json_deep_copy((json_t *)(uintptr_t)facts->identity))
+               : 0;
+}
+
+json_t *summary_requests_json(const struct summary *summary) {
+    json_t *object = json_object();
+    if (put_requests(object, summary) != 0) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+int summary_json(const struct summary *summary, const struct run_facts *facts, json_t **out,
+                 struct err *err) {
+    json_t *object = json_object();
+    struct warnings warnings = caution_of(summary, facts);
+    if (put_identity(object, facts) | put_requests(object, summary) | put_steps(object, summary) |
+        put_ranks(object, summary, facts) | put_resources(object, summary, facts) |
+        put(object, "warnings", caution_json(&warnings)) | put_origin(object, facts)) {
+        json_decref(object);
+        return err_world(err, "the summary cannot be written as JSON: a name is not UTF-8, a "
+                              "number is not finite, or memory is out");
+    }
+    *out = object;
+    return 0;
+}
+
+char *summary_json_text(const json_t *object, int pretty) {
+    size_t flags = JSON_REAL_PRECISION(9) | JSON_PRESERVE_ORDER;
+    char *text = json_dumps(object, flags | (pretty ? JSON_INDENT(2) : JSON_COMPACT));
+    if (text == NULL || !pretty) {
+        return text;
+    }
+    size_t length = strlen(text);
+    char *line = realloc(text, length + 2);
+    if (line == NULL) {
+        free(text);
+        return NULL;
+    }
+    memcpy(line + length, "\n", 2);
+    return line;
+}

@@ -1,0 +1,221 @@
+/* A summary for people. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "analysis/identity.h"
+#include "analysis/summary.h"
+#include "sim/base/num.h"
+
+static void print_distribution(FILE *out, const char *name, const struct distribution *d) {
+    if (d->n == 0) {
+        return;
+    }
+    const double values[] = {d->mean, d->p50, d->p90, d->p95, d->p99, d->std, d->min, d->max};
+    fprintf(out, "  %-10s", name);
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        char text[32];
+        fprintf(out, " %9s", num_format_ns(text, sizeof text, values[i] * 1e9));
+    }
+    fputc('\n', out);
+}
+
+static void print_bytes(FILE *out, const char *name, int64_t bytes) {
+    char text[32];
+    if (bytes >= 0) {
+        fprintf(out, "  %s %s", name, num_format_bytes(text, sizeof text, (double)bytes));
+    }
+}
+
+static void print_share(FILE *out, const char *name, double share) {
+    if (share >= 0) {
+        fprintf(out, "  %s %.1f %%", name, 100 * share);
+    }
+}
+
+static void print_shares(FILE *out, const char *const *words, const double *shares, int n) {
+    for (int i = 0; i < n; i++) {
+        if (shares[i] > 0) {
+            print_share(out, words[i], shares[i]);
+        }
+    }
+}
+
+void summary_print_price_shares(const struct price_shares *shares, FILE *out) {
+    double sum = 0;
+    for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
+        sum += shares->by_match[match];
+    }
+    if (sum > 0) {
+        fprintf(out, "of the time ");
+        print_shares(out, provenance_words, shares->by_kind, PROVENANCE_KIND_COUNT);
+        fprintf(out, ";");
+        print_shares(out, price_match_words, shares->by_match, PRICE_MATCH_COUNT);
+        fputc('\n', out);
+    }
+}
+
+static void print_rejections(const struct summary *s, FILE *out) {
+    if (s->rejected == 0) {
+        return;
+    }
+    fprintf(out, "rejected   ");
+    for (int i = 0; i < REJECT_REASON_COUNT; i++) {
+        if (s->rejected_by_reason[i] > 0) {
+            fprintf(out, "  %s %" PRIu64, reject_reason_names[i], s->rejected_by_reason[i]);
+        }
+    }
+    fputc('\n', out);
+}
+
+static void print_identity(const struct run_facts *f, FILE *out) {
+    fprintf(out, "%s, %s on %s (%s backend%s%s%s)\n", f->system, f->model, f->gpu, f->backend,
+            f->device != NULL ? ", " : "", f->emulated ? "emulated on " : "",
+            f->device != NULL ? f->device : "");
+    if (f->weights != NULL) {
+        fprintf(out, "weights      %s\n", f->weights);
+    }
+    if (f->device != NULL) {
+        fprintf(out, "times        measured on %s%s%s\n", f->device,
+                f->clock != NULL ? ", clock " : "", f->clock != NULL ? f->clock : "");
+    }
+    if (f->incomplete != NULL) {
+        fprintf(out, "incomplete   %s\n", f->incomplete);
+    }
+    fprintf(out, "profile      %s: %s\n", f->profile, f->profile_kind);
+    if (f->host.name != NULL) {
+        fprintf(out, "host         %s: %s, factor %.4g (%s)\n", f->host.name, f->host.kind,
+                f->host.factor, f->host.source);
+    }
+    fprintf(out, "trace        %s%s%s, seed %" PRIu64 "\n", f->trace,
+            f->trace_provenance[0] != '\0' ? ": " : "", f->trace_provenance, f->seed);
+    if (f->identity != NULL) {
+        char text[160];
+        identity_describe(f->identity, text, sizeof text);
+        fprintf(out, "identity     %s\n", text);
+    }
+}
+
+static void print_requests(const struct summary *s, const struct run_facts *f, FILE *out) {
+    fprintf(out,
+            "requests     %" PRIu64 " completed of %" PRIu64 "; %" PRIu64 " rejected, %" PRIu64
+            " preemptions\n",
+            s->completed, s->requests, s->rejected, s->preemptions);
+    print_rejections(s, out);
+    fprintf(out, "throughput   %.4g tok/s  %.4g req/s over %.6g s\n", s->throughput_tok_s,
+            s->throughput_req_s, s->makespan_s);
+    if (f->tensor_parallel > 1) {
+        fprintf(out, "gpus         %" PRIu32 ", %" PRIu32 " a replica: %.4g tok/s each\n", f->gpus,
+                f->tensor_parallel, s->throughput_tok_s / f->gpus);
+    }
+    if (slo_is_set(&s->slo)) {
+        fprintf(out,
+                "goodput      %.4g req/s: %" PRIu64 " requests within the objective, %.1f %% of "
+                "all that arrived\n",
+                s->goodput_req_s, s->met_slo, 100 * s->attainment);
+    }
+}
+
+/* A star where they are of the requests that were not rejected. */
+static void print_times(const struct summary *s, FILE *out) {
+    const struct {
+        const char *names[2];
+        const struct distribution *distribution;
+    } rows[] = {{{"latency", "latency*"}, &s->latency},
+                {{"ttft", "ttft*"}, &s->ttfb},
+                {{"queue", "queue*"}, &s->queue},
+                {{"tpot", "tpot*"}, &s->tpot}};
+    if (s->completed == 0) {
+        return;
+    }
+    fprintf(out, "\n  %-10s %9s %9s %9s %9s %9s %9s %9s %9s\n", "", "mean", "p50", "p90", "p95",
+            "p99", "std", "min", "max");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        print_distribution(out, rows[i].names[s->rejected > 0], rows[i].distribution);
+    }
+    fputc('\n', out);
+}
+
+static void print_work(const struct summary *s, FILE *out) {
+    fprintf(out,
+            "steps        %" PRIu64 ": refresh %" PRIu64 ", reuse %" PRIu64 ", prefill %" PRIu64
+            ", commit %" PRIu64 ", mixed %" PRIu64 "; %.3g requests in one, at most %" PRIu32 "\n",
+            s->steps, s->steps_by_phase[PHASE_REFRESH], s->steps_by_phase[PHASE_REUSE],
+            s->steps_by_phase[PHASE_PREFILL], s->steps_by_phase[PHASE_COMMIT],
+            s->steps_by_phase[SUMMARY_MIXED], s->mean_batch, s->max_batch);
+    fprintf(out,
+            "tokens       %" PRIu64 " processed, %" PRIu64
+            " committed: redundancy %.4g, %.4g per forward pass\n",
+            s->tokens_processed, s->tokens_committed, s->redundancy, s->tpf);
+    if (s->answer_tokens < s->tokens_committed) {
+        fprintf(
+            out,
+            "answers      %" PRIu64
+            " tokens up to the end of text: %.4g tok/s, %.4g per forward pass; behind it %" PRIu64
+            " request steps, %" PRIu64 " tokens\n",
+            s->answer_tokens, s->throughput_answer_tok_s, s->tpf_answer, s->steps_after_end,
+            s->tokens_after_end);
+    }
+    if (s->unrolls) {
+        fprintf(out,
+                "unrolled     %" PRIu64 " of %" PRIu64 " request steps, %" PRIu64
+                " tokens, after their block was done\n",
+                s->wasted_request_steps, s->request_steps, s->wasted_tokens);
+    }
+    if (s->block_redundancy >= 0) {
+        fprintf(out, "blocks       %.4g positions run for each token committed%s\n",
+                s->block_redundancy, s->kept_queries > 0 ? ", behind the eviction" : "");
+    }
+}
+
+static void print_resources(const struct summary *s, const struct run_facts *f, FILE *out) {
+    fprintf(out, "memory     ");
+    print_bytes(out, "weights", f->weights_bytes);
+    print_bytes(out, "reserve", f->reserve_bytes);
+    print_bytes(out, "KV pool", f->kv_pool_bytes);
+    print_bytes(out, "KV peak", summary_kv_peak(s, f));
+    print_bytes(out, "activation peak", f->activation_peak_bytes);
+    print_bytes(out, "logit peak", f->logit_peak_bytes);
+    fputc('\n', out);
+    double busy = summary_gpu_busy(s, f);
+    if (busy >= 0 || f->mfu >= 0 || f->bandwidth_util >= 0) {
+        fprintf(out, "gpu        ");
+        print_share(out, "busy", busy);
+        print_share(out, "MFU", f->mfu);
+        print_share(out, "bandwidth", f->bandwidth_util);
+        fputc('\n', out);
+    }
+    fprintf(out,
+            "prices       exact %" PRIu64 ", interpolated %" PRIu64 ", extrapolated %" PRIu64
+            ", roofline %" PRIu64 "\n",
+            f->price_exact, f->price_interpolated, f->price_extrapolated, f->price_roofline);
+    summary_print_price_shares(&f->price_shares, out);
+}
+
+static void print_figures(const struct run_facts *f, FILE *out) {
+    for (size_t i = 0; i < f->n_constants; i++) {
+        const struct run_figure *c = &f->constants[i];
+        fprintf(out, "%s   %s = %.6g %s (%s)\n", i == 0 ? "calibrated" : "          ", c->name,
+                c->value, c->unit, c->source);
+    }
+    for (size_t i = 0; i < f->n_engine; i++) {
+        const struct run_figure *e = &f->engine[i];
+        char text[32];
+        fprintf(out, "%s       %s = ", i == 0 ? "engine" : "      ", e->name);
+        if (strcmp(e->unit, "bytes") == 0) {
+            fprintf(out, "%s\n", num_format_bytes(text, sizeof text, e->value));
+        } else if (strcmp(e->unit, "1") == 0) { /* a share */
+            fprintf(out, "%.1f %%\n", 100 * e->value);
+        } else {
+            fprintf(out, "%.6g %s\n", e->value, e->unit);
+        }
+    }
+}
+
+void summary_print(const struct summary *s, const struct run_facts *f, FILE *out) {
+    print_identity(f, out);
+    print_requests(s, f, out);
+    print_times(s, out);
+    print_work(s, out);
+    print_resources(s, f, out);
+    print_figures(f, out);
+}
