@@ -67,12 +67,13 @@ struct line {
     int64_t workspace_bytes;
     double plan_ns, ilp_ns, price_ns;
     double step_ns, spread, ffn_ns, logits_ns, attention_ns;
+    double roofline; /* share of the priced time that no profile has rows for */
 };
 
 static const char *const columns[] = {
     "system",     "model",        "gpu",          "prompt_share", "canvas",      "attention_chunks",
     "ffn_chunks", "logit_chunks", "workspace",    "plan_ms",      "ilp_plan_ms", "priced_ms",
-    "step_ms",    "spread_%",     "attention_ms", "ffn_ms",       "logits_ms"};
+    "step_ms",    "spread_%",     "attention_ms", "ffn_ms",       "logits_ms",   "roofline_%"};
 enum { N_COLUMNS = sizeof columns / sizeof columns[0] };
 
 /* ---- asking ---- */
@@ -142,7 +143,8 @@ static int open_system(const struct question *q, const char *name, struct system
                                           .profile_path = asked->profile_path,
                                           .overrides = asked->settings,
                                           .n_overrides = asked->n_settings,
-                                          .roofline = asked->roofline};
+                                          .roofline = asked->roofline,
+                                          .fills_gaps = true};
     uint32_t longest = 0;
     for (size_t i = 0; i < q->canvases.n; i++) {
         longest = q->canvas[i] > longest ? q->canvas[i] : longest;
@@ -247,6 +249,7 @@ static void add_line(struct table *table, const struct line *line) {
     add_ms(table, line->attention_ns);
     add_ms(table, line->ffn_ns);
     add_ms(table, line->logits_ns);
+    table_number(table, 100 * line->roofline, "%.1f");
 }
 
 static void write_number(FILE *csv, double value, const char *format) {
@@ -271,6 +274,7 @@ static void write_line(FILE *csv, const struct line *line) {
     write_number(csv, line->attention_ns * 1e-6, "%.6f");
     write_number(csv, line->ffn_ns * 1e-6, "%.6f");
     write_number(csv, line->logits_ns * 1e-6, "%.6f");
+    write_number(csv, 100 * line->roofline, "%.2f");
     fputc('\n', csv);
     fflush(csv);
 }
@@ -293,7 +297,8 @@ static int show_step(const struct question *q, struct system *system, struct eng
                         .spread = (double)NAN,
                         .ffn_ns = (double)NAN,
                         .logits_ns = (double)NAN,
-                        .attention_ns = (double)NAN};
+                        .attention_ns = (double)NAN,
+                        .roofline = (double)NAN};
     int status = step_first(system, canvas - output, output, &step, err);
     for (int kind = 0; kind < CHUNK_KINDS; kind++) {
         line.n_chunks[kind] = 1;
@@ -315,6 +320,7 @@ static int show_step(const struct question *q, struct system *system, struct eng
     if (status == 0 && line.fits) {
         cost_price(system->cost, &step.shape, line.chunks, &price);
         line.price_ns = price.wall_ns;
+        line.roofline = cost_shares(system->cost, &price.time).by_kind[PROVENANCE_ROOFLINE];
     }
     if (status == 0 && engine != NULL) {
         status = measure(q, engine, &step, &line, err);
@@ -408,7 +414,8 @@ const struct command command_latency = {
     .more =
         "Finding chunks and plan is timed on this host, the step is priced and, with a back\n"
         "end, measured, whole and by what its operators are for. A canvas that does not fit has\n"
-        "an empty row and a sentence on standard error.",
+        "an empty row and a sentence on standard error. roofline_% is the share of the\n"
+        "operators' time that no profile has rows for.",
     .options = options_of_latency,
     .run = run,
 };

@@ -1,4 +1,6 @@
 /* The command line: a user's own profile, host terms and provenance, transfers. */
+#include <jansson.h>
+
 #include "tests/cli.h"
 
 /* The operators of llada-tiny, as `unmask calibrate` would write them, with made-up times. */
@@ -106,6 +108,49 @@ static double number_of(const char *text, const char *key) {
     ck_assert_ptr_nonnull(at);
     return strtod(at + strlen(key) + strlen("\": "), NULL);
 }
+
+START_TEST(operators_without_rows_are_named_with_a_remedy_or_priced_by_roofline) {
+    struct output refused = CLI("run", "--system", "dinfer", "--gpu", "rtx4090", "--requests", "1");
+    ck_assert_int_eq(refused.status, 1);
+    ck_assert_ptr_nonnull(strstr(refused.err, "has no 'moe' rows ("));
+    ck_assert_ptr_nonnull(strstr(refused.err, "--roofline"));
+    output_free(&refused);
+    char *text = PRINTS("latency", "--gpu", "rtx3090", "--model", "llada-moe", "--canvases",
+                        "1024,32768", "--json");
+    json_t *table = json_loads(text, 0, NULL);
+    ck_assert_uint_eq(json_array_size(table), 2);
+    for (size_t i = 0; i < 2; i++) {
+        json_t *row = json_array_get(table, i);
+        ck_assert(json_number_value(json_object_get(row, "priced_ms")) > 0);
+        double share = json_number_value(json_object_get(row, "roofline_%"));
+        ck_assert(share > 20 && share < 90); /* its experts; products and attention have rows */
+    }
+    json_decref(table);
+    free(text);
+    text = PRINTS("latency", "--gpu", "rtx3090", "--canvases", "1024", "--json");
+    table = json_loads(text, 0, NULL);
+    ck_assert_double_lt(json_number_value(json_object_get(json_array_get(table, 0), "roofline_%")),
+                        20);
+    json_decref(table);
+    free(text);
+}
+END_TEST
+
+/* A GeForce card's best product is faster than its data sheet; its utilisation is of that. */
+START_TEST(no_run_uses_more_than_a_gpu_has) {
+    static const char *const gpus[] = {"rtx3090", "rtx4090", "l40s", "h100"};
+    for (size_t g = 0; g < sizeof gpus / sizeof gpus[0]; g++) {
+        char *text =
+            PRINTS("run", "--system", "mosaic-masked", "--gpu", gpus[g], "--roofline",
+                   "--input-tokens", "4000", "--output-tokens", "64", "--requests", "4", "--json");
+        json_t *run = json_loads(text, 0, NULL);
+        double mfu = json_number_value(json_object_get(run, "mfu"));
+        ck_assert_msg(mfu > 0.5 && mfu <= 1, "%s: %g", gpus[g], mfu);
+        json_decref(run);
+        free(text);
+    }
+}
+END_TEST
 
 START_TEST(a_transferred_file_prices_as_the_program_transfers_by_itself) {
     const char *out = cli_path("h200.csv");
@@ -265,6 +310,8 @@ int main(void) {
         a_recorded_run_is_replayed_on_its_profile,
         every_command_that_prices_takes_a_profile,
         a_profile_that_cannot_be_used_is_refused,
+        operators_without_rows_are_named_with_a_remedy_or_priced_by_roofline,
+        no_run_uses_more_than_a_gpu_has,
         a_transferred_file_prices_as_the_program_transfers_by_itself,
         a_users_profile_is_transferred_with_its_host_terms,
         transferred_prices_come_with_the_error_of_the_nearest_transfer,

@@ -300,7 +300,7 @@ END_TEST
 /* ---- mixtures ---- */
 
 START_TEST(the_routers_product_is_priced_where_no_row_of_experts_has_it) {
-    struct system *system = open_graph("fast-dllm-moe-published", "llada-moe", 1, false);
+    struct system *system = open_graph("fast-dllm-published", "llada-moe", 1, false);
     struct step_shape shape = step_of(4); /* 96 queries */
     struct op_price prices[GRAPH_MAX_OPS];
     bool is_found = false;

@@ -763,19 +763,38 @@ static void use_symbol(struct cost_model *cost, enum symbol symbol) {
     }
 }
 
-int cost_open(const struct gpu *gpu, const struct profile *profile, const struct profile *behind,
-              const struct runtime *runtime, const struct graph *graph, struct cost_model **out,
-              struct err *err) {
+/* Operators that their profile has no rows of: refused, or by roofline. */
+static int settle_gaps(struct cost_model *cost, bool fills, struct err *err) {
+    for (uint32_t i = 0; cost->profile != NULL && i < cost->graph->n_ops; i++) {
+        struct err missing = {0};
+        if (answers_required(cost->answers[i], &cost->graph->ops[i], &missing) == 0) {
+            continue;
+        }
+        if (!fills) {
+            return err_world(err,
+                             "%s: price by the data sheet (--roofline), or on a GPU that has them "
+                             "(`unmask profile show NAME` lists a GPU's)",
+                             missing.text);
+        }
+        cost->n_behind -= cost->is_behind[i];
+        cost->answers[i] = NULL;
+        cost->is_behind[i] = false;
+        cost->curves[i] = -1;
+    }
+    return 0;
+}
+
+static int open_cost(const struct gpu *gpu, const struct profile *profile,
+                     const struct profile *behind, const struct runtime *runtime,
+                     const struct graph *graph, bool fills_gaps, struct cost_model **out,
+                     struct err *err) {
     struct cost_model *cost = calloc(1, sizeof *cost);
     ASSERT(cost != NULL);
     static const struct expert_routing chance = {.exponent = 1};
     *cost = (struct cost_model){
         .gpu = gpu, .profile = profile, .runtime = runtime, .graph = graph, .routing = &chance};
     choose_profiles(cost, behind);
-    int status = 0;
-    for (uint32_t i = 0; status == 0 && profile != NULL && i < graph->n_ops; i++) {
-        status = answers_required(cost->answers[i], &graph->ops[i], err);
-    }
+    int status = settle_gaps(cost, fills_gaps, err);
     if (status != 0) {
         free(cost);
         return status;
@@ -791,6 +810,18 @@ int cost_open(const struct gpu *gpu, const struct profile *profile, const struct
     }
     *out = cost;
     return 0;
+}
+
+int cost_open(const struct gpu *gpu, const struct profile *profile, const struct profile *behind,
+              const struct runtime *runtime, const struct graph *graph, struct cost_model **out,
+              struct err *err) {
+    return open_cost(gpu, profile, behind, runtime, graph, false, out, err);
+}
+
+int cost_open_with_gaps(const struct gpu *gpu, const struct profile *profile,
+                        const struct profile *behind, const struct runtime *runtime,
+                        const struct graph *graph, struct cost_model **out, struct err *err) {
+    return open_cost(gpu, profile, behind, runtime, graph, true, out, err);
 }
 
 const struct profile *cost_collectives(const struct cost_model *cost) {

@@ -61,6 +61,10 @@ struct cost_model;
 int cost_open(const struct gpu *gpu, const struct profile *profile, const struct profile *behind,
               const struct runtime *runtime, const struct graph *graph, struct cost_model **out,
               struct err *err);
+/* The same, but operators without rows are priced by roofline (cost_shares says how much). */
+int cost_open_with_gaps(const struct gpu *gpu, const struct profile *profile,
+                        const struct profile *behind, const struct runtime *runtime,
+                        const struct graph *graph, struct cost_model **out, struct err *err);
 void cost_close(struct cost_model *cost);
 
 /* The profile that prices what ranks exchange; NULL: the link's data sheet does (roofline.h), or

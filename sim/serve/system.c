@@ -582,7 +582,8 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         status == 0 && !asked->roofline ? resolve_profile(s, asked->profile_path, err) : status;
     if (status == 0) {
         system_take_host_terms(s);
-        status = cost_open(s->gpu, s->profile, s->behind, &s->runtime, &s->graph, &s->cost, err);
+        status = (asked->fills_gaps ? cost_open_with_gaps : cost_open)(
+            s->gpu, s->profile, s->behind, &s->runtime, &s->graph, &s->cost, err);
     }
     if (status == 0) {
         cost_routes(s->cost, &s->routing);

@@ -94,7 +94,8 @@ struct system_request {
     const char *profile_path;         /* NULL: the GPU's; else measured on the GPU named */
     const struct setting *overrides;  /* --set, in order */
     uint32_t n_overrides;
-    bool roofline; /* ignore the GPU's profile */
+    bool roofline;   /* ignore the GPU's profile */
+    bool fills_gaps; /* operators that no profile has rows of are priced by roofline, not refused */
 };
 
 /* Look up, apply, resolve. On success the caller runs system_close. */
