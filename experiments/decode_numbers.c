@@ -3,6 +3,8 @@
 #include <stdlib.h>
 
 #include "experiments/crew.h"
+#include "sim/base/datadir.h"
+#include "sim/base/num.h"
 
 enum { N_REQUESTS = 200 }; /* of eight blocks each */
 
@@ -12,7 +14,7 @@ const char *const decode_rule_names[N_DECODE_RULES] = {
 
 size_t decode_n_numbers(const struct grid *grid) {
     size_t each = grid->kind == GRID_DECODE     ? (size_t)N_DECODE_SHAPES * N_DECODE_RULES
-                  : grid->kind == GRID_DECODERS ? (size_t)N_DINFER_DECODERS
+                  : grid->kind == GRID_DECODERS ? 2 * (size_t)N_DINFER_DECODERS
                                                 : grid->n_x;
     return grid->processes.n * each;
 }
@@ -60,6 +62,23 @@ static void roll_index(void *opaque, size_t index) {
     }
 }
 
+/* How much less sure a model is over stale rows of a cache. */
+static int stale_drop(double *drop, struct err *err) {
+    struct config calibrated;
+    char path[1024];
+    int status =
+        config_read(data_path(path, sizeof path, "experiments/calibrated.ini"), &calibrated, err);
+    if (status != 0) {
+        return status;
+    }
+    const struct config_entry *entry = config_find(&calibrated, "stale_cache", "value");
+    if (entry == NULL || !num_f64(entry->value, drop)) {
+        status = err_world(err, "%s has no number [stale_cache] value", path);
+    }
+    config_fini(&calibrated);
+    return status;
+}
+
 int decode_numbers(const struct grid *grid, unsigned n_threads, void (*done)(void *state),
                    void *state, struct rollout **out, struct err *err) {
     size_t n = decode_n_numbers(grid), each = n / grid->processes.n;
@@ -70,13 +89,16 @@ int decode_numbers(const struct grid *grid, unsigned n_threads, void (*done)(voi
                             .done = done,
                             .state = state};
     ASSERT(processes != NULL && effort.rollouts != NULL);
-    int status = 0;
+    double drop = 0;
+    int status = grid->kind == GRID_DECODERS ? stale_drop(&drop, err) : 0;
     for (size_t i = 0; i < n && status == 0; i++) {
         char name[2 * GRID_WORD];
         bool fitted = grid->kind == GRID_DECODE && i % each >= N_DECODE_RULES;
         decode_process_name(grid->processes.word[i / each], fitted ? SHAPE_FITTED : SHAPE_ASSUMED,
                             name, sizeof name);
         status = decode_process_find(name, &processes[i], err);
+        bool is_cached = grid->kind == GRID_DECODERS && i % each >= N_DINFER_DECODERS;
+        processes[i].location -= is_cached ? drop : 0;
     }
     if (status == 0) {
         crew_run(n, n_threads, roll_index, &effort);
@@ -94,8 +116,9 @@ const struct rollout *decode_number(const struct grid_results *results, size_t p
 }
 
 const struct rollout *decode_under(const struct grid_results *results, size_t process,
-                                   enum dinfer_decoder decoder) {
-    return &results->rollouts[process * N_DINFER_DECODERS + decoder];
+                                   enum dinfer_decoder decoder, bool is_cached) {
+    size_t place = (size_t)decoder + (is_cached ? N_DINFER_DECODERS : 0);
+    return &results->rollouts[process * 2 * N_DINFER_DECODERS + place];
 }
 
 const struct rollout *decode_steps(const struct grid *grid, const struct grid_results *results,

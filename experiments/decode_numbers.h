@@ -16,8 +16,9 @@ enum decode_setup {
 };
 extern const char *const decode_rule_names[N_DECODE_RULES];
 
-/* Of GRID_DECODERS, enum dinfer_decoder (dinfer_fit.h): the assumed shape, blocks of 64. One piece
- * is a process under a rule. */
+/* Of GRID_DECODERS, enum dinfer_decoder (dinfer_fit.h) without a cache and then with one, whose
+ * stale rows make the model less sure (calibrated.ini, stale_cache): the assumed shape, blocks
+ * of 64. One piece is a process under a rule. */
 size_t decode_n_numbers(const struct grid *grid);
 
 /* malloc'd. As grid_run: `done` after every piece, from any thread. Processes are sampled afresh,
@@ -29,7 +30,7 @@ int decode_numbers(const struct grid *grid, unsigned n_threads, void (*done)(voi
 const struct rollout *decode_number(const struct grid_results *results, size_t process,
                                     enum decode_shape shape, enum decode_setup rule);
 const struct rollout *decode_under(const struct grid_results *results, size_t process,
-                                   enum dinfer_decoder decoder);
+                                   enum dinfer_decoder decoder, bool is_cached);
 const struct rollout *decode_steps(const struct grid *grid, const struct grid_results *results,
                                    size_t process, size_t x);
 

@@ -33,8 +33,8 @@ int figure_lay_decoders(const struct grid *grid, const struct grid_results *resu
         for (size_t d = 0; d < N_DINFER_DECODERS; d++) {
             for (size_t p = 0; p < grid->processes.n; p++) {
                 sheet->names[p] = grid->x_names.word[p];
-                sheet->y[s][d][p] =
-                    rollout_tokens_per_step(decode_under(results, p, (enum dinfer_decoder)d));
+                sheet->y[s][d][p] = rollout_tokens_per_step(
+                    decode_under(results, p, (enum dinfer_decoder)d, s == 1));
                 sheet->paper[s][d][p] =
                     printed(paper, grid->processes.word[p], systems[d], settings[s]);
             }
@@ -61,13 +61,13 @@ int figure_lay_decoders(const struct grid *grid, const struct grid_results *resu
 
 /* The mean over benchmarks is printed, too. */
 static double tpf(const struct grid *grid, const struct grid_results *results, const char *dataset,
-                  enum dinfer_decoder decoder) {
+                  enum dinfer_decoder decoder, bool is_cached) {
     bool is_mean = strcmp(dataset, "Avg") == 0;
     double sum = 0, n = 0;
     for (size_t p = 0; p < grid->processes.n; p++) {
         const char *its = dataset_of(grid->processes.word[p]);
         if (its != NULL && (is_mean || strcmp(its, dataset) == 0)) {
-            sum += rollout_tokens_per_step(decode_under(results, p, decoder));
+            sum += rollout_tokens_per_step(decode_under(results, p, decoder, is_cached));
             n++;
         }
     }
@@ -88,11 +88,10 @@ size_t figure_compare_decoders(const struct grid *grid, const struct grid_result
         bool is_cached = strcmp(row->setting, "with KV cache") == 0;
         out[n] = (struct paper_result){
             .row = row,
-            .ours = tpf(grid, results, row->dataset, decoder),
+            .ours = tpf(grid, results, row->dataset, decoder, is_cached),
             .role = !of_dinfer && !is_cached ? PAPER_CALIBRATION : PAPER_COUNTED,
         };
-        snprintf(out[n].reading, sizeof out[n].reading, "%s%s", dinfer_decoder_names[decoder],
-                 is_cached ? ", as if no cache were stale" : "");
+        snprintf(out[n].reading, sizeof out[n].reading, "%s", dinfer_decoder_names[decoder]);
     }
     return n;
 }

@@ -299,11 +299,14 @@ size_t figure_compare(const struct grid *grid, const struct grid_results *result
         } else if (ours && grid->kind == GRID_MEASURED) {
             n += figure_compare_measured(grid, results, row, out + n, most - n);
         } else if (ours) {
-            bool is_fitted = is_calibration(calibrated, row) || is_of_processes(grid, row);
             out[n++] = (struct paper_result){.row = row,
                                              .ours = ours_of(grid, results, row),
-                                             .role = is_fitted ? PAPER_CALIBRATION : PAPER_COUNTED};
+                                             .role = is_of_processes(grid, row) ? PAPER_CALIBRATION
+                                                                                : PAPER_COUNTED};
         }
+    }
+    for (size_t i = 0; i < n; i++) {
+        out[i].role = is_calibration(calibrated, out[i].row) ? PAPER_CALIBRATION : out[i].role;
     }
     paper_settle(out, n, grid->declared, grid->role);
     return n;

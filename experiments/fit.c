@@ -18,7 +18,7 @@ struct task {
     double first;    /* fitted to the mean latency of so many first requests; 0: to throughput */
     double requests; /* how many; 0: the workload's */
     double output_tokens; /* every output has this length; 0: the workload's */
-    bool by_forward;      /* fitted to the time of a forward pass in ms */
+    const char *quantity; /* ms_per_forward or tpf; NULL: throughput */
 };
 
 static int text_of(struct task *task, const char *key, const char **out, struct err *err) {
@@ -71,9 +71,10 @@ static int task_read(struct task *task, struct err *err) {
         status = number_of(task, "output_tokens", &task->output_tokens, err);
     }
     const struct config_entry *quantity = config_find(task->config, task->section, "quantity");
-    task->by_forward = quantity != NULL && strcmp(quantity->value, "ms_per_forward") == 0;
-    if (status == 0 && quantity != NULL && !task->by_forward) {
-        status = err_usage(err, "%s: [%s] quantity is '%s', expected ms_per_forward or no quantity",
+    task->quantity = quantity != NULL ? quantity->value : NULL;
+    if (status == 0 && quantity != NULL && strcmp(quantity->value, "ms_per_forward") != 0 &&
+        strcmp(quantity->value, "tpf") != 0) {
+        status = err_usage(err, "%s: [%s] quantity is '%s', expected ms_per_forward, tpf or none",
                            task->config->path, task->section, quantity->value);
     }
     return status != 0 ? status : number_of(task, "value", &task->stored, err);
@@ -105,6 +106,10 @@ static int early_latency(const struct task *task, const struct run_request *requ
     *out = early.n > 0 ? early.sum_s / early.n : 0;
     compose_close(composition);
     return status;
+}
+
+static bool is_of(const struct task *task, const char *quantity) {
+    return task->quantity != NULL && strcmp(task->quantity, quantity) == 0;
 }
 
 /* Every key of the comma list gets the value. */
@@ -150,7 +155,9 @@ static int reach(const struct task *task, double value, double *out, struct err 
     }
     struct point point;
     status = point_run(&request, &point, err);
-    *out = task->by_forward ? point.ms_per_forward : point.throughput;
+    *out = is_of(task, "ms_per_forward") ? point.ms_per_forward
+           : is_of(task, "tpf")          ? point.tpf
+                                         : point.throughput;
     return status;
 }
 
@@ -160,8 +167,8 @@ static int fit_one(const struct task *task, struct fit *fit, struct err *err) {
     if (status == 0) {
         status = reach(task, high, &at_high, err);
     }
-    /* Throughput falls with the constant, times grow. */
-    double sign = task->first > 0 || task->by_forward ? -1 : 1;
+    /* Throughput and tokens fall with the constant, times grow. */
+    double sign = task->first > 0 || is_of(task, "ms_per_forward") ? -1 : 1;
     if (status == 0 &&
         (sign * task->target > sign * at_low || sign * task->target < sign * at_high)) {
         status =

@@ -109,6 +109,10 @@ const struct param system_params[] = {
      offsetof(struct settings, confidence_a), "confidence = kumaraswamy: its shape a (assumed)"},
     {"confidence_b", PARAM_F64, 0, "1", "1", 0.01, 100, NULL,
      offsetof(struct settings, confidence_b), "confidence = kumaraswamy: its shape b (assumed)"},
+    {"confidence_drop", PARAM_F64, 0, "1", "0", 0, 100, NULL,
+     offsetof(struct settings, confidence_drop),
+     "how much less sure than its decode process says a model is: logits of a confidence; not of "
+     "kumaraswamy"},
 };
 const size_t system_n_params = sizeof system_params / sizeof system_params[0];
 

@@ -70,6 +70,7 @@ struct settings {
     bool prefix_caching;
     bool beyond_positions;
     double confidence_a, confidence_b;
+    double confidence_drop; /* taken from the logits of what a decode process draws */
 };
 extern const struct param system_params[];
 extern const size_t system_n_params;

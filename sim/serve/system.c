@@ -323,6 +323,7 @@ static void resolve_settings(struct system *s) {
     if (s->process.independent) {
         s->process = process_kumaraswamy(settings->confidence_a, settings->confidence_b);
     }
+    s->process.location -= settings->confidence_drop;
 }
 
 /* Cached rows of a request that fills the profiled canvas. */
