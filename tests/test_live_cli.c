@@ -207,6 +207,73 @@ START_TEST(a_prompt_is_decoded_to_the_same_tokens_however_it_is_given) {
 }
 END_TEST
 
+/* What is decoded in the middle is made the end. */
+START_TEST(generate_stops_at_the_end_of_text) {
+#define OUTPUT                                                                                     \
+    "generate", SMALL_SYSTEM, "--backend", "cpu", "--ids", "1,22,333,4", "--output-tokens", "16"
+    char *whole = PRINTS(OUTPUT), ids[64], expected[128] = "";
+    int tokens[16], used = 0, at = 0, first = 0;
+    for (int i = 0; i < 16 && first == 0; i++) {
+        ck_assert_int_eq(sscanf(whole + at, "%d%n", &tokens[i], &used), 1);
+        at += used;
+        int is_new = i >= 4; /* in a block behind the first */
+        for (int j = 0; j < i; j++) {
+            is_new = is_new && tokens[j] != tokens[i];
+        }
+        first = is_new ? i : 0;
+    }
+    ck_assert_int_gt(first, 0);
+    ck_assert_int_lt(first, 12);
+    snprintf(expected, sizeof expected, "%.*s\n", at, whole);
+    snprintf(ids, sizeof ids, "%d,%d", tokens[first], tokens[first]);
+    char *off = PRINTS(OUTPUT, "--eos", ids), *json = PRINTS(OUTPUT, "--eos", ids, "--json"),
+         *block = PRINTS(OUTPUT, "--eos", ids, "--set", "early_stop=block", "--json"),
+         *none = PRINTS(OUTPUT, "--eos", "none");
+    ck_assert_str_eq(off, expected);
+    ck_assert_str_eq(none, whole);
+    ck_assert_ptr_nonnull(strstr(json, "\"decoded_tokens\": 16"));
+    char decoded[48];
+    snprintf(decoded, sizeof decoded, "\"decoded_tokens\": %d,", (first / 4 + 1) * 4);
+    ck_assert_ptr_nonnull(strstr(block, decoded));
+    REFUSES(2,
+            "--eos: found '1024', expected none or up to 16 token ids of llada-tiny from 0 to "
+            "1023, separated by commas",
+            OUTPUT, "--eos", "1024");
+    REFUSES(2, "--eos is for the back ends cpu and cuda", "run", SMALL, "--eos", "1");
+#undef OUTPUT
+    free(whole);
+    free(off);
+    free(json);
+    free(block);
+    free(none);
+}
+END_TEST
+
+/* Recorded with what ended them, and played again without a model's word. */
+START_TEST(live_runs_whose_texts_end_are_played_again) {
+    const char *db = cli_path("ends.db"), *decode = cli_path("ends.csv");
+    char *run = PRINTS("run", SMALL, TRAFFIC, LIVE, "--set", "early_stop=block", "--eos",
+                       "52,255,428,850,830", "--db", db, "--levels", "steps", "--decode-out",
+                       decode, "--json");
+    ck_assert_ptr_nonnull(strstr(run, "\"kind\": \"measured\""));
+    ck_assert_ptr_null(strstr(run, "answers-assumed"));
+    free(PRINTS("replay", "--db", db, "--run", "1"));
+    free(PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu"));
+    char *played = PRINTS("run", SMALL, TRAFFIC, "--set", "early_stop=block", "--set",
+                          "decoder=threshold", "--decode", decode, "--json");
+    static const char *const keys[] = {
+        "\"answer_tokens\": ", "\"tokens_committed\": ", "\"request_steps\": "};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const char *a = strstr(run, keys[i]), *b = strstr(played, keys[i]);
+        ck_assert_msg(a != NULL && b != NULL, "%s", keys[i]);
+        ck_assert_int_eq(atoi(a + strlen(keys[i])), atoi(b + strlen(keys[i])));
+    }
+    ck_assert_int_lt(atoi(strstr(run, keys[0]) + strlen(keys[0])), 50);
+    free(run);
+    free(played);
+}
+END_TEST
+
 START_TEST(a_prompt_that_cannot_be_decoded_is_refused_in_one_sentence) {
 #define GENERATE "generate", SMALL_SYSTEM, "--backend", "cpu"
     REFUSES(2, "--ids: '1024' is no token of llada-tiny, whose ids are 0 to 1023", GENERATE,
@@ -721,6 +788,8 @@ int main(void) {
         every_command_takes_steps_of_scattered_positions,
         a_simulated_schedule_is_carried_out_on_the_device,
         a_prompt_is_decoded_to_the_same_tokens_however_it_is_given,
+        generate_stops_at_the_end_of_text,
+        live_runs_whose_texts_end_are_played_again,
         a_prompt_that_cannot_be_decoded_is_refused_in_one_sentence,
         what_cannot_be_run_is_said_in_one_sentence,
         an_interrupted_live_run_is_kept_as_incomplete,

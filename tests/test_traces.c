@@ -166,6 +166,10 @@ START_TEST(a_bad_row_is_one_sentence_with_its_place) {
               ":2: found 10 prefix_tokens, expected at most the prompt's 9");
     COMPLAINT("arrival_us,input_tokens,output_tokens,prefix_tokens\n0,9,2,x\n",
               ":2: found 'x' in prefix_tokens, expected a whole number below 2^32");
+    COMPLAINT("arrival_us,input_tokens,output_tokens,answer_tokens\n0,9,2,3\n",
+              ":2: found 3 answer_tokens, expected 1 to the output's 2");
+    COMPLAINT("input_tokens,output_tokens,answer_tokens\n9,2,2\n9,2,0\n",
+              ":3: found 0 answer_tokens, expected 1 to the output's 2");
     COMPLAINT(PLAIN "0,0,2\n", ":2: found '0' in input_tokens, expected at least 1 token");
     COMPLAINT(PLAIN "0,1,0\n", ":2: found '0' in output_tokens, expected at least 1 token");
     COMPLAINT(PLAIN "0,1,2\n\n0,1,2\n", ":3: found an empty line, expected a request");

@@ -323,6 +323,73 @@ START_TEST(arrivals_and_lengths_combine_from_any_two_sources) {
 }
 END_TEST
 
+/* The answers of the first rows, and whether the workload says them. */
+static void check_answers(const char *text, const uint32_t *answers, size_t n, bool says,
+                          enum provenance_kind kind, const char *provenance) {
+    struct err err = {0};
+    struct workload *workload = parse(text, &plain_options, &err);
+    ck_assert_msg(workload != NULL, "%s", err.text);
+    ck_assert_str_eq(workload_provenance(workload), provenance);
+    ck_assert_int_eq(workload_says_answers(workload), says);
+    ck_assert_int_eq(workload_answers(workload).kind, kind);
+    struct arrival_source source = workload_source(workload);
+    struct arrival row;
+    for (size_t i = 0; i < n; i++) {
+        ck_assert_int_eq(source.next(source.state, &row, &err), SOURCE_ROW);
+        ck_assert_uint_eq(row.answer_tokens, answers[i]);
+        ck_assert_uint_le(row.answer_tokens, row.output_tokens);
+    }
+    workload_close(workload);
+}
+
+#define AT_ONCE                                                                                    \
+    "[workload]\nrequests = 3\narrivals = all-at-once\ninput = fixed\noutput = fixed\n"            \
+    "output.tokens = 50\n"
+#define ANSWERS(...) ((const uint32_t[]){__VA_ARGS__}), 3
+
+START_TEST(answers_are_lengths_of_their_own) {
+    FILE *file = fopen("/tmp/unmask_answers_test.csv", "w");
+    ck_assert_ptr_nonnull(file);
+    fputs("arrival_us,input_tokens,output_tokens,answer_tokens\n0,5,64,7\n1,5,64,64\n2,5,8,3\n",
+          file);
+    fclose(file);
+#define LOGGED                                                                                     \
+    "[workload]\narrivals = trace\nlengths = trace\ntrace = "                                      \
+    "/tmp/unmask_answers_test.csv\nprovenance.arrivals = "                                         \
+    "real\nprovenance.lengths = real\n"
+    check_answers(AT_ONCE, ANSWERS(0, 0, 0), false, PROVENANCE_ASSUMED,
+                  "generated arrivals, fixed lengths");
+    check_answers(AT_ONCE "answer = fixed\nanswer.tokens = 20\n", ANSWERS(20, 20, 20), true,
+                  PROVENANCE_ASSUMED, "generated arrivals, fixed lengths, fixed answers");
+    check_answers(AT_ONCE "answer = fixed\nanswer.tokens = 200\n", ANSWERS(50, 50, 50), true,
+                  PROVENANCE_ASSUMED, "generated arrivals, fixed lengths, fixed answers");
+    check_answers(AT_ONCE "answer = share\nanswer.share = 0.25\nprovenance.answers = estimated\n",
+                  ANSWERS(13, 13, 13), true, PROVENANCE_TRANSFERRED,
+                  "generated arrivals, fixed lengths, estimated answers");
+    check_answers(AT_ONCE "answer = output\nprovenance.answers = real\n", ANSWERS(50, 50, 50), true,
+                  PROVENANCE_IMPORTED, "generated arrivals, fixed lengths");
+    check_answers(LOGGED, ANSWERS(7, 64, 3), true, PROVENANCE_IMPORTED,
+                  "real arrivals, real lengths, traced answers");
+    /* A canvas of its own for the answers that were logged. */
+    check_answers(LOGGED "output = fixed\noutput.tokens = 32\n", ANSWERS(7, 32, 3), true,
+                  PROVENANCE_IMPORTED, "real arrivals, real inputs, fixed outputs, traced answers");
+    check_answers("[workload]\narrivals = trace\nprovenance.arrivals = real\n" HEAD
+                  "lengths = trace\noutput = fixed\noutput.tokens = 256\nanswer = trace\n"
+                  "provenance.lengths = real\nprovenance.answers = real\n",
+                  ANSWERS(18, 230, 256), true, PROVENANCE_IMPORTED,
+                  "real arrivals, real inputs, fixed outputs, real answers");
+    remove("/tmp/unmask_answers_test.csv");
+    check_refused(AT_ONCE "answer = uniform\n",
+                  X ": found no 'provenance.answers', expected real, estimated, synthetic, assumed "
+                    "or traced");
+    check_refused(AT_ONCE "answer = trace\nprovenance.answers = real\n",
+                  X ": found answer = trace, expected lengths = trace or resample");
+    check_refused(
+        "[workload]\nrequests = 5\narrivals = all-at-once\ninput = fixed\noutput = share\n",
+        X ":5: 'share' is a model of answers, not of outputs");
+}
+END_TEST
+
 START_TEST(a_repeated_trace_repeats_the_lengths_drawn_for_it) {
     static const char *const sides[] = {"input", "output"};
     for (int i = 0; i < 2; i++) {
@@ -388,6 +455,7 @@ int main(void) {
         what_was_dropped_is_told_by_row,
         a_wrong_workload_is_explained_in_one_sentence,
         arrivals_and_lengths_combine_from_any_two_sources,
+        answers_are_lengths_of_their_own,
         a_repeated_trace_repeats_the_lengths_drawn_for_it,
         drawn_pairs_under_the_times_of_a_trace_read_it_twice,
         a_closed_loop_workload_waits_for_completions,
