@@ -208,7 +208,7 @@ static void add_cached_passes(struct builder *b, int rotated) {
         int keys = graph_add_cache(g, "cached keys", SYM_CONTEXT_ROWS, b->kv_bytes / 2);
         int turned = graph_add_tensor(g, "rotated cached keys", SYM_CONTEXT_ROWS, b->kv_bytes / 2);
         struct op *op = graph_add_op(g, "cached key rotation", OP_CAST, SYM_CONTEXT_ROWS,
-                                     LIST(keys, rotated), LIST(turned));
+                                     LIST(keys), LIST(turned));
         add_eager(op, b->options, EAGER_ROTATION, kv_dim);
     }
     if (b->options->rotates_cache && !b->options->gathers_cache && !b->options->compares_values) {
