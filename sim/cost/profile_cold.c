@@ -41,6 +41,19 @@ static double stream_bytes(const struct profile *profile, enum profile_op op, si
            (double)(layout.kv_heads * layout.head_dim);
 }
 
+/* No more than that, and quick to say: every pair of a token and an expert may be another expert.
+ */
+static double most_bytes(const struct profile *profile, enum profile_op op, size_t cell) {
+    const struct lattice *lattice = &profile->ops[op];
+    if (op != PROFILE_MOE) {
+        return stream_bytes(profile, op, cell);
+    }
+    struct moe_shape shape = moe_shape_unpack(lattice_value(lattice, cell, MOE_SHAPE));
+    int64_t pairs = shape.top_k * lattice_value(lattice, cell, MOE_TOKENS);
+    return 6 * (double)(shape.hidden * shape.expert_ffn) *
+           (double)(pairs < shape.experts ? pairs : shape.experts);
+}
+
 static bool streams(const struct profile *profile, enum profile_op op, size_t cell) {
     const struct lattice *lattice = &profile->ops[op];
     size_t tokens = op == PROFILE_GEMM ? GEMM_M : MOE_TOKENS;
@@ -94,7 +107,8 @@ static bool cool_op(struct profile *profile, enum profile_op op, double in_turn)
     struct cold_line cold = cold_line(profile, op, in_turn);
     for (size_t cell = 0; cold.bytes_per_us > 0 && cell < lattice->n_cells; cell++) {
         double row_us = lattice->time_us[cell];
-        if (isnan(row_us)) {
+        if (isnan(row_us) ||
+            row_us >= cold.start_us + most_bytes(profile, op, cell) / cold.bytes_per_us) {
             continue;
         }
         double bytes = stream_bytes(profile, op, cell);
