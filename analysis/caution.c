@@ -36,15 +36,10 @@ static void add_rejected(const struct summary *s, struct warnings *out) {
                  s->rejected, s->requests, reasons);
 }
 
-/* Times that were measured rest on no price. */
-static void add_prices(const struct run_facts *facts, struct warnings *out) {
-    const struct price_shares *shares = &facts->price_shares;
+void caution_add_prices(const struct price_shares *shares, struct warnings *out) {
     double transferred = shares->by_kind[PROVENANCE_TRANSFERRED];
     double roofline = shares->by_kind[PROVENANCE_ROOFLINE];
     double extrapolated = shares->by_match[PROFILE_EXTRAPOLATED];
-    if (facts->device != NULL) {
-        return;
-    }
     if (transferred >= least_price_share) {
         warnings_add(out, WARNING_PRICES_TRANSFERRED, transferred,
                      "%.0f %% of the operators' time is priced by another GPU's measurements",
@@ -80,7 +75,9 @@ struct warnings caution_of(const struct summary *summary, const struct run_facts
     uint64_t n_left_over = summary->rejected_by_reason[REJECT_SHUTDOWN];
     add_saturated(&summary->offered, &out);
     add_rejected(summary, &out);
-    add_prices(facts, &out);
+    if (facts->device == NULL) { /* times that were measured rest on no price */
+        caution_add_prices(&facts->price_shares, &out);
+    }
     add_decisions(&facts->decisions, &out);
     if (facts->incomplete != NULL) {
         warnings_add(&out, WARNING_INCOMPLETE, (double)summary->completed, "%s", facts->incomplete);

@@ -12,6 +12,9 @@
 /* All that is to be said of a run: saturated, rejected and incomplete beside the facts' own. */
 struct warnings caution_of(const struct summary *summary, const struct run_facts *facts);
 
+/* What transferred, data-sheet and extrapolated prices are of a time. */
+void caution_add_prices(const struct price_shares *shares, struct warnings *out);
+
 /* Whether caution_of finds it out itself: what else there is, facts.warnings has. */
 bool caution_is_of_summary(enum warning_code code);
 

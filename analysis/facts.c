@@ -7,6 +7,7 @@ struct run_facts run_facts_unknown(void) {
         .gpu = "",
         .profile = "",
         .profile_kind = "",
+        .prices.from = {.kind = PROVENANCE_ASSUMED, .share = -1},
         .backend = "",
         .trace = "",
         .trace_provenance = "",

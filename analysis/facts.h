@@ -22,6 +22,12 @@ struct run_figure {
     const char *source; /* where the value comes from; "" when `name` says it all */
 };
 
+/* Who says what operators take; price_shares has how much of the time is whose. */
+struct run_prices {
+    struct provenance from; /* of the profile, or of the data sheet */
+    const char *behind;     /* the kind of what answers for sizes it lacks; NULL: nothing does */
+};
+
 /* Whose machine the host times are of; `kind` is a word of provenance_words. */
 struct run_host {
     const char *name, *kind, *source; /* name NULL: host times were measured with the run */
@@ -40,6 +46,7 @@ struct run_facts {
      * that names the profile repeats it. `trace_provenance` likewise says what is assumed. */
     const char *system, *model, *gpu;
     const char *profile, *profile_kind;
+    struct run_prices prices;
     struct run_host host;
     const char *backend;
     /* Of the real engine, else NULL: the device, as its maker calls it, where the times were

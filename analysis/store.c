@@ -204,7 +204,8 @@ static int check_schema(struct store *store, enum store_mode mode, struct err *e
     }
     store->has_identities = version >= 2 || mode == STORE_WRITE;
     store->has_answers = version >= 3 || mode == STORE_WRITE;
-    return failed == 0 && version < SCHEMA_VERSION && mode == STORE_WRITE ? migrate(store, err) : failed;
+    return failed == 0 && version < SCHEMA_VERSION && mode == STORE_WRITE ? migrate(store, err)
+                                                                          : failed;
 }
 
 int store_open(const char *path, enum store_mode mode, struct store **out, struct err *err) {

@@ -103,14 +103,14 @@ int store_load_requests(struct store *store, int64_t run,
                                     struct err *err),
                         void *state, struct err *err) {
     sqlite3_stmt *stmt = NULL;
-    int failed = query_run(store, run,
-                           store->has_answers
-                               ? REQUEST_COLUMNS
-                               ",answer_tokens,committed_tokens,steps_after_end,tokens_after_end"
-                               " FROM requests WHERE run=? ORDER BY number"
-                               : REQUEST_COLUMNS ",output_tokens,output_tokens,0,0"
-                                                 " FROM requests WHERE run=? ORDER BY number",
-                           &stmt, err);
+    int failed =
+        query_run(store, run,
+                  store->has_answers ? REQUEST_COLUMNS
+                      ",answer_tokens,committed_tokens,steps_after_end,tokens_after_end"
+                      " FROM requests WHERE run=? ORDER BY number"
+                                     : REQUEST_COLUMNS ",output_tokens,output_tokens,0,0"
+                                                       " FROM requests WHERE run=? ORDER BY number",
+                  &stmt, err);
     if (failed != 0) {
         return failed;
     }

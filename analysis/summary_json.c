@@ -48,6 +48,11 @@ static json_t *times_text(const struct run_facts *facts) {
                                  : json_string("simulated");
 }
 
+static json_t *prices_json(const struct run_prices *prices) {
+    return json_pack("{s:s, s:s?, s:s}", "kind", provenance_words[prices->from.kind], "behind",
+                     prices->behind, "source", prices->from.source);
+}
+
 static json_t *host_json(const struct run_host *host) {
     return host->name == NULL
                ? json_null()
@@ -72,7 +77,7 @@ static int put_identity(json_t *o, const struct run_facts *facts) {
            put(o, "model", json_string(facts->model)) | put(o, "gpu", json_string(facts->gpu)) |
            put(o, "profile", json_string(facts->profile)) |
            put(o, "profile_kind", json_string(facts->profile_kind)) |
-           put(o, "host", host_json(&facts->host)) |
+           put(o, "prices", prices_json(&facts->prices)) | put(o, "host", host_json(&facts->host)) |
            put(o, "backend", json_string(facts->backend)) |
            put(o, "device", known_text(facts->device)) |
            put(o, "emulated", facts->device != NULL ? json_boolean(facts->emulated) : json_null()) |

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "analysis/summary.h"
+#include "analysis/caution.h"
 #include "experiments/asked.h"
 #include "experiments/cmd.h"
 #include "experiments/measured_step.h"
@@ -218,6 +218,14 @@ static json_t *host_json(const struct system *system) {
                      host.provenance.source);
 }
 
+static struct warnings warnings_of(const struct system *system, const struct price_shares *shares) {
+    struct warnings warnings = {0};
+    system_warn_of_host(system, &warnings);
+    system_warn_of_settings(system, &warnings);
+    caution_add_prices(shares, &warnings);
+    return warnings;
+}
+
 static int print(const struct options *options, const struct system *system,
                  const struct asked_step *step, struct err *err) {
     struct step_price price;
@@ -229,20 +237,22 @@ static int print(const struct options *options, const struct system *system,
     }
     system_price(system, &step->shape, step->workspace_bytes, &price);
     struct price_shares shares = cost_shares(system->cost, &price.time);
+    struct warnings warnings = warnings_of(system, &shares);
     struct table *table = operators(system, step, &price, measured);
     bool serial = system->runtime.host_mode == HOST_SERIAL;
     if (options_has(options, "json")) {
         status = cmd_print_json(
-            json_pack(
-                "{s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:I, s:f, s:f, s:f, s:o, s:o, s:o*, s:o*}",
-                "system", system->name, "model", system->model->name, "gpu", system->gpu->name,
-                "profile_kind", system_profile_kind(system), "runtime", system->runtime_name,
-                "host", host_json(system), "step", step->text, "tokens",
-                (json_int_t)step->shape.sym[SYM_TOKENS], "device_ms", price.device_ns * 1e-6,
-                "host_ms", price.host_ns * 1e-6, "wall_ms", price.wall_ns * 1e-6,
-                "price_time_shares", summary_price_shares(&shares), "operators", table_json(table),
-                "measured", measured != NULL ? measured_json(measured) : NULL, "experts_hit",
-                experts_json(system, step, measured)),
+            json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:I, s:f, s:f, s:f, s:o, s:o, s:o*, "
+                      "s:o*, s:o}",
+                      "system", system->name, "model", system->model->name, "gpu",
+                      system->gpu->name, "profile_kind", system_profile_kind(system), "runtime",
+                      system->runtime_name, "host", host_json(system), "step", step->text, "tokens",
+                      (json_int_t)step->shape.sym[SYM_TOKENS], "device_ms", price.device_ns * 1e-6,
+                      "host_ms", price.host_ns * 1e-6, "wall_ms", price.wall_ns * 1e-6,
+                      "price_time_shares", summary_price_shares(&shares), "operators",
+                      table_json(table), "measured",
+                      measured != NULL ? measured_json(measured) : NULL, "experts_hit",
+                      experts_json(system, step, measured), "warnings", caution_json(&warnings)),
             err);
     } else {
         printf("%s, %s on %s: %s\n", system->name, system->model->name, system->gpu->name,
@@ -274,6 +284,7 @@ static int print(const struct options *options, const struct system *system,
             printf("calibrated   %s = %.6g (%s)\n", system->calibrated[i].name,
                    system->calibrated[i].value, system->calibrated[i].fitted_to);
         }
+        caution_print(&warnings, NULL, stdout);
     }
     table_close(table);
     return status;

@@ -269,6 +269,10 @@ static void state_facts(struct composition *c) {
     facts->gpu = system->gpu->name;
     facts->profile = system->profile_path[0] != '\0' ? system->profile_path : system->gpu->name;
     facts->profile_kind = system_profile_kind(system);
+    facts->prices = (struct run_prices){.from = system_prices(system)};
+    if (system->behind != NULL && cost_ops_behind(system->cost) > 0) {
+        facts->prices.behind = profile_kind(system->behind);
+    }
     if (system->settings.tensor_parallel > 1) {
         facts->tensor_parallel = system->settings.tensor_parallel;
         facts->gpus = system_gpus(system);
@@ -302,8 +306,8 @@ static void state_facts(struct composition *c) {
     facts->n_constants = system->n_calibrated;
 }
 
-/* What else is known before the run; the summary adds to it (analysis/caution.h). A device that executes
- * the run has its own host and decides itself. */
+/* What else is known before the run; the summary adds to it (analysis/caution.h). A device that
+ * executes the run has its own host and decides itself. */
 static void state_warnings(struct composition *c) {
     c->facts.is_drawn = c->facts.decisions.drawn || workload_draws(c->workload);
     if (c->live == NULL) {

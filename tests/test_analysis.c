@@ -302,6 +302,7 @@ static struct run_facts some_facts(void) {
     facts.gpu = "rtx-3090";
     facts.profile = "rtx-3090";
     facts.profile_kind = "transferred";
+    facts.prices.from = provenance_of(PROVENANCE_TRANSFERRED, "rtx4090");
     facts.host = (struct run_host){.name = "default",
                                    .kind = "assumed",
                                    .source = "taken to be the reference host",

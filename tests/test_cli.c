@@ -347,6 +347,11 @@ START_TEST(a_run_carries_the_codes_of_what_makes_it_easy_to_misread) {
     ck_assert(says(alone, "rejected") && says(alone, "prices-roofline"));
     free(abroad);
     free(alone);
+    char *step = PRINTS("explain", "--system", "fast-dllm", "--json");
+    char *measured = PRINTS("explain", "--gpu", "h200", "--json");
+    ck_assert(says(step, "prices-roofline") && !says(measured, "prices-roofline"));
+    free(step);
+    free(measured);
 }
 END_TEST
 

@@ -137,6 +137,9 @@ int system_list(const char *systems_path,
 const char *system_profile_kind(const struct system *system);
 const char *system_profile_source(const struct system *system);
 
+/* The same as a value: of the profile, whatever stands behind it, or of the data sheet. */
+struct provenance system_prices(const struct system *system);
+
 /* Whose machine the host times are of: name and factor, and as its provenance what stands behind
  * host terms and factor together, the weaker of the two. "profile": the machine that the profile of
  * our own runtime was measured on. */

@@ -78,6 +78,12 @@ const char *system_profile_source(const struct system *s) {
     return s->profile != NULL ? profile_source(s->profile) : s->gpu->source;
 }
 
+struct provenance system_prices(const struct system *s) {
+    int kind = s->profile != NULL ? provenance_find(profile_kind(s->profile)) : -1;
+    return provenance_of(kind >= 0 ? (enum provenance_kind)kind : PROVENANCE_ROOFLINE,
+                         system_profile_source(s));
+}
+
 uint32_t system_gpus(const struct system *s) {
     return s->settings.replicas * s->settings.tensor_parallel;
 }
