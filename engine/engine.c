@@ -36,6 +36,12 @@ static int check_system(const struct engine_request *request, const struct engin
                         struct err *err) {
     const struct system *system = request->system;
     int64_t element_bytes = engine->device.dtype == KERNEL_F32 ? F32_BYTES : BF16_BYTES;
+    if (system->settings.temperature != 1) {
+        return err_usage(err,
+                         "the engine takes the softmax of logits as they are, the system says "
+                         "temperature = %g: set temperature = 1",
+                         system->settings.temperature);
+    }
     if (system->settings.replicas != 1) {
         return err_usage(err, "the engine runs one replica, the system has %" PRIu32,
                          system->settings.replicas);

@@ -19,12 +19,12 @@
 
 enum { SLOWEST = 6, FASTEST = 7, N_OF_TABLE_5 = 6, N_OF_SDAR = 3 };
 const struct decode_target decode_targets[N_DECODE_TARGETS] = {
-    TABLE_5("sdar-8b/sharegpt", "SDAR-8B-Chat", "ShareGPT", "sharegpt-first-turn"),
-    TABLE_5("sdar-8b/wildchat", "SDAR-8B-Chat", "WildChat", NULL),
-    TABLE_5("sdar-8b/math", "SDAR-8B-Chat", "MATH", NULL),
-    TABLE_5("llada2-mini/sharegpt", "LLaDA2.0-mini", "ShareGPT", "sharegpt-first-turn"),
-    TABLE_5("llada2-mini/wildchat", "LLaDA2.0-mini", "WildChat", NULL),
-    TABLE_5("llada2-mini/math", "LLaDA2.0-mini", "MATH", NULL),
+    TABLE_5("sdar-8b/sharegpt", "SDAR-8B-Chat", "ShareGPT", "sharegpt, sharegpt-first-turn"),
+    TABLE_5("sdar-8b/wildchat", "SDAR-8B-Chat", "WildChat", "wildchat"),
+    TABLE_5("sdar-8b/math", "SDAR-8B-Chat", "MATH", "math"),
+    TABLE_5("llada2-mini/sharegpt", "LLaDA2.0-mini", "ShareGPT", "sharegpt, sharegpt-first-turn"),
+    TABLE_5("llada2-mini/wildchat", "LLaDA2.0-mini", "WildChat", "wildchat"),
+    TABLE_5("llada2-mini/math", "LLaDA2.0-mini", "MATH", "math"),
     FIGURE_2("sdar-8b/slowest", "tokens_per_step_min"),
     FIGURE_2("sdar-8b/fastest", "tokens_per_step_max"),
 };
@@ -83,14 +83,29 @@ struct rollout decode_sample(const struct decode_process *process, uint64_t seed
     return sums;
 }
 
-struct rollout_rule decode_plain(float threshold) {
-    return (struct rollout_rule){.block_tokens = 32,
-                                 .rule = {.kind = DECODE_THRESHOLD, .threshold = threshold}};
+double decode_temperature(const struct decode_target *to) {
+    return to->per_step ? 1 : 0.8;
 }
 
-struct rollout_rule decode_focus(float threshold) {
+double decode_temperature_of(const char *process) {
+    for (size_t i = 0; i < N_DECODE_TARGETS; i++) {
+        if (strcmp(decode_targets[i].process, process) == 0) {
+            return decode_temperature(&decode_targets[i]);
+        }
+    }
+    return 1;
+}
+
+struct rollout_rule decode_plain(float threshold, double temperature) {
+    return (struct rollout_rule){.block_tokens = 32,
+                                 .rule = {.kind = DECODE_THRESHOLD, .threshold = threshold},
+                                 .temperature = temperature};
+}
+
+struct rollout_rule decode_focus(float threshold, double temperature) {
     return (struct rollout_rule){
         .block_tokens = 32,
+        .temperature = temperature,
         .cache = BLOCK_NEIGHBOUR,
         .evicts = true,
         .focus = {.alpha = 1.5, .history = FOCUS_MEAN_OF_BLOCK},
@@ -155,7 +170,7 @@ static double root_of(struct question *question) {
 static void find_location(struct decode_process *process, const struct decode_target *to,
                           double target, uint32_t n_requests) {
     struct question question = {.process = *process,
-                                .rule = decode_plain(0.9F),
+                                .rule = decode_plain(0.9F, decode_temperature(to)),
                                 .n_requests = n_requests,
                                 .per_step = to->per_step,
                                 .target = target};
@@ -186,7 +201,7 @@ struct printed {
 /* Mean over the ends of Figure 2, whose locations must be found. */
 static double quintile_of(const struct decode_process *slowest,
                           const struct decode_process *fastest, uint32_t n) {
-    struct rollout_rule rule = decode_plain(0.9F);
+    struct rollout_rule rule = decode_plain(0.9F, decode_temperature(&decode_targets[SLOWEST]));
     rule.ranks = true;
     struct rollout slow = decode_sample(slowest, seed_of_fits(), &rule, n);
     struct rollout fast = decode_sample(fastest, seed_of_fits(), &rule, n);
@@ -214,7 +229,7 @@ static struct decode_process shape_assumed(const struct printed *printed) {
 }
 
 static double focus_of(const struct decode_process *process, uint32_t n) {
-    struct rollout_rule rule = decode_focus(0.8F);
+    struct rollout_rule rule = decode_focus(0.8F, decode_temperature(&decode_targets[0]));
     struct rollout sums = decode_sample(process, seed_of_fits(), &rule, n);
     return rollout_redundancy(&sums);
 }
@@ -300,7 +315,7 @@ static void fit_shape(const struct printed *printed, enum decode_shape which,
                       const struct decode_process *shape, struct decode_fits *out) {
     for (size_t i = 0; i < N_DECODE_TARGETS; i++) {
         struct decode_fit *fit = &out->fit[which][i];
-        struct rollout_rule rule = decode_plain(0.9F);
+        struct rollout_rule rule = decode_plain(0.9F, decode_temperature(&decode_targets[i]));
         *fit = (struct decode_fit){.process = *shape, .target = printed->target[i]};
         find_location(&fit->process, &decode_targets[i], fit->target, MANY_REQUESTS);
         struct rollout sums = decode_sample(&fit->process, seed_of_fits(), &rule, MANY_REQUESTS);

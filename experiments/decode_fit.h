@@ -29,7 +29,7 @@ struct decode_target {
     const char *process; /* without the shape's suffix */
     const char *source, *model, *dataset, *system, *quantity;
     bool per_step;         /* the row counts tokens per step, else tokens run per decoded one */
-    const char *workloads; /* served besides the one the process is named after; NULL: none */
+    const char *workloads; /* that draw from the process of the fitted shape; NULL: none */
 };
 enum { N_DECODE_TARGETS = 8 };
 extern const struct decode_target decode_targets[N_DECODE_TARGETS];
@@ -53,9 +53,18 @@ struct rollout decode_sample(const struct decode_process *process, uint64_t seed
                              const struct rollout_rule *rule, uint32_t n);
 
 /* Plain block diffusion and FOCUS (alpha 1.5, released code) as the paper runs them, 32 positions,
- * at a threshold. */
-struct rollout_rule decode_plain(float threshold);
-struct rollout_rule decode_focus(float threshold);
+ * at a threshold and a temperature of the logits. */
+struct rollout_rule decode_plain(float threshold, double temperature);
+struct rollout_rule decode_focus(float threshold, double temperature);
+
+/* At what temperature a row was measured. FOCUS's Table 5 comes from its throughput benchmark,
+ * which leaves LMDeploy its default of 0.8 and takes the most likely token (profile_throughput.py,
+ * logits_process.py: the softmax behind the confidences sees the divided logits). Figure 2 and
+ * Appendix B go by the quality runs, by Hugging Face's code at 1 (appendix F.1; sdar.py). */
+double decode_temperature(const struct decode_target *to);
+
+/* The same of the target whose process has that name; 1 where there is none. */
+double decode_temperature_of(const char *process);
 
 struct decode_fit {
     struct decode_process process; /* of the target, under the shape */

@@ -19,8 +19,9 @@ size_t decode_n_numbers(const struct grid *grid) {
     return grid->processes.n * each;
 }
 
-static struct rollout_rule rule_of(const struct grid *grid, size_t index) {
-    struct rollout_rule rule = decode_plain(0.9F);
+/* `temperature` is Table 5's or Figure 2's, whichever the process goes by. */
+static struct rollout_rule rule_of(const struct grid *grid, size_t index, double temperature) {
+    struct rollout_rule rule = decode_plain(0.9F, grid->kind == GRID_STEPS ? 1 : temperature);
     if (grid->kind == GRID_STEPS) {
         rule.block_tokens = (uint32_t)grid->x[index % grid->n_x];
         return rule;
@@ -30,14 +31,14 @@ static struct rollout_rule rule_of(const struct grid *grid, size_t index) {
     }
     switch ((enum decode_setup)(index % N_DECODE_RULES)) {
     case RULE_PLAIN_08:
-        return decode_plain(0.8F);
+        return decode_plain(0.8F, temperature);
     case RULE_NEIGHBOUR_09:
         rule.cache = BLOCK_NEIGHBOUR;
         return rule;
     case RULE_FOCUS_09:
-        return decode_focus(0.9F);
+        return decode_focus(0.9F, temperature);
     case RULE_FOCUS_08:
-        return decode_focus(0.8F);
+        return decode_focus(0.8F, temperature);
     default:
         rule.ranks = true;
         return rule;
@@ -54,7 +55,9 @@ struct effort {
 
 static void roll_index(void *opaque, size_t index) {
     struct effort *effort = opaque;
-    struct rollout_rule rule = rule_of(effort->grid, index);
+    size_t each = decode_n_numbers(effort->grid) / effort->grid->processes.n;
+    double temperature = decode_temperature_of(effort->grid->processes.word[index / each]);
+    struct rollout_rule rule = rule_of(effort->grid, index, temperature);
     effort->rollouts[index] =
         decode_sample(&effort->processes[index], effort->grid->seed, &rule, N_REQUESTS);
     if (effort->done != NULL) {

@@ -250,6 +250,45 @@ START_TEST(a_process_says_where_it_is_from) {
 }
 END_TEST
 
+/* The distribution that the header describes, written out: its softmax at a temperature is what is
+ * drawn at it. */
+START_TEST(a_temperature_is_a_division_of_all_logits) {
+    static const double temperatures[] = {0.5, 0.8, 1.25, 3};
+    enum { TOKENS = 4000 };
+    struct decode_process process = middling;
+    process.tail_spread = 1;
+    uint8_t masked[B];
+    memset(masked, 1, sizeof masked);
+    const struct decode_view view = {.request = 3, .block_length = B, .masked = masked};
+    float own[B], margin[B], entropy[B], drawn[B], deltas[2][B];
+    process_confidence(&process, 5, &view, own);
+    process_statistics(&process, 5, &view, own, margin, entropy);
+    process_delta(&process, 5, &view, deltas[0]);
+    for (size_t t = 0; t < sizeof temperatures / sizeof temperatures[0]; t++) {
+        process.temperature = temperatures[t];
+        process_confidence(&process, 5, &view, drawn);
+        process_delta(&process, 5, &view, deltas[1]);
+        ck_assert_mem_eq(deltas[0], deltas[1], sizeof deltas[0]);
+        for (uint32_t i = 0; i < B; i++) {
+            double p = (double)own[i], second = p - (double)margin[i], q = second / (1 - p);
+            if (margin[i] <= 0 || q > 0.95 || q < 0.05 || p > 0.999) {
+                continue; /* the second is cut off, or single precision is too short */
+            }
+            double sum = pow(p, 1 / temperatures[t]), left = 1 - p;
+            const double first = sum;
+            for (int token = 0; token < TOKENS; token++) {
+                sum += pow(left * q, 1 / temperatures[t]);
+                left *= 1 - q;
+            }
+            ck_assert_double_eq_tol((double)drawn[i], first / sum, 2e-3);
+        }
+    }
+    process.temperature = 1;
+    process_confidence(&process, 5, &view, drawn);
+    ck_assert_mem_eq(own, drawn, sizeof own);
+}
+END_TEST
+
 static uint32_t block_tokens_of(const char *workload, const char *block_tokens) {
     const struct setting setting = {.key = "block_tokens", .place = "test"};
     struct setting settings[1] = {setting};
@@ -737,6 +776,7 @@ int main(void) {
         an_unknown_process_and_a_bad_constant_are_refused_with_a_sentence,
         a_process_says_where_it_is_from,
         a_process_brings_the_blocks_it_was_calibrated_under,
+        a_temperature_is_a_division_of_all_logits,
         plain_block_diffusion_runs_all_until_the_commit_pass,
         a_delayed_cache_runs_a_decoded_position_once_more,
         a_neighbour_aware_cache_waits_for_the_right_neighbour,

@@ -234,7 +234,7 @@ static void check_decisions(const char *system, const char *setting, const char 
 
 START_TEST(decisions_are_drawn_by_the_process_of_model_and_workload) {
     const char *none = "replicas=1";
-    check_decisions("focus", none, "sharegpt", "sdar-8b/sharegpt", "calibrated");
+    check_decisions("focus", none, "sharegpt", "sdar-8b/sharegpt-focus", "calibrated");
     check_decisions("dinfer", none, "livecodebench-v6", "llada-moe/lcb-v6", "calibrated");
     check_decisions("focus", none, "burst", "kumaraswamy", "assumed");
     check_decisions("focus", "confidence=kumaraswamy", "sharegpt", "kumaraswamy", "assumed");

@@ -158,6 +158,12 @@ const size_t runtime_n_params = sizeof runtime_params / sizeof runtime_params[0]
  *   operators differs between the servers that were measured, from nothing to some milliseconds:
  *   nothing is assumed, and a system that was measured says host_refresh_ns.
  *
+ * lmdeploy. What its PyTorch engine fuses, by its code: residual and norm, queries, keys and values
+ * in one product, rotation, SwiGLU behind the gate and up product, all in Triton; no CUDA graph, as
+ *   FOCUS's paper ran it (appendix F.1). Its sampler goes over the dense logits of every request's
+ *   block, whatever was evicted (_scatter_logits): division, argmax and softmax are a cost of a
+ *   request and a step as its Python is (update_running), and one term stands for both.
+ *
  * unmask. Assumed until measured: one graph launch per step and a few microseconds of bookkeeping
  *   per request. evict_ns is the constant of that name in experiments/calibrated.ini, which a
  *   system takes where its cache evicts. */
@@ -237,6 +243,16 @@ const struct runtime_preset runtime_table[] = {
       .fused = true,
       .varlen_attention = true,
       .logits_bytes = 4,
+      .element_bytes = 2,
+      .host_mode = HOST_SERIAL}},
+    {"lmdeploy",
+     "LMDeploy's PyTorch engine, eager: packed, Triton's kernels, Python by request and step",
+     "a request's term is the system's to say",
+     PROVENANCE_ASSUMED,
+     NULL,
+     {.varlen = true,
+      .fused = true,
+      .logits_bytes = 2,
       .element_bytes = 2,
       .host_mode = HOST_SERIAL}},
     {"unmask",

@@ -2,6 +2,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdbool.h>
 
 #include "sim/base/rng.h"
 #include "sim/decode/rule.h"
@@ -51,6 +52,26 @@ static void draw_independent(const struct decode_process *process, uint64_t seed
     }
 }
 
+/* The power that the temperature raises probabilities to; 0: they stay as they are. */
+static double sharpness(const struct decode_process *process) {
+    bool stays = process->temperature == 0 || process->temperature == 1;
+    return stays ? 0 : 1 / process->temperature;
+}
+
+/* The second token's share of what the first leaves, before any temperature. */
+static double second_share(const struct decode_process *process, uint64_t tail_key,
+                           uint64_t position) {
+    return sigmoid(process->tail + process->tail_spread * rng_bell(tail_key, position));
+}
+
+static double sharpened_share(double q, double s) {
+    return -expm1(s * log1p(-q));
+}
+
+static uint64_t tail_key_of(uint64_t seed, const struct decode_view *view) {
+    return rng_key(stream(seed, DRAW_TAIL), view->request, view->step_in_block);
+}
+
 /* What is the same for all positions of a step, and the walk from left to right. */
 struct walk {
     const struct decode_process *process;
@@ -95,10 +116,17 @@ void process_confidence(const struct decode_process *process, uint64_t seed,
         return;
     }
     struct walk walk = walk_start(process, seed, view);
+    const double s = sharpness(process);
+    uint64_t tail_key = tail_key_of(seed, view);
     for (uint32_t i = 0; i < view->block_length; i++) {
         confidence[i] = 0;
         if (view->masked[i]) {
-            confidence[i] = inside(sigmoid(walk_logit(&walk, i, process->distance)));
+            double x = walk_logit(&walk, i, process->distance);
+            if (s > 0 && !is_behind_text(view, i)) {
+                double q = second_share(process, tail_key, view->block_start + (uint64_t)i);
+                x = s * x + log(sharpened_share(q, s)) - s * log(q);
+            }
+            confidence[i] = inside(sigmoid(x));
         } else {
             walk.gap = 0;
         }
@@ -108,12 +136,13 @@ void process_confidence(const struct decode_process *process, uint64_t seed,
 void process_statistics(const struct decode_process *process, uint64_t seed,
                         const struct decode_view *view, const float *confidence, float *margin,
                         float *entropy) {
-    uint64_t key = rng_key(stream(seed, DRAW_TAIL), view->request, view->step_in_block);
+    const double s = sharpness(process);
+    uint64_t key = tail_key_of(seed, view);
     for (uint32_t i = 0; i < view->block_length; i++) {
         margin[i] = entropy[i] = 0;
         if (view->masked[i]) {
-            double t = rng_bell(key, view->block_start + (uint64_t)i);
-            double q = 1 / (1 + exp(-process->tail - process->tail_spread * t));
+            double q = second_share(process, key, view->block_start + (uint64_t)i);
+            q = s > 0 ? sharpened_share(q, s) : q;
             double p = (double)confidence[i], rest = 1 - p;
             margin[i] = (float)(p - fmin(p, rest * q));
             entropy[i] =

@@ -39,6 +39,14 @@
  * threshold decodes a block of them in its first pass, as it does in released code; that they are
  * as sure in the block that holds the end, before the end itself is decoded, is assumed.
  *
+ * A server may divide logits by a temperature T before it takes their softmax. That raises every
+ * probability to the power of s = 1 / T and scales them to a sum of 1, under which this
+ * distribution keeps its form:
+ *
+ *     x -> s x + log((1 - (1 - q)^s) / q^s)        q -> 1 - (1 - q)^s
+ *
+ * Deltas come from attention and stay as they are; so does "kumaraswamy", which has no logits.
+ *
  * experiments/decode.ini has the constants: which are assumed, and to which printed number each of
  * the others is calibrated. "kumaraswamy" is the process without any structure: independent draws
  * of the same distribution in every step, deltas independent of them. */
@@ -66,6 +74,8 @@ struct decode_process {
     double position_spread, step_spread;
     double delta_distance, delta_noise;
     double tail, tail_spread;
+    double
+        temperature; /* that logits are divided by; 0: 1. No constant of the model's: its user's */
 };
 
 /* A block of a request before a step. */
@@ -107,8 +117,8 @@ void process_delta(const struct decode_process *process, uint64_t seed,
  * unknown name or a bad file is a sentence. */
 int decode_process_find(const char *name, struct decode_process *out, struct err *err);
 
-/* The name of the process that decode.ini has for a model on a workload: MODEL/WORKLOAD, or the
- * MODEL/DATA that has the workload in its key `workloads`. "" where it has none. */
+/* The name of the process that decode.ini has for a model on a workload: the MODEL/DATA that has
+ * the workload in its key `workloads`, else MODEL/WORKLOAD. "" where it has neither. */
 int decode_process_of(const char *model, const char *workload, char *name, size_t size,
                       struct err *err);
 

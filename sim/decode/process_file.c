@@ -80,11 +80,17 @@ static int unknown_process(const struct config *config, const char *name, struct
 static void state_source(const struct config *config, const char *name,
                          struct decode_process *out) {
     const struct config_entry *from = config_find(config, name, "transferred_from"),
-                              *to = config_find(config, name, "calibrated_to");
+                              *to = config_find(config, name, "calibrated_to"),
+                              *shape = config_find(config, name, "shape");
     snprintf(out->name, sizeof out->name, "%s", name);
     out->from = from != NULL ? provenance_of(PROVENANCE_TRANSFERRED, from->value)
                 : to != NULL ? provenance_of(PROVENANCE_CALIBRATED, to->value)
                              : provenance_of(PROVENANCE_ASSUMED, config->path);
+    size_t used = strlen(out->from.source);
+    if (shape != NULL) {
+        snprintf(out->from.source + used, sizeof out->from.source - used, "; shape %s",
+                 shape->value);
+    }
 }
 
 /* Whether a list of words, separated by commas, has the word. */
@@ -100,15 +106,17 @@ static bool lists(const char *list, const char *word) {
     return false;
 }
 
-static bool serves(const struct config *config, const char *section, const char *model,
-                   const char *workload) {
+/* 2: the process lists the workload; 1: it is named after it; 0: neither. */
+static int serves(const struct config *config, const char *section, const char *model,
+                  const char *workload) {
     size_t length = strlen(model);
     if (strncmp(section, model, length) != 0 || section[length] != '/') {
-        return false;
+        return 0;
     }
-    const struct config_entry *more = config_find(config, section, "workloads");
-    return strcmp(section + length + 1, workload) == 0 ||
-           (more != NULL && lists(more->value, workload));
+    const struct config_entry *listed = config_find(config, section, "workloads");
+    return listed != NULL && lists(listed->value, workload)
+               ? 2
+               : strcmp(section + length + 1, workload) == 0;
 }
 
 int decode_process_of(const char *model, const char *workload, char *name, size_t size,
@@ -120,10 +128,12 @@ int decode_process_of(const char *model, const char *workload, char *name, size_
         return status;
     }
     name[0] = '\0';
-    for (size_t i = 0; i < config.n_entries && name[0] == '\0'; i++) {
+    for (size_t i = 0, best = 0; i < config.n_entries; i++) {
         const char *section = config.entries[i].section;
-        if (strcmp(config.entries[i].key, "location") == 0 &&
-            serves(&config, section, model, workload)) {
+        bool is_process = strcmp(config.entries[i].key, "location") == 0;
+        size_t now = is_process ? (size_t)serves(&config, section, model, workload) : 0;
+        if (now > best) {
+            best = now;
             snprintf(name, size, "%s", section);
         }
     }

@@ -94,13 +94,15 @@ static uint32_t rollout_block(const struct decode_process *process, uint64_t see
 void rollout_request(const struct decode_process *process, uint64_t seed, uint64_t request,
                      const struct rollout_rule *rule, uint32_t n, struct rollout *sums) {
     struct decode_view view = {.request = request, .block_length = rule->block_tokens};
+    struct decode_process drawn = *process;
+    drawn.temperature = rule->temperature;
     struct focus_yield yield;
     struct choice choice;
     ASSERT(rule->block_tokens > 0 && rule->block_tokens <= ROLLOUT_MOST_POSITIONS);
     focus_yield_init(&yield);
     choice_init(&choice, rule->block_tokens);
     for (uint32_t i = 0; i < n; i++) {
-        view.step += rollout_block(process, seed, &view, rule, &yield, &choice, sums);
+        view.step += rollout_block(&drawn, seed, &view, rule, &yield, &choice, sums);
         view.block_start += rule->block_tokens;
     }
     choice_fini(&choice);

@@ -24,7 +24,8 @@ struct rollout_rule {
     uint32_t count;          /* of DECODE_COUNT: positions of a pass, as far as there are any */
     bool credits;            /* before the rule, by `credit` */
     struct decode_credit credit;
-    bool ranks; /* count decoded_in_top_quintile */
+    bool ranks;         /* count decoded_in_top_quintile */
+    double temperature; /* that logits are divided by; 0: 1 */
 };
 
 /* Sums over blocks. */

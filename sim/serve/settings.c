@@ -105,6 +105,8 @@ const struct param system_params[] = {
     {"beyond_positions", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,
      offsetof(struct settings, beyond_positions),
      "allow contexts beyond the model's positions, to study memory and time"},
+    {"temperature", PARAM_F64, 0, "1", "1", 0.01, 100, NULL, offsetof(struct settings, temperature),
+     "simulated: that logits are divided by before confidences are taken of them"},
     {"confidence_a", PARAM_F64, 0, "1", "2", 0.01, 100, NULL,
      offsetof(struct settings, confidence_a), "confidence = kumaraswamy: its shape a (assumed)"},
     {"confidence_b", PARAM_F64, 0, "1", "1", 0.01, 100, NULL,

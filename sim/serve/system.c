@@ -324,6 +324,7 @@ static void resolve_settings(struct system *s) {
         s->process = process_kumaraswamy(settings->confidence_a, settings->confidence_b);
     }
     s->process.location -= settings->confidence_drop;
+    s->process.temperature = settings->temperature;
 }
 
 /* Cached rows of a request that fills the profiled canvas. */
