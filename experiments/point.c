@@ -15,8 +15,9 @@ int point_run(const struct run_request *request, struct point *out, struct err *
     if (status == 0) {
         const struct summary *summary = &composition->summary;
         const struct run_facts *facts = &composition->facts;
-        out->throughput = summary->throughput_tok_s;
-        out->tpf = summary->tpf;
+        /* Papers count what users read. */
+        out->throughput = summary->throughput_answer_tok_s;
+        out->tpf = summary->tpf_answer;
         out->ms_per_forward = 1000 * summary->tpf / summary->throughput_tok_s;
         out->avg_latency = summary->latency.mean;
         out->latency_std = summary->latency.std;
