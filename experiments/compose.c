@@ -132,6 +132,45 @@ int compose_check_system(const struct system *system, struct err *err) {
     return status;
 }
 
+static int open_workload(const struct run_request *request, FILE *text, struct workload **out,
+                         struct err *err) {
+    struct setting *settings = calloc(request->n_settings + 1, sizeof *settings);
+    ASSERT(settings != NULL);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < request->n_settings; i++) {
+        const struct setting *setting = &request->settings[i];
+        if (is_of_workload(setting)) {
+            settings[n] = *setting;
+            snprintf(settings[n++].key, sizeof settings->key, "%s",
+                     setting->key + sizeof workload_prefix - 1);
+        }
+    }
+    int status = traffic_open(request->workload, settings, n, &request->options, text, out, err);
+    free(settings);
+    return status;
+}
+
+/* Prompt and output of the workload's longest request; of a closed loop, of those it begins with.
+ */
+static int find_longest_canvas(const struct run_request *request, uint32_t *longest,
+                               struct err *err) {
+    struct workload *workload = NULL;
+    struct arrival arrival;
+    *longest = 0;
+    int status = open_workload(request, NULL, &workload, err);
+    if (status != 0) {
+        return status;
+    }
+    struct arrival_source source = workload_source(workload);
+    enum source_reply reply;
+    while ((reply = source.next(source.state, &arrival, err)) == SOURCE_ROW) {
+        uint32_t canvas = arrival.prompt_tokens + arrival.output_tokens;
+        *longest = canvas > *longest ? canvas : *longest;
+    }
+    workload_close(workload);
+    return reply == SOURCE_BAD ? err_status(err) : 0;
+}
+
 static int open_system(const struct run_request *request, struct composition *c, struct err *err) {
     struct setting *settings = calloc(request->n_settings + 1, sizeof *settings);
     ASSERT(settings != NULL);
@@ -151,6 +190,12 @@ static int open_system(const struct run_request *request, struct composition *c,
                                     .n_overrides = n,
                                     .roofline = request->roofline};
     int status = system_open(&wanted, &c->system, err);
+    if (status == 0 && request->workload != NULL && system_asks_longest_canvas(c->system)) {
+        status = find_longest_canvas(request, &wanted.longest_canvas_tokens, err);
+        system_close(c->system);
+        c->system = NULL;
+        status = status == 0 ? system_open(&wanted, &c->system, err) : status;
+    }
     status = status == 0 ? compose_check_system(c->system, err) : status;
     for (uint32_t i = 0; status == 0 && i < c->system->n_applied; i++) {
         const struct setting *applied = &c->system->applied[i];
@@ -158,25 +203,6 @@ static int open_system(const struct run_request *request, struct composition *c,
             crash_blame(applied->value);
         }
     }
-    free(settings);
-    return status;
-}
-
-static int open_workload(const struct run_request *request, struct composition *c, FILE *text,
-                         struct err *err) {
-    struct setting *settings = calloc(request->n_settings + 1, sizeof *settings);
-    ASSERT(settings != NULL);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < request->n_settings; i++) {
-        const struct setting *setting = &request->settings[i];
-        if (is_of_workload(setting)) {
-            settings[n] = *setting;
-            snprintf(settings[n++].key, sizeof settings->key, "%s",
-                     setting->key + sizeof workload_prefix - 1);
-        }
-    }
-    int status =
-        traffic_open(request->workload, settings, n, &request->options, text, &c->workload, err);
     free(settings);
     return status;
 }
@@ -383,7 +409,7 @@ int compose_open(const struct run_request *request, struct composition **out, st
     if (status == 0) {
         write_system(c->system, text);
         fprintf(text, "\n[workload]\n");
-        status = open_workload(request, c, text, err);
+        status = open_workload(request, text, &c->workload, err);
     }
     fclose(text);
     status = status != 0 ? status : open_engine(c, &request->backend, err);

@@ -119,6 +119,27 @@ START_TEST(an_assumption_without_its_setting_is_refused) {
 }
 END_TEST
 
+/* The largest batch of Fast-dLLM as released under a load that fills every batch. */
+static double largest_batch(const char *workload, const char *setting) {
+    char *text = PRINTS("run", "--json", "--gpu", "l40s", "--workload", workload, "--requests",
+                        "200", "--rate", "5", "--system", "fast-dllm-published", "--set", setting);
+    json_t *run = json_loads(text, 0, NULL);
+    double batch = json_number_value(json_object_get(run, "max_batch"));
+    json_decref(run);
+    free(text);
+    return batch;
+}
+
+START_TEST(the_longest_request_of_a_workload_sizes_a_static_batch) {
+    double of_short = largest_batch("osc", "profile_canvas=workload");
+    double of_long = largest_batch("burst", "profile_canvas=workload");
+    ck_assert_double_gt(of_short, of_long);
+    ck_assert_double_gt(of_long, largest_batch("burst", "profile_canvas=context"));
+    ck_assert_double_eq(largest_batch("osc", "profile_canvas=context"),
+                        largest_batch("burst", "profile_canvas=context"));
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
         a_ranking_that_turns_round_is_bracketed_by_neighbouring_whole_numbers,
@@ -127,6 +148,7 @@ int main(void) {
         a_ranking_without_a_setting_is_refused,
         a_setting_that_was_inferred_is_a_warning_until_it_is_set_otherwise,
         an_assumption_without_its_setting_is_refused,
+        the_longest_request_of_a_workload_sizes_a_static_batch,
     };
     int status = SUITE_RUN("sensitivity", tests);
     cli_fini();

@@ -18,6 +18,7 @@ const char *const step_allocator_words[] = {"planned", "torch", "torch-expandabl
                                             NULL};
 static const char *const chunk_search_words[] = {"none",   "bottleneck", "brute-force",
                                                  "always", "longest",    NULL};
+static const char *const profile_canvas_words[] = {"context", "workload", NULL};
 static const char *const sample_scope_words[] = {"logits", "output", NULL};
 static const char *const logit_scope_words[] = {"queries", "generation", "block", "masked", NULL};
 
@@ -27,7 +28,11 @@ const struct param system_params[] = {
     WHOLE(context_tokens, "tokens", "0", 0, 1 << 24,
           "longest canvas served; 0: the model's, at most 32768"),
     WHOLE(profile_canvas_tokens, "tokens", "0", 0, 1 << 24,
-          "canvas of the profiling run that sizes batch or pool; 0: the context"),
+          "canvas of the profiling run that sizes batch or pool; 0: as profile_canvas says"),
+    {"profile_canvas", PARAM_WORD, 0, "1", "context", 0, 1, profile_canvas_words,
+     offsetof(struct settings, profile_canvas),
+     "canvas of the profiling run: the context, or the workload's longest request (without a "
+     "workload: the context)"},
     WHOLE(max_batched_tokens, "tokens", "16384", 1, 1e8, "query tokens of one step, at most"),
     WHOLE(max_requests, "1", "0", 0, 65536, "requests running at once; 0: by the profiling run"),
     WHOLE(replicas, "1", "1", 1, 1024, "identical GPUs, each with the whole model"),

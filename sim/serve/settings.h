@@ -45,11 +45,17 @@ enum sample_scope {
     SAMPLES_OUTPUT, /* those of the output region */
 };
 
+enum profile_canvas {
+    PROFILE_CONTEXT,
+    PROFILE_WORKLOAD, /* the longest request of the workload, where one is known */
+};
+
 struct settings {
     uint32_t block_tokens;          /* 0: the model's */
     uint32_t steps_per_block;       /* 0: as many as the block has positions */
     uint32_t context_tokens;        /* 0: the model's maximum, at most 32768 */
-    uint32_t profile_canvas_tokens; /* canvas of the profiling run; 0: the context */
+    uint32_t profile_canvas_tokens; /* canvas of the profiling run; 0: as profile_canvas says */
+    uint32_t profile_canvas;        /* enum profile_canvas */
     uint32_t max_batched_tokens, max_requests, replicas, max_in_system;
     uint32_t page_tokens, pool_pages, kv_layout, logit_scope, sample_scope;
     uint32_t allocator; /* enum step_allocator */

@@ -303,7 +303,7 @@ static int64_t cache_row_bytes(const struct system *s) {
     return bytes / BF16_BYTES * s->runtime.element_bytes;
 }
 
-static void resolve_settings(struct system *s) {
+static void resolve_settings(struct system *s, uint32_t longest) {
     struct settings *settings = &s->settings;
     enum { LONGEST_CONTEXT = 32768 };
     if (settings->block_tokens == 0) {
@@ -315,7 +315,10 @@ static void resolve_settings(struct system *s) {
             s->model->max_positions < LONGEST_CONTEXT ? s->model->max_positions : LONGEST_CONTEXT;
     }
     if (settings->profile_canvas_tokens == 0) {
-        settings->profile_canvas_tokens = settings->context_tokens;
+        bool is_known = settings->profile_canvas == PROFILE_WORKLOAD && longest > 0 &&
+                        longest < settings->context_tokens;
+        s->asks_longest_canvas = settings->profile_canvas == PROFILE_WORKLOAD && longest == 0;
+        settings->profile_canvas_tokens = is_known ? longest : settings->context_tokens;
     }
     if (settings->steps_per_block == 0) {
         settings->steps_per_block = settings->block_tokens;
@@ -542,7 +545,7 @@ static int settle_chunks(struct system *s, struct err *err) {
 }
 
 static int resolve(struct system *s, const struct system_request *asked, struct err *err) {
-    resolve_settings(s);
+    resolve_settings(s, asked->longest_canvas_tokens);
     int status = refuse_uncovered(s, err);
     status = status == 0 ? system_check_places(s, err) : status;
     if (status != 0) {
@@ -684,6 +687,10 @@ static int open_parts(const struct system_request *request, const struct config 
     status = status == 0 ? system_take_host(s, constants, err) : status;
     status = status == 0 ? take_evict_wait(s, constants, err) : status;
     return status != 0 ? status : resolve(s, request, err);
+}
+
+bool system_asks_longest_canvas(const struct system *s) {
+    return s->asks_longest_canvas;
 }
 
 int system_open(const struct system_request *request, struct system **out, struct err *err) {

@@ -76,6 +76,7 @@ struct system {
     struct profile *profile; /* NULL: roofline */
     struct profile *behind;  /* answers for sizes that `profile` has not measured; may be NULL */
     char profile_path[192];  /* of a user's own; "": the GPU's */
+    bool asks_longest_canvas;
     struct expert_routing routing;
     struct cost_model *cost;
     struct chunk_rule chunks;
@@ -94,13 +95,17 @@ struct system_request {
     const char *profile_path;         /* NULL: the GPU's; else measured on the GPU named */
     const struct setting *overrides;  /* --set, in order */
     uint32_t n_overrides;
-    bool roofline;   /* ignore the GPU's profile */
+    uint32_t longest_canvas_tokens; /* of the workload's requests; 0: not known */
+    bool roofline;                  /* ignore the GPU's profile */
     bool fills_gaps; /* operators that no profile has rows of are priced by roofline, not refused */
 };
 
 /* Look up, apply, resolve. On success the caller runs system_close. */
 int system_open(const struct system_request *request, struct system **out, struct err *err);
 void system_close(struct system *system);
+
+/* Whether it was resolved for want of the workload's longest canvas: open it again with that. */
+bool system_asks_longest_canvas(const struct system *system);
 
 /* What is kept free of weights, cached rows and workspace: settings.reserve_bytes, those for a
  * mixture of experts, what decoder and iteration smoothing keep, and the weights of layers that are
