@@ -72,13 +72,14 @@ const struct paper_row *decode_row(const struct paper *paper, const char *source
 
 /* ---- sampling ---- */
 
-enum { BLOCKS_OF_REQUEST = 8, FEW_REQUESTS = 60, MANY_REQUESTS = 400 };
+enum { BLOCKS_OF_REQUEST = 8, BLOCKS_OF_CANVAS = 16, FEW_REQUESTS = 60, MANY_REQUESTS = 400 };
 
 struct rollout decode_sample(const struct decode_process *process, uint64_t seed,
                              const struct rollout_rule *rule, uint32_t n) {
     struct rollout sums = {0};
     for (uint32_t i = 0; i < n; i++) {
-        rollout_request(process, seed, i, rule, BLOCKS_OF_REQUEST, &sums);
+        uint32_t blocks = rule->answer_tokens > 0 ? BLOCKS_OF_CANVAS : BLOCKS_OF_REQUEST;
+        rollout_request(process, seed, i, rule, blocks, &sums);
     }
     return sums;
 }

@@ -5,12 +5,12 @@
 #include <string.h>
 
 const struct dinfer_target dinfer_targets[N_DINFER_TARGETS] = {
-    {"llada-moe/crux-o", "CRUX-O", "llada-td/crux-o", NULL},
-    [DINFER_GSM8K] = {"llada-moe/gsm8k", "GSM8K", "llada-td/gsm8k", NULL},
-    {"llada-moe/humaneval", "HumanEval", "llada-td/humaneval", NULL},
-    {"llada-moe/ifeval", "IFEval", "llada-td/ifeval", NULL},
-    {"llada-moe/mbpp", "MBPP", "llada-td/mbpp", NULL},
-    {"llada-moe/lcb-v6", "LCB_V6", "llada-td/lcb-v6", "livecodebench-v6"},
+    {"llada-moe/crux-o", "CRUX-O", "llada-td/crux-o", "moe-200/crux-o", NULL},
+    [DINFER_GSM8K] = {"llada-moe/gsm8k", "GSM8K", "llada-td/gsm8k", "moe-200/gsm8k", NULL},
+    {"llada-moe/humaneval", "HumanEval", "llada-td/humaneval", "moe-200/humaneval", NULL},
+    {"llada-moe/ifeval", "IFEval", "llada-td/ifeval", "moe-200/ifeval", NULL},
+    {"llada-moe/mbpp", "MBPP", "llada-td/mbpp", "moe-200/mbpp", NULL},
+    {"llada-moe/lcb-v6", "LCB_V6", "llada-td/lcb-v6", "moe-200/lcb-v6", "livecodebench-v6"},
 };
 
 const char *const dinfer_decoder_names[N_DINFER_DECODERS] = {
@@ -72,11 +72,15 @@ static double as_written(double location) {
     return round(location * 1e4) / 1e4;
 }
 
+static void settle_under(struct decode_fit *fit, double location, const struct rollout_rule *rule) {
+    fit->process.location = as_written(location);
+    struct rollout sums = decode_fit_sample(&fit->process, rule);
+    fit->reached = rollout_tokens_per_step(&sums);
+}
+
 static void settle(struct decode_fit *fit, double location, enum dinfer_decoder decoder) {
     const struct rollout_rule rule = dinfer_rule(decoder);
-    fit->process.location = as_written(location);
-    struct rollout sums = decode_fit_sample(&fit->process, &rule);
-    fit->reached = rollout_tokens_per_step(&sums);
+    settle_under(fit, location, &rule);
 }
 
 static int fit_base(const struct paper *paper, struct decode_fit *out, struct err *err) {
@@ -95,6 +99,17 @@ static int fit_base(const struct paper *paper, struct decode_fit *out, struct er
                DINFER_FAST_DLLM);
     }
     return 0;
+}
+
+/* The canvas is run to its end, whatever lies behind the answer. */
+static void fit_short(struct dinfer_fits *fits) {
+    struct rollout_rule rule = dinfer_rule(DINFER_FAST_DLLM);
+    rule.answer_tokens = DINFER_SHORT_ANSWER;
+    for (size_t i = 0; i < N_DINFER_TARGETS; i++) {
+        struct decode_fit *fit = &fits->of_short[i];
+        *fit = (struct decode_fit){.process = decode_assumed, .target = fits->base[i].target};
+        settle_under(fit, decode_location(&fit->process, &rule, true, fit->target), &rule);
+    }
 }
 
 static double shift_of(const struct dinfer_fits *fits) {
@@ -128,6 +143,9 @@ int dinfer_fit_all(const struct paper *paper, struct dinfer_fits *out, struct er
     gsl_error_handler_t *handler = gsl_set_error_handler_off();
     int status = fit_base(paper, out->base, err);
     status = status == 0 ? fit_distilled(paper, out, err) : status;
+    if (status == 0) {
+        fit_short(out);
+    }
     gsl_set_error_handler(handler);
     return status;
 }
@@ -154,6 +172,9 @@ int dinfer_fit_print(const struct dinfer_fits *fits, FILE *out, struct err *err)
     }
     for (size_t i = 0; status == 0 && i < N_DINFER_TARGETS; i++) {
         status = print_fit(dinfer_targets[i].distilled, &fits->distilled[i], out, err);
+    }
+    for (size_t i = 0; status == 0 && i < N_DINFER_TARGETS; i++) {
+        status = print_fit(dinfer_targets[i].short_process, &fits->of_short[i], out, err);
     }
     return status;
 }
@@ -186,5 +207,15 @@ void dinfer_fit_write(const struct dinfer_fits *fits, FILE *file) {
             fprintf(file, "transferred_from = %s, by the shift of %s between the two: %.4f\n",
                     to->process, dinfer_targets[DINFER_GSM8K].dataset, shift_of(fits));
         }
+    }
+    for (size_t i = 0; i < N_DINFER_TARGETS; i++) {
+        const struct dinfer_target *to = &dinfer_targets[i];
+        fprintf(file,
+                "\n[%s]\nshape = assumed\nlocation = %.4f\nblock_tokens = 64\n"
+                "calibrated_to = dInfer Table 1: LLaDA-MoE, %s, Fast-dLLM without KV cache, %g "
+                "tokens per forward pass, as if answers had %d of 1024 positions\n"
+                "paper_row = Table 1|8xH800|LLaDA-MoE|%s|Fast-dLLM|without KV cache|tpf\n",
+                to->short_process, fits->of_short[i].process.location, to->dataset,
+                fits->of_short[i].target, DINFER_SHORT_ANSWER, to->dataset);
     }
 }

@@ -244,6 +244,8 @@ START_TEST(fits_are_written_as_they_are_read) {
             dinfer_row(&dinfer, to->dataset, "Fast-dLLM", "without KV cache")->value;
         of_dinfer.distilled[i].process = stored(to->distilled, SHAPE_ASSUMED);
         of_dinfer.distilled[i].target = dinfer_distilled_row(&dinfer, to->dataset)->value;
+        of_dinfer.of_short[i].process = stored(to->short_process, SHAPE_ASSUMED);
+        of_dinfer.of_short[i].target = of_dinfer.base[i].target;
     }
     decode_fit_write(&fits, &paper, written);
     dinfer_fit_write(&of_dinfer, written);

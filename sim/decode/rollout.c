@@ -50,6 +50,10 @@ static uint32_t rollout_block(const struct decode_process *process, uint64_t see
     block_begin(&block, rule->cache, rule->block_tokens, 0, row.masked, row.uncached);
     focus_yield_begin_block(yield, &rule->focus);
     struct decode_view view = *at;
+    uint32_t text =
+        rule->answer_tokens > at->block_start ? rule->answer_tokens - at->block_start : 0;
+    bool ends = rule->answer_tokens > 0 && text < rule->block_tokens;
+    view.behind_text = ends ? rule->block_tokens - text : 0;
     struct choice_asked asked = {.process = process,
                                  .seed = seed,
                                  .view = &view,
@@ -87,7 +91,7 @@ static uint32_t rollout_block(const struct decode_process *process, uint64_t see
         block_pass(&block, keep, row.chosen);
     }
     sums->blocks++;
-    sums->decoded += block.length;
+    sums->decoded += block.length - view.behind_text;
     return block.passes;
 }
 

@@ -26,14 +26,16 @@ struct rollout_rule {
     struct decode_credit credit;
     bool ranks;         /* count decoded_in_top_quintile */
     double temperature; /* that logits are divided by; 0: 1 */
+    /* Where a request's text ends, behind so many of its positions; 0: it does not. */
+    uint32_t answer_tokens;
 };
 
 /* Sums over blocks. */
 struct rollout {
-    uint64_t blocks, decoded;
-    uint64_t passes;    /* commit passes among them */
-    uint64_t processed; /* positions run, over all passes; in layers 0 and 1 under eviction */
-    uint64_t kept;      /* the same in the layers behind: equal to it without eviction */
+    uint64_t blocks, decoded; /* positions behind the end of text are not counted */
+    uint64_t passes;          /* commit passes among them */
+    uint64_t processed;       /* positions run, over all passes; in layers 0 and 1 under eviction */
+    uint64_t kept;            /* the same in the layers behind: equal to it without eviction */
     uint64_t of_count[ROLLOUT_MOST_POSITIONS + 1]; /* denoising passes that decoded so many */
     /* Decoded tokens whose delta is in the top quintile of its pass (figures 4, 12 and 13 of the
      * FOCUS paper): the k-th largest of n masked positions is the percentile 1 - (k - 1/2) / n. */
