@@ -340,14 +340,19 @@ START_TEST(a_run_carries_the_codes_of_what_makes_it_easy_to_misread) {
     char *abroad = PRINTS("run", "--system", "dllm-serve-published", "--gpu", "a100-80g",
                           "--requests", "300", "--rate", "2", "--json");
     char *alone = PRINTS("run", "--system", "fast-dllm", "--requests", "60", "--rate", "0.1",
-                         "--json", "--set", "context_tokens=600");
+                         "--json", "--set", "context_tokens=600", "--roofline");
     ck_assert(says(abroad, "host-of-another-machine") && says(abroad, "saturated"));
     ck_assert(!says(abroad, "rejected"));
     ck_assert(!says(alone, "host-of-another-machine") && !says(alone, "saturated"));
     ck_assert(says(alone, "rejected") && says(alone, "prices-roofline"));
     free(abroad);
     free(alone);
-    char *step = PRINTS("explain", "--system", "fast-dllm", "--json");
+    char *step = PRINTS("explain", "--system", "fast-dllm", "--roofline", "--json");
+    /* A product with its activation goes by the product's rows, where it has none of its own. */
+    char *product = PRINTS("explain", "--system", "lmdeploy", "--gpu", "a100-80g", "--requests",
+                           "256", "--step", "3", "--json", "--set", "block_tokens=32");
+    ck_assert(!says(product, "prices-roofline"));
+    free(product);
     char *measured = PRINTS("explain", "--gpu", "h200", "--json");
     ck_assert(says(step, "prices-roofline") && !says(measured, "prices-roofline"));
     free(step);

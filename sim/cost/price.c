@@ -279,8 +279,9 @@ static void price_gate_up(const struct cost_model *cost, const struct op *op, in
         struct op_price activation = {.match = PRICE_ROOFLINE};
         price_named(cost, op, PASS_SWIGLU, width, rows, 3 * width * element_bytes * rows,
                     &activation);
+        /* Most of the time says what kind of price it is: the product's, unless it is tiny. */
+        price->match = activation.ns > price->ns ? activation.match : price->match;
         price->ns += activation.ns;
-        price->match = activation.match > price->match ? activation.match : price->match;
     }
     price->bytes = (double)(element_bytes * (op->k * (rows + op->n) + rows * width));
 }
