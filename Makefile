@@ -57,7 +57,7 @@ ID_FILES := $(sort $(LIB_SRCS) experiments/main.c \
             $(wildcard $(addsuffix /*.h,$(LIB_DIRS))))
 $(BUILD)/build_id.h: FORCE
 	@mkdir -p $(@D)
-	@commit=$$(git rev-parse --verify -q HEAD 2>/dev/null) || commit=unknown; \
+	@commit=unknown; [ -e .git ] && commit=$$(git rev-parse --verify -q HEAD 2>/dev/null || echo unknown); \
 	changed=$$(git status --porcelain -- $(LIB_DIRS) 2>/dev/null | grep -c '\.[ch]$$'); \
 	{ echo "#define BUILD_COMMIT \"$$commit\""; \
 	  [ "$$changed" = 0 ] && echo "#define BUILD_DIRTY false" || echo "#define BUILD_DIRTY true"; \
@@ -180,9 +180,17 @@ $(BUILD)/lint/%.ok: %.c .clang-tidy
 format: ## rewrite the sources in the house format
 	clang-format -i $(C_FILES)
 
-asan: ## build and run the tests under the address and undefined-behaviour sanitizers
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT=-O1 \
+# Suites that take minutes under the sanitizers, most of them live runs; `make asan ASAN_SLOW=` runs
+# them, too. What they add to the others is the engine's course, not its memory: test_forward and
+# the other suites of the forward pass, kernels, weights and ranks are run.
+ASAN_SLOW ?= calibrate chunk_search figures forward_device unroll $(patsubst tests/test_%.c,%,$(wildcard tests/test_live*.c))
+ASAN_TESTS := $(filter-out $(ASAN_SLOW:%=$(BUILD)/asan/tests/test_%),$(TESTS:$(BUILD)/%=$(BUILD)/asan/%))
+asan: ## build and run the tests, but for the slowest, under the address and undefined-behaviour sanitizers
+	@CK_TIMEOUT_MULTIPLIER=10 ASAN_OPTIONS=allocator_may_return_null=1 \
+	    LSAN_OPTIONS=suppressions=$(CURDIR)/.ci/lsan:print_suppressions=0 \
+	    $(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT=-O1 TESTS='$(ASAN_TESTS)' \
 	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
+	@echo "asan: $(words $(ASAN_TESTS)) suites passed; left out for their time: $(strip $(ASAN_SLOW))"
 
 FUZZ_SECONDS ?= 60
 $(BUILD)/fuzz/%: tests/%.c $(wildcard sim/base/*.c traces/*.c) engine/safetensors.c

@@ -12,7 +12,7 @@
 #error "UNMASK_DATA_DIR: the directory of the source tree, set by the Makefile"
 #endif
 
-enum { PATH_CHARS = 4096, MOST_LEVELS = 4 };
+enum { PATH_CHARS = 4096, MOST_LEVELS = 5 };
 
 static char found[PATH_CHARS];
 
