@@ -272,10 +272,14 @@ START_TEST(a_profile_without_an_operator_is_refused) {
     const char *data = data_without("attention_decode");
     char sentence[512];
     snprintf(sentence, sizeof sentence,
-             "%s/kernels/profiles/l40s.csv: has no 'attention_decode' rows "
+             "unmask: %s/kernels/profiles/l40s.csv: has no 'attention_decode' rows "
              "(attention_decode,batch,q,kv,heads,kv_heads,head_dim,time_us)",
              data);
-    cli_expect(CLI_AS(&(const struct child){.data = data}, "run", "--requests", "5"), 1, sentence);
+    struct output output = CLI_AS(&(const struct child){.data = data}, "run", "--requests", "5");
+    ck_assert_int_eq(output.status, 1);
+    ck_assert_msg(strstr(output.err, sentence) != NULL && strstr(output.err, "--roofline") != NULL,
+                  "%s", output.err);
+    output_free(&output);
 }
 END_TEST
 
