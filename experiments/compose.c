@@ -372,6 +372,11 @@ static void name_answers(struct composition *c) {
     char ids[128], source[192];
     c->answers = workload_answers(c->workload);
     c->says_answers = workload_says_answers(c->workload);
+    if (!c->says_answers && c->system->model->mask == MASK_CAUSAL) {
+        c->says_answers = true;
+        snprintf(c->answers.source, sizeof c->answers.source,
+                 "an autoregressive model stops at its end of text: outputs are answers");
+    }
     if (c->ends.n > 0) {
         snprintf(source, sizeof source, "the model's tokens that end a text: %s",
                  end_tokens_text(&c->ends, ids, sizeof ids));

@@ -28,13 +28,21 @@ struct known_price {
     float match_ns[PRICE_MATCH_COUNT], behind_ns; /* for shares alone: floats will do */
 };
 
+/* A step's host time and launches by what is in it, all layers together. */
+struct host_terms {
+    double step_ns, launches, request_ns, request_launches;
+};
+
 struct cost_model {
     const struct gpu *gpu;
     const struct profile *profile;
     const struct runtime *runtime;
     const struct graph *graph;
-    bool is_used[SYM_COUNT];                        /* some operator depends on this symbol alone */
-    struct known_price *known[SYM_COUNT];           /* TABLE_VALUES entries, for used symbols */
+    bool is_used[SYM_COUNT];     /* some operator depends on this symbol alone */
+    enum symbol used[SYM_COUNT]; /* the same as a list, in order */
+    uint32_t n_used;
+    struct known_price *known[SYM_COUNT]; /* TABLE_VALUES entries, for used symbols */
+    struct host_terms host[HOST_KIND_COUNT];
     double n_executions;                            /* operators of one step, repetitions counted */
     uint32_t attention[GRAPH_MAX_OPS], n_attention; /* operators priced from span sums */
     const struct expert_routing *routing;
@@ -616,7 +624,7 @@ void cost_work(const struct cost_model *cost, const int64_t sym[SYM_COUNT], doub
 }
 
 /* What the host pays for the step, and the launches it makes beyond the graph's operators. */
-static double host_ns(const struct runtime *r, double layers, const struct step_shape *shape,
+static double host_ns(const struct cost_model *cost, const struct step_shape *shape,
                       double *launches) {
     int64_t n[HOST_KIND_COUNT];
     n[HOST_REFRESH] = shape->sym[SYM_REFRESH_N];
@@ -628,18 +636,15 @@ static double host_ns(const struct runtime *r, double layers, const struct step_
         if (n[kind] == 0) {
             continue;
         }
+        const struct host_terms *terms = &cost->host[kind];
         double requests = (double)n[kind];
-        double step_ns = r->host_step_ns[kind] + layers * r->host_layer_ns[kind];
-        double step_launches = r->launches_step[kind] + layers * r->launches_layer[kind];
-        most_ns = step_ns > most_ns ? step_ns : most_ns;
-        most_launches = step_launches > most_launches ? step_launches : most_launches;
-        requests_ns +=
-            requests * (r->host_request_ns[kind] + layers * r->host_layer_request_ns[kind]);
-        *launches +=
-            requests * (r->launches_request[kind] + layers * r->launches_layer_request[kind]);
+        most_ns = terms->step_ns > most_ns ? terms->step_ns : most_ns;
+        most_launches = terms->launches > most_launches ? terms->launches : most_launches;
+        requests_ns += requests * terms->request_ns;
+        *launches += requests * terms->request_launches;
     }
     *launches += most_launches;
-    return r->host_factor * (most_ns + requests_ns);
+    return cost->runtime->host_factor * (most_ns + requests_ns);
 }
 
 /* How host and device go together; `head_ns` is part of the device's time. */
@@ -684,30 +689,35 @@ void cost_price(struct cost_model *cost, const struct step_shape *whole, struct 
     struct step_shape room;
     const struct step_shape *shape = as_run(cost, whole, &room);
     memset(out, 0, sizeof *out);
-    double device = 0, head_ns = 0;
-    for (int symbol = 0; symbol < SYM_COUNT; symbol++) {
+    double device = 0, head_ns = 0, behind_ns = 0, match_ns[PRICE_MATCH_COUNT] = {0};
+    uint32_t lookups[PRICE_MATCH_COUNT] = {0};
+    for (uint32_t i = 0; i < cost->n_used; i++) {
+        enum symbol symbol = cost->used[i];
         int64_t value = shape->sym[symbol];
-        if (!cost->is_used[symbol] || value == 0) {
+        if (value == 0) {
             continue;
         }
-        struct chunk_rows chunks = effective(cost, (enum symbol)symbol, value, asked);
+        struct chunk_rows chunks = effective(cost, symbol, value, asked);
         struct known_price computed, *known = &computed;
         if (value < TABLE_VALUES) {
             known = &cost->known[symbol][value];
             if (known->ns == 0 || memcmp(&known->chunks, &chunks, sizeof chunks) != 0) {
-                *known = price_symbol(cost, (enum symbol)symbol, value, chunks);
+                *known = price_symbol(cost, symbol, value, chunks);
             }
         } else {
-            computed = price_symbol(cost, (enum symbol)symbol, value, chunks);
+            computed = price_symbol(cost, symbol, value, chunks);
         }
         device += known->ns;
         head_ns += symbol == SYM_LOGIT_ROWS ? known->ns : 0;
         for (int match = 0; match < PRICE_MATCH_COUNT; match++) {
-            out->lookups[match] += known->lookups[match];
-            out->time.match_ns[match] += (double)known->match_ns[match];
+            lookups[match] += known->lookups[match];
+            match_ns[match] += (double)known->match_ns[match];
         }
-        out->time.behind_ns += (double)known->behind_ns;
+        behind_ns += (double)known->behind_ns;
     }
+    memcpy(out->lookups, lookups, sizeof lookups);
+    out->time = (struct price_time){.behind_ns = behind_ns};
+    memcpy(out->time.match_ns, match_ns, sizeof match_ns);
     for (uint32_t i = 0; i < cost->n_attention; i++) {
         struct op_price price;
         price_op(cost, &cost->graph->ops[cost->attention[i]], shape, asked, &price);
@@ -719,7 +729,7 @@ void cost_price(struct cost_model *cost, const struct step_shape *whole, struct 
         }
     }
     double launches;
-    out->host_ns = host_ns(cost->runtime, (double)cost->graph->model->layers, shape, &launches);
+    out->host_ns = host_ns(cost, shape, &launches);
     launches = launches > cost->n_executions ? launches - cost->n_executions : 0;
     out->device_ns = device + launches * cost->runtime->small_kernel_ns;
     int64_t kept = shape->sym[SYM_KEPT_Q];
@@ -762,6 +772,12 @@ static void use_symbol(struct cost_model *cost, enum symbol symbol) {
         cost->known[symbol] = calloc(TABLE_VALUES, sizeof *cost->known[symbol]);
         ASSERT(cost->known[symbol] != NULL);
     }
+    cost->n_used = 0;
+    for (int i = 0; i < SYM_COUNT; i++) {
+        if (cost->is_used[i]) {
+            cost->used[cost->n_used++] = (enum symbol)i;
+        }
+    }
 }
 
 /* Operators that their profile has no rows of: refused, or by roofline. */
@@ -785,6 +801,19 @@ static int settle_gaps(struct cost_model *cost, bool fills, struct err *err) {
     return 0;
 }
 
+static void add_up_layers(struct cost_model *cost) {
+    const struct runtime *r = cost->runtime;
+    double layers = (double)cost->graph->model->layers;
+    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        cost->host[kind] = (struct host_terms){
+            .step_ns = r->host_step_ns[kind] + layers * r->host_layer_ns[kind],
+            .launches = r->launches_step[kind] + layers * r->launches_layer[kind],
+            .request_ns = r->host_request_ns[kind] + layers * r->host_layer_request_ns[kind],
+            .request_launches =
+                r->launches_request[kind] + layers * r->launches_layer_request[kind]};
+    }
+}
+
 static int open_cost(const struct gpu *gpu, const struct profile *profile,
                      const struct profile *behind, const struct runtime *runtime,
                      const struct graph *graph, bool fills_gaps, struct cost_model **out,
@@ -794,6 +823,7 @@ static int open_cost(const struct gpu *gpu, const struct profile *profile,
     static const struct expert_routing chance = {.exponent = 1};
     *cost = (struct cost_model){
         .gpu = gpu, .profile = profile, .runtime = runtime, .graph = graph, .routing = &chance};
+    add_up_layers(cost);
     choose_profiles(cost, behind);
     int status = settle_gaps(cost, fills_gaps, err);
     if (status != 0) {
