@@ -124,10 +124,11 @@ static void warn_of_base(const struct comparison *c, size_t i, struct warnings *
     double rejected = cmd_number(sample_any(base), "rejected", NULL);
     if (c->same == NULL && sample_warns(base, WARNING_REJECTED) > 0 &&
         sample_any(&c->samples[i]) != NULL) {
-        warnings_add(out, WARNING_REJECTED, rejected,
-                     "ratios are to %s, which rejected requests: they may compare different requests "
-                     "(--same-requests measures by those that all served)",
-                     c->names[0]);
+        warnings_add(
+            out, WARNING_REJECTED, rejected,
+            "ratios are to %s, which rejected requests: they may compare different requests "
+            "(--same-requests measures by those that all served)",
+            c->names[0]);
     }
 }
 

@@ -77,7 +77,7 @@ struct settings {
     bool beyond_positions;
     double confidence_a, confidence_b;
     double confidence_drop; /* taken from the logits of what a decode process draws */
-    double temperature; /* that logits are divided by */
+    double temperature;     /* that logits are divided by */
 };
 extern const struct param system_params[];
 extern const size_t system_n_params;
