@@ -238,8 +238,8 @@ static int try_claims(const struct claim *claims, size_t n_claims, unsigned n_th
     for (size_t c = 0; c < n_claims; c++) {
         n += claims[c].workloads.n * (1 + claims[c].values.n);
     }
-    struct trial *trials = calloc(n, sizeof *trials);
-    struct campaign_point *points = calloc(n, SIDES * sizeof *points);
+    struct trial *trials = calloc(n + 1, sizeof *trials);
+    struct campaign_point *points = calloc(n + 1, SIDES * sizeof *points);
     ASSERT(trials != NULL && points != NULL);
     for (size_t c = 0; c < n_claims; c++) {
         for (size_t w = 0; w < claims[c].workloads.n; w++) {

@@ -162,7 +162,7 @@ static int reach(const struct task *task, double value, double *out, struct err 
 }
 
 static int fit_one(const struct task *task, struct fit *fit, struct err *err) {
-    double low = 0, high = task->most, at_low, at_high;
+    double low = 0, high = task->most, at_low = 0, at_high = 0;
     int status = reach(task, low, &at_low, err);
     if (status == 0) {
         status = reach(task, high, &at_high, err);
@@ -176,7 +176,7 @@ static int fit_one(const struct task *task, struct fit *fit, struct err *err) {
                       task->section, task->target, task->key, task->most, at_low, at_high);
     }
     for (int i = 0; status == 0 && i < 30; i++) {
-        double middle = (low + high) / 2, reached;
+        double middle = (low + high) / 2, reached = 0;
         status = reach(task, middle, &reached, err);
         *(sign * reached > sign * task->target ? &low : &high) = middle;
     }

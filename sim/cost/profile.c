@@ -89,12 +89,13 @@ struct profile *profile_copy(const struct profile *donor, const char *source,
     bool fine = copy->path != NULL && copy->kind != NULL && copy->source != NULL;
     for (size_t op = 0; op < PROFILE_OPS && fine; op++) {
         fine = donor->ops[op].n_cells == 0 || lattice_copy(&copy->ops[op], &donor->ops[op]);
-        if (fine && donor->raised[op] != NULL) {
-            copy->raised[op] = malloc(donor->ops[op].n_cells);
+        size_t n_cells = donor->ops[op].n_cells;
+        if (fine && n_cells > 0 && donor->raised[op] != NULL) {
+            copy->raised[op] = malloc(n_cells);
             fine = copy->raised[op] != NULL;
-        }
-        if (fine && donor->raised[op] != NULL) {
-            memcpy(copy->raised[op], donor->raised[op], donor->ops[op].n_cells);
+            if (fine) {
+                memcpy(copy->raised[op], donor->raised[op], n_cells);
+            }
         }
     }
     if (!fine) {
