@@ -174,8 +174,9 @@ static void narrow(const struct trial *trial, double low, double high, bool firs
 
 /* Where the ranking turns round: between the first two neighbouring values with different winners;
  * words stand as they are. */
-static void find_flip(const struct trial *trial, const double *ratios, char *out, size_t size) {
-    const struct words *values = &trial->claim->values;
+static void find_flip(const struct claim *claim, const struct trial *trial, const double *ratios,
+                      char *out, size_t size) {
+    const struct words *values = &claim->values;
     snprintf(out, size, "never");
     for (size_t v = 0; v + 1 < values->n; v++) {
         double low, high;
@@ -213,7 +214,7 @@ static void print_claim(const struct claim *claim, const struct campaign_point *
             ratios[v] = ratio_of(&shipped[SIDES * (v + 1)]);
             table_number(table, ratios[v], "%.2f");
         }
-        find_flip(&trials[w * n_places + 1], ratios, flip, sizeof flip);
+        find_flip(claim, &trials[w * n_places + 1], ratios, flip, sizeof flip);
         table_text(table, flip);
     }
     if (for_people) {
