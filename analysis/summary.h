@@ -14,7 +14,7 @@
  * - tokens_committed: output positions that completed requests decoded, the canvas's; throughput is
  *   these over the makespan, so that work lost to preemption or interruption never counts
  * - answer_tokens: of these, those up to and including the end of text, which is what users read;
- * all of them where nobody says where texts end. Throughput and tpf have a twin that counts answers
+ * all of them where nobody says where texts end. Throughput and tpf have a counterpart of answers
  * - after_end: request steps and query tokens of blocks behind the end of text
  * - redundancy: tokens_processed over all steps / tokens_committed
  * - block_redundancy: where keys and values are exact, positions of blocks that ran behind any

@@ -20,8 +20,7 @@ static const struct option sweep_record_options[] = {
 
 static const struct option sweep_price_options[] = {
     {"profile", "FILE", "price by this profile, measured on the sweep's one GPU", false},
-    {"host", "NAME", "the host of every system (list hosts); each system's own unless given",
-     false},
+    {"host", "NAME", "the host of every system (list hosts); default: each its own", false},
     {NULL, NULL, NULL, false},
 };
 

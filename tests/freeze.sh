@@ -3,7 +3,7 @@
 #   tests/freeze.sh store  PROGRAM DIR     run everything, write DIR/*.out (standard output, then the status)
 #   tests/freeze.sh compare DIR DIR        list what differs; status 1 if anything does
 # The identity of a run (build, digests of files) is left out: it differs by design. Data come from
-# UNMASK_DATA or the program's own tree. About five minutes on two cores.
+# UNMASK_DATA or the program's own tree. About ten minutes on two cores.
 set -u
 
 one() { # NAME ARGUMENTS...
