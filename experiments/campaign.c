@@ -107,25 +107,13 @@ static bool take_stored(struct campaign_point *point, const char *summary) {
 
 enum place_of_run { RUN_HERE, RUN_BEFORE, RUN_ELSEWHERE };
 
-/* Notes that this campaign runs a point; false when it runs one of the same identity already. */
-static bool own(struct work *work, const char *digest) {
-    size_t at = (size_t)strtoull(digest + SHA256_HEX_CHARS - 9, NULL, 16) % work->room_own;
-    while (work->own[at] != NULL) {
-        if (strcmp(work->own[at], digest) == 0) {
-            return false;
-        }
-        at = (at + 1) % work->room_own;
-    }
-    work->own[at] = digest;
-    return true;
-}
-
-static bool is_own(const struct work *work, const char *digest) {
+/* Where a digest stands among those that this campaign runs, or the free place for it. */
+static const char **own_place(const struct work *work, const char *digest) {
     size_t at = (size_t)strtoull(digest + SHA256_HEX_CHARS - 9, NULL, 16) % work->room_own;
     while (work->own[at] != NULL && strcmp(work->own[at], digest) != 0) {
         at = (at + 1) % work->room_own;
     }
-    return work->own[at] != NULL;
+    return &work->own[at];
 }
 
 static bool take_recorded(struct work *work, struct campaign_point *point, const char *digest) {
@@ -143,7 +131,7 @@ static bool take_recorded(struct work *work, struct campaign_point *point, const
 static enum place_of_run where_to_run(struct work *work, struct campaign_point *point,
                                       const struct pending *pending) {
     const char *digest = pending->digest;
-    if (digest[0] == '\0' || is_own(work, digest)) {
+    if (digest[0] == '\0' || *own_place(work, digest) != NULL) {
         return RUN_HERE;
     }
     if (take_recorded(work, point, digest)) {
@@ -157,7 +145,7 @@ static enum place_of_run where_to_run(struct work *work, struct campaign_point *
         claims_drop(work->claims, digest);
         return RUN_BEFORE;
     }
-    (void)own(work, digest);
+    *own_place(work, digest) = digest;
     return RUN_HERE;
 }
 

@@ -38,8 +38,7 @@ struct cost_model {
     const struct profile *profile;
     const struct runtime *runtime;
     const struct graph *graph;
-    bool is_used[SYM_COUNT];     /* some operator depends on this symbol alone */
-    enum symbol used[SYM_COUNT]; /* the same as a list, in order */
+    enum symbol used[SYM_COUNT]; /* that some operator depends on alone, in order */
     uint32_t n_used;
     struct known_price *known[SYM_COUNT]; /* TABLE_VALUES entries, for used symbols */
     struct host_terms host[HOST_KIND_COUNT];
@@ -767,14 +766,13 @@ static void choose_profiles(struct cost_model *cost, const struct profile *behin
 }
 
 static void use_symbol(struct cost_model *cost, enum symbol symbol) {
-    if (!cost->is_used[symbol]) {
-        cost->is_used[symbol] = true;
+    if (cost->known[symbol] == NULL) {
         cost->known[symbol] = calloc(TABLE_VALUES, sizeof *cost->known[symbol]);
         ASSERT(cost->known[symbol] != NULL);
     }
     cost->n_used = 0;
     for (int i = 0; i < SYM_COUNT; i++) {
-        if (cost->is_used[i]) {
+        if (cost->known[i] != NULL) {
             cost->used[cost->n_used++] = (enum symbol)i;
         }
     }

@@ -2,7 +2,8 @@
 
 #include <math.h>
 
-double routing_draws(const struct expert_routing *routing, double n_tokens) {
+/* The random draws that so many tokens count as. */
+static double routing_draws(const struct expert_routing *routing, double n_tokens) {
     double block = routing->block_tokens;
     if (routing->exponent == 1 || n_tokens <= 1) {
         return n_tokens;

@@ -23,9 +23,6 @@ struct expert_routing {
 int routing_make(const struct model *whole, double asked, struct expert_routing *out,
                  struct err *err);
 
-/* The random draws that so many tokens count as. */
-double routing_draws(const struct expert_routing *routing, double n_tokens);
-
 /* Experts hit in a layer, of all of them or of one rank's. */
 double routing_hits(const struct expert_routing *routing, uint32_t experts, uint32_t experts_active,
                     double n_tokens);
