@@ -31,17 +31,17 @@ Q := @
 say = @printf '  %-4s %s\n'
 endif
 
-LIB_DIRS := sim/base sim/decode sim/model sim/graph sim/cost sim/memory sim/policy sim/serve \
-            engine kernels traces analysis experiments
-LIB_SRCS := $(filter-out experiments/main.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))
+LIB_DIRS := $(patsubst %/,%,$(wildcard sim/*/ engine/ engine/*/ kernels/ kernels/*/ traces/ analysis/ \
+            analysis/*/ experiments/ experiments/*/))
+LIB_SRCS := $(filter-out experiments/cli/main.c,$(wildcard $(addsuffix /*.c,$(LIB_DIRS))))
 LIB_OBJS := $(LIB_SRCS:%.c=$(BUILD)/%.o)
-TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+TESTS    := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/gpu/%,$(wildcard tests/*/test_*.c)))
 PLUGINS  := $(patsubst tests/plugins/%.c,$(BUILD)/plugins/%.so,$(wildcard tests/plugins/*.c))
-FUZZERS  := $(patsubst tests/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz_*.c))
+FUZZERS  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 C_FILES  := $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null | sort)
 
 .DEFAULT_GOAL := all
-.PHONY: all help clean test demo bench golden figures portable bundle bench-gpu packages lint format asan fuzz FORCE
+.PHONY: all help clean test plugins demo bench golden figures portable bundle bench-gpu packages lint format asan fuzz FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -53,8 +53,8 @@ help: ## list the targets
 
 # Which program this is: the commit, whether its sources differ from it, and a digest over them. The
 # file changes, and what includes it is built again, only when one of these does.
-ID_FILES := $(sort $(LIB_SRCS) experiments/main.c \
-            $(wildcard $(addsuffix /*.h,$(LIB_DIRS))))
+ID_FILES := $(sort $(LIB_SRCS) experiments/cli/main.c \
+            $(wildcard $(addsuffix /*.h,$(LIB_DIRS)) sim/op/ops.def))
 $(BUILD)/build_id.h: FORCE
 	@mkdir -p $(@D)
 	@commit=unknown; [ -e .git ] && commit=$$(git rev-parse --verify -q HEAD 2>/dev/null || echo unknown); \
@@ -76,15 +76,15 @@ $(BUILD)/libunmask.a: $(LIB_OBJS)
 	$(say) AR $@
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-$(BUILD)/unmask: $(BUILD)/experiments/main.o $(BUILD)/libunmask.a
+$(BUILD)/unmask: $(BUILD)/experiments/cli/main.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/libunmask.a
+$(TESTS): %: %.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcheck -lsubunit -lrt $(LIBS)
 
-$(BUILD)/tests/bench_%: $(BUILD)/tests/bench_%.o $(BUILD)/libunmask.a
+$(BUILD)/tests/sim/bench_%: $(BUILD)/tests/sim/bench_%.o $(BUILD)/libunmask.a
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
@@ -96,7 +96,7 @@ $(BUILD)/plugins/%.so: tests/plugins/%.c
 # One program for machines that have a GPU but none of the packages: GSL, OpenBLAS, SQLite, jansson
 # and inih are linked statically.
 portable: $(BUILD)/portable/unmask ## build one binary without package dependencies
-$(BUILD)/portable/unmask: $(BUILD)/experiments/main.o $(BUILD)/libunmask.a
+$(BUILD)/portable/unmask: $(BUILD)/experiments/cli/main.o $(BUILD)/libunmask.a
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(PORTABLE_LIBS)
@@ -120,19 +120,21 @@ test: packages ## install what is missing, build, run every test suite
 	@$(MAKE) --no-print-directory $(BUILD)/unmask $(TESTS) $(PLUGINS)
 	@$(MAKE) --no-print-directory $(TESTS:%=%.run)
 
+plugins: $(PLUGINS)
+
 # Side by side under -j, each suite's words in one piece.
 $(TESTS:%=%.run): %.run: %
 	@UNMASK=$(BUILD)/unmask UNMASK_PLUGINS=$(BUILD)/plugins $< >$<.log 2>&1; status=$$?; \
 	    cat $<.log; exit $$status
 
-golden: all $(BUILD)/tests/test_cli $(BUILD)/tests/test_analysis ## renew tests/golden/cli and summary.json
-	@UNMASK_GOLDEN=write UNMASK=$(BUILD)/unmask $(BUILD)/tests/test_analysis
-	@UNMASK_GOLDEN=write UNMASK=$(BUILD)/unmask $(BUILD)/tests/test_cli
+golden: all $(BUILD)/tests/experiments/test_cli $(BUILD)/tests/analysis/test_analysis ## renew tests/golden/cli and summary.json
+	@UNMASK_GOLDEN=write UNMASK=$(BUILD)/unmask $(BUILD)/tests/analysis/test_analysis
+	@UNMASK_GOLDEN=write UNMASK=$(BUILD)/unmask $(BUILD)/tests/experiments/test_cli
 	@git diff --stat tests/golden
 
-bench: all $(BUILD)/tests/bench_sim $(BUILD)/tests/bench_plan ## measure simulator and planners
-	@$(BUILD)/tests/bench_sim
-	@$(BUILD)/tests/bench_plan
+bench: all $(BUILD)/tests/sim/bench_sim $(BUILD)/tests/sim/bench_plan ## measure simulator and planners
+	@$(BUILD)/tests/sim/bench_sim
+	@$(BUILD)/tests/sim/bench_plan
 	@sh -c 't0=$$(date +%s%N); $(BUILD)/unmask figure --all --out $(BUILD)/bench-figures >/dev/null 2>&1; \
 	    t1=$$(date +%s%N); echo "all figures                     $$(( (t1 - t0) / 1000000 )) ms"'
 
@@ -169,7 +171,7 @@ lint: ## formatting, cppcheck and clang-tidy
 	$(Q)cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
 	    --inline-suppr --suppressions-list=.ci/cppcheck --error-exitcode=1 -j 2 $(CPPFLAGS) \
 	    sim engine kernels traces analysis experiments
-	@$(MAKE) --no-print-directory $(patsubst %.c,$(BUILD)/lint/%.ok,$(LIB_SRCS) experiments/main.c)
+	@$(MAKE) --no-print-directory $(patsubst %.c,$(BUILD)/lint/%.ok,$(LIB_SRCS) experiments/cli/main.c)
 
 $(BUILD)/lint/%.ok: %.c .clang-tidy
 	@mkdir -p $(@D)
@@ -183,8 +185,9 @@ format: ## rewrite the sources in the house format
 # Suites that take minutes under the sanitizers, most of them live runs; `make asan ASAN_SLOW=` runs
 # them, too. What they add to the others is the engine's course, not its memory: test_forward and
 # the other suites of the forward pass, kernels, weights and ranks are run.
-ASAN_SLOW ?= calibrate chunk_search figures forward_device unroll $(patsubst tests/test_%.c,%,$(wildcard tests/test_live*.c))
-ASAN_TESTS := $(filter-out $(ASAN_SLOW:%=$(BUILD)/asan/tests/test_%),$(TESTS:$(BUILD)/%=$(BUILD)/asan/%))
+ASAN_SLOW ?= engine/test_calibrate sim/test_chunk_search experiments/test_figures \
+             engine/test_forward_device sim/test_unroll $(patsubst tests/%.c,%,$(wildcard tests/live/test_*.c))
+ASAN_TESTS := $(filter-out $(ASAN_SLOW:%=$(BUILD)/asan/tests/%),$(TESTS:$(BUILD)/%=$(BUILD)/asan/%))
 asan: ## build and run the tests, but for the slowest, under the address and undefined-behaviour sanitizers
 	@CK_TIMEOUT_MULTIPLIER=10 ASAN_OPTIONS=allocator_may_return_null=1 \
 	    LSAN_OPTIONS=suppressions=$(CURDIR)/.ci/lsan:print_suppressions=0 \
@@ -193,7 +196,7 @@ asan: ## build and run the tests, but for the slowest, under the address and und
 	@echo "asan: $(words $(ASAN_TESTS)) suites passed; left out for their time: $(strip $(ASAN_SLOW))"
 
 FUZZ_SECONDS ?= 60
-$(BUILD)/fuzz/%: tests/%.c $(wildcard sim/base/*.c traces/*.c) engine/safetensors.c
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(wildcard sim/base/*.c traces/*.c) engine/weights/safetensors.c
 	@mkdir -p $(@D)
 	$(say) FUZZ $<
 	$(Q)clang $(CPPFLAGS) $(CSTD) -g -O1 -fsanitize=fuzzer,address,undefined \
@@ -213,4 +216,4 @@ include kernels/kernels.mk
 clean: ## remove what was built and drawn
 	rm -rf $(BUILD) $(OUT)
 
--include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d)
+-include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d $(BUILD)/*/*/*/*.d)

@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "engine/mapping.h"
-#include "engine/session.h"
+#include "engine/device/mapping.h"
+#include "engine/session/session.h"
 #include "sim/base/num.h"
 
 /* Canvases take four bytes a token: as many as any pool of cached rows is likely to serve. */

@@ -1,12 +1,12 @@
 /* The engine: a device, the weights of a system's model, and the forward pass of its step graph,
  * with the memory that the system's budget says and no other; where several GPUs hold the model,
- * those of the first, which the others follow (engine/ranks.h). */
+ * those of the first, which the others follow (engine/device/ranks.h). */
 #ifndef UNMASK_ENGINE_ENGINE_H
 #define UNMASK_ENGINE_ENGINE_H
 
-#include "engine/forward.h"
-#include "engine/ranks.h"
-#include "sim/serve/system.h"
+#include "engine/device/ranks.h"
+#include "engine/step/forward.h"
+#include "sim/system/system.h"
 
 struct engine_request {
     const char *device;  /* "cpu" or "cuda" */

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "engine/session_device.h"
+#include "engine/session/session_device.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/zeroed.h"
-#include "sim/policy/blocks.h"
-#include "sim/serve/system_step.h"
+#include "sim/cache/blocks.h"
+#include "sim/system/system_step.h"
 
 /* The batch under way. It is over when its last step is, and no longer busy when the loop knows. */
 struct flight {

@@ -8,9 +8,9 @@
 
 #include <signal.h>
 
-#include "engine/end_tokens.h"
 #include "engine/engine.h"
-#include "engine/session.h"
+#include "engine/session/session.h"
+#include "engine/weights/end_tokens.h"
 #include "sim/serve/executor.h"
 
 struct live;

@@ -8,9 +8,9 @@ CUDA_ARCH ?= 80 86 89 90a
 NVCCFLAGS := -std=c++17 -O3 -I. -Xcompiler -fPIC,-Wall,-Wextra --threads 2 \
              $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a))
 
-TWIN_SRCS := $(wildcard kernels/twin_*.c)
+TWIN_SRCS := $(wildcard kernels/ref/twin_*.c)
 TWIN_OBJS := $(TWIN_SRCS:%.c=$(BUILD)/%.o)
-CUDA_SRCS := $(wildcard kernels/*.cu)
+CUDA_SRCS := $(wildcard kernels/*.cu kernels/*/*.cu)
 CUDA_OBJS := $(CUDA_SRCS:%.cu=$(BUILD)/%.cu.o)
 
 # The twins alone, for the GPU's tests, which run where the packages of the whole are missing.

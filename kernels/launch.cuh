@@ -17,7 +17,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/hopper.cuh"
+#include "kernels/linear/hopper.cuh"
 
 /* All that the kernels before have written is there. */
 static __device__ __forceinline__ void dependencies_wait() {

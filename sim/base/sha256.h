@@ -1,7 +1,8 @@
 /* SHA-256 (FIPS 180-4): the digest by which files and runs are recognised.
  *
  * Own code, since every packaged library that has it brings a TLS stack or another dependency for
- * these hundred lines; tests/test_identity.c holds it against the standard's examples. */
+ * these hundred lines; tests/experiments/test_identity.c holds it against the standard's examples.
+ */
 #ifndef UNMASK_SIM_BASE_SHA256_H
 #define UNMASK_SIM_BASE_SHA256_H
 

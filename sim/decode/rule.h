@@ -1,10 +1,10 @@
 /* Rules of decoders: which masked positions a pass commits, by what the model says of each.
  *
  * Decoders are parameters around one of these rules (sim/policy/decoder_*.c); simulations and
- * rollouts apply decode_choose, the engine's device the kernel of the same rule (kernels/decode.cu,
- * kernels/twin_decode.c), with the same choices bit for bit: everything is single precision, one
- * rounding an operation. Where values are equal the earlier position goes first, and at least one
- * position is committed. */
+ * rollouts apply decode_choose, the engine's device the kernel of the same rule
+ * (kernels/decode/decode.cu, kernels/ref/twin_decode.c), with the same choices bit for bit:
+ * everything is single precision, one rounding an operation. Where values are equal the earlier
+ * position goes first, and at least one position is committed. */
 #ifndef UNMASK_SIM_DECODE_RULE_H
 #define UNMASK_SIM_DECODE_RULE_H
 
@@ -81,7 +81,7 @@ float decode_draw(uint64_t key, uint64_t position);
 
 /* Standard Gumbel noise by key and position: -log(-log u) of u in (0, 1), an odd multiple of 2^-24;
  * from -2.82 to 16.64, within 4e-7 of its exact value relative to the larger of it and 1. The same
- * operations as keyed_noise (kernels/keyed.h), and so the same bits. */
+ * operations as keyed_noise (kernels/rules/keyed.h), and so the same bits. */
 float decode_noise(uint64_t key, uint64_t position);
 
 /* Credit (dInfer): a token that stays the most likely one from step to step is made more likely.

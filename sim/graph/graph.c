@@ -3,39 +3,9 @@
 #include "sim/base/num.h"
 
 const char *const op_kind_names[OP_KIND_COUNT] = {
-    "embed",
-    "rmsnorm",
-    "linear",
-    "rope",
-    "attention-full",
-    "attention-block",
-    "attention-prefill",
-    "gather",
-    "select",
-    "pack",
-    "similarity",
-    "gate-up",
-    "swiglu",
-    "add",
-    "moe-route",
-    "moe-linear",
-    "cast",
-    "softmax",
-    "head",
-    "sample",
-    "commit",
-    "importance",
-    "evict",
-    "all-reduce",
-    "all-gather",
-    "combine",
-    "moe-choose",
-    "moe-gate-up",
-    "moe-down",
-    "moe-combine",
-    "credit",
-    "keep-expected",
-    "add-expected",
+#define OP(id, file, name) [OP_##id] = name,
+#include "sim/op/ops.def"
+#undef OP
 };
 
 const char *const chunk_kind_names[CHUNK_KINDS] = {"attention", "ffn", "logits"};

@@ -16,44 +16,11 @@
 #include "sim/model/model.h"
 
 enum op_kind {
-    OP_EMBED,
-    OP_RMSNORM,
-    OP_LINEAR,
-    OP_ROPE,
-    OP_ATTENTION_FULL,    /* spans that attend to themselves */
-    OP_ATTENTION_BLOCK,   /* spans that attend to cached and own keys */
-    OP_ATTENTION_PREFILL, /* spans in prefill, under a causal or block-causal mask */
-    OP_GATHER,            /* copy cached rows together before attention */
-    OP_SELECT,            /* score, pool and pick the KV rows to keep */
-    OP_PACK,              /* write the picked rows as one dense buffer */
-    OP_SIMILARITY,        /* compare fresh values with cached ones (dLLM-Cache) */
-    OP_GATE_UP,           /* the gate and up products with the activation between them */
-    OP_SWIGLU,
-    OP_ADD,
-    OP_MOE_ROUTE,  /* the router's product and its choice in one */
-    OP_MOE_LINEAR, /* one product of a token's experts */
-    OP_CAST,
-    OP_SOFTMAX,
-    OP_HEAD,   /* logits, argmax and confidence of each row in one, the logits never stored */
-    OP_SAMPLE, /* argmax and confidence of each logit row */
-    OP_COMMIT,
-    OP_IMPORTANCE, /* how much masked queries attend to each other (FOCUS) */
-    OP_EVICT,      /* choose the queries that go on, and copy them together */
-    OP_ALL_REDUCE, /* the sum over all ranks, on each of them */
-    OP_ALL_GATHER, /* what every rank has made, on each of them */
-    OP_COMBINE,    /* one candidate a row out of every rank's */
-    /* A mixture as our engine runs it; the router's product is an OP_LINEAR. */
-    OP_MOE_CHOOSE,  /* from router logits to experts, and the pairs in the order of their experts */
-    OP_MOE_GATE_UP, /* gates, ups and the activation between them, of all pairs at once */
-    OP_MOE_DOWN,
-    OP_MOE_COMBINE, /* each token's pairs, weighed and summed */
-    OP_CREDIT,      /* what tokens have earned so far is added to their logits (dInfer) */
-    /* What a step expects of each logit row's position, an embedding, outlasts it; what the step
-     * before expected of masked positions is added to theirs (dInfer). */
-    OP_KEEP_EXPECTED,
-    OP_ADD_EXPECTED,
+#define OP(id, file, name) OP_##id,
+#include "sim/op/ops.def"
+#undef OP
+    OP_KIND_COUNT
 };
-enum { OP_KIND_COUNT = OP_ADD_EXPECTED + 1 };
 extern const char *const op_kind_names[OP_KIND_COUNT];
 
 enum {

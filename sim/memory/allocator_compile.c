@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "sim/memory/allocator.h"
-#include "sim/memory/planner.h"
+#include "sim/planner/planner.h"
 
 /* Of buffers within a pool (Inductor's ALIGN_BYTES). */
 enum { POOL_ALIGN_BYTES = 64 };

@@ -6,7 +6,7 @@
 #ifndef UNMASK_SIM_MEMORY_INSTANCE_H
 #define UNMASK_SIM_MEMORY_INSTANCE_H
 
-#include "sim/memory/planner.h"
+#include "sim/planner/planner.h"
 
 struct instance {
     struct packing packing; /* of the buffers below */

@@ -13,7 +13,7 @@
 
 #include "sim/base/err.h"
 #include "sim/graph/graph.h"
-#include "sim/memory/planner.h"
+#include "sim/planner/planner.h"
 
 enum { PLACEMENT_ALIGN_BYTES = 512 }; /* vectorised kernels and cuBLAS need 16; sectors 32 */
 

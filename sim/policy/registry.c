@@ -5,11 +5,11 @@
 
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/policy/cache.h"
-#include "sim/policy/decoder.h"
-#include "sim/policy/plugin.h"
-#include "sim/policy/router.h"
-#include "sim/policy/scheduler.h"
+#include "sim/cache/cache.h"
+#include "sim/check/plugin.h"
+#include "sim/decoder/decoder.h"
+#include "sim/router/router.h"
+#include "sim/scheduler/scheduler.h"
 
 /* A new built-in policy is one file and one line here. */
 extern const struct scheduler scheduler_static, scheduler_continuous, scheduler_phase_multiplexed,

@@ -1,6 +1,6 @@
 #include "sim/serve/executor_sim.h"
 
-#include "sim/serve/system_step.h"
+#include "sim/system/system_step.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define UNMASK_SIM_SERVE_EXECUTOR_SIM_H
 
 #include "sim/serve/executor.h"
-#include "sim/serve/system.h"
+#include "sim/system/system.h"
 
 struct executor_sim;
 

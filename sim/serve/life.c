@@ -3,11 +3,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "sim/policy/blocks.h"
+#include "sim/cache/blocks.h"
 #include "sim/serve/plan.h"
-#include "sim/serve/system_step.h"
 #include "sim/serve/text_end.h"
 #include "sim/serve/unroll.h"
+#include "sim/system/system_step.h"
 
 /* ---- reporting ---- */
 

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "sim/base/num.h"
+#include "sim/cache/blocks.h"
 #include "sim/memory/allocator.h"
 #include "sim/memory/eager.h"
-#include "sim/policy/blocks.h"
-#include "sim/serve/system_step.h"
+#include "sim/system/system_step.h"
 
 const char *const lmax_bound_names[N_LMAX_BOUNDS] = {"attention", "FFN", "logits", "fragmentation",
                                                      "nothing"};

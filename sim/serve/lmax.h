@@ -14,7 +14,7 @@
 #define UNMASK_SIM_SERVE_LMAX_H
 
 #include "sim/memory/live.h"
-#include "sim/serve/system.h"
+#include "sim/system/system.h"
 
 enum {
     LMAX_GRANULE_TOKENS = 64,   /* canvases are multiples of it, unless asked otherwise (assumed) */

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "sim/policy/blocks.h"
+#include "sim/cache/blocks.h"
 #include "sim/serve/life.h"
 #include "sim/serve/report.h"
 #include "sim/serve/selection.h"

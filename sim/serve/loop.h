@@ -13,7 +13,7 @@
 #include "sim/base/decode.h"
 #include "sim/serve/executor.h"
 #include "sim/serve/record.h"
-#include "sim/serve/system.h"
+#include "sim/system/system.h"
 
 struct loop_request {
     const struct system *system;

@@ -2,8 +2,8 @@
 
 #include <inttypes.h>
 
-#include "sim/policy/blocks.h"
-#include "sim/policy/canvas.h"
+#include "sim/cache/blocks.h"
+#include "sim/cache/canvas.h"
 
 int plan_broken_promise(const struct life *life, const struct policy *policy, const char *kind,
                         const char *what, int64_t found, int64_t least, int64_t most,

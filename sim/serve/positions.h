@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 #include "sim/decode/choice.h"
-#include "sim/policy/foresight.h"
+#include "sim/decoder/foresight.h"
 #include "sim/serve/executor.h"
-#include "sim/serve/system.h"
+#include "sim/system/system.h"
 
 struct positions {
     const struct system *system;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "sim/policy/blocks.h"
+#include "sim/cache/blocks.h"
 #include "sim/serve/unroll.h"
 
 /* What the request's next step does to its active block: nothing, while it prefills. */

@@ -1,6 +1,6 @@
 #include "sim/serve/unroll.h"
 
-#include "sim/policy/blocks.h"
+#include "sim/cache/blocks.h"
 
 /* For how many steps, at most so many, the decoder's rule is the same; its threshold and its key
  * may be others. */

@@ -11,7 +11,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/bf16.h"
-#include "kernels/twin.h"
+#include "kernels/ref/twin.h"
 #include "tests/gpu/chance.h"
 
 static inline void must(cudaError_t status, const char *what) {

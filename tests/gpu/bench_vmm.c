@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/mapping.h"
+#include "engine/device/mapping.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/num.h"
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "kernels/keyed.h"
+#include "kernels/rules/keyed.h"
 
 static uint64_t state; /* of what is drawn: the seed at first */
 static int n_passed, n_failed;

@@ -14,8 +14,8 @@
 
 #include "kernels/bf16.h"
 #include "kernels/device.h"
-#include "kernels/keyed.h"
-#include "kernels/twin.h"
+#include "kernels/ref/twin.h"
+#include "kernels/rules/keyed.h"
 #include "tests/gpu/chance.h"
 
 enum { MAX_BUFFERS = 64, D = 128 };

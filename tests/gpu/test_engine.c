@@ -12,11 +12,11 @@
 #include <string.h>
 
 #include "engine/live.h"
-#include "engine/safetensors.h"
+#include "engine/weights/safetensors.h"
 #include "sim/base/datadir.h"
 #include "sim/base/rng.h"
+#include "sim/cache/canvas.h"
 #include "sim/graph/builder.h"
-#include "sim/policy/canvas.h"
 #include "sim/serve/loop.h"
 
 enum { TOKENS = 77, VOCAB = 304 };

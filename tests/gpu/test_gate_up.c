@@ -12,7 +12,7 @@
 
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
-#include "kernels/twin.h"
+#include "kernels/ref/twin.h"
 #include "tests/gpu/chance.h"
 
 enum { GUARD_ROWS = 3 };

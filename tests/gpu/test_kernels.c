@@ -11,7 +11,7 @@
 
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
-#include "kernels/twin.h"
+#include "kernels/ref/twin.h"
 #include "tests/gpu/arrays.h"
 
 static bool small;

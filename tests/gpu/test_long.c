@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/device.h"
+#include "engine/device/device.h"
 #include "kernels/bf16.h"
 
 enum {

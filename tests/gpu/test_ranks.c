@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/forward.h"
-#include "engine/ranks.h"
+#include "engine/device/ranks.h"
+#include "engine/step/forward.h"
 #include "kernels/bf16.h"
-#include "kernels/twin.h"
+#include "kernels/ref/twin.h"
 #include "sim/graph/builder.h"
 #include "sim/model/ranks.h"
 #include "tests/gpu/chance.h"

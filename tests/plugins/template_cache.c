@@ -1,14 +1,14 @@
 /* A cache policy of your own: a starting point. It renews the KV of the whole canvas every
  * `interval_steps` steps of a block, and in between runs the block alone against it.
  *
- * The rules (sim/policy/cache.h): both callbacks are pure functions of the request; every field of
+ * The rules (sim/cache/cache.h): both callbacks are pure functions of the request; every field of
  * the span is set (exact, kept_queries and kept_keys are 0 here); context never exceeds rows_held;
  * the span holds for as many steps as `plan` returns, unless the block ends before.
  *
  * This one is for models that see their whole canvas. For block-causal and autoregressive ones a
  * policy says KEEPS_EXACT and plans prefills and commit passes besides: sim/policy/cache_exact.c.
  */
-#include "sim/policy/cache.h"
+#include "sim/cache/cache.h"
 
 struct state {
     uint32_t interval_steps;

@@ -12,7 +12,7 @@
  * what it will ever need, and runs a prompt in one piece. A scheduler that sets `.grows = 1` lets
  * requests start with less, sees to their growth (kv_bytes - kv_held_bytes of those it lists),
  * preempts others for it, and may take prefills in chunks: sim/policy/scheduler_chunked.c. */
-#include "sim/policy/scheduler.h"
+#include "sim/scheduler/scheduler.h"
 
 /* One for each replica: zeroed, then the parameters' initial values are written. */
 struct state {

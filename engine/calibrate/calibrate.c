@@ -1,0 +1,554 @@
+#include "engine/calibrate/calibrate.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/calibrate/calibration_fit.h"
+#include "engine/calibrate/calibration_log.h"
+#include "engine/calibrate/calibration_samples.h"
+#include "engine/calibrate/measure.h"
+#include "engine/calibrate/quantile.h"
+#include "engine/device/exchange.h"
+#include "sim/base/num.h"
+#include "sim/model/ranks.h"
+
+/* Device time for one sample of a point. Light points are short enough for many plays; heavy ones
+ * must last as long as a step's. */
+static const double light_ns = 2e6, heavy_ns = 20e6, quick_share = 0.25;
+static const double heat_ns = 1e9, reference_gpu_ns = 50e6, reference_cpu_ns = 10e6;
+/* Operators may take so much of the time; whole steps the rest. */
+static const double operators_share = 0.8;
+/* Of the device's free memory, at most: for stored logits, for one layer's cached rows while
+ * operators are measured, and for all layers' in whole steps. */
+enum { LOGITS_SHARE = 4, KV_SHARE = 4, STORE_SHARE = 2, KV_ROWS_PER_TOKEN = 16 };
+
+struct calibration {
+    const struct calibration_request *request;
+    struct calibration_report *report;
+    struct calibration_bounds bounds;
+    struct calibration_grid grid;
+    struct calibration_samples samples;
+    struct calibration_log *log;
+    struct measure *measure;
+    struct exchange *exchange; /* with the other ranks; NULL: the model is on one device */
+    double target_scale;       /* of the device time for a sample */
+    uint64_t n_done, n_total;
+    double *references; /* [rounds, groups], as far as they were taken */
+    size_t n_references;
+    struct profile *profile; /* of the operators */
+};
+
+static int64_t element_bytes(const struct calibration *c) {
+    return engine_element_bytes(c->request->device);
+}
+
+static const struct model *model_of(const struct calibration *c) {
+    return c->request->system->model;
+}
+
+static int64_t now_ns(const struct calibration *c) {
+    return c->request->now_ns(c->request->clock_state);
+}
+
+static bool is_gpu(const struct calibration *c) {
+    return c->request->device->facts.capability > 0;
+}
+
+static void advance(struct calibration *c, uint64_t n) {
+    c->n_done += n;
+    if (c->request->progress != NULL) {
+        c->request->progress(c->request->progress_state, c->n_done, c->n_total);
+    }
+}
+
+static void step_done(void *state) {
+    advance(state, 1);
+}
+
+static bool is_stopped(const struct calibration *c) {
+    return c->request->stop != NULL && *c->request->stop;
+}
+
+/* ---- rounds ---- */
+
+static int interrupted(const struct calibration *c, struct err *err) {
+    return err_world(err,
+                     "interrupted after %" PRIu64 " of %" PRIu64 " measurements; %s.partial keeps "
+                     "them, and the same command continues there",
+                     c->n_done, c->n_total, c->request->path);
+}
+
+static bool group_is_heavy(const struct calibration *c, size_t first) {
+    return is_gpu(c) && calibration_point_is_heavy(&c->grid.points[first]);
+}
+
+/* The reference product, on a GPU after heating where the group is heavy; a line for the log. */
+static int settle_device(struct calibration *c, uint32_t round, size_t first, struct err *err) {
+    char group[POINT_TEXT_CHARS];
+    struct device_vitals vitals = {0};
+    double us = 0;
+    int status = measure_renew(c->measure, err);
+    if (status == 0 && group_is_heavy(c, first)) {
+        status = measure_reference(c->measure, heat_ns * c->target_scale, &us, err);
+    }
+    if (status == 0) {
+        double target_ns = is_gpu(c) ? reference_gpu_ns : reference_cpu_ns;
+        status = measure_reference(c->measure, target_ns * c->target_scale, &us, err);
+    }
+    if (status != 0) {
+        return status;
+    }
+    c->references[c->n_references++] = us;
+    c->request->device->table->vitals(c->request->device->device, &vitals);
+    calibration_point_text(&c->grid.points[first], group);
+    return calibration_log_line(c->log, now_ns(c), round, group, us, &vitals, err);
+}
+
+static int measure_group(struct calibration *c, uint32_t round, size_t first, size_t last,
+                         struct err *err) {
+    double target_ns = c->target_scale * (group_is_heavy(c, first) ? heavy_ns : light_ns);
+    int status = settle_device(c, round, first, err);
+    size_t point = first;
+    for (; status == 0 && point < last && !is_stopped(c); point++) {
+        double *sample = samples_at(&c->samples, round, point), us = 0;
+        if (!isnan(*sample)) {
+            continue;
+        }
+        status = calibration_point_is_exchange(&c->grid.points[point])
+                     ? exchange_point(c->exchange, &c->grid.points[point], target_ns, &us, err)
+                     : measure_point(c->measure, &c->grid.points[point], target_ns, &us, err);
+        if (status == 0) {
+            *sample = us;
+            advance(c, 1);
+        }
+    }
+    struct err late = {0};
+    int appended = samples_append(&c->samples, round, first, last, &late);
+    if (status == 0 && appended != 0) {
+        *err = late;
+        status = appended;
+    }
+    return status == 0 && point < last ? interrupted(c, err) : status;
+}
+
+static bool group_is_done(const struct calibration *c, uint32_t round, size_t first, size_t last) {
+    bool done = true;
+    for (size_t i = first; i < last; i++) {
+        done = done && !isnan(*samples_at(&c->samples, round, i));
+    }
+    return done;
+}
+
+static int measure_round(struct calibration *c, uint32_t round, struct err *err) {
+    int status = 0;
+    for (size_t first = 0, last; status == 0 && first < c->grid.n; first = last) {
+        for (last = first;
+             last < c->grid.n && c->grid.points[last].group == c->grid.points[first].group;) {
+            last++;
+        }
+        if (!group_is_done(c, round, first, last)) {
+            status = measure_group(c, round, first, last, err);
+        }
+    }
+    return status;
+}
+
+/* Rounds as long as time for another one is left, judged by the longest so far. */
+static int measure_rounds(struct calibration *c, struct err *err) {
+    double budget_ns = operators_share * 60e9 * c->request->minutes, longest_ns = 0;
+    int64_t start_ns = now_ns(c);
+    int status = 0;
+    uint32_t round = 0;
+    for (; status == 0 && round < CALIBRATION_MAX_ROUNDS; round++) {
+        int64_t round_ns = now_ns(c);
+        double gone_ns = (double)(round_ns - start_ns);
+        if (round > 0 && gone_ns + longest_ns > budget_ns) {
+            break;
+        }
+        status = measure_round(c, round, err);
+        longest_ns = fmax(longest_ns, (double)(now_ns(c) - round_ns));
+    }
+    c->report->n_rounds = round;
+    return status;
+}
+
+static int measure_operators(struct calibration *c, struct err *err) {
+    const struct calibration_request *request = c->request;
+    int64_t exchanged = calibration_most_exchanged(&c->grid);
+    int status = exchanged == 0
+                     ? 0
+                     : exchange_open(request->device, request->weights, request->weights_source,
+                                     exchanged, &c->exchange, err);
+    status = status == 0
+                 ? measure_open(request->device, request->weights, &c->bounds, &c->measure, err)
+                 : status;
+    if (status == 0) {
+        c->report->reference_size = measure_reference_size(c->measure);
+        status = measure_rounds(c, err);
+    }
+    measure_close(c->measure);
+    c->measure = NULL;
+    return status;
+}
+
+/* ---- what came out ---- */
+
+static void summarise_points(struct calibration *c) {
+    double *spreads = malloc(c->grid.n * sizeof *spreads), median_us;
+    ASSERT(spreads != NULL);
+    for (size_t i = 0; i < c->grid.n; i++) {
+        samples_summarise(&c->samples, i, &median_us, &spreads[i]);
+    }
+    c->report->n_points = c->grid.n;
+    c->report->n_found = c->samples.n_found;
+    c->report->spread_median = quantile(spreads, c->grid.n, 0.5);
+    c->report->spread_p95 = quantile(spreads, c->grid.n, 0.95);
+    free(spreads);
+    if (c->n_references > 0) {
+        double first = c->references[0];
+        c->report->reference_first_us = first;
+        c->report->reference_median_us = quantile(c->references, c->n_references, 0.5);
+        c->report->reference_drift =
+            (c->references[c->n_references - 1] - c->references[0]) / first;
+    }
+}
+
+/* What the device has left beside the weights, and what of it the system's pool could be. */
+static int count_pages(struct calibration *c, struct err *err) {
+    const struct calibration_request *request = c->request;
+    const struct budget *budget = &request->system->budget;
+    struct device_facts facts;
+    int status = engine_device_err(request->device,
+                                   request->device->table->facts(request->device->device, &facts),
+                                   "asking for its free memory", err);
+    if (status == 0) {
+        int64_t taken =
+            budget->reserve_bytes + (budget->shares_pool ? 0 : budget->activation_bytes);
+        int64_t pool_bytes = facts.free_bytes - taken;
+        c->report->free_bytes = facts.free_bytes;
+        c->report->kv_page_tokens = budget->unit_rows;
+        c->report->kv_pages =
+            budget->unit_bytes > 0 && pool_bytes > 0 ? pool_bytes / budget->unit_bytes : 0;
+    }
+    return status;
+}
+
+/* ---- the profile ---- */
+
+static const char *today(char text[16]) {
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(text, 16, "%Y-%m-%d", gmtime_r(&now, &utc));
+    return text;
+}
+
+/* Of how many devices a step is, where not of one. */
+static void write_ranks(const struct calibration *c, FILE *file) {
+    const struct model *model = model_of(c);
+    if (model_ranks(model) > 1) {
+        fprintf(file,
+                "# ranks: %" PRIu32
+                " hold the model together%s; operators of one of them, what they "
+                "exchange and whole steps of all\n",
+                model_ranks(model), model->expert_ranks > 1 ? " and divide its experts" : "");
+    }
+}
+
+static void write_provenance(const struct calibration *c, FILE *file) {
+    const struct calibration_request *request = c->request;
+    const struct calibration_report *report = c->report;
+    const struct device_facts *facts = &request->device->facts;
+    char date[16], memory[32], l2[32];
+    bool is_bf16 = request->device->dtype == KERNEL_BF16;
+    fprintf(file, PROFILE_FILE_HEAD " one device as unmask's own kernels take them.\n");
+    fprintf(file, "# kind: measured\n# gpu: %s\n", request->system->gpu->title);
+    fprintf(file, "# source: unmask calibrate on %s, %s\n", facts->name, today(date));
+    fprintf(file, "# date: %s\n# backend: %s\n", date, request->device->table->name);
+    fprintf(file, "# device: %s, %" PRId32 " multiprocessors, %s, L2 %s\n", facts->name,
+            facts->n_sms, num_format_bytes(memory, sizeof memory, (double)facts->memory_bytes),
+            num_format_bytes(l2, sizeof l2, (double)facts->l2_bytes));
+    fprintf(file, "# dtype: %s\n# model: %s\n# weights: %s\n", is_bf16 ? "bf16" : "float32",
+            model_of(c)->name, request->weights_source);
+    write_ranks(c, file);
+    fprintf(file, "# max_tokens: %" PRId64 "\n# rounds: %" PRIu32 "\n", c->bounds.max_tokens,
+            report->n_rounds);
+    fprintf(file,
+            "# method: median of rounds; weights and caches cold, activations in place, contexts "
+            "ragged%s\n",
+            is_gpu(c) ? "; products, head and full attention under sustained load" : "");
+    fprintf(file, "# spread: median %.2f %%, 95th percentile %.2f %% of (max - min) / median\n",
+            100 * report->spread_median, 100 * report->spread_p95);
+    fprintf(file,
+            "# reference_product: %" PRId64 "^3: first %.6g us, median %.6g us, drift %.2f %%\n",
+            report->reference_size, report->reference_first_us, report->reference_median_us,
+            100 * report->reference_drift);
+    calibration_log_summary(c->log, file);
+    fprintf(file, "# free_bytes_after_weights: %" PRId64 "\n", report->free_bytes);
+    fprintf(file, "# kv_pages: %" PRId64 " of %" PRId64 " tokens for %s\n", report->kv_pages,
+            report->kv_page_tokens, request->system->name);
+}
+
+static void write_errors(FILE *file, const char *key, const struct error_summary *errors) {
+    if (errors->n > 0) {
+        fprintf(file, "# %s: %zu steps, median %.2f %%, 95th percentile %.2f %%\n", key, errors->n,
+                100 * errors->median, 100 * errors->p95);
+    }
+}
+
+static void write_steps(const struct calibration_report *report, FILE *file) {
+    const struct calibration_steps *steps = &report->steps;
+    fprintf(file, "# activation_peak_bytes: %" PRId64 ", as planned %" PRId64 "\n",
+            steps->activation_peak_bytes, steps->activation_planned_bytes);
+    write_errors(file, "fitted", &report->fitted);
+    write_errors(file, "held_out", &report->held_out);
+    write_errors(file, "mixed", &report->mixed);
+    fprintf(file, "# additivity: mixed steps over their sides alone: measured %.4f, priced %.4f\n",
+            report->additivity_measured, report->additivity_predicted);
+    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        const struct host_fit *fit = &report->host[kind];
+        if (fit->given) {
+            fprintf(file, "# covariance_%s: %.6g %.6g %.6g\n", step_kind_names[kind],
+                    fit->covariance[0], fit->covariance[1], fit->covariance[2]);
+        }
+    }
+    load_write(&report->load, file);
+    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        const struct host_fit *fit = &report->host[kind];
+        if (fit->given) {
+            fprintf(file, "host,%s,%.6g,%.6g\n", step_kind_names[kind], fit->step_ns,
+                    fit->request_ns);
+        }
+    }
+}
+
+/* A block of one token is what others measure as decoding, their own key among those counted. */
+static void write_decode(const struct calibration_point *point, double us, FILE *file) {
+    const int64_t *s = point->sizes;
+    if (point->op == PROFILE_ATTENTION_BLOCK && s[POINT_Q] == 1) {
+        fprintf(file, "%s,%" PRId64 ",1,%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%.6g\n",
+                profile_op_name(PROFILE_ATTENTION_DECODE), s[POINT_BATCH], s[POINT_KV] + 1, s[3],
+                s[4], s[5], us);
+    }
+}
+
+/* The whole file, with what came of the steps where they were run. */
+static void write_profile(const struct calibration *c, bool has_steps, FILE *file) {
+    char text[POINT_TEXT_CHARS];
+    write_provenance(c, file);
+    if (has_steps) {
+        write_steps(c->report, file);
+    }
+    for (size_t i = 0; i < c->grid.n; i++) {
+        double median_us, spread;
+        samples_summarise(&c->samples, i, &median_us, &spread);
+        fprintf(file, "%s,%.6g\n", calibration_point_text(&c->grid.points[i], text), median_us);
+        write_decode(&c->grid.points[i], median_us, file);
+    }
+}
+
+/* The operators' rows as the cost model reads them. */
+static int read_back(struct calibration *c, struct err *err) {
+    const struct gpu *gpu = c->request->system->gpu;
+    const struct profile_peaks peaks = profile_peaks_of(gpu);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+    if (file == NULL) {
+        return err_world(err, "no memory for the profile");
+    }
+    write_profile(c, false, file);
+    int status = fclose(file) == 0
+                     ? profile_parse(c->request->path, text, size, &peaks, &c->profile, err)
+                     : err_world(err, "no memory for the profile");
+    free(text);
+    return status;
+}
+
+/* Whole or not at all: written beside, then renamed. */
+static int write_file(const struct calibration *c, struct err *err) {
+    char temporary[1024];
+    snprintf(temporary, sizeof temporary, "%s.new", c->request->path);
+    FILE *file = fopen(temporary, "w");
+    if (file == NULL) {
+        return err_world(err, "cannot write %s: %s", temporary, strerror(errno));
+    }
+    write_profile(c, true, file);
+    bool fine = fflush(file) == 0 && fsync(fileno(file)) == 0;
+    fine = fclose(file) == 0 && fine;
+    if (!fine || rename(temporary, c->request->path) != 0) {
+        int status = err_world(err, "cannot write %s: %s", c->request->path, strerror(errno));
+        unlink(temporary);
+        return status;
+    }
+    unlink(c->samples.path);
+    return 0;
+}
+
+/* ---- whole steps ---- */
+
+/* The sum of a step's operators at the profile's prices: no host, no launches beyond them. */
+static int price_steps(struct calibration *c, bool selects, bool fused, struct err *err) {
+    const struct system *system = c->request->system;
+    struct runtime runtime = {.varlen = true,
+                              .fused = true,
+                              .fused_head = fused,
+                              .fused_gate_up = fused,
+                              .logits_bytes = BF16_BYTES,
+                              .element_bytes = element_bytes(c),
+                              .host_mode = HOST_SERIAL};
+    struct graph_options options =
+        calibration_graph(system->model, element_bytes(c), selects, fused);
+    struct graph *graph = malloc(sizeof *graph);
+    struct cost_model *cost = NULL;
+    ASSERT(graph != NULL);
+    graph_build(graph, system->model, &options);
+    struct chunk_rows chunks = system->chunks.bound; /* which a fused head has no use for */
+    int status = cost_open(system->gpu, c->profile, NULL, &runtime, graph, &cost, err);
+    if (status == 0 && !selects && !calibration_is_exact(system->model)) {
+        cost_stores_passes(cost, SYM_FULL_Q);
+    }
+    for (size_t i = 0; status == 0 && i < c->report->steps.n; i++) {
+        struct calibration_step *step = &c->report->steps.list[i];
+        if (calibration_step_selects(step) == selects && step->is_fused == fused) {
+            struct step_shape shape;
+            struct op_price prices[GRAPH_MAX_OPS];
+            calibration_step_shape(step, system->model, &shape);
+            cost_explain(cost, &shape, chunks, prices);
+            step->operators_ns = 0;
+            for (uint32_t op = 0; op < graph->n_ops; op++) {
+                step->operators[op].priced_ns = prices[op].ns;
+                step->operators_ns += prices[op].ns;
+            }
+        }
+    }
+    cost_close(cost);
+    free(graph);
+    return status;
+}
+
+static int run_steps(struct calibration *c, struct err *err) {
+    const struct calibration_request *request = c->request;
+    struct calibration_report *report = c->report;
+    const struct steps_request asked = {.device = request->device,
+                                        .weights = request->weights,
+                                        .ranks = c->exchange != NULL ? exchange_ranks(c->exchange)
+                                                                     : NULL,
+                                        .planner = request->system->planner,
+                                        .chunks = request->system->chunks.bound,
+                                        .bounds = c->bounds,
+                                        .now_ns = request->now_ns,
+                                        .clock_state = request->clock_state,
+                                        .stop = request->stop,
+                                        .done = step_done,
+                                        .done_state = c};
+    int status = calibration_steps_measure(&report->steps, &asked, err);
+    for (int variant = 0; status == 0 && variant < 4; variant++) {
+        bool selects = variant & 1;
+        if (!selects || !calibration_is_exact(model_of(c))) {
+            status = price_steps(c, selects, variant & 2, err);
+        }
+    }
+    status = status == 0 ? calibration_fit(report, err) : status;
+    return status;
+}
+
+/* ---- all of it ---- */
+
+/* `most`, or as much as memory allows: a power of two then, so that a rerun, which finds a little
+ * more or less memory free, measures the same points. */
+static int64_t as_fits(int64_t fits, int64_t most) {
+    int64_t power = 1;
+    while (2 * power <= fits) {
+        power *= 2;
+    }
+    return fits >= most ? most : power;
+}
+
+static int make_bounds(struct calibration *c, struct err *err) {
+    const struct calibration_request *request = c->request;
+    const struct model *model = model_of(c);
+    int64_t least = 2LL * model->block_tokens, max = request->max_tokens;
+    if (max < least || max > INT32_MAX / KV_ROWS_PER_TOKEN) {
+        return err_usage(err, "a calibration of %s takes %" PRId64 " to %d tokens, not %" PRId64,
+                         model->name, least, INT32_MAX / KV_ROWS_PER_TOKEN, max);
+    }
+    int64_t free_bytes = c->report->free_bytes, kv_rows = KV_ROWS_PER_TOKEN * max;
+    int64_t token_bytes = model_kv_bytes_per_token(model) / BF16_BYTES * element_bytes(c);
+    int64_t logit_rows = free_bytes / LOGITS_SHARE / (model->vocab * element_bytes(c));
+    c->bounds = (struct calibration_bounds){
+        .max_tokens = max,
+        .max_logit_rows = as_fits(logit_rows, max),
+        .max_kv_rows = as_fits(free_bytes / KV_SHARE / (token_bytes / model->layers), kv_rows),
+        .max_store_rows = as_fits(free_bytes / STORE_SHARE / token_bytes, kv_rows),
+        .page_rows = calibration_is_exact(model) ? request->system->settings.page_tokens : 0,
+        .is_coarse = request->is_quick};
+    c->target_scale = request->is_quick ? quick_share : 1;
+    int64_t page_rows = c->bounds.page_rows;
+    if (page_rows > 0 && (page_rows < 4 || page_rows > 256 || (page_rows & (page_rows - 1)) != 0)) {
+        return err_usage(err,
+                         "%s has pages of %" PRId64 " rows, but the kernels take a power of two "
+                         "from 4 to 256",
+                         request->system->name, page_rows);
+    }
+    return 0;
+}
+
+/* What the samples are of, so that a rerun continues its own and nobody else's. */
+static int open_samples(struct calibration *c, struct err *err) {
+    const struct calibration_request *request = c->request;
+    char path[1024], subject[512];
+    snprintf(path, sizeof path, "%s.partial", request->path);
+    snprintf(subject, sizeof subject,
+             "%s on %" PRIu32 " of %s, %s, up to %" PRId64 " tokens and %" PRId64 " logit rows%s%s",
+             model_of(c)->name, model_ranks(model_of(c)), request->device->facts.name,
+             request->device->table->name, c->bounds.max_tokens, c->bounds.max_logit_rows,
+             model_of(c)->expert_ranks > 1 ? ", experts divided" : "",
+             request->is_quick ? ", quick" : "");
+    return samples_open(&c->samples, &c->grid, path, subject, err);
+}
+
+static int calibrate_opened(struct calibration *c, struct err *err) {
+    const struct calibration_request *request = c->request;
+    ASSERT(c->grid.n > 0);
+    c->references =
+        calloc((size_t)CALIBRATION_MAX_ROUNDS * c->grid.n_groups, sizeof *c->references);
+    ASSERT(c->references != NULL);
+    calibration_steps_list(&c->report->steps, model_of(c), &c->bounds);
+    c->n_total = CALIBRATION_MAX_ROUNDS * c->grid.n + c->report->steps.n;
+    c->n_done = c->samples.n_found;
+    int status =
+        calibration_log_open(&c->log, request->path, c->samples.n_found > 0, now_ns(c), err);
+    status = status == 0 ? measure_operators(c, err) : status;
+    if (status == 0) {
+        summarise_points(c);
+        status = read_back(c, err);
+    }
+    status = status == 0 ? run_steps(c, err) : status;
+    return status == 0 ? write_file(c, err) : status;
+}
+
+int calibrate(const struct calibration_request *request, struct calibration_report *report,
+              struct err *err) {
+    struct calibration c = {.request = request, .report = report};
+    *report = (struct calibration_report){0};
+    int status = count_pages(&c, err);
+    status = status == 0 ? make_bounds(&c, err) : status;
+    if (status != 0) {
+        return status;
+    }
+    status = calibration_grid_make(&c.grid, model_of(&c), element_bytes(&c), &c.bounds, err);
+    status = status == 0 ? open_samples(&c, err) : status;
+    status = status == 0 ? calibrate_opened(&c, err) : status;
+    exchange_close(c.exchange);
+    profile_close(c.profile);
+    calibration_log_close(c.log);
+    samples_close(&c.samples);
+    calibration_grid_close(&c.grid);
+    free(c.references);
+    return status;
+}

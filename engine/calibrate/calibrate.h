@@ -1,0 +1,68 @@
+/* Calibration: measures every operator of a model's step graphs on a device, runs whole steps, and
+ * writes what the cost model reads, a profile.
+ *
+ * Points are measured in interleaved rounds, all of them once and then all of them again, so that a
+ * drift of the device meets every point alike; a row is the median of its rounds. Before groups of
+ * compute-bound points a GPU is kept busy with large products for a second: under sustained load it
+ * lowers its clocks, and steps are such a load. A reference product between groups says how much
+ * the device has drifted. The dLLM-Serve profiler (arXiv 2512.17077, section 4.2) measures the
+ * activation peak with a dummy run; here whole steps do, and the pages of the pool follow from what
+ * memory the device then really has left. */
+#ifndef UNMASK_ENGINE_CALIBRATE_CALIBRATE_H
+#define UNMASK_ENGINE_CALIBRATE_CALIBRATE_H
+
+#include <signal.h>
+
+#include "engine/calibrate/calibration_steps.h"
+#include "engine/calibrate/host_fit.h"
+#include "sim/cost/load.h"
+#include "sim/system/system.h"
+
+struct calibration_request {
+    const struct engine_device *device;
+    const struct weights *weights;
+    const char *weights_source; /* for the provenance, and the other ranks */
+    /* Its model and GPU are calibrated, its pool's pages counted. Where the model is a rank's share
+     * the other ranks are opened on the devices behind this one, with weights from the same source.
+     */
+    const struct system *system;
+    const char *path; /* replaced when all is measured; the caller has checked it */
+    int64_t max_tokens;
+    double minutes; /* how long operators may be measured: cuts rounds, never points */
+    bool is_quick;  /* few points, short plays */
+    int64_t (*now_ns)(void *state); /* the host's clock */
+    void *clock_state;
+    const volatile sig_atomic_t *stop;                                /* may be NULL */
+    void (*progress)(void *state, uint64_t n_done, uint64_t n_total); /* may be NULL */
+    void *progress_state;
+};
+
+struct error_summary {
+    size_t n;
+    double median, p95; /* of |predicted / measured - 1| */
+};
+
+struct calibration_report {
+    size_t n_points, n_found; /* points; samples that an earlier run had left */
+    uint32_t n_rounds;
+    double spread_median, spread_p95; /* (largest - smallest) / median over a point's rounds */
+    int64_t reference_size;           /* its product has this many rows, columns and inputs */
+    double reference_first_us, reference_median_us,
+        reference_drift; /* (largest - smallest) / first */
+    struct load load;    /* fitted to whole steps */
+    struct host_fit host[HOST_KIND_COUNT];
+    struct calibration_steps steps;
+    struct error_summary fitted, held_out, mixed;
+    /* Mixed steps over the sum of their sides run alone, medians: less than 1, since the sides
+     * share a reading of the weights. What is measured, and what prices say. */
+    double additivity_measured, additivity_predicted;
+    int64_t free_bytes;               /* of device memory, weights in place */
+    int64_t kv_pages, kv_page_tokens; /* of the system; 0 pages where it has none */
+};
+
+/* ERR_WORLD when the device fails or `stop` was set; FILE.partial then keeps the samples, and the
+ * same request continues. Device, weights and system are borrowed. */
+int calibrate(const struct calibration_request *request, struct calibration_report *report,
+              struct err *err);
+
+#endif

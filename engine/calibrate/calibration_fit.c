@@ -1,0 +1,172 @@
+#include "engine/calibrate/calibration_fit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/calibrate/quantile.h"
+#include "sim/base/zeroed.h"
+
+static size_t samples_of(const struct calibration_report *report, enum host_kind kind,
+                         struct host_sample *samples) {
+    size_t n = 0;
+    for (size_t i = 0; i < report->steps.n; i++) {
+        const struct calibration_step *step = &report->steps.list[i];
+        if (step->n_sides == 1 && step->sides[0].kind == kind && !step->is_held_out) {
+            samples[n++] = (struct host_sample){.n_requests = step->sides[0].n_requests,
+                                                .wall_ns = step->wall_ns,
+                                                .device_ns = step->device_ns};
+        }
+    }
+    return n;
+}
+
+/* Measured and priced time of one operator at some rows, over the steps that are fitted. */
+struct load_sample {
+    enum op_kind kind;
+    const char *name;
+    int64_t rows;
+    double measured_ns, priced_ns;
+};
+
+struct load_samples {
+    struct load_sample list[CALIBRATION_MAX_STEPS * GRAPH_MAX_OPS];
+    size_t n;
+};
+
+static void add_sample(struct load_samples *samples, const struct step_operator *op) {
+    size_t i = 0;
+    while (i < samples->n &&
+           !(samples->list[i].rows == op->rows && samples->list[i].kind == op->kind &&
+             strcmp(samples->list[i].name, op->name) == 0)) {
+        i++;
+    }
+    if (i == samples->n) {
+        samples->list[samples->n++] =
+            (struct load_sample){.kind = op->kind, .name = op->name, .rows = op->rows};
+    }
+    samples->list[i].measured_ns += op->measured_ns;
+    samples->list[i].priced_ns += op->priced_ns;
+}
+
+static int by_operator_and_rows(const void *a, const void *b) {
+    const struct load_sample *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    order = order != 0 ? order : (x->kind > y->kind) - (x->kind < y->kind);
+    return order != 0 ? order : (x->rows > y->rows) - (x->rows < y->rows);
+}
+
+static double as_load(double measured_ns, double priced_ns) {
+    double factor = priced_ns > 0 ? measured_ns / priced_ns : 1;
+    return fmin(fmax(factor, LEAST_LOAD), MOST_LOAD);
+}
+
+/* Device time in whole steps over the price: of each operator at each number of rows that was run,
+ * and of all that ran together, where long steps count for what they take, as they do in serving.
+ */
+static void fit_load(struct calibration_report *report) {
+    struct load_samples *samples = zeroed(1, sizeof *samples);
+    double device_ns = 0, operators_ns = 0;
+    for (size_t i = 0; i < report->steps.n; i++) {
+        const struct calibration_step *step = &report->steps.list[i];
+        for (uint32_t op = 0; !step->is_held_out && op < step->n_operators; op++) {
+            if (step->operators[op].priced_ns > 0 && step->operators[op].measured_ns > 0) {
+                add_sample(samples, &step->operators[op]);
+            }
+        }
+        device_ns += step->is_held_out ? 0 : step->device_ns;
+        operators_ns += step->is_held_out ? 0 : step->operators_ns;
+    }
+    qsort(samples->list, samples->n, sizeof *samples->list, by_operator_and_rows);
+    report->load = (struct load){.all = as_load(device_ns, operators_ns)};
+    for (size_t i = 0; i < samples->n; i++) {
+        const struct load_sample *s = &samples->list[i];
+        bool added = load_add(&report->load, s->kind, s->name, (double)s->rows,
+                              as_load(s->measured_ns, s->priced_ns));
+        ASSERT(added);
+    }
+    free(samples);
+}
+
+static int fit_host(struct calibration_report *report, struct err *err) {
+    struct host_sample samples[CALIBRATION_MAX_STEPS];
+    int status = 0;
+    fit_load(report);
+    for (int kind = 0; status == 0 && kind < HOST_KIND_COUNT; kind++) {
+        size_t n = samples_of(report, (enum host_kind)kind, samples);
+        status = host_fit(samples, n, &report->host[kind], err);
+    }
+    return status;
+}
+
+/* As the cost model adds them: the dearest kind's step, and each request's own. */
+static double predicted_ns(const struct calibration_report *report,
+                           const struct calibration_step *step) {
+    double step_ns = 0, requests_ns = 0, operators_ns = 0;
+    for (uint32_t i = 0; i < step->n_operators; i++) {
+        const struct step_operator *op = &step->operators[i];
+        int curve = load_find(&report->load, op->kind, op->name);
+        operators_ns += op->priced_ns * load_factor(&report->load, curve, (double)op->rows);
+    }
+    for (uint32_t i = 0; i < step->n_sides; i++) {
+        const struct host_fit *fit = &report->host[step->sides[i].kind];
+        step_ns = fmax(step_ns, fit->step_ns);
+        requests_ns += step->sides[i].n_requests * fit->request_ns;
+    }
+    return operators_ns + step_ns + requests_ns;
+}
+
+enum step_set { STEPS_FITTED, STEPS_HELD_OUT, STEPS_MIXED };
+
+static bool is_in(const struct calibration_step *step, enum step_set set) {
+    return set == STEPS_MIXED      ? step->n_sides > 1
+           : set == STEPS_HELD_OUT ? step->is_held_out && step->n_sides == 1
+                                   : !step->is_held_out;
+}
+
+static struct error_summary summarise_errors(const struct calibration_report *report,
+                                             enum step_set set) {
+    double errors[CALIBRATION_MAX_STEPS];
+    struct error_summary summary = {0};
+    for (size_t i = 0; i < report->steps.n; i++) {
+        const struct calibration_step *step = &report->steps.list[i];
+        if (is_in(step, set)) {
+            errors[summary.n++] = fabs(step->predicted_ns / step->wall_ns - 1);
+        }
+    }
+    if (summary.n > 0) {
+        summary.median = quantile(errors, summary.n, 0.5);
+        summary.p95 = quantile(errors, summary.n, 0.95);
+    }
+    return summary;
+}
+
+static void compare_with_sides(struct calibration_report *report) {
+    double measured[CALIBRATION_MAX_STEPS], predicted[CALIBRATION_MAX_STEPS];
+    const struct calibration_step *list = report->steps.list;
+    size_t n = 0;
+    for (size_t i = 0; i < report->steps.n; i++) {
+        if (list[i].n_sides == STEP_MAX_SIDES) {
+            const struct calibration_step *a = &list[list[i].alone[0]];
+            const struct calibration_step *b = &list[list[i].alone[1]];
+            measured[n] = list[i].wall_ns / (a->wall_ns + b->wall_ns);
+            predicted[n++] = list[i].predicted_ns / (a->predicted_ns + b->predicted_ns);
+        }
+    }
+    report->additivity_measured = n > 0 ? quantile(measured, n, 0.5) : 0;
+    report->additivity_predicted = n > 0 ? quantile(predicted, n, 0.5) : 0;
+}
+
+int calibration_fit(struct calibration_report *report, struct err *err) {
+    int status = fit_host(report, err);
+    for (size_t i = 0; status == 0 && i < report->steps.n; i++) {
+        report->steps.list[i].predicted_ns = predicted_ns(report, &report->steps.list[i]);
+    }
+    if (status == 0) {
+        report->fitted = summarise_errors(report, STEPS_FITTED);
+        report->held_out = summarise_errors(report, STEPS_HELD_OUT);
+        report->mixed = summarise_errors(report, STEPS_MIXED);
+        compare_with_sides(report);
+    }
+    return status;
+}

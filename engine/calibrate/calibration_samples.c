@@ -1,0 +1,160 @@
+#include "engine/calibrate/calibration_samples.h"
+
+#include <errno.h>
+#include <gsl/gsl_sort.h>
+#include <gsl/gsl_statistics_double.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sim/base/num.h"
+
+enum { LINE_CHARS = 512 };
+static const char head[] = "# a calibration in progress: ";
+
+static int cannot(const struct calibration_samples *samples, const char *what, struct err *err) {
+    return err_world(err, "cannot %s %s: %s", what, samples->path, strerror(errno));
+}
+
+/* The point of this text: most often the one after the last one found. */
+static bool find_point(const struct calibration_grid *grid, const char *text, size_t *point) {
+    char candidate[POINT_TEXT_CHARS];
+    for (size_t i = 1; i <= grid->n; i++) {
+        size_t at = (*point + i) % grid->n;
+        if (strcmp(calibration_point_text(&grid->points[at], candidate), text) == 0) {
+            *point = at;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "ROUND ROW,us", in place. */
+static bool take_line(struct calibration_samples *samples, char *line, size_t *point) {
+    char *row = strchr(line, ' '), *us = strrchr(line, ',');
+    uint64_t round;
+    double time_us;
+    if (row == NULL || us == NULL || us < row) {
+        return false;
+    }
+    *row++ = '\0';
+    *us++ = '\0';
+    if (!num_u64(line, CALIBRATION_MAX_ROUNDS - 1, &round) || !num_f64(us, &time_us) ||
+        time_us <= 0 || !find_point(samples->grid, row, point)) {
+        return false;
+    }
+    double *sample = samples_at(samples, (uint32_t)round, *point);
+    samples->n_found += isnan(*sample);
+    *sample = time_us;
+    return true;
+}
+
+/* Reads what stands there; `end` is where the last whole line ends. */
+static int read_samples(struct calibration_samples *samples, FILE *file, const char *subject,
+                        long *end, struct err *err) {
+    char line[LINE_CHARS];
+    size_t point = samples->grid->n - 1;
+    *end = 0;
+    for (int number = 1; fgets(line, sizeof line, file) != NULL; number++) {
+        size_t length = strlen(line);
+        if (line[length - 1] != '\n') {
+            break;
+        }
+        line[length - 1] = '\0';
+        if (number == 1 &&
+            (strncmp(line, head, strlen(head)) != 0 || strcmp(line + strlen(head), subject) != 0)) {
+            return err_usage(err,
+                             "%s holds the samples of something else, not of %s: remove it or "
+                             "choose another --out",
+                             samples->path, subject);
+        }
+        if (number > 1 && !take_line(samples, line, &point)) {
+            return err_world(err, "%s:%d: this is no sample of the calibration; remove the file",
+                             samples->path, number);
+        }
+        *end = ftell(file);
+    }
+    return ferror(file) ? cannot(samples, "read", err) : 0;
+}
+
+static int open_file(struct calibration_samples *samples, const char *subject, struct err *err) {
+    long end = 0;
+    FILE *file = fopen(samples->path, "r");
+    if (file != NULL) {
+        int status = read_samples(samples, file, subject, &end, err);
+        fclose(file);
+        if (status != 0) {
+            return status;
+        }
+    }
+    if (file != NULL && truncate(samples->path, end) != 0) {
+        return cannot(samples, "write", err);
+    }
+    samples->file = fopen(samples->path, "a");
+    if (samples->file == NULL ||
+        (end == 0 && fprintf(samples->file, "%s%s\n", head, subject) < 0) ||
+        fflush(samples->file) != 0) {
+        return cannot(samples, "write", err);
+    }
+    return 0;
+}
+
+int samples_open(struct calibration_samples *samples, const struct calibration_grid *grid,
+                 const char *path, const char *subject, struct err *err) {
+    *samples = (struct calibration_samples){.grid = grid};
+    samples->us = malloc(CALIBRATION_MAX_ROUNDS * grid->n * sizeof *samples->us);
+    samples->path = strdup(path);
+    ASSERT(samples->us != NULL && samples->path != NULL);
+    for (size_t i = 0; i < CALIBRATION_MAX_ROUNDS * grid->n; i++) {
+        samples->us[i] = NAN;
+    }
+    int status = open_file(samples, subject, err);
+    if (status != 0) {
+        samples_close(samples);
+    }
+    return status;
+}
+
+void samples_close(struct calibration_samples *samples) {
+    if (samples->file != NULL) {
+        fclose(samples->file);
+    }
+    free(samples->us);
+    free(samples->path);
+    *samples = (struct calibration_samples){0};
+}
+
+int samples_append(struct calibration_samples *samples, uint32_t round, size_t first, size_t last,
+                   struct err *err) {
+    char text[POINT_TEXT_CHARS];
+    bool fine = true;
+    for (size_t i = first; fine && i < last; i++) {
+        double us = *samples_at(samples, round, i);
+        fine =
+            isnan(us) || fprintf(samples->file, "%" PRIu32 " %s,%.6g\n", round,
+                                 calibration_point_text(&samples->grid->points[i], text), us) > 0;
+    }
+    fine = fine && fflush(samples->file) == 0 && fsync(fileno(samples->file)) == 0;
+    return fine ? 0 : cannot(samples, "write", err);
+}
+
+uint32_t samples_summarise(const struct calibration_samples *samples, size_t point,
+                           double *median_us, double *spread) {
+    double taken[CALIBRATION_MAX_ROUNDS];
+    uint32_t n = 0;
+    for (uint32_t round = 0; round < CALIBRATION_MAX_ROUNDS; round++) {
+        double us = *samples_at(samples, round, point);
+        if (!isnan(us)) {
+            taken[n++] = us;
+        }
+    }
+    *median_us = *spread = NAN;
+    if (n > 0) {
+        gsl_sort(taken, 1, n);
+        *median_us = gsl_stats_median_from_sorted_data(taken, 1, n);
+        *spread = (taken[n - 1] - taken[0]) / *median_us;
+    }
+    return n;
+}

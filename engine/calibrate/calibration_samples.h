@@ -1,0 +1,44 @@
+/* The samples of a calibration: one time of every point in every round, as far as they were taken,
+ * and the file that keeps them until the profile is whole.
+ *
+ * That file, FILE.partial, begins with a line that says what is being calibrated; samples are
+ * appended group by group and synced, so that an interrupt, or a machine that goes away, costs one
+ * group. A last line without its end is cut off. */
+#ifndef UNMASK_ENGINE_CALIBRATE_CALIBRATION_SAMPLES_H
+#define UNMASK_ENGINE_CALIBRATE_CALIBRATION_SAMPLES_H
+
+#include <stdio.h>
+
+#include "engine/calibrate/calibration_grid.h"
+
+enum { CALIBRATION_MAX_ROUNDS = 5 };
+
+struct calibration_samples {
+    const struct calibration_grid *grid;
+    double *us; /* [rounds, n points]; NAN where there is none */
+    char *path;
+    FILE *file;     /* appended to */
+    size_t n_found; /* samples that the file held already */
+};
+
+/* Open or begin the file at `path`. `subject`, one line, must be the one it began with: ERR_USAGE
+ * else. ERR_WORLD with the line when it is damaged. */
+int samples_open(struct calibration_samples *samples, const struct calibration_grid *grid,
+                 const char *path, const char *subject, struct err *err);
+void samples_close(struct calibration_samples *samples);
+
+static inline double *samples_at(const struct calibration_samples *samples, uint32_t round,
+                                 size_t point) {
+    return &samples->us[round * samples->grid->n + point];
+}
+
+/* Append a round's samples of the points [first, last) that are not NAN and sync the file. */
+int samples_append(struct calibration_samples *samples, uint32_t round, size_t first, size_t last,
+                   struct err *err);
+
+/* A point's median over the rounds in which it was taken, and (largest - smallest) / median.
+ * Returns in how many. */
+uint32_t samples_summarise(const struct calibration_samples *samples, size_t point,
+                           double *median_us, double *spread);
+
+#endif

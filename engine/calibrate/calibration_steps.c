@@ -1,0 +1,594 @@
+#include "engine/calibrate/calibration_steps.h"
+
+#include <gsl/gsl_statistics_double.h>
+#include <stdlib.h>
+
+#include "sim/base/num.h"
+#include "sim/base/rng.h"
+#include "sim/base/zeroed.h"
+#include "sim/model/ranks.h"
+
+/* A step is issued, then recorded, then played: the third time is like all later ones. */
+enum { WARM_ROUNDS_RECORDED = 3, ROUNDS = 7, ROUNDS_COARSE = 3, OPERATOR_ROUNDS = 3 };
+/* As long as a GPU is kept busy with steps before they are timed: clocks follow the power that the
+ * seconds before took. */
+static const double settle_ns = 5e9;
+enum { STORE_ALIGN_ELEMENTS = 8 };
+
+const char *const step_kind_names[HOST_KIND_COUNT] = {
+    [HOST_REFRESH] = "refresh", [HOST_REUSE] = "reuse", [HOST_SELECT] = "select"};
+
+/* ---- the list ---- */
+
+static struct calibration_step *append(struct calibration_steps *steps) {
+    ASSERT(steps->n < CALIBRATION_MAX_STEPS);
+    struct calibration_step *step = &steps->list[steps->n++];
+    *step = (struct calibration_step){.alone = {-1, -1}};
+    return step;
+}
+
+static uint32_t smaller(int64_t a, int64_t b) {
+    return (uint32_t)(a < b ? a : b);
+}
+
+/* Steps of one kind. */
+struct step_sizes {
+    uint32_t n_requests, canvas_tokens;
+    bool is_held_out;
+};
+static const struct step_sizes refresh_sizes[] = {
+    {1, 1024, false}, {2, 512, false}, {3, 1024, true}, {4, 512, false},
+    {8, 1024, false}, {16, 512, true}, {1, 256, false},
+};
+static const struct step_sizes reuse_sizes[] = {
+    {1, 1024, false},  {2, 512, false},  {4, 1024, false}, {8, 512, false},
+    {32, 1024, false}, {128, 512, true}, {3, 1024, true},  {12, 512, true},
+    {16, 1024, false}, {64, 512, false}, {48, 1024, true}, {96, 512, false},
+};
+
+/* Where the token budget cuts canvases, sizes come out the same. */
+static bool is_listed(const struct calibration_steps *steps, size_t first,
+                      const struct step_side *side) {
+    for (size_t i = first; i < steps->n; i++) {
+        const struct step_side *other = &steps->list[i].sides[0];
+        if (other->n_requests == side->n_requests && other->canvas_tokens == side->canvas_tokens) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A quarter of the tokens is left to the other side of a mixed step. */
+static void list_kind(struct calibration_steps *steps, const struct model *model,
+                      const struct calibration_bounds *bounds, enum host_kind kind, bool fused) {
+    const size_t first = steps->n;
+    bool reuses = kind == HOST_REUSE;
+    const struct step_sizes *sizes = reuses ? reuse_sizes : refresh_sizes;
+    size_t n_sizes = reuses ? sizeof reuse_sizes / sizeof *reuse_sizes
+                            : sizeof refresh_sizes / sizeof *refresh_sizes;
+    for (size_t i = 0; i < n_sizes; i++) {
+        int64_t n = sizes[i].n_requests, canvas = sizes[i].canvas_tokens;
+        canvas = smaller(canvas, model->max_positions);
+        canvas = smaller(canvas, (reuses ? bounds->max_kv_rows : bounds->max_tokens * 3 / 4) / n);
+        canvas = smaller(canvas, bounds->max_store_rows / n - bounds->page_rows);
+        if (calibration_is_exact(model)) {
+            canvas = canvas / model->block_tokens * model->block_tokens;
+        }
+        if (canvas < 2LL * model->block_tokens || n * model->block_tokens > bounds->max_tokens) {
+            continue;
+        }
+        const struct step_side side = {kind, (uint32_t)n, (uint32_t)canvas};
+        if (is_listed(steps, first, &side)) {
+            continue;
+        }
+        struct calibration_step *step = append(steps);
+        step->sides[0] = side;
+        step->n_sides = 1;
+        step->is_fused = fused;
+        step->is_held_out = sizes[i].is_held_out;
+    }
+}
+
+static int64_t side_tokens(const struct step_side *side, const struct model *model) {
+    uint32_t each = side->kind == HOST_REUSE ? model->block_tokens : side->canvas_tokens;
+    return (int64_t)side->n_requests * each;
+}
+
+/* The i-th refresh with the i-th reuse. */
+static void list_mixed(struct calibration_steps *steps, const struct model *model,
+                       const struct calibration_bounds *bounds, size_t refresh, size_t n_refresh,
+                       size_t reuse, size_t n_reuse) {
+    size_t n_pairs = n_refresh < n_reuse ? n_refresh : n_reuse;
+    for (size_t i = 0; i < n_pairs; i++) {
+        size_t alone[2] = {refresh + i, reuse + i};
+        const struct step_side *a = &steps->list[alone[0]].sides[0];
+        const struct step_side *b = &steps->list[alone[1]].sides[0];
+        if (side_tokens(a, model) + side_tokens(b, model) > bounds->max_tokens) {
+            continue;
+        }
+        struct calibration_step *step = append(steps);
+        step->n_sides = 2;
+        step->is_fused = steps->list[refresh].is_fused;
+        step->is_held_out = true;
+        for (int side = 0; side < 2; side++) {
+            step->sides[side] = steps->list[alone[side]].sides[0];
+            step->alone[side] = (int)alone[side];
+        }
+    }
+}
+
+void calibration_steps_list(struct calibration_steps *steps, const struct model *model,
+                            const struct calibration_bounds *bounds) {
+    *steps = (struct calibration_steps){0};
+    for (int fused = 0; fused < 2; fused++) {
+        size_t refresh = steps->n;
+        list_kind(steps, model, bounds, HOST_REFRESH, fused);
+        size_t reuse = steps->n;
+        list_kind(steps, model, bounds, HOST_REUSE, fused);
+        list_mixed(steps, model, bounds, refresh, reuse - refresh, reuse, steps->n - reuse);
+        if (!calibration_is_exact(model)) {
+            list_kind(steps, model, bounds, HOST_SELECT, fused);
+        }
+    }
+}
+
+bool calibration_step_selects(const struct calibration_step *step) {
+    return step->sides[0].kind == HOST_SELECT;
+}
+
+/* ---- shapes ---- */
+
+/* A selection keeps half of its candidates. */
+static uint32_t kept_rows(const struct step_side *side, const struct model *model) {
+    uint32_t context = side->canvas_tokens - model->block_tokens;
+    return side->kind == HOST_SELECT ? (context + 1) / 2 : context;
+}
+
+/* Positions of a canvas: an autoregressive model decides on the one behind. */
+static uint32_t canvas_room(const struct step_side *side, const struct model *model) {
+    return side->canvas_tokens + (model->mask == MASK_CAUSAL);
+}
+
+static struct span exact_span_of(const struct step_side *side, const struct model *model) {
+    uint32_t block = model->block_tokens;
+    bool prefills = side->kind == HOST_REFRESH, is_causal = model->mask == MASK_CAUSAL;
+    uint32_t queries = prefills ? side->canvas_tokens : block;
+    return (struct span){.phase = prefills ? PHASE_PREFILL : PHASE_REUSE,
+                         .queries = queries,
+                         .first_queries = queries,
+                         .context = side->canvas_tokens - queries,
+                         .logit_rows = is_causal  ? 1
+                                       : prefills ? 0
+                                                  : block,
+                         .exact = 1};
+}
+
+static struct span span_of(const struct step_side *side, const struct model *model) {
+    if (calibration_is_exact(model)) {
+        return exact_span_of(side, model);
+    }
+    uint32_t block = model->block_tokens, context = side->canvas_tokens - block;
+    bool reuses = side->kind == HOST_REUSE;
+    uint32_t queries = reuses ? block : side->canvas_tokens;
+    struct span span = {.phase = reuses ? PHASE_REUSE : PHASE_REFRESH,
+                        .queries = queries,
+                        .first_queries = queries,
+                        .context = reuses ? context : 0,
+                        .logit_rows = block};
+    if (side->kind == HOST_SELECT) {
+        span.select_rows = context;
+        span.pack_rows = kept_rows(side, model);
+    }
+    return span;
+}
+
+void calibration_step_shape(const struct calibration_step *step, const struct model *model,
+                            struct step_shape *shape) {
+    shape_clear(shape);
+    for (uint32_t side = 0; side < step->n_sides; side++) {
+        struct span span = span_of(&step->sides[side], model);
+        for (uint32_t i = 0; i < step->sides[side].n_requests; i++) {
+            shape_add(shape->sym, &span, 1);
+        }
+        shape->n_spans += step->sides[side].n_requests;
+    }
+}
+
+/* ---- running ---- */
+
+/* One graph, opened, and the arrays of its steps. */
+struct stage {
+    const struct steps_request *request;
+    bool selects, fused; /* which of the steps it runs */
+    const struct model *model;
+    struct graph graph;
+    struct forward *forward;
+    struct step_limits limits;
+    int64_t element_bytes;
+    struct chunk_rows chunks;
+    struct span spans[STEP_MAX_SIDES];
+    const struct span **span_list; /* [max_requests] */
+    struct step_part *parts;       /* the same */
+    int32_t *positions, *kv_rows;  /* [max_tokens]; kv_rows are extents where there are pages */
+    int32_t *rows, *targets;       /* [max_logit_rows] */
+    int32_t *pages;                /* of the whole pool, in order */
+    int32_t *tokens;               /* [canvas_tokens] */
+    int32_t *n_committed;          /* [max_requests] */
+    struct placement placement;
+    struct step_shape shape;
+    struct step step;
+};
+
+static bool is_of_stage(const struct stage *stage, const struct calibration_step *step) {
+    return calibration_step_selects(step) == stage->selects && step->is_fused == stage->fused;
+}
+
+static int64_t side_pages(const struct stage *stage, const struct step_side *side) {
+    return ceil_div(side->canvas_tokens, stage->limits.page_rows);
+}
+
+/* What a request holds of the pool: its store, or its pages. */
+static int64_t store_elements(const struct stage *stage, const struct step_side *side) {
+    const struct model *m = stage->model;
+    if (calibration_is_exact(m)) {
+        int64_t rows = side_pages(stage, side) * stage->limits.page_rows;
+        return 2LL * m->layers * m->kv_heads * m->head_dim * rows;
+    }
+    int64_t n = 2LL * m->layers * m->kv_heads * m->head_dim * kept_rows(side, m);
+    return align_up(n, STORE_ALIGN_ELEMENTS);
+}
+
+static void place(struct stage *stage, const struct calibration_step *step) {
+    calibration_step_shape(step, stage->model, &stage->shape);
+    placement_make(stage->request->planner, &stage->graph, &stage->shape, stage->chunks,
+                   &stage->placement);
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+/* Room for the largest of the steps that this graph runs. */
+static void make_limits(struct stage *stage, const struct calibration_steps *steps) {
+    struct step_limits *limits = &stage->limits;
+    limits->page_rows = (uint32_t)stage->request->bounds.page_rows;
+    for (size_t i = 0; i < steps->n; i++) {
+        const struct calibration_step *step = &steps->list[i];
+        int64_t canvas_tokens = 0, pool_bytes = 0;
+        if (!is_of_stage(stage, step)) {
+            continue;
+        }
+        place(stage, step);
+        for (uint32_t side = 0; side < step->n_sides; side++) {
+            const struct step_side *s = &step->sides[side];
+            canvas_tokens += (int64_t)s->n_requests * canvas_room(s, stage->model);
+            pool_bytes += s->n_requests * store_elements(stage, s) * stage->element_bytes;
+            limits->max_positions =
+                (uint32_t)larger(limits->max_positions, canvas_room(s, stage->model));
+        }
+        const int64_t *sym = stage->shape.sym;
+        limits->max_requests = (uint32_t)larger(limits->max_requests, sym[SYM_REQUESTS]);
+        limits->max_tokens = (uint32_t)larger(limits->max_tokens, sym[SYM_TOKENS]);
+        limits->max_logit_rows = (uint32_t)larger(limits->max_logit_rows, sym[SYM_LOGIT_ROWS]);
+        limits->canvas_tokens = larger(limits->canvas_tokens, canvas_tokens);
+        limits->pool_bytes = larger(limits->pool_bytes, pool_bytes);
+        limits->workspace_bytes = larger(limits->workspace_bytes, stage->placement.peak_bytes);
+    }
+}
+
+/* Requests have the pool's pages one behind the other. */
+static void list_pages(struct stage *stage) {
+    const struct model *m = stage->model;
+    int64_t page_bytes = 2LL * m->layers * m->kv_heads * m->head_dim * stage->element_bytes *
+                         stage->limits.page_rows;
+    int64_t n = stage->limits.pool_bytes / page_bytes;
+    stage->pages = zeroed((size_t)n, sizeof *stage->pages);
+    for (int64_t page = 0; page < n; page++) {
+        stage->pages[page] = (int32_t)page;
+    }
+}
+
+static int open_stage(struct stage *stage, const struct calibration_steps *steps, struct err *err) {
+    const struct steps_request *request = stage->request;
+    stage->model = request->weights->layout.model;
+    stage->element_bytes = request->device->dtype == KERNEL_F32 ? F32_BYTES : BF16_BYTES;
+    stage->chunks = request->chunks;
+    struct graph_options options =
+        calibration_graph(stage->model, stage->element_bytes, stage->selects, stage->fused);
+    graph_build(&stage->graph, stage->model, &options);
+    make_limits(stage, steps);
+    const struct step_limits *limits = &stage->limits;
+    stage->span_list = zeroed(limits->max_requests, sizeof *stage->span_list);
+    stage->parts = zeroed(limits->max_requests, sizeof *stage->parts);
+    stage->n_committed = zeroed(limits->max_requests, sizeof *stage->n_committed);
+    stage->positions = zeroed(limits->max_tokens, sizeof *stage->positions);
+    stage->kv_rows = zeroed(limits->max_tokens, sizeof *stage->kv_rows);
+    stage->rows = zeroed(limits->max_logit_rows, sizeof *stage->rows);
+    stage->targets = zeroed(limits->max_logit_rows, sizeof *stage->targets);
+    stage->tokens = zeroed((size_t)limits->canvas_tokens, sizeof *stage->tokens);
+    if (calibration_is_exact(stage->model)) {
+        list_pages(stage);
+    }
+    int status = forward_open(request->device, &stage->graph, request->weights, limits,
+                              &stage->forward, err);
+    if (status == 0 && request->ranks != NULL) {
+        status = ranks_reopen(request->ranks, &stage->graph, limits, err);
+        forward_lead(stage->forward, request->ranks);
+    }
+    if (status != 0) {
+        return status;
+    }
+    /* What blocks attend to. */
+    const struct engine_device *device = request->device;
+    const struct call_random data = {.y = forward_pool(stage->forward),
+                                     .n = limits->pool_bytes / engine_element_bytes(device),
+                                     .spread = 1,
+                                     .dtype = device->dtype};
+    return engine_device_err(device, device->table->random(device->device, &data),
+                             "filling the pool", err);
+}
+
+static void close_stage(struct stage *stage) {
+    if (stage->request->ranks != NULL) {
+        ranks_retire(stage->request->ranks);
+    }
+    forward_close(stage->forward);
+    free(stage->span_list);
+    free(stage->parts);
+    free(stage->n_committed);
+    free(stage->positions);
+    free(stage->kv_rows);
+    free(stage->rows);
+    free(stage->targets);
+    free(stage->pages);
+    free(stage->tokens);
+}
+
+/* Where what a part is made of begins. */
+struct place {
+    int64_t token, row, canvas, store, page;
+};
+
+static void fill_canvas(const struct stage *stage, int64_t canvas, uint32_t n, uint32_t first_mask,
+                        uint32_t end_mask) {
+    for (uint32_t t = 0; t < n; t++) {
+        double u = rng_keyed(3, (uint64_t)canvas, 0, t);
+        stage->tokens[canvas + t] = t >= first_mask && t < end_mask
+                                        ? (int32_t)stage->model->mask_token
+                                        : (int32_t)(u * model_whole_vocab(stage->model));
+    }
+}
+
+/* The active block is the canvas's first; a refresh keeps all that lies behind it. */
+static struct step_part part_of(const struct stage *stage, const struct step_side *side,
+                                const struct span *span, const struct place *at) {
+    uint32_t block = stage->model->block_tokens;
+    int32_t *positions = stage->positions + at->token, *kv_rows = stage->kv_rows + at->token;
+    for (uint32_t t = 0; t < span->queries; t++) {
+        positions[t] = (int32_t)t;
+        kv_rows[t] = t < block ? -1 : (int32_t)(t - block);
+    }
+    fill_canvas(stage, at->canvas, side->canvas_tokens, 0, block);
+    return (struct step_part){
+        .canvas = at->canvas,
+        .positions = positions,
+        .kv_rows = side->kind == HOST_REFRESH ? kv_rows : NULL,
+        .decision = {.n_rows = block, .take = 1},
+        .kv = {.first = at->store, .n_rows = (int32_t)kept_rows(side, stage->model)},
+        .block_end = block};
+}
+
+/* The active block is the canvas's last, or the token behind it. */
+static struct step_part exact_part_of(const struct stage *stage, const struct step_side *side,
+                                      const struct span *span, const struct place *at) {
+    bool is_causal = stage->model->mask == MASK_CAUSAL;
+    int32_t block = (int32_t)stage->model->block_tokens, first = (int32_t)span->context;
+    int32_t *positions = stage->positions + at->token, *extent = stage->kv_rows + at->token;
+    int32_t *rows = stage->rows + at->row, *targets = stage->targets + at->row;
+    for (int32_t t = 0; t < (int32_t)span->queries; t++) {
+        positions[t] = first + t;
+        extent[t] = (positions[t] / block + 1) * block;
+    }
+    for (int32_t row = 0; row < (int32_t)span->logit_rows; row++) {
+        rows[row] = is_causal ? (int32_t)span->queries - 1 : row;
+        targets[row] = first + rows[row] + is_causal;
+    }
+    uint32_t decided = span->logit_rows;
+    uint32_t end = is_causal ? side->canvas_tokens + 1 : side->canvas_tokens;
+    fill_canvas(stage, at->canvas, canvas_room(side, stage->model), end - decided, end);
+    return (struct step_part){.canvas = at->canvas,
+                              .positions = positions,
+                              .logit_rows = rows,
+                              .targets = targets,
+                              .decision = {.n_rows = decided, .take = 1},
+                              .kv_pages = {.pages = stage->pages + at->page,
+                                           .n_pages = (int32_t)side_pages(stage, side),
+                                           .extent = extent}};
+}
+
+static void fill_step(struct stage *stage, const struct calibration_step *step) {
+    struct place at = {0};
+    bool is_exact = calibration_is_exact(stage->model);
+    place(stage, step);
+    stage->shape.n_spans = 0;
+    for (uint32_t i = 0; i < step->n_sides; i++) {
+        const struct step_side *side = &step->sides[i];
+        stage->spans[i] = span_of(side, stage->model);
+        for (uint32_t r = 0; r < side->n_requests; r++) {
+            const struct span *span = &stage->spans[i];
+            stage->parts[stage->shape.n_spans] =
+                is_exact ? exact_part_of(stage, side, span, &at) : part_of(stage, side, span, &at);
+            stage->span_list[stage->shape.n_spans++] = span;
+            at.token += span->queries;
+            at.row += span->logit_rows;
+            at.canvas += canvas_room(side, stage->model);
+            at.store += store_elements(stage, side);
+            at.page += is_exact ? side_pages(stage, side) : 0;
+        }
+    }
+    stage->shape.spans = stage->span_list;
+    stage->step = (struct step){
+        .placement = &stage->placement, .shape = &stage->shape, .parts = stage->parts};
+}
+
+static int time_step(const struct stage *stage, double *wall_ns, double *device_ns,
+                     struct err *err) {
+    const struct steps_request *request = stage->request;
+    const struct step_result result = {.n_committed = stage->n_committed};
+    int64_t start_ns = request->now_ns(request->clock_state);
+    int status = forward_submit(stage->forward, &stage->step, err);
+    status = status == 0 ? forward_wait(stage->forward, device_ns, err) : status;
+    status = status == 0 ? forward_result(stage->forward, &result, err) : status;
+    *wall_ns = (double)(request->now_ns(request->clock_state) - start_ns);
+    return status;
+}
+
+static int write_canvases(const struct stage *stage, struct err *err) {
+    return forward_write_canvas(stage->forward, 0, stage->tokens, stage->limits.canvas_tokens, err);
+}
+
+static int is_stopped(const struct stage *stage, struct err *err) {
+    const volatile sig_atomic_t *stop = stage->request->stop;
+    return stop != NULL && *stop ? err_world(err, "interrupted while whole steps were measured")
+                                 : 0;
+}
+
+/* All steps of the stage, one after the other, as serving meets them: clocks depend on what runs
+ * before. Round `round` of their times, NULL: nobody wants to know. */
+static int run_round(struct stage *stage, struct calibration_steps *steps, size_t round,
+                     double (*wall_ns)[ROUNDS], double (*device_ns)[ROUNDS], double *spent_ns,
+                     struct err *err) {
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < steps->n; i++) {
+        if (!is_of_stage(stage, &steps->list[i])) {
+            continue;
+        }
+        double wall, device;
+        fill_step(stage, &steps->list[i]);
+        status = is_stopped(stage, err);
+        status = status == 0 ? write_canvases(stage, err) : status;
+        status = status == 0 ? time_step(stage, &wall, &device, err) : status;
+        if (status == 0 && wall_ns != NULL) {
+            wall_ns[i][round] = wall;
+            device_ns[i][round] = device;
+        }
+        *spent_ns += status == 0 ? device : 0;
+    }
+    return status;
+}
+
+/* Until every step is played from its recording and a GPU has settled under the load. */
+static int warm_up(struct stage *stage, struct calibration_steps *steps, struct err *err) {
+    const struct engine_device *device = stage->request->device;
+    bool is_gpu = device->facts.capability > 0;
+    int least = device->table->record_begin != NULL ? WARM_ROUNDS_RECORDED : 1, status = 0;
+    double spent_ns = 0;
+    for (int i = 0; status == 0 && (i < least || (is_gpu && spent_ns < settle_ns)); i++) {
+        status = run_round(stage, steps, 0, NULL, NULL, &spent_ns, err);
+    }
+    return status;
+}
+
+/* Turn by turn, and what each operator took. */
+static int time_operators(const struct stage *stage, double ns[GRAPH_MAX_OPS], struct err *err) {
+    const struct step_result result = {.n_committed = stage->n_committed};
+    int status = forward_begin(stage->forward, &stage->step, err);
+    status = status == 0 ? forward_finish_turns(stage->forward, err) : status;
+    status = status == 0 ? forward_turn_times(stage->forward, ns, err) : status;
+    return status == 0 ? forward_result(stage->forward, &result, err) : status;
+}
+
+static int64_t rows_of(const struct stage *stage, const struct op *op) {
+    if (op->span_n != SYM_ONE) {
+        return stage->shape.sym[op->span_q];
+    }
+    return op->loop < 0 ? stage->shape.sym[op->rows]
+                        : loop_chunk_rows(&stage->graph, op->loop, &stage->shape, stage->chunks);
+}
+
+/* The medians of some rounds, as parts of the step's own time. */
+static int measure_operators(struct stage *stage, struct calibration_step *step, struct err *err) {
+    double ns[GRAPH_MAX_OPS][OPERATOR_ROUNDS], sum_ns = 0;
+    int status = 0;
+    fill_step(stage, step);
+    step->n_operators = stage->graph.n_ops;
+    for (int round = 0; status == 0 && round < OPERATOR_ROUNDS; round++) {
+        double one[GRAPH_MAX_OPS] = {0};
+        status = is_stopped(stage, err);
+        status = status == 0 ? write_canvases(stage, err) : status;
+        status = status == 0 ? time_operators(stage, one, err) : status;
+        for (uint32_t i = 0; i < step->n_operators; i++) {
+            ns[i][round] = one[i];
+        }
+    }
+    for (uint32_t i = 0; status == 0 && i < step->n_operators; i++) {
+        const struct op *op = &stage->graph.ops[i];
+        step->operators[i] =
+            (struct step_operator){.kind = op->kind,
+                                   .name = op->name,
+                                   .rows = rows_of(stage, op),
+                                   .measured_ns = gsl_stats_median(ns[i], 1, OPERATOR_ROUNDS)};
+        sum_ns += step->operators[i].measured_ns;
+    }
+    for (uint32_t i = 0; status == 0 && i < step->n_operators; i++) {
+        step->operators[i].measured_ns *= sum_ns > 0 ? step->device_ns / sum_ns : 0;
+    }
+    return status;
+}
+
+static int measure_all(struct stage *stage, struct calibration_steps *steps, struct err *err) {
+    const struct steps_request *request = stage->request;
+    size_t rounds = request->bounds.is_coarse ? ROUNDS_COARSE : ROUNDS;
+    double(*wall_ns)[ROUNDS] = zeroed(steps->n, sizeof *wall_ns);
+    double(*device_ns)[ROUNDS] = zeroed(steps->n, sizeof *device_ns), spent_ns = 0;
+    int status = warm_up(stage, steps, err);
+    for (size_t round = 0; status == 0 && round < rounds; round++) {
+        status = run_round(stage, steps, round, wall_ns, device_ns, &spent_ns, err);
+    }
+    for (size_t i = 0; status == 0 && i < steps->n; i++) {
+        struct calibration_step *step = &steps->list[i];
+        if (is_of_stage(stage, step)) {
+            step->wall_ns = gsl_stats_median(wall_ns[i], 1, rounds);
+            step->device_ns = gsl_stats_median(device_ns[i], 1, rounds);
+            status = measure_operators(stage, step, err);
+            if (request->done != NULL) {
+                request->done(request->done_state);
+            }
+        }
+    }
+    free(wall_ns);
+    free(device_ns);
+    return status;
+}
+
+static int measure_stage(struct calibration_steps *steps, const struct steps_request *request,
+                         bool selects, bool fused, struct err *err) {
+    struct stage *stage = zeroed(1, sizeof *stage);
+    stage->request = request;
+    stage->selects = selects;
+    stage->fused = fused;
+    int status = open_stage(stage, steps, err);
+    status = status == 0 ? measure_all(stage, steps, err) : status;
+    if (status == 0) {
+        int64_t peak_bytes = forward_workspace_peak(stage->forward);
+        steps->activation_peak_bytes = larger(steps->activation_peak_bytes, peak_bytes);
+        steps->activation_planned_bytes =
+            larger(steps->activation_planned_bytes, stage->limits.workspace_bytes);
+    }
+    close_stage(stage);
+    free(stage);
+    return status;
+}
+
+int calibration_steps_measure(struct calibration_steps *steps, const struct steps_request *request,
+                              struct err *err) {
+    bool is_exact = calibration_is_exact(request->weights->layout.model);
+    int status = 0;
+    for (int variant = 0; status == 0 && variant < 4; variant++) {
+        bool selects = variant & 1;
+        if (!is_exact || !selects) {
+            status = measure_stage(steps, request, selects, variant & 2, err);
+        }
+    }
+    return status;
+}

@@ -1,0 +1,94 @@
+/* The whole steps of a calibration: what the engine really takes for batches of known shapes, to be
+ * held against the sum of their operators.
+ *
+ * A step is one or two sides, each of equal requests of one kind; mixed steps have two, and each of
+ * their sides is a step of its own elsewhere in the list. Every step is run with the fused
+ * operators (output head, gate and up) and without. Canvases are random but for their active block,
+ * which is masked and decides.
+ *
+ * Where keys and values are exact a refresh is a prefill, of a canvas of whole blocks or of tokens,
+ * and a reuse decodes the last block of a canvas, or one token after it, against the pages of what
+ * is before; nothing selects. */
+#ifndef UNMASK_ENGINE_CALIBRATE_CALIBRATION_STEPS_H
+#define UNMASK_ENGINE_CALIBRATE_CALIBRATION_STEPS_H
+
+#include <signal.h>
+
+#include "engine/calibrate/calibration_grid.h"
+#include "engine/device/ranks.h"
+#include "engine/step/forward.h"
+#include "sim/cost/runtime.h"
+
+enum { CALIBRATION_MAX_STEPS = 96, STEP_MAX_SIDES = 2 };
+
+/* By enum host_kind, as profiles name them. */
+extern const char *const step_kind_names[HOST_KIND_COUNT];
+
+struct step_side {
+    uint32_t kind; /* enum host_kind */
+    uint32_t n_requests, canvas_tokens;
+};
+
+/* An operator of a step, all its executions together. */
+struct step_operator {
+    enum op_kind kind;
+    const char *name;
+    int64_t rows;       /* of one execution; of attention its queries */
+    double measured_ns; /* in the step: between marks, scaled to what the whole step took */
+    double priced_ns;   /* written by whoever prices them */
+};
+
+struct calibration_step {
+    struct step_side sides[STEP_MAX_SIDES];
+    uint32_t n_sides;
+    bool is_fused;
+    bool is_held_out;          /* from the fit: every third step of one side, all of two */
+    int alone[STEP_MAX_SIDES]; /* of a mixed step: the steps that run its sides alone; else -1 */
+    /* Measured: medians over the repetitions. The wall time is that of submitting the step, waiting
+     * for it and reading what it committed. */
+    double wall_ns, device_ns;
+    struct step_operator operators[GRAPH_MAX_OPS]; /* those of its graph */
+    uint32_t n_operators;
+    /* Written by whoever prices them. */
+    double operators_ns, predicted_ns;
+};
+
+struct calibration_steps {
+    struct calibration_step list[CALIBRATION_MAX_STEPS];
+    size_t n;
+    int64_t activation_planned_bytes,
+        activation_peak_bytes; /* the largest, as placed and metered */
+};
+
+/* How steps are run. */
+struct steps_request {
+    const struct engine_device *device;
+    const struct weights *weights;
+    struct ranks *ranks; /* the others, retired, where the model is a rank's share; else NULL */
+    const struct planner *planner;
+    struct chunk_rows chunks; /* of stored logits and FFN */
+    struct calibration_bounds bounds;
+    int64_t (*now_ns)(void *state); /* the host's clock */
+    void *clock_state;
+    const volatile sig_atomic_t *stop; /* may be NULL */
+    void (*done)(void *state);         /* called after each step */
+    void *done_state;
+};
+
+/* The list for these bounds, nothing measured yet. */
+void calibration_steps_list(struct calibration_steps *steps, const struct model *model,
+                            const struct calibration_bounds *bounds);
+
+/* Whether the step needs the graph that selects. */
+bool calibration_step_selects(const struct calibration_step *step);
+
+/* Its sums; the ragged list is left out. */
+void calibration_step_shape(const struct calibration_step *step, const struct model *model,
+                            struct step_shape *shape);
+
+/* Measure all of them. ERR_WORLD when the device fails, its memory does not suffice, or `stop` was
+ * set. */
+int calibration_steps_measure(struct calibration_steps *steps, const struct steps_request *request,
+                              struct err *err);
+
+#endif

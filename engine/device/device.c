@@ -1,0 +1,156 @@
+#include "engine/device/device.h"
+
+#include <ctype.h>
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sim/base/inputs.h"
+
+static const char cuda_library[] = "libunmask_cuda.so";
+
+/* ---- the CUDA library ---- */
+
+/* Where a build puts it, seen from the folder of a program or of a test. */
+static const char *const beside[] = {"", "kernels/", "../kernels/"};
+
+/* The library's path beside the running program. False when it lies in none of these places. */
+static bool find_beside(char *path, size_t size) {
+    char program[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(program, '/');
+    if (slash == NULL) {
+        return false;
+    }
+    slash[1] = '\0';
+    for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
+        int length = snprintf(path, size, "%s%s%s", program, beside[i], cuda_library);
+        if (length > 0 && (size_t)length < size && access(path, R_OK) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The library stays loaded until the program ends: what it registered with the driver does too. */
+static int load_cuda(const char *library, const struct device_table **out, struct err *err) {
+    char path[2 * PATH_MAX];
+    bool is_given = library != NULL;
+    if (library == NULL) {
+        library = find_beside(path, sizeof path) ? path : cuda_library;
+    }
+    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL) {
+        return err_world(err, "no cuda device: %s cannot be loaded%s (%s)", library,
+                         is_given ? "" : "; `make kernels` builds it", dlerror());
+    }
+    inputs_note("device library", library);
+    const struct device_table *table = dlsym(handle, DEVICE_CUDA_SYMBOL);
+    if (table == NULL) {
+        return err_world(err, "no cuda device: %s has no symbol %s", library, DEVICE_CUDA_SYMBOL);
+    }
+    if (table->abi != DEVICE_ABI || table->size != sizeof *table) {
+        return err_world(err,
+                         "no cuda device: %s speaks version %" PRIu32 " (%" PRIu32
+                         " bytes), this program version %d (%zu bytes); build both from the same "
+                         "sources",
+                         library, table->abi, table->size, DEVICE_ABI, sizeof *table);
+    }
+    *out = table;
+    return 0;
+}
+
+/* ---- opening ---- */
+
+static int start(const struct device_table *table, int32_t index, enum kernel_dtype dtype,
+                 struct engine_device *out, struct err *err) {
+    char text[DEVICE_TEXT_CHARS] = "";
+    *out = (struct engine_device){.table = table, .dtype = dtype};
+    int status = table->open(index, dtype, &out->device, text);
+    if (status != DEVICE_OK) {
+        *out = (struct engine_device){0};
+        return err_world(err, "no %s device%s: %s", table->name, index > 0 ? " more" : "", text);
+    }
+    status = engine_device_err(out, table->facts(out->device, &out->facts),
+                               "asking the device what it is", err);
+    if (status != 0) {
+        engine_device_close(out);
+    }
+    return status;
+}
+
+int engine_device_start(const struct device_table *table, enum kernel_dtype dtype,
+                        struct engine_device *out, struct err *err) {
+    return start(table, 0, dtype, out, err);
+}
+
+int engine_device_another(const struct engine_device *device, int32_t index,
+                          struct engine_device *out, struct err *err) {
+    return start(device->table, index, device->dtype, out, err);
+}
+
+int engine_device_open(const char *name, const char *library, struct engine_device *out,
+                       struct err *err) {
+    if (strcmp(name, device_cpu.name) == 0) {
+        return engine_device_start(&device_cpu, KERNEL_F32, out, err);
+    }
+    if (strcmp(name, "cuda") == 0) {
+        const struct device_table *table = NULL;
+        int status = load_cuda(library, &table, err);
+        return status != 0 ? status : engine_device_start(table, KERNEL_BF16, out, err);
+    }
+    return err_usage(err, "unknown device '%s': there are cpu and cuda", name);
+}
+
+void engine_device_close(struct engine_device *device) {
+    if (device->device != NULL) {
+        device->table->close(device->device);
+    }
+    *device = (struct engine_device){0};
+}
+
+int engine_device_err(const struct engine_device *device, int status, const char *what,
+                      struct err *err) {
+    if (status == DEVICE_OK) {
+        return 0;
+    }
+    const char *why = status == DEVICE_NO_MEMORY ? "ran out of memory"
+                      : status == DEVICE_REFUSED ? "refused a call"
+                                                 : "failed";
+    return err_world(err, "the %s device %s while %s: %s", device->table->name, why, what,
+                     device->table->trouble(device->device));
+}
+
+/* ---- its name ---- */
+
+/* "NVIDIA GeForce RTX 4090" to "nvidiageforcertx4090". */
+static void squeeze(const char *text, char *out, size_t size) {
+    size_t n = 0;
+    for (; *text != '\0' && n + 1 < size; text++) {
+        if (isalnum((unsigned char)*text)) {
+            out[n++] = (char)tolower((unsigned char)*text);
+        }
+    }
+    out[n] = '\0';
+}
+
+bool engine_device_is(const struct device_facts *facts, const char *gpu) {
+    char device[DEVICE_TEXT_CHARS], word[64];
+    if (facts->capability == 0 || strcmp(gpu, "cpu") == 0) {
+        return facts->capability == 0 && strcmp(gpu, "cpu") == 0;
+    }
+    squeeze(facts->name, device, sizeof device);
+    const char *rest = device;
+    while (rest != NULL && *gpu != '\0') {
+        size_t length = strcspn(gpu, "-");
+        snprintf(word, sizeof word, "%.*s", (int)length, gpu);
+        rest = strstr(rest, word);
+        rest = rest != NULL ? rest + strlen(word) : NULL;
+        gpu += length + (gpu[length] == '-');
+    }
+    return rest != NULL;
+}

@@ -1,0 +1,46 @@
+/* A device that is open, and how to speak to it: the CPU, or a CUDA GPU through a library that is
+ * loaded when it is asked for. */
+#ifndef UNMASK_ENGINE_DEVICE_DEVICE_H
+#define UNMASK_ENGINE_DEVICE_DEVICE_H
+
+#include "kernels/device.h"
+#include "sim/base/err.h"
+
+struct engine_device {
+    const struct device_table *table;
+    struct device *device;
+    struct device_facts facts;
+    enum kernel_dtype dtype;
+};
+
+/* "cpu", in float32, or "cuda", in bf16. ERR_WORLD with the one reason when there is no such device
+ * here. `library` is the path of libunmask_cuda.so; NULL: beside the program, or where the loader
+ * finds it. On error nothing needs closing. */
+int engine_device_open(const char *name, const char *library, struct engine_device *out,
+                       struct err *err);
+void engine_device_close(struct engine_device *device);
+
+/* The same of a table that is at hand. */
+int engine_device_start(const struct device_table *table, enum kernel_dtype dtype,
+                        struct engine_device *out, struct err *err);
+
+/* One more of the same machine, for another thread: number `index`, where `device` is 0. */
+int engine_device_another(const struct engine_device *device, int32_t index,
+                          struct engine_device *out, struct err *err);
+
+/* The sentence for a status that a device's function returned, 0 for DEVICE_OK; `what` completes
+ * "while ...". */
+int engine_device_err(const struct engine_device *device, int status, const char *what,
+                      struct err *err);
+
+/* Whether a device's own name says that it is the GPU `gpu` of the table: it has the words of that
+ * name in their order, as "NVIDIA A100-SXM4-40GB" has those of a100-40g. A device without a compute
+ * capability is the "cpu" and nothing else. */
+bool engine_device_is(const struct device_facts *facts, const char *gpu);
+
+/* Of one element of the device's dtype. */
+static inline int64_t engine_element_bytes(const struct engine_device *device) {
+    return device->dtype == KERNEL_F32 ? 4 : 2;
+}
+
+#endif

@@ -1,0 +1,208 @@
+#include "engine/device/exchange.h"
+
+#include <gsl/gsl_statistics_double.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "engine/step/forward_parts.h"
+#include "sim/base/num.h"
+#include "sim/base/zeroed.h"
+#include "sim/model/ranks.h"
+
+enum { COPIES_RECORDED = 50, COPIES_ISSUED = 2, MAX_PLAYS = 256 };
+
+struct exchange {
+    const struct engine_device *device;
+    struct graph graph; /* any of the model's: ranks are driven as forward passes */
+    struct step_limits limits;
+    struct forward *lead;
+    struct ranks *ranks;
+};
+
+/* What each rank is to do, what it does it with, and what it found. */
+struct task {
+    enum profile_op op;
+    int64_t bytes;
+    int n_plays, n_copies;
+    struct rank_task {
+        struct device_recording *recording; /* of the copies; NULL: the calls themselves */
+        double us[MAX_PLAYS];
+    } * ranks; /* [model_ranks] */
+};
+
+/* ---- on each rank ---- */
+
+static int issue(const struct forward *forward, const struct task *task) {
+    const struct device_table *table = forward->device->table;
+    unsigned char *x = forward->room.workspace;
+    unsigned char *y = x + align_up(task->bytes, PLACEMENT_ALIGN_BYTES);
+    int64_t width = engine_element_bytes(forward->device);
+    const struct call_all_reduce sum = {
+        .x = x, .y = y, .n = task->bytes / width, .dtype = forward->device->dtype};
+    const struct call_all_gather gathering = {.x = x, .y = y, .bytes = task->bytes};
+    return task->op == PROFILE_ALL_REDUCE ? table->all_reduce(forward->device->device, &sum)
+                                          : table->all_gather(forward->device->device, &gathering);
+}
+
+static int issue_all(const struct forward *forward, const struct task *task, int n_copies) {
+    int status = DEVICE_OK;
+    for (int i = 0; status == DEVICE_OK && i < n_copies; i++) {
+        status = issue(forward, task);
+    }
+    return status;
+}
+
+static struct rank_task *mine(const struct forward *forward, const struct task *task) {
+    return &task->ranks[forward->weights->layout.rank];
+}
+
+static int record(const struct forward *forward, const struct task *task) {
+    const struct device_table *table = forward->device->table;
+    struct device *device = forward->device->device;
+    int status = table->record_begin(device);
+    if (status == DEVICE_OK) {
+        int issued = issue_all(forward, task, task->n_copies);
+        status = table->record_end(device, &mine(forward, task)->recording);
+        status = issued != DEVICE_OK ? issued : status;
+    }
+    return status;
+}
+
+/* What may wait for a device is done before any rank waits for another. */
+static int prepare(struct forward *forward, const void *arguments, struct err *err) {
+    const struct task *task = arguments;
+    const struct engine_device *device = forward->device;
+    const struct call_random contents = {.y = forward->room.workspace,
+                                         .n = task->bytes / engine_element_bytes(device),
+                                         .spread = 1,
+                                         .dtype = device->dtype};
+    int status = device->table->random(device->device, &contents);
+    status = status == DEVICE_OK ? issue(forward, task) : status;
+    status = status == DEVICE_OK ? device->table->finish(device->device) : status;
+    if (status == DEVICE_OK && device->table->record_begin != NULL) {
+        status = record(forward, task);
+    }
+    return forward_device_err(forward, status, "measuring what ranks exchange", err);
+}
+
+/* One play to have all ranks begin together, and the next, which is timed. */
+static int play(const struct forward *forward, const struct task *task, double *ns) {
+    const struct device_table *table = forward->device->table;
+    struct device *device = forward->device->device;
+    struct device_mark *const *marks = forward->room.marks;
+    struct device_recording *recording = mine(forward, task)->recording;
+    int status = DEVICE_OK;
+    for (int i = 0; status == DEVICE_OK && i < 2; i++) {
+        status = recording != NULL ? table->record_play(device, recording)
+                                   : issue_all(forward, task, task->n_copies);
+        if (status == DEVICE_OK) {
+            status = table->mark(device, marks[i == 0 ? MARK_STEP_BEGIN : MARK_STEP_END]);
+        }
+    }
+    status = status == DEVICE_OK ? table->mark_wait(device, marks[MARK_STEP_END]) : status;
+    return status == DEVICE_OK
+               ? table->mark_elapsed(device, marks[MARK_STEP_BEGIN], marks[MARK_STEP_END], ns)
+               : status;
+}
+
+static int play_all(struct forward *forward, const void *arguments, struct err *err) {
+    const struct task *task = arguments;
+    int status = DEVICE_OK;
+    for (int i = 0; status == DEVICE_OK && i < task->n_plays; i++) {
+        double ns = 0;
+        status = play(forward, task, &ns);
+        mine(forward, task)->us[i] = 1e-3 * ns / task->n_copies;
+    }
+    return forward_device_err(forward, status, "measuring what ranks exchange", err);
+}
+
+static int forget(struct forward *forward, const void *arguments, struct err *err) {
+    struct rank_task *task = mine(forward, arguments);
+    (void)err;
+    if (task->recording != NULL) {
+        forward->device->table->record_close(forward->device->device, task->recording);
+        task->recording = NULL;
+    }
+    return 0;
+}
+
+/* ---- all of them ---- */
+
+/* The median over plays of the slowest rank's. */
+static int measure(struct exchange *e, struct task *task, double *us, struct err *err) {
+    double *slowest = task->ranks[0].us;
+    int status = forward_on_all_ranks(e->lead, play_all, task, err);
+    for (int i = 0; status == 0 && i < task->n_plays; i++) {
+        for (uint32_t r = 1; r < model_ranks(e->graph.model); r++) {
+            slowest[i] = fmax(slowest[i], task->ranks[r].us[i]);
+        }
+    }
+    *us = status == 0 ? gsl_stats_median(slowest, 1, (size_t)task->n_plays) : 0;
+    return status;
+}
+
+int exchange_point(struct exchange *e, const struct calibration_point *point, double target_ns,
+                   double *us, struct err *err) {
+    bool records = e->device->table->record_begin != NULL;
+    struct err ignored = {0};
+    struct task task = {.op = point->op,
+                        .bytes = point->sizes[POINT_EXCHANGE_BYTES],
+                        .n_plays = 2,
+                        .n_copies = records ? COPIES_RECORDED : COPIES_ISSUED,
+                        .ranks = zeroed(model_ranks(e->graph.model), sizeof *task.ranks)};
+    int status = forward_on_all_ranks(e->lead, prepare, &task, err);
+    status = status == 0 ? measure(e, &task, us, err) : status;
+    double plays = status == 0 && *us > 0 ? target_ns * 1e-3 / (*us * 2 * task.n_copies) : 0;
+    task.n_plays = plays < 3 ? 3 : plays > MAX_PLAYS ? MAX_PLAYS : (int)plays;
+    status = status == 0 ? measure(e, &task, us, err) : status;
+    (void)forward_on_all_ranks(e->lead, forget, &task, &ignored);
+    free(task.ranks);
+    return status;
+}
+
+struct ranks *exchange_ranks(struct exchange *e) {
+    ranks_retire(e->ranks);
+    forward_close(e->lead);
+    e->lead = NULL;
+    return e->ranks;
+}
+
+int exchange_open(const struct engine_device *device, const struct weights *weights,
+                  const char *source, int64_t max_bytes, struct exchange **out, struct err *err) {
+    const struct model *model = weights->layout.model;
+    struct exchange *e = zeroed(1, sizeof *e);
+    *out = e;
+    e->device = device;
+    const struct graph_options options =
+        calibration_graph(model, engine_element_bytes(device), false, true);
+    graph_build(&e->graph, model, &options);
+    e->limits = (struct step_limits){.max_requests = 1,
+                                     .max_tokens = model->block_tokens,
+                                     .max_logit_rows = model->block_tokens,
+                                     .max_unrolled = 1,
+                                     .max_positions = model->block_tokens,
+                                     .canvas_tokens = model->block_tokens,
+                                     .workspace_bytes = (1 + model_ranks(model)) *
+                                                        align_up(max_bytes, PLACEMENT_ALIGN_BYTES),
+                                     .page_rows = 4,
+                                     .block_tokens = model->block_tokens};
+    const struct ranks_request request = {
+        .device = device, .graph = &e->graph, .limits = &e->limits, .weights = source};
+    int status = forward_open(device, &e->graph, weights, &e->limits, &e->lead, err);
+    status = status == 0 ? ranks_open(&request, &e->ranks, err) : status;
+    if (status != 0) {
+        exchange_close(e);
+        *out = NULL;
+        return status;
+    }
+    forward_lead(e->lead, e->ranks);
+    return 0;
+}
+
+void exchange_close(struct exchange *e) {
+    if (e != NULL) {
+        ranks_close(e->ranks);
+        forward_close(e->lead);
+        free(e);
+    }
+}

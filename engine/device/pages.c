@@ -1,0 +1,44 @@
+#include "engine/device/pages.h"
+
+#include <stdlib.h>
+
+#include "sim/base/zeroed.h"
+
+void pages_open(struct pages *pages, int32_t n, uint32_t n_owners, int32_t most) {
+    *pages = (struct pages){.n = n, .n_free = n, .most = most};
+    pages->free = zeroed((size_t)n, sizeof *pages->free);
+    pages->tables = zeroed((size_t)n_owners * (size_t)most, sizeof *pages->tables);
+    pages->held = zeroed(n_owners, sizeof *pages->held);
+    for (int32_t i = 0; i < n; i++) {
+        pages->free[i] = n - 1 - i;
+    }
+}
+
+void pages_close(struct pages *pages) {
+    free(pages->free);
+    free(pages->tables);
+    free(pages->held);
+    *pages = (struct pages){0};
+}
+
+bool pages_grow(struct pages *pages, uint32_t owner, int64_t n) {
+    int32_t *table = pages->tables + (int64_t)owner * pages->most;
+    int32_t *held = &pages->held[owner];
+    if (n > pages->most || n - *held > pages->n_free) {
+        return false;
+    }
+    while (*held < n) {
+        table[(*held)++] = pages->free[--pages->n_free];
+    }
+    int32_t used = pages->n - pages->n_free;
+    pages->most_used = used > pages->most_used ? used : pages->most_used;
+    return true;
+}
+
+void pages_give(struct pages *pages, uint32_t owner) {
+    const int32_t *table = pages_of(pages, owner);
+    int32_t *held = &pages->held[owner];
+    while (*held > 0) {
+        pages->free[pages->n_free++] = table[--*held];
+    }
+}

@@ -1,0 +1,700 @@
+#include "engine/step/forward.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/device/ranks.h"
+#include "engine/step/forward_parts.h"
+#include "engine/step/placed.h"
+#include "engine/step/warm.h"
+#include "kernels/bf16.h"
+#include "sim/base/num.h"
+#include "sim/model/ranks.h"
+
+int forward_device_err(const struct forward *forward, int status, const char *what,
+                       struct err *err) {
+    return engine_device_err(forward->device, status, what, err);
+}
+
+/* ---- ranks ---- */
+
+void forward_lead(struct forward *forward, struct ranks *ranks) {
+    forward->ranks = ranks;
+}
+
+int forward_on_all_ranks(struct forward *forward,
+                         int (*call)(struct forward *forward, const void *arguments,
+                                     struct err *err),
+                         const void *arguments, struct err *err) {
+    return forward->ranks == NULL ? call(forward, arguments, err)
+                                  : ranks_call(forward->ranks, forward, call, arguments, err);
+}
+
+/* ---- products that a device chooses how to run ---- */
+
+static struct warming warming_of(struct forward *forward) {
+    return (struct warming){.device = forward->device,
+                            .program = &forward->program,
+                            .weights = forward->weights,
+                            .limits = &forward->limits,
+                            .room = &forward->room};
+}
+
+static int choose(struct forward *forward, const void *step, struct err *err) {
+    const struct warming warming = warming_of(forward);
+    return warm_step(&warming, step, err);
+}
+
+/* A device that chooses waits for its queue, and loading what it chose may wait for its peers'.
+ * None of the ranks does so while another waits for its part of a sum: all have chosen for a step
+ * before the first of them begins it. The ranks have met the same products. */
+int forward_choose_products(struct forward *forward, const struct step *step, struct err *err) {
+    const struct warming warming = warming_of(forward);
+    return forward->ranks == NULL || warm_knows_step(&warming, step)
+               ? 0
+               : forward_on_all_ranks(forward, choose, step, err);
+}
+
+static int warm(struct forward *forward, const void *nothing, struct err *err) {
+    (void)nothing;
+    const struct warming warming = warming_of(forward);
+    return warm_products(&warming, err);
+}
+
+int forward_warm(struct forward *forward, struct err *err) {
+    return forward_on_all_ranks(forward, warm, NULL, err);
+}
+
+/* ---- issuing a step ---- */
+
+int forward_mark(const struct forward *forward, enum room_mark which) {
+    return forward->device->table->mark(forward->device->device, forward->room.marks[which]);
+}
+
+int forward_upload_begin(struct forward *forward, unsigned char **out, struct err *err) {
+    uint64_t turn = forward->n_uploads % ROOM_UPLOADS;
+    int status = DEVICE_OK;
+    *out = forward->room.uploads[turn];
+    if (forward->n_uploads >= ROOM_UPLOADS) {
+        status = forward->device->table->mark_wait(forward->device->device,
+                                                   forward->room.marks[MARK_UPLOADED + turn]);
+    }
+    return forward_device_err(forward, status, "waiting for an upload", err);
+}
+
+int forward_upload_end(struct forward *forward, unsigned char *to, int64_t bytes, struct err *err) {
+    uint64_t turn = forward->n_uploads % ROOM_UPLOADS;
+    int status = forward->device->table->upload(forward->device->device, to,
+                                                forward->room.uploads[turn], bytes);
+    if (status == DEVICE_OK) {
+        status = forward_mark(forward, (enum room_mark)(MARK_UPLOADED + turn));
+    }
+    forward->n_uploads++;
+    return forward_device_err(forward, status, "uploading a step", err);
+}
+
+/* Packs the step's arrays and sends them off. */
+static int upload_arrays(struct forward *forward, struct packed *packed, const struct step *step,
+                         struct err *err) {
+    bool is_rest = packed == &forward->rest;
+    unsigned char *out;
+    int status = forward_upload_begin(forward, &out, err);
+    if (status == 0) {
+        packed_fill(packed, step, is_rest ? &forward->packed : NULL, out);
+        status = forward_upload_end(
+            forward, forward->room.arrays + (is_rest ? forward->packed.max_bytes : 0),
+            packed->bytes, err);
+    }
+    return status;
+}
+
+/* Everything before the first operator. */
+int forward_prepare(struct forward *forward, const struct step *step, struct err *err) {
+    int status = packed_check(&forward->packed, step, err);
+    status = status == 0 ? placed_check(&forward->program, &forward->limits, step, err) : status;
+    if (status == 0) {
+        status = room_use_workspace(&forward->room, step->placement->peak_bytes, err);
+    }
+    if (status == 0) {
+        packed_lay_out(&forward->packed, step);
+        status = upload_arrays(forward, &forward->packed, step, err);
+        forward->n_steps++;
+    }
+    if (status == 0) {
+        forward->step = *step;
+        forward->placement = *step->placement;
+        forward->shape = *step->shape;
+        forward->shape.spans = NULL;
+        memcpy(forward->key.offset_bytes, step->placement->offset_bytes,
+               sizeof forward->key.offset_bytes);
+        forward->key.chunks = step->placement->chunks;
+        forward->key.counts = forward->packed.n;
+        forward->is_stepping = false;
+    }
+    return status;
+}
+
+int forward_download(const struct forward *forward, void *to, const void *from, int64_t bytes) {
+    return to == NULL || bytes == 0
+               ? DEVICE_OK
+               : forward->device->table->download(forward->device->device, to, from, bytes);
+}
+
+/* The importance of the step's tokens, both times, as soon as it is known; then the caller's word
+ * on what goes on. */
+static int ask_what_stays(struct forward *forward, struct step *rest, struct err *err) {
+    const struct op *op = &forward->program.graph->ops[forward->program.evict_op];
+    const int64_t *offset_bytes = forward->placement.offset_bytes;
+    int64_t bytes = forward->packed.n.n_tokens * (int64_t)sizeof(float);
+    float *before = forward->importance, *after = before + forward->limits.max_tokens;
+    int status =
+        forward_download(forward, before, forward->room.workspace + offset_bytes[op->in[0]], bytes);
+    if (status == DEVICE_OK) {
+        status = forward_download(forward, after, forward->room.workspace + offset_bytes[op->in[1]],
+                                  bytes);
+    }
+    if (status != DEVICE_OK) {
+        return forward_device_err(forward, status, "reading the importance of tokens", err);
+    }
+    const struct eviction seen = {before, after, forward->packed.first_token};
+    return forward->step.evict(forward->step.evict_state, &seen, rest, err);
+}
+
+/* What is left of a step is packed and sent after it. */
+static int keep(struct forward *forward, const void *arguments, struct err *err) {
+    const struct step *rest = arguments;
+    int status = packed_check(&forward->rest, rest, err);
+    status = status == 0 ? placed_check(&forward->program, &forward->limits, rest, err) : status;
+    if (status == 0) {
+        packed_lay_out(&forward->rest, rest);
+        status = upload_arrays(forward, &forward->rest, rest, err);
+        forward->shape = *rest->shape;
+        forward->shape.spans = NULL;
+        program_settle(&forward->program, &forward->placement, &forward->shape, &forward->turn);
+    }
+    return status;
+}
+
+/* The host's visit in the middle of a step, of which all ranks know the same importance. Where no
+ * token is masked all go on. */
+int forward_evict(struct forward *forward, struct err *err) {
+    struct step rest = forward->step;
+    int status = forward->packed.n.max_masked > 0 ? ask_what_stays(forward, &rest, err) : 0;
+    return status == 0 ? forward_on_all_ranks(forward, keep, &rest, err) : status;
+}
+
+int forward_issue(struct forward *forward, const struct turn *turn, struct err *err) {
+    int status = issue_turn(&forward->issue, turn);
+    if (status == DEVICE_OK) {
+        return 0;
+    }
+    char doing[64];
+    snprintf(doing, sizeof doing, "running '%s'", forward->program.graph->ops[turn->op].name);
+    return forward_device_err(forward, status, doing, err);
+}
+
+/* Turns from the one that comes next to the first of operator `end`, or to the step's last. */
+static int issue_to(struct forward *forward, uint32_t end, struct err *err) {
+    int status = 0;
+    bool is_last = false;
+    while (status == 0 && !is_last && forward->turn.op != end) {
+        status = forward_issue(forward, &forward->turn, err);
+        is_last =
+            !program_next(&forward->program, &forward->placement, &forward->shape, &forward->turn);
+    }
+    return status;
+}
+
+static int issue_all(struct forward *forward, struct err *err) {
+    program_start(&forward->program, &forward->placement, &forward->shape, &forward->turn);
+    return issue_to(forward, forward->program.graph->n_ops, err);
+}
+
+/* A step that cannot be recorded for want of memory is launched anew each time. */
+static int record(struct forward *forward, struct known_step *step, struct err *err) {
+    const struct device_table *table = forward->device->table;
+    struct device *device = forward->device->device;
+    struct device_recording *recording = NULL;
+    int status = forward_device_err(forward, table->record_begin(device), "recording a step", err);
+    if (status != 0) {
+        return status;
+    }
+    status = issue_all(forward, err);
+    int ended = table->record_end(device, &recording);
+    if (status == 0 && ended == DEVICE_NO_MEMORY) {
+        return 0;
+    }
+    ended = forward_device_err(forward, ended, "recording a step", err);
+    status = status == 0 ? ended : status;
+    if (status == 0) {
+        recordings_keep(&forward->recordings, step, recording);
+    } else if (recording != NULL) {
+        table->record_close(device, recording);
+    }
+    return status;
+}
+
+/* The operators of the step once, from its recording or one by one. */
+static int issue_once(struct forward *forward, const struct known_step *recorded, struct err *err) {
+    const struct device_table *table = forward->device->table;
+    return recorded != NULL
+               ? forward_device_err(
+                     forward, table->record_play(forward->device->device, recorded->recording),
+                     "playing a recorded step", err)
+               : issue_all(forward, err);
+}
+
+/* Of steps that are issued at once, what this one committed, where the next one does not write. */
+static int keep_committed(struct forward *forward, uint32_t i, struct err *err) {
+    const struct room *room = &forward->room;
+    int64_t bytes = forward->limits.max_requests * (int64_t)sizeof *room->unrolled;
+    int status = forward->device->table->copy(
+        forward->device->device, room->unrolled + (int64_t)i * forward->limits.max_requests,
+        room->n_committed, bytes);
+    return forward_device_err(forward, status, "keeping what a step committed", err);
+}
+
+int forward_begin_step(struct forward *forward, struct err *err) {
+    return forward_device_err(forward, forward_mark(forward, MARK_STEP_BEGIN), "starting a step",
+                              err);
+}
+
+int forward_end_step(struct forward *forward, struct err *err) {
+    return forward_device_err(forward, forward_mark(forward, MARK_STEP_END), "ending a step", err);
+}
+
+/* The operators of the step that was prepared last, `n` times, as cheaply as the device can. */
+static int issue_steps(struct forward *forward, uint32_t n, struct err *err) {
+    bool is_new = true;
+    struct known_step *step = NULL;
+    if (forward->recordings.steps != NULL) {
+        step = recordings_find(&forward->recordings, &forward->key, &is_new);
+    }
+    int status = forward_begin_step(forward, err);
+    bool plays = !is_new && step != NULL && step->recording != NULL;
+    for (uint32_t i = 0; status == 0 && i < n; i++) {
+        status = issue_once(forward, plays ? step : NULL, err);
+        status = status == 0 && n > 1 ? keep_committed(forward, i, err) : status;
+    }
+    status = status == 0 ? forward_end_step(forward, err) : status;
+    /* Recording takes the host milliseconds, in which the device has these steps to do. */
+    return status == 0 && !is_new && !plays ? record(forward, step, err) : status;
+}
+
+/* A step that evicts, up to where the host has a word; it is never played. */
+static int issue_before(struct forward *forward, struct err *err) {
+    int status = forward_begin_step(forward, err);
+    program_start(&forward->program, &forward->placement, &forward->shape, &forward->turn);
+    return status == 0 ? issue_to(forward, forward->program.evict_op, err) : status;
+}
+
+static int issue_behind(struct forward *forward, const void *nothing, struct err *err) {
+    (void)nothing;
+    int status = issue_to(forward, forward->program.graph->n_ops, err);
+    return status == 0 ? forward_end_step(forward, err) : status;
+}
+
+struct steps {
+    const struct step *step;
+    uint32_t n;
+};
+
+static int submit(struct forward *forward, const void *arguments, struct err *err) {
+    const struct steps *steps = arguments;
+    int status = forward_prepare(forward, steps->step, err);
+    if (status != 0) {
+        return status;
+    }
+    return forward->packed.evicts ? issue_before(forward, err)
+                                  : issue_steps(forward, steps->n, err);
+}
+
+int forward_submit(struct forward *forward, const struct step *step, struct err *err) {
+    return forward_submit_times(forward, step, 1, err);
+}
+
+int forward_submit_times(struct forward *forward, const struct step *step, uint32_t n,
+                         struct err *err) {
+    ASSERT(n == 1 || (n > 1 && n <= forward->limits.max_unrolled && !forward->packed.evicts));
+    const struct steps steps = {step, n};
+    int status = forward_choose_products(forward, step, err);
+    status = status == 0 ? forward_on_all_ranks(forward, submit, &steps, err) : status;
+    if (status == 0 && forward->packed.evicts) {
+        status = forward_evict(forward, err);
+        status = status == 0 ? forward_on_all_ranks(forward, issue_behind, NULL, err) : status;
+    }
+    return status;
+}
+
+static int again(struct forward *forward, const void *nothing, struct err *err) {
+    (void)nothing;
+    ASSERT(forward->n_steps > 0 && !forward->is_stepping && !forward->packed.evicts);
+    return issue_steps(forward, 1, err);
+}
+
+int forward_again(struct forward *forward, struct err *err) {
+    return forward_on_all_ranks(forward, again, NULL, err);
+}
+
+/* ---- waiting and results ---- */
+
+int forward_done(struct forward *forward, bool *out, struct err *err) {
+    *out = true;
+    if (forward->n_steps == 0) {
+        return 0;
+    }
+    return forward_device_err(forward,
+                              forward->device->table->mark_reached(
+                                  forward->device->device, forward->room.marks[MARK_STEP_END], out),
+                              "asking whether a step is done", err);
+}
+
+/* Until the step is done, and where this is asked for how long it took. */
+static int wait(struct forward *forward, double *device_ns, struct err *err) {
+    const struct device_table *table = forward->device->table;
+    struct device *device = forward->device->device;
+    struct device_mark *const *marks = forward->room.marks;
+    if (device_ns != NULL) {
+        *device_ns = 0;
+    }
+    if (forward->n_steps == 0) {
+        return 0;
+    }
+    int status = table->mark_wait(device, marks[MARK_STEP_END]);
+    if (status == DEVICE_OK && device_ns != NULL) {
+        status =
+            table->mark_elapsed(device, marks[MARK_STEP_BEGIN], marks[MARK_STEP_END], device_ns);
+    }
+    return forward_device_err(forward, status, "waiting for a step", err);
+}
+
+static int wait_only(struct forward *forward, const void *nothing, struct err *err) {
+    (void)nothing;
+    return wait(forward, NULL, err);
+}
+
+int forward_wait(struct forward *forward, double *device_ns, struct err *err) {
+    int status = forward->ranks != NULL ? forward_on_all_ranks(forward, wait_only, NULL, err) : 0;
+    return status == 0 ? wait(forward, device_ns, err) : status;
+}
+
+/* The first operator of a kind; NULL when the graph has none. */
+static const struct op *find_op(const struct forward *forward, enum op_kind kind) {
+    const struct graph *graph = forward->program.graph;
+    for (uint32_t op = 0; op < graph->n_ops; op++) {
+        if (graph->ops[op].kind == kind) {
+            return &graph->ops[op];
+        }
+    }
+    return NULL;
+}
+
+/* From the order of decisions to that of spans; returns what the device says. */
+static int download_committed(struct forward *forward, const int32_t *from, int32_t *n_committed) {
+    const struct packed *last = forward->issue.rest;
+    const int64_t decisions = last->n.n_take + last->n.n_rule;
+    int status = forward_download(forward, forward->n_committed, from, decisions * 4);
+    for (uint32_t i = 0; status == DEVICE_OK && i < forward->shape.n_spans; i++) {
+        int32_t decision = last->decision_of[i];
+        n_committed[i] = decision >= 0 ? forward->n_committed[decision] : 0;
+    }
+    return status;
+}
+
+int forward_result(struct forward *forward, const struct step_result *result, struct err *err) {
+    ASSERT(forward->n_steps > 0 && !forward->is_stepping);
+    const int64_t rows = forward->issue.rest->n.n_logit_rows;
+    const struct room *room = &forward->room;
+    const struct candidates from =
+        issue_candidates(&forward->issue, find_op(forward, OP_COMMIT)->in[0]);
+    int status = forward_download(forward, result->token, from.token, rows * 4);
+    if (status == DEVICE_OK) {
+        status = forward_download(forward, result->confidence, from.confidence, rows * 4);
+    }
+    if (status == DEVICE_OK && from.margin != NULL) {
+        status = forward_download(forward, result->margin, from.margin, rows * 4);
+    }
+    if (status == DEVICE_OK && from.entropy != NULL) {
+        status = forward_download(forward, result->entropy, from.entropy, rows * 4);
+    }
+    if (status == DEVICE_OK) {
+        status = forward_download(forward, result->committed, room->committed, rows);
+    }
+    if (status == DEVICE_OK && result->n_committed != NULL) {
+        status = download_committed(forward, room->n_committed, result->n_committed);
+    }
+    return forward_device_err(forward, status, "downloading a step's result", err);
+}
+
+int forward_committed(struct forward *forward, uint32_t i, int32_t *n_committed, struct err *err) {
+    ASSERT(forward->n_steps > 0 && forward->room.unrolled != NULL);
+    const int32_t *from = forward->room.unrolled + (int64_t)i * forward->limits.max_requests;
+    return forward_device_err(forward, download_committed(forward, from, n_committed),
+                              "downloading what a step committed", err);
+}
+
+int forward_logits(struct forward *forward, float *logits, struct err *err) {
+    ASSERT(forward->n_steps > 0 && !forward->is_stepping);
+    const struct op *sample = find_op(forward, OP_SAMPLE);
+    int64_t rows = forward->issue.rest->n.n_logit_rows;
+    if (sample == NULL || model_ranks(forward->program.graph->model) > 1 ||
+        loop_n_chunks(forward->program.graph, sample->loop, &forward->shape,
+                      forward->placement.chunks) > 1) {
+        return err_usage(err, "the step does not store its logits all at once");
+    }
+    int64_t width = forward->program.graph->element_bytes;
+    int64_t n = rows * forward->program.graph->model->vocab, most = ROOM_STAGING_BYTES / width;
+    const unsigned char *from =
+        forward->room.workspace + forward->placement.offset_bytes[sample->in[0]];
+    for (int64_t first = 0; first < n; first += most) {
+        int64_t piece = n - first < most ? n - first : most;
+        void *to = width == F32_BYTES ? (void *)(logits + first) : forward->room.staging;
+        int status = forward_download(forward, to, from + first * width, piece * width);
+        if (status != DEVICE_OK) {
+            return forward_device_err(forward, status, "downloading logits", err);
+        }
+        for (int64_t i = 0; width == BF16_BYTES && i < piece; i++) {
+            uint16_t bits;
+            memcpy(&bits, forward->room.staging + i * BF16_BYTES, sizeof bits);
+            logits[first + i] = bf16_to_float(bits);
+        }
+    }
+    return 0;
+}
+
+/* ---- canvases and stores ---- */
+
+static int check_range(const struct forward *forward, int64_t first, int64_t n, struct err *err) {
+    int64_t end = forward->limits.canvas_tokens;
+    return first >= 0 && n >= 0 && first <= end && n <= end - first
+               ? 0
+               : err_usage(err,
+                           "canvas tokens %" PRId64 " to %" PRId64 " are not among the %" PRId64,
+                           first, first + n, end);
+}
+
+static int check_tokens(const struct forward *forward, const int32_t *tokens, int64_t n,
+                        struct err *err) {
+    uint32_t vocab = model_whole_vocab(forward->program.graph->model);
+    int32_t mask = (int32_t)forward->program.graph->model->mask_token;
+    for (int64_t i = 0; i < n; i++) {
+        if (tokens[i] != mask && (tokens[i] < 0 || (uint32_t)tokens[i] >= vocab)) {
+            return err_usage(err, "token %" PRId32 ", but the vocabulary ends at %" PRIu32,
+                             tokens[i], vocab - 1);
+        }
+    }
+    return 0;
+}
+
+struct canvas_tokens {
+    int64_t first, n;
+    const int32_t *tokens;
+};
+
+static int write_canvas(struct forward *forward, const void *arguments, struct err *err) {
+    const struct canvas_tokens *a = arguments;
+    return room_write(&forward->room, a->first, a->tokens, a->n, err);
+}
+
+int forward_write_canvas(struct forward *forward, int64_t first, const int32_t *tokens, int64_t n,
+                         struct err *err) {
+    const struct canvas_tokens arguments = {first, n, tokens};
+    int status = check_range(forward, first, n, err);
+    status = status == 0 ? check_tokens(forward, tokens, n, err) : status;
+    return status == 0 ? forward_on_all_ranks(forward, write_canvas, &arguments, err) : status;
+}
+
+int forward_read_canvas(struct forward *forward, int64_t first, int32_t *tokens, int64_t n,
+                        struct err *err) {
+    int status = check_range(forward, first, n, err);
+    if (status != 0) {
+        return status;
+    }
+    status = forward_download(forward, tokens, forward->room.canvases + first,
+                              n * (int64_t)sizeof *tokens);
+    return forward_device_err(forward, status, "reading a canvas", err);
+}
+
+struct places {
+    int64_t first, n;
+};
+
+static int clear_places(struct forward *forward, const void *arguments, struct err *err) {
+    const struct places *a = arguments;
+    return room_clear_places(&forward->room, a->first, a->n, err);
+}
+
+int forward_clear_places(struct forward *forward, int64_t first, int64_t n, struct err *err) {
+    const struct places arguments = {first, n};
+    ASSERT(first >= 0 && n >= 0 && first + n <= forward->limits.places);
+    return forward_on_all_ranks(forward, clear_places, &arguments, err);
+}
+
+static int hold(struct forward *forward, const void *first_byte, struct err *err) {
+    return room_hold_pool(&forward->room, *(const int64_t *)first_byte, err);
+}
+
+int forward_hold(struct forward *forward, int64_t first_byte, struct err *err) {
+    ASSERT(first_byte >= 0 && first_byte <= forward->limits.pool_bytes);
+    return forward_on_all_ranks(forward, hold, &first_byte, err);
+}
+
+struct store_move {
+    int64_t to_bytes, from_bytes, bytes;
+};
+
+static int move_store(struct forward *forward, const void *arguments, struct err *err) {
+    const struct store_move *a = arguments;
+    return room_move(&forward->room, a->to_bytes, a->from_bytes, a->bytes, err);
+}
+
+int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_bytes, int64_t bytes,
+                       struct err *err) {
+    int64_t size = forward->limits.pool_bytes;
+    if (to_bytes < 0 || from_bytes < 0 || bytes < 0 || bytes > size || to_bytes > size - bytes ||
+        from_bytes > size - bytes) {
+        return err_usage(err,
+                         "a store of %" PRId64 " bytes moves from %" PRId64 " to %" PRId64
+                         ", outside the pool of %" PRId64,
+                         bytes, from_bytes, to_bytes, size);
+    }
+    const struct store_move arguments = {to_bytes, from_bytes, bytes};
+    return forward_on_all_ranks(forward, move_store, &arguments, err);
+}
+
+/* ---- facts ---- */
+
+unsigned char *forward_workspace(struct forward *forward) {
+    return forward->room.workspace;
+}
+
+unsigned char *forward_pool(struct forward *forward) {
+    return forward->room.pool;
+}
+
+int64_t forward_workspace_peak(const struct forward *forward) {
+    return forward->issue.peak_bytes;
+}
+
+int64_t forward_side_bytes(const struct forward *forward) {
+    return forward->room.side_bytes;
+}
+
+const struct mapping *forward_mapping(const struct forward *forward) {
+    return forward->room.mapping.device != NULL ? &forward->room.mapping : NULL;
+}
+
+/* ---- opening ---- */
+
+static int check_weights(const struct engine_device *device, const struct graph *graph,
+                         const struct weights *weights, struct err *err) {
+    const struct model *model = graph->model;
+    if (weights->layout.model != model) {
+        return err_usage(err, "the weights are of model '%s', the step graph of '%s'",
+                         weights->layout.model->name, model->name);
+    }
+    if (weights->device != device) {
+        return err_usage(err, "the weights are on another device");
+    }
+    if (graph->element_bytes != engine_element_bytes(device)) {
+        return err_usage(err,
+                         "the step graph counts %" PRId64 " bytes an element, the %s device takes "
+                         "%" PRId64,
+                         graph->element_bytes, device->table->name, engine_element_bytes(device));
+    }
+    return 0;
+}
+
+/* The graph is built for the model's mask. */
+static int check_mask(const struct forward *forward, struct err *err) {
+    const struct model *model = forward->program.graph->model;
+    bool is_exact = find_op(forward, OP_ATTENTION_PREFILL) != NULL;
+    return is_exact == (model->mask != MASK_BIDIRECTIONAL)
+               ? 0
+               : err_usage(err, "model '%s' is %s, the step graph is for %s models", model->name,
+                           is_exact ? "bidirectional" : "causal",
+                           is_exact ? "causal" : "bidirectional");
+}
+
+static int check_logits(const struct graph *graph, struct err *err) {
+    for (uint32_t t = 0; t < graph->n_tensors; t++) {
+        if (tensor_holds_logits(graph, (int)t) &&
+            graph->tensors[t].bytes.per < graph->element_bytes * graph->model->vocab) {
+            return err_usage(
+                err, "the step graph's logits are narrower than its elements, %" PRId64 " bytes",
+                graph->element_bytes);
+        }
+    }
+    return 0;
+}
+
+int forward_open(const struct engine_device *device, const struct graph *graph,
+                 const struct weights *weights, const struct step_limits *limits,
+                 struct forward **out, struct err *err) {
+    *out = NULL;
+    struct forward *forward = calloc(1, sizeof *forward);
+    if (forward == NULL) {
+        return err_world(err, "no memory for the forward pass");
+    }
+    forward->device = device;
+    forward->weights = weights;
+    forward->limits = *limits;
+    forward->issue = (struct issue){.device = device,
+                                    .program = &forward->program,
+                                    .weights = weights,
+                                    .packed = &forward->packed,
+                                    .rest = &forward->packed,
+                                    .placement = &forward->placement,
+                                    .room = &forward->room};
+    int status = check_weights(device, graph, weights, err);
+    status = status == 0 ? check_logits(graph, err) : status;
+    status = status == 0 ? program_make(&forward->program, graph, err) : status;
+    status = status == 0 ? check_mask(forward, err) : status;
+    status = status == 0 ? packed_open(&forward->packed, graph, limits, err) : status;
+    bool evicts = status == 0 && forward->packed.evicts;
+    if (evicts) {
+        status = packed_open(&forward->rest, graph, limits, err);
+        forward->issue.rest = &forward->rest;
+        forward->importance = calloc(2 * (size_t)limits->max_tokens, sizeof *forward->importance);
+        ASSERT(forward->importance != NULL);
+    }
+    if (status == 0) {
+        int64_t array_bytes = (evicts ? 2 : 1) * forward->packed.max_bytes;
+        if (evicts && limits->bucket_tokens > 0) {
+            block_lists_lay_out(&forward->lists, (int32_t)limits->max_requests,
+                                forward->packed.n.max_pages, (int32_t)limits->block_tokens,
+                                (int32_t)limits->max_tokens);
+            array_bytes += forward->lists.bytes;
+        }
+        status = room_open(&forward->room, device, graph->model, limits, array_bytes,
+                           forward->packed.smooths, &weights->constants.rotation, err);
+    }
+    if (status == 0) {
+        forward->n_committed = calloc(limits->max_requests, sizeof *forward->n_committed);
+        bool opened = forward->n_committed != NULL &&
+                      recordings_open(&forward->recordings, device->table, device->device);
+        status = opened ? 0 : err_world(err, "no memory for the forward pass");
+    }
+    if (status != 0) {
+        forward_close(forward);
+        return status;
+    }
+    *out = forward;
+    return 0;
+}
+
+void forward_close(struct forward *forward) {
+    if (forward == NULL) {
+        return;
+    }
+    recordings_close(&forward->recordings);
+    room_close(&forward->room);
+    packed_close(&forward->packed);
+    packed_close(&forward->rest);
+    free(forward->importance);
+    turn_times_close(&forward->times, forward->device);
+    free(forward->n_committed);
+    free(forward);
+}

@@ -1,0 +1,121 @@
+/* The forward pass: runs steps of one step graph on a device, operator by operator, at the offsets
+ * of their placements.
+ *
+ * Opened once for a graph and its weights; a step allocates nothing, and where its limits say that
+ * memory is mapped, maps no more than it needs beyond what those before it left. On the CPU, with
+ * one BLAS thread, results are the same bits whatever else is in the batch, wherever the tensors
+ * are placed, and however FFN and logits are chunked. On a device that records, a step whose
+ * launches repeat is recorded and played. */
+#ifndef UNMASK_ENGINE_STEP_FORWARD_H
+#define UNMASK_ENGINE_STEP_FORWARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/device/device.h"
+#include "engine/step/program.h"
+#include "engine/step/step.h"
+#include "engine/weights/weights.h"
+#include "sim/base/err.h"
+
+struct forward;
+struct mapping;
+struct ranks;
+
+/* `device`, `graph` and `weights` (in the device's memory) must outlive it. Allocates workspace,
+ * pool and canvases on the device. ERR_USAGE when the graph has operators or the model a mask that
+ * are not run; ERR_WORLD with what is missing when the memory does not suffice. Graphs of policies
+ * that select are built with graph_options.engine. */
+int forward_open(const struct engine_device *device, const struct graph *graph,
+                 const struct weights *weights, const struct step_limits *limits,
+                 struct forward **out, struct err *err);
+void forward_close(struct forward *forward);
+
+/* From now on what is asked of this forward pass, rank 0's, is done by all ranks
+ * (engine/device/ranks.h): warming, writing and moving, steps and waiting for them. Results are
+ * read from this one, and it is this one's caller who says what an eviction leaves. */
+void forward_lead(struct forward *forward, struct ranks *ranks);
+
+/* Let a device that chooses how to run products by trying do so for all of the graph's products, at
+ * sizes from a few tokens to the most the engine is opened for, so that no step of a run pays for
+ * it: seconds on a GPU, nothing on a device that records nothing. Overwrites workspace and pool. */
+int forward_warm(struct forward *forward, struct err *err);
+
+/* Write tokens into the canvases, in the queue; read them back, waiting. */
+int forward_write_canvas(struct forward *forward, int64_t first, const int32_t *tokens, int64_t n,
+                         struct err *err);
+int forward_read_canvas(struct forward *forward, int64_t first, int32_t *tokens, int64_t n,
+                        struct err *err);
+
+/* Forget what is kept in `n` places from `first` on, in the queue. */
+int forward_clear_places(struct forward *forward, int64_t first, int64_t n, struct err *err);
+
+/* Move a store inside the pool, in the queue; the ranges may overlap. */
+int forward_move_store(struct forward *forward, int64_t to_bytes, int64_t from_bytes, int64_t bytes,
+                       struct err *err);
+
+/* Rows are kept in the pool from this byte to its end; at the pool's size, none are. To be said
+ * before anything is written or moved there: what lies below may lose its memory. ERR_WORLD when
+ * memory is mapped and does not suffice. */
+int forward_hold(struct forward *forward, int64_t first_byte, struct err *err);
+
+/* Issue one step; nothing of it is read after the return. Where the graph evicts this waits in its
+ * middle, for what is left. ERR_USAGE, with nothing issued, when the
+ * step does not fit the limits, the placement does not fit the step, or a span asks for what is not
+ * there. */
+int forward_submit(struct forward *forward, const struct step *step, struct err *err);
+
+/* Issue a step `n` times, at most max_unrolled, one behind the other, without a look in between:
+ * each reads the canvases that those before it left. forward_done and forward_wait are about all of
+ * them, forward_result about the last; not where the graph evicts. What each of them committed:
+ * [spans] of the step number i. */
+int forward_submit_times(struct forward *forward, const struct step *step, uint32_t n,
+                         struct err *err);
+int forward_committed(struct forward *forward, uint32_t i, int32_t *n_committed, struct err *err);
+
+/* Issue the same step once more, after the one before it is done; not where the graph evicts. */
+int forward_again(struct forward *forward, struct err *err);
+
+/* Whether the step issued last is done; wait until it is. device_ns: from its first operator to its
+ * last one's end, by the device's clock. */
+int forward_done(struct forward *forward, bool *out, struct err *err);
+int forward_wait(struct forward *forward, double *device_ns, struct err *err);
+
+/* What the step issued last came to; waits for it. */
+int forward_result(struct forward *forward, const struct step_result *result, struct err *err);
+
+/* The logits of the step issued last, [R, V] in float32, where the graph stores them all at once
+ * and no other rank has some of them. */
+int forward_logits(struct forward *forward, float *logits, struct err *err);
+
+/* The same step one turn at a time, for measuring and checking operators: begin, then next until
+ * `turn` is NULL, which waits for nothing but an eviction, and until which the step is read;
+ * finish_turns is next as often as there are any. Then the device time of each operator of the
+ * graph over all its turns, from the end of the turn before to its own: ns[n_ops]. Of several ranks
+ * it is the slowest one's; what sums and gatherings take is the time of the rank that came to them
+ * last. */
+int forward_begin(struct forward *forward, const struct step *step, struct err *err);
+const struct turn *forward_turn(const struct forward *forward);
+int forward_next(struct forward *forward, struct err *err);
+int forward_finish_turns(struct forward *forward, struct err *err);
+int forward_turn_times(struct forward *forward, double *ns, struct err *err);
+
+/* How many different experts a turn's tokens went to, where its operator chooses experts
+ * (OP_MOE_CHOOSE) and no turn was issued after it; waits for it. */
+int forward_experts_hit(struct forward *forward, const struct turn *turn, uint32_t *out,
+                        struct err *err);
+
+/* Addresses of the workspace and the pool (the same where they are shared), and the bytes that
+ * steps have really used of the workspace so far: the largest peak. */
+unsigned char *forward_workspace(struct forward *forward);
+unsigned char *forward_pool(struct forward *forward);
+int64_t forward_workspace_peak(const struct forward *forward);
+
+/* Device memory allocated beside weights, workspace and pool: canvases, tables, the step's arrays.
+ */
+int64_t forward_side_bytes(const struct forward *forward);
+
+/* What is mapped behind workspace and pool; NULL where they are allocated. */
+const struct mapping *forward_mapping(const struct forward *forward);
+
+#endif

@@ -1,0 +1,73 @@
+/* What a forward pass consists of, and what those share that issue its steps. */
+#ifndef UNMASK_ENGINE_STEP_FORWARD_PARTS_H
+#define UNMASK_ENGINE_STEP_FORWARD_PARTS_H
+
+#include "engine/device/recordings.h"
+#include "engine/device/room.h"
+#include "engine/op/issue.h"
+#include "engine/step/block_lists.h"
+#include "engine/step/forward.h"
+#include "engine/step/packed.h"
+#include "engine/step/turn_times.h"
+
+struct forward {
+    const struct engine_device *device;
+    struct ranks *ranks; /* that it leads; NULL: it is alone, or led */
+    struct program program;
+    const struct weights *weights;
+    struct step_limits limits;
+    struct packed packed, rest; /* the rest: behind an eviction, where the graph has one */
+    struct recordings recordings;
+    struct room room;
+    struct block_lists lists; /* of steps in which the device decides, where the graph evicts */
+    int32_t *n_committed;     /* [max_requests], by decision */
+    float *importance;        /* [2, max_tokens], where the graph evicts */
+    /* The step issued last. */
+    uint64_t n_steps, n_uploads;
+    struct step step; /* where the graph evicts; what it points to is read until then */
+    struct placement placement;
+    struct step_shape shape; /* its sums; the spans stay with the caller */
+    struct step_key key;
+    struct issue issue;
+    struct turn turn; /* what comes next, while it is taken turn by turn */
+    bool is_stepping;
+    struct turn_times times;     /* of its turns so far */
+    double op_ns[GRAPH_MAX_OPS]; /* of the step whose turns were timed last, on this rank */
+};
+
+/* By this forward pass and by those that it leads. */
+int forward_on_all_ranks(struct forward *forward,
+                         int (*call)(struct forward *forward, const void *arguments,
+                                     struct err *err),
+                         const void *arguments, struct err *err);
+
+/* Has every rank choose how to run the step's products, where they are several and it has not. */
+int forward_choose_products(struct forward *forward, const struct step *step, struct err *err);
+
+/* Everything before the first operator, and the marks around all of them. */
+int forward_prepare(struct forward *forward, const struct step *step, struct err *err);
+int forward_begin_step(struct forward *forward, struct err *err);
+int forward_end_step(struct forward *forward, struct err *err);
+
+/* What comes next is the eviction: asks the host what stays, and has all ranks know it. */
+int forward_evict(struct forward *forward, struct err *err);
+
+/* Bytes of the device's memory, once what was issued is done; enum device_status. */
+int forward_download(const struct forward *forward, void *to, const void *from, int64_t bytes);
+
+/* The device's trouble as a sentence; 0 where there is none. */
+int forward_device_err(const struct forward *forward, int status, const char *what,
+                       struct err *err);
+
+/* Puts one of the room's marks at the end of the queue. */
+int forward_mark(const struct forward *forward, enum room_mark which);
+
+/* The host memory for the next upload, once the last upload out of it is done; then its bytes on
+ * their way to the device. */
+int forward_upload_begin(struct forward *forward, unsigned char **out, struct err *err);
+int forward_upload_end(struct forward *forward, unsigned char *to, int64_t bytes, struct err *err);
+
+/* Issues one turn. */
+int forward_issue(struct forward *forward, const struct turn *turn, struct err *err);
+
+#endif

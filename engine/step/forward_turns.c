@@ -1,0 +1,131 @@
+/* A step one turn at a time. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/device/ranks.h"
+#include "engine/step/forward_parts.h"
+#include "sim/model/ranks.h"
+
+/* As many as a step of this placement has; an eviction changes their rows. */
+static size_t count_turns(const struct forward *forward) {
+    struct turn turn;
+    size_t n = 0;
+    program_start(&forward->program, &forward->placement, &forward->shape, &turn);
+    do {
+        n++;
+    } while (program_next(&forward->program, &forward->placement, &forward->shape, &turn));
+    return n;
+}
+
+static int begin(struct forward *forward, const void *step, struct err *err) {
+    int status = forward_prepare(forward, step, err);
+    if (status != 0) {
+        return status;
+    }
+    program_start(&forward->program, &forward->placement, &forward->shape, &forward->turn);
+    forward->is_stepping = true;
+    status = forward_device_err(
+        forward, turn_times_begin(&forward->times, forward->device, count_turns(forward)),
+        "making marks", err);
+    return status == 0 ? forward_begin_step(forward, err) : status;
+}
+
+int forward_begin(struct forward *forward, const struct step *step, struct err *err) {
+    int status = forward_choose_products(forward, step, err);
+    return status == 0 ? forward_on_all_ranks(forward, begin, step, err) : status;
+}
+
+const struct turn *forward_turn(const struct forward *forward) {
+    return forward->is_stepping ? &forward->turn : NULL;
+}
+
+static int next(struct forward *forward, const void *nothing, struct err *err) {
+    (void)nothing;
+    ASSERT(forward->is_stepping);
+    int status = forward_issue(forward, &forward->turn, err);
+    if (status == 0) {
+        status = forward_device_err(
+            forward, turn_times_end(&forward->times, forward->device, forward->turn.op),
+            "ending an operator", err);
+    }
+    if (status == 0 &&
+        !program_next(&forward->program, &forward->placement, &forward->shape, &forward->turn)) {
+        forward->is_stepping = false;
+        status = forward_end_step(forward, err);
+    }
+    return status;
+}
+
+/* Until the host has a word, or to the end. */
+static int several(struct forward *forward, const void *nothing, struct err *err) {
+    int status = 0;
+    do {
+        status = next(forward, nothing, err);
+    } while (status == 0 && forward->is_stepping && forward->turn.op != forward->program.evict_op);
+    return status;
+}
+
+static int after_eviction(struct forward *forward,
+                          int (*call)(struct forward *forward, const void *nothing,
+                                      struct err *err),
+                          struct err *err) {
+    int status = forward->turn.op == forward->program.evict_op ? forward_evict(forward, err) : 0;
+    return status == 0 ? forward_on_all_ranks(forward, call, NULL, err) : status;
+}
+
+int forward_next(struct forward *forward, struct err *err) {
+    return after_eviction(forward, next, err);
+}
+
+int forward_finish_turns(struct forward *forward, struct err *err) {
+    int status = 0;
+    while (status == 0 && forward->is_stepping) {
+        status = after_eviction(forward, several, err);
+    }
+    return status;
+}
+
+static int read_times(struct forward *forward, const void *nothing, struct err *err) {
+    (void)nothing;
+    memset(forward->op_ns, 0, sizeof forward->op_ns);
+    int status = turn_times_add(&forward->times, forward->device,
+                                forward->room.marks[MARK_STEP_BEGIN], forward->op_ns);
+    return forward_device_err(forward, status, "reading an operator's time", err);
+}
+
+/* Of a sum or a gathering the rank that comes last waits for nobody; of all else the slowest one
+ * keeps the others waiting. */
+static double of_all_ranks(const struct forward *forward, uint32_t op) {
+    const struct graph *graph = forward->program.graph;
+    enum op_kind kind = graph->ops[op].kind;
+    double ns = forward->op_ns[op];
+    for (uint32_t r = 1; forward->ranks != NULL && r < model_ranks(graph->model); r++) {
+        double its_ns = ranks_forward(forward->ranks, r)->op_ns[op];
+        ns = kind == OP_ALL_REDUCE || kind == OP_ALL_GATHER ? fmin(ns, its_ns) : fmax(ns, its_ns);
+    }
+    return ns;
+}
+
+int forward_turn_times(struct forward *forward, double *ns, struct err *err) {
+    ASSERT(!forward->is_stepping);
+    int status = forward_on_all_ranks(forward, read_times, NULL, err);
+    for (uint32_t op = 0; status == 0 && op < forward->program.graph->n_ops; op++) {
+        ns[op] = of_all_ranks(forward, op);
+    }
+    return status;
+}
+
+int forward_experts_hit(struct forward *forward, const struct turn *turn, uint32_t *out,
+                        struct err *err) {
+    const struct op *op = &forward->program.graph->ops[turn->op];
+    int32_t starts[MOE_MAX_EXPERTS + 1] = {0};
+    ASSERT(op->kind == OP_MOE_CHOOSE && op->experts <= MOE_MAX_EXPERTS);
+    int status = forward_download(
+        forward, starts, forward->room.workspace + forward->placement.offset_bytes[op->out[2]],
+        (op->experts + 1) * (int64_t)sizeof *starts);
+    *out = 0;
+    for (uint32_t e = 0; e < op->experts; e++) {
+        *out += starts[e + 1] > starts[e];
+    }
+    return forward_device_err(forward, status, "reading which experts were chosen", err);
+}

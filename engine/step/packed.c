@@ -1,0 +1,408 @@
+#include "engine/step/packed.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "sim/base/num.h"
+
+enum group { GROUP_PLAIN, GROUP_SELECT, GROUP_BLOCK, GROUP_COUNT };
+
+static enum group group_of(const struct span *span) {
+    if (span->exact) {
+        return span->phase == PHASE_PREFILL ? GROUP_PLAIN : GROUP_BLOCK;
+    }
+    return span->context > 0 ? GROUP_BLOCK : span->select_rows > 0 ? GROUP_SELECT : GROUP_PLAIN;
+}
+
+/* ---- layout ---- */
+
+static void lay_out(struct packed *packed) {
+    const struct packed_counts *n = &packed->n;
+    const int64_t spans = n->n_plain + n->n_select + n->n_block;
+    const int64_t stores = packed->exact ? 0 : spans;
+    const int64_t decisions = n->n_take + n->n_rule;
+    const int64_t elements[PACKED_ARRAY_COUNT] = {
+        [PACKED_AT] = n->n_tokens,
+        [PACKED_CACHE_START] = packed->model->layers * stores,
+        [PACKED_SCORE_START] = n->n_select,
+        [PACKED_KEY] = decisions,
+        [PACKED_CANVAS] = decisions,
+        [PACKED_TARGETS] = n->n_logit_rows,
+        [PACKED_POSITIONS] = n->n_tokens,
+        [PACKED_KV_ROWS] = n->n_keeping_tokens,
+        [PACKED_EXTENT] = packed->exact ? n->n_tokens : 0,
+        [PACKED_PAGES] = spans * n->max_pages,
+        [PACKED_OWNER] = packed->exact ? 0 : n->n_keeping_tokens,
+        [PACKED_START] = spans + 1,
+        [PACKED_KEPT] = stores,
+        [PACKED_ROWS] = n->n_logit_rows,
+        [PACKED_BLOCK_START] = n->n_select,
+        [PACKED_BLOCK_END] = n->n_select,
+        [PACKED_FIRST_ROW] = decisions + 1,
+        [PACKED_N_ROWS] = decisions,
+        [PACKED_TAKE] = decisions,
+        [PACKED_THRESHOLD] = decisions,
+        [PACKED_ROW_PLACES] = packed->credits || packed->smooths ? n->n_logit_rows : 0,
+        [PACKED_TOKEN_PLACES] = packed->smooths ? n->n_tokens : 0,
+        [PACKED_STEP] = packed->smooths ? n->n_logit_rows : 0,
+        [PACKED_KEPT_TOKENS] = packed->evicts ? n->n_tokens : 0,
+        [PACKED_MASKED] = packed->evicts ? n->n_tokens : 0,
+    };
+    packed->bytes = 0;
+    for (int array = 0; array < PACKED_ARRAY_COUNT; array++) {
+        size_t width = array <= PACKED_TARGETS  ? sizeof(int64_t)
+                       : array == PACKED_MASKED ? sizeof(uint8_t)
+                                                : sizeof(int32_t);
+        packed->offset_bytes[array] = packed->bytes;
+        packed->bytes += align_up(elements[array] * (int64_t)width, PACKED_ALIGN_BYTES);
+    }
+}
+
+int32_t packed_table_width(int32_t n_pages) {
+    int32_t width = 1;
+    while (width < n_pages) {
+        width *= 2;
+    }
+    return width;
+}
+
+static int open_pages(struct packed *packed, const struct graph *graph, struct err *err) {
+    const struct step_limits *limits = &packed->limits;
+    const int64_t page_rows = limits->page_rows;
+    if (page_rows < 4 || page_rows > 256 || (page_rows & (page_rows - 1)) != 0) {
+        return err_usage(err,
+                         "pages of %" PRId64 " rows, but the kernels take a power of two from 4 to "
+                         "256",
+                         page_rows);
+    }
+    const struct model *model = graph->model;
+    int64_t row_bytes = 2LL * model->layers * model->kv_heads * model->head_dim;
+    packed->pool_pages = limits->pool_bytes / (row_bytes * graph->element_bytes * page_rows);
+    if (packed->pool_pages > INT32_MAX / page_rows) {
+        return err_usage(err, "a pool of %" PRId64 " rows, but rows are numbered up to %d",
+                         packed->pool_pages * page_rows, INT32_MAX);
+    }
+    packed->n.max_pages = packed_table_width((int32_t)ceil_div(limits->max_positions, page_rows));
+    return 0;
+}
+
+static bool has_kind(const struct graph *graph, enum op_kind kind) {
+    bool has = false;
+    for (uint32_t op = 0; op < graph->n_ops; op++) {
+        has = has || graph->ops[op].kind == kind;
+    }
+    return has;
+}
+
+int packed_open(struct packed *packed, const struct graph *graph, const struct step_limits *limits,
+                struct err *err) {
+    int32_t n_requests = (int32_t)limits->max_requests, n_tokens = (int32_t)limits->max_tokens;
+    *packed = (struct packed){
+        .model = graph->model,
+        .limits = *limits,
+        .pool_elements = limits->pool_bytes / graph->element_bytes,
+        .element_bytes = graph->element_bytes,
+        .selects = has_kind(graph, OP_SELECT),
+        .exact = has_kind(graph, OP_ATTENTION_PREFILL),
+        .evicts = has_kind(graph, OP_EVICT),
+        .credits = has_kind(graph, OP_CREDIT),
+        .smooths = has_kind(graph, OP_KEEP_EXPECTED),
+        /* The most of everything, for the size. */
+        .n = {.n_plain = n_requests,
+              .n_select = n_requests,
+              .n_tokens = n_tokens,
+              .n_logit_rows = (int32_t)limits->max_logit_rows,
+              .n_keeping_tokens = n_tokens,
+              .n_take = n_requests},
+    };
+    if (packed->exact && open_pages(packed, graph, err) != 0) {
+        return err_status(err);
+    }
+    lay_out(packed);
+    packed->max_bytes = packed->bytes;
+    packed->decision_of = calloc(limits->max_requests, sizeof *packed->decision_of);
+    packed->first_token = calloc(limits->max_requests, sizeof *packed->first_token);
+    return packed->decision_of != NULL && packed->first_token != NULL
+               ? 0
+               : err_world(err, "no memory for batches of %" PRIu32 " requests",
+                           limits->max_requests);
+}
+
+void packed_close(struct packed *packed) {
+    free(packed->decision_of);
+    free(packed->first_token);
+    *packed = (struct packed){0};
+}
+
+/* ---- counting ---- */
+
+int64_t packed_layer_elements(const struct model *model, int32_t n_rows) {
+    return 2LL * model->kv_heads * model->head_dim * n_rows;
+}
+
+int64_t packed_plane_elements(const struct packed *packed) {
+    return packed->pool_pages * packed->limits.page_rows * packed->model->kv_heads *
+           packed->model->head_dim;
+}
+
+int32_t packed_count_masked(const struct step_part *part, uint32_t queries) {
+    int32_t n = 0;
+    for (uint32_t t = 0; part->masked != NULL && t < queries; t++) {
+        n += part->masked[t] != 0;
+    }
+    return n;
+}
+
+static int32_t larger(int32_t a, int32_t b) {
+    return a > b ? a : b;
+}
+
+static bool keeps_rows(const struct step_part *part) {
+    return part->kv_rows != NULL && part->kv.n_rows > 0;
+}
+
+static void count_decision(struct packed_counts *n, const struct decision *decision) {
+    if (decision->n_rows > 0 && decision->take > 0) {
+        n->n_take++;
+        n->max_take_rows = larger(n->max_take_rows, (int32_t)decision->n_rows);
+    } else if (decision->n_rows > 0) {
+        n->n_rule++;
+        n->max_rule_rows = larger(n->max_rule_rows, (int32_t)decision->n_rows);
+    }
+}
+
+static void count(struct packed *packed, const struct step *step) {
+    struct packed_counts *n = &packed->n;
+    bool keeps = false;
+    int32_t n_pages = 0;
+    *n = (struct packed_counts){0};
+    for (uint32_t i = 0; i < step->shape->n_spans; i++) {
+        const struct span *span = step->shape->spans[i];
+        int32_t queries = (int32_t)span->queries;
+        enum group group = group_of(span);
+        n->n_plain += group == GROUP_PLAIN;
+        n->n_select += group == GROUP_SELECT;
+        n->n_block += group == GROUP_BLOCK;
+        n->n_tokens += queries;
+        n->n_plain_tokens += group == GROUP_PLAIN ? queries : 0;
+        n->n_full_tokens += group != GROUP_BLOCK ? queries : 0;
+        n->n_logit_rows += (int32_t)span->logit_rows;
+        int32_t *longest = group == GROUP_BLOCK ? &n->max_block_tokens : &n->max_full_tokens;
+        *longest = larger(*longest, queries);
+        n->max_candidates = larger(n->max_candidates, (int32_t)span->select_rows);
+        bool may_keep = group == GROUP_PLAIN || packed->limits.renews_rows;
+        keeps = keeps || (may_keep && keeps_rows(&step->parts[i]));
+        n_pages = larger(n_pages, step->parts[i].kv_pages.n_pages);
+        if (packed->evicts) {
+            int32_t n_masked = packed_count_masked(&step->parts[i], span->queries);
+            n->max_masked = larger(n->max_masked, n_masked);
+        }
+        count_decision(n, &step->parts[i].decision);
+    }
+    bool all_keep = packed->exact || packed->limits.renews_rows;
+    n->n_keeping_tokens = all_keep ? n->n_tokens : n->n_plain_tokens;
+    n->n_keeping_tokens = packed->exact || keeps ? n->n_keeping_tokens : 0;
+    n->max_pages = packed->exact ? packed_table_width(n_pages) : 0;
+    n->rank = step->rule.rank;
+    n->temperature = step->rule.temperature;
+    if (n->n_rule > 0) {
+        n->rule = step->rule.kind;
+        n->slack = step->rule.slack;
+        n->low = step->rule.low;
+        n->factor = step->rule.factor;
+        n->bound = step->rule.bound;
+    }
+    n->credit = packed->credits ? step->credit : (struct decode_credit){0};
+}
+
+void packed_lay_out(struct packed *packed, const struct step *step) {
+    count(packed, step);
+    lay_out(packed);
+}
+
+void packed_reserve(struct packed *packed, const struct packed_counts *n) {
+    packed->n = *n;
+    lay_out(packed);
+}
+
+/* ---- filling ---- */
+
+/* What was filled so far, and where the arrays lie. */
+struct filling {
+    struct packed *packed;
+    const struct step *step;
+    const struct packed *whole;
+    unsigned char *out;
+    int32_t n_spans, n_tokens, n_selecting, n_candidates;
+};
+
+static int64_t *wide(const struct filling *f, enum packed_array array) {
+    return (int64_t *)(void *)(f->out + f->packed->offset_bytes[array]);
+}
+
+static int32_t *narrow(const struct filling *f, enum packed_array array) {
+    return (int32_t *)(void *)(f->out + f->packed->offset_bytes[array]);
+}
+
+static float *singles(const struct filling *f, enum packed_array array) {
+    return (float *)(void *)(f->out + f->packed->offset_bytes[array]);
+}
+
+static void append_tokens(const struct filling *f, const struct step_part *part, int32_t n) {
+    int64_t *at = wide(f, PACKED_AT) + f->n_tokens;
+    int32_t *positions = narrow(f, PACKED_POSITIONS) + f->n_tokens;
+    for (int32_t t = 0; t < n; t++) {
+        at[t] = part->canvas + part->positions[t];
+        positions[t] = part->positions[t];
+    }
+    if (f->packed->smooths) {
+        int32_t *places = narrow(f, PACKED_TOKEN_PLACES) + f->n_tokens;
+        for (int32_t t = 0; t < n; t++) {
+            places[t] = part->token_places != NULL ? part->token_places[t] : -1;
+        }
+    }
+    if (f->packed->exact || f->n_tokens >= f->packed->n.n_keeping_tokens) {
+        return;
+    }
+    int32_t *kv_rows = narrow(f, PACKED_KV_ROWS) + f->n_tokens;
+    int32_t *owner = narrow(f, PACKED_OWNER) + f->n_tokens;
+    for (int32_t t = 0; t < n; t++) {
+        kv_rows[t] = part->kv_rows != NULL ? part->kv_rows[t] : -1;
+        owner[t] = f->n_spans;
+    }
+}
+
+/* Rows of the pool for the tokens' keys and values, what they attend to, and the page table. */
+static void append_pages(const struct filling *f, const struct step_part *part, int32_t n) {
+    const struct kv_pages *kv = &part->kv_pages;
+    const int32_t page_rows = (int32_t)f->packed->limits.page_rows;
+    const int32_t width = f->packed->n.max_pages;
+    int32_t *kv_rows = narrow(f, PACKED_KV_ROWS) + f->n_tokens;
+    int32_t *extent = narrow(f, PACKED_EXTENT) + f->n_tokens;
+    int32_t *pages = narrow(f, PACKED_PAGES) + (int64_t)f->n_spans * width;
+    for (int32_t t = 0; t < n; t++) {
+        int32_t position = part->positions[t];
+        kv_rows[t] = kv->reads_only
+                         ? -1
+                         : kv->pages[position / page_rows] * page_rows + position % page_rows;
+        extent[t] = kv->extent[t];
+    }
+    for (int32_t page = 0; page < width; page++) {
+        pages[page] = page < kv->n_pages ? kv->pages[page] : 0;
+    }
+}
+
+static void append_stores(const struct filling *f, const struct step_part *part) {
+    const struct model *model = f->packed->model;
+    int64_t *cache_start = wide(f, PACKED_CACHE_START);
+    narrow(f, PACKED_KEPT)[f->n_spans] = part->kv.n_rows;
+    for (uint32_t layer = 0; layer < model->layers; layer++) {
+        cache_start[(int64_t)layer * f->step->shape->n_spans + f->n_spans] =
+            part->kv.first + layer * packed_layer_elements(model, part->kv.n_rows);
+    }
+}
+
+static void append_eviction(const struct filling *f, uint32_t i, int32_t n) {
+    const struct step_part *part = &f->step->parts[i];
+    int32_t *kept = narrow(f, PACKED_KEPT_TOKENS) + f->n_tokens;
+    uint8_t *masked = f->out + f->packed->offset_bytes[PACKED_MASKED] + f->n_tokens;
+    int32_t first = f->whole != NULL ? f->whole->first_token[i] : f->n_tokens;
+    for (int32_t t = 0; t < n; t++) {
+        kept[t] = first + (part->kept != NULL ? part->kept[t] : t);
+        masked[t] = part->masked != NULL && part->masked[t];
+    }
+}
+
+static void append_selection(struct filling *f, const struct span *span,
+                             const struct step_part *part) {
+    narrow(f, PACKED_BLOCK_START)[f->n_selecting] = (int32_t)part->block_start;
+    narrow(f, PACKED_BLOCK_END)[f->n_selecting] = (int32_t)part->block_end;
+    wide(f, PACKED_SCORE_START)[f->n_selecting] = f->n_candidates;
+    f->n_selecting++;
+    f->n_candidates += (int32_t)span->select_rows;
+}
+
+static void append(struct filling *f, uint32_t i) {
+    const struct span *span = f->step->shape->spans[i];
+    const struct step_part *part = &f->step->parts[i];
+    append_tokens(f, part, (int32_t)span->queries);
+    f->packed->first_token[i] = f->n_tokens;
+    if (f->packed->evicts) {
+        append_eviction(f, i, (int32_t)span->queries);
+    }
+    if (f->packed->exact) {
+        append_pages(f, part, (int32_t)span->queries);
+    } else {
+        append_stores(f, part);
+    }
+    if (group_of(span) == GROUP_SELECT) {
+        append_selection(f, span, part);
+    }
+    f->n_spans++;
+    f->n_tokens += (int32_t)span->queries;
+    narrow(f, PACKED_START)[f->n_spans] = f->n_tokens;
+}
+
+/* The tokens of the logit rows and what they decide on, in batch order: a span's first token in the
+ * packed order is the sum over those of its group before it. */
+static void fill_rows(const struct filling *f) {
+    const struct packed_counts *n = &f->packed->n;
+    int32_t next[GROUP_COUNT] = {0, n->n_plain_tokens, n->n_full_tokens};
+    int32_t *rows = narrow(f, PACKED_ROWS);
+    int32_t *places = narrow(f, PACKED_ROW_PLACES), *steps = narrow(f, PACKED_STEP);
+    bool has_places = f->packed->credits || f->packed->smooths;
+    int64_t *targets = wide(f, PACKED_TARGETS);
+    for (uint32_t i = 0; i < f->step->shape->n_spans; i++) {
+        const struct span *span = f->step->shape->spans[i];
+        const struct step_part *part = &f->step->parts[i];
+        int32_t *first = &next[group_of(span)];
+        for (uint32_t r = 0; r < span->logit_rows; r++) {
+            int32_t query = part->logit_rows != NULL ? part->logit_rows[r] : (int32_t)r;
+            *rows++ = *first + query;
+            *targets++ =
+                part->canvas + (part->targets != NULL ? part->targets[r] : part->positions[query]);
+            if (has_places) {
+                *places++ = part->row_places != NULL ? part->row_places[r] : -1;
+            }
+            if (f->packed->smooths) {
+                *steps++ = (int32_t)part->steps;
+            }
+        }
+        *first += (int32_t)span->queries;
+    }
+}
+
+static void fill_decisions(const struct filling *f) {
+    int32_t by_take = 0, by_rule = f->packed->n.n_take, row = 0;
+    for (uint32_t i = 0; i < f->step->shape->n_spans; i++) {
+        const struct decision *decision = &f->step->parts[i].decision;
+        f->packed->decision_of[i] = -1;
+        if (decision->n_rows > 0) {
+            int32_t at = decision->take > 0 ? by_take++ : by_rule++;
+            uint32_t take = decision->take < decision->n_rows ? decision->take : decision->n_rows;
+            f->packed->decision_of[i] = at;
+            narrow(f, PACKED_FIRST_ROW)[at] = row + (int32_t)decision->first_row;
+            narrow(f, PACKED_N_ROWS)[at] = (int32_t)decision->n_rows;
+            narrow(f, PACKED_TAKE)[at] = (int32_t)take;
+            singles(f, PACKED_THRESHOLD)[at] = decision->threshold;
+            wide(f, PACKED_KEY)[at] = (int64_t)decision->key;
+            wide(f, PACKED_CANVAS)[at] = f->step->parts[i].canvas;
+        }
+        row += (int32_t)f->step->shape->spans[i]->logit_rows;
+    }
+}
+
+void packed_fill(struct packed *packed, const struct step *step, const struct packed *whole,
+                 unsigned char *out) {
+    struct filling f = {.packed = packed, .step = step, .whole = whole, .out = out};
+    narrow(&f, PACKED_START)[0] = 0;
+    for (int group = 0; group < GROUP_COUNT; group++) {
+        for (uint32_t i = 0; i < step->shape->n_spans; i++) {
+            if ((int)group_of(step->shape->spans[i]) == group) {
+                append(&f, i);
+            }
+        }
+    }
+    fill_rows(&f);
+    fill_decisions(&f);
+}

@@ -1,0 +1,257 @@
+/* What a step must be for packed.c to take it. */
+#include <inttypes.h>
+
+#include "engine/step/packed.h"
+#include "kernels/calls_block.h"
+#include "sim/base/num.h"
+
+/* What selection and decision kernels take of one span (calls.h). */
+enum { MAX_CANDIDATES = 65536, MAX_DECISION_ROWS = 65536 };
+
+static int check_selection(const struct packed *packed, const struct step *step, uint32_t i,
+                           struct err *err) {
+    const struct span *span = step->shape->spans[i];
+    const struct step_part *part = &step->parts[i];
+    if (!packed->selects) {
+        return err_usage(err, "span %" PRIu32 " selects rows, but the step graph does not", i);
+    }
+    if (span->context > 0 || part->kv_rows != NULL) {
+        return err_usage(err,
+                         "span %" PRIu32 " selects rows and has cached context or rows to keep", i);
+    }
+    if (part->block_start >= part->block_end || part->block_end > span->queries) {
+        return err_usage(err,
+                         "span %" PRIu32 " selects for the queries from %" PRIu32 " to %" PRIu32
+                         " of %" PRIu32,
+                         i, part->block_start, part->block_end, span->queries);
+    }
+    uint32_t candidates = span->queries - (part->block_end - part->block_start);
+    if (span->select_rows != candidates || candidates > MAX_CANDIDATES) {
+        return err_usage(err,
+                         "span %" PRIu32 " scores %" PRIu32 " rows, but %" PRIu32
+                         " lie outside its block (at most %d)",
+                         i, span->select_rows, candidates, MAX_CANDIDATES);
+    }
+    if (span->pack_rows == 0 || span->pack_rows > candidates ||
+        (int64_t)span->pack_rows != part->kv.n_rows) {
+        return err_usage(
+            err, "span %" PRIu32 " packs %" PRIu32 " of %" PRIu32 " rows into a store of %" PRId32,
+            i, span->pack_rows, candidates, part->kv.n_rows);
+    }
+    return 0;
+}
+
+static int check_extents(const struct packed *packed, const struct step *step, uint32_t i,
+                         struct err *err) {
+    const struct step_part *part = &step->parts[i];
+    const struct kv_pages *kv = &part->kv_pages;
+    int64_t n_rows = (int64_t)kv->n_pages * packed->limits.page_rows;
+    for (uint32_t t = 0; t < step->shape->spans[i]->queries; t++) {
+        int32_t before = t > 0 ? kv->extent[t - 1] : 1;
+        if (kv->extent[t] <= part->positions[t] || kv->extent[t] < before ||
+            kv->extent[t] > n_rows) {
+            return err_usage(err,
+                             "token %" PRIu32 " of span %" PRIu32 ", at position %" PRId32
+                             ", attends to %" PRId32 " rows of %" PRId64
+                             ", the token before it to %" PRId32,
+                             t, i, part->positions[t], kv->extent[t], n_rows, before);
+        }
+    }
+    return 0;
+}
+
+static int check_pages(const struct packed *packed, const struct step *step, uint32_t i,
+                       struct err *err) {
+    const struct kv_pages *kv = &step->parts[i].kv_pages;
+    int64_t most = ceil_div(packed->limits.max_positions, packed->limits.page_rows);
+    if (kv->n_pages < 0 || kv->n_pages > most) {
+        return err_usage(err, "span %" PRIu32 " has %" PRId32 " pages of at most %" PRId64, i,
+                         kv->n_pages, most);
+    }
+    for (int32_t page = 0; page < kv->n_pages; page++) {
+        if (kv->pages[page] < 0 || kv->pages[page] >= packed->pool_pages) {
+            return err_usage(err,
+                             "span %" PRIu32 " has page %" PRId32 " of a pool of %" PRId64 " pages",
+                             i, kv->pages[page], packed->pool_pages);
+        }
+    }
+    return check_extents(packed, step, i, err);
+}
+
+static int check_kept_rows(const struct step *step, uint32_t i, struct err *err) {
+    const struct step_part *part = &step->parts[i];
+    for (uint32_t t = 0; part->kv_rows != NULL && t < step->shape->spans[i]->queries; t++) {
+        if (part->kv_rows[t] < -1 || part->kv_rows[t] >= part->kv.n_rows) {
+            return err_usage(err,
+                             "span %" PRIu32 " keeps token %" PRIu32 " in row %" PRId32
+                             " of a store of %" PRId32,
+                             i, t, part->kv_rows[t], part->kv.n_rows);
+        }
+    }
+    return 0;
+}
+
+static int check_store(const struct packed *packed, const struct step *step, uint32_t i,
+                       struct err *err) {
+    const struct span *span = step->shape->spans[i];
+    const struct step_part *part = &step->parts[i];
+    const struct kv_store *kv = &part->kv;
+    if (span->context == 0 && span->select_rows == 0 && part->kv_rows == NULL) {
+        return 0;
+    }
+    bool renews = packed->limits.renews_rows;
+    if (span->context > 0 && part->kv_rows != NULL && !renews) {
+        return err_usage(err, "span %" PRIu32 " would write to the rows it reads", i);
+    }
+    int64_t attended = (int64_t)span->context + (renews ? span->queries : 0);
+    if (span->context > 0 && attended != kv->n_rows) {
+        return err_usage(err,
+                         "span %" PRIu32 " attends to %" PRId64 " cached rows, but its store holds "
+                         "%" PRId32,
+                         i, attended, kv->n_rows);
+    }
+    int64_t n = packed->pool_elements;
+    if (kv->n_rows < 0 || kv->first < 0 || kv->first % 8 != 0 || kv->first > n ||
+        packed->model->layers * packed_layer_elements(packed->model, kv->n_rows) > n - kv->first) {
+        return err_usage(err,
+                         "the store of span %" PRIu32 ", %" PRId32 " rows from element %" PRId64
+                         ", is not inside the pool of %" PRId64 " elements",
+                         i, kv->n_rows, kv->first, n);
+    }
+    int64_t peak_bytes = packed->limits.shares_pool ? step->placement->peak_bytes : 0;
+    if (kv->n_rows > 0 && kv->first * packed->element_bytes < peak_bytes) {
+        return err_usage(err,
+                         "the store of span %" PRIu32 " begins at byte %" PRId64
+                         ", but the step's tensors reach up to %" PRId64,
+                         i, kv->first * packed->element_bytes, peak_bytes);
+    }
+    return check_kept_rows(step, i, err);
+}
+
+static int check_positions(const struct packed *packed, const struct step *step, uint32_t i,
+                           struct err *err) {
+    const struct span *span = step->shape->spans[i];
+    const struct step_part *part = &step->parts[i];
+    int64_t room = packed->limits.canvas_tokens - part->canvas; /* from the canvas's start on */
+    int64_t end = packed->limits.max_positions;
+    end = room < end ? room : end;
+    if (part->canvas < 0 || room < 0) {
+        return err_usage(err,
+                         "the canvas of span %" PRIu32 " starts at token %" PRId64 " of %" PRId64,
+                         i, part->canvas, packed->limits.canvas_tokens);
+    }
+    for (uint32_t t = 0; t < span->queries; t++) {
+        if (part->positions[t] < 0 || part->positions[t] >= end) {
+            return err_usage(err,
+                             "token %" PRIu32 " of span %" PRIu32 " stands at position %" PRId32
+                             ", but positions end at %" PRId64,
+                             t, i, part->positions[t], end - 1);
+        }
+    }
+    for (uint32_t r = 0; part->targets != NULL && r < span->logit_rows; r++) {
+        if (part->targets[r] < 0 || part->targets[r] >= end) {
+            return err_usage(err,
+                             "row %" PRIu32 " of span %" PRIu32 " decides on position %" PRId32
+                             ", but positions end at %" PRId64,
+                             r, i, part->targets[r], end - 1);
+        }
+    }
+    return 0;
+}
+
+static int check_rows(const struct step *step, uint32_t i, struct err *err) {
+    const struct span *span = step->shape->spans[i];
+    const struct step_part *part = &step->parts[i];
+    const struct decision *decision = &part->decision;
+    for (uint32_t r = 0; part->logit_rows != NULL && r < span->logit_rows; r++) {
+        if (part->logit_rows[r] < 0 || (uint32_t)part->logit_rows[r] >= span->queries) {
+            return err_usage(err,
+                             "span %" PRIu32 " wants the logits of query %" PRId32 " of %" PRIu32,
+                             i, part->logit_rows[r], span->queries);
+        }
+    }
+    if (part->logit_rows == NULL && span->logit_rows > span->queries) {
+        return err_usage(err,
+                         "span %" PRIu32 " wants %" PRIu32 " logit rows of %" PRIu32 " queries", i,
+                         span->logit_rows, span->queries);
+    }
+    if (decision->n_rows > MAX_DECISION_ROWS || decision->first_row > span->logit_rows ||
+        decision->n_rows > span->logit_rows - decision->first_row) {
+        return err_usage(err,
+                         "span %" PRIu32 " decides on %" PRIu32 " rows from %" PRIu32
+                         " on, but has %" PRIu32 " (at most %d)",
+                         i, decision->n_rows, decision->first_row, span->logit_rows,
+                         MAX_DECISION_ROWS);
+    }
+    return 0;
+}
+
+static int check_masked(const struct packed *packed, const struct step *step, uint32_t i,
+                        struct err *err) {
+    int32_t n = packed_count_masked(&step->parts[i], step->shape->spans[i]->queries);
+    return !packed->evicts || n <= FOCUS_MAX_BLOCK
+               ? 0
+               : err_usage(err,
+                           "span %" PRIu32 " has %" PRId32 " masked tokens, at most %d are run", i,
+                           n, (int)FOCUS_MAX_BLOCK);
+}
+
+static int check_span(const struct packed *packed, const struct step *step, uint32_t i,
+                      struct err *err) {
+    const struct span *span = step->shape->spans[i];
+    if (span->queries == 0 || span->first_queries != span->queries || span->value_rows > 0) {
+        return err_usage(err,
+                         "span %" PRIu32 " has no queries, splits its first layer or compares "
+                         "values; the engine does not run that",
+                         i);
+    }
+    if ((span->exact != 0) != packed->exact || (span->exact && span->select_rows > 0)) {
+        return err_usage(err, "span %" PRIu32 " is %s, but the step graph is %s", i,
+                         span->exact ? "exact" : "not exact", packed->exact ? "exact" : "not");
+    }
+    int status = check_positions(packed, step, i, err);
+    status = status == 0 ? check_rows(step, i, err) : status;
+    if (packed->exact) {
+        status = status == 0 ? check_masked(packed, step, i, err) : status;
+        return status == 0 ? check_pages(packed, step, i, err) : status;
+    }
+    status = status == 0 && span->select_rows > 0 ? check_selection(packed, step, i, err) : status;
+    return status == 0 ? check_store(packed, step, i, err) : status;
+}
+
+static int check_shape(const struct packed *packed, const struct step *step, struct err *err) {
+    const struct step_shape *shape = step->shape;
+    const struct step_limits *limits = &packed->limits;
+    if (shape->spans == NULL || shape->n_spans == 0 || shape->n_spans > limits->max_requests) {
+        return err_usage(err, "a step of %" PRIu32 " spans, but 1 to %" PRIu32 " are run",
+                         shape->n_spans, limits->max_requests);
+    }
+    struct step_shape sums;
+    shape_clear(&sums);
+    for (uint32_t i = 0; i < shape->n_spans; i++) {
+        shape_add(sums.sym, shape->spans[i], 1);
+    }
+    for (int symbol = 0; symbol < SYM_COUNT; symbol++) {
+        if (sums.sym[symbol] != shape->sym[symbol]) {
+            return err_usage(err, "the shape says %s %" PRId64 ", but its spans add up to %" PRId64,
+                             symbol_names[symbol], shape->sym[symbol], sums.sym[symbol]);
+        }
+    }
+    if (sums.sym[SYM_TOKENS] > limits->max_tokens ||
+        sums.sym[SYM_LOGIT_ROWS] > limits->max_logit_rows) {
+        return err_usage(err,
+                         "a step of %" PRId64 " tokens and %" PRId64 " logit rows is beyond the "
+                         "%" PRIu32 " and %" PRIu32 " that the engine was opened for",
+                         sums.sym[SYM_TOKENS], sums.sym[SYM_LOGIT_ROWS], limits->max_tokens,
+                         limits->max_logit_rows);
+    }
+    return 0;
+}
+
+int packed_check(const struct packed *packed, const struct step *step, struct err *err) {
+    int status = check_shape(packed, step, err);
+    for (uint32_t i = 0; status == 0 && i < step->shape->n_spans; i++) {
+        status = check_span(packed, step, i, err);
+    }
+    return status;
+}

@@ -1,0 +1,55 @@
+/* The step graph as a program: which weight each operator reads, and the order of execution.
+ *
+ * Operators run in the order of the graph, a segment as often as it repeats. Those of a loop run
+ * once for every chunk of rows that the placement allows to exist at once. */
+#ifndef UNMASK_ENGINE_STEP_PROGRAM_H
+#define UNMASK_ENGINE_STEP_PROGRAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/weights/weights.h"
+#include "sim/base/err.h"
+#include "sim/graph/graph.h"
+#include "sim/memory/placement.h"
+
+struct program {
+    const struct graph *graph;
+    int weight[GRAPH_MAX_OPS];          /* enum weight_slot, or -1 */
+    int32_t rows_before[GRAPH_MAX_OPS]; /* of that weight, rows that are not the operator's */
+    int32_t rows_after[GRAPH_MAX_OPS];
+    uint32_t op_layer[GRAPH_MAX_OPS];          /* the layer of its segment's first repetition */
+    uint32_t first_op[GRAPH_MAX_SEGMENTS + 1]; /* of each segment */
+    int rotated[GRAPH_MAX_SEGMENTS]; /* the tensor of a layer's queries, keys and values */
+    uint32_t evict_op; /* from here on operators run over what is left; n_ops: nothing evicts */
+};
+
+/* ERR_USAGE naming the first operator that the engine does not run. */
+int program_make(struct program *program, const struct graph *graph, struct err *err);
+
+/* Whether a product reads its weight by inputs (call_linear): tokens' probabilities, the table of
+ * embeddings. */
+static inline bool program_by_inputs(const struct program *program, uint32_t op) {
+    return program->graph->ops[op].kind == OP_LINEAR && program->weight[op] == WEIGHT_EMBEDDING;
+}
+
+/* One execution of one operator, over rows [first_row, first_row + n_rows). */
+struct turn {
+    uint32_t op, layer;
+    uint32_t repetition; /* of its segment */
+    int64_t first_row, n_rows;
+};
+
+/* The first turn of a step, and the one after `turn`; false when that was the last. */
+void program_start(const struct program *program, const struct placement *placement,
+                   const struct step_shape *shape, struct turn *turn);
+/* The rows of a turn anew, after the shape has changed. */
+void program_settle(const struct program *program, const struct placement *placement,
+                    const struct step_shape *shape, struct turn *turn);
+bool program_next(const struct program *program, const struct placement *placement,
+                  const struct step_shape *shape, struct turn *turn);
+
+/* Elements from one row of a tensor to the next. */
+int64_t tensor_row_elements(const struct graph *graph, int tensor);
+
+#endif

@@ -1,0 +1,67 @@
+#include "engine/step/turn_times.h"
+
+#include <stdlib.h>
+
+enum { ROOM_AT_FIRST = 64 };
+
+static void make_room(struct turn_times *times, size_t room) {
+    times->ends = realloc(times->ends, room * sizeof *times->ends);
+    ASSERT(times->ends != NULL);
+    for (size_t i = times->room; i < room; i++) {
+        times->ends[i] = (struct turn_end){0};
+    }
+    times->room = room;
+}
+
+static int open_mark(struct turn_end *end, const struct engine_device *device) {
+    return end->mark != NULL ? DEVICE_OK : device->table->mark_open(device->device, &end->mark);
+}
+
+int turn_times_begin(struct turn_times *times, const struct engine_device *device, size_t n_turns) {
+    int status = DEVICE_OK;
+    times->n = 0;
+    if (n_turns > times->room) {
+        make_room(times, n_turns);
+    }
+    for (size_t i = 0; status == DEVICE_OK && i < n_turns; i++) {
+        status = open_mark(&times->ends[i], device);
+    }
+    return status;
+}
+
+int turn_times_end(struct turn_times *times, const struct engine_device *device, uint32_t op) {
+    if (times->n == times->room) {
+        make_room(times, times->room > 0 ? 2 * times->room : ROOM_AT_FIRST);
+    }
+    struct turn_end *end = &times->ends[times->n];
+    end->op = op;
+    int status = open_mark(end, device);
+    status = status == DEVICE_OK ? device->table->mark(device->device, end->mark) : status;
+    times->n += status == DEVICE_OK;
+    return status;
+}
+
+int turn_times_add(const struct turn_times *times, const struct engine_device *device,
+                   struct device_mark *begin, double *ns) {
+    const struct device_table *table = device->table;
+    struct device_mark *before = begin;
+    int status =
+        times->n > 0 ? table->mark_wait(device->device, times->ends[times->n - 1].mark) : DEVICE_OK;
+    for (size_t i = 0; status == DEVICE_OK && i < times->n; i++) {
+        double turn_ns = 0;
+        status = table->mark_elapsed(device->device, before, times->ends[i].mark, &turn_ns);
+        ns[times->ends[i].op] += turn_ns;
+        before = times->ends[i].mark;
+    }
+    return status;
+}
+
+void turn_times_close(struct turn_times *times, const struct engine_device *device) {
+    for (size_t i = 0; i < times->room; i++) {
+        if (times->ends[i].mark != NULL) {
+            device->table->mark_close(device->device, times->ends[i].mark);
+        }
+    }
+    free(times->ends);
+    *times = (struct turn_times){0};
+}

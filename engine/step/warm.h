@@ -1,0 +1,28 @@
+/* Warming up: products are run once at sizes up to the largest, so that a device that chooses how
+ * to run them by trying has chosen before anyone waits. */
+#ifndef UNMASK_ENGINE_STEP_WARM_H
+#define UNMASK_ENGINE_STEP_WARM_H
+
+#include "engine/device/room.h"
+#include "engine/step/program.h"
+#include "engine/step/step.h"
+#include "engine/weights/weights.h"
+
+struct warming {
+    const struct engine_device *device;
+    const struct program *program;
+    const struct weights *weights;
+    const struct step_limits *limits;
+    struct room *room; /* its workspace is overwritten */
+};
+
+/* Nothing on a device that chooses nothing. */
+int warm_products(const struct warming *warming, struct err *err);
+
+/* Whether the device has chosen for all products of a step; have it choose, and wait until it is
+ * done. Of a step that evicts for whatever number of tokens may be left. What the workspace holds
+ * of the step before is lost. */
+bool warm_knows_step(const struct warming *warming, const struct step *step);
+int warm_step(const struct warming *warming, const struct step *step, struct err *err);
+
+#endif

@@ -1,0 +1,644 @@
+#include "engine/weights/weights.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/weights/checkpoint.h"
+#include "engine/weights/safetensors.h"
+#include "kernels/bf16.h"
+#include "kernels/calls_moe.h"
+#include "sim/base/num.h"
+#include "sim/base/rng.h"
+#include "sim/model/ranks.h"
+
+const char *const weight_slot_names[WEIGHT_SLOT_COUNT] = {
+    "embedding",    "final norm",     "head",        "attention norm", "qkv",
+    "qkv bias",     "q norm",         "k norm",      "output",         "ffn norm",
+    "gate up",      "down",           "router",      "expert bias",    "experts gate up",
+    "experts down", "shared gate up", "shared down",
+};
+
+/* ---- layout ---- */
+
+/* Of one number of a slot. */
+static int64_t number_bytes(const struct weight_layout *layout, enum weight_slot slot) {
+    return weight_dtype(slot, layout->dtype) == KERNEL_F32 ? F32_BYTES : BF16_BYTES;
+}
+
+int weight_parts_at_once(enum weight_slot slot) {
+    bool is_gate_up =
+        slot == WEIGHT_GATE_UP || slot == WEIGHT_EXPERTS_GATE_UP || slot == WEIGHT_SHARED_GATE_UP;
+    return slot == WEIGHT_QKV || slot == WEIGHT_QKV_BIAS ? 3 : is_gate_up ? 2 : 1;
+}
+
+int weight_part_count(const struct model *model, enum weight_slot slot) {
+    return weight_parts_at_once(slot) * (weight_holds_experts(slot) ? (int)model->experts : 1);
+}
+
+/* Of a SwiGLU of this width: of gates or ups, or what they come back to. */
+static bool swiglu_shape(const struct model *model, int64_t width, bool is_down, int64_t *n_rows,
+                         int64_t *n_columns) {
+    *n_rows = is_down ? model->hidden : width;
+    *n_columns = is_down ? width : model->hidden;
+    return width > 0;
+}
+
+bool weight_part_shape(const struct model *model, enum weight_slot slot, int part, int64_t *n_rows,
+                       int64_t *n_columns) {
+    int64_t hidden = model->hidden, q_dim = (int64_t)model->heads * model->head_dim;
+    int64_t part_dim = part == 0 ? q_dim : (int64_t)model->kv_heads * model->head_dim;
+    bool exists = part < weight_part_count(model, slot);
+    *n_columns = 1;
+    switch (slot) {
+    case WEIGHT_EMBEDDING:
+        *n_rows = model_whole_vocab(model);
+        *n_columns = hidden;
+        break;
+    case WEIGHT_HEAD:
+        *n_rows = model->vocab;
+        *n_columns = hidden;
+        exists = exists && !model->tied;
+        break;
+    case WEIGHT_FINAL_NORM:
+    case WEIGHT_ATTENTION_NORM:
+    case WEIGHT_FFN_NORM:
+        *n_rows = hidden;
+        break;
+    case WEIGHT_QKV:
+        *n_rows = part_dim;
+        *n_columns = hidden;
+        break;
+    case WEIGHT_QKV_BIAS:
+        *n_rows = part_dim;
+        exists = exists && model->qkv_bias;
+        break;
+    case WEIGHT_Q_NORM:
+    case WEIGHT_K_NORM:
+        *n_rows = model->head_dim;
+        exists = exists && model->qk_norm;
+        break;
+    case WEIGHT_OUTPUT:
+        *n_rows = hidden;
+        *n_columns = q_dim;
+        break;
+    case WEIGHT_GATE_UP:
+    case WEIGHT_DOWN:
+        exists = swiglu_shape(model, model_first_mixture(model) > 0 ? model->ffn : 0,
+                              slot == WEIGHT_DOWN, n_rows, n_columns) &&
+                 exists;
+        break;
+    case WEIGHT_ROUTER:
+        *n_rows = model_routed_experts(model);
+        *n_columns = hidden;
+        exists = exists && model->experts > 0;
+        break;
+    case WEIGHT_EXPERT_BIAS:
+        *n_rows = model_routed_experts(model);
+        exists = exists && model->expert_bias;
+        break;
+    case WEIGHT_EXPERTS_GATE_UP:
+    case WEIGHT_EXPERTS_DOWN:
+        exists = swiglu_shape(model, model->expert_ffn, slot == WEIGHT_EXPERTS_DOWN, n_rows,
+                              n_columns) &&
+                 exists;
+        break;
+    case WEIGHT_SHARED_GATE_UP:
+    case WEIGHT_SHARED_DOWN:
+        exists = swiglu_shape(model, (int64_t)model->shared_experts * model->shared_ffn,
+                              slot == WEIGHT_SHARED_DOWN, n_rows, n_columns) &&
+                 exists;
+        break;
+    }
+    return exists;
+}
+
+static int64_t slot_bytes(const struct weight_layout *layout, enum weight_slot slot) {
+    int64_t bytes = 0;
+    for (int part = 0; part < weight_part_count(layout->model, slot); part++) {
+        int64_t n_rows, n_columns;
+        if (weight_part_shape(layout->model, slot, part, &n_rows, &n_columns)) {
+            bytes += n_rows * n_columns * number_bytes(layout, slot);
+        }
+    }
+    return bytes;
+}
+
+static void set_rank(struct weight_layout *layout, uint32_t rank) {
+    const struct model *model = layout->model;
+    layout->rank = rank;
+    if (model->tied) {
+        layout->offset_bytes[WEIGHT_HEAD] =
+            layout->offset_bytes[WEIGHT_EMBEDDING] +
+            (int64_t)rank * model->vocab * model->hidden * number_bytes(layout, WEIGHT_EMBEDDING);
+    }
+}
+
+static int check_router(const struct model *model, struct err *err) {
+    uint32_t experts = model_routed_experts(model), active = model_most_active(model);
+    bool fits = experts <= MOE_MAX_EXPERTS && active <= MOE_MAX_ACTIVE &&
+                model->expert_groups <= MOE_MAX_GROUPS;
+    return fits ? 0
+                : err_usage(err,
+                            "model '%s' chooses %" PRIu32 " of %" PRIu32 " experts in %" PRIu32
+                            " groups; the engine runs at most %d of %d in %d",
+                            model->name, active, experts, model->expert_groups, MOE_MAX_ACTIVE,
+                            MOE_MAX_EXPERTS, MOE_MAX_GROUPS);
+}
+
+/* Places the slots [first, end) one behind the other from `at` on. Returns where they end. */
+static int64_t place_slots(struct weight_layout *layout, int first, int end, int64_t at) {
+    for (int slot = first; slot < end; slot++) {
+        int64_t bytes = slot_bytes(layout, (enum weight_slot)slot);
+        layout->offset_bytes[slot] = bytes > 0 ? at : -1;
+        at += align_up(bytes, WEIGHT_ALIGN_BYTES);
+    }
+    return at;
+}
+
+/* Layers of both kinds begin with the same weights. */
+int weight_layout_make(struct weight_layout *layout, const struct model *model,
+                       enum kernel_dtype dtype, struct err *err) {
+    *layout = (struct weight_layout){.model = model, .dtype = dtype};
+    int status = check_router(model, err);
+    if (status != 0) {
+        return status;
+    }
+    layout->layers_bytes = place_slots(layout, 0, WEIGHT_ATTENTION_NORM, 0);
+    int64_t common = place_slots(layout, WEIGHT_ATTENTION_NORM, WEIGHT_GATE_UP, 0);
+    layout->dense_layer_bytes = place_slots(layout, WEIGHT_GATE_UP, WEIGHT_ROUTER, common);
+    layout->mixture_bytes = place_slots(layout, WEIGHT_ROUTER, WEIGHT_SLOT_COUNT, common);
+    set_rank(layout, 0);
+    uint32_t n_dense = model_first_mixture(model);
+    layout->bytes = layout->layers_bytes + n_dense * layout->dense_layer_bytes +
+                    (model->layers - n_dense) * layout->mixture_bytes;
+    return 0;
+}
+
+int64_t weight_offset_bytes(const struct weight_layout *layout, enum weight_slot slot,
+                            uint32_t layer) {
+    const struct model *model = layout->model;
+    int64_t offset = layout->offset_bytes[slot];
+    if (offset < 0 || !weight_is_per_layer(slot)) {
+        return offset;
+    }
+    uint32_t first_mixture = model_first_mixture(model);
+    uint32_t n_dense = layer < first_mixture ? layer : first_mixture;
+    return weight_is_of_layer(model, slot, layer)
+               ? layout->layers_bytes + n_dense * layout->dense_layer_bytes +
+                     (layer - n_dense) * layout->mixture_bytes + offset
+               : -1;
+}
+
+/* ---- sources ---- */
+
+/* The part of a slot that is being made. */
+struct part {
+    enum weight_slot slot;
+    int index;
+    int number; /* its index among those of all ranks */
+    uint32_t layer;
+    int64_t n_rows, n_columns;
+    int64_t offset_bytes;
+    /* What it is part of, where the model is divided among ranks: all rows or all columns. */
+    int64_t whole_rows, whole_columns, first_row, first_column;
+};
+
+static void divide_rows(struct part *part, int64_t first, int64_t whole) {
+    part->first_row = first;
+    part->whole_rows = whole;
+}
+
+static void divide_columns(struct part *part, int64_t first, int64_t whole) {
+    part->first_column = first;
+    part->whole_columns = whole;
+}
+
+/* How many ranks have parts of their own of a slot: whole experts. */
+static int n_owners(const struct model *model, enum weight_slot slot) {
+    return weight_holds_experts(slot) && model->expert_ranks > 1 ? (int)model->expert_ranks : 1;
+}
+
+/* Where a rank's part lies in the model's. */
+static void place_part(const struct weight_layout *layout, struct part *part) {
+    const struct model *m = layout->model;
+    const int64_t rank = layout->rank, ranks = model_ranks(m), head_dim = m->head_dim;
+    const int64_t kv_rows = ranks / (m->kv_copies > 0 ? m->kv_copies : 1) * part->n_rows;
+    part->first_row = part->first_column = 0;
+    part->whole_rows = part->n_rows;
+    part->whole_columns = part->n_columns;
+    part->number = part->index;
+    if (n_owners(m, part->slot) > 1) {
+        part->number += (int)rank * weight_part_count(m, part->slot);
+        return;
+    }
+    switch (part->slot) {
+    case WEIGHT_QKV:
+    case WEIGHT_QKV_BIAS:
+        if (part->index == 0) {
+            divide_rows(part, rank * part->n_rows, ranks * part->n_rows);
+        } else {
+            divide_rows(part, model_first_kv_head(m, layout->rank) * head_dim, kv_rows);
+        }
+        break;
+    case WEIGHT_HEAD:
+    case WEIGHT_GATE_UP:
+    case WEIGHT_EXPERTS_GATE_UP:
+    case WEIGHT_SHARED_GATE_UP:
+        divide_rows(part, rank * part->n_rows, ranks * part->n_rows);
+        break;
+    case WEIGHT_OUTPUT:
+    case WEIGHT_DOWN:
+    case WEIGHT_EXPERTS_DOWN:
+    case WEIGHT_SHARED_DOWN:
+        divide_columns(part, rank * part->n_columns, ranks * part->n_columns);
+        break;
+    case WEIGHT_EMBEDDING:
+    case WEIGHT_FINAL_NORM:
+    case WEIGHT_ATTENTION_NORM:
+    case WEIGHT_Q_NORM:
+    case WEIGHT_K_NORM:
+    case WEIGHT_FFN_NORM:
+    case WEIGHT_ROUTER:
+    case WEIGHT_EXPERT_BIAS:
+        break;
+    }
+}
+
+/* Elements of a part that lie one behind the other in what it is part of. */
+static int64_t run_elements(const struct part *part) {
+    return part->n_columns == part->whole_columns ? part->n_rows * part->n_columns
+                                                  : part->n_columns;
+}
+
+/* Where element i of a part lies in what it is part of. */
+static int64_t whole_index(const struct part *part, int64_t i) {
+    int64_t row = part->first_row + i / part->n_columns;
+    return row * part->whole_columns + part->first_column + i % part->n_columns;
+}
+
+/* Calls `make` for every part of the model, in the order of the block, until one fails. */
+static int for_each_part(const struct weight_layout *layout,
+                         int (*make)(void *context, const struct part *part), void *context) {
+    int status = 0;
+    for (uint32_t layer = 0; layer < layout->model->layers; layer++) {
+        for (int s = layer == 0 ? 0 : WEIGHT_ATTENTION_NORM; s < WEIGHT_SLOT_COUNT; s++) {
+            struct part part = {.slot = (enum weight_slot)s, .layer = layer};
+            part.offset_bytes = weight_offset_bytes(layout, part.slot, layer);
+            bool is_here = !weight_is_per_layer(part.slot) ||
+                           weight_is_of_layer(layout->model, part.slot, layer);
+            int n_parts = is_here ? weight_part_count(layout->model, part.slot) : 0;
+            for (; status == 0 && part.index < n_parts; part.index++) {
+                if (weight_part_shape(layout->model, part.slot, part.index, &part.n_rows,
+                                      &part.n_columns)) {
+                    place_part(layout, &part);
+                    status = make(context, &part);
+                    part.offset_bytes +=
+                        part.n_rows * part.n_columns * number_bytes(layout, part.slot);
+                }
+            }
+        }
+    }
+    return status;
+}
+
+static bool is_norm(enum weight_slot slot) {
+    return slot == WEIGHT_FINAL_NORM || slot == WEIGHT_ATTENTION_NORM || slot == WEIGHT_FFN_NORM ||
+           slot == WEIGHT_Q_NORM || slot == WEIGHT_K_NORM;
+}
+
+/* ---- random weights ---- */
+
+struct drawing {
+    const struct weights *weights;
+    uint64_t seed;
+    struct err *err;
+};
+
+/* Sharp attention and small embeddings make a mixture's masked tokens, which are all the same one,
+ * differ by what they see: else they would all go to the same experts. With head norms around 2,
+ * steps of llada-moe-tiny and llada2-tiny hit 98 and 87 % of the experts that random choices would,
+ * with 1 and embeddings of variance 1 it is 42 and 38 % (one block of 32 tokens). */
+static double norm_centre(const struct model *model, enum weight_slot slot) {
+    bool is_of_head = slot == WEIGHT_Q_NORM || slot == WEIGHT_K_NORM;
+    return model->experts > 0 && is_of_head ? 2 : 1;
+}
+
+/* A uniform draw in (-s, s) has the variance s^2 / 3. An embedding that is the head, too, is drawn
+ * as the head: else the stream would be so full of a position's own token that this is what it
+ * predicts. Biases are small: what experts are drawn with is no more than a nudge. */
+static int draw_part(void *context, const struct part *part) {
+    const struct drawing *d = context;
+    const struct engine_device *device = d->weights->device;
+    const struct model *model = d->weights->layout.model;
+    bool is_input = part->slot == WEIGHT_EMBEDDING && !model->tied && model->experts == 0;
+    bool is_bias = part->slot == WEIGHT_QKV_BIAS || part->slot == WEIGHT_EXPERT_BIAS;
+    int64_t fan_in = is_input ? 1 : is_bias ? model->hidden : part->whole_columns;
+    char stream[128];
+    snprintf(stream, sizeof stream, "weights %s %d of layer %" PRIu32,
+             weight_slot_names[part->slot], part->number, part->layer);
+    const struct call_random call = {
+        .y = d->weights->block + part->offset_bytes,
+        .key = rng_stream(d->seed, stream).s[0],
+        .first = whole_index(part, 0),
+        .n = part->n_rows * part->n_columns,
+        .run = part->n_columns,
+        .stride = part->whole_columns,
+        .centre = is_norm(part->slot) ? norm_centre(model, part->slot) : 0,
+        .spread = is_norm(part->slot) ? 0.25 : sqrt(3.0 / (double)fan_in),
+        .dtype = weight_dtype(part->slot, d->weights->layout.dtype),
+    };
+    return engine_device_err(device, device->table->random(device->device, &call),
+                             "making random weights", d->err);
+}
+
+/* ---- checkpoints ---- */
+
+enum { PIECE_ELEMENTS = 1 << 20, N_BUFFERS = 2 };
+
+/* One reading: pieces of stored tensors on their way through buffers that take turns, each of which
+ * is free again once its mark is reached. */
+struct reading {
+    const struct weights *weights;
+    const struct engine_device *device;
+    const struct checkpoint_family *family;
+    struct safetensors files;
+    bool *is_claimed; /* [n_tensors], while check_surplus runs */
+    const char *folder;
+    struct err *err;
+    float *values; /* [PIECE_ELEMENTS] */
+    void *buffers[N_BUFFERS];
+    struct device_mark *uploaded[N_BUFFERS];
+    uint64_t n_pieces; /* so far */
+};
+
+static int device_err(const struct reading *r, int status, const char *what) {
+    return engine_device_err(r->device, status, what, r->err);
+}
+
+/* n values of the slot to `offset_bytes` of the block. */
+static int put(struct reading *r, enum weight_slot slot, int64_t offset_bytes, int64_t n) {
+    const struct device_table *table = r->device->table;
+    struct device *device = r->device->device;
+    uint64_t turn = r->n_pieces++ % N_BUFFERS;
+    enum kernel_dtype dtype = weight_dtype(slot, r->weights->layout.dtype);
+    int status = r->n_pieces > N_BUFFERS ? table->mark_wait(device, r->uploaded[turn]) : DEVICE_OK;
+    if (status != DEVICE_OK) {
+        return device_err(r, status, "waiting for weights to arrive");
+    }
+    if (dtype == KERNEL_F32) {
+        memcpy(r->buffers[turn], r->values, (size_t)n * sizeof *r->values);
+    } else {
+        uint16_t *rounded = r->buffers[turn];
+        for (int64_t i = 0; i < n; i++) {
+            rounded[i] = bf16_from_float(r->values[i]);
+        }
+    }
+    status = table->upload(device, r->weights->block + offset_bytes, r->buffers[turn],
+                           n * number_bytes(&r->weights->layout, slot));
+    status = status == DEVICE_OK ? table->mark(device, r->uploaded[turn]) : status;
+    return device_err(r, status, "uploading weights");
+}
+
+/* The stored tensor that a part is, or is some rows of, with the shape it must have; and the first
+ * of these rows. */
+static const struct stored_tensor *find_part(const struct reading *r, const struct part *part,
+                                             int64_t *first_row) {
+    char name[256], found[128], wanted[128];
+    int64_t n_rows = part->whole_rows;
+    *first_row = 0;
+    if (checkpoint_stores_whole(r->family, part->slot)) {
+        const struct weight_layout *layout = &r->weights->layout;
+        struct part beside = *part;
+        n_rows = 0;
+        for (beside.index = 0; weight_part_shape(layout->model, part->slot, beside.index,
+                                                 &beside.n_rows, &beside.n_columns);
+             beside.index++) {
+            place_part(layout, &beside);
+            *first_row = beside.index == part->index ? n_rows : *first_row;
+            n_rows += beside.whole_rows;
+        }
+    }
+    checkpoint_tensor_name(r->family, part->slot, part->number, part->layer, name, sizeof name);
+    const struct stored_tensor *tensor = safetensors_find(&r->files, name);
+    if (tensor == NULL) {
+        err_world(r->err, "%s: has no tensor '%s', which model '%s' needs", r->folder, name,
+                  r->weights->layout.model->name);
+        return NULL;
+    }
+    uint32_t n_dims = part->n_columns > 1 ? 2 : 1;
+    const int64_t shape[2] = {n_rows, part->whole_columns};
+    if (tensor->n_dims != n_dims || memcmp(tensor->shape, shape, n_dims * sizeof shape[0]) != 0) {
+        err_world(r->err, "%s: tensor '%s' is %s, but model '%s' needs %s", tensor->file, name,
+                  stored_shape_text(tensor->shape, tensor->n_dims, found, sizeof found),
+                  r->weights->layout.model->name,
+                  stored_shape_text(shape, n_dims, wanted, sizeof wanted));
+        return NULL;
+    }
+    return tensor;
+}
+
+/* Elements [first, first + n) of a part, which begins so many rows behind the tensor's first. */
+static void read_piece(const struct stored_tensor *tensor, const struct part *part,
+                       int64_t rows_before, int64_t first, int64_t n, float *values) {
+    const int64_t run = run_elements(part), before = rows_before * part->whole_columns;
+    for (int64_t at = first; at < first + n;) {
+        int64_t end = (at / run + 1) * run;
+        end = end < first + n ? end : first + n;
+        stored_read(tensor, before + whole_index(part, at), end - at, values + (at - first));
+        at = end;
+    }
+}
+
+static int read_part(void *context, const struct part *part) {
+    struct reading *r = context;
+    int64_t first_row;
+    const struct stored_tensor *tensor = find_part(r, part, &first_row);
+    int64_t n = part->n_rows * part->n_columns;
+    int64_t width = number_bytes(&r->weights->layout, part->slot);
+    int status = tensor != NULL ? 0 : err_status(r->err);
+    for (int64_t first = 0; status == 0 && first < n; first += PIECE_ELEMENTS) {
+        int64_t piece = n - first < PIECE_ELEMENTS ? n - first : PIECE_ELEMENTS;
+        read_piece(tensor, part, first_row, first, piece, r->values);
+        status = put(r, part->slot, part->offset_bytes + first * width, piece);
+    }
+    return status;
+}
+
+/* A tied model's checkpoint may hold the embedding a second time, as the head. */
+static bool is_embedding_again(const struct reading *r, const struct stored_tensor *tensor) {
+    char head[256], embedding[256];
+    checkpoint_tensor_name(r->family, WEIGHT_HEAD, 0, 0, head, sizeof head);
+    checkpoint_tensor_name(r->family, WEIGHT_EMBEDDING, 0, 0, embedding, sizeof embedding);
+    const struct stored_tensor *first = safetensors_find(&r->files, embedding);
+    return r->weights->layout.model->tied && strcmp(tensor->name, head) == 0 && first != NULL &&
+           stored_equal(first, tensor);
+}
+
+/* Another rank's experts are the model's too. */
+static int claim_part(void *context, const struct part *part) {
+    const struct reading *r = context;
+    const struct model *model = r->weights->layout.model;
+    for (int owner = 0; owner < n_owners(model, part->slot); owner++) {
+        char name[256];
+        int number = part->index + owner * weight_part_count(model, part->slot);
+        checkpoint_tensor_name(r->family, part->slot, number, part->layer, name, sizeof name);
+        const struct stored_tensor *tensor = safetensors_find(&r->files, name);
+        if (tensor != NULL) {
+            r->is_claimed[tensor - r->files.tensors] = true;
+        }
+    }
+    return 0;
+}
+
+/* Rotary frequencies, which some publish as a buffer, follow from its constants. */
+static bool is_rotary_buffer(const char *name) {
+    static const char ending[] = "rotary_emb.inv_freq";
+    size_t length = strlen(name), n = sizeof ending - 1;
+    return length >= n && strcmp(name + length - n, ending) == 0;
+}
+
+/* A checkpoint with more layers, biases, head norms or anything else than the model is another
+ * model's. */
+static int check_surplus(struct reading *r) {
+    const struct model *model = r->weights->layout.model;
+    int status = 0;
+    r->is_claimed = calloc(r->files.n_tensors + 1, sizeof *r->is_claimed);
+    if (r->is_claimed == NULL) {
+        return err_world(r->err, "no memory for the tensors of %s", r->folder);
+    }
+    for_each_part(&r->weights->layout, claim_part, r);
+    for (size_t i = 0; status == 0 && i < r->files.n_tensors; i++) {
+        const char *name = r->files.tensors[i].name;
+        if (!r->is_claimed[i] && !is_rotary_buffer(name) &&
+            !is_embedding_again(r, &r->files.tensors[i])) {
+            status = err_world(r->err,
+                               "%s: holds a tensor '%s', for which model '%s' has no place: this "
+                               "is another model",
+                               r->folder, name, model->name);
+        }
+    }
+    free(r->is_claimed);
+    return status;
+}
+
+static int open_buffers(struct reading *r) {
+    const struct device_table *table = r->device->table;
+    struct device *device = r->device->device;
+    int64_t bytes = (int64_t)PIECE_ELEMENTS * F32_BYTES; /* the widest there are */
+    r->values = malloc(PIECE_ELEMENTS * sizeof *r->values);
+    if (r->values == NULL) {
+        return err_world(r->err, "no memory to read the weights through");
+    }
+    int status = DEVICE_OK;
+    for (int i = 0; status == DEVICE_OK && i < N_BUFFERS; i++) {
+        status = table->allocate_host(device, bytes, &r->buffers[i]);
+        status = status == DEVICE_OK ? table->mark_open(device, &r->uploaded[i]) : status;
+    }
+    return device_err(r, status, "making room to read the weights through");
+}
+
+static void close_buffers(struct reading *r) {
+    for (int i = 0; i < N_BUFFERS; i++) {
+        if (r->uploaded[i] != NULL) {
+            r->device->table->mark_close(r->device->device, r->uploaded[i]);
+        }
+        r->device->table->release_host(r->device->device, r->buffers[i]);
+    }
+    free(r->values);
+}
+
+static int read_files(struct reading *r) {
+    int status = safetensors_open(r->folder, &r->files, r->err);
+    if (status != 0) {
+        return status;
+    }
+    status = check_surplus(r);
+    status = status == 0 ? open_buffers(r) : status;
+    status = status == 0 ? for_each_part(&r->weights->layout, read_part, r) : status;
+    if (status == 0) {
+        status = device_err(r, r->device->table->finish(r->device->device), "uploading weights");
+    }
+    close_buffers(r);
+    safetensors_close(&r->files);
+    return status;
+}
+
+/* ---- opening ---- */
+
+/* "random" alone is a folder only where there is one. */
+static bool lacks_seed(const char *source) {
+    return strcmp(source, "random") == 0 && access(source, F_OK) != 0;
+}
+
+static int fill(struct weights *weights, const char *source, struct err *err) {
+    static const char random_prefix[] = "random:";
+    const struct checkpoint_family *family = checkpoint_family_find(weights->layout.model, err);
+    if (family == NULL) {
+        return err_status(err);
+    }
+    if (strncmp(source, random_prefix, sizeof random_prefix - 1) == 0) {
+        struct drawing drawing = {.weights = weights, .err = err};
+        if (!num_u64(source + sizeof random_prefix - 1, UINT64_MAX, &drawing.seed)) {
+            return err_usage(err,
+                             "weights '%s': random weights are written random:SEED, a whole number",
+                             source);
+        }
+        weights->constants = family->constants;
+        return for_each_part(&weights->layout, draw_part, &drawing);
+    }
+    if (lacks_seed(source)) {
+        return err_usage(err,
+                         "weights '%s': there is no such folder; random weights are written "
+                         "random:SEED, such as random:1",
+                         source);
+    }
+    struct reading reading = {.weights = weights,
+                              .device = weights->device,
+                              .family = family,
+                              .folder = source,
+                              .err = err};
+    int status = checkpoint_constants(family, source, &weights->constants, err);
+    return status != 0 ? status : read_files(&reading);
+}
+
+int weights_open(struct weights *weights, const struct engine_device *device,
+                 const struct model *model, const char *source, struct err *err) {
+    return weights_open_rank(weights, device, model, 0, source, err);
+}
+
+int weights_open_rank(struct weights *weights, const struct engine_device *device,
+                      const struct model *model, uint32_t rank, const char *source,
+                      struct err *err) {
+    ASSERT(rank < model_ranks(model));
+    *weights = (struct weights){.device = device};
+    int status = weight_layout_make(&weights->layout, model, device->dtype, err);
+    if (status != 0) {
+        return status;
+    }
+    set_rank(&weights->layout, rank);
+    void *block;
+    status = device->table->allocate(device->device, weights->layout.bytes, &block);
+    if (status != DEVICE_OK) {
+        char size[32], doing[128];
+        num_format_bytes(size, sizeof size, (double)weights->layout.bytes);
+        snprintf(doing, sizeof doing, "making room for %s of weights", size);
+        return engine_device_err(device, status, doing, err);
+    }
+    weights->block = block;
+    status = fill(weights, source, err);
+    if (status != 0) {
+        weights_close(weights);
+    }
+    return status;
+}
+
+void weights_close(struct weights *weights) {
+    if (weights->device != NULL) {
+        weights->device->table->release(weights->device->device, weights->block);
+    }
+    *weights = (struct weights){0};
+}

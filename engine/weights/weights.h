@@ -1,0 +1,137 @@
+/* The weights of a model as the kernels want them: one block of matrices, fused where one product
+ * serves several projections (queries, keys and values; gate and up).
+ *
+ * They live on a device. A layout says where each matrix lies; it is the same on every device.
+ * Weights come out of a checkpoint folder of safetensors, in pieces through two small buffers, so
+ * that no second copy is made on the host; or the device makes random ones, at any size. Matrices
+ * are [output channels, input channels], row-major. */
+#ifndef UNMASK_ENGINE_WEIGHTS_WEIGHTS_H
+#define UNMASK_ENGINE_WEIGHTS_WEIGHTS_H
+
+#include <stdint.h>
+
+#include "engine/device/device.h"
+#include "engine/step/rotation.h"
+#include "sim/base/err.h"
+#include "sim/model/model.h"
+
+/* Shapes: C hidden, H and G query and key-value heads of size D, F the SwiGLU width, V vocabulary;
+ * E experts of width F', S the width of all shared experts together. One rank of several that hold
+ * a model together has its heads of queries, keys and values and its part of the widths and the
+ * vocabulary; embedding and routers are everyone's in full (sim/model/ranks.h). */
+enum weight_slot {
+    /* One of each. */
+    WEIGHT_EMBEDDING,  /* [V, C], of all ranks */
+    WEIGHT_FINAL_NORM, /* [C] */
+    WEIGHT_HEAD,       /* [V, C]; a tied model's lies in its embedding */
+    /* One of each a layer. */
+    WEIGHT_ATTENTION_NORM, /* [C] */
+    WEIGHT_QKV,            /* [(H + 2 G) D, C]: queries, keys, values */
+    WEIGHT_QKV_BIAS,       /* [(H + 2 G) D], where the model has biases */
+    WEIGHT_Q_NORM,         /* [D], where the model normalises its heads */
+    WEIGHT_K_NORM,         /* [D] */
+    WEIGHT_OUTPUT,         /* [C, H D] */
+    WEIGHT_FFN_NORM,       /* [C] */
+    /* A dense layer's alone. */
+    WEIGHT_GATE_UP, /* [2 F, C]: the gates, then the ups */
+    WEIGHT_DOWN,    /* [C, F] */
+    /* A mixture's alone. */
+    WEIGHT_ROUTER,          /* [E, C], all that the router knows, as the bias */
+    WEIGHT_EXPERT_BIAS,     /* [E], where the router has one; in float32, whatever the dtype */
+    WEIGHT_EXPERTS_GATE_UP, /* [E, 2 F', C]: an expert's gates, then its ups */
+    WEIGHT_EXPERTS_DOWN,    /* [E, C, F'] */
+    WEIGHT_SHARED_GATE_UP,  /* [2 S, C], where experts are shared */
+    WEIGHT_SHARED_DOWN,     /* [C, S] */
+};
+enum {
+    WEIGHT_SLOT_COUNT = WEIGHT_SHARED_DOWN + 1,
+    WEIGHT_MAX_PARTS = 3, /* of one expert, where the slot holds experts */
+    WEIGHT_ALIGN_BYTES = 512,
+};
+extern const char *const weight_slot_names[WEIGHT_SLOT_COUNT];
+
+struct weight_layout {
+    const struct model *model;
+    uint32_t rank; /* of model_ranks(model) */
+    enum kernel_dtype dtype;
+    /* Of what there is one of, in the block; of a layer's weights, behind the layer's first byte.
+     * -1 where the model has no such weight. */
+    int64_t offset_bytes[WEIGHT_SLOT_COUNT];
+    int64_t layers_bytes;                     /* what comes before the layers */
+    int64_t dense_layer_bytes, mixture_bytes; /* a layer of either kind */
+    int64_t bytes;
+};
+
+/* What a checkpoint's configuration says and the model table does not. */
+struct weight_constants {
+    struct rotation rotation;
+    float norm_epsilon;
+};
+
+/* Rank 0's, which is all there is where the model is not divided. ERR_USAGE when the router is one
+ * that the kernels do not run. */
+int weight_layout_make(struct weight_layout *layout, const struct model *model,
+                       enum kernel_dtype dtype, struct err *err);
+
+static inline bool weight_is_per_layer(enum weight_slot slot) {
+    return slot >= WEIGHT_ATTENTION_NORM;
+}
+
+/* Whether a layer may have such a weight, by its kind. */
+static inline bool weight_is_of_layer(const struct model *model, enum weight_slot slot,
+                                      uint32_t layer) {
+    bool is_mixture = layer >= model_first_mixture(model);
+    return slot < WEIGHT_GATE_UP || is_mixture == (slot >= WEIGHT_ROUTER);
+}
+
+/* Of a slot's numbers in a layout of this dtype. */
+static inline enum kernel_dtype weight_dtype(enum weight_slot slot, enum kernel_dtype dtype) {
+    return slot == WEIGHT_EXPERT_BIAS ? KERNEL_F32 : dtype;
+}
+
+/* -1 where the layer has no such weight. */
+int64_t weight_offset_bytes(const struct weight_layout *layout, enum weight_slot slot,
+                            uint32_t layer);
+
+static inline bool weight_holds_experts(enum weight_slot slot) {
+    return slot == WEIGHT_EXPERTS_GATE_UP || slot == WEIGHT_EXPERTS_DOWN;
+}
+
+/* How many parts a slot has: queries, keys and values are the three of QKV, gates and ups those of
+ * gate-up, for each expert in turn where the slot holds experts. */
+int weight_part_count(const struct model *model, enum weight_slot slot);
+/* Of one expert, where the slot holds experts. */
+int weight_parts_at_once(enum weight_slot slot);
+
+/* Rows and columns of a part. False where the model has none. Vectors have one column. */
+bool weight_part_shape(const struct model *model, enum weight_slot slot, int part, int64_t *n_rows,
+                       int64_t *n_columns);
+
+struct weights {
+    struct weight_layout layout;
+    struct weight_constants constants;
+    const struct engine_device *device;
+    unsigned char *block; /* owned, in the device's memory */
+};
+
+/* `source` is a checkpoint folder or "random:SEED". Random matrices are uniform with variance
+ * 1 / (input channels), norms lie around 1 (a mixture's head norms around 2, so that its tokens go
+ * to different experts), and each part has its own key, so that a seed means the same numbers on
+ * every device, rounded to its dtype. `device` must outlive the weights. On error nothing needs
+ * releasing. */
+int weights_open(struct weights *weights, const struct engine_device *device,
+                 const struct model *model, const char *source, struct err *err);
+/* Those of another rank of the same model. */
+int weights_open_rank(struct weights *weights, const struct engine_device *device,
+                      const struct model *model, uint32_t rank, const char *source,
+                      struct err *err);
+void weights_close(struct weights *weights);
+
+/* NULL where the model has no such weight. */
+static inline const void *weights_at(const struct weights *weights, enum weight_slot slot,
+                                     uint32_t layer) {
+    int64_t offset = weight_offset_bytes(&weights->layout, slot, layer);
+    return offset < 0 ? NULL : weights->block + offset;
+}
+
+#endif

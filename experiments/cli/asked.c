@@ -1,0 +1,320 @@
+#include "experiments/cli/asked.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "experiments/run/crew.h"
+#include "sim/base/num.h"
+
+const struct option system_option[] = {
+    {"system", "NAME", "a line-up of policies (list systems); dllm-serve unless given", false},
+    {NULL, NULL, NULL, false},
+};
+
+const struct option device_options[] = {
+    {"model", "NAME", "the model (list models); the system's own unless given", false},
+    {"gpu", "NAME", "the GPU (list gpus); l40s unless given", false},
+    {"systems", "FILE", "read the systems from this INI file", false},
+    {"profile", "FILE", "price by this profile, measured on the GPU that --gpu names", false},
+    {"roofline", NULL, "price by the data sheet, not by the GPU's profile", false},
+    {NULL, NULL, NULL, false},
+};
+
+const struct option policy_options[] = {
+    {"set", "KEY=VALUE", "set a key of the system, or workload.KEY of the workload", true},
+    {"scheduler", "NAME", "short for --set scheduler=NAME; with a slash a plug-in's file", false},
+    {"cache", "NAME", "the same for the cache policy", false},
+    {"decoder", "NAME", "the same for the decoder", false},
+    {"router", "NAME", "the same for the router", false},
+    {"planner", "NAME", "the same for the memory planner", false},
+    {"runtime", "NAME", "the same for the runtime", false},
+    {"host", "NAME", "the same for the host, the machine beside the GPU (list hosts)", false},
+    {"replicas", "N", "identical GPUs, each with the whole model", false},
+    {NULL, NULL, NULL, false},
+};
+
+const struct option backend_options[] = {
+    {"backend", "NAME", "what executes the batches: sim (unless given), cpu or cuda", false},
+    {"weights", "FOLDER", "a checkpoint for cpu and cuda, or random:SEED; random:1 unless given",
+     false},
+    {"eos", "IDS",
+     "token ids, with commas, that end a text on cpu and cuda, or none; default: the "
+     "checkpoint's eos_token_id, none of random weights",
+     false},
+    {"library", "PATH", "the CUDA back end, libunmask_cuda.so; found beside the program", false},
+    {NULL, NULL, NULL, false},
+};
+
+const struct option workload_options[] = {
+    {"workload", "NAME", "a workload (list workloads), an INI or a trace file; burst unless given",
+     false},
+    {"trace", "FILE", "the same as --workload", false},
+    {"arrivals", "PROCESS", "replace the arrival process (list arrivals)", false},
+    {"rate", "R", "mean requests per second; a trace is rescaled to it", false},
+    {"requests", "N", "how many requests", false},
+    {"seed", "N", "of all random streams; 1 unless given", false},
+    {"input-tokens", "N", "every prompt has this length", false},
+    {"output-tokens", "N", "every output has this length", false},
+    {NULL, NULL, NULL, false},
+};
+
+const struct option objective_options[] = {
+    {"slo-latency", "TIME", "objective for goodput, such as 30s", false},
+    {"slo-ttft", "TIME", "objective for the first token, which comes with the first block", false},
+    {"slo-ttfb", "TIME", "the same", false},
+    {"slo-tpot", "TIME", "objective for the time per output token behind the first block", false},
+    {NULL, NULL, NULL, false},
+};
+
+const struct option record_options[] = {
+    {"db", "FILE", "record into this SQLite database", false},
+    {"levels", "WORD", "what --db keeps: requests (unless given), steps or events", false},
+    {NULL, NULL, NULL, false},
+};
+
+const struct option job_options[] = {
+    {"j", "N", "threads; as many as cores unless given", false},
+    {NULL, NULL, NULL, false},
+};
+
+int asked_set(struct asked *asked, const char *key, const char *value, const char *place,
+              struct err *err) {
+    if (asked->request.n_settings == ASKED_MOST_SETTINGS) {
+        return err_usage(err, "%s: more than %d settings", place, ASKED_MOST_SETTINGS);
+    }
+    struct setting *setting = &asked->settings[asked->request.n_settings];
+    if (strlen(key) >= sizeof setting->key || strlen(value) >= sizeof setting->value) {
+        return err_usage(err, "%s: the key has at most %zu characters and the value %zu", place,
+                         sizeof setting->key - 1, sizeof setting->value - 1);
+    }
+    snprintf(setting->key, sizeof setting->key, "%s", key);
+    snprintf(setting->value, sizeof setting->value, "%s", value);
+    snprintf(setting->place, sizeof setting->place, "%s", place);
+    asked->request.n_settings++;
+    return 0;
+}
+
+static int read_set(struct asked *asked, const char *text, struct err *err) {
+    const char *equals = strchr(text, '=');
+    char key[64];
+    if (equals == NULL || equals == text || (size_t)(equals - text) >= sizeof key) {
+        return err_usage(err, "--set: '%s' is not KEY=VALUE", text);
+    }
+    snprintf(key, sizeof key, "%.*s", (int)(equals - text), text);
+    if (strcmp(key, "model") == 0) {
+        return err_usage(err, "--set: the model is chosen with --model");
+    }
+    return asked_set(asked, key, equals + 1, "--set", err);
+}
+
+static int read_settings(const struct options *options, struct asked *asked, struct err *err) {
+    static const char *const shorts[] = {"scheduler", "cache",   "decoder", "router",
+                                         "planner",   "runtime", "host",    "replicas"};
+    /* Parts before their parameters, so that --set cache.x=1 --cache y means what it says. */
+    for (size_t i = 0; i < sizeof shorts / sizeof shorts[0]; i++) {
+        const char *value = options_text(options, shorts[i]);
+        char place[32];
+        snprintf(place, sizeof place, "--%s", shorts[i]);
+        if (value != NULL && asked_set(asked, shorts[i], value, place, err) != 0) {
+            return (int)err->kind;
+        }
+    }
+    const char *backend = asked->request.backend.name;
+    if (backend != NULL && strcmp(backend, "cpu") == 0 &&
+        asked_set(asked, "runtime.element_bytes", "4", "--backend cpu", err) != 0) {
+        return (int)err->kind;
+    }
+    const char *arrivals = options_text(options, "arrivals");
+    if (arrivals != NULL &&
+        asked_set(asked, "workload.arrivals", arrivals, "--arrivals", err) != 0) {
+        return (int)err->kind;
+    }
+    for (size_t i = 0; i < options->n_given; i++) {
+        if (strcmp(options->given[i].option->name, "set") == 0 &&
+            read_set(asked, options->given[i].value, err) != 0) {
+            return (int)err->kind;
+        }
+    }
+    return 0;
+}
+
+int asked_objectives(const struct options *options, struct slo *slo, struct err *err) {
+    if (options_has(options, "slo-ttft") && options_has(options, "slo-ttfb")) {
+        return err_usage(err, "--slo-ttft and --slo-ttfb are the same objective: give one of them");
+    }
+    int status = options_time(options, "slo-latency", &slo->latency_ns, err);
+    status = status != 0 ? status : options_time(options, "slo-ttft", &slo->ttfb_ns, err);
+    status = status != 0 ? status : options_time(options, "slo-ttfb", &slo->ttfb_ns, err);
+    return status != 0 ? status : options_time(options, "slo-tpot", &slo->tpot_ns, err);
+}
+
+static int read_workload(const struct options *options, struct run_request *request,
+                         struct err *err) {
+    const char *workload = options_text(options, "workload"),
+               *trace = options_text(options, "trace");
+    if (workload != NULL && trace != NULL) {
+        return err_usage(err, "--workload and --trace are the same option: give one of them");
+    }
+    if (workload != NULL || trace != NULL) {
+        request->workload = workload != NULL ? workload : trace;
+    }
+    struct workload_options *o = &request->options;
+    uint64_t input = 0, output = 0;
+    int status = options_positive(options, "rate", &o->rate_per_s, err);
+    status =
+        status != 0 ? status : options_whole(options, "requests", 1, 1000000000, &o->requests, err);
+    status = status != 0 ? status : options_whole(options, "seed", 0, INT64_MAX, &o->seed, err);
+    status =
+        status != 0 ? status : options_whole(options, "input-tokens", 1, 10000000, &input, err);
+    status =
+        status != 0 ? status : options_whole(options, "output-tokens", 1, 10000000, &output, err);
+    status = status != 0 ? status : asked_objectives(options, &request->slo, err);
+    o->input_tokens = (uint32_t)input;
+    o->output_tokens = (uint32_t)output;
+    return status;
+}
+
+int asked_path(const struct options *options, const char *name, const char **path,
+               struct err *err) {
+    enum { MOST_PATH_CHARS = 160 }; /* a line of the recorded configuration has 199 */
+    *path = options_text(options, name);
+    if (*path != NULL && strlen(*path) > MOST_PATH_CHARS) {
+        return err_usage(err, "--%s: the path has more than %d characters", name, MOST_PATH_CHARS);
+    }
+    return 0;
+}
+
+int asked_systems_file(const struct options *options, const char *name, struct asked *asked,
+                       struct err *err) {
+    return asked_path(options, name, &asked->request.systems_path, err);
+}
+
+int asked_system_names(const char *text, char names[][ASKED_NAME_CHARS], size_t *n,
+                       struct err *err) {
+    *n = 0;
+    for (const char *rest = text; rest != NULL; (*n)++) {
+        size_t length = strcspn(rest, ",");
+        if (length == 0 || length >= ASKED_NAME_CHARS || *n == ASKED_MOST_SYSTEMS) {
+            return err_usage(err, "--systems: expected at most %d names of 1 to %d characters",
+                             ASKED_MOST_SYSTEMS, ASKED_NAME_CHARS - 1);
+        }
+        snprintf(names[*n], ASKED_NAME_CHARS, "%.*s", (int)length, rest);
+        rest = rest[length] == ',' ? rest + length + 1 : NULL;
+    }
+    return 0;
+}
+
+int asked_profile(const struct options *options, struct asked *asked, struct err *err) {
+    struct run_request *request = &asked->request;
+    int status = asked_path(options, "profile", &request->profile_path, err);
+    if (status == 0 && request->roofline && request->profile_path != NULL) {
+        return err_usage(err, "--profile and --roofline exclude each other");
+    }
+    return status;
+}
+
+int asked_backend(const struct options *options, struct backend_request *out, struct err *err) {
+    const char *name = options_text(options, "backend");
+    *out = (struct backend_request){0};
+    if (name == NULL || strcmp(name, "sim") == 0) {
+        const char *alone = options_has(options, "weights")   ? "weights"
+                            : options_has(options, "library") ? "library"
+                            : options_has(options, "eos")     ? "eos"
+                                                              : NULL;
+        return alone == NULL ? 0 : err_usage(err, "--%s is for the back ends cpu and cuda", alone);
+    }
+    if (strcmp(name, "cpu") != 0 && strcmp(name, "cuda") != 0) {
+        return err_usage(err, "--backend: this program has no '%s'; it has: sim, cpu, cuda", name);
+    }
+    out->name = name;
+    out->weights = "random:1";
+    out->eos = options_text(options, "eos");
+    int status = asked_path(options, "library", &out->library, err);
+    if (status == 0 && options_has(options, "weights")) {
+        status = asked_path(options, "weights", &out->weights, err);
+    }
+    return status;
+}
+
+/* What system_open takes of it. */
+static int read_system(const struct options *options, struct asked *asked, struct err *err) {
+    struct run_request *request = &asked->request;
+    *request = (struct run_request){.system = "dllm-serve",
+                                    .gpu = "l40s",
+                                    .model = options_text(options, "model"),
+                                    .roofline = options_has(options, "roofline"),
+                                    .workload = "burst",
+                                    .options = {.seed = 1},
+                                    .settings = asked->settings};
+    if (options_has(options, "system")) {
+        request->system = options_text(options, "system");
+    }
+    const char *backend = options_text(options, "backend");
+    if (options_has(options, "gpu")) {
+        request->gpu = options_text(options, "gpu");
+    } else if (backend != NULL && strcmp(backend, "cpu") == 0) {
+        request->gpu = "cpu";
+    }
+    int status = asked_backend(options, &request->backend, err);
+    status = status != 0 ? status : asked_profile(options, asked, err);
+    return status != 0 ? status : read_settings(options, asked, err);
+}
+
+int asked_read(const struct options *options, struct asked *asked, struct err *err) {
+    int status = read_system(options, asked, err);
+    return status != 0 ? status : read_workload(options, &asked->request, err);
+}
+
+int asked_read_system(const struct options *options, struct asked *asked, struct system **out,
+                      struct err *err) {
+    int status = read_system(options, asked, err);
+    if (status == 0) {
+        status = asked_systems_file(options, "systems", asked, err);
+    }
+    if (status != 0) {
+        return status;
+    }
+    const struct run_request *request = &asked->request;
+    struct system_request wanted = {.system = request->system,
+                                    .model = request->model,
+                                    .gpu = request->gpu,
+                                    .systems_path = request->systems_path,
+                                    .profile_path = request->profile_path,
+                                    .overrides = request->settings,
+                                    .n_overrides = request->n_settings,
+                                    .roofline = request->roofline};
+    status = system_open(&wanted, out, err);
+    if (status == 0 && (status = compose_check_system(*out, err)) != 0) {
+        system_close(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+int asked_level(const struct options *options, enum store_level *level, struct err *err) {
+    static const char *const words[] = {"requests", "steps", "events", NULL};
+    const char *text = options_text(options, "levels");
+    *level = STORE_REQUESTS;
+    if (text == NULL) {
+        return 0;
+    }
+    if (!options_has(options, "db")) {
+        return err_usage(err, "--levels says what --db keeps, but there is no --db");
+    }
+    for (int i = 0; words[i] != NULL; i++) {
+        if (strcmp(words[i], text) == 0) {
+            *level = (enum store_level)i;
+            return 0;
+        }
+    }
+    return err_usage(err, "--levels: '%s' is neither requests, steps nor events", text);
+}
+
+int asked_threads(const struct options *options, unsigned *n_threads, struct err *err) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t n = cores > 0 ? (uint64_t)cores : 1;
+    int status = options_whole(options, "j", 1, CREW_MOST_THREADS, &n, err);
+    *n_threads = n < CREW_MOST_THREADS ? (unsigned)n : CREW_MOST_THREADS;
+    return status;
+}

@@ -1,0 +1,28 @@
+#include "experiments/cli/cmd.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "analysis/summary.h"
+
+const struct option json_options[] = {
+    {"json", NULL, "print JSON", false},
+    {NULL, NULL, NULL, false},
+};
+
+int cmd_print_json(json_t *object, struct err *err) {
+    char *text = summary_json_text(object, 1);
+    json_decref(object);
+    if (text == NULL) {
+        return err_world(err, "out of memory");
+    }
+    fputs(text, stdout);
+    free(text);
+    return 0;
+}
+
+double cmd_number(const json_t *summary, const char *key, const char *inner) {
+    const json_t *value = json_object_get(summary, key);
+    value = inner != NULL ? json_object_get(value, inner) : value;
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}

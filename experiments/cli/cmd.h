@@ -1,0 +1,35 @@
+/* The commands of the command line: one descriptor each, in one table in main.c. */
+#ifndef UNMASK_EXPERIMENTS_CLI_CMD_H
+#define UNMASK_EXPERIMENTS_CLI_CMD_H
+
+#include <jansson.h>
+
+#include "experiments/cli/options.h"
+
+struct command {
+    const char *name;
+    const char *words; /* what stands behind the name in the usage line */
+    const char *doc;   /* one line */
+    const char *more;  /* paragraphs for --help, or NULL */
+    const struct option *const *options;
+    size_t max_words;
+    /* Prints results on standard output. The value is the exit status, with `err` filled. */
+    int (*run)(const struct options *options, struct err *err);
+};
+
+extern const struct command command_list, command_run, command_compare, command_explain,
+    command_plan, command_profile, command_replay, command_report, command_sweep,
+    command_check_plugin, command_figure, command_fit, command_generate, command_transfer,
+    command_allocator, command_calibrate, command_accuracy, command_lmax, command_server,
+    command_latency, command_sensitivity;
+
+/* --json, shared by all commands that report. */
+extern const struct option json_options[];
+
+/* Takes `object`: prints it as `run --json` prints its summary. */
+int cmd_print_json(json_t *object, struct err *err);
+
+/* The number under `key` of a summary, or under `inner` of that object; NaN where there is none. */
+double cmd_number(const json_t *summary, const char *key, const char *inner);
+
+#endif

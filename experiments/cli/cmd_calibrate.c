@@ -1,0 +1,354 @@
+/* unmask calibrate: measure the operators of a model on a device and write its profile. */
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "analysis/output.h"
+#include "engine/calibrate/calibrate.h"
+#include "engine/calibrate/calibration_log.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/interrupt.h"
+#include "experiments/cli/progress.h"
+#include "sim/base/monotonic.h"
+#include "sim/base/num.h"
+#include "sim/model/ranks.h"
+
+static const struct option own_options[] = {
+    {"backend", "NAME", "cpu or cuda", false},
+    {"model", "NAME", "the model (list models); the system's own unless given", false},
+    {"gpu", "NAME", "what the device is (list gpus); by its name unless given", false},
+    {"out", "FILE", "the profile, such as h200.csv", false},
+    {"weights", "SOURCE", "a checkpoint's folder or random:SEED; random:1 unless given", false},
+    {"system", "NAME", "whose pages are counted; one that serves the model unless given", false},
+    {"tensor-parallel", "N", "devices of this machine that hold the model together; 1 unless given",
+     false},
+    {"expert-parallel", NULL, "they divide a mixture's experts instead of every expert's width",
+     false},
+    {"max-tokens", "N", "of the largest step; 16384 unless given, on the CPU 1024", false},
+    {"minutes", "M", "how long to measure; 6 unless given; cuts rounds, never points", false},
+    {"quick", NULL, "few points, short measurements", false},
+    {"replace", NULL, "measure anew what FILE holds already", false},
+    {"library", "PATH", "of the CUDA back end, libunmask_cuda.so", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_calibrate[] = {own_options, json_options, NULL};
+
+/* What a calibration is asked for, and what has to be open for it. */
+struct asked_calibration {
+    const char *backend, *path, *weights_source;
+    uint64_t max_tokens, n_ranks;
+    double minutes;
+    struct engine_device device;
+    struct system *system;
+    struct weights weights;
+};
+
+/* ---- asking ---- */
+
+static int check_path(const struct options *options, const char *path, struct err *err) {
+    int status = output_may_replace(path, PROFILE_FILE_HEAD, "a profile", err);
+    struct stat file;
+    bool holds_one = stat(path, &file) == 0 && S_ISREG(file.st_mode) && file.st_size > 0;
+    if (status == 0 && holds_one && !options_has(options, "replace")) {
+        status = err_usage(err, "%s holds a profile already; --replace measures it anew", path);
+    }
+    if (status == 0) {
+        char log[CALIBRATION_LOG_PATH_CHARS];
+        status = output_may_replace(calibration_log_path(path, log), CALIBRATION_LOG_HEAD,
+                                    "the log of a calibration", err);
+    }
+    return status;
+}
+
+static int read_asked(const struct options *options, struct asked_calibration *asked,
+                      struct err *err) {
+    *asked = (struct asked_calibration){.backend = options_text(options, "backend"),
+                                        .path = options_text(options, "out"),
+                                        .weights_source = options_text(options, "weights"),
+                                        .n_ranks = 1,
+                                        .minutes = 6};
+    if (asked->weights_source == NULL) {
+        asked->weights_source = "random:1";
+    }
+    if (asked->backend == NULL || asked->path == NULL) {
+        return err_usage(err, "calibrate: --%s is missing",
+                         asked->backend == NULL ? "backend" : "out");
+    }
+    asked->max_tokens = strcmp(asked->backend, "cpu") == 0 ? 1024 : 16384;
+    int status = options_whole(options, "max-tokens", 1, 1 << 20, &asked->max_tokens, err);
+    status = status == 0
+                 ? options_whole(options, "tensor-parallel", 1, MAX_RANKS, &asked->n_ranks, err)
+                 : status;
+    status = status == 0 ? options_positive(options, "minutes", &asked->minutes, err) : status;
+    return status == 0 ? check_path(options, asked->path, err) : status;
+}
+
+static int find_gpu(const struct device_facts *facts, const char **gpu, struct err *err) {
+    for (size_t i = 0; i < gpu_table_size; i++) {
+        if (engine_device_is(facts, gpu_table[i].name)) {
+            *gpu = gpu_table[i].name;
+            return 0;
+        }
+    }
+    return err_usage(err, "no GPU of the table is called '%s' (`unmask list gpus` prints them all)",
+                     facts->name);
+}
+
+/* The GPU that was asked for, which has to be this one, or else the one that it is. */
+static int name_gpu(const struct options *options, const struct asked_calibration *asked,
+                    const char **gpu, struct err *err) {
+    const struct device_facts *facts = &asked->device.facts;
+    *gpu = options_text(options, "gpu");
+    if (*gpu == NULL) {
+        return find_gpu(facts, gpu, err);
+    }
+    if (gpu_find(*gpu, err) == NULL) {
+        return err_status(err);
+    }
+    return engine_device_is(facts, *gpu)
+               ? 0
+               : err_usage(err, "the device is '%s', not a %s: leave --gpu out or name what it is",
+                           facts->name, *gpu);
+}
+
+/* The system that was asked for, or else one that serves the model. */
+static int name_system(const struct options *options, const char **system, struct err *err) {
+    static const char *const serving[] = {[MASK_BIDIRECTIONAL] = "dllm-serve",
+                                          [MASK_BLOCK_CAUSAL] = "sdar",
+                                          [MASK_CAUSAL] = "vllm-ar"};
+    const char *name = options_text(options, "model");
+    const struct model *model = name != NULL ? model_find(name, err) : NULL;
+    if (name != NULL && model == NULL) {
+        return err_status(err);
+    }
+    *system = options_text(options, "system");
+    if (*system == NULL) {
+        *system = serving[model != NULL ? model->mask : MASK_BIDIRECTIONAL];
+    }
+    return 0;
+}
+
+static int open_system(const struct options *options, struct asked_calibration *asked,
+                       struct err *err) {
+    const char *gpu, *system;
+    int status = name_gpu(options, asked, &gpu, err);
+    status = status == 0 ? name_system(options, &system, err) : status;
+    if (status != 0) {
+        return status;
+    }
+    struct setting settings[] = {
+        {.key = "runtime.element_bytes", .place = "--backend"},
+        {.key = "tensor_parallel", .place = "--tensor-parallel"},
+        {.key = "expert_parallel", .place = "--expert-parallel"},
+    };
+    snprintf(settings[0].value, sizeof settings[0].value, "%" PRId64,
+             engine_element_bytes(&asked->device));
+    snprintf(settings[1].value, sizeof settings[1].value, "%" PRIu64, asked->n_ranks);
+    snprintf(settings[2].value, sizeof settings[2].value, "%s",
+             options_has(options, "expert-parallel") ? "on" : "off");
+    const struct system_request request = {.system = system,
+                                           .model = options_text(options, "model"),
+                                           .gpu = gpu,
+                                           .overrides = settings,
+                                           .n_overrides = sizeof settings / sizeof settings[0],
+                                           .roofline = true};
+    return system_open(&request, &asked->system, err);
+}
+
+static int open_asked(const struct options *options, struct asked_calibration *asked,
+                      struct err *err) {
+    int status =
+        engine_device_open(asked->backend, options_text(options, "library"), &asked->device, err);
+    status = status == 0 ? open_system(options, asked, err) : status;
+    return status == 0 ? weights_open(&asked->weights, &asked->device, asked->system->model,
+                                      asked->weights_source, err)
+                       : status;
+}
+
+static void close_asked(struct asked_calibration *asked) {
+    if (asked->weights.block != NULL) {
+        weights_close(&asked->weights);
+    }
+    system_close(asked->system);
+    engine_device_close(&asked->device);
+}
+
+/* ---- telling ---- */
+
+static void print_errors(const char *what, const struct error_summary *errors) {
+    if (errors->n > 0) {
+        printf("%-13s%zu steps, off by %.2f %% (median), %.2f %% (95th percentile)\n", what,
+               errors->n, 100 * errors->median, 100 * errors->p95);
+    }
+}
+
+static void print_report(const struct asked_calibration *asked,
+                         const struct calibration_report *report) {
+    char free_text[32], peak[32], step[32], request[32];
+    const struct calibration_steps *steps = &report->steps;
+    printf("%s on %s: %zu points in %" PRIu32 " rounds\n", asked->system->model->name,
+           asked->device.facts.name, report->n_points, report->n_rounds);
+    if (asked->n_ranks > 1) {
+        printf("ranks        %" PRIu64 " hold the model together: one's operators, what they "
+               "exchange, and steps of all\n",
+               asked->n_ranks);
+    }
+    printf("spread       %.2f %% (median), %.2f %% (95th percentile) between a point's rounds\n",
+           100 * report->spread_median, 100 * report->spread_p95);
+    printf("reference    %" PRId64 "^3 in %.6g us at first, %.6g us (median), drift %.2f %%\n",
+           report->reference_size, report->reference_first_us, report->reference_median_us,
+           100 * report->reference_drift);
+    printf(
+        "load         whole steps take %.3f of the sum of their operators; by operator and rows in "
+        "the profile\n",
+        report->load.all);
+    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        const struct host_fit *fit = &report->host[kind];
+        if (fit->given) {
+            printf("%-13s%s a step beyond its operators, and %s for each request\n",
+                   step_kind_names[kind], num_format_ns(step, sizeof step, fit->step_ns),
+                   num_format_ns(request, sizeof request, fit->request_ns));
+        }
+    }
+    print_errors("fitted", &report->fitted);
+    print_errors("held out", &report->held_out);
+    print_errors("mixed", &report->mixed);
+    printf("additivity   mixed steps take %.3f of their sides alone, by the prices %.3f\n",
+           report->additivity_measured, report->additivity_predicted);
+    printf("memory       %s free beside the weights, %s activations at most; %" PRId64
+           " pages of %" PRId64 " tokens for %s\n",
+           num_format_bytes(free_text, sizeof free_text, (double)report->free_bytes),
+           num_format_bytes(peak, sizeof peak, (double)steps->activation_peak_bytes),
+           report->kv_pages, report->kv_page_tokens, asked->system->name);
+    printf("written to   %s\n", asked->path);
+}
+
+static json_t *errors_json(const struct error_summary *errors) {
+    return json_pack("{s:I, s:f, s:f}", "steps", (json_int_t)errors->n, "median", errors->median,
+                     "p95", errors->p95);
+}
+
+static json_t *host_json(const struct calibration_report *report) {
+    json_t *host = json_object();
+    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        const struct host_fit *fit = &report->host[kind];
+        if (fit->given) {
+            json_object_set_new(
+                host, step_kind_names[kind],
+                json_pack("{s:f, s:f}", "step_ns", fit->step_ns, "request_ns", fit->request_ns));
+        }
+    }
+    return host;
+}
+
+static json_t *steps_json(const struct calibration_steps *steps) {
+    json_t *array = json_array();
+    for (size_t i = 0; i < steps->n; i++) {
+        const struct calibration_step *step = &steps->list[i];
+        json_t *sides = json_array();
+        for (uint32_t side = 0; side < step->n_sides; side++) {
+            const struct step_side *s = &step->sides[side];
+            json_array_append_new(sides,
+                                  json_pack("{s:s, s:I, s:I}", "kind", step_kind_names[s->kind],
+                                            "requests", (json_int_t)s->n_requests, "canvas_tokens",
+                                            (json_int_t)s->canvas_tokens));
+        }
+        json_array_append_new(
+            array, json_pack("{s:o, s:b, s:b, s:f, s:f, s:f, s:f}", "sides", sides, "fused_head",
+                             step->is_fused, "held_out", step->is_held_out, "wall_ns",
+                             step->wall_ns, "device_ns", step->device_ns, "operators_ns",
+                             step->operators_ns, "predicted_ns", step->predicted_ns));
+    }
+    return array;
+}
+
+static int print_json(const struct asked_calibration *asked,
+                      const struct calibration_report *report, struct err *err) {
+    const struct calibration_steps *steps = &report->steps;
+    json_t *object = json_pack(
+        "{s:s, s:s, s:I, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "file", asked->path,
+        "model", asked->system->model->name, "ranks", (json_int_t)asked->n_ranks, "gpu",
+        asked->system->gpu->name, "device", asked->device.facts.name, "points",
+        (json_int_t)report->n_points, "rounds", (json_int_t)report->n_rounds, "spread_median",
+        report->spread_median, "spread_p95", report->spread_p95, "reference_first_us",
+        report->reference_first_us, "reference_median_us", report->reference_median_us,
+        "reference_drift", report->reference_drift);
+    json_object_update_new(
+        object,
+        json_pack("{s:o, s:o, s:o, s:o, s:f, s:f, s:I, s:I, s:I, s:o}", "host", host_json(report),
+                  "fitted", errors_json(&report->fitted), "held_out",
+                  errors_json(&report->held_out), "mixed", errors_json(&report->mixed),
+                  "additivity_measured", report->additivity_measured, "additivity_predicted",
+                  report->additivity_predicted, "free_bytes", (json_int_t)report->free_bytes,
+                  "kv_pages", (json_int_t)report->kv_pages, "activation_peak_bytes",
+                  (json_int_t)steps->activation_peak_bytes, "steps", steps_json(steps)));
+    return cmd_print_json(object, err);
+}
+
+/* ---- the command ---- */
+
+static int64_t clock_of_calibration(void *state) {
+    (void)state;
+    return monotonic_ns();
+}
+
+static void show_progress(void *state, uint64_t n_done, uint64_t n_total) {
+    struct progress *progress = state;
+    progress->n_total = n_total;
+    progress_update(progress, n_done);
+}
+
+static int measure(const struct options *options, struct asked_calibration *asked,
+                   struct err *err) {
+    static struct calibration_report report; /* large, and there is one */
+    struct progress progress;
+    progress_start(&progress, "measurements", 1);
+    const struct calibration_request request = {.device = &asked->device,
+                                                .weights = &asked->weights,
+                                                .weights_source = asked->weights_source,
+                                                .system = asked->system,
+                                                .path = asked->path,
+                                                .max_tokens = (int64_t)asked->max_tokens,
+                                                .minutes = asked->minutes,
+                                                .is_quick = options_has(options, "quick"),
+                                                .now_ns = clock_of_calibration,
+                                                .stop = interrupt_catch(),
+                                                .progress = show_progress,
+                                                .progress_state = &progress};
+    int status = calibrate(&request, &report, err);
+    double wall_s = progress_end(&progress);
+    if (status != 0) {
+        return status;
+    }
+    fprintf(stderr, "unmask: calibrated in %.3g s\n", wall_s);
+    if (options_has(options, "json")) {
+        return print_json(asked, &report, err);
+    }
+    print_report(asked, &report);
+    return 0;
+}
+
+static int run(const struct options *options, struct err *err) {
+    struct asked_calibration asked;
+    int status = read_asked(options, &asked, err);
+    if (status == 0) {
+        status = open_asked(options, &asked, err);
+        status = status == 0 ? measure(options, &asked, err) : status;
+        close_asked(&asked);
+    }
+    return status;
+}
+
+const struct command command_calibrate = {
+    .name = "calibrate",
+    .words = "--backend NAME --out FILE",
+    .doc = "measure every operator of a model on a device and write its profile",
+    .more =
+        "Beside the profile NAME.csv, NAME.log.csv says what the device was doing. Until all is\n"
+        "measured the samples are in NAME.csv.partial; an interrupted one continues there "
+        "when\n"
+        "the same command is given again.",
+    .options = options_of_calibrate,
+    .run = run,
+};

@@ -1,0 +1,125 @@
+/* unmask compare: several systems, one workload, one table. */
+#include <stdlib.h>
+
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/interrupt.h"
+#include "experiments/run/comparison.h"
+
+static const struct option own_options[] = {
+    {"systems", "A,B,...", "the systems; ratios and differences are to the first", false},
+    {"systems-file", "FILE", "read the systems from this INI file", false},
+    {"seeds", "N", "run each system with N seeds, from --seed on (default: 1)", false},
+    {"same-requests", NULL, "measure by the requests that every system served", false},
+    {NULL, NULL, NULL, false},
+};
+
+/* As device_options, but --systems are names here. */
+static const struct option compare_device_options[] = {
+    {"model", "NAME", "the model (list models); the systems' own unless given", false},
+    {"gpu", "NAME", "the GPU (list gpus); l40s unless given", false},
+    {"profile", "FILE", "price by this profile, measured on the GPU that --gpu names", false},
+    {"roofline", NULL, "price by the data sheet, not by the GPU's profile", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_compare[] = {
+    own_options,      compare_device_options, policy_options,
+    workload_options, objective_options,      record_options,
+    job_options,      json_options,           NULL,
+};
+
+static int read_systems(const char *text, struct comparison *out, struct err *err) {
+    if (text == NULL) {
+        return err_usage(err, "compare needs --systems A,B,...; `unmask list systems` names them");
+    }
+    return asked_system_names(text, out->names, &out->n, err);
+}
+
+static int settle(const struct comparison *c, struct err *err) {
+    for (size_t i = 0; i < c->n * c->n_seeds; i++) {
+        const struct campaign_point *point = &c->points[i];
+        if (point->summary == NULL && !point->has_no_room) {
+            return err_world(err, "%s has no result: %.900s", c->names[i / c->n_seeds],
+                             point->err.text);
+        }
+    }
+    return 0;
+}
+
+static int read_options(const struct options *options, struct comparison *c, struct err *err) {
+    uint64_t n_seeds = 1;
+    int status = asked_read(options, &c->asked, err);
+    status = status != 0 ? status : asked_systems_file(options, "systems-file", &c->asked, err);
+    status = status != 0 ? status : read_systems(options_text(options, "systems"), c, err);
+    status =
+        status != 0 ? status : options_whole(options, "seeds", 1, SAMPLE_MOST_SEEDS, &n_seeds, err);
+    const struct slo *slo = &c->asked.request.slo;
+    c->n_seeds = n_seeds;
+    c->has_slo = slo_is_set(slo);
+    return status;
+}
+
+static void make_points(struct comparison *c) {
+    c->points = calloc(c->n * c->n_seeds, sizeof *c->points);
+    ASSERT(c->points != NULL);
+    for (size_t i = 0; i < c->n * c->n_seeds; i++) {
+        c->points[i].request = c->asked.request;
+        c->points[i].request.system = c->names[i / c->n_seeds];
+        c->points[i].request.options.seed += i % c->n_seeds;
+    }
+}
+
+static int compare(const struct options *options, struct comparison *c, struct err *err) {
+    unsigned n_threads;
+    struct campaign campaign = {.db = options_text(options, "db"),
+                                .keeps_requests = options_has(options, "same-requests"),
+                                .stop = interrupt_catch()};
+    int status = read_options(options, c, err);
+    status = status != 0 ? status : asked_level(options, &campaign.level, err);
+    status = status != 0 ? status : asked_threads(options, &n_threads, err);
+    if (status != 0) {
+        return status;
+    }
+    make_points(c);
+    campaign.points = c->points;
+    campaign.n = c->n * c->n_seeds;
+    status = campaign_run(&campaign, n_threads, err);
+    if (status == 0 && campaign.keeps_requests) {
+        status = comparison_same_requests(c, err);
+    }
+    if (status == 0) {
+        comparison_settle(c);
+    }
+    if (status == 0 && options_has(options, "json")) {
+        status = cmd_print_json(comparison_json(c), err);
+    } else if (status == 0) {
+        comparison_print(c, stdout);
+    }
+    status = status != 0 ? status : settle(c, err);
+    comparison_fini(c);
+    campaign_fini(&campaign);
+    return status;
+}
+
+static int run(const struct options *options, struct err *err) {
+    struct comparison *comparison = calloc(1, sizeof *comparison);
+    ASSERT(comparison != NULL);
+    int status = compare(options, comparison, err);
+    free(comparison->points);
+    free(comparison);
+    return status;
+}
+
+const struct command command_compare = {
+    .name = "compare",
+    .words = "--systems A,B,...",
+    .doc = "several systems under the same workload, side by side",
+    .more =
+        "A system that does not fit into the device is listed with the reason. Settings hold\n"
+        "for every system. All systems meet the same arrivals, lengths and draws of a seed, so\n"
+        "that with --seeds their differences are paired: means have 95 % intervals, and where\n"
+        "that of a difference holds 0 the two are not distinguishable. --same-requests leaves\n"
+        "out of every system's figures what some system rejected.",
+    .options = options_of_compare,
+    .run = run,
+};

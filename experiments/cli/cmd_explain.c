@@ -1,0 +1,303 @@
+/* unmask explain: one step's time by operator. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "analysis/caution.h"
+#include "experiments/cli/asked.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/table.h"
+#include "experiments/run/measured_step.h"
+#include "sim/base/num.h"
+#include "sim/system/system_step.h"
+
+static const struct option own_options[] = {
+    {"rounds", "N", "with a back end: how often the step is measured; 20 unless given", false},
+    {"once", NULL, "with a back end: measure the step once, cold, no operators: for long ones",
+     false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_explain[] = {
+    system_option,   device_options, policy_options, step_options,
+    backend_options, own_options,    json_options,   NULL,
+};
+
+static double rate(double amount, double ns, double scale) {
+    return ns > 0 && amount > 0 ? amount / ns * scale : NAN;
+}
+
+/* What its operators take of the step as it was measured whole: their own times were taken
+ * between marks, which take time themselves. */
+static double measured_scale(const struct system *system, const struct measured_step *measured) {
+    double sum_ns = 0;
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        sum_ns += measured->op_ns[i];
+    }
+    return sum_ns > 0 ? measured->device_ns / sum_ns : 0;
+}
+
+/* Rows in the order of the graph; what the runtime launches beyond it is the last one. `measured`
+ * is NULL without a back end. */
+static struct table *operators(const struct system *system, const struct asked_step *step,
+                               const struct step_price *price,
+                               const struct measured_step *measured) {
+    static const char *const columns[] = {"operator", "kind",    "times",       "ms",
+                                          "share_%",  "TFLOP/s", "GB/s",        "bound",
+                                          "price",    "from",    "measured_ms", "error_%"};
+    size_t n_columns = sizeof columns / sizeof columns[0];
+    struct table *table = table_open(columns, measured != NULL ? n_columns : n_columns - 2);
+    struct op_price prices[GRAPH_MAX_OPS];
+    double sum_ns = 0, scale = measured != NULL ? measured_scale(system, measured) : 0;
+    cost_explain(system->cost, &step->shape,
+                 system_chunks(system, &step->shape, step->workspace_bytes), prices);
+    for (uint32_t i = 0; i < system->graph.n_ops; i++) {
+        const struct op *op = &system->graph.ops[i];
+        const struct op_price *p = &prices[i];
+        if (p->executions == 0) {
+            continue;
+        }
+        char name[96];
+        snprintf(name, sizeof name, "%s/%s", system->graph.segments[op->segment].name, op->name);
+        table_text(table, name);
+        table_text(table, op_kind_names[op->kind]);
+        table_whole(table, p->executions);
+        table_number(table, p->ns * 1e-6, "%.3f");
+        table_number(table, 100 * p->ns / price->device_ns, "%.1f");
+        table_number(table, rate(p->flops, p->ns, 1e-3), "%.1f");
+        table_number(table, rate(p->bytes, p->ns, 1), "%.0f");
+        table_text(table, op_bound_names[p->bound]);
+        table_text(table, price_match_words[p->match]);
+        table_text(table, provenance_words[p->kind]);
+        if (measured != NULL) {
+            double ns = scale * measured->op_ns[i];
+            table_number(table, ns > 0 ? ns * 1e-6 : NAN, "%.3f");
+            table_number(table, ns > 0 ? 100 * (p->ns / ns - 1) : NAN, "%+.1f");
+        }
+        sum_ns += p->ns;
+    }
+    double other_ns = price->device_ns - sum_ns;
+    if (other_ns > 0.5) {
+        table_text(table, "other launches");
+        table_text(table, NULL);
+        table_text(table, NULL);
+        table_number(table, other_ns * 1e-6, "%.3f");
+        table_number(table, 100 * other_ns / price->device_ns, "%.1f");
+        table_text(table, NULL);
+        table_text(table, NULL);
+        table_text(table, op_bound_names[BOUND_LAUNCH]);
+        table_text(table, "runtime");
+        table_text(table, NULL);
+        for (int i = 0; i < (measured != NULL ? 2 : 0); i++) {
+            table_text(table, NULL);
+        }
+    }
+    return table;
+}
+
+/* Different experts that the step's tokens would go to in a layer were every choice random. */
+static double experts_by_chance(const struct system *system, const struct asked_step *step) {
+    const struct model *m = system->model;
+    return model_experts_hit(m->experts, m->experts_active, (double)step->shape.sym[SYM_TOKENS]);
+}
+
+/* What prices go by; NAN: by the measured rows', whatever they hit. */
+static double experts_as_priced(const struct system *system, const struct asked_step *step) {
+    return cost_experts_hit(system->cost, (double)step->shape.sym[SYM_TOKENS]);
+}
+
+static json_t *experts_json(const struct system *system, const struct asked_step *step,
+                            const struct measured_step *measured) {
+    if (system->model->experts == 0) {
+        return NULL;
+    }
+    bool is_measured = measured != NULL && measured->experts_hit > 0;
+    const struct provenance *from = &system->routing.provenance;
+    double priced = experts_as_priced(system, step);
+    bool is_known = !isnan(priced);
+    return json_pack("{s:I, s:f, s:o, s:s, s:s, s:o*}", "experts",
+                     (json_int_t)system->model->experts, "by_chance",
+                     experts_by_chance(system, step), "priced",
+                     is_known ? json_real(priced) : json_null(), "kind",
+                     provenance_words[is_known ? from->kind : PROVENANCE_MEASURED], "source",
+                     is_known ? from->source : "as many as the profile's rows hit", "measured",
+                     is_measured ? json_real(measured->experts_hit) : NULL);
+}
+
+static void print_experts(const struct system *system, const struct asked_step *step,
+                          const struct measured_step *measured) {
+    if (system->model->experts == 0) {
+        return;
+    }
+    const struct provenance *from = &system->routing.provenance;
+    double priced = experts_as_priced(system, step);
+    printf("experts      ");
+    if (isnan(priced)) {
+        printf("as many a layer as the measured rows hit; by chance %.1f of %" PRIu32,
+               experts_by_chance(system, step), system->model->experts);
+    } else {
+        printf("%.1f of %" PRIu32 " a layer as priced, by chance %.1f (%s: %s)", priced,
+               system->model->experts, experts_by_chance(system, step),
+               provenance_words[from->kind], from->source);
+    }
+    if (measured != NULL && measured->experts_hit > 0) {
+        printf("; measured %.1f", measured->experts_hit);
+    }
+    printf("\n");
+}
+
+static json_t *measured_json(const struct measured_step *measured) {
+    return json_pack(
+        "{s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I}", "device", measured->device, "ranks",
+        (json_int_t)measured->n_ranks, "rounds", (json_int_t)measured->rounds, "wall_ms",
+        measured->wall_ns * 1e-6, "device_ms", measured->device_ns * 1e-6, "spread",
+        measured->spread, "workspace_bytes", (json_int_t)measured->workspace_bytes, "planned_bytes",
+        (json_int_t)measured->planned_bytes, "own_bytes", (json_int_t)measured->own_bytes);
+}
+
+static void print_measured(const struct measured_step *measured, const struct step_price *price) {
+    char workspace[32], planned[32], own[32];
+    printf("measured     %s, %" PRIu32
+           " round%s: device %.3f ms, wall %.3f ms (spread %.1f %%), of "
+           "which %.2f %% is not the device's; the price is %+.1f %% off\n"
+           "             workspace used, as metered: %s (%" PRId64 " bytes), planned %s (%" PRId64
+           " bytes)\n"
+           "             device memory beside weights, workspace and cached rows: %s\n%s%s",
+           measured->device, measured->rounds, measured->rounds == 1 ? "" : "s",
+           measured->device_ns * 1e-6, measured->wall_ns * 1e-6, 100 * measured->spread,
+           100 * (1 - measured->device_ns / measured->wall_ns),
+           100 * (price->wall_ns / measured->wall_ns - 1),
+           num_format_bytes(workspace, sizeof workspace, (double)measured->workspace_bytes),
+           measured->workspace_bytes,
+           num_format_bytes(planned, sizeof planned, (double)measured->planned_bytes),
+           measured->planned_bytes, num_format_bytes(own, sizeof own, (double)measured->own_bytes),
+           measured->op_ns[0] > 0 ? "             operators were timed between marks, and scaled "
+                                    "to the whole step\n"
+                                  : "",
+           measured->n_ranks > 1 && measured->op_ns[0] > 0
+               ? "             of several GPUs: the slowest one's time, and of what they exchange "
+                 "the one's that came last\n"
+               : "");
+}
+
+/* Without a back end there is nothing to measure: `*out` stays NULL. */
+static int measure(const struct options *options, const struct system *system,
+                   const struct asked_step *step, struct measured_step *room,
+                   const struct measured_step **out, struct err *err) {
+    struct backend_request backend;
+    const struct measuring once = {.rounds = 1};
+    struct measuring measuring = {.warm_rounds = 3, .operator_rounds = 5};
+    uint64_t rounds = 20;
+    *out = NULL;
+    int status = asked_backend(options, &backend, err);
+    const char *given = options_has(options, "rounds") ? "rounds" : "once";
+    if (status == 0 && options_has(options, given) && backend.name == NULL) {
+        return err_usage(err, "--%s: nothing is measured without --backend cpu or cuda", given);
+    }
+    if (status == 0 && options_has(options, "rounds") && options_has(options, "once")) {
+        return err_usage(err, "--once: the step is measured once, so --rounds has nothing to say");
+    }
+    status = status != 0 ? status : options_whole(options, "rounds", 1, 1000, &rounds, err);
+    measuring.rounds = (uint32_t)rounds;
+    if (status == 0 && backend.name != NULL) {
+        const struct engine_request request = {.device = backend.name,
+                                               .library = backend.library,
+                                               .weights = backend.weights,
+                                               .system = system};
+        status = step_measure(&request, step, options_has(options, "once") ? &once : &measuring,
+                              room, err);
+        *out = room;
+    }
+    return status;
+}
+
+static json_t *host_json(const struct system *system) {
+    const struct host host = system_host(system);
+    return json_pack("{s:s, s:s, s:f, s:s}", "name", host.name, "kind",
+                     provenance_words[host.provenance.kind], "factor", host.factor, "source",
+                     host.provenance.source);
+}
+
+static struct warnings warnings_of(const struct system *system, const struct price_shares *shares) {
+    struct warnings warnings = {0};
+    system_warn_of_host(system, &warnings);
+    system_warn_of_settings(system, &warnings);
+    caution_add_prices(shares, &warnings);
+    return warnings;
+}
+
+static int print(const struct options *options, const struct system *system,
+                 const struct asked_step *step, struct err *err) {
+    struct step_price price;
+    struct measured_step room;
+    const struct measured_step *measured;
+    int status = measure(options, system, step, &room, &measured, err);
+    if (status != 0) {
+        return status;
+    }
+    system_price(system, &step->shape, step->workspace_bytes, &price);
+    struct price_shares shares = cost_shares(system->cost, &price.time);
+    struct warnings warnings = warnings_of(system, &shares);
+    struct table *table = operators(system, step, &price, measured);
+    bool serial = system->runtime.host_mode == HOST_SERIAL;
+    if (options_has(options, "json")) {
+        status = cmd_print_json(
+            json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:I, s:f, s:f, s:f, s:o, s:o, s:o*, "
+                      "s:o*, s:o}",
+                      "system", system->name, "model", system->model->name, "gpu",
+                      system->gpu->name, "profile_kind", system_profile_kind(system), "runtime",
+                      system->runtime_name, "host", host_json(system), "step", step->text, "tokens",
+                      (json_int_t)step->shape.sym[SYM_TOKENS], "device_ms", price.device_ns * 1e-6,
+                      "host_ms", price.host_ns * 1e-6, "wall_ms", price.wall_ns * 1e-6,
+                      "price_time_shares", summary_price_shares(&shares), "operators",
+                      table_json(table), "measured",
+                      measured != NULL ? measured_json(measured) : NULL, "experts_hit",
+                      experts_json(system, step, measured), "warnings", caution_json(&warnings)),
+            err);
+    } else {
+        printf("%s, %s on %s: %s\n", system->name, system->model->name, system->gpu->name,
+               step->text);
+        printf("prices from  %s: %s\n", system_profile_kind(system), system_profile_source(system));
+        system_print_provenance(system, stdout);
+        const struct host host = system_host(system);
+        printf("host         %s: %s, factor %.4g (%s)\n", host.name,
+               provenance_words[host.provenance.kind], host.factor, host.provenance.source);
+        printf("shape        %" PRId64 " query tokens, %" PRId64 " logit rows, %" PRId64
+               " cached rows attended%s\n\n",
+               step->shape.sym[SYM_TOKENS], step->shape.sym[SYM_LOGIT_ROWS],
+               step->shape.sym[SYM_CONTEXT_ROWS],
+               system->runtime.varlen ? "" : ", padded to the longest request");
+        table_print(table, stdout);
+        printf("\ndevice %.3f ms, host %.3f ms (runtime %s); the step takes "
+               "%.3f ms: %s\n",
+               price.device_ns * 1e-6, price.host_ns * 1e-6, system->runtime_name,
+               price.wall_ns * 1e-6,
+               serial                            ? "the host waits, so both add up"
+               : price.host_ns > price.device_ns ? "the host is the longer"
+                                                 : "the host runs ahead");
+        summary_print_price_shares(&shares, stdout);
+        print_experts(system, step, measured);
+        if (measured != NULL) {
+            print_measured(measured, &price);
+        }
+        for (uint32_t i = 0; i < system->n_calibrated; i++) {
+            printf("calibrated   %s = %.6g (%s)\n", system->calibrated[i].name,
+                   system->calibrated[i].value, system->calibrated[i].fitted_to);
+        }
+        caution_print(&warnings, NULL, stdout);
+    }
+    table_close(table);
+    return status;
+}
+
+static int run(const struct options *options, struct err *err) {
+    return step_show(options, print, err);
+}
+
+const struct command command_explain = {
+    .name = "explain",
+    .words = "",
+    .doc = "one step's time by operator: compute, bandwidth, launches, host",
+    .options = options_of_explain,
+    .run = run,
+};

@@ -1,0 +1,226 @@
+/* unmask profile: where a GPU's prices come from and how good the look-ups between them are. */
+#include <string.h>
+
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/table.h"
+#include "experiments/run/compose.h"
+#include "sim/base/names.h"
+#include "sim/cost/profile_check.h"
+#include "sim/cost/transfer.h"
+#include "sim/model/gpu.h"
+
+static const struct option own_options[] = {
+    {"all", NULL, "check: every profile", false},
+    {"profile", "FILE", "this profile of the GPU, not the shipped one", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_profile[] = {own_options, json_options, NULL};
+
+/* The GPU that `name` names, with the profile in `file` or its own, or NULL. */
+static const struct gpu *open_profile(const char *name, const char *file, struct profile **out,
+                                      struct err *err) {
+    const struct gpu *gpu = gpu_find(name, err);
+    if (gpu == NULL) {
+        return NULL;
+    }
+    struct profile_peaks peaks = profile_peaks_of(gpu);
+    if (file == NULL) {
+        return profile_open_shipped(gpu, out, err) == 0 ? gpu : NULL;
+    }
+    if (profile_open(file, &peaks, out, err) != 0) {
+        return NULL;
+    }
+    if (compose_check_profile(*out, file, gpu, err) != 0) {
+        profile_close(*out);
+        return NULL;
+    }
+    return gpu;
+}
+
+/* ---- show ---- */
+
+static json_t *facts_json(const struct profile *profile) {
+    json_t *facts = json_object();
+    const char *key, *value;
+    for (size_t i = 0; profile_fact(profile, i, &key, &value); i++) {
+        json_object_set_new(facts, key, json_string(value));
+    }
+    return facts;
+}
+
+static void print_facts(const struct profile *profile) {
+    const char *key, *value;
+    for (size_t i = 0; profile_fact(profile, i, &key, &value); i++) {
+        printf("%-12s %s\n", key, value);
+    }
+}
+
+/* {"gemm": 1884}: the operators with rows that were timed on a warm cache. */
+static json_t *raised_json(const struct profile *profile) {
+    json_t *raised = json_object();
+    for (int op = 0; op < PROFILE_OPS; op++) {
+        size_t n_rows, n_raised = profile_raised(profile, (enum profile_op)op, &n_rows);
+        if (n_raised > 0) {
+            json_object_set_new(raised, profile_op_name((enum profile_op)op),
+                                json_integer((json_int_t)n_raised));
+        }
+    }
+    return raised;
+}
+
+static void print_raised(const struct profile *profile) {
+    for (int op = 0; op < PROFILE_OPS; op++) {
+        size_t n_rows, n_raised = profile_raised(profile, (enum profile_op)op, &n_rows);
+        if (n_raised > 0) {
+            printf("raised       %zu of %zu %s rows, timed on a warm L2 cache, to what they read "
+                   "takes from memory\n",
+                   n_raised, n_rows, profile_op_name((enum profile_op)op));
+        }
+    }
+}
+
+static int show(const char *name, const struct options *options, struct err *err) {
+    struct profile *profile = NULL;
+    const char *given = options_text(options, "profile");
+    const struct gpu *gpu = open_profile(name, given, &profile, err);
+    if (gpu == NULL) {
+        return (int)err->kind;
+    }
+    char file[256];
+    snprintf(file, sizeof file, "%s%s", given != NULL ? "" : "kernels/profiles/",
+             given != NULL ? given : gpu->profile);
+    int status = 0;
+    json_t *operators = json_array();
+    if (options_has(options, "json")) {
+        for (int op = 0; op < PROFILE_OPS; op++) {
+            if (profile_has(profile, (enum profile_op)op)) {
+                json_array_append_new(operators, json_string(profile_op_name((enum profile_op)op)));
+            }
+        }
+        status = cmd_print_json(json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:O}", "gpu", gpu->name,
+                                          "file", given != NULL ? given : gpu->profile, "kind",
+                                          profile_kind(profile), "source", profile_source(profile),
+                                          "provenance", facts_json(profile), "raised_rows",
+                                          raised_json(profile), "operators", operators),
+                                err);
+    } else {
+        printf("%s (%s)\nfile         %s\nkind         %s\nsource       %s\n", gpu->name,
+               gpu->title, file, profile_kind(profile), profile_source(profile));
+        print_facts(profile);
+        print_raised(profile);
+        printf("operators   ");
+        for (int op = 0; op < PROFILE_OPS; op++) {
+            if (profile_has(profile, (enum profile_op)op)) {
+                printf(" %s", profile_op_name((enum profile_op)op));
+            }
+        }
+        printf("\npeaks        %.4g TFLOP/s, %.4g GB/s, %u multiprocessors (%s)\n",
+               gpu->peak_bf16_flops * 1e-12, gpu->peak_bandwidth * 1e-9, gpu->sms, gpu->source);
+    }
+    json_decref(operators);
+    profile_close(profile);
+    return status;
+}
+
+/* ---- check ---- */
+
+static json_t *errors_json(const struct profile_errors *e) {
+    return e->n == 0 ? json_pack("{s:i}", "rows", 0)
+                     : json_pack("{s:I, s:f, s:f, s:f}", "rows", (json_int_t)e->n, "median_abs",
+                                 e->median_abs, "p90_abs", e->p90_abs, "bias", e->median);
+}
+
+static json_t *check_json(const struct gpu *gpu, const struct profile_check *check) {
+    json_t *rows = json_array();
+    for (int i = 0; i < CHECK_ROWS; i++) {
+        if (check->rows[i].interior.n + check->rows[i].frontier.n > 0) {
+            json_array_append_new(rows,
+                                  json_pack("{s:s, s:o, s:o}", "left_out", check->rows[i].name,
+                                            "interior", errors_json(&check->rows[i].interior),
+                                            "frontier", errors_json(&check->rows[i].frontier)));
+        }
+    }
+    return json_pack("{s:s, s:o, s:o}", "gpu", gpu->name, "rows", rows, "scatter_of_the_table",
+                     errors_json(&check->noise));
+}
+
+static int check_one(const char *name, const char *file, json_t *all, struct err *err) {
+    struct profile *profile = NULL;
+    struct profile_check check;
+    const struct gpu *gpu = open_profile(name, file, &profile, err);
+    if (gpu == NULL) {
+        return (int)err->kind;
+    }
+    int status = profile_check(profile, &check, err);
+    if (status == 0 && all != NULL) {
+        json_array_append_new(all, check_json(gpu, &check));
+    } else if (status == 0) {
+        printf("%s: %s, %s\n", gpu->name, profile_kind(profile), profile_source(profile));
+        profile_check_print(&check, stdout);
+    }
+    profile_close(profile);
+    return status;
+}
+
+static int check(const struct options *options, struct err *err) {
+    bool all = options_has(options, "all");
+    if (all == (options->n_words == 2)) {
+        return err_usage(err, "profile check: expected the name of a profile or --all");
+    }
+    if (all && options_has(options, "profile")) {
+        return err_usage(err, "profile check: --profile is one GPU's, --all are the shipped ones");
+    }
+    json_t *array = options_has(options, "json") ? json_array() : NULL;
+    int status = 0;
+    if (!all) {
+        status = check_one(options->words[1], options_text(options, "profile"), array, err);
+    }
+    bool is_first = true;
+    for (size_t i = 0; all && status == 0 && i < gpu_table_size; i++) {
+        if (gpu_table[i].profile == NULL) {
+            continue;
+        }
+        if (!is_first && array == NULL) {
+            printf("\n");
+        }
+        is_first = false;
+        status = check_one(gpu_table[i].name, NULL, array, err);
+    }
+    if (status == 0 && array != NULL) {
+        return cmd_print_json(array, err);
+    }
+    json_decref(array);
+    return status;
+}
+
+static int run(const struct options *options, struct err *err) {
+    static const char *const verbs[] = {"check", "show", NULL};
+    if (options->n_words == 0) {
+        return err_usage(err, "profile: expected check or show");
+    }
+    const char *verb = options->words[0];
+    if (strcmp(verb, "check") == 0) {
+        return check(options, err);
+    }
+    if (strcmp(verb, "show") != 0) {
+        char hint[NAME_HINT_CHARS];
+        name_hint(verb, verbs, hint);
+        return err_usage(err, "profile: '%s' is neither check nor show%s", verb, hint);
+    }
+    if (options->n_words != 2) {
+        return err_usage(err, "profile show: expected the name of a profile");
+    }
+    return show(options->words[1], options, err);
+}
+
+const struct command command_profile = {
+    .name = "profile",
+    .words = "check NAME|--all, or show NAME",
+    .doc = "where a GPU's prices come from, and how far off look-ups between them are",
+    .more = "check leaves every measured row out in turn and predicts it from the others; \"new "
+            "shape\", \"new mixture\" and \"new heads\": every row of that shape.",
+    .options = options_of_profile,
+    .max_words = 2,
+    .run = run,
+};

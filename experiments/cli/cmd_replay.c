@@ -1,0 +1,282 @@
+/* unmask replay: a recorded run once more, its schedule made again and held to the record. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/cli/asked.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/interrupt.h"
+
+static const struct option own_options[] = {
+    {"db", "FILE", "the database", false},
+    {"run", "N", "the run's number; it must hold its steps", false},
+    {"decode", "FILE", "the decode trace that the run wrote; summaries are then not compared",
+     false},
+    {"steps", "FILE", "write what was predicted and measured, one row per submission, as CSV",
+     false},
+    {"operators", "K", "with cpu or cuda: measure every K-th submission operator by operator",
+     false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_replay[] = {own_options, backend_options, json_options,
+                                                         NULL};
+
+/* The first key under which two summaries differ. */
+static const char *first_difference(const json_t *object, const json_t *before) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)object, name, value) {
+        const json_t *other = json_object_get(before, name);
+        char *a = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+        char *b =
+            other != NULL ? json_dumps(other, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
+        bool same = a != NULL && b != NULL && strcmp(a, b) == 0;
+        free(a);
+        free(b);
+        if (!same) {
+            return name;
+        }
+    }
+    return "the order of its keys";
+}
+
+/* Whether a device decided which positions of a block a step leaves out. */
+static bool needs_positions(const struct composition *c) {
+    const struct cache_policy *cache = c->system->cache;
+    return strcmp(c->recorded->backend, "sim") != 0 &&
+           (cache->evicts || cache->leaves_out != BLOCK_WHOLE);
+}
+
+static int compare_summary(const struct composition *c, const json_t *object, struct err *err) {
+    char *text = summary_json_text(object, 0);
+    char *recorded = summary_json_text(c->recorded->summary, 0);
+    int status = 0;
+    if (c->recorded->decode_path != NULL) {
+        /* What an eviction leaves was not known when the run's steps were placed: its peak is that
+         * of whole blocks. */
+        free(text);
+        free(recorded);
+        return 0;
+    }
+    if (text == NULL || recorded == NULL) {
+        status = err_world(err, "out of memory");
+    } else if (strcmp(text, recorded) != 0 && needs_positions(c)) {
+        status = err_world(err,
+                           "run %" PRId64 " cannot be played again by its record alone: what its "
+                           "steps ran depends on the positions that the device chose, which stand "
+                           "in the decode trace that the run wrote (--decode FILE)",
+                           c->recorded->run);
+    } else if (strcmp(text, recorded) != 0) {
+        status = err_world(err,
+                           "the replay of run %" PRId64 " took the same steps but its summary "
+                           "differs from the recorded one, first in '%s'",
+                           c->recorded->run, first_difference(object, c->recorded->summary));
+    }
+    free(text);
+    free(recorded);
+    return status;
+}
+
+static bool is_compared(const struct composition *c) {
+    return c->accuracy.n_steps > 0;
+}
+
+/* What the options ask of a device. */
+struct wanted {
+    struct backend_request backend;
+    uint32_t operators_every;
+};
+
+/* What was played and where its times come from. */
+static json_t *replay_json(const struct composition *c, const struct wanted *wanted) {
+    const char *weights = wanted->backend.name != NULL ? wanted->backend.weights : NULL;
+    const char *measured = c->live != NULL ? "now" : is_compared(c) ? "recorded" : NULL;
+    const char *changed = c->changed[0] != '\0' ? c->changed : NULL;
+    return json_pack("{s:I, s:f, s:f, s:s?, s:s?, s:s?}", "submissions",
+                     (json_int_t)c->result.submissions, "device_recorded_s", c->recorded_ns * 1e-9,
+                     "device_priced_s", c->priced_ns * 1e-9, "measured", measured, "weights",
+                     weights, "changed", changed);
+}
+
+/* Puts beside the object of the run what is not part of its summary, and prints it. */
+static int print_json(const struct composition *c, const struct wanted *wanted, json_t *object,
+                      struct err *err) {
+    json_t *accuracy = is_compared(c) ? accuracy_json(&c->accuracy) : NULL;
+    json_object_set_new(object, "replay", replay_json(c, wanted));
+    if (accuracy != NULL) {
+        const char *device = c->live != NULL ? c->device : c->facts.device;
+        json_object_set_new(accuracy, "measured_on", json_string(device));
+        json_object_set_new(object, "accuracy", accuracy);
+    }
+    return cmd_print_json(object, err);
+}
+
+static void print_device(const struct composition *c, const struct wanted *wanted) {
+    if (c->live != NULL) {
+        printf("%-13severy submission carried out: %s%s, weights %s\n", "device",
+               c->emulates ? "emulated on " : "", c->device, wanted->backend.weights);
+    }
+}
+
+static void print_text(const struct composition *c, const struct wanted *wanted) {
+    summary_print(&c->summary, &c->facts, stdout);
+    compose_print(c, stdout);
+    printf("%-13s%zu submissions played as recorded; device time recorded %.6g s, priced now "
+           "%.6g s\n",
+           "replay", c->recorded->n_steps, c->recorded_ns * 1e-9, c->priced_ns * 1e-9);
+    print_device(c, wanted);
+    if (is_compared(c)) {
+        accuracy_print(&c->accuracy, stdout);
+    }
+    compose_print_warnings(c, NULL, stdout);
+}
+
+/* Of a replay that was cut short: what was carried out on the device until then. */
+static int print_part(const struct options *options, const struct composition *c,
+                      const struct wanted *wanted, struct err *err) {
+    if (options_has(options, "json")) {
+        json_t *object = json_object();
+        json_object_set_new(object, "incomplete", json_string("interrupted"));
+        return print_json(c, wanted, object, err);
+    }
+    printf("%-13s%zu of %zu submissions played before the interrupt\n", "replay",
+           c->accuracy.n_steps, c->recorded->n_steps);
+    print_device(c, wanted);
+    accuracy_print(&c->accuracy, stdout);
+    return 0;
+}
+
+static int print(const struct options *options, const struct composition *c,
+                 const struct wanted *wanted, struct err *err) {
+    json_t *object = NULL;
+    int status = summary_json(&c->summary, &c->facts, &object, err);
+    if (status != 0) {
+        return status;
+    }
+    status = compare_summary(c, object, err);
+    if (options_has(options, "json")) {
+        (void)print_json(c, wanted, object, err);
+    } else {
+        json_decref(object);
+        print_text(c, wanted);
+    }
+    return err->kind != ERR_NONE ? (int)err->kind : status;
+}
+
+static int read_wanted(const struct options *options, struct wanted *wanted, struct err *err) {
+    uint64_t every = 0;
+    int status = asked_backend(options, &wanted->backend, err);
+    status = status != 0 ? status : options_whole(options, "operators", 1, INT32_MAX, &every, err);
+    if (status == 0 && every > 0 && wanted->backend.name == NULL) {
+        status = err_usage(err, "--operators measures: it needs --backend cpu or cuda");
+    }
+    wanted->operators_every = (uint32_t)every;
+    return status;
+}
+
+static int say_interrupted(const struct composition *composition, struct err *err) {
+    return err_world(err, "interrupted: %" PRIu64 " of %zu submissions were played",
+                     composition->result.submissions, composition->recorded->n_steps);
+}
+
+static int check_played(const struct composition *composition, struct err *err) {
+    const struct recorded *recorded = composition->recorded;
+    if (composition->result.submissions < recorded->n_steps) {
+        return err_world(err,
+                         "the replay diverges: the run ends after %" PRIu64
+                         " of the %zu submissions recorded",
+                         composition->result.submissions, recorded->n_steps);
+    }
+    return 0;
+}
+
+/* After an interrupt, too, what a device was used for is written and printed. */
+static int tell(const struct options *options, const struct composition *composition,
+                const struct wanted *wanted, struct err *err) {
+    const char *path = options_text(options, "steps");
+    bool is_part = composition->result.interrupted;
+    if (is_part && composition->live == NULL) {
+        return 0;
+    }
+    int status = is_part ? 0 : check_played(composition, err);
+    if (status != 0) {
+        return status;
+    }
+    if (path != NULL) {
+        status = accuracy_write(&composition->accuracy, path, err);
+    }
+    if (is_part) {
+        /* A file that cannot be written takes no table away. */
+        int printed = print_part(options, composition, wanted, err);
+        return status != 0 ? status : printed;
+    }
+    return status != 0 ? status : print(options, composition, wanted, err);
+}
+
+static int play(const struct options *options, const struct recorded *recorded, struct err *err) {
+    struct composition *composition = NULL;
+    struct run_watch watch = {.stop = interrupt_catch()};
+    struct wanted wanted = {0};
+    const char *path = options_text(options, "steps");
+    int status = read_wanted(options, &wanted, err);
+    if (status == 0 && path != NULL && wanted.backend.name == NULL &&
+        strcmp(recorded->backend, "sim") == 0) {
+        status = err_usage(err,
+                           "run %" PRId64 " was simulated, so that nothing was measured; --steps "
+                           "needs --backend cpu or cuda",
+                           recorded->run);
+    }
+    if (status == 0) {
+        status =
+            compose_recorded(recorded, &wanted.backend, wanted.operators_every, &composition, err);
+    }
+    if (status == 0 && composition->changed[0] != '\0') {
+        fprintf(stderr, "unmask: run %" PRId64 " was recorded under other conditions: %s\n",
+                recorded->run, composition->changed);
+    }
+    status = status != 0 ? status : compose_run(composition, &watch, err);
+    status = status != 0 ? status : tell(options, composition, &wanted, err);
+    if (status == 0 && composition->result.interrupted) {
+        status = say_interrupted(composition, err);
+    }
+    compose_close(composition);
+    return status;
+}
+
+static int run(const struct options *options, struct err *err) {
+    uint64_t number = 0;
+    if (!options_has(options, "db") || !options_has(options, "run")) {
+        return err_usage(err, "replay needs --db FILE and --run N");
+    }
+    struct store *store = NULL;
+    struct recorded *recorded = NULL;
+    int status = options_whole(options, "run", 1, INT64_MAX, &number, err);
+    if (status == 0) {
+        status = store_open(options_text(options, "db"), STORE_READ, &store, err);
+    }
+    if (status == 0) {
+        status = recorded_load(store, (int64_t)number, &recorded, err);
+    }
+    store_close(store);
+    if (status == 0) {
+        recorded->decode_path = options_text(options, "decode");
+        status = play(options, recorded, err);
+    }
+    recorded_close(recorded);
+    return status;
+}
+
+const struct command command_replay = {
+    .name = "replay",
+    .words = "",
+    .doc = "play a recorded run's steps to the same scheduler and compare the summaries",
+    .more =
+        "The scheduler must submit what was recorded; where it does not, the replay says so and\n"
+        "ends with status 1. Needs a run recorded with --levels steps. Of a run that was executed\n"
+        "on a device it prints predicted against measured step times. With --backend cpu or cuda\n"
+        "every recorded submission, of a simulated run, too, is also carried out there; when that\n"
+        "is interrupted, what was done is printed and written, and the status is 1.",
+    .options = options_of_replay,
+    .run = run,
+};

@@ -1,0 +1,33 @@
+/* unmask report: one HTML page about all runs of a database. */
+#include "analysis/report.h"
+#include "experiments/cli/cmd.h"
+
+static const struct option own_options[] = {
+    {"o", "FILE", "the page; replaced once it is whole", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_report[] = {own_options, NULL};
+
+static int run(const struct options *options, struct err *err) {
+    const char *path = options_text(options, "o");
+    if (options->n_words != 1 || path == NULL) {
+        return err_usage(err, "report needs a database and -o FILE");
+    }
+    struct store *store = NULL;
+    int status = store_open(options->words[0], STORE_READ, &store, err);
+    if (status == 0) {
+        status = report_write(store, path, err);
+    }
+    store_close(store);
+    return status;
+}
+
+const struct command command_report = {
+    .name = "report",
+    .words = "DB -o FILE",
+    .doc = "one self-contained HTML page about all runs of a database",
+    .options = options_of_report,
+    .max_words = 1,
+    .run = run,
+};

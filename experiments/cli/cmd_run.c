@@ -1,0 +1,245 @@
+/* unmask run: one run, its summary, and what was asked to be kept of it. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "analysis/timeline.h"
+#include "experiments/cli/asked.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/interrupt.h"
+#include "experiments/cli/progress.h"
+#include "experiments/run/decode_out.h"
+
+static const struct option own_options[] = {
+    {"clock", "WORD", "of cpu and cuda: real (unless given), or virtual, which skips idle time",
+     false},
+    {"decode", "FILE", "take what each pass commits from this decode trace; sim only", false},
+    {"decode-out", "FILE", "write what each pass committed, as a decode trace", false},
+    {"timeline", "FILE", "write a timeline for ui.perfetto.dev", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_run[] = {
+    system_option,     device_options, policy_options, backend_options, workload_options,
+    objective_options, record_options, own_options,    json_options,    NULL,
+};
+
+/* Where the run goes besides the summary. */
+struct keeping {
+    struct store *store; /* NULL: nowhere */
+    struct timeline *timeline;
+    struct decode_out *decode;
+    enum store_level level;
+    int64_t run;
+    struct sink sinks[4];
+    uint32_t n_sinks;
+    struct progress progress;
+    uint64_t n_left; /* requests that have left, of a live run */
+};
+
+/* A live run makes too few turns for the loop's own reports of progress. */
+static int count_request(void *state, const struct request_record *record, struct err *err) {
+    struct keeping *keeping = state;
+    (void)record, (void)err;
+    progress_update(&keeping->progress, ++keeping->n_left);
+    return 0;
+}
+
+static int open_keeping(const struct options *options, const struct composition *composition,
+                        struct keeping *keeping, struct err *err) {
+    const char *db = options_text(options, "db"), *timeline = options_text(options, "timeline");
+    const char *decode = options_text(options, "decode-out");
+    int status = asked_level(options, &keeping->level, err);
+    if (status == 0 && timeline != NULL) {
+        char title[256];
+        snprintf(title, sizeof title, "%s, %s on %s: %s", composition->facts.system,
+                 composition->facts.model, composition->facts.gpu, composition->facts.trace);
+        status = timeline_open(timeline, title, &keeping->timeline, err);
+        if (status == 0) {
+            keeping->sinks[keeping->n_sinks++] = timeline_sink(keeping->timeline);
+        }
+    }
+    if (status == 0 && db != NULL) {
+        status = store_open(db, STORE_WRITE, &keeping->store, err);
+        if (status == 0) {
+            status = store_run_begin(keeping->store, &composition->facts, keeping->level,
+                                     &keeping->run, &keeping->sinks[keeping->n_sinks], err);
+            keeping->n_sinks += status == 0;
+        }
+    }
+    if (status == 0 && decode != NULL) {
+        status = decode_out_open(decode, composition, &keeping->decode, err);
+        if (status == 0) {
+            keeping->sinks[keeping->n_sinks++] = decode_out_sink(keeping->decode);
+        }
+    }
+    return status;
+}
+
+static int close_keeping(struct keeping *keeping, const struct composition *composition, int status,
+                         struct err *err) {
+    /* A live run that was cut short took machine time that nobody gives back: its rows are kept. */
+    bool keeps = compose_is_live(composition) || (status == 0 && !composition->result.interrupted);
+    if (keeping->timeline != NULL) {
+        struct err late = {0};
+        if (timeline_close(keeping->timeline, &late) != 0 && status == 0) {
+            *err = late;
+            status = (int)late.kind;
+        }
+    }
+    if (keeping->store != NULL && keeping->run > 0 && keeps) {
+        struct err late = {0};
+        if (store_run_commit(keeping->store, &composition->summary, &composition->facts, &late) ==
+            0) {
+            fprintf(stderr, "unmask: recorded as run %" PRId64 " of %s%s\n", keeping->run,
+                    store_path(keeping->store),
+                    composition->facts.incomplete != NULL ? ", incomplete" : "");
+        } else if (status == 0) {
+            *err = late;
+            status = (int)late.kind;
+        }
+    }
+    store_close(keeping->store); /* rolls back what was not committed */
+    struct err late = {0};
+    bool has_passes = keeps && (status == 0 || composition->result.completed > 0);
+    if (decode_out_close(keeping->decode, composition, has_passes, &late) != 0 && status == 0) {
+        *err = late;
+        status = (int)late.kind;
+    }
+    return status;
+}
+
+/* What is late, the store or the timeline, takes no summary away: `*has_summary` is true when there
+ * is one, which of a live run is so even when it was cut short after its first step. */
+static int run_kept(const struct options *options, struct composition *composition,
+                    bool *has_summary, struct err *err) {
+    struct keeping keeping = {0};
+    struct progress *progress = &keeping.progress;
+    int status = open_keeping(options, composition, &keeping, err);
+    if (status == 0) {
+        progress_start(progress, "requests", workload_requests(composition->workload));
+        if (compose_is_live(composition)) {
+            keeping.sinks[keeping.n_sinks++] =
+                (struct sink){.state = &keeping, .request = count_request};
+        }
+        struct run_watch watch = {.sinks = keeping.sinks,
+                                  .n_sinks = keeping.n_sinks,
+                                  .records_members =
+                                      keeping.decode != NULL ||
+                                      (keeping.store != NULL && keeping.level >= STORE_STEPS),
+                                  .stop = interrupt_catch(),
+                                  .progress = progress_of_loop,
+                                  .progress_state = progress};
+        status = compose_run(composition, &watch, err);
+        *has_summary =
+            status == 0 || (compose_is_live(composition) && composition->summary.submissions > 0);
+        double wall_s = progress_end(progress);
+        if (status == 0) {
+            fprintf(stderr, "unmask: %.6g s %s in %.3g s\n",
+                    (double)composition->result.end_ns * 1e-9,
+                    compose_is_live(composition) ? "served" : "simulated", wall_s);
+        }
+    }
+    return close_keeping(&keeping, composition, status, err);
+}
+
+static int print(const struct options *options, const struct composition *composition,
+                 struct err *err) {
+    if (!options_has(options, "json")) {
+        summary_print(&composition->summary, &composition->facts, stdout);
+        compose_print(composition, stdout);
+        compose_print_warnings(composition, NULL, stdout);
+        return 0;
+    }
+    json_t *object = NULL;
+    int status = summary_json(&composition->summary, &composition->facts, &object, err);
+    return status != 0 ? status : cmd_print_json(object, err);
+}
+
+static int read_clock(const struct options *options, struct backend_request *backend,
+                      struct err *err) {
+    const char *clock = options_text(options, "clock");
+    if (clock == NULL) {
+        return 0;
+    }
+    if (backend->name == NULL) {
+        return err_usage(err, "--clock is for the back ends cpu and cuda");
+    }
+    backend->skips_idle = strcmp(clock, "virtual") == 0;
+    return backend->skips_idle || strcmp(clock, "real") == 0
+               ? 0
+               : err_usage(err, "--clock: '%s' is neither real nor virtual", clock);
+}
+
+static int read_decode(const struct options *options, struct run_request *request,
+                       struct err *err) {
+    int status = asked_path(options, "decode", &request->decode_path, err);
+    return status == 0 && request->decode_path != NULL && request->backend.name != NULL
+               ? err_usage(err, "--decode is for simulated runs: the back end %s decides itself",
+                           request->backend.name)
+               : status;
+}
+
+static int say_interrupted(const struct options *options, const struct composition *composition,
+                           struct err *err) {
+    char missing[96];
+    compose_describe_missing(composition, missing, sizeof missing);
+    return err_world(err,
+                     "interrupted: %" PRIu64 " requests were complete, the others that had "
+                     "arrived count as rejected%s%s%s",
+                     composition->result.completed, missing[0] != '\0' ? ", " : "", missing,
+                     !options_has(options, "db") ? ""
+                     : compose_is_live(composition)
+                         ? "; the run was recorded as incomplete"
+                         : "; this run was not recorded, earlier ones are as they were");
+}
+
+static int run(const struct options *options, struct err *err) {
+    struct asked asked;
+    struct composition *composition = NULL;
+    bool has_summary = false;
+    int status = asked_read(options, &asked, err);
+    if (status == 0) {
+        status = asked_systems_file(options, "systems", &asked, err);
+    }
+    if (status == 0) {
+        status = read_clock(options, &asked.request.backend, err);
+    }
+    if (status == 0) {
+        status = read_decode(options, &asked.request, err);
+    }
+    if (status == 0) {
+        status = compose_open(&asked.request, &composition, err);
+    }
+    if (status == 0) {
+        status = run_kept(options, composition, &has_summary, err);
+    }
+    if (has_summary && print(options, composition, err) != 0) {
+        status = err_status(err);
+    }
+    if (status == 0 && compose_is_live(composition)) {
+        status = compose_check_memory(composition, err);
+    }
+    if (status == 0 && composition->result.interrupted) {
+        status = say_interrupted(options, composition, err);
+    }
+    compose_close(composition);
+    return status;
+}
+
+const struct command command_run = {
+    .name = "run",
+    .words = "",
+    .doc = "serve a workload with one system and print what happened",
+    .more =
+        "Standard output is the same for the same inputs; the wall time goes to standard error.\n"
+        "An interrupted run prints what it has and ends with status 1: a simulated run then\n"
+        "records nothing, runs of the back ends cpu and cuda are recorded as incomplete. These\n"
+        "two execute every step on a device, and times are then measured. The CPU stands for the\n"
+        "GPU `cpu` unless --gpu is given, and computes in float32.\n"
+        "A decode trace says of every pass of every request what it ran and committed. Any run\n"
+        "writes one, a simulated one plays it, under whatever scheduler, on whatever GPU: "
+        "requests\n"
+        "are matched by their place in the workload, which has to be the same.",
+    .options = options_of_run,
+    .run = run,
+};

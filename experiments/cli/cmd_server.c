@@ -1,0 +1,102 @@
+/* unmask server: a measured server's requests, simulated and compared. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "experiments/cli/asked.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/run/server.h"
+
+static const struct option own_options[] = {
+    {"measured", "FILE", "the requests and when the server answered them", false},
+    {"max-num-seqs", "N", "vLLM's own: requests at once (max_requests); default: the system's",
+     false},
+    {"max-num-batched-tokens", "N",
+     "vLLM's own: tokens of a step (max_batched_tokens); default: the system's", false},
+    {"num-gpu-blocks", "N",
+     "what vLLM logs at its start: pages, of which it keeps one (pool_pages); default: what memory "
+     "leaves",
+     false},
+    {"gpu-memory-utilization", "X",
+     "vLLM's own: share of the memory (memory_utilization); default: the system's", false},
+    {"out", "STEM", "write STEM.svg, .png, .csv, -server.csv and -server.md", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_server[] = {
+    own_options, system_option, device_options, policy_options, json_options, NULL,
+};
+
+static int report(const struct options *options, struct server *server, const char *label,
+                  struct err *err) {
+    const char *out = options_text(options, "out");
+    int status = server_compare(server, err);
+    if (status == 0 && options_has(options, "json")) {
+        status = cmd_print_json(server_json(server), err);
+    } else if (status == 0) {
+        server_print(server, stdout);
+    }
+    return status != 0 || out == NULL ? status : server_draw(server, label, out, err);
+}
+
+/* The engine's own arguments, by its own names. A given pool is the whole of it. */
+static int read_engine(const struct options *options, struct asked *asked, struct err *err) {
+    static const char *const named[][2] = {{"max-num-seqs", "max_requests"},
+                                           {"max-num-batched-tokens", "max_batched_tokens"},
+                                           {"gpu-memory-utilization", "memory_utilization"}};
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < sizeof named / sizeof named[0]; i++) {
+        const char *value = options_text(options, named[i][0]);
+        char place[40];
+        snprintf(place, sizeof place, "--%s", named[i][0]);
+        status = value != NULL ? asked_set(asked, named[i][1], value, place, err) : 0;
+    }
+    uint64_t blocks = 0;
+    status = status != 0 ? status
+                         : options_whole(options, "num-gpu-blocks", 2, UINT32_MAX, &blocks, err);
+    if (status == 0 && blocks > 0) {
+        char pages[24];
+        snprintf(pages, sizeof pages, "%" PRIu64, blocks - 1);
+        status = asked_set(asked, "pool_pages", pages, "--num-gpu-blocks", err);
+    }
+    return status;
+}
+
+static int run(const struct options *options, struct err *err) {
+    const char *path = options_text(options, "measured");
+    if (path == NULL) {
+        return err_usage(err, "server needs --measured FILE");
+    }
+    struct asked asked;
+    struct server *server = malloc(sizeof *server);
+    ASSERT(server != NULL);
+    int status = server_read(path, path, server, err);
+    status = status != 0 ? status : asked_read(options, &asked, err);
+    status = status != 0 ? status : asked_systems_file(options, "systems", &asked, err);
+    status = status != 0 ? status : read_engine(options, &asked, err);
+    if (status == 0) {
+        asked.request.system = options_has(options, "system") ? asked.request.system : "vllm-ar";
+        status = server_add_run(server, &asked.request, asked.request.system, err);
+    }
+    status = status != 0 ? status : report(options, server, asked.request.system, err);
+    server_fini(server);
+    free(server);
+    return status;
+}
+
+const struct command command_server = {
+    .name = "server",
+    .words = "",
+    .doc = "simulates the requests of a measured server and compares",
+    .more =
+        "FILE is a CSV with a header: arrival_us, input_tokens, output_tokens, first_token_us and\n"
+        "last_token_us in any order, all times in microseconds from one moment; prefix_tokens "
+        "(the\n"
+        "beginning that an earlier prompt had, too) and scheduled_us may be. The system is "
+        "vllm-ar\n"
+        "unless given. Both sides count alike: TTFT from the arrival, TPOT without the first "
+        "token.\nA server's limits decide its TTFT: give the arguments that it was started with. A "
+        "warning\nsays so where the requests that it had at once contradict those assumed.",
+    .options = options_of_server,
+    .run = run,
+};

@@ -1,0 +1,349 @@
+/* unmask sweep: a grid of runs from an INI file. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/interrupt.h"
+#include "experiments/run/sweep.h"
+#include "sim/base/config.h"
+#include "sim/base/names.h"
+#include "sim/base/num.h"
+
+enum { MOST_VALUES = 64, MOST_POINTS = 100000, MOST_REASONS = 8 };
+
+static const struct option sweep_record_options[] = {
+    {"db", "FILE", "record one run a point; points it holds already are not run again", false},
+    {"any-build", NULL, "take points that another build of this program recorded as well", false},
+    {"levels", "WORD", "what --db keeps: requests (unless given), steps or events", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option sweep_price_options[] = {
+    {"profile", "FILE", "price by this profile, measured on the sweep's one GPU", false},
+    {"host", "NAME", "the host of every system (list hosts); default: each its own", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option seed_options[] = {
+    {"seeds", "N", "run every point with the seeds 1 to N (default: 1)", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_sweep[] = {
+    sweep_price_options, seed_options, objective_options, sweep_record_options, job_options,
+    json_options,        NULL};
+
+/* The keys of [sweep], in the order in which the grid runs: the last one varies fastest. */
+static const char *const axis_keys[] = {
+    "systems",      "models",        "gpus",     "workloads", "rates",
+    "input_tokens", "output_tokens", "requests", "seeds",     NULL};
+static int split(const char *text, struct axis *axis, struct err *err) {
+    axis->values = calloc(MOST_VALUES, sizeof *axis->values);
+    ASSERT(axis->values != NULL);
+    for (const char *rest = text; rest != NULL;) {
+        rest += strspn(rest, " ");
+        size_t length = strcspn(rest, ","), used = length;
+        while (used > 0 && rest[used - 1] == ' ') {
+            used--;
+        }
+        if (used == 0 || used >= SWEEP_VALUE_CHARS || axis->n == MOST_VALUES) {
+            return err_usage(err, "%s: expected at most %d values, none of them empty", axis->place,
+                             MOST_VALUES);
+        }
+        snprintf(axis->values[axis->n++], SWEEP_VALUE_CHARS, "%.*s", (int)used, rest);
+        rest = rest[length] == ',' ? rest + length + 1 : NULL;
+    }
+    return 0;
+}
+
+static int unknown_key(const struct config *config, const struct config_entry *entry,
+                       struct err *err) {
+    char place[1024];
+    const char *near = name_nearest(entry->key, axis_keys);
+    config_place(config, entry, place, sizeof place);
+    if (strcmp(entry->section, "sweep") != 0) {
+        return err_usage(err, "%s: found section [%s], expected [sweep] only", place,
+                         entry->section);
+    }
+    return err_usage(err, "%s: a sweep has no key '%s'%s%s%s", place, entry->key,
+                     near != NULL ? "; did you mean '" : " (set.KEY sets a key of the system",
+                     near != NULL ? near : "", near != NULL ? "'?" : ")");
+}
+
+static int read_axis(const struct config *config, const struct config_entry *entry,
+                     struct sweep *sweep, struct err *err) {
+    if (sweep->n_axes == SWEEP_MOST_AXES) {
+        return err_usage(err, "%s:%d: more than %d keys", config->path, entry->line,
+                         SWEEP_MOST_AXES);
+    }
+    struct axis *axis = &sweep->axes[sweep->n_axes];
+    config_place(config, entry, axis->place, sizeof axis->place);
+    if (strncmp(entry->key, "set.", 4) == 0 && strcmp(entry->section, "sweep") == 0) {
+        axis->kind = AXIS_SET;
+        snprintf(axis->name, sizeof axis->name, "%s", entry->key + 4);
+    } else {
+        int kind = 0;
+        while (axis_keys[kind] != NULL && strcmp(axis_keys[kind], entry->key) != 0) {
+            kind++;
+        }
+        if (axis_keys[kind] == NULL || strcmp(entry->section, "sweep") != 0) {
+            return unknown_key(config, entry, err);
+        }
+        axis->kind = (enum axis_kind)kind;
+        size_t length = strlen(entry->key);
+        bool plural = kind != AXIS_INPUT && kind != AXIS_OUTPUT && kind != AXIS_REQUESTS;
+        snprintf(axis->name, sizeof axis->name, "%.*s", (int)(length - plural), entry->key);
+    }
+    sweep->n_axes++;
+    return split(entry->value, axis, err);
+}
+
+static int by_kind(const void *a, const void *b) {
+    const struct axis *x = a, *y = b;
+    return x->kind != y->kind ? (x->kind > y->kind) - (x->kind < y->kind)
+                              : strcmp(x->name, y->name);
+}
+
+static int read_sweep(const char *path, struct sweep *sweep, struct err *err) {
+    struct config config;
+    int status = config_read(path, &config, err);
+    if (status != 0) {
+        return status;
+    }
+    for (size_t i = 0; status == 0 && i < config.n_entries; i++) {
+        status = read_axis(&config, &config.entries[i], sweep, err);
+    }
+    config_fini(&config);
+    if (status == 0 && sweep->n_axes == 0) {
+        status =
+            err_usage(err, "%s: found no [sweep] section, expected lists such as systems", path);
+    }
+    sweep->n_points = 1;
+    for (size_t i = 0; status == 0 && i < sweep->n_axes; i++) {
+        sweep->n_points *= sweep->axes[i].n;
+        if (sweep->n_points > MOST_POINTS) {
+            status = err_usage(err, "%s: the grid has more than %d points", path, MOST_POINTS);
+        }
+    }
+    if (status == 0) {
+        qsort(sweep->axes, sweep->n_axes, sizeof *sweep->axes, by_kind);
+    }
+    return status;
+}
+
+static int read_whole(const struct axis *axis, const char *value, uint64_t least, uint64_t most,
+                      uint64_t *out, struct err *err) {
+    return num_u64(value, most, out) && *out >= least
+               ? 0
+               : err_usage(err, "%s: '%s' is not a whole number in its range for %s", axis->place,
+                           value, axis->name);
+}
+
+static int apply(const struct axis *axis, const char *value, struct asked *asked, struct err *err) {
+    struct run_request *request = &asked->request;
+    uint64_t whole = 0;
+    int status = 0;
+    switch (axis->kind) {
+    case AXIS_SYSTEM:
+        request->system = value;
+        break;
+    case AXIS_MODEL:
+        request->model = value;
+        break;
+    case AXIS_GPU:
+        request->gpu = value;
+        break;
+    case AXIS_WORKLOAD:
+        request->workload = value;
+        break;
+    case AXIS_RATE:
+        if (!num_f64(value, &request->options.rate_per_s) || request->options.rate_per_s <= 0) {
+            status = err_usage(err, "%s: '%s' is not a rate above 0", axis->place, value);
+        }
+        break;
+    case AXIS_INPUT:
+        status = read_whole(axis, value, 1, 10000000, &whole, err);
+        request->options.input_tokens = (uint32_t)whole;
+        break;
+    case AXIS_OUTPUT:
+        status = read_whole(axis, value, 1, 10000000, &whole, err);
+        request->options.output_tokens = (uint32_t)whole;
+        break;
+    case AXIS_REQUESTS:
+        status = read_whole(axis, value, 1, 1000000000, &request->options.requests, err);
+        break;
+    case AXIS_SEED:
+        status = read_whole(axis, value, 0, INT64_MAX, &request->options.seed, err);
+        break;
+    case AXIS_SET:
+        status = asked_set(asked, axis->name, value, axis->place, err);
+        break;
+    }
+    return status;
+}
+
+/* The settings of one point; its seeds differ in nothing else. */
+static int ask_point(const struct options *options, struct sweep *sweep, size_t point,
+                     struct err *err) {
+    const struct options nothing = {0};
+    struct asked *asked = &sweep->asked[point];
+    int status = asked_read(&nothing, asked, err);
+    status = status != 0 ? status : asked_profile(options, asked, err);
+    status = status != 0 ? status : asked_objectives(options, &asked->request.slo, err);
+    if (status == 0 && options_has(options, "host")) {
+        status = asked_set(asked, "host", options_text(options, "host"), "--host", err);
+    }
+    for (size_t a = 0; status == 0 && a < sweep->n_axes; a++) {
+        status = apply(&sweep->axes[a], sweep_value(sweep, point, a), asked, err);
+    }
+    return status;
+}
+
+static int read_seeds(const struct options *options, struct sweep *sweep, struct err *err) {
+    uint64_t n_seeds = 1;
+    int status = options_whole(options, "seeds", 1, SAMPLE_MOST_SEEDS, &n_seeds, err);
+    for (size_t a = 0; status == 0 && options_has(options, "seeds") && a < sweep->n_axes; a++) {
+        if (sweep->axes[a].kind == AXIS_SEED) {
+            status = err_usage(err, "%s: the file lists seeds already, --seeds is another word",
+                               sweep->axes[a].place);
+        }
+    }
+    sweep->n_seeds = n_seeds;
+    if (status == 0 && sweep->n_points * n_seeds > MOST_POINTS) {
+        status = err_usage(err, "--seeds: more than %d runs", MOST_POINTS);
+    }
+    return status;
+}
+
+static int make_points(const struct options *options, struct sweep *sweep, struct err *err) {
+    int status = read_seeds(options, sweep, err);
+    if (status != 0) {
+        return status;
+    }
+    sweep->runs = calloc(sweep->n_points * sweep->n_seeds, sizeof *sweep->runs);
+    sweep->asked = calloc(sweep->n_points, sizeof *sweep->asked);
+    ASSERT(sweep->runs != NULL && sweep->asked != NULL);
+    for (size_t p = 0; status == 0 && p < sweep->n_points; p++) {
+        status = ask_point(options, sweep, p, err);
+        for (size_t seed = 0; seed < sweep->n_seeds; seed++) {
+            struct run_request *request = &sweep->runs[p * sweep->n_seeds + seed].request;
+            *request = sweep->asked[p].request;
+            request->options.seed += seed;
+        }
+        const struct slo *slo = &sweep->asked[p].request.slo;
+        sweep->has_slo = slo_is_set(slo);
+    }
+    return status;
+}
+
+static size_t n_runs(const struct sweep *sweep) {
+    return sweep->n_points * sweep->n_seeds;
+}
+
+/* Why points were run again that the database holds with another identity: each reason once. */
+static void say_stale(const struct sweep *sweep, const char *db) {
+    size_t n_said = 0;
+    for (size_t p = 0; p < n_runs(sweep) && n_said < MOST_REASONS; p++) {
+        const char *reason = sweep->runs[p].stale;
+        size_t n = 0;
+        bool is_first = reason[0] != '\0';
+        for (size_t i = 0; is_first && i < n_runs(sweep); i++) {
+            bool is_same = strcmp(sweep->runs[i].stale, reason) == 0;
+            is_first = !is_same || i >= p;
+            n += is_same;
+        }
+        if (is_first) {
+            fprintf(stderr, "unmask: %zu points of %s were run again: %s\n", n, db, reason);
+            n_said++;
+        }
+    }
+}
+
+/* How many points have no result although their system fits. */
+static int settle(const struct sweep *sweep, const char *db, struct err *err) {
+    size_t n_failed = 0, n_stored = 0, n_shared = 0;
+    const struct campaign_point *first = NULL;
+    for (size_t p = 0; p < n_runs(sweep); p++) {
+        const struct campaign_point *point = &sweep->runs[p];
+        n_stored += point->was_stored;
+        n_shared += point->was_shared;
+        if (point->summary == NULL && !point->has_no_room) {
+            first = first != NULL ? first : point;
+            n_failed++;
+        }
+    }
+    if (n_stored > n_shared) {
+        fprintf(stderr, "unmask: %zu points were in %s already\n", n_stored - n_shared, db);
+    }
+    if (n_shared > 0) {
+        fprintf(stderr, "unmask: %zu points were run by another sweep on %s\n", n_shared, db);
+    }
+    say_stale(sweep, db);
+    return n_failed == 0 ? 0
+                         : err_world(err, "%zu of %zu points have no result; the first: %.800s",
+                                     n_failed, n_runs(sweep), first->err.text);
+}
+
+static int run_sweep(const struct options *options, struct sweep *sweep, struct err *err) {
+    unsigned n_threads;
+    struct campaign campaign = {.db = options_text(options, "db"),
+                                .resumes = true,
+                                .any_build = options_has(options, "any-build"),
+                                .stop = interrupt_catch()};
+    int status = asked_level(options, &campaign.level, err);
+    status = status != 0 ? status : asked_threads(options, &n_threads, err);
+    status = status != 0 ? status : read_sweep(options->words[0], sweep, err);
+    status = status != 0 ? status : make_points(options, sweep, err);
+    if (status != 0) {
+        return status;
+    }
+    campaign.points = sweep->runs;
+    campaign.n = n_runs(sweep);
+    status = campaign_run(&campaign, n_threads, err);
+    if (status == 0) {
+        sweep_settle(sweep);
+    }
+    if (status == 0 && options_has(options, "json")) {
+        status = cmd_print_json(sweep_json(sweep), err);
+    } else if (status == 0) {
+        sweep_print(sweep, stdout);
+    }
+    status = status != 0 ? status : settle(sweep, campaign.db, err);
+    campaign_fini(&campaign);
+    return status;
+}
+
+static int run(const struct options *options, struct err *err) {
+    if (options->n_words != 1) {
+        return err_usage(err, "sweep needs an INI file with a [sweep] section");
+    }
+    struct sweep sweep = {0};
+    int status = run_sweep(options, &sweep, err);
+    for (size_t i = 0; i < SWEEP_MOST_AXES; i++) {
+        free(sweep.axes[i].values);
+    }
+    free(sweep.runs);
+    free(sweep.samples);
+    free(sweep.asked);
+    return status;
+}
+
+const struct command command_sweep = {
+    .name = "sweep",
+    .words = "FILE.ini",
+    .doc = "a grid of runs; resumes where it stopped",
+    .more =
+        "The file has one section, [sweep], whose keys are comma lists: systems, models, gpus,\n"
+        "workloads, rates, input_tokens, output_tokens, requests, seeds, and set.KEY for any key\n"
+        "that --set takes. Output and database are the same for any number of threads.\n"
+        "A point is not run again when the database holds it with the same configuration, the\n"
+        "same content of every file it reads (plug-ins, traces, profiles, ...) and the same build\n"
+        "of this program; otherwise it is, and the reason is told. Several sweeps on one "
+        "database,\n"
+        "of other machines too where they share the file system, share the points.\n"
+        "Systems meet the same arrivals, lengths and draws of a seed: with --seeds their ratios\n"
+        "to the file's first system are paired, and ~ marks those that are not distinguishable.",
+    .options = options_of_sweep,
+    .max_words = 1,
+    .run = run,
+};

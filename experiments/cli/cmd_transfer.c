@@ -1,0 +1,244 @@
+/* unmask transfer: a profile for a GPU nobody measured, and how far off such profiles are. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "analysis/output.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/table.h"
+#include "experiments/run/compose.h"
+#include "sim/cost/transfer.h"
+
+static const struct option own_options[] = {
+    {"from", "GPU", "whose profile is scaled", false},
+    {"to", "GPU", "for which GPU (list gpus)", false},
+    {"profile", "FILE", "a profile measured on --from, not the shipped one", false},
+    {"out", "FILE", "write the profile there; to standard output unless given", false},
+    {"replace", NULL, "overwrite a profile in --out that was not transferred", false},
+    {"check", NULL, "instead: transfer between GPUs that both have profiles, and compare", false},
+    {NULL, NULL, NULL, false},
+};
+
+static const struct option *const options_of_transfer[] = {own_options, json_options, NULL};
+
+/* ---- writing one ---- */
+
+static int open_donor(const struct options *options, const struct gpu *from, struct profile **out,
+                      struct err *err) {
+    const char *file = options_text(options, "profile");
+    struct profile_peaks peaks = profile_peaks_of(from);
+    if (file == NULL) {
+        return profile_open_shipped(from, out, err);
+    }
+    int status = profile_open(file, &peaks, out, err);
+    if (status == 0 && strcmp(profile_kind(*out), "transferred") == 0) {
+        return err_usage(err, "%s is transferred itself: transfer from what it was scaled from",
+                         file);
+    }
+    return status == 0 ? compose_check_profile(*out, file, from, err) : status;
+}
+
+/* Whether the comments at the top of a profile say so; nothing is lost with such a file. */
+static bool is_transferred(const char *path) {
+    char line[256];
+    bool found = false;
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        return false;
+    }
+    while (!found && fgets(line, sizeof line, file) != NULL && line[0] == '#') {
+        found = strcmp(line, "# kind: transferred\n") == 0;
+    }
+    fclose(file);
+    return found;
+}
+
+static int cannot_write(const char *path, struct err *err) {
+    return err_world(err, "cannot write %s: %s", path, strerror(errno));
+}
+
+/* What is no file, such as /dev/stdout, cannot be renamed over. */
+static int write_to(const char *path, const struct profile *profile, struct err *err) {
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        return cannot_write(path, err);
+    }
+    int status = profile_write(profile, file, err);
+    if (fclose(file) != 0 && status == 0) {
+        status = cannot_write(path, err);
+    }
+    return status;
+}
+
+/* Whole or not at all: a disk that is full leaves what was there. */
+static int write_beside(const char *path, const struct profile *profile, struct err *err) {
+    char beside[4096];
+    if (snprintf(beside, sizeof beside, "%s.new", path) >= (int)sizeof beside) {
+        return err_usage(err, "--out: the path is too long");
+    }
+    int status = write_to(beside, profile, err);
+    if (status == 0 && rename(beside, path) != 0) {
+        status = cannot_write(path, err);
+    }
+    if (status != 0) {
+        unlink(beside);
+    }
+    return status;
+}
+
+static int write_out(const struct options *options, const struct profile *profile,
+                     struct err *err) {
+    const char *path = options_text(options, "out");
+    if (path == NULL) {
+        return profile_write(profile, stdout, err);
+    }
+    int status = output_may_replace(path, PROFILE_FILE_HEAD, "a profile", err);
+    if (status != 0) {
+        return status;
+    }
+    struct stat found;
+    bool exists = stat(path, &found) == 0;
+    if (exists && !S_ISREG(found.st_mode)) {
+        return write_to(path, profile, err);
+    }
+    if (exists && found.st_size > 0 && !options_has(options, "replace") && !is_transferred(path)) {
+        return err_usage(
+            err, "%s holds a profile that was not transferred; --replace overwrites it", path);
+    }
+    return write_beside(path, profile, err);
+}
+
+static int make(const struct options *options, const struct gpu *from, const struct gpu *to,
+                struct err *err) {
+    struct profile *donor = NULL, *target = NULL;
+    struct transfer_side sides[] = {transfer_side_of(from), transfer_side_of(to)};
+    struct transfer_check check;
+    int status = open_donor(options, from, &donor, err);
+    if (status == 0) {
+        status = profile_transfer(donor, &sides[0], &sides[1], &target, err);
+    }
+    if (status == 0) {
+        status = transfer_check_nearest(from, to, &check, err);
+    }
+    if (status == 0) {
+        status = transfer_note(target, &check, err);
+    }
+    if (status == 0) {
+        status = write_out(options, target, err);
+    }
+    profile_close(donor);
+    profile_close(target);
+    return status;
+}
+
+/* ---- checking all ---- */
+
+enum { MOST_PAIRS = 256 };
+
+struct checks {
+    struct transfer_check pairs[MOST_PAIRS];
+    size_t n;
+};
+
+static int check_pairs(struct profile *const *profiles, struct checks *out, struct err *err) {
+    int status = 0;
+    for (size_t i = 0; i < gpu_table_size; i++) {
+        for (size_t j = 0; status == 0 && j < gpu_table_size; j++) {
+            if (i == j || profiles[i] == NULL || profiles[j] == NULL) {
+                continue;
+            }
+            ASSERT(out->n < MOST_PAIRS);
+            struct transfer_check *check = &out->pairs[out->n];
+            status =
+                transfer_check(profiles[i], &gpu_table[i], profiles[j], &gpu_table[j], check, err);
+            out->n += check->n >= TRANSFER_FEWEST_ROWS;
+        }
+    }
+    return status;
+}
+
+static struct table *table_of(const struct checks *checks) {
+    static const char *const columns[] = {"from",     "to",    "rows of", "n",
+                                          "median_%", "p90_%", "bias_%"};
+    struct table *table = table_open(columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < checks->n; i++) {
+        const struct transfer_check *check = &checks->pairs[i];
+        for (size_t c = 0; c < TRANSFER_CLASSES; c++) {
+            const struct profile_errors *errors = &check->by_class[c];
+            if (errors->n == 0) {
+                continue;
+            }
+            table_text(table, check->from->name);
+            table_text(table, check->to->name);
+            table_text(table, transfer_class_name(c));
+            table_whole(table, (int64_t)errors->n);
+            table_number(table, 100 * errors->median_abs, "%.1f");
+            table_number(table, 100 * errors->p90_abs, "%.1f");
+            table_number(table, 100 * errors->median, "%+.1f");
+        }
+    }
+    return table;
+}
+
+static int check(const struct options *options, struct err *err) {
+    struct checks *checks = calloc(1, sizeof *checks);
+    enum { MOST_GPUS = 64 };
+    struct profile *profiles[MOST_GPUS] = {NULL};
+    int status = 0;
+    ASSERT(checks != NULL && gpu_table_size <= MOST_GPUS);
+    for (size_t i = 0; status == 0 && i < gpu_table_size; i++) {
+        if (gpu_table[i].profile != NULL) {
+            status = profile_open_shipped(&gpu_table[i], &profiles[i], err);
+        }
+    }
+    status = status != 0 ? status : check_pairs(profiles, checks, err);
+    if (status == 0) {
+        struct table *table = table_of(checks);
+        if (options_has(options, "json")) {
+            status = cmd_print_json(table_json(table), err);
+        } else {
+            table_print(table, stdout);
+        }
+        table_close(table);
+    }
+    for (size_t i = 0; i < gpu_table_size; i++) {
+        profile_close(profiles[i]);
+    }
+    free(checks);
+    return status;
+}
+
+static int run(const struct options *options, struct err *err) {
+    const char *from = options_text(options, "from"), *to = options_text(options, "to");
+    bool writes = from != NULL || to != NULL || options_has(options, "out") ||
+                  options_has(options, "profile") || options_has(options, "replace");
+    if (options_has(options, "check")) {
+        return writes ? err_usage(err, "transfer: --check takes all pairs of shipped profiles")
+                      : check(options, err);
+    }
+    if (from == NULL || to == NULL) {
+        return err_usage(err, "transfer needs --from GPU and --to GPU, or --check");
+    }
+    if (options_has(options, "json")) {
+        return err_usage(err, "transfer: --json is for --check; a profile is a CSV file");
+    }
+    const struct gpu *donor = gpu_find(from, err);
+    const struct gpu *target = donor != NULL ? gpu_find(to, err) : NULL;
+    if (target == NULL) {
+        return (int)err->kind;
+    }
+    return donor == target ? err_usage(err, "transfer: --from and --to are the same GPU")
+                           : make(options, donor, target, err);
+}
+
+const struct command command_transfer = {
+    .name = "transfer",
+    .words = "",
+    .doc = "scale a profile to a GPU nobody measured; how far off that is",
+    .more = "The result is a file for --profile. It says that it is transferred, from what and by\n"
+            "which rule, and the errors of the nearest transfer that can be checked.",
+    .options = options_of_transfer,
+    .run = run,
+};

@@ -1,0 +1,336 @@
+/* A comparison for people: one table, what is common above and below it, then the warnings. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/caution.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/sample_table.h"
+#include "experiments/run/comparison.h"
+#include "sim/base/num.h"
+
+static const char *text_of(const json_t *summary, const char *key) {
+    const char *text = json_string_value(json_object_get(summary, key));
+    return text != NULL ? text : "";
+}
+
+/* Whether all systems with a result say the same under `key`. */
+static bool is_common(const struct comparison *c, const char *key) {
+    const json_t *first = NULL;
+    for (size_t i = 0; i < c->n; i++) {
+        const json_t *any = sample_any(&c->samples[i]);
+        if (any != NULL && first != NULL &&
+            !json_equal(json_object_get(any, key), json_object_get(first, key))) {
+            return false;
+        }
+        first = first != NULL ? first : any;
+    }
+    return true;
+}
+
+static double mean_of(const struct sample *sample, const char *key) {
+    double sum = 0;
+    for (size_t i = 0; i < sample->n; i++) {
+        sum += cmd_number(sample->runs[i], key, NULL);
+    }
+    return sum / (double)sample->n;
+}
+
+static double most_of(const struct sample *sample, const char *key) {
+    double most = NAN;
+    for (size_t i = 0; i < sample->n; i++) {
+        most = fmax(most, cmd_number(sample->runs[i], key, NULL));
+    }
+    return most;
+}
+
+static void add_bytes(struct table *table, double bytes) {
+    char text[32];
+    table_shown(table, bytes, isfinite(bytes) ? num_format_bytes(text, sizeof text, bytes) : "-");
+}
+
+struct column {
+    const char *heading;
+    bool is_shown;
+};
+
+static struct table *open_table(const struct comparison *c, bool models_differ, bool kinds_differ) {
+    const struct column columns[] = {
+        {"system", true},
+        {"model", models_differ},
+        {"prices", kinds_differ},
+        {"tok/s", true},
+        {"x tok/s", true},
+        {"x mean", true},
+        {"mean_s", true},
+        {"p50_s", true},
+        {"p99_s", true},
+        {"ttft_s", true},
+        {"queue_s", true},
+        {"goodput", c->has_slo},
+        {"attain_%", c->has_slo},
+        {"done", true},
+        {"rejected", true},
+        {"batch", true},
+        {"max", true},
+        {"GPU_%", true},
+        {"MFU_%", true},
+        {"KV peak", true},
+        {"act. peak", true},
+    };
+    const char *headings[sizeof columns / sizeof columns[0]];
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
+        if (columns[i].is_shown) {
+            headings[n++] = columns[i].heading;
+        }
+    }
+    return table_open(headings, n);
+}
+
+static void add_row(struct table *table, const struct comparison *c, size_t i, bool models_differ,
+                    bool kinds_differ) {
+    const struct sample *sample = &c->samples[i];
+    const json_t *any = sample_any(sample);
+    table_text(table, c->names[i]);
+    if (models_differ) {
+        table_text(table, json_string_value(json_object_get(any, "model")));
+    }
+    if (kinds_differ) {
+        table_text(table, json_string_value(json_object_get(any, "profile_kind")));
+    }
+    sample_cell(table, sample, Q_THROUGHPUT, 2);
+    sample_ratio_cell(table, sample, &c->samples[0], Q_THROUGHPUT);
+    sample_ratio_cell(table, sample, &c->samples[0], Q_MEAN);
+    static const enum quantity times[] = {Q_MEAN, Q_P50, Q_P99, Q_TTFT, Q_QUEUE};
+    for (size_t k = 0; k < sizeof times / sizeof times[0]; k++) {
+        sample_cell(table, sample, times[k], 1);
+    }
+    if (c->has_slo) {
+        sample_cell(table, sample, Q_GOODPUT, 3);
+        sample_cell(table, sample, Q_ATTAINMENT, 1);
+    }
+    table_number(table, mean_of(sample, "completed"), "%.0f");
+    table_number(table, mean_of(sample, "rejected"), "%.0f");
+    table_number(table, mean_of(sample, "mean_batch"), "%.1f");
+    table_number(table, most_of(sample, "max_batch"), "%.0f");
+    table_number(table, 100 * mean_of(sample, "gpu_busy"), "%.1f");
+    table_number(table, 100 * mean_of(sample, "mfu"), "%.1f");
+    add_bytes(table, most_of(sample, "kv_peak_bytes"));
+    add_bytes(table, most_of(sample, "activation_peak_bytes"));
+}
+
+static void print_table(const struct comparison *c, FILE *out) {
+    bool models_differ = !is_common(c, "model"), kinds_differ = !is_common(c, "profile_kind");
+    struct table *table = open_table(c, models_differ, kinds_differ);
+    for (size_t i = 0; i < c->n; i++) {
+        add_row(table, c, i, models_differ, kinds_differ);
+    }
+    table_print(table, out);
+    table_close(table);
+    fprintf(out,
+            "\nx tok/s, x mean: over %s, higher is better; no throughputs where both keep up, no "
+            "latencies where one is saturated\n",
+            c->names[0]);
+    if (c->n_seeds > 1) {
+        fprintf(out,
+                "±: the mean over %zu seeds lies within with 95 %%; ~: not distinguishable from "
+                "%s\n",
+                c->n_seeds, c->names[0]);
+    }
+    if (c->same != NULL) {
+        fprintf(out,
+                "throughput, latencies and goodput are of the requests that all served: %.0f\n",
+                cmd_number(c->same[0], "completed", NULL));
+    }
+    for (size_t i = 0; c->same == NULL && i < c->n; i++) {
+        if (sample_warns(&c->samples[i], WARNING_REJECTED) > 0) {
+            fprintf(out, "*: of the requests that were not rejected\n");
+            break;
+        }
+    }
+}
+
+/* ours - base with its interval, seed by seed. */
+static void print_differences(const struct comparison *c, FILE *out) {
+    static const enum quantity shown[] = {Q_THROUGHPUT, Q_MEAN, Q_P50, Q_P99, Q_TTFT, Q_GOODPUT};
+    enum { N_SHOWN = sizeof shown / sizeof shown[0] };
+    size_t n = c->has_slo ? N_SHOWN : N_SHOWN - 1;
+    const char *headings[N_SHOWN + 1] = {"difference"};
+    for (size_t k = 0; k < n; k++) {
+        headings[k + 1] = quantity_texts[shown[k]].heading;
+    }
+    struct table *table = table_open(headings, n + 1);
+    for (size_t i = 1; i < c->n; i++) {
+        table_text(table, c->names[i]);
+        for (size_t k = 0; k < n; k++) {
+            struct spread d = sample_differences(&c->samples[i], &c->samples[0], shown[k]);
+            char text[96] = "-";
+            if (isfinite(d.low)) {
+                snprintf(text, sizeof text, "%+.3g (%+.3g to %+.3g)%s", d.mean, d.low, d.high,
+                         spread_differs(&d) ? "" : " ~");
+            }
+            table_shown(table, d.mean, text);
+        }
+    }
+    fprintf(out, "\npaired differences to %s, 95 %% intervals\n", c->names[0]);
+    table_print(table, out);
+    table_close(table);
+}
+
+/* ---- lines about systems: each once, with the systems it is of unless it is of all ---- */
+
+struct line {
+    const char *text; /* up to its end or a newline */
+    int length;
+};
+
+static struct line line_at(const char **rest) {
+    struct line line = {*rest, (int)strcspn(*rest, "\n")};
+    *rest += line.length + ((*rest)[line.length] == '\n');
+    return line;
+}
+
+static bool has_line(const char *text, struct line wanted) {
+    for (const char *rest = text; rest != NULL && *rest != '\0';) {
+        struct line line = line_at(&rest);
+        if (line.length == wanted.length &&
+            memcmp(line.text, wanted.text, (size_t)line.length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* " (a, b)", or nothing where all systems that say anything say it. */
+static void print_whose(const struct comparison *c, const char *const *texts, struct line line,
+                        FILE *out) {
+    size_t n_says = 0, n_has = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        n_says += texts[i] != NULL;
+        n_has += has_line(texts[i], line);
+    }
+    bool is_first = true;
+    for (size_t i = 0; n_has < n_says && i < c->n; i++) {
+        if (has_line(texts[i], line)) {
+            fprintf(out, "%s%s", is_first ? " (" : ", ", c->names[i]);
+            is_first = false;
+        }
+    }
+    fprintf(out, "%s\n", n_has < n_says ? ")" : "");
+}
+
+static void print_lines(const struct comparison *c, const char *const *texts, FILE *out) {
+    for (size_t i = 0; i < c->n; i++) {
+        for (const char *rest = texts[i]; rest != NULL && *rest != '\0';) {
+            struct line line = line_at(&rest);
+            bool is_known = false;
+            for (size_t before = 0; before < i; before++) {
+                is_known = is_known || has_line(texts[before], line);
+            }
+            if (!is_known) {
+                fprintf(out, "%.*s", line.length, line.text);
+                print_whose(c, texts, line, out);
+            }
+        }
+    }
+}
+
+static void write_host(const json_t *summary, FILE *out) {
+    const json_t *host = json_object_get(summary, "host");
+    if (json_is_object(host)) {
+        fprintf(out, "%-13s%s: %s, factor %.4g (%s)\n", "host", text_of(host, "name"),
+                text_of(host, "kind"), json_number_value(json_object_get(host, "factor")),
+                text_of(host, "source"));
+    }
+}
+
+/* Shares of the operators' time that are not 0, by kind of price. */
+static void write_shares(const json_t *summary, FILE *out) {
+    const json_t *kinds = json_object_get(json_object_get(summary, "price_time_shares"), "by_kind");
+    const char *kind;
+    json_t *share;
+    size_t n = 0;
+    json_object_foreach((json_t *)kinds, kind, share) {
+        if (json_number_value(share) >= 0.005) {
+            fprintf(out, "%s%.0f %% %s", n++ == 0 ? "of the time  " : ", ",
+                    100 * json_number_value(share), kind);
+        }
+    }
+    fprintf(out, "%s", n > 0 ? "\n" : "");
+}
+
+static void write_constants(const json_t *summary, FILE *out) {
+    const char *name;
+    json_t *constant;
+    json_object_foreach(json_object_get(summary, "constants"), name, constant) {
+        fprintf(out, "%-13s%s = %.6g (fitted to %s)\n", "calibrated", name,
+                json_number_value(json_object_get(constant, "value")), text_of(constant, "source"));
+    }
+}
+
+static void write_about(const struct comparison *c, size_t i, FILE *out) {
+    const char *notes = c->points[i * c->n_seeds].notes;
+    const json_t *any = sample_any(&c->samples[i]);
+    fputs(notes != NULL ? notes : "", out);
+    write_host(any, out);
+    write_shares(any, out);
+    write_constants(any, out);
+}
+
+static void write_warnings(const struct comparison *c, size_t i, FILE *out) {
+    caution_print(&c->warnings[i], NULL, out);
+}
+
+static void print_texts(const struct comparison *c,
+                        void (*write)(const struct comparison *c, size_t i, FILE *out), FILE *out) {
+    char *texts[ASKED_MOST_SYSTEMS] = {NULL};
+    for (size_t i = 0; i < c->n; i++) {
+        size_t size;
+        if (sample_any(&c->samples[i]) != NULL) {
+            FILE *text = open_memstream(&texts[i], &size);
+            ASSERT(text != NULL);
+            write(c, i, text);
+            fclose(text);
+        }
+    }
+    print_lines(c, (const char *const *)texts, out);
+    for (size_t i = 0; i < c->n; i++) {
+        free(texts[i]);
+    }
+}
+
+void comparison_print(const struct comparison *c, FILE *out) {
+    const json_t *some = NULL;
+    for (size_t i = 0; some == NULL && i < c->n; i++) {
+        some = sample_any(&c->samples[i]);
+    }
+    if (some != NULL) {
+        long long seed = (long long)c->asked.request.options.seed;
+        bool same_model = is_common(c, "model"), same_kind = is_common(c, "profile_kind");
+        fprintf(out, "%s%s%s%s%s; %s: %s, seed %lld", same_model ? text_of(some, "model") : "",
+                same_model ? " on " : "on ", text_of(some, "gpu"), same_kind ? ", prices " : "",
+                same_kind ? text_of(some, "profile_kind") : "", text_of(some, "trace"),
+                text_of(some, "trace_provenance"), seed);
+        if (c->n_seeds > 1) {
+            fprintf(out, " to %lld", seed + (long long)c->n_seeds - 1);
+        }
+        fprintf(out, "\n\n");
+    }
+    print_table(c, out);
+    if (c->n_seeds > 1 && c->n > 1) {
+        print_differences(c, out);
+    }
+    fprintf(out, "\n");
+    for (size_t i = 0; i < c->n; i++) {
+        for (size_t seed = 0; seed < c->n_seeds; seed++) {
+            const struct campaign_point *point = &c->points[i * c->n_seeds + seed];
+            if (point->summary == NULL) {
+                fprintf(out, "%-13s%s: %s\n", "no result", c->names[i], point->err.text);
+                break;
+            }
+        }
+    }
+    print_texts(c, write_about, out);
+    print_texts(c, write_warnings, out);
+}

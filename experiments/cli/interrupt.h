@@ -1,0 +1,10 @@
+/* The interrupt: Ctrl-C as a flag that runs look at. */
+#ifndef UNMASK_EXPERIMENTS_CLI_INTERRUPT_H
+#define UNMASK_EXPERIMENTS_CLI_INTERRUPT_H
+
+#include <signal.h>
+
+/* From now on the first SIGINT or SIGTERM sets the flag; the second ends the program at once. */
+const volatile sig_atomic_t *interrupt_catch(void);
+
+#endif

@@ -1,0 +1,180 @@
+#include "experiments/cli/options.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim/base/names.h"
+#include "sim/base/num.h"
+
+enum { MOST_NAMES = 96 };
+
+static const struct option *find(const struct option *const *groups, const char *name,
+                                 size_t length) {
+    for (size_t g = 0; groups[g] != NULL; g++) {
+        for (const struct option *option = groups[g]; option->name != NULL; option++) {
+            if (strlen(option->name) == length && strncmp(option->name, name, length) == 0) {
+                return option;
+            }
+        }
+    }
+    return NULL;
+}
+
+static const char *dashes(const char *name) {
+    return name[1] == '\0' ? "-" : "--";
+}
+
+static int unknown(const struct option *const *groups, const char *arg, int length,
+                   struct err *err) {
+    const char *names[MOST_NAMES + 1] = {NULL};
+    size_t n = 0;
+    for (size_t g = 0; groups[g] != NULL; g++) {
+        for (const struct option *option = groups[g]; option->name != NULL; option++) {
+            ASSERT(n < MOST_NAMES);
+            names[n++] = option->name;
+        }
+    }
+    char name[64];
+    const char *bare = arg + strspn(arg, "-");
+    snprintf(name, sizeof name, "%.*s", length - (int)(bare - arg), bare);
+    const char *near = name_nearest(name, names);
+    return err_usage(err, "unknown option '%.*s'%s%s%s%s", length, arg,
+                     near != NULL ? "; did you mean '" : "", near != NULL ? dashes(near) : "",
+                     near != NULL ? near : "", near != NULL ? "'?" : "");
+}
+
+static int take(struct options *options, const struct option *option, const char *value,
+                struct err *err) {
+    if (!option->repeats && options_has(options, option->name)) {
+        return err_usage(err, "%s%s is given twice", dashes(option->name), option->name);
+    }
+    if (options->n_given == OPTIONS_MOST_GIVEN) {
+        return err_usage(err, "more than %d options", OPTIONS_MOST_GIVEN);
+    }
+    options->given[options->n_given++] = (struct given){option, value};
+    return 0;
+}
+
+/* One option at argv[i]; returns how many arguments it took, or 0 with `err` filled. */
+static int read_option(const struct option *const *groups, int argc, char *const *argv, int i,
+                       struct options *out, struct err *err) {
+    const char *arg = argv[i], *value = NULL;
+    bool is_short = arg[1] != '-';
+    const char *name = is_short ? arg + 1 : arg + 2;
+    size_t length = is_short ? 1 : strcspn(name, "=");
+    const struct option *option = find(groups, name, length);
+    if (option == NULL || (!is_short && length == 1)) {
+        (void)unknown(groups, arg, (int)(name - arg + (ptrdiff_t)length), err);
+        return 0;
+    }
+    if (name[length] != '\0') {
+        value = name + length + (name[length] == '=');
+    }
+    int taken = 1;
+    if (option->value == NULL && value != NULL) {
+        (void)err_usage(err, "%s%s takes no value", dashes(option->name), option->name);
+        return 0;
+    }
+    if (option->value != NULL && value == NULL) {
+        if (i + 1 == argc) {
+            (void)err_usage(err, "%s%s needs a value: %s", dashes(option->name), option->name,
+                            option->value);
+            return 0;
+        }
+        value = argv[i + 1];
+        taken = 2;
+    }
+    return take(out, option, value, err) == 0 ? taken : 0;
+}
+
+int options_read(const struct option *const *groups, int argc, char *const *argv, size_t max_words,
+                 struct options *out, struct err *err) {
+    ASSERT(max_words <= OPTIONS_MOST_WORDS);
+    *out = (struct options){0};
+    bool ended = false;
+    for (int i = 0; i < argc;) {
+        const char *arg = argv[i];
+        if (!ended && strcmp(arg, "--") == 0) {
+            ended = true;
+            i++;
+        } else if (!ended && arg[0] == '-' && arg[1] != '\0') {
+            int taken = read_option(groups, argc, argv, i, out, err);
+            if (taken == 0) {
+                return (int)err->kind;
+            }
+            i += taken;
+        } else if (out->n_words == max_words) {
+            return err_usage(err, "unexpected word '%s'", arg);
+        } else {
+            out->words[out->n_words++] = arg;
+            i++;
+        }
+    }
+    return 0;
+}
+
+static const struct given *last(const struct options *options, const char *name) {
+    const struct given *found = NULL;
+    for (size_t i = 0; i < options->n_given; i++) {
+        if (strcmp(options->given[i].option->name, name) == 0) {
+            found = &options->given[i];
+        }
+    }
+    return found;
+}
+
+const char *options_text(const struct options *options, const char *name) {
+    const struct given *given = last(options, name);
+    return given != NULL ? given->value : NULL;
+}
+
+bool options_has(const struct options *options, const char *name) {
+    return last(options, name) != NULL;
+}
+
+int options_whole(const struct options *options, const char *name, uint64_t min, uint64_t max,
+                  uint64_t *out, struct err *err) {
+    const char *text = options_text(options, name);
+    if (text == NULL) {
+        return 0;
+    }
+    if (!num_u64(text, max, out) || *out < min) {
+        return err_usage(err, "%s%s: '%s' is not a whole number from %" PRIu64 " to %" PRIu64,
+                         dashes(name), name, text, min, max);
+    }
+    return 0;
+}
+
+int options_positive(const struct options *options, const char *name, double *out,
+                     struct err *err) {
+    const char *text = options_text(options, name);
+    if (text != NULL && (!num_f64(text, out) || *out <= 0)) {
+        return err_usage(err, "--%s: '%s' is not a number above 0", name, text);
+    }
+    return 0;
+}
+
+int options_time(const struct options *options, const char *name, int64_t *out, struct err *err) {
+    const char *text = options_text(options, name);
+    double ns = 0;
+    if (text == NULL) {
+        return 0;
+    }
+    double bare;
+    if (num_f64(text, &bare) || !num_with_unit(text, "ns", &ns) || ns < 1 || ns > 9e18) {
+        return err_usage(err, "--%s: '%s' is not a time such as 2.5s or 300ms", name, text);
+    }
+    *out = (int64_t)ns;
+    return 0;
+}
+
+void options_help(const struct option *const *groups, FILE *out) {
+    for (size_t g = 0; groups[g] != NULL; g++) {
+        for (const struct option *option = groups[g]; option->name != NULL; option++) {
+            char head[64];
+            snprintf(head, sizeof head, "%s%s%s%s", dashes(option->name), option->name,
+                     option->value != NULL ? " " : "", option->value != NULL ? option->value : "");
+            fprintf(out, "  %-24s  %s\n", head, option->doc);
+        }
+    }
+}

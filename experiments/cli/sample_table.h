@@ -1,0 +1,19 @@
+/* Cells of tables that show samples. */
+#ifndef UNMASK_EXPERIMENTS_CLI_SAMPLE_TABLE_H
+#define UNMASK_EXPERIMENTS_CLI_SAMPLE_TABLE_H
+
+#include "experiments/cli/table.h"
+#include "experiments/run/sample.h"
+
+/* "13.2", "13.2 ±0.4", with a star where it is of the requests that were not rejected. An
+ * attainment is shown in per cent. */
+void sample_cell(struct table *table, const struct sample *sample, enum quantity quantity,
+                 int digits);
+
+/* "1.31x", "~1.02x" where the seeds do not tell the two apart, "1.31x*" where they served different
+ * requests; "-" where the ratio would mislead (sample_shows_...). Throughputs are ours over the
+ * base's, times the base's over ours: higher is better. */
+void sample_ratio_cell(struct table *table, const struct sample *ours, const struct sample *base,
+                       enum quantity quantity);
+
+#endif

@@ -1,0 +1,247 @@
+/* A sweep's results, for people and for programs. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/caution.h"
+#include "experiments/cli/cmd.h"
+#include "experiments/cli/sample_table.h"
+#include "experiments/run/sweep.h"
+
+const char *sweep_value(const struct sweep *sweep, size_t point, size_t i_axis) {
+    for (size_t i = sweep->n_axes - 1; i > i_axis; i--) {
+        point /= sweep->axes[i].n;
+    }
+    return sweep->axes[i_axis].values[point % sweep->axes[i_axis].n];
+}
+
+static bool has_axis(const struct sweep *sweep, enum axis_kind kind) {
+    for (size_t a = 0; a < sweep->n_axes; a++) {
+        if (sweep->axes[a].kind == kind) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The point that is like this one but of the first system; itself where systems do not vary. */
+static size_t base_of(const struct sweep *sweep, size_t point) {
+    size_t stride = 1;
+    for (size_t i = sweep->n_axes; i-- > 0;) {
+        size_t at = point / stride % sweep->axes[i].n;
+        if (sweep->axes[i].kind == AXIS_SYSTEM) {
+            return point - at * stride;
+        }
+        stride *= sweep->axes[i].n;
+    }
+    return point;
+}
+
+static bool compares_systems(const struct sweep *sweep) {
+    for (size_t a = 0; a < sweep->n_axes; a++) {
+        if (sweep->axes[a].kind == AXIS_SYSTEM && sweep->axes[a].n > 1) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void sweep_settle(struct sweep *sweep) {
+    sweep->samples = calloc(sweep->n_points + 1, sizeof *sweep->samples);
+    ASSERT(sweep->samples != NULL);
+    for (size_t p = 0; p < sweep->n_points; p++) {
+        sweep->samples[p].n = sweep->n_seeds;
+        for (size_t seed = 0; seed < sweep->n_seeds; seed++) {
+            sweep->samples[p].runs[seed] = sweep->runs[p * sweep->n_seeds + seed].summary;
+        }
+    }
+}
+
+/* Of the runs, and of the point beside its base. */
+static struct warnings warnings_of(const struct sweep *sweep, size_t point) {
+    static const enum quantity told[] = {Q_THROUGHPUT, Q_MEAN};
+    const struct sample *ours = &sweep->samples[point],
+                        *base = &sweep->samples[base_of(sweep, point)];
+    struct warnings warnings = sample_warnings(ours);
+    const json_t *any = sample_any(ours);
+    if (sweep->n_seeds == 1 && sweep->n_points > 1 && !has_axis(sweep, AXIS_SEED) &&
+        json_is_true(json_object_get(any, "is_drawn"))) {
+        warnings_add(&warnings, WARNING_FEW_SEEDS, 1,
+                     "one seed does not tell how far a difference would move with another one "
+                     "(--seeds N)");
+    }
+    bool shown[] = {sample_shows_throughput(ours, base), sample_shows_latency(ours, base)};
+    for (size_t k = 0; ours != base && k < 2; k++) {
+        struct spread spread = sample_differences(ours, base, told[k]);
+        if (shown[k] && isfinite(spread.low) && !spread_differs(&spread)) {
+            warnings_add(&warnings, WARNING_FEW_SEEDS, (double)sweep->n_seeds,
+                         "not distinguishable from the first system in %s with %zu seeds",
+                         quantity_texts[told[k]].heading, sweep->n_seeds);
+        }
+    }
+    if (ours != base && any != NULL && sample_warns(base, WARNING_REJECTED) > 0) {
+        warnings_add(&warnings, WARNING_REJECTED, cmd_number(sample_any(base), "rejected", NULL),
+                     "ratios are to the first system, which rejected requests: they may compare "
+                     "different requests");
+    }
+    return warnings;
+}
+
+/* ---- for people ---- */
+
+static double mean_of(const struct sample *sample, const char *key) {
+    double sum = 0;
+    for (size_t i = 0; i < sample->n; i++) {
+        sum += cmd_number(sample->runs[i], key, NULL);
+    }
+    return sum / (double)sample->n;
+}
+
+static struct table *open_table(const struct sweep *sweep) {
+    const char *columns[TABLE_MOST_COLUMNS] = {NULL};
+    size_t n = 0;
+    for (size_t a = 0; a < sweep->n_axes; a++) {
+        columns[n++] = sweep->axes[a].name;
+    }
+    if (!has_axis(sweep, AXIS_MODEL)) {
+        columns[n++] = "model";
+    }
+    columns[n++] = "tok/s";
+    if (compares_systems(sweep)) {
+        columns[n++] = "x tok/s";
+        columns[n++] = "x mean";
+    }
+    columns[n++] = "mean_s";
+    columns[n++] = "p99_s";
+    columns[n++] = "ttft_s";
+    if (sweep->has_slo) {
+        columns[n++] = "goodput";
+        columns[n++] = "attain_%";
+    }
+    static const char *const last[] = {"done", "rejected", "prices", "note"};
+    for (size_t i = 0; i < sizeof last / sizeof last[0]; i++) {
+        columns[n++] = last[i];
+    }
+    return table_open(columns, n);
+}
+
+static const char *why_none(const struct sweep *sweep, size_t point) {
+    for (size_t seed = 0; seed < sweep->n_seeds; seed++) {
+        const struct campaign_point *run = &sweep->runs[point * sweep->n_seeds + seed];
+        if (run->summary == NULL) {
+            return run->err.text;
+        }
+    }
+    return NULL;
+}
+
+static void add_row(const struct sweep *sweep, size_t point, struct table *table) {
+    const struct sample *sample = &sweep->samples[point];
+    const struct sample *base = &sweep->samples[base_of(sweep, point)];
+    const json_t *any = sample_any(sample);
+    for (size_t a = 0; a < sweep->n_axes; a++) {
+        table_text(table, sweep_value(sweep, point, a));
+    }
+    if (!has_axis(sweep, AXIS_MODEL)) {
+        table_text(table, json_string_value(json_object_get(any, "model")));
+    }
+    sample_cell(table, sample, Q_THROUGHPUT, 2);
+    if (compares_systems(sweep)) {
+        sample_ratio_cell(table, sample, base, Q_THROUGHPUT);
+        sample_ratio_cell(table, sample, base, Q_MEAN);
+    }
+    sample_cell(table, sample, Q_MEAN, 2);
+    sample_cell(table, sample, Q_P99, 2);
+    sample_cell(table, sample, Q_TTFT, 2);
+    if (sweep->has_slo) {
+        sample_cell(table, sample, Q_GOODPUT, 3);
+        sample_cell(table, sample, Q_ATTAINMENT, 1);
+    }
+    table_number(table, mean_of(sample, "completed"), "%.0f");
+    table_number(table, mean_of(sample, "rejected"), "%.0f");
+    table_text(table, json_string_value(json_object_get(any, "profile_kind")));
+    char codes[WARNING_CODES_CHARS];
+    struct warnings warnings = warnings_of(sweep, point);
+    const char *why = why_none(sweep, point);
+    table_text(table, why != NULL ? why : caution_codes(&warnings, codes, sizeof codes));
+}
+
+/* Each code once: at how many points, and what the first of them says. */
+static void print_warnings(const struct sweep *sweep, FILE *out) {
+    size_t n_of[WARNING_CODE_COUNT] = {0};
+    char first[WARNING_CODE_COUNT][WARNING_CHARS];
+    for (size_t p = 0; p < sweep->n_points; p++) {
+        struct warnings warnings = warnings_of(sweep, p);
+        for (unsigned i = 0; i < warnings.n; i++) {
+            enum warning_code code = warnings.items[i].code;
+            bool counts = i == 0 || warnings.items[i - 1].code != code;
+            if (counts && n_of[code]++ == 0) {
+                memcpy(first[code], warnings.items[i].text, sizeof first[code]);
+            }
+        }
+    }
+    for (int code = 0; code < WARNING_CODE_COUNT; code++) {
+        if (n_of[code] > 0) {
+            fprintf(out, "%-13s%s: %zu of %zu points; the first: %s\n", "warning",
+                    warning_words[code], n_of[code], sweep->n_points, first[code]);
+        }
+    }
+}
+
+void sweep_print(const struct sweep *sweep, FILE *out) {
+    struct table *table = open_table(sweep);
+    for (size_t p = 0; p < sweep->n_points; p++) {
+        add_row(sweep, p, table);
+    }
+    table_print(table, out);
+    table_close(table);
+    fprintf(out, "\n");
+    if (sweep->n_seeds > 1) {
+        fprintf(out, "±: the mean over %zu seeds lies within with 95 %%\n", sweep->n_seeds);
+    }
+    print_warnings(sweep, out);
+}
+
+/* ---- JSON ---- */
+
+static json_t *run_json(const struct campaign_point *run) {
+    return run->summary != NULL ? json_incref(run->summary)
+                                : json_pack("{s:s}", "no_result", run->err.text);
+}
+
+static void put_seeds(const struct sweep *sweep, size_t point, json_t *object) {
+    const struct sample *ours = &sweep->samples[point];
+    const struct sample *base = &sweep->samples[base_of(sweep, point)];
+    json_t *runs = json_array();
+    json_object_set_new(object, "spread", sample_json(ours));
+    if (compares_systems(sweep)) {
+        json_object_set_new(object, "differences", sample_differences_json(ours, base));
+    }
+    for (size_t seed = 0; seed < sweep->n_seeds; seed++) {
+        json_array_append_new(runs, run_json(&sweep->runs[point * sweep->n_seeds + seed]));
+    }
+    json_object_set_new(object, "runs", runs);
+}
+
+json_t *sweep_json(const struct sweep *sweep) {
+    json_t *array = json_array();
+    for (size_t p = 0; p < sweep->n_points; p++) {
+        const struct campaign_point *run = &sweep->runs[p * sweep->n_seeds];
+        json_t *object = json_object(), *at = json_object();
+        for (size_t a = 0; a < sweep->n_axes; a++) {
+            json_object_set_new(at, sweep->axes[a].name, json_string(sweep_value(sweep, p, a)));
+        }
+        json_object_set_new(object, "point", at);
+        if (sweep->n_seeds > 1) {
+            put_seeds(sweep, p, object);
+        } else if (run->summary != NULL) {
+            json_object_set(object, "summary", run->summary);
+        } else {
+            json_object_set_new(object, "no_result", json_string(run->err.text));
+        }
+        struct warnings warnings = warnings_of(sweep, p);
+        json_object_set_new(object, "warnings", caution_json(&warnings));
+        json_array_append_new(array, object);
+    }
+    return array;
+}

@@ -1,0 +1,135 @@
+#include "experiments/cli/table.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/err.h"
+
+struct cell {
+    char *text;
+    json_t *value;
+};
+
+struct table {
+    const char *columns[TABLE_MOST_COLUMNS];
+    size_t n_columns;
+    struct cell *cells;
+    size_t n_cells, room;
+};
+
+struct table *table_open(const char *const *columns, size_t n_columns) {
+    ASSERT(n_columns > 0 && n_columns <= TABLE_MOST_COLUMNS);
+    struct table *table = calloc(1, sizeof *table);
+    ASSERT(table != NULL);
+    memcpy(table->columns, columns, n_columns * sizeof *columns);
+    table->n_columns = n_columns;
+    return table;
+}
+
+void table_close(struct table *table) {
+    if (table == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < table->n_cells; i++) {
+        free(table->cells[i].text);
+        json_decref(table->cells[i].value);
+    }
+    free(table->cells);
+    free(table);
+}
+
+/* Takes `value`. */
+static void add(struct table *table, const char *text, json_t *value) {
+    if (table->n_cells == table->room) {
+        table->room = 2 * table->room + 64;
+        table->cells = realloc(table->cells, table->room * sizeof *table->cells);
+    }
+    ASSERT(table->cells != NULL && value != NULL);
+    struct cell *cell = &table->cells[table->n_cells++];
+    cell->text = strdup(text);
+    cell->value = value;
+    ASSERT(cell->text != NULL);
+}
+
+void table_text(struct table *table, const char *text) {
+    add(table, text != NULL ? text : "-", text != NULL ? json_string(text) : json_null());
+}
+
+void table_number(struct table *table, double value, const char *format) {
+    char text[64] = "-";
+    if (isfinite(value)) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        snprintf(text, sizeof text, format, value);
+#pragma GCC diagnostic pop
+    }
+    add(table, text, isfinite(value) ? json_real(value) : json_null());
+}
+
+void table_whole(struct table *table, int64_t value) {
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    add(table, text, json_integer(value));
+}
+
+void table_shown(struct table *table, double value, const char *text) {
+    add(table, text, isfinite(value) ? json_real(value) : json_null());
+}
+
+/* Characters on the screen: UTF-8 continuation bytes take no room. */
+static int width_of(const char *text) {
+    int width = 0;
+    for (; *text != '\0'; text++) {
+        width += ((unsigned char)*text & 0xc0) != 0x80;
+    }
+    return width;
+}
+
+static void print_cell(FILE *out, const char *text, int width, int to_right, int is_last) {
+    int pad = width - width_of(text);
+    if (to_right) {
+        fprintf(out, "%*s%s", pad, "", text);
+    } else {
+        fprintf(out, "%s%*s", text, is_last ? 0 : pad, "");
+    }
+    fputs(is_last ? "\n" : "  ", out);
+}
+
+void table_print(const struct table *table, FILE *out) {
+    size_t n = table->n_columns, n_rows = table->n_cells / n;
+    int widths[TABLE_MOST_COLUMNS], to_right[TABLE_MOST_COLUMNS];
+    for (size_t c = 0; c < n; c++) {
+        widths[c] = width_of(table->columns[c]);
+        to_right[c] = 0;
+        for (size_t r = 0; r < n_rows; r++) {
+            const struct cell *cell = &table->cells[r * n + c];
+            int width = width_of(cell->text);
+            widths[c] = width > widths[c] ? width : widths[c];
+            to_right[c] |= json_is_number(cell->value);
+        }
+    }
+    for (size_t c = 0; c < n; c++) {
+        print_cell(out, table->columns[c], widths[c], to_right[c], c + 1 == n);
+    }
+    for (size_t i = 0; i < n_rows * n; i++) {
+        size_t c = i % n;
+        print_cell(out, table->cells[i].text, widths[c], to_right[c], c + 1 == n);
+    }
+}
+
+json_t *table_json(const struct table *table) {
+    size_t n = table->n_columns;
+    json_t *rows = json_array();
+    ASSERT(rows != NULL);
+    for (size_t r = 0; r < table->n_cells / n; r++) {
+        json_t *row = json_object();
+        ASSERT(row != NULL);
+        for (size_t c = 0; c < n; c++) {
+            json_object_set(row, table->columns[c], table->cells[r * n + c].value);
+        }
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}

@@ -1,0 +1,353 @@
+#include "experiments/run/accuracy.h"
+
+#include <errno.h>
+#include <gsl/gsl_sort.h>
+#include <gsl/gsl_statistics_double.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/output.h"
+#include "experiments/cli/table.h"
+#include "sim/base/num.h"
+#include "sim/base/zeroed.h"
+#include "sim/system/system_step.h"
+
+const char *const step_class_names[STEP_CLASS_COUNT] = {"refresh", "reuse", "selecting", "mixed"};
+
+void accuracy_init(struct accuracy *accuracy, const struct system *system, size_t n_steps,
+                   uint32_t every) {
+    *accuracy = (struct accuracy){.system = system, .room = n_steps, .every = every};
+    accuracy->steps = calloc(n_steps > 0 ? n_steps : 1, sizeof *accuracy->steps);
+    ASSERT(accuracy->steps != NULL);
+}
+
+void accuracy_fini(struct accuracy *accuracy) {
+    free(accuracy->steps);
+    *accuracy = (struct accuracy){0};
+}
+
+enum step_class step_class_of(const struct submission *submission) {
+    bool selects = false;
+    uint32_t first = submission->requests[submission->slots[0]].span.phase;
+    for (uint32_t i = 0; i < submission->n_slots; i++) {
+        const struct span *span = &submission->requests[submission->slots[i]].span;
+        selects = selects || span->select_rows > 0;
+        if (span->phase != first) {
+            return STEP_MIXED;
+        }
+    }
+    return selects ? STEP_SELECTING : first == PHASE_REUSE ? STEP_REUSE : STEP_REFRESH;
+}
+
+void accuracy_add(struct accuracy *accuracy, const struct compared_step *step) {
+    ASSERT(accuracy->n_steps < accuracy->room);
+    accuracy->steps[accuracy->n_steps++] = *step;
+}
+
+bool accuracy_wants_operators(const struct accuracy *accuracy) {
+    return accuracy->every > 0 && accuracy->n_steps % accuracy->every == 0;
+}
+
+void accuracy_add_operators(struct accuracy *accuracy, const struct submission *submission,
+                            const double ns[GRAPH_MAX_OPS], double whole_ns) {
+    struct op_price prices[GRAPH_MAX_OPS];
+    uint32_t n_ops = accuracy->system->graph.n_ops;
+    double sum_ns = 0;
+    for (uint32_t i = 0; i < n_ops; i++) {
+        sum_ns += ns[i];
+    }
+    if (!(sum_ns > 0)) {
+        return;
+    }
+    const struct system *system = accuracy->system;
+    cost_explain(system->cost, submission->shape,
+                 system_chunks(system, submission->shape, submission->workspace_bytes), prices);
+    for (uint32_t i = 0; i < n_ops; i++) {
+        accuracy->ops[i].predicted_ns += prices[i].ns;
+        accuracy->ops[i].measured_ns += ns[i] * whole_ns / sum_ns;
+    }
+    accuracy->n_by_operator++;
+}
+
+/* ---- errors ---- */
+
+/* Signed errors of some steps; NaN where there are none. */
+struct spread {
+    uint64_t submissions, steps;
+    double median, p5, p95, mean, median_size, p95_size;
+};
+
+static double signed_error(double predicted, double measured) {
+    return measured > 0 ? predicted / measured - 1 : (double)NAN;
+}
+
+static double error_of(const struct compared_step *step, bool of_device) {
+    return of_device ? signed_error(step->predicted_device_ns, step->measured_device_ns)
+                     : signed_error(step->predicted_wall_ns, step->measured_wall_ns);
+}
+
+/* Over the steps of one kind, or of all where `kind` is STEP_CLASS_COUNT. */
+static struct spread spread_of(const struct accuracy *accuracy, uint32_t kind, bool of_device) {
+    const double none = (double)NAN;
+    struct spread spread = {0, 0, none, none, none, none, none, none};
+    uint64_t n_steps = 0;
+    for (size_t i = 0; i < accuracy->n_steps; i++) {
+        n_steps += accuracy->steps[i].steps;
+    }
+    double *errors = zeroed(n_steps, sizeof *errors);
+    size_t n = 0;
+    for (size_t i = 0; i < accuracy->n_steps; i++) {
+        const struct compared_step *step = &accuracy->steps[i];
+        double error = error_of(step, of_device);
+        if ((kind == STEP_CLASS_COUNT || step->kind == kind) && !isnan(error)) {
+            spread.submissions++;
+            for (uint32_t repeat = 0; repeat < step->steps; repeat++) {
+                errors[n++] = error;
+            }
+        }
+    }
+    spread.steps = n;
+    if (n > 0) {
+        gsl_sort(errors, 1, n);
+        spread.median = gsl_stats_quantile_from_sorted_data(errors, 1, n, 0.5);
+        spread.p5 = gsl_stats_quantile_from_sorted_data(errors, 1, n, 0.05);
+        spread.p95 = gsl_stats_quantile_from_sorted_data(errors, 1, n, 0.95);
+        spread.mean = gsl_stats_mean(errors, 1, n);
+        for (size_t i = 0; i < n; i++) {
+            errors[i] = fabs(errors[i]);
+        }
+        gsl_sort(errors, 1, n);
+        spread.median_size = gsl_stats_quantile_from_sorted_data(errors, 1, n, 0.5);
+        spread.p95_size = gsl_stats_quantile_from_sorted_data(errors, 1, n, 0.95);
+    }
+    free(errors);
+    return spread;
+}
+
+/* Seconds of all steps together. */
+struct totals {
+    double predicted_device_s, measured_device_s, predicted_wall_s, measured_wall_s;
+};
+
+static struct totals totals_of(const struct accuracy *accuracy) {
+    struct totals totals = {0};
+    for (size_t i = 0; i < accuracy->n_steps; i++) {
+        const struct compared_step *step = &accuracy->steps[i];
+        totals.predicted_device_s += 1e-9 * step->steps * step->predicted_device_ns;
+        totals.measured_device_s += 1e-9 * step->steps * step->measured_device_ns;
+        totals.predicted_wall_s += 1e-9 * step->steps * step->predicted_wall_ns;
+        totals.measured_wall_s += 1e-9 * step->steps * step->measured_wall_ns;
+    }
+    return totals;
+}
+
+/* Errors within which steps are counted: what this project wants of the median step and of the 95th
+ * percentile. */
+static const double bounds[] = {0.02, 0.06};
+enum { N_BOUNDS = sizeof bounds / sizeof bounds[0] };
+
+/* The share of the measured steps that are predicted within `bound`; NaN where there are none. */
+static double share_within(const struct accuracy *accuracy, bool of_device, double bound) {
+    double n = 0, n_within = 0;
+    for (size_t i = 0; i < accuracy->n_steps; i++) {
+        double error = error_of(&accuracy->steps[i], of_device);
+        if (!isnan(error)) {
+            n += accuracy->steps[i].steps;
+            n_within += fabs(error) <= bound ? accuracy->steps[i].steps : 0;
+        }
+    }
+    return n > 0 ? n_within / n : (double)NAN;
+}
+
+/* ---- for people ---- */
+
+static void put_percent(struct table *table, double error) {
+    char text[32];
+    snprintf(text, sizeof text, "%+.1f %%", 100 * error);
+    table_shown(table, error, isnan(error) ? NULL : text);
+}
+
+static void put_size(struct table *table, double size) {
+    char text[32];
+    snprintf(text, sizeof text, "%.1f %%", 100 * size);
+    table_shown(table, size, isnan(size) ? NULL : text);
+}
+
+static void put_seconds(struct table *table, double seconds) {
+    char text[32];
+    table_shown(table, seconds, num_format_ns(text, sizeof text, 1e9 * seconds));
+}
+
+static struct table *totals_table(const struct accuracy *accuracy) {
+    static const char *const columns[] = {"time", "predicted", "measured", "error"};
+    struct totals t = totals_of(accuracy);
+    double idle_s = 1e-9 * accuracy->idle_ns;
+    const struct {
+        const char *name;
+        double predicted_s, measured_s;
+    } rows[] = {
+        {"makespan", idle_s + t.predicted_wall_s, idle_s + t.measured_wall_s},
+        {"steps", t.predicted_wall_s, t.measured_wall_s},
+        {"device", t.predicted_device_s, t.measured_device_s},
+    };
+    struct table *table = table_open(columns, 4);
+    for (size_t i = isnan(idle_s) ? 1 : 0; i < sizeof rows / sizeof rows[0]; i++) {
+        table_text(table, rows[i].name);
+        put_seconds(table, rows[i].predicted_s);
+        put_seconds(table, rows[i].measured_s);
+        put_percent(table, signed_error(rows[i].predicted_s, rows[i].measured_s));
+    }
+    return table;
+}
+
+static struct table *spread_table(const struct accuracy *accuracy, bool of_device) {
+    static const char *const columns[] = {"phase", "submissions", "steps",       "median",  "p5",
+                                          "p95",   "mean",        "median_size", "p95_size"};
+    struct table *table = table_open(columns, 9);
+    for (uint32_t kind = 0; kind <= STEP_CLASS_COUNT; kind++) {
+        struct spread spread = spread_of(accuracy, kind, of_device);
+        if (spread.submissions > 0 || kind == STEP_CLASS_COUNT) {
+            table_text(table, kind < STEP_CLASS_COUNT ? step_class_names[kind] : "all");
+            table_whole(table, (int64_t)spread.submissions);
+            table_whole(table, (int64_t)spread.steps);
+            put_percent(table, spread.median);
+            put_percent(table, spread.p5);
+            put_percent(table, spread.p95);
+            put_percent(table, spread.mean);
+            put_size(table, spread.median_size);
+            put_size(table, spread.p95_size);
+        }
+    }
+    return table;
+}
+
+static struct table *operator_table(const struct accuracy *accuracy) {
+    static const char *const columns[] = {"operator", "segment", "predicted",
+                                          "measured", "share",   "error"};
+    const struct graph *graph = &accuracy->system->graph;
+    struct table *table = table_open(columns, 6);
+    double sum_ns = 0;
+    for (uint32_t i = 0; i < graph->n_ops; i++) {
+        sum_ns += accuracy->ops[i].measured_ns;
+    }
+    for (uint32_t i = 0; i < graph->n_ops; i++) {
+        const struct compared_operator *op = &accuracy->ops[i];
+        if (op->measured_ns > 0 || op->predicted_ns > 0) {
+            table_text(table, graph->ops[i].name);
+            table_text(table, graph->segments[graph->ops[i].segment].name);
+            put_seconds(table, 1e-9 * op->predicted_ns / accuracy->n_by_operator);
+            put_seconds(table, 1e-9 * op->measured_ns / accuracy->n_by_operator);
+            put_size(table, op->measured_ns / sum_ns);
+            put_percent(table, signed_error(op->predicted_ns, op->measured_ns));
+        }
+    }
+    return table;
+}
+
+static void print_table(struct table *table, FILE *out) {
+    table_print(table, out);
+    table_close(table);
+}
+
+static void print_within(const struct accuracy *accuracy, FILE *out) {
+    for (int i = 0; i < N_BOUNDS; i++) {
+        fprintf(out, "%s%.0f %%: %.1f %% of the steps (device time: %.1f %%)",
+                i == 0 ? "\nwithin " : "; within ", 100 * bounds[i],
+                100 * share_within(accuracy, false, bounds[i]),
+                100 * share_within(accuracy, true, bounds[i]));
+    }
+    fprintf(out, "\n");
+}
+
+void accuracy_print(const struct accuracy *accuracy, FILE *out) {
+    fprintf(out, "\npredicted against measured (error = predicted / measured - 1)\n");
+    print_table(totals_table(accuracy), out);
+    fprintf(out, "\nerrors of a step's time, start to end\n");
+    print_table(spread_table(accuracy, false), out);
+    fprintf(out, "\nerrors of a step's device time\n");
+    print_table(spread_table(accuracy, true), out);
+    print_within(accuracy, out);
+    if (accuracy->n_by_operator > 0) {
+        fprintf(out,
+                "\noperators, mean of %" PRIu32 " steps; measured between marks, then "
+                "scaled to the step's device time when run whole\n",
+                accuracy->n_by_operator);
+        print_table(operator_table(accuracy), out);
+    }
+}
+
+/* ---- for programs ---- */
+
+static json_t *rows_of(struct table *table) {
+    json_t *rows = table_json(table);
+    table_close(table);
+    return rows;
+}
+
+static json_t *within_json(const struct accuracy *accuracy) {
+    static const char *const columns[] = {"bound", "wall", "device"};
+    struct table *table = table_open(columns, 3);
+    for (int i = 0; i < N_BOUNDS; i++) {
+        table_number(table, bounds[i], "%g");
+        table_number(table, share_within(accuracy, false, bounds[i]), "%.3f");
+        table_number(table, share_within(accuracy, true, bounds[i]), "%.3f");
+    }
+    return rows_of(table);
+}
+
+json_t *accuracy_json(const struct accuracy *accuracy) {
+    json_t *object = json_object();
+    int failed = json_object_set_new(object, "totals", rows_of(totals_table(accuracy))) |
+                 json_object_set_new(object, "wall", rows_of(spread_table(accuracy, false))) |
+                 json_object_set_new(object, "device", rows_of(spread_table(accuracy, true))) |
+                 json_object_set_new(object, "within", within_json(accuracy));
+    if (accuracy->n_by_operator > 0) {
+        failed |=
+            json_object_set_new(object, "operator_steps", json_integer(accuracy->n_by_operator)) |
+            json_object_set_new(object, "operators", rows_of(operator_table(accuracy)));
+    }
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+/* ---- written ---- */
+
+static const char csv_head[] = "submission,kind,steps";
+
+static void write_row(const struct compared_step *step, size_t index, FILE *out) {
+    fprintf(out, "%zu,%s,%" PRIu32, index, step_class_names[step->kind], step->steps);
+    for (int i = 0; i < SYM_COUNT; i++) {
+        fprintf(out, ",%" PRId64, step->sym[i]);
+    }
+    fprintf(out, ",%.9g,%.9g,%.9g,%.9g,%.9g,%.6g\n", step->predicted_device_ns,
+            step->predicted_host_ns, step->predicted_wall_ns, step->measured_device_ns,
+            step->measured_wall_ns, signed_error(step->predicted_wall_ns, step->measured_wall_ns));
+}
+
+int accuracy_write(const struct accuracy *accuracy, const char *path, struct err *err) {
+    if (output_may_replace(path, csv_head, "a table of compared steps", err) != 0) {
+        return (int)err->kind;
+    }
+    FILE *out = fopen(path, "w");
+    if (out == NULL) {
+        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    }
+    fputs(csv_head, out);
+    for (int i = 0; i < SYM_COUNT; i++) {
+        fprintf(out, ",%s", symbol_names[i]);
+    }
+    fputs(",predicted_device_ns,predicted_host_ns,predicted_wall_ns,measured_device_ns,"
+          "measured_wall_ns,error\n",
+          out);
+    for (size_t i = 0; i < accuracy->n_steps; i++) {
+        write_row(&accuracy->steps[i], i, out);
+    }
+    bool failed = ferror(out) != 0;
+    failed = fclose(out) != 0 || failed;
+    return failed ? err_world(err, "cannot write '%s': %s", path, strerror(errno)) : 0;
+}

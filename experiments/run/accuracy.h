@@ -1,0 +1,76 @@
+/* The accuracy of a run: what the cost model predicts for each of its steps, beside what was
+ * measured.
+ *
+ * Errors are signed, predicted / measured - 1: above 0 the model is too slow. A submission of
+ * several equal steps counts as so many in the distributions, each by their mean. */
+#ifndef UNMASK_EXPERIMENTS_RUN_ACCURACY_H
+#define UNMASK_EXPERIMENTS_RUN_ACCURACY_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "engine/live.h"
+#include "sim/system/system.h"
+
+enum step_class {
+    STEP_REFRESH,   /* whole canvases alone, nothing selected */
+    STEP_REUSE,     /* blocks against cached rows alone */
+    STEP_SELECTING, /* whole canvases of which some choose what they keep */
+    STEP_MIXED,
+};
+enum { STEP_CLASS_COUNT = STEP_MIXED + 1 };
+extern const char *const step_class_names[STEP_CLASS_COUNT];
+
+/* Times of one step of a submission. */
+struct compared_step {
+    uint32_t steps, kind;
+    int64_t sym[SYM_COUNT];
+    double predicted_device_ns, predicted_host_ns, predicted_wall_ns;
+    double measured_device_ns, measured_wall_ns;
+};
+
+/* One operator of the graph, over the steps that were measured operator by operator. */
+struct compared_operator {
+    double predicted_ns, measured_ns;
+};
+
+struct accuracy {
+    const struct system *system;
+    struct compared_step *steps; /* of each submission, in order */
+    size_t n_steps, room;
+    double idle_ns; /* of the makespan, while no step ran; NaN: not known, no makespan shown */
+    uint32_t every; /* operators of every so manieth; 0: of none */
+    struct compared_operator ops[GRAPH_MAX_OPS]; /* measured times scaled to whole steps */
+    uint32_t n_by_operator;                      /* steps measured so */
+};
+
+/* Room for `n_steps` submissions. */
+void accuracy_init(struct accuracy *accuracy, const struct system *system, size_t n_steps,
+                   uint32_t every);
+void accuracy_fini(struct accuracy *accuracy);
+
+enum step_class step_class_of(const struct submission *submission);
+
+void accuracy_add(struct accuracy *accuracy, const struct compared_step *step);
+
+/* Whether the next submission is one of those measured operator by operator. */
+bool accuracy_wants_operators(const struct accuracy *accuracy);
+
+/* Operator times of one of its steps, taken between marks, which take time themselves, and the
+ * step's device time when it ran whole: the first are scaled so that they add up to the second. */
+void accuracy_add_operators(struct accuracy *accuracy, const struct submission *submission,
+                            const double ns[GRAPH_MAX_OPS], double whole_ns);
+
+void accuracy_print(const struct accuracy *accuracy, FILE *out);
+json_t *accuracy_json(const struct accuracy *accuracy); /* NULL when memory is out */
+
+/* One row per submission. */
+int accuracy_write(const struct accuracy *accuracy, const char *path, struct err *err);
+
+/* What was measured, from such a file, with predictions of the system as it is now: those of the
+ * file are not read. Columns are found by their names. The caller runs accuracy_fini only after 0;
+ * ERR_WORLD names file and line of what is no step, or none of this system. */
+int accuracy_read(const char *path, const struct system *system, struct accuracy *out,
+                  struct err *err);
+
+#endif

@@ -1,0 +1,453 @@
+#include "experiments/run/campaign.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "analysis/identity.h"
+#include "experiments/cli/progress.h"
+#include "experiments/run/claims.h"
+#include "experiments/run/crew.h"
+#include "experiments/run/tape.h"
+
+enum { WAIT_US = 50000 };
+
+/* A run between its end and its turn to be recorded. */
+struct pending {
+    struct composition *composition; /* NULL: nothing to record */
+    struct tape tape;
+    char digest[SHA256_HEX_CHARS]; /* of its identity; "": not known yet, or it has none */
+    bool is_done;
+    bool is_elsewhere; /* another program runs it */
+};
+
+/* A run that the database held before. */
+struct known {
+    char config[SHA256_HEX_CHARS]; /* digest of the configuration */
+    int64_t run;
+};
+
+struct work {
+    struct campaign *campaign;
+    struct store *store;   /* NULL: nothing is recorded */
+    struct claims *claims; /* NULL: nothing is shared */
+    struct known *known;   /* by configuration, then run */
+    size_t n_known, room_known;
+    struct pending *pending;
+    size_t *round;        /* points to be tried */
+    pthread_mutex_t lock; /* over everything below, the store and the claims */
+    const char **own;     /* digests that this campaign runs: a hash table of room_own places */
+    size_t room_own;
+    size_t n_recorded; /* points before this one are recorded or have nothing to record */
+    size_t n_done;
+    struct progress progress;
+    struct err store_err;
+};
+
+/* ---- what the database held ---- */
+
+static void digest_config(const char *config, char out[SHA256_HEX_CHARS]) {
+    struct sha256 sha;
+    sha256_init(&sha);
+    sha256_add(&sha, config, strlen(config));
+    sha256_hex(&sha, out);
+}
+
+static int keep_known(void *state, const struct stored_run *run, struct err *err) {
+    struct work *work = state;
+    (void)err;
+    if (work->n_known == work->room_known) {
+        work->room_known = 2 * work->room_known + 64;
+        work->known = realloc(work->known, work->room_known * sizeof *work->known);
+        ASSERT(work->known != NULL);
+    }
+    struct known *known = &work->known[work->n_known++];
+    known->run = run->run;
+    digest_config(run->config, known->config);
+    return 0;
+}
+
+static int by_config(const void *a, const void *b) {
+    const struct known *x = a, *y = b;
+    int order = strcmp(x->config, y->config);
+    return order != 0 ? order : (x->run > y->run) - (x->run < y->run);
+}
+
+/* The latest run of a configuration, or NULL. */
+static const struct known *find_known(const struct work *work, const char *config) {
+    struct known after = {.run = INT64_MAX};
+    digest_config(config, after.config);
+    size_t low = 0, high = work->n_known;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (by_config(&work->known[middle], &after) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    const struct known *last = low > 0 ? &work->known[low - 1] : NULL;
+    return last != NULL && strcmp(last->config, after.config) == 0 ? last : NULL;
+}
+
+/* False where the summary is damaged: then the point is run again. */
+static bool take_stored(struct campaign_point *point, const char *summary) {
+    json_error_t trouble;
+    point->summary = json_loads(summary, 0, &trouble);
+    point->was_stored = point->summary != NULL;
+    if (!point->was_stored) {
+        snprintf(point->stale, sizeof point->stale, "its recorded summary is damaged");
+    }
+    return point->was_stored;
+}
+
+/* ---- where a point is run ---- */
+
+enum place_of_run { RUN_HERE, RUN_BEFORE, RUN_ELSEWHERE };
+
+/* Where a digest stands among those that this campaign runs, or the free place for it. */
+static const char **own_place(const struct work *work, const char *digest) {
+    size_t at = (size_t)strtoull(digest + SHA256_HEX_CHARS - 9, NULL, 16) % work->room_own;
+    while (work->own[at] != NULL && strcmp(work->own[at], digest) != 0) {
+        at = (at + 1) % work->room_own;
+    }
+    return &work->own[at];
+}
+
+static bool take_recorded(struct work *work, struct campaign_point *point, const char *digest) {
+    char *summary = NULL;
+    if (store_find_summary(work->store, digest, &summary, &point->err) != 0) {
+        return true;
+    }
+    bool is_taken = summary != NULL && take_stored(point, summary);
+    free(summary);
+    return is_taken;
+}
+
+/* Under the lock. What this campaign runs itself is run as often as it was asked for, so that the
+ * order in which threads come does not matter. */
+static enum place_of_run where_to_run(struct work *work, struct campaign_point *point,
+                                      const struct pending *pending) {
+    const char *digest = pending->digest;
+    if (digest[0] == '\0' || *own_place(work, digest) != NULL) {
+        return RUN_HERE;
+    }
+    if (take_recorded(work, point, digest)) {
+        return RUN_BEFORE;
+    }
+    if (!claims_take(work->claims, digest)) {
+        return RUN_ELSEWHERE;
+    }
+    /* Its owner may have recorded it and gone between our look and our claim. */
+    if (take_recorded(work, point, digest)) {
+        claims_drop(work->claims, digest);
+        return RUN_BEFORE;
+    }
+    *own_place(work, digest) = digest;
+    return RUN_HERE;
+}
+
+/* Under the lock, of a point to be run here: what an earlier run of the same configuration says
+ * of it. Returns whether that run stands for it. */
+static bool recall(struct work *work, struct campaign_point *point,
+                   const struct composition *composition) {
+    const struct known *known = find_known(work, composition->config);
+    char *text = NULL;
+    json_error_t trouble;
+    if (known == NULL || store_load_summary(work->store, known->run, &text, &point->err) != 0) {
+        return false;
+    }
+    json_t *summary = json_loads(text, 0, &trouble);
+    struct identity_difference difference =
+        identity_compare(json_object_get(summary, "identity"), composition->identity, true);
+    bool stands = work->campaign->any_build && !difference.inputs && take_stored(point, text);
+    if (!stands && point->stale[0] == '\0') {
+        snprintf(point->stale, sizeof point->stale, "%s", difference.text);
+    }
+    json_decref(summary);
+    free(text);
+    return stands;
+}
+
+static enum place_of_run take_turn(struct work *work, struct campaign_point *point,
+                                   struct pending *pending, const struct composition *composition) {
+    if (work->claims == NULL) {
+        return RUN_HERE;
+    }
+    pthread_mutex_lock(&work->lock);
+    snprintf(pending->digest, sizeof pending->digest, "%s", identity_digest(composition->identity));
+    enum place_of_run place = where_to_run(work, point, pending);
+    if (place == RUN_HERE && recall(work, point, composition)) {
+        claims_drop(work->claims, pending->digest);
+        place = RUN_BEFORE;
+    }
+    pthread_mutex_unlock(&work->lock);
+    return place;
+}
+
+/* ---- running ---- */
+
+/* Through its text, so that a fresh summary has the digits of a recorded one. */
+static int take_fresh(struct campaign_point *point, const struct composition *composition) {
+    json_t *object = NULL;
+    int status = summary_json(&composition->summary, &composition->facts, &object, &point->err);
+    if (status != 0) {
+        return status;
+    }
+    char *text = summary_json_text(object, 0);
+    json_error_t trouble;
+    point->summary = text != NULL ? json_loads(text, 0, &trouble) : NULL;
+    free(text);
+    json_decref(object);
+    size_t size;
+    FILE *notes = open_memstream(&point->notes, &size);
+    if (point->summary == NULL || notes == NULL) {
+        return err_world(&point->err, "out of memory");
+    }
+    compose_print(composition, notes);
+    fclose(notes);
+    return 0;
+}
+
+static int keep_request(void *state, const struct request_record *record, struct err *err) {
+    struct campaign_point *point = state;
+    if (point->n_requests == point->requests_room) {
+        size_t room = 2 * point->requests_room + 256;
+        void *moved = realloc(point->requests, room * sizeof *point->requests);
+        if (moved == NULL) {
+            return err_world(err, "out of memory: cannot keep %zu requests", room);
+        }
+        point->requests = moved;
+        point->requests_room = room;
+    }
+    point->requests[point->n_requests++] = *record;
+    return 0;
+}
+
+/* Returns the composition when it is to be recorded. */
+static struct composition *run_point(struct work *work, struct campaign_point *point,
+                                     struct pending *pending) {
+    struct campaign *campaign = work->campaign;
+    struct composition *composition = NULL;
+    bool waited = pending->is_elsewhere;
+    pending->is_elsewhere = false;
+    if (*campaign->stop) {
+        (void)err_world(&point->err, "interrupted");
+        return NULL;
+    }
+    int status = compose_open(&point->request, &composition, &point->err);
+    enum place_of_run place = status == 0 ? take_turn(work, point, pending, composition) : RUN_HERE;
+    pending->is_elsewhere = place == RUN_ELSEWHERE;
+    point->was_shared = place == RUN_BEFORE && waited;
+    if (place != RUN_HERE) {
+        compose_close(composition);
+        return NULL;
+    }
+    struct tape *tape = &pending->tape;
+    struct sink sinks[2];
+    uint32_t n_sinks = 0;
+    if (work->store != NULL) {
+        sinks[n_sinks++] = tape_sink(tape, campaign->level);
+    }
+    if (campaign->keeps_requests) {
+        sinks[n_sinks++] = (struct sink){.state = point, .request = keep_request};
+    }
+    struct run_watch watch = {.sinks = sinks,
+                              .n_sinks = n_sinks,
+                              .records_members =
+                                  work->store != NULL && campaign->level >= STORE_STEPS,
+                              .stop = campaign->stop};
+    if (status == 0) {
+        status = compose_run(composition, &watch, &point->err);
+    }
+    if (status == 0 && composition->result.interrupted) {
+        status = err_world(&point->err, "interrupted");
+    }
+    if (status == 0) {
+        status = take_fresh(point, composition);
+    }
+    point->has_no_room = compose_says_no_memory(&point->err);
+    if (status != 0 || work->store == NULL) {
+        compose_close(composition);
+        return NULL;
+    }
+    return composition;
+}
+
+static int record(struct work *work, const struct pending *pending, struct err *err) {
+    const struct composition *c = pending->composition;
+    struct sink sink = {0};
+    int64_t run;
+    int status = store_run_begin(work->store, &c->facts, work->campaign->level, &run, &sink, err);
+    if (status != 0) {
+        return status;
+    }
+    status = tape_play(&pending->tape, &sink, err);
+    if (status == 0) {
+        return store_run_commit(work->store, &c->summary, &c->facts, err);
+    }
+    store_run_rollback(work->store);
+    return status;
+}
+
+/* What is left to do of a point that is over. */
+static void put_away(struct work *work, struct pending *pending) {
+    if (pending->composition != NULL && work->store_err.kind == ERR_NONE) {
+        (void)record(work, pending, &work->store_err);
+    }
+    if (work->claims != NULL && pending->digest[0] != '\0' && !pending->is_elsewhere) {
+        claims_drop(work->claims, pending->digest);
+    }
+    compose_close(pending->composition);
+    pending->composition = NULL;
+    tape_fini(&pending->tape);
+}
+
+/* Put away every point whose turn has come. */
+static void put_away_ready(struct work *work) {
+    while (work->n_recorded < work->campaign->n && work->pending[work->n_recorded].is_done) {
+        put_away(work, &work->pending[work->n_recorded++]);
+    }
+}
+
+/* Whether a point that another program ran has become ours to run, or is over. */
+static bool has_come_back(struct work *work, size_t i) {
+    struct pending *pending = &work->pending[i];
+    struct campaign_point *point = &work->campaign->points[i];
+    pthread_mutex_lock(&work->lock);
+    bool is_over = take_recorded(work, point, pending->digest);
+    bool is_free = !is_over && claims_take(work->claims, pending->digest);
+    if (is_free) {
+        claims_drop(work->claims, pending->digest); /* taken again with its composition */
+    }
+    if (is_over) {
+        point->was_shared = true;
+        pending->is_elsewhere = false;
+        progress_update(&work->progress, ++work->n_done);
+    }
+    pthread_mutex_unlock(&work->lock);
+    return is_free;
+}
+
+static void work_on(void *state, size_t index) {
+    struct work *work = state;
+    size_t i = work->round[index];
+    struct pending *pending = &work->pending[i];
+    if (pending->is_elsewhere && !*work->campaign->stop && !has_come_back(work, i)) {
+        return;
+    }
+    struct composition *composition = run_point(work, &work->campaign->points[i], pending);
+    pthread_mutex_lock(&work->lock);
+    pending->composition = composition;
+    pending->is_done = true;
+    bool had_its_turn = work->n_recorded == work->campaign->n;    /* it was elsewhere then */
+    bool is_over = composition == NULL && !pending->is_elsewhere; /* others may try it at once */
+    if (had_its_turn || is_over) {
+        put_away(work, pending);
+    }
+    put_away_ready(work);
+    work->n_done += !pending->is_elsewhere;
+    progress_update(&work->progress, work->n_done);
+    pthread_mutex_unlock(&work->lock);
+}
+
+/* First every point, then again and again those that another program had claimed. Points that are
+ * elsewhere hold nobody up: those that come back are recorded as they end. */
+static void run_rounds(struct work *work, unsigned n_threads) {
+    size_t n = work->campaign->n;
+    for (size_t i = 0; i < n; i++) {
+        work->round[i] = i;
+    }
+    for (bool is_first = true; n > 0; is_first = false) {
+        crew_run(n, n_threads, work_on, work);
+        size_t n_before = n;
+        n = 0;
+        for (size_t i = 0; i < n_before; i++) {
+            if (work->pending[work->round[i]].is_elsewhere) {
+                work->round[n++] = work->round[i];
+            }
+        }
+        if (n > 0 && is_first) {
+            fprintf(stderr, "unmask: %zu points are run by another sweep on %s\n", n,
+                    work->campaign->db);
+        }
+        if (n > 0 && n == n_before) {
+            usleep(WAIT_US);
+        }
+    }
+}
+
+static int open_store(struct work *work, struct err *err) {
+    const struct campaign *campaign = work->campaign;
+    if (campaign->db == NULL) {
+        return 0;
+    }
+    int status = store_open(campaign->db, STORE_WRITE, &work->store, err);
+    if (status != 0) {
+        return status;
+    }
+    store_be_patient(work->store, campaign->stop);
+    if (!campaign->resumes) {
+        return 0;
+    }
+    status = store_list_runs(work->store, keep_known, work, err);
+    if (work->n_known > 0) {
+        qsort(work->known, work->n_known, sizeof *work->known, by_config);
+    }
+    return status != 0 ? status : claims_open(campaign->db, &work->claims, err);
+}
+
+static int verdict(const struct campaign *campaign, const struct err *store_err, struct err *err) {
+    if (store_err->kind != ERR_NONE) {
+        *err = *store_err;
+        return (int)err->kind;
+    }
+    for (size_t i = 0; i < campaign->n; i++) {
+        if (campaign->points[i].err.kind == ERR_USAGE) {
+            *err = campaign->points[i].err;
+            return (int)err->kind;
+        }
+    }
+    return 0;
+}
+
+int campaign_run(struct campaign *campaign, unsigned n_threads, struct err *err) {
+    struct work work = {.campaign = campaign,
+                        .pending = calloc(campaign->n + 1, sizeof *work.pending),
+                        .round = calloc(campaign->n + 1, sizeof *work.round),
+                        .room_own = 2 * campaign->n + 1};
+    work.own = calloc(work.room_own, sizeof *work.own);
+    ASSERT(work.pending != NULL && work.round != NULL && work.own != NULL);
+    pthread_mutex_init(&work.lock, NULL);
+    progress_start(&work.progress, "runs", campaign->n);
+    int status = open_store(&work, err);
+    if (status == 0) {
+        run_rounds(&work, n_threads);
+        status = verdict(campaign, &work.store_err, err);
+    }
+    double wall_s = progress_end(&work.progress);
+    if (status == 0) {
+        fprintf(stderr, "unmask: %zu runs in %.3g s\n", campaign->n, wall_s);
+    }
+    free(work.known);
+    free(work.pending);
+    free(work.round);
+    free(work.own);
+    claims_close(work.claims);
+    store_close(work.store);
+    pthread_mutex_destroy(&work.lock);
+    return status;
+}
+
+void campaign_fini(struct campaign *campaign) {
+    for (size_t i = 0; i < campaign->n; i++) {
+        json_decref(campaign->points[i].summary);
+        free(campaign->points[i].notes);
+        free(campaign->points[i].requests);
+        campaign->points[i].requests = NULL;
+        campaign->points[i].summary = NULL;
+        campaign->points[i].notes = NULL;
+    }
+}

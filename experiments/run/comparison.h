@@ -1,0 +1,35 @@
+/* What compare knows: several systems under one workload and the same seeds, and how it is shown.
+ */
+#ifndef UNMASK_EXPERIMENTS_RUN_COMPARISON_H
+#define UNMASK_EXPERIMENTS_RUN_COMPARISON_H
+
+#include "experiments/cli/asked.h"
+#include "experiments/run/campaign.h"
+#include "experiments/run/sample.h"
+
+/* Ratios and differences are to the first system. */
+struct comparison {
+    char names[ASKED_MOST_SYSTEMS][ASKED_NAME_CHARS];
+    size_t n, n_seeds;
+    struct campaign_point *points; /* [n][n_seeds] */
+    struct sample samples[ASKED_MOST_SYSTEMS];
+    struct warnings warnings[ASKED_MOST_SYSTEMS]; /* of the runs, and of the comparison */
+    json_t **same; /* [n][n_seeds], by the requests that all served; NULL: not asked */
+    bool has_slo;
+    struct asked asked;
+};
+
+/* Once the points have run: samples and warnings. */
+void comparison_settle(struct comparison *comparison);
+
+/* Measure by the requests that every system served with that seed. Before comparison_settle; the
+ * campaign has kept the requests. */
+int comparison_same_requests(struct comparison *comparison, struct err *err);
+
+void comparison_print(const struct comparison *comparison, FILE *out);
+json_t *comparison_json(const struct comparison *comparison);
+
+/* Releases what it made, not the points. */
+void comparison_fini(struct comparison *comparison);
+
+#endif

@@ -1,0 +1,152 @@
+/* A composition: one run put together from a system, a workload, an executor, sinks and a summary.
+ *
+ * Every command that runs anything composes it here. A composition shares nothing with another one:
+ * several may run at the same time on threads. */
+#ifndef UNMASK_EXPERIMENTS_RUN_COMPOSE_H
+#define UNMASK_EXPERIMENTS_RUN_COMPOSE_H
+
+#include "analysis/summary.h"
+#include "engine/weights/end_tokens.h"
+#include "experiments/run/accuracy.h"
+#include "experiments/run/recorded.h"
+#include "sim/serve/executor_sim.h"
+#include "sim/serve/loop.h"
+#include "traces/decode_trace.h"
+#include "traces/workload.h"
+
+/* What executes: the simulated executor where `name` is NULL, else the engine on a device. */
+struct backend_request {
+    const char *name;    /* NULL, "cpu" or "cuda" */
+    const char *weights; /* a checkpoint folder or random:SEED */
+    const char *eos;     /* ids of the tokens that end a text, or "none"; NULL: the checkpoint's */
+    const char *library; /* of the CUDA back end; NULL: where it is found */
+    bool skips_idle;     /* the clock skips the time in which nothing is under way */
+};
+
+/* What to run. Texts and lists are borrowed until the composition is closed. */
+struct run_request {
+    const char *system, *gpu;
+    const char *model;        /* NULL: the system's own */
+    const char *systems_path; /* NULL: the shipped file */
+    const char *profile_path; /* NULL: the GPU's own */
+    bool roofline;
+    const char *workload;
+    struct workload_options options;
+    const struct setting *settings; /* keys of the system; "workload.KEY" those of the workload */
+    uint32_t n_settings;
+    struct slo slo;
+    struct backend_request backend;
+    const char
+        *decode_path; /* a decode trace to play; NULL: decisions are drawn, or the device's */
+};
+
+enum {
+    REJECTED_MOST_LISTED = 8,
+    ENGINE_FIGURES = 12,
+    UNMAPPED_FIGURES = 8,
+    COMPOSE_DEVICE_CHARS = 320
+};
+
+/* The first requests that were rejected for one reason. */
+struct rejected_list {
+    uint64_t ids[REJECTED_MOST_LISTED];
+    uint32_t n;
+};
+
+struct composition {
+    struct system *system;
+    struct workload *workload;       /* NULL in a replay */
+    const struct recorded *recorded; /* NULL unless in a replay */
+    struct run_facts facts;          /* whole once the run is over */
+    char *config;                    /* the resolved configuration as an INI text */
+    json_t *identity;                /* what facts.identity points to; see analysis/identity.h */
+    struct decode_trace *decode;     /* NULL: none is played */
+    struct decode_source decode_source;
+    char trace[160], provenance[320]; /* what facts.trace and trace_provenance point to */
+    struct provenance answers;        /* of the answers' lengths */
+    bool says_answers;                /* else they are taken to fill their outputs */
+    struct end_tokens ends;           /* that a live run looks for */
+    char settings[512];               /* KEY=VALUE, ... as asked for; "" in a replay */
+    char changed[512];                /* of a replay: what is other than when it was recorded */
+    struct engine *engine;            /* NULL unless a device executes, or repeats, the batches */
+    struct live *live;
+    char device[COMPOSE_DEVICE_CHARS]; /* the engine's; what facts.device points to */
+    bool emulates;                     /* it stands in for the system's GPU */
+    char collectives[512];             /* where the prices of what ranks exchange come from */
+    char incomplete[1024];             /* why a live run was cut short; "": it is whole */
+    struct run_figure figures[ENGINE_FIGURES];
+    struct run_figure constants[MAX_CALIBRATED];
+    struct host host; /* what the facts' host borrows */
+    uint64_t seed;
+    /* Written by compose_run. */
+    struct summary summary;
+    struct loop_result result;
+    struct pricing pricing;
+    struct rejected_list rejected[REJECT_REASON_COUNT];
+    double priced_ns, recorded_ns; /* of a replay: device time, as priced now and as recorded */
+    struct accuracy accuracy;      /* of a replay whose steps were measured; else without steps */
+};
+
+int compose_open(const struct run_request *request, struct composition **out, struct err *err);
+
+/* The run that was recorded, to be played again; `recorded` is borrowed. Its system is looked up
+ * again in the file it came from, and every key is set as it was. Where the back end has a name,
+ * every submission is also carried out on that device, and where operators_every is above 0 that
+ * of every so manieth operator by operator. */
+int compose_recorded(const struct recorded *recorded, const struct backend_request *backend,
+                     uint32_t operators_every, struct composition **out, struct err *err);
+
+void compose_close(struct composition *composition); /* NULL is fine */
+
+/* ERR_USAGE when the profile read from `path` says that it is another GPU's; one that says nothing
+ * passes. Of a system that has such a profile, also when it was measured in other elements. */
+int compose_check_profile(const struct profile *profile, const char *path, const struct gpu *gpu,
+                          struct err *err);
+int compose_check_system(const struct system *system, struct err *err);
+
+/* What a run is watched and stopped by; all of it may be zero. */
+struct run_watch {
+    const struct sink *sinks; /* besides the summary's own; at most 4 */
+    uint32_t n_sinks;
+    bool records_members;
+    const volatile sig_atomic_t *stop;
+    void (*progress)(void *state, uint64_t n_left, int64_t now_ns);
+    void *progress_state;
+};
+
+/* Once per composition. An interrupted run is no error: see result.interrupted. On an error the
+ * summary holds what was until then, and that of a live run is finished and says why. */
+int compose_run(struct composition *composition, const struct run_watch *watch, struct err *err);
+
+/* Whether a device executes the run itself, in its own time. */
+static inline bool compose_is_live(const struct composition *composition) {
+    return composition->live != NULL && composition->recorded == NULL;
+}
+
+/* Of a run that was cut short: how many of the requests wanted had not arrived, with words for
+ * people; "" when none is missing. Only the end of a trace tells how many were wanted of it. */
+void compose_describe_missing(const struct composition *composition, char *out, size_t size);
+
+/* Of a live run that is over: 0, or ERR_WORLD when the device memory that was planned is not what
+ * was metered. */
+int compose_check_memory(const struct composition *composition, struct err *err);
+
+/* The tokens that end a text on this back end. */
+int compose_end_tokens(const struct backend_request *backend, const struct model *model,
+                       struct end_tokens *out, struct err *err);
+
+/* Whether an error says that the system does not fit into the device: an answer, not a failure. */
+bool compose_says_no_memory(const struct err *err);
+
+/* How a device is named that runs the batches of a system: as its maker calls it, after "emulated
+ * on" where it stands in for the system's GPU. */
+void compose_name_device(const struct engine *engine, const struct system *system,
+                         char out[COMPOSE_DEVICE_CHARS]);
+
+/* What was run, on what, and where every number comes from: the lines beside a summary. */
+void compose_print(const struct composition *composition, FILE *out);
+
+/* The lines of warnings, which are the last ones; `about` as in caution_print. */
+void compose_print_warnings(const struct composition *composition, const char *about, FILE *out);
+
+#endif

@@ -1,0 +1,219 @@
+#include "experiments/run/meter.h"
+
+#include "sim/system/system_step.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void keep_largest(struct metered_step *kept, const struct step_shape *shape,
+                         int64_t workspace_bytes, enum symbol symbol) {
+    if (shape->sym[symbol] > kept->sym[symbol]) {
+        memcpy(kept->sym, shape->sym, sizeof kept->sym);
+        kept->workspace_bytes = workspace_bytes;
+    }
+}
+
+/* As the system places it, whether it fits or not. */
+static void place(const struct meter *meter, const struct step_shape *shape,
+                  int64_t workspace_bytes, struct placement *out) {
+    struct err ignored = {0};
+    (void)system_place(meter->request.system, shape, workspace_bytes, out, &ignored);
+}
+
+static void keep_memory(struct meter *meter, const struct submission *submission) {
+    struct step_shape shape = *submission->shape;
+    int64_t workspace_bytes = submission->workspace_bytes;
+    if (!meter->request.system->runtime.varlen) {
+        shape_pad(&shape);
+    }
+    keep_largest(&meter->most_tokens, &shape, workspace_bytes, SYM_TOKENS);
+    keep_largest(&meter->most_logits, &shape, workspace_bytes, SYM_LOGIT_ROWS);
+    if (meter->request.places_all) {
+        struct placement placement;
+        place(meter, &shape, workspace_bytes, &placement);
+        meter->largest_bytes = placement.peak_bytes > meter->largest_bytes ? placement.peak_bytes
+                                                                           : meter->largest_bytes;
+    }
+}
+
+/* The price of one step of what ran, its look-ups counted for every step. */
+static int price(struct meter *meter, const struct submission *submission, uint32_t steps,
+                 struct completion *priced, struct err *err) {
+    struct executor pricer = executor_sim_interface(meter->request.pricer);
+    struct submission played = *submission;
+    played.repeat = steps;
+    played.stop_ns = INT64_MAX;
+    int status = pricer.submit(pricer.state, &played, err);
+    if (status == 0) {
+        status = pricer.wait(pricer.state, INT64_MAX, priced, err);
+        meter->priced_ns += (double)priced->gpu_ns * steps;
+    }
+    return status;
+}
+
+/* Carry out on the device what the record says, some of it operator by operator first. */
+static int rerun(struct meter *meter, const struct submission *submission,
+                 const struct replay_step *step, struct live_times *times, struct err *err) {
+    struct live *live = meter->request.rerun;
+    struct accuracy *accuracy = meter->request.accuracy;
+    double ns[GRAPH_MAX_OPS];
+    bool by_operator = accuracy_wants_operators(accuracy);
+    int status = by_operator ? live_operators(live, submission, NULL, ns, err) : 0;
+    status = status == 0 ? live_execute(live, submission, step->steps, step->commits, times, err)
+                         : status;
+    if (status == 0 && by_operator) {
+        accuracy_add_operators(accuracy, submission, ns, times->device_ns / step->steps);
+    }
+    return status;
+}
+
+static int submit(void *state, const struct submission *submission, struct err *err) {
+    struct meter *meter = state;
+    const struct meter_request *request = &meter->request;
+    keep_memory(meter, submission);
+    int status = request->inner.submit(request->inner.state, submission, err);
+    meter->flights[submission->replica] = *submission;
+    return status;
+}
+
+static double step_wall_ns(const struct completion *done) {
+    return (double)(done->time_ns - done->start_ns) / done->steps;
+}
+
+/* The accuracy of several replicas lists the steps as they end. */
+static int compare(struct meter *meter, const struct submission *submission,
+                   const struct completion *done, const struct completion *priced,
+                   struct err *err) {
+    struct compared_step compared = {
+        .steps = done->steps,
+        .kind = step_class_of(submission),
+        .predicted_device_ns = (double)priced->gpu_ns,
+        .predicted_host_ns = (double)priced->host_ns,
+        .predicted_wall_ns = step_wall_ns(priced),
+        .measured_device_ns = (double)done->gpu_ns,
+        .measured_wall_ns = step_wall_ns(done),
+    };
+    memcpy(compared.sym, submission->shape->sym, sizeof compared.sym);
+    if (meter->request.rerun != NULL) {
+        struct live_times times;
+        int status = rerun(meter, submission, &meter->request.steps[meter->next], &times, err);
+        if (status != 0) {
+            return status;
+        }
+        compared.measured_device_ns = times.device_ns / done->steps;
+        compared.measured_wall_ns = times.wall_ns / done->steps;
+    }
+    accuracy_add(meter->request.accuracy, &compared);
+    return 0;
+}
+
+/* Batches are looked at as they end: by then it is known how many steps they were, and their
+ * requests are as they were while they ran. */
+static int wait_next(void *state, int64_t until_ns, struct completion *out, struct err *err) {
+    struct meter *meter = state;
+    const struct meter_request *request = &meter->request;
+    int status = request->inner.wait(request->inner.state, until_ns, out, err);
+    if (status != 0 || out->kind != COMPLETION_BATCH) {
+        return status;
+    }
+    const struct submission *submission = &meter->flights[out->replica];
+    struct completion priced = {.steps = 1};
+    meter->device_ns += (double)out->gpu_ns * out->steps;
+    meter->wall_ns += (double)(out->time_ns - out->start_ns);
+    if (request->pricer != NULL) {
+        status = price(meter, submission, out->steps, &priced, err);
+    }
+    if (status == 0 && request->accuracy != NULL) {
+        status = compare(meter, submission, out, &priced, err);
+    }
+    meter->next++;
+    return status;
+}
+
+/* Who holds the requests' memory. */
+static struct executor holder(const struct meter *meter) {
+    return meter->request.rerun != NULL ? live_interface(meter->request.rerun)
+                                        : meter->request.inner;
+}
+
+static int admit(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                 struct err *err) {
+    struct executor device = holder(state);
+    return device.admit != NULL ? device.admit(device.state, replica, slot, request, err) : 0;
+}
+
+static int grow(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                struct err *err) {
+    struct executor device = holder(state);
+    return device.grow != NULL ? device.grow(device.state, replica, slot, request, err) : 0;
+}
+
+static void release(void *state, uint32_t replica, uint32_t slot) {
+    struct executor device = holder(state);
+    if (device.release != NULL) {
+        device.release(device.state, replica, slot);
+    }
+}
+
+static int find_end(void *state, uint32_t replica, uint32_t slot, const struct request *request,
+                    uint32_t *answer_tokens, struct err *err) {
+    const struct executor *inner = &((struct meter *)state)->request.inner;
+    return inner->find_end(inner->state, replica, slot, request, answer_tokens, err);
+}
+
+/* A replay does not know; a schedule that was made by estimates is repeated by the same ones. */
+static int64_t estimate_ns(const void *state, const struct step_shape *shape,
+                           int64_t workspace_bytes) {
+    const struct meter *meter = state;
+    struct executor estimator = meter->request.pricer != NULL
+                                    ? executor_sim_interface(meter->request.pricer)
+                                    : meter->request.inner;
+    return estimator.estimate_ns(estimator.state, shape, workspace_bytes);
+}
+
+void meter_init(struct meter *meter, const struct meter_request *request) {
+    *meter = (struct meter){.request = *request};
+    meter->flights = calloc(request->system->settings.replicas, sizeof *meter->flights);
+    ASSERT(meter->flights != NULL);
+}
+
+void meter_fini(struct meter *meter) {
+    free(meter->flights);
+    meter->flights = NULL;
+}
+
+struct executor meter_interface(struct meter *meter) {
+    const struct meter_request *request = &meter->request;
+    return (struct executor){.state = meter,
+                             .wants_spans = request->inner.wants_spans || request->rerun != NULL ||
+                                            !request->system->runtime.varlen,
+                             .wants_members = request->inner.wants_members,
+                             .knows_positions = request->inner.knows_positions,
+                             .unrolls = request->inner.unrolls,
+                             .shares_prefixes = request->inner.shares_prefixes,
+                             .admit = admit,
+                             .grow = grow,
+                             .release = release,
+                             .find_end = request->inner.find_end != NULL ? find_end : NULL,
+                             .submit = submit,
+                             .wait = wait_next,
+                             .estimate_ns = estimate_ns};
+}
+
+void meter_memory(const struct meter *meter, int64_t *activation_bytes, int64_t *logit_bytes) {
+    const struct graph *graph = &meter->request.system->graph;
+    struct step_shape by_tokens = {0}, by_logits = {0};
+    struct placement a, b;
+    memcpy(by_tokens.sym, meter->most_tokens.sym, sizeof by_tokens.sym);
+    memcpy(by_logits.sym, meter->most_logits.sym, sizeof by_logits.sym);
+    place(meter, &by_tokens, meter->most_tokens.workspace_bytes, &a);
+    place(meter, &by_logits, meter->most_logits.workspace_bytes, &b);
+    int64_t larger_bytes = a.peak_bytes > b.peak_bytes ? a.peak_bytes : b.peak_bytes;
+    *activation_bytes = meter->request.places_all ? meter->largest_bytes : larger_bytes;
+    *logit_bytes = 0;
+    for (int t = 0; t < (int)graph->n_tensors; t++) {
+        if (tensor_holds_logits(graph, t) && graph->tensors[t].alias < 0) {
+            *logit_bytes += tensor_bytes(graph, t, &by_logits, b.chunks);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+#include "experiments/run/recorded.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct loading {
+    struct recorded *recorded;
+    size_t room_arrivals, room_steps;
+    char *config_text;
+    int64_t n_steps; /* as the run's row says */
+    bool is_found;
+};
+
+static char *copy(const char *text) {
+    char *made = strdup(text != NULL ? text : "");
+    ASSERT(made != NULL);
+    return made;
+}
+
+static int on_run(void *state, const struct stored_run *run, struct err *err) {
+    struct loading *loading = state;
+    (void)err;
+    if (run->run == loading->recorded->run) {
+        json_error_t trouble;
+        loading->recorded->trace = copy(run->trace);
+        loading->recorded->backend = copy(run->backend);
+        loading->recorded->trace_provenance = copy(run->trace_provenance);
+        loading->recorded->summary = json_loads(run->summary, 0, &trouble);
+        loading->recorded->seed = run->seed;
+        loading->n_steps = run->n_steps;
+        loading->is_found = true;
+    }
+    return 0;
+}
+
+static int on_request(void *state, const struct request_record *record, struct err *err) {
+    struct loading *loading = state;
+    struct recorded *recorded = loading->recorded;
+    (void)err;
+    if (recorded->n_arrivals == loading->room_arrivals) {
+        loading->room_arrivals = 2 * loading->room_arrivals + 256;
+        recorded->arrivals =
+            realloc(recorded->arrivals, loading->room_arrivals * sizeof *recorded->arrivals);
+        ASSERT(recorded->arrivals != NULL);
+    }
+    recorded->arrivals[recorded->n_arrivals++] =
+        (struct arrival){.arrival_ns = record->arrival_ns,
+                         .id = record->id,
+                         .prompt_tokens = record->prompt_tokens,
+                         .output_tokens = record->output_tokens,
+                         .answer_tokens = record->answer_tokens,
+                         .tenant = record->tenant};
+    return 0;
+}
+
+static int on_step(void *state, const struct step_record *record, struct err *err) {
+    struct loading *loading = state;
+    struct recorded *recorded = loading->recorded;
+    if (recorded->n_steps == loading->room_steps) {
+        loading->room_steps = 2 * loading->room_steps + 256;
+        recorded->steps = realloc(recorded->steps, loading->room_steps * sizeof *recorded->steps);
+        ASSERT(recorded->steps != NULL);
+    }
+    if (record->request_ids == NULL) {
+        return err_world(err, "step %" PRIu64 " of run %" PRId64 " has no members", record->index,
+                         recorded->run);
+    }
+    uint64_t *ids = malloc(record->n * sizeof *ids + 1);
+    uint32_t *commits = malloc(record->n * sizeof *commits + 1);
+    ASSERT(ids != NULL && commits != NULL);
+    memcpy(ids, record->request_ids, record->n * sizeof *ids);
+    memcpy(commits, record->commit_tokens, record->n * sizeof *commits);
+    recorded->steps[recorded->n_steps++] = (struct replay_step){.replica = record->replica,
+                                                                .steps = record->repeat,
+                                                                .n_requests = record->n,
+                                                                .start_ns = record->start_ns,
+                                                                .end_ns = record->end_ns,
+                                                                .gpu_ns = record->gpu_ns,
+                                                                .host_ns = record->host_ns,
+                                                                .request_ids = ids,
+                                                                .commits = commits};
+    return 0;
+}
+
+static int by_arrival(const void *a, const void *b) {
+    const struct arrival *x = a, *y = b;
+    if (x->arrival_ns != y->arrival_ns) {
+        return x->arrival_ns < y->arrival_ns ? -1 : 1;
+    }
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Steps are recorded as they end; a replay takes them as they begin. On several replicas, those
+ * that begin together keep the order of the replicas, which is the order of scheduling. */
+static int by_start(const void *a, const void *b) {
+    const struct replay_step *x = a, *y = b;
+    if (x->start_ns != y->start_ns) {
+        return x->start_ns < y->start_ns ? -1 : 1;
+    }
+    return (x->replica > y->replica) - (x->replica < y->replica);
+}
+
+static int load_parts(struct store *store, struct loading *loading, struct err *err) {
+    struct recorded *recorded = loading->recorded;
+    int status = store_list_runs(store, on_run, loading, err);
+    if (status == 0 && !loading->is_found) {
+        return err_usage(err, "%s has no run %" PRId64, store_path(store), recorded->run);
+    }
+    const char *incomplete = json_string_value(json_object_get(recorded->summary, "incomplete"));
+    if (status == 0 && recorded->summary == NULL) {
+        return err_world(err, "run %" PRId64 " of %s has no summary to compare with", recorded->run,
+                         store_path(store));
+    }
+    if (status == 0 && incomplete != NULL) {
+        return err_world(err,
+                         "run %" PRId64 " of %s is incomplete and cannot be replayed as a whole "
+                         "one (%s)",
+                         recorded->run, store_path(store), incomplete);
+    }
+    if (status == 0 && loading->n_steps == 0) {
+        return err_usage(err,
+                         "run %" PRId64 " of %s was recorded without its steps; a replay needs "
+                         "--levels steps",
+                         recorded->run, store_path(store));
+    }
+    if (status == 0) {
+        status = store_load_config(store, recorded->run, &loading->config_text, err);
+    }
+    if (status == 0) {
+        char name[64];
+        snprintf(name, sizeof name, "configuration of run %" PRId64, recorded->run);
+        status = config_parse(name, loading->config_text, strlen(loading->config_text),
+                              &recorded->config, err);
+    }
+    if (status == 0) {
+        status = store_load_requests(store, recorded->run, on_request, loading, err);
+    }
+    if (status == 0) {
+        status = store_load_steps(store, recorded->run, on_step, loading, err);
+    }
+    return status;
+}
+
+int recorded_load(struct store *store, int64_t run, struct recorded **out, struct err *err) {
+    struct recorded *recorded = calloc(1, sizeof *recorded);
+    ASSERT(recorded != NULL);
+    recorded->run = run;
+    struct loading loading = {.recorded = recorded};
+    int status = load_parts(store, &loading, err);
+    free(loading.config_text);
+    if (status != 0) {
+        recorded_close(recorded);
+        return status;
+    }
+    if (recorded->n_arrivals > 0) {
+        qsort(recorded->arrivals, recorded->n_arrivals, sizeof *recorded->arrivals, by_arrival);
+    }
+    qsort(recorded->steps, recorded->n_steps, sizeof *recorded->steps, by_start);
+    *out = recorded;
+    return 0;
+}
+
+void recorded_close(struct recorded *recorded) {
+    if (recorded == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < recorded->n_steps; i++) {
+        free((void *)recorded->steps[i].request_ids);
+        free((void *)recorded->steps[i].commits);
+    }
+    free(recorded->steps);
+    free(recorded->arrivals);
+    config_fini(&recorded->config);
+    free(recorded->trace);
+    free(recorded->trace_provenance);
+    free(recorded->backend);
+    json_decref(recorded->summary);
+    free(recorded);
+}
+
+static enum source_reply next_arrival(void *state, struct arrival *out, struct err *err) {
+    struct recorded_reader *reader = state;
+    (void)err;
+    if (reader->next == reader->recorded->n_arrivals) {
+        return SOURCE_END;
+    }
+    *out = reader->recorded->arrivals[reader->next++];
+    return SOURCE_ROW;
+}
+
+struct arrival_source recorded_source(struct recorded_reader *reader) {
+    return (struct arrival_source){.state = reader, .next = next_arrival};
+}

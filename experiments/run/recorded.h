@@ -1,0 +1,38 @@
+/* A recorded run, read back whole: its requests as a source of arrivals, its submissions as what a
+ * replay executor plays, and what was said of it. */
+#ifndef UNMASK_EXPERIMENTS_RUN_RECORDED_H
+#define UNMASK_EXPERIMENTS_RUN_RECORDED_H
+
+#include <jansson.h>
+
+#include "analysis/store.h"
+#include "sim/base/arrival.h"
+#include "sim/base/config.h"
+#include "sim/serve/executor_replay.h"
+
+struct recorded {
+    int64_t run;
+    char *trace, *trace_provenance, *backend; /* as stored */
+    json_t *summary;                          /* the object that the run printed */
+    uint64_t seed;
+    struct config config; /* the resolved configuration it ran with */
+    struct arrival *arrivals;
+    size_t n_arrivals;
+    struct replay_step *steps;
+    size_t n_steps;
+    const char *decode_path; /* the decode trace that it wrote, borrowed; NULL: it is not at hand */
+};
+
+/* ERR_USAGE when the store has no such run or it was recorded without its steps; ERR_WORLD when it
+ * was cut short, since what was under way then is not in the record. */
+int recorded_load(struct store *store, int64_t run, struct recorded **out, struct err *err);
+void recorded_close(struct recorded *recorded); /* NULL is fine */
+
+/* A place in the arrivals; `source` borrows both. */
+struct recorded_reader {
+    const struct recorded *recorded;
+    size_t next;
+};
+struct arrival_source recorded_source(struct recorded_reader *reader);
+
+#endif

@@ -1,0 +1,138 @@
+#include "experiments/run/sample.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "analysis/caution.h"
+#include "experiments/cli/cmd.h"
+
+const struct quantity_text quantity_texts[N_QUANTITIES] = {
+    [Q_THROUGHPUT] = {"throughput_tok_s", "tok/s", "throughput_tok_s", NULL, false},
+    [Q_MEAN] = {"latency_s.mean", "mean_s", "latency_s", "mean", true},
+    [Q_P50] = {"latency_s.p50", "p50_s", "latency_s", "p50", true},
+    [Q_P99] = {"latency_s.p99", "p99_s", "latency_s", "p99", true},
+    [Q_TTFT] = {"ttft_s.mean", "ttft_s", "ttft_s", "mean", true},
+    [Q_TPOT] = {"tpot_s.mean", "tpot_s", "tpot_s", "mean", true},
+    [Q_QUEUE] = {"queue_s.mean", "queue_s", "queue_s", "mean", true},
+    [Q_GOODPUT] = {"goodput_req_s", "goodput", "goodput_req_s", NULL, false},
+    [Q_ATTAINMENT] = {"attainment", "attain_%", "attainment", NULL, false},
+};
+
+const json_t *sample_any(const struct sample *sample) {
+    for (size_t i = 0; i < sample->n; i++) {
+        if (sample->runs[i] != NULL) {
+            return sample->runs[i];
+        }
+    }
+    return NULL;
+}
+
+static void values_of(const struct sample *sample, enum quantity quantity,
+                      double out[SAMPLE_MOST_SEEDS]) {
+    const struct quantity_text *text = &quantity_texts[quantity];
+    for (size_t i = 0; i < sample->n; i++) {
+        const json_t *of = sample->requests[i] != NULL ? sample->requests[i] : sample->runs[i];
+        out[i] = cmd_number(of, text->key, text->inner);
+    }
+}
+
+struct spread sample_spread(const struct sample *sample, enum quantity quantity) {
+    double values[SAMPLE_MOST_SEEDS];
+    values_of(sample, quantity, values);
+    return spread_of(values, sample->n);
+}
+
+struct spread sample_differences(const struct sample *ours, const struct sample *base,
+                                 enum quantity quantity) {
+    double values[SAMPLE_MOST_SEEDS], bases[SAMPLE_MOST_SEEDS];
+    values_of(ours, quantity, values);
+    values_of(base, quantity, bases);
+    return spread_of_differences(values, bases, ours->n);
+}
+
+struct spread sample_ratios(const struct sample *over, const struct sample *under,
+                            enum quantity quantity) {
+    double values[SAMPLE_MOST_SEEDS], bases[SAMPLE_MOST_SEEDS];
+    values_of(over, quantity, values);
+    values_of(under, quantity, bases);
+    return spread_of_ratios(values, bases, over->n);
+}
+
+size_t sample_warns(const struct sample *sample, enum warning_code code) {
+    size_t n = 0;
+    for (size_t i = 0; i < sample->n; i++) {
+        n += sample->runs[i] != NULL && caution_has(sample->runs[i], code);
+    }
+    return n;
+}
+
+static bool all_steady(const struct sample *sample) {
+    for (size_t i = 0; i < sample->n; i++) {
+        const json_t *offered = json_object_get(sample->runs[i], "offered");
+        const char *state = json_string_value(json_object_get(offered, "state"));
+        if (state == NULL || strcmp(state, offered_words[OFFERED_STEADY]) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool sample_shows_throughput(const struct sample *ours, const struct sample *base) {
+    return !all_steady(ours) || !all_steady(base);
+}
+
+bool sample_shows_latency(const struct sample *ours, const struct sample *base) {
+    return sample_warns(ours, WARNING_SATURATED) == 0 && sample_warns(base, WARNING_SATURATED) == 0;
+}
+
+static bool has_others(const struct sample *sample) {
+    return sample->requests[0] == NULL && sample_warns(sample, WARNING_REJECTED) > 0;
+}
+
+bool sample_is_of_others(const struct sample *ours, const struct sample *base) {
+    return has_others(ours) || has_others(base);
+}
+
+struct warnings sample_warnings(const struct sample *sample) {
+    struct warnings out = {0};
+    for (size_t i = 0; i < sample->n; i++) {
+        struct warnings of_run = caution_read(sample->runs[i]);
+        for (unsigned w = 0; w < of_run.n; w++) {
+            const struct warning *warning = &of_run.items[w];
+            size_t n_runs = sample_warns(sample, warning->code);
+            bool is_known = false;
+            for (unsigned k = 0; sample->n > 1 && k < out.n; k++) {
+                is_known = is_known || out.items[k].code == warning->code;
+            }
+            if (sample->n == 1 || (n_runs == sample->n && !is_known)) {
+                warnings_add(&out, warning->code, warning->value, "%s", warning->text);
+            } else if (!is_known) {
+                warnings_add(&out, warning->code, warning->value, "with %zu of %zu seeds: %.200s",
+                             n_runs, sample->n, warning->text);
+            }
+        }
+    }
+    return out;
+}
+
+json_t *sample_json(const struct sample *sample) {
+    json_t *object = json_object();
+    for (int q = 0; q < N_QUANTITIES; q++) {
+        struct spread spread = sample_spread(sample, (enum quantity)q);
+        json_object_set_new(object, quantity_texts[q].name, spread_json(&spread));
+    }
+    return object;
+}
+
+json_t *sample_differences_json(const struct sample *ours, const struct sample *base) {
+    json_t *object = json_object();
+    for (int q = 0; q < N_QUANTITIES; q++) {
+        struct spread spread = sample_differences(ours, base, (enum quantity)q);
+        json_t *json = spread_json(&spread);
+        bool known = isfinite(spread.low);
+        json_object_set_new(json, "differs",
+                            known ? json_boolean(spread_differs(&spread)) : json_null());
+        json_object_set_new(object, quantity_texts[q].name, json);
+    }
+    return object;
+}

@@ -1,0 +1,73 @@
+/* One point of a comparison under several seeds: what its runs say together, and beside another's.
+ *
+ * Runs are summaries as `run --json` prints them, one a seed, in the same order on both sides:
+ * seeds are paired. A run without a result is NULL. */
+#ifndef UNMASK_EXPERIMENTS_RUN_SAMPLE_H
+#define UNMASK_EXPERIMENTS_RUN_SAMPLE_H
+
+#include <jansson.h>
+
+#include "analysis/spread.h"
+#include "sim/base/warning.h"
+
+enum { SAMPLE_MOST_SEEDS = 64 };
+
+struct sample {
+    const json_t *runs[SAMPLE_MOST_SEEDS];
+    /* What requests are measured by; NULL: the run itself, else its `same_requests`. */
+    const json_t *requests[SAMPLE_MOST_SEEDS];
+    size_t n;
+};
+
+enum quantity {
+    Q_THROUGHPUT,
+    Q_MEAN,
+    Q_P50,
+    Q_P99,
+    Q_TTFT,
+    Q_TPOT,
+    Q_QUEUE,
+    Q_GOODPUT,
+    Q_ATTAINMENT,
+    N_QUANTITIES
+};
+
+struct quantity_text {
+    const char *name;        /* in JSON: "latency_s.mean" */
+    const char *heading;     /* of a column */
+    const char *key, *inner; /* where a summary has it */
+    bool is_of_requests;     /* a mean or percentile of those that were served */
+};
+extern const struct quantity_text quantity_texts[N_QUANTITIES];
+
+/* The first run that there is, or NULL. */
+const json_t *sample_any(const struct sample *sample);
+
+struct spread sample_spread(const struct sample *sample, enum quantity quantity);
+/* ours - base, and ours over base, seed by seed. */
+struct spread sample_differences(const struct sample *ours, const struct sample *base,
+                                 enum quantity quantity);
+struct spread sample_ratios(const struct sample *over, const struct sample *under,
+                            enum quantity quantity);
+
+/* Whether any of the runs warns so; in how many, and the sentence of the first that does. */
+size_t sample_warns(const struct sample *sample, enum warning_code code);
+
+/* Whether throughputs can differ: some run of the two was not known to keep up. Below saturation
+ * everybody's throughput is the offered rate. */
+bool sample_shows_throughput(const struct sample *ours, const struct sample *base);
+/* Whether latencies are a system's own: no run of the two was saturated. */
+bool sample_shows_latency(const struct sample *ours, const struct sample *base);
+/* Whether some run of the two rejected requests, so that they were not measured by the same. */
+bool sample_is_of_others(const struct sample *ours, const struct sample *base);
+
+/* All warnings of the runs, each code and sentence once; of several seeds each code once with its
+ * first sentence and in how many runs. */
+struct warnings sample_warnings(const struct sample *sample);
+
+/* {"throughput_tok_s": {mean, low, high}, ...} */
+json_t *sample_json(const struct sample *sample);
+/* The same of the paired differences, with `differs`. */
+json_t *sample_differences_json(const struct sample *ours, const struct sample *base);
+
+#endif

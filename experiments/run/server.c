@@ -1,0 +1,241 @@
+#include "experiments/run/server.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "analysis/caution.h"
+#include "experiments/cli/table.h"
+#include "experiments/run/overlap.h"
+#include "sim/base/num.h"
+
+/* Simulated over measured requests at once beyond which another limit is at work than an error of
+ * prices; assumed. Of the two shipped servers with their own limits: 128 / 128 and 48 / 50. */
+#define SERVER_AT_ONCE_RATIO 1.25
+
+void server_fini(struct server *server) {
+    for (size_t i = 0; i < server->n_runs; i++) {
+        compose_close(server->runs[i]);
+    }
+    summary_fini(&server->measured);
+    *server = (struct server){0};
+}
+
+/* A limit that the server cannot have had, or one that it had and the run has not. */
+static void hold_to_measured(struct server *server, size_t run) {
+    struct composition *composition = server->runs[run];
+    struct warnings *warnings = &composition->facts.warnings;
+    uint32_t limit = composition->system->budget.max_requests;
+    uint32_t measured = server->measured_at_once, simulated = server->at_once[run];
+    if (limit > 0 && measured > limit) {
+        warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)measured / limit,
+                     "the server had %u requests between their first and last tokens at once, and "
+                     "max_requests = %u lets in fewer: give its --max-num-seqs",
+                     measured, limit);
+    } else if (simulated > SERVER_AT_ONCE_RATIO * measured) {
+        warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)simulated / measured,
+                     "the server had at most %u requests between their first and last tokens at "
+                     "once, the simulation %u: its --max-num-seqs or --num-gpu-blocks was lower "
+                     "than what is assumed here",
+                     measured, simulated);
+    }
+}
+
+int server_add_run(struct server *server, const struct run_request *request, const char *label,
+                   struct err *err) {
+    ASSERT(server->n_runs < SERVER_MOST_RUNS);
+    struct run_request replay = *request;
+    struct overlap overlap = {0};
+    const struct sink sink = overlap_sink(&overlap);
+    const struct run_watch watch = {.sinks = &sink, .n_sinks = 1};
+    struct composition *composition = NULL;
+    replay.workload = server->path;
+    int status = compose_open(&replay, &composition, err);
+    if (status == 0) {
+        status = compose_run(composition, &watch, err);
+    }
+    uint32_t at_once = overlap_peak(&overlap);
+    overlap_fini(&overlap);
+    if (status != 0) {
+        compose_close(composition);
+        return status;
+    }
+    server->labels[server->n_runs] = label;
+    server->at_once[server->n_runs] = at_once;
+    server->runs[server->n_runs] = composition;
+    hold_to_measured(server, server->n_runs++);
+    return 0;
+}
+
+/* ---- comparing ---- */
+
+enum statistic { MEAN, P50, P90, P95, P99, N_STATISTICS };
+
+static double statistic_of(const struct distribution *d, enum statistic statistic) {
+    const double values[N_STATISTICS] = {d->mean, d->p50, d->p90, d->p95, d->p99};
+    return values[statistic];
+}
+
+static const struct distribution *distribution_at(const struct summary *summary, size_t i) {
+    const struct distribution *all[] = {&summary->ttfb, &summary->tpot, &summary->latency};
+    return all[i];
+}
+
+/* The quantity at `index` of one side; names and tolerances besides. */
+static double quantity_of(const struct summary *summary, size_t index,
+                          struct server_quantity *out) {
+    static const char *const names[] = {
+        "TTFT mean",   "TTFT p50",    "TTFT p90",    "TTFT p95", "TTFT p99",     "TPOT mean",
+        "TPOT p50",    "TPOT p90",    "TPOT p95",    "TPOT p99", "latency mean", "latency p50",
+        "latency p90", "latency p95", "latency p99", "makespan", "throughput",
+    };
+    enum { MAKESPAN = 3 * N_STATISTICS };
+    bool is_percentile = index < MAKESPAN && index % N_STATISTICS != MEAN;
+    out->name = names[index];
+    out->unit = index <= MAKESPAN ? "s" : "tok/s";
+    out->tolerance = is_percentile ? SERVER_PERCENTILE_TOLERANCE : SERVER_MEAN_TOLERANCE;
+    if (index < MAKESPAN) {
+        return statistic_of(distribution_at(summary, index / N_STATISTICS),
+                            (enum statistic)(index % N_STATISTICS));
+    }
+    return index == MAKESPAN ? summary->makespan_s : summary->throughput_tok_s;
+}
+
+int server_compare(struct server *server, struct err *err) {
+    for (size_t run = 0; run < server->n_runs; run++) {
+        const struct summary *summary = &server->runs[run]->summary;
+        if (summary->completed != server->measured.completed) {
+            return err_world(err,
+                             "%s completed %llu of the %llu requests of %s, %llu rejected: nothing "
+                             "to compare",
+                             server->runs[run]->facts.system,
+                             (unsigned long long)summary->completed,
+                             (unsigned long long)server->measured.completed, server->name,
+                             (unsigned long long)summary->rejected);
+        }
+    }
+    for (size_t i = 0; i < SERVER_QUANTITIES; i++) {
+        struct server_quantity *quantity = &server->quantities[i];
+        quantity->measured = quantity_of(&server->measured, i, quantity);
+        for (size_t run = 0; run < server->n_runs; run++) {
+            quantity->simulated[run] = quantity_of(&server->runs[run]->summary, i, quantity);
+        }
+    }
+    return 0;
+}
+
+double server_error(const struct server_quantity *quantity, size_t run) {
+    return quantity->simulated[run] / quantity->measured - 1;
+}
+
+/* Where nothing was measured, such as tokens after the first, there is nothing to miss. */
+static bool is_within(const struct server_quantity *quantity, size_t run) {
+    return !(fabs(server_error(quantity, run)) > quantity->tolerance);
+}
+
+size_t server_within(const struct server *server, size_t run) {
+    size_t n = 0;
+    for (size_t i = 0; i < SERVER_QUANTITIES; i++) {
+        n += is_within(&server->quantities[i], run);
+    }
+    return n;
+}
+
+/* ---- printing ---- */
+
+/* Constants that were fitted, once each. */
+static void print_constants(const struct composition *run, FILE *out) {
+    for (uint32_t i = 0; i < run->system->n_calibrated; i++) {
+        const struct calibrated *constant = &run->system->calibrated[i];
+        fprintf(out, "calibrated   %s = %.6g (fitted to %s)\n", constant->name, constant->value,
+                constant->fitted_to);
+    }
+}
+
+static void print_run(const struct server *server, size_t run, FILE *out) {
+    const struct composition *composition = server->runs[run];
+    const struct run_facts *facts = &composition->facts;
+    char pool[32], peak[32];
+    fprintf(out,
+            "\n%s: %s, %s on %s, prices %s\n%zu of %d quantities within 3 %% (means, makespan, "
+            "throughput) and 5 %% (percentiles)\n",
+            server->labels[run], facts->system, facts->model, facts->gpu, facts->profile_kind,
+            server_within(server, run), SERVER_QUANTITIES);
+    const struct budget *budget = &composition->system->budget;
+    fprintf(out,
+            "KV pool %s, peak %s; at most %u requests in a step, %llu preemptions\n"
+            "at once between first and last token: measured %u, simulated %u requests\n",
+            num_format_bytes(pool, sizeof pool, (double)budget->pool_bytes),
+            num_format_bytes(peak, sizeof peak, (double)composition->summary.kv_peak_bytes),
+            composition->summary.max_batch, (unsigned long long)composition->summary.preemptions,
+            server->measured_at_once, server->at_once[run]);
+    print_constants(composition, out);
+    compose_print_warnings(composition, NULL, out);
+}
+
+void server_print(const struct server *server, FILE *out) {
+    char heads[SERVER_MOST_RUNS][80];
+    const char *columns[3 + 2 * SERVER_MOST_RUNS] = {"quantity", "unit", "measured"};
+    for (size_t run = 0; run < server->n_runs; run++) {
+        snprintf(heads[run], sizeof heads[run], "%s", server->labels[run]);
+        columns[3 + 2 * run] = heads[run];
+        columns[4 + 2 * run] = "error";
+    }
+    struct table *table = table_open(columns, 3 + 2 * server->n_runs);
+    for (size_t i = 0; i < SERVER_QUANTITIES; i++) {
+        const struct server_quantity *quantity = &server->quantities[i];
+        table_text(table, quantity->name);
+        table_text(table, quantity->unit);
+        table_number(table, quantity->measured, "%.5g");
+        for (size_t run = 0; run < server->n_runs; run++) {
+            table_number(table, quantity->simulated[run], "%.5g");
+            table_number(table, 100 * server_error(quantity, run),
+                         is_within(quantity, run) ? "%+.1f %% " : "%+.1f %%*");
+        }
+    }
+    fprintf(out, "%llu requests of %s, %llu output tokens; *: beyond the aim\n\n",
+            (unsigned long long)server->measured.completed, server->name,
+            (unsigned long long)server->measured.tokens_committed);
+    table_print(table, out);
+    table_close(table);
+    for (size_t run = 0; run < server->n_runs; run++) {
+        print_run(server, run, out);
+    }
+}
+
+/* Measured and simulated numbers by quantity, and what was run. */
+static json_t *run_json(const struct server *server, size_t run) {
+    const struct composition *composition = server->runs[run];
+    json_t *numbers = json_object(), *constants = json_object();
+    for (size_t i = 0; i < SERVER_QUANTITIES; i++) {
+        const struct server_quantity *quantity = &server->quantities[i];
+        json_t *number =
+            json_pack("{s:f, s:f, s:f, s:b}", "measured", quantity->measured, "simulated",
+                      quantity->simulated[run], "error", server_error(quantity, run), "within",
+                      (int)is_within(quantity, run));
+        json_object_set_new(numbers, quantity->name, number);
+    }
+    for (uint32_t i = 0; i < composition->system->n_calibrated; i++) {
+        const struct calibrated *constant = &composition->system->calibrated[i];
+        json_object_set_new(constants, constant->name, json_real(constant->value));
+    }
+    struct warnings warnings = caution_of(&composition->summary, &composition->facts);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:I, s:O}", "label",
+                     server->labels[run], "system", composition->facts.system, "model",
+                     composition->facts.model, "gpu", composition->facts.gpu, "profile_kind",
+                     composition->facts.profile_kind, "within",
+                     (json_int_t)server_within(server, run), "calibrated", constants, "quantities",
+                     numbers, "warnings", caution_json(&warnings), "at_once",
+                     (json_int_t)server->at_once[run], "identity", composition->identity);
+}
+
+json_t *server_json(const struct server *server) {
+    json_t *runs = json_array();
+    for (size_t run = 0; run < server->n_runs; run++) {
+        json_array_append_new(runs, run_json(server, run));
+    }
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "measured", server->name, "at_once",
+                     (json_int_t)server->measured_at_once, "requests",
+                     (json_int_t)server->measured.completed, "output_tokens",
+                     (json_int_t)server->measured.tokens_committed, "of",
+                     (json_int_t)SERVER_QUANTITIES, "runs", runs);
+}

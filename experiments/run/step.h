@@ -1,0 +1,43 @@
+/* A step: the shape of one forward pass as the command line describes it. */
+#ifndef UNMASK_EXPERIMENTS_RUN_STEP_H
+#define UNMASK_EXPERIMENTS_RUN_STEP_H
+
+#include "experiments/cli/options.h"
+#include "sim/system/system.h"
+
+/* --requests, --prompt, --output, --step; or --refresh and --reuse. */
+extern const struct option step_options[];
+
+/* One kind of request in the step: as it stood before each of its steps so far and before this one,
+ * the last of the path. */
+struct step_kind {
+    uint32_t n_requests;
+    struct request *path;
+    uint32_t n_path;
+};
+
+struct asked_step {
+    struct step_kind kinds[2]; /* refresh and reuse, or the one of --step */
+    const struct span **spans;
+    struct step_shape shape; /* padded where the runtime pads */
+    int64_t workspace_bytes; /* that it may take beside its requests' cached state */
+    char text[192];          /* the step in words */
+};
+
+/* Ask the system's policies for the spans of such requests. `system` is changed while this runs and
+ * as before on return. ERR_USAGE when they have no such step, ERR_WORLD when they are rejected. */
+int step_make(const struct options *options, struct system *system, struct asked_step *out,
+              struct err *err);
+/* One request's first step. */
+int step_first(struct system *system, uint32_t prompt_tokens, uint32_t output_tokens,
+               struct asked_step *out, struct err *err);
+void step_fini(struct asked_step *step);
+
+/* What `explain` and `plan` share: open the system that the options name, make the step, show it.
+ */
+int step_show(const struct options *options,
+              int (*show)(const struct options *options, const struct system *system,
+                          const struct asked_step *step, struct err *err),
+              struct err *err);
+
+#endif

@@ -1,0 +1,25 @@
+/* Fitting the calibrated constants, each to its one paper number. */
+#ifndef UNMASK_EXPERIMENTS_STUDY_FIT_H
+#define UNMASK_EXPERIMENTS_STUDY_FIT_H
+
+#include <stdio.h>
+
+#include "sim/base/config.h"
+
+struct fit {
+    const char *name, *fitted_to; /* borrowed from the config */
+    double target;
+    double stored, stored_result; /* the file's value, and the throughput it gives */
+    double fitted, fitted_result; /* the value found, and its throughput */
+    const char *measured; /* the measurement it was read off, where nothing is fitted; NULL */
+};
+
+/* Fit every constant of `calibrated` (experiments/calibrated.ini). The throughput falls as the
+ * constant grows; bisection between 0 and the section's `most`. ERR_WORLD when the target lies
+ * outside what that reaches. Returns the number of fits in `out`, which holds `most`. */
+int fit_all(const struct config *calibrated, struct fit *out, size_t most, size_t *n,
+            struct err *err);
+
+void fit_print(const struct fit *fits, size_t n, FILE *out);
+
+#endif

@@ -1,0 +1,281 @@
+/* Which rows of each request are committed this step: one block a request. Takes and thresholds are
+ * a choice of the k candidates that rank first; a threshold first counts its k. The other rules
+ * look at every candidate's place among the others, which few rows leave cheap. */
+#include "kernels/kernels.h"
+#include "kernels/rules/keyed.h"
+#include "kernels/launch.cuh"
+#include "kernels/decode/top.cuh"
+
+/* The position of a row in its request's canvas. */
+static __device__ __forceinline__ uint64_t place_of(const struct call_decode &call, int row) {
+    return (uint64_t)(call.position ? call.position[row] - call.canvas_start[blockIdx.x] : row);
+}
+
+static __device__ __forceinline__ float value_of(const struct call_decode &call, int row) {
+    switch (call.rank) {
+    case KERNEL_RANK_CONFIDENCE:
+        return call.confidence[row];
+    case KERNEL_RANK_MARGIN:
+        return call.margin[row];
+    case KERNEL_RANK_ENTROPY:
+        return call.entropy[row];
+    case KERNEL_RANK_DRAW:
+        return keyed_draw(call.key[blockIdx.x], place_of(call, row));
+    default:
+        return 0;
+    }
+}
+
+static __device__ __forceinline__ float rank_of(const struct call_decode &call, int row) {
+    const float value = value_of(call, row);
+    return call.temperature > 0
+               ? keyed_noised(value, call.temperature, call.key[blockIdx.x], place_of(call, row))
+               : value;
+}
+
+static __device__ __forceinline__ bool is_candidate(const struct call_decode &call, int row) {
+    return !call.canvas || call.canvas[call.position[row]] == call.mask_token;
+}
+
+static __device__ __forceinline__ void commit(const struct call_decode &call, int row) {
+    call.committed[row] = 1;
+    if (call.canvas) {
+        call.canvas[call.position[row]] = call.token[row];
+    }
+}
+
+static __device__ __forceinline__ void say_committed(const struct call_decode &call, int n) {
+    if (call.n_committed) {
+        call.n_committed[blockIdx.x] = n;
+    }
+}
+
+/* The largest of all threads' values, for every thread. */
+template <int THREADS> static __device__ __forceinline__ float block_max(float x) {
+    __shared__ float of_warp[32];
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
+    }
+    if (threadIdx.x % 32 == 0) {
+        of_warp[threadIdx.x / 32] = x;
+    }
+    __syncthreads();
+    for (int warp = 0; warp < THREADS / 32; warp++) {
+        x = fmaxf(x, of_warp[warp]);
+    }
+    return x;
+}
+
+template <int THREADS, int KEYS>
+static __global__ void __launch_bounds__(THREADS) decode_kernel(const struct call_decode call) {
+    dependencies_wait();
+    dependents_launch();
+    __shared__ uint32_t buffer[2][3][32];
+    const int first = call.first_row[blockIdx.x], n_rows = call.n_rows[blockIdx.x];
+    uint32_t key[KEYS];
+    float best = -INFINITY;
+    /* Counted: candidates that are sure; candidates; those that are no numbers. */
+    uint32_t n[3] = {0, 0, 0};
+    float least = call.rule == KERNEL_THRESHOLD ? call.threshold[blockIdx.x] : INFINITY;
+    const uint32_t none = 0;
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) {
+        const int row = top_index<KEYS>(i);
+        key[i] = none;
+        if (row < n_rows) {
+            call.committed[first + row] = 0;
+            if (is_candidate(call, first + row)) {
+                const float rank = rank_of(call, first + row);
+                const float confidence = call.confidence[first + row];
+                key[i] = top_key(rank);
+                best = fmaxf(best, rank);
+                n[1]++;
+                n[2] += rank != rank || confidence != confidence;
+            }
+        }
+    }
+    if (call.slack > 0 && call.rule == KERNEL_THRESHOLD) {
+        least = fminf(least, __fsub_rn(block_max<THREADS>(best), call.slack));
+    }
+    const uint32_t least_key = top_key(least);
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) {
+        n[0] += key[i] != none && key[i] >= least_key;
+    }
+    block_sum<THREADS, KEYS>(n, buffer, 0);
+    const uint32_t n_sure = n[0], n_candidates = n[1];
+    if (n[2] > 0) {
+        if (threadIdx.x == 0) {
+            say_committed(call, DECODE_NOT_NUMBERS);
+        }
+        return;
+    }
+    uint32_t k = n_sure > 0 ? n_sure : 1;
+    if (call.rule == KERNEL_TAKE) {
+        k = (uint32_t)max(call.take[blockIdx.x], 0);
+    }
+    k = min(k, n_candidates);
+    if (threadIdx.x == 0) {
+        say_committed(call, (int)k);
+    }
+    if (k == 0) {
+        return;
+    }
+    const uint32_t threshold = top_threshold<THREADS>(key, k, buffer);
+    top_visit<THREADS>(key, k, threshold, buffer,
+                       [&](int i, uint32_t) { commit(call, first + top_index<KEYS>(i)); });
+}
+
+/* What the ranked rules hold of a request's rows, in shared memory. */
+struct ranked {
+    float *value, *in_order;
+    uint8_t *candidate;
+};
+
+/* Candidates of the rows begin .. end that are taken before this one. */
+static __device__ __forceinline__ int n_before(const struct ranked &rows, int begin, int end,
+                                               int row) {
+    const float mine = rows.value[row];
+    int n = 0;
+    for (int other = begin; other < end; other++) {
+        const float its = rows.value[other];
+        n += rows.candidate[other] && (its > mine || (its == mine && other < row));
+    }
+    return n;
+}
+
+/* Whether rows `row` and `row` + 1 are neighbours in a run. */
+static __device__ __forceinline__ bool neighbours(const struct call_decode &call,
+                                                  const struct ranked &rows, int first, int row) {
+    return rows.candidate[row] && rows.candidate[row + 1] &&
+           (!call.position || call.position[first + row + 1] == call.position[first + row] + 1);
+}
+
+static __device__ __forceinline__ bool leads_run(const struct call_decode &call,
+                                                 const struct ranked &rows, int first, int n_rows,
+                                                 int row) {
+    int begin = row, end = row + 1;
+    while (begin > 0 && neighbours(call, rows, first, begin - 1)) {
+        begin--;
+    }
+    while (end < n_rows && neighbours(call, rows, first, end - 1)) {
+        end++;
+    }
+    return n_before(rows, begin, end, row) == 0;
+}
+
+/* Of the values in order, how many go by factor or bound; one thread's work. */
+static __device__ int n_that_go(const struct call_decode &call, const float *in_order, int n) {
+    float sum = 0;
+    for (int i = 0; i < n; i++) {
+        bool goes = i == 0;
+        if (call.rule == KERNEL_FACTOR) {
+            goes = goes || in_order[i] >= __fsub_rn(1.0f, __fdiv_rn(call.factor, (float)(i + 2)));
+        } else {
+            sum = __fsub_rn(sum, in_order[i]);
+            goes = goes || sum < call.bound;
+        }
+        if (!goes) {
+            return i;
+        }
+    }
+    return n;
+}
+
+template <int THREADS>
+static __global__ void __launch_bounds__(THREADS) ranked_kernel(const struct call_decode call) {
+    dependencies_wait();
+    dependents_launch();
+    extern __shared__ float values[];
+    __shared__ int n_taken, n_committed;
+    const struct ranked rows = {values, values + call.max_rows,
+                                reinterpret_cast<uint8_t *>(values + 2 * call.max_rows)};
+    const int first = call.first_row[blockIdx.x], n_rows = call.n_rows[blockIdx.x];
+    bool is_number = true, any = false;
+    for (int row = threadIdx.x; row < n_rows; row += THREADS) {
+        const float rank = rank_of(call, first + row), confidence = call.confidence[first + row];
+        rows.value[row] = rank;
+        rows.candidate[row] = is_candidate(call, first + row);
+        call.committed[first + row] = 0;
+        any = any || rows.candidate[row];
+        is_number =
+            is_number && (!rows.candidate[row] || (rank == rank && confidence == confidence));
+    }
+    n_committed = 0;
+    const bool all_numbers = __syncthreads_and(is_number);
+    if (!__syncthreads_or(any) || !all_numbers) {
+        if (threadIdx.x == 0) {
+            say_committed(call, all_numbers ? 0 : DECODE_NOT_NUMBERS);
+        }
+        return;
+    }
+    const bool in_runs = call.rule == KERNEL_HIERARCHICAL;
+    for (int row = threadIdx.x; !in_runs && row < n_rows; row += THREADS) {
+        if (rows.candidate[row]) {
+            rows.in_order[n_before(rows, 0, n_rows, row)] = rows.value[row];
+            atomicAdd(&n_committed, 1); /* candidates, until they are counted */
+        }
+    }
+    __syncthreads();
+    if (!in_runs && threadIdx.x == 0) {
+        n_taken = n_that_go(call, rows.in_order, n_committed);
+    }
+    __syncthreads();
+    n_committed = 0;
+    __syncthreads();
+    for (int row = threadIdx.x; row < n_rows; row += THREADS) {
+        if (!rows.candidate[row]) {
+            continue;
+        }
+        const int place = n_before(rows, 0, n_rows, row);
+        const float value = rows.value[row];
+        const bool goes = in_runs
+                              ? place == 0 || value > call.threshold[blockIdx.x] ||
+                                    (value > call.low && leads_run(call, rows, first, n_rows, row))
+                              : place < n_taken;
+        if (goes) {
+            commit(call, first + row);
+            atomicAdd(&n_committed, 1);
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        say_committed(call, n_committed);
+    }
+}
+
+static cudaError_t decode_ranked(const struct call_decode *call, cudaStream_t stream) {
+    if (call->max_rows > DECODE_MAX_RANKED) {
+        return cudaErrorInvalidValue;
+    }
+    const unsigned n = (unsigned)call->n_requests;
+    const size_t bytes = (size_t)call->max_rows * (2 * sizeof(float) + 1);
+    if (call->max_rows <= 64) {
+        launch(ranked_kernel<64>, n, 64, bytes, stream, *call);
+    } else {
+        launch(ranked_kernel<512>, n, 512, bytes, stream, *call);
+    }
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t kernel_decode(const struct call_decode *call, cudaStream_t stream) {
+    if (call->n_requests < 0 || call->max_rows < 0 || call->max_rows > 65536) {
+        return cudaErrorInvalidValue;
+    }
+    const unsigned n = (unsigned)call->n_requests;
+    if (n == 0) {
+        return cudaSuccess;
+    }
+    if (call->rule != KERNEL_TAKE && call->rule != KERNEL_THRESHOLD) {
+        return decode_ranked(call, stream);
+    }
+    if (call->max_rows <= 128) {
+        launch(decode_kernel<32, 4>, n, 32, 0, stream, *call);
+    } else if (call->max_rows <= 4096) {
+        launch(decode_kernel<1024, 4>, n, 1024, 0, stream, *call);
+    } else {
+        launch(decode_kernel<1024, 64>, n, 1024, 0, stream, *call);
+    }
+    return cudaGetLastError();
+}

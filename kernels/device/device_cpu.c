@@ -1,0 +1,627 @@
+/* The CPU as a device: host memory with a meter, work that is done when a function returns.
+ *
+ * In float32 it is made to be used, by the kernels of cpu.h and the twins of what moves or maps
+ * elements. In bf16 all kernels are twins, which round where a GPU's kernels round: slow, with room
+ * allocated inside calls, for checking a GPU's numbers where there is none. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/device.h"
+#include "kernels/device/mapped.h"
+#include "kernels/ref/cpu.h"
+#include "kernels/ref/cpu_ranks.h"
+#include "kernels/ref/twin.h"
+
+/* ---- memory ---- */
+
+enum { ALIGN_BYTES = 512, GRANULE_BYTES = 2 << 20 };
+
+/* In front of every piece, ALIGN_BYTES wide. */
+struct piece {
+    struct piece *next, *previous;
+    int64_t bytes; /* on the meter; 0: host memory, marks */
+};
+
+struct device {
+    enum kernel_dtype dtype;
+    struct piece pieces; /* ring of all that is allocated */
+    int64_t allocated_bytes;
+    struct mapped mapped;
+    struct cpu_room room;
+    struct cpu_ranks *ranks; /* NULL: alone */
+    int32_t rank;
+    const char *trouble;
+};
+
+static int fail(struct device *device, int status, const char *why) {
+    device->trouble = why;
+    return status;
+}
+
+static int take(struct device *device, int64_t bytes, int64_t metered_bytes, void **out) {
+    *out = NULL;
+    if (bytes < 0) {
+        return fail(device, DEVICE_REFUSED, "a negative size");
+    }
+    size_t rounded = ((size_t)bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    struct piece *piece = aligned_alloc(ALIGN_BYTES, ALIGN_BYTES + rounded);
+    if (piece == NULL) {
+        return fail(device, DEVICE_NO_MEMORY, "the host has no such memory");
+    }
+    *piece = (struct piece){device->pieces.next, &device->pieces, metered_bytes};
+    piece->next->previous = piece;
+    device->pieces.next = piece;
+    device->allocated_bytes += metered_bytes;
+    *out = (unsigned char *)piece + ALIGN_BYTES;
+    return DEVICE_OK;
+}
+
+static void give(struct device *device, void *memory) {
+    if (memory != NULL) {
+        struct piece *piece = (struct piece *)(void *)((unsigned char *)memory - ALIGN_BYTES);
+        piece->previous->next = piece->next;
+        piece->next->previous = piece->previous;
+        device->allocated_bytes -= piece->bytes;
+        free(piece);
+    }
+}
+
+static int cpu_allocate(struct device *device, int64_t bytes, void **out) {
+    return take(device, bytes, bytes, out);
+}
+
+static int cpu_allocate_host(struct device *device, int64_t bytes, void **out) {
+    return take(device, bytes, 0, out);
+}
+
+static int64_t cpu_allocated_bytes(const struct device *device) {
+    return device->allocated_bytes;
+}
+
+static int64_t cpu_own_bytes(const struct device *device) {
+    (void)device;
+    return CPU_ROOM_BYTES;
+}
+
+/* ---- memory behind addresses ---- */
+
+/* Handles are files in memory. The granule is a GPU's, which the host's pages divide. */
+static int cpu_granule(struct device *device, int64_t *bytes) {
+    *bytes = device->mapped.granule_bytes;
+    return DEVICE_OK;
+}
+
+/* Addresses that fault; `at` NULL: anywhere. */
+static void *bare_addresses(void *at, int64_t bytes) {
+    return mmap(at, (size_t)bytes, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at != NULL ? MAP_FIXED : 0), -1, 0);
+}
+
+static int cpu_range_open(struct device *device, int64_t bytes, void **out) {
+    const char *refused = mapped_refuses_size(&device->mapped, bytes);
+    *out = NULL;
+    if (refused != NULL) {
+        return fail(device, DEVICE_REFUSED, refused);
+    }
+    struct mapped_range *range = mapped_add_range(&device->mapped, bytes);
+    void *at = range != NULL ? bare_addresses(NULL, bytes) : MAP_FAILED;
+    if (at == MAP_FAILED) {
+        if (range != NULL) {
+            mapped_forget_range(&device->mapped, range);
+        }
+        return fail(device, DEVICE_NO_MEMORY, "the host has no such addresses");
+    }
+    range->at = at;
+    *out = at;
+    return DEVICE_OK;
+}
+
+static int cpu_unmap(struct device *device, struct device_handle *handle) {
+    if (handle->at != NULL && bare_addresses(handle->at, handle->bytes) == MAP_FAILED) {
+        return fail(device, DEVICE_FAILED, "memory cannot be unmapped");
+    }
+    handle->at = NULL;
+    return DEVICE_OK;
+}
+
+static void cpu_range_close(struct device *device, void *at) {
+    struct mapped_range *range = at != NULL ? mapped_find_range(&device->mapped, at) : NULL;
+    if (range == NULL) {
+        return;
+    }
+    for (struct device_handle *h = device->mapped.handles; h != NULL; h = h->next) {
+        if (h->at >= range->at && h->at < range->at + range->bytes) {
+            (void)cpu_unmap(device, h);
+        }
+    }
+    munmap(range->at, (size_t)range->bytes);
+    mapped_forget_range(&device->mapped, range);
+}
+
+static int cpu_handle_open(struct device *device, int64_t bytes, struct device_handle **out) {
+    const char *refused = mapped_refuses_size(&device->mapped, bytes);
+    *out = NULL;
+    if (refused != NULL) {
+        return fail(device, DEVICE_REFUSED, refused);
+    }
+    bool fits = bytes / sysconf(_SC_PAGESIZE) <= sysconf(_SC_PHYS_PAGES);
+    int file = fits ? memfd_create("unmask", MFD_CLOEXEC) : -1;
+    struct device_handle *handle = NULL;
+    if (file >= 0 && ftruncate(file, bytes) == 0) {
+        handle = mapped_add_handle(&device->mapped, bytes);
+    }
+    if (handle == NULL) {
+        if (file >= 0) {
+            close(file);
+        }
+        return fail(device, DEVICE_NO_MEMORY, "the host has no such memory");
+    }
+    handle->memory = (uint64_t)file;
+    device->allocated_bytes += bytes;
+    *out = handle;
+    return DEVICE_OK;
+}
+
+static void cpu_handle_close(struct device *device, struct device_handle *handle) {
+    if (handle != NULL) {
+        (void)cpu_unmap(device, handle);
+        close((int)handle->memory);
+        device->allocated_bytes -= handle->bytes;
+        mapped_forget_handle(&device->mapped, handle);
+    }
+}
+
+static int cpu_map(struct device *device, void *at, struct device_handle *handle) {
+    const char *refused = mapped_refuses_map(&device->mapped, handle, at);
+    if (refused != NULL) {
+        return fail(device, DEVICE_REFUSED, refused);
+    }
+    if (mmap(at, (size_t)handle->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, (int)handle->memory,
+             0) == MAP_FAILED) {
+        return fail(device, DEVICE_NO_MEMORY, "the host maps no more memory");
+    }
+    handle->at = at;
+    return DEVICE_OK;
+}
+
+static int cpu_allow(struct device *device, void *at, int64_t bytes) {
+    const char *refused = mapped_refuses_allow(&device->mapped, at, bytes);
+    if (refused != NULL) {
+        return fail(device, DEVICE_REFUSED, refused);
+    }
+    return mprotect(at, (size_t)bytes, PROT_READ | PROT_WRITE) == 0
+               ? DEVICE_OK
+               : fail(device, DEVICE_NO_MEMORY, "the host allows no more memory");
+}
+
+/* ---- opening ---- */
+
+static void cpu_close(struct device *device) {
+    if (device != NULL) {
+        while (device->mapped.handles != NULL) {
+            cpu_handle_close(device, device->mapped.handles);
+        }
+        while (device->mapped.ranges != NULL) {
+            cpu_range_close(device, device->mapped.ranges->at);
+        }
+        while (device->pieces.next != &device->pieces) {
+            give(device, (unsigned char *)device->pieces.next + ALIGN_BYTES);
+        }
+        if (device->ranks != NULL) {
+            cpu_ranks_leave(device->ranks);
+        }
+        free(device);
+    }
+}
+
+/* As many devices as are asked for, all of them the one CPU. */
+static int cpu_open(int32_t index, enum kernel_dtype dtype, struct device **out, char *text) {
+    (void)index;
+    struct device *device = calloc(1, sizeof *device);
+    void *room = NULL;
+    *out = NULL;
+    if (device != NULL) {
+        device->dtype = dtype;
+        device->pieces = (struct piece){&device->pieces, &device->pieces, 0};
+        device->mapped.granule_bytes = GRANULE_BYTES;
+        device->trouble = "";
+    }
+    if (device == NULL || take(device, CPU_ROOM_BYTES, 0, &room) != DEVICE_OK) {
+        snprintf(text, DEVICE_TEXT_CHARS, "no memory to work in");
+        cpu_close(device);
+        return DEVICE_NO_MEMORY;
+    }
+    device->room.query = room;
+    device->room.inputs = (float *)(void *)(device->room.query + CPU_MAX_INPUTS);
+    device->room.outputs = device->room.inputs + (int64_t)CPU_PANEL_ROWS * CPU_MAX_INPUTS;
+    cpu_start_blas();
+    *out = device;
+    return DEVICE_OK;
+}
+
+static int cpu_enter(struct device *device) {
+    (void)device;
+    return DEVICE_OK;
+}
+
+static const char *cpu_trouble(const struct device *device) {
+    return device->trouble;
+}
+
+/* The value of the first line "key : value" of a file of the kernel's; false when there is none. */
+static bool read_line(const char *path, const char *key, char *value, size_t size) {
+    char line[512];
+    bool found = false;
+    FILE *file = fopen(path, "r");
+    while (!found && file != NULL && fgets(line, sizeof line, file) != NULL) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, key, strlen(key)) == 0 && colon != NULL) {
+            colon += 1 + strspn(colon + 1, " \t");
+            snprintf(value, size, "%.*s", (int)strcspn(colon, "\n"), colon);
+            found = true;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return found;
+}
+
+static int cpu_facts(struct device *device, struct device_facts *out) {
+    (void)device;
+    char text[64];
+    int64_t page_bytes = sysconf(_SC_PAGESIZE), l2_bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    *out = (struct device_facts){
+        .memory_bytes = page_bytes * sysconf(_SC_PHYS_PAGES),
+        .free_bytes = page_bytes * sysconf(_SC_AVPHYS_PAGES),
+        .l2_bytes = l2_bytes > 0 ? l2_bytes : 0,
+        .n_sms = (int32_t)sysconf(_SC_NPROCESSORS_ONLN),
+    };
+    if (!read_line("/proc/cpuinfo", "model name", out->name, sizeof out->name)) {
+        snprintf(out->name, sizeof out->name, "CPU");
+    }
+    if (read_line("/proc/meminfo", "MemAvailable", text, sizeof text)) {
+        out->free_bytes = strtoll(text, NULL, 10) * 1024; /* also what caches of files would give */
+    }
+    return DEVICE_OK;
+}
+
+static void cpu_vitals(struct device *device, struct device_vitals *out) {
+    (void)device;
+    *out = (struct device_vitals){0};
+}
+
+/* ---- copies and marks ---- */
+
+static int cpu_copy(struct device *device, void *to, const void *from, int64_t bytes) {
+    (void)device;
+    memmove(to, from, (size_t)bytes);
+    return DEVICE_OK;
+}
+
+static int cpu_clear(struct device *device, void *to, int64_t bytes) {
+    (void)device;
+    memset(to, 0, (size_t)bytes);
+    return DEVICE_OK;
+}
+
+static int cpu_finish(struct device *device) {
+    (void)device;
+    return DEVICE_OK;
+}
+
+struct device_mark {
+    struct timespec time;
+};
+
+static int cpu_mark_open(struct device *device, struct device_mark **out) {
+    void *memory;
+    int status = take(device, sizeof **out, 0, &memory);
+    *out = memory;
+    return status;
+}
+
+static void cpu_mark_close(struct device *device, struct device_mark *mark) {
+    give(device, mark);
+}
+
+static int cpu_mark(struct device *device, struct device_mark *mark) {
+    return clock_gettime(CLOCK_MONOTONIC, &mark->time) == 0
+               ? DEVICE_OK
+               : fail(device, DEVICE_FAILED, "there is no clock");
+}
+
+static int cpu_mark_reached(struct device *device, struct device_mark *mark, bool *out) {
+    (void)device;
+    (void)mark;
+    *out = true;
+    return DEVICE_OK;
+}
+
+static int cpu_mark_wait(struct device *device, struct device_mark *mark) {
+    (void)device;
+    (void)mark;
+    return DEVICE_OK;
+}
+
+static int cpu_mark_elapsed(struct device *device, struct device_mark *from, struct device_mark *to,
+                            double *ns) {
+    (void)device;
+    *ns = (double)(to->time.tv_sec - from->time.tv_sec) * 1e9 +
+          (double)(to->time.tv_nsec - from->time.tv_nsec);
+    return DEVICE_OK;
+}
+
+/* ---- kernels ---- */
+
+/* A kernel whose twin serves both dtypes. */
+#define TWIN(kernel)                                                                               \
+    static int cpu_run_##kernel(struct device *device, const struct call_##kernel *call) {         \
+        (void)device;                                                                              \
+        twin_##kernel(call);                                                                       \
+        return DEVICE_OK;                                                                          \
+    }
+TWIN(embed)
+TWIN(norm)
+TWIN(add)
+TWIN(rope)
+TWIN(keep)
+TWIN(swiglu)
+TWIN(credit)
+TWIN(softmax)
+TWIN(keep_expected)
+TWIN(add_expected)
+TWIN(next_step)
+TWIN(decode)
+TWIN(random)
+TWIN(block_list)
+TWIN(importance)
+TWIN(focus_select)
+TWIN(compact)
+TWIN(bucket)
+TWIN(block_log)
+TWIN(block_next)
+TWIN(decode_mean)
+TWIN(combine)
+TWIN(moe_route)
+TWIN(moe_sort)
+TWIN(moe_combine)
+
+static int twin_status(struct device *device, bool ran) {
+    return ran ? DEVICE_OK : fail(device, DEVICE_NO_MEMORY, "no memory for one row");
+}
+
+static int cpu_run_linear(struct device *device, const struct call_linear *call) {
+    if (call->dtype == KERNEL_BF16) {
+        twin_linear(call);
+        return DEVICE_OK;
+    }
+    if (call->by_inputs) {
+        cpu_linear_by_inputs(&device->room, call);
+        return DEVICE_OK;
+    }
+    if (call->n_inputs > CPU_MAX_INPUTS) {
+        return fail(device, DEVICE_REFUSED, "a product over more than 32768 inputs");
+    }
+    cpu_linear(&device->room, call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_gate_up(struct device *device, const struct call_gate_up *call) {
+    if (call->dtype == KERNEL_BF16) {
+        twin_gate_up(call);
+        return DEVICE_OK;
+    }
+    if (call->n_channels > CPU_MAX_INPUTS) {
+        return fail(device, DEVICE_REFUSED, "a product over more than 32768 inputs");
+    }
+    cpu_gate_up(&device->room, call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_moe_gate_up(struct device *device, const struct call_moe_gate_up *call) {
+    if (call->dtype == KERNEL_BF16) {
+        twin_moe_gate_up(call);
+        return DEVICE_OK;
+    }
+    if (call->n_channels > CPU_MAX_INPUTS) {
+        return fail(device, DEVICE_REFUSED, "a product over more than 32768 inputs");
+    }
+    cpu_moe_gate_up(&device->room, call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_moe_down(struct device *device, const struct call_moe_down *call) {
+    if (call->dtype == KERNEL_BF16) {
+        twin_moe_down(call);
+        return DEVICE_OK;
+    }
+    if (call->n_hidden > CPU_MAX_INPUTS) {
+        return fail(device, DEVICE_REFUSED, "a product over more than 32768 inputs");
+    }
+    cpu_moe_down(&device->room, call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_dense_attention(struct device *device, const struct call_dense_attention *call) {
+    if (call->dtype == KERNEL_BF16) {
+        return twin_status(device, twin_dense_attention(call));
+    }
+    if (call->head_size > CPU_MAX_INPUTS) {
+        return fail(device, DEVICE_REFUSED, "attention over heads of more than 32768 channels");
+    }
+    cpu_dense_attention(&device->room, call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_block_attention(struct device *device, const struct call_block_attention *call) {
+    if (call->dtype == KERNEL_BF16) {
+        return twin_status(device, twin_block_attention(call));
+    }
+    cpu_block_attention(call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_paged_attention(struct device *device, const struct call_paged_attention *call) {
+    if (call->dtype == KERNEL_BF16) {
+        return twin_status(device, twin_paged_attention(call));
+    }
+    cpu_paged_attention(call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_select(struct device *device, const struct call_select *call) {
+    if (call->dtype == KERNEL_BF16) {
+        return twin_status(device, twin_select(call));
+    }
+    if ((int64_t)call->n_heads * call->head_size > CPU_MAX_INPUTS) {
+        return fail(device, DEVICE_REFUSED, "a selection by more than 32768 query channels");
+    }
+    cpu_select(&device->room, call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_head(struct device *device, const struct call_head *call) {
+    if (call->dtype == KERNEL_BF16) {
+        return twin_status(device, twin_head(call));
+    }
+    if (call->rounded || call->n_channels > CPU_MAX_INPUTS ||
+        call->n_vocab > HEAD_SCRATCH_BYTES / (int)sizeof(float)) {
+        return fail(device, DEVICE_REFUSED, "a head that rounds single precision or is too large");
+    }
+    cpu_head(&device->room, call);
+    return DEVICE_OK;
+}
+
+static int cpu_run_sample(struct device *device, const struct call_sample *call) {
+    if (call->dtype == KERNEL_BF16) {
+        return twin_status(device, twin_sample(call));
+    }
+    cpu_sample(call);
+    return DEVICE_OK;
+}
+
+/* ---- ranks ---- */
+
+static int cpu_open_ranks(struct device *const *devices, int32_t n) {
+    if (n < 1 || n > CALL_MAX_RANKS) {
+        return fail(devices[0], DEVICE_REFUSED, "more ranks than there may be");
+    }
+    struct cpu_ranks *ranks = cpu_ranks_open(n);
+    if (ranks == NULL) {
+        return fail(devices[0], DEVICE_NO_MEMORY, "no memory for the ranks");
+    }
+    for (int32_t rank = 0; rank < n; rank++) {
+        devices[rank]->ranks = ranks;
+        devices[rank]->rank = rank;
+    }
+    return DEVICE_OK;
+}
+
+static void cpu_break_ranks(struct device *device) {
+    if (device->ranks != NULL) {
+        cpu_ranks_break(device->ranks);
+    }
+}
+
+static int met_status(struct device *device, bool met) {
+    return met ? DEVICE_OK : fail(device, DEVICE_FAILED, "another rank has stopped");
+}
+
+static int cpu_run_all_reduce(struct device *device, const struct call_all_reduce *call) {
+    if (device->ranks == NULL || call->n < 0 || call->n % 8 != 0) {
+        return fail(device, DEVICE_REFUSED,
+                    device->ranks == NULL ? "a sum over ranks, of which it is none"
+                                          : "a sum over ranks that is not in eights");
+    }
+    return met_status(device, cpu_ranks_reduce(device->ranks, device->rank, call));
+}
+
+static int cpu_run_all_gather(struct device *device, const struct call_all_gather *call) {
+    if (device->ranks == NULL || call->bytes < 0 || call->bytes % 4 != 0) {
+        return fail(device, DEVICE_REFUSED,
+                    device->ranks == NULL ? "a gathering of ranks, of which it is none"
+                                          : "a gathering that is not in fours");
+    }
+    return met_status(device, cpu_ranks_gather(device->ranks, device->rank, call));
+}
+
+const struct device_table device_cpu = {
+    .abi = DEVICE_ABI,
+    .size = sizeof(struct device_table),
+    .name = "cpu",
+    .open = cpu_open,
+    .enter = cpu_enter,
+    .close = cpu_close,
+    .trouble = cpu_trouble,
+    .facts = cpu_facts,
+    .vitals = cpu_vitals,
+    .allocate = cpu_allocate,
+    .release = give,
+    .allocated_bytes = cpu_allocated_bytes,
+    .own_bytes = cpu_own_bytes,
+    .allocate_host = cpu_allocate_host,
+    .release_host = give,
+    .granule = cpu_granule,
+    .range_open = cpu_range_open,
+    .range_close = cpu_range_close,
+    .handle_open = cpu_handle_open,
+    .handle_close = cpu_handle_close,
+    .map = cpu_map,
+    .allow = cpu_allow,
+    .unmap = cpu_unmap,
+    .upload = cpu_copy,
+    .download = cpu_copy,
+    .copy = cpu_copy,
+    .clear = cpu_clear,
+    .finish = cpu_finish,
+    .mark_open = cpu_mark_open,
+    .mark_close = cpu_mark_close,
+    .mark = cpu_mark,
+    .mark_reached = cpu_mark_reached,
+    .mark_wait = cpu_mark_wait,
+    .mark_elapsed = cpu_mark_elapsed,
+    .embed = cpu_run_embed,
+    .norm = cpu_run_norm,
+    .linear = cpu_run_linear,
+    .add = cpu_run_add,
+    .rope = cpu_run_rope,
+    .keep = cpu_run_keep,
+    .dense_attention = cpu_run_dense_attention,
+    .block_attention = cpu_run_block_attention,
+    .select = cpu_run_select,
+    .swiglu = cpu_run_swiglu,
+    .gate_up = cpu_run_gate_up,
+    .head = cpu_run_head,
+    .sample = cpu_run_sample,
+    .credit = cpu_run_credit,
+    .softmax = cpu_run_softmax,
+    .keep_expected = cpu_run_keep_expected,
+    .add_expected = cpu_run_add_expected,
+    .next_step = cpu_run_next_step,
+    .decode = cpu_run_decode,
+    .random = cpu_run_random,
+    .paged_attention = cpu_run_paged_attention,
+    .block_list = cpu_run_block_list,
+    .importance = cpu_run_importance,
+    .focus_select = cpu_run_focus_select,
+    .compact = cpu_run_compact,
+    .decode_mean = cpu_run_decode_mean,
+    .ranks_open = cpu_open_ranks,
+    .ranks_break = cpu_break_ranks,
+    .all_reduce = cpu_run_all_reduce,
+    .all_gather = cpu_run_all_gather,
+    .combine = cpu_run_combine,
+    .moe_route = cpu_run_moe_route,
+    .moe_sort = cpu_run_moe_sort,
+    .moe_gate_up = cpu_run_moe_gate_up,
+    .moe_down = cpu_run_moe_down,
+    .moe_combine = cpu_run_moe_combine,
+    .bucket = cpu_run_bucket,
+    .block_log = cpu_run_block_log,
+    .block_next = cpu_run_block_next,
+};

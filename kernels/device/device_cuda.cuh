@@ -1,0 +1,99 @@
+/* What the parts of the CUDA device share. */
+#ifndef UNMASK_KERNELS_DEVICE_DEVICE_CUDA_CUH
+#define UNMASK_KERNELS_DEVICE_DEVICE_CUDA_CUH
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include "kernels/device.h"
+#include "kernels/kernels.h"
+#include "kernels/device/mapped.h"
+
+struct held;    /* something that close must release; a list */
+struct nvml;    /* the driver's monitor, where there is one */
+struct linears; /* how products are run */
+struct rank;    /* its part in what ranks do together */
+
+/* The linear part writes its plans and the product's own memory; the mapped part what is mapped and
+ * its share of the allocated bytes; all else is device_cuda.cu's. */
+/* A part of a recording that is being made. */
+struct recorded_part {
+    cudaStream_t outer, inner; /* the stream around it and its own, kept for the next part */
+    cudaGraph_t *bodies;       /* the node's own */
+    unsigned long long handle; /* cudaGraphConditionalHandle */
+    const int32_t *number;
+    int32_t n_bodies, at;
+    bool loops;
+};
+
+struct device {
+    int index; /* among the CUDA devices this process sees */
+    cudaStream_t stream;
+    struct held *held;
+    struct nvml *nvml;
+    struct head *head;
+    struct linears *linears;
+    void *block_scratch;
+    int64_t block_scratch_bytes;
+    int64_t allocated_bytes, context_bytes;
+    struct mapped mapped;
+    struct recorded_part parts[RECORD_DEPTH];
+    int n_parts; /* open ones; stream is the innermost's */
+    bool recording, failed;
+    struct rank *rank; /* NULL: alone */
+    bool invariant;    /* whatever else is in a call, the same bits */
+    char trouble[DEVICE_TEXT_CHARS];
+};
+
+/* DEVICE_OK, or DEVICE_FAILED with "what: the reason" as the trouble; the first one stays. */
+int device_status(struct device *device, cudaError_t status, const char *what);
+/* DEVICE_REFUSED with this trouble. */
+int device_refuse(struct device *device, const char *text);
+
+/* Memory that is free between any two calls in the queue: what lies behind block attention's
+ * counters. */
+void *device_spare(const struct device *device, int64_t *bytes);
+
+/* NULL when cuBLASLt or its workspace is not to be had; *trouble says which. */
+struct linears *linears_open(const char **trouble);
+void linears_close(struct linears *linears);
+int64_t linears_bytes(const struct linears *linears);
+int device_linear(struct device *device, const struct call_linear *call);
+bool device_linear_chosen(const struct device *device, const struct call_linear *call);
+/* Whether a row of a product is the same bits whatever number of rows is beside it. */
+void linears_set_invariant(struct linears *linears, bool invariant);
+
+/* Parts of a recording. leave: ends those that are open, and says whether there were any. */
+int device_record_while(struct device *device, const int32_t *number);
+int device_record_choose(struct device *device, const int32_t *number, int32_t n_parts);
+int device_record_next(struct device *device);
+int device_record_done(struct device *device);
+bool device_parts_leave(struct device *device);
+void device_parts_close(struct device *device);
+
+/* Memory behind addresses; mapped_close gives back whatever is left of it. */
+int device_granule(struct device *device, int64_t *bytes);
+int device_range_open(struct device *device, int64_t bytes, void **out);
+void device_range_close(struct device *device, void *at);
+int device_handle_open(struct device *device, int64_t bytes, struct device_handle **out);
+void device_handle_close(struct device *device, struct device_handle *handle);
+int device_map(struct device *device, void *at, struct device_handle *handle);
+int device_allow(struct device *device, void *at, int64_t bytes);
+int device_unmap(struct device *device, struct device_handle *handle);
+void device_mapped_close(struct device *device);
+
+/* Ranks; close leaves them. */
+int device_ranks_open(struct device *const *devices, int32_t n);
+void device_ranks_break(struct device *device);
+void device_ranks_close(struct device *device);
+int64_t device_ranks_bytes(const struct device *device);
+int device_all_reduce(struct device *device, const struct call_all_reduce *call);
+int device_all_gather(struct device *device, const struct call_all_gather *call);
+
+/* NULL when the monitor is absent. */
+struct nvml *nvml_open(int index);
+void nvml_close(struct nvml *nvml);
+void nvml_vitals(struct nvml *nvml, struct device_vitals *out);
+int64_t nvml_used_bytes(struct nvml *nvml); /* of the device's memory, by everybody; 0: unknown */
+
+#endif

@@ -1,0 +1,369 @@
+/* Products through cuBLASLt, or through our own kernel where that is faster. How fast an algorithm
+ * is depends on the number of tokens T, and T is ragged: a plan serves a range of T, exact up to 64
+ * tokens, then 64, 256 and 1024 wide. A plan is found by timing the library's first proposals and
+ * our kernel, once; while a recording is made nothing can be timed, and its first proposal is taken
+ * until the next time. */
+#include <new>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/device/device_cuda.cuh"
+#include "kernels/kernels.h"
+
+enum {
+    MAX_PLANS = 4096, /* a power of two */
+    PROPOSALS = 8,
+    MAX_ROUNDS = 3,   /* timings of a proposal */
+    ALIGN_BYTES = 16, /* of all operands: rows are multiples of 8 elements apart */
+    INVARIANT_TOKENS = 8192,
+    OWN_LEAST_TOKENS = 256, /* below, our kernel of tiles has too few of them to win */
+    FEW_TOKENS = 64,        /* up to here ours is another one */
+    TIMED_TOKENS = 16384,   /* proposals for more are timed on so many */
+};
+
+static const int64_t WORKSPACE_BYTES = 32ll << 20;
+/* Proposals for longer products are timed once: the noise of a timing is a few microseconds. */
+static const double LONG_PRODUCT_FLOPS = 2e11;
+/* What a later proposal must save before the library's own order is overruled. */
+static const float MARGIN = 0.98f;
+/* What our kernel for few tokens may seem to lose: beside its neighbours in a step it begins before
+ * they end, and in a timed run it does not. */
+static const float FEW_MARGIN = 1.1f;
+
+struct plan {
+    int32_t last_token; /* of the range; 0: an empty place */
+    int32_t n_outputs, n_inputs;
+    bool adds, by_inputs, timed;
+    bool own; /* our kernel's, whose algorithm is its own matter */
+    cublasLtMatmulAlgo_t algorithm;
+};
+
+struct linears {
+    cublasLtHandle_t handle;
+    void *workspace;
+    cudaEvent_t before, after;
+    bool invariant; /* one plan for all T */
+    int n_plans;
+    struct plan plans[MAX_PLANS];
+};
+
+/* One product as cuBLASLt sees it: column-major, so y' = w x' + add', where w is what its memory
+ * says transposed, but by_inputs as it says. */
+struct product {
+    cublasLtMatmulDescOpaque_t operation;
+    cublasLtMatrixLayoutOpaque_t w, x, y;
+};
+
+static bool product_init(struct product *product, const struct call_linear *call,
+                         int64_t y_stride) {
+    const cublasOperation_t transpose = call->by_inputs ? CUBLAS_OP_N : CUBLAS_OP_T;
+    const uint64_t inputs = (uint64_t)call->n_inputs, outputs = (uint64_t)call->n_outputs;
+    const uint64_t tokens = (uint64_t)call->n_tokens;
+    return cublasLtMatmulDescInit(&product->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F) == 0 &&
+           cublasLtMatmulDescSetAttribute(&product->operation, CUBLASLT_MATMUL_DESC_TRANSA,
+                                          &transpose, sizeof transpose) == 0 &&
+           cublasLtMatrixLayoutInit(&product->w, CUDA_R_16BF, call->by_inputs ? outputs : inputs,
+                                    call->by_inputs ? inputs : outputs,
+                                    call->by_inputs ? call->n_outputs : call->n_inputs) == 0 &&
+           cublasLtMatrixLayoutInit(&product->x, CUDA_R_16BF, inputs, tokens, call->x_stride) ==
+               0 &&
+           cublasLtMatrixLayoutInit(&product->y, CUDA_R_16BF, outputs, tokens, y_stride) == 0;
+}
+
+/* At most `wanted` algorithms, the library's favourite first. `invariant`: only such as sum each
+ * output in one piece, whatever is computed beside it: without splitting the sum, and without
+ * workspace. */
+static int propose(struct linears *linears, struct product *product, bool invariant, int wanted,
+                   cublasLtMatmulHeuristicResult_t *results) {
+    const uint64_t workspace = invariant ? 0 : (uint64_t)WORKSPACE_BYTES;
+    const uint32_t alignment = ALIGN_BYTES, no_reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
+    static const cublasLtMatmulPreferenceAttributes_t aligned[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    cublasLtMatmulPreferenceOpaque_t preference;
+    int n_results = 0;
+    bool ok =
+        cublasLtMatmulPreferenceInit(&preference) == 0 &&
+        cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                             &workspace, sizeof workspace) == 0;
+    for (int i = 0; ok && i < 4; i++) {
+        ok = cublasLtMatmulPreferenceSetAttribute(&preference, aligned[i], &alignment,
+                                                  sizeof alignment) == 0;
+    }
+    if (ok && invariant) {
+        ok = cublasLtMatmulPreferenceSetAttribute(&preference,
+                                                  CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                  &no_reduction, sizeof no_reduction) == 0;
+    }
+    ok = ok && cublasLtMatmulAlgoGetHeuristic(linears->handle, &product->operation, &product->w,
+                                              &product->x, &product->y, &product->y, &preference,
+                                              wanted, results, &n_results) == 0;
+    return ok ? n_results : 0;
+}
+
+static cublasStatus_t product_run(struct linears *linears, struct product *product,
+                                  const struct call_linear *call, void *y,
+                                  const cublasLtMatmulAlgo_t *algorithm, cudaStream_t stream) {
+    const float one = 1, add = call->add ? 1 : 0;
+    return cublasLtMatmul(linears->handle, &product->operation, &one, call->w, &product->w, call->x,
+                          &product->x, &add, call->add ? call->add : y, &product->y, y, &product->y,
+                          algorithm, linears->workspace, (size_t)WORKSPACE_BYTES, stream);
+}
+
+/* The last T of the range that T lies in. */
+static int32_t plan_range(int32_t n_tokens) {
+    const int32_t width = n_tokens <= 64     ? 1
+                          : n_tokens <= 1024 ? 64
+                          : n_tokens <= 8192 ? 256
+                                             : 1024;
+    const int64_t last = ((int64_t)n_tokens + width - 1) / width * width;
+    return last < INT32_MAX ? (int32_t)last : INT32_MAX;
+}
+
+/* The plan's place, whether it is there already or empty; NULL when the table is full. */
+static struct plan *plan_find(struct linears *linears, int32_t last_token,
+                              const struct call_linear *call) {
+    const bool adds = call->add != nullptr;
+    uint64_t hash = (uint64_t)last_token;
+    hash = hash * 0x9e3779b97f4a7c15u + (uint64_t)call->n_outputs;
+    hash = hash * 0x9e3779b97f4a7c15u + (uint64_t)call->n_inputs * 4 + 2 * call->by_inputs + adds;
+    hash *= 0x9e3779b97f4a7c15u;
+    for (uint64_t i = hash >> 32;; i++) {
+        struct plan *plan = &linears->plans[i % MAX_PLANS];
+        if (plan->last_token == 0) {
+            return linears->n_plans < MAX_PLANS * 3 / 4 ? plan : nullptr;
+        }
+        if (plan->last_token == last_token && plan->n_outputs == call->n_outputs &&
+            plan->n_inputs == call->n_inputs && plan->adds == adds &&
+            plan->by_inputs == call->by_inputs) {
+            return plan;
+        }
+    }
+}
+
+static bool own_run(const struct call_linear *call, void *y, cudaStream_t stream) {
+    struct call_linear own = *call;
+    own.y = y;
+    if ((call->n_tokens <= FEW_TOKENS ? kernel_linear_few(&own, stream)
+                                      : kernel_linear_wgmma(&own, stream)) == cudaSuccess) {
+        return true;
+    }
+    cudaGetLastError();
+    return false;
+}
+
+/* Microseconds of one run that finds other memory in the L2 cache; negative when it fails.
+ * algorithm NULL: of our own kernel. */
+static float time_run(struct device *device, struct product *product,
+                      const struct call_linear *call, void *y,
+                      const cublasLtMatmulAlgo_t *algorithm) {
+    struct linears *linears = device->linears;
+    int64_t spare_bytes;
+    void *spare = device_spare(device, &spare_bytes);
+    float ms = -1;
+    if (cudaMemsetAsync(spare, 0, (size_t)spare_bytes, device->stream) != cudaSuccess ||
+        cudaEventRecord(linears->before, device->stream) != cudaSuccess ||
+        (algorithm && product_run(linears, product, call, y, algorithm, device->stream) != 0) ||
+        (!algorithm && !own_run(call, y, device->stream)) ||
+        cudaEventRecord(linears->after, device->stream) != cudaSuccess ||
+        cudaEventSynchronize(linears->after) != cudaSuccess ||
+        cudaEventElapsedTime(&ms, linears->before, linears->after) != cudaSuccess) {
+        return -1;
+    }
+    return ms * 1000;
+}
+
+/* The fastest of a proposal's timings; the first run, which loads its code, is not one. */
+static float time_proposal(struct device *device, struct product *product,
+                           const struct call_linear *call, void *y,
+                           const cublasLtMatmulAlgo_t *algorithm) {
+    const double flops = 2.0 * call->n_tokens * call->n_outputs * call->n_inputs;
+    const int n_rounds = flops > LONG_PRODUCT_FLOPS ? 1 : MAX_ROUNDS;
+    float best = -1;
+    for (int round = 0; round <= n_rounds; round++) {
+        const float us = time_run(device, product, call, y, algorithm);
+        if (us < 0) {
+            return -1;
+        }
+        best = round == 1 || (round > 1 && us < best) ? us : best;
+    }
+    return best;
+}
+
+/* Moves the fastest of n proposals to the front; true when our own kernel beats it. Timed runs
+ * write y, which the product itself overwrites later; where y is added to, spare memory takes their
+ * place, and as many tokens as it has room for. */
+static bool choose(struct device *device, const struct call_linear *call,
+                   cublasLtMatmulHeuristicResult_t *results, int n) {
+    struct call_linear timed = *call;
+    struct product product;
+    void *y = call->y;
+    int64_t y_stride = call->y_stride;
+    if (call->add == call->y) {
+        int64_t spare_bytes;
+        y = device_spare(device, &spare_bytes);
+        y_stride = ((int64_t)call->n_outputs + 7) / 8 * 8;
+        const int64_t most = spare_bytes / (2 * y_stride);
+        timed.n_tokens = most < call->n_tokens ? (int32_t)most : call->n_tokens;
+        timed.add = y; /* of the same cost, whatever it holds */
+    }
+    timed.n_tokens = timed.n_tokens < TIMED_TOKENS ? timed.n_tokens : TIMED_TOKENS;
+    if (timed.n_tokens == 0 || !product_init(&product, &timed, y_stride)) {
+        return false;
+    }
+    int best = 0;
+    float best_us = 0;
+    for (int i = 0; i < n; i++) {
+        const float us = time_proposal(device, &product, &timed, y, &results[i].algo);
+        if (us > 0 && (best_us == 0 || us < best_us * MARGIN)) {
+            best = i;
+            best_us = us;
+        }
+    }
+    results[0] = results[best];
+    timed.y_stride = y_stride;
+    const bool few = timed.n_tokens <= FEW_TOKENS;
+    const bool may_win = (few || timed.n_tokens >= OWN_LEAST_TOKENS) &&
+                         call->n_outputs % 8 == 0 && !call->by_inputs;
+    const float own_us = may_win ? time_proposal(device, &product, &timed, y, nullptr) : -1;
+    return own_us > 0 && (best_us == 0 || own_us < best_us * (few ? FEW_MARGIN : MARGIN));
+}
+
+/* The plan for a call in `plan`; false when cuBLASLt proposes none. */
+static bool plan_make(struct device *device, const struct call_linear *call, int32_t last_token,
+                      bool time, struct plan *plan) {
+    struct linears *linears = device->linears;
+    cublasLtMatmulHeuristicResult_t results[PROPOSALS];
+    struct product product;
+    struct call_linear shape = *call;
+    if (linears->invariant) {
+        shape.n_tokens = INVARIANT_TOKENS;
+    }
+    const int n =
+        product_init(&product, &shape, call->y_stride)
+            ? propose(linears, &product, linears->invariant, time ? PROPOSALS : 1, results)
+            : 0;
+    if (n == 0) {
+        return false;
+    }
+    plan->own = time && choose(device, call, results, n);
+    plan->last_token = last_token;
+    plan->n_outputs = call->n_outputs;
+    plan->n_inputs = call->n_inputs;
+    plan->adds = call->add != nullptr;
+    plan->by_inputs = call->by_inputs;
+    plan->timed = time || linears->invariant || call->alike;
+    plan->algorithm = results[0].algo;
+    return true;
+}
+
+static int linear_status(struct device *device, cublasStatus_t status) {
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        return DEVICE_OK;
+    }
+    if (!device->failed) {
+        snprintf(device->trouble, sizeof device->trouble, "cublasLtMatmul: %s",
+                 cublasLtGetStatusString(status));
+    }
+    device->failed = true;
+    return DEVICE_FAILED;
+}
+
+static bool linear_valid(const struct call_linear *call) {
+    return call->dtype == KERNEL_BF16 && call->n_tokens >= 0 && call->n_outputs > 0 &&
+           call->n_inputs > 0 && call->n_inputs % 8 == 0 && call->x_stride % 8 == 0 &&
+           call->y_stride % 8 == 0 && call->x_stride >= call->n_inputs &&
+           call->y_stride >= call->n_outputs && (!call->by_inputs || call->n_outputs % 8 == 0);
+}
+
+/* Where the table is full nothing is tried. */
+bool device_linear_chosen(const struct device *device, const struct call_linear *call) {
+    struct linears *linears = device->linears;
+    const int32_t last_token = linears->invariant ? INT32_MAX : plan_range(call->n_tokens);
+    const struct plan *plan = plan_find(linears, last_token, call);
+    return !plan || (plan->last_token != 0 && plan->timed);
+}
+
+int device_linear(struct device *device, const struct call_linear *call) {
+    struct linears *linears = device->linears;
+    struct product product;
+    if (!linear_valid(call)) {
+        return device_refuse(device, "a product of a shape that calls.h does not promise");
+    }
+    if (call->n_tokens == 0) {
+        return DEVICE_OK;
+    }
+    const int32_t last_token = linears->invariant ? INT32_MAX : plan_range(call->n_tokens);
+    struct plan own = {}, *found = plan_find(linears, last_token, call);
+    struct plan *plan = found ? found : &own;
+    const bool is_new = plan->last_token == 0;
+    if (is_new || (!plan->timed && !device->recording)) {
+        const bool time = found && !device->recording && !linears->invariant && !call->alike;
+        if (!plan_make(device, call, last_token, time, plan)) {
+            return linear_status(device, CUBLAS_STATUS_NOT_SUPPORTED);
+        }
+        linears->n_plans += found && is_new;
+    }
+    if (!product_init(&product, call, call->y_stride)) {
+        return linear_status(device, CUBLAS_STATUS_INVALID_VALUE);
+    }
+    if (plan->own && own_run(call, call->y, device->stream)) {
+        return DEVICE_OK;
+    }
+    cublasStatus_t status =
+        product_run(linears, &product, call, call->y, &plan->algorithm, device->stream);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED && !linears->invariant) {
+        /* The range's plan does not do for this T: the library's first proposal for it does. */
+        cublasLtMatmulHeuristicResult_t result;
+        if (propose(linears, &product, false, 1, &result) == 1) {
+            status = product_run(linears, &product, call, call->y, &result.algo, device->stream);
+        }
+    }
+    return linear_status(device, status);
+}
+
+void linears_set_invariant(struct linears *linears, bool invariant) {
+    if (linears->invariant != invariant) {
+        linears->invariant = invariant;
+        linears->n_plans = 0;
+        memset(linears->plans, 0, sizeof linears->plans);
+    }
+}
+
+struct linears *linears_open(const char **trouble) {
+    struct linears *linears = new (std::nothrow) struct linears();
+    *trouble = "no host memory";
+    if (linears && cublasLtCreate(&linears->handle) != 0) {
+        linears->handle = nullptr;
+        *trouble = "cuBLASLt does not start";
+    } else if (linears && cudaMalloc(&linears->workspace, (size_t)WORKSPACE_BYTES) == cudaSuccess &&
+               cudaEventCreate(&linears->before) == cudaSuccess &&
+               cudaEventCreate(&linears->after) == cudaSuccess) {
+        return linears;
+    } else if (linears) {
+        *trouble = "no device memory for cuBLASLt";
+    }
+    linears_close(linears);
+    return nullptr;
+}
+
+void linears_close(struct linears *linears) {
+    if (!linears) {
+        return;
+    }
+    if (linears->before) {
+        cudaEventDestroy(linears->before);
+    }
+    if (linears->after) {
+        cudaEventDestroy(linears->after);
+    }
+    cudaFree(linears->workspace);
+    if (linears->handle) {
+        cublasLtDestroy(linears->handle);
+    }
+    delete linears;
+}
+
+int64_t linears_bytes(const struct linears *linears) {
+    return linears ? WORKSPACE_BYTES : 0;
+}

@@ -1,0 +1,479 @@
+/* Products with weights [N, C] on sm_90a, y = x w' + add or y = silu(x g') * (x u'), with the
+ * epilogue in the registers that hold the sums and the stores of a tile spread over the products of
+ * the next (at once, they cost up to 5 %). A tile is 128 tokens by two boxes of weight rows:
+ * neighbours for a plain product, gates and the ups that belong to them for SwiGLU, so that one
+ * warpgroup's instruction makes both factors of its outputs and every thread holds matching pairs.
+ * One thread feeds a ring of shared-memory stages by tensor copies; two warpgroups multiply 64
+ * tokens each. Blocks are persistent and work in clusters of two that fetch half of what they
+ * share, weights or inputs, each for both. */
+#include "kernels/device.cuh"
+#include "kernels/kernels.h"
+#include "kernels/launch.cuh"
+#include "kernels/linear/wgmma.cuh"
+
+enum {
+    TILE_TOKENS = 128,
+    TILE_CHANNELS = 64,
+    INPUT_BYTES = TILE_TOKENS * TILE_CHANNELS * 2,
+    RING_BYTES = 200 << 10,
+    THREADS = 384,
+    /* Tokens whose tiles are walked before the next weights: their inputs (16 MiB at 4096
+     * channels) and the weights of the tiles in flight fit in the L2 cache together. */
+    RASTER_TOKENS = 2048,
+};
+
+/* What the two blocks of a cluster have in common; none: the cluster is one block. */
+enum sharing { SHARE_NONE, SHARE_WEIGHTS, SHARE_INPUTS };
+
+struct product {
+    void *y;
+    const void *add; /* NULL: nothing is added */
+    int64_t y_stride;
+    int n_tokens, n_outputs, n_steps;
+    int n_token_tiles, n_output_tiles;
+    int second_box; /* rows of w from a tile's first box to its second */
+};
+
+/* What a block's threads share of the launch: the ring of stages and its barriers. */
+template <bool GATED, int SHARING, int WIDTH> struct stage_ring {
+    static constexpr int OUTPUTS = GATED ? WIDTH / 2 : WIDTH; /* columns of y a tile */
+    static constexpr int BLOCKS = SHARING == SHARE_NONE ? 1 : 2;
+    static constexpr int BOX_BYTES = WIDTH / 2 * TILE_CHANNELS * 2;
+    static constexpr int STAGE_BYTES = INPUT_BYTES + 2 * BOX_BYTES;
+    static constexpr int STAGES = RING_BYTES / STAGE_BYTES;
+    uint32_t stages, full, empty;
+    int rank; /* of the block in its cluster */
+    int at, parity;
+};
+
+#if HOPPER_DEVICE
+template <class RING> static __device__ __forceinline__ void ring_advance(RING *ring) {
+    if (++ring->at == RING::STAGES) {
+        ring->at = 0;
+        ring->parity ^= 1;
+    }
+}
+
+template <int BLOCKS> static __device__ __forceinline__ void cluster_sync() {
+    if (BLOCKS > 1) {
+        cluster_sync();
+    } else {
+        __syncthreads();
+    }
+}
+
+/* Tiles are dealt to clusters: tokens first within RASTER_TOKENS, then outputs. */
+template <int SHARING>
+static __device__ __forceinline__ void product_tile(const struct product &product, int deal,
+                                                    int rank, int *token_tile, int *output_tile) {
+    const int n_rows = product.n_token_tiles / (SHARING == SHARE_WEIGHTS ? 2 : 1);
+    const int n_columns = product.n_output_tiles / (SHARING == SHARE_INPUTS ? 2 : 1);
+    const int most = RASTER_TOKENS / TILE_TOKENS / (SHARING == SHARE_WEIGHTS ? 2 : 1);
+    const int first = deal / (most * n_columns) * most, at = deal % (most * n_columns);
+    const int height = min(most, n_rows - first);
+    *token_tile = first + at % height;
+    *output_tile = at / height;
+    if (SHARING == SHARE_WEIGHTS) {
+        *token_tile = *token_tile * 2 + rank;
+    } else if (SHARING == SHARE_INPUTS) {
+        *output_tile = *output_tile * 2 + rank;
+    }
+}
+
+/* Where a tile starts: the last one reaches back over its neighbour's part rather than out of
+ * bounds, where tensor copies are slow (lab/README.md), and stores only its own. */
+static __device__ __forceinline__ int tile_start(int tile, int width, int n) {
+    return min(tile * width, max(n - width, 0));
+}
+
+template <bool GATED, int SHARING, int WIDTH>
+static __device__ __forceinline__ void
+product_feed(struct stage_ring<GATED, SHARING, WIDTH> ring, const CUtensorMap *x_map,
+             const CUtensorMap *w_map, const struct product &product, int n_deals) {
+    using R = stage_ring<GATED, SHARING, WIDTH>;
+    /* Fewer tokens than a tile: the rest of its memory is never written, nor its rows stored. */
+    const int x_bytes = min(product.n_tokens, (int)TILE_TOKENS) * TILE_CHANNELS * 2;
+    for (int deal = blockIdx.x / R::BLOCKS; deal < n_deals; deal += gridDim.x / R::BLOCKS) {
+        int token_tile, output_tile;
+        product_tile<SHARING>(product, deal, ring.rank, &token_tile, &output_tile);
+        const int token = tile_start(token_tile, TILE_TOKENS, product.n_tokens);
+        const int output = tile_start(output_tile, R::OUTPUTS, product.n_outputs);
+        for (int step = 0; step < product.n_steps; step++) {
+            const uint32_t to = ring.stages + ring.at * R::STAGE_BYTES;
+            const uint32_t barrier = ring.full + ring.at * 8;
+            const int channel = step * TILE_CHANNELS;
+            barrier_wait(ring.empty + ring.at * 8, ring.parity ^ 1);
+            barrier_expect(barrier, x_bytes + 2 * R::BOX_BYTES);
+            if (SHARING == SHARE_INPUTS) {
+                tensor_copy_to(to + ring.rank * INPUT_BYTES / 2, x_map, barrier, channel, 0,
+                               token + ring.rank * TILE_TOKENS / 2, 3);
+            } else {
+                tensor_copy(to, x_map, barrier, channel, 0, token);
+            }
+            for (int box = 0; box < 2; box++) {
+                const uint32_t box_to = to + INPUT_BYTES + box * R::BOX_BYTES;
+                const int row = output + box * product.second_box;
+                if (SHARING != SHARE_WEIGHTS) {
+                    tensor_copy(box_to, w_map, barrier, channel, 0, row);
+                } else if (box == ring.rank) {
+                    tensor_copy_to(box_to, w_map, barrier, channel, 0, row, 3);
+                }
+            }
+            ring_advance(&ring);
+        }
+    }
+}
+
+/* A thread's share of a finished tile of y, two neighbouring columns a word, as the sums lay. It
+ * is stored while the next tile's products run, in pieces of 8 rows by 32 columns a warp: column
+ * group i of row half h is piece 2 i + h, and within it words 8 i + 2 j + h, j = 0 .. 3. */
+template <int OUTPUTS> struct finished {
+    uint32_t word[OUTPUTS / 4];
+    int64_t at;    /* element of y where this thread's 16 bytes of piece 0 go */
+    uint32_t ours; /* a bit a piece: inside the tile's own part of y */
+};
+
+static __device__ __forceinline__ int64_t piece_offset(int piece, int64_t y_stride) {
+    return piece % 2 * 8 * y_stride + piece / 2 * 32;
+}
+
+template <int OUTPUTS>
+static __device__ __forceinline__ void finished_place(struct finished<OUTPUTS> *done,
+                                                      const struct product &product, int token_tile,
+                                                      int output_tile) {
+    const int lane = threadIdx.x % 32, row = (threadIdx.x / 32 - 4) * 16 + lane / 4;
+    const int token = tile_start(token_tile, TILE_TOKENS, product.n_tokens) + row;
+    const int first = tile_start(output_tile, OUTPUTS, product.n_outputs) + lane % 4 * 8;
+    done->at = token * product.y_stride + first;
+    done->ours = 0;
+#pragma unroll
+    for (int piece = 0; piece < OUTPUTS / 16; piece++) {
+        const int y_row = token + piece % 2 * 8, column = first + piece / 2 * 32;
+        if (y_row >= token_tile * TILE_TOKENS && y_row < product.n_tokens &&
+            column >= output_tile * OUTPUTS && column < product.n_outputs) {
+            done->ours |= 1u << piece;
+        }
+    }
+}
+
+/* Loads what is added to a tile long before its sums are there, 16 bytes a lane. */
+template <int OUTPUTS>
+static __device__ __forceinline__ void finished_load(struct finished<OUTPUTS> *done,
+                                                     const struct product &product) {
+    const __nv_bfloat16 *add = static_cast<const __nv_bfloat16 *>(product.add) + done->at;
+#pragma unroll
+    for (int piece = 0; piece < OUTPUTS / 16; piece++) {
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (done->ours >> piece & 1) {
+            v = *reinterpret_cast<const uint4 *>(add + piece_offset(piece, product.y_stride));
+        }
+        uint32_t *word = done->word + piece / 2 * 8 + piece % 2;
+        word[0] = v.x, word[2] = v.y, word[4] = v.z, word[6] = v.w;
+    }
+}
+
+/* Four lanes hold two neighbouring columns of each of four groups of eight; they trade until each
+ * has one group, and back. */
+template <int OUTPUTS>
+static __device__ __forceinline__ void
+piece_trade(uint32_t (&word)[4], const struct finished<OUTPUTS> &done, int piece) {
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        word[j] = done.word[piece / 2 * 8 + j * 2 + piece % 2];
+    }
+    quad_transpose(word, threadIdx.x % 32);
+}
+
+template <int OUTPUTS>
+static __device__ __forceinline__ void piece_store(const struct finished<OUTPUTS> &done, int piece,
+                                                   const struct product &product) {
+    uint32_t word[4];
+    piece_trade(word, done, piece);
+    if (done.ours >> piece & 1) {
+        __nv_bfloat16 *y = static_cast<__nv_bfloat16 *>(product.y) + done.at;
+        /* As uint4: a struct of bf16 pairs is stored in four pieces. */
+        *reinterpret_cast<uint4 *>(y + piece_offset(piece, product.y_stride)) =
+            make_uint4(word[0], word[1], word[2], word[3]);
+    }
+}
+
+/* Rounds a tile's sums, once; a gate's up is half the tile's width further on. */
+template <bool GATED, int WIDTH, int OUTPUTS>
+static __device__ __forceinline__ void finished_round(struct finished<OUTPUTS> *done,
+                                                      const float (&sum)[WIDTH / 2], bool added) {
+    if (!GATED && added) {
+#pragma unroll
+        for (int piece = 0; piece < OUTPUTS / 16; piece++) {
+            uint32_t word[4];
+            piece_trade(word, *done, piece);
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const int i = piece / 2 * 8 + j * 2 + piece % 2;
+                const float2 add =
+                    __bfloat1622float2(*reinterpret_cast<__nv_bfloat162 *>(&word[j]));
+                done->word[i] = bf16_pack(sum[i * 2] + add.x, sum[i * 2 + 1] + add.y);
+            }
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < OUTPUTS / 4; i++) {
+        if constexpr (GATED) {
+            done->word[i] = bf16_pack(swiglu(sum[i * 2], sum[i * 2 + WIDTH / 4]),
+                                      swiglu(sum[i * 2 + 1], sum[i * 2 + 1 + WIDTH / 4]));
+        } else {
+            done->word[i] = bf16_pack(sum[i * 2], sum[i * 2 + 1]);
+        }
+    }
+}
+
+template <int WIDTH>
+static __device__ __forceinline__ void products(float (&sum)[WIDTH / 2], uint32_t inputs,
+                                                uint32_t weights, bool first) {
+    const uint64_t a = operand_rows(inputs), b = operand_rows(weights);
+    wgmma_begin();
+#pragma unroll
+    for (int k = 0; k < TILE_CHANNELS / 16; k++) {
+        if constexpr (WIDTH == 256) {
+            wgmma_m64n256k16(sum, a + k * 2, b + k * 2, !first || k > 0);
+        } else if constexpr (WIDTH == 192) {
+            wgmma_m64n192k16(sum, a + k * 2, b + k * 2, !first || k > 0);
+        } else {
+            wgmma_m64n128k16(sum, a + k * 2, b + k * 2, !first || k > 0);
+        }
+    }
+    wgmma_commit();
+}
+
+template <bool GATED, int SHARING, int WIDTH>
+static __device__ __forceinline__ void product_work(struct stage_ring<GATED, SHARING, WIDTH> ring,
+                                                    const struct product &product, int n_deals) {
+    using R = stage_ring<GATED, SHARING, WIDTH>;
+    constexpr int PIECES = R::OUTPUTS / 16, STORE_STEPS = 8;
+    const int group_bytes = (threadIdx.x / 128 - 1) * INPUT_BYTES / 2;
+    const bool leader = threadIdx.x % 128 == 0;
+    float sum[WIDTH / 2];
+    struct finished<R::OUTPUTS> done;
+    done.ours = 0;
+    int previous = -1;
+    auto release = [&]() { /* the stage before this one */
+                           if (previous >= 0 && leader) {
+                               for (int block = 0; block < R::BLOCKS; block++) {
+                                   R::BLOCKS == 1
+                                       ? barrier_arrive(ring.empty + previous * 8)
+                                       : barrier_arrive_at(ring.empty + previous * 8, block);
+                               }
+                           }
+    };
+    auto multiply = [&](int step) {
+        const uint32_t stage = ring.stages + ring.at * R::STAGE_BYTES;
+        barrier_wait(ring.full + ring.at * 8, ring.parity);
+        products<WIDTH>(sum, stage + group_bytes, stage + INPUT_BYTES, step == 0);
+    };
+    auto settle = [&]() {
+        wgmma_wait<1>(); /* the products of the step before this one are done */
+        release();
+        previous = ring.at;
+        ring_advance(&ring);
+    };
+    for (int deal = blockIdx.x / R::BLOCKS; deal < n_deals; deal += gridDim.x / R::BLOCKS) {
+#pragma unroll
+        for (int step = 0; step < STORE_STEPS; step++) {
+            if (step < product.n_steps) {
+                multiply(step);
+            }
+#pragma unroll
+            for (int piece = step * PIECES / STORE_STEPS; piece < (step + 1) * PIECES / STORE_STEPS;
+                 piece++) {
+                piece_store(done, piece, product);
+            }
+            if (step < product.n_steps) {
+                settle();
+            }
+        }
+        int token_tile, output_tile;
+        product_tile<SHARING>(product, deal, ring.rank, &token_tile, &output_tile);
+        finished_place(&done, product, token_tile, output_tile);
+        if (!GATED && product.add) {
+            finished_load(&done, product);
+        }
+        for (int step = STORE_STEPS; step < product.n_steps; step++) {
+            multiply(step);
+            settle();
+        }
+        wgmma_wait<0>();
+        release();
+        previous = -1;
+        finished_round<GATED, WIDTH>(&done, sum, product.add);
+    }
+#pragma unroll
+    for (int piece = 0; piece < PIECES; piece++) {
+        piece_store(done, piece, product);
+    }
+}
+#endif
+
+template <bool GATED, int SHARING, int WIDTH>
+static __global__ void __launch_bounds__(THREADS, 1)
+    product_kernel(const __grid_constant__ CUtensorMap x_map,
+                   const __grid_constant__ CUtensorMap w_map, const struct product product) {
+    dependencies_wait();
+    dependents_launch();
+#if HOPPER_DEVICE
+    using R = stage_ring<GATED, SHARING, WIDTH>;
+    extern __shared__ __align__(1024) unsigned char shared[];
+    __shared__ __align__(8) uint64_t barriers[2 * R::STAGES];
+    R ring = {};
+    ring.stages = (shared_address(shared) + 1023) / 1024 * 1024;
+    ring.full = shared_address(barriers);
+    ring.empty = ring.full + R::STAGES * 8;
+    ring.rank = R::BLOCKS == 1 ? 0 : blockIdx.x % R::BLOCKS;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < R::STAGES; i++) {
+            barrier_init(ring.full + i * 8, 1);
+            barrier_init(ring.empty + i * 8, 2 * R::BLOCKS);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+    }
+    cluster_sync<R::BLOCKS>();
+    const int n_deals = product.n_token_tiles * product.n_output_tiles / R::BLOCKS;
+    if (threadIdx.x < 128) {
+        registers_give<40>();
+        if (threadIdx.x == 0) {
+            product_feed(ring, &x_map, &w_map, product, n_deals);
+        }
+    } else {
+        registers_take<232>();
+        product_work(ring, product, n_deals);
+    }
+    /* A block's memory must outlive its neighbour's copies and arrivals. */
+    cluster_sync<R::BLOCKS>();
+#endif
+}
+
+template <bool GATED, int SHARING, int WIDTH>
+static cudaError_t product_start(const CUtensorMap &x_map, const CUtensorMap &w_map,
+                                 const struct product &product, int n_sms, cudaStream_t stream) {
+    const int bytes = RING_BYTES + 1024, n_blocks = SHARING == SHARE_NONE ? 1 : 2;
+    const int64_t n_tiles = (int64_t)product.n_token_tiles * product.n_output_tiles;
+    cudaError_t status = cudaFuncSetAttribute(product_kernel<GATED, SHARING, WIDTH>,
+                                              cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (status != cudaSuccess) {
+        return status;
+    }
+    const dim3 grid((unsigned)((n_tiles < n_sms ? n_tiles : n_sms) / n_blocks * n_blocks));
+    return launch_clusters(product_kernel<GATED, SHARING, WIDTH>, grid, dim3(THREADS), n_blocks,
+                           (size_t)bytes, stream, x_map, w_map, product);
+}
+
+/* How a product is cut into tiles. */
+struct cut {
+    enum sharing sharing;
+    int width; /* rows of weights a tile */
+    int n_token_tiles, n_output_tiles;
+    int64_t cost;
+};
+
+/* What a tile costs beyond its products, in rows of weights: rounding the sums, which nothing hides
+ * (SiLU is 2 to 3 % of a tile of 256 rows and 4096 channels), and the more bytes from the L2 cache
+ * a product, the narrower the tile is. With it each of 27 shapes was cut within 2.5 % of the best
+ * of the three widths (one H200, 2026-11-21). */
+enum { TILE_OVERHEAD = 16 };
+
+static struct cut cut_of(int width, int n_tokens, int n_outputs, int outputs_per_tile, int n_sms) {
+    struct cut cut;
+    cut.width = width;
+    cut.n_token_tiles = (n_tokens + TILE_TOKENS - 1) / TILE_TOKENS;
+    cut.n_output_tiles = (n_outputs + outputs_per_tile - 1) / outputs_per_tile;
+    cut.sharing = SHARE_NONE;
+    if (cut.n_token_tiles % 2 == 0 || cut.n_token_tiles > 8) {
+        /* An odd count pays for a whole idle tile: not worth it below nine. */
+        cut.sharing = SHARE_WEIGHTS;
+        cut.n_token_tiles += cut.n_token_tiles % 2;
+    } else if (n_tokens >= TILE_TOKENS && cut.n_output_tiles % 2 == 0) {
+        cut.sharing = SHARE_INPUTS;
+    }
+    const int n_workers = cut.sharing == SHARE_NONE ? n_sms : n_sms / 2 * 2;
+    const int64_t n_tiles = (int64_t)cut.n_token_tiles * cut.n_output_tiles;
+    cut.cost = (n_tiles + n_workers - 1) / n_workers * (width + TILE_OVERHEAD);
+    return cut;
+}
+
+template <bool GATED, int WIDTH>
+static decltype(&product_start<GATED, 0, WIDTH>) start_of(int sharing) {
+    return sharing == SHARE_WEIGHTS  ? product_start<GATED, SHARE_WEIGHTS, WIDTH>
+           : sharing == SHARE_INPUTS ? product_start<GATED, SHARE_INPUTS, WIDTH>
+                                     : product_start<GATED, SHARE_NONE, WIDTH>;
+}
+
+template <bool GATED>
+static cudaError_t product_run(struct product *product, const void *x, int64_t x_stride,
+                               const void *w, int n_channels, cudaStream_t stream) {
+    if (product->n_tokens == 0) {
+        return cudaSuccess;
+    }
+    if (!hopper_device()) {
+        return cudaErrorNotSupported;
+    }
+    int device, n_sms;
+    cudaError_t status = cudaGetDevice(&device);
+    if (status == cudaSuccess) {
+        status = cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, device);
+    }
+    if (status != cudaSuccess) {
+        return status;
+    }
+    const int boxes = GATED ? 2 : 1; /* rows of w for one column of y */
+    struct cut cut = cut_of(256, product->n_tokens, product->n_outputs, 256 / boxes, n_sms);
+    for (int width = 192; width >= 128; width -= 64) {
+        const struct cut other =
+            cut_of(width, product->n_tokens, product->n_outputs, width / boxes, n_sms);
+        cut = other.cost < cut.cost ? other : cut;
+    }
+    product->n_token_tiles = cut.n_token_tiles;
+    product->n_output_tiles = cut.n_output_tiles;
+    product->second_box = GATED ? product->n_outputs : cut.width / 2;
+    product->n_steps = (n_channels + TILE_CHANNELS - 1) / TILE_CHANNELS;
+    const int input_box = cut.sharing == SHARE_INPUTS       ? TILE_TOKENS / 2
+                          : product->n_tokens < TILE_TOKENS ? product->n_tokens
+                                                            : TILE_TOKENS;
+    CUtensorMap x_map, w_map;
+    if (!hopper_map(&x_map, x, n_channels, 1, x_stride, product->n_tokens, x_stride, input_box) ||
+        !hopper_map(&w_map, w, n_channels, 1, n_channels, (int64_t)product->n_outputs * boxes,
+                    n_channels, cut.width / 2)) {
+        return cudaErrorNotSupported;
+    }
+    auto start = cut.width == 256   ? start_of<GATED, 256>(cut.sharing)
+                 : cut.width == 192 ? start_of<GATED, 192>(cut.sharing)
+                                    : start_of<GATED, 128>(cut.sharing);
+    return start(x_map, w_map, *product, n_sms, stream);
+}
+
+extern "C" cudaError_t kernel_gate_up(const struct call_gate_up *call, cudaStream_t stream) {
+    if (call->dtype != KERNEL_BF16 || call->n_tokens < 0 || call->n_channels <= 0 ||
+        call->n_channels % 8 != 0 || call->n_hidden <= 0 || call->n_hidden % 8 != 0 ||
+        call->n_hidden > INT32_MAX / 2 || call->x_stride % 8 != 0 || call->y_stride % 8 != 0) {
+        return cudaErrorInvalidValue;
+    }
+    struct product product = {};
+    product.y = call->y;
+    product.y_stride = call->y_stride;
+    product.n_tokens = call->n_tokens;
+    product.n_outputs = call->n_hidden;
+    return product_run<true>(&product, call->x, call->x_stride, call->w, call->n_channels, stream);
+}
+
+extern "C" cudaError_t kernel_linear_wgmma(const struct call_linear *call, cudaStream_t stream) {
+    if (call->dtype != KERNEL_BF16 || call->n_tokens < 0 || call->n_inputs <= 0 ||
+        call->n_inputs % 8 != 0 || call->n_outputs <= 0 || call->n_outputs % 8 != 0 ||
+        call->x_stride % 8 != 0 || call->y_stride % 8 != 0 || call->by_inputs) {
+        return cudaErrorInvalidValue;
+    }
+    struct product product = {};
+    product.y = call->y;
+    product.add = call->add;
+    product.y_stride = call->y_stride;
+    product.n_tokens = call->n_tokens;
+    product.n_outputs = call->n_outputs;
+    return product_run<false>(&product, call->x, call->x_stride, call->w, call->n_inputs, stream);
+}

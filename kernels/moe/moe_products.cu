@@ -1,0 +1,246 @@
+/* The experts' products by the tensor cores that sm_80 and later all have (moe.cuh), and the choice
+ * of a path. Four warps multiply 32 rows of weights each by up to 64 pairs, from stages that
+ * asynchronous copies fill ahead. */
+#include "kernels/kernels.h"
+#include "kernels/launch.cuh"
+#include "kernels/moe/moe.cuh"
+
+enum {
+    THREADS = 128,
+    PAIRS = 64, /* a tile */
+    STAGES = 3,
+    WEIGHT_BYTES = MOE_TILE_ROWS * MOE_TILE_CHANNELS * 2,
+    STAGE_BYTES = WEIGHT_BYTES + PAIRS * MOE_TILE_CHANNELS * 2,
+    WARP_SLOTS = MOE_SLOTS / (THREADS / 32), /* of 16 rows */
+    ROWS_APART = THREADS / 8,                /* rows that a thread copies 16 bytes each of */
+};
+
+/* Rows of 64 elements are 8 chunks of 16 bytes, exclusive-ored with the row. */
+static __device__ __forceinline__ uint32_t chunk_address(uint32_t base, int row, int chunk) {
+    return base + (uint32_t)(row * 128 + ((chunk ^ (row & 7)) << 4));
+}
+
+/* The row of the weights that is a tile's row, or the number of rows where there is none. */
+template <bool GATED>
+static __device__ __forceinline__ int64_t weight_row(const struct moe_product &product,
+                                                     const struct moe_tile &tile, int row) {
+    const int64_t n = product.n_outputs;
+    if (GATED) {
+        const int output = tile.output_tile * (MOE_TILE_ROWS / 2) + row / 16 * 8 + row % 8;
+        return output < n ? tile.expert * 2 * n + row / 8 % 2 * n + output
+                          : product.n_experts * 2 * n;
+    }
+    const int output = tile.output_tile * MOE_TILE_ROWS + row;
+    return output < n ? tile.expert * n + output : product.n_experts * n;
+}
+
+template <bool GATED>
+static __device__ __forceinline__ void copy_stage(const struct moe_product &product,
+                                                  const struct moe_tile &tile, uint32_t stage,
+                                                  int step) {
+    const int chunk = threadIdx.x % 8, first = threadIdx.x / 8;
+    const int channel = step * MOE_TILE_CHANNELS + chunk * 8;
+    const bool exists = channel < product.n_inputs;
+    const int64_t n_rows = (int64_t)product.n_experts * product.n_outputs * (GATED ? 2 : 1);
+    const __nv_bfloat16 *w = static_cast<const __nv_bfloat16 *>(product.w);
+    const __nv_bfloat16 *x = static_cast<const __nv_bfloat16 *>(product.x);
+#pragma unroll
+    for (int i = 0; i < MOE_TILE_ROWS / ROWS_APART; i++) {
+        const int row = first + i * ROWS_APART;
+        const int64_t from = weight_row<GATED>(product, tile, row);
+        const bool copied = exists && from < n_rows;
+        copy_async(chunk_address(stage, row, chunk),
+                   copied ? w + from * product.n_inputs + channel : w, copied);
+    }
+#pragma unroll
+    for (int i = 0; i < PAIRS / ROWS_APART; i++) {
+        const int row = first + i * ROWS_APART;
+        if (row < tile.n_pairs) {
+            const int64_t from = moe_input_row(product, tile.first + row) * product.x_stride;
+            copy_async(chunk_address(stage + WEIGHT_BYTES, row, chunk),
+                       exists ? x + from + channel : x, exists);
+        }
+    }
+}
+
+static __device__ __forceinline__ void multiply_stage(float (&sum)[WARP_SLOTS][PAIRS / 2],
+                                                      uint32_t stage, int n_pairs) {
+    const int lane = threadIdx.x % 32, slot = threadIdx.x / 32 * WARP_SLOTS;
+    const int part = lane / 8, row = lane % 8;
+#pragma unroll
+    for (int k = 0; k < MOE_TILE_CHANNELS / 16; k++) {
+        uint32_t a[WARP_SLOTS][4];
+#pragma unroll
+        for (int s = 0; s < WARP_SLOTS; s++) {
+            matrix_load(
+                a[s], chunk_address(stage, (slot + s) * 16 + part % 2 * 8 + row, k * 2 + part / 2));
+        }
+#pragma unroll
+        for (int i = 0; i < PAIRS / 16; i++) {
+            if (i * 16 < n_pairs) {
+                uint32_t b[4];
+                matrix_load(b, chunk_address(stage + WEIGHT_BYTES, i * 16 + part / 2 * 8 + row,
+                                             k * 2 + part % 2));
+#pragma unroll
+                for (int s = 0; s < WARP_SLOTS; s++) {
+#pragma unroll
+                    for (int j = 0; j < 2; j++) {
+                        float(&c)[4] = *reinterpret_cast<float(*)[4]>(&sum[s][i * 8 + j * 4]);
+                        matrix_multiply(c, a[s], b[j * 2], b[j * 2 + 1]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+template <bool GATED>
+static __global__ void __launch_bounds__(THREADS)
+    moe_mma_kernel(const __grid_constant__ struct moe_product product) {
+    dependencies_wait();
+    dependents_launch();
+    extern __shared__ __align__(128) unsigned char shared[];
+    __shared__ struct moe_table table;
+    const uint32_t stages = shared_address(shared);
+    if (threadIdx.x < 32) {
+        moe_table_build(&table, product);
+    }
+    __syncthreads();
+    const int n_tiles = table.tiles[product.n_experts] * product.n_output_tiles;
+    struct moe_tile tile = {};
+    for (int number = blockIdx.x; number < n_tiles; number += gridDim.x) {
+        moe_tile_find(&tile, &table, product, number);
+        float sum[WARP_SLOTS][PAIRS / 2] = {};
+        for (int step = 0; step < STAGES - 1; step++) {
+            if (step < product.n_steps) {
+                copy_stage<GATED>(product, tile, stages + step * STAGE_BYTES, step);
+            }
+            copy_async_commit();
+        }
+        for (int step = 0; step < product.n_steps; step++) {
+            copy_async_wait<STAGES - 2>();
+            __syncthreads(); /* also: all are done with the stage that is filled next */
+            const int next = step + STAGES - 1;
+            if (next < product.n_steps) {
+                copy_stage<GATED>(product, tile, stages + next % STAGES * STAGE_BYTES, next);
+            }
+            copy_async_commit();
+            multiply_stage(sum, stages + step % STAGES * STAGE_BYTES, tile.n_pairs);
+        }
+#pragma unroll
+        for (int s = 0; s < WARP_SLOTS; s++) {
+            moe_store<GATED, PAIRS>(product, tile, threadIdx.x / 32 * WARP_SLOTS + s, sum[s]);
+        }
+        __syncthreads();
+    }
+}
+
+template <bool GATED>
+static cudaError_t start(struct moe_product *product, int n_tokens, cudaStream_t stream) {
+    int device, n_sms, n_blocks;
+    const int bytes = STAGES * STAGE_BYTES;
+    cudaError_t status = cudaGetDevice(&device);
+    if (status == cudaSuccess) {
+        status = cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, device);
+    }
+    if (status == cudaSuccess) {
+        status = cudaFuncSetAttribute(moe_mma_kernel<GATED>,
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    }
+    if (status == cudaSuccess) {
+        status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n_blocks, moe_mma_kernel<GATED>,
+                                                               THREADS, (size_t)bytes);
+    }
+    if (status != cudaSuccess) {
+        return status;
+    }
+    product->max_pairs = PAIRS;
+    const int64_t most = moe_most_tiles(product, (int64_t)n_tokens * product->n_active);
+    const int64_t fit = (int64_t)n_sms * n_blocks;
+    launch(moe_mma_kernel<GATED>, (unsigned)(most < fit ? most : fit), THREADS, (size_t)bytes,
+           stream, *product);
+    return cudaGetLastError();
+}
+
+/* ---- the calls ---- */
+
+static bool product_of(struct moe_product *product, int n_tokens, int rows_per_output) {
+    const int64_t rows = (int64_t)product->n_outputs * rows_per_output;
+    if (n_tokens < 0 || product->n_active < 1 || product->n_active > MOE_MAX_ACTIVE ||
+        product->n_experts < 1 || product->n_experts > MOE_MAX_EXPERTS || product->n_inputs < 8 ||
+        product->n_inputs % 8 != 0 || product->n_outputs < 8 || product->n_outputs % 8 != 0 ||
+        rows > INT32_MAX / 2 || product->x_stride < product->n_inputs ||
+        product->x_stride % 8 != 0 || (int64_t)n_tokens * product->n_active > INT32_MAX / 2) {
+        return false;
+    }
+    product->n_output_tiles = (int)((rows + MOE_TILE_ROWS - 1) / MOE_TILE_ROWS);
+    product->n_steps = (product->n_inputs + MOE_TILE_CHANNELS - 1) / MOE_TILE_CHANNELS;
+    return true;
+}
+
+bool moe_product_of(const struct call_moe_gate_up *call, struct moe_product *out) {
+    *out = {call->x,
+            call->w,
+            call->y,
+            call->start,
+            call->order,
+            call->x_stride,
+            call->n_active,
+            call->n_experts,
+            call->n_channels,
+            call->n_hidden,
+            0,
+            0,
+            0};
+    return call->dtype == KERNEL_BF16 && product_of(out, call->n_tokens, 2);
+}
+
+bool moe_product_of(const struct call_moe_down *call, struct moe_product *out) {
+    *out = {call->x,
+            call->w,
+            call->y,
+            call->start,
+            nullptr,
+            call->n_hidden,
+            call->n_active,
+            call->n_experts,
+            call->n_hidden,
+            call->n_channels,
+            0,
+            0,
+            0};
+    return call->dtype == KERNEL_BF16 && product_of(out, call->n_tokens, 1);
+}
+
+int64_t moe_most_tiles(const struct moe_product *product, int64_t n_pairs) {
+    const int64_t n_experts = n_pairs < product->n_experts ? n_pairs : product->n_experts;
+    return (n_experts + n_pairs / product->max_pairs) * product->n_output_tiles;
+}
+
+extern "C" cudaError_t kernel_moe_gate_up_mma(const struct call_moe_gate_up *call,
+                                              cudaStream_t stream) {
+    struct moe_product product;
+    if (!moe_product_of(call, &product)) {
+        return cudaErrorInvalidValue;
+    }
+    return call->n_tokens == 0 ? cudaSuccess : start<true>(&product, call->n_tokens, stream);
+}
+
+extern "C" cudaError_t kernel_moe_down_mma(const struct call_moe_down *call, cudaStream_t stream) {
+    struct moe_product product;
+    if (!moe_product_of(call, &product)) {
+        return cudaErrorInvalidValue;
+    }
+    return call->n_tokens == 0 ? cudaSuccess : start<false>(&product, call->n_tokens, stream);
+}
+
+extern "C" cudaError_t kernel_moe_gate_up(const struct call_moe_gate_up *call,
+                                          cudaStream_t stream) {
+    const cudaError_t status = kernel_moe_gate_up_wgmma(call, stream);
+    return status == cudaErrorNotSupported ? kernel_moe_gate_up_mma(call, stream) : status;
+}
+
+extern "C" cudaError_t kernel_moe_down(const struct call_moe_down *call, cudaStream_t stream) {
+    const cudaError_t status = kernel_moe_down_wgmma(call, stream);
+    return status == cudaErrorNotSupported ? kernel_moe_down_mma(call, stream) : status;
+}

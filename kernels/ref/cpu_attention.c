@@ -1,0 +1,246 @@
+/* Float32 attention in tiles, and the scores of a selection. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/ref/cpu.h"
+#include "kernels/ref/twin.h"
+
+/* Partial sums of a dot product: element i goes to sum i mod LANES, which a compiler may keep in
+ * vector registers without reordering anything; and which keeps rounding errors short. */
+enum { LANES = 16 };
+
+static float dot(const float *a, const float *b, int64_t n) {
+    float lanes[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (int l = 0; l < LANES; l++) {
+            lanes[l] += a[i + l] * b[i + l];
+        }
+    }
+    for (int l = 0; i + l < n; l++) {
+        lanes[l] += a[i + l] * b[i + l];
+    }
+    for (int width = LANES / 2; width > 0; width /= 2) {
+        for (int l = 0; l < width; l++) {
+            lanes[l] += lanes[l + width];
+        }
+    }
+    return lanes[0];
+}
+
+/* ---- attention ---- */
+
+/* A run of rows of one head: row i at `k + i stride` and `v + i stride`. */
+struct run {
+    const float *k, *v;
+    int64_t stride, n_rows;
+};
+
+enum { TILE_KEYS = 64 };
+
+/* One query's softmax as far as it has come: keys that wait for their tile to fill, the largest
+ * score, and relative to it the sum of exponentials and, in y, of the weighted values. */
+struct softmax {
+    float scores[TILE_KEYS];
+    const float *values[TILE_KEYS];
+    int n_waiting;
+    float top;
+    double sum;
+    float *y;
+    int64_t size;
+};
+
+static void take_in(struct softmax *s) {
+    float top = s->top;
+    for (int i = 0; i < s->n_waiting; i++) {
+        top = s->scores[i] > top ? s->scores[i] : top;
+    }
+    if (top > s->top) {
+        float shrink = (float)exp((double)(s->top - top)); /* 0 at the first tile */
+        for (int64_t d = 0; d < s->size; d++) {
+            s->y[d] *= shrink;
+        }
+        s->sum *= (double)shrink;
+        s->top = top;
+    }
+    for (int i = 0; i < s->n_waiting; i++) {
+        float weight = (float)exp((double)(s->scores[i] - top));
+        s->sum += (double)weight;
+        for (int64_t d = 0; d < s->size; d++) {
+            s->y[d] += weight * s->values[i][d];
+        }
+    }
+    s->n_waiting = 0;
+}
+
+/* y = softmax(q k' / sqrt(D)) v over runs in turn: begin, take each run, end. Tiles count keys
+ * through all the runs, so that where a run ends does not show in the result. */
+static void attend_begin(struct softmax *s, int64_t size, float *y) {
+    *s = (struct softmax){.top = -INFINITY, .y = y, .size = size};
+    for (int64_t d = 0; d < size; d++) {
+        y[d] = 0;
+    }
+}
+
+static void attend_run(struct softmax *s, const float *q, const struct run *run) {
+    float scale = (float)(1 / sqrt((double)s->size));
+    for (int64_t i = 0; i < run->n_rows; i++) {
+        s->scores[s->n_waiting] = dot(q, run->k + i * run->stride, s->size) * scale;
+        s->values[s->n_waiting++] = run->v + i * run->stride;
+        if (s->n_waiting == TILE_KEYS) {
+            take_in(s);
+        }
+    }
+}
+
+static void attend_end(struct softmax *s) {
+    take_in(s);
+    for (int64_t d = 0; d < s->size; d++) {
+        s->y[d] = (float)((double)s->y[d] / s->sum);
+    }
+}
+
+static void attend(const float *q, const struct run *runs, int n_runs, int64_t size, float *y) {
+    struct softmax s;
+    attend_begin(&s, size, y);
+    for (int r = 0; r < n_runs; r++) {
+        attend_run(&s, q, &runs[r]);
+    }
+    attend_end(&s);
+}
+
+void cpu_dense_attention(const struct cpu_room *room, const struct call_dense_attention *call) {
+    const float *q = call->q, *k = call->k, *v = call->v;
+    float *y = call->y, *query = room->inputs;
+    int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
+    for (int32_t r = 0; r < call->n_requests; r++) {
+        int64_t first = call->start[r], n = call->start[r + 1] - first;
+        const struct twin_queries queries = twin_queries_of(call, r);
+        for (int64_t head = 0; head < call->n_heads; head++) {
+            int64_t at = first * call->kv_stride + head / group * size;
+            const struct run own = {k + at, v + at, call->kv_stride, n};
+            for (int64_t t = queries.first; t < queries.end; t++) {
+                memcpy(query, q + t * call->q_stride + head * size, (size_t)size * sizeof *query);
+                attend(query, &own, 1, size, y + t * call->y_stride + head * size);
+            }
+        }
+    }
+}
+
+void cpu_block_attention(const struct call_block_attention *call) {
+    const float *q = call->q, *k = call->k, *v = call->v, *cache = call->cache;
+    float *y = call->y;
+    int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
+    for (int32_t r = 0; r < call->n_requests; r++) {
+        int64_t first = call->start[r], n = call->start[r + 1] - first, kept = call->kept[r];
+        for (int64_t head = 0; head < call->n_heads; head++) {
+            int64_t kv_head = head / group;
+            int64_t at = first * call->kv_stride + kv_head * size;
+            const float *keys = cache + call->cache_start[r] + kv_head * kept * size;
+            const struct run runs[2] = {{keys, keys + call->n_kv_heads * kept * size, size, kept},
+                                        {k + at, v + at, call->kv_stride, n}};
+            for (int64_t t = first; t < first + n; t++) {
+                attend(q + t * call->q_stride + head * size, runs, call->own_cached ? 1 : 2, size,
+                       y + t * call->y_stride + head * size);
+            }
+        }
+    }
+}
+
+void cpu_paged_attention(const struct call_paged_attention *call) {
+    const float *q = call->q, *k = call->k, *v = call->v;
+    float *y = call->y;
+    int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
+    for (int64_t r = 0; r < call->n_requests; r++) {
+        const int32_t *pages = call->pages + r * call->max_pages;
+        for (int64_t head = 0; head < call->n_heads; head++) {
+            for (int64_t t = call->start[r]; t < call->start[r + 1]; t++) {
+                struct softmax s;
+                attend_begin(&s, size, y + t * call->y_stride + head * size);
+                for (int32_t row = 0; row < call->extent[t]; row += call->page_rows) {
+                    int64_t at =
+                        (int64_t)pages[row / call->page_rows] * call->page_rows * call->kv_stride +
+                        head / group * size;
+                    int32_t left = call->extent[t] - row;
+                    const struct run run = {k + at, v + at, call->kv_stride,
+                                            left < call->page_rows ? left : call->page_rows};
+                    attend_run(&s, q + t * call->q_stride + head * size, &run);
+                }
+                attend_end(&s);
+            }
+        }
+    }
+}
+
+/* ---- selection ---- */
+
+/* The mean over the block of every head's queries: [H, D]. */
+static void mean_queries(const struct call_select *call, int32_t r, double *query) {
+    const int64_t n_channels = (int64_t)call->n_heads * call->head_size;
+    const int64_t n = call->block_end[r] - call->block_start[r];
+    const float *q =
+        (const float *)call->q + (call->start[r] + call->block_start[r]) * call->q_stride;
+    for (int64_t c = 0; c < n_channels; c++) {
+        query[c] = 0;
+        for (int64_t t = 0; t < n; t++) {
+            query[c] += (double)q[t * call->q_stride + c];
+        }
+        query[c] /= (double)n;
+    }
+}
+
+/* A token's score by the mean queries of one key-value head's group: the best, or their sum. */
+static double group_score(const struct call_select *call, const double *query, const float *key) {
+    const int32_t group = call->n_heads / call->n_kv_heads;
+    double score = call->uniform ? 0 : -(double)INFINITY;
+    for (int32_t g = 0; g < group; g++, query += call->head_size) {
+        double product = 0;
+        for (int32_t d = 0; d < call->head_size; d++) {
+            product += query[d] * (double)key[d];
+        }
+        score = call->uniform ? score + product : product > score ? product : score;
+    }
+    return score;
+}
+
+static void score_token(const struct call_select *call, const double *query, int64_t token,
+                        int64_t n_candidates, float *scores) {
+    const int32_t group = call->n_heads / call->n_kv_heads;
+    const double root = sqrt((double)call->head_size);
+    const float *key = (const float *)call->k + token * call->kv_stride;
+    double sum = 0;
+    for (int64_t head = 0; head < call->n_kv_heads; head++) {
+        const double score =
+            group_score(call, query + head * group * call->head_size, key + head * call->head_size);
+        sum += score;
+        if (!call->uniform) {
+            scores[head * n_candidates] = (float)(score / root);
+        }
+    }
+    if (call->uniform) {
+        scores[0] = (float)(sum / (call->n_heads * root));
+    }
+}
+
+static void score(const struct cpu_room *room, const struct call_select *call) {
+    for (int32_t r = 0; r < call->n_requests; r++) {
+        const int32_t begin = call->block_start[r], hole = call->block_end[r] - begin;
+        const int32_t n = call->start[r + 1] - call->start[r] - hole;
+        float *scores = call->scores + call->n_kv_heads * call->score_start[r];
+        mean_queries(call, r, room->query);
+        for (int32_t c = 0; c < n; c++) {
+            const int32_t token = call->start[r] + (c < begin ? c : c + hole);
+            score_token(call, room->query, token, n, scores + c);
+        }
+    }
+}
+
+void cpu_select(const struct cpu_room *room, const struct call_select *call) {
+    if (call->part != KERNEL_SELECT_SCORED) {
+        score(room, call);
+    }
+    if (call->part != KERNEL_SELECT_SCORES) {
+        twin_select_top(call);
+        twin_select_pack(call);
+    }
+}

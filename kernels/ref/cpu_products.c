@@ -1,0 +1,277 @@
+/* Float32 products by BLAS, and what is read off logits. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/device.h"
+#include "kernels/ref/cpu.h"
+
+/* OpenBLAS. The Fortran name, because GSL brings a CBLAS of its own. */
+void sgemm_(const char *transpose_a, const char *transpose_b, const int *m, const int *n,
+            const int *k, const float *alpha, const float *a, const int *lda, const float *b,
+            const int *ldb, const float *beta, float *c, const int *ldc);
+void openblas_set_num_threads(int n);
+
+void cpu_start_blas(void) {
+    if (getenv("OPENBLAS_NUM_THREADS") == NULL) {
+        openblas_set_num_threads(1);
+    }
+}
+
+/* outputs[o, row] = x[row, :] . w[o, :]: in BLAS's order of columns a matrix of PANEL_ROWS rows. */
+static void multiply_panel(const float *x, int x_stride, const float *w, int n_inputs,
+                           int n_outputs, float *outputs) {
+    const int n_rows = CPU_PANEL_ROWS;
+    const float one = 1, zero = 0;
+    sgemm_("T", "N", &n_rows, &n_outputs, &n_inputs, &one, x, &x_stride, w, &n_inputs, &zero,
+           outputs, &n_rows);
+}
+
+/* A product's inputs. */
+struct rows {
+    const float *x;
+    int64_t stride;
+    const int32_t *order; /* row i is row order[i] / n_active of x; NULL: row i */
+    int32_t n_active, n_rows, n_inputs;
+};
+
+/* A panel of the rows from `first` on: in place where they lie in order and all of them exist. */
+static const float *panel_inputs(const struct cpu_room *room, const struct rows *rows,
+                                 int32_t first, int *stride) {
+    if (rows->order == NULL && rows->n_rows - first >= CPU_PANEL_ROWS) {
+        *stride = (int)rows->stride;
+        return rows->x + first * rows->stride;
+    }
+    const size_t row_bytes = (size_t)rows->n_inputs * sizeof *rows->x;
+    for (int32_t i = 0; i < CPU_PANEL_ROWS; i++) {
+        float *to = room->inputs + (int64_t)i * rows->n_inputs;
+        if (first + i < rows->n_rows) {
+            const int32_t row =
+                rows->order != NULL ? rows->order[first + i] / rows->n_active : first + i;
+            memcpy(to, rows->x + row * rows->stride, row_bytes);
+        } else {
+            memset(to, 0, row_bytes);
+        }
+    }
+    *stride = rows->n_inputs;
+    return room->inputs;
+}
+
+/* Where a gated product's outputs go. */
+struct gated {
+    float *y;
+    int64_t stride;
+    int32_t n_hidden;
+};
+
+/* Of a panel's gates and, behind them, its ups. */
+static void activate_panel(const struct gated *to, const float *outputs, int32_t first_row,
+                           int32_t n_rows, int32_t first_output, int32_t n_outputs) {
+    for (int32_t row = 0; row < CPU_PANEL_ROWS && first_row + row < n_rows; row++) {
+        float *y = to->y + (first_row + row) * to->stride + first_output;
+        for (int32_t o = 0; o < n_outputs; o++) {
+            const double gate = (double)outputs[o * CPU_PANEL_ROWS + row];
+            const double up = (double)outputs[(n_outputs + o) * CPU_PANEL_ROWS + row];
+            y[o] = (float)(gate / (1 + exp(-gate)) * up);
+        }
+    }
+}
+
+/* gates: n_hidden rows, the ups behind them. */
+static void gated_product(const struct cpu_room *room, const struct rows *rows, const float *gates,
+                          const struct gated *to) {
+    const int32_t n_inputs = rows->n_inputs;
+    const float *ups = gates + (int64_t)to->n_hidden * n_inputs;
+    for (int32_t o = 0; o < to->n_hidden; o += CPU_PANEL_OUTPUTS / 2) {
+        const int64_t from = (int64_t)o * n_inputs;
+        const int32_t left = to->n_hidden - o;
+        const int32_t n = left < CPU_PANEL_OUTPUTS / 2 ? left : CPU_PANEL_OUTPUTS / 2;
+        for (int32_t row = 0; row < rows->n_rows; row += CPU_PANEL_ROWS) {
+            int stride;
+            const float *x = panel_inputs(room, rows, row, &stride);
+            multiply_panel(x, stride, gates + from, n_inputs, n, room->outputs);
+            multiply_panel(x, stride, ups + from, n_inputs, n,
+                           room->outputs + (int64_t)n * CPU_PANEL_ROWS);
+            activate_panel(to, room->outputs, row, rows->n_rows, o, n);
+        }
+    }
+}
+
+void cpu_gate_up(const struct cpu_room *room, const struct call_gate_up *call) {
+    const struct rows rows = {.x = call->x,
+                              .stride = call->x_stride,
+                              .n_rows = call->n_tokens,
+                              .n_inputs = call->n_channels};
+    gated_product(room, &rows, call->w, &(struct gated){call->y, call->y_stride, call->n_hidden});
+}
+
+void cpu_moe_gate_up(const struct cpu_room *room, const struct call_moe_gate_up *call) {
+    const int64_t weights = 2 * (int64_t)call->n_hidden * call->n_channels;
+    for (int32_t e = 0; e < call->n_experts; e++) {
+        const int32_t first = call->start[e];
+        const struct rows rows = {.x = call->x,
+                                  .stride = call->x_stride,
+                                  .order = call->order + first,
+                                  .n_active = call->n_active,
+                                  .n_rows = call->start[e + 1] - first,
+                                  .n_inputs = call->n_channels};
+        const struct gated to = {(float *)call->y + (int64_t)first * call->n_hidden, call->n_hidden,
+                                 call->n_hidden};
+        gated_product(room, &rows, (const float *)call->w + e * weights, &to);
+    }
+}
+
+/* Of a strip of n outputs from `first_output` on, those that are the call's; outputs before the
+ * call's have negative numbers. */
+static void store_panel(const struct call_linear *call, const float *outputs, int32_t first_row,
+                        int32_t first_output, int32_t n) {
+    const int32_t from = first_output < 0 ? -first_output : 0;
+    const int32_t left = call->n_outputs - first_output, to = n < left ? n : left;
+    for (int32_t row = 0; row < CPU_PANEL_ROWS && first_row + row < call->n_tokens; row++) {
+        const int64_t at = (first_row + row) * call->y_stride;
+        float *y = (float *)call->y + at;
+        const float *add = call->add != NULL ? (const float *)call->add + at : NULL;
+        for (int32_t o = from; o < to; o++) {
+            const float product = outputs[o * CPU_PANEL_ROWS + row];
+            y[first_output + o] = add != NULL ? product + add[first_output + o] : product;
+        }
+    }
+}
+
+/* A strip of weights stays in the cache while all panels pass over it. Strips are those of the
+ * whole matrix, and computed whole, as BLAS rounds an output by its place in the strip. */
+void cpu_linear(const struct cpu_room *room, const struct call_linear *call) {
+    const struct rows rows = {.x = call->x,
+                              .stride = call->x_stride,
+                              .n_rows = call->n_tokens,
+                              .n_inputs = call->n_inputs};
+    const int32_t before = call->outputs_before, end = call->n_outputs + call->outputs_after;
+    for (int32_t o = -before; o < end; o += CPU_PANEL_OUTPUTS) {
+        const int32_t left = end - o;
+        const int32_t n = left < CPU_PANEL_OUTPUTS ? left : CPU_PANEL_OUTPUTS;
+        if (o + n <= 0 || o >= call->n_outputs) {
+            continue;
+        }
+        const float *w = (const float *)call->w + (int64_t)o * call->n_inputs;
+        for (int32_t row = 0; row < call->n_tokens; row += CPU_PANEL_ROWS) {
+            int stride;
+            const float *x = panel_inputs(room, &rows, row, &stride);
+            multiply_panel(x, stride, w, call->n_inputs, n, room->outputs);
+            store_panel(call, room->outputs, row, o, n);
+        }
+    }
+}
+
+/* outputs[o, row] = x[row, :] . w[:, o], which is added to what is there where `adds`. */
+static void multiply_panel_by_inputs(const float *x, int x_stride, const float *w, int w_stride,
+                                     int n_inputs, int n_outputs, bool adds, float *outputs) {
+    const int n_rows = CPU_PANEL_ROWS;
+    const float one = 1, before = adds ? 1 : 0;
+    sgemm_("T", "T", &n_rows, &n_outputs, &n_inputs, &one, x, &x_stride, w, &w_stride, &before,
+           outputs, &n_rows);
+}
+
+/* Inputs are taken piece by piece, the same whatever else is in the call. */
+void cpu_linear_by_inputs(const struct cpu_room *room, const struct call_linear *call) {
+    for (int32_t o = 0; o < call->n_outputs; o += CPU_PANEL_OUTPUTS) {
+        const int32_t left = call->n_outputs - o;
+        const int32_t n = left < CPU_PANEL_OUTPUTS ? left : CPU_PANEL_OUTPUTS;
+        for (int32_t row = 0; row < call->n_tokens; row += CPU_PANEL_ROWS) {
+            for (int32_t i = 0; i < call->n_inputs; i += CPU_MAX_INPUTS) {
+                const int32_t rest = call->n_inputs - i;
+                const struct rows piece = {.x = (const float *)call->x + i,
+                                           .stride = call->x_stride,
+                                           .n_rows = call->n_tokens,
+                                           .n_inputs =
+                                               rest < CPU_MAX_INPUTS ? rest : CPU_MAX_INPUTS};
+                int stride;
+                const float *x = panel_inputs(room, &piece, row, &stride);
+                multiply_panel_by_inputs(x, stride,
+                                         (const float *)call->w + (int64_t)i * call->n_outputs + o,
+                                         call->n_outputs, piece.n_inputs, n, i > 0, room->outputs);
+            }
+            store_panel(call, room->outputs, row, o, n);
+        }
+    }
+}
+
+void cpu_moe_down(const struct cpu_room *room, const struct call_moe_down *call) {
+    for (int32_t e = 0; e < call->n_experts; e++) {
+        const int64_t first = call->start[e], weights = (int64_t)call->n_channels * call->n_hidden;
+        cpu_linear(room, &(struct call_linear){
+                             .x = (const float *)call->x + first * call->n_hidden,
+                             .w = (const float *)call->w + e * weights,
+                             .y = (float *)call->y + first * call->n_channels,
+                             .x_stride = call->n_hidden,
+                             .y_stride = call->n_channels,
+                             .n_tokens = call->start[e + 1] - call->start[e],
+                             .n_outputs = call->n_channels,
+                             .n_inputs = call->n_hidden,
+                             .dtype = call->dtype,
+                         });
+    }
+}
+
+/* Margin and entropy of a row whose best token and sum of exponentials are known. */
+static void cpu_statistics(const struct call_sample *call, int64_t row, int32_t best, double sum) {
+    const float *logits = (const float *)call->logits + row * call->n_vocab;
+    double weighted = 0, next = 0;
+    for (int32_t i = 0; i < call->n_vocab; i++) {
+        const double below = (double)logits[i] - (double)logits[best], part = exp(below);
+        weighted += part > 0 ? part * below : 0;
+        next = i != best && part > next ? part : next;
+    }
+    call->margin[row] = (float)((1 - next) / sum);
+    call->entropy[row] = (float)(weighted / sum - log(sum));
+}
+
+void cpu_sample(const struct call_sample *call) {
+    for (int64_t row = 0; row < call->n_rows; row++) {
+        const float *logits = (const float *)call->logits + row * call->n_vocab;
+        int32_t best = 0;
+        for (int32_t i = 1; i < call->n_vocab; i++) {
+            best = logits[i] > logits[best] ? i : best;
+        }
+        double sum = 0;
+        for (int32_t i = 0; i < call->n_vocab; i++) {
+            sum += exp((double)logits[i] - (double)logits[best]);
+        }
+        call->token[row] = best;
+        call->confidence[row] = (float)(1 / sum);
+        if (call->logit != NULL) {
+            call->logit[row] = logits[best];
+        }
+        if (call->margin) {
+            cpu_statistics(call, row, best, sum);
+        }
+    }
+}
+
+void cpu_head(const struct cpu_room *room, const struct call_head *call) {
+    const int64_t row_bytes = call->n_vocab * (int64_t)sizeof(float);
+    const int32_t most = (int32_t)(HEAD_SCRATCH_BYTES / row_bytes);
+    for (int32_t row = 0; row < call->n_rows; row += most) {
+        const int32_t left = call->n_rows - row, n = left < most ? left : most;
+        const struct call_linear product = {
+            .x = (const float *)call->x + (int64_t)row * call->n_channels,
+            .w = call->w,
+            .y = call->scratch,
+            .x_stride = call->n_channels,
+            .y_stride = call->n_vocab,
+            .n_tokens = n,
+            .n_outputs = call->n_vocab,
+            .n_inputs = call->n_channels,
+            .dtype = call->dtype,
+        };
+        cpu_linear(room, &product);
+        cpu_sample(&(struct call_sample){.logits = call->scratch,
+                                         .token = call->token + row,
+                                         .confidence = call->confidence + row,
+                                         .margin = call->margin ? call->margin + row : NULL,
+                                         .entropy = call->margin ? call->entropy + row : NULL,
+                                         .logit = call->logit ? call->logit + row : NULL,
+                                         .n_rows = n,
+                                         .n_vocab = call->n_vocab,
+                                         .dtype = call->dtype});
+    }
+}

@@ -1,0 +1,110 @@
+/* Twins of products and of the LM head. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernels/bf16.h"
+#include "kernels/ref/twin.h"
+
+void twin_linear(const struct call_linear *call) {
+    for (int64_t t = 0; t < call->n_tokens; t++) {
+        for (int64_t o = 0; o < call->n_outputs; o++) {
+            const int64_t at = t * call->y_stride + o;
+            double sum = 0;
+            for (int64_t i = 0; i < call->n_inputs; i++) {
+                const int64_t from =
+                    call->by_inputs ? i * call->n_outputs + o : o * call->n_inputs + i;
+                sum += twin_load(call->x, call->dtype, t * call->x_stride + i) *
+                       twin_load(call->w, call->dtype, from);
+            }
+            sum += call->add ? twin_load(call->add, call->dtype, at) : 0;
+            twin_store(call->y, call->dtype, at, sum);
+        }
+    }
+}
+
+void twin_head_logits(const struct call_head *call, int32_t row, double *logits) {
+    const int64_t n = call->n_channels;
+    for (int64_t token = 0; token < call->n_vocab; token++) {
+        double sum = 0;
+        for (int64_t c = 0; c < n; c++) {
+            sum += twin_load(call->x, call->dtype, row * n + c) *
+                   twin_load(call->w, call->dtype, token * n + c);
+        }
+        logits[token] = sum;
+    }
+}
+
+/* Where a row's results go; all but the first two may be NULL. */
+struct surest {
+    int32_t *token;
+    float *confidence, *margin, *entropy, *logit;
+};
+
+/* The first largest of n logits, its softmax probability and what else is asked of them. */
+static void find_surest(const double *logits, int32_t n, const struct surest *out) {
+    int32_t best = 0, second = -1;
+    for (int32_t i = 1; i < n; i++) {
+        best = logits[i] > logits[best] ? i : best;
+    }
+    double sum = 0, weighted = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const double below = logits[i] - logits[best], part = exp(below);
+        sum += part;
+        weighted += part > 0 ? part * below : 0;
+        if (i != best && (second < 0 || logits[i] > logits[second])) {
+            second = i;
+        }
+    }
+    *out->token = best;
+    *out->confidence = (float)(1 / sum);
+    if (out->logit && n > 0) {
+        *out->logit = (float)logits[best];
+    }
+    if (out->margin) {
+        const double next = second < 0 ? 0 : exp(logits[second] - logits[best]);
+        *out->margin = (float)((1 - next) / sum);
+        *out->entropy = (float)(weighted / sum - log(sum));
+    }
+}
+
+/* Those of row `row` of a call. */
+static struct surest surest_at(int32_t *token, float *confidence, float *margin, float *entropy,
+                               float *logit, int64_t row) {
+    return (struct surest){token + row, confidence + row, margin ? margin + row : NULL,
+                           margin ? entropy + row : NULL, logit ? logit + row : NULL};
+}
+
+bool twin_head(const struct call_head *call) {
+    double *logits = malloc(sizeof *logits * (size_t)call->n_vocab);
+    if (!logits) {
+        return false;
+    }
+    for (int32_t row = 0; row < call->n_rows; row++) {
+        twin_head_logits(call, row, logits);
+        for (int32_t i = 0; call->rounded && i < call->n_vocab; i++) {
+            logits[i] = (double)bf16_to_float(bf16_from_float((float)logits[i]));
+        }
+        const struct surest out =
+            surest_at(call->token, call->confidence, call->margin, call->entropy, call->logit, row);
+        find_surest(logits, call->n_vocab, &out);
+    }
+    free(logits);
+    return true;
+}
+
+bool twin_sample(const struct call_sample *call) {
+    double *logits = malloc(sizeof *logits * (size_t)call->n_vocab);
+    if (!logits) {
+        return false;
+    }
+    for (int64_t row = 0; row < call->n_rows; row++) {
+        for (int64_t i = 0; i < call->n_vocab; i++) {
+            logits[i] = twin_load(call->logits, call->dtype, row * call->n_vocab + i);
+        }
+        const struct surest out =
+            surest_at(call->token, call->confidence, call->margin, call->entropy, call->logit, row);
+        find_surest(logits, call->n_vocab, &out);
+    }
+    free(logits);
+    return true;
+}

@@ -1,0 +1,31 @@
+/* Where the blocks of a request lie, and what its steps leave in an exact cache: for those that
+ * lead requests through their blocks, the loop and the exercises. */
+#ifndef UNMASK_SIM_CACHE_BLOCKS_H
+#define UNMASK_SIM_CACHE_BLOCKS_H
+
+#include <stdbool.h>
+
+#include "sim/policy/request.h"
+
+/* Makes `block` the active one, with every position that is to be decided masked; in an exact cache
+ * of blocks, those before it are cached, the last of them unless its own keys and values are not.
+ * The first block starts where the prompt ends or, where blocks start at multiples of their length,
+ * with the prompt tokens that do not fill one. */
+void blocks_enter(struct request *request, uint32_t block);
+void blocks_enter_last(struct request *request);
+
+/* Whether positions of the active block are committed at the end of request->span. */
+bool blocks_decide(const struct request *request);
+
+/* Whether the last of its logit rows decides on the first position of a block, whatever the decoder
+ * says: logits are shifted, and behind the pass a block begins of which nothing is decided. A
+ * prefill ends before the active block, a commit pass with it, before the next. */
+bool blocks_yield(const struct request *request);
+
+/* n positions of the active block are decided, the left-most ones for all that is known. */
+void blocks_commit(struct request *request, uint32_t n);
+
+/* After a step with request->span under an exact cache policy: the keys and values it wrote. */
+void blocks_cache(struct request *request);
+
+#endif

@@ -1,0 +1,47 @@
+/* The delayed cache: a token that was committed is computed once more, in its final form, together
+ * with the tokens still masked, and is then left out of the block's passes, so that no pass commits
+ * the block as a whole (dKV-Cache's idea, arXiv 2505.15781, inside a block; DC in FOCUS, arXiv
+ * 2601.23278, section 4.3). Waiting for its right neighbour as well, DC+, keeps what it attends to
+ * near its end. */
+#include "sim/cache/exact.h"
+#include "sim/decode/block.h"
+
+static const struct param params[] = {EXACT_PARAMS};
+
+static uint32_t plan(const void *state, const struct request *request, struct span *span) {
+    (void)exact_plan(state, request, span);
+    return 1;
+}
+
+const struct cache_policy cache_delayed = {
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_CACHE,
+               .size = sizeof(struct cache_policy),
+               .state_bytes = sizeof(struct exact_state),
+               .name = "delayed",
+               .doc =
+                   "exact KV; a token leaves its block's passes once computed in final form (DC)",
+               .params = params,
+               .n_params = sizeof params / sizeof params[0]},
+    .row = CACHE_ROW_KV,
+    .keeps = KEEPS_EXACT,
+    .leaves_out = BLOCK_DELAYED,
+    .plan = plan,
+    .rows_held = exact_rows_held,
+};
+
+const struct cache_policy cache_neighbour = {
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_CACHE,
+               .size = sizeof(struct cache_policy),
+               .state_bytes = sizeof(struct exact_state),
+               .name = "neighbour",
+               .doc = "the same, once its right neighbour is committed as well (DC+)",
+               .params = params,
+               .n_params = sizeof params / sizeof params[0]},
+    .row = CACHE_ROW_KV,
+    .keeps = KEEPS_EXACT,
+    .leaves_out = BLOCK_NEIGHBOUR,
+    .plan = plan,
+    .rows_held = exact_rows_held,
+};

@@ -1,0 +1,108 @@
+/* FOCUS (arXiv 2601.23278): of the tokens that the neighbour-aware delayed cache runs, those that
+ * hardly stand to be committed go no further than the second layer's projections. How much more
+ * masked tokens attend to a token in the second layer than in the first tells which (focus.h). */
+#include "sim/cache/cache_focus.h"
+
+#include <math.h>
+
+#include "sim/decode/block.h"
+
+static const char *const threshold_words[] = {"mean-std", "std", NULL};
+static const char *const history_words[] = {"block", "mean", "ema", NULL};
+
+struct state {
+    struct exact_state exact;
+    double alpha, ema_weight;
+    uint32_t surge, history;
+};
+
+static const struct param params[] = {
+    EXACT_PARAMS,
+    {"alpha", PARAM_F64, 0, "1", "1.5", 0.01, 1e6, NULL, offsetof(struct state, alpha),
+     "tokens kept for each that a step committed on average (1.5 in FOCUS's results)"},
+    {"surge", PARAM_WORD, 0, "1", "mean-std", 0, 1, threshold_words, offsetof(struct state, surge),
+     "deltas from which a token is kept: mean + standard deviation (code), or it alone (Eq. 5)"},
+    {"history", PARAM_WORD, 0, "1", "block", 0, 1, history_words, offsetof(struct state, history),
+     "the average is of this block (code), of all blocks (Eq. 17), or moves (the paper's text)"},
+    {"ema_weight", PARAM_F64, 0, "1", "0.5", 0.001, 1, NULL, offsetof(struct state, ema_weight),
+     "of the newest count under history = ema (the paper prints none)"},
+};
+
+static struct focus_rule rule_of(const void *opaque) {
+    const struct state *state = opaque;
+    static const enum focus_history histories[] = {FOCUS_MEAN_OF_BLOCK, FOCUS_MEAN, FOCUS_EMA};
+    return (struct focus_rule){.alpha = state->alpha,
+                               .std_alone = state->surge == 1,
+                               .history = histories[state->history],
+                               .ema_weight = state->ema_weight};
+}
+
+static uint32_t plan(const void *opaque, const struct request *request, struct span *span) {
+    const struct state *state = opaque;
+    (void)exact_plan(state, request, span);
+    if (span->phase == PHASE_PREFILL || span->queries == 0) {
+        return 1;
+    }
+    if (request->causal == SEES_TOKENS) {
+        span->kept_queries = span->queries; /* a single token is never evicted */
+        span->kept_keys = span->context + span->queries;
+        return 1;
+    }
+    span->kept_queries = request->kept_in_block;
+    span->kept_keys = request->block_start + request->reach_in_block;
+    span->logit_rows = span->logit_rows > 0 ? request->kept_in_block : 0;
+    return 1;
+}
+
+static uint32_t evict(const void *state, const void *memory, const struct eviction_view *view,
+                      uint8_t *keep) {
+    const struct focus_rule rule = rule_of(state);
+    const struct focus_yield *yield = memory;
+    return focus_select(&rule, view->length, view->pending, view->masked, view->delta,
+                        (double)fmaxf(yield->mean, 1), view->frontier, keep);
+}
+
+static void learn(const void *state, void *memory, const struct request *request, uint32_t n) {
+    const struct focus_rule rule = rule_of(state);
+    struct focus_yield *yield = memory;
+    (void)request;
+    if (yield->mean == 0) {
+        focus_yield_init(yield);
+    }
+    if (n == 0) {
+        focus_yield_begin_block(yield, &rule);
+    } else {
+        focus_yield_add(yield, &rule, n);
+    }
+}
+
+bool cache_focus_rule(const struct cache_policy *cache, const void *state,
+                      struct focus_rule *rule) {
+    bool is_focus = cache == &cache_focus;
+    *rule = is_focus ? rule_of(state) : (struct focus_rule){0};
+    return is_focus;
+}
+
+const struct exact_state *cache_focus_exact(const void *state) {
+    return &((const struct state *)state)->exact;
+}
+
+const struct cache_policy cache_focus = {
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_CACHE,
+               .size = sizeof(struct cache_policy),
+               .state_bytes = sizeof(struct state),
+               .name = "focus",
+               .doc = "DC+, and tokens unlikely to be committed go no further than layer 1 (FOCUS)",
+               .params = params,
+               .n_params = sizeof params / sizeof params[0]},
+    .row = CACHE_ROW_KV,
+    .keeps = KEEPS_EXACT,
+    .leaves_out = BLOCK_NEIGHBOUR,
+    .evicts = 1,
+    .memory_bytes = sizeof(struct focus_yield),
+    .plan = plan,
+    .rows_held = exact_rows_held,
+    .evict = evict,
+    .learn = learn,
+};

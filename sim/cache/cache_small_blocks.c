@@ -1,0 +1,52 @@
+/* Fast-dLLM v2's block cache (arXiv 2509.26328, section 3.3 and released code): until the first
+ * position of a small block is decided, passes run the whole block and keep its keys and values;
+ * the others run the small block alone against them and write its own anew. What is before the
+ * block is exact. */
+#include "sim/cache/exact.h"
+#include "sim/cache/small_blocks.h"
+#include "sim/decode/block.h"
+
+struct state {
+    struct exact_state exact;
+    struct small_blocks small;
+    bool block_cache;
+};
+
+static const struct param params[] = {
+    EXACT_PARAMS,
+    SMALL_BLOCKS_PARAM(struct state, small),
+    {"block_cache", PARAM_BOOL, 0, "1", "on", 0, 1, NULL, offsetof(struct state, block_cache),
+     "off: every pass runs the whole block"},
+};
+
+static uint32_t plan(const void *opaque, const struct request *request, struct span *span) {
+    const struct state *state = opaque;
+    (void)exact_plan(state, request, span);
+    bool in_small_block = state->block_cache && span->phase == PHASE_REUSE &&
+                          request->causal == SEES_BLOCKS && request->passes_in_block > 0 &&
+                          !small_block_begins(&state->small, request);
+    if (in_small_block) {
+        span->part_start = small_block_start(&state->small, request);
+        uint32_t queries = small_block_end(&state->small, request) - span->part_start;
+        span->context += span->queries - queries;
+        span->queries = span->first_queries = span->logit_rows = queries;
+    }
+    return 1;
+}
+
+const struct cache_policy cache_small_blocks = {
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_CACHE,
+               .size = sizeof(struct cache_policy),
+               .state_bytes = sizeof(struct state),
+               .name = "small-blocks",
+               .doc = "exact KV; inside a block small blocks run alone against stale KV (Fast-dLLM "
+                      "v2)",
+               .params = params,
+               .n_params = sizeof params / sizeof params[0]},
+    .row = CACHE_ROW_KV,
+    .keeps = KEEPS_EXACT,
+    .leaves_out = BLOCK_PARTS,
+    .plan = plan,
+    .rows_held = exact_rows_held,
+};

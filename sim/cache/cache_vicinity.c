@@ -1,0 +1,81 @@
+/* dInfer's vicinity refresh: KV of the whole canvas is renewed when a block begins; the other steps
+ * run the block and some positions before and behind it, so that what lies nearest is never stale
+ * (arXiv 2510.08666, section 3; released code: 16 and 16 positions). In the first block some full
+ * passes come before the one whose rows are kept; here each of them keeps its own. */
+#include "sim/cache/cache.h"
+
+struct state {
+    uint32_t prefix_look, after_look, warmup_steps, update_every;
+};
+
+#define COUNT(name, unit, initial, doc)                                                            \
+    { #name, PARAM_U32, 0, unit, initial, 0, 65536, NULL, offsetof(struct state, name), doc }
+
+static const struct param params[] = {
+    COUNT(prefix_look, "tokens", "16", "positions before the block that every step runs"),
+    COUNT(after_look, "tokens", "16", "positions behind the block that every step runs"),
+    COUNT(warmup_steps, "steps", "4", "full passes of the first block before the one it reuses"),
+    COUNT(update_every, "steps", "0", "a full pass every so many steps of a block; 0: its first"),
+};
+
+static void window(const void *opaque, const struct request *request, uint32_t *first,
+                   uint32_t *end) {
+    const struct state *state = opaque;
+    uint32_t start = request->block_start, behind = start + request->block_length;
+    uint32_t left = request->canvas_tokens - behind;
+    *first = start - (state->prefix_look < start ? state->prefix_look : start);
+    *end = behind + (state->after_look < left ? state->after_look : left);
+}
+
+/* For how many steps from here on the whole canvas runs; 0: not in this one. */
+static uint32_t full_passes(const struct state *state, const struct request *request) {
+    uint32_t step = request->step_in_block;
+    uint32_t full = request->block == 0 ? state->warmup_steps + 1 : 1;
+    if (step < full) {
+        return full - step;
+    }
+    return state->update_every > 0 && step % state->update_every == 0;
+}
+
+/* Reusing steps up to the next full pass. */
+static uint32_t steps_to_update(const struct state *state, const struct request *request) {
+    uint32_t every = state->update_every;
+    return every > 0 ? every - request->step_in_block % every : UINT32_MAX;
+}
+
+static uint32_t plan(const void *opaque, const struct request *request, struct span *span) {
+    const struct state *state = opaque;
+    uint32_t first, end, full = full_passes(state, request);
+    window(state, request, &first, &end);
+    if (full > 0 || end - first == request->canvas_tokens) {
+        *span = (struct span){.phase = PHASE_REFRESH, .queries = request->canvas_tokens};
+        full = full > 0 ? full : UINT32_MAX;
+    } else {
+        *span = (struct span){.phase = PHASE_REUSE,
+                              .queries = end - first,
+                              .context = request->canvas_tokens - (end - first)};
+    }
+    span->first_queries = span->logit_rows = span->queries;
+    return full > 0 ? full : steps_to_update(state, request);
+}
+
+static uint32_t rows_held(const void *state, const struct request *request) {
+    (void)state;
+    return request->canvas_tokens;
+}
+
+const struct cache_policy cache_vicinity = {
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_CACHE,
+               .size = sizeof(struct cache_policy),
+               .state_bytes = sizeof(struct state),
+               .name = "vicinity",
+               .doc = "KV renewed once per block, near the block in every step; far ones go stale",
+               .params = params,
+               .n_params = sizeof params / sizeof params[0]},
+    .row = CACHE_ROW_KV,
+    .keeps = KEEPS_OUTSIDE_BLOCK,
+    .plan = plan,
+    .rows_held = rows_held,
+    .window = window,
+};

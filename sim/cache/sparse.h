@@ -1,0 +1,25 @@
+/* What the two sparse cache policies share: when they select, and how much they keep.
+ *
+ * As Sparse-dLLM and dLLM-Serve are released: the cache is built anew per block. Step 0 runs the
+ * canvas and stores nothing, step `delay_steps` runs it again, scores and packs the retained rows,
+ * later steps run the block against them: two full passes per block, not one. */
+#ifndef UNMASK_SIM_CACHE_SPARSE_H
+#define UNMASK_SIM_CACHE_SPARSE_H
+
+#include "sim/cache/cache.h"
+
+struct sparse_state {
+    double retention;
+    uint32_t delay_steps;
+    uint32_t pool_kernel; /* positions; part of the selection, free in the cost model */
+};
+
+enum { SPARSE_N_PARAMS = 3 };
+extern const struct param sparse_params[SPARSE_N_PARAMS];
+
+/* Rows kept of a context of `rows`: at least one, at most all (released code: max(1, int(r n))). */
+uint32_t sparse_rows_kept(const struct sparse_state *state, uint32_t rows);
+
+uint32_t sparse_plan(const void *state, const struct request *request, struct span *span);
+
+#endif

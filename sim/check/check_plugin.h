@@ -1,0 +1,20 @@
+/* check-plugin: load a user's policy in a child process, exercise it, and say what it did wrong.
+ *
+ * A crash or an endless loop ends the child, not the caller. The same file gives the same report.
+ */
+#ifndef UNMASK_SIM_CHECK_CHECK_PLUGIN_H
+#define UNMASK_SIM_CHECK_CHECK_PLUGIN_H
+
+#include <stdio.h>
+
+#include "sim/base/err.h"
+
+enum { CHECK_CALL_LIMIT_S = 2 }; /* for one callback, or for loading; wall time */
+
+/* 0 when the plug-in at `path` keeps every promise of its kind. Else ERR_WORLD (ERR_USAGE when
+ * `path` holds no slash) and one sentence: why it is refused, the first broken promise with its
+ * numbers, the signal it crashed with, or the callback it did not return from. `report` is given
+ * one line for each promise with the number of checks; nothing when the plug-in is refused. */
+int check_plugin(const char *path, FILE *report, struct err *err);
+
+#endif

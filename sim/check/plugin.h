@@ -1,0 +1,31 @@
+/* A plug-in: a policy from a user's shared object, checked before anything calls into it.
+ *
+ * The object exports one const descriptor of its kind, named `unmask_policy`, for example
+ * `const struct scheduler unmask_policy = {...};`, and links against nothing of ours. A plug-in
+ * that was accepted stays loaded until the program ends. */
+#ifndef UNMASK_SIM_CHECK_PLUGIN_H
+#define UNMASK_SIM_CHECK_PLUGIN_H
+
+#include "sim/base/err.h"
+#include "sim/policy/abi.h"
+
+enum {
+    PLUGIN_MAX_NAME = 32,             /* characters of a policy's or a parameter's name */
+    PLUGIN_MAX_PARAMS = 64,           /* what param_set can search for the nearest name */
+    PLUGIN_MAX_STATE_BYTES = 1 << 20, /* replicas each have one */
+    PLUGIN_MAX_MEMORY_BYTES = 4096,   /* requests each have one */
+};
+
+/* Load the policy of `kind` in the file `path`, which holds a slash. ERR_WORLD when the file is not
+ * a valid plug-in, ERR_USAGE when it is one of another kind; nothing stays loaded then. */
+int plugin_load(const char *path, enum policy_kind kind, const struct policy **out,
+                struct err *err);
+
+/* The same for a plug-in of any kind; its kind is (*out)->kind. */
+int plugin_open(const char *path, const struct policy **out, struct err *err);
+
+/* 0 when a descriptor, built in or loaded, is as its header asks: ABI, kind, size, name, callbacks,
+ * state and parameters. `place` (the path) begins the sentence. */
+int plugin_validate(const struct policy *policy, const char *place, struct err *err);
+
+#endif

@@ -1,0 +1,21 @@
+/* Even steps: a block of n positions in T steps commits n / T positions a step and one more in each
+ * of the first n mod T (ML-GSAI/LLaDA generate.py, SDAR's get_num_transfer_tokens). */
+#ifndef UNMASK_SIM_DECODER_EVEN_STEPS_H
+#define UNMASK_SIM_DECODER_EVEN_STEPS_H
+
+#include <stdbool.h>
+
+#include "sim/policy/request.h"
+
+/* A decoder's `count`. */
+static inline uint32_t even_steps_count(const struct request *request, uint32_t *repeat) {
+    uint32_t n = request->block_length;
+    uint32_t steps = request->steps_per_block < n ? request->steps_per_block : n;
+    uint32_t base = n / steps, longer = n % steps;
+    bool is_longer = request->step_in_block < longer;
+    uint32_t commits = is_longer ? base + 1 : base;
+    *repeat = is_longer ? longer - request->step_in_block : UINT32_MAX;
+    return commits < request->masked_in_block ? commits : request->masked_in_block;
+}
+
+#endif

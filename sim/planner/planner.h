@@ -1,0 +1,113 @@
+/* Planners: where buffers that live for known times lie in one memory.
+ *
+ * A packing problem is a list of buffers; a plan gives each an offset, so that no two that are live
+ * at the same time overlap, and ends as low as the planner can manage. The tensors of a step graph
+ * are one such problem (placement.h), a file of buffers another (instance.h). No plan ends below
+ * the largest sum of bytes live at one time; sometimes none even reaches it. Finding the lowest end
+ * is NP-hard, so a plan says what has been proven about it.
+ *
+ * Planners keep no state, read no clock and draw no random numbers from outside: the same problem
+ * gets the same plan. */
+#ifndef UNMASK_SIM_PLANNER_PLANNER_H
+#define UNMASK_SIM_PLANNER_PLANNER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/base/err.h"
+
+struct packing_buffer {
+    int64_t first_time, last_time; /* live at both and at all times between */
+    int64_t bytes;                 /* 0 takes no room: its offset is 0 */
+    int64_t align_bytes;           /* the offset is a multiple of it; >= 1 */
+};
+
+/* No plan needs more than this: bytes and alignments of all buffers add up to no more. */
+#define PACKING_MAX_BYTES (INT64_C(1) << 61)
+
+/* Files hold no more. The exact search descends one level a buffer and takes on no more, either. */
+enum { PACKING_MAX_BUFFERS = 8192 };
+
+struct packing {
+    const struct packing_buffer *buffers;
+    uint32_t n_buffers;
+};
+
+struct plan_request {
+    const struct packing *packing;
+    int64_t capacity_bytes; /* a plan this low is low enough; 0: as low as possible */
+    uint64_t max_nodes;     /* of a search for the optimum; 0: PLAN_DEFAULT_NODES */
+    const char *solver;     /* what solves the integer program of planner ilp; NULL: cbc */
+};
+
+/* 20 s on MiniMalloc's problems D and J, whose optimum stays open (measured on one core of a
+ * server, 2026-11-21); the nine others need under 0.3 s. */
+enum { PLAN_DEFAULT_NODES = 2000000 };
+
+/* `offset_bytes` is the caller's, one for each buffer; the planner fills in the rest. */
+struct plan {
+    int64_t *offset_bytes;
+    int64_t peak_bytes;
+    int64_t lower_bound_bytes;  /* the largest sum of bytes live at one time */
+    int64_t proven_bound_bytes; /* no plan ends below this; at least lower_bound_bytes */
+    uint64_t n_nodes;           /* of a search; 0 where none was needed */
+    bool stopped;               /* the search ended at its node budget */
+};
+
+struct planner {
+    const char *name, *doc;
+    /* Scratch memory that `solve` wants for this problem; NULL: none. */
+    size_t (*scratch_bytes)(const struct packing *packing);
+    /* Fills in offsets and, where it has proven more than the lower bound, that. */
+    int (*solve)(const struct plan_request *request, void *scratch, struct plan *plan,
+                 struct err *err);
+};
+
+/* What a system may plan with, by name. */
+extern const struct planner planner_table[];
+extern const size_t planner_table_size;
+const struct planner *planner_find(const char *name, struct err *err);
+
+/* Runs another program for every plan: may fail, takes seconds, so it is not in the table. */
+extern const struct planner planner_ilp;
+
+/* The planners of the table, one a file. */
+int plan_first_fit(const struct plan_request *request, void *scratch, struct plan *plan,
+                   struct err *err);
+int plan_first_fit_size(const struct plan_request *request, void *scratch, struct plan *plan,
+                        struct err *err);
+int plan_best_fit(const struct plan_request *request, void *scratch, struct plan *plan,
+                  struct err *err);
+int plan_portfolio(const struct plan_request *request, void *scratch, struct plan *plan,
+                   struct err *err);
+size_t plan_portfolio_scratch_bytes(const struct packing *packing);
+int plan_exact(const struct plan_request *request, void *scratch, struct plan *plan,
+               struct err *err);
+size_t plan_exact_scratch_bytes(const struct packing *packing);
+int plan_no_reuse(const struct plan_request *request, void *scratch, struct plan *plan,
+                  struct err *err);
+
+/* Run a planner with scratch memory of the caller's (at least planner_scratch_bytes) or, if
+ * `scratch` is NULL, with its own. Planners of the table fail only for want of memory of their own.
+ */
+int planner_solve(const struct planner *planner, const struct plan_request *request, void *scratch,
+                  struct plan *plan, struct err *err);
+size_t planner_scratch_bytes(const struct planner *planner, const struct packing *packing);
+
+static inline bool plan_is_optimal(const struct plan *plan) {
+    return plan->peak_bytes == plan->proven_bound_bytes;
+}
+
+static inline bool packing_live_together(const struct packing_buffer *a,
+                                         const struct packing_buffer *b) {
+    return a->first_time <= b->last_time && b->first_time <= a->last_time;
+}
+
+int64_t packing_lower_bound(const struct packing *packing);
+
+/* No two live buffers overlap, every offset is aligned, the peak is the end of the last buffer and
+ * not below the bounds. ERR_WORLD naming the buffers by index otherwise. */
+int plan_verify(const struct packing *packing, const struct plan *plan, struct err *err);
+
+#endif

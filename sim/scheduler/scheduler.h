@@ -1,0 +1,83 @@
+/* Schedulers: which requests take part in the next step of a replica.
+ *
+ * A scheduler sees a read-only view and fills a batch. Its promises, checked by `check-plugin`: it
+ * lists running requests and waiting ones, none twice; the query tokens of the batch never exceed
+ * max_batched_tokens, its requests never exceed max_requests, and admitted requests fit into the
+ * free KV memory; when something could run it selects something or names a later time. Before each
+ * call the batch is empty: zeros, and wake_ns INT64_MAX.
+ *
+ * A scheduler that `grows` lets requests start with the memory of their next step alone and sees to
+ * the rest: what its batch grows by (kv_bytes - kv_held_bytes of each listed request) and admits
+ * fits into what is free and what the requests that it preempts give back. For all others requests
+ * hold from the start what they will ever need. */
+#ifndef UNMASK_SIM_SCHEDULER_SCHEDULER_H
+#define UNMASK_SIM_SCHEDULER_SCHEDULER_H
+
+#include <stddef.h>
+
+#include "sim/policy/abi.h"
+#include "sim/policy/request.h"
+
+/* For how long a batch stands when nobody asks the scheduler again. */
+enum batch_hold {
+    HOLD_STEP = 0,   /* ask after this step */
+    HOLD_CHANGE = 1, /* the same batch until a span in it changes, a request ends or one arrives */
+    HOLD_CLOSED = 2, /* as HOLD_CHANGE, and arrivals change nothing either */
+};
+
+struct batch {
+    uint32_t all_running; /* 1: every running request takes part and none of them is listed */
+    uint32_t n;           /* listed requests */
+    uint32_t capacity;    /* of `selected`; never exceeded */
+    uint32_t *selected;   /* slots: running ones (unless all_running), then the admitted ones */
+    uint32_t n_admitted;  /* how many of them, at the end of the list, leave the waiting queue */
+    uint32_t hold;        /* enum batch_hold */
+    int64_t wake_ns; /* nothing takes part: ask again then; INT64_MAX: when something changes */
+
+    /* Query tokens that a listed request takes of its prefill, in the order of `selected`; 0: all
+     * of its span. Fewer than its span has, of a prefill alone, and whole blocks. */
+    uint32_t *chunk_tokens;
+    /* Running requests that give their memory back and wait again, at the head of the queue, to
+     * compute it anew later. None of them is listed, and somebody else is. Only what is exact can
+     * be computed anew: under other cache policies nobody is preempted, nor needs to be. */
+    uint32_t n_preempted, *preempted;
+    /* Running requests, not listed, whose present span is computed once more in vain, as runtimes
+     * do that cannot take a finished block out of a batch. */
+    uint32_t n_idle, *idle;
+    /* Ask again only after so many steps of those listed, as far as they last and memory and
+     * max_batched_tokens suffice; 0 and 1: by `hold`. */
+    uint32_t loops;
+};
+
+struct schedule_view {
+    int64_t now_ns;
+    const struct request *requests; /* by slot */
+    const uint32_t *running;        /* slots, in order of admission */
+    uint32_t n_running;
+    const uint32_t *waiting; /* slots, in order of arrival */
+    uint32_t n_waiting;
+    int64_t next_arrival_ns; /* when known, else INT64_MAX: 'no more' and 'unknown' look alike */
+
+    /* Headroom: limits of one step of this replica. */
+    int64_t running_tokens;       /* query tokens if every running request took part */
+    int64_t running_growth_bytes; /* kv_bytes - kv_held_bytes over all of them */
+    uint32_t max_batched_tokens;  /* query tokens of a step */
+    uint32_t max_requests;        /* requests running at once */
+    int64_t kv_free_bytes;        /* of the pool */
+    int64_t kv_total_bytes;
+
+    /* Duration of a step with this batch, in ns, by the cost model. */
+    int64_t (*estimate_ns)(const void *estimator, const struct batch *batch);
+    const void *estimator;
+};
+
+struct scheduler {
+    struct policy policy;
+    uint32_t grows; /* 1: requests hold what their next step needs (see above) */
+    void (*schedule)(void *state, const struct schedule_view *view, struct batch *batch);
+};
+
+extern const struct scheduler *const scheduler_table[];
+extern const size_t scheduler_table_size;
+
+#endif

@@ -1,0 +1,37 @@
+/* Hosts: the machines beside the GPUs, as far as time depends on them.
+ *
+ * A host is a section of experiments/hosts.ini. Host terms of a runtime are those of one reference
+ * host; a host's factor is its time over that one's. A system names its host (`host = NAME`), by
+ * GPU where they differ (`host@GPU = NAME`). */
+#ifndef UNMASK_SIM_SYSTEM_HOST_H
+#define UNMASK_SIM_SYSTEM_HOST_H
+
+#include <stdbool.h>
+
+#include "sim/base/config.h"
+#include "sim/base/param.h"
+#include "sim/base/provenance.h"
+
+struct host {
+    char name[48];
+    char gpus[96];     /* measured or printed with these, between blanks; "": with none */
+    double factor;     /* its time over the reference host's */
+    char constant[48]; /* the calibrated constant that the factor is; "": none */
+    struct provenance provenance;
+};
+
+/* The key `host.factor`. */
+extern const struct param host_params[];
+extern const size_t host_n_params;
+
+/* The section of that name in hosts.ini, its constant looked up in calibrated.ini (`constants`). */
+int host_find(const char *name, const struct config *constants, struct host *out, struct err *err);
+
+/* Whether it was measured or printed with that GPU; a host of no GPU belongs beside any. */
+bool host_is_beside(const struct host *host, const char *gpu);
+
+/* All hosts in file order, each with its `doc`. */
+int host_list(int (*each)(void *state, const struct host *host, const char *doc), void *state,
+              struct err *err);
+
+#endif

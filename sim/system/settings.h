@@ -1,0 +1,93 @@
+/* Settings: what a system says of itself besides its policies, its planner and its runtime. */
+#ifndef UNMASK_SIM_SYSTEM_SETTINGS_H
+#define UNMASK_SIM_SYSTEM_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/param.h"
+#include "sim/decode/smooth.h"
+#include "sim/model/model.h"
+#include "sim/policy/request.h"
+
+enum logit_scope {
+    LOGITS_QUERIES,    /* every row that leaves the trunk, as the released baselines do */
+    LOGITS_GENERATION, /* the output region in a block's first pass, else the block */
+    LOGITS_BLOCK,      /* the active block */
+    LOGITS_MASKED,     /* the active block's masked positions */
+};
+
+/* What a step hands on to the next one. */
+enum iteration {
+    ITERATION_PLAIN,  /* the canvas */
+    ITERATION_SMOOTH, /* and what it said of masked positions (sim/decode/smooth.h) */
+};
+
+/* When a request ends whose text does. */
+enum early_stop {
+    STOP_NEVER,    /* every output position is decoded */
+    STOP_BLOCK,    /* with the block that holds the end of text */
+    STOP_POSITION, /* as soon as that position and all before it are decoded */
+};
+
+/* Where the tensors of a step come from. */
+enum step_allocator {
+    ALLOCATOR_PLANNED, /* one buffer, placed by the planner */
+    ALLOCATOR_TORCH,   /* eager PyTorch asks its caching allocator for each */
+    ALLOCATOR_TORCH_EXPANDABLE,
+    ALLOCATOR_TORCH_COMPILE, /* so does torch.compile's code, layer by layer */
+};
+extern const char *const step_allocator_words[]; /* ends with NULL */
+
+/* The keys of a system that are not a policy's or the runtime's (table system_params). */
+enum sample_scope {
+    SAMPLES_LOGITS, /* every row of logits */
+    SAMPLES_OUTPUT, /* those of the output region */
+};
+
+enum profile_canvas {
+    PROFILE_CONTEXT,
+    PROFILE_WORKLOAD, /* the longest request of the workload, where one is known */
+};
+
+struct settings {
+    uint32_t block_tokens;          /* 0: the model's */
+    uint32_t steps_per_block;       /* 0: as many as the block has positions */
+    uint32_t context_tokens;        /* 0: the model's maximum, at most 32768 */
+    uint32_t profile_canvas_tokens; /* canvas of the profiling run; 0: as profile_canvas says */
+    uint32_t profile_canvas;        /* enum profile_canvas */
+    uint32_t max_batched_tokens, max_requests, replicas, max_in_system;
+    uint32_t page_tokens, pool_pages, kv_layout, logit_scope, sample_scope;
+    uint32_t allocator; /* enum step_allocator */
+    uint32_t chunk_search, attention_chunks, ffn_chunks, logit_chunks;
+    uint32_t layers;          /* of the model's that run; 0: all */
+    uint32_t tensor_parallel; /* GPUs that hold a replica together */
+    bool expert_parallel;
+    double experts_hit;
+    int64_t logit_chunk_rows, reserve_bytes, moe_reserve_bytes;
+    double memory_utilization, pool_share;
+    /* Steps that the host starts without looking at what they come to (arXiv 2510.08666). */
+    uint32_t unroll_maximum, unroll_expected_tpf;
+    uint32_t early_stop; /* enum early_stop */
+    uint32_t iteration;  /* enum iteration */
+    struct smoothing smoothing;
+    bool skip_ahead;
+    bool decides_ahead;
+    bool prefix_caching;
+    bool beyond_positions;
+    double confidence_a, confidence_b;
+    double confidence_drop; /* taken from the logits of what a decode process draws */
+    double temperature;     /* that logits are divided by */
+};
+extern const struct param system_params[];
+extern const size_t system_n_params;
+
+/* What the model's mask means for the requests that it serves. */
+enum causality system_causality(const struct model *model);
+
+/* Logit rows within the scope, of `rows` that leave the trunk; `first_pass`: a block's first pass
+ * over the whole canvas. */
+uint32_t system_scope_rows(const struct settings *settings, uint32_t rows, uint32_t output_tokens,
+                           uint32_t block_tokens, uint32_t masked, bool first_pass);
+
+#endif

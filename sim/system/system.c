@@ -1,0 +1,728 @@
+#include "sim/system/system.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/names.h"
+#include "sim/base/num.h"
+#include "sim/cache/cache_focus.h"
+#include "sim/check/check_plugin.h"
+#include "sim/cost/transfer.h"
+#include "sim/decoder/foresight.h"
+#include "sim/graph/builder.h"
+#include "sim/model/ranks.h"
+#include "sim/policy/registry.h"
+#include "sim/system/system_file.h"
+#include "sim/system/system_host.h"
+#include "sim/system/system_places.h"
+#include "sim/system/system_step.h"
+
+/* ---- applying keys ---- */
+
+/* The parts that a key can belong to: "scheduler" names one, "scheduler.x" sets its parameter. */
+enum part {
+    PART_SCHEDULER,
+    PART_CACHE,
+    PART_DECODER,
+    PART_ROUTER,
+    PART_RUNTIME,
+    PART_PLANNER,
+    PART_CONFIDENCE,
+    PART_HOST
+};
+static const char *const part_names[] = {"scheduler", "cache",   "decoder",    "router",
+                                         "runtime",   "planner", "confidence", "host"};
+enum { PART_COUNT = sizeof part_names / sizeof part_names[0] };
+
+static int part_of(const char *key) {
+    size_t length = strcspn(key, ".");
+    for (int i = 0; i < PART_COUNT; i++) {
+        if (strlen(part_names[i]) == length && strncmp(key, part_names[i], length) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* A user's policy is exercised in a child process (some 50 ms) before it may touch a run: one that
+ * crashes, hangs or breaks a promise costs a sentence, not the run. */
+static const struct policy *find_checked(enum policy_kind kind, const char *name, struct err *err) {
+    if (strchr(name, '/') != NULL) {
+        FILE *nowhere = fopen("/dev/null", "w");
+        if (nowhere == NULL) {
+            err_world(err, "cannot open /dev/null: %s", strerror(errno));
+            return NULL;
+        }
+        int status = check_plugin(name, nowhere, err);
+        fclose(nowhere);
+        if (status != 0) {
+            return NULL;
+        }
+    }
+    return policy_find(kind, name, err);
+}
+
+static const struct policy *pick_policy(enum policy_kind kind, const struct setting *setting,
+                                        void **state, struct err *err) {
+    const struct policy *policy = find_checked(kind, setting->value, err);
+    if (policy != NULL) {
+        free(*state);
+        *state = policy_state(policy);
+    } else {
+        char text[sizeof err->text];
+        snprintf(text, sizeof text, "%s", err->text);
+        snprintf(err->text, sizeof err->text, "%.120s: %.880s", setting->place, text);
+    }
+    return policy;
+}
+
+/* "scheduler = phase-multiplexed": choose the part; its parameters return to initial values. */
+static int choose_part(struct system *s, int part, const struct setting *setting, struct err *err) {
+    const struct policy *policy;
+    const struct runtime_preset *preset;
+    switch ((enum part)part) {
+    case PART_SCHEDULER:
+        policy = pick_policy(POLICY_SCHEDULER, setting, &s->scheduler_state, err);
+        s->scheduler = (const struct scheduler *)policy;
+        return policy == NULL ? (int)err->kind : 0;
+    case PART_CACHE:
+        policy = pick_policy(POLICY_CACHE, setting, &s->cache_state, err);
+        s->cache = (const struct cache_policy *)policy;
+        return policy == NULL ? (int)err->kind : 0;
+    case PART_DECODER:
+        policy = pick_policy(POLICY_DECODER, setting, &s->decoder_state, err);
+        s->decoder = (const struct decoder *)policy;
+        return policy == NULL ? (int)err->kind : 0;
+    case PART_ROUTER:
+        policy = pick_policy(POLICY_ROUTER, setting, &s->router_state, err);
+        s->router = (const struct router *)policy;
+        return policy == NULL ? (int)err->kind : 0;
+    case PART_RUNTIME:
+        preset = runtime_find(setting->value, err);
+        if (preset == NULL) {
+            return (int)err->kind;
+        }
+        s->runtime = preset->runtime;
+        s->runtime_name = preset->name;
+        return 0;
+    case PART_PLANNER:
+        s->planner = planner_find(setting->value, err);
+        return s->planner == NULL ? (int)err->kind : 0;
+    case PART_CONFIDENCE:
+        snprintf(s->confidence, sizeof s->confidence, "%s", setting->value);
+        return decode_process_find(setting->value, &s->process, err);
+    case PART_HOST:
+        snprintf(s->host.name, sizeof s->host.name, "%s", setting->value);
+        return 0;
+    }
+    return 0;
+}
+
+/* "scheduler.stop_at_misfit = off". */
+static int set_part(struct system *s, int part, const struct setting *setting, struct err *err) {
+    const char *name = strchr(setting->key, '.') + 1;
+    const struct policy *policy = NULL;
+    void *state = NULL;
+    switch ((enum part)part) {
+    case PART_SCHEDULER:
+        policy = &s->scheduler->policy;
+        state = s->scheduler_state;
+        break;
+    case PART_CACHE:
+        policy = &s->cache->policy;
+        state = s->cache_state;
+        break;
+    case PART_DECODER:
+        policy = &s->decoder->policy;
+        state = s->decoder_state;
+        break;
+    case PART_ROUTER:
+        policy = &s->router->policy;
+        state = s->router_state;
+        break;
+    case PART_RUNTIME:
+        return param_set(runtime_params, runtime_n_params, &s->runtime, "runtime", setting->place,
+                         name, setting->value, err);
+    case PART_PLANNER:
+        return err_usage(err, "%s: planners have no parameters", setting->place);
+    case PART_HOST:
+        return param_set(host_params, host_n_params, &s->host, "host", setting->place, name,
+                         setting->value, err);
+    case PART_CONFIDENCE:
+        return err_usage(err, "%s: what confidences are drawn from has no parameters here",
+                         setting->place);
+    }
+    char owner[128];
+    snprintf(owner, sizeof owner, "%s %s", part_names[part], policy->name);
+    return param_set(policy->params, policy->n_params, state, owner, setting->place, name,
+                     setting->value, err);
+}
+
+static int set_plain(struct system *s, const struct setting *setting, struct err *err) {
+    if (param_find(system_params, system_n_params, setting->key) == NULL) {
+        const char *names[64] = {NULL};
+        size_t n = 0;
+        for (int i = 0; i < PART_COUNT; i++) {
+            names[n++] = part_names[i];
+        }
+        for (size_t i = 0; i < system_n_params; i++) {
+            names[n++] = system_params[i].name;
+        }
+        char hint[NAME_HINT_CHARS];
+        name_hint(setting->key, names, hint);
+        return err_usage(err, "%s: unknown key '%s'%s", setting->place, setting->key, hint);
+    }
+    return param_set(system_params, system_n_params, &s->settings, "the system", setting->place,
+                     setting->key, setting->value, err);
+}
+
+int system_remember(struct system *s, const struct setting *setting, struct err *err) {
+    int part = part_of(setting->key);
+    bool chooses = part >= 0 && strchr(setting->key, '.') == NULL;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < s->n_applied; i++) {
+        const char *key = s->applied[i].key;
+        bool is_older = s->applied[i].layer < s->layer;
+        bool replaced =
+            strcmp(key, setting->key) == 0 || (chooses && part_of(key) == part && is_older);
+        if (!replaced) {
+            s->applied[kept++] = s->applied[i];
+        }
+    }
+    if (kept == MAX_SETTINGS) {
+        return err_usage(err, "%s: more than %d keys for one system", setting->place, MAX_SETTINGS);
+    }
+    s->applied[kept] = *setting;
+    s->applied[kept].layer = s->layer;
+    s->n_applied = kept + 1;
+    return 0;
+}
+
+const struct setting *system_applied(const struct system *s, const char *key) {
+    for (uint32_t i = 0; i < s->n_applied; i++) {
+        if (strcmp(s->applied[i].key, key) == 0) {
+            return &s->applied[i];
+        }
+    }
+    return NULL;
+}
+
+/* Parts first, then parameters: the order of lines in a file does not matter. */
+static int apply_all(struct system *s, struct err *err) {
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < s->n_applied; i++) {
+            const struct setting *setting = &s->applied[i];
+            int part = part_of(setting->key);
+            bool chooses = part >= 0 && strchr(setting->key, '.') == NULL;
+            int status = 0;
+            if (pass == 0 && chooses) {
+                status = choose_part(s, part, setting, err);
+            } else if (pass == 1 && part >= 0 && !chooses) {
+                status = set_part(s, part, setting, err);
+            } else if (pass == 1 && part < 0) {
+                status = set_plain(s, setting, err);
+            }
+            if (status != 0) {
+                return status;
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- resolving ---- */
+
+static int transfer_profile(const struct system *s, struct profile **out, struct err *err) {
+    const struct gpu *owner = gpu_find(s->gpu->donor, err);
+    struct profile *donor = NULL;
+    int status = profile_open_shipped(owner, &donor, err);
+    if (status == 0) {
+        struct transfer_side from = transfer_side_of(owner), to = transfer_side_of(s->gpu);
+        status = profile_transfer(donor, &from, &to, out, err);
+    }
+    profile_close(donor);
+    return status;
+}
+
+/* A profile that holds one rank's share of the shapes says of how many. */
+static int check_ranks(const struct system *s, const struct profile *profile, struct err *err) {
+    const char *key, *value;
+    for (size_t i = 0; profile_fact(profile, i, &key, &value); i++) {
+        unsigned long ranks = strcmp(key, "ranks") == 0 ? strtoul(value, NULL, 10) : 0;
+        if (ranks > 0 && ranks != s->settings.tensor_parallel) {
+            return err_usage(err,
+                             "%s was calibrated for one of %lu GPUs that hold the model together: "
+                             "set tensor_parallel = %lu, not %" PRIu32,
+                             s->profile_path, ranks, ranks, s->settings.tensor_parallel);
+        }
+    }
+    return 0;
+}
+
+/* The user's profile, else the shipped one, else one transferred from the donor; behind the first
+ * of these that there is stands the next. */
+static int resolve_profile(struct system *s, const char *path, struct err *err) {
+    struct profile **next = &s->profile;
+    int status = 0;
+    if (path != NULL) {
+        struct profile_peaks peaks = profile_peaks_of(s->gpu);
+        if (strlen(path) >= sizeof s->profile_path) {
+            return err_usage(err, "the path of the profile is longer than %zu characters",
+                             sizeof s->profile_path - 1);
+        }
+        snprintf(s->profile_path, sizeof s->profile_path, "%s", path);
+        status = profile_open(path, &peaks, next, err);
+        status = status == 0 ? check_ranks(s, s->profile, err) : status;
+        next = &s->behind;
+    }
+    if (status == 0 && s->gpu->profile != NULL) {
+        status = profile_open_shipped(s->gpu, next, err);
+        next = next == &s->profile ? &s->behind : NULL;
+    }
+    if (status == 0 && next != NULL && s->gpu->donor != NULL) {
+        status = transfer_profile(s, next, err);
+    }
+    return status;
+}
+
+static int64_t cache_row_bytes(const struct system *s) {
+    int64_t bytes = 0; /* of bf16 */
+    switch ((enum cache_row)s->cache->row) {
+    case CACHE_ROW_NONE:
+        break;
+    case CACHE_ROW_KV:
+        bytes = model_kv_bytes_per_token(s->model);
+        break;
+    case CACHE_ROW_FEATURES:
+        bytes = model_feature_cache_bytes_per_token(s->model);
+        break;
+    }
+    return bytes / BF16_BYTES * s->runtime.element_bytes;
+}
+
+static void resolve_settings(struct system *s, uint32_t longest) {
+    struct settings *settings = &s->settings;
+    enum { LONGEST_CONTEXT = 32768 };
+    if (settings->block_tokens == 0) {
+        bool has_blocks = s->process.block_tokens != 0 && s->model->mask != MASK_CAUSAL;
+        settings->block_tokens = has_blocks ? s->process.block_tokens : s->model->block_tokens;
+    }
+    if (settings->context_tokens == 0) {
+        settings->context_tokens =
+            s->model->max_positions < LONGEST_CONTEXT ? s->model->max_positions : LONGEST_CONTEXT;
+    }
+    if (settings->profile_canvas_tokens == 0) {
+        bool is_known = settings->profile_canvas == PROFILE_WORKLOAD && longest > 0 &&
+                        longest < settings->context_tokens;
+        s->asks_longest_canvas = settings->profile_canvas == PROFILE_WORKLOAD && longest == 0;
+        settings->profile_canvas_tokens = is_known ? longest : settings->context_tokens;
+    }
+    if (settings->steps_per_block == 0) {
+        settings->steps_per_block = settings->block_tokens;
+    }
+    if (s->process.independent) {
+        s->process = process_kumaraswamy(settings->confidence_a, settings->confidence_b);
+    }
+    s->process.location -= settings->confidence_drop;
+    s->process.temperature = settings->temperature;
+}
+
+/* Cached rows of a request that fills the profiled canvas. */
+static uint32_t profiled_rows(const struct system *s) {
+    const struct settings *settings = &s->settings;
+    uint32_t canvas = settings->profile_canvas_tokens;
+    uint32_t output = canvas < settings->block_tokens ? canvas : settings->block_tokens;
+    struct request request = {.prompt_tokens = canvas - output,
+                              .output_tokens = output,
+                              .canvas_tokens = canvas,
+                              .block_tokens = settings->block_tokens,
+                              .causal = system_causality(s->model),
+                              .block_start = canvas - output,
+                              .block_length = output,
+                              .steps_per_block = settings->steps_per_block,
+                              .masked_in_block = output};
+    return s->cache->rows_held(s->cache_state, &request);
+}
+
+int system_serves(const struct system *s, struct err *err) {
+    if (s->settings.allocator == ALLOCATOR_PLANNED) {
+        return 0;
+    }
+    return err_usage(err, "%s has allocator = %s, which `unmask lmax` models and serving does not",
+                     s->name, step_allocator_words[s->settings.allocator]);
+}
+
+/* What the graph, the cost model and the token budget do not cover is refused, not mispriced. */
+static int refuse_uncovered(const struct system *s, struct err *err) {
+    const struct settings *settings = &s->settings;
+    const char *mask = attention_mask_names[s->model->mask], *cache = s->cache->policy.name;
+    bool is_exact = s->cache->keeps == KEEPS_EXACT;
+    if (is_exact && s->model->mask == MASK_BIDIRECTIONAL) {
+        return err_usage(err,
+                         "%s is bidirectional and cache %s for block-causal and autoregressive "
+                         "models (`unmask list caches` prints others)",
+                         s->model->title, cache);
+    }
+    if (!is_exact && s->model->mask != MASK_BIDIRECTIONAL) {
+        return err_usage(
+            err, "%s is %s and cache %s for bidirectional models: set cache = exact, or name %s",
+            s->model->title, mask, cache,
+            s->model->mask == MASK_CAUSAL ? "the system vllm-ar" : "a system such as sdar");
+    }
+    if (is_exact && settings->kv_layout != KV_PAGES) {
+        return err_usage(err, "cache %s grows page by page: set kv = pages", cache);
+    }
+    if (is_exact && s->runtime.gathers_cache) {
+        return err_usage(err, "cache %s is read in place: set runtime.gathers_cache = off", cache);
+    }
+    if (s->runtime.shift_copy &&
+        (s->runtime.fused_head || settings->allocator != ALLOCATOR_PLANNED)) {
+        return err_usage(
+            err, s->runtime.fused_head
+                     ? "runtime.shift_copy copies logits, which runtime.fused_head never stores"
+                     : "runtime.shift_copy is of planned steps: the allocators' eager code "
+                       "copies in any case");
+    }
+    if (s->cache->evicts && s->model->layers < 2) {
+        return err_usage(err, "cache %s evicts in the second layer, and %s has %u",
+                         s->cache->policy.name, s->model->title, s->model->layers);
+    }
+    if (s->model->mask == MASK_CAUSAL && settings->block_tokens != 1) {
+        return err_usage(err, "%s is autoregressive: block_tokens is 1, not %u", s->model->title,
+                         settings->block_tokens);
+    }
+    if (settings->context_tokens > s->model->max_positions && !settings->beyond_positions) {
+        return err_usage(
+            err,
+            "context_tokens = %u exceeds the %u positions of %s (beyond_positions = on "
+            "allows it)",
+            settings->context_tokens, s->model->max_positions, s->model->title);
+    }
+    if (s->runtime.query_chunks &&
+        (s->cache->row != CACHE_ROW_NONE || s->cache->splits_first_layer || !s->runtime.fused ||
+         s->runtime.gathers_cache || settings->allocator != ALLOCATOR_PLANNED)) {
+        return err_usage(err,
+                         "runtime.query_chunks is for planned steps of a fused runtime without "
+                         "cached rows: set cache = none, runtime.fused = on and allocator = "
+                         "planned");
+    }
+    if (settings->unroll_maximum > 1 &&
+        (settings->logit_scope == LOGITS_MASKED || s->cache->leaves_out != 0 || s->cache->evicts)) {
+        bool by_scope = settings->logit_scope == LOGITS_MASKED;
+        return err_usage(err,
+                         "unroll.maximum = %u starts steps before what those before them commit is "
+                         "known, and %s = %s runs what is left: set unroll.maximum = 1",
+                         settings->unroll_maximum, by_scope ? "logit_scope" : "cache",
+                         by_scope ? "masked" : cache);
+    }
+    if (s->cache->foresees && !foresight_has(s->decoder, s->decoder_state)) {
+        return err_usage(err,
+                         "cache %s has to know before a step what it decides, and decoder %s looks "
+                         "at its logits: set decoder = random, origin or sequential",
+                         cache, s->decoder->policy.name);
+    }
+    if (settings->layers > s->model->layers) {
+        return err_usage(err, "layers = %u, but %s has %u", settings->layers, s->model->title,
+                         s->model->layers);
+    }
+    if (s->cache->splits_first_layer && settings->kv_layout == KV_PAGES) {
+        return err_usage(err,
+                         "cache %s runs layer 0 over whole canvases, which max_batched_tokens does "
+                         "not bound: set kv = slab",
+                         s->cache->policy.name);
+    }
+    return 0;
+}
+
+/* Each of the GPUs that hold a replica together has its share of the model. */
+static int divide_model(struct system *s, struct err *err) {
+    const struct settings *settings = &s->settings;
+    uint32_t ranks = settings->tensor_parallel;
+    s->whole = s->model;
+    if (ranks == 1) {
+        return !settings->expert_parallel
+                   ? 0
+                   : err_usage(err, "expert_parallel = on divides experts among the GPUs of "
+                                    "tensor_parallel, which is 1");
+    }
+    if (settings->allocator != ALLOCATOR_PLANNED) {
+        return err_usage(err, "allocator = %s is modelled on one GPU, not on tensor_parallel = %u",
+                         step_allocator_words[settings->allocator], ranks);
+    }
+    int status = model_divide(s->whole, ranks, settings->expert_parallel, &s->rank, err);
+    s->model = status == 0 ? &s->rank : s->model;
+    if (status == 0 && s->runtime.whole_head) {
+        model_take_whole_head(&s->rank);
+    }
+    return status;
+}
+
+static void cut_layers(struct model *model, uint32_t layers) {
+    model->layers = layers;
+    model->dense_layers = model->dense_layers < layers ? model->dense_layers : layers;
+}
+
+/* What is left out keeps its place in the device's memory: steps have the workspace that the whole
+ * model leaves them. */
+static void leave_out_layers(struct system *s) {
+    uint32_t layers = s->settings.layers;
+    if (layers == 0 || layers == s->model->layers) {
+        return;
+    }
+    int64_t all_bytes = model_weights_bytes(s->model);
+    bool is_divided = s->model != s->whole;
+    s->cut = *s->whole;
+    cut_layers(&s->cut, layers);
+    cut_layers(&s->rank, layers);
+    s->whole = &s->cut;
+    s->model = is_divided ? &s->rank : &s->cut;
+    s->left_out_bytes =
+        (all_bytes - model_weights_bytes(s->model)) / BF16_BYTES * s->runtime.element_bytes;
+}
+
+int64_t system_reserve_bytes(const struct system *s) {
+    int64_t moe_bytes = s->model->experts > 0 ? s->settings.moe_reserve_bytes : 0;
+    return s->settings.reserve_bytes + moe_bytes + s->decoder_bytes + s->expected_bytes +
+           s->left_out_bytes;
+}
+
+/* Whether a decoder's word is one that steps can be given ahead: numbers, or a threshold that
+ * stays. */
+static bool device_commits(const struct system *s) {
+    const struct decode_rule always = decoder_rule_always(s->decoder, s->decoder_state);
+    return s->decoder->count != NULL ? !decode_rule_draws(&always)
+                                     : s->decoder == &decoder_threshold;
+}
+
+/* Whether the device can choose what a step evicts and what it commits, of blocks that its kernels
+ * take; of several GPUs the host chooses for all. */
+static bool device_decides(const struct system *s) {
+    enum { MAX_BLOCK = 128 };
+    struct focus_rule rule;
+    return s->runtime.engine && s->runtime.varlen && s->model->mask == MASK_BLOCK_CAUSAL &&
+           s->settings.block_tokens <= MAX_BLOCK && s->settings.tensor_parallel == 1 &&
+           device_commits(s) && cache_focus_rule(s->cache, s->cache_state, &rule);
+}
+
+static int take_budget(struct system *s, struct err *err) {
+    const struct settings *k = &s->settings;
+    struct budget_request request = {
+        .gpu = s->gpu,
+        .graph = &s->graph,
+        .planner = s->planner,
+        .chunks = &s->chunks,
+        .element_bytes = s->runtime.element_bytes,
+        .memory_utilization = k->memory_utilization,
+        .pool_share = k->pool_share,
+        .pool_pages = k->pool_pages,
+        .reserve_bytes = system_reserve_bytes(s),
+        .kv_layout = k->kv_layout,
+        .page_tokens = k->page_tokens,
+        .row_bytes = s->row_bytes,
+        .max_batched_tokens = k->max_batched_tokens,
+        .canvas_tokens = k->profile_canvas_tokens,
+        .slab_rows = profiled_rows(s),
+        .output_rows = system_scope_rows(k, k->profile_canvas_tokens, k->profile_canvas_tokens,
+                                         k->block_tokens, k->block_tokens, true),
+        .selects = s->cache->selects != 0,
+        .max_requests = k->max_requests,
+    };
+    return budget_make(&request, &s->budget, err);
+}
+
+/* Chunks that the longest canvas needs are found under the budget of a system that searches. */
+static int settle_chunks(struct system *s, struct err *err) {
+    s->chunks = system_chunk_rule(s);
+    int status = take_budget(s, err);
+    if (status == 0 && s->settings.chunk_search == CHUNK_SEARCH_LONGEST) {
+        status = system_chunk_as_longest(s, err);
+        status = status == 0 ? take_budget(s, err) : status;
+    }
+    return status;
+}
+
+static int resolve(struct system *s, const struct system_request *asked, struct err *err) {
+    resolve_settings(s, asked->longest_canvas_tokens);
+    int status = refuse_uncovered(s, err);
+    status = status == 0 ? system_check_places(s, err) : status;
+    if (status != 0) {
+        return status;
+    }
+    status = divide_model(s, err);
+    if (status != 0) {
+        return status;
+    }
+    leave_out_layers(s);
+    s->runtime.kept_bucket = device_decides(s) ? s->runtime.kept_bucket : 0;
+    struct graph_options options = {
+        .fused = s->runtime.fused,
+        .gathers_cache = s->runtime.gathers_cache,
+        .rotates_cache = s->runtime.rotates_cache,
+        .samples_output = s->settings.sample_scope == SAMPLES_OUTPUT,
+        .splits_first_layer = s->cache->splits_first_layer != 0,
+        .selects = s->cache->selects != 0,
+        .selects_together = s->cache->keeps == KEEPS_CHOSEN_TOGETHER,
+        .compares_values = s->cache->compares_values != 0,
+        .exact = s->cache->keeps == KEEPS_EXACT,
+        .evicts = s->cache->evicts != 0,
+        .logits_bytes = s->runtime.logits_bytes,
+        .copy_bytes = s->runtime.copy_bytes,
+        .softmax_bytes = s->runtime.softmax_bytes,
+        .element_bytes = s->runtime.element_bytes,
+        .query_chunks = s->runtime.query_chunks,
+        .shift_copy = s->runtime.shift_copy,
+        .fused_head = s->runtime.fused_head,
+        .fused_gate_up = s->runtime.fused_gate_up,
+        .statistics = s->decoder->reads_statistics != 0,
+        .engine = s->runtime.engine,
+    };
+    system_keep_places(s, &options);
+    graph_build(&s->graph, s->model, &options);
+    s->row_bytes = cache_row_bytes(s);
+    status = routing_make(s->whole, s->settings.experts_hit, &s->routing, err);
+    status =
+        status == 0 && !asked->roofline ? resolve_profile(s, asked->profile_path, err) : status;
+    if (status == 0) {
+        system_take_host_terms(s);
+        status = (asked->fills_gaps ? cost_open_with_gaps : cost_open)(
+            s->gpu, s->profile, s->behind, &s->runtime, &s->graph, &s->cost, err);
+    }
+    if (status == 0) {
+        cost_routes(s->cost, &s->routing);
+    }
+    uint32_t keeps = s->cache->keeps;
+    if (status == 0 && (keeps == KEEPS_BEFORE_BLOCK || keeps == KEEPS_OUTSIDE_BLOCK)) {
+        cost_stores_passes(s->cost, SYM_FULL_Q);
+    } else if (status == 0 && keeps == KEEPS_CANVAS) {
+        cost_stores_passes(s->cost, SYM_TOKENS);
+    }
+    return status == 0 ? settle_chunks(s, err) : status;
+}
+
+/* What our own runtime waits where something is evicted is a calibrated constant, which a recorded
+ * configuration says again. */
+static int take_evict_wait(struct system *s, const struct config *constants, struct err *err) {
+    struct setting setting = {
+        .key = "runtime.evict_ns", .value = "$evict_ns", .place = "calibrated.ini"};
+    const struct config_entry *stored = config_find(constants, "evict_ns", "value");
+    double value = 0;
+    bool is_set =
+        system_applied(s, setting.key) != NULL &&
+        !(stored != NULL && num_f64(stored->value, &value) && value == s->runtime.evict_ns);
+    if (strcmp(s->runtime_name, "unmask") != 0 || !s->cache->evicts || is_set) {
+        return 0;
+    }
+    int status = system_expand(s, constants, &setting, err);
+    return status != 0 ? status : set_part(s, PART_RUNTIME, &setting, err);
+}
+
+/* Unless somebody chose one, confidences are drawn from the process of model and workload, where
+ * decode.ini has it. */
+static int default_process(struct system *s, const char *workload, struct err *err) {
+    struct setting *setting = NULL;
+    for (uint32_t i = 0; i < s->n_applied; i++) {
+        if (strcmp(s->applied[i].key, part_names[PART_CONFIDENCE]) == 0) {
+            setting = &s->applied[i];
+        }
+    }
+    ASSERT(setting != NULL);
+    char name[sizeof s->confidence];
+    bool is_shaped =
+        system_applied(s, "confidence_a") != NULL || system_applied(s, "confidence_b") != NULL;
+    if (setting->layer != 0 || is_shaped || workload == NULL) {
+        return 0;
+    }
+    int status = decode_process_of(s->model->name, workload, name, sizeof name, err);
+    if (status == 0 && name[0] != '\0') {
+        snprintf(setting->value, sizeof setting->value, "%s", name);
+    }
+    return status;
+}
+
+static int open_parts(const struct system_request *request, const struct config *systems,
+                      const struct config *constants, struct system *s, struct err *err) {
+    static const char *const defaults[][2] = {
+        {"scheduler", "continuous"},   {"cache", "none"},     {"decoder", "fixed"},
+        {"router", "least-loaded"},    {"runtime", "unmask"}, {"planner", "first-fit"},
+        {"confidence", "kumaraswamy"}, {"host", "default"},
+    };
+    snprintf(s->name, sizeof s->name, "%s", request->system);
+    s->gpu = gpu_find(request->gpu, err);
+    if (s->gpu == NULL) {
+        return (int)err->kind;
+    }
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < sizeof defaults / sizeof defaults[0]; i++) {
+        struct setting setting = {.place = "default"};
+        snprintf(setting.key, sizeof setting.key, "%s", defaults[i][0]);
+        snprintf(setting.value, sizeof setting.value, "%s", defaults[i][1]);
+        status = system_remember(s, &setting, err);
+    }
+    if (status == 0) {
+        status = system_take_section(s, systems, constants, request->system, err);
+    }
+    const char *model =
+        request->model != NULL ? request->model : system_file_model(systems, s->name);
+    if (status == 0) {
+        s->model = model_find(model != NULL ? model : "llada-8b", err);
+        status = s->model == NULL ? (int)err->kind : 0;
+    }
+    s->layer++;
+    for (uint32_t i = 0; status == 0 && i < request->n_overrides; i++) {
+        struct setting setting = request->overrides[i];
+        status = system_expand(s, constants, &setting, err);
+        if (status == 0) {
+            status = system_remember(s, &setting, err);
+        }
+    }
+    if (status == 0) {
+        status = default_process(s, request->workload, err);
+    }
+    if (status == 0) {
+        status = apply_all(s, err);
+    }
+    status = status == 0 ? system_take_host(s, constants, err) : status;
+    status = status == 0 ? take_evict_wait(s, constants, err) : status;
+    return status != 0 ? status : resolve(s, request, err);
+}
+
+bool system_asks_longest_canvas(const struct system *s) {
+    return s->asks_longest_canvas;
+}
+
+int system_open(const struct system_request *request, struct system **out, struct err *err) {
+    struct config systems, constants;
+    int status = system_files_read(request->systems_path, &systems, &constants, err);
+    if (status != 0) {
+        return status;
+    }
+    struct system *s = calloc(1, sizeof *s);
+    ASSERT(s != NULL);
+    param_defaults(system_params, system_n_params, &s->settings);
+    status = open_parts(request, &systems, &constants, s, err);
+    config_fini(&systems);
+    config_fini(&constants);
+    if (status != 0) {
+        system_close(s);
+        return status;
+    }
+    *out = s;
+    return 0;
+}
+
+void system_close(struct system *s) {
+    if (s == NULL) {
+        return;
+    }
+    cost_close(s->cost);
+    profile_close(s->profile);
+    profile_close(s->behind);
+    free(s->scheduler_state);
+    free(s->cache_state);
+    free(s->decoder_state);
+    free(s->router_state);
+    free(s);
+}

@@ -1,0 +1,164 @@
+/* A system: a line-up of policies, a runtime, a model and a GPU, resolved into what the loop needs.
+ *
+ * Systems are sections of experiments/systems.ini. A section may name a `base` and override it; a
+ * key may end in @GPU and then holds on that GPU only; a value may be $NAME, a calibrated constant
+ * of experiments/calibrated.ini. `--set` overrides the file. */
+#ifndef UNMASK_SIM_SYSTEM_SYSTEM_H
+#define UNMASK_SIM_SYSTEM_SYSTEM_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "sim/base/config.h"
+#include "sim/base/provenance.h"
+#include "sim/base/warning.h"
+#include "sim/cache/cache.h"
+#include "sim/cost/price.h"
+#include "sim/decode/process.h"
+#include "sim/decoder/decoder.h"
+#include "sim/memory/budget.h"
+#include "sim/router/router.h"
+#include "sim/scheduler/scheduler.h"
+#include "sim/system/host.h"
+#include "sim/system/settings.h"
+
+enum { MAX_CALIBRATED = 16, MAX_SETTINGS = 160, MAX_ASSUMED = 8 };
+
+/* A calibrated constant in force, for outputs. */
+struct calibrated {
+    char name[48], fitted_to[160];
+    double value;
+};
+
+/* A setting that the file says was inferred, not printed (`assumed.KEY = why` beside KEY). */
+struct assumption {
+    char key[64], value[192], why[256];
+};
+
+/* One KEY = VALUE with the place it came from. */
+struct setting {
+    char key[64], value[192], place[128];
+    char constant[48]; /* the calibrated constant that `value` was; "": none */
+    uint32_t layer;    /* written by the system: later layers override earlier ones */
+};
+
+struct system {
+    char name[64];
+    const struct model *model;
+    const struct gpu *gpu;
+    struct settings settings;
+    struct runtime runtime;
+    const char *runtime_name;
+    struct host host;               /* the machine beside the GPU; system_host says what it means */
+    uint32_t host_terms_of_profile; /* how many of the runtime's host terms the profile gave */
+    const struct planner *planner;
+    const struct scheduler *scheduler;
+    const struct cache_policy *cache;
+    const struct decoder *decoder;
+    const struct router *router;
+    struct decode_process process; /* what confidences are drawn from */
+    char confidence[64];           /* its name */
+    void *scheduler_state, *cache_state, *decoder_state, *router_state;
+    struct setting applied[MAX_SETTINGS]; /* in force, last writer of each key */
+    uint32_t n_applied;
+    uint32_t layer; /* being applied: defaults, each section, the command line */
+    struct calibrated calibrated[MAX_CALIBRATED];
+    uint32_t n_calibrated;
+    struct assumption assumed[MAX_ASSUMED];
+    uint32_t n_assumed;
+
+    /* Resolved. */
+    struct model cut;          /* the model with fewer layers (settings.layers), where it is that */
+    const struct model *whole; /* what all ranks hold together; `model` is one rank's share */
+    struct model rank;         /* that share, where settings.tensor_parallel divides the model */
+    int64_t left_out_bytes;    /* of the weights of its other layers */
+    struct graph graph;
+    struct profile *profile; /* NULL: roofline */
+    struct profile *behind;  /* answers for sizes that `profile` has not measured; may be NULL */
+    char profile_path[192];  /* of a user's own; "": the GPU's */
+    bool asks_longest_canvas;
+    struct expert_routing routing;
+    struct cost_model *cost;
+    struct chunk_rule chunks;
+    struct budget budget;
+    int64_t row_bytes;     /* one row of cached state, all layers */
+    uint32_t credit_slots; /* tokens of a position's list; 0: the decoder gives no credit */
+    int64_t
+        decoder_bytes; /* what the decoder keeps of max_requests requests; part of the reserve */
+    int64_t expected_bytes; /* the same of iteration smoothing */
+};
+
+struct system_request {
+    const char *system, *model, *gpu; /* model NULL: the system's own or llada-8b */
+    const char *workload;             /* whose decode process is the default; NULL: none */
+    const char *systems_path;         /* NULL: the shipped file */
+    const char *profile_path;         /* NULL: the GPU's; else measured on the GPU named */
+    const struct setting *overrides;  /* --set, in order */
+    uint32_t n_overrides;
+    uint32_t longest_canvas_tokens; /* of the workload's requests; 0: not known */
+    bool roofline;                  /* ignore the GPU's profile */
+    bool fills_gaps; /* operators that no profile has rows of are priced by roofline, not refused */
+};
+
+/* Look up, apply, resolve. On success the caller runs system_close. */
+int system_open(const struct system_request *request, struct system **out, struct err *err);
+void system_close(struct system *system);
+
+/* Whether it was resolved for want of the workload's longest canvas: open it again with that. */
+bool system_asks_longest_canvas(const struct system *system);
+
+/* What is kept free of weights, cached rows and workspace: settings.reserve_bytes, those for a
+ * mixture of experts, what decoder and iteration smoothing keep, and the weights of layers that are
+ * left out. */
+int64_t system_reserve_bytes(const struct system *system);
+
+/* GPUs of all replicas. */
+uint32_t system_gpus(const struct system *system);
+
+/* Where the prices of what ranks exchange come from: a profile's kind and source, or what is
+ * assumed. NULL where a replica is one GPU. */
+const char *system_collectives(const struct system *system, char *text, size_t size);
+
+/* ERR_USAGE for a system that only `unmask lmax` knows: its steps are not planned. */
+int system_serves(const struct system *system, struct err *err);
+
+/* Whether a simulated run depends on what is drawn from the decode process: not where a decoder is
+ * blind to the model, nor where it commits by number and no cache asks which positions. */
+bool system_draws(const struct system *system);
+
+/* Where the process comes from that a simulated run draws from: calibrated, transferred or assumed.
+ */
+struct provenance system_decisions(const struct system *system);
+
+/* The resolved configuration as INI text, malloc'd: the same text makes the same system. */
+char *system_text(const struct system *system);
+
+/* Names of the systems in the file, in file order, with their `doc`. */
+int system_list(const char *systems_path,
+                int (*each)(void *state, const char *name, const char *doc), void *state,
+                struct err *err);
+
+/* "measured", "imported", "transferred" or "roofline". */
+const char *system_profile_kind(const struct system *system);
+const char *system_profile_source(const struct system *system);
+
+/* The same as a value: of the profile, whatever stands behind it, or of the data sheet. */
+struct provenance system_prices(const struct system *system);
+
+/* Whose machine the host times are of: name and factor, and as its provenance what stands behind
+ * host terms and factor together, the weaker of the two. "profile": the machine that the profile of
+ * our own runtime was measured on. */
+struct host system_host(const struct system *system);
+
+/* What is easy to misread about it: assumed, or of a machine with another GPU. */
+void system_warn_of_host(const struct system *system, struct warnings *warnings);
+
+/* One warning for each assumed setting whose value is still the file's. */
+void system_warn_of_settings(const struct system *system, struct warnings *warnings);
+
+/* Where the prices come from, beyond kind and source, for people: the provenance lines of a user's
+ * own profile, and for a transferred profile how far off the like of it was
+ * where that can be checked (which reads two more profiles). */
+void system_print_provenance(const struct system *system, FILE *out);
+
+#endif

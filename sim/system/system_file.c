@@ -1,0 +1,236 @@
+#include "sim/system/system_file.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/datadir.h"
+#include "sim/base/names.h"
+#include "sim/base/num.h"
+
+static const char *const file_words[] = {"base", "doc", "model", "source", NULL};
+
+static const char assumed_prefix[] = "assumed.";
+
+static bool is_file_word(const char *key) {
+    for (int i = 0; file_words[i] != NULL; i++) {
+        if (strcmp(key, file_words[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Replace "$NAME" by the calibrated constant of that name and note that it is in force. */
+int system_expand(struct system *s, const struct config *constants, struct setting *setting,
+                  struct err *err) {
+    if (setting->value[0] != '$') {
+        return 0;
+    }
+    const char *name = setting->value + 1;
+    const struct config_entry *value = config_find(constants, name, "value");
+    const struct config_entry *fitted = config_find(constants, name, "fitted_to");
+    if (value == NULL || fitted == NULL) {
+        return err_usage(err, "%s: no calibrated constant '%s' with value and fitted_to in %s",
+                         setting->place, name, constants->path);
+    }
+    uint32_t i = 0;
+    while (i < s->n_calibrated && strcmp(s->calibrated[i].name, name) != 0) {
+        i++;
+    }
+    if (i == MAX_CALIBRATED) {
+        return err_usage(err, "%s: more than %d calibrated constants", setting->place,
+                         MAX_CALIBRATED);
+    }
+    struct calibrated *calibrated = &s->calibrated[i];
+    s->n_calibrated = i == s->n_calibrated ? i + 1 : s->n_calibrated;
+    snprintf(calibrated->name, sizeof calibrated->name, "%s", name);
+    snprintf(calibrated->fitted_to, sizeof calibrated->fitted_to, "%s", fitted->value);
+    if (!num_f64(value->value, &calibrated->value)) {
+        return err_usage(err, "%s:%d: '%s' is not a number", constants->path, value->line,
+                         value->value);
+    }
+    snprintf(setting->constant, sizeof setting->constant, "%s", name);
+    snprintf(setting->value, sizeof setting->value, "%s", value->value);
+    return 0;
+}
+
+static bool has_section(const struct config *config, const char *name) {
+    for (size_t i = 0; i < config->n_entries; i++) {
+        if (strcmp(config->entries[i].section, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int unknown_system(const struct config *config, const char *name, struct err *err) {
+    const char *names[128] = {NULL};
+    size_t n = 0;
+    for (size_t i = 0; i < config->n_entries && n < 127; i++) {
+        const char *section = config->entries[i].section;
+        if (n == 0 || strcmp(names[n - 1], section) != 0) {
+            names[n++] = section;
+        }
+    }
+    char hint[NAME_HINT_CHARS];
+    name_hint(name, names, hint);
+    return err_usage(err, "unknown system '%s' in %s%s (`unmask list systems` prints them all)",
+                     name, config->path, hint);
+}
+
+/* The reason beside a setting that was inferred; a later section's replaces it. */
+static int take_assumption(struct system *s, const struct setting *setting, struct err *err) {
+    const char *key = setting->key + strlen(assumed_prefix);
+    uint32_t i = 0;
+    while (i < s->n_assumed && strcmp(s->assumed[i].key, key) != 0) {
+        i++;
+    }
+    if (i == MAX_ASSUMED) {
+        return err_usage(err, "%s: more than %d assumed settings", setting->place, MAX_ASSUMED);
+    }
+    s->n_assumed = i == s->n_assumed ? i + 1 : s->n_assumed;
+    snprintf(s->assumed[i].key, sizeof s->assumed[i].key, "%s", key);
+    snprintf(s->assumed[i].why, sizeof s->assumed[i].why, "%s", setting->value);
+    return 0;
+}
+
+/* What the file sets each of them to, so that other values can be told from it. */
+static int settle_assumptions(struct system *s, struct err *err) {
+    for (uint32_t i = 0; i < s->n_assumed; i++) {
+        const struct setting *setting = system_applied(s, s->assumed[i].key);
+        if (setting == NULL) {
+            return err_usage(err, "system %s: %s%s stands without %s", s->name, assumed_prefix,
+                             s->assumed[i].key, s->assumed[i].key);
+        }
+        snprintf(s->assumed[i].value, sizeof s->assumed[i].value, "%s", setting->value);
+    }
+    return 0;
+}
+
+void system_warn_of_settings(const struct system *s, struct warnings *warnings) {
+    for (uint32_t i = 0; i < s->n_assumed; i++) {
+        const struct assumption *assumed = &s->assumed[i];
+        const struct setting *now = system_applied(s, assumed->key); /* NULL: of another policy */
+        if (now != NULL && strcmp(now->value, assumed->value) == 0) {
+            warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN,
+                         "%s = %s of %s is assumed: %s", assumed->key, assumed->value, s->name,
+                         assumed->why);
+        }
+    }
+}
+
+static int take_entry(struct system *s, const struct config *config, const struct config *constants,
+                      const struct config_entry *entry, struct err *err) {
+    struct setting setting = {.constant = ""};
+    config_place(config, entry, setting.place, sizeof setting.place);
+    snprintf(setting.value, sizeof setting.value, "%s", entry->value);
+    const char *at = strchr(entry->key, '@');
+    size_t length = at != NULL ? (size_t)(at - entry->key) : strlen(entry->key);
+    snprintf(setting.key, sizeof setting.key, "%.*s", (int)length, entry->key);
+    if (at != NULL) {
+        const struct gpu *gpu = gpu_find(at + 1, err);
+        if (gpu == NULL) {
+            return (int)err->kind;
+        }
+        if (gpu != s->gpu) {
+            return 0;
+        }
+    }
+    if (strncmp(setting.key, assumed_prefix, strlen(assumed_prefix)) == 0) {
+        return take_assumption(s, &setting, err);
+    }
+    int status = system_expand(s, constants, &setting, err);
+    return status != 0 ? status : system_remember(s, &setting, err);
+}
+
+/* The section's base first, then its own keys; those for this GPU after the plain ones. */
+static int take_section(struct system *s, const struct config *config,
+                        const struct config *constants, const char *name, int depth,
+                        struct err *err) {
+    if (!has_section(config, name)) {
+        return unknown_system(config, name, err);
+    }
+    const struct config_entry *base = config_find(config, name, "base");
+    if (base != NULL) {
+        if (depth == 8) {
+            return err_usage(err, "%s:%d: the bases of [%s] go in a circle", config->path,
+                             base->line, name);
+        }
+        int status = take_section(s, config, constants, base->value, depth + 1, err);
+        if (status != 0) {
+            return status;
+        }
+    }
+    s->layer++;
+    for (int specific = 0; specific < 2; specific++) {
+        for (size_t i = 0; i < config->n_entries; i++) {
+            const struct config_entry *entry = &config->entries[i];
+            if (strcmp(entry->section, name) == 0 && !is_file_word(entry->key) &&
+                (strchr(entry->key, '@') != NULL) == (specific == 1)) {
+                int status = take_entry(s, config, constants, entry, err);
+                if (status != 0) {
+                    return status;
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+/* The nearest `model` along the chain of bases, or NULL. */
+const char *system_file_model(const struct config *config, const char *name) {
+    for (int depth = 0; depth < 8; depth++) {
+        const struct config_entry *model = config_find(config, name, "model");
+        const struct config_entry *base = config_find(config, name, "base");
+        if (model != NULL || base == NULL) {
+            return model != NULL ? model->value : NULL;
+        }
+        name = base->value;
+    }
+    return NULL;
+}
+
+int system_take_section(struct system *s, const struct config *systems,
+                        const struct config *constants, const char *name, struct err *err) {
+    int status = take_section(s, systems, constants, name, 0, err);
+    return status != 0 ? status : settle_assumptions(s, err);
+}
+
+int system_files_read(const char *systems_path, struct config *systems, struct config *constants,
+                      struct err *err) {
+    char path[1024];
+    int status =
+        config_read(systems_path != NULL ? systems_path
+                                         : data_path(path, sizeof path, "experiments/systems.ini"),
+                    systems, err);
+    if (status != 0) {
+        return status;
+    }
+    status =
+        config_read(data_path(path, sizeof path, "experiments/calibrated.ini"), constants, err);
+    if (status != 0) {
+        config_fini(systems);
+    }
+    return status;
+}
+
+int system_list(const char *systems_path,
+                int (*each)(void *state, const char *name, const char *doc), void *state,
+                struct err *err) {
+    struct config systems, constants;
+    int status = system_files_read(systems_path, &systems, &constants, err);
+    if (status != 0) {
+        return status;
+    }
+    for (size_t i = 0; status == 0 && i < systems.n_entries; i++) {
+        const char *section = systems.entries[i].section;
+        if (i == 0 || strcmp(section, systems.entries[i - 1].section) != 0) {
+            const struct config_entry *doc = config_find(&systems, section, "doc");
+            status = each(state, section, doc != NULL ? doc->value : "");
+        }
+    }
+    config_fini(&systems);
+    config_fini(&constants);
+    return status;
+}

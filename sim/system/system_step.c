@@ -1,0 +1,82 @@
+#include "sim/system/system_step.h"
+
+#include <string.h>
+
+#include "sim/graph/bucket.h"
+#include "sim/serve/lmax.h"
+
+static double price_in_chunks(void *state, const struct step_shape *shape,
+                              struct chunk_rows chunks) {
+    struct step_price price;
+    cost_price(state, shape, chunks, &price);
+    return price.wall_ns;
+}
+
+struct chunk_rule system_chunk_rule(const struct system *s) {
+    enum chunk_search search = (enum chunk_search)s->settings.chunk_search;
+    return (struct chunk_rule){
+        .search = search == CHUNK_SEARCH_LONGEST ? CHUNK_SEARCH_BOTTLENECK : search,
+        .bound.of[CHUNK_LOGITS] = s->settings.logit_chunk_rows,
+        .counts = {[CHUNK_ATTENTION] = s->settings.attention_chunks,
+                   [CHUNK_FFN] = s->settings.ffn_chunks,
+                   [CHUNK_LOGITS] = s->settings.logit_chunks},
+        .price_ns = price_in_chunks,
+        .state = s->cost,
+    };
+}
+
+int system_chunk_as_longest(struct system *s, struct err *err) {
+    const struct lmax_request request = {.system = s, .prompt_share = 0.5};
+    struct lmax lmax;
+    int status = lmax_find(&request, &lmax, err);
+    if (status == 0) {
+        s->chunks.search = CHUNK_SEARCH_ALWAYS;
+        memcpy(s->chunks.counts, lmax.longest.chunks, sizeof s->chunks.counts);
+    }
+    return status;
+}
+
+/* Room for whatever the device may decide; the shape of it is then made in `room`. */
+static const struct step_shape *as_placed(const struct system *s, const struct step_shape *asked,
+                                          struct step_shape *room) {
+    if (!bucket_applies(asked, s->runtime.kept_bucket)) {
+        return asked;
+    }
+    *room = *asked;
+    bucket_widen(room, bucket_most(asked->sym[SYM_BLOCK_N], s->settings.block_tokens,
+                                   s->settings.max_batched_tokens));
+    return room;
+}
+
+static struct chunk_request request_of(const struct system *s, const struct step_shape *shape,
+                                       int64_t available_bytes) {
+    return (struct chunk_request){&s->chunks, s->planner, &s->graph, shape, available_bytes};
+}
+
+int system_place(const struct system *s, const struct step_shape *asked, int64_t available_bytes,
+                 struct placement *out, struct err *err) {
+    struct step_shape room;
+    const struct step_shape *shape = as_placed(s, asked, &room);
+    const struct chunk_request request = request_of(s, shape, available_bytes);
+    struct chunk_result result;
+    chunk_place(&request, out, &result);
+    return result.fits ? 0 : chunk_misfit(&request, out, err);
+}
+
+struct chunk_rows system_chunks(const struct system *s, const struct step_shape *asked,
+                                int64_t available_bytes) {
+    struct step_shape room;
+    const struct step_shape *shape = as_placed(s, asked, &room);
+    const struct chunk_request request = request_of(s, shape, available_bytes);
+    struct placement placement;
+    struct chunk_result result;
+    if (!chunk_rows_given(&s->chunks, &s->graph, shape, &placement.chunks)) {
+        chunk_place(&request, &placement, &result);
+    }
+    return placement.chunks;
+}
+
+void system_price(const struct system *s, const struct step_shape *shape, int64_t available_bytes,
+                  struct step_price *out) {
+    cost_price(s->cost, shape, system_chunks(s, shape, available_bytes), out);
+}

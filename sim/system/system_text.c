@@ -1,0 +1,152 @@
+/* What a system says of itself: its configuration as text, where its prices come from. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/cost/roofline.h"
+#include "sim/cost/transfer.h"
+#include "sim/decode/block.h"
+#include "sim/system/system.h"
+
+struct text {
+    char *bytes;
+    size_t size, room;
+};
+
+static void text_add(struct text *text, const char *key, const char *value) {
+    size_t needed = strlen(key) + strlen(value) + 8;
+    if (text->size + needed > text->room) {
+        text->room = 2 * (text->room + needed);
+        text->bytes = realloc(text->bytes, text->room);
+        ASSERT(text->bytes != NULL);
+    }
+    text->size += (size_t)snprintf(text->bytes + text->size, text->room - text->size, "%s = %s\n",
+                                   key, value);
+}
+
+static void text_add_params(struct text *text, const char *prefix, const struct param *params,
+                            size_t n, const void *state) {
+    for (size_t i = 0; i < n; i++) {
+        char key[128], value[128];
+        snprintf(key, sizeof key, "%s%s", prefix, params[i].name);
+        text_add(text, key, param_text(&params[i], state, value, sizeof value));
+    }
+}
+
+char *system_text(const struct system *s) {
+    struct text text = {0};
+    text_add(&text, "model", s->model->name);
+    text_add_params(&text, "", system_params, system_n_params, &s->settings);
+    text_add(&text, "planner", s->planner->name);
+    text_add(&text, "confidence", s->confidence);
+    text_add(&text, "runtime", s->runtime_name);
+    text_add_params(&text, "runtime.", runtime_params, runtime_n_params, &s->runtime);
+    text_add(&text, "host", s->host.name);
+    text_add_params(&text, "host.", host_params, host_n_params, &s->host);
+    static const char *const part_names[] = {"scheduler", "cache", "decoder", "router"};
+    const struct policy *policies[] = {&s->scheduler->policy, &s->cache->policy,
+                                       &s->decoder->policy, &s->router->policy};
+    void *const states[] = {s->scheduler_state, s->cache_state, s->decoder_state, s->router_state};
+    for (int i = 0; i < 4; i++) {
+        char prefix[64];
+        snprintf(prefix, sizeof prefix, "%s.", part_names[i]);
+        text_add(&text, part_names[i], policies[i]->name);
+        text_add_params(&text, prefix, policies[i]->params, policies[i]->n_params, states[i]);
+    }
+    return text.bytes;
+}
+
+/* Kinds are one of three words; two of them where some prices come from the profile behind. */
+const char *system_profile_kind(const struct system *s) {
+    static const char *const words[] = {"measured", "imported", "transferred"};
+    static const char *const mixed[3][3] = {
+        {"measured", "measured and imported", "measured and transferred"},
+        {"imported and measured", "imported", "imported and transferred"},
+        {"transferred and measured", "transferred and imported", "transferred"}};
+    if (s->profile == NULL || cost_ops_behind(s->cost) == 0) {
+        return s->profile == NULL ? "roofline" : profile_kind(s->profile);
+    }
+    int kinds[2] = {0, 0};
+    for (int word = 0; word < 3; word++) {
+        kinds[0] = strcmp(profile_kind(s->profile), words[word]) == 0 ? word : kinds[0];
+        kinds[1] = strcmp(profile_kind(s->behind), words[word]) == 0 ? word : kinds[1];
+    }
+    return mixed[kinds[0]][kinds[1]];
+}
+
+const char *system_profile_source(const struct system *s) {
+    return s->profile != NULL ? profile_source(s->profile) : s->gpu->source;
+}
+
+struct provenance system_prices(const struct system *s) {
+    int kind = s->profile != NULL ? provenance_find(profile_kind(s->profile)) : -1;
+    return provenance_of(kind >= 0 ? (enum provenance_kind)kind : PROVENANCE_ROOFLINE,
+                         system_profile_source(s));
+}
+
+uint32_t system_gpus(const struct system *s) {
+    return s->settings.replicas * s->settings.tensor_parallel;
+}
+
+const char *system_collectives(const struct system *s, char *text, size_t size) {
+    const struct profile *profile = cost_collectives(s->cost);
+    if (s->settings.tensor_parallel == 1) {
+        return NULL;
+    }
+    if (profile != NULL) {
+        snprintf(text, size, "%s: %s", profile_kind(profile), profile_source(profile));
+    } else {
+        snprintf(text, size, "assumed: %s at %g of %g GB/s each way (data sheet)", s->gpu->link,
+                 LINK_SHARE, s->gpu->link_bandwidth * 1e-9);
+    }
+    return text;
+}
+
+bool system_draws(const struct system *s) {
+    struct decode_rule rule = {.rank = RANK_CONFIDENCE};
+    if (s->decoder->choose == NULL) {
+        rule = decoder_rule_always(s->decoder, s->decoder_state);
+    }
+    bool is_blind = rule.rank == RANK_ORDER || rule.rank == RANK_DRAW;
+    bool counts = s->decoder->count != NULL && s->cache->leaves_out == BLOCK_WHOLE;
+    return s->cache->evicts || (!is_blind && !counts);
+}
+
+struct provenance system_decisions(const struct system *s) {
+    return s->process.from;
+}
+
+static void print_transfer_check(const struct system *s, FILE *out) {
+    struct err err = {0};
+    struct transfer_check check;
+    char text[512];
+    const struct gpu *donor = gpu_find(s->gpu->donor, &err);
+    if (transfer_check_nearest(donor, s->gpu, &check, &err) != 0) {
+        fprintf(out, "%-13snot checked: %s\n", "transfer", err.text);
+    } else if (check.n == 0) {
+        fprintf(out, "%-13snot checked: no GPU shares rows with %s\n", "transfer", donor->name);
+    } else {
+        fprintf(out, "%-13serrors of the nearest that can be checked, %s\n", "transfer",
+                transfer_check_text(&check, text, sizeof text));
+    }
+}
+
+void system_print_provenance(const struct system *s, FILE *out) {
+    char text[512];
+    const char *collectives = system_collectives(s, text, sizeof text);
+    if (collectives != NULL) {
+        fprintf(out, "%-13s%s\n", "collectives", collectives);
+    }
+    if (s->profile == NULL) {
+        return;
+    }
+    if (s->profile_path[0] != '\0') {
+        const char *key, *value;
+        fprintf(out, "%-13s%s\n", "profile", s->profile_path);
+        for (size_t i = 0; profile_fact(s->profile, i, &key, &value); i++) {
+            fprintf(out, "%-13s%s: %s\n", "", key, value);
+        }
+    } else if (s->gpu->profile == NULL) {
+        print_transfer_check(s, out);
+    }
+}

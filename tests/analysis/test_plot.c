@@ -1,0 +1,339 @@
+/* Figures and the HTML report: gnuplot draws what we ask for, and its absence is a sentence. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "analysis/course.h"
+#include "analysis/gnuplot.h"
+#include "analysis/plot.h"
+#include "analysis/report.h"
+#include "tests/support/suite.h"
+
+static char folder[64];
+
+static void make_folder(void) {
+    strcpy(folder, "/tmp/unmask-plot-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+/* The path of a file in the folder; valid until the call after the next. */
+static const char *in_folder(const char *name) {
+    static char paths[2][160];
+    static int which;
+    which = 1 - which;
+    snprintf(paths[which], sizeof paths[which], "%s/%s", folder, name);
+    return paths[which];
+}
+
+static void remove_files(const char *const *names, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        unlink(in_folder(names[i]));
+    }
+    ck_assert_int_eq(rmdir(folder), 0); /* nothing else was left behind */
+}
+
+static char *read_all(const char *path) {
+    static char text[1 << 21];
+    FILE *file = fopen(path, "r");
+    ck_assert_msg(file != NULL, "cannot read %s", path);
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[n] = '\0';
+    return text;
+}
+
+static const double rates[] = {0.1, 0.2, 0.4}, ours[] = {20, 40, 76}, low[] = {19, 38, 70},
+                    high[] = {21, 44, 80}, printed[] = {NAN, NAN, 76.6}, other[] = {20, NAN, 42};
+static const char *const names[] = {"LiveBench", "Burst, bursty", "OSC"};
+static const struct plot_series lines[] = {
+    {.name = "dLLM-Serve",
+     .x = rates,
+     .y = ours,
+     .n = 3,
+     .low = low,
+     .high = high,
+     .paper = printed},
+    {.name = "Fast-dLLM", .x = rates, .y = other, .n = 3, .style = STYLE_STEPS}};
+static const struct plot_series bars[] = {
+    {.name = "dLLM-Serve", .y = ours, .n = 3, .paper = printed},
+    {.name = "Fast-dLLM", .y = other, .n = 3}};
+static const struct panel panels[] = {{.kind = PANEL_XY,
+                                       .title = "Throughput",
+                                       .x_label = "Rate (req/s)",
+                                       .y_label = "Throughput (tok/s)",
+                                       .series = lines,
+                                       .n_series = 2},
+                                      {.kind = PANEL_BARS,
+                                       .title = "It's `touch pwned`; \"$(touch pwned)\"\n\\n",
+                                       .x_label = "",
+                                       .y_label = "Throughput (tok/s)",
+                                       .series = bars,
+                                       .n_series = 2,
+                                       .categories = names,
+                                       .n_categories = 3,
+                                       .values = true,
+                                       .log_y = true},
+                                      {.kind = PANEL_STACKED,
+                                       .title = "Stack",
+                                       .x_label = "",
+                                       .y_label = "Memory (GiB)",
+                                       .series = bars,
+                                       .n_series = 2,
+                                       .categories = names,
+                                       .n_categories = 3,
+                                       .y_line = 24}};
+static const struct figure figure = {.title = "Three panels",
+                                     .provenance = "profile l40s: imported; workload osc: assumed",
+                                     .panels = panels,
+                                     .n_panels = 3,
+                                     .n_columns = 2};
+
+START_TEST(a_figure_is_written_as_svg_png_and_csv) {
+    make_folder();
+    struct err err = {0};
+    int failed = figure_write(&figure, in_folder("fig"), FIGURE_ALL, &err);
+    ck_assert_msg(failed == 0, "%s", err.text);
+    char *svg = read_all(in_folder("fig.svg"));
+    ck_assert_ptr_nonnull(strstr(svg, "</svg>"));
+    ck_assert_ptr_nonnull(strstr(svg, "Throughput (tok/s)"));
+    ck_assert_ptr_nonnull(strstr(svg, "profile l40s: imported; workload osc: assumed"));
+    ck_assert_ptr_nonnull(strstr(svg, "printed in paper"));
+    ck_assert_ptr_nonnull(strstr(svg, "Burst, bursty"));
+    struct stat status;
+    ck_assert_int_eq(stat(in_folder("fig.png"), &status), 0);
+    ck_assert_int_gt(status.st_size, 10000);
+    ck_assert_int_eq(memcmp(read_all(in_folder("fig.png")), "\x89PNG", 4), 0);
+    char *csv = read_all(in_folder("fig.csv"));
+    ck_assert_int_eq(strncmp(csv, "panel,series,x,y,low,high,paper\n", 32), 0);
+    ck_assert_ptr_nonnull(strstr(csv, "Throughput,dLLM-Serve,0.4,76,70,80,76.6\n"));
+    ck_assert_ptr_nonnull(strstr(csv, "Throughput,Fast-dLLM,0.2,,,,\n"));
+    ck_assert_ptr_nonnull(strstr(csv, "Stack,dLLM-Serve,\"Burst, bursty\",40,,,\n"));
+    remove_files((const char *const[]){"fig.svg", "fig.png", "fig.csv"}, 3);
+}
+END_TEST
+
+START_TEST(text_in_a_figure_is_never_a_command) {
+    make_folder();
+    char before[4096];
+    ck_assert_ptr_nonnull(getcwd(before, sizeof before));
+    ck_assert_int_eq(chdir(folder), 0);
+    struct err err = {0};
+    int failed = figure_write(&figure, "it's 'a' `touch pwned`", FIGURE_SVG, &err);
+    ck_assert_msg(failed == 0, "%s", err.text);
+    ck_assert_int_ne(access("pwned", F_OK), 0);
+    ck_assert_ptr_nonnull(strstr(read_all("it's 'a' `touch pwned`.svg"), "`touch pwned`; "));
+    ck_assert_int_eq(chdir(before), 0);
+    remove_files((const char *const[]){"it's 'a' `touch pwned`.svg"}, 1);
+}
+END_TEST
+
+START_TEST(the_same_figure_gives_the_same_svg) {
+    make_folder();
+    struct err err = {0};
+    ck_assert_int_eq(figure_write(&figure, in_folder("a"), FIGURE_SVG, &err), 0);
+    char *first = strdup(read_all(in_folder("a.svg")));
+    ck_assert_int_eq(figure_write(&figure, in_folder("a"), FIGURE_SVG, &err), 0);
+    ck_assert_str_eq(first, read_all(in_folder("a.svg")));
+    free(first);
+    remove_files((const char *const[]){"a.svg"}, 1);
+}
+END_TEST
+
+START_TEST(a_panel_without_values_says_no_data) {
+    make_folder();
+    const double nothing[] = {NAN, NAN, NAN};
+    const struct plot_series series[] = {{.name = "a", .x = rates, .y = nothing, .n = 3}};
+    struct panel panel = panels[0];
+    panel.series = series;
+    panel.n_series = 1;
+    const struct figure empty = {.title = "", .provenance = "", .panels = &panel, .n_panels = 1};
+    struct err err = {0};
+    int failed = figure_write(&empty, in_folder("none"), FIGURE_SVG, &err);
+    ck_assert_msg(failed == 0, "%s", err.text);
+    ck_assert_ptr_nonnull(strstr(read_all(in_folder("none.svg")), "no data"));
+    remove_files((const char *const[]){"none.svg"}, 1);
+}
+END_TEST
+
+START_TEST(a_missing_gnuplot_is_one_sentence) {
+    make_folder();
+    struct err err = {0};
+    ck_assert_int_eq(setenv("PATH", folder, 1), 0);
+    ck_assert_int_eq(figure_write(&figure, in_folder("fig"), FIGURE_SVG, &err), ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "gnuplot is not in PATH"));
+    remove_files(NULL, 0);
+}
+END_TEST
+
+START_TEST(what_gnuplot_complains_of_is_passed_on) {
+    FILE *script = tmpfile();
+    struct err err = {0};
+    fputs("set terminal svg\nplot undefined_variable + 1\n", script);
+    ck_assert_int_eq(gnuplot_run(script, &err), ERR_WORLD);
+    ck_assert_msg(strstr(err.text, "undefined variable") != NULL, "%s", err.text);
+    fclose(script);
+}
+END_TEST
+
+START_TEST(a_place_that_cannot_be_written_is_named) {
+    struct err err = {0};
+    ck_assert_int_eq(figure_write(&figure, "/nowhere/fig", FIGURE_ALL, &err), ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "/nowhere/fig"));
+    err = (struct err){0};
+    ck_assert_int_eq(figure_write(&figure, "/nowhere/fig", FIGURE_SVG, &err), ERR_WORLD);
+    err = (struct err){0};
+    ck_assert_int_eq(figure_write(&figure, "two\nlines", FIGURE_SVG, &err), ERR_USAGE);
+}
+END_TEST
+
+/* Requests one second apart that wait one second and run for two; steps of a second commit 8. */
+static void record_run(struct store *store, enum store_level level, const char *system) {
+    struct run_facts facts = run_facts_unknown();
+    facts.system = system;
+    facts.model = "llada-8b";
+    facts.gpu = "l40s";
+    facts.profile = "l40s";
+    facts.profile_kind = "imported";
+    facts.trace = "osc";
+    facts.trace_provenance = "assumed lengths";
+    facts.config = "[system]\nname = <script>alert(1)</script>\n";
+    struct summary summary;
+    summary_init(&summary, NULL);
+    struct sink all = summary_sink(&summary), sink;
+    struct err err = {0};
+    int64_t run;
+    ck_assert_int_eq(store_run_begin(store, &facts, level, &run, &sink, &err), 0);
+    for (int64_t i = 0; i < 98; i++) {
+        struct request_record request = {.id = (uint64_t)i,
+                                         .prompt_tokens = 10,
+                                         .output_tokens = 64,
+                                         .answer_tokens = 64,
+                                         .committed_tokens = 64,
+                                         .arrival_ns = i * 1000000000,
+                                         .admitted_ns = (i + 1) * 1000000000,
+                                         .first_block_ns = (i + 2) * 1000000000,
+                                         .finished_ns = (i + 3) * 1000000000,
+                                         .state = REQUEST_DONE,
+                                         .first_block_tokens = 32};
+        ck_assert_int_eq(all.request(all.state, &request, &err), 0);
+        ck_assert_int_eq(sink.request(sink.state, &request, &err), 0);
+    }
+    const int64_t sym[SYM_COUNT] = {[SYM_TOKENS] = 64};
+    const uint64_t ids[] = {1};
+    const uint32_t commits[] = {2};
+    for (int64_t i = 0; i < 100 && sink.step != NULL; i++) {
+        struct step_record step = {.index = (uint64_t)i,
+                                   .repeat = 4,
+                                   .start_ns = i * 1000000000,
+                                   .end_ns = (i + 1) * 1000000000,
+                                   .sym = sym,
+                                   .n_by_phase = {[PHASE_REUSE] = 1},
+                                   .n = 1,
+                                   .request_ids = ids,
+                                   .commit_tokens = commits};
+        ck_assert_int_eq(sink.step(sink.state, &step, &err), 0);
+    }
+    summary_finish(&summary);
+    ck_assert_int_eq(store_run_commit(store, &summary, &facts, &err), 0);
+    summary_fini(&summary);
+}
+
+static int check_course(void *state, const struct stored_run *run, struct err *err) {
+    struct course course;
+    ck_assert_int_eq(course_load(state, run, &course, err), 0);
+    ck_assert_uint_eq(course.latency_s.n, 98);
+    ck_assert_double_eq_tol(course.latency_s.values[0], 3, 1e-12);
+    ck_assert_double_eq_tol(course.ttfb_s.values[97], 2, 1e-12);
+    double tokens = 0, running = 0, waiting = 0;
+    for (int i = 0; i < COURSE_BINS; i++) {
+        tokens += course.tokens_per_s[i] * 0.5; /* 100 s in 200 bins */
+        running += course.running[i] * 0.5;
+        waiting += course.waiting[i] * 0.5;
+    }
+    /* Steps commit 8 tokens a second; without steps the requests' own 64 tokens count. */
+    ck_assert_double_eq_tol(tokens, run->n_steps > 0 ? 800 : 98 * 64, 1e-6);
+    ck_assert_double_eq_tol(running, 98 * 2, 1e-6);
+    ck_assert_double_eq_tol(waiting, 98, 1e-6);
+    ck_assert_double_eq_tol(course.running[100], 2, 1e-9);
+    ck_assert_double_eq_tol(course.waiting[100], 1, 1e-9);
+    course_fini(&course);
+    return 0;
+}
+
+START_TEST(the_course_of_a_run_adds_up_to_its_tokens_and_request_seconds) {
+    make_folder();
+    struct store *store;
+    struct err err = {0};
+    ck_assert_int_eq(store_open(in_folder("r.db"), STORE_WRITE, &store, &err), 0);
+    record_run(store, STORE_STEPS, "with-steps");
+    record_run(store, STORE_REQUESTS, "without");
+    int failed = store_list_runs(store, check_course, store, &err);
+    ck_assert_msg(failed == 0, "%s", err.text);
+    store_close(store);
+    remove_files((const char *const[]){"r.db"}, 1);
+}
+END_TEST
+
+START_TEST(a_report_is_one_page_with_every_run_and_escaped_text) {
+    make_folder();
+    struct store *store;
+    struct err err = {0};
+    ck_assert_int_eq(store_open(in_folder("r.db"), STORE_WRITE, &store, &err), 0);
+    record_run(store, STORE_STEPS, "dllm-serve");
+    record_run(store, STORE_REQUESTS, "<b>&\"'");
+    int failed = report_write(store, in_folder("r.html"), &err);
+    ck_assert_msg(failed == 0, "%s", err.text);
+    store_close(store);
+    char *page = read_all(in_folder("r.html"));
+    ck_assert_ptr_nonnull(strstr(page, "</html>"));
+    ck_assert_ptr_nonnull(strstr(page, "l40s: <b>imported</b>"));
+    ck_assert_ptr_nonnull(strstr(page, "osc: assumed lengths"));
+    ck_assert_ptr_nonnull(strstr(page, "&lt;b&gt;&amp;&quot;&#39;"));
+    ck_assert_ptr_nonnull(strstr(page, "&lt;script&gt;"));
+    ck_assert_ptr_null(strstr(page, "<script>"));
+    ck_assert_ptr_null(strstr(page, "<?xml"));
+    ck_assert_ptr_nonnull(strstr(page, "<td>latency_s.p99</td><td class=n>3</td>"));
+    int n_figures = 0;
+    for (const char *at = page; (at = strstr(at, "<svg")) != NULL; at++) {
+        n_figures++;
+    }
+    ck_assert_int_eq(n_figures, 2);
+    remove_files((const char *const[]){"r.db", "r.html"}, 2);
+}
+END_TEST
+
+START_TEST(a_report_that_fails_leaves_the_old_page) {
+    make_folder();
+    struct store *store;
+    struct err err = {0};
+    ck_assert_int_eq(store_open(in_folder("r.db"), STORE_WRITE, &store, &err), 0);
+    record_run(store, STORE_REQUESTS, "x");
+    FILE *old = fopen(in_folder("r.html"), "w");
+    fputs("<!DOCTYPE html>old", old);
+    fclose(old);
+    ck_assert_int_eq(setenv("PATH", folder, 1), 0);
+    ck_assert_int_eq(report_write(store, in_folder("r.html"), &err), ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "gnuplot"));
+    ck_assert_str_eq(read_all(in_folder("r.html")), "<!DOCTYPE html>old");
+    store_close(store);
+    remove_files((const char *const[]){"r.db", "r.html"}, 2);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        a_figure_is_written_as_svg_png_and_csv,
+        text_in_a_figure_is_never_a_command,
+        the_same_figure_gives_the_same_svg,
+        a_panel_without_values_says_no_data,
+        a_missing_gnuplot_is_one_sentence,
+        what_gnuplot_complains_of_is_passed_on,
+        a_place_that_cannot_be_written_is_named,
+        the_course_of_a_run_adds_up_to_its_tokens_and_request_seconds,
+        a_report_is_one_page_with_every_run_and_escaped_text,
+        a_report_that_fails_leaves_the_old_page,
+    };
+    return SUITE_RUN("plot", tests);
+}

@@ -1,0 +1,885 @@
+/* Calibration: the grid, the samples and their file, the fit, and the whole of it, on a device
+ * whose times are known and on the CPU. Run from the repository root. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/calibrate/calibrate.h"
+#include "engine/calibrate/calibration_log.h"
+#include "engine/calibrate/calibration_samples.h"
+#include "engine/step/program.h"
+#include "engine/weights/weights.h"
+#include "sim/base/monotonic.h"
+#include "sim/cost/price.h"
+#include "tests/support/cli.h"
+#include "tests/support/fake_device.h"
+
+static const struct model *model_named(const char *name) {
+    struct err err = {0};
+    const struct model *model = model_find(name, &err);
+    ck_assert_msg(model != NULL, "%s", err.text);
+    return model;
+}
+
+/* ---- a calibration ---- */
+
+struct rig {
+    struct device_table table;
+    struct engine_device device;
+    struct weights weights;
+    struct system *system;
+    char folder[64], path[96];
+    struct calibration_request request;
+    struct calibration_report report;
+    volatile sig_atomic_t stop;
+    uint64_t stop_after; /* measurements; 0: never */
+};
+
+static void count_down(void *state, uint64_t n_done, uint64_t n_total) {
+    struct rig *rig = state;
+    ck_assert(n_done <= n_total);
+    rig->stop = rig->stop_after > 0 && n_done >= rig->stop_after;
+}
+
+static int64_t machine_ns(void *state) {
+    (void)state;
+    return monotonic_ns();
+}
+
+static struct system *open_system(const char *name, const char *model) {
+    struct err err = {0};
+    struct system *system = NULL;
+    const struct setting width = {.key = "runtime.element_bytes", .value = "4", .place = "test"};
+    const struct system_request request = {.system = name,
+                                           .model = model,
+                                           .gpu = "cpu",
+                                           .overrides = &width,
+                                           .n_overrides = 1,
+                                           .roofline = true};
+    int status = system_open(&request, &system, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    return system;
+}
+
+static struct rig *rig_open_model(const struct device_table *table, const char *system,
+                                  const char *model) {
+    struct rig *rig = calloc(1, sizeof *rig);
+    struct err err = {0};
+    ck_assert_ptr_nonnull(rig);
+    rig->table = *table;
+    ck_assert_msg(engine_device_start(&rig->table, KERNEL_F32, &rig->device, &err) == 0, "%s",
+                  err.text);
+    rig->system = open_system(system, model);
+    ck_assert_msg(weights_open(&rig->weights, &rig->device, rig->system->model, "random:1", &err) ==
+                      0,
+                  "%s", err.text);
+    snprintf(rig->folder, sizeof rig->folder, "/tmp/unmask-calibrate-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(rig->folder));
+    snprintf(rig->path, sizeof rig->path, "%s/p.csv", rig->folder);
+    rig->request = (struct calibration_request){.device = &rig->device,
+                                                .weights = &rig->weights,
+                                                .weights_source = "random:1",
+                                                .system = rig->system,
+                                                .path = rig->path,
+                                                .max_tokens = 256,
+                                                .minutes = 10,
+                                                .now_ns = fake_now_ns,
+                                                .stop = &rig->stop,
+                                                .progress = count_down,
+                                                .progress_state = rig};
+    return rig;
+}
+
+static struct rig *rig_open(const struct device_table *table) {
+    return rig_open_model(table, "dllm-serve", "llada-tiny");
+}
+
+static struct rig *rig_open_fake(bool records) {
+    struct device_table table = fake_table(records);
+    return rig_open(&table);
+}
+
+static void rig_close(struct rig *rig) {
+    char command[128];
+    weights_close(&rig->weights);
+    ck_assert_int_eq(rig->table.allocated_bytes(rig->device.device), 0);
+    system_close(rig->system);
+    engine_device_close(&rig->device);
+    snprintf(command, sizeof command, "rm -rf '%s'", rig->folder);
+    ck_assert_int_eq(system(command), 0);
+    free(rig);
+}
+
+static void rig_run(struct rig *rig) {
+    struct err err = {0};
+    int status = calibrate(&rig->request, &rig->report, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+}
+
+static bool exists(const struct rig *rig, const char *name) {
+    char path[128];
+    struct stat found;
+    snprintf(path, sizeof path, "%s/%s", rig->folder, name);
+    return stat(path, &found) == 0;
+}
+
+static char *read_file(const char *path) {
+    FILE *file = fopen(path, "r");
+    ck_assert_msg(file != NULL, "%s", path);
+    char *text = cli_read(file);
+    fclose(file);
+    return text;
+}
+
+/* The rows of a profile, from its first line that is no comment. */
+static const char *rows_of(const char *text) {
+    while (*text == '#') {
+        text = strchr(text, '\n') + 1;
+    }
+    return text;
+}
+
+static struct profile *open_profile(const struct rig *rig) {
+    const struct gpu *gpu = rig->system->gpu;
+    const struct profile_peaks peaks = profile_peaks_of(gpu);
+    struct profile *profile = NULL;
+    struct err err = {0};
+    int status = profile_open(rig->path, &peaks, &profile, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    return profile;
+}
+
+/* No operator of a step is priced by roofline, or by an operator that it is not. */
+static void check_covered(const struct rig *rig, const struct profile *profile,
+                          const struct calibration_step *step) {
+    struct graph graph;
+    struct runtime runtime = {.varlen = true,
+                              .fused = true,
+                              .fused_head = step->is_fused,
+                              .fused_gate_up = step->is_fused,
+                              .element_bytes = 4,
+                              .host_mode = HOST_SERIAL};
+    bool selects = calibration_step_selects(step);
+    struct graph_options options =
+        calibration_graph(rig->system->model, 4, selects, step->is_fused);
+    struct cost_model *cost = NULL;
+    struct err err = {0};
+    struct step_shape shape;
+    struct op_price prices[GRAPH_MAX_OPS];
+    graph_build(&graph, rig->system->model, &options);
+    ck_assert_msg(cost_open(rig->system->gpu, profile, NULL, &runtime, &graph, &cost, &err) == 0,
+                  "%s", err.text);
+    calibration_step_shape(step, rig->system->model, &shape);
+    cost_explain(cost, &shape, (struct chunk_rows){{0}}, prices);
+    for (uint32_t i = 0; i < graph.n_ops; i++) {
+        bool runs = prices[i].executions > 0;
+        bool attends = graph.ops[i].span_n != SYM_ONE;
+        ck_assert_msg(!runs || prices[i].match != PRICE_ROOFLINE, "%s is priced by roofline",
+                      graph.ops[i].name);
+        ck_assert_msg(!runs || attends || prices[i].match <= PROFILE_INTERPOLATED,
+                      "%s lies beyond its rows", graph.ops[i].name);
+    }
+    cost_close(cost);
+}
+
+static void check_all_covered(const struct rig *rig) {
+    struct profile *profile = open_profile(rig);
+    for (size_t i = 0; i < rig->report.steps.n; i++) {
+        check_covered(rig, profile, &rig->report.steps.list[i]);
+    }
+    profile_close(profile);
+}
+
+/* What a whole step costs more is every operator's alike. */
+static void check_loads(const struct calibration_report *report, double load) {
+    int qkv = load_find(&report->load, OP_LINEAR, "qkv projection");
+    int attention = load_find(&report->load, OP_ATTENTION_BLOCK, "block attention");
+    ck_assert_int_ge(qkv, 0);
+    ck_assert_int_ge(attention, 0);
+    ck_assert_uint_gt(report->load.curves[qkv].n_points, 3);
+    for (double rows = 16; rows <= 1024; rows *= 2) {
+        ck_assert_double_eq_tol(load_factor(&report->load, qkv, rows), load, 0.02 * load);
+        ck_assert_double_eq_tol(load_factor(&report->load, attention, rows), load, 0.02 * load);
+    }
+}
+
+static void recover_costs(bool records, double load) {
+    struct rig *rig = rig_open_fake(records);
+    fake.load = load;
+    rig_run(rig);
+    ck_assert(records == (fake.n_plays > 0));
+    const struct calibration_report *report = &rig->report;
+    ck_assert_uint_eq(report->n_rounds, CALIBRATION_MAX_ROUNDS);
+    ck_assert_double_eq_tol(report->spread_p95, 0, 1e-5);
+    ck_assert_double_eq_tol(report->reference_drift, 0, 1e-9);
+    for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
+        ck_assert(report->host[kind].given);
+        ck_assert_double_eq_tol(report->host[kind].step_ns, STEP_NS, 0.05 * STEP_NS);
+        ck_assert_double_eq_tol(report->host[kind].request_ns, REQUEST_NS, 0.1 * REQUEST_NS);
+    }
+    /* An embedding is outside of what the device calls a step. */
+    ck_assert_double_eq_tol(report->load.all, fake.load, 0.005);
+    check_loads(report, fake.load);
+    ck_assert_double_lt(report->held_out.median, 0.002);
+    ck_assert_double_lt(report->mixed.median, 0.002);
+    ck_assert_double_lt(report->additivity_measured, 1);
+    ck_assert_double_eq_tol(report->additivity_measured, report->additivity_predicted, 0.002);
+    check_all_covered(rig);
+    rig_close(rig);
+}
+
+START_TEST(known_costs_are_recovered) {
+    recover_costs(false, 1);
+}
+END_TEST
+
+START_TEST(known_costs_are_recovered_where_the_device_records) {
+    recover_costs(true, 1);
+}
+END_TEST
+
+START_TEST(what_whole_steps_cost_more_is_recovered) {
+    recover_costs(false, 1.2);
+}
+END_TEST
+
+/* Blocks and single tokens in pages; prefills decide nothing where there are blocks, so that the
+ * device sees no request in them. */
+static void recover_exact_costs(const char *system, const char *model, bool records) {
+    struct device_table table = fake_table(records);
+    struct rig *rig = rig_open_model(&table, system, model);
+    bool is_causal = rig->system->model->mask == MASK_CAUSAL;
+    rig_run(rig);
+    const struct calibration_report *report = &rig->report;
+    ck_assert(!report->host[HOST_SELECT].given);
+    for (int kind = 0; kind < HOST_SELECT; kind++) {
+        bool asks = kind == HOST_REUSE || is_causal;
+        ck_assert(report->host[kind].given);
+        ck_assert_double_eq_tol(report->host[kind].step_ns, STEP_NS, 0.05 * STEP_NS);
+        ck_assert_double_eq_tol(report->host[kind].request_ns, asks ? REQUEST_NS : 0,
+                                0.1 * REQUEST_NS);
+    }
+    ck_assert_double_eq_tol(report->load.all, 1, 0.01);
+    ck_assert_uint_gt(report->held_out.n, 0);
+    ck_assert_uint_gt(report->mixed.n, 0);
+    ck_assert_double_lt(report->held_out.median, 0.01);
+    /* A few tokens beside a prefill stand between measured rows, where a product is priced by whole
+     * tiles, which this device does not have. */
+    ck_assert_double_lt(report->mixed.median, 0.12);
+    check_all_covered(rig);
+    rig_close(rig);
+}
+
+START_TEST(known_costs_of_exact_keys_and_values_are_recovered) {
+    recover_exact_costs("sdar", "sdar-tiny", false);
+    recover_exact_costs("sdar", "sdar-tiny", true);
+    recover_exact_costs("vllm-ar", "qwen2.5-tiny", false);
+    recover_exact_costs("vllm-ar", "qwen2.5-tiny", true);
+    recover_exact_costs("sdar", "llada2-tiny", false);
+    recover_exact_costs("sdar", "llada2-tiny", true);
+}
+END_TEST
+
+/* What the fake device takes for so many requests of q queries after `context` rows. */
+static double paged_ns(double batch, double q, double context, double block) {
+    double pairs = 0;
+    for (int i = 0; i < (int)q; i++) {
+        pairs += context + fmin(q, (floor(i / block) + 1) * block);
+    }
+    return 1500 + 0.01 * batch * pairs;
+}
+
+START_TEST(rows_of_pages_are_prefills_blocks_and_single_tokens) {
+    for (int causal = 0; causal < 2; causal++) {
+        struct device_table table = fake_table(false);
+        struct rig *rig = rig_open_model(&table, causal ? "vllm-ar" : "sdar",
+                                         causal ? "qwen2.5-tiny" : "sdar-tiny");
+        const struct model *m = rig->system->model;
+        double block = m->block_tokens;
+        rig->request.max_tokens = 1024;
+        rig_run(rig);
+        struct profile *profile = open_profile(rig);
+        enum profile_match match;
+        struct profile_spans spans = {.heads = m->heads, .kv_heads = m->kv_heads, .head_dim = 128};
+        for (int prefix = 0; prefix <= 1024; prefix += 1024) {
+            spans.n_seqs = 4;
+            spans.sum_q = 4 * 128;
+            spans.sum_kv = 4 * (128 + prefix);
+            spans.sum_q_kv = 4 * (128.0 * prefix + 128.0 * 129 / 2);
+            double ns = profile_attention_prefill(profile, &spans, &match);
+            ck_assert_int_eq(match, PROFILE_EXACT);
+            ck_assert_double_eq_tol(ns, paged_ns(4, 128, prefix, block), 1);
+        }
+        spans.n_seqs = 16;
+        spans.sum_q = 16 * block;
+        spans.sum_kv = 16 * (256 + block);
+        spans.sum_q_kv = 16 * block * (256 + block);
+        double ns = profile_attention_block(profile, &spans, &match);
+        ck_assert_int_eq(match, PROFILE_EXACT);
+        ck_assert_double_eq_tol(ns, paged_ns(16, block, 256, block), 1);
+        ck_assert(profile_has(profile, PROFILE_ATTENTION_DECODE));
+        ck_assert(!profile_has_pass(profile, PASS_KEEP) && !profile_has_pass(profile, PASS_SELECT));
+        profile_close(profile);
+        rig_close(rig);
+    }
+}
+END_TEST
+
+START_TEST(rows_are_the_medians_of_what_the_device_took) {
+    struct rig *rig = rig_open_fake(false);
+    rig_run(rig);
+    struct profile *profile = open_profile(rig);
+    enum profile_match match;
+    ck_assert_double_eq_tol(profile_gemm(profile, 65, 768, 256, &match), product_ns(65, 768, 256),
+                            1);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    ck_assert_double_eq_tol(profile_pass(profile, PASS_SWIGLU, 512, 128, &match), pass_ns(128, 512),
+                            1);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    ck_assert_double_eq_tol(profile_fused(profile, PROFILE_HEAD, 256, 1024, 256, &match),
+                            product_ns(256, 1024, 256), 1);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    ck_assert_double_eq_tol(profile_fused(profile, PROFILE_GATE_UP, 64, 1024, 256, &match),
+                            product_ns(64, 512, 256), 1);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    /* Packing is the difference of two selections: 64 rows and one. */
+    ck_assert_double_eq_tol(profile_pass(profile, PASS_PACK, 256, 64, &match), 63, 1);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    profile_close(profile);
+    rig_close(rig);
+}
+END_TEST
+
+/* Of a device that says nothing of its clocks; the next calibration finds that it is a log. */
+static void check_log(const struct rig *rig) {
+    char path[CALIBRATION_LOG_PATH_CHARS];
+    char *text = read_file(calibration_log_path(rig->path, path));
+    ck_assert(exists(rig, "p.log.csv"));
+    ck_assert_int_eq(strncmp(text, CALIBRATION_LOG_HEAD, strlen(CALIBRATION_LOG_HEAD)), 0);
+    ck_assert_ptr_nonnull(strstr(text, ",,,,\n"));
+    ck_assert_ptr_null(strstr(text, ",0\n"));
+    free(text);
+}
+
+START_TEST(a_profile_says_where_it_comes_from) {
+    static const char *const wanted[] = {"gpu",
+                                         "date",
+                                         "backend",
+                                         "device",
+                                         "dtype",
+                                         "model",
+                                         "weights",
+                                         "rounds",
+                                         "spread",
+                                         "held_out",
+                                         "mixed",
+                                         "additivity",
+                                         "method",
+                                         "kv_pages",
+                                         "max_tokens",
+                                         "reference_product",
+                                         "covariance_reuse",
+                                         "free_bytes_after_weights",
+                                         "activation_peak_bytes"};
+    struct rig *rig = rig_open_fake(false);
+    rig_run(rig);
+    struct profile *profile = open_profile(rig);
+    ck_assert_str_eq(profile_kind(profile), "measured");
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        const char *key = "", *value;
+        bool found = false;
+        for (size_t j = 0; !found && profile_fact(profile, j, &key, &value); j++) {
+            found = strcmp(key, wanted[i]) == 0;
+        }
+        ck_assert_msg(found, "no line '# %s: '", wanted[i]);
+    }
+    ck_assert_int_gt(rig->report.kv_pages, 0);
+    ck_assert_int_gt(rig->report.steps.activation_peak_bytes, 0);
+    ck_assert_int_le(rig->report.steps.activation_peak_bytes,
+                     rig->report.steps.activation_planned_bytes);
+    check_log(rig);
+    ck_assert(!exists(rig, "p.csv.partial") && !exists(rig, "p.csv.new"));
+    profile_close(profile);
+    rig_close(rig);
+}
+END_TEST
+
+/* The same rows in the same order, and times alike but for the rounding of a long clock. */
+static void check_same_rows(const char *a, const char *b) {
+    while (*a != '\0' && *b != '\0') {
+        size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
+        const char *a_us = memrchr(a, ',', n), *b_us = memrchr(b, ',', m);
+        ck_assert(a_us != NULL && b_us != NULL);
+        bool is_host = strncmp(a, "host,", 5) == 0;
+        size_t sizes = is_host ? strlen("host,re") : (size_t)(a_us - a);
+        ck_assert_msg(strncmp(a, b, sizes) == 0, "%.*s", (int)n, a);
+        double us = atof(b_us + 1);
+        ck_assert_double_eq_tol(atof(a_us + 1), us, is_host ? 0.01 * us : 1e-4 * us);
+        a += n + 1;
+        b += m + 1;
+    }
+    ck_assert(*a == '\0' && *b == '\0');
+}
+
+START_TEST(an_interrupted_calibration_continues) {
+    struct rig *whole = rig_open_fake(false);
+    rig_run(whole);
+    char *expected = read_file(whole->path);
+    rig_close(whole);
+
+    struct rig *rig = rig_open_fake(false);
+    struct err err = {0};
+    for (rig->stop_after = 500; rig->stop_after <= 1500; rig->stop_after += 500) {
+        err = (struct err){0};
+        ck_assert_int_eq(calibrate(&rig->request, &rig->report, &err), ERR_WORLD);
+        ck_assert_msg(strstr(err.text, "interrupted after") != NULL, "%s", err.text);
+        ck_assert(exists(rig, "p.csv.partial") && !exists(rig, "p.csv"));
+        rig->stop = 0;
+    }
+    rig->stop_after = 0;
+    rig_run(rig);
+    ck_assert_uint_eq(rig->report.n_found, 1500);
+    char *text = read_file(rig->path);
+    check_same_rows(rows_of(text), rows_of(expected));
+    ck_assert(!exists(rig, "p.csv.partial"));
+    free(text);
+    free(expected);
+    rig_close(rig);
+}
+END_TEST
+
+START_TEST(little_time_cuts_rounds_and_no_points) {
+    struct rig *rig = rig_open_fake(false);
+    rig->request.minutes = 1e-6;
+    rig_run(rig);
+    ck_assert_uint_eq(rig->report.n_rounds, 1);
+    check_all_covered(rig);
+    rig_close(rig);
+}
+END_TEST
+
+START_TEST(a_failing_device_ends_it_with_one_sentence) {
+    static const int64_t at[] = {1, 2, 100, 10000, 100000};
+    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
+        struct rig *rig = rig_open_fake(i % 2 == 0);
+        struct err err = {0};
+        fake.fails_at = at[i];
+        ck_assert_int_eq(calibrate(&rig->request, &rig->report, &err), ERR_WORLD);
+        ck_assert_msg(strstr(err.text, "the fake device failed while") != NULL, "%s", err.text);
+        ck_assert(!exists(rig, "p.csv"));
+        rig_close(rig); /* and finds no memory left behind */
+    }
+}
+END_TEST
+
+static void calibrate_cpu(const char *system, const char *model) {
+    struct rig *rig = rig_open_model(&device_cpu, system, model);
+    rig->request.now_ns = machine_ns;
+    rig->request.is_quick = true;
+    rig->request.max_tokens = 128;
+    rig->request.minutes = 0.1;
+    int64_t start_ns = machine_ns(NULL);
+    rig_run(rig);
+    double seconds = (double)(machine_ns(NULL) - start_ns) * 1e-9;
+    const struct calibration_report *report = &rig->report;
+    ck_assert_uint_ge(report->n_rounds, 1);
+    ck_assert_uint_gt(report->held_out.n, 0);
+    ck_assert(isfinite(report->held_out.median) && report->held_out.median > 0);
+    ck_assert_uint_gt(report->mixed.n, 0);
+    check_all_covered(rig);
+    printf("%zu points, %" PRIu32 " rounds in %.1f s; held out %.1f %%, mixed %.1f %%\n",
+           report->n_points, report->n_rounds, seconds, 100 * report->held_out.median,
+           100 * report->mixed.median);
+    rig_close(rig);
+}
+
+START_TEST(a_cpu_is_calibrated_in_seconds) {
+    calibrate_cpu("dllm-serve", "llada-tiny");
+}
+END_TEST
+
+START_TEST(a_cpu_is_calibrated_for_exact_keys_and_values) {
+    calibrate_cpu("sdar", "sdar-tiny");
+    calibrate_cpu("vllm-ar", "qwen2.5-tiny");
+}
+END_TEST
+
+/* ---- the grid ---- */
+
+static struct calibration_grid grid_of(const char *name, int64_t max_tokens, bool is_coarse) {
+    struct calibration_grid grid;
+    const struct calibration_bounds bounds = {.max_tokens = max_tokens,
+                                              .max_logit_rows = max_tokens,
+                                              .max_kv_rows = 16 * max_tokens,
+                                              .page_rows = 64,
+                                              .is_coarse = is_coarse};
+    struct err err = {0};
+    int status = calibration_grid_make(&grid, model_named(name), 2, &bounds, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    return grid;
+}
+
+static bool has_row(const struct calibration_grid *grid, const char *wanted) {
+    char text[POINT_TEXT_CHARS];
+    for (size_t i = 0; i < grid->n; i++) {
+        if (strcmp(calibration_point_text(&grid->points[i], text), wanted) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+START_TEST(a_grid_stands_on_both_sides_of_tile_edges) {
+    static const int edges[] = {64, 128, 192, 256, 384, 512, 768, 1024, 2048};
+    struct calibration_grid grid = grid_of("llada-8b", 16384, false);
+    char wanted[POINT_TEXT_CHARS];
+    for (size_t i = 0; i < sizeof edges / sizeof edges[0]; i++) {
+        for (int beyond = 0; beyond < 2; beyond++) {
+            snprintf(wanted, sizeof wanted, "gemm,%d,24576,4096", edges[i] + beyond);
+            ck_assert_msg(has_row(&grid, wanted), "%s", wanted);
+        }
+    }
+    ck_assert(has_row(&grid, "gemm,16384,4096,12288"));
+    ck_assert(has_row(&grid, "attention_full,4,4096,32,32,128"));
+    ck_assert(has_row(&grid, "attention_block,256,32,1024,32,32,128"));
+    ck_assert(has_row(&grid, "pass,rope,12288,16384"));
+    ck_assert(has_row(&grid, "head,1024,126464,4096"));
+    ck_assert(has_row(&grid, "gate_up,129,24576,4096"));
+    calibration_grid_close(&grid);
+}
+END_TEST
+
+START_TEST(a_grid_has_each_row_once_and_its_groups_together) {
+    static const char *const models[] = {"llada-8b", "dream-7b",     "llada-tiny", "dream-tiny",
+                                         "sdar-8b",  "llama-3.1-8b", "llada-moe",  "llada2-mini"};
+    char *texts = malloc(8192 * POINT_TEXT_CHARS);
+    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
+        struct calibration_grid grid = grid_of(models[m], m < 2 || m > 3 ? 16384 : 256, m == 2);
+        ck_assert_uint_le(grid.n, 8192);
+        for (size_t i = 0; i < grid.n; i++) {
+            char *text = texts + i * POINT_TEXT_CHARS;
+            calibration_point_text(&grid.points[i], text);
+            for (size_t j = 0; j < i; j++) {
+                ck_assert_str_ne(text, texts + j * POINT_TEXT_CHARS);
+            }
+            ck_assert(i == 0 || grid.points[i].group - grid.points[i - 1].group <= 1);
+        }
+        calibration_grid_close(&grid);
+    }
+    free(texts);
+}
+END_TEST
+
+START_TEST(a_grid_stays_within_its_bounds) {
+    struct calibration_grid grid = grid_of("dream-tiny", 300, false);
+    for (size_t i = 0; i < grid.n; i++) {
+        const struct calibration_point *p = &grid.points[i];
+        const int64_t *s = p->sizes;
+        bool block = p->op == PROFILE_ATTENTION_BLOCK;
+        int64_t tokens = p->op == PROFILE_PASS                      ? s[POINT_PASS_ROWS]
+                         : p->op == PROFILE_ATTENTION_FULL || block ? s[POINT_BATCH] * s[POINT_Q]
+                                                                    : s[0];
+        if (p->op == PROFILE_PASS && (p->pass == PASS_SELECT || p->pass == PASS_PACK)) {
+            int64_t candidates = p->pass == PASS_PACK ? 2 * tokens : tokens;
+            tokens = candidates + 32 * calibration_select_requests(candidates, 32);
+        }
+        ck_assert_int_ge(tokens, 1);
+        ck_assert_int_le(tokens, 300);
+        ck_assert(!block || s[POINT_BATCH] * s[POINT_KV] <= 4800);
+    }
+    calibration_grid_close(&grid);
+}
+END_TEST
+
+START_TEST(a_grid_of_exact_keys_and_values_has_pages_and_nothing_that_selects) {
+    struct calibration_grid grid = grid_of("sdar-8b", 16384, false);
+    ck_assert(has_row(&grid, "attention_causal,1,8192,8192,32,8,128"));
+    ck_assert(has_row(&grid, "attention_causal,16,512,1536,32,8,128"));
+    ck_assert(has_row(&grid, "attention_block,64,4,1024,32,8,128"));
+    ck_assert(has_row(&grid, "attention_block,128,1,512,32,8,128"));
+    ck_assert(has_row(&grid, "pass,rope,6144,16384"));
+    for (size_t i = 0; i < grid.n; i++) {
+        const struct calibration_point *p = &grid.points[i];
+        ck_assert_int_ne(p->op, PROFILE_ATTENTION_FULL);
+        ck_assert(p->op != PROFILE_PASS || (p->pass != PASS_KEEP && p->pass != PASS_SELECT));
+        if (p->op == PROFILE_ATTENTION_CAUSAL) {
+            ck_assert_int_le(p->sizes[POINT_BATCH] * p->sizes[POINT_Q], 16384);
+            ck_assert_int_le(p->sizes[POINT_BATCH] * (p->sizes[POINT_KV] + 64), 16 * 16384);
+        }
+    }
+    calibration_grid_close(&grid);
+    grid = grid_of("llama-3.1-8b", 16384, false);
+    ck_assert(has_row(&grid, "attention_block,256,1,512,32,8,128"));
+    ck_assert(!has_row(&grid, "attention_block,256,4,512,32,8,128"));
+    calibration_grid_close(&grid);
+}
+END_TEST
+
+START_TEST(a_grid_of_a_mixture_has_its_router_its_experts_and_what_they_share) {
+    struct calibration_grid grid = grid_of("llada-moe", 16384, false);
+    ck_assert(has_row(&grid, "moe,64,2048,1024,8,64"));
+    ck_assert(has_row(&grid, "moe,16384,2048,1024,8,64"));
+    ck_assert(has_row(&grid, "gemm,64,64,2048"));
+    ck_assert(has_row(&grid, "pass,moe_choose,64,4096"));
+    ck_assert(has_row(&grid, "pass,moe_combine,2048,4096"));
+    for (size_t i = 0; i < grid.n; i++) {
+        const struct calibration_point *p = &grid.points[i];
+        ck_assert(p->op != PROFILE_GATE_UP && (p->op != PROFILE_PASS || p->pass != PASS_SWIGLU));
+        ck_assert(p->op != PROFILE_MOE || p->weight == WEIGHT_EXPERTS_GATE_UP);
+    }
+    calibration_grid_close(&grid);
+    grid = grid_of("llada2-mini", 16384, false);
+    ck_assert(has_row(&grid, "moe,32,2048,512,8,256"));
+    ck_assert(has_row(&grid, "gate_up,32,10240,2048")); /* the dense layer's, and what is shared */
+    ck_assert(has_row(&grid, "gate_up,32,1024,2048"));
+    ck_assert(has_row(&grid, "gemm,32,2048,512"));
+    ck_assert(has_row(&grid, "pass,swiglu,5120,32"));
+    ck_assert(has_row(&grid, "pass,swiglu,512,32"));
+    calibration_grid_close(&grid);
+}
+END_TEST
+
+/* ---- samples ---- */
+
+static int samples_of(struct calibration_samples *samples, const struct calibration_grid *grid,
+                      const char *text, struct err *err) {
+    return samples_open(samples, grid, cli_write("samples.partial", text), "a test", err);
+}
+
+#define SAMPLES_HEAD "# a calibration in progress: a test\n"
+
+START_TEST(a_point_is_the_median_of_its_rounds) {
+    struct calibration_grid grid = grid_of("llada-tiny", 256, true);
+    struct calibration_samples samples;
+    struct err err = {0};
+    double median, spread;
+    int status = samples_of(&samples, &grid,
+                            SAMPLES_HEAD "0 gemm,32,768,256,10\n1 gemm,32,768,256,30\n"
+                                         "2 gemm,32,768,256,11\n4 gemm,32,768,256,12\n"
+                                         "3 gemm,64,768,256,7\n",
+                            &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_uint_eq(samples.n_found, 5);
+    for (size_t i = 0; i < grid.n; i++) {
+        uint32_t n = samples_summarise(&samples, i, &median, &spread);
+        const struct calibration_point *p = &grid.points[i];
+        bool is_product = p->op == PROFILE_GEMM && p->sizes[1] == 768 && p->sizes[2] == 256;
+        if (is_product && p->sizes[0] == 32) {
+            ck_assert_uint_eq(n, 4);
+            ck_assert_double_eq_tol(median, 11.5, 1e-9);
+            ck_assert_double_eq_tol(spread, 20 / 11.5, 1e-9);
+        } else if (is_product && p->sizes[0] == 64) {
+            ck_assert_uint_eq(n, 1);
+            ck_assert_double_eq(median, 7);
+            ck_assert_double_eq(spread, 0);
+        } else {
+            ck_assert_uint_eq(n, 0);
+        }
+    }
+    samples_close(&samples);
+    calibration_grid_close(&grid);
+}
+END_TEST
+
+START_TEST(a_torn_last_line_is_cut_off) {
+    struct calibration_grid grid = grid_of("llada-tiny", 256, true);
+    struct calibration_samples samples;
+    struct err err = {0};
+    const char *path = cli_path("samples.partial");
+    int status =
+        samples_of(&samples, &grid, SAMPLES_HEAD "0 gemm,32,768,256,10\n0 gemm,64,768", &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    ck_assert_uint_eq(samples.n_found, 1);
+    *samples_at(&samples, 0, 0) = 5;
+    ck_assert_int_eq(samples_append(&samples, 0, 0, 1, &err), 0);
+    samples_close(&samples);
+    char *text = read_file(path), first[POINT_TEXT_CHARS], expected[512];
+    snprintf(expected, sizeof expected, SAMPLES_HEAD "0 gemm,32,768,256,10\n0 %s,5\n",
+             calibration_point_text(&grid.points[0], first));
+    ck_assert_str_eq(text, expected);
+    free(text);
+    calibration_grid_close(&grid);
+}
+END_TEST
+
+START_TEST(what_is_no_file_of_this_calibration_is_refused) {
+    static const struct {
+        const char *text, *sentence;
+        int status;
+    } cases[] = {
+        {"# a calibration in progress: another\n", "holds the samples of something else",
+         ERR_USAGE},
+        {"gemm,1,2,3,4\n", "holds the samples of something else", ERR_USAGE},
+        {SAMPLES_HEAD "0 gemm,33,768,256,10\n", ":2: this is no sample", ERR_WORLD},
+        {SAMPLES_HEAD "9 gemm,32,768,256,10\n", ":2: this is no sample", ERR_WORLD},
+        {SAMPLES_HEAD "0 gemm,32,768,256,-1\n", ":2: this is no sample", ERR_WORLD},
+        {SAMPLES_HEAD "nonsense\n", ":2: this is no sample", ERR_WORLD},
+    };
+    struct calibration_grid grid = grid_of("llada-tiny", 256, true);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct calibration_samples samples;
+        struct err err = {0};
+        ck_assert_int_eq(samples_of(&samples, &grid, cases[i].text, &err), cases[i].status);
+        ck_assert_msg(strstr(err.text, cases[i].sentence) != NULL, "%s", err.text);
+    }
+    calibration_grid_close(&grid);
+}
+END_TEST
+
+/* ---- the fit ---- */
+
+static struct host_fit fit_of(const struct host_sample *samples, size_t n) {
+    struct host_fit fit;
+    struct err err = {0};
+    ck_assert_msg(host_fit(samples, n, &fit, &err) == 0, "%s", err.text);
+    return fit;
+}
+
+/* Steps of n requests that take the device 1 ms each. */
+static struct host_sample sample_of(double n, double step_ns, double request_ns) {
+    return (struct host_sample){n, 1e6 * n + step_ns + request_ns * n, 1e6 * n};
+}
+
+START_TEST(exact_times_are_fitted_exactly) {
+    struct host_sample samples[6];
+    for (size_t n = 2; n <= 6; n++) {
+        for (size_t i = 0; i < n; i++) {
+            samples[i] = sample_of((double)(1 << i), 50e3, 3e3);
+        }
+        struct host_fit fit = fit_of(samples, n);
+        ck_assert(fit.given);
+        ck_assert_double_eq_tol(fit.step_ns, 50e3, 1);
+        ck_assert_double_eq_tol(fit.request_ns, 3e3, 1);
+    }
+    ck_assert(!fit_of(samples, 0).given);
+}
+END_TEST
+
+START_TEST(one_disturbed_step_does_not_move_the_fit) {
+    struct host_sample samples[8];
+    for (size_t i = 0; i < 8; i++) {
+        /* Ten nanoseconds to and fro, as no measurement is without. */
+        samples[i] = sample_of((double)(1 + i), 50e3 + (i % 2 ? 10 : -10), 3e3);
+    }
+    samples[4].wall_ns += 2e6;
+    struct host_fit fit = fit_of(samples, 8);
+    ck_assert_double_eq_tol(fit.step_ns, 50e3, 500);
+    ck_assert_double_eq_tol(fit.request_ns, 3e3, 100);
+}
+END_TEST
+
+START_TEST(no_term_is_below_zero) {
+    struct host_sample samples[4];
+    for (size_t i = 0; i < 4; i++) {
+        samples[i] = sample_of((double)(1 + i), -5e3, 3e3);
+    }
+    struct host_fit fit = fit_of(samples, 4);
+    ck_assert_double_eq(fit.step_ns, 0);
+    ck_assert(fit.request_ns > 0 && fit.request_ns < 3e3);
+    for (size_t i = 0; i < 4; i++) {
+        samples[i] = sample_of((double)(1 + i), 50e3, -3e3);
+    }
+    fit = fit_of(samples, 4);
+    ck_assert_double_eq(fit.request_ns, 0);
+    ck_assert(fit.step_ns > 0 && fit.step_ns < 50e3);
+    for (size_t i = 0; i < 4; i++) {
+        samples[i] = sample_of((double)(1 + i), -5e3, -3e3);
+    }
+    fit = fit_of(samples, 4);
+    ck_assert_double_eq(fit.step_ns, 0);
+    ck_assert_double_eq(fit.request_ns, 0);
+}
+END_TEST
+
+START_TEST(equal_steps_tell_nothing_of_requests) {
+    const struct host_sample samples[] = {sample_of(2, 40e3, 0), sample_of(2, 60e3, 0)};
+    struct host_fit fit = fit_of(samples, 2);
+    ck_assert_double_eq_tol(fit.step_ns, 50e3, 500);
+    ck_assert_double_eq(fit.request_ns, 0);
+}
+END_TEST
+
+/* ---- the command ---- */
+
+START_TEST(a_command_that_makes_no_sense_is_refused_in_one_sentence) {
+    char sentence[1024];
+    const char *other = cli_write("other.csv", "not a profile\n");
+    const char *profile = cli_write("profile.csv", "# Operator times of one GPU\n");
+    REFUSES(2, "calibrate: --backend is missing", "calibrate", "--out", "x.csv");
+    REFUSES(2, "calibrate: --out is missing", "calibrate", "--backend", "cpu");
+    REFUSES(2, "unknown device 'gpu': there are cpu and cuda", "calibrate", "--backend", "gpu",
+            "--out", cli_path("x.csv"));
+    snprintf(sentence, sizeof sentence, "'%s' exists and is not a profile: it is not overwritten",
+             other);
+    REFUSES(2, sentence, "calibrate", "--backend", "cpu", "--replace", "--out", other);
+    snprintf(sentence, sizeof sentence, "%s holds a profile already; --replace measures it anew",
+             profile);
+    REFUSES(2, sentence, "calibrate", "--backend", "cpu", "--out", profile);
+    const char *log = cli_write("foreign.log.csv", "dear diary\n");
+    snprintf(sentence, sizeof sentence,
+             "'%s' exists and is not the log of a calibration: it is not overwritten", log);
+    REFUSES(2, sentence, "calibrate", "--backend", "cpu", "--out", cli_path("foreign.csv"));
+    struct engine_device cpu;
+    struct err err = {0};
+    ck_assert_int_eq(engine_device_open("cpu", NULL, &cpu, &err), 0);
+    snprintf(sentence, sizeof sentence,
+             "the device is '%s', not a h200: leave --gpu out or name what it is", cpu.facts.name);
+    engine_device_close(&cpu);
+    REFUSES(2, sentence, "calibrate", "--backend", "cpu", "--gpu", "h200", "--out",
+            cli_path("x.csv"));
+    REFUSES(2, "a calibration of llada-tiny takes 64 to 134217727 tokens, not 63", "calibrate",
+            "--backend", "cpu", "--model", "llada-tiny", "--max-tokens", "63", "--out",
+            cli_path("x.csv"));
+}
+END_TEST
+
+START_TEST(a_system_that_serves_the_model_is_found) {
+    static const char *const models[][2] = {{"sdar-tiny", "of 64 tokens for sdar\n"},
+                                            {"qwen2.5-tiny", "of 16 tokens for vllm-ar\n"}};
+    for (size_t i = 0; i < 2; i++) {
+        char *text =
+            PRINTS("calibrate", "--backend", "cpu", "--model", models[i][0], "--quick", "--minutes",
+                   "0.001", "--max-tokens", "64", "--out", cli_path(models[i][0]));
+        ck_assert_msg(strstr(text, models[i][1]) != NULL, "%s", text);
+        free(text);
+    }
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        known_costs_are_recovered,
+        known_costs_are_recovered_where_the_device_records,
+        what_whole_steps_cost_more_is_recovered,
+        known_costs_of_exact_keys_and_values_are_recovered,
+        rows_of_pages_are_prefills_blocks_and_single_tokens,
+        rows_are_the_medians_of_what_the_device_took,
+        a_profile_says_where_it_comes_from,
+        an_interrupted_calibration_continues,
+        little_time_cuts_rounds_and_no_points,
+        a_failing_device_ends_it_with_one_sentence,
+        a_cpu_is_calibrated_in_seconds,
+        a_cpu_is_calibrated_for_exact_keys_and_values,
+        a_grid_stands_on_both_sides_of_tile_edges,
+        a_grid_has_each_row_once_and_its_groups_together,
+        a_grid_stays_within_its_bounds,
+        a_grid_of_exact_keys_and_values_has_pages_and_nothing_that_selects,
+        a_grid_of_a_mixture_has_its_router_its_experts_and_what_they_share,
+        a_point_is_the_median_of_its_rounds,
+        a_torn_last_line_is_cut_off,
+        what_is_no_file_of_this_calibration_is_refused,
+        exact_times_are_fitted_exactly,
+        one_disturbed_step_does_not_move_the_fit,
+        no_term_is_below_zero,
+        equal_steps_tell_nothing_of_requests,
+        a_command_that_makes_no_sense_is_refused_in_one_sentence,
+        a_system_that_serves_the_model_is_found,
+    };
+    int status = SUITE_RUN("calibrate", tests);
+    cli_fini();
+    return status;
+}

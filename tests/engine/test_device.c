@@ -1,0 +1,472 @@
+/* The CPU as a device: products whose rows do not see their batch, selections, attention in tiles,
+ * ties, limits, memory behind addresses; and devices that are not there. */
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/device/device.h"
+#include "kernels/ref/twin.h"
+#include "sim/base/rng.h"
+#include "tests/support/suite.h"
+
+START_TEST(a_row_of_a_product_has_the_same_bits_in_any_call) {
+    enum { T = 101, MAX_N = 700, MAX_K = 1100 };
+    static const int widths[][2] = {{30, 8}, {67, 44}, {256, 128}, {257, 1100}, {700, 333}};
+    static float x[T * MAX_K], w[MAX_N * MAX_K], whole[T * MAX_N], part[T * MAX_N];
+    struct engine_device cpu;
+    struct err err = {0};
+    struct rng rng = rng_stream(4, "product");
+    ck_assert_int_eq(engine_device_open("cpu", NULL, &cpu, &err), 0);
+    for (int i = 0; i < T * MAX_K; i++) {
+        x[i] = (float)rng_uniform(&rng) - 0.5f;
+    }
+    for (int i = 0; i < MAX_N * MAX_K; i++) {
+        w[i] = (float)rng_uniform(&rng) - 0.5f;
+    }
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        int n = widths[i][0], k = widths[i][1];
+        struct call_linear call = {x, w, NULL, whole, k,          n,     T,
+                                   n, k, 0,    0,     KERNEL_F32, false, false};
+        ck_assert_int_eq(cpu.table->linear(cpu.device, &call), 0);
+        for (int t = 1; t <= T; t++) { /* the first t rows, and the last t */
+            call.y = part;
+            call.n_tokens = t;
+            ck_assert_int_eq(cpu.table->linear(cpu.device, &call), 0);
+            ck_assert_mem_eq(part, whole, sizeof(float) * (size_t)(t * n));
+            call.x = x + (T - t) * k;
+            ck_assert_int_eq(cpu.table->linear(cpu.device, &call), 0);
+            ck_assert_mem_eq(part, whole + (T - t) * n, sizeof(float) * (size_t)(t * n));
+            call.x = x;
+        }
+        call.n_tokens = T;
+        twin_linear(&call);
+        double difference = 0, norm = 0;
+        for (int j = 0; j < T * n; j++) {
+            double d = (double)whole[j] - (double)part[j];
+            difference += d * d;
+            norm += (double)part[j] * (double)part[j];
+        }
+        ck_assert_double_le(sqrt(difference / norm), twin_bound(KERNEL_F32, k));
+        float *sum = whole; /* adding in place */
+        memcpy(sum, part, sizeof(float) * (size_t)(T * n));
+        call = (struct call_linear){x, w, sum, sum, k, n, T, n, k, 0, 0, KERNEL_F32, false, false};
+        ck_assert_int_eq(cpu.table->linear(cpu.device, &call), 0);
+        for (int j = 0; j < T * n; j++) {
+            ck_assert_float_eq_tol(sum[j], 2 * part[j], 1e-4f);
+        }
+    }
+    engine_device_close(&cpu);
+}
+END_TEST
+
+START_TEST(selection_in_float32_is_the_twins) {
+    enum { T = 60, H = 6, G = 2, D = 8, N = 51, KEPT = 20 };
+    static float q[T * H * D], k[T * G * D], v[T * G * D];
+    static float scores[2][G * N], cache[2][2 * G * KEPT * D];
+    static int32_t indices[2][G * N];
+    struct engine_device cpu;
+    struct err err = {0};
+    struct rng rng = rng_stream(5, "selection");
+    const int32_t start[] = {0, T}, begin[] = {13}, end[] = {22}, kept[] = {KEPT};
+    const int64_t zero[] = {0};
+    ck_assert_int_eq(engine_device_open("cpu", NULL, &cpu, &err), 0);
+    for (int i = 0; i < T * H * D; i++) {
+        q[i] = (float)rng_uniform(&rng) - 0.5f;
+        k[i % (T * G * D)] = (float)rng_uniform(&rng) - 0.5f;
+        v[i % (T * G * D)] = (float)i;
+    }
+    for (int uniform = 0; uniform < 2; uniform++) {
+        struct call_select call = {.q = q,
+                                   .k = k,
+                                   .v = v,
+                                   .start = start,
+                                   .block_start = begin,
+                                   .block_end = end,
+                                   .kept = kept,
+                                   .cache_start = zero,
+                                   .score_start = zero,
+                                   .q_stride = H * D,
+                                   .kv_stride = G * D,
+                                   .n_requests = 1,
+                                   .n_heads = H,
+                                   .n_kv_heads = G,
+                                   .head_size = D,
+                                   .max_candidates = N,
+                                   .uniform = uniform == 1,
+                                   .dtype = KERNEL_F32};
+        for (int i = 0; i < 2; i++) {
+            call.cache = cache[i];
+            call.scores = scores[i];
+            call.indices = indices[i];
+            ck_assert(i == 0 ? cpu.table->select(cpu.device, &call) == DEVICE_OK
+                             : twin_select(&call));
+        }
+        ck_assert_mem_eq(scores[0], scores[1], sizeof(float) * (uniform ? N : G * N));
+        ck_assert_mem_eq(indices[0], indices[1], sizeof(int32_t) * KEPT);
+        ck_assert_mem_eq(indices[0] + N, indices[1] + N, sizeof(int32_t) * KEPT);
+        ck_assert_mem_eq(cache[0], cache[1], sizeof cache[0]);
+    }
+    engine_device_close(&cpu);
+}
+END_TEST
+
+/* ---- attention in tiles ---- */
+
+enum { KEYS = 200, HEADS = 4, KV_HEADS = 2, SIZE = 32, MOST_BLOCK = 3 };
+
+/* One request's queries, keys and values, and the cache that holds its first keys. */
+struct attention_inputs {
+    float q[KEYS * HEADS * SIZE], k[KEYS * KV_HEADS * SIZE], v[KEYS * KV_HEADS * SIZE];
+    float cache[2 * KV_HEADS * KEYS * SIZE];
+    int32_t start[2];
+    int n_keys, n_kept;
+};
+
+/* Queries point along one direction and so do the keys of `large`, two bits: the first key's and
+ * the last one's, whose scores then are about 6 and 12 while the others stay within a few tenths.
+ * The last `n_block` tokens are the block, those before it are in the cache. */
+static void fill_attention(struct attention_inputs *in, int n_keys, int n_block, unsigned large) {
+    struct rng rng = rng_stream((uint64_t)n_keys * 4 + large, "attention");
+    for (int i = 0; i < n_keys * HEADS * SIZE; i++) {
+        in->q[i] = 1 + 0.2f * (float)(rng_uniform(&rng) - 0.5);
+    }
+    for (int i = 0; i < n_keys * KV_HEADS * SIZE; i++) {
+        int token = i / (KV_HEADS * SIZE);
+        float along = token == 0 && (large & 1) != 0            ? 1
+                      : token == n_keys - 1 && (large & 2) != 0 ? 2
+                                                                : 0;
+        in->k[i] = along + 0.2f * (float)(rng_uniform(&rng) - 0.5);
+        in->v[i] = (float)rng_uniform(&rng) - 0.5f;
+    }
+    in->start[0] = 0;
+    in->start[1] = n_keys;
+    in->n_keys = n_keys;
+    in->n_kept = n_keys - n_block;
+    for (int head = 0; head < KV_HEADS; head++) {
+        for (int row = 0; row < in->n_kept; row++) {
+            float *keys = in->cache + (head * in->n_kept + row) * SIZE;
+            int from = (row * KV_HEADS + head) * SIZE;
+            memcpy(keys, in->k + from, SIZE * sizeof *keys);
+            memcpy(keys + KV_HEADS * in->n_kept * SIZE, in->v + from, SIZE * sizeof *keys);
+        }
+    }
+}
+
+static struct call_dense_attention dense_call(const struct attention_inputs *in, float *y) {
+    return (struct call_dense_attention){.q = in->q,
+                                         .k = in->k,
+                                         .v = in->v,
+                                         .y = y,
+                                         .start = in->start,
+                                         .q_stride = HEADS * SIZE,
+                                         .kv_stride = KV_HEADS * SIZE,
+                                         .y_stride = HEADS * SIZE,
+                                         .n_requests = 1,
+                                         .n_tokens = in->n_keys,
+                                         .n_heads = HEADS,
+                                         .n_kv_heads = KV_HEADS,
+                                         .head_size = SIZE,
+                                         .max_tokens = in->n_keys,
+                                         .dtype = KERNEL_F32};
+}
+
+/* Of the block alone: `block_start` is {0, its length}. */
+static struct call_block_attention block_call(const struct attention_inputs *in,
+                                              const int32_t *block_start, const int32_t *kept,
+                                              const int64_t *cache_start, float *y) {
+    return (struct call_block_attention){.q = in->q + in->n_kept * HEADS * SIZE,
+                                         .k = in->k + in->n_kept * KV_HEADS * SIZE,
+                                         .v = in->v + in->n_kept * KV_HEADS * SIZE,
+                                         .cache = in->cache,
+                                         .y = y,
+                                         .start = block_start,
+                                         .kept = kept,
+                                         .cache_start = cache_start,
+                                         .q_stride = HEADS * SIZE,
+                                         .kv_stride = KV_HEADS * SIZE,
+                                         .y_stride = HEADS * SIZE,
+                                         .n_requests = 1,
+                                         .n_heads = HEADS,
+                                         .n_kv_heads = KV_HEADS,
+                                         .head_size = SIZE,
+                                         .max_queries = block_start[1],
+                                         .dtype = KERNEL_F32};
+}
+
+/* Every output row of SIZE, which sums over keys whose scores sum over SIZE products. */
+static void assert_rows_near(const float *y, const float *twin, int n_rows, int n_keys) {
+    for (int row = 0; row < n_rows; row++) {
+        double difference = 0, norm = 0;
+        for (int d = row * SIZE; d < (row + 1) * SIZE; d++) {
+            double off = (double)y[d] - (double)twin[d];
+            difference += off * off;
+            norm += (double)twin[d] * (double)twin[d];
+        }
+        double error = sqrt(difference / norm);
+        ck_assert_msg(error <= twin_bound(KERNEL_F32, n_keys + SIZE), "%d keys, row %d: %g", n_keys,
+                      row, error);
+    }
+}
+
+START_TEST(attention_over_several_tiles_is_the_twins_wherever_the_large_scores_are) {
+    static const int counts[] = {1, 63, 64, 65, 130, KEYS};
+    static struct attention_inputs in;
+    static float y[KEYS * HEADS * SIZE], twin[KEYS * HEADS * SIZE],
+        block[MOST_BLOCK * HEADS * SIZE];
+    struct engine_device cpu;
+    struct err err = {0};
+    ck_assert_int_eq(engine_device_open("cpu", NULL, &cpu, &err), 0);
+    for (unsigned i = 0; i < 4 * sizeof counts / sizeof counts[0]; i++) {
+        int n = counts[i / 4], n_block = n < MOST_BLOCK ? n : MOST_BLOCK;
+        fill_attention(&in, n, n_block, i % 4);
+        struct call_dense_attention dense = dense_call(&in, y);
+        ck_assert_int_eq(cpu.table->dense_attention(cpu.device, &dense), DEVICE_OK);
+        dense.y = twin;
+        ck_assert(twin_dense_attention(&dense));
+        assert_rows_near(y, twin, n * HEADS, n);
+        const int32_t start[] = {0, n_block}, kept[] = {in.n_kept};
+        const int64_t zero[] = {0};
+        struct call_block_attention call = block_call(&in, start, kept, zero, block);
+        ck_assert_int_eq(cpu.table->block_attention(cpu.device, &call), DEVICE_OK);
+        /* The same keys in the same order, out of the cache or not, are the same bits. */
+        ck_assert_mem_eq(block, y + in.n_kept * HEADS * SIZE,
+                         (size_t)(n_block * HEADS * SIZE) * sizeof *y);
+        call.y = twin;
+        ck_assert(twin_block_attention(&call));
+        assert_rows_near(block, twin, n_block * HEADS, n);
+        if (in.n_kept > 0) { /* cached rows alone */
+            call.own_cached = true;
+            ck_assert(twin_block_attention(&call));
+            call.y = block;
+            ck_assert_int_eq(cpu.table->block_attention(cpu.device, &call), DEVICE_OK);
+            assert_rows_near(block, twin, n_block * HEADS, in.n_kept);
+        }
+    }
+    engine_device_close(&cpu);
+}
+END_TEST
+
+/* ---- ties ---- */
+
+/* Whole numbers, whose products and sums are exact: equal rows give equal logits. */
+START_TEST(equal_logits_give_the_lowest_token) {
+    enum { V = 600, C = 16, N = 3 };
+    static const int32_t tied[N][3] = {{7, 300, V - 1}, {0, 1, 2}, {255, 256, 511}};
+    static float w[V * C], x[N * C], logits[N * V], scratch[HEAD_SCRATCH_BYTES / sizeof(float)];
+    struct engine_device cpu;
+    struct err err = {0};
+    ck_assert_int_eq(engine_device_open("cpu", NULL, &cpu, &err), 0);
+    for (int i = 0; i < V * C; i++) {
+        w[i] = (float)(i % 3 - 1);
+    }
+    for (int row = 0; row < N; row++) { /* whose best tokens have a column of their own */
+        x[row * C + row] = 8;
+        for (int v = 0; v < V; v++) {
+            w[v * C + row] = 0;
+        }
+        for (int i = 0; i < 3; i++) {
+            w[tied[row][i] * C + row] = 1;
+        }
+    }
+    for (int i = 0; i < N * V; i++) {
+        logits[i] = 8 * w[i % V * C + i / V];
+    }
+    int32_t token[N];
+    float confidence[N];
+    const struct call_head head = {.x = x,
+                                   .w = w,
+                                   .token = token,
+                                   .confidence = confidence,
+                                   .scratch = scratch,
+                                   .n_rows = N,
+                                   .n_channels = C,
+                                   .n_vocab = V,
+                                   .dtype = KERNEL_F32};
+    const struct call_sample sample = {.logits = logits,
+                                       .token = token,
+                                       .confidence = confidence,
+                                       .n_rows = N,
+                                       .n_vocab = V,
+                                       .dtype = KERNEL_F32};
+    const float expected = (float)(1 / (3 + (V - 3) * exp(-8)));
+    for (int way = 0; way < 2; way++) {
+        memset(token, 0xff, sizeof token);
+        ck_assert_int_eq(way == 0 ? cpu.table->head(cpu.device, &head)
+                                  : cpu.table->sample(cpu.device, &sample),
+                         DEVICE_OK);
+        for (int row = 0; row < N; row++) {
+            ck_assert_int_eq(token[row], tied[row][0]);
+            ck_assert_float_eq_tol(confidence[row], expected, 1e-6f);
+        }
+    }
+    engine_device_close(&cpu);
+}
+END_TEST
+
+START_TEST(calls_that_are_too_large_for_the_cpu_are_refused) {
+    struct engine_device cpu;
+    struct err err = {0};
+    ck_assert_int_eq(engine_device_open("cpu", NULL, &cpu, &err), 0);
+    ck_assert_int_eq(cpu.table->linear(
+                         cpu.device, &(struct call_linear){.n_inputs = 32776, .dtype = KERNEL_F32}),
+                     DEVICE_REFUSED);
+    ck_assert_int_eq(engine_device_err(&cpu, DEVICE_REFUSED, "trying", &err), ERR_WORLD);
+    ck_assert_str_eq(err.text, "the cpu device refused a call while trying: a product over more "
+                               "than 32768 inputs");
+    ck_assert_int_eq(
+        cpu.table->head(cpu.device, &(struct call_head){.n_vocab = 16 << 20, .dtype = KERNEL_F32}),
+        DEVICE_REFUSED);
+    ck_assert_int_eq(cpu.table->select(cpu.device, &(struct call_select){.n_heads = 512,
+                                                                         .head_size = 128,
+                                                                         .dtype = KERNEL_F32}),
+                     DEVICE_REFUSED);
+#ifndef __SANITIZE_ADDRESS__ /* which stops at such a wish */
+    void *memory;
+    ck_assert_int_eq(cpu.table->allocate(cpu.device, INT64_C(1) << 60, &memory), DEVICE_NO_MEMORY);
+#endif
+    ck_assert(cpu.facts.memory_bytes > 0 && cpu.facts.free_bytes > 0 && cpu.facts.n_sms > 0 &&
+              cpu.facts.capability == 0 && strlen(cpu.facts.name) > 0);
+    engine_device_close(&cpu);
+}
+END_TEST
+
+/* ---- memory behind addresses ---- */
+
+/* Whether a byte can be read and written; the system is asked, which does not fault. */
+static bool is_reachable(unsigned char *at) {
+    int ends[2];
+    ck_assert_int_eq(pipe(ends), 0);
+    bool reachable = write(ends[1], at, 1) == 1 && read(ends[0], at, 1) == 1;
+    close(ends[0]);
+    close(ends[1]);
+    return reachable;
+}
+
+START_TEST(memory_keeps_what_is_in_it_wherever_it_is_mapped) {
+    struct engine_device cpu;
+    struct err err = {0};
+    int64_t granule, before;
+    void *memory;
+    unsigned char *ranges[2];
+    struct device_handle *one, *two;
+    ck_assert_int_eq(engine_device_open("cpu", NULL, &cpu, &err), 0);
+    const struct device_table *table = cpu.table;
+    ck_assert_int_eq(table->granule(cpu.device, &granule), DEVICE_OK);
+    before = table->allocated_bytes(cpu.device);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(table->range_open(cpu.device, 8 * granule, &memory), DEVICE_OK);
+        ranges[i] = memory;
+        ck_assert(!is_reachable(ranges[i]));
+    }
+    ck_assert_int_eq(table->allocated_bytes(cpu.device), before);
+    ck_assert_int_eq(table->handle_open(cpu.device, granule, &one), DEVICE_OK);
+    ck_assert_int_eq(table->handle_open(cpu.device, 2 * granule, &two), DEVICE_OK);
+    ck_assert_int_eq(table->allocated_bytes(cpu.device), before + 3 * granule);
+    ck_assert_int_eq(table->map(cpu.device, ranges[0] + granule, one), DEVICE_OK);
+    ck_assert_int_eq(table->map(cpu.device, ranges[0] + 2 * granule, two), DEVICE_OK);
+    ck_assert(!is_reachable(ranges[0] + granule));
+    ck_assert_int_eq(table->allow(cpu.device, ranges[0] + granule, 3 * granule), DEVICE_OK);
+    memset(ranges[0] + granule, 17, (size_t)granule);
+    memset(ranges[0] + 2 * granule, 42, (size_t)(2 * granule));
+    ck_assert(!is_reachable(ranges[0] + granule - 1) && !is_reachable(ranges[0] + 4 * granule));
+    /* The second goes to the other range, whole; the first stays. */
+    ck_assert_int_eq(table->unmap(cpu.device, two), DEVICE_OK);
+    ck_assert(!is_reachable(ranges[0] + 2 * granule));
+    ck_assert_int_eq(table->map(cpu.device, ranges[1] + 6 * granule, two), DEVICE_OK);
+    ck_assert_int_eq(table->allow(cpu.device, ranges[1] + 6 * granule, 2 * granule), DEVICE_OK);
+    for (int64_t i = 0; i < 2 * granule; i += 4095) {
+        ck_assert_int_eq(ranges[0][granule + i % granule], 17);
+        ck_assert_int_eq(ranges[1][6 * granule + i], 42);
+    }
+    ck_assert_int_eq(table->allocated_bytes(cpu.device), before + 3 * granule);
+    table->handle_close(cpu.device, one); /* from where it is mapped */
+    ck_assert(!is_reachable(ranges[0] + granule));
+    table->range_close(cpu.device, ranges[1]); /* from under what is mapped there */
+    ck_assert_int_eq(table->map(cpu.device, ranges[0], two), DEVICE_OK);
+    ck_assert_int_eq(table->allow(cpu.device, ranges[0], 2 * granule), DEVICE_OK);
+    ck_assert_int_eq(ranges[0][2 * granule - 1], 42);
+    table->handle_close(cpu.device, two);
+    table->handle_close(cpu.device, NULL);
+    table->range_close(cpu.device, ranges[0]);
+    table->range_close(cpu.device, NULL);
+    ck_assert_int_eq(table->allocated_bytes(cpu.device), before);
+    /* Closing the device takes what is left. */
+    ck_assert_int_eq(table->range_open(cpu.device, granule, &memory), DEVICE_OK);
+    ck_assert_int_eq(table->handle_open(cpu.device, granule, &one), DEVICE_OK);
+    ck_assert_int_eq(table->map(cpu.device, memory, one), DEVICE_OK);
+    engine_device_close(&cpu);
+    ck_assert(!is_reachable(memory));
+}
+END_TEST
+
+START_TEST(memory_is_mapped_whole_once_and_where_there_is_room_or_not_at_all) {
+    struct engine_device cpu;
+    struct err err = {0};
+    int64_t granule;
+    void *memory;
+    struct device_handle *one, *two, *none;
+    ck_assert_int_eq(engine_device_open("cpu", NULL, &cpu, &err), 0);
+    const struct device_table *table = cpu.table;
+    ck_assert_int_eq(table->granule(cpu.device, &granule), DEVICE_OK);
+    ck_assert_int_eq(table->range_open(cpu.device, granule / 2, &memory), DEVICE_REFUSED);
+    ck_assert_int_eq(table->range_open(cpu.device, 0, &memory), DEVICE_REFUSED);
+    ck_assert_int_eq(table->range_open(cpu.device, INT64_C(1) << 60, &memory), DEVICE_NO_MEMORY);
+    ck_assert_ptr_null(memory);
+    ck_assert_int_eq(table->handle_open(cpu.device, -granule, &none), DEVICE_REFUSED);
+    ck_assert_int_eq(table->handle_open(cpu.device, INT64_C(1) << 60, &none), DEVICE_NO_MEMORY);
+    ck_assert_ptr_null(none);
+    ck_assert_str_eq(table->trouble(cpu.device), "the host has no such memory");
+    ck_assert_int_eq(table->range_open(cpu.device, 4 * granule, &memory), DEVICE_OK);
+    unsigned char *range = memory;
+    ck_assert_int_eq(table->handle_open(cpu.device, 2 * granule, &one), DEVICE_OK);
+    ck_assert_int_eq(table->handle_open(cpu.device, 2 * granule, &two), DEVICE_OK);
+    const int64_t outside[] = {-granule, 3 * granule, 4 * granule, 5 * granule, granule / 2};
+    for (size_t i = 0; i < sizeof outside / sizeof outside[0]; i++) {
+        ck_assert_int_eq(table->map(cpu.device, range + outside[i], one), DEVICE_REFUSED);
+        ck_assert_str_eq(table->trouble(cpu.device), "mapping to addresses that were not reserved");
+    }
+    ck_assert_int_eq(table->map(cpu.device, range + granule, one), DEVICE_OK);
+    ck_assert_int_eq(table->map(cpu.device, range + 2 * granule, one), DEVICE_REFUSED);
+    ck_assert_str_eq(table->trouble(cpu.device), "mapping what is mapped");
+    for (int64_t at = 0; at <= 2; at++) {
+        ck_assert_int_eq(table->map(cpu.device, range + at * granule, two), DEVICE_REFUSED);
+        ck_assert_str_eq(table->trouble(cpu.device), "mapping to addresses that have memory");
+    }
+    ck_assert_int_eq(table->allow(cpu.device, range, 3 * granule), DEVICE_REFUSED);
+    ck_assert_int_eq(table->allow(cpu.device, range + granule, granule), DEVICE_REFUSED);
+    ck_assert_str_eq(table->trouble(cpu.device), "allowing addresses without memory");
+    ck_assert_int_eq(table->unmap(cpu.device, two), DEVICE_OK); /* which is not mapped */
+    engine_device_close(&cpu);
+}
+END_TEST
+
+START_TEST(devices_that_are_not_there_are_named) {
+    struct engine_device device;
+    struct err err = {0};
+    ck_assert_int_eq(engine_device_open("tpu", NULL, &device, &err), ERR_USAGE);
+    ck_assert_str_eq(err.text, "unknown device 'tpu': there are cpu and cuda");
+    err = (struct err){0};
+    ck_assert_int_eq(engine_device_open("cuda", "/nowhere/libunmask_cuda.so", &device, &err),
+                     ERR_WORLD);
+    ck_assert_ptr_eq(strstr(err.text, "no cuda device: /nowhere/libunmask_cuda.so cannot be "
+                                      "loaded (/nowhere/libunmask_cuda.so: cannot open"),
+                     err.text);
+    err = (struct err){0};
+    ck_assert_int_eq(engine_device_open("cuda", "libm.so.6", &device, &err), ERR_WORLD);
+    ck_assert_str_eq(err.text, "no cuda device: libm.so.6 has no symbol unmask_device_cuda");
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        a_row_of_a_product_has_the_same_bits_in_any_call,
+        selection_in_float32_is_the_twins,
+        attention_over_several_tiles_is_the_twins_wherever_the_large_scores_are,
+        equal_logits_give_the_lowest_token,
+        calls_that_are_too_large_for_the_cpu_are_refused,
+        memory_keeps_what_is_in_it_wherever_it_is_mapped,
+        memory_is_mapped_whole_once_and_where_there_is_room_or_not_at_all,
+        devices_that_are_not_there_are_named,
+    };
+    return SUITE_RUN("device", tests);
+}

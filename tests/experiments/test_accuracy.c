@@ -1,0 +1,365 @@
+/* Recorded steps priced anew: files read back, malformed files, errors that are known. */
+#include <jansson.h>
+
+#include "experiments/run/accuracy.h"
+#include "tests/support/cli.h"
+#include "tests/support/rig.h"
+
+/* ---- files ---- */
+
+/* As tables were written before exact policies: without their symbols. */
+#define SYMBOLS                                                                                    \
+    "one,requests,tokens,first_tokens,logit_rows,context_rows,select_rows,pack_rows,value_rows,"   \
+    "full_n,full_q,full_qk,block_n,block_q,block_k,block_qk,first_n,first_qk,refresh_n,select_n"
+#define HEAD "kind,steps," SYMBOLS ",measured_device_ns,measured_wall_ns\n"
+/* A canvas of 494 tokens; the same while it chooses 231 of 462 rows; a block of 32 against them. */
+#define REFRESH   "1,1,494,494,256,0,0,0,0,1,494,244036,0,0,0,0,1,244036,1,0"
+#define SELECTING "1,1,494,494,32,0,462,231,0,1,494,244036,0,0,0,0,1,244036,0,1"
+#define REUSE     "1,1,32,32,32,231,0,0,0,0,0,0,1,32,263,8416,1,1024,0,0"
+#define TWO       "1,2,64,64,64,462,0,0,0,0,0,0,2,64,526,16832,2,2048,0,0"
+#define TIMES     ",4000000,5000000\n"
+
+static struct accuracy read_file(const char *path, const struct system *system) {
+    struct accuracy accuracy;
+    struct err err = {0};
+    int status = accuracy_read(path, system, &accuracy, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    return accuracy;
+}
+
+/* What is shown to people and to programs, to be freed. */
+static char *shown(const struct accuracy *accuracy) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    ck_assert_ptr_nonnull(out);
+    accuracy_print(accuracy, out);
+    json_t *object = accuracy_json(accuracy);
+    ck_assert_ptr_nonnull(object);
+    ck_assert_int_eq(json_dumpf(object, out, JSON_REAL_PRECISION(9)), 0);
+    json_decref(object);
+    fclose(out);
+    return text;
+}
+
+/* ---- read back ---- */
+
+/* A batch of random requests, as a system that selects may run it. */
+static void random_shape(struct rng *rng, struct step_shape *shape) {
+    shape_clear(shape);
+    for (uint32_t n = rig_between(rng, 1, 40); n > 0; n--) {
+        uint32_t canvas = rig_between(rng, 64, 1024);
+        bool refreshes = rng_next(rng) % 2 == 0, selects = refreshes && rng_next(rng) % 2 == 0;
+        uint32_t queries = refreshes ? canvas : 32;
+        struct span span = {.phase = refreshes ? PHASE_REFRESH : PHASE_REUSE,
+                            .queries = queries,
+                            .first_queries = queries,
+                            .context = refreshes ? 0 : canvas / 2,
+                            .logit_rows = 32,
+                            .select_rows = selects ? canvas - 32 : 0,
+                            .pack_rows = selects ? canvas / 2 : 0};
+        shape_add(shape->sym, &span, 1);
+    }
+}
+
+/* A step as the cost model itself prices it, in whole nanoseconds. */
+static struct compared_step priced_step(const struct system *system,
+                                        const struct step_shape *shape) {
+    struct step_price price;
+    struct compared_step step = {.steps = 1};
+    cost_price(system->cost, shape, system->chunks.bound, &price);
+    memcpy(step.sym, shape->sym, sizeof step.sym);
+    step.predicted_device_ns = (double)llround(price.device_ns);
+    step.predicted_host_ns = floor(price.host_ns);
+    step.predicted_wall_ns = (double)llround(price.wall_ns);
+    return step;
+}
+
+START_TEST(a_written_file_read_back_gives_the_same_tables) {
+    enum { N = 500 };
+    struct system *system = rig_system("dllm-serve", "h200", false, NULL);
+    struct rng rng = rng_stream(1, "accuracy");
+    struct accuracy written;
+    struct err err = {0};
+    accuracy_init(&written, system, N, 0);
+    written.idle_ns = NAN;
+    for (int i = 0; i < N; i++) {
+        struct step_shape shape;
+        random_shape(&rng, &shape);
+        struct compared_step step = priced_step(system, &shape);
+        step.steps = rig_between(&rng, 1, 32);
+        step.kind = rig_between(&rng, 0, STEP_CLASS_COUNT - 1);
+        step.measured_device_ns = rig_between(&rng, 1000000, 100000000);
+        step.measured_wall_ns = step.measured_device_ns + 12345;
+        accuracy_add(&written, &step);
+    }
+    const char *path = cli_path("steps.csv");
+    ck_assert_msg(accuracy_write(&written, path, &err) == 0, "%s", err.text);
+    struct accuracy again = read_file(path, system);
+    ck_assert_uint_eq(again.n_steps, N);
+    for (int i = 0; i < N; i++) {
+        ck_assert_mem_eq(&again.steps[i], &written.steps[i], sizeof again.steps[i]);
+    }
+    char *before = shown(&written), *after = shown(&again);
+    ck_assert_msg(strcmp(before, after) == 0, "%.1500s\nbefore:\n%.1500s", after, before);
+    ck_assert_ptr_null(strstr(after, "makespan"));
+    free(before);
+    free(after);
+    accuracy_fini(&written);
+    accuracy_fini(&again);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(columns_are_found_by_name_and_predictions_of_the_file_are_not_read) {
+    struct system *system = rig_system("dllm-serve", "h200", false, NULL);
+    const char *plain = cli_write("plain.csv", HEAD "reuse,19," REUSE TIMES);
+    const char *moved =
+        cli_write("moved.csv", "measured_wall_ns,predicted_wall_ns,measured_device_ns," SYMBOLS
+                               ",a note,steps,kind\r\n5000000,7,4000000," REUSE ",,19,reuse\r\n");
+    struct accuracy a = read_file(plain, system), b = read_file(moved, system);
+    ck_assert_uint_eq(b.steps[0].steps, 19);
+    ck_assert_uint_eq(b.steps[0].kind, STEP_REUSE);
+    ck_assert(b.steps[0].predicted_wall_ns > 1e6);
+    ck_assert_mem_eq(&a.steps[0], &b.steps[0], sizeof a.steps[0]);
+    accuracy_fini(&a);
+    accuracy_fini(&b);
+    system_close(system);
+}
+END_TEST
+
+/* ---- errors ---- */
+
+static double number_at(const json_t *object, const char *table, size_t row, const char *column) {
+    const json_t *value =
+        json_object_get(json_array_get(json_object_get(object, table), row), column);
+    ck_assert_msg(json_is_number(value), "%s, row %zu: no number %s", table, row, column);
+    return json_number_value(value);
+}
+
+/* Ten steps: six as predicted, two a twentieth too slow, two twice as slow. The device's time of
+ * the last two was not measured. */
+START_TEST(a_known_error_is_reported_exactly) {
+    struct system *system = rig_system("dllm-serve", "h200", false, NULL);
+    struct step_shape shape;
+    struct rng rng = rng_stream(2, "accuracy");
+    random_shape(&rng, &shape);
+    struct compared_step step = priced_step(system, &shape);
+    static const struct {
+        uint32_t steps;
+        double factor;
+        bool knows_device;
+    } parts[] = {{6, 1, true}, {2, 1.05, true}, {2, 2, false}};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    fputs("kind,steps", out);
+    for (int s = 0; s < SYM_COUNT; s++) {
+        fprintf(out, ",%s", symbol_names[s]);
+    }
+    fputs(",measured_device_ns,measured_wall_ns\n", out);
+    for (int i = 0; i < 3; i++) {
+        fprintf(out, "mixed,%u", parts[i].steps);
+        for (int s = 0; s < SYM_COUNT; s++) {
+            fprintf(out, ",%lld", (long long)step.sym[s]);
+        }
+        fprintf(out, ",%.17g,%.17g\n",
+                parts[i].knows_device ? step.predicted_device_ns / parts[i].factor : 0,
+                step.predicted_wall_ns / parts[i].factor);
+    }
+    fclose(out);
+    struct accuracy accuracy = read_file(cli_write("known.csv", text), system);
+    free(text);
+    json_t *object = accuracy_json(&accuracy);
+    double measured = 6 + 2 / 1.05 + 1;
+    ck_assert_double_eq_tol(number_at(object, "totals", 0, "error"), 10 / measured - 1, 1e-9);
+    ck_assert_double_eq_tol(number_at(object, "totals", 0, "predicted"),
+                            10e-9 * step.predicted_wall_ns, 1e-9);
+    ck_assert_uint_eq(json_array_size(json_object_get(object, "wall")), 2);
+    /* Of ten steps six are right, two 5 % and two 100 % off; the device knows the first eight. */
+    ck_assert_double_eq_tol(number_at(object, "wall", 1, "median"), 0, 1e-9);
+    ck_assert_double_eq_tol(number_at(object, "wall", 1, "mean"), 0.21, 1e-9);
+    ck_assert_double_eq_tol(number_at(object, "wall", 1, "p95_size"), 1, 1e-9);
+    ck_assert_double_eq_tol(number_at(object, "device", 1, "mean"), 0.0125, 1e-9);
+    ck_assert_double_eq_tol(number_at(object, "device", 1, "p95_size"), 0.05, 1e-9);
+    ck_assert_double_eq(number_at(object, "device", 1, "steps"), 8);
+    ck_assert_double_eq(number_at(object, "within", 0, "bound"), 0.02);
+    ck_assert_double_eq_tol(number_at(object, "within", 0, "wall"), 0.6, 1e-12);
+    ck_assert_double_eq_tol(number_at(object, "within", 0, "device"), 0.75, 1e-12);
+    ck_assert_double_eq(number_at(object, "within", 1, "bound"), 0.06);
+    ck_assert_double_eq_tol(number_at(object, "within", 1, "wall"), 0.8, 1e-12);
+    ck_assert_double_eq_tol(number_at(object, "within", 1, "device"), 1, 1e-12);
+    json_decref(object);
+    text = shown(&accuracy);
+    ck_assert_msg(strstr(text, "\nwithin 2 %: 60.0 % of the steps (device time: 75.0 %); "
+                               "within 6 %: 80.0 % of the steps (device time: 100.0 %)\n") != NULL,
+                  "%s", text);
+    free(text);
+    accuracy_fini(&accuracy);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(a_replay_and_its_file_are_judged_alike) {
+#define SMALL                                                                                      \
+    "--model", "llada-tiny", "--gpu", "cpu", "--set", "block_tokens=4", "--set",                   \
+        "steps_per_block=2", "--set", "reserve_bytes=16MiB", "--set", "memory_utilization=0.04",   \
+        "--set", "max_batched_tokens=512", "--set", "runtime.element_bytes=4", "--roofline"
+    const char *db = cli_path("tiny.db"), *steps = cli_path("tiny.csv");
+    free(PRINTS("run", SMALL, "--requests", "5", "--rate", "100", "--input-tokens", "12",
+                "--output-tokens", "10", "--db", db, "--levels", "steps"));
+    char *replayed =
+        PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--steps", steps, "--json");
+    char *judged = PRINTS("accuracy", "--steps", steps, SMALL, "--json");
+    json_t *a = json_loads(replayed, 0, NULL), *b = json_loads(judged, 0, NULL);
+    ck_assert(a != NULL && b != NULL);
+    const json_t *before = json_object_get(a, "accuracy");
+    static const char *const columns[] = {"submissions", "steps", "median",      "p5",
+                                          "p95",         "mean",  "median_size", "p95_size"};
+    static const char *const tables[] = {"wall", "device"};
+    for (size_t t = 0; t < 2; t++) {
+        size_t n = json_array_size(json_object_get(b, tables[t]));
+        ck_assert_uint_ge(n, 2);
+        ck_assert_uint_eq(n, json_array_size(json_object_get(before, tables[t])));
+        for (size_t i = 0; i < n * 8; i++) {
+            double was = number_at(before, tables[t], i / 8, columns[i % 8]);
+            double is = number_at(b, tables[t], i / 8, columns[i % 8]);
+            ck_assert_msg(fabs(is - was) < 1e-6, "%s %zu %s: %.9g, not %.9g", tables[t], i / 8,
+                          columns[i % 8], is, was);
+        }
+        ck_assert_double_eq_tol(number_at(b, "totals", t, "error"),
+                                number_at(before, "totals", t + 1, "error"), 1e-6);
+    }
+    ck_assert(json_equal(json_object_get(before, "within"), json_object_get(b, "within")));
+    json_decref(a);
+    json_decref(b);
+    free(replayed);
+    free(judged);
+}
+END_TEST
+
+START_TEST(other_prices_give_other_errors) {
+    const char *path =
+        cli_write("steps.csv", HEAD "reuse,19," REUSE TIMES "refresh,1," REFRESH TIMES
+                                    "selecting,1," SELECTING TIMES);
+    char *measured = PRINTS("accuracy", "--steps", path, "--gpu", "h200");
+    char *roofline = PRINTS("accuracy", "--steps", path, "--gpu", "h200", "--roofline");
+    ck_assert_ptr_nonnull(
+        strstr(measured, "dllm-serve, llada-8b on h200: 3 submissions, 21 steps "));
+    ck_assert_ptr_nonnull(strstr(roofline, "\nprices from  roofline: "));
+    const char *a = strstr(measured, "\ndevice "), *b = strstr(roofline, "\ndevice ");
+    ck_assert(a != NULL && b != NULL);
+    ck_assert_int_ne(strncmp(a, b, strcspn(a + 1, "\n")), 0);
+    free(measured);
+    free(roofline);
+}
+END_TEST
+
+/* ---- what is refused ---- */
+
+/* The command ends with status 1 and "PATH" followed by `rest`. */
+static void refuses_text(const char *text, const char *rest) {
+    const char *path = cli_write("bad.csv", text);
+    char sentence[512];
+    snprintf(sentence, sizeof sentence, "%s%s", path, rest);
+    REFUSES(1, sentence, "accuracy", "--gpu", "h200", "--roofline", "--steps", path);
+}
+
+START_TEST(malformed_files_are_refused_with_their_line) {
+    static const struct {
+        const char *text, *rest;
+    } cases[] = {
+        {"", ":1: expected the header of a table of steps"},
+        {"1,2,3\n", ":1: no column 'kind'; expected a table of steps"},
+        {"kind,steps," SYMBOLS ",measured_device_ns\n",
+         ":1: no column 'measured_wall_ns'; expected a table of steps"},
+        {"steps," HEAD, ":1: more than one column 'steps'; expected a table of steps"},
+        {HEAD "reuse,1," REUSE TIMES "reuse,1," REUSE ",4000000,50",
+         ":3: the line does not end: the file was cut off"},
+        {HEAD "reuse,1," REUSE TIMES "reuse,1\n",
+         ":3: found 2 fields, expected 24 as in the header"},
+        {HEAD "\n", ":2: found 1 field, expected 24 as in the header"},
+        {HEAD "reuse,1," REUSE ",1,2,3\n", ":2: found 25 fields, expected 24 as in the header"},
+        {HEAD "decode,1," REUSE TIMES,
+         ":2: found 'decode' in kind, expected refresh, reuse, selecting or mixed"},
+        {HEAD "reuse,0," REUSE TIMES,
+         ":2: found '0' in steps, expected a whole number from 1 to 2^32 - 1"},
+        {HEAD "reuse,1,2,1,32,32,32,231,0,0,0,0,0,0,1,32,263,8416,1,1024,0,0" TIMES,
+         ":2: found '2' in one, expected 1"},
+        {HEAD "reuse,1,1,1,-32,32,32,231,0,0,0,0,0,0,1,32,263,8416,1,1024,0,0" TIMES,
+         ":2: found '-32' in tokens, expected a whole number below 2^32"},
+        {HEAD "reuse,1,1,1,32,32,4294967296,231,0,0,0,0,0,0,1,32,263,8416,1,1024,0,0" TIMES,
+         ":2: found '4294967296' in logit_rows, expected a whole number below 2^32"},
+        {HEAD "reuse,1,1,1,32,32,32,231,0,0,0,0,0,0,1,32,263,9007199254740993,1,1024,0,0" TIMES,
+         ":2: found '9007199254740993' in block_qk, expected a whole number up to 2^53"},
+        {HEAD "reuse,1," REUSE ",nan,5000000\n",
+         ":2: found 'nan' in measured_device_ns, expected a time from 0 to 1e18 ns"},
+        {HEAD "reuse,1," REUSE ",4000000,0\n",
+         ":2: found '0' in measured_wall_ns, expected a time above 0 and up to 1e18 ns"},
+        {HEAD "reuse,1,1,1,33,32,32,231,0,0,0,0,0,0,1,32,263,8416,1,1024,0,0" TIMES,
+         ":2: full_q + block_q is 32, expected tokens, which is 33"},
+        {HEAD "reuse,1,1,1,32,32,32,231,0,0,0,0,0,0,1,32,263,262,1,1024,0,0" TIMES,
+         ":2: block_k is 263, expected at most block_qk, which is 262"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        refuses_text(cases[i].text, cases[i].rest);
+    }
+    const char *path = cli_write("none.csv", HEAD);
+    char sentence[256];
+    snprintf(sentence, sizeof sentence, "'%s' holds no steps", path);
+    REFUSES(1, sentence, "accuracy", "--roofline", "--steps", path);
+    REFUSES(1, "cannot read 'no/such.csv': No such file or directory", "accuracy", "--roofline",
+            "--steps", "no/such.csv");
+    REFUSES(1, "cannot read '/': Is a directory", "accuracy", "--roofline", "--steps", "/");
+    REFUSES(2, "accuracy needs --steps FILE", "accuracy", "--gpu", "h200");
+}
+END_TEST
+
+START_TEST(steps_of_another_system_are_refused) {
+    char sentence[512];
+    const char *path = cli_write("other.csv", HEAD "selecting,1," SELECTING TIMES);
+    snprintf(sentence, sizeof sentence,
+             "%s:2: select_rows is 462, for which fast-dllm has no operator: the steps are another "
+             "system's",
+             path);
+    REFUSES(1, sentence, "accuracy", "--roofline", "--system", "fast-dllm", "--steps", path);
+    path = cli_write("other.csv", HEAD "reuse,1,1,1,32,494,32,231,0,0,0,0,0,0,1,32,263,8416,1,"
+                                       "244036,0,0" TIMES);
+    snprintf(sentence, sizeof sentence,
+             "%s:2: first_tokens is 494, for which dllm-serve has no operator: the steps are "
+             "another system's",
+             path);
+    REFUSES(1, sentence, "accuracy", "--roofline", "--steps", path);
+}
+END_TEST
+
+START_TEST(batches_that_are_padded_cannot_be_priced_from_their_sums) {
+    const char *path = cli_write("padded.csv", HEAD "reuse,1," REUSE TIMES "reuse,1," TWO TIMES);
+    char sentence[512];
+    snprintf(sentence, sizeof sentence,
+             "%s:3: fast-dllm-published pads batches to their longest request, but of these 2 "
+             "requests only the sums are known",
+             path);
+    REFUSES(1, sentence, "accuracy", "--roofline", "--system", "fast-dllm-published", "--steps",
+            path);
+    path = cli_write("padded.csv", HEAD "reuse,1," REUSE TIMES);
+    free(PRINTS("accuracy", "--roofline", "--system", "fast-dllm-published", "--steps", path));
+}
+END_TEST
+
+int main(void) {
+    cli_path(NULL); /* one directory for the forked tests */
+    const TTest *const tests[] = {
+        a_written_file_read_back_gives_the_same_tables,
+        columns_are_found_by_name_and_predictions_of_the_file_are_not_read,
+        a_known_error_is_reported_exactly,
+        a_replay_and_its_file_are_judged_alike,
+        other_prices_give_other_errors,
+        malformed_files_are_refused_with_their_line,
+        steps_of_another_system_are_refused,
+        batches_that_are_padded_cannot_be_priced_from_their_sums,
+    };
+    int status = SUITE_RUN("accuracy", tests);
+    cli_fini();
+    return status;
+}

@@ -1,0 +1,397 @@
+/* The command line: golden outputs, replays, threads, resuming, interrupts. */
+#include <sqlite3.h>
+
+#include "tests/support/cli.h"
+
+/* UNMASK_GOLDEN=write in the environment renews the files instead of comparing with them. */
+static void same_as_golden(const char *name, char *text) {
+    cli_drop_identity(text);
+    char path[128];
+    snprintf(path, sizeof path, "tests/golden/cli/%s", name);
+    const char *mode = getenv("UNMASK_GOLDEN");
+    if (mode != NULL && strcmp(mode, "write") == 0) {
+        FILE *file = fopen(path, "w");
+        ck_assert_ptr_nonnull(file);
+        fputs(text, file);
+        fclose(file);
+    }
+    FILE *file = fopen(path, "r");
+    ck_assert_msg(file != NULL, "there is no %s", path);
+    char *expected = cli_read(file);
+    fclose(file);
+    ck_assert_str_eq(text, expected);
+    free(expected);
+    free(text);
+}
+
+START_TEST(help_is_as_it_was) {
+    same_as_golden("help.txt", PRINTS("--help"));
+    same_as_golden("help-run.txt", PRINTS("run", "--help"));
+    same_as_golden("help-sweep.txt", PRINTS("sweep", "-h"));
+}
+END_TEST
+
+/* The files of tests/golden/cli/systems.ini and trace.csv; prices by the data sheet. */
+#define FIXED "--systems", "tests/golden/cli/systems.ini", "--roofline"
+
+START_TEST(summaries_and_tables_are_as_they_were) {
+    const char *trace = "tests/golden/cli/trace.csv";
+    same_as_golden("run.txt", PRINTS("run", FIXED, "--system", "fused", "--trace", trace));
+    same_as_golden("run.json", PRINTS("run", FIXED, "--system", "eager", "--trace", trace, "--json",
+                                      "--slo-latency", "20s"));
+    same_as_golden("explain.txt",
+                   PRINTS("explain", FIXED, "--system", "fused", "--refresh", "2", "--reuse", "6"));
+    same_as_golden("plan.txt", PRINTS("plan", FIXED, "--system", "fused", "--requests", "4"));
+    same_as_golden("lmax.txt", PRINTS("lmax", "--systems-file", "tests/golden/cli/systems.ini",
+                                      "--systems", "asking,masked", "--model", "dream-7b",
+                                      "--prompt-share", "0.3", "--breakdown"));
+    same_as_golden("lmax.json",
+                   PRINTS("lmax", "--systems-file", "tests/golden/cli/systems.ini", "--system",
+                          "asking", "--memory", "40GiB", "--share-of", "output", "--json"));
+    same_as_golden("compare.txt",
+                   PRINTS("compare", "--systems-file", "tests/golden/cli/systems.ini", "--roofline",
+                          "--systems", "eager,fused", "--trace", trace));
+}
+END_TEST
+
+START_TEST(the_same_words_print_the_same_bytes) {
+    char *first = PRINTS("run", "--requests", "300", "--seed", "5", "--decoder", "threshold");
+    char *second = PRINTS("run", "--requests", "300", "--seed", "5", "--decoder=threshold");
+    char *other = PRINTS("run", "--requests", "300", "--seed", "6", "--decoder", "threshold");
+    ck_assert_str_eq(first, second);
+    ck_assert_str_ne(first, other);
+    free(first);
+    free(second);
+    free(other);
+}
+END_TEST
+
+/* Record with `words`, replay, and compare the JSON byte for byte up to what a replay adds. */
+static void replays(const char *run, const char *const *words) {
+    const char *all[CLI_MOST_ARGS] = {"run",      "--db",  cli_path("replay.db"),
+                                      "--levels", "steps", "--json"};
+    size_t n = 6;
+    for (size_t i = 0; words[i] != NULL; i++) {
+        all[n++] = words[i];
+    }
+    char *recorded = cli_text(cli_run(&(const struct child){0}, all));
+    char *replayed = PRINTS("replay", "--db", cli_path("replay.db"), "--run", run, "--json");
+    size_t length = strlen(recorded) - strlen("\n}\n");
+    ck_assert_msg(strncmp(recorded, replayed, length) == 0, "%s%s", recorded, replayed);
+    static const char added[] = ",\n  \"replay\": {\n    \"submissions\": ";
+    ck_assert_int_eq(strncmp(replayed + length, added, sizeof added - 1), 0);
+    ck_assert_ptr_nonnull(strstr(replayed + length, "\"measured\": null"));
+    free(recorded);
+    free(replayed);
+}
+
+#define REPLAYS(run, ...) replays(run, (const char *const[]){__VA_ARGS__, NULL})
+
+START_TEST(a_replay_prints_the_json_of_the_run_byte_for_byte) {
+    REPLAYS("1", "--requests", "120");
+    REPLAYS("2", "--requests", "60", "--system", "fast-dllm-published", "--slo-ttfb", "30s");
+    REPLAYS("3", "--requests", "90", "--replicas", "3", "--decoder", "threshold", "--gpu", "h200");
+    REPLAYS("4", "--requests", "90", "--arrivals", "closed-loop", "--set",
+            "workload.arrivals.clients=20");
+    REPLAYS("5", "--requests", "40", "--roofline", "--set", "context_tokens=700");
+    REPLAYS("6", "--requests", "40", "--scheduler", "continuous", "--seed", "9");
+    REPLAYS("7", "--requests", "40", "--system", "dllm-serve-published", "--gpu", "a100-80g");
+}
+END_TEST
+
+START_TEST(a_replay_of_a_changed_record_says_where_it_diverges) {
+    const char *db = cli_path("changed.db");
+    free(PRINTS("run", "--requests", "30", "--db", db, "--levels", "steps"));
+    sqlite3 *sqlite = NULL;
+    ck_assert_int_eq(sqlite3_open(db, &sqlite), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_exec(sqlite,
+                                  "UPDATE requests SET arrival_ns = arrival_ns + 3000000000 "
+                                  "WHERE id = 7",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    sqlite3_close(sqlite);
+    struct output output = CLI("replay", "--db", db, "--run", "1");
+    ck_assert_int_eq(output.status, 1);
+    ck_assert_msg(strstr(output.err, "unmask: the replay diverges at submission ") != NULL, "%s",
+                  output.err);
+    output_free(&output);
+}
+END_TEST
+
+START_TEST(a_replay_needs_a_run_that_kept_its_steps) {
+    const char *db = cli_path("levels.db");
+    free(PRINTS("run", "--requests", "5", "--db", db));
+    char sentence[256];
+    snprintf(sentence, sizeof sentence,
+             "run 1 of %s was recorded without its steps; a replay needs --levels steps", db);
+    REFUSES(2, sentence, "replay", "--db", db, "--run", "1");
+    snprintf(sentence, sizeof sentence, "%s has no run 2", db);
+    REFUSES(2, sentence, "replay", "--db", db, "--run", "2");
+}
+END_TEST
+
+static char *bytes_of(const char *path, size_t *size) {
+    FILE *file = fopen(path, "rb");
+    ck_assert_ptr_nonnull(file);
+    char *bytes = cli_read(file);
+    fseek(file, 0, SEEK_END);
+    *size = (size_t)ftell(file);
+    fclose(file);
+    return bytes;
+}
+
+static void same_files(const char *a, const char *b) {
+    size_t size_a, size_b;
+    char *bytes_a = bytes_of(a, &size_a), *bytes_b = bytes_of(b, &size_b);
+    ck_assert_uint_eq(size_a, size_b);
+    ck_assert_int_eq(memcmp(bytes_a, bytes_b, size_a), 0);
+    free(bytes_a);
+    free(bytes_b);
+}
+
+START_TEST(threads_change_neither_table_nor_database) {
+    const char *systems = "vanilla,fast-dllm-published,dllm-serve-published,dllm-serve";
+    char *one = PRINTS("compare", "--systems", systems, "--requests", "60", "-j", "1", "--db",
+                       cli_path("one.db"), "--levels", "events");
+    char *two = PRINTS("compare", "--systems", systems, "--requests", "60", "-j2", "--db",
+                       cli_path("two.db"), "--levels", "events");
+    ck_assert_str_eq(one, two);
+    same_files(cli_path("one.db"), cli_path("two.db"));
+    free(one);
+    free(two);
+}
+END_TEST
+
+START_TEST(compare_records_what_run_records) {
+    free(PRINTS("run", "--system", "vanilla", "--requests", "40", "--db", cli_path("run.db"),
+                "--levels", "events"));
+    free(PRINTS("compare", "--systems", "vanilla", "--requests", "40", "--db",
+                cli_path("compare.db"), "--levels", "events"));
+    same_files(cli_path("run.db"), cli_path("compare.db"));
+}
+END_TEST
+
+START_TEST(a_sweep_resumes_where_it_stopped) {
+    const char *half = cli_write("half.ini", "[sweep]\nsystems = dllm-serve\nrates = 0.5, 1\n"
+                                             "requests = 60\n");
+    const char *whole =
+        cli_write("whole.ini", "[sweep]\nsystems = dllm-serve, vanilla\nrates = 0.5, 1\n"
+                               "requests = 60\nset.memory_utilization = 0.95, 0.2\n");
+    const char *db = cli_path("sweep.db");
+    char *fresh = PRINTS("sweep", whole, "-j", "1");
+    free(PRINTS("sweep", half, "--db", db));
+    struct output resumed = CLI("sweep", whole, "-j", "2", "--db", db);
+    ck_assert_str_eq(resumed.out, fresh);
+    ck_assert_ptr_nonnull(strstr(resumed.err, "unmask: 2 points were in "));
+    output_free(&resumed);
+    struct output again = CLI("sweep", whole, "--db", db);
+    ck_assert_str_eq(again.out, fresh);
+    ck_assert_ptr_nonnull(strstr(again.err, "unmask: 4 points were in "));
+    output_free(&again);
+    free(fresh);
+}
+END_TEST
+
+START_TEST(a_sweep_that_was_interrupted_keeps_its_whole_runs) {
+    const char *file =
+        cli_write("long.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20, 1000000000\n"
+                              "set.workload.arrivals = closed-loop\n");
+    const char *db = cli_path("long.db");
+    struct output output = CLI_AS(&(const struct child){.interrupt_after = 700000}, "sweep", file,
+                                  "--db", db, "-j", "1");
+    ck_assert_msg(strstr(output.err, "1 of 2 points have no result; the first: interrupted") !=
+                      NULL,
+                  "%s", output.err);
+    ck_assert_int_eq(output.status, 1);
+    output_free(&output);
+    struct output later = CLI("replay", "--db", db, "--run", "2");
+    ck_assert_int_eq(later.status, 2);
+    output_free(&later);
+    free(PRINTS("report", db, "-o", cli_path("report.html")));
+}
+END_TEST
+
+START_TEST(an_interrupted_run_says_what_was_kept) {
+    const char *db = cli_path("interrupted.db");
+    free(PRINTS("run", "--requests", "20", "--db", db, "--levels", "steps"));
+    struct output output =
+        CLI_AS(&(const struct child){.interrupt_after = 700000}, "run", "--db", db, "--arrivals",
+               "closed-loop", "--requests", "1000000000", "--timeline", cli_path("i.json"));
+    ck_assert_int_eq(output.status, 1);
+    ck_assert_ptr_nonnull(strstr(output.err, "unmask: interrupted: "));
+    ck_assert_ptr_nonnull(strstr(output.err, "this run was not recorded, earlier ones are as they "
+                                             "were\n"));
+    ck_assert_ptr_nonnull(strstr(output.out, "shutdown 8"));
+    output_free(&output);
+    free(PRINTS("replay", "--db", db, "--run", "1"));
+    char sentence[256];
+    snprintf(sentence, sizeof sentence, "%s has no run 2", db);
+    REFUSES(2, sentence, "replay", "--db", db, "--run", "2");
+}
+END_TEST
+
+START_TEST(rejected_requests_are_counted_and_listed) {
+    const char *trace = cli_write("long.csv", "arrival_us,input_tokens,output_tokens\n"
+                                              "0,100,64\n10,40000,64\n20,100,64\n30,50000,64\n");
+    char *text = PRINTS("run", "--trace", trace);
+    ck_assert_ptr_nonnull(strstr(text, "2 completed of 4; 2 rejected"));
+    ck_assert_ptr_nonnull(strstr(text, "2 for context: request 1, 3\n"));
+    free(text);
+}
+END_TEST
+
+START_TEST(provenance_is_in_every_output) {
+    char *text = PRINTS("run", "--gpu", "a100-40g", "--workload", "osc", "--requests", "20");
+    ck_assert_ptr_nonnull(strstr(text, "a100-40g: transferred"));
+    ck_assert_ptr_nonnull(strstr(text, "assumed inputs"));
+    free(text);
+    text = PRINTS("run", "--system", "dllm-serve-published", "--requests", "20", "--set",
+                  "scheduler.stop_at_misfit=off");
+    ck_assert_ptr_nonnull(strstr(text, "(dLLM-Serve Table 4"));
+    ck_assert_ptr_nonnull(strstr(text, "scheduler.stop_at_misfit=off"));
+    free(text);
+    text = PRINTS("compare", "--systems", "vanilla,dllm-serve", "--roofline", "--requests", "5");
+    ck_assert_ptr_nonnull(strstr(text, "prices roofline"));
+    free(text);
+    text = PRINTS("list", "gpus");
+    ck_assert_ptr_nonnull(strstr(text, "transferred from rtx4090"));
+    ck_assert_ptr_nonnull(strstr(text, "imported"));
+    free(text);
+    text = PRINTS("explain", "--gpu", "rtx3090", "--model", "llada-8b");
+    ck_assert_ptr_nonnull(strstr(text, "transferred"));
+    free(text);
+}
+END_TEST
+
+START_TEST(every_section_of_list_names_something) {
+    static const char *const sections[] = {
+        "systems",  "schedulers",  "caches",   "decoders",    "routers",  "planners",
+        "runtimes", "models",      "gpus",     "workloads",   "arrivals", "lengths",
+        "traces",   "experiments", "profiles", "confidences", "hosts"};
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
+        char *text = PRINTS("list", sections[i]);
+        ck_assert_msg(strchr(text, '\n') != NULL && strchr(strchr(text, '\n') + 1, '\n') != NULL,
+                      "%s: %s", sections[i], text);
+        free(text);
+    }
+    char *all = PRINTS("list", "--json");
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "\n  \"%s\": {", sections[i]);
+        ck_assert_msg(strstr(all, key) != NULL, "%s", sections[i]);
+    }
+    free(all);
+}
+END_TEST
+
+START_TEST(the_host_is_an_option_and_part_of_the_output) {
+    char *text = PRINTS("run", "--system", "dllm-serve-published", "--requests", "5");
+    ck_assert_ptr_nonnull(strstr(text, "\nhost         dllm-serve-l40s: calibrated, factor 0.3"));
+    free(text);
+    text = PRINTS("run", "--system", "dllm-serve-published", "--requests", "5", "--host",
+                  "dllm-serve-rtx4090", "--json");
+    ck_assert_ptr_nonnull(strstr(text, "\"name\": \"dllm-serve-rtx4090\""));
+    free(text);
+    text = PRINTS("compare", "--systems", "dllm-serve,dllm-serve-published", "--requests", "5");
+    ck_assert_ptr_nonnull(strstr(text, "\nhost         default: assumed, "));
+    ck_assert_ptr_nonnull(strstr(text, "\nhost         dllm-serve-l40s: calibrated, "));
+    free(text);
+    struct output none = CLI("figure", "mosaic-fig3", "--host", "reference");
+    ck_assert_int_eq(none.status, 2);
+    output_free(&none);
+}
+END_TEST
+
+START_TEST(figures_end_with_the_score_of_their_papers) {
+    char *text = PRINTS("figure", "mosaic-fig16", "mosaic-fig18");
+    const char *score = strstr(text, "score by paper");
+    ck_assert_ptr_nonnull(score);
+    ck_assert_msg(strstr(score, "\nMosaic                      4            4  100 %") != NULL,
+                  "%s", score);
+    free(text);
+    text = PRINTS("figure", "mosaic-fig16"); /* one has its table */
+    ck_assert_ptr_null(strstr(text, "score by paper"));
+    free(text);
+}
+END_TEST
+
+START_TEST(a_system_that_does_not_fit_is_a_row_with_the_reason) {
+    char *text = PRINTS("compare", "--systems", "vanilla,dllm-serve", "--gpu", "rtx3090", "--set",
+                        "memory_utilization=0.3", "--requests", "5");
+    ck_assert_ptr_nonnull(strstr(text, "no result    vanilla: LLaDA-8B"));
+    ck_assert_ptr_nonnull(strstr(text, " does not fit into NVIDIA GeForce RTX 3090"));
+    free(text);
+    struct output alone =
+        CLI("run", "--system", "vanilla", "--gpu", "rtx3090", "--set", "memory_utilization=0.3");
+    ck_assert_int_eq(alone.status, 1);
+    ck_assert_ptr_nonnull(strstr(alone.err, " does not fit into NVIDIA GeForce RTX 3090"));
+    output_free(&alone);
+}
+END_TEST
+
+/* What a sentence says of a file's name is not what happened. */
+static int says(const char *json, const char *code) {
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "\"code\": \"%s\"", code);
+    return strstr(json, wanted) != NULL;
+}
+
+START_TEST(a_run_carries_the_codes_of_what_makes_it_easy_to_misread) {
+    char *abroad = PRINTS("run", "--system", "dllm-serve-published", "--gpu", "a100-80g",
+                          "--requests", "300", "--rate", "2", "--json");
+    char *alone = PRINTS("run", "--system", "fast-dllm", "--requests", "60", "--rate", "0.1",
+                         "--json", "--set", "context_tokens=600", "--roofline");
+    ck_assert(says(abroad, "host-of-another-machine") && says(abroad, "saturated"));
+    ck_assert(!says(abroad, "rejected"));
+    ck_assert(!says(alone, "host-of-another-machine") && !says(alone, "saturated"));
+    ck_assert(says(alone, "rejected") && says(alone, "prices-roofline"));
+    free(abroad);
+    free(alone);
+    char *step = PRINTS("explain", "--system", "fast-dllm", "--roofline", "--json");
+    /* A product with its activation goes by the product's rows, where it has none of its own. */
+    char *product = PRINTS("explain", "--system", "lmdeploy", "--gpu", "a100-80g", "--requests",
+                           "256", "--step", "3", "--json", "--set", "block_tokens=32");
+    ck_assert(!says(product, "prices-roofline"));
+    free(product);
+    char *measured = PRINTS("explain", "--gpu", "h200", "--json");
+    ck_assert(says(step, "prices-roofline") && !says(measured, "prices-roofline"));
+    free(step);
+    free(measured);
+}
+END_TEST
+
+START_TEST(only_a_system_without_room_is_a_result_without_numbers) {
+    struct output output = CLI("compare", "--systems", "dllm-serve", "--trace",
+                               "/nowhere/this does not fit into it.csv");
+    ck_assert_int_ne(output.status, 0);
+    output_free(&output);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        help_is_as_it_was,
+        summaries_and_tables_are_as_they_were,
+        the_same_words_print_the_same_bytes,
+        a_replay_prints_the_json_of_the_run_byte_for_byte,
+        a_replay_of_a_changed_record_says_where_it_diverges,
+        a_replay_needs_a_run_that_kept_its_steps,
+        threads_change_neither_table_nor_database,
+        compare_records_what_run_records,
+        a_sweep_resumes_where_it_stopped,
+        a_sweep_that_was_interrupted_keeps_its_whole_runs,
+        an_interrupted_run_says_what_was_kept,
+        rejected_requests_are_counted_and_listed,
+        provenance_is_in_every_output,
+        every_section_of_list_names_something,
+        figures_end_with_the_score_of_their_papers,
+        a_system_that_does_not_fit_is_a_row_with_the_reason,
+        the_host_is_an_option_and_part_of_the_output,
+        only_a_system_without_room_is_a_result_without_numbers,
+        a_run_carries_the_codes_of_what_makes_it_easy_to_misread,
+    };
+    cli_path(NULL); /* one directory for the forked tests */
+    int status = SUITE_RUN("cli", tests);
+    cli_fini();
+    return status;
+}

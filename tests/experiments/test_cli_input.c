@@ -1,0 +1,354 @@
+/* Bad input on the command line: one sentence each, the right status, and nothing lost. */
+#include <sqlite3.h>
+
+#include "tests/support/cli.h"
+
+#define HEADER "arrival_us,input_tokens,output_tokens\n"
+
+/* `text` as a trace: refused with "PATH<sentence>". */
+static void refuses_trace(const char *text, const char *sentence) {
+    const char *path = cli_write("bad.csv", text);
+    char expected[512];
+    snprintf(expected, sizeof expected, "%s%s", path, sentence);
+    REFUSES(1, expected, "run", "--trace", path);
+}
+
+START_TEST(a_bad_trace_is_refused_with_its_line) {
+    refuses_trace("", ":1: found an empty file, expected a trace");
+    refuses_trace(HEADER, ":2: found the end of the file (0 failed requests before it), expected "
+                          "at least one request");
+    refuses_trace("hello\n", ":1: found 'hello', expected the first line of a known trace format "
+                             "(plain, burstgpt, azure, vidur, splitwise-sim, plain-lengths, "
+                             "vidur-lengths, mooncake, llmservingsim)");
+    refuses_trace(HEADER "1,2\n", ":2: found 2 fields, expected 3 as in the header");
+    refuses_trace(HEADER "1,x,3\n",
+                  ":2: found 'x' in input_tokens, expected a whole number below 2^32");
+    refuses_trace(HEADER "1,0,3\n", ":2: found '0' in input_tokens, expected at least 1 token");
+    refuses_trace(HEADER "-5,2,3\n",
+                  ":2: found '-5' in arrival_us, expected a time from 0 to 146 years");
+    refuses_trace(HEADER "nan,2,3\n",
+                  ":2: found 'nan' in arrival_us, expected a time from 0 to 146 years");
+    refuses_trace(HEADER "99999999999999999999,2,3\n",
+                  ":2: found '99999999999999999999' in arrival_us, expected a time from 0 to 146 "
+                  "years");
+    refuses_trace(HEADER "1,20,3\n2,20,",
+                  ":3: found '' in output_tokens, expected a whole number below 2^32");
+    REFUSES(1, "cannot open nope.csv: No such file or directory", "run", "--trace", "nope.csv");
+    struct output unsorted =
+        CLI("run", "--trace", cli_write("unsorted.csv", HEADER "5,2,3\n1,2,3\n"));
+    ck_assert_int_eq(unsorted.status, 1);
+    ck_assert_ptr_nonnull(strstr(unsorted.err, "unsorted.csv:3: "));
+    ck_assert_ptr_nonnull(strstr(unsorted.err, "expected rows in order of arrival"));
+    ck_assert_str_eq(unsorted.out, "");
+    output_free(&unsorted);
+}
+END_TEST
+
+START_TEST(a_bom_and_cr_lf_change_nothing) {
+    const char *plain = cli_write("same.csv", HEADER "1,20,64\n5,30,64\n");
+    char *expected = PRINTS("run", "--trace", plain, "--json");
+    (void)cli_write("same.csv", "\xef\xbb\xbf"
+                                "arrival_us,input_tokens,output_tokens\r\n1,20,64\r\n5,30,64\r\n");
+    char *text = PRINTS("run", "--trace", plain, "--json");
+    ck_assert_str_ne(text, expected); /* the file's digest is another */
+    cli_drop_identity(text);
+    cli_drop_identity(expected);
+    ck_assert_str_eq(text, expected);
+    free(text);
+    free(expected);
+}
+END_TEST
+
+START_TEST(an_unknown_name_is_met_with_the_nearest) {
+    REFUSES(2, "unknown command 'rn'; did you mean 'run'?", "rn");
+    REFUSES(2, "unknown option '--sytem'; did you mean '--system'?", "run", "--sytem", "x");
+    REFUSES(2, "unknown GPU 'h20'; did you mean 'h200'? (`unmask list gpus` prints them all)",
+            "run", "--gpu", "h20");
+    REFUSES(2,
+            "unknown model 'lada-8b'; did you mean 'llada-8b'? (`unmask list models` prints "
+            "them all)",
+            "run", "--model", "lada-8b");
+    struct output output = CLI("run", "--system", "dllm-serv");
+    ck_assert_int_eq(output.status, 2);
+    ck_assert_ptr_nonnull(strstr(output.err, "did you mean 'dllm-serve'"));
+    output_free(&output);
+    output = CLI("run", "--workload", "brust");
+    ck_assert_int_eq(output.status, 2);
+    ck_assert_ptr_nonnull(strstr(output.err, "did you mean 'burst'?"));
+    output_free(&output);
+    REFUSES(2, "--set: cache sparse-head has no parameter 'retntion'; did you mean 'retention'?",
+            "run", "--set", "cache.retntion=1");
+    REFUSES(2, "--set: unknown key 'page_token'; did you mean 'page_tokens'?", "run", "--set",
+            "page_token=1");
+    REFUSES(2,
+            "--scheduler: unknown scheduler 'contnuous'; did you mean 'continuous'? (`unmask "
+            "list` prints them all)",
+            "run", "--scheduler", "contnuous");
+    REFUSES(2, "--arrivals: there are no arrivals 'posson'; did you mean 'poisson'?", "run",
+            "--arrivals", "posson");
+    REFUSES(2, "there is nothing to list under 'gpu'; did you mean 'gpus'?", "list", "gpu");
+    REFUSES(2, "profile: 'chek' is neither check nor show; did you mean 'check'?", "profile",
+            "chek");
+}
+END_TEST
+
+START_TEST(options_are_read_strictly) {
+    REFUSES(2, "--rate needs a value: R", "run", "--rate");
+    REFUSES(2, "--json takes no value", "run", "--json=1");
+    REFUSES(2, "unexpected word 'x'", "run", "x");
+    REFUSES(2, "--seed is given twice", "run", "--seed", "1", "--seed=2");
+    REFUSES(2, "--rate: '-1' is not a number above 0", "run", "--rate", "-1");
+    REFUSES(2, "--rate: 'nan' is not a number above 0", "run", "--rate", "nan");
+    REFUSES(2, "--requests: '0' is not a whole number from 1 to 1000000000", "run", "--requests",
+            "0");
+    REFUSES(2, "--seed: '9223372036854775808' is not a whole number from 0 to 9223372036854775807",
+            "run", "--seed", "9223372036854775808");
+    REFUSES(2, "--set: 'a' is not KEY=VALUE", "run", "--set", "a");
+    REFUSES(2, "--set: the model is chosen with --model", "run", "--set", "model=llada-8b");
+    REFUSES(2, "--slo-ttfb: '3 x' is not a time such as 2.5s or 300ms", "run", "--slo-ttfb", "3 x");
+    REFUSES(2, "--levels says what --db keeps, but there is no --db", "run", "--levels", "steps");
+    REFUSES(2, "--levels: 'all' is neither requests, steps nor events", "run", "--db",
+            cli_path("levels.db"), "--levels", "all");
+    REFUSES(2, "--backend: this program has no 'tpu'; it has: sim, cpu, cuda", "run", "--backend",
+            "tpu");
+    REFUSES(2, "--workload and --trace are the same option: give one of them", "run", "--workload",
+            "burst", "--trace", "x.csv");
+    REFUSES(2, "compare needs --systems A,B,...; `unmask list systems` names them", "compare");
+    REFUSES(2, "replay needs --db FILE and --run N", "replay", "--run", "1");
+    REFUSES(2, "report needs a database and -o FILE", "report", "x.db");
+    REFUSES(2, "sweep needs an INI file with a [sweep] section", "sweep");
+    REFUSES(2, "-j: '0' is not a whole number from 1 to 256", "sweep", "x.ini", "-j0");
+    REFUSES(2, "give either --requests and --step or --refresh and --reuse", "explain", "--step",
+            "1", "--reuse", "2");
+    REFUSES(2, "--step: such a request is done after 256 steps", "explain", "--step", "999");
+    REFUSES(2, "vanilla: such a request has no reuse step", "explain", "--system", "vanilla",
+            "--reuse", "2");
+    REFUSES(1, "dllm-serve rejects a request of 100000 + 256 tokens on l40s: context", "explain",
+            "--prompt", "100000");
+    REFUSES(2, "a100-40g has no profile of its own: its prices are transferred from a100-80g",
+            "profile", "check", "a100-40g");
+    struct output nothing = CLI_AS(&(const struct child){0}, "--");
+    ck_assert_int_eq(nothing.status, 2);
+    output_free(&nothing);
+}
+END_TEST
+
+START_TEST(parts_that_do_not_go_together_are_refused) {
+    REFUSES(2,
+            "LLaDA-8B Base/Instruct/1.5 is bidirectional and cache exact for block-causal and "
+            "autoregressive models (`unmask list caches` prints others)",
+            "run", "--set", "cache=exact");
+    REFUSES(2,
+            "SDAR-8B-Chat is block-causal and cache sparse-head for bidirectional models: set "
+            "cache = exact, or name a system such as sdar",
+            "run", "--model", "sdar-8b");
+    REFUSES(2,
+            "Llama-3.1-8B is autoregressive and cache none for bidirectional models: set cache = "
+            "exact, or name the system vllm-ar",
+            "explain", "--system", "vanilla", "--model", "llama-3.1-8b");
+    REFUSES(2, "Llama-3.1-8B is autoregressive: block_tokens is 1, not 4", "run", "--system",
+            "vllm-ar", "--set", "block_tokens=4");
+    REFUSES(2, "cache exact grows page by page: set kv = pages", "plan", "--system", "sdar",
+            "--set", "kv=slab");
+    REFUSES(2, "cache exact is read in place: set runtime.gathers_cache = off", "run", "--system",
+            "sdar", "--set", "runtime=nano-vllm");
+}
+END_TEST
+
+static void refuses_file(const char *name, const char *text, const char *option,
+                         const char *sentence) {
+    const char *path = cli_write(name, text);
+    char expected[512];
+    snprintf(expected, sizeof expected, "%s%s", path, sentence);
+    if (option != NULL) {
+        REFUSES(2, expected, "run", option, path, "--system", "s");
+    } else {
+        REFUSES(2, expected, "sweep", path);
+    }
+}
+
+START_TEST(a_runtime_that_is_not_the_engines_is_refused_before_there_is_a_device) {
+    REFUSES(2,
+            "runtime nano-vllm gathers cached rows, which the engine does not: set runtime = "
+            "unmask",
+            "run", "--backend", "cuda", "--library", "/nowhere/lib.so", "--runtime", "nano-vllm");
+    REFUSES(2,
+            "system dllm-serve has runtime.engine = off, steps without what the engine's kernels "
+            "hold: to run it, add --set runtime.engine=on",
+            "run", "--backend", "cuda", "--library", "/nowhere/lib.so", "--set",
+            "runtime.engine=off");
+}
+END_TEST
+
+START_TEST(a_bad_ini_file_is_refused_with_its_line) {
+    refuses_file("s.ini", "[s]\nscheduler = contnuous\n", "--systems",
+                 ":2: unknown scheduler 'contnuous'; did you mean 'continuous'? (`unmask list` "
+                 "prints them all)");
+    refuses_file(
+        "s.ini", "[s]\npage_tokens = 0\n", "--systems",
+        ":2: '0' is not a value for page_tokens of the system: expected a whole number from "
+        "1 to 65536 (tokens)");
+    refuses_file("sweep.ini", "[sweep]\nsystms = dllm-serve\n", NULL,
+                 ":2: a sweep has no key 'systms'; did you mean 'systems'?");
+    refuses_file("sweep.ini", "[swep]\nsystems = dllm-serve\n", NULL,
+                 ":2: found section [swep], expected [sweep] only");
+    refuses_file("sweep.ini", "[sweep]\nrates = 1,,2\n", NULL,
+                 ":2: expected at most 64 values, none of them empty");
+    refuses_file("sweep.ini", "[sweep]\nrates = 1, fast\n", NULL,
+                 ":2: 'fast' is not a rate above 0");
+    refuses_file("sweep.ini", "[sweep]\nset.page_token = 16\n", NULL,
+                 ":2: unknown key 'page_token'; did you mean 'page_tokens'?");
+    refuses_file("sweep.ini", "; nothing\n", NULL,
+                 ": found no [sweep] section, expected lists such as systems");
+}
+END_TEST
+
+START_TEST(a_full_disk_is_reported_and_loses_nothing) {
+    cli_expect(CLI_AS(&(const struct child){.stdout_path = "/dev/full"}, "list"), 1,
+               "cannot write the output: No space left on device");
+    const char *db = cli_path("full.db");
+    free(PRINTS("run", "--requests", "20", "--db", db, "--levels", "steps"));
+    struct output output = CLI_AS(&(const struct child){.max_file_bytes = 1 << 16}, "run", "--db",
+                                  db, "--levels", "steps", "--requests", "2000");
+    ck_assert_msg(output.status == 1, "status %d: %s", output.status, output.err);
+    ck_assert_ptr_nonnull(strstr(output.err, "full.db"));
+    /* What the run came to is told all the same. */
+    ck_assert_ptr_nonnull(strstr(output.out, "2000 completed of 2000"));
+    output_free(&output);
+    free(PRINTS("replay", "--db", db, "--run", "1"));
+}
+END_TEST
+
+START_TEST(a_database_that_is_not_ours_is_refused) {
+    const char *garbage = cli_write("garbage.db", "this is no database, whatever its name says\n");
+    char sentence[256];
+    snprintf(sentence, sizeof sentence, "cannot open '%s': it is not an SQLite database", garbage);
+    REFUSES(1, sentence, "run", "--requests", "5", "--db", garbage);
+    const char *foreign = cli_path("foreign.db");
+    sqlite3 *sqlite = NULL;
+    ck_assert_int_eq(sqlite3_open(foreign, &sqlite), SQLITE_OK);
+    sqlite3_exec(sqlite, "CREATE TABLE notes(note)", NULL, NULL, NULL);
+    sqlite3_close(sqlite);
+    snprintf(sentence, sizeof sentence,
+             "cannot open '%s': it is a database of another program (application id 0, ours is "
+             "1970171243)",
+             foreign);
+    REFUSES(1, sentence, "compare", "--systems", "vanilla", "--requests", "5", "--db", foreign);
+    struct output output = CLI("replay", "--db", cli_path("absent.db"), "--run", "1");
+    ck_assert_int_eq(output.status, 1);
+    output_free(&output);
+}
+END_TEST
+
+START_TEST(a_locked_database_is_reported) {
+    const char *db = cli_path("locked.db");
+    free(PRINTS("run", "--requests", "5", "--db", db));
+    sqlite3 *sqlite = NULL;
+    ck_assert_int_eq(sqlite3_open(db, &sqlite), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_exec(sqlite, "BEGIN EXCLUSIVE", NULL, NULL, NULL), SQLITE_OK);
+    char sentence[256];
+    snprintf(sentence, sizeof sentence,
+             "cannot open '%s': it is locked by another program; try again when that has finished",
+             db);
+    REFUSES(1, sentence, "run", "--requests", "5", "--db", db);
+    sqlite3_close(sqlite);
+    free(PRINTS("run", "--requests", "5", "--db", db));
+}
+END_TEST
+
+/* A data directory like the shipped one, but its L40S profile has no row of `operator`. */
+static const char *data_without(const char *operator) {
+    char command[1024];
+    snprintf(command, sizeof command,
+             "D='%s' && mkdir -p \"$D/kernels/profiles\" && ln -sf \"$PWD/experiments\" "
+             "\"$PWD/traces\" \"$D/\" && grep -v '^%s,' kernels/profiles/l40s.csv > "
+             "\"$D/kernels/profiles/l40s.csv\"",
+             cli_path("data"), operator);
+    ck_assert_int_eq(system(command), 0);
+    return cli_path("data");
+}
+
+START_TEST(a_profile_without_an_operator_is_refused) {
+    const char *data = data_without("attention_decode");
+    char sentence[512];
+    snprintf(sentence, sizeof sentence,
+             "unmask: %s/kernels/profiles/l40s.csv: has no 'attention_decode' rows "
+             "(attention_decode,batch,q,kv,heads,kv_heads,head_dim,time_us)",
+             data);
+    struct output output = CLI_AS(&(const struct child){.data = data}, "run", "--requests", "5");
+    ck_assert_int_eq(output.status, 1);
+    ck_assert_msg(strstr(output.err, sentence) != NULL && strstr(output.err, "--roofline") != NULL,
+                  "%s", output.err);
+    output_free(&output);
+}
+END_TEST
+
+static const char *plugin(const char *name) {
+    const char *folder = getenv("UNMASK_PLUGINS");
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s.so", folder != NULL ? folder : "build/plugins", name);
+    return path;
+}
+
+START_TEST(plugins_serve_or_are_named_for_what_they_break) {
+    char *text = PRINTS("run", "--scheduler", plugin("template_scheduler"), "--requests", "20");
+    ck_assert_ptr_nonnull(strstr(text, "20 completed of 20"));
+    free(text);
+    struct output output = CLI("check-plugin", plugin("bad_starving"));
+    ck_assert_int_eq(output.status, 1);
+    ck_assert_ptr_nonnull(strstr(output.err, "scheduler starving selects nothing"));
+    output_free(&output);
+    output = CLI("check-plugin", plugin("bad_crashing"));
+    ck_assert_int_eq(output.status, 1);
+    ck_assert_ptr_nonnull(strstr(output.err, "crash"));
+    output_free(&output);
+    output = CLI("run", "--scheduler", plugin("bad_starving"), "--requests", "20");
+    ck_assert_int_eq(output.status, 1);
+    ck_assert_ptr_nonnull(strstr(output.err, "scheduler starving selects nothing"));
+    output_free(&output);
+    output = CLI("run", "--set", "scheduler=" /* a slash makes it a file */ "./nowhere.so");
+    ck_assert_int_eq(output.status, 1);
+    ck_assert_ptr_nonnull(strstr(output.err, "nowhere.so"));
+    output_free(&output);
+    free(PRINTS("check-plugin", plugin("template_cache")));
+    REFUSES(2, "check-plugin needs the file of a plug-in, such as ./mine.so", "check-plugin");
+}
+END_TEST
+
+START_TEST(a_crash_in_a_plugin_that_passed_its_exercise_is_blamed_on_it) {
+    const char *db = cli_path("crash.db");
+    free(PRINTS("run", "--requests", "20", "--db", db, "--levels", "steps"));
+    const char *path = plugin("bad_late_crashing");
+    free(PRINTS("check-plugin", path));
+    char sentence[512];
+    snprintf(sentence, sizeof sentence,
+             "the run crashed with the plug-in %s loaded and was not recorded; `unmask "
+             "check-plugin` exercises it",
+             path);
+    REFUSES(1, sentence, "run", "--scheduler", path, "--arrivals", "all-at-once", "--requests",
+            "6000", "--db", db);
+    free(PRINTS("replay", "--db", db, "--run", "1"));
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        a_bad_trace_is_refused_with_its_line,
+        a_bom_and_cr_lf_change_nothing,
+        an_unknown_name_is_met_with_the_nearest,
+        options_are_read_strictly,
+        parts_that_do_not_go_together_are_refused,
+        a_runtime_that_is_not_the_engines_is_refused_before_there_is_a_device,
+        a_bad_ini_file_is_refused_with_its_line,
+        a_full_disk_is_reported_and_loses_nothing,
+        a_database_that_is_not_ours_is_refused,
+        a_locked_database_is_reported,
+        a_profile_without_an_operator_is_refused,
+        plugins_serve_or_are_named_for_what_they_break,
+        a_crash_in_a_plugin_that_passed_its_exercise_is_blamed_on_it,
+    };
+    cli_path(NULL); /* one directory for the forked tests */
+    int status = SUITE_RUN("cli input", tests);
+    cli_fini();
+    return status;
+}

@@ -1,0 +1,326 @@
+/* The command line: a user's own profile, host terms and provenance, transfers. */
+#include <jansson.h>
+
+#include "tests/support/cli.h"
+
+/* The operators of llada-tiny, as `unmask calibrate` would write them, with made-up times. */
+static const char rows[] =
+    "# Operator times of a test.\n# kind: measured\n# source: a test\n# date: 2026-11-21\n"
+    "# device: no device\n"
+    "host,refresh,41000,900\nhost,reuse,31000.5,700\nhost,select,51000,800\n"
+    "gemm,1,768,256,3\ngemm,4096,768,256,30\ngemm,1,256,256,2\ngemm,4096,256,256,12\n"
+    "gemm,1,1024,256,4\ngemm,4096,1024,256,40\ngemm,1,256,512,2\ngemm,4096,256,512,20\n"
+    "attention_full,1,32,2,2,128,5\nattention_full,64,2048,2,2,128,900\n"
+    "attention_block,1,32,32,2,2,128,6\nattention_block,64,32,2048,2,2,128,300\n"
+    "elementwise,1024,2\nelementwise,1000000000,900\n"
+    "pass,norm,256,1,1.5\npass,norm,256,4096,6\n";
+
+static const char *own_profile(void) {
+    return cli_write("own.csv", rows);
+}
+
+#define TINY "--gpu", "h200", "--model", "llada-tiny", "--requests", "20"
+
+START_TEST(a_users_profile_is_named_with_its_provenance) {
+    const char *own = own_profile();
+    char *text = PRINTS("run", TINY, "--profile", own);
+    char named[256];
+    snprintf(named, sizeof named, "profile      %s\n             date: 2026-11-21\n", own);
+    ck_assert_ptr_nonnull(strstr(text, "prices from  measured: a test\n"));
+    ck_assert_ptr_nonnull(strstr(text, named));
+    ck_assert_ptr_nonnull(strstr(text, "             device: no device\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nhost         profile: measured, factor 1 "));
+    free(text);
+    text = PRINTS("explain", "--gpu", "h200", "--model", "llada-tiny", "--profile", own);
+    ck_assert_ptr_nonnull(strstr(text, named));
+    ck_assert_ptr_nonnull(strstr(text, "\nhost         profile: measured, factor 1 "));
+    free(text);
+    text = PRINTS("run", TINY, "--profile", own, "--json");
+    snprintf(named, sizeof named, "\"profile\": \"%s\"", own);
+    ck_assert_ptr_nonnull(strstr(text, named));
+    ck_assert_ptr_nonnull(strstr(text, "\"profile_kind\": \"measured\""));
+    free(text);
+    /* Without host rows nothing claims to be measured. */
+    text = PRINTS("explain", "--gpu", "l40s", "--json");
+    ck_assert_ptr_nonnull(strstr(text, "\"name\": \"default\",\n    \"kind\": \"assumed\""));
+    free(text);
+}
+END_TEST
+
+START_TEST(a_recorded_run_is_replayed_on_its_profile) {
+    const char *own = own_profile(), *db = cli_path("own.db");
+    char *recorded =
+        PRINTS("run", TINY, "--profile", own, "--db", db, "--levels", "steps", "--json");
+    char *replayed = PRINTS("replay", "--db", db, "--run", "1", "--json");
+    /* The same object, and what the replay was besides. */
+    size_t same = strlen(recorded) - strlen("\n}\n");
+    ck_assert_int_eq(strncmp(recorded, replayed, same), 0);
+    ck_assert_ptr_nonnull(strstr(replayed + same, "\"replay\""));
+    free(replayed);
+    replayed = PRINTS("replay", "--db", db, "--run", "1");
+    ck_assert_ptr_nonnull(strstr(replayed, "prices from  measured: a test\n"));
+    ck_assert_ptr_nonnull(strstr(replayed, "\nhost         profile: measured, factor 1 "));
+    free(replayed);
+    free(recorded);
+}
+END_TEST
+
+START_TEST(every_command_that_prices_takes_a_profile) {
+    const char *own = own_profile();
+    char *text = PRINTS("compare", TINY, "--systems", "vanilla,dllm-serve", "--profile", own);
+    ck_assert_ptr_nonnull(strstr(text, "prices measured"));
+    free(text);
+    free(PRINTS("plan", "--gpu", "h200", "--model", "llada-tiny", "--profile", own));
+    const char *grid = cli_write("grid.ini", "[sweep]\nsystems = vanilla, dllm-serve\n"
+                                             "models = llada-tiny\ngpus = h200\nrequests = 5\n");
+    text = PRINTS("sweep", grid, "--profile", own);
+    ck_assert_ptr_nonnull(strstr(text, "measured"));
+    ck_assert_ptr_null(strstr(text, "transferred"));
+    free(text);
+    text = PRINTS("profile", "show", "h200", "--profile", own);
+    ck_assert_ptr_nonnull(strstr(text, "kind         measured\n"));
+    ck_assert_ptr_nonnull(strstr(text, "device       no device\n"));
+    free(text);
+    text = PRINTS("profile", "check", "h200", "--profile", own);
+    ck_assert_ptr_nonnull(strstr(text, "h200: measured, a test\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\npass "));
+    free(text);
+}
+END_TEST
+
+START_TEST(a_profile_that_cannot_be_used_is_refused) {
+    REFUSES(2, "--profile and --roofline exclude each other", "run", "--roofline", "--profile",
+            own_profile());
+    REFUSES(1, "cannot read the profile no/such.csv: No such file or directory", "explain",
+            "--profile", "no/such.csv");
+    char longest[200];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    REFUSES(2, "--profile: the path has more than 160 characters", "run", "--profile", longest);
+    REFUSES(2, "profile check: --profile is one GPU's, --all are the shipped ones", "profile",
+            "check", "--all", "--profile", own_profile());
+}
+END_TEST
+
+/* The number behind `key` of a JSON text. */
+static double number_of(const char *text, const char *key) {
+    const char *at = strstr(text, key);
+    ck_assert_ptr_nonnull(at);
+    return strtod(at + strlen(key) + strlen("\": "), NULL);
+}
+
+START_TEST(operators_without_rows_are_named_with_a_remedy_or_priced_by_roofline) {
+    struct output refused = CLI("run", "--system", "dinfer", "--gpu", "rtx4090", "--requests", "1");
+    ck_assert_int_eq(refused.status, 1);
+    ck_assert_ptr_nonnull(strstr(refused.err, "has no 'moe' rows ("));
+    ck_assert_ptr_nonnull(strstr(refused.err, "--roofline"));
+    output_free(&refused);
+    char *text = PRINTS("latency", "--gpu", "rtx3090", "--model", "llada-moe", "--canvases",
+                        "1024,32768", "--json");
+    json_t *table = json_loads(text, 0, NULL);
+    ck_assert_uint_eq(json_array_size(table), 2);
+    for (size_t i = 0; i < 2; i++) {
+        json_t *row = json_array_get(table, i);
+        ck_assert(json_number_value(json_object_get(row, "priced_ms")) > 0);
+        double share = json_number_value(json_object_get(row, "roofline_%"));
+        ck_assert(share > 20 && share < 90); /* its experts; products and attention have rows */
+    }
+    json_decref(table);
+    free(text);
+    text = PRINTS("latency", "--gpu", "rtx3090", "--canvases", "1024", "--json");
+    table = json_loads(text, 0, NULL);
+    ck_assert_double_lt(json_number_value(json_object_get(json_array_get(table, 0), "roofline_%")),
+                        20);
+    json_decref(table);
+    free(text);
+}
+END_TEST
+
+/* A GeForce card's best product is faster than its data sheet; its utilisation is of that. */
+START_TEST(no_run_uses_more_than_a_gpu_has) {
+    static const char *const gpus[] = {"rtx3090", "rtx4090", "l40s", "h100"};
+    for (size_t g = 0; g < sizeof gpus / sizeof gpus[0]; g++) {
+        char *text =
+            PRINTS("run", "--system", "mosaic-masked", "--gpu", gpus[g], "--roofline",
+                   "--input-tokens", "4000", "--output-tokens", "64", "--requests", "4", "--json");
+        json_t *run = json_loads(text, 0, NULL);
+        double mfu = json_number_value(json_object_get(run, "mfu"));
+        ck_assert_msg(mfu > 0.5 && mfu <= 1, "%s: %g", gpus[g], mfu);
+        json_decref(run);
+        free(text);
+    }
+}
+END_TEST
+
+START_TEST(a_transferred_file_prices_as_the_program_transfers_by_itself) {
+    const char *out = cli_path("h200.csv");
+    char *nothing = PRINTS("transfer", "--from", "a100-80g", "--to", "a100-40g", "--out", out);
+    ck_assert_str_eq(nothing, "");
+    free(nothing);
+    char *by_file = PRINTS("explain", "--gpu", "a100-40g", "--profile", out, "--json");
+    char *by_itself = PRINTS("explain", "--gpu", "a100-40g", "--json");
+    ck_assert_double_eq_tol(number_of(by_file, "\"device_ms") / number_of(by_itself, "\"device_ms"),
+                            1, 1e-4);
+    ck_assert_ptr_nonnull(strstr(by_file, "\"profile_kind\": \"transferred\""));
+    free(by_file);
+    free(by_itself);
+    char *text = PRINTS("explain", "--gpu", "a100-40g", "--profile", out);
+    ck_assert_ptr_nonnull(strstr(text, "             donor: a100-80g\n"));
+    ck_assert_ptr_nonnull(
+        strstr(text, "             errors_of_the_nearest_transfer: a100-80g -> "));
+    free(text);
+}
+END_TEST
+
+START_TEST(a_users_profile_is_transferred_with_its_host_terms) {
+    char *text =
+        PRINTS("transfer", "--from", "h200", "--to", "rtx4090", "--profile", own_profile());
+    ck_assert_ptr_nonnull(strstr(text, "\n# kind: transferred\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\n# donor_kind: measured\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nhost,reuse,31000.5,700\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\npass,norm,256,1,1.5\n"));
+    const char *scaled = cli_write("scaled.csv", text);
+    free(text);
+    text = PRINTS("explain", "--gpu", "rtx4090", "--model", "llada-tiny", "--profile", scaled);
+    ck_assert_ptr_nonnull(strstr(text, "prices from  transferred: rtx4090, scaled from h200"));
+    ck_assert_ptr_nonnull(strstr(text, "\nhost         profile: transferred, factor 1 "));
+    free(text);
+}
+END_TEST
+
+START_TEST(transferred_prices_come_with_the_error_of_the_nearest_transfer) {
+    char *text = PRINTS("explain", "--gpu", "a100-40g");
+    ck_assert_ptr_nonnull(strstr(text, "\ntransfer     errors of the nearest that can be checked, "
+                                       "a100-80g -> "));
+    free(text);
+    text = PRINTS("run", "--gpu", "a100-40g", "--requests", "5");
+    ck_assert_ptr_nonnull(strstr(text, "\ntransfer     errors of the nearest"));
+    free(text);
+    text = PRINTS("list", "gpus");
+    ck_assert_ptr_nonnull(strstr(text, "transferred from a100-80g (products off by "));
+    free(text);
+    text = PRINTS("transfer", "--check");
+    ck_assert_ptr_nonnull(strstr(text, "l40s          rtx4090 "));
+    ck_assert_ptr_nonnull(strstr(text, "h100          a100-80g "));
+    ck_assert_ptr_null(strstr(text, "all_reduce"));
+    free(text);
+}
+END_TEST
+
+START_TEST(a_transfer_that_makes_no_sense_is_refused) {
+    REFUSES(2, "transfer needs --from GPU and --to GPU, or --check", "transfer", "--from", "h100");
+    REFUSES(2, "transfer: --from and --to are the same GPU", "transfer", "--from", "h100", "--to",
+            "h100");
+    REFUSES(2, "transfer: --check takes all pairs of shipped profiles", "transfer", "--check",
+            "--to", "h100");
+    REFUSES(2, "a100-40g has no profile of its own: its prices are transferred from a100-80g",
+            "transfer", "--from", "a100-40g", "--to", "rtx4090");
+    REFUSES(2, "cpu has no profile: its prices are roofline", "transfer", "--from", "cpu", "--to",
+            "rtx4090");
+    const char *other = cli_write("letter.txt", "Dear reader\n");
+    struct output output = CLI("transfer", "--from", "h100", "--to", "h200", "--out", other);
+    ck_assert_int_eq(output.status, 2);
+    output_free(&output);
+}
+END_TEST
+
+/* A profile of a test with these comments. */
+static const char *commented(const char *name, const char *comments) {
+    char text[4096];
+    snprintf(text, sizeof text, "# Operator times of a test.\n%s%s", comments,
+             strstr(rows, "# date"));
+    return cli_write(name, text);
+}
+
+START_TEST(a_profile_of_another_gpu_or_element_is_refused) {
+    char sentence[512];
+    const char *other = commented("a100.csv", "# kind: measured\n# source: a test\n"
+                                              "# gpu: NVIDIA A100 SXM4 80 GB\n");
+    snprintf(sentence, sizeof sentence,
+             "%s is a profile of 'NVIDIA A100 SXM4 80 GB', but h200 is 'NVIDIA H200 SXM 141 GB'",
+             other);
+    REFUSES(2, sentence, "run", TINY, "--profile", other);
+    REFUSES(2, sentence, "explain", "--gpu", "h200", "--model", "llada-tiny", "--profile", other);
+    REFUSES(2, sentence, "profile", "show", "h200", "--profile", other);
+    REFUSES(2, sentence, "transfer", "--from", "h200", "--to", "l40s", "--profile", other);
+    free(PRINTS("run", "--gpu", "a100-80g", "--model", "llada-tiny", "--requests", "20",
+                "--profile", other));
+    const char *scaled = commented("scaled.csv", "# kind: transferred\n"
+                                                 "# source: l40s, scaled from h200\n");
+    snprintf(sentence, sizeof sentence, "%s is a profile for l40s, not for h200", scaled);
+    REFUSES(2, sentence, "run", TINY, "--profile", scaled);
+    free(PRINTS("run", "--gpu", "l40s", "--model", "llada-tiny", "--requests", "20", "--profile",
+                scaled));
+    const char *wide =
+        commented("wide.csv", "# kind: measured\n# source: a test\n# dtype: float32\n");
+    snprintf(sentence, sizeof sentence,
+             "%s was measured in float32, the system says runtime.element_bytes = 2: --set "
+             "runtime.element_bytes=4",
+             wide);
+    REFUSES(2, sentence, "run", TINY, "--profile", wide);
+    REFUSES(2, sentence, "explain", "--gpu", "h200", "--model", "llada-tiny", "--profile", wide);
+    free(PRINTS("run", TINY, "--profile", wide, "--set", "runtime.element_bytes=4"));
+}
+END_TEST
+
+static char *text_of(const char *path) {
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    char *text = cli_read(file);
+    fclose(file);
+    return text;
+}
+
+START_TEST(a_transfer_overwrites_no_measurement_unless_told) {
+    const char *out = own_profile();
+    char sentence[512];
+    snprintf(sentence, sizeof sentence,
+             "%s holds a profile that was not transferred; --replace overwrites it", out);
+    REFUSES(2, sentence, "transfer", "--from", "h200", "--to", "rtx4090", "--out", out);
+    char *text = text_of(out);
+    ck_assert_str_eq(text, rows);
+    free(text);
+    /* A full disk leaves it, and nothing beside it. */
+    struct output output = CLI_AS(&(const struct child){.max_file_bytes = 1 << 12}, "transfer",
+                                  "--from", "h200", "--to", "rtx4090", "--replace", "--out", out);
+    ck_assert_int_eq(output.status, 1);
+    output_free(&output);
+    text = text_of(out);
+    ck_assert_str_eq(text, rows);
+    free(text);
+    ck_assert_int_ne(access(cli_path("own.csv.new"), F_OK), 0);
+    free(PRINTS("transfer", "--from", "h200", "--to", "rtx4090", "--replace", "--out", out));
+    /* What was transferred may be transferred anew, but not on. */
+    free(PRINTS("transfer", "--from", "h200", "--to", "l40s", "--out", out));
+    text = text_of(out);
+    ck_assert_ptr_nonnull(strstr(text, "\n# source: l40s, scaled from h200 "));
+    free(text);
+    snprintf(sentence, sizeof sentence,
+             "%s is transferred itself: transfer from what it was scaled from", out);
+    REFUSES(2, sentence, "transfer", "--from", "l40s", "--to", "rtx4090", "--profile", out);
+    text = PRINTS("profile", "show", "l40s", "--profile", out);
+    ck_assert_ptr_nonnull(strstr(text, "\nerrors_of_the_nearest_transfer h"));
+    free(text);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        a_users_profile_is_named_with_its_provenance,
+        a_recorded_run_is_replayed_on_its_profile,
+        every_command_that_prices_takes_a_profile,
+        a_profile_that_cannot_be_used_is_refused,
+        operators_without_rows_are_named_with_a_remedy_or_priced_by_roofline,
+        no_run_uses_more_than_a_gpu_has,
+        a_transferred_file_prices_as_the_program_transfers_by_itself,
+        a_users_profile_is_transferred_with_its_host_terms,
+        transferred_prices_come_with_the_error_of_the_nearest_transfer,
+        a_transfer_that_makes_no_sense_is_refused,
+        a_profile_of_another_gpu_or_element_is_refused,
+        a_transfer_overwrites_no_measurement_unless_told,
+    };
+    cli_path(NULL); /* one directory for the forked tests */
+    int status = SUITE_RUN("cli profile", tests);
+    cli_fini();
+    return status;
+}

@@ -1,0 +1,279 @@
+/* Comparisons: rows of their own model, seeds, paired differences, the same requests, warnings. */
+#include <jansson.h>
+#include <math.h>
+
+#include "analysis/spread.h"
+#include "tests/support/cli.h"
+
+static json_t *parsed(char *text) {
+    json_error_t trouble;
+    json_t *json = json_loads(text, 0, &trouble);
+    ck_assert_msg(json != NULL, "%s", trouble.text);
+    free(text);
+    return json;
+}
+
+#define JSON(...) parsed(PRINTS(__VA_ARGS__, "--json"))
+
+/* a.b.c of an object. */
+static const json_t *at(const json_t *json, const char *path) {
+    char key[64];
+    for (const char *rest = path; *rest != '\0'; rest += *rest == '/') {
+        size_t length = strcspn(rest, "/");
+        snprintf(key, sizeof key, "%.*s", (int)length, rest);
+        json = json_is_array(json) ? json_array_get(json, strtoul(key, NULL, 10))
+                                   : json_object_get(json, key);
+        rest += length;
+    }
+    ck_assert_msg(json != NULL, "nothing at %s", path);
+    return json;
+}
+
+static double number(const json_t *json, const char *path) {
+    return json_number_value(at(json, path));
+}
+
+static bool warns(const json_t *object, const char *code) {
+    size_t i;
+    json_t *warning;
+    json_array_foreach(json_object_get(object, "warnings"), i, warning) {
+        if (strcmp(json_string_value(json_object_get(warning, "code")), code) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+START_TEST(the_interval_of_one_to_five_is_students) {
+    const double values[] = {1, 2, 3, 4, 5};
+    struct spread spread = spread_of(values, 5);
+    double half = 2.7764451051977987 * sqrt(2.5) / sqrt(5); /* t of 4 degrees at 97.5 % */
+    ck_assert_double_eq_tol(spread.mean, 3, 1e-12);
+    ck_assert_double_eq_tol(spread.low, 3 - half, 1e-9);
+    ck_assert_double_eq_tol(spread.high, 3 + half, 1e-9);
+    spread = spread_of(values, 1);
+    ck_assert(spread.mean == 1 && isnan(spread.low) && isnan(spread.high));
+    const double holes[] = {1, NAN};
+    ck_assert(isnan(spread_of(holes, 2).mean) && isnan(spread_of(NULL, 0).mean));
+}
+END_TEST
+
+START_TEST(pairs_tell_apart_what_their_own_spread_does_not) {
+    const double base[] = {10, 20, 30, 40}, ours[] = {11, 21.2, 30.9, 41.1};
+    struct spread differences = spread_of_differences(ours, base, 4);
+    struct spread both[] = {spread_of(base, 4), spread_of(ours, 4)};
+    ck_assert(spread_differs(&differences));
+    ck_assert_double_eq_tol(differences.mean, 1.05, 1e-9);
+    ck_assert(both[0].high > both[1].low);
+    const double mixed[] = {11, 19, 31, 39};
+    differences = spread_of_differences(mixed, base, 4);
+    ck_assert(!spread_differs(&differences));
+    differences = spread_of_differences(ours, base, 1);
+    ck_assert(!spread_differs(&differences));
+}
+END_TEST
+
+START_TEST(every_row_carries_its_own_model_and_price_kind) {
+    char *text = PRINTS("compare", "--gpu", "h200", "--systems", "vllm-ar,dllm-serve,focus",
+                        "--requests", "40", "--rate", "0.5");
+    const char *header = strstr(text, "\nsystem ");
+    ck_assert_ptr_nonnull(header);
+    static const char *const models[] = {"llama-3.1-8b", "llada-8b", "sdar-8b"};
+    static const char *const systems[] = {"\nvllm-ar ", "\ndllm-serve ", "\nfocus "};
+    for (size_t i = 0; i < 3; i++) {
+        const char *row = strstr(header, systems[i]);
+        ck_assert_ptr_nonnull(row);
+        const char *end = strchr(row + 1, '\n'), *model = strstr(row, models[i]);
+        ck_assert(model != NULL && model < end);
+        const char *kind = strstr(row, "measured");
+        ck_assert(kind != NULL && kind < end);
+    }
+    for (const char *c = text; c < header; c++) { /* what stands above holds for all */
+        ck_assert(strncmp(c, "llama", 5) != 0 && strncmp(c, "measured", 8) != 0);
+    }
+    free(text);
+}
+END_TEST
+
+START_TEST(an_objective_shows_its_goodput) {
+    char *without = PRINTS("compare", "--systems", "dllm-serve", "--requests", "20");
+    char *with =
+        PRINTS("compare", "--systems", "dllm-serve", "--requests", "20", "--slo-ttft", "30s");
+    ck_assert_ptr_null(strstr(without, "goodput"));
+    ck_assert(strstr(with, "goodput") != NULL && strstr(with, "attain_%") != NULL);
+    free(without);
+    free(with);
+    json_t *json = JSON("run", "--requests", "60", "--rate", "2", "--slo-ttft", "4s");
+    json_t *other = JSON("run", "--requests", "60", "--rate", "2", "--slo-ttfb", "4s");
+    ck_assert(json_equal(json, other));
+    ck_assert(json_equal(at(json, "ttft_s"), at(json, "ttfb_s")));
+    ck_assert_double_eq(number(json, "slo/ttft_s"), 4);
+    ck_assert(number(json, "attainment") > 0 && number(json, "attainment") < 1);
+    json_decref(json);
+    json_decref(other);
+    REFUSES(2, "--slo-ttft and --slo-ttfb are the same objective: give one of them", "run",
+            "--slo-ttft", "4s", "--slo-ttfb", "4s");
+}
+END_TEST
+
+#define SEEDS                                                                                      \
+    "compare", "--gpu", "rtx4090", "--systems", "fast-dllm,dllm-serve", "--rate", "0.25",          \
+        "--requests", "200", "--seeds", "4"
+
+START_TEST(seeds_give_means_with_intervals_and_paired_differences) {
+    json_t *json = JSON(SEEDS);
+    for (size_t s = 0; s < 2; s++) {
+        const json_t *row = json_array_get(json, s);
+        double sum = 0;
+        for (int i = 0; i < 4; i++) {
+            char path[64];
+            snprintf(path, sizeof path, "runs/%d/latency_s/mean", i);
+            sum += number(row, path);
+            snprintf(path, sizeof path, "runs/%d/seed", i);
+            ck_assert_double_eq(number(row, path), i + 1);
+            /* Common random numbers: the same arrivals for both. */
+            snprintf(path, sizeof path, "runs/%d/offered/rate_req_s", i);
+            ck_assert(number(row, path) == number(json_array_get(json, 0), path));
+        }
+        double mean = number(row, "spread/latency_s.mean/mean");
+        ck_assert_double_eq_tol(mean, sum / 4, 1e-6 * mean);
+        ck_assert(number(row, "spread/latency_s.mean/low") < mean);
+        ck_assert(!warns(row, "few-seeds"));
+    }
+    const json_t *ours = json_array_get(json, 1);
+    double difference =
+        number(json, "1/spread/latency_s.mean/mean") - number(json, "0/spread/latency_s.mean/mean");
+    ck_assert_double_eq_tol(number(ours, "differences/latency_s.mean/mean"), difference, 1e-6);
+    ck_assert(json_is_true(at(ours, "differences/latency_s.mean/differs")));
+    ck_assert(number(ours, "latency_ratio") > 1);
+    json_decref(json);
+}
+END_TEST
+
+START_TEST(threads_change_nothing_of_many_seeds) {
+    char *one = PRINTS(SEEDS, "--json", "-j", "1"), *four = PRINTS(SEEDS, "--json", "-j", "4");
+    ck_assert_str_eq(one, four);
+    free(one);
+    free(four);
+}
+END_TEST
+
+START_TEST(a_system_is_not_distinguishable_from_itself) {
+    json_t *json = JSON("compare", "--systems", "dllm-serve,dllm-serve", "--requests", "100",
+                        "--rate", "0.2", "--seeds", "3");
+    ck_assert(json_is_false(at(json, "1/differences/latency_s.mean/differs")));
+    ck_assert(warns(json_array_get(json, 1), "few-seeds"));
+    ck_assert(!warns(json_array_get(json, 0), "few-seeds"));
+    json_decref(json);
+}
+END_TEST
+
+START_TEST(one_seed_warns_where_something_is_drawn) {
+    json_t *drawn = JSON("compare", "--systems", "dllm-serve,fast-dllm", "--requests", "40");
+    json_t *played = JSON("compare", "--systems", "dllm-serve,fast-dllm", "--trace",
+                          "tests/golden/cli/trace.csv");
+    ck_assert(warns(json_array_get(drawn, 0), "few-seeds"));
+    ck_assert(!warns(json_array_get(played, 0), "few-seeds"));
+    ck_assert(json_is_true(at(drawn, "0/is_drawn")) && json_is_false(at(played, "0/is_drawn")));
+    json_decref(drawn);
+    json_decref(played);
+}
+END_TEST
+
+/* Two readings of one system, of which one refuses long requests: that makes its percentiles look
+ * better, unless both are measured by the same requests. */
+START_TEST(the_same_requests_take_away_what_rejections_gain) {
+    const char *systems = cli_write("picky.ini", "[whole]\nscheduler = static\ncache = dual\n"
+                                                 "kv = slab\nruntime = hf-eager\n[picky]\n"
+                                                 "base = whole\ncontext_tokens = 520\n");
+    json_t *plain = JSON("compare", "--systems-file", systems, "--systems", "picky,whole",
+                         "--requests", "300", "--rate", "0.2");
+    json_t *same = JSON("compare", "--systems-file", systems, "--systems", "picky,whole",
+                        "--requests", "300", "--rate", "0.2", "--same-requests");
+    double served = number(plain, "0/completed");
+    ck_assert(served < 300 && number(plain, "1/completed") == 300);
+    ck_assert(warns(json_array_get(plain, 0), "rejected"));
+    ck_assert(warns(json_array_get(plain, 1), "rejected")); /* its ratios are to other requests */
+    ck_assert(!warns(json_array_get(same, 1), "rejected"));
+    ck_assert_double_eq(number(same, "0/same_requests/completed"), served);
+    ck_assert_double_eq(number(same, "1/same_requests/completed"), served);
+    ck_assert_double_eq_tol(number(same, "0/same_requests/latency_s/mean"),
+                            number(plain, "0/latency_s/mean"), 1e-9);
+    ck_assert(number(same, "1/same_requests/latency_s/mean") != number(plain, "1/latency_s/mean"));
+    json_decref(plain);
+    json_decref(same);
+    char *text = PRINTS("compare", "--systems-file", systems, "--systems", "picky,whole",
+                        "--requests", "300", "--rate", "0.2");
+    const char *row = strstr(text, "\npicky ");
+    ck_assert(row != NULL && memchr(row + 1, '*', strcspn(row + 1, "\n")) != NULL);
+    free(text);
+}
+END_TEST
+
+START_TEST(latencies_of_a_saturated_system_are_not_compared) {
+    json_t *json =
+        JSON("compare", "--systems", "fast-dllm,dllm-serve", "--requests", "400", "--rate", "1.5");
+    ck_assert(warns(json_array_get(json, 1), "saturated"));
+    ck_assert(json_is_null(at(json, "1/latency_ratio")));
+    ck_assert(json_is_real(at(json, "1/speedup")));
+    json_decref(json);
+    json =
+        JSON("compare", "--systems", "fast-dllm,dllm-serve", "--requests", "400", "--rate", "0.3");
+    ck_assert(json_is_real(at(json, "1/latency_ratio")));
+    json_decref(json);
+}
+END_TEST
+
+START_TEST(a_sweep_has_seeds_objectives_and_rows_of_their_own_model) {
+    const char *file = cli_write("seeds.ini", "[sweep]\nsystems = fast-dllm, dllm-serve, focus\n"
+                                              "gpus = h200\nrates = 0.3, 6\nrequests = 150\n");
+    json_t *json = JSON("sweep", file, "--seeds", "3", "--slo-latency", "60s", "-j", "2");
+    char *again =
+        PRINTS("sweep", file, "--seeds", "3", "--slo-latency", "60s", "-j", "1", "--json");
+    json_t *other = parsed(again);
+    ck_assert(json_equal(json, other));
+    json_decref(other);
+    ck_assert_uint_eq(json_array_size(json), 6);
+    /* Points: system, rate; the base of a point has its rate. */
+    double ours = number(json, "2/spread/latency_s.mean/mean");
+    double base = number(json, "0/spread/latency_s.mean/mean");
+    ck_assert_double_eq_tol(number(json, "2/differences/latency_s.mean/mean"), ours - base, 1e-6);
+    ck_assert(json_is_true(at(json, "2/differences/latency_s.mean/differs")));
+    ck_assert(json_is_real(at(json, "2/spread/goodput_req_s/low")));
+    ck_assert(warns(json_array_get(json, 1), "saturated"));
+    ck_assert(!warns(json_array_get(json, 0), "saturated"));
+    json_decref(json);
+    char *text = PRINTS("sweep", file, "--slo-latency", "60s");
+    ck_assert(strstr(text, "goodput") != NULL && strstr(text, "sdar-8b") != NULL);
+    ck_assert(strstr(text, "few-seeds") != NULL && strstr(text, "llada-8b") != NULL);
+    free(text);
+    const char *listed = cli_write("listed.ini", "[sweep]\nsystems = dllm-serve\nseeds = 1, 2\n"
+                                                 "requests = 20\n");
+    struct output output = CLI("sweep", listed, "--seeds", "2");
+    ck_assert_int_eq(output.status, 2);
+    output_free(&output);
+    json = JSON("sweep", listed);
+    ck_assert(!warns(json_array_get(json, 0), "few-seeds"));
+    json_decref(json);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        the_interval_of_one_to_five_is_students,
+        pairs_tell_apart_what_their_own_spread_does_not,
+        every_row_carries_its_own_model_and_price_kind,
+        an_objective_shows_its_goodput,
+        seeds_give_means_with_intervals_and_paired_differences,
+        threads_change_nothing_of_many_seeds,
+        a_system_is_not_distinguishable_from_itself,
+        one_seed_warns_where_something_is_drawn,
+        the_same_requests_take_away_what_rejections_gain,
+        latencies_of_a_saturated_system_are_not_compared,
+        a_sweep_has_seeds_objectives_and_rows_of_their_own_model,
+    };
+    cli_path(NULL);
+    int status = SUITE_RUN("compare", tests);
+    cli_fini();
+    return status;
+}

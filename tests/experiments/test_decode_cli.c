@@ -1,0 +1,392 @@
+/* Decode traces on the command line: written by any run, played by simulated ones. */
+#include <jansson.h>
+
+#include "tests/support/cli.h"
+
+/* ---- what two runs print ---- */
+
+/* A summary without what says where its decisions are from, or follows from it. */
+static json_t *summary_of(const char *text) {
+    json_t *summary = json_loads(text, 0, NULL);
+    ck_assert_msg(summary != NULL, "%s", text);
+    ck_assert_int_eq(json_object_del(summary, "trace_provenance"), 0);
+    ck_assert_int_eq(json_object_del(summary, "decisions"), 0);
+    ck_assert_int_eq(json_object_del(summary, "is_drawn"), 0);
+    ck_assert_int_eq(json_object_del(summary, "identity"), 0);
+    ck_assert_int_eq(json_object_del(summary, "warnings"), 0); /* one of them is of the decisions */
+    return summary;
+}
+
+static void check_same_summary(const char *recorded, const char *played) {
+    json_t *first = summary_of(recorded), *second = summary_of(played);
+    ck_assert_msg(json_equal(first, second), "%s\n%s", recorded, played);
+    json_decref(first);
+    json_decref(second);
+}
+
+/* The value of a number in what --json printed. */
+static double number(const char *text, const char *key) {
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\": ", key);
+    const char *at = strstr(text, quoted);
+    ck_assert_msg(at != NULL, "%s in %s", key, text);
+    return strtod(at + strlen(quoted), NULL);
+}
+
+static char *file_text(const char *path) {
+    FILE *file = fopen(path, "r");
+    ck_assert_msg(file != NULL, "%s", path);
+    char *text = cli_read(file);
+    fclose(file);
+    return text;
+}
+
+/* The header and the rows, which say nothing of how they came about. */
+static char *rows_of(const char *path) {
+    char *text = file_text(path), *header = strstr(text, "\nrequest,");
+    ck_assert_msg(strncmp(text, "# unmask decode trace\n", 22) == 0 && header != NULL, "%s", text);
+    memmove(text, header, strlen(header) + 1);
+    return text;
+}
+
+static void check_same_rows(const char *a, const char *b) {
+    char *one = rows_of(a), *other = rows_of(b);
+    ck_assert_str_eq(one, other);
+    free(one);
+    free(other);
+}
+
+#define REQUESTS 40
+#define MANY     "--requests", "40"
+
+/* ---- simulated runs ---- */
+
+/* One system with one setting (KEY=VALUE), recorded and played. */
+struct line_up {
+    const char *system, *setting;
+};
+
+static const struct line_up line_ups[] = {
+    {"lmdeploy", "block_tokens=4"},
+    {"lmdeploy", "block_tokens=32"},
+    {"dc", "block_tokens=4"},
+    {"dc+", "block_tokens=32"},
+    {"focus", "block_tokens=4"},
+    {"focus", "block_tokens=32"},
+    {"focus", "cache.history=ema"},
+    {"focus-multiloop", "block_tokens=4"},
+    {"fast-dllm-v2", "runtime.varlen=on"},
+    {"fast-dllm", "decoder=threshold"},
+    {"dllm-serve", "decoder=threshold"},
+};
+
+START_TEST(a_run_is_played_again_to_the_same_bytes) {
+    const char *first = cli_path("first.csv"), *second = cli_path("second.csv");
+    for (size_t i = 0; i < sizeof line_ups / sizeof line_ups[0]; i++) {
+        const struct line_up *l = &line_ups[i];
+        char *recorded = PRINTS("run", "--system", l->system, "--set", l->setting, MANY, "--json",
+                                "--decode-out", first);
+        char *plain = PRINTS("run", "--system", l->system, "--set", l->setting, MANY, "--json");
+        ck_assert_str_eq(recorded, plain);
+        char *played = PRINTS("run", "--system", l->system, "--set", l->setting, MANY, "--json",
+                              "--decode", first, "--decode-out", second);
+        check_same_summary(recorded, played);
+        check_same_rows(first, second);
+        free(recorded);
+        free(plain);
+        free(played);
+    }
+}
+END_TEST
+
+/* Tokens committed and passes of all requests, from a trace's rows. */
+static void add_rows(const char *path, double *tokens, double *passes) {
+    char *text = rows_of(path);
+    *tokens = *passes = 0;
+    for (const char *line = strchr(text + 1, '\n') + 1; *line != '\0';
+         line = strchr(line, '\n') + 1) {
+        unsigned committed, n;
+        ck_assert_int_eq(sscanf(line, "%*u,%u,%*u,%*u,%*u,%u", &committed, &n), 2);
+        *tokens += (double)committed * n;
+        *passes += n;
+    }
+    free(text);
+}
+
+/* Many requests at once; some are preempted where memory is little. */
+#define CROWD                                                                                      \
+    "--system", "focus", "--set", "block_tokens=32", "--set", "max_requests=300", "--rate", "20",  \
+        "--requests", "150", "--json"
+#define LITTLE_MEMORY "--set", "memory_utilization=0.55"
+
+START_TEST(preempted_requests_are_played_as_well) {
+    const char *first = cli_path("first.csv"), *second = cli_path("second.csv");
+    char *recorded = PRINTS("run", CROWD, LITTLE_MEMORY, "--decode-out", first);
+    ck_assert_double_gt(number(recorded, "preemptions"), 0);
+    char *played = PRINTS("run", CROWD, LITTLE_MEMORY, "--decode", first, "--decode-out", second);
+    check_same_summary(recorded, played);
+    check_same_rows(first, second);
+    free(recorded);
+    free(played);
+}
+END_TEST
+
+START_TEST(who_is_preempted_in_a_play_alone_runs_his_block_once_more) {
+    const char *first = cli_path("first.csv"), *second = cli_path("second.csv");
+    double tokens[2], passes[2];
+    char *recorded = PRINTS("run", CROWD, "--decode-out", first);
+    ck_assert_double_eq(number(recorded, "preemptions"), 0);
+    char *played = PRINTS("run", CROWD, LITTLE_MEMORY, "--decode", first, "--decode-out", second);
+    ck_assert_double_gt(number(played, "preemptions"), 0);
+    ck_assert_double_gt(number(played, "block_redundancy"), number(recorded, "block_redundancy"));
+    add_rows(first, &tokens[0], &passes[0]);
+    add_rows(second, &tokens[1], &passes[1]);
+    ck_assert_double_eq(tokens[0], tokens[1]);
+    ck_assert_double_eq(passes[0], passes[1]);
+    free(recorded);
+    free(played);
+}
+END_TEST
+
+START_TEST(another_scheduler_or_gpu_changes_times_and_no_decision) {
+    const char *trace = cli_path("first.csv"), *again = cli_path("second.csv");
+    static const char *const other[][2] = {{"--scheduler", "chunked"},
+                                           {"--scheduler", "sglang"},
+                                           {"--gpu", "a100-40g"},
+                                           {"--rate", "7"}};
+    char *recorded = PRINTS("run", "--system", "dc+", MANY, "--json", "--decode-out", trace);
+    double tokens, passes;
+    add_rows(trace, &tokens, &passes);
+    ck_assert_double_eq(tokens, number(recorded, "tokens_committed"));
+    for (size_t i = 0; i < sizeof other / sizeof other[0]; i++) {
+        char *played = PRINTS("run", "--system", "dc+", MANY, "--json", other[i][0], other[i][1],
+                              "--decode", trace, "--decode-out", again);
+        check_same_rows(trace, again);
+        ck_assert_double_ne(number(recorded, "makespan_s"), number(played, "makespan_s"));
+        ck_assert_double_eq(number(recorded, "tokens_committed"),
+                            number(played, "tokens_committed"));
+        free(played);
+    }
+    /* Drawn anew, other decisions come out. */
+    char *drawn = PRINTS("run", "--system", "dc+", MANY, "--json", "--seed", "9");
+    ck_assert_double_ne(number(recorded, "request_steps"), number(drawn, "request_steps"));
+    free(drawn);
+    free(recorded);
+}
+END_TEST
+
+START_TEST(requests_that_were_rejected_are_missed_by_nobody) {
+    const char *trace = cli_path("first.csv");
+    const char *arrivals = cli_write("long.csv", "arrival_us,input_tokens,output_tokens\n"
+                                                 "0,64,32\n1,40000,32\n2,64,40\n");
+    char *recorded =
+        PRINTS("run", "--system", "lmdeploy", "--trace", arrivals, "--json", "--decode-out", trace);
+    ck_assert_double_eq(number(recorded, "rejected"), 1);
+    char *played =
+        PRINTS("run", "--system", "lmdeploy", "--trace", arrivals, "--json", "--decode", trace);
+    check_same_summary(recorded, played);
+    free(recorded);
+    free(played);
+}
+END_TEST
+
+START_TEST(a_run_says_what_it_played) {
+    const char *trace = cli_path("first.csv");
+    free(PRINTS("run", "--system", "dc", MANY, "--decode-out", trace));
+    char *head = file_text(trace);
+    static const char *const lines[] = {
+        "\n# block_tokens: 4\n", "\n# source: drawn confidences, process kumaraswamy\n",
+        "\n# system: dc\n",      "\n# model: sdar-8b\n",
+        "\n# cache: delayed\n",  "\n# decoder: threshold\n",
+        "\n# seed: 1\n"};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        ck_assert_msg(strstr(head, lines[i]) != NULL, "%s", lines[i]);
+    }
+    free(head);
+    char expected[512];
+    char *text = PRINTS("run", "--system", "dc", MANY, "--decode", trace);
+    snprintf(expected, sizeof expected,
+             "\ndecisions    played from %s, %d requests: drawn confidences, process kumaraswamy\n",
+             trace, REQUESTS);
+    ck_assert_msg(strstr(text, expected) != NULL, "%s", text);
+    free(text);
+    text = PRINTS("run", "--system", "dc", MANY, "--decode", trace, "--json");
+    snprintf(expected, sizeof expected, ", decisions from %s\"", trace);
+    ck_assert_ptr_nonnull(strstr(text, expected));
+    free(text);
+}
+END_TEST
+
+/* What a run of few requests says of its decisions. */
+static void check_decisions(const char *system, const char *setting, const char *workload,
+                            const char *process, const char *kind) {
+    char *text = PRINTS("run", "--system", system, "--gpu", "a100-80g", "--workload", workload,
+                        "--requests", "3", "--json", "--set", setting);
+    json_t *summary = json_loads(text, 0, NULL), *said = json_object_get(summary, "decisions");
+    const char *name = json_string_value(json_object_get(said, "process"));
+    const char *word = json_string_value(json_object_get(said, "kind"));
+    ck_assert_str_eq(name != NULL ? name : "none", process);
+    ck_assert_str_eq(word != NULL ? word : "none", kind);
+    ck_assert_int_eq(json_is_true(json_object_get(said, "drawn")), name != NULL);
+    json_decref(summary);
+    free(text);
+}
+
+START_TEST(decisions_are_drawn_by_the_process_of_model_and_workload) {
+    const char *none = "replicas=1";
+    check_decisions("focus", none, "sharegpt", "sdar-8b/sharegpt-focus", "calibrated");
+    check_decisions("dinfer", none, "livecodebench-v6", "llada-moe/lcb-v6", "calibrated");
+    check_decisions("focus", none, "burst", "kumaraswamy", "assumed");
+    check_decisions("focus", "confidence=kumaraswamy", "sharegpt", "kumaraswamy", "assumed");
+    check_decisions("focus", "confidence_a=3", "sharegpt", "kumaraswamy", "assumed");
+    check_decisions("dinfer-0.8", "confidence=llada-td/mbpp", "mbpp", "llada-td/mbpp",
+                    "transferred");
+    check_decisions("dllm-serve", none, "burst", "none", "none");
+    check_decisions("dkv-cache-greedy", none, "burst", "none", "none");
+}
+END_TEST
+
+START_TEST(a_recorded_run_that_played_a_trace_is_replayed_with_it) {
+    const char *trace = cli_path("first.csv"), *db = cli_path("played.db");
+    free(PRINTS("run", "--system", "focus", MANY, "--seed", "5", "--decode-out", trace));
+    char *played = PRINTS("run", "--system", "focus", MANY, "--seed", "5", "--scheduler", "chunked",
+                          "--decode", trace, "--db", db, "--levels", "steps", "--json");
+    char *replayed = PRINTS("replay", "--db", db, "--run", "1", "--json");
+    size_t length = strlen(played) - strlen("\n}\n");
+    ck_assert_msg(strncmp(played, replayed, length) == 0, "%s%s", played, replayed);
+    free(played);
+    free(replayed);
+    char sentence[512];
+    char *text = file_text(trace), *row = strrchr(text, '\n') - 1;
+    *row = *row == '1' ? '2' : '1'; /* passes of the last row */
+    (void)cli_write("first.csv", text);
+    free(text);
+    snprintf(sentence, sizeof sentence, "%s has other passes than when run 1 played it", trace);
+    REFUSES(1, sentence, "replay", "--db", db, "--run", "1");
+    remove(trace);
+    snprintf(sentence, sizeof sentence, "cannot open %s: No such file or directory", trace);
+    REFUSES(1, sentence, "replay", "--db", db, "--run", "1");
+}
+END_TEST
+
+START_TEST(what_cannot_be_played_is_refused_in_one_sentence) {
+    const char *trace = cli_path("first.csv");
+    char sentence[512];
+    free(PRINTS("run", "--system", "lmdeploy", MANY, "--decode-out", trace));
+    REFUSES(1, "cannot open nope.csv: No such file or directory", "run", "--decode", "nope.csv");
+    REFUSES(2, "--decode is for simulated runs: the back end cpu decides itself", "run",
+            "--backend", "cpu", "--model", "llada-tiny", "--decode", trace);
+    snprintf(sentence, sizeof sentence, "%s is of blocks of 4 tokens, the system's have 32", trace);
+    REFUSES(2, sentence, "run", "--system", "fast-dllm", "--decoder", "threshold", "--decode",
+            trace);
+    snprintf(sentence, sizeof sentence, "%s has no request 40", trace);
+    REFUSES(1, sentence, "run", "--system", "lmdeploy", "--requests", "41", "--decode", trace);
+    snprintf(sentence, sizeof sentence,
+             "%s commits 256 tokens of request 0, the workload wants 64: it was recorded with "
+             "another one",
+             trace);
+    REFUSES(1, sentence, "run", "--system", "lmdeploy", MANY, "--output-tokens", "64", "--decode",
+            trace);
+    const char *bad = cli_write("bad.csv", "# unmask decode trace\n# block_tokens: 4\n"
+                                           "request,committed,processed,kept,reach,passes\n"
+                                           "0,9,4,4,4,1\n");
+    snprintf(sentence, sizeof sentence,
+             "%s:4: found '9' in committed, expected 0 to 4, the positions kept", bad);
+    REFUSES(1, sentence, "run", "--system", "lmdeploy", MANY, "--decode", bad);
+}
+END_TEST
+
+START_TEST(an_output_replaces_only_its_own_kind_and_only_when_it_is_whole) {
+    const char *trace = cli_path("first.csv"), *db = cli_path("kept.db");
+    char sentence[512];
+    free(PRINTS("run", "--system", "dc", MANY, "--decode-out", trace, "--db", db));
+    char *before = file_text(trace);
+    snprintf(sentence, sizeof sentence,
+             "'%s' is the decode trace that is played: it is not overwritten", trace);
+    REFUSES(2, sentence, "run", "--system", "dc", MANY, "--decode", trace, "--decode-out", trace);
+    snprintf(sentence, sizeof sentence,
+             "'%s' exists and is not a decode trace: it is not overwritten", db);
+    REFUSES(2, sentence, "run", "--system", "dc", MANY, "--decode-out", db);
+    REFUSES(1, "cannot write '/nowhere/x.csv': No such file or directory", "run", "--system", "dc",
+            MANY, "--decode-out", "/nowhere/x.csv");
+    struct output output = CLI("run", "--system", "dc", MANY, "--decode-out", "/dev/full");
+    ck_assert_int_eq(output.status, 1);
+    ck_assert_ptr_nonnull(
+        strstr(output.err, "unmask: cannot write '/dev/full': No space left on device\n"));
+    ck_assert_ptr_nonnull(strstr(output.out, "40 completed of 40"));
+    output_free(&output);
+    /* Cut short, it leaves what was there, and nothing else. */
+    output = CLI_AS(&(const struct child){.interrupt_after = 3000000}, "run", "--system", "dc",
+                    "--requests", "1000000", "--decode-out", trace);
+    ck_assert_int_eq(output.status, 1);
+    output_free(&output);
+    char part[256];
+    snprintf(part, sizeof part, "%s.part", trace);
+    ck_assert_int_ne(access(part, F_OK), 0);
+    char *after = file_text(trace);
+    ck_assert_str_eq(before, after);
+    free(before);
+    free(after);
+    free(PRINTS("run", "--system", "focus", MANY, "--decode-out", trace)); /* its own kind */
+}
+END_TEST
+
+/* ---- live runs ---- */
+
+/* A threshold at which these random weights commit one position in some passes, more in others. */
+#define SMALL                                                                                      \
+    "--set", "block_tokens=4", "--set", "reserve_bytes=16MiB", "--set", "memory_utilization=0.04", \
+        "--set", "max_batched_tokens=512", "--roofline", "--requests", "6", "--rate", "100",       \
+        "--input-tokens", "14", "--output-tokens", "13", "--decoder", "threshold", "--set",        \
+        "decoder.threshold=0.013", "--json"
+
+START_TEST(what_a_model_decided_is_played_by_the_simulator) {
+    const char *trace = cli_path("live.csv"), *again = cli_path("again.csv");
+    static const char *const live_ones[][2] = {
+        {"dllm-serve", "llada-tiny"}, {"fast-dllm", "dream-tiny"}, {"lmdeploy", "sdar-tiny"}};
+    for (int i = 0; i < 3; i++) {
+        const char *system = live_ones[i][0], *model = live_ones[i][1];
+        char *live = PRINTS("run", "--system", system, "--model", model, SMALL, "--backend", "cpu",
+                            "--clock", "virtual", "--decode-out", trace);
+        char *played =
+            PRINTS("run", "--system", system, "--model", model, SMALL, "--gpu", "cpu", "--set",
+                   "runtime.element_bytes=4", "--decode", trace, "--decode-out", again);
+        static const char *const keys[] = {"completed", "request_steps", "tokens_committed"};
+        for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
+            ck_assert_double_eq(number(live, keys[k]), number(played, keys[k]));
+        }
+        check_same_rows(trace, again);
+        char expected[128], *head = file_text(trace);
+        snprintf(expected, sizeof expected, "\n# source: decided by %s with weights random:1 on ",
+                 model);
+        ck_assert_msg(strstr(head, expected) != NULL, "%s", head);
+        double tokens, passes;
+        add_rows(trace, &tokens, &passes);
+        ck_assert_double_eq(tokens, 6 * 13);
+        ck_assert_double_lt(passes, number(live, "request_steps") + 1);
+        free(head);
+        free(live);
+        free(played);
+    }
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        a_run_is_played_again_to_the_same_bytes,
+        preempted_requests_are_played_as_well,
+        who_is_preempted_in_a_play_alone_runs_his_block_once_more,
+        another_scheduler_or_gpu_changes_times_and_no_decision,
+        requests_that_were_rejected_are_missed_by_nobody,
+        a_run_says_what_it_played,
+        decisions_are_drawn_by_the_process_of_model_and_workload,
+        a_recorded_run_that_played_a_trace_is_replayed_with_it,
+        what_cannot_be_played_is_refused_in_one_sentence,
+        an_output_replaces_only_its_own_kind_and_only_when_it_is_whole,
+        what_a_model_decided_is_played_by_the_simulator,
+    };
+    cli_path(NULL); /* one directory for the forked tests */
+    int status = SUITE_RUN("decode cli", tests);
+    cli_fini();
+    return status;
+}

@@ -1,0 +1,474 @@
+/* What a run is made of: digests, the files it reads, resuming by them, points that sweeps share.
+ */
+#include <jansson.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include "analysis/identity.h"
+#include "engine/weights/safetensors.h"
+#include "experiments/run/claims.h"
+#include "sim/base/sha256.h"
+#include "tests/support/cli.h"
+
+/* ---- SHA-256 ---- */
+
+static const char *digest_of(const char *bytes, size_t size, size_t piece) {
+    static char hex[SHA256_HEX_CHARS];
+    struct sha256 sha;
+    sha256_init(&sha);
+    for (size_t at = 0; at < size; at += piece) {
+        sha256_add(&sha, bytes + at, size - at < piece ? size - at : piece);
+    }
+    sha256_hex(&sha, hex);
+    return hex;
+}
+
+/* FIPS 180-4's examples as NIST publishes them, one block and two, and a million times 'a'. */
+START_TEST(digests_are_those_of_the_standard) {
+    const char *two = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+    ck_assert_str_eq(digest_of("abc", 3, 1),
+                     "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    ck_assert_str_eq(digest_of("", 0, 1),
+                     "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    for (size_t piece = 1; piece <= strlen(two); piece++) {
+        ck_assert_str_eq(digest_of(two, strlen(two), piece),
+                         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    }
+    char *million = malloc(1000000);
+    ck_assert_ptr_nonnull(million);
+    memset(million, 'a', 1000000);
+    for (size_t piece = 63; piece <= 65; piece++) {
+        ck_assert_str_eq(digest_of(million, 1000000, piece),
+                         "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+    }
+    free(million);
+}
+END_TEST
+
+/* ---- what is noted of a run ---- */
+
+static json_t *summary_of(char *text) {
+    json_error_t trouble;
+    json_t *summary = json_loads(text, 0, &trouble);
+    ck_assert_msg(summary != NULL, "%s", trouble.text);
+    free(text);
+    return summary;
+}
+
+/* The digest of an input by the end of its path; "" where the run has none. */
+static const char *input_of(const json_t *summary, const char *role, const char *path) {
+    size_t i;
+    json_t *input;
+    json_array_foreach(json_object_get(json_object_get(summary, "identity"), "inputs"), i, input) {
+        const char *its = json_string_value(json_object_get(input, "path"));
+        if (strcmp(its, path) == 0 &&
+            strcmp(json_string_value(json_object_get(input, "role")), role) == 0) {
+            const char *sha256 = json_string_value(json_object_get(input, "sha256"));
+            return sha256 != NULL ? sha256 : "null";
+        }
+    }
+    return "";
+}
+
+START_TEST(a_run_names_the_content_of_every_file_it_read) {
+    const char *trace = cli_write("abc.csv", "arrival_us,input_tokens,output_tokens\n0,20,30\n");
+    char *text =
+        PRINTS("run", "--trace", trace, "--gpu", "a100-40g", "--set", "confidence=sdar-8b/sharegpt",
+               "--scheduler", "build/plugins/template_scheduler.so", "--json");
+    json_t *summary = summary_of(text);
+    ck_assert_uint_eq(strlen(input_of(summary, "settings", "experiments/systems.ini")), 64);
+    ck_assert_uint_eq(strlen(input_of(summary, "settings", "experiments/calibrated.ini")), 64);
+    ck_assert_uint_eq(strlen(input_of(summary, "settings", "experiments/decode.ini")), 64);
+    ck_assert_uint_eq(strlen(input_of(summary, "plugin", "build/plugins/template_scheduler.so")),
+                      64);
+    ck_assert_uint_eq(strlen(input_of(summary, "profile", "kernels/profiles/a100-80g.csv")), 64);
+    char expected[SHA256_HEX_CHARS];
+    const char *content = "arrival_us,input_tokens,output_tokens\n0,20,30\n";
+    snprintf(expected, sizeof expected, "%s", digest_of(content, strlen(content), 7));
+    ck_assert_str_eq(input_of(summary, "trace", trace), expected);
+    const json_t *identity = json_object_get(summary, "identity");
+    ck_assert_uint_eq(strlen(identity_digest(identity)), 64);
+    const json_t *build = json_object_get(identity, "build");
+    ck_assert_uint_eq(strlen(json_string_value(json_object_get(build, "sources"))), 64);
+    json_decref(summary);
+}
+END_TEST
+
+START_TEST(the_version_names_the_commit_and_the_data) {
+    char *text = PRINTS("--version");
+    ck_assert_msg(strstr(text, "unmask 0.") == text, "%s", text);
+    ck_assert_msg(strstr(text, "commit") != NULL && strstr(text, "data from ") != NULL, "%s", text);
+    free(text);
+}
+END_TEST
+
+/* Of weights: the files' sizes, headers and ends, so that a changed value at an end shows. */
+START_TEST(weights_are_noted_by_their_headers_and_ends) {
+    char path[160], command[320], before[SHA256_HEX_CHARS];
+    snprintf(path, sizeof path, "%s/model.safetensors", cli_path(NULL));
+    snprintf(command, sizeof command, "cp tests/golden/engine/dream-tiny/model.safetensors '%s'",
+             path);
+    ck_assert_int_eq(system(command), 0);
+    for (int round = 0; round < 2; round++) {
+        struct inputs inputs = {0};
+        struct safetensors stored;
+        struct err err = {0};
+        (void)inputs_collect(&inputs);
+        ck_assert_int_eq(safetensors_open(path, &stored, &err), 0);
+        ck_assert_ptr_eq(inputs_collect(NULL), &inputs);
+        safetensors_close(&stored);
+        ck_assert_uint_eq(inputs.n, 1);
+        ck_assert_str_eq(inputs.items[0].role, "weights: size, header, first and last MiB");
+        ck_assert_str_eq(inputs.items[0].path, path);
+        ck_assert_uint_eq(strlen(inputs.items[0].sha256), SHA256_HEX_CHARS - 1);
+        ck_assert(round == 0 || strcmp(inputs.items[0].sha256, before) != 0);
+        memcpy(before, inputs.items[0].sha256, sizeof before);
+        inputs_fini(&inputs);
+        FILE *file = fopen(path, "r+");
+        ck_assert_ptr_nonnull(file);
+        fseek(file, -1, SEEK_END);
+        fputc('x', file);
+        fclose(file);
+    }
+}
+END_TEST
+
+START_TEST(what_cannot_be_read_twice_has_no_identity) {
+    const char *fifo = cli_path("pipe.csv");
+    ck_assert_int_eq(mkfifo(fifo, 0600), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        FILE *out = fopen(fifo, "w");
+        fputs("arrival_us,input_tokens,output_tokens\n0,20,30\n", out);
+        fclose(out);
+        _exit(0);
+    }
+    json_t *summary = summary_of(PRINTS("run", "--trace", fifo, "--json"));
+    waitpid(pid, NULL, 0);
+    ck_assert_str_eq(input_of(summary, "trace", fifo), "null");
+    ck_assert_str_eq(identity_digest(json_object_get(summary, "identity")), "");
+    json_decref(summary);
+}
+END_TEST
+
+/* ---- resuming ---- */
+
+/* Runs a sweep; the second column of numbers must be those of a sweep without a database, and the
+ * last words on standard error hold `why`. */
+static void sweeps(const struct child *child, const char *file, const char *db, const char *why) {
+    char *fresh = cli_text(CLI_AS(child, "sweep", file));
+    struct output output = CLI_AS(child, "sweep", file, "--db", db);
+    ck_assert_msg(output.status == 0, "%s", output.err);
+    ck_assert_str_eq(output.out, fresh);
+    ck_assert_msg(strstr(output.err, why) != NULL, "%s lacks '%s'", output.err, why);
+    output_free(&output);
+    free(fresh);
+}
+
+static const struct child plain = {0};
+
+START_TEST(a_changed_trace_is_run_again) {
+    const char *db = cli_path("trace.db"), *trace = cli_path("tr.csv");
+    char text[512];
+    snprintf(text, sizeof text, "[sweep]\nsystems = dllm-serve\nworkloads = %s\n", trace);
+    const char *file = cli_write("trace.ini", text);
+    cli_write("tr.csv", "arrival_us,input_tokens,output_tokens\n0,20,30\n10,20,30\n");
+    sweeps(&plain, file, db, "1 runs in");
+    sweeps(&plain, file, db, "1 points were in ");
+    cli_write("tr.csv", "arrival_us,input_tokens,output_tokens\n0,2000,3000\n10,20,30\n");
+    sweeps(&plain, file, db, "/tr.csv has changed since");
+    sweeps(&plain, file, db, "1 points were in ");
+}
+END_TEST
+
+static void copy_file(const char *from, const char *to) {
+    char command[1024];
+    snprintf(command, sizeof command, "rm -f '%s'; cp '%s' '%s'", to, from, to);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* A plug-in of the samples under a name of its own; and as if it had been built again. */
+static const char *make_plugin(const char *name) {
+    char from[512];
+    const char *plugins = getenv("UNMASK_PLUGINS"), *plugin = cli_path(name);
+    snprintf(from, sizeof from, "%s/template_decoder.so",
+             plugins != NULL ? plugins : "build/plugins");
+    copy_file(from, plugin);
+    return plugin;
+}
+
+static void append(const char *path, const char *text) {
+    FILE *file = fopen(path, "a");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+START_TEST(a_rebuilt_plugin_is_run_again) {
+    const char *db = cli_path("plugin.db"), *plugin = make_plugin("mine.so");
+    char text[512];
+    snprintf(text, sizeof text, "[sweep]\nsystems = dllm-serve\nrequests = 40\nset.decoder = %s\n",
+             plugin);
+    const char *file = cli_write("plugin.ini", text);
+    sweeps(&plain, file, db, "1 runs in");
+    sweeps(&plain, file, db, "1 points were in ");
+    append(plugin, "other code");
+    sweeps(&plain, file, db, "/mine.so has changed since");
+}
+END_TEST
+
+START_TEST(a_changed_profile_is_run_again) {
+    const char *db = cli_path("profile.db"), *profile = cli_path("prof.csv");
+    copy_file("kernels/profiles/l40s.csv", profile);
+    const char *file = cli_write("profile.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
+    const char *const words[] = {"sweep", file, "--profile", profile, "--db", db, NULL};
+    free(cli_text(cli_run(&plain, words)));
+    append(profile, "# a note that changes nothing else\n");
+    struct output output = cli_run(&plain, words);
+    ck_assert_msg(strstr(output.err, "/prof.csv has changed since") != NULL, "%s", output.err);
+    output_free(&output);
+}
+END_TEST
+
+/* A data folder with links to the shipped files, and systems of its own. */
+static const char *make_data(const char *name) {
+    char command[1024], cwd[256];
+    ck_assert_ptr_nonnull(getcwd(cwd, sizeof cwd));
+    const char *folder = cli_path(name);
+    snprintf(command, sizeof command,
+             "mkdir -p '%s/experiments' && cd '%s' && ln -s '%s/kernels' '%s/traces' . && "
+             "cp '%s'/experiments/*.ini experiments/",
+             folder, folder, cwd, cwd, cwd);
+    ck_assert_int_eq(system(command), 0);
+    return folder;
+}
+
+static void change_data(const char *folder) {
+    char command[512];
+    snprintf(
+        command, sizeof command,
+        "sed -i 's/^\\[vanilla\\]$/[vanilla]\\nmax_requests = 3/' '%s/experiments/systems.ini'",
+        folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(a_changed_data_folder_is_run_again) {
+    const char *db = cli_path("data.db"), *folder = make_data("data");
+    const struct child child = {.data = folder};
+    const char *file = cli_write("data.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
+    sweeps(&plain, file, db, "1 runs in");
+    sweeps(&child, file, db, "1 points were in "); /* the same content at another place */
+    change_data(folder);
+    sweeps(&child, file, db, "experiments/systems.ini has changed since");
+}
+END_TEST
+
+/* The program takes its own files, not those of the folder it is started in. */
+START_TEST(another_checkout_does_not_lend_its_files) {
+    char program[512], command[1400], word[16] = "";
+    const char *named = getenv("UNMASK"), *folder = make_data("checkout");
+    ck_assert_ptr_nonnull(realpath(named != NULL ? named : "build/unmask", program));
+    change_data(folder);
+    snprintf(command, sizeof command,
+             "cd '%s' && '%s' list systems >/dev/null && '%s' --version | grep '^data from' | "
+             "grep -c -v -e '%s' -e 'from [.]$'",
+             folder, program, program, folder);
+    FILE *pipe = popen(command, "r");
+    ck_assert_ptr_nonnull(pipe);
+    ck_assert_ptr_nonnull(fgets(word, sizeof word, pipe));
+    pclose(pipe);
+    ck_assert_str_eq(word, "1\n");
+}
+END_TEST
+
+static void change_record(const char *db, const char *sql) {
+    sqlite3 *sqlite = NULL;
+    ck_assert_int_eq(sqlite3_open(db, &sqlite), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_exec(sqlite, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(sqlite);
+}
+
+START_TEST(what_another_build_recorded_is_run_again_unless_told_otherwise) {
+    const char *db = cli_path("build.db");
+    const char *file = cli_write("build.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
+    const char *of_other_build =
+        "UPDATE runs SET identity = 'x' || substr(identity, 2), summary = json_set(summary,"
+        " '$.identity.build.sources', 'other', '$.identity.build.commit', 'c0ffee', "
+        "'$.identity.build.dirty', json('false'))";
+    free(PRINTS("sweep", file, "--db", db));
+    change_record(db, of_other_build);
+    struct output output = CLI("sweep", file, "--db", db, "--any-build");
+    ck_assert_msg(strstr(output.err, "1 points were in ") != NULL, "%s", output.err);
+    output_free(&output);
+    sweeps(&plain, file, db, "built from other sources (then c0ffee, now ");
+}
+END_TEST
+
+/* What schema 1 left: no digests, nothing of them in the summary. */
+START_TEST(a_database_of_schema_1_is_read_and_then_changed) {
+    const char *db = cli_path("old.db");
+    const char *file = cli_write("old.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
+    free(PRINTS("sweep", file, "--db", db, "--levels", "steps"));
+    change_record(db, "DROP INDEX runs_by_identity; ALTER TABLE runs DROP COLUMN identity;"
+                      "ALTER TABLE requests DROP COLUMN answer_tokens;"
+                      "ALTER TABLE requests DROP COLUMN committed_tokens;"
+                      "ALTER TABLE requests DROP COLUMN steps_after_end;"
+                      "ALTER TABLE requests DROP COLUMN tokens_after_end;"
+                      "UPDATE runs SET summary = json_remove(summary, '$.identity');"
+                      "PRAGMA user_version = 1");
+    struct output replayed = CLI("replay", "--db", db, "--run", "1");
+    ck_assert_int_eq(replayed.status, 0);
+    ck_assert_msg(strstr(replayed.err, "kept no digests") != NULL, "%s", replayed.err);
+    output_free(&replayed);
+    free(PRINTS("report", db, "-o", cli_path("old.html")));
+    sweeps(&plain, file, db, "an older unmask recorded it, which kept no digests");
+    sweeps(&plain, file, db, "1 points were in ");
+}
+END_TEST
+
+START_TEST(a_damaged_summary_is_made_again) {
+    const char *db = cli_path("damaged.db");
+    const char *file = cli_write("damaged.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
+    free(PRINTS("sweep", file, "--db", db));
+    change_record(db, "UPDATE runs SET summary = '{\"requ'");
+    sweeps(&plain, file, db, "its recorded summary is damaged");
+    sweeps(&plain, file, db, "1 points were in ");
+    change_record(db, "PRAGMA user_version = 0");
+    struct output output = CLI("sweep", file, "--db", db);
+    ck_assert_int_eq(output.status, 1);
+    output_free(&output);
+}
+END_TEST
+
+START_TEST(a_replay_says_what_has_changed_since) {
+    const char *db = cli_path("replayed.db"), *plugin = make_plugin("replayed.so");
+    free(PRINTS("run", "--requests", "20", "--decoder", plugin, "--db", db, "--levels", "steps"));
+    struct output same = CLI("replay", "--db", db, "--run", "1");
+    ck_assert_msg(same.status == 0 && strstr(same.err, "conditions") == NULL, "%s", same.err);
+    output_free(&same);
+    append(plugin, "other code");
+    struct output other = CLI("replay", "--db", db, "--run", "1");
+    ck_assert_msg(strstr(other.err, "/replayed.so has changed since") != NULL, "%s", other.err);
+    output_free(&other);
+}
+END_TEST
+
+/* ---- sharing ---- */
+
+START_TEST(a_claim_is_one_programs_until_it_ends) {
+    struct claims *mine = NULL, *theirs = NULL;
+    struct err err = {0};
+    const char *digest = "00000000000001aabbccddeeff", *other = "0000000000000200";
+    const char *db = cli_path("claims.db");
+    char path[160];
+    snprintf(path, sizeof path, "%s-claims", db);
+    ck_assert_int_eq(claims_open(db, &mine, &err), 0);
+    ck_assert_int_eq(claims_open(db, &theirs, &err), 0);
+    ck_assert(claims_take(mine, digest));
+    ck_assert(!claims_take(theirs, digest));
+    ck_assert(claims_take(theirs, other));
+    claims_drop(mine, digest);
+    ck_assert(claims_take(theirs, digest));
+    claims_close(theirs);
+    ck_assert_int_eq(access(path, F_OK), 0);
+    ck_assert(claims_take(mine, digest));
+    claims_close(mine);
+    ck_assert_int_ne(access(path, F_OK), 0);
+}
+END_TEST
+
+static int64_t count(const char *db, const char *sql) {
+    sqlite3 *sqlite = NULL;
+    sqlite3_stmt *stmt = NULL;
+    int64_t n = -1;
+    ck_assert_int_eq(sqlite3_open_v2(db, &sqlite, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    if (sqlite3_prepare_v2(sqlite, sql, -1, &stmt, NULL) == SQLITE_OK &&
+        sqlite3_step(stmt) == SQLITE_ROW) {
+        n = sqlite3_column_int64(stmt, 0);
+    }
+    sqlite3_finalize(stmt);
+    sqlite3_close(sqlite);
+    return n;
+}
+
+static const char *shared_ini(void) {
+    return cli_write("shared.ini", "[sweep]\nsystems = dllm-serve\nrequests = 3000\n"
+                                   "rates = 0.25, 0.5, 1\nseeds = 1, 2, 3, 4\n");
+}
+
+static pid_t start(const char *file, const char *db) {
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        const char *program = getenv("UNMASK");
+        int null = open("/dev/null", O_WRONLY);
+        dup2(null, STDOUT_FILENO);
+        dup2(null, STDERR_FILENO);
+        execl(program != NULL ? program : "build/unmask", "unmask", "sweep", file, "--db", db, "-j",
+              "1", (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
+START_TEST(two_sweeps_on_one_database_share_its_points) {
+    const char *db = cli_path("shared.db"), *file = shared_ini();
+    char claims[160];
+    snprintf(claims, sizeof claims, "%s-claims", db);
+    char *alone = PRINTS("sweep", file);
+    pid_t pid = start(file, db);
+    struct output second = CLI("sweep", file, "--db", db, "-j", "1");
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    ck_assert_msg(second.status == 0, "%s", second.err);
+    ck_assert_str_eq(second.out, alone);
+    ck_assert_int_eq(count(db, "SELECT count(*) FROM runs"), 12);
+    ck_assert_int_eq(count(db, "SELECT count(DISTINCT identity) FROM runs"), 12);
+    ck_assert_int_ne(access(claims, F_OK), 0);
+    output_free(&second);
+    free(alone);
+}
+END_TEST
+
+/* The first is killed while it runs; the second runs what that one had claimed. */
+START_TEST(a_killed_sweep_holds_nobody_up) {
+    const char *db = cli_path("killed.db"), *file = shared_ini();
+    pid_t pid = start(file, db);
+    pid_t second = start(file, db);
+    usleep(60000);
+    kill(pid, SIGKILL);
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(waitpid(second, &status, 0), second);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    ck_assert_int_eq(count(db, "SELECT count(*) FROM runs"), 12);
+    ck_assert_int_eq(count(db, "SELECT count(DISTINCT identity) FROM runs"), 12);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        digests_are_those_of_the_standard,
+        a_run_names_the_content_of_every_file_it_read,
+        the_version_names_the_commit_and_the_data,
+        weights_are_noted_by_their_headers_and_ends,
+        what_cannot_be_read_twice_has_no_identity,
+        a_changed_trace_is_run_again,
+        a_rebuilt_plugin_is_run_again,
+        a_changed_profile_is_run_again,
+        a_changed_data_folder_is_run_again,
+        another_checkout_does_not_lend_its_files,
+        what_another_build_recorded_is_run_again_unless_told_otherwise,
+        a_database_of_schema_1_is_read_and_then_changed,
+        a_damaged_summary_is_made_again,
+        a_replay_says_what_has_changed_since,
+        a_claim_is_one_programs_until_it_ends,
+        two_sweeps_on_one_database_share_its_points,
+        a_killed_sweep_holds_nobody_up,
+    };
+    cli_path(NULL); /* one directory for the forked tests */
+    int status = SUITE_RUN("identity", tests);
+    cli_fini();
+    return status;
+}

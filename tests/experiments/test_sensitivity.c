@@ -1,0 +1,156 @@
+/* Rankings over a setting that was inferred. */
+#include <jansson.h>
+
+#include "tests/support/cli.h"
+
+/* Fast-dLLM serves more than Sparse-dLLM with as many layers, and less than with far fewer. */
+static const char ranking[] = "[layers]\n"
+                              "claim = a test\n"
+                              "systems = fast-dllm, sparse-dllm\n"
+                              "gpu = l40s\n"
+                              "workloads = burst\n"
+                              "rate = 1\n"
+                              "printed = -\n"
+                              "key = layers\n"
+                              "of = second\n"
+                              "values = 8, 32\n"
+                              "why = a test\n";
+
+static const char *written(const char *text) {
+    const char *path = cli_path("ranking.ini");
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    ck_assert_int_eq(fclose(file), 0);
+    return path;
+}
+
+START_TEST(a_ranking_that_turns_round_is_bracketed_by_neighbouring_whole_numbers) {
+    char *text = PRINTS("sensitivity", "--file", written(ranking), "--json");
+    json_t *claims = json_loads(text, 0, NULL);
+    const json_t *row = json_array_get(json_object_get(json_array_get(claims, 0), "ratios"), 0);
+    double shipped = json_number_value(json_object_get(row, "as shipped"));
+    ck_assert_double_gt(shipped, 1);
+    ck_assert_double_eq(json_number_value(json_object_get(row, "32")), shipped);
+    ck_assert_double_lt(json_number_value(json_object_get(row, "8")), 1);
+    int low, high;
+    const char *turns = json_string_value(json_object_get(row, "turns at"));
+    ck_assert_int_eq(sscanf(turns, "%d to %d", &low, &high), 2);
+    ck_assert_int_eq(high, low + 1);
+    ck_assert(low >= 8 && high <= 32);
+    json_decref(claims);
+    free(text);
+}
+END_TEST
+
+START_TEST(a_ranking_that_keeps_its_winner_never_turns) {
+    char lines[sizeof ranking + 16], *values;
+    snprintf(lines, sizeof lines, "%s", ranking);
+    values = strstr(lines, "8, 32");
+    memcpy(values, "31,32", 5);
+    char *text = PRINTS("sensitivity", "--file", written(lines), "--json");
+    json_t *claims = json_loads(text, 0, NULL);
+    const json_t *row = json_array_get(json_object_get(json_array_get(claims, 0), "ratios"), 0);
+    ck_assert_str_eq(json_string_value(json_object_get(row, "turns at")), "never");
+    json_decref(claims);
+    free(text);
+}
+END_TEST
+
+START_TEST(the_shipped_rankings_all_have_results) {
+    char *text = PRINTS("sensitivity", "--json");
+    json_t *claims = json_loads(text, 0, NULL), *claim, *row;
+    size_t i, j;
+    ck_assert_uint_gt(json_array_size(claims), 1);
+    json_array_foreach(claims, i, claim) {
+        json_array_foreach(json_object_get(claim, "ratios"), j, row) {
+            ck_assert_double_gt(json_number_value(json_object_get(row, "as shipped")), 0);
+        }
+    }
+    json_decref(claims);
+    free(text);
+}
+END_TEST
+
+START_TEST(a_ranking_without_a_setting_is_refused) {
+    struct output output = CLI("sensitivity", "--file", written("[x]\nclaim = a\ngpu = l40s\n"));
+    ck_assert_int_eq(output.status, 2);
+    ck_assert_ptr_nonnull(strstr(output.err, "[x] lacks 'key'"));
+    output_free(&output);
+}
+END_TEST
+
+static const char assuming[] = "[mine]\n"
+                               "cache = dual\n"
+                               "scheduler = static\n"
+                               "kv = slab\n"
+                               "max_requests = 3\n"
+                               "assumed.max_requests = nobody printed it\n";
+
+/* Warnings of a run with this code. */
+static size_t n_warnings(struct output output, const char *code) {
+    char *text = cli_text(output);
+    json_t *run = json_loads(text, 0, NULL), *warning;
+    size_t i, n = 0;
+    json_array_foreach(json_object_get(run, "warnings"), i, warning) {
+        n += strcmp(json_string_value(json_object_get(warning, "code")), code) == 0;
+    }
+    json_decref(run);
+    free(text);
+    return n;
+}
+
+#define RUN_MINE(setting)                                                                          \
+    CLI("run", "--json", "--gpu", "l40s", "--workload", "burst", "--requests", "4", "--systems",   \
+        written(assuming), "--system", "mine", "--set", setting)
+
+START_TEST(a_setting_that_was_inferred_is_a_warning_until_it_is_set_otherwise) {
+    ck_assert_uint_eq(n_warnings(RUN_MINE("skip_ahead=off"), "setting-assumed"), 1);
+    ck_assert_uint_eq(n_warnings(RUN_MINE("max_requests=2"), "setting-assumed"), 0);
+}
+END_TEST
+
+START_TEST(an_assumption_without_its_setting_is_refused) {
+    const char *path = written("[mine]\ncache = dual\nassumed.max_requests = why\n");
+    struct output output = CLI("run", "--gpu", "l40s", "--workload", "burst", "--requests", "4",
+                               "--systems", path, "--system", "mine");
+    ck_assert_int_eq(output.status, 2);
+    output_free(&output);
+}
+END_TEST
+
+/* The largest batch of Fast-dLLM as released under a load that fills every batch. */
+static double largest_batch(const char *workload, const char *setting) {
+    char *text = PRINTS("run", "--json", "--gpu", "l40s", "--workload", workload, "--requests",
+                        "200", "--rate", "5", "--system", "fast-dllm-published", "--set", setting);
+    json_t *run = json_loads(text, 0, NULL);
+    double batch = json_number_value(json_object_get(run, "max_batch"));
+    json_decref(run);
+    free(text);
+    return batch;
+}
+
+START_TEST(the_longest_request_of_a_workload_sizes_a_static_batch) {
+    double of_short = largest_batch("osc", "profile_canvas=workload");
+    double of_long = largest_batch("burst", "profile_canvas=workload");
+    ck_assert_double_gt(of_short, of_long);
+    ck_assert_double_gt(of_long, largest_batch("burst", "profile_canvas=context"));
+    ck_assert_double_eq(largest_batch("osc", "profile_canvas=context"),
+                        largest_batch("burst", "profile_canvas=context"));
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        a_ranking_that_turns_round_is_bracketed_by_neighbouring_whole_numbers,
+        a_ranking_that_keeps_its_winner_never_turns,
+        the_shipped_rankings_all_have_results,
+        a_ranking_without_a_setting_is_refused,
+        a_setting_that_was_inferred_is_a_warning_until_it_is_set_otherwise,
+        an_assumption_without_its_setting_is_refused,
+        the_longest_request_of_a_workload_sizes_a_static_batch,
+    };
+    int status = SUITE_RUN("sensitivity", tests);
+    cli_fini();
+    return status;
+}

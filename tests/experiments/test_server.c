@@ -1,0 +1,562 @@
+/* Measured servers: how near their simulation comes, and what it stands on. */
+#include <string.h>
+#include <unistd.h>
+
+#include "experiments/run/server.h"
+#include "experiments/study/grid.h"
+#include "sim/cost/varlen.h"
+#include "sim/memory/freed.h"
+#include "tests/support/cli.h"
+#include "tests/support/rig.h"
+
+#define PRO_6000 "experiments/reference/vllm_llama31_8b_rtx_pro_6000.csv"
+#define RTX_4090 "experiments/reference/vllm_llama31_8b_rtx4090.csv"
+
+static void simulate(struct server *server, const char *path, const char *gpu,
+                     const char *const *systems) {
+    struct err err = {0};
+    ck_assert_msg(server_read(path, path, server, &err) == 0, "%s", err.text);
+    for (size_t i = 0; systems[i] != NULL; i++) {
+        struct run_request request = {.system = systems[i], .gpu = gpu, .options.seed = 1};
+        ck_assert_msg(server_add_run(server, &request, systems[i], &err) == 0, "%s", err.text);
+    }
+    ck_assert_msg(server_compare(server, &err) == 0, "%s", err.text);
+}
+
+static double error_of(const struct server *server, const char *name, size_t run) {
+    for (size_t i = 0; i < SERVER_QUANTITIES; i++) {
+        if (strcmp(server->quantities[i].name, name) == 0) {
+            return server_error(&server->quantities[i], run);
+        }
+    }
+    ck_abort_msg("there is no quantity %s", name);
+    return NAN;
+}
+
+START_TEST(a_vllm_server_is_met_within_the_aim) {
+    struct server server;
+    simulate(&server, PRO_6000, "rtx-pro-6000",
+             (const char *const[]){"vllm-measured", "vllm-measured-uncalibrated", NULL});
+    ck_assert_uint_eq(server.measured.completed, 300);
+    ck_assert_uint_eq(server_within(&server, 0), SERVER_QUANTITIES);
+    ck_assert_uint_ge(server_within(&server, 1), 14);
+    for (size_t i = 0; i < SERVER_QUANTITIES; i++) {
+        ck_assert_double_lt(fabs(server_error(&server.quantities[i], 1)), 0.095);
+    }
+    ck_assert_double_lt(fabs(error_of(&server, "TPOT mean", 1)), 0.02);
+    ck_assert_double_lt(fabs(error_of(&server, "throughput", 1)), 0.025);
+    server_fini(&server);
+}
+END_TEST
+
+/* What the program prints of a server, given the arguments that this was started with. */
+static json_t *asked_for(const char *const *words) {
+    const char *all[CLI_MOST_ARGS] = {"server", "--json", "--measured"};
+    size_t n = 3;
+    for (size_t i = 0; words[i] != NULL; i++) {
+        all[n++] = words[i];
+    }
+    char *text = cli_text(cli_run(&(const struct child){0}, all));
+    json_t *object = json_loads(text, 0, NULL);
+    ck_assert_ptr_nonnull(object);
+    free(text);
+    return object;
+}
+
+static const json_t *only_run(const json_t *object) {
+    return json_array_get(json_object_get(object, "runs"), 0);
+}
+
+static double printed_error(const json_t *object, const char *quantity) {
+    const json_t *numbers = json_object_get(only_run(object), "quantities");
+    return json_number_value(json_object_get(json_object_get(numbers, quantity), "error"));
+}
+
+static bool warns_of_limits(const json_t *object) {
+    size_t i;
+    json_t *warning;
+    json_array_foreach(json_object_get(only_run(object), "warnings"), i, warning) {
+        if (strcmp(json_string_value(json_object_get(warning, "code")), "setting-assumed") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+#define ASKED(...) asked_for((const char *const[]){__VA_ARGS__, NULL})
+
+/* EXPERIMENTS.md, "A measured server": nothing fitted. */
+START_TEST(the_documented_commands_give_the_documented_numbers) {
+    json_t *object = ASKED(PRO_6000, "--gpu", "rtx-pro-6000", "--max-num-seqs", "128");
+    ck_assert_double_eq_tol(printed_error(object, "TTFT mean"), -0.052, 0.0005);
+    ck_assert_double_eq_tol(printed_error(object, "TPOT mean"), -0.014, 0.0005);
+    ck_assert_double_eq_tol(printed_error(object, "latency mean"), -0.024, 0.0005);
+    ck_assert(!warns_of_limits(object));
+    ck_assert_ptr_nonnull(json_object_get(only_run(object), "identity"));
+    json_decref(object);
+    object = ASKED(RTX_4090, "--gpu", "rtx4090", "--max-num-seqs", "256", "--num-gpu-blocks",
+                   "2588", "--gpu-memory-utilization", "0.95");
+    ck_assert_double_eq_tol(printed_error(object, "TTFT mean"), 0.043, 0.0005);
+    ck_assert_double_eq_tol(printed_error(object, "TPOT mean"), 0.025, 0.0005);
+    ck_assert(!warns_of_limits(object));
+    json_decref(object);
+}
+END_TEST
+
+START_TEST(limits_that_the_server_cannot_have_had_are_warned_of) {
+    json_t *object = ASKED(PRO_6000, "--gpu", "rtx-pro-6000");
+    ck_assert_double_lt(printed_error(object, "TTFT mean"), -0.8);
+    ck_assert(warns_of_limits(object));
+    json_decref(object);
+    object = ASKED(PRO_6000, "--gpu", "rtx-pro-6000", "--max-num-seqs", "64");
+    ck_assert(warns_of_limits(object));
+    json_decref(object);
+}
+END_TEST
+
+/* Nothing is fitted here; the aim is missed, and no more than this. */
+START_TEST(a_server_without_memory_is_met_within_a_few_percent) {
+    struct server server;
+    simulate(&server, RTX_4090, "rtx4090", (const char *const[]){"vllm-measured", NULL});
+    ck_assert_double_lt(fabs(error_of(&server, "TTFT mean", 0)), 0.05);
+    ck_assert_double_lt(fabs(error_of(&server, "TPOT mean", 0)), 0.03);
+    ck_assert_double_lt(fabs(error_of(&server, "latency mean", 0)), 0.045);
+    ck_assert_double_lt(fabs(error_of(&server, "throughput", 0)), 0.035);
+    ck_assert_uint_eq(server.runs[0]->system->n_calibrated, 0);
+    ck_assert_int_eq(server.runs[0]->system->budget.pool_bytes, INT64_C(2587) * 16 * 131072);
+    server_fini(&server);
+}
+END_TEST
+
+/* Mean latency and time to the first token of requests 150 to 299. */
+struct later {
+    double n, latency_s, ttft_s;
+};
+
+static int add_later(void *state, const struct request_record *record, struct err *err) {
+    struct later *later = state;
+    (void)err;
+    if (record->id >= 150) {
+        later->n++;
+        later->latency_s += (double)(record->finished_ns - record->arrival_ns) * 1e-9;
+        later->ttft_s += (double)(record->first_block_ns - record->arrival_ns) * 1e-9;
+    }
+    return 0;
+}
+
+START_TEST(the_half_of_the_requests_that_nothing_was_fitted_to_is_met) {
+    struct later simulated = {0}, measured = {0};
+    struct composition *composition = NULL;
+    struct err err = {0};
+    const struct run_request request = {
+        .system = "vllm-measured", .gpu = "rtx-pro-6000", .workload = PRO_6000, .options.seed = 1};
+    const struct sink sink = {.state = &simulated, .request = add_later};
+    const struct run_watch watch = {.sinks = &sink, .n_sinks = 1};
+    ck_assert_int_eq(compose_open(&request, &composition, &err), 0);
+    ck_assert_int_eq(compose_run(composition, &watch, &err), 0);
+    compose_close(composition);
+    FILE *file = fopen(PRO_6000, "r");
+    char line[256];
+    ck_assert_ptr_nonnull(file);
+    ck_assert_ptr_nonnull(fgets(line, sizeof line, file));
+    for (uint64_t id = 0; fgets(line, sizeof line, file) != NULL; id++) {
+        long long arrival, first, last;
+        ck_assert_int_eq(
+            sscanf(line, "%lld,%*d,%*d,%*d,%*d,%*d,%lld,%lld", &arrival, &first, &last), 3);
+        struct request_record record = {.id = id,
+                                        .arrival_ns = 1000 * arrival,
+                                        .first_block_ns = 1000 * first,
+                                        .finished_ns = 1000 * last};
+        add_later(&measured, &record, &err);
+    }
+    fclose(file);
+    ck_assert_double_eq(simulated.n, 150);
+    ck_assert_double_eq(measured.n, 150);
+    ck_assert_double_eq_tol(simulated.latency_s / measured.latency_s, 1, 0.01);
+    ck_assert_double_eq_tol(simulated.ttft_s / measured.ttft_s, 1, 0.015);
+}
+END_TEST
+
+/* ---- reading ---- */
+
+#define HEAD "arrival_us,input_tokens,output_tokens,first_token_us,last_token_us\n"
+
+static void complains(const char *text, const char *sentence) {
+    const char *path = cli_write("server.csv", text);
+    struct server server;
+    struct err err = {0};
+    ck_assert_int_eq(server_read(path, path, &server, &err), ERR_WORLD);
+    ck_assert_msg(strstr(err.text, sentence) != NULL, "%s", err.text);
+    server_fini(&server);
+}
+
+START_TEST(a_bad_measurement_is_one_sentence_with_its_place) {
+    complains("", ":1: expected the header of a server's requests");
+    complains("arrival_us,input_tokens,output_tokens,first_token_us\n",
+              ":1: no column 'last_token_us'; expected arrival_us, input_tokens, output_tokens, "
+              "first_token_us, last_token_us");
+    complains("arrival_us,arrival_us,input_tokens,output_tokens,first_token_us,last_token_us\n",
+              ":1: more than one column 'arrival_us'");
+    complains(HEAD, " holds no requests");
+    complains(HEAD "0,1,1,5\n", ":2: found 4 fields, expected 5 as in the header");
+    complains(HEAD "0,1,1,5,6\n1,1,1,5,6", ":3: the line does not end: the file was cut off");
+    complains(HEAD "x,1,1,5,6\n", ":2: found 'x' in arrival_us, expected a time in microseconds");
+    complains(HEAD "-1,1,1,5,6\n", ":2: found '-1' in arrival_us, expected a time");
+    complains(HEAD "0,0,1,5,6\n", ":2: found '0' in input_tokens, expected a whole number from 1");
+    complains(HEAD "0,1,1.5,5,6\n", ":2: found '1.5' in output_tokens, expected a whole number");
+    complains(HEAD "9,1,1,5,6\n",
+              ":2: found '5' in first_token_us, expected a time in microseconds, not before the "
+              "arrival");
+    complains(HEAD "0,1,1,5,nan\n",
+              ":2: found 'nan' in last_token_us, expected a time in microseconds, not before the "
+              "first token's");
+    complains("scheduled_us," HEAD "0,1,1,1,5,6\n",
+              ":2: found '0' in scheduled_us, expected a time in microseconds, not before the "
+              "arrival");
+}
+END_TEST
+
+START_TEST(both_sides_count_alike) {
+    const char *path = cli_write("server.csv", "last_token_us,first_token_us,output_tokens,"
+                                               "arrival_us,input_tokens,whatever\r\n"
+                                               "5000000,1000000,5,0,10,x\r\n"
+                                               "3000000.5,3000000.5,1,1000000,10,y\r\n");
+    struct server server;
+    struct err err = {0};
+    ck_assert_msg(server_read(path, path, &server, &err) == 0, "%s", err.text);
+    ck_assert_uint_eq(server.measured.completed, 2);
+    ck_assert_double_eq_tol(server.measured.ttfb.mean, (1 + 2.0000005) / 2, 1e-9);
+    ck_assert_double_eq_tol(server.measured.latency.mean, (5 + 2.0000005) / 2, 1e-9);
+    ck_assert_uint_eq(server.measured.tpot.n, 1); /* of one token there is none */
+    ck_assert_double_eq_tol(server.measured.tpot.mean, 1, 1e-9);
+    ck_assert_double_eq_tol(server.measured.makespan_s, 5, 1e-9);
+    ck_assert_double_eq_tol(server.measured.throughput_tok_s, 6 / 5.0, 1e-9);
+    server_fini(&server);
+}
+END_TEST
+
+START_TEST(the_command_compares_and_says_why_it_cannot) {
+    const char *path =
+        cli_write("server.csv", HEAD "0,100,4,30000,90000\n20000,50,3,60000,90000\n");
+    char *text = PRINTS("server", "--measured", path, "--gpu", "rtx4090");
+    ck_assert_ptr_nonnull(strstr(text, "2 requests of "));
+    ck_assert_ptr_nonnull(
+        strstr(text, "vllm-ar: vllm-ar, llama-3.1-8b on rtx4090, prices imported"));
+    free(text);
+    text = PRINTS("server", "--measured", path, "--gpu", "rtx4090", "--json");
+    json_error_t error;
+    json_t *object = json_loads(text, 0, &error);
+    ck_assert_ptr_nonnull(object);
+    ck_assert_int_eq(json_integer_value(json_object_get(object, "requests")), 2);
+    json_decref(object);
+    free(text);
+    REFUSES(2, "server needs --measured FILE", "server");
+    REFUSES(1, "cannot read nowhere.csv: No such file or directory", "server", "--measured",
+            "nowhere.csv");
+    struct output output =
+        CLI("server", "--measured", path, "--gpu", "rtx4090", "--set", "context_tokens=60");
+    ck_assert_int_eq(output.status, 1);
+    ck_assert_ptr_nonnull(strstr(output.err, "1 rejected: nothing to compare"));
+    output_free(&output);
+    const char *figure = cli_write("figure.ini", "[figure]\ntitle = x\nkind = server\n");
+    struct grid grid;
+    struct err err = {0};
+    ck_assert_int_eq(grid_load(figure, "x", &grid, &err), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.text, "[figure] lacks 'gpu'"));
+}
+END_TEST
+
+/* ---- what vLLM's loop does ---- */
+
+static struct system *vllm(const char *const *settings) {
+    return rig_system("vllm-ar", "rtx-pro-6000", false, settings);
+}
+
+static struct loop_result serve(struct system *system, const struct arrival *arrivals, size_t n,
+                                struct keeper *keeper) {
+    struct list_source list = {.arrivals = arrivals, .n = n};
+    struct arrival_source source = {.state = &list, .next = list_next};
+    return rig_run(system, source, keeper);
+}
+
+START_TEST(who_arrives_during_a_step_waits_for_one_step_more) {
+    const struct arrival arrivals[] = {
+        {.id = 0, .prompt_tokens = 64, .output_tokens = 40},
+        {.id = 1, .arrival_ns = 100000000, .prompt_tokens = 64, .output_tokens = 4}};
+    int64_t admitted_ns[2];
+    for (int ahead = 0; ahead < 2; ahead++) {
+        struct keeper keeper = {0};
+        struct system *system =
+            vllm((const char *const[]){ahead ? "decides_ahead=on" : "decides_ahead=off", NULL});
+        serve(system, arrivals, 2, &keeper);
+        ck_assert_uint_eq(keeper.n_requests, 2);
+        ck_assert_uint_eq(keeper.requests[0].id, 1);
+        admitted_ns[ahead] = keeper.requests[0].admitted_ns;
+        size_t during = 0;
+        while (keeper.steps[during].record.end_ns <= arrivals[1].arrival_ns) {
+            during++;
+        }
+        /* The step that runs when it arrives is followed by one that was put together before. */
+        ck_assert_int_eq(admitted_ns[ahead], keeper.steps[during + (size_t)ahead].record.end_ns);
+        keeper_fini(&keeper);
+        system_close(system);
+    }
+    ck_assert_int_gt(admitted_ns[1], admitted_ns[0]);
+}
+END_TEST
+
+START_TEST(a_place_that_a_step_frees_is_taken_one_step_later) {
+    const struct arrival arrivals[] = {{.id = 0, .prompt_tokens = 64, .output_tokens = 8},
+                                       {.id = 1, .prompt_tokens = 64, .output_tokens = 40},
+                                       {.id = 2, .prompt_tokens = 64, .output_tokens = 4}};
+    for (int ahead = 0; ahead < 2; ahead++) {
+        struct keeper keeper = {0};
+        struct system *system = vllm((const char *const[]){
+            ahead ? "decides_ahead=on" : "decides_ahead=off", "max_requests=2", NULL});
+        serve(system, arrivals, 3, &keeper);
+        ck_assert_uint_eq(keeper.requests[0].id, 0);
+        ck_assert_uint_eq(keeper.requests[1].id, 2);
+        int64_t freed_ns = keeper.requests[0].finished_ns;
+        size_t next = 0;
+        while (keeper.steps[next].record.start_ns < freed_ns) {
+            next++;
+        }
+        ck_assert_int_eq(keeper.requests[1].admitted_ns,
+                         ahead ? keeper.steps[next].record.end_ns : freed_ns);
+        keeper_fini(&keeper);
+        system_close(system);
+    }
+}
+END_TEST
+
+START_TEST(a_shared_prefix_is_not_computed_again) {
+    const struct arrival arrivals[] = {
+        {.id = 0, .prompt_tokens = 100, .output_tokens = 4},
+        {.id = 1, .prompt_tokens = 100, .output_tokens = 4, .prefix_tokens = 70},
+        {.id = 2, .prompt_tokens = 64, .output_tokens = 4, .prefix_tokens = 64}};
+    const uint64_t cached[2][3] = {{0, 0, 0}, {0, 64, 48}}; /* whole pages, never a whole prompt */
+    for (int caches = 0; caches < 2; caches++) {
+        struct keeper keeper = {0};
+        struct system *system =
+            vllm((const char *const[]){caches ? "prefix_caching=on" : "prefix_caching=off", NULL});
+        serve(system, arrivals, 3, &keeper);
+        for (size_t i = 0; i < 3; i++) {
+            const struct request_record *record = &keeper.requests[i];
+            ck_assert_uint_eq(record->tokens_processed,
+                              record->prompt_tokens + 3 - cached[caches][record->id]);
+        }
+        keeper_fini(&keeper);
+        system_close(system);
+    }
+}
+END_TEST
+
+START_TEST(a_preempted_request_computes_what_was_taken_of_it_and_no_more) {
+    struct arrival arrivals[24];
+    uint64_t processed[2], needed = 0;
+    for (uint32_t i = 0; i < 24; i++) {
+        arrivals[i] = (struct arrival){
+            .id = i, .prompt_tokens = 200 + 10 * i, .output_tokens = 300 + 7 * (i % 5)};
+        needed += arrivals[i].prompt_tokens + arrivals[i].output_tokens - 1;
+    }
+    for (int caches = 0; caches < 2; caches++) {
+        struct keeper keeper = {0};
+        struct system *system = vllm((const char *const[]){
+            caches ? "prefix_caching=on" : "prefix_caching=off", "pool_pages=300", NULL});
+        struct loop_result result = serve(system, arrivals, 24, &keeper);
+        uint64_t preemptions = 0;
+        processed[caches] = 0;
+        for (size_t i = 0; i < keeper.n_requests; i++) {
+            processed[caches] += keeper.requests[i].tokens_processed;
+            preemptions += keeper.requests[i].preemptions;
+        }
+        ck_assert_uint_eq(result.completed, 24);
+        ck_assert_uint_gt(preemptions, 0);
+        ck_assert_uint_gt(processed[caches], needed);
+        ck_assert_int_le(result.kv_peak_bytes, system->budget.pool_bytes);
+        keeper_fini(&keeper);
+        system_close(system);
+    }
+    ck_assert_uint_lt(processed[1], processed[0]);
+}
+END_TEST
+
+START_TEST(a_pool_of_more_pages_than_fit_is_refused) {
+    REFUSES(1,
+            "a pool of 99999 pages does not fit into NVIDIA GeForce RTX 4090 24 GB: memory leaves "
+            "2528",
+            "run", "--system", "vllm-ar", "--gpu", "rtx4090", "--set", "pool_pages=99999");
+}
+END_TEST
+
+/* ---- attention of both at once ---- */
+
+/* One sequence alone takes 20 ns a key beside the smallest pass, a batch of 64 takes 4 ns a key and
+ * sequence by itself and 6 beside a pass. */
+static struct profile *made_up_profile(void) {
+    static const char text[] =
+        "# kind: imported\n# source: a test\n"
+        "attention_causal,1,16,16,32,8,128,5\nattention_causal,1,512,512,32,8,128,50\n"
+        "attention_decode,1,1,16,32,8,128,1\nattention_decode,1,1,8192,32,8,128,40\n"
+        "attention_decode,64,1,16,32,8,128,4.096\nattention_decode,64,1,8192,32,8,128,2097.152\n"
+        "attention_mixed,1,16,1024,32,8,128,30\nattention_mixed,1,16,8192,32,8,128,173.36\n"
+        "attention_mixed,64,16,1024,32,8,128,398.216\n"
+        "attention_mixed,64,512,1024,32,8,128,443.216\n"
+        "attention_mixed,64,16,8192,32,8,128,3150.728\n"
+        "attention_mixed,64,512,8192,32,8,128,3195.728\n";
+    const struct profile_peaks peaks = {.flops = 1e18, .bandwidth = 1e18, .sms = 100};
+    struct profile *profile = NULL;
+    struct err err = {0};
+    ck_assert_msg(profile_parse("made-up", text, sizeof text - 1, &peaks, &profile, &err) == 0,
+                  "%s", err.text);
+    return profile;
+}
+
+static struct profile_spans singles(int64_t n, double keys) {
+    return (struct profile_spans){.n_seqs = n,
+                                  .sum_q = (double)n,
+                                  .sum_kv = (double)n * keys,
+                                  .sum_q_kv = (double)n * keys,
+                                  .heads = 32,
+                                  .kv_heads = 8,
+                                  .head_dim = 128};
+}
+
+START_TEST(beside_a_prefill_single_queries_take_what_the_call_takes_beyond_it) {
+    struct profile *profile = made_up_profile();
+    struct profile_spans spans = singles(64, 1024);
+    enum profile_match match;
+    double ns = profile_attention_mixed(profile, &spans, 512, &match);
+    ck_assert_double_eq_tol(ns, 64 * 1024 * 6, 1);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    spans = singles(64, 2048);
+    ns = profile_attention_mixed(profile, &spans, 512, &match);
+    ck_assert_double_eq_tol(ns, 64 * 2048 * 6, 1);
+    ck_assert_int_eq(match, PROFILE_INTERPOLATED);
+    profile_close(profile);
+}
+END_TEST
+
+START_TEST(the_longest_sequences_outlast_the_rest) {
+    struct profile *profile = made_up_profile();
+    struct profile_spans spans = singles(64, 1000);
+    double uniform_ns = 4 * spans.sum_kv;
+    /* 20 ns a key alone, of which the batch pays 4 anyhow; 8 of them to the second, 12 to the
+     * third. From five on none is missing. */
+    const uint32_t one[PROFILE_STRAGGLERS] = {5000, 1000, 1000};
+    const uint32_t two[PROFILE_STRAGGLERS] = {5000, 3000, 1000, 1000};
+    const uint32_t many[PROFILE_STRAGGLERS] = {5000, 5000, 5000, 5000, 5000, 1000};
+    ck_assert_double_eq_tol(profile_stragglers(profile, &spans, uniform_ns, one), 4000 * 16, 1);
+    ck_assert_double_eq_tol(profile_stragglers(profile, &spans, uniform_ns, two),
+                            2000 * 16 + 2000 * 12, 1);
+    ck_assert_double_eq_tol(profile_stragglers(profile, &spans, uniform_ns, many), 0, 1);
+    profile_close(profile);
+}
+END_TEST
+
+/* 100 multiprocessors take 160 heads of sequences before the kernel stops splitting: 20 of 8. */
+START_TEST(only_a_batch_that_fills_the_device_has_stragglers) {
+    enum { MOST = 21 };
+    struct profile *profile = made_up_profile();
+    struct span spans[MOST];
+    const struct span *list[MOST];
+    for (uint32_t i = 0; i < MOST; i++) {
+        spans[i] = (struct span){.phase = PHASE_REUSE,
+                                 .queries = 1,
+                                 .first_queries = 1,
+                                 .context = i == 3 ? 7999 : 999,
+                                 .exact = 1};
+        list[i] = &spans[i];
+    }
+    for (uint32_t n = 19; n <= MOST; n++) {
+        struct step_shape shape;
+        enum profile_match match = PROFILE_EXACT;
+        shape_clear(&shape);
+        for (uint32_t i = 0; i < n; i++) {
+            shape_add(shape.sym, &spans[i], 1);
+        }
+        shape.spans = list;
+        shape.n_spans = n;
+        struct profile_spans sums = singles(n, (double)shape.sym[SYM_BLOCK_K] / n);
+        double ns = varlen_single_ns(profile, &shape, &sums, 1e5, &match);
+        double alone_ns = 7000 * (20 - 1e5 / sums.sum_kv);
+        ck_assert_double_eq_tol(ns, n < 20 ? 1e5 : 1e5 + alone_ns, 1);
+        shape.spans = NULL; /* lengths nobody asked for */
+        ck_assert_double_eq(varlen_single_ns(profile, &shape, &sums, 1e5, &match), 1e5);
+    }
+    profile_close(profile);
+}
+END_TEST
+
+/* ---- freed pages ---- */
+
+/* Against a list of single pages, each with its owner. */
+START_TEST(freed_pages_are_handed_out_oldest_first) {
+    enum { OWNERS = 8, PAGES = 200, TURNS = 20000 };
+    uint32_t list[PAGES], n = PAGES;
+    struct freed freed;
+    struct rng rng = rng_stream(7, "freed");
+    int64_t held[OWNERS] = {0};
+    bool is_freed[OWNERS] = {false};
+    freed_init(&freed, OWNERS, PAGES);
+    for (uint32_t i = 0; i < PAGES; i++) {
+        list[i] = FREED_BY_NOBODY;
+    }
+    for (int turn = 0; turn < TURNS; turn++) {
+        uint32_t owner = (uint32_t)(rng_next(&rng) % OWNERS);
+        int64_t amount = (int64_t)(rng_next(&rng) % 40);
+        if (is_freed[owner] && rng_next(&rng) % 2 == 0) {
+            uint32_t kept = 0;
+            int64_t left = 0;
+            for (uint32_t i = 0; i < n; i++) {
+                left += list[i] == owner;
+                list[kept] = list[i];
+                kept += list[i] != owner;
+            }
+            n = kept;
+            ck_assert_int_eq(freed_left(&freed, owner), left);
+            ck_assert_int_eq(freed_reclaim(&freed, owner), left);
+            held[owner] = left;
+            is_freed[owner] = false;
+        } else if (!is_freed[owner] && held[owner] > 0 && rng_next(&rng) % 3 == 0) {
+            bool returns = rng_next(&rng) % 2 == 0;
+            freed_add(&freed, returns ? owner : FREED_BY_NOBODY, held[owner]);
+            for (; held[owner] > 0; held[owner]--) {
+                list[n++] = returns ? owner : FREED_BY_NOBODY;
+            }
+            is_freed[owner] = returns;
+        } else if (!is_freed[owner] && amount <= n) {
+            freed_take(&freed, amount);
+            memmove(list, list + amount, (n - (size_t)amount) * sizeof *list);
+            n -= (uint32_t)amount;
+            held[owner] += amount;
+        }
+    }
+    freed_fini(&freed);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        a_vllm_server_is_met_within_the_aim,
+        the_documented_commands_give_the_documented_numbers,
+        limits_that_the_server_cannot_have_had_are_warned_of,
+        a_server_without_memory_is_met_within_a_few_percent,
+        the_half_of_the_requests_that_nothing_was_fitted_to_is_met,
+        a_bad_measurement_is_one_sentence_with_its_place,
+        both_sides_count_alike,
+        the_command_compares_and_says_why_it_cannot,
+        who_arrives_during_a_step_waits_for_one_step_more,
+        a_place_that_a_step_frees_is_taken_one_step_later,
+        a_shared_prefix_is_not_computed_again,
+        a_preempted_request_computes_what_was_taken_of_it_and_no_more,
+        a_pool_of_more_pages_than_fit_is_refused,
+        beside_a_prefill_single_queries_take_what_the_call_takes_beyond_it,
+        the_longest_sequences_outlast_the_rest,
+        only_a_batch_that_fills_the_device_has_stragglers,
+        freed_pages_are_handed_out_oldest_first,
+    };
+    int status = SUITE_RUN("server", tests);
+    cli_fini();
+    return status;
+}

@@ -1,0 +1,561 @@
+/* dKV-Cache live on the CPU: scattered positions run against the rows of a whole canvas, as an
+ * independent pass in double with rows of its own has it; what is renewed always is as without a
+ * cache; company changes no token; the greedy variant knows what a step decides. */
+#include "engine/weights/weights.h"
+#include "sim/decoder/decoder.h"
+#include "tests/support/forward.h"
+#include "tests/support/live.h"
+#include "tests/support/unequal.h"
+
+enum { BLOCK = 6 };
+
+/* Intervals at which a block has steps of every kind. */
+static const char *const caches[][3] = {
+    {"cache=dkv-decode", "cache.interval_steps=4", NULL},
+    {"cache=dkv-prefill", "cache.prompt_interval_steps=4", NULL},
+    {"cache=dkv-pd", "cache.interval_steps=2", "cache.prompt_interval_steps=6"},
+    {"cache=dkv-greedy", "cache.interval_steps=3", "cache.window=2"},
+};
+enum { DECODE, PREFILL, PD, GREEDY, N_CACHES };
+
+static struct system *system_of(const char *const cache[3], const char *decoder, const char *scope,
+                                const char *layout) {
+    char texts[3][64];
+    snprintf(texts[0], sizeof texts[0], "decoder=%s", decoder);
+    snprintf(texts[1], sizeof texts[1], "logit_scope=%s", scope);
+    snprintf(texts[2], sizeof texts[2], "kv=%s", layout);
+    const char *settings[12] = {texts[0],   texts[1],         texts[2],
+                                "layers=2", "block_tokens=6", "steps_per_block=6"};
+    size_t n = 6;
+    for (int i = 0; i < 3 && cache[i] != NULL; i++) {
+        settings[n++] = cache[i];
+    }
+    if (strcmp(decoder, "threshold") == 0) {
+        settings[n++] = "decoder.threshold=0.012";
+    }
+    return live_system("llada-tiny", settings);
+}
+
+static struct served *serve_well(struct system *system, const struct arrival *arrivals) {
+    struct served *served = serve_live(system, arrivals, N);
+    check_outputs(served, system, together, N);
+    check_used_as_planned(served, N);
+    ck_assert_int_eq(served->memory.metered_bytes + served->memory.unmapped_bytes,
+                     served->memory.planned_bytes);
+    return served;
+}
+
+/* ---- an independent pass over some positions of a canvas ---- */
+
+enum { MOST_CANVAS = 32, LAYERS = 2, SEED = 1 };
+
+struct canvas {
+    uint32_t n, prompt;
+    int32_t tokens[MOST_CANVAS];
+    bool masked[MOST_CANVAS], decided[MOST_CANVAS]; /* decided: by the step before */
+    double k[LAYERS][MOST_CANVAS][MAX_DIM], v[LAYERS][MOST_CANVAS][MAX_DIM];
+    double x[MOST_CANVAS][MAX_DIM];
+};
+
+static void attend(const struct model *m, const struct canvas *canvas, uint32_t layer,
+                   const double *q, double *y) {
+    int d = (int)m->head_dim;
+    for (int head = 0; head < (int)m->heads; head++) {
+        int at = head / (int)(m->heads / m->kv_heads) * d;
+        double p[MOST_CANVAS], sum = 0;
+        for (uint32_t j = 0; j < canvas->n; j++) {
+            p[j] = 0;
+            for (int i = 0; i < d; i++) {
+                p[j] += q[head * d + i] * canvas->k[layer][j][at + i];
+            }
+            p[j] = exp(p[j] / sqrt(d));
+            sum += p[j];
+        }
+        for (int i = 0; i < d; i++) {
+            y[head * d + i] = 0;
+            for (uint32_t j = 0; j < canvas->n; j++) {
+                y[head * d + i] += p[j] / sum * canvas->v[layer][j][at + i];
+            }
+        }
+    }
+}
+
+/* The rows of the positions that run are renewed, then each of these attends to all. */
+static void run_layer(const struct weights *w, uint32_t layer, struct canvas *canvas,
+                      const bool *runs) {
+    const struct model *m = w->layout.model;
+    int c = (int)m->hidden, width = (int)(m->heads * m->head_dim);
+    int kv = (int)(m->kv_heads * m->head_dim), d = (int)m->head_dim;
+    double eps = (double)w->constants.norm_epsilon, y[MAX_DIM], z[MAX_DIM];
+    static double qkv[MOST_CANVAS][3 * MAX_DIM];
+    for (uint32_t t = 0; t < canvas->n; t++) {
+        if (runs[t]) {
+            naive_norm(weights_at(w, WEIGHT_ATTENTION_NORM, layer), eps, canvas->x[t], c, y);
+            naive_matvec(weights_at(w, WEIGHT_QKV, layer), y, width + 2 * kv, c, qkv[t]);
+            for (int at = 0; at < width + kv; at += d) {
+                naive_rotate(qkv[t] + at, d, (int)t, &w->constants.rotation);
+            }
+            memcpy(canvas->k[layer][t], qkv[t] + width, sizeof(double) * (size_t)kv);
+            memcpy(canvas->v[layer][t], qkv[t] + width + kv, sizeof(double) * (size_t)kv);
+        }
+    }
+    for (uint32_t t = 0; t < canvas->n; t++) {
+        if (runs[t]) {
+            attend(m, canvas, layer, qkv[t], y);
+            naive_matvec(weights_at(w, WEIGHT_OUTPUT, layer), y, c, width, z);
+            for (int i = 0; i < c; i++) {
+                canvas->x[t][i] += z[i];
+            }
+            naive_norm(weights_at(w, WEIGHT_FFN_NORM, layer), eps, canvas->x[t], c, y);
+            naive_ffn(w, layer, y, z);
+            for (int i = 0; i < c; i++) {
+                canvas->x[t][i] += z[i];
+            }
+        }
+    }
+}
+
+/* What the model says at a position that was run. */
+static int32_t best_token(const struct weights *w, const struct canvas *canvas, uint32_t t) {
+    const struct model *m = w->layout.model;
+    static double logits[4096];
+    double y[MAX_DIM];
+    naive_norm(weights_at(w, WEIGHT_FINAL_NORM, 0), (double)w->constants.norm_epsilon, canvas->x[t],
+               (int)m->hidden, y);
+    naive_matvec(weights_at(w, WEIGHT_HEAD, 0), y, (int)m->vocab, (int)m->hidden, logits);
+    int32_t best = 0;
+    for (int32_t i = 1; i < (int32_t)m->vocab; i++) {
+        best = logits[i] > logits[best] ? i : best;
+    }
+    return best;
+}
+
+static void run_step(const struct weights *w, struct canvas *canvas, const bool *runs,
+                     uint32_t next) {
+    const struct model *m = w->layout.model;
+    for (uint32_t t = 0; t < canvas->n; t++) {
+        const float *row = (const float *)weights_at(w, WEIGHT_EMBEDDING, 0) +
+                           (size_t)canvas->tokens[t] * m->hidden;
+        for (uint32_t i = 0; i < m->hidden; i++) {
+            canvas->x[t][i] = (double)row[i];
+        }
+    }
+    for (uint32_t layer = 0; layer < m->layers; layer++) {
+        run_layer(w, layer, canvas, runs);
+    }
+    ck_assert(runs[next] && canvas->masked[next]);
+    canvas->tokens[next] = best_token(w, canvas, next);
+    canvas->masked[next] = false;
+    memset(canvas->decided, 0, sizeof canvas->decided);
+    canvas->decided[next] = true;
+}
+
+/* ---- what each policy runs, in the paper's words ---- */
+
+/* The masked position of [first, end) whose draw is the largest: one is decided a step. */
+static uint32_t next_of(const struct canvas *canvas, uint64_t id, uint32_t first, uint32_t end) {
+    uint32_t best = end;
+    float most = -1;
+    for (uint32_t t = first; t < end; t++) {
+        float draw = decode_draw(rng_key(SEED, id, 0), t);
+        if (canvas->masked[t] && draw > most) {
+            best = t;
+            most = draw;
+        }
+    }
+    return best;
+}
+
+/* The two masked positions of [first, end) that are nearest to the next one, the left one of two
+ * that are as near. */
+static void add_neighbours(const struct canvas *canvas, uint32_t first, uint32_t end, uint32_t next,
+                           bool *runs) {
+    for (int n = 0; n < 2; n++) {
+        uint32_t best = end, nearest = UINT32_MAX;
+        for (uint32_t t = first; t < end; t++) {
+            uint32_t far = t < next ? next - t : t - next;
+            if (canvas->masked[t] && !runs[t] && far < nearest) {
+                best = t;
+                nearest = far;
+            }
+        }
+        if (best < end) {
+            runs[best] = true;
+        }
+    }
+}
+
+static void choose_runs(int cache, const struct canvas *canvas, uint32_t step, uint32_t first,
+                        uint32_t end, uint32_t next, bool *runs) {
+    for (uint32_t t = 0; t < canvas->n; t++) {
+        bool is_output = t >= canvas->prompt, undecided = canvas->masked[t] || canvas->decided[t];
+        bool of_cache[N_CACHES] = {
+            [DECODE] = step % 4 == 0 || undecided,
+            [PREFILL] = step % 4 == 0 || is_output,
+            [PD] = step % 6 == 0 || (step % 2 == 0 && is_output) || undecided,
+            [GREEDY] = step % 3 == 0 || canvas->decided[t] || t == next,
+        };
+        runs[t] = of_cache[cache];
+    }
+    if (cache == GREEDY) {
+        add_neighbours(canvas, first, end, next, runs);
+    }
+}
+
+/* Rows that a run's steps wrote, read off its calls. */
+static struct {
+    int n_calls, n_scattered;
+    bool wrote[LIVE_STEPS][MOST_CANVAS];
+} noted;
+
+static int note_keep(struct device *device, const struct call_keep *call) {
+    int step = noted.n_calls++ / LAYERS;
+    ck_assert_int_lt(step, LIVE_STEPS);
+    for (int32_t t = 0; t < call->n_tokens; t++) {
+        if (call->kv_rows[t] >= 0) {
+            noted.wrote[step][call->kv_rows[t]] = true;
+        }
+    }
+    return device_cpu.keep(device, call);
+}
+
+static int note_attention(struct device *device, const struct call_block_attention *call) {
+    noted.n_scattered += call->own_cached;
+    return device_cpu.block_attention(device, call);
+}
+
+static int32_t prompts[N][MOST_CANVAS];
+
+static const int32_t *prompt_of(void *state, uint64_t id) {
+    (void)state;
+    return prompts[id];
+}
+
+/* One request from its prompt to its end, a position a step: returns its steps. */
+static uint32_t follow(int cache, const struct weights *w, const struct arrival *arrival,
+                       struct canvas *canvas) {
+    uint32_t n_steps = 0;
+    bool runs[MOST_CANVAS];
+    memset(canvas, 0, sizeof *canvas);
+    canvas->prompt = arrival->prompt_tokens;
+    canvas->n = arrival->prompt_tokens + arrival->output_tokens;
+    for (uint32_t t = 0; t < canvas->n; t++) {
+        canvas->masked[t] = t >= canvas->prompt;
+        canvas->tokens[t] =
+            canvas->masked[t] ? (int32_t)w->layout.model->mask_token : prompts[arrival->id][t];
+    }
+    for (uint32_t first = canvas->prompt; first < canvas->n; first += BLOCK) {
+        uint32_t end = first + BLOCK < canvas->n ? first + BLOCK : canvas->n;
+        for (uint32_t step = 0; step < end - first; step++, n_steps++) {
+            uint32_t next = next_of(canvas, arrival->id, first, end);
+            choose_runs(cache, canvas, step, first, end, next, runs);
+            run_step(w, canvas, runs, next);
+            if (cache != PREFILL) { /* which stores the prompt alone */
+                ck_assert_mem_eq(runs, noted.wrote[n_steps], canvas->n * sizeof *runs);
+            }
+        }
+    }
+    return n_steps;
+}
+
+START_TEST(every_variant_decodes_as_a_reference_with_rows_of_its_own) {
+    static struct canvas canvas;
+    struct device_table table = device_cpu;
+    struct rng rng = rng_stream(4, "prompts");
+    table.keep = note_keep;
+    table.block_attention = note_attention;
+    for (int cache = 0; cache < N_CACHES; cache++) {
+        struct system *system = system_of(caches[cache], "random", "block", "pages");
+        struct engine_device device;
+        struct weights weights;
+        struct err err = {0};
+        ck_assert(system->model->layers == LAYERS && system->model->hidden <= MAX_DIM);
+        ck_assert_int_eq(engine_device_open("cpu", NULL, &device, &err), 0);
+        ck_assert_int_eq(weights_open(&weights, &device, system->model, "random:3", &err), 0);
+        for (int i = 0; i < 2; i++) {
+            const struct arrival *arrival = &together[i];
+            for (uint32_t t = 0; t < arrival->prompt_tokens; t++) {
+                prompts[arrival->id][t] = (int32_t)(rng_uniform(&rng) * 1000);
+            }
+            memset(&noted, 0, sizeof noted);
+            struct served *served = serve(&(struct serving){.system = system,
+                                                            .arrivals = arrival,
+                                                            .n = 1,
+                                                            .table = &table,
+                                                            .prompt = prompt_of});
+            ck_assert_msg(served->err.kind == ERR_NONE, "%s", served->err.text);
+            uint32_t n_steps = follow(cache, &weights, arrival, &canvas);
+            ck_assert_uint_eq(served->result.steps, n_steps);
+            ck_assert_mem_eq(served->tokens[arrival->id], canvas.tokens + canvas.prompt,
+                             arrival->output_tokens * sizeof canvas.tokens[0]);
+            ck_assert_int_eq(noted.n_scattered > 0, cache != PREFILL);
+            free(served);
+        }
+        weights_close(&weights);
+        engine_device_close(&device);
+        system_close(system);
+    }
+}
+END_TEST
+
+/* ---- what it is where nothing is reused, or the same is ---- */
+
+static struct served *serve_as(const char *first, const char *second, const char *third,
+                               const char *decoder) {
+    struct system *system =
+        system_of((const char *const[]){first, second, third}, decoder, "block", "pages");
+    struct served *served = serve_well(system, together);
+    system_close(system);
+    return served;
+}
+
+static void same_runs(struct served *a, struct served *b) {
+    same_tokens(a, b, N);
+    ck_assert_uint_eq(a->result.steps, b->result.steps);
+    ck_assert_mem_eq(a->commits, b->commits, sizeof a->commits);
+}
+
+START_TEST(renewal_in_every_step_is_no_cache_at_all) {
+    static const char *const every[][3] = {
+        {"cache=dkv-decode", "cache.interval_steps=1", NULL},
+        {"cache=dkv-prefill", "cache.prompt_interval_steps=1", NULL},
+        {"cache=dkv-pd", "cache.prompt_interval_steps=1", NULL},
+        {"cache=dkv-greedy", "cache.interval_steps=1", NULL},
+    };
+    for (int i = 0; i < N_CACHES; i++) {
+        const char *decoder = i == GREEDY ? "random" : "fixed";
+        struct served *none = serve_as("cache=none", NULL, NULL, decoder);
+        struct served *all = serve_as(every[i][0], every[i][1], every[i][2], decoder);
+        struct served *some = serve_as(caches[i][0], caches[i][1], caches[i][2], decoder);
+        same_tokens(none, all, N);
+        ck_assert_uint_eq(all->result.steps, none->result.steps);
+        ck_assert_int_eq(all->result.sym[SYM_TOKENS], none->result.sym[SYM_TOKENS]);
+        ck_assert(!has_same_tokens(none, some)); /* it can be told from that */
+        ck_assert_int_lt(some->result.sym[SYM_TOKENS], none->result.sym[SYM_TOKENS]);
+        free(none);
+        free(all);
+        free(some);
+    }
+}
+END_TEST
+
+/* The output in every step against the prompt's rows: in place, or stored apart. */
+START_TEST(an_output_that_is_renewed_in_every_step_is_the_prefill_variant) {
+    struct served *both = serve_as("cache=dkv-pd", "cache.interval_steps=1",
+                                   "cache.prompt_interval_steps=4", "threshold");
+    struct served *prefill =
+        serve_as(caches[PREFILL][0], caches[PREFILL][1], caches[PREFILL][2], "threshold");
+    same_runs(both, prefill);
+    free(both);
+    free(prefill);
+}
+END_TEST
+
+START_TEST(one_interval_for_prompt_and_output_is_the_decode_variant) {
+    struct served *both = serve_as("cache=dkv-pd", "cache.interval_steps=4",
+                                   "cache.prompt_interval_steps=4", "fixed");
+    struct served *decode =
+        serve_as(caches[DECODE][0], caches[DECODE][1], caches[DECODE][2], "fixed");
+    same_runs(both, decode);
+    free(both);
+    free(decode);
+}
+END_TEST
+
+/* In a canvas of one block a window over all of it leaves out what the decode variant does. */
+START_TEST(a_greedy_window_over_the_output_is_the_decode_variant) {
+    static const struct arrival one[] = {{.id = 0, .prompt_tokens = 9, .output_tokens = 6}};
+    const char *const decode[] = {"cache=dkv-decode", "cache.interval_steps=3", NULL};
+    const char *const windows[] = {"cache.window=12", "cache.window=2"};
+    struct served *served[3];
+    for (int i = 0; i < 3; i++) {
+        const char *const greedy[] = {"cache=dkv-greedy", "cache.interval_steps=3",
+                                      windows[i == 2]};
+        struct system *system = system_of(i == 0 ? decode : greedy, "random", "masked", "slab");
+        served[i] = serve_live(system, one, 1);
+        system_close(system);
+    }
+    same_runs(served[0], served[1]);
+    ck_assert_int_eq(served[0]->result.sym[SYM_TOKENS], served[1]->result.sym[SYM_TOKENS]);
+    ck_assert_int_lt(served[2]->result.sym[SYM_TOKENS], served[1]->result.sym[SYM_TOKENS]);
+    for (int i = 0; i < 3; i++) {
+        free(served[i]);
+    }
+}
+END_TEST
+
+/* ---- company, simulation, replay, mapped memory ---- */
+
+static const char *const scopes[] = {"queries", "generation", "block", "masked"};
+
+START_TEST(company_and_arrival_change_no_token) {
+    static const char *const decoders[] = {"fixed", "threshold", "random", "sequential", "origin"};
+    for (int i = 0; i < 5 * N_CACHES; i++) {
+        int cache = i % N_CACHES, decoder = i / N_CACHES;
+        if (cache == GREEDY && decoder < 2) {
+            continue;
+        }
+        struct system *system =
+            system_of(caches[cache], decoders[decoder], scopes[(cache + decoder) % 4],
+                      (cache + decoder) % 2 ? "pages" : "slab");
+        struct served *batched = serve_well(system, together), *alone = serve_well(system, apart);
+        same_tokens(batched, alone, N);
+        ck_assert_uint_lt(batched->n_steps, alone->n_steps);
+        system->runtime.vmm = true;
+        struct served *mapped = serve_well(system, together);
+        ck_assert(mapped->memory.is_mapped);
+        same_runs(batched, mapped);
+        free(batched);
+        free(alone);
+        free(mapped);
+        system_close(system);
+    }
+}
+END_TEST
+
+/* Positions that decoders choose blindly are those of the simulation: its steps run as many. */
+START_TEST(a_simulation_has_the_schedule_of_the_live_run) {
+    for (int i = 0; i < 2 * N_CACHES; i++) {
+        struct system *system = system_of(caches[i % N_CACHES], i < N_CACHES ? "random" : "origin",
+                                          scopes[i % 4], "pages");
+        struct served *live = serve_well(system, together);
+        struct served *simulated = serve(
+            &(struct serving){.system = system, .arrivals = together, .n = N, .simulates = true});
+        ck_assert_msg(simulated->err.kind == ERR_NONE, "%s", simulated->err.text);
+        ck_assert_uint_eq(live->n_steps, simulated->n_steps);
+        ck_assert_mem_eq(live->commits, simulated->commits, sizeof live->commits);
+        ck_assert_mem_eq(live->ids, simulated->ids, sizeof live->ids);
+        ck_assert_mem_eq(live->result.sym, simulated->result.sym, sizeof live->result.sym);
+        free(live);
+        free(simulated);
+        system_close(system);
+    }
+}
+END_TEST
+
+START_TEST(a_run_played_again_runs_as_many_positions_and_decides_as_many) {
+    for (int i = 0; i < 2 * N_CACHES; i++) {
+        const char *decoder = i % N_CACHES == GREEDY ? "origin"
+                              : i < N_CACHES         ? "fixed"
+                                                     : "threshold";
+        struct system *system = system_of(caches[i % N_CACHES], decoder, "block", "slab");
+        struct served *live = serve_well(system, together);
+        struct accuracy accuracy;
+        accuracy_init(&accuracy, system, live->n_steps, 2);
+        struct served *played = serve(&(struct serving){
+            .system = system, .arrivals = together, .n = N, .played = live, .accuracy = &accuracy});
+        ck_assert_msg(played->err.kind == ERR_NONE, "%s", played->err.text);
+        ck_assert_mem_eq(live->commits, played->commits, sizeof live->commits);
+        ck_assert_mem_eq(live->result.sym, played->result.sym, sizeof live->result.sym);
+        check_used_as_planned(played, N);
+        same_tokens(live, played, N);
+        ck_assert_uint_eq(accuracy.n_steps, live->n_steps);
+        accuracy_fini(&accuracy);
+        free(live);
+        free(played);
+        system_close(system);
+    }
+}
+END_TEST
+
+/* ---- what a greedy step costs, and what is refused ---- */
+
+struct widths {
+    uint32_t window, commits, before; /* before: decided by the step before */
+    uint32_t n_reused, widest;
+};
+
+static int note_width(void *state, const struct step_record *record, struct err *err) {
+    struct widths *widths = state;
+    (void)err;
+    ck_assert(record->n == 1 && record->repeat == 1);
+    uint32_t tokens = (uint32_t)record->sym[SYM_TOKENS];
+    if (record->n_by_phase[PHASE_REUSE] == 1) {
+        ck_assert_uint_le(tokens, record->commit_tokens[0] * (widths->window + 1) + widths->before);
+        ck_assert_uint_ge(tokens, record->commit_tokens[0] + widths->before);
+        widths->n_reused++;
+        widths->widest = tokens > widths->widest ? tokens : widths->widest;
+    }
+    widths->before = record->commit_tokens[0];
+    return 0;
+}
+
+START_TEST(a_greedy_step_runs_what_it_decides_what_was_decided_and_a_window_for_each) {
+    static const struct arrival one = {.prompt_tokens = 300, .output_tokens = 256};
+    static const char *const windows[] = {"cache.window=0", "cache.window=1", "cache.window=4"};
+    for (int i = 0; i < 3; i++) {
+        const char *const settings[] = {"decoder.seed=5", "block_tokens=64", "steps_per_block=32",
+                                        windows[i], NULL};
+        struct system *system = rig_system("dkv-cache-greedy", "h200", true, settings);
+        struct list_source list = {&one, 1, 0};
+        struct widths widths = {.window = (uint32_t)atoi(strchr(windows[i], '=') + 1)};
+        struct executor_sim *sim = executor_sim_open(system, 1);
+        struct sink sink = {.state = &widths, .step = note_width};
+        struct loop_request request = {.system = system,
+                                       .executor = executor_sim_interface(sim),
+                                       .source = {.state = &list, .next = list_next},
+                                       .sinks = &sink,
+                                       .n_sinks = 1,
+                                       .records_members = true,
+                                       .seed = 1};
+        struct loop_result result;
+        struct err err = {0};
+        ck_assert_msg(loop_run(&request, &result, &err) == 0, "%s", err.text);
+        ck_assert_uint_eq(result.completed, 1);
+        ck_assert_uint_eq(result.steps, 128);
+        ck_assert_uint_eq(widths.n_reused, 64); /* every second step renews */
+        ck_assert_uint_eq(widths.widest, widths.window == 0 ? 4 : 2 * widths.window + 4);
+        executor_sim_close(sim);
+        system_close(system);
+    }
+}
+END_TEST
+
+static void refuses(const char *system_name, const char *model, const char *key, const char *value,
+                    const char *sentence) {
+    struct setting setting = {.place = "test"};
+    snprintf(setting.key, sizeof setting.key, "%s", key);
+    snprintf(setting.value, sizeof setting.value, "%s", value);
+    const struct system_request asked = {.system = system_name,
+                                         .model = model,
+                                         .gpu = "cpu",
+                                         .overrides = &setting,
+                                         .n_overrides = 1,
+                                         .roofline = true};
+    struct system *system = NULL;
+    struct err err = {0};
+    int status = system_open(&asked, &system, &err);
+    status = status == 0 ? sessions_check(system, &err) : status;
+    ck_assert_int_eq(status, ERR_USAGE);
+    ck_assert_str_eq(err.text, sentence);
+    system_close(system);
+}
+
+START_TEST(what_cannot_be_foreseen_or_run_is_refused) {
+    refuses("dkv-cache-greedy", "llada-tiny", "decoder", "fixed",
+            "cache dkv-greedy has to know before a step what it decides, and decoder fixed looks "
+            "at its logits: set decoder = random, origin or sequential");
+    refuses("dkv-cache-greedy", "llada-tiny", "decoder", "entropy-bounded",
+            "cache dkv-greedy has to know before a step what it decides, and decoder "
+            "entropy-bounded looks at its logits: set decoder = random, origin or sequential");
+    refuses("dkv-cache", "dream-tiny", "runtime.element_bytes", "4",
+            "the engine does not run cache policy dkv-decode with dream-tiny: its logits decide on "
+            "the next position, and the one before a masked position may be left out");
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        every_variant_decodes_as_a_reference_with_rows_of_its_own,
+        renewal_in_every_step_is_no_cache_at_all,
+        an_output_that_is_renewed_in_every_step_is_the_prefill_variant,
+        one_interval_for_prompt_and_output_is_the_decode_variant,
+        a_greedy_window_over_the_output_is_the_decode_variant,
+        company_and_arrival_change_no_token,
+        a_simulation_has_the_schedule_of_the_live_run,
+        a_run_played_again_runs_as_many_positions_and_decides_as_many,
+        a_greedy_step_runs_what_it_decides_what_was_decided_and_a_window_for_each,
+        what_cannot_be_foreseen_or_run_is_refused,
+    };
+    return SUITE_RUN("live dkv", tests);
+}

@@ -1,0 +1,117 @@
+/* Live runs of models that several ranks hold together, on the CPU: the same tokens as on one. */
+#include "tests/support/live.h"
+
+static const struct arrival together[] = {
+    {.id = 0, .prompt_tokens = 3, .output_tokens = 13},
+    {.id = 1, .prompt_tokens = 21, .output_tokens = 9},
+    {.id = 2, .prompt_tokens = 8, .output_tokens = 16},
+};
+enum { N = 3, MOST = 4 };
+
+/* Everything that looks beyond the heads or the vocabulary of one rank. */
+static const struct {
+    const char *system, *model, *settings[MOST];
+    const char *largest; /* tensor_parallel that divides the model */
+} cases[] = {
+    {"sparse-dllm", "llada-tiny", {"cache.retention=0.4"}, "2"},
+    {"sparse-dllm", "dream-tiny", {"cache.retention=0.4"}, "4"},
+    {"sparse-dllm", "llada-moe-tiny", {"expert_parallel=on"}, "2"},
+    {"fast-dllm", "dream-tiny", {"decoder=margin"}, "4"},
+    {"fast-dllm", "llada-tiny", {"decoder=entropy"}, "2"},
+    {"fast-dllm", "dream-tiny", {"decoder=entropy-bounded", "decoder.bound=4"}, "4"},
+    {"focus", "sdar-tiny", {"block_tokens=8", "page_tokens=4", "decoder=fixed"}, "4"},
+    {"focus", "sdar-tiny", {"block_tokens=8", "page_tokens=4", "decoder.threshold=0.006"}, "4"},
+    {"focus", "llada2-tiny", {"block_tokens=8", "page_tokens=4", "expert_parallel=on"}, "2"},
+};
+enum { N_CASES = sizeof cases / sizeof cases[0] };
+
+static struct served *serve_by(size_t i, const char *ranks) {
+    char parallel[32];
+    const char *settings[MOST + 2] = {parallel};
+    bool one = strcmp(ranks, "1") == 0;
+    size_t n = 1;
+    snprintf(parallel, sizeof parallel, "tensor_parallel=%s", ranks);
+    for (size_t s = 0; s < MOST && cases[i].settings[s] != NULL; s++) {
+        if (!one || strstr(cases[i].settings[s], "expert_parallel") == NULL) {
+            settings[n++] = cases[i].settings[s];
+        }
+    }
+    struct system *system = live_system_of(cases[i].system, cases[i].model, settings);
+    struct served *served = serve_live(system, together, N);
+    check_used_as_planned(served, N);
+    ck_assert_int_eq(served->pool_left_bytes, 0);
+    system_close(system);
+    return served;
+}
+
+START_TEST(ranks_serve_the_tokens_of_one_device) {
+    struct served *one = serve_by((size_t)_i, "1"), *two = serve_by((size_t)_i, "2");
+    same_tokens(one, two, N);
+    ck_assert_uint_eq(one->n_steps, two->n_steps);
+    if (strcmp(cases[_i].largest, "4") == 0) {
+        struct served *four = serve_by((size_t)_i, "4");
+        same_tokens(one, four, N);
+        free(four);
+    }
+    free(one);
+    free(two);
+}
+END_TEST
+
+/* Drawn prompts are of all tokens, not of one rank's. */
+START_TEST(prompts_are_drawn_from_the_whole_vocabulary) {
+    static const char *const settings[] = {"tensor_parallel=2", NULL};
+    struct system *system = live_system_of("fast-dllm", "dream-tiny", settings);
+    struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
+    struct engine *engine = NULL;
+    struct live *live = NULL;
+    struct err err = {0};
+    enum { PROMPT = 64 };
+    int32_t tokens[PROMPT];
+    int n_beyond = 0;
+    ck_assert_msg(engine_open(&asked, &engine, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(live_open(engine, 5, true, &live, &err), 0);
+    struct executor executor = live_interface(live);
+    struct request request = {
+        .prompt_tokens = PROMPT, .canvas_tokens = PROMPT + 32, .kv_held_bytes = 1 << 20};
+    ck_assert_msg(executor.admit(executor.state, 0, 0, &request, &err) == 0, "%s", err.text);
+    const int64_t canvas = engine->limits.canvas_tokens - request.canvas_tokens;
+    ck_assert_int_eq(forward_read_canvas(engine->forward, canvas, tokens, PROMPT, &err), 0);
+    for (int i = 0; i < PROMPT; i++) {
+        n_beyond += tokens[i] >= (int32_t)system->model->vocab;
+    }
+    ck_assert_int_gt(n_beyond, PROMPT / 4);
+    live_close(live);
+    engine_close(engine);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(what_ranks_do_not_run_is_refused_when_the_engine_opens) {
+    static const char *const settings[] = {"tensor_parallel=2", "decoder=credit", NULL};
+    struct system *system = live_system_of("fast-dllm", "dream-tiny", settings);
+    struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
+    struct engine *engine = NULL;
+    struct err err = {0};
+    ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
+    ck_assert_str_eq(err.text, "decoder credit looks at the logits of all GPUs, which the engine "
+                               "does not: set tensor_parallel = 1");
+    system_close(system);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("live ranks");
+    TCase *each = tcase_create("each"), *others = tcase_create("others");
+    tcase_add_loop_test(each, ranks_serve_the_tokens_of_one_device, 0, N_CASES);
+    tcase_add_test(others, prompts_are_drawn_from_the_whole_vocabulary);
+    tcase_add_test(others, what_ranks_do_not_run_is_refused_when_the_engine_opens);
+    suite_add_tcase(suite, each);
+    suite_add_tcase(suite, others);
+    tcase_set_timeout(each, 60);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed > 0;
+}

@@ -1,0 +1,739 @@
+/* Allocator models: their rules, what they conserve, and what PyTorch did with the same requests.
+ */
+#include "sim/base/rng.h"
+#include "sim/memory/allocator.h"
+#include "tests/support/cli.h"
+
+#define MIB (INT64_C(1) << 20)
+
+/* ---- random requests ---- */
+
+enum { MOST_LIVE = 400 };
+
+struct load {
+    struct allocator *allocator;
+    struct allocator_block *live[MOST_LIVE];
+    int n_live;
+    int64_t live_bytes; /* of whole blocks */
+};
+
+static int64_t random_bytes(struct rng *rng) {
+    static const int64_t edges[] = {512,      MIB,      2 * MIB,  10 * MIB,
+                                    20 * MIB, 32 * MIB, 64 * MIB, 84 * MIB};
+    double kind = rng_uniform(rng);
+    if (kind < 0.3) {
+        int64_t edge = edges[rng_next(rng) % (sizeof edges / sizeof edges[0])];
+        return edge - 1 + (int64_t)(rng_next(rng) % 3);
+    }
+    int64_t most = kind < 0.6 ? MIB : kind < 0.9 ? 24 * MIB : 200 * MIB;
+    return 1 + (int64_t)(rng_next(rng) % (uint64_t)most);
+}
+
+static int by_address(const void *a, const void *b) {
+    int64_t x = allocator_address(*(struct allocator_block *const *)a);
+    int64_t y = allocator_address(*(struct allocator_block *const *)b);
+    return (x > y) - (x < y);
+}
+
+static void live_blocks_are_apart(const struct load *load) {
+    struct allocator_block *sorted[MOST_LIVE];
+    memcpy(sorted, load->live, sizeof sorted);
+    qsort(sorted, (size_t)load->n_live, sizeof sorted[0], by_address);
+    for (int i = 1; i < load->n_live; i++) {
+        ck_assert_int_le(allocator_address(sorted[i - 1]) + allocator_block_bytes(sorted[i - 1]),
+                         allocator_address(sorted[i]));
+    }
+}
+
+static void is_sound(const struct load *load) {
+    struct allocator_counts counts = allocator_counts(load->allocator);
+    struct err err = {0};
+    ck_assert_msg(allocator_verify(load->allocator, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(counts.allocated_bytes, load->live_bytes);
+    ck_assert_int_le(counts.allocated_bytes + counts.inactive_bytes, counts.reserved_bytes);
+}
+
+static void load_alloc(struct load *load, int64_t bytes) {
+    struct allocator_block *block = allocator_alloc(load->allocator, bytes, STREAM_UNKNOWN);
+    if (block != NULL) {
+        ck_assert_int_ge(allocator_block_bytes(block), bytes);
+        load->live_bytes += allocator_block_bytes(block);
+        load->live[load->n_live++] = block;
+    }
+}
+
+static void load_free(struct load *load, int i) {
+    load->live_bytes -= allocator_block_bytes(load->live[i]);
+    allocator_free(load->allocator, load->live[i]);
+    load->live[i] = load->live[--load->n_live];
+}
+
+/* Emptying the cache leaves what is allocated and what cannot be given back, and that is what was
+ * said before. */
+static void load_empty(struct load *load) {
+    struct allocator_counts before = allocator_counts(load->allocator);
+    allocator_empty(load->allocator);
+    struct allocator_counts after = allocator_counts(load->allocator);
+    ck_assert_int_eq(after.reserved_bytes, before.allocated_bytes + before.inactive_bytes);
+    ck_assert_int_eq(after.inactive_bytes, before.inactive_bytes);
+}
+
+static void run_load(const struct allocator_settings *settings, bool is_expandable,
+                     struct rng *rng) {
+    struct load load = {.allocator = allocator_open(settings, is_expandable)};
+    for (int i = 0; i < 600; i++) {
+        double what = rng_uniform(rng);
+        if (what < 0.01) {
+            load_empty(&load);
+        } else if (load.n_live > 0 &&
+                   (what < (i % 200 < 100 ? 0.3 : 0.6) || load.n_live == MOST_LIVE)) {
+            load_free(&load, (int)(rng_next(rng) % (uint64_t)load.n_live));
+        } else {
+            load_alloc(&load, random_bytes(rng));
+        }
+        is_sound(&load);
+        struct allocator_counts counts = allocator_counts(load.allocator);
+        if (settings->limit_bytes > 0 && !is_expandable) {
+            ck_assert_int_le(counts.reserved_bytes, settings->limit_bytes);
+        }
+        if (i % 50 == 0) {
+            live_blocks_are_apart(&load);
+        }
+    }
+    while (load.n_live > 0) {
+        load_free(&load, load.n_live - 1);
+        is_sound(&load);
+    }
+    load_empty(&load);
+    struct allocator_counts counts = allocator_counts(load.allocator);
+    ck_assert_int_eq(counts.reserved_bytes, 0);
+    ck_assert_int_eq(counts.n_segments, 0);
+    allocator_close(load.allocator);
+}
+
+START_TEST(random_requests_conserve_memory_and_all_of_it_goes_back) {
+    struct rng rng = rng_stream(11, "allocations");
+    for (int round = 0; round < 96; round++) {
+        struct allocator_settings settings = {
+            .limit_bytes = round & 1 ? 700 * MIB : 0,
+            .max_split_bytes = round & 2 ? 64 * MIB : 0,
+            .gc_threshold = round & 4 ? 0.5 : 0,
+        };
+        run_load(&settings, (round & 8) != 0, &rng);
+    }
+}
+END_TEST
+
+/* ---- rules ---- */
+
+static const struct allocator_settings no_settings;
+
+static struct allocator_block *get(struct allocator *allocator, int64_t bytes) {
+    struct allocator_block *block = allocator_alloc(allocator, bytes, STREAM_UNKNOWN);
+    ck_assert_ptr_nonnull(block);
+    return block;
+}
+
+static void holds(const struct allocator *allocator, int64_t allocated, int64_t reserved,
+                  int64_t inactive, int64_t n_segments) {
+    struct allocator_counts counts = allocator_counts(allocator);
+    ck_assert_int_eq(counts.allocated_bytes, allocated);
+    ck_assert_int_eq(counts.reserved_bytes, reserved);
+    ck_assert_int_eq(counts.inactive_bytes, inactive);
+    ck_assert_int_eq(counts.n_segments, n_segments);
+}
+
+START_TEST(sizes_decide_rounding_pool_and_segment) {
+    static const struct {
+        int64_t asked, block, segment;
+    } cases[] = {
+        {1, 512, 2 * MIB},
+        {513, 1024, 2 * MIB},
+        {MIB, MIB, 2 * MIB},
+        {MIB + 1, MIB + 512, 20 * MIB},
+        {10 * MIB - 512, 10 * MIB - 512, 20 * MIB},
+        {10 * MIB, 10 * MIB, 10 * MIB},
+        /* What is left of a large block is split off when it is more than 1 MiB. */
+        {11 * MIB - 512, 11 * MIB - 512, 12 * MIB},
+        {11 * MIB, 12 * MIB, 12 * MIB},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct allocator *allocator = allocator_open(&no_settings, false);
+        get(allocator, cases[i].asked);
+        holds(allocator, cases[i].block, cases[i].segment, cases[i].segment - cases[i].block, 1);
+        allocator_close(allocator);
+    }
+}
+END_TEST
+
+START_TEST(the_smallest_free_block_is_taken_and_the_lowest_among_equals) {
+    struct allocator *allocator = allocator_open(&no_settings, false);
+    struct allocator_block *high = get(allocator, 40 * MIB), *low = get(allocator, 40 * MIB);
+    struct allocator_block *wide = get(allocator, 60 * MIB);
+    int64_t low_address = allocator_address(low);
+    ck_assert_int_lt(low_address, allocator_address(high));
+    allocator_free(allocator, wide);
+    allocator_free(allocator, low);
+    allocator_free(allocator, high);
+    struct allocator_block *block = get(allocator, 39 * MIB);
+    ck_assert_int_eq(allocator_address(block), low_address);
+    ck_assert_int_eq(allocator_block_bytes(block), 40 * MIB); /* 1 MiB is not split off */
+    allocator_close(allocator);
+}
+END_TEST
+
+START_TEST(freed_neighbours_merge) {
+    struct allocator *allocator = allocator_open(&no_settings, false);
+    struct allocator_block *blocks[3];
+    for (int i = 0; i < 3; i++) {
+        blocks[i] = get(allocator, 6 * MIB);
+    }
+    holds(allocator, 18 * MIB, 20 * MIB, 2 * MIB, 1);
+    allocator_free(allocator, blocks[0]);
+    allocator_free(allocator, blocks[2]);
+    holds(allocator, 6 * MIB, 20 * MIB, 14 * MIB, 1);
+    /* Two free blocks of 6 and 8 MiB do not hold 9 MiB; when the one between them is freed, they
+     * do. */
+    struct allocator_block *other = get(allocator, 9 * MIB);
+    holds(allocator, 15 * MIB, 40 * MIB, 25 * MIB, 2);
+    allocator_free(allocator, other);
+    allocator_free(allocator, blocks[1]);
+    holds(allocator, 0, 40 * MIB, 0, 2);
+    get(allocator, 20 * MIB);
+    holds(allocator, 20 * MIB, 40 * MIB, 0, 2);
+    allocator_close(allocator);
+}
+END_TEST
+
+START_TEST(blocks_of_the_split_limit_are_kept_whole_for_requests_nearly_as_large) {
+    struct allocator_settings settings = {.max_split_bytes = 64 * MIB};
+    struct allocator *allocator = allocator_open(&settings, false);
+    allocator_free(allocator, get(allocator, 100 * MIB));
+    struct allocator_block *less = get(allocator, 63 * MIB); /* below the limit: not from it */
+    holds(allocator, 64 * MIB, 164 * MIB, 0, 2);
+    struct allocator_block *far = get(allocator, 80 * MIB); /* 20 MiB too large */
+    holds(allocator, 144 * MIB, 244 * MIB, 0, 3);
+    allocator_free(allocator, far);
+    struct allocator_block *near = get(allocator, 82 * MIB);
+    ck_assert_int_eq(allocator_block_bytes(near), 100 * MIB);
+    allocator_free(allocator, near);
+    allocator_free(allocator, less);
+    allocator_close(allocator);
+}
+END_TEST
+
+START_TEST(at_the_limit_idle_segments_go_back_before_a_request_is_refused) {
+    struct allocator_settings settings = {.limit_bytes = 100 * MIB};
+    struct allocator *allocator = allocator_open(&settings, false);
+    allocator_free(allocator, get(allocator, 60 * MIB));
+    struct allocator_block *kept = get(allocator, 512);
+    struct allocator_block *large = get(allocator, 70 * MIB);
+    holds(allocator, 70 * MIB + 512, 72 * MIB, 2 * MIB - 512, 2);
+    ck_assert_ptr_null(allocator_alloc(allocator, 29 * MIB, STREAM_UNKNOWN)); /* 30, with 28 left */
+    holds(allocator, 70 * MIB + 512, 72 * MIB, 2 * MIB - 512, 2);
+    allocator_free(allocator, large);
+    allocator_free(allocator, kept);
+    allocator_close(allocator);
+}
+END_TEST
+
+START_TEST(at_the_limit_unsplittable_segments_go_back_only_as_far_as_needed) {
+    struct allocator_settings settings = {.limit_bytes = 400 * MIB, .max_split_bytes = 64 * MIB};
+    struct allocator *allocator = allocator_open(&settings, false);
+    struct allocator_block *blocks[] = {get(allocator, 70 * MIB), get(allocator, 110 * MIB),
+                                        get(allocator, 150 * MIB), get(allocator, 20 * MIB)};
+    for (int i = 0; i < 4; i++) {
+        allocator_free(allocator, blocks[i]);
+    }
+    holds(allocator, 0, 350 * MIB, 0, 4);
+    /* The 110 MiB segment alone makes room; the smaller ones and the larger stay. */
+    get(allocator, 90 * MIB);
+    holds(allocator, 90 * MIB, 330 * MIB, 0, 4);
+    allocator_close(allocator);
+}
+END_TEST
+
+START_TEST(garbage_collection_gives_back_what_has_been_idle_for_longest) {
+    struct allocator_settings settings = {.limit_bytes = 400 * MIB, .gc_threshold = 0.5};
+    struct allocator *allocator = allocator_open(&settings, false);
+    struct allocator_block *old = get(allocator, 130 * MIB), *young = get(allocator, 100 * MIB);
+    allocator_free(allocator, old);
+    for (int i = 0; i < 5; i++) {
+        allocator_free(allocator, get(allocator, 120 * MIB)); /* out of the 130 */
+    }
+    allocator_free(allocator, young);
+    holds(allocator, 0, 230 * MIB, 0, 2);
+    allocator_free(allocator, get(allocator, 90 * MIB)); /* out of the 100, which is young again */
+    get(allocator, 140 * MIB);                           /* 230 are held, more than 200 */
+    holds(allocator, 140 * MIB, 240 * MIB, 0, 2);
+    allocator_close(allocator);
+}
+END_TEST
+
+START_TEST(an_expandable_segment_grows_where_others_leave_slivers) {
+    struct allocator *plain = allocator_open(&no_settings, false);
+    struct allocator *expandable = allocator_open(&no_settings, true);
+    for (int64_t size = 30; size <= 60; size += 10) {
+        allocator_free(plain, get(plain, size * MIB));
+        allocator_free(expandable, get(expandable, size * MIB));
+    }
+    holds(plain, 0, (30 + 40 + 50 + 60) * MIB, 0, 4);
+    holds(expandable, 0, 60 * MIB, 0, 1);
+    struct allocator_block *block = get(expandable, 30 * MIB); /* one and a half units */
+    holds(expandable, 30 * MIB, 60 * MIB, 10 * MIB, 1);
+    allocator_empty(expandable);
+    holds(expandable, 30 * MIB, 40 * MIB, 10 * MIB, 1);
+    allocator_free(expandable, block);
+    allocator_empty(expandable);
+    holds(expandable, 0, 0, 0, 0);
+    allocator_close(plain);
+    allocator_close(expandable);
+}
+END_TEST
+
+/* ---- what lies above the allocator ---- */
+
+static void say(struct stream *stream, enum stream_event_kind kind, uint32_t id, int64_t bytes) {
+    struct stream_event event = stream_event_make(kind, id, bytes);
+    stream_append(stream, &event);
+}
+
+static struct allocator_report replay(const struct stream *stream, const char *model) {
+    struct allocator_report report;
+    struct err err = {0};
+    ck_assert_msg(allocator_replay(stream, allocator_find(model, &err), &stream->settings, NULL,
+                                   NULL, &report, &err) == 0,
+                  "%s", err.text);
+    return report;
+}
+
+/* In one graph, or with a new one before the second half: a buffer of 40 MiB dies, one of 24 MiB
+ * lives and dies, one of 40 MiB follows. */
+static void two_halves(struct stream *stream, bool are_apart) {
+    stream_init(stream);
+    say(stream, STREAM_GRAPH, 0, 0);
+    say(stream, STREAM_ALLOC, 0, 40 * MIB);
+    say(stream, STREAM_FREE, 0, 0);
+    if (are_apart) {
+        say(stream, STREAM_GRAPH, 0, 0);
+    }
+    say(stream, STREAM_ALLOC, 1, 24 * MIB);
+    say(stream, STREAM_ALLOC, 2, 40 * MIB);
+    say(stream, STREAM_FREE, 1, 0);
+    say(stream, STREAM_FREE, 2, 0);
+}
+
+START_TEST(compiled_code_keeps_dead_buffers_for_equal_sizes_within_a_graph) {
+    struct stream together, apart;
+    two_halves(&together, false);
+    two_halves(&apart, true);
+    /* Eager code takes the 24 MiB out of the dead 40 and needs a new segment for the 40. */
+    ck_assert_int_eq(replay(&together, "torch").peak_reserved_bytes, 80 * MIB);
+    /* Compiled code keeps the 40 for its equal and takes 24 elsewhere. */
+    struct allocator_report report = replay(&together, "compile");
+    ck_assert_int_eq(report.peak_reserved_bytes, 64 * MIB);
+    ck_assert_int_eq(report.peak_allocated_bytes, 64 * MIB);
+    /* It does not see across graphs. */
+    ck_assert_int_eq(replay(&apart, "compile").peak_reserved_bytes, 80 * MIB);
+    stream_fini(&together);
+    stream_fini(&apart);
+}
+END_TEST
+
+START_TEST(compiled_code_takes_over_the_latest_of_the_graphs_own_dead_buffers) {
+    struct stream stream, asked;
+    struct err err = {0};
+    stream_init(&stream);
+    stream_init(&asked);
+    for (uint32_t id = 0; id < 3; id++) {
+        if (id == 1) {
+            say(&stream, STREAM_GRAPH, 0, 0);
+        }
+        say(&stream, STREAM_ALLOC, id, 40 * MIB);
+    }
+    say(&stream, STREAM_FREE, 1, 0);
+    say(&stream, STREAM_FREE, 2, 0);
+    say(&stream, STREAM_FREE, 0, 0); /* of an earlier graph: an input of this one */
+    say(&stream, STREAM_ALLOC, 3, 40 * MIB);
+    say(&stream, STREAM_FREE, 3, 0);
+    ck_assert_int_eq(allocator_reuse_equal_sizes(&stream, &asked, &err), 0);
+    static const struct {
+        enum stream_event_kind kind;
+        uint32_t id;
+    } expected[] = {
+        {STREAM_FREE, 1}, {STREAM_GRAPH, 2}, {STREAM_FREE, 0}, {STREAM_GRAPH, 2}, {STREAM_FREE, 2}};
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        ck_assert_int_eq(asked.events[4 + i].kind, expected[i].kind);
+        ck_assert_uint_eq(asked.events[4 + i].id, expected[i].id);
+    }
+    stream_fini(&stream);
+    stream_fini(&asked);
+}
+END_TEST
+
+START_TEST(a_pooled_graph_allocates_its_intermediate_buffers_at_once) {
+    struct stream stream;
+    stream_init(&stream);
+    say(&stream, STREAM_GRAPH, 0, 0);
+    say(&stream, STREAM_ALLOC, 0, 12 * MIB);
+    say(&stream, STREAM_ALLOC, 1, 30 * MIB); /* the graph's output */
+    say(&stream, STREAM_FREE, 0, 0);
+    say(&stream, STREAM_ALLOC, 2, 16 * MIB);
+    say(&stream, STREAM_ALLOC, 3, 18 * MIB);
+    say(&stream, STREAM_FREE, 2, 0);
+    say(&stream, STREAM_FREE, 3, 0);
+    say(&stream, STREAM_GRAPH, 0, 0);
+    say(&stream, STREAM_FREE, 1, 0);
+    struct allocator_report report = replay(&stream, "compile-pools");
+    /* A pool of 16 + 18 MiB, in which 12 find room before, and the output beside it. */
+    ck_assert_int_eq(report.peak_allocated_bytes, 64 * MIB);
+    ck_assert_int_eq(report.peak_reserved_bytes, 64 * MIB);
+    ck_assert_int_eq(report.peak_live_bytes, 64 * MIB);
+    ck_assert_int_eq(report.figures[FIGURE_OUTCOME].n_compared, 0); /* another program, in a way */
+    stream_fini(&stream);
+}
+END_TEST
+
+START_TEST(every_model_frees_what_it_allocates) {
+    struct rng rng = rng_stream(12, "streams");
+    for (int round = 0; round < 40; round++) {
+        struct stream stream;
+        uint32_t live[MOST_LIVE], n_live = 0;
+        stream_init(&stream);
+        for (int i = 0; i < 300 || n_live > 0; i++) {
+            double what = rng_uniform(&rng);
+            if (n_live > 0 && (i >= 300 || what < 0.45 || n_live == MOST_LIVE)) {
+                uint32_t at = (uint32_t)(rng_next(&rng) % n_live);
+                say(&stream, STREAM_FREE, live[at], 0);
+                live[at] = live[--n_live];
+            } else if (what < 0.5) {
+                say(&stream, STREAM_GRAPH, 0, 0);
+            } else {
+                live[n_live++] = stream.n_ids;
+                say(&stream, STREAM_ALLOC, stream.n_ids, (1 + (int64_t)(rng_next(&rng) % 9)) * MIB);
+            }
+        }
+        say(&stream, STREAM_EMPTY, 0, 0);
+        for (size_t m = 0; m < allocator_n_models; m++) {
+            /* The recording to compare with says that nothing is left. */
+            struct allocator_report report;
+            struct err err = {0};
+            struct stream asked;
+            stream_init(&asked);
+            const struct allocator_model *model = allocator_models[m];
+            if (model->rewrite != NULL) {
+                ck_assert_int_eq(model->rewrite(&stream, &asked, &err), 0);
+            }
+            struct stream *last = model->rewrite != NULL ? &asked : &stream;
+            ck_assert_uint_eq(last->n_events, stream.n_events);
+            ck_assert_uint_eq(last->n_ids, stream.n_ids);
+            last->events[last->n_events - 1].recorded = (struct allocator_counts){0, 0, 0, 0};
+            struct allocator_model bare = {.is_expandable = model->is_expandable};
+            ck_assert_int_eq(allocator_replay(last, &bare, &no_settings, NULL, NULL, &report, &err),
+                             0);
+            ck_assert_uint_eq(report.figures[FIGURE_RESERVED].n_compared, 1);
+            ck_assert_uint_eq(report.figures[FIGURE_RESERVED].n_equal, 1);
+            ck_assert_uint_eq(report.figures[FIGURE_SEGMENTS].n_equal, 1);
+            struct allocator_settings tight = {.limit_bytes = report.peak_live_bytes / 2};
+            ck_assert_int_eq(allocator_replay(&stream, model, &tight, NULL, NULL, &report, &err),
+                             0);
+            ck_assert_uint_gt(report.n_refused, 0);
+            ck_assert_int_le(report.peak_live_bytes, report.peak_allocated_bytes);
+            ck_assert_int_gt(report.peak_live_bytes, 0);
+            stream_fini(&asked);
+        }
+        stream_fini(&stream);
+    }
+}
+END_TEST
+
+/* ---- recordings ---- */
+
+/* Recorded from PyTorch 2.11 on an H200, 2026-11-21, by experiments/reference/
+ * record_allocations.py. */
+static const char *const recordings[] = {
+    "llada-default",
+    "llada-compiled",
+    "llada-expandable",
+    "llada-max-split",
+    "llada-limited",
+    "llada-limited-expandable",
+    "random-default",
+    "random-expandable",
+    "random-max-split",
+    "random-limited",
+    "random-collected",
+    "random-limited-expandable",
+    "random-limited-max-split",
+};
+
+static void read_recording(const char *name, struct stream *stream) {
+    char path[256];
+    struct err err = {0};
+    stream_init(stream);
+    snprintf(path, sizeof path, "tests/golden/allocations/%s.csv", name);
+    ck_assert_msg(stream_read(path, stream, &err) == 0, "%s", err.text);
+}
+
+static void is_equal(const char *name, const struct stream *stream, enum allocator_figure figure,
+                     const struct figure_agreement *agreement) {
+    ck_assert_msg(agreement->n_equal == agreement->n_compared,
+                  "%s:%u: %s: model %lld, recorded %lld", name,
+                  stream->events[agreement->first_difference].line, allocator_figure_name(figure),
+                  (long long)agreement->model, (long long)agreement->recorded);
+}
+
+START_TEST(the_model_does_after_every_event_what_pytorch_did) {
+    for (size_t i = 0; i < sizeof recordings / sizeof recordings[0]; i++) {
+        struct stream stream;
+        read_recording(recordings[i], &stream);
+        struct allocator_report report = replay(&stream, stream.model);
+        for (int f = 0; f < N_FIGURES; f++) {
+            is_equal(recordings[i], &stream, (enum allocator_figure)f, &report.figures[f]);
+        }
+        ck_assert_uint_gt(stream.n_events, 1000);
+        ck_assert_uint_eq(report.figures[FIGURE_RESERVED].n_compared, stream.n_events);
+        ck_assert_uint_eq(report.figures[FIGURE_ALLOCATED].n_compared, stream.n_events);
+        ck_assert_uint_eq(report.figures[FIGURE_OUTCOME].n_compared, stream.n_ids);
+        ck_assert_uint_eq(report.figures[FIGURE_ADDRESS].n_compared,
+                          stream.n_ids - report.n_refused);
+        stream_fini(&stream);
+    }
+}
+END_TEST
+
+START_TEST(recordings_refuse_collect_and_fragment) {
+    struct stream stream;
+    read_recording("random-collected", &stream);
+    ck_assert_uint_eq(replay(&stream, "torch").n_refused, 122);
+    stream.settings.gc_threshold = 0;
+    struct allocator_report report = replay(&stream, "torch");
+    ck_assert_uint_lt(report.figures[FIGURE_RESERVED].n_equal, stream.n_events);
+    stream_fini(&stream);
+    read_recording("llada-max-split", &stream);
+    report = replay(&stream, "torch");
+    ck_assert_int_eq(report.peak_live_bytes, 9999310848);
+    ck_assert_int_eq(report.peak_reserved_bytes, 24148705280);
+    ck_assert_double_eq_tol(allocator_inflation(&report), 1.415, 0.001);
+    ck_assert_double_eq_tol(allocator_fragmentation(&report), 0.780, 0.001);
+    stream_fini(&stream);
+}
+END_TEST
+
+START_TEST(what_only_the_recording_was_refused_is_freed_at_once) {
+    struct stream stream;
+    read_recording("random-limited", &stream);
+    stream.settings.limit_bytes = 0;
+    struct allocator_report report = replay(&stream, "torch");
+    ck_assert_uint_eq(report.n_refused, 0);
+    ck_assert_uint_eq(report.figures[FIGURE_OUTCOME].n_equal, stream.n_ids - 122);
+    /* Live is what the recorded program had and, for a moment, the largest it was refused. */
+    ck_assert_int_gt(report.peak_live_bytes, 2147483648);
+    ck_assert_int_lt(report.peak_live_bytes, 2147483648 + 400 * MIB);
+    struct allocator_counts *last = &stream.events[stream.n_events - 1].recorded;
+    ck_assert_int_eq(last->reserved_bytes, 0);
+    last->reserved_bytes = 1; /* the only figure that the model must not show at the end */
+    ck_assert_uint_lt(replay(&stream, "torch").figures[FIGURE_RESERVED].n_equal,
+                      report.figures[FIGURE_RESERVED].n_equal);
+    stream_fini(&stream);
+}
+END_TEST
+
+START_TEST(the_first_difference_from_a_recording_is_named) {
+    struct stream stream;
+    read_recording("random-default", &stream);
+    stream.events[700].recorded.reserved_bytes += 512;
+    stream.events[900].recorded.reserved_bytes += 512;
+    struct allocator_report report = replay(&stream, "torch");
+    const struct figure_agreement *agreement = &report.figures[FIGURE_RESERVED];
+    ck_assert_uint_eq(agreement->n_equal, stream.n_events - 2);
+    ck_assert_uint_eq(agreement->first_difference, 700);
+    ck_assert_int_eq(agreement->recorded, agreement->model + 512);
+    stream_fini(&stream);
+}
+END_TEST
+
+/* A segment address that others hold, or that is far out, is no reason to fall. */
+START_TEST(addresses_that_contradict_each_other_are_not_heeded) {
+    for (int expandable = 0; expandable < 2; expandable++) {
+        struct allocator *allocator = allocator_open(&no_settings, expandable != 0);
+        struct err err = {0};
+        for (int i = 0; i < 60; i++) {
+            int64_t address = i % 3 == 0 ? STREAM_MAX_WHOLE : i % 2;
+            ck_assert_ptr_nonnull(allocator_alloc(allocator, (1 + i % 40) * MIB, address));
+            ck_assert_msg(allocator_verify(allocator, &err) == 0, "%s", err.text);
+        }
+        allocator_close(allocator);
+    }
+}
+END_TEST
+
+/* ---- files ---- */
+
+START_TEST(a_stream_survives_being_written_and_read) {
+    struct stream stream, again;
+    struct err err = {0};
+    read_recording("random-limited-max-split", &stream);
+    stream.settings.gc_threshold = 0.1;
+    const char *path = cli_path("again.csv");
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(stream_write(&stream, file, path, &err), 0);
+    fclose(file);
+    stream_init(&again);
+    ck_assert_msg(stream_read(path, &again, &err) == 0, "%s", err.text);
+    ck_assert_str_eq(again.source, stream.source);
+    ck_assert_str_eq(again.model, stream.model);
+    ck_assert_mem_eq(&again.settings, &stream.settings, sizeof again.settings);
+    ck_assert_uint_eq(again.n_events, stream.n_events);
+    ck_assert_uint_eq(again.n_ids, stream.n_ids);
+    for (size_t i = 0; i < again.n_events; i++) {
+        stream.events[i].line = again.events[i].line; /* there is one setting more */
+        ck_assert_mem_eq(&again.events[i], &stream.events[i], sizeof again.events[i]);
+    }
+    stream_fini(&stream);
+    stream_fini(&again);
+}
+END_TEST
+
+#define HEAD "event,id,bytes\n"
+
+START_TEST(malformed_streams_are_refused_with_one_sentence) {
+    static const struct {
+        const char *text, *sentence;
+    } cases[] = {
+        {"", "1: no line that names the columns"},
+        {"# model = torch\n", "2: no line that names the columns"},
+        {"# model torch\n" HEAD, "1: found '# model torch', expected '# key = value'"},
+        {"# modle = torch\n" HEAD,
+         "1: unknown key 'modle'; known are source, model, limit_bytes, max_split_bytes and "
+         "gc_threshold"},
+        {"# limit_bytes = 24GiB\n" HEAD,
+         "1: limit_bytes is '24GiB', expected a whole number of bytes from 1 to 2^40"},
+        {"# gc_threshold = 1.5\n" HEAD,
+         "1: gc_threshold is '1.5', expected a number between 0 and 1"},
+        {"# model = a-name-that-is-longer-than-all-names-are\n" HEAD,
+         "1: model is 'a-name-that-is-longer-than-all-names-are', expected at most 31 characters"},
+        {"event,id\n", "1: no column 'bytes'"},
+        {"event,id,bytes,size\n", "1: unknown column 'size'"},
+        {"event,id,bytes,id\n", "1: second column 'id'"},
+        {HEAD "alloc,0\n", "2: found 2 fields, expected 3 as there are columns"},
+        {HEAD "malloc,0,512\n", "2: event is 'malloc', expected alloc, free, oom, empty or graph"},
+        {HEAD "alloc,0,5e3\n", "2: bytes is '5e3', expected a whole number up to 2^61"},
+        {HEAD "alloc,0,\n", "2: bytes is '', expected 1 to 2^40"},
+        {HEAD "alloc,0,0\n", "2: bytes is '0', expected 1 to 2^40"},
+        {HEAD "alloc,1,512\n", "2: id is '1', expected 0: allocations are numbered in order"},
+        {HEAD "alloc,0,512\nalloc,0,512\n",
+         "3: id is '0', expected 1: allocations are numbered in order"},
+        {HEAD "alloc,0,512\nfree,1,\n", "3: free of '1', which was never allocated"},
+        {HEAD "free,,\n", "2: free of '', which was never allocated"},
+        {HEAD "alloc,0,512\nfree,0,\nfree,0,\n", "4: free of 0, which is not allocated any more"},
+        {HEAD "oom,0,512\nfree,0,\n", "3: free of 0, which is not allocated any more"},
+        {HEAD "empty,0,\n", "2: empty takes no id"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *path = cli_write("bad.csv", cases[i].text);
+        struct stream stream;
+        struct err err = {0};
+        char expected[512];
+        stream_init(&stream);
+        snprintf(expected, sizeof expected, "%s:%s", path, cases[i].sentence);
+        ck_assert_int_eq(stream_read(path, &stream, &err), ERR_WORLD);
+        ck_assert_str_eq(err.text, expected);
+        stream_fini(&stream);
+    }
+}
+END_TEST
+
+START_TEST(a_missing_file_and_a_full_disk_are_told) {
+    struct stream stream;
+    struct err err = {0};
+    stream_init(&stream);
+    ck_assert_int_eq(stream_read("/no/such/file", &stream, &err), ERR_WORLD);
+    ck_assert_str_eq(err.text, "cannot open /no/such/file: No such file or directory");
+    FILE *full = fopen("/dev/full", "w");
+    ck_assert_ptr_nonnull(full);
+    err = (struct err){0};
+    ck_assert_int_eq(stream_write(&stream, full, "/dev/full", &err), ERR_WORLD);
+    ck_assert_str_eq(err.text, "cannot write /dev/full: No space left on device");
+    fclose(full);
+}
+END_TEST
+
+/* ---- the command ---- */
+
+#define RECORDED "tests/golden/allocations/random-limited.csv"
+
+START_TEST(the_command_reports_peaks_and_agreement) {
+    char *text = PRINTS("allocator", "--stream", RECORDED);
+    ck_assert_ptr_nonnull(strstr(text, "peak reserved        2 GiB       2147483648 bytes\n"));
+    ck_assert_ptr_nonnull(
+        strstr(text, "refused                122  the first at " RECORDED ":48\n"));
+    ck_assert_ptr_nonnull(strstr(text, "  reserved_bytes  equal after 1526 of 1526 events\n"));
+    free(text);
+    text = PRINTS("allocator", "--stream", RECORDED, "--limit", "none", "--json");
+    ck_assert_ptr_nonnull(strstr(text, "\"refused\": 0,\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\"agreement\": null\n"));
+    free(text);
+}
+END_TEST
+
+START_TEST(the_command_names_the_first_event_that_differs) {
+    const char *path = cli_write("other.csv", "# model = torch\n"
+                                              "event,id,bytes,reserved_bytes\n"
+                                              "alloc,0,512,2097152\n"
+                                              "alloc,1,4194304,4194304\n");
+    char *text = PRINTS("allocator", "--stream", path), expected[256];
+    snprintf(expected, sizeof expected,
+             "reserved_bytes  equal after 1 of 2 events; first at %s:4: model 23068672, recorded "
+             "4194304\n",
+             path);
+    ck_assert_ptr_nonnull(strstr(text, expected));
+    free(text);
+    text = PRINTS("allocator", "--stream", path, "--json");
+    ck_assert_ptr_nonnull(strstr(text, "\"line\": 4,\n"));
+    free(text);
+}
+END_TEST
+
+START_TEST(the_command_refuses_what_makes_no_sense) {
+    REFUSES(2, "allocator needs --stream FILE", "allocator");
+    REFUSES(2, "unknown allocator model 'torhc'; did you mean 'torch'?", "allocator", "--stream",
+            RECORDED, "--model", "torhc");
+    REFUSES(2, "--limit: 'much' is neither 'none' nor a size such as 24GiB, up to 1024GiB",
+            "allocator", "--stream", RECORDED, "--limit", "much");
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        random_requests_conserve_memory_and_all_of_it_goes_back,
+        sizes_decide_rounding_pool_and_segment,
+        the_smallest_free_block_is_taken_and_the_lowest_among_equals,
+        freed_neighbours_merge,
+        blocks_of_the_split_limit_are_kept_whole_for_requests_nearly_as_large,
+        at_the_limit_idle_segments_go_back_before_a_request_is_refused,
+        at_the_limit_unsplittable_segments_go_back_only_as_far_as_needed,
+        garbage_collection_gives_back_what_has_been_idle_for_longest,
+        an_expandable_segment_grows_where_others_leave_slivers,
+        compiled_code_keeps_dead_buffers_for_equal_sizes_within_a_graph,
+        compiled_code_takes_over_the_latest_of_the_graphs_own_dead_buffers,
+        a_pooled_graph_allocates_its_intermediate_buffers_at_once,
+        every_model_frees_what_it_allocates,
+        the_model_does_after_every_event_what_pytorch_did,
+        recordings_refuse_collect_and_fragment,
+        what_only_the_recording_was_refused_is_freed_at_once,
+        the_first_difference_from_a_recording_is_named,
+        addresses_that_contradict_each_other_are_not_heeded,
+        a_stream_survives_being_written_and_read,
+        malformed_streams_are_refused_with_one_sentence,
+        a_missing_file_and_a_full_disk_are_told,
+        the_command_reports_peaks_and_agreement,
+        the_command_names_the_first_event_that_differs,
+        the_command_refuses_what_makes_no_sense,
+    };
+    cli_path(NULL);
+    int status = SUITE_RUN("allocator", tests);
+    cli_fini();
+    return status;
+}

@@ -1,0 +1,89 @@
+/* The base library: numbers, random streams, errors. */
+#include "sim/base/err.h"
+#include "sim/base/names.h"
+#include "sim/base/num.h"
+#include "sim/base/rng.h"
+#include "tests/support/suite.h"
+
+START_TEST(numbers_are_read_whole_or_not_at_all) {
+    uint64_t u = 7;
+    ck_assert(num_u64("18446744073709551615", UINT64_MAX, &u) && u == UINT64_MAX);
+    ck_assert(!num_u64("18446744073709551616", UINT64_MAX, &u));
+    ck_assert(!num_u64("-1", UINT64_MAX, &u) && !num_u64("", 9, &u) && !num_u64("1x", 9, &u));
+    double d;
+    ck_assert(num_f64("-1.5e3", &d) && d == -1500.0);
+    ck_assert(!num_f64("nan", &d) && !num_f64("inf", &d) && !num_f64("1e999", &d));
+    ck_assert(!num_f64("0x10", &d) && !num_f64("1 ", &d));
+    ck_assert(num_with_unit("16 GiB", "bytes", &d) && d == 17179869184.0);
+    ck_assert(num_with_unit("2.5ms", "ns", &d) && d == 2.5e6);
+    ck_assert(!num_with_unit("2.5ms", "bytes", &d));
+}
+END_TEST
+
+START_TEST(a_misspelt_name_is_met_with_the_nearest_known_one) {
+    static const char *const names[] = {"retention", "pool_kernel", NULL};
+    ck_assert_str_eq(name_nearest("retntion", names), "retention");
+    ck_assert_ptr_null(name_nearest("zzz", names));
+    char hint[NAME_HINT_CHARS];
+    ck_assert_str_eq(name_hint("poolkernel", names, hint), "; did you mean 'pool_kernel'?");
+    ck_assert_str_eq(name_hint("zzz", names, hint), "");
+}
+END_TEST
+
+START_TEST(sizes_are_written_for_people) {
+    char text[32];
+    ck_assert_str_eq(num_format_bytes(text, sizeof text, 1023 * 0x1p20), "1023 MiB");
+    ck_assert_str_eq(num_format_bytes(text, sizeof text, 16.03e9), "14.9 GiB");
+    ck_assert_str_eq(num_format_bytes(text, sizeof text, 999.7), "999.7 B");
+    ck_assert_str_eq(num_format_bytes(text, sizeof text, 0), "0 B");
+    ck_assert_str_eq(num_format_ns(text, sizeof text, 1500), "1.5 us");
+    ck_assert_str_eq(num_format_ns(text, sizeof text, 2.5e12), "2500 s");
+}
+END_TEST
+
+START_TEST(streams_depend_on_their_name_and_nothing_else) {
+    struct rng a = rng_stream(1, "arrivals"), b = rng_stream(1, "arrivals");
+    struct rng c = rng_stream(1, "lengths"), d = rng_stream(2, "arrivals");
+    uint64_t first = rng_next(&a);
+    ck_assert_uint_eq(first, rng_next(&b));
+    ck_assert_uint_ne(first, rng_next(&c));
+    ck_assert_uint_ne(first, rng_next(&d));
+}
+END_TEST
+
+START_TEST(uniform_draws_have_the_mean_and_variance_of_a_uniform) {
+    struct rng rng = rng_stream(3, "moments");
+    const int n = 200000;
+    double sum = 0, squares = 0, keyed = 0;
+    for (int i = 0; i < n; i++) {
+        double u = rng_uniform(&rng);
+        ck_assert(u > 0 && u < 1);
+        sum += u;
+        squares += u * u;
+        keyed += rng_keyed(1, (uint64_t)i, 2, 3);
+    }
+    ck_assert_double_eq_tol(sum / n, 0.5, 0.005);
+    ck_assert_double_eq_tol(squares / n - (sum / n) * (sum / n), 1.0 / 12, 0.005);
+    ck_assert_double_eq_tol(keyed / n, 0.5, 0.005);
+}
+END_TEST
+
+START_TEST(the_first_cause_of_an_error_is_kept) {
+    struct err err = {0};
+    ck_assert_int_eq(err_usage(&err, "first %d", 1), ERR_USAGE);
+    ck_assert_int_eq(err_world(&err, "second"), ERR_USAGE);
+    ck_assert_str_eq(err.text, "first 1");
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        numbers_are_read_whole_or_not_at_all,
+        a_misspelt_name_is_met_with_the_nearest_known_one,
+        sizes_are_written_for_people,
+        streams_depend_on_their_name_and_nothing_else,
+        uniform_draws_have_the_mean_and_variance_of_a_uniform,
+        the_first_cause_of_an_error_is_kept,
+    };
+    return SUITE_RUN("base", tests);
+}

@@ -1,0 +1,802 @@
+/* The decode process, the life of a block's positions, and FOCUS's selection. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sim/base/rng.h"
+#include "sim/decode/rollout.h"
+#include "sim/decoder/decoder.h"
+#include "sim/policy/registry.h"
+#include "sim/system/system.h"
+#include "tests/support/suite.h"
+
+enum { B = 32, MOST = ROLLOUT_MOST_POSITIONS };
+
+/* Constants of no model: middling. */
+static const struct decode_process middling = {.location = 1,
+                                               .distance = 3,
+                                               .gap = 4,
+                                               .context = 1,
+                                               .position_spread = 2,
+                                               .step_spread = 1,
+                                               .delta_distance = 3,
+                                               .delta_noise = 2};
+
+static struct decode_process random_process(struct rng *rng) {
+    return (struct decode_process){.location = 8 * rng_uniform(rng) - 4,
+                                   .distance = 6 * rng_uniform(rng),
+                                   .gap = 0.1 + 8 * rng_uniform(rng),
+                                   .context = 4 * rng_uniform(rng) - 1,
+                                   .position_spread = 4 * rng_uniform(rng),
+                                   .step_spread = 3 * rng_uniform(rng),
+                                   .delta_distance = 20 * rng_uniform(rng),
+                                   .delta_noise = 5 * rng_uniform(rng)};
+}
+
+static uint32_t below(struct rng *rng, uint32_t n) {
+    return (uint32_t)(rng_uniform(rng) * n);
+}
+
+/* ---- the process ---- */
+
+START_TEST(confidences_lie_in_the_open_interval_and_only_where_masked) {
+    struct rng rng = rng_stream(1, "ranges");
+    for (int round = 0; round < 2000; round++) {
+        struct decode_process process =
+            round % 4 == 0 ? process_kumaraswamy(0.01 + 100 * rng_uniform(&rng), 0.01)
+                           : random_process(&rng);
+        process.location *= round % 3 == 0 ? 1000 : 1; /* where single precision rounds to 0 or 1 */
+        uint8_t masked[MOST];
+        float confidence[MOST], delta[MOST];
+        uint32_t length = 1 + below(&rng, MOST);
+        for (uint32_t i = 0; i < length; i++) {
+            masked[i] = rng_uniform(&rng) < 0.6;
+        }
+        struct decode_view view = {.request = (uint64_t)round,
+                                   .block_start = below(&rng, 100000),
+                                   .block_length = length,
+                                   .step_in_block = below(&rng, 64),
+                                   .masked = masked};
+        process_confidence(&process, 7, &view, confidence);
+        process_delta(&process, 7, &view, delta);
+        double sum = 0;
+        for (uint32_t i = 0; i < length; i++) {
+            ck_assert(masked[i] ? confidence[i] > 0 && confidence[i] < 1 : confidence[i] == 0);
+            ck_assert(masked[i] ? isfinite(delta[i]) : delta[i] == 0);
+            sum += delta[i];
+        }
+        ck_assert_double_le(fabs(sum), 1e-3 * length * (1 + fabs(process.location) * 1e-3));
+    }
+}
+END_TEST
+
+/* The same request, step and mask give the same draws whatever was drawn before or in between, and
+ * another request, step or seed others. */
+START_TEST(draws_do_not_depend_on_company_or_order) {
+    enum { N = 50 };
+    static float alone[N][B], together[N][B];
+    uint8_t masked[B];
+    for (uint32_t i = 0; i < B; i++) {
+        masked[i] = i % 5 != 1;
+    }
+    struct decode_view view = {.block_start = 96, .block_length = B, .masked = masked};
+    for (uint32_t r = 0; r < N; r++) {
+        view.request = r;
+        view.step_in_block = r % 3;
+        process_confidence(&middling, 3, &view, alone[r]);
+    }
+    for (uint32_t r = N; r-- > 0;) {
+        float delta[B];
+        view.request = r;
+        view.step_in_block = r % 3;
+        process_delta(&middling, 3, &view, delta);
+        process_confidence(&middling, 3, &view, together[r]);
+    }
+    ck_assert_int_eq(memcmp(alone, together, sizeof alone), 0);
+    for (uint32_t r = 0; r + 3 < N; r++) {
+        ck_assert_int_ne(memcmp(alone[r], alone[r + 3], sizeof alone[r]), 0);
+    }
+    view.request = 0;
+    view.step_in_block = 1;
+    process_confidence(&middling, 3, &view, together[0]);
+    ck_assert_int_ne(memcmp(alone[0], together[0], sizeof alone[0]), 0);
+    view.step_in_block = 0;
+    process_confidence(&middling, 4, &view, together[0]);
+    ck_assert_int_ne(memcmp(alone[0], together[0], sizeof alone[0]), 0);
+}
+END_TEST
+
+/* Unmasking a position on the right of i changes nothing but the share of the block known: with no
+ * weight on it, i's confidence stays; and a nearer known position on the left raises it. */
+START_TEST(confidence_falls_with_the_gap_at_the_left) {
+    struct decode_process process = middling;
+    process.context = 0;
+    uint8_t masked[B];
+    float all[B], some[B];
+    memset(masked, 1, sizeof masked);
+    struct decode_view view = {.request = 5, .block_length = B, .masked = masked};
+    process_confidence(&process, 1, &view, all);
+    masked[10] = 0;
+    process_confidence(&process, 1, &view, some);
+    for (uint32_t i = 0; i < B; i++) {
+        ck_assert(i == 10 ? some[i] == 0 : i < 10 ? some[i] == all[i] : some[i] > all[i]);
+    }
+    struct decode_process beside = process; /* next to known context distance costs nothing */
+    float free_of_distance[B];
+    beside.distance = 0;
+    process_confidence(&beside, 1, &view, free_of_distance);
+    ck_assert(some[0] == free_of_distance[0] && some[11] == free_of_distance[11]);
+    ck_assert(some[1] < free_of_distance[1] && some[12] < free_of_distance[12]);
+    process.context = 2;
+    masked[10] = 1;
+    process_confidence(&process, 1, &view, all);
+    masked[10] = 0;
+    process_confidence(&process, 1, &view, some);
+    ck_assert_float_gt(some[0], all[0]);
+}
+END_TEST
+
+static double logit(float confidence) {
+    return log(confidence / (1.0 - confidence));
+}
+
+/* Difficulty and the steps' draws are independent of each other, from request to request and from
+ * position to position; difficulty stays from step to step. */
+START_TEST(spreads_add_up_and_only_difficulty_stays) {
+    static const struct decode_process process = {
+        .gap = 1, .position_spread = 1.5, .step_spread = 1};
+    enum { N = 2000 };
+    double squares = 0, next_step = 0, next_request = 0, next_position = 0;
+    uint8_t masked[B];
+    memset(masked, 1, sizeof masked);
+    for (uint64_t r = 0; r < N; r++) {
+        float here[B], later[B], other[B];
+        struct decode_view view = {.request = r, .block_length = B, .masked = masked};
+        process_confidence(&process, 1, &view, here);
+        view.step_in_block = 1;
+        process_confidence(&process, 1, &view, later);
+        view.request = r + N;
+        process_confidence(&process, 1, &view, other);
+        for (uint32_t i = 0; i < B; i++) {
+            double x = logit(here[i]);
+            squares += x * x;
+            next_step += x * logit(later[i]);
+            next_request += x * logit(other[i]);
+            next_position += x * logit(later[(i + 1) % B]);
+        }
+    }
+    ck_assert_double_eq_tol(squares / N / B, 2.25 + 1, 0.05);
+    ck_assert_double_eq_tol(next_step / N / B, 2.25, 0.05);
+    ck_assert_double_eq_tol(next_request / N / B, 0, 0.06);
+    ck_assert_double_eq_tol(next_position / N / B, 0, 0.06);
+}
+END_TEST
+
+START_TEST(kumaraswamy_draws_what_the_loop_always_drew) {
+    struct decode_process process = process_kumaraswamy(2, 1);
+    uint8_t masked[B];
+    float confidence[B];
+    for (uint32_t i = 0; i < B; i++) {
+        masked[i] = i % 3 == 0;
+    }
+    struct decode_view view = {.request = 11,
+                               .block_start = 64,
+                               .block_length = B,
+                               .step_in_block = 2,
+                               .step = 77,
+                               .masked = masked};
+    process_confidence(&process, 9, &view, confidence);
+    for (uint32_t i = 0; i < B; i += 3) {
+        double u = rng_keyed(9, 11, 77, i / 3);
+        ck_assert_float_eq(confidence[i], (float)pow(1 - pow(1 - u, 1), 0.5));
+    }
+}
+END_TEST
+
+START_TEST(bells_are_nearly_standard_normal) {
+    double sum[5] = {0};
+    enum { N = 400000 };
+    for (uint64_t i = 0; i < N; i++) {
+        double x = rng_bell(rng_key(1, i / 1000, i % 1000), i), power = 1;
+        for (int p = 1; p < 5; p++) {
+            sum[p] += power *= x;
+        }
+        ck_assert_double_le(fabs(x), 3.47);
+    }
+    ck_assert_double_eq_tol(sum[1] / N, 0, 0.006);
+    ck_assert_double_eq_tol(sum[2] / N, 1, 0.01);
+    ck_assert_double_eq_tol(sum[3] / N, 0, 0.02);
+    ck_assert_double_eq_tol(sum[4] / N, 2.7, 0.05);
+}
+END_TEST
+
+static void expect_bad_file(const char *text, const char *name, const char *sentence) {
+    char path[] = "/tmp/unmask-decode-XXXXXX";
+    struct decode_process process;
+    struct err err = {0};
+    FILE *file = fdopen(mkstemp(path), "w");
+    fputs(text, file);
+    fclose(file);
+    ck_assert_int_eq(decode_process_read(path, name, &process, &err), ERR_USAGE);
+    ck_assert_msg(strstr(err.text, sentence) != NULL, "%s", err.text);
+    remove(path);
+}
+
+START_TEST(an_unknown_process_and_a_bad_constant_are_refused_with_a_sentence) {
+    static const char good[] = "[s]\ngap = 2\ndistance = 1\n"
+                               "[m/d]\nshape = s\nlocation = 1\ncalibrated_to = x\n";
+    expect_bad_file(good, "m/e", "there is no decode process 'm/e'; did you mean 'm/d'?");
+    expect_bad_file(good, "s", "there is no decode process 's'");
+    expect_bad_file("[m/d]\nshape = t\nlocation = 1\n", "m/d", ":2: there is no shape 't'");
+    expect_bad_file("[m/d]\nlocation = 1\ndistnace = 1\n", "m/d", "did you mean 'distance'?");
+    expect_bad_file("[m/d]\nlocation = 1\ngap = 0\n", "m/d", "gap");
+    expect_bad_file("[m/d]\nlocation = 1\ngap = x\n", "m/d", ":3");
+}
+END_TEST
+
+START_TEST(a_process_says_where_it_is_from) {
+    struct decode_process process;
+    struct err err = {0};
+    ck_assert_int_eq(decode_process_find("llada-td/gsm8k", &process, &err), 0);
+    ck_assert_str_eq(process.name, "llada-td/gsm8k");
+    ck_assert_int_eq(process.from.kind, PROVENANCE_CALIBRATED);
+    ck_assert(strncmp(process.from.source, "dInfer Table 2: ", 16) == 0);
+    ck_assert_int_eq(decode_process_find("llada-td/mbpp", &process, &err), 0);
+    ck_assert_int_eq(process.from.kind, PROVENANCE_TRANSFERRED);
+    ck_assert(strncmp(process.from.source, "llada-moe/mbpp, ", 16) == 0);
+    ck_assert_int_eq(decode_process_find("kumaraswamy", &process, &err), 0);
+    ck_assert_int_eq(process.from.kind, PROVENANCE_ASSUMED);
+}
+END_TEST
+
+/* The distribution that the header describes, written out: its softmax at a temperature is what is
+ * drawn at it. */
+START_TEST(a_temperature_is_a_division_of_all_logits) {
+    static const double temperatures[] = {0.5, 0.8, 1.25, 3};
+    enum { TOKENS = 4000 };
+    struct decode_process process = middling;
+    process.tail_spread = 1;
+    uint8_t masked[B];
+    memset(masked, 1, sizeof masked);
+    const struct decode_view view = {.request = 3, .block_length = B, .masked = masked};
+    float own[B], margin[B], entropy[B], drawn[B], deltas[2][B];
+    process_confidence(&process, 5, &view, own);
+    process_statistics(&process, 5, &view, own, margin, entropy);
+    process_delta(&process, 5, &view, deltas[0]);
+    for (size_t t = 0; t < sizeof temperatures / sizeof temperatures[0]; t++) {
+        process.temperature = temperatures[t];
+        process_confidence(&process, 5, &view, drawn);
+        process_delta(&process, 5, &view, deltas[1]);
+        ck_assert_mem_eq(deltas[0], deltas[1], sizeof deltas[0]);
+        for (uint32_t i = 0; i < B; i++) {
+            double p = (double)own[i], second = p - (double)margin[i], q = second / (1 - p);
+            if (margin[i] <= 0 || q > 0.95 || q < 0.05 || p > 0.999) {
+                continue; /* the second is cut off, or single precision is too short */
+            }
+            double sum = pow(p, 1 / temperatures[t]), left = 1 - p;
+            const double first = sum;
+            for (int token = 0; token < TOKENS; token++) {
+                sum += pow(left * q, 1 / temperatures[t]);
+                left *= 1 - q;
+            }
+            ck_assert_double_eq_tol((double)drawn[i], first / sum, 2e-3);
+        }
+    }
+    process.temperature = 1;
+    process_confidence(&process, 5, &view, drawn);
+    ck_assert_mem_eq(own, drawn, sizeof own);
+}
+END_TEST
+
+static uint32_t block_tokens_of(const char *workload, const char *block_tokens) {
+    const struct setting setting = {.key = "block_tokens", .place = "test"};
+    struct setting settings[1] = {setting};
+    snprintf(settings[0].value, sizeof settings[0].value, "%s", block_tokens);
+    const struct system_request request = {.system = "focus",
+                                           .gpu = "a100-80g",
+                                           .workload = workload,
+                                           .overrides = settings,
+                                           .n_overrides = 1};
+    struct system *system = NULL;
+    struct err err = {0};
+    ck_assert_msg(system_open(&request, &system, &err) == 0, "%s", err.text);
+    uint32_t block = system->settings.block_tokens;
+    system_close(system);
+    return block;
+}
+
+START_TEST(a_process_brings_the_blocks_it_was_calibrated_under) {
+    ck_assert_uint_eq(block_tokens_of("sharegpt", "0"), 32);
+    ck_assert_uint_eq(block_tokens_of("sharegpt", "16"), 16);
+    ck_assert_uint_eq(block_tokens_of("burst", "0"), 4);
+    ck_assert_uint_eq(block_tokens_of(NULL, "0"), 4);
+}
+END_TEST
+
+/* ---- a block's life ---- */
+
+/* "mmdc": masked, decoded, cached. */
+static void expect_life(const struct block_state *block, const char *life) {
+    ck_assert_uint_eq(block->length, strlen(life));
+    for (uint32_t i = 0; i < block->length; i++) {
+        char is = block->masked[i] ? 'm' : block->uncached[i] ? 'd' : 'c';
+        ck_assert_msg(is == life[i], "position %u is %c in %s", i, is, life);
+    }
+}
+
+/* One pass that runs what is pending, in `runs`, and commits the positions marked in `commits`. */
+static void pass(struct block_state *block, const char *runs, const char *commits) {
+    uint8_t pending[8], chosen[8];
+    uint32_t n = block_pending(block, pending), n_expected = 0;
+    for (uint32_t i = 0; i < block->length; i++) {
+        ck_assert_msg(pending[i] == (runs[i] == 'x'), "position %u of %s", i, runs);
+        n_expected += runs[i] == 'x';
+        chosen[i] = commits[i] == 'x';
+    }
+    ck_assert_uint_eq(n, n_expected);
+    block_pass(block, pending, chosen);
+}
+
+START_TEST(plain_block_diffusion_runs_all_until_the_commit_pass) {
+    uint8_t masked[4], uncached[4];
+    struct block_state block;
+    block_begin(&block, BLOCK_WHOLE, 4, 1, masked, uncached);
+    expect_life(&block, "dmmm");
+    pass(&block, "xxxx", "..x.");
+    expect_life(&block, "dmdm");
+    pass(&block, "xxxx", ".x.x");
+    expect_life(&block, "dddd");
+    ck_assert(!block_is_done(&block));
+    pass(&block, "xxxx", "....");
+    expect_life(&block, "cccc");
+    ck_assert(block_is_done(&block));
+    ck_assert_uint_eq(block.passes, 3);
+}
+END_TEST
+
+START_TEST(a_delayed_cache_runs_a_decoded_position_once_more) {
+    uint8_t masked[4], uncached[4];
+    struct block_state block;
+    block_begin(&block, BLOCK_DELAYED, 4, 1, masked, uncached);
+    pass(&block, "xxxx", "..x."); /* the prompt's token was run in its final form */
+    expect_life(&block, "cmdm");
+    pass(&block, ".xxx", ".x..");
+    expect_life(&block, "cdcm");
+    pass(&block, ".x.x", "...x");
+    expect_life(&block, "cccd");
+    pass(&block, "...x", "....");
+    ck_assert(block_is_done(&block));
+}
+END_TEST
+
+START_TEST(a_neighbour_aware_cache_waits_for_the_right_neighbour) {
+    uint8_t masked[4], uncached[4];
+    struct block_state block;
+    block_begin(&block, BLOCK_NEIGHBOUR, 4, 1, masked, uncached);
+    pass(&block, "xxxx", "..xx");
+    expect_life(&block, "dmdd"); /* the prompt's last token has a masked neighbour */
+    pass(&block, "xxxx", ".x..");
+    expect_life(&block, "ddcc"); /* judged before the commit; the last position has no neighbour */
+    pass(&block, "xx..", "....");
+    ck_assert(block_is_done(&block));
+}
+END_TEST
+
+START_TEST(evicted_positions_stay_masked_and_pending_and_the_frontier_is_what_was_kept) {
+    uint8_t masked[6], uncached[6], chosen[6] = {0, 1, 0, 0, 0, 0}, pending[6];
+    const uint8_t keep[6] = {1, 1, 0, 1, 0, 0};
+    struct block_state block;
+    block_begin(&block, BLOCK_NEIGHBOUR, 6, 0, masked, uncached);
+    ck_assert_int_eq(block.frontier, -1);
+    block_pass(&block, keep, chosen);
+    expect_life(&block, "mdmmmm");
+    ck_assert_int_eq(block.frontier, 3);
+    ck_assert_uint_eq(block_pending(&block, pending), 6);
+    const uint8_t less[6] = {1, 1, 0, 0, 0, 0};
+    chosen[0] = 1;
+    chosen[1] = 0;
+    block_pass(&block, less, chosen);
+    expect_life(&block, "ddmmmm");
+    ck_assert_int_eq(block.frontier, 3);
+}
+END_TEST
+
+/* ---- FOCUS's selection ---- */
+
+static const struct focus_rule released = {.alpha = 1.5, .history = FOCUS_MEAN_OF_BLOCK};
+
+START_TEST(the_budget_is_alpha_times_the_mean_rounded_up) {
+    ck_assert_uint_eq(focus_target(32, 1, 1.5), 2);
+    ck_assert_uint_eq(focus_target(32, 2.4, 1.5), 4);
+    ck_assert_uint_eq(focus_target(32, 2, 1.5), 3);
+    ck_assert_uint_eq(focus_target(32, 0.2, 1.5), 2); /* no mean below 1 */
+    ck_assert_uint_eq(focus_target(32, 1, 0.1), 1);
+    ck_assert_uint_eq(focus_target(3, 2.4, 1.5), 3);
+    ck_assert_uint_eq(focus_target(0, 2.4, 1.5), 0);
+    ck_assert_uint_eq(focus_target(32, 1, 1e300), 32);
+}
+END_TEST
+
+START_TEST(the_average_is_the_released_codes_or_either_of_the_papers) {
+    struct focus_rule rule = released;
+    struct focus_yield yield;
+    focus_yield_init(&yield);
+    ck_assert_double_eq(yield.mean, 1);
+    focus_yield_add(&yield, &rule, 3);
+    focus_yield_add(&yield, &rule, 0); /* does not count */
+    focus_yield_add(&yield, &rule, 2);
+    ck_assert_double_eq(yield.mean, 2.5);
+    focus_yield_begin_block(&yield, &rule);
+    ck_assert_double_eq(yield.mean, 1);
+    rule.history = FOCUS_MEAN;
+    focus_yield_add(&yield, &rule, 4);
+    focus_yield_begin_block(&yield, &rule);
+    focus_yield_add(&yield, &rule, 1);
+    ck_assert_double_eq(yield.mean, 2.5);
+    rule = (struct focus_rule){.alpha = 1.5, .history = FOCUS_EMA, .ema_weight = 0.25};
+    focus_yield_init(&yield);
+    focus_yield_add(&yield, &rule, 5);
+    ck_assert_double_eq(yield.mean, 2);
+    focus_yield_begin_block(&yield, &rule);
+    focus_yield_add(&yield, &rule, 2);
+    ck_assert_double_eq(yield.mean, 2);
+}
+END_TEST
+
+/* `block`: m masked, d decoded but not cached, c cached (not pending). Deltas are read as digits;
+ * `kept` marks what must stay. */
+static void expect_kept(const struct focus_rule *rule, const char *block, const char *digits,
+                        double average, int32_t frontier, const char *kept) {
+    uint8_t pending[16], masked[16], keep[16];
+    float delta[16];
+    uint32_t length = (uint32_t)strlen(block), n_kept = 0;
+    ck_assert(strlen(digits) == length && strlen(kept) == length);
+    for (uint32_t i = 0; i < length; i++) {
+        masked[i] = block[i] == 'm';
+        pending[i] = block[i] != 'c';
+        delta[i] = digits[i] == '?' ? NAN : (float)(digits[i] - '0');
+        n_kept += kept[i] == 'x';
+    }
+    uint32_t n = focus_select(rule, length, pending, masked, delta, average, frontier, keep);
+    for (uint32_t i = 0; i < length; i++) {
+        ck_assert_msg(keep[i] == (kept[i] == 'x'), "position %u of %s is %u, expected %s", i, block,
+                      keep[i], kept);
+    }
+    ck_assert_uint_eq(n, n_kept);
+}
+
+START_TEST(the_largest_deltas_stay_where_few_stand_out) {
+    /* Mean 1.25, deviation 2.05: one position stands out, two are the budget; 4 and 3 are it. */
+    expect_kept(&released, "mmmmmmmm", "00010603", 1, 7, "....xxxx");
+    /* A tie: the earlier of the three twos. */
+    expect_kept(&released, "mmmmmmmm", "20020029", 1, 7, "x.....xx");
+}
+END_TEST
+
+START_TEST(all_that_stand_out_stay_where_they_fill_the_budget) {
+    /* Mean 2.25, deviation 3.9: three nines stand out, the budget is two. */
+    expect_kept(&released, "mmmmmmmmmmmm", "090009000900", 1, 11, "xx..xx..xx..");
+    /* Eq. 5's deviation alone, the mean not added: the fives stand out as well. */
+    struct focus_rule paper = released;
+    paper.std_alone = true;
+    expect_kept(&released, "mmmmmmmmmmmm", "090509050900", 1, 11, "xx..xx..xx..");
+    expect_kept(&paper, "mmmmmmmmmmmm", "090509050900", 1, 11, "xxxxxxxxxx..");
+    /* No spread at all: every position stands out. */
+    expect_kept(&released, "mmmmmm", "333333", 1, 5, "xxxxxx");
+}
+END_TEST
+
+START_TEST(the_left_neighbour_of_a_selected_position_stays_if_it_is_masked) {
+    expect_kept(&released, "mmmmmmmm", "00090008", 1, 7, "..xx..xx");
+    /* Decoded neighbours stay for another reason, cached ones are not run. */
+    expect_kept(&released, "mmcmmmdmm", "000900080", 1, 8, "...x..xx.");
+    /* What was added by this rule adds no further one, nor is position 0 given one. */
+    expect_kept(&released, "mmmmmmmm", "90000900", 1, 7, "x...xx..");
+}
+END_TEST
+
+START_TEST(unprocessed_positions_left_of_the_right_most_kept_one_stay) {
+    expect_kept(&released, "mmmmmmmm", "00900900", 1, -1, "xxxxxx..");
+    expect_kept(&released, "mmmmmmmm", "00900900", 1, 2, ".xxxxx..");
+    expect_kept(&released, "mmmmmmmm", "00900900", 1, 3, ".xx.xx..");
+    /* Cached positions stay out; decoded ones are in anyway. */
+    expect_kept(&released, "dmcmmmmm", "00000099", 1, 1, "x..xxxxx");
+}
+END_TEST
+
+START_TEST(decoded_positions_always_stay_and_nothing_is_evicted_within_the_budget) {
+    expect_kept(&released, "dmmmmmdd", "00900900", 1, 7, "xxx.xxxx"); /* 2 and 5 with neighbours */
+    expect_kept(&released, "dddmmddd", "00000900", 1, 7, "xxxxxxxx");
+    expect_kept(&released, "ddcddccd", "00000900", 1, 7, "xx.xx..x");
+    expect_kept(&released, "mmmmmmmm", "00000900", 5, 7, "xxxxxxxx");
+}
+END_TEST
+
+START_TEST(deltas_that_are_not_numbers_evict_nothing) {
+    expect_kept(&released, "mmdmmm", "??????", 1, 5, "xxxxxx");
+}
+END_TEST
+
+/* The rule once more, from its definition with sets. */
+static uint32_t kept_by_definition(const struct focus_rule *rule, uint32_t length,
+                                   const uint8_t *pending, const uint8_t *masked,
+                                   const float *delta, double average, int32_t frontier,
+                                   uint8_t *keep) {
+    uint32_t at[MOST], n = 0, n_kept = 0;
+    double sum = 0, squares = 0;
+    bool in[MOST] = {false}, selected[MOST] = {false};
+    for (uint32_t i = 0; i < length; i++) {
+        if (pending[i] && masked[i]) {
+            at[n++] = i;
+            sum += delta[i];
+        }
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        squares += pow(delta[at[k]] - sum / n, 2);
+    }
+    uint32_t target = n == 0 ? 0 : (uint32_t)fmin(n, fmax(1, ceil(rule->alpha * fmax(average, 1))));
+    double least = sqrt(squares / n) + (rule->std_alone ? 0 : sum / n);
+    uint32_t n_standing_out = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        n_standing_out += delta[at[k]] >= least;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t rank = 0;
+        for (uint32_t j = 0; j < n; j++) {
+            rank += delta[at[j]] > delta[at[k]] || (delta[at[j]] == delta[at[k]] && j < k);
+        }
+        selected[at[k]] =
+            n <= target || (n_standing_out >= target ? delta[at[k]] >= least : rank < target);
+    }
+    int64_t rightmost = -1;
+    for (uint32_t k = 0; k < n; k++) {
+        in[at[k]] = selected[at[k]] || (at[k] + 1 < length && selected[at[k] + 1]);
+        rightmost = in[at[k]] ? at[k] : rightmost;
+    }
+    for (uint32_t i = 0; i < length; i++) {
+        bool is_placeholder = masked[i] && (int64_t)i < rightmost && (int64_t)i > frontier;
+        keep[i] = pending[i] && (in[i] || !masked[i] || is_placeholder);
+        n_kept += keep[i];
+    }
+    return n_kept;
+}
+
+START_TEST(random_blocks_are_selected_by_the_definition) {
+    struct rng rng = rng_stream(3, "selections");
+    for (int round = 0; round < 20000; round++) {
+        uint8_t pending[MOST], masked[MOST], keep[MOST], expected[MOST];
+        float delta[MOST];
+        uint32_t length = 1 + below(&rng, round % 10 == 0 ? MOST : 64);
+        double share = rng_uniform(&rng);
+        for (uint32_t i = 0; i < length; i++) {
+            masked[i] = rng_uniform(&rng) < share;
+            pending[i] = masked[i] || rng_uniform(&rng) < 0.5;
+            delta[i] = (float)(round % 2 == 0 ? rng_uniform(&rng) - 0.5 : below(&rng, 4));
+        }
+        struct focus_rule rule = released;
+        rule.alpha = 0.5 + 2 * rng_uniform(&rng);
+        rule.std_alone = round % 3 == 0;
+        double average = 6 * rng_uniform(&rng);
+        int32_t frontier = (int32_t)below(&rng, length + 1) - 1;
+        ck_assert_uint_eq(
+            focus_select(&rule, length, pending, masked, delta, average, frontier, keep),
+            kept_by_definition(&rule, length, pending, masked, delta, average, frontier, expected));
+        ck_assert_int_eq(memcmp(keep, expected, length), 0);
+    }
+}
+END_TEST
+
+/* ---- rolling out ---- */
+
+static struct rollout roll(const struct decode_process *process, struct rollout_rule rule,
+                           uint32_t n_requests) {
+    struct rollout sums = {0};
+    for (uint32_t r = 0; r < n_requests; r++) {
+        rollout_request(process, 17, r, &rule, 4, &sums);
+    }
+    ck_assert_uint_eq(sums.blocks, 4 * n_requests);
+    ck_assert_uint_eq(sums.decoded, (uint64_t)4 * n_requests * rule.block_tokens);
+    return sums;
+}
+
+static const struct rollout_rule plain = {.block_tokens = B,
+                                          .rule = {.kind = DECODE_THRESHOLD, .threshold = 0.9F},
+                                          .focus = {.alpha = 1.5}};
+
+static uint32_t naive_threshold(const uint8_t *masked, const uint8_t *keep, const float *confidence,
+                                float threshold, uint8_t *chosen) {
+    uint32_t n = 0, best = B;
+    for (uint32_t i = 0; i < B; i++) {
+        bool asked = keep[i] && masked[i];
+        chosen[i] = asked && confidence[i] >= threshold;
+        n += chosen[i];
+        best = asked && (best == B || confidence[i] > confidence[best]) ? i : best;
+    }
+    if (n == 0 && best < B) {
+        chosen[best] = 1;
+        n = 1;
+    }
+    return n;
+}
+
+START_TEST(a_rollout_is_the_rules_one_after_another) {
+    struct rollout_rule rule = {.block_tokens = B,
+                                .cache = BLOCK_NEIGHBOUR,
+                                .evicts = true,
+                                .focus = {.alpha = 1.5},
+                                .rule = {.kind = DECODE_THRESHOLD, .threshold = 0.8F}};
+    struct rollout sums = {0};
+    rollout_request(&middling, 23, 5, &rule, 3, &sums);
+    uint64_t passes = 0, processed = 0, kept = 0;
+    for (uint32_t b = 0; b < 3; b++) {
+        uint8_t masked[B], uncached[B], pending[B], keep[B], chosen[B];
+        float confidence[B], delta[B];
+        double decoded = 0, steps = 0;
+        struct block_state block;
+        block_begin(&block, BLOCK_NEIGHBOUR, B, 0, masked, uncached);
+        for (uint32_t step = 0; !block_is_done(&block); step++) {
+            struct decode_view view = {.request = 5,
+                                       .block_start = B * b,
+                                       .block_length = B,
+                                       .step_in_block = step,
+                                       .masked = masked};
+            process_confidence(&middling, 23, &view, confidence);
+            process_delta(&middling, 23, &view, delta);
+            processed += block_pending(&block, pending);
+            kept += focus_select(&released, B, pending, masked, delta,
+                                 steps > 0 ? decoded / steps : 1, block.frontier, keep);
+            uint32_t n = naive_threshold(masked, keep, confidence, 0.8F, chosen);
+            decoded += n;
+            steps += n > 0;
+            block_pass(&block, keep, chosen);
+            passes++;
+        }
+    }
+    ck_assert_uint_eq(sums.passes, passes);
+    ck_assert_uint_eq(sums.processed, processed);
+    ck_assert_uint_eq(sums.kept, kept);
+}
+END_TEST
+
+START_TEST(a_threshold_of_0_commits_all_at_once) {
+    struct rollout_rule rule = plain;
+    rule.rule.threshold = 0;
+    struct rollout sums = roll(&middling, rule, 20);
+    ck_assert_uint_eq(sums.of_count[B], sums.blocks);
+    ck_assert_uint_eq(sums.passes, 2 * sums.blocks);
+    ck_assert_double_eq(rollout_redundancy(&sums), 2);
+}
+END_TEST
+
+START_TEST(a_threshold_of_1_commits_one_by_one) {
+    struct rollout_rule rule = plain;
+    rule.rule.threshold = 1;
+    struct rollout sums = roll(&middling, rule, 20);
+    ck_assert_uint_eq(sums.passes, (B + 1) * sums.blocks);
+}
+END_TEST
+
+START_TEST(a_lower_threshold_never_needs_more_steps) {
+    struct rng rng = rng_stream(4, "thresholds");
+    for (int round = 0; round < 12; round++) {
+        struct decode_process process = random_process(&rng);
+        uint64_t passes = 0;
+        for (int t = 0; t <= 10; t++) {
+            struct rollout_rule rule = plain;
+            rule.rule.threshold = 0.1F * (float)t;
+            struct rollout sums = roll(&process, rule, 100);
+            ck_assert_uint_ge(sums.passes, passes);
+            passes = sums.passes;
+        }
+    }
+}
+END_TEST
+
+START_TEST(caches_and_a_budget_for_all_commit_the_same_tokens_in_the_same_steps) {
+    struct rng rng = rng_stream(5, "caches");
+    for (int round = 0; round < 30; round++) {
+        struct decode_process process = random_process(&rng);
+        struct rollout_rule rule = plain;
+        rule.block_tokens = 1 + below(&rng, 64);
+        struct rollout whole = roll(&process, rule, 5);
+        ck_assert_uint_eq(whole.processed, whole.passes * rule.block_tokens);
+        uint64_t most = whole.kept;
+        for (int way = 0; way < 3; way++) {
+            struct rollout_rule other = rule;
+            other.cache = way == 0 ? BLOCK_NEIGHBOUR : way == 1 ? BLOCK_DELAYED : BLOCK_NEIGHBOUR;
+            other.evicts = way == 2;
+            other.focus.alpha = 1e9;
+            struct rollout sums = roll(&process, other, 5);
+            ck_assert_int_eq(memcmp(sums.of_count, whole.of_count, sizeof sums.of_count), 0);
+            ck_assert_uint_eq(sums.passes, whole.passes);
+            if (way < 2) { /* DC runs no more than DC+, which runs no more than plain */
+                ck_assert_uint_le(sums.kept, most);
+                most = sums.kept;
+            }
+            ck_assert_uint_ge(sums.kept, 2 * sums.decoded);
+        }
+    }
+}
+END_TEST
+
+START_TEST(every_block_ends_within_its_length_and_the_commit_pass) {
+    struct rng rng = rng_stream(6, "ends");
+    for (int round = 0; round < 60; round++) {
+        struct decode_process process = random_process(&rng);
+        process.independent = round % 10 == 0;
+        process.a = process.b = 1;
+        struct rollout_rule rule = plain;
+        rule.block_tokens = 1 + below(&rng, 64);
+        rule.rule.threshold = (float)rng_uniform(&rng);
+        rule.cache = BLOCK_NEIGHBOUR;
+        rule.evicts = true;
+        rule.focus.alpha = 1 + rng_uniform(&rng);
+        rule.focus.history = (enum focus_history)(round % 3);
+        rule.focus.ema_weight = 0.3;
+        for (uint32_t r = 0; r < 5; r++) {
+            struct rollout sums = {0};
+            rollout_request(&process, 1, r, &rule, 1, &sums);
+            ck_assert_uint_le(sums.passes, rule.block_tokens + 1);
+            ck_assert_uint_le(sums.kept, sums.processed);
+            ck_assert_uint_eq(sums.of_count[0], 0);
+        }
+    }
+}
+END_TEST
+
+/* Eviction can only lose decodable tokens: it keeps less per token and takes no fewer steps. */
+START_TEST(eviction_saves_positions_and_costs_steps) {
+    struct rollout_rule rule = plain;
+    struct rollout whole = roll(&middling, rule, 200);
+    rule.cache = BLOCK_NEIGHBOUR;
+    struct rollout neighbour = roll(&middling, rule, 200);
+    rule.evicts = rule.ranks = true;
+    struct rollout focus = roll(&middling, rule, 200);
+    ck_assert_double_lt(rollout_redundancy(&neighbour), rollout_redundancy(&whole));
+    ck_assert_double_lt(rollout_redundancy(&focus), 0.8 * rollout_redundancy(&neighbour));
+    ck_assert_uint_ge(focus.passes, whole.passes);
+    /* Deltas that follow the confidences exactly find more of the decodable tokens. */
+    struct decode_process exact = middling;
+    exact.delta_noise = 0;
+    struct rollout told = roll(&exact, rule, 200);
+    ck_assert_uint_lt(told.passes, focus.passes);
+    ck_assert_double_gt(rollout_top_quintile(&told), rollout_top_quintile(&focus));
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        confidences_lie_in_the_open_interval_and_only_where_masked,
+        draws_do_not_depend_on_company_or_order,
+        confidence_falls_with_the_gap_at_the_left,
+        spreads_add_up_and_only_difficulty_stays,
+        kumaraswamy_draws_what_the_loop_always_drew,
+        bells_are_nearly_standard_normal,
+        an_unknown_process_and_a_bad_constant_are_refused_with_a_sentence,
+        a_process_says_where_it_is_from,
+        a_process_brings_the_blocks_it_was_calibrated_under,
+        a_temperature_is_a_division_of_all_logits,
+        plain_block_diffusion_runs_all_until_the_commit_pass,
+        a_delayed_cache_runs_a_decoded_position_once_more,
+        a_neighbour_aware_cache_waits_for_the_right_neighbour,
+        evicted_positions_stay_masked_and_pending_and_the_frontier_is_what_was_kept,
+        the_budget_is_alpha_times_the_mean_rounded_up,
+        the_average_is_the_released_codes_or_either_of_the_papers,
+        the_largest_deltas_stay_where_few_stand_out,
+        all_that_stand_out_stay_where_they_fill_the_budget,
+        the_left_neighbour_of_a_selected_position_stays_if_it_is_masked,
+        unprocessed_positions_left_of_the_right_most_kept_one_stay,
+        decoded_positions_always_stay_and_nothing_is_evicted_within_the_budget,
+        deltas_that_are_not_numbers_evict_nothing,
+        random_blocks_are_selected_by_the_definition,
+        a_rollout_is_the_rules_one_after_another,
+        a_threshold_of_0_commits_all_at_once,
+        a_threshold_of_1_commits_one_by_one,
+        a_lower_threshold_never_needs_more_steps,
+        caches_and_a_budget_for_all_commit_the_same_tokens_in_the_same_steps,
+        every_block_ends_within_its_length_and_the_commit_pass,
+        eviction_saves_positions_and_costs_steps,
+    };
+    return SUITE_RUN("decode", tests);
+}

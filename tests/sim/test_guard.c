@@ -1,0 +1,1069 @@
+/* The guards: every broken promise is named with its numbers, and the built-in policies break none.
+ */
+#include <string.h>
+
+#include "sim/check/exercise.h"
+#include "sim/check/plugin.h"
+#include "sim/policy/registry.h"
+#include "tests/support/suite.h"
+
+/* A view of four requests: slots 0 and 1 run with 100 query tokens each, 2 and 3 wait with 200
+ * query tokens and 1000 bytes of KV each. The policy gives the scripted answer. */
+enum { N_SLOTS = 8 };
+
+static struct {
+    struct request requests[N_SLOTS];
+    struct schedule_view view;
+    struct batch answer;
+    uint32_t selected[N_SLOTS], chunk_tokens[N_SLOTS], preempted[N_SLOTS], idle[N_SLOTS];
+    struct batch estimated; /* its duration is asked for when n > 0 */
+    bool writes_running, writes_now, moves_list, grows;
+} scene;
+
+static int64_t one_ms(const void *estimator, const struct batch *batch) {
+    (void)estimator;
+    (void)batch;
+    return 1000000;
+}
+
+static void scene_init(void) {
+    static const uint32_t running[] = {0, 1}, waiting[] = {2, 3};
+    memset(&scene, 0, sizeof scene);
+    for (uint32_t i = 0; i < N_SLOTS; i++) {
+        scene.requests[i].id = i;
+        scene.requests[i].span.queries = i < 2 ? 100 : 200;
+        scene.requests[i].kv_bytes = 1000;
+        scene.requests[i].kv_held_bytes = i < 2 ? 1000 : 0;
+    }
+    scene.view = (struct schedule_view){
+        .now_ns = 50,
+        .requests = scene.requests,
+        .running = running,
+        .n_running = 2,
+        .waiting = waiting,
+        .n_waiting = 2,
+        .next_arrival_ns = INT64_MAX,
+        .running_tokens = 200,
+        .max_batched_tokens = 600,
+        .max_requests = 4,
+        .kv_free_bytes = 2000,
+        .kv_total_bytes = 4000,
+        .estimate_ns = one_ms,
+    };
+    scene.answer.wake_ns = INT64_MAX;
+}
+
+static void scripted_schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    (void)state;
+    if (scene.estimated.n > 0) {
+        view->estimate_ns(view->estimator, &scene.estimated);
+    }
+    if (scene.writes_running) {
+        ((uint32_t *)view->running)[1] = 7;
+    }
+    if (scene.writes_now) {
+        ((struct schedule_view *)view)->now_ns++;
+    }
+    struct batch given = *batch;
+    *batch = scene.answer;
+    batch->capacity = given.capacity;
+    batch->selected = given.selected;
+    batch->chunk_tokens = given.chunk_tokens;
+    batch->preempted = given.preempted;
+    batch->idle = given.idle;
+    for (uint32_t i = 0; i < scene.answer.n && i < N_SLOTS; i++) {
+        batch->selected[i] = scene.selected[i];
+    }
+    for (uint32_t i = 0; i < N_SLOTS && scene.chunk_tokens[i] > 0; i++) {
+        batch->chunk_tokens[i] = scene.chunk_tokens[i];
+    }
+    for (uint32_t i = 0; i < scene.answer.n_preempted && i < N_SLOTS; i++) {
+        batch->preempted[i] = scene.preempted[i];
+    }
+    for (uint32_t i = 0; i < scene.answer.n_idle && i < N_SLOTS; i++) {
+        batch->idle[i] = scene.idle[i];
+    }
+    if (scene.moves_list) {
+        batch->selected = scene.selected;
+    }
+}
+
+static const struct scheduler scripted_scheduler = {
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_SCHEDULER,
+               .size = sizeof(struct scheduler),
+               .name = "scripted",
+               .doc = "answers as the test says"},
+    .schedule = scripted_schedule,
+};
+
+/* The guard's sentence after `calls` calls, "" when every promise was kept. */
+static void assert_scene(uint32_t capacity, uint32_t calls, const char *sentence) {
+    uint32_t selected[N_SLOTS], chunk_tokens[N_SLOTS], preempted[N_SLOTS], idle[N_SLOTS];
+    struct scheduler scheduler = scripted_scheduler;
+    struct guard guard;
+    char state = 0;
+    scheduler.grows = scene.grows;
+    guard_init(&guard, &scheduler.policy, &state, N_SLOTS);
+    for (uint32_t i = 0; i < calls; i++) {
+        struct batch batch = {.capacity = capacity,
+                              .selected = selected,
+                              .chunk_tokens = chunk_tokens,
+                              .preempted = preempted,
+                              .idle = idle};
+        guard.outer.scheduler.schedule(&guard, &scene.view, &batch);
+        if (guard.err.kind != ERR_NONE) {
+            ck_assert(batch.n == 0 && batch.n_admitted == 0 && batch.all_running == 0);
+        } else {
+            ck_assert(batch.n == scene.answer.n);
+            ck_assert(memcmp(selected, scene.selected, batch.n * sizeof *selected) == 0);
+            ck_assert(memcmp(chunk_tokens, scene.chunk_tokens, batch.n * sizeof *selected) == 0);
+            ck_assert(batch.n_preempted == scene.answer.n_preempted);
+            ck_assert(memcmp(preempted, scene.preempted, batch.n_preempted * sizeof *selected) ==
+                      0);
+            ck_assert(batch.n_idle == scene.answer.n_idle);
+            ck_assert(memcmp(idle, scene.idle, batch.n_idle * sizeof *selected) == 0);
+        }
+    }
+    ck_assert_str_eq(guard.err.text, sentence);
+    guard_fini(&guard);
+}
+
+/* An answer: how many listed slots, how many of them admitted, all_running, and the slots. */
+static void answer(uint32_t n, uint32_t n_admitted, uint32_t all_running, const uint32_t *slots) {
+    scene_init();
+    scene.answer.n = n;
+    scene.answer.n_admitted = n_admitted;
+    scene.answer.all_running = all_running;
+    memcpy(scene.selected, slots, n * sizeof *slots);
+}
+#define ANSWER(n, n_admitted, all_running, ...)                                                    \
+    answer(n, n_admitted, all_running, (const uint32_t[]){__VA_ARGS__})
+
+START_TEST(the_guard_lets_a_valid_decision_through) {
+    ANSWER(2, 2, 1, 3, 2);
+    assert_scene(4, 3, "");
+    ANSWER(3, 2, 0, 1, 2, 3);
+    scene.estimated = (struct batch){.n = 2, .n_admitted = 1, .selected = (uint32_t[]){0, 3}};
+    assert_scene(4, 3, "");
+    ANSWER(0, 0, 0, 0);
+    scene.answer.wake_ns = 51;
+    assert_scene(4, 3, "");
+}
+END_TEST
+
+START_TEST(the_guard_names_a_batch_with_wrong_members) {
+    ANSWER(3, 2, 0, 1, 2, 3);
+    assert_scene(2, 1, "scheduler scripted writes to selected[2], beyond its capacity of 2");
+    ANSWER(0, 0, 1, 0);
+    scene.answer.n = 9;
+    assert_scene(8, 1, "scheduler scripted lists 9 requests, more than the capacity of 8");
+    ANSWER(0, 0, 1, 0);
+    scene.moves_list = true;
+    assert_scene(4, 1, "scheduler scripted changes the batch's capacity or the place of its lists");
+    ANSWER(1, 2, 0, 2);
+    assert_scene(4, 1, "scheduler scripted admits 2 requests but lists only 1");
+    ANSWER(1, 1, 2, 2);
+    assert_scene(4, 1, "scheduler scripted sets all_running to 2, neither 0 nor 1");
+    ANSWER(2, 1, 1, 0, 2);
+    assert_scene(4, 1,
+                 "scheduler scripted sets all_running and yet lists 1 requests before the 1 "
+                 "admitted ones");
+    ANSWER(1, 1, 1, 5);
+    assert_scene(4, 1, "scheduler scripted selects slot 5, which neither runs nor waits");
+    ANSWER(1, 1, 1, 4000000000u);
+    assert_scene(4, 1, "scheduler scripted selects slot 4000000000, which neither runs nor waits");
+    ANSWER(2, 2, 1, 2, 2);
+    assert_scene(4, 1, "scheduler scripted selects slot 2 twice");
+    ANSWER(2, 1, 0, 2, 3);
+    assert_scene(4, 1, "scheduler scripted lists slot 2, which waits, before the admitted ones");
+    ANSWER(1, 1, 0, 1);
+    assert_scene(4, 1, "scheduler scripted admits slot 1, which runs already");
+}
+END_TEST
+
+START_TEST(the_guard_names_a_batch_beyond_the_headroom) {
+    ANSWER(2, 2, 1, 2, 3);
+    scene.view.max_batched_tokens = 599;
+    assert_scene(4, 1,
+                 "scheduler scripted takes 600 query tokens into a step, more than "
+                 "max_batched_tokens 599");
+    ANSWER(2, 2, 1, 2, 3);
+    scene.view.max_requests = 3;
+    assert_scene(4, 1, "scheduler scripted lets 4 requests run at once, more than max_requests 3");
+    ANSWER(2, 2, 1, 2, 3);
+    scene.view.kv_free_bytes = 1999;
+    assert_scene(4, 1,
+                 "scheduler scripted admits requests of 2000 KV bytes, more than the 1999 that are "
+                 "free");
+    ANSWER(1, 1, 1, 2);
+    scene.answer.hold = 3;
+    assert_scene(4, 1, "scheduler scripted sets hold to 3, which is no batch_hold");
+    ANSWER(1, 1, 1, 2);
+    scene.estimated = (struct batch){.n = 2, .selected = (uint32_t[]){0, 0}};
+    assert_scene(4, 1,
+                 "scheduler scripted asks for the duration of a batch that selects slot 0 twice");
+}
+END_TEST
+
+/* Slot 1 prefills 100 query tokens in blocks of 10 behind slot 0, which decodes 100; both need 500
+ * bytes more, and 2000 are free. */
+static void growing_answer(uint32_t n, uint32_t n_preempted, uint32_t n_idle) {
+    ANSWER(2, 0, 0, 0, 1);
+    scene.grows = true;
+    scene.answer.n = n;
+    scene.answer.n_preempted = n_preempted;
+    scene.answer.n_idle = n_idle;
+    scene.preempted[0] = scene.idle[0] = 1;
+    scene.requests[0].span.phase = PHASE_REUSE;
+    for (uint32_t i = 0; i < 4; i++) {
+        scene.requests[i].block_tokens = 10;
+        scene.requests[i].causal = SEES_BLOCKS;
+        scene.requests[i].kv_bytes = i < 2 ? 1500 : 1000;
+    }
+    scene.view.running_growth_bytes = 1000;
+}
+
+START_TEST(the_guard_lets_growth_chunks_and_preemption_through) {
+    growing_answer(2, 0, 0);
+    scene.view.kv_free_bytes = 1000;
+    scene.selected[0] = 1;
+    scene.selected[1] = 0;
+    scene.chunk_tokens[0] = 90;
+    scene.view.max_batched_tokens = 190;
+    scene.answer.loops = 16;
+    assert_scene(4, 3, "");
+    /* 500 bytes for slot 0 out of the 1000 that slot 1 gives back, and 500 to spare. */
+    growing_answer(1, 1, 0);
+    scene.view.kv_free_bytes = 0;
+    assert_scene(4, 3, "");
+    growing_answer(1, 0, 1);
+    scene.view.max_batched_tokens = 200;
+    scene.view.kv_free_bytes = 500;
+    assert_scene(4, 3, "");
+    /* One comes for one that goes. */
+    growing_answer(2, 1, 0);
+    scene.answer.n_admitted = 1;
+    scene.selected[1] = 2;
+    scene.view.max_requests = 2;
+    scene.view.kv_free_bytes = 500;
+    assert_scene(4, 3, "");
+}
+END_TEST
+
+START_TEST(the_guard_names_chunks_that_are_none) {
+    growing_answer(2, 0, 0);
+    scene.chunk_tokens[0] = 10;
+    assert_scene(4, 1,
+                 "scheduler scripted takes a chunk of 10 tokens of a step that is no prefill");
+    growing_answer(2, 0, 0);
+    scene.selected[0] = 1;
+    scene.selected[1] = 0;
+    scene.chunk_tokens[0] = 100;
+    assert_scene(4, 1, "scheduler scripted takes a chunk of 100 tokens of a prefill that has 100");
+    scene.chunk_tokens[0] = 15;
+    assert_scene(4, 1,
+                 "scheduler scripted takes a chunk of 15 tokens, which are not whole blocks of 10");
+    growing_answer(2, 0, 0);
+    scene.selected[0] = 1;
+    scene.answer.n = 1;
+    scene.chunk_tokens[0] = scene.chunk_tokens[1] = 10;
+    assert_scene(4, 1, "scheduler scripted sets chunk_tokens[1] but lists only 1 requests");
+    assert_scene(1, 1, "scheduler scripted writes to chunk_tokens[1], beyond its capacity of 1");
+}
+END_TEST
+
+START_TEST(the_guard_names_lists_that_overlap_or_overflow) {
+    growing_answer(2, 1, 0);
+    assert_scene(4, 1, "scheduler scripted preempts slot 1 twice");
+    growing_answer(1, 1, 1);
+    assert_scene(4, 1, "scheduler scripted idles slot 1 twice");
+    growing_answer(1, 1, 0);
+    scene.preempted[0] = 2;
+    assert_scene(4, 1, "scheduler scripted preempts slot 2, which waits");
+    growing_answer(1, 0, 1);
+    scene.idle[0] = 6;
+    assert_scene(4, 1, "scheduler scripted idles slot 6, which neither runs nor waits");
+    growing_answer(0, 1, 0);
+    scene.answer.all_running = 1;
+    assert_scene(4, 1, "scheduler scripted preempts slot 1, which takes part by all_running");
+    growing_answer(1, 9, 0);
+    assert_scene(8, 1, "scheduler scripted preempts 9 requests, more than the capacity of 8");
+    growing_answer(1, 0, 9);
+    assert_scene(8, 1, "scheduler scripted lets 9 requests idle, more than the capacity of 8");
+    growing_answer(1, 2, 0);
+    assert_scene(1, 1, "scheduler scripted writes to preempted[1], beyond its capacity of 1");
+    growing_answer(1, 0, 2);
+    assert_scene(1, 1, "scheduler scripted writes to idle[1], beyond its capacity of 1");
+}
+END_TEST
+
+START_TEST(the_guard_names_growth_beyond_the_memory) {
+    growing_answer(2, 0, 0);
+    scene.view.kv_free_bytes = 999;
+    assert_scene(4, 1,
+                 "scheduler scripted lets running requests grow by 1000 KV bytes and admits 0, "
+                 "more than the 999 that are free and 0 given back");
+    growing_answer(0, 0, 0);
+    scene.answer.all_running = 1;
+    scene.view.kv_free_bytes = 999;
+    assert_scene(4, 1,
+                 "scheduler scripted lets running requests grow by 1000 KV bytes and admits 0, "
+                 "more than the 999 that are free and 0 given back");
+    growing_answer(2, 1, 0);
+    scene.answer.n_admitted = 1;
+    scene.selected[1] = 2;
+    scene.view.kv_free_bytes = 499;
+    assert_scene(4, 1,
+                 "scheduler scripted lets running requests grow by 500 KV bytes and admits 1000, "
+                 "more than the 499 that are free and 1000 given back");
+    scene.view.kv_free_bytes = 500;
+    scene.view.max_requests = 1;
+    assert_scene(4, 1, "scheduler scripted lets 2 requests run at once, more than max_requests 1");
+    growing_answer(1, 1, 0);
+    scene.grows = false;
+    assert_scene(4, 1,
+                 "scheduler scripted preempts 1 requests though it does not say that it grows");
+    growing_answer(0, 1, 0);
+    scene.answer.wake_ns = 51;
+    assert_scene(4, 1, "scheduler scripted preempts 1 requests and selects none");
+    growing_answer(1, 0, 1);
+    scene.view.max_batched_tokens = 199;
+    assert_scene(4, 1,
+                 "scheduler scripted takes 200 query tokens into a step, more than "
+                 "max_batched_tokens 199");
+}
+END_TEST
+
+START_TEST(a_prefill_in_chunks_and_memory_to_give_back_are_no_excuse_to_wait) {
+    growing_answer(0, 0, 0);
+    scene.view.kv_free_bytes = 0;
+    scene.view.max_batched_tokens = 10;
+    assert_scene(4, 1,
+                 "scheduler scripted selects nothing and names no later time although slot 1 "
+                 "could run");
+    scene.grows = false;
+    assert_scene(4, 1, "");
+}
+END_TEST
+
+/* Waits a nanosecond longer each time; the turn is kept in the state, as it must be. */
+static void turning_schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    batch->wake_ns = view->now_ns + ++*(uint32_t *)state;
+}
+
+START_TEST(asking_twice_moves_the_state_of_a_scheduler_once) {
+    struct scheduler turning = scripted_scheduler;
+    turning.policy.state_bytes = sizeof(uint32_t);
+    turning.schedule = turning_schedule;
+    uint32_t turn = 0;
+    struct guard guard;
+    scene_init();
+    guard_init(&guard, &turning.policy, &turn, N_SLOTS);
+    for (uint32_t i = 1; i <= 12; i++) {
+        /* A parameter may be set between two calls. */
+        if (i == 4) {
+            turn = 9;
+            i = 10;
+        }
+        struct batch batch = {.selected = scene.selected,
+                              .chunk_tokens = scene.chunk_tokens,
+                              .preempted = scene.preempted,
+                              .idle = scene.idle};
+        guard.outer.scheduler.schedule(&guard, &scene.view, &batch);
+        ck_assert_str_eq(guard.err.text, "");
+        ck_assert_int_eq(batch.wake_ns, 50 + i);
+        ck_assert_uint_eq(turn, i);
+    }
+    guard_fini(&guard);
+}
+END_TEST
+
+START_TEST(the_guard_names_starvation) {
+    ANSWER(0, 0, 0, 0);
+    assert_scene(4, 1,
+                 "scheduler scripted selects nothing and names no later time although slot 0 "
+                 "could run");
+    ANSWER(0, 0, 1, 0);
+    scene.view.n_running = 0;
+    assert_scene(4, 1,
+                 "scheduler scripted selects nothing and names no later time although slot 2 "
+                 "could run");
+    ANSWER(0, 0, 0, 0);
+    scene.answer.wake_ns = 50;
+    assert_scene(4, 1,
+                 "scheduler scripted selects nothing and asks to be woken at 50 ns, which is not "
+                 "after now (50)");
+    scene.answer.wake_ns = 51;
+    assert_scene(4, 999, "");
+    assert_scene(4, 1000,
+                 "scheduler scripted starves: it selected nothing 1000 times in a row although "
+                 "slot 0 could run");
+    /* Nothing runs and the first in the queue does not fit: that is not starvation. */
+    ANSWER(0, 0, 0, 0);
+    scene.view.n_running = 0;
+    scene.requests[2].kv_bytes = 2001;
+    assert_scene(4, 1001, "");
+}
+END_TEST
+
+START_TEST(the_guard_names_writes_to_the_view) {
+    ANSWER(0, 0, 1, 0);
+    scene.writes_running = true;
+    assert_scene(4, 1,
+                 "scheduler scripted writes to running[1] of the view, which it may only read");
+    ANSWER(0, 0, 1, 0);
+    scene.writes_now = true;
+    assert_scene(4, 1, "scheduler scripted writes to the view, which it may only read");
+}
+END_TEST
+
+/* A cache policy that answers as the test says, on a request in the middle of its second block. */
+static struct {
+    struct request request;
+    struct cache_policy cache;
+    struct span span;
+    uint32_t repeat, rows;
+    bool writes_request, writes_state, leaves_value_rows, grows_rows, shrinks_rows, changes_span;
+} cached;
+
+static uint32_t scripted_plan(const void *state, const struct request *request, struct span *span) {
+    struct span given = *span;
+    *span = cached.span;
+    if (cached.leaves_value_rows) {
+        span->value_rows = given.value_rows;
+    }
+    if (cached.changes_span && request->step_in_block > 4) {
+        span->context--;
+    }
+    if (cached.writes_request) {
+        ((struct request *)request)->kv_rows++;
+    }
+    if (cached.writes_state) {
+        ++*(char *)state;
+    }
+    return cached.repeat;
+}
+
+static uint32_t scripted_rows(const void *state, const struct request *request) {
+    (void)state;
+    return cached.rows + (cached.grows_rows ? request->block : 0) -
+           (cached.shrinks_rows ? request->block : 0);
+}
+
+static void cached_init(void) {
+    memset(&cached, 0, sizeof cached);
+    cached.request = (struct request){.id = 5,
+                                      .prompt_tokens = 36,
+                                      .output_tokens = 64,
+                                      .canvas_tokens = 100,
+                                      .block_tokens = 32,
+                                      .block = 1,
+                                      .block_start = 68,
+                                      .block_length = 32,
+                                      .step_in_block = 2,
+                                      .steps = 20,
+                                      .masked_in_block = 30,
+                                      .uncached_in_block = 32,
+                                      .kept_in_block = 32,
+                                      .reach_in_block = 32,
+                                      .committed_tokens = 34};
+    cached.span = (struct span){
+        .phase = PHASE_REUSE, .queries = 32, .first_queries = 32, .context = 68, .logit_rows = 32};
+    cached.repeat = UINT32_MAX;
+    cached.rows = 100;
+    cached.cache = (struct cache_policy){.policy = {.abi = POLICY_ABI,
+                                                    .kind = POLICY_CACHE,
+                                                    .size = sizeof(struct cache_policy),
+                                                    .state_bytes = 1,
+                                                    .name = "scripted",
+                                                    .doc = "answers as the test says"},
+                                         .row = CACHE_ROW_KV,
+                                         .plan = scripted_plan,
+                                         .rows_held = scripted_rows};
+}
+
+static void assert_cached(const char *sentence) {
+    struct guard guard;
+    struct span span;
+    char state = 0;
+    guard_init(&guard, &cached.cache.policy, &state, N_SLOTS);
+    uint32_t repeat = guard.outer.cache.plan(&guard, &cached.request, &span);
+    ck_assert_str_eq(guard.err.text, sentence);
+    ck_assert_uint_eq(repeat, sentence[0] == '\0' ? cached.repeat : 1);
+    guard_fini(&guard);
+}
+
+#define CACHED(spoil, sentence)                                                                    \
+    do {                                                                                           \
+        cached_init();                                                                             \
+        spoil;                                                                                     \
+        assert_cached(sentence);                                                                   \
+    } while (0)
+
+START_TEST(the_guard_names_each_broken_promise_of_a_cache_policy) {
+    CACHED((void)0, "");
+    CACHED(cached.span.phase = 4, "cache scripted sets span.phase to 4, which is no phase");
+    CACHED(cached.span.queries = 0, "cache scripted plans 0 queries on a canvas of 100 tokens");
+    CACHED(cached.span.queries = 101, "cache scripted plans 101 queries on a canvas of 100 tokens");
+    CACHED(cached.span.first_queries = 31, "cache scripted plans 31 queries in layer 0, not from "
+                                           "32 (its queries) to 100 (the canvas)");
+    CACHED(cached.span.first_queries = 33, "cache scripted plans 33 queries in layer 0 and 32 "
+                                           "behind it without splits_first_layer");
+    CACHED(cached.span.context = 69, "cache scripted attends to 69 cached rows besides 32 queries "
+                                     "on a canvas of 100 tokens");
+    CACHED(cached.span.logit_rows = 29,
+           "cache scripted plans 29 logit rows for 30 masked positions");
+    CACHED(cached.span.logit_rows = 101,
+           "cache scripted plans 101 logit rows on a canvas of 100 tokens");
+    CACHED(cached.span.select_rows = 5, "cache scripted scores 5 rows without the flag selects");
+    CACHED((cached.cache.selects = 1, cached.span.select_rows = 5, cached.span.pack_rows = 6),
+           "cache scripted packs 6 of 5 scored rows on a canvas of 100 tokens");
+    CACHED(cached.span.value_rows = 5,
+           "cache scripted projects the values of 5 rows without the flag compares_values");
+    CACHED((cached.cache.compares_values = 1, cached.span.value_rows = 101),
+           "cache scripted projects the values of 101 rows on a canvas of 100 tokens");
+    CACHED(cached.rows = 67, "cache scripted attends to 68 cached rows but holds 67");
+    CACHED((cached.cache.selects = 1, cached.span.select_rows = 100, cached.span.pack_rows = 80,
+            cached.rows = 79),
+           "cache scripted packs 80 rows but holds 79");
+    CACHED(cached.cache.row = CACHE_ROW_NONE,
+           "cache scripted holds 100 rows though its kind of row is CACHE_ROW_NONE");
+    CACHED(cached.grows_rows = true,
+           "cache scripted holds 100 rows at the start of a request and 101 in its block 1");
+    CACHED(cached.leaves_value_rows = true, "cache scripted leaves span.value_rows unset");
+    CACHED(cached.repeat = 0, "cache scripted says that its span holds for 0 steps");
+    CACHED(cached.changes_span = true,
+           "cache scripted says that its span holds for 4294967295 steps, but after 15 steps and "
+           "15 commits span.context is 67 instead of 68");
+    CACHED((cached.changes_span = true, cached.repeat = 3), "");
+    CACHED((cached.changes_span = true, cached.repeat = 4),
+           "cache scripted says that its span holds for 4 steps, but after 3 steps and 3 commits "
+           "span.context is 67 instead of 68");
+    CACHED(cached.writes_request = true,
+           "cache scripted writes to request 5, which it may only read");
+    CACHED(cached.writes_state = true,
+           "cache scripted writes to its state, which this callback may only read");
+}
+END_TEST
+
+/* The same request under an exact policy, with its first block committed. */
+static void exact_init(void) {
+    cached_init();
+    cached.cache.keeps = KEEPS_EXACT;
+    cached.request.prompt_tokens = 32;
+    cached.request.output_tokens = 68;
+    cached.request.causal = SEES_BLOCKS;
+    cached.request.block_start = 64;
+    cached.request.cached_tokens = 64;
+    cached.request.passes_in_block = 2;
+    cached.span.context = 64;
+    cached.span.exact = 1;
+}
+
+/* In a prefill of 48 positions behind 16. */
+static void exact_prefill(void) {
+    exact_init();
+    cached.request.cached_tokens = 16;
+    cached.span = (struct span){
+        .phase = PHASE_PREFILL, .queries = 48, .first_queries = 48, .context = 16, .exact = 1};
+    cached.repeat = 1;
+}
+
+/* Where the block has no masked position left. */
+static void exact_commit(void) {
+    exact_init();
+    cached.request.masked_in_block = 0;
+    cached.span.phase = PHASE_COMMIT;
+    cached.span.logit_rows = 0;
+    cached.repeat = 1;
+}
+
+/* With 12 of the 32 queries kept. */
+static void exact_eviction(void) {
+    exact_init();
+    cached.cache.evicts = 1;
+    cached.span.kept_queries = cached.span.logit_rows = 12;
+    cached.span.kept_keys = 96;
+}
+
+#define EXACT(init, spoil, sentence)                                                               \
+    do {                                                                                           \
+        init();                                                                                    \
+        spoil;                                                                                     \
+        assert_cached(sentence);                                                                   \
+    } while (0)
+
+START_TEST(the_guard_names_each_broken_promise_of_an_exact_cache_policy) {
+    EXACT(exact_init, (void)0, "");
+    EXACT(exact_init, cached.span.exact = 0,
+          "cache scripted sets span.exact to 0 though it keeps exact rows");
+    CACHED(cached.span.exact = 1,
+           "cache scripted sets span.exact to 1 though it keeps none that are exact");
+    EXACT(exact_init, cached.span.context = 65,
+          "cache scripted reaches 97 positions in a block that ends at 96");
+    EXACT(exact_init,
+          (cached.span.queries = cached.span.first_queries = 30, cached.span.logit_rows = 30,
+           cached.span.context = 66),
+          "");
+    EXACT(exact_init,
+          (cached.request.passes_in_block = 0, cached.span.queries = 30,
+           cached.span.first_queries = 30, cached.span.context = 66),
+          "cache scripted attends to 66 cached rows in a block's first pass, behind 64");
+    EXACT(exact_init, cached.rows = 95,
+          "cache scripted runs 32 queries behind 64 cached rows but holds 95");
+    EXACT(exact_init, cached.span.phase = PHASE_PREFILL,
+          "cache scripted plans a prefill of 32 queries though none is missing");
+    EXACT(exact_init, cached.span.phase = PHASE_COMMIT,
+          "cache scripted plans phase 3 with 30 masked positions in the block");
+    EXACT(exact_init, cached.grows_rows = true, "");
+    EXACT(exact_init, cached.shrinks_rows = true,
+          "cache scripted holds 100 rows in block 0 of a request and 99 in block 1");
+    EXACT(exact_init,
+          (cached.shrinks_rows = true, cached.request.block = 0,
+           cached.request.block_start = cached.request.cached_tokens = 32,
+           cached.span.context = 32),
+          "cache scripted holds 100 rows in block 0 of a request and 98 in its last block");
+    EXACT(exact_prefill, (void)0, "");
+    EXACT(exact_prefill, cached.span.queries = cached.span.first_queries = 47,
+          "cache scripted plans 47 queries where the keys and values of 48 positions are missing");
+    EXACT(exact_prefill, cached.span.context = 15,
+          "cache scripted attends to 15 cached rows in a prefill behind 16");
+    EXACT(exact_prefill, (cached.span.phase = PHASE_REUSE, cached.span.logit_rows = 32),
+          "cache scripted plans phase 2 where the keys and values of 48 positions are missing");
+    EXACT(exact_commit, (void)0, "");
+    EXACT(exact_commit, cached.span.queries = cached.span.first_queries = 0, "");
+    EXACT(exact_commit, cached.span.phase = PHASE_REUSE,
+          "cache scripted plans phase 2 with 0 masked positions in the block");
+    EXACT(exact_commit, cached.request.uncached_in_block = 0,
+          "cache scripted plans 32 queries though every key and value is held");
+    EXACT(exact_commit, (cached.request.cached_tokens = 0, cached.span.queries = 0),
+          "cache scripted plans 0 queries on a canvas of 100 tokens");
+    EXACT(exact_init, cached.span.queries = 0,
+          "cache scripted plans 0 queries on a canvas of 100 tokens");
+}
+END_TEST
+
+START_TEST(the_guard_names_each_broken_promise_of_an_evicting_cache_policy) {
+    EXACT(exact_init, cached.span.kept_queries = 3,
+          "cache scripted keeps 3 queries and 0 keys without the flag evicts");
+    EXACT(exact_eviction, (void)0, "");
+    EXACT(exact_eviction, cached.span.kept_queries = 0, "cache scripted keeps 0 of 32 queries");
+    EXACT(exact_eviction, cached.span.kept_queries = 33, "cache scripted keeps 33 of 32 queries");
+    EXACT(exact_eviction, cached.span.kept_keys = 11,
+          "cache scripted attends to 11 keys with 12 kept queries of 32 behind 64 cached rows");
+    EXACT(exact_eviction, cached.span.kept_keys = 97,
+          "cache scripted attends to 97 keys with 12 kept queries of 32 behind 64 cached rows");
+    EXACT(exact_eviction, cached.span.logit_rows = 13,
+          "cache scripted plans 13 logit rows of 12 kept queries");
+    EXACT(exact_prefill, (cached.cache.evicts = 1, cached.span.kept_queries = 1),
+          "cache scripted keeps 1 queries and 0 keys in a prefill, which evicts nothing");
+}
+END_TEST
+
+/* A policy that evicts as the test says from a block of six: position 0 is committed and cached, 1
+ * committed and not yet cached, 2 to 5 are masked. */
+static struct {
+    uint8_t keep[6];
+    uint32_t returned;
+    bool writes_behind, writes_delta, writes_memory, alternates, remembers_too_much;
+    uint32_t turn;
+} evicted;
+
+static uint32_t scripted_evict(const void *state, const void *memory,
+                               const struct eviction_view *view, uint8_t *keep) {
+    (void)state;
+    memcpy(keep, evicted.keep, view->length);
+    if (evicted.writes_behind) {
+        keep[view->length + 2] = 1;
+    }
+    if (evicted.writes_delta) {
+        ((float *)view->delta)[3] = 0;
+    }
+    if (evicted.writes_memory) {
+        ++*(uint64_t *)memory;
+    }
+    if (evicted.alternates && evicted.turn++ % 2 == 1) {
+        keep[2] = 0;
+        keep[3] = 1;
+    }
+    return evicted.returned;
+}
+
+static void scripted_learn(const void *state, void *memory, const struct request *request,
+                           uint32_t n) {
+    (void)state;
+    (void)request;
+    uint64_t *remembered = memory;
+    remembered[evicted.remembers_too_much ? 1 : 0] += n + (evicted.alternates ? evicted.turn++ : 0);
+}
+
+static void assert_evicted(const char *sentence, const char *learning) {
+    static const uint8_t pending[] = {0, 1, 1, 1, 1, 1}, masked[] = {0, 0, 1, 1, 1, 1};
+    static const float delta[] = {0, 0, 0.5f, 0.25f, 0, -1};
+    struct cache_policy cache = {.policy = {.abi = POLICY_ABI,
+                                            .kind = POLICY_CACHE,
+                                            .size = sizeof cache,
+                                            .name = "scripted",
+                                            .doc = "answers as the test says"},
+                                 .keeps = KEEPS_EXACT,
+                                 .evicts = 1,
+                                 .memory_bytes = 8,
+                                 .evict = scripted_evict,
+                                 .learn = scripted_learn};
+    const struct request request = {.id = 3, .block_length = 6, .masked_in_block = 4};
+    const struct eviction_view view = {&request, 6, pending, masked, delta, -1};
+    struct guard guard;
+    char state = 0;
+    uint8_t keep[6];
+    uint64_t memory = 40;
+    evicted.turn = 0;
+    guard_init(&guard, &cache.policy, &state, N_SLOTS);
+    uint32_t kept = guard.outer.cache.evict(&guard, &memory, &view, keep);
+    ck_assert_str_eq(guard.err.text, sentence);
+    ck_assert_uint_eq(kept, sentence[0] == '\0' ? evicted.returned : 5);
+    ck_assert_int_eq(memcmp(keep, sentence[0] == '\0' ? evicted.keep : pending, 6), 0);
+    if (sentence[0] == '\0') {
+        guard.outer.cache.learn(&guard, &memory, &request, 2);
+        ck_assert_str_eq(guard.err.text, learning);
+        ck_assert_uint_eq(memory, learning[0] == '\0' ? 42 : 40);
+    }
+    guard_fini(&guard);
+}
+
+#define EVICTED(spoil, sentence, learning)                                                         \
+    do {                                                                                           \
+        memset(&evicted, 0, sizeof evicted);                                                       \
+        memcpy(evicted.keep, (const uint8_t[]){0, 1, 1, 0, 1, 0}, 6);                              \
+        evicted.returned = 3;                                                                      \
+        spoil;                                                                                     \
+        assert_evicted(sentence, learning);                                                        \
+    } while (0)
+
+START_TEST(the_guard_names_each_broken_promise_of_an_eviction) {
+    EVICTED((void)0, "", "");
+    EVICTED(evicted.keep[3] = 2,
+            "cache scripted leaves keep[3] unset or sets it to 2, neither 0 nor 1", "");
+    EVICTED((evicted.keep[0] = 1, evicted.returned = 4),
+            "cache scripted keeps position 0, which does not run in this step", "");
+    EVICTED((evicted.keep[1] = 0, evicted.returned = 2),
+            "cache scripted evicts position 1, which is committed and not yet cached", "");
+    EVICTED((evicted.keep[2] = evicted.keep[4] = 0, evicted.returned = 1),
+            "cache scripted keeps none of the masked positions, which leaves nothing to commit",
+            "");
+    EVICTED(evicted.returned = 4, "cache scripted returns 4 but keeps 3 positions", "");
+    EVICTED(evicted.writes_behind = true, "cache scripted writes to keep[8], beyond its 6 entries",
+            "");
+    EVICTED(evicted.writes_delta = true,
+            "cache scripted writes to what it is shown of the block, which it may only read", "");
+    EVICTED(evicted.writes_memory = true,
+            "cache scripted writes to what it is shown of the block, which it may only read", "");
+    EVICTED(evicted.alternates = true,
+            "cache scripted evicts differently when asked the same again: 3 positions kept, then 3",
+            "");
+    EVICTED(evicted.remembers_too_much = true, "",
+            "cache scripted writes to byte 8 of its memory, beyond its memory_bytes of 8");
+}
+END_TEST
+
+/* A decoder that answers as the test says about three masked positions. */
+static struct {
+    uint32_t n, repeat, returned;
+    uint8_t commit[4];
+    bool slows_down, leaves_repeat, writes_confidence, writes_behind;
+    bool writes_offset, writes_entropy, writes_seen;
+    uint32_t turn_every, turn;
+} decoded;
+
+static uint32_t scripted_count(const void *state, const struct request *request, uint32_t *repeat) {
+    (void)state;
+    *repeat = decoded.leaves_repeat ? *repeat : decoded.repeat;
+    bool turns = decoded.turn_every > 0 && decoded.turn++ % 2 == 1;
+    return decoded.n - ((decoded.slows_down && request->step_in_block > 0) || turns ? 1 : 0);
+}
+
+static uint32_t scripted_choose(const void *state, const struct request *request,
+                                const struct decode_seen *seen, uint8_t *commit) {
+    (void)state;
+    (void)request;
+    memcpy(commit, decoded.commit, seen->n);
+    if (decoded.writes_behind) {
+        commit[seen->n + 1] = 1;
+    }
+    if (decoded.writes_confidence) {
+        ((float *)seen->confidence)[0] = 0;
+    }
+    if (decoded.writes_offset) {
+        ((uint32_t *)seen->offset)[0] = 7;
+    }
+    if (decoded.writes_entropy) {
+        ((float *)seen->entropy)[2] = 7;
+    }
+    if (decoded.writes_seen) {
+        ((struct decode_seen *)seen)->n = 1;
+    }
+    if (decoded.turn_every > 0 && decoded.turn++ % 2 == 1) {
+        commit[0] = 1;
+        commit[1] = 0;
+    }
+    return decoded.returned;
+}
+
+static void assert_decoded(bool counts, const char *sentence) {
+    const struct decoder decoder = {.policy = {.abi = POLICY_ABI,
+                                               .kind = POLICY_DECODER,
+                                               .size = sizeof(struct decoder),
+                                               .name = "scripted",
+                                               .doc = "answers as the test says"},
+                                    .count = counts ? scripted_count : NULL,
+                                    .choose = counts ? NULL : scripted_choose};
+    const struct request request = {.masked_in_block = counts ? 12 : 3, .block_length = 12};
+    const float confidence[] = {0.5f, 0.6f, 0.7f}, entropy[] = {-1, -2, -3};
+    const uint32_t offset[] = {0, 1, 5};
+    const struct decode_seen seen = {.n = 3,
+                                     .offset = offset,
+                                     .confidence = confidence,
+                                     .margin = confidence,
+                                     .entropy = entropy};
+    uint8_t commit[3];
+    uint32_t repeat = 7;
+    struct guard guard;
+    char state = 0;
+    guard_init(&guard, &decoder.policy, &state, N_SLOTS);
+    if (counts) {
+        guard.outer.decoder.count(&guard, &request, &repeat);
+    } else {
+        guard.outer.decoder.choose(&guard, &request, &seen, commit);
+    }
+    ck_assert_str_eq(guard.err.text, sentence);
+    guard_fini(&guard);
+}
+
+#define DECODED(counts, spoil, sentence)                                                           \
+    do {                                                                                           \
+        memset(&decoded, 0, sizeof decoded);                                                       \
+        decoded.n = 3;                                                                             \
+        decoded.repeat = 4;                                                                        \
+        decoded.commit[1] = 1;                                                                     \
+        decoded.returned = 1;                                                                      \
+        spoil;                                                                                     \
+        assert_decoded(counts, sentence);                                                          \
+    } while (0)
+
+START_TEST(the_guard_names_each_broken_promise_of_a_decoder) {
+    DECODED(true, (void)0, "");
+    DECODED(true, decoded.n = 0, "decoder scripted commits 0 of 12 masked positions");
+    DECODED(true, decoded.n = 13, "decoder scripted commits 13 of 12 masked positions");
+    DECODED(true, decoded.repeat = 0,
+            "decoder scripted says that its count holds for 0 steps, or leaves repeat unset");
+    DECODED(true, decoded.leaves_repeat = true,
+            "decoder scripted says that its count holds for 0 steps, or leaves repeat unset");
+    DECODED(true, decoded.slows_down = true,
+            "decoder scripted says that its count of 3 holds for 4 steps, but after 1 steps it is "
+            "2");
+    DECODED(true, (decoded.slows_down = true, decoded.repeat = 1), "");
+    DECODED(true, decoded.turn_every = 2,
+            "decoder scripted counts differently when asked the same again: 3 for 4 steps, then 2 "
+            "for 4");
+    DECODED(false, (void)0, "");
+    DECODED(false, (decoded.commit[1] = 0, decoded.returned = 0),
+            "decoder scripted commits 0 of 3 masked positions");
+    DECODED(false, decoded.returned = 2, "decoder scripted returns 2 but sets 1 flags");
+    DECODED(false, decoded.commit[2] = 255,
+            "decoder scripted leaves commit[2] unset or sets it to 255, neither 0 nor 1");
+    DECODED(false, decoded.writes_behind = true,
+            "decoder scripted writes to commit[4], beyond its 3 entries");
+    DECODED(false, decoded.writes_confidence = true,
+            "decoder scripted writes to the confidences, which it may only read");
+    DECODED(false, decoded.writes_offset = true,
+            "decoder scripted writes to the offsets, which it may only read");
+    DECODED(false, decoded.writes_entropy = true,
+            "decoder scripted writes to the entropies, which it may only read");
+    DECODED(false, decoded.writes_seen = true,
+            "decoder scripted writes to what it is shown of a step, which it may only read");
+    DECODED(false, decoded.turn_every = 2,
+            "decoder scripted chooses differently when asked the same again: 1 positions, then 1");
+}
+END_TEST
+
+/* A decoder that names a rule as the test says. */
+static struct {
+    struct decode_rule rule;
+    struct decoder_credit credit;
+    bool counts, reads_statistics, turns, grows;
+    uint32_t n_asked;
+} ruled;
+
+static uint32_t ruled_count(const void *state, const struct request *request, uint32_t *repeat) {
+    (void)state;
+    (void)request;
+    *repeat = 1;
+    return 1;
+}
+
+static void scripted_rule(const void *state, const struct request *request,
+                          struct decode_rule *out) {
+    (void)state;
+    *out = ruled.rule;
+    out->threshold += ruled.turns ? (float)ruled.n_asked++ : 0;
+    out->factor += ruled.grows ? (float)request->step_in_block : 0;
+}
+
+static void scripted_credit(const void *state, struct decoder_credit *out) {
+    (void)state;
+    *out = ruled.credit;
+}
+
+static void assert_ruled(const char *sentence) {
+    const struct decoder decoder = {.policy = {.abi = POLICY_ABI,
+                                               .kind = POLICY_DECODER,
+                                               .size = sizeof(struct decoder),
+                                               .name = "scripted",
+                                               .doc = "answers as the test says"},
+                                    .count = ruled.counts ? ruled_count : NULL,
+                                    .rule = scripted_rule,
+                                    .credit = scripted_credit,
+                                    .reads_statistics = ruled.reads_statistics};
+    const struct request request = {.masked_in_block = 3, .block_length = 12};
+    struct decode_rule rule;
+    struct decoder_credit credit;
+    struct guard guard;
+    char state = 0;
+    guard_init(&guard, &decoder.policy, &state, N_SLOTS);
+    guard.outer.decoder.rule(&guard, &request, &rule);
+    guard.outer.decoder.credit(&guard, &credit);
+    ck_assert_str_eq(guard.err.text, sentence);
+    guard_fini(&guard);
+}
+
+#define RULED(spoil, sentence)                                                                     \
+    do {                                                                                           \
+        memset(&ruled, 0, sizeof ruled);                                                           \
+        ruled.rule.kind = DECODE_THRESHOLD;                                                        \
+        ruled.rule.threshold = 0.9f;                                                               \
+        spoil;                                                                                     \
+        assert_ruled(sentence);                                                                    \
+    } while (0)
+
+START_TEST(the_guard_names_each_broken_promise_of_a_rule) {
+    RULED((void)0, "");
+    RULED(ruled.rule.kind = 9, "decoder scripted names rule 9 by rank 0, of 5 and 5");
+    RULED(ruled.rule.rank = 5, "decoder scripted names rule 1 by rank 5, of 5 and 5");
+    RULED(ruled.counts = true, "decoder scripted counts, but names a rule that does not");
+    RULED(ruled.rule.kind = DECODE_COUNT,
+          "decoder scripted names a rule that counts, but lacks the callback count");
+    RULED((ruled.counts = true, ruled.rule.kind = DECODE_COUNT), "");
+    RULED((ruled.counts = true, ruled.rule.kind = DECODE_COUNT, ruled.rule.temperature = 1), "");
+    RULED(ruled.rule.temperature = 1, "decoder scripted draws by temperature, but does not count");
+    RULED((ruled.counts = true, ruled.rule.kind = DECODE_COUNT, ruled.rule.temperature = NAN),
+          "decoder scripted leaves a number of its rule unset, or out of range");
+    RULED(ruled.rule.kind = DECODE_ENTROPY_BOUNDED,
+          "decoder scripted bounds entropy, but ranks by another thing");
+    RULED(ruled.rule.rank = RANK_MARGIN,
+          "decoder scripted ranks by margin or entropy, but does not say that it reads them");
+    RULED((ruled.rule.rank = RANK_MARGIN, ruled.reads_statistics = true), "");
+    RULED(ruled.rule.slack = -1,
+          "decoder scripted leaves a number of its rule unset, or out of range");
+    RULED(ruled.rule.low = NAN,
+          "decoder scripted leaves a number of its rule unset, or out of range");
+    RULED(ruled.turns = true, "decoder scripted names another rule when asked the same again");
+    RULED(ruled.grows = true, "decoder scripted changes more than threshold and key of its rule "
+                              "from step to step");
+    RULED(ruled.credit.rule.beta = 1.5f, "decoder scripted gives credit with numbers out of range");
+    RULED(ruled.credit.matrix = 2, "decoder scripted gives credit with numbers out of range");
+}
+END_TEST
+
+static uint32_t routed;
+static bool writes_replicas, alternates;
+
+static uint32_t scripted_route(void *state, const struct request *request,
+                               const struct replica_view *replicas, uint32_t n) {
+    (void)state;
+    (void)request;
+    if (writes_replicas) {
+        ((struct replica_view *)replicas)[n - 1].n_running++;
+    }
+    return alternates ? routed++ % 2 : routed;
+}
+
+static void assert_routed(const char *sentence) {
+    const struct router router = {.policy = {.abi = POLICY_ABI,
+                                             .kind = POLICY_ROUTER,
+                                             .size = sizeof(struct router),
+                                             .name = "scripted",
+                                             .doc = "answers as the test says"},
+                                  .route = scripted_route};
+    const struct request request = {.id = 1};
+    const struct replica_view replicas[2] = {{.n_running = 1}, {.n_running = 2}};
+    struct guard guard;
+    char state = 0;
+    guard_init(&guard, &router.policy, &state, N_SLOTS);
+    ck_assert_uint_lt(guard.outer.router.route(&guard, &request, replicas, 2), 2);
+    ck_assert_str_eq(guard.err.text, sentence);
+    guard_fini(&guard);
+}
+
+START_TEST(the_guard_names_each_broken_promise_of_a_router) {
+    routed = 1;
+    assert_routed("");
+    routed = 2;
+    assert_routed("router scripted chooses replica 2 of 2, counted from 0");
+    routed = 0;
+    alternates = true;
+    assert_routed("router scripted chooses replica 0, then 1 when asked the same again");
+    alternates = false;
+    writes_replicas = true;
+    assert_routed("router scripted writes to the view of the replicas, which it may only read");
+}
+END_TEST
+
+START_TEST(every_built_in_policy_keeps_its_promises) {
+    static struct exercise exercise;
+    for (int i = POLICY_SCHEDULER; i <= POLICY_ROUTER; i++) {
+        enum policy_kind kind = (enum policy_kind)i;
+        for (size_t j = 0; j < policy_count(kind); j++) {
+            const struct policy *policy = policy_at(kind, j);
+            struct err err = {0};
+            ck_assert_msg(plugin_validate(policy, "built-in", &err) == 0, "%s", err.text);
+            exercise_policy(&exercise, policy);
+            ck_assert_msg(exercise.guard.err.kind == ERR_NONE, "%s", exercise.guard.err.text);
+            ck_assert_uint_ge(exercise.n_calls, 3000);
+            ck_assert(strcmp(policy->name, "focus") != 0 ||
+                      exercise.n_checked[PROMISE_EVICT] > 10000);
+            ck_assert(strcmp(policy->name, "dkv-greedy") != 0 ||
+                      exercise.n_checked[PROMISE_RUNS] > 10000);
+            /* Growing schedulers are brought to chunks and to preemption. */
+            if (kind == POLICY_SCHEDULER && ((const struct scheduler *)policy)->grows == 1) {
+                ck_assert_uint_ge(exercise.n_checked[PROMISE_CHUNK], 300);
+                ck_assert_uint_ge(exercise.n_preempted, 30);
+            }
+        }
+    }
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        the_guard_lets_a_valid_decision_through,
+        the_guard_names_a_batch_with_wrong_members,
+        the_guard_names_a_batch_beyond_the_headroom,
+        the_guard_lets_growth_chunks_and_preemption_through,
+        the_guard_names_chunks_that_are_none,
+        the_guard_names_lists_that_overlap_or_overflow,
+        the_guard_names_growth_beyond_the_memory,
+        a_prefill_in_chunks_and_memory_to_give_back_are_no_excuse_to_wait,
+        asking_twice_moves_the_state_of_a_scheduler_once,
+        the_guard_names_starvation,
+        the_guard_names_writes_to_the_view,
+        the_guard_names_each_broken_promise_of_a_cache_policy,
+        the_guard_names_each_broken_promise_of_an_exact_cache_policy,
+        the_guard_names_each_broken_promise_of_an_evicting_cache_policy,
+        the_guard_names_each_broken_promise_of_an_eviction,
+        the_guard_names_each_broken_promise_of_a_decoder,
+        the_guard_names_each_broken_promise_of_a_rule,
+        the_guard_names_each_broken_promise_of_a_router,
+        every_built_in_policy_keeps_its_promises,
+    };
+    return SUITE_RUN("guard", tests);
+}

@@ -1,0 +1,225 @@
+/* Hosts: whose machine a system's host times are of, and what is said of it. */
+#include "sim/system/host.h"
+
+#include <string.h>
+
+#include "sim/model/ranks.h"
+#include "sim/system/system.h"
+#include "tests/support/rig.h"
+#include "tests/support/suite.h"
+
+static bool warns(const struct system *system, enum warning_code code) {
+    struct warnings warnings = {.n = 0};
+    system_warn_of_host(system, &warnings);
+    for (unsigned i = 0; i < warnings.n; i++) {
+        if (warnings.items[i].code == code) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static double host_ms(const struct system *system) {
+    const struct span block = {
+        .phase = PHASE_REUSE, .queries = 32, .first_queries = 32, .context = 480, .logit_rows = 32};
+    struct step_shape shape;
+    struct step_price price;
+    shape_clear(&shape);
+    shape_add(shape.sym, &block, 1);
+    cost_price(system->cost, &shape, system->chunks.bound, &price);
+    return price.host_ns * 1e-6;
+}
+
+static int count_host(void *state, const struct host *host, const char *doc) {
+    int *n = state;
+    ck_assert_msg(host->name[0] != '\0' && host->factor >= 0 && doc[0] != '\0', "%s", host->name);
+    ck_assert_msg(host->provenance.source[0] != '\0', "%s has no source", host->name);
+    ck_assert_msg((host->provenance.kind == PROVENANCE_CALIBRATED) || host->factor == 1,
+                  "%s: a factor that nothing was fitted to", host->name);
+    (*n)++;
+    return 0;
+}
+
+START_TEST(every_host_has_a_factor_a_kind_and_a_source) {
+    int n = 0;
+    struct err err = {0};
+    ck_assert_msg(host_list(count_host, &n, &err) == 0, "%s", err.text);
+    ck_assert_int_ge(n, 6);
+}
+END_TEST
+
+/* It fell back to the reference host in silence, and turned the paper's ranking round. */
+START_TEST(a_published_system_keeps_its_papers_host_on_another_gpu_and_says_so) {
+    struct system *there = rig_system("dllm-serve-published", "l40s", false, NULL);
+    struct system *elsewhere = rig_system("dllm-serve-published", "a100-80g", false, NULL);
+    ck_assert_str_eq(system_host(there).name, "dllm-serve-l40s");
+    ck_assert_str_eq(system_host(elsewhere).name, "dllm-serve-l40s");
+    ck_assert_double_eq(system_host(elsewhere).factor, system_host(there).factor);
+    ck_assert_double_eq_tol(host_ms(elsewhere), host_ms(there), 1e-9);
+    ck_assert_int_eq(system_host(elsewhere).provenance.kind, PROVENANCE_CALIBRATED);
+    ck_assert(!warns(there, WARNING_HOST_FOREIGN));
+    ck_assert(warns(elsewhere, WARNING_HOST_FOREIGN));
+    ck_assert(!warns(elsewhere, WARNING_HOST_ASSUMED));
+    system_close(there);
+    system_close(elsewhere);
+}
+END_TEST
+
+START_TEST(on_the_gpu_of_the_reference_runs_it_has_the_host_it_was_timed_on) {
+    struct system *system = rig_system("dllm-serve-published", "h200", false, NULL);
+    ck_assert_str_eq(system_host(system).name, "reference");
+    ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_MEASURED);
+    ck_assert(!warns(system, WARNING_HOST_FOREIGN) && !warns(system, WARNING_HOST_ASSUMED));
+    ck_assert_double_eq_tol(host_ms(system), 19.8 + 5.98, 1e-9);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(a_factor_of_ones_own_scales_host_times_and_is_assumed) {
+    static const char *const twice[] = {"host.factor=2", NULL};
+    static const char *const other[] = {"host=default", NULL};
+    static const char *const same[] = {"host.factor=1", NULL};
+    struct system *system = rig_system("dllm-serve-published", "h200", false, twice);
+    ck_assert_double_eq_tol(host_ms(system), 2 * (19.8 + 5.98), 1e-9);
+    ck_assert_double_eq(system_host(system).factor, 2);
+    ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_ASSUMED);
+    ck_assert(warns(system, WARNING_HOST_ASSUMED));
+    system_close(system);
+    system = rig_system("dllm-serve-published", "l40s", false, other);
+    ck_assert_str_eq(system_host(system).name, "default");
+    ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_ASSUMED);
+    ck_assert_uint_eq(system->n_calibrated, 0);
+    system_close(system);
+    /* The host's own factor, said again, changes nothing. */
+    system = rig_system("dllm-serve-published", "h200", false, same);
+    ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_MEASURED);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(host_terms_of_another_model_are_transferred) {
+    static const char *const settings[] = {"host=reference", NULL};
+    struct system *system = rig_system("fast-dllm-moe-published", "h200", false, settings);
+    ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_TRANSFERRED);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(an_unknown_host_is_refused_with_the_nearest) {
+    struct setting wrong = {.key = "host", .value = "referense", .place = "--host"};
+    struct system_request request = {
+        .system = "dllm-serve", .gpu = "l40s", .overrides = &wrong, .n_overrides = 1};
+    struct system *system = NULL;
+    struct err err = {0};
+    ck_assert_int_eq(system_open(&request, &system, &err), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.text, "'reference'"));
+}
+END_TEST
+
+/* A mixture of 16 layers carried what LLaDA-8B's 32 take. */
+START_TEST(host_times_and_launches_are_a_steps_and_each_layers) {
+    static const char *const half[] = {"layers=16", NULL};
+    struct system *whole = rig_system("fast-dllm-published", "h200", false, NULL);
+    struct system *cut = rig_system("fast-dllm-published", "h200", false, half);
+    const struct runtime *r = &whole->runtime;
+    ck_assert_double_eq_tol(host_ms(whole), 26.0, 1e-9);
+    ck_assert_double_eq_tol(host_ms(whole) - host_ms(cut), 16 * r->host_layer_ns[HOST_REUSE] * 1e-6,
+                            1e-9);
+    ck_assert_double_eq_tol(r->launches_step[HOST_REUSE] + 32 * r->launches_layer[HOST_REUSE], 1994,
+                            1e-9);
+    system_close(whole);
+    system_close(cut);
+}
+END_TEST
+
+/* wall = max(trunk, host) + head + look: a trunk that the host launches is hidden behind it, the
+ * head and the look at the logits are not. */
+START_TEST(launched_by_layers_the_head_and_the_look_come_behind_the_host) {
+    static const char *const none[] = {"host.factor=0", NULL};
+    static const char *const much[] = {"host.factor=100", NULL};
+    const struct span block = {
+        .phase = PHASE_REUSE, .queries = 64, .first_queries = 64, .context = 480, .logit_rows = 64};
+    struct system *fast = rig_system("fast-dllm-moe-published", "h800", false, none);
+    struct system *slow = rig_system("fast-dllm-moe-published", "h800", false, much);
+    struct step_shape shape;
+    struct step_price without, with;
+    struct op_price ops[GRAPH_MAX_OPS];
+    shape_clear(&shape);
+    shape_add(shape.sym, &block, 1);
+    cost_price(fast->cost, &shape, fast->chunks.bound, &without);
+    cost_price(slow->cost, &shape, slow->chunks.bound, &with);
+    cost_explain(slow->cost, &shape, slow->chunks.bound, ops);
+    double head_ns = 0;
+    for (uint32_t i = 0; i < slow->graph.n_ops; i++) {
+        head_ns += slow->graph.ops[i].rows == SYM_LOGIT_ROWS ? ops[i].ns : 0;
+    }
+    ck_assert_double_eq_tol(without.wall_ns, without.device_ns, 1);
+    ck_assert_double_eq_tol(with.wall_ns, with.host_ns + head_ns, 1e-6 * with.wall_ns);
+    ck_assert_double_gt(head_ns, 0);
+    ck_assert_double_lt(head_ns, with.device_ns);
+    system_close(fast);
+    system_close(slow);
+}
+END_TEST
+
+START_TEST(ranks_of_dinfer_have_the_whole_head_each) {
+    static const char *const divided[] = {"runtime.whole_head=off", NULL};
+    struct system *whole = rig_system("dinfer-published", "h800", false, NULL);
+    struct system *share = rig_system("dinfer-published", "h800", false, divided);
+    ck_assert_uint_eq(whole->settings.tensor_parallel, 4);
+    ck_assert_uint_eq(whole->model->vocab, 4 * share->model->vocab);
+    ck_assert_uint_eq(model_whole_vocab(whole->model), model_whole_vocab(share->model));
+    ck_assert_uint_eq(whole->model->heads, share->model->heads);
+    system_close(whole);
+    system_close(share);
+}
+END_TEST
+
+/* Fast-dLLM commits 2.28 tokens a pass on GSM8K without a cache and 2.09 with one: what a stale
+ * cache takes is taken of systems with one alone. */
+START_TEST(a_cache_makes_the_model_less_sure_and_no_cache_does_not) {
+    static const char *const process[] = {"confidence=llada-moe/gsm8k", NULL};
+    struct system *cached = rig_system("dinfer-published", "h800", false, process);
+    struct system *none = rig_system("dinfer-no-kv-published", "h800", false, process);
+    struct decode_process as_read;
+    struct err err = {0};
+    ck_assert_int_eq(decode_process_find("llada-moe/gsm8k", &as_read, &err), 0);
+    ck_assert_double_eq(none->process.location, as_read.location);
+    ck_assert_double_lt(cached->process.location, as_read.location);
+    ck_assert_double_eq(cached->process.location,
+                        as_read.location - cached->settings.confidence_drop);
+    system_close(cached);
+    system_close(none);
+}
+END_TEST
+
+/* The wait of a step that evicts is a calibrated constant like the others, listed where it acts. */
+START_TEST(the_wait_of_an_eviction_is_a_calibrated_constant) {
+    struct system *evicts = rig_system("focus", "a100-80g", false, NULL);
+    struct system *keeps = rig_system("lmdeploy", "a100-80g", false, NULL);
+    ck_assert_uint_eq(evicts->n_calibrated, 1);
+    ck_assert_str_eq(evicts->calibrated[0].name, "evict_ns");
+    ck_assert_double_eq(evicts->runtime.evict_ns, evicts->calibrated[0].value);
+    ck_assert_double_gt(evicts->runtime.evict_ns, 0);
+    ck_assert_uint_eq(keeps->n_calibrated, 0);
+    system_close(evicts);
+    system_close(keeps);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        every_host_has_a_factor_a_kind_and_a_source,
+        a_published_system_keeps_its_papers_host_on_another_gpu_and_says_so,
+        on_the_gpu_of_the_reference_runs_it_has_the_host_it_was_timed_on,
+        a_factor_of_ones_own_scales_host_times_and_is_assumed,
+        host_terms_of_another_model_are_transferred,
+        host_times_and_launches_are_a_steps_and_each_layers,
+        launched_by_layers_the_head_and_the_look_come_behind_the_host,
+        ranks_of_dinfer_have_the_whole_head_each,
+        a_cache_makes_the_model_less_sure_and_no_cache_does_not,
+        an_unknown_host_is_refused_with_the_nearest,
+        the_wait_of_an_eviction_is_a_calibrated_constant,
+    };
+    return SUITE_RUN("host", tests);
+}

@@ -1,0 +1,621 @@
+/* The serving loop: conservation, budgets, hand-made schedules, queueing truth. */
+#include "sim/serve/executor_replay.h"
+#include "sim/system/system_step.h"
+#include "tests/support/rig.h"
+
+/* ---- conservation over random systems and traces ---- */
+
+static struct poisson_source random_source(struct rng *rng, uint64_t seed, uint64_t n) {
+    uint32_t prompt = rig_between(rng, 1, 600), output = rig_between(rng, 1, 300);
+    return (struct poisson_source){.rng = rng_stream(seed, "arrivals"),
+                                   .lengths = rng_stream(seed, "lengths"),
+                                   .rate = 0.2 + 20 * rng_uniform(rng),
+                                   .n = n,
+                                   .prompt_min = 1,
+                                   .prompt_max = 2 * prompt,
+                                   .output_min = 1,
+                                   .output_max = 2 * output};
+}
+
+static void check_conservation(const struct system *system, const struct loop_result *result,
+                               const struct keeper *keeper, uint64_t n) {
+    const struct settings *settings = &system->settings;
+    ck_assert_uint_eq(result->arrived, n);
+    ck_assert_uint_eq(result->completed + result->rejected, n);
+    ck_assert_uint_eq(keeper->n_requests, n);
+    uint64_t request_steps = 0, processed = 0;
+    int64_t tokens = 0, end_ns = 0;
+    char *seen = calloc(n, 1);
+    for (size_t i = 0; i < n; i++) {
+        const struct request_record *r = &keeper->requests[i];
+        ck_assert(r->id < n && !seen[r->id]);
+        seen[r->id] = 1;
+        request_steps += r->steps;
+        processed += r->tokens_processed;
+        if (r->state == REQUEST_DONE) {
+            ck_assert(r->arrival_ns <= r->admitted_ns && r->admitted_ns < r->first_block_ns &&
+                      r->first_block_ns <= r->finished_ns);
+        } else {
+            ck_assert_uint_ne(r->reason, REJECT_NONE);
+            ck_assert_uint_eq(r->steps, 0);
+        }
+    }
+    free(seen);
+    for (size_t i = 0; i < keeper->n_steps; i++) {
+        const struct kept_step *step = &keeper->steps[i];
+        ck_assert_int_le(step->sym[SYM_TOKENS], settings->max_batched_tokens);
+        ck_assert_int_le(step->record.kv_used_bytes, system->budget.pool_bytes);
+        ck_assert(system->budget.max_requests == 0 ||
+                  step->record.n <= system->budget.max_requests);
+        ck_assert_int_eq(step->sym[SYM_REQUESTS], step->record.n);
+        struct step_shape shape = {.n_spans = 0};
+        struct placement placement;
+        memcpy(shape.sym, step->sym, sizeof shape.sym);
+        struct err err = {0};
+        int64_t cached_bytes = step->record.kv_used_bytes;
+        int64_t workspace_bytes = budget_workspace_bytes(&system->budget, cached_bytes);
+        ck_assert_msg(system_place(system, &shape, workspace_bytes, &placement, &err) == 0, "%s",
+                      err.text);
+        ck_assert_int_le(placement.peak_bytes +
+                             (system->budget.shares_pool ? step->record.kv_used_bytes : 0),
+                         system->budget.shares_pool ? system->budget.pool_bytes
+                                                    : system->budget.activation_bytes);
+        ck_assert_int_ge(step->record.start_ns, end_ns); /* one replica: steps never overlap */
+        end_ns = step->record.end_ns;
+        tokens += step->record.repeat * step->sym[SYM_TOKENS];
+    }
+    ck_assert_uint_eq(request_steps, result->request_steps);
+    ck_assert_int_eq((int64_t)processed, tokens);
+    ck_assert_int_le(result->kv_peak_bytes, system->budget.pool_bytes);
+}
+
+START_TEST(requests_tokens_and_memory_are_conserved_over_random_systems) {
+    static const char *const systems[] = {"vanilla",
+                                          "fast-dllm",
+                                          "fast-dllm-prefix",
+                                          "dllm-cache",
+                                          "sparse-dllm",
+                                          "dllm-serve",
+                                          "ablation-engine",
+                                          "fast-dllm-published",
+                                          "vanilla-published",
+                                          "dllm-cache-published",
+                                          "dllm-serve-published"};
+    struct rng rng = rng_stream(11, "random systems");
+    for (uint64_t round = 0; round < 60; round++) {
+        char block[64], tokens[64], pages[64], steps[64], retention[64];
+        snprintf(block, sizeof block, "block_tokens=%u", 1u << rig_between(&rng, 0, 6));
+        snprintf(tokens, sizeof tokens, "max_batched_tokens=%u", rig_between(&rng, 300, 20000));
+        snprintf(pages, sizeof pages, "page_tokens=%u", rig_between(&rng, 1, 512));
+        snprintf(steps, sizeof steps, "steps_per_block=%u", rig_between(&rng, 1, 64));
+        snprintf(retention, sizeof retention, "memory_utilization=%.3f",
+                 0.75 + 0.2 * rng_uniform(&rng));
+        const char *decoder = rng_uniform(&rng) < 0.3 ? "decoder=threshold" : "decoder=fixed";
+        const char *scope = rng_uniform(&rng) < 0.2 ? "logit_scope=masked" : "logit_scope=block";
+        const char *misfit = rng_uniform(&rng) < 0.5 ? "skip_ahead=on" : "skip_ahead=off";
+        const char *const settings[] = {block,   tokens, pages,  steps, retention,
+                                        decoder, scope,  misfit, NULL};
+        const char *name = systems[rng_next(&rng) % (sizeof systems / sizeof systems[0])];
+        struct system *system = rig_system(name, "l40s", true, settings);
+        struct poisson_source source = random_source(&rng, round, 150);
+        struct keeper keeper = {0};
+        struct loop_result result =
+            rig_run(system, (struct arrival_source){&source, poisson_next, NULL}, &keeper);
+        check_conservation(system, &result, &keeper, 150);
+        keeper_fini(&keeper);
+        system_close(system);
+    }
+}
+END_TEST
+
+START_TEST(skipping_ahead_changes_nothing_but_the_number_of_submissions) {
+    static const char *const systems[] = {"dllm-serve", "fast-dllm", "ablation-engine",
+                                          "dllm-cache"};
+    for (size_t s = 0; s < sizeof systems / sizeof systems[0]; s++) {
+        struct keeper kept[2] = {{0}};
+        struct loop_result results[2];
+        for (int skip = 0; skip < 2; skip++) {
+            const char *const settings[] = {skip ? "skip_ahead=on" : "skip_ahead=off", NULL};
+            struct system *system = rig_system(systems[s], "l40s", true, settings);
+            struct rng rng = rng_stream(5, "skip");
+            struct poisson_source source = random_source(&rng, 7, 120);
+            results[skip] =
+                rig_run(system, (struct arrival_source){&source, poisson_next, NULL}, &kept[skip]);
+            system_close(system);
+        }
+        ck_assert_uint_gt(results[0].submissions, results[1].submissions);
+        ck_assert_uint_eq(results[0].steps, results[1].steps);
+        ck_assert_int_eq(results[0].end_ns, results[1].end_ns);
+        ck_assert_int_eq(memcmp(results[0].sym, results[1].sym, sizeof results[0].sym), 0);
+        for (size_t i = 0; i < kept[0].n_requests; i++) {
+            ck_assert_int_eq(
+                memcmp(&kept[0].requests[i], &kept[1].requests[i], sizeof kept[0].requests[i]), 0);
+        }
+        keeper_fini(&kept[0]);
+        keeper_fini(&kept[1]);
+    }
+}
+END_TEST
+
+/* With replicas, routers that look at load, and arrivals that follow completions. */
+struct closed_source {
+    uint32_t n_clients, n, next;
+    int64_t due_ns[64];
+    uint32_t n_due;
+};
+
+static enum source_reply closed_next(void *state, struct arrival *out, struct err *err) {
+    struct closed_source *source = state;
+    (void)err;
+    if (source->next == source->n) {
+        return SOURCE_END;
+    }
+    int64_t at_ns = 0;
+    if (source->next >= source->n_clients) {
+        if (source->n_due == 0) {
+            return SOURCE_WAIT;
+        }
+        at_ns = source->due_ns[0];
+        source->n_due--;
+        memmove(source->due_ns, source->due_ns + 1, source->n_due * sizeof source->due_ns[0]);
+    }
+    *out = (struct arrival){
+        .arrival_ns = at_ns, .id = source->next++, .prompt_tokens = 200, .output_tokens = 64};
+    return SOURCE_ROW;
+}
+
+static void closed_completed(void *state, uint64_t id, int64_t now_ns) {
+    struct closed_source *source = state;
+    (void)id;
+    source->due_ns[source->n_due++] = now_ns;
+}
+
+static struct loop_result run_closed(const char *name, const char *router, const char *skip,
+                                     struct keeper *keeper, struct system **system) {
+    const char *const settings[] = {"replicas=4", router, skip, NULL};
+    struct closed_source source = {.n_clients = 20, .n = 120};
+    *system = rig_system(name, "l40s", true, settings);
+    return rig_run(*system, (struct arrival_source){&source, closed_next, closed_completed},
+                   keeper);
+}
+
+START_TEST(skipping_ahead_is_exact_with_replicas_and_closed_loops_too) {
+    static const char *const systems[] = {"dllm-serve", "fast-dllm"};
+    static const char *const routers[] = {"router=least-loaded", "router=round-robin"};
+    for (int i = 0; i < 4; i++) {
+        struct keeper on = {0}, off = {0};
+        struct system *system;
+        struct loop_result a =
+            run_closed(systems[i / 2], routers[i % 2], "skip_ahead=on", &on, &system);
+        system_close(system);
+        struct loop_result b =
+            run_closed(systems[i / 2], routers[i % 2], "skip_ahead=off", &off, &system);
+        system_close(system);
+        ck_assert_int_eq(a.end_ns, b.end_ns);
+        ck_assert_uint_eq(on.n_requests, off.n_requests);
+        ck_assert_int_eq(memcmp(on.requests, off.requests, on.n_requests * sizeof *on.requests), 0);
+        keeper_fini(&on);
+        keeper_fini(&off);
+    }
+}
+END_TEST
+
+/* ---- hand-made schedules: three requests, steps of exactly 1 ms ---- */
+
+struct expected_step {
+    int64_t start_ms;
+    uint32_t n;
+    uint64_t ids[3];
+};
+
+static void check_schedule(const char *const *settings, const struct arrival *arrivals, size_t n,
+                           const struct expected_step *expected, size_t n_expected) {
+    struct system *system = rig_system("dllm-serve", "l40s", true, settings);
+    struct fixed_executor fixed = {.mean_ns = 1e6};
+    struct list_source list = {arrivals, n, 0};
+    struct keeper keeper = {0};
+    struct sink sink = keeper_sink(&keeper);
+    struct loop_request request = {.system = system,
+                                   .executor = fixed_interface(&fixed),
+                                   .source = {&list, list_next, NULL},
+                                   .sinks = &sink,
+                                   .n_sinks = 1,
+                                   .records_members = true};
+    struct loop_result result;
+    struct err err = {0};
+    ck_assert_msg(loop_run(&request, &result, &err) == 0, "%s", err.text);
+    ck_assert_uint_eq(keeper.n_steps, n_expected);
+    for (size_t i = 0; i < n_expected; i++) {
+        const struct kept_step *step = &keeper.steps[i];
+        ck_assert_int_eq(step->record.start_ns, expected[i].start_ms * 1000000);
+        ck_assert_uint_eq(step->record.n, expected[i].n);
+        for (uint32_t j = 0; j < expected[i].n; j++) {
+            ck_assert_uint_eq(step->ids[j], expected[i].ids[j]);
+        }
+    }
+    keeper_fini(&keeper);
+    system_close(system);
+}
+
+/* Blocks of 4 in 2 steps, one block each: dual cache, so a request is one refresh of 12 tokens and
+ * one reuse of 4. */
+#define THREE_REQUESTS                                                                             \
+    {                                                                                              \
+        {.arrival_ns = 0, .id = 0, .prompt_tokens = 8, .output_tokens = 4},                        \
+            {.arrival_ns = 500000, .id = 1, .prompt_tokens = 8, .output_tokens = 4}, {             \
+            .arrival_ns = 600000, .id = 2, .prompt_tokens = 8, .output_tokens = 4                  \
+        }                                                                                          \
+    }
+
+START_TEST(static_runs_a_batch_to_completion_before_the_next) {
+    static const struct arrival arrivals[] = THREE_REQUESTS;
+    static const char *const settings[] = {"scheduler=static",  "cache=dual",     "block_tokens=4",
+                                           "steps_per_block=2", "max_requests=2", NULL};
+    static const struct expected_step expected[] = {
+        {0, 1, {0}}, {1, 1, {0}}, {2, 2, {1, 2}}, {3, 2, {1, 2}}};
+    check_schedule(settings, arrivals, 3, expected, 4);
+}
+END_TEST
+
+START_TEST(continuous_joins_at_step_borders_and_charges_the_canvas_for_life) {
+    static const struct arrival arrivals[] = THREE_REQUESTS;
+    static const char *const settings[] = {"scheduler=continuous",  "cache=dual",
+                                           "block_tokens=4",        "steps_per_block=2",
+                                           "max_batched_tokens=24", NULL};
+    /* Two canvases of 12 fill 24 tokens; the third waits until the first is done. */
+    static const struct expected_step expected[] = {
+        {0, 1, {0}}, {1, 2, {0, 1}}, {2, 2, {1, 2}}, {3, 1, {2}}};
+    check_schedule(settings, arrivals, 3, expected, 4);
+}
+END_TEST
+
+START_TEST(phase_multiplexed_fills_the_headroom_of_reuse) {
+    static const struct arrival arrivals[] = THREE_REQUESTS;
+    static const char *const settings[] = {
+        "scheduler=phase-multiplexed", "cache=dual", "block_tokens=4", "steps_per_block=2",
+        "max_batched_tokens=28",       NULL};
+    /* At 1 ms request 0 takes 4 tokens, so both refreshes of 12 fit into 28. */
+    static const struct expected_step expected[] = {{0, 1, {0}}, {1, 3, {0, 1, 2}}, {2, 2, {1, 2}}};
+    check_schedule(settings, arrivals, 3, expected, 3);
+}
+END_TEST
+
+START_TEST(phase_multiplexed_stops_at_the_first_misfit_unless_told_to_skip) {
+    static const struct arrival arrivals[] = {
+        {.arrival_ns = 0, .id = 0, .prompt_tokens = 8, .output_tokens = 4},
+        {.arrival_ns = 500000, .id = 1, .prompt_tokens = 20, .output_tokens = 4},
+        {.arrival_ns = 600000, .id = 2, .prompt_tokens = 8, .output_tokens = 4}};
+    const char *settings[] = {"scheduler=phase-multiplexed",
+                              "cache=dual",
+                              "block_tokens=4",
+                              "steps_per_block=2",
+                              "max_batched_tokens=24",
+                              "scheduler.stop_at_misfit=on",
+                              NULL};
+    /* 4 + 24 exceed 24 tokens: request 1 waits, and with it request 2 although 4 + 12 would fit. */
+    static const struct expected_step stopping[] = {
+        {0, 1, {0}}, {1, 1, {0}}, {2, 1, {1}}, {3, 2, {1, 2}}, {4, 1, {2}}};
+    check_schedule(settings, arrivals, 3, stopping, 5);
+    settings[5] = "scheduler.stop_at_misfit=off";
+    static const struct expected_step skipping[] = {
+        {0, 1, {0}}, {1, 2, {0, 2}}, {2, 1, {2}}, {3, 1, {1}}, {4, 1, {1}}};
+    check_schedule(settings, arrivals, 3, skipping, 5);
+}
+END_TEST
+
+/* ---- queueing truth ---- */
+
+/* One server, one step a request: mean wait in the queue in units of the mean service time. */
+static double mean_wait(double load, bool exponential, uint64_t n, double *little) {
+    static const char *const settings[] = {"scheduler=static", "cache=none", "block_tokens=1",
+                                           "max_requests=1", NULL};
+    struct system *system = rig_system("vanilla", "l40s", true, settings);
+    struct fixed_executor fixed = {
+        .mean_ns = 1e6, .exponential = exponential, .rng = rng_stream(4, "service")};
+    struct poisson_source source = {.rng = rng_stream(9, "arrivals"),
+                                    .lengths = rng_stream(9, "lengths"),
+                                    .rate = load * 1000,
+                                    .n = n,
+                                    .prompt_min = 1,
+                                    .prompt_max = 1,
+                                    .output_min = 1,
+                                    .output_max = 1};
+    struct keeper keeper = {0};
+    struct sink sink = {.state = &keeper, .request = keep_request};
+    struct loop_request request = {.system = system,
+                                   .executor = fixed_interface(&fixed),
+                                   .source = {&source, poisson_next, NULL},
+                                   .sinks = &sink,
+                                   .n_sinks = 1};
+    struct loop_result result;
+    struct err err = {0};
+    ck_assert_int_eq(loop_run(&request, &result, &err), 0);
+    double wait = 0, time_in_system = 0;
+    for (size_t i = 0; i < keeper.n_requests; i++) {
+        const struct request_record *r = &keeper.requests[i];
+        wait += (double)(r->admitted_ns - r->arrival_ns);
+        time_in_system += (double)(r->finished_ns - r->arrival_ns);
+    }
+    /* Little: requests in the system over time = arrival rate x mean time in it; the left side is
+     * the area under the number in the system, the right side the times of the requests. */
+    double area = 0;
+    int64_t in_system = 0, last_ns = 0;
+    size_t a = 0, d = 0;
+    while (d < keeper.n_requests) {
+        int64_t arrival = a < keeper.n_requests ? keeper.requests[a].arrival_ns : INT64_MAX;
+        int64_t departure = keeper.requests[d].finished_ns;
+        int64_t now = arrival <= departure ? arrival : departure;
+        area += (double)in_system * (double)(now - last_ns);
+        in_system += arrival <= departure ? 1 : -1;
+        a += arrival <= departure;
+        d += arrival > departure;
+        last_ns = now;
+    }
+    *little = area / time_in_system;
+    keeper_fini(&keeper);
+    system_close(system);
+    return wait / (double)n / 1e6;
+}
+
+START_TEST(a_deterministic_server_waits_as_m_d_1_says) {
+    static const double loads[] = {0.3, 0.6, 0.8};
+    for (int i = 0; i < 3; i++) {
+        double little, load = loads[i];
+        double measured = mean_wait(load, false, 400000, &little);
+        double expected = load / (2 * (1 - load)); /* Pollaczek-Khinchine */
+        ck_assert_double_eq_tol(measured / expected, 1, 0.02);
+        ck_assert_double_eq_tol(little, 1, 1e-9);
+    }
+}
+END_TEST
+
+START_TEST(an_exponential_server_waits_as_m_m_1_says) {
+    static const double loads[] = {0.3, 0.6, 0.8};
+    for (int i = 0; i < 3; i++) {
+        double little, load = loads[i];
+        double measured = mean_wait(load, true, 400000, &little);
+        double expected = load / (1 - load);
+        ck_assert_double_eq_tol(measured / expected, 1, 0.03);
+        ck_assert_double_eq_tol(little, 1, 1e-9);
+    }
+}
+END_TEST
+
+/* ---- replay ---- */
+
+static struct replay_step *steps_of(const struct keeper *keeper) {
+    struct replay_step *steps = calloc(keeper->n_steps, sizeof *steps);
+    for (size_t i = 0; i < keeper->n_steps; i++) {
+        const struct kept_step *kept = &keeper->steps[i];
+        steps[i] = (struct replay_step){.replica = kept->record.replica,
+                                        .steps = kept->record.repeat,
+                                        .n_requests = kept->record.n,
+                                        .start_ns = kept->record.start_ns,
+                                        .end_ns = kept->record.end_ns,
+                                        .gpu_ns = kept->record.gpu_ns,
+                                        .host_ns = kept->record.host_ns,
+                                        .request_ids = kept->ids};
+    }
+    return steps;
+}
+
+START_TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
+    static const char *const settings[] = {"max_requests=60", NULL};
+    struct system *system = rig_system("dllm-serve", "l40s", true, settings);
+    struct rng rng = rng_stream(5, "replay");
+    struct poisson_source first = random_source(&rng, 3, 100), second = first;
+    struct keeper recorded = {0}, repeated = {0};
+    struct loop_result result =
+        rig_run(system, (struct arrival_source){&first, poisson_next, NULL}, &recorded);
+    struct replay_step *steps = steps_of(&recorded);
+    struct executor_replay *replay = executor_replay_open(steps, recorded.n_steps, 1);
+    struct sink sink = keeper_sink(&repeated);
+    struct loop_request request = {.system = system,
+                                   .executor = executor_replay_interface(replay),
+                                   .source = {&second, poisson_next, NULL},
+                                   .sinks = &sink,
+                                   .n_sinks = 1,
+                                   .records_members = true,
+                                   .seed = 1};
+    struct loop_result again;
+    struct err err = {0};
+    ck_assert_msg(loop_run(&request, &again, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(memcmp(&result, &again, sizeof result), 0);
+    ck_assert_uint_eq(recorded.n_steps, repeated.n_steps);
+    executor_replay_close(replay);
+
+    steps[recorded.n_steps / 2].n_requests++;
+    replay = executor_replay_open(steps, recorded.n_steps, 1);
+    request.executor = executor_replay_interface(replay);
+    struct poisson_source third = {0};
+    rng = rng_stream(5, "replay");
+    third = random_source(&rng, 3, 100);
+    request.source.state = &third;
+    ck_assert_int_eq(loop_run(&request, &again, &err), ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "the replay diverges at submission"));
+    executor_replay_close(replay);
+    free(steps);
+    keeper_fini(&recorded);
+    keeper_fini(&repeated);
+    system_close(system);
+}
+END_TEST
+
+/* Equal requests on equal replicas finish at the same nanosecond, again and again. */
+START_TEST(a_replay_stands_ties_between_replicas) {
+    struct keeper recorded = {0}, repeated = {0};
+    struct system *system;
+    struct loop_result result =
+        run_closed("fast-dllm", "router=round-robin", "skip_ahead=on", &recorded, &system);
+    struct replay_step *steps = steps_of(&recorded);
+    struct executor_replay *replay = executor_replay_open(steps, recorded.n_steps, 4);
+    struct closed_source source = {.n_clients = 20, .n = 120};
+    struct sink sink = keeper_sink(&repeated);
+    struct loop_request request = {.system = system,
+                                   .executor = executor_replay_interface(replay),
+                                   .source = {&source, closed_next, closed_completed},
+                                   .sinks = &sink,
+                                   .n_sinks = 1,
+                                   .records_members = true,
+                                   .seed = 1};
+    struct loop_result again;
+    struct err err = {0};
+    ck_assert_msg(loop_run(&request, &again, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(memcmp(&result, &again, sizeof result), 0);
+    executor_replay_close(replay);
+    free(steps);
+    keeper_fini(&recorded);
+    keeper_fini(&repeated);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(replicas_share_the_load_and_conserve_requests) {
+    static const char *const settings[] = {"replicas=4", NULL};
+    struct system *system = rig_system("dllm-serve", "l40s", true, settings);
+    struct rng rng = rng_stream(6, "replicas");
+    struct poisson_source source = random_source(&rng, 4, 400);
+    source.rate = 50;
+    struct keeper keeper = {0};
+    struct loop_result result =
+        rig_run(system, (struct arrival_source){&source, poisson_next, NULL}, &keeper);
+    ck_assert_uint_eq(result.completed, 400);
+    uint32_t by_replica[4] = {0};
+    for (size_t i = 0; i < keeper.n_requests; i++) {
+        by_replica[keeper.requests[i].replica]++;
+    }
+    for (int i = 0; i < 4; i++) {
+        ck_assert_uint_gt(by_replica[i], 60);
+    }
+    keeper_fini(&keeper);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(what_can_never_run_is_rejected_with_its_reason) {
+    static const struct arrival arrivals[] = {
+        {.id = 0, .prompt_tokens = 4000, .output_tokens = 200},
+        {.id = 1, .prompt_tokens = 2000, .output_tokens = 100},
+        {.id = 2, .prompt_tokens = 100, .output_tokens = 32}};
+    static const char *const settings[] = {"max_batched_tokens=1000", NULL};
+    struct system *system = rig_system("dllm-serve", "l40s", true, settings);
+    struct list_source list = {arrivals, 3, 0};
+    struct keeper keeper = {0};
+    struct loop_result result =
+        rig_run(system, (struct arrival_source){&list, list_next, NULL}, &keeper);
+    ck_assert_uint_eq(result.completed, 1);
+    ck_assert_uint_eq(keeper.requests[0].reason, REJECT_CONTEXT);
+    ck_assert_uint_eq(keeper.requests[1].reason, REJECT_TOKENS);
+    keeper_fini(&keeper);
+    system_close(system);
+    /* Float64 logits of 3,900 positions do not fit beside the weights on 24 GB. */
+    struct system *small = rig_system("fast-dllm-published", "rtx4090", true, NULL);
+    static const struct arrival wide[] = {{.id = 0, .prompt_tokens = 3644, .output_tokens = 256},
+                                          {.id = 1, .prompt_tokens = 100, .output_tokens = 32}};
+    list = (struct list_source){wide, 2, 0};
+    keeper = (struct keeper){0};
+    result = rig_run(small, (struct arrival_source){&list, list_next, NULL}, &keeper);
+    ck_assert_uint_eq(result.completed, 1);
+    ck_assert_uint_eq(keeper.requests[0].reason, REJECT_ACTIVATION);
+    keeper_fini(&keeper);
+    system_close(small);
+}
+END_TEST
+
+/* ---- schedulers that break their promises ---- */
+
+enum misdeed { LISTS_TWICE, LISTS_FINISHED, OVERFILLS, STARVES };
+static enum misdeed misdeed;
+
+static void misbehave(void *state, const struct schedule_view *view, struct batch *batch) {
+    (void)state;
+    if (misdeed == STARVES) {
+        return;
+    }
+    if (view->n_waiting > 0) {
+        uint32_t n = misdeed == OVERFILLS ? view->n_waiting : 1;
+        for (uint32_t i = 0; i < n; i++) {
+            batch->selected[batch->n++] = view->waiting[i];
+        }
+        if (misdeed == LISTS_TWICE) {
+            batch->selected[batch->n++] = view->waiting[0];
+        }
+        if (misdeed == LISTS_FINISHED) {
+            batch->selected[batch->n++] = 100;
+        }
+        batch->n_admitted = batch->n;
+    }
+}
+
+START_TEST(a_scheduler_that_breaks_its_promise_is_named_in_one_sentence) {
+    static const struct scheduler bad = {.policy = {.name = "bad"}, .schedule = misbehave};
+    static const char *const sentences[] = {
+        "scheduler bad broke its promise at 0.000 s: it listed request 0 twice",
+        "scheduler bad broke its promise at 0.000 s: it listed slot 100, which is free, as a "
+        "waiting request",
+        "scheduler bad broke its promise at 0.000 s: query tokens of a step (18 of at most 8)",
+        "scheduler bad starves at 0.000 s: 3 requests wait and 0 hold memory, nothing was selected "
+        "and no later time was named"};
+    static const struct arrival arrivals[] = {{.id = 0, .prompt_tokens = 4, .output_tokens = 2},
+                                              {.id = 1, .prompt_tokens = 4, .output_tokens = 2},
+                                              {.id = 2, .prompt_tokens = 4, .output_tokens = 2}};
+    static const char *const settings[] = {"max_batched_tokens=8", NULL};
+    for (misdeed = LISTS_TWICE; misdeed <= STARVES; misdeed++) {
+        struct system *system = rig_system("dllm-serve", "l40s", true, settings);
+        system->scheduler = &bad;
+        struct list_source list = {arrivals, 3, 0};
+        struct fixed_executor fixed = {.mean_ns = 1e6};
+        struct loop_request request = {.system = system,
+                                       .executor = fixed_interface(&fixed),
+                                       .source = {&list, list_next, NULL}};
+        struct loop_result result;
+        struct err err = {0};
+        ck_assert_int_eq(loop_run(&request, &result, &err), ERR_WORLD);
+        ck_assert_str_eq(err.text, sentences[misdeed]);
+        system_close(system);
+    }
+}
+END_TEST
+
+/* One position a step: its token runs once more, decoded, in the step after; all of them in every
+ * eighth step of a block. */
+START_TEST(a_delayed_cache_of_a_whole_canvas_runs_decoded_tokens_once_more) {
+    static const struct arrival alone = {.prompt_tokens = 64, .output_tokens = 64};
+    const char *const settings[] = {"cache=dkv-decode", "block_tokens=32", NULL};
+    struct system *system = rig_system("fast-dllm", "h200", true, settings);
+    struct list_source list = {&alone, 1, 0};
+    struct loop_result result =
+        rig_run(system, (struct arrival_source){.state = &list, .next = list_next}, NULL);
+    int64_t tokens = 0;
+    for (int64_t behind = 32; behind >= 0; behind -= 32) {
+        for (int64_t step = 0; step < 32; step++) {
+            tokens += step % 8 == 0 ? 128 : 32 - step + 1 + behind;
+        }
+    }
+    ck_assert_uint_eq(result.completed, 1);
+    ck_assert_uint_eq(result.steps, 64);
+    ck_assert_int_eq(result.sym[SYM_TOKENS], tokens);
+    system_close(system);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        requests_tokens_and_memory_are_conserved_over_random_systems,
+        skipping_ahead_changes_nothing_but_the_number_of_submissions,
+        skipping_ahead_is_exact_with_replicas_and_closed_loops_too,
+        static_runs_a_batch_to_completion_before_the_next,
+        continuous_joins_at_step_borders_and_charges_the_canvas_for_life,
+        phase_multiplexed_fills_the_headroom_of_reuse,
+        phase_multiplexed_stops_at_the_first_misfit_unless_told_to_skip,
+        a_deterministic_server_waits_as_m_d_1_says,
+        an_exponential_server_waits_as_m_m_1_says,
+        a_replay_repeats_the_run_and_notices_another_schedule,
+        a_replay_stands_ties_between_replicas,
+        replicas_share_the_load_and_conserve_requests,
+        what_can_never_run_is_rejected_with_its_reason,
+        a_scheduler_that_breaks_its_promise_is_named_in_one_sentence,
+        a_delayed_cache_of_a_whole_canvas_runs_decoded_tokens_once_more,
+    };
+    return SUITE_RUN("loop", tests);
+}

@@ -1,0 +1,218 @@
+/* Placement and budget: no overlap, lower bounds, what a device is divided into. */
+#include "sim/graph/builder.h"
+#include "tests/support/random_step.h"
+
+START_TEST(no_two_live_tensors_overlap_for_any_graph_shape_or_planner) {
+    struct rng rng = rng_stream(2, "placements");
+    for (int round = 0; round < 1500; round++) {
+        struct graph graph;
+        struct graph_options options = {.fused = rng_uniform(&rng) < 0.5,
+                                        .gathers_cache = rng_uniform(&rng) < 0.5,
+                                        .splits_first_layer = rng_uniform(&rng) < 0.5,
+                                        .selects = rng_uniform(&rng) < 0.5,
+                                        .compares_values = rng_uniform(&rng) < 0.5,
+                                        .logits_bytes = 2,
+                                        .copy_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0,
+                                        .softmax_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0};
+        graph_build(&graph, &model_table[rng_next(&rng) % model_table_size], &options);
+        struct step_shape shape = random_shape(&rng, 12, 3000);
+        struct chunk_rows chunks = random_chunks(&rng, 4096);
+        for (size_t i = 0; i < planner_table_size; i++) {
+            struct placement placement;
+            struct err err = {0};
+            placement_make(&planner_table[i], &graph, &shape, chunks, &placement);
+            ck_assert_msg(placement_verify(&graph, &placement, &err) == 0, "%s", err.text);
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_moved_tensor_is_noticed) {
+    struct graph graph;
+    struct graph_options options = {.fused = true, .logits_bytes = 2};
+    struct err err = {0};
+    graph_build(&graph, model_find("llada-8b", &err), &options);
+    struct step_shape shape;
+    struct span span = {.queries = 512, .first_queries = 512, .logit_rows = 512};
+    shape_clear(&shape);
+    shape_add(shape.sym, &span, 1);
+    struct placement placement;
+    placement_make(planner_find("first-fit", &err), &graph, &shape, (struct chunk_rows){{0}},
+                   &placement);
+    uint32_t gate = 0;
+    while (strcmp(graph.tensors[gate].name, "gate and up") != 0) {
+        gate++;
+    }
+    placement.offset_bytes[gate] = 0; /* onto the residual */
+    ck_assert_int_eq(placement_verify(&graph, &placement, &err), ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "overlap while both are live"));
+}
+END_TEST
+
+START_TEST(bounding_the_logits_shrinks_the_workspace_and_grows_the_pool) {
+    static const char *const monolithic[] = {"logit_scope=queries", "logit_chunk_rows=0", NULL};
+    static const char *const bounded[] = {"logit_scope=queries", "logit_chunk_rows=2048", NULL};
+    struct system *wide = rig_system("dllm-serve-published", "l40s", true, monolithic);
+    struct system *narrow = rig_system("dllm-serve-published", "l40s", true, bounded);
+    /* 16,384 rows of two bf16 copies against 2,048 of them. */
+    int64_t row = 2 * model_logits_bytes_per_row(wide->model, 2);
+    ck_assert_int_eq(wide->budget.logits_bytes, 16384 * row);
+    ck_assert_int_eq(narrow->budget.logits_bytes, 2048 * row);
+    ck_assert_int_gt(narrow->budget.pool_bytes, wide->budget.pool_bytes);
+    ck_assert_int_lt(narrow->budget.activation_bytes, wide->budget.activation_bytes);
+    const struct budget *b = &wide->budget;
+    ck_assert_int_le(b->weights_bytes + b->reserve_bytes + b->activation_bytes + b->pool_bytes,
+                     b->usable_bytes);
+    system_close(wide);
+    system_close(narrow);
+}
+END_TEST
+
+START_TEST(fast_dllm_as_released_runs_two_requests_on_48_gb_and_one_by_one_on_24) {
+    struct system *l40s = rig_system("fast-dllm-published", "l40s", true, NULL);
+    struct system *rtx4090 = rig_system("fast-dllm-published", "rtx4090", true, NULL);
+    ck_assert_uint_eq(l40s->budget.max_requests, 2);
+    ck_assert_uint_eq(rtx4090->budget.max_requests, 1);
+    system_close(l40s);
+    system_close(rtx4090);
+}
+END_TEST
+
+/* Peak memory of the released Fast-dLLM on an H200 at 512 positions: 16.3 GiB at batch 1 and 20.3
+ * at batch 4, of which 14.9 are weights (reference runs, 2026-11-21). */
+START_TEST(the_placed_workspace_agrees_with_measured_peaks) {
+    static const char *const settings[] = {"profile_canvas_tokens=512", "max_requests=4", NULL};
+    struct system *system = rig_system("fast-dllm-published", "h200", true, settings);
+    ck_assert_uint_eq(system->budget.max_requests, 4);
+    double gib = (double)(system->budget.weights_bytes + system->budget.activation_bytes +
+                          4 * 512 * system->row_bytes) /
+                 0x1p30;
+    ck_assert_double_eq_tol(gib, 20.3, 0.3);
+    system_close(system);
+}
+END_TEST
+
+START_TEST(a_model_that_does_not_fit_is_refused_with_the_figures) {
+    struct setting setting = {.key = "memory_utilization", .value = "0.6", .place = "test"};
+    struct system_request request = {.system = "dllm-serve",
+                                     .gpu = "rtx4090",
+                                     .roofline = true,
+                                     .overrides = &setting,
+                                     .n_overrides = 1};
+    struct system *system = NULL;
+    struct err err = {0};
+    ck_assert_int_eq(system_open(&request, &system, &err), ERR_WORLD);
+    ck_assert_int_eq(err.code, ERR_NO_ROOM);
+    ck_assert_ptr_nonnull(strstr(err.text, "LLaDA-8B Base/Instruct/1.5"));
+    ck_assert_ptr_nonnull(strstr(err.text, "14.4 GiB"));
+}
+END_TEST
+
+/* dInfer's matrix, 64 x 126464 numbers a request, and the lists that say the same. */
+START_TEST(credit_is_planned_for_as_many_requests_as_may_run) {
+    static const char *const settings[3][5] = {
+        {"decoder=threshold", "block_tokens=64", "max_requests=4", NULL},
+        {"decoder=credit", "block_tokens=64", "max_requests=4", NULL},
+        {"decoder=credit", "block_tokens=64", "max_requests=4", "decoder.form=matrix", NULL}};
+    struct system *systems[3];
+    for (int i = 0; i < 3; i++) {
+        systems[i] = rig_system("fast-dllm", "h200", true, settings[i]);
+    }
+    const int64_t expected[] = {0, 4LL * 64 * (2 * 64 + 2) * 4, 4LL * 64 * 126464 * 4};
+    for (int i = 0; i < 3; i++) {
+        const struct budget *b = &systems[i]->budget;
+        ck_assert_int_eq(systems[i]->decoder_bytes, expected[i]);
+        ck_assert_int_eq(b->reserve_bytes, systems[0]->budget.reserve_bytes + expected[i]);
+        ck_assert_int_eq(systems[0]->budget.pool_bytes - b->pool_bytes,
+                         expected[i] / PLACEMENT_ALIGN_BYTES * PLACEMENT_ALIGN_BYTES);
+        ck_assert_uint_eq(b->max_requests, 4);
+    }
+    /* A list costs a launch, a matrix the logits' own time several times over. */
+    struct step_shape shape;
+    struct step_price price[3];
+    shape_clear(&shape);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct span span = {.phase = PHASE_REUSE,
+                            .queries = 64,
+                            .first_queries = 64,
+                            .context = 512,
+                            .logit_rows = 64};
+        shape_add(shape.sym, &span, 1);
+    }
+    for (int i = 0; i < 3; i++) {
+        cost_price(systems[i]->cost, &shape, (struct chunk_rows){{0}}, &price[i]);
+    }
+    ck_assert_double_gt(price[1].wall_ns, price[0].wall_ns);
+    ck_assert_double_lt(price[1].wall_ns, 1.01 * price[0].wall_ns);
+    ck_assert_double_gt(price[2].wall_ns, 1.02 * price[0].wall_ns);
+    for (int i = 0; i < 3; i++) {
+        system_close(systems[i]);
+    }
+}
+END_TEST
+
+START_TEST(what_the_models_here_do_not_cover_is_refused) {
+    static const struct {
+        const char *model, *key, *value, *sentence;
+    } cases[] = {
+        {"sdar-8b", "page_tokens", "256", "SDAR-8B-Chat is block-causal and cache sparse-head for"},
+        {"llada-8b", "context_tokens", "200000", "context_tokens = 200000 exceeds the 4096"},
+        {"llada-8b", "cache", "dllm-cache", "cache dllm-cache runs layer 0 over whole canvases"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct setting setting = {.place = "test"};
+        snprintf(setting.key, sizeof setting.key, "%s", cases[i].key);
+        snprintf(setting.value, sizeof setting.value, "%s", cases[i].value);
+        struct system_request request = {.system = "dllm-serve",
+                                         .model = cases[i].model,
+                                         .gpu = "h200",
+                                         .roofline = true,
+                                         .overrides = &setting,
+                                         .n_overrides = 1};
+        struct system *system = NULL;
+        struct err err = {0};
+        ck_assert_int_eq(system_open(&request, &system, &err), ERR_USAGE);
+        ck_assert_msg(strstr(err.text, cases[i].sentence) != NULL, "%s", err.text);
+    }
+}
+END_TEST
+
+START_TEST(sparse_slabs_hold_half_the_rows) {
+    struct system *sparse = rig_system("sparse-dllm", "l40s", true, NULL);
+    struct system *full = rig_system("fast-dllm", "l40s", true, NULL);
+    ck_assert_uint_gt(sparse->budget.max_requests, full->budget.max_requests * 3 / 2);
+    system_close(sparse);
+    system_close(full);
+}
+END_TEST
+
+START_TEST(parameters_and_parts_may_come_in_any_order) {
+    static const char *const before[] = {"cache.retention=0.1", "cache=sparse-head", NULL};
+    static const char *const after[] = {"cache=sparse-head", "cache.retention=0.1", NULL};
+    struct system *a = rig_system("dllm-serve", "l40s", true, before);
+    struct system *b = rig_system("dllm-serve", "l40s", true, after);
+    char *one = system_text(a), *two = system_text(b);
+    ck_assert_str_eq(one, two);
+    ck_assert_ptr_nonnull(strstr(one, "cache.retention = 0.1"));
+    free(one);
+    free(two);
+    system_close(a);
+    system_close(b);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        no_two_live_tensors_overlap_for_any_graph_shape_or_planner,
+        a_moved_tensor_is_noticed,
+        bounding_the_logits_shrinks_the_workspace_and_grows_the_pool,
+        fast_dllm_as_released_runs_two_requests_on_48_gb_and_one_by_one_on_24,
+        the_placed_workspace_agrees_with_measured_peaks,
+        a_model_that_does_not_fit_is_refused_with_the_figures,
+        credit_is_planned_for_as_many_requests_as_may_run,
+        what_the_models_here_do_not_cover_is_refused,
+        sparse_slabs_hold_half_the_rows,
+        parameters_and_parts_may_come_in_any_order,
+    };
+    return SUITE_RUN("memory", tests);
+}

@@ -1,0 +1,394 @@
+/* What is said and drawn of a plan: live bytes, the memory map, `unmask plan --picture`. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <sys/stat.h>
+
+#include "analysis/memory_map.h"
+#include "engine/step/program.h"
+#include "sim/graph/builder.h"
+#include "sim/memory/usage.h"
+#include "tests/support/cli.h"
+#include "tests/support/random_step.h"
+
+/* ---- live bytes ---- */
+
+static void make_random_step(struct rng *rng, bool fused, struct graph *graph,
+                             struct step_shape *shape) {
+    struct graph_options options = {.fused = fused,
+                                    .gathers_cache = rng_uniform(rng) < 0.5,
+                                    .splits_first_layer = rng_uniform(rng) < 0.5,
+                                    .selects = rng_uniform(rng) < 0.5,
+                                    .compares_values = rng_uniform(rng) < 0.5,
+                                    .logits_bytes = 2,
+                                    .fused_head = rng_uniform(rng) < 0.3,
+                                    .copy_bytes = rng_uniform(rng) < 0.5 ? 8 : 0,
+                                    .softmax_bytes = rng_uniform(rng) < 0.5 ? 8 : 0};
+    graph_build(graph, &model_table[rng_next(rng) % model_table_size], &options);
+    *shape = random_shape(rng, 1, 4000);
+}
+
+START_TEST(the_classes_and_the_unused_room_add_up_to_the_peak) {
+    struct rng rng = rng_stream(3, "usage");
+    bool seen[TENSOR_CLASS_COUNT] = {false};
+    for (int round = 0; round < 2000; round++) {
+        struct graph graph;
+        struct step_shape shape;
+        struct placement placement;
+        struct usage usage;
+        make_random_step(&rng, rng_uniform(&rng) < 0.5, &graph, &shape);
+        const struct planner *planner = &planner_table[rng_next(&rng) % planner_table_size];
+        const struct chunk_rows chunks = random_chunks(&rng, 4096);
+        placement_make(planner, &graph, &shape, chunks, &placement);
+        usage_measure(&graph, &shape, &placement, &usage);
+        int64_t sum = usage.unused_bytes, most = 0;
+        for (int c = 0; c < TENSOR_CLASS_COUNT; c++) {
+            sum += usage.class_bytes[c];
+            seen[c] = seen[c] || usage.class_bytes[c] > 0;
+        }
+        for (uint32_t i = 0; i < graph.n_ops; i++) {
+            most = usage.bytes[i] > most ? usage.bytes[i] : most;
+        }
+        ck_assert_int_eq(sum, placement.peak_bytes);
+        ck_assert_int_ge(usage.unused_bytes, 0);
+        ck_assert_int_eq(most, placement.lower_bound_bytes);
+        ck_assert_int_le(usage.most_bytes, most);
+        ck_assert_double_ge(usage_peak_to_average(&usage), 1);
+    }
+    for (int c = 0; c < TENSOR_CLASS_COUNT; c++) {
+        ck_assert_msg(seen[c], "nothing of class %s was live at a peak", tensor_class_names[c]);
+    }
+}
+END_TEST
+
+START_TEST(operators_count_as_often_as_the_engine_executes_them) {
+    struct rng rng = rng_stream(4, "turns");
+    for (int round = 0; round < 300; round++) {
+        struct graph graph;
+        struct step_shape shape;
+        struct placement placement;
+        struct usage usage;
+        struct program program;
+        struct err err = {0};
+        make_random_step(&rng, true, &graph, &shape);
+        if (program_make(&program, &graph, &err) != 0) {
+            continue; /* the engine has no such step */
+        }
+        const struct chunk_rows chunks = random_chunks(&rng, 1000);
+        placement_make(&planner_table[0], &graph, &shape, chunks, &placement);
+        usage_measure(&graph, &shape, &placement, &usage);
+        int64_t turns[GRAPH_MAX_OPS] = {0}, n_turns = 0;
+        double sum = 0;
+        struct turn turn;
+        program_start(&program, &placement, &shape, &turn);
+        do {
+            const struct op *op = &graph.ops[turn.op];
+            bool attends = op->kind == OP_ATTENTION_FULL || op->kind == OP_ATTENTION_BLOCK;
+            if (turn.n_rows > 0 && (!attends || shape.sym[op->span_n] > 0)) {
+                turns[turn.op]++;
+                n_turns++;
+                sum += (double)usage.bytes[turn.op];
+            }
+        } while (program_next(&program, &placement, &shape, &turn));
+        for (uint32_t i = 0; i < graph.n_ops; i++) {
+            ck_assert_msg(usage.executions[i] == turns[i], "%s: %" PRId64 " not %" PRId64 " times",
+                          graph.ops[i].name, usage.executions[i], turns[i]);
+        }
+        ck_assert_int_eq(usage.n_executions, n_turns);
+        ck_assert_double_eq_tol(usage.mean_bytes, sum / (double)n_turns, 1e-9 * usage.mean_bytes);
+    }
+}
+END_TEST
+
+START_TEST(tensors_are_classed_by_the_part_of_the_model_that_writes_them) {
+    static const struct {
+        const char *tensor;
+        enum tensor_class class;
+    } expected[] = {{"residual", TENSOR_RESIDUAL},
+                    {"attention norm", TENSOR_ATTENTION},
+                    {"qkv", TENSOR_ATTENTION},
+                    {"selection scores", TENSOR_ATTENTION},
+                    {"attention projected", TENSOR_ATTENTION},
+                    {"ffn norm", TENSOR_FFN},
+                    {"routing", TENSOR_FFN},
+                    {"gate and up", TENSOR_FFN},
+                    {"ffn output", TENSOR_FFN},
+                    {"final norm", TENSOR_OTHER},
+                    {"logits copy", TENSOR_LOGITS},
+                    {"head scratch", TENSOR_LOGITS},
+                    {"candidates", TENSOR_LOGITS}};
+    enum { N_EXPECTED = sizeof expected / sizeof expected[0] };
+    int n_found[N_EXPECTED] = {0};
+    for (int round = 0; round < 16; round++) {
+        struct graph graph;
+        struct err err = {0};
+        struct graph_options options = {.fused = (round & 1) != 0,
+                                        .fused_head = (round & 2) != 0,
+                                        .splits_first_layer = (round & 4) != 0,
+                                        .selects = true,
+                                        .logits_bytes = 2,
+                                        .copy_bytes = 8};
+        graph_build(&graph, model_find((round & 8) != 0 ? "llada-moe" : "llada-8b", &err),
+                    &options);
+        for (int t = 0; t < (int)graph.n_tensors; t++) {
+            for (int i = 0; i < N_EXPECTED; i++) {
+                if (strcmp(graph.tensors[t].name, expected[i].tensor) == 0) {
+                    ck_assert_msg(tensor_class(&graph, t) == expected[i].class, "%s is %s",
+                                  expected[i].tensor, tensor_class_names[tensor_class(&graph, t)]);
+                    n_found[i]++;
+                }
+            }
+        }
+    }
+    for (int i = 0; i < N_EXPECTED; i++) {
+        ck_assert_msg(n_found[i] > 0, "no graph has a tensor '%s'", expected[i].tensor);
+    }
+}
+END_TEST
+
+/* ---- the map ---- */
+
+enum { MIB = 1 << 20 };
+
+static const char *const kinds[] = {"soft", "hard's"};
+static const char *const tics[] = {"first", "second op", "third", "last"};
+static const struct map_block blocks[] = {
+    {.name = "wide block", .size = "40 MiB", .to = 4, .high_bytes = 40 * MIB},
+    {.name = "narrow thing",
+     .size = "60 MiB",
+     .kind = 1,
+     .from = 1,
+     .to = 2,
+     .low_bytes = 40 * MIB,
+     .high_bytes = 100 * MIB},
+    {.name = "sliver",
+     .kind = 1,
+     .from = 2,
+     .to = 3,
+     .low_bytes = 40 * MIB,
+     .high_bytes = 40 * MIB + 1},
+    {.name = "`touch pwned`",
+     .kind = 1,
+     .from = 3,
+     .to = 4,
+     .low_bytes = 40 * MIB,
+     .high_bytes = 90 * MIB}};
+static const struct map_point live_points[] = {{0, 40 * MIB}, {1, 100 * MIB}, {2, 90 * MIB}};
+static const struct map_level levels[] = {{"peak 100 MiB", 100 * MIB}};
+static const struct map_stretch stretches[] = {{"begin", 0, 1}, {"the rest, 3 times", 1, 4}};
+
+static struct memory_map small_map(void) {
+    return (struct memory_map){.title = "a 'map'",
+                               .note = "computed",
+                               .x_label = "operators",
+                               .to = 4,
+                               .tics = tics,
+                               .n_tics = 4,
+                               .kinds = kinds,
+                               .n_kinds = 2,
+                               .blocks = blocks,
+                               .n_blocks = 4,
+                               .live = live_points,
+                               .n_live = 3,
+                               .levels = levels,
+                               .n_levels = 1,
+                               .stretches = stretches,
+                               .n_stretches = 2};
+}
+
+static char *read_file(const char *path) {
+    FILE *file = fopen(path, "r");
+    ck_assert_msg(file != NULL, "cannot read %s", path);
+    char *text = cli_read(file);
+    fclose(file);
+    return text;
+}
+
+static int n_times(const char *text, const char *words) {
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, words)) != NULL; at++) {
+        n++;
+    }
+    return n;
+}
+
+START_TEST(a_map_names_what_it_shows_and_labels_only_what_has_room) {
+    struct memory_map map = small_map();
+    struct err err = {0};
+    int status = memory_map_draw(&map, cli_path("map.svg"), &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    char *svg = read_file(cli_path("map.svg"));
+    static const char *const shown[] = {
+        "</svg>",       "wide block", "40 MiB",    "narrow thing",
+        "peak 100 MiB", "live bytes", "(MiB)",     "a 'map'",
+        "soft",         "hard's",     "second op", "operators",
+        "computed",     "begin",      "60 MiB",    "the rest, 3 times",
+        "`touch"};
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+        ck_assert_msg(strstr(svg, shown[i]) != NULL, "the map does not show '%s'", shown[i]);
+    }
+    ck_assert_ptr_null(strstr(svg, "sliver"));
+    ck_assert_ptr_null(strstr(svg, "magnified"));
+    ck_assert_int_ne(access("pwned", F_OK), 0);
+    ck_assert_int_ne(access(cli_path("map.svg.part"), F_OK), 0);
+    status = memory_map_draw(&map, cli_path("map.svg"), &err); /* replaces its like */
+    ck_assert_msg(status == 0, "%s", err.text);
+    char *again = read_file(cli_path("map.svg"));
+    ck_assert_str_eq(svg, again);
+    free(again);
+    free(svg);
+}
+END_TEST
+
+START_TEST(what_one_stretch_dwarfs_is_shown_again_magnified) {
+    struct map_block tall[4];
+    memcpy(tall, blocks, sizeof tall);
+    tall[0].to = 1;
+    tall[1].high_bytes = 2000LL * MIB;
+    tall[3].low_bytes = 90 * MIB;
+    tall[3].high_bytes = 1900LL * MIB;
+    struct memory_map map = small_map();
+    map.blocks = tall;
+    struct err err = {0};
+    int status = memory_map_draw(&map, cli_path("tall.svg"), &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    char *svg = read_file(cli_path("tall.svg"));
+    ck_assert_ptr_nonnull(strstr(svg, "the same, magnified"));
+    ck_assert_ptr_nonnull(strstr(svg, "(GiB)"));
+    ck_assert_ptr_nonnull(strstr(svg, "(MiB)"));
+    ck_assert_int_eq(n_times(svg, "wide"), 1);   /* too low for its name in the first view */
+    ck_assert_int_eq(n_times(svg, "`touch"), 1); /* above the second */
+    free(svg);
+}
+END_TEST
+
+START_TEST(a_map_that_cannot_be_drawn_is_one_sentence_and_leaves_nothing) {
+    struct memory_map map = small_map();
+    struct err err = {0};
+    ck_assert_int_eq(memory_map_draw(&map, "/nowhere/map.png", &err), ERR_WORLD);
+    ck_assert_str_eq(err.text, "cannot write '/nowhere/map.png': No such file or directory");
+    err = (struct err){0};
+    ck_assert_int_eq(memory_map_check_path(cli_path("map.pdf"), &err), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.text, "a picture is a file that ends in .png or .svg"));
+    err = (struct err){0};
+    ck_assert_int_eq(memory_map_check_path(".png", &err), ERR_USAGE);
+    err = (struct err){0};
+    const char *other = cli_write("notes.png", "not a picture");
+    ck_assert_int_eq(memory_map_draw(&map, other, &err), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.text, "exists and is not a PNG: it is not overwritten"));
+    err = (struct err){0};
+    ck_assert_int_eq(setenv("PATH", "/nowhere", 1), 0);
+    ck_assert_int_eq(memory_map_draw(&map, cli_path("none.svg"), &err), ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(err.text, "gnuplot is not in PATH"));
+    ck_assert_int_ne(access(cli_path("none.svg"), F_OK), 0);
+    ck_assert_int_ne(access(cli_path("none.svg.part"), F_OK), 0);
+}
+END_TEST
+
+/* ---- the command ---- */
+
+#define FIXED   "plan", "--systems", "tests/golden/cli/systems.ini", "--roofline", "--system", "fused"
+#define EXAMPLE "tests/golden/instances/input.12.csv"
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    ck_assert_msg(json_is_number(value), "%s", key);
+    return json_number_value(value);
+}
+
+START_TEST(plan_says_what_the_peak_is_made_of_and_how_far_above_the_mean) {
+    char *text = PRINTS(FIXED, "--requests", "4", "--json");
+    json_error_t error;
+    json_t *json = json_loads(text, 0, &error);
+    ck_assert_ptr_nonnull(json);
+    const json_t *live = json_object_get(json, "live"), *peak = json_object_get(json, "at_peak");
+    ck_assert_double_eq_tol(number(live, "peak_to_average"),
+                            number(live, "most_bytes") / number(live, "mean_bytes"), 1e-8);
+    ck_assert_double_eq(number(live, "most_bytes"), number(json, "lower_bound_bytes"));
+    ck_assert_double_eq_tol(number(peak, "inflation"),
+                            number(json, "peak_bytes") / number(json, "lower_bound_bytes") - 1,
+                            1e-9);
+    ck_assert_str_eq(json_string_value(json_object_get(peak, "operator")), "output head");
+    ck_assert_double_eq(number(peak, "residual_bytes") + number(peak, "attention_bytes") +
+                            number(peak, "ffn_bytes") + number(peak, "logits_bytes") +
+                            number(peak, "other_bytes") + number(peak, "unused_bytes"),
+                        number(json, "peak_bytes"));
+    json_decref(json);
+    free(text);
+    text = PRINTS(FIXED, "--requests", "4", "--planner", "all");
+    ck_assert_ptr_nonnull(strstr(text, "\npeak-to-average ratio "));
+    free(text);
+}
+END_TEST
+
+START_TEST(plan_draws_a_step_and_a_file) {
+    char *plain = PRINTS(FIXED, "--requests", "4");
+    char *text = PRINTS(FIXED, "--requests", "4", "--picture", cli_path("step.svg"));
+    ck_assert_str_eq(text, plain);
+    free(text);
+    free(plain);
+    char *svg = read_file(cli_path("step.svg"));
+    static const char *const shown[] = {"fused, llada-8b on l40s, planner first-fit: 4 requests",
+                                        "dense layers, 32 times",
+                                        "qkv, rotated qkv",
+                                        "247 MiB",
+                                        "peak 279 MiB",
+                                        "lower bound 255 MiB",
+                                        "argmax and confidence",
+                                        "offset, live bytes (MiB)"};
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+        ck_assert_msg(strstr(svg, shown[i]) != NULL, "the picture does not show '%s'", shown[i]);
+    }
+    free(svg);
+    free(PRINTS("plan", "--instance", EXAMPLE, "--picture", cli_path("file.svg")));
+    svg = read_file(cli_path("file.svg"));
+    ck_assert_ptr_nonnull(strstr(svg, "input.12.csv: 5 buffers, planner exact"));
+    ck_assert_ptr_nonnull(strstr(svg, "peak = lower bound 12 B"));
+    ck_assert_ptr_nonnull(strstr(svg, ">b5<"));
+    free(svg);
+    free(PRINTS("plan", "--instance", "tests/golden/instances/K.1048576.csv", "--planner",
+                "first-fit", "--picture", cli_path("k.png")));
+    struct stat status;
+    ck_assert_int_eq(stat(cli_path("k.png"), &status), 0);
+    ck_assert_int_gt(status.st_size, 10000);
+}
+END_TEST
+
+START_TEST(a_picture_that_fails_leaves_what_was_printed) {
+    char *plain = PRINTS("plan", "--instance", EXAMPLE);
+    struct output output = CLI("plan", "--instance", EXAMPLE, "--picture", "/nowhere/p.png");
+    ck_assert_str_eq(output.out, plain);
+    cli_expect(output, 1, "cannot write '/nowhere/p.png': No such file or directory");
+    ck_assert_int_eq(setenv("PATH", "/nowhere", 1), 0);
+    output = CLI("plan", "--instance", EXAMPLE, "--picture", cli_path("p.png"));
+    ck_assert_str_eq(output.out, plain);
+    cli_expect(output, 1,
+               "gnuplot is not in PATH: install the package gnuplot-nox (or gnuplot) to draw "
+               "figures");
+    free(plain);
+    output = CLI(FIXED, "--picture", "p.jpeg"); /* asked wrongly: nothing is planned */
+    ck_assert_str_eq(output.out, "");
+    cli_expect(output, 2, "'p.jpeg': a picture is a file that ends in .png or .svg");
+    REFUSES(2, "--picture draws one plan: name one planner instead of all", FIXED, "--planner",
+            "all", "--picture", "p.png");
+    REFUSES(2, "'" EXAMPLE "': a picture is a file that ends in .png or .svg", "plan", "--instance",
+            EXAMPLE, "--picture", EXAMPLE);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        the_classes_and_the_unused_room_add_up_to_the_peak,
+        operators_count_as_often_as_the_engine_executes_them,
+        tensors_are_classed_by_the_part_of_the_model_that_writes_them,
+        a_map_names_what_it_shows_and_labels_only_what_has_room,
+        what_one_stretch_dwarfs_is_shown_again_magnified,
+        a_map_that_cannot_be_drawn_is_one_sentence_and_leaves_nothing,
+        plan_says_what_the_peak_is_made_of_and_how_far_above_the_mean,
+        plan_draws_a_step_and_a_file,
+        a_picture_that_fails_leaves_what_was_printed,
+    };
+    int status = SUITE_RUN("plan", tests);
+    cli_fini();
+    return status;
+}

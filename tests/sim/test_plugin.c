@@ -1,0 +1,381 @@
+/* Plug-ins: which files and descriptors are refused, and what check-plugin says of samples. The
+ * shared objects are built from tests/plugins; UNMASK_PLUGINS names their folder. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/cache/cache.h"
+#include "sim/check/check_plugin.h"
+#include "sim/check/plugin.h"
+#include "sim/decoder/decoder.h"
+#include "sim/policy/registry.h"
+#include "sim/router/router.h"
+#include "sim/scheduler/scheduler.h"
+#include "tests/support/suite.h"
+
+#ifdef __SANITIZE_ADDRESS__
+/* A plug-in that calls exit() in the child would be asked there for leaks of ours. */
+const char *__lsan_default_options(void);
+const char *__lsan_default_options(void) {
+    return "detect_leaks=0";
+}
+#endif
+
+static const char *plugin_path(const char *name) {
+    static char path[512];
+    const char *folder = getenv("UNMASK_PLUGINS");
+    snprintf(path, sizeof path, "%s/%s.so", folder != NULL ? folder : "build/plugins", name);
+    return path;
+}
+
+static void no_schedule(void *state, const struct schedule_view *view, struct batch *batch) {
+    (void)state;
+    (void)view;
+    (void)batch;
+}
+
+static const char *const words[] = {"fast", "slow", NULL};
+
+/* A valid descriptor that each case spoils in one place. */
+struct sample {
+    struct scheduler scheduler;
+    struct param params[2];
+};
+
+static void sample_init(struct sample *sample) {
+    *sample = (struct sample){
+        .scheduler = {.policy = {.abi = POLICY_ABI,
+                                 .kind = POLICY_SCHEDULER,
+                                 .size = sizeof(struct scheduler),
+                                 .state_bytes = 16,
+                                 .name = "sample",
+                                 .doc = "does nothing",
+                                 .n_params = 2},
+                      .schedule = no_schedule},
+        .params = {{"limit", PARAM_U32, 0, "tokens", "8", 1, 100, NULL, 0, "a limit"},
+                   {"mode", PARAM_WORD, 0, "1", "slow", 0, 0, words, 4, "a mode"}}};
+    sample->scheduler.policy.params = sample->params;
+}
+
+static uint32_t list_nothing(const void *state, const struct listing_view *view, uint8_t *runs) {
+    (void)state;
+    memset(runs, 0, view->length);
+    return 0;
+}
+
+static void assert_refused(const struct sample *sample, const char *sentence) {
+    struct err err = {0};
+    ck_assert_int_eq(plugin_validate(&sample->scheduler.policy, "./x.so", &err), ERR_WORLD);
+    ck_assert_str_eq(err.text, sentence);
+}
+
+#define REFUSED(spoil, sentence)                                                                   \
+    do {                                                                                           \
+        struct sample s;                                                                           \
+        sample_init(&s);                                                                           \
+        struct policy *p = &s.scheduler.policy;                                                    \
+        (void)p;                                                                                   \
+        spoil;                                                                                     \
+        assert_refused(&s, sentence);                                                              \
+    } while (0)
+
+START_TEST(a_descriptor_is_refused_with_one_sentence_for_each_fault) {
+    struct sample valid;
+    sample_init(&valid);
+    struct err err = {0};
+    ck_assert_int_eq(plugin_validate(&valid.scheduler.policy, "./x.so", &err), 0);
+    REFUSED(p->abi = 7, "./x.so: the plug-in is made for ABI 7, this program has ABI 6");
+    REFUSED(p->kind = 0, "./x.so: kind 0 is neither scheduler (1), cache (2), decoder (3) nor "
+                         "router (4)");
+    REFUSED(p->size = 8, "./x.so: the scheduler descriptor says 8 bytes, this program's has 64");
+    REFUSED(p->name = NULL, "./x.so: the scheduler has no name");
+    REFUSED(p->name = "", "./x.so: the scheduler has no name");
+    REFUSED(p->name = "a-name-of-more-than-thirty-two-chars",
+            "./x.so: the scheduler's name 'a-name-of-more-than-thirty-two-c...' is longer than 32 "
+            "characters");
+    REFUSED(p->name = "My_policy",
+            "./x.so: the scheduler's name 'My_policy' may hold a-z, 0-9 and - only");
+    REFUSED(p->doc = NULL, "./x.so: scheduler sample has no doc of one line");
+    REFUSED(p->doc = "two\nlines", "./x.so: scheduler sample has no doc of one line");
+    REFUSED(s.scheduler.schedule = NULL, "./x.so: scheduler sample lacks the callback schedule");
+    REFUSED(s.scheduler.grows = 2, "./x.so: scheduler sample has a flag that is neither 0 nor 1");
+    REFUSED(p->state_bytes = 2000000,
+            "./x.so: scheduler sample asks for 2000000 bytes of state, at most 1048576 are "
+            "allowed");
+}
+END_TEST
+
+START_TEST(a_parameter_table_is_refused_with_one_sentence_for_each_fault) {
+    REFUSED(p->n_params = 65, "./x.so: scheduler sample has 65 parameters, at most 64 are allowed");
+    REFUSED(p->params = NULL, "./x.so: scheduler sample has 2 parameters but no table of them");
+    REFUSED(s.params[1].name = NULL, "./x.so: parameter 1 of scheduler sample has no name of a-z, "
+                                     "0-9 and _ with at most 32 characters");
+    REFUSED(s.params[0].name = "a-b", "./x.so: parameter 0 of scheduler sample has no name of a-z, "
+                                      "0-9 and _ with at most 32 characters");
+    REFUSED(s.params[1].name = "limit", "./x.so: scheduler sample has two parameters named limit");
+    REFUSED(s.params[0].type = (enum param_type)9,
+            "./x.so: parameter limit of scheduler sample has an unknown type");
+    REFUSED(s.params[0].initial = NULL, "./x.so: parameter limit of scheduler sample lacks its "
+                                        "unit, initial value or doc");
+    REFUSED(s.params[1].words = NULL, "./x.so: parameter mode of scheduler sample lacks its words");
+    REFUSED(s.params[1].offset = 14,
+            "./x.so: parameter mode of scheduler sample lies outside the state");
+    REFUSED(s.params[1].offset = SIZE_MAX,
+            "./x.so: parameter mode of scheduler sample lies outside the state");
+    REFUSED(s.params[1].offset = 2,
+            "./x.so: parameters limit and mode of scheduler sample share bytes of the state");
+    REFUSED(s.params[0].min = 101,
+            "./x.so: parameter limit of scheduler sample has a minimum above its maximum");
+    REFUSED(s.params[0].max = 1e10,
+            "./x.so: parameter limit of scheduler sample has a range that a uint32_t cannot hold");
+    REFUSED((s.params[1].type = PARAM_I64, s.params[1].offset = 8, s.params[1].max = 1e19),
+            "./x.so: parameter mode of scheduler sample has a range that an int64_t cannot hold");
+    REFUSED(s.params[0].initial = "101",
+            "./x.so: the initial value '101' of parameter limit of scheduler sample is not one "
+            "that the parameter allows");
+    REFUSED(s.params[0].initial = "many",
+            "./x.so: the initial value 'many' of parameter limit of scheduler sample is not one "
+            "that the parameter allows");
+    REFUSED(s.params[1].initial = "medium",
+            "./x.so: the initial value 'medium' of parameter mode of scheduler sample is not one "
+            "that the parameter allows");
+}
+END_TEST
+
+static void assert_policy_refused(const struct policy *policy, const char *sentence) {
+    struct err err = {0};
+    ck_assert_int_eq(plugin_validate(policy, "./x.so", &err), ERR_WORLD);
+    ck_assert_str_eq(err.text, sentence);
+}
+
+START_TEST(every_kind_is_refused_without_its_callbacks) {
+    struct err err = {0};
+    struct cache_policy cache = *cache_table[0];
+    cache.plan = NULL;
+    assert_policy_refused(&cache.policy, "./x.so: cache none lacks the callback plan");
+    cache = *cache_table[0];
+    cache.rows_held = NULL;
+    assert_policy_refused(&cache.policy, "./x.so: cache none lacks the callback rows_held");
+    cache = *cache_table[0];
+    cache.row = 9;
+    assert_policy_refused(&cache.policy, "./x.so: cache none has row 9, which is no cache_row");
+    cache = *cache_table[0];
+    cache.selects = 2;
+    assert_policy_refused(&cache.policy, "./x.so: cache none has a flag that is neither 0 nor 1");
+    cache = *cache_table[0];
+    cache.evicts = 2;
+    assert_policy_refused(&cache.policy, "./x.so: cache none has a flag that is neither 0 nor 1");
+    cache = *cache_table[0];
+    cache.leaves_out = 7;
+    assert_policy_refused(&cache.policy,
+                          "./x.so: cache none leaves out 7, which is no block_cache");
+    cache.leaves_out = 1;
+    assert_policy_refused(&cache.policy,
+                          "./x.so: cache none leaves out positions but is none of KEEPS_EXACT, "
+                          "KEEPS_CANVAS and KEEPS_OTHERWISE");
+    cache.evicts = 1;
+    assert_policy_refused(&cache.policy, "./x.so: cache none evicts but lacks the callback evict");
+    cache = *cache_table[0];
+    cache.foresees = 2;
+    assert_policy_refused(&cache.policy, "./x.so: cache none has a flag that is neither 0 nor 1");
+    cache.foresees = 1;
+    assert_policy_refused(&cache.policy, "./x.so: cache none foresees but lacks the callback list");
+    cache.foresees = 0;
+    cache.list = list_nothing;
+    assert_policy_refused(&cache.policy, "./x.so: cache none has the callback list but does not "
+                                         "say it foresees");
+    cache.foresees = 1;
+    assert_policy_refused(&cache.policy, "./x.so: cache none lists positions but does not keep the "
+                                         "canvas and leave some out");
+    cache = *cache_table[0];
+    cache.keeps = KEEPS_CANVAS;
+    cache.leaves_out = 3;
+    assert_policy_refused(&cache.policy,
+                          "./x.so: cache none keeps the canvas but runs a block in parts");
+    cache = *cache_table[0];
+    cache.memory_bytes = 12;
+    assert_policy_refused(&cache.policy, "./x.so: cache none asks for 12 bytes of memory of a "
+                                         "request; expected a multiple of 8 up to 4096");
+    const struct decoder *fixed =
+        (const struct decoder *)policy_find(POLICY_DECODER, "fixed", &err);
+    const struct decoder *threshold =
+        (const struct decoder *)policy_find(POLICY_DECODER, "threshold", &err);
+    const struct decoder *small_blocks =
+        (const struct decoder *)policy_find(POLICY_DECODER, "small-blocks", &err);
+    const struct decoder *credit =
+        (const struct decoder *)policy_find(POLICY_DECODER, "credit", &err);
+    struct decoder decoder = *fixed;
+    decoder.choose = small_blocks->choose;
+    assert_policy_refused(&decoder.policy,
+                          "./x.so: decoder fixed has both count and choose, of which one is used");
+    decoder.count = NULL;
+    decoder.rule = threshold->rule;
+    assert_policy_refused(&decoder.policy,
+                          "./x.so: decoder fixed has both rule and choose, of which one is used");
+    decoder = *fixed;
+    decoder.credit = credit->credit;
+    assert_policy_refused(&decoder.policy,
+                          "./x.so: decoder fixed counts, so that its credit changes nothing");
+    decoder.credit = NULL;
+    decoder.reads_statistics = 2;
+    assert_policy_refused(&decoder.policy,
+                          "./x.so: decoder fixed has a flag that is neither 0 nor 1");
+    decoder.count = NULL;
+    decoder.reads_statistics = 0;
+    assert_policy_refused(&decoder.policy, "./x.so: decoder fixed lacks the callback count, choose "
+                                           "or rule");
+    struct router router = *router_table[0];
+    router.route = NULL;
+    assert_policy_refused(&router.policy, "./x.so: router round-robin lacks the callback route");
+}
+END_TEST
+
+/* `format` holds one %s for the path. */
+static void assert_file_refused(const char *name, enum policy_kind kind, int status,
+                                const char *format) {
+    const char *path = plugin_path(name);
+    char sentence[1024];
+    size_t prefix = strcspn(format, "%");
+    snprintf(sentence, sizeof sentence, "%.*s%s%s", (int)prefix, format, path, format + prefix + 2);
+    const struct policy *policy = NULL;
+    struct err err = {0};
+    ck_assert_int_eq(plugin_load(path, kind, &policy, &err), status);
+    ck_assert_str_eq(err.text, sentence);
+    ck_assert_ptr_null(policy);
+}
+
+START_TEST(a_file_that_is_no_plug_in_is_refused) {
+    assert_file_refused("missing", POLICY_SCHEDULER, ERR_WORLD,
+                        "cannot load the plug-in: %s: cannot open shared object file: No such "
+                        "file or directory");
+    assert_file_refused("bad_no_symbol", POLICY_ROUTER, ERR_WORLD,
+                        "%s: no symbol 'unmask_policy' is exported");
+    assert_file_refused("bad_pointer", POLICY_ROUTER, ERR_WORLD,
+                        "%s: 'unmask_policy' has 8 bytes, which is no descriptor; export the "
+                        "struct itself, not a pointer to it");
+    assert_file_refused("bad_wrong_abi", POLICY_SCHEDULER, ERR_WORLD,
+                        "%s: the plug-in is made for ABI 7, this program has ABI 6");
+    assert_file_refused("bad_wrong_kind", POLICY_SCHEDULER, ERR_WORLD,
+                        "%s: kind 5 is neither scheduler (1), cache (2), decoder (3) nor router "
+                        "(4)");
+    assert_file_refused("template_decoder", POLICY_SCHEDULER, ERR_USAGE,
+                        "%s: near-best is a decoder, but a scheduler is wanted here");
+    const struct policy *policy = NULL;
+    struct err err = {0};
+    ck_assert_int_eq(plugin_load("mine.so", POLICY_SCHEDULER, &policy, &err), ERR_USAGE);
+    ck_assert_str_eq(err.text,
+                     "'mine.so' names no file: a plug-in's path holds a slash, as in ./mine.so");
+}
+END_TEST
+
+START_TEST(a_valid_file_is_found_through_the_registry_with_its_parameters) {
+    struct err err = {0};
+    const struct policy *policy =
+        policy_find(POLICY_SCHEDULER, plugin_path("template_scheduler"), &err);
+    ck_assert_msg(policy != NULL, "%s", err.text);
+    ck_assert_str_eq(policy->name, "shortest-first");
+    void *state = policy_state(policy);
+    char text[64];
+    ck_assert_str_eq(param_text(param_find(policy->params, policy->n_params, "patience"), state,
+                                text, sizeof text),
+                     "30000000000");
+    free(state);
+}
+END_TEST
+
+/* Runs check-plugin; the report goes to `text`, `sentence` follows the path. */
+static void assert_checked(const char *name, const char *sentence, char *text, size_t size) {
+    struct err err = {0};
+    char expected[1024];
+    const char *path = plugin_path(name);
+    FILE *report = tmpfile();
+    ck_assert_ptr_nonnull(report);
+    int status = check_plugin(path, report, &err);
+    ck_assert_int_eq(status, sentence[0] == '\0' ? 0 : ERR_WORLD);
+    snprintf(expected, sizeof expected, "%s%s", sentence[0] == '\0' ? "" : path, sentence);
+    ck_assert_str_eq(err.text, expected);
+    rewind(report);
+    text[fread(text, 1, size - 1, report)] = '\0';
+    fclose(report);
+}
+
+START_TEST(the_templates_pass_and_their_reports_are_the_same_every_time) {
+    static const char *const templates[] = {"template_scheduler", "template_cache",
+                                            "template_decoder", "template_rule"};
+    for (int i = 0; i < 4; i++) {
+        char first[4096], second[4096];
+        assert_checked(templates[i], "", first, sizeof first);
+        assert_checked(templates[i], "", second, sizeof second);
+        ck_assert_str_eq(first, second);
+        ck_assert_ptr_nonnull(strstr(first, "  ok     never writes to what it may only read ("));
+        ck_assert_ptr_nonnull(strstr(first, "  every promise kept in "));
+        ck_assert_ptr_null(strstr(first, "BROKEN"));
+    }
+}
+END_TEST
+
+START_TEST(check_plugin_names_what_each_bad_sample_does) {
+    static const struct {
+        const char *name, *sentence;
+    } bad[] = {
+        {"bad_starving", ": scheduler starving selects nothing and names no later time although "
+                         "slot 0 could run (call 5)"},
+        {"bad_postponing", ": scheduler postponing starves: it selected nothing 1000 times in a "
+                           "row although slot 0 could run (call 6003)"},
+        {"bad_over_selecting", ": scheduler over-selecting takes 2808 query tokens into a step, "
+                               "more than max_batched_tokens 2807 (call 11)"},
+        {"bad_double_selecting", ": scheduler double-selecting selects slot 0 twice (call 11)"},
+        {"bad_view_writing", ": scheduler view-writing writes to requests[0] of the view, which it "
+                             "may only read (call 5)"},
+        {"bad_forgetful", ": scheduler forgetful decides differently when asked the same again: "
+                          "hold 0 and wake_ns 1, then 0 and 2 (call 2)"},
+        {"bad_impure_cache", ": cache impure plans differently when asked the same again: "
+                             "span.queries 158, then 8 (call 5)"},
+        {"bad_greedy_decoder", ": decoder greedy commits 0 of 7 masked positions (call 3)"},
+        {"bad_overgrowing", ": scheduler overgrowing lets running requests grow by 65536 KV bytes "
+                            "and admits 0, more than the 0 that are free and 0 given back (call "
+                            "31411)"},
+        {"bad_chunking", ": scheduler chunking takes a chunk of 2 tokens of a step that is no "
+                         "prefill (call 31361)"},
+        {"bad_crashing", " crashed with signal SEGV in callback schedule"},
+        {"bad_crashing_load", " crashed with signal ABRT while it was loaded"},
+        {"bad_exiting", " ended the process with exit status 3 in callback schedule"},
+        {"bad_wrong_abi", ": the plug-in is made for ABI 7, this program has ABI 6"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char text[4096];
+        assert_checked(bad[i].name, bad[i].sentence, text, sizeof text);
+        bool loaded = strstr(bad[i].name, "_load") == NULL && strstr(bad[i].name, "abi") == NULL;
+        ck_assert(loaded ? strstr(text, bad[i].sentence) != NULL : text[0] == '\0');
+    }
+}
+END_TEST
+
+START_TEST(a_report_tells_what_was_kept_before_a_crash) {
+    char text[4096];
+    assert_checked("bad_crashing", " crashed with signal SEGV in callback schedule", text,
+                   sizeof text);
+    ck_assert_ptr_nonnull(strstr(text, "  ok     stays within max_requests (2 checks)\n"));
+}
+END_TEST
+
+START_TEST(check_plugin_ends_an_endless_callback) {
+    char text[4096];
+    assert_checked("bad_endless", " did not return from schedule within 2 s", text, sizeof text);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        a_descriptor_is_refused_with_one_sentence_for_each_fault,
+        a_parameter_table_is_refused_with_one_sentence_for_each_fault,
+        every_kind_is_refused_without_its_callbacks,
+        a_file_that_is_no_plug_in_is_refused,
+        a_valid_file_is_found_through_the_registry_with_its_parameters,
+        the_templates_pass_and_their_reports_are_the_same_every_time,
+        check_plugin_names_what_each_bad_sample_does,
+        a_report_tells_what_was_kept_before_a_crash,
+        check_plugin_ends_an_endless_callback,
+    };
+    return SUITE_RUN("plugin", tests);
+}

@@ -1,0 +1,349 @@
+/* Cache policies and decoders: hand-made spans, and promises over random requests. */
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/rng.h"
+#include "sim/cache/cache.h"
+#include "sim/decoder/decoder.h"
+#include "sim/policy/registry.h"
+#include "tests/support/suite.h"
+
+static struct request request_at(uint32_t prompt, uint32_t output, uint32_t block,
+                                 uint32_t step_in_block) {
+    uint32_t begin = 32 * block, length = output - begin < 32 ? output - begin : 32;
+    return (struct request){.prompt_tokens = prompt,
+                            .output_tokens = output,
+                            .canvas_tokens = prompt + output,
+                            .block_tokens = 32,
+                            .steps_per_block = 32,
+                            .block = block,
+                            .block_start = prompt + begin,
+                            .block_length = length,
+                            .step_in_block = step_in_block,
+                            .uncached_in_block = length,
+                            .masked_in_block =
+                                length - (step_in_block < length ? step_in_block : 0),
+                            .steps = 32 * block + step_in_block};
+}
+
+static struct span span_of(const char *cache, const struct request *request, uint32_t *holds) {
+    struct err err = {0};
+    const struct cache_policy *policy =
+        (const struct cache_policy *)policy_find(POLICY_CACHE, cache, &err);
+    ck_assert_ptr_nonnull(policy);
+    void *state = policy_state(&policy->policy);
+    struct span span;
+    uint32_t repeat = policy->plan(state, request, &span);
+    free(state);
+    if (holds != NULL) {
+        *holds = repeat;
+    }
+    return span;
+}
+
+START_TEST(none_runs_the_canvas_in_every_step) {
+    struct request request = request_at(256, 256, 3, 17);
+    struct span span = span_of("none", &request, NULL);
+    ck_assert_uint_eq(span.queries, 512);
+    ck_assert_uint_eq(span.context, 0);
+    ck_assert_uint_eq(span.phase, PHASE_REFRESH);
+}
+END_TEST
+
+START_TEST(prefix_recomputes_the_suffix_and_dual_only_the_block) {
+    uint32_t holds;
+    struct request first = request_at(256, 256, 2, 0), later = request_at(256, 256, 2, 5);
+    ck_assert_uint_eq(span_of("prefix", &first, &holds).queries, 512);
+    ck_assert_uint_eq(holds, 1);
+    struct span prefix = span_of("prefix", &later, &holds);
+    ck_assert_uint_eq(prefix.queries, 512 - 320);
+    ck_assert_uint_eq(prefix.context, 320);
+    struct span dual = span_of("dual", &later, NULL);
+    ck_assert_uint_eq(dual.queries, 32);
+    ck_assert_uint_eq(dual.context, 480);
+    ck_assert_uint_eq(dual.phase, PHASE_REUSE);
+}
+END_TEST
+
+/* A span with the policy's parameters set, "name=value". */
+static struct span span_with(const char *cache, const char *const *texts,
+                             const struct request *request, uint32_t *holds) {
+    struct err err = {0};
+    const struct cache_policy *policy =
+        (const struct cache_policy *)policy_find(POLICY_CACHE, cache, &err);
+    ck_assert_ptr_nonnull(policy);
+    void *state = policy_state(&policy->policy);
+    for (; *texts != NULL; texts++) {
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(*texts, "="), *texts);
+        ck_assert_int_eq(param_set(policy->policy.params, policy->policy.n_params, state, cache,
+                                   "test", name, *texts + strlen(name) + 1, &err),
+                         0);
+    }
+    struct span span;
+    *holds = policy->plan(state, request, &span);
+    free(state);
+    return span;
+}
+#define SPAN_WITH(cache, request, holds, ...)                                                      \
+    span_with(cache, (const char *const[]){__VA_ARGS__, NULL}, request, holds)
+
+START_TEST(vicinity_warms_up_refreshes_once_a_block_and_runs_what_is_near) {
+    uint32_t holds;
+    for (uint32_t step = 0; step < 5; step++) { /* four warm-ups, and the pass that is reused */
+        struct request request = request_at(256, 256, 0, step);
+        ck_assert_uint_eq(span_of("vicinity", &request, &holds).queries, 512);
+        ck_assert_uint_eq(holds, 5 - step);
+    }
+    struct request first = request_at(256, 256, 0, 5), later = request_at(256, 256, 2, 5);
+    struct request enters = request_at(256, 256, 2, 0), last = request_at(256, 256, 7, 1);
+    struct request short_prompt = request_at(5, 256, 0, 9);
+    struct span span = span_of("vicinity", &first, &holds);
+    ck_assert_uint_eq(span.queries, 64);
+    ck_assert_uint_eq(span.context, 448);
+    ck_assert_uint_eq(span.phase, PHASE_REUSE);
+    ck_assert_uint_eq(holds, UINT32_MAX);
+    ck_assert_uint_eq(span_of("vicinity", &enters, &holds).queries, 512);
+    ck_assert_uint_eq(holds, 1);
+    ck_assert_uint_eq(span_of("vicinity", &later, &holds).queries, 64);
+    ck_assert_uint_eq(span_of("vicinity", &last, &holds).queries, 48);         /* the canvas ends */
+    ck_assert_uint_eq(span_of("vicinity", &short_prompt, &holds).queries, 53); /* and begins */
+    ck_assert_uint_eq(
+        SPAN_WITH("vicinity", &later, &holds, "prefix_look=0", "after_look=7").queries, 39);
+    ck_assert_uint_eq(SPAN_WITH("vicinity", &later, &holds, "update_every=4").queries, 64);
+    ck_assert_uint_eq(holds, 3);
+    later.step_in_block = 8;
+    ck_assert_uint_eq(SPAN_WITH("vicinity", &later, &holds, "update_every=4").queries, 512);
+    ck_assert_uint_eq(holds, 1);
+    span = SPAN_WITH("vicinity", &later, &holds, "prefix_look=1000", "after_look=1000");
+    ck_assert_uint_eq(span.queries, 512);
+    ck_assert_uint_eq(span.context, 0);
+    ck_assert_uint_eq(span.phase, PHASE_REFRESH);
+}
+END_TEST
+
+/* One pass over the finished block and the next, where otherwise each had its own; nothing else
+ * differs. */
+START_TEST(a_cross_block_update_takes_the_place_of_commit_passes) {
+    uint32_t holds;
+    struct request request = {.prompt_tokens = 40,
+                              .output_tokens = 100,
+                              .canvas_tokens = 140,
+                              .block_tokens = 32,
+                              .steps_per_block = 32,
+                              .causal = SEES_BLOCKS,
+                              .block = 1,
+                              .block_start = 64,
+                              .block_length = 32,
+                              .masked_in_block = 32,
+                              .uncached_in_block = 32,
+                              .cached_tokens = 32};
+    struct span span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
+    ck_assert_uint_eq(span.phase, PHASE_REUSE);
+    ck_assert_uint_eq(span.queries, 64);
+    ck_assert_uint_eq(span.context, 32);
+    ck_assert_uint_eq(span.logit_rows, 32);
+    ck_assert_uint_eq(holds, 1);
+    span = SPAN_WITH("exact", &request, &holds, "cross_block=off");
+    ck_assert_uint_eq(span.phase, PHASE_PREFILL);
+    ck_assert_uint_eq(span.queries, 32);
+    request.masked_in_block = 0; /* it was preempted when all was decided */
+    span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
+    ck_assert_uint_eq(span.phase, PHASE_PREFILL);
+    request.masked_in_block = 32;
+    request.cached_tokens = 0; /* it was preempted: two blocks are missing */
+    span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
+    ck_assert_uint_eq(span.phase, PHASE_PREFILL);
+    ck_assert_uint_eq(span.queries, 64);
+    request.cached_tokens = 64;
+    request.passes_in_block = 1;
+    span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
+    ck_assert_uint_eq(span.queries, 32);
+    ck_assert_uint_eq(span.context, 64);
+    ck_assert_uint_eq(holds, UINT32_MAX);
+    request.masked_in_block = 0;
+    ck_assert_uint_eq(SPAN_WITH("exact", &request, &holds, "cross_block=on").queries, 0);
+    ck_assert_uint_eq(SPAN_WITH("exact", &request, &holds, "cross_block=off").queries, 32);
+    request.canvas_tokens = 96; /* the last block has no other to write it */
+    span = SPAN_WITH("exact", &request, &holds, "cross_block=on");
+    ck_assert_uint_eq(span.phase, PHASE_COMMIT);
+    ck_assert_uint_eq(span.queries, 32);
+    ck_assert_uint_eq(
+        SPAN_WITH("exact", &request, &holds, "cross_block=on", "commit_last=off").queries, 0);
+}
+END_TEST
+
+START_TEST(dkv_runs_what_is_masked_and_what_was_just_decoded) {
+    uint32_t holds;
+    struct request request = request_at(256, 256, 2, 8);
+    ck_assert_uint_eq(span_of("dkv-decode", &request, &holds).queries, 512);
+    ck_assert_uint_eq(holds, 1);
+    request.step_in_block = 9;
+    request.masked_in_block = 20;
+    request.uncached_in_block = 23; /* three were decoded by the step before */
+    struct span span = span_of("dkv-decode", &request, &holds);
+    ck_assert_uint_eq(span.phase, PHASE_REUSE);
+    ck_assert_uint_eq(span.queries, 23 + 160);
+    ck_assert_uint_eq(span.context, 512 - 183);
+    ck_assert_uint_eq(SPAN_WITH("dkv-decode", &request, &holds, "interval_steps=3").queries, 512);
+    ck_assert_uint_eq(SPAN_WITH("dkv-decode", &request, &holds, "first_steps=9").queries, 183);
+    ck_assert_uint_eq(SPAN_WITH("dkv-decode", &request, &holds, "first_steps=10").queries, 512);
+    ck_assert_uint_eq(span_of("dkv-prefill", &request, &holds).queries, 256);
+    ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).queries, 183);
+    request.step_in_block = 12;
+    ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).queries, 256);
+    ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).context, 256);
+    request.step_in_block = 16;
+    ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).queries, 512);
+}
+END_TEST
+
+START_TEST(sparse_runs_two_full_passes_a_block_and_keeps_half_of_the_context) {
+    static const char *const names[] = {"sparse-uniform", "sparse-head"};
+    for (int i = 0; i < 2; i++) {
+        struct request step0 = request_at(256, 256, 1, 0), step1 = request_at(256, 256, 1, 1),
+                       step2 = request_at(256, 256, 1, 2);
+        struct span span = span_of(names[i], &step0, NULL);
+        ck_assert_uint_eq(span.queries, 512);
+        ck_assert_uint_eq(span.select_rows, 0);
+        span = span_of(names[i], &step1, NULL);
+        ck_assert_uint_eq(span.queries, 512);
+        ck_assert_uint_eq(span.select_rows, 480);
+        ck_assert_uint_eq(span.pack_rows, 240);
+        span = span_of(names[i], &step2, NULL);
+        ck_assert_uint_eq(span.queries, 32);
+        ck_assert_uint_eq(span.context, 240);
+    }
+}
+END_TEST
+
+START_TEST(dllm_cache_follows_its_two_intervals) {
+    struct request request = request_at(256, 256, 0, 0);
+    struct span both = span_of("dllm-cache", &request, NULL);
+    ck_assert_uint_eq(both.queries, 512);
+    ck_assert_uint_eq(both.value_rows, 0);
+    request.steps = 7; /* the output's turn */
+    struct span output = span_of("dllm-cache", &request, NULL);
+    ck_assert_uint_eq(output.queries, 256);
+    ck_assert_uint_eq(output.context, 256);
+    request.steps = 100; /* the prompt's turn; 100 is no multiple of 7 */
+    struct span prompt = span_of("dllm-cache", &request, NULL);
+    ck_assert_uint_eq(prompt.queries, 256 + 64);
+    uint32_t holds;
+    request.steps = 8;
+    struct span between = span_of("dllm-cache", &request, &holds);
+    ck_assert_uint_eq(between.queries, 64);
+    ck_assert_uint_eq(between.value_rows, 256);
+    ck_assert_uint_eq(between.first_queries, 512);
+    ck_assert_uint_eq(between.logit_rows, 512);
+    ck_assert_uint_eq(holds, 6); /* steps 8 to 13 */
+}
+END_TEST
+
+/* Tokens through the trunk for one block of 32 steps, against the closed forms. */
+static uint64_t tokens_of_block(const char *cache, uint32_t block) {
+    uint64_t tokens = 0;
+    for (uint32_t step = 0; step < 32; step++) {
+        struct request request = request_at(256, 256, block, step);
+        tokens += span_of(cache, &request, NULL).queries;
+    }
+    return tokens;
+}
+
+START_TEST(tokens_per_block_follow_the_closed_forms) {
+    const uint64_t l = 512, t = 32, b = 32;
+    ck_assert_uint_eq(tokens_of_block("none", 2), t * l);
+    ck_assert_uint_eq(tokens_of_block("prefix", 2), l + (t - 1) * (l - 320));
+    ck_assert_uint_eq(tokens_of_block("dual", 2), l + (t - 1) * b);
+    ck_assert_uint_eq(tokens_of_block("sparse-head", 2), 2 * l + (t - 2) * b);
+    ck_assert_uint_eq(tokens_of_block("vicinity", 2), l + (t - 1) * (b + 32));
+    ck_assert_uint_eq(tokens_of_block("vicinity", 0), 5 * l + (t - 5) * (b + 32));
+}
+END_TEST
+
+START_TEST(the_fixed_decoder_commits_every_position_in_the_given_steps) {
+    struct err err = {0};
+    const struct decoder *fixed =
+        (const struct decoder *)policy_find(POLICY_DECODER, "fixed", &err);
+    for (uint32_t n = 1; n <= 40; n++) {
+        for (uint32_t t = 1; t <= 48; t++) {
+            struct request request = {
+                .block_length = n, .steps_per_block = t, .masked_in_block = n};
+            uint32_t steps = 0;
+            while (request.masked_in_block > 0) {
+                uint32_t repeat, count = fixed->count(NULL, &request, &repeat);
+                ck_assert(count >= 1 && count <= request.masked_in_block && repeat >= 1);
+                request.masked_in_block -= count;
+                request.step_in_block++;
+                steps++;
+            }
+            ck_assert_uint_eq(steps, t < n ? t : n);
+        }
+    }
+}
+END_TEST
+
+START_TEST(the_threshold_decoder_commits_what_qualifies_and_the_best_one_always) {
+    struct err err = {0};
+    const struct decoder *threshold =
+        (const struct decoder *)policy_find(POLICY_DECODER, "threshold", &err);
+    void *state = policy_state(&threshold->policy);
+    struct request request = {.masked_in_block = 4};
+    uint8_t commit[4];
+    const float some[4] = {0.95f, 0.2f, 0.9f, 0.899f};
+    const uint32_t offset[4] = {0, 1, 2, 3};
+    struct decode_seen seen = {.n = 4, .offset = offset, .confidence = some};
+    struct decode_rule rule = decoder_rule(threshold, state, &request);
+    ck_assert_uint_eq(decode_choose(&rule, &seen, 0, commit), 2);
+    ck_assert(commit[0] && !commit[1] && commit[2] && !commit[3]);
+    const float none[4] = {0.1f, 0.4f, 0.4f, 0.3f};
+    seen.confidence = none;
+    ck_assert_uint_eq(decode_choose(&rule, &seen, 0, commit), 1);
+    ck_assert(!commit[0] && commit[1] && !commit[2] && !commit[3]); /* ties to the left */
+    free(state);
+}
+END_TEST
+
+START_TEST(every_cache_policy_holds_the_rows_it_attends) {
+    struct rng rng = rng_stream(1, "rows held");
+    for (size_t i = 0; i < cache_table_size; i++) {
+        const struct cache_policy *policy = cache_table[i];
+        void *state = policy_state(&policy->policy);
+        for (int round = 0; round < 2000; round++) {
+            uint32_t prompt = 1 + (uint32_t)(rng_next(&rng) % 900);
+            uint32_t output = 1 + (uint32_t)(rng_next(&rng) % 500);
+            uint32_t block = (uint32_t)(rng_next(&rng) % ((output + 31) / 32));
+            struct request request =
+                request_at(prompt, output, block, (uint32_t)(rng_next(&rng) % 40));
+            struct span span;
+            uint32_t holds = policy->plan(state, &request, &span);
+            ck_assert_uint_ge(holds, 1);
+            ck_assert_uint_ge(span.queries, 1);
+            ck_assert_uint_ge(span.first_queries, span.queries);
+            ck_assert_uint_le(span.context + span.queries, request.canvas_tokens);
+            if (span.phase == PHASE_REUSE) {
+                ck_assert_uint_le(span.context, policy->rows_held(state, &request));
+            }
+            ck_assert_uint_le(span.pack_rows, policy->rows_held(state, &request));
+        }
+        free(state);
+    }
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        none_runs_the_canvas_in_every_step,
+        prefix_recomputes_the_suffix_and_dual_only_the_block,
+        vicinity_warms_up_refreshes_once_a_block_and_runs_what_is_near,
+        a_cross_block_update_takes_the_place_of_commit_passes,
+        dkv_runs_what_is_masked_and_what_was_just_decoded,
+        sparse_runs_two_full_passes_a_block_and_keeps_half_of_the_context,
+        dllm_cache_follows_its_two_intervals,
+        tokens_per_block_follow_the_closed_forms,
+        the_fixed_decoder_commits_every_position_in_the_given_steps,
+        the_threshold_decoder_commits_what_qualifies_and_the_best_one_always,
+        every_cache_policy_holds_the_rows_it_attends,
+    };
+    return SUITE_RUN("policy", tests);
+}

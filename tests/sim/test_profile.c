@@ -1,0 +1,890 @@
+/* Measured profiles: parsing, lookups, leave-one-out errors of the shipped files, transfer. Run
+ * from the repository root. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/cost/profile.h"
+#include "sim/cost/profile_check.h"
+#include "sim/cost/profile_lattice.h"
+#include "sim/cost/transfer.h"
+#include "sim/model/gpu.h"
+#include "tests/support/suite.h"
+
+#define HEAD     "# kind: measured\n# source: a test\n"
+#define IMPORTED "# kind: imported\n# source: a test\n"
+
+static const struct profile_peaks peaks = {.flops = 100e12, .bandwidth = 1e12, .sms = 100};
+
+static struct profile *parse(const char *text) {
+    struct profile *profile = NULL;
+    struct err err = {0};
+    int status = profile_parse("t.csv", text, strlen(text), &peaks, &profile, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    return profile;
+}
+
+static struct profile_peaks peaks_of(const char *name) {
+    struct err err = {0};
+    const struct gpu *gpu = gpu_find(name, &err);
+    ck_assert_ptr_nonnull(gpu);
+    return profile_peaks_of(gpu);
+}
+
+static struct profile *open_shipped(const char *name) {
+    struct err err = {0};
+    char path[64];
+    snprintf(path, sizeof path, "kernels/profiles/%s.csv", name);
+    struct profile_peaks of_gpu = peaks_of(name);
+    struct profile *profile = NULL;
+    int status = profile_open(path, &of_gpu, &profile, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    return profile;
+}
+
+static double gemm_ns(const struct profile *profile, int64_t m, int64_t n, int64_t k,
+                      enum profile_match expected) {
+    enum profile_match match;
+    double ns = profile_gemm(profile, m, n, k, &match);
+    ck_assert_msg(match == expected, "%lld x %lld x %lld: match %d", (long long)m, (long long)n,
+                  (long long)k, (int)match);
+    return ns;
+}
+
+START_TEST(an_exact_hit_returns_the_row) {
+    struct profile *l40s = open_shipped("l40s");
+    ck_assert_double_eq_tol(gemm_ns(l40s, 1024, 12288, 4096, PROFILE_EXACT), 404.6e3, 0.1e3);
+    ck_assert_str_eq(profile_kind(l40s), "imported");
+    ck_assert_ptr_nonnull(strstr(profile_source(l40s), "aiconfigurator@095f58a"));
+    enum profile_match match;
+    ck_assert_double_eq_tol(profile_collective(l40s, PROFILE_ALL_GATHER, 2, 512, &match), 5300,
+                            1e-6);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    profile_close(l40s);
+    struct profile *rtx4090 = open_shipped("rtx4090");
+    ck_assert_double_eq_tol(gemm_ns(rtx4090, 1, 128256, 4096, PROFILE_EXACT), 1096.93e3, 1e-6);
+    profile_close(rtx4090);
+}
+END_TEST
+
+START_TEST(a_time_between_two_rows_lies_between_them) {
+    struct profile *profile = parse(HEAD "gemm,512,4096,4096,100\ngemm,1024,4096,4096,200\n"
+                                         "gemm,512,4096,8192,190\ngemm,1024,4096,8192,390\n");
+    double in_m = gemm_ns(profile, 700, 4096, 4096, PROFILE_INTERPOLATED);
+    ck_assert(in_m > 100e3 && in_m < 200e3);
+    ck_assert_double_eq_tol(gemm_ns(profile, 512, 4096, 6144, PROFILE_INTERPOLATED), 145e3, 1e-6);
+    double in_both = gemm_ns(profile, 700, 4096, 6144, PROFILE_INTERPOLATED);
+    ck_assert(in_both > in_m && in_both < 390e3);
+    profile_close(profile);
+}
+END_TEST
+
+START_TEST(rows_of_one_tile_row_cost_the_same_in_imported_tables) {
+    struct profile *profile = parse(IMPORTED "gemm,512,4096,4096,100\ngemm,1024,4096,4096,200\n");
+    double first = gemm_ns(profile, 513, 4096, 4096, PROFILE_INTERPOLATED);
+    ck_assert_double_eq(first, gemm_ns(profile, 640, 4096, 4096, PROFILE_INTERPOLATED));
+    ck_assert_double_eq_tol(first, 125e3, 1e-6);
+    ck_assert(first < gemm_ns(profile, 641, 4096, 4096, PROFILE_INTERPOLATED));
+    profile_close(profile);
+}
+END_TEST
+
+START_TEST(the_frontier_holds_the_utilisation) {
+    struct profile *profile = parse(HEAD "gemm,512,4096,4096,200\ngemm,1024,4096,4096,400\n"
+                                         "elementwise,1000000,2\nelementwise,2000000,3\n");
+    double edge = gemm_ns(profile, 1024, 4096, 4096, PROFILE_EXACT);
+    ck_assert_double_eq_tol(gemm_ns(profile, 8192, 4096, 4096, PROFILE_EXTRAPOLATED), 8 * edge, 1);
+    ck_assert_double_eq_tol(gemm_ns(profile, 1024, 126464, 4096, PROFILE_EXTRAPOLATED),
+                            126464.0 / 4096 * edge, 1);
+    enum profile_match match;
+    ck_assert_double_eq_tol(profile_elementwise(profile, 4000000, &match), 6e3, 1e-6);
+    ck_assert_int_eq(match, PROFILE_EXTRAPOLATED);
+    ck_assert_double_eq_tol(profile_elementwise(profile, 10, &match), 2e3, 1e-6);
+    profile_close(profile);
+}
+END_TEST
+
+START_TEST(cached_bytes_never_beat_memory_beyond_the_table) {
+    /* 2 MB in 1 us is 2 TB/s from the L2 of a GPU whose memory has 1 TB/s. */
+    struct profile *profile = parse(HEAD "elementwise,2000000,1\n");
+    enum profile_match match;
+    ck_assert_double_eq_tol(profile_elementwise(profile, 200000000, &match), 200e3, 1e-6);
+    profile_close(profile);
+}
+END_TEST
+
+static double attention_ns(const struct profile *profile, int64_t n, double q, double kv) {
+    struct profile_spans spans = {.n_seqs = n,
+                                  .sum_q = (double)n * q,
+                                  .sum_kv = (double)n * kv,
+                                  .sum_q_kv = (double)n * q * kv,
+                                  .heads = 32,
+                                  .kv_heads = 32,
+                                  .head_dim = 128};
+    enum profile_match match;
+    double ns = profile_attention(profile, &spans, &match);
+    ck_assert(isfinite(ns) && ns > 0);
+    ck_assert_int_ne(match, PROFILE_EXACT); /* no table holds unmasked spans */
+    /* Layouts found before are those that the lookup finds. */
+    struct profile_layouts layouts = profile_layouts_of(profile, 32, 32, 128);
+    spans.layouts = &layouts;
+    ck_assert_double_eq(profile_attention(profile, &spans, &match), ns);
+    return ns;
+}
+
+START_TEST(a_bidirectional_pass_is_the_causal_pass_of_half_as_many_twice_as_long) {
+    struct profile *h100 = open_shipped("h100");
+    /* The row of 8 causal sequences of 4096 is 16 x 2048 x 2048 plus the masked halves of the
+     * diagonal tiles, 1/32 of the work. */
+    struct lattice *causal = profile_lattice(h100, PROFILE_ATTENTION_CAUSAL);
+    ptrdiff_t layout = lattice_index(causal, 0, INT64_C(32) << 32 | 32 << 16 | 128);
+    ptrdiff_t batch = lattice_index(causal, 1, 8), length = lattice_index(causal, 2, 4096);
+    ck_assert(layout >= 0 && batch >= 0 && length >= 0);
+    double row_us = causal->time_us[(size_t)layout * causal->axes[0].stride +
+                                    (size_t)batch * causal->axes[1].stride +
+                                    (size_t)length * causal->axes[2].stride];
+    double ns = attention_ns(h100, 16, 2048, 2048);
+    ck_assert(ns < 1e3 * row_us && ns > 1e3 * row_us * (1 - 1.0 / 32));
+    profile_close(h100);
+}
+END_TEST
+
+START_TEST(attention_grows_with_every_size_and_never_beats_the_roofline) {
+    static const char *const names[] = {"l40s", "a100-80g", "h100", "rtx4090", "rtx-pro-6000"};
+    for (size_t g = 0; g < sizeof names / sizeof names[0]; g++) {
+        struct profile *profile = open_shipped(names[g]);
+        struct profile_peaks of_gpu = peaks_of(names[g]);
+        for (double kv = 256; kv <= 8192; kv *= 2) {
+            double full = attention_ns(profile, 8, kv, kv),
+                   block = attention_ns(profile, 8, 32, kv);
+            ck_assert_msg(full <= 1.02 * attention_ns(profile, 16, kv, kv), "%s kv %g", names[g],
+                          kv);
+            ck_assert_msg(full < attention_ns(profile, 8, 2 * kv, 2 * kv), "%s kv %g", names[g],
+                          kv);
+            ck_assert_msg(block < attention_ns(profile, 8, 32, 2 * kv), "%s kv %g", names[g], kv);
+            ck_assert(block < full);
+            ck_assert(full > 1e9 * 8 * 4 * kv * kv * 4096 / (1.2 * of_gpu.flops));
+            ck_assert(block >= 0.999e9 * 8 * kv * 4096 * 4 / of_gpu.bandwidth);
+        }
+        profile_close(profile);
+    }
+}
+END_TEST
+
+/* The queries of a prefill after a prefix see the prefix and half of themselves: as long as without
+ * a mask over a few keys less than all. */
+START_TEST(a_prefill_behind_a_prefix_lies_between_its_prefix_and_all_keys) {
+    static const char *const names[] = {"l40s", "a100-80g", "h100"};
+    for (size_t g = 0; g < sizeof names / sizeof names[0]; g++) {
+        struct profile *profile = open_shipped(names[g]);
+        const double n = 8, q = 1024, prefix = 3072;
+        struct profile_spans spans = {.n_seqs = 8,
+                                      .sum_q = n * q,
+                                      .sum_kv = n * (prefix + q),
+                                      .sum_q_kv = n * q * (prefix + q / 2),
+                                      .heads = 32,
+                                      .kv_heads = 32,
+                                      .head_dim = 128};
+        enum profile_match match;
+        double ns = profile_attention_prefill(profile, &spans, &match);
+        ck_assert_msg(ns > attention_ns(profile, 8, q, prefix), "%s", names[g]);
+        ck_assert_msg(ns < attention_ns(profile, 8, q, prefix + q), "%s", names[g]);
+        profile_close(profile);
+    }
+}
+END_TEST
+
+START_TEST(four_times_the_rows_never_cost_less) {
+    static const char *const names[] = {"a100-80g", "h100", "rtx4090", "rtx-pro-6000"};
+    for (size_t g = 0; g < sizeof names / sizeof names[0]; g++) {
+        struct profile *profile = open_shipped(names[g]);
+        enum profile_match match;
+        double last = 0;
+        for (int64_t m = 64; m <= 16384; m *= 4) {
+            double ns = profile_gemm(profile, m, 24576, 4096, &match);
+            ck_assert_msg(ns > last, "%s m %lld", names[g], (long long)m);
+            last = ns;
+        }
+        profile_close(profile);
+    }
+}
+END_TEST
+
+START_TEST(mixtures_and_collectives_answer_for_sizes_nobody_measured) {
+    struct profile *h100 = open_shipped("h100");
+    enum profile_match match;
+    double between = profile_moe(h100, (struct moe_shape){2048, 768, 8, 128}, 700, 0, &match);
+    ck_assert_int_eq(match, PROFILE_INTERPOLATED);
+    ck_assert(between > profile_moe(h100, (struct moe_shape){2048, 768, 8, 128}, 512, 0, &match));
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    ck_assert(between < profile_moe(h100, (struct moe_shape){2048, 768, 8, 128}, 768, 0, &match));
+    ck_assert(profile_moe(h100, (struct moe_shape){2048, 1024, 8, 64}, 700, 0, &match) > 0);
+    ck_assert_int_eq(match, PROFILE_EXTRAPOLATED);
+    double two = profile_collective(h100, PROFILE_ALL_REDUCE, 2, 3000000, &match);
+    ck_assert_int_eq(match, PROFILE_INTERPOLATED);
+    ck_assert(two > 0 && profile_collective(h100, PROFILE_ALL_REDUCE, 3, 3000000, &match) > two);
+    ck_assert_int_eq(match, PROFILE_EXTRAPOLATED);
+    profile_close(h100);
+}
+END_TEST
+
+/* ---- rows that were timed on a warm cache, and experts as they were routed ---- */
+
+static struct profile *parse_with_cache(const char *text, int64_t l2_bytes) {
+    struct profile_peaks cached = peaks;
+    struct profile *profile = NULL;
+    struct err err = {0};
+    cached.l2_bytes = l2_bytes;
+    ck_assert_msg(profile_parse("t.csv", text, strlen(text), &cached, &profile, &err) == 0, "%s",
+                  err.text);
+    return profile;
+}
+
+/* Weights of 2, 32, 64, ... MiB; those of 8 rows and more from memory in 5 us and 1 TB/s. */
+static const char warm_rows[] =
+    IMPORTED "# weights_in_turn: gemm 6, attention_decode 1\n"
+             "gemm,1,1024,1024,1.5\ngemm,8,1024,1024,6\ngemm,512,1024,1024,30\n"
+             "gemm,1,4096,4096,38.554\ngemm,2,4096,4096,38.554\ngemm,4,4096,4096,38.554\n"
+             "gemm,8,4096,4096,38.554\ngemm,1,8192,4096,72.109\ngemm,2,8192,4096,72.109\n"
+             "gemm,4,8192,4096,72.109\ngemm,8,8192,4096,72.109\n";
+
+START_TEST(a_row_timed_on_a_warm_cache_takes_what_its_weights_take_from_memory) {
+    struct profile *profile = parse_with_cache(warm_rows, 16 << 20);
+    size_t n_rows;
+    ck_assert_uint_eq(profile_raised(profile, PROFILE_GEMM, &n_rows), 2);
+    ck_assert_uint_eq(n_rows, 11);
+    /* 2 MiB in 2.1 us, and a start of 5 us or what the warm row took in all. */
+    ck_assert_double_eq_tol(gemm_ns(profile, 1, 1024, 1024, PROFILE_EXTRAPOLATED), 3597, 1);
+    ck_assert_double_eq_tol(gemm_ns(profile, 8, 1024, 1024, PROFILE_EXTRAPOLATED), 7097, 1);
+    ck_assert_double_eq(gemm_ns(profile, 512, 1024, 1024, PROFILE_EXACT), 30e3);
+    ck_assert_double_eq(gemm_ns(profile, 8, 4096, 4096, PROFILE_EXACT), 38554);
+    profile_close(profile);
+    /* Nothing is known of the cache, or nothing of the loop. */
+    profile = parse_with_cache(warm_rows, 0);
+    ck_assert_double_eq(gemm_ns(profile, 8, 1024, 1024, PROFILE_EXACT), 6e3);
+    profile_close(profile);
+    profile = parse_with_cache(IMPORTED "gemm,8,1024,1024,1\n", 16 << 20);
+    ck_assert_double_eq(gemm_ns(profile, 8, 1024, 1024, PROFILE_EXACT), 1e3);
+    profile_close(profile);
+}
+END_TEST
+
+START_TEST(no_shipped_row_reads_its_weights_faster_than_memory) {
+    static const char *const names[] = {"l40s", "a100-80g", "h100", "rtx4090", "rtx-pro-6000"};
+    for (size_t g = 0; g < sizeof names / sizeof names[0]; g++) {
+        struct profile *profile = open_shipped(names[g]);
+        const struct lattice *gemm = profile_lattice(profile, PROFILE_GEMM);
+        double bandwidth = profile_peaks(profile)->bandwidth;
+        for (size_t cell = 0; cell < gemm->n_cells; cell++) {
+            double bytes =
+                2.0 * (double)lattice_value(gemm, cell, 1) * (double)lattice_value(gemm, cell, 2);
+            ck_assert_msg(!(bytes / gemm->time_us[cell] > 1e-6 * bandwidth), "%s, m %lld", names[g],
+                          (long long)lattice_value(gemm, cell, 0));
+        }
+        profile_close(profile);
+    }
+}
+END_TEST
+
+/* An H100's products with more weights in turn than its cache holds, torch 2.11, 2026-11-22
+ * (experiments/gpu/results/2026-11-22-h100/cold-products.csv): m, n, k, us. The imported rows of
+ * the first three were timed with all of their weights in the cache, 0.78 to 0.88 of these. */
+START_TEST(rows_of_an_h100_are_what_products_take_cold) {
+    static const struct {
+        int64_t m, n, k;
+        double cold_us;
+    } measured[] = {{1, 2048, 1024, 5.22},   {32, 2048, 1024, 5.34},  {128, 2048, 1024, 5.50},
+                    {1, 3072, 2048, 8.06},   {32, 3072, 2048, 8.13},  {1, 6144, 2048, 11.96},
+                    {32, 6144, 2048, 12.19}, {128, 6144, 2048, 11.65}};
+    struct profile *h100 = open_shipped("h100");
+    for (size_t i = 0; i < sizeof measured / sizeof measured[0]; i++) {
+        enum profile_match match;
+        double us = 1e-3 * profile_gemm(h100, measured[i].m, measured[i].n, measured[i].k, &match);
+        ck_assert_msg(fabs(us / measured[i].cold_us - 1) < 0.08, "%zu: %.2f us", i, us);
+    }
+    profile_close(h100);
+}
+END_TEST
+
+START_TEST(experts_are_priced_by_how_many_are_hit) {
+    /* By chance two tokens hit 3.5 of 8 experts, 1.5 of 2; with 6 MB each the launch is 10 us. */
+    struct profile *own = parse(HEAD "moe,1,1000,1000,1,8,16\nmoe,2,1000,1000,1,8,21.25\n"
+                                     "moe,4,1000,1000,1,8,30\n");
+    const struct moe_shape shape = {1000, 1000, 1, 8};
+    enum profile_match match;
+    ck_assert_double_eq(profile_moe(own, shape, 2, 0, &match), 21.25e3);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    double one = profile_moe(own, shape, 2, 1, &match);
+    ck_assert_int_eq(match, PROFILE_INTERPOLATED);
+    double two = profile_moe(own, shape, 2, 2, &match);
+    ck_assert_double_eq_tol(two - one, 6e3, 20); /* one expert more is 6 us of memory */
+    profile_close(own);
+    /* The same source's routing hits other numbers: 129 of 256 where chance has 163. */
+    static const char routed[] = IMPORTED "# expert_routing: power_law 1.01\n"
+                                          "moe,1,2048,512,8,256,60\nmoe,32,2048,512,8,256,810\n";
+    struct profile *imported = parse(routed);
+    const struct moe_shape mini = {2048, 512, 8, 256};
+    double as_routed = profile_moe(imported, mini, 32, 0, &match);
+    ck_assert_double_eq(as_routed, 810e3);
+    double launch = 60e3 - 6.0 * 2048 * 512 * 8 / 1e12 * 1e9;
+    double by_chance = profile_moe(imported, mini, 32, 163.3, &match);
+    ck_assert_double_eq_tol((by_chance - launch) / (as_routed - launch), 163.3 / 128.5, 0.02);
+    profile_close(imported);
+}
+END_TEST
+
+/* ---- rows of our own kernels ---- */
+
+/* One row of each kind, as `unmask calibrate` writes them. */
+#define OWN                                                                                        \
+    HEAD "# date: 2026-11-21\n# device: a test's\n"                                                \
+         "gemm,64,4096,4096,10\ngemm,65,4096,4096,18\ngemm,128,4096,4096,20\n"                     \
+         "gemm,100,1024,4096,7\n"                                                                  \
+         "attention_full,1,512,8,8,128,40\nattention_full,1,1024,8,8,128,140\n"                    \
+         "attention_full,4,512,8,8,128,100\nattention_full,4,1024,8,8,128,500\n"                   \
+         "attention_block,1,32,256,8,8,128,10\nattention_block,1,32,512,8,8,128,14\n"              \
+         "attention_block,8,32,256,8,8,128,31\nattention_block,8,32,512,8,8,128,63\n"              \
+         "pass,norm,4096,128,2\npass,norm,4096,1024,9\npass,swiglu,12288,128,6\n"                  \
+         "head,32,126464,4096,300\nhead,256,126464,4096,440\n"                                     \
+         "host,refresh,40000,900\nhost,reuse,31000.5,700\n"
+
+static struct profile_spans uniform(double n, double q, double cached, int64_t heads) {
+    return (struct profile_spans){.n_seqs = (int64_t)n,
+                                  .sum_q = n * q,
+                                  .sum_kv = n * (q + cached),
+                                  .sum_q_kv = n * q * (q + cached),
+                                  .heads = heads,
+                                  .kv_heads = heads,
+                                  .head_dim = 128};
+}
+
+static double full_ns(const struct profile *profile, struct profile_spans spans,
+                      enum profile_match expected) {
+    enum profile_match match;
+    double ns = profile_attention_full(profile, &spans, &match);
+    ck_assert_int_eq(match, expected);
+    return ns;
+}
+
+static double block_ns(const struct profile *profile, struct profile_spans spans,
+                       enum profile_match expected) {
+    enum profile_match match;
+    double ns = profile_attention_block(profile, &spans, &match);
+    ck_assert_int_eq(match, expected);
+    return ns;
+}
+
+START_TEST(measured_products_take_whole_tiles_between_neighbours_in_m) {
+    struct profile *own = parse(OWN);
+    ck_assert_double_eq_tol(gemm_ns(own, 65, 4096, 4096, PROFILE_EXACT), 18e3, 1e-6);
+    ck_assert_double_eq_tol(gemm_ns(own, 86, 4096, 4096, PROFILE_INTERPOLATED), 20e3, 1e-6);
+    /* 100 rows stand on the axis through another product, whose time has no say here. */
+    ck_assert_double_eq_tol(gemm_ns(own, 100, 4096, 4096, PROFILE_INTERPOLATED), 20e3, 1e-6);
+    /* Beyond the last row its utilisation, below the first its time. */
+    ck_assert_double_eq_tol(gemm_ns(own, 12800, 4096, 4096, PROFILE_EXTRAPOLATED), 2000e3, 1);
+    ck_assert_double_eq_tol(gemm_ns(own, 3, 4096, 4096, PROFILE_EXTRAPOLATED), 10e3, 1e-6);
+    profile_close(own);
+}
+END_TEST
+
+START_TEST(full_attention_is_read_off_the_uniform_batch_of_as_much_work) {
+    struct profile *own = parse(OWN);
+    ck_assert_double_eq_tol(full_ns(own, uniform(4, 512, 0, 8), PROFILE_EXACT), 100e3, 1e-6);
+    ck_assert_double_eq_tol(full_ns(own, uniform(2, 512, 0, 8), PROFILE_INTERPOLATED), 60e3, 1e-6);
+    /* Along q in the pairs that tiles of 128 execute. */
+    double share = (768.0 * 896 - 512 * 640) / (1024.0 * 1152 - 512 * 640);
+    ck_assert_double_eq_tol(full_ns(own, uniform(1, 768, 0, 8), PROFILE_INTERPOLATED),
+                            (40 + 100 * share) * 1e3, 1e-6);
+    /* 1024 and 512 tokens: 1536 queries that see 853 keys on average are 1.8 spans of 853. */
+    struct profile_spans ragged = uniform(1, 1024, 0, 8), shorter = uniform(1, 512, 0, 8);
+    ragged.n_seqs += 1;
+    ragged.sum_q += shorter.sum_q;
+    ragged.sum_kv += shorter.sum_kv;
+    ragged.sum_q_kv += shorter.sum_q_kv;
+    struct profile_spans same = uniform(1, 1536.0 / 1.8, 0, 8);
+    same.sum_q *= 1.8;
+    same.sum_q_kv *= 1.8;
+    double ns = full_ns(own, ragged, PROFILE_INTERPOLATED);
+    ck_assert_double_eq_tol(ns, full_ns(own, same, PROFILE_INTERPOLATED), 1e-3);
+    ck_assert_double_gt(ns, 140e3);
+    /* Beyond the rows utilisation is held: 8192 tokens have 64 times the pairs of 1024. */
+    ck_assert_double_eq_tol(full_ns(own, uniform(1, 8192, 0, 8), PROFILE_EXTRAPOLATED), 64 * 140e3,
+                            1);
+    /* Four heads of eight are half a sequence. */
+    ck_assert_double_eq_tol(full_ns(own, uniform(8, 512, 0, 4), PROFILE_EXTRAPOLATED), 100e3, 1e-6);
+    profile_close(own);
+}
+END_TEST
+
+START_TEST(block_attention_is_straight_in_cached_rows_and_requests) {
+    struct profile *own = parse(OWN);
+    ck_assert_double_eq_tol(block_ns(own, uniform(8, 32, 256, 8), PROFILE_EXACT), 31e3, 1e-6);
+    ck_assert_double_eq_tol(block_ns(own, uniform(8, 32, 384, 8), PROFILE_INTERPOLATED), 47e3,
+                            1e-6);
+    ck_assert_double_eq_tol(block_ns(own, uniform(4, 32, 256, 8), PROFILE_INTERPOLATED), 19e3,
+                            1e-6);
+    double longer = block_ns(own, uniform(8, 32, 4096, 8), PROFILE_EXTRAPOLATED);
+    ck_assert_double_gt(longer, 6.5 * 63e3);
+    ck_assert_double_lt(longer, 8 * 63e3);
+    profile_close(own);
+}
+END_TEST
+
+START_TEST(passes_and_heads_are_straight_in_rows_and_scaled_by_bytes) {
+    struct profile *own = parse(OWN);
+    enum profile_match match;
+    ck_assert(profile_has_pass(own, PASS_NORM) && !profile_has_pass(own, PASS_ADD));
+    ck_assert_double_eq_tol(profile_pass(own, PASS_NORM, 4096, 1024, &match), 9e3, 1e-6);
+    ck_assert_int_eq(match, PROFILE_EXACT);
+    ck_assert_double_eq_tol(profile_pass(own, PASS_NORM, 4096, 576, &match), 5500, 1e-6);
+    ck_assert_int_eq(match, PROFILE_INTERPOLATED);
+    ck_assert_double_eq_tol(profile_pass(own, PASS_NORM, 2048, 1152, &match), 5500, 1e-6);
+    ck_assert_int_eq(match, PROFILE_EXTRAPOLATED);
+    ck_assert_double_eq_tol(profile_pass(own, PASS_NORM, 4096, 2048, &match), 18e3, 1e-6);
+    ck_assert_int_eq(match, PROFILE_EXTRAPOLATED);
+    /* Whole tiles above the rows that merely stream the weights. */
+    ck_assert_double_eq_tol(profile_fused(own, PROFILE_HEAD, 48, 126464, 4096, &match), 310e3,
+                            1e-6);
+    ck_assert_double_eq_tol(profile_fused(own, PROFILE_HEAD, 144, 126464, 4096, &match), 440e3,
+                            1e-6);
+    ck_assert_int_eq(match, PROFILE_INTERPOLATED);
+    /* A head of a few rows streams its weights: as many bytes per row of weights. */
+    double half = profile_fused(own, PROFILE_HEAD, 32, 63232, 4096, &match);
+    ck_assert_int_eq(match, PROFILE_EXTRAPOLATED);
+    ck_assert_double_eq_tol(half / 150e3, 1, 1e-3);
+    profile_close(own);
+}
+END_TEST
+
+START_TEST(host_terms_and_provenance_are_read) {
+    struct profile *own = parse(OWN);
+    const char *key, *value;
+    ck_assert(profile_host(own, 0)->given && profile_host(own, 1)->given);
+    ck_assert(!profile_host(own, 2)->given);
+    ck_assert_double_eq(profile_host(own, 1)->step_ns, 31000.5);
+    ck_assert_double_eq(profile_host(own, 0)->request_ns, 900);
+    ck_assert(profile_fact(own, 1, &key, &value) && !profile_fact(own, 2, &key, &value));
+    ck_assert_str_eq(key, "device");
+    ck_assert_str_eq(value, "a test's");
+    profile_close(own);
+}
+END_TEST
+
+static void same_rows(struct profile *a, struct profile *b) {
+    for (int op = 0; op < PROFILE_OPS; op++) {
+        struct lattice *x = profile_lattice(a, (enum profile_op)op);
+        struct lattice *y = profile_lattice(b, (enum profile_op)op);
+        ck_assert_msg((x == NULL) == (y == NULL), "%s", profile_op_name((enum profile_op)op));
+        for (size_t cell = 0; x != NULL && cell < x->n_cells; cell++) {
+            ck_assert(isnan(x->time_us[cell]) ? isnan(y->time_us[cell])
+                                              : x->time_us[cell] == y->time_us[cell]);
+        }
+    }
+}
+
+START_TEST(a_profile_written_and_read_again_is_the_same) {
+    struct profile *own = parse(OWN "moe,5,2048,768,8,128,11\nelementwise,4096,2\n"
+                                    "attention_causal,2,16,48,8,4,128,5\n"
+                                    "attention_decode,2,1,48,8,4,128,4\nall_reduce,2,64,3\n");
+    char *text = NULL;
+    size_t size = 0;
+    struct err err = {0};
+    FILE *file = open_memstream(&text, &size);
+    ck_assert_int_eq(profile_write(own, file, &err), 0);
+    fclose(file);
+    struct profile *again = parse(text);
+    same_rows(own, again);
+    const char *key, *value;
+    ck_assert(profile_fact(again, 0, &key, &value));
+    ck_assert_str_eq(value, "2026-11-21");
+    ck_assert_double_eq(profile_host(again, 1)->step_ns, 31000.5);
+    ck_assert(!profile_host(again, 2)->given);
+    free(text);
+    profile_close(own);
+    profile_close(again);
+}
+END_TEST
+
+START_TEST(leaving_one_out_covers_every_kind_of_row) {
+    struct profile *own = parse(OWN "gemm,256,4096,4096,40\nattention_full,2,512,8,8,128,60\n"
+                                    "attention_block,8,32,384,8,8,128,47\n"
+                                    "pass,norm,4096,576,6.05\nhead,128,126464,4096,440\n");
+    struct profile_check check;
+    struct err err = {0};
+    ck_assert_int_eq(profile_check(own, &check, &err), 0);
+    ck_assert_double_eq_tol(check.rows[CHECK_FULL].interior.median_abs, 0, 1e-9);
+    ck_assert_double_eq_tol(check.rows[CHECK_BLOCK].interior.median_abs, 0, 1e-9);
+    ck_assert_double_eq_tol(check.rows[CHECK_HEAD].interior.median_abs, 0, 1e-9);
+    ck_assert_double_eq_tol(check.rows[CHECK_PASS].interior.median, 5.5 / 6.05 - 1, 1e-9);
+    ck_assert_uint_eq(check.rows[CHECK_PASS].interior.n, 1);
+    ck_assert_uint_eq(check.rows[CHECK_HEAD].frontier.n, 2);
+    /* 128 rows between 65 and 256 take the tile of 256 rows. */
+    double between = 40;
+    ck_assert_uint_eq(check.rows[CHECK_GEMM].interior.n, 2);
+    ck_assert_double_eq_tol(check.rows[CHECK_GEMM].interior.median, between / 20 - 1, 1e-9);
+    profile_close(own);
+}
+END_TEST
+
+static void expect_bad(const char *text, const char *sentence) {
+    struct err err = {0};
+    struct profile *profile = NULL;
+    ck_assert_int_eq(profile_parse("t.csv", text, strlen(text), &peaks, &profile, &err), ERR_WORLD);
+    ck_assert_str_eq(err.text, sentence);
+    ck_assert_ptr_null(profile);
+}
+
+START_TEST(a_bad_row_is_named_with_its_place) {
+    expect_bad(HEAD "gemm,1,512,3.5\n",
+               "t.csv:3: gemm has 3 columns after its name, expected 4: m,n,k,time_us");
+    expect_bad(HEAD "gemm,1,512,512,nan\n",
+               "t.csv:3: time_us is 'nan', expected a positive number");
+    expect_bad(HEAD "gemm,1,512,512,-2\n", "t.csv:3: time_us is '-2', expected a positive number");
+    expect_bad(HEAD "gemm,0,512,512,2\n",
+               "t.csv:3: '0' is not a size from 1 to 2^40 (m,n,k,time_us)");
+    expect_bad(HEAD "gemm,1,512,512,2\ngemm,2,512,512,2\ngemm,1,512,512,3\n",
+               "t.csv:5: the same gemm row stands in line 3 already");
+    expect_bad(HEAD "gmm,1,512,512,2\n", "t.csv:3: unknown operator 'gmm'; did you mean 'gemm'?");
+    expect_bad(HEAD "attention_decode,1,2,8,4,4,128,9\n",
+               "t.csv:3: attention_decode with 2 queries over 8 keys");
+    expect_bad("# kind: guessed\n",
+               "t.csv:1: kind is 'guessed', expected measured, imported or transferred");
+    expect_bad(HEAD "pass,norms,4096,1,2\n", "t.csv:3: unknown pass 'norms'; did you mean 'norm'?");
+    expect_bad(HEAD "attention_full,1,2,4,4,128,9,9\n",
+               "t.csv:3: attention_full has 7 columns after its name, expected 6: "
+               "batch,q,heads,kv_heads,head_dim,time_us");
+    expect_bad(HEAD "attention_block,1,2,3,4,4,128,9,9,9,9\n",
+               "t.csv:3: attention_block has 9 columns after its name, expected 7: "
+               "batch,q,kv,heads,kv_heads,head_dim,time_us");
+    expect_bad(HEAD "host,refreshes,1,2\n",
+               "t.csv:3: unknown kind of step 'refreshes'; did you mean 'refresh'?");
+    expect_bad(HEAD "host,reuse,1\n",
+               "t.csv:3: host has 2 columns after its name, expected 3: KIND,step_ns,request_ns");
+    expect_bad(HEAD "host,reuse,1,-2\n", "t.csv:3: '-2' is not a time from 0 to 1e10 ns");
+    expect_bad(HEAD "host,reuse,1,2\nhost,reuse,1,2\n", "t.csv:4: a second host row for reuse");
+    expect_bad(HEAD "load,1.02\nload,1.02\n", "t.csv:4: a second load row for all operators");
+    expect_bad(HEAD "load,30\n", "t.csv:3: load '30' is not a number from 0.05 to 20");
+    expect_bad(HEAD "load,linear,qkv projection,8\n",
+               "t.csv:3: load has one column after its name, FACTOR, or four, "
+               "KIND,OPERATOR,ROWS,FACTOR");
+    expect_bad(HEAD "load,linea,qkv projection,8,1\n",
+               "t.csv:3: unknown kind of operator 'linea'; did you mean 'linear'?");
+    expect_bad(HEAD "load,linear,qkv projection,0,1\n",
+               "t.csv:3: '0' is not a size from 1 to 2^40 (KIND,OPERATOR,ROWS,FACTOR)");
+    expect_bad(HEAD "load,linear,qkv projection,8,1\nload,linear,qkv projection,8,1\n",
+               "t.csv:4: load of 'qkv projection': its rows do not rise, or there are over 32 of "
+               "them, over 64 operators or over 39 characters");
+    expect_bad("# kind: measured\ngemm,1,512,512,2\n",
+               "t.csv: no '# source: ' line says where the numbers come from");
+}
+END_TEST
+
+START_TEST(a_missing_operator_is_named_when_it_is_needed) {
+    struct profile *profile = parse(HEAD "gemm,1,512,512,2\n");
+    struct err err = {0};
+    ck_assert_int_eq(profile_require(profile, PROFILE_GEMM, &err), 0);
+    ck_assert_int_eq(profile_require(profile, PROFILE_ELEMENTWISE, &err), ERR_WORLD);
+    ck_assert_str_eq(err.text, "t.csv: has no 'elementwise' rows (elementwise,bytes,time_us)");
+    ck_assert_ptr_null(profile_lattice(profile, PROFILE_MOE));
+    profile_close(profile);
+    struct err unread = {0};
+    ck_assert_int_eq(profile_open("no/such.csv", &peaks, &profile, &unread), ERR_WORLD);
+    ck_assert_str_eq(unread.text, "cannot read the profile no/such.csv: No such file or directory");
+}
+END_TEST
+
+/* Largest interior medians allowed, in percent: reached 2026-11, rounded up. The L40S table is
+ * noisy (its clocks move under the power cap): products with one row more or less differ as much.
+ */
+static const struct {
+    const char *gpu;
+    double gemm, new_m, new_n, causal, decode;
+} reached[] = {
+    {"l40s", 4.5, 5.5, 6.8, 3.2, 2.0},         {"a100-80g", 1.7, 4.5, 4.3, 1.7, 1.5},
+    {"h100", 2.4, 5.3, 4.1, 2.3, 1.8},         {"rtx4090", 0.2, 0.2, 2.4, 0.6, 0.9},
+    {"rtx-pro-6000", 0.3, 0.3, 7.6, 0.7, 0.8},
+};
+
+START_TEST(leaving_one_row_out_predicts_it) {
+    for (size_t g = 0; g < sizeof reached / sizeof reached[0]; g++) {
+        struct profile *profile = open_shipped(reached[g].gpu);
+        struct profile_check check;
+        struct err err = {0};
+        enum profile_match match;
+        double before = profile_gemm(profile, 64, 4096, 4096, &match);
+        ck_assert_int_eq(profile_check(profile, &check, &err), 0);
+        ck_assert_double_eq(before, profile_gemm(profile, 64, 4096, 4096, &match));
+        const struct {
+            enum profile_check_row row;
+            double percent;
+        } limits[] = {
+            {CHECK_GEMM, reached[g].gemm},        {CHECK_GEMM_NEW_M, reached[g].new_m},
+            {CHECK_GEMM_NEW_N, reached[g].new_n}, {CHECK_CAUSAL, reached[g].causal},
+            {CHECK_DECODE, reached[g].decode},
+        };
+        for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+            const struct profile_errors *errors = &check.rows[limits[i].row].interior;
+            ck_assert_uint_gt(errors->n, 50);
+            ck_assert_double_gt(errors->median_abs, 0); /* the row really was away */
+            ck_assert_msg(100 * errors->median_abs <= limits[i].percent, "%s %s: %.2f %%",
+                          reached[g].gpu, check.rows[limits[i].row].name, 100 * errors->median_abs);
+            ck_assert(fabs(errors->median) < 0.02 && errors->p90_abs >= errors->median_abs);
+        }
+        profile_close(profile);
+    }
+}
+END_TEST
+
+/* Medians allowed where a whole shape is left out, in percent: reached 2026-11, rounded up. Every
+ * row is predicted, by other shapes' rows alone. */
+START_TEST(leaving_one_shape_out_predicts_it) {
+    static const struct {
+        const char *gpu;
+        double gemm, shape, mixture, causal, decode;
+    } limits[] = {{"l40s", 4.2, 3.5, 3.0, 2.6, 2.2},
+                  {"a100-80g", 1.8, 4.7, 5.2, 2.5, 3.1},
+                  {"h100", 2.4, 5.4, 4.5, 2.9, 2.7}};
+    for (size_t g = 0; g < sizeof limits / sizeof limits[0]; g++) {
+        struct profile *profile = open_shipped(limits[g].gpu);
+        struct profile_check check;
+        struct err err = {0};
+        size_t n_gemm, n_moe;
+        profile_raised(profile, PROFILE_MOE, &n_moe);
+        ck_assert_int_eq(profile_check(profile, &check, &err), 0);
+        const struct {
+            const struct profile_errors *errors;
+            double percent;
+        } rows[] = {{&check.rows[CHECK_GEMM_SHAPE].interior, limits[g].gemm},
+                    {&check.rows[CHECK_MOE_SHAPE].frontier, limits[g].shape},
+                    {&check.rows[CHECK_MOE_MIXTURE].frontier, limits[g].mixture},
+                    {&check.rows[CHECK_CAUSAL_HEADS].frontier, limits[g].causal},
+                    {&check.rows[CHECK_DECODE_HEADS].frontier, limits[g].decode}};
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            ck_assert_msg(100 * rows[i].errors->median_abs <= rows[i].percent, "%s %zu: %.2f %%",
+                          limits[g].gpu, i, 100 * rows[i].errors->median_abs);
+            ck_assert_double_gt(rows[i].errors->median_abs, 0.005); /* it really was away */
+        }
+        ck_assert_uint_eq(check.rows[CHECK_MOE_MIXTURE].frontier.n, n_moe);
+        ck_assert_uint_eq(check.rows[CHECK_MOE_SHAPE].interior.n, 0);
+        /* All rows are there again. */
+        size_t n_after;
+        profile_raised(profile, PROFILE_MOE, &n_after);
+        profile_raised(profile, PROFILE_GEMM, &n_gemm);
+        ck_assert_uint_eq(n_after, n_moe);
+        ck_assert_uint_gt(n_gemm, check.rows[CHECK_GEMM_SHAPE].interior.n);
+        profile_close(profile);
+    }
+}
+END_TEST
+
+START_TEST(the_l40s_table_is_noisier_than_its_leave_one_out_error) {
+    struct profile *l40s = open_shipped("l40s");
+    struct profile_check check;
+    struct err err = {0};
+    ck_assert_int_eq(profile_check(l40s, &check, &err), 0);
+    ck_assert_uint_gt(check.noise.n, 300);
+    ck_assert_double_gt(check.noise.median_abs, check.rows[CHECK_GEMM].interior.median_abs);
+    profile_close(l40s);
+}
+END_TEST
+
+/* ---- transfer ---- */
+
+static struct transfer_side side(const char *name, double flops, double bandwidth, int64_t sms) {
+    struct profile_peaks rates = {flops, bandwidth, sms, 0};
+    return (struct transfer_side){
+        .gpu = name, .peaks = rates, .reached = rates, .link_bandwidth = 450e9};
+}
+
+static struct profile *transferred(const struct profile *donor, struct transfer_side to) {
+    struct transfer_side from = side("old", peaks.flops, peaks.bandwidth, peaks.sms);
+    struct profile *out = NULL;
+    struct err err = {0};
+    int status = profile_transfer(donor, &from, &to, &out, &err);
+    ck_assert_msg(status == 0, "%s", err.text);
+    return out;
+}
+
+START_TEST(a_transfer_says_so_and_scales_by_the_bound) {
+    struct profile *donor = parse(HEAD "gemm,1,512,512,2\ngemm,1,8192,8192,152\n"
+                                       "gemm,4096,8192,8192,6002\nall_reduce,2,1024,7\n");
+    struct profile *out = transferred(donor, side("new", 200e12, 4e12, 100));
+    ck_assert_str_eq(profile_kind(out), "transferred");
+    ck_assert_str_eq(profile_source(out), "new, scaled from old by the rates both reach: a test");
+    /* The floor of 2 us stays; the rest goes by bandwidth (4) or by rate (2). */
+    ck_assert_double_eq_tol(gemm_ns(out, 1, 512, 512, PROFILE_EXACT), 2e3, 1e-6);
+    ck_assert_double_eq_tol(gemm_ns(out, 1, 8192, 8192, PROFILE_EXACT), 39.5e3, 1e-6);
+    ck_assert_double_eq_tol(gemm_ns(out, 4096, 8192, 8192, PROFILE_EXACT), 3002e3, 1e-6);
+    enum profile_match match;
+    ck_assert_double_eq_tol(profile_collective(out, PROFILE_ALL_REDUCE, 2, 1024, &match), 7e3,
+                            1e-6);
+    profile_close(out);
+    profile_close(donor);
+}
+END_TEST
+
+START_TEST(transferred_collectives_go_by_the_links) {
+    struct profile *donor = parse(HEAD "all_reduce,2,1024,7\nall_reduce,2,1048576,27\n");
+    struct transfer_side to = side("new", 200e12, 4e12, 100);
+    to.link_bandwidth /= 2;
+    struct profile *out = transferred(donor, to);
+    enum profile_match match;
+    ck_assert_double_eq_tol(profile_collective(out, PROFILE_ALL_REDUCE, 2, 1024, &match), 7e3,
+                            1e-6);
+    ck_assert_double_eq_tol(profile_collective(out, PROFILE_ALL_REDUCE, 2, 1048576, &match), 47e3,
+                            1e-6);
+    profile_close(out);
+    profile_close(donor);
+}
+END_TEST
+
+START_TEST(a_transfer_goes_by_the_rates_reached_not_by_the_data_sheet) {
+    struct profile *donor = parse(HEAD "gemm,1,512,512,2\ngemm,4096,8192,8192,6002\n");
+    struct transfer_side to = side("new", 200e12, 1e12, 100);
+    to.reached.flops = 100e12;
+    struct profile *out = transferred(donor, to);
+    ck_assert_double_eq_tol(gemm_ns(out, 4096, 8192, 8192, PROFILE_EXACT), 6002e3, 1e-6);
+    ck_assert_double_eq(profile_peaks(out)->flops, 200e12);
+    profile_close(out);
+    profile_close(donor);
+}
+END_TEST
+
+START_TEST(rows_of_our_own_kernels_are_transferred_by_what_bounds_them) {
+    struct profile *donor =
+        parse(OWN "pass,decode,1,1,1\nattention_full,1,1,8,8,128,2\nhead,1,1,1,3\n"
+                  "attention_block,1,1,1,8,8,128,4\n");
+    /* Twice the rate, four times the bandwidth, as many multiprocessors. */
+    struct profile *out = transferred(donor, side("new", 200e12, 4e12, 100));
+    enum profile_match match;
+    ck_assert_double_eq_tol(profile_pass(out, PASS_NORM, 4096, 1024, &match), 3e3, 1e-6);
+    ck_assert_double_eq_tol(full_ns(out, uniform(4, 1024, 0, 8), PROFILE_EXACT), 251e3, 1e-6);
+    ck_assert_double_eq_tol(block_ns(out, uniform(8, 32, 512, 8), PROFILE_EXACT), 18.75e3, 1);
+    ck_assert_double_eq_tol(profile_fused(out, PROFILE_HEAD, 256, 126464, 4096, &match), 221.5e3,
+                            1e-6);
+    /* Hosts are not the GPU's, and products keep their tiles. */
+    ck_assert_double_eq(profile_host(out, 1)->step_ns, 31000.5);
+    double hi = gemm_ns(out, 128, 4096, 4096, PROFILE_EXACT);
+    ck_assert_double_eq_tol(gemm_ns(out, 86, 4096, 4096, PROFILE_INTERPOLATED), hi, 1e-6);
+    profile_close(out);
+    /* Twice the multiprocessors: four sequences run as two on the donor, at half the work. */
+    out = transferred(donor, side("new", 200e12, 1e12, 200));
+    double two = full_ns(donor, uniform(2, 1024, 0, 8), PROFILE_INTERPOLATED);
+    ck_assert_double_eq_tol(full_ns(out, uniform(4, 1024, 0, 8), PROFILE_EXACT), two, 1e-6);
+    profile_close(out);
+    profile_close(donor);
+}
+END_TEST
+
+START_TEST(a_transferred_file_names_its_donor_and_prices_as_the_transfer_did) {
+    struct profile *donor = parse(OWN);
+    struct profile *out = transferred(donor, side("new", 200e12, 4e12, 100));
+    char *text = NULL;
+    size_t size = 0;
+    struct err err = {0};
+    FILE *file = open_memstream(&text, &size);
+    ck_assert_int_eq(profile_write(out, file, &err), 0);
+    fclose(file);
+    ck_assert_ptr_nonnull(strstr(text, "# kind: transferred\n"));
+    ck_assert_ptr_nonnull(strstr(text, "# donor: old\n# donor_kind: measured\n"));
+    ck_assert_ptr_nonnull(strstr(text, "# rule: "));
+    struct profile *again = parse(text);
+    ck_assert_str_eq(profile_kind(again), "transferred");
+    ck_assert_double_eq_tol(gemm_ns(again, 86, 4096, 4096, PROFILE_INTERPOLATED) /
+                                gemm_ns(out, 86, 4096, 4096, PROFILE_INTERPOLATED),
+                            1, 1e-5);
+    free(text);
+    profile_close(again);
+    profile_close(out);
+    profile_close(donor);
+}
+END_TEST
+
+static const struct gpu *gpu_of(const char *name) {
+    struct err err = {0};
+    const struct gpu *gpu = gpu_find(name, &err);
+    ck_assert_ptr_nonnull(gpu);
+    return gpu;
+}
+
+START_TEST(a_transfer_from_h100_comes_within_a_quarter_of_the_a100) {
+    struct profile *h100 = open_shipped("h100"), *a100 = open_shipped("a100-80g");
+    struct transfer_check check;
+    struct err err = {0};
+    ck_assert_int_eq(transfer_check(h100, gpu_of("h100"), a100, gpu_of("a100-80g"), &check, &err),
+                     0);
+    const struct profile_errors *products = &check.by_class[TRANSFER_LARGE_GEMM];
+    ck_assert_uint_gt(products->n, 2000);
+    ck_assert_double_lt(products->median_abs, 0.25);
+    ck_assert_double_gt(products->median_abs, 0.01);
+    ck_assert_double_ge(products->p90_abs, products->median_abs);
+    /* Nothing is off where both are the same GPU. */
+    ck_assert_int_eq(
+        transfer_check(a100, gpu_of("a100-80g"), a100, gpu_of("a100-80g"), &check, &err), 0);
+    for (size_t i = 0; i < TRANSFER_CLASSES; i++) {
+        ck_assert_double_lt(check.by_class[i].p90_abs, 1e-9);
+    }
+    ck_assert_uint_gt(check.n, 10000);
+    profile_close(h100);
+    profile_close(a100);
+}
+END_TEST
+
+START_TEST(the_nearest_transfer_that_can_be_checked_has_the_nearest_ends) {
+    struct transfer_check check;
+    struct err err = {0};
+    char text[512];
+    /* The donor's own table, and the nearest that shares enough rows with it. */
+    ck_assert_int_eq(transfer_check_nearest(gpu_of("h100"), gpu_of("h200"), &check, &err), 0);
+    ck_assert_str_eq(check.from->name, "h100");
+    ck_assert_str_eq(check.to->name, "h200");
+    transfer_check_text(&check, text, sizeof text);
+    ck_assert_ptr_eq(strstr(text, "h100 -> h200: gemm, m < 128 median "), text);
+    /* A donor without a shipped table is stood in for by the nearest with one; a target with one
+     * is compared with itself, however few the rows. */
+    ck_assert_int_eq(transfer_check_nearest(gpu_of("rtx3090"), gpu_of("rtx4090"), &check, &err), 0);
+    ck_assert_str_ne(check.from->name, "rtx3090");
+    ck_assert_str_eq(check.to->name, "rtx4090");
+    ck_assert_uint_ge(check.n, TRANSFER_FEWEST_ROWS);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        an_exact_hit_returns_the_row,
+        a_time_between_two_rows_lies_between_them,
+        rows_of_one_tile_row_cost_the_same_in_imported_tables,
+        the_frontier_holds_the_utilisation,
+        cached_bytes_never_beat_memory_beyond_the_table,
+        a_bidirectional_pass_is_the_causal_pass_of_half_as_many_twice_as_long,
+        a_row_timed_on_a_warm_cache_takes_what_its_weights_take_from_memory,
+        no_shipped_row_reads_its_weights_faster_than_memory,
+        rows_of_an_h100_are_what_products_take_cold,
+        experts_are_priced_by_how_many_are_hit,
+        attention_grows_with_every_size_and_never_beats_the_roofline,
+        a_prefill_behind_a_prefix_lies_between_its_prefix_and_all_keys,
+        four_times_the_rows_never_cost_less,
+        mixtures_and_collectives_answer_for_sizes_nobody_measured,
+        a_bad_row_is_named_with_its_place,
+        a_missing_operator_is_named_when_it_is_needed,
+        leaving_one_row_out_predicts_it,
+        leaving_one_shape_out_predicts_it,
+        the_l40s_table_is_noisier_than_its_leave_one_out_error,
+        a_transfer_says_so_and_scales_by_the_bound,
+        transferred_collectives_go_by_the_links,
+        a_transfer_goes_by_the_rates_reached_not_by_the_data_sheet,
+        rows_of_our_own_kernels_are_transferred_by_what_bounds_them,
+        a_transferred_file_names_its_donor_and_prices_as_the_transfer_did,
+        a_transfer_from_h100_comes_within_a_quarter_of_the_a100,
+        the_nearest_transfer_that_can_be_checked_has_the_nearest_ends,
+        measured_products_take_whole_tiles_between_neighbours_in_m,
+        full_attention_is_read_off_the_uniform_batch_of_as_much_work,
+        block_attention_is_straight_in_cached_rows_and_requests,
+        passes_and_heads_are_straight_in_rows_and_scaled_by_bytes,
+        host_terms_and_provenance_are_read,
+        a_profile_written_and_read_again_is_the_same,
+        leaving_one_out_covers_every_kind_of_row,
+    };
+    return SUITE_RUN("profile", tests);
+}

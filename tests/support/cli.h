@@ -1,0 +1,173 @@
+/* What the suites of the command line share: the program as a child process. */
+#ifndef UNMASK_TESTS_SUPPORT_CLI_H
+#define UNMASK_TESTS_SUPPORT_CLI_H
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support/suite.h"
+
+enum { CLI_MOST_ARGS = 64 };
+
+/* What a program left behind; status is 128 + N when signal N ended it. */
+struct output {
+    int status;
+    char *out, *err; /* to be freed */
+};
+
+/* How the child differs from the parent. */
+struct child {
+    const char *data;         /* UNMASK_DATA, or NULL */
+    const char *stdout_path;  /* standard output goes there, not to `out` */
+    rlim_t max_file_bytes;    /* 0: no limit */
+    unsigned interrupt_after; /* microseconds until SIGINT, times what time limits are; 0: never */
+};
+
+static inline char *cli_read(FILE *file) {
+    char *text = NULL;
+    size_t size = 0, got;
+    rewind(file);
+    do {
+        text = realloc(text, size + 65537);
+        ck_assert_ptr_nonnull(text);
+        got = fread(text + size, 1, 65536, file);
+        size += got;
+    } while (got > 0);
+    text[size] = '\0';
+    return text;
+}
+
+static inline void cli_become(const struct child *child, char **argv, int out, int err) {
+    const char *program = getenv("UNMASK");
+    if (child->data != NULL) {
+        setenv("UNMASK_DATA", child->data, 1);
+    }
+    if (child->max_file_bytes > 0) {
+        struct rlimit limit = {child->max_file_bytes, child->max_file_bytes};
+        setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    if (child->stdout_path != NULL) {
+        out = open(child->stdout_path, O_WRONLY);
+    }
+    dup2(out, STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
+    execv(program != NULL ? program : "build/unmask", argv);
+    _exit(127);
+}
+
+/* Runs the program with the words up to NULL. */
+static inline struct output cli_run(const struct child *child, const char *const *words) {
+    char *argv[CLI_MOST_ARGS + 2] = {(char *)"unmask"};
+    for (int i = 0; words[i] != NULL; i++) {
+        ck_assert_int_lt(i, CLI_MOST_ARGS);
+        argv[i + 1] = (char *)words[i];
+    }
+    FILE *out = tmpfile(), *err = tmpfile();
+    ck_assert(out != NULL && err != NULL);
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        cli_become(child, argv, fileno(out), fileno(err));
+    }
+    if (child->interrupt_after > 0) {
+        const char *slower = getenv("CK_TIMEOUT_MULTIPLIER"); /* as under sanitizers */
+        int factor = slower != NULL ? atoi(slower) : 1;
+        for (int i = 0; i < (factor > 1 ? factor : 1); i++) {
+            usleep(child->interrupt_after);
+        }
+        kill(pid, SIGINT);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    struct output output = {.status =
+                                WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+                            .out = cli_read(out),
+                            .err = cli_read(err)};
+    fclose(out);
+    fclose(err);
+    return output;
+}
+
+static inline void output_free(struct output *output) {
+    free(output->out);
+    free(output->err);
+}
+
+#define CLI_AS(child, ...) cli_run(child, (const char *const[]){__VA_ARGS__, NULL})
+#define CLI(...)           CLI_AS(&(const struct child){0}, __VA_ARGS__)
+
+/* The program ends with this status, and its last words on standard error are exactly these. */
+static inline void cli_expect(struct output output, int status, const char *sentence) {
+    char expected[2048];
+    snprintf(expected, sizeof expected, "unmask: %s\n", sentence);
+    size_t length = strlen(output.err), wanted = strlen(expected);
+    const char *end = length >= wanted ? output.err + length - wanted : output.err;
+    ck_assert_str_eq(end, expected);
+    ck_assert_int_eq(output.status, status);
+    output_free(&output);
+}
+
+#define REFUSES(status, sentence, ...) cli_expect(CLI(__VA_ARGS__), status, sentence)
+
+/* Ends with status 0; the caller frees what it printed. */
+static inline char *cli_text(struct output output) {
+    ck_assert_msg(output.status == 0, "status %d: %s", output.status, output.err);
+    free(output.err);
+    return output.out;
+}
+
+#define PRINTS(...) cli_text(CLI(__VA_ARGS__))
+
+/* Takes away what changes with every build: the line of a table, or the last member of an object.
+ */
+static inline void cli_drop_identity(char *text) {
+    char *line = strstr(text, "\nidentity "), *member = strstr(text, ",\n  \"identity\": {");
+    if (line != NULL) {
+        const char *end = strchr(line + 1, '\n');
+        memmove(line, end, strlen(end) + 1);
+    }
+    if (member != NULL) {
+        const char *end = strstr(member, "\n  }");
+        memmove(member, end + strlen("\n  }"), strlen(end + strlen("\n  }")) + 1);
+    }
+}
+
+/* A path in a fresh directory that lives as long as the process; `name` NULL is the directory. */
+static inline const char *cli_path(const char *name) {
+    static char directory[64], paths[8][128];
+    static int next;
+    if (directory[0] == '\0') {
+        snprintf(directory, sizeof directory, "/tmp/unmask-cli-XXXXXX");
+        if (mkdtemp(directory) == NULL) { /* may be called outside of tests */
+            abort();
+        }
+    }
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s%s%s", directory, name != NULL ? "/" : "",
+             name != NULL ? name : "");
+    return path;
+}
+
+static inline void cli_fini(void) {
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", cli_path(NULL));
+    if (system(command) != 0) {
+        fprintf(stderr, "cannot remove %s\n", cli_path(NULL));
+    }
+}
+
+static inline const char *cli_write(const char *name, const char *text) {
+    const char *path = cli_path(name);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+    return path;
+}
+
+#endif

@@ -1,0 +1,505 @@
+/* A device that is the CPU, fails on demand, records, and queues: the nth call that may fail does;
+ * recorded calls are kept and issued again, and queued ones run when somebody waits, as on a GPU.
+ *
+ * One at a time: its state is below, for tests to set and read. */
+#ifndef UNMASK_TESTS_SUPPORT_FAULTY_DEVICE_H
+#define UNMASK_TESTS_SUPPORT_FAULTY_DEVICE_H
+
+#include <string.h>
+
+#include "kernels/device.h"
+#include "tests/support/suite.h"
+
+enum { RECORDED_CALLS = 4096, RECORDED_BYTES = 320 };
+
+/* What stands in a recording: a call, or the border of a part that a number decides on. */
+enum recorded_kind { RECORDED_CALL, RECORDED_WHILE, RECORDED_CHOOSE, RECORDED_NEXT, RECORDED_DONE };
+
+/* A call as it was made, and how to make it. */
+struct recorded_call {
+    enum recorded_kind kind;
+    const int32_t *number;
+    int (*issue)(struct device *device, const void *call);
+    unsigned char call[RECORDED_BYTES];
+};
+
+struct device_recording {
+    int n_calls;
+    bool has_parts;
+    struct recorded_call calls[RECORDED_CALLS];
+};
+
+enum { QUEUED_CALLS = 1 << 14 };
+
+static struct faulty {
+    bool queues;  /* work is done when somebody waits for it */
+    int n_queued; /* calls */
+    struct recorded_call queue[QUEUED_CALLS];
+    long fail_at;                       /* the call that fails, counted from 1; 0: none */
+    long n_calls;                       /* so far that might have failed */
+    struct device_recording *recording; /* under way */
+    int n_recorded, n_played, n_open;   /* recordings made, played, and not closed */
+    int n_issued;                       /* kernels, copies and clears not out of a recording */
+    int n_waits;                        /* of the host, for what was queued */
+    int n_host_pieces, n_marks;         /* that are not given back */
+    int n_ranges, n_handles;            /* the same */
+    int64_t most_bytes;                 /* that may be allocated, as handles see it; 0: any */
+    int n_mapping_calls;                /* about addresses and the memory behind them */
+    const char *trouble;
+} faulty;
+
+static inline bool faulty_trips(void) {
+    bool trips = ++faulty.n_calls == faulty.fail_at;
+    faulty.trouble = trips ? "as the test wants it" : faulty.trouble;
+    return trips;
+}
+
+/* ---- calls that are recorded ---- */
+
+static inline int faulty_issue(struct device *device,
+                               int (*issue)(struct device *device, const void *call),
+                               const void *call, size_t size) {
+    if (faulty_trips()) {
+        return DEVICE_FAILED;
+    }
+    struct device_recording *recording = faulty.recording;
+    faulty.n_issued += recording == NULL;
+    if (recording == NULL && !faulty.queues) {
+        return issue(device, call);
+    }
+    struct recorded_call *to;
+    if (recording != NULL) {
+        ck_assert_int_lt(recording->n_calls, RECORDED_CALLS);
+        to = &recording->calls[recording->n_calls++];
+    } else {
+        ck_assert_int_lt(faulty.n_queued, QUEUED_CALLS);
+        to = &faulty.queue[faulty.n_queued++];
+    }
+    ck_assert_uint_le(size, RECORDED_BYTES);
+    to->kind = RECORDED_CALL;
+    to->issue = issue;
+    memcpy(to->call, call, size);
+    return DEVICE_OK;
+}
+
+/* Everything that is queued gets done. */
+static inline int faulty_drain(struct device *device) {
+    int status = DEVICE_OK;
+    faulty.n_waits += faulty.n_queued > 0;
+    for (int i = 0; status == DEVICE_OK && i < faulty.n_queued; i++) {
+        status = faulty.queue[i].issue(device, faulty.queue[i].call);
+    }
+    faulty.n_queued = 0;
+    return status;
+}
+
+#define FAULTY_KERNEL(kernel)                                                                      \
+    static int faulty_issue_##kernel(struct device *device, const void *call) {                    \
+        return device_cpu.kernel(device, call);                                                    \
+    }                                                                                              \
+    static int faulty_##kernel(struct device *device, const struct call_##kernel *call) {          \
+        return faulty_issue(device, faulty_issue_##kernel, call, sizeof *call);                    \
+    }
+FAULTY_KERNEL(embed)
+FAULTY_KERNEL(norm)
+FAULTY_KERNEL(linear)
+FAULTY_KERNEL(add)
+FAULTY_KERNEL(rope)
+FAULTY_KERNEL(keep)
+FAULTY_KERNEL(dense_attention)
+FAULTY_KERNEL(block_attention)
+FAULTY_KERNEL(select)
+FAULTY_KERNEL(swiglu)
+FAULTY_KERNEL(gate_up)
+FAULTY_KERNEL(head)
+FAULTY_KERNEL(sample)
+FAULTY_KERNEL(credit)
+FAULTY_KERNEL(softmax)
+FAULTY_KERNEL(keep_expected)
+FAULTY_KERNEL(add_expected)
+FAULTY_KERNEL(next_step)
+FAULTY_KERNEL(decode)
+FAULTY_KERNEL(random)
+FAULTY_KERNEL(paged_attention)
+FAULTY_KERNEL(block_list)
+FAULTY_KERNEL(importance)
+FAULTY_KERNEL(focus_select)
+FAULTY_KERNEL(compact)
+FAULTY_KERNEL(decode_mean)
+FAULTY_KERNEL(moe_route)
+FAULTY_KERNEL(moe_sort)
+FAULTY_KERNEL(moe_gate_up)
+FAULTY_KERNEL(moe_down)
+FAULTY_KERNEL(moe_combine)
+FAULTY_KERNEL(bucket)
+FAULTY_KERNEL(block_log)
+FAULTY_KERNEL(block_next)
+
+struct faulty_copy {
+    void *to;
+    const void *from;
+    int64_t bytes;
+};
+
+static int faulty_issue_copy(struct device *device, const void *call) {
+    const struct faulty_copy *c = call;
+    return device_cpu.copy(device, c->to, c->from, c->bytes);
+}
+
+static int faulty_issue_clear(struct device *device, const void *call) {
+    const struct faulty_copy *c = call;
+    return device_cpu.clear(device, c->to, c->bytes);
+}
+
+static int faulty_do_copy(struct device *device, void *to, const void *from, int64_t bytes) {
+    const struct faulty_copy call = {to, from, bytes};
+    return faulty_issue(device, faulty_issue_copy, &call, sizeof call);
+}
+
+static int faulty_clear(struct device *device, void *to, int64_t bytes) {
+    const struct faulty_copy call = {to, NULL, bytes};
+    return faulty_issue(device, faulty_issue_clear, &call, sizeof call);
+}
+
+static int faulty_record_begin(struct device *device) {
+    (void)device;
+    if (faulty_trips()) {
+        return DEVICE_FAILED;
+    }
+    faulty.recording = calloc(1, sizeof *faulty.recording);
+    return DEVICE_OK;
+}
+
+static int faulty_record_end(struct device *device, struct device_recording **out) {
+    (void)device;
+    struct device_recording *recording = faulty.recording;
+    faulty.recording = NULL;
+    if (faulty_trips()) {
+        free(recording);
+        return DEVICE_FAILED;
+    }
+    *out = recording;
+    faulty.n_recorded++;
+    faulty.n_open++;
+    return DEVICE_OK;
+}
+
+static int faulty_part(enum recorded_kind kind, const int32_t *number) {
+    struct device_recording *recording = faulty.recording;
+    if (faulty_trips()) {
+        return DEVICE_FAILED;
+    }
+    ck_assert_ptr_nonnull(recording);
+    ck_assert_int_lt(recording->n_calls, RECORDED_CALLS);
+    recording->has_parts = true;
+    recording->calls[recording->n_calls++] = (struct recorded_call){.kind = kind, .number = number};
+    return DEVICE_OK;
+}
+
+static int faulty_record_while(struct device *device, const int32_t *number) {
+    (void)device;
+    return faulty_part(RECORDED_WHILE, number);
+}
+
+static int faulty_record_choose(struct device *device, const int32_t *number, int32_t n_parts) {
+    (void)device;
+    ck_assert_int_gt(n_parts, 0);
+    return faulty_part(RECORDED_CHOOSE, number);
+}
+
+static int faulty_record_next(struct device *device) {
+    (void)device;
+    return faulty_part(RECORDED_NEXT, NULL);
+}
+
+static int faulty_record_done(struct device *device) {
+    (void)device;
+    return faulty_part(RECORDED_DONE, NULL);
+}
+
+/* The border behind `at` of the part that begins before it. */
+static int faulty_part_end(const struct device_recording *recording, int at) {
+    for (int depth = 0; depth > 0 || recording->calls[at].kind < RECORDED_NEXT; at++) {
+        enum recorded_kind kind = recording->calls[at].kind;
+        depth += (kind == RECORDED_WHILE || kind == RECORDED_CHOOSE) - (kind == RECORDED_DONE);
+    }
+    return at;
+}
+
+/* NOLINTNEXTLINE(misc-no-recursion): parts stand inside one another */
+static int faulty_run(struct device *device, const struct device_recording *recording, int at,
+                      int end) {
+    int status = DEVICE_OK;
+    while (status == DEVICE_OK && at < end) {
+        const struct recorded_call *call = &recording->calls[at++];
+        if (call->kind == RECORDED_CALL) {
+            status = call->issue(device, call->call);
+            continue;
+        }
+        int place = call->kind == RECORDED_CHOOSE ? *call->number : 0;
+        for (int border = at, i = 0;; i++, at = border + 1) {
+            border = faulty_part_end(recording, at);
+            bool loops = call->kind == RECORDED_WHILE;
+            while (status == DEVICE_OK && (loops ? *call->number != 0 : i == place)) {
+                status = faulty_run(device, recording, at, border);
+                place = -1;
+            }
+            if (recording->calls[border].kind == RECORDED_DONE) {
+                at = border + 1;
+                break;
+            }
+        }
+    }
+    return status;
+}
+
+static int faulty_issue_recording(struct device *device, const void *call) {
+    struct device_recording *const *recording = call;
+    return faulty_run(device, *recording, 0, (*recording)->n_calls);
+}
+
+static int faulty_record_play(struct device *device, struct device_recording *recording) {
+    int status = faulty_trips() ? DEVICE_FAILED : DEVICE_OK;
+    if (status == DEVICE_OK && recording->has_parts) {
+        int n_issued = faulty.n_issued;
+        status = faulty_issue(device, faulty_issue_recording, &recording, sizeof recording);
+        faulty.n_issued = n_issued;
+        faulty.n_played++;
+        return status;
+    }
+    for (int i = 0; status == DEVICE_OK && i < recording->n_calls; i++) {
+        if (faulty.queues) {
+            ck_assert_int_lt(faulty.n_queued, QUEUED_CALLS);
+            faulty.queue[faulty.n_queued++] = recording->calls[i];
+        } else {
+            status = recording->calls[i].issue(device, recording->calls[i].call);
+        }
+    }
+    faulty.n_played++;
+    return status;
+}
+
+static void faulty_record_close(struct device *device, struct device_recording *recording) {
+    (void)device;
+    free(recording);
+    faulty.n_open--;
+}
+
+/* ---- all else ---- */
+
+static int faulty_open(int32_t index, enum kernel_dtype dtype, struct device **out, char *text) {
+    if (faulty_trips()) {
+        memcpy(text, "absent", sizeof "absent");
+        return DEVICE_ABSENT;
+    }
+    return device_cpu.open(index, dtype, out, text);
+}
+
+static const char *faulty_trouble(const struct device *device) {
+    return faulty.trouble != NULL ? faulty.trouble : device_cpu.trouble(device);
+}
+
+static int faulty_facts(struct device *device, struct device_facts *out) {
+    return faulty_trips() ? DEVICE_FAILED : device_cpu.facts(device, out);
+}
+
+static int faulty_allocate(struct device *device, int64_t bytes, void **out) {
+    return faulty_trips() ? DEVICE_NO_MEMORY : device_cpu.allocate(device, bytes, out);
+}
+
+static int faulty_allocate_host(struct device *device, int64_t bytes, void **out) {
+    if (faulty_trips()) {
+        return DEVICE_NO_MEMORY;
+    }
+    faulty.n_host_pieces++;
+    return device_cpu.allocate_host(device, bytes, out);
+}
+
+static void faulty_release_host(struct device *device, void *memory) {
+    faulty.n_host_pieces -= memory != NULL;
+    device_cpu.release_host(device, memory);
+}
+
+static int faulty_granule(struct device *device, int64_t *bytes) {
+    faulty.n_mapping_calls++;
+    return faulty_trips() ? DEVICE_REFUSED : device_cpu.granule(device, bytes);
+}
+
+static int faulty_range_open(struct device *device, int64_t bytes, void **out) {
+    faulty.n_mapping_calls++;
+    if (faulty_trips()) {
+        return DEVICE_NO_MEMORY;
+    }
+    faulty.n_ranges++;
+    return device_cpu.range_open(device, bytes, out);
+}
+
+static void faulty_range_close(struct device *device, void *range) {
+    faulty.n_mapping_calls++;
+    faulty.n_ranges -= range != NULL;
+    device_cpu.range_close(device, range);
+}
+
+/* Memory that has run out once does not come back. */
+static int faulty_handle_open(struct device *device, int64_t bytes, struct device_handle **out) {
+    int64_t allocated = device_cpu.allocated_bytes(device);
+    faulty.n_mapping_calls++;
+    faulty.most_bytes = faulty_trips() ? allocated + 1 : faulty.most_bytes;
+    if (faulty.most_bytes > 0 && allocated + bytes > faulty.most_bytes) {
+        faulty.trouble = "as the test wants it";
+        return DEVICE_NO_MEMORY;
+    }
+    faulty.n_handles++;
+    return device_cpu.handle_open(device, bytes, out);
+}
+
+static void faulty_handle_close(struct device *device, struct device_handle *handle) {
+    faulty.n_mapping_calls++;
+    faulty.n_handles -= handle != NULL;
+    device_cpu.handle_close(device, handle);
+}
+
+static int faulty_map(struct device *device, void *at, struct device_handle *handle) {
+    faulty.n_mapping_calls++;
+    return faulty_trips() ? DEVICE_FAILED : device_cpu.map(device, at, handle);
+}
+
+static int faulty_allow(struct device *device, void *at, int64_t bytes) {
+    faulty.n_mapping_calls++;
+    return faulty_trips() ? DEVICE_FAILED : device_cpu.allow(device, at, bytes);
+}
+
+static int faulty_unmap(struct device *device, struct device_handle *handle) {
+    faulty.n_mapping_calls++;
+    ck_assert_int_eq(faulty.n_queued, 0); /* which may want to read it */
+    return faulty_trips() ? DEVICE_FAILED : device_cpu.unmap(device, handle);
+}
+
+static int faulty_upload(struct device *device, void *to, const void *from, int64_t bytes) {
+    const struct faulty_copy call = {to, from, bytes};
+    if (!faulty.queues) {
+        return faulty_trips() ? DEVICE_FAILED : device_cpu.upload(device, to, from, bytes);
+    }
+    return faulty_issue(device, faulty_issue_copy, &call, sizeof call);
+}
+
+static int faulty_download(struct device *device, void *to, const void *from, int64_t bytes) {
+    return faulty_trips() || faulty_drain(device) != DEVICE_OK
+               ? DEVICE_FAILED
+               : device_cpu.download(device, to, from, bytes);
+}
+
+static int faulty_finish(struct device *device) {
+    return faulty_trips() ? DEVICE_FAILED : faulty_drain(device);
+}
+
+static int faulty_mark_open(struct device *device, struct device_mark **out) {
+    if (faulty_trips()) {
+        return DEVICE_NO_MEMORY;
+    }
+    faulty.n_marks++;
+    return device_cpu.mark_open(device, out);
+}
+
+static void faulty_mark_close(struct device *device, struct device_mark *mark) {
+    faulty.n_marks--;
+    device_cpu.mark_close(device, mark);
+}
+
+static int faulty_mark(struct device *device, struct device_mark *mark) {
+    return faulty_trips() ? DEVICE_FAILED : device_cpu.mark(device, mark);
+}
+
+static int faulty_mark_reached(struct device *device, struct device_mark *mark, bool *out) {
+    (void)device;
+    (void)mark;
+    *out = faulty.n_queued == 0;
+    return faulty_trips() ? DEVICE_FAILED : DEVICE_OK;
+}
+
+static int faulty_mark_wait(struct device *device, struct device_mark *mark) {
+    (void)mark;
+    return faulty_trips() ? DEVICE_FAILED : faulty_drain(device);
+}
+
+static int faulty_mark_elapsed(struct device *device, struct device_mark *from,
+                               struct device_mark *to, double *ns) {
+    return faulty_trips() ? DEVICE_FAILED : device_cpu.mark_elapsed(device, from, to, ns);
+}
+
+/* Sets everything back. fail_at as above. */
+static inline struct device_table faulty_device(long fail_at) {
+    faulty = (struct faulty){.fail_at = fail_at};
+    struct device_table table = device_cpu; /* what cannot fail */
+    table.name = "faulty";
+    table.open = faulty_open;
+    table.trouble = faulty_trouble;
+    table.facts = faulty_facts;
+    table.allocate = faulty_allocate;
+    table.allocate_host = faulty_allocate_host;
+    table.release_host = faulty_release_host;
+    table.granule = faulty_granule;
+    table.range_open = faulty_range_open;
+    table.range_close = faulty_range_close;
+    table.handle_open = faulty_handle_open;
+    table.handle_close = faulty_handle_close;
+    table.map = faulty_map;
+    table.allow = faulty_allow;
+    table.unmap = faulty_unmap;
+    table.upload = faulty_upload;
+    table.download = faulty_download;
+    table.copy = faulty_do_copy;
+    table.clear = faulty_clear;
+    table.finish = faulty_finish;
+    table.mark_open = faulty_mark_open;
+    table.mark_close = faulty_mark_close;
+    table.mark = faulty_mark;
+    table.mark_reached = faulty_mark_reached;
+    table.mark_wait = faulty_mark_wait;
+    table.mark_elapsed = faulty_mark_elapsed;
+    table.record_begin = faulty_record_begin;
+    table.record_end = faulty_record_end;
+    table.record_play = faulty_record_play;
+    table.record_close = faulty_record_close;
+    table.record_while = faulty_record_while;
+    table.record_choose = faulty_record_choose;
+    table.record_next = faulty_record_next;
+    table.record_done = faulty_record_done;
+    table.embed = faulty_embed;
+    table.norm = faulty_norm;
+    table.linear = faulty_linear;
+    table.add = faulty_add;
+    table.rope = faulty_rope;
+    table.keep = faulty_keep;
+    table.dense_attention = faulty_dense_attention;
+    table.block_attention = faulty_block_attention;
+    table.select = faulty_select;
+    table.swiglu = faulty_swiglu;
+    table.gate_up = faulty_gate_up;
+    table.head = faulty_head;
+    table.sample = faulty_sample;
+    table.credit = faulty_credit;
+    table.softmax = faulty_softmax;
+    table.keep_expected = faulty_keep_expected;
+    table.add_expected = faulty_add_expected;
+    table.next_step = faulty_next_step;
+    table.decode = faulty_decode;
+    table.random = faulty_random;
+    table.paged_attention = faulty_paged_attention;
+    table.block_list = faulty_block_list;
+    table.importance = faulty_importance;
+    table.focus_select = faulty_focus_select;
+    table.compact = faulty_compact;
+    table.decode_mean = faulty_decode_mean;
+    table.moe_route = faulty_moe_route;
+    table.moe_sort = faulty_moe_sort;
+    table.moe_gate_up = faulty_moe_gate_up;
+    table.moe_down = faulty_moe_down;
+    table.moe_combine = faulty_moe_combine;
+    table.bucket = faulty_bucket;
+    table.block_log = faulty_block_log;
+    table.block_next = faulty_block_next;
+    return table;
+}
+
+#endif

@@ -1,0 +1,37 @@
+/* Steps drawn at random: what is asked of the model, and in which chunks its loops come. */
+#ifndef UNMASK_TESTS_SUPPORT_RANDOM_STEP_H
+#define UNMASK_TESTS_SUPPORT_RANDOM_STEP_H
+
+#include "sim/base/rng.h"
+#include "sim/graph/graph.h"
+#include "tests/support/rig.h"
+
+/* From 1 to `most` requests with canvases of up to `longest` tokens. */
+static inline struct step_shape random_shape(struct rng *rng, uint32_t most, uint32_t longest) {
+    struct step_shape shape;
+    shape_clear(&shape);
+    for (uint32_t i = rig_between(rng, 1, most); i > 0; i--) {
+        uint32_t canvas = rig_between(rng, 2, longest), queries = rig_between(rng, 1, canvas);
+        struct span span = {.phase = PHASE_REFRESH,
+                            .queries = queries,
+                            .first_queries = canvas,
+                            .context = canvas - queries,
+                            .logit_rows = rig_between(rng, 0, queries),
+                            .select_rows = rig_between(rng, 0, canvas),
+                            .pack_rows = rig_between(rng, 0, canvas),
+                            .value_rows = rig_between(rng, 0, canvas)};
+        shape_add(shape.sym, &span, 1);
+    }
+    return shape;
+}
+
+/* Of each kind all rows at once, or at most so many. */
+static inline struct chunk_rows random_chunks(struct rng *rng, uint32_t most) {
+    struct chunk_rows chunks;
+    for (int kind = 0; kind < CHUNK_KINDS; kind++) {
+        chunks.of[kind] = rng_uniform(rng) < 0.4 ? 0 : rig_between(rng, 1, most);
+    }
+    return chunks;
+}
+
+#endif

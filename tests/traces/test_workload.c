@@ -1,0 +1,467 @@
+/* Workloads: INI files and bare traces opened as sources. */
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/config.h"
+#include "tests/support/suite.h"
+#include "traces/workload.h"
+
+static const struct workload_options plain_options = {.seed = 1};
+
+static struct workload *open_workload(const char *name, const struct workload_options *options) {
+    struct err err = {0};
+    struct workload *workload = NULL;
+    ck_assert_msg(workload_open(name, options, &workload, &err) == 0, "%s: %s", name, err.text);
+    return workload;
+}
+
+struct sums {
+    uint64_t rows, input_tokens, output_tokens;
+    uint32_t max_output, max_total;
+    int64_t first_ns, last_ns;
+};
+
+static struct sums drain(struct workload *workload) {
+    struct arrival_source source = workload_source(workload);
+    struct sums sums = {0};
+    struct err err = {0};
+    struct arrival row;
+    enum source_reply reply;
+    uint64_t n_good = 0; /* one assertion for all: Check writes a file at each */
+    while ((reply = source.next(source.state, &row, &err)) == SOURCE_ROW) {
+        n_good += row.id == sums.rows && row.arrival_ns >= sums.last_ns && row.prompt_tokens > 0 &&
+                  row.output_tokens > 0;
+        if (sums.rows == 0) {
+            sums.first_ns = row.arrival_ns;
+        }
+        sums.last_ns = row.arrival_ns;
+        sums.rows++;
+        sums.input_tokens += row.prompt_tokens;
+        sums.output_tokens += row.output_tokens;
+        uint32_t total = row.prompt_tokens + row.output_tokens;
+        sums.max_total = total > sums.max_total ? total : sums.max_total;
+        sums.max_output = row.output_tokens > sums.max_output ? row.output_tokens : sums.max_output;
+    }
+    ck_assert_msg(reply == SOURCE_END, "%s", err.text);
+    ck_assert_uint_eq(n_good, sums.rows);
+    return sums;
+}
+
+static struct sums drain_named(const char *name, const struct workload_options *options) {
+    struct workload *workload = open_workload(name, options);
+    struct sums sums = drain(workload);
+    workload_close(workload);
+    return sums;
+}
+
+START_TEST(every_shipped_workload_gives_what_it_promises) {
+    static const struct {
+        const char *name, *provenance;
+        uint64_t requests;
+    } shipped[] = {
+        {"azure", "real arrivals, real lengths", 2000},
+        {"burst", "generated arrivals, real inputs, fixed outputs", 2000},
+        {"burst-replay", "real arrivals, real inputs, fixed outputs", 2000},
+        {"crux-o", "generated arrivals, estimated inputs, fixed outputs", 800},
+        {"gsm8k", "generated arrivals, estimated inputs, fixed outputs", 1319},
+        {"humaneval", "generated arrivals, estimated inputs, fixed outputs", 164},
+        {"ifeval", "generated arrivals, estimated inputs, fixed outputs", 541},
+        {"livebench", "generated arrivals, assumed inputs, fixed outputs", 128},
+        {"livecodebench-v6", "generated arrivals, estimated inputs, fixed outputs", 1055},
+        {"math", "generated arrivals, assumed lengths", 2000},
+        {"mbpp", "generated arrivals, estimated inputs, fixed outputs", 500},
+        {"mooncake-capped", "synthetic arrivals, synthetic lengths", 1000},
+        {"osc", "generated arrivals, assumed inputs, fixed outputs", 2000},
+        {"sharegpt", "generated arrivals, real lengths", 2000},
+        {"sharegpt-first-turn", "generated arrivals, real lengths", 2000},
+        {"wildchat", "generated arrivals, estimated lengths", 2000},
+    };
+    enum { N_SHIPPED = sizeof shipped / sizeof shipped[0] };
+    char **names = workload_names();
+    for (int i = 0; i < N_SHIPPED; i++) {
+        ck_assert_str_eq(names[i], shipped[i].name);
+        free(names[i]);
+        struct workload *workload = open_workload(shipped[i].name, &plain_options);
+        ck_assert_str_eq(workload_name(workload), shipped[i].name);
+        ck_assert_str_eq(workload_provenance(workload), shipped[i].provenance);
+        ck_assert_uint_gt(strlen(workload_note(workload)), 20);
+        ck_assert_uint_eq(workload_requests(workload), shipped[i].requests);
+        ck_assert_double_eq(workload_rate_per_s(workload), 1);
+        struct sums sums = drain(workload);
+        ck_assert_uint_eq(sums.rows, shipped[i].requests);
+        bool is_long = strcmp(shipped[i].name, "sharegpt-first-turn") == 0;
+        ck_assert_uint_le(sums.max_total, is_long ? 16384 : 4096);
+        double mean_gap_s = (double)sums.last_ns * 1e-9 / (double)(sums.rows - 1);
+        ck_assert_double_eq_tol(mean_gap_s, 1, 4 / sqrt((double)sums.rows));
+        workload_close(workload);
+    }
+    ck_assert_ptr_null(names[N_SHIPPED]);
+    free(names);
+}
+END_TEST
+
+/* Two slices weighted 0.979 : 0.021 (experiments/import/burst_lengths.py): means 284.05 and 543.58,
+ * together 289.5; linear between percentiles, 292.5 with a standard deviation of 172. */
+START_TEST(the_prompts_of_burst_have_the_mean_of_its_mixture) {
+    struct sums sums = drain_named("burst", &plain_options);
+    ck_assert_uint_eq(sums.output_tokens, 2000 * 256);
+    ck_assert_double_eq_tol((double)sums.input_tokens / 2000, 292.5, 4 * 172 / sqrt(2000));
+}
+END_TEST
+
+/* Drops come before times are given out, so that what is served has the rate asked for. */
+START_TEST(a_replayed_trace_is_served_at_exactly_the_rate_asked_for) {
+    struct workload_options options = {.seed = 1, .rate_per_s = 4, .requests = 1000};
+    struct workload *workload = open_workload("azure", &options);
+    struct sums sums = drain(workload);
+    ck_assert_uint_eq(sums.rows, 1000);
+    ck_assert_int_le(llabs(sums.last_ns - INT64_C(249750000000)), 1);
+    /* Of the first 1085 rows; the pre-pass does not count. */
+    ck_assert_uint_eq(workload_counts(workload).n_dropped, 85);
+    workload_close(workload);
+    options.requests = 5000;
+    sums = drain_named("azure", &options);
+    ck_assert_uint_eq(sums.rows, 5000);
+    ck_assert_double_eq_tol((double)sums.last_ns * 1e-9 / 4999 * 4, 1, 0.02);
+}
+END_TEST
+
+START_TEST(the_command_line_overrides_the_file) {
+    struct workload_options options = {
+        .seed = 1, .rate_per_s = 5, .requests = 300, .input_tokens = 100, .output_tokens = 64};
+    struct workload *workload = open_workload("osc", &options);
+    ck_assert_str_eq(workload_provenance(workload), "generated arrivals, fixed lengths");
+    ck_assert_double_eq(workload_rate_per_s(workload), 5);
+    struct sums sums = drain(workload);
+    ck_assert_uint_eq(sums.rows, 300);
+    ck_assert_uint_eq(sums.input_tokens, 30000);
+    ck_assert_uint_eq(sums.output_tokens, 300 * 64);
+    ck_assert_double_eq_tol((double)sums.last_ns * 1e-9 / 300 * 5, 1, 4 / sqrt(300));
+    workload_close(workload);
+}
+END_TEST
+
+START_TEST(the_same_seed_gives_the_same_workload) {
+    const struct workload_options other = {.seed = 2};
+    for (int i = 0; i < 2; i++) {
+        const char *name = i == 0 ? "burst" : "sharegpt";
+        struct sums a = drain_named(name, &plain_options), b = drain_named(name, &plain_options);
+        struct sums c = drain_named(name, &other);
+        ck_assert(a.last_ns == b.last_ns && a.input_tokens == b.input_tokens);
+        ck_assert(a.last_ns != c.last_ns && a.input_tokens != c.input_tokens);
+    }
+}
+END_TEST
+
+/* Arrivals and lengths come from different streams. */
+START_TEST(another_rate_leaves_the_lengths_alone) {
+    const struct workload_options faster = {.seed = 1, .rate_per_s = 10};
+    struct sums a = drain_named("osc", &plain_options), b = drain_named("osc", &faster);
+    ck_assert_uint_eq(a.input_tokens, b.input_tokens);
+    ck_assert_double_eq_tol((double)a.last_ns / (double)b.last_ns, 10, 1e-6);
+}
+END_TEST
+
+START_TEST(a_bare_trace_is_a_workload) {
+    const char *path = "traces/samples/burstgpt_head400.csv";
+    struct workload *workload = open_workload(path, &plain_options);
+    ck_assert_str_eq(workload_provenance(workload), "traced arrivals, traced lengths");
+    struct sums sums = drain(workload);
+    ck_assert_uint_eq(sums.rows, 383);
+    ck_assert_uint_eq(sums.input_tokens, 208189);
+    ck_assert_int_eq(sums.first_ns, 0);
+    ck_assert_int_eq(sums.last_ns, INT64_C(37269000000000));
+    char text[512];
+    ck_assert_str_eq(
+        workload_describe(workload, text, sizeof text),
+        "traces/samples/burstgpt_head400.csv: traced arrivals, traced lengths. Skipped "
+        "17 failed rows of the trace.");
+    workload_close(workload);
+    const struct workload_options options = {
+        .seed = 1, .rate_per_s = 2, .requests = 1149, .output_tokens = 256, .context_tokens = 4096};
+    workload = open_workload(path, &options);
+    ck_assert_str_eq(workload_provenance(workload),
+                     "traced arrivals, traced inputs, fixed outputs");
+    sums = drain(workload);
+    ck_assert_uint_eq(sums.rows, 1149);
+    ck_assert_uint_le(sums.max_total, 4096);
+    /* Three whole rounds. */
+    ck_assert_double_eq_tol((double)sums.last_ns * 1e-9 / 1148 * 2, 1, 1e-6);
+    workload_close(workload);
+}
+END_TEST
+
+START_TEST(what_was_dropped_is_told_by_row) {
+    const struct workload_options options = {.seed = 1, .context_tokens = 4096};
+    struct workload *workload =
+        open_workload("traces/samples/mooncake_synthetic_first1000.csv", &options);
+    ck_assert_uint_eq(drain(workload).rows, 512);
+    struct workload_counts counts = workload_counts(workload);
+    ck_assert_uint_eq(counts.n_dropped, 488);
+    char text[512];
+    ck_assert_str_eq(workload_describe(workload, text, sizeof text),
+                     "traces/samples/mooncake_synthetic_first1000.csv: traced arrivals, traced "
+                     "lengths. Dropped 488 requests over the context of 4096 tokens: row 0, row 1, "
+                     "row 2, row 3, row 4, row 6, row 7, row 8, ...");
+    workload_describe(workload, text, 20);
+    ck_assert_uint_eq(strlen(text), 19);
+    workload_close(workload);
+}
+END_TEST
+
+/* The workload that `text` says, as if it stood in traces/workloads; NULL and `err` otherwise. */
+static struct workload *parse(const char *text, const struct workload_options *options,
+                              struct err *err) {
+    struct config config;
+    struct workload *workload = NULL;
+    if (config_parse("traces/workloads/x.ini", text, strlen(text), &config, err) == 0) {
+        workload_from_config(&config, "x", options, &workload, err);
+        config_fini(&config);
+    }
+    return workload;
+}
+
+static void check_refused(const char *text, const char *sentence) {
+    struct err err = {0};
+    struct workload *workload = parse(text, &plain_options, &err);
+    workload_close(workload);
+    ck_assert_ptr_null(workload);
+    ck_assert_int_ne(err.kind, ERR_NONE);
+    ck_assert_str_eq(err.text, sentence);
+}
+
+#define X      "traces/workloads/x.ini"
+#define DRAWN  "[workload]\nrequests = 5\ninput = fixed\noutput = fixed\n"
+#define HEAD   "trace = ../samples/burstgpt_head400.csv\n"
+#define TRACED "[workload]\narrivals = trace\nprovenance.arrivals = real\n" HEAD
+
+START_TEST(a_wrong_workload_is_explained_in_one_sentence) {
+    check_refused(DRAWN "arrivals = poisson\nrate = 1\nreqests = 3\n",
+                  X ":7: a workload has no key 'reqests'; did you mean 'requests'?");
+    check_refused(DRAWN "arrivals = poison\nrate = 1\n",
+                  X ":5: there are no arrivals 'poison'; did you mean 'poisson'?");
+    check_refused(DRAWN "arrivals = gamma\nrate = 1\narrivals.cvs = 2\n",
+                  X ":7: gamma has no parameter 'cvs'; did you mean 'cv'?");
+    check_refused(DRAWN "arrivals = gamma\nrate = 1\narrivals.cv = 99\n", X
+                  ":7: '99' is not a value for cv of gamma: expected a number from 0.05 to 10 (1)");
+    check_refused(DRAWN "arrivals = poisson\n",
+                  X ": found no rate, which arrivals = poisson needs");
+    check_refused(DRAWN "arrivals = closed-loop\nrate = 2\n",
+                  X ": found a rate, which arrivals = closed-loop does not take");
+    check_refused(DRAWN "arrivals = poisson\nrate = 1e-9\n",
+                  X ": found a rate of 1e-09 requests a second, expected 1e-6 to 1e9");
+    check_refused(DRAWN, X ": found no 'arrivals' in [workload], expected a process or trace");
+    check_refused("[workloads]\na = 1\n",
+                  X ":2: found section [workloads], expected [workload] only");
+    check_refused("[workload]\ninput = fixed\noutput = fixed\narrivals = all-at-once\n",
+                  X ": found no 'requests', expected how many to generate");
+    check_refused("[workload]\nrequests = 5\narrivals = all-at-once\ninput = fixed\n",
+                  X ": found no lengths of the outputs, expected output = MODEL or lengths");
+    check_refused("[workload]\nrequests = 5\narrivals = all-at-once\ninput = fixed\n"
+                  "output = uniform\n",
+                  X ": found no 'provenance.lengths', expected real, estimated, synthetic, assumed "
+                    "or traced");
+    check_refused(DRAWN "arrivals = all-at-once\n" HEAD,
+                  X ": found a trace that nothing reads, expected arrivals = trace or lengths from "
+                    "it");
+    check_refused("[workload]\nrequests = 5\narrivals = all-at-once\nlengths = trace\n",
+                  X ": found no trace, expected trace = FILE for arrivals or lengths");
+    check_refused(TRACED "lengths = trace\nprovenance.lengths = real\narrivals.cv = 2\n",
+                  X ":7: arrivals = trace has no parameters");
+    check_refused(TRACED "lengths = trace\nprovenance.lengths = real\noutput.tokens = 2\n",
+                  X ":7: output.tokens needs a model, output = ..., before its parameters");
+    check_refused("[workload]\narrivals = trace\nlengths = trace\nprovenance.lengths = real\n" HEAD,
+                  X
+                  ": found no 'provenance.arrivals', expected real, estimated, synthetic, assumed "
+                  "or traced");
+    check_refused("[workload]\narrivals = trace\nlengths = trace\ntrace = none.csv\n",
+                  "cannot open traces/workloads/none.csv: No such file or directory");
+    check_refused(TRACED "lengths = trace\nprovenance.lengths = real\ncontext = 5\nrate = 1\n",
+                  X ": found 383 requests in a row longer than the context of 5 tokens, expected "
+                    "some that fit");
+    check_refused("[workload]\narrivals = trace\nprovenance.arrivals = real\nlengths = trace\n"
+                  "provenance.lengths = real\ntrace = ../../tests/golden/traces/lengths.csv\n",
+                  "traces/workloads/../../tests/golden/traces/lengths.csv: found only lengths, "
+                  "expected arrival times to replay");
+    struct err err = {0};
+    struct workload *workload;
+    ck_assert_int_eq(workload_open("brust", &plain_options, &workload, &err), ERR_USAGE);
+    ck_assert_str_eq(err.text, "there is no workload 'brust' in ./traces/workloads; did you mean "
+                               "'burst'?");
+}
+END_TEST
+
+START_TEST(arrivals_and_lengths_combine_from_any_two_sources) {
+    static const struct {
+        const char *text, *provenance;
+        uint64_t rows, input_tokens;
+    } cases[] = {
+        /* Trace rows in order, over and over, under a process. */
+        {"[workload]\nrequests = 766\narrivals = gamma\narrivals.cv = 2\nrate = 3\n"
+         "lengths = trace\nprovenance.lengths = real\n" HEAD,
+         "generated arrivals, real lengths", 766, 2 * 208189},
+        /* The trace's times under models. */
+        {TRACED "input = fixed\ninput.tokens = 7\noutput = uniform\noutput.max = 9\n"
+                "provenance.lengths = assumed\n",
+         "real arrivals, fixed inputs, assumed outputs", 383, 383 * 7},
+        /* The trace's rows with other outputs, repeated with the same draws. */
+        {TRACED "requests = 766\nlengths = trace\noutput = uniform\nprovenance.lengths = real\n",
+         "real arrivals, real lengths", 766, 2 * 208189},
+        {"[workload]\nrequests = 40\narrivals = all-at-once\ninput = fixed\noutput = fixed\n"
+         "input.tokens = 3\n",
+         "generated arrivals, fixed lengths", 40, 120},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct err err = {0};
+        struct workload *workload = parse(cases[i].text, &plain_options, &err);
+        ck_assert_msg(workload != NULL, "%s", err.text);
+        ck_assert_str_eq(workload_provenance(workload), cases[i].provenance);
+        struct sums sums = drain(workload);
+        ck_assert_uint_eq(sums.rows, cases[i].rows);
+        ck_assert_uint_eq(sums.input_tokens, cases[i].input_tokens);
+        workload_close(workload);
+    }
+}
+END_TEST
+
+/* The answers of the first rows, and whether the workload says them. */
+static void check_answers(const char *text, const uint32_t *answers, size_t n, bool says,
+                          enum provenance_kind kind, const char *provenance) {
+    struct err err = {0};
+    struct workload *workload = parse(text, &plain_options, &err);
+    ck_assert_msg(workload != NULL, "%s", err.text);
+    ck_assert_str_eq(workload_provenance(workload), provenance);
+    ck_assert_int_eq(workload_says_answers(workload), says);
+    ck_assert_int_eq(workload_answers(workload).kind, kind);
+    struct arrival_source source = workload_source(workload);
+    struct arrival row;
+    for (size_t i = 0; i < n; i++) {
+        ck_assert_int_eq(source.next(source.state, &row, &err), SOURCE_ROW);
+        ck_assert_uint_eq(row.answer_tokens, answers[i]);
+        ck_assert_uint_le(row.answer_tokens, row.output_tokens);
+    }
+    workload_close(workload);
+}
+
+#define AT_ONCE                                                                                    \
+    "[workload]\nrequests = 3\narrivals = all-at-once\ninput = fixed\noutput = fixed\n"            \
+    "output.tokens = 50\n"
+#define ANSWERS(...) ((const uint32_t[]){__VA_ARGS__}), 3
+
+START_TEST(answers_are_lengths_of_their_own) {
+    FILE *file = fopen("/tmp/unmask_answers_test.csv", "w");
+    ck_assert_ptr_nonnull(file);
+    fputs("arrival_us,input_tokens,output_tokens,answer_tokens\n0,5,64,7\n1,5,64,64\n2,5,8,3\n",
+          file);
+    fclose(file);
+#define LOGGED                                                                                     \
+    "[workload]\narrivals = trace\nlengths = trace\ntrace = "                                      \
+    "/tmp/unmask_answers_test.csv\nprovenance.arrivals = "                                         \
+    "real\nprovenance.lengths = real\n"
+    check_answers(AT_ONCE, ANSWERS(0, 0, 0), false, PROVENANCE_ASSUMED,
+                  "generated arrivals, fixed lengths");
+    check_answers(AT_ONCE "answer = fixed\nanswer.tokens = 20\n", ANSWERS(20, 20, 20), true,
+                  PROVENANCE_ASSUMED, "generated arrivals, fixed lengths, fixed answers");
+    check_answers(AT_ONCE "answer = fixed\nanswer.tokens = 200\n", ANSWERS(50, 50, 50), true,
+                  PROVENANCE_ASSUMED, "generated arrivals, fixed lengths, fixed answers");
+    check_answers(AT_ONCE "answer = share\nanswer.share = 0.25\nprovenance.answers = estimated\n",
+                  ANSWERS(13, 13, 13), true, PROVENANCE_TRANSFERRED,
+                  "generated arrivals, fixed lengths, estimated answers");
+    check_answers(AT_ONCE "answer = output\nprovenance.answers = real\n", ANSWERS(50, 50, 50), true,
+                  PROVENANCE_IMPORTED, "generated arrivals, fixed lengths");
+    check_answers(LOGGED, ANSWERS(7, 64, 3), true, PROVENANCE_IMPORTED,
+                  "real arrivals, real lengths, traced answers");
+    /* A canvas of its own for the answers that were logged. */
+    check_answers(LOGGED "output = fixed\noutput.tokens = 32\n", ANSWERS(7, 32, 3), true,
+                  PROVENANCE_IMPORTED, "real arrivals, real inputs, fixed outputs, traced answers");
+    check_answers("[workload]\narrivals = trace\nprovenance.arrivals = real\n" HEAD
+                  "lengths = trace\noutput = fixed\noutput.tokens = 256\nanswer = trace\n"
+                  "provenance.lengths = real\nprovenance.answers = real\n",
+                  ANSWERS(18, 230, 256), true, PROVENANCE_IMPORTED,
+                  "real arrivals, real inputs, fixed outputs, real answers");
+    remove("/tmp/unmask_answers_test.csv");
+    check_refused(AT_ONCE "answer = uniform\n",
+                  X ": found no 'provenance.answers', expected real, estimated, synthetic, assumed "
+                    "or traced");
+    check_refused(AT_ONCE "answer = trace\nprovenance.answers = real\n",
+                  X ": found answer = trace, expected lengths = trace or resample");
+    check_refused(
+        "[workload]\nrequests = 5\narrivals = all-at-once\ninput = fixed\noutput = share\n",
+        X ":5: 'share' is a model of answers, not of outputs");
+}
+END_TEST
+
+START_TEST(a_repeated_trace_repeats_the_lengths_drawn_for_it) {
+    static const char *const sides[] = {"input", "output"};
+    for (int i = 0; i < 2; i++) {
+        struct sums sums[2];
+        for (int rounds = 1; rounds <= 2; rounds++) {
+            char text[256];
+            snprintf(text, sizeof text,
+                     TRACED "requests = %d\nrate = 1\nlengths = trace\n"
+                            "%s = uniform\nprovenance.lengths = real\n",
+                     383 * rounds, sides[i]);
+            struct err err = {0};
+            struct workload *workload = parse(text, &plain_options, &err);
+            ck_assert_msg(workload != NULL, "%s", err.text);
+            sums[rounds - 1] = drain(workload);
+            workload_close(workload);
+        }
+        ck_assert_uint_eq(sums[1].input_tokens, 2 * sums[0].input_tokens);
+        ck_assert_uint_eq(sums[1].output_tokens, 2 * sums[0].output_tokens);
+    }
+}
+END_TEST
+
+START_TEST(drawn_pairs_under_the_times_of_a_trace_read_it_twice) {
+    struct err err = {0};
+    struct workload *workload =
+        parse(TRACED "requests = 500\nrate = 2\nlengths = resample\nprovenance.lengths = real\n",
+              &plain_options, &err);
+    ck_assert_msg(workload != NULL, "%s", err.text);
+    struct sums sums = drain(workload);
+    ck_assert_uint_eq(sums.rows, 500);
+    ck_assert_uint_ne(sums.input_tokens, 208189);
+    workload_close(workload);
+}
+END_TEST
+
+START_TEST(a_closed_loop_workload_waits_for_completions) {
+    struct err err = {0};
+    struct workload *workload =
+        parse(DRAWN "arrivals = closed-loop\narrivals.clients = 2\n", &plain_options, &err);
+    ck_assert_msg(workload != NULL, "%s", err.text);
+    struct arrival_source source = workload_source(workload);
+    ck_assert(source.completed != NULL);
+    struct arrival row;
+    ck_assert_int_eq(source.next(source.state, &row, &err), SOURCE_ROW);
+    ck_assert_int_eq(source.next(source.state, &row, &err), SOURCE_ROW);
+    ck_assert_int_eq(source.next(source.state, &row, &err), SOURCE_WAIT);
+    source.completed(source.state, 1, 77);
+    ck_assert_int_eq(source.next(source.state, &row, &err), SOURCE_ROW);
+    ck_assert(row.id == 2 && row.arrival_ns == 77);
+    workload_close(workload);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        every_shipped_workload_gives_what_it_promises,
+        the_prompts_of_burst_have_the_mean_of_its_mixture,
+        a_replayed_trace_is_served_at_exactly_the_rate_asked_for,
+        the_command_line_overrides_the_file,
+        the_same_seed_gives_the_same_workload,
+        another_rate_leaves_the_lengths_alone,
+        a_bare_trace_is_a_workload,
+        what_was_dropped_is_told_by_row,
+        a_wrong_workload_is_explained_in_one_sentence,
+        arrivals_and_lengths_combine_from_any_two_sources,
+        answers_are_lengths_of_their_own,
+        a_repeated_trace_repeats_the_lengths_drawn_for_it,
+        drawn_pairs_under_the_times_of_a_trace_read_it_twice,
+        a_closed_loop_workload_waits_for_completions,
+    };
+    return SUITE_RUN("workload", tests);
+}
