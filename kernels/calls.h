@@ -1,11 +1,10 @@
-/* The arguments of every kernel. A launcher (kernels.h) and its plain-C twin (twin.h) take the same
- * struct: device pointers for the first, host pointers for the second. Those of block diffusion are
- * in calls_block.h, those of a mixture of experts in calls_moe.h, those of iteration smoothing in
- * calls_smooth.h.
- * Shapes use one alphabet: B requests, T tokens, C channels, H query heads, G key-value heads
- * (H a multiple of G), D head size, V vocabulary, N logit rows. Arrays are row-major and
- * contiguous unless a stride, counted in elements, is given. Ragged batches list where each
- * request's rows start: start[B + 1], with start[B] the number of rows.
+/* The arguments of every kernel. A launcher (kernels.h) and its plain-C reference implementation
+ * (ref.h) take the same struct: device pointers for the first, host pointers for the second. Those
+ * of block diffusion are in calls_block.h, those of a mixture of experts in calls_moe.h, those of
+ * iteration smoothing in calls_smooth.h. Shapes use one alphabet: B requests, T tokens, C channels,
+ * H query heads, G key-value heads (H a multiple of G), D head size, V vocabulary, N logit rows.
+ * Arrays are row-major and contiguous unless a stride, counted in elements, is given. Ragged
+ * batches list where each request's rows start: start[B + 1], with start[B] the number of rows.
  * invariant, where a call has it, is for the launcher alone: a row of y is the same bits whatever
  * else is in the call, at some cost in speed. Calls without it, products apart, are always so. */
 #ifndef UNMASK_KERNELS_CALLS_H
@@ -277,9 +276,10 @@ enum { DECODE_MAX_RANKED = 4096 };
 /* Which rows of each request are committed: of the rows first_row[r] .. + n_rows[r] those are
  * candidates whose position in the canvas still holds the mask token. KERNEL_TAKE: the take[r] that
  * rank first (all, when there are fewer). All arithmetic is single precision, one rounding an
- * operation: device and twin choose alike. Without a canvas every row is a candidate and nothing is
- * written but `committed`. A request one of whose candidates has a confidence or a rank that is no
- * number commits nothing, and its n_committed is DECODE_NOT_NUMBERS. */
+ * operation: device and reference implementation choose alike. Without a canvas every row is a
+ * candidate and nothing is written but `committed`. A request one of whose candidates has a
+ * confidence or a rank that is no number commits nothing, and its n_committed is
+ * DECODE_NOT_NUMBERS. */
 struct call_decode {
     const float *confidence;           /* [N] */
     const float *margin, *entropy;     /* [N]; read where they rank */

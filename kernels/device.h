@@ -1,8 +1,9 @@
 /* A device behind one table: its memory, its queue of work, and the kernels.
  *
- * There are two: the CPU (device_cpu.c: the twins, and BLAS for products; float32 or bf16; work is
- * done when a function returns) and a CUDA GPU (device_cuda.cu in libunmask_cuda.so, loaded only
- * when asked for; bf16; work is queued). Whoever drives one cannot tell which.
+ * There are two: the CPU (device_cpu.c: the reference implementations, and BLAS for products;
+ * float32 or bf16; work is done when a function returns) and a CUDA GPU (device_cuda.cu in
+ * libunmask_cuda.so, loaded only when asked for; bf16; work is queued). Whoever drives one cannot
+ * tell which.
  *
  * Functions that can fail return an enum device_status; after anything but DEVICE_OK, trouble()
  * says in a few words what failed. Work runs in the order in which it was issued. A call's arrays

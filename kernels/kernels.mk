@@ -8,13 +8,14 @@ CUDA_ARCH ?= 80 86 89 90a
 NVCCFLAGS := -std=c++17 -O3 -I. -Xcompiler -fPIC,-Wall,-Wextra --threads 2 \
              $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a))
 
-TWIN_SRCS := $(wildcard kernels/ref/twin_*.c)
-TWIN_OBJS := $(TWIN_SRCS:%.c=$(BUILD)/%.o)
+REF_SRCS := $(filter-out kernels/ref/cpu%,$(wildcard kernels/ref/*.c))
+REF_OBJS := $(REF_SRCS:%.c=$(BUILD)/%.o)
 CUDA_SRCS := $(wildcard kernels/*.cu kernels/*/*.cu)
 CUDA_OBJS := $(CUDA_SRCS:%.cu=$(BUILD)/%.cu.o)
 
-# The twins alone, for the GPU's tests, which run where the packages of the whole are missing.
-$(BUILD)/libunmask_twins.a: $(TWIN_OBJS)
+# The reference implementations alone, for the tests on a GPU, which run where the packages of the whole
+# are missing.
+$(BUILD)/libunmask_ref.a: $(REF_OBJS)
 	$(say) AR $@
 	$(Q)rm -f $@ && ar rcs $@ $^
 
@@ -41,14 +42,14 @@ LAUNCHER_TESTS := $(addprefix $(BUILD)/tests/gpu/,test_kernels test_block_kernel
                   test_moe test_decode test_smooth test_company)
 LAUNCHER_BENCHES := $(BUILD)/tests/gpu/bench_decode
 $(LAUNCHER_TESTS) $(LAUNCHER_BENCHES): $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o \
-                                       $(BUILD)/libunmask_twins.a $(BUILD)/kernels/libunmask_cuda.so
+                                       $(BUILD)/libunmask_ref.a $(BUILD)/kernels/libunmask_cuda.so
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) -L$(BUILD)/kernels -lunmask_cuda \
 	    -Wl,-rpath,'$$ORIGIN/../../kernels' -Wl,--allow-shlib-undefined -L$(CUDA)/lib64 \
 	    -lcudart_static -ldl -lpthread -lrt -lm
 
 # The device's test opens the library as the program does.
-$(BUILD)/tests/gpu/test_device: $(BUILD)/tests/gpu/test_device.o $(BUILD)/libunmask_twins.a
+$(BUILD)/tests/gpu/test_device: $(BUILD)/tests/gpu/test_device.o $(BUILD)/libunmask_ref.a
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -ldl -lm
 

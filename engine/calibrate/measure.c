@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engine/weights/weights.h"
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
 #include "sim/model/ranks.h"

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 
 /* As transformers' _compute_llama3_parameters has it (modeling_rope_utils.py). */
 static double stretched(const struct rotation_stretch *stretch, double frequency) {
@@ -26,7 +26,7 @@ double rotation_frequency(const struct rotation *rotation, int32_t pair, int32_t
 void rotation_table(const struct rotation *rotation, int32_t n_positions, int32_t rotary_size,
                     float *cos_sin) {
     if (rotation->stretch.factor == 0) {
-        twin_cos_sin(cos_sin, n_positions, rotary_size, rotation->theta);
+        ref_cos_sin(cos_sin, n_positions, rotary_size, rotation->theta);
         return;
     }
     for (int64_t i = 0; i < rotary_size / 2; i++) {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Checks every kernel against its twin, the device through its table and that company changes no bit
+# Checks every kernel against its reference implementation, the device through its table and that company changes no bit
 # where it must not, runs compute-sanitizer over small shapes, then times the mapping of memory and
 # the kernels beside their peers.
 # Usage: check_and_bench.sh BUILD OUT checks|sanitize|bench|all [PIECE...]

@@ -1,5 +1,5 @@
-/* The two numbers of iteration smoothing, for kernels and twins alike: double precision, one
- * rounding an operation, then single precision. */
+/* The two numbers of iteration smoothing, for kernels and reference implementations alike: double
+ * precision, one rounding an operation, then single precision. */
 #ifndef UNMASK_KERNELS_DECODE_SMOOTH_H
 #define UNMASK_KERNELS_DECODE_SMOOTH_H
 

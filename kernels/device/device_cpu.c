@@ -1,8 +1,9 @@
 /* The CPU as a device: host memory with a meter, work that is done when a function returns.
  *
- * In float32 it is made to be used, by the kernels of cpu.h and the twins of what moves or maps
- * elements. In bf16 all kernels are twins, which round where a GPU's kernels round: slow, with room
- * allocated inside calls, for checking a GPU's numbers where there is none. */
+ * In float32 it is made to be used, by the kernels of cpu.h and the reference implementations of
+ * what moves or maps elements. In bf16 all kernels are reference implementations, which round where
+ * a GPU's kernels round: slow, with room allocated inside calls, for checking a GPU's numbers where
+ * there is none. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 #include "kernels/device/mapped.h"
 #include "kernels/ref/cpu.h"
 #include "kernels/ref/cpu_ranks.h"
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 
 /* ---- memory ---- */
 
@@ -358,46 +359,46 @@ static int cpu_mark_elapsed(struct device *device, struct device_mark *from, str
 
 /* ---- kernels ---- */
 
-/* A kernel whose twin serves both dtypes. */
-#define TWIN(kernel)                                                                               \
+/* A kernel whose reference implementation serves both dtypes. */
+#define REFERENCE(kernel)                                                                          \
     static int cpu_run_##kernel(struct device *device, const struct call_##kernel *call) {         \
         (void)device;                                                                              \
-        twin_##kernel(call);                                                                       \
+        ref_##kernel(call);                                                                        \
         return DEVICE_OK;                                                                          \
     }
-TWIN(embed)
-TWIN(norm)
-TWIN(add)
-TWIN(rope)
-TWIN(keep)
-TWIN(swiglu)
-TWIN(credit)
-TWIN(softmax)
-TWIN(keep_expected)
-TWIN(add_expected)
-TWIN(next_step)
-TWIN(decode)
-TWIN(random)
-TWIN(block_list)
-TWIN(importance)
-TWIN(focus_select)
-TWIN(compact)
-TWIN(bucket)
-TWIN(block_log)
-TWIN(block_next)
-TWIN(decode_mean)
-TWIN(combine)
-TWIN(moe_route)
-TWIN(moe_sort)
-TWIN(moe_combine)
+REFERENCE(embed)
+REFERENCE(norm)
+REFERENCE(add)
+REFERENCE(rope)
+REFERENCE(keep)
+REFERENCE(swiglu)
+REFERENCE(credit)
+REFERENCE(softmax)
+REFERENCE(keep_expected)
+REFERENCE(add_expected)
+REFERENCE(next_step)
+REFERENCE(decode)
+REFERENCE(random)
+REFERENCE(block_list)
+REFERENCE(importance)
+REFERENCE(focus_select)
+REFERENCE(compact)
+REFERENCE(bucket)
+REFERENCE(block_log)
+REFERENCE(block_next)
+REFERENCE(decode_mean)
+REFERENCE(combine)
+REFERENCE(moe_route)
+REFERENCE(moe_sort)
+REFERENCE(moe_combine)
 
-static int twin_status(struct device *device, bool ran) {
+static int ref_status(struct device *device, bool ran) {
     return ran ? DEVICE_OK : fail(device, DEVICE_NO_MEMORY, "no memory for one row");
 }
 
 static int cpu_run_linear(struct device *device, const struct call_linear *call) {
     if (call->dtype == KERNEL_BF16) {
-        twin_linear(call);
+        ref_linear(call);
         return DEVICE_OK;
     }
     if (call->by_inputs) {
@@ -413,7 +414,7 @@ static int cpu_run_linear(struct device *device, const struct call_linear *call)
 
 static int cpu_run_gate_up(struct device *device, const struct call_gate_up *call) {
     if (call->dtype == KERNEL_BF16) {
-        twin_gate_up(call);
+        ref_gate_up(call);
         return DEVICE_OK;
     }
     if (call->n_channels > CPU_MAX_INPUTS) {
@@ -425,7 +426,7 @@ static int cpu_run_gate_up(struct device *device, const struct call_gate_up *cal
 
 static int cpu_run_moe_gate_up(struct device *device, const struct call_moe_gate_up *call) {
     if (call->dtype == KERNEL_BF16) {
-        twin_moe_gate_up(call);
+        ref_moe_gate_up(call);
         return DEVICE_OK;
     }
     if (call->n_channels > CPU_MAX_INPUTS) {
@@ -437,7 +438,7 @@ static int cpu_run_moe_gate_up(struct device *device, const struct call_moe_gate
 
 static int cpu_run_moe_down(struct device *device, const struct call_moe_down *call) {
     if (call->dtype == KERNEL_BF16) {
-        twin_moe_down(call);
+        ref_moe_down(call);
         return DEVICE_OK;
     }
     if (call->n_hidden > CPU_MAX_INPUTS) {
@@ -449,7 +450,7 @@ static int cpu_run_moe_down(struct device *device, const struct call_moe_down *c
 
 static int cpu_run_dense_attention(struct device *device, const struct call_dense_attention *call) {
     if (call->dtype == KERNEL_BF16) {
-        return twin_status(device, twin_dense_attention(call));
+        return ref_status(device, ref_dense_attention(call));
     }
     if (call->head_size > CPU_MAX_INPUTS) {
         return fail(device, DEVICE_REFUSED, "attention over heads of more than 32768 channels");
@@ -460,7 +461,7 @@ static int cpu_run_dense_attention(struct device *device, const struct call_dens
 
 static int cpu_run_block_attention(struct device *device, const struct call_block_attention *call) {
     if (call->dtype == KERNEL_BF16) {
-        return twin_status(device, twin_block_attention(call));
+        return ref_status(device, ref_block_attention(call));
     }
     cpu_block_attention(call);
     return DEVICE_OK;
@@ -468,7 +469,7 @@ static int cpu_run_block_attention(struct device *device, const struct call_bloc
 
 static int cpu_run_paged_attention(struct device *device, const struct call_paged_attention *call) {
     if (call->dtype == KERNEL_BF16) {
-        return twin_status(device, twin_paged_attention(call));
+        return ref_status(device, ref_paged_attention(call));
     }
     cpu_paged_attention(call);
     return DEVICE_OK;
@@ -476,7 +477,7 @@ static int cpu_run_paged_attention(struct device *device, const struct call_page
 
 static int cpu_run_select(struct device *device, const struct call_select *call) {
     if (call->dtype == KERNEL_BF16) {
-        return twin_status(device, twin_select(call));
+        return ref_status(device, ref_select(call));
     }
     if ((int64_t)call->n_heads * call->head_size > CPU_MAX_INPUTS) {
         return fail(device, DEVICE_REFUSED, "a selection by more than 32768 query channels");
@@ -487,7 +488,7 @@ static int cpu_run_select(struct device *device, const struct call_select *call)
 
 static int cpu_run_head(struct device *device, const struct call_head *call) {
     if (call->dtype == KERNEL_BF16) {
-        return twin_status(device, twin_head(call));
+        return ref_status(device, ref_head(call));
     }
     if (call->rounded || call->n_channels > CPU_MAX_INPUTS ||
         call->n_vocab > HEAD_SCRATCH_BYTES / (int)sizeof(float)) {
@@ -499,7 +500,7 @@ static int cpu_run_head(struct device *device, const struct call_head *call) {
 
 static int cpu_run_sample(struct device *device, const struct call_sample *call) {
     if (call->dtype == KERNEL_BF16) {
-        return twin_status(device, twin_sample(call));
+        return ref_status(device, ref_sample(call));
     }
     cpu_sample(call);
     return DEVICE_OK;

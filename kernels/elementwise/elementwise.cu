@@ -15,7 +15,7 @@ static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
     const bool known = id >= 0 && id < call.n_vocab;
     const int64_t from = known ? (int64_t)id * call.n_channels : 0;
     const int64_t to = (int64_t)blockIdx.x * call.n_channels;
-    /* The twin's NaN, whose bits a conversion would not give. */
+    /* The reference's NaN, whose bits a conversion would not give. */
     const __nv_bfloat162 two = __bfloat162bfloat162(__ushort_as_bfloat16(0x7fc0));
     const struct bf16x8 nan = {{two, two, two, two}};
     for (int i = threadIdx.x * 8; i < call.n_channels; i += ELEMENTWISE_THREADS * 8) {
@@ -81,7 +81,7 @@ static __device__ __forceinline__ int64_t random_at(const struct call_random &ca
     return call.first + (call.run > 0 ? i / call.run * call.stride + i % call.run : i);
 }
 
-/* No contraction: the products and sums are rounded as the twin's. */
+/* No contraction: the products and sums are rounded as the reference's. */
 template <typename T>
 static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
     random_kernel(const struct call_random call) {

@@ -1,5 +1,6 @@
-/* The kernels of the CPU in float32, where the twins' double accumulation is too slow or their
- * scratch too large: products by BLAS, attention in tiles, what follows from logits, selection.
+/* The kernels of the CPU in float32, where the reference implementations' double accumulation is
+ * too slow or their scratch too large: products by BLAS, attention in tiles, what follows from
+ * logits, selection.
  *
  * A row of a result is one fixed sequence of operations over its own inputs, whatever else is in
  * the call. Nothing allocates. */
@@ -31,8 +32,8 @@ void cpu_start_blas(void);
 /* At most CPU_MAX_INPUTS inputs; by_inputs any number of them. */
 void cpu_linear(const struct cpu_room *room, const struct call_linear *call);
 void cpu_linear_by_inputs(const struct cpu_room *room, const struct call_linear *call);
-/* What cpu_linear and the twin of swiglu give after one another, but for roundings: BLAS rounds an
- * output by its place in the strip. */
+/* What cpu_linear and the reference implementation of swiglu give after one another, but for
+ * roundings: BLAS rounds an output by its place in the strip. */
 void cpu_gate_up(const struct cpu_room *room, const struct call_gate_up *call);
 /* A row's bits are those of cpu_gate_up and cpu_linear with its expert's weights. */
 void cpu_moe_gate_up(const struct cpu_room *room, const struct call_moe_gate_up *call);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "kernels/ref/cpu.h"
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 
 /* Partial sums of a dot product: element i goes to sum i mod LANES, which a compiler may keep in
  * vector registers without reordering anything; and which keeps rounding errors short. */
@@ -115,7 +115,7 @@ void cpu_dense_attention(const struct cpu_room *room, const struct call_dense_at
     int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
     for (int32_t r = 0; r < call->n_requests; r++) {
         int64_t first = call->start[r], n = call->start[r + 1] - first;
-        const struct twin_queries queries = twin_queries_of(call, r);
+        const struct ref_queries queries = ref_queries_of(call, r);
         for (int64_t head = 0; head < call->n_heads; head++) {
             int64_t at = first * call->kv_stride + head / group * size;
             const struct run own = {k + at, v + at, call->kv_stride, n};
@@ -240,7 +240,7 @@ void cpu_select(const struct cpu_room *room, const struct call_select *call) {
         score(room, call);
     }
     if (call->part != KERNEL_SELECT_SCORES) {
-        twin_select_top(call);
-        twin_select_pack(call);
+        ref_select_top(call);
+        ref_select_pack(call);
     }
 }

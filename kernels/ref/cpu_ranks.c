@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 
 struct cpu_ranks {
     pthread_mutex_t lock; /* over all of it */
@@ -67,8 +67,8 @@ bool cpu_ranks_reduce(struct cpu_ranks *ranks, int32_t rank, const struct call_a
     if (!meet(ranks)) {
         return false;
     }
-    twin_all_reduce(ranks->sums, ranks->n, call->n * rank / ranks->n,
-                    call->n * (rank + 1) / ranks->n);
+    ref_all_reduce(ranks->sums, ranks->n, call->n * rank / ranks->n,
+                   call->n * (rank + 1) / ranks->n);
     return meet(ranks);
 }
 

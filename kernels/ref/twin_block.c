@@ -2,7 +2,7 @@
  * with it. */
 #include <math.h>
 
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 
 /* ---- the tokens a step processes ---- */
 
@@ -93,7 +93,7 @@ static void add_weights(const double *score, int32_t n, double *sum) {
     }
 }
 
-void twin_importance(const struct call_importance *call) {
+void ref_importance(const struct call_importance *call) {
     const int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
     for (int64_t r = 0; r < call->n_requests; r++) {
         int32_t list[FOCUS_MAX_BLOCK];
@@ -110,8 +110,8 @@ void twin_importance(const struct call_importance *call) {
                     const int64_t k = row * call->kv_stride + head / group * size;
                     score[j] = 0;
                     for (int64_t d = 0; d < size; d++) {
-                        score[j] += twin_load(call->q, call->dtype, q + d) *
-                                    twin_load(call->k, call->dtype, k + d);
+                        score[j] += ref_load(call->q, call->dtype, q + d) *
+                                    ref_load(call->k, call->dtype, k + d);
                     }
                     score[j] /= sqrt((double)size);
                 }
@@ -253,14 +253,14 @@ void twin_focus_select(const struct call_focus_select *call) {
 
 /* ---- what goes with it ---- */
 
-void twin_compact(const struct call_compact *call) {
+void ref_compact(const struct call_compact *call) {
     const int32_t n_rows = call->n_rows ? *call->n_rows : call->max_rows;
     for (int32_t a = 0; a < call->n_arrays; a++) {
         for (int64_t i = 0; i < n_rows; i++) {
             const int64_t from = call->rows[i] * call->from_stride[a];
             for (int64_t c = 0; c < call->width[a]; c++) {
-                twin_store(call->to[a], call->dtype, i * call->to_stride[a] + c,
-                           twin_load(call->from[a], call->dtype, from + c));
+                ref_store(call->to[a], call->dtype, i * call->to_stride[a] + c,
+                          ref_load(call->from[a], call->dtype, from + c));
             }
         }
     }

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "engine/device/device.h"
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 #include "sim/base/rng.h"
 #include "tests/support/suite.h"
 
@@ -39,14 +39,14 @@ START_TEST(a_row_of_a_product_has_the_same_bits_in_any_call) {
             call.x = x;
         }
         call.n_tokens = T;
-        twin_linear(&call);
+        ref_linear(&call);
         double difference = 0, norm = 0;
         for (int j = 0; j < T * n; j++) {
             double d = (double)whole[j] - (double)part[j];
             difference += d * d;
             norm += (double)part[j] * (double)part[j];
         }
-        ck_assert_double_le(sqrt(difference / norm), twin_bound(KERNEL_F32, k));
+        ck_assert_double_le(sqrt(difference / norm), ref_bound(KERNEL_F32, k));
         float *sum = whole; /* adding in place */
         memcpy(sum, part, sizeof(float) * (size_t)(T * n));
         call = (struct call_linear){x, w, sum, sum, k, n, T, n, k, 0, 0, KERNEL_F32, false, false};
@@ -59,7 +59,7 @@ START_TEST(a_row_of_a_product_has_the_same_bits_in_any_call) {
 }
 END_TEST
 
-START_TEST(selection_in_float32_is_the_twins) {
+START_TEST(selection_in_float32_equals_the_reference) {
     enum { T = 60, H = 6, G = 2, D = 8, N = 51, KEPT = 20 };
     static float q[T * H * D], k[T * G * D], v[T * G * D];
     static float scores[2][G * N], cache[2][2 * G * KEPT * D];
@@ -99,7 +99,7 @@ START_TEST(selection_in_float32_is_the_twins) {
             call.scores = scores[i];
             call.indices = indices[i];
             ck_assert(i == 0 ? cpu.table->select(cpu.device, &call) == DEVICE_OK
-                             : twin_select(&call));
+                             : ref_select(&call));
         }
         ck_assert_mem_eq(scores[0], scores[1], sizeof(float) * (uniform ? N : G * N));
         ck_assert_mem_eq(indices[0], indices[1], sizeof(int32_t) * KEPT);
@@ -194,24 +194,24 @@ static struct call_block_attention block_call(const struct attention_inputs *in,
 }
 
 /* Every output row of SIZE, which sums over keys whose scores sum over SIZE products. */
-static void assert_rows_near(const float *y, const float *twin, int n_rows, int n_keys) {
+static void assert_rows_near(const float *y, const float *expected, int n_rows, int n_keys) {
     for (int row = 0; row < n_rows; row++) {
         double difference = 0, norm = 0;
         for (int d = row * SIZE; d < (row + 1) * SIZE; d++) {
-            double off = (double)y[d] - (double)twin[d];
+            double off = (double)y[d] - (double)expected[d];
             difference += off * off;
-            norm += (double)twin[d] * (double)twin[d];
+            norm += (double)expected[d] * (double)expected[d];
         }
         double error = sqrt(difference / norm);
-        ck_assert_msg(error <= twin_bound(KERNEL_F32, n_keys + SIZE), "%d keys, row %d: %g", n_keys,
+        ck_assert_msg(error <= ref_bound(KERNEL_F32, n_keys + SIZE), "%d keys, row %d: %g", n_keys,
                       row, error);
     }
 }
 
-START_TEST(attention_over_several_tiles_is_the_twins_wherever_the_large_scores_are) {
+START_TEST(attention_over_several_tiles_equals_the_reference_wherever_the_large_scores_are) {
     static const int counts[] = {1, 63, 64, 65, 130, KEYS};
     static struct attention_inputs in;
-    static float y[KEYS * HEADS * SIZE], twin[KEYS * HEADS * SIZE],
+    static float y[KEYS * HEADS * SIZE], expected[KEYS * HEADS * SIZE],
         block[MOST_BLOCK * HEADS * SIZE];
     struct engine_device cpu;
     struct err err = {0};
@@ -221,9 +221,9 @@ START_TEST(attention_over_several_tiles_is_the_twins_wherever_the_large_scores_a
         fill_attention(&in, n, n_block, i % 4);
         struct call_dense_attention dense = dense_call(&in, y);
         ck_assert_int_eq(cpu.table->dense_attention(cpu.device, &dense), DEVICE_OK);
-        dense.y = twin;
-        ck_assert(twin_dense_attention(&dense));
-        assert_rows_near(y, twin, n * HEADS, n);
+        dense.y = expected;
+        ck_assert(ref_dense_attention(&dense));
+        assert_rows_near(y, expected, n * HEADS, n);
         const int32_t start[] = {0, n_block}, kept[] = {in.n_kept};
         const int64_t zero[] = {0};
         struct call_block_attention call = block_call(&in, start, kept, zero, block);
@@ -231,15 +231,15 @@ START_TEST(attention_over_several_tiles_is_the_twins_wherever_the_large_scores_a
         /* The same keys in the same order, out of the cache or not, are the same bits. */
         ck_assert_mem_eq(block, y + in.n_kept * HEADS * SIZE,
                          (size_t)(n_block * HEADS * SIZE) * sizeof *y);
-        call.y = twin;
-        ck_assert(twin_block_attention(&call));
-        assert_rows_near(block, twin, n_block * HEADS, n);
+        call.y = expected;
+        ck_assert(ref_block_attention(&call));
+        assert_rows_near(block, expected, n_block * HEADS, n);
         if (in.n_kept > 0) { /* cached rows alone */
             call.own_cached = true;
-            ck_assert(twin_block_attention(&call));
+            ck_assert(ref_block_attention(&call));
             call.y = block;
             ck_assert_int_eq(cpu.table->block_attention(cpu.device, &call), DEVICE_OK);
-            assert_rows_near(block, twin, n_block * HEADS, in.n_kept);
+            assert_rows_near(block, expected, n_block * HEADS, in.n_kept);
         }
     }
     engine_device_close(&cpu);
@@ -460,8 +460,8 @@ END_TEST
 int main(void) {
     const TTest *const tests[] = {
         a_row_of_a_product_has_the_same_bits_in_any_call,
-        selection_in_float32_is_the_twins,
-        attention_over_several_tiles_is_the_twins_wherever_the_large_scores_are,
+        selection_in_float32_equals_the_reference,
+        attention_over_several_tiles_equals_the_reference_wherever_the_large_scores_are,
         equal_logits_give_the_lowest_token,
         calls_that_are_too_large_for_the_cpu_are_refused,
         memory_keeps_what_is_in_it_wherever_it_is_mapped,

@@ -1,4 +1,4 @@
-/* Arrays on both sides, and how a kernel's results are compared with its twin's. */
+/* Arrays on both sides, and how a kernel's results are compared with its reference's. */
 #ifndef UNMASK_TESTS_GPU_ARRAYS_H
 #define UNMASK_TESTS_GPU_ARRAYS_H
 
@@ -11,7 +11,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/bf16.h"
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 #include "tests/gpu/chance.h"
 
 static inline void must(cudaError_t status, const char *what) {
@@ -105,12 +105,12 @@ static inline void launched(cudaError_t status, const char *name) {
     must(cudaDeviceSynchronize(), name);
 }
 
-/* Compares the device's rows with the twin's in a->host: each row's relative error, and every
+/* Compares the device's rows with the reference's in a->host: each row's relative error, and every
  * element against the row's size. */
 static inline void check_rows(const struct array *a, enum kernel_dtype dtype, int64_t n_rows,
                               int64_t width, int64_t stride, int64_t length, const char *name) {
     void *got = pull(a);
-    const double bound = twin_bound(dtype, length);
+    const double bound = ref_bound(dtype, length);
     double worst = 0;
     bool good = true;
     const int64_t size = dtype == KERNEL_BF16 ? 2 : 4;
@@ -121,8 +121,8 @@ static inline void check_rows(const struct array *a, enum kernel_dtype dtype, in
         }
         double errors = 0, squares = 0, largest = 0;
         for (int64_t i = 0; i < width; i++) {
-            const double want = twin_load(a->host, dtype, row * stride + i);
-            const double error = twin_load(got, dtype, row * stride + i) - want;
+            const double want = ref_load(a->host, dtype, row * stride + i);
+            const double error = ref_load(got, dtype, row * stride + i) - want;
             errors += error * error;
             squares += want * want;
             if (!(fabs(error) <= largest)) { /* also when it is a NaN */

@@ -1,6 +1,6 @@
-/* Block diffusion's kernels against their twins on random shapes, tails included. A plain program,
- * as test_kernels is: `test_block_kernels [seed] [small]`. Outputs are poisoned with NaN before
- * each launch, and so are pool rows that no query may see. */
+/* Block diffusion's kernels against their reference implementations on random shapes, tails
+ * included. A plain program, as test_kernels is: `test_block_kernels [seed] [small]`. Outputs are
+ * poisoned with NaN before each launch, and so are pool rows that no query may see. */
 #include <time.h>
 
 #include "kernels/kernels.h"
@@ -129,7 +129,7 @@ static void test_paged(enum paged_kind kind, int head_size) {
                                         .max_queries = s.longest,
                                         .max_extent = s.furthest,
                                         .dtype = KERNEL_BF16};
-    if (!twin_paged_attention(&call)) {
+    if (!ref_paged_attention(&call)) {
         exit(2);
     }
     call.q = q->device;
@@ -266,7 +266,7 @@ static void test_importance(int head_size, int most) {
                                    .head_size = d,
                                    .max_masked = most_masked,
                                    .dtype = KERNEL_BF16};
-    twin_importance(&call);
+    ref_importance(&call);
     call.q = q->device;
     call.k = k->device;
     call.kv_rows = scattered ? where->device : NULL;
@@ -647,7 +647,7 @@ static void test_compact(void) {
         call.from[a] = from[a]->host;
         call.to[a] = to[a]->host;
     }
-    twin_compact(&call);
+    ref_compact(&call);
     call.rows = row_list->device;
     call.n_rows = counted ? count->device : NULL;
     for (int a = 0; a < n_parts; a++) {

@@ -1,7 +1,7 @@
-/* Decoders' rules, credit and what they read of logits against their twins, on random and on
- * adversarial rows. A plain program, so that it runs on a GPU machine without a test library:
- * `test_decode [seed] [small]` prints the seed, a line for each failure, and the count. Outputs are
- * poisoned before each launch. */
+/* Decoders' rules, credit and what they read of logits against their reference implementations, on
+ * random and on adversarial rows. A plain program, so that it runs on a GPU machine without a test
+ * library: `test_decode [seed] [small]` prints the seed, a line for each failure, and the count.
+ * Outputs are poisoned before each launch. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,7 +105,7 @@ static void test_rule(enum kernel_rule rule, enum kernel_rank rank, int masked, 
             .bound = 0.8f,
             .temperature = temperature,
         };
-        side ? launched(kernel_decode(&call, NULL), rule_names[rule]) : twin_decode(&call);
+        side ? launched(kernel_decode(&call, NULL), rule_names[rule]) : ref_decode(&call);
     }
     char name[64];
     snprintf(name, sizeof name, "%s by rank %d, masks %d, up to %d rows", rule_names[rule],
@@ -162,7 +162,7 @@ static void test_statistics(int n_rows, int n_vocab, int kind) {
                                .n_rows = n_rows,
                                .n_vocab = n_vocab,
                                .dtype = KERNEL_BF16};
-    if (!twin_sample(&call)) {
+    if (!ref_sample(&call)) {
         exit(2);
     }
     call.logits = logits->device;
@@ -238,7 +238,7 @@ static void test_head_statistics(struct head *head, int n_rows, int n_channels, 
     call.confidence = out[0]->host;
     call.margin = out[1]->host;
     call.entropy = out[2]->host;
-    if (!twin_head(&call)) {
+    if (!ref_head(&call)) {
         exit(2);
     }
     bool good = true;
@@ -285,10 +285,10 @@ static void test_credit(int n_rows, int n_vocab, int n_slots, int n_passes) {
                                          .n_rows = n_rows,
                                          .n_vocab = n_vocab,
                                          .dtype = KERNEL_BF16};
-            if (side == 0 && !twin_sample(&sample)) {
+            if (side == 0 && !ref_sample(&sample)) {
                 exit(2);
             }
-            if (side == 0) { /* both sides start from the twin's */
+            if (side == 0) { /* both sides start from the reference's */
                 push(token);
                 push(confidence);
             }
@@ -307,7 +307,7 @@ static void test_credit(int n_rows, int n_vocab, int n_slots, int n_passes) {
                                              .beta = 0.8f,
                                              .gamma = 0.2f,
                                              .dtype = KERNEL_BF16};
-            side ? launched(kernel_credit(&call, NULL), "credit") : twin_credit(&call);
+            side ? launched(kernel_credit(&call, NULL), "credit") : ref_credit(&call);
         }
         float *got = pull(confidence);
         int32_t *tokens = pull(token), *states = pull(earned);

@@ -1,8 +1,9 @@
 /* The CUDA device through its table, loaded as the engine loads it: memory, copies, marks,
  * recordings, memory behind addresses, products of random shapes, and each kernel once against its
- * twin (test_kernels.c has their shapes and tails). A plain program: `test_device [seed] [small]
- * [LIBRARY]` prints the seed, a line for each failure, and the count; `small` keeps to what a
- * memory checker gets through and leaves out what such a one would report. */
+ * reference implementation (test_kernels.c has their shapes and tails). A plain program:
+ * `test_device [seed] [small] [LIBRARY]` prints the seed, a line for each failure, and the count;
+ * `small` keeps to what a memory checker gets through and leaves out what such a one would report.
+ */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <math.h>
@@ -14,7 +15,7 @@
 
 #include "kernels/bf16.h"
 #include "kernels/device.h"
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 #include "kernels/rules/keyed.h"
 #include "tests/gpu/chance.h"
 
@@ -101,18 +102,18 @@ static void check_bytes(const struct buffer *b, const char *name) {
     free(got);
 }
 
-/* Rows of width elements, stride apart, each within the twin's bound; a NaN never is. */
+/* Rows of width elements, stride apart, each within the reference's bound; a NaN never is. */
 static void check_rows(const struct buffer *b, int64_t n_rows, int64_t width, int64_t stride,
                        int64_t length, const char *name) {
     void *got = pull(b);
-    const double bound = twin_bound(KERNEL_BF16, length);
+    const double bound = ref_bound(KERNEL_BF16, length);
     double worst = 0;
     bool good = true;
     for (int64_t row = 0; row < n_rows; row++) {
         double errors = 0, squares = 0;
         for (int64_t i = row * stride; i < row * stride + width; i++) {
-            const double want = twin_load(b->host, KERNEL_BF16, i);
-            const double error = twin_load(got, KERNEL_BF16, i) - want;
+            const double want = ref_load(b->host, KERNEL_BF16, i);
+            const double error = ref_load(got, KERNEL_BF16, i) - want;
             errors += error * error;
             squares += want * want;
         }
@@ -270,7 +271,7 @@ static struct call_linear product(int n_tokens, int n_outputs, int n_inputs, int
                                .dtype = KERNEL_BF16,
                                .by_inputs = add == 3};
     must(table->finish(device), "finish"); /* y has been uploaded */
-    twin_linear(&call);
+    ref_linear(&call);
     call.x = x->device;
     call.w = w->device;
     call.add = add == 1 ? other->device : add == 2 ? y->device : NULL;
@@ -353,7 +354,7 @@ static void test_recording(void) {
     check_bytes(a, "recording runs nothing");
     for (int round = 0; round < 3; round++) {
         must(table->record_play(device, recording), "record_play");
-        twin_add(&again);
+        ref_add(&again);
     }
     check_bytes(a, "three plays are three sums");
     memcpy(c->host, a->host, N * 2);
@@ -402,14 +403,14 @@ static void test_parts(void) {
     must(table->record_end(device, &recording), "record_end");
     must(table->record_play(device, recording), "record_play");
     struct call_add again = {x->host, a->host, a->host, N, KERNEL_BF16};
-    twin_add(&again);
+    ref_add(&again);
     again.b = again.y = b->host;
-    twin_add(&again);
-    twin_add(&again);
+    ref_add(&again);
+    ref_add(&again);
     check_bytes(a, "a loop's pass");
     check_bytes(b, "the part chosen, and what stands behind the loop");
     must(table->record_play(device, recording), "record_play"); /* left is 0: no pass */
-    twin_add(&again);
+    ref_add(&again);
     check_bytes(a, "a loop without a pass");
     check_bytes(b, "what stands behind it");
     table->record_close(device, recording);
@@ -427,12 +428,12 @@ static void draw_both(const struct buffer *b, uint64_t key) {
     struct call_random call = {b->device, key, 0, b->bytes / 2, 0, 1, KERNEL_BF16, 0, 0};
     must(table->random(device, &call), "random");
     call.y = b->host;
-    twin_random(&call);
+    ref_random(&call);
 }
 
 static void play_sum(const struct buffer *b, struct device_recording *recording) {
     must(table->record_play(device, recording), "record_play");
-    twin_add(&(struct call_add){b->host, b->host, b->host, b->bytes / 2, KERNEL_BF16});
+    ref_add(&(struct call_add){b->host, b->host, b->host, b->bytes / 2, KERNEL_BF16});
 }
 
 static void check_refusals_of_mapping(unsigned char *range, int64_t granule,
@@ -547,7 +548,8 @@ static void test_mapped(void) {
     free(lent.host);
 }
 
-/* Calls that hold pointers name them twice; the twin runs on the host's, then the device. */
+/* Calls that hold pointers name them twice; the reference implementation runs on the host's, then
+ * the device. */
 #define BOTH(field, b) call.field = side ? (b)->device : (b)->host
 
 static void test_one_pass(void) {
@@ -573,7 +575,7 @@ static void test_one_pass(void) {
         BOTH(ids, id);
         BOTH(at, places);
         BOTH(y, y);
-        side ? must(table->embed(device, &call), "embed") : twin_embed(&call);
+        side ? must(table->embed(device, &call), "embed") : ref_embed(&call);
     }
     check_bytes(y, "embed");
     for (int side = 0; side < 2; side++) {
@@ -583,18 +585,18 @@ static void test_one_pass(void) {
         BOTH(weight, weight);
         BOTH(residual, residual);
         BOTH(y, z);
-        side ? must(table->norm(device, &call), "norm") : twin_norm(&call);
+        side ? must(table->norm(device, &call), "norm") : ref_norm(&call);
     }
     check_rows(z, T, C, C, C, "norm");
     check_bytes(residual, "norm's residual");
-    push(z); /* the twin's, as gate_up's input */
+    push(z); /* the reference's, as gate_up's input */
     must(table->finish(device), "finish");
     for (int side = 0; side < 2; side++) {
         struct call_swiglu call = {
             .y_stride = F, .n_tokens = T, .n_hidden = F, .dtype = KERNEL_BF16};
         BOTH(gate_up, gate_up);
         BOTH(y, s);
-        side ? must(table->swiglu(device, &call), "swiglu") : twin_swiglu(&call);
+        side ? must(table->swiglu(device, &call), "swiglu") : ref_swiglu(&call);
     }
     check_rows(s, T, F, F, 1, "swiglu");
     for (int side = 0; side < 2; side++) {
@@ -607,7 +609,7 @@ static void test_one_pass(void) {
         BOTH(x, z);
         BOTH(w, both_weights);
         BOTH(y, g);
-        side ? must(table->gate_up(device, &call), "gate_up") : twin_gate_up(&call);
+        side ? must(table->gate_up(device, &call), "gate_up") : ref_gate_up(&call);
     }
     check_rows(g, T, F, F, C, "gate_up");
     for (int side = 0; side < 2; side++) {
@@ -618,7 +620,7 @@ static void test_one_pass(void) {
                                    .spread = 0.03,
                                    .dtype = KERNEL_BF16};
         BOTH(y, y);
-        side ? must(table->random(device, &call), "random") : twin_random(&call);
+        side ? must(table->random(device, &call), "random") : ref_random(&call);
     }
     check_bytes(y, "random, bit for bit");
     buffers_free();
@@ -636,7 +638,7 @@ static void test_attention(bool uniform) {
         row[t] = t % 3 == 0 ? t / 3 : -1;
     }
     struct buffer *qkv = random_bf16(T * W, 1), *turns = buffer_new(T * D * 4);
-    twin_cos_sin(turns->host, T, D, 10000);
+    ref_cos_sin(turns->host, T, D, 10000);
     push(turns);
     struct buffer *positions = holding(position, sizeof position);
     struct buffer *starts = holding(start, sizeof start), *begins = holding(begin, sizeof begin);
@@ -663,11 +665,11 @@ static void test_attention(bool uniform) {
         BOTH(q, q);
         BOTH(k, k);
         BOTH(v, v);
-        side ? must(table->rope(device, &call), "rope") : twin_rope(&call);
+        side ? must(table->rope(device, &call), "rope") : ref_rope(&call);
     }
     check_rows(q, T * H, D, D, D, "rope's queries");
     check_rows(k, T * G, D, D, D, "rope's keys");
-    push(q); /* the twin's, so that what follows starts from the same numbers */
+    push(q); /* the reference's, so that what follows starts from the same numbers */
     push(k);
     push(v);
     must(table->finish(device), "finish");
@@ -689,7 +691,7 @@ static void test_attention(bool uniform) {
         BOTH(start, starts);
         if (side) {
             must(table->dense_attention(device, &call), "dense_attention");
-        } else if (!twin_dense_attention(&call)) {
+        } else if (!ref_dense_attention(&call)) {
             exit(2);
         }
     }
@@ -718,7 +720,7 @@ static void test_attention(bool uniform) {
         BOTH(indices, indices);
         if (side) {
             must(table->select(device, &call), "select");
-        } else if (!twin_select(&call)) {
+        } else if (!ref_select(&call)) {
             exit(2);
         }
     }
@@ -739,7 +741,7 @@ static void test_attention(bool uniform) {
         BOTH(kept, kepts);
         BOTH(cache_start, zeros);
         BOTH(cache, kept_rows);
-        side ? must(table->keep(device, &call), "keep") : twin_keep(&call);
+        side ? must(table->keep(device, &call), "keep") : ref_keep(&call);
     }
     check_bytes(kept_rows, "keep");
     for (int side = 0; side < 2; side++) {
@@ -762,7 +764,7 @@ static void test_attention(bool uniform) {
         BOTH(cache_start, zeros);
         if (side) {
             must(table->block_attention(device, &call), "block_attention");
-        } else if (!twin_block_attention(&call)) {
+        } else if (!ref_block_attention(&call)) {
             exit(2);
         }
     }
@@ -924,11 +926,11 @@ static void test_focus(void) {
             must(table->record_play(device, recording), "record_play");
         } else {
             twin_block_list(&list);
-            twin_importance(&weigh);
+            ref_importance(&weigh);
             twin_focus_select(&choose);
-            twin_compact(&compact);
+            ref_compact(&compact);
             twin_decode_mean(&average);
-            if (!twin_paged_attention(&attend)) {
+            if (!ref_paged_attention(&attend)) {
                 exit(2);
             }
         }
@@ -978,7 +980,7 @@ static void test_head(void) {
         BOTH(scratch, scratch);
         if (side) {
             must(table->head(device, &call), "head");
-        } else if (!twin_head(&call)) {
+        } else if (!ref_head(&call)) {
             exit(2);
         }
     }
@@ -1064,7 +1066,7 @@ static void test_decode(int masked, bool fixed) {
         BOTH(n_committed, counts);
         BOTH(take, takes);
         BOTH(threshold, thresholds);
-        side ? must(table->decode(device, &call), "decode") : twin_decode(&call);
+        side ? must(table->decode(device, &call), "decode") : ref_decode(&call);
     }
     const int expected = fixed ? (masked < 4 ? masked : 4) : masked > 0;
     check(((int32_t *)counts->host)[B - 1] == expected, "decode: the rule itself");

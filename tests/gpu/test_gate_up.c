@@ -12,7 +12,7 @@
 
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 #include "tests/gpu/chance.h"
 
 enum { GUARD_ROWS = 3 };
@@ -74,8 +74,8 @@ static struct matrix matrix_random(int n_rows, int n_columns, int stride, int mo
 static double dot(const struct matrix *x, int64_t x_row, const struct matrix *w, int64_t w_row) {
     double sum = 0;
     for (int64_t i = 0; i < x->n_columns; i++) {
-        sum += twin_load(x->host, KERNEL_BF16, x_row * x->stride + i) *
-               twin_load(w->host, KERNEL_BF16, w_row * w->stride + i);
+        sum += ref_load(x->host, KERNEL_BF16, x_row * x->stride + i) *
+               ref_load(w->host, KERNEL_BF16, w_row * w->stride + i);
     }
     return sum;
 }
@@ -93,8 +93,8 @@ static bool matches(const struct matrix *m, double bound) {
     for (int64_t row = 0; row < m->n_rows + GUARD_ROWS && bound > 0; row++) {
         double errors = 0, squares = 0;
         for (int64_t i = 0; i < m->stride; i++) {
-            const double want = twin_load(m->host, KERNEL_BF16, row * m->stride + i);
-            const double have = twin_load(got, KERNEL_BF16, row * m->stride + i);
+            const double want = ref_load(m->host, KERNEL_BF16, row * m->stride + i);
+            const double have = ref_load(got, KERNEL_BF16, row * m->stride + i);
             if (isnan(want) || isnan(have)) {
                 good = good && isnan(want) && isnan(have);
                 continue;
@@ -134,10 +134,10 @@ static void test_gate_up(int n_tokens, int n_channels, int n_hidden, bool few, b
         for (int64_t row = 0; row < n_tokens; row++) {
             for (int64_t i = 0; i < n_hidden; i++) {
                 const double gate = dot(&x, row, &w, i), up = dot(&x, row, &w, n_hidden + i);
-                twin_store(y.host, KERNEL_BF16, row * y_stride + i, gate / (1 + exp(-gate)) * up);
+                ref_store(y.host, KERNEL_BF16, row * y_stride + i, gate / (1 + exp(-gate)) * up);
             }
         }
-        check_shape(matches(&y, twin_bound(KERNEL_BF16, n_channels)), name, n_tokens, n_channels,
+        check_shape(matches(&y, ref_bound(KERNEL_BF16, n_channels)), name, n_tokens, n_channels,
                     n_hidden);
     }
     matrix_free(&x);
@@ -181,8 +181,8 @@ static void test_linear(int n_tokens, int n_inputs, int n_outputs, int mode, boo
         for (int64_t row = 0; row < n_tokens; row++) {
             for (int64_t i = 0; i < n_outputs; i++) {
                 const double term =
-                    mode == 0 ? 0 : twin_load(added->host, KERNEL_BF16, row * y_stride + i);
-                twin_store(y.host, KERNEL_BF16, row * y_stride + i, dot(&x, row, &w, i) + term);
+                    mode == 0 ? 0 : ref_load(added->host, KERNEL_BF16, row * y_stride + i);
+                ref_store(y.host, KERNEL_BF16, row * y_stride + i, dot(&x, row, &w, i) + term);
             }
         }
         check_shape(matches(&y, 0), names[few][mode], n_tokens, n_inputs, n_outputs);

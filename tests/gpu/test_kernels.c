@@ -1,7 +1,7 @@
-/* Every kernel against its twin on random shapes, tails included. A plain program, so that it runs
- * on a GPU machine without a test library: `test_kernels [seed] [small]` prints the seed, a line
- * for each failure, and the count; `small` keeps to sizes a memory checker gets through.
- * Outputs are poisoned with NaN before each launch, and a NaN never passes. */
+/* Every kernel against its reference implementation on random shapes, tails included. A plain
+ * program, so that it runs on a GPU machine without a test library: `test_kernels [seed] [small]`
+ * prints the seed, a line for each failure, and the count; `small` keeps to sizes a memory checker
+ * gets through. Outputs are poisoned with NaN before each launch, and a NaN never passes. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 #include "tests/gpu/arrays.h"
 
 static bool small;
@@ -34,7 +34,7 @@ static void test_embed(void) {
     struct call_embed call = {table->host, id->host,   indirect ? at->host : NULL,
                               y->host,     n_tokens,   n_channels,
                               n_vocab,     KERNEL_BF16};
-    twin_embed(&call);
+    ref_embed(&call);
     call.table = table->device;
     call.ids = id->device;
     call.at = indirect ? at->device : NULL;
@@ -66,7 +66,7 @@ static void test_norm(int mode) { /* 0 plain, 1 with residual, 2 gathered rows w
                              1e-5f,
                              false,
                              KERNEL_BF16};
-    twin_norm(&call);
+    ref_norm(&call);
     call.x = x->device;
     call.weight = weight->device;
     call.residual = mode ? residual->device : NULL;
@@ -84,7 +84,7 @@ static void test_swiglu(bool in_place) {
     struct array *x = random_bf16((int64_t)n_tokens * 2 * n_hidden, 2);
     struct array *y = in_place ? x : array_new((size_t)n_tokens * n_hidden * 2);
     struct call_swiglu call = {x->host, y->host, stride, n_tokens, n_hidden, KERNEL_BF16};
-    twin_swiglu(&call);
+    ref_swiglu(&call);
     call.gate_up = x->device;
     call.y = y->device;
     launched(kernel_swiglu(&call, NULL), "swiglu");
@@ -98,7 +98,7 @@ static void test_add(void) {
     const bool in_place = draw() % 2;
     struct array *y = in_place ? a : array_new((size_t)n * 2);
     struct call_add call = {a->host, b->host, y->host, n, KERNEL_BF16};
-    twin_add(&call);
+    ref_add(&call);
     call.a = a->device;
     call.b = b->device;
     call.y = y->device;
@@ -120,7 +120,7 @@ static void test_random(enum kernel_dtype dtype) {
                                .dtype = dtype,
                                .run = run,
                                .stride = run + between(0, 900)};
-    twin_random(&call);
+    ref_random(&call);
     call.y = y->device;
     launched(kernel_random(&call, NULL), "random");
     check_bytes(y, y->n_bytes, "random, and nothing behind it");
@@ -151,7 +151,7 @@ static void test_keep(void) {
     struct call_keep call = {k->host,    v->host,     start,       owner,      row,
                              kept,       cache_start, cache->host, stride,     b,
                              (int32_t)n, n_kv_heads,  size,        KERNEL_BF16};
-    twin_keep(&call);
+    ref_keep(&call);
     call.k = k->device;
     call.v = v->device;
     call.start = starts->device;
@@ -178,7 +178,7 @@ static void test_rope(int mode) {
     struct array *qkv = random_bf16((int64_t)n_tokens * width, 1), *bias = random_bf16(width, 1);
     struct array *q_norm = random_bf16(size, 1), *k_norm = random_bf16(size, 1);
     struct array *turns = array_new((size_t)n_positions * rotary * 4);
-    twin_cos_sin(turns->host, n_positions, rotary, 500000);
+    ref_cos_sin(turns->host, n_positions, rotary, 500000);
     push(turns);
     int32_t position[60], row[60];
     for (int t = 0; t < n_tokens; t++) {
@@ -213,7 +213,7 @@ static void test_rope(int mode) {
         if (side) {
             launched(kernel_rope(&call, NULL), "rope");
         } else {
-            twin_rope(&call);
+            ref_rope(&call);
         }
     }
     if (in_place) {
@@ -256,7 +256,7 @@ static void test_dense(bool wgmma) {
     const int64_t at = call.first_query * q_stride;
     call.q = (uint16_t *)q->host + at;
     call.y = (uint16_t *)y->host + at;
-    if (!twin_dense_attention(&call)) {
+    if (!ref_dense_attention(&call)) {
         exit(2);
     }
     call.q = (uint16_t *)q->device + at;
@@ -329,7 +329,7 @@ static void test_block(int kind) { /* 0 random, 1 many small requests, 2 one lon
                                         .max_queries = longest,
                                         .own_cached = own_cached,
                                         .dtype = KERNEL_BF16};
-    if (!twin_block_attention(&call)) {
+    if (!ref_block_attention(&call)) {
         exit(2);
     }
     call.q = q->device;
@@ -380,7 +380,7 @@ static void test_select(bool whole, bool uniform, int most) {
         score_start[r + 1] = score_start[r] + n;
         begin[r] = between(0, n);
         end[r] = begin[r] + block;
-        kept[r] = draw() % 4 ? twin_kept_tokens(n, (double)between(0, 100) / 100) : n;
+        kept[r] = draw() % 4 ? ref_kept_tokens(n, (double)between(0, 100) / 100) : n;
         n_most = n > n_most ? n : n_most;
         cache_start[r] = n_cache;
         n_cache += 2ll * kept[r] * n_kv_heads * D + 8 * between(0, 2);
@@ -430,7 +430,7 @@ static void test_select(bool whole, bool uniform, int most) {
     on_device.scores = scores->device;
     on_device.indices = indices->device;
     launched(kernel_select(&on_device, NULL), "select");
-    if (!twin_select_score(&call)) {
+    if (!ref_select_score(&call)) {
         exit(2);
     }
     float *device_scores = pull(scores);
@@ -446,20 +446,20 @@ static void test_select(bool whole, bool uniform, int most) {
             }
             /* A score sums over the block and a head, a uniform one over all heads. */
             const int64_t length = 32 + (uniform ? (int64_t)n_heads * D : D);
-            check(sqrt(errors) <= twin_bound(KERNEL_F32, length) * sqrt(squares),
+            check(sqrt(errors) <= ref_bound(KERNEL_F32, length) * sqrt(squares),
                   "select's scores: relative error %g", sqrt(errors / squares));
         }
     }
-    /* Small whole numbers: the device's scores must be the twin's up to the one factor 1/sqrt(D),
-     * and many are tied. Otherwise the choice is checked on the device's own scores. */
+    /* Small whole numbers: the device's scores must be the reference's up to the one factor
+     * 1/sqrt(D), and many are tied. Otherwise the choice is checked on the device's own scores. */
     memcpy(scores->host, device_scores, (size_t)n_scores * 4);
     free(device_scores);
-    twin_select_top(&call);
-    twin_select_pack(&call);
+    ref_select_top(&call);
+    ref_select_pack(&call);
     check_bytes(indices, (size_t)n_scores * 4, "select's indices");
     check_bytes(cache, cache->n_bytes, "select's keys and values");
-    if (whole) { /* end to end: the twin's own scores choose the same */
-        if (!twin_select(&call)) {
+    if (whole) { /* end to end: the reference's own scores choose the same */
+        if (!ref_select(&call)) {
             exit(2);
         }
         check_bytes(indices, (size_t)n_scores * 4, "select's indices from exact scores");
@@ -493,7 +493,7 @@ static void test_top(int n) { /* the choice alone, long rows and few distinct sc
                                .head_size = D,
                                .max_candidates = n,
                                .dtype = KERNEL_BF16};
-    twin_select_top(&call);
+    ref_select_top(&call);
     call.start = starts->device;
     call.block_start = begins->device;
     call.block_end = ends->device;
@@ -509,8 +509,8 @@ static void test_top(int n) { /* the choice alone, long rows and few distinct sc
 static double logit(const struct call_head *call, int32_t token) {
     double sum = 0;
     for (int64_t c = 0; c < call->n_channels; c++) {
-        sum += twin_load(call->x, call->dtype, c) *
-               twin_load(call->w, call->dtype, (int64_t)token * call->n_channels + c);
+        sum += ref_load(call->x, call->dtype, c) *
+               ref_load(call->w, call->dtype, (int64_t)token * call->n_channels + c);
     }
     return sum;
 }
@@ -548,7 +548,8 @@ static void test_head(struct head *head, int n_rows, int n_channels, int n_vocab
     call.confidence = confidence->host;
     bool tokens = true, confident = true;
     for (int row = 0; row < n_rows; row++) {
-        const int n_checked = m > 100 * 1000 * 1000 ? 4 : 20; /* the twin is slow */
+        const int n_checked =
+            m > 100 * 1000 * 1000 ? 4 : 20; /* the reference implementation is slow */
         if (n_rows > 40 && row % (n_rows / n_checked) != 0) {
             continue;
         }
@@ -557,7 +558,7 @@ static void test_head(struct head *head, int n_rows, int n_channels, int n_vocab
         one.n_rows = 1;
         one.token = (int32_t *)token->host + row;
         one.confidence = (float *)confidence->host + row;
-        if (!twin_head(&one)) {
+        if (!ref_head(&one)) {
             exit(2);
         }
         /* A logit is off by the bound times |x| |w| at most; sums of whole numbers are exact. */
@@ -565,13 +566,13 @@ static void test_head(struct head *head, int n_rows, int n_channels, int n_vocab
         const int32_t best = *one.token;
         const bool known = got[row] >= 0 && got[row] < n_vocab;
         for (int64_t c = 0; c < n_channels; c++) {
-            const double x_c = twin_load(one.x, KERNEL_BF16, c);
-            const double w_c = twin_load(w->host, KERNEL_BF16, (int64_t)best * n_channels + c);
+            const double x_c = ref_load(one.x, KERNEL_BF16, c);
+            const double w_c = ref_load(w->host, KERNEL_BF16, (int64_t)best * n_channels + c);
             x_squares += x_c * x_c;
             w_squares += w_c * w_c;
         }
         const double error =
-            exact ? 0 : twin_bound(KERNEL_F32, n_channels) * sqrt(x_squares * w_squares);
+            exact ? 0 : ref_bound(KERNEL_F32, n_channels) * sqrt(x_squares * w_squares);
         /* Without exact sums, a token whose logit is within the error of the largest may win. */
         const double top = logit(&one, best), its = known ? logit(&one, got[row]) : 0;
         tokens = tokens && known && (exact ? got[row] == best : its >= top - 2 * error);
@@ -608,7 +609,7 @@ static void test_sample(int n_rows, int n_vocab, bool impossible) {
                                .n_rows = n_rows,
                                .n_vocab = n_vocab,
                                .dtype = KERNEL_BF16};
-    if (!twin_sample(&call)) {
+    if (!ref_sample(&call)) {
         exit(2);
     }
     call.logits = logits->device;

@@ -1,6 +1,7 @@
-/* The kernels of a mixture of experts against their twins on random shapes, tails, empty experts
- * and crowded ones included. A plain program, as test_kernels is: `test_moe [seed] [small]`.
- * Outputs are poisoned with NaN before each launch, and what no pair owns must stay so. */
+/* The kernels of a mixture of experts against their reference implementations on random shapes,
+ * tails, empty experts and crowded ones included. A plain program, as test_kernels is: `test_moe
+ * [seed] [small]`. Outputs are poisoned with NaN before each launch, and what no pair owns must
+ * stay so. */
 #include <time.h>
 
 #include "kernels/kernels.h"
@@ -56,7 +57,7 @@ static void test_route(int n_tokens) {
                                   .scale = draw() % 2 ? 1 : 2.5f,
                                   .router = grouped ? KERNEL_ROUTER_SIGMOID : KERNEL_ROUTER_SOFTMAX,
                                   .dtype = KERNEL_BF16};
-    twin_moe_route(&call);
+    ref_moe_route(&call);
     call.logits = logits->device;
     call.bias = call.bias ? bias->device : NULL;
     call.expert = expert->device;
@@ -115,7 +116,7 @@ static void test_sort(int n_tokens, enum crowd crowd) {
                                  .n_active = n_active,
                                  .n_experts = n_experts,
                                  .first_expert = first};
-    twin_moe_sort(&call);
+    ref_moe_sort(&call);
     call.expert = expert->device;
     call.start = start->device;
     call.order = order->device;
@@ -168,7 +169,7 @@ static void check_alone(const struct call_moe_gate_up *gate_up, const struct cal
                                        .n_active = a,
                                        .n_experts = gate_up->n_experts,
                                        .first_expert = first_expert};
-    twin_moe_sort(&sort);
+    ref_moe_sort(&sort);
     push(start);
     push(order);
     struct call_moe_gate_up one = *gate_up;
@@ -215,7 +216,7 @@ static void test_products(int n_tokens, int n_active, int all, enum crowd crowd,
                                        .n_active = n_active,
                                        .n_experts = n_experts,
                                        .first_expert = first};
-    twin_moe_sort(&sort);
+    ref_moe_sort(&sort);
     push(start);
     push(order);
     push(place);
@@ -248,8 +249,8 @@ static void test_products(int n_tokens, int n_active, int all, enum crowd crowd,
                                  .n_channels = n_channels,
                                  .n_hidden = n_hidden,
                                  .dtype = KERNEL_BF16};
-    twin_moe_gate_up(&gate_up);
-    twin_moe_down(&down);
+    ref_moe_gate_up(&gate_up);
+    ref_moe_down(&down);
     gate_up.x = x->device;
     gate_up.w = w1->device;
     gate_up.y = inner->device;
@@ -274,7 +275,7 @@ static void test_products(int n_tokens, int n_active, int all, enum crowd crowd,
         launched(status, name);
         check_rows(inner, KERNEL_BF16, n_ours, n_hidden, n_hidden, n_channels, name);
         check_untouched(inner, n_ours * n_hidden * 2, name);
-        push(inner); /* the twin's, so that what follows starts from the same numbers */
+        push(inner); /* the reference's, so that what follows starts from the same numbers */
         launched(paths[path].down(&down, NULL), name);
         check_rows(outer, KERNEL_BF16, n_ours, n_channels, n_channels, n_hidden, name);
         check_untouched(outer, n_ours * n_channels * 2, name);
@@ -313,7 +314,7 @@ static void test_model(int n_tokens, int n_experts, int n_hidden) {
                                        .n_tokens = n_tokens,
                                        .n_active = A,
                                        .n_experts = n_experts};
-    twin_moe_sort(&sort);
+    ref_moe_sort(&sort);
     push(start);
     push(order);
     void *x = device_random((int64_t)n_tokens * C, draw(), 1.7);
@@ -395,7 +396,7 @@ static void test_combine(void) {
                                     .n_active = n_active,
                                     .n_channels = n_channels,
                                     .dtype = KERNEL_BF16};
-    twin_moe_combine(&call);
+    ref_moe_combine(&call);
     call.x = x->device;
     call.weight = weight->device;
     call.place = place->device;

@@ -11,7 +11,7 @@
 #include "engine/device/ranks.h"
 #include "engine/step/forward.h"
 #include "kernels/bf16.h"
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 #include "sim/graph/builder.h"
 #include "sim/model/ranks.h"
 #include "tests/gpu/chance.h"
@@ -95,7 +95,7 @@ static int64_t count_wrong(const struct party *p, const void *y, uint64_t round,
         struct call_random call = contents(p, rank, round, n, dtype);
         call.first = first;
         call.y = dtype == KERNEL_F32 ? (void *)drawn : (void *)rounded;
-        twin_random(&call);
+        ref_random(&call);
         for (int64_t i = 0; i < n; i++) {
             sums[i] += dtype == KERNEL_F32 ? drawn[i] : bf16_to_float(rounded[i]);
         }
@@ -144,7 +144,7 @@ static void check_sums(struct party *p, enum all_reduce_way way, const char *nam
             n = n < WINDOW ? n : WINDOW;
             fill.n = n;
             fill.y = p->host;
-            twin_random(&fill);
+            ref_random(&fill);
             must(p, table->upload(p->device.device, p->x, p->host, n * 4), "upload");
             must(p, table->finish(p->device.device), "finish");
         } else {
@@ -202,7 +202,7 @@ static void check_plays(struct party *p) {
                 uint16_t found[600], wanted[600];
                 struct call_random drawn = contents(p, rank, round, 600, KERNEL_BF16);
                 drawn.y = wanted;
-                twin_random(&drawn);
+                ref_random(&drawn);
                 must(p,
                      table->download(device, found, (unsigned char *)p->z + rank * gather.bytes,
                                      gather.bytes),

@@ -1,6 +1,7 @@
-/* Iteration smoothing's kernels against their twins, on random and on adversarial data. A plain
- * program, so that it runs on a GPU machine without a test library: `test_smooth [seed] [small]`
- * prints the seed, a line for each failure, and the count. Outputs are poisoned before each launch.
+/* Iteration smoothing's kernels against their reference implementations, on random and on
+ * adversarial data. A plain program, so that it runs on a GPU machine without a test library:
+ * `test_smooth [seed] [small]` prints the seed, a line for each failure, and the count. Outputs are
+ * poisoned before each launch.
  */
 #include <math.h>
 #include <stdio.h>
@@ -67,7 +68,7 @@ static void test_softmax(int n_rows, int n_vocab, bool in_place) {
                                 .n_rows = n_rows,
                                 .n_vocab = n_vocab,
                                 .dtype = KERNEL_BF16};
-    twin_softmax(&call);
+    ref_softmax(&call);
     call.logits = logits->device;
     call.y = y->device;
     launched(kernel_softmax(&call, NULL), "softmax");
@@ -132,8 +133,8 @@ static void test_rows(int n_rows, int n_tokens, int n_channels) {
             launched(kernel_keep_expected(&keep, NULL), "keep_expected");
             launched(kernel_add_expected(&add, NULL), "add_expected");
         } else {
-            twin_keep_expected(&keep);
-            twin_add_expected(&add);
+            ref_keep_expected(&keep);
+            ref_add_expected(&add);
         }
     }
     check_bytes(kept, kept->n_bytes - 16, "expected embeddings that are kept");
@@ -165,7 +166,7 @@ static void test_next_step(int n_requests, int n_rows) {
                                             .n_rows = n_rows,
                                             .n_requests = n_requests,
                                             .threshold_decay = 0.02};
-        side ? launched(kernel_next_step(&call, NULL), "next_step") : twin_next_step(&call);
+        side ? launched(kernel_next_step(&call, NULL), "next_step") : ref_next_step(&call);
     }
     check_bytes(step, step->n_bytes, "steps, and nothing behind them");
     check_bytes(threshold, threshold->n_bytes, "thresholds, and nothing behind them");

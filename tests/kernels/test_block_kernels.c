@@ -5,7 +5,7 @@
 
 #include "kernels/device.h"
 #include "kernels/ref/cpu.h"
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 #include "kernels/work.h"
 #include "sim/base/rng.h"
 #include "tests/support/suite.h"
@@ -65,10 +65,10 @@ static int pool_row(const struct paged *p, int r, int row) {
 START_TEST(paged_attention_averages_the_values_a_page_table_names) {
     struct paged p;
     paged_init(&p);
-    for (int twin = 0; twin < 2; twin++) {
+    for (int reference = 0; reference < 2; reference++) {
         memset(p.y, 0xff, sizeof p.y);
-        if (twin) {
-            ck_assert(twin_paged_attention(&p.call));
+        if (reference) {
+            ck_assert(ref_paged_attention(&p.call));
         } else {
             cpu_paged_attention(&p.call);
         }
@@ -248,7 +248,7 @@ START_TEST(importance_is_what_masked_tokens_pay_to_masked_tokens) {
                                    .head_size = SIZE,
                                    .max_masked = 3,
                                    .dtype = KERNEL_F32};
-    twin_importance(&call);
+    ref_importance(&call);
     const int list[3] = {2, 3, 5};
     double want[3] = {0};
     for (int h = 0; h < HEADS; h++) {
@@ -523,13 +523,13 @@ START_TEST(compaction_gathers_rows_of_several_arrays) {
                                 .n_arrays = 2,
                                 .max_rows = 3,
                                 .dtype = KERNEL_F32};
-    twin_compact(&call);
+    ref_compact(&call);
     ck_assert_mem_eq(to_a[0], a[1], sizeof a[1]);
     ck_assert_mem_eq(to_a[1], a[3], sizeof a[3]);
     ck_assert_mem_eq(to_b[1], b[3], sizeof b[3]);
     ck_assert(to_a[2][0] == 0 && to_b[1][16] == 0 && to_b[2][0] == 0);
     call.n_rows = NULL;
-    twin_compact(&call);
+    ref_compact(&call);
     ck_assert_mem_eq(to_a[2], a[0], sizeof a[0]);
 }
 END_TEST

@@ -6,7 +6,7 @@
 #include "kernels/device.h"
 #include "kernels/elementwise/sigmoid.h"
 #include "kernels/ref/cpu.h"
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 #include "kernels/work.h"
 #include "sim/base/rng.h"
 #include "tests/support/suite.h"
@@ -39,7 +39,7 @@ static struct routed route(struct call_moe_route call, const float *logits) {
     call.n_groups_active = call.n_groups_active > 0 ? call.n_groups_active : 1;
     call.scale = call.scale > 0 ? call.scale : 1;
     call.dtype = KERNEL_F32;
-    twin_moe_route(&call);
+    ref_moe_route(&call);
     return r;
 }
 
@@ -151,7 +151,7 @@ START_TEST(pairs_are_sorted_by_expert_and_then_by_token) {
                                  .n_tokens = 5,
                                  .n_active = 2,
                                  .n_experts = 4};
-    twin_moe_sort(&call);
+    ref_moe_sort(&call);
     const int32_t starts[5] = {0, 3, 3, 7, 10}, orders[10] = {1, 4, 8, 0, 3, 6, 9, 2, 5, 7};
     ck_assert_mem_eq(start, starts, sizeof starts);
     ck_assert_mem_eq(order, orders, sizeof orders);
@@ -172,13 +172,13 @@ START_TEST(another_ranks_experts_have_no_place) {
                                  .n_active = 2,
                                  .n_experts = 2,
                                  .first_expert = 3};
-    twin_moe_sort(&call);
+    ref_moe_sort(&call);
     const int32_t starts[3] = {0, 2, 3}, places[6] = {-1, -1, 0, -1, 2, 1};
     ck_assert_mem_eq(start, starts, sizeof starts);
     ck_assert_mem_eq(place, places, sizeof places);
     ck_assert(order[0] == 2 && order[1] == 5 && order[2] == 4);
     call.n_tokens = 0;
-    twin_moe_sort(&call);
+    ref_moe_sort(&call);
     ck_assert_int_eq(start[2], 0);
 }
 END_TEST
@@ -213,7 +213,7 @@ static void mixture_init(struct mixture *m, bool one_expert) {
                                        .n_tokens = T,
                                        .n_active = A,
                                        .n_experts = EXPERTS};
-    twin_moe_sort(&sort);
+    ref_moe_sort(&sort);
     m->gate_up = (struct call_moe_gate_up){.x = m->x,
                                            .w = m->w1,
                                            .start = m->start,
@@ -248,7 +248,7 @@ static void open_cpu(void) {
 }
 
 /* The dense products of the tokens of one expert, gathered. */
-static void dense_of(const struct mixture *m, int e, bool twin, float (*inner)[F],
+static void dense_of(const struct mixture *m, int e, bool reference, float (*inner)[F],
                      float (*outer)[C]) {
     const int n = m->start[e + 1] - m->start[e];
     float x[PAIRS][C];
@@ -273,37 +273,37 @@ static void dense_of(const struct mixture *m, int e, bool twin, float (*inner)[F
                                        .n_outputs = C,
                                        .n_inputs = F,
                                        .dtype = KERNEL_F32};
-    if (twin) {
-        twin_gate_up(&first);
-        twin_linear(&second);
+    if (reference) {
+        ref_gate_up(&first);
+        ref_linear(&second);
     } else {
         ck_assert_int_eq(device_cpu.gate_up(cpu, &first), DEVICE_OK);
         ck_assert_int_eq(device_cpu.linear(cpu, &second), DEVICE_OK);
     }
 }
 
-static void run_products(struct mixture *m, bool twin) {
-    if (twin) {
-        twin_moe_gate_up(&m->gate_up);
-        twin_moe_down(&m->down);
+static void run_products(struct mixture *m, bool reference) {
+    if (reference) {
+        ref_moe_gate_up(&m->gate_up);
+        ref_moe_down(&m->down);
     } else {
         ck_assert_int_eq(device_cpu.moe_gate_up(cpu, &m->gate_up), DEVICE_OK);
         ck_assert_int_eq(device_cpu.moe_down(cpu, &m->down), DEVICE_OK);
     }
 }
 
-/* To the bit, of the twins and of the CPU's own. */
+/* To the bit, of the reference implementations and of the CPU's own. */
 START_TEST(an_experts_products_are_the_dense_ones_of_its_tokens) {
     static float inner[PAIRS][F], outer[PAIRS][C];
     struct mixture *m = &mixture;
     open_cpu();
-    for (int twin = 0; twin < 2; twin++) {
+    for (int reference = 0; reference < 2; reference++) {
         mixture_init(m, false);
         ck_assert_int_eq(m->start[1], m->start[2]);
-        run_products(m, twin);
+        run_products(m, reference);
         for (int e = 0; e < EXPERTS; e++) {
             const int first = m->start[e], n = m->start[e + 1] - first;
-            dense_of(m, e, twin, inner, outer);
+            dense_of(m, e, reference, inner, outer);
             ck_assert_mem_eq(m->inner[first], inner, (size_t)n * sizeof inner[0]);
             ck_assert_mem_eq(m->outer[first], outer, (size_t)n * sizeof outer[0]);
         }
@@ -320,9 +320,9 @@ START_TEST(an_expert_that_holds_all_is_the_dense_layer) {
     for (int p = 0; p < PAIRS; p++) {
         weight[p] = p % A == 0 ? 0.5f : 0.25f; /* sums of halves and quarters are exact */
     }
-    for (int twin = 0; twin < 2; twin++) {
+    for (int reference = 0; reference < 2; reference++) {
         mixture_init(m, true);
-        run_products(m, twin);
+        run_products(m, reference);
         const struct call_moe_combine combine = {.x = m->outer,
                                                  .weight = weight,
                                                  .place = m->place,
@@ -331,8 +331,8 @@ START_TEST(an_expert_that_holds_all_is_the_dense_layer) {
                                                  .n_active = A,
                                                  .n_channels = C,
                                                  .dtype = KERNEL_F32};
-        twin_moe_combine(&combine);
-        dense_of(m, 3, twin, dense, want);
+        ref_moe_combine(&combine);
+        dense_of(m, 3, reference, dense, want);
         for (int t = 0; t < T; t++) {
             ck_assert_mem_eq(y[t], want[t * A], sizeof y[t]);
         }
@@ -358,7 +358,7 @@ START_TEST(a_tokens_company_does_not_change_its_bits) {
                                            .n_tokens = 1,
                                            .n_active = A,
                                            .n_experts = EXPERTS};
-        twin_moe_sort(&sort);
+        ref_moe_sort(&sort);
         struct call_moe_gate_up gate_up = m->gate_up;
         struct call_moe_down down = m->down;
         gate_up.x = m->x[t];
@@ -391,11 +391,11 @@ START_TEST(what_comes_back_is_weighted_and_other_ranks_parts_are_left_out) {
                                     .n_active = 2,
                                     .n_channels = 2,
                                     .dtype = KERNEL_F32};
-    twin_moe_combine(&call);
+    ref_moe_combine(&call);
     ck_assert(y[0][0] == 7 && y[0][1] == 14 && y[1][0] == 25 && y[1][1] == 50);
     memcpy(y, add, sizeof y);
     call.add = y; /* in place */
-    twin_moe_combine(&call);
+    ref_moe_combine(&call);
     ck_assert(y[0][0] == 14 && y[0][1] == 22 && y[1][0] == 34 && y[1][1] == 60);
 }
 END_TEST

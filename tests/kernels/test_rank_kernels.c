@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 #include "sim/base/rng.h"
 #include "tests/support/suite.h"
 
@@ -70,14 +70,14 @@ START_TEST(candidates_of_parts_combine_to_the_whole_rows) {
                 entropy[ROWS];
             int32_t token[ROWS];
             gather((const double(*)[VOCAB])logits, n_ranks, statistics, gathered);
-            twin_combine(&(struct call_combine){.gathered = gathered,
-                                                .token = token,
-                                                .confidence = confidence,
-                                                .margin = statistics ? margin : NULL,
-                                                .entropy = statistics ? entropy : NULL,
-                                                .n_ranks = n_ranks,
-                                                .n_rows = ROWS,
-                                                .n_vocab = VOCAB / n_ranks});
+            ref_combine(&(struct call_combine){.gathered = gathered,
+                                               .token = token,
+                                               .confidence = confidence,
+                                               .margin = statistics ? margin : NULL,
+                                               .entropy = statistics ? entropy : NULL,
+                                               .n_ranks = n_ranks,
+                                               .n_rows = ROWS,
+                                               .n_vocab = VOCAB / n_ranks});
             for (int r = 0; r < ROWS; r++) {
                 struct row whole = row_of(logits[r], VOCAB);
                 ck_assert_int_eq(token[r], whole.token);
@@ -96,14 +96,14 @@ START_TEST(a_part_that_is_no_number_leaves_no_number) {
     float gathered[2 * 5] = {0, NAN, NAN, NAN, 1, 0, 0.5F, 0.25F, -1, 2}, confidence, margin,
                        entropy;
     int32_t token;
-    twin_combine(&(struct call_combine){.gathered = gathered,
-                                        .token = &token,
-                                        .confidence = &confidence,
-                                        .margin = &margin,
-                                        .entropy = &entropy,
-                                        .n_ranks = 2,
-                                        .n_rows = 1,
-                                        .n_vocab = 4});
+    ref_combine(&(struct call_combine){.gathered = gathered,
+                                       .token = &token,
+                                       .confidence = &confidence,
+                                       .margin = &margin,
+                                       .entropy = &entropy,
+                                       .n_ranks = 2,
+                                       .n_rows = 1,
+                                       .n_vocab = 4});
     ck_assert_float_nan(confidence);
     ck_assert_float_nan(margin);
     ck_assert_float_nan(entropy);
@@ -145,7 +145,7 @@ START_TEST(a_selection_in_two_parts_is_that_of_all_heads) {
                                .max_candidates = CANDIDATES,
                                .uniform = true,
                                .dtype = KERNEL_F32};
-    ck_assert(twin_select(&call));
+    ck_assert(ref_select(&call));
     float scores[2][HEADS * CANDIDATES] = {{0}};
     int32_t indices[2][HEADS * CANDIDATES];
     struct call_select parts[2] = {call, call};
@@ -158,7 +158,7 @@ START_TEST(a_selection_in_two_parts_is_that_of_all_heads) {
         part->indices = indices[rank];
         part->part = KERNEL_SELECT_SCORES;
         indices[rank][0] = -1;
-        ck_assert(twin_select(part));
+        ck_assert(ref_select(part));
         ck_assert_int_eq(indices[rank][0], -1); /* nothing is chosen yet */
     }
     for (int i = 0; i < CANDIDATES; i++) {
@@ -166,7 +166,7 @@ START_TEST(a_selection_in_two_parts_is_that_of_all_heads) {
     }
     for (int rank = 0; rank < 2; rank++) {
         parts[rank].part = KERNEL_SELECT_SCORED;
-        ck_assert(twin_select(&parts[rank]));
+        ck_assert(ref_select(&parts[rank]));
         ck_assert_mem_eq(indices[rank], whole, KEPT * sizeof *whole);
     }
 }

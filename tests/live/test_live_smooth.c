@@ -5,7 +5,7 @@
 #include "engine/session/session.h"
 #include "engine/step/forward_parts.h"
 #include "kernels/bf16.h"
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 #include "sim/base/rng.h"
 #include "sim/decode/smooth.h"
 #include "tests/support/live.h"
@@ -56,7 +56,7 @@ START_TEST(a_softmax_is_that_of_each_row) {
     }
     const struct call_softmax call = {
         .logits = logits, .y = y, .n_rows = KINDS, .n_vocab = VOCAB, .dtype = KERNEL_F32};
-    twin_softmax(&call);
+    ref_softmax(&call);
     for (int kind = 0; kind < KINDS; kind++) {
         double sum = 0, most = -INFINITY;
         for (int i = 0; i < VOCAB; i++) {
@@ -75,7 +75,7 @@ START_TEST(a_softmax_is_that_of_each_row) {
     ck_assert_float_eq(y[1][17], 1);
     ck_assert_float_eq(y[3][17], 1);
     /* In place, and alone. */
-    twin_softmax(&(struct call_softmax){
+    ref_softmax(&(struct call_softmax){
         .logits = logits[0], .y = logits[0], .n_rows = 1, .n_vocab = VOCAB, .dtype = KERNEL_F32});
     ck_assert_mem_eq(logits[0], y[0], sizeof y[0]);
 }
@@ -94,15 +94,15 @@ START_TEST(weights_and_thresholds_are_those_of_the_schedule) {
         keep.step = &step;
         keep.n_rows = 1;
         keep.dtype = KERNEL_F32;
-        twin_keep_expected(&keep);
+        ref_keep_expected(&keep);
         ck_assert_float_eq(kept, (float)smoothing_weight(&released, (uint32_t)i + 1));
-        twin_next_step(&(struct call_next_step){.step = &step,
-                                                .first_row = &first,
-                                                .least = &least,
-                                                .threshold = &threshold,
-                                                .n_rows = 1,
-                                                .n_requests = 1,
-                                                .threshold_decay = 0.02});
+        ref_next_step(&(struct call_next_step){.step = &step,
+                                               .first_row = &first,
+                                               .least = &least,
+                                               .threshold = &threshold,
+                                               .n_rows = 1,
+                                               .n_requests = 1,
+                                               .threshold_decay = 0.02});
         ck_assert_float_eq(threshold, smoothing_threshold(&released, (uint32_t)i, least));
         ck_assert_int_eq(step, i + 1);
     }
@@ -123,25 +123,25 @@ START_TEST(what_is_kept_of_a_row_is_added_to_masked_tokens_of_its_place) {
             before[row][c] = y[row][c] = some(&rng, 2);
         }
     }
-    twin_keep_expected(&(struct call_keep_expected){.x = x,
-                                                    .places = places,
-                                                    .step = steps,
-                                                    .kept = kept,
-                                                    .n_rows = ROWS,
-                                                    .n_channels = CHANNELS,
-                                                    .weight_init = 0.15,
-                                                    .weight_growth = 0.02,
-                                                    .weight_most = 0.3,
-                                                    .dtype = KERNEL_F32});
-    twin_add_expected(&(struct call_add_expected){.kept = kept,
-                                                  .places = tokens,
-                                                  .at = at,
-                                                  .canvas = canvas,
-                                                  .y = y,
-                                                  .n_tokens = ROWS,
-                                                  .n_channels = CHANNELS,
-                                                  .mask_token = 9,
-                                                  .dtype = KERNEL_F32});
+    ref_keep_expected(&(struct call_keep_expected){.x = x,
+                                                   .places = places,
+                                                   .step = steps,
+                                                   .kept = kept,
+                                                   .n_rows = ROWS,
+                                                   .n_channels = CHANNELS,
+                                                   .weight_init = 0.15,
+                                                   .weight_growth = 0.02,
+                                                   .weight_most = 0.3,
+                                                   .dtype = KERNEL_F32});
+    ref_add_expected(&(struct call_add_expected){.kept = kept,
+                                                 .places = tokens,
+                                                 .at = at,
+                                                 .canvas = canvas,
+                                                 .y = y,
+                                                 .n_tokens = ROWS,
+                                                 .n_channels = CHANNELS,
+                                                 .mask_token = 9,
+                                                 .dtype = KERNEL_F32});
     for (int c = 0; c < CHANNELS; c++) {
         const float third = (float)smoothing_weight(&released, 9) * x[3][c];
         const float first = (float)smoothing_weight(&released, 1) * x[0][c];
@@ -197,7 +197,7 @@ START_TEST(a_product_by_inputs_is_the_weighted_sum_of_a_matrix_s_rows) {
         ck_assert_int_eq(device_cpu.linear(device, &call), DEVICE_OK);
         ck_assert_mem_eq(one, y + t * OUTPUTS, sizeof *one * OUTPUTS);
     }
-    /* The twin's, and its bits in bf16. */
+    /* The reference's, and its bits in bf16. */
     uint16_t p[2 * 16], table[16 * 8], out[2 * 8];
     for (int i = 0; i < 16 * 8; i++) {
         table[i] = bf16_from_float((float)(i % 13) - 6);

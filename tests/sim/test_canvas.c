@@ -1,6 +1,6 @@
 /* Cache policies that keep the whole canvas: what the greedy one lists, what decoders foretell, and
  * the guard around both. */
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 #include "sim/base/rng.h"
 #include "sim/check/guard.h"
 #include "sim/decode/block.h"
@@ -22,7 +22,8 @@ static const struct policy *named(enum policy_kind kind, const char *name) {
 
 enum { BLOCK = 48, ROUNDS = 200 };
 
-/* What the twin of the device's kernel commits of the same positions, whatever the model says. */
+/* What the reference implementation of the device's kernel commits of the same positions, whatever
+ * the model says. */
 static void commit_on_device(const struct decode_rule *rule, const struct request *request,
                              const uint8_t *masked, int32_t take, struct rng *rng,
                              uint8_t committed[BLOCK]) {
@@ -54,7 +55,7 @@ static void commit_on_device(const struct decode_rule *rule, const struct reques
                                      .mask_token = 7,
                                      .rule = (enum kernel_rule)rule->kind,
                                      .rank = (enum kernel_rank)rule->rank};
-    twin_decode(&call);
+    ref_decode(&call);
     ck_assert_int_ge(n_committed, 1);
 }
 

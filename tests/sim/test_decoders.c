@@ -1,10 +1,11 @@
-/* Decoders: their rules against plain sorting, the kernels' twins against the rules, on random and
- * on adversarial input; credit; what a decode process says besides confidences. */
+/* Decoders: their rules against plain sorting, the kernels' reference implementations against the
+ * rules, on random and on adversarial input; credit; what a decode process says besides
+ * confidences. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 #include "kernels/rules/keyed.h"
 #include "sim/base/rng.h"
 #include "sim/decode/choice.h"
@@ -162,9 +163,9 @@ static uint32_t naive(const struct decode_rule *rule, const struct decode_seen *
     return sum_of;
 }
 
-/* The twin's choice of the same rows. */
-static int32_t twin_choice(struct rows *rows, const struct decode_rule *rule, int32_t take,
-                           bool has_canvas) {
+/* The reference's choice of the same rows. */
+static int32_t ref_choice(struct rows *rows, const struct decode_rule *rule, int32_t take,
+                          bool has_canvas) {
     const int32_t first = 0, n = (int32_t)rows->n;
     int32_t n_committed = -7;
     struct call_decode call = {
@@ -194,7 +195,7 @@ static int32_t twin_choice(struct rows *rows, const struct decode_rule *rule, in
         .temperature = rule->temperature,
     };
     memset(rows->committed, 9, sizeof rows->committed);
-    twin_decode(&call);
+    ref_decode(&call);
     return n_committed;
 }
 
@@ -204,7 +205,7 @@ static void assert_alike(struct rows *rows, const struct decode_rule *rule, uint
     ck_assert_uint_eq(decode_choose(rule, &rows->seen, count, chosen), n);
     ck_assert_mem_eq(chosen, plain, rows->n_masked);
     ck_assert_uint_ge(n, 1);
-    ck_assert_int_eq(twin_choice(rows, rule, (int32_t)count, true), (int32_t)n);
+    ck_assert_int_eq(ref_choice(rows, rule, (int32_t)count, true), (int32_t)n);
     for (uint32_t i = 0, at = 0; i < rows->n; i++) {
         bool masked = at < rows->n_masked && rows->row[at] == i;
         bool taken = masked && plain[at];
@@ -215,7 +216,7 @@ static void assert_alike(struct rows *rows, const struct decode_rule *rule, uint
     }
 }
 
-START_TEST(rules_twins_and_plain_sorting_choose_alike) {
+START_TEST(rules_reference_and_plain_sorting_choose_alike) {
     struct rng rng = rng_stream(1, "rules");
     struct rows rows;
     for (int round = 0; round < 40000; round++) {
@@ -289,7 +290,7 @@ START_TEST(a_row_that_is_no_number_is_refused_and_nothing_is_committed) {
         for (int i = 0; i < 3; i++) {
             values[i][row] = round % 2 ? NAN : -NAN;
         }
-        int32_t n = twin_choice(&rows, &rule, 1, true);
+        int32_t n = ref_choice(&rows, &rule, 1, true);
         if (of_masked) {
             const uint8_t nothing[MOST] = {0};
             ck_assert_int_eq(n, DECODE_NOT_NUMBERS);
@@ -312,14 +313,14 @@ START_TEST(without_masks_nothing_is_committed_and_without_a_canvas_every_row_cou
         for (uint32_t i = 0; i < rows.n; i++) {
             rows.after[rows.position[i]] = 50;
         }
-        ck_assert_int_eq(twin_choice(&rows, &rule, take, true), 0);
+        ck_assert_int_eq(ref_choice(&rows, &rule, take, true), 0);
         for (uint32_t i = 0; i < rows.n; i++) {
             ck_assert_uint_eq(rows.committed[i], 0);
             rows.offset[i] = i;
         }
         uint8_t plain[MOST];
         int32_t n = (int32_t)naive(&rule, &rows.seen, (uint32_t)take, plain);
-        ck_assert_int_eq(twin_choice(&rows, &rule, take, false), n);
+        ck_assert_int_eq(ref_choice(&rows, &rule, take, false), n);
         ck_assert_mem_eq(rows.committed, plain, rows.n);
     }
 }
@@ -576,7 +577,7 @@ START_TEST(lists_of_credit_are_the_matrix_that_dinfer_keeps) {
                                          .n_rows = 2,
                                          .n_vocab = V,
                                          .dtype = KERNEL_F32};
-            ck_assert(twin_sample(&sample));
+            ck_assert(ref_sample(&sample));
             other[0] = token[1];
             struct call_credit call = {.logits = logits,
                                        .token = token,
@@ -591,7 +592,7 @@ START_TEST(lists_of_credit_are_the_matrix_that_dinfer_keeps) {
                                        .gamma = m.gamma,
                                        .dtype = KERNEL_F32};
             const float before = confidence[1];
-            twin_credit(&call);
+            ref_credit(&call);
             int32_t expected;
             double p;
             matrix_pass(&m, logits[0], &expected, &p);
@@ -627,18 +628,18 @@ START_TEST(credit_is_for_masked_positions_and_a_full_list_forgets_the_least) {
                                .beta = 0.8f,
                                .gamma = 0.2f,
                                .dtype = KERNEL_F32};
-    twin_credit(&call);
+    ref_credit(&call);
     ck_assert(state[0] == 0 && confidence == 0.5f);
     canvas = MASK;
     confidence = NAN;
-    twin_credit(&call);
+    ref_credit(&call);
     ck_assert(state[0] == 0 && isnan(confidence));
     for (int32_t t = 0; t < 3; t++) {
         memset(logits, 0, sizeof logits);
         logits[t] = 9;
         token = t;
         confidence = 0.9f;
-        twin_credit(&call);
+        ref_credit(&call);
         ck_assert_int_eq(token, t);
         ck_assert(confidence > 0.9f && confidence < 1);
     }
@@ -814,7 +815,7 @@ END_TEST
 
 int main(void) {
     const TTest *const tests[] = {
-        rules_twins_and_plain_sorting_choose_alike,
+        rules_reference_and_plain_sorting_choose_alike,
         values_at_a_limit_fall_on_the_side_that_the_rule_says,
         a_run_of_masks_commits_its_best,
         a_row_that_is_no_number_is_refused_and_nothing_is_committed,

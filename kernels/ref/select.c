@@ -2,9 +2,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 
-int32_t twin_kept_tokens(int32_t n_candidates, double retention) {
+int32_t ref_kept_tokens(int32_t n_candidates, double retention) {
     const double kept = floor(retention * (double)n_candidates);
     return kept < 1 ? 1 : kept < n_candidates ? (int32_t)kept : n_candidates;
 }
@@ -26,7 +26,7 @@ static void mean_query(const struct call_select *call, int64_t r, int64_t head, 
         query[d] = 0;
         for (int64_t t = first; t < first + n; t++) {
             const int64_t at = t * call->q_stride + head * call->head_size + d;
-            query[d] += twin_load(call->q, call->dtype, at);
+            query[d] += ref_load(call->q, call->dtype, at);
         }
         query[d] /= (double)n;
     }
@@ -46,7 +46,7 @@ static double group_score(const struct call_select *call, int64_t token, int64_t
     for (int64_t g = 0; g < group; g++) {
         double dot = 0;
         for (int64_t d = 0; d < size; d++) {
-            dot += query[g * size + d] * twin_load(call->k, call->dtype, key + d);
+            dot += query[g * size + d] * ref_load(call->k, call->dtype, key + d);
         }
         score = call->uniform ? score + dot : dot > score ? dot : score;
     }
@@ -75,7 +75,7 @@ static void score_request(const struct call_select *call, int64_t r, double *que
     }
 }
 
-bool twin_select_score(const struct call_select *call) {
+bool ref_select_score(const struct call_select *call) {
     double *query = calloc((size_t)call->n_heads * (size_t)call->head_size, sizeof *query);
     if (!query) {
         return false;
@@ -98,7 +98,7 @@ static float pooled(const float *scores, int32_t n, int32_t c) {
     return best;
 }
 
-void twin_select_top(const struct call_select *call) {
+void ref_select_top(const struct call_select *call) {
     for (int64_t r = 0; r < call->n_requests; r++) {
         const int32_t n = candidates(call, r);
         for (int64_t kv_head = 0; kv_head < call->n_kv_heads; kv_head++) {
@@ -120,7 +120,7 @@ void twin_select_top(const struct call_select *call) {
     }
 }
 
-void twin_select_pack(const struct call_select *call) {
+void ref_select_pack(const struct call_select *call) {
     const int64_t size = call->head_size;
     for (int64_t r = 0; r < call->n_requests; r++) {
         const int64_t part = (int64_t)call->n_kv_heads * call->kept[r] * size; /* of the keys */
@@ -131,23 +131,23 @@ void twin_select_pack(const struct call_select *call) {
                 const int64_t from = token * call->kv_stride + kv_head * size;
                 const int64_t to = call->cache_start[r] + (kv_head * call->kept[r] + i) * size;
                 for (int64_t d = 0; d < size; d++) {
-                    twin_store(call->cache, call->dtype, to + d,
-                               twin_load(call->k, call->dtype, from + d));
-                    twin_store(call->cache, call->dtype, to + part + d,
-                               twin_load(call->v, call->dtype, from + d));
+                    ref_store(call->cache, call->dtype, to + d,
+                              ref_load(call->k, call->dtype, from + d));
+                    ref_store(call->cache, call->dtype, to + part + d,
+                              ref_load(call->v, call->dtype, from + d));
                 }
             }
         }
     }
 }
 
-bool twin_select(const struct call_select *call) {
-    if (call->part != KERNEL_SELECT_SCORED && !twin_select_score(call)) {
+bool ref_select(const struct call_select *call) {
+    if (call->part != KERNEL_SELECT_SCORED && !ref_select_score(call)) {
         return false;
     }
     if (call->part != KERNEL_SELECT_SCORES) {
-        twin_select_top(call);
-        twin_select_pack(call);
+        ref_select_top(call);
+        ref_select_pack(call);
     }
     return true;
 }

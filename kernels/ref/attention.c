@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 
 /* A run of keys and values of one head: row i at element i stride from the first. */
 struct segment {
@@ -21,9 +21,9 @@ static void attend(const void *q, int64_t q_at, const struct segment *segments, 
         for (int64_t row = 0; row < segments[s].n_rows; row++) {
             double score = 0;
             for (int64_t d = 0; d < head_size; d++) {
-                score += twin_load(q, dtype, q_at + d) *
-                         twin_load(segments[s].k, dtype,
-                                   segments[s].k_first + row * segments[s].stride + d);
+                score += ref_load(q, dtype, q_at + d) *
+                         ref_load(segments[s].k, dtype,
+                                  segments[s].k_first + row * segments[s].stride + d);
             }
             p[n] = score / sqrt((double)head_size);
             top = p[n] > top ? p[n] : top;
@@ -39,31 +39,31 @@ static void attend(const void *q, int64_t q_at, const struct segment *segments, 
             const double e = exp(p[n++] - top);
             weight += e;
             for (int64_t d = 0; d < head_size; d++) {
-                sum[d] += e * twin_load(segments[s].v, dtype,
-                                        segments[s].v_first + row * segments[s].stride + d);
+                sum[d] += e * ref_load(segments[s].v, dtype,
+                                       segments[s].v_first + row * segments[s].stride + d);
             }
         }
     }
     for (int64_t d = 0; d < head_size; d++) {
-        twin_store(y, dtype, y_at + d, sum[d] / weight);
+        ref_store(y, dtype, y_at + d, sum[d] / weight);
     }
 }
 
-struct twin_queries twin_queries_of(const struct call_dense_attention *call, int64_t r) {
+struct ref_queries ref_queries_of(const struct call_dense_attention *call, int64_t r) {
     const int64_t begin = call->start[r], end = call->start[r + 1];
     if (call->n_queries == 0) {
-        return (struct twin_queries){begin, end};
+        return (struct ref_queries){begin, end};
     }
     const int64_t first = call->first_query, last = first + call->n_queries;
     const int64_t from = begin > first ? begin : first, to = end < last ? end : last;
-    return (struct twin_queries){from - first, to > from ? to - first : from - first};
+    return (struct ref_queries){from - first, to > from ? to - first : from - first};
 }
 
-bool twin_dense_attention(const struct call_dense_attention *call) {
+bool ref_dense_attention(const struct call_dense_attention *call) {
     const int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
     for (int64_t r = 0; r < call->n_requests; r++) {
         const int64_t first = call->start[r], n = call->start[r + 1] - first;
-        const struct twin_queries queries = twin_queries_of(call, r);
+        const struct ref_queries queries = ref_queries_of(call, r);
         double *room = malloc(sizeof *room * (size_t)(n + size));
         if (!room) {
             return false;
@@ -81,7 +81,7 @@ bool twin_dense_attention(const struct call_dense_attention *call) {
     return true;
 }
 
-bool twin_block_attention(const struct call_block_attention *call) {
+bool ref_block_attention(const struct call_block_attention *call) {
     const int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
     for (int64_t r = 0; r < call->n_requests; r++) {
         const int64_t first = call->start[r], n = call->start[r + 1] - first;
@@ -121,7 +121,7 @@ static int page_segments(const struct call_paged_attention *call, int64_t r, int
     return n;
 }
 
-bool twin_paged_attention(const struct call_paged_attention *call) {
+bool ref_paged_attention(const struct call_paged_attention *call) {
     const int64_t size = call->head_size, group = call->n_heads / call->n_kv_heads;
     for (int64_t r = 0; r < call->n_requests; r++) {
         const int64_t first = call->start[r], past = call->start[r + 1];

@@ -1,17 +1,17 @@
 /* Twins of what ranks do together. */
 #include <math.h>
 
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 
-void twin_all_reduce(const struct call_all_reduce *const *calls, int32_t n_ranks, int64_t first,
-                     int64_t end) {
+void ref_all_reduce(const struct call_all_reduce *const *calls, int32_t n_ranks, int64_t first,
+                    int64_t end) {
     for (int64_t i = first; i < end; i++) {
         double sum = 0;
         for (int32_t rank = 0; rank < n_ranks; rank++) {
-            sum += twin_load(calls[rank]->x, calls[rank]->dtype, i);
+            sum += ref_load(calls[rank]->x, calls[rank]->dtype, i);
         }
         for (int32_t rank = 0; rank < n_ranks; rank++) {
-            twin_store(calls[rank]->y, calls[rank]->dtype, i, sum);
+            ref_store(calls[rank]->y, calls[rank]->dtype, i, sum);
         }
     }
 }
@@ -33,7 +33,7 @@ static struct part part_of(const struct call_combine *call, int64_t rank, int64_
                          .logit = (double)share[(n_fields - 2) * n]};
 }
 
-void twin_combine(const struct call_combine *call) {
+void ref_combine(const struct call_combine *call) {
     for (int64_t row = 0; row < call->n_rows; row++) {
         struct part parts[CALL_MAX_RANKS] = {part_of(call, 0, row)};
         int32_t best = 0;

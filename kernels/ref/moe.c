@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "kernels/elementwise/sigmoid.h"
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 
 /* What a choice goes by: a NaN is as good as nothing. */
 static float comparable(float x) {
@@ -55,7 +55,7 @@ static void score_experts(const struct call_moe_route *call, int64_t token, doub
     const bool is_softmax = call->router == KERNEL_ROUTER_SOFTMAX;
     double top = -INFINITY, sum = 0;
     for (int32_t e = 0; e < call->n_experts; e++) {
-        const double logit = twin_load(call->logits, call->dtype, token * call->logit_stride + e);
+        const double logit = ref_load(call->logits, call->dtype, token * call->logit_stride + e);
         const float sigmoid = sigmoid_single((float)logit);
         const float bias = call->bias != NULL ? call->bias[e] : 0;
         score[e] = is_softmax ? logit : (double)sigmoid;
@@ -71,7 +71,7 @@ static void score_experts(const struct call_moe_route *call, int64_t token, doub
     }
 }
 
-void twin_moe_route(const struct call_moe_route *call) {
+void ref_moe_route(const struct call_moe_route *call) {
     for (int64_t t = 0; t < call->n_tokens; t++) {
         double score[MOE_MAX_EXPERTS] = {0}, sum = 0;
         float rank[MOE_MAX_EXPERTS] = {0};
@@ -96,7 +96,7 @@ void twin_moe_route(const struct call_moe_route *call) {
     }
 }
 
-void twin_moe_sort(const struct call_moe_sort *call) {
+void ref_moe_sort(const struct call_moe_sort *call) {
     const int64_t n_pairs = (int64_t)call->n_tokens * call->n_active;
     int32_t next[MOE_MAX_EXPERTS] = {0};
     for (int64_t p = 0; p < n_pairs; p++) {
@@ -124,12 +124,12 @@ static double dot(const void *x, int64_t x_at, const void *w, int64_t w_at, int3
                   enum kernel_dtype dtype) {
     double sum = 0;
     for (int32_t i = 0; i < n; i++) {
-        sum += twin_load(x, dtype, x_at + i) * twin_load(w, dtype, w_at + i);
+        sum += ref_load(x, dtype, x_at + i) * ref_load(w, dtype, w_at + i);
     }
     return sum;
 }
 
-void twin_moe_gate_up(const struct call_moe_gate_up *call) {
+void ref_moe_gate_up(const struct call_moe_gate_up *call) {
     const int64_t n = call->n_channels, f = call->n_hidden;
     for (int64_t e = 0; e < call->n_experts; e++) {
         for (int64_t i = call->start[e]; i < call->start[e + 1]; i++) {
@@ -139,18 +139,18 @@ void twin_moe_gate_up(const struct call_moe_gate_up *call) {
                     dot(call->x, from, call->w, (e * 2 * f + h) * n, call->n_channels, call->dtype);
                 const double up = dot(call->x, from, call->w, (e * 2 * f + f + h) * n,
                                       call->n_channels, call->dtype);
-                twin_store(call->y, call->dtype, i * f + h, gate / (1 + exp(-gate)) * up);
+                ref_store(call->y, call->dtype, i * f + h, gate / (1 + exp(-gate)) * up);
             }
         }
     }
 }
 
-void twin_moe_down(const struct call_moe_down *call) {
+void ref_moe_down(const struct call_moe_down *call) {
     const int64_t n = call->n_channels, f = call->n_hidden;
     for (int64_t e = 0; e < call->n_experts; e++) {
         for (int64_t i = call->start[e]; i < call->start[e + 1]; i++) {
             for (int64_t c = 0; c < n; c++) {
-                twin_store(
+                ref_store(
                     call->y, call->dtype, i * n + c,
                     dot(call->x, i * f, call->w, (e * n + c) * f, call->n_hidden, call->dtype));
             }
@@ -158,18 +158,18 @@ void twin_moe_down(const struct call_moe_down *call) {
     }
 }
 
-void twin_moe_combine(const struct call_moe_combine *call) {
+void ref_moe_combine(const struct call_moe_combine *call) {
     const int64_t n = call->n_channels;
     for (int64_t t = 0; t < call->n_tokens; t++) {
         for (int64_t c = 0; c < n; c++) {
-            double sum = call->add != NULL ? twin_load(call->add, call->dtype, t * n + c) : 0;
+            double sum = call->add != NULL ? ref_load(call->add, call->dtype, t * n + c) : 0;
             for (int64_t p = t * call->n_active; p < (t + 1) * call->n_active; p++) {
                 if (call->place[p] >= 0) {
                     sum += (double)call->weight[p] *
-                           twin_load(call->x, call->dtype, call->place[p] * n + c);
+                           ref_load(call->x, call->dtype, call->place[p] * n + c);
                 }
             }
-            twin_store(call->y, call->dtype, t * n + c, sum);
+            ref_store(call->y, call->dtype, t * n + c, sum);
         }
     }
 }

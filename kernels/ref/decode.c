@@ -1,7 +1,7 @@
 /* Twins of the decoders' rules and of credit. */
 #include <math.h>
 
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 #include "kernels/rules/keyed.h"
 
 /* The rows of one request, and what they are compared by. */
@@ -145,7 +145,7 @@ static int32_t decide(const struct deciding *d) {
     return n_committed;
 }
 
-void twin_decode(const struct call_decode *call) {
+void ref_decode(const struct call_decode *call) {
     for (int32_t r = 0; r < call->n_requests; r++) {
         const int32_t begin = call->first_row[r], end = begin + call->n_rows[r];
         const struct deciding d = {call, r, begin, end};
@@ -179,7 +179,7 @@ static int32_t entry_of(int32_t *tokens, float *earned, int32_t *n, int32_t n_sl
     return entry;
 }
 
-void twin_credit(const struct call_credit *call) {
+void ref_credit(const struct call_credit *call) {
     for (int64_t row = 0; row < call->n_rows; row++) {
         const bool masked = !call->canvas || call->canvas[call->position[row]] == call->mask_token;
         if (call->lists[row] < 0 || !masked || isnan(call->confidence[row])) {
@@ -193,7 +193,7 @@ void twin_credit(const struct call_credit *call) {
         }
         const double p = (double)call->confidence[row];
         const int64_t first = row * call->n_vocab;
-        const double top = twin_load(call->logits, call->dtype, first + call->token[row]);
+        const double top = ref_load(call->logits, call->dtype, first + call->token[row]);
         const int32_t mine = entry_of(tokens, earned, &list[0], call->n_slots, call->token[row]);
         earned[mine] += (float)pow(p, (double)call->gamma);
         /* Relative to the logit that was the largest: what all exponentials add up to, and what
@@ -201,7 +201,7 @@ void twin_credit(const struct call_credit *call) {
         double sum = 1 / p, best = 0;
         int32_t token = call->token[row];
         for (int32_t e = 0; e < list[0]; e++) {
-            const double x = twin_load(call->logits, call->dtype, first + tokens[e]) - top;
+            const double x = ref_load(call->logits, call->dtype, first + tokens[e]) - top;
             const double raised = x + (double)call->alpha * log1p((double)earned[e]);
             sum += exp(raised) - exp(x);
             if (e == 0 || raised > best || (raised == best && tokens[e] < token)) {

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #include "kernels/bf16.h"
-#include "kernels/ref/twin.h"
+#include "kernels/ref/ref.h"
 
-void twin_linear(const struct call_linear *call) {
+void ref_linear(const struct call_linear *call) {
     for (int64_t t = 0; t < call->n_tokens; t++) {
         for (int64_t o = 0; o < call->n_outputs; o++) {
             const int64_t at = t * call->y_stride + o;
@@ -13,22 +13,22 @@ void twin_linear(const struct call_linear *call) {
             for (int64_t i = 0; i < call->n_inputs; i++) {
                 const int64_t from =
                     call->by_inputs ? i * call->n_outputs + o : o * call->n_inputs + i;
-                sum += twin_load(call->x, call->dtype, t * call->x_stride + i) *
-                       twin_load(call->w, call->dtype, from);
+                sum += ref_load(call->x, call->dtype, t * call->x_stride + i) *
+                       ref_load(call->w, call->dtype, from);
             }
-            sum += call->add ? twin_load(call->add, call->dtype, at) : 0;
-            twin_store(call->y, call->dtype, at, sum);
+            sum += call->add ? ref_load(call->add, call->dtype, at) : 0;
+            ref_store(call->y, call->dtype, at, sum);
         }
     }
 }
 
-void twin_head_logits(const struct call_head *call, int32_t row, double *logits) {
+void ref_head_logits(const struct call_head *call, int32_t row, double *logits) {
     const int64_t n = call->n_channels;
     for (int64_t token = 0; token < call->n_vocab; token++) {
         double sum = 0;
         for (int64_t c = 0; c < n; c++) {
-            sum += twin_load(call->x, call->dtype, row * n + c) *
-                   twin_load(call->w, call->dtype, token * n + c);
+            sum += ref_load(call->x, call->dtype, row * n + c) *
+                   ref_load(call->w, call->dtype, token * n + c);
         }
         logits[token] = sum;
     }
@@ -74,13 +74,13 @@ static struct surest surest_at(int32_t *token, float *confidence, float *margin,
                            margin ? entropy + row : NULL, logit ? logit + row : NULL};
 }
 
-bool twin_head(const struct call_head *call) {
+bool ref_head(const struct call_head *call) {
     double *logits = malloc(sizeof *logits * (size_t)call->n_vocab);
     if (!logits) {
         return false;
     }
     for (int32_t row = 0; row < call->n_rows; row++) {
-        twin_head_logits(call, row, logits);
+        ref_head_logits(call, row, logits);
         for (int32_t i = 0; call->rounded && i < call->n_vocab; i++) {
             logits[i] = (double)bf16_to_float(bf16_from_float((float)logits[i]));
         }
@@ -92,14 +92,14 @@ bool twin_head(const struct call_head *call) {
     return true;
 }
 
-bool twin_sample(const struct call_sample *call) {
+bool ref_sample(const struct call_sample *call) {
     double *logits = malloc(sizeof *logits * (size_t)call->n_vocab);
     if (!logits) {
         return false;
     }
     for (int64_t row = 0; row < call->n_rows; row++) {
         for (int64_t i = 0; i < call->n_vocab; i++) {
-            logits[i] = twin_load(call->logits, call->dtype, row * call->n_vocab + i);
+            logits[i] = ref_load(call->logits, call->dtype, row * call->n_vocab + i);
         }
         const struct surest out =
             surest_at(call->token, call->confidence, call->margin, call->entropy, call->logit, row);

@@ -1,0 +1,115 @@
+/* The kernels in plain C: the same calls with host pointers, sums in double, one rounding at each
+ * place where the kernel rounds. They are the tests' reference and the CPU back end's operators,
+ * so they take both dtypes and any head size; scratch and host-known maxima are not read.
+ * Rows are independent: a row's bytes do not depend on what else is in the call. */
+#ifndef UNMASK_KERNELS_REF_REF_H
+#define UNMASK_KERNELS_REF_REF_H
+
+#include <stddef.h>
+
+#include "kernels/calls_block.h"
+#include "kernels/calls_moe.h"
+#include "kernels/calls_ranks.h"
+#include "kernels/calls_smooth.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Element i of an array of the dtype, and its rounding into one. */
+double ref_load(const void *array, enum kernel_dtype dtype, int64_t i);
+void ref_store(void *array, enum kernel_dtype dtype, int64_t i, double value);
+
+/* How far a kernel may be from its reference implementation, as ||kernel - reference|| /
+ * ||reference|| over one output row that sums over length terms: two roundings to the dtype (an
+ * output, and the probabilities inside attention) with unit roundoff u = 2^-8 (bf16) or 2^-24
+ * (single), and single-precision sums, whose errors add up no faster than linearly (Higham,
+ * Accuracy and Stability of Numerical Algorithms, 2002, section 4.2): 2 u + 2^-24 length. */
+double ref_bound(enum kernel_dtype dtype, int64_t length);
+
+void ref_embed(const struct call_embed *call);
+void ref_norm(const struct call_norm *call);
+void ref_linear(const struct call_linear *call);
+void ref_add(const struct call_add *call);
+void ref_swiglu(const struct call_swiglu *call);
+void ref_gate_up(const struct call_gate_up *call);
+void ref_rope(const struct call_rope *call);
+void ref_keep(const struct call_keep *call);
+void ref_random(const struct call_random *call);
+
+/* cos_sin[p, i] = {cos, sin}(p theta^(-2 i / R)) for the positions below n_positions: rotary
+ * embedding as in Su et al., RoFormer (arXiv 2104.09864), equation 15. */
+void ref_cos_sin(float *cos_sin, int32_t n_positions, int32_t rotary_size, double theta);
+
+/* The attentions return false when memory for one row's probabilities is lacking. */
+bool ref_dense_attention(const struct call_dense_attention *call);
+
+/* The rows of q and y that are request r's. */
+struct ref_queries {
+    int64_t first, end;
+};
+struct ref_queries ref_queries_of(const struct call_dense_attention *call, int64_t r);
+
+bool ref_block_attention(const struct call_block_attention *call);
+bool ref_paged_attention(const struct call_paged_attention *call);
+
+/* How many of n candidates a retention keeps: max(1, floor(retention n)), as released. */
+int32_t ref_kept_tokens(int32_t n_candidates, double retention);
+
+/* The three stages; ref_select runs them in order. The second is exact: equal scores give equal
+ * indices on any device. The first, and so the whole, returns false when memory for one request's
+ * mean queries is lacking. */
+bool ref_select_score(const struct call_select *call);
+void ref_select_top(const struct call_select *call);
+void ref_select_pack(const struct call_select *call);
+bool ref_select(const struct call_select *call);
+
+/* One row's logits, [V], unrounded. */
+void ref_head_logits(const struct call_head *call, int32_t row, double *logits);
+/* Both return false when memory for one row's logits is lacking. */
+bool ref_head(const struct call_head *call);
+bool ref_sample(const struct call_sample *call);
+
+/* Equal inputs give equal choices on any device. */
+void ref_decode(const struct call_decode *call);
+void ref_credit(const struct call_credit *call);
+
+/* All but softmax exact: equal inputs give equal bytes on any device. */
+void ref_softmax(const struct call_softmax *call);
+void ref_keep_expected(const struct call_keep_expected *call);
+void ref_add_expected(const struct call_add_expected *call);
+void ref_next_step(const struct call_next_step *call);
+
+#define ref_block_list   twin_block_list
+#define ref_focus_select twin_focus_select
+#define ref_bucket       twin_bucket
+#define ref_block_log    twin_block_log
+#define ref_block_next   twin_block_next
+#define ref_decode_mean  twin_decode_mean
+
+/* All but importance exact: equal inputs give equal bytes on any device. */
+void twin_block_list(const struct call_block_list *call);
+void ref_importance(const struct call_importance *call);
+void twin_focus_select(const struct call_focus_select *call);
+void ref_compact(const struct call_compact *call);
+void twin_bucket(const struct call_bucket *call);
+void twin_block_log(const struct call_block_log *call);
+void twin_block_next(const struct call_block_next *call);
+void twin_decode_mean(const struct call_decode_mean *call);
+
+/* Elements [first, end) of the sum of n_ranks calls, to every one's y. */
+void ref_all_reduce(const struct call_all_reduce *const *calls, int32_t n_ranks, int64_t first,
+                    int64_t end);
+void ref_combine(const struct call_combine *call);
+/* Experts, starts, orders and places are exact: equal inputs give equal bytes on any device. */
+void ref_moe_route(const struct call_moe_route *call);
+void ref_moe_sort(const struct call_moe_sort *call);
+void ref_moe_gate_up(const struct call_moe_gate_up *call);
+void ref_moe_down(const struct call_moe_down *call);
+void ref_moe_combine(const struct call_moe_combine *call);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
