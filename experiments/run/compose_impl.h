@@ -1,0 +1,37 @@
+/* The inside of a composition, shared by compose*.c and by nobody else. */
+#ifndef UNMASK_EXPERIMENTS_RUN_COMPOSE_IMPL_H
+#define UNMASK_EXPERIMENTS_RUN_COMPOSE_IMPL_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "experiments/run/compose.h"
+
+/* The sections [run] and [system] of the resolved configuration. */
+void compose_write_run(const struct run_request *request, const struct decode_trace *decode,
+                       FILE *out);
+void compose_write_system(const struct system *system, FILE *out);
+
+/* Each opens one part of `c`, which compose_close releases whatever became of it. */
+int compose_open_system(const struct run_request *request, struct composition *c, struct err *err);
+int compose_read_decode(const char *path, struct composition *c, struct err *err);
+int compose_open_engine(struct composition *c, const struct backend_request *backend,
+                        struct err *err);
+
+/* ERR_USAGE where the system cannot play the decode trace. */
+int compose_check_decode(const struct composition *c, struct err *err);
+
+/* What is known of a run before it begins. */
+void compose_state_facts(struct composition *c);
+
+struct compose_figure {
+    const char *name, *unit;
+};
+extern const struct compose_figure compose_figures[ENGINE_FIGURES];
+
+/* Steps that were measured, or are measured now, are compared with what the model says of them. */
+static inline bool compose_is_measured(const struct composition *c) {
+    return c->live != NULL || strcmp(c->recorded->backend, "sim") != 0;
+}
+
+#endif

@@ -1,0 +1,375 @@
+/* Opening a run: its system, its workload, its engine, and what is known before it begins. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/identity.h"
+#include "experiments/cli/crash.h"
+#include "experiments/run/compose_impl.h"
+#include "experiments/run/traffic.h"
+
+static const char workload_prefix[] = "workload.";
+
+static bool is_of_workload(const struct setting *setting) {
+    return strncmp(setting->key, workload_prefix, sizeof workload_prefix - 1) == 0;
+}
+
+/* The GPU that a transferred profile is for begins its source: "GPU, scaled from ...". */
+static bool is_source_for(const char *source, const char *gpu) {
+    return strncmp(source, gpu, strlen(gpu)) == 0 && source[strlen(gpu)] == ',';
+}
+
+static const char *fact_of(const struct profile *profile, const char *wanted) {
+    const char *key, *value;
+    for (size_t i = 0; profile_fact(profile, i, &key, &value); i++) {
+        if (strcmp(key, wanted) == 0) {
+            return value;
+        }
+    }
+    return NULL;
+}
+
+int compose_check_profile(const struct profile *profile, const char *path, const struct gpu *gpu,
+                          struct err *err) {
+    if (strcmp(profile_kind(profile), "transferred") == 0) {
+        const char *source = profile_source(profile);
+        return is_source_for(source, gpu->name)
+                   ? 0
+                   : err_usage(err, "%s is a profile for %.*s, not for %s", path,
+                               (int)strcspn(source, ","), source, gpu->name);
+    }
+    const char *title = fact_of(profile, "gpu");
+    return title == NULL || strcmp(title, gpu->title) == 0
+               ? 0
+               : err_usage(err, "%s is a profile of '%s', but %s is '%s'", path, title, gpu->name,
+                           gpu->title);
+}
+
+int compose_check_system(const struct system *system, struct err *err) {
+    const char *path = system->profile_path;
+    int status = system_serves(system, err);
+    if (status != 0 || path[0] == '\0') {
+        return status;
+    }
+    status = compose_check_profile(system->profile, path, system->gpu, err);
+    const char *dtype = fact_of(system->profile, "dtype");
+    if (status == 0 && dtype != NULL && strcmp(dtype, "float32") == 0 &&
+        system->runtime.element_bytes != 4) {
+        status = err_usage(err,
+                           "%s was measured in float32, the system says runtime.element_bytes = "
+                           "%" PRId64 ": --set runtime.element_bytes=4",
+                           path, system->runtime.element_bytes);
+    }
+    return status;
+}
+
+static int open_workload(const struct run_request *request, FILE *text, struct workload **out,
+                         struct err *err) {
+    struct setting *settings = calloc(request->n_settings + 1, sizeof *settings);
+    ASSERT(settings != NULL);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < request->n_settings; i++) {
+        const struct setting *setting = &request->settings[i];
+        if (is_of_workload(setting)) {
+            settings[n] = *setting;
+            snprintf(settings[n++].key, sizeof settings->key, "%s",
+                     setting->key + sizeof workload_prefix - 1);
+        }
+    }
+    int status = traffic_open(request->workload, settings, n, &request->options, text, out, err);
+    free(settings);
+    return status;
+}
+
+/* Prompt and output of the workload's longest request; of a closed loop, of those it begins with.
+ */
+static int find_longest_canvas(const struct run_request *request, uint32_t *longest,
+                               struct err *err) {
+    struct workload *workload = NULL;
+    struct arrival arrival;
+    *longest = 0;
+    int status = open_workload(request, NULL, &workload, err);
+    if (status != 0) {
+        return status;
+    }
+    struct arrival_source source = workload_source(workload);
+    enum source_reply reply;
+    while ((reply = source.next(source.state, &arrival, err)) == SOURCE_ROW) {
+        uint32_t canvas = arrival.prompt_tokens + arrival.output_tokens;
+        *longest = canvas > *longest ? canvas : *longest;
+    }
+    workload_close(workload);
+    return reply == SOURCE_BAD ? err_status(err) : 0;
+}
+
+int compose_open_system(const struct run_request *request, struct composition *c, struct err *err) {
+    struct setting *settings = calloc(request->n_settings + 1, sizeof *settings);
+    ASSERT(settings != NULL);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < request->n_settings; i++) {
+        if (!is_of_workload(&request->settings[i])) {
+            settings[n++] = request->settings[i];
+        }
+    }
+    struct system_request wanted = {.system = request->system,
+                                    .model = request->model,
+                                    .gpu = request->gpu,
+                                    .workload = request->workload,
+                                    .systems_path = request->systems_path,
+                                    .profile_path = request->profile_path,
+                                    .overrides = settings,
+                                    .n_overrides = n,
+                                    .roofline = request->roofline};
+    int status = system_open(&wanted, &c->system, err);
+    if (status == 0 && request->workload != NULL && system_asks_longest_canvas(c->system)) {
+        status = find_longest_canvas(request, &wanted.longest_canvas_tokens, err);
+        system_close(c->system);
+        c->system = NULL;
+        status = status == 0 ? system_open(&wanted, &c->system, err) : status;
+    }
+    status = status == 0 ? compose_check_system(c->system, err) : status;
+    for (uint32_t i = 0; status == 0 && i < c->system->n_applied; i++) {
+        const struct setting *applied = &c->system->applied[i];
+        if (strchr(applied->value, '/') != NULL) {
+            crash_blame(applied->value);
+        }
+    }
+    free(settings);
+    return status;
+}
+
+/* ---- recorded decisions ---- */
+
+int compose_read_decode(const char *path, struct composition *c, struct err *err) {
+    if (path == NULL) {
+        return 0;
+    }
+    int status = decode_trace_read(path, &c->decode, err);
+    if (status == 0) {
+        c->decode_source = decode_trace_source(c->decode);
+    }
+    return status;
+}
+
+/* Whether the system can play it: what it says of commits counts, whatever the decoder. */
+int compose_check_decode(const struct composition *c, struct err *err) {
+    const struct system *system = c->system;
+    if (c->decode == NULL) {
+        return 0;
+    }
+    uint32_t block_tokens = decode_trace_block_tokens(c->decode);
+    return block_tokens == system->settings.block_tokens
+               ? 0
+               : err_usage(err, "%s is of blocks of %" PRIu32 " tokens, the system's have %" PRIu32,
+                           c->decode_source.name, block_tokens, system->settings.block_tokens);
+}
+
+/* ---- the engine ---- */
+
+void compose_name_device(const struct engine *engine, const struct system *system,
+                         char out[COMPOSE_DEVICE_CHARS]) {
+    const struct device_facts *facts = &engine->device.facts;
+    snprintf(out, COMPOSE_DEVICE_CHARS, "%s%s",
+             engine_device_is(facts, system->gpu->name) ? "" : "emulated on ", facts->name);
+}
+
+int compose_end_tokens(const struct backend_request *backend, const struct model *model,
+                       struct end_tokens *out, struct err *err) {
+    return backend->eos != NULL ? end_tokens_parse(backend->eos, "--eos", model, out, err)
+                                : end_tokens_read(backend->weights, model, out, err);
+}
+
+int compose_open_engine(struct composition *c, const struct backend_request *backend,
+                        struct err *err) {
+    if (backend->name == NULL) {
+        return 0;
+    }
+    struct engine_request request = {.device = backend->name,
+                                     .library = backend->library,
+                                     .weights = backend->weights,
+                                     .system = c->system};
+    int status = compose_end_tokens(backend, c->system->whole, &c->ends, err);
+    status = status == 0 ? engine_open(&request, &c->engine, err) : status;
+    if (status == 0) {
+        const struct device_facts *facts = &c->engine->device.facts;
+        snprintf(c->device, sizeof c->device, "%s", facts->name);
+        c->emulates = !engine_device_is(facts, c->system->gpu->name);
+        status = live_open(c->engine, c->seed, backend->skips_idle, &c->live, err);
+    }
+    if (status == 0) {
+        live_set_ends(c->live, &c->ends);
+    }
+    return status != 0 ? status : live_warm(c->live, err);
+}
+
+static void state_decisions(struct composition *c) {
+    const struct system *system = c->system;
+    struct run_decisions *decisions = &c->facts.decisions;
+    const char *source = "the decoder commits by number, whatever the model says";
+    if (c->decode != NULL) {
+        source = c->decode_source.name;
+    } else if (c->engine != NULL) {
+        source = "the device's own";
+    } else if (system_draws(system)) {
+        *decisions = (struct run_decisions){true, system->confidence, system_decisions(system)};
+        return;
+    }
+    decisions->from = provenance_of(PROVENANCE_MEASURED, source);
+}
+
+void compose_state_facts(struct composition *c) {
+    const struct system *system = c->system;
+    struct run_facts *facts = &c->facts;
+    *facts = run_facts_unknown();
+    facts->system = system->name;
+    facts->model = system->model->name;
+    facts->gpu = system->gpu->name;
+    facts->profile = system->profile_path[0] != '\0' ? system->profile_path : system->gpu->name;
+    facts->profile_kind = system_profile_kind(system);
+    facts->prices = (struct run_prices){.from = system_prices(system)};
+    if (system->behind != NULL && cost_ops_behind(system->cost) > 0) {
+        facts->prices.behind = profile_kind(system->behind);
+    }
+    if (system->settings.tensor_parallel > 1) {
+        facts->tensor_parallel = system->settings.tensor_parallel;
+        facts->gpus = system_gpus(system);
+        facts->collectives = system_collectives(system, c->collectives, sizeof c->collectives);
+    }
+    c->host = system_host(system);
+    facts->host = (struct run_host){.name = c->host.name,
+                                    .kind = provenance_words[c->host.provenance.kind],
+                                    .source = c->host.provenance.source,
+                                    .factor = c->host.factor};
+    facts->backend = "sim";
+    facts->trace = c->trace;
+    facts->trace_provenance = c->provenance;
+    state_decisions(c);
+    facts->answers_kind = provenance_words[c->answers.kind];
+    facts->answers_source = c->answers.source;
+    facts->seed = c->seed;
+    facts->weights_bytes = system->budget.weights_bytes;
+    facts->reserve_bytes = system->budget.reserve_bytes;
+    const struct budget *budget = &system->budget;
+    facts->kv_pool_bytes =
+        budget->pool_bytes - (budget->shares_pool ? budget->activation_bytes : 0);
+    facts->config = c->config;
+    facts->identity = c->identity;
+    for (uint32_t i = 0; i < system->n_calibrated; i++) {
+        const struct calibrated *calibrated = &system->calibrated[i];
+        c->constants[i] =
+            (struct run_figure){calibrated->name, calibrated->value, "1", calibrated->fitted_to};
+    }
+    facts->constants = c->constants;
+    facts->n_constants = system->n_calibrated;
+}
+
+/* What else is known before the run; the summary adds to it (analysis/caution.h). A device that
+ * executes the run has its own host and decides itself. */
+static void state_warnings(struct composition *c) {
+    c->facts.is_drawn = c->facts.decisions.drawn || workload_draws(c->workload);
+    if (c->live == NULL) {
+        system_warn_of_host(c->system, &c->facts.warnings);
+    }
+    system_warn_of_settings(c->system, &c->facts.warnings);
+    if (!c->says_answers) {
+        warnings_add(&c->facts.warnings, WARNING_ANSWERS_ASSUMED, (double)NAN,
+                     "answers are %s (workload.answer, or a trace's answer_tokens)",
+                     c->answers.source);
+    }
+}
+
+static void name_trace(struct composition *c, const struct run_request *request) {
+    double rate = workload_rate_per_s(c->workload);
+    if (rate > 0) {
+        snprintf(c->trace, sizeof c->trace, "%s at %.6g req/s", request->workload, rate);
+    } else {
+        snprintf(c->trace, sizeof c->trace, "%s", request->workload);
+    }
+    if (c->decode != NULL) {
+        snprintf(c->provenance, sizeof c->provenance, "%s, decisions from %s",
+                 workload_provenance(c->workload), c->decode_source.name);
+    } else if (system_draws(c->system) && request->backend.name == NULL) {
+        snprintf(c->provenance, sizeof c->provenance, "%s, %s confidences",
+                 workload_provenance(c->workload),
+                 provenance_words[system_decisions(c->system).kind]);
+    } else {
+        snprintf(c->provenance, sizeof c->provenance, "%s", workload_provenance(c->workload));
+    }
+}
+
+/* Who says where texts end: a decode trace that recorded it, else the workload. */
+static void name_answers(struct composition *c) {
+    static const char nobody[] = "taken to fill the output: nobody says where texts end";
+    char ids[128], source[192];
+    c->answers = workload_answers(c->workload);
+    c->says_answers = workload_says_answers(c->workload);
+    if (!c->says_answers && c->system->model->mask == MASK_CAUSAL) {
+        c->says_answers = true;
+        snprintf(c->answers.source, sizeof c->answers.source,
+                 "an autoregressive model stops at its end of text: outputs are answers");
+    }
+    if (c->ends.n > 0) {
+        snprintf(source, sizeof source, "the model's tokens that end a text: %s",
+                 end_tokens_text(&c->ends, ids, sizeof ids));
+        c->answers = provenance_of(PROVENANCE_MEASURED, source);
+        c->says_answers = true;
+    } else if (c->decode != NULL) {
+        c->says_answers = decode_trace_has_answers(c->decode);
+        c->answers = c->says_answers ? provenance_of(PROVENANCE_MEASURED, c->decode_source.name)
+                                     : provenance_of(PROVENANCE_ASSUMED, nobody);
+    }
+}
+
+static void name_settings(struct composition *c, const struct run_request *request) {
+    size_t used = 0;
+    for (uint32_t i = 0; i < request->n_settings && used < sizeof c->settings; i++) {
+        used += (size_t)snprintf(c->settings + used, sizeof c->settings - used, "%s%s=%s",
+                                 i > 0 ? ", " : "", request->settings[i].key,
+                                 request->settings[i].value);
+    }
+}
+
+int compose_open(const struct run_request *request, struct composition **out, struct err *err) {
+    struct composition *c = calloc(1, sizeof *c);
+    ASSERT(c != NULL);
+    summary_init(&c->summary, &request->slo);
+    c->seed = request->options.seed;
+    size_t size;
+    FILE *text = open_memstream(&c->config, &size);
+    ASSERT(text != NULL);
+    struct inputs inputs = {0}, *before = inputs_collect(&inputs);
+    int status = compose_read_decode(request->decode_path, c, err);
+    compose_write_run(request, c->decode, text);
+    status = status != 0 ? status : compose_open_system(request, c, err);
+    status = status != 0 ? status : compose_check_decode(c, err);
+    if (status == 0) {
+        compose_write_system(c->system, text);
+        fprintf(text, "\n[workload]\n");
+        status = open_workload(request, text, &c->workload, err);
+    }
+    fclose(text);
+    status = status != 0 ? status : compose_open_engine(c, &request->backend, err);
+    (void)inputs_collect(before);
+    c->identity = status == 0 ? identity_json(c->config, &inputs) : NULL;
+    inputs_fini(&inputs);
+    if (status != 0) {
+        compose_close(c);
+        return status;
+    }
+    name_trace(c, request);
+    name_answers(c);
+    name_settings(c, request);
+    compose_state_facts(c);
+    state_warnings(c);
+    if (c->live != NULL) {
+        c->facts.host.name = NULL;
+        c->facts.backend = request->backend.name;
+        c->facts.weights = request->backend.weights;
+        c->facts.device = c->device;
+        c->facts.emulated = c->emulates;
+        c->facts.clock = request->backend.skips_idle ? "virtual" : "real";
+    }
+    *out = c;
+    return 0;
+}

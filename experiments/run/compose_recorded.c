@@ -1,0 +1,189 @@
+/* Opening a run that was recorded, so that it is played again. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/caution.h"
+#include "analysis/identity.h"
+#include "experiments/run/compose_impl.h"
+#include "sim/base/num.h"
+
+static const char *recorded_text(const struct recorded *recorded, const char *key) {
+    const struct config_entry *entry = config_find(&recorded->config, "run", key);
+    return entry != NULL ? entry->value : NULL;
+}
+
+static int64_t recorded_ns(const struct recorded *recorded, const char *key) {
+    uint64_t ns = 0;
+    const char *text = recorded_text(recorded, key);
+    return text != NULL && num_u64(text, INT64_MAX, &ns) ? (int64_t)ns : 0;
+}
+
+static uint32_t recorded_settings(const struct recorded *recorded, struct setting *out) {
+    const struct config *config = &recorded->config;
+    uint32_t n = 0;
+    for (size_t i = 0; i < config->n_entries; i++) {
+        const struct config_entry *entry = &config->entries[i];
+        if (strcmp(entry->section, "system") == 0 && strcmp(entry->key, "model") != 0) {
+            snprintf(out[n].key, sizeof out[n].key, "%s", entry->key);
+            snprintf(out[n].value, sizeof out[n].value, "%s", entry->value);
+            config_place(config, entry, out[n].place, sizeof out[n].place);
+            n++;
+        }
+    }
+    return n;
+}
+
+static const char *unit_of_figure(const char *name) {
+    for (size_t i = 0; i < ENGINE_FIGURES; i++) {
+        if (strcmp(compose_figures[i].name, name) == 0) {
+            return compose_figures[i].unit;
+        }
+    }
+    return "1";
+}
+
+/* What a replay cannot find out again stands in the recorded summary. */
+static void recall_engine(struct composition *c, const struct recorded *recorded) {
+    const json_t *figures = json_object_get(recorded->summary, "engine");
+    struct run_facts *facts = &c->facts;
+    const char *name;
+    json_t *value;
+    /* Every key of the recorded configuration looks as if set by hand. */
+    const json_t *host = json_object_get(recorded->summary, "host");
+    facts->host = (struct run_host){.name = json_string_value(json_object_get(host, "name")),
+                                    .kind = json_string_value(json_object_get(host, "kind")),
+                                    .source = json_string_value(json_object_get(host, "source")),
+                                    .factor = json_number_value(json_object_get(host, "factor"))};
+    facts->is_drawn = json_is_true(json_object_get(recorded->summary, "is_drawn"));
+    struct warnings warnings = caution_read(recorded->summary);
+    for (unsigned i = 0; i < warnings.n; i++) {
+        const struct warning *warning = &warnings.items[i];
+        if (!caution_is_of_summary(warning->code)) {
+            warnings_add(&facts->warnings, warning->code, warning->value, "%s", warning->text);
+        }
+    }
+    const json_t *answers = json_object_get(recorded->summary, "answers");
+    facts->answers_kind = json_string_value(json_object_get(answers, "kind"));
+    facts->answers_source = json_string_value(json_object_get(answers, "source"));
+    facts->backend = recorded->backend;
+    facts->device = json_string_value(json_object_get(recorded->summary, "device"));
+    facts->emulated = json_is_true(json_object_get(recorded->summary, "emulated"));
+    facts->weights = json_string_value(json_object_get(recorded->summary, "weights"));
+    facts->clock = json_string_value(json_object_get(recorded->summary, "clock"));
+    facts->engine = c->figures;
+    json_object_foreach((json_t *)figures, name, value) {
+        if (facts->n_engine < ENGINE_FIGURES) {
+            c->figures[facts->n_engine++] =
+                (struct run_figure){name, json_number_value(value), unit_of_figure(name), ""};
+        }
+    }
+}
+
+/* A replay decides as the run did, by whatever that went by. */
+static void recall_decisions(struct composition *c, const struct recorded *recorded) {
+    const json_t *said = json_object_get(recorded->summary, "decisions");
+    const char *source = json_string_value(json_object_get(said, "source"));
+    const char *kind = json_string_value(json_object_get(said, "kind"));
+    int found = kind != NULL ? provenance_find(kind) : PROVENANCE_MEASURED;
+    if (source != NULL && found >= 0) {
+        c->facts.decisions = (struct run_decisions){
+            json_is_true(json_object_get(said, "drawn")),
+            json_string_value(json_object_get(said, "process")),
+            provenance_of((enum provenance_kind)found, source),
+        };
+    }
+}
+
+/* The decode trace that the run played, as long as it still is the same, or the one it wrote. */
+static int recall_decode(struct composition *c, const struct recorded *recorded, struct err *err) {
+    const char *digest = recorded_text(recorded, "decode_digest");
+    char now[32];
+    if (recorded->decode_path != NULL) {
+        struct inputs *before = inputs_collect(NULL); /* the run wrote this file, it read none */
+        int given = compose_read_decode(recorded->decode_path, c, err);
+        (void)inputs_collect(before);
+        return given != 0 ? given : compose_check_decode(c, err);
+    }
+    int status = compose_read_decode(recorded_text(recorded, "decode"), c, err);
+    if (status != 0 || c->decode == NULL) {
+        return status;
+    }
+    snprintf(now, sizeof now, "%" PRIu64, decode_trace_digest(c->decode));
+    return digest != NULL && strcmp(digest, now) == 0
+               ? compose_check_decode(c, err)
+               : err_world(err, "%s has other passes than when run %" PRId64 " played it",
+                           c->decode_source.name, recorded->run);
+}
+
+/* The run keeps its identity. What is read now is held to what was read then. */
+static void recall_identity(struct composition *c, const struct recorded *recorded,
+                            const struct inputs *inputs) {
+    json_t *then = json_object_get(recorded->summary, "identity");
+    json_t *now = identity_json("", inputs);
+    struct identity_difference difference = identity_compare(then, now, false);
+    snprintf(c->changed, sizeof c->changed, "%s", difference.text);
+    c->identity = json_incref(then);
+    json_decref(now);
+}
+
+int compose_recorded(const struct recorded *recorded, const struct backend_request *backend,
+                     uint32_t operators_every, struct composition **out, struct err *err) {
+    const struct config_entry *model = config_find(&recorded->config, "system", "model");
+    const char *roofline = recorded_text(recorded, "roofline");
+    struct run_request request = {.system = recorded_text(recorded, "system"),
+                                  .gpu = recorded_text(recorded, "gpu"),
+                                  .model = model != NULL ? model->value : NULL,
+                                  .systems_path = recorded_text(recorded, "systems"),
+                                  .profile_path = recorded_text(recorded, "profile"),
+                                  .roofline = roofline != NULL && strcmp(roofline, "on") == 0,
+                                  .slo = {recorded_ns(recorded, "slo_latency"),
+                                          recorded_ns(recorded, "slo_ttfb"),
+                                          recorded_ns(recorded, "slo_tpot")}};
+    if (request.system == NULL || request.gpu == NULL) {
+        return err_world(err, "%s names no system or no GPU", recorded->config.path);
+    }
+    struct composition *c = calloc(1, sizeof *c);
+    struct setting *settings = calloc(recorded->config.n_entries + 1, sizeof *settings);
+    ASSERT(c != NULL && settings != NULL);
+    summary_init(&c->summary, &request.slo);
+    c->recorded = recorded;
+    c->seed = recorded->seed;
+    request.settings = settings;
+    request.n_settings = recorded_settings(recorded, settings);
+    struct inputs inputs = {0}, *before = inputs_collect(&inputs);
+    int status = compose_open_system(&request, c, err);
+    free(settings);
+    status = status != 0 ? status : recall_decode(c, recorded, err);
+    (void)inputs_collect(before);
+    recall_identity(c, recorded, &inputs);
+    inputs_fini(&inputs);
+    if (status == 0 && c->system->settings.prefix_caching &&
+        strcmp(recorded->backend, "sim") == 0) {
+        status = err_world(err,
+                           "run %lld cannot be played again: %s caches prefixes, and what requests "
+                           "shared is not recorded (record with --set prefix_caching=off)",
+                           (long long)recorded->run, c->system->name);
+    }
+    if (status == 0 && c->system->settings.unroll_maximum > 1) {
+        status = err_world(err,
+                           "run %lld cannot be played again: %s unrolls, and which steps the host "
+                           "started together is not recorded (record with --set unroll.maximum=1)",
+                           (long long)recorded->run, c->system->name);
+    }
+    status = status != 0 ? status : compose_open_engine(c, backend, err);
+    if (status != 0) {
+        compose_close(c);
+        return status;
+    }
+    snprintf(c->trace, sizeof c->trace, "%s", recorded->trace);
+    snprintf(c->provenance, sizeof c->provenance, "%s", recorded->trace_provenance);
+    compose_state_facts(c);
+    recall_engine(c, recorded);
+    recall_decisions(c, recorded);
+    if (compose_is_measured(c)) {
+        accuracy_init(&c->accuracy, c->system, recorded->n_steps, operators_every);
+    }
+    *out = c;
+    return 0;
+}
