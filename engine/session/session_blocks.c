@@ -26,9 +26,6 @@ void session_blocks_open(struct session_blocks *blocks, const struct system *sys
     blocks->words = zeroed(max_requests, sizeof *blocks->words);
     blocks->delta = zeroed(block, sizeof *blocks->delta);
     blocks->pending = zeroed(block, 1);
-    if (system->cache->foresees) {
-        foresight_init(&blocks->foresight, (uint32_t)block);
-    }
     for (uint32_t i = 0; i < max_requests; i++) {
         blocks->words[i] =
             (struct positions_word){blocks->keep + i * block, blocks->chosen + i * block};
@@ -46,7 +43,6 @@ void session_blocks_close(struct session_blocks *blocks) {
     free(blocks->words);
     free(blocks->delta);
     free(blocks->pending);
-    foresight_fini(&blocks->foresight);
     *blocks = (struct session_blocks){0};
 }
 
@@ -136,56 +132,15 @@ void session_blocks_keep(struct session_blocks *blocks, uint32_t member, uint32_
     row(blocks, blocks->keep, member)[at] = stays;
 }
 
-/* So many of the pending ones are listed: the policy's choice with others added from the left on,
- * or masked ones that are not decided let go from the right on. */
-static void play_listed(const struct block_state *block, const struct listing_view *view,
-                        uint32_t wanted, uint8_t *keep) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < block->length; i++) {
-        n += keep[i] != 0;
-    }
-    for (uint32_t i = 0; i < block->length && n < wanted; i++) {
-        n += view->pending[i] && !keep[i];
-        keep[i] = keep[i] || view->pending[i];
-    }
-    for (uint32_t i = block->length; i-- > 0 && n > wanted;) {
-        bool goes = keep[i] && block->masked[i] && !view->next[i];
-        keep[i] = keep[i] && !goes;
-        n -= goes;
-    }
-}
-
-/* What a reusing step runs of the pending positions, by what it will decide. */
-static void list_next(struct session_blocks *blocks, const struct request *request,
-                      const struct block_state *block, uint8_t *keep) {
-    const struct system *system = blocks->system;
-    memcpy(blocks->pending, keep, block->length);
-    const struct listing_view view = {.request = request,
-                                      .length = block->length,
-                                      .pending = blocks->pending,
-                                      .masked = block->masked,
-                                      .next = foresight_next(&blocks->foresight, system->decoder,
-                                                             system->decoder_state, request,
-                                                             block->masked)};
-    (void)system->cache->list(system->cache_state, &view, keep);
-    if (blocks->plays) {
-        play_listed(block, &view, request->uncached_in_block, keep);
-    }
-}
-
 uint32_t session_blocks_list(struct session_blocks *blocks, const struct request *request,
                              uint32_t slot, uint32_t member, int32_t *positions, uint8_t *masked) {
     uint8_t *keep = row(blocks, blocks->keep, member);
     (void)session_blocks_begin(blocks, request, slot, member);
     struct block_state *block = &blocks->blocks[slot];
-    const bool foresees = blocks->system->cache->foresees != 0;
-    if (blocks->plays && block->cache != BLOCK_PARTS && !foresees) {
+    if (blocks->plays && block->cache != BLOCK_PARTS) {
         play_pending(block, request->uncached_in_block);
     }
     (void)block_pending(block, keep);
-    if (foresees && request->span.context > 0) {
-        list_next(blocks, request, block, keep);
-    }
     uint32_t n = 0, first = request->span.part_start;
     for (uint32_t i = 0; i < block->length; i++) {
         bool in_part =

@@ -12,7 +12,6 @@
 #include <stdint.h>
 
 #include "sim/decode/block.h"
-#include "sim/decoder/foresight.h"
 #include "sim/serve/executor.h"
 #include "sim/system/system.h"
 
@@ -26,7 +25,6 @@ struct session_blocks {
     struct positions_word *words; /* [max_requests], the same as the loop takes them */
     float *delta;                 /* [block_tokens] */
     uint8_t *pending;             /* the same */
-    struct foresight foresight;   /* where the cache policy foresees */
     bool plays; /* the step under way is a record's: as many positions run and stay as requests say
                  */
 };

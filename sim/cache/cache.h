@@ -42,15 +42,6 @@ struct eviction_view {
     int32_t frontier;   /* right-most position kept so far in this block, -1: none */
 };
 
-/* A block's positions before a step that reuses the others' rows, as a policy sees them that lists
- * what it runs. */
-struct listing_view {
-    const struct request *request;
-    uint32_t length;                 /* of the block */
-    const uint8_t *pending, *masked; /* [length], 1: not left out; still masked */
-    const uint8_t *next;             /* [length], 1: the step will decide it */
-};
-
 struct cache_policy {
     struct policy policy;
     uint32_t row;                /* enum cache_row */
@@ -62,9 +53,7 @@ struct cache_policy {
                                     sim/decode/block.h: which positions of a block its later passes leave
                                     out */
     uint32_t evicts;             /* 1: spans have kept_queries and kept_keys */
-    uint32_t foresees;     /* 1: it lists positions by what the step will decide, which the decoder
-                              must know before it (foresight.h) */
-    uint32_t memory_bytes; /* what it remembers of each request, zeros at first */
+    uint32_t memory_bytes;       /* what it remembers of each request, zeros at first */
 
     /* The request's next step and for how many consecutive steps the same span holds, >= 1, unless
      * the block ends before. A pure function of the request. Every span has queries >= 1,
@@ -99,11 +88,6 @@ struct cache_policy {
      * the canvas is kept. NULL: the block. */
     void (*window)(const void *state, const struct request *request, uint32_t *first,
                    uint32_t *end);
-
-    /* Policies that foresee, else NULL: which of the block's pending positions a reusing step runs.
-     * Sets runs[i] to 1 or 0, 1 where a pending position is not masked or the step decides it, and
-     * returns how many are 1. */
-    uint32_t (*list)(const void *state, const struct listing_view *view, uint8_t *runs);
 };
 
 extern const struct cache_policy *const cache_table[];

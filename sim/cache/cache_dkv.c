@@ -2,7 +2,7 @@
  * token is decoded, so a decoded token is run once more in its final form and then left out; masked
  * ones always run. dkv-decode renews everything every few steps of a block, dkv-prefill keeps the
  * prompt alone, dkv-pd renews the prompt and what is decoded at intervals of their own. Positions
- * that run lie scattered. The greedy variant is in cache_dkv_greedy.c. */
+ * that run lie scattered. */
 #include "sim/cache/cache.h"
 
 #include "sim/decode/block.h"

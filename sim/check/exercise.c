@@ -260,9 +260,6 @@ static void exercise_cache(struct guard *guard, struct rng *rng) {
         }
         return;
     }
-    if (guard->outer.cache.list != NULL) {
-        exercise_listing(guard, rng);
-    }
     for (uint32_t walk = 0; walk < N_WALKS && guard->err.kind == ERR_NONE; walk++) {
         struct request request = exercise_request(rng, walk, 32768, 512);
         request.kv_rows = guard->outer.cache.rows_held(guard, &request);

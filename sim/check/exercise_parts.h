@@ -26,9 +26,6 @@ struct request exercise_request(struct rng *rng, uint64_t id, uint32_t max_promp
 struct request exercise_exact_request(struct rng *rng, uint64_t id, uint32_t max_prompt,
                                       uint32_t max_output, uint32_t causal, uint32_t block_tokens);
 
-/* Cache policies that list what they run of a block. */
-void exercise_listing(struct guard *guard, struct rng *rng);
-
 /* Schedulers: closed worlds, in which their own decisions make the next view. */
 void exercise_scheduler(struct guard *guard, struct rng *rng);
 

@@ -36,8 +36,6 @@ static const struct {
     [PROMISE_ROWS] = {ONLY(POLICY_CACHE), "holds enough rows, and as many as it may"},
     [PROMISE_EVICT] = {ONLY(POLICY_CACHE),
                        "evicts masked positions alone, and leaves one to commit"},
-    [PROMISE_RUNS] = {ONLY(POLICY_CACHE),
-                      "lists pending positions alone, and what has to run of them"},
     [PROMISE_COMMIT] = {ONLY(POLICY_DECODER), "commits at least one masked position, at most all"},
     [PROMISE_COUNT_REPEAT] = {ONLY(POLICY_DECODER), "keeps a count for as many steps as it says"},
     [PROMISE_FLAGS] = {ONLY(POLICY_DECODER), "sets every flag to 0 or 1 and returns their sum"},
@@ -145,7 +143,6 @@ void guard_init(struct guard *guard, const struct policy *inner, void *inner_sta
         outer->plan = guarded_plan;
         outer->rows_held = guarded_rows_held;
         outer->evict = outer->evict != NULL ? guarded_evict : NULL;
-        outer->list = outer->list != NULL ? guarded_list : NULL;
         outer->learn = outer->learn != NULL ? guarded_learn : NULL;
         break;
     }

@@ -33,7 +33,6 @@ enum promise {
     PROMISE_SPAN_REPEAT,
     PROMISE_ROWS,
     PROMISE_EVICT,
-    PROMISE_RUNS,
     /* Decoders. */
     PROMISE_COMMIT,
     PROMISE_COUNT_REPEAT,

@@ -267,9 +267,9 @@ static bool keeps_span(struct guard *guard, const struct request *request, const
                        "attends to %u cached rows besides %u queries on a canvas of %u tokens",
                        span->context, span->queries, canvas) &&
            guard_keeps(guard, PROMISE_SPAN,
-                       !commits || span->logit_rows >= (is_exact(guard) || cache->foresees
-                                                            ? request->masked_in_block > 0
-                                                            : request->masked_in_block),
+                       !commits ||
+                           span->logit_rows >= (is_exact(guard) ? request->masked_in_block > 0
+                                                                : request->masked_in_block),
                        "plans %u logit rows for %u masked positions", span->logit_rows,
                        request->masked_in_block) &&
            guard_keeps(guard, PROMISE_SPAN, span->logit_rows <= canvas,

@@ -11,7 +11,7 @@ enum { MARGIN = 64, FILL = 0xA5 };
 /* The lists of a batch, each with max_slots entries and MARGIN behind them. */
 enum batch_list { LIST_SELECTED, LIST_CHUNK_TOKENS, LIST_PREEMPTED, LIST_IDLE, N_BATCH_LISTS };
 
-enum { N_SEEN_VALUES = 3, N_BLOCK_FLAGS = 3 };
+enum { N_SEEN_VALUES = 3, N_BLOCK_FLAGS = 2 };
 
 struct guard_scratch {
     uint32_t max_slots;
@@ -24,7 +24,7 @@ struct guard_scratch {
     uint32_t *offset;                  /* decoder */
     float *seen_values[N_SEEN_VALUES]; /* decoder: confidence, margin, entropy; eviction: deltas */
     uint8_t *commit[2];                /* decoder */
-    uint8_t *flags[N_BLOCK_FLAGS];     /* eviction, listing: pending, masked, next */
+    uint8_t *flags[N_BLOCK_FLAGS];     /* eviction: pending, masked */
     uint8_t *memory[2];                /* the same: what is remembered of a request */
     void *state;                       /* a copy of the inner state */
     const struct schedule_view *view;  /* the caller's, during schedule */
@@ -57,7 +57,6 @@ uint32_t guarded_plan(const void *state, const struct request *request, struct s
 uint32_t guarded_rows_held(const void *state, const struct request *request);
 uint32_t guarded_evict(const void *state, const void *memory, const struct eviction_view *view,
                        uint8_t *keep);
-uint32_t guarded_list(const void *state, const struct listing_view *view, uint8_t *runs);
 void guarded_learn(const void *state, void *memory, const struct request *request, uint32_t n);
 uint32_t guarded_count(const void *state, const struct request *request, uint32_t *repeat);
 uint32_t guarded_choose(const void *state, const struct request *request,

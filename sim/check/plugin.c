@@ -101,7 +101,7 @@ static int validate_cache_flags(const struct policy *policy, const char *place, 
                          cache->keeps);
     }
     if (cache->splits_first_layer > 1 || cache->selects > 1 || cache->compares_values > 1 ||
-        cache->evicts > 1 || cache->foresees > 1) {
+        cache->evicts > 1) {
         return err_world(err, "%s: cache %s has a flag that is neither 0 nor 1", place,
                          policy->name);
     }
@@ -135,19 +135,6 @@ static int validate_cache_flags(const struct policy *policy, const char *place, 
     if (cache->keeps == KEEPS_CANVAS && cache->leaves_out == BLOCK_PARTS) {
         return err_world(err, "%s: cache %s keeps the canvas but runs a block in parts", place,
                          policy->name);
-    }
-    if ((cache->foresees == 1) != (cache->list != NULL)) {
-        return err_world(err, "%s: cache %s %s", place, policy->name,
-                         cache->foresees == 1 ? "foresees but lacks the callback list"
-                                              : "has the callback list but does not say it "
-                                                "foresees");
-    }
-    if (cache->foresees == 1 &&
-        (cache->keeps != KEEPS_CANVAS || cache->leaves_out == BLOCK_WHOLE)) {
-        return err_world(err,
-                         "%s: cache %s lists positions but does not keep the canvas and leave "
-                         "some out",
-                         place, policy->name);
     }
     if (cache->memory_bytes > PLUGIN_MAX_MEMORY_BYTES || cache->memory_bytes % 8 != 0) {
         return err_world(err,

@@ -24,9 +24,6 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
     p->chosen = zeroed(block, 1);
     p->delta = zeroed(block, sizeof(float));
     choice_init(&p->choice, (uint32_t)block);
-    if (system->cache->foresees) {
-        foresight_init(&p->foresight, (uint32_t)block);
-    }
     if (system->decoder->credit != NULL) {
         struct decoder_credit credit;
         system->decoder->credit(system->decoder_state, &credit);
@@ -47,7 +44,6 @@ void positions_fini(struct positions *p) {
     free(p->earned);
     free(p->delta);
     choice_fini(&p->choice);
-    foresight_fini(&p->foresight);
 }
 
 static void *memory_of(const struct positions *p, uint32_t slot) {
@@ -104,30 +100,12 @@ static struct decode_view view_of(const struct positions *p, uint32_t slot,
                                 .masked = p->blocks[slot].masked};
 }
 
-/* What a reusing step runs of the pending positions, by what it will decide. */
-static uint32_t list(struct positions *p, const struct request *request,
-                     const struct block_state *block, uint8_t *keep) {
-    const struct system *s = p->system;
-    memcpy(p->pending, keep, block->length);
-    const struct listing_view view = {
-        .request = request,
-        .length = block->length,
-        .pending = p->pending,
-        .masked = block->masked,
-        .next =
-            foresight_next(&p->foresight, s->decoder, s->decoder_state, request, block->masked)};
-    return s->cache->list(s->cache_state, &view, keep);
-}
-
 void positions_plan(struct positions *p, uint32_t slot, struct request *request, bool known) {
     struct block_state *block = &p->blocks[slot];
     const struct cache_policy *cache = p->system->cache;
     uint8_t *keep = row(p, p->keep, slot);
     request->uncached_in_block = block_pending(block, keep);
     request->known_in_front = block_known_in_front(block);
-    if (cache->foresees && block->n_masked > 0) {
-        request->uncached_in_block = list(p, request, block, keep);
-    }
     if (cache->evicts && !known && block->n_masked > 0) {
         struct decode_view view = view_of(p, slot, request);
         memcpy(p->pending, keep, block->length);
@@ -145,10 +123,6 @@ void positions_plan(struct positions *p, uint32_t slot, struct request *request,
 
 void positions_run(struct positions *p, uint32_t slot, struct request *request) {
     uint32_t first = request->span.part_start, end = first + request->span.queries;
-    if (p->system->cache->foresees && request->span.context == 0) {
-        request->uncached_in_block = block_pending(&p->blocks[slot], row(p, p->keep, slot));
-        positions_kept(p, slot, &request->kept_in_block, &request->reach_in_block);
-    }
     if (p->system->cache->leaves_out != BLOCK_PARTS || request->causal != SEES_BLOCKS) {
         return;
     }

@@ -10,7 +10,6 @@
 #include <stdint.h>
 
 #include "sim/decode/choice.h"
-#include "sim/decoder/foresight.h"
 #include "sim/serve/executor.h"
 #include "sim/system/system.h"
 
@@ -26,7 +25,6 @@ struct positions {
     uint8_t *pending, *chosen; /* of one request */
     float *delta;
     struct choice choice;
-    struct foresight foresight; /* where the cache policy foresees */
 };
 
 /* Whether the system's policies ask for them. */

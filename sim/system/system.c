@@ -11,7 +11,6 @@
 #include "sim/cache/cache_focus.h"
 #include "sim/check/check_plugin.h"
 #include "sim/cost/transfer.h"
-#include "sim/decoder/foresight.h"
 #include "sim/graph/builder.h"
 #include "sim/model/ranks.h"
 #include "sim/policy/registry.h"
@@ -417,12 +416,6 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
                          "known, and %s = %s runs what is left: set unroll.maximum = 1",
                          settings->unroll_maximum, by_scope ? "logit_scope" : "cache",
                          by_scope ? "masked" : cache);
-    }
-    if (s->cache->foresees && !foresight_has(s->decoder, s->decoder_state)) {
-        return err_usage(err,
-                         "cache %s has to know before a step what it decides, and decoder %s looks "
-                         "at its logits: set decoder = random, origin or sequential",
-                         cache, s->decoder->policy.name);
     }
     if (settings->layers > s->model->layers) {
         return err_usage(err, "layers = %u, but %s has %u", settings->layers, s->model->title,

@@ -242,7 +242,7 @@ START_TEST(decisions_are_drawn_by_the_process_of_model_and_workload) {
     check_decisions("dinfer-0.8", "confidence=llada-td/mbpp", "mbpp", "llada-td/mbpp",
                     "transferred");
     check_decisions("dllm-serve", none, "burst", "none", "none");
-    check_decisions("dkv-cache-greedy", none, "burst", "none", "none");
+    check_decisions("dkv-cache", "decoder=random", "burst", "none", "none");
 }
 END_TEST
 

@@ -124,23 +124,24 @@ END_TEST
 /* Positions that lie scattered: run, recorded, simulated with what was recorded, carried out again,
  * and one step of them by operator, whatever the requests' draws list of it. */
 START_TEST(every_command_takes_steps_of_scattered_positions) {
-    static const char *const systems[] = {"dkv-cache", "dkv-cache-greedy"};
+    static const char *const decoders[] = {"decoder=fixed", "decoder=random"};
     static const char *const steps[] = {"0", "3", "7"};
     for (int i = 0; i < 2; i++) {
-        const char *db = cli_path(systems[i]), *trace = cli_path("scattered.csv");
-        char *live =
-            PRINTS("run", SMALL, TRAFFIC, LIVE, "--set", "steps_per_block=4", "--system",
-                   systems[i], "--db", db, "--levels", "steps", "--decode-out", trace, "--json");
-        char *played = PRINTS("run", SMALL, TRAFFIC, "--set", "steps_per_block=4", "--system",
-                              systems[i], "--gpu", "cpu", "--decode", trace, "--json");
+        const char *db = cli_path(decoders[i]), *trace = cli_path("scattered.csv");
+        char *live = PRINTS("run", SMALL, TRAFFIC, LIVE, "--set", "steps_per_block=4", "--system",
+                            "dkv-cache", "--set", decoders[i], "--db", db, "--levels", "steps",
+                            "--decode-out", trace, "--json");
+        char *played =
+            PRINTS("run", SMALL, TRAFFIC, "--set", "steps_per_block=4", "--system", "dkv-cache",
+                   "--set", decoders[i], "--gpu", "cpu", "--decode", trace, "--json");
         ck_assert_ptr_nonnull(strstr(live, "\"completed\": 5,"));
         ck_assert_ptr_nonnull(strstr(played, "\"completed\": 5,"));
         free(PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--operators", "2"));
         for (int step = 0; step < 3; step++) {
-            char *text =
-                PRINTS("explain", SMALL, "--gpu", "cpu", "--backend", "cpu", "--system", systems[i],
-                       "--set", "block_tokens=8", "--set", "steps_per_block=4", "--requests", "3",
-                       "--prompt", "12", "--output", "18", "--rounds", "2", "--step", steps[step]);
+            char *text = PRINTS("explain", SMALL, "--gpu", "cpu", "--backend", "cpu", "--system",
+                                "dkv-cache", "--set", decoders[i], "--set", "block_tokens=8",
+                                "--set", "steps_per_block=4", "--requests", "3", "--prompt", "12",
+                                "--output", "18", "--rounds", "2", "--step", steps[step]);
             ck_assert_ptr_nonnull(strstr(text, step == 0 ? "(refresh)" : "(reuse)"));
             free(text);
         }

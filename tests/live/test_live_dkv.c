@@ -1,6 +1,6 @@
 /* dKV-Cache live on the CPU: scattered positions run against the rows of a whole canvas, as an
  * independent pass in double with rows of its own has it; what is renewed always is as without a
- * cache; company changes no token; the greedy variant knows what a step decides. */
+ * cache; company changes no token. */
 #include "engine/weights/weights.h"
 #include "sim/decoder/decoder.h"
 #include "tests/support/forward.h"
@@ -14,9 +14,8 @@ static const char *const caches[][3] = {
     {"cache=dkv-decode", "cache.interval_steps=4", NULL},
     {"cache=dkv-prefill", "cache.prompt_interval_steps=4", NULL},
     {"cache=dkv-pd", "cache.interval_steps=2", "cache.prompt_interval_steps=6"},
-    {"cache=dkv-greedy", "cache.interval_steps=3", "cache.window=2"},
 };
-enum { DECODE, PREFILL, PD, GREEDY, N_CACHES };
+enum { DECODE, PREFILL, PD, N_CACHES };
 
 static struct system *system_of(const char *const cache[3], const char *decoder, const char *scope,
                                 const char *layout) {
@@ -166,39 +165,15 @@ static uint32_t next_of(const struct canvas *canvas, uint64_t id, uint32_t first
     return best;
 }
 
-/* The two masked positions of [first, end) that are nearest to the next one, the left one of two
- * that are as near. */
-static void add_neighbours(const struct canvas *canvas, uint32_t first, uint32_t end, uint32_t next,
-                           bool *runs) {
-    for (int n = 0; n < 2; n++) {
-        uint32_t best = end, nearest = UINT32_MAX;
-        for (uint32_t t = first; t < end; t++) {
-            uint32_t far = t < next ? next - t : t - next;
-            if (canvas->masked[t] && !runs[t] && far < nearest) {
-                best = t;
-                nearest = far;
-            }
-        }
-        if (best < end) {
-            runs[best] = true;
-        }
-    }
-}
-
-static void choose_runs(int cache, const struct canvas *canvas, uint32_t step, uint32_t first,
-                        uint32_t end, uint32_t next, bool *runs) {
+static void choose_runs(int cache, const struct canvas *canvas, uint32_t step, bool *runs) {
     for (uint32_t t = 0; t < canvas->n; t++) {
         bool is_output = t >= canvas->prompt, undecided = canvas->masked[t] || canvas->decided[t];
         bool of_cache[N_CACHES] = {
             [DECODE] = step % 4 == 0 || undecided,
             [PREFILL] = step % 4 == 0 || is_output,
             [PD] = step % 6 == 0 || (step % 2 == 0 && is_output) || undecided,
-            [GREEDY] = step % 3 == 0 || canvas->decided[t] || t == next,
         };
         runs[t] = of_cache[cache];
-    }
-    if (cache == GREEDY) {
-        add_neighbours(canvas, first, end, next, runs);
     }
 }
 
@@ -248,7 +223,7 @@ static uint32_t follow(int cache, const struct weights *w, const struct arrival 
         uint32_t end = first + BLOCK < canvas->n ? first + BLOCK : canvas->n;
         for (uint32_t step = 0; step < end - first; step++, n_steps++) {
             uint32_t next = next_of(canvas, arrival->id, first, end);
-            choose_runs(cache, canvas, step, first, end, next, runs);
+            choose_runs(cache, canvas, step, runs);
             run_step(w, canvas, runs, next);
             if (cache != PREFILL) { /* which stores the prompt alone */
                 ck_assert_mem_eq(runs, noted.wrote[n_steps], canvas->n * sizeof *runs);
@@ -320,13 +295,11 @@ START_TEST(renewal_in_every_step_is_no_cache_at_all) {
         {"cache=dkv-decode", "cache.interval_steps=1", NULL},
         {"cache=dkv-prefill", "cache.prompt_interval_steps=1", NULL},
         {"cache=dkv-pd", "cache.prompt_interval_steps=1", NULL},
-        {"cache=dkv-greedy", "cache.interval_steps=1", NULL},
     };
     for (int i = 0; i < N_CACHES; i++) {
-        const char *decoder = i == GREEDY ? "random" : "fixed";
-        struct served *none = serve_as("cache=none", NULL, NULL, decoder);
-        struct served *all = serve_as(every[i][0], every[i][1], every[i][2], decoder);
-        struct served *some = serve_as(caches[i][0], caches[i][1], caches[i][2], decoder);
+        struct served *none = serve_as("cache=none", NULL, NULL, "fixed");
+        struct served *all = serve_as(every[i][0], every[i][1], every[i][2], "fixed");
+        struct served *some = serve_as(caches[i][0], caches[i][1], caches[i][2], "fixed");
         same_tokens(none, all, N);
         ck_assert_uint_eq(all->result.steps, none->result.steps);
         ck_assert_int_eq(all->result.sym[SYM_TOKENS], none->result.sym[SYM_TOKENS]);
@@ -362,28 +335,6 @@ START_TEST(one_interval_for_prompt_and_output_is_the_decode_variant) {
 }
 END_TEST
 
-/* In a canvas of one block a window over all of it leaves out what the decode variant does. */
-START_TEST(a_greedy_window_over_the_output_is_the_decode_variant) {
-    static const struct arrival one[] = {{.id = 0, .prompt_tokens = 9, .output_tokens = 6}};
-    const char *const decode[] = {"cache=dkv-decode", "cache.interval_steps=3", NULL};
-    const char *const windows[] = {"cache.window=12", "cache.window=2"};
-    struct served *served[3];
-    for (int i = 0; i < 3; i++) {
-        const char *const greedy[] = {"cache=dkv-greedy", "cache.interval_steps=3",
-                                      windows[i == 2]};
-        struct system *system = system_of(i == 0 ? decode : greedy, "random", "masked", "slab");
-        served[i] = serve_live(system, one, 1);
-        system_close(system);
-    }
-    same_runs(served[0], served[1]);
-    ck_assert_int_eq(served[0]->result.sym[SYM_TOKENS], served[1]->result.sym[SYM_TOKENS]);
-    ck_assert_int_lt(served[2]->result.sym[SYM_TOKENS], served[1]->result.sym[SYM_TOKENS]);
-    for (int i = 0; i < 3; i++) {
-        free(served[i]);
-    }
-}
-END_TEST
-
 /* ---- company, simulation, replay, mapped memory ---- */
 
 static const char *const scopes[] = {"queries", "generation", "block", "masked"};
@@ -392,9 +343,6 @@ START_TEST(company_and_arrival_change_no_token) {
     static const char *const decoders[] = {"fixed", "threshold", "random", "sequential", "origin"};
     for (int i = 0; i < 5 * N_CACHES; i++) {
         int cache = i % N_CACHES, decoder = i / N_CACHES;
-        if (cache == GREEDY && decoder < 2) {
-            continue;
-        }
         struct system *system =
             system_of(caches[cache], decoders[decoder], scopes[(cache + decoder) % 4],
                       (cache + decoder) % 2 ? "pages" : "slab");
@@ -435,9 +383,7 @@ END_TEST
 
 START_TEST(a_run_played_again_runs_as_many_positions_and_decides_as_many) {
     for (int i = 0; i < 2 * N_CACHES; i++) {
-        const char *decoder = i % N_CACHES == GREEDY ? "origin"
-                              : i < N_CACHES         ? "fixed"
-                                                     : "threshold";
+        const char *decoder = i < N_CACHES ? "fixed" : "threshold";
         struct system *system = system_of(caches[i % N_CACHES], decoder, "block", "slab");
         struct served *live = serve_well(system, together);
         struct accuracy accuracy;
@@ -453,59 +399,6 @@ START_TEST(a_run_played_again_runs_as_many_positions_and_decides_as_many) {
         accuracy_fini(&accuracy);
         free(live);
         free(played);
-        system_close(system);
-    }
-}
-END_TEST
-
-/* ---- what a greedy step costs, and what is refused ---- */
-
-struct widths {
-    uint32_t window, commits, before; /* before: decided by the step before */
-    uint32_t n_reused, widest;
-};
-
-static int note_width(void *state, const struct step_record *record, struct err *err) {
-    struct widths *widths = state;
-    (void)err;
-    ck_assert(record->n == 1 && record->repeat == 1);
-    uint32_t tokens = (uint32_t)record->sym[SYM_TOKENS];
-    if (record->n_by_phase[PHASE_REUSE] == 1) {
-        ck_assert_uint_le(tokens, record->commit_tokens[0] * (widths->window + 1) + widths->before);
-        ck_assert_uint_ge(tokens, record->commit_tokens[0] + widths->before);
-        widths->n_reused++;
-        widths->widest = tokens > widths->widest ? tokens : widths->widest;
-    }
-    widths->before = record->commit_tokens[0];
-    return 0;
-}
-
-START_TEST(a_greedy_step_runs_what_it_decides_what_was_decided_and_a_window_for_each) {
-    static const struct arrival one = {.prompt_tokens = 300, .output_tokens = 256};
-    static const char *const windows[] = {"cache.window=0", "cache.window=1", "cache.window=4"};
-    for (int i = 0; i < 3; i++) {
-        const char *const settings[] = {"decoder.seed=5", "block_tokens=64", "steps_per_block=32",
-                                        windows[i], NULL};
-        struct system *system = rig_system("dkv-cache-greedy", "h200", true, settings);
-        struct list_source list = {&one, 1, 0};
-        struct widths widths = {.window = (uint32_t)atoi(strchr(windows[i], '=') + 1)};
-        struct executor_sim *sim = executor_sim_open(system, 1);
-        struct sink sink = {.state = &widths, .step = note_width};
-        struct loop_request request = {.system = system,
-                                       .executor = executor_sim_interface(sim),
-                                       .source = {.state = &list, .next = list_next},
-                                       .sinks = &sink,
-                                       .n_sinks = 1,
-                                       .records_members = true,
-                                       .seed = 1};
-        struct loop_result result;
-        struct err err = {0};
-        ck_assert_msg(loop_run(&request, &result, &err) == 0, "%s", err.text);
-        ck_assert_uint_eq(result.completed, 1);
-        ck_assert_uint_eq(result.steps, 128);
-        ck_assert_uint_eq(widths.n_reused, 64); /* every second step renews */
-        ck_assert_uint_eq(widths.widest, widths.window == 0 ? 4 : 2 * widths.window + 4);
-        executor_sim_close(sim);
         system_close(system);
     }
 }
@@ -531,13 +424,7 @@ static void refuses(const char *system_name, const char *model, const char *key,
     system_close(system);
 }
 
-START_TEST(what_cannot_be_foreseen_or_run_is_refused) {
-    refuses("dkv-cache-greedy", "llada-tiny", "decoder", "fixed",
-            "cache dkv-greedy has to know before a step what it decides, and decoder fixed looks "
-            "at its logits: set decoder = random, origin or sequential");
-    refuses("dkv-cache-greedy", "llada-tiny", "decoder", "entropy-bounded",
-            "cache dkv-greedy has to know before a step what it decides, and decoder "
-            "entropy-bounded looks at its logits: set decoder = random, origin or sequential");
+START_TEST(a_model_whose_logits_decide_on_the_next_position_is_refused) {
     refuses("dkv-cache", "dream-tiny", "runtime.element_bytes", "4",
             "the engine does not run cache policy dkv-decode with dream-tiny: its logits decide on "
             "the next position, and the one before a masked position may be left out");
@@ -550,12 +437,10 @@ int main(void) {
         renewal_in_every_step_is_no_cache_at_all,
         an_output_that_is_renewed_in_every_step_is_the_prefill_variant,
         one_interval_for_prompt_and_output_is_the_decode_variant,
-        a_greedy_window_over_the_output_is_the_decode_variant,
         company_and_arrival_change_no_token,
         a_simulation_has_the_schedule_of_the_live_run,
         a_run_played_again_runs_as_many_positions_and_decides_as_many,
-        a_greedy_step_runs_what_it_decides_what_was_decided_and_a_window_for_each,
-        what_cannot_be_foreseen_or_run_is_refused,
+        a_model_whose_logits_decide_on_the_next_position_is_refused,
     };
     return SUITE_RUN("live dkv", tests);
 }

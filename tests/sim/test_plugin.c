@@ -57,12 +57,6 @@ static void sample_init(struct sample *sample) {
     sample->scheduler.policy.params = sample->params;
 }
 
-static uint32_t list_nothing(const void *state, const struct listing_view *view, uint8_t *runs) {
-    (void)state;
-    memset(runs, 0, view->length);
-    return 0;
-}
-
 static void assert_refused(const struct sample *sample, const char *sentence) {
     struct err err = {0};
     ck_assert_int_eq(plugin_validate(&sample->scheduler.policy, "./x.so", &err), ERR_WORLD);
@@ -176,17 +170,6 @@ START_TEST(every_kind_is_refused_without_its_callbacks) {
     cache.evicts = 1;
     assert_policy_refused(&cache.policy, "./x.so: cache none evicts but lacks the callback evict");
     cache = *cache_table[0];
-    cache.foresees = 2;
-    assert_policy_refused(&cache.policy, "./x.so: cache none has a flag that is neither 0 nor 1");
-    cache.foresees = 1;
-    assert_policy_refused(&cache.policy, "./x.so: cache none foresees but lacks the callback list");
-    cache.foresees = 0;
-    cache.list = list_nothing;
-    assert_policy_refused(&cache.policy, "./x.so: cache none has the callback list but does not "
-                                         "say it foresees");
-    cache.foresees = 1;
-    assert_policy_refused(&cache.policy, "./x.so: cache none lists positions but does not keep the "
-                                         "canvas and leave some out");
     cache = *cache_table[0];
     cache.keeps = KEEPS_CANVAS;
     cache.leaves_out = 3;

@@ -162,10 +162,10 @@ static void random_arrivals(struct arrival *arrivals, uint64_t seed) {
 }
 
 static const char *const random_systems[] = {
-    "dllm-serve", "fast-dllm",       "vanilla", "sparse-dllm", "dllm-cache",
-    "sdar",       "lmdeploy",        "sglang",  "dc+",         "focus",
-    "vllm-ar",    "fast-dllm-v2",    "dinfer",  "dinfer-0.8",  "dinfer-block-diffusion",
-    "dkv-cache",  "dkv-cache-greedy"};
+    "dllm-serve", "fast-dllm",    "vanilla", "sparse-dllm", "dllm-cache",
+    "sdar",       "lmdeploy",     "sglang",  "dc+",         "focus",
+    "vllm-ar",    "fast-dllm-v2", "dinfer",  "dinfer-0.8",  "dinfer-block-diffusion",
+    "dkv-cache"};
 static const char *const stops[] = {"early_stop=off", "early_stop=block", "early_stop=position"};
 
 /* Where the block ends that holds output position `answer` - 1, as far as the canvas goes. */
