@@ -436,14 +436,14 @@ static bool add_op(struct builder *b, const struct program *program, uint32_t i,
     }
     switch (op->kind) {
     case OP_LINEAR:
-        add_product(b, program->graph, op, program->weight[i]);
+        add_product(b, program->graph, op, op->weight);
         return true;
     case OP_HEAD:
     case OP_GATE_UP:
-        add_fused(b, program->graph, op, program->weight[i]);
+        add_fused(b, program->graph, op, op->weight);
         return true;
     case OP_MOE_GATE_UP:
-        add_experts(b, program->weight[i]);
+        add_experts(b, op->weight);
         return true;
     case OP_MOE_DOWN:
         return true; /* with gates and ups */

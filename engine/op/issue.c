@@ -115,11 +115,10 @@ static int issue_linear(const struct turn_of *t) {
         .n_tokens = (int32_t)t->turn->n_rows,
         .n_outputs = (int32_t)t->op->n,
         .n_inputs = (int32_t)t->op->k,
-        .outputs_before = t->issue->program->rows_before[t->turn->op],
-        .outputs_after = t->issue->program->rows_after[t->turn->op],
+        .outputs_before = (int32_t)t->op->weight_rows_before,
+        .outputs_after = (int32_t)t->op->weight_rows_after,
         .dtype = t->dtype,
-        .alike =
-            model_ranks(t->model) > 1 && t->issue->program->weight[t->turn->op] == WEIGHT_ROUTER,
+        .alike = model_ranks(t->model) > 1 && t->op->weight == WEIGHT_ROUTER,
         .by_inputs = program_by_inputs(t->issue->program, t->turn->op),
     };
     return t->table->linear(t->device, &call);

@@ -49,10 +49,8 @@ static inline const void *weight(const struct turn_of *t, enum weight_slot slot)
 }
 
 static inline const void *op_weight(const struct turn_of *t) {
-    const unsigned char *whole =
-        weight(t, (enum weight_slot)t->issue->program->weight[t->turn->op]);
-    const int64_t before = t->issue->program->rows_before[t->turn->op];
-    return whole + before * t->op->k * t->graph->element_bytes;
+    const unsigned char *whole = weight(t, (enum weight_slot)t->op->weight);
+    return whole + t->op->weight_rows_before * t->op->k * t->graph->element_bytes;
 }
 
 static inline int32_t *narrow(const struct turn_of *t, enum packed_array array) {

@@ -1,37 +1,6 @@
 #include "engine/step/program.h"
 
-#include <string.h>
-
 #include "engine/weights/weights.h"
-
-/* The graph builder's names for what reads a weight. */
-static const struct {
-    const char *op;
-    enum op_kind kind;
-    enum weight_slot slot;
-} readers[] = {
-    {"embed", OP_EMBED, WEIGHT_EMBEDDING},
-    {"attention norm", OP_RMSNORM, WEIGHT_ATTENTION_NORM},
-    {"query norm", OP_RMSNORM, WEIGHT_ATTENTION_NORM},
-    {"qkv projection", OP_LINEAR, WEIGHT_QKV},
-    {"query projection", OP_LINEAR, WEIGHT_QKV},
-    {"kv projection", OP_LINEAR, WEIGHT_QKV},
-    {"output projection", OP_LINEAR, WEIGHT_OUTPUT},
-    {"ffn norm", OP_RMSNORM, WEIGHT_FFN_NORM},
-    {"gate and up", OP_LINEAR, WEIGHT_GATE_UP},
-    {"gate and up", OP_GATE_UP, WEIGHT_GATE_UP},
-    {"down", OP_LINEAR, WEIGHT_DOWN},
-    {"router", OP_LINEAR, WEIGHT_ROUTER},
-    {"expert gate and up", OP_MOE_GATE_UP, WEIGHT_EXPERTS_GATE_UP},
-    {"expert down", OP_MOE_DOWN, WEIGHT_EXPERTS_DOWN},
-    {"shared gate and up", OP_LINEAR, WEIGHT_SHARED_GATE_UP},
-    {"shared gate and up", OP_GATE_UP, WEIGHT_SHARED_GATE_UP},
-    {"shared down", OP_LINEAR, WEIGHT_SHARED_DOWN},
-    {"final norm", OP_RMSNORM, WEIGHT_FINAL_NORM},
-    {"output head", OP_LINEAR, WEIGHT_HEAD},
-    {"embedding of probabilities", OP_LINEAR, WEIGHT_EMBEDDING},
-    {"output head", OP_HEAD, WEIGHT_HEAD},
-};
 
 /* Operators without a matrix; the small vectors of rotation and router are found by the model's
  * facts. */
@@ -58,28 +27,12 @@ static bool holds_elements(const struct graph *graph, int tensor) {
     return graph->tensors[tensor].bytes.per == graph->model->vocab * graph->element_bytes;
 }
 
-/* Queries, keys and values share a weight, in this order, also where they are projected apart. */
-static void bind_rows(struct program *program, uint32_t op) {
-    const struct model *model = program->graph->model;
-    const char *name = program->graph->ops[op].name;
-    const int32_t head_dim = (int32_t)model->head_dim;
-    const bool is_kv = strcmp(name, "kv projection") == 0;
-    const bool is_queries = strcmp(name, "query projection") == 0;
-    program->rows_before[op] = is_kv ? (int32_t)model->heads * head_dim : 0;
-    program->rows_after[op] = is_queries ? 2 * (int32_t)model->kv_heads * head_dim : 0;
-}
-
 static int bind(struct program *program, uint32_t op, struct err *err) {
     const struct op *o = &program->graph->ops[op];
-    program->weight[op] = -1;
-    bind_rows(program, op);
-    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
-        if (readers[i].kind == o->kind && strcmp(readers[i].op, o->name) == 0) {
-            program->weight[op] = (int)readers[i].slot;
-        }
-    }
+    bool is_other_runtimes = o->kind == OP_MOE_ROUTE || o->kind == OP_MOE_LINEAR;
     bool is_wider = o->kind == OP_SOFTMAX && !holds_elements(program->graph, o->out[0]);
-    if (!runs_over(o) || is_wider || (program->weight[op] < 0 && !runs_without_weight(o->kind))) {
+    if (!runs_over(o) || is_wider || is_other_runtimes ||
+        (o->weight == WEIGHT_NONE && !runs_without_weight(o->kind))) {
         return err_usage(err, "the engine does not run the operator '%s' (%s over %s)", o->name,
                          op_kind_names[o->kind], symbol_names[o->rows]);
     }

@@ -1,4 +1,4 @@
-/* The step graph as a program: which weight each operator reads, and the order of execution.
+/* The step graph as a program: the order in which the engine executes its operators.
  *
  * Operators run in the order of the graph, a segment as often as it repeats. Those of a loop run
  * once for every chunk of rows that the placement allows to exist at once. */
@@ -15,9 +15,6 @@
 
 struct program {
     const struct graph *graph;
-    int weight[GRAPH_MAX_OPS];          /* enum weight_slot, or -1 */
-    int32_t rows_before[GRAPH_MAX_OPS]; /* of that weight, rows that are not the operator's */
-    int32_t rows_after[GRAPH_MAX_OPS];
     uint32_t op_layer[GRAPH_MAX_OPS];          /* the layer of its segment's first repetition */
     uint32_t first_op[GRAPH_MAX_SEGMENTS + 1]; /* of each segment */
     int rotated[GRAPH_MAX_SEGMENTS]; /* the tensor of a layer's queries, keys and values */
@@ -30,7 +27,8 @@ int program_make(struct program *program, const struct graph *graph, struct err 
 /* Whether a product reads its weight by inputs (call_linear): tokens' probabilities, the table of
  * embeddings. */
 static inline bool program_by_inputs(const struct program *program, uint32_t op) {
-    return program->graph->ops[op].kind == OP_LINEAR && program->weight[op] == WEIGHT_EMBEDDING;
+    const struct op *o = &program->graph->ops[op];
+    return o->kind == OP_LINEAR && o->weight == WEIGHT_EMBEDDING;
 }
 
 /* One execution of one operator, over rows [first_row, first_row + n_rows). */

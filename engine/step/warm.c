@@ -20,8 +20,7 @@ static struct call_linear product_of(const struct warming *warming, uint32_t op,
     const struct program *program = warming->program;
     const struct op *o = &program->graph->ops[op];
     return (struct call_linear){
-        .w = weights_at(warming->weights, (enum weight_slot)program->weight[op],
-                        program->op_layer[op]),
+        .w = weights_at(warming->weights, (enum weight_slot)o->weight, program->op_layer[op]),
         .x_stride = o->k,
         .y_stride = o->n,
         .n_tokens = (int32_t)n_tokens,
@@ -29,7 +28,7 @@ static struct call_linear product_of(const struct warming *warming, uint32_t op,
         .n_inputs = (int32_t)o->k,
         .dtype = warming->device->dtype,
         .by_inputs = program_by_inputs(program, op),
-        .alike = model_ranks(program->graph->model) > 1 && program->weight[op] == WEIGHT_ROUTER};
+        .alike = model_ranks(program->graph->model) > 1 && o->weight == WEIGHT_ROUTER};
 }
 
 static bool is_chosen(const struct warming *warming, uint32_t op, int64_t n_tokens) {

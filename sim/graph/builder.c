@@ -15,11 +15,12 @@ static int token_tensor(struct builder *b, const char *name, int64_t per) {
     return graph_add_tensor(b->g, name, b->tokens, per);
 }
 
-static int add_norm(struct builder *b, const char *name, int delta) {
+static int add_norm(struct builder *b, const char *name, enum weight_slot weight, int delta) {
     int normed = token_tensor(b, name, b->hidden_bytes);
     if (b->options->fused && delta >= 0) {
         graph_add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(b->residual, delta),
-                     LIST(b->residual, normed));
+                     LIST(b->residual, normed))
+            ->weight = weight;
         return normed;
     }
     if (delta >= 0) {
@@ -28,6 +29,7 @@ static int add_norm(struct builder *b, const char *name, int delta) {
     }
     struct op *norm =
         graph_add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(b->residual), LIST(normed));
+    norm->weight = weight;
     add_eager(norm, b->options, EAGER_NORM, b->m->hidden);
     return normed;
 }
@@ -175,12 +177,15 @@ static int add_projections(struct builder *b, int normed, bool first) {
     int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
     int qkv = token_tensor(b, "qkv", b->q_bytes + b->kv_bytes);
     if (!b->options->compares_values || first) {
-        add_linear(g, "qkv projection", b->tokens, q_dim + 2 * kv_dim, m->hidden, normed, qkv);
+        add_linear(g, "qkv projection", WEIGHT_QKV, b->tokens, q_dim + 2 * kv_dim, m->hidden,
+                   normed, qkv);
         return qkv;
     }
     int values =
         graph_add_tensor(g, "fresh values", SYM_PROJECTED_VALUES, kv_dim * g->element_bytes);
-    add_linear(g, "value projection", SYM_PROJECTED_VALUES, kv_dim, m->hidden, normed, values);
+    add_linear(g, "value projection", WEIGHT_QKV, SYM_PROJECTED_VALUES, kv_dim, m->hidden, normed,
+               values)
+        ->weight_rows_before = q_dim + kv_dim;
     add_comparison(b, values);
     int picked = graph_add_tensor(g, "picked rows", SYM_PICKED_ROWS, b->hidden_bytes);
     struct op *pick =
@@ -188,6 +193,8 @@ static int add_projections(struct builder *b, int normed, bool first) {
     add_eager(pick, b->options, EAGER_PICK, m->hidden);
     struct op *op = graph_add_op(g, "query and key projection", OP_LINEAR, b->tokens,
                                  LIST(normed, picked), LIST(qkv));
+    op->weight = WEIGHT_QKV;
+    op->weight_rows_after = kv_dim;
     op->n = q_dim + kv_dim;
     op->k = m->hidden;
     op->weight_bytes = g->element_bytes * op->n * op->k;
@@ -258,7 +265,8 @@ static int add_attention(struct builder *b, int normed, bool first, bool evicts)
         add_full_attention(b, rotated, attended, first);
     }
     int projected = token_tensor(b, "attention projected", b->hidden_bytes);
-    add_linear(g, "output projection", b->tokens, m->hidden, q_dim, attended, projected);
+    add_linear(g, "output projection", WEIGHT_OUTPUT, b->tokens, m->hidden, q_dim, attended,
+               projected);
     add_all_reduce(b, "attention all-reduce", projected);
     return projected;
 }
@@ -272,17 +280,19 @@ static void add_attention_in_chunks(struct builder *b) {
     struct graph *g = b->g;
     int64_t q_dim = (int64_t)m->heads * m->head_dim, kv_dim = (int64_t)m->kv_heads * m->head_dim;
     graph_begin_loop(g, CHUNK_ATTENTION, b->tokens);
-    int normed = add_norm(b, "attention norm", -1);
+    int normed = add_norm(b, "attention norm", WEIGHT_ATTENTION_NORM, -1);
     int kv = token_tensor(b, "kv", b->kv_bytes);
-    add_linear(g, "kv projection", b->tokens, 2 * kv_dim, m->hidden, normed, kv);
+    add_linear(g, "kv projection", WEIGHT_QKV, b->tokens, 2 * kv_dim, m->hidden, normed, kv)
+        ->weight_rows_before = q_dim;
     graph_end_loop(g, kv);
     int rotated = graph_add_alias(g, "rotated kv", kv);
     add_rotation(graph_add_op(g, "key rotation", OP_ROPE, b->tokens, LIST(kv), LIST(rotated)), 0,
                  kv_dim);
     graph_begin_loop(g, CHUNK_ATTENTION, b->tokens);
-    int again = add_norm(b, "query norm", -1);
+    int again = add_norm(b, "query norm", WEIGHT_ATTENTION_NORM, -1);
     int queries = token_tensor(b, "queries", b->q_bytes);
-    add_linear(g, "query projection", b->tokens, q_dim, m->hidden, again, queries);
+    add_linear(g, "query projection", WEIGHT_QKV, b->tokens, q_dim, m->hidden, again, queries)
+        ->weight_rows_after = 2 * kv_dim;
     int turned = graph_add_alias(g, "rotated queries", queries);
     add_rotation(graph_add_op(g, "query rotation", OP_ROPE, b->tokens, LIST(queries), LIST(turned)),
                  q_dim, 0);
@@ -293,29 +303,41 @@ static void add_attention_in_chunks(struct builder *b) {
     full->span_q = full->span_k = SYM_FULL_Q;
     full->span_qk = SYM_FULL_QK;
     int projected = token_tensor(b, "attention projected", b->hidden_bytes);
-    add_linear(g, "output projection", b->tokens, m->hidden, q_dim, attended, projected);
+    add_linear(g, "output projection", WEIGHT_OUTPUT, b->tokens, m->hidden, q_dim, attended,
+               projected);
     add_all_reduce(b, "attention all-reduce", projected);
     graph_add_op(g, "attention residual add", OP_ADD, b->tokens, LIST(b->residual, projected),
                  LIST(b->residual));
     graph_end_loop(g, b->residual);
 }
 
+/* A dense layer's products, or those of a mixture's shared experts. */
+struct ffn {
+    const char *up_name, *down_name;
+    enum weight_slot up, down;
+};
+static const struct ffn dense_ffn = {"gate and up", "down", WEIGHT_GATE_UP, WEIGHT_DOWN};
+static const struct ffn shared_ffn = {"shared gate and up", "shared down", WEIGHT_SHARED_GATE_UP,
+                                      WEIGHT_SHARED_DOWN};
+
 /* Returns the tensor of activated gates times ups. */
-static int add_fused_gate_up(struct builder *b, int normed, int64_t width, const char *name) {
+static int add_fused_gate_up(struct builder *b, int normed, int64_t width, const struct ffn *ffn) {
     int gated = token_tensor(b, "gated", width * b->g->element_bytes);
-    struct op *op = graph_add_op(b->g, name, OP_GATE_UP, b->tokens, LIST(normed), LIST(gated));
+    struct op *op =
+        graph_add_op(b->g, ffn->up_name, OP_GATE_UP, b->tokens, LIST(normed), LIST(gated));
+    op->weight = ffn->up;
     op->n = 2 * width;
     op->k = b->m->hidden;
     op->weight_bytes = b->g->element_bytes * op->n * op->k;
     return gated;
 }
 
-static int add_gate_up(struct builder *b, int normed, int64_t width, const char *name) {
+static int add_gate_up(struct builder *b, int normed, int64_t width, const struct ffn *ffn) {
     if (b->options->fused_gate_up) {
-        return add_fused_gate_up(b, normed, width, name);
+        return add_fused_gate_up(b, normed, width, ffn);
     }
     int gate_up = token_tensor(b, "gate and up", 2 * width * b->g->element_bytes);
-    add_linear(b->g, name, b->tokens, 2 * width, b->m->hidden, normed, gate_up);
+    add_linear(b->g, ffn->up_name, ffn->up, b->tokens, 2 * width, b->m->hidden, normed, gate_up);
     int gated = b->options->fused ? graph_add_alias(b->g, "gated", gate_up)
                                   : token_tensor(b, "gated", width * b->g->element_bytes);
     struct op *swiglu =
@@ -324,17 +346,17 @@ static int add_gate_up(struct builder *b, int normed, int64_t width, const char 
     return gated;
 }
 
-static int add_dense_ffn(struct builder *b, int normed, int64_t width, const char *up_name,
-                         const char *down_name) {
-    int gated = add_gate_up(b, normed, width, up_name);
+static int add_dense_ffn(struct builder *b, int normed, int64_t width, const struct ffn *ffn) {
+    int gated = add_gate_up(b, normed, width, ffn);
     int output = token_tensor(b, "ffn output", b->hidden_bytes);
-    add_linear(b->g, down_name, b->tokens, b->m->hidden, width, gated, output);
+    add_linear(b->g, ffn->down_name, ffn->down, b->tokens, b->m->hidden, width, gated, output);
     return output;
 }
 
-static void add_moe_linear(struct builder *b, const char *name, int64_t n, int64_t k, int in,
-                           int out) {
+static void add_moe_linear(struct builder *b, const char *name, enum weight_slot weight, int64_t n,
+                           int64_t k, int in, int out) {
     struct op *op = graph_add_op(b->g, name, OP_MOE_LINEAR, b->tokens, LIST(in), LIST(out));
+    op->weight = weight;
     op->n = n;
     op->k = k;
     op->experts = b->m->experts;
@@ -358,11 +380,11 @@ static int add_sorted_moe_ffn(struct builder *b, int normed) {
     int64_t pairs = model_most_active(m), width = m->expert_ffn, eb = g->element_bytes;
     int64_t routed = model_routed_experts(m);
     bool shares = m->shared_experts > 0;
-    int output = shares ? add_dense_ffn(b, normed, m->shared_experts * (int64_t)m->shared_ffn,
-                                        "shared gate and up", "shared down")
-                        : token_tensor(b, "ffn output", b->hidden_bytes);
+    int output =
+        shares ? add_dense_ffn(b, normed, m->shared_experts * (int64_t)m->shared_ffn, &shared_ffn)
+               : token_tensor(b, "ffn output", b->hidden_bytes);
     int logits = token_tensor(b, "router logits", routed * eb);
-    add_linear(g, "router", b->tokens, routed, m->hidden, normed, logits);
+    add_linear(g, "router", WEIGHT_ROUTER, b->tokens, routed, m->hidden, normed, logits);
     int experts = token_tensor(b, "experts", pairs * INDEX_BYTES);
     int weights = token_tensor(b, "expert weights", pairs * F32_BYTES);
     int starts =
@@ -374,10 +396,12 @@ static int add_sorted_moe_ffn(struct builder *b, int normed) {
     int gated = token_tensor(b, "expert gated", pairs * width * eb);
     struct op *op = add_mixture_op(b, "expert gate and up", OP_MOE_GATE_UP,
                                    LIST(normed, starts, order), LIST(gated));
+    op->weight = WEIGHT_EXPERTS_GATE_UP;
     op->n = 2 * width;
     op->k = m->hidden;
     int outputs = token_tensor(b, "expert outputs", pairs * b->hidden_bytes);
     op = add_mixture_op(b, "expert down", OP_MOE_DOWN, LIST(gated, starts), LIST(outputs));
+    op->weight = WEIGHT_EXPERTS_DOWN;
     op->n = m->hidden;
     op->k = width;
     add_mixture_op(b, "combine experts", OP_MOE_COMBINE,
@@ -395,18 +419,20 @@ static int add_moe_ffn(struct builder *b, int normed) {
     int routing = token_tensor(b, "routing", routed * F32_BYTES);
     struct op *route =
         graph_add_op(b->g, "route", OP_MOE_ROUTE, b->tokens, LIST(normed), LIST(routing));
+    route->weight = WEIGHT_ROUTER;
     route->n = routed;
     route->k = m->hidden;
     route->weight_bytes = b->g->element_bytes * route->n * route->k;
     int gate_up = token_tensor(b, "expert gate and up", 2 * active * width * b->g->element_bytes);
-    add_moe_linear(b, "expert gate and up", 2 * width, m->hidden, normed, gate_up);
+    add_moe_linear(b, "expert gate and up", WEIGHT_EXPERTS_GATE_UP, 2 * width, m->hidden, normed,
+                   gate_up);
     int gated = token_tensor(b, "expert gated", active * width * b->g->element_bytes);
     graph_add_op(b->g, "expert swiglu", OP_SWIGLU, b->tokens, LIST(gate_up), LIST(gated));
     int output = token_tensor(b, "ffn output", b->hidden_bytes);
-    add_moe_linear(b, "expert down", m->hidden, width, gated, output);
+    add_moe_linear(b, "expert down", WEIGHT_EXPERTS_DOWN, m->hidden, width, gated, output);
     if (m->shared_experts > 0) {
-        int shared = add_dense_ffn(b, normed, m->shared_experts * (int64_t)m->shared_ffn,
-                                   "shared gate and up", "shared down");
+        int shared =
+            add_dense_ffn(b, normed, m->shared_experts * (int64_t)m->shared_ffn, &shared_ffn);
         graph_add_op(b->g, "shared add", OP_ADD, b->tokens, LIST(output, shared), LIST(output));
     }
     return output;
@@ -422,16 +448,15 @@ static void add_layers(struct builder *b, const char *name, uint32_t repeat, boo
     } else {
         enum symbol tokens = b->tokens;
         b->tokens = b->options->compares_values && !first ? SYM_PROJECTED_VALUES : tokens;
-        normed = add_norm(b, "attention norm", -1);
+        normed = add_norm(b, "attention norm", WEIGHT_ATTENTION_NORM, -1);
         b->tokens = tokens;
-        normed = add_norm(b, "ffn norm", add_attention(b, normed, first, evicts));
+        normed = add_norm(b, "ffn norm", WEIGHT_FFN_NORM, add_attention(b, normed, first, evicts));
     }
     graph_begin_loop(b->g, CHUNK_FFN, b->tokens);
     if (in_chunks) {
-        normed = add_norm(b, "ffn norm", -1);
+        normed = add_norm(b, "ffn norm", WEIGHT_FFN_NORM, -1);
     }
-    int output =
-        dense ? add_dense_ffn(b, normed, b->m->ffn, "gate and up", "down") : add_moe_ffn(b, normed);
+    int output = dense ? add_dense_ffn(b, normed, b->m->ffn, &dense_ffn) : add_moe_ffn(b, normed);
     add_all_reduce(b, "ffn all-reduce", output);
     if (!in_chunks) {
         graph_end_loop(b->g, output);
@@ -491,7 +516,8 @@ void graph_build(struct graph *graph, const struct model *model,
     b.residual = token_tensor(&b, "residual", b.hidden_bytes);
     graph->tensors[b.residual].carried = true;
     int ids = graph_add_cache(graph, "input ids", b.tokens, 4);
-    graph_add_op(graph, "embed", OP_EMBED, b.tokens, LIST(ids), LIST(b.residual));
+    graph_add_op(graph, "embed", OP_EMBED, b.tokens, LIST(ids), LIST(b.residual))->weight =
+        WEIGHT_EMBEDDING;
     if (options->smooths) { /* to no more tokens than have logits */
         int expected =
             graph_add_cache(graph, "last step's embeddings", SYM_LOGIT_ROWS, b.hidden_bytes);

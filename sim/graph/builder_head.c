@@ -41,8 +41,8 @@ static void add_expectation(struct builder *b, int logits, int probabilities, in
                                          model_logits_bytes_per_row(m, g->element_bytes));
         graph_add_op(g, "softmax", OP_SOFTMAX, SYM_LOGIT_ROWS, LIST(logits), LIST(probabilities));
     }
-    add_linear(g, "embedding of probabilities", SYM_LOGIT_ROWS, m->hidden, m->vocab, probabilities,
-               expected);
+    add_linear(g, "embedding of probabilities", WEIGHT_EMBEDDING, SYM_LOGIT_ROWS, m->hidden,
+               m->vocab, probabilities, expected);
 }
 
 /* It is kept for the next step. */
@@ -106,7 +106,7 @@ static int add_stored_logits(struct builder *b, int normed) {
     int64_t logits_bytes = b->options->logits_bytes * g->element_bytes / BF16_BYTES;
     int logits =
         graph_add_tensor(g, "logits", SYM_LOGIT_ROWS, model_logits_bytes_per_row(m, logits_bytes));
-    add_linear(g, "output head", SYM_LOGIT_ROWS, m->vocab, m->hidden, normed, logits);
+    add_linear(g, "output head", WEIGHT_HEAD, SYM_LOGIT_ROWS, m->vocab, m->hidden, normed, logits);
     if (b->options->samples_output) {
         graph_end_loop(g, logits);
     }
@@ -139,6 +139,7 @@ static int add_fused_head(struct builder *b, int normed) {
     int scratch = graph_add_tensor(g, "head scratch", SYM_ONE, GRAPH_HEAD_SCRATCH_BYTES);
     struct op *op = graph_add_op(g, "output head", OP_HEAD, SYM_LOGIT_ROWS, LIST(normed),
                                  LIST(decided, scratch));
+    op->weight = WEIGHT_HEAD;
     op->n = b->m->vocab;
     op->k = b->m->hidden;
     op->weight_bytes = g->element_bytes * op->n * op->k;
@@ -168,6 +169,7 @@ void builder_add_head(struct builder *b) {
     int normed = graph_add_tensor(g, "final norm", SYM_LOGIT_ROWS, b->hidden_bytes);
     struct op *norm =
         graph_add_op(g, "final norm", OP_RMSNORM, SYM_LOGIT_ROWS, LIST(b->residual), LIST(normed));
+    norm->weight = WEIGHT_FINAL_NORM;
     add_eager(norm, b->options, EAGER_NORM, b->m->hidden);
     int decided = b->options->fused_head ? add_fused_head(b, normed) : add_stored_logits(b, normed);
     decided = add_combination(b, decided);

@@ -21,12 +21,14 @@ struct builder {
     int importance; /* of the first layer, where the second evicts; else -1 */
 };
 
-static inline void add_linear(struct graph *g, const char *name, enum symbol rows, int64_t n,
-                              int64_t k, int in, int out) {
+static inline struct op *add_linear(struct graph *g, const char *name, enum weight_slot weight,
+                                    enum symbol rows, int64_t n, int64_t k, int in, int out) {
     struct op *op = graph_add_op(g, name, OP_LINEAR, rows, LIST(in), LIST(out));
+    op->weight = weight;
     op->n = n;
     op->k = k;
     op->weight_bytes = g->element_bytes * n * k;
+    return op;
 }
 
 /* Passes over `elements` of a row; none where the runtime has a kernel of its own for the operator.

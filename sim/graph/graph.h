@@ -14,6 +14,7 @@
 #include "sim/base/err.h"
 #include "sim/graph/shape.h"
 #include "sim/model/model.h"
+#include "sim/model/weight_slot.h"
 
 enum op_kind {
 #define OP(id, file, name) OP_##id,
@@ -74,7 +75,10 @@ struct op {
     int64_t n, k; /* linear: output and input channels; rope: query and key channels */
     uint32_t experts, experts_active;            /* of a mixture's operators */
     int in[OP_MAX_TENSORS], out[OP_MAX_TENSORS]; /* -1 ends the list */
-    int64_t weight_bytes;                        /* read once per execution */
+    int weight; /* enum weight_slot: the matrix or norm that it reads; or WEIGHT_NONE */
+    int64_t weight_rows_before,
+        weight_rows_after; /* of that weight, which are not the operator's */
+    int64_t weight_bytes;  /* read once per execution */
     /* Eager passes (sim/graph/eager.h), per row: all the bytes they move, and the temporaries' own
      * size. While these fit into the L2 cache they cost its bandwidth, and never less than the rate
      * of their kernels, bytes a nanosecond of a multiprocessor; 0: memory's alone. */

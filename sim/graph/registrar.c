@@ -52,7 +52,8 @@ struct op *graph_add_op(struct graph *g, const char *name, enum op_kind kind, en
                       .kind = kind,
                       .segment = g->n_segments - 1,
                       .loop = open_loop(g),
-                      .rows = rows};
+                      .rows = rows,
+                      .weight = WEIGHT_NONE};
     memset(op->in, -1, sizeof op->in);
     memset(op->out, -1, sizeof op->out);
     for (int i = 0; in[i] >= 0; i++) {
