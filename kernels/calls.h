@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/rules/decide.h"
+
 /* The element type of every void pointer in a call. The GPU takes KERNEL_BF16 only, but for random
  * numbers. */
 enum kernel_dtype { KERNEL_BF16, KERNEL_F32 };
@@ -251,43 +253,23 @@ struct call_credit {
     enum kernel_dtype dtype;
 };
 
-/* What rows are compared by, the larger first, the earlier row on a tie. */
-enum kernel_rank {
-    KERNEL_RANK_CONFIDENCE,
-    KERNEL_RANK_MARGIN,
-    KERNEL_RANK_ENTROPY,
-    KERNEL_RANK_ORDER, /* all alike */
-    KERNEL_RANK_DRAW, /* keyed_draw (keyed.h) of the request's key and the position in its canvas */
-};
-
-/* Which candidates are committed; with take, those that rank first and nothing else. */
-enum kernel_rule {
-    KERNEL_TAKE,
-    KERNEL_THRESHOLD,    /* rank >= threshold[r], or >= best - slack where slack > 0; the best */
-    KERNEL_FACTOR,       /* the n-th by rank as long as it is >= 1 - factor / (n + 1); the best */
-    KERNEL_HIERARCHICAL, /* the best of each run of neighbouring positions that is > low; all
-                            > threshold[r]; the best */
-    KERNEL_ENTROPY_BOUNDED, /* the n-th as long as the sum of -rank up to it is < bound; the best */
-};
-
 /* Rows that rules other than take and threshold are decided over, at most, of one request. */
 enum { DECODE_MAX_RANKED = 4096 };
 
 /* Which rows of each request are committed: of the rows first_row[r] .. + n_rows[r] those are
- * candidates whose position in the canvas still holds the mask token. KERNEL_TAKE: the take[r] that
- * rank first (all, when there are fewer). All arithmetic is single precision, one rounding an
- * operation: device and reference implementation choose alike. Without a canvas every row is a
- * candidate and nothing is written but `committed`. A request one of whose candidates has a
- * confidence or a rank that is no number commits nothing, and its n_committed is
+ * candidates whose position in the canvas still holds the mask token. DECODE_COUNT: the take[r]
+ * that rank first (all, when there are fewer). The rules are those of rules/decide.h. Without a
+ * canvas every row is a candidate and nothing is written but `committed`. A request one of whose
+ * candidates has a confidence or a rank that is no number commits nothing, and its n_committed is
  * DECODE_NOT_NUMBERS. */
 struct call_decode {
     const float *confidence;           /* [N] */
     const float *margin, *entropy;     /* [N]; read where they rank */
     const int32_t *token;              /* [N] */
     const int32_t *first_row, *n_rows; /* [B] */
-    const int32_t *take;               /* [B]; of KERNEL_TAKE */
+    const int32_t *take;               /* [B]; of DECODE_COUNT */
     const float *threshold;            /* [B]; of rules that name it */
-    const uint64_t *key;               /* [B]; of KERNEL_RANK_DRAW and of a temperature */
+    const uint64_t *key;               /* [B]; of RANK_DRAW and of a temperature */
     const int64_t *canvas_start;       /* [B], where in canvas a request's lies; the same */
     const int64_t *position; /* [N], where in canvas a row's token goes, ascending in a request
                                 where runs count; NULL with canvas NULL: the row's number */
@@ -297,17 +279,18 @@ struct call_decode {
     int32_t n_requests;
     int32_t max_rows; /* the most rows of a request, known to the host; at most 65536 */
     int32_t mask_token;
-    enum kernel_rule rule;
-    enum kernel_rank rank;
+    enum decode_kind rule;
+    enum decode_rank rank;
     float slack, low, factor, bound;
-    float temperature; /* of KERNEL_TAKE; above 0 rows rank by keyed_noised (keyed.h), by the
+    float temperature; /* of DECODE_COUNT; above 0 rows rank by keyed_noised (rules/keyed.h), by the
                           request's key and the position in its canvas */
 };
 enum { DECODE_NOT_NUMBERS = -1 };
 
 /* y[i] = centre + spread (2 u(key, at(i)) - 1), computed in double and rounded twice, to single
- * precision and to the dtype; u is uniform_keyed (keyed.h), the same bits on every device. at(i) is
- * first + i; where a run is given y is a part of a wider matrix, run of every stride elements. */
+ * precision and to the dtype; u is uniform_keyed (rules/keyed.h), the same bits on every device.
+ * at(i) is first + i; where a run is given y is a part of a wider matrix, run of every stride
+ * elements. */
 struct call_random {
     void *y; /* [n] */
     uint64_t key;

@@ -289,7 +289,7 @@ static int issue_decode(const struct measure *m) {
                                .n_requests = m->n_requests,
                                .max_rows = m->longest,
                                .mask_token = (int32_t)m->model->mask_token,
-                               .rule = KERNEL_TAKE};
+                               .rule = DECODE_COUNT};
     int status = m->device->table->clear(device_of(m), call.committed, m->n_tokens);
     return status == DEVICE_OK ? m->device->table->decode(device_of(m), &call) : status;
 }

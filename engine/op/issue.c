@@ -7,22 +7,6 @@
 _Static_assert((int)HEAD_SCRATCH_BYTES == (int)GRAPH_HEAD_SCRATCH_BYTES,
                "the graph plans what the kernels need");
 
-/* The kernels know the rules by the same numbers. */
-_Static_assert((int)DECODE_COUNT == (int)KERNEL_TAKE &&
-                   (int)DECODE_THRESHOLD == (int)KERNEL_THRESHOLD &&
-                   (int)DECODE_FACTOR == (int)KERNEL_FACTOR &&
-                   (int)DECODE_HIERARCHICAL == (int)KERNEL_HIERARCHICAL &&
-                   (int)DECODE_ENTROPY_BOUNDED == (int)KERNEL_ENTROPY_BOUNDED &&
-                   (int)DECODE_KINDS == (int)KERNEL_ENTROPY_BOUNDED + 1,
-               "kinds of rules");
-_Static_assert((int)RANK_CONFIDENCE == (int)KERNEL_RANK_CONFIDENCE &&
-                   (int)RANK_MARGIN == (int)KERNEL_RANK_MARGIN &&
-                   (int)RANK_ENTROPY == (int)KERNEL_RANK_ENTROPY &&
-                   (int)RANK_ORDER == (int)KERNEL_RANK_ORDER &&
-                   (int)RANK_DRAW == (int)KERNEL_RANK_DRAW &&
-                   (int)DECODE_RANKS == (int)KERNEL_RANK_DRAW + 1,
-               "what positions are compared by");
-
 /* ---- where things are ---- */
 
 /* The stores of this layer, of the packed spans from the first on. */
@@ -515,7 +499,7 @@ static const float *thresholds(const struct turn_of *t) {
 
 /* The decisions [first, first + n), which all take a number, or all go by the rule. */
 static int issue_decisions(const struct turn_of *t, int32_t first, int32_t n, int32_t max_rows,
-                           enum kernel_rule rule) {
+                           enum decode_kind rule) {
     const struct packed_counts *of = counts(t);
     const struct candidates from = issue_candidates(t->issue, t->op->in[0]);
     const struct call_decode call = {
@@ -537,12 +521,12 @@ static int issue_decisions(const struct turn_of *t, int32_t first, int32_t n, in
         .max_rows = max_rows,
         .mask_token = (int32_t)t->model->mask_token,
         .rule = rule,
-        .rank = (enum kernel_rank)of->rank,
+        .rank = (enum decode_rank)of->rank,
         .slack = of->slack,
         .low = of->low,
         .factor = of->factor,
         .bound = of->bound,
-        .temperature = rule == KERNEL_TAKE ? of->temperature : 0,
+        .temperature = rule == DECODE_COUNT ? of->temperature : 0,
     };
     return n > 0 ? t->table->decode(t->device, &call) : DEVICE_OK;
 }
@@ -554,11 +538,11 @@ static int issue_commit(const struct turn_of *t) {
         status = issue_next_step(t);
     }
     if (status == DEVICE_OK) {
-        status = issue_decisions(t, 0, n->n_take, n->max_take_rows, KERNEL_TAKE);
+        status = issue_decisions(t, 0, n->n_take, n->max_take_rows, DECODE_COUNT);
     }
     if (status == DEVICE_OK) {
         status =
-            issue_decisions(t, n->n_take, n->n_rule, n->max_rule_rows, (enum kernel_rule)n->rule);
+            issue_decisions(t, n->n_take, n->n_rule, n->max_rule_rows, (enum decode_kind)n->rule);
     }
     return status;
 }

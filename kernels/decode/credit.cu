@@ -3,6 +3,7 @@
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
+#include "kernels/rules/credit.h"
 
 enum { WARPS = 4 };
 
@@ -61,7 +62,7 @@ static __global__ void __launch_bounds__(32 * WARPS) credit_kernel(const struct 
     float *earned = reinterpret_cast<float *>(tokens + call.n_slots);
     const int was = list[0], token = call.token[row];
     for (int e = lane; e < was; e += 32) {
-        earned[e] = __fmul_rn(earned[e], call.beta);
+        earned[e] = credit_faded(earned[e], call.beta);
     }
     __syncwarp();
     int n = was, mine = find_entry(tokens, was, token);
@@ -77,7 +78,7 @@ static __global__ void __launch_bounds__(32 * WARPS) credit_kernel(const struct 
     }
     const double p = (double)confidence;
     if (lane == 0) {
-        earned[mine] = __fadd_rn(earned[mine], (float)pow(p, (double)call.gamma));
+        earned[mine] = credit_earned(earned[mine], confidence, call.gamma);
     }
     __syncwarp();
     const int64_t first = (int64_t)row * call.n_vocab;
@@ -86,7 +87,7 @@ static __global__ void __launch_bounds__(32 * WARPS) credit_kernel(const struct 
     int32_t chosen = INT32_MAX;
     for (int e = lane; e < n; e += 32) {
         const double x = logit_at(call, first + tokens[e]) - top;
-        const double raised = x + (double)call.alpha * log1p((double)earned[e]);
+        const double raised = x + credit_bonus(earned[e], call.alpha);
         added += exp(raised) - exp(x);
         if (raised > best || (raised == best && tokens[e] < chosen)) {
             best = raised;

@@ -2,35 +2,18 @@
  * a choice of the k candidates that rank first; a threshold first counts its k. The other rules
  * look at every candidate's place among the others, which few rows leave cheap. */
 #include "kernels/kernels.h"
-#include "kernels/rules/keyed.h"
+#include "kernels/rules/decide.h"
 #include "kernels/launch.cuh"
 #include "kernels/decode/top.cuh"
 
-/* The position of a row in its request's canvas. */
-static __device__ __forceinline__ uint64_t place_of(const struct call_decode &call, int row) {
-    return (uint64_t)(call.position ? call.position[row] - call.canvas_start[blockIdx.x] : row);
-}
-
-static __device__ __forceinline__ float value_of(const struct call_decode &call, int row) {
-    switch (call.rank) {
-    case KERNEL_RANK_CONFIDENCE:
-        return call.confidence[row];
-    case KERNEL_RANK_MARGIN:
-        return call.margin[row];
-    case KERNEL_RANK_ENTROPY:
-        return call.entropy[row];
-    case KERNEL_RANK_DRAW:
-        return keyed_draw(call.key[blockIdx.x], place_of(call, row));
-    default:
-        return 0;
-    }
-}
-
 static __device__ __forceinline__ float rank_of(const struct call_decode &call, int row) {
-    const float value = value_of(call, row);
-    return call.temperature > 0
-               ? keyed_noised(value, call.temperature, call.key[blockIdx.x], place_of(call, row))
-               : value;
+    uint64_t key = 0, position = 0;
+    if (decide_draws(call.rank, call.temperature)) {
+        key = call.key[blockIdx.x];
+        position = call.position ? call.position[row] - call.canvas_start[blockIdx.x] : row;
+    }
+    return decide_rank(call.rank, call.temperature, call.confidence, call.margin, call.entropy, row,
+                       key, position);
 }
 
 static __device__ __forceinline__ bool is_candidate(const struct call_decode &call, int row) {
@@ -77,7 +60,7 @@ static __global__ void __launch_bounds__(THREADS) decode_kernel(const struct cal
     float best = -INFINITY;
     /* Counted: candidates that are sure; candidates; those that are no numbers. */
     uint32_t n[3] = {0, 0, 0};
-    float least = call.rule == KERNEL_THRESHOLD ? call.threshold[blockIdx.x] : INFINITY;
+    float least = call.rule == DECODE_THRESHOLD ? call.threshold[blockIdx.x] : INFINITY;
     const uint32_t none = 0;
 #pragma unroll
     for (int i = 0; i < KEYS; i++) {
@@ -95,8 +78,8 @@ static __global__ void __launch_bounds__(THREADS) decode_kernel(const struct cal
             }
         }
     }
-    if (call.slack > 0 && call.rule == KERNEL_THRESHOLD) {
-        least = fminf(least, __fsub_rn(block_max<THREADS>(best), call.slack));
+    if (call.slack > 0 && call.rule == DECODE_THRESHOLD) {
+        least = decide_least(least, call.slack, block_max<THREADS>(best));
     }
     const uint32_t least_key = top_key(least);
 #pragma unroll
@@ -112,7 +95,7 @@ static __global__ void __launch_bounds__(THREADS) decode_kernel(const struct cal
         return;
     }
     uint32_t k = n_sure > 0 ? n_sure : 1;
-    if (call.rule == KERNEL_TAKE) {
+    if (call.rule == DECODE_COUNT) {
         k = (uint32_t)max(call.take[blockIdx.x], 0);
     }
     k = min(k, n_candidates);
@@ -168,19 +151,11 @@ static __device__ __forceinline__ bool leads_run(const struct call_decode &call,
 /* Of the values in order, how many go by factor or bound; one thread's work. */
 static __device__ int n_that_go(const struct call_decode &call, const float *in_order, int n) {
     float sum = 0;
-    for (int i = 0; i < n; i++) {
-        bool goes = i == 0;
-        if (call.rule == KERNEL_FACTOR) {
-            goes = goes || in_order[i] >= __fsub_rn(1.0f, __fdiv_rn(call.factor, (float)(i + 2)));
-        } else {
-            sum = __fsub_rn(sum, in_order[i]);
-            goes = goes || sum < call.bound;
-        }
-        if (!goes) {
-            return i;
-        }
+    int i = 0;
+    while (i < n && decide_goes(call.rule, call.factor, call.bound, i, in_order[i], &sum)) {
+        i++;
     }
-    return n;
+    return i;
 }
 
 template <int THREADS>
@@ -210,7 +185,7 @@ static __global__ void __launch_bounds__(THREADS) ranked_kernel(const struct cal
         }
         return;
     }
-    const bool in_runs = call.rule == KERNEL_HIERARCHICAL;
+    const bool in_runs = call.rule == DECODE_HIERARCHICAL;
     for (int row = threadIdx.x; !in_runs && row < n_rows; row += THREADS) {
         if (rows.candidate[row]) {
             rows.in_order[n_before(rows, 0, n_rows, row)] = rows.value[row];
@@ -230,10 +205,11 @@ static __global__ void __launch_bounds__(THREADS) ranked_kernel(const struct cal
         }
         const int place = n_before(rows, 0, n_rows, row);
         const float value = rows.value[row];
-        const bool goes = in_runs
-                              ? place == 0 || value > call.threshold[blockIdx.x] ||
-                                    (value > call.low && leads_run(call, rows, first, n_rows, row))
-                              : place < n_taken;
+        bool goes = place < n_taken;
+        if (in_runs) {
+            const bool leads = value > call.low && leads_run(call, rows, first, n_rows, row);
+            goes = place == 0 || decide_in_run(call.threshold[blockIdx.x], call.low, value, leads);
+        }
         if (goes) {
             commit(call, first + row);
             atomicAdd(&n_committed, 1);
@@ -267,7 +243,7 @@ extern "C" cudaError_t kernel_decode(const struct call_decode *call, cudaStream_
     if (n == 0) {
         return cudaSuccess;
     }
-    if (call->rule != KERNEL_TAKE && call->rule != KERNEL_THRESHOLD) {
+    if (call->rule != DECODE_COUNT && call->rule != DECODE_THRESHOLD) {
         return decode_ranked(call, stream);
     }
     if (call->max_rows <= 128) {

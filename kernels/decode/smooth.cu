@@ -4,7 +4,7 @@
 
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
-#include "kernels/decode/smooth.h"
+#include "kernels/rules/smooth.h"
 
 enum {
     SOFTMAX_THREADS = 512,

@@ -3,7 +3,7 @@
 #include "kernels/device.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
-#include "kernels/elementwise/sigmoid.h"
+#include "kernels/rules/sigmoid.h"
 
 enum {
     EACH = MOE_MAX_EXPERTS / 32, /* experts a lane: lane, lane + 32, ... */

@@ -1,7 +1,7 @@
 /* Twins of a mixture of experts: routing, sorting, the experts' products, combining. */
 #include <math.h>
 
-#include "kernels/elementwise/sigmoid.h"
+#include "kernels/rules/sigmoid.h"
 #include "kernels/ref/ref.h"
 
 /* What a choice goes by: a NaN is as good as nothing. */

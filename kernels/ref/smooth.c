@@ -1,7 +1,7 @@
 /* Twins of iteration smoothing. */
 #include <math.h>
 
-#include "kernels/decode/smooth.h"
+#include "kernels/rules/smooth.h"
 #include "kernels/ref/ref.h"
 
 /* The largest of a row's logits; NaN where one of them is. */

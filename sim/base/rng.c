@@ -1,12 +1,6 @@
 #include "sim/base/rng.h"
 
-static uint64_t mix(uint64_t x) {
-    x ^= x >> 30;
-    x *= UINT64_C(0xbf58476d1ce4e5b9);
-    x ^= x >> 27;
-    x *= UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
+#include "kernels/rules/keyed.h"
 
 static double to_unit(uint64_t bits) {
     return ((double)(bits >> 11) + 0.5) * 0x1.0p-53;
@@ -21,11 +15,11 @@ uint64_t hash_text(const char *text) {
 }
 
 struct rng rng_stream(uint64_t seed, const char *name) {
-    uint64_t state = mix(seed) ^ hash_text(name);
+    uint64_t state = keyed_mix(seed) ^ hash_text(name);
     struct rng rng;
     for (int i = 0; i < 4; i++) {
-        state += UINT64_C(0x9e3779b97f4a7c15);
-        rng.s[i] = mix(state);
+        state += KEYED_GOLDEN;
+        rng.s[i] = keyed_mix(state);
     }
     return rng;
 }
@@ -51,24 +45,16 @@ double rng_uniform(struct rng *rng) {
     return to_unit(rng_next(rng));
 }
 
-static const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15);
-
 uint64_t rng_key(uint64_t seed, uint64_t request, uint64_t step) {
-    uint64_t x = mix(seed + golden);
-    x = mix(x ^ (request + golden));
-    return mix(x ^ (step + golden));
-}
-
-uint64_t rng_keyed_bits(uint64_t key, uint64_t position) {
-    return mix(key ^ (position + golden));
+    return keyed_bits(keyed_bits(keyed_mix(seed + KEYED_GOLDEN), request), step);
 }
 
 double rng_keyed(uint64_t seed, uint64_t request, uint64_t step, uint64_t position) {
-    return to_unit(rng_keyed_bits(rng_key(seed, request, step), position));
+    return to_unit(keyed_bits(rng_key(seed, request, step), position));
 }
 
 double rng_bell(uint64_t key, uint64_t position) {
-    uint64_t bits = rng_keyed_bits(key, position);
+    uint64_t bits = keyed_bits(key, position);
     uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
     /* Each part has mean 65535 / 2 and variance (65536^2 - 1) / 12. */
     return ((double)sum - 131070) * (1.7320508075688772 / 65536);

@@ -25,11 +25,9 @@ double rng_uniform(struct rng *rng);
  */
 double rng_keyed(uint64_t seed, uint64_t request, uint64_t step, uint64_t position);
 
-/* The first three keys of such a draw, mixed: for many positions of one step. */
+/* The first three keys of such a draw, mixed: for many positions of one step. rng_keyed is the
+ * leading 53 bits of keyed_bits(key, position) as a number (kernels/rules/keyed.h). */
 uint64_t rng_key(uint64_t seed, uint64_t request, uint64_t step);
-
-/* The bits behind such a draw: rng_keyed is their leading 53 as a number. */
-uint64_t rng_keyed_bits(uint64_t key, uint64_t position);
 
 /* Nearly standard normal, a pure function of its keys: the sum of four 16-bit uniforms, scaled
  * (Irwin and Hall). Mean 0 and variance 1 to 1e-9, kurtosis 2.7, within 3.47; no call of libm. */

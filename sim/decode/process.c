@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdbool.h>
 
+#include "kernels/rules/credit.h"
 #include "sim/base/rng.h"
 #include "sim/decode/rule.h"
 
@@ -157,11 +158,11 @@ void process_credit(const struct decode_credit *credit, uint64_t seed,
     uint64_t key = rng_key(stream(seed, DRAW_BAR), view->request, 0);
     for (uint32_t i = 0; i < view->block_length; i++) {
         if (view->masked[i] && keep[i]) {
-            float bar = decode_draw(key, view->block_start + (uint64_t)i);
+            float bar = keyed_draw(key, view->block_start + (uint64_t)i);
             float *of_token = &earned[2 * (uint64_t)i + (confidence[i] < bar)];
-            earned[2 * (uint64_t)i] *= credit->beta;
-            earned[2 * (uint64_t)i + 1] *= credit->beta;
-            *of_token = credit_earn(credit, *of_token, confidence[i]);
+            earned[2 * (uint64_t)i] = credit_faded(earned[2 * (uint64_t)i], credit->beta);
+            earned[2 * (uint64_t)i + 1] = credit_faded(earned[2 * (uint64_t)i + 1], credit->beta);
+            *of_token = credit_earned(*of_token, confidence[i], credit->gamma);
             confidence[i] = credit_raise(credit, *of_token, confidence[i]);
         }
     }

@@ -152,8 +152,8 @@ static cudaError_t next_step(const struct step *s, cudaStream_t stream) {
     return kernel_next_step(&call, stream);
 }
 
-static cudaError_t decide(const struct step *s, cudaStream_t stream, enum kernel_rule rule,
-                          enum kernel_rank rank) {
+static cudaError_t decide(const struct step *s, cudaStream_t stream, enum decode_kind rule,
+                          enum decode_rank rank) {
     const struct call_decode call = {.confidence = s->confidence->device,
                                      .margin = s->margin->device,
                                      .entropy = s->entropy->device,
@@ -184,15 +184,15 @@ static cudaError_t decide(const struct step *s, cudaStream_t stream, enum kernel
     static cudaError_t name(const struct step *s, cudaStream_t stream) {                           \
         return decide(s, stream, rule, rank);                                                      \
     }
-DECIDE(fixed, KERNEL_TAKE, KERNEL_RANK_CONFIDENCE)
-DECIDE(sequential, KERNEL_TAKE, KERNEL_RANK_ORDER)
-DECIDE(margin, KERNEL_TAKE, KERNEL_RANK_MARGIN)
-DECIDE(entropy, KERNEL_TAKE, KERNEL_RANK_ENTROPY)
-DECIDE(origin, KERNEL_THRESHOLD, KERNEL_RANK_DRAW)
-DECIDE(threshold, KERNEL_THRESHOLD, KERNEL_RANK_CONFIDENCE)
-DECIDE(factor, KERNEL_FACTOR, KERNEL_RANK_CONFIDENCE)
-DECIDE(hierarchical, KERNEL_HIERARCHICAL, KERNEL_RANK_CONFIDENCE)
-DECIDE(entropy_bounded, KERNEL_ENTROPY_BOUNDED, KERNEL_RANK_ENTROPY)
+DECIDE(fixed, DECODE_COUNT, RANK_CONFIDENCE)
+DECIDE(sequential, DECODE_COUNT, RANK_ORDER)
+DECIDE(margin, DECODE_COUNT, RANK_MARGIN)
+DECIDE(entropy, DECODE_COUNT, RANK_ENTROPY)
+DECIDE(origin, DECODE_THRESHOLD, RANK_DRAW)
+DECIDE(threshold, DECODE_THRESHOLD, RANK_CONFIDENCE)
+DECIDE(factor, DECODE_FACTOR, RANK_CONFIDENCE)
+DECIDE(hierarchical, DECODE_HIERARCHICAL, RANK_CONFIDENCE)
+DECIDE(entropy_bounded, DECODE_ENTROPY_BOUNDED, RANK_ENTROPY)
 
 /* Decoders, and what they take beyond a sample. */
 static const struct {

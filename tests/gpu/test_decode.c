@@ -31,7 +31,7 @@ static struct array *values(int64_t n, int ties, float scale, float shift) {
 
 /* masked: 0 some positions, 1 one, 2 none, 3 all, 4 no canvas, 5 some, of which one is no number. A
  * request's rows lie between others that are nobody's. */
-static void test_rule(enum kernel_rule rule, enum kernel_rank rank, int masked, int most) {
+static void test_rule(enum decode_kind rule, enum decode_rank rank, int masked, int most) {
     const int b = between(1, MAX_REQUESTS), ties = draw() % 2;
     int32_t first[MAX_REQUESTS], n_rows[MAX_REQUESTS], take[MAX_REQUESTS], longest = 0, n = 3;
     int64_t starts[MAX_REQUESTS], keys[MAX_REQUESTS];
@@ -76,7 +76,7 @@ static void test_rule(enum kernel_rule rule, enum kernel_rank rank, int masked, 
     struct array *takes = integers(take, b), *start = longs(starts, b), *key = longs(keys, b);
     const float slack = draw() % 2 ? 0 : 0x1p-5f;
     const float temperatures[] = {0, 0, 0x1p-4f, 1, 0x1p20f};
-    const float temperature = rule == KERNEL_TAKE ? temperatures[draw() % 5] : 0;
+    const float temperature = rule == DECODE_COUNT ? temperatures[draw() % 5] : 0;
     for (int side = 0; side < 2; side++) {
 #define OF(array) (side ? (array)->device : (array)->host)
         const struct call_decode call = {
@@ -118,7 +118,7 @@ static void test_rule(enum kernel_rule rule, enum kernel_rank rank, int masked, 
 
 static void test_limits(void) {
     struct call_decode call = {
-        .n_requests = 1, .max_rows = DECODE_MAX_RANKED + 1, .rule = KERNEL_FACTOR};
+        .n_requests = 1, .max_rows = DECODE_MAX_RANKED + 1, .rule = DECODE_FACTOR};
     check(kernel_decode(&call, NULL) == cudaErrorInvalidValue, "rows beyond the limit are refused");
     call.n_requests = 0;
     call.max_rows = 1;
@@ -340,10 +340,10 @@ int main(int argc, char **argv) {
     struct head *head;
     must(head_open(&head), "head_open");
     for (int i = 0; i < (small ? 2 : 12); i++) {
-        for (int rule = 0; rule <= KERNEL_ENTROPY_BOUNDED; rule++) {
+        for (int rule = 0; rule <= DECODE_ENTROPY_BOUNDED; rule++) {
             for (int masked = 0; masked < 6; masked++) {
-                for (int rank = 0; rank <= KERNEL_RANK_DRAW; rank++) {
-                    test_rule((enum kernel_rule)rule, (enum kernel_rank)rank, masked,
+                for (int rank = 0; rank <= RANK_DRAW; rank++) {
+                    test_rule((enum decode_kind)rule, (enum decode_rank)rank, masked,
                               i % 3 == 0 ? 200 : 64);
                 }
             }
@@ -355,14 +355,14 @@ int main(int argc, char **argv) {
         test_credit(between(1, 70), between(2, 3000), between(1, 40), 6);
     }
     for (int masked = 0; masked < 6; masked++) { /* several rows a thread */
-        test_rule(KERNEL_TAKE, KERNEL_RANK_MARGIN, masked, small ? 300 : 1500);
-        test_rule(KERNEL_THRESHOLD, KERNEL_RANK_CONFIDENCE, masked, small ? 300 : 1500);
-        test_rule(KERNEL_FACTOR, KERNEL_RANK_CONFIDENCE, masked, small ? 150 : 700);
-        test_rule(KERNEL_HIERARCHICAL, KERNEL_RANK_CONFIDENCE, masked, small ? 150 : 700);
-        test_rule(KERNEL_ENTROPY_BOUNDED, KERNEL_RANK_ENTROPY, masked, small ? 150 : 700);
+        test_rule(DECODE_COUNT, RANK_MARGIN, masked, small ? 300 : 1500);
+        test_rule(DECODE_THRESHOLD, RANK_CONFIDENCE, masked, small ? 300 : 1500);
+        test_rule(DECODE_FACTOR, RANK_CONFIDENCE, masked, small ? 150 : 700);
+        test_rule(DECODE_HIERARCHICAL, RANK_CONFIDENCE, masked, small ? 150 : 700);
+        test_rule(DECODE_ENTROPY_BOUNDED, RANK_ENTROPY, masked, small ? 150 : 700);
     }
     if (!small) {
-        test_rule(KERNEL_TAKE, KERNEL_RANK_CONFIDENCE, 3, 5000);
+        test_rule(DECODE_COUNT, RANK_CONFIDENCE, 3, 5000);
         test_statistics(32, 157184, 0);
         test_statistics(33, 151667, 2);
         test_head_statistics(head, 33, 256, 126464);

@@ -1055,7 +1055,7 @@ static void test_decode(int masked, bool fixed) {
         struct call_decode call = {.n_requests = B,
                                    .max_rows = ROWS,
                                    .mask_token = MASK,
-                                   .rule = fixed ? KERNEL_TAKE : KERNEL_THRESHOLD};
+                                   .rule = fixed ? DECODE_COUNT : DECODE_THRESHOLD};
         BOTH(confidence, sure);
         BOTH(token, tokens);
         BOTH(first_row, firsts);

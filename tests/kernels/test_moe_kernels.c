@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
-#include "kernels/elementwise/sigmoid.h"
+#include "kernels/rules/sigmoid.h"
 #include "kernels/ref/cpu.h"
 #include "kernels/ref/ref.h"
 #include "kernels/work.h"

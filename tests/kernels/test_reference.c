@@ -584,7 +584,7 @@ START_TEST(decoders_commit_the_surest_rows_and_at_least_one) {
                                .n_committed = n_committed,
                                .n_requests = 3,
                                .max_rows = 4,
-                               .rule = KERNEL_TAKE};
+                               .rule = DECODE_COUNT};
     ref_decode(&call);
     const uint8_t fixed[7] = {0, 1, 0, 0, 1, 1, 1};
     ck_assert_mem_eq(committed, fixed, sizeof fixed);
@@ -595,7 +595,7 @@ START_TEST(decoders_commit_the_surest_rows_and_at_least_one) {
     call.canvas = NULL;
     call.position = NULL;
     const float threshold[3] = {0.5f, 0.5f, 0.5f};
-    call.rule = KERNEL_THRESHOLD;
+    call.rule = DECODE_THRESHOLD;
     call.threshold = threshold;
     ref_decode(&call);
     const uint8_t above[7] = {1, 1, 1, 0, 1, 0, 0}; /* none above in the last: its first best */
@@ -624,7 +624,7 @@ START_TEST(decoders_choose_among_masked_positions_only) {
                                .n_requests = 2,
                                .max_rows = 4,
                                .mask_token = 99,
-                               .rule = KERNEL_THRESHOLD,
+                               .rule = DECODE_THRESHOLD,
                                .threshold = threshold};
     ref_decode(&call);
     const uint8_t chosen[8] = {0, 1, 0, 0, 7, 0, 0, 7};

@@ -156,7 +156,7 @@ static uint32_t next_of(const struct canvas *canvas, uint64_t id, uint32_t first
     uint32_t best = end;
     float most = -1;
     for (uint32_t t = first; t < end; t++) {
-        float draw = decode_draw(rng_key(SEED, id, 0), t);
+        float draw = keyed_draw(rng_key(SEED, id, 0), t);
         if (canvas->masked[t] && draw > most) {
             best = t;
             most = draw;

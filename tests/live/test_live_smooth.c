@@ -311,7 +311,7 @@ static int watch_decode(struct device *device, const struct call_decode *call) {
             watch.expected[position][c] = weight * watch.rows[row][c];
         }
     }
-    if (call->rule != KERNEL_TAKE) {
+    if (call->rule != DECODE_COUNT) {
         float wanted = smoothing_threshold(&watch.smoothing, watch.n_steps, watch.least);
         ck_assert_float_eq(call->threshold[0], wanted);
         watch.n_thresholds++;

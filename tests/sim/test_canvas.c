@@ -53,8 +53,8 @@ static void commit_on_device(const struct decode_rule *rule, const struct reques
                                      .n_requests = 1,
                                      .max_rows = n,
                                      .mask_token = 7,
-                                     .rule = (enum kernel_rule)rule->kind,
-                                     .rank = (enum kernel_rank)rule->rank};
+                                     .rule = (enum decode_kind)rule->kind,
+                                     .rank = (enum decode_rank)rule->rank};
     ref_decode(&call);
     ck_assert_int_ge(n_committed, 1);
 }

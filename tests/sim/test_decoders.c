@@ -108,20 +108,20 @@ static struct decode_rule draw_rule(struct rng *rng) {
 /* ---- rules ---- */
 
 static float value_of(const struct decode_rule *rule, const struct decode_seen *seen, uint32_t i) {
-    const float draw = decode_draw(rule->key, seen->first + seen->offset[i]);
+    const float draw = keyed_draw(rule->key, seen->first + seen->offset[i]);
     const float values[DECODE_RANKS] = {seen->confidence[i], seen->margin[i], seen->entropy[i], 0,
                                         draw};
     const float value = values[rule->rank];
     return rule->temperature > 0
                ? value + rule->temperature *
-                             decode_noise(rule->key, (uint64_t)seen->first + seen->offset[i])
+                             keyed_noise(rule->key, (uint64_t)seen->first + seen->offset[i])
                : value;
 }
 
 /* The same choices by sorting and by the rules' own words. */
 static uint32_t naive(const struct decode_rule *rule, const struct decode_seen *seen,
                       uint32_t count, uint8_t *commit) {
-    uint32_t order[MOST], n = seen->n, taken = 1;
+    uint32_t order[MOST] = {0}, n = seen->n, taken = 1;
     for (uint32_t i = 0; i < n; i++) { /* stable: equal values stay in order */
         uint32_t at = i;
         for (; at > 0 && value_of(rule, seen, i) > value_of(rule, seen, order[at - 1]); at--) {
@@ -186,8 +186,8 @@ static int32_t ref_choice(struct rows *rows, const struct decode_rule *rule, int
         .n_requests = 1,
         .max_rows = n,
         .mask_token = MASK,
-        .rule = (enum kernel_rule)rule->kind,
-        .rank = (enum kernel_rank)rule->rank,
+        .rule = (enum decode_kind)rule->kind,
+        .rank = (enum decode_rank)rule->rank,
         .slack = rule->slack,
         .low = rule->low,
         .factor = rule->factor,
@@ -326,13 +326,12 @@ START_TEST(without_masks_nothing_is_committed_and_without_a_canvas_every_row_cou
 }
 END_TEST
 
-START_TEST(draws_are_the_same_bits_for_the_loop_and_for_the_kernels) {
+START_TEST(draws_are_uniform) {
     struct rng rng = rng_stream(4, "draws");
     double sum = 0;
     for (int i = 0; i < 100000; i++) {
         uint64_t key = rng_next(&rng), position = rng_next(&rng) >> below(&rng, 60);
-        float draw = decode_draw(key, position);
-        ck_assert(draw == keyed_draw(key, position));
+        float draw = keyed_draw(key, position);
         ck_assert(draw >= 0 && draw < 1);
         sum += (double)draw;
     }
@@ -340,15 +339,14 @@ START_TEST(draws_are_the_same_bits_for_the_loop_and_for_the_kernels) {
 }
 END_TEST
 
-START_TEST(noise_is_the_same_bits_for_the_loop_and_for_the_kernels_and_gumbels) {
+START_TEST(noise_is_gumbels) {
     struct rng rng = rng_stream(5, "noise");
     enum { N = 200000 };
     double sum = 0, squares = 0, least = 0, most = 0;
     for (int i = 0; i < N; i++) {
         uint64_t key = rng_next(&rng), position = rng_next(&rng) >> below(&rng, 60);
-        float noise = decode_noise(key, position), same = keyed_noise(key, position);
-        ck_assert_mem_eq(&noise, &same, sizeof noise);
-        double u = (double)(2 * (rng_keyed_bits(key, position) >> 41) + 1) * 0x1p-24;
+        float noise = keyed_noise(key, position);
+        double u = (double)(2 * (keyed_bits(key, position) >> 41) + 1) * 0x1p-24;
         double exact = -log(-log(u)), scale = fmax(1, fabs(exact));
         ck_assert_double_eq_tol((double)noise, exact, 4e-7 * scale);
         sum += (double)noise;
@@ -820,8 +818,8 @@ int main(void) {
         a_run_of_masks_commits_its_best,
         a_row_that_is_no_number_is_refused_and_nothing_is_committed,
         without_masks_nothing_is_committed_and_without_a_canvas_every_row_counts,
-        draws_are_the_same_bits_for_the_loop_and_for_the_kernels,
-        noise_is_the_same_bits_for_the_loop_and_for_the_kernels_and_gumbels,
+        draws_are_uniform,
+        noise_is_gumbels,
         a_temperature_draws_positions_without_replacement,
         dreams_time_grid_releases_what_the_released_code_does,
         dreams_decoders_draw_by_alg_temp,
