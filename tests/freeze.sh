@@ -56,7 +56,7 @@ matrix() {
     done
     for model in llada-8b dream-7b llada-moe; do
         for gpu in rtx3090 a100-40g; do
-            echo "lmax-$model-$gpu lmax --json --systems native,mosaic-torch,mosaic-compile,mosaic,mosaic-beyond,mosaic-released --model $model --gpu $gpu"
+            echo "lmax-$model-$gpu plan lmax --json --systems native,mosaic-torch,mosaic-compile,mosaic,mosaic-beyond,mosaic-released --model $model --gpu $gpu"
         done
     done
     for gpu in l40s a100-80g h100 h200 rtx4090; do

@@ -1,4 +1,5 @@
-/* unmask accuracy: the cost model as it is now against steps that were measured once, anywhere. */
+/* unmask profile accuracy: the cost model as it is now against steps that were measured once,
+ * anywhere. */
 #include <inttypes.h>
 
 #include "experiments/cli/asked.h"
@@ -51,7 +52,7 @@ static void print_text(const struct accuracy *accuracy, const char *path) {
 static int run(const struct options *options, struct err *err) {
     const char *path = options_text(options, "steps");
     if (path == NULL) {
-        return err_usage(err, "accuracy needs --steps FILE");
+        return err_usage(err, "profile accuracy needs --steps FILE");
     }
     struct asked asked;
     struct system *system = NULL;
@@ -74,7 +75,7 @@ static int run(const struct options *options, struct err *err) {
 }
 
 const struct command command_accuracy = {
-    .name = "accuracy",
+    .name = "profile accuracy",
     .words = "",
     .doc = "price recorded steps anew and compare with what was measured",
     .more =

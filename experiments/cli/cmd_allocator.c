@@ -1,4 +1,4 @@
-/* unmask allocator: how much memory an unplanned program holds, by an allocator model. */
+/* unmask plan allocator: how much memory an unplanned program holds, by an allocator model. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -58,7 +58,7 @@ static int read_model(const struct options *options, struct asked *asked, struct
 static int read_asked(const struct options *options, struct asked *asked, struct err *err) {
     asked->path = options_text(options, "stream");
     if (asked->path == NULL) {
-        return err_usage(err, "allocator needs --stream FILE");
+        return err_usage(err, "plan allocator needs --stream FILE");
     }
     int status = stream_read(asked->path, &asked->stream, err);
     if (status == 0) {
@@ -198,7 +198,7 @@ static int run(const struct options *options, struct err *err) {
 }
 
 const struct command command_allocator = {
-    .name = "allocator",
+    .name = "plan allocator",
     .words = "",
     .doc = "how much memory recorded requests make an unplanned program hold",
     .more = "Replays a recorded stream of allocations and frees through a model of an allocator.\n"

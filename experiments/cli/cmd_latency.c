@@ -1,5 +1,6 @@
-/* unmask latency: one request's first step over canvases and numbers of chunks: how long chunks and
- * plan are searched for, what the step is priced at and, with a back end, what it takes. */
+/* unmask plan latency: one request's first step over canvases and numbers of chunks: how long
+ * chunks and plan are searched for, what the step is priced at and, with a back end, what it takes.
+ */
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>
 #include <inttypes.h>
@@ -408,7 +409,7 @@ static int run(const struct options *options, struct err *err) {
 }
 
 const struct command command_latency = {
-    .name = "latency",
+    .name = "plan latency",
     .words = "",
     .doc = "one request's first step by canvas, system and chunks: search, plan and step",
     .more =

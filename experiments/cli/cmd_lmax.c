@@ -1,4 +1,4 @@
-/* unmask lmax: the longest canvas that fits one request, and what stops a longer one. */
+/* unmask plan lmax: the longest canvas that fits one request, and what stops a longer one. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -403,14 +403,14 @@ static int run(const struct options *options, struct err *err) {
 }
 
 const struct command command_lmax = {
-    .name = "lmax",
+    .name = "plan lmax",
     .words = "",
     .doc = "the longest canvas that fits one request, and what stops a longer one",
     .more =
         "The first step counts, with every output position masked; canvases go beyond the\n"
         "model's positions too. allocator = torch, torch-expandable and torch-compile replay\n"
         "what eager or compiled PyTorch asks for in a whole run, the first step twice and then\n"
-        "with fewer and fewer masked positions, through the models of `unmask allocator`.",
+        "with fewer and fewer masked positions, through the models of `unmask plan allocator`.",
     .options = options_of_lmax,
     .run = run,
 };

@@ -1,4 +1,5 @@
-/* unmask transfer: a profile for a GPU nobody measured, and how far off such profiles are. */
+/* unmask profile transfer: a profile for a GPU nobody measured, and how far off such profiles are.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,26 +216,27 @@ static int run(const struct options *options, struct err *err) {
     bool writes = from != NULL || to != NULL || options_has(options, "out") ||
                   options_has(options, "profile") || options_has(options, "replace");
     if (options_has(options, "check")) {
-        return writes ? err_usage(err, "transfer: --check takes all pairs of shipped profiles")
-                      : check(options, err);
+        return writes
+                   ? err_usage(err, "profile transfer: --check takes all pairs of shipped profiles")
+                   : check(options, err);
     }
     if (from == NULL || to == NULL) {
-        return err_usage(err, "transfer needs --from GPU and --to GPU, or --check");
+        return err_usage(err, "profile transfer needs --from GPU and --to GPU, or --check");
     }
     if (options_has(options, "json")) {
-        return err_usage(err, "transfer: --json is for --check; a profile is a CSV file");
+        return err_usage(err, "profile transfer: --json is for --check; a profile is a CSV file");
     }
     const struct gpu *donor = gpu_find(from, err);
     const struct gpu *target = donor != NULL ? gpu_find(to, err) : NULL;
     if (target == NULL) {
         return (int)err->kind;
     }
-    return donor == target ? err_usage(err, "transfer: --from and --to are the same GPU")
+    return donor == target ? err_usage(err, "profile transfer: --from and --to are the same GPU")
                            : make(options, donor, target, err);
 }
 
 const struct command command_transfer = {
-    .name = "transfer",
+    .name = "profile transfer",
     .words = "",
     .doc = "scale a profile to a GPU nobody measured; how far off that is",
     .more = "The result is a file for --profile. It says that it is transferred, from what and by\n"

@@ -10,12 +10,14 @@
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 
+/* In the order of the help: questions, looking inside, real devices and servers, policies and fits.
+ */
 static const struct command *const commands[] = {
-    &command_run,         &command_compare, &command_sweep,    &command_explain,
-    &command_plan,        &command_profile, &command_transfer, &command_replay,
-    &command_accuracy,    &command_report,  &command_list,     &command_check_plugin,
-    &command_figure,      &command_fit,     &command_generate, &command_allocator,
-    &command_calibrate,   &command_lmax,    &command_server,   &command_latency,
+    &command_run,         &command_compare,   &command_sweep,        &command_figure,
+    &command_report,      &command_explain,   &command_plan,         &command_lmax,
+    &command_latency,     &command_allocator, &command_profile,      &command_transfer,
+    &command_accuracy,    &command_list,      &command_calibrate,    &command_generate,
+    &command_replay,      &command_server,    &command_check_plugin, &command_fit,
     &command_sensitivity,
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -27,7 +29,7 @@ static void print_usage(FILE *out) {
             "usage: unmask COMMAND [OPTION...]\n\n",
             UNMASK_VERSION);
     for (size_t i = 0; i < N_COMMANDS; i++) {
-        fprintf(out, "  %-14s%s\n", commands[i]->name, commands[i]->doc);
+        fprintf(out, "  %-18s%s\n", commands[i]->name, commands[i]->doc);
     }
     fprintf(out,
             "\n`unmask COMMAND --help` explains a command. Exit status: 0, 1 when something in\n"
@@ -62,32 +64,64 @@ static bool wants_help(int argc, char *const *argv) {
     return false;
 }
 
-static const struct command *find_command(const char *name, struct err *err) {
-    const char *names[N_COMMANDS + 1] = {NULL};
+/* Whether `argc` words begin with the command's name, which may have two words. */
+static bool begins_with_name(const struct command *command, int argc, char *const *argv) {
+    size_t first = strcspn(command->name, " ");
+    const char *verb = command->name[first] == ' ' ? command->name + first + 1 : NULL;
+    return strlen(argv[0]) == first && strncmp(argv[0], command->name, first) == 0 &&
+           (verb == NULL || (argc > 1 && strcmp(argv[1], verb) == 0));
+}
+
+static bool has_verb(const struct command *command, const char *verb) {
+    const char *space = strchr(command->name, ' ');
+    return space != NULL && strcmp(space + 1, verb) == 0;
+}
+
+/* "plan lmax" before "plan". */
+static const struct command *find_command(int argc, char *const *argv, struct err *err) {
+    const struct command *found = NULL;
+    const char *names[N_COMMANDS + 1] = {NULL}, *near = NULL;
     for (size_t i = 0; i < N_COMMANDS; i++) {
-        if (strcmp(commands[i]->name, name) == 0) {
-            return commands[i];
-        }
         names[i] = commands[i]->name;
+        if (begins_with_name(commands[i], argc, argv) &&
+            (found == NULL || strlen(found->name) < strlen(commands[i]->name))) {
+            found = commands[i];
+        }
+        near = has_verb(commands[i], argv[0]) ? commands[i]->name : near;
     }
-    const char *near = name_nearest(name, names);
-    err_usage(err, "unknown command '%s'%s%s%s", name, near != NULL ? "; did you mean '" : "",
+    bool has_word = argc > 1 && argv[1][0] != '-';
+    if (found != NULL && (found->max_words > 0 || !has_word || strchr(found->name, ' ') != NULL)) {
+        return found;
+    }
+    if (found != NULL) {
+        char words[64];
+        snprintf(words, sizeof words, "%s %s", argv[0], argv[1]);
+        near = name_nearest(words, names);
+        near = near != NULL && strchr(near, ' ') != NULL ? near : NULL;
+        err_usage(err, "%s: unexpected word '%s'%s%s%s", argv[0], argv[1],
+                  near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                  near != NULL ? "'?" : "");
+        return NULL;
+    }
+    near = near != NULL ? near : name_nearest(argv[0], names);
+    err_usage(err, "unknown command '%s'%s%s%s", argv[0], near != NULL ? "; did you mean '" : "",
               near != NULL ? near : "", near != NULL ? "'?" : "; `unmask --help` lists them");
     return NULL;
 }
 
 static int run_command(int argc, char *const *argv, struct err *err) {
-    const struct command *command = find_command(argv[0], err);
+    const struct command *command = find_command(argc, argv, err);
     if (command == NULL) {
         return (int)err->kind;
     }
-    if (wants_help(argc - 1, argv + 1)) {
+    int n_name = strchr(command->name, ' ') != NULL ? 2 : 1;
+    if (wants_help(argc - n_name, argv + n_name)) {
         print_help(command);
         return 0;
     }
     struct options options;
-    int status =
-        options_read(command->options, argc - 1, argv + 1, command->max_words, &options, err);
+    int status = options_read(command->options, argc - n_name, argv + n_name, command->max_words,
+                              &options, err);
     return status != 0 ? status : command->run(&options, err);
 }
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The longest canvases live: one step of each system at the L_max that `unmask lmax` predicts for a
+# The longest canvases live: one step of each system at the L_max that `unmask plan lmax` predicts for a
 # card whose memory is emulated, and the refusal of one page (64 tokens) more.
 #
 #   experiments/gpu/long_canvases.sh BUILD OUT [SYSTEM:GPU:LAYERS]...
@@ -37,7 +37,7 @@ failed=0
 for run in "$@"; do
     IFS=: read -r system gpu layers <<<"$run"
     name=$out/$system-$gpu
-    if ! "$unmask" lmax --system "$system" --model llada-8b --gpu "$gpu" --set layers="$layers" \
+    if ! "$unmask" plan lmax --system "$system" --model llada-8b --gpu "$gpu" --set layers="$layers" \
         --json >"$name-lmax.json"; then
         failed=1
         continue

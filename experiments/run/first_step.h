@@ -1,5 +1,5 @@
-/* One request's first step on a system that stands for itself: as `unmask latency` and the figures
- * of step times ask for it. */
+/* One request's first step on a system that stands for itself: as `unmask plan latency` and the
+ * figures of step times ask for it. */
 #ifndef UNMASK_EXPERIMENTS_RUN_FIRST_STEP_H
 #define UNMASK_EXPERIMENTS_RUN_FIRST_STEP_H
 

@@ -1,5 +1,5 @@
-/* The canvases of a figure: what `unmask lmax` answers for each of its systems, GPUs and models,
- * under each reading of the prompt's share, at each value of the axis. */
+/* The canvases of a figure: what `unmask plan lmax` answers for each of its systems, GPUs and
+ * models, under each reading of the prompt's share, at each value of the axis. */
 #ifndef UNMASK_EXPERIMENTS_STUDY_CANVASES_H
 #define UNMASK_EXPERIMENTS_STUDY_CANVASES_H
 

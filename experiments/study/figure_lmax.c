@@ -12,7 +12,7 @@ static const char *const y_labels[] = {[GRID_LMAX] = "longest canvas (thousand t
 
 bool figure_describe_lmax(const struct grid *grid, struct sheet *sheet) {
     static const char *const whats[] = {
-        [GRID_LMAX] = "the longest canvas that fits (unmask lmax)",
+        [GRID_LMAX] = "the longest canvas that fits (unmask plan lmax)",
         [GRID_PAR] = "peak over average of the bytes in use over a step's operators, where the "
                      "canvas fits",
         [GRID_INFLATION] = "reserved by the model of PyTorch's allocator without a limit, where "

@@ -30,8 +30,8 @@ bool figure_describe_work(const struct grid *grid, struct sheet *sheet);
 /* Their provenance; false for the other kinds. */
 bool figure_describe_memory(const struct grid *grid, struct sheet *sheet);
 
-/* The figures of what `unmask lmax` finds: the same two, and ours beside a row of the paper, once
- * for each reading of what it measured; returns how many were written to `out`, which holds
+/* The figures of what `unmask plan lmax` finds: the same two, and ours beside a row of the paper,
+ * once for each reading of what it measured; returns how many were written to `out`, which holds
  * `most`. */
 int figure_lay_lmax(const struct grid *grid, const struct grid_results *results,
                     struct sheet *sheet, struct err *err);

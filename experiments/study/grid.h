@@ -16,7 +16,7 @@
 #include "sim/base/config.h"
 
 /* The first three run systems; memory figures only compute: of systems, of models over the context,
- * of models over the share of masked tokens. Three ask what `unmask lmax` answers: the
+ * of models over the share of masked tokens. Three ask what `unmask plan lmax` answers: the
  * longest canvas over the prompt's share, peak over average and what an allocator reserves beyond
  * what is in use over the canvas. Then decode processes rolled out: what they run per decoded
  * token, how many tokens their steps decode, how many under each decoder of dInfer; and FOCUS's

@@ -1,5 +1,5 @@
-/* Step times of a figure, priced: a CSV as `unmask latency --csv` writes it, without what is timed
- * on a host, so that the same figure is the same bytes anywhere. */
+/* Step times of a figure, priced: a CSV as `unmask plan latency --csv` writes it, without what is
+ * timed on a host, so that the same figure is the same bytes anywhere. */
 #ifndef UNMASK_EXPERIMENTS_STUDY_PRICED_H
 #define UNMASK_EXPERIMENTS_STUDY_PRICED_H
 

@@ -350,7 +350,8 @@ int system_serves(const struct system *s, struct err *err) {
     if (s->settings.allocator == ALLOCATOR_PLANNED) {
         return 0;
     }
-    return err_usage(err, "%s has allocator = %s, which `unmask lmax` models and serving does not",
+    return err_usage(err,
+                     "%s has allocator = %s, which `unmask plan lmax` models and serving does not",
                      s->name, step_allocator_words[s->settings.allocator]);
 }
 

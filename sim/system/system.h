@@ -119,7 +119,7 @@ uint32_t system_gpus(const struct system *system);
  * assumed. NULL where a replica is one GPU. */
 const char *system_collectives(const struct system *system, char *text, size_t size);
 
-/* ERR_USAGE for a system that only `unmask lmax` knows: its steps are not planned. */
+/* ERR_USAGE for a system that only `unmask plan lmax` knows: its steps are not planned. */
 int system_serves(const struct system *system, struct err *err);
 
 /* Whether a simulated run depends on what is drawn from the decode process: not where a decoder is

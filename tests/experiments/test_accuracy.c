@@ -210,7 +210,7 @@ START_TEST(a_replay_and_its_file_are_judged_alike) {
                 "--output-tokens", "10", "--db", db, "--levels", "steps"));
     char *replayed =
         PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--steps", steps, "--json");
-    char *judged = PRINTS("accuracy", "--steps", steps, SMALL, "--json");
+    char *judged = PRINTS("profile", "accuracy", "--steps", steps, SMALL, "--json");
     json_t *a = json_loads(replayed, 0, NULL), *b = json_loads(judged, 0, NULL);
     ck_assert(a != NULL && b != NULL);
     const json_t *before = json_object_get(a, "accuracy");
@@ -242,8 +242,8 @@ START_TEST(other_prices_give_other_errors) {
     const char *path =
         cli_write("steps.csv", HEAD "reuse,19," REUSE TIMES "refresh,1," REFRESH TIMES
                                     "selecting,1," SELECTING TIMES);
-    char *measured = PRINTS("accuracy", "--steps", path, "--gpu", "h200");
-    char *roofline = PRINTS("accuracy", "--steps", path, "--gpu", "h200", "--roofline");
+    char *measured = PRINTS("profile", "accuracy", "--steps", path, "--gpu", "h200");
+    char *roofline = PRINTS("profile", "accuracy", "--steps", path, "--gpu", "h200", "--roofline");
     ck_assert_ptr_nonnull(
         strstr(measured, "dllm-serve, llada-8b on h200: 3 submissions, 21 steps "));
     ck_assert_ptr_nonnull(strstr(roofline, "\nprices from  roofline: "));
@@ -262,7 +262,7 @@ static void refuses_text(const char *text, const char *rest) {
     const char *path = cli_write("bad.csv", text);
     char sentence[512];
     snprintf(sentence, sizeof sentence, "%s%s", path, rest);
-    REFUSES(1, sentence, "accuracy", "--gpu", "h200", "--roofline", "--steps", path);
+    REFUSES(1, sentence, "profile", "accuracy", "--gpu", "h200", "--roofline", "--steps", path);
 }
 
 START_TEST(malformed_files_are_refused_with_their_line) {
@@ -307,11 +307,12 @@ START_TEST(malformed_files_are_refused_with_their_line) {
     const char *path = cli_write("none.csv", HEAD);
     char sentence[256];
     snprintf(sentence, sizeof sentence, "'%s' holds no steps", path);
-    REFUSES(1, sentence, "accuracy", "--roofline", "--steps", path);
-    REFUSES(1, "cannot read 'no/such.csv': No such file or directory", "accuracy", "--roofline",
-            "--steps", "no/such.csv");
-    REFUSES(1, "cannot read '/': Is a directory", "accuracy", "--roofline", "--steps", "/");
-    REFUSES(2, "accuracy needs --steps FILE", "accuracy", "--gpu", "h200");
+    REFUSES(1, sentence, "profile", "accuracy", "--roofline", "--steps", path);
+    REFUSES(1, "cannot read 'no/such.csv': No such file or directory", "profile", "accuracy",
+            "--roofline", "--steps", "no/such.csv");
+    REFUSES(1, "cannot read '/': Is a directory", "profile", "accuracy", "--roofline", "--steps",
+            "/");
+    REFUSES(2, "profile accuracy needs --steps FILE", "profile", "accuracy", "--gpu", "h200");
 }
 END_TEST
 
@@ -322,14 +323,15 @@ START_TEST(steps_of_another_system_are_refused) {
              "%s:2: select_rows is 462, for which fast-dllm has no operator: the steps are another "
              "system's",
              path);
-    REFUSES(1, sentence, "accuracy", "--roofline", "--system", "fast-dllm", "--steps", path);
+    REFUSES(1, sentence, "profile", "accuracy", "--roofline", "--system", "fast-dllm", "--steps",
+            path);
     path = cli_write("other.csv", HEAD "reuse,1,1,1,32,494,32,231,0,0,0,0,0,0,1,32,263,8416,1,"
                                        "244036,0,0" TIMES);
     snprintf(sentence, sizeof sentence,
              "%s:2: first_tokens is 494, for which dllm-serve has no operator: the steps are "
              "another system's",
              path);
-    REFUSES(1, sentence, "accuracy", "--roofline", "--steps", path);
+    REFUSES(1, sentence, "profile", "accuracy", "--roofline", "--steps", path);
 }
 END_TEST
 
@@ -340,10 +342,11 @@ START_TEST(batches_that_are_padded_cannot_be_priced_from_their_sums) {
              "%s:3: fast-dllm-published pads batches to their longest request, but of these 2 "
              "requests only the sums are known",
              path);
-    REFUSES(1, sentence, "accuracy", "--roofline", "--system", "fast-dllm-published", "--steps",
-            path);
+    REFUSES(1, sentence, "profile", "accuracy", "--roofline", "--system", "fast-dllm-published",
+            "--steps", path);
     path = cli_write("padded.csv", HEAD "reuse,1," REUSE TIMES);
-    free(PRINTS("accuracy", "--roofline", "--system", "fast-dllm-published", "--steps", path));
+    free(PRINTS("profile", "accuracy", "--roofline", "--system", "fast-dllm-published", "--steps",
+                path));
 }
 END_TEST
 

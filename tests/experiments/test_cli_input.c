@@ -95,7 +95,7 @@ END_TEST
 START_TEST(options_are_read_strictly) {
     REFUSES(2, "--rate needs a value: R", "run", "--rate");
     REFUSES(2, "--json takes no value", "run", "--json=1");
-    REFUSES(2, "unexpected word 'x'", "run", "x");
+    REFUSES(2, "run: unexpected word 'x'", "run", "x");
     REFUSES(2, "--seed is given twice", "run", "--seed", "1", "--seed=2");
     REFUSES(2, "--rate: '-1' is not a number above 0", "run", "--rate", "-1");
     REFUSES(2, "--rate: 'nan' is not a number above 0", "run", "--rate", "nan");

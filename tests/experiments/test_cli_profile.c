@@ -115,7 +115,7 @@ START_TEST(operators_without_rows_are_named_with_a_remedy_or_priced_by_roofline)
     ck_assert_ptr_nonnull(strstr(refused.err, "has no 'moe' rows ("));
     ck_assert_ptr_nonnull(strstr(refused.err, "--roofline"));
     output_free(&refused);
-    char *text = PRINTS("latency", "--gpu", "rtx3090", "--model", "llada-moe", "--canvases",
+    char *text = PRINTS("plan", "latency", "--gpu", "rtx3090", "--model", "llada-moe", "--canvases",
                         "1024,32768", "--json");
     json_t *table = json_loads(text, 0, NULL);
     ck_assert_uint_eq(json_array_size(table), 2);
@@ -127,7 +127,7 @@ START_TEST(operators_without_rows_are_named_with_a_remedy_or_priced_by_roofline)
     }
     json_decref(table);
     free(text);
-    text = PRINTS("latency", "--gpu", "rtx3090", "--canvases", "1024", "--json");
+    text = PRINTS("plan", "latency", "--gpu", "rtx3090", "--canvases", "1024", "--json");
     table = json_loads(text, 0, NULL);
     ck_assert_double_lt(json_number_value(json_object_get(json_array_get(table, 0), "roofline_%")),
                         20);
@@ -154,7 +154,8 @@ END_TEST
 
 START_TEST(a_transferred_file_prices_as_the_program_transfers_by_itself) {
     const char *out = cli_path("h200.csv");
-    char *nothing = PRINTS("transfer", "--from", "a100-80g", "--to", "a100-40g", "--out", out);
+    char *nothing =
+        PRINTS("profile", "transfer", "--from", "a100-80g", "--to", "a100-40g", "--out", out);
     ck_assert_str_eq(nothing, "");
     free(nothing);
     char *by_file = PRINTS("explain", "--gpu", "a100-40g", "--profile", out, "--json");
@@ -173,8 +174,8 @@ START_TEST(a_transferred_file_prices_as_the_program_transfers_by_itself) {
 END_TEST
 
 START_TEST(a_users_profile_is_transferred_with_its_host_terms) {
-    char *text =
-        PRINTS("transfer", "--from", "h200", "--to", "rtx4090", "--profile", own_profile());
+    char *text = PRINTS("profile", "transfer", "--from", "h200", "--to", "rtx4090", "--profile",
+                        own_profile());
     ck_assert_ptr_nonnull(strstr(text, "\n# kind: transferred\n"));
     ck_assert_ptr_nonnull(strstr(text, "\n# donor_kind: measured\n"));
     ck_assert_ptr_nonnull(strstr(text, "\nhost,reuse,31000.5,700\n"));
@@ -199,7 +200,7 @@ START_TEST(transferred_prices_come_with_the_error_of_the_nearest_transfer) {
     text = PRINTS("list", "gpus");
     ck_assert_ptr_nonnull(strstr(text, "transferred from a100-80g (products off by "));
     free(text);
-    text = PRINTS("transfer", "--check");
+    text = PRINTS("profile", "transfer", "--check");
     ck_assert_ptr_nonnull(strstr(text, "l40s          rtx4090 "));
     ck_assert_ptr_nonnull(strstr(text, "h100          a100-80g "));
     ck_assert_ptr_null(strstr(text, "all_reduce"));
@@ -208,17 +209,19 @@ START_TEST(transferred_prices_come_with_the_error_of_the_nearest_transfer) {
 END_TEST
 
 START_TEST(a_transfer_that_makes_no_sense_is_refused) {
-    REFUSES(2, "transfer needs --from GPU and --to GPU, or --check", "transfer", "--from", "h100");
-    REFUSES(2, "transfer: --from and --to are the same GPU", "transfer", "--from", "h100", "--to",
-            "h100");
-    REFUSES(2, "transfer: --check takes all pairs of shipped profiles", "transfer", "--check",
-            "--to", "h100");
+    REFUSES(2, "profile transfer needs --from GPU and --to GPU, or --check", "profile", "transfer",
+            "--from", "h100");
+    REFUSES(2, "profile transfer: --from and --to are the same GPU", "profile", "transfer",
+            "--from", "h100", "--to", "h100");
+    REFUSES(2, "profile transfer: --check takes all pairs of shipped profiles", "profile",
+            "transfer", "--check", "--to", "h100");
     REFUSES(2, "a100-40g has no profile of its own: its prices are transferred from a100-80g",
-            "transfer", "--from", "a100-40g", "--to", "rtx4090");
-    REFUSES(2, "cpu has no profile: its prices are roofline", "transfer", "--from", "cpu", "--to",
-            "rtx4090");
+            "profile", "transfer", "--from", "a100-40g", "--to", "rtx4090");
+    REFUSES(2, "cpu has no profile: its prices are roofline", "profile", "transfer", "--from",
+            "cpu", "--to", "rtx4090");
     const char *other = cli_write("letter.txt", "Dear reader\n");
-    struct output output = CLI("transfer", "--from", "h100", "--to", "h200", "--out", other);
+    struct output output =
+        CLI("profile", "transfer", "--from", "h100", "--to", "h200", "--out", other);
     ck_assert_int_eq(output.status, 2);
     output_free(&output);
 }
@@ -242,7 +245,8 @@ START_TEST(a_profile_of_another_gpu_or_element_is_refused) {
     REFUSES(2, sentence, "run", TINY, "--profile", other);
     REFUSES(2, sentence, "explain", "--gpu", "h200", "--model", "llada-tiny", "--profile", other);
     REFUSES(2, sentence, "profile", "show", "h200", "--profile", other);
-    REFUSES(2, sentence, "transfer", "--from", "h200", "--to", "l40s", "--profile", other);
+    REFUSES(2, sentence, "profile", "transfer", "--from", "h200", "--to", "l40s", "--profile",
+            other);
     free(PRINTS("run", "--gpu", "a100-80g", "--model", "llada-tiny", "--requests", "20",
                 "--profile", other));
     const char *scaled = commented("scaled.csv", "# kind: transferred\n"
@@ -276,28 +280,31 @@ START_TEST(a_transfer_overwrites_no_measurement_unless_told) {
     char sentence[512];
     snprintf(sentence, sizeof sentence,
              "%s holds a profile that was not transferred; --replace overwrites it", out);
-    REFUSES(2, sentence, "transfer", "--from", "h200", "--to", "rtx4090", "--out", out);
+    REFUSES(2, sentence, "profile", "transfer", "--from", "h200", "--to", "rtx4090", "--out", out);
     char *text = text_of(out);
     ck_assert_str_eq(text, rows);
     free(text);
     /* A full disk leaves it, and nothing beside it. */
-    struct output output = CLI_AS(&(const struct child){.max_file_bytes = 1 << 12}, "transfer",
-                                  "--from", "h200", "--to", "rtx4090", "--replace", "--out", out);
+    struct output output =
+        CLI_AS(&(const struct child){.max_file_bytes = 1 << 12}, "profile", "transfer", "--from",
+               "h200", "--to", "rtx4090", "--replace", "--out", out);
     ck_assert_int_eq(output.status, 1);
     output_free(&output);
     text = text_of(out);
     ck_assert_str_eq(text, rows);
     free(text);
     ck_assert_int_ne(access(cli_path("own.csv.new"), F_OK), 0);
-    free(PRINTS("transfer", "--from", "h200", "--to", "rtx4090", "--replace", "--out", out));
+    free(PRINTS("profile", "transfer", "--from", "h200", "--to", "rtx4090", "--replace", "--out",
+                out));
     /* What was transferred may be transferred anew, but not on. */
-    free(PRINTS("transfer", "--from", "h200", "--to", "l40s", "--out", out));
+    free(PRINTS("profile", "transfer", "--from", "h200", "--to", "l40s", "--out", out));
     text = text_of(out);
     ck_assert_ptr_nonnull(strstr(text, "\n# source: l40s, scaled from h200 "));
     free(text);
     snprintf(sentence, sizeof sentence,
              "%s is transferred itself: transfer from what it was scaled from", out);
-    REFUSES(2, sentence, "transfer", "--from", "l40s", "--to", "rtx4090", "--profile", out);
+    REFUSES(2, sentence, "profile", "transfer", "--from", "l40s", "--to", "rtx4090", "--profile",
+            out);
     text = PRINTS("profile", "show", "l40s", "--profile", out);
     ck_assert_ptr_nonnull(strstr(text, "\nerrors_of_the_nearest_transfer h"));
     free(text);

@@ -515,9 +515,9 @@ static double cell(const json_t *rows, size_t row, const char *key) {
 }
 
 START_TEST(latency_is_searched_planned_priced_and_measured_in_the_chunks_asked_for) {
-    char *text = PRINTS("latency", "--systems", "mosaic,mosaic-beyond", "--model", "llada-tiny",
-                        "--backend", "cpu", "--canvases", "64,128", "--prompt-shares", "0.25,0.75",
-                        "--counts", "1,3", "--rounds", "1", "--roofline", "--json");
+    char *text = PRINTS("plan", "latency", "--systems", "mosaic,mosaic-beyond", "--model",
+                        "llada-tiny", "--backend", "cpu", "--canvases", "64,128", "--prompt-shares",
+                        "0.25,0.75", "--counts", "1,3", "--rounds", "1", "--roofline", "--json");
     json_t *rows = json_loads(text, 0, NULL);
     ck_assert_uint_eq(json_array_size(rows), 16);
     for (size_t i = 0; i < 16; i++) {
@@ -535,23 +535,24 @@ START_TEST(latency_is_searched_planned_priced_and_measured_in_the_chunks_asked_f
     }
     json_decref(rows);
     free(text);
-    complains(CLI("latency", "--canvases", "0"), 2,
+    complains(CLI("plan", "latency", "--canvases", "0"), 2,
               "--canvases: '0' is not a number from 1 to 16777216");
-    complains(CLI("latency", "--prompt-shares", "1"), 2,
+    complains(CLI("plan", "latency", "--prompt-shares", "1"), 2,
               "--prompt-shares: '1' is not a share from 0 to below 1");
-    complains(CLI("latency", "--counts", "2000"), 2, "--counts: '2000' is not a number from 1 to");
-    complains(CLI("latency", "--rounds", "3"), 2, "nothing is measured without --backend");
-    complains(CLI("latency", "--csv", "/nowhere/x.csv"), 1, "cannot write /nowhere/x.csv");
-    complains(
-        CLI("latency", "--systems", "mosaic-torch", "--model", "llada-tiny", "--backend", "cpu"), 2,
-        "mosaic-torch has allocator = torch");
-    complains(CLI("latency", "--solver", "false", "--gpu", "rtx3090"), 1, "false");
+    complains(CLI("plan", "latency", "--counts", "2000"), 2,
+              "--counts: '2000' is not a number from 1 to");
+    complains(CLI("plan", "latency", "--rounds", "3"), 2, "nothing is measured without --backend");
+    complains(CLI("plan", "latency", "--csv", "/nowhere/x.csv"), 1, "cannot write /nowhere/x.csv");
+    complains(CLI("plan", "latency", "--systems", "mosaic-torch", "--model", "llada-tiny",
+                  "--backend", "cpu"),
+              2, "mosaic-torch has allocator = torch");
+    complains(CLI("plan", "latency", "--solver", "false", "--gpu", "rtx3090"), 1, "false");
 }
 END_TEST
 
 START_TEST(latency_of_what_is_not_planned_is_priced) {
-    char *text = PRINTS("latency", "--systems", "mosaic-torch", "--gpu", "rtx3090", "--canvases",
-                        "1024", "--json");
+    char *text = PRINTS("plan", "latency", "--systems", "mosaic-torch", "--gpu", "rtx3090",
+                        "--canvases", "1024", "--json");
     json_t *rows = json_loads(text, 0, NULL);
     ck_assert_uint_eq(json_array_size(rows), 1);
     ck_assert(cell(rows, 0, "priced_ms") > 0);
@@ -563,7 +564,7 @@ START_TEST(latency_of_what_is_not_planned_is_priced) {
 END_TEST
 
 START_TEST(a_canvas_that_does_not_fit_keeps_no_other_from_its_latency) {
-    char *text = PRINTS("latency", "--systems", "mosaic-torch,mosaic", "--gpu", "rtx3090",
+    char *text = PRINTS("plan", "latency", "--systems", "mosaic-torch,mosaic", "--gpu", "rtx3090",
                         "--canvases", "32768,1024", "--json");
     json_t *rows = json_loads(text, 0, NULL);
     ck_assert_uint_eq(json_array_size(rows), 4);

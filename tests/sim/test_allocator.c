@@ -665,13 +665,13 @@ END_TEST
 #define RECORDED "tests/golden/allocations/random-limited.csv"
 
 START_TEST(the_command_reports_peaks_and_agreement) {
-    char *text = PRINTS("allocator", "--stream", RECORDED);
+    char *text = PRINTS("plan", "allocator", "--stream", RECORDED);
     ck_assert_ptr_nonnull(strstr(text, "peak reserved        2 GiB       2147483648 bytes\n"));
     ck_assert_ptr_nonnull(
         strstr(text, "refused                122  the first at " RECORDED ":48\n"));
     ck_assert_ptr_nonnull(strstr(text, "  reserved_bytes  equal after 1526 of 1526 events\n"));
     free(text);
-    text = PRINTS("allocator", "--stream", RECORDED, "--limit", "none", "--json");
+    text = PRINTS("plan", "allocator", "--stream", RECORDED, "--limit", "none", "--json");
     ck_assert_ptr_nonnull(strstr(text, "\"refused\": 0,\n"));
     ck_assert_ptr_nonnull(strstr(text, "\"agreement\": null\n"));
     free(text);
@@ -683,24 +683,24 @@ START_TEST(the_command_names_the_first_event_that_differs) {
                                               "event,id,bytes,reserved_bytes\n"
                                               "alloc,0,512,2097152\n"
                                               "alloc,1,4194304,4194304\n");
-    char *text = PRINTS("allocator", "--stream", path), expected[256];
+    char *text = PRINTS("plan", "allocator", "--stream", path), expected[256];
     snprintf(expected, sizeof expected,
              "reserved_bytes  equal after 1 of 2 events; first at %s:4: model 23068672, recorded "
              "4194304\n",
              path);
     ck_assert_ptr_nonnull(strstr(text, expected));
     free(text);
-    text = PRINTS("allocator", "--stream", path, "--json");
+    text = PRINTS("plan", "allocator", "--stream", path, "--json");
     ck_assert_ptr_nonnull(strstr(text, "\"line\": 4,\n"));
     free(text);
 }
 END_TEST
 
 START_TEST(the_command_refuses_what_makes_no_sense) {
-    REFUSES(2, "allocator needs --stream FILE", "allocator");
-    REFUSES(2, "unknown allocator model 'torhc'; did you mean 'torch'?", "allocator", "--stream",
-            RECORDED, "--model", "torhc");
-    REFUSES(2, "--limit: 'much' is neither 'none' nor a size such as 24GiB, up to 1024GiB",
+    REFUSES(2, "plan allocator needs --stream FILE", "plan", "allocator");
+    REFUSES(2, "unknown allocator model 'torhc'; did you mean 'torch'?", "plan", "allocator",
+            "--stream", RECORDED, "--model", "torhc");
+    REFUSES(2, "--limit: 'much' is neither 'none' nor a size such as 24GiB, up to 1024GiB", "plan",
             "allocator", "--stream", RECORDED, "--limit", "much");
 }
 END_TEST

@@ -587,11 +587,11 @@ END_TEST
 /* A system with layers of its own owns its model, which is gone when the table is printed. */
 START_TEST(a_model_of_fewer_layers_is_named_after_its_system_is_closed) {
     setenv("MALLOC_PERTURB_", "165", 1); /* what is freed reads as nonsense */
-    char *text = PRINTS("lmax", "--systems", "native,mosaic", "--gpu", "h100", "--model",
+    char *text = PRINTS("plan", "lmax", "--systems", "native,mosaic", "--gpu", "h100", "--model",
                         "llada-8b", "--set", "layers=5");
     ck_assert_msg(strncmp(text, "LLaDA-8B", 8) == 0, "%s", text);
     free(text);
-    text = PRINTS("lmax", "--system", "native", "--model", "llada-8b", "--set", "layers=1");
+    text = PRINTS("plan", "lmax", "--system", "native", "--model", "llada-8b", "--set", "layers=1");
     ck_assert_ptr_nonnull(strstr(text, "(the model has 4096 positions)"));
     free(text);
     unsetenv("MALLOC_PERTURB_");
@@ -602,7 +602,7 @@ START_TEST(the_command_prints_what_the_search_finds) {
     struct system *system = open_system("mosaic-torch", "dream-7b", "a100-40g");
     struct lmax_request request = {.system = system, .prompt_share = 0.1};
     struct lmax lmax = found(&request);
-    char *text = PRINTS("lmax", "--system", "mosaic-torch", "--model", "dream-7b", "--gpu",
+    char *text = PRINTS("plan", "lmax", "--system", "mosaic-torch", "--model", "dream-7b", "--gpu",
                         "a100-40g", "--prompt-share", "0.1", "--json");
     json_t *object = json_loads(text, 0, NULL);
     ck_assert_ptr_nonnull(object);
@@ -617,8 +617,8 @@ START_TEST(the_command_prints_what_the_search_finds) {
 END_TEST
 
 START_TEST(a_canvas_asked_for_is_shown_alone) {
-    char *text =
-        PRINTS("lmax", "--systems", "native,mosaic", "--model", "llada-8b", "--canvas", "12000");
+    char *text = PRINTS("plan", "lmax", "--systems", "native,mosaic", "--model", "llada-8b",
+                        "--canvas", "12000");
     ck_assert_msg(strstr(text, "\nnative: no such canvas of LLaDA-8B") != NULL, "%s", text);
     ck_assert_msg(strstr(text, "\nmosaic  planned     12000") != NULL, "%s", text);
     free(text);
@@ -626,7 +626,7 @@ START_TEST(a_canvas_asked_for_is_shown_alone) {
 END_TEST
 
 START_TEST(a_table_goes_on_where_one_system_finds_no_room) {
-    char *text = PRINTS("lmax", "--systems", "mosaic-masked,native", "--model", "llada-8b",
+    char *text = PRINTS("plan", "lmax", "--systems", "mosaic-masked,native", "--model", "llada-8b",
                         "--memory", "15.65GiB");
     ck_assert_msg(strstr(text, "\nnative: no canvas of LLaDA-8B") != NULL, "%s", text);
     free(text);
@@ -634,42 +634,45 @@ START_TEST(a_table_goes_on_where_one_system_finds_no_room) {
 END_TEST
 
 START_TEST(the_command_refuses_what_makes_no_sense) {
-    REFUSES(2, "--prompt-share: '1' is not a number from 0 to below 1", "lmax", "--prompt-share",
-            "1");
-    REFUSES(2, "--prompt-share: 'half' is not a number from 0 to below 1", "lmax", "--prompt-share",
-            "half");
-    REFUSES(2, "--share-of: 'prompt' is neither canvas nor output", "lmax", "--share-of", "prompt");
-    REFUSES(2, "--memory: 'lots' is not a size such as 24GiB, up to 1024GiB", "lmax", "--memory",
-            "lots");
-    REFUSES(2, "--canvas: '0' is not a whole number from 1 to 16777216", "lmax", "--canvas", "0");
-    REFUSES(2, "--steps: '0' is not a whole number from 1 to 4096", "lmax", "--steps", "0");
-    REFUSES(2, "--before: '0' is not one of at most 8 shares up to 16", "lmax", "--before",
+    REFUSES(2, "--prompt-share: '1' is not a number from 0 to below 1", "plan", "lmax",
+            "--prompt-share", "1");
+    REFUSES(2, "--prompt-share: 'half' is not a number from 0 to below 1", "plan", "lmax",
+            "--prompt-share", "half");
+    REFUSES(2, "--share-of: 'prompt' is neither canvas nor output", "plan", "lmax", "--share-of",
+            "prompt");
+    REFUSES(2, "--memory: 'lots' is not a size such as 24GiB, up to 1024GiB", "plan", "lmax",
+            "--memory", "lots");
+    REFUSES(2, "--canvas: '0' is not a whole number from 1 to 16777216", "plan", "lmax", "--canvas",
+            "0");
+    REFUSES(2, "--steps: '0' is not a whole number from 1 to 4096", "plan", "lmax", "--steps", "0");
+    REFUSES(2, "--before: '0' is not one of at most 8 shares up to 16", "plan", "lmax", "--before",
             "0.5,0");
-    REFUSES(2, "layers = 33, but LLaDA-8B Base/Instruct/1.5 has 32", "lmax", "--set", "layers=33");
+    REFUSES(2, "layers = 33, but LLaDA-8B Base/Instruct/1.5 has 32", "plan", "lmax", "--set",
+            "layers=33");
     REFUSES(2,
             "runtime.query_chunks is for planned steps of a fused runtime without cached rows: set "
             "cache = none, runtime.fused = on and allocator = planned",
             "run", "--system", "fast-dllm", "--set", "runtime.query_chunks=on");
-    REFUSES(2, "--system is one of --systems: give one of the two options", "lmax", "--system",
-            "native", "--systems", "native");
-    REFUSES(2, "--systems: expected at most 64 names of 1 to 63 characters", "lmax", "--systems",
-            "native,");
+    REFUSES(2, "--system is one of --systems: give one of the two options", "plan", "lmax",
+            "--system", "native", "--systems", "native");
+    REFUSES(2, "--systems: expected at most 64 names of 1 to 63 characters", "plan", "lmax",
+            "--systems", "native,");
     REFUSES(1,
             "LLaDA-8B Base/Instruct/1.5 leaves no room for a canvas in 15 GiB: weights and reserve "
             "take 15.6 GiB",
-            "lmax", "--system", "native", "--model", "llada-8b", "--memory", "15GiB");
+            "plan", "lmax", "--system", "native", "--model", "llada-8b", "--memory", "15GiB");
     REFUSES(2,
             "system fast-dllm: allocator = torch models steps without cached rows, and cache dual "
             "keeps some",
-            "lmax", "--system", "fast-dllm", "--set", "allocator=torch");
+            "plan", "lmax", "--system", "fast-dllm", "--set", "allocator=torch");
     REFUSES(
         2,
         "--set: 'jemalloc' is not a value for allocator of the system: expected one of planned, "
         "torch, torch-expandable, torch-compile",
-        "lmax", "--system", "native", "--set", "allocator=jemalloc");
-    REFUSES(2, "native has allocator = torch, which `unmask lmax` models and serving does not",
+        "plan", "lmax", "--system", "native", "--set", "allocator=jemalloc");
+    REFUSES(2, "native has allocator = torch, which `unmask plan lmax` models and serving does not",
             "run", "--system", "native", "--requests", "5");
-    REFUSES(2, "native has allocator = torch, which `unmask lmax` models and serving does not",
+    REFUSES(2, "native has allocator = torch, which `unmask plan lmax` models and serving does not",
             "plan", "--system", "native");
 }
 END_TEST
