@@ -193,11 +193,8 @@ static int add_projections(struct builder *b, int normed, bool first) {
     add_eager(pick, b->options, EAGER_PICK, m->hidden);
     struct op *op = graph_add_op(g, "query and key projection", OP_LINEAR, b->tokens,
                                  LIST(normed, picked), LIST(qkv));
-    op->weight = WEIGHT_QKV;
+    set_product(op, WEIGHT_QKV, q_dim + kv_dim, m->hidden);
     op->weight_rows_after = kv_dim;
-    op->n = q_dim + kv_dim;
-    op->k = m->hidden;
-    op->weight_bytes = g->element_bytes * op->n * op->k;
     return qkv;
 }
 
@@ -325,10 +322,7 @@ static int add_fused_gate_up(struct builder *b, int normed, int64_t width, const
     int gated = token_tensor(b, "gated", width * b->g->element_bytes);
     struct op *op =
         graph_add_op(b->g, ffn->up_name, OP_GATE_UP, b->tokens, LIST(normed), LIST(gated));
-    op->weight = ffn->up;
-    op->n = 2 * width;
-    op->k = b->m->hidden;
-    op->weight_bytes = b->g->element_bytes * op->n * op->k;
+    set_product(op, ffn->up, 2 * width, b->m->hidden);
     return gated;
 }
 
@@ -351,16 +345,6 @@ static int add_dense_ffn(struct builder *b, int normed, int64_t width, const str
     int output = token_tensor(b, "ffn output", b->hidden_bytes);
     add_linear(b->g, ffn->down_name, ffn->down, b->tokens, b->m->hidden, width, gated, output);
     return output;
-}
-
-static void add_moe_linear(struct builder *b, const char *name, enum weight_slot weight, int64_t n,
-                           int64_t k, int in, int out) {
-    struct op *op = graph_add_op(b->g, name, OP_MOE_LINEAR, b->tokens, LIST(in), LIST(out));
-    op->weight = weight;
-    op->n = n;
-    op->k = k;
-    op->experts = b->m->experts;
-    op->experts_active = b->m->experts_active;
 }
 
 static struct op *add_mixture_op(struct builder *b, const char *name, enum op_kind kind,
@@ -396,14 +380,10 @@ static int add_sorted_moe_ffn(struct builder *b, int normed) {
     int gated = token_tensor(b, "expert gated", pairs * width * eb);
     struct op *op = add_mixture_op(b, "expert gate and up", OP_MOE_GATE_UP,
                                    LIST(normed, starts, order), LIST(gated));
-    op->weight = WEIGHT_EXPERTS_GATE_UP;
-    op->n = 2 * width;
-    op->k = m->hidden;
+    set_product(op, WEIGHT_EXPERTS_GATE_UP, 2 * width, m->hidden);
     int outputs = token_tensor(b, "expert outputs", pairs * b->hidden_bytes);
     op = add_mixture_op(b, "expert down", OP_MOE_DOWN, LIST(gated, starts), LIST(outputs));
-    op->weight = WEIGHT_EXPERTS_DOWN;
-    op->n = m->hidden;
-    op->k = width;
+    set_product(op, WEIGHT_EXPERTS_DOWN, m->hidden, width);
     add_mixture_op(b, "combine experts", OP_MOE_COMBINE,
                    LIST(outputs, weights, places, shares ? output : -1), LIST(output));
     return output;
@@ -419,17 +399,16 @@ static int add_moe_ffn(struct builder *b, int normed) {
     int routing = token_tensor(b, "routing", routed * F32_BYTES);
     struct op *route =
         graph_add_op(b->g, "route", OP_MOE_ROUTE, b->tokens, LIST(normed), LIST(routing));
-    route->weight = WEIGHT_ROUTER;
-    route->n = routed;
-    route->k = m->hidden;
-    route->weight_bytes = b->g->element_bytes * route->n * route->k;
+    set_product(route, WEIGHT_ROUTER, routed, m->hidden);
     int gate_up = token_tensor(b, "expert gate and up", 2 * active * width * b->g->element_bytes);
-    add_moe_linear(b, "expert gate and up", WEIGHT_EXPERTS_GATE_UP, 2 * width, m->hidden, normed,
-                   gate_up);
+    struct op *op =
+        add_mixture_op(b, "expert gate and up", OP_MOE_LINEAR, LIST(normed), LIST(gate_up));
+    set_product(op, WEIGHT_EXPERTS_GATE_UP, 2 * width, m->hidden);
     int gated = token_tensor(b, "expert gated", active * width * b->g->element_bytes);
     graph_add_op(b->g, "expert swiglu", OP_SWIGLU, b->tokens, LIST(gate_up), LIST(gated));
     int output = token_tensor(b, "ffn output", b->hidden_bytes);
-    add_moe_linear(b, "expert down", WEIGHT_EXPERTS_DOWN, m->hidden, width, gated, output);
+    op = add_mixture_op(b, "expert down", OP_MOE_LINEAR, LIST(gated), LIST(output));
+    set_product(op, WEIGHT_EXPERTS_DOWN, m->hidden, width);
     if (m->shared_experts > 0) {
         int shared =
             add_dense_ffn(b, normed, m->shared_experts * (int64_t)m->shared_ffn, &shared_ffn);

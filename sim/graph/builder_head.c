@@ -139,10 +139,7 @@ static int add_fused_head(struct builder *b, int normed) {
     int scratch = graph_add_tensor(g, "head scratch", SYM_ONE, GRAPH_HEAD_SCRATCH_BYTES);
     struct op *op = graph_add_op(g, "output head", OP_HEAD, SYM_LOGIT_ROWS, LIST(normed),
                                  LIST(decided, scratch));
-    op->weight = WEIGHT_HEAD;
-    op->n = b->m->vocab;
-    op->k = b->m->hidden;
-    op->weight_bytes = g->element_bytes * op->n * op->k;
+    set_product(op, WEIGHT_HEAD, b->m->vocab, b->m->hidden);
     return decided;
 }
 

@@ -21,13 +21,17 @@ struct builder {
     int importance; /* of the first layer, where the second evicts; else -1 */
 };
 
-static inline struct op *add_linear(struct graph *g, const char *name, enum weight_slot weight,
-                                    enum symbol rows, int64_t n, int64_t k, int in, int out) {
-    struct op *op = graph_add_op(g, name, OP_LINEAR, rows, LIST(in), LIST(out));
+/* The operator is a product of [rows, k] and a weight [k, n]. */
+static inline void set_product(struct op *op, enum weight_slot weight, int64_t n, int64_t k) {
     op->weight = weight;
     op->n = n;
     op->k = k;
-    op->weight_bytes = g->element_bytes * n * k;
+}
+
+static inline struct op *add_linear(struct graph *g, const char *name, enum weight_slot weight,
+                                    enum symbol rows, int64_t n, int64_t k, int in, int out) {
+    struct op *op = graph_add_op(g, name, OP_LINEAR, rows, LIST(in), LIST(out));
+    set_product(op, weight, n, k);
     return op;
 }
 

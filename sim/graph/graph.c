@@ -2,12 +2,6 @@
 
 #include "sim/base/num.h"
 
-const char *const op_kind_names[OP_KIND_COUNT] = {
-#define OP(id, file, name) [OP_##id] = name,
-#include "sim/op/ops.def"
-#undef OP
-};
-
 const char *const chunk_kind_names[CHUNK_KINDS] = {"attention", "ffn", "logits"};
 
 /* Of `rows` rows of a loop, or of operators in none. */

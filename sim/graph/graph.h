@@ -15,14 +15,7 @@
 #include "sim/graph/shape.h"
 #include "sim/model/model.h"
 #include "sim/model/weight_slot.h"
-
-enum op_kind {
-#define OP(id, file, name) OP_##id,
-#include "sim/op/ops.def"
-#undef OP
-    OP_KIND_COUNT
-};
-extern const char *const op_kind_names[OP_KIND_COUNT];
+#include "sim/op/op.h"
 
 enum {
     GRAPH_MAX_OPS = 96,
@@ -76,15 +69,28 @@ struct op {
     uint32_t experts, experts_active;            /* of a mixture's operators */
     int in[OP_MAX_TENSORS], out[OP_MAX_TENSORS]; /* -1 ends the list */
     int weight; /* enum weight_slot: the matrix or norm that it reads; or WEIGHT_NONE */
-    int64_t weight_rows_before,
-        weight_rows_after; /* of that weight, which are not the operator's */
-    int64_t weight_bytes;  /* read once per execution */
+    /* Rows of that weight which are not the operator's. */
+    int64_t weight_rows_before, weight_rows_after;
     /* Eager passes (sim/graph/eager.h), per row: all the bytes they move, and the temporaries' own
      * size. While these fit into the L2 cache they cost its bandwidth, and never less than the rate
      * of their kernels, bytes a nanosecond of a multiprocessor; 0: memory's alone. */
     int64_t eager_bytes, temporary_bytes;
     double eager_sm_rate;
 };
+
+static inline const struct op_type *op_type_of(const struct op *op) {
+    return op_types[op->kind];
+}
+
+/* Whether it multiplies rows with a weight, or with its experts'. */
+static inline bool op_is_product(const struct op *op) {
+    enum op_family family = op_type_of(op)->family;
+    return family == FAMILY_PRODUCT || family == FAMILY_ROUTER || family == FAMILY_EXPERTS;
+}
+
+static inline bool op_is_attention(const struct op *op) {
+    return op_type_of(op)->family == FAMILY_ATTENTION;
+}
 
 struct segment {
     const char *name;

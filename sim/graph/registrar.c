@@ -180,15 +180,14 @@ static int check_output(const struct graph *g, const struct op *op, int tensor, 
 }
 
 static int check_product(const struct graph *g, const struct op *op, struct err *err) {
-    bool is_product = op->kind == OP_LINEAR || op->kind == OP_GATE_UP || op->kind == OP_HEAD ||
-                      op->kind == OP_MOE_LINEAR || op->kind == OP_MOE_ROUTE ||
-                      op->kind == OP_MOE_GATE_UP || op->kind == OP_MOE_DOWN;
-    if (is_product && (op->n <= 0 || op->k <= 0)) {
+    if (!op_is_product(op)) {
+        return 0;
+    }
+    if (op->n <= 0 || op->k <= 0) {
         return err_usage(err, "operator '%s' makes %" PRId64 " channels of %" PRId64, op->name,
                          op->n, op->k);
     }
-    if (is_product &&
-        (op->in[0] < 0 || g->tensors[op->in[0]].bytes.per / g->element_bytes < op->k)) {
+    if (op->in[0] < 0 || g->tensors[op->in[0]].bytes.per / g->element_bytes < op->k) {
         return err_usage(err, "operator '%s' reads %" PRId64 " channels, more than its input has",
                          op->name, op->k);
     }
@@ -197,16 +196,16 @@ static int check_product(const struct graph *g, const struct op *op, struct err 
 
 /* As many experts as a token has, and room for what each of its pairs comes to. */
 static int check_mixture(const struct graph *g, const struct op *op, struct err *err) {
-    bool is_product = op->kind == OP_MOE_GATE_UP || op->kind == OP_MOE_DOWN;
-    if (!is_product && op->kind != OP_MOE_CHOOSE && op->kind != OP_MOE_COMBINE) {
+    const struct op_type *type = op_type_of(op);
+    if (!type->by_pairs && (type->family != FAMILY_PASS || !type->within_experts)) {
         return 0;
     }
     if (op->experts_active == 0 || op->experts_active > op->experts) {
         return err_usage(err, "operator '%s' has %" PRIu32 " experts a token, of %" PRIu32,
                          op->name, op->experts_active, op->experts);
     }
-    int64_t wide = op->kind == OP_MOE_GATE_UP ? op->n / 2 : op->n;
-    if (is_product &&
+    int64_t wide = type->activates ? op->n / 2 : op->n;
+    if (type->by_pairs &&
         g->tensors[op->out[0]].bytes.per < op->experts_active * wide * g->element_bytes) {
         return err_usage(err,
                          "operator '%s' makes %" PRId64 " channels of %" PRIu32

@@ -1,0 +1,73 @@
+/* Mixtures of experts: products of others' runtimes, and the sorted pairs of our own. */
+#include "sim/graph/graph.h"
+#include "sim/model/ranks.h"
+
+const struct op_type op_type_moe_route = {
+    .family = FAMILY_ROUTER,
+    .table = PROFILE_MOE,
+    .work = op_product_work,
+    .within_experts = true,
+};
+
+static double pairs_of(const struct op *op, const struct op_amount *amount) {
+    return amount->rows * op->experts_active;
+}
+
+/* The weights of the experts that are hit. Where gates and ups are one operator with their
+ * activation, a token is read once. */
+static struct op_work product_work(const struct graph *graph, const struct op *op,
+                                   const struct op_amount *amount) {
+    double matrix = (double)(op->n * op->k), pairs = pairs_of(op, amount);
+    double moved = op_type_of(op)->activates
+                       ? amount->rows * (double)op->k + pairs * (double)op->n / 2
+                       : pairs * (double)(op->n + op->k);
+    return (struct op_work){
+        .flops = 2 * pairs * matrix,
+        .row_bytes = (double)graph->element_bytes * moved,
+        .weight_bytes = (double)graph->element_bytes * (amount->n_steps * matrix * amount->hits),
+    };
+}
+
+const struct op_type op_type_moe_linear = {
+    .family = FAMILY_EXPERTS,
+    .memory = MEMORY_EXPERTS,
+    .table = PROFILE_MOE,
+    .work = product_work,
+};
+
+const struct op_type op_type_moe_gate_up = {
+    .family = FAMILY_EXPERTS,
+    .table = PROFILE_MOE,
+    .work = product_work,
+    .activates = true,
+    .by_pairs = true,
+};
+
+const struct op_type op_type_moe_down = {
+    .family = FAMILY_EXPERTS,
+    .table = PROFILE_MOE,
+    .work = product_work,
+    .by_pairs = true,
+};
+
+static struct op_pass choose_pass(const struct graph *graph, const struct op *op) {
+    (void)op;
+    return (struct op_pass){PASS_MOE_CHOOSE, model_routed_experts(graph->model)};
+}
+
+const struct op_type op_type_moe_choose = {
+    .pass = choose_pass,
+    .work = op_pass_work,
+    .within_experts = true,
+};
+
+static struct op_pass combine_pass(const struct graph *graph, const struct op *op) {
+    (void)op;
+    return (struct op_pass){PASS_MOE_COMBINE, graph->model->hidden};
+}
+
+const struct op_type op_type_moe_combine = {
+    .pass = combine_pass,
+    .work = op_pass_work,
+    .within_experts = true,
+};

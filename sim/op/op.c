@@ -1,0 +1,42 @@
+#include "sim/op/op.h"
+
+#include "sim/graph/graph.h"
+
+const char *const op_kind_names[OP_KIND_COUNT] = {
+#define OP(id, file, name) [OP_##id] = name,
+#include "sim/op/ops.def"
+#undef OP
+};
+
+const struct op_type *const op_types[OP_KIND_COUNT] = {
+#define OP(id, file, name) [OP_##id] = &op_type_##file,
+#include "sim/op/ops.def"
+#undef OP
+};
+
+static int64_t row_bytes_of(const struct graph *graph, int tensor) {
+    if (tensor < 0 || graph->tensors[tensor].bytes.symbol == SYM_ONE) {
+        return 0;
+    }
+    return graph->tensors[tensor].bytes.per;
+}
+
+struct op_work op_pass_work(const struct graph *graph, const struct op *op,
+                            const struct op_amount *amount) {
+    int64_t bytes = 0;
+    for (int i = 0; i < OP_MAX_TENSORS; i++) {
+        bytes += row_bytes_of(graph, op->in[i]) + row_bytes_of(graph, op->out[i]);
+    }
+    return (struct op_work){.row_bytes = amount->rows * (double)bytes};
+}
+
+struct op_work op_product_work(const struct graph *graph, const struct op *op,
+                               const struct op_amount *amount) {
+    double matrix = (double)(op->n * op->k), element_bytes = (double)graph->element_bytes;
+    double written = (double)(op_type_of(op)->activates ? op->n / 2 : op->n);
+    return (struct op_work){
+        .flops = 2 * amount->rows * matrix,
+        .row_bytes = element_bytes * amount->rows * ((double)op->k + written),
+        .weight_bytes = element_bytes * amount->n_steps * matrix,
+    };
+}

@@ -1,0 +1,118 @@
+/* Operator types: what is true of an operator whatever graph it stands in.
+ *
+ * One const descriptor an operator, `op_type_FILE` in sim/op, and the list of all in ops.def. The
+ * cost model, the memory models, the registrar and the figures read descriptors; none of them asks
+ * which operator it has. An operator without a descriptor does not link. How the engine launches an
+ * operator and what calibration measures of it stands beside, in engine/op. */
+#ifndef UNMASK_SIM_OP_OP_H
+#define UNMASK_SIM_OP_OP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/op/profile_rows.h"
+
+struct graph;
+struct op;
+
+enum op_kind {
+#define OP(id, file, name) OP_##id,
+#include "sim/op/ops.def"
+#undef OP
+    OP_KIND_COUNT
+};
+extern const char *const op_kind_names[OP_KIND_COUNT];
+
+/* What kind of work an operator is, and so how a profile is asked for its time. */
+enum op_family {
+    FAMILY_PASS,    /* rows read and written: a named pass, or bytes */
+    FAMILY_PRODUCT, /* [rows, k] times a weight [k, n] */
+    FAMILY_ROUTER,  /* the same for a mixture's router; in the rows of its experts where measured */
+    FAMILY_EXPERTS, /* a weight for each expert; the rows hold both products of a layer */
+    FAMILY_ATTENTION, /* spans of queries and keys */
+    FAMILY_EXCHANGE,  /* between ranks */
+};
+enum { FAMILY_COUNT = FAMILY_EXCHANGE + 1 };
+
+/* What eager PyTorch code asks its allocator for when it runs an operator (sim/memory/eager.h). */
+enum op_memory {
+    MEMORY_OUTPUTS, /* what the operator writes */
+    MEMORY_NONE,
+    MEMORY_EMBEDDING,
+    MEMORY_NORM,
+    MEMORY_ROTATION,
+    MEMORY_ATTENTION,
+    MEMORY_PRODUCT,
+    MEMORY_EXPERTS,
+    MEMORY_ACTIVATION,
+    MEMORY_SUM,
+    MEMORY_CAST,
+    MEMORY_SOFTMAX,
+    MEMORY_SAMPLE,
+};
+enum { MEMORY_COUNT = MEMORY_SAMPLE + 1 };
+
+/* How much of an operator runs: so many rows in so many steps, each of which reads the weights; of
+ * a mixture's experts, how many are hit in a step. Attention runs over sums over sequences instead
+ * of rows: queries, keys, and pairs of both that attend. */
+struct op_amount {
+    double rows, n_steps, hits;
+    double sum_q, sum_kv, sum_q_kv;
+};
+
+/* What that takes: operations, and bytes by where they come from and go to. */
+struct op_work {
+    double flops;        /* of the dtype; a multiply and an add are two */
+    double fp64_flops;   /* in double precision */
+    double row_bytes;    /* activations, read and written; may stay in the L2 cache */
+    double weight_bytes; /* from memory, as */
+    double cached_bytes; /* cached keys and values are */
+};
+
+static inline double op_work_bytes(const struct op_work *work) {
+    return work->row_bytes + work->weight_bytes + work->cached_bytes;
+}
+
+/* The named pass of a profile that an operator is, and how many channels wide. */
+struct op_pass {
+    enum profile_pass pass;
+    int64_t channels;
+};
+
+struct op_type {
+    enum op_family family;
+    enum op_memory memory;
+    /* Products, experts, attention, exchange: the table of a profile that was measured for the
+     * operator itself. Where a profile has none, a product is priced as PROFILE_GEMM, attention by
+     * PROFILE_ATTENTION_CAUSAL and _DECODE, the rest by roofline. */
+    enum profile_op table;
+    /* Passes: NULL where profiles have no such name; PROFILE_ELEMENTWISE answers then. */
+    struct op_pass (*pass)(const struct graph *graph, const struct op *op);
+    struct op_work (*work)(const struct graph *graph, const struct op *op,
+                           const struct op_amount *amount);
+    /* Products: of the n channels one half gates the other, and n / 2 are written. */
+    bool activates;
+    /* A mixture's: rows are pairs of a token and one of its experts. */
+    bool by_pairs;
+    /* A mixture's: what others measured as experts has this in it, unless its pass is measured. */
+    bool within_experts;
+    /* Attention: a step's single queries are decoding, which kernels for variable lengths serve in
+     * their own way (sim/cost/varlen.h). */
+    bool decodes;
+    /* Eager code binds the result to a variable of the layer, which outlives its last reader. */
+    bool is_variable;
+};
+
+#define OP(id, file, name) extern const struct op_type op_type_##file;
+#include "sim/op/ops.def"
+#undef OP
+extern const struct op_type *const op_types[OP_KIND_COUNT];
+
+/* Work that several descriptors share: every tensor that the operator names is read or written once
+ * a row, whatever there is one of being too small to count; a product; nothing. */
+struct op_work op_pass_work(const struct graph *graph, const struct op *op,
+                            const struct op_amount *amount);
+struct op_work op_product_work(const struct graph *graph, const struct op *op,
+                               const struct op_amount *amount);
+
+#endif

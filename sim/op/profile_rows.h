@@ -1,0 +1,45 @@
+/* The tables of measured times that a profile may hold (sim/cost/profile.h), and the sizes by which
+ * each is asked. */
+#ifndef UNMASK_SIM_OP_PROFILE_ROWS_H
+#define UNMASK_SIM_OP_PROFILE_ROWS_H
+
+enum profile_op {
+    PROFILE_GEMM = 0,             /* m,n,k */
+    PROFILE_ATTENTION_CAUSAL = 1, /* batch,q,kv,heads,kv_heads,head_dim */
+    PROFILE_ATTENTION_DECODE = 2, /* the same with q = 1 */
+    PROFILE_MOE = 3,              /* tokens,hidden,expert_ffn,top_k,experts */
+    PROFILE_ELEMENTWISE = 4,      /* bytes read plus written */
+    PROFILE_ALL_REDUCE = 5,       /* gpus,bytes */
+    PROFILE_ALL_GATHER = 6,
+    PROFILE_ATTENTION_FULL = 7,  /* batch,q,heads,kv_heads,head_dim: every token sees its span */
+    PROFILE_ATTENTION_BLOCK = 8, /* batch,q,kv,...: q queries see kv cached rows and their own q */
+    PROFILE_PASS = 9,            /* NAME,channels,rows: see enum profile_pass */
+    PROFILE_HEAD = 10,           /* rows,vocab,hidden: output head with argmax and confidence */
+    PROFILE_GATE_UP = 11,        /* rows,gates_and_ups,hidden: both products, activation included */
+    /* batch,q,kv,...: one call for a causal pass of q tokens and `batch` single queries over kv
+       keys each, as FlashAttention's kernel for variable lengths takes them */
+    PROFILE_ATTENTION_MIXED = 12,
+    PROFILE_OPS = 13,
+};
+
+/* The memory-bound kernels that a profile of our own kernels holds by name, and what one row of
+ * each is wide: embed, norm, add and moe_combine the hidden size; rope (H + 2 G) D; keep, select
+ * and pack G D; swiglu its output; sample the vocabulary; moe_choose the experts; decode 1. */
+enum profile_pass {
+    PASS_EMBED,
+    PASS_NORM,
+    PASS_NORM_ADD, /* with the residual added first */
+    PASS_ROPE,
+    PASS_KEEP, /* fresh keys and values into the store, during a pass over the canvas */
+    PASS_SWIGLU,
+    PASS_ADD,
+    PASS_SAMPLE,
+    PASS_DECODE,
+    PASS_SELECT,
+    PASS_PACK,
+    PASS_MOE_CHOOSE,  /* from router logits to experts, and the pairs in their order */
+    PASS_MOE_COMBINE, /* each token's pairs, weighed and summed */
+};
+enum { PROFILE_PASSES = PASS_MOE_COMBINE + 1 };
+
+#endif
