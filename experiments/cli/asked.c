@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/run/crew.h"
+#include "experiments/sweep/thread_pool.h"
 #include "sim/base/num.h"
 
 const struct option system_option[] = {

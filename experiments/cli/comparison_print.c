@@ -6,7 +6,7 @@
 #include "analysis/caution.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/sample_table.h"
-#include "experiments/run/comparison.h"
+#include "experiments/sweep/comparison.h"
 #include "sim/base/num.h"
 
 static const char *text_of(const json_t *summary, const char *key) {

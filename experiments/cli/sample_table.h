@@ -3,7 +3,7 @@
 #define UNMASK_EXPERIMENTS_CLI_SAMPLE_TABLE_H
 
 #include "experiments/cli/table.h"
-#include "experiments/run/sample.h"
+#include "experiments/sweep/sample.h"
 
 /* "13.2", "13.2 ±0.4", with a star where it is of the requests that were not rejected. An
  * attainment is shown in per cent. */

@@ -6,7 +6,7 @@
 #include "analysis/caution.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/sample_table.h"
-#include "experiments/run/sweep.h"
+#include "experiments/sweep/sweep.h"
 
 const char *sweep_value(const struct sweep *sweep, size_t point, size_t i_axis) {
     for (size_t i = sweep->n_axes - 1; i > i_axis; i--) {

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "experiments/run/crew.h"
+#include "experiments/sweep/thread_pool.h"
 #include "sim/base/num.h"
 
 struct effort {
@@ -80,7 +80,7 @@ int canvases_find(const struct grid *grid, unsigned n_threads, void (*done)(void
         .done = done,
         .state = state};
     ASSERT(effort.canvases != NULL && effort.errs != NULL);
-    crew_run(n, n_threads, find_piece, &effort);
+    thread_pool_run(n, n_threads, find_piece, &effort);
     for (size_t i = 0; i < n && err->kind == ERR_NONE; i++) {
         *err = effort.errs[i]; /* the earliest failure, whatever thread met it first */
     }

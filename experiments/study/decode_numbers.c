@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "experiments/run/crew.h"
+#include "experiments/sweep/thread_pool.h"
 #include "sim/base/datadir.h"
 #include "sim/base/num.h"
 
@@ -104,7 +104,7 @@ int decode_numbers(const struct grid *grid, unsigned n_threads, void (*done)(voi
         processes[i].location -= is_cached ? drop : 0;
     }
     if (status == 0) {
-        crew_run(n, n_threads, roll_index, &effort);
+        thread_pool_run(n, n_threads, roll_index, &effort);
         *out = effort.rollouts;
     } else {
         free(effort.rollouts);

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/run/crew.h"
 #include "experiments/study/canvases.h"
 #include "experiments/study/decode_numbers.h"
 #include "experiments/study/priced.h"
+#include "experiments/sweep/thread_pool.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 
@@ -423,7 +423,7 @@ int grid_run(const struct grid *grid, unsigned n_threads, void (*done)(void *sta
                             .done = done,
                             .state = state};
     ASSERT(effort.points != NULL && effort.errs != NULL);
-    crew_run(n, n_threads, run_index, &effort);
+    thread_pool_run(n, n_threads, run_index, &effort);
     results->runs = effort.points;
     for (size_t i = 0; i < n && err->kind == ERR_NONE; i++) {
         *err = effort.errs[i]; /* the earliest failure, whatever thread met it first */

@@ -21,8 +21,8 @@
  * what is in use over the canvas. Then decode processes rolled out: what they run per decoded
  * token, how many tokens their steps decode, how many under each decoder of dInfer; and FOCUS's
  * bound on evicting what was decodable. Then
- * what a real server was asked for, replayed (experiments/run/server.h); and raw measurements that
- * lie in the repository; and what a layer computes, by the tokens of a step. */
+ * what a real server was asked for, replayed (experiments/server/server.h); and raw measurements
+ * that lie in the repository; and what a layer computes, by the tokens of a step. */
 enum grid_kind {
     GRID_BARS,
     GRID_LINES,

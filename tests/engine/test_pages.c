@@ -1,4 +1,4 @@
-/* Pages of a pool: nobody's twice, none lost, whatever is taken and given back. */
+/* Pages of a thread pool: nobody's twice, none lost, whatever is taken and given back. */
 #include "engine/device/pages.h"
 #include "sim/base/rng.h"
 #include "tests/support/suite.h"

@@ -6,7 +6,7 @@
 
 #include "analysis/identity.h"
 #include "engine/weights/safetensors.h"
-#include "experiments/run/claims.h"
+#include "experiments/sweep/claims.h"
 #include "sim/base/sha256.h"
 #include "tests/support/cli.h"
 

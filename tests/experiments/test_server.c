@@ -2,7 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/run/server.h"
+#include "experiments/server/server.h"
 #include "experiments/study/grid.h"
 #include "sim/cost/varlen.h"
 #include "sim/memory/freed.h"

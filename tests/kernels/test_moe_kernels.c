@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "kernels/device.h"
-#include "kernels/rules/sigmoid.h"
 #include "kernels/ref/cpu.h"
 #include "kernels/ref/ref.h"
+#include "kernels/rules/sigmoid.h"
 #include "kernels/work.h"
 #include "sim/base/rng.h"
 #include "tests/support/suite.h"

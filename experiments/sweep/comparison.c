@@ -1,4 +1,4 @@
-#include "experiments/run/comparison.h"
+#include "experiments/sweep/comparison.h"
 
 #include <math.h>
 #include <stdlib.h>

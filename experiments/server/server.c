@@ -1,11 +1,11 @@
-#include "experiments/run/server.h"
+#include "experiments/server/server.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "analysis/caution.h"
 #include "experiments/cli/table.h"
-#include "experiments/run/overlap.h"
+#include "experiments/server/overlap.h"
 #include "sim/base/num.h"
 
 /* Simulated over measured requests at once beyond which another limit is at work than an error of

@@ -1,11 +1,11 @@
 /* What compare knows: several systems under one workload and the same seeds, and how it is shown.
  */
-#ifndef UNMASK_EXPERIMENTS_RUN_COMPARISON_H
-#define UNMASK_EXPERIMENTS_RUN_COMPARISON_H
+#ifndef UNMASK_EXPERIMENTS_SWEEP_COMPARISON_H
+#define UNMASK_EXPERIMENTS_SWEEP_COMPARISON_H
 
 #include "experiments/cli/asked.h"
-#include "experiments/run/campaign.h"
-#include "experiments/run/sample.h"
+#include "experiments/sweep/campaign.h"
+#include "experiments/sweep/sample.h"
 
 /* Ratios and differences are to the first system. */
 struct comparison {

@@ -1,4 +1,4 @@
-#include "experiments/run/overlap.h"
+#include "experiments/server/overlap.h"
 
 #include <stdlib.h>
 

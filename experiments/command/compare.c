@@ -3,7 +3,7 @@
 
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
-#include "experiments/run/comparison.h"
+#include "experiments/sweep/comparison.h"
 
 static const struct option own_options[] = {
     {"systems", "A,B,...", "the systems; ratios and differences are to the first", false},

@@ -4,8 +4,8 @@
  * gives. The system drops the locks of a program that ends, however it ends, so that no claim
  * outlives its owner and none needs a time stamp; and the database is the same whether points were
  * claimed or not. The file is removed by the last sweep that closes it. */
-#ifndef UNMASK_EXPERIMENTS_RUN_CLAIMS_H
-#define UNMASK_EXPERIMENTS_RUN_CLAIMS_H
+#ifndef UNMASK_EXPERIMENTS_SWEEP_CLAIMS_H
+#define UNMASK_EXPERIMENTS_SWEEP_CLAIMS_H
 
 #include <stdbool.h>
 

@@ -5,7 +5,7 @@
 
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
-#include "experiments/run/server.h"
+#include "experiments/server/server.h"
 
 static const struct option own_options[] = {
     {"measured", "FILE", "the requests and when the server answered them", false},

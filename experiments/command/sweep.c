@@ -4,7 +4,7 @@
 
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
-#include "experiments/run/sweep.h"
+#include "experiments/sweep/sweep.h"
 #include "sim/base/config.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"

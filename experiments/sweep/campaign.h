@@ -5,8 +5,8 @@
  * of equal configuration and another identity is run again, and the point says why. Campaigns that
  * resume on one database at the same time share its points: what one of them runs, the others wait
  * for, and run themselves when it has ended without recording it. */
-#ifndef UNMASK_EXPERIMENTS_RUN_CAMPAIGN_H
-#define UNMASK_EXPERIMENTS_RUN_CAMPAIGN_H
+#ifndef UNMASK_EXPERIMENTS_SWEEP_CAMPAIGN_H
+#define UNMASK_EXPERIMENTS_SWEEP_CAMPAIGN_H
 
 #include <jansson.h>
 

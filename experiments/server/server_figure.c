@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "analysis/plot.h"
-#include "experiments/run/server.h"
+#include "experiments/server/server.h"
 
 enum { MOST_POINTS = 400, N_PANELS = 3, MOST_SERIES = SERVER_MOST_RUNS + 1 };
 

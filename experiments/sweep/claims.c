@@ -1,4 +1,4 @@
-#include "experiments/run/claims.h"
+#include "experiments/sweep/claims.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "experiments/run/sample.h"
+#include "experiments/sweep/sample.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* How many requests are between their first and last tokens at once, at most: what a measured
  * server and its simulation can both be asked. */
-#ifndef UNMASK_EXPERIMENTS_RUN_OVERLAP_H
-#define UNMASK_EXPERIMENTS_RUN_OVERLAP_H
+#ifndef UNMASK_EXPERIMENTS_SERVER_OVERLAP_H
+#define UNMASK_EXPERIMENTS_SERVER_OVERLAP_H
 
 #include <stddef.h>
 

@@ -5,8 +5,8 @@
  * from the same moment as the arrivals. Both sides go through the same summary: time to the first
  * token is ttfb (a block of an autoregressive model is a token), tpot is exclusive of the first
  * token. */
-#ifndef UNMASK_EXPERIMENTS_RUN_SERVER_H
-#define UNMASK_EXPERIMENTS_RUN_SERVER_H
+#ifndef UNMASK_EXPERIMENTS_SERVER_SERVER_H
+#define UNMASK_EXPERIMENTS_SERVER_SERVER_H
 
 #include <jansson.h>
 #include <stdio.h>

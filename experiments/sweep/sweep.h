@@ -1,13 +1,13 @@
 /* A grid of runs: the lists of an INI file, every combination of their values, each under one or
  * several seeds. */
-#ifndef UNMASK_EXPERIMENTS_RUN_SWEEP_H
-#define UNMASK_EXPERIMENTS_RUN_SWEEP_H
+#ifndef UNMASK_EXPERIMENTS_SWEEP_SWEEP_H
+#define UNMASK_EXPERIMENTS_SWEEP_SWEEP_H
 
 #include <stdio.h>
 
 #include "experiments/cli/asked.h"
-#include "experiments/run/campaign.h"
-#include "experiments/run/sample.h"
+#include "experiments/sweep/campaign.h"
+#include "experiments/sweep/sample.h"
 
 enum { SWEEP_MOST_AXES = 16, SWEEP_VALUE_CHARS = 192 };
 

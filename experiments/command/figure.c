@@ -9,7 +9,7 @@
 #include "analysis/paper_score.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/progress.h"
-#include "experiments/run/server.h"
+#include "experiments/server/server.h"
 #include "experiments/study/figure.h"
 #include "sim/base/datadir.h"
 #include "sim/base/names.h"

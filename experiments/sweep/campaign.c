@@ -1,4 +1,4 @@
-#include "experiments/run/campaign.h"
+#include "experiments/sweep/campaign.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -8,9 +8,9 @@
 
 #include "analysis/identity.h"
 #include "experiments/cli/progress.h"
-#include "experiments/run/claims.h"
-#include "experiments/run/crew.h"
 #include "experiments/run/tape.h"
+#include "experiments/sweep/claims.h"
+#include "experiments/sweep/thread_pool.h"
 
 enum { WAIT_US = 50000 };
 
@@ -361,7 +361,7 @@ static void run_rounds(struct work *work, unsigned n_threads) {
         work->round[i] = i;
     }
     for (bool is_first = true; n > 0; is_first = false) {
-        crew_run(n, n_threads, work_on, work);
+        thread_pool_run(n, n_threads, work_on, work);
         size_t n_before = n;
         n = 0;
         for (size_t i = 0; i < n_before; i++) {

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/run/overlap.h"
-#include "experiments/run/server.h"
+#include "experiments/server/overlap.h"
+#include "experiments/server/server.h"
 #include "traces/field.h"
 
 enum column {

@@ -2,8 +2,8 @@
  *
  * Runs are summaries as `run --json` prints them, one a seed, in the same order on both sides:
  * seeds are paired. A run without a result is NULL. */
-#ifndef UNMASK_EXPERIMENTS_RUN_SAMPLE_H
-#define UNMASK_EXPERIMENTS_RUN_SAMPLE_H
+#ifndef UNMASK_EXPERIMENTS_SWEEP_SAMPLE_H
+#define UNMASK_EXPERIMENTS_SWEEP_SAMPLE_H
 
 #include <jansson.h>
 
