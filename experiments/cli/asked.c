@@ -8,13 +8,13 @@
 #include "sim/base/num.h"
 
 const struct option system_option[] = {
-    {"system", "NAME", "a line-up of policies (list systems); dllm-serve unless given", false},
+    {"system", "NAME", "a configuration of policies (list systems; default: dllm-serve)", false},
     {NULL, NULL, NULL, false},
 };
 
 const struct option device_options[] = {
-    {"model", "NAME", "the model (list models); the system's own unless given", false},
-    {"gpu", "NAME", "the GPU (list gpus); l40s unless given", false},
+    {"model", "NAME", "the model (list models; default: the system's own)", false},
+    {"gpu", "NAME", "the GPU (list gpus; default: l40s)", false},
     {"systems", "FILE", "read the systems from this INI file", false},
     {"profile", "FILE", "price by this profile, measured on the GPU that --gpu names", false},
     {"roofline", NULL, "price by the data sheet, not by the GPU's profile", false},
@@ -35,8 +35,8 @@ const struct option policy_options[] = {
 };
 
 const struct option backend_options[] = {
-    {"backend", "NAME", "what executes the batches: sim (unless given), cpu or cuda", false},
-    {"weights", "FOLDER", "a checkpoint for cpu and cuda, or random:SEED; random:1 unless given",
+    {"backend", "NAME", "what executes the batches: sim (the default), cpu or cuda", false},
+    {"weights", "FOLDER", "a checkpoint for cpu and cuda, or random:SEED (default: random:1)",
      false},
     {"eos", "IDS",
      "token ids, with commas, that end a text on cpu and cuda, or none; default: the "
@@ -47,13 +47,13 @@ const struct option backend_options[] = {
 };
 
 const struct option workload_options[] = {
-    {"workload", "NAME", "a workload (list workloads), an INI or a trace file; burst unless given",
+    {"workload", "NAME", "a workload (list workloads), an INI or a trace file (default: burst)",
      false},
     {"trace", "FILE", "the same as --workload", false},
     {"arrivals", "PROCESS", "replace the arrival process (list arrivals)", false},
     {"rate", "R", "mean requests per second; a trace is rescaled to it", false},
     {"requests", "N", "how many requests", false},
-    {"seed", "N", "of all random streams; 1 unless given", false},
+    {"seed", "N", "of all random streams (default: 1)", false},
     {"input-tokens", "N", "every prompt has this length", false},
     {"output-tokens", "N", "every output has this length", false},
     {NULL, NULL, NULL, false},
@@ -69,12 +69,12 @@ const struct option objective_options[] = {
 
 const struct option record_options[] = {
     {"db", "FILE", "record into this SQLite database", false},
-    {"levels", "WORD", "what --db keeps: requests (unless given), steps or events", false},
+    {"levels", "WORD", "what --db keeps: requests (the default), steps or events", false},
     {NULL, NULL, NULL, false},
 };
 
 const struct option job_options[] = {
-    {"j", "N", "threads; as many as cores unless given", false},
+    {"j", "N", "threads (default: as many as cores)", false},
     {NULL, NULL, NULL, false},
 };
 

@@ -15,8 +15,8 @@ static const struct option own_options[] = {
 
 /* As device_options, but --systems are names here. */
 static const struct option compare_device_options[] = {
-    {"model", "NAME", "the model (list models); the systems' own unless given", false},
-    {"gpu", "NAME", "the GPU (list gpus); l40s unless given", false},
+    {"model", "NAME", "the model (list models; default: the systems' own)", false},
+    {"gpu", "NAME", "the GPU (list gpus; default: l40s)", false},
     {"profile", "FILE", "price by this profile, measured on the GPU that --gpu names", false},
     {"roofline", NULL, "price by the data sheet, not by the GPU's profile", false},
     {NULL, NULL, NULL, false},

@@ -12,7 +12,7 @@
 #include "sim/system/system_step.h"
 
 static const struct option own_options[] = {
-    {"rounds", "N", "with a back end: how often the step is measured; 20 unless given", false},
+    {"rounds", "N", "with a back end: how often the step is measured (default: 20)", false},
     {"once", NULL, "with a back end: measure the step once, cold, no operators: for long ones",
      false},
     {NULL, NULL, NULL, false},

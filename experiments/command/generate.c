@@ -12,13 +12,13 @@
 
 /* Without the ways to price a step: what is generated is executed. */
 static const struct option own_options[] = {
-    {"model", "NAME", "the model (list models); the system's own unless given", false},
-    {"gpu", "NAME", "the GPU (list gpus); l40s unless given", false},
+    {"model", "NAME", "the model (list models; default: the system's own)", false},
+    {"gpu", "NAME", "the GPU (list gpus; default: l40s)", false},
     {"systems", "FILE", "read the systems from this INI file", false},
     {"ids", "N,N,...", "the prompt's token ids", false},
     {"ids-file", "FILE", "the same out of a file, separated by commas or white space", false},
     {"output-tokens", "N", "how many tokens to decode", false},
-    {"seed", "N", "of all random streams; 1 unless given", false},
+    {"seed", "N", "of all random streams (default: 1)", false},
     {NULL, NULL, NULL, false},
 };
 

@@ -19,19 +19,19 @@
 #include "sim/system/system_step.h"
 
 static const struct option own_options[] = {
-    {"systems", "A,B,...", "the systems; mosaic unless given", false},
+    {"systems", "A,B,...", "the systems (default: mosaic)", false},
     {"systems-file", "FILE", "read the systems from this INI file", false},
-    {"model", "NAME", "the model (list models); the systems' own unless given", false},
-    {"gpu", "NAME", "the GPU (list gpus); l40s unless given", false},
+    {"model", "NAME", "the model (list models; default: the systems' own)", false},
+    {"gpu", "NAME", "the GPU (list gpus; default: l40s)", false},
     {"profile", "FILE", "price by this profile, measured on the GPU that --gpu names", false},
     {"roofline", NULL, "price by the data sheet, not by the GPU's profile", false},
-    {"canvases", "N,N,...", "tokens of the canvas; 1024,2048,... up to 32768 unless given", false},
-    {"prompt-shares", "R,R,...", "what the prompt is of the canvas; 0.5 unless given", false},
+    {"canvases", "N,N,...", "tokens of the canvas (default: 1024,2048,... up to 32768)", false},
+    {"prompt-shares", "R,R,...", "what the prompt is of the canvas (default: 0.5)", false},
     {"counts", "K,K,...",
      "in K chunks of each kind of loop, whatever the system searches for; 1 is unchunked", false},
     {"solver", "CMD", "also time an optimal plan of the step by this integer-program solver",
      false},
-    {"rounds", "N", "with a back end: how often a step is measured; 3 unless given", false},
+    {"rounds", "N", "with a back end: how often a step is measured (default: 3)", false},
     {"csv", "FILE", "also write the rows there, with times in milliseconds", false},
     {NULL, NULL, NULL, false},
 };

@@ -13,15 +13,14 @@
 #include "sim/serve/lmax.h"
 
 static const struct option own_options[] = {
-    {"system", "NAME", "a line-up of policies (list systems); mosaic unless given", false},
+    {"system", "NAME", "a configuration of policies (list systems; default: mosaic)", false},
     {"systems", "A,B,...", "several of them in a table; ratios are over the first", false},
     {"systems-file", "FILE", "read the systems from this INI file", false},
-    {"model", "NAME", "the model (list models); the systems' own unless given", false},
-    {"gpu", "NAME", "the GPU (list gpus); rtx3090 unless given", false},
-    {"memory", "BYTES", "the device has this much, such as 24GiB; the GPU's own unless given",
-     false},
-    {"prompt-share", "R", "what the prompt is of the canvas; 0.5 unless given", false},
-    {"share-of", "WORD", "what R is a share of: canvas (unless given) or output", false},
+    {"model", "NAME", "the model (list models; default: the systems' own)", false},
+    {"gpu", "NAME", "the GPU (list gpus; default: rtx3090)", false},
+    {"memory", "BYTES", "the device has this much, such as 24GiB (default: the GPU's own)", false},
+    {"prompt-share", "R", "what the prompt is of the canvas (default: 0.5)", false},
+    {"share-of", "WORD", "what R is a share of: canvas (the default) or output", false},
     {"before", "R,R,...",
      "with an allocator of PyTorch: canvases that ran before, as shares of this one", false},
     {"steps", "N",

@@ -18,8 +18,8 @@
 static const struct option planner_options[] = {
     {"nodes", "N", "search no more nodes than this for the optimum (planners exact and ilp)",
      false},
-    {"solver", "CMD",
-     "what solves the program of planner ilp: CMD MODEL SOLUTION; cbc if not given", false},
+    {"solver", "CMD", "what solves the program of planner ilp: CMD MODEL SOLUTION (default: cbc)",
+     false},
     {NULL, NULL, NULL, false},
 };
 

@@ -10,7 +10,7 @@
 #include "experiments/run/decode_out.h"
 
 static const struct option own_options[] = {
-    {"clock", "WORD", "of cpu and cuda: real (unless given), or virtual, which skips idle time",
+    {"clock", "WORD", "of cpu and cuda: real (the default), or virtual, which skips idle time",
      false},
     {"decode", "FILE", "take what each pass commits from this decode trace; sim only", false},
     {"decode-out", "FILE", "write what each pass committed, as a decode trace", false},

@@ -90,13 +90,11 @@ const struct command command_server = {
     .doc = "simulates the requests of a measured server and compares",
     .more =
         "FILE is a CSV with a header: arrival_us, input_tokens, output_tokens, first_token_us and\n"
-        "last_token_us in any order, all times in microseconds from one moment; prefix_tokens "
-        "(the\n"
-        "beginning that an earlier prompt had, too) and scheduled_us may be. The system is "
-        "vllm-ar\n"
-        "unless given. Both sides count alike: TTFT from the arrival, TPOT without the first "
-        "token.\nA server's limits decide its TTFT: give the arguments that it was started with. A "
-        "warning\nsays so where the requests that it had at once contradict those assumed.",
+        "last_token_us in any order, all times in microseconds from one moment; prefix_tokens\n"
+        "(how much of the prompt an earlier prompt began with) and scheduled_us are optional.\n"
+        "Both sides count alike: TTFT from the arrival, TPOT without the first token. A server's\n"
+        "limits decide its TTFT: give the arguments that it was started with. A warning says so\n"
+        "where the requests that it had at once contradict those assumed. Default system: vllm-ar.",
     .options = options_of_server,
     .run = run,
 };

@@ -16,7 +16,7 @@ static const struct option own_options[] = {
     {"from", "GPU", "whose profile is scaled", false},
     {"to", "GPU", "for which GPU (list gpus)", false},
     {"profile", "FILE", "a profile measured on --from, not the shipped one", false},
-    {"out", "FILE", "write the profile there; to standard output unless given", false},
+    {"out", "FILE", "write the profile there (default: standard output)", false},
     {"replace", NULL, "overwrite a profile in --out that was not transferred", false},
     {"check", NULL, "instead: transfer between GPUs that both have profiles, and compare", false},
     {NULL, NULL, NULL, false},

@@ -7,10 +7,10 @@
 #include "sim/serve/life.h"
 
 const struct option step_options[] = {
-    {"requests", "N", "requests in the batch, all at the same step; 1 unless given", false},
-    {"prompt", "N", "tokens of each prompt; 512 unless given", false},
-    {"output", "N", "tokens of each output; 256 unless given", false},
-    {"step", "N", "steps each has done before this one; 0 unless given", false},
+    {"requests", "N", "requests in the batch, all at the same step (default: 1)", false},
+    {"prompt", "N", "tokens of each prompt (default: 512)", false},
+    {"output", "N", "tokens of each output (default: 256)", false},
+    {"step", "N", "steps each has done before this one (default: 0)", false},
     {"refresh", "N", "instead: requests at their first refresh step", false},
     {"reuse", "N", "and requests at their first reuse step", false},
     {NULL, NULL, NULL, false},
