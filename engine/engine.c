@@ -117,8 +117,6 @@ static struct step_limits limits_of(const struct system *system) {
         .places = settings->max_requests * (int64_t)settings->block_tokens,
         .credit_slots = system->credit_slots,
         .page_rows = settings->page_tokens,
-        .block_tokens = settings->block_tokens,
-        .bucket_tokens = system->runtime.kept_bucket,
         .shares_pool = budget->shares_pool,
         .maps = system->runtime.vmm,
         .smoothing = settings->smoothing,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "engine/session/session_device.h"
+#include "engine/session/session.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/zeroed.h"
 #include "sim/cache/blocks.h"
@@ -30,10 +30,6 @@ struct live {
     struct flight flight;
     struct placement placement;
     struct step step;
-    struct session_device on_device; /* steps that the device decides, and the one under way */
-    struct block_step block_step;
-    bool device_decides;
-    int64_t visit_ns, visit_end_ns; /* of the steps that it was given at once */
     const int32_t *(*prompt)(void *state, uint64_t id);
     void *prompt_state;
     int (*output)(void *state, uint64_t id, const int32_t *tokens, uint32_t n, struct err *err);
@@ -108,27 +104,11 @@ static int plan_step(struct live *live, const struct submission *submission,
                                        &live->step, err);
 }
 
-/* Issues the batch's step: the device decides it where it can, and may have done so already. */
 static int start_step(struct live *live, const struct submission *submission, struct err *err) {
-    const struct system *system = live->engine->system;
-    if (session_device_is_ahead(&live->on_device)) {
-        return 0;
-    }
-    live->visit_ns = live->flight.start_ns;
-    live->device_decides = session_device_decides(&live->on_device, &live->sessions, submission);
-    if (!live->device_decides) {
-        uint32_t at_once = submission->unrolled ? submission->repeat : 1;
-        int status = plan_step(live, submission, NULL, false, err);
-        return status == 0 ? forward_submit_times(live->engine->forward, &live->step, at_once, err)
-                           : status;
-    }
-    int status =
-        system_place(system, submission->shape, submission->workspace_bytes, &live->placement, err);
-    if (status == 0) {
-        status = session_device_plan(&live->on_device, &live->sessions, submission,
-                                     &live->placement, &live->block_step, err);
-    }
-    return status == 0 ? block_step_submit(live->engine->forward, &live->block_step, err) : status;
+    uint32_t at_once = submission->unrolled ? submission->repeat : 1;
+    int status = plan_step(live, submission, NULL, false, err);
+    return status == 0 ? forward_submit_times(live->engine->forward, &live->step, at_once, err)
+                       : status;
 }
 
 /* Confidences as decoders are promised them: between 0 and 1, neither of them reached. */
@@ -278,34 +258,6 @@ static int finish_unrolled(struct live *live, const struct submission *submissio
     return status;
 }
 
-/* Steps that the device was given at once share its time alike. */
-static int read_log(struct live *live, const struct submission *submission, double *device_ns,
-                    struct err *err) {
-    bool is_ahead = session_device_is_ahead(&live->on_device);
-    int status =
-        session_device_settle(&live->on_device, &live->sessions, submission, live->commits, err);
-    for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
-        const struct request *request = &submission->requests[submission->slots[i]];
-        status = live->commits[i] == 0 && request->masked_in_block > 0
-                     ? not_numbers(request, 0, err)
-                     : check_count(live, request, live->commits[i], err);
-    }
-    if (status == 0) {
-        *device_ns /= live->on_device.n_steps;
-        live->visit_end_ns = is_ahead ? live->visit_end_ns : now_ns(live);
-    }
-    return status;
-}
-
-/* When the step that was done last was: one of several that were issued at once when its share of
- * their time was over. */
-static int64_t step_end_ns(struct live *live) {
-    const struct session_device *visit = &live->on_device;
-    return live->device_decides ? live->visit_ns + (live->visit_end_ns - live->visit_ns) *
-                                                       visit->n_settled / visit->n_steps
-                                : now_ns(live);
-}
-
 /* `decided`: the caller said how many positions each member commits. */
 static int finish_step(struct live *live, const struct submission *submission, bool decided,
                        double *device_ns, struct err *err) {
@@ -313,12 +265,8 @@ static int finish_step(struct live *live, const struct submission *submission, b
     if (status != 0) {
         return status;
     }
-    if (live->device_decides) {
-        status = read_log(live, submission, device_ns, err);
-    } else {
-        status = host_chooses(live) && !decided ? choose_on_host(live, submission, err)
-                                                : read_decisions(live, submission, decided, err);
-    }
+    status = host_chooses(live) && !decided ? choose_on_host(live, submission, err)
+                                            : read_decisions(live, submission, decided, err);
     if (status == 0) {
         sessions_pass(&live->sessions, submission, live->commits);
     }
@@ -377,9 +325,7 @@ static void release(void *state, uint32_t replica, uint32_t slot) {
 static int submit(void *state, const struct submission *submission, struct err *err) {
     struct live *live = state;
     ASSERT(!live->flight.busy && submission->repeat >= 1);
-    bool is_ahead = session_device_is_ahead(&live->on_device);
-    live->flight = (struct flight){.submission = *submission,
-                                   .start_ns = is_ahead ? step_end_ns(live) : now_ns(live)};
+    live->flight = (struct flight){.submission = *submission, .start_ns = now_ns(live)};
     int status = start_step(live, submission, err);
     live->flight.busy = status == 0;
     return status;
@@ -411,7 +357,7 @@ static int pass_border(struct live *live, struct err *err) {
                          : finish_step(live, submission, false, &device_ns, err);
     flight->device_ns += device_ns;
     flight->steps_done += at_once ? submission->repeat : 1;
-    flight->end_ns = status == 0 ? step_end_ns(live) : now_ns(live);
+    flight->end_ns = now_ns(live);
     flight->is_over = flight->steps_done == flight->submission.repeat ||
                       flight->end_ns >= flight->submission.stop_ns || is_stopped(live);
     return status == 0 && !flight->is_over ? forward_again(live->engine->forward, err) : status;
@@ -495,7 +441,6 @@ int live_execute(struct live *live, const struct submission *submission, uint32_
                  const uint32_t *commits, struct live_times *out, struct err *err) {
     int64_t start_ns = monotonic_ns();
     *out = (struct live_times){0};
-    live->device_decides = false;
     int status = plan_step(live, submission, commits, true, err);
     for (uint32_t i = 0; status == 0 && i < steps; i++) {
         double device_ns = 0;
@@ -514,7 +459,6 @@ int live_repeat(struct live *live, const struct submission *submission, const ui
                 struct live_times *out, struct err *err) {
     int64_t start_ns = monotonic_ns();
     *out = (struct live_times){0};
-    live->device_decides = false;
     int status = plan_step(live, submission, commits, true, err);
     status = status == 0 ? forward_submit(live->engine->forward, &live->step, err) : status;
     status = status == 0 ? forward_wait(live->engine->forward, &out->device_ns, err) : status;
@@ -617,7 +561,6 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
         live_close(live);
         return status;
     }
-    session_device_open(&live->on_device, &live->sessions);
     uint32_t block = engine->system->settings.block_tokens;
     live->token = zeroed(limits->max_logit_rows, sizeof *live->token);
     live->confidence = zeroed(limits->max_logit_rows, sizeof *live->confidence);
@@ -642,8 +585,7 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
 }
 
 int live_warm(struct live *live, struct err *err) {
-    int status = forward_warm(live->engine->forward, err);
-    return status == 0 ? session_device_warm(&live->on_device, &live->sessions, err) : status;
+    return forward_warm(live->engine->forward, err);
 }
 
 void live_close(struct live *live) {
@@ -657,7 +599,6 @@ void live_close(struct live *live) {
         (void)forward_wait(live->engine->forward, &device_ns, &ignored);
     }
     sessions_close(&live->sessions);
-    session_device_close(&live->on_device);
     free(live->token);
     free(live->confidence);
     free(live->committed);

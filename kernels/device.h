@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { DEVICE_ABI = 5, DEVICE_TEXT_CHARS = 256, RECORD_DEPTH = 3 };
+enum { DEVICE_ABI = 6, DEVICE_TEXT_CHARS = 256 };
 
 enum device_status {
     DEVICE_OK,
@@ -115,16 +115,6 @@ struct device_table {
     int (*record_play)(struct device *device, struct device_recording *recording);
     void (*record_close)(struct device *device, struct device_recording *recording);
 
-    /* Parts of a recording that are issued as a number in device memory says when their turn comes;
-     * NULL where there are none. They may stand inside one another, RECORD_DEPTH deep.
-     * record_while: what is recorded up to record_done is issued again and again as long as the
-     * number is not 0, which is read before each time. record_choose: n_parts of them, the next one
-     * begun by record_next; that whose place the number is, none where there is no such. */
-    int (*record_while)(struct device *device, const int32_t *number);
-    int (*record_choose)(struct device *device, const int32_t *number, int32_t n_parts);
-    int (*record_next)(struct device *device);
-    int (*record_done)(struct device *device);
-
     /* The kernels. Scratch of block and paged attention is the device's own and not read from the
      * call, and neither is whether a call is invariant. */
     int (*embed)(struct device *device, const struct call_embed *call);
@@ -148,19 +138,13 @@ struct device_table {
     int (*decode)(struct device *device, const struct call_decode *call);
     int (*random)(struct device *device, const struct call_random *call);
     int (*paged_attention)(struct device *device, const struct call_paged_attention *call);
-    int (*block_list)(struct device *device, const struct call_block_list *call);
     int (*importance)(struct device *device, const struct call_importance *call);
-    int (*focus_select)(struct device *device, const struct call_focus_select *call);
     int (*compact)(struct device *device, const struct call_compact *call);
-    int (*decode_mean)(struct device *device, const struct call_decode_mean *call);
     int (*moe_route)(struct device *device, const struct call_moe_route *call);
     int (*moe_sort)(struct device *device, const struct call_moe_sort *call);
     int (*moe_gate_up)(struct device *device, const struct call_moe_gate_up *call);
     int (*moe_down)(struct device *device, const struct call_moe_down *call);
     int (*moe_combine)(struct device *device, const struct call_moe_combine *call);
-    int (*bucket)(struct device *device, const struct call_bucket *call);
-    int (*block_log)(struct device *device, const struct call_block_log *call);
-    int (*block_next)(struct device *device, const struct call_block_next *call);
 
     /* on: from now on what a kernel computes of one request, or of one row, is the same bits
      * whatever else is in the call, at some cost in speed; recordings stay as they were made. NULL

@@ -116,16 +116,10 @@ cudaError_t kernel_next_step(const struct call_next_step *call, cudaStream_t str
  * rows. */
 cudaError_t kernel_decode(const struct call_decode *call, cudaStream_t stream);
 
-cudaError_t kernel_block_list(const struct call_block_list *call, cudaStream_t stream);
 cudaError_t kernel_importance(const struct call_importance *call, cudaStream_t stream);
 /* Two launches: choices, lists. */
-cudaError_t kernel_focus_select(const struct call_focus_select *call, cudaStream_t stream);
 cudaError_t kernel_compact(const struct call_compact *call, cudaStream_t stream);
-cudaError_t kernel_decode_mean(const struct call_decode_mean *call, cudaStream_t stream);
 cudaError_t kernel_combine(const struct call_combine *call, cudaStream_t stream);
-cudaError_t kernel_bucket(const struct call_bucket *call, cudaStream_t stream);
-cudaError_t kernel_block_log(const struct call_block_log *call, cudaStream_t stream);
-cudaError_t kernel_block_next(const struct call_block_next *call, cudaStream_t stream);
 
 cudaError_t kernel_moe_route(const struct call_moe_route *call, cudaStream_t stream);
 cudaError_t kernel_moe_sort(const struct call_moe_sort *call, cudaStream_t stream);

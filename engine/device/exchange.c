@@ -184,8 +184,7 @@ int exchange_open(const struct engine_device *device, const struct weights *weig
                                      .canvas_tokens = model->block_tokens,
                                      .workspace_bytes = (1 + model_ranks(model)) *
                                                         align_up(max_bytes, PLACEMENT_ALIGN_BYTES),
-                                     .page_rows = 4,
-                                     .block_tokens = model->block_tokens};
+                                     .page_rows = 4};
     const struct ranks_request request = {
         .device = device, .graph = &e->graph, .limits = &e->limits, .weights = source};
     int status = forward_open(device, &e->graph, weights, &e->limits, &e->lead, err);

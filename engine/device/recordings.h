@@ -28,7 +28,6 @@ struct known_step {
     struct step_key key;
     uint64_t last_used;                 /* 0: free */
     struct device_recording *recording; /* NULL: it was issued, but not recorded */
-    int64_t peak_bytes;                 /* of the workspace, by a recording that nothing issued */
 };
 
 struct recordings {

@@ -480,8 +480,8 @@ static uint32_t first_result(const struct sessions *sessions, uint32_t member) {
 }
 
 /* What a pass yields is none of its block. */
-void sessions_note_commit(struct sessions *sessions, const struct request *request, uint32_t slot,
-                          uint32_t member, int32_t target) {
+static void note_commit(struct sessions *sessions, const struct request *request, uint32_t slot,
+                        uint32_t member, int32_t target) {
     sessions->masked[sessions->by_slot[slot].canvas + target] = 0;
     if (session_is_listed(sessions, request) && !blocks_yield(request)) {
         session_blocks_choose(&sessions->blocks, request, member, (uint32_t)target);
@@ -496,8 +496,7 @@ void sessions_settle(struct sessions *sessions, const struct submission *submiss
         for (uint32_t r = 0; r < part->decision.n_rows; r++) {
             uint32_t row = part->decision.first_row + r;
             if (committed[row]) {
-                sessions_note_commit(sessions, &submission->requests[slot], slot, i,
-                                     part->targets[row]);
+                note_commit(sessions, &submission->requests[slot], slot, i, part->targets[row]);
             }
         }
         committed += sessions->n_rows[i];
@@ -519,8 +518,7 @@ void sessions_pass(struct sessions *sessions, const struct submission *submissio
         }
         if (blocks_yield(request)) {
             const struct span *span = &request->span;
-            sessions_note_commit(sessions, request, slot, i,
-                                 (int32_t)(span->context + span->queries));
+            note_commit(sessions, request, slot, i, (int32_t)(span->context + span->queries));
             counts[i] = 1;
         }
     }
@@ -550,7 +548,7 @@ int sessions_commit(struct sessions *sessions, const struct submission *submissi
                     uint32_t row, int32_t token, struct err *err) {
     uint32_t slot = submission->slots[member];
     int32_t target = (int32_t)sessions_target(sessions, member, row);
-    sessions_note_commit(sessions, &submission->requests[slot], slot, member, target);
+    note_commit(sessions, &submission->requests[slot], slot, member, target);
     return forward_write_canvas(sessions->forward, sessions->by_slot[slot].canvas + target, &token,
                                 1, err);
 }

@@ -130,10 +130,6 @@ void sessions_decide_nothing(struct sessions *sessions, const struct submission 
 void sessions_settle(struct sessions *sessions, const struct submission *submission,
                      const uint8_t *committed);
 
-/* A member's target, a position in its canvas, is committed. */
-void sessions_note_commit(struct sessions *sessions, const struct request *request, uint32_t slot,
-                          uint32_t member, int32_t target);
-
 /* The step is over, all its commits are known. Where positions are followed (blocks.words then says
  * what ran and was committed), counts[i] becomes what member i committed. */
 void sessions_pass(struct sessions *sessions, const struct submission *submission,

@@ -78,10 +78,6 @@ static void enter(struct session_blocks *blocks, const struct request *request, 
     }
 }
 
-const void *session_blocks_memory(const struct session_blocks *blocks, uint32_t slot) {
-    return memory_of(blocks, slot);
-}
-
 /* A step of a record: so many positions run, every masked one among them. Others have been computed
  * often enough from the left on, or are computed once more from the right on. */
 static void play_pending(struct block_state *block, uint32_t n) {
@@ -117,25 +113,19 @@ static void play_kept(const struct block_state *block, const struct request *req
     }
 }
 
-const struct block_state *session_blocks_begin(struct session_blocks *blocks,
-                                               const struct request *request, uint32_t slot,
-                                               uint32_t member) {
+/* The active block before a pass over it, of which nothing is kept or committed so far. */
+static void begin(struct session_blocks *blocks, const struct request *request, uint32_t slot,
+                  uint32_t member) {
     if (blocks->active[slot] != request->block + 1) {
         enter(blocks, request, slot);
     }
-    struct block_state *block = &blocks->blocks[slot];
-    memset(row(blocks, blocks->chosen, member), 0, block->length);
-    return block;
-}
-
-void session_blocks_keep(struct session_blocks *blocks, uint32_t member, uint32_t at, bool stays) {
-    row(blocks, blocks->keep, member)[at] = stays;
+    memset(row(blocks, blocks->chosen, member), 0, request->block_length);
 }
 
 uint32_t session_blocks_list(struct session_blocks *blocks, const struct request *request,
                              uint32_t slot, uint32_t member, int32_t *positions, uint8_t *masked) {
     uint8_t *keep = row(blocks, blocks->keep, member);
-    (void)session_blocks_begin(blocks, request, slot, member);
+    begin(blocks, request, slot, member);
     struct block_state *block = &blocks->blocks[slot];
     if (blocks->plays && block->cache != BLOCK_PARTS) {
         play_pending(block, request->uncached_in_block);

@@ -40,13 +40,6 @@ void session_blocks_close(struct session_blocks *blocks);
 void session_blocks_start(struct session_blocks *blocks, uint32_t slot);
 void session_blocks_forget(struct session_blocks *blocks, uint32_t slot);
 
-/* The active block before a pass over it, of which nothing is kept or committed so far; the cache
- * policy's memory of a request. */
-const struct block_state *session_blocks_begin(struct session_blocks *blocks,
-                                               const struct request *request, uint32_t slot,
-                                               uint32_t member);
-const void *session_blocks_memory(const struct session_blocks *blocks, uint32_t slot);
-
 /* The positions in the canvas that a pass over the active block runs, in order, and which of them
  * are masked. Returns how many. */
 uint32_t session_blocks_list(struct session_blocks *blocks, const struct request *request,
@@ -57,9 +50,6 @@ uint32_t session_blocks_list(struct session_blocks *blocks, const struct request
 uint32_t session_blocks_evict(struct session_blocks *blocks, const struct request *request,
                               uint32_t slot, uint32_t member, const float *before,
                               const float *after, int32_t *kept);
-
-/* A position of the block stayed behind the eviction, or did not. */
-void session_blocks_keep(struct session_blocks *blocks, uint32_t member, uint32_t at, bool stays);
 
 /* A position was committed; the step is over. */
 void session_blocks_choose(struct session_blocks *blocks, const struct request *request,

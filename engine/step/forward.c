@@ -69,11 +69,13 @@ int forward_warm(struct forward *forward, struct err *err) {
 
 /* ---- issuing a step ---- */
 
-int forward_mark(const struct forward *forward, enum room_mark which) {
+static int mark(const struct forward *forward, enum room_mark which) {
     return forward->device->table->mark(forward->device->device, forward->room.marks[which]);
 }
 
-int forward_upload_begin(struct forward *forward, unsigned char **out, struct err *err) {
+/* The host memory for the next upload, once the last upload out of it is done; then its bytes on
+ * their way to the device. */
+static int upload_begin(struct forward *forward, unsigned char **out, struct err *err) {
     uint64_t turn = forward->n_uploads % ROOM_UPLOADS;
     int status = DEVICE_OK;
     *out = forward->room.uploads[turn];
@@ -84,12 +86,12 @@ int forward_upload_begin(struct forward *forward, unsigned char **out, struct er
     return forward_device_err(forward, status, "waiting for an upload", err);
 }
 
-int forward_upload_end(struct forward *forward, unsigned char *to, int64_t bytes, struct err *err) {
+static int upload_end(struct forward *forward, unsigned char *to, int64_t bytes, struct err *err) {
     uint64_t turn = forward->n_uploads % ROOM_UPLOADS;
     int status = forward->device->table->upload(forward->device->device, to,
                                                 forward->room.uploads[turn], bytes);
     if (status == DEVICE_OK) {
-        status = forward_mark(forward, (enum room_mark)(MARK_UPLOADED + turn));
+        status = mark(forward, (enum room_mark)(MARK_UPLOADED + turn));
     }
     forward->n_uploads++;
     return forward_device_err(forward, status, "uploading a step", err);
@@ -100,12 +102,12 @@ static int upload_arrays(struct forward *forward, struct packed *packed, const s
                          struct err *err) {
     bool is_rest = packed == &forward->rest;
     unsigned char *out;
-    int status = forward_upload_begin(forward, &out, err);
+    int status = upload_begin(forward, &out, err);
     if (status == 0) {
         packed_fill(packed, step, is_rest ? &forward->packed : NULL, out);
-        status = forward_upload_end(
-            forward, forward->room.arrays + (is_rest ? forward->packed.max_bytes : 0),
-            packed->bytes, err);
+        status =
+            upload_end(forward, forward->room.arrays + (is_rest ? forward->packed.max_bytes : 0),
+                       packed->bytes, err);
     }
     return status;
 }
@@ -257,12 +259,11 @@ static int keep_committed(struct forward *forward, uint32_t i, struct err *err) 
 }
 
 int forward_begin_step(struct forward *forward, struct err *err) {
-    return forward_device_err(forward, forward_mark(forward, MARK_STEP_BEGIN), "starting a step",
-                              err);
+    return forward_device_err(forward, mark(forward, MARK_STEP_BEGIN), "starting a step", err);
 }
 
 int forward_end_step(struct forward *forward, struct err *err) {
-    return forward_device_err(forward, forward_mark(forward, MARK_STEP_END), "ending a step", err);
+    return forward_device_err(forward, mark(forward, MARK_STEP_END), "ending a step", err);
 }
 
 /* The operators of the step that was prepared last, `n` times, as cheaply as the device can. */
@@ -662,12 +663,6 @@ int forward_open(const struct engine_device *device, const struct graph *graph,
     }
     if (status == 0) {
         int64_t array_bytes = (evicts ? 2 : 1) * forward->packed.max_bytes;
-        if (evicts && limits->bucket_tokens > 0) {
-            block_lists_lay_out(&forward->lists, (int32_t)limits->max_requests,
-                                forward->packed.n.max_pages, (int32_t)limits->block_tokens,
-                                (int32_t)limits->max_tokens);
-            array_bytes += forward->lists.bytes;
-        }
         status = room_open(&forward->room, device, graph->model, limits, array_bytes,
                            forward->packed.smooths, &weights->constants.rotation, err);
     }

@@ -5,7 +5,6 @@
 #include "engine/device/recordings.h"
 #include "engine/device/room.h"
 #include "engine/op/issue.h"
-#include "engine/step/block_lists.h"
 #include "engine/step/forward.h"
 #include "engine/step/packed.h"
 #include "engine/step/turn_times.h"
@@ -19,9 +18,8 @@ struct forward {
     struct packed packed, rest; /* the rest: behind an eviction, where the graph has one */
     struct recordings recordings;
     struct room room;
-    struct block_lists lists; /* of steps in which the device decides, where the graph evicts */
-    int32_t *n_committed;     /* [max_requests], by decision */
-    float *importance;        /* [2, max_tokens], where the graph evicts */
+    int32_t *n_committed; /* [max_requests], by decision */
+    float *importance;    /* [2, max_tokens], where the graph evicts */
     /* The step issued last. */
     uint64_t n_steps, n_uploads;
     struct step step; /* where the graph evicts; what it points to is read until then */
@@ -58,14 +56,6 @@ int forward_download(const struct forward *forward, void *to, const void *from, 
 /* The device's trouble as a sentence; 0 where there is none. */
 int forward_device_err(const struct forward *forward, int status, const char *what,
                        struct err *err);
-
-/* Puts one of the room's marks at the end of the queue. */
-int forward_mark(const struct forward *forward, enum room_mark which);
-
-/* The host memory for the next upload, once the last upload out of it is done; then its bytes on
- * their way to the device. */
-int forward_upload_begin(struct forward *forward, unsigned char **out, struct err *err);
-int forward_upload_end(struct forward *forward, unsigned char *to, int64_t bytes, struct err *err);
 
 /* Issues one turn. */
 int forward_issue(struct forward *forward, const struct turn *turn, struct err *err);

@@ -58,7 +58,7 @@ static void lay_out(struct packed *packed) {
     }
 }
 
-int32_t packed_table_width(int32_t n_pages) {
+static int32_t table_width(int32_t n_pages) {
     int32_t width = 1;
     while (width < n_pages) {
         width *= 2;
@@ -82,7 +82,7 @@ static int open_pages(struct packed *packed, const struct graph *graph, struct e
         return err_usage(err, "a pool of %" PRId64 " rows, but rows are numbered up to %d",
                          packed->pool_pages * page_rows, INT32_MAX);
     }
-    packed->n.max_pages = packed_table_width((int32_t)ceil_div(limits->max_positions, page_rows));
+    packed->n.max_pages = table_width((int32_t)ceil_div(limits->max_positions, page_rows));
     return 0;
 }
 
@@ -202,7 +202,7 @@ static void count(struct packed *packed, const struct step *step) {
     bool all_keep = packed->exact || packed->limits.renews_rows;
     n->n_keeping_tokens = all_keep ? n->n_tokens : n->n_plain_tokens;
     n->n_keeping_tokens = packed->exact || keeps ? n->n_keeping_tokens : 0;
-    n->max_pages = packed->exact ? packed_table_width(n_pages) : 0;
+    n->max_pages = packed->exact ? table_width(n_pages) : 0;
     n->rank = step->rule.rank;
     n->temperature = step->rule.temperature;
     if (n->n_rule > 0) {
@@ -217,11 +217,6 @@ static void count(struct packed *packed, const struct step *step) {
 
 void packed_lay_out(struct packed *packed, const struct step *step) {
     count(packed, step);
-    lay_out(packed);
-}
-
-void packed_reserve(struct packed *packed, const struct packed_counts *n) {
-    packed->n = *n;
     lay_out(packed);
 }
 

@@ -92,12 +92,6 @@ int packed_check(const struct packed *packed, const struct step *step, struct er
 /* Count a step that was checked, and say where its arrays lie. */
 void packed_lay_out(struct packed *packed, const struct step *step);
 
-/* The same of numbers of anything: for arrays that the device fills itself. */
-void packed_reserve(struct packed *packed, const struct packed_counts *n);
-
-/* The width of the page table of spans with at most so many pages: one of a few numbers. */
-int32_t packed_table_width(int32_t n_pages);
-
 /* Elements from a layer's keys to its values, and from these to the next layer's keys, in a pool of
  * pages. */
 int64_t packed_plane_elements(const struct packed *packed);

@@ -116,10 +116,6 @@ struct step_limits {
     int64_t places;          /* of positions that the graph keeps anything of */
     uint32_t credit_slots;   /* tokens of a place's list, where the graph gives credit */
     uint32_t page_rows;      /* of a page, where the graph is exact: a power of two, 4 to 256 */
-    /* Where the device decides what it evicts (block_steps.h): a block's positions at most, and the
-     * unit of the sizes that it runs; 0: the host always does. */
-    uint32_t block_tokens;
-    int64_t bucket_tokens;
     /* 1: workspace and pool are one region of the larger of both sizes; stores that lie below the
      * peak of a step's placement are lost. */
     bool shares_pool;

@@ -22,11 +22,6 @@ Paged = struct("Paged", q=P, k=P, v=P, y=P, start=P, extent=P, pages=P, scratch=
 Importance = struct("Importance", q=P, k=P, kv_rows=P, start=P, masked=P, importance=P, q_stride=L,
                     kv_stride=L, n_requests=I, n_heads=I, n_kv_heads=I, head_size=I, max_masked=I,
                     dtype=I)
-FocusSelect = struct("FocusSelect", before=P, after=P, masked=P, start=P, positions=P, kv_rows=P,
-                     extent=P, at=P, mean=P, frontier=P, keep=P, kept_start=P, kept=P,
-                     kept_positions=P, kept_rows=P, kept_extent=P, logit_rows=P, targets=P,
-                     first_row=P, n_rows=P, n_requests=I, n_tokens=I, spare_row=I, max_masked=I,
-                     alpha=FL, above_deviation=c.c_bool)
 Compact = struct("Compact", rows=P, n_rows=P, **{"from": P * 4}, to=P * 4, from_stride=L * 4,
                  to_stride=L * 4, width=I * 4, n_arrays=I, max_rows=I, dtype=I)
 
@@ -145,13 +140,11 @@ def bench_focus():
         masked = (torch.rand(n, device="cuda") < share).to(torch.uint8)
         start = ints([i * block for i in range(b + 1)])
         where = torch.randperm(4 * n, device="cuda").to(torch.int32)[:n].contiguous()
-        positions = ints([2048 + t % block for t in range(n)])
-        extent, at = ints([2080] * n), torch.arange(n, device="cuda")
         scores = [torch.zeros(n, device="cuda") for _ in "ab"]
-        lists = {name: torch.empty(n, device="cuda", dtype=torch.int32)
-                 for name in ("kept", "kept_positions", "kept_rows", "kept_extent", "logit_rows")}
-        kept_start = torch.empty(b + 1, device="cuda", dtype=torch.int32)
-        stages, alive = {"importance": [], "select": [], "compact": [], "all": []}, []
+        rows = ints(range(0, n, 6))  # FOCUS keeps about a sixth
+        kept = len(rows)
+        n_rows = ints([kept])
+        stages, alive = {"importance": [], "compact": [], "all": []}, []
         for _ in range(sets_for(n * 4096 * 2 * 4)):
             q, residual = rand(n, 32, 128), rand(n, 4096)
             keys = [rand(4 * n, 8, 128) for _ in "ab"]
@@ -160,40 +153,29 @@ def bench_focus():
                                  start=start, masked=masked, importance=scores[i],
                                  q_stride=32 * 128, kv_stride=8 * 128, n_requests=b, n_heads=32,
                                  n_kv_heads=8, head_size=128, max_masked=block) for i in (0, 1)]
-            select = launch("kernel_focus_select", FocusSelect, before=scores[0], after=scores[1],
-                            masked=masked, start=start, positions=positions, kv_rows=where,
-                            extent=extent, at=at, mean=torch.full((b,), 2.5, device="cuda"),
-                            frontier=ints([3000] * b),
-                            keep=torch.empty(n, device="cuda", dtype=torch.uint8),
-                            kept_start=kept_start, targets=torch.empty_like(at),
-                            first_row=torch.empty(b, device="cuda", dtype=torch.int32),
-                            n_rows=torch.empty(b, device="cuda", dtype=torch.int32), **lists,
-                            n_requests=b, n_tokens=n, max_masked=block, alpha=1.5)
-            compact = launch("kernel_compact", Compact, rows=lists["kept"],
-                             n_rows=kept_start.data_ptr() + 4 * b,
+            compact = launch("kernel_compact", Compact, rows=rows, n_rows=n_rows,
                              **{"from": (P * 4)(q.data_ptr(), residual.data_ptr())},
                              to=(P * 4)(to[0].data_ptr(), to[1].data_ptr()),
                              from_stride=(L * 4)(4096, 4096), to_stride=(L * 4)(4096, 4096),
                              width=(I * 4)(4096, 4096), n_arrays=2, max_rows=n)
             alive.append((q, residual, to, keys))
-            for name, runs in (("importance", importance[:1]), ("select", [select]),
-                               ("compact", [compact]), ("all", importance + [select, compact])):
+            for name, runs in (("importance", importance[:1]), ("compact", [compact]),
+                               ("all", importance + [compact])):
                 stages[name].append(lambda runs=runs: [run() for run in runs])
         us = time_all(stages)
-        kept = int(kept_start[b])
         # The products of a step, before and after eviction, at the rates they have by themselves.
         layer = lambda t: products([(t, 6144, 4096), (t, 4096, 4096), (t, 24576, 4096), (t, 4096, 12288)])
         whole = 36 * layer(n) + products([(n, 151936, 4096)])
         focused = 2 * layer(n) + 34 * layer(kept) + products([(kept, 151936, 4096)])
         print(f"focus    B{b} masked {share:.2f} kept {kept}/{n}: importance {us['importance']:.1f} "
-              f"us, select {us['select']:.1f}, compact {us['compact']:.1f}, all four "
+              f"us, compact {us['compact']:.1f}, all three "
               f"{us['all']:.1f} us = {100 * us['all'] / whole:.3f} % of a whole step's products "
               f"({whole / 1000:.2f} ms), {100 * us['all'] / focused:.3f} % of a focused one's "
               f"({focused / 1000:.2f} ms)", flush=True)
         bench.rows.append(["focus", f"B{b} masked {share}", f"{us['all']:.2f}", "", "", "", "",
                            f"kept {kept} of {n}; products whole {whole:.0f} us, focused {focused:.0f} us",
-                           f"importance={us['importance']:.2f}us", f"select={us['select']:.2f}us",
-                           f"compact={us['compact']:.2f}us"])
+                           f"importance={us['importance']:.2f}us",
+                           f"compact={us['compact']:.2f}us", ""])
 
 
 def products(shapes):

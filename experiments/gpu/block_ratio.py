@@ -1,6 +1,5 @@
-"""FOCUS's decoding steps beside LMDeploy's in the output of block_diffusion.sh: FLOPs (also those of
-the sizes rounded up, in which the device runs FOCUS) and device time of one over the other, and
-what FOCUS's steps took beyond the prediction that the run's step files hold.
+"""FOCUS's decoding steps beside LMDeploy's in the output of block_diffusion.sh: FLOPs and device
+time of one over the other, and what FOCUS's steps took beyond the prediction that the run's step files hold.
 
 Usage: python3 experiments/gpu/block_ratio.py FOLDER [BATCH...]
 """
@@ -13,21 +12,10 @@ C, Q, KV, F, V, LAYERS = 4096, 4096, 2048, 12288, 151936, 36
 QKV, REST = 2 * C * (Q + KV), 2 * Q * C + 2 * 3 * C * F
 
 
-def rounded(n, unit=64):
-    """What the device runs instead of n rows (sim/graph/bucket.c, runtime.kept_bucket)."""
-    if n <= unit // 2:
-        return unit // 2 if n > 0 else 0
-    while n > 16 * unit:
-        unit *= 2
-    return -(-n // unit) * unit
-
-
-def flops(row, evicts, rounds=False):
+def flops(row, evicts):
     """Layer 0 and layer 1's first product run over all tokens, what is behind over those kept."""
     n = {name: int(row[name]) for name in
          ("tokens", "kept_tokens", "logit_rows", "block_qk", "prefill_qk", "kept_qk")}
-    if rounds:
-        n.update({name: rounded(n[name]) for name in ("tokens", "kept_tokens", "logit_rows")})
     kept = n["kept_tokens"] if evicts else n["tokens"]
     pairs = n["block_qk"] + n["prefill_qk"]
     kept_pairs = n["kept_qk"] + n["prefill_qk"] if evicts else pairs
@@ -48,9 +36,8 @@ folder, batches = sys.argv[1], sys.argv[2:] or ["32", "64", "128", "256"]
 for batch in batches:
     plain, focus = (decoding(f"{folder}/{s}-{batch}-steps.csv") for s in ("lmdeploy", "focus"))
     work = mean(focus, lambda r: flops(r, True)) / mean(plain, lambda r: flops(r, False))
-    run = mean(focus, lambda r: flops(r, True, True)) / mean(plain, lambda r: flops(r, False))
     time = mean(focus, lambda r: float(r["measured_device_ns"])) / mean(
         plain, lambda r: float(r["measured_device_ns"]))
     beyond = sorted(float(r["measured_device_ns"]) - float(r["predicted_device_ns"]) for r in focus)
-    print(f"batch {batch:>3}  FLOPs {work:.3f} (as rounded {run:.3f})  device time {time:.3f}  beyond the prediction "
+    print(f"batch {batch:>3}  FLOPs {work:.3f}  device time {time:.3f}  beyond the prediction "
           f"{statistics.median_high(beyond) / 1e3:.0f} us (median of {len(beyond)})")

@@ -379,14 +379,8 @@ REFERENCE(add_expected)
 REFERENCE(next_step)
 REFERENCE(decode)
 REFERENCE(random)
-REFERENCE(block_list)
 REFERENCE(importance)
-REFERENCE(focus_select)
 REFERENCE(compact)
-REFERENCE(bucket)
-REFERENCE(block_log)
-REFERENCE(block_next)
-REFERENCE(decode_mean)
 REFERENCE(combine)
 REFERENCE(moe_route)
 REFERENCE(moe_sort)
@@ -607,11 +601,8 @@ const struct device_table device_cpu = {
     .decode = cpu_run_decode,
     .random = cpu_run_random,
     .paged_attention = cpu_run_paged_attention,
-    .block_list = cpu_run_block_list,
     .importance = cpu_run_importance,
-    .focus_select = cpu_run_focus_select,
     .compact = cpu_run_compact,
-    .decode_mean = cpu_run_decode_mean,
     .ranks_open = cpu_open_ranks,
     .ranks_break = cpu_break_ranks,
     .all_reduce = cpu_run_all_reduce,
@@ -622,7 +613,4 @@ const struct device_table device_cpu = {
     .moe_gate_up = cpu_run_moe_gate_up,
     .moe_down = cpu_run_moe_down,
     .moe_combine = cpu_run_moe_combine,
-    .bucket = cpu_run_bucket,
-    .block_log = cpu_run_block_log,
-    .block_next = cpu_run_block_next,
 };

@@ -118,9 +118,9 @@ static int absent(char *text, const char *why) {
     return DEVICE_ABSENT;
 }
 
-/* DEVICE_OK when there is a device of this index that can run the kernels. These are loaded when the
- * first device is opened unless the environment has it otherwise: loading one later may wait for
- * the GPU, whose rank may wait for another. */
+/* DEVICE_OK when there is a device of this index that can run the kernels. These are loaded when
+ * the first device is opened unless the environment has it otherwise: loading one later may wait
+ * for the GPU, whose rank may wait for another. */
 static int find_device(int32_t index, char *text) {
     int n_devices = 0, driver = 0, major = 0, minor = 0;
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
@@ -164,7 +164,6 @@ static void cuda_close(struct device *device) {
     }
     if (device->recording) {
         cudaGraph_t graph = nullptr;
-        device_parts_leave(device);
         cudaStreamEndCapture(device->stream, &graph);
         if (graph) {
             cudaGraphDestroy(graph);
@@ -188,7 +187,6 @@ static void cuda_close(struct device *device) {
     if (device->stream) {
         cudaStreamDestroy(device->stream);
     }
-    device_parts_close(device);
     nvml_close(device->nvml);
     cudaGetLastError(); /* what could not be released was lost before */
     delete device;
@@ -533,14 +531,6 @@ static int cuda_record_end(struct device *device, struct device_recording **out)
         return device_refuse(device, "record_end without record_begin");
     }
     device->recording = false;
-    if (device_parts_leave(device)) {
-        cudaStreamEndCapture(device->stream, &graph);
-        if (graph) {
-            cudaGraphDestroy(graph);
-        }
-        cudaGetLastError();
-        return device_refuse(device, "record_end inside a part of the recording");
-    }
     int status =
         device_status(device, cudaStreamEndCapture(device->stream, &graph), "cudaStreamEndCapture");
     if (status == DEVICE_OK) {
@@ -605,20 +595,14 @@ LAUNCH(add_expected)
 LAUNCH(next_step)
 LAUNCH(decode)
 LAUNCH(random)
-LAUNCH(block_list)
 LAUNCH(importance)
-LAUNCH(focus_select)
 LAUNCH(compact)
-LAUNCH(decode_mean)
 LAUNCH(combine)
 LAUNCH(moe_route)
 LAUNCH(moe_sort)
 LAUNCH(moe_gate_up)
 LAUNCH(moe_down)
 LAUNCH(moe_combine)
-LAUNCH(bucket)
-LAUNCH(block_log)
-LAUNCH(block_next)
 
 static int cuda_norm(struct device *device, const struct call_norm *call) {
     struct call_norm own = *call;
@@ -736,10 +720,6 @@ extern "C" const struct device_table unmask_device_cuda = {
     cuda_record_end,
     cuda_record_play,
     cuda_record_close,
-    device_record_while,
-    device_record_choose,
-    device_record_next,
-    device_record_done,
     cuda_embed,
     cuda_norm,
     device_linear,
@@ -761,19 +741,13 @@ extern "C" const struct device_table unmask_device_cuda = {
     cuda_decode,
     cuda_random,
     cuda_paged_attention,
-    cuda_block_list,
     cuda_importance,
-    cuda_focus_select,
     cuda_compact,
-    cuda_decode_mean,
     cuda_moe_route,
     cuda_moe_sort,
     cuda_moe_gate_up,
     cuda_moe_down,
     cuda_moe_combine,
-    cuda_bucket,
-    cuda_block_log,
-    cuda_block_next,
     cuda_batch_invariant,
     device_linear_chosen,
     device_ranks_open,

@@ -6,8 +6,8 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/device.h"
-#include "kernels/kernels.h"
 #include "kernels/device/mapped.h"
+#include "kernels/kernels.h"
 
 struct held;    /* something that close must release; a list */
 struct nvml;    /* the driver's monitor, where there is one */
@@ -16,16 +16,6 @@ struct rank;    /* its part in what ranks do together */
 
 /* The linear part writes its plans and the product's own memory; the mapped part what is mapped and
  * its share of the allocated bytes; all else is device_cuda.cu's. */
-/* A part of a recording that is being made. */
-struct recorded_part {
-    cudaStream_t outer, inner; /* the stream around it and its own, kept for the next part */
-    cudaGraph_t *bodies;       /* the node's own */
-    unsigned long long handle; /* cudaGraphConditionalHandle */
-    const int32_t *number;
-    int32_t n_bodies, at;
-    bool loops;
-};
-
 struct device {
     int index; /* among the CUDA devices this process sees */
     cudaStream_t stream;
@@ -37,8 +27,6 @@ struct device {
     int64_t block_scratch_bytes;
     int64_t allocated_bytes, context_bytes;
     struct mapped mapped;
-    struct recorded_part parts[RECORD_DEPTH];
-    int n_parts; /* open ones; stream is the innermost's */
     bool recording, failed;
     struct rank *rank; /* NULL: alone */
     bool invariant;    /* whatever else is in a call, the same bits */
@@ -62,14 +50,6 @@ int device_linear(struct device *device, const struct call_linear *call);
 bool device_linear_chosen(const struct device *device, const struct call_linear *call);
 /* Whether a row of a product is the same bits whatever number of rows is beside it. */
 void linears_set_invariant(struct linears *linears, bool invariant);
-
-/* Parts of a recording. leave: ends those that are open, and says whether there were any. */
-int device_record_while(struct device *device, const int32_t *number);
-int device_record_choose(struct device *device, const int32_t *number, int32_t n_parts);
-int device_record_next(struct device *device);
-int device_record_done(struct device *device);
-bool device_parts_leave(struct device *device);
-void device_parts_close(struct device *device);
 
 /* Memory behind addresses; mapped_close gives back whatever is left of it. */
 int device_granule(struct device *device, int64_t *bytes);

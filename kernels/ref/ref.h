@@ -80,22 +80,9 @@ void ref_keep_expected(const struct call_keep_expected *call);
 void ref_add_expected(const struct call_add_expected *call);
 void ref_next_step(const struct call_next_step *call);
 
-#define ref_block_list   twin_block_list
-#define ref_focus_select twin_focus_select
-#define ref_bucket       twin_bucket
-#define ref_block_log    twin_block_log
-#define ref_block_next   twin_block_next
-#define ref_decode_mean  twin_decode_mean
-
 /* All but importance exact: equal inputs give equal bytes on any device. */
-void twin_block_list(const struct call_block_list *call);
 void ref_importance(const struct call_importance *call);
-void twin_focus_select(const struct call_focus_select *call);
 void ref_compact(const struct call_compact *call);
-void twin_bucket(const struct call_bucket *call);
-void twin_block_log(const struct call_block_log *call);
-void twin_block_next(const struct call_block_next *call);
-void twin_decode_mean(const struct call_decode_mean *call);
 
 /* Elements [first, end) of the sum of n_ranks calls, to every one's y. */
 void ref_all_reduce(const struct call_all_reduce *const *calls, int32_t n_ranks, int64_t first,

@@ -1,11 +1,11 @@
 /* FOCUS (arXiv 2601.23278): of the tokens that the neighbour-aware delayed cache runs, those that
  * hardly stand to be committed go no further than the second layer's projections. How much more
  * masked tokens attend to a token in the second layer than in the first tells which (focus.h). */
-#include "sim/cache/cache_focus.h"
-
 #include <math.h>
 
+#include "sim/cache/exact.h"
 #include "sim/decode/block.h"
+#include "sim/decode/focus.h"
 
 static const char *const threshold_words[] = {"mean-std", "std", NULL};
 static const char *const history_words[] = {"block", "mean", "ema", NULL};
@@ -74,17 +74,6 @@ static void learn(const void *state, void *memory, const struct request *request
     } else {
         focus_yield_add(yield, &rule, n);
     }
-}
-
-bool cache_focus_rule(const struct cache_policy *cache, const void *state,
-                      struct focus_rule *rule) {
-    bool is_focus = cache == &cache_focus;
-    *rule = is_focus ? rule_of(state) : (struct focus_rule){0};
-    return is_focus;
-}
-
-const struct exact_state *cache_focus_exact(const void *state) {
-    return &((const struct state *)state)->exact;
 }
 
 const struct cache_policy cache_focus = {

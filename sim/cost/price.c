@@ -9,7 +9,6 @@
 #include "sim/cost/floor.h"
 #include "sim/cost/roofline.h"
 #include "sim/cost/varlen.h"
-#include "sim/graph/bucket.h"
 #include "sim/model/ranks.h"
 
 const char *const op_bound_names[] = {"compute", "bandwidth", "launch"};
@@ -565,21 +564,8 @@ static struct known_price price_symbol(const struct cost_model *cost, enum symbo
     return known;
 }
 
-/* The shape as it runs: in buckets, where the device decides; then it is made in `room`. */
-static const struct step_shape *as_run(const struct cost_model *cost,
-                                       const struct step_shape *asked, struct step_shape *room) {
-    if (!bucket_applies(asked, cost->runtime->kept_bucket)) {
-        return asked;
-    }
-    *room = *asked;
-    bucket_round(room, cost->runtime->kept_bucket);
-    return room;
-}
-
-void cost_explain(struct cost_model *cost, const struct step_shape *asked, struct chunk_rows chunks,
+void cost_explain(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows chunks,
                   struct op_price out[GRAPH_MAX_OPS]) {
-    struct step_shape room;
-    const struct step_shape *shape = as_run(cost, asked, &room);
     for (uint32_t i = 0; i < cost->graph->n_ops; i++) {
         const struct op *op = &cost->graph->ops[i];
         price_op(cost, op, shape, chunks, &out[i]);
@@ -683,10 +669,8 @@ static struct chunk_rows effective(const struct cost_model *cost, enum symbol sy
     return chunks;
 }
 
-void cost_price(struct cost_model *cost, const struct step_shape *whole, struct chunk_rows asked,
+void cost_price(struct cost_model *cost, const struct step_shape *shape, struct chunk_rows asked,
                 struct step_price *out) {
-    struct step_shape room;
-    const struct step_shape *shape = as_run(cost, whole, &room);
     memset(out, 0, sizeof *out);
     double device = 0, head_ns = 0, behind_ns = 0, match_ns[PRICE_MATCH_COUNT] = {0};
     uint32_t lookups[PRICE_MATCH_COUNT] = {0};
@@ -732,7 +716,7 @@ void cost_price(struct cost_model *cost, const struct step_shape *whole, struct 
     launches = launches > cost->n_executions ? launches - cost->n_executions : 0;
     out->device_ns = device + launches * cost->runtime->small_kernel_ns;
     int64_t kept = shape->sym[SYM_KEPT_Q];
-    if (kept > 0 && kept < whole->sym[SYM_BLOCK_Q]) {
+    if (kept > 0 && kept < shape->sym[SYM_BLOCK_Q]) {
         out->device_ns += cost->runtime->host_factor * cost->runtime->evict_ns;
     }
     take_wall(cost->runtime, shape, head_ns, cost->graph->model->layers, out);

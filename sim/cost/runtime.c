@@ -69,12 +69,7 @@ const struct param runtime_params[] = {
            "products over the profile's, which was measured at the power limit; 0: 1"),
     NUMBER("small_kernel_ns", small_kernel_ns, "ns", 1e7, "device time of a launch beyond those"),
     NUMBER("evict_ns", evict_ns, "ns", 1e9,
-           "a step that evicts, beyond its operators: the wait for the host, or launches chosen "
-           "under way"),
-    {"kept_bucket", PARAM_I64, 0, "tokens", "0", 0, 65536, NULL,
-     offsetof(struct runtime, kept_bucket),
-     "the device chooses what FOCUS evicts, in steps rounded up to about so many tokens; 0: the "
-     "host"},
+           "a step that evicts, beyond its operators: the wait for the host"),
     FLAG(whole_head, "of several ranks each has the whole output head; off: its share of it"),
     NUMBER("host_look_ns", host_look_ns, "ns", 1e10,
            "host_mode = by-layers: for each request, once its logits are there"),
@@ -268,8 +263,7 @@ const struct runtime_preset runtime_table[] = {
       .element_bytes = 2,
       .host_mode = HOST_SERIAL,
       .host_step_ns = {50e3, 50e3, 50e3},
-      .host_request_ns = {1e3, 1e3, 1e3},
-      .kept_bucket = 64}},
+      .host_request_ns = {1e3, 1e3, 1e3}}},
 };
 const size_t runtime_table_size = sizeof runtime_table / sizeof runtime_table[0];
 

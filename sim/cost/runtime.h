@@ -62,11 +62,8 @@ struct runtime {
     double small_kernel_ns;
     double product_ratio; /* of products' times to the profile's; 0: 1 */
     /* A step in which something is evicted, beyond its operators: the device waits for the host's
-     * choice in the middle of it, or chooses itself among launches recorded in several sizes. */
+     * choice in the middle of it. */
     double evict_ns;
-    /* The device chooses where it can (no prefill in the step, a policy whose rule it knows), and
-     * runs over sizes rounded up (sim/graph/bucket.h); 0: the host always does. */
-    int64_t kept_bucket;
 };
 
 /* One table for all runtimes: the keys `runtime.NAME` of a system. */

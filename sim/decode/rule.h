@@ -9,11 +9,6 @@
 
 #include "kernels/rules/decide.h"
 
-/* Whether a rule's choice depends on its key. */
-static inline bool decode_rule_draws(const struct decode_rule *rule) {
-    return decide_draws(rule->rank, rule->temperature);
-}
-
 /* What a step says of a block's masked positions, in canvas order. */
 struct decode_seen {
     uint32_t n;              /* positions asked for, >= 1 */

@@ -19,9 +19,6 @@ struct submission {
     bool unrolled;
     /* Stop before `repeat` steps at the first step border at or after this time. */
     int64_t stop_ns;
-    /* So many more steps of the same members follow, each a submission of its own, before anybody
-     * is asked, unless a block of one of them ends: an executor may carry them out already. */
-    uint32_t ahead;
     const struct step_shape *shape;
     int64_t workspace_bytes;        /* that each step may take beside the cached state */
     const struct request *requests; /* by slot */

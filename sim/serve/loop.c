@@ -239,7 +239,6 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
         .repeat = steps,
         .unrolled = replica->unrolled,
         .stop_ns = stop_ns,
-        .ahead = replica->loops_left,
         .shape = &replica->shape,
         .workspace_bytes =
             budget_workspace_bytes(&loop->asked->system->budget, replica->kv_used_bytes),

@@ -8,7 +8,6 @@
 
 #include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/cache/cache_focus.h"
 #include "sim/check/check_plugin.h"
 #include "sim/cost/transfer.h"
 #include "sim/graph/builder.h"
@@ -483,24 +482,6 @@ int64_t system_reserve_bytes(const struct system *s) {
            s->left_out_bytes;
 }
 
-/* Whether a decoder's word is one that steps can be given ahead: numbers, or a threshold that
- * stays. */
-static bool device_commits(const struct system *s) {
-    const struct decode_rule always = decoder_rule_always(s->decoder, s->decoder_state);
-    return s->decoder->count != NULL ? !decode_rule_draws(&always)
-                                     : s->decoder == &decoder_threshold;
-}
-
-/* Whether the device can choose what a step evicts and what it commits, of blocks that its kernels
- * take; of several GPUs the host chooses for all. */
-static bool device_decides(const struct system *s) {
-    enum { MAX_BLOCK = 128 };
-    struct focus_rule rule;
-    return s->runtime.engine && s->runtime.varlen && s->model->mask == MASK_BLOCK_CAUSAL &&
-           s->settings.block_tokens <= MAX_BLOCK && s->settings.tensor_parallel == 1 &&
-           device_commits(s) && cache_focus_rule(s->cache, s->cache_state, &rule);
-}
-
 static int take_budget(struct system *s, struct err *err) {
     const struct settings *k = &s->settings;
     struct budget_request request = {
@@ -550,7 +531,6 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         return status;
     }
     leave_out_layers(s);
-    s->runtime.kept_bucket = device_decides(s) ? s->runtime.kept_bucket : 0;
     struct graph_options options = {
         .fused = s->runtime.fused,
         .gathers_cache = s->runtime.gathers_cache,

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "sim/graph/bucket.h"
 #include "sim/serve/lmax.h"
 
 static double price_in_chunks(void *state, const struct step_shape *shape,
@@ -36,37 +35,21 @@ int system_chunk_as_longest(struct system *s, struct err *err) {
     return status;
 }
 
-/* Room for whatever the device may decide; the shape of it is then made in `room`. */
-static const struct step_shape *as_placed(const struct system *s, const struct step_shape *asked,
-                                          struct step_shape *room) {
-    if (!bucket_applies(asked, s->runtime.kept_bucket)) {
-        return asked;
-    }
-    *room = *asked;
-    bucket_widen(room, bucket_most(asked->sym[SYM_BLOCK_N], s->settings.block_tokens,
-                                   s->settings.max_batched_tokens));
-    return room;
-}
-
 static struct chunk_request request_of(const struct system *s, const struct step_shape *shape,
                                        int64_t available_bytes) {
     return (struct chunk_request){&s->chunks, s->planner, &s->graph, shape, available_bytes};
 }
 
-int system_place(const struct system *s, const struct step_shape *asked, int64_t available_bytes,
+int system_place(const struct system *s, const struct step_shape *shape, int64_t available_bytes,
                  struct placement *out, struct err *err) {
-    struct step_shape room;
-    const struct step_shape *shape = as_placed(s, asked, &room);
     const struct chunk_request request = request_of(s, shape, available_bytes);
     struct chunk_result result;
     chunk_place(&request, out, &result);
     return result.fits ? 0 : chunk_misfit(&request, out, err);
 }
 
-struct chunk_rows system_chunks(const struct system *s, const struct step_shape *asked,
+struct chunk_rows system_chunks(const struct system *s, const struct step_shape *shape,
                                 int64_t available_bytes) {
-    struct step_shape room;
-    const struct step_shape *shape = as_placed(s, asked, &room);
     const struct chunk_request request = request_of(s, shape, available_bytes);
     struct placement placement;
     struct chunk_result result;

@@ -366,61 +366,6 @@ static void test_recording(void) {
     buffers_free();
 }
 
-/* A loop of one pass, and on a second play of none, with a choice of the second of two parts
- * inside, by a number that a kernel in the loop counts. */
-static void test_parts(void) {
-    enum { N = 4096 };
-    const int32_t two[1] = {2}, zero[1] = {0};
-    const float none[1] = {0};
-    struct buffer *x = random_bf16(N, 1), *a = random_bf16(N, 1), *b = random_bf16(N, 1);
-    struct buffer *left = holding(two, 4), *place = holding(zero, 4), *mean = holding(none, 4);
-    struct buffer *steps = holding(zero, 4);
-    struct device_recording *recording;
-    const struct call_add first = {x->device, a->device, a->device, N, KERNEL_BF16};
-    const struct call_add second = {x->device, b->device, b->device, N, KERNEL_BF16};
-    const struct call_decode_mean count = {.n_decoded = left->device,
-                                           .mean = mean->device,
-                                           .sum = place->device,
-                                           .steps = steps->device,
-                                           .n_requests = 1};
-    struct buffer *nothing = holding(zero, 4);
-    must(table->finish(device), "finish");
-    check(table->record_while(device, left->device) == DEVICE_REFUSED &&
-              table->record_done(device) == DEVICE_REFUSED,
-          "parts outside of a recording are refused");
-    must(table->record_begin(device), "record_begin");
-    must(table->record_while(device, left->device), "record_while");
-    must(table->add(device, &first), "add");
-    must(table->decode_mean(device, &count), "decode_mean"); /* place: 2, steps: 1 */
-    must(table->record_choose(device, steps->device, 2), "record_choose");
-    must(table->add(device, &first), "add");
-    must(table->record_next(device), "record_next");
-    must(table->add(device, &second), "add"); /* the second is chosen */
-    must(table->record_done(device), "record_done");
-    must(table->copy(device, left->device, nothing->device, 4), "copy");
-    must(table->record_done(device), "record_done");
-    must(table->add(device, &second), "add"); /* behind the loop, once more */
-    must(table->record_end(device, &recording), "record_end");
-    must(table->record_play(device, recording), "record_play");
-    struct call_add again = {x->host, a->host, a->host, N, KERNEL_BF16};
-    ref_add(&again);
-    again.b = again.y = b->host;
-    ref_add(&again);
-    ref_add(&again);
-    check_bytes(a, "a loop's pass");
-    check_bytes(b, "the part chosen, and what stands behind the loop");
-    must(table->record_play(device, recording), "record_play"); /* left is 0: no pass */
-    ref_add(&again);
-    check_bytes(a, "a loop without a pass");
-    check_bytes(b, "what stands behind it");
-    table->record_close(device, recording);
-    must(table->record_begin(device), "record_begin");
-    must(table->record_while(device, left->device), "record_while");
-    check(table->record_end(device, &recording) == DEVICE_REFUSED, "an open part is refused");
-    must(table->finish(device), "finish"); /* and nothing is broken by it */
-    buffers_free();
-}
-
 /* ---- memory behind addresses ---- */
 
 /* A kernel's numbers over both sides of it. */
@@ -772,63 +717,38 @@ static void test_attention(bool uniform) {
     buffers_free();
 }
 
-/* Whole numbers, so that logits are exact and ties real; the head and the sampler agree. */
-/* The middle of a step with eviction, recorded and played: the tokens of three blocks, of which one
- * is complete and one has no token yet, importance, the choice by given importances, compaction,
- * attention of what is kept over pages, the mean. */
+/* The middle of a step with eviction, recorded and played: importance of two blocks' tokens and of
+ * none, compaction of what stays, and its attention over pages. */
 static void test_focus(void) {
-    enum { B = 3, BLOCK = 16, BEGIN = 24, CANVAS = 40, T = 50, H = 4, G = 2, MASK = 9 };
-    enum { PAGE_ROWS = 8, PAGES = CANVAS / PAGE_ROWS, ROWS = B * CANVAS + 1, SPARE = ROWS - 1 };
-    int32_t token[B * CANVAS], begin[B], length[B], page[B][PAGES], frontier[B], n_decoded[B];
-    int64_t canvas_start[B];
-    float before[T], after[T];
-    for (int i = 0; i < B * CANVAS; i++) {
-        token[i] = i < CANVAS || draw() % 3 == 0 ? 10 : MASK;
-    }
-    for (int r = 0; r < B; r++) {
-        begin[r] = BEGIN;
-        length[r] = BLOCK;
-        canvas_start[r] = r * CANVAS;
-        frontier[r] = BEGIN + 7;
-        n_decoded[r] = r;
-        for (int p = 0; p < PAGES; p++) {
-            page[r][p] = (r * PAGES + p) * 7 % (B * PAGES);
-        }
+    enum { B = 3, T = 23, KEPT = 11, H = 4, G = 2, CANVAS = 40, BLOCK = 16 };
+    enum { PAGE_ROWS = 8, PAGES = CANVAS / PAGE_ROWS, ROWS = B * CANVAS };
+    const int32_t start[B + 1] = {0, 16, 16, T}, kept_start[B + 1] = {0, 7, 7, KEPT};
+    int32_t row[T], kept[KEPT], kept_extent[KEPT], page[B][PAGES];
+    uint8_t is_masked[T];
+    for (int i = 0; i < B * PAGES; i++) {
+        page[i / PAGES][i % PAGES] = i * 7 % (B * PAGES);
     }
     for (int t = 0; t < T; t++) {
-        before[t] = (float)normal();
-        after[t] = (float)normal();
+        const int r = t < 16 ? 0 : 2, position = 24 + t - start[r];
+        row[t] = page[r][position / PAGE_ROWS] * PAGE_ROWS + position % PAGE_ROWS;
+        is_masked[t] = draw() % 3 != 0;
     }
-    struct buffer *canvas = holding(token, sizeof token), *begins = holding(begin, sizeof begin);
-    struct buffer *lengths = holding(length, sizeof length), *pages = holding(page, sizeof page);
-    struct buffer *starts_of = holding(canvas_start, sizeof canvas_start);
-    struct buffer *frontiers = holding(frontier, sizeof frontier);
-    struct buffer *decoded = holding(n_decoded, sizeof n_decoded);
-    struct buffer *befores = holding(before, sizeof before), *afters = holding(after, sizeof after);
-    const uint8_t none[B * BLOCK] = {0};
-    struct buffer *final = holding(none, sizeof none), *mean = holding(none, B * 4);
-    struct buffer *sum = holding(none, B * 4), *steps = holding(none, B * 4);
-    struct buffer *start = poisoned((B + 1) * 4), *positions = poisoned(T * 4);
-    struct buffer *rows = poisoned(T * 4), *extent = poisoned(T * 4), *at = poisoned(T * 8);
-    struct buffer *masked = poisoned(T), *importance = poisoned(T * 4), *keep = poisoned(T);
-    struct buffer *kept_start = poisoned((B + 1) * 4), *kept = poisoned(T * 4);
-    struct buffer *kept_positions = poisoned(T * 4), *kept_rows = poisoned(T * 4);
-    struct buffer *kept_extent = poisoned(T * 4), *logit_rows = poisoned(T * 4);
-    struct buffer *targets = poisoned(T * 8), *first_row = poisoned((B + 1) * 4);
-    struct buffer *n_rows = poisoned(B * 4), *q = random_bf16(T * H * D, 1);
-    struct buffer *k = random_bf16(ROWS * G * D, 1), *v = random_bf16(ROWS * G * D, 1);
+    for (int i = 0; i < KEPT; i++) {
+        kept[i] = i < 7 ? 2 * i + 1 : 2 * i + 2;
+        kept_extent[i] = i < 7 ? 38 : 31;
+    }
+    struct buffer *starts = holding(start, sizeof start), *rows = holding(row, sizeof row);
+    struct buffer *masked = holding(is_masked, sizeof is_masked),
+                  *pages = holding(page, sizeof page);
+    struct buffer *kept_starts = holding(kept_start, sizeof kept_start);
+    struct buffer *kepts = holding(kept, sizeof kept);
+    struct buffer *extents = holding(kept_extent, sizeof kept_extent);
+    struct buffer *q = random_bf16(T * H * D, 1), *k = random_bf16(ROWS * G * D, 1);
+    struct buffer *v = random_bf16(ROWS * G * D, 1), *importance = poisoned(T * 4);
     struct buffer *few = poisoned(T * H * D * 2), *y = poisoned(T * H * D * 2);
     struct device_recording *recording = NULL;
     must(table->finish(device), "finish");
     for (int side = 0; side < 2; side++) {
-        struct call_block_list list = {.n_requests = B,
-                                       .n_tokens = T,
-                                       .max_pages = PAGES,
-                                       .page_rows = PAGE_ROWS,
-                                       .max_block = BLOCK,
-                                       .mask_token = MASK,
-                                       .spare_row = SPARE,
-                                       .cache = KERNEL_BLOCK_NEIGHBOUR};
         struct call_importance weigh = {.q_stride = H * D,
                                         .kv_stride = G * D,
                                         .n_requests = B,
@@ -837,8 +757,6 @@ static void test_focus(void) {
                                         .head_size = D,
                                         .max_masked = BLOCK,
                                         .dtype = KERNEL_BF16};
-        struct call_focus_select choose = {
-            .n_requests = B, .n_tokens = T, .spare_row = SPARE, .max_masked = BLOCK, .alpha = 1.5f};
         struct call_compact compact = {.n_arrays = 1,
                                        .max_rows = T,
                                        .from_stride = {H * D},
@@ -858,96 +776,44 @@ static void test_focus(void) {
                                               .max_queries = BLOCK,
                                               .max_extent = CANVAS,
                                               .dtype = KERNEL_BF16};
-        struct call_decode_mean average = {.n_requests = B};
 #define PUT(call, field, buffer) ((call).field = side ? (buffer)->device : (buffer)->host)
-        PUT(list, canvas, canvas);
-        PUT(list, canvas_start, starts_of);
-        PUT(list, block_start, begins);
-        PUT(list, block_tokens, lengths);
-        PUT(list, pages, pages);
-        PUT(list, final, final);
-        PUT(list, start, start);
-        PUT(list, positions, positions);
-        PUT(list, kv_rows, rows);
-        PUT(list, extent, extent);
-        PUT(list, at, at);
-        PUT(list, masked, masked);
         PUT(weigh, q, q);
         PUT(weigh, k, k);
         PUT(weigh, kv_rows, rows);
-        PUT(weigh, start, start);
+        PUT(weigh, start, starts);
         PUT(weigh, masked, masked);
         PUT(weigh, importance, importance);
-        PUT(choose, before, befores);
-        PUT(choose, after, afters);
-        PUT(choose, masked, masked);
-        PUT(choose, start, start);
-        PUT(choose, positions, positions);
-        PUT(choose, kv_rows, rows);
-        PUT(choose, extent, extent);
-        PUT(choose, at, at);
-        PUT(choose, mean, mean);
-        PUT(choose, frontier, frontiers);
-        PUT(choose, keep, keep);
-        PUT(choose, kept_start, kept_start);
-        PUT(choose, kept, kept);
-        PUT(choose, kept_positions, kept_positions);
-        PUT(choose, kept_rows, kept_rows);
-        PUT(choose, kept_extent, kept_extent);
-        PUT(choose, logit_rows, logit_rows);
-        PUT(choose, targets, targets);
-        PUT(choose, first_row, first_row);
-        PUT(choose, n_rows, n_rows);
-        PUT(compact, rows, kept);
+        PUT(compact, rows, kepts);
         PUT(compact, from[0], q);
         PUT(compact, to[0], few);
-        compact.n_rows = (const int32_t *)(side ? kept_start->device : kept_start->host) + B;
+        compact.n_rows = (const int32_t *)(side ? kept_starts->device : kept_starts->host) + B;
         PUT(attend, q, few);
         PUT(attend, k, k);
         PUT(attend, v, v);
         PUT(attend, y, y);
-        PUT(attend, start, kept_start);
-        PUT(attend, extent, kept_extent);
+        PUT(attend, start, kept_starts);
+        PUT(attend, extent, extents);
         PUT(attend, pages, pages);
-        PUT(average, n_decoded, decoded);
-        PUT(average, mean, mean);
-        PUT(average, sum, sum);
-        PUT(average, steps, steps);
 #undef PUT
         if (side) {
             must(table->record_begin(device), "record_begin");
-            must(table->block_list(device, &list), "block_list");
             must(table->importance(device, &weigh), "importance");
-            must(table->focus_select(device, &choose), "focus_select");
             must(table->compact(device, &compact), "compact");
             must(table->paged_attention(device, &attend), "paged_attention");
-            must(table->decode_mean(device, &average), "decode_mean");
             must(table->record_end(device, &recording), "record_end");
             must(table->record_play(device, recording), "record_play");
         } else {
-            twin_block_list(&list);
             ref_importance(&weigh);
-            twin_focus_select(&choose);
             ref_compact(&compact);
-            twin_decode_mean(&average);
             if (!ref_paged_attention(&attend)) {
                 exit(2);
             }
         }
     }
-    struct buffer *exact[] = {
-        start,       positions,  rows,      extent,    at,        masked,     final,
-        keep,        kept_start, kept,      kept_rows, frontiers, logit_rows, kept_positions,
-        kept_extent, targets,    first_row, n_rows,    few,       mean};
-    for (size_t i = 0; i < sizeof exact / sizeof exact[0]; i++) {
-        char name[40];
-        snprintf(name, sizeof name, "a focused step, array %d", (int)i);
-        check_bytes(exact[i], name);
-    }
-    const int32_t n_kept = ((int32_t *)kept_start->host)[B];
-    check_rows(y, (int64_t)n_kept * H, D, D, CANVAS + D, "attention of kept tokens");
+    check_bytes(few, "compacted rows");
+    check_rows(y, (int64_t)KEPT * H, D, D, CANVAS + D, "attention of kept tokens");
     float *got = pull(importance);
-    for (int t = 0; t < ((int32_t *)start->host)[B]; t++) {
+    for (int t = 0; t < T; t++) {
         const double want = ((float *)importance->host)[t];
         check(fabs((double)got[t] - want) <= 2e-5 * want, "importance %d: %g, not %g", t,
               (double)got[t], want);
@@ -957,6 +823,7 @@ static void test_focus(void) {
     buffers_free();
 }
 
+/* Whole numbers, so that logits are exact and ties real; the head and the sampler agree. */
 static void test_head(void) {
     enum { N = 12, C = 64, V = 1003 };
     struct buffer *x = random_bf16(N * C, 0), *w = random_bf16(V * C, 0);
@@ -1174,7 +1041,6 @@ int main(int argc, char **argv) {
     test_copy(4096, 0x1000);
     test_copy(100000, 8);
     test_recording();
-    test_parts();
     test_mapped();
     for (int i = 0; i < (small ? 3 : 24); i++) {
         const int n_tokens = i % 3 ? between(1, 64) : between(65, small ? 100 : 1200);

@@ -468,29 +468,20 @@ static int keep_focused(void *state, uint64_t id, const int32_t *tokens, uint32_
 }
 
 /* Requests of several lengths under focus; in company that changes no bit. */
-static void serve_focused(const char *bucket, const char *loops, const char *decoder,
-                          struct focused *run) {
+static void serve_focused(const char *loops, const char *decoder, struct focused *run) {
     struct err err = {0};
     struct setting settings[] = {
-        {"runtime.kept_bucket", "", "test", 0},
-        {"scheduler.multi_loop", "", "test", 0},
-        {"decoder", "", "test", 0},
-        {"decoder.threshold", "0.02", "test", 0},
-        {"block_tokens", "16", "test", 0},
-        {"steps_per_block", "16", "test", 0},
-        {"max_batched_tokens", "2048", "test", 0},
-        {"context_tokens", "1024", "test", 0},
-        {"memory_utilization", "0.05", "test", 0},
-        {"max_requests", "16", "test", 0},
-        {"runtime.batch_invariant", "on", "test", 0},
+        {"scheduler.multi_loop", "", "test", 0},   {"decoder", "", "test", 0},
+        {"decoder.threshold", "0.02", "test", 0},  {"block_tokens", "16", "test", 0},
+        {"steps_per_block", "16", "test", 0},      {"max_batched_tokens", "2048", "test", 0},
+        {"context_tokens", "1024", "test", 0},     {"memory_utilization", "0.05", "test", 0},
+        {"max_requests", "16", "test", 0},         {"runtime.batch_invariant", "on", "test", 0},
         {"runtime.element_bytes", "2", "test", 0},
     };
-    snprintf(settings[0].value, sizeof settings[0].value, "%s", bucket);
-    snprintf(settings[1].value, sizeof settings[1].value, "%s", loops);
-    snprintf(settings[2].value, sizeof settings[2].value, "%s", decoder);
-    bool counts = strcmp(decoder, "fixed") == 0;
-    if (counts) {
-        settings[3] = settings[4];
+    snprintf(settings[0].value, sizeof settings[0].value, "%s", loops);
+    snprintf(settings[1].value, sizeof settings[1].value, "%s", decoder);
+    if (strcmp(decoder, "fixed") == 0) {
+        settings[2] = settings[3];
     }
     const struct system_request request = {.system = "focus",
                                            .model = "sdar-tiny",
@@ -518,27 +509,20 @@ static void serve_focused(const char *bucket, const char *loops, const char *dec
     system_close(system);
 }
 
-/* Steps that the device decides, recorded in sizes, one or several a visit, beside those that the
- * host decides in their middle. */
-static void compare_with_host(const char *decoder) {
-    static struct focused host, device;
-    serve_focused("0", "off", decoder, &host);
-    static const char *const ways[][2] = {{"64", "off"}, {"64", "on"}, {"16", "on"}};
-    for (int i = 0; i < 3; i++) {
-        serve_focused(ways[i][0], ways[i][1], decoder, &device);
-        int64_t n_same = 0, n_all = FOCUSED * (int64_t)FOCUSED_OUTPUT;
-        for (int64_t t = 0; t < n_all; t++) {
-            n_same += (&host.tokens[0][0])[t] == (&device.tokens[0][0])[t];
-        }
-        bool same_work = memcmp(host.result.sym, device.result.sym, sizeof host.result.sym) == 0;
-        bool evicts = host.result.sym[SYM_KEPT_Q] < host.result.sym[SYM_BLOCK_Q];
-        check(n_same == n_all && evicts && device.result.completed == FOCUSED &&
-                  (i > 0 || same_work),
-              "focus, decoder %s, sizes of %s, several steps a visit %s: %" PRId64 " of %" PRId64
-              " tokens as the host decides, %" PRId64 " of %" PRId64 " tokens kept, %s sums",
-              decoder, ways[i][0], ways[i][1], n_same, n_all, device.result.sym[SYM_KEPT_Q],
-              device.result.sym[SYM_BLOCK_Q], same_work ? "the same" : "other");
+/* Several steps a decision beside one: the same tokens, and both evict. */
+static void compare_loops(const char *decoder) {
+    static struct focused one, several;
+    serve_focused("off", decoder, &one);
+    serve_focused("on", decoder, &several);
+    int64_t n_same = 0, n_all = FOCUSED * (int64_t)FOCUSED_OUTPUT;
+    for (int64_t t = 0; t < n_all; t++) {
+        n_same += (&one.tokens[0][0])[t] == (&several.tokens[0][0])[t];
     }
+    bool evicts = several.result.sym[SYM_KEPT_Q] < several.result.sym[SYM_BLOCK_Q];
+    check(n_same == n_all && evicts && several.result.completed == FOCUSED,
+          "focus, decoder %s, several steps a decision: %" PRId64 " of %" PRId64
+          " tokens as with one, %" PRId64 " of %" PRId64 " tokens kept",
+          decoder, n_same, n_all, several.result.sym[SYM_KEPT_Q], several.result.sym[SYM_BLOCK_Q]);
 }
 
 int main(int argc, char **argv) {
@@ -551,8 +535,8 @@ int main(int argc, char **argv) {
         compare_with_golden(&dream_wide, ffn_chunks[i]);
     }
     bool small = argc > 2;
-    compare_with_host("fixed");
-    compare_with_host("threshold");
+    compare_loops("fixed");
+    compare_loops("threshold");
     for (int m = 0; m < (small ? 1 : 2); m++) {
         for (int c = small ? 4 : 0; c < 5; c++) {
             compare_with_cpu(models[m], caches[c], c % 2 == 0 ? "on" : "off", NULL);

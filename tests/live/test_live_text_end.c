@@ -29,7 +29,7 @@ static const struct line_up line_ups[] = {
     {"focus",
      "sdar-tiny",
      {"block_tokens=8", "decoder.threshold=0.006", "cache.commit_last=off",
-      "scheduler.multi_loop=on", "runtime.kept_bucket=6"}},
+      "scheduler.multi_loop=on"}},
     {"fast-dllm-v2",
      "fast-dllm-v2-tiny",
      {"block_tokens=16", "cache.small_block=4", "decoder.small_block=4",

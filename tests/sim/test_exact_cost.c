@@ -1,6 +1,5 @@
 /* Steps with exact keys and values: their graphs, their work by hand, their prices at the rows of
  * the imported tables, the budget and the plans that hold them. */
-#include "sim/graph/bucket.h"
 #include "sim/graph/builder.h"
 #include "sim/graph/registrar.h"
 #include "sim/serve/lmax.h"
@@ -335,8 +334,6 @@ START_TEST(a_step_that_evicts_waits_for_the_host) {
     } steps[] = {{block_span(32, 512, 5, 530), true},
                  {block_span(32, 512, 32, 544), false},
                  {prefill_span(512, 0, 0), false}};
-    ck_assert_int_eq(s->runtime.kept_bucket, 64);
-    s->runtime.kept_bucket = 0;
     s->runtime.host_factor = 2;
     for (int i = 0; i < 3; i++) {
         struct step_price price[2];
@@ -354,55 +351,6 @@ START_TEST(a_step_that_evicts_waits_for_the_host) {
 }
 END_TEST
 
-/* Where the device decides, nobody waits, and the price is that of the sizes rounded up. */
-START_TEST(a_step_that_the_device_decides_costs_what_it_is_rounded_up_to) {
-    struct system *s = system_of("focus", "sdar-8b", "a100-80g", true);
-    struct step_shape few, rounded, placed;
-    struct step_price prices[3];
-    const struct span span = block_span(32, 512, 5, 530);
-    shape_clear(&few);
-    for (int i = 0; i < 20; i++) {
-        shape_add(few.sym, &span, 1);
-    }
-    ck_assert(bucket_applies(&few, 64) && !bucket_applies(&few, 0));
-    rounded = few;
-    bucket_round(&rounded, 64);
-    ck_assert_int_eq(few.sym[SYM_KEPT_TOKENS], 100);
-    ck_assert_int_eq(rounded.sym[SYM_KEPT_TOKENS], 128);
-    ck_assert_int_eq(rounded.sym[SYM_TOKENS], 640);
-    ck_assert_int_eq(rounded.sym[SYM_KEPT_Q], 100); /* nobody attends for what is beyond */
-    cost_price(s->cost, &few, (struct chunk_rows){{0}}, &prices[0]);
-    cost_price(s->cost, &rounded, (struct chunk_rows){{0}}, &prices[1]);
-    ck_assert_double_eq(prices[0].device_ns, prices[1].device_ns);
-    s->runtime.kept_bucket = 0;
-    s->runtime.evict_ns = 0;
-    cost_price(s->cost, &few, (struct chunk_rows){{0}}, &prices[2]);
-    ck_assert_double_gt(prices[0].device_ns, prices[2].device_ns);
-    placed = few;
-    bucket_widen(&placed, bucket_most(20, 32, 8192));
-    ck_assert_int_eq(placed.sym[SYM_KEPT_TOKENS], 32 * 32);
-    const struct span prefill = prefill_span(512, 0, 0);
-    shape_add(few.sym, &prefill, 1);
-    ck_assert(!bucket_applies(&few, 64));
-    system_close(s);
-}
-END_TEST
-
-START_TEST(sizes_ascend_in_steps_of_a_unit_then_of_an_eighth_at_most) {
-    const int64_t cases[][2] = {{0, 0},       {1, 32},      {32, 32},     {33, 64},
-                                {65, 128},    {1000, 1024}, {1025, 1152}, {2048, 2048},
-                                {2049, 2304}, {8192, 8192}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        ck_assert_int_eq(bucket_size(cases[i][0], 64), cases[i][1]);
-    }
-    for (int64_t n = 1; n < 20000; n++) {
-        int64_t size = bucket_size(n, 64);
-        ck_assert(size >= n && bucket_size(size, 64) == size);
-        ck_assert(n <= 1024 ? size - n < 64 : 8 * (size - n) < n);
-    }
-}
-END_TEST
-
 int main(void) {
     const TTest *const tests[] = {
         every_exact_graph_is_whole_and_its_tensors_never_overlap,
@@ -413,8 +361,6 @@ int main(void) {
         a_step_of_measured_sizes_is_priced_by_its_rows,
         the_longest_canvas_is_what_its_exact_rows_leave_room_for,
         a_step_that_evicts_waits_for_the_host,
-        a_step_that_the_device_decides_costs_what_it_is_rounded_up_to,
-        sizes_ascend_in_steps_of_a_unit_then_of_an_eighth_at_most,
     };
     return SUITE_RUN("exact cost", tests);
 }

@@ -210,29 +210,14 @@ static inline int fake_paged(struct device *device, const struct call_paged_atte
     return fake_cost(1500 + 0.01 * pairs);
 }
 
-static inline int fake_block_list(struct device *device, const struct call_block_list *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_tokens, 1));
-}
-
 static inline int fake_importance(struct device *device, const struct call_importance *call) {
     (void)device;
     return fake_cost(pass_ns(call->n_requests, 10.0 * call->max_masked));
 }
 
-static inline int fake_focus_select(struct device *device, const struct call_focus_select *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_tokens, 1));
-}
-
 static inline int fake_compact(struct device *device, const struct call_compact *call) {
     (void)device;
     return fake_cost(pass_ns(call->max_rows, call->width[0]));
-}
-
-static inline int fake_decode_mean(struct device *device, const struct call_decode_mean *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_requests, 1));
 }
 
 static inline int fake_moe_route(struct device *device, const struct call_moe_route *call) {
@@ -265,23 +250,6 @@ static inline int fake_moe_down(struct device *device, const struct call_moe_dow
 static inline int fake_moe_combine(struct device *device, const struct call_moe_combine *call) {
     (void)device;
     return fake_cost(pass_ns(call->n_tokens, (double)call->n_active * call->n_channels));
-}
-
-static inline int fake_bucket(struct device *device, const struct call_bucket *call) {
-    (void)device;
-    (void)call;
-    return fake_cost(1000);
-}
-
-static inline int fake_block_log(struct device *device, const struct call_block_log *call) {
-    (void)device;
-    return fake_cost(pass_ns(call->n_requests, call->max_block));
-}
-
-static inline int fake_block_next(struct device *device, const struct call_block_next *call) {
-    (void)device;
-    (void)call;
-    return fake_cost(1000);
 }
 
 static inline int fake_mark_open(struct device *device, struct device_mark **out) {
@@ -369,19 +337,13 @@ static inline struct device_table fake_table(bool records) {
     table.decode = fake_decode;
     table.random = fake_random;
     table.paged_attention = fake_paged;
-    table.block_list = fake_block_list;
     table.importance = fake_importance;
-    table.focus_select = fake_focus_select;
     table.compact = fake_compact;
-    table.decode_mean = fake_decode_mean;
     table.moe_route = fake_moe_route;
     table.moe_sort = fake_moe_sort;
     table.moe_gate_up = fake_moe_gate_up;
     table.moe_down = fake_moe_down;
     table.moe_combine = fake_moe_combine;
-    table.bucket = fake_bucket;
-    table.block_log = fake_block_log;
-    table.block_next = fake_block_next;
     return table;
 }
 

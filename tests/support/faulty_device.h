@@ -12,20 +12,14 @@
 
 enum { RECORDED_CALLS = 4096, RECORDED_BYTES = 320 };
 
-/* What stands in a recording: a call, or the border of a part that a number decides on. */
-enum recorded_kind { RECORDED_CALL, RECORDED_WHILE, RECORDED_CHOOSE, RECORDED_NEXT, RECORDED_DONE };
-
 /* A call as it was made, and how to make it. */
 struct recorded_call {
-    enum recorded_kind kind;
-    const int32_t *number;
     int (*issue)(struct device *device, const void *call);
     unsigned char call[RECORDED_BYTES];
 };
 
 struct device_recording {
     int n_calls;
-    bool has_parts;
     struct recorded_call calls[RECORDED_CALLS];
 };
 
@@ -76,7 +70,6 @@ static inline int faulty_issue(struct device *device,
         to = &faulty.queue[faulty.n_queued++];
     }
     ck_assert_uint_le(size, RECORDED_BYTES);
-    to->kind = RECORDED_CALL;
     to->issue = issue;
     memcpy(to->call, call, size);
     return DEVICE_OK;
@@ -121,19 +114,13 @@ FAULTY_KERNEL(next_step)
 FAULTY_KERNEL(decode)
 FAULTY_KERNEL(random)
 FAULTY_KERNEL(paged_attention)
-FAULTY_KERNEL(block_list)
 FAULTY_KERNEL(importance)
-FAULTY_KERNEL(focus_select)
 FAULTY_KERNEL(compact)
-FAULTY_KERNEL(decode_mean)
 FAULTY_KERNEL(moe_route)
 FAULTY_KERNEL(moe_sort)
 FAULTY_KERNEL(moe_gate_up)
 FAULTY_KERNEL(moe_down)
 FAULTY_KERNEL(moe_combine)
-FAULTY_KERNEL(bucket)
-FAULTY_KERNEL(block_log)
-FAULTY_KERNEL(block_next)
 
 struct faulty_copy {
     void *to;
@@ -184,89 +171,8 @@ static int faulty_record_end(struct device *device, struct device_recording **ou
     return DEVICE_OK;
 }
 
-static int faulty_part(enum recorded_kind kind, const int32_t *number) {
-    struct device_recording *recording = faulty.recording;
-    if (faulty_trips()) {
-        return DEVICE_FAILED;
-    }
-    ck_assert_ptr_nonnull(recording);
-    ck_assert_int_lt(recording->n_calls, RECORDED_CALLS);
-    recording->has_parts = true;
-    recording->calls[recording->n_calls++] = (struct recorded_call){.kind = kind, .number = number};
-    return DEVICE_OK;
-}
-
-static int faulty_record_while(struct device *device, const int32_t *number) {
-    (void)device;
-    return faulty_part(RECORDED_WHILE, number);
-}
-
-static int faulty_record_choose(struct device *device, const int32_t *number, int32_t n_parts) {
-    (void)device;
-    ck_assert_int_gt(n_parts, 0);
-    return faulty_part(RECORDED_CHOOSE, number);
-}
-
-static int faulty_record_next(struct device *device) {
-    (void)device;
-    return faulty_part(RECORDED_NEXT, NULL);
-}
-
-static int faulty_record_done(struct device *device) {
-    (void)device;
-    return faulty_part(RECORDED_DONE, NULL);
-}
-
-/* The border behind `at` of the part that begins before it. */
-static int faulty_part_end(const struct device_recording *recording, int at) {
-    for (int depth = 0; depth > 0 || recording->calls[at].kind < RECORDED_NEXT; at++) {
-        enum recorded_kind kind = recording->calls[at].kind;
-        depth += (kind == RECORDED_WHILE || kind == RECORDED_CHOOSE) - (kind == RECORDED_DONE);
-    }
-    return at;
-}
-
-/* NOLINTNEXTLINE(misc-no-recursion): parts stand inside one another */
-static int faulty_run(struct device *device, const struct device_recording *recording, int at,
-                      int end) {
-    int status = DEVICE_OK;
-    while (status == DEVICE_OK && at < end) {
-        const struct recorded_call *call = &recording->calls[at++];
-        if (call->kind == RECORDED_CALL) {
-            status = call->issue(device, call->call);
-            continue;
-        }
-        int place = call->kind == RECORDED_CHOOSE ? *call->number : 0;
-        for (int border = at, i = 0;; i++, at = border + 1) {
-            border = faulty_part_end(recording, at);
-            bool loops = call->kind == RECORDED_WHILE;
-            while (status == DEVICE_OK && (loops ? *call->number != 0 : i == place)) {
-                status = faulty_run(device, recording, at, border);
-                place = -1;
-            }
-            if (recording->calls[border].kind == RECORDED_DONE) {
-                at = border + 1;
-                break;
-            }
-        }
-    }
-    return status;
-}
-
-static int faulty_issue_recording(struct device *device, const void *call) {
-    struct device_recording *const *recording = call;
-    return faulty_run(device, *recording, 0, (*recording)->n_calls);
-}
-
 static int faulty_record_play(struct device *device, struct device_recording *recording) {
     int status = faulty_trips() ? DEVICE_FAILED : DEVICE_OK;
-    if (status == DEVICE_OK && recording->has_parts) {
-        int n_issued = faulty.n_issued;
-        status = faulty_issue(device, faulty_issue_recording, &recording, sizeof recording);
-        faulty.n_issued = n_issued;
-        faulty.n_played++;
-        return status;
-    }
     for (int i = 0; status == DEVICE_OK && i < recording->n_calls; i++) {
         if (faulty.queues) {
             ck_assert_int_lt(faulty.n_queued, QUEUED_CALLS);
@@ -461,10 +367,6 @@ static inline struct device_table faulty_device(long fail_at) {
     table.record_end = faulty_record_end;
     table.record_play = faulty_record_play;
     table.record_close = faulty_record_close;
-    table.record_while = faulty_record_while;
-    table.record_choose = faulty_record_choose;
-    table.record_next = faulty_record_next;
-    table.record_done = faulty_record_done;
     table.embed = faulty_embed;
     table.norm = faulty_norm;
     table.linear = faulty_linear;
@@ -486,19 +388,13 @@ static inline struct device_table faulty_device(long fail_at) {
     table.decode = faulty_decode;
     table.random = faulty_random;
     table.paged_attention = faulty_paged_attention;
-    table.block_list = faulty_block_list;
     table.importance = faulty_importance;
-    table.focus_select = faulty_focus_select;
     table.compact = faulty_compact;
-    table.decode_mean = faulty_decode_mean;
     table.moe_route = faulty_moe_route;
     table.moe_sort = faulty_moe_sort;
     table.moe_gate_up = faulty_moe_gate_up;
     table.moe_down = faulty_moe_down;
     table.moe_combine = faulty_moe_combine;
-    table.bucket = faulty_bucket;
-    table.block_log = faulty_block_log;
-    table.block_next = faulty_block_next;
     return table;
 }
 
