@@ -85,14 +85,18 @@ static int read_asked(const struct options *options, struct asked_calibration *a
 }
 
 static int find_gpu(const struct device_facts *facts, const char **gpu, struct err *err) {
-    for (size_t i = 0; i < gpu_table_size; i++) {
-        if (engine_device_is(facts, gpu_table[i].name)) {
-            *gpu = gpu_table[i].name;
+    const struct gpu *const *gpus = gpu_all(err);
+    for (size_t i = 0; gpus != NULL && gpus[i] != NULL; i++) {
+        if (engine_device_is(facts, gpus[i]->name)) {
+            *gpu = gpus[i]->name;
             return 0;
         }
     }
-    return err_usage(err, "no GPU of the table is called '%s' (`unmask list gpus` prints them all)",
-                     facts->name);
+    return err_usage(
+        err,
+        "no known GPU is called '%s' (`unmask list gpus` prints them all): describe it "
+        "in a file, --gpu ./mine.ini",
+        facts->name);
 }
 
 /* The GPU that was asked for, which has to be this one, or else the one that it is. */

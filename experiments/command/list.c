@@ -119,10 +119,11 @@ static void list_planners(struct listing *out) {
 static void list_runtimes(struct listing *out) {
     static const char *const columns[] = {"name", "what", "source"};
     out->rows = table_open(columns, 3);
-    for (size_t i = 0; i < runtime_table_size; i++) {
-        table_text(out->rows, runtime_table[i].name);
-        table_text(out->rows, runtime_table[i].doc);
-        table_text(out->rows, runtime_table[i].source);
+    const struct runtime_preset *const *runtimes = runtime_all(out->err);
+    for (size_t i = 0; runtimes != NULL && runtimes[i] != NULL; i++) {
+        table_text(out->rows, runtimes[i]->name);
+        table_text(out->rows, runtimes[i]->doc);
+        table_text(out->rows, runtimes[i]->source);
     }
     out->params = table_open(param_columns, N_PARAM_COLUMNS);
     add_params(out->params, "every runtime", "runtime.", runtime_params, runtime_n_params);
@@ -176,8 +177,9 @@ static void list_models(struct listing *out) {
                                           "KV/token", "rotated", "positions",  "attention",
                                           "block",    "experts", "router",     "source"};
     out->rows = table_open(columns, sizeof columns / sizeof columns[0]);
-    for (size_t i = 0; i < model_table_size; i++) {
-        const struct model *model = &model_table[i];
+    const struct model *const *models = model_all(out->err);
+    for (size_t i = 0; models != NULL && models[i] != NULL; i++) {
+        const struct model *model = models[i];
         double weights = (double)model_weights_bytes(model);
         double kv = (double)model_kv_bytes_per_token(model);
         double parameters = (double)model_parameters(model);
@@ -223,9 +225,8 @@ static const char *profile_words(const struct gpu *gpu, char *text, size_t size)
     if (gpu->profile == NULL) {
         return transfer_words(gpu, text, size);
     }
-    char relative[256], path[1024], line[512];
-    snprintf(relative, sizeof relative, "kernels/profiles/%s", gpu->profile);
-    FILE *file = fopen(data_path(path, sizeof path, relative), "r");
+    char path[4096], line[512];
+    FILE *file = fopen(gpu_profile_path(gpu, path, sizeof path), "r");
     while (file != NULL && fgets(line, sizeof line, file) != NULL && line[0] == '#') {
         if (strncmp(line, "# kind: ", 8) == 0) {
             snprintf(text, size, "%.*s", (int)strcspn(line + 8, "\r\n"), line + 8);
@@ -241,8 +242,9 @@ static void list_gpus(struct listing *out) {
     static const char *const columns[] = {"name", "title", "memory", "TFLOP/s",
                                           "GB/s", "SMs",   "prices", "source"};
     out->rows = table_open(columns, sizeof columns / sizeof columns[0]);
-    for (size_t i = 0; i < gpu_table_size; i++) {
-        const struct gpu *gpu = &gpu_table[i];
+    const struct gpu *const *gpus = gpu_all(out->err);
+    for (size_t i = 0; gpus != NULL && gpus[i] != NULL; i++) {
+        const struct gpu *gpu = gpus[i];
         char text[160];
         table_text(out->rows, gpu->name);
         table_text(out->rows, gpu->title);
@@ -259,13 +261,14 @@ static void list_gpus(struct listing *out) {
 static void list_profiles(struct listing *out) {
     static const char *const columns[] = {"gpu", "file", "kind"};
     out->rows = table_open(columns, 3);
-    for (size_t i = 0; i < gpu_table_size; i++) {
+    const struct gpu *const *gpus = gpu_all(out->err);
+    for (size_t i = 0; gpus != NULL && gpus[i] != NULL; i++) {
         char file[256], text[64];
-        if (gpu_table[i].profile != NULL) {
-            snprintf(file, sizeof file, "kernels/profiles/%s", gpu_table[i].profile);
-            table_text(out->rows, gpu_table[i].name);
+        if (gpus[i]->profile != NULL) {
+            snprintf(file, sizeof file, "kernels/profiles/%s", gpus[i]->profile);
+            table_text(out->rows, gpus[i]->name);
             table_text(out->rows, file);
-            table_text(out->rows, profile_words(&gpu_table[i], text, sizeof text));
+            table_text(out->rows, profile_words(gpus[i], text, sizeof text));
         }
     }
 }

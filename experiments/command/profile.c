@@ -80,6 +80,15 @@ static void print_raised(const struct profile *profile) {
     }
 }
 
+/* Of the shipped ones relative to the data folder. */
+static const char *file_of(const struct gpu *gpu, const char *given, char *text, size_t size) {
+    if (given != NULL || gpu->path != NULL) {
+        return given != NULL ? given : gpu_profile_path(gpu, text, size);
+    }
+    snprintf(text, size, "kernels/profiles/%s", gpu->profile);
+    return text;
+}
+
 static int show(const char *name, const struct options *options, struct err *err) {
     struct profile *profile = NULL;
     const char *given = options_text(options, "profile");
@@ -87,10 +96,8 @@ static int show(const char *name, const struct options *options, struct err *err
     if (gpu == NULL) {
         return (int)err->kind;
     }
-    char file[256];
-    snprintf(file, sizeof file, "%s%s", given != NULL ? "" : "kernels/profiles/",
-             given != NULL ? given : gpu->profile);
     int status = 0;
+    char file[4096];
     json_t *operators = json_array();
     if (options_has(options, "json")) {
         for (int op = 0; op < PROFILE_OPS; op++) {
@@ -106,7 +113,8 @@ static int show(const char *name, const struct options *options, struct err *err
                                 err);
     } else {
         printf("%s (%s)\nfile         %s\nkind         %s\nsource       %s\n", gpu->name,
-               gpu->title, file, profile_kind(profile), profile_source(profile));
+               gpu->title, file_of(gpu, given, file, sizeof file), profile_kind(profile),
+               profile_source(profile));
         print_facts(profile);
         print_raised(profile);
         printf("operators   ");
@@ -177,15 +185,17 @@ static int check(const struct options *options, struct err *err) {
         status = check_one(options->words[1], options_text(options, "profile"), array, err);
     }
     bool is_first = true;
-    for (size_t i = 0; all && status == 0 && i < gpu_table_size; i++) {
-        if (gpu_table[i].profile == NULL) {
+    const struct gpu *const *gpus = all ? gpu_all(err) : NULL;
+    status = all && gpus == NULL ? err_status(err) : status;
+    for (size_t i = 0; all && status == 0 && gpus[i] != NULL; i++) {
+        if (gpus[i]->profile == NULL) {
             continue;
         }
         if (!is_first && array == NULL) {
             printf("\n");
         }
         is_first = false;
-        status = check_one(gpu_table[i].name, NULL, array, err);
+        status = check_one(gpus[i]->name, NULL, array, err);
     }
     if (status == 0 && array != NULL) {
         return cmd_print_json(array, err);

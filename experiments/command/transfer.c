@@ -143,17 +143,17 @@ struct checks {
     size_t n;
 };
 
-static int check_pairs(struct profile *const *profiles, struct checks *out, struct err *err) {
+static int check_pairs(const struct gpu *const *gpus, struct profile *const *profiles,
+                       struct checks *out, struct err *err) {
     int status = 0;
-    for (size_t i = 0; i < gpu_table_size; i++) {
-        for (size_t j = 0; status == 0 && j < gpu_table_size; j++) {
+    for (size_t i = 0; gpus[i] != NULL; i++) {
+        for (size_t j = 0; status == 0 && gpus[j] != NULL; j++) {
             if (i == j || profiles[i] == NULL || profiles[j] == NULL) {
                 continue;
             }
             ASSERT(out->n < MOST_PAIRS);
             struct transfer_check *check = &out->pairs[out->n];
-            status =
-                transfer_check(profiles[i], &gpu_table[i], profiles[j], &gpu_table[j], check, err);
+            status = transfer_check(profiles[i], gpus[i], profiles[j], gpus[j], check, err);
             out->n += check->n >= TRANSFER_FEWEST_ROWS;
         }
     }
@@ -187,14 +187,16 @@ static int check(const struct options *options, struct err *err) {
     struct checks *checks = calloc(1, sizeof *checks);
     enum { MOST_GPUS = 64 };
     struct profile *profiles[MOST_GPUS] = {NULL};
-    int status = 0;
-    ASSERT(checks != NULL && gpu_table_size <= MOST_GPUS);
-    for (size_t i = 0; status == 0 && i < gpu_table_size; i++) {
-        if (gpu_table[i].profile != NULL) {
-            status = profile_open_shipped(&gpu_table[i], &profiles[i], err);
+    const struct gpu *const *gpus = gpu_all(err);
+    int status = gpus == NULL ? err_status(err) : 0;
+    ASSERT(checks != NULL);
+    for (size_t i = 0; status == 0 && gpus[i] != NULL; i++) {
+        ASSERT(i < MOST_GPUS);
+        if (gpus[i]->profile != NULL) {
+            status = profile_open_shipped(gpus[i], &profiles[i], err);
         }
     }
-    status = status != 0 ? status : check_pairs(profiles, checks, err);
+    status = status != 0 ? status : check_pairs(gpus, profiles, checks, err);
     if (status == 0) {
         struct table *table = table_of(checks);
         if (options_has(options, "json")) {
@@ -204,7 +206,7 @@ static int check(const struct options *options, struct err *err) {
         }
         table_close(table);
     }
-    for (size_t i = 0; i < gpu_table_size; i++) {
+    for (size_t i = 0; i < MOST_GPUS; i++) {
         profile_close(profiles[i]);
     }
     free(checks);

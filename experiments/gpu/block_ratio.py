@@ -7,7 +7,7 @@ import csv
 import statistics
 import sys
 
-# SDAR-8B: channels, query and key heads' channels, FFN, vocabulary, layers (sim/model/model.c).
+# SDAR-8B: channels, query and key heads' channels, FFN, vocabulary, layers (sim/model/models).
 C, Q, KV, F, V, LAYERS = 4096, 4096, 2048, 12288, 151936, 36
 QKV, REST = 2 * C * (Q + KV), 2 * Q * C + 2 * 3 * C * F
 

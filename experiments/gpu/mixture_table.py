@@ -8,7 +8,7 @@ import os
 import sys
 
 # Layers, dense ones among them, channels, query and key heads' channels, dense FFN, experts' FFN,
-# shared FFN, experts, vocabulary (sim/model/model.c).
+# shared FFN, experts, vocabulary (sim/model/models).
 SHAPES = {
     "llada-moe": (16, 0, 2048, 2048, 2048, 0, 1024, 0, 64, 157184),
     "llada2-mini": (20, 1, 2048, 2048, 512, 5120, 512, 512, 256, 157184),

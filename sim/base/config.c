@@ -79,10 +79,11 @@ int config_parse(const char *path, const char *text, size_t size, struct config 
     } else if (bad_line != 0) {
         err_usage(err, "%s:%d: expected [section] or key = value", path, bad_line);
     }
-    if (err->kind != ERR_NONE) {
-        config_fini(out);
+    if (reader.long_line == 0 && reader.n_bad_bytes == 0 && bad_line == 0) {
+        return 0;
     }
-    return (int)err->kind;
+    config_fini(out);
+    return err_status(err);
 }
 
 int config_read(const char *path, struct config *out, struct err *err) {

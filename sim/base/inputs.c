@@ -109,7 +109,7 @@ void inputs_note(const char *role, const char *path) {
 
 /* Relative to the data folder where the file lies there. */
 static const char *name_of(const char *path) {
-    static const char *const folders[] = {"experiments/", "traces/", "kernels/"};
+    static const char *const folders[] = {"experiments/", "traces/", "kernels/", "sim/"};
     const char *data = data_dir();
     size_t length = strlen(data);
     if (strncmp(path, data, length) == 0 && path[length] == '/') {

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "sim/base/param.h"
+#include "sim/base/catalogue.h"
 #include "sim/base/provenance.h"
 #include "sim/graph/graph.h"
 
@@ -71,15 +71,18 @@ extern const struct param runtime_params[];
 extern const size_t runtime_n_params;
 
 struct runtime_preset {
-    const char *name, *doc, *source;
+    const char *name, *path; /* as struct catalogued has them */
+    const char *doc, *source;
+    const char *host_kind_word;
     /* What stands behind the host terms, and the model they are of; NULL: of any. */
     enum provenance_kind host_kind;
     const char *host_model;
     struct runtime runtime;
 };
 
-extern const struct runtime_preset runtime_table[];
-extern const size_t runtime_table_size;
+/* The runtime of that name, or of the file at that path; all of the data folder
+ * (sim/cost/runtimes), NULL behind the last. NULL and a sentence on an error. */
 const struct runtime_preset *runtime_find(const char *name, struct err *err);
+const struct runtime_preset *const *runtime_all(struct err *err);
 
 #endif

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/datadir.h"
 #include "sim/cost/profile_table.h"
 #include "sim/cost/transfer.h"
 
@@ -19,10 +18,9 @@ int profile_open_shipped(const struct gpu *gpu, struct profile **out, struct err
     if (gpu->profile == NULL) {
         return err_usage(err, "%s has no profile: its prices are roofline", gpu->name);
     }
-    char relative[256], path[1024];
-    snprintf(relative, sizeof relative, "kernels/profiles/%s", gpu->profile);
+    char path[4096];
     struct profile_peaks peaks = profile_peaks_of(gpu);
-    return profile_open(data_path(path, sizeof path, relative), &peaks, out, err);
+    return profile_open(gpu_profile_path(gpu, path, sizeof path), &peaks, out, err);
 }
 
 const char *transfer_class_name(size_t i_class) {
@@ -136,9 +134,11 @@ static int check_shipped(const struct profile *donor, const struct gpu *from, co
  * `beyond` and not `without`. */
 static const struct gpu *nearest_measured(const struct gpu *gpu, double beyond,
                                           const struct gpu *without) {
+    struct err ignored = {0};
     const struct gpu *nearest = NULL;
-    for (size_t i = 0; i < gpu_table_size; i++) {
-        const struct gpu *other = &gpu_table[i];
+    const struct gpu *const *gpus = gpu_all(&ignored);
+    for (size_t i = 0; gpus != NULL && gpus[i] != NULL; i++) {
+        const struct gpu *other = gpus[i];
         double distance = apart(other, gpu);
         if (other->profile != NULL && other != without && distance > beyond &&
             (nearest == NULL || distance < apart(nearest, gpu))) {

@@ -1,15 +1,16 @@
-/* GPUs as a table of facts: data-sheet peaks and what libraries are known to reach. The host's CPU
- * stands among them, for the backend that runs there. */
+/* GPUs: data-sheet peaks and what libraries are known to reach, each a file of sim/model/gpus. The
+ * host's CPU stands among them, for the backend that runs there. */
 #ifndef UNMASK_SIM_MODEL_GPU_H
 #define UNMASK_SIM_MODEL_GPU_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim/base/err.h"
+#include "sim/base/catalogue.h"
 
 struct gpu {
-    const char *name, *title;
+    const char *name, *path; /* as struct catalogued has them */
+    const char *title;
     uint32_t sms, compute_capability; /* streaming multiprocessors; 89 = sm_89, 0 = no GPU */
     int64_t memory_bytes;             /* as nvidia-smi reports it */
     int64_t l2_bytes;
@@ -21,7 +22,7 @@ struct gpu {
     double l2_bandwidth;    /* bytes/s between the L2 cache and the multiprocessors, estimate */
     const char *link;       /* between the GPUs of one host */
     double link_bandwidth;  /* bytes/s out of one GPU, data sheet */
-    const char *profile;    /* file name under kernels/profiles, or NULL: roofline only */
+    const char *profile;    /* file name beside its own or under kernels/profiles, or NULL */
     const char *donor;      /* the GPU whose profile is transferred here when it has none */
     const char *source;
 };
@@ -33,10 +34,18 @@ static inline double gpu_roof_flops(const struct gpu *gpu) {
                                                        : gpu->peak_bf16_flops;
 }
 
-extern const struct gpu gpu_table[];
-extern const size_t gpu_table_size;
-
-/* NULL and a sentence naming the nearest known GPU when there is none of that name. */
+/* The GPU of that name, or of the file at that path. NULL, and a sentence naming the nearest known
+ * GPU or what is wrong in the file. */
 const struct gpu *gpu_find(const char *name, struct err *err);
+
+/* 0 if the data folder has a GPU of that name; else the sentence about the nearest. */
+int gpu_check_name(const char *name, struct err *err);
+
+/* All of the data folder, by name; NULL behind the last. NULL and a sentence on an error. */
+const struct gpu *const *gpu_all(struct err *err);
+
+/* Where the profile of a GPU that has one lies: beside the GPU's own file where it is there, else
+ * among those that are shipped. Returns `path`. */
+const char *gpu_profile_path(const struct gpu *gpu, char *path, size_t size);
 
 #endif

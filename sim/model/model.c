@@ -1,387 +1,171 @@
 #include "sim/model/model.h"
 
+#include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
-#include "sim/base/names.h"
-#include "sim/base/num.h"
 #include "sim/model/ranks.h"
 
-/* Shapes read from the models' configuration files or from the graph builders of public serving
- * code; "U" in a source marks a shape taken over from the model it was trained from. */
-const char *const attention_mask_names[ATTENTION_MASK_COUNT] = {"bidirectional", "block-causal",
-                                                                "autoregressive"};
-const char *const router_kind_names[ROUTER_KIND_COUNT] = {"none", "softmax", "sigmoid-grouped"};
+const char *const attention_mask_names[ATTENTION_MASK_COUNT + 1] = {"bidirectional", "block-causal",
+                                                                    "autoregressive", NULL};
+const char *const router_kind_names[ROUTER_KIND_COUNT + 1] = {"none", "softmax", "sigmoid-grouped",
+                                                              NULL};
 
-const struct model model_table[] = {
-    {.name = "llada-8b",
-     .title = "LLaDA-8B Base/Instruct/1.5",
-     .layers = 32,
-     .hidden = 4096,
-     .heads = 32,
-     .kv_heads = 32,
-     .head_dim = 128,
-     .ffn = 12288,
-     .vocab = 126464,
-     .max_positions = 4096,
-     .mask_token = 126336,
-     .mask = MASK_BIDIRECTIONAL,
-     .block_tokens = 32,
-     .source = "GSAI-ML/LLaDA-8B-Instruct config; arXiv 2502.09992"},
-    {.name = "dream-7b",
-     .title = "Dream-v0 7B Base/Instruct",
-     .layers = 28,
-     .hidden = 3584,
-     .heads = 28,
-     .kv_heads = 4,
-     .head_dim = 128,
-     .ffn = 18944,
-     .vocab = 152064,
-     .max_positions = 131072,
-     .mask_token = 151666,
-     .qkv_bias = true,
-     .shifted_logits = true,
-     .mask = MASK_BIDIRECTIONAL,
-     .block_tokens = 32,
-     .source = "Dream-org/Dream-v0 config; max positions of Qwen2.5 (U), trained at 2048"},
-    {.name = "sdar-1.7b",
-     .title = "SDAR-1.7B-Chat",
-     .layers = 28,
-     .hidden = 2048,
-     .heads = 16,
-     .kv_heads = 8,
-     .head_dim = 128,
-     .ffn = 6144,
-     .vocab = 151936,
-     .max_positions = 32768,
-     .mask_token = 151669,
-     .qk_norm = true,
-     .tied = true,
-     .mask = MASK_BLOCK_CAUSAL,
-     .block_tokens = 4,
-     .source = "Qwen3-1.7B shape (U)"},
-    {.name = "sdar-4b",
-     .title = "SDAR-4B-Chat",
-     .layers = 36,
-     .hidden = 2560,
-     .heads = 32,
-     .kv_heads = 8,
-     .head_dim = 128,
-     .ffn = 9728,
-     .vocab = 151936,
-     .max_positions = 32768,
-     .mask_token = 151669,
-     .qk_norm = true,
-     .mask = MASK_BLOCK_CAUSAL,
-     .block_tokens = 4,
-     .source = "JetAstra/SDAR training/model config.json"},
-    {.name = "sdar-8b",
-     .title = "SDAR-8B-Chat",
-     .layers = 36,
-     .hidden = 4096,
-     .heads = 32,
-     .kv_heads = 8,
-     .head_dim = 128,
-     .ffn = 12288,
-     .vocab = 151936,
-     .max_positions = 32768,
-     .mask_token = 151669,
-     .qk_norm = true,
-     .mask = MASK_BLOCK_CAUSAL,
-     .block_tokens = 4,
-     .source = "JetAstra/SDAR training/model config.json"},
-    {.name = "fast-dllm-v2-7b",
-     .title = "Fast_dLLM_v2_7B",
-     .layers = 28,
-     .hidden = 3584,
-     .heads = 28,
-     .kv_heads = 4,
-     .head_dim = 128,
-     .ffn = 18944,
-     .vocab = 152064,
-     .max_positions = 32768,
-     .mask_token = 151665,
-     .qkv_bias = true,
-     .shifted_logits = true,
-     .mask = MASK_BLOCK_CAUSAL,
-     .block_tokens = 32,
-     .source = "Qwen2.5-7B shape; max positions (U)"},
-    {.name = "llama-3.1-8b",
-     .title = "Llama-3.1-8B",
-     .layers = 32,
-     .hidden = 4096,
-     .heads = 32,
-     .kv_heads = 8,
-     .head_dim = 128,
-     .ffn = 14336,
-     .vocab = 128256,
-     .max_positions = 131072,
-     .mask_token = NO_MASK_TOKEN,
-     .mask = MASK_CAUSAL,
-     .block_tokens = 1,
-     .source = "meta-llama/Llama-3.1-8B config"},
-    {.name = "qwen2.5-3b",
-     .title = "Qwen2.5-3B",
-     .layers = 36,
-     .hidden = 2048,
-     .heads = 16,
-     .kv_heads = 2,
-     .head_dim = 128,
-     .ffn = 11008,
-     .vocab = 151936,
-     .max_positions = 32768,
-     .mask_token = NO_MASK_TOKEN,
-     .qkv_bias = true,
-     .tied = true,
-     .mask = MASK_CAUSAL,
-     .block_tokens = 1,
-     .source = "Qwen/Qwen2.5-3B config"},
-    {.name = "llada-moe",
-     .title = "LLaDA-MoE-7B-A1B",
-     .layers = 16,
-     .hidden = 2048,
-     .heads = 16,
-     .kv_heads = 16,
-     .head_dim = 128,
-     .vocab = 157184,
-     .max_positions = 8192,
-     .mask_token = 156895,
-     .qk_norm = true,
-     .mask = MASK_BIDIRECTIONAL,
-     .block_tokens = 64,
-     .router = ROUTER_SOFTMAX,
-     .experts = 64,
-     .experts_active = 8,
-     .expert_ffn = 1024,
-     .expert_groups = 1,
-     .expert_groups_active = 1,
-     .routed_scale = 1,
-     .source = "inclusionAI/LLaDA-MoE-7B-A1B config; weights that are not divided by their sum: "
-               "norm_topk_prob's default"},
-    {.name = "sdar-30b-a3b",
-     .title = "SDAR-30B-A3B",
-     .layers = 48,
-     .hidden = 2048,
-     .heads = 32,
-     .kv_heads = 4,
-     .head_dim = 128,
-     .vocab = 151936,
-     .max_positions = 32768,
-     .mask_token = 151669,
-     .qk_norm = true,
-     .mask = MASK_BLOCK_CAUSAL,
-     .block_tokens = 4,
-     .router = ROUTER_SOFTMAX,
-     .experts = 128,
-     .experts_active = 8,
-     .expert_ffn = 768,
-     .expert_groups = 1,
-     .expert_groups_active = 1,
-     .norm_topk = true,
-     .routed_scale = 1,
-     .source = "Qwen3-30B-A3B shape (U)"},
-    {.name = "llada2-mini",
-     .title = "LLaDA2.0-mini (16B-A1.4B)",
-     .layers = 20,
-     .hidden = 2048,
-     .heads = 16,
-     .kv_heads = 4,
-     .head_dim = 128,
-     .rotary_dim = 64,
-     .ffn = 5120,
-     .vocab = 157184,
-     .max_positions = 32768,
-     .mask_token = 156895,
-     .qk_norm = true,
-     .mask = MASK_BLOCK_CAUSAL,
-     .block_tokens = 32,
-     .router = ROUTER_SIGMOID_GROUPED,
-     .experts = 256,
-     .experts_active = 8,
-     .block_experts_hit = 69.5,
-     .block_experts_hit_source = "arXiv 2605.30876v2, Table 2: mean of four benchmarks",
-     .expert_ffn = 512,
-     .shared_experts = 1,
-     .shared_ffn = 512,
-     .dense_layers = 1,
-     .expert_groups = 8,
-     .expert_groups_active = 4,
-     .expert_bias = true,
-     .norm_topk = true,
-     .routed_scale = 2.5,
-     .source = "inclusionAI/LLaDA2.0-mini config; inclusionAI/dFactory llada2_mini config.json "
-               "(rotation, "
-               "router)"},
-    {.name = "llada2-flash",
-     .title = "LLaDA2.0-flash (100B-A6.1B)",
-     .layers = 32,
-     .hidden = 4096,
-     .heads = 32,
-     .kv_heads = 4,
-     .head_dim = 128,
-     .rotary_dim = 64,
-     .ffn = 9216,
-     .vocab = 157184,
-     .max_positions = 32768,
-     .mask_token = 156895,
-     .qk_norm = true,
-     .mask = MASK_BLOCK_CAUSAL,
-     .block_tokens = 32,
-     .router = ROUTER_SIGMOID_GROUPED,
-     .experts = 256,
-     .experts_active = 8,
-     .expert_ffn = 1024,
-     .shared_experts = 1,
-     .shared_ffn = 1024,
-     .dense_layers = 1,
-     .expert_groups = 8,
-     .expert_groups_active = 4,
-     .expert_bias = true,
-     .norm_topk = true,
-     .routed_scale = 2.5,
-     .source = "inclusionAI/dFactory llada2_flash config.json"},
-    {.name = "llada-tiny",
-     .title = "LLaDA in small, for tests",
-     .layers = 4,
-     .hidden = 256,
-     .heads = 2,
-     .kv_heads = 2,
-     .head_dim = 128,
-     .ffn = 512,
-     .vocab = 1024,
-     .max_positions = 4096,
-     .mask_token = 1023,
-     .mask = MASK_BIDIRECTIONAL,
-     .block_tokens = 32,
-     .source = "a test's own shape"},
-    {.name = "dream-tiny",
-     .title = "Dream in small, for tests",
-     .layers = 4,
-     .hidden = 512,
-     .heads = 4,
-     .kv_heads = 2,
-     .head_dim = 128,
-     .ffn = 1024,
-     .vocab = 1536,
-     .max_positions = 4096,
-     .mask_token = 1535,
-     .qkv_bias = true,
-     .shifted_logits = true,
-     .mask = MASK_BIDIRECTIONAL,
-     .block_tokens = 32,
-     .source = "a test's own shape"},
-    {.name = "sdar-tiny",
-     .title = "SDAR in small, for tests",
-     .layers = 4,
-     .hidden = 384,
-     .heads = 4,
-     .kv_heads = 2,
-     .head_dim = 128,
-     .ffn = 768,
-     .vocab = 1280,
-     .max_positions = 4096,
-     .mask_token = 1279,
-     .qk_norm = true,
-     .tied = true,
-     .mask = MASK_BLOCK_CAUSAL,
-     .block_tokens = 4,
-     .source = "a test's own shape"},
-    {.name = "fast-dllm-v2-tiny",
-     .title = "Fast-dLLM v2 in small, for tests",
-     .layers = 4,
-     .hidden = 384,
-     .heads = 3,
-     .kv_heads = 1,
-     .head_dim = 128,
-     .ffn = 768,
-     .vocab = 1280,
-     .max_positions = 4096,
-     .mask_token = 1279,
-     .qkv_bias = true,
-     .shifted_logits = true,
-     .mask = MASK_BLOCK_CAUSAL,
-     .block_tokens = 32,
-     .source = "a test's own shape"},
-    {.name = "qwen2.5-tiny",
-     .title = "Qwen2.5 in small, for tests",
-     .layers = 4,
-     .hidden = 384,
-     .heads = 4,
-     .kv_heads = 1,
-     .head_dim = 128,
-     .ffn = 640,
-     .vocab = 1152,
-     .max_positions = 4096,
-     .mask_token = NO_MASK_TOKEN,
-     .qkv_bias = true,
-     .tied = true,
-     .mask = MASK_CAUSAL,
-     .block_tokens = 1,
-     .source = "a test's own shape"},
-    {.name = "llada-moe-tiny",
-     .title = "LLaDA-MoE in small, for tests",
-     .layers = 3,
-     .hidden = 256,
-     .heads = 2,
-     .kv_heads = 2,
-     .head_dim = 128,
-     .vocab = 1024,
-     .max_positions = 4096,
-     .mask_token = 1023,
-     .qk_norm = true,
-     .mask = MASK_BIDIRECTIONAL,
-     .block_tokens = 32,
-     .router = ROUTER_SOFTMAX,
-     .experts = 16,
-     .experts_active = 4,
-     .expert_ffn = 128,
-     .expert_groups = 1,
-     .expert_groups_active = 1,
-     .routed_scale = 1,
-     .source = "a test's own shape"},
-    {.name = "llada2-tiny",
-     .title = "LLaDA2.0 in small, for tests",
-     .layers = 3,
-     .hidden = 256,
-     .heads = 4,
-     .kv_heads = 2,
-     .head_dim = 128,
-     .rotary_dim = 64,
-     .ffn = 512,
-     .vocab = 1280,
-     .max_positions = 4096,
-     .mask_token = 1279,
-     .qk_norm = true,
-     .mask = MASK_BLOCK_CAUSAL,
-     .block_tokens = 32,
-     .router = ROUTER_SIGMOID_GROUPED,
-     .experts = 32,
-     .experts_active = 4,
-     .expert_ffn = 64,
-     .shared_experts = 1,
-     .shared_ffn = 64,
-     .dense_layers = 1,
-     .expert_groups = 8,
-     .expert_groups_active = 4,
-     .expert_bias = true,
-     .norm_topk = true,
-     .routed_scale = 2.5,
-     .source = "a test's own shape"},
+#define COUNT(field, initial, min, max, doc)                                                       \
+    { #field, PARAM_U32, 0, "1", initial, min, max, NULL, offsetof(struct model, field), doc }
+#define FLAG(field, doc)                                                                           \
+    { #field, PARAM_BOOL, 0, "1", "off", 0, 1, NULL, offsetof(struct model, field), doc }
+#define NUMBER(field, initial, max, doc)                                                           \
+    { #field, PARAM_F64, 0, "1", initial, 0, max, NULL, offsetof(struct model, field), doc }
+#define WORD(name, field, initial, words, doc)                                                     \
+    { name, PARAM_WORD, 0, "1", initial, 0, 0, words, offsetof(struct model, field), doc }
+
+const struct param model_params[] = {
+    COUNT(layers, NULL, 1, 1024, "layers"),
+    COUNT(hidden, NULL, 2, 65536, "channels between layers"),
+    COUNT(heads, NULL, 1, 1024, "query heads"),
+    COUNT(kv_heads, NULL, 1, 1024, "key-value heads, which divide the query heads"),
+    COUNT(head_dim, NULL, 2, 1024, "channels of a head"),
+    COUNT(rotary_dim, "0", 0, 1024, "channels of a head that are rotated; 0: all"),
+    COUNT(ffn, "0", 0, 1 << 20, "SwiGLU width of a dense layer; 0: every layer is a mixture"),
+    COUNT(vocab, NULL, 2, 1 << 24, "rows of the output projection"),
+    COUNT(max_positions, NULL, 1, 1 << 24, "the longest canvas the model was made for"),
+    COUNT(mask_token, "4294967295", 0, NO_MASK_TOKEN,
+          "token id of a masked position; autoregressive models have none"),
+    WORD("attention", mask, NULL, attention_mask_names, "what a position sees"),
+    COUNT(block_tokens, NULL, 1, 65536, "default size of the blocks that are decoded together"),
+    FLAG(qk_norm, "heads of queries and keys are normalised"),
+    FLAG(qkv_bias, "queries, keys and values have biases"),
+    FLAG(tied, "the output projection is the embedding"),
+    FLAG(shifted_logits, "the logits of a position decide on the one behind it"),
+    NUMBER(rope_theta, "0", 1e12, "base of the rotations; 0: the family's"),
+    NUMBER(norm_epsilon, "0", 0.1, "of the norms; 0: the family's"),
+    NUMBER(rope_factor, "0", 1e6, "Llama 3's stretching of low frequencies; 0: the family's"),
+    NUMBER(rope_low_factor, "0", 1e6, "and where it begins"),
+    NUMBER(rope_high_factor, "0", 1e6, "and where it is complete"),
+    NUMBER(rope_original_positions, "0", 1 << 24, "and the positions before it"),
+    WORD("router", router, "none", router_kind_names, "how the experts of a token are chosen"),
+    COUNT(experts, "0", 0, 4096, "experts of a layer; 0: no mixture of experts"),
+    COUNT(experts_active, "0", 0, 4096, "of which a token goes to so many"),
+    COUNT(expert_ffn, "0", 0, 1 << 20, "SwiGLU width of an expert"),
+    COUNT(shared_experts, "0", 0, 64, "experts that every token goes to"),
+    COUNT(shared_ffn, "0", 0, 1 << 20, "and the width of each"),
+    COUNT(dense_layers, "0", 0, 1024, "the first so many layers are no mixtures"),
+    COUNT(expert_groups, "1", 1, 4096, "groups among which experts are divided"),
+    COUNT(expert_groups_active, "1", 1, 4096, "of which a token's experts are in so many"),
+    FLAG(expert_bias, "a bias is added to the scores for the choice alone"),
+    FLAG(norm_topk, "the weights of a token's experts are divided by their sum"),
+    NUMBER(routed_scale, "1", 1e6, "and then multiplied by this"),
+    NUMBER(block_experts_hit, "0", 4096, "experts of a layer that a block hits; 0: not known"),
 };
-const size_t model_table_size = sizeof model_table / sizeof model_table[0];
+const size_t model_n_params = sizeof model_params / sizeof model_params[0];
+
+static int check_mixture(const struct model *m, const char *place, struct err *err) {
+    if (m->experts_active == 0 || m->experts_active > m->experts || m->expert_ffn == 0 ||
+        m->router == ROUTER_NONE) {
+        return err_usage(err,
+                         "%s: a mixture needs a router, an expert_ffn above 0 and experts_active "
+                         "from 1 to experts",
+                         place);
+    }
+    if (m->experts % m->expert_groups != 0 || m->expert_groups_active > m->expert_groups ||
+        m->experts / m->expert_groups * m->expert_groups_active < m->experts_active) {
+        return err_usage(err,
+                         "%s: expert_groups must divide the experts, and the experts of "
+                         "expert_groups_active groups be at least experts_active",
+                         place);
+    }
+    if ((m->shared_experts > 0) != (m->shared_ffn > 0)) {
+        return err_usage(err, "%s: shared_experts and shared_ffn go together", place);
+    }
+    return m->dense_layers < m->layers && (m->dense_layers > 0) == (m->ffn > 0)
+               ? 0
+               : err_usage(err,
+                           "%s: dense_layers must be below layers, and ffn is their width: above "
+                           "0 exactly where there are any",
+                           place);
+}
+
+static int check_dense(const struct model *m, const char *place, struct err *err) {
+    if (m->ffn == 0) {
+        return err_usage(err, "%s: a model without experts needs an ffn above 0", place);
+    }
+    bool has_some = m->router != ROUTER_NONE || m->experts_active > 0 || m->expert_ffn > 0 ||
+                    m->shared_experts > 0 || m->shared_ffn > 0 || m->dense_layers > 0;
+    return !has_some
+               ? 0
+               : err_usage(err, "%s: a router and its experts' sizes, but experts = 0", place);
+}
+
+static int check_decoding(const struct model *m, const char *place, struct err *err) {
+    bool has_mask = m->mask_token != NO_MASK_TOKEN;
+    if (m->mask == MASK_CAUSAL && (has_mask || m->block_tokens != 1)) {
+        return err_usage(err, "%s: an autoregressive model has no mask_token, and block_tokens = 1",
+                         place);
+    }
+    if (m->mask != MASK_CAUSAL && !has_mask) {
+        return err_usage(err, "%s: a diffusion model needs a mask_token", place);
+    }
+    return !has_mask || m->mask_token < m->vocab
+               ? 0
+               : err_usage(err, "%s: mask_token = %" PRIu32 ", but vocab = %" PRIu32, place,
+                           m->mask_token, m->vocab);
+}
+
+int model_check(const struct model *m, const char *place, struct err *err) {
+    enum { MOST_BILLIONS = 10000 };
+    if (m->heads % m->kv_heads != 0) {
+        return err_usage(err, "%s: heads = %" PRIu32 " is no multiple of kv_heads = %" PRIu32,
+                         place, m->heads, m->kv_heads);
+    }
+    if (m->head_dim % 2 != 0 || m->rotary_dim % 2 != 0 || m->rotary_dim > m->head_dim) {
+        return err_usage(
+            err, "%s: head_dim and rotary_dim are even, and rotary_dim is at most head_dim", place);
+    }
+    int status = (m->experts > 0 ? check_mixture : check_dense)(m, place, err);
+    if (status != 0 || (status = check_decoding(m, place, err)) != 0) {
+        return status;
+    }
+    return model_parameters(m) <= MOST_BILLIONS * INT64_C(1000000000)
+               ? 0
+               : err_usage(err, "%s: %.3g parameters; models have at most %d billion", place,
+                           (double)model_parameters(m), MOST_BILLIONS);
+}
+
+static int settle(void *thing, const char *place, struct err *err) {
+    struct model *model = thing;
+    if (model->experts == 0) {
+        model->expert_groups = model->expert_groups_active = 0;
+        model->routed_scale = 0;
+    }
+    return model_check(model, place, err);
+}
+
+static const struct catalogue_text texts[] = {
+    {"title", offsetof(struct model, title), false},
+    {"source", offsetof(struct model, source), false},
+    {"family", offsetof(struct model, family), true},
+    {"block_experts_hit_source", offsetof(struct model, block_experts_hit_source), true},
+    {NULL, 0, false},
+};
+
+static struct catalogue models = {
+    .what = "model",
+    .section = "model",
+    .list = "models",
+    .folder = "sim/model/models",
+    .size = sizeof(struct model),
+    .texts = texts,
+    .params = model_params,
+    .n_params = sizeof model_params / sizeof model_params[0],
+    .settle = settle,
+};
 
 const struct model *model_find(const char *name, struct err *err) {
-    const char *names[sizeof model_table / sizeof model_table[0] + 1] = {NULL};
-    for (size_t i = 0; i < model_table_size; i++) {
-        if (strcmp(model_table[i].name, name) == 0) {
-            return &model_table[i];
-        }
-        names[i] = model_table[i].name;
-    }
-    char hint[NAME_HINT_CHARS];
-    name_hint(name, names, hint);
-    err_usage(err, "unknown model '%s'%s (`unmask list models` prints them all)", name, hint);
-    return NULL;
+    return catalogue_find(&models, name, err);
+}
+
+const struct model *const *model_all(struct err *err) {
+    return (const struct model *const *)catalogue_all(&models, err);
 }
 
 static int64_t attention_parameters(const struct model *m) {

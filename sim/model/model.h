@@ -1,6 +1,9 @@
-/* Model architectures as a table of facts, and what follows from them by arithmetic.
+/* Model architectures, and what follows from them by arithmetic.
  *
- * Sizes are in tokens, channels, heads or bytes; weights and KV are bf16 (2 bytes). */
+ * A model is a file of sim/model/models: shapes read from the models' configuration files or from
+ * the graph builders of public serving code; "U" in a source marks a shape taken over from the
+ * model it was trained from. Sizes are in tokens, channels, heads or bytes; weights and KV are bf16
+ * (2 bytes). */
 #ifndef UNMASK_SIM_MODEL_MODEL_H
 #define UNMASK_SIM_MODEL_MODEL_H
 
@@ -8,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim/base/err.h"
+#include "sim/base/catalogue.h"
 
 enum attention_mask {
     MASK_BIDIRECTIONAL, /* every position sees the whole canvas */
@@ -16,7 +19,7 @@ enum attention_mask {
     MASK_CAUSAL,        /* autoregressive: block size 1 */
 };
 enum { ATTENTION_MASK_COUNT = MASK_CAUSAL + 1 };
-extern const char *const attention_mask_names[ATTENTION_MASK_COUNT];
+extern const char *const attention_mask_names[ATTENTION_MASK_COUNT + 1];
 
 /* Autoregressive models have none. */
 #define NO_MASK_TOKEN UINT32_MAX
@@ -25,10 +28,12 @@ extern const char *const attention_mask_names[ATTENTION_MASK_COUNT];
  * chooses but does not weigh, within the groups of experts that score best. */
 enum router_kind { ROUTER_NONE, ROUTER_SOFTMAX, ROUTER_SIGMOID_GROUPED };
 enum { ROUTER_KIND_COUNT = ROUTER_SIGMOID_GROUPED + 1 };
-extern const char *const router_kind_names[ROUTER_KIND_COUNT];
+extern const char *const router_kind_names[ROUTER_KIND_COUNT + 1];
 
 struct model {
-    const char *name, *title;
+    const char *name, *path; /* as struct catalogued has them */
+    const char *title, *source;
+    const char *family; /* of the checkpoints it is stored in; NULL: the engine has no weights */
     uint32_t layers, hidden, heads, kv_heads, head_dim;
     uint32_t rotary_dim; /* of a head's channels, the first so many are rotated; 0: all */
     uint32_t ffn;        /* SwiGLU width of a dense layer; 0 where every layer is a mixture */
@@ -36,6 +41,9 @@ struct model {
     uint32_t max_positions;
     uint32_t mask_token; /* id that stands for a position not yet committed; NO_MASK_TOKEN */
     bool qk_norm, qkv_bias, tied, shifted_logits;
+    /* What the engine computes with and no price depends on; 0: as the family has it. */
+    double rope_theta, norm_epsilon;
+    double rope_factor, rope_low_factor, rope_high_factor, rope_original_positions;
     enum attention_mask mask;
     uint32_t block_tokens; /* the block size its speed papers use */
     /* Mixture of experts; all 0 for dense models. */
@@ -54,16 +62,23 @@ struct model {
      * widths, vocabulary and experts above are then the rank's. 0: all of the model. */
     uint32_t ranks, expert_ranks, kv_copies;
     bool whole_head; /* but the vocabulary is not divided: each rank has the whole output head */
-    const char *source;
 };
 
 enum { BF16_BYTES = 2, F32_BYTES = 4, F64_BYTES = 8 };
 
-extern const struct model model_table[];
-extern const size_t model_table_size;
+/* The keys of a model's file, besides its texts. */
+extern const struct param model_params[];
+extern const size_t model_n_params;
 
-/* NULL and a sentence naming the nearest known model when there is none of that name. */
+/* The model of that name, or of the file at that path. NULL, and a sentence naming the nearest
+ * known model or what is wrong in the file. */
 const struct model *model_find(const char *name, struct err *err);
+
+/* All of the data folder, by name; NULL behind the last. NULL and a sentence on an error. */
+const struct model *const *model_all(struct err *err);
+
+/* What has to hold between a model's values; `place` begins the sentence about what does not. */
+int model_check(const struct model *model, const char *place, struct err *err);
 
 /* Parameters: all of them; those of the trunk that one token passes through; the output head. A
  * rank's are those that it holds. */

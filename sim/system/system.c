@@ -104,7 +104,7 @@ static int choose_part(struct system *s, int part, const struct setting *setting
             return (int)err->kind;
         }
         s->runtime = preset->runtime;
-        s->runtime_name = preset->name;
+        s->runtime_name = preset->path != NULL ? preset->path : preset->name;
         return 0;
     case PART_PLANNER:
         s->planner = planner_find(setting->value, err);

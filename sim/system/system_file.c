@@ -128,14 +128,8 @@ static int take_entry(struct system *s, const struct config *config, const struc
     const char *at = strchr(entry->key, '@');
     size_t length = at != NULL ? (size_t)(at - entry->key) : strlen(entry->key);
     snprintf(setting.key, sizeof setting.key, "%.*s", (int)length, entry->key);
-    if (at != NULL) {
-        const struct gpu *gpu = gpu_find(at + 1, err);
-        if (gpu == NULL) {
-            return (int)err->kind;
-        }
-        if (gpu != s->gpu) {
-            return 0;
-        }
+    if (at != NULL && strcmp(at + 1, s->gpu->name) != 0) {
+        return gpu_check_name(at + 1, err);
     }
     if (strncmp(setting.key, assumed_prefix, strlen(assumed_prefix)) == 0) {
         return take_assumption(s, &setting, err);

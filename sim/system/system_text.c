@@ -35,7 +35,7 @@ static void text_add_params(struct text *text, const char *prefix, const struct 
 
 char *system_text(const struct system *s) {
     struct text text = {0};
-    text_add(&text, "model", s->model->name);
+    text_add(&text, "model", s->model->path != NULL ? s->model->path : s->model->name);
     text_add_params(&text, "", system_params, system_n_params, &s->settings);
     text_add(&text, "planner", s->planner->name);
     text_add(&text, "confidence", s->confidence);

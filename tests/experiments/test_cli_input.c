@@ -261,7 +261,7 @@ static const char *data_without(const char *operator) {
     char command[1024];
     snprintf(command, sizeof command,
              "D='%s' && mkdir -p \"$D/kernels/profiles\" && ln -sf \"$PWD/experiments\" "
-             "\"$PWD/traces\" \"$D/\" && grep -v '^%s,' kernels/profiles/l40s.csv > "
+             "\"$PWD/traces\" \"$PWD/sim\" \"$D/\" && grep -v '^%s,' kernels/profiles/l40s.csv > "
              "\"$D/kernels/profiles/l40s.csv\"",
              cli_path("data"), operator);
     ck_assert_int_eq(system(command), 0);

@@ -232,13 +232,13 @@ END_TEST
 
 /* A data folder with links to the shipped files, and systems of its own. */
 static const char *make_data(const char *name) {
-    char command[1024], cwd[256];
+    char command[2048], cwd[256];
     ck_assert_ptr_nonnull(getcwd(cwd, sizeof cwd));
     const char *folder = cli_path(name);
     snprintf(command, sizeof command,
-             "mkdir -p '%s/experiments' && cd '%s' && ln -s '%s/kernels' '%s/traces' . && "
+             "mkdir -p '%s/experiments' && cd '%s' && ln -s '%s/kernels' '%s/traces' '%s/sim' . && "
              "cp '%s'/experiments/*.ini experiments/",
-             folder, folder, cwd, cwd, cwd);
+             folder, folder, cwd, cwd, cwd, cwd);
     ck_assert_int_eq(system(command), 0);
     return folder;
 }

@@ -14,7 +14,7 @@ START_TEST(no_two_live_tensors_overlap_for_any_graph_shape_or_planner) {
                                         .logits_bytes = 2,
                                         .copy_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0,
                                         .softmax_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0};
-        graph_build(&graph, &model_table[rng_next(&rng) % model_table_size], &options);
+        graph_build(&graph, any_model(&rng), &options);
         struct step_shape shape = random_shape(&rng, 12, 3000);
         struct chunk_rows chunks = random_chunks(&rng, 4096);
         for (size_t i = 0; i < planner_table_size; i++) {

@@ -65,8 +65,12 @@ START_TEST(the_papers_logit_tensor_is_8_3_gigabytes) {
 END_TEST
 
 START_TEST(every_row_is_complete_and_names_its_source) {
-    for (size_t i = 0; i < model_table_size; i++) {
-        const struct model *m = &model_table[i];
+    struct err err = {0};
+    const struct model *const *models = model_all(&err);
+    const struct gpu *const *gpus = gpu_all(&err);
+    ck_assert_msg(models != NULL && gpus != NULL, "%s", err.text);
+    for (size_t i = 0; models[i] != NULL; i++) {
+        const struct model *m = models[i];
         ck_assert(m->layers > 0 && m->hidden > 0 && m->heads % m->kv_heads == 0 && m->vocab > 0);
         ck_assert(m->experts == 0 ? m->ffn > 0 : m->experts_active > 0 && m->expert_ffn > 0);
         ck_assert(m->max_positions > 0 && m->block_tokens > 0);
@@ -74,9 +78,8 @@ START_TEST(every_row_is_complete_and_names_its_source) {
         ck_assert((m->mask == MASK_CAUSAL) == (m->mask_token == NO_MASK_TOKEN));
         ck_assert(m->mask_token < m->vocab || m->mask_token == NO_MASK_TOKEN);
     }
-    struct err err = {0};
-    for (size_t i = 0; i < gpu_table_size; i++) {
-        const struct gpu *g = &gpu_table[i];
+    for (size_t i = 0; gpus[i] != NULL; i++) {
+        const struct gpu *g = gpus[i];
         ck_assert(g->sms > 0 && g->memory_bytes > 0 && g->l2_bytes > 0);
         ck_assert(g->best_bandwidth <= g->peak_bandwidth && g->best_bandwidth > 0);
         /* GeForce cards run above their nominal boost clock. */

@@ -24,7 +24,7 @@ static void make_random_step(struct rng *rng, bool fused, struct graph *graph,
                                     .fused_head = rng_uniform(rng) < 0.3,
                                     .copy_bytes = rng_uniform(rng) < 0.5 ? 8 : 0,
                                     .softmax_bytes = rng_uniform(rng) < 0.5 ? 8 : 0};
-    graph_build(graph, &model_table[rng_next(rng) % model_table_size], &options);
+    graph_build(graph, any_model(rng), &options);
     *shape = random_shape(rng, 1, 4000);
 }
 

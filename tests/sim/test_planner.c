@@ -364,7 +364,7 @@ START_TEST(exact_plans_every_step_to_the_optimum_within_few_nodes) {
                                         .logits_bytes = 2,
                                         .copy_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0,
                                         .softmax_bytes = rng_uniform(&rng) < 0.5 ? 8 : 0};
-        graph_build(&graph, &model_table[rng_next(&rng) % model_table_size], &options);
+        graph_build(&graph, any_model(&rng), &options);
         struct step_shape shape = random_shape(&rng, 1, 4000);
         struct chunk_rows chunks = {{0}};
         chunks.of[CHUNK_LOGITS] = rng_uniform(&rng) < 0.5 ? 0 : rig_between(&rng, 1, 4096);

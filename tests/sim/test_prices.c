@@ -31,8 +31,9 @@ static struct profile *transfer_to(const struct gpu *gpu) {
 static size_t open_cards(struct card *cards) {
     struct err err = {0};
     size_t n = 0;
-    for (size_t i = 0; i < gpu_table_size; i++) {
-        const struct gpu *gpu = &gpu_table[i];
+    const struct gpu *const *gpus = gpu_all(&err);
+    for (size_t i = 0; gpus[i] != NULL; i++) {
+        const struct gpu *gpu = gpus[i];
         if (gpu->compute_capability == 0) {
             continue;
         }
@@ -208,12 +209,13 @@ START_TEST(no_operator_is_priced_below_either_roof) {
     struct card cards[16];
     size_t n_cards = open_cards(cards), n_opened = 0;
     memset(&scan, 0, sizeof scan);
-    for (size_t m = 0; m < model_table_size; m++) {
+    struct err err = {0};
+    const struct model *const *models = model_all(&err);
+    for (size_t m = 0; models[m] != NULL; m++) {
         for (size_t s = 0; s < sizeof systems / sizeof systems[0]; s++) {
             for (uint32_t ranks = 1; ranks <= 8; ranks *= 2) {
                 for (int experts = 0; experts <= (ranks > 1); experts++) {
-                    struct system *system =
-                        open_graph(systems[s], model_table[m].name, ranks, experts);
+                    struct system *system = open_graph(systems[s], models[m]->name, ranks, experts);
                     for (size_t c = 0; system != NULL && c < n_cards; c++) {
                         scan_costs(&cards[c], system);
                     }

@@ -29,7 +29,7 @@ static inline void random_graph(struct rng *rng, struct graph *graph) {
         options.gathers_cache = options.splits_first_layer = false;
         options.selects = options.compares_values = false;
     }
-    graph_build(graph, &model_table[rng_next(rng) % model_table_size], &options);
+    graph_build(graph, any_model(rng), &options);
 }
 
 static inline struct step_shape short_or_long(struct rng *rng) {

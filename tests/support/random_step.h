@@ -4,7 +4,18 @@
 
 #include "sim/base/rng.h"
 #include "sim/graph/graph.h"
+#include "sim/model/model.h"
 #include "tests/support/rig.h"
+
+static inline const struct model *any_model(struct rng *rng) {
+    struct err err = {0};
+    const struct model *const *models = model_all(&err);
+    size_t n = 0;
+    while (models[n] != NULL) {
+        n++;
+    }
+    return models[rng_next(rng) % n];
+}
 
 /* From 1 to `most` requests with canvases of up to `longest` tokens. */
 static inline struct step_shape random_shape(struct rng *rng, uint32_t most, uint32_t longest) {

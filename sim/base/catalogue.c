@@ -1,0 +1,308 @@
+#include "sim/base/catalogue.h"
+
+#include <glob.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "sim/base/datadir.h"
+#include "sim/base/inputs.h"
+#include "sim/base/names.h"
+
+enum { PATH_CHARS = 4096, MOST_NAMES = 256, MOST_PARAMS = 64 };
+
+/* A file that was read, by what tells that it changed. */
+struct item {
+    char *path;
+    struct stat facts;
+    struct catalogued *thing;
+};
+
+struct catalogue_items {
+    struct item *read;
+    size_t n, room;
+    const void **all; /* NULL behind the last; NULL until they are asked for */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Texts of things, which stay as long as these. */
+struct kept {
+    struct kept *before;
+    char text[];
+};
+static struct kept *last_kept;
+
+const char *catalogue_keep_text(const char *text) {
+    size_t size = strlen(text) + 1;
+    struct kept *kept = malloc(sizeof *kept + size);
+    ASSERT(kept != NULL);
+    memcpy(kept->text, text, size);
+    kept->before = last_kept;
+    last_kept = kept;
+    return kept->text;
+}
+
+static bool ends_with(const char *text, const char *ending) {
+    size_t length = strlen(text), n = strlen(ending);
+    return length > n && strcmp(text + length - n, ending) == 0;
+}
+
+bool catalogue_is_path(const char *name) {
+    return strchr(name, '/') != NULL || ends_with(name, ".ini") || ends_with(name, ".json");
+}
+
+/* ---- one file ---- */
+
+static const struct catalogue_text *find_text(const struct catalogue *c, const char *key) {
+    for (const struct catalogue_text *text = c->texts; text->key != NULL; text++) {
+        if (strcmp(text->key, key) == 0) {
+            return text;
+        }
+    }
+    return NULL;
+}
+
+static int take_entry(const struct catalogue *c, const struct config *config,
+                      const struct config_entry *entry, char *thing, struct err *err) {
+    char place[PATH_CHARS + 16];
+    config_place(config, entry, place, sizeof place);
+    if (strcmp(entry->section, c->section) != 0) {
+        return err_usage(err, "%s: unknown section [%s], expected [%s]", place, entry->section,
+                         c->section);
+    }
+    const struct catalogue_text *text = find_text(c, entry->key);
+    if (text != NULL) {
+        const char *kept = catalogue_keep_text(entry->value);
+        memcpy(thing + text->offset, &kept, sizeof kept);
+        return entry->value[0] != '\0' ? 0 : err_usage(err, "%s: %s is empty", place, entry->key);
+    }
+    if (param_find(c->params, c->n_params, entry->key) == NULL) {
+        const char *names[MOST_NAMES + 1] = {NULL};
+        size_t n = 0;
+        for (text = c->texts; text->key != NULL && n < MOST_NAMES; text++) {
+            names[n++] = text->key;
+        }
+        for (size_t i = 0; i < c->n_params && n < MOST_NAMES; i++) {
+            names[n++] = c->params[i].name;
+        }
+        char hint[NAME_HINT_CHARS];
+        name_hint(entry->key, names, hint);
+        return err_usage(err, "%s: unknown key '%s' of a %s%s", place, entry->key, c->what, hint);
+    }
+    return param_set(c->params, c->n_params, thing + c->params_offset, c->what, place, entry->key,
+                     entry->value, err);
+}
+
+int catalogue_take(const struct catalogue *c, const struct config *config, void *thing,
+                   struct err *err) {
+    for (size_t i = 0; i < config->n_entries; i++) {
+        if (take_entry(c, config, &config->entries[i], thing, err) != 0) {
+            return (int)err->kind;
+        }
+    }
+    return 0;
+}
+
+static int check_complete(const struct catalogue *c, const struct config *config, struct err *err) {
+    const char *missing = NULL;
+    for (const struct catalogue_text *text = c->texts; text->key != NULL; text++) {
+        bool is_there = text->is_optional || config_find(config, c->section, text->key) != NULL;
+        missing = missing == NULL && !is_there ? text->key : missing;
+    }
+    for (size_t i = 0; i < c->n_params; i++) {
+        bool is_there = c->params[i].initial != NULL ||
+                        config_find(config, c->section, c->params[i].name) != NULL;
+        missing = missing == NULL && !is_there ? c->params[i].name : missing;
+    }
+    return missing == NULL ? 0
+                           : err_usage(err, "%s: [%s] has no %s = ..., which every %s needs",
+                                       config->path, c->section, missing, c->what);
+}
+
+static int read_ini(const struct catalogue *c, const char *path, char *thing, struct err *err) {
+    struct config config;
+    int status = config_read(path, &config, err);
+    if (status != 0) {
+        return status;
+    }
+    for (size_t i = 0; i < c->n_params; i++) {
+        if (c->params[i].initial != NULL) {
+            param_defaults(&c->params[i], 1, thing + c->params_offset);
+        }
+    }
+    status = catalogue_take(c, &config, thing, err);
+    status = status != 0 ? status : check_complete(c, &config, err);
+    status = status != 0 || c->settle == NULL ? status : c->settle(thing, path, err);
+    config_fini(&config);
+    return status;
+}
+
+/* "sim/model/gpus/h100.ini" is h100, and "x/config.json", which every model's folder has, is x. */
+static const char *name_of(const char *path) {
+    char text[PATH_CHARS];
+    snprintf(text, sizeof text, "%s", path);
+    char *slash = strrchr(text, '/');
+    if (slash != NULL && slash != text && strcmp(slash, "/config.json") == 0) {
+        for (; slash > text && *slash == '/'; slash--) {
+            *slash = '\0';
+        }
+        slash = strrchr(text, '/');
+        return catalogue_keep_text(slash != NULL ? slash + 1 : text);
+    }
+    char *start = slash != NULL ? slash + 1 : text, *dot = strrchr(start, '.');
+    if (dot != NULL && dot != start) {
+        *dot = '\0';
+    }
+    return catalogue_keep_text(start);
+}
+
+static struct catalogued *read_thing(const struct catalogue *c, const char *path, bool is_shipped,
+                                     struct err *err) {
+    struct catalogued *thing = calloc(1, c->size);
+    ASSERT(thing != NULL);
+    thing->name = name_of(path);
+    thing->path = is_shipped ? NULL : catalogue_keep_text(path);
+    bool is_foreign = c->is_foreign != NULL && c->is_foreign(path);
+    int status =
+        is_foreign ? c->read_foreign(path, thing, err) : read_ini(c, path, (char *)thing, err);
+    if (status != 0) {
+        free(thing);
+        return NULL;
+    }
+    return thing;
+}
+
+/* ---- looking up ---- */
+
+static bool is_same(const struct item *item, const char *path, const struct stat *facts) {
+    return strcmp(item->path, path) == 0 && item->facts.st_dev == facts->st_dev &&
+           item->facts.st_ino == facts->st_ino && item->facts.st_size == facts->st_size &&
+           item->facts.st_mtim.tv_sec == facts->st_mtim.tv_sec &&
+           item->facts.st_mtim.tv_nsec == facts->st_mtim.tv_nsec;
+}
+
+/* Called with the lock held. */
+static struct catalogued *recall(struct catalogue *c, const char *path, bool is_shipped,
+                                 struct err *err) {
+    struct stat facts;
+    if (c->items == NULL) {
+        c->items = calloc(1, sizeof *c->items);
+        ASSERT(c->items != NULL);
+    }
+    struct catalogue_items *items = c->items;
+    bool is_known = stat(path, &facts) == 0;
+    for (size_t i = 0; is_known && i < items->n; i++) {
+        if (is_same(&items->read[i], path, &facts)) {
+            return items->read[i].thing;
+        }
+    }
+    struct inputs *noted_by = inputs_collect(NULL); /* who finds it notes it, in its own role */
+    struct catalogued *thing = read_thing(c, path, is_shipped, err);
+    (void)inputs_collect(noted_by);
+    if (thing == NULL || !is_known) {
+        return thing;
+    }
+    if (items->n == items->room) {
+        items->room = 2 * items->room + 16;
+        items->read = realloc(items->read, items->room * sizeof *items->read);
+        ASSERT(items->read != NULL);
+    }
+    items->read[items->n++] = (struct item){strdup(path), facts, thing};
+    return thing;
+}
+
+static const char *shipped_path(const struct catalogue *c, const char *name, char *path) {
+    char relative[PATH_CHARS / 2];
+    snprintf(relative, sizeof relative, "%s/%s.ini", c->folder, name);
+    return data_path(path, PATH_CHARS, relative);
+}
+
+static bool is_there(const char *path) {
+    struct stat facts;
+    return stat(path, &facts) == 0;
+}
+
+static int unknown(const struct catalogue *c, const char *name, struct err *err) {
+    char pattern[PATH_CHARS], hint[NAME_HINT_CHARS];
+    const char *names[MOST_NAMES + 1] = {NULL};
+    glob_t found = {0};
+    if (is_there(name)) {
+        return err_usage(err,
+                         "unknown %s '%s' (`unmask list %s` prints them all); the file here is "
+                         "./%s",
+                         c->what, name, c->list, name);
+    }
+    if (glob(shipped_path(c, "*", pattern), 0, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc && i < MOST_NAMES; i++) {
+            char *start = strrchr(found.gl_pathv[i], '/') + 1;
+            start[strlen(start) - strlen(".ini")] = '\0';
+            names[i] = start;
+        }
+    }
+    name_hint(name, names, hint);
+    int status = err_usage(err, "unknown %s '%s'%s (`unmask list %s` prints them all)", c->what,
+                           name, hint, c->list);
+    globfree(&found);
+    return status;
+}
+
+int catalogue_check_name(const struct catalogue *c, const char *name, struct err *err) {
+    char path[PATH_CHARS];
+    return is_there(shipped_path(c, name, path)) ? 0 : unknown(c, name, err);
+}
+
+const void *catalogue_find(struct catalogue *c, const char *name, struct err *err) {
+    char path[PATH_CHARS];
+    bool is_path = catalogue_is_path(name);
+    if (!is_path && catalogue_check_name(c, name, err) != 0) {
+        return NULL;
+    }
+    if (is_path) {
+        snprintf(path, sizeof path, "%s", name);
+    } else {
+        shipped_path(c, name, path);
+    }
+    pthread_mutex_lock(&lock);
+    const struct catalogued *thing = recall(c, path, !is_path, err);
+    pthread_mutex_unlock(&lock);
+    inputs_note(c->section, path);
+    return thing;
+}
+
+/* Called with the lock held. */
+static const void **read_all(struct catalogue *c, struct err *err) {
+    char pattern[PATH_CHARS];
+    glob_t found = {0};
+    if (glob(shipped_path(c, "*", pattern), 0, NULL, &found) != 0 || found.gl_pathc == 0) {
+        globfree(&found);
+        (void)err_world(err, "there are no files %s", pattern);
+        return NULL;
+    }
+    const void **all = calloc(found.gl_pathc + 1, sizeof *all);
+    ASSERT(all != NULL);
+    for (size_t i = 0; i < found.gl_pathc && all != NULL; i++) {
+        all[i] = recall(c, found.gl_pathv[i], true, err);
+        if (all[i] == NULL) {
+            free(all);
+            all = NULL;
+        }
+    }
+    globfree(&found);
+    return all;
+}
+
+const void *const *catalogue_all(struct catalogue *c, struct err *err) {
+    pthread_mutex_lock(&lock);
+    const void **all = c->items != NULL ? c->items->all : NULL;
+    if (all == NULL) {
+        all = read_all(c, err);
+        if (all != NULL) {
+            c->items->all = all;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return all;
+}

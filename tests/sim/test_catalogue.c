@@ -1,0 +1,220 @@
+/* Models, GPUs and runtimes as files: what is shipped, one's own, and files that are wrong. */
+#include "sim/base/catalogue.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sim/base/inputs.h"
+#include "sim/cost/runtime.h"
+#include "sim/model/gpu.h"
+#include "sim/model/model.h"
+#include "tests/support/suite.h"
+
+static char folder[] = "/tmp/unmask-catalogue-XXXXXX";
+
+static const char *write_file(const char *name, const char *text) {
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+    return path;
+}
+
+#define MODEL_TEXT                                                                                 \
+    "[model]\ntitle = Mine\nsource = a test\nlayers = 2\nhidden = 64\nheads = 4\nkv_heads = 2\n"   \
+    "head_dim = 16\nffn = 96\nvocab = 100\nmax_positions = 512\nmask_token = 99\n"                 \
+    "attention = bidirectional\nblock_tokens = 8\n"
+#define GPU_TEXT                                                                                   \
+    "[gpu]\ntitle = Mine\nsource = a test\nsms = 10\ncompute_capability = 100\nmemory = 4 GiB\n"   \
+    "l2 = 8 MiB\npeak_bf16_flops = 10e12\nbest_bf16_flops = 9e12\npeak_fp64_flops = 1e12\n"        \
+    "peak_bandwidth = 800e9\nbest_bandwidth = 700e9\nl2_bandwidth = 2e12\nlink = none\n"           \
+    "link_bandwidth = 1e9\n"
+
+START_TEST(a_file_of_ones_own_is_a_thing_like_those_that_are_shipped) {
+    struct err err = {0};
+    const char *path = write_file("mine.ini", MODEL_TEXT);
+    const struct model *model = model_find(path, &err);
+    ck_assert_msg(model != NULL, "%s", err.text);
+    ck_assert_str_eq(model->name, "mine");
+    ck_assert_str_eq(model->path, path);
+    ck_assert_uint_eq(model->mask_token, 99);
+    ck_assert(model->mask == MASK_BIDIRECTIONAL && !model->tied && model->experts == 0);
+    ck_assert_ptr_eq(model_find(path, &err), model);
+    ck_assert_ptr_null(model_find("llada-8b", &err)->path);
+    path = write_file("card.ini", GPU_TEXT "profile = card.csv\n");
+    const struct gpu *gpu = gpu_find(path, &err);
+    ck_assert_msg(gpu != NULL, "%s", err.text);
+    ck_assert_int_eq(gpu->memory_bytes, INT64_C(4) << 30);
+    /* Its profile lies beside it, or is one of the shipped. */
+    char profile[512], beside[512];
+    ck_assert_str_eq(strrchr(gpu_profile_path(gpu, profile, sizeof profile), '/'), "/card.csv");
+    ck_assert_ptr_nonnull(strstr(profile, "kernels/profiles"));
+    snprintf(beside, sizeof beside, "%s", write_file("card.csv", ""));
+    ck_assert_str_eq(gpu_profile_path(gpu, profile, sizeof profile), beside);
+}
+END_TEST
+
+START_TEST(a_file_that_changed_is_read_again) {
+    struct err err = {0};
+    const char *path = write_file("again.ini", MODEL_TEXT);
+    const struct model *before = model_find(path, &err);
+    write_file("again.ini", MODEL_TEXT "qk_norm = on\n");
+    const struct model *after = model_find(path, &err);
+    ck_assert(before != NULL && after != NULL && before != after);
+    ck_assert(!before->qk_norm && after->qk_norm);
+}
+END_TEST
+
+START_TEST(who_reads_a_thing_notes_its_file) {
+    struct err err = {0};
+    struct inputs inputs = {0}, *outside = inputs_collect(&inputs);
+    ck_assert_ptr_nonnull(model_find("llada-8b", &err));
+    ck_assert_ptr_nonnull(gpu_find("h100", &err));
+    ck_assert_ptr_nonnull(gpu_find("h100", &err));
+    (void)inputs_collect(outside);
+    ck_assert_uint_eq(inputs.n, 2);
+    ck_assert_str_eq(inputs.items[0].path, "sim/model/gpus/h100.ini");
+    ck_assert_str_eq(inputs.items[1].role, "model");
+    ck_assert_uint_eq(strlen(inputs.items[0].sha256), 64);
+    inputs_fini(&inputs);
+}
+END_TEST
+
+static const struct {
+    const char *text; /* added to a model that is right */
+    enum err_kind kind;
+    const char *sentence; /* a part of it */
+} wrong_models[] = {
+    {"layerz = 3\n", ERR_USAGE, ":15: unknown key 'layerz' of a model; did you mean 'layers'?"},
+    {"rotary_dim = -2\n", ERR_USAGE, ":15: '-2' is not a value for rotary_dim"},
+    {"experts = 99999999999999999999\n", ERR_USAGE, ":15: '99999999999999999999' is not a value"},
+    {"rotary_dim = 1.5\n", ERR_USAGE, ":15: '1.5' is not a value"},
+    {"rotary_dim = 18\n", ERR_USAGE, "rotary_dim is at most head_dim"},
+    {"router = topk\n", ERR_USAGE, "expected one of none, softmax, sigmoid-grouped"},
+    {"router = softmax\n", ERR_USAGE, "experts = 0"},
+    {"experts = 8\n", ERR_USAGE, "a mixture needs a router"},
+    {"experts = 8\nexperts_active = 9\nexpert_ffn = 4\nrouter = softmax\n", ERR_USAGE, "mixture"},
+    {"experts = 8\nexperts_active = 2\nexpert_ffn = 4\nrouter = softmax\n", ERR_USAGE,
+     "ffn is their width"},
+    {"family = \n", ERR_USAGE, "family is empty"},
+    {"qk_norm = maybe\n", ERR_USAGE, "expected on or off"},
+    {"[other]\nlayers = 3\n", ERR_USAGE, ":16: unknown section [other], expected [model]"},
+    {"layers = 3\n", ERR_USAGE, "set twice"},
+    {"nonsense\n", ERR_USAGE, "expected [section] or key = value"},
+};
+
+START_TEST(a_wrong_file_is_refused_with_its_line) {
+    for (size_t i = 0; i < sizeof wrong_models / sizeof wrong_models[0]; i++) {
+        struct err err = {0};
+        char text[1024];
+        snprintf(text, sizeof text, MODEL_TEXT "%s", wrong_models[i].text);
+        const char *path = write_file("wrong.ini", text);
+        ck_assert_ptr_null(model_find(path, &err));
+        ck_assert_int_eq(err.kind, wrong_models[i].kind);
+        ck_assert_msg(strstr(err.text, path) != NULL && strstr(err.text, wrong_models[i].sentence),
+                      "%s", err.text);
+    }
+}
+END_TEST
+
+/* What a file must say, and what holds between two of its lines. */
+START_TEST(a_model_that_cannot_be_is_refused) {
+    static const struct {
+        const char *line, *instead, *sentence;
+    } changes[] = {
+        {"layers = 2\n", "", "[model] has no layers"},
+        {"source = a test\n", "", "[model] has no source"},
+        {"attention = bidirectional\n", "", "[model] has no attention"},
+        {"kv_heads = 2\n", "kv_heads = 3\n", "no multiple of kv_heads"},
+        {"mask_token = 99\n", "mask_token = 100\n", "vocab = 100"},
+        {"mask_token = 99\n", "", "needs a mask_token"},
+        {"attention = bidirectional\n", "attention = autoregressive\n", "no mask_token"},
+        {"ffn = 96\n", "", "needs an ffn above 0"},
+        {"head_dim = 16\n", "head_dim = 15\n", "are even"},
+        {"ffn = 96\n", "ffn = 96\nlayers = 2\n", "set twice"},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        struct err err = {0};
+        char text[1024] = MODEL_TEXT;
+        char *at = strstr(text, changes[i].line);
+        const char *rest = strstr(MODEL_TEXT, changes[i].line) + strlen(changes[i].line);
+        snprintf(at, sizeof text - (size_t)(at - text), "%s%s", changes[i].instead, rest);
+        ck_assert_ptr_null(model_find(write_file("wrong.ini", text), &err));
+        ck_assert_int_eq(err.kind, ERR_USAGE);
+        ck_assert_msg(strstr(err.text, changes[i].sentence) != NULL, "%s", err.text);
+    }
+}
+END_TEST
+
+START_TEST(gpus_and_runtimes_are_read_as_strictly) {
+    struct err err = {0};
+    ck_assert_ptr_null(gpu_find(write_file("card.ini", GPU_TEXT "sm = 3\n"), &err));
+    ck_assert_ptr_nonnull(strstr(err.text, "unknown key 'sm' of a GPU; did you mean 'sms'?"));
+    err = (struct err){0};
+    ck_assert_ptr_null(gpu_find(write_file("card.ini", "[gpu]\ntitle = x\n"), &err));
+    ck_assert_int_eq(err.kind, ERR_USAGE);
+    err = (struct err){0};
+    ck_assert_ptr_null(gpu_find("/nowhere/card.ini", &err));
+    ck_assert_int_eq(err.kind, ERR_WORLD);
+    err = (struct err){0};
+    ck_assert_ptr_null(runtime_find(
+        write_file("runtime.ini", "[runtime]\ndoc = x\nsource = y\nhost_kind = guessed\n"), &err));
+    ck_assert_ptr_nonnull(strstr(err.text, "host_kind = 'guessed'"));
+    err = (struct err){0};
+    const struct runtime_preset *mine = runtime_find(
+        write_file("runtime.ini", "[runtime]\ndoc = x\nsource = y\nhost_kind = assumed\n"
+                                  "host_reuse_ns = 2 ms\nhost_mode = serial\n"),
+        &err);
+    ck_assert_msg(mine != NULL, "%s", err.text);
+    ck_assert_double_eq(mine->runtime.host_step_ns[HOST_REUSE], 2e6);
+    ck_assert_int_eq(mine->runtime.element_bytes, 2);
+}
+END_TEST
+
+/* A name is never a file of the present folder. */
+START_TEST(a_name_that_is_a_file_here_is_pointed_at) {
+    struct err err = {0};
+    char before[1024];
+    ck_assert_ptr_nonnull(getcwd(before, sizeof before));
+    write_file("plain", MODEL_TEXT);
+    ck_assert_int_eq(chdir(folder), 0);
+    ck_assert_ptr_null(model_find("plain", &err));
+    ck_assert_ptr_nonnull(strstr(err.text, "./plain"));
+    ck_assert_int_eq(chdir(before), 0);
+}
+END_TEST
+
+START_TEST(all_are_listed_by_name_and_found_by_it) {
+    struct err err = {0};
+    const struct gpu *const *gpus = gpu_all(&err);
+    ck_assert_msg(gpus != NULL, "%s", err.text);
+    for (size_t i = 0; gpus[i] != NULL; i++) {
+        ck_assert_ptr_eq(gpu_find(gpus[i]->name, &err), gpus[i]);
+        ck_assert(i == 0 || strcmp(gpus[i - 1]->name, gpus[i]->name) < 0);
+        ck_assert(gpus[i]->donor == NULL || gpu_check_name(gpus[i]->donor, &err) == 0);
+    }
+}
+END_TEST
+
+int main(void) {
+    ASSERT(mkdtemp(folder) != NULL);
+    const TTest *const tests[] = {
+        a_file_of_ones_own_is_a_thing_like_those_that_are_shipped,
+        a_file_that_changed_is_read_again,
+        who_reads_a_thing_notes_its_file,
+        a_wrong_file_is_refused_with_its_line,
+        a_model_that_cannot_be_is_refused,
+        gpus_and_runtimes_are_read_as_strictly,
+        a_name_that_is_a_file_here_is_pointed_at,
+        all_are_listed_by_name_and_found_by_it,
+    };
+    int status = SUITE_RUN("catalogue", tests);
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command) == 0 ? status : 1;
+}
