@@ -11,23 +11,23 @@ enum { N_PARTS = PART_FFN + 1 };
 static const char *const part_names[N_PARTS] = {"attention projections", "attention over keys",
                                                 "FFN"};
 
-/* FLOPs of an operator for one execution; which of the table's parts it is, or -1. */
-static int part_of(const struct graph *graph, const struct op *op, const int64_t sym[SYM_COUNT],
-                   double *flops) {
-    const struct model *model = graph->model;
-    switch (op->kind) {
-    case OP_ATTENTION_BLOCK:
-        *flops = 4.0 * (double)sym[op->span_qk] * model->heads * model->head_dim;
+/* Which of the table's parts an operator is, or -1. */
+static int part_of(const struct op *op) {
+    switch (op_type_of(op)->family) {
+    case FAMILY_ATTENTION:
         return PART_ATTENTION;
-    case OP_GATE_UP:
-        *flops = 2.0 * (double)sym[op->rows] * (double)(op->n * op->k);
-        return PART_FFN;
-    case OP_LINEAR:
-        *flops = 2.0 * (double)sym[op->rows] * (double)(op->n * op->k);
+    case FAMILY_PRODUCT:
         return op->loop >= 0 ? PART_FFN : PART_PROJECTIONS;
     default:
         return -1;
     }
+}
+
+static double flops_of(const struct graph *graph, const struct op *op,
+                       const int64_t sym[SYM_COUNT]) {
+    struct op_amount amount = {
+        .rows = (double)sym[op->rows], .n_steps = 1, .sum_q_kv = (double)sym[op->span_qk]};
+    return op_type_of(op)->work(graph, op, &amount).flops;
 }
 
 /* GFLOP of the layer that repeats, by part. */
@@ -46,11 +46,10 @@ static void count_layer(const struct model *model, uint32_t queries, uint32_t co
     shape_clear(&shape);
     shape_add(shape.sym, &span, 1);
     for (uint32_t i = 0; i < graph.n_ops; i++) {
-        double flops = 0;
         bool repeats = graph.segments[graph.ops[i].segment].repeat > 1;
-        int part = repeats ? part_of(&graph, &graph.ops[i], shape.sym, &flops) : -1;
+        int part = repeats ? part_of(&graph.ops[i]) : -1;
         if (part >= 0) {
-            gflop[part] += flops * 1e-9;
+            gflop[part] += flops_of(&graph, &graph.ops[i], shape.sym) * 1e-9;
         }
     }
 }

@@ -30,3 +30,12 @@ double link_ns(const struct gpu *gpu, uint32_t ranks, double bytes, bool reduces
     double sent = reduces ? 2 * bytes * others / ranks : bytes * others;
     return meet_ns + sent / (LINK_SHARE * gpu->link_bandwidth) * 1e9;
 }
+
+double floor_ns(const struct gpu *gpu, double flops, double bytes) {
+    if (gpu->compute_capability == 0) {
+        return 0;
+    }
+    double compute_ns = flops / gpu_roof_flops(gpu) * 1e9;
+    double memory_ns = bytes / gpu->peak_bandwidth * 1e9;
+    return compute_ns > memory_ns ? compute_ns : memory_ns;
+}

@@ -19,4 +19,14 @@ double roofline_gemm_ns(const struct gpu *gpu, int64_t m, int64_t n, int64_t k);
 #define LINK_SHARE 0.8
 double link_ns(const struct gpu *gpu, uint32_t ranks, double bytes, bool reduces);
 
+/* The floor: the least time that an operator can take, whatever a table of times says.
+ *
+ * Tables are timed in loops that find small weights and keys in the L2 cache, and are asked for
+ * shapes that nobody measured; in a step, what one layer leaves in the cache is gone before the
+ * operator's next repetition. So the weights of a product, those of the experts that are hit, and
+ * cached keys and values (`bytes`) come from memory at no more than its peak; products take no less
+ * than their FLOPs at the peak. Activations may stay in the L2 cache and have no floor. 0 on the
+ * host's CPU, whose peaks are assumed and no data sheet's. */
+double floor_ns(const struct gpu *gpu, double flops, double bytes);
+
 #endif

@@ -89,6 +89,10 @@ static struct block *pieces_of(struct run *run, int tensor) {
     return run->tensors[placement_root(run->graph, tensor)];
 }
 
+static enum op_memory memory_of(const struct run *run, int op) {
+    return op_type_of(&run->graph->ops[op])->memory;
+}
+
 static int64_t bytes_of(const struct run *run, int tensor) {
     return tensor_bytes(run->graph, tensor, &run->step->shape, (struct chunk_rows){0});
 }
@@ -120,11 +124,9 @@ static void drop_last_used(struct run *run, int op) {
     for (int t = 0; t < (int)run->graph->n_tensors; t++) {
         const struct tensor *tensor = &run->graph->tensors[t];
         int maker = tensor->first_op;
-        bool is_variable =
-            maker >= 0 && run->is_eager &&
-            (run->graph->ops[maker].kind == OP_RMSNORM || run->graph->ops[maker].kind == OP_ROPE ||
-             run->graph->ops[maker].kind == OP_ATTENTION_FULL) &&
-            run->graph->ops[maker].segment < run->graph->n_segments - 1;
+        bool is_variable = maker >= 0 && run->is_eager &&
+                           op_type_of(&run->graph->ops[maker])->is_variable &&
+                           run->graph->ops[maker].segment < run->graph->n_segments - 1;
         if (tensor->last_op == op && !is_variable && !tensor->carried &&
             !tensor_holds_logits(run->graph, t)) {
             drop_tensor(run, t);
@@ -138,7 +140,26 @@ static int64_t in_float32(const struct run *run, int64_t bytes) {
     return bytes / run->graph->element_bytes * F32_BYTES;
 }
 
-static void run_norm(struct run *run, const struct op *op) {
+static void run_outputs(struct run *run, int index) {
+    take_outputs(run, &run->graph->ops[index]);
+}
+
+static void run_nothing(struct run *run, int index) {
+    (void)run;
+    (void)index;
+}
+
+static void run_embedding(struct run *run, int index) {
+    const struct op *op = &run->graph->ops[index];
+    int64_t table_bytes =
+        run->step->shape.sym[SYM_TOKENS] * (int64_t)run->graph->model->head_dim * F32_BYTES;
+    run->var.residual = take(run, bytes_of(run, op->out[0]), false);
+    run->var.cosine = take(run, table_bytes, false);
+    run->var.sine = take(run, table_bytes, false);
+}
+
+static void run_norm(struct run *run, int index) {
+    const struct op *op = &run->graph->ops[index];
     if (!run->is_eager) {
         take_outputs(run, op);
         return;
@@ -154,7 +175,7 @@ static void run_norm(struct run *run, const struct op *op) {
     drop(run, &scaled);
     for (int t = 0; t < op->out[0]; t++) {
         int maker = run->graph->tensors[t].first_op;
-        if (maker >= 0 && run->graph->ops[maker].kind == OP_RMSNORM) {
+        if (maker >= 0 && memory_of(run, maker) == MEMORY_NORM) {
             drop_tensor(run, t);
         }
     }
@@ -176,7 +197,8 @@ static struct block rotate(struct run *run, int64_t bytes) {
     return rotated;
 }
 
-static void run_rotation(struct run *run, const struct op *op) {
+static void run_rotation(struct run *run, int index) {
+    const struct op *op = &run->graph->ops[index];
     if (!run->is_eager) {
         return; /* in place */
     }
@@ -188,7 +210,8 @@ static void run_rotation(struct run *run, const struct op *op) {
     drop(run, &before[0]);
 }
 
-static void run_attention(struct run *run, const struct op *op) {
+static void run_attention(struct run *run, int index) {
+    const struct op *op = &run->graph->ops[index];
     const struct model *m = run->graph->model;
     struct block keys = {0}, values = {0};
     if (run->is_eager && m->kv_heads < m->heads) {
@@ -204,20 +227,20 @@ static void run_attention(struct run *run, const struct op *op) {
 static void run_product(struct run *run, int index) {
     const struct graph *g = run->graph;
     const struct op *op = &g->ops[index];
-    enum op_kind next = index + 1 < (int)g->n_ops ? g->ops[index + 1].kind : OP_COMMIT;
+    enum op_memory next = index + 1 < (int)g->n_ops ? memory_of(run, index + 1) : MEMORY_OUTPUTS;
     struct block *pieces = pieces_of(run, op->out[0]);
     int64_t bytes = bytes_of(run, op->out[0]);
-    if (next == OP_ROPE) {
+    if (next == MEMORY_ROTATION) {
         int64_t kv_bytes = bytes * g->model->kv_heads / (g->model->heads + 2 * g->model->kv_heads);
         pieces[0] = take(run, bytes - 2 * kv_bytes, false);
         pieces[1] = take(run, kv_bytes, false);
         pieces[2] = take(run, kv_bytes, false);
-    } else if (next == OP_SWIGLU && run->is_eager) {
+    } else if (next == MEMORY_ACTIVATION && run->is_eager) {
         struct block gate = take(run, bytes / 2, false);
         pieces[0] = take(run, bytes / 2, false);
         drop(run, &gate);
         pieces[1] = take(run, bytes / 2, false);
-    } else if (next == OP_SWIGLU) {
+    } else if (next == MEMORY_ACTIVATION) {
         pieces[0] = take(run, bytes / 2, false);
         pieces[1] = take(run, bytes / 2, false);
     } else {
@@ -225,7 +248,8 @@ static void run_product(struct run *run, int index) {
     }
 }
 
-static void run_activation(struct run *run, const struct op *op) {
+static void run_activation(struct run *run, int index) {
+    const struct op *op = &run->graph->ops[index];
     take_outputs(run, op);
     drop(run, &pieces_of(run, op->in[0])[1]);
 }
@@ -233,7 +257,7 @@ static void run_activation(struct run *run, const struct op *op) {
 /* The weighted sum over a token's experts ends the second product. */
 static void run_experts(struct run *run, int index) {
     const struct op *op = &run->graph->ops[index];
-    bool is_last = run->graph->ops[index - 1].kind == OP_SWIGLU;
+    bool is_last = memory_of(run, index - 1) == MEMORY_ACTIVATION;
     struct block outputs = {0};
     if (is_last) {
         outputs = take(run, bytes_of(run, op->out[0]) * op->experts_active, false);
@@ -242,7 +266,8 @@ static void run_experts(struct run *run, int index) {
     drop(run, &outputs);
 }
 
-static void run_sum(struct run *run, const struct op *op) {
+static void run_sum(struct run *run, int index) {
+    const struct op *op = &run->graph->ops[index];
     struct variables *var = &run->var;
     if (!run->is_eager || !run->graph->tensors[op->out[0]].carried) {
         return; /* in place */
@@ -283,74 +308,67 @@ static void sample_picked(struct run *run, int logits) {
     drop(run, &probabilities);
 }
 
-static void run_head(struct run *run, const struct op *op) {
-    bool shifts = run->graph->model->shifted_logits;
-    struct variables *var = &run->var;
-    switch (op->kind) {
-    case OP_LINEAR:
-        take_outputs(run, op);
-        drop_tensor(run, op->in[0]);
-        drop(run, &var->logits);
-        if (shifts) {
-            shift_and_pick(run, op->out[0]);
-        }
-        break;
-    case OP_CAST:
-        if (!shifts) {
-            take_outputs(run, op);
-        }
-        break;
-    case OP_SOFTMAX:
-        if (!shifts) {
-            take_outputs(run, op);
-            drop(run, &var->results);
-            if (run->graph->ops[run->graph->tensors[op->in[0]].first_op].kind == OP_CAST) {
-                drop_tensor(run, op->in[0]);
-            }
-        }
-        break;
-    case OP_SAMPLE:
-        if (shifts) {
-            sample_picked(run, op->in[0]);
-        }
-        take_outputs(run, op);
-        break;
-    default:
-        take_outputs(run, op);
-        break;
+static void run_head_product(struct run *run, int index) {
+    const struct op *op = &run->graph->ops[index];
+    take_outputs(run, op);
+    drop_tensor(run, op->in[0]);
+    drop(run, &run->var.logits);
+    if (run->graph->model->shifted_logits) {
+        shift_and_pick(run, op->out[0]);
     }
+}
+
+static void run_cast(struct run *run, int index) {
+    if (!run->graph->model->shifted_logits) {
+        run_outputs(run, index);
+    }
+}
+
+static void run_softmax(struct run *run, int index) {
+    const struct graph *g = run->graph;
+    int logits = g->ops[index].in[0];
+    if (g->model->shifted_logits) {
+        return;
+    }
+    run_outputs(run, index);
+    drop(run, &run->var.results);
+    if (memory_of(run, g->tensors[logits].first_op) == MEMORY_CAST) {
+        drop_tensor(run, logits);
+    }
+}
+
+static void run_sample(struct run *run, int index) {
+    if (run->graph->model->shifted_logits) {
+        sample_picked(run, run->graph->ops[index].in[0]);
+    }
+    run_outputs(run, index);
 }
 
 /* ---- steps ---- */
 
+/* What operators ask for before the head, and in it. */
+typedef void run_fn(struct run *run, int index);
+static run_fn *const in_trunk[MEMORY_COUNT] = {
+    [MEMORY_OUTPUTS] = run_outputs,       [MEMORY_NONE] = run_nothing,
+    [MEMORY_EMBEDDING] = run_embedding,   [MEMORY_NORM] = run_norm,
+    [MEMORY_ROTATION] = run_rotation,     [MEMORY_ATTENTION] = run_attention,
+    [MEMORY_PRODUCT] = run_product,       [MEMORY_EXPERTS] = run_experts,
+    [MEMORY_ACTIVATION] = run_activation, [MEMORY_SUM] = run_sum,
+    [MEMORY_CAST] = run_outputs,          [MEMORY_SOFTMAX] = run_outputs,
+    [MEMORY_SAMPLE] = run_outputs,
+};
+static run_fn *const in_head[MEMORY_COUNT] = {
+    [MEMORY_NORM] = run_norm,       [MEMORY_PRODUCT] = run_head_product, [MEMORY_CAST] = run_cast,
+    [MEMORY_SOFTMAX] = run_softmax, [MEMORY_SAMPLE] = run_sample,
+};
+
 static void run_operator(struct run *run, int index) {
-    const struct op *op = &run->graph->ops[index];
+    enum op_memory memory = memory_of(run, index);
     run->part = live_part_of(run->graph, (uint32_t)index);
-    if (op->kind == OP_RMSNORM) {
-        run_norm(run, op);
-    } else if (run->part == PART_LOGITS) {
-        run_head(run, op);
-    } else if (op->kind == OP_EMBED) {
-        int64_t table_bytes =
-            run->step->shape.sym[SYM_TOKENS] * (int64_t)run->graph->model->head_dim * F32_BYTES;
-        run->var.residual = take(run, bytes_of(run, op->out[0]), false);
-        run->var.cosine = take(run, table_bytes, false);
-        run->var.sine = take(run, table_bytes, false);
-    } else if (op->kind == OP_ROPE) {
-        run_rotation(run, op);
-    } else if (op->kind == OP_ATTENTION_FULL) {
-        run_attention(run, op);
-    } else if (op->kind == OP_LINEAR) {
-        run_product(run, index);
-    } else if (op->kind == OP_MOE_LINEAR) {
-        run_experts(run, index);
-    } else if (op->kind == OP_SWIGLU) {
-        run_activation(run, op);
-    } else if (op->kind == OP_ADD) {
-        run_sum(run, op);
-    } else if (op->kind != OP_ATTENTION_BLOCK) {
-        take_outputs(run, op);
-    }
+    run_fn *run_it = run->part != PART_LOGITS  ? in_trunk[memory]
+                     : in_head[memory] != NULL ? in_head[memory]
+                                               : run_outputs;
+    run_it(run, index);
     drop_last_used(run, index);
     end_operator(run);
 }
@@ -374,10 +392,10 @@ static void end_step(struct run *run) {
     drop(run, &var->sine);
     for (int t = 0; t < (int)g->n_tensors; t++) {
         bool is_kept = tensor_holds_logits(g, t) && run->request->keeps_results;
-        enum op_kind maker = is_kept ? g->ops[g->tensors[t].first_op].kind : OP_COMMIT;
-        if (maker == OP_LINEAR) {
+        enum op_memory maker = is_kept ? memory_of(run, g->tensors[t].first_op) : MEMORY_OUTPUTS;
+        if (maker == MEMORY_PRODUCT) {
             move(pieces_of(run, t), &var->logits);
-        } else if (maker == OP_SOFTMAX && !g->model->shifted_logits) {
+        } else if (maker == MEMORY_SOFTMAX && !g->model->shifted_logits) {
             move(pieces_of(run, t), &var->results);
         } else {
             drop_tensor(run, t);

@@ -3,14 +3,13 @@
 const char *const tensor_class_names[TENSOR_CLASS_COUNT] = {"residual", "attention", "ffn",
                                                             "logits", "other"};
 
-static bool is_attention(const struct op *op) {
-    return op->kind == OP_ATTENTION_FULL || op->kind == OP_ATTENTION_BLOCK ||
-           op->kind == OP_ATTENTION_PREFILL;
+static bool is_norm(const struct op *op) {
+    return op_type_of(op)->memory == MEMORY_NORM;
 }
 
 static bool has_attention(const struct graph *graph, uint32_t segment) {
     for (uint32_t i = 0; i < graph->n_ops; i++) {
-        if (graph->ops[i].segment == segment && is_attention(&graph->ops[i])) {
+        if (graph->ops[i].segment == segment && op_is_attention(&graph->ops[i])) {
             return true;
         }
     }
@@ -28,12 +27,13 @@ enum tensor_class op_class(const struct graph *graph, uint32_t op) {
         return of_loop[graph->loops[self->loop].kind];
     }
     if (!has_attention(graph, self->segment)) {
-        return self->kind == OP_EMBED || self->kind == OP_RMSNORM ? TENSOR_OTHER : TENSOR_LOGITS;
+        bool is_before = is_norm(self) || op_type_of(self)->memory == MEMORY_EMBEDDING;
+        return is_before ? TENSOR_OTHER : TENSOR_LOGITS;
     }
     int n_norms = 0;
     for (uint32_t i = 0; i <= op; i++) {
         const struct op *before = &graph->ops[i];
-        n_norms += before->segment == self->segment && before->kind == OP_RMSNORM;
+        n_norms += before->segment == self->segment && is_norm(before);
     }
     return n_norms > 1 ? TENSOR_FFN : TENSOR_ATTENTION;
 }
@@ -45,7 +45,7 @@ enum tensor_class tensor_class(const struct graph *graph, int root) {
 
 static int64_t executions(const struct graph *graph, const struct step_shape *shape,
                           const struct placement *placement, const struct op *op) {
-    int64_t rows = shape->sym[is_attention(op) ? op->span_n : op->rows];
+    int64_t rows = shape->sym[op_is_attention(op) ? op->span_n : op->rows];
     int64_t repeat = graph->segments[op->segment].repeat;
     if (op->loop >= 0) {
         return repeat * placement->n_chunks[op->loop];

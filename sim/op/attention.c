@@ -1,18 +1,17 @@
 #include "sim/graph/graph.h"
 
-/* Queries and what becomes of them, the queries' own keys and values, and the cached ones. */
+/* Queries and what becomes of them, their own keys and values, and the cached ones. */
 static struct op_work work(const struct graph *graph, const struct op *op,
                            const struct op_amount *amount) {
     (void)op;
     const struct model *m = graph->model;
+    double heads = m->heads, kv_heads = m->kv_heads;
     double row_bytes = (double)m->head_dim * (double)graph->element_bytes;
-    double cached = amount->sum_kv > amount->sum_q ? amount->sum_kv - amount->sum_q : 0;
+    double own = amount->sum_kv - amount->sum_cached;
     return (struct op_work){
-        .flops = 4.0 * amount->sum_q_kv * ((double)m->heads * (double)m->head_dim),
-        .row_bytes =
-            row_bytes * 2 *
-            (amount->sum_q * (double)m->heads + (amount->sum_kv - cached) * (double)m->kv_heads),
-        .cached_bytes = row_bytes * 2 * cached * (double)m->kv_heads,
+        .flops = 4.0 * amount->sum_q_kv * (heads * (double)m->head_dim),
+        .row_bytes = row_bytes * 2 * (amount->sum_q * heads + own * kv_heads),
+        .cached_bytes = row_bytes * 2 * amount->sum_cached * kv_heads,
     };
 }
 

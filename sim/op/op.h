@@ -54,10 +54,10 @@ enum { MEMORY_COUNT = MEMORY_SAMPLE + 1 };
 
 /* How much of an operator runs: so many rows in so many steps, each of which reads the weights; of
  * a mixture's experts, how many are hit in a step. Attention runs over sums over sequences instead
- * of rows: queries, keys, and pairs of both that attend. */
+ * of rows: queries, keys, those of the keys that were cached, and pairs of query and key. */
 struct op_amount {
     double rows, n_steps, hits;
-    double sum_q, sum_kv, sum_q_kv;
+    double sum_q, sum_kv, sum_cached, sum_q_kv;
 };
 
 /* What that takes: operations, and bytes by where they come from and go to. */

@@ -6,7 +6,6 @@
 #include "kernels/device.h"
 #include "kernels/ref/cpu.h"
 #include "kernels/ref/ref.h"
-#include "kernels/work.h"
 #include "sim/base/rng.h"
 #include "tests/support/suite.h"
 
@@ -220,20 +219,6 @@ START_TEST(the_cpu_runs_all_of_them) {
 }
 END_TEST
 
-START_TEST(work_counts_a_row_once_for_all_the_queries_that_share_it) {
-    struct call_paged_attention paged = {
-        .n_heads = 32, .n_kv_heads = 8, .head_size = 128, .dtype = KERNEL_BF16};
-    const struct kernel_work work = work_paged_attention(&paged, 32, 2048, 32 * 2048);
-    ck_assert_double_eq(work.bytes, 2 * 2048 * 8 * 256 + 2 * 32 * 32 * 256);
-    ck_assert_double_eq(work.flops, 4.0 * 32 * 2048 * 32 * 128);
-    struct call_importance importance = {
-        .n_heads = 32, .n_kv_heads = 8, .head_size = 128, .dtype = KERNEL_BF16};
-    ck_assert_double_eq(work_importance(&importance, 32, 10, 100).bytes, 10 * 40 * 256 + 5 * 32);
-    struct call_compact compact = {.width = {64, 128}, .n_arrays = 2, .dtype = KERNEL_BF16};
-    ck_assert_double_eq(work_compact(&compact, 3).bytes, 3 * (2 * 192 * 2 + 4));
-}
-END_TEST
-
 int main(void) {
     const TTest *const tests[] = {
         paged_attention_averages_the_values_a_page_table_names,
@@ -241,7 +226,6 @@ int main(void) {
         importance_is_what_masked_tokens_pay_to_masked_tokens,
         compaction_gathers_rows_of_several_arrays,
         the_cpu_runs_all_of_them,
-        work_counts_a_row_once_for_all_the_queries_that_share_it,
     };
     return SUITE_RUN("block_kernels", tests);
 }

@@ -7,7 +7,6 @@
 #include "kernels/ref/cpu.h"
 #include "kernels/ref/ref.h"
 #include "kernels/rules/sigmoid.h"
-#include "kernels/work.h"
 #include "sim/base/rng.h"
 #include "tests/support/suite.h"
 
@@ -400,27 +399,6 @@ START_TEST(what_comes_back_is_weighted_and_other_ranks_parts_are_left_out) {
 }
 END_TEST
 
-START_TEST(only_experts_with_tokens_are_read) {
-    const struct call_moe_gate_up gate_up = {
-        .n_tokens = 3, .n_channels = 16, .n_hidden = 8, .dtype = KERNEL_BF16};
-    struct kernel_work work = work_moe_gate_up(&gate_up, 6, 5);
-    ck_assert_double_eq(work.bytes, 2 * (3 * 16 + 5 * 2 * 8 * 16 + 6 * 8) + 4 * 6);
-    ck_assert_double_eq(work.flops, 6 * (2 * 2 * 8 * 16 + 5 * 8));
-    const struct call_moe_down down = {.n_channels = 16, .n_hidden = 8, .dtype = KERNEL_BF16};
-    work = work_moe_down(&down, 6, 5);
-    ck_assert_double_eq(work.bytes, 2 * (6 * 8 + 5 * 8 * 16 + 6 * 16));
-    ck_assert_double_eq(work.flops, 6 * 2 * 8 * 16);
-    const struct call_moe_combine combine = {
-        .add = &work, .n_tokens = 3, .n_active = 2, .n_channels = 16, .dtype = KERNEL_BF16};
-    ck_assert_double_eq(work_moe_combine(&combine, 6).bytes, 2 * (6 + 2 * 3) * 16 + 3 * 2 * 8);
-    const struct call_moe_route route = {
-        .n_tokens = 3, .n_experts = 8, .n_active = 2, .dtype = KERNEL_BF16};
-    ck_assert_double_eq(work_moe_route(&route).bytes, 3 * (8 * 2 + 2 * 8));
-    const struct call_moe_sort sort = {.n_tokens = 3, .n_active = 2, .n_experts = 8};
-    ck_assert_double_eq(work_moe_sort(&sort).bytes, 6 * 12 + 9 * 4);
-}
-END_TEST
-
 int main(void) {
     const TTest *const tests[] = {
         softmax_weights_are_probabilities_over_all_experts,
@@ -434,7 +412,6 @@ int main(void) {
         an_expert_that_holds_all_is_the_dense_layer,
         a_tokens_company_does_not_change_its_bits,
         what_comes_back_is_weighted_and_other_ranks_parts_are_left_out,
-        only_experts_with_tokens_are_read,
     };
     return SUITE_RUN("moe_kernels", tests);
 }

@@ -6,7 +6,6 @@
 #include "kernels/bf16.h"
 #include "kernels/ref/ref.h"
 #include "kernels/rules/keyed.h"
-#include "kernels/work.h"
 #include "sim/base/rng.h"
 #include "tests/support/suite.h"
 
@@ -642,30 +641,6 @@ START_TEST(the_bound_grows_with_the_dtype_and_the_length) {
 }
 END_TEST
 
-START_TEST(work_counts_every_byte_once) {
-    struct call_norm norm = {.n_rows = 10, .n_channels = 64, .dtype = KERNEL_BF16};
-    ck_assert_double_eq(work_norm(&norm).bytes, 2 * 10 * 64 * 2 + 64 * 2);
-    struct call_head head = {.n_rows = 3, .n_channels = 64, .n_vocab = 100, .dtype = KERNEL_F32};
-    ck_assert_double_eq(work_head(&head).flops, 2 * 3 * 64 * 100);
-    ck_assert_double_eq(work_head(&head).bytes, 103 * 64 * 4 + 3 * 8);
-    /* 32 queries over 512 kept keys, 32 heads of 128 in bf16: 512 bytes a key and head. */
-    struct call_block_attention block = {
-        .n_heads = 32, .n_kv_heads = 32, .head_size = 128, .dtype = KERNEL_BF16};
-    ck_assert_double_eq(work_block_attention(&block, 32, 512, 32 * 544).bytes,
-                        544 * 512 * 32 + 2 * 32 * 256 * 32);
-    struct call_linear linear = {
-        .add = &norm, .n_tokens = 3, .n_outputs = 5, .n_inputs = 8, .dtype = KERNEL_BF16};
-    ck_assert_double_eq(work_linear(&linear).bytes, 2 * (3 * 8 + 5 * 8 + 2 * 3 * 5));
-    ck_assert_double_eq(work_linear(&linear).flops, 2 * 3 * 5 * 8);
-    struct call_add add = {.n = 64, .dtype = KERNEL_F32};
-    ck_assert_double_eq(work_add(&add).bytes, 3 * 64 * 4);
-    struct call_keep keep = {.n_tokens = 9, .n_kv_heads = 4, .head_size = 8, .dtype = KERNEL_BF16};
-    ck_assert_double_eq(work_keep(&keep, 5).bytes, 2 * 2 * 5 * (4 * 8 * 2) + 9 * 8);
-    struct call_sample sample = {.n_rows = 2, .n_vocab = 100, .dtype = KERNEL_BF16};
-    ck_assert_double_eq(work_sample(&sample).bytes, 2 * (100 * 2 + 8));
-}
-END_TEST
-
 int main(void) {
     const TTest *const tests[] = {
         bf16_rounds_to_nearest_even_and_keeps_nan,
@@ -692,7 +667,6 @@ int main(void) {
         decoders_commit_the_surest_rows_and_at_least_one,
         decoders_choose_among_masked_positions_only,
         the_bound_grows_with_the_dtype_and_the_length,
-        work_counts_every_byte_once,
     };
     return SUITE_RUN("reference", tests);
 }

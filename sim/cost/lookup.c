@@ -1,0 +1,125 @@
+#include "sim/cost/lookup.h"
+
+#include "sim/model/ranks.h"
+
+/* Unfused runtimes run other kernels than those that profiles name. */
+static bool has_pass(const struct profile *profile, const struct graph *graph,
+                     const struct op *op) {
+    const struct op_type *type = op_type_of(op);
+    return type->pass != NULL && op->eager_bytes == 0 &&
+           profile_has_pass(profile, type->pass(graph, op).pass);
+}
+
+/* Whether a mixture's operator is in the rows of its experts' products, as others measure them: the
+ * router, the choice, the sum. */
+static bool is_included(const struct profile *profile, const struct graph *graph,
+                        const struct op *op) {
+    return op_type_of(op)->within_experts && profile_has(profile, PROFILE_MOE) &&
+           !has_pass(profile, graph, op);
+}
+
+static bool has_causal_pair(const struct profile *profile) {
+    return profile_has(profile, PROFILE_ATTENTION_CAUSAL) &&
+           profile_has(profile, PROFILE_ATTENTION_DECODE);
+}
+
+bool lookup_is_measured(const struct profile *profile, const struct graph *graph,
+                        const struct op *op) {
+    const struct op_type *type = op_type_of(op);
+    const struct model *m = graph->model;
+    switch (type->family) {
+    case FAMILY_PRODUCT:
+        return profile_measures(profile, type->table, op->n, op->k) ||
+               profile_measures(profile, PROFILE_GEMM, op->n, op->k);
+    case FAMILY_ROUTER:
+    case FAMILY_EXPERTS:
+        return profile_has(profile, type->table);
+    case FAMILY_ATTENTION:
+        return profile_measures_heads(profile, type->table, m->heads, m->kv_heads, m->head_dim);
+    case FAMILY_EXCHANGE:
+        return profile_measures_group(profile, type->table, model_ranks(m));
+    case FAMILY_PASS:
+        break;
+    }
+    return lookup_is_answered(profile, graph, op);
+}
+
+bool lookup_is_answered(const struct profile *profile, const struct graph *graph,
+                        const struct op *op) {
+    const struct op_type *type = op_type_of(op);
+    switch (type->family) {
+    case FAMILY_PRODUCT:
+        return profile_has(profile, PROFILE_GEMM);
+    case FAMILY_ATTENTION:
+        return profile_has(profile, type->table) || has_causal_pair(profile);
+    case FAMILY_ROUTER:
+    case FAMILY_EXPERTS:
+    case FAMILY_EXCHANGE:
+        return profile_has(profile, type->table);
+    case FAMILY_PASS:
+        break;
+    }
+    return profile_has(profile, PROFILE_ELEMENTWISE) || is_included(profile, graph, op) ||
+           has_pass(profile, graph, op);
+}
+
+/* Rows of the operator itself, or of the causal pair that stands for both. */
+static int require_attention(const struct profile *profile, enum profile_op own, struct err *err) {
+    if (profile_has(profile, own) || has_causal_pair(profile)) {
+        return 0;
+    }
+    bool has_own = profile_has(profile, PROFILE_ATTENTION_FULL) ||
+                   profile_has(profile, PROFILE_ATTENTION_BLOCK);
+    bool has_causal = profile_has(profile, PROFILE_ATTENTION_CAUSAL);
+    return profile_require(profile,
+                           has_own       ? own
+                           : !has_causal ? PROFILE_ATTENTION_CAUSAL
+                                         : PROFILE_ATTENTION_DECODE,
+                           err);
+}
+
+int lookup_require(const struct profile *profile, const struct op *op, struct err *err) {
+    const struct op_type *type = op_type_of(op);
+    switch (type->family) {
+    case FAMILY_PRODUCT: {
+        bool stands_alone = !type->activates && profile_has(profile, type->table);
+        return stands_alone ? 0 : profile_require(profile, PROFILE_GEMM, err);
+    }
+    case FAMILY_EXPERTS:
+        return profile_require(profile, type->table, err);
+    case FAMILY_ATTENTION:
+        return require_attention(profile, type->table, err);
+    case FAMILY_ROUTER:
+    case FAMILY_EXCHANGE:
+    case FAMILY_PASS:
+        break;
+    }
+    return 0;
+}
+
+void lookup_open(struct lookup *lookup, const struct pricing *of, const struct op *op,
+                 const struct profile *profile, bool is_behind) {
+    const struct op_type *type = op_type_of(op);
+    *lookup = (struct lookup){.of = of,
+                              .op = op,
+                              .type = type,
+                              .profile = profile,
+                              .kind = PROVENANCE_ROOFLINE,
+                              .is_behind = is_behind,
+                              .correction = -1};
+    if (type->pass != NULL) {
+        lookup->pass = type->pass(of->graph, op);
+    }
+    if (profile == NULL) {
+        return;
+    }
+    lookup->kind = (enum provenance_kind)provenance_find(profile_kind(profile));
+    lookup->is_included = is_included(profile, of->graph, op);
+    lookup->has_own = type->family == FAMILY_PASS ? has_pass(profile, of->graph, op)
+                                                  : profile_has(profile, type->table);
+    lookup->correction = load_find(profile_load(profile), op->kind, op->name);
+    if (type->family == FAMILY_ATTENTION) {
+        const struct model *m = of->graph->model;
+        lookup->layouts = profile_layouts_of(profile, m->heads, m->kv_heads, m->head_dim);
+    }
+}

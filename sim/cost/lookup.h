@@ -1,0 +1,65 @@
+/* Look-ups: which rows of which profile say what an operator of a graph takes, found once, when a
+ * cost model is opened, and the price of one execution by them.
+ *
+ * Everything that depends on the operator comes from its descriptor (sim/op/op.h). */
+#ifndef UNMASK_SIM_COST_LOOKUP_H
+#define UNMASK_SIM_COST_LOOKUP_H
+
+#include "sim/cost/price.h"
+
+/* What all operators of a cost model share. */
+struct pricing {
+    const struct gpu *gpu;
+    const struct runtime *runtime;
+    const struct graph *graph;
+    const struct expert_routing *routing;
+};
+
+struct lookup {
+    const struct pricing *of;
+    const struct op *op;
+    const struct op_type *type;
+    const struct profile *profile; /* that answers; NULL: roofline */
+    enum provenance_kind kind;     /* of that profile */
+    bool is_behind;                /* it is the one behind the first */
+    bool is_included;              /* the rows of a mixture's experts have the operator in them */
+    bool has_own;                  /* the profile has the operator's own table, or its pass */
+    struct op_pass pass;
+    struct profile_layouts layouts; /* of attention's heads */
+    int correction;                 /* the in-step correction's curve; -1: none of its own */
+};
+
+/* Whether a profile has measured the operator as it is in the graph; whether it has rows to price
+ * such an operator by, of whatever size. */
+bool lookup_is_measured(const struct profile *profile, const struct graph *graph,
+                        const struct op *op);
+bool lookup_is_answered(const struct profile *profile, const struct graph *graph,
+                        const struct op *op);
+
+/* profile_require's sentence where the operator cannot be priced without rows that are missing. */
+int lookup_require(const struct profile *profile, const struct op *op, struct err *err);
+
+/* `profile` may be NULL. */
+void lookup_open(struct lookup *lookup, const struct pricing *of, const struct op *op,
+                 const struct profile *profile, bool is_behind);
+
+/* Experts of a layer that so many tokens hit, as the price goes by; NAN where it goes by those of
+ * the measured rows. */
+double lookup_experts_hit(const struct lookup *lookup, double n_tokens);
+
+/* One execution over `rows` rows; over all of a shape's spans, where there are any; of `share` of
+ * the queries against all keys, as a part of the whole. */
+void lookup_price_rows(const struct lookup *lookup, int64_t rows, struct op_price *price);
+void lookup_price_spans(const struct lookup *lookup, const struct step_shape *shape,
+                        struct op_price *price);
+void lookup_price_share(const struct lookup *lookup, const struct step_shape *shape, double share,
+                        const struct op_price *whole, struct op_price *price);
+
+/* What `n_steps` steps whose symbols sum to `sym` take of the operator, its repetitions aside. */
+struct op_work lookup_work(const struct lookup *lookup, const int64_t sym[SYM_COUNT],
+                           double n_steps);
+
+/* The bound that the price's work comes closest to. */
+void lookup_settle(const struct lookup *lookup, struct op_price *price);
+
+#endif
