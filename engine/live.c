@@ -93,20 +93,20 @@ static bool tracks_rows(const struct live *live) {
 }
 
 /* plays: requests say what of their blocks runs and stays, as a record has it. */
-static int plan_step(struct live *live, const struct submission *submission,
-                     const uint32_t *commits, bool plays, struct err *err) {
+static int plan_step(struct live *live, const struct planned_step *planned, const uint32_t *commits,
+                     bool plays, struct err *err) {
     const struct system *system = live->engine->system;
     live->sessions.blocks.plays = plays;
     int status =
-        system_place(system, submission->shape, submission->workspace_bytes, &live->placement, err);
+        system_place(system, planned->shape, planned->workspace_bytes, &live->placement, err);
     return status != 0 ? status
-                       : sessions_plan(&live->sessions, submission, commits, &live->placement,
+                       : sessions_plan(&live->sessions, planned, commits, &live->placement,
                                        &live->step, err);
 }
 
 static int start_step(struct live *live, const struct submission *submission, struct err *err) {
     uint32_t at_once = submission->unrolled ? submission->repeat : 1;
-    int status = plan_step(live, submission, NULL, false, err);
+    int status = plan_step(live, &submission->step, NULL, false, err);
     return status == 0 ? forward_submit_times(live->engine->forward, &live->step, at_once, err)
                        : status;
 }
@@ -117,14 +117,14 @@ static float open_interval(float confidence) {
 }
 
 /* Commit what the decoder marked among a member's masked rows, which is as many as it says. */
-static int commit_chosen(struct live *live, const struct submission *submission, uint32_t member,
+static int commit_chosen(struct live *live, const struct planned_step *planned, uint32_t member,
                          uint32_t n, struct err *err) {
     uint32_t n_chosen = 0;
     int status = 0;
     for (uint32_t j = 0; status == 0 && j < n; j++) {
         if (live->chosen[j]) {
             n_chosen++;
-            status = sessions_commit(&live->sessions, submission, member, live->rows[j],
+            status = sessions_commit(&live->sessions, planned, member, live->rows[j],
                                      live->token[live->rows[j]], err);
         }
     }
@@ -164,16 +164,16 @@ static struct decode_seen look(struct live *live, const struct request *request,
 }
 
 /* The decoder reads what is known of each member's masked positions and chooses. */
-static int choose_on_host(struct live *live, const struct submission *submission, struct err *err) {
+static int choose_on_host(struct live *live, const struct planned_step *planned, struct err *err) {
     const struct system *system = live->engine->system;
     const struct step_result result = {.token = live->token,
                                        .confidence = live->confidence,
                                        .margin = live->margin,
                                        .entropy = live->entropy};
     int status = forward_result(live->engine->forward, &result, err);
-    for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
-        const struct request *request = &submission->requests[submission->slots[i]];
-        uint32_t n = sessions_masked_rows(&live->sessions, submission, i, live->rows);
+    for (uint32_t i = 0; status == 0 && i < planned->n_slots; i++) {
+        const struct request *request = &planned->requests[planned->slots[i]];
+        uint32_t n = sessions_masked_rows(&live->sessions, planned, i, live->rows);
         live->commits[i] = 0;
         if (n == 0) { /* a prefill, a commit pass */
             continue;
@@ -186,7 +186,7 @@ static int choose_on_host(struct live *live, const struct submission *submission
         const struct decode_seen seen = look(live, request, i, n);
         live->commits[i] =
             system->decoder->choose(system->decoder_state, request, &seen, live->chosen);
-        status = commit_chosen(live, submission, i, n, err);
+        status = commit_chosen(live, planned, i, n, err);
     }
     return status;
 }
@@ -212,16 +212,16 @@ static int check_count(const struct live *live, const struct request *request, u
 }
 
 /* What the device decided, unless the caller had the word. */
-static int read_decisions(struct live *live, const struct submission *submission, bool decided,
+static int read_decisions(struct live *live, const struct planned_step *planned, bool decided,
                           struct err *err) {
     const struct step_result result = {.committed = tracks_rows(live) ? live->committed : NULL,
                                        .n_committed = live->n_committed};
     int status = forward_result(live->engine->forward, &result, err);
     if (status == 0 && tracks_rows(live)) {
-        sessions_settle(&live->sessions, submission, live->committed);
+        sessions_settle(&live->sessions, planned, live->committed);
     }
-    for (uint32_t i = 0; status == 0 && i < submission->n_slots; i++) {
-        const struct request *request = &submission->requests[submission->slots[i]];
+    for (uint32_t i = 0; status == 0 && i < planned->n_slots; i++) {
+        const struct request *request = &planned->requests[planned->slots[i]];
         if (live->n_committed[i] == DECODE_NOT_NUMBERS) {
             return not_numbers(request, 0, err);
         }
@@ -235,17 +235,17 @@ static int read_decisions(struct live *live, const struct submission *submission
 }
 
 /* What each of the steps that were issued at once decided: [steps, members]. */
-static int finish_unrolled(struct live *live, const struct submission *submission,
+static int finish_unrolled(struct live *live, const struct planned_step *planned, uint32_t n_steps,
                            double *device_ns, struct err *err) {
-    uint32_t n = submission->n_slots;
+    uint32_t n = planned->n_slots;
     int status = forward_wait(live->engine->forward, device_ns, err);
     for (uint32_t i = 0; status == 0 && i < n; i++) {
-        live->left[i] = submission->requests[submission->slots[i]].masked_in_block;
+        live->left[i] = planned->requests[planned->slots[i]].masked_in_block;
     }
-    for (uint32_t s = 0; status == 0 && s < submission->repeat; s++) {
+    for (uint32_t s = 0; status == 0 && s < n_steps; s++) {
         status = forward_committed(live->engine->forward, s, live->n_committed, err);
         for (uint32_t i = 0; status == 0 && i < n; i++) {
-            const struct request *request = &submission->requests[submission->slots[i]];
+            const struct request *request = &planned->requests[planned->slots[i]];
             if (live->n_committed[i] == DECODE_NOT_NUMBERS) {
                 return not_numbers(request, s, err);
             }
@@ -259,16 +259,16 @@ static int finish_unrolled(struct live *live, const struct submission *submissio
 }
 
 /* `decided`: the caller said how many positions each member commits. */
-static int finish_step(struct live *live, const struct submission *submission, bool decided,
+static int finish_step(struct live *live, const struct planned_step *planned, bool decided,
                        double *device_ns, struct err *err) {
     int status = forward_wait(live->engine->forward, device_ns, err);
     if (status != 0) {
         return status;
     }
-    status = host_chooses(live) && !decided ? choose_on_host(live, submission, err)
-                                            : read_decisions(live, submission, decided, err);
+    status = host_chooses(live) && !decided ? choose_on_host(live, planned, err)
+                                            : read_decisions(live, planned, decided, err);
     if (status == 0) {
-        sessions_pass(&live->sessions, submission, live->commits);
+        sessions_pass(&live->sessions, planned, live->commits);
     }
     return status;
 }
@@ -353,8 +353,9 @@ static int pass_border(struct live *live, struct err *err) {
     double device_ns = 0;
     const struct submission *submission = &flight->submission;
     bool at_once = submission->unrolled;
-    int status = at_once ? finish_unrolled(live, submission, &device_ns, err)
-                         : finish_step(live, submission, false, &device_ns, err);
+    int status = at_once
+                     ? finish_unrolled(live, &submission->step, submission->repeat, &device_ns, err)
+                     : finish_step(live, &submission->step, false, &device_ns, err);
     flight->device_ns += device_ns;
     flight->steps_done += at_once ? submission->repeat : 1;
     flight->end_ns = now_ns(live);
@@ -437,17 +438,17 @@ struct executor live_interface(struct live *live) {
 
 /* ---- recorded submissions ---- */
 
-int live_execute(struct live *live, const struct submission *submission, uint32_t steps,
+int live_execute(struct live *live, const struct planned_step *planned, uint32_t steps,
                  const uint32_t *commits, struct live_times *out, struct err *err) {
     int64_t start_ns = monotonic_ns();
     *out = (struct live_times){0};
-    int status = plan_step(live, submission, commits, true, err);
+    int status = plan_step(live, planned, commits, true, err);
     for (uint32_t i = 0; status == 0 && i < steps; i++) {
         double device_ns = 0;
         status = i == 0 ? forward_submit(live->engine->forward, &live->step, err)
                         : forward_again(live->engine->forward, err);
         if (status == 0) {
-            status = finish_step(live, submission, commits != NULL, &device_ns, err);
+            status = finish_step(live, planned, commits != NULL, &device_ns, err);
         }
         out->device_ns += device_ns;
     }
@@ -455,14 +456,14 @@ int live_execute(struct live *live, const struct submission *submission, uint32_
     return status;
 }
 
-int live_repeat(struct live *live, const struct submission *submission, const uint32_t *commits,
+int live_repeat(struct live *live, const struct planned_step *planned, const uint32_t *commits,
                 struct live_times *out, struct err *err) {
     int64_t start_ns = monotonic_ns();
     *out = (struct live_times){0};
-    int status = plan_step(live, submission, commits, true, err);
+    int status = plan_step(live, planned, commits, true, err);
     status = status == 0 ? forward_submit(live->engine->forward, &live->step, err) : status;
     status = status == 0 ? forward_wait(live->engine->forward, &out->device_ns, err) : status;
-    status = status == 0 ? read_decisions(live, submission, true, err) : status;
+    status = status == 0 ? read_decisions(live, planned, true, err) : status;
     out->wall_ns = (double)(monotonic_ns() - start_ns);
     return status;
 }
@@ -474,13 +475,13 @@ struct hits {
 };
 
 /* hits NULL: nobody asks, and nothing waits. */
-static int turn_by_turn(struct live *live, const struct submission *submission,
+static int turn_by_turn(struct live *live, const struct planned_step *planned,
                         const uint32_t *commits, struct hits *hits, struct err *err) {
     struct forward *forward = live->engine->forward;
     const struct graph *graph = &live->engine->system->graph;
-    int status = plan_step(live, submission, commits, true, err);
+    int status = plan_step(live, planned, commits, true, err);
     if (status == 0 && commits == NULL) {
-        sessions_decide_nothing(&live->sessions, submission);
+        sessions_decide_nothing(&live->sessions, planned);
     }
     status = status == 0 ? forward_begin(forward, &live->step, err) : status;
     if (status == 0 && hits == NULL) {
@@ -499,19 +500,19 @@ static int turn_by_turn(struct live *live, const struct submission *submission,
     return status;
 }
 
-int live_operators(struct live *live, const struct submission *submission, const uint32_t *commits,
+int live_operators(struct live *live, const struct planned_step *planned, const uint32_t *commits,
                    double *ns, struct err *err) {
-    int status = turn_by_turn(live, submission, commits, NULL, err);
+    int status = turn_by_turn(live, planned, commits, NULL, err);
     status = status == 0 ? forward_turn_times(live->engine->forward, ns, err) : status;
-    return status == 0 && commits != NULL ? read_decisions(live, submission, true, err) : status;
+    return status == 0 && commits != NULL ? read_decisions(live, planned, true, err) : status;
 }
 
-int live_experts(struct live *live, const struct submission *submission, const uint32_t *commits,
+int live_experts(struct live *live, const struct planned_step *planned, const uint32_t *commits,
                  double *hit, struct err *err) {
     struct hits hits = {0};
-    int status = turn_by_turn(live, submission, commits, &hits, err);
+    int status = turn_by_turn(live, planned, commits, &hits, err);
     *hit = hits.n_choices > 0 ? hits.sum / hits.n_choices : 0;
-    return status == 0 && commits != NULL ? read_decisions(live, submission, true, err) : status;
+    return status == 0 && commits != NULL ? read_decisions(live, planned, true, err) : status;
 }
 
 int64_t live_activation_peak_bytes(const struct live *live) {

@@ -21,7 +21,7 @@ int live_open(struct engine *engine, uint64_t seed, bool skips_idle, struct live
 void live_close(struct live *live); /* NULL is fine */
 struct executor live_interface(struct live *live);
 
-/* forward_warm, and what the device decides recorded: before anything is admitted. */
+/* forward_warm: before anything is admitted. */
 int live_warm(struct live *live, struct err *err);
 
 /* Set from outside: the batch under way ends at its next border, a wait for arrivals at once. */
@@ -44,31 +44,31 @@ void live_set_output(struct live *live,
                                    struct err *err),
                      void *state);
 
-/* One submission carried out at once, whatever the clock, as a recorded one says: so many steps,
+/* One planned step carried out at once, whatever the clock, as a recorded one says: so many steps,
  * and in each of them so many commits of each member (NULL: as the decoder decides). Of a block
  * whose positions are followed as many run and stay as the request says; which, and which of them
  * are committed, the engine decides as ever, so far as that comes to the numbers said. */
 struct live_times {
     double wall_ns, device_ns; /* of all the steps */
 };
-int live_execute(struct live *live, const struct submission *submission, uint32_t steps,
+int live_execute(struct live *live, const struct planned_step *planned, uint32_t steps,
                  const uint32_t *commits, struct live_times *out, struct err *err);
 
 /* One step of it, after which the engine knows of the members' blocks what it knew before, so that
  * the same step can be measured again. */
-int live_repeat(struct live *live, const struct submission *submission, const uint32_t *commits,
+int live_repeat(struct live *live, const struct planned_step *planned, const uint32_t *commits,
                 struct live_times *out, struct err *err);
 
 /* One step of it operator by operator: ns[i] is the device time of graph->ops[i] over all its
  * repetitions, from mark to mark of a queue that does not run dry. Without `commits` nothing is
- * committed, and what the step keeps is what the submission itself keeps when it is carried out
+ * committed, and what the step keeps is what the step itself keeps when it is carried out
  * next: measuring changes no result. */
-int live_operators(struct live *live, const struct submission *submission, const uint32_t *commits,
+int live_operators(struct live *live, const struct planned_step *planned, const uint32_t *commits,
                    double *ns, struct err *err);
 
 /* The same step turn by turn, for how many different experts its tokens go to, the mean over its
  * mixture layers; 0 where it has none. */
-int live_experts(struct live *live, const struct submission *submission, const uint32_t *commits,
+int live_experts(struct live *live, const struct planned_step *planned, const uint32_t *commits,
                  double *hit, struct err *err);
 
 /* Most bytes used so far, as metered: of the workspace, and of cached rows. */

@@ -424,11 +424,11 @@ static void decide_nothing(struct step_part *part) {
     part->row_places = NULL;
 }
 
-int sessions_plan(struct sessions *sessions, const struct submission *submission,
+int sessions_plan(struct sessions *sessions, const struct planned_step *planned,
                   const uint32_t *take, const struct placement *placement, struct step *step,
                   struct err *err) {
-    uint32_t n = session_members(submission);
-    int status = sessions_check_batch(sessions, submission, err);
+    uint32_t n = planned_spans(planned);
+    int status = sessions_check_batch(sessions, planned, err);
     if (status != 0) {
         return status;
     }
@@ -436,9 +436,9 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
     status = make_room(sessions, placement, err);
     status = status == 0 && !is_exact(sessions) ? hold_stores(sessions, err) : status;
     for (uint32_t i = 0; status == 0 && i < n; i++) {
-        uint32_t slot = session_slot(submission, i);
-        const struct request *request = &submission->requests[slot];
-        bool is_idle = i >= submission->n_slots;
+        uint32_t slot = planned_slot(planned, i);
+        const struct request *request = &planned->requests[slot];
+        bool is_idle = i >= planned->n_slots;
         status = is_idle && is_exact(sessions)
                      ? session_idle_plan(sessions, request, slot, i, err)
                      : plan_part(sessions, request, slot, i,
@@ -448,11 +448,11 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
             sessions->parts[i].kv_rows = NULL;
         }
     }
-    sessions->submission = submission;
+    sessions->planned = planned;
     sessions->decided = sessions->parts;
     *step = (struct step){
         .placement = placement,
-        .shape = submission->shape,
+        .shape = planned->shape,
         .parts = sessions->parts,
         .rule = sessions->rule,
         .credit = session_credit_rule(sessions->system),
@@ -462,8 +462,8 @@ int sessions_plan(struct sessions *sessions, const struct submission *submission
     return status;
 }
 
-void sessions_decide_nothing(struct sessions *sessions, const struct submission *submission) {
-    for (uint32_t i = 0; i < session_members(submission); i++) {
+void sessions_decide_nothing(struct sessions *sessions, const struct planned_step *planned) {
+    for (uint32_t i = 0; i < planned_spans(planned); i++) {
         decide_nothing(&sessions->parts[i]);
     }
 }
@@ -488,26 +488,26 @@ static void note_commit(struct sessions *sessions, const struct request *request
     }
 }
 
-void sessions_settle(struct sessions *sessions, const struct submission *submission,
+void sessions_settle(struct sessions *sessions, const struct planned_step *planned,
                      const uint8_t *committed) {
-    for (uint32_t i = 0; i < submission->n_slots; i++) {
-        uint32_t slot = submission->slots[i];
+    for (uint32_t i = 0; i < planned->n_slots; i++) {
+        uint32_t slot = planned->slots[i];
         const struct step_part *part = &sessions->decided[i];
         for (uint32_t r = 0; r < part->decision.n_rows; r++) {
             uint32_t row = part->decision.first_row + r;
             if (committed[row]) {
-                note_commit(sessions, &submission->requests[slot], slot, i, part->targets[row]);
+                note_commit(sessions, &planned->requests[slot], slot, i, part->targets[row]);
             }
         }
         committed += sessions->n_rows[i];
     }
 }
 
-void sessions_pass(struct sessions *sessions, const struct submission *submission,
+void sessions_pass(struct sessions *sessions, const struct planned_step *planned,
                    uint32_t *counts) {
-    for (uint32_t i = 0; i < submission->n_slots; i++) {
-        uint32_t slot = submission->slots[i];
-        const struct request *request = &submission->requests[slot];
+    for (uint32_t i = 0; i < planned->n_slots; i++) {
+        uint32_t slot = planned->slots[i];
+        const struct request *request = &planned->requests[slot];
         if (session_is_listed(sessions, request)) {
             const uint8_t *chosen = sessions->blocks.words[i].chosen;
             session_blocks_pass(&sessions->blocks, request, slot, i);
@@ -524,10 +524,10 @@ void sessions_pass(struct sessions *sessions, const struct submission *submissio
     }
 }
 
-uint32_t sessions_masked_rows(const struct sessions *sessions, const struct submission *submission,
+uint32_t sessions_masked_rows(const struct sessions *sessions, const struct planned_step *planned,
                               uint32_t member, uint32_t *rows) {
-    uint32_t slot = submission->slots[member], n = 0;
-    const struct request *request = &submission->requests[slot];
+    uint32_t slot = planned->slots[member], n = 0;
+    const struct request *request = &planned->requests[slot];
     const struct step_part *part = &sessions->decided[member];
     uint32_t first = first_result(sessions, member);
     for (uint32_t row = 0; blocks_decide(request) && row < sessions->n_rows[member]; row++) {
@@ -544,11 +544,11 @@ uint32_t sessions_target(const struct sessions *sessions, uint32_t member, uint3
     return (uint32_t)sessions->decided[member].targets[row - first_result(sessions, member)];
 }
 
-int sessions_commit(struct sessions *sessions, const struct submission *submission, uint32_t member,
+int sessions_commit(struct sessions *sessions, const struct planned_step *planned, uint32_t member,
                     uint32_t row, int32_t token, struct err *err) {
-    uint32_t slot = submission->slots[member];
+    uint32_t slot = planned->slots[member];
     int32_t target = (int32_t)sessions_target(sessions, member, row);
-    note_commit(sessions, &submission->requests[slot], slot, member, target);
+    note_commit(sessions, &planned->requests[slot], slot, member, target);
     return forward_write_canvas(sessions->forward, sessions->by_slot[slot].canvas + target, &token,
                                 1, err);
 }

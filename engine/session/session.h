@@ -60,7 +60,7 @@ struct sessions {
     /* Where the cache policy leaves positions of a block out; else nothing is in it. */
     struct session_blocks blocks;
     /* The step under way. */
-    const struct submission *submission;
+    const struct planned_step *planned;
     const struct step_part *decided;                     /* parts, or what an eviction left */
     uint32_t *n_rows;                                    /* [max_requests], their logit rows */
     struct step_part *parts;                             /* [max_requests] */
@@ -78,7 +78,7 @@ struct sessions {
 int sessions_check(const struct system *system, struct err *err);
 
 /* ERR_USAGE when more take part in a step than the engine was opened for. */
-int sessions_check_batch(const struct sessions *sessions, const struct submission *submission,
+int sessions_check_batch(const struct sessions *sessions, const struct planned_step *planned,
                          struct err *err);
 
 /* ERR_USAGE as sessions_check. */
@@ -106,45 +106,34 @@ struct window session_window(const struct sessions *sessions, const struct reque
 /* Whether a request's step runs a list of positions of its block. */
 bool session_is_listed(const struct sessions *sessions, const struct request *request);
 
-/* Members of a batch's step, and the slot of one: those that run idle come last. */
-static inline uint32_t session_members(const struct submission *submission) {
-    return submission->n_slots + submission->n_idle;
-}
-
-static inline uint32_t session_slot(const struct submission *submission, uint32_t member) {
-    uint32_t n = submission->n_slots;
-    return member < n ? submission->slots[member] : submission->idle[member - n];
-}
-
 /* Fill in the parts of a batch's step, in batch order. take: how many positions each member
  * commits, instead of what its decoder says; NULL: the decoder's word. Where workspace and pool
  * share memory, stores are pushed out of the placement's way. */
-int sessions_plan(struct sessions *sessions, const struct submission *submission,
+int sessions_plan(struct sessions *sessions, const struct planned_step *planned,
                   const uint32_t *take, const struct placement *placement, struct step *step,
                   struct err *err);
 
 /* Let the step that was planned last commit nothing. */
-void sessions_decide_nothing(struct sessions *sessions, const struct submission *submission);
+void sessions_decide_nothing(struct sessions *sessions, const struct planned_step *planned);
 
 /* Take note of what a step committed: `committed` as in step_result. */
-void sessions_settle(struct sessions *sessions, const struct submission *submission,
+void sessions_settle(struct sessions *sessions, const struct planned_step *planned,
                      const uint8_t *committed);
 
 /* The step is over, all its commits are known. Where positions are followed (blocks.words then says
  * what ran and was committed), counts[i] becomes what member i committed. */
-void sessions_pass(struct sessions *sessions, const struct submission *submission,
-                   uint32_t *counts);
+void sessions_pass(struct sessions *sessions, const struct planned_step *planned, uint32_t *counts);
 
 /* Positions of the active block that are still masked, in canvas order: indices into the span's
  * logit rows, as they were planned. Returns how many. */
-uint32_t sessions_masked_rows(const struct sessions *sessions, const struct submission *submission,
+uint32_t sessions_masked_rows(const struct sessions *sessions, const struct planned_step *planned,
                               uint32_t member, uint32_t *rows);
 
 /* The position that such a row decides on. */
 uint32_t sessions_target(const struct sessions *sessions, uint32_t member, uint32_t row);
 
 /* Commit one row's target on the host's word. */
-int sessions_commit(struct sessions *sessions, const struct submission *submission, uint32_t member,
+int sessions_commit(struct sessions *sessions, const struct planned_step *planned, uint32_t member,
                     uint32_t row, int32_t token, struct err *err);
 
 /* The tokens at the output positions: [output_tokens]. */

@@ -52,9 +52,9 @@ static int check_rule(const struct system *system, struct err *err) {
                            system->settings.block_tokens);
 }
 
-int sessions_check_batch(const struct sessions *sessions, const struct submission *submission,
+int sessions_check_batch(const struct sessions *sessions, const struct planned_step *planned,
                          struct err *err) {
-    uint32_t n = session_members(submission), most = sessions->limits.max_requests;
+    uint32_t n = planned_spans(planned), most = sessions->limits.max_requests;
     return n <= most ? 0
                      : err_usage(err,
                                  "a batch of %" PRIu32 " requests, but the engine was opened for "

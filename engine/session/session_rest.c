@@ -86,15 +86,15 @@ static void end_at_last(struct session_rest *rest, uint32_t first, uint32_t n) {
 int session_evict(void *state, const struct eviction *seen, struct step *out, struct err *err) {
     struct sessions *sessions = state;
     struct session_rest *rest = &sessions->rest;
-    const struct submission *submission = sessions->submission;
+    const struct planned_step *planned = sessions->planned;
     struct rest_place at = {0};
     (void)err;
     shape_clear(&rest->shape);
-    for (uint32_t i = 0; i < session_members(submission); i++) {
-        uint32_t slot = session_slot(submission, i), n = 0;
-        const struct request *request = &submission->requests[slot];
+    for (uint32_t i = 0; i < planned_spans(planned); i++) {
+        uint32_t slot = planned_slot(planned, i), n = 0;
+        const struct request *request = &planned->requests[slot];
         int32_t *kept = rest->kept + at.token;
-        bool lists = i < submission->n_slots && session_is_listed(sessions, request);
+        bool lists = i < planned->n_slots && session_is_listed(sessions, request);
         if (lists) {
             n = session_blocks_evict(&sessions->blocks, request, slot, i,
                                      seen->before + seen->first[i], seen->after + seen->first[i],
@@ -113,7 +113,7 @@ int session_evict(void *state, const struct eviction *seen, struct step *out, st
         rest->span_list[i] = &rest->spans[i];
         shape_add(rest->shape.sym, rest->span_list[i], 1);
     }
-    rest->shape.n_spans = session_members(submission);
+    rest->shape.n_spans = planned_spans(planned);
     rest->shape.spans = rest->span_list;
     sessions->decided = rest->parts;
     out->shape = &rest->shape;

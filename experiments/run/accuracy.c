@@ -30,9 +30,9 @@ void accuracy_fini(struct accuracy *accuracy) {
 
 enum step_class step_class_of(const struct submission *submission) {
     bool selects = false;
-    uint32_t first = submission->requests[submission->slots[0]].span.phase;
-    for (uint32_t i = 0; i < submission->n_slots; i++) {
-        const struct span *span = &submission->requests[submission->slots[i]].span;
+    uint32_t first = submission->step.requests[submission->step.slots[0]].span.phase;
+    for (uint32_t i = 0; i < submission->step.n_slots; i++) {
+        const struct span *span = &submission->step.requests[submission->step.slots[i]].span;
         selects = selects || span->select_rows > 0;
         if (span->phase != first) {
             return STEP_MIXED;
@@ -62,8 +62,9 @@ void accuracy_add_operators(struct accuracy *accuracy, const struct submission *
         return;
     }
     const struct system *system = accuracy->system;
-    cost_explain(system->cost, submission->shape,
-                 system_chunks(system, submission->shape, submission->workspace_bytes), prices);
+    cost_explain(system->cost, submission->step.shape,
+                 system_chunks(system, submission->step.shape, submission->step.workspace_bytes),
+                 prices);
     for (uint32_t i = 0; i < n_ops; i++) {
         accuracy->ops[i].predicted_ns += prices[i].ns;
         accuracy->ops[i].measured_ns += ns[i] * whole_ns / sum_ns;

@@ -273,8 +273,9 @@ static int predict(struct executor_sim *sim, int64_t workspace_bytes, struct com
     struct executor executor = executor_sim_interface(sim);
     struct step_shape shape = {0};
     memcpy(shape.sym, step->sym, sizeof shape.sym);
-    struct submission submission = {
-        .repeat = 1, .stop_ns = INT64_MAX, .shape = &shape, .workspace_bytes = workspace_bytes};
+    struct submission submission = {.repeat = 1,
+                                    .stop_ns = INT64_MAX,
+                                    .step = {.shape = &shape, .workspace_bytes = workspace_bytes}};
     struct completion done;
     int status = executor.submit(executor.state, &submission, err);
     status = status != 0 ? status : executor.wait(executor.state, INT64_MAX, &done, err);

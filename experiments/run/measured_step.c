@@ -18,8 +18,8 @@ struct stage {
 };
 
 /* Slots [first, first + n) as one batch. */
-static struct submission batch_of(const struct stage *stage, uint32_t first, uint32_t n,
-                                  struct step_shape *shape) {
+static struct planned_step batch_of(const struct stage *stage, uint32_t first, uint32_t n,
+                                    struct step_shape *shape) {
     shape_clear(shape);
     for (uint32_t i = 0; i < n; i++) {
         stage->spans[i] = &stage->requests[first + i].span;
@@ -27,13 +27,11 @@ static struct submission batch_of(const struct stage *stage, uint32_t first, uin
     }
     shape->n_spans = n;
     shape->spans = stage->spans;
-    return (struct submission){.repeat = 1,
-                               .stop_ns = INT64_MAX,
-                               .shape = shape,
-                               .workspace_bytes = stage->step->workspace_bytes,
-                               .requests = stage->requests,
-                               .slots = stage->slots + first,
-                               .n_slots = n};
+    return (struct planned_step){.shape = shape,
+                                 .workspace_bytes = stage->step->workspace_bytes,
+                                 .requests = stage->requests,
+                                 .slots = stage->slots + first,
+                                 .n_slots = n};
 }
 
 /* With the memory that the step needs; of steps before it less would do. */
@@ -74,8 +72,8 @@ static int run_past_step(struct stage *stage, uint32_t first, uint32_t n, const 
         struct step_shape shape;
         struct live_times times;
         uint32_t together = n - done < most ? n - done : most;
-        struct submission submission = batch_of(stage, first + done, together, &shape);
-        status = live_execute(stage->live, &submission, 1, stage->takes, &times, err);
+        const struct planned_step planned = batch_of(stage, first + done, together, &shape);
+        status = live_execute(stage->live, &planned, 1, stage->takes, &times, err);
     }
     return status;
 }
@@ -152,12 +150,12 @@ static int repeat(struct stage *stage, const struct measuring *measuring, struct
                   struct err *err) {
     uint32_t rounds = measuring->rounds, warm = measuring->warm_rounds;
     struct step_shape shape;
-    struct submission submission = batch_of(stage, 0, stage->n, &shape);
+    const struct planned_step planned = batch_of(stage, 0, stage->n, &shape);
     double *wall = zeroed(rounds, sizeof *wall), *device = zeroed(rounds, sizeof *device);
     int status = 0;
     for (uint32_t i = 0; status == 0 && i < warm + rounds; i++) {
         struct live_times times;
-        status = live_repeat(stage->live, &submission, stage->takes, &times, err);
+        status = live_repeat(stage->live, &planned, stage->takes, &times, err);
         if (i >= warm) {
             wall[i - warm] = times.wall_ns;
             device[i - warm] = times.device_ns;
@@ -180,10 +178,10 @@ static int repeat_operators(struct stage *stage, uint32_t rounds, struct measure
     uint32_t n_ops = stage->engine->system->graph.n_ops;
     double *one = zeroed(rounds, sizeof *one), (*all)[GRAPH_MAX_OPS] = zeroed(rounds, sizeof *all);
     struct step_shape shape;
-    struct submission submission = batch_of(stage, 0, stage->n, &shape);
+    const struct planned_step planned = batch_of(stage, 0, stage->n, &shape);
     int status = 0;
     for (uint32_t i = 0; status == 0 && i < rounds; i++) {
-        status = live_operators(stage->live, &submission, stage->takes, all[i], err);
+        status = live_operators(stage->live, &planned, stage->takes, all[i], err);
     }
     for (uint32_t op = 0; status == 0 && rounds > 0 && op < n_ops; op++) {
         for (uint32_t i = 0; i < rounds; i++) {
@@ -198,8 +196,8 @@ static int repeat_operators(struct stage *stage, uint32_t rounds, struct measure
 
 static int count_experts(struct stage *stage, struct measured_step *out, struct err *err) {
     struct step_shape shape;
-    struct submission submission = batch_of(stage, 0, stage->n, &shape);
-    return live_experts(stage->live, &submission, stage->takes, &out->experts_hit, err);
+    const struct planned_step planned = batch_of(stage, 0, stage->n, &shape);
+    return live_experts(stage->live, &planned, stage->takes, &out->experts_hit, err);
 }
 
 static int measure(struct stage *stage, const struct measuring *measuring,

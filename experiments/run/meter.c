@@ -21,8 +21,8 @@ static void place(const struct meter *meter, const struct step_shape *shape,
 }
 
 static void keep_memory(struct meter *meter, const struct submission *submission) {
-    struct step_shape shape = *submission->shape;
-    int64_t workspace_bytes = submission->workspace_bytes;
+    struct step_shape shape = *submission->step.shape;
+    int64_t workspace_bytes = submission->step.workspace_bytes;
     if (!meter->request.system->runtime.varlen) {
         shape_pad(&shape);
     }
@@ -58,9 +58,10 @@ static int rerun(struct meter *meter, const struct submission *submission,
     struct accuracy *accuracy = meter->request.accuracy;
     double ns[GRAPH_MAX_OPS];
     bool by_operator = accuracy_wants_operators(accuracy);
-    int status = by_operator ? live_operators(live, submission, NULL, ns, err) : 0;
-    status = status == 0 ? live_execute(live, submission, step->steps, step->commits, times, err)
-                         : status;
+    int status = by_operator ? live_operators(live, &submission->step, NULL, ns, err) : 0;
+    status = status == 0
+                 ? live_execute(live, &submission->step, step->steps, step->commits, times, err)
+                 : status;
     if (status == 0 && by_operator) {
         accuracy_add_operators(accuracy, submission, ns, times->device_ns / step->steps);
     }
@@ -93,7 +94,7 @@ static int compare(struct meter *meter, const struct submission *submission,
         .measured_device_ns = (double)done->gpu_ns,
         .measured_wall_ns = step_wall_ns(done),
     };
-    memcpy(compared.sym, submission->shape->sym, sizeof compared.sym);
+    memcpy(compared.sym, submission->step.shape->sym, sizeof compared.sym);
     if (meter->request.rerun != NULL) {
         struct live_times times;
         int status = rerun(meter, submission, &meter->request.steps[meter->next], &times, err);

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "sim/base/err.h"
-#include "sim/policy/request.h"
+#include "sim/serve/step.h"
 
 struct submission {
     uint32_t replica;
@@ -19,14 +19,7 @@ struct submission {
     bool unrolled;
     /* Stop before `repeat` steps at the first step border at or after this time. */
     int64_t stop_ns;
-    const struct step_shape *shape;
-    int64_t workspace_bytes;        /* that each step may take beside the cached state */
-    const struct request *requests; /* by slot */
-    const uint32_t *slots;          /* of the batch, in order */
-    const uint32_t *idle; /* of those computed along in vain: their spans follow in the shape, and
-                             nothing of them changes */
-    uint32_t n_slots, n_idle;
-    const uint64_t *request_ids; /* in batch order; NULL unless the executor wants members */
+    struct planned_step step;
 };
 
 enum completion_kind {

@@ -20,20 +20,21 @@ static int submit(void *state, const struct submission *submission, struct err *
     }
     const struct replay_step *step = &replay->steps[replay->next];
     if (step->replica != submission->replica || step->steps > submission->repeat ||
-        step->start_ns < replay->now_ns || step->n_requests != submission->n_slots) {
+        step->start_ns < replay->now_ns || step->n_requests != submission->step.n_slots) {
         return err_world(err,
                          "the replay diverges at submission %zu: recorded replica %" PRIu32
                          " with %" PRIu32 " requests at %" PRId64 " ns, scheduled replica %" PRIu32
                          " with %" PRIu32 " requests at %" PRId64 " ns",
                          replay->next, step->replica, step->n_requests, step->start_ns,
-                         submission->replica, submission->n_slots, replay->now_ns);
+                         submission->replica, submission->step.n_slots, replay->now_ns);
     }
     for (uint32_t i = 0; i < step->n_requests; i++) {
-        if (step->request_ids[i] != submission->request_ids[i]) {
+        if (step->request_ids[i] != submission->step.request_ids[i]) {
             return err_world(err,
                              "the replay diverges at submission %zu: recorded request %" PRIu64
                              " in place %" PRIu32 ", scheduled request %" PRIu64,
-                             replay->next, step->request_ids[i], i, submission->request_ids[i]);
+                             replay->next, step->request_ids[i], i,
+                             submission->step.request_ids[i]);
         }
     }
     replay->flights[submission->replica] = step;

@@ -66,7 +66,7 @@ static int submit(void *state, const struct submission *submission, struct err *
     struct flight *flight = &sim->flights[submission->replica];
     (void)err;
     ASSERT(submission->replica < sim->n_replicas && !flight->busy && submission->repeat >= 1);
-    price(sim, submission->shape, submission->workspace_bytes, &flight->price);
+    price(sim, submission->step.shape, submission->step.workspace_bytes, &flight->price);
     int64_t step_ns = whole_ns(flight->price.wall_ns);
     int64_t steps = submission->repeat;
     flight->busy = true;

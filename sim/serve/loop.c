@@ -239,15 +239,18 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
         .repeat = steps,
         .unrolled = replica->unrolled,
         .stop_ns = stop_ns,
-        .shape = &replica->shape,
-        .workspace_bytes =
-            budget_workspace_bytes(&loop->asked->system->budget, replica->kv_used_bytes),
-        .requests = loop->life.requests,
-        .slots = replica->batch,
-        .idle = replica->idle,
-        .n_slots = replica->n_batch,
-        .n_idle = replica->n_idle,
-        .request_ids = replica->member_ids,
+        .step =
+            {
+                .shape = &replica->shape,
+                .workspace_bytes =
+                    budget_workspace_bytes(&loop->asked->system->budget, replica->kv_used_bytes),
+                .requests = loop->life.requests,
+                .slots = replica->batch,
+                .idle = replica->idle,
+                .n_slots = replica->n_batch,
+                .n_idle = replica->n_idle,
+                .request_ids = replica->member_ids,
+            },
     };
     replica->busy = true;
     return loop->asked->executor.submit(loop->asked->executor.state, &submission, err);

@@ -320,20 +320,21 @@ static void check_sessions(struct system *system, bool shifted) {
             shape.spans = &span;
             shape_add(shape.sym, span, 1);
             uint32_t slot = 0;
-            struct submission submission = {
-                .repeat = 1, .shape = &shape, .requests = &request, .slots = &slot, .n_slots = 1};
+            struct planned_step planned_step = {
+                .shape = &shape, .requests = &request, .slots = &slot, .n_slots = 1};
             struct placement placement = {.peak_bytes = 1024};
             struct step planned;
-            status = sessions_plan(&sessions, &submission, NULL, &placement, &planned, &err);
+            status = sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err);
             ck_assert_msg(status == 0, "%s", err.text);
             check_part(&sessions, &request, planned.parts, shifted);
             check_store(&sessions, &request, planned.parts);
             ck_assert_uint_eq(planned.parts->decision.take, 1);
             uint32_t rows[BLOCK];
-            ck_assert_uint_eq(sessions_masked_rows(&sessions, &submission, 0, rows), length - step);
+            ck_assert_uint_eq(sessions_masked_rows(&sessions, &planned_step, 0, rows),
+                              length - step);
             uint8_t committed[CANVAS] = {0};
             committed[rows[(length - step) / 2]] = 1;
-            sessions_settle(&sessions, &submission, committed);
+            sessions_settle(&sessions, &planned_step, committed);
         }
     }
     sessions_release(&sessions, 0);
@@ -469,24 +470,24 @@ START_TEST(stores_are_pushed_out_of_the_way_of_a_shared_workspace) {
     shape.spans = &span;
     shape_add(shape.sym, span, 1);
     uint32_t slot = 1;
-    struct submission submission = {
-        .repeat = 1, .shape = &shape, .requests = requests, .slots = &slot, .n_slots = 1};
+    struct planned_step planned_step = {
+        .shape = &shape, .requests = requests, .slots = &slot, .n_slots = 1};
     struct placement placement = {.peak_bytes = BYTES / 4};
     struct step planned;
-    ck_assert_int_eq(sessions_plan(&sessions, &submission, NULL, &placement, &planned, &err), 0);
+    ck_assert_int_eq(sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err), 0);
     ck_assert_uint_eq(device.n_moves, 0);
     placement.peak_bytes = BYTES / 4 * 3;
-    ck_assert_int_eq(sessions_plan(&sessions, &submission, NULL, &placement, &planned, &err), 0);
+    ck_assert_int_eq(sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err), 0);
     ck_assert_uint_eq(device.n_moves, 1);
     ck_assert_int_eq(sessions.by_slot[1].store_bytes, BYTES / 4 * 3);
     ck_assert_int_eq(device.held_from, BYTES / 4 * 3);
     placement.peak_bytes = BYTES / 4 * 3 + 1;
-    ck_assert_int_eq(sessions_plan(&sessions, &submission, NULL, &placement, &planned, &err),
+    ck_assert_int_eq(sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err),
                      ERR_WORLD);
     sessions_release(&sessions, 1);
-    submission.n_slots = shape.n_spans = 0;
+    planned_step.n_slots = shape.n_spans = 0;
     placement.peak_bytes = BYTES;
-    ck_assert_int_eq(sessions_plan(&sessions, &submission, NULL, &placement, &planned, &err), 0);
+    ck_assert_int_eq(sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err), 0);
     ck_assert_int_eq(device.held_from, BYTES);
     sessions_close(&sessions);
     system_close(system);
@@ -512,18 +513,18 @@ START_TEST(what_exceeds_the_limits_is_refused) {
         }
     }
     shape.spans = spans;
-    struct submission submission = {
-        .repeat = 1, .shape = &shape, .requests = requests, .slots = slots, .n_slots = 5};
+    struct planned_step planned_step = {
+        .shape = &shape, .requests = requests, .slots = slots, .n_slots = 5};
     struct placement placement = {.peak_bytes = 0};
     struct step planned;
-    ck_assert_int_eq(sessions_plan(&sessions, &submission, NULL, &placement, &planned, &err),
+    ck_assert_int_eq(sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err),
                      ERR_USAGE);
-    submission.n_slots = shape.n_spans = 4;
-    ck_assert_int_eq(sessions_plan(&sessions, &submission, NULL, &placement, &planned, &err), 0);
+    planned_step.n_slots = shape.n_spans = 4;
+    ck_assert_int_eq(sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err), 0);
     ck_assert(planned.parts[0].decision.take == 0 && planned.parts[0].decision.n_rows == BLOCK);
     ck_assert_double_eq_tol((double)planned.parts[0].decision.threshold, 0.9, 1e-6);
     requests[3].span.queries = 400; /* no token budget allows it */
-    ck_assert_int_eq(sessions_plan(&sessions, &submission, NULL, &placement, &planned, &err),
+    ck_assert_int_eq(sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err),
                      ERR_USAGE);
     requests[4].canvas_tokens = 129;
     ck_assert_int_eq(sessions_admit(&sessions, 4, &requests[4], NULL, &err), ERR_USAGE);

@@ -280,16 +280,14 @@ static void run_step(struct side *side, int only) {
     }
     shape.n_spans = n;
     shape.spans = spans;
-    const struct submission submission = {.repeat = 1,
-                                          .stop_ns = INT64_MAX,
-                                          .shape = &shape,
-                                          .workspace_bytes =
-                                              budget_workspace_bytes(&side->system->budget, 0),
-                                          .requests = side->requests,
-                                          .slots = slots,
-                                          .n_slots = n};
+    const struct planned_step planned = {.shape = &shape,
+                                         .workspace_bytes =
+                                             budget_workspace_bytes(&side->system->budget, 0),
+                                         .requests = side->requests,
+                                         .slots = slots,
+                                         .n_slots = n};
     if (n > 0) {
-        must(live_execute(side->live, &submission, 1, NULL, &times, &err), &err);
+        must(live_execute(side->live, &planned, 1, NULL, &times, &err), &err);
     }
     for (uint32_t i = 0; i < n; i++) {
         struct request *request = &side->requests[slots[i]];

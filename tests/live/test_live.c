@@ -486,11 +486,11 @@ static void make_first_batch(const struct system *system, struct first_batch *ba
     batch->submission =
         (struct submission){.repeat = STEPS,
                             .stop_ns = INT64_MAX,
-                            .shape = &batch->shape,
-                            .workspace_bytes = budget_workspace_bytes(&system->budget, 0),
-                            .requests = request,
-                            .slots = &batch->slot,
-                            .n_slots = 1};
+                            .step = {.shape = &batch->shape,
+                                     .workspace_bytes = budget_workspace_bytes(&system->budget, 0),
+                                     .requests = request,
+                                     .slots = &batch->slot,
+                                     .n_slots = 1}};
 }
 
 /* That batch on a late device, submitted. */

@@ -105,9 +105,9 @@ static int watch_submit(void *state, const struct submission *submission, struct
     }
     MUST(held_bytes <= run->system->budget.pool_bytes);
     run->held_bytes[submission->replica] = held_bytes;
-    for (uint32_t i = 0; i < submission->n_slots; i++) {
-        const struct request *request = &submission->requests[submission->slots[i]];
-        MUST(run->holders[submission->slots[i]] == request);
+    for (uint32_t i = 0; i < submission->step.n_slots; i++) {
+        const struct request *request = &submission->step.requests[submission->step.slots[i]];
+        MUST(run->holders[submission->step.slots[i]] == request);
         MUST(request->kv_held_bytes >=
              budget_request_bytes(&run->system->budget,
                                   request->span.context + request->span.queries));
