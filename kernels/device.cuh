@@ -76,10 +76,11 @@ template <int PENDING> static __device__ __forceinline__ void copy_async_wait() 
     asm volatile("cp.async.wait_group %0;\n" ::"n"(PENDING) : "memory");
 }
 
-/* A tile row holds 128 bf16 as 16 chunks of 16 bytes; the chunk is exclusive-ored with the row so
- * that the eight rows one ldmatrix phase reads lie in different banks. */
+/* A tile row holds D bf16 as chunks of 16 bytes; the chunk is exclusive-ored with the row so that
+ * the eight rows one ldmatrix phase reads lie in different banks. */
+template <int D = 128>
 static __device__ __forceinline__ uint32_t tile_address(uint32_t base, int row, int chunk) {
-    return base + static_cast<uint32_t>(row * 256 + ((chunk ^ (row & 7)) << 4));
+    return base + static_cast<uint32_t>(row * (D * 2) + ((chunk ^ (row & 7)) << 4));
 }
 
 static __device__ __forceinline__ void matrix_load(uint32_t (&r)[4], uint32_t address) {

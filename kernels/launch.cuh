@@ -33,6 +33,22 @@ static __device__ __forceinline__ void dependents_launch() {
 #endif
 }
 
+/* A number that the current device says of itself. */
+static inline cudaError_t device_attribute(enum cudaDeviceAttr what, int *out) {
+    int device = 0;
+    const cudaError_t status = cudaGetDevice(&device);
+    return status == cudaSuccess ? cudaDeviceGetAttribute(out, what, device) : status;
+}
+
+static inline cudaError_t multiprocessors(int *n_sms) {
+    return device_attribute(cudaDevAttrMultiProcessorCount, n_sms);
+}
+
+/* Lets a kernel be launched with this much shared memory. */
+template <class KERNEL> static inline cudaError_t shared_allow(KERNEL kernel, int bytes) {
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+}
+
 /* In clusters of `cluster` blocks; 1: none. */
 template <class... Parameters, class... Arguments>
 static inline cudaError_t launch_clusters(void (*kernel)(Parameters...), dim3 grid, dim3 block,

@@ -2,16 +2,40 @@
  * mma.sync, 128 query rows a block, 32 a warp so that a key or value fragment serves two
  * products, keys and values in two stages of 64. The sm_90a path is dense_attention_wgmma.cu. */
 #include "kernels/attention/dense_attention.cuh"
-#include "kernels/device.cuh"
+#include "kernels/attention/fragments.cuh"
 #include "kernels/launch.cuh"
 
 enum { HEAD_SIZE = 128, TILE_M = 128, TILE_N = 64, THREADS = 128, TILE_BYTES = TILE_N * 256 };
+
+/* Scores of the warp's 32 rows against a tile of keys. */
+static __device__ __forceinline__ void tile_scores(float (&s)[2][8][4], uint32_t q_tile,
+                                                   uint32_t keys, int warp, int lane) {
+#pragma unroll
+    for (int step = 0; step < 8; step++) {
+        uint32_t a[2][4];
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+            matrix_load(a[m], tile_address(q_tile, warp * 32 + m * 16 + (lane & 15),
+                                           step * 2 + (lane >> 4)));
+        }
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            uint32_t b[4];
+            matrix_load(b, tile_address(keys, n * 16 + (lane & 7) + (lane >> 4) * 8,
+                                        step * 2 + ((lane >> 3) & 1)));
+#pragma unroll
+            for (int m = 0; m < 2; m++) {
+                matrix_multiply(s[m][2 * n], a[m], b[0], b[1]);
+                matrix_multiply(s[m][2 * n + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
 
 static __global__ void __launch_bounds__(THREADS, 2)
     dense_attention_kernel(const struct call_dense_attention call, float scale_log2) {
     dependencies_wait();
     dependents_launch();
-    constexpr float NEVER = -INFINITY;
     extern __shared__ __align__(128) unsigned char shared[];
     const int request = blockIdx.z, head = blockIdx.y;
     const int first = call.start[request], length = call.start[request + 1] - first;
@@ -51,8 +75,9 @@ static __global__ void __launch_bounds__(THREADS, 2)
     load_tile(stages + 2 * TILE_BYTES, v, 0);
     copy_async_commit();
 
-    float out[2][16][4] = {};
-    float top[2][2] = {{NEVER, NEVER}, {NEVER, NEVER}}, sum[2][2] = {};
+    struct part<HEAD_SIZE> part[2]; /* of 16 rows each */
+    part_clear(part[0]);
+    part_clear(part[1]);
     const int n_tiles = (length + TILE_N - 1) / TILE_N;
     for (int tile = 0; tile < n_tiles; tile++) {
         const uint32_t keys = stages + (tile & 1) * TILE_BYTES, values = keys + 2 * TILE_BYTES;
@@ -63,26 +88,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
         }
         copy_async_commit();
         float s[2][8][4] = {};
-#pragma unroll
-        for (int step = 0; step < 8; step++) {
-            uint32_t a[2][4];
-#pragma unroll
-            for (int m = 0; m < 2; m++) {
-                matrix_load(a[m], tile_address(q_tile, warp * 32 + m * 16 + (lane & 15),
-                                               step * 2 + (lane >> 4)));
-            }
-#pragma unroll
-            for (int n = 0; n < 4; n++) {
-                uint32_t b[4];
-                matrix_load(b, tile_address(keys, n * 16 + (lane & 7) + (lane >> 4) * 8,
-                                            step * 2 + ((lane >> 3) & 1)));
-#pragma unroll
-                for (int m = 0; m < 2; m++) {
-                    matrix_multiply(s[m][2 * n], a[m], b[0], b[1]);
-                    matrix_multiply(s[m][2 * n + 1], a[m], b[2], b[3]);
-                }
-            }
-        }
+        tile_scores(s, q_tile, keys, warp, lane);
         const int n_keys = length - tile * TILE_N;
         if (n_keys < TILE_N) {
 #pragma unroll
@@ -90,41 +96,13 @@ static __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     if (n * 8 + (lane % 4) * 2 + (i & 1) >= n_keys) {
-                        s[0][n][i] = s[1][n][i] = NEVER;
+                        s[0][n][i] = s[1][n][i] = ATTENTION_NEVER;
                     }
                 }
             }
         }
-        uint32_t p[2][8][2];
-#pragma unroll
-        for (int m = 0; m < 2; m++) {
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                float peak = top[m][half];
-#pragma unroll
-                for (int n = 0; n < 8; n++) {
-                    peak = fmaxf(peak, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-                }
-                peak = quad_max(peak);
-                const float shrink = exp2_fast((top[m][half] - peak) * scale_log2);
-                const float shift = peak * scale_log2;
-                top[m][half] = peak;
-                float added = 0;
-#pragma unroll
-                for (int n = 0; n < 8; n++) {
-                    const float low = exp2_fast(s[m][n][2 * half] * scale_log2 - shift);
-                    const float high = exp2_fast(s[m][n][2 * half + 1] * scale_log2 - shift);
-                    added += low + high;
-                    p[m][n][half] = bf16_pack(low, high);
-                }
-                sum[m][half] = sum[m][half] * shrink + added;
-#pragma unroll
-                for (int n = 0; n < 16; n++) {
-                    out[m][n][2 * half] *= shrink;
-                    out[m][n][2 * half + 1] *= shrink;
-                }
-            }
-        }
+        part_weigh(part[0], s[0], scale_log2);
+        part_weigh(part[1], s[1], scale_log2);
         copy_async_wait<1>();
         __syncthreads();
         if (tile + 1 < n_tiles) {
@@ -133,10 +111,15 @@ static __global__ void __launch_bounds__(THREADS, 2)
         copy_async_commit();
 #pragma unroll
         for (int step = 0; step < 4; step++) {
-            const uint32_t a[2][4] = {{p[0][2 * step][0], p[0][2 * step][1], p[0][2 * step + 1][0],
-                                       p[0][2 * step + 1][1]},
-                                      {p[1][2 * step][0], p[1][2 * step][1], p[1][2 * step + 1][0],
-                                       p[1][2 * step + 1][1]}};
+            uint32_t a[2][4];
+#pragma unroll
+            for (int m = 0; m < 2; m++) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const float *pair = &s[m][2 * step + i / 2][i % 2 * 2];
+                    a[m][i] = bf16_pack(pair[0], pair[1]);
+                }
+            }
 #pragma unroll
             for (int n = 0; n < 8; n++) {
                 uint32_t b[4];
@@ -144,36 +127,18 @@ static __global__ void __launch_bounds__(THREADS, 2)
                     b, tile_address(values, step * 16 + (lane & 15), n * 2 + (lane >> 4)));
 #pragma unroll
                 for (int m = 0; m < 2; m++) {
-                    matrix_multiply(out[m][2 * n], a[m], b[0], b[1]);
-                    matrix_multiply(out[m][2 * n + 1], a[m], b[2], b[3]);
+                    matrix_multiply(part[m].out[2 * n], a[m], b[0], b[1]);
+                    matrix_multiply(part[m].out[2 * n + 1], a[m], b[2], b[3]);
                 }
             }
         }
     }
     copy_async_wait<0>();
+    const struct item_rows rows = {queries.first, queries.n, 1, head};
 #pragma unroll
     for (int m = 0; m < 2; m++) {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const float scale = 1.0f / quad_sum(sum[m][half]);
-            const int row = row0 + warp * 32 + m * 16 + half * 8 + lane / 4;
-            uint4 *to = reinterpret_cast<uint4 *>(static_cast<__nv_bfloat16 *>(call.y) +
-                                                  (int64_t)(queries.first + row) * call.y_stride +
-                                                  head * HEAD_SIZE);
-#pragma unroll
-            for (int i = 0; i < 4; i++) { /* four neighbours exchange pairs for 16-byte stores */
-                uint32_t word[4];
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    word[j] = bf16_pack(out[m][i * 4 + j][2 * half] * scale,
-                                        out[m][i * 4 + j][2 * half + 1] * scale);
-                }
-                quad_transpose(word, lane);
-                if (row < queries.n) {
-                    to[i * 4 + lane % 4] = make_uint4(word[0], word[1], word[2], word[3]);
-                }
-            }
-        }
+        part_close(part[m]);
+        part_store<HEAD_SIZE>(part[m], call.y, call.y_stride, rows, row0 + warp * 32 + m * 16);
     }
 }
 
@@ -195,8 +160,7 @@ extern "C" cudaError_t kernel_dense_attention_mma(const struct call_dense_attent
         return cudaSuccess;
     }
     const int bytes = TILE_M * 256 + 4 * TILE_BYTES;
-    cudaError_t status = cudaFuncSetAttribute(dense_attention_kernel,
-                                              cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    const cudaError_t status = shared_allow(dense_attention_kernel, bytes);
     if (status != cudaSuccess) {
         return status;
     }

@@ -4,13 +4,14 @@
  * rows), is a cluster's: each of its blocks takes an equal share of the tiles of keys, all reading
  * at once, and then puts together its share of the rows out of everyone's shared memory.
  * Which path a call takes depends on how many items it has, and so do its last bits. */
-#include "kernels/device.cuh"
+#include "kernels/attention/fragments.cuh"
+#include "kernels/attention/keys.cuh"
 #include "kernels/kernels.h"
 #include "kernels/launch.cuh"
 
 enum {
     HEAD_SIZE = 128,
-    ROW_FLOATS = HEAD_SIZE + 4, /* of a row's part: its sums, its peak and its weight */
+    ROW_FLOATS = part_floats<HEAD_SIZE>,
     TILE_N = 64,
     STAGES = 3,
     STAGE_BYTES = 2 * TILE_N * HEAD_SIZE * 2,
@@ -20,187 +21,14 @@ enum {
     FEW_KEYS = 4096, /* beyond, nothing was measured */
 };
 
-bool block_attention_valid(const struct call_block_attention *call);
-bool paged_attention_valid(const struct call_paged_attention *call);
-
-/* Below any score, and finite: the difference of two is a number. */
-#define NEVER (-1e30f)
-
-struct key_row {
-    const __nv_bfloat16 *k, *v;
-};
-
-/* The keys of a request and a head in block attention: kept ones, then the block's own, which have
- * to lie outside of the cache. */
-struct stored_keys {
-    typedef struct call_block_attention call;
-    int n_kept, n_keys;
-    const __nv_bfloat16 *kept, *k, *v;
-    int64_t to_values, stride; /* from a kept key to its value; from a block's key to the next */
-
-    __device__ __forceinline__ void open(const call &c, int r, int kv_head) {
-        n_kept = c.kept[r];
-        stride = c.kv_stride;
-        to_values = (int64_t)c.n_kv_heads * n_kept * HEAD_SIZE;
-        kept = static_cast<const __nv_bfloat16 *>(c.cache) + c.cache_start[r] +
-               (int64_t)kv_head * n_kept * HEAD_SIZE;
-        k = static_cast<const __nv_bfloat16 *>(c.k) + kv_head * HEAD_SIZE;
-        v = static_cast<const __nv_bfloat16 *>(c.v) + kv_head * HEAD_SIZE;
-    }
-    /* For the tokens [first, first + n_tokens), of which the tile's last one is the last-th. */
-    __device__ __forceinline__ void reach(const call &c, int first, int n_tokens, int last) {
-        (void)c, (void)last;
-        n_keys = n_kept + n_tokens;
-        k += first * stride;
-        v += first * stride;
-    }
-    __device__ __forceinline__ struct key_row row(int j) const {
-        const int64_t at = j < n_kept ? (int64_t)j * HEAD_SIZE : (j - n_kept) * stride;
-        return j < n_kept ? key_row{kept + at, kept + at + to_values} : key_row{k + at, v + at};
-    }
-    /* How many keys a query attends to. */
-    static __device__ __forceinline__ int extent(const call &c, int token, int n_keys) {
-        (void)c, (void)token;
-        return n_keys;
-    }
-};
-
-/* In paged attention: as many as the tile's last token attends to. */
-struct paged_keys {
-    typedef struct call_paged_attention call;
-    int n_keys, page_rows;
-    const int32_t *pages;
-    const __nv_bfloat16 *k, *v;
-    int64_t stride;
-
-    __device__ __forceinline__ void open(const call &c, int r, int kv_head) {
-        page_rows = c.page_rows;
-        pages = c.pages + (int64_t)r * c.max_pages;
-        stride = c.kv_stride;
-        k = static_cast<const __nv_bfloat16 *>(c.k) + kv_head * HEAD_SIZE;
-        v = static_cast<const __nv_bfloat16 *>(c.v) + kv_head * HEAD_SIZE;
-    }
-    __device__ __forceinline__ void reach(const call &c, int first, int n_tokens, int last) {
-        (void)n_tokens;
-        n_keys = c.extent[first + last];
-    }
-    __device__ __forceinline__ struct key_row row(int j) const {
-        const int shift = 31 - __clz(page_rows);
-        const int64_t at = (((int64_t)pages[j >> shift] << shift) + (j & (page_rows - 1))) * stride;
-        return {k + at, v + at};
-    }
-    static __device__ __forceinline__ int extent(const call &c, int token, int n_keys) {
-        (void)n_keys;
-        return c.extent[token];
-    }
-};
-
 #if HOPPER_DEVICE
-/* What a warp has of its 16 rows and its keys so far: lane / 4 and 8 further down. */
-struct part {
-    float out[16][4];
-    float top[2], sum[2];
-};
-
-/* Adds a tile's keys, of which the warp's begin at first_key. */
-template <int WARP_KEYS>
-static __device__ __forceinline__ void part_add(struct part &part, const uint32_t (&q)[8][4],
-                                                uint32_t keys, uint32_t values, int first_key,
-                                                const int (&extent)[2], float scale_log2) {
-    constexpr int KEY_TILES = WARP_KEYS / 8;
-    const int lane = threadIdx.x % 32;
-    float s[KEY_TILES][4] = {};
-#pragma unroll
-    for (int k = 0; k < 8; k++) {
-#pragma unroll
-        for (int n = 0; n < KEY_TILES / 2; n++) {
-            const int row = n * 16 + (lane & 7) + (lane >> 4) * 8;
-            uint32_t b[4];
-            matrix_load(b, tile_address(keys, row, k * 2 + ((lane >> 3) & 1)));
-            matrix_multiply(s[2 * n], q[k], b[0], b[1]);
-            matrix_multiply(s[2 * n + 1], q[k], b[2], b[3]);
-        }
-    }
-    if (first_key + WARP_KEYS > min(extent[0], extent[1])) {
-#pragma unroll
-        for (int n = 0; n < KEY_TILES; n++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int key = first_key + n * 8 + lane % 4 * 2 + (i & 1);
-                s[n][i] = key < extent[i / 2] ? s[n][i] : NEVER;
-            }
-        }
-    }
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        float peak = NEVER;
-#pragma unroll
-        for (int n = 0; n < KEY_TILES; n++) {
-            peak = fmaxf(peak, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
-        }
-        peak = fmaxf(part.top[half], quad_max(peak));
-        const float shrink = exp2_fast((part.top[half] - peak) * scale_log2);
-        const float shift = peak > NEVER ? peak * scale_log2 : 0;
-        float added = 0;
-#pragma unroll
-        for (int n = 0; n < KEY_TILES; n++) {
-#pragma unroll
-            for (int i = 2 * half; i < 2 * half + 2; i++) {
-                s[n][i] = exp2_fast(s[n][i] * scale_log2 - shift);
-                added += s[n][i];
-            }
-        }
-        part.top[half] = peak;
-        part.sum[half] = part.sum[half] * shrink + added;
-#pragma unroll
-        for (int i = 0; i < 16; i++) {
-            part.out[i][2 * half] *= shrink;
-            part.out[i][2 * half + 1] *= shrink;
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < KEY_TILES / 2; k++) {
-        const uint32_t p[4] = {bf16_pack(s[2 * k][0], s[2 * k][1]),
-                               bf16_pack(s[2 * k][2], s[2 * k][3]),
-                               bf16_pack(s[2 * k + 1][0], s[2 * k + 1][1]),
-                               bf16_pack(s[2 * k + 1][2], s[2 * k + 1][3])};
-#pragma unroll
-        for (int n = 0; n < 8; n++) {
-            uint32_t b[4];
-            matrix_load_transposed(b,
-                                   tile_address(values, k * 16 + (lane & 15), n * 2 + (lane >> 4)));
-            matrix_multiply(part.out[2 * n], p, b[0], b[1]);
-            matrix_multiply(part.out[2 * n + 1], p, b[2], b[3]);
-        }
-    }
-}
-
-/* Leaves a warp's part in the block's shared memory, rows of ROW_FLOATS. */
-static __device__ __forceinline__ void part_leave(const struct part &part, float *rows) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        float *row = rows + (half * 8 + lane / 4) * ROW_FLOATS;
-        const float sum = quad_sum(part.sum[half]);
-#pragma unroll
-        for (int i = 0; i < 16; i++) {
-            *reinterpret_cast<float2 *>(row + i * 8 + lane % 4 * 2) =
-                make_float2(part.out[i][2 * half], part.out[i][2 * half + 1]);
-        }
-        if (lane % 4 == 0) {
-            row[HEAD_SIZE] = part.top[half];
-            row[HEAD_SIZE + 1] = sum;
-        }
-    }
-}
-
 /* By a warp: a row out of all parts, four columns a lane. row: where it is in this block's first
  * part; the others are part_bytes on, OWN a block, then in the next block. */
 template <int OWN>
 static __device__ __forceinline__ uint2 row_merge(uint32_t row, int part_bytes, float scale_log2) {
     constexpr int N = OWN * PARTS;
     const int lane = threadIdx.x % 32;
-    float2 mine = make_float2(NEVER, 0); /* peak and weight of part `lane` */
+    float2 mine = make_float2(ATTENTION_NEVER, 0); /* peak and weight of part `lane` */
     if (lane < N) {
         mine = cluster_load2(cluster_address(row + lane % OWN * part_bytes, lane / OWN) +
                              HEAD_SIZE * 4);
@@ -243,15 +71,24 @@ static __global__ void __launch_bounds__(THREADS)
     const int group = call.n_heads / call.n_kv_heads;
     dependencies_wait();
     dependents_launch();
-    KEYS keys;
-    keys.open(call, request, kv_head);
     const int first = call.start[request], n_tokens = call.start[request + 1] - first;
-    const int n_rows = n_tokens * group, row0 = row_tile * TILE_M;
-    if (row0 >= n_rows) {
+    const struct item_rows rows = {first, n_tokens * group, group, kv_head * group};
+    const int row0 = row_tile * TILE_M;
+    typename KEYS::reach reach;
+    if constexpr (!KEYS::RAGGED) { /* on its way while it is found out whether there are any rows */
+        reach = KEYS::reach_of(call, request, first, n_tokens, 0);
+    }
+    if (row0 >= rows.n_rows) {
         return; /* and so does the whole cluster */
     }
-    keys.reach(call, first, n_tokens, (min(row0 + TILE_M, n_rows) - 1) / group);
-    const int n_tiles = (keys.n_keys + TILE_N - 1) / TILE_N;
+    if constexpr (KEYS::RAGGED) {
+        reach = KEYS::reach_of(call, request, first, n_tokens,
+                               (min(row0 + TILE_M, rows.n_rows) - 1) / group);
+    }
+    KEYS keys;
+    keys.open(call, request, kv_head, first, reach);
+    const int n_keys = reach.n_keys();
+    const int n_tiles = (n_keys + TILE_N - 1) / TILE_N;
     const int begin = n_tiles * rank / PARTS, end = n_tiles * (rank + 1) / PARTS;
     auto issue = [&](int tile) {
         if (tile < end) {
@@ -260,7 +97,7 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int i = 0; i < TILE_N * 16 / THREADS; i++) {
                 const int row = i * (THREADS / 16) + threadIdx.x / 16, j = tile * TILE_N + row;
-                const bool valid = j < keys.n_keys;
+                const bool valid = j < n_keys;
                 const struct key_row from = keys.row(valid ? j : 0);
                 copy_async(tile_address(to, row, chunk), from.k + chunk * 8, valid);
                 copy_async(tile_address(to + STAGE_BYTES / 2, row, chunk), from.v + chunk * 8,
@@ -273,50 +110,44 @@ static __global__ void __launch_bounds__(THREADS)
     for (int i = 0; i < STAGES - 1; i++) {
         issue(begin + i);
     }
-    uint32_t q[8][4];
+    uint32_t q[HEAD_SIZE / 16][4];
     int extent[2];
+    query_load<HEAD_SIZE>(q, call.q, call.q_stride, rows, row0 + warp_m * 16);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int row = row0 + warp_m * 16 + half * 8 + lane / 4;
-        const bool valid = row < n_rows;
-        const int64_t token = first + (valid ? row / group : 0);
-        const uint32_t *from = reinterpret_cast<const uint32_t *>(
-            static_cast<const __nv_bfloat16 *>(call.q) + token * call.q_stride +
-            (kv_head * group + row % group) * HEAD_SIZE);
-        extent[half] = valid ? KEYS::extent(call, (int)token, keys.n_keys) : keys.n_keys;
-#pragma unroll
-        for (int k = 0; k < 8; k++) {
-            q[k][half] = valid ? from[k * 8 + lane % 4] : 0;
-            q[k][half + 2] = valid ? from[k * 8 + 4 + lane % 4] : 0;
-        }
+        extent[half] =
+            row < rows.n_rows ? min(n_keys, KEYS::extent(call, first + row / group)) : n_keys;
     }
-    struct part part = {};
-    part.top[0] = part.top[1] = NEVER;
+    struct part<HEAD_SIZE> part;
+    part_clear(part);
     for (int tile = begin; tile < end; tile++) {
         copy_async_wait<STAGES - 2>();
         __syncthreads();
         issue(tile + STAGES - 1);
         const int first_key = tile * TILE_N + warp_n * WARP_KEYS;
-        if (first_key < keys.n_keys) {
+        if (first_key < n_keys) {
             const uint32_t at = stages + (tile - begin) % STAGES * STAGE_BYTES +
                                 warp_n * WARP_KEYS * (HEAD_SIZE * 2);
-            part_add<WARP_KEYS>(part, q, at, at + STAGE_BYTES / 2, first_key, extent, scale_log2);
+            const int reached[2] = {extent[0] - first_key, extent[1] - first_key};
+            part_add<WARP_KEYS>(part, q, at, at + STAGE_BYTES / 2, reached, scale_log2);
         }
     }
     copy_async_wait<0>();
     __syncthreads();
     constexpr int PART_FLOATS = TILE_M * ROW_FLOATS, SHARE = TILE_M / PARTS;
+    part_close(part);
     part_leave(part,
-               reinterpret_cast<float *>(shared) + warp_n * PART_FLOATS + warp_m * 16 * ROW_FLOATS);
+               reinterpret_cast<float *>(shared) + warp_n * PART_FLOATS + warp_m * 16 * ROW_FLOATS,
+               16);
     cluster_sync();
     for (int in_tile = rank * SHARE + warp; in_tile < (rank + 1) * SHARE; in_tile += WARPS) {
-        const int row = row0 + in_tile;
         const uint2 y =
             row_merge<WARPS_N>(stages + in_tile * ROW_FLOATS * 4, PART_FLOATS * 4, scale_log2);
-        if (row < n_rows) {
+        if (row0 + in_tile < rows.n_rows) {
             *reinterpret_cast<uint2 *>(static_cast<__nv_bfloat16 *>(call.y) +
-                                       (first + row / group) * call.y_stride +
-                                       (kv_head * group + row % group) * HEAD_SIZE + lane * 4) = y;
+                                       row_at<HEAD_SIZE>(rows, row0 + in_tile, call.y_stride) +
+                                       lane * 4) = y;
         }
     }
     cluster_sync(); /* a block's memory must outlive what the others read of it */
@@ -328,8 +159,7 @@ static cudaError_t start(const typename KEYS::call *call, int n_row_tiles, int n
                          cudaStream_t stream) {
     auto kernel = few_attention_kernel<KEYS, WARPS_M>;
     const int bytes = STAGES * STAGE_BYTES;
-    const cudaError_t status =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    const cudaError_t status = shared_allow(kernel, bytes);
     if (status != cudaSuccess) {
         return status;
     }
@@ -359,11 +189,8 @@ static cudaError_t few_attention(const typename KEYS::call *call, cudaStream_t s
         most_keys(call) > FEW_KEYS) {
         return cudaErrorNotSupported;
     }
-    int device, n_sms;
-    cudaError_t status = cudaGetDevice(&device);
-    if (status == cudaSuccess) {
-        status = cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, device);
-    }
+    int n_sms;
+    const cudaError_t status = multiprocessors(&n_sms);
     if (status != cudaSuccess) {
         return status;
     }

@@ -216,7 +216,7 @@ static cudaError_t head_start(const CUtensorMap &x_map, const CUtensorMap &w_map
     const int n_tiles = n_row_tiles * n_token_tiles;
     auto kernel = head_wgmma_kernel<CLUSTER, TILE_TOKENS, STATISTICS>;
     cudaError_t status =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+        shared_allow(kernel, bytes);
     if (status != cudaSuccess) {
         return status;
     }
@@ -241,11 +241,8 @@ static cudaError_t head_run(const struct call_head *call, int64_t scratch_bytes,
                             cudaStream_t stream) {
     struct head_summary<STATISTICS> *summaries =
         static_cast<struct head_summary<STATISTICS> *>(call->scratch);
-    int device, n_sms;
-    cudaError_t status = cudaGetDevice(&device);
-    if (status == cudaSuccess) {
-        status = cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, device);
-    }
+    int n_sms;
+    cudaError_t status = multiprocessors(&n_sms);
     if (status != cudaSuccess) {
         return status;
     }

@@ -4,13 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kernels/attention/block_attention.cuh"
+#include "kernels/attention/scratch.h"
 #include <cuda_bf16.h>
 
 #include "kernels/device/device_cuda.cuh"
 #include "kernels/kernels.h"
 
-enum { ALIGN_BYTES = 512, LEAST_CAPABILITY = 80, COUNTER_BYTES = MAX_BLOCKS * 4 };
+enum { ALIGN_BYTES = 512, LEAST_CAPABILITY = 80 };
 
 enum held_kind { HELD_MEMORY, HELD_HOST_MEMORY, HELD_MARK, HELD_RECORDING };
 
@@ -371,8 +371,8 @@ static void cuda_release_host(struct device *device, void *memory) {
 }
 
 void *device_spare(const struct device *device, int64_t *bytes) {
-    *bytes = (device->block_scratch_bytes - COUNTER_BYTES) / ALIGN_BYTES * ALIGN_BYTES;
-    return static_cast<char *>(device->block_scratch) + COUNTER_BYTES;
+    *bytes = (device->block_scratch_bytes - ATTENTION_COUNTER_BYTES) / ALIGN_BYTES * ALIGN_BYTES;
+    return static_cast<char *>(device->block_scratch) + ATTENTION_COUNTER_BYTES;
 }
 
 static int cuda_upload(struct device *device, void *to, const void *from, int64_t bytes) {

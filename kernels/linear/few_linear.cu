@@ -227,7 +227,7 @@ static cudaError_t start(const CUtensorMap &x_map, const CUtensorMap &w_map,
     auto kernel = few_linear_kernel<GATED, WIDTH>;
     const int bytes = RING_BYTES + 1024;
     const cudaError_t status =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+        shared_allow(kernel, bytes);
     if (status != cudaSuccess) {
         return status;
     }
@@ -246,11 +246,8 @@ static cudaError_t few_product_run(struct few_product *product, const void *x, i
     if (!hopper_device() || product->n_tokens > MOST_TOKENS) {
         return cudaErrorNotSupported;
     }
-    int device, n_sms;
-    cudaError_t status = cudaGetDevice(&device);
-    if (status == cudaSuccess) {
-        status = cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, device);
-    }
+    int n_sms;
+    cudaError_t status = multiprocessors(&n_sms);
     if (status != cudaSuccess) {
         return status;
     }

@@ -415,11 +415,8 @@ static cudaError_t product_run(struct product *product, const void *x, int64_t x
     if (!hopper_device()) {
         return cudaErrorNotSupported;
     }
-    int device, n_sms;
-    cudaError_t status = cudaGetDevice(&device);
-    if (status == cudaSuccess) {
-        status = cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, device);
-    }
+    int n_sms;
+    cudaError_t status = multiprocessors(&n_sms);
     if (status != cudaSuccess) {
         return status;
     }

@@ -137,15 +137,11 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <bool GATED>
 static cudaError_t start(struct moe_product *product, int n_tokens, cudaStream_t stream) {
-    int device, n_sms, n_blocks;
+    int n_sms, n_blocks;
     const int bytes = STAGES * STAGE_BYTES;
-    cudaError_t status = cudaGetDevice(&device);
+    cudaError_t status = multiprocessors(&n_sms);
     if (status == cudaSuccess) {
-        status = cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, device);
-    }
-    if (status == cudaSuccess) {
-        status = cudaFuncSetAttribute(moe_mma_kernel<GATED>,
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+        status = shared_allow(moe_mma_kernel<GATED>, bytes);
     }
     if (status == cudaSuccess) {
         status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n_blocks, moe_mma_kernel<GATED>,

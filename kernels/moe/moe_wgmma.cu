@@ -278,11 +278,8 @@ static cudaError_t start(struct moe_product *product, int n_tokens, cudaStream_t
     if (!hopper_device()) {
         return cudaErrorNotSupported;
     }
-    int device, n_sms;
-    cudaError_t status = cudaGetDevice(&device);
-    if (status == cudaSuccess) {
-        status = cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, device);
-    }
+    int n_sms;
+    cudaError_t status = multiprocessors(&n_sms);
     if (status != cudaSuccess) {
         return status;
     }

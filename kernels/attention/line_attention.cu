@@ -1,0 +1,335 @@
+/* Attention of blocks over packed caches, and over exact keys and values in pages: memory-bound, so
+ * the work is cut by bytes (line.cuh says how). Loads run STAGES - 1 tiles ahead of the arithmetic,
+ * across items; where a tile's rows are is looked up one tile earlier still. Where an item is cut
+ * depends on the whole batch, and so do its last bits.
+ * WHOLE: no item is cut. With WARPS_N = 1 the sums of a row then are the same whatever tile of
+ * queries it is in, and whatever other requests are in the batch. */
+#include "kernels/attention/merge.cuh"
+#include "kernels/kernels.h"
+#include "kernels/launch.cuh"
+
+enum { MERGE_COLUMNS = 64 };
+
+/* The WARPS_N warps of the same rows hand their closed parts to the first of them, some columns at
+ * a time through memory of WARPS_N - 1 buffers. */
+template <int D, int WARPS_M, int WARPS_N>
+static __device__ __forceinline__ void warps_merge(struct part<D> &part, float *buffers, int warp_m,
+                                                   int warp_n, float scale_log2) {
+    constexpr int WIDTH = MERGE_COLUMNS + 2, BUFFER = 16 * WARPS_M * WIDTH;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int pass = 0; pass < D / MERGE_COLUMNS; pass++) {
+        __syncthreads();
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float *row = buffers + (warp_m * 16 + half * 8 + lane / 4) * WIDTH;
+            if (warp_n > 0) {
+                row += (warp_n - 1) * BUFFER;
+                row[MERGE_COLUMNS] = part.top[half];
+                row[MERGE_COLUMNS + 1] = part.sum[half];
+#pragma unroll
+                for (int n = 0; n < MERGE_COLUMNS / 8; n++) {
+                    const int i = pass * (MERGE_COLUMNS / 8) + n;
+                    *reinterpret_cast<float2 *>(row + n * 8 + (lane % 4) * 2) =
+                        make_float2(part.out[i][2 * half], part.out[i][2 * half + 1]);
+                }
+            }
+        }
+        __syncthreads();
+        if (warp_n > 0) {
+            continue;
+        }
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float *row = buffers + (warp_m * 16 + half * 8 + lane / 4) * WIDTH;
+            float peak = part.top[half], scale[WARPS_N];
+#pragma unroll
+            for (int w = 1; w < WARPS_N; w++) {
+                peak = fmaxf(peak, row[(w - 1) * BUFFER + MERGE_COLUMNS]);
+            }
+            scale[0] = exp2_fast((part.top[half] - peak) * scale_log2);
+            float sum = part.sum[half] * scale[0];
+#pragma unroll
+            for (int w = 1; w < WARPS_N; w++) {
+                const float *its = row + (w - 1) * BUFFER;
+                scale[w] = exp2_fast((its[MERGE_COLUMNS] - peak) * scale_log2);
+                sum += its[MERGE_COLUMNS + 1] * scale[w];
+            }
+#pragma unroll
+            for (int n = 0; n < MERGE_COLUMNS / 8; n++) {
+                const int i = pass * (MERGE_COLUMNS / 8) + n;
+                float2 y = make_float2(part.out[i][2 * half] * scale[0],
+                                       part.out[i][2 * half + 1] * scale[0]);
+#pragma unroll
+                for (int w = 1; w < WARPS_N; w++) {
+                    const float2 f = *reinterpret_cast<const float2 *>(row + (w - 1) * BUFFER +
+                                                                       n * 8 + (lane % 4) * 2);
+                    y.x += f.x * scale[w];
+                    y.y += f.y * scale[w];
+                }
+                part.out[i][2 * half] = y.x;
+                part.out[i][2 * half + 1] = y.y;
+            }
+            if (pass == D / MERGE_COLUMNS - 1) {
+                part.sum[half] = sum;
+                part.top[half] = peak;
+            }
+        }
+    }
+}
+
+template <class KEYS, int D, int WARPS_M, int WARPS_N, int TILE_N, int STAGES, bool WHOLE>
+static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
+    line_attention_kernel(const typename KEYS::call call, int tile_tokens, int n_sms,
+                          float scale_log2) {
+    dependencies_wait();
+    dependents_launch();
+    constexpr int TILE_M = 16 * WARPS_M, THREADS = 32 * WARPS_M * WARPS_N;
+    constexpr int WARP_KEYS = TILE_N / WARPS_N, TILE_BYTES = TILE_N * D * 2;
+    constexpr int STAGE_BYTES = 2 * TILE_BYTES, CHUNKS = D / 8;
+    extern __shared__ __align__(128) unsigned char shared[];
+    __shared__ int arrived;
+    const uint32_t stages = shared_address(shared);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int warp_m = warp % WARPS_M, warp_n = warp / WARPS_M, row0 = warp_m * 16;
+    const int group = call.n_heads / call.n_kv_heads;
+
+    struct line_cursor<KEYS> load;
+    const struct stretch stretch =
+        stretch_find<KEYS, TILE_M, TILE_N, WHOLE>(call, tile_tokens, n_sms, load);
+    if (stretch.begin >= stretch.end) {
+        return;
+    }
+    struct line_cursor<KEYS> use = load;
+    int load_at = stretch.begin, n_issued = 0;
+    KEYS keys;
+    auto enter = [&]() { /* the tile that is loaded next */
+                         if (load_at == stretch.begin || load.tile == 0) {
+                             keys.open(call, load.request, load.kv_head, load.first, load.reach);
+                         }
+                         keys.template look_up<TILE_N>(load.tile, load.reach);
+    };
+    auto issue = [&]() {
+        if (load_at < stretch.end) {
+            const int n_keys = load.reach.template in_tile<TILE_N>(load.tile);
+            const uint32_t to = stages + (n_issued % STAGES) * STAGE_BYTES;
+            keys.template open_tile<TILE_N>(load.tile);
+#pragma unroll
+            for (int i = 0; i < TILE_N * CHUNKS / THREADS; i++) {
+                const int at = i * THREADS + threadIdx.x, row = at / CHUNKS, chunk = at % CHUNKS;
+                const bool valid = row < n_keys;
+                const struct key_row from = keys.tile_row(row, valid);
+                copy_async(tile_address<D>(to, row, chunk), from.k + chunk * 8, valid);
+                copy_async(tile_address<D>(to + TILE_BYTES, row, chunk), from.v + chunk * 8, valid);
+            }
+            n_issued++;
+            load_at += line_step<KEYS, TILE_N>(load);
+            if (load_at < stretch.end) {
+                line_next<KEYS, TILE_N>(load, call, tile_tokens);
+                enter();
+            }
+        }
+        copy_async_commit();
+    };
+    enter();
+#pragma unroll
+    for (int i = 0; i < STAGES - 1; i++) {
+        issue();
+    }
+
+    uint32_t q[D / 16][4];
+    struct part<D> part;
+    struct item_rows rows = line_rows(use, tile_tokens, group);
+    int extent[2], n_segments = 0, first_tile = use.tile, use_at = stretch.begin;
+    for (int unit = 0; use_at < stretch.end; unit++) {
+        if (unit == 0 || use.tile == 0) {
+            rows = line_rows(use, tile_tokens, group);
+            query_load<D>(q, call.q, call.q_stride, rows, row0);
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int row = row0 + half * 8 + lane / 4;
+                extent[half] =
+                    row < rows.n_rows ? KEYS::extent(call, rows.first + row / group) : INT32_MAX;
+            }
+            part_clear(part);
+            first_tile = use.tile;
+        }
+        copy_async_wait<STAGES - 2>();
+        __syncthreads();
+        issue();
+
+        const int before = warp_n * WARP_KEYS;
+        const int reached = use.reach.template in_tile<TILE_N>(use.tile) - before;
+        if (reached > 0) {
+            const uint32_t at = stages + (unit % STAGES) * STAGE_BYTES + before * (D * 2);
+            const int past = use.tile * TILE_N + before; /* in pages */
+            const int n_keys[2] = {
+                KEYS::RAGGED ? min(reached, extent[0] - past) : reached,
+                KEYS::RAGGED ? min(reached, extent[1] - past) : reached,
+            };
+            part_add<WARP_KEYS>(part, q, at, at + TILE_BYTES, n_keys, scale_log2);
+        }
+
+        const bool item_ends = use.tile + 1 == use.n_tiles;
+        const int next_at = use_at + line_step<KEYS, TILE_N>(use);
+        if (item_ends || next_at >= stretch.end) {
+            part_close(part);
+            if constexpr (WARPS_N > 1) {
+                warps_merge<D, WARPS_M, WARPS_N>(
+                    part, reinterpret_cast<float *>(shared + STAGES * STAGE_BYTES), warp_m, warp_n,
+                    scale_log2);
+            }
+            if (WHOLE || (first_tile == 0 && item_ends)) {
+                if (warp_n == 0) {
+                    part_store<D>(part, call.y, call.y_stride, rows, row0);
+                }
+            } else {
+                const int slot = blockIdx.x * 2 + (n_segments > 0);
+                if (warp_n == 0) {
+                    part_leave(part,
+                               attention_partials(call.scratch) +
+                                   ((int64_t)slot * TILE_M + row0) * part_floats<D>,
+                               rows.n_rows - row0);
+                }
+                item_merge<D, TILE_M, THREADS>(
+                    call.scratch, call.y, call.y_stride, rows,
+                    item_parts_of<lead<KEYS, TILE_N>>(stretch, use_at - use.tile, use.n_tiles),
+                    scale_log2, threadIdx.x, arrived, [] { __syncthreads(); });
+            }
+            n_segments++;
+        }
+        use_at = next_at;
+        if (use_at < stretch.end) {
+            line_next<KEYS, TILE_N>(use, call, tile_tokens);
+        }
+    }
+    copy_async_wait<0>();
+}
+
+template <class KEYS, int D, int WARPS_M, int WARPS_N, int TILE_N, bool WHOLE>
+static cudaError_t line_start(const typename KEYS::call *call, int n_sms, cudaStream_t stream) {
+    constexpr int STAGES = 3;
+    auto kernel = line_attention_kernel<KEYS, D, WARPS_M, WARPS_N, TILE_N, STAGES, WHOLE>;
+    const int threads = 32 * WARPS_M * WARPS_N;
+    const int bytes =
+        STAGES * 2 * TILE_N * D * 2 + (WARPS_N - 1) * 16 * WARPS_M * (MERGE_COLUMNS + 2) * 4;
+    cudaError_t status = shared_allow(kernel, bytes);
+    int per_sm = 0;
+    if (status == cudaSuccess) {
+        status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, threads, bytes);
+    }
+    if (status != cudaSuccess) {
+        return status;
+    }
+    const int n_blocks = n_sms * (per_sm > ATTENTION_MOST_PER_SM ? ATTENTION_MOST_PER_SM : per_sm);
+    const float scale_log2 = 1.44269504088896341f / sqrtf((float)D);
+    launch(kernel, (unsigned)(n_blocks < ATTENTION_MAX_BLOCKS ? n_blocks : ATTENTION_MAX_BLOCKS),
+           threads, bytes, stream, *call, 16 * WARPS_M / (call->n_heads / call->n_kv_heads), n_sms,
+           scale_log2);
+    return cudaGetLastError();
+}
+
+template <class KEYS, int D, int TILE_N>
+static cudaError_t line_choose(const typename KEYS::call *call, int n_sms, cudaStream_t stream) {
+    const int64_t n_rows = (int64_t)call->max_queries * (call->n_heads / call->n_kv_heads);
+    if (call->invariant) {
+        return n_rows <= 32 ? line_start<KEYS, D, 2, 1, TILE_N, true>(call, n_sms, stream)
+                            : line_start<KEYS, D, 8, 1, TILE_N, true>(call, n_sms, stream);
+    }
+    return n_rows <= 16   ? line_start<KEYS, D, 1, TILE_N / 16, TILE_N, false>(call, n_sms, stream)
+           : n_rows <= 32 ? line_start<KEYS, D, 2, 2, TILE_N, false>(call, n_sms, stream)
+           : n_rows <= 64 ? line_start<KEYS, D, 4, 1, TILE_N, false>(call, n_sms, stream)
+                          : line_start<KEYS, D, 8, 1, TILE_N, false>(call, n_sms, stream);
+}
+
+/* compact: stages small enough for the 100 KiB of shared memory of sm_86 and sm_89. */
+template <class KEYS, int D>
+static cudaError_t line_attention(const typename KEYS::call *call, bool compact,
+                                  cudaStream_t stream) {
+    int n_sms;
+    const cudaError_t status = multiprocessors(&n_sms);
+    if (status != cudaSuccess || call->n_requests == 0 || call->max_queries == 0) {
+        return status;
+    }
+    return compact ? line_choose<KEYS, D, 32>(call, n_sms, stream)
+                   : line_choose<KEYS, D, 64>(call, n_sms, stream);
+}
+
+/* Whether the current device's shared memory wants compact stages. */
+static cudaError_t wants_compact(bool *compact) {
+    int bytes = 0;
+    const cudaError_t status =
+        device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, &bytes);
+    *compact = bytes < 160 * 1024;
+    return status;
+}
+
+/* ---- over packed caches ---- */
+
+extern "C" int64_t block_attention_scratch_bytes(int n_sms) {
+    const int64_t most = (int64_t)n_sms * ATTENTION_MOST_PER_SM;
+    const int64_t n_blocks = most < ATTENTION_MAX_BLOCKS ? most : ATTENTION_MAX_BLOCKS;
+    return ATTENTION_COUNTER_BYTES + n_blocks * 2 * 128 * part_floats<128> * 4; /* 128 rows each */
+}
+
+bool block_attention_valid(const struct call_block_attention *call) {
+    return call->dtype == KERNEL_BF16 && call->head_size == 128 && call->n_requests >= 0 &&
+           call->n_kv_heads > 0 && call->n_heads > 0 && call->n_heads % call->n_kv_heads == 0 &&
+           call->n_heads / call->n_kv_heads <= 128 && call->q_stride % 8 == 0 &&
+           call->kv_stride % 8 == 0 && call->y_stride % 8 == 0 && call->max_queries >= 0;
+}
+
+extern "C" cudaError_t kernel_block_attention_compact(const struct call_block_attention *call,
+                                                      cudaStream_t stream) {
+    return block_attention_valid(call) ? line_attention<stored_keys, 128>(call, true, stream)
+                                       : cudaErrorInvalidValue;
+}
+
+extern "C" cudaError_t kernel_block_attention_line(const struct call_block_attention *call,
+                                                   cudaStream_t stream) {
+    bool compact;
+    if (!block_attention_valid(call)) {
+        return cudaErrorInvalidValue;
+    }
+    const cudaError_t status = wants_compact(&compact);
+    return status == cudaSuccess ? line_attention<stored_keys, 128>(call, compact, stream) : status;
+}
+
+extern "C" cudaError_t kernel_block_attention(const struct call_block_attention *call,
+                                              cudaStream_t stream) {
+    const cudaError_t few = kernel_block_attention_few(call, stream);
+    return few == cudaErrorNotSupported ? kernel_block_attention_line(call, stream) : few;
+}
+
+/* ---- over pages ---- */
+
+bool paged_attention_valid(const struct call_paged_attention *call) {
+    const int rows = call->page_rows;
+    return call->dtype == KERNEL_BF16 && (call->head_size == 128 || call->head_size == 64) &&
+           call->n_requests >= 0 && call->n_kv_heads > 0 && call->n_heads > 0 &&
+           call->n_heads % call->n_kv_heads == 0 && call->n_heads / call->n_kv_heads <= 128 &&
+           rows >= 4 && rows <= 256 && (rows & (rows - 1)) == 0 && call->q_stride % 8 == 0 &&
+           call->kv_stride % 8 == 0 && call->y_stride % 8 == 0 && call->max_queries >= 0 &&
+           call->max_extent <= (int64_t)call->max_pages * rows;
+}
+
+static cudaError_t paged_line(const struct call_paged_attention *call, bool compact,
+                              cudaStream_t stream) {
+    if (!paged_attention_valid(call)) {
+        return cudaErrorInvalidValue;
+    }
+    return call->head_size == 64 ? line_attention<paged_keys, 64>(call, compact, stream)
+                                 : line_attention<paged_keys, 128>(call, compact, stream);
+}
+
+extern "C" cudaError_t kernel_paged_attention_compact(const struct call_paged_attention *call,
+                                                      cudaStream_t stream) {
+    return paged_line(call, true, stream);
+}
+
+extern "C" cudaError_t kernel_paged_attention_mma(const struct call_paged_attention *call,
+                                                  cudaStream_t stream) {
+    bool compact;
+    const cudaError_t status = wants_compact(&compact);
+    return status == cudaSuccess ? paged_line(call, compact, stream) : status;
+}
