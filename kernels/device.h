@@ -9,7 +9,7 @@
  * says in a few words what failed. Work runs in the order in which it was issued. A call's arrays
  * are device memory and stay as they are until the work is done; the structs themselves are copied.
  * Nothing but allocate, open, what is called an open and the first product of a new shape
- * allocates; nothing but download, finish, mark_wait and release waits. */
+ * allocates; nothing but download, finish, event_wait and release waits. */
 #ifndef UNMASK_KERNELS_DEVICE_H
 #define UNMASK_KERNELS_DEVICE_H
 
@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { DEVICE_ABI = 6, DEVICE_TEXT_CHARS = 256 };
+enum { DEVICE_ABI = 7, DEVICE_TEXT_CHARS = 256 };
 
 enum device_status {
     DEVICE_OK,
@@ -45,9 +45,9 @@ struct device_vitals {
 };
 
 struct device;
-struct device_mark;      /* a moment in the queue */
-struct device_recording; /* calls to be issued again, all at once */
-struct device_handle;    /* memory without addresses */
+struct device_event;  /* a moment in the queue */
+struct device_graph;  /* calls to be issued again, all at once */
+struct device_handle; /* memory without addresses */
 
 struct device_table {
     uint32_t abi, size; /* DEVICE_ABI, sizeof this struct */
@@ -97,57 +97,26 @@ struct device_table {
     int (*clear)(struct device *device, void *to, int64_t bytes);
     int (*finish)(struct device *device); /* until the queue is empty */
 
-    /* Marks: mark() puts it at the end of the queue, again if it stood elsewhere. */
-    int (*mark_open)(struct device *device, struct device_mark **out);
-    void (*mark_close)(struct device *device, struct device_mark *mark);
-    int (*mark)(struct device *device, struct device_mark *mark);
-    int (*mark_reached)(struct device *device, struct device_mark *mark, bool *out);
-    int (*mark_wait)(struct device *device, struct device_mark *mark);
-    /* Device time between two marks that were reached. */
-    int (*mark_elapsed)(struct device *device, struct device_mark *from, struct device_mark *to,
-                        double *ns);
+    /* Events: event_record puts one at the end of the queue, again if it stood elsewhere. */
+    int (*event_open)(struct device *device, struct device_event **out);
+    void (*event_close)(struct device *device, struct device_event *event);
+    int (*event_record)(struct device *device, struct device_event *event);
+    int (*event_reached)(struct device *device, struct device_event *event, bool *out);
+    int (*event_wait)(struct device *device, struct device_event *event);
+    /* Device time between two events that were reached. */
+    int (*event_elapsed)(struct device *device, struct device_event *from, struct device_event *to,
+                         double *ns);
 
-    /* NULL where the device records nothing. Between begin and end, kernels, copies and clears are
-     * kept instead of run, and all else but facts, vitals and the meters is refused. play issues
-     * them once more, reading the same addresses. */
-    int (*record_begin)(struct device *device);
-    int (*record_end)(struct device *device, struct device_recording **out);
-    int (*record_play)(struct device *device, struct device_recording *recording);
-    void (*record_close)(struct device *device, struct device_recording *recording);
-
-    /* The kernels. Scratch of block and paged attention is the device's own and not read from the
-     * call, and neither is whether a call is invariant. */
-    int (*embed)(struct device *device, const struct call_embed *call);
-    int (*norm)(struct device *device, const struct call_norm *call);
-    int (*linear)(struct device *device, const struct call_linear *call);
-    int (*add)(struct device *device, const struct call_add *call);
-    int (*rope)(struct device *device, const struct call_rope *call);
-    int (*keep)(struct device *device, const struct call_keep *call);
-    int (*dense_attention)(struct device *device, const struct call_dense_attention *call);
-    int (*block_attention)(struct device *device, const struct call_block_attention *call);
-    int (*select)(struct device *device, const struct call_select *call);
-    int (*swiglu)(struct device *device, const struct call_swiglu *call);
-    int (*gate_up)(struct device *device, const struct call_gate_up *call);
-    int (*head)(struct device *device, const struct call_head *call);
-    int (*sample)(struct device *device, const struct call_sample *call);
-    int (*credit)(struct device *device, const struct call_credit *call);
-    int (*softmax)(struct device *device, const struct call_softmax *call);
-    int (*keep_expected)(struct device *device, const struct call_keep_expected *call);
-    int (*add_expected)(struct device *device, const struct call_add_expected *call);
-    int (*next_step)(struct device *device, const struct call_next_step *call);
-    int (*decode)(struct device *device, const struct call_decode *call);
-    int (*random)(struct device *device, const struct call_random *call);
-    int (*paged_attention)(struct device *device, const struct call_paged_attention *call);
-    int (*importance)(struct device *device, const struct call_importance *call);
-    int (*compact)(struct device *device, const struct call_compact *call);
-    int (*moe_route)(struct device *device, const struct call_moe_route *call);
-    int (*moe_sort)(struct device *device, const struct call_moe_sort *call);
-    int (*moe_gate_up)(struct device *device, const struct call_moe_gate_up *call);
-    int (*moe_down)(struct device *device, const struct call_moe_down *call);
-    int (*moe_combine)(struct device *device, const struct call_moe_combine *call);
+    /* CUDA graphs; NULL where the device has none. Between begin and end, kernels, copies and
+     * clears are captured instead of run, and all else but facts, vitals and the meters is refused.
+     * launch issues them once more, reading the same addresses. */
+    int (*capture_begin)(struct device *device);
+    int (*capture_end)(struct device *device, struct device_graph **out);
+    int (*graph_launch)(struct device *device, struct device_graph *graph);
+    void (*graph_close)(struct device *device, struct device_graph *graph);
 
     /* on: from now on what a kernel computes of one request, or of one row, is the same bits
-     * whatever else is in the call, at some cost in speed; recordings stay as they were made. NULL
+     * whatever else is in the call, at some cost in speed; graphs stay as they were captured. NULL
      * where that is always so. */
     void (*batch_invariant)(struct device *device, bool on);
 
@@ -164,9 +133,12 @@ struct device_table {
      * others that wait for it fail, at once or after a while. */
     int (*ranks_open)(struct device *const *devices, int32_t n);
     void (*ranks_break)(struct device *device);
-    int (*all_reduce)(struct device *device, const struct call_all_reduce *call);
-    int (*all_gather)(struct device *device, const struct call_all_gather *call);
-    int (*combine)(struct device *device, const struct call_combine *call);
+
+    /* The kernels. Scratch of block and paged attention is the device's own and not read from the
+     * call, and neither is whether a call is invariant. */
+#define KERNEL(name)      int (*name)(struct device * device, const struct call_##name *call);
+#define RANK_KERNEL(name) KERNEL(name)
+#include "kernels/device/kernels.def"
 };
 
 /* Scratch of call_head, of any size. */

@@ -481,7 +481,7 @@ static int run_round(struct stage *stage, struct calibration_steps *steps, size_
 static int warm_up(struct stage *stage, struct calibration_steps *steps, struct err *err) {
     const struct engine_device *device = stage->request->device;
     bool is_gpu = device->facts.capability > 0;
-    int least = device->table->record_begin != NULL ? WARM_ROUNDS_RECORDED : 1, status = 0;
+    int least = device->table->capture_begin != NULL ? WARM_ROUNDS_RECORDED : 1, status = 0;
     double spent_ns = 0;
     for (int i = 0; status == 0 && (i < least || (is_gpu && spent_ns < settle_ns)); i++) {
         status = run_round(stage, steps, 0, NULL, NULL, &spent_ns, err);

@@ -104,9 +104,9 @@ static int allocate(struct measure *m, struct err *err) {
     }
     if (status == DEVICE_OK) {
         memset(m->host, 0, (size_t)m->bytes[REGION_ARRAYS]);
-        status = table->mark_open(device_of(m), &m->from);
+        status = table->event_open(device_of(m), &m->from);
     }
-    return check(m, status == DEVICE_OK ? table->mark_open(device_of(m), &m->to) : status, err);
+    return check(m, status == DEVICE_OK ? table->event_open(device_of(m), &m->to) : status, err);
 }
 
 int measure_renew(struct measure *m, struct err *err) {
@@ -148,10 +148,10 @@ void measure_close(struct measure *m) {
     }
     table->release_host(device_of(m), m->host);
     if (m->from != NULL) {
-        table->mark_close(device_of(m), m->from);
+        table->event_close(device_of(m), m->from);
     }
     if (m->to != NULL) {
-        table->mark_close(device_of(m), m->to);
+        table->event_close(device_of(m), m->to);
     }
     free(m);
 }
@@ -168,7 +168,7 @@ int64_t measure_bytes(const struct measure *m) {
 
 /* Plays of some copies of the point's operator. */
 struct play {
-    struct device_recording *recording; /* NULL: the calls themselves */
+    struct device_graph *recording; /* NULL: the calls themselves */
     int n_copies;
 };
 
@@ -200,33 +200,33 @@ static int time_play(const struct measure *m, const struct play *play, double *n
         return bad;
     }
     int status = measure_flush(m);
-    status = status == DEVICE_OK ? table->mark(device, m->from) : status;
+    status = status == DEVICE_OK ? table->event_record(device, m->from) : status;
     if (status == DEVICE_OK) {
-        status = play->recording != NULL ? table->record_play(device, play->recording)
+        status = play->recording != NULL ? table->graph_launch(device, play->recording)
                                          : issue_copies(m, play->n_copies);
     }
-    status = status == DEVICE_OK ? table->mark(device, m->to) : status;
-    status = status == DEVICE_OK ? table->mark_wait(device, m->to) : status;
-    status = status == DEVICE_OK ? table->mark_elapsed(device, m->from, m->to, ns) : status;
+    status = status == DEVICE_OK ? table->event_record(device, m->to) : status;
+    status = status == DEVICE_OK ? table->event_wait(device, m->to) : status;
+    status = status == DEVICE_OK ? table->event_elapsed(device, m->from, m->to, ns) : status;
     return check(m, status, err);
 }
 
 static int record(const struct measure *m, struct play *play, struct err *err) {
     const struct device_table *table = m->device->table;
-    if (table->record_begin == NULL) {
+    if (table->capture_begin == NULL) {
         return 0;
     }
-    int status = table->record_begin(device_of(m));
+    int status = table->capture_begin(device_of(m));
     if (status == DEVICE_OK) {
         int issued = issue_copies(m, play->n_copies);
-        status = table->record_end(device_of(m), &play->recording);
+        status = table->capture_end(device_of(m), &play->recording);
         status = issued != DEVICE_OK ? issued : status;
     }
     return check(m, status, err);
 }
 
 static int count_copies(const struct measure *m, double once_ns) {
-    bool records = m->device->table->record_begin != NULL;
+    bool records = m->device->table->capture_begin != NULL;
     double copies = (records ? RECORDED_NS : ISSUED_NS) / (once_ns > 1 ? once_ns : 1);
     int least = records ? MIN_COPIES : 1;
     return copies < least ? least : copies > MAX_COPIES ? MAX_COPIES : (int)copies;
@@ -250,7 +250,7 @@ static int time_point(const struct measure *m, double target_ns, double *us, str
         total_ns += status == 0 ? plays[n++] : 0;
     }
     if (play.recording != NULL) {
-        m->device->table->record_close(device_of(m), play.recording);
+        m->device->table->graph_close(device_of(m), play.recording);
     }
     *us = status == 0 ? 1e-3 * gsl_stats_median(plays, 1, (size_t)n) / play.n_copies : 0;
     return status;
@@ -305,14 +305,14 @@ int measure_reference(struct measure *m, double target_ns, double *us, struct er
     int status = table->linear(device_of(m), &call), n = 0; /* chooses its kernel */
     while (status == DEVICE_OK && (n == 0 || total_ns < target_ns)) {
         double ns = 0;
-        status = table->mark(device_of(m), m->from);
+        status = table->event_record(device_of(m), m->from);
         for (int i = 0; status == DEVICE_OK && i < AT_ONCE; i++) {
             status = table->linear(device_of(m), &call);
         }
-        status = status == DEVICE_OK ? table->mark(device_of(m), m->to) : status;
-        status = status == DEVICE_OK ? table->mark_wait(device_of(m), m->to) : status;
+        status = status == DEVICE_OK ? table->event_record(device_of(m), m->to) : status;
+        status = status == DEVICE_OK ? table->event_wait(device_of(m), m->to) : status;
         status =
-            status == DEVICE_OK ? table->mark_elapsed(device_of(m), m->from, m->to, &ns) : status;
+            status == DEVICE_OK ? table->event_elapsed(device_of(m), m->from, m->to, &ns) : status;
         plays[n % MAX_PLAYS] = ns / AT_ONCE;
         total_ns += ns > 1 ? ns : 1;
         n++;

@@ -56,7 +56,7 @@ struct measure {
     void *regions[REGIONS];
     int64_t bytes[REGIONS];
     unsigned char *host; /* [ARRAYS, max_tokens + 1, 8 bytes], pinned */
-    struct device_mark *from, *to;
+    struct device_event *from, *to;
     /* The point under way; written by measure_prepare. */
     const struct calibration_point *point;
     int32_t n_requests, n_tokens, longest;

@@ -25,7 +25,7 @@ struct task {
     int64_t bytes;
     int n_plays, n_copies;
     struct rank_task {
-        struct device_recording *recording; /* of the copies; NULL: the calls themselves */
+        struct device_graph *recording; /* of the copies; NULL: the calls themselves */
         double us[MAX_PLAYS];
     } * ranks; /* [model_ranks] */
 };
@@ -59,10 +59,10 @@ static struct rank_task *mine(const struct forward *forward, const struct task *
 static int record(const struct forward *forward, const struct task *task) {
     const struct device_table *table = forward->device->table;
     struct device *device = forward->device->device;
-    int status = table->record_begin(device);
+    int status = table->capture_begin(device);
     if (status == DEVICE_OK) {
         int issued = issue_all(forward, task, task->n_copies);
-        status = table->record_end(device, &mine(forward, task)->recording);
+        status = table->capture_end(device, &mine(forward, task)->recording);
         status = issued != DEVICE_OK ? issued : status;
     }
     return status;
@@ -79,7 +79,7 @@ static int prepare(struct forward *forward, const void *arguments, struct err *e
     int status = device->table->random(device->device, &contents);
     status = status == DEVICE_OK ? issue(forward, task) : status;
     status = status == DEVICE_OK ? device->table->finish(device->device) : status;
-    if (status == DEVICE_OK && device->table->record_begin != NULL) {
+    if (status == DEVICE_OK && device->table->capture_begin != NULL) {
         status = record(forward, task);
     }
     return forward_device_err(forward, status, "measuring what ranks exchange", err);
@@ -89,19 +89,19 @@ static int prepare(struct forward *forward, const void *arguments, struct err *e
 static int play(const struct forward *forward, const struct task *task, double *ns) {
     const struct device_table *table = forward->device->table;
     struct device *device = forward->device->device;
-    struct device_mark *const *marks = forward->room.marks;
-    struct device_recording *recording = mine(forward, task)->recording;
+    struct device_event *const *marks = forward->room.marks;
+    struct device_graph *recording = mine(forward, task)->recording;
     int status = DEVICE_OK;
     for (int i = 0; status == DEVICE_OK && i < 2; i++) {
-        status = recording != NULL ? table->record_play(device, recording)
+        status = recording != NULL ? table->graph_launch(device, recording)
                                    : issue_all(forward, task, task->n_copies);
         if (status == DEVICE_OK) {
-            status = table->mark(device, marks[i == 0 ? MARK_STEP_BEGIN : MARK_STEP_END]);
+            status = table->event_record(device, marks[i == 0 ? MARK_STEP_BEGIN : MARK_STEP_END]);
         }
     }
-    status = status == DEVICE_OK ? table->mark_wait(device, marks[MARK_STEP_END]) : status;
+    status = status == DEVICE_OK ? table->event_wait(device, marks[MARK_STEP_END]) : status;
     return status == DEVICE_OK
-               ? table->mark_elapsed(device, marks[MARK_STEP_BEGIN], marks[MARK_STEP_END], ns)
+               ? table->event_elapsed(device, marks[MARK_STEP_BEGIN], marks[MARK_STEP_END], ns)
                : status;
 }
 
@@ -120,7 +120,7 @@ static int forget(struct forward *forward, const void *arguments, struct err *er
     struct rank_task *task = mine(forward, arguments);
     (void)err;
     if (task->recording != NULL) {
-        forward->device->table->record_close(forward->device->device, task->recording);
+        forward->device->table->graph_close(forward->device->device, task->recording);
         task->recording = NULL;
     }
     return 0;
@@ -143,7 +143,7 @@ static int measure(struct exchange *e, struct task *task, double *us, struct err
 
 int exchange_point(struct exchange *e, const struct calibration_point *point, double target_ns,
                    double *us, struct err *err) {
-    bool records = e->device->table->record_begin != NULL;
+    bool records = e->device->table->capture_begin != NULL;
     struct err ignored = {0};
     struct task task = {.op = point->op,
                         .bytes = point->sizes[POINT_EXCHANGE_BYTES],

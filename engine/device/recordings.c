@@ -8,7 +8,7 @@
 bool recordings_open(struct recordings *recordings, const struct device_table *table,
                      struct device *device) {
     *recordings = (struct recordings){.table = table, .device = device};
-    if (table->record_begin == NULL) {
+    if (table->capture_begin == NULL) {
         return true;
     }
     recordings->steps = calloc(MAX_KNOWN_STEPS, sizeof *recordings->steps);
@@ -17,7 +17,7 @@ bool recordings_open(struct recordings *recordings, const struct device_table *t
 
 static void forget(struct recordings *recordings, struct known_step *step) {
     if (step->recording != NULL) {
-        recordings->table->record_close(recordings->device, step->recording);
+        recordings->table->graph_close(recordings->device, step->recording);
         step->recording = NULL;
         recordings->n_recorded--;
     }
@@ -63,7 +63,7 @@ struct known_step *recordings_find(struct recordings *recordings, const struct s
 }
 
 void recordings_keep(struct recordings *recordings, struct known_step *step,
-                     struct device_recording *recording) {
+                     struct device_graph *recording) {
     if (recordings->n_recorded == MAX_RECORDINGS) {
         forget(recordings, oldest(recordings, true));
     }

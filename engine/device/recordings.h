@@ -26,8 +26,8 @@ _Static_assert(sizeof(struct step_key) == (GRAPH_MAX_TENSORS + CHUNK_KINDS) * si
 
 struct known_step {
     struct step_key key;
-    uint64_t last_used;                 /* 0: free */
-    struct device_recording *recording; /* NULL: it was issued, but not recorded */
+    uint64_t last_used;             /* 0: free */
+    struct device_graph *recording; /* NULL: it was issued, but not recorded */
 };
 
 struct recordings {
@@ -50,6 +50,6 @@ struct known_step *recordings_find(struct recordings *recordings, const struct s
 
 /* Gives the entry a recording, for which the one used longest ago makes room. */
 void recordings_keep(struct recordings *recordings, struct known_step *step,
-                     struct device_recording *recording);
+                     struct device_graph *recording);
 
 #endif

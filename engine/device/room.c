@@ -120,7 +120,7 @@ static int open_host(struct room *room, int64_t array_bytes, struct err *err) {
         room->uploads[i] = memory;
     }
     for (int i = 0; status == DEVICE_OK && i < MARK_COUNT; i++) {
-        status = table->mark_open(device, &room->marks[i]);
+        status = table->event_open(device, &room->marks[i]);
     }
     return device_err(room, status, "making room to talk to it", err);
 }
@@ -169,7 +169,7 @@ void room_close(struct room *room) {
     struct device *device = room->device->device;
     for (int i = 0; i < MARK_COUNT; i++) {
         if (room->marks[i] != NULL) {
-            table->mark_close(device, room->marks[i]);
+            table->event_close(device, room->marks[i]);
         }
     }
     for (int i = 0; i < ROOM_UPLOADS; i++) {

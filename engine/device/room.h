@@ -25,7 +25,7 @@ enum room_mark {
 
 struct room {
     const struct engine_device *device;
-    struct device_mark *marks[MARK_COUNT];
+    struct device_event *marks[MARK_COUNT];
     /* Device memory; the pool is not behind the workspace where limits say that they share. */
     unsigned char *workspace, *pool;
     struct mapping mapping; /* behind both; without a device where they are allocated */

@@ -70,7 +70,8 @@ int forward_warm(struct forward *forward, struct err *err) {
 /* ---- issuing a step ---- */
 
 static int mark(const struct forward *forward, enum room_mark which) {
-    return forward->device->table->mark(forward->device->device, forward->room.marks[which]);
+    return forward->device->table->event_record(forward->device->device,
+                                                forward->room.marks[which]);
 }
 
 /* The host memory for the next upload, once the last upload out of it is done; then its bytes on
@@ -80,8 +81,8 @@ static int upload_begin(struct forward *forward, unsigned char **out, struct err
     int status = DEVICE_OK;
     *out = forward->room.uploads[turn];
     if (forward->n_uploads >= ROOM_UPLOADS) {
-        status = forward->device->table->mark_wait(forward->device->device,
-                                                   forward->room.marks[MARK_UPLOADED + turn]);
+        status = forward->device->table->event_wait(forward->device->device,
+                                                    forward->room.marks[MARK_UPLOADED + turn]);
     }
     return forward_device_err(forward, status, "waiting for an upload", err);
 }
@@ -218,13 +219,13 @@ static int issue_all(struct forward *forward, struct err *err) {
 static int record(struct forward *forward, struct known_step *step, struct err *err) {
     const struct device_table *table = forward->device->table;
     struct device *device = forward->device->device;
-    struct device_recording *recording = NULL;
-    int status = forward_device_err(forward, table->record_begin(device), "recording a step", err);
+    struct device_graph *recording = NULL;
+    int status = forward_device_err(forward, table->capture_begin(device), "recording a step", err);
     if (status != 0) {
         return status;
     }
     status = issue_all(forward, err);
-    int ended = table->record_end(device, &recording);
+    int ended = table->capture_end(device, &recording);
     if (status == 0 && ended == DEVICE_NO_MEMORY) {
         return 0;
     }
@@ -233,7 +234,7 @@ static int record(struct forward *forward, struct known_step *step, struct err *
     if (status == 0) {
         recordings_keep(&forward->recordings, step, recording);
     } else if (recording != NULL) {
-        table->record_close(device, recording);
+        table->graph_close(device, recording);
     }
     return status;
 }
@@ -243,7 +244,7 @@ static int issue_once(struct forward *forward, const struct known_step *recorded
     const struct device_table *table = forward->device->table;
     return recorded != NULL
                ? forward_device_err(
-                     forward, table->record_play(forward->device->device, recorded->recording),
+                     forward, table->graph_launch(forward->device->device, recorded->recording),
                      "playing a recorded step", err)
                : issue_all(forward, err);
 }
@@ -347,7 +348,7 @@ int forward_done(struct forward *forward, bool *out, struct err *err) {
         return 0;
     }
     return forward_device_err(forward,
-                              forward->device->table->mark_reached(
+                              forward->device->table->event_reached(
                                   forward->device->device, forward->room.marks[MARK_STEP_END], out),
                               "asking whether a step is done", err);
 }
@@ -356,17 +357,17 @@ int forward_done(struct forward *forward, bool *out, struct err *err) {
 static int wait(struct forward *forward, double *device_ns, struct err *err) {
     const struct device_table *table = forward->device->table;
     struct device *device = forward->device->device;
-    struct device_mark *const *marks = forward->room.marks;
+    struct device_event *const *marks = forward->room.marks;
     if (device_ns != NULL) {
         *device_ns = 0;
     }
     if (forward->n_steps == 0) {
         return 0;
     }
-    int status = table->mark_wait(device, marks[MARK_STEP_END]);
+    int status = table->event_wait(device, marks[MARK_STEP_END]);
     if (status == DEVICE_OK && device_ns != NULL) {
         status =
-            table->mark_elapsed(device, marks[MARK_STEP_BEGIN], marks[MARK_STEP_END], device_ns);
+            table->event_elapsed(device, marks[MARK_STEP_BEGIN], marks[MARK_STEP_END], device_ns);
     }
     return forward_device_err(forward, status, "waiting for a step", err);
 }

@@ -14,7 +14,7 @@ static void make_room(struct turn_times *times, size_t room) {
 }
 
 static int open_mark(struct turn_end *end, const struct engine_device *device) {
-    return end->mark != NULL ? DEVICE_OK : device->table->mark_open(device->device, &end->mark);
+    return end->mark != NULL ? DEVICE_OK : device->table->event_open(device->device, &end->mark);
 }
 
 int turn_times_begin(struct turn_times *times, const struct engine_device *device, size_t n_turns) {
@@ -36,20 +36,20 @@ int turn_times_end(struct turn_times *times, const struct engine_device *device,
     struct turn_end *end = &times->ends[times->n];
     end->op = op;
     int status = open_mark(end, device);
-    status = status == DEVICE_OK ? device->table->mark(device->device, end->mark) : status;
+    status = status == DEVICE_OK ? device->table->event_record(device->device, end->mark) : status;
     times->n += status == DEVICE_OK;
     return status;
 }
 
 int turn_times_add(const struct turn_times *times, const struct engine_device *device,
-                   struct device_mark *begin, double *ns) {
+                   struct device_event *begin, double *ns) {
     const struct device_table *table = device->table;
-    struct device_mark *before = begin;
-    int status =
-        times->n > 0 ? table->mark_wait(device->device, times->ends[times->n - 1].mark) : DEVICE_OK;
+    struct device_event *before = begin;
+    int status = times->n > 0 ? table->event_wait(device->device, times->ends[times->n - 1].mark)
+                              : DEVICE_OK;
     for (size_t i = 0; status == DEVICE_OK && i < times->n; i++) {
         double turn_ns = 0;
-        status = table->mark_elapsed(device->device, before, times->ends[i].mark, &turn_ns);
+        status = table->event_elapsed(device->device, before, times->ends[i].mark, &turn_ns);
         ns[times->ends[i].op] += turn_ns;
         before = times->ends[i].mark;
     }
@@ -59,7 +59,7 @@ int turn_times_add(const struct turn_times *times, const struct engine_device *d
 void turn_times_close(struct turn_times *times, const struct engine_device *device) {
     for (size_t i = 0; i < times->room; i++) {
         if (times->ends[i].mark != NULL) {
-            device->table->mark_close(device->device, times->ends[i].mark);
+            device->table->event_close(device->device, times->ends[i].mark);
         }
     }
     free(times->ends);

@@ -9,7 +9,7 @@
 #include "engine/device/device.h"
 
 struct turn_end {
-    struct device_mark *mark;
+    struct device_event *mark;
     uint32_t op;
 };
 
@@ -28,7 +28,7 @@ int turn_times_end(struct turn_times *times, const struct engine_device *device,
 
 /* Waits for the last turn and adds the device time of each to ns[op], the first from `begin`. */
 int turn_times_add(const struct turn_times *times, const struct engine_device *device,
-                   struct device_mark *begin, double *ns);
+                   struct device_event *begin, double *ns);
 
 void turn_times_close(struct turn_times *times, const struct engine_device *device);
 

@@ -371,7 +371,7 @@ struct reading {
     struct err *err;
     float *values; /* [PIECE_ELEMENTS] */
     void *buffers[N_BUFFERS];
-    struct device_mark *uploaded[N_BUFFERS];
+    struct device_event *uploaded[N_BUFFERS];
     uint64_t n_pieces; /* so far */
 };
 
@@ -385,7 +385,7 @@ static int put(struct reading *r, enum weight_slot slot, int64_t offset_bytes, i
     struct device *device = r->device->device;
     uint64_t turn = r->n_pieces++ % N_BUFFERS;
     enum kernel_dtype dtype = weight_dtype(slot, r->weights->layout.dtype);
-    int status = r->n_pieces > N_BUFFERS ? table->mark_wait(device, r->uploaded[turn]) : DEVICE_OK;
+    int status = r->n_pieces > N_BUFFERS ? table->event_wait(device, r->uploaded[turn]) : DEVICE_OK;
     if (status != DEVICE_OK) {
         return device_err(r, status, "waiting for weights to arrive");
     }
@@ -399,7 +399,7 @@ static int put(struct reading *r, enum weight_slot slot, int64_t offset_bytes, i
     }
     status = table->upload(device, r->weights->block + offset_bytes, r->buffers[turn],
                            n * number_bytes(&r->weights->layout, slot));
-    status = status == DEVICE_OK ? table->mark(device, r->uploaded[turn]) : status;
+    status = status == DEVICE_OK ? table->event_record(device, r->uploaded[turn]) : status;
     return device_err(r, status, "uploading weights");
 }
 
@@ -536,7 +536,7 @@ static int open_buffers(struct reading *r) {
     int status = DEVICE_OK;
     for (int i = 0; status == DEVICE_OK && i < N_BUFFERS; i++) {
         status = table->allocate_host(device, bytes, &r->buffers[i]);
-        status = status == DEVICE_OK ? table->mark_open(device, &r->uploaded[i]) : status;
+        status = status == DEVICE_OK ? table->event_open(device, &r->uploaded[i]) : status;
     }
     return device_err(r, status, "making room to read the weights through");
 }
@@ -544,7 +544,7 @@ static int open_buffers(struct reading *r) {
 static void close_buffers(struct reading *r) {
     for (int i = 0; i < N_BUFFERS; i++) {
         if (r->uploaded[i] != NULL) {
-            r->device->table->mark_close(r->device->device, r->uploaded[i]);
+            r->device->table->event_close(r->device->device, r->uploaded[i]);
         }
         r->device->table->release_host(r->device->device, r->buffers[i]);
     }

@@ -55,11 +55,12 @@ Head = struct("Head", x=P, w=P, token=P, confidence=P, margin=P, entropy=P, scra
 Sample = struct("Sample", logits=P, token=P, confidence=P, margin=P, entropy=P, n_rows=I, n_vocab=I,
                 dtype=I)
 
-# What kernels/device.h has in its table, in order.
-DEVICE = ("open close trouble facts vitals allocate release allocated_bytes own_bytes allocate_host "
-          "release_host granule range_open range_close handle_open handle_close map allow unmap "
-          "upload download copy clear finish mark_open mark_close mark mark_reached "
-          "mark_wait mark_elapsed record_begin record_end record_play record_close embed norm "
+# What kernels/device.h has in its table, in order, up to the first kernels.
+DEVICE = ("open enter close trouble facts vitals allocate release allocated_bytes own_bytes "
+          "allocate_host release_host granule range_open range_close handle_open handle_close map "
+          "allow unmap upload download copy clear finish event_open event_close event_record "
+          "event_reached event_wait event_elapsed capture_begin capture_end graph_launch "
+          "graph_close batch_invariant linear_chosen ranks_open ranks_break embed norm "
           "linear").split()
 
 lib = c.CDLL(sys.argv[1])
@@ -415,30 +416,30 @@ def bench_linear():
     """Products through the device's table, whose plans are timed when a shape is first met."""
     pointers = (P * (2 + len(DEVICE))).in_dll(lib, "unmask_device_cuda")
     table = {name: c.CFUNCTYPE(I)(pointers[2 + i]) for i, name in enumerate(DEVICE)}
-    text, device, marks = c.create_string_buffer(256), P(), [P(), P()]
+    text, device, events = c.create_string_buffer(256), P(), [P(), P()]
     if table["open"](0, c.byref(device), text) != 0:
         raise RuntimeError(text.value.decode())
-    for mark in marks:
-        table["mark_open"](device, c.byref(mark))
+    for event in events:
+        table["event_open"](device, c.byref(event))
 
-    def recorded(calls):
-        recording, ns = P(), D()
+    def captured(calls):
+        graph, ns = P(), D()
         for call in calls: # first where it can be timed
             table["linear"](device, c.byref(call))
-        if table["record_begin"](device) != 0:
-            raise RuntimeError("record_begin")
+        if table["capture_begin"](device) != 0:
+            raise RuntimeError("capture_begin")
         for call in calls:
             table["linear"](device, c.byref(call))
-        if table["record_end"](device, c.byref(recording)) != 0:
-            raise RuntimeError("record_end")
+        if table["capture_end"](device, c.byref(graph)) != 0:
+            raise RuntimeError("capture_end")
 
         def play():
-            table["mark"](device, marks[0])
-            table["record_play"](device, recording)
-            table["mark"](device, marks[1])
-            if table["mark_wait"](device, marks[1]) != 0:
-                raise RuntimeError("mark_wait")
-            table["mark_elapsed"](device, marks[0], marks[1], c.byref(ns))
+            table["event_record"](device, events[0])
+            table["graph_launch"](device, graph)
+            table["event_record"](device, events[1])
+            if table["event_wait"](device, events[1]) != 0:
+                raise RuntimeError("event_wait")
+            table["event_elapsed"](device, events[0], events[1], c.byref(ns))
             return ns.value / 1000
         return play
 
@@ -453,7 +454,7 @@ def bench_linear():
             calls = [Linear(x=x.data_ptr(), w=w.data_ptr(), add=y.data_ptr() if adds else None,
                             y=y.data_ptr(), x_stride=n_in, y_stride=n_out, n_tokens=tokens,
                             n_outputs=n_out, n_inputs=n_in) for w in weights] * walks
-            play = recorded(calls)
+            play = captured(calls)
             peer = [lambda w=w: torch.addmm(y, x, w.t(), out=y) if adds
                     else torch.mm(x, w.t(), out=y) for w in weights]
             graph, n = graph_of(peer)

@@ -24,7 +24,7 @@ enum { ALIGN_BYTES = 512, GRANULE_BYTES = 2 << 20 };
 /* In front of every piece, ALIGN_BYTES wide. */
 struct piece {
     struct piece *next, *previous;
-    int64_t bytes; /* on the meter; 0: host memory, marks */
+    int64_t bytes; /* on the meter; 0: host memory, events */
 };
 
 struct device {
@@ -296,7 +296,7 @@ static void cpu_vitals(struct device *device, struct device_vitals *out) {
     *out = (struct device_vitals){0};
 }
 
-/* ---- copies and marks ---- */
+/* ---- copies and events ---- */
 
 static int cpu_copy(struct device *device, void *to, const void *from, int64_t bytes) {
     (void)device;
@@ -315,42 +315,42 @@ static int cpu_finish(struct device *device) {
     return DEVICE_OK;
 }
 
-struct device_mark {
+struct device_event {
     struct timespec time;
 };
 
-static int cpu_mark_open(struct device *device, struct device_mark **out) {
+static int cpu_event_open(struct device *device, struct device_event **out) {
     void *memory;
     int status = take(device, sizeof **out, 0, &memory);
     *out = memory;
     return status;
 }
 
-static void cpu_mark_close(struct device *device, struct device_mark *mark) {
-    give(device, mark);
+static void cpu_event_close(struct device *device, struct device_event *event) {
+    give(device, event);
 }
 
-static int cpu_mark(struct device *device, struct device_mark *mark) {
-    return clock_gettime(CLOCK_MONOTONIC, &mark->time) == 0
+static int cpu_event_record(struct device *device, struct device_event *event) {
+    return clock_gettime(CLOCK_MONOTONIC, &event->time) == 0
                ? DEVICE_OK
                : fail(device, DEVICE_FAILED, "there is no clock");
 }
 
-static int cpu_mark_reached(struct device *device, struct device_mark *mark, bool *out) {
+static int cpu_event_reached(struct device *device, struct device_event *event, bool *out) {
     (void)device;
-    (void)mark;
+    (void)event;
     *out = true;
     return DEVICE_OK;
 }
 
-static int cpu_mark_wait(struct device *device, struct device_mark *mark) {
+static int cpu_event_wait(struct device *device, struct device_event *event) {
     (void)device;
-    (void)mark;
+    (void)event;
     return DEVICE_OK;
 }
 
-static int cpu_mark_elapsed(struct device *device, struct device_mark *from, struct device_mark *to,
-                            double *ns) {
+static int cpu_event_elapsed(struct device *device, struct device_event *from,
+                             struct device_event *to, double *ns) {
     (void)device;
     *ns = (double)(to->time.tv_sec - from->time.tv_sec) * 1e9 +
           (double)(to->time.tv_nsec - from->time.tv_nsec);
@@ -574,43 +574,15 @@ const struct device_table device_cpu = {
     .copy = cpu_copy,
     .clear = cpu_clear,
     .finish = cpu_finish,
-    .mark_open = cpu_mark_open,
-    .mark_close = cpu_mark_close,
-    .mark = cpu_mark,
-    .mark_reached = cpu_mark_reached,
-    .mark_wait = cpu_mark_wait,
-    .mark_elapsed = cpu_mark_elapsed,
-    .embed = cpu_run_embed,
-    .norm = cpu_run_norm,
-    .linear = cpu_run_linear,
-    .add = cpu_run_add,
-    .rope = cpu_run_rope,
-    .keep = cpu_run_keep,
-    .dense_attention = cpu_run_dense_attention,
-    .block_attention = cpu_run_block_attention,
-    .select = cpu_run_select,
-    .swiglu = cpu_run_swiglu,
-    .gate_up = cpu_run_gate_up,
-    .head = cpu_run_head,
-    .sample = cpu_run_sample,
-    .credit = cpu_run_credit,
-    .softmax = cpu_run_softmax,
-    .keep_expected = cpu_run_keep_expected,
-    .add_expected = cpu_run_add_expected,
-    .next_step = cpu_run_next_step,
-    .decode = cpu_run_decode,
-    .random = cpu_run_random,
-    .paged_attention = cpu_run_paged_attention,
-    .importance = cpu_run_importance,
-    .compact = cpu_run_compact,
+    .event_open = cpu_event_open,
+    .event_close = cpu_event_close,
+    .event_record = cpu_event_record,
+    .event_reached = cpu_event_reached,
+    .event_wait = cpu_event_wait,
+    .event_elapsed = cpu_event_elapsed,
     .ranks_open = cpu_open_ranks,
     .ranks_break = cpu_break_ranks,
-    .all_reduce = cpu_run_all_reduce,
-    .all_gather = cpu_run_all_gather,
-    .combine = cpu_run_combine,
-    .moe_route = cpu_run_moe_route,
-    .moe_sort = cpu_run_moe_sort,
-    .moe_gate_up = cpu_run_moe_gate_up,
-    .moe_down = cpu_run_moe_down,
-    .moe_combine = cpu_run_moe_combine,
+#define KERNEL(name)      .name = cpu_run_##name,
+#define RANK_KERNEL(name) KERNEL(name)
+#include "kernels/device/kernels.def"
 };

@@ -27,7 +27,7 @@ struct device {
     int64_t block_scratch_bytes;
     int64_t allocated_bytes, context_bytes;
     struct mapped mapped;
-    bool recording, failed;
+    bool capturing, failed;
     struct rank *rank; /* NULL: alone */
     bool invariant;    /* whatever else is in a call, the same bits */
     char trouble[DEVICE_TEXT_CHARS];
@@ -38,6 +38,15 @@ int device_status(struct device *device, cudaError_t status, const char *what);
 /* DEVICE_REFUSED with this trouble. */
 int device_refuse(struct device *device, const char *text);
 
+/* Whether a graph is being captured, in which case `what`, which cannot be, is refused. */
+bool capturing(struct device *device, const char *what);
+
+enum held_kind { HELD_MEMORY, HELD_HOST_MEMORY, HELD_EVENT, HELD_GRAPH };
+
+/* What close releases unless the caller does before; false without host memory. */
+bool held_add(struct device *device, enum held_kind kind, void *what, int64_t bytes);
+void held_release(struct device *device, enum held_kind kind, void *what);
+
 /* Memory that is free between any two calls in the queue: what lies behind block attention's
  * counters. */
 void *device_spare(const struct device *device, int64_t *bytes);
@@ -46,7 +55,6 @@ void *device_spare(const struct device *device, int64_t *bytes);
 struct linears *linears_open(const char **trouble);
 void linears_close(struct linears *linears);
 int64_t linears_bytes(const struct linears *linears);
-int device_linear(struct device *device, const struct call_linear *call);
 bool device_linear_chosen(const struct device *device, const struct call_linear *call);
 /* Whether a row of a product is the same bits whatever number of rows is beside it. */
 void linears_set_invariant(struct linears *linears, bool invariant);
@@ -67,8 +75,29 @@ int device_ranks_open(struct device *const *devices, int32_t n);
 void device_ranks_break(struct device *device);
 void device_ranks_close(struct device *device);
 int64_t device_ranks_bytes(const struct device *device);
-int device_all_reduce(struct device *device, const struct call_all_reduce *call);
-int device_all_gather(struct device *device, const struct call_all_gather *call);
+
+/* Copies, events and graphs (device_cuda_queue.cu). */
+int device_upload(struct device *device, void *to, const void *from, int64_t bytes);
+int device_download(struct device *device, void *to, const void *from, int64_t bytes);
+int device_copy(struct device *device, void *to, const void *from, int64_t bytes);
+int device_clear(struct device *device, void *to, int64_t bytes);
+int device_finish(struct device *device);
+int device_event_open(struct device *device, struct device_event **out);
+void device_event_close(struct device *device, struct device_event *event);
+int device_event_record(struct device *device, struct device_event *event);
+int device_event_reached(struct device *device, struct device_event *event, bool *out);
+int device_event_wait(struct device *device, struct device_event *event);
+int device_event_elapsed(struct device *device, struct device_event *from, struct device_event *to,
+                         double *ns);
+int device_capture_begin(struct device *device);
+int device_capture_end(struct device *device, struct device_graph **out);
+int device_graph_launch(struct device *device, struct device_graph *graph);
+void device_graph_close(struct device *device, struct device_graph *graph);
+
+/* The kernels. */
+#define KERNEL(name)      int device_##name(struct device *device, const struct call_##name *call);
+#define RANK_KERNEL(name) KERNEL(name)
+#include "kernels/device/kernels.def"
 
 /* NULL when the monitor is absent. */
 struct nvml *nvml_open(int index);

@@ -1,7 +1,7 @@
 /* Products through cuBLASLt, or through our own kernel where that is faster. How fast an algorithm
  * is depends on the number of tokens T, and T is ragged: a plan serves a range of T, exact up to 64
  * tokens, then 64, 256 and 1024 wide. A plan is found by timing the library's first proposals and
- * our kernel, once; while a recording is made nothing can be timed, and its first proposal is taken
+ * our kernel, once; while a graph is captured nothing can be timed, and its first proposal is taken
  * until the next time. */
 #include <new>
 #include <stdio.h>
@@ -223,8 +223,8 @@ static bool choose(struct device *device, const struct call_linear *call,
     results[0] = results[best];
     timed.y_stride = y_stride;
     const bool few = timed.n_tokens <= FEW_TOKENS;
-    const bool may_win = (few || timed.n_tokens >= OWN_LEAST_TOKENS) &&
-                         call->n_outputs % 8 == 0 && !call->by_inputs;
+    const bool may_win =
+        (few || timed.n_tokens >= OWN_LEAST_TOKENS) && call->n_outputs % 8 == 0 && !call->by_inputs;
     const float own_us = may_win ? time_proposal(device, &product, &timed, y, nullptr) : -1;
     return own_us > 0 && (best_us == 0 || own_us < best_us * (few ? FEW_MARGIN : MARGIN));
 }
@@ -297,8 +297,8 @@ int device_linear(struct device *device, const struct call_linear *call) {
     struct plan own = {}, *found = plan_find(linears, last_token, call);
     struct plan *plan = found ? found : &own;
     const bool is_new = plan->last_token == 0;
-    if (is_new || (!plan->timed && !device->recording)) {
-        const bool time = found && !device->recording && !linears->invariant && !call->alike;
+    if (is_new || (!plan->timed && !device->capturing)) {
+        const bool time = found && !device->capturing && !linears->invariant && !call->alike;
         if (!plan_make(device, call, last_token, time, plan)) {
             return linear_status(device, CUBLAS_STATUS_NOT_SUPPORTED);
         }

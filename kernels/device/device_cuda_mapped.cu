@@ -74,8 +74,8 @@ static CUmemAllocationProp properties(const struct device *device) {
 static int check_driver(struct device *device) {
     int is_supported = 0;
     size_t granule = 0;
-    if (device->recording) {
-        return device_refuse(device, "memory is mapped in the midst of a recording");
+    if (device->capturing) {
+        return device_refuse(device, "memory is mapped while a graph is captured");
     }
     if (device->mapped.granule_bytes > 0) {
         return DEVICE_OK;
@@ -146,7 +146,7 @@ int device_unmap(struct device *device, struct device_handle *handle) {
 
 void device_range_close(struct device *device, void *at) {
     struct mapped_range *range = at ? mapped_find_range(&device->mapped, at) : nullptr;
-    if (!range || device->recording) {
+    if (!range || device->capturing) {
         return;
     }
     for (struct device_handle *h = device->mapped.handles; h; h = h->next) {
@@ -184,7 +184,7 @@ int device_handle_open(struct device *device, int64_t bytes, struct device_handl
 }
 
 void device_handle_close(struct device *device, struct device_handle *handle) {
-    if (!handle || device->recording) {
+    if (!handle || device->capturing) {
         return;
     }
     device_status(device, cudaStreamSynchronize(device->stream), "cudaStreamSynchronize");

@@ -26,7 +26,7 @@ struct nccl {
                       cudaStream_t stream);
 };
 
-/* NVLink multicast stays off, and connections are made at once and not in the midst of a recording,
+/* NVLink multicast stays off, and connections are made at once and not while a graph is captured,
  * unless the environment has it otherwise. The library stays loaded. */
 static const struct nccl *nccl_load() {
     static const struct nccl loaded = [] {

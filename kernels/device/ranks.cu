@@ -6,8 +6,8 @@
  * has begun its next call, and so has ended this one. Sums are added in the order of the ranks, so
  * that all have the same bits. */
 #include "kernels/device.cuh"
-#include "kernels/kernels.h"
 #include "kernels/device/ranks.cuh"
+#include "kernels/kernels.h"
 
 enum { THREADS = 512, IN_FLIGHT = 4 };
 
@@ -353,7 +353,8 @@ static __global__ void combine_kernel(const struct call_combine call) {
     float second = 0, entropy = 0;
     for (int rank = 0; rank < call.n_ranks; rank++) {
         const float *at = share + rank_words * rank;
-        const float weight = expf(logit[rank_words * rank] - logit[rank_words * best]) / (at[0] * sum);
+        const float weight =
+            expf(logit[rank_words * rank] - logit[rank_words * best]) / (at[0] * sum);
         second = fmaxf(second, weight * (rank == best ? at[0] - at[n] : at[0]));
         entropy += weight > 0 ? weight * (at[2 * n] + logf(weight)) : 0;
     }

@@ -71,8 +71,8 @@ void ref_decode(const struct call_decode *call) {
         int32_t n_committed = DECODE_NOT_NUMBERS;
         memset(call->committed + begin, 0, rows.n);
         if (are_numbers(&rows, call->confidence + begin)) {
-            n_committed = (int32_t)decide(&d.rule, &rows, take > 0 ? (uint32_t)take : 0,
-                                          call->committed + begin);
+            n_committed = (int32_t)decide_commits(&d.rule, &rows, take > 0 ? (uint32_t)take : 0,
+                                                  call->committed + begin);
         }
         for (int32_t row = begin; call->canvas && row < end; row++) {
             if (call->committed[row]) {

@@ -154,8 +154,9 @@ static inline void decide_runs(const struct decode_rule *rule, const struct deci
 
 /* Sets commit[n] to 1 or 0 and returns how many are 1. count: of DECODE_COUNT, all where there are
  * fewer candidates. */
-static inline uint32_t decide(const struct decode_rule *rule, const struct decide_rows *rows,
-                              uint32_t count, uint8_t *commit) {
+static inline uint32_t decide_commits(const struct decode_rule *rule,
+                                      const struct decide_rows *rows, uint32_t count,
+                                      uint8_t *commit) {
     memset(commit, 0, rows->n);
     const uint32_t best = decide_best(rows, 0, rows->n, commit);
     if (best == rows->n) {

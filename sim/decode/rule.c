@@ -33,7 +33,7 @@ uint32_t decode_choose(const struct decode_rule *rule, const struct decode_seen 
     const struct deciding d = {rule, seen};
     const struct decide_rows rows = {&d, seen->n, rank_of, is_masked, follows};
     ASSERT(rule->kind != DECODE_COUNT || (count >= 1 && count <= seen->n));
-    return decide(rule, &rows, count, commit);
+    return decide_commits(rule, &rows, count, commit);
 }
 
 float credit_raise(const struct decode_credit *credit, float earned, float p) {

@@ -302,9 +302,9 @@ static int trying_all_reduce(struct device *device, const struct call_all_reduce
     return device_cpu.all_reduce(device, call);
 }
 
-static int trying_mark_wait(struct device *device, struct device_mark *mark) {
+static int trying_mark_wait(struct device *device, struct device_event *mark) {
     trying_of(device)->has_met = false;
-    return device_cpu.mark_wait(device, mark);
+    return device_cpu.event_wait(device, mark);
 }
 
 START_TEST(products_are_chosen_while_no_rank_waits_for_another) {
@@ -316,7 +316,7 @@ START_TEST(products_are_chosen_while_no_rank_waits_for_another) {
     table.linear = trying_linear;
     table.linear_chosen = trying_chosen;
     table.all_reduce = trying_all_reduce;
-    table.mark_wait = trying_mark_wait;
+    table.event_wait = trying_mark_wait;
     ck_assert_int_eq(model_divide(&full_heads, 4, false, &t.rank, &err), 0);
     const struct rig_setup setup = {&t.rank, &fused, "random:1", &table, KERNEL_F32, NULL};
     t.rig = rig_set_up(&setup);

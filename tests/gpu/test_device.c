@@ -193,35 +193,35 @@ static void test_copy(int64_t bytes, int64_t distance) {
 }
 
 static void test_marks(void) {
-    struct device_mark *marks[3];
+    struct device_event *marks[3];
     struct buffer *x = poisoned(64 << 20);
     for (int i = 0; i < 3; i++) {
-        must(table->mark_open(device, &marks[i]), "mark_open");
-        must(table->mark(device, marks[i]), "mark");
+        must(table->event_open(device, &marks[i]), "event_open");
+        must(table->event_record(device, marks[i]), "mark");
         must(table->clear(device, x->device, x->bytes), "clear");
     }
     bool reached = false;
-    must(table->mark_wait(device, marks[2]), "mark_wait");
-    must(table->mark_reached(device, marks[1], &reached), "mark_reached");
+    must(table->event_wait(device, marks[2]), "event_wait");
+    must(table->event_reached(device, marks[1], &reached), "event_reached");
     check(reached, "a mark before one that was reached is reached");
     double first = 0, second = 0, both = 0;
-    must(table->mark_elapsed(device, marks[0], marks[1], &first), "mark_elapsed");
-    must(table->mark_elapsed(device, marks[1], marks[2], &second), "mark_elapsed");
-    must(table->mark_elapsed(device, marks[0], marks[2], &both), "mark_elapsed");
+    must(table->event_elapsed(device, marks[0], marks[1], &first), "event_elapsed");
+    must(table->event_elapsed(device, marks[1], marks[2], &second), "event_elapsed");
+    must(table->event_elapsed(device, marks[0], marks[2], &both), "event_elapsed");
     /* 64 MiB in less than 2 us would be 33 TB/s; an event's clock ticks every half microsecond. */
     check(first > 2000 && second > 2000 && fabs(first + second - both) < 3000,
           "marks measure: %g + %g, %g ns", first, second, both);
     for (int i = 0; i < 200; i++) {
         must(table->clear(device, x->device, x->bytes), "clear");
     }
-    must(table->mark(device, marks[0]), "mark");
-    must(table->mark_reached(device, marks[0], &reached), "mark_reached");
+    must(table->event_record(device, marks[0]), "mark");
+    must(table->event_reached(device, marks[0], &reached), "event_reached");
     check(!reached, "a mark behind two milliseconds of work is not reached at once");
     must(table->finish(device), "finish");
-    must(table->mark_reached(device, marks[0], &reached), "mark_reached");
+    must(table->event_reached(device, marks[0], &reached), "event_reached");
     check(reached, "a mark is reached when the queue is empty");
     for (int i = 0; i < 3; i++) {
-        table->mark_close(device, marks[i]);
+        table->event_close(device, marks[i]);
     }
     buffers_free();
 }
@@ -241,8 +241,8 @@ static void test_refusals(void) {
                                        .n_inputs = 8,
                                        .dtype = KERNEL_F32};
     check(table->linear(device, &single) == DEVICE_REFUSED, "a product in single precision");
-    struct device_recording *recording = NULL;
-    check(table->record_end(device, &recording) == DEVICE_REFUSED && !recording,
+    struct device_graph *recording = NULL;
+    check(table->capture_end(device, &recording) == DEVICE_REFUSED && !recording,
           "an end without a beginning");
     check_bytes(x, "the device goes on after a refusal");
     buffers_free();
@@ -313,16 +313,16 @@ static void test_recorded_product(void) {
     struct buffer *y;
     const struct call_linear call =
         product(between(70, 200), 8 * between(2, 30) + 3, 8 * between(2, 30), 2, &y);
-    struct device_recording *recording;
+    struct device_graph *recording;
     void *before = pull(y);
-    must(table->record_begin(device), "record_begin");
+    must(table->capture_begin(device), "capture_begin");
     must(table->linear(device, &call), "linear, recorded");
-    must(table->record_end(device, &recording), "record_end");
+    must(table->capture_end(device, &recording), "capture_end");
     void *after = pull(y);
     check(memcmp(before, after, (size_t)y->bytes) == 0, "recording a product runs nothing");
-    must(table->record_play(device, recording), "record_play");
+    must(table->graph_launch(device, recording), "graph_launch");
     check_product(y, &call, "recorded");
-    table->record_close(device, recording);
+    table->graph_close(device, recording);
     buffers_free();
     free(before);
     free(after);
@@ -336,24 +336,24 @@ static void test_recording(void) {
     struct buffer *d = poisoned(N * 2);
     const struct call_add add = {a->device, b->device, a->device, N, KERNEL_BF16};
     struct call_add again = {a->host, b->host, a->host, N, KERNEL_BF16};
-    struct device_recording *recording;
+    struct device_graph *recording;
     bool reached;
-    must(table->record_begin(device), "record_begin");
+    must(table->capture_begin(device), "capture_begin");
     must(table->add(device, &add), "add");
     must(table->copy(device, c->device, a->device, N * 2), "copy");
     must(table->clear(device, d->device, N), "clear");
     must(table->upload(device, (char *)d->device + N, b->host, N), "upload");
     void *none;
-    check(table->record_begin(device) == DEVICE_REFUSED &&
+    check(table->capture_begin(device) == DEVICE_REFUSED &&
               table->finish(device) == DEVICE_REFUSED &&
               table->allocate(device, 64, &none) == DEVICE_REFUSED &&
               table->download(device, c->host, c->device, 8) == DEVICE_REFUSED &&
-              table->mark_reached(device, NULL, &reached) == DEVICE_REFUSED,
+              table->event_reached(device, NULL, &reached) == DEVICE_REFUSED,
           "what cannot be recorded is refused");
-    must(table->record_end(device, &recording), "record_end");
+    must(table->capture_end(device, &recording), "capture_end");
     check_bytes(a, "recording runs nothing");
     for (int round = 0; round < 3; round++) {
-        must(table->record_play(device, recording), "record_play");
+        must(table->graph_launch(device, recording), "graph_launch");
         ref_add(&again);
     }
     check_bytes(a, "three plays are three sums");
@@ -362,7 +362,7 @@ static void test_recording(void) {
     memcpy((char *)d->host + N, b->host, N);
     check_bytes(c, "a recorded copy");
     check_bytes(d, "a recorded clear and upload");
-    table->record_close(device, recording);
+    table->graph_close(device, recording);
     buffers_free();
 }
 
@@ -376,15 +376,15 @@ static void draw_both(const struct buffer *b, uint64_t key) {
     ref_random(&call);
 }
 
-static void play_sum(const struct buffer *b, struct device_recording *recording) {
-    must(table->record_play(device, recording), "record_play");
+static void play_sum(const struct buffer *b, struct device_graph *recording) {
+    must(table->graph_launch(device, recording), "graph_launch");
     ref_add(&(struct call_add){b->host, b->host, b->host, b->bytes / 2, KERNEL_BF16});
 }
 
 static void check_refusals_of_mapping(unsigned char *range, int64_t granule,
                                       struct device_handle *mapped) {
     struct device_handle *loose = NULL, *none = NULL;
-    struct device_recording *recording;
+    struct device_graph *recording;
     struct device_facts facts;
     void *nowhere = NULL;
     must(table->handle_open(device, granule, &loose), "handle_open");
@@ -403,7 +403,7 @@ static void check_refusals_of_mapping(unsigned char *range, int64_t granule,
     check(table->range_open(device, granule + 512, &nowhere) == DEVICE_REFUSED && !nowhere &&
               table->handle_open(device, 0, &none) == DEVICE_REFUSED && !none,
           "sizes that are no multiple of the granule are refused");
-    must(table->record_begin(device), "record_begin");
+    must(table->capture_begin(device), "capture_begin");
     must(table->clear(device, range + granule, 64), "clear, recorded");
     check(table->handle_open(device, granule, &none) == DEVICE_REFUSED &&
               table->range_open(device, granule, &nowhere) == DEVICE_REFUSED &&
@@ -411,8 +411,8 @@ static void check_refusals_of_mapping(unsigned char *range, int64_t granule,
               table->allow(device, range + granule, granule) == DEVICE_REFUSED &&
               table->unmap(device, mapped) == DEVICE_REFUSED,
           "nothing is mapped in a recording");
-    must(table->record_end(device, &recording), "record_end");
-    table->record_close(device, recording);
+    must(table->capture_end(device, &recording), "capture_end");
+    table->graph_close(device, recording);
     if (!small) { /* a memory checker reports the driver's answer */
         must(table->facts(device, &facts), "facts");
         check(table->handle_open(device, (facts.memory_bytes / granule + 1) * granule, &none) ==
@@ -430,7 +430,7 @@ static void test_mapped(void) {
     const int64_t before = table->allocated_bytes(device);
     void *ranges[2];
     struct device_handle *one, *two, *three;
-    struct device_recording *recording;
+    struct device_graph *recording;
     must(table->granule(device, &granule), "granule");
     check(granule >= 4096 && granule <= 64 << 20, "a granule of %" PRId64 " bytes", granule);
     for (int i = 0; i < 2; i++) {
@@ -454,9 +454,9 @@ static void test_mapped(void) {
     }
     draw_both(&both, 7);
     check_bytes(&both, "a kernel over two handles");
-    must(table->record_begin(device), "record_begin");
+    must(table->capture_begin(device), "capture_begin");
     must(table->add(device, &sum), "add, recorded");
-    must(table->record_end(device, &recording), "record_end");
+    must(table->capture_end(device, &recording), "capture_end");
     play_sum(&both, recording);
     check_bytes(&both, "a recording over two handles");
     must(table->copy(device, at + 4096, at, 2 * granule), "copy");
@@ -480,7 +480,7 @@ static void test_mapped(void) {
     check_refusals_of_mapping(ranges[0], granule, one);
     play_sum(&both, recording);
     check_bytes(&both, "the device goes on after all refusals");
-    table->record_close(device, recording);
+    table->graph_close(device, recording);
     table->handle_close(device, one);
     table->range_close(device, ranges[1]); /* from under the second */
     table->handle_close(device, two);
@@ -746,7 +746,7 @@ static void test_focus(void) {
     struct buffer *q = random_bf16(T * H * D, 1), *k = random_bf16(ROWS * G * D, 1);
     struct buffer *v = random_bf16(ROWS * G * D, 1), *importance = poisoned(T * 4);
     struct buffer *few = poisoned(T * H * D * 2), *y = poisoned(T * H * D * 2);
-    struct device_recording *recording = NULL;
+    struct device_graph *recording = NULL;
     must(table->finish(device), "finish");
     for (int side = 0; side < 2; side++) {
         struct call_importance weigh = {.q_stride = H * D,
@@ -796,12 +796,12 @@ static void test_focus(void) {
         PUT(attend, pages, pages);
 #undef PUT
         if (side) {
-            must(table->record_begin(device), "record_begin");
+            must(table->capture_begin(device), "capture_begin");
             must(table->importance(device, &weigh), "importance");
             must(table->compact(device, &compact), "compact");
             must(table->paged_attention(device, &attend), "paged_attention");
-            must(table->record_end(device, &recording), "record_end");
-            must(table->record_play(device, recording), "record_play");
+            must(table->capture_end(device, &recording), "capture_end");
+            must(table->graph_launch(device, recording), "graph_launch");
         } else {
             ref_importance(&weigh);
             ref_compact(&compact);
@@ -819,7 +819,7 @@ static void test_focus(void) {
               (double)got[t], want);
     }
     free(got);
-    table->record_close(device, recording);
+    table->graph_close(device, recording);
     buffers_free();
 }
 
@@ -947,8 +947,8 @@ static void test_decode(int masked, bool fixed) {
 static void test_close(void) {
     struct device *other = NULL;
     struct device_facts before, during, after;
-    struct device_mark *mark;
-    struct device_recording *recording;
+    struct device_event *mark;
+    struct device_graph *recording;
     char text[DEVICE_TEXT_CHARS];
     void *memory, *host, *range;
     struct device_handle *handle;
@@ -958,17 +958,17 @@ static void test_close(void) {
     must(table->open(0, KERNEL_BF16, &other, text), "open");
     check(table->allocate(other, 1 << 30, &memory) == DEVICE_OK &&
               table->allocate_host(other, 1 << 20, &host) == DEVICE_OK &&
-              table->mark_open(other, &mark) == DEVICE_OK &&
+              table->event_open(other, &mark) == DEVICE_OK &&
               table->range_open(other, 4ll << 30, &range) == DEVICE_OK &&
               table->handle_open(other, 1 << 30, &handle) == DEVICE_OK &&
               table->map(other, range, handle) == DEVICE_OK &&
               table->allow(other, range, 1 << 30) == DEVICE_OK &&
               table->clear(other, range, 1 << 30) == DEVICE_OK &&
-              table->record_begin(other) == DEVICE_OK &&
+              table->capture_begin(other) == DEVICE_OK &&
               table->clear(other, memory, 1 << 20) == DEVICE_OK &&
-              table->record_end(other, &recording) == DEVICE_OK &&
-              table->record_play(other, recording) == DEVICE_OK &&
-              table->record_begin(other) == DEVICE_OK,
+              table->capture_end(other, &recording) == DEVICE_OK &&
+              table->graph_launch(other, recording) == DEVICE_OK &&
+              table->capture_begin(other) == DEVICE_OK,
           "a second device: %s", table->trouble(other));
     must(table->facts(device, &during), "facts");
     table->close(other);

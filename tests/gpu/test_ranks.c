@@ -40,7 +40,7 @@ struct party {
     struct engine_device device;
     int32_t rank;
     void *x, *y, *z;
-    struct device_mark *marks[2];
+    struct device_event *marks[2];
     unsigned char *host;
 };
 static struct party parties[CALL_MAX_RANKS];
@@ -66,8 +66,8 @@ static void open_party(struct party *p) {
     must(p, table->allocate(p->device.device, MOST_ELEMENTS * 2LL, &p->x), "allocate");
     must(p, table->allocate(p->device.device, MOST_ELEMENTS * 2LL, &p->y), "allocate");
     must(p, table->allocate(p->device.device, MOST_ELEMENTS * 2LL, &p->z), "allocate");
-    must(p, table->mark_open(p->device.device, &p->marks[0]), "mark_open");
-    must(p, table->mark_open(p->device.device, &p->marks[1]), "mark_open");
+    must(p, table->event_open(p->device.device, &p->marks[0]), "event_open");
+    must(p, table->event_open(p->device.device, &p->marks[1]), "event_open");
     p->host = malloc(WINDOW * 4 * CALL_MAX_RANKS);
 }
 
@@ -175,22 +175,22 @@ static void check_plays(struct party *p) {
     static const int64_t sizes[] = {131072, 1 << 20, 4096};
     const struct device_table *table = p->device.table;
     struct device *device = p->device.device;
-    struct device_recording *recording = NULL;
+    struct device_graph *recording = NULL;
     int64_t n_wrong = 0;
     struct call_all_reduce sum = {.x = p->x, .y = p->y, .dtype = KERNEL_BF16};
     const struct call_all_gather gather = {.x = p->x, .y = p->z, .bytes = 12 * 100};
-    must(p, table->record_begin(device), "record_begin");
+    must(p, table->capture_begin(device), "capture_begin");
     must(p, table->all_gather(device, &gather), "all_gather");
     for (int i = 0; i < 3; i++) {
         sum.n = sizes[i];
         sum.y = (unsigned char *)p->y + i * (4 << 20);
         must(p, table->all_reduce(device, &sum), "all_reduce");
     }
-    must(p, table->record_end(device, &recording), "record_end");
+    must(p, table->capture_end(device, &recording), "capture_end");
     for (uint64_t round = 0; round < ROUNDS; round++) {
         const struct call_random fill = contents(p, p->rank, round, sizes[1], KERNEL_BF16);
         must(p, table->random(device, &fill), "random");
-        must(p, table->record_play(device, recording), "record_play");
+        must(p, table->graph_launch(device, recording), "graph_launch");
         if (round % 7 == 0) {
             for (int i = 0; i < 3; i++) {
                 const int64_t first =
@@ -211,7 +211,7 @@ static void check_plays(struct party *p) {
             }
         }
     }
-    table->record_close(device, recording);
+    table->graph_close(device, recording);
     if (p->rank == 0) {
         printf("rank 0: %d plays of sums and a gathering, %" PRId64 " elements wrong\n", ROUNDS,
                n_wrong);
@@ -235,7 +235,7 @@ static int by_size(const void *a, const void *b) {
 static double time_sum(struct party *p, int64_t n, enum all_reduce_way way) {
     const struct device_table *table = p->device.table;
     struct device *device = p->device.device;
-    struct device_recording *recording = NULL;
+    struct device_graph *recording = NULL;
     const struct call_all_reduce call = {
         .x = p->x, .y = p->x, .n = n, .way = way, .dtype = KERNEL_BF16};
     double us[PLAYS];
@@ -243,23 +243,23 @@ static double time_sum(struct party *p, int64_t n, enum all_reduce_way way) {
     must(p, table->all_reduce(device, &call), "all_reduce");
     must(p, table->finish(device), "finish");
     meet();
-    must(p, table->record_begin(device), "record_begin");
+    must(p, table->capture_begin(device), "capture_begin");
     for (int i = 0; i < TIMED; i++) {
         must(p, table->all_reduce(device, &call), "all_reduce");
     }
-    must(p, table->record_end(device, &recording), "record_end");
+    must(p, table->capture_end(device, &recording), "capture_end");
     for (int i = 0; i < PLAYS; i++) {
         double ns;
         meet();
-        must(p, table->record_play(device, recording), "record_play"); /* all have begun */
-        must(p, table->mark(device, p->marks[0]), "mark");
-        must(p, table->record_play(device, recording), "record_play");
-        must(p, table->mark(device, p->marks[1]), "mark");
-        must(p, table->mark_wait(device, p->marks[1]), "mark_wait");
-        must(p, table->mark_elapsed(device, p->marks[0], p->marks[1], &ns), "mark_elapsed");
+        must(p, table->graph_launch(device, recording), "graph_launch"); /* all have begun */
+        must(p, table->event_record(device, p->marks[0]), "mark");
+        must(p, table->graph_launch(device, recording), "graph_launch");
+        must(p, table->event_record(device, p->marks[1]), "mark");
+        must(p, table->event_wait(device, p->marks[1]), "event_wait");
+        must(p, table->event_elapsed(device, p->marks[0], p->marks[1], &ns), "event_elapsed");
         us[i] = ns * 1e-3 / TIMED;
     }
-    table->record_close(device, recording);
+    table->graph_close(device, recording);
     qsort(us, PLAYS, sizeof us[0], by_size);
     return us[PLAYS / 2];
 }

@@ -11,17 +11,17 @@
 
 enum { STEP_NS = 20000, REQUEST_NS = 2000 };
 
-struct device_mark {
+struct device_event {
     double ns;
 };
 
-struct device_recording {
+struct device_graph {
     double device_ns, host_ns;
 };
 
 static struct {
     double device_ns, host_ns;
-    struct device_recording *recording; /* under way; its calls go there instead */
+    struct device_graph *recording;     /* under way; its calls go there instead */
     int64_t n_calls, n_plays, fails_at; /* the call that fails, counted from 1; 0: none */
     int32_t capability;                 /* as fake_table set it */
     /* In whole steps, from the norm that follows an embedding to the decisions, calls cost so many
@@ -45,20 +45,20 @@ static inline void fake_host_cost(double ns) {
     *(fake.recording != NULL ? &fake.recording->host_ns : &fake.host_ns) += ns;
 }
 
-static inline int fake_record_begin(struct device *device) {
+static inline int fake_capture_begin(struct device *device) {
     (void)device;
     fake.recording = calloc(1, sizeof *fake.recording);
     return fake.recording != NULL ? DEVICE_OK : DEVICE_NO_MEMORY;
 }
 
-static inline int fake_record_end(struct device *device, struct device_recording **out) {
+static inline int fake_capture_end(struct device *device, struct device_graph **out) {
     (void)device;
     *out = fake.recording;
     fake.recording = NULL;
     return DEVICE_OK;
 }
 
-static inline int fake_record_play(struct device *device, struct device_recording *recording) {
+static inline int fake_graph_launch(struct device *device, struct device_graph *recording) {
     (void)device;
     fake.n_plays++;
     fake.device_ns += recording->device_ns;
@@ -66,7 +66,7 @@ static inline int fake_record_play(struct device *device, struct device_recordin
     return DEVICE_OK;
 }
 
-static inline void fake_record_close(struct device *device, struct device_recording *recording) {
+static inline void fake_graph_close(struct device *device, struct device_graph *recording) {
     (void)device;
     free(recording);
 }
@@ -118,13 +118,15 @@ static inline int fake_swiglu(struct device *device, const struct call_swiglu *c
     return fake_cost(pass_ns(call->n_tokens, call->n_hidden));
 }
 
-static inline int fake_full(struct device *device, const struct call_dense_attention *call) {
+static inline int fake_dense_attention(struct device *device,
+                                       const struct call_dense_attention *call) {
     (void)device;
     double q = call->max_tokens;
     return fake_cost(1000 + 0.001 * call->n_requests * q * (q + 128));
 }
 
-static inline int fake_block(struct device *device, const struct call_block_attention *call) {
+static inline int fake_block_attention(struct device *device,
+                                       const struct call_block_attention *call) {
     (void)device;
     double kept = 0;
     for (int32_t r = 0; r < call->n_requests; r++) {
@@ -201,7 +203,8 @@ static inline int fake_random(struct device *device, const struct call_random *c
     return DEVICE_OK;
 }
 
-static inline int fake_paged(struct device *device, const struct call_paged_attention *call) {
+static inline int fake_paged_attention(struct device *device,
+                                       const struct call_paged_attention *call) {
     (void)device;
     double pairs = 0;
     for (int32_t t = call->start[0]; t < call->start[call->n_requests]; t++) {
@@ -252,25 +255,25 @@ static inline int fake_moe_combine(struct device *device, const struct call_moe_
     return fake_cost(pass_ns(call->n_tokens, (double)call->n_active * call->n_channels));
 }
 
-static inline int fake_mark_open(struct device *device, struct device_mark **out) {
+static inline int fake_event_open(struct device *device, struct device_event **out) {
     (void)device;
     *out = calloc(1, sizeof **out);
     return *out != NULL ? DEVICE_OK : DEVICE_NO_MEMORY;
 }
 
-static inline void fake_mark_close(struct device *device, struct device_mark *mark) {
+static inline void fake_event_close(struct device *device, struct device_event *mark) {
     (void)device;
     free(mark);
 }
 
-static inline int fake_mark(struct device *device, struct device_mark *mark) {
+static inline int fake_event_record(struct device *device, struct device_event *mark) {
     (void)device;
     mark->ns = fake.device_ns;
     return DEVICE_OK;
 }
 
-static inline int fake_elapsed(struct device *device, struct device_mark *from,
-                               struct device_mark *to, double *ns) {
+static inline int fake_elapsed(struct device *device, struct device_event *from,
+                               struct device_event *to, double *ns) {
     (void)device;
     *ns = to->ns - from->ns;
     return DEVICE_OK;
@@ -304,46 +307,20 @@ static inline struct device_table fake_table(bool records) {
     fake.load = 1;
     fake.capability = records ? 90 : 0;
     if (records) {
-        table.record_begin = fake_record_begin;
-        table.record_end = fake_record_end;
-        table.record_play = fake_record_play;
-        table.record_close = fake_record_close;
+        table.capture_begin = fake_capture_begin;
+        table.capture_end = fake_capture_end;
+        table.graph_launch = fake_graph_launch;
+        table.graph_close = fake_graph_close;
     }
     table.name = "fake";
     table.trouble = fake_trouble;
     table.facts = fake_facts;
-    table.mark_open = fake_mark_open;
-    table.mark_close = fake_mark_close;
-    table.mark = fake_mark;
-    table.mark_elapsed = fake_elapsed;
-    table.embed = fake_embed;
-    table.norm = fake_norm;
-    table.linear = fake_linear;
-    table.add = fake_add;
-    table.rope = fake_rope;
-    table.keep = fake_keep;
-    table.dense_attention = fake_full;
-    table.block_attention = fake_block;
-    table.select = fake_select;
-    table.swiglu = fake_swiglu;
-    table.gate_up = fake_gate_up;
-    table.head = fake_head;
-    table.sample = fake_sample;
-    table.credit = fake_credit;
-    table.softmax = fake_softmax;
-    table.keep_expected = fake_keep_expected;
-    table.add_expected = fake_add_expected;
-    table.next_step = fake_next_step;
-    table.decode = fake_decode;
-    table.random = fake_random;
-    table.paged_attention = fake_paged;
-    table.importance = fake_importance;
-    table.compact = fake_compact;
-    table.moe_route = fake_moe_route;
-    table.moe_sort = fake_moe_sort;
-    table.moe_gate_up = fake_moe_gate_up;
-    table.moe_down = fake_moe_down;
-    table.moe_combine = fake_moe_combine;
+    table.event_open = fake_event_open;
+    table.event_close = fake_event_close;
+    table.event_record = fake_event_record;
+    table.event_elapsed = fake_elapsed;
+#define KERNEL(name) table.name = fake_##name;
+#include "kernels/device/kernels.def"
     return table;
 }
 

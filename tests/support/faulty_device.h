@@ -18,7 +18,7 @@ struct recorded_call {
     unsigned char call[RECORDED_BYTES];
 };
 
-struct device_recording {
+struct device_graph {
     int n_calls;
     struct recorded_call calls[RECORDED_CALLS];
 };
@@ -29,16 +29,16 @@ static struct faulty {
     bool queues;  /* work is done when somebody waits for it */
     int n_queued; /* calls */
     struct recorded_call queue[QUEUED_CALLS];
-    long fail_at;                       /* the call that fails, counted from 1; 0: none */
-    long n_calls;                       /* so far that might have failed */
-    struct device_recording *recording; /* under way */
-    int n_recorded, n_played, n_open;   /* recordings made, played, and not closed */
-    int n_issued;                       /* kernels, copies and clears not out of a recording */
-    int n_waits;                        /* of the host, for what was queued */
-    int n_host_pieces, n_marks;         /* that are not given back */
-    int n_ranges, n_handles;            /* the same */
-    int64_t most_bytes;                 /* that may be allocated, as handles see it; 0: any */
-    int n_mapping_calls;                /* about addresses and the memory behind them */
+    long fail_at;                     /* the call that fails, counted from 1; 0: none */
+    long n_calls;                     /* so far that might have failed */
+    struct device_graph *recording;   /* under way */
+    int n_recorded, n_played, n_open; /* recordings made, played, and not closed */
+    int n_issued;                     /* kernels, copies and clears not out of a recording */
+    int n_waits;                      /* of the host, for what was queued */
+    int n_host_pieces, n_marks;       /* that are not given back */
+    int n_ranges, n_handles;          /* the same */
+    int64_t most_bytes;               /* that may be allocated, as handles see it; 0: any */
+    int n_mapping_calls;              /* about addresses and the memory behind them */
     const char *trouble;
 } faulty;
 
@@ -56,7 +56,7 @@ static inline int faulty_issue(struct device *device,
     if (faulty_trips()) {
         return DEVICE_FAILED;
     }
-    struct device_recording *recording = faulty.recording;
+    struct device_graph *recording = faulty.recording;
     faulty.n_issued += recording == NULL;
     if (recording == NULL && !faulty.queues) {
         return issue(device, call);
@@ -86,41 +86,14 @@ static inline int faulty_drain(struct device *device) {
     return status;
 }
 
-#define FAULTY_KERNEL(kernel)                                                                      \
+#define KERNEL(kernel)                                                                             \
     static int faulty_issue_##kernel(struct device *device, const void *call) {                    \
         return device_cpu.kernel(device, call);                                                    \
     }                                                                                              \
     static int faulty_##kernel(struct device *device, const struct call_##kernel *call) {          \
         return faulty_issue(device, faulty_issue_##kernel, call, sizeof *call);                    \
     }
-FAULTY_KERNEL(embed)
-FAULTY_KERNEL(norm)
-FAULTY_KERNEL(linear)
-FAULTY_KERNEL(add)
-FAULTY_KERNEL(rope)
-FAULTY_KERNEL(keep)
-FAULTY_KERNEL(dense_attention)
-FAULTY_KERNEL(block_attention)
-FAULTY_KERNEL(select)
-FAULTY_KERNEL(swiglu)
-FAULTY_KERNEL(gate_up)
-FAULTY_KERNEL(head)
-FAULTY_KERNEL(sample)
-FAULTY_KERNEL(credit)
-FAULTY_KERNEL(softmax)
-FAULTY_KERNEL(keep_expected)
-FAULTY_KERNEL(add_expected)
-FAULTY_KERNEL(next_step)
-FAULTY_KERNEL(decode)
-FAULTY_KERNEL(random)
-FAULTY_KERNEL(paged_attention)
-FAULTY_KERNEL(importance)
-FAULTY_KERNEL(compact)
-FAULTY_KERNEL(moe_route)
-FAULTY_KERNEL(moe_sort)
-FAULTY_KERNEL(moe_gate_up)
-FAULTY_KERNEL(moe_down)
-FAULTY_KERNEL(moe_combine)
+#include "kernels/device/kernels.def"
 
 struct faulty_copy {
     void *to;
@@ -148,7 +121,7 @@ static int faulty_clear(struct device *device, void *to, int64_t bytes) {
     return faulty_issue(device, faulty_issue_clear, &call, sizeof call);
 }
 
-static int faulty_record_begin(struct device *device) {
+static int faulty_capture_begin(struct device *device) {
     (void)device;
     if (faulty_trips()) {
         return DEVICE_FAILED;
@@ -157,9 +130,9 @@ static int faulty_record_begin(struct device *device) {
     return DEVICE_OK;
 }
 
-static int faulty_record_end(struct device *device, struct device_recording **out) {
+static int faulty_capture_end(struct device *device, struct device_graph **out) {
     (void)device;
-    struct device_recording *recording = faulty.recording;
+    struct device_graph *recording = faulty.recording;
     faulty.recording = NULL;
     if (faulty_trips()) {
         free(recording);
@@ -171,7 +144,7 @@ static int faulty_record_end(struct device *device, struct device_recording **ou
     return DEVICE_OK;
 }
 
-static int faulty_record_play(struct device *device, struct device_recording *recording) {
+static int faulty_graph_launch(struct device *device, struct device_graph *recording) {
     int status = faulty_trips() ? DEVICE_FAILED : DEVICE_OK;
     for (int i = 0; status == DEVICE_OK && i < recording->n_calls; i++) {
         if (faulty.queues) {
@@ -185,7 +158,7 @@ static int faulty_record_play(struct device *device, struct device_recording *re
     return status;
 }
 
-static void faulty_record_close(struct device *device, struct device_recording *recording) {
+static void faulty_graph_close(struct device *device, struct device_graph *recording) {
     (void)device;
     free(recording);
     faulty.n_open--;
@@ -299,38 +272,38 @@ static int faulty_finish(struct device *device) {
     return faulty_trips() ? DEVICE_FAILED : faulty_drain(device);
 }
 
-static int faulty_mark_open(struct device *device, struct device_mark **out) {
+static int faulty_event_open(struct device *device, struct device_event **out) {
     if (faulty_trips()) {
         return DEVICE_NO_MEMORY;
     }
     faulty.n_marks++;
-    return device_cpu.mark_open(device, out);
+    return device_cpu.event_open(device, out);
 }
 
-static void faulty_mark_close(struct device *device, struct device_mark *mark) {
+static void faulty_event_close(struct device *device, struct device_event *mark) {
     faulty.n_marks--;
-    device_cpu.mark_close(device, mark);
+    device_cpu.event_close(device, mark);
 }
 
-static int faulty_mark(struct device *device, struct device_mark *mark) {
-    return faulty_trips() ? DEVICE_FAILED : device_cpu.mark(device, mark);
+static int faulty_event_record(struct device *device, struct device_event *mark) {
+    return faulty_trips() ? DEVICE_FAILED : device_cpu.event_record(device, mark);
 }
 
-static int faulty_mark_reached(struct device *device, struct device_mark *mark, bool *out) {
+static int faulty_event_reached(struct device *device, struct device_event *mark, bool *out) {
     (void)device;
     (void)mark;
     *out = faulty.n_queued == 0;
     return faulty_trips() ? DEVICE_FAILED : DEVICE_OK;
 }
 
-static int faulty_mark_wait(struct device *device, struct device_mark *mark) {
+static int faulty_event_wait(struct device *device, struct device_event *mark) {
     (void)mark;
     return faulty_trips() ? DEVICE_FAILED : faulty_drain(device);
 }
 
-static int faulty_mark_elapsed(struct device *device, struct device_mark *from,
-                               struct device_mark *to, double *ns) {
-    return faulty_trips() ? DEVICE_FAILED : device_cpu.mark_elapsed(device, from, to, ns);
+static int faulty_event_elapsed(struct device *device, struct device_event *from,
+                                struct device_event *to, double *ns) {
+    return faulty_trips() ? DEVICE_FAILED : device_cpu.event_elapsed(device, from, to, ns);
 }
 
 /* Sets everything back. fail_at as above. */
@@ -357,44 +330,18 @@ static inline struct device_table faulty_device(long fail_at) {
     table.copy = faulty_do_copy;
     table.clear = faulty_clear;
     table.finish = faulty_finish;
-    table.mark_open = faulty_mark_open;
-    table.mark_close = faulty_mark_close;
-    table.mark = faulty_mark;
-    table.mark_reached = faulty_mark_reached;
-    table.mark_wait = faulty_mark_wait;
-    table.mark_elapsed = faulty_mark_elapsed;
-    table.record_begin = faulty_record_begin;
-    table.record_end = faulty_record_end;
-    table.record_play = faulty_record_play;
-    table.record_close = faulty_record_close;
-    table.embed = faulty_embed;
-    table.norm = faulty_norm;
-    table.linear = faulty_linear;
-    table.add = faulty_add;
-    table.rope = faulty_rope;
-    table.keep = faulty_keep;
-    table.dense_attention = faulty_dense_attention;
-    table.block_attention = faulty_block_attention;
-    table.select = faulty_select;
-    table.swiglu = faulty_swiglu;
-    table.gate_up = faulty_gate_up;
-    table.head = faulty_head;
-    table.sample = faulty_sample;
-    table.credit = faulty_credit;
-    table.softmax = faulty_softmax;
-    table.keep_expected = faulty_keep_expected;
-    table.add_expected = faulty_add_expected;
-    table.next_step = faulty_next_step;
-    table.decode = faulty_decode;
-    table.random = faulty_random;
-    table.paged_attention = faulty_paged_attention;
-    table.importance = faulty_importance;
-    table.compact = faulty_compact;
-    table.moe_route = faulty_moe_route;
-    table.moe_sort = faulty_moe_sort;
-    table.moe_gate_up = faulty_moe_gate_up;
-    table.moe_down = faulty_moe_down;
-    table.moe_combine = faulty_moe_combine;
+    table.event_open = faulty_event_open;
+    table.event_close = faulty_event_close;
+    table.event_record = faulty_event_record;
+    table.event_reached = faulty_event_reached;
+    table.event_wait = faulty_event_wait;
+    table.event_elapsed = faulty_event_elapsed;
+    table.capture_begin = faulty_capture_begin;
+    table.capture_end = faulty_capture_end;
+    table.graph_launch = faulty_graph_launch;
+    table.graph_close = faulty_graph_close;
+#define KERNEL(kernel) table.kernel = faulty_##kernel;
+#include "kernels/device/kernels.def"
     return table;
 }
 

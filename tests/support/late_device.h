@@ -19,12 +19,12 @@ static struct late {
     const char *trouble;
 } late;
 
-static int late_mark(struct device *device, struct device_mark *mark) {
+static int late_event_record(struct device *device, struct device_event *mark) {
     late.n_left = late.n_queries;
-    return device_cpu.mark(device, mark);
+    return device_cpu.event_record(device, mark);
 }
 
-static int late_mark_reached(struct device *device, struct device_mark *mark, bool *out) {
+static int late_event_reached(struct device *device, struct device_event *mark, bool *out) {
     (void)device;
     (void)mark;
     late.n_asked++;
@@ -33,10 +33,10 @@ static int late_mark_reached(struct device *device, struct device_mark *mark, bo
     return DEVICE_OK;
 }
 
-static int late_mark_wait(struct device *device, struct device_mark *mark) {
+static int late_event_wait(struct device *device, struct device_event *mark) {
     late.n_left = 0;
     late.is_raised = ++late.n_waited == late.raise_at || late.is_raised;
-    return device_cpu.mark_wait(device, mark);
+    return device_cpu.event_wait(device, mark);
 }
 
 static int late_finish(struct device *device) {
@@ -69,9 +69,9 @@ static inline struct device_table late_device(int n_queries) {
     struct device_table table = device_cpu;
     table.name = "late";
     table.trouble = late_trouble;
-    table.mark = late_mark;
-    table.mark_reached = late_mark_reached;
-    table.mark_wait = late_mark_wait;
+    table.event_record = late_event_record;
+    table.event_reached = late_event_reached;
+    table.event_wait = late_event_wait;
     table.finish = late_finish;
     table.download = late_download;
     table.copy = late_copy;
