@@ -316,7 +316,7 @@ static void write_steps(const struct calibration_report *report, FILE *file) {
                     fit->covariance[0], fit->covariance[1], fit->covariance[2]);
         }
     }
-    load_write(&report->load, file);
+    correction_write(&report->correction, file);
     for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
         const struct host_fit *fit = &report->host[kind];
         if (fit->given) {

@@ -15,7 +15,7 @@
 
 #include "engine/calibrate/calibration_steps.h"
 #include "engine/calibrate/host_fit.h"
-#include "sim/cost/load.h"
+#include "sim/cost/correction.h"
 #include "sim/system/system.h"
 
 struct calibration_request {
@@ -48,8 +48,8 @@ struct calibration_report {
     double spread_median, spread_p95; /* (largest - smallest) / median over a point's rounds */
     int64_t reference_size;           /* its product has this many rows, columns and inputs */
     double reference_first_us, reference_median_us,
-        reference_drift; /* (largest - smallest) / first */
-    struct load load;    /* fitted to whole steps */
+        reference_drift;          /* (largest - smallest) / first */
+    struct correction correction; /* fitted to whole steps */
     struct host_fit host[HOST_KIND_COUNT];
     struct calibration_steps steps;
     struct error_summary fitted, held_out, mixed;

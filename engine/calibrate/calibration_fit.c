@@ -22,50 +22,42 @@ static size_t samples_of(const struct calibration_report *report, enum host_kind
 }
 
 /* Measured and priced time of one operator at some rows, over the steps that are fitted. */
-struct load_sample {
-    enum op_kind kind;
-    const char *name;
-    int64_t rows;
-    double measured_ns, priced_ns;
-};
-
-struct load_samples {
-    struct load_sample list[CALIBRATION_MAX_STEPS * GRAPH_MAX_OPS];
+struct operator_samples {
+    struct step_operator list[CALIBRATION_MAX_STEPS * GRAPH_MAX_OPS];
     size_t n;
 };
 
-static void add_sample(struct load_samples *samples, const struct step_operator *op) {
+static int by_operator_and_rows(const void *a, const void *b) {
+    const struct step_operator *x = a, *y = b;
+    int order = (x->kind > y->kind) - (x->kind < y->kind);
+    order = order != 0 ? order : (x->size.n > y->size.n) - (x->size.n < y->size.n);
+    order = order != 0 ? order : (x->size.k > y->size.k) - (x->size.k < y->size.k);
+    return order != 0 ? order : (x->rows > y->rows) - (x->rows < y->rows);
+}
+
+static void add_sample(struct operator_samples *samples, const struct step_operator *op) {
     size_t i = 0;
-    while (i < samples->n &&
-           !(samples->list[i].rows == op->rows && samples->list[i].kind == op->kind &&
-             strcmp(samples->list[i].name, op->name) == 0)) {
+    while (i < samples->n && by_operator_and_rows(&samples->list[i], op) != 0) {
         i++;
     }
     if (i == samples->n) {
-        samples->list[samples->n++] =
-            (struct load_sample){.kind = op->kind, .name = op->name, .rows = op->rows};
+        samples->list[samples->n++] = *op;
+        return;
     }
     samples->list[i].measured_ns += op->measured_ns;
     samples->list[i].priced_ns += op->priced_ns;
 }
 
-static int by_operator_and_rows(const void *a, const void *b) {
-    const struct load_sample *x = a, *y = b;
-    int order = strcmp(x->name, y->name);
-    order = order != 0 ? order : (x->kind > y->kind) - (x->kind < y->kind);
-    return order != 0 ? order : (x->rows > y->rows) - (x->rows < y->rows);
-}
-
-static double as_load(double measured_ns, double priced_ns) {
+static double as_factor(double measured_ns, double priced_ns) {
     double factor = priced_ns > 0 ? measured_ns / priced_ns : 1;
-    return fmin(fmax(factor, LEAST_LOAD), MOST_LOAD);
+    return fmin(fmax(factor, LEAST_CORRECTION), MOST_CORRECTION);
 }
 
 /* Device time in whole steps over the price: of each operator at each number of rows that was run,
  * and of all that ran together, where long steps count for what they take, as they do in serving.
  */
-static void fit_load(struct calibration_report *report) {
-    struct load_samples *samples = zeroed(1, sizeof *samples);
+static void fit_correction(struct calibration_report *report) {
+    struct operator_samples *samples = zeroed(1, sizeof *samples);
     double device_ns = 0, operators_ns = 0;
     for (size_t i = 0; i < report->steps.n; i++) {
         const struct calibration_step *step = &report->steps.list[i];
@@ -78,11 +70,12 @@ static void fit_load(struct calibration_report *report) {
         operators_ns += step->is_held_out ? 0 : step->operators_ns;
     }
     qsort(samples->list, samples->n, sizeof *samples->list, by_operator_and_rows);
-    report->load = (struct load){.all = as_load(device_ns, operators_ns)};
+    report->correction = (struct correction){.all = as_factor(device_ns, operators_ns)};
     for (size_t i = 0; i < samples->n; i++) {
-        const struct load_sample *s = &samples->list[i];
-        bool added = load_add(&report->load, s->kind, s->name, (double)s->rows,
-                              as_load(s->measured_ns, s->priced_ns));
+        const struct step_operator *s = &samples->list[i];
+        char size[OP_SIZE_CHARS];
+        bool added = correction_add(&report->correction, s->kind, op_size_text(s->size, size),
+                                    (double)s->rows, as_factor(s->measured_ns, s->priced_ns));
         ASSERT(added);
     }
     free(samples);
@@ -91,7 +84,7 @@ static void fit_load(struct calibration_report *report) {
 static int fit_host(struct calibration_report *report, struct err *err) {
     struct host_sample samples[CALIBRATION_MAX_STEPS];
     int status = 0;
-    fit_load(report);
+    fit_correction(report);
     for (int kind = 0; status == 0 && kind < HOST_KIND_COUNT; kind++) {
         size_t n = samples_of(report, (enum host_kind)kind, samples);
         status = host_fit(samples, n, &report->host[kind], err);
@@ -105,8 +98,9 @@ static double predicted_ns(const struct calibration_report *report,
     double step_ns = 0, requests_ns = 0, operators_ns = 0;
     for (uint32_t i = 0; i < step->n_operators; i++) {
         const struct step_operator *op = &step->operators[i];
-        int curve = load_find(&report->load, op->kind, op->name);
-        operators_ns += op->priced_ns * load_factor(&report->load, curve, (double)op->rows);
+        int curve = correction_find(&report->correction, op->kind, op->size);
+        operators_ns +=
+            op->priced_ns * correction_factor(&report->correction, curve, (double)op->rows);
     }
     for (uint32_t i = 0; i < step->n_sides; i++) {
         const struct host_fit *fit = &report->host[step->sides[i].kind];

@@ -32,7 +32,7 @@ struct step_side {
 /* An operator of a step, all its executions together. */
 struct step_operator {
     enum op_kind kind;
-    const char *name;
+    struct op_size size;
     int64_t rows;       /* of one execution; of attention its queries */
     double measured_ns; /* in the step: between marks, scaled to what the whole step took */
     double priced_ns;   /* written by whoever prices them */

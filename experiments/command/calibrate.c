@@ -206,7 +206,7 @@ static void print_report(const struct asked_calibration *asked,
     printf(
         "load         whole steps take %.3f of the sum of their operators; by operator and rows in "
         "the profile\n",
-        report->load.all);
+        report->correction.all);
     for (int kind = 0; kind < HOST_KIND_COUNT; kind++) {
         const struct host_fit *fit = &report->host[kind];
         if (fit->given) {

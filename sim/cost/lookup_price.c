@@ -1,9 +1,9 @@
 /* What one execution of an operator takes, by the rows that its look-up found. */
 #include <math.h>
+#include <string.h>
 
 #include "sim/cost/lookup.h"
 #include "sim/cost/roofline.h"
-#include "sim/cost/varlen.h"
 #include "sim/model/ranks.h"
 
 void lookup_settle(const struct lookup *l, struct op_price *price) {
@@ -30,7 +30,7 @@ static void raise_to_floor(const struct lookup *l, const struct op_work *work,
 /* In a whole step the operator takes other times than alone. */
 static void correct(const struct lookup *l, int64_t rows, struct op_price *price) {
     if (l->profile != NULL) {
-        price->ns *= load_factor(profile_load(l->profile), l->correction, (double)rows);
+        price->ns *= correction_factor(profile_correction(l->profile), l->correction, (double)rows);
     }
 }
 
@@ -226,6 +226,50 @@ static double profiled_spans(const struct lookup *l, const struct profile_spans 
            : table == PROFILE_ATTENTION_FULL  ? profile_attention_full(l->profile, spans, match)
            : table == PROFILE_ATTENTION_BLOCK ? profile_attention_block(l->profile, spans, match)
                                               : profile_attention_prefill(l->profile, spans, match);
+}
+
+/* The longest single queries' keys, falling. */
+static void find_longest(const struct step_shape *shape, uint32_t keys[PROFILE_STRAGGLERS]) {
+    memset(keys, 0, PROFILE_STRAGGLERS * sizeof *keys);
+    for (uint32_t i = 0; i < shape->n_spans; i++) {
+        const struct span *span = shape->spans[i];
+        uint32_t found = span->phase == PHASE_PREFILL ? 0 : span->context + span->queries;
+        for (int at = 0; found > 0 && at < PROFILE_STRAGGLERS; at++) {
+            if (found > keys[at]) {
+                uint32_t shorter = keys[at];
+                keys[at] = found;
+                found = shorter;
+            }
+        }
+    }
+}
+
+static bool leaves_unsplit(const struct profile *profile, const struct profile_spans *spans) {
+    enum { BLOCKS_A_SM = 2 };
+    double fill = 0.8 * BLOCKS_A_SM * (double)profile_peaks(profile)->sms;
+    return (double)(spans->n_seqs * spans->kv_heads) >= fill;
+}
+
+/* Single queries in an attention kernel for variable lengths, as FlashAttention-2 serves them.
+ *
+ * One call takes a step's prefills and single queries together where there are both; where there
+ * are none but single queries, long sequences are split among thread blocks only as long as the
+ * batch would leave the device idle (num_splits_heuristic in csrc/flash_attn/flash_api.cpp: under
+ * 0.8 of two thread blocks a multiprocessor). Unsplit, the longest sequences outlast the rest.
+ * `uniform_ns`: the time of the step's single queries by themselves, all lengths being equal. */
+static double varlen_single_ns(const struct profile *profile, const struct step_shape *shape,
+                               const struct profile_spans *spans, double uniform_ns,
+                               enum profile_match *match) {
+    double prefill_tokens = (double)shape->sym[SYM_PREFILL_Q];
+    bool is_mixed = prefill_tokens > 0 && profile_has(profile, PROFILE_ATTENTION_MIXED);
+    double ns =
+        is_mixed ? profile_attention_mixed(profile, spans, prefill_tokens, match) : uniform_ns;
+    if (shape->spans != NULL && (is_mixed || leaves_unsplit(profile, spans))) {
+        uint32_t keys[PROFILE_STRAGGLERS];
+        find_longest(shape, keys);
+        ns += profile_stragglers(profile, spans, ns, keys);
+    }
+    return ns;
 }
 
 void lookup_price_spans(const struct lookup *l, const struct step_shape *shape,

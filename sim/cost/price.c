@@ -66,8 +66,9 @@ static void price_keep(const struct cost_model *cost, const struct op *op, int64
     uint32_t repeat = cost->pricing.graph->segments[op->segment].repeat;
     enum profile_match match;
     double ns = profile_pass(cost->profile, PASS_KEEP, channels, rows, &match);
-    const struct load *load = profile_load(cost->profile);
-    double factor = load_factor(load, load_find(load, op->kind, op->name), (double)rows);
+    double factor =
+        correction_factor(profile_correction(cost->profile),
+                          cost->lookups[op - cost->pricing.graph->ops].correction, (double)rows);
     sum->ns += repeat * ns * factor;
     sum->executions += repeat;
     sum->match = match > sum->match ? match : sum->match;

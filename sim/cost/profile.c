@@ -143,8 +143,8 @@ const struct profile_host *profile_host(const struct profile *profile, size_t ki
     return &profile->host[kind];
 }
 
-const struct load *profile_load(const struct profile *profile) {
-    return &profile->load;
+const struct correction *profile_correction(const struct profile *profile) {
+    return &profile->correction;
 }
 
 const char *profile_op_name(enum profile_op op) {

@@ -4,9 +4,9 @@
  * A file (kernels/profiles/<gpu>.csv) holds `# key: value` provenance lines and `operator,sizes,us`
  * rows; each operator's rows become one lattice, built once. Besides,
  * `host,KIND,step_ns,request_ns` rows say what a step costs beyond its operators, and `load,FACTOR`
- * and `load,KIND,OPERATOR,ROWS,FACTOR` what its operators take in it (sim/cost/load.h). Lookups are
- * pure, allocate nothing and return nanoseconds. Every answer says how it was found, so that a run
- * can count what it guessed. Asking for an operator the file lacks is our own mistake: call
+ * and `load,KIND,SIZE,ROWS,FACTOR` what its operators take in it (sim/cost/correction.h). Lookups
+ * are pure, allocate nothing and return nanoseconds. Every answer says how it was found, so that a
+ * run can count what it guessed. Asking for an operator the file lacks is our own mistake: call
  * profile_require first. */
 #ifndef UNMASK_SIM_COST_PROFILE_H
 #define UNMASK_SIM_COST_PROFILE_H
@@ -17,7 +17,7 @@
 #include <stdio.h>
 
 #include "sim/base/err.h"
-#include "sim/cost/load.h"
+#include "sim/cost/correction.h"
 #include "sim/model/gpu.h"
 #include "sim/op/profile_rows.h"
 
@@ -95,7 +95,7 @@ bool profile_measures_heads(const struct profile *profile, enum profile_op op, i
 bool profile_measures_group(const struct profile *profile, enum profile_op op, int64_t n_gpus);
 
 /* What operators take in whole steps over what they take alone. Look-ups are without it. */
-const struct load *profile_load(const struct profile *profile);
+const struct correction *profile_correction(const struct profile *profile);
 
 /* ERR_WORLD naming the operator and the file when the file has no row of it. */
 int profile_require(const struct profile *profile, enum profile_op op, struct err *err);

@@ -254,22 +254,23 @@ static int parse_host(struct profile *profile, int line, char *const *columns, s
     return 0;
 }
 
-static int parse_load(struct profile *profile, int line, char *const *columns, size_t n,
-                      struct err *err) {
+static int parse_correction(struct profile *profile, int line, char *const *columns, size_t n,
+                            struct err *err) {
     const char *path = profile->path;
     double factor;
-    if ((n != 2 && n != 5) || (n == 2 && profile->load.all > 0)) {
+    if ((n != 2 && n != 5) || (n == 2 && profile->correction.all > 0)) {
         return err_world(err, "%s:%d: %s", path, line,
                          n == 2 ? "a second load row for all operators"
                                 : "load has one column after its name, FACTOR, or four, "
-                                  "KIND,OPERATOR,ROWS,FACTOR");
+                                  "KIND,SIZE,ROWS,FACTOR");
     }
-    if (!num_f64(columns[n - 1], &factor) || factor < LEAST_LOAD || factor > MOST_LOAD) {
+    if (!num_f64(columns[n - 1], &factor) || factor < LEAST_CORRECTION ||
+        factor > MOST_CORRECTION) {
         return err_world(err, "%s:%d: load '%.40s' is not a number from %g to %g", path, line,
-                         columns[n - 1], LEAST_LOAD, MOST_LOAD);
+                         columns[n - 1], LEAST_CORRECTION, MOST_CORRECTION);
     }
     if (n == 2) {
-        profile->load.all = factor;
+        profile->correction.all = factor;
         return 0;
     }
     const char *kinds[OP_KIND_COUNT + 1] = {NULL};
@@ -277,14 +278,14 @@ static int parse_load(struct profile *profile, int line, char *const *columns, s
     size_t kind;
     int64_t rows = 0;
     int bad = find_word(path, line, "kind of operator", columns[1], kinds, &kind, err);
-    bad = bad ? bad : read_size(path, line, columns[3], "KIND,OPERATOR,ROWS,FACTOR", &rows, err);
-    if (bad == 0 &&
-        !load_add(&profile->load, (enum op_kind)kind, columns[2], (double)rows, factor)) {
+    bad = bad ? bad : read_size(path, line, columns[3], "KIND,SIZE,ROWS,FACTOR", &rows, err);
+    if (bad == 0 && !correction_add(&profile->correction, (enum op_kind)kind, columns[2],
+                                    (double)rows, factor)) {
         bad = err_world(err,
                         "%s:%d: load of '%.40s': its rows do not rise, or there are over %d of "
                         "them, over %d operators or over %d characters",
-                        path, line, columns[2], LOAD_MAX_POINTS, LOAD_MAX_OPERATORS,
-                        LOAD_NAME_CHARS - 1);
+                        path, line, columns[2], CORRECTION_MAX_POINTS, CORRECTION_MAX_CURVES,
+                        CORRECTION_NAME_CHARS - 1);
     }
     return bad;
 }
@@ -294,7 +295,7 @@ static int parse_row(struct profile *profile, int line, char *text, struct rows 
     char *columns[MAX_COLUMNS + 1] = {NULL};
     size_t n = split(text, columns);
     if (strcmp(columns[0], "load") == 0) {
-        return parse_load(profile, line, columns, n, err);
+        return parse_correction(profile, line, columns, n, err);
     }
     return strcmp(columns[0], "host") == 0
                ? parse_host(profile, line, columns, n, err)

@@ -37,7 +37,7 @@ struct profile {
     size_t n_notes;
     struct profile_peaks peaks;
     struct profile_host host[PROFILE_HOST_KINDS];
-    struct load load;
+    struct correction correction;
     /* The rows of a product stand close and on both sides of every tile edge, as our own
      * measurements place them: straight lines in m, no assumption about tiles. */
     bool measured_edges;

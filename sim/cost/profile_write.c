@@ -81,7 +81,7 @@ int profile_write(const struct profile *profile, FILE *file, struct err *err) {
                     profile_operators[op].columns);
         }
     }
-    load_write(&profile->load, file);
+    correction_write(&profile->correction, file);
     for (size_t kind = 0; kind < PROFILE_HOST_KINDS; kind++) {
         const struct profile_host *host = &profile->host[kind];
         if (host->given) {

@@ -40,3 +40,16 @@ struct op_work op_product_work(const struct graph *graph, const struct op *op,
         .weight_bytes = element_bytes * amount->n_steps * matrix,
     };
 }
+
+struct op_size op_size_of(const struct graph *graph, const struct op *op) {
+    const struct model *m = graph->model;
+    if (op_is_attention(op)) {
+        return (struct op_size){(int64_t)m->heads * m->head_dim,
+                                (int64_t)m->kv_heads * m->head_dim};
+    }
+    if (op->n > 0 || op->k > 0) {
+        return (struct op_size){op->n, op->k};
+    }
+    struct op_work work = op_type_of(op)->work(graph, op, &(struct op_amount){.rows = 1});
+    return (struct op_size){(int64_t)op_work_bytes(&work), 0};
+}

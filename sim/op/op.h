@@ -97,7 +97,7 @@ struct op_type {
     /* A mixture's: what others measured as experts has this in it, unless its pass is measured. */
     bool within_experts;
     /* Attention: a step's single queries are decoding, which kernels for variable lengths serve in
-     * their own way (sim/cost/varlen.h). */
+     * their own way (sim/cost/lookup_price.c). */
     bool decodes;
     /* Eager code binds the result to a variable of the layer, which outlives its last reader. */
     bool is_variable;
@@ -107,6 +107,13 @@ struct op_type {
 #include "sim/op/ops.def"
 #undef OP
 extern const struct op_type *const op_types[OP_KIND_COUNT];
+
+/* What tells apart operators of one type, and rows of them: output and input channels of a product;
+ * of attention those of queries and of keys; of all others the bytes that a row moves. */
+struct op_size {
+    int64_t n, k;
+};
+struct op_size op_size_of(const struct graph *graph, const struct op *op);
 
 /* Work that several descriptors share: every tensor that the operator names is read or written once
  * a row, whatever there is one of being too small to count; a product; nothing. */

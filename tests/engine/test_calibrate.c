@@ -195,15 +195,19 @@ static void check_all_covered(const struct rig *rig) {
 }
 
 /* What a whole step costs more is every operator's alike. */
-static void check_loads(const struct calibration_report *report, double load) {
-    int qkv = load_find(&report->load, OP_LINEAR, "qkv projection");
-    int attention = load_find(&report->load, OP_ATTENTION_BLOCK, "block attention");
+static void check_corrections(const struct calibration_report *report, const struct model *m,
+                              double factor) {
+    int64_t q = (int64_t)m->heads * m->head_dim, kv = (int64_t)m->kv_heads * m->head_dim;
+    const struct correction *correction = &report->correction;
+    int qkv = correction_find(correction, OP_LINEAR, (struct op_size){q + 2 * kv, m->hidden});
+    int attention = correction_find(correction, OP_ATTENTION_BLOCK, (struct op_size){q, kv});
     ck_assert_int_ge(qkv, 0);
     ck_assert_int_ge(attention, 0);
-    ck_assert_uint_gt(report->load.curves[qkv].n_points, 3);
+    ck_assert_uint_gt(correction->curves[qkv].n_points, 3);
     for (double rows = 16; rows <= 1024; rows *= 2) {
-        ck_assert_double_eq_tol(load_factor(&report->load, qkv, rows), load, 0.02 * load);
-        ck_assert_double_eq_tol(load_factor(&report->load, attention, rows), load, 0.02 * load);
+        ck_assert_double_eq_tol(correction_factor(correction, qkv, rows), factor, 0.02 * factor);
+        ck_assert_double_eq_tol(correction_factor(correction, attention, rows), factor,
+                                0.02 * factor);
     }
 }
 
@@ -222,8 +226,8 @@ static void recover_costs(bool records, double load) {
         ck_assert_double_eq_tol(report->host[kind].request_ns, REQUEST_NS, 0.1 * REQUEST_NS);
     }
     /* An embedding is outside of what the device calls a step. */
-    ck_assert_double_eq_tol(report->load.all, fake.load, 0.005);
-    check_loads(report, fake.load);
+    ck_assert_double_eq_tol(report->correction.all, fake.load, 0.005);
+    check_corrections(report, rig->system->model, fake.load);
     ck_assert_double_lt(report->held_out.median, 0.002);
     ck_assert_double_lt(report->mixed.median, 0.002);
     ck_assert_double_lt(report->additivity_measured, 1);
@@ -263,7 +267,7 @@ static void recover_exact_costs(const char *system, const char *model, bool reco
         ck_assert_double_eq_tol(report->host[kind].request_ns, asks ? REQUEST_NS : 0,
                                 0.1 * REQUEST_NS);
     }
-    ck_assert_double_eq_tol(report->load.all, 1, 0.01);
+    ck_assert_double_eq_tol(report->correction.all, 1, 0.01);
     ck_assert_uint_gt(report->held_out.n, 0);
     ck_assert_uint_gt(report->mixed.n, 0);
     ck_assert_double_lt(report->held_out.median, 0.01);

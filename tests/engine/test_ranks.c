@@ -197,7 +197,7 @@ START_TEST(what_is_exchanged_is_priced_from_the_imported_rows) {
         sum += s->graph.ops[i].kind == OP_ALL_REDUCE ? prices[i].ns : 0;
         gathered += s->graph.ops[i].kind == OP_ALL_GATHER ? prices[i].ns : 0;
     }
-    double load = load_factor(profile_load(s->profile), -1, 1);
+    double load = correction_factor(profile_correction(s->profile), -1, 1);
     ck_assert_double_eq_tol(
         sum, 64 * load * profile_collective(s->profile, PROFILE_ALL_REDUCE, 2, 16 << 20, &match),
         1);

@@ -498,7 +498,7 @@ START_TEST(channels_measured_apart_are_not_measured_together) {
 }
 END_TEST
 
-START_TEST(the_load_of_whole_steps_is_in_every_price) {
+START_TEST(the_correction_of_whole_steps_is_in_every_price) {
     struct span spans[] = {refresh_span(512, 64), reuse_span(32, 480)};
     struct step_shape shape = shape_of(spans, 2);
     struct step_price plain, loaded;
@@ -521,19 +521,15 @@ START_TEST(the_load_of_whole_steps_is_in_every_price) {
 END_TEST
 
 /* Straight lines between the rows that are given, the nearest beyond them; attention by its
- * queries, operators of another kind or name as all. */
-START_TEST(operators_have_loads_of_their_own) {
+ * queries, operators of another kind or size as all. */
+static void check_corrections(const char *rows) {
     struct span spans[] = {reuse_span(32, 480), reuse_span(32, 480)};
     struct step_shape shape = shape_of(spans, 2);
     struct op_price plain[GRAPH_MAX_OPS], loaded[GRAPH_MAX_OPS];
     struct system *system = open_own("dual", NULL, NULL, write_profile(own_rows, ""));
     cost_explain(system->cost, &shape, system->chunks.bound, plain);
     system_close(system);
-    system = open_own("dual", NULL, NULL,
-                      write_profile(own_rows, "load,1.25\nload,linear,qkv projection,32,3\n"
-                                              "load,linear,qkv projection,96,2\n"
-                                              "load,add,qkv projection,64,9\n"
-                                              "load,attention-block,block attention,128,0.5\n"));
+    system = open_own("dual", NULL, NULL, write_profile(own_rows, rows));
     cost_explain(system->cost, &shape, system->chunks.bound, loaded);
     uint32_t n_own = 0;
     for (uint32_t i = 0; i < system->graph.n_ops; i++) {
@@ -546,6 +542,19 @@ START_TEST(operators_have_loads_of_their_own) {
     }
     ck_assert_uint_eq(n_own, 2);
     system_close(system);
+}
+
+START_TEST(operators_have_corrections_of_their_own) {
+    check_corrections("load,1.25\nload,linear,768x256,32,3\nload,linear,768x256,96,2\n"
+                      "load,linear,768x255,64,9\nload,gate-up,768x256,64,9\n"
+                      "load,attention-block,256x256,128,0.5\n");
+}
+END_TEST
+
+START_TEST(operators_of_old_files_have_corrections_by_name) {
+    check_corrections("load,1.25\nload,linear,qkv projection,32,3\n"
+                      "load,linear,qkv projection,96,2\nload,add,qkv projection,64,9\n"
+                      "load,attention-block,block attention,128,0.5\n");
 }
 END_TEST
 
@@ -710,8 +719,9 @@ int main(void) {
         a_fused_gate_up_is_priced_by_its_rows_or_as_product_and_activation,
         rows_that_are_kept_are_priced_even_where_the_rotation_is_not_measured,
         channels_measured_apart_are_not_measured_together,
-        the_load_of_whole_steps_is_in_every_price,
-        operators_have_loads_of_their_own,
+        the_correction_of_whole_steps_is_in_every_price,
+        operators_have_corrections_of_their_own,
+        operators_of_old_files_have_corrections_by_name,
         what_a_profile_has_not_measured_is_priced_by_the_one_behind_it,
         storing_a_whole_pass_is_a_kernel_of_its_own_behind_the_rotation,
         measured_host_terms_replace_the_assumed_ones_of_our_runtime_alone,

@@ -567,13 +567,13 @@ START_TEST(a_bad_row_is_named_with_its_place) {
     expect_bad(HEAD "load,30\n", "t.csv:3: load '30' is not a number from 0.05 to 20");
     expect_bad(HEAD "load,linear,qkv projection,8\n",
                "t.csv:3: load has one column after its name, FACTOR, or four, "
-               "KIND,OPERATOR,ROWS,FACTOR");
+               "KIND,SIZE,ROWS,FACTOR");
     expect_bad(HEAD "load,linea,qkv projection,8,1\n",
                "t.csv:3: unknown kind of operator 'linea'; did you mean 'linear'?");
     expect_bad(HEAD "load,linear,qkv projection,0,1\n",
-               "t.csv:3: '0' is not a size from 1 to 2^40 (KIND,OPERATOR,ROWS,FACTOR)");
+               "t.csv:3: '0' is not a size from 1 to 2^40 (KIND,SIZE,ROWS,FACTOR)");
     expect_bad(HEAD "load,linear,qkv projection,8,1\nload,linear,qkv projection,8,1\n",
-               "t.csv:4: load of 'qkv projection': its rows do not rise, or there are over 32 of "
+               "t.csv:4: load of 'qkv projection': its rows do not rise, or there are over 64 of "
                "them, over 64 operators or over 39 characters");
     expect_bad("# kind: measured\ngemm,1,512,512,2\n",
                "t.csv: no '# source: ' line says where the numbers come from");
