@@ -574,12 +574,9 @@ static bool lacks_seed(const char *source) {
     return strcmp(source, "random") == 0 && access(source, F_OK) != 0;
 }
 
-static int fill(struct weights *weights, const char *source, struct err *err) {
+static int fill(struct weights *weights, const struct checkpoint_family *family, const char *source,
+                struct err *err) {
     static const char random_prefix[] = "random:";
-    const struct checkpoint_family *family = checkpoint_family_find(weights->layout.model, err);
-    if (family == NULL) {
-        return err_status(err);
-    }
     if (strncmp(source, random_prefix, sizeof random_prefix - 1) == 0) {
         struct drawing drawing = {.weights = weights, .err = err};
         if (!num_u64(source + sizeof random_prefix - 1, UINT64_MAX, &drawing.seed)) {
@@ -587,7 +584,7 @@ static int fill(struct weights *weights, const char *source, struct err *err) {
                              "weights '%s': random weights are written random:SEED, a whole number",
                              source);
         }
-        weights->constants = family->constants;
+        weights->constants = checkpoint_constants(family);
         return for_each_part(&weights->layout, draw_part, &drawing);
     }
     if (lacks_seed(source)) {
@@ -601,7 +598,7 @@ static int fill(struct weights *weights, const char *source, struct err *err) {
                               .family = family,
                               .folder = source,
                               .err = err};
-    int status = checkpoint_constants(family, source, &weights->constants, err);
+    int status = checkpoint_read_constants(family, source, &weights->constants, err);
     return status != 0 ? status : read_files(&reading);
 }
 
@@ -629,7 +626,12 @@ int weights_open_rank(struct weights *weights, const struct engine_device *devic
         return engine_device_err(device, status, doing, err);
     }
     weights->block = block;
-    status = fill(weights, source, err);
+    struct checkpoint_family family;
+    status = checkpoint_family_open(model, &family, err);
+    if (status == 0) {
+        status = fill(weights, &family, source, err);
+        checkpoint_family_close(&family);
+    }
     if (status != 0) {
         weights_close(weights);
     }

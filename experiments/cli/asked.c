@@ -6,6 +6,7 @@
 
 #include "experiments/sweep/thread_pool.h"
 #include "sim/base/num.h"
+#include "sim/model/model_config.h"
 
 const struct option system_option[] = {
     {"system", "NAME", "a configuration of policies (list systems; default: dllm-serve)", false},
@@ -237,6 +238,44 @@ int asked_backend(const struct options *options, struct backend_request *out, st
     return status;
 }
 
+const struct model *asked_model_of_weights(const char *weights, char *path, struct err *err) {
+    enum { PATH_CHARS = 256 };
+    bool fits =
+        weights != NULL && snprintf(path, PATH_CHARS, "%s/config.json", weights) < (int)PATH_CHARS;
+    if (!fits || access(path, R_OK) != 0) {
+        return NULL;
+    }
+    const struct model *model = model_find(path, err);
+    return model != NULL ? model_recognise(model) : NULL;
+}
+
+const char *asked_system_for(const struct model *model) {
+    static const char *const serving[] = {[MASK_BIDIRECTIONAL] = "dllm-serve",
+                                          [MASK_BLOCK_CAUSAL] = "sdar",
+                                          [MASK_CAUSAL] = "vllm-ar"};
+    return serving[model != NULL ? model->mask : MASK_BIDIRECTIONAL];
+}
+
+/* The model that is named or that the weights are of, and where no system is named one that serves
+ * it. */
+static int read_model(const struct options *options, struct asked *asked, struct err *err) {
+    struct run_request *request = &asked->request;
+    const char *weights = request->backend.name != NULL ? request->backend.weights : NULL;
+    const struct model *model = request->model != NULL
+                                    ? model_find(request->model, err)
+                                    : asked_model_of_weights(weights, asked->config_path, err);
+    if (err->kind != ERR_NONE) {
+        return (int)err->kind;
+    }
+    if (request->model == NULL && model != NULL) {
+        request->model = model->path != NULL ? model->path : model->name;
+    }
+    if (!options_has(options, "system")) {
+        request->system = asked_system_for(model);
+    }
+    return 0;
+}
+
 /* What system_open takes of it. */
 static int read_system(const struct options *options, struct asked *asked, struct err *err) {
     struct run_request *request = &asked->request;
@@ -257,6 +296,7 @@ static int read_system(const struct options *options, struct asked *asked, struc
         request->gpu = "cpu";
     }
     int status = asked_backend(options, &request->backend, err);
+    status = status != 0 ? status : read_model(options, asked, err);
     status = status != 0 ? status : asked_profile(options, asked, err);
     return status != 0 ? status : read_settings(options, asked, err);
 }

@@ -11,6 +11,7 @@ enum { ASKED_MOST_SETTINGS = 80, ASKED_MOST_SYSTEMS = 64, ASKED_NAME_CHARS = 64 
 struct asked {
     struct run_request request; /* borrows from this struct and from argv */
     struct setting settings[ASKED_MOST_SETTINGS];
+    char config_path[256]; /* of the checkpoint whose model it is */
 };
 
 /* Groups of options for the commands that take them. */
@@ -50,6 +51,14 @@ int asked_read_system(const struct options *options, struct asked *asked, struct
 /* --backend, --weights and --library; asked_read and asked_read_system read them, too. The CPU back
  * end stands for the GPU "cpu" and computes in four-byte elements unless something else is set. */
 int asked_backend(const struct options *options, struct backend_request *out, struct err *err);
+
+/* The model that a checkpoint's config.json describes, by the name of the data folder where it is
+ * one of those; NULL without an error where `weights` is no folder with such a file. `path` holds
+ * 256 characters and stays with the name. */
+const struct model *asked_model_of_weights(const char *weights, char *path, struct err *err);
+
+/* The system that serves a model where none is named; NULL: of no known model. */
+const char *asked_system_for(const struct model *model);
 
 /* Add KEY = VALUE; `place` goes into complaints. */
 int asked_set(struct asked *asked, const char *key, const char *value, const char *place,

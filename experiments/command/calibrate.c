@@ -6,6 +6,7 @@
 #include "analysis/output.h"
 #include "engine/calibrate/calibrate.h"
 #include "engine/calibrate/calibration_log.h"
+#include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
 #include "experiments/cli/progress.h"
@@ -37,6 +38,8 @@ static const struct option *const options_of_calibrate[] = {own_options, json_op
 /* What a calibration is asked for, and what has to be open for it. */
 struct asked_calibration {
     const char *backend, *path, *weights_source;
+    const char *model; /* NULL: the system's own */
+    char config_path[256];
     uint64_t max_tokens, n_ranks;
     double minutes;
     struct engine_device device;
@@ -117,18 +120,21 @@ static int name_gpu(const struct options *options, const struct asked_calibratio
 }
 
 /* The system that was asked for, or else one that serves the model. */
-static int name_system(const struct options *options, const char **system, struct err *err) {
-    static const char *const serving[] = {[MASK_BIDIRECTIONAL] = "dllm-serve",
-                                          [MASK_BLOCK_CAUSAL] = "sdar",
-                                          [MASK_CAUSAL] = "vllm-ar"};
+static int name_system(const struct options *options, struct asked_calibration *asked,
+                       const char **system, struct err *err) {
     const char *name = options_text(options, "model");
-    const struct model *model = name != NULL ? model_find(name, err) : NULL;
-    if (name != NULL && model == NULL) {
+    const struct model *model =
+        name != NULL ? model_find(name, err)
+                     : asked_model_of_weights(asked->weights_source, asked->config_path, err);
+    if (err->kind != ERR_NONE) {
         return err_status(err);
     }
+    asked->model = name != NULL || model == NULL ? name
+                   : model->path != NULL         ? model->path
+                                                 : model->name;
     *system = options_text(options, "system");
     if (*system == NULL) {
-        *system = serving[model != NULL ? model->mask : MASK_BIDIRECTIONAL];
+        *system = asked_system_for(model);
     }
     return 0;
 }
@@ -137,7 +143,7 @@ static int open_system(const struct options *options, struct asked_calibration *
                        struct err *err) {
     const char *gpu, *system;
     int status = name_gpu(options, asked, &gpu, err);
-    status = status == 0 ? name_system(options, &system, err) : status;
+    status = status == 0 ? name_system(options, asked, &system, err) : status;
     if (status != 0) {
         return status;
     }
@@ -152,7 +158,7 @@ static int open_system(const struct options *options, struct asked_calibration *
     snprintf(settings[2].value, sizeof settings[2].value, "%s",
              options_has(options, "expert-parallel") ? "on" : "off");
     const struct system_request request = {.system = system,
-                                           .model = options_text(options, "model"),
+                                           .model = asked->model,
                                            .gpu = gpu,
                                            .overrides = settings,
                                            .n_overrides = sizeof settings / sizeof settings[0],

@@ -135,7 +135,6 @@ static int read_ini(const struct catalogue *c, const char *path, char *thing, st
     }
     status = catalogue_take(c, &config, thing, err);
     status = status != 0 ? status : check_complete(c, &config, err);
-    status = status != 0 || c->settle == NULL ? status : c->settle(thing, path, err);
     config_fini(&config);
     return status;
 }
@@ -168,6 +167,9 @@ static struct catalogued *read_thing(const struct catalogue *c, const char *path
     bool is_foreign = c->is_foreign != NULL && c->is_foreign(path);
     int status =
         is_foreign ? c->read_foreign(path, thing, err) : read_ini(c, path, (char *)thing, err);
+    if (status == 0 && c->settle != NULL) {
+        status = c->settle(thing, path, err);
+    }
     if (status != 0) {
         free(thing);
         return NULL;

@@ -2,7 +2,11 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 
+#include "sim/model/model_config.h"
 #include "sim/model/ranks.h"
 
 const char *const attention_mask_names[ATTENTION_MASK_COUNT + 1] = {"bidirectional", "block-causal",
@@ -38,7 +42,7 @@ const struct param model_params[] = {
     FLAG(tied, "the output projection is the embedding"),
     FLAG(shifted_logits, "the logits of a position decide on the one behind it"),
     NUMBER(rope_theta, "0", 1e12, "base of the rotations; 0: the family's"),
-    NUMBER(norm_epsilon, "0", 0.1, "of the norms; 0: the family's"),
+    NUMBER(norm_epsilon, "0", 1, "of the norms; 0: the family's"),
     NUMBER(rope_factor, "0", 1e6, "Llama 3's stretching of low frequencies; 0: the family's"),
     NUMBER(rope_low_factor, "0", 1e6, "and where it begins"),
     NUMBER(rope_high_factor, "0", 1e6, "and where it is complete"),
@@ -59,6 +63,12 @@ const struct param model_params[] = {
 };
 const size_t model_n_params = sizeof model_params / sizeof model_params[0];
 
+uint64_t model_param_bit(const char *name) {
+    const struct param *param = param_find(model_params, model_n_params, name);
+    ASSERT(param != NULL);
+    return UINT64_C(1) << (param - model_params);
+}
+
 static int check_mixture(const struct model *m, const char *place, struct err *err) {
     if (m->experts_active == 0 || m->experts_active > m->experts || m->expert_ffn == 0 ||
         m->router == ROUTER_NONE) {
@@ -67,7 +77,7 @@ static int check_mixture(const struct model *m, const char *place, struct err *e
                          "from 1 to experts",
                          place);
     }
-    if (m->experts % m->expert_groups != 0 || m->expert_groups_active > m->expert_groups ||
+    if (m->expert_groups == 0 || m->experts % m->expert_groups != 0 || m->expert_groups_active > m->expert_groups ||
         m->experts / m->expert_groups * m->expert_groups_active < m->experts_active) {
         return err_usage(err,
                          "%s: expert_groups must divide the experts, and the experts of "
@@ -148,6 +158,11 @@ static const struct catalogue_text texts[] = {
     {NULL, 0, false},
 };
 
+static bool is_config(const char *path) {
+    size_t length = strlen(path), n = strlen(".json");
+    return length > n && strcmp(path + length - n, ".json") == 0;
+}
+
 static struct catalogue models = {
     .what = "model",
     .section = "model",
@@ -158,9 +173,18 @@ static struct catalogue models = {
     .params = model_params,
     .n_params = sizeof model_params / sizeof model_params[0],
     .settle = settle,
+    .is_foreign = is_config,
+    .read_foreign = model_config_find,
 };
 
 const struct model *model_find(const char *name, struct err *err) {
+    struct stat facts;
+    char path[4096];
+    if (strchr(name, '/') != NULL && stat(name, &facts) == 0 && S_ISDIR(facts.st_mode)) {
+        snprintf(path, sizeof path, "%s%sconfig.json", name,
+                 name[strlen(name) - 1] == '/' ? "" : "/");
+        return catalogue_find(&models, path, err);
+    }
     return catalogue_find(&models, name, err);
 }
 

@@ -33,7 +33,11 @@ extern const char *const router_kind_names[ROUTER_KIND_COUNT + 1];
 struct model {
     const char *name, *path; /* as struct catalogued has them */
     const char *title, *source;
-    const char *family; /* of the checkpoints it is stored in; NULL: the engine has no weights */
+    const char *family; /* of sim/model/families; NULL: the engine has no weights */
+    /* Of a checkpoint's config.json: which of model_params it states, a bit each, and what its
+     * family assumed instead of the others, in words. */
+    uint64_t stated;
+    const char *assumed;
     uint32_t layers, hidden, heads, kv_heads, head_dim;
     uint32_t rotary_dim; /* of a head's channels, the first so many are rotated; 0: all */
     uint32_t ffn;        /* SwiGLU width of a dense layer; 0 where every layer is a mixture */
@@ -69,8 +73,10 @@ enum { BF16_BYTES = 2, F32_BYTES = 4, F64_BYTES = 8 };
 /* The keys of a model's file, besides its texts. */
 extern const struct param model_params[];
 extern const size_t model_n_params;
+uint64_t model_param_bit(const char *name); /* of `stated` */
 
-/* The model of that name, or of the file at that path. NULL, and a sentence naming the nearest
+/* The model of that name, or of the file at that path: an INI file, a Hugging Face config.json, or
+ * a folder with one. NULL, and a sentence naming the nearest
  * known model or what is wrong in the file. */
 const struct model *model_find(const char *name, struct err *err);
 

@@ -29,10 +29,11 @@ enum part {
     PART_RUNTIME,
     PART_PLANNER,
     PART_CONFIDENCE,
-    PART_HOST
+    PART_HOST,
+    PART_MODEL
 };
-static const char *const part_names[] = {"scheduler", "cache",   "decoder",    "router",
-                                         "runtime",   "planner", "confidence", "host"};
+static const char *const part_names[] = {"scheduler", "cache",      "decoder", "router", "runtime",
+                                         "planner",   "confidence", "host",    "model"};
 enum { PART_COUNT = sizeof part_names / sizeof part_names[0] };
 
 static int part_of(const char *key) {
@@ -115,6 +116,8 @@ static int choose_part(struct system *s, int part, const struct setting *setting
     case PART_HOST:
         snprintf(s->host.name, sizeof s->host.name, "%s", setting->value);
         return 0;
+    case PART_MODEL:
+        return err_usage(err, "%s: the model is chosen with --model", setting->place);
     }
     return 0;
 }
@@ -149,6 +152,11 @@ static int set_part(struct system *s, int part, const struct setting *setting, s
     case PART_HOST:
         return param_set(host_params, host_n_params, &s->host, "host", setting->place, name,
                          setting->value, err);
+    case PART_MODEL:
+        s->changed = *s->model;
+        s->model = &s->changed;
+        return param_set(model_params, model_n_params, &s->changed, "the model", setting->place,
+                         name, setting->value, err);
     case PART_CONFIDENCE:
         return err_usage(err, "%s: what confidences are drawn from has no parameters here",
                          setting->place);
@@ -657,6 +665,9 @@ static int open_parts(const struct system_request *request, const struct config 
     }
     if (status == 0) {
         status = apply_all(s, err);
+    }
+    if (status == 0 && s->model == &s->changed) {
+        status = model_check(s->model, "--set model.KEY", err);
     }
     status = status == 0 ? system_take_host(s, constants, err) : status;
     status = status == 0 ? take_evict_wait(s, constants, err) : status;

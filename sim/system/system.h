@@ -68,6 +68,7 @@ struct system {
     uint32_t n_assumed;
 
     /* Resolved. */
+    struct model changed;      /* the model with what `model.KEY` sets, where something is set */
     struct model cut;          /* the model with fewer layers (settings.layers), where it is that */
     const struct model *whole; /* what all ranks hold together; `model` is one rank's share */
     struct model rank;         /* that share, where settings.tensor_parallel divides the model */

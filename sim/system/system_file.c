@@ -109,6 +109,18 @@ static int settle_assumptions(struct system *s, struct err *err) {
 }
 
 void system_warn_of_settings(const struct system *s, struct warnings *warnings) {
+    const struct model *model = s->whole;
+    if (model->assumed != NULL && model->assumed[0] != '\0') {
+        warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN,
+                     "config.json of %s does not say: %s (as %s models have it)", model->name,
+                     model->assumed, model->family);
+    }
+    for (uint32_t i = 0; i < s->n_applied; i++) {
+        if (strncmp(s->applied[i].key, "model.", strlen("model.")) == 0) {
+            warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN, "%s of %s is set to %s",
+                         s->applied[i].key, model->name, s->applied[i].value);
+        }
+    }
     for (uint32_t i = 0; i < s->n_assumed; i++) {
         const struct assumption *assumed = &s->assumed[i];
         const struct setting *now = system_applied(s, assumed->key); /* NULL: of another policy */

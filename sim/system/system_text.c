@@ -36,6 +36,11 @@ static void text_add_params(struct text *text, const char *prefix, const struct 
 char *system_text(const struct system *s) {
     struct text text = {0};
     text_add(&text, "model", s->model->path != NULL ? s->model->path : s->model->name);
+    for (uint32_t i = 0; i < s->n_applied; i++) {
+        if (strncmp(s->applied[i].key, "model.", strlen("model.")) == 0) {
+            text_add(&text, s->applied[i].key, s->applied[i].value);
+        }
+    }
     text_add_params(&text, "", system_params, system_n_params, &s->settings);
     text_add(&text, "planner", s->planner->name);
     text_add(&text, "confidence", s->confidence);

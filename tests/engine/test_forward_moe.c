@@ -9,7 +9,8 @@ enum { N_TOKENS = 41 };
 
 static struct model dense_twin(void) {
     struct model model = llada;
-    model.name = "sdar-dense"; /* the mixtures of this family have its constants */
+    model.name = "sdar-dense";
+    model.family = "sdar"; /* the mixtures have its constants */
     model.qk_norm = true;
     return model;
 }
@@ -17,6 +18,7 @@ static struct model dense_twin(void) {
 static struct model mixture_of(uint32_t experts, uint32_t active, enum router_kind router) {
     struct model model = dense_twin();
     model.name = "sdar-mixture";
+    model.family = "sdar_moe";
     model.expert_ffn = model.ffn;
     model.ffn = 0;
     model.router = router;

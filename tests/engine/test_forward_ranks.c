@@ -8,6 +8,7 @@
 /* Shapes that 2 and 4 ranks can divide: full heads; grouped ones with biases, of which four ranks
  * hold each twice; head norms and a tied head. */
 static const struct model full_heads = {.name = "llada-tiny",
+                                        .family = "llada",
                                         .title = "full heads",
                                         .layers = 2,
                                         .hidden = 32,
@@ -19,6 +20,7 @@ static const struct model full_heads = {.name = "llada-tiny",
                                         .max_positions = 256,
                                         .mask_token = 63};
 static const struct model few_heads = {.name = "dream-tiny",
+                                       .family = "Dream",
                                        .title = "few key-value heads",
                                        .layers = 2,
                                        .hidden = 48,
@@ -32,6 +34,7 @@ static const struct model few_heads = {.name = "dream-tiny",
                                        .qkv_bias = true,
                                        .shifted_logits = true};
 static const struct model tied_head = {.name = "sdar-tiny",
+                                       .family = "sdar",
                                        .title = "tied head",
                                        .layers = 3,
                                        .hidden = 40,
@@ -46,6 +49,7 @@ static const struct model tied_head = {.name = "sdar-tiny",
                                        .tied = true};
 /* Experts behind a dense layer, in groups, with a bias and one that is shared. */
 static const struct model experts = {.name = "llada2-tiny",
+                                     .family = "llada2_moe",
                                      .title = "experts",
                                      .layers = 3,
                                      .hidden = 32,
@@ -72,6 +76,7 @@ static const struct model experts = {.name = "llada2-tiny",
                                      .routed_scale = 2.5};
 /* Experts in every layer, by a softmax. */
 static const struct model plain_experts = {.name = "llada-moe-tiny",
+                                           .family = "lladamoe",
                                            .title = "plain experts",
                                            .layers = 2,
                                            .hidden = 32,

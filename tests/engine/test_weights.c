@@ -273,6 +273,7 @@ END_TEST
 /* ---- checkpoints ---- */
 
 static const struct model dream = {.name = "dream-test",
+                                   .family = "Dream",
                                    .layers = 2,
                                    .hidden = 6,
                                    .heads = 3,
@@ -282,6 +283,7 @@ static const struct model dream = {.name = "dream-test",
                                    .vocab = 7,
                                    .qkv_bias = true};
 static const struct model llada = {.name = "llada-test",
+                                   .family = "llada",
                                    .layers = 1,
                                    .hidden = 4,
                                    .heads = 2,
@@ -327,7 +329,8 @@ static void write_checkpoint(const struct model *model, const struct damage *dam
     static float data[FILE_BYTES / 4];
     static unsigned char file[FILE_BYTES];
     struct err err = {0};
-    const struct checkpoint_family *family = checkpoint_family_find(model, &err);
+    struct checkpoint_family opened, *family = &opened;
+    ck_assert_msg(checkpoint_family_open(model, family, &err) == 0, "%s", err.text);
     size_t used = (size_t)snprintf(header, sizeof header, "{");
     int64_t n = 0;
     for (uint32_t layer = 0; layer < model->layers; layer++) {
@@ -376,6 +379,7 @@ static void write_checkpoint(const struct model *model, const struct damage *dam
                                  damage->extra, (long)(4 * n), (long)(4 * n + 4));
         n++;
     }
+    checkpoint_family_close(family);
     snprintf(header + used, sizeof header - used, "}");
     write_file("model.safetensors", file, make_file(file, header, data, (size_t)(4 * n)));
     write_text("config.json", damage->config);
@@ -465,12 +469,17 @@ static const struct {
     struct model model;
     const char *config;
 } families[] = {
-    {{.name = "sdar-test", .qk_norm = true, .tied = true}, "\"model_type\":\"sdar\""},
-    {{.name = "sdar-test", .qk_norm = true}, "\"model_type\":\"sdar\",\"rope_scaling\":null"},
-    {{.name = "fast-test", .qkv_bias = true}, "\"model_type\":\"Fast_dLLM_Qwen\""},
-    {{.name = "qwen2.5-test", .qkv_bias = true, .tied = true},
+    {{.name = "sdar-test", .family = "sdar", .qk_norm = true, .tied = true},
+     "\"model_type\":\"sdar\""},
+    {{.name = "sdar-test", .family = "sdar", .qk_norm = true},
+     "\"model_type\":\"sdar\",\"rope_scaling\":null"},
+    {{.name = "fast-test", .family = "Fast_dLLM_Qwen", .qkv_bias = true},
+     "\"model_type\":\"Fast_dLLM_Qwen\""},
+    {{.name = "qwen2.5-test", .family = "qwen2", .qkv_bias = true, .tied = true},
      "\"model_type\":\"qwen2\",\"rope_scaling\":{\"rope_type\":\"default\"}"},
-    {{.name = "llama-test"},
+    {{.name = "llada-test", .family = "llada", .qk_norm = true},
+     "\"model_type\":\"llada\",\"qk_norm\":true,\"n_layers\":2"},
+    {{.name = "llama-test", .family = "llama"},
      "\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,"
      "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
      "\"original_max_position_embeddings\":8192}"},
@@ -525,13 +534,14 @@ static const struct {
     const char *config;
     int64_t n_numbers;
 } mixtures[] = {
-    {{.name = "llada-moe-test", .router = ROUTER_SOFTMAX, .qk_norm = true},
+    {{.name = "llada-moe-test", .family = "lladamoe", .router = ROUTER_SOFTMAX, .qk_norm = true},
      "\"model_type\":\"lladamoe\"",
      2 * (160 + 4 * 6 + 4 * 54)},
-    {{.name = "sdar-moe-test", .router = ROUTER_SOFTMAX, .qk_norm = true},
+    {{.name = "sdar-moe-test", .family = "sdar_moe", .router = ROUTER_SOFTMAX, .qk_norm = true},
      "\"model_type\":\"sdar_moe\"",
      2 * (160 + 4 * 6 + 4 * 54)},
     {{.name = "llada2-test",
+      .family = "llada2_moe",
       .router = ROUTER_SIGMOID_GROUPED,
       .qk_norm = true,
       .ffn = 5,
@@ -703,7 +713,7 @@ END_TEST
 
 START_TEST(a_stretch_that_the_engine_does_not_run_is_named) {
     enter_folder();
-    struct model model = family_model(4);
+    struct model model = family_model(5);
     struct damage damage = {
         .config = family_config("\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"yarn\"}")};
     ck_assert_str_eq(checkpoint_error(&model, &damage),
@@ -721,6 +731,7 @@ END_TEST
 
 START_TEST(a_matrix_larger_than_a_piece_arrives_whole) {
     static const struct model tall = {.name = "llada-tall",
+                                      .family = "llada",
                                       .layers = 1,
                                       .hidden = 8,
                                       .heads = 1,
@@ -808,8 +819,13 @@ END_TEST
 START_TEST(a_configuration_of_another_family_is_named) {
     enter_folder();
     struct damage damage = {.config = dream_config};
-    ck_assert_str_eq(checkpoint_error(&llada, &damage),
-                     "DIR/config.json: the model_type is 'Dream', but a llada model's is 'llada'");
+    ck_assert_str_eq(
+        checkpoint_error(&llada, &damage),
+        "DIR/config.json: the model_type is 'Dream', but llada-test is of the family llada");
+    damage.config = "{\"model_type\":\"Dream\",\"rope_theta\":1e6,\"rms_norm_eps\":1e-6,"
+                    "\"num_hidden_layers\":3}";
+    ck_assert_str_eq(checkpoint_error(&dream, &damage),
+                     "DIR/config.json: layers is 3, but dream-test has 2");
     damage.config = "{\"model_type\":\"Dream\",\"rope_theta\":0,\"rms_norm_eps\":1e-6}";
     ck_assert_str_eq(checkpoint_error(&dream, &damage),
                      "DIR/config.json: rope_theta must be a number above 1 and rms_norm_eps one "
@@ -830,6 +846,7 @@ END_TEST
 
 START_TEST(random_weights_depend_on_the_seed_alone_and_are_never_zero) {
     static const struct model wide = {.name = "sdar-test",
+                                      .family = "sdar",
                                       .layers = 2,
                                       .hidden = 200,
                                       .heads = 4,
@@ -949,12 +966,15 @@ START_TEST(weights_that_cannot_be_made_are_refused_with_one_sentence) {
     ck_assert_str_eq(err.text, "/nowhere/config.json: cannot be opened: No such file or directory");
     err = (struct err){0};
     struct model unknown = dream;
-    unknown.name = "gpt-2";
+    unknown.name = unknown.family = "gpt-2";
     ck_assert_int_eq(weights_open(&weights, device(KERNEL_F32), &unknown, "random:1", &err),
                      ERR_USAGE);
-    ck_assert_str_eq(err.text, "the engine has no weights for model 'gpt-2'; it runs the "
-                               "families llada, dream, sdar, fast, qwen2.5 and llama, and the "
-                               "mixtures of llada, llada2 and sdar");
+    ck_assert_ptr_nonnull(strstr(err.text, "no family of models is called 'gpt-2'; there are: "));
+    err = (struct err){0};
+    unknown.family = NULL;
+    ck_assert_int_eq(weights_open(&weights, device(KERNEL_F32), &unknown, "random:1", &err),
+                     ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.text, "no weights for model 'gpt-2'"));
     err = (struct err){0};
     struct weight_layout layout;
     struct model wide = mixture_model(0);

@@ -141,7 +141,7 @@ START_TEST(parts_that_do_not_go_together_are_refused) {
     REFUSES(2,
             "SDAR-8B-Chat is block-causal and cache sparse-head for bidirectional models: set "
             "cache = exact, or name a system such as sdar",
-            "run", "--model", "sdar-8b");
+            "run", "--system", "dllm-serve", "--model", "sdar-8b");
     REFUSES(2,
             "Llama-3.1-8B is autoregressive and cache none for bidirectional models: set cache = "
             "exact, or name the system vllm-ar",
@@ -152,6 +152,34 @@ START_TEST(parts_that_do_not_go_together_are_refused) {
             "--set", "kv=slab");
     REFUSES(2, "cache exact is read in place: set runtime.gathers_cache = off", "run", "--system",
             "sdar", "--set", "runtime=nano-vllm");
+}
+END_TEST
+
+/* Models and GPUs of one's own, and a model with one value changed. */
+START_TEST(files_of_ones_own_are_taken_by_path) {
+    const char *model = cli_write(
+        "mine.ini", "[model]\ntitle = Mine\nsource = a test\nlayers = 2\nhidden = 256\nheads = 2\n"
+                    "kv_heads = 2\nhead_dim = 128\nffn = 512\nvocab = 1000\nmax_positions = 4096\n"
+                    "mask_token = 999\nattention = block-causal\nblock_tokens = 8\n");
+    const char *gpu = cli_write(
+        "card.ini", "[gpu]\ntitle = Card\nsource = a test\nsms = 10\ncompute_capability = 100\n"
+                    "memory = 4 GiB\nl2 = 8 MiB\npeak_bf16_flops = 10e12\nbest_bf16_flops = 9e12\n"
+                    "peak_fp64_flops = 1e12\npeak_bandwidth = 800e9\nbest_bandwidth = 700e9\n"
+                    "l2_bandwidth = 2e12\nlink = none\nlink_bandwidth = 1e9\n");
+    struct output output = CLI("run", "--model", model, "--gpu", gpu, "--requests", "3");
+    ck_assert_int_eq(output.status, 0);
+    ck_assert_msg(strstr(output.out, "sdar, mine on card") != NULL, "%s", output.out);
+    output_free(&output);
+    output = CLI("run", "--requests", "3", "--set", "model.layers=16");
+    ck_assert_int_eq(output.status, 0);
+    ck_assert_ptr_nonnull(strstr(output.out, "model.layers of llada-8b is set to 16"));
+    output_free(&output);
+    REFUSES(2, "--set: the model has no parameter 'layerz'; did you mean 'layers'?", "run", "--set",
+            "model.layerz=16");
+    REFUSES(2, "--set model.KEY: mask_token = 126336, but vocab = 100", "run", "--set",
+            "model.vocab=100");
+    REFUSES(1, "cannot open ./nowhere.ini: No such file or directory", "run", "--gpu",
+            "./nowhere.ini");
 }
 END_TEST
 
@@ -338,6 +366,7 @@ int main(void) {
         an_unknown_name_is_met_with_the_nearest,
         options_are_read_strictly,
         parts_that_do_not_go_together_are_refused,
+        files_of_ones_own_are_taken_by_path,
         a_runtime_that_is_not_the_engines_is_refused_before_there_is_a_device,
         a_bad_ini_file_is_refused_with_its_line,
         a_full_disk_is_reported_and_loses_nothing,

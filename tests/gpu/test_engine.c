@@ -55,6 +55,7 @@ static double relative_error(const float *found, const float *wanted, int64_t n)
 /* ---- against PyTorch ---- */
 
 static const struct model llada_wide = {.name = "llada-wide",
+                                        .family = "llada",
                                         .layers = 2,
                                         .hidden = 128,
                                         .heads = 2,
@@ -65,6 +66,7 @@ static const struct model llada_wide = {.name = "llada-wide",
                                         .mask_token = VOCAB - 1,
                                         .max_positions = 256};
 static const struct model dream_wide = {.name = "dream-wide",
+                                        .family = "Dream",
                                         .layers = 2,
                                         .hidden = 128,
                                         .heads = 4,

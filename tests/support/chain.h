@@ -7,6 +7,7 @@
 #include "tests/support/forward.h"
 
 static const struct model sdar_blocks = {.name = "sdar-blocks",
+                                         .family = "sdar",
                                          .layers = 3,
                                          .hidden = 44,
                                          .heads = 4,
@@ -21,6 +22,7 @@ static const struct model sdar_blocks = {.name = "sdar-blocks",
                                          .mask = MASK_BLOCK_CAUSAL};
 /* Whose graph evicts behind the second layer. */
 static const struct model focus_blocks = {.name = "sdar-focus",
+                                          .family = "sdar",
                                           .layers = 4,
                                           .hidden = 40,
                                           .heads = 4,
@@ -39,6 +41,7 @@ static const struct graph_options evicting = {.fused = true,
                                               .exact = true,
                                               .evicts = true};
 static const struct model fast_blocks = {.name = "fast-blocks",
+                                         .family = "Fast_dLLM_Qwen",
                                          .layers = 2,
                                          .hidden = 48,
                                          .heads = 6,
@@ -52,6 +55,7 @@ static const struct model fast_blocks = {.name = "fast-blocks",
                                          .shifted_logits = true,
                                          .mask = MASK_BLOCK_CAUSAL};
 static const struct model qwen_tokens = {.name = "qwen2.5-tokens",
+                                         .family = "qwen2",
                                          .layers = 3,
                                          .hidden = 40,
                                          .heads = 4,
@@ -65,6 +69,7 @@ static const struct model qwen_tokens = {.name = "qwen2.5-tokens",
                                          .tied = true,
                                          .mask = MASK_CAUSAL};
 static const struct model llama_tokens = {.name = "llama-tokens",
+                                          .family = "llama",
                                           .layers = 2,
                                           .hidden = 32,
                                           .heads = 4,
@@ -79,6 +84,7 @@ static const struct model llama_tokens = {.name = "llama-tokens",
 /* LLaDA2.0's: a dense layer first, experts in groups with a bias, one that all share, half of a
  * head's channels rotated. */
 static const struct model llada2_blocks = {.name = "llada2-blocks",
+                                           .family = "llada2_moe",
                                            .layers = 3,
                                            .hidden = 48,
                                            .heads = 6,

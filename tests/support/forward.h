@@ -16,6 +16,7 @@
 /* The shapes of the golden checkpoints, and one with head norms and a tied head whose sizes are no
  * multiples of anything a kernel takes at once. */
 static const struct model llada = {.name = "llada-tiny",
+                                   .family = "llada",
                                    .layers = 2,
                                    .hidden = 32,
                                    .heads = 4,
@@ -26,6 +27,7 @@ static const struct model llada = {.name = "llada-tiny",
                                    .max_positions = 256,
                                    .mask_token = 66};
 static const struct model dream = {.name = "dream-tiny",
+                                   .family = "Dream",
                                    .layers = 2,
                                    .hidden = 48,
                                    .heads = 6,
@@ -38,6 +40,7 @@ static const struct model dream = {.name = "dream-tiny",
                                    .qkv_bias = true,
                                    .shifted_logits = true};
 static const struct model sdar = {.name = "sdar-tiny",
+                                  .family = "sdar",
                                   .layers = 3,
                                   .hidden = 44,
                                   .heads = 4,
@@ -51,6 +54,7 @@ static const struct model sdar = {.name = "sdar-tiny",
                                   .tied = true};
 /* LLaDA-MoE's: every layer a mixture. */
 static const struct model llada_moe = {.name = "llada-moe-tiny",
+                                       .family = "lladamoe",
                                        .layers = 2,
                                        .hidden = 32,
                                        .heads = 4,

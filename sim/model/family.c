@@ -1,0 +1,86 @@
+#include "sim/model/family.h"
+
+#include <glob.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sim/base/datadir.h"
+
+enum { PATH_CHARS = 4096 };
+
+static const char *path_of(const char *name, char *path) {
+    char relative[256];
+    snprintf(relative, sizeof relative, "sim/model/families/%.128s.ini", name);
+    return data_path(path, PATH_CHARS, relative);
+}
+
+/* The name of the family that a file found describes. */
+static const char *name_in(char *path) {
+    char *start = strrchr(path, '/') + 1;
+    start[strlen(start) - strlen(".ini")] = '\0';
+    return start;
+}
+
+static int unknown(const char *name, const char *place, struct err *err) {
+    char pattern[PATH_CHARS], names[512] = "";
+    glob_t found = {0};
+    if (glob(path_of("*", pattern), 0, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            size_t used = strlen(names);
+            snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "",
+                     name_in(found.gl_pathv[i]));
+        }
+    }
+    globfree(&found);
+    return err_usage(err, "%s: no family of models is called '%s'; there are: %s", place, name,
+                     names);
+}
+
+int family_open(const char *name, const char *place, struct family *out, struct err *err) {
+    char path[PATH_CHARS];
+    *out = (struct family){0};
+    if (strchr(name, '/') != NULL || access(path_of(name, path), R_OK) != 0) {
+        return unknown(name, place, err);
+    }
+    int status = config_read(path, &out->own, err);
+    const struct config_entry *like = status == 0 ? config_find(&out->own, "family", "like") : NULL;
+    if (like != NULL && (status = config_read(path_of(like->value, path), &out->like, err)) != 0) {
+        config_fini(&out->own);
+    }
+    return status;
+}
+
+void family_close(struct family *family) {
+    config_fini(&family->own);
+    config_fini(&family->like);
+}
+
+const char *family_value(const struct family *family, const char *section, const char *key) {
+    const struct config_entry *entry = config_find(&family->own, section, key);
+    if (entry == NULL) {
+        entry = config_find(&family->like, section, key);
+    }
+    return entry != NULL && entry->value[0] != '\0' ? entry->value : NULL;
+}
+
+const char *family_of_architecture(const char *architecture, char *name, size_t size) {
+    char pattern[PATH_CHARS];
+    bool is_found = false;
+    glob_t found = {0};
+    if (glob(path_of("*", pattern), 0, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc && !is_found; i++) {
+            struct err ignored = {0};
+            struct config config;
+            if (config_read(found.gl_pathv[i], &config, &ignored) == 0) {
+                const struct config_entry *entry = config_find(&config, "family", "architectures");
+                is_found = entry != NULL && strcmp(entry->value, architecture) == 0;
+                snprintf(name, size, "%s", name_in(found.gl_pathv[i]));
+                config_fini(&config);
+            }
+        }
+    }
+    globfree(&found);
+    return is_found ? name : NULL;
+}

@@ -1,0 +1,372 @@
+#include "sim/model/model_config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/num.h"
+#include "sim/model/family.h"
+
+enum { PLACE_CHARS = 4224, VALUE_CHARS = 160, ASSUMED_CHARS = 240 };
+
+/* One file, while it is read. */
+struct reading {
+    const char *path;
+    const json_t *root;
+    struct family family;
+    struct model *model;
+    struct err *err;
+};
+
+/* ---- values ---- */
+
+/* "a.b" is b in the object a; NULL where there is none, or null. */
+static const json_t *look_up(const json_t *object, const char *key) {
+    const json_t *value = json_object_getn(object, key, strcspn(key, "."));
+    const char *dot = strchr(key, '.');
+    value = dot != NULL ? look_up(value, dot + 1) : value;
+    return json_is_null(value) ? NULL : value;
+}
+
+/* As an INI file would have it. */
+static const char *text_of(const json_t *value, char *text, size_t size) {
+    if (json_is_string(value)) {
+        snprintf(text, size, "%s", json_string_value(value));
+    } else if (json_is_real(value)) {
+        snprintf(text, size, "%.17g", json_real_value(value));
+    } else {
+        char *dumped = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        snprintf(text, size, "%s", dumped != NULL ? dumped : "?");
+        free(dumped);
+    }
+    return text;
+}
+
+/* The first of several words, with the rest behind it; NULL behind the last. */
+static const char *next_word(const char *words, char *word, size_t size) {
+    words += strspn(words, " ");
+    size_t length = strcspn(words, " ");
+    if (length == 0) {
+        return NULL;
+    }
+    snprintf(word, size, "%.*s", (int)length, words);
+    return words + length;
+}
+
+/* ---- what it says ---- */
+
+static int state(struct reading *r, const char *name, const char *key, const json_t *value) {
+    char place[PLACE_CHARS], text[VALUE_CHARS];
+    snprintf(place, sizeof place, "%s: %s", r->path, key);
+    int status = param_set(model_params, model_n_params, r->model, "the model", place, name,
+                           text_of(value, text, sizeof text), r->err);
+    ptrdiff_t i = param_find(model_params, model_n_params, name) - model_params;
+    r->model->stated |= UINT64_C(1) << i;
+    return status;
+}
+
+static int take_stated(struct reading *r) {
+    for (size_t i = 0; i < model_n_params; i++) {
+        char key[64];
+        const char *keys = family_value(&r->family, "config", model_params[i].name);
+        while (keys != NULL && (keys = next_word(keys, key, sizeof key)) != NULL) {
+            const json_t *value = look_up(r->root, key);
+            if (value == NULL) {
+                continue;
+            }
+            if (state(r, model_params[i].name, key, value) != 0) {
+                return (int)r->err->kind;
+            }
+            break;
+        }
+    }
+    return 0;
+}
+
+static int take_assumed(struct reading *r) {
+    for (size_t i = 0; i < model_n_params; i++) {
+        const struct param *param = &model_params[i];
+        const struct config_entry *entry = config_find(&r->family.own, "assumed", param->name);
+        char place[PLACE_CHARS];
+        if (param->initial != NULL) {
+            param_defaults(param, 1, r->model);
+        }
+        if (entry != NULL && param_set(param, 1, r->model, "a model",
+                                       config_place(&r->family.own, entry, place, sizeof place),
+                                       param->name, entry->value, r->err) != 0) {
+            return (int)r->err->kind;
+        }
+    }
+    return 0;
+}
+
+/* A key that says something else than the family's models do. */
+static int check_expected(struct reading *r, const struct config *file) {
+    for (size_t i = 0; i < file->n_entries; i++) {
+        const struct config_entry *entry = &file->entries[i];
+        char text[VALUE_CHARS], word[VALUE_CHARS];
+        const json_t *value = look_up(r->root, entry->key);
+        const char *allowed = family_value(&r->family, "expected", entry->key);
+        if (strcmp(entry->section, "expected") != 0 || value == NULL || allowed == NULL) {
+            continue;
+        }
+        text_of(value, text, sizeof text);
+        bool is_allowed = false;
+        const char *rest = allowed;
+        while (!is_allowed && (rest = next_word(rest, word, sizeof word)) != NULL) {
+            is_allowed = strcmp(word, text) == 0;
+        }
+        if (!is_allowed) {
+            return err_usage(r->err, "%s: %s is %s, but models of the family %s run with %s alone",
+                             r->path, entry->key, text, r->model->family, allowed);
+        }
+    }
+    return 0;
+}
+
+/* Llama 3's stretching of low frequencies, or none. */
+static int take_scaling(struct reading *r) {
+    static const char *const words[][2] = {
+        {"rope_factor", "factor"},
+        {"rope_low_factor", "low_freq_factor"},
+        {"rope_high_factor", "high_freq_factor"},
+        {"rope_original_positions", "original_max_position_embeddings"}};
+    const json_t *scaling = look_up(r->root, "rope_scaling");
+    scaling = scaling != NULL ? scaling : look_up(r->root, "rope_parameters");
+    const json_t *named = look_up(scaling, "rope_type");
+    named = named != NULL ? named : look_up(scaling, "type");
+    const char *type = json_string_value(named);
+    bool is_plain = scaling == NULL || (type != NULL && strcmp(type, "default") == 0);
+    struct model *m = r->model;
+    if (is_plain) {
+        if ((m->stated & model_param_bit("rope_theta")) != 0) {
+            m->rope_factor = m->rope_low_factor = m->rope_high_factor = 0;
+            m->rope_original_positions = 0;
+        }
+        return 0;
+    }
+    if (type == NULL || strcmp(type, "llama3") != 0) {
+        return err_usage(r->err,
+                         "%s: rope_scaling of type '%s', but the engine runs 'llama3' and none",
+                         r->path, type != NULL ? type : "");
+    }
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        const json_t *value = look_up(scaling, words[i][1]);
+        if (value != NULL && state(r, words[i][0], words[i][1], value) != 0) {
+            return (int)r->err->kind;
+        }
+    }
+    bool has_all = look_up(scaling, "factor") != NULL && look_up(scaling, words[3][1]) != NULL;
+    return has_all && m->rope_factor >= 1 && m->rope_low_factor > 0 &&
+                   m->rope_high_factor > m->rope_low_factor && m->rope_original_positions >= 1
+               ? 0
+               : err_usage(r->err,
+                           "%s: rope_scaling of type 'llama3' needs a factor of at least 1, "
+                           "0 < low_freq_factor < high_freq_factor and "
+                           "original_max_position_embeddings",
+                           r->path);
+}
+
+/* A share of a head's channels, for which some have a factor. */
+static int take_rotary(struct reading *r) {
+    const json_t *factor = look_up(r->root, "partial_rotary_factor");
+    struct model *m = r->model;
+    double share = json_number_value(factor), channels = share * m->head_dim;
+    if (factor == NULL || r->model->rotary_dim > 0 || share == 1) {
+        return 0;
+    }
+    if (!(share > 0 && share < 1) || channels != (double)(uint32_t)channels) {
+        return err_usage(r->err, "%s: partial_rotary_factor must be a share of head_dim", r->path);
+    }
+    m->rotary_dim = (uint32_t)channels;
+    m->stated |= model_param_bit("rotary_dim");
+    return 0;
+}
+
+/* ---- what follows from it ---- */
+
+static void derive(struct model *m) {
+    if (m->kv_heads == 0) {
+        m->kv_heads = m->heads;
+    }
+    if (m->head_dim == 0 && m->heads > 0 && m->hidden % m->heads == 0) {
+        m->head_dim = m->hidden / m->heads;
+    }
+    if (m->shared_experts == 0) {
+        m->shared_ffn = 0;
+        m->stated &= ~model_param_bit("shared_ffn");
+    }
+    if (m->experts > 0 && m->dense_layers == 0) {
+        m->ffn = 0;
+        m->stated &= ~model_param_bit("ffn");
+    }
+}
+
+/* "mask_token = 151669, ..." of what config.json could have said and did not. */
+static void note_assumed(struct reading *r) {
+    char text[ASSUMED_CHARS] = "", value[64];
+    for (size_t i = 0; i < model_n_params; i++) {
+        const struct param *param = &model_params[i];
+        size_t used = strlen(text);
+        if (config_find(&r->family.own, "assumed", param->name) != NULL &&
+            (r->model->stated >> i & 1) == 0) {
+            snprintf(text + used, sizeof text - used, "%s%s = %s", used > 0 ? ", " : "",
+                     param->name, param_text(param, r->model, value, sizeof value));
+        }
+    }
+    r->model->assumed = catalogue_keep_text(text);
+}
+
+/* ---- reading ---- */
+
+static int find_family(struct reading *r) {
+    char name[128];
+    const char *type = json_string_value(look_up(r->root, "model_type"));
+    const char *architecture =
+        json_string_value(json_array_get(json_object_get(r->root, "architectures"), 0));
+    if (type == NULL && architecture != NULL) {
+        type = family_of_architecture(architecture, name, sizeof name);
+    }
+    if (type == NULL) {
+        return err_usage(r->err, "%s: neither model_type nor architectures names a family",
+                         r->path);
+    }
+    r->model->family = catalogue_keep_text(type);
+    return family_open(type, r->path, &r->family, r->err);
+}
+
+static int take_all(struct reading *r) {
+    int status = check_expected(r, &r->family.own);
+    status = status != 0 ? status : check_expected(r, &r->family.like);
+    status = status != 0 ? status : take_assumed(r);
+    status = status != 0 ? status : take_stated(r);
+    status = status != 0 ? status : take_scaling(r);
+    if (status != 0) {
+        return status;
+    }
+    derive(r->model);
+    if ((status = take_rotary(r)) == 0) {
+        note_assumed(r);
+    }
+    return status;
+}
+
+int model_config_read(const char *path, struct model *model, struct err *err) {
+    FILE *file = fopen(path, "r");
+    json_error_t trouble;
+    if (file == NULL) {
+        return err_world(err, "%s: cannot be opened: %s", path, strerror(errno));
+    }
+    json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &trouble);
+    fclose(file);
+    if (root == NULL) {
+        return trouble.line > 0 ? err_world(err, "%s:%d: %s", path, trouble.line, trouble.text)
+                                : err_world(err, "%s: %s", path, trouble.text);
+    }
+    struct reading reading = {.path = path, .root = root, .model = model, .err = err};
+    int status = json_is_object(root) ? find_family(&reading)
+                                      : err_world(err, "%s: expected one JSON object", path);
+    if (status == 0) {
+        status = take_all(&reading);
+        family_close(&reading.family);
+    }
+    json_decref(root);
+    if (status != 0) {
+        err->kind = ERR_WORLD; /* somebody else's file, whatever is wrong with it */
+    }
+    return status != 0 ? (int)ERR_WORLD : 0;
+}
+
+int model_config_find(const char *path, void *thing, struct err *err) {
+    struct model *model = thing;
+    int status = model_config_read(path, model, err);
+    if (status != 0) {
+        return status;
+    }
+    const struct {
+        const char *name;
+        uint32_t value;
+    } needed[] = {{"layers", model->layers},
+                  {"hidden", model->hidden},
+                  {"heads", model->heads},
+                  {"head_dim", model->head_dim},
+                  {"vocab", model->vocab},
+                  {"max_positions", model->max_positions},
+                  {"block_tokens", model->block_tokens}};
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
+        if (needed[i].value == 0) {
+            return err_world(err, "%s: says nothing of the model's %s, in the words of %s", path,
+                             needed[i].name, model->family);
+        }
+    }
+    bool is_guess = (model->stated & model_param_bit("mask_token")) == 0;
+    if (is_guess && model->mask != MASK_CAUSAL && model->mask_token >= model->vocab) {
+        return err_world(err,
+                         "%s: says no mask_token_id, and the family's, %" PRIu32
+                         ", is none of its %" PRIu32 " tokens: add it to the file",
+                         path, model->mask_token, model->vocab);
+    }
+    char source[512];
+    snprintf(source, sizeof source, "%s", path);
+    model->source = catalogue_keep_text(source);
+    model->title = model->name;
+    return 0;
+}
+
+/* ---- comparing ---- */
+
+/* What a rank has a share of, and what is no property of weights. */
+static bool is_compared(const struct model *model, const char *name) {
+    static const char *const divided[] = {
+        "heads",          "kv_heads",   "ffn",        "vocab",      "experts",
+        "experts_active", "expert_ffn", "shared_ffn", "mask_token", NULL};
+    bool is_whole = model->ranks <= 1;
+    for (size_t i = 0; !is_whole && divided[i] != NULL; i++) {
+        if (strcmp(divided[i], name) == 0) {
+            return false;
+        }
+    }
+    bool is_constant = strncmp(name, "rope_", 5) == 0 || strcmp(name, "norm_epsilon") == 0;
+    return strcmp(name, "block_tokens") != 0 && !(is_constant && model->rope_theta == 0);
+}
+
+int model_agree(const struct model *model, const struct model *config, const char *path,
+                struct err *err) {
+    if (model->family == NULL || strcmp(model->family, config->family) != 0) {
+        return err_world(err, "%s: the model_type is '%s', but %s is of the family %s", path,
+                         config->family, model->name,
+                         model->family != NULL ? model->family : "(none)");
+    }
+    struct model ours = *model, theirs = *config;
+    ours.rotary_dim = model_rotary_dim(model);
+    theirs.rotary_dim = model_rotary_dim(config);
+    for (size_t i = 0; i < model_n_params; i++) {
+        const struct param *param = &model_params[i];
+        char mine[64], said[64];
+        if ((config->stated >> i & 1) == 0 || !is_compared(model, param->name)) {
+            continue;
+        }
+        param_text(param, &ours, mine, sizeof mine);
+        param_text(param, &theirs, said, sizeof said);
+        if (strcmp(mine, said) != 0) {
+            return err_world(err, "%s: %s is %s, but %s has %s", path, param->name, said,
+                             model->name, mine);
+        }
+    }
+    return 0;
+}
+
+const struct model *model_recognise(const struct model *config) {
+    struct err ignored = {0};
+    const struct model *const *all = model_all(&ignored);
+    for (size_t i = 0; all != NULL && all[i] != NULL; i++) {
+        struct err difference = {0};
+        if (model_agree(all[i], config, "", &difference) == 0) {
+            return all[i];
+        }
+    }
+    return config;
+}

@@ -1,0 +1,260 @@
+/* Models out of config.json: what the published files say of each family, and what is refused. */
+#include "sim/model/model_config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "sim/model/family.h"
+#include "tests/support/suite.h"
+
+static char folder[] = "/tmp/unmask-config-XXXXXX";
+
+/* The path of FOLDER/NAME/config.json with that text. */
+static const char *write_config(const char *name, const char *text) {
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    (void)mkdir(path, 0777);
+    snprintf(path, sizeof path, "%s/%s/config.json", folder, name);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+    return path;
+}
+
+/* As their makers publish them, but for keys that say nothing of the model. */
+static const struct {
+    const char *model, *text;
+} published[] = {
+    {"llada-8b",
+     "{\"activation_type\":\"silu\",\"alibi\":false,\"architectures\":[\"LLaDAModelLM\"],"
+     "\"attention_layer_norm\":false,\"block_type\":\"llama\",\"d_model\":4096,"
+     "\"embedding_size\":126464,\"include_bias\":false,\"include_qkv_bias\":false,"
+     "\"layer_norm_type\":\"rms\",\"mask_token_id\":126336,\"max_sequence_length\":4096,"
+     "\"mlp_hidden_size\":12288,\"model_type\":\"llada\",\"multi_query_attention\":null,"
+     "\"n_heads\":32,\"n_kv_heads\":32,\"n_layers\":32,\"rms_norm_eps\":1e-05,\"rope\":true,"
+     "\"rope_theta\":500000.0,\"vocab_size\":126464,\"weight_tying\":false}"},
+    {"dream-7b",
+     "{\"architectures\":[\"DreamModel\"],\"hidden_act\":\"silu\",\"hidden_size\":3584,"
+     "\"intermediate_size\":18944,\"mask_token_id\":151666,"
+     "\"max_position_embeddings\":131072,\"model_type\":\"Dream\","
+     "\"num_attention_heads\":28,\"num_hidden_layers\":28,\"num_key_value_heads\":4,"
+     "\"rms_norm_eps\":1e-06,\"rope_scaling\":null,\"rope_theta\":1000000.0,"
+     "\"tie_word_embeddings\":false,\"use_sliding_window\":false,\"vocab_size\":152064}"},
+    {"sdar-8b", "{\"architectures\":[\"SDARForCausalLM\"],\"attention_bias\":false,"
+                "\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":4096,"
+                "\"intermediate_size\":12288,\"max_position_embeddings\":32768,"
+                "\"model_type\":\"sdar\",\"num_attention_heads\":32,\"num_hidden_layers\":36,"
+                "\"num_key_value_heads\":8,\"rms_norm_eps\":1e-06,\"rope_theta\":1000000,"
+                "\"tie_word_embeddings\":false,\"vocab_size\":151936}"},
+    {"qwen2.5-3b", "{\"architectures\":[\"Qwen2ForCausalLM\"],\"hidden_act\":\"silu\","
+                   "\"hidden_size\":2048,\"intermediate_size\":11008,"
+                   "\"max_position_embeddings\":32768,\"model_type\":\"qwen2\","
+                   "\"num_attention_heads\":16,\"num_hidden_layers\":36,\"num_key_value_heads\":2,"
+                   "\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0,\"tie_word_embeddings\":true,"
+                   "\"use_sliding_window\":false,\"vocab_size\":151936}"},
+    {"llama-3.1-8b",
+     "{\"architectures\":[\"LlamaForCausalLM\"],\"attention_bias\":false,"
+     "\"hidden_act\":\"silu\",\"hidden_size\":4096,\"intermediate_size\":14336,"
+     "\"max_position_embeddings\":131072,\"mlp_bias\":false,"
+     "\"num_attention_heads\":32,\"num_hidden_layers\":32,"
+     "\"num_key_value_heads\":8,\"rms_norm_eps\":1e-05,\"rope_scaling\":{"
+     "\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+     "\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"},"
+     "\"rope_theta\":500000.0,\"tie_word_embeddings\":false,\"vocab_size\":128256}"},
+    {"llada-moe", "{\"architectures\":[\"LLaDAMoEModelLM\"],\"model_type\":\"lladamoe\","
+                  "\"hidden_size\":2048,\"num_hidden_layers\":16,\"num_attention_heads\":16,"
+                  "\"num_key_value_heads\":16,\"num_experts\":64,\"num_experts_per_tok\":8,"
+                  "\"expert_intermediate_size\":1024,\"dense_intermediate_size\":8192,"
+                  "\"max_position_embeddings\":8192,\"qk_layernorm\":true,\"rope_theta\":50000,"
+                  "\"rms_norm_eps\":1e-05,\"hidden_act\":\"silu\",\"vocab_size\":157184}"},
+    {"llada2-mini",
+     "{\"first_k_dense_replace\":1,\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":2048,"
+     "\"intermediate_size\":5120,\"max_position_embeddings\":32768,\"model_type\":\"llada2_moe\","
+     "\"moe_intermediate_size\":512,\"n_group\":8,\"norm_head\":false,\"norm_topk_prob\":true,"
+     "\"num_attention_heads\":16,\"num_experts\":256,\"num_experts_per_tok\":8,"
+     "\"num_hidden_layers\":20,\"num_key_value_heads\":4,\"num_shared_experts\":1,"
+     "\"partial_rotary_factor\":0.5,\"rms_norm_eps\":1e-06,\"rope_theta\":600000,"
+     "\"routed_scaling_factor\":2.5,\"score_function\":\"sigmoid\",\"tie_word_embeddings\":false,"
+     "\"topk_group\":4,\"vocab_size\":157184}"},
+};
+
+START_TEST(published_configurations_are_the_models_of_the_data_folder) {
+    for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
+        struct err err = {0};
+        const struct model *ours = model_find(published[i].model, &err);
+        const struct model *read = model_find(write_config("one", published[i].text), &err);
+        ck_assert_msg(read != NULL, "%s", err.text);
+        ck_assert_str_eq(read->name, "one");
+        ck_assert_msg(model_agree(ours, read, "one", &err) == 0, "%s", err.text);
+        ck_assert_ptr_eq(model_recognise(read), ours);
+        /* What it does not state the family assumes as the data folder has it. */
+        ck_assert_int_eq(model_parameters(read), model_parameters(ours));
+        ck_assert_uint_eq(model_rotary_dim(read), model_rotary_dim(ours));
+        ck_assert(read->mask == ours->mask && read->shifted_logits == ours->shifted_logits);
+        ck_assert(read->router == ours->router && read->routed_scale == ours->routed_scale);
+        ck_assert_uint_eq(read->mask_token, ours->mask_token);
+        ck_assert_uint_eq(read->block_tokens, ours->block_tokens);
+        ck_assert_uint_eq(read->expert_groups, ours->expert_groups);
+        ck_assert_ptr_nonnull(strstr(read->assumed, "attention = "));
+    }
+}
+END_TEST
+
+/* With a folder's path, with and without a slash behind it. */
+START_TEST(a_folder_stands_for_its_configuration) {
+    struct err err = {0};
+    char path[256];
+    const struct model *model = model_find(write_config("folder", published[0].text), &err);
+    snprintf(path, sizeof path, "%s/folder", folder);
+    ck_assert_ptr_eq(model_find(path, &err), model);
+    ck_assert_ptr_nonnull(model_find(strcat(path, "/"), &err));
+    ck_assert_str_eq(model_find(path, &err)->name, "folder");
+}
+END_TEST
+
+/* published[i] with one text replaced by another. */
+static const char *changed(size_t i, const char *what, const char *by) {
+    static char text[2048];
+    const char *at = strstr(published[i].text, what);
+    ck_assert_msg(at != NULL, "%s", what);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - published[i].text), published[i].text, by,
+             at + strlen(what));
+    return text;
+}
+
+START_TEST(what_the_file_says_counts_and_what_differs_is_named) {
+    static const struct {
+        size_t of;
+        const char *what, *by, *sentence;
+    } changes[] = {
+        {2, "\"num_attention_heads\":32", "\"num_attention_heads\":64",
+         "heads is 64, but sdar-8b has 32"},
+        {0, "\"n_layers\":32", "\"n_layers\":99", "layers is 99, but llada-8b has 32"},
+        {0, "126336", "7", "mask_token is 7, but llada-8b has 126336"},
+        {0, "\"max_sequence_length\":4096", "\"max_sequence_length\":64", "max_positions is 64"},
+        {0, "\"rope\":true", "\"rope\":true,\"qk_norm\":true", "qk_norm is on, but llada-8b"},
+        {2, "\"tie_word_embeddings\":false", "\"tie_word_embeddings\":true", "tied is on"},
+        {6, "\"routed_scaling_factor\":2.5", "\"routed_scaling_factor\":1", "routed_scale is 1"},
+        {6, "0.5", "0.25", "rotary_dim is 32, but llada2-mini has 64"},
+        {6, "\"n_group\":8", "\"n_group\":4", "expert_groups is 4"},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        struct err err = {0};
+        const struct model *ours = model_find(published[changes[i].of].model, &err);
+        const char *text = changed(changes[i].of, changes[i].what, changes[i].by);
+        const struct model *read = model_find(write_config("changed", text), &err);
+        ck_assert_msg(read != NULL, "%s", err.text);
+        ck_assert_int_eq(model_agree(ours, read, "PATH", &err), ERR_WORLD);
+        ck_assert_msg(strstr(err.text, changes[i].sentence) != NULL, "%s", err.text);
+        ck_assert_ptr_eq(model_recognise(read), read);
+    }
+}
+END_TEST
+
+START_TEST(what_the_engine_does_not_run_is_refused) {
+    static const struct {
+        size_t of;
+        const char *what, *by, *sentence;
+    } changes[] = {
+        {0, "\"silu\"", "\"gelu\"", "activation_type is gelu"},
+        {0, "\"attention_layer_norm\":false", "\"attention_layer_norm\":true",
+         "attention_layer_norm is true"},
+        {0, "\"rope\":true", "\"rope\":true,\"rope_scaling\":{\"type\":\"yarn\"}", "'yarn'"},
+        {0, "\"rope\":true", "\"rope\":true,\"quantization_config\":{\"bits\":4}",
+         "quantization_config"},
+        {0, "\"n_layers\":32", "\"n_layers\":-1", "n_layers: '-1'"},
+        {0, "\"n_layers\":32", "\"n_layers\":99999999999999999999", "too big"},
+        {0, "\"n_layers\":32", "\"n_layers\":\"many\"", "n_layers: 'many'"},
+        {0, "\"n_layers\":32,", "", "says nothing of the model's layers"},
+        {0, "\"mask_token_id\":126336", "\"mask_token_id\":126464", "mask_token = 126464"},
+        {0, "\"model_type\":\"llada\"", "\"model_type\":\"gemma\"", "no family of models"},
+        {0, "\"model_type\":\"llada\"", "\"model_type\":\"../x\"", "no family of models"},
+        {1, "\"use_sliding_window\":false", "\"use_sliding_window\":true", "use_sliding_window"},
+        {4, "\"factor\":8.0", "\"factor\":0.5", "needs a factor of at least 1"},
+        {6, "0.5", "1.5", "partial_rotary_factor"},
+        {6, "\"sigmoid\"", "\"softmax\"", "score_function is softmax"},
+        {6, "\"n_group\":8", "\"n_group\":7", "expert_groups must divide"},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        struct err err = {0};
+        const char *text = changed(changes[i].of, changes[i].what, changes[i].by);
+        ck_assert_ptr_null(model_find(write_config("refused", text), &err));
+        ck_assert_msg(strstr(err.text, changes[i].sentence) != NULL, "%s", err.text);
+        ck_assert_msg(err.kind != ERR_NONE && strstr(err.text, folder) != NULL, "%s", err.text);
+    }
+}
+END_TEST
+
+START_TEST(what_is_no_configuration_is_refused) {
+    static const char *const texts[] = {
+        "", "{", "[]", "3", "{}", "{\"model_type\":3}", "{\"architectures\":[\"Unknown\"]}"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct err err = {0};
+        ck_assert_ptr_null(model_find(write_config("none", texts[i]), &err));
+        ck_assert_int_eq(err.kind, ERR_WORLD);
+        ck_assert_msg(strstr(err.text, folder) != NULL, "%s", err.text);
+    }
+}
+END_TEST
+
+/* A small model of LLaDA's family does not have the mask token of the large one. */
+START_TEST(a_mask_token_beyond_the_vocabulary_is_not_assumed) {
+    struct err err = {0};
+    static char text[2048];
+    snprintf(text, sizeof text, "%s", changed(0, "\"mask_token_id\":126336,", ""));
+    memcpy(strstr(text, "126464"), "002048", 6);
+    memcpy(strstr(text, "126464"), "002048", 6);
+    for (char *at = text; (at = strstr(at, ":00")) != NULL; at++) {
+        memcpy(at, ":  ", 3);
+    }
+    ck_assert_ptr_null(model_find(write_config("small", text), &err));
+    ck_assert_ptr_nonnull(strstr(err.text, "says no mask_token_id"));
+}
+END_TEST
+
+/* Of all families, that nothing in their files is misspelt. */
+START_TEST(every_family_says_what_a_model_has) {
+    static const char *const names[] = {"Dream",    "Fast_dLLM_Qwen", "llada", "llada2_moe",
+                                        "lladamoe", "llama",          "qwen2", "qwen3",
+                                        "sdar",     "sdar_moe"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct err err = {0};
+        struct family family;
+        char found[64];
+        ck_assert_msg(family_open(names[i], "test", &family, &err) == 0, "%s", err.text);
+        for (size_t e = 0; e < family.own.n_entries; e++) {
+            const struct config_entry *entry = &family.own.entries[e];
+            bool is_of_model =
+                strcmp(entry->section, "config") == 0 || strcmp(entry->section, "assumed") == 0;
+            ck_assert_msg(!is_of_model ||
+                              param_find(model_params, model_n_params, entry->key) != NULL,
+                          "%s: %s", names[i], entry->key);
+        }
+        const char *architecture = family_value(&family, "family", "architectures");
+        ck_assert_str_eq(family_of_architecture(architecture, found, sizeof found), names[i]);
+        ck_assert_ptr_nonnull(family_value(&family, "assumed", "rope_theta"));
+        ck_assert_ptr_nonnull(family_value(&family, "tensors", "embedding"));
+        family_close(&family);
+    }
+}
+END_TEST
+
+int main(void) {
+    ASSERT(mkdtemp(folder) != NULL);
+    const TTest *const tests[] = {
+        published_configurations_are_the_models_of_the_data_folder,
+        a_folder_stands_for_its_configuration,
+        what_the_file_says_counts_and_what_differs_is_named,
+        what_the_engine_does_not_run_is_refused,
+        what_is_no_configuration_is_refused,
+        a_mask_token_beyond_the_vocabulary_is_not_assumed,
+        every_family_says_what_a_model_has,
+    };
+    int status = SUITE_RUN("model config", tests);
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command) == 0 ? status : 1;
+}
