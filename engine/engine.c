@@ -6,6 +6,7 @@
 #include "engine/device/mapping.h"
 #include "engine/session/session.h"
 #include "sim/base/num.h"
+#include "sim/system/system_rows.h"
 
 /* Canvases take four bytes a token: as many as any pool of cached rows is likely to serve. */
 enum { CANVAS_TOKENS = 4 << 20, MOST_REQUESTS = 4096 };
@@ -120,8 +121,8 @@ static struct step_limits limits_of(const struct system *system) {
         .shares_pool = budget->shares_pool,
         .maps = system->runtime.vmm,
         .smoothing = settings->smoothing,
-        .selects_together = system->cache->keeps == KEEPS_CHOSEN_TOGETHER,
-        .renews_rows = system->cache->keeps == KEEPS_CANVAS,
+        .selects_together = system->rows.chooser == CHOSEN_FOR_HEADS,
+        .renews_rows = system_keeps_canvas(system),
     };
 }
 

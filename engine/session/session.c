@@ -20,7 +20,7 @@
 /* ---- opening ---- */
 
 static bool is_exact(const struct sessions *sessions) {
-    return sessions->system->cache->keeps == KEEPS_EXACT;
+    return sessions->system->rows.kind == ROW_EXACT;
 }
 
 static bool follows_blocks(const struct sessions *sessions) {
@@ -237,26 +237,6 @@ static uint32_t block_end(const struct request *request) {
     return request->block_start + request->block_length;
 }
 
-struct window session_window(const struct sessions *sessions, const struct request *request) {
-    const struct cache_policy *cache = sessions->system->cache;
-    struct window window = {request->block_start, block_end(request)};
-    if (cache->window != NULL) {
-        cache->window(sessions->system->cache_state, request, &window.first, &window.end);
-    }
-    return window;
-}
-
-/* The row of the store for the keys and values of a position, or -1. */
-static int32_t kept_row(const struct sessions *sessions, const struct window *window,
-                        uint32_t position) {
-    if (position < window->first) {
-        return (int32_t)position;
-    }
-    bool behind = sessions->system->cache->keeps == KEEPS_OUTSIDE_BLOCK;
-    return behind && position >= window->end ? (int32_t)(position - (window->end - window->first))
-                                             : -1;
-}
-
 /* Where a query's keys end: behind its block, which may be shorter where it is the active one, or,
  * where a position sees no further than itself, behind itself. */
 static uint32_t extent_of(const struct request *request, uint32_t position) {
@@ -279,24 +259,22 @@ static void plan_pages(struct sessions *sessions, const struct request *request,
 static void plan_cache(struct sessions *sessions, const struct request *request,
                        struct step_part *part) {
     const struct span *span = &request->span;
-    uint32_t keeps = sessions->system->cache->keeps;
-    if (keeps == KEEPS_CANVAS) {
-        session_canvas_keep(sessions, request, part);
-    } else if (span->context > 0) {
-        part->kv.n_rows = (int32_t)span->context;
-    } else if (span->select_rows > 0) {
-        part->kv.n_rows = (int32_t)span->pack_rows;
-        part->block_start = request->block_start;
-        part->block_end = block_end(request);
-    } else if (keeps == KEEPS_BEFORE_BLOCK || keeps == KEEPS_OUTSIDE_BLOCK) {
-        const struct window window = session_window(sessions, request);
-        int32_t *rows = sessions->kv_rows + (part->positions - sessions->positions);
+    const struct row_sets *rows = &request->rows;
+    bool writes =
+        range_common(rows->run, rows->keep[0]) + range_common(rows->run, rows->keep[1]) > 0;
+    if (rows_are_chosen(rows)) {
+        part->kv.n_rows = (int32_t)rows->n_chosen;
+        part->block_start = span->select_rows > 0 ? request->block_start : 0;
+        part->block_end = span->select_rows > 0 ? block_end(request) : 0;
+        return;
+    }
+    part->kv.n_rows = (int32_t)rows_kept(rows);
+    if (writes) {
+        int32_t *places = sessions->kv_rows + (part->positions - sessions->positions);
         for (uint32_t i = 0; i < span->queries; i++) {
-            rows[i] = kept_row(sessions, &window, (uint32_t)part->positions[i]);
+            places[i] = rows_place(rows, (uint32_t)part->positions[i]);
         }
-        part->kv_rows = rows;
-        uint32_t behind = keeps == KEEPS_BEFORE_BLOCK ? 0 : request->canvas_tokens - window.end;
-        part->kv.n_rows = (int32_t)(window.first + behind);
+        part->kv_rows = places;
     }
 }
 
@@ -327,12 +305,8 @@ static int plan_positions(struct sessions *sessions, const struct request *reque
         return err_usage(err, "cache %s runs parts of a block, which the engine does not",
                          sessions->system->cache->policy.name);
     }
-    uint32_t first = span->exact ? span->context
-                     : span->queries == request->canvas_tokens
-                         ? 0
-                         : session_window(sessions, request).first;
     for (uint32_t i = 0; i < span->queries; i++) {
-        positions[i] = (int32_t)(first + i);
+        positions[i] = (int32_t)(request->rows.run.first + i);
     }
     return 0;
 }
@@ -372,7 +346,7 @@ static int plan_part(struct sessions *sessions, const struct request *request, u
         return status;
     }
     *part = (struct step_part){.canvas = session->canvas, .positions = positions};
-    part->masked = sessions->system->cache->evicts ? masked : NULL;
+    part->masked = request->rows.chooser == CHOSEN_BY_POLICY ? masked : NULL;
     if (is_exact(sessions)) {
         plan_pages(sessions, request, slot, part);
     } else {

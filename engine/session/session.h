@@ -97,12 +97,6 @@ void sessions_release(struct sessions *sessions, uint32_t slot);
 int sessions_grow(struct sessions *sessions, uint32_t slot, const struct request *request,
                   struct err *err);
 
-/* The positions that reusing steps run, around the active block or no more than that. */
-struct window {
-    uint32_t first, end;
-};
-struct window session_window(const struct sessions *sessions, const struct request *request);
-
 /* Whether a request's step runs a list of positions of its block. */
 bool session_is_listed(const struct sessions *sessions, const struct request *request);
 

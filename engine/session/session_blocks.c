@@ -7,9 +7,7 @@
 #include "sim/cache/blocks.h"
 
 bool session_blocks_wanted(const struct system *system) {
-    const struct cache_policy *cache = system->cache;
-    return (cache->keeps == KEEPS_EXACT || cache->keeps == KEEPS_CANVAS) &&
-           (cache->leaves_out != BLOCK_WHOLE || cache->evicts);
+    return rows_leave_out(&system->rows);
 }
 
 void session_blocks_open(struct session_blocks *blocks, const struct system *system,
@@ -70,8 +68,9 @@ void session_blocks_forget(struct session_blocks *blocks, uint32_t slot) {
 static void enter(struct session_blocks *blocks, const struct request *request, uint32_t slot) {
     const struct cache_policy *cache = blocks->system->cache;
     uint32_t n_fixed = request->block_length - request->masked_in_block;
-    block_begin(&blocks->blocks[slot], (enum block_cache)cache->leaves_out, request->block_length,
-                n_fixed, row(blocks, blocks->masked, slot), row(blocks, blocks->uncached, slot));
+    block_begin(&blocks->blocks[slot], (enum block_cache)blocks->system->rows.settles,
+                request->block_length, n_fixed, row(blocks, blocks->masked, slot),
+                row(blocks, blocks->uncached, slot));
     blocks->active[slot] = request->block + 1;
     if (cache->learn != NULL) {
         cache->learn(blocks->system->cache_state, memory_of(blocks, slot), request, 0);

@@ -1,18 +1,15 @@
 #include "engine/session/session_canvas.h"
 
-#include "sim/cache/canvas.h"
-
 uint32_t session_canvas_list(struct sessions *sessions, const struct request *request,
                              uint32_t slot, uint32_t member, int32_t *positions, uint8_t *masked) {
-    const struct system *system = sessions->system;
-    const struct canvas_run run = canvas_run_of(system->cache, system->cache_state, request);
+    const struct range run = request->rows.run;
     const uint8_t *is_masked = sessions->masked + sessions->by_slot[slot].canvas;
     uint32_t block_end = request->block_start + request->block_length, n = 0;
     (void)session_blocks_list(&sessions->blocks, request, slot, member, positions, masked);
     const uint8_t *listed = sessions->blocks.words[member].keep;
     for (uint32_t position = run.first; position < run.end; position++) {
         bool in_block = position >= request->block_start && position < block_end;
-        if (in_block && !run.all && !listed[position - request->block_start]) {
+        if (in_block && request->rows.skips && !listed[position - request->block_start]) {
             continue;
         }
         if (n < request->span.queries) {
@@ -22,14 +19,4 @@ uint32_t session_canvas_list(struct sessions *sessions, const struct request *re
         n++;
     }
     return n;
-}
-
-void session_canvas_keep(struct sessions *sessions, const struct request *request,
-                         struct step_part *part) {
-    int32_t *rows = sessions->kv_rows + (part->positions - sessions->positions);
-    for (uint32_t i = 0; i < request->span.queries; i++) {
-        rows[i] = part->positions[i];
-    }
-    part->kv_rows = rows;
-    part->kv.n_rows = (int32_t)request->canvas_tokens;
 }

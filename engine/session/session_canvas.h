@@ -1,6 +1,5 @@
-/* Steps of a session under a cache policy that keeps the whole canvas (KEEPS_CANVAS): the positions
- * they run, which lie scattered, and the rows of them that they renew. The row of a position's keys
- * and values in its request's store is the position. */
+/* Steps that leave positions of the active block out and keep the whole canvas: the positions they
+ * run, which lie scattered. */
 #ifndef UNMASK_ENGINE_SESSION_SESSION_CANVAS_H
 #define UNMASK_ENGINE_SESSION_SESSION_CANVAS_H
 
@@ -10,9 +9,5 @@
  * many; positions beyond the span's queries are counted and not written. */
 uint32_t session_canvas_list(struct sessions *sessions, const struct request *request,
                              uint32_t slot, uint32_t member, int32_t *positions, uint8_t *masked);
-
-/* The rows of a part whose positions are known. */
-void session_canvas_keep(struct sessions *sessions, const struct request *request,
-                         struct step_part *part);
 
 #endif

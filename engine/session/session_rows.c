@@ -20,12 +20,9 @@ static void scope(const struct sessions *sessions, const struct request *request
         (!blocks_decide(request) || settings->logit_scope == LOGITS_QUERIES)) {
         return;
     }
-    if (settings->logit_scope == LOGITS_QUERIES && session_is_listed(sessions, request)) {
-        *first = 0;
-        *end = request->canvas_tokens;
-    } else if (settings->logit_scope == LOGITS_QUERIES) {
-        *first = is_full ? 0 : session_window(sessions, request).first;
-        *end = *first + request->span.queries;
+    if (settings->logit_scope == LOGITS_QUERIES) {
+        *first = request->rows.head.first;
+        *end = request->rows.head.end;
     } else if (settings->logit_scope == LOGITS_GENERATION && is_full &&
                request->step_in_block == 0) {
         *first = request->prompt_tokens;
@@ -94,7 +91,7 @@ static int plan_listed_rows(struct sessions *sessions, const struct request *req
     part->targets = targets;
     part->decision.first_row = n_before;
     part->decision.n_rows = decides ? n_block : 0;
-    if (sessions->blocks.plays && sessions->system->cache->leaves_out == BLOCK_PARTS) {
+    if (sessions->blocks.plays && request->rows.settles == BLOCK_PARTS) {
         decide_from_left(part, targets, n, take);
     }
     /* A record's span has the rows that its eviction left. */

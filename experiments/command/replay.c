@@ -43,9 +43,7 @@ static const char *first_difference(const json_t *object, const json_t *before) 
 
 /* Whether a device decided which positions of a block a step leaves out. */
 static bool needs_positions(const struct composition *c) {
-    const struct cache_policy *cache = c->system->cache;
-    return strcmp(c->recorded->backend, "sim") != 0 &&
-           (cache->evicts || cache->leaves_out != BLOCK_WHOLE);
+    return strcmp(c->recorded->backend, "sim") != 0 && rows_leave_out(&c->system->rows);
 }
 
 static int compare_summary(const struct composition *c, const json_t *object, struct err *err) {

@@ -92,6 +92,7 @@ static int run_past_rows(struct stage *stage, uint32_t first, uint32_t n, const 
         part.span.logit_rows = is_last ? at->span.logit_rows : 0;
         status = run_past_step(stage, first, n, &part, err);
         part.span.context += part.span.queries;
+        part.rows.run.first += part.span.queries;
         left -= part.span.queries;
     }
     return status;
@@ -104,10 +105,8 @@ static bool leaves_rows(const struct request *request) {
 
 /* Where passes run parts of a block, or leave positions out, each one tells in what state the next
  * finds it. */
-static bool follows_blocks(const struct stage *stage, const struct request *request) {
-    const struct cache_policy *cache = stage->engine->system->cache;
-    return (request->span.exact || cache->keeps == KEEPS_CANVAS) &&
-           (cache->leaves_out != BLOCK_WHOLE || cache->evicts);
+static bool follows_blocks(const struct request *request) {
+    return rows_leave_out(&request->rows);
 }
 
 /* Every request of a kind commits as many positions in its next step. */
@@ -128,7 +127,7 @@ static int bring(struct stage *stage, uint32_t first, const struct step_kind *ki
     int status = 0;
     for (uint32_t i = 0; status == 0 && i + 1 < kind->n_path; i++) {
         const struct request *at = &kind->path[i];
-        bool follows = follows_blocks(stage, at);
+        bool follows = follows_blocks(at);
         if (follows) {
             take(stage, kind->n_requests, at[1].committed_tokens - at->committed_tokens);
         }

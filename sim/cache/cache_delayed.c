@@ -4,12 +4,22 @@
  * 2601.23278, section 4.3). Waiting for its right neighbour as well, DC+, keeps what it attends to
  * near its end. */
 #include "sim/cache/exact.h"
-#include "sim/decode/block.h"
 
 static const struct param params[] = {EXACT_PARAMS};
 
-static uint32_t plan(const void *state, const struct request *request, struct span *span) {
-    (void)exact_plan(state, request, span);
+static uint32_t plan_delayed(const void *state, const void *memory, const struct request *request,
+                             struct row_sets *rows) {
+    (void)memory;
+    (void)exact_plan(state, request, rows);
+    rows->settles = BLOCK_DELAYED;
+    return 1;
+}
+
+static uint32_t plan_neighbour(const void *state, const void *memory, const struct request *request,
+                               struct row_sets *rows) {
+    (void)memory;
+    (void)exact_plan(state, request, rows);
+    rows->settles = BLOCK_NEIGHBOUR;
     return 1;
 }
 
@@ -23,11 +33,7 @@ const struct cache_policy cache_delayed = {
                    "exact KV; a token leaves its block's passes once computed in final form (DC)",
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
-    .row = CACHE_ROW_KV,
-    .keeps = KEEPS_EXACT,
-    .leaves_out = BLOCK_DELAYED,
-    .plan = plan,
-    .rows_held = exact_rows_held,
+    .plan = plan_delayed,
 };
 
 const struct cache_policy cache_neighbour = {
@@ -39,9 +45,5 @@ const struct cache_policy cache_neighbour = {
                .doc = "the same, once its right neighbour is committed as well (DC+)",
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
-    .row = CACHE_ROW_KV,
-    .keeps = KEEPS_EXACT,
-    .leaves_out = BLOCK_NEIGHBOUR,
-    .plan = plan,
-    .rows_held = exact_rows_held,
+    .plan = plan_neighbour,
 };

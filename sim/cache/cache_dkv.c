@@ -5,8 +5,6 @@
  * that run lie scattered. */
 #include "sim/cache/cache.h"
 
-#include "sim/decode/block.h"
-
 struct state {
     uint32_t interval_steps, prompt_interval_steps, first_steps;
 };
@@ -19,74 +17,49 @@ static bool is_due(const struct request *request, uint32_t interval_steps) {
     return request->step_in_block % interval_steps == 0;
 }
 
-static uint32_t plan_span(struct span *span, const struct request *request, uint32_t queries) {
-    bool is_full = queries == request->canvas_tokens;
-    *span = (struct span){.phase = is_full ? PHASE_REFRESH : PHASE_REUSE,
-                          .queries = queries,
-                          .first_queries = queries,
-                          .context = request->canvas_tokens - queries,
-                          .logit_rows = queries};
+/* `run`, of the active block what is not settled where `skips` says so; all of [0, kept) is kept.
+ */
+static uint32_t answer(struct row_sets *rows, const struct request *request, uint32_t first,
+                       bool skips, uint32_t kept) {
+    *rows =
+        (struct row_sets){.kind = ROW_KV,
+                          .settles = kept == request->canvas_tokens ? BLOCK_DELAYED : BLOCK_WHOLE,
+                          .run = {first, request->canvas_tokens},
+                          .skips = skips,
+                          .keep = {{0, kept}},
+                          .held = kept};
+    rows->head = rows->run;
     return 1;
 }
 
-/* What is masked, in the block and behind it, and what the step before decided. */
-static uint32_t undecided(const struct request *request) {
-    uint32_t behind = request->block_start + request->block_length;
-    return request->uncached_in_block + request->canvas_tokens - behind;
-}
-
-static uint32_t plan_decode(const void *opaque, const struct request *request, struct span *span) {
+static uint32_t plan_decode(const void *opaque, const void *memory, const struct request *request,
+                            struct row_sets *rows) {
     const struct state *state = opaque;
     bool renews =
         is_due(request, state->interval_steps) || request->step_in_block < state->first_steps;
-    return plan_span(span, request, renews ? request->canvas_tokens : undecided(request));
+    (void)memory;
+    return answer(rows, request, renews ? 0 : request->block_start, !renews,
+                  request->canvas_tokens);
 }
 
-static uint32_t plan_prefill(const void *opaque, const struct request *request, struct span *span) {
+static uint32_t plan_prefill(const void *opaque, const void *memory, const struct request *request,
+                             struct row_sets *rows) {
     const struct state *state = opaque;
     bool renews = is_due(request, state->prompt_interval_steps);
-    return plan_span(span, request, renews ? request->canvas_tokens : request->output_tokens);
+    (void)memory;
+    return answer(rows, request, renews ? 0 : request->prompt_tokens, false,
+                  request->prompt_tokens);
 }
 
-static uint32_t plan_both(const void *opaque, const struct request *request, struct span *span) {
+static uint32_t plan_both(const void *opaque, const void *memory, const struct request *request,
+                          struct row_sets *rows) {
     const struct state *state = opaque;
-    if (is_due(request, state->prompt_interval_steps)) {
-        return plan_span(span, request, request->canvas_tokens);
-    }
-    bool renews = is_due(request, state->interval_steps);
-    return plan_span(span, request, renews ? request->output_tokens : undecided(request));
-}
-
-static void output_window(const void *state, const struct request *request, uint32_t *first,
-                          uint32_t *end) {
-    (void)state;
-    *first = request->prompt_tokens;
-    *end = request->canvas_tokens;
-}
-
-/* The block and everything behind it, which is masked. */
-static void undecided_window(const void *state, const struct request *request, uint32_t *first,
-                             uint32_t *end) {
-    (void)state;
-    *first = request->block_start;
-    *end = request->canvas_tokens;
-}
-
-static void both_window(const void *opaque, const struct request *request, uint32_t *first,
-                        uint32_t *end) {
-    const struct state *state = opaque;
-    undecided_window(state, request, first, end);
-    *first = is_due(request, state->interval_steps) ? request->prompt_tokens : *first;
-}
-
-static uint32_t rows_held(const void *state, const struct request *request) {
-    (void)state;
-    return request->canvas_tokens;
-}
-
-static uint32_t prompt_rows_held(const void *state, const struct request *request) {
-    (void)state;
-    return request->prompt_tokens;
+    bool renews_all = is_due(request, state->prompt_interval_steps);
+    bool renews = renews_all || is_due(request, state->interval_steps);
+    uint32_t decided_from = renews_all ? 0 : request->prompt_tokens;
+    (void)memory;
+    return answer(rows, request, renews ? decided_from : request->block_start, !renews,
+                  request->canvas_tokens);
 }
 
 static const struct param decode_params[] = {
@@ -112,12 +85,7 @@ const struct cache_policy cache_dkv_decode = {
              "decoded tokens are left out, renewed at intervals (dKV-Cache); masked ones all run",
          .params = decode_params,
          .n_params = sizeof decode_params / sizeof decode_params[0]},
-    .row = CACHE_ROW_KV,
-    .keeps = KEEPS_CANVAS,
-    .leaves_out = BLOCK_DELAYED,
     .plan = plan_decode,
-    .rows_held = rows_held,
-    .window = undecided_window,
 };
 
 const struct cache_policy cache_dkv_prefill = {
@@ -130,11 +98,7 @@ const struct cache_policy cache_dkv_prefill = {
                    "the prompt's KV alone is kept (dKV-Cache); the whole output runs in every step",
                .params = prefill_params,
                .n_params = sizeof prefill_params / sizeof prefill_params[0]},
-    .row = CACHE_ROW_KV,
-    .keeps = KEEPS_OUTSIDE_BLOCK,
     .plan = plan_prefill,
-    .rows_held = prompt_rows_held,
-    .window = output_window,
 };
 
 const struct cache_policy cache_dkv_pd = {
@@ -146,10 +110,5 @@ const struct cache_policy cache_dkv_pd = {
                .doc = "prompt and decoded tokens are renewed at two intervals (dKV-PD)",
                .params = both_params,
                .n_params = sizeof both_params / sizeof both_params[0]},
-    .row = CACHE_ROW_KV,
-    .keeps = KEEPS_CANVAS,
-    .leaves_out = BLOCK_DELAYED,
     .plan = plan_both,
-    .rows_held = rows_held,
-    .window = both_window,
 };

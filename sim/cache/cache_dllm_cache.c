@@ -23,35 +23,28 @@ static uint32_t steps_to_multiple(uint32_t step, uint32_t interval) {
     return interval - step % interval;
 }
 
-static uint32_t plan(const void *opaque, const struct request *request, struct span *span) {
+static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
+                     struct row_sets *rows) {
     const struct state *state = opaque;
-    uint32_t prompt = request->prompt_tokens, output = request->output_tokens;
+    uint32_t prompt = request->prompt_tokens, canvas = request->canvas_tokens;
     bool renews_prompt = request->steps % state->prompt_interval_steps == 0;
     bool renews_output = request->steps % state->output_interval_steps == 0;
-    uint32_t moved = (uint32_t)(state->transfer_ratio * output);
-    uint32_t from_output = renews_output ? output : (moved > 0 ? moved : 1);
-    uint32_t queries = (renews_prompt ? prompt : 0) + from_output;
-    *span = (struct span){
-        .phase = renews_prompt || renews_output ? PHASE_REFRESH : PHASE_REUSE,
-        .queries = queries,
-        .first_queries = request->canvas_tokens,
-        .context = request->canvas_tokens - queries,
-        .logit_rows = request->canvas_tokens,
-        .value_rows = renews_output   ? 0
-                      : renews_prompt ? request->canvas_tokens
-                                      : output,
-    };
+    uint32_t moved = (uint32_t)(state->transfer_ratio * request->output_tokens);
+    moved = moved > 0 ? moved : 1;
+    (void)memory;
+    *rows = (struct row_sets){.kind = ROW_FEATURES,
+                              .chooser = CHOSEN_BY_CHANGE,
+                              .run = {renews_prompt ? 0 : prompt, canvas},
+                              .head = {0, canvas},
+                              .keep = {{0, canvas}},
+                              .n_chosen = renews_output ? 0 : (renews_prompt ? prompt : 0) + moved,
+                              .held = canvas};
     if (renews_prompt || renews_output) {
         return 1;
     }
     uint32_t to_prompt = steps_to_multiple(request->steps, state->prompt_interval_steps);
     uint32_t to_output = steps_to_multiple(request->steps, state->output_interval_steps);
     return to_prompt < to_output ? to_prompt : to_output;
-}
-
-static uint32_t rows_held(const void *state, const struct request *request) {
-    (void)state;
-    return request->canvas_tokens;
 }
 
 const struct cache_policy cache_dllm_cache = {
@@ -63,10 +56,5 @@ const struct cache_policy cache_dllm_cache = {
                .doc = "interval refresh plus similarity-guided partial updates; twice the memory",
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
-    .row = CACHE_ROW_FEATURES,
-    .keeps = KEEPS_OTHERWISE,
-    .splits_first_layer = 1,
-    .compares_values = 1,
     .plan = plan,
-    .rows_held = rows_held,
 };

@@ -3,22 +3,18 @@
  */
 #include "sim/cache/cache.h"
 
-static uint32_t plan(const void *state, const struct request *request, struct span *span) {
+static uint32_t plan(const void *state, const void *memory, const struct request *request,
+                     struct row_sets *rows) {
+    uint32_t start = request->block_start, end = start + request->block_length;
+    bool renews = request->step_in_block == 0;
     (void)state;
-    if (request->step_in_block == 0) {
-        *span = (struct span){.phase = PHASE_REFRESH, .queries = request->canvas_tokens};
-    } else {
-        *span = (struct span){.phase = PHASE_REUSE,
-                              .queries = request->block_length,
-                              .context = request->canvas_tokens - request->block_length};
-    }
-    span->first_queries = span->logit_rows = span->queries;
-    return request->step_in_block == 0 ? 1 : UINT32_MAX;
-}
-
-static uint32_t rows_held(const void *state, const struct request *request) {
-    (void)state;
-    return request->canvas_tokens;
+    (void)memory;
+    *rows = (struct row_sets){.kind = ROW_KV,
+                              .keep = {{0, start}, {end, request->canvas_tokens}},
+                              .held = request->canvas_tokens};
+    rows->run = renews ? (struct range){0, request->canvas_tokens} : (struct range){start, end};
+    rows->head = rows->run;
+    return renews ? 1 : UINT32_MAX;
 }
 
 const struct cache_policy cache_dual = {
@@ -27,8 +23,5 @@ const struct cache_policy cache_dual = {
                .size = sizeof(struct cache_policy),
                .name = "dual",
                .doc = "KV of the whole canvas, renewed once per block; the suffix goes stale"},
-    .row = CACHE_ROW_KV,
-    .keeps = KEEPS_OUTSIDE_BLOCK,
     .plan = plan,
-    .rows_held = rows_held,
 };

@@ -21,23 +21,23 @@ static const struct param params[] = {
      "a finished block's exact KV is written by the first pass of the next, not by one of its own"},
 };
 
-static uint32_t plan(const void *opaque, const struct request *request, struct span *span) {
+static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
+                     struct row_sets *rows) {
     const struct state *state = opaque;
-    uint32_t holds = exact_plan(state, request, span);
+    uint32_t holds = exact_plan(state, request, rows), end = exact_block_end(request);
+    (void)memory;
     if (!state->cross_block || request->causal != SEES_BLOCKS || request->shifted) {
         return holds;
     }
-    bool lacks_one = span->phase == PHASE_PREFILL && request->block > 0 &&
-                     span->queries == request->block_tokens && request->masked_in_block > 0;
+    bool lacks_one = request->cached_tokens + request->block_tokens == request->block_start &&
+                     request->block > 0 && request->masked_in_block > 0;
     if (lacks_one) {
-        *span = (struct span){.phase = PHASE_REUSE,
-                              .queries = span->queries + request->block_length,
-                              .first_queries = span->queries + request->block_length,
-                              .context = span->context,
-                              .logit_rows = request->block_length,
-                              .exact = 1};
-    } else if (span->phase == PHASE_COMMIT && !exact_is_last(request)) {
-        span->queries = span->first_queries = span->logit_rows = 0;
+        rows->run.end = rows->keep[0].end = end;
+        rows->head = (struct range){request->block_start, end};
+    } else if (request->cached_tokens >= request->block_start && request->masked_in_block == 0 &&
+               !exact_is_last(request)) {
+        rows->run = rows->head = (struct range){end, end};
+        rows->skips = 0;
     }
     return holds;
 }
@@ -52,8 +52,5 @@ const struct cache_policy cache_exact = {
          .doc = "exact KV in pages, block-causal and autoregressive models; one more pass a block",
          .params = params,
          .n_params = sizeof params / sizeof params[0]},
-    .row = CACHE_ROW_KV,
-    .keeps = KEEPS_EXACT,
     .plan = plan,
-    .rows_held = exact_rows_held,
 };

@@ -4,7 +4,6 @@
 #include <math.h>
 
 #include "sim/cache/exact.h"
-#include "sim/decode/block.h"
 #include "sim/decode/focus.h"
 
 static const char *const threshold_words[] = {"mean-std", "std", NULL};
@@ -37,20 +36,12 @@ static struct focus_rule rule_of(const void *opaque) {
                                .ema_weight = state->ema_weight};
 }
 
-static uint32_t plan(const void *opaque, const struct request *request, struct span *span) {
-    const struct state *state = opaque;
-    (void)exact_plan(state, request, span);
-    if (span->phase == PHASE_PREFILL || span->queries == 0) {
-        return 1;
-    }
-    if (request->causal == SEES_TOKENS) {
-        span->kept_queries = span->queries; /* a single token is never evicted */
-        span->kept_keys = span->context + span->queries;
-        return 1;
-    }
-    span->kept_queries = request->kept_in_block;
-    span->kept_keys = request->block_start + request->reach_in_block;
-    span->logit_rows = span->logit_rows > 0 ? request->kept_in_block : 0;
+static uint32_t plan(const void *state, const void *memory, const struct request *request,
+                     struct row_sets *rows) {
+    (void)memory;
+    (void)exact_plan(state, request, rows);
+    rows->settles = BLOCK_NEIGHBOUR;
+    rows->chooser = CHOSEN_BY_POLICY;
     return 1;
 }
 
@@ -85,13 +76,8 @@ const struct cache_policy cache_focus = {
                .doc = "DC+, and tokens unlikely to be committed go no further than layer 1 (FOCUS)",
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
-    .row = CACHE_ROW_KV,
-    .keeps = KEEPS_EXACT,
-    .leaves_out = BLOCK_NEIGHBOUR,
-    .evicts = 1,
     .memory_bytes = sizeof(struct focus_yield),
     .plan = plan,
-    .rows_held = exact_rows_held,
     .evict = evict,
     .learn = learn,
 };

@@ -2,22 +2,17 @@
  * it; later steps run the block and everything behind it (arXiv 2505.22618, section 3.2). */
 #include "sim/cache/cache.h"
 
-static uint32_t plan(const void *state, const struct request *request, struct span *span) {
+static uint32_t plan(const void *state, const void *memory, const struct request *request,
+                     struct row_sets *rows) {
+    bool renews = request->step_in_block == 0;
     (void)state;
-    if (request->step_in_block == 0) {
-        *span = (struct span){.phase = PHASE_REFRESH, .queries = request->canvas_tokens};
-    } else {
-        *span = (struct span){.phase = PHASE_REUSE,
-                              .queries = request->canvas_tokens - request->block_start,
-                              .context = request->block_start};
-    }
-    span->first_queries = span->logit_rows = span->queries;
-    return request->step_in_block == 0 ? 1 : UINT32_MAX;
-}
-
-static uint32_t rows_held(const void *state, const struct request *request) {
-    (void)state;
-    return request->canvas_tokens;
+    (void)memory;
+    *rows = (struct row_sets){.kind = ROW_KV,
+                              .run = {renews ? 0 : request->block_start, request->canvas_tokens},
+                              .keep = {{0, request->block_start}},
+                              .held = request->canvas_tokens};
+    rows->head = rows->run;
+    return renews ? 1 : UINT32_MAX;
 }
 
 const struct cache_policy cache_prefix = {
@@ -26,8 +21,5 @@ const struct cache_policy cache_prefix = {
                .size = sizeof(struct cache_policy),
                .name = "prefix",
                .doc = "KV before the block is kept; the suffix is recomputed in every step"},
-    .row = CACHE_ROW_KV,
-    .keeps = KEEPS_BEFORE_BLOCK,
     .plan = plan,
-    .rows_held = rows_held,
 };

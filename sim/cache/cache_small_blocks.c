@@ -4,7 +4,6 @@
  * block is exact. */
 #include "sim/cache/exact.h"
 #include "sim/cache/small_blocks.h"
-#include "sim/decode/block.h"
 
 struct state {
     struct exact_state exact;
@@ -19,17 +18,22 @@ static const struct param params[] = {
      "off: every pass runs the whole block"},
 };
 
-static uint32_t plan(const void *opaque, const struct request *request, struct span *span) {
+static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
+                     struct row_sets *rows) {
     const struct state *state = opaque;
-    (void)exact_plan(state, request, span);
-    bool in_small_block = state->block_cache && span->phase == PHASE_REUSE &&
-                          request->causal == SEES_BLOCKS && request->passes_in_block > 0 &&
+    uint32_t start = request->block_start;
+    (void)memory;
+    (void)exact_plan(state, request, rows);
+    rows->settles = BLOCK_PARTS;
+    bool in_small_block = state->block_cache && request->causal == SEES_BLOCKS &&
+                          rows->run.first == start && request->masked_in_block > 0 &&
+                          request->passes_in_block > 0 &&
                           !small_block_begins(&state->small, request);
     if (in_small_block) {
-        span->part_start = small_block_start(&state->small, request);
-        uint32_t queries = small_block_end(&state->small, request) - span->part_start;
-        span->context += span->queries - queries;
-        span->queries = span->first_queries = span->logit_rows = queries;
+        rows->run = (struct range){start + small_block_start(&state->small, request),
+                                   start + small_block_end(&state->small, request)};
+        rows->head = rows->run;
+        rows->skips = 0;
     }
     return 1;
 }
@@ -44,9 +48,5 @@ const struct cache_policy cache_small_blocks = {
                       "v2)",
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
-    .row = CACHE_ROW_KV,
-    .keeps = KEEPS_EXACT,
-    .leaves_out = BLOCK_PARTS,
     .plan = plan,
-    .rows_held = exact_rows_held,
 };

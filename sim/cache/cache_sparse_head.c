@@ -8,8 +8,13 @@ static uint32_t ceil_rows(const struct sparse_state *state, uint32_t rows) {
     uint32_t kept = (uint32_t)(state->retention * rows);
     return kept < state->retention * rows ? kept + 1 : kept;
 }
-static uint32_t rows_held(const void *opaque, const struct request *request) {
-    return ceil_rows(opaque, request->canvas_tokens);
+
+static uint32_t plan(const void *state, const void *memory, const struct request *request,
+                     struct row_sets *rows) {
+    (void)memory;
+    *rows = (struct row_sets){.chooser = CHOSEN_BY_HEAD,
+                              .held = ceil_rows(state, request->canvas_tokens)};
+    return sparse_plan(state, request, rows);
 }
 
 const struct cache_policy cache_sparse_head = {
@@ -21,9 +26,5 @@ const struct cache_policy cache_sparse_head = {
                .doc = "each KV head retains its own rows, packed densely (dLLM-Serve)",
                .params = sparse_params,
                .n_params = SPARSE_N_PARAMS},
-    .row = CACHE_ROW_KV,
-    .keeps = KEEPS_CHOSEN_BY_HEAD,
-    .selects = 1,
-    .plan = sparse_plan,
-    .rows_held = rows_held,
+    .plan = plan,
 };

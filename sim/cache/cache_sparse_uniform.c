@@ -2,8 +2,13 @@
  * block under way are held as rows of plain KV. */
 #include "sim/cache/sparse.h"
 
-static uint32_t rows_held(const void *opaque, const struct request *request) {
-    return sparse_rows_kept(opaque, request->canvas_tokens) + request->block_tokens;
+static uint32_t plan(const void *state, const void *memory, const struct request *request,
+                     struct row_sets *rows) {
+    (void)memory;
+    *rows = (struct row_sets){.chooser = CHOSEN_FOR_HEADS,
+                              .held = sparse_rows_kept(state, request->canvas_tokens) +
+                                      request->block_tokens};
+    return sparse_plan(state, request, rows);
 }
 
 const struct cache_policy cache_sparse_uniform = {
@@ -15,9 +20,5 @@ const struct cache_policy cache_sparse_uniform = {
                .doc = "the same retained rows for all heads (Sparse-dLLM)",
                .params = sparse_params,
                .n_params = SPARSE_N_PARAMS},
-    .row = CACHE_ROW_KV,
-    .keeps = KEEPS_CHOSEN_TOGETHER,
-    .selects = 1,
-    .plan = sparse_plan,
-    .rows_held = rows_held,
+    .plan = plan,
 };

@@ -18,13 +18,12 @@ static const struct param params[] = {
     COUNT(update_every, "steps", "0", "a full pass every so many steps of a block; 0: its first"),
 };
 
-static void window(const void *opaque, const struct request *request, uint32_t *first,
-                   uint32_t *end) {
-    const struct state *state = opaque;
+/* What every step runs. */
+static struct range window(const struct state *state, const struct request *request) {
     uint32_t start = request->block_start, behind = start + request->block_length;
     uint32_t left = request->canvas_tokens - behind;
-    *first = start - (state->prefix_look < start ? state->prefix_look : start);
-    *end = behind + (state->after_look < left ? state->after_look : left);
+    return (struct range){start - (state->prefix_look < start ? state->prefix_look : start),
+                          behind + (state->after_look < left ? state->after_look : left)};
 }
 
 /* For how many steps from here on the whole canvas runs; 0: not in this one. */
@@ -43,25 +42,21 @@ static uint32_t steps_to_update(const struct state *state, const struct request 
     return every > 0 ? every - request->step_in_block % every : UINT32_MAX;
 }
 
-static uint32_t plan(const void *opaque, const struct request *request, struct span *span) {
+static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
+                     struct row_sets *rows) {
     const struct state *state = opaque;
-    uint32_t first, end, full = full_passes(state, request);
-    window(state, request, &first, &end);
-    if (full > 0 || end - first == request->canvas_tokens) {
-        *span = (struct span){.phase = PHASE_REFRESH, .queries = request->canvas_tokens};
-        full = full > 0 ? full : UINT32_MAX;
-    } else {
-        *span = (struct span){.phase = PHASE_REUSE,
-                              .queries = end - first,
-                              .context = request->canvas_tokens - (end - first)};
+    uint32_t full = full_passes(state, request), canvas = request->canvas_tokens;
+    const struct range near = window(state, request);
+    (void)memory;
+    *rows = (struct row_sets){.kind = ROW_KV,
+                              .run = full > 0 ? (struct range){0, canvas} : near,
+                              .keep = {{0, near.first}, {near.end, canvas}},
+                              .held = canvas};
+    rows->head = rows->run;
+    if (full > 0) {
+        return full;
     }
-    span->first_queries = span->logit_rows = span->queries;
-    return full > 0 ? full : steps_to_update(state, request);
-}
-
-static uint32_t rows_held(const void *state, const struct request *request) {
-    (void)state;
-    return request->canvas_tokens;
+    return range_length(near) == canvas ? UINT32_MAX : steps_to_update(state, request);
 }
 
 const struct cache_policy cache_vicinity = {
@@ -73,9 +68,5 @@ const struct cache_policy cache_vicinity = {
                .doc = "KV renewed once per block, near the block in every step; far ones go stale",
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
-    .row = CACHE_ROW_KV,
-    .keeps = KEEPS_OUTSIDE_BLOCK,
     .plan = plan,
-    .rows_held = rows_held,
-    .window = window,
 };

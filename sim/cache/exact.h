@@ -51,8 +51,7 @@ static inline bool exact_is_last(const struct request *request) {
     return exact_block_end(request) == request->canvas_tokens || request->answer_tokens > 0;
 }
 
-/* Callbacks of any policy whose state begins with an exact_state. */
-uint32_t exact_plan(const void *state, const struct request *request, struct span *span);
-uint32_t exact_rows_held(const void *state, const struct request *request);
+/* The answer of any policy whose state begins with an exact_state, and for how many steps. */
+uint32_t exact_plan(const void *state, const struct request *request, struct row_sets *rows);
 
 #endif

@@ -15,20 +15,18 @@ uint32_t sparse_rows_kept(const struct sparse_state *state, uint32_t rows) {
     return kept > 0 ? kept : 1;
 }
 
-uint32_t sparse_plan(const void *opaque, const struct request *request, struct span *span) {
-    const struct sparse_state *state = opaque;
-    uint32_t context = request->canvas_tokens - request->block_length;
-    if (request->step_in_block <= state->delay_steps || context == 0) {
-        *span = (struct span){.phase = PHASE_REFRESH, .queries = request->canvas_tokens};
-        if (request->step_in_block == state->delay_steps && context > 0) {
-            span->select_rows = context;
-            span->pack_rows = sparse_rows_kept(state, context);
-        }
-    } else {
-        *span = (struct span){.phase = PHASE_REUSE,
-                              .queries = request->block_length,
-                              .context = sparse_rows_kept(state, context)};
+uint32_t sparse_plan(const struct sparse_state *state, const struct request *request,
+                     struct row_sets *rows) {
+    uint32_t start = request->block_start, end = start + request->block_length;
+    uint32_t canvas = request->canvas_tokens, context = canvas - request->block_length;
+    bool renews = request->step_in_block <= state->delay_steps;
+    rows->kind = ROW_KV;
+    rows->run = renews ? (struct range){0, canvas} : (struct range){start, end};
+    rows->head = rows->run;
+    if (request->step_in_block >= state->delay_steps && context > 0) {
+        rows->keep[0] = (struct range){0, start};
+        rows->keep[1] = (struct range){end, canvas};
+        rows->n_chosen = sparse_rows_kept(state, context);
     }
-    span->first_queries = span->logit_rows = span->queries;
-    return request->step_in_block <= state->delay_steps ? 1 : UINT32_MAX;
+    return renews ? 1 : UINT32_MAX;
 }

@@ -20,6 +20,8 @@ extern const struct param sparse_params[SPARSE_N_PARAMS];
 /* Rows kept of a context of `rows`: at least one, at most all (released code: max(1, int(r n))). */
 uint32_t sparse_rows_kept(const struct sparse_state *state, uint32_t rows);
 
-uint32_t sparse_plan(const void *state, const struct request *request, struct span *span);
+/* All but who chooses and the memory. */
+uint32_t sparse_plan(const struct sparse_state *state, const struct request *request,
+                     struct row_sets *rows);
 
 #endif

@@ -93,10 +93,10 @@ static uint32_t walk_commits(struct rng *rng, const struct request *request, uin
 /* How many of the decided positions of the block stand in front, which of its positions a policy
  * that leaves some out finds uncached, and which of them an
  * eviction left: any that it may meet. */
-static void draw_positions(struct rng *rng, uint32_t leaves_out, struct request *request) {
+static void draw_positions(struct rng *rng, uint32_t settles, struct request *request) {
     uint32_t masked = request->masked_in_block, length = request->block_length;
     request->known_in_front = masked == 0 ? length : exercise_draw(rng, 0, length - masked);
-    if (leaves_out == BLOCK_PARTS) {
+    if (settles == BLOCK_PARTS) {
         return;
     }
     request->uncached_in_block = request->passes_in_block == 0
@@ -119,11 +119,11 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
         request->passes_in_block = 0;
         request->preemptions++;
     }
-    if (cache->leaves_out != BLOCK_WHOLE && request->causal == SEES_BLOCKS &&
+    if (guard->facts.settles != BLOCK_WHOLE && request->causal == SEES_BLOCKS &&
         request->cached_tokens >= request->block_start) {
-        draw_positions(rng, cache->leaves_out, request);
+        draw_positions(rng, guard->facts.settles, request);
     }
-    cache->plan(guard, request, &request->span);
+    (void)cache_plan(cache, guard, NULL, request);
     uint32_t blocks = request->span.queries / request->block_tokens;
     if (guard->err.kind != ERR_NONE) {
         return;
@@ -145,7 +145,9 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
     }
     struct span next = {0};
     while (request->masked_in_block == 0 && next.queries == 0 && request->state != REQUEST_DONE) {
-        cache->plan(guard, request, &next);
+        uint32_t repeat;
+        const struct row_sets rows = cache_rows(cache, guard, NULL, request, &repeat);
+        next = rows_span(&rows, request);
         if (next.queries == 0 && request->committed_tokens < request->output_tokens) {
             blocks_enter(request, request->block + 1);
             blocks_commit(request, yields);
@@ -164,7 +166,7 @@ static void walk_exact(struct guard *guard, struct rng *rng) {
             exercise_exact_request(rng, walk, walk % 5 == 0 ? 64 : 8192, walk % 8 == 0 ? 64 : 512,
                                    causal, block_sizes[walk % 8]);
         request.shifted = causal == SEES_BLOCKS && walk % 7 >= 4;
-        request.kv_rows = guard->outer.cache.rows_held(guard, &request);
+        request.kv_rows = guard->facts.held;
         request.kv_bytes = (int64_t)request.kv_rows * EXERCISE_KV_ROW_BYTES;
         request.state = REQUEST_RUNNING;
         while (request.state != REQUEST_DONE && guard->err.kind == ERR_NONE) {
@@ -252,27 +254,46 @@ static void walk_evictions(struct guard *guard, struct rng *rng) {
     free(block);
 }
 
+/* A request under a policy for models that see their canvas, to its end. */
+static void walk_canvas(struct guard *guard, struct rng *rng, void *memory, uint32_t walk) {
+    const struct cache_policy *cache = &guard->outer.cache;
+    struct request request = exercise_request(rng, walk, 32768, 512);
+    request.state = REQUEST_RUNNING;
+    memset(memory, 0, cache->memory_bytes);
+    while (request.state != REQUEST_DONE && guard->err.kind == ERR_NONE) {
+        if (cache->learn != NULL && request.step_in_block == 0) {
+            cache->learn(guard, memory, &request, 0);
+        }
+        if (guard->facts.settles != BLOCK_WHOLE) {
+            draw_positions(rng, guard->facts.settles, &request);
+        }
+        (void)cache_plan(cache, guard, memory, &request);
+        uint32_t commits = walk_commits(rng, &request, walk);
+        if (cache->learn != NULL) {
+            cache->learn(guard, memory, &request, commits);
+        }
+        advance(&request, commits);
+    }
+}
+
 static void exercise_cache(struct guard *guard, struct rng *rng) {
-    if (guard->outer.cache.keeps == KEEPS_EXACT) {
+    const struct cache_policy *cache = &guard->outer.cache;
+    struct rng first = rng_stream(SEED, "facts");
+    const struct request request = exercise_request(&first, 0, 4096, 512);
+    guard_ask_facts(guard, &request);
+    if (guard->facts.kind == ROW_EXACT) {
         walk_exact(guard, rng);
-        if (guard->outer.cache.evict != NULL) {
+        if (cache->evict != NULL) {
             walk_evictions(guard, rng);
         }
         return;
     }
+    void *memory = calloc(1, (size_t)cache->memory_bytes + 1);
+    ASSERT(memory != NULL);
     for (uint32_t walk = 0; walk < N_WALKS && guard->err.kind == ERR_NONE; walk++) {
-        struct request request = exercise_request(rng, walk, 32768, 512);
-        request.kv_rows = guard->outer.cache.rows_held(guard, &request);
-        request.kv_bytes = (int64_t)request.kv_rows * EXERCISE_KV_ROW_BYTES;
-        request.state = REQUEST_RUNNING;
-        while (request.state != REQUEST_DONE && guard->err.kind == ERR_NONE) {
-            if (guard->outer.cache.leaves_out != BLOCK_WHOLE) {
-                draw_positions(rng, guard->outer.cache.leaves_out, &request);
-            }
-            guard->outer.cache.plan(guard, &request, &request.span);
-            advance(&request, walk_commits(rng, &request, walk));
-        }
+        walk_canvas(guard, rng, memory, walk);
     }
+    free(memory);
 }
 
 /* What a step says of the masked positions. */

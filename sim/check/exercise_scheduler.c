@@ -43,13 +43,10 @@ struct world {
     int64_t now_ns, kv_used_bytes;
 };
 
-static bool is_exact(const struct world *world) {
-    return world->rules.cache->keeps == KEEPS_EXACT;
-}
-
 static void renew_memory(const struct world *world, struct request *request) {
     const struct rules *rules = &world->rules;
-    request->kv_rows = rules->cache->rows_held(rules->cache_state, request);
+    uint32_t repeat;
+    request->kv_rows = cache_rows(rules->cache, rules->cache_state, NULL, request, &repeat).held;
     request->kv_bytes = ceil_div(request->kv_rows, rules->page_rows) * rules->page_rows *
                         (int64_t)EXERCISE_KV_ROW_BYTES;
 }
@@ -57,8 +54,8 @@ static void renew_memory(const struct world *world, struct request *request) {
 static void renew_plan(const struct world *world, struct request *request) {
     const struct rules *rules = &world->rules;
     uint32_t count_repeat, repeat;
-    repeat = rules->cache->plan(rules->cache_state, request, &request->span);
-    if (is_exact(world)) {
+    repeat = cache_plan(rules->cache, rules->cache_state, NULL, request);
+    if (request->span.exact) {
         renew_memory(world, request);
     }
     if (!blocks_decide(request)) {
@@ -79,17 +76,16 @@ static void step(const struct world *world, struct request *request) {
     request->step_in_block += request->span.phase != PHASE_PREFILL;
     request->passes_in_block += request->span.phase != PHASE_PREFILL;
     blocks_commit(request, request->commit_tokens);
-    if (is_exact(world)) {
+    if (request->span.exact) {
         blocks_cache(request);
     }
     if (request->masked_in_block > 0) {
         return;
     }
-    struct span next = {0};
-    if (is_exact(world)) {
-        world->rules.cache->plan(world->rules.cache_state, request, &next);
-    }
-    if (next.queries > 0) {
+    uint32_t repeat;
+    const struct row_sets next =
+        cache_rows(world->rules.cache, world->rules.cache_state, NULL, request, &repeat);
+    if (request->span.exact && rows_span(&next, request).queries > 0) {
         return;
     }
     if (request->committed_tokens == request->output_tokens) {
@@ -283,7 +279,7 @@ static void fill_world(struct world *world, struct rng *rng, uint32_t n, uint32_
     memset(world, 0, sizeof *world);
     world->rules = rules;
     world->n_requests = n;
-    world->max_asks = is_exact(world) ? EXACT_WORLD_ASKS : 250;
+    world->max_asks = world->rules.causal != SEES_CANVAS ? EXACT_WORLD_ASKS : 250;
     world->max_requests = exercise_size(rng, 64);
     int64_t arrival_ns = 1;
     for (uint32_t i = 0; i < n; i++) {

@@ -31,9 +31,10 @@ static const struct {
     [PROMISE_PROGRESS] = {ONLY(POLICY_SCHEDULER),
                           "selects something or names a later time when something could run"},
     [PROMISE_ESTIMATE] = {ONLY(POLICY_SCHEDULER), "asks for estimates of valid batches only"},
-    [PROMISE_SPAN] = {ONLY(POLICY_CACHE), "plans spans that fit the request and its own flags"},
-    [PROMISE_SPAN_REPEAT] = {ONLY(POLICY_CACHE), "keeps a span for as many steps as it says"},
-    [PROMISE_ROWS] = {ONLY(POLICY_CACHE), "holds enough rows, and as many as it may"},
+    [PROMISE_SPAN] = {ONLY(POLICY_CACHE), "answers with row sets that fit the request"},
+    [PROMISE_SPAN_REPEAT] = {ONLY(POLICY_CACHE), "keeps its row sets for as many steps as it says"},
+    [PROMISE_ROWS] = {ONLY(POLICY_CACHE),
+                      "holds enough rows, reads what is kept, and keeps it in its place"},
     [PROMISE_EVICT] = {ONLY(POLICY_CACHE),
                        "evicts masked positions alone, and leaves one to commit"},
     [PROMISE_COMMIT] = {ONLY(POLICY_DECODER), "commits at least one masked position, at most all"},
@@ -141,7 +142,6 @@ void guard_init(struct guard *guard, const struct policy *inner, void *inner_sta
         scratch->memory[0] = zeroed((size_t)outer->memory_bytes + MARGIN, 1);
         scratch->memory[1] = zeroed((size_t)outer->memory_bytes + MARGIN, 1);
         outer->plan = guarded_plan;
-        outer->rows_held = guarded_rows_held;
         outer->evict = outer->evict != NULL ? guarded_evict : NULL;
         outer->learn = outer->learn != NULL ? guarded_learn : NULL;
         break;

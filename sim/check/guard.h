@@ -71,7 +71,10 @@ struct guard {
     enum promise broken; /* when err.kind is not ERR_NONE */
     struct err err;
     uint32_t n_postponed;
-    uint64_t n_preempted, n_idle; /* requests, over all decisions */
+    struct row_sets
+        facts; /* a cache policy's last answer: kind, chooser and settles never change */
+    bool has_facts, keeps_all, keeps_some; /* of a canvas, in some answer */
+    uint64_t n_preempted, n_idle;          /* requests, over all decisions */
 };
 
 /* `max_slots` bounds slots, batch capacities, block lengths and replicas. `inner` and its state
@@ -79,5 +82,8 @@ struct guard {
 void guard_init(struct guard *guard, const struct policy *inner, void *inner_state,
                 uint32_t max_slots);
 void guard_fini(struct guard *guard);
+
+/* Asks a cache policy once, unchecked, for guard->facts. */
+void guard_ask_facts(struct guard *guard, const struct request *request);
 
 #endif

@@ -53,8 +53,8 @@ struct request guard_later(const struct request *request, uint32_t steps, uint32
 
 /* The wrapped callbacks; the state of each is the guard. */
 void guarded_schedule(void *state, const struct schedule_view *view, struct batch *batch);
-uint32_t guarded_plan(const void *state, const struct request *request, struct span *span);
-uint32_t guarded_rows_held(const void *state, const struct request *request);
+uint32_t guarded_plan(const void *state, const void *memory, const struct request *request,
+                      struct row_sets *rows);
 uint32_t guarded_evict(const void *state, const void *memory, const struct eviction_view *view,
                        uint8_t *keep);
 void guarded_learn(const void *state, void *memory, const struct request *request, uint32_t n);

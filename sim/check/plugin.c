@@ -8,7 +8,6 @@
 
 #include "sim/base/inputs.h"
 #include "sim/cache/cache.h"
-#include "sim/decode/block.h"
 #include "sim/decoder/decoder.h"
 #include "sim/policy/registry.h"
 #include "sim/router/router.h"
@@ -58,7 +57,7 @@ static int validate_callbacks(const struct policy *policy, const char *place, st
         break;
     case POLICY_CACHE: {
         const struct cache_policy *cache = (const struct cache_policy *)policy;
-        missing = cache->plan == NULL ? "plan" : (cache->rows_held == NULL ? "rows_held" : NULL);
+        missing = cache->plan == NULL ? "plan" : NULL;
         break;
     }
     case POLICY_DECODER: {
@@ -90,57 +89,13 @@ static int validate_callbacks(const struct policy *policy, const char *place, st
     return 0;
 }
 
-static int validate_cache_flags(const struct policy *policy, const char *place, struct err *err) {
+static int validate_memory(const struct policy *policy, const char *place, struct err *err) {
     const struct cache_policy *cache = (const struct cache_policy *)policy;
-    if (cache->row > CACHE_ROW_FEATURES) {
-        return err_world(err, "%s: cache %s has row %u, which is no cache_row", place, policy->name,
-                         cache->row);
-    }
-    if (cache->keeps > KEEPS_OTHERWISE) {
-        return err_world(err, "%s: cache %s keeps %u, which is no cache_keeps", place, policy->name,
-                         cache->keeps);
-    }
-    if (cache->splits_first_layer > 1 || cache->selects > 1 || cache->compares_values > 1 ||
-        cache->evicts > 1) {
-        return err_world(err, "%s: cache %s has a flag that is neither 0 nor 1", place,
-                         policy->name);
-    }
-    if (cache->leaves_out > BLOCK_PARTS) {
-        return err_world(err, "%s: cache %s leaves out %u, which is no block_cache", place,
-                         policy->name, cache->leaves_out);
-    }
-    if ((cache->evicts == 1) != (cache->evict != NULL)) {
-        return err_world(err, "%s: cache %s %s", place, policy->name,
-                         cache->evicts == 1 ? "evicts but lacks the callback evict"
-                                            : "has the callback evict but does not say it evicts");
-    }
-    if (cache->keeps != KEEPS_EXACT && cache->evicts == 1) {
-        return err_world(err, "%s: cache %s evicts positions but keeps no exact rows", place,
-                         policy->name);
-    }
-    if (cache->keeps != KEEPS_EXACT && cache->keeps != KEEPS_CANVAS &&
-        cache->keeps != KEEPS_OTHERWISE && cache->leaves_out != BLOCK_WHOLE) {
-        return err_world(err,
-                         "%s: cache %s leaves out positions but is none of KEEPS_EXACT, "
-                         "KEEPS_CANVAS and KEEPS_OTHERWISE",
-                         place, policy->name);
-    }
-    if (cache->window != NULL && cache->keeps != KEEPS_OUTSIDE_BLOCK &&
-        cache->keeps != KEEPS_CANVAS) {
-        return err_world(err,
-                         "%s: cache %s has the callback window but does not keep what is outside "
-                         "of the block",
-                         place, policy->name);
-    }
-    if (cache->keeps == KEEPS_CANVAS && cache->leaves_out == BLOCK_PARTS) {
-        return err_world(err, "%s: cache %s keeps the canvas but runs a block in parts", place,
-                         policy->name);
-    }
-    if (cache->memory_bytes > PLUGIN_MAX_MEMORY_BYTES || cache->memory_bytes % 8 != 0) {
+    if (cache->memory_bytes > CACHE_MAX_MEMORY_BYTES || cache->memory_bytes % 8 != 0) {
         return err_world(err,
                          "%s: cache %s asks for %u bytes of memory of a request; expected a "
                          "multiple of 8 up to %d",
-                         place, policy->name, cache->memory_bytes, PLUGIN_MAX_MEMORY_BYTES);
+                         place, policy->name, cache->memory_bytes, CACHE_MAX_MEMORY_BYTES);
     }
     return 0;
 }
@@ -271,7 +226,7 @@ int plugin_validate(const struct policy *policy, const char *place, struct err *
         status = validate_callbacks(policy, place, err);
     }
     if (status == 0 && policy->kind == POLICY_CACHE) {
-        status = validate_cache_flags(policy, place, err);
+        status = validate_memory(policy, place, err);
     }
     if (status == 0 && policy->kind == POLICY_SCHEDULER &&
         ((const struct scheduler *)policy)->grows > 1) {

@@ -13,7 +13,6 @@ enum {
     PLUGIN_MAX_NAME = 32,             /* characters of a policy's or a parameter's name */
     PLUGIN_MAX_PARAMS = 64,           /* what param_set can search for the nearest name */
     PLUGIN_MAX_STATE_BYTES = 1 << 20, /* replicas each have one */
-    PLUGIN_MAX_MEMORY_BYTES = 4096,   /* requests each have one */
 };
 
 /* Load the policy of `kind` in the file `path`, which holds a slash. ERR_WORLD when the file is not

@@ -95,9 +95,9 @@ static struct span widest_span(const struct system *system, uint32_t canvas, uin
         .first_queries = canvas,
         .logit_rows = system_scope_rows(settings, canvas, output, settings->block_tokens,
                                         settings->block_tokens, true),
-        .select_rows = system->cache->selects ? canvas : 0,
-        .pack_rows = system->cache->selects ? canvas : 0,
-        .value_rows = system->cache->compares_values ? output : 0,
+        .select_rows = rows_are_chosen(&system->rows) ? canvas : 0,
+        .pack_rows = rows_are_chosen(&system->rows) ? canvas : 0,
+        .value_rows = system->rows.chooser == CHOSEN_BY_CHANGE ? output : 0,
         .sampled_rows = settings->sample_scope == SAMPLES_OUTPUT ? output : 0,
     };
 }
@@ -148,7 +148,7 @@ static enum reject_reason misfit(struct life *life, uint32_t slot) {
     const struct request *request = &life->requests[slot];
     struct request last = *request;
     blocks_enter_last(&last);
-    uint32_t rows = system->cache->rows_held(system->cache_state, &last);
+    uint32_t holds, rows = cache_rows(system->cache, system->cache_state, NULL, &last, &holds).held;
     if (budget_request_bytes(&system->budget, rows) > system->budget.pool_bytes) {
         return REJECT_KV;
     }
@@ -411,15 +411,18 @@ static int end_block(struct life *life, uint32_t slot, struct err *err) {
 /* Whether a block without masked positions has more to do: its keys and values to write. */
 static bool commits_block(struct life *life, uint32_t slot) {
     struct request *request = &life->requests[slot];
-    struct span span;
-    if (life->system->cache->keeps != KEEPS_EXACT) {
+    const void *memory = NULL;
+    uint32_t holds;
+    if (!request->span.exact) {
         return false;
     }
     if (life->has_positions) {
         positions_plan(&life->positions, slot, request, true);
+        memory = positions_memory(&life->positions, slot);
     }
-    life->system->cache->plan(life->system->cache_state, request, &span);
-    return span.queries > 0;
+    const struct row_sets rows =
+        cache_rows(life->system->cache, life->system->cache_state, memory, request, &holds);
+    return rows_span(&rows, request).queries > 0;
 }
 
 static void commit_chosen(const struct life *life, struct replica *replica, struct request *request,
@@ -452,7 +455,8 @@ static int pass_block(struct life *life, struct replica *replica, uint32_t slot,
                          : (known != NULL && known->commits != NULL ? known->commits[member] : 0);
     uint32_t chosen = positions_pass(&life->positions, slot, request, word, count, decides);
     const struct policy *decoder = &life->system->decoder->policy;
-    if (word != NULL && life->asked->records_members && life->system->cache->evicts) {
+    if (word != NULL && life->asked->records_members &&
+        life->system->rows.chooser == CHOSEN_BY_POLICY) {
         struct decode_pass *pass = &replica->member_passes[member];
         positions_kept(&life->positions, slot, &pass->kept, &pass->reach);
     }
@@ -506,7 +510,7 @@ static int request_turn(struct life *life, struct replica *replica, uint32_t slo
     int status = 0;
     settle_journey(journey, request);
     sums_add(replica, request, -1);
-    if (life->system->cache->keeps == KEEPS_EXACT) {
+    if (request->span.exact) {
         blocks_cache(request);
     }
     if (was_done) {
@@ -545,6 +549,7 @@ void life_chunk(struct life *life, struct replica *replica, uint32_t slot, uint3
     struct request *request = &life->requests[slot];
     sums_add(replica, request, -1);
     request->span.queries = request->span.first_queries = tokens;
+    request->rows.run.end = request->rows.run.first + tokens;
     request->span.logit_rows = request->commit_tokens = 0;
     request->steps_to_change = life->journeys[slot].steps_planned = 1;
     sums_add(replica, request, 1);

@@ -18,7 +18,7 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         .n_free = n,
         .n_replicas = settings->replicas,
         .shares_prefixes = settings->prefix_caching && asked->executor.shares_prefixes &&
-                           asked->system->cache->keeps == KEEPS_EXACT &&
+                           asked->system->rows.kind == ROW_EXACT &&
                            system_causality(asked->system->model) == SEES_TOKENS,
         .widest_fitting_canvas = asked->system->budget.shares_pool ? 0 : INT64_MAX,
     };

@@ -44,8 +44,8 @@ static struct step_shape full_step(const struct system *s, uint32_t canvas, uint
         .queries = canvas,
         .first_queries = canvas,
         .logit_rows = system_scope_rows(&s->settings, canvas, masked, masked, masked, true),
-        .select_rows = s->cache->selects ? canvas : 0,
-        .pack_rows = s->cache->selects ? canvas : 0,
+        .select_rows = rows_are_chosen(&s->rows) ? canvas : 0,
+        .pack_rows = rows_are_chosen(&s->rows) ? canvas : 0,
     };
     struct step_shape shape;
     shape_clear(&shape);
@@ -83,12 +83,9 @@ static int64_t cached_bytes(const struct system *s, const struct step_memory *st
                               .block_tokens = s->settings.block_tokens,
                               .causal = system_causality(s->model),
                               .steps_per_block = s->settings.steps_per_block};
-    if (s->cache->keeps == KEEPS_EXACT) {
-        blocks_enter_last(&request);
-    } else {
-        blocks_enter(&request, 0);
-    }
-    return s->row_bytes * s->cache->rows_held(s->cache_state, &request);
+    uint32_t holds;
+    blocks_enter_last(&request);
+    return s->row_bytes * cache_rows(s->cache, s->cache_state, NULL, &request, &holds).held;
 }
 
 static void hold_planned(const struct system *s, const struct step_shape *shape,
@@ -188,7 +185,7 @@ void lmax_step(const struct lmax_request *r, uint32_t canvas_tokens, int64_t ava
     const struct system *s = r->system;
     *out = (struct step_memory){.canvas_tokens = canvas_tokens,
                                 .output_tokens = output_tokens(r, canvas_tokens)};
-    bool is_exact = s->cache->keeps == KEEPS_EXACT;
+    bool is_exact = s->rows.kind == ROW_EXACT;
     out->cached_bytes = cached_bytes(s, out);
     int64_t left = available_bytes - out->cached_bytes;
     if (s->settings.allocator == ALLOCATOR_PLANNED) {

@@ -454,7 +454,7 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     struct replica *replica = &loop->life.replicas[done->replica];
     struct loop_result *result = loop->result;
     replica->busy = false;
-    if (loop->asked->system->cache->evicts && done->decided.words != NULL) {
+    if (loop->asked->system->rows.chooser == CHOSEN_BY_POLICY && done->decided.words != NULL) {
         settle_shape(loop, replica, done->decided.words);
     }
     result->busy_ns += done->time_ns - done->start_ns;

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 
 #include "sim/cache/blocks.h"
-#include "sim/cache/canvas.h"
 
 int plan_broken_promise(const struct life *life, const struct policy *policy, const char *kind,
                         const char *what, int64_t found, int64_t least, int64_t most,
@@ -30,11 +29,18 @@ void plan_block(struct life *life, uint32_t slot, uint32_t block) {
 void plan_memory(const struct life *life, struct request *request) {
     const struct system *system = life->system;
     struct request last = *request;
-    if (system->cache->keeps == KEEPS_EXACT && !system->scheduler->grows) {
-        blocks_enter_last(&last);
-    }
-    request->kv_rows = system->cache->rows_held(system->cache_state, &last);
+    uint32_t holds;
+    blocks_enter_last(&last);
+    request->kv_rows = cache_rows(system->cache, system->cache_state, NULL, &last, &holds).held;
     request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows);
+}
+
+/* What the answer just given says, where the scheduler sees to growth. */
+static void grow_memory(const struct life *life, struct request *request) {
+    if (request->span.exact && life->system->scheduler->grows) {
+        request->kv_rows = request->rows.held;
+        request->kv_bytes = budget_request_bytes(&life->system->budget, request->kv_rows);
+    }
 }
 
 /* Whether a trace says of a request only what its decoder counts: then steps that commit as many
@@ -47,25 +53,30 @@ static bool recalls_counts(const struct life *life, const struct journey *journe
 int plan_step(struct life *life, struct request *request, struct journey *journey,
               struct err *err) {
     const struct system *system = life->system;
+    uint32_t slot = (uint32_t)(request - life->requests);
     request->known_in_front = request->block_length - request->masked_in_block;
     if (life->has_positions) {
-        positions_plan(&life->positions, (uint32_t)(request - life->requests), request,
-                       life->asked->executor.knows_positions);
+        positions_plan(&life->positions, slot, request, life->asked->executor.knows_positions);
     } else if (journey->recall.is_open) {
         int status = recall_plan(&journey->recall, life->asked->decode, request, err);
         if (status != 0) {
             return status;
         }
     }
-    uint32_t holds = system->cache->plan(system->cache_state, request, &request->span);
+    const void *memory = life->has_positions ? positions_memory(&life->positions, slot) : NULL;
+    uint32_t holds = cache_plan(system->cache, system->cache_state, memory, request);
     if (holds == 0 || request->span.queries == 0) {
         return plan_broken_promise(life, &system->cache->policy, "cache",
                                    holds == 0 ? "the steps a span holds" : "the queries of a span",
                                    0, 1, UINT32_MAX, err);
     }
-    if (system->cache->keeps == KEEPS_EXACT) {
-        plan_memory(life, request);
+    struct err fault;
+    fault.kind = ERR_NONE;
+    if (rows_check(&request->rows, request, &fault) != 0) {
+        return err_world(err, "cache %s broke its promise at %.3f s: it %s",
+                         system->cache->policy.name, (double)life->now_ns * 1e-9, fault.text);
     }
+    grow_memory(life, request);
     journey->span_holds = 1;
     if (!blocks_decide(request)) {
         request->commit_tokens = 0;
@@ -76,7 +87,6 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
         request->step_in_block == 0 && request->span.queries == request->canvas_tokens;
     uint32_t masked = request->masked_in_block;
     if (life->has_positions) {
-        uint32_t slot = (uint32_t)(request - life->requests);
         positions_run(&life->positions, slot, request);
         masked = positions_candidates(&life->positions, slot);
         if (masked == 0) {
@@ -85,12 +95,10 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
                                        request->masked_in_block, err);
         }
     }
-    uint32_t in_block = system->cache->keeps == KEEPS_CANVAS
-                            ? canvas_run_in_block(system->cache, system->cache_state, request)
-                            : request->block_length;
     request->span.logit_rows = system_scope_rows(
-        &system->settings, request->span.logit_rows, request->output_tokens, in_block,
-        system->cache->evicts ? request->masked_in_block : masked, first_pass);
+        &system->settings, request->span.logit_rows, request->output_tokens,
+        rows_in_block(&request->rows, request),
+        request->rows.chooser == CHOSEN_BY_POLICY ? request->masked_in_block : masked, first_pass);
     bool looks_at_output = system->settings.sample_scope == SAMPLES_OUTPUT;
     request->span.sampled_rows =
         looks_at_output ? smaller(request->span.logit_rows, request->output_tokens) : 0;

@@ -7,7 +7,7 @@
 #include "sim/base/zeroed.h"
 
 bool positions_wanted(const struct system *s) {
-    return s->decoder->count == NULL || s->cache->leaves_out != BLOCK_WHOLE || s->cache->evicts;
+    return s->decoder->count == NULL || rows_leave_out(&s->rows) || s->cache->memory_bytes > 0;
 }
 
 void positions_init(struct positions *p, const struct system *system, uint64_t seed,
@@ -50,6 +50,10 @@ static void *memory_of(const struct positions *p, uint32_t slot) {
     return p->memory + (size_t)slot * p->system->cache->memory_bytes;
 }
 
+const void *positions_memory(const struct positions *p, uint32_t slot) {
+    return memory_of(p, slot);
+}
+
 static uint8_t *row(const struct positions *p, uint8_t *flags, uint32_t slot) {
     return flags + (size_t)slot * p->system->settings.block_tokens;
 }
@@ -73,8 +77,8 @@ void positions_start(struct positions *p, uint32_t slot, uint32_t text_end) {
 
 void positions_enter(struct positions *p, uint32_t slot, const struct request *request,
                      uint32_t n_fixed) {
-    block_begin(&p->blocks[slot], (enum block_cache)p->system->cache->leaves_out,
-                request->block_length, n_fixed, row(p, p->masked, slot), row(p, p->uncached, slot));
+    block_begin(&p->blocks[slot], (enum block_cache)p->system->rows.settles, request->block_length,
+                n_fixed, row(p, p->masked, slot), row(p, p->uncached, slot));
     lose_credit(p, slot);
     if (p->system->cache->learn != NULL) {
         p->system->cache->learn(p->system->cache_state, memory_of(p, slot), request, 0);
@@ -106,7 +110,7 @@ void positions_plan(struct positions *p, uint32_t slot, struct request *request,
     uint8_t *keep = row(p, p->keep, slot);
     request->uncached_in_block = block_pending(block, keep);
     request->known_in_front = block_known_in_front(block);
-    if (cache->evicts && !known && block->n_masked > 0) {
+    if (p->system->rows.chooser == CHOSEN_BY_POLICY && !known && block->n_masked > 0) {
         struct decode_view view = view_of(p, slot, request);
         memcpy(p->pending, keep, block->length);
         process_delta(&p->system->process, p->seed, &view, p->delta);
@@ -123,7 +127,7 @@ void positions_plan(struct positions *p, uint32_t slot, struct request *request,
 
 void positions_run(struct positions *p, uint32_t slot, struct request *request) {
     uint32_t first = request->span.part_start, end = first + request->span.queries;
-    if (p->system->cache->leaves_out != BLOCK_PARTS || request->causal != SEES_BLOCKS) {
+    if (request->rows.settles != BLOCK_PARTS || request->causal != SEES_BLOCKS) {
         return;
     }
     uint8_t *keep = row(p, p->keep, slot);

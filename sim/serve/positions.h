@@ -38,6 +38,9 @@ void positions_fini(struct positions *positions);
  * the canvas, UINT32_MAX where nothing is drawn by it. */
 void positions_start(struct positions *positions, uint32_t slot, uint32_t text_end);
 
+/* The policy's memory of it. */
+const void *positions_memory(const struct positions *positions, uint32_t slot);
+
 /* It enters its active block, whose first n_fixed positions are the prompt's. */
 void positions_enter(struct positions *positions, uint32_t slot, const struct request *request,
                      uint32_t n_fixed);

@@ -8,8 +8,7 @@
 /* What the request's next step does to its active block: nothing, while it prefills. */
 static struct decode_pass pass_of(const struct life *life, const struct request *request) {
     const struct span *span = &request->span;
-    bool in_vain =
-        unroll_block_was_done(life, request) && life->system->cache->keeps != KEEPS_EXACT;
+    bool in_vain = unroll_block_was_done(life, request) && !span->exact;
     if (span->phase == PHASE_PREFILL && blocks_yield(request)) {
         return (struct decode_pass){.processed = 1, .kept = 1, .reach = 1};
     }
@@ -20,7 +19,7 @@ static struct decode_pass pass_of(const struct life *life, const struct request 
         span->queries < request->uncached_in_block ? span->queries : request->uncached_in_block;
     return (struct decode_pass){
         .processed = processed,
-        .kept = life->system->cache->evicts ? request->kept_in_block : processed,
+        .kept = request->rows.chooser == CHOSEN_BY_POLICY ? request->kept_in_block : processed,
         .reach = request->reach_in_block,
     };
 }

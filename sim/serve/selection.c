@@ -60,7 +60,7 @@ int selection_check(struct life *life, const struct replica *replica, uint32_t i
         return selection_refuse(life, "requests listed", batch->n, batch->capacity, err);
     }
     /* What others hold cannot be computed anew: it was left by passes long past. */
-    if (batch->n_preempted > 0 && life->system->cache->keeps != KEEPS_EXACT) {
+    if (batch->n_preempted > 0 && life->system->rows.kind != ROW_EXACT) {
         return selection_refuse(life, "requests preempted though their cached state is not exact",
                                 batch->n_preempted, 0, err);
     }

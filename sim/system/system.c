@@ -16,6 +16,7 @@
 #include "sim/system/system_file.h"
 #include "sim/system/system_host.h"
 #include "sim/system/system_places.h"
+#include "sim/system/system_rows.h"
 #include "sim/system/system_step.h"
 
 /* ---- applying keys ---- */
@@ -296,13 +297,14 @@ static int resolve_profile(struct system *s, const char *path, struct err *err) 
 
 static int64_t cache_row_bytes(const struct system *s) {
     int64_t bytes = 0; /* of bf16 */
-    switch ((enum cache_row)s->cache->row) {
-    case CACHE_ROW_NONE:
+    switch ((enum row_kind)s->rows.kind) {
+    case ROW_NONE:
         break;
-    case CACHE_ROW_KV:
+    case ROW_KV:
+    case ROW_EXACT:
         bytes = model_kv_bytes_per_token(s->model);
         break;
-    case CACHE_ROW_FEATURES:
+    case ROW_FEATURES:
         bytes = model_feature_cache_bytes_per_token(s->model);
         break;
     }
@@ -350,7 +352,8 @@ static uint32_t profiled_rows(const struct system *s) {
                               .block_length = output,
                               .steps_per_block = settings->steps_per_block,
                               .masked_in_block = output};
-    return s->cache->rows_held(s->cache_state, &request);
+    uint32_t holds;
+    return cache_rows(s->cache, s->cache_state, NULL, &request, &holds).held;
 }
 
 int system_serves(const struct system *s, struct err *err) {
@@ -365,26 +368,6 @@ int system_serves(const struct system *s, struct err *err) {
 /* What the graph, the cost model and the token budget do not cover is refused, not mispriced. */
 static int refuse_uncovered(const struct system *s, struct err *err) {
     const struct settings *settings = &s->settings;
-    const char *mask = attention_mask_names[s->model->mask], *cache = s->cache->policy.name;
-    bool is_exact = s->cache->keeps == KEEPS_EXACT;
-    if (is_exact && s->model->mask == MASK_BIDIRECTIONAL) {
-        return err_usage(err,
-                         "%s is bidirectional and cache %s for block-causal and autoregressive "
-                         "models (`unmask list caches` prints others)",
-                         s->model->title, cache);
-    }
-    if (!is_exact && s->model->mask != MASK_BIDIRECTIONAL) {
-        return err_usage(
-            err, "%s is %s and cache %s for bidirectional models: set cache = exact, or name %s",
-            s->model->title, mask, cache,
-            s->model->mask == MASK_CAUSAL ? "the system vllm-ar" : "a system such as sdar");
-    }
-    if (is_exact && settings->kv_layout != KV_PAGES) {
-        return err_usage(err, "cache %s grows page by page: set kv = pages", cache);
-    }
-    if (is_exact && s->runtime.gathers_cache) {
-        return err_usage(err, "cache %s is read in place: set runtime.gathers_cache = off", cache);
-    }
     if (s->runtime.shift_copy &&
         (s->runtime.fused_head || settings->allocator != ALLOCATOR_PLANNED)) {
         return err_usage(
@@ -392,10 +375,6 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
                      ? "runtime.shift_copy copies logits, which runtime.fused_head never stores"
                      : "runtime.shift_copy is of planned steps: the allocators' eager code "
                        "copies in any case");
-    }
-    if (s->cache->evicts && s->model->layers < 2) {
-        return err_usage(err, "cache %s evicts in the second layer, and %s has %u",
-                         s->cache->policy.name, s->model->title, s->model->layers);
     }
     if (s->model->mask == MASK_CAUSAL && settings->block_tokens != 1) {
         return err_usage(err, "%s is autoregressive: block_tokens is 1, not %u", s->model->title,
@@ -408,32 +387,15 @@ static int refuse_uncovered(const struct system *s, struct err *err) {
             "allows it)",
             settings->context_tokens, s->model->max_positions, s->model->title);
     }
-    if (s->runtime.query_chunks &&
-        (s->cache->row != CACHE_ROW_NONE || s->cache->splits_first_layer || !s->runtime.fused ||
-         s->runtime.gathers_cache || settings->allocator != ALLOCATOR_PLANNED)) {
+    if (s->runtime.query_chunks && (!s->runtime.fused || s->runtime.gathers_cache ||
+                                    settings->allocator != ALLOCATOR_PLANNED)) {
         return err_usage(err,
-                         "runtime.query_chunks is for planned steps of a fused runtime without "
-                         "cached rows: set cache = none, runtime.fused = on and allocator = "
-                         "planned");
-    }
-    if (settings->unroll_maximum > 1 &&
-        (settings->logit_scope == LOGITS_MASKED || s->cache->leaves_out != 0 || s->cache->evicts)) {
-        bool by_scope = settings->logit_scope == LOGITS_MASKED;
-        return err_usage(err,
-                         "unroll.maximum = %u starts steps before what those before them commit is "
-                         "known, and %s = %s runs what is left: set unroll.maximum = 1",
-                         settings->unroll_maximum, by_scope ? "logit_scope" : "cache",
-                         by_scope ? "masked" : cache);
+                         "runtime.query_chunks is for planned steps of a fused runtime: set "
+                         "runtime.fused = on, runtime.gathers_cache = off and allocator = planned");
     }
     if (settings->layers > s->model->layers) {
         return err_usage(err, "layers = %u, but %s has %u", settings->layers, s->model->title,
                          s->model->layers);
-    }
-    if (s->cache->splits_first_layer && settings->kv_layout == KV_PAGES) {
-        return err_usage(err,
-                         "cache %s runs layer 0 over whole canvases, which max_batched_tokens does "
-                         "not bound: set kv = slab",
-                         s->cache->policy.name);
     }
     return 0;
 }
@@ -510,7 +472,7 @@ static int take_budget(struct system *s, struct err *err) {
         .slab_rows = profiled_rows(s),
         .output_rows = system_scope_rows(k, k->profile_canvas_tokens, k->profile_canvas_tokens,
                                          k->block_tokens, k->block_tokens, true),
-        .selects = s->cache->selects != 0,
+        .selects = rows_are_chosen(&s->rows),
         .max_requests = k->max_requests,
     };
     return budget_make(&request, &s->budget, err);
@@ -530,6 +492,7 @@ static int settle_chunks(struct system *s, struct err *err) {
 static int resolve(struct system *s, const struct system_request *asked, struct err *err) {
     resolve_settings(s, asked->longest_canvas_tokens);
     int status = refuse_uncovered(s, err);
+    status = status == 0 ? system_refuse_rows(s, err) : status;
     status = status == 0 ? system_check_places(s, err) : status;
     if (status != 0) {
         return status;
@@ -544,12 +507,12 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .gathers_cache = s->runtime.gathers_cache,
         .rotates_cache = s->runtime.rotates_cache,
         .samples_output = s->settings.sample_scope == SAMPLES_OUTPUT,
-        .splits_first_layer = s->cache->splits_first_layer != 0,
-        .selects = s->cache->selects != 0,
-        .selects_together = s->cache->keeps == KEEPS_CHOSEN_TOGETHER,
-        .compares_values = s->cache->compares_values != 0,
-        .exact = s->cache->keeps == KEEPS_EXACT,
-        .evicts = s->cache->evicts != 0,
+        .splits_first_layer = s->rows.kind == ROW_FEATURES,
+        .selects = rows_are_chosen(&s->rows),
+        .selects_together = s->rows.chooser == CHOSEN_FOR_HEADS,
+        .compares_values = s->rows.chooser == CHOSEN_BY_CHANGE,
+        .exact = s->rows.kind == ROW_EXACT,
+        .evicts = s->rows.chooser == CHOSEN_BY_POLICY,
         .logits_bytes = s->runtime.logits_bytes,
         .copy_bytes = s->runtime.copy_bytes,
         .softmax_bytes = s->runtime.softmax_bytes,
@@ -575,11 +538,8 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     if (status == 0) {
         cost_routes(s->cost, &s->routing);
     }
-    uint32_t keeps = s->cache->keeps;
-    if (status == 0 && (keeps == KEEPS_BEFORE_BLOCK || keeps == KEEPS_OUTSIDE_BLOCK)) {
-        cost_stores_passes(s->cost, SYM_FULL_Q);
-    } else if (status == 0 && keeps == KEEPS_CANVAS) {
-        cost_stores_passes(s->cost, SYM_TOKENS);
+    if (status == 0 && system_stored_rows(s) != SYM_ONE) {
+        cost_stores_passes(s->cost, system_stored_rows(s));
     }
     return status == 0 ? settle_chunks(s, err) : status;
 }
@@ -594,7 +554,7 @@ static int take_evict_wait(struct system *s, const struct config *constants, str
     bool is_set =
         system_applied(s, setting.key) != NULL &&
         !(stored != NULL && num_f64(stored->value, &value) && value == s->runtime.evict_ns);
-    if (strcmp(s->runtime_name, "unmask") != 0 || !s->cache->evicts || is_set) {
+    if (strcmp(s->runtime_name, "unmask") != 0 || s->rows.chooser != CHOSEN_BY_POLICY || is_set) {
         return 0;
     }
     int status = system_expand(s, constants, &setting, err);
@@ -670,7 +630,11 @@ static int open_parts(const struct system_request *request, const struct config 
         status = model_check(s->model, "--set model.KEY", err);
     }
     status = status == 0 ? system_take_host(s, constants, err) : status;
-    status = status == 0 ? take_evict_wait(s, constants, err) : status;
+    if (status != 0) {
+        return status;
+    }
+    system_ask_rows(s);
+    status = take_evict_wait(s, constants, err);
     return status != 0 ? status : resolve(s, request, err);
 }
 

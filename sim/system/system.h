@@ -56,6 +56,8 @@ struct system {
     const struct cache_policy *cache;
     const struct decoder *decoder;
     const struct router *router;
+    struct row_sets rows; /* the cache policy's answer to a request on a long canvas: what is the
+                             same in all its answers */
     struct decode_process process; /* what confidences are drawn from */
     char confidence[64];           /* its name */
     void *scheduler_state, *cache_state, *decoder_state, *router_state;

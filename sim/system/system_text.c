@@ -113,8 +113,8 @@ bool system_draws(const struct system *s) {
         rule = decoder_rule_always(s->decoder, s->decoder_state);
     }
     bool is_blind = rule.rank == RANK_ORDER || rule.rank == RANK_DRAW;
-    bool counts = s->decoder->count != NULL && s->cache->leaves_out == BLOCK_WHOLE;
-    return s->cache->evicts || (!is_blind && !counts);
+    bool counts = s->decoder->count != NULL && s->rows.settles == BLOCK_WHOLE;
+    return s->rows.chooser == CHOSEN_BY_POLICY || (!is_blind && !counts);
 }
 
 struct provenance system_decisions(const struct system *s) {

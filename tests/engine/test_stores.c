@@ -217,9 +217,9 @@ static struct request request_at(const struct system *system, uint32_t block, ui
                               .commit_tokens = 1};
     uint32_t left = OUTPUT - block * BLOCK;
     request.block_length = left < BLOCK ? left : BLOCK;
-    request.kv_rows = system->cache->rows_held(system->cache_state, &request);
+    (void)cache_plan(system->cache, system->cache_state, NULL, &request);
+    request.kv_rows = request.rows.held;
     request.kv_bytes = request.kv_rows * system->row_bytes;
-    system->cache->plan(system->cache_state, &request, &request.span);
     bool first_pass = step == 0 && request.span.queries == CANVAS;
     request.span.logit_rows = system_scope_rows(&system->settings, request.span.logit_rows, OUTPUT,
                                                 request.block_length, masked, first_pass);
@@ -234,7 +234,8 @@ static void check_part(const struct sessions *sessions, const struct request *re
     uint32_t block_end = request->block_start + request->block_length, row = 0;
     uint32_t first = span->queries == CANVAS ? 0 : request->block_start;
     uint32_t next_kept = 0;
-    uint32_t keeps = system->cache->keeps;
+    const char *cache = system->cache->policy.name;
+    bool keeps_behind = strcmp(cache, "dual") == 0, keeps_before = strcmp(cache, "prefix") == 0;
     for (uint32_t position = first; position < first + span->queries; position++) {
         bool in_block = position >= request->block_start && position < block_end;
         bool is_masked = sessions->masked[part->canvas + position];
@@ -259,16 +260,13 @@ static void check_part(const struct sessions *sessions, const struct request *re
             row++;
         }
         if (part->kv_rows != NULL) {
-            bool kept = position < request->block_start ||
-                        (keeps == KEEPS_OUTSIDE_BLOCK && position >= block_end);
+            bool kept = position < request->block_start || (keeps_behind && position >= block_end);
             ck_assert_int_eq(part->kv_rows[position - first], kept ? (int)next_kept : -1);
             next_kept += kept;
         }
     }
     ck_assert_uint_eq(row, span->logit_rows);
-    bool refills = span->context == 0 && keeps != KEEPS_NOTHING;
-    ck_assert_int_eq(part->kv_rows != NULL,
-                     refills && span->select_rows == 0 && keeps <= KEEPS_OUTSIDE_BLOCK);
+    ck_assert_int_eq(part->kv_rows != NULL, span->context == 0 && (keeps_behind || keeps_before));
     if (part->kv_rows != NULL) {
         ck_assert_int_eq(part->kv.n_rows, (int)next_kept);
     } else if (span->context > 0) {
@@ -364,7 +362,9 @@ START_TEST(a_cache_policy_that_the_engine_does_not_run_is_refused) {
     struct sessions sessions;
     struct err err = {0};
     ck_assert_int_eq(sessions_open(&sessions, system, NULL, &small, 1, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "the engine does not run cache policy dllm-cache");
+    ck_assert_str_eq(err.text,
+                     "the engine does not run cache policy dllm-cache: it keeps keys and values "
+                     "of a canvas, and runs the same positions through all layers");
     sessions_close(&sessions);
     system_close(system);
     system = small_system("dual", "block", "fixed");

@@ -15,7 +15,6 @@
 #include "engine/weights/safetensors.h"
 #include "sim/base/datadir.h"
 #include "sim/base/rng.h"
-#include "sim/cache/canvas.h"
 #include "sim/graph/builder.h"
 #include "sim/serve/loop.h"
 
@@ -228,14 +227,11 @@ static void enter_block(struct request *request, uint32_t block) {
 
 static void plan(const struct system *system, struct request *request) {
     uint32_t repeat;
-    system->cache->plan(system->cache_state, request, &request->span);
+    (void)cache_plan(system->cache, system->cache_state, NULL, request);
     bool first = request->step_in_block == 0 && request->span.queries == request->canvas_tokens;
-    uint32_t in_block = system->cache->keeps == KEEPS_CANVAS
-                            ? canvas_run_in_block(system->cache, system->cache_state, request)
-                            : request->block_length;
     request->span.logit_rows =
         system_scope_rows(&system->settings, request->span.logit_rows, request->output_tokens,
-                          in_block, request->masked_in_block, first);
+                          rows_in_block(&request->rows, request), request->masked_in_block, first);
     request->commit_tokens = system->decoder->count(system->decoder_state, request, &repeat);
 }
 
@@ -253,9 +249,9 @@ static void admit_all(struct side *side) {
                                     .state = REQUEST_RUNNING};
         request->canvas_tokens = request->prompt_tokens + request->output_tokens;
         enter_block(request, 0);
-        request->kv_rows = side->system->cache->rows_held(side->system->cache_state, request);
-        request->kv_bytes = budget_request_bytes(&side->system->budget, request->kv_rows);
         plan(side->system, request);
+        request->kv_rows = request->rows.held;
+        request->kv_bytes = budget_request_bytes(&side->system->budget, request->kv_rows);
         must(executor.admit(executor.state, 0, slot, request, &err), &err);
     }
 }

@@ -474,7 +474,7 @@ static void make_first_batch(const struct system *system, struct first_batch *ba
                                               .masked_in_block = STEPS,
                                               .commit_tokens = 1}};
     struct request *request = &batch->request;
-    system->cache->plan(system->cache_state, request, &request->span);
+    (void)cache_plan(system->cache, system->cache_state, NULL, request);
     request->span.logit_rows =
         system_scope_rows(&system->settings, request->span.logit_rows, request->output_tokens,
                           request->block_length, request->masked_in_block, true);

@@ -66,7 +66,7 @@ static void run(struct decoding *d, enum phase phase, int first, int end, int se
 }
 
 /* The logits of query `row` decide on a position. */
-static void decide(struct decoding *d, int position, int row) {
+static void decide_alone(struct decoding *d, int position, int row) {
     d->chain.tokens[position] = d->rig->token[row];
     d->masked[position] = false;
     rig_write(d->rig, d->chain.request, position, &d->chain.tokens[position], 1);
@@ -92,7 +92,7 @@ static void choose(struct decoding *d, int first, int begin, int end) {
     }
     for (int p = begin; p < end; p++) {
         if (d->masked[p] && (p == best || sure[p] > THRESHOLD)) {
-            decide(d, p, p - 1 - first);
+            decide_alone(d, p, p - 1 - first);
         }
     }
 }
@@ -106,7 +106,7 @@ static void decode(struct decoding *d, bool block_cache) {
     if (start > 0) {
         run(d, PHASE_PREFILL, 0, start, start);
         if (start == c->prompt) {
-            decide(d, start, start - 1);
+            decide_alone(d, start, start - 1);
         }
     }
     for (; start < c->canvas; start += BLOCK) {
@@ -124,7 +124,7 @@ static void decode(struct decoding *d, bool block_cache) {
         }
         run(d, PHASE_COMMIT, start, end, end);
         if (end < c->canvas) {
-            decide(d, end, end - 1 - start);
+            decide_alone(d, end, end - 1 - start);
         }
     }
 }
@@ -227,16 +227,29 @@ START_TEST(requests_that_are_preempted_go_on) {
 }
 END_TEST
 
-START_TEST(parts_that_a_policy_does_not_announce_are_refused_when_the_engine_opens) {
+static const struct cache_policy *announcing;
+
+/* The same answers, which do not say that the block runs in parts. */
+static uint32_t plan_silently(const void *state, const void *memory, const struct request *request,
+                              struct row_sets *rows) {
+    uint32_t holds = announcing->plan(state, memory, request, rows);
+    rows->settles = BLOCK_WHOLE;
+    return holds;
+}
+
+START_TEST(parts_that_a_policy_does_not_announce_end_the_run) {
     struct system *system = SYSTEM(BY_SMALL_BLOCKS);
     struct cache_policy silent = *system->cache;
-    silent.leaves_out = BLOCK_WHOLE;
+    announcing = system->cache;
+    silent.plan = plan_silently;
     system->cache = &silent;
-    const struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
-    struct engine *engine = NULL;
-    struct err err = {0};
-    ck_assert_int_eq(engine_open(&asked, &engine, &err), ERR_USAGE);
-    ck_assert_str_eq(err.text, "the engine does not run cache policy small-blocks");
+    system->rows.settles = BLOCK_WHOLE;
+    struct served *served =
+        serve(&(struct serving){.system = system, .arrivals = together, .n = N});
+    ck_assert_int_eq(served->err.kind, ERR_WORLD);
+    ck_assert_ptr_nonnull(strstr(served->err.text, "cache small-blocks broke its promise at "));
+    ck_assert_ptr_nonnull(strstr(served->err.text, "though it runs whole blocks"));
+    free(served);
     system_close(system);
 }
 END_TEST
@@ -246,7 +259,7 @@ int main(void) {
         small_blocks_decode_what_the_released_loop_decodes,
         company_and_arrival_change_no_token_whatever_the_decoder,
         requests_that_are_preempted_go_on,
-        parts_that_a_policy_does_not_announce_are_refused_when_the_engine_opens,
+        parts_that_a_policy_does_not_announce_end_the_run,
     };
     return SUITE_RUN("live_small_blocks", tests);
 }

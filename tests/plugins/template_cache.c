@@ -1,12 +1,12 @@
 /* A cache policy of your own: a starting point. It renews the KV of the whole canvas every
  * `interval_steps` steps of a block, and in between runs the block alone against it.
  *
- * The rules (sim/cache/cache.h): both callbacks are pure functions of the request; every field of
- * the span is set (exact, kept_queries and kept_keys are 0 here); context never exceeds rows_held;
- * the span holds for as many steps as `plan` returns, unless the block ends before.
+ * The rules (sim/cache/rows.h, sim/cache/cache.h): the answer is a pure function of the request;
+ * every field of it is set; it holds for as many steps as `plan` returns, unless the block ends
+ * before. What is kept and does not run is read, so it stays the same until all of it runs again.
  *
  * This one is for models that see their whole canvas. For block-causal and autoregressive ones a
- * policy says KEEPS_EXACT and plans prefills and commit passes besides: sim/policy/cache_exact.c.
+ * policy answers with ROW_EXACT and plans prefills and commit passes besides: sim/cache/exact.c.
  */
 #include "sim/cache/cache.h"
 
@@ -19,22 +19,19 @@ static const struct param params[] = {
      offsetof(struct state, interval_steps), "steps of a block between two refreshes"},
 };
 
-static uint32_t plan(const void *opaque, const struct request *request, struct span *span) {
+static uint32_t plan(const void *opaque, const void *memory, const struct request *request,
+                     struct row_sets *rows) {
     const struct state *state = opaque;
     uint32_t since_refresh = request->step_in_block % state->interval_steps;
-    uint32_t canvas = request->canvas_tokens, block = request->block_length;
-    if (since_refresh == 0) {
-        *span = (struct span){.phase = PHASE_REFRESH, .queries = canvas};
-    } else {
-        *span = (struct span){.phase = PHASE_REUSE, .queries = block, .context = canvas - block};
-    }
-    span->first_queries = span->logit_rows = span->queries;
+    uint32_t canvas = request->canvas_tokens;
+    const struct range block = {request->block_start, request->block_start + request->block_length};
+    (void)memory; /* nothing is remembered of a request */
+    *rows = (struct row_sets){.kind = ROW_KV,
+                              .run = since_refresh == 0 ? (struct range){0, canvas} : block,
+                              .keep = {{0, block.first}, {block.end, canvas}},
+                              .held = canvas};
+    rows->head = rows->run;
     return since_refresh == 0 ? 1 : state->interval_steps - since_refresh;
-}
-
-static uint32_t rows_held(const void *state, const struct request *request) {
-    (void)state;
-    return request->canvas_tokens;
 }
 
 const struct cache_policy unmask_policy = {
@@ -46,8 +43,5 @@ const struct cache_policy unmask_policy = {
                .doc = "KV of the canvas, renewed every few steps; knows nothing of what changed",
                .params = params,
                .n_params = sizeof params / sizeof params[0]},
-    .row = CACHE_ROW_KV,
-    .keeps = KEEPS_OUTSIDE_BLOCK,
     .plan = plan,
-    .rows_held = rows_held,
 };

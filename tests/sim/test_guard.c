@@ -422,19 +422,23 @@ END_TEST
 static struct {
     struct request request;
     struct cache_policy cache;
-    struct span span;
-    uint32_t repeat, rows;
-    bool writes_request, writes_state, leaves_value_rows, grows_rows, shrinks_rows, changes_span;
+    struct row_sets rows;
+    uint32_t repeat;
+    bool writes_request, writes_state, writes_memory, leaves_n_chosen, grows_rows, shrinks_rows,
+        changes_rows;
 } cached;
 
-static uint32_t scripted_plan(const void *state, const struct request *request, struct span *span) {
-    struct span given = *span;
-    *span = cached.span;
-    if (cached.leaves_value_rows) {
-        span->value_rows = given.value_rows;
+static uint32_t scripted_plan(const void *state, const void *memory, const struct request *request,
+                              struct row_sets *rows) {
+    struct row_sets given = *rows;
+    *rows = cached.rows;
+    rows->held += cached.grows_rows ? request->block : 0;
+    rows->held -= cached.shrinks_rows ? request->block : 0;
+    if (cached.leaves_n_chosen) {
+        rows->n_chosen = given.n_chosen;
     }
-    if (cached.changes_span && request->step_in_block > 4) {
-        span->context--;
+    if (cached.changes_rows && request->step_in_block > 4) {
+        rows->head.first++;
     }
     if (cached.writes_request) {
         ((struct request *)request)->kv_rows++;
@@ -442,13 +446,18 @@ static uint32_t scripted_plan(const void *state, const struct request *request, 
     if (cached.writes_state) {
         ++*(char *)state;
     }
+    if (cached.writes_memory) {
+        ++*(uint64_t *)memory;
+    }
     return cached.repeat;
 }
 
-static uint32_t scripted_rows(const void *state, const struct request *request) {
+static uint32_t keep_all(const void *state, const void *memory, const struct eviction_view *view,
+                         uint8_t *keep) {
     (void)state;
-    return cached.rows + (cached.grows_rows ? request->block : 0) -
-           (cached.shrinks_rows ? request->block : 0);
+    (void)memory;
+    memcpy(keep, view->pending, view->length);
+    return view->length;
 }
 
 static void cached_init(void) {
@@ -468,27 +477,27 @@ static void cached_init(void) {
                                       .kept_in_block = 32,
                                       .reach_in_block = 32,
                                       .committed_tokens = 34};
-    cached.span = (struct span){
-        .phase = PHASE_REUSE, .queries = 32, .first_queries = 32, .context = 68, .logit_rows = 32};
+    cached.rows = (struct row_sets){
+        .kind = ROW_KV, .run = {68, 100}, .head = {68, 100}, .keep = {{0, 68}}, .held = 100};
+    cached.request.rows = cached.rows;
     cached.repeat = UINT32_MAX;
-    cached.rows = 100;
     cached.cache = (struct cache_policy){.policy = {.abi = POLICY_ABI,
                                                     .kind = POLICY_CACHE,
                                                     .size = sizeof(struct cache_policy),
                                                     .state_bytes = 1,
                                                     .name = "scripted",
                                                     .doc = "answers as the test says"},
-                                         .row = CACHE_ROW_KV,
-                                         .plan = scripted_plan,
-                                         .rows_held = scripted_rows};
+                                         .memory_bytes = 8,
+                                         .plan = scripted_plan};
 }
 
 static void assert_cached(const char *sentence) {
     struct guard guard;
-    struct span span;
+    struct row_sets rows;
     char state = 0;
+    uint64_t memory = 3;
     guard_init(&guard, &cached.cache.policy, &state, N_SLOTS);
-    uint32_t repeat = guard.outer.cache.plan(&guard, &cached.request, &span);
+    uint32_t repeat = guard.outer.cache.plan(&guard, &memory, &cached.request, &rows);
     ck_assert_str_eq(guard.err.text, sentence);
     ck_assert_uint_eq(repeat, sentence[0] == '\0' ? cached.repeat : 1);
     guard_fini(&guard);
@@ -503,70 +512,126 @@ static void assert_cached(const char *sentence) {
 
 START_TEST(the_guard_names_each_broken_promise_of_a_cache_policy) {
     CACHED((void)0, "");
-    CACHED(cached.span.phase = 4, "cache scripted sets span.phase to 4, which is no phase");
-    CACHED(cached.span.queries = 0, "cache scripted plans 0 queries on a canvas of 100 tokens");
-    CACHED(cached.span.queries = 101, "cache scripted plans 101 queries on a canvas of 100 tokens");
-    CACHED(cached.span.first_queries = 31, "cache scripted plans 31 queries in layer 0, not from "
-                                           "32 (its queries) to 100 (the canvas)");
-    CACHED(cached.span.first_queries = 33, "cache scripted plans 33 queries in layer 0 and 32 "
-                                           "behind it without splits_first_layer");
-    CACHED(cached.span.context = 69, "cache scripted attends to 69 cached rows besides 32 queries "
-                                     "on a canvas of 100 tokens");
-    CACHED(cached.span.logit_rows = 29,
-           "cache scripted plans 29 logit rows for 30 masked positions");
-    CACHED(cached.span.logit_rows = 101,
-           "cache scripted plans 101 logit rows on a canvas of 100 tokens");
-    CACHED(cached.span.select_rows = 5, "cache scripted scores 5 rows without the flag selects");
-    CACHED((cached.cache.selects = 1, cached.span.select_rows = 5, cached.span.pack_rows = 6),
-           "cache scripted packs 6 of 5 scored rows on a canvas of 100 tokens");
-    CACHED(cached.span.value_rows = 5,
-           "cache scripted projects the values of 5 rows without the flag compares_values");
-    CACHED((cached.cache.compares_values = 1, cached.span.value_rows = 101),
-           "cache scripted projects the values of 101 rows on a canvas of 100 tokens");
-    CACHED(cached.rows = 67, "cache scripted attends to 68 cached rows but holds 67");
-    CACHED((cached.cache.selects = 1, cached.span.select_rows = 100, cached.span.pack_rows = 80,
-            cached.rows = 79),
-           "cache scripted packs 80 rows but holds 79");
-    CACHED(cached.cache.row = CACHE_ROW_NONE,
-           "cache scripted holds 100 rows though its kind of row is CACHE_ROW_NONE");
+    CACHED(cached.rows.kind = 4, "cache scripted has rows of kind 4, which is no row_kind");
+    CACHED(cached.rows.chooser = 5, "cache scripted names chooser 5, which is no row_chooser");
+    CACHED(cached.rows.settles = 4, "cache scripted settles by rule 4, which is no block_cache");
+    CACHED(cached.rows.skips = 2, "cache scripted sets rows.skips to 2, neither 0 nor 1");
+    CACHED(cached.rows.run.end = 68,
+           "cache scripted runs [68, 68) without the whole active block [68, 100)");
+    CACHED(cached.rows.run.first = 69,
+           "cache scripted runs [69, 100) without the whole active block [68, 100)");
+    CACHED(cached.rows.run.end = 101,
+           "cache scripted sets rows.run to [68, 101) on a canvas of 100 tokens");
+    CACHED(cached.rows.keep[1].first = 1,
+           "cache scripted sets rows.keep[1] to [1, 0) on a canvas of 100 tokens");
+    CACHED((cached.rows.keep[1] = (struct range){67, 68}),
+           "cache scripted keeps [0, 68) and then [67, 68), which is out of order");
+    CACHED(cached.rows.head.first = 70,
+           "cache scripted puts [70, 100) through the head without the whole active block "
+           "[68, 100)");
+    CACHED(cached.rows.head.first = 67,
+           "cache scripted puts [67, 100) through the head but runs [68, 100)");
+    CACHED(cached.rows.n_chosen = 5, "cache scripted chooses 5 of 0 positions that run");
+    CACHED((cached.rows.chooser = CHOSEN_BY_HEAD, cached.rows.n_chosen = 69),
+           "cache scripted chooses 69 of 68 rows");
+    CACHED((cached.rows.chooser = CHOSEN_BY_HEAD, cached.rows.n_chosen = 5,
+            cached.rows.run.first = 60),
+           "cache scripted chooses of 68 rows in a step that runs 8 of them");
+    CACHED((cached.rows.chooser = CHOSEN_BY_CHANGE, cached.rows.n_chosen = 33),
+           "cache scripted chooses 33 of 32 positions that run");
+    CACHED((cached.rows.chooser = CHOSEN_FOR_HEADS, cached.rows.kind = ROW_FEATURES,
+            cached.rows.n_chosen = 1),
+           "cache scripted has heads choose among rows of kind 2, which is not ROW_KV");
+    CACHED((cached.rows.chooser = CHOSEN_FOR_HEADS, cached.rows.n_chosen = 8,
+            cached.request.rows.n_chosen = 9),
+           "cache scripted reads 8 chosen rows of 9");
+    CACHED(cached.rows.held = 67, "cache scripted keeps 68 rows but holds 67");
+    CACHED(cached.rows.kind = ROW_NONE,
+           "cache scripted keeps 68 rows and holds 100 though its kind of row is ROW_NONE");
+    CACHED(cached.rows.chooser = CHOSEN_BY_POLICY,
+           "cache scripted evicts positions but keeps no exact rows");
+    CACHED(cached.rows.settles = BLOCK_PARTS,
+           "cache scripted runs a block in parts but keeps no exact rows");
+    CACHED(cached.rows.settles = BLOCK_DELAYED,
+           "cache scripted leaves positions out but keeps 68 rows of a canvas of 100 tokens");
+    CACHED(cached.request.steps = 0, "cache scripted reads 68 rows before any step wrote them");
+    CACHED(cached.request.rows.keep[0].end = 36,
+           "cache scripted reads the rows of [0, 68) and [0, 0), where those of [0, 36) and "
+           "[0, 0) are kept");
+    CACHED(cached.cache.evict = keep_all,
+           "cache scripted has the callback evict but does not name it as chooser");
     CACHED(cached.grows_rows = true,
            "cache scripted holds 100 rows at the start of a request and 101 in its block 1");
-    CACHED(cached.leaves_value_rows = true, "cache scripted leaves span.value_rows unset");
-    CACHED(cached.repeat = 0, "cache scripted says that its span holds for 0 steps");
-    CACHED(cached.changes_span = true,
-           "cache scripted says that its span holds for 4294967295 steps, but after 15 steps and "
-           "15 commits span.context is 67 instead of 68");
-    CACHED((cached.changes_span = true, cached.repeat = 3), "");
-    CACHED((cached.changes_span = true, cached.repeat = 4),
-           "cache scripted says that its span holds for 4 steps, but after 3 steps and 3 commits "
-           "span.context is 67 instead of 68");
+    CACHED(cached.leaves_n_chosen = true, "cache scripted leaves rows.n_chosen unset");
+    CACHED(cached.repeat = 0, "cache scripted says that its row sets hold for 0 steps");
+    CACHED(cached.changes_rows = true,
+           "cache scripted says that its row sets hold for 4294967295 steps, but after 15 steps "
+           "and 15 commits rows.head.first is 69 instead of 68");
+    CACHED((cached.changes_rows = true, cached.repeat = 3), "");
+    CACHED((cached.changes_rows = true, cached.repeat = 4),
+           "cache scripted says that its row sets hold for 4 steps, but after 3 steps and 3 "
+           "commits rows.head.first is 69 instead of 68");
     CACHED(cached.writes_request = true,
            "cache scripted writes to request 5, which it may only read");
     CACHED(cached.writes_state = true,
            "cache scripted writes to its state, which this callback may only read");
+    CACHED(cached.writes_memory = true,
+           "cache scripted writes to its memory of request 5, which plan may only read");
+}
+END_TEST
+
+/* What graph and memory are made for stays as it was in the answer before. */
+START_TEST(the_guard_names_an_answer_of_another_kind) {
+    static const char *const sentences[] = {
+        "cache scripted sets rows.kind to 2 and once to 1, which is the same in all answers",
+        "cache scripted sets rows.chooser to 4 and once to 0, which is the same in all answers",
+        "cache scripted keeps all of a canvas in one answer and a part of it in another"};
+    for (int i = 0; i < 3; i++) {
+        struct guard guard;
+        struct row_sets rows;
+        char state = 0;
+        uint64_t memory = 3;
+        cached_init();
+        guard_init(&guard, &cached.cache.policy, &state, N_SLOTS);
+        (void)guard.outer.cache.plan(&guard, &memory, &cached.request, &rows);
+        ck_assert_str_eq(guard.err.text, "");
+        cached.rows.kind = i == 0 ? ROW_FEATURES : ROW_KV;
+        cached.rows.chooser = i == 1 ? CHOSEN_BY_CHANGE : CHOSEN_BY_NOBODY;
+        cached.rows.keep[0].end = i == 2 ? 100 : 68;
+        cached.request.rows = cached.rows;
+        (void)guard.outer.cache.plan(&guard, &memory, &cached.request, &rows);
+        ck_assert_str_eq(guard.err.text, sentences[i]);
+        ck_assert_int_eq(guard.broken, PROMISE_SPAN);
+        guard_fini(&guard);
+    }
 }
 END_TEST
 
 /* The same request under an exact policy, with its first block committed. */
 static void exact_init(void) {
     cached_init();
-    cached.cache.keeps = KEEPS_EXACT;
     cached.request.prompt_tokens = 32;
     cached.request.output_tokens = 68;
     cached.request.causal = SEES_BLOCKS;
     cached.request.block_start = 64;
     cached.request.cached_tokens = 64;
     cached.request.passes_in_block = 2;
-    cached.span.context = 64;
-    cached.span.exact = 1;
+    cached.rows = (struct row_sets){.kind = ROW_EXACT,
+                                    .run = {64, 96},
+                                    .skips = 1,
+                                    .head = {64, 96},
+                                    .keep = {{0, 96}},
+                                    .held = 100};
 }
 
 /* In a prefill of 48 positions behind 16. */
 static void exact_prefill(void) {
     exact_init();
     cached.request.cached_tokens = 16;
-    cached.span = (struct span){
-        .phase = PHASE_PREFILL, .queries = 48, .first_queries = 48, .context = 16, .exact = 1};
+    cached.rows.run = (struct range){16, 64};
+    cached.rows.head = (struct range){64, 64};
+    cached.rows.keep[0].end = 64;
+    cached.rows.skips = 0;
     cached.repeat = 1;
 }
 
@@ -574,17 +639,18 @@ static void exact_prefill(void) {
 static void exact_commit(void) {
     exact_init();
     cached.request.masked_in_block = 0;
-    cached.span.phase = PHASE_COMMIT;
-    cached.span.logit_rows = 0;
+    cached.rows.head = (struct range){96, 96};
     cached.repeat = 1;
 }
 
-/* With 12 of the 32 queries kept. */
-static void exact_eviction(void) {
+/* With a part of the block alone. */
+static void exact_part(void) {
     exact_init();
-    cached.cache.evicts = 1;
-    cached.span.kept_queries = cached.span.logit_rows = 12;
-    cached.span.kept_keys = 96;
+    cached.request.known_in_front = 2;
+    cached.rows.settles = BLOCK_PARTS;
+    cached.rows.run = cached.rows.head = (struct range){64, 72};
+    cached.rows.skips = 0;
+    cached.repeat = 1;
 }
 
 #define EXACT(init, spoil, sentence)                                                               \
@@ -596,68 +662,57 @@ static void exact_eviction(void) {
 
 START_TEST(the_guard_names_each_broken_promise_of_an_exact_cache_policy) {
     EXACT(exact_init, (void)0, "");
-    EXACT(exact_init, cached.span.exact = 0,
-          "cache scripted sets span.exact to 0 though it keeps exact rows");
-    CACHED(cached.span.exact = 1,
-           "cache scripted sets span.exact to 1 though it keeps none that are exact");
-    EXACT(exact_init, cached.span.context = 65,
-          "cache scripted reaches 97 positions in a block that ends at 96");
-    EXACT(exact_init,
-          (cached.span.queries = cached.span.first_queries = 30, cached.span.logit_rows = 30,
-           cached.span.context = 66),
-          "");
-    EXACT(exact_init,
-          (cached.request.passes_in_block = 0, cached.span.queries = 30,
-           cached.span.first_queries = 30, cached.span.context = 66),
-          "cache scripted attends to 66 cached rows in a block's first pass, behind 64");
-    EXACT(exact_init, cached.rows = 95,
-          "cache scripted runs 32 queries behind 64 cached rows but holds 95");
-    EXACT(exact_init, cached.span.phase = PHASE_PREFILL,
-          "cache scripted plans a prefill of 32 queries though none is missing");
-    EXACT(exact_init, cached.span.phase = PHASE_COMMIT,
-          "cache scripted plans phase 3 with 30 masked positions in the block");
+    EXACT(exact_init, cached.rows.keep[0].end = 97,
+          "cache scripted keeps 97 rows from 0 on, not the 96 of what is before the block and of "
+          "it");
+    EXACT(exact_init, cached.rows.run.end = 94,
+          "cache scripted runs [64, 94) of the block [64, 96) though it runs whole blocks");
+    EXACT(exact_init, (cached.rows.run = (struct range){60, 96}),
+          "cache scripted runs [60, 96), which is not of the block [64, 96)");
+    EXACT(exact_init, cached.rows.head.end = 95,
+          "cache scripted puts [64, 95) through the head where it decides on [64, 96)");
+    EXACT(exact_init, cached.rows.held = 95, "cache scripted keeps 96 rows but holds 95");
     EXACT(exact_init, cached.grows_rows = true, "");
     EXACT(exact_init, cached.shrinks_rows = true,
           "cache scripted holds 100 rows in block 0 of a request and 99 in block 1");
     EXACT(exact_init,
           (cached.shrinks_rows = true, cached.request.block = 0,
            cached.request.block_start = cached.request.cached_tokens = 32,
-           cached.span.context = 32),
+           cached.rows.run = cached.rows.head = (struct range){32, 64},
+           cached.rows.keep[0].end = 64),
           "cache scripted holds 100 rows in block 0 of a request and 98 in its last block");
+    EXACT(exact_init, cached.rows.chooser = CHOSEN_BY_POLICY,
+          "cache scripted names its callback evict as chooser but has none");
+    EXACT(exact_init, (cached.rows.chooser = CHOSEN_BY_POLICY, cached.cache.evict = keep_all), "");
     EXACT(exact_prefill, (void)0, "");
-    EXACT(exact_prefill, cached.span.queries = cached.span.first_queries = 47,
-          "cache scripted plans 47 queries where the keys and values of 48 positions are missing");
-    EXACT(exact_prefill, cached.span.context = 15,
-          "cache scripted attends to 15 cached rows in a prefill behind 16");
-    EXACT(exact_prefill, (cached.span.phase = PHASE_REUSE, cached.span.logit_rows = 32),
-          "cache scripted plans phase 2 where the keys and values of 48 positions are missing");
+    EXACT(exact_prefill, cached.rows.run.end = 63,
+          "cache scripted runs [16, 63) where the rows of [16, 64) are missing");
+    EXACT(exact_prefill, cached.rows.run.first = 15,
+          "cache scripted runs [15, 64) where the rows of [16, 64) are missing");
+    EXACT(exact_prefill, cached.rows.run.end = 96,
+          "cache scripted runs [16, 96) where the rows of [16, 64) are missing");
+    EXACT(exact_prefill, cached.rows.skips = 1,
+          "cache scripted leaves positions of the block out of a prefill");
+    EXACT(exact_prefill, cached.rows.head.first = 15,
+          "cache scripted puts [15, 64) through the head but runs [16, 64)");
+    EXACT(exact_prefill, cached.rows.keep[0].first = 1,
+          "cache scripted keeps 63 rows from 1 on, not the 64 of what is before the block");
     EXACT(exact_commit, (void)0, "");
-    EXACT(exact_commit, cached.span.queries = cached.span.first_queries = 0, "");
-    EXACT(exact_commit, cached.span.phase = PHASE_REUSE,
-          "cache scripted plans phase 2 with 0 masked positions in the block");
-    EXACT(exact_commit, cached.request.uncached_in_block = 0,
-          "cache scripted plans 32 queries though every key and value is held");
-    EXACT(exact_commit, (cached.request.cached_tokens = 0, cached.span.queries = 0),
-          "cache scripted plans 0 queries on a canvas of 100 tokens");
-    EXACT(exact_init, cached.span.queries = 0,
-          "cache scripted plans 0 queries on a canvas of 100 tokens");
-}
-END_TEST
-
-START_TEST(the_guard_names_each_broken_promise_of_an_evicting_cache_policy) {
-    EXACT(exact_init, cached.span.kept_queries = 3,
-          "cache scripted keeps 3 queries and 0 keys without the flag evicts");
-    EXACT(exact_eviction, (void)0, "");
-    EXACT(exact_eviction, cached.span.kept_queries = 0, "cache scripted keeps 0 of 32 queries");
-    EXACT(exact_eviction, cached.span.kept_queries = 33, "cache scripted keeps 33 of 32 queries");
-    EXACT(exact_eviction, cached.span.kept_keys = 11,
-          "cache scripted attends to 11 keys with 12 kept queries of 32 behind 64 cached rows");
-    EXACT(exact_eviction, cached.span.kept_keys = 97,
-          "cache scripted attends to 97 keys with 12 kept queries of 32 behind 64 cached rows");
-    EXACT(exact_eviction, cached.span.logit_rows = 13,
-          "cache scripted plans 13 logit rows of 12 kept queries");
-    EXACT(exact_prefill, (cached.cache.evicts = 1, cached.span.kept_queries = 1),
-          "cache scripted keeps 1 queries and 0 keys in a prefill, which evicts nothing");
+    EXACT(exact_commit, cached.rows.run.first = 96, "");
+    EXACT(exact_commit, cached.request.uncached_in_block = 0, "");
+    EXACT(exact_commit, (cached.request.uncached_in_block = 0, cached.rows.skips = 0),
+          "cache scripted runs [64, 96) though every row is final");
+    EXACT(exact_commit, (cached.request.cached_tokens = 0, cached.rows.run.first = 96),
+          "cache scripted runs [96, 96) where the rows of [0, 64) are missing");
+    EXACT(exact_init, cached.rows.run.first = 96,
+          "cache scripted runs [96, 96), which is not of the block [64, 96)");
+    EXACT(exact_part, (void)0, "");
+    EXACT(exact_part, cached.request.known_in_front = 8,
+          "cache scripted runs [64, 72) of a block whose first masked position is 72");
+    EXACT(exact_part, cached.request.passes_in_block = 0,
+          "cache scripted runs [64, 72) of the block [64, 96) where the others have no rows");
+    EXACT(exact_part, cached.request.masked_in_block = 0,
+          "cache scripted runs [64, 72) of the block [64, 96) where none is masked");
 }
 END_TEST
 
@@ -706,8 +761,6 @@ static void assert_evicted(const char *sentence, const char *learning) {
                                             .size = sizeof cache,
                                             .name = "scripted",
                                             .doc = "answers as the test says"},
-                                 .keeps = KEEPS_EXACT,
-                                 .evicts = 1,
                                  .memory_bytes = 8,
                                  .evict = scripted_evict,
                                  .learn = scripted_learn};
@@ -1056,7 +1109,7 @@ int main(void) {
         the_guard_names_writes_to_the_view,
         the_guard_names_each_broken_promise_of_a_cache_policy,
         the_guard_names_each_broken_promise_of_an_exact_cache_policy,
-        the_guard_names_each_broken_promise_of_an_evicting_cache_policy,
+        the_guard_names_an_answer_of_another_kind,
         the_guard_names_each_broken_promise_of_an_eviction,
         the_guard_names_each_broken_promise_of_a_decoder,
         the_guard_names_each_broken_promise_of_a_rule,

@@ -649,10 +649,8 @@ START_TEST(the_command_refuses_what_makes_no_sense) {
             "0.5,0");
     REFUSES(2, "layers = 33, but LLaDA-8B Base/Instruct/1.5 has 32", "plan", "lmax", "--set",
             "layers=33");
-    REFUSES(2,
-            "runtime.query_chunks is for planned steps of a fused runtime without cached rows: set "
-            "cache = none, runtime.fused = on and allocator = planned",
-            "run", "--system", "fast-dllm", "--set", "runtime.query_chunks=on");
+    REFUSES(2, "runtime.query_chunks is for steps without cached rows: set cache = none", "run",
+            "--system", "fast-dllm", "--set", "runtime.query_chunks=on");
     REFUSES(2, "--system is one of --systems: give one of the two options", "plan", "lmax",
             "--system", "native", "--systems", "native");
     REFUSES(2, "--systems: expected at most 64 names of 1 to 63 characters", "plan", "lmax",

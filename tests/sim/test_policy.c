@@ -32,13 +32,13 @@ static struct span span_of(const char *cache, const struct request *request, uin
         (const struct cache_policy *)policy_find(POLICY_CACHE, cache, &err);
     ck_assert_ptr_nonnull(policy);
     void *state = policy_state(&policy->policy);
-    struct span span;
-    uint32_t repeat = policy->plan(state, request, &span);
+    struct request planned = *request;
+    uint32_t repeat = cache_plan(policy, state, NULL, &planned);
     free(state);
     if (holds != NULL) {
         *holds = repeat;
     }
-    return span;
+    return planned.span;
 }
 
 START_TEST(none_runs_the_canvas_in_every_step) {
@@ -80,10 +80,10 @@ static struct span span_with(const char *cache, const char *const *texts,
                                    "test", name, *texts + strlen(name) + 1, &err),
                          0);
     }
-    struct span span;
-    *holds = policy->plan(state, request, &span);
+    struct request planned = *request;
+    *holds = cache_plan(policy, state, NULL, &planned);
     free(state);
-    return span;
+    return planned.span;
 }
 #define SPAN_WITH(cache, request, holds, ...)                                                      \
     span_with(cache, (const char *const[]){__VA_ARGS__, NULL}, request, holds)
@@ -315,16 +315,16 @@ START_TEST(every_cache_policy_holds_the_rows_it_attends) {
             uint32_t block = (uint32_t)(rng_next(&rng) % ((output + 31) / 32));
             struct request request =
                 request_at(prompt, output, block, (uint32_t)(rng_next(&rng) % 40));
-            struct span span;
-            uint32_t holds = policy->plan(state, &request, &span);
+            uint32_t holds = cache_plan(policy, state, NULL, &request);
+            struct span span = request.span;
             ck_assert_uint_ge(holds, 1);
             ck_assert_uint_ge(span.queries, 1);
             ck_assert_uint_ge(span.first_queries, span.queries);
             ck_assert_uint_le(span.context + span.queries, request.canvas_tokens);
             if (span.phase == PHASE_REUSE) {
-                ck_assert_uint_le(span.context, policy->rows_held(state, &request));
+                ck_assert_uint_le(span.context, request.rows.held);
             }
-            ck_assert_uint_le(span.pack_rows, policy->rows_held(state, &request));
+            ck_assert_uint_le(span.pack_rows, request.rows.held);
         }
         free(state);
     }

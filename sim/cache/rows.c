@@ -1,0 +1,251 @@
+#include "sim/cache/rows.h"
+
+#include "sim/policy/request.h"
+
+static struct range block_of(const struct request *request) {
+    return (struct range){request->block_start, request->block_start + request->block_length};
+}
+
+static uint32_t settled(const struct row_sets *rows, const struct request *request) {
+    return rows->skips ? request->block_length - request->uncached_in_block : 0;
+}
+
+static uint32_t kept_and_run(const struct row_sets *rows) {
+    return range_common(rows->run, rows->keep[0]) + range_common(rows->run, rows->keep[1]);
+}
+
+int32_t rows_place(const struct row_sets *rows, uint32_t position) {
+    if (range_has(rows->keep[0], position)) {
+        return (int32_t)(position - rows->keep[0].first);
+    }
+    return range_has(rows->keep[1], position)
+               ? (int32_t)(range_length(rows->keep[0]) + position - rows->keep[1].first)
+               : -1;
+}
+
+uint32_t rows_in_block(const struct row_sets *rows, const struct request *request) {
+    return request->block_length - settled(rows, request);
+}
+
+/* Rows of a canvas age, and a step over all of it renews them, as does one after which nothing is
+ * left to choose by change. Exact rows are written once: what is before the active block, then the
+ * block while something of it is masked, then the block in its final form. */
+static enum phase phase_of(const struct row_sets *rows, const struct request *request,
+                           uint32_t queries) {
+    if (rows->kind != ROW_EXACT) {
+        bool renews = range_length(rows->run) == request->canvas_tokens ||
+                      (rows->chooser == CHOSEN_BY_CHANGE && rows->n_chosen == 0);
+        return renews ? PHASE_REFRESH : PHASE_REUSE;
+    }
+    if (rows->run.end <= request->block_start && queries > 0) {
+        return request->causal == SEES_TOKENS && queries == 1 ? PHASE_REUSE : PHASE_PREFILL;
+    }
+    return request->masked_in_block > 0 ? PHASE_REUSE : PHASE_COMMIT;
+}
+
+/* What goes on behind the second layer where a policy evicts: of a block alone. */
+static void add_eviction(const struct request *request, struct span *span) {
+    if (span->phase == PHASE_PREFILL || span->queries == 0) {
+        return;
+    }
+    if (request->causal == SEES_TOKENS) {
+        span->kept_queries = span->queries; /* a single token is never evicted */
+        span->kept_keys = span->context + span->queries;
+        return;
+    }
+    span->kept_queries = request->kept_in_block;
+    span->kept_keys = request->block_start + request->reach_in_block;
+    span->logit_rows = span->logit_rows > 0 ? request->kept_in_block : 0;
+}
+
+struct span rows_span(const struct row_sets *rows, const struct request *request) {
+    uint32_t run = range_length(rows->run), n_settled = settled(rows, request);
+    bool picks = rows->chooser == CHOSEN_BY_CHANGE && rows->n_chosen > 0;
+    uint32_t queries = picks ? rows->n_chosen : run - n_settled, written = kept_and_run(rows);
+    uint32_t head = range_length(rows->head);
+    struct span span = {
+        .queries = queries,
+        .first_queries = rows->kind == ROW_FEATURES ? request->canvas_tokens : queries,
+        .context = rows_kept(rows) - written + (run - queries),
+        .logit_rows = head >= request->block_length ? head - n_settled : head,
+        .value_rows = picks ? run : 0,
+        .exact = rows->kind == ROW_EXACT,
+    };
+    if (rows_are_chosen(rows)) {
+        span.context = written > 0 ? 0 : rows->n_chosen;
+        span.select_rows = written;
+        span.pack_rows = written > 0 ? rows->n_chosen : 0;
+    }
+    if (rows->run.first > request->block_start && rows->kind == ROW_EXACT) {
+        span.part_start = rows->run.first - request->block_start;
+    }
+    span.phase = phase_of(rows, request, queries);
+    if (rows->chooser == CHOSEN_BY_POLICY) {
+        add_eviction(request, &span);
+    }
+    return span;
+}
+
+/* ---- what a policy may answer ---- */
+
+#define REFUSE_UNLESS(holds, ...)                                                                  \
+    do {                                                                                           \
+        if (!(holds)) {                                                                            \
+            return err_world(err, __VA_ARGS__);                                                    \
+        }                                                                                          \
+    } while (0)
+
+static bool range_within(struct range inner, struct range outer) {
+    return inner.first >= outer.first && inner.end <= outer.end;
+}
+
+static int check_ranges(const struct row_sets *rows, const struct request *request,
+                        struct err *err) {
+    static const char *const names[] = {"run", "head", "keep[0]", "keep[1]"};
+    const struct range ranges[] = {rows->run, rows->head, rows->keep[0], rows->keep[1]};
+    for (int i = 0; i < 4; i++) {
+        REFUSE_UNLESS(ranges[i].first <= ranges[i].end && ranges[i].end <= request->canvas_tokens,
+                      "sets rows.%s to [%u, %u) on a canvas of %u tokens", names[i],
+                      ranges[i].first, ranges[i].end, request->canvas_tokens);
+    }
+    REFUSE_UNLESS(range_length(rows->keep[1]) == 0 || rows->keep[0].end <= rows->keep[1].first,
+                  "keeps [%u, %u) and then [%u, %u), which is out of order", rows->keep[0].first,
+                  rows->keep[0].end, rows->keep[1].first, rows->keep[1].end);
+    return 0;
+}
+
+/* Where a kernel chooses: of what is kept, while all of it runs, or of what runs. */
+static int check_choice(const struct row_sets *rows, struct err *err) {
+    uint32_t kept = rows_kept(rows), written = kept_and_run(rows);
+    if (rows_are_chosen(rows)) {
+        REFUSE_UNLESS(rows->n_chosen <= kept && (rows->n_chosen > 0 || kept == 0),
+                      "chooses %u of %u rows", rows->n_chosen, kept);
+        REFUSE_UNLESS(written == 0 || written == kept,
+                      "chooses of %u rows in a step that runs %u of them", kept, written);
+        return 0;
+    }
+    uint32_t most = rows->chooser == CHOSEN_BY_CHANGE ? range_length(rows->run) : 0;
+    REFUSE_UNLESS(rows->n_chosen <= most, "chooses %u of %u positions that run", rows->n_chosen,
+                  most);
+    return 0;
+}
+
+static int check_canvas(const struct row_sets *rows, const struct request *request,
+                        struct err *err) {
+    const struct range block = block_of(request);
+    REFUSE_UNLESS(range_within(block, rows->run),
+                  "runs [%u, %u) without the whole active block [%u, %u)", rows->run.first,
+                  rows->run.end, block.first, block.end);
+    REFUSE_UNLESS(range_within(block, rows->head),
+                  "puts [%u, %u) through the head without the whole active block [%u, %u)",
+                  rows->head.first, rows->head.end, block.first, block.end);
+    REFUSE_UNLESS(rows->kind == ROW_FEATURES || range_within(rows->head, rows->run),
+                  "puts [%u, %u) through the head but runs [%u, %u)", rows->head.first,
+                  rows->head.end, rows->run.first, rows->run.end);
+    REFUSE_UNLESS(rows->kind != ROW_NONE || (rows_kept(rows) == 0 && rows->held == 0),
+                  "keeps %u rows and holds %u though its kind of row is ROW_NONE", rows_kept(rows),
+                  rows->held);
+    REFUSE_UNLESS(rows->chooser != CHOSEN_BY_POLICY, "evicts positions but keeps no exact rows");
+    REFUSE_UNLESS(rows->settles != BLOCK_PARTS, "runs a block in parts but keeps no exact rows");
+    REFUSE_UNLESS(rows->settles == BLOCK_WHOLE || rows_kept(rows) == request->canvas_tokens,
+                  "leaves positions out but keeps %u rows of a canvas of %u tokens",
+                  rows_kept(rows), request->canvas_tokens);
+    return 0;
+}
+
+/* What is missing before the block runs first, alone or, where it is the block before, with it. */
+static int check_missing(const struct row_sets *rows, const struct request *request,
+                         struct err *err) {
+    const struct range block = block_of(request);
+    uint32_t missing = request->block_start - request->cached_tokens;
+    bool crosses = rows->run.end > block.first;
+    bool may_cross = missing <= request->block_tokens && request->block > 0 &&
+                     request->masked_in_block > 0 && !request->shifted &&
+                     request->causal != SEES_TOKENS;
+    uint32_t end = crosses && may_cross ? block.end : block.first;
+    REFUSE_UNLESS(rows->run.first == request->cached_tokens && rows->run.end == end,
+                  "runs [%u, %u) where the rows of [%u, %u) are missing", rows->run.first,
+                  rows->run.end, request->cached_tokens, block.first);
+    REFUSE_UNLESS(rows->skips == 0, "leaves positions of the block out of a prefill");
+    REFUSE_UNLESS(!crosses || range_within(block, rows->head),
+                  "puts [%u, %u) through the head without the whole active block [%u, %u)",
+                  rows->head.first, rows->head.end, block.first, block.end);
+    return 0;
+}
+
+/* A part of the block holds its first masked position, and the others have been run before. */
+static int check_part(const struct row_sets *rows, const struct request *request, struct err *err) {
+    const struct range block = block_of(request);
+    uint32_t first_masked = block.first + request->known_in_front;
+    if (range_length(rows->run) == request->block_length) {
+        return 0;
+    }
+    REFUSE_UNLESS(rows->settles == BLOCK_PARTS && !rows->skips,
+                  "runs [%u, %u) of the block [%u, %u) though it runs whole blocks",
+                  rows->run.first, rows->run.end, block.first, block.end);
+    REFUSE_UNLESS(request->masked_in_block > 0 && request->passes_in_block > 0,
+                  "runs [%u, %u) of the block [%u, %u) where %s", rows->run.first, rows->run.end,
+                  block.first, block.end,
+                  request->masked_in_block == 0 ? "none is masked" : "the others have no rows");
+    REFUSE_UNLESS(range_has(rows->run, first_masked),
+                  "runs [%u, %u) of a block whose first masked position is %u", rows->run.first,
+                  rows->run.end, first_masked);
+    return 0;
+}
+
+static int check_exact(const struct row_sets *rows, const struct request *request,
+                       struct err *err) {
+    const struct range block = block_of(request);
+    bool decides = request->masked_in_block > 0, in_block = rows->run.end > block.first;
+    bool is_missing = request->cached_tokens < block.first;
+    if (range_length(rows->run) == settled(rows, request) && !decides && !is_missing) {
+        return 0;
+    }
+    bool by_token = request->causal == SEES_TOKENS;
+    if (is_missing) {
+        if (check_missing(rows, request, err) != 0) {
+            return (int)err->kind;
+        }
+    } else {
+        REFUSE_UNLESS(range_length(rows->run) > 0 && range_within(rows->run, block) && !by_token,
+                      "runs [%u, %u), which is not of the block [%u, %u)", rows->run.first,
+                      rows->run.end, block.first, block.end);
+        REFUSE_UNLESS(request->uncached_in_block > 0, "runs [%u, %u) though every row is final",
+                      rows->run.first, rows->run.end);
+        if (check_part(rows, request, err) != 0) {
+            return (int)err->kind;
+        }
+        REFUSE_UNLESS(!decides ||
+                          (rows->head.first == rows->run.first && rows->head.end == rows->run.end),
+                      "puts [%u, %u) through the head where it decides on [%u, %u)",
+                      rows->head.first, rows->head.end, rows->run.first, rows->run.end);
+    }
+    REFUSE_UNLESS(range_within(rows->head, rows->run),
+                  "puts [%u, %u) through the head but runs [%u, %u)", rows->head.first,
+                  rows->head.end, rows->run.first, rows->run.end);
+    REFUSE_UNLESS(!by_token || !decides || range_length(rows->head) > 0,
+                  "puts nothing through the head where a token is decided");
+    uint32_t kept = in_block ? block.end : block.first;
+    REFUSE_UNLESS(rows->keep[0].first == 0 && rows->keep[0].end == kept && rows_kept(rows) == kept,
+                  "keeps %u rows from %u on, not the %u of what is before the block%s",
+                  rows_kept(rows), rows->keep[0].first, kept, in_block ? " and of it" : "");
+    return 0;
+}
+
+int rows_check(const struct row_sets *rows, const struct request *request, struct err *err) {
+    REFUSE_UNLESS(rows->kind <= ROW_EXACT, "has rows of kind %u, which is no row_kind", rows->kind);
+    REFUSE_UNLESS(rows->chooser <= CHOSEN_BY_CHANGE, "names chooser %u, which is no row_chooser",
+                  rows->chooser);
+    REFUSE_UNLESS(rows->settles <= BLOCK_PARTS, "settles by rule %u, which is no block_cache",
+                  rows->settles);
+    REFUSE_UNLESS(rows->skips <= 1, "sets rows.skips to %u, neither 0 nor 1", rows->skips);
+    REFUSE_UNLESS(!rows_are_chosen(rows) || rows->kind == ROW_KV,
+                  "has heads choose among rows of kind %u, which is not ROW_KV", rows->kind);
+    if (check_ranges(rows, request, err) != 0 || check_choice(rows, err) != 0 ||
+        (rows->kind == ROW_EXACT ? check_exact : check_canvas)(rows, request, err) != 0) {
+        return (int)err->kind;
+    }
+    uint32_t kept = rows_are_chosen(rows) ? rows->n_chosen : rows_kept(rows);
+    REFUSE_UNLESS(kept <= rows->held, "keeps %u rows but holds %u", kept, rows->held);
+    return 0;
+}
