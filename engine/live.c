@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "engine/op/op.h"
 #include "engine/session/session.h"
 #include "sim/base/monotonic.h"
 #include "sim/base/zeroed.h"
@@ -490,7 +491,7 @@ static int turn_by_turn(struct live *live, const struct planned_step *planned,
     while (status == 0 && forward_turn(forward) != NULL) {
         const struct turn turn = *forward_turn(forward);
         status = forward_next(forward, err);
-        if (status == 0 && graph->ops[turn.op].kind == OP_MOE_CHOOSE) {
+        if (status == 0 && op_launch_of(&graph->ops[turn.op])->facts & OP_CHOOSES_EXPERTS) {
             uint32_t hit = 0;
             status = forward_experts_hit(forward, &turn, &hit, err);
             hits->sum += hit;

@@ -11,9 +11,9 @@
 #include "engine/calibrate/calibration_fit.h"
 #include "engine/calibrate/calibration_log.h"
 #include "engine/calibrate/calibration_samples.h"
+#include "engine/calibrate/exchange.h"
 #include "engine/calibrate/measure.h"
 #include "engine/calibrate/quantile.h"
-#include "engine/device/exchange.h"
 #include "sim/base/num.h"
 #include "sim/model/ranks.h"
 
@@ -84,7 +84,7 @@ static int interrupted(const struct calibration *c, struct err *err) {
 }
 
 static bool group_is_heavy(const struct calibration *c, size_t first) {
-    return is_gpu(c) && calibration_point_is_heavy(&c->grid.points[first]);
+    return is_gpu(c) && c->grid.points[first].is_heavy;
 }
 
 /* The reference product, on a GPU after heating where the group is heavy; a line for the log. */
@@ -184,9 +184,9 @@ static int measure_operators(struct calibration *c, struct err *err) {
                      ? 0
                      : exchange_open(request->device, request->weights, request->weights_source,
                                      exchanged, &c->exchange, err);
-    status = status == 0
-                 ? measure_open(request->device, request->weights, &c->bounds, &c->measure, err)
-                 : status;
+    status = status == 0 ? measure_open(request->device, request->weights, &c->bounds, &c->grid,
+                                        &c->measure, err)
+                         : status;
     if (status == 0) {
         c->report->reference_size = measure_reference_size(c->measure);
         status = measure_rounds(c, err);
@@ -392,8 +392,9 @@ static int write_file(const struct calibration *c, struct err *err) {
 /* ---- whole steps ---- */
 
 /* The sum of a step's operators at the profile's prices: no host, no launches beyond them. */
-static int price_steps(struct calibration *c, bool selects, bool fused, struct err *err) {
+static int price_steps(struct calibration *c, int variant, struct err *err) {
     const struct system *system = c->request->system;
+    const bool selects = variant & VARIANT_SELECTS, fused = variant & VARIANT_IS_FUSED;
     struct runtime runtime = {.varlen = true,
                               .fused = true,
                               .fused_head = fused,
@@ -401,8 +402,7 @@ static int price_steps(struct calibration *c, bool selects, bool fused, struct e
                               .logits_bytes = BF16_BYTES,
                               .element_bytes = element_bytes(c),
                               .host_mode = HOST_SERIAL};
-    struct graph_options options =
-        calibration_graph(system->model, element_bytes(c), selects, fused);
+    struct graph_options options = calibration_graph(system->model, element_bytes(c), variant);
     struct graph *graph = malloc(sizeof *graph);
     struct cost_model *cost = NULL;
     ASSERT(graph != NULL);
@@ -414,7 +414,7 @@ static int price_steps(struct calibration *c, bool selects, bool fused, struct e
     }
     for (size_t i = 0; status == 0 && i < c->report->steps.n; i++) {
         struct calibration_step *step = &c->report->steps.list[i];
-        if (calibration_step_selects(step) == selects && step->is_fused == fused) {
+        if (calibration_step_variant(step) == variant) {
             struct step_shape shape;
             struct op_price prices[GRAPH_MAX_OPS];
             calibration_step_shape(step, system->model, &shape);
@@ -447,10 +447,9 @@ static int run_steps(struct calibration *c, struct err *err) {
                                         .done = step_done,
                                         .done_state = c};
     int status = calibration_steps_measure(&report->steps, &asked, err);
-    for (int variant = 0; status == 0 && variant < 4; variant++) {
-        bool selects = variant & 1;
-        if (!selects || !calibration_is_exact(model_of(c))) {
-            status = price_steps(c, selects, variant & 2, err);
+    for (int variant = 0; status == 0 && variant < CALIBRATION_VARIANTS; variant++) {
+        if (calibration_has_graph(model_of(c), variant)) {
+            status = price_steps(c, variant, err);
         }
     }
     status = status == 0 ? calibration_fit(report, err) : status;

@@ -132,8 +132,9 @@ void calibration_steps_list(struct calibration_steps *steps, const struct model 
     }
 }
 
-bool calibration_step_selects(const struct calibration_step *step) {
-    return step->sides[0].kind == HOST_SELECT;
+int calibration_step_variant(const struct calibration_step *step) {
+    return (step->sides[0].kind == HOST_SELECT ? VARIANT_SELECTS : 0) |
+           (step->is_fused ? VARIANT_IS_FUSED : 0);
 }
 
 /* ---- shapes ---- */
@@ -199,7 +200,7 @@ void calibration_step_shape(const struct calibration_step *step, const struct mo
 /* One graph, opened, and the arrays of its steps. */
 struct stage {
     const struct steps_request *request;
-    bool selects, fused; /* which of the steps it runs */
+    int variant; /* of the graphs, which says what steps it runs */
     const struct model *model;
     struct graph graph;
     struct forward *forward;
@@ -220,7 +221,7 @@ struct stage {
 };
 
 static bool is_of_stage(const struct stage *stage, const struct calibration_step *step) {
-    return calibration_step_selects(step) == stage->selects && step->is_fused == stage->fused;
+    return calibration_step_variant(step) == stage->variant;
 }
 
 static int64_t side_pages(const struct stage *stage, const struct step_side *side) {
@@ -294,7 +295,7 @@ static int open_stage(struct stage *stage, const struct calibration_steps *steps
     stage->element_bytes = request->device->dtype == KERNEL_F32 ? F32_BYTES : BF16_BYTES;
     stage->chunks = request->chunks;
     struct graph_options options =
-        calibration_graph(stage->model, stage->element_bytes, stage->selects, stage->fused);
+        calibration_graph(stage->model, stage->element_bytes, stage->variant);
     graph_build(&stage->graph, stage->model, &options);
     make_limits(stage, steps);
     const struct step_limits *limits = &stage->limits;
@@ -562,11 +563,10 @@ static int measure_all(struct stage *stage, struct calibration_steps *steps, str
 }
 
 static int measure_stage(struct calibration_steps *steps, const struct steps_request *request,
-                         bool selects, bool fused, struct err *err) {
+                         int variant, struct err *err) {
     struct stage *stage = zeroed(1, sizeof *stage);
     stage->request = request;
-    stage->selects = selects;
-    stage->fused = fused;
+    stage->variant = variant;
     int status = open_stage(stage, steps, err);
     status = status == 0 ? measure_all(stage, steps, err) : status;
     if (status == 0) {
@@ -582,12 +582,10 @@ static int measure_stage(struct calibration_steps *steps, const struct steps_req
 
 int calibration_steps_measure(struct calibration_steps *steps, const struct steps_request *request,
                               struct err *err) {
-    bool is_exact = calibration_is_exact(request->weights->layout.model);
     int status = 0;
-    for (int variant = 0; status == 0 && variant < 4; variant++) {
-        bool selects = variant & 1;
-        if (!is_exact || !selects) {
-            status = measure_stage(steps, request, selects, variant & 2, err);
+    for (int variant = 0; status == 0 && variant < CALIBRATION_VARIANTS; variant++) {
+        if (calibration_has_graph(request->weights->layout.model, variant)) {
+            status = measure_stage(steps, request, variant, err);
         }
     }
     return status;

@@ -79,8 +79,8 @@ struct steps_request {
 void calibration_steps_list(struct calibration_steps *steps, const struct model *model,
                             const struct calibration_bounds *bounds);
 
-/* Whether the step needs the graph that selects. */
-bool calibration_step_selects(const struct calibration_step *step);
+/* Which of the model's graphs runs the step. */
+int calibration_step_variant(const struct calibration_step *step);
 
 /* Its sums; the ragged list is left out. */
 void calibration_step_shape(const struct calibration_step *step, const struct model *model,

@@ -1,324 +1,518 @@
-#include "engine/calibrate/measure_impl.h"
+#include "engine/calibrate/measure.h"
 
 #include <gsl/gsl_statistics_double.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/weights/weights.h"
-#include "kernels/ref/ref.h"
+#include "engine/op/op.h"
+#include "engine/op/trial.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"
-#include "sim/model/ranks.h"
+#include "sim/base/zeroed.h"
 
-/* A recorded play takes about this long, as far as MAX_COPIES make it: starting it, some
- * microseconds, is a small part of it then. What is not recorded is queued while it runs. */
-enum { RECORDED_NS = 4000000, ISSUED_NS = 500000, MIN_COPIES = 2, MAX_COPIES = 128 };
-enum { MAX_PLAYS = 256, FLUSH_CACHES = 3 };
-enum { REFERENCE_GPU = 8192, REFERENCE_CPU = 256 };
+/* A CUDA graph takes about this long, as far as MAX_COPIES make it: starting it, some microseconds,
+ * is a small part of it then. What is not captured is queued while it runs. */
+enum { CAPTURED_NS = 4000000, LAUNCHED_NS = 500000, MIN_COPIES = 2, MAX_COPIES = 128 };
+enum { MAX_TIMES = 256, FLUSH_CACHES = 3 };
+enum { REFERENCE_GPU = 8192, REFERENCE_CPU = 256, REFERENCES_AT_ONCE = 4 };
 
-/* ---- the device ---- */
+struct measure {
+    const struct engine_device *device;
+    const struct weights *weights;
+    const struct model *model;
+    int64_t element_bytes;
+    int64_t flush_bytes;   /* 0: the model stays in the cache */
+    int64_t scratch_bytes; /* at the workspace's beginning, what flushing reads and writes */
+    int64_t pool_bytes;
+    struct graph graphs[CALIBRATION_VARIANTS];
+    struct program programs[CALIBRATION_VARIANTS];
+    struct trial trial;
+    struct packed packed;
+    struct room room;
+    unsigned char *pool; /* the room's; where a copy's part of it begins is written to the room */
+    struct placement placement;
+    struct issue issue;
+    /* The point under way; written by prepare. */
+    const struct calibration_point *point;
+    int64_t copy_bytes; /* of the pool that one copy takes */
+    int cold;           /* the tensor that every copy finds elsewhere; -1: none */
+};
+
+static struct device *device_of(const struct measure *m) {
+    return m->device->device;
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
 
 static int check(const struct measure *m, int status, struct err *err) {
     return status == DEVICE_OK ? 0 : engine_device_err(m->device, status, "measuring", err);
 }
 
-static int upload_arrays(const struct measure *m, struct err *err) {
-    const struct device_table *table = m->device->table;
-    int status =
-        table->upload(device_of(m), m->regions[REGION_ARRAYS], m->host, ARRAYS * array_bytes(m));
-    return check(m, status == DEVICE_OK ? table->finish(device_of(m)) : status, err);
+/* Uniform between -1 and 1. */
+static int randomise(const struct measure *m, unsigned char *at, int64_t bytes, struct err *err) {
+    const struct call_random call = {.y = at,
+                                     .key = hash_text("calibration"),
+                                     .n = bytes / m->element_bytes,
+                                     .spread = 1,
+                                     .dtype = m->device->dtype};
+    return check(m, m->device->table->random(device_of(m), &call), err);
 }
 
-/* Uniform between -1 and 1. */
-static int randomise(const struct measure *m, enum region region, int64_t bytes, struct err *err) {
-    struct call_random call = {.y = m->regions[region],
-                               .key = hash_text("calibration"),
-                               .n = bytes / m->element_bytes,
-                               .spread = 1,
-                               .dtype = m->device->dtype};
-    return check(m, m->device->table->random(device_of(m), &call), err);
+/* ---- a point's step ---- */
+
+static const struct graph *graph_of(const struct measure *m) {
+    return &m->graphs[m->point->variant];
+}
+
+/* What launches for the point begin with: the operator that writes the indices it reads. */
+static uint32_t first_of(const struct measure *m) {
+    const struct graph *graph = graph_of(m);
+    uint32_t first = m->point->first_op;
+    const int indices = graph->ops[first].in[1];
+    if (!op_launch_of(&graph->ops[first])->reads_indices) {
+        return first;
+    }
+    return (uint32_t)graph->tensors[indices].first_op;
+}
+
+/* Whether it is the residual stream beside what a sublayer has just made: that was written a
+ * sublayer ago. */
+static bool is_cold(const struct graph *graph, const struct op *op, int tensor) {
+    return graph->tensors[tensor].carried && op->in[0] == tensor && op->in[1] >= 0;
+}
+
+/* Places all tensors that live while the point's operators run. Returns the workspace's end. */
+static int64_t place(struct measure *m) {
+    const struct graph *graph = graph_of(m);
+    const int first = (int)first_of(m), last = (int)(m->point->first_op + m->point->n_ops) - 1;
+    int64_t live[GRAPH_MAX_OPS], end = m->scratch_bytes, *offset = m->placement.offset_bytes;
+    placement_measure(graph, &m->trial.shape, (struct chunk_rows){{0}}, &m->placement, live);
+    m->cold = -1;
+    for (int t = 0; t < (int)graph->n_tensors; t++) {
+        const struct tensor *tensor = &graph->tensors[t];
+        if (tensor->home == HOME_WORKSPACE && tensor->alias < 0 && tensor->first_op <= last &&
+            tensor->last_op >= first) {
+            offset[t] = end;
+            end += m->placement.bytes[t];
+        }
+        m->cold = is_cold(graph, &graph->ops[last], t) ? t : m->cold;
+    }
+    for (int t = 0; t < (int)graph->n_tensors; t++) {
+        if (graph->tensors[t].alias >= 0) {
+            offset[t] = offset[placement_root(graph, t)];
+        }
+    }
+    return end;
+}
+
+/* The point's step, counted, packed and placed on the host. Returns the workspace that it takes. */
+static int64_t make_step(struct measure *m, const struct calibration_point *point,
+                         bool keeps_half) {
+    const int64_t row_elements = 2LL * m->model->kv_heads * m->model->head_dim;
+    m->point = point;
+    trial_make(&m->trial, point, keeps_half);
+    m->packed.pool_pages = m->trial.n_pages;
+    const struct step step = {.shape = &m->trial.shape, .parts = m->trial.parts};
+    packed_lay_out(&m->packed, &step);
+    m->issue.program = &m->programs[point->variant];
+    const int64_t end = place(m);
+    const int64_t paged = m->trial.n_pages * m->packed.limits.page_rows * row_elements;
+    m->copy_bytes = (paged + m->trial.store_elements) * m->element_bytes;
+    m->copy_bytes += m->cold >= 0 ? m->placement.bytes[m->cold] : 0;
+    m->copy_bytes = align_up(larger(m->copy_bytes, 1), PLACEMENT_ALIGN_BYTES);
+    return end;
+}
+
+/* Candidates are tensors that no operator of the point writes. */
+static int upload_candidates(const struct measure *m) {
+    const struct device_table *table = m->device->table;
+    const int tensor = graph_of(m)->ops[m->point->first_op].in[0];
+    unsigned char *to = m->room.workspace + m->placement.offset_bytes[tensor];
+    unsigned char *from = m->room.uploads[1];
+    const int64_t n = m->trial.n_tokens, width = (int64_t)sizeof *m->trial.tokens;
+    memcpy(from, m->trial.tokens, (size_t)(n * width));
+    memcpy(from + n * width, m->trial.confidences, (size_t)(n * width));
+    return table->upload(device_of(m), to, from, 2 * n * width);
+}
+
+/* The instance of an operator in the layer that a copy takes: of those that have its weight, in
+ * turn. */
+static struct turn turn_of(const struct measure *m, uint32_t op, int copy) {
+    const struct op *o = &graph_of(m)->ops[op];
+    const uint32_t first_mixture = model_first_mixture(m->model);
+    const bool is_mixture = o->experts > 0 || o->weight >= WEIGHT_ROUTER;
+    const bool is_dense = o->weight == WEIGHT_GATE_UP || o->weight == WEIGHT_DOWN;
+    const uint32_t first = is_mixture ? first_mixture : 0;
+    const uint32_t end = is_dense ? first_mixture : m->model->layers;
+    ASSERT(end > first);
+    struct turn turn = {.op = op};
+    program_settle(m->issue.program, &m->placement, &m->trial.shape, &turn);
+    turn.layer = first + (uint32_t)copy % (end - first);
+    return turn;
+}
+
+/* Packs and uploads what the point's launches read. */
+static int prepare(struct measure *m, const struct calibration_point *point, bool keeps_half,
+                   struct err *err) {
+    const struct device_table *table = m->device->table;
+    make_step(m, point, keeps_half);
+    const struct step step = {.shape = &m->trial.shape, .parts = m->trial.parts};
+    packed_fill(&m->packed, &step, NULL, m->room.uploads[0]);
+    int status = table->upload(device_of(m), m->room.arrays, m->room.uploads[0], m->packed.bytes);
+    if (status == DEVICE_OK && m->trial.has_candidates) {
+        status = upload_candidates(m);
+    }
+    if (status == DEVICE_OK && first_of(m) < point->first_op) {
+        const struct turn turn = turn_of(m, first_of(m), 0);
+        status = issue_turn(&m->issue, &turn);
+    }
+    if (status != DEVICE_OK) {
+        return check(m, status, err);
+    }
+    if (m->trial.has_tokens &&
+        room_write(&m->room, 0, m->trial.tokens, m->trial.n_tokens, err) != 0) {
+        return err_status(err);
+    }
+    return check(m, table->finish(device_of(m)), err);
+}
+
+/* One copy of the point's launches, its part of the pool its own as far as the pool reaches. */
+static int launch_copy(struct measure *m, int copy) {
+    const struct calibration_point *point = m->point;
+    const int64_t places = larger(m->pool_bytes / m->copy_bytes, 1);
+    m->room.pool = m->pool + copy % places * m->copy_bytes;
+    if (m->cold >= 0) {
+        m->placement.offset_bytes[m->cold] = m->room.pool - m->room.workspace;
+    }
+    for (uint32_t i = 0; i < point->n_ops; i++) {
+        const struct turn turn = turn_of(m, point->first_op + i, copy);
+        const struct launch l = launch_of(&m->issue, &turn);
+        int status = point->part != NULL ? point->part(&l) : op_launch_of(l.op)->launch(&l);
+        if (status != DEVICE_OK) {
+            return status;
+        }
+    }
+    return DEVICE_OK;
+}
+
+static int launch_copies(struct measure *m, int n_copies) {
+    int status = DEVICE_OK;
+    for (int copy = 0; status == DEVICE_OK && copy < n_copies; copy++) {
+        status = launch_copy(m, copy);
+    }
+    return status;
 }
 
 /* ---- opening ---- */
 
-static void size_regions(struct measure *m) {
-    const struct model *model = m->model;
-    const struct calibration_bounds *bounds = &m->bounds;
-    int64_t tokens = bounds->max_tokens, eb = m->element_bytes;
-    int64_t widest = larger(
-        larger(qkv_channels(model), 2LL * model->ffn),
-        larger(2LL * model->shared_experts * model->shared_ffn, model_routed_experts(model)));
-    int64_t pairs = tokens * model_most_active(model);
-    int64_t kv_row = 2LL * model->kv_heads * model->head_dim;
-    int64_t square = measure_reference_size(m) * measure_reference_size(m);
-    int64_t logits = bounds->max_logit_rows * model->vocab;
-    m->bytes[REGION_X] = eb * larger(tokens * widest, square);
-    m->bytes[REGION_Y] =
-        eb * larger(larger(larger(tokens * widest, logits), pairs * model->hidden), square);
-    m->bytes[REGION_RING] =
-        larger(m->flush_bytes, eb * larger(square, larger(tokens * larger(model->hidden, kv_row),
-                                                          bounds->max_kv_rows * kv_row)));
-    m->bytes[REGION_SCRATCH] =
-        larger(larger(HEAD_SCRATCH_BYTES, 2 * tokens * model->kv_heads * (int64_t)sizeof(float)),
-               pairs * model->expert_ffn * eb);
-    m->bytes[REGION_ARRAYS] = ARRAYS * array_bytes(m);
-    m->bytes[REGION_ANGLES] =
-        MEASURE_MAX_ANGLES * (int64_t)model_rotary_dim(model) * (int64_t)sizeof(float);
-    m->bytes[REGION_CHOICE] = (4 * pairs + model->experts + 1) * (int64_t)sizeof(int32_t);
+/* The most rows of hidden channels that flushing reads at once. */
+static int64_t flush_rows(const struct measure *m) {
+    return ceil_div(m->flush_bytes, m->model->hidden * m->element_bytes) / 8 * 8;
 }
 
-static int fill_angles(const struct measure *m, struct err *err) {
-    const struct device_table *table = m->device->table;
-    void *host = NULL;
-    int status = table->allocate_host(device_of(m), m->bytes[REGION_ANGLES], &host);
-    if (status == DEVICE_OK) {
-        rotation_table(&m->weights->constants.rotation, MEASURE_MAX_ANGLES,
-                       (int32_t)model_rotary_dim(m->model), host);
-        status =
-            table->upload(device_of(m), m->regions[REGION_ANGLES], host, m->bytes[REGION_ANGLES]);
-        int finished = table->finish(device_of(m));
-        status = status == DEVICE_OK ? finished : status;
+/* Memory for the largest point. */
+static int open_room(struct measure *m, const struct calibration_bounds *bounds,
+                     const struct calibration_grid *grid, struct err *err) {
+    const int64_t size = measure_reference_size(m), square = size * size * m->element_bytes;
+    int64_t workspace = 2 * square, pool = larger(m->flush_bytes, square);
+    int64_t arrays = 2 * bounds->max_tokens * (int64_t)sizeof *m->trial.tokens;
+    for (size_t i = 0; i < grid->n; i++) {
+        if (!calibration_point_is_exchange(&grid->points[i])) {
+            workspace = larger(workspace, make_step(m, &grid->points[i], true));
+            arrays = larger(arrays, m->packed.bytes);
+            pool = larger(pool, m->copy_bytes);
+        }
     }
-    table->release_host(device_of(m), host);
-    return check(m, status, err);
-}
-
-static int allocate(struct measure *m, struct err *err) {
-    const struct device_table *table = m->device->table;
-    int status = DEVICE_OK;
-    for (int i = 0; status == DEVICE_OK && i < REGIONS; i++) {
-        m->bytes[i] = align_up(m->bytes[i], MEASURE_ALIGN_BYTES);
-        status = table->allocate(device_of(m), m->bytes[i], &m->regions[i]);
-    }
-    if (status == DEVICE_NO_MEMORY) {
-        char needed[32];
-        return err_world(err,
-                         "the device has no room for the %s that measuring takes beside the "
-                         "weights; a smaller --max-tokens takes less",
-                         num_format_bytes(needed, sizeof needed, (double)measure_bytes(m)));
-    }
-    if (status == DEVICE_OK) {
-        void *host = NULL;
-        status = table->allocate_host(device_of(m), m->bytes[REGION_ARRAYS], &host);
-        m->host = host;
-    }
-    if (status == DEVICE_OK) {
-        memset(m->host, 0, (size_t)m->bytes[REGION_ARRAYS]);
-        status = table->event_open(device_of(m), &m->from);
-    }
-    return check(m, status == DEVICE_OK ? table->event_open(device_of(m), &m->to) : status, err);
-}
-
-int measure_renew(struct measure *m, struct err *err) {
-    int status = randomise(m, REGION_X, m->bytes[REGION_X], err);
-    return status == 0 ? randomise(m, REGION_RING, m->bytes[REGION_RING], err) : status;
-}
-
-int measure_open(const struct engine_device *device, const struct weights *weights,
-                 const struct calibration_bounds *bounds, struct measure **out, struct err *err) {
-    struct measure *m = calloc(1, sizeof *m);
-    ASSERT(m != NULL);
-    m->device = device;
-    m->weights = weights;
-    m->model = weights->layout.model;
-    m->bounds = *bounds;
-    m->element_bytes = device->dtype == KERNEL_F32 ? F32_BYTES : BF16_BYTES;
-    int64_t flush_bytes = FLUSH_CACHES * device->facts.l2_bytes;
-    m->flush_bytes = weights->layout.bytes > flush_bytes ? flush_bytes : 0;
-    size_regions(m);
-    int status = allocate(m, err);
-    status = status == 0 ? randomise(m, REGION_Y, m->bytes[REGION_Y], err) : status;
-    status = status == 0 ? measure_renew(m, err) : status;
-    status = status == 0 ? fill_angles(m, err) : status;
-    if (status != 0) {
-        measure_close(m);
-        m = NULL;
-    }
-    *out = m;
+    m->pool_bytes = align_up(pool, PLACEMENT_ALIGN_BYTES);
+    const struct step_limits limits = {.max_requests = (uint32_t)bounds->max_tokens,
+                                       .max_tokens = (uint32_t)bounds->max_tokens,
+                                       .max_logit_rows = (uint32_t)bounds->max_tokens,
+                                       .max_positions = TRIAL_MAX_POSITIONS,
+                                       .canvas_tokens = bounds->max_tokens,
+                                       .workspace_bytes = workspace,
+                                       .pool_bytes = m->pool_bytes};
+    int status = room_open(&m->room, m->device, m->model, &limits, arrays, false,
+                           &m->weights->constants.rotation, err);
+    m->pool = m->room.pool;
     return status;
 }
 
-void measure_close(struct measure *m) {
-    if (m == NULL) {
-        return;
+static int open_graphs(struct measure *m, const struct calibration_bounds *bounds,
+                       struct err *err) {
+    const struct step_limits limits = {.max_requests = (uint32_t)bounds->max_tokens,
+                                       .max_tokens = (uint32_t)bounds->max_tokens,
+                                       .max_logit_rows = (uint32_t)bounds->max_tokens,
+                                       .max_positions = TRIAL_MAX_POSITIONS,
+                                       .page_rows = (uint32_t)bounds->page_rows};
+    for (int variant = 0; variant < CALIBRATION_VARIANTS; variant++) {
+        const struct graph_options options = calibration_graph(m->model, m->element_bytes, variant);
+        if (calibration_has_graph(m->model, variant)) {
+            graph_build(&m->graphs[variant], m->model, &options);
+            int status = program_make(&m->programs[variant], &m->graphs[variant], err);
+            if (status != 0) {
+                return status;
+            }
+        }
     }
-    const struct device_table *table = m->device->table;
-    for (int i = 0; i < REGIONS; i++) {
-        table->release(device_of(m), m->regions[i]);
-    }
-    table->release_host(device_of(m), m->host);
-    if (m->from != NULL) {
-        table->event_close(device_of(m), m->from);
-    }
-    if (m->to != NULL) {
-        table->event_close(device_of(m), m->to);
-    }
-    free(m);
+    return packed_open(&m->packed, &m->graphs[0], &limits, err);
 }
 
-int64_t measure_bytes(const struct measure *m) {
-    int64_t bytes = 0;
-    for (int i = 0; i < REGIONS; i++) {
-        bytes += m->bytes[i];
+int measure_renew(struct measure *m, struct err *err) {
+    int status = randomise(m, m->room.workspace, m->pool - m->room.workspace, err);
+    return status == 0 ? randomise(m, m->pool, m->pool_bytes, err) : status;
+}
+
+int measure_open(const struct engine_device *device, const struct weights *weights,
+                 const struct calibration_bounds *bounds, const struct calibration_grid *grid,
+                 struct measure **out, struct err *err) {
+    struct measure *m = zeroed(1, sizeof *m);
+    const int64_t flush_bytes = FLUSH_CACHES * device->facts.l2_bytes;
+    m->device = device;
+    m->weights = weights;
+    m->model = weights->layout.model;
+    m->element_bytes = engine_element_bytes(device);
+    m->flush_bytes = weights->layout.bytes > flush_bytes ? flush_bytes : 0;
+    m->scratch_bytes = align_up(m->model->hidden * m->element_bytes, PLACEMENT_ALIGN_BYTES) +
+                       align_up(flush_rows(m) * m->element_bytes, PLACEMENT_ALIGN_BYTES);
+    m->issue = (struct issue){.device = device,
+                              .weights = weights,
+                              .packed = &m->packed,
+                              .rest = &m->packed,
+                              .placement = &m->placement,
+                              .room = &m->room,
+                              .has_one_layer = true};
+    trial_open(&m->trial, m->model, bounds);
+    *out = m;
+    if (open_graphs(m, bounds, err) != 0 || open_room(m, bounds, grid, err) != 0 ||
+        measure_renew(m, err) != 0) {
+        measure_close(m);
+        *out = NULL;
+        return err_status(err);
     }
-    return bytes;
+    return 0;
+}
+
+void measure_close(struct measure *m) {
+    if (m != NULL) {
+        trial_close(&m->trial);
+        packed_close(&m->packed);
+        room_close(&m->room);
+        free(m);
+    }
 }
 
 /* ---- time ---- */
 
-/* Plays of some copies of the point's operator. */
-struct play {
-    struct device_graph *recording; /* NULL: the calls themselves */
-    int n_copies;
-};
+/* Read `n_outputs` rows of a matrix as wide as the hidden size, for the sake of reading them. */
+static int read_rows(const struct measure *m, const void *w, int64_t n_outputs) {
+    const int64_t hidden = m->model->hidden;
+    unsigned char *x = m->room.workspace;
+    const struct call_linear call = {
+        .x = x,
+        .w = w,
+        .y = x + align_up(hidden * m->element_bytes, PLACEMENT_ALIGN_BYTES),
+        .x_stride = hidden,
+        .y_stride = n_outputs,
+        .n_tokens = 1,
+        .n_outputs = (int32_t)n_outputs,
+        .n_inputs = (int32_t)hidden,
+        .dtype = m->device->dtype};
+    return m->device->table->linear(device_of(m), &call);
+}
 
-static int issue_copies(const struct measure *m, int n_copies) {
+/* Read so many weights that nothing else is left in the cache: the embedding's and, where it is
+ * too small, those of the last layers, which few copies reach. */
+static int flush(const struct measure *m) {
+    int64_t rows = flush_rows(m);
+    const uint32_t layers = m->model->layers, first_mixture = model_first_mixture(m->model);
     int status = DEVICE_OK;
-    for (int copy = 0; status == DEVICE_OK && copy < n_copies; copy++) {
-        status = measure_issue(m, copy);
+    for (uint32_t layer = layers; status == DEVICE_OK && rows > 0; layer--) {
+        const bool is_embedding = layer == layers, is_mixture = layer >= first_mixture;
+        const enum weight_slot slot = is_embedding ? WEIGHT_EMBEDDING
+                                      : is_mixture ? WEIGHT_EXPERTS_GATE_UP
+                                                   : WEIGHT_GATE_UP;
+        int64_t n = is_embedding ? m->model->vocab
+                    : is_mixture ? 2LL * m->model->experts * m->model->expert_ffn
+                                 : 2LL * m->model->ffn;
+        n = n < rows ? n : rows;
+        status = read_rows(m, weights_at(m->weights, slot, layer), n);
+        rows = layer > 0 ? rows - n : 0;
     }
     return status;
 }
 
-/* SwiGLU in place shrinks its gates: they are drawn anew before each play, so that no play meets
- * numbers too small for a model. */
+/* Some copies of the point's launches, timed together. */
+struct copies {
+    struct device_graph *graph; /* NULL: the launches themselves */
+    int n;
+};
+
+/* What wears is drawn anew before each time, so that none meets numbers too small for a model. */
 static int renew_inputs(const struct measure *m, struct err *err) {
-    const struct calibration_point *point = m->point;
-    if (point->op != PROFILE_PASS || point->pass != PASS_SWIGLU) {
-        return 0;
-    }
-    return randomise(m, REGION_X,
-                     2 * point->sizes[POINT_PASS_CHANNELS] * m->n_tokens * m->element_bytes, err);
+    const struct op *op = &graph_of(m)->ops[m->point->first_op];
+    const int tensor = placement_root(graph_of(m), op->in[0]);
+    return op_launch_of(op)->wears
+               ? randomise(m, m->room.workspace + m->placement.offset_bytes[tensor],
+                           m->placement.bytes[tensor], err)
+               : 0;
 }
 
-static int time_play(const struct measure *m, const struct play *play, double *ns,
-                     struct err *err) {
+/* Between two events: what `run` launches. */
+static int time_between(const struct measure *m, int (*run)(void *state), void *state, double *ns) {
     const struct device_table *table = m->device->table;
-    struct device *device = device_of(m);
-    int bad = renew_inputs(m, err);
-    if (bad != 0) {
-        return bad;
-    }
-    int status = measure_flush(m);
-    status = status == DEVICE_OK ? table->event_record(device, m->from) : status;
+    struct device_event *from = m->room.marks[MARK_STEP_BEGIN], *to = m->room.marks[MARK_STEP_END];
+    int status = table->event_record(device_of(m), from);
     if (status == DEVICE_OK) {
-        status = play->recording != NULL ? table->graph_launch(device, play->recording)
-                                         : issue_copies(m, play->n_copies);
+        status = run(state);
     }
-    status = status == DEVICE_OK ? table->event_record(device, m->to) : status;
-    status = status == DEVICE_OK ? table->event_wait(device, m->to) : status;
-    status = status == DEVICE_OK ? table->event_elapsed(device, m->from, m->to, ns) : status;
-    return check(m, status, err);
+    if (status == DEVICE_OK) {
+        status = table->event_record(device_of(m), to);
+    }
+    if (status == DEVICE_OK) {
+        status = table->event_wait(device_of(m), to);
+    }
+    return status == DEVICE_OK ? table->event_elapsed(device_of(m), from, to, ns) : status;
 }
 
-static int record(const struct measure *m, struct play *play, struct err *err) {
+struct timed {
+    struct measure *m;
+    const struct copies *copies;
+};
+
+static int run_copies(void *state) {
+    const struct timed *timed = state;
+    struct measure *m = timed->m;
+    return timed->copies->graph != NULL
+               ? m->device->table->graph_launch(device_of(m), timed->copies->graph)
+               : launch_copies(m, timed->copies->n);
+}
+
+static int time_copies(struct measure *m, const struct copies *copies, double *ns,
+                       struct err *err) {
+    struct timed timed = {m, copies};
+    int status = renew_inputs(m, err);
+    if (status != 0) {
+        return status;
+    }
+    status = flush(m);
+    return check(m, status == DEVICE_OK ? time_between(m, run_copies, &timed, ns) : status, err);
+}
+
+static int capture(struct measure *m, struct copies *copies, struct err *err) {
     const struct device_table *table = m->device->table;
     if (table->capture_begin == NULL) {
         return 0;
     }
     int status = table->capture_begin(device_of(m));
     if (status == DEVICE_OK) {
-        int issued = issue_copies(m, play->n_copies);
-        status = table->capture_end(device_of(m), &play->recording);
-        status = issued != DEVICE_OK ? issued : status;
+        int launched = launch_copies(m, copies->n);
+        status = table->capture_end(device_of(m), &copies->graph);
+        status = launched != DEVICE_OK ? launched : status;
     }
     return check(m, status, err);
 }
 
 static int count_copies(const struct measure *m, double once_ns) {
-    bool records = m->device->table->capture_begin != NULL;
-    double copies = (records ? RECORDED_NS : ISSUED_NS) / (once_ns > 1 ? once_ns : 1);
-    int least = records ? MIN_COPIES : 1;
+    bool captures = m->device->table->capture_begin != NULL;
+    double copies = (captures ? CAPTURED_NS : LAUNCHED_NS) / (once_ns > 1 ? once_ns : 1);
+    int least = captures ? MIN_COPIES : 1;
     return copies < least ? least : copies > MAX_COPIES ? MAX_COPIES : (int)copies;
 }
 
-/* The prepared point: once for the device to choose its kernels, once to see how long it takes,
- * then in plays. */
-static int time_point(const struct measure *m, double target_ns, double *us, struct err *err) {
-    struct play play = {.n_copies = 1};
-    double once_ns = 0, plays[MAX_PLAYS] = {0}, total_ns = 0;
+/* The median of the times of one copy, until the target is reached. */
+static int time_often(struct measure *m, const struct copies *copies, double target_ns, double *us,
+                      struct err *err) {
+    double times[MAX_TIMES], total_ns = 0;
     int n = 0;
-    int status = time_play(m, &play, &once_ns, err);
-    status = status == 0 ? time_play(m, &play, &once_ns, err) : status;
-    if (status != 0) {
-        return status;
+    while (n < MAX_TIMES && (n == 0 || total_ns < target_ns)) {
+        int status = time_copies(m, copies, &times[n], err);
+        if (status != 0) {
+            return status;
+        }
+        total_ns += times[n++];
     }
-    play.n_copies = count_copies(m, once_ns);
-    status = record(m, &play, err);
-    while (status == 0 && n < MAX_PLAYS && (n == 0 || total_ns < target_ns)) {
-        status = time_play(m, &play, &plays[n], err);
-        total_ns += status == 0 ? plays[n++] : 0;
-    }
-    if (play.recording != NULL) {
-        m->device->table->graph_close(device_of(m), play.recording);
-    }
-    *us = status == 0 ? 1e-3 * gsl_stats_median(plays, 1, (size_t)n) / play.n_copies : 0;
-    return status;
+    *us = 1e-3 * gsl_stats_median(times, 1, (size_t)n) / copies->n;
+    return 0;
 }
 
-static int prepare(struct measure *m, const struct calibration_point *point, struct err *err) {
-    int status = measure_prepare(m, point) ? upload_arrays(m, err) : 0;
-    bool reads_choice =
-        point->op == PROFILE_MOE || (point->op == PROFILE_PASS && point->pass == PASS_MOE_COMBINE);
-    return status == 0 && reads_choice ? check(m, measure_choose(m, 0), err) : status;
+/* The prepared point: once for the device to choose its kernels, once to see how long it takes,
+ * then many copies at a time. */
+static int time_point(struct measure *m, double target_ns, double *us, struct err *err) {
+    struct copies copies = {.n = 1};
+    double once_ns = 0;
+    if (time_copies(m, &copies, &once_ns, err) != 0 ||
+        time_copies(m, &copies, &once_ns, err) != 0) {
+        return err_status(err);
+    }
+    copies.n = count_copies(m, once_ns);
+    int status = capture(m, &copies, err);
+    if (status == 0) {
+        status = time_often(m, &copies, target_ns, us, err);
+    }
+    if (copies.graph != NULL) {
+        m->device->table->graph_close(device_of(m), copies.graph);
+    }
+    return status;
 }
 
 int measure_point(struct measure *m, const struct calibration_point *point, double target_ns,
                   double *us, struct err *err) {
     /* A profile's times are above 0; a part of a call may seem to take none. */
     static const double shortest_us = 1e-3;
-    bool packs = point->op == PROFILE_PASS && point->pass == PASS_PACK;
-    double without_us = 0;
-    int status = 0;
-    *us = 0;
-    if (packs) {
-        m->keeps_half = false;
-        status = prepare(m, point, err);
-        status = status == 0 ? time_point(m, target_ns, &without_us, err) : status;
+    double less_us = 0;
+    if (point->is_difference &&
+        (prepare(m, point, false, err) != 0 || time_point(m, target_ns, &less_us, err) != 0)) {
+        return err_status(err);
     }
-    m->keeps_half = packs;
-    status = status == 0 ? prepare(m, point, err) : status;
-    status = status == 0 ? time_point(m, target_ns, us, err) : status;
-    *us -= without_us;
-    *us = *us > shortest_us ? *us : shortest_us;
-    return status;
+    if (prepare(m, point, point->is_difference, err) != 0 ||
+        time_point(m, target_ns, us, err) != 0) {
+        return err_status(err);
+    }
+    *us = *us - less_us > shortest_us ? *us - less_us : shortest_us;
+    return 0;
 }
 
 int64_t measure_reference_size(const struct measure *m) {
     return m->device->facts.capability > 0 ? REFERENCE_GPU : REFERENCE_CPU;
 }
 
-int measure_reference(struct measure *m, double target_ns, double *us, struct err *err) {
-    const struct device_table *table = m->device->table;
-    int64_t size = measure_reference_size(m);
-    struct call_linear call = {.x = m->regions[REGION_X],
-                               .w = m->regions[REGION_RING],
-                               .y = m->regions[REGION_Y],
-                               .x_stride = size,
-                               .y_stride = size,
-                               .n_tokens = (int32_t)size,
-                               .n_outputs = (int32_t)size,
-                               .n_inputs = (int32_t)size,
-                               .dtype = m->device->dtype};
-    enum { AT_ONCE = 4 };
-    double plays[MAX_PLAYS], total_ns = 0;
-    int status = table->linear(device_of(m), &call), n = 0; /* chooses its kernel */
-    while (status == DEVICE_OK && (n == 0 || total_ns < target_ns)) {
-        double ns = 0;
-        status = table->event_record(device_of(m), m->from);
-        for (int i = 0; status == DEVICE_OK && i < AT_ONCE; i++) {
-            status = table->linear(device_of(m), &call);
-        }
-        status = status == DEVICE_OK ? table->event_record(device_of(m), m->to) : status;
-        status = status == DEVICE_OK ? table->event_wait(device_of(m), m->to) : status;
-        status =
-            status == DEVICE_OK ? table->event_elapsed(device_of(m), m->from, m->to, &ns) : status;
-        plays[n % MAX_PLAYS] = ns / AT_ONCE;
-        total_ns += ns > 1 ? ns : 1;
-        n++;
+static int run_reference(const struct measure *m, int times) {
+    const int64_t size = measure_reference_size(m);
+    unsigned char *x = m->room.workspace;
+    const struct call_linear call = {.x = x,
+                                     .w = m->pool,
+                                     .y = x + size * size * m->element_bytes,
+                                     .x_stride = size,
+                                     .y_stride = size,
+                                     .n_tokens = (int32_t)size,
+                                     .n_outputs = (int32_t)size,
+                                     .n_inputs = (int32_t)size,
+                                     .dtype = m->device->dtype};
+    int status = DEVICE_OK;
+    for (int i = 0; status == DEVICE_OK && i < times; i++) {
+        status = m->device->table->linear(device_of(m), &call);
     }
-    *us = status == DEVICE_OK
-              ? 1e-3 * gsl_stats_median(plays, 1, (size_t)(n < MAX_PLAYS ? n : MAX_PLAYS))
-              : 0;
+    return status;
+}
+
+/* Several, so that the device has the next one queued. */
+static int run_references(void *state) {
+    return run_reference(state, REFERENCES_AT_ONCE);
+}
+
+int measure_reference(struct measure *m, double target_ns, double *us, struct err *err) {
+    double times[MAX_TIMES], total_ns = 0, ns = 0;
+    size_t n = 0;
+    int status = run_reference(m, 1); /* chooses its kernel */
+    while (status == DEVICE_OK && (n == 0 || total_ns < target_ns)) {
+        status = time_between(m, run_references, m, &ns);
+        times[n++ % MAX_TIMES] = ns / REFERENCES_AT_ONCE;
+        total_ns += ns > 1 ? ns : 1;
+    }
+    if (status == DEVICE_OK) {
+        *us = 1e-3 * gsl_stats_median(times, 1, n < MAX_TIMES ? n : MAX_TIMES);
+    }
     return check(m, status, err);
 }

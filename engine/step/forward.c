@@ -35,11 +35,8 @@ int forward_on_all_ranks(struct forward *forward,
 /* ---- products that a device chooses how to run ---- */
 
 static struct warming warming_of(struct forward *forward) {
-    return (struct warming){.device = forward->device,
-                            .program = &forward->program,
-                            .weights = forward->weights,
-                            .limits = &forward->limits,
-                            .room = &forward->room};
+    return (struct warming){
+        .issue = &forward->issue, .limits = &forward->limits, .room = &forward->room};
 }
 
 static int choose(struct forward *forward, const void *step, struct err *err) {
@@ -382,17 +379,6 @@ int forward_wait(struct forward *forward, double *device_ns, struct err *err) {
     return status == 0 ? wait(forward, device_ns, err) : status;
 }
 
-/* The first operator of a kind; NULL when the graph has none. */
-static const struct op *find_op(const struct forward *forward, enum op_kind kind) {
-    const struct graph *graph = forward->program.graph;
-    for (uint32_t op = 0; op < graph->n_ops; op++) {
-        if (graph->ops[op].kind == kind) {
-            return &graph->ops[op];
-        }
-    }
-    return NULL;
-}
-
 /* From the order of decisions to that of spans; returns what the device says. */
 static int download_committed(struct forward *forward, const int32_t *from, int32_t *n_committed) {
     const struct packed *last = forward->issue.rest;
@@ -410,7 +396,7 @@ int forward_result(struct forward *forward, const struct step_result *result, st
     const int64_t rows = forward->issue.rest->n.n_logit_rows;
     const struct room *room = &forward->room;
     const struct candidates from =
-        issue_candidates(&forward->issue, find_op(forward, OP_COMMIT)->in[0]);
+        issue_candidates(&forward->issue, op_with(forward->program.graph, OP_COMMITS)->in[0]);
     int status = forward_download(forward, result->token, from.token, rows * 4);
     if (status == DEVICE_OK) {
         status = forward_download(forward, result->confidence, from.confidence, rows * 4);
@@ -439,7 +425,7 @@ int forward_committed(struct forward *forward, uint32_t i, int32_t *n_committed,
 
 int forward_logits(struct forward *forward, float *logits, struct err *err) {
     ASSERT(forward->n_steps > 0 && !forward->is_stepping);
-    const struct op *sample = find_op(forward, OP_SAMPLE);
+    const struct op *sample = op_with(forward->program.graph, OP_READS_LOGITS);
     int64_t rows = forward->issue.rest->n.n_logit_rows;
     if (sample == NULL || model_ranks(forward->program.graph->model) > 1 ||
         loop_n_chunks(forward->program.graph, sample->loop, &forward->shape,
@@ -612,7 +598,7 @@ static int check_weights(const struct engine_device *device, const struct graph 
 /* The graph is built for the model's mask. */
 static int check_mask(const struct forward *forward, struct err *err) {
     const struct model *model = forward->program.graph->model;
-    bool is_exact = find_op(forward, OP_ATTENTION_PREFILL) != NULL;
+    bool is_exact = op_facts(forward->program.graph) & OP_IS_PAGED;
     return is_exact == (model->mask != MASK_BIDIRECTIONAL)
                ? 0
                : err_usage(err, "model '%s' is %s, the step graph is for %s models", model->name,

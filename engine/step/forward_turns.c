@@ -97,11 +97,11 @@ static int read_times(struct forward *forward, const void *nothing, struct err *
  * keeps the others waiting. */
 static double of_all_ranks(const struct forward *forward, uint32_t op) {
     const struct graph *graph = forward->program.graph;
-    enum op_kind kind = graph->ops[op].kind;
+    const bool is_exchange = op_launch_of(&graph->ops[op])->facts & OP_IS_EXCHANGE;
     double ns = forward->op_ns[op];
     for (uint32_t r = 1; forward->ranks != NULL && r < model_ranks(graph->model); r++) {
         double its_ns = ranks_forward(forward->ranks, r)->op_ns[op];
-        ns = kind == OP_ALL_REDUCE || kind == OP_ALL_GATHER ? fmin(ns, its_ns) : fmax(ns, its_ns);
+        ns = is_exchange ? fmin(ns, its_ns) : fmax(ns, its_ns);
     }
     return ns;
 }
@@ -119,7 +119,7 @@ int forward_experts_hit(struct forward *forward, const struct turn *turn, uint32
                         struct err *err) {
     const struct op *op = &forward->program.graph->ops[turn->op];
     int32_t starts[MOE_MAX_EXPERTS + 1] = {0};
-    ASSERT(op->kind == OP_MOE_CHOOSE && op->experts <= MOE_MAX_EXPERTS);
+    ASSERT(op_launch_of(op)->facts & OP_CHOOSES_EXPERTS && op->experts <= MOE_MAX_EXPERTS);
     int status = forward_download(
         forward, starts, forward->room.workspace + forward->placement.offset_bytes[op->out[2]],
         (op->experts + 1) * (int64_t)sizeof *starts);

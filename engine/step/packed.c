@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "engine/op/op.h"
 #include "sim/base/num.h"
 
 enum group { GROUP_PLAIN, GROUP_SELECT, GROUP_BLOCK, GROUP_COUNT };
@@ -86,27 +87,20 @@ static int open_pages(struct packed *packed, const struct graph *graph, struct e
     return 0;
 }
 
-static bool has_kind(const struct graph *graph, enum op_kind kind) {
-    bool has = false;
-    for (uint32_t op = 0; op < graph->n_ops; op++) {
-        has = has || graph->ops[op].kind == kind;
-    }
-    return has;
-}
-
 int packed_open(struct packed *packed, const struct graph *graph, const struct step_limits *limits,
                 struct err *err) {
+    const unsigned facts = op_facts(graph);
     int32_t n_requests = (int32_t)limits->max_requests, n_tokens = (int32_t)limits->max_tokens;
     *packed = (struct packed){
         .model = graph->model,
         .limits = *limits,
         .pool_elements = limits->pool_bytes / graph->element_bytes,
         .element_bytes = graph->element_bytes,
-        .selects = has_kind(graph, OP_SELECT),
-        .exact = has_kind(graph, OP_ATTENTION_PREFILL),
-        .evicts = has_kind(graph, OP_EVICT),
-        .credits = has_kind(graph, OP_CREDIT),
-        .smooths = has_kind(graph, OP_KEEP_EXPECTED),
+        .selects = facts & OP_SELECTS,
+        .exact = facts & OP_IS_PAGED,
+        .evicts = facts & OP_EVICTS,
+        .credits = facts & OP_GIVES_CREDIT,
+        .smooths = facts & OP_SMOOTHS,
         /* The most of everything, for the size. */
         .n = {.n_plain = n_requests,
               .n_select = n_requests,
@@ -135,15 +129,6 @@ void packed_close(struct packed *packed) {
 }
 
 /* ---- counting ---- */
-
-int64_t packed_layer_elements(const struct model *model, int32_t n_rows) {
-    return 2LL * model->kv_heads * model->head_dim * n_rows;
-}
-
-int64_t packed_plane_elements(const struct packed *packed) {
-    return packed->pool_pages * packed->limits.page_rows * packed->model->kv_heads *
-           packed->model->head_dim;
-}
 
 int32_t packed_count_masked(const struct step_part *part, uint32_t queries) {
     int32_t n = 0;

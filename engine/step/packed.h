@@ -94,10 +94,15 @@ void packed_lay_out(struct packed *packed, const struct step *step);
 
 /* Elements from a layer's keys to its values, and from these to the next layer's keys, in a pool of
  * pages. */
-int64_t packed_plane_elements(const struct packed *packed);
+static inline int64_t packed_plane_elements(const struct packed *packed) {
+    return packed->pool_pages * packed->limits.page_rows * packed->model->kv_heads *
+           packed->model->head_dim;
+}
 
 /* Elements of a store's rows of one layer: keys and values. */
-int64_t packed_layer_elements(const struct model *model, int32_t n_rows);
+static inline int64_t packed_layer_elements(const struct model *model, int32_t n_rows) {
+    return 2LL * model->kv_heads * model->head_dim * n_rows;
+}
 
 /* Masked tokens of a part whose importance is asked for. */
 int32_t packed_count_masked(const struct step_part *part, uint32_t queries);

@@ -1,53 +1,6 @@
 #include "engine/step/program.h"
 
-#include "engine/weights/weights.h"
-
-/* Operators without a matrix; the small vectors of rotation and router are found by the model's
- * facts. */
-static bool runs_without_weight(enum op_kind kind) {
-    return kind == OP_ROPE || kind == OP_ATTENTION_FULL || kind == OP_ATTENTION_BLOCK ||
-           kind == OP_ATTENTION_PREFILL || kind == OP_IMPORTANCE || kind == OP_EVICT ||
-           kind == OP_SELECT || kind == OP_PACK || kind == OP_SWIGLU || kind == OP_ADD ||
-           kind == OP_SAMPLE || kind == OP_CREDIT || kind == OP_COMMIT || kind == OP_MOE_CHOOSE ||
-           kind == OP_MOE_COMBINE || kind == OP_ALL_REDUCE || kind == OP_ALL_GATHER ||
-           kind == OP_COMBINE || kind == OP_SOFTMAX || kind == OP_KEEP_EXPECTED ||
-           kind == OP_ADD_EXPECTED;
-}
-
-static bool runs_over(const struct op *op) {
-    bool of_candidates = op->kind == OP_ALL_REDUCE && op->rows == SYM_SELECT_ROWS;
-    return op->kind == OP_SELECT || of_candidates ? op->rows == SYM_SELECT_ROWS
-           : op->kind == OP_PACK                  ? op->rows == SYM_PACK_ROWS
-                                 : op->rows == SYM_TOKENS || op->rows == SYM_KEPT_TOKENS ||
-                                       op->rows == SYM_LOGIT_ROWS;
-}
-
-/* Probabilities that runtimes hold in another width are theirs. */
-static bool holds_elements(const struct graph *graph, int tensor) {
-    return graph->tensors[tensor].bytes.per == graph->model->vocab * graph->element_bytes;
-}
-
-static int bind(struct program *program, uint32_t op, struct err *err) {
-    const struct op *o = &program->graph->ops[op];
-    bool is_other_runtimes = o->kind == OP_MOE_ROUTE || o->kind == OP_MOE_LINEAR;
-    bool is_wider = o->kind == OP_SOFTMAX && !holds_elements(program->graph, o->out[0]);
-    if (!runs_over(o) || is_wider || is_other_runtimes ||
-        (o->weight == WEIGHT_NONE && !runs_without_weight(o->kind))) {
-        return err_usage(err, "the engine does not run the operator '%s' (%s over %s)", o->name,
-                         op_kind_names[o->kind], symbol_names[o->rows]);
-    }
-    if (o->kind == OP_CREDIT && o->out[2] >= 0) {
-        return err_usage(err, "the engine keeps lists of credit, the step graph a matrix: set "
-                              "decoder.form = list, which decides alike");
-    }
-    if (o->kind == OP_SELECT && o->out[1] < 0) {
-        return err_usage(err,
-                         "the step graph is not built for the engine: '%s' has no place for the "
-                         "tokens it keeps",
-                         o->name);
-    }
-    return 0;
-}
+#include "engine/op/op.h"
 
 int program_make(struct program *program, const struct graph *graph, struct err *err) {
     *program = (struct program){.graph = graph, .evict_op = graph->n_ops};
@@ -56,19 +9,14 @@ int program_make(struct program *program, const struct graph *graph, struct err 
         program->first_op[segment] = op;
         bool has_layers = false;
         for (; op < graph->n_ops && graph->ops[op].segment == segment; op++) {
-            int status = bind(program, op, err);
+            const unsigned facts = op_launch_of(&graph->ops[op])->facts;
+            int status = op_check(graph, &graph->ops[op], err);
             if (status != 0) {
                 return status;
             }
             program->op_layer[op] = layer;
-            if (graph->ops[op].kind == OP_EVICT) {
-                program->evict_op = op;
-            }
-            if (graph->ops[op].kind == OP_ATTENTION_FULL ||
-                graph->ops[op].kind == OP_ATTENTION_PREFILL) {
-                program->rotated[segment] = graph->ops[op].in[0];
-                has_layers = true;
-            }
+            program->evict_op = facts & OP_EVICTS ? op : program->evict_op;
+            has_layers = has_layers || (facts & OP_IS_LAYER);
         }
         program->first_op[segment + 1] = op;
         layer += has_layers ? graph->segments[segment].repeat : 0;
@@ -127,10 +75,4 @@ bool program_next(const struct program *program, const struct placement *placeme
     }
     program_settle(program, placement, shape, turn);
     return true;
-}
-
-int64_t tensor_row_elements(const struct graph *graph, int tensor) {
-    return tensor_holds_logits(graph, tensor)
-               ? graph->model->vocab
-               : graph->tensors[tensor].bytes.per / graph->element_bytes;
 }

@@ -8,7 +8,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/weights/weights.h"
 #include "sim/base/err.h"
 #include "sim/graph/graph.h"
 #include "sim/memory/placement.h"
@@ -17,19 +16,11 @@ struct program {
     const struct graph *graph;
     uint32_t op_layer[GRAPH_MAX_OPS];          /* the layer of its segment's first repetition */
     uint32_t first_op[GRAPH_MAX_SEGMENTS + 1]; /* of each segment */
-    int rotated[GRAPH_MAX_SEGMENTS]; /* the tensor of a layer's queries, keys and values */
     uint32_t evict_op; /* from here on operators run over what is left; n_ops: nothing evicts */
 };
 
 /* ERR_USAGE naming the first operator that the engine does not run. */
 int program_make(struct program *program, const struct graph *graph, struct err *err);
-
-/* Whether a product reads its weight by inputs (call_linear): tokens' probabilities, the table of
- * embeddings. */
-static inline bool program_by_inputs(const struct program *program, uint32_t op) {
-    const struct op *o = &program->graph->ops[op];
-    return o->kind == OP_LINEAR && o->weight == WEIGHT_EMBEDDING;
-}
 
 /* One execution of one operator, over rows [first_row, first_row + n_rows). */
 struct turn {
@@ -48,6 +39,10 @@ bool program_next(const struct program *program, const struct placement *placeme
                   const struct step_shape *shape, struct turn *turn);
 
 /* Elements from one row of a tensor to the next. */
-int64_t tensor_row_elements(const struct graph *graph, int tensor);
+static inline int64_t tensor_row_elements(const struct graph *graph, int tensor) {
+    return tensor_holds_logits(graph, tensor)
+               ? graph->model->vocab
+               : graph->tensors[tensor].bytes.per / graph->element_bytes;
+}
 
 #endif

@@ -3,7 +3,7 @@
 #include "sim/base/num.h"
 #include "sim/model/ranks.h"
 
-/* Longer steps wait for a choice without noticing. */
+/* Above this size the time that a choice takes is negligible against the step. */
 enum { MOST_WARM_TOKENS = 16384 };
 
 /* Sizes apart by no more than a device's choice for one is good for, beyond the smallest ones. */
@@ -16,95 +16,89 @@ static int64_t next_size_behind(int64_t n_tokens) {
     return n_tokens < 64 ? n_tokens + 1 : next_warm_size(n_tokens);
 }
 
-static struct call_linear product_of(const struct warming *warming, uint32_t op, int64_t n_tokens) {
-    const struct program *program = warming->program;
-    const struct op *o = &program->graph->ops[op];
-    return (struct call_linear){
-        .w = weights_at(warming->weights, (enum weight_slot)o->weight, program->op_layer[op]),
-        .x_stride = o->k,
-        .y_stride = o->n,
-        .n_tokens = (int32_t)n_tokens,
-        .n_outputs = (int32_t)o->n,
-        .n_inputs = (int32_t)o->k,
-        .dtype = warming->device->dtype,
-        .by_inputs = program_by_inputs(program, op),
-        .alike = model_ranks(program->graph->model) > 1 && o->weight == WEIGHT_ROUTER};
+static bool chooses(const struct warming *warming) {
+    return warming->issue->device->table->linear_chosen != NULL;
+}
+
+static const struct graph *graph_of(const struct warming *warming) {
+    return warming->issue->program->graph;
+}
+
+/* A product alone: its input at the workspace's beginning, its output behind it. */
+struct product {
+    struct placement placement;
+    struct issue issue;
+    struct turn turn;
+    int64_t x_bytes;
+};
+
+static void make_product(const struct warming *warming, uint32_t op, int64_t n_tokens,
+                         struct product *product) {
+    const struct graph *graph = graph_of(warming);
+    const int x = graph->ops[op].in[0], y = graph->ops[op].out[0];
+    const int64_t row_bytes = n_tokens * graph->element_bytes;
+    product->issue = *warming->issue;
+    product->issue.placement = &product->placement;
+    product->turn =
+        (struct turn){.op = op, .layer = warming->issue->program->op_layer[op], .n_rows = n_tokens};
+    product->x_bytes = align_up(row_bytes * tensor_row_elements(graph, x), PLACEMENT_ALIGN_BYTES);
+    product->placement.offset_bytes[x] = 0;
+    product->placement.bytes[x] = product->x_bytes;
+    product->placement.offset_bytes[y] = product->x_bytes;
+    product->placement.bytes[y] = row_bytes * tensor_row_elements(graph, y);
+    product->placement.peak_bytes = product->x_bytes + product->placement.bytes[y];
 }
 
 static bool is_chosen(const struct warming *warming, uint32_t op, int64_t n_tokens) {
-    const struct engine_device *device = warming->device;
-    const struct call_linear product = product_of(warming, op, n_tokens);
-    return device->table->linear_chosen(device->device, &product);
-}
-
-static bool is_product(const struct op *op) {
-    return op->kind == OP_LINEAR || op->kind == OP_GATE_UP;
-}
-
-/* Gates and ups may be a product and an activation behind it, as the device has it. */
-static int run_product(const struct warming *warming, uint32_t op,
-                       const struct call_linear *product) {
-    const struct engine_device *device = warming->device;
-    const struct call_gate_up gate_up = {.x = product->x,
-                                         .w = product->w,
-                                         .y = product->y,
-                                         .x_stride = product->x_stride,
-                                         .y_stride = product->n_outputs / 2,
-                                         .n_tokens = product->n_tokens,
-                                         .n_channels = product->n_inputs,
-                                         .n_hidden = product->n_outputs / 2,
-                                         .dtype = product->dtype};
-    return warming->program->graph->ops[op].kind == OP_GATE_UP
-               ? device->table->gate_up(device->device, &gate_up)
-               : device->table->linear(device->device, product);
+    struct product product;
+    make_product(warming, op, n_tokens, &product);
+    const struct launch l = launch_of(&product.issue, &product.turn);
+    return op_launch_of(l.op)->is_chosen(&l);
 }
 
 /* Where it fits into so much of the workspace. */
 static int warm_product(const struct warming *warming, uint32_t op, int64_t n_tokens,
                         int64_t room_bytes, struct err *err) {
-    const struct engine_device *device = warming->device;
-    struct call_linear product = product_of(warming, op, n_tokens);
-    int64_t element_bytes = engine_element_bytes(device);
-    int64_t x_bytes = align_up(n_tokens * product.n_inputs * element_bytes, PLACEMENT_ALIGN_BYTES);
-    int64_t bytes = x_bytes + n_tokens * product.n_outputs * element_bytes;
-    if (bytes > room_bytes) {
+    const struct engine_device *device = warming->issue->device;
+    struct product product;
+    make_product(warming, op, n_tokens, &product);
+    if (product.placement.peak_bytes > room_bytes) {
         return 0;
     }
-    int mapped = room_use_workspace(warming->room, bytes, err);
+    int mapped = room_use_workspace(warming->room, product.placement.peak_bytes, err);
     if (mapped != 0) {
         return mapped;
     }
     const struct call_random data = {.y = warming->room->workspace,
                                      .key = op,
-                                     .n = n_tokens * product.n_inputs,
+                                     .n = product.x_bytes / engine_element_bytes(device),
                                      .spread = 1,
                                      .dtype = device->dtype};
-    product.x = warming->room->workspace;
-    product.y = warming->room->workspace + x_bytes;
     int status = device->table->random(device->device, &data);
-    status = status == DEVICE_OK ? run_product(warming, op, &product) : status;
+    status = status == DEVICE_OK ? issue_turn(&product.issue, &product.turn) : status;
     return engine_device_err(device, status, "warming up", err);
 }
 
 int warm_products(const struct warming *warming, struct err *err) {
-    const struct graph *graph = warming->program->graph;
-    int64_t room_bytes = warming->limits->workspace_bytes;
-    int status = 0;
-    if (warming->device->table->linear_chosen == NULL) {
-        return 0;
-    }
-    for (uint32_t op = 0; op < graph->n_ops; op++) {
-        bool is_linear = graph->ops[op].kind == OP_LINEAR;
-        int64_t most = graph->ops[op].rows == SYM_LOGIT_ROWS ? warming->limits->max_logit_rows
-                                                             : warming->limits->max_tokens;
+    const struct graph *graph = graph_of(warming);
+    const struct step_limits *limits = warming->limits;
+    for (uint32_t op = 0; chooses(warming) && op < graph->n_ops; op++) {
+        int64_t most =
+            graph->ops[op].rows == SYM_LOGIT_ROWS ? limits->max_logit_rows : limits->max_tokens;
         most = most < MOST_WARM_TOKENS ? most : MOST_WARM_TOKENS;
-        bool is_any = model_ranks(graph->model) > 1 && op >= warming->program->evict_op;
-        for (int64_t n = is_any ? 1 : 32; is_linear && status == 0 && n <= most;
+        bool is_any = model_ranks(graph->model) > 1 && op >= warming->issue->program->evict_op;
+        if (!(op_launch_of(&graph->ops[op])->facts & OP_IS_CHOSEN_ALONE)) {
+            continue;
+        }
+        for (int64_t n = is_any ? 1 : 32; n <= most;
              n = is_any ? next_size_behind(n) : next_warm_size(n)) {
-            status = warm_product(warming, op, n, room_bytes, err);
+            int status = warm_product(warming, op, n, limits->workspace_bytes, err);
+            if (status != 0) {
+                return status;
+            }
         }
     }
-    return status;
+    return 0;
 }
 
 /* ---- one step ---- */
@@ -126,11 +120,11 @@ static void add_size(struct step_sizes *sizes, int64_t n) {
 /* Whole chunks and the last one; behind an eviction any number up to all. */
 static void step_sizes(const struct warming *warming, uint32_t op, const struct step *step,
                        struct step_sizes *sizes) {
-    const struct graph *graph = warming->program->graph;
+    const struct graph *graph = graph_of(warming);
     const struct op *o = &graph->ops[op];
     int64_t rows = step->shape->sym[o->rows], tokens = step->shape->sym[SYM_TOKENS];
     sizes->count = 0;
-    if (op >= warming->program->evict_op) {
+    if (op >= warming->issue->program->evict_op) {
         for (int64_t n = 1; n < tokens; n = next_size_behind(n)) {
             add_size(sizes, n);
         }
@@ -147,41 +141,39 @@ static void step_sizes(const struct warming *warming, uint32_t op, const struct 
 /* Gates and ups are not asked about: a device with a kernel for both has nothing to choose, and
  * elsewhere the product behind them has the same rows and is chosen for with them. */
 bool warm_knows_step(const struct warming *warming, const struct step *step) {
-    const struct graph *graph = warming->program->graph;
+    const struct graph *graph = graph_of(warming);
     struct step_sizes sizes;
-    bool knows = true;
-    for (uint32_t op = 0; warming->device->table->linear_chosen != NULL && op < graph->n_ops;
-         op++) {
-        if (graph->ops[op].kind == OP_LINEAR) {
+    for (uint32_t op = 0; chooses(warming) && op < graph->n_ops; op++) {
+        if (op_launch_of(&graph->ops[op])->facts & OP_IS_CHOSEN_ALONE) {
             step_sizes(warming, op, step, &sizes);
-            for (size_t i = 0; knows && i < sizes.count; i++) {
-                knows = is_chosen(warming, op, sizes.n[i]);
+            for (size_t i = 0; i < sizes.count; i++) {
+                if (!is_chosen(warming, op, sizes.n[i])) {
+                    return false;
+                }
             }
         }
     }
-    return knows;
+    return true;
 }
 
 int warm_step(const struct warming *warming, const struct step *step, struct err *err) {
-    const struct engine_device *device = warming->device;
-    const struct graph *graph = warming->program->graph;
+    const struct engine_device *device = warming->issue->device;
+    const struct graph *graph = graph_of(warming);
     /* Rows that requests keep may lie behind the step's own workspace. */
     int64_t room_bytes = warming->limits->shares_pool ? step->placement->peak_bytes
                                                       : warming->limits->workspace_bytes;
     struct step_sizes sizes;
-    int status = 0;
     for (uint32_t op = 0; op < graph->n_ops; op++) {
-        sizes.count = 0;
-        if (is_product(&graph->ops[op])) {
-            step_sizes(warming, op, step, &sizes);
+        if (!(op_launch_of(&graph->ops[op])->facts & OP_IS_PRODUCT)) {
+            continue;
         }
-        for (size_t i = 0; status == 0 && i < sizes.count; i++) {
-            status = is_chosen(warming, op, sizes.n[i])
-                         ? 0
-                         : warm_product(warming, op, sizes.n[i], room_bytes, err);
+        step_sizes(warming, op, step, &sizes);
+        for (size_t i = 0; i < sizes.count; i++) {
+            if (!is_chosen(warming, op, sizes.n[i]) &&
+                warm_product(warming, op, sizes.n[i], room_bytes, err) != 0) {
+                return err_status(err);
+            }
         }
     }
-    return status != 0 ? status
-                       : engine_device_err(device, device->table->finish(device->device),
-                                           "warming up", err);
+    return engine_device_err(device, device->table->finish(device->device), "warming up", err);
 }

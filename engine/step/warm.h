@@ -3,17 +3,13 @@
 #ifndef UNMASK_ENGINE_STEP_WARM_H
 #define UNMASK_ENGINE_STEP_WARM_H
 
-#include "engine/device/room.h"
-#include "engine/step/program.h"
+#include "engine/op/op.h"
 #include "engine/step/step.h"
-#include "engine/weights/weights.h"
 
 struct warming {
-    const struct engine_device *device;
-    const struct program *program;
-    const struct weights *weights;
+    const struct issue *issue; /* of the graph's steps; the room's workspace is overwritten */
     const struct step_limits *limits;
-    struct room *room; /* its workspace is overwritten */
+    struct room *room; /* the same as the issue's */
 };
 
 /* Nothing on a device that chooses nothing. */

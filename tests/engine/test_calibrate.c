@@ -14,6 +14,7 @@
 #include "engine/step/program.h"
 #include "engine/weights/weights.h"
 #include "sim/base/monotonic.h"
+#include "sim/base/num.h"
 #include "sim/cost/price.h"
 #include "tests/support/cli.h"
 #include "tests/support/fake_device.h"
@@ -163,9 +164,8 @@ static void check_covered(const struct rig *rig, const struct profile *profile,
                               .fused_gate_up = step->is_fused,
                               .element_bytes = 4,
                               .host_mode = HOST_SERIAL};
-    bool selects = calibration_step_selects(step);
     struct graph_options options =
-        calibration_graph(rig->system->model, 4, selects, step->is_fused);
+        calibration_graph(rig->system->model, 4, calibration_step_variant(step));
     struct cost_model *cost = NULL;
     struct err err = {0};
     struct step_shape shape;
@@ -589,7 +589,7 @@ START_TEST(a_grid_stays_within_its_bounds) {
                                                                     : s[0];
         if (p->op == PROFILE_PASS && (p->pass == PASS_SELECT || p->pass == PASS_PACK)) {
             int64_t candidates = p->pass == PASS_PACK ? 2 * tokens : tokens;
-            tokens = candidates + 32 * calibration_select_requests(candidates, 32);
+            tokens = candidates + 32 * ceil_div(candidates, SELECT_CANVAS_TOKENS - 32);
         }
         ck_assert_int_ge(tokens, 1);
         ck_assert_int_le(tokens, 300);
@@ -633,7 +633,7 @@ START_TEST(a_grid_of_a_mixture_has_its_router_its_experts_and_what_they_share) {
     for (size_t i = 0; i < grid.n; i++) {
         const struct calibration_point *p = &grid.points[i];
         ck_assert(p->op != PROFILE_GATE_UP && (p->op != PROFILE_PASS || p->pass != PASS_SWIGLU));
-        ck_assert(p->op != PROFILE_MOE || p->weight == WEIGHT_EXPERTS_GATE_UP);
+        ck_assert(p->op != PROFILE_MOE || p->n_ops == 2);
     }
     calibration_grid_close(&grid);
     grid = grid_of("llada2-mini", 16384, false);

@@ -328,8 +328,10 @@ START_TEST(graphs_models_and_weights_that_are_not_run_are_refused) {
                      "model 'llada-tiny' is causal, the step graph is for bidirectional models");
     struct graph_options options = fused;
     options.gathers_cache = true;
-    ck_assert_str_eq(open_refusal(&llada, &options),
-                     "the engine does not run the operator 'kv gather' (gather over block_k)");
+    ck_assert_str_eq(
+        open_refusal(&llada, &options),
+        "the engine does not run the operator 'kv gather' (gather over block_k): our attention "
+        "reads cached rows where they lie");
     options = sparse;
     options.engine = false;
     ck_assert_str_eq(open_refusal(&llada, &options),
@@ -346,8 +348,10 @@ START_TEST(graphs_models_and_weights_that_are_not_run_are_refused) {
         "the engine does not run the operator 'attention norm' (rmsnorm over projected_values)");
     options = fused;
     options.copy_bytes = 8;
-    ck_assert_str_eq(open_refusal(&llada, &options),
-                     "the engine does not run the operator 'logits cast' (cast over logit_rows)");
+    ck_assert_str_eq(
+        open_refusal(&llada, &options),
+        "the engine does not run the operator 'logits cast' (cast over logit_rows): our kernels "
+        "read what they are given");
     options = fused;
     options.softmax_bytes = 2;
     ck_assert_str_eq(open_refusal(&llada, &options),

@@ -3,8 +3,8 @@
  * They are measured as in a step that is played: many of them one behind the other in a recording,
  * where the device records, of contents in single calls' own memory. A time is that of the slowest
  * rank: in a row of exchanges all take the same. */
-#ifndef UNMASK_ENGINE_DEVICE_EXCHANGE_H
-#define UNMASK_ENGINE_DEVICE_EXCHANGE_H
+#ifndef UNMASK_ENGINE_CALIBRATE_EXCHANGE_H
+#define UNMASK_ENGINE_CALIBRATE_EXCHANGE_H
 
 #include "engine/calibrate/calibration_grid.h"
 #include "engine/device/ranks.h"

@@ -1,4 +1,4 @@
-#include "engine/device/exchange.h"
+#include "engine/calibrate/exchange.h"
 
 #include <gsl/gsl_statistics_double.h>
 #include <math.h>
@@ -7,8 +7,10 @@
 #include "engine/step/forward_parts.h"
 #include "sim/base/num.h"
 #include "sim/base/zeroed.h"
+#include "sim/graph/registrar.h"
 #include "sim/model/ranks.h"
 
+enum { ROW_BYTES = 32 }; /* what sizes of exchanges are multiples of */
 enum { COPIES_RECORDED = 50, COPIES_ISSUED = 2, MAX_PLAYS = 256 };
 
 struct exchange {
@@ -21,7 +23,7 @@ struct exchange {
 
 /* What each rank is to do, what it does it with, and what it found. */
 struct task {
-    enum profile_op op;
+    const struct graph *graph; /* of the one operator that exchanges so many bytes */
     int64_t bytes;
     int n_plays, n_copies;
     struct rank_task {
@@ -32,16 +34,16 @@ struct task {
 
 /* ---- on each rank ---- */
 
+/* From the workspace's beginning to behind it. */
 static int issue(const struct forward *forward, const struct task *task) {
-    const struct device_table *table = forward->device->table;
-    unsigned char *x = forward->room.workspace;
-    unsigned char *y = x + align_up(task->bytes, PLACEMENT_ALIGN_BYTES);
-    int64_t width = engine_element_bytes(forward->device);
-    const struct call_all_reduce sum = {
-        .x = x, .y = y, .n = task->bytes / width, .dtype = forward->device->dtype};
-    const struct call_all_gather gathering = {.x = x, .y = y, .bytes = task->bytes};
-    return task->op == PROFILE_ALL_REDUCE ? table->all_reduce(forward->device->device, &sum)
-                                          : table->all_gather(forward->device->device, &gathering);
+    const int64_t end = align_up(task->bytes, PLACEMENT_ALIGN_BYTES);
+    const struct program program = {.graph = task->graph, .evict_op = task->graph->n_ops};
+    const struct placement placement = {.offset_bytes = {0, end}, .bytes = {end, end}};
+    const struct turn turn = {.n_rows = task->bytes / ROW_BYTES};
+    struct issue issue = forward->issue;
+    issue.program = &program;
+    issue.placement = &placement;
+    return issue_turn(&issue, &turn);
 }
 
 static int issue_all(const struct forward *forward, const struct task *task, int n_copies) {
@@ -141,11 +143,30 @@ static int measure(struct exchange *e, struct task *task, double *us, struct err
     return status;
 }
 
+/* The point's operator, over rows of a few bytes. */
+static void make_graph(const struct exchange *e, const struct calibration_point *point,
+                       struct graph *out) {
+    const struct model *model = e->graph.model;
+    struct graph graph;
+    const struct graph_options options =
+        calibration_graph(model, engine_element_bytes(e->device), point->variant);
+    graph_build(&graph, model, &options);
+    const struct op *op = &graph.ops[point->first_op];
+    *out = (struct graph){.model = model, .element_bytes = graph.element_bytes};
+    graph_add_segment(out, op->name, 1);
+    int part = graph_add_tensor(out, "part", SYM_TOKENS, ROW_BYTES);
+    int whole = graph_add_tensor(out, "whole", SYM_TOKENS, ROW_BYTES);
+    graph_add_op(out, op->name, op->kind, SYM_TOKENS, (const int[]){part, -1},
+                 (const int[]){whole, -1});
+}
+
 int exchange_point(struct exchange *e, const struct calibration_point *point, double target_ns,
                    double *us, struct err *err) {
     bool records = e->device->table->capture_begin != NULL;
     struct err ignored = {0};
-    struct task task = {.op = point->op,
+    struct graph graph;
+    make_graph(e, point, &graph);
+    struct task task = {.graph = &graph,
                         .bytes = point->sizes[POINT_EXCHANGE_BYTES],
                         .n_plays = 2,
                         .n_copies = records ? COPIES_RECORDED : COPIES_ISSUED,
@@ -174,7 +195,7 @@ int exchange_open(const struct engine_device *device, const struct weights *weig
     *out = e;
     e->device = device;
     const struct graph_options options =
-        calibration_graph(model, engine_element_bytes(device), false, true);
+        calibration_graph(model, engine_element_bytes(device), VARIANT_IS_FUSED);
     graph_build(&e->graph, model, &options);
     e->limits = (struct step_limits){.max_requests = 1,
                                      .max_tokens = model->block_tokens,

@@ -1,0 +1,12 @@
+/* Operators that the engine does not run: those of other runtimes, which are simulated. */
+#include "engine/op/op.h"
+
+const struct op_launch op_launch_gather = {.why_not =
+                                               "our attention reads cached rows where they lie"};
+const struct op_launch op_launch_cast = {.why_not = "our kernels read what they are given"};
+const struct op_launch op_launch_similarity = {
+    .why_not = "no kernel compares fresh values with cached ones"};
+const struct op_launch op_launch_moe_route = {
+    .why_not = "our router is a product and a choice of experts"};
+const struct op_launch op_launch_moe_linear = {
+    .why_not = "our experts' products are over pairs in the order of their experts"};

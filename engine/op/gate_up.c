@@ -1,0 +1,49 @@
+/* Gates and ups, and the activation between them. */
+#include "engine/op/launch.h"
+
+static int launch_gate_up(const struct launch *l) {
+    const struct call_gate_up call = {
+        .x = rows_at(l, l->op->in[0]),
+        .w = op_weight(l),
+        .y = rows_at(l, l->op->out[0]),
+        .x_stride = row_elements(l, l->op->in[0]),
+        .y_stride = row_elements(l, l->op->out[0]),
+        .n_tokens = (int32_t)l->turn->n_rows,
+        .n_channels = (int32_t)l->op->k,
+        .n_hidden = (int32_t)l->op->n / 2,
+        .dtype = l->dtype,
+    };
+    return l->table->gate_up(l->device, &call);
+}
+
+/* On a device without a kernel for both, this is a product and an activation behind it. */
+static bool is_chosen(const struct launch *l) {
+    const struct call_linear product = {
+        .w = op_weight(l),
+        .x_stride = row_elements(l, l->op->in[0]),
+        .y_stride = l->op->n,
+        .n_tokens = (int32_t)l->turn->n_rows,
+        .n_outputs = (int32_t)l->op->n,
+        .n_inputs = (int32_t)l->op->k,
+        .dtype = l->dtype,
+    };
+    return l->table->linear_chosen(l->device, &product);
+}
+
+static void add_points(struct points *points, const struct op *op) {
+    struct calibration_point point = point_of(points, op, PROFILE_GATE_UP);
+    struct sizes rows;
+    point.sizes[POINT_GEMM_N] = op->n;
+    point.sizes[POINT_GEMM_K] = op->k;
+    point.n_sizes = 3;
+    sizes_of_product(&rows, points->bounds->max_tokens, points->bounds->is_coarse);
+    points_add_rows(points, &point, POINT_GEMM_M, &rows, false);
+}
+
+const struct op_launch op_launch_gate_up = {
+    .launch = launch_gate_up,
+    .facts = OP_IS_PRODUCT,
+    .is_chosen = is_chosen,
+    .points = add_points,
+    .weightiness = OP_HEAVY,
+};

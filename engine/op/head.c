@@ -1,0 +1,63 @@
+/* What is read off logits: each row's best token and how sure the model is of it. */
+#include "engine/op/launch.h"
+#include "sim/graph/builder.h"
+
+_Static_assert((int)HEAD_SCRATCH_BYTES == (int)GRAPH_HEAD_SCRATCH_BYTES,
+               "the graph plans what the kernels need");
+
+static float *from_row(float *values, int64_t row) {
+    return values != NULL ? values + row : NULL;
+}
+
+static int launch_sample(const struct launch *l) {
+    const struct candidates to = issue_candidates(l->issue, l->op->out[0]);
+    const struct call_sample call = {.logits = rows_at(l, l->op->in[0]),
+                                     .token = to.token + l->turn->first_row,
+                                     .confidence = to.confidence + l->turn->first_row,
+                                     .margin = from_row(to.margin, l->turn->first_row),
+                                     .entropy = from_row(to.entropy, l->turn->first_row),
+                                     .logit = from_row(to.logit, l->turn->first_row),
+                                     .n_rows = (int32_t)l->turn->n_rows,
+                                     .n_vocab = (int32_t)l->model->vocab,
+                                     .dtype = l->dtype};
+    return l->table->sample(l->device, &call);
+}
+
+/* Logits in bf16 are rounded as if they were stored, so that the head decides as `sample` does. */
+static int launch_head(const struct launch *l) {
+    const struct candidates to = issue_candidates(l->issue, l->op->out[0]);
+    const struct call_head call = {.x = input(l, 0),
+                                   .w = op_weight(l),
+                                   .token = to.token,
+                                   .confidence = to.confidence,
+                                   .margin = to.margin,
+                                   .entropy = to.entropy,
+                                   .logit = to.logit,
+                                   .scratch = output(l, 1),
+                                   .n_rows = (int32_t)l->turn->n_rows,
+                                   .n_channels = (int32_t)l->model->hidden,
+                                   .n_vocab = (int32_t)l->model->vocab,
+                                   .rounded = l->dtype == KERNEL_BF16,
+                                   .dtype = l->dtype};
+    return l->table->head(l->device, &call);
+}
+
+static void add_sample(struct points *points, const struct op *op) {
+    points_add_pass(points, op, PASS_SAMPLE, points->graph->model->vocab,
+                    points->bounds->max_logit_rows, trial_fill_rows);
+}
+
+static void add_head(struct points *points, const struct op *op) {
+    struct calibration_point point = point_of(points, op, PROFILE_HEAD);
+    struct sizes rows;
+    point.sizes[POINT_GEMM_N] = op->n;
+    point.sizes[POINT_GEMM_K] = op->k;
+    point.n_sizes = 3;
+    sizes_of_pass(&rows, points->bounds->max_tokens, points->bounds->is_coarse);
+    points_add_rows(points, &point, POINT_GEMM_M, &rows, false);
+}
+
+const struct op_launch op_launch_sample = {
+    .launch = launch_sample, .facts = OP_READS_LOGITS, .points = add_sample};
+const struct op_launch op_launch_head = {
+    .launch = launch_head, .points = add_head, .weightiness = OP_HEAVY};

@@ -1,0 +1,93 @@
+/* What launchers share: where an operator's tensors, weights, arrays and cached rows lie. */
+#ifndef UNMASK_ENGINE_OP_LAUNCH_H
+#define UNMASK_ENGINE_OP_LAUNCH_H
+
+#include "engine/op/op.h"
+#include "engine/op/points.h"
+#include "engine/op/trial.h"
+
+#define OP_OVER(symbol) (UINT64_C(1) << (symbol))
+#define OP_OVER_TOKENS  (OP_OVER(SYM_TOKENS) | OP_OVER(SYM_KEPT_TOKENS) | OP_OVER(SYM_LOGIT_ROWS))
+_Static_assert(SYM_COUNT <= 64, "a bit for each symbol");
+
+static inline unsigned char *tensor_at(struct issue *issue, int tensor) {
+    int64_t offset = issue->placement->offset_bytes[tensor];
+    int64_t end = offset + issue->placement->bytes[tensor];
+    issue->peak_bytes = end > issue->peak_bytes ? end : issue->peak_bytes;
+    return issue->room->workspace + offset;
+}
+
+static inline unsigned char *input(const struct launch *l, int i) {
+    return tensor_at(l->issue, l->op->in[i]);
+}
+
+static inline unsigned char *output(const struct launch *l, int i) {
+    return tensor_at(l->issue, l->op->out[i]);
+}
+
+static inline int64_t row_elements(const struct launch *l, int tensor) {
+    return tensor_row_elements(l->graph, tensor);
+}
+
+/* The instance's first row of a tensor; where it holds a chunk, the chunk's first. */
+static inline unsigned char *rows_at(const struct launch *l, int tensor) {
+    int64_t first = l->graph->tensors[tensor].loop >= 0 ? 0 : l->turn->first_row;
+    return tensor_at(l->issue, tensor) + first * row_elements(l, tensor) * l->graph->element_bytes;
+}
+
+static inline const void *weight(const struct launch *l, enum weight_slot slot) {
+    return weights_at(l->issue->weights, slot, l->turn->layer);
+}
+
+static inline const void *op_weight(const struct launch *l) {
+    const unsigned char *whole = weight(l, (enum weight_slot)l->op->weight);
+    return whole + l->op->weight_rows_before * l->op->k * l->graph->element_bytes;
+}
+
+static inline int32_t *narrow(const struct launch *l, enum packed_array array) {
+    return (int32_t *)(void *)(l->arrays + l->packed->offset_bytes[array]);
+}
+
+static inline int64_t *wide(const struct launch *l, enum packed_array array) {
+    return (int64_t *)(void *)(l->arrays + l->packed->offset_bytes[array]);
+}
+
+static inline const struct packed_counts *counts(const struct launch *l) {
+    return &l->packed->n;
+}
+
+/* The stores of this layer, of the packed spans from the first on. */
+static inline const int64_t *cache_start(const struct launch *l) {
+    const struct packed_counts *n = counts(l);
+    int64_t n_spans = n->n_plain + n->n_select + n->n_block;
+    return wide(l, PACKED_CACHE_START) + l->cache_layer * n_spans;
+}
+
+/* Where queries, keys and values lie in a row of the rotated product, or of that part of it which
+ * was projected apart. */
+struct qkv {
+    unsigned char *q, *k, *v;
+    int64_t stride;
+};
+
+/* From the row at `first` on, with so many channels of queries before its keys. */
+static inline struct qkv split_at(const struct launch *l, int tensor, unsigned char *first,
+                                  int64_t query_channels) {
+    int64_t key_bytes = (int64_t)l->model->kv_heads * l->model->head_dim * l->graph->element_bytes;
+    unsigned char *k = first + query_channels * l->graph->element_bytes;
+    return (struct qkv){first, k, k + key_bytes, row_elements(l, tensor)};
+}
+
+static inline struct qkv split(const struct launch *l, int tensor) {
+    return split_at(l, tensor, rows_at(l, tensor), (int64_t)l->model->heads * l->model->head_dim);
+}
+
+/* This layer's rows of a pool of pages: keys, and values behind them. */
+static inline struct qkv pool_rows(const struct launch *l) {
+    const struct packed *packed = l->packed;
+    int64_t plane_bytes = packed_plane_elements(packed) * l->graph->element_bytes;
+    unsigned char *k = l->issue->room->pool + 2 * (int64_t)l->cache_layer * plane_bytes;
+    return (struct qkv){NULL, k, k + plane_bytes, (int64_t)l->model->kv_heads * l->model->head_dim};
+}
+
+#endif

@@ -1,0 +1,53 @@
+#include "engine/op/launch.h"
+
+#include "sim/model/ranks.h"
+
+static struct call_linear call_of(const struct launch *l) {
+    return (struct call_linear){
+        .x = rows_at(l, l->op->in[0]),
+        .w = op_weight(l),
+        .y = rows_at(l, l->op->out[0]),
+        .x_stride = row_elements(l, l->op->in[0]),
+        .y_stride = row_elements(l, l->op->out[0]),
+        .n_tokens = (int32_t)l->turn->n_rows,
+        .n_outputs = (int32_t)l->op->n,
+        .n_inputs = (int32_t)l->op->k,
+        .outputs_before = (int32_t)l->op->weight_rows_before,
+        .outputs_after = (int32_t)l->op->weight_rows_after,
+        .dtype = l->dtype,
+        .alike = model_ranks(l->model) > 1 && l->op->weight == WEIGHT_ROUTER,
+        /* Tokens' probabilities times the table of embeddings. */
+        .by_inputs = l->op->weight == WEIGHT_EMBEDDING,
+    };
+}
+
+static int launch_linear(const struct launch *l) {
+    const struct call_linear call = call_of(l);
+    return l->table->linear(l->device, &call);
+}
+
+static bool is_chosen(const struct launch *l) {
+    const struct call_linear call = call_of(l);
+    return l->table->linear_chosen(l->device, &call);
+}
+
+static void add_points(struct points *points, const struct op *op) {
+    const struct calibration_bounds *bounds = points->bounds;
+    struct calibration_point point = point_of(points, op, PROFILE_GEMM);
+    struct sizes rows;
+    point.sizes[POINT_GEMM_N] = op->n;
+    point.sizes[POINT_GEMM_K] = op->k;
+    point.n_sizes = 3;
+    sizes_of_product(&rows,
+                     op->rows == SYM_LOGIT_ROWS ? bounds->max_logit_rows : bounds->max_tokens,
+                     bounds->is_coarse);
+    points_add_rows(points, &point, POINT_GEMM_M, &rows, true);
+}
+
+const struct op_launch op_launch_linear = {
+    .launch = launch_linear,
+    .facts = OP_IS_PRODUCT | OP_IS_CHOSEN_ALONE,
+    .is_chosen = is_chosen,
+    .points = add_points,
+    .weightiness = OP_HEAVY,
+};

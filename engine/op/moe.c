@@ -1,0 +1,131 @@
+/* A mixture of experts. Which tensor an operator's first, second and so on is, the graph builder
+ * says (add_sorted_moe_ffn). */
+#include <string.h>
+
+#include "engine/op/launch.h"
+#include "sim/model/ranks.h"
+
+/* Experts and their weights, then the pairs in the order of their experts. */
+static int launch_moe_choose(const struct launch *l) {
+    const struct model *m = l->model;
+    const struct call_moe_route route = {
+        .logits = rows_at(l, l->op->in[0]),
+        .bias = weight(l, WEIGHT_EXPERT_BIAS),
+        .expert = (int32_t *)(void *)output(l, 0),
+        .weight = (float *)(void *)output(l, 1),
+        .logit_stride = row_elements(l, l->op->in[0]),
+        .n_tokens = (int32_t)l->turn->n_rows,
+        .n_experts = (int32_t)model_routed_experts(m),
+        .n_active = (int32_t)model_most_active(m),
+        .n_groups = (int32_t)m->expert_groups,
+        .n_groups_active = (int32_t)m->expert_groups_active,
+        .normalised = m->norm_topk,
+        .scale = (float)m->routed_scale,
+        .router = m->router == ROUTER_SOFTMAX ? KERNEL_ROUTER_SOFTMAX : KERNEL_ROUTER_SIGMOID,
+        .dtype = l->dtype,
+    };
+    const struct call_moe_sort sort = {
+        .expert = route.expert,
+        .start = (int32_t *)(void *)output(l, 2),
+        .order = (int32_t *)(void *)output(l, 3),
+        .place = (int32_t *)(void *)output(l, 4),
+        .n_tokens = route.n_tokens,
+        .n_active = route.n_active,
+        .n_experts = (int32_t)l->op->experts,
+        .first_expert = (int32_t)model_first_expert(m, l->issue->weights->layout.rank),
+    };
+    int status = l->table->moe_route(l->device, &route);
+    return status == DEVICE_OK ? l->table->moe_sort(l->device, &sort) : status;
+}
+
+static int launch_moe_gate_up(const struct launch *l) {
+    const struct call_moe_gate_up call = {
+        .x = rows_at(l, l->op->in[0]),
+        .w = op_weight(l),
+        .start = (const int32_t *)(const void *)input(l, 1),
+        .order = (const int32_t *)(const void *)input(l, 2),
+        .y = output(l, 0),
+        .x_stride = row_elements(l, l->op->in[0]),
+        .n_tokens = (int32_t)l->turn->n_rows,
+        .n_active = (int32_t)model_most_active(l->model),
+        .n_experts = (int32_t)l->op->experts,
+        .n_channels = (int32_t)l->op->k,
+        .n_hidden = (int32_t)l->op->n / 2,
+        .dtype = l->dtype,
+    };
+    return l->table->moe_gate_up(l->device, &call);
+}
+
+static int launch_moe_down(const struct launch *l) {
+    const struct call_moe_down call = {
+        .x = input(l, 0),
+        .w = op_weight(l),
+        .start = (const int32_t *)(const void *)input(l, 1),
+        .y = output(l, 0),
+        .n_tokens = (int32_t)l->turn->n_rows,
+        .n_active = (int32_t)model_most_active(l->model),
+        .n_experts = (int32_t)l->op->experts,
+        .n_channels = (int32_t)l->op->n,
+        .n_hidden = (int32_t)l->op->k,
+        .dtype = l->dtype,
+    };
+    return l->table->moe_down(l->device, &call);
+}
+
+/* With four inputs, to what all tokens share, in place. */
+static int launch_moe_combine(const struct launch *l) {
+    const struct call_moe_combine call = {
+        .x = input(l, 0),
+        .weight = (const float *)(const void *)input(l, 1),
+        .place = (const int32_t *)(const void *)input(l, 2),
+        .add = l->op->in[3] >= 0 ? rows_at(l, l->op->in[3]) : NULL,
+        .y = rows_at(l, l->op->out[0]),
+        .n_tokens = (int32_t)l->turn->n_rows,
+        .n_active = (int32_t)model_most_active(l->model),
+        .n_channels = (int32_t)l->model->hidden,
+        .dtype = l->dtype,
+    };
+    return l->table->moe_combine(l->device, &call);
+}
+
+/* ---- what is measured ---- */
+
+static void add_choose(struct points *points, const struct op *op) {
+    points_add_pass(points, op, PASS_MOE_CHOOSE, model_routed_experts(points->graph->model),
+                    points->bounds->max_tokens, trial_fill_rows);
+}
+
+/* Both products of the experts, after one another. */
+static void add_experts(struct points *points, const struct op *op) {
+    const struct model *m = points->graph->model;
+    struct calibration_point point = point_of(points, op, PROFILE_MOE);
+    const int64_t sizes[] = {0, m->hidden, m->expert_ffn, m->experts_active, m->experts};
+    struct sizes rows;
+    memcpy(point.sizes, sizes, sizeof sizes);
+    point.n_sizes = 5;
+    point.n_ops = 2;
+    sizes_of_product(&rows, points->bounds->max_tokens, points->bounds->is_coarse);
+    points_add_rows(points, &point, 0, &rows, false);
+}
+
+static void add_combine(struct points *points, const struct op *op) {
+    points_add_pass(points, op, PASS_MOE_COMBINE, points->graph->model->hidden,
+                    points->bounds->max_tokens, trial_fill_rows);
+}
+
+const struct op_launch op_launch_moe_choose = {
+    .launch = launch_moe_choose, .facts = OP_CHOOSES_EXPERTS, .points = add_choose};
+const struct op_launch op_launch_moe_gate_up = {
+    .launch = launch_moe_gate_up,
+    .points = add_experts,
+    .weightiness = OP_HEAVY,
+    .reads_indices = true,
+};
+/* Measured with gates and ups. */
+const struct op_launch op_launch_moe_down = {
+    .launch = launch_moe_down,
+    .points = points_add_none,
+    .weightiness = OP_HEAVY,
+};
+const struct op_launch op_launch_moe_combine = {
+    .launch = launch_moe_combine, .points = add_combine, .reads_indices = true};

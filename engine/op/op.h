@@ -1,0 +1,118 @@
+/* Operators on the engine's side: how each is launched, what it needs packed, and what calibration
+ * measures of it.
+ *
+ * One const descriptor an operator, `op_launch_FILE` in engine/op, for each row of sim/op/ops.def:
+ * one that is forgotten does not link. Steps, warming up and calibration launch operators through
+ * their descriptors and in no other way; none of them asks which operator it has. */
+#ifndef UNMASK_ENGINE_OP_OP_H
+#define UNMASK_ENGINE_OP_OP_H
+
+#include "engine/device/device.h"
+#include "engine/device/room.h"
+#include "engine/step/packed.h"
+#include "engine/step/program.h"
+#include "engine/weights/weights.h"
+
+struct points;
+
+/* What a step's launches are made of. */
+struct issue {
+    const struct engine_device *device;
+    const struct program *program;
+    const struct weights *weights;
+    /* The counts, and where the arrays lie in the room's: of the whole step, and of what is left of
+     * it behind an eviction. */
+    const struct packed *packed, *rest;
+    const struct placement *placement;
+    const struct room *room;
+    bool has_one_layer; /* the pool holds the rows of one layer, as in calibration */
+    int64_t peak_bytes; /* written here: the end of the furthest tensor that a call was given */
+};
+
+/* One operator instance: an operator of the graph, in one layer, over some rows. */
+struct launch {
+    struct issue *issue;
+    const struct packed *packed;
+    unsigned char *arrays;
+    const struct turn *turn;
+    uint32_t cache_layer; /* whose rows of the pool are meant */
+    const struct op *op;
+    const struct graph *graph;
+    const struct model *model;
+    const struct device_table *table;
+    struct device *device;
+    enum kernel_dtype dtype;
+};
+
+/* Facts of an operator that a step is prepared by. */
+enum op_fact {
+    OP_IS_LAYER = 1,       /* each layer has one: the attention of its fresh tokens */
+    OP_IS_PAGED = 2,       /* keys and values are exact: they lie in pages */
+    OP_SELECTS = 4,        /* spans may select rows */
+    OP_EVICTS = 8,         /* here tokens leave the step */
+    OP_GIVES_CREDIT = 16,  /* logit rows have places */
+    OP_SMOOTHS = 32,       /* the same, and tokens, whose step is counted */
+    OP_COMMITS = 64,       /* decides, by the candidates that are its first input */
+    OP_READS_LOGITS = 128, /* its first input is stored logits */
+    OP_CHOOSES_EXPERTS = 256,
+    OP_IS_EXCHANGE = 512, /* all ranks take part */
+    /* The device may choose how to run it by trying (device_table's linear_chosen). */
+    OP_IS_PRODUCT = 1024,
+    OP_IS_CHOSEN_ALONE = 2048, /* and what it chose for nothing else says so */
+};
+
+/* When calibration comes to an operator: light ones first, so that few groups follow the time that
+ * the device takes to settle under load. */
+enum op_weightiness { OP_LIGHT, OP_MIDDLING, OP_HEAVY };
+enum { OP_WEIGHTS = OP_HEAVY + 1 };
+
+struct op_launch {
+    /* Returns what the device says, the first status that is not DEVICE_OK. NULL: the engine does
+     * not run the operator, and why. */
+    int (*launch)(const struct launch *l);
+    const char *why_not;
+    unsigned facts;   /* of enum op_fact */
+    uint64_t symbols; /* that it may run over, a bit each; 0: tokens, kept ones, logit rows */
+    /* ERR_USAGE for operators of the kind that are not run; NULL: all are. */
+    int (*check)(const struct graph *graph, const struct op *op, struct err *err);
+    /* Products: whether the device has chosen how to run this instance. */
+    bool (*is_chosen)(const struct launch *l);
+    /* Adds the points at which calibration measures the operator; NULL: it cannot be measured. */
+    void (*points)(struct points *points, const struct op *op);
+    enum op_weightiness weightiness;
+    /* Measured alone it reads what the operator that writes its second input left there. */
+    bool reads_indices;
+    bool wears; /* run again and again in place, its numbers vanish */
+};
+
+#define OP(id, file, name) extern const struct op_launch op_launch_##file;
+#include "sim/op/ops.def"
+#undef OP
+extern const struct op_launch *const op_launches[OP_KIND_COUNT];
+
+static inline const struct op_launch *op_launch_of(const struct op *op) {
+    return op_launches[op->kind];
+}
+
+/* The facts of all operators of a graph together; the first operator with one of these, or NULL. */
+unsigned op_facts(const struct graph *graph);
+const struct op *op_with(const struct graph *graph, unsigned facts);
+
+/* ERR_USAGE naming the operator if the engine does not run it. */
+int op_check(const struct graph *graph, const struct op *op, struct err *err);
+int op_refuse(const struct op *op, const char *why, struct err *err); /* why may be NULL */
+
+/* One instance, `turn` borrowed; launches it, unless it has no rows. */
+struct launch launch_of(struct issue *issue, const struct turn *turn);
+int issue_turn(struct issue *issue, const struct turn *turn);
+
+/* Where a step's candidates lie: tokens [R], confidences [R] and, where the graph makes statistics,
+ * margins [R] and entropies [R]; behind them logits [R], where they are those of one rank's part of
+ * the vocabulary. What is not there is NULL. */
+struct candidates {
+    int32_t *token;
+    float *confidence, *margin, *entropy, *logit;
+};
+struct candidates issue_candidates(struct issue *issue, int tensor);
+
+#endif

@@ -1,0 +1,148 @@
+#include "engine/op/points.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/op/op.h"
+#include "engine/op/trial.h"
+
+/* ---- sizes ---- */
+
+void sizes_add(struct sizes *sizes, int64_t value, int64_t max) {
+    size_t at = 0;
+    while (at < sizes->n && sizes->values[at] < value) {
+        at++;
+    }
+    if (value > max || (at < sizes->n && sizes->values[at] == value)) {
+        return;
+    }
+    ASSERT(sizes->n < MOST_SIZES);
+    memmove(&sizes->values[at + 1], &sizes->values[at], (sizes->n - at) * sizeof sizes->values[0]);
+    sizes->values[at] = value;
+    sizes->n++;
+}
+
+void sizes_add_list(struct sizes *sizes, const int64_t *values, size_t n, int64_t max) {
+    for (size_t i = 0; i < n; i++) {
+        sizes_add(sizes, values[i], max);
+    }
+}
+
+static void add_range(struct sizes *sizes, int64_t first, int64_t last, int64_t by, int64_t max) {
+    for (int64_t value = first; value <= last; value += by) {
+        sizes_add(sizes, value, max);
+    }
+}
+
+/* A library's kernels work on tiles of 64 to 256 rows: a point stands on either side of each edge,
+ * where the time jumps, as aiconfigurator's tables have it. */
+void sizes_of_product(struct sizes *sizes, int64_t max, bool is_coarse) {
+    sizes->n = 0;
+    SIZES_ADD(sizes, max, 1, 8, 32, 64, 65, 128, 256, 512, 1024, 2048, 4096, 8192, 16384);
+    if (!is_coarse) {
+        SIZES_ADD(sizes, max, 2, 4, 16, 24, 129, 192, 193, 385);
+        add_range(sizes, 32, 512, 32, max);
+        add_range(sizes, 576, 1024, 64, max);
+        add_range(sizes, 1152, 4096, 128, max);
+        add_range(sizes, 4608, 8192, 512, max);
+        add_range(sizes, 9216, 16384, 1024, max);
+        add_range(sizes, 257, 3073, 256, max);
+    }
+    sizes_add(sizes, max, max);
+}
+
+/* Straight lines lie between them. */
+void sizes_of_pass(struct sizes *sizes, int64_t max, bool is_coarse) {
+    sizes->n = 0;
+    SIZES_ADD(sizes, max, 1, 32, 256, 1024, 4096, 16384);
+    if (!is_coarse) {
+        SIZES_ADD(sizes, max, 2, 4, 8, 16, 48, 64, 96, 128, 192, 384, 512, 768, 1536, 2048, 3072,
+                  6144, 8192, 12288);
+    }
+    sizes_add(sizes, max, max);
+}
+
+/* ---- points ---- */
+
+struct calibration_point point_of(const struct points *points, const struct op *op,
+                                  enum profile_op table) {
+    return (struct calibration_point){
+        .op = table,
+        .is_heavy = op_launch_of(op)->weightiness == OP_HEAVY,
+        .variant = points->variant,
+        .first_op = (uint32_t)(op - points->graph->ops),
+        .n_ops = 1,
+        .fill = trial_fill_rows,
+    };
+}
+
+/* The sizes that tell a class from others of its table: all but the rows of products and passes,
+ * none of attention's and exchanges', which a model has one class of. */
+bool points_have(const struct points *points, const struct calibration_point *wanted) {
+    const struct calibration_grid *grid = points->grid;
+    bool is_product = wanted->op == PROFILE_GEMM || wanted->op == PROFILE_HEAD ||
+                      wanted->op == PROFILE_GATE_UP; /* the same columns in all three */
+    for (size_t i = 0; i < grid->n; i++) {
+        const struct calibration_point *point = &grid->points[i];
+        if (point->op == wanted->op &&
+            (wanted->op != PROFILE_PASS ||
+             (point->pass == wanted->pass &&
+              point->sizes[POINT_PASS_CHANNELS] == wanted->sizes[POINT_PASS_CHANNELS])) &&
+            (!is_product || (point->sizes[POINT_GEMM_N] == wanted->sizes[POINT_GEMM_N] &&
+                             point->sizes[POINT_GEMM_K] == wanted->sizes[POINT_GEMM_K]))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void points_add(struct points *points, const struct calibration_point *point) {
+    struct calibration_grid *grid = points->grid;
+    if (grid->n == grid->capacity) {
+        size_t capacity = grid->capacity == 0 ? 256 : 2 * grid->capacity;
+        struct calibration_point *more = realloc(grid->points, capacity * sizeof *more);
+        if (more == NULL) {
+            points->failed = true;
+            return;
+        }
+        grid->points = more;
+        grid->capacity = capacity;
+    }
+    grid->points[grid->n] = *point;
+    grid->points[grid->n++].group = grid->n_groups;
+}
+
+void points_add_rows(struct points *points, struct calibration_point *point, size_t at,
+                     const struct sizes *rows, bool falls) {
+    if (points_have(points, point)) {
+        return;
+    }
+    for (size_t i = 0; i < rows->n; i++) {
+        point->n_rows = point->sizes[at] = rows->values[falls ? rows->n - 1 - i : i];
+        points_add(points, point);
+    }
+    points_end_group(points);
+}
+
+void points_add_pass_at(struct points *points, struct calibration_point *point, int64_t channels,
+                        int64_t max) {
+    struct sizes rows;
+    point->sizes[POINT_PASS_CHANNELS] = channels;
+    point->n_sizes = 2;
+    sizes_of_pass(&rows, max, points->bounds->is_coarse);
+    points_add_rows(points, point, POINT_PASS_ROWS, &rows, false);
+}
+
+void points_add_pass(struct points *points, const struct op *op, enum profile_pass pass,
+                     int64_t channels, int64_t max,
+                     void (*fill)(struct trial *trial, const struct calibration_point *point)) {
+    struct calibration_point point = point_of(points, op, PROFILE_PASS);
+    point.pass = pass;
+    point.fill = fill;
+    points_add_pass_at(points, &point, channels, max);
+}
+
+void points_add_none(struct points *points, const struct op *op) {
+    (void)points;
+    (void)op;
+}

@@ -1,0 +1,159 @@
+/* Which rows a request keeps, and their copy to its store. */
+#include "engine/op/launch.h"
+
+#include "sim/base/num.h"
+#include "sim/model/ranks.h"
+
+/* Whether heads of several ranks choose together: their scores are added up between two parts of a
+ * selection. */
+static bool ranks_choose_together(const struct launch *l) {
+    return model_ranks(l->model) > 1 && l->packed->limits.selects_together;
+}
+
+static int launch_selection(const struct launch *l, const struct op *select,
+                            enum kernel_select_part part) {
+    const struct packed_counts *n = counts(l);
+    const struct op *attention = select;
+    while (!(op_launch_of(attention)->facts & OP_IS_LAYER)) {
+        attention--;
+    }
+    const struct qkv from = split(l, attention->in[0]);
+    const struct call_select call = {
+        .q = from.q,
+        .k = from.k,
+        .v = from.v,
+        .start = narrow(l, PACKED_START) + n->n_plain,
+        .block_start = narrow(l, PACKED_BLOCK_START),
+        .block_end = narrow(l, PACKED_BLOCK_END),
+        .kept = narrow(l, PACKED_KEPT) + n->n_plain,
+        .cache_start = cache_start(l) + n->n_plain,
+        .score_start = wide(l, PACKED_SCORE_START),
+        .cache = l->issue->room->pool,
+        .scores = (float *)(void *)tensor_at(l->issue, select->out[0]),
+        .indices = (int32_t *)(void *)tensor_at(l->issue, select->out[1]),
+        .q_stride = from.stride,
+        .kv_stride = from.stride,
+        .n_requests = n->n_select,
+        .n_heads = (int32_t)l->model->heads,
+        .n_kv_heads = (int32_t)l->model->kv_heads,
+        .head_size = (int32_t)l->model->head_dim,
+        .max_candidates = n->max_candidates,
+        .uniform = l->packed->limits.selects_together,
+        .part = part,
+        .dtype = l->dtype,
+    };
+    return l->table->select(l->device, &call);
+}
+
+/* Scores and, but for ranks that choose together, chooses and packs. */
+static int launch_select(const struct launch *l) {
+    return launch_selection(l, l->op,
+                            ranks_choose_together(l) ? KERNEL_SELECT_SCORES : KERNEL_SELECT_ALL);
+}
+
+/* What the selection of its layer has left to do. */
+static int launch_pack(const struct launch *l) {
+    const struct op *select = l->op;
+    if (!ranks_choose_together(l)) {
+        return DEVICE_OK;
+    }
+    while (!(op_launch_of(select)->facts & OP_SELECTS)) {
+        select--;
+    }
+    return launch_selection(l, select, KERNEL_SELECT_SCORED);
+}
+
+static int check(const struct graph *graph, const struct op *op, struct err *err) {
+    (void)graph;
+    return op->out[1] >= 0 ? 0
+                           : err_usage(err,
+                                       "the step graph is not built for the engine: '%s' has no "
+                                       "place for the tokens it keeps",
+                                       op->name);
+}
+
+/* ---- what is measured ---- */
+
+/* Requests of canvases of at most so many tokens, as many as the candidates make. */
+static int64_t n_requests(int64_t n_candidates, int64_t block_tokens) {
+    return ceil_div(n_candidates, SELECT_CANVAS_TOKENS - block_tokens);
+}
+
+/* The active block stands first, candidates behind it, which are the requests' in equal parts. */
+static void fill_candidates(struct trial *trial, int64_t n_candidates) {
+    const uint32_t block = trial->model->block_tokens;
+    const int64_t n = n_requests(n_candidates, block);
+    for (int64_t r = 0; r < n; r++) {
+        uint32_t candidates = (uint32_t)(n_candidates * (r + 1) / n - n_candidates * r / n);
+        uint32_t kept = trial->keeps_half && candidates > 1 ? candidates / 2 : 1;
+        struct step_part *part = trial_add(trial, (struct span){.phase = PHASE_REFRESH,
+                                                                .queries = block + candidates,
+                                                                .select_rows = candidates,
+                                                                .pack_rows = kept});
+        part->block_end = block;
+        trial_give_store(trial, part, kept);
+    }
+}
+
+static void fill_select(struct trial *trial, const struct calibration_point *point) {
+    fill_candidates(trial, point->n_rows);
+}
+
+static void fill_pack(struct trial *trial, const struct calibration_point *point) {
+    fill_candidates(trial, 2 * point->n_rows);
+}
+
+/* Candidates of a selection, or half as many rows packed; whole canvases are the most there are. */
+static void selection_rows(const struct points *points, bool packs, struct sizes *rows) {
+    const int64_t block = points->graph->model->block_tokens, max = points->bounds->max_tokens;
+    const int64_t whole = max / SELECT_CANVAS_TOKENS * (SELECT_CANVAS_TOKENS - block);
+    struct sizes all;
+    sizes_of_pass(&all, max, points->bounds->is_coarse);
+    sizes_add(&all, whole > 0 ? whole : max - block, max);
+    rows->n = 0;
+    for (size_t i = 0; i < all.n; i++) {
+        int64_t value = packs ? all.values[i] / 2 : all.values[i];
+        int64_t candidates = packs ? 2 * value : value;
+        if (value > 0 && candidates + n_requests(candidates, block) * block <= max) {
+            sizes_add(rows, value, max);
+        }
+    }
+}
+
+static void add_points(struct points *points, const struct op *op, bool packs) {
+    const struct model *m = points->graph->model;
+    struct calibration_point point = point_of(points, op, PROFILE_PASS);
+    struct sizes rows;
+    point.pass = packs ? PASS_PACK : PASS_SELECT;
+    point.sizes[POINT_PASS_CHANNELS] = (int64_t)m->kv_heads * m->head_dim;
+    point.n_sizes = 2;
+    point.fill = packs ? fill_pack : fill_select;
+    point.is_difference = packs;
+    selection_rows(points, packs, &rows);
+    points_add_rows(points, &point, POINT_PASS_ROWS, &rows, false);
+}
+
+static void add_select(struct points *points, const struct op *op) {
+    add_points(points, op, false);
+}
+
+/* What a selection that keeps half of its candidates takes beyond one that keeps a single row. */
+static void add_pack(struct points *points, const struct op *op) {
+    while (!(op_launch_of(op)->facts & OP_SELECTS)) {
+        op--;
+    }
+    add_points(points, op, true);
+}
+
+const struct op_launch op_launch_select = {
+    .launch = launch_select,
+    .facts = OP_SELECTS,
+    .symbols = OP_OVER(SYM_SELECT_ROWS),
+    .check = check,
+    .points = add_select,
+};
+const struct op_launch op_launch_pack = {
+    .launch = launch_pack,
+    .symbols = OP_OVER(SYM_PACK_ROWS),
+    .points = add_pack,
+};

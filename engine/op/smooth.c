@@ -1,0 +1,58 @@
+/* Iteration smoothing. Which tensor an operator's first, second and so on is, the graph builder
+ * says. */
+#include "engine/op/launch.h"
+
+static int launch_softmax(const struct launch *l) {
+    const struct call_softmax call = {
+        .logits = rows_at(l, l->op->in[0]),
+        .y = rows_at(l, l->op->out[0]),
+        .n_rows = (int32_t)l->turn->n_rows,
+        .n_vocab = (int32_t)l->model->vocab,
+        .dtype = l->dtype,
+    };
+    return l->table->softmax(l->device, &call);
+}
+
+static int launch_keep_expected(const struct launch *l) {
+    const struct smoothing *smoothing = &l->packed->limits.smoothing;
+    const struct call_keep_expected call = {
+        .x = input(l, 0),
+        .places = narrow(l, PACKED_ROW_PLACES),
+        .step = narrow(l, PACKED_STEP),
+        .kept = l->issue->room->expected,
+        .n_rows = (int32_t)l->turn->n_rows,
+        .n_channels = (int32_t)l->model->hidden,
+        .weight_init = smoothing->weight_init,
+        .weight_growth = smoothing->weight_growth,
+        .weight_most = smoothing->weight_most,
+        .dtype = l->dtype,
+    };
+    return l->table->keep_expected(l->device, &call);
+}
+
+/* Of all tokens, those that have logits and hold a mask. */
+static int launch_add_expected(const struct launch *l) {
+    const struct call_add_expected call = {
+        .kept = l->issue->room->expected,
+        .places = narrow(l, PACKED_TOKEN_PLACES),
+        .at = wide(l, PACKED_AT),
+        .canvas = l->issue->room->canvases,
+        .y = output(l, 0),
+        .n_tokens = counts(l)->n_tokens,
+        .n_channels = (int32_t)l->model->hidden,
+        .mask_token = (int32_t)l->model->mask_token,
+        .dtype = l->dtype,
+    };
+    return l->table->add_expected(l->device, &call);
+}
+
+/* Probabilities that runtimes hold in another width are theirs. */
+static int check_softmax(const struct graph *graph, const struct op *op, struct err *err) {
+    const int64_t row_bytes = graph->model->vocab * graph->element_bytes;
+    return graph->tensors[op->out[0]].bytes.per == row_bytes ? 0 : op_refuse(op, NULL, err);
+}
+
+const struct op_launch op_launch_softmax = {.launch = launch_softmax, .check = check_softmax};
+const struct op_launch op_launch_keep_expected = {.launch = launch_keep_expected,
+                                                  .facts = OP_SMOOTHS};
+const struct op_launch op_launch_add_expected = {.launch = launch_add_expected};

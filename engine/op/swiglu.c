@@ -1,0 +1,21 @@
+#include "engine/op/launch.h"
+
+static int launch_swiglu(const struct launch *l) {
+    const struct call_swiglu call = {
+        .gate_up = rows_at(l, l->op->in[0]),
+        .y = rows_at(l, l->op->out[0]),
+        .y_stride = row_elements(l, l->op->out[0]),
+        .n_tokens = (int32_t)l->turn->n_rows,
+        .n_hidden = (int32_t)row_elements(l, l->op->in[0]) / 2,
+        .dtype = l->dtype,
+    };
+    return l->table->swiglu(l->device, &call);
+}
+
+static void add_points(struct points *points, const struct op *op) {
+    points_add_pass(points, op, PASS_SWIGLU, tensor_row_elements(points->graph, op->in[0]) / 2,
+                    points->bounds->max_tokens, trial_fill_rows);
+}
+
+const struct op_launch op_launch_swiglu = {
+    .launch = launch_swiglu, .points = add_points, .wears = true};
