@@ -37,6 +37,7 @@ struct cost_model {
     uint32_t n_used;
     struct known_price *known[SYM_COUNT];           /* TABLE_VALUES entries, for used symbols */
     uint32_t attention[GRAPH_MAX_OPS], n_attention; /* operators priced from span sums */
+    const struct lookup *waiting;                   /* the operator that waits; NULL: none */
     struct host_terms host[HOST_KIND_COUNT];
     double n_executions; /* operators of one step, repetitions counted */
     bool stores_passes;
@@ -135,6 +136,12 @@ static void price_op(const struct lookup *lookup, const struct step_shape *shape
     sum->kind = sum->match == PRICE_ROOFLINE ? PROVENANCE_ROOFLINE : lookup->kind;
 }
 
+/* What one operator waits for the host. */
+static double wait_ns(const struct lookup *lookup, const struct step_shape *shape) {
+    bool waits = lookup->type->waits != NULL && lookup->type->waits(shape->sym);
+    return waits ? lookup->of->runtime->host_factor * lookup->op->wait_ns : 0;
+}
+
 static void known_add(struct known_price *known, const struct op_price *price, bool is_behind) {
     known->ns += price->ns;
     known->lookups[price->match]++;
@@ -169,6 +176,9 @@ void cost_explain(struct cost_model *cost, const struct step_shape *shape, struc
     for (uint32_t i = 0; i < cost->pricing.graph->n_ops; i++) {
         const struct op *op = &cost->pricing.graph->ops[i];
         price_op(&cost->lookups[i], shape, chunks, &out[i]);
+        double waits_ns = wait_ns(&cost->lookups[i], shape);
+        out[i].kind = waits_ns > out[i].ns ? op->wait_kind : out[i].kind;
+        out[i].ns += waits_ns;
         if (keeps_behind(cost, op) && shape->sym[cost->stored_rows] > 0) {
             price_keep(cost, op, shape->sym[cost->stored_rows], &out[i]);
         }
@@ -295,9 +305,8 @@ void cost_price(struct cost_model *cost, const struct step_shape *shape, struct 
     out->host_ns = host_ns(cost, shape, &launches);
     launches = launches > cost->n_executions ? launches - cost->n_executions : 0;
     out->device_ns = device + launches * cost->pricing.runtime->small_kernel_ns;
-    int64_t kept = shape->sym[SYM_KEPT_Q];
-    if (kept > 0 && kept < shape->sym[SYM_BLOCK_Q]) {
-        out->device_ns += cost->pricing.runtime->host_factor * cost->pricing.runtime->evict_ns;
+    if (cost->waiting != NULL) {
+        out->device_ns += wait_ns(cost->waiting, shape);
     }
     take_wall(cost->pricing.runtime, shape, head_ns, cost->pricing.graph->model->layers, out);
 }
@@ -381,6 +390,7 @@ static int open_cost(const struct gpu *gpu, const struct profile *profile,
     for (uint32_t i = 0; i < graph->n_ops; i++) {
         const struct op *op = &graph->ops[i];
         cost->n_executions += graph->segments[op->segment].repeat;
+        cost->waiting = op_type_of(op)->waits != NULL ? &cost->lookups[i] : cost->waiting;
         if (op_is_attention(op)) {
             cost->attention[cost->n_attention++] = i;
         } else {

@@ -63,8 +63,6 @@ const struct param runtime_params[] = {
     NUMBER("product_ratio", product_ratio, "1", 10,
            "products over the profile's, which was measured at the power limit; 0: 1"),
     NUMBER("small_kernel_ns", small_kernel_ns, "ns", 1e7, "device time of a launch beyond those"),
-    NUMBER("evict_ns", evict_ns, "ns", 1e9,
-           "a step that evicts, beyond its operators: the wait for the host"),
     FLAG(whole_head, "of several ranks each has the whole output head; off: its share of it"),
     NUMBER("host_look_ns", host_look_ns, "ns", 1e10,
            "host_mode = by-layers: for each request, once its logits are there"),

@@ -61,9 +61,6 @@ struct runtime {
     double launches_layer[HOST_KIND_COUNT], launches_layer_request[HOST_KIND_COUNT];
     double small_kernel_ns;
     double product_ratio; /* of products' times to the profile's; 0: 1 */
-    /* A step in which something is evicted, beyond its operators: the device waits for the host's
-     * choice in the middle of it. */
-    double evict_ns;
 };
 
 /* One table for all runtimes: the keys `runtime.NAME` of a system. */

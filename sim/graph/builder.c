@@ -87,8 +87,11 @@ static int add_eviction(struct builder *b, int rotated) {
     b->tokens = SYM_KEPT_TOKENS;
     b->residual = graph_add_tensor(g, "kept residual", SYM_KEPT_TOKENS, b->hidden_bytes);
     g->tensors[b->residual].carried = true;
-    graph_add_op(g, "evict", OP_EVICT, SYM_KEPT_TOKENS,
-                 LIST(b->importance, importance, rotated, before), LIST(queries, b->residual));
+    struct op *evict =
+        graph_add_op(g, "evict", OP_EVICT, SYM_KEPT_TOKENS,
+                     LIST(b->importance, importance, rotated, before), LIST(queries, b->residual));
+    evict->wait_ns = b->options->evict_wait_ns;
+    evict->wait_kind = b->options->evict_wait_kind;
     return queries;
 }
 

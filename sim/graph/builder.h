@@ -13,8 +13,10 @@ struct graph_options {
     bool selects;            /* refresh steps score and pack KV rows */
     bool selects_together;   /* the same rows for all heads, whichever rank has them */
     bool compares_values;    /* values are projected apart and compared (dLLM-Cache) */
-    bool exact;            /* fresh keys and values are rows of the pool; masks of blocks, tokens */
-    bool evicts;           /* the second layer lets some queries go no further (FOCUS) */
+    bool exact;           /* fresh keys and values are rows of the pool; masks of blocks, tokens */
+    bool evicts;          /* the second layer lets some queries go no further (FOCUS) */
+    double evict_wait_ns; /* and what a step waits, where some are, for the host that chooses */
+    enum provenance_kind evict_wait_kind;
     int64_t logits_bytes;  /* bytes of one logit as the head writes it */
     int64_t copy_bytes;    /* bytes of the copy cast before the softmax; 0: none */
     int64_t softmax_bytes; /* bytes of the softmax result; 0: none is stored */

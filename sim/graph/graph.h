@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "sim/base/err.h"
+#include "sim/base/provenance.h"
 #include "sim/graph/shape.h"
 #include "sim/model/model.h"
 #include "sim/model/weight_slot.h"
@@ -68,6 +69,8 @@ struct op {
     int64_t n, k; /* linear: output and input channels; rope: query and key channels */
     uint32_t experts, experts_active;            /* of a mixture's operators */
     int in[OP_MAX_TENSORS], out[OP_MAX_TENSORS]; /* -1 ends the list */
+    double wait_ns; /* that an execution waits for the host, at the reference host's speed */
+    enum provenance_kind wait_kind; /* what that number is */
     int weight; /* enum weight_slot: the matrix or norm that it reads; or WEIGHT_NONE */
     /* Rows of that weight which are not the operator's. */
     int64_t weight_rows_before, weight_rows_after;

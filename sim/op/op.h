@@ -90,6 +90,9 @@ struct op_type {
     struct op_pass (*pass)(const struct graph *graph, const struct op *op);
     struct op_work (*work)(const struct graph *graph, const struct op *op,
                            const struct op_amount *amount);
+    /* Operators in the middle of which the host decides: whether it has anything to decide in a
+     * step whose symbols sum to `sym`, which then waits the operator's wait_ns. NULL: never. */
+    bool (*waits)(const int64_t *sym);
     /* Products: of the n channels one half gates the other, and n / 2 are written. */
     bool activates;
     /* A mixture's: rows are pairs of a token and one of its experts. */

@@ -44,6 +44,9 @@ const struct param system_params[] = {
     {"experts_hit", PARAM_F64, 0, "1", "0", 0, 65536, NULL, offsetof(struct settings, experts_hit),
      "experts of a layer that one block's tokens hit; 0: as printed for the model, by chance where "
      "nothing is; as many as there are: by chance"},
+    {"evict_wait_ns", PARAM_F64, 0, "ns", "0", 0, 1e9, NULL,
+     offsetof(struct settings, evict_wait_ns),
+     "what a step in which FOCUS evicts waits for the host's choice"},
     WHOLE(max_in_system, "1", "131072", 1, 1e8, "requests waiting and running, at most"),
     WHOLE(page_tokens, "tokens", "256", 1, 65536, "rows of one page of cached state"),
     WHOLE(pool_pages, "pages", "0", 0, 1e8, "pages of cached state; 0: as many as memory leaves"),

@@ -64,6 +64,7 @@ struct settings {
     uint32_t tensor_parallel; /* GPUs that hold a replica together */
     bool expert_parallel;
     double experts_hit;
+    double evict_wait_ns; /* see struct graph_options */
     int64_t logit_chunk_rows, reserve_bytes, moe_reserve_bytes;
     double memory_utilization, pool_share;
     /* Steps that the host starts without looking at what they come to (arXiv 2510.08666). */

@@ -489,6 +489,16 @@ static int settle_chunks(struct system *s, struct err *err) {
     return status;
 }
 
+/* A wait for FOCUS's choice that is not the calibrated one was set by hand. */
+static enum provenance_kind wait_kind(const struct system *s) {
+    for (uint32_t i = 0; i < s->n_calibrated; i++) {
+        if (strcmp(s->calibrated[i].name, "evict_ns") == 0) {
+            return PROVENANCE_CALIBRATED;
+        }
+    }
+    return PROVENANCE_ASSUMED;
+}
+
 static int resolve(struct system *s, const struct system_request *asked, struct err *err) {
     resolve_settings(s, asked->longest_canvas_tokens);
     int status = refuse_uncovered(s, err);
@@ -523,6 +533,8 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .fused_gate_up = s->runtime.fused_gate_up,
         .statistics = s->decoder->reads_statistics != 0,
         .engine = s->runtime.engine,
+        .evict_wait_ns = s->settings.evict_wait_ns,
+        .evict_wait_kind = wait_kind(s),
     };
     system_keep_places(s, &options);
     graph_build(&s->graph, s->model, &options);
@@ -548,17 +560,17 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
  * configuration says again. */
 static int take_evict_wait(struct system *s, const struct config *constants, struct err *err) {
     struct setting setting = {
-        .key = "runtime.evict_ns", .value = "$evict_ns", .place = "calibrated.ini"};
+        .key = "evict_wait_ns", .value = "$evict_ns", .place = "calibrated.ini"};
     const struct config_entry *stored = config_find(constants, "evict_ns", "value");
     double value = 0;
     bool is_set =
         system_applied(s, setting.key) != NULL &&
-        !(stored != NULL && num_f64(stored->value, &value) && value == s->runtime.evict_ns);
+        !(stored != NULL && num_f64(stored->value, &value) && value == s->settings.evict_wait_ns);
     if (strcmp(s->runtime_name, "unmask") != 0 || s->rows.chooser != CHOSEN_BY_POLICY || is_set) {
         return 0;
     }
     int status = system_expand(s, constants, &setting, err);
-    return status != 0 ? status : set_part(s, PART_RUNTIME, &setting, err);
+    return status != 0 ? status : set_plain(s, &setting, err);
 }
 
 /* Unless somebody chose one, confidences are drawn from the process of model and workload, where

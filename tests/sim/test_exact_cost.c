@@ -334,6 +334,10 @@ START_TEST(a_step_that_evicts_waits_for_the_host) {
     } steps[] = {{block_span(32, 512, 5, 530), true},
                  {block_span(32, 512, 32, 544), false},
                  {prefill_span(512, 0, 0), false}};
+    struct op *evict = s->graph.ops;
+    while (evict->kind != OP_EVICT) {
+        evict++;
+    }
     s->runtime.host_factor = 2;
     for (int i = 0; i < 3; i++) {
         struct step_price price[2];
@@ -341,11 +345,19 @@ START_TEST(a_step_that_evicts_waits_for_the_host) {
         shape_clear(&shape);
         shape_add(shape.sym, &steps[i].span, 1);
         for (int waits = 0; waits < 2; waits++) {
-            s->runtime.evict_ns = waits * 475e3;
+            evict->wait_ns = waits * 475e3;
             cost_price(s->cost, &shape, (struct chunk_rows){{0}}, &price[waits]);
         }
         double wait_ns = price[1].device_ns - price[0].device_ns;
         ck_assert_double_eq_tol(wait_ns, steps[i].waits ? 950e3 : 0, 1e-3);
+        /* It is the operator's own time, not what is left of the step's. */
+        struct op_price ops[GRAPH_MAX_OPS];
+        double sum_ns = 0;
+        cost_explain(s->cost, &shape, (struct chunk_rows){{0}}, ops);
+        for (uint32_t op = 0; op < s->graph.n_ops; op++) {
+            sum_ns += ops[op].ns;
+        }
+        ck_assert_double_eq_tol(sum_ns, price[1].device_ns, 1e-6 * sum_ns);
     }
     system_close(s);
 }

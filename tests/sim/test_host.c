@@ -199,8 +199,8 @@ START_TEST(the_wait_of_an_eviction_is_a_calibrated_constant) {
     struct system *keeps = rig_system("lmdeploy", "a100-80g", false, NULL);
     ck_assert_uint_eq(evicts->n_calibrated, 1);
     ck_assert_str_eq(evicts->calibrated[0].name, "evict_ns");
-    ck_assert_double_eq(evicts->runtime.evict_ns, evicts->calibrated[0].value);
-    ck_assert_double_gt(evicts->runtime.evict_ns, 0);
+    ck_assert_double_eq(evicts->settings.evict_wait_ns, evicts->calibrated[0].value);
+    ck_assert_double_gt(evicts->settings.evict_wait_ns, 0);
     ck_assert_uint_eq(keeps->n_calibrated, 0);
     system_close(evicts);
     system_close(keeps);
