@@ -9,21 +9,28 @@
 #include "sim/model/model_config.h"
 
 const struct option system_option[] = {
-    {"system", "NAME", "a configuration of policies (list systems; default: dllm-serve)", false},
+    {"system", "NAME",
+     "a configuration of policies (list systems; default: dllm-serve, sdar or vllm-ar, as the "
+     "model asks)",
+     false},
     {NULL, NULL, NULL, false},
 };
 
 const struct option device_options[] = {
-    {"model", "NAME", "the model (list models; default: the system's own)", false},
-    {"gpu", "NAME", "the GPU (list gpus; default: l40s)", false},
-    {"systems", "FILE", "read the systems from this INI file", false},
+    {"model", "NAME",
+     "the model (list models), an INI file or a Hugging Face folder; default: that of --weights, "
+     "or the system's own",
+     false},
+    {"gpu", "NAME", "the GPU (list gpus) or an INI file (default: l40s)", false},
+    {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
     {"profile", "FILE", "price by this profile, measured on the GPU that --gpu names", false},
     {"roofline", NULL, "price by the data sheet, not by the GPU's profile", false},
     {NULL, NULL, NULL, false},
 };
 
 const struct option policy_options[] = {
-    {"set", "KEY=VALUE", "set a key of the system, or workload.KEY of the workload", true},
+    {"set", "KEY=VALUE",
+     "set a key of the system, model.KEY of the model or workload.KEY of the workload", true},
     {"scheduler", "NAME", "short for --set scheduler=NAME; with a slash a plug-in's file", false},
     {"cache", "NAME", "the same for the cache policy", false},
     {"decoder", "NAME", "the same for the decoder", false},
@@ -50,7 +57,6 @@ const struct option backend_options[] = {
 const struct option workload_options[] = {
     {"workload", "NAME", "a workload (list workloads), an INI or a trace file (default: burst)",
      false},
-    {"trace", "FILE", "the same as --workload", false},
     {"arrivals", "PROCESS", "replace the arrival process (list arrivals)", false},
     {"rate", "R", "mean requests per second; a trace is rescaled to it", false},
     {"requests", "N", "how many requests", false},
@@ -63,7 +69,6 @@ const struct option workload_options[] = {
 const struct option objective_options[] = {
     {"slo-latency", "TIME", "objective for goodput, such as 30s", false},
     {"slo-ttft", "TIME", "objective for the first token, which comes with the first block", false},
-    {"slo-ttfb", "TIME", "the same", false},
     {"slo-tpot", "TIME", "objective for the time per output token behind the first block", false},
     {NULL, NULL, NULL, false},
 };
@@ -141,24 +146,15 @@ static int read_settings(const struct options *options, struct asked *asked, str
 }
 
 int asked_objectives(const struct options *options, struct slo *slo, struct err *err) {
-    if (options_has(options, "slo-ttft") && options_has(options, "slo-ttfb")) {
-        return err_usage(err, "--slo-ttft and --slo-ttfb are the same objective: give one of them");
-    }
     int status = options_time(options, "slo-latency", &slo->latency_ns, err);
     status = status != 0 ? status : options_time(options, "slo-ttft", &slo->ttfb_ns, err);
-    status = status != 0 ? status : options_time(options, "slo-ttfb", &slo->ttfb_ns, err);
     return status != 0 ? status : options_time(options, "slo-tpot", &slo->tpot_ns, err);
 }
 
 static int read_workload(const struct options *options, struct run_request *request,
                          struct err *err) {
-    const char *workload = options_text(options, "workload"),
-               *trace = options_text(options, "trace");
-    if (workload != NULL && trace != NULL) {
-        return err_usage(err, "--workload and --trace are the same option: give one of them");
-    }
-    if (workload != NULL || trace != NULL) {
-        request->workload = workload != NULL ? workload : trace;
+    if (options_has(options, "workload")) {
+        request->workload = options_text(options, "workload");
     }
     struct workload_options *o = &request->options;
     uint64_t input = 0, output = 0;
@@ -186,9 +182,8 @@ int asked_path(const struct options *options, const char *name, const char **pat
     return 0;
 }
 
-int asked_systems_file(const struct options *options, const char *name, struct asked *asked,
-                       struct err *err) {
-    return asked_path(options, name, &asked->request.systems_path, err);
+int asked_systems_file(const struct options *options, struct asked *asked, struct err *err) {
+    return asked_path(options, "systems-file", &asked->request.systems_path, err);
 }
 
 int asked_system_names(const char *text, char names[][ASKED_NAME_CHARS], size_t *n,
@@ -310,7 +305,7 @@ int asked_read_system(const struct options *options, struct asked *asked, struct
                       struct err *err) {
     int status = read_system(options, asked, err);
     if (status == 0) {
-        status = asked_systems_file(options, "systems", asked, err);
+        status = asked_systems_file(options, asked, err);
     }
     if (status != 0) {
         return status;

@@ -24,7 +24,7 @@ extern const struct option backend_options[];   /* what executes, and its weight
 extern const struct option record_options[];    /* database and what it keeps */
 extern const struct option job_options[];       /* -j */
 
-/* --slo-latency, --slo-ttft, --slo-ttfb and --slo-tpot; asked_read reads them, too. */
+/* --slo-latency, --slo-ttft and --slo-tpot; asked_read reads them, too. */
 int asked_objectives(const struct options *options, struct slo *slo, struct err *err);
 
 /* Fill in everything that was given but the systems file; the rest has its initial value. `asked`
@@ -35,9 +35,8 @@ int asked_read(const struct options *options, struct asked *asked, struct err *e
  * recorded. */
 int asked_path(const struct options *options, const char *name, const char **path, struct err *err);
 
-/* The systems file, from the option of that name. */
-int asked_systems_file(const struct options *options, const char *name, struct asked *asked,
-                       struct err *err);
+/* --systems-file. */
+int asked_systems_file(const struct options *options, struct asked *asked, struct err *err);
 
 /* --systems A,B,...: how many names there are. */
 int asked_system_names(const char *text, char names[][ASKED_NAME_CHARS], size_t *n,

@@ -55,6 +55,24 @@ static int take(struct options *options, const struct option *option, const char
     return 0;
 }
 
+/* Spellings of before, which scripts may have: taken where a command has the new one alone. */
+static const struct {
+    const char *old, *now;
+} renamed[] = {{"systems", "systems-file"}, {"trace", "workload"},       {"slo-ttfb", "slo-ttft"},
+               {"prompt", "input-tokens"},  {"output", "output-tokens"}, {"o", "out"},
+               {"model", "allocator"}};
+
+static const struct option *find_renamed(const struct option *const *groups, const char *name,
+                                         size_t length) {
+    for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++) {
+        const char *now = renamed[i].now;
+        if (strlen(renamed[i].old) == length && strncmp(renamed[i].old, name, length) == 0) {
+            return find(groups, now, strlen(now));
+        }
+    }
+    return NULL;
+}
+
 /* One option at argv[i]; returns how many arguments it took, or 0 with `err` filled. */
 static int read_option(const struct option *const *groups, int argc, char *const *argv, int i,
                        struct options *out, struct err *err) {
@@ -63,6 +81,7 @@ static int read_option(const struct option *const *groups, int argc, char *const
     const char *name = is_short ? arg + 1 : arg + 2;
     size_t length = is_short ? 1 : strcspn(name, "=");
     const struct option *option = find(groups, name, length);
+    option = option != NULL ? option : find_renamed(groups, name, length);
     if (option == NULL || (!is_short && length == 1)) {
         (void)unknown(groups, arg, (int)(name - arg + (ptrdiff_t)length), err);
         return 0;

@@ -8,7 +8,8 @@
 
 static const struct option own_options[] = {
     {"stream", "FILE", "the recorded requests (sim/memory/stream.h states the format)", false},
-    {"model", "NAME", "torch, torch-expandable, compile or compile-pools; else as recorded", false},
+    {"allocator", "NAME", "torch, torch-expandable, compile or compile-pools; else as recorded",
+     false},
     {"limit", "BYTES", "the most to hold of the device (24GiB); 'none'; else as recorded", false},
     {"max-split", "BYTES", "blocks this large are not split; 'none'; else as recorded", false},
     {NULL, NULL, NULL, false},
@@ -47,7 +48,7 @@ static int read_bytes(const struct options *options, const char *name, int64_t *
 }
 
 static int read_model(const struct options *options, struct asked *asked, struct err *err) {
-    const char *name = options_text(options, "model");
+    const char *name = options_text(options, "allocator");
     if (name == NULL) {
         name = asked->stream.model[0] != '\0' ? asked->stream.model : "torch";
     }

@@ -16,7 +16,10 @@
 
 static const struct option own_options[] = {
     {"backend", "NAME", "cpu or cuda", false},
-    {"model", "NAME", "the model (list models; default: the system's own)", false},
+    {"model", "NAME",
+     "the model (list models), an INI file or a Hugging Face folder; default: that of --weights, "
+     "or the system's own",
+     false},
     {"gpu", "NAME", "what the device is (list gpus; default: found by its name)", false},
     {"out", "FILE", "the profile, such as h200.csv", false},
     {"weights", "SOURCE", "a checkpoint's folder or random:SEED (default: random:1)", false},

@@ -7,7 +7,7 @@
 
 static const struct option own_options[] = {
     {"systems", "A,B,...", "the systems; ratios and differences are to the first", false},
-    {"systems-file", "FILE", "read the systems from this INI file", false},
+    {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
     {"seeds", "N", "run each system with N seeds, from --seed on (default: 1)", false},
     {"same-requests", NULL, "measure by the requests that every system served", false},
     {NULL, NULL, NULL, false},
@@ -15,8 +15,10 @@ static const struct option own_options[] = {
 
 /* As device_options, but --systems are names here. */
 static const struct option compare_device_options[] = {
-    {"model", "NAME", "the model (list models; default: the systems' own)", false},
-    {"gpu", "NAME", "the GPU (list gpus; default: l40s)", false},
+    {"model", "NAME",
+     "the model (list models), an INI file or a Hugging Face folder (default: the systems' own)",
+     false},
+    {"gpu", "NAME", "the GPU (list gpus) or an INI file (default: l40s)", false},
     {"profile", "FILE", "price by this profile, measured on the GPU that --gpu names", false},
     {"roofline", NULL, "price by the data sheet, not by the GPU's profile", false},
     {NULL, NULL, NULL, false},
@@ -49,7 +51,7 @@ static int settle(const struct comparison *c, struct err *err) {
 static int read_options(const struct options *options, struct comparison *c, struct err *err) {
     uint64_t n_seeds = 1;
     int status = asked_read(options, &c->asked, err);
-    status = status != 0 ? status : asked_systems_file(options, "systems-file", &c->asked, err);
+    status = status != 0 ? status : asked_systems_file(options, &c->asked, err);
     status = status != 0 ? status : read_systems(options_text(options, "systems"), c, err);
     status =
         status != 0 ? status : options_whole(options, "seeds", 1, SAMPLE_MOST_SEEDS, &n_seeds, err);

@@ -12,9 +12,12 @@
 
 /* Without the ways to price a step: what is generated is executed. */
 static const struct option own_options[] = {
-    {"model", "NAME", "the model (list models; default: the system's own)", false},
-    {"gpu", "NAME", "the GPU (list gpus; default: l40s)", false},
-    {"systems", "FILE", "read the systems from this INI file", false},
+    {"model", "NAME",
+     "the model (list models), an INI file or a Hugging Face folder; default: that of --weights, "
+     "or the system's own",
+     false},
+    {"gpu", "NAME", "the GPU (list gpus) or an INI file (default: l40s)", false},
+    {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
     {"ids", "N,N,...", "the prompt's token ids", false},
     {"ids-file", "FILE", "the same out of a file, separated by commas or white space", false},
     {"output-tokens", "N", "how many tokens to decode", false},

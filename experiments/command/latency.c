@@ -20,9 +20,11 @@
 
 static const struct option own_options[] = {
     {"systems", "A,B,...", "the systems (default: mosaic)", false},
-    {"systems-file", "FILE", "read the systems from this INI file", false},
-    {"model", "NAME", "the model (list models; default: the systems' own)", false},
-    {"gpu", "NAME", "the GPU (list gpus; default: l40s)", false},
+    {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
+    {"model", "NAME",
+     "the model (list models), an INI file or a Hugging Face folder (default: the systems' own)",
+     false},
+    {"gpu", "NAME", "the GPU (list gpus) or an INI file (default: l40s)", false},
     {"profile", "FILE", "price by this profile, measured on the GPU that --gpu names", false},
     {"roofline", NULL, "price by the data sheet, not by the GPU's profile", false},
     {"canvases", "N,N,...", "tokens of the canvas (default: 1024,2048,... up to 32768)", false},
@@ -108,7 +110,7 @@ static int read_question(const struct options *options, struct question *q, stru
     q->rounds = 3;
     q->solver = options_text(options, "solver");
     int status = asked_read(options, &q->asked, err);
-    status = status == 0 ? asked_systems_file(options, "systems-file", &q->asked, err) : status;
+    status = status == 0 ? asked_systems_file(options, &q->asked, err) : status;
     status = status == 0 ? asked_backend(options, &q->backend, err) : status;
     status = status == 0 ? asked_system_names(systems != NULL ? systems : "mosaic", q->names,
                                               &q->n_systems, err)

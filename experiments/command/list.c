@@ -74,7 +74,7 @@ static int list_system(void *state, const char *name, const char *doc) {
 
 static void list_systems(struct listing *out) {
     out->rows = table_open(name_doc, 2);
-    (void)system_list(NULL, list_system, out, out->err);
+    (void)system_list(list_system, out, out->err);
     out->params = table_open(param_columns, N_PARAM_COLUMNS);
     add_params(out->params, "every system", "", system_params, system_n_params);
 }

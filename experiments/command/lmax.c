@@ -15,9 +15,11 @@
 static const struct option own_options[] = {
     {"system", "NAME", "a configuration of policies (list systems; default: mosaic)", false},
     {"systems", "A,B,...", "several of them in a table; ratios are over the first", false},
-    {"systems-file", "FILE", "read the systems from this INI file", false},
-    {"model", "NAME", "the model (list models; default: the systems' own)", false},
-    {"gpu", "NAME", "the GPU (list gpus; default: rtx3090)", false},
+    {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
+    {"model", "NAME",
+     "the model (list models), an INI file or a Hugging Face folder (default: the systems' own)",
+     false},
+    {"gpu", "NAME", "the GPU (list gpus) or an INI file (default: rtx3090)", false},
     {"memory", "BYTES", "the device has this much, such as 24GiB (default: the GPU's own)", false},
     {"prompt-share", "R", "what the prompt is of the canvas (default: 0.5)", false},
     {"share-of", "WORD", "what R is a share of: canvas (the default) or output", false},
@@ -127,7 +129,7 @@ static int read_question(const struct options *options, struct question *q, stru
     }
     const char *asked = system != NULL ? system : systems != NULL ? systems : "mosaic";
     int status = asked_read(options, &q->asked, err);
-    status = status == 0 ? asked_systems_file(options, "systems-file", &q->asked, err) : status;
+    status = status == 0 ? asked_systems_file(options, &q->asked, err) : status;
     status = status == 0 ? asked_system_names(asked, q->names, &q->n, err) : status;
     status = status == 0 ? read_share(options, &q->request, err) : status;
     status = status == 0 ? read_memory(options, &q->request, err) : status;

@@ -3,16 +3,16 @@
 #include "experiments/cli/cmd.h"
 
 static const struct option own_options[] = {
-    {"o", "FILE", "the page; replaced once it is whole", false},
+    {"out", "FILE", "the page; replaced once it is whole", false},
     {NULL, NULL, NULL, false},
 };
 
 static const struct option *const options_of_report[] = {own_options, NULL};
 
 static int run(const struct options *options, struct err *err) {
-    const char *path = options_text(options, "o");
+    const char *path = options_text(options, "out");
     if (options->n_words != 1 || path == NULL) {
-        return err_usage(err, "report needs a database and -o FILE");
+        return err_usage(err, "report needs a database and --out FILE");
     }
     struct store *store = NULL;
     int status = store_open(options->words[0], STORE_READ, &store, err);
@@ -25,7 +25,7 @@ static int run(const struct options *options, struct err *err) {
 
 const struct command command_report = {
     .name = "report",
-    .words = "DB -o FILE",
+    .words = "DB --out FILE",
     .doc = "one self-contained HTML page about all runs of a database",
     .options = options_of_report,
     .max_words = 1,

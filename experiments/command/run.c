@@ -199,7 +199,7 @@ static int run(const struct options *options, struct err *err) {
     bool has_summary = false;
     int status = asked_read(options, &asked, err);
     if (status == 0) {
-        status = asked_systems_file(options, "systems", &asked, err);
+        status = asked_systems_file(options, &asked, err);
     }
     if (status == 0) {
         status = read_clock(options, &asked.request.backend, err);

@@ -72,7 +72,7 @@ static int run(const struct options *options, struct err *err) {
     ASSERT(server != NULL);
     int status = server_read(path, path, server, err);
     status = status != 0 ? status : asked_read(options, &asked, err);
-    status = status != 0 ? status : asked_systems_file(options, "systems", &asked, err);
+    status = status != 0 ? status : asked_systems_file(options, &asked, err);
     status = status != 0 ? status : read_engine(options, &asked, err);
     if (status == 0) {
         asked.request.system = options_has(options, "system") ? asked.request.system : "vllm-ar";

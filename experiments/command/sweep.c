@@ -19,6 +19,7 @@ static const struct option sweep_record_options[] = {
 };
 
 static const struct option sweep_price_options[] = {
+    {"systems-file", "FILE", "systems of your own, beside the shipped ones", false},
     {"profile", "FILE", "price by this profile, measured on the sweep's one GPU", false},
     {"host", "NAME", "the host of every system (list hosts); default: each its own", false},
     {NULL, NULL, NULL, false},
@@ -225,6 +226,7 @@ static int make_points(const struct options *options, struct sweep *sweep, struc
     ASSERT(sweep->runs != NULL && sweep->asked != NULL);
     for (size_t p = 0; status == 0 && p < sweep->n_points; p++) {
         status = ask_point(options, sweep, p, err);
+        status = status != 0 ? status : asked_systems_file(options, &sweep->asked[p], err);
         for (size_t seed = 0; seed < sweep->n_seeds; seed++) {
             struct run_request *request = &sweep->runs[p * sweep->n_seeds + seed].request;
             *request = sweep->asked[p].request;

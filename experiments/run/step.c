@@ -8,8 +8,8 @@
 
 const struct option step_options[] = {
     {"requests", "N", "requests in the batch, all at the same step (default: 1)", false},
-    {"prompt", "N", "tokens of each prompt (default: 512)", false},
-    {"output", "N", "tokens of each output (default: 256)", false},
+    {"input-tokens", "N", "tokens of each prompt (default: 512)", false},
+    {"output-tokens", "N", "tokens of each output (default: 256)", false},
     {"step", "N", "steps each has done before this one (default: 0)", false},
     {"refresh", "N", "instead: requests at their first refresh step", false},
     {"reuse", "N", "and requests at their first reuse step", false},
@@ -137,10 +137,12 @@ static int read_wanted(const struct options *options, struct wanted *wanted, str
     enum { MOST_TOKENS = 1 << 24 };
     *wanted = (struct wanted){.requests = 1, .prompt = 512, .output = 256};
     int status = options_whole(options, "requests", 1, MOST_REQUESTS, &wanted->requests, err);
-    status = status != 0 ? status
-                         : options_whole(options, "prompt", 1, MOST_TOKENS, &wanted->prompt, err);
-    status = status != 0 ? status
-                         : options_whole(options, "output", 1, MOST_TOKENS, &wanted->output, err);
+    status = status != 0
+                 ? status
+                 : options_whole(options, "input-tokens", 1, MOST_TOKENS, &wanted->prompt, err);
+    status = status != 0
+                 ? status
+                 : options_whole(options, "output-tokens", 1, MOST_TOKENS, &wanted->output, err);
     status =
         status != 0 ? status : options_whole(options, "step", 0, MOST_TOKENS, &wanted->step, err);
     status = status != 0

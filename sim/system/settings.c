@@ -115,10 +115,6 @@ const struct param system_params[] = {
      "allow contexts beyond the model's positions, to study memory and time"},
     {"temperature", PARAM_F64, 0, "1", "1", 0.01, 100, NULL, offsetof(struct settings, temperature),
      "simulated: that logits are divided by before confidences are taken of them"},
-    {"confidence_a", PARAM_F64, 0, "1", "2", 0.01, 100, NULL,
-     offsetof(struct settings, confidence_a), "confidence = kumaraswamy: its shape a (assumed)"},
-    {"confidence_b", PARAM_F64, 0, "1", "1", 0.01, 100, NULL,
-     offsetof(struct settings, confidence_b), "confidence = kumaraswamy: its shape b (assumed)"},
     {"confidence_drop", PARAM_F64, 0, "1", "0", 0, 100, NULL,
      offsetof(struct settings, confidence_drop),
      "how much less sure than its decode process says a model is: logits of a confidence; not of "

@@ -76,7 +76,6 @@ struct settings {
     bool decides_ahead;
     bool prefix_caching;
     bool beyond_positions;
-    double confidence_a, confidence_b;
     double confidence_drop; /* taken from the logits of what a decode process draws */
     double temperature;     /* that logits are divided by */
 };

@@ -331,9 +331,6 @@ static void resolve_settings(struct system *s, uint32_t longest) {
     if (settings->steps_per_block == 0) {
         settings->steps_per_block = settings->block_tokens;
     }
-    if (s->process.independent) {
-        s->process = process_kumaraswamy(settings->confidence_a, settings->confidence_b);
-    }
     s->process.location -= settings->confidence_drop;
     s->process.temperature = settings->temperature;
 }
@@ -584,9 +581,7 @@ static int default_process(struct system *s, const char *workload, struct err *e
     }
     ASSERT(setting != NULL);
     char name[sizeof s->confidence];
-    bool is_shaped =
-        system_applied(s, "confidence_a") != NULL || system_applied(s, "confidence_b") != NULL;
-    if (setting->layer != 0 || is_shaped || workload == NULL) {
+    if (setting->layer != 0 || workload == NULL) {
         return 0;
     }
     int status = decode_process_of(s->model->name, workload, name, sizeof name, err);
@@ -596,8 +591,8 @@ static int default_process(struct system *s, const char *workload, struct err *e
     return status;
 }
 
-static int open_parts(const struct system_request *request, const struct config *systems,
-                      const struct config *constants, struct system *s, struct err *err) {
+static int open_parts(const struct system_request *request, const struct system_files *files,
+                      struct system *s, struct err *err) {
     static const char *const defaults[][2] = {
         {"scheduler", "continuous"},   {"cache", "none"},     {"decoder", "fixed"},
         {"router", "least-loaded"},    {"runtime", "unmask"}, {"planner", "first-fit"},
@@ -616,10 +611,9 @@ static int open_parts(const struct system_request *request, const struct config 
         status = system_remember(s, &setting, err);
     }
     if (status == 0) {
-        status = system_take_section(s, systems, constants, request->system, err);
+        status = system_take_section(s, files, request->system, err);
     }
-    const char *model =
-        request->model != NULL ? request->model : system_file_model(systems, s->name);
+    const char *model = request->model != NULL ? request->model : system_file_model(files, s->name);
     if (status == 0) {
         s->model = model_find(model != NULL ? model : "llada-8b", err);
         status = s->model == NULL ? (int)err->kind : 0;
@@ -627,7 +621,7 @@ static int open_parts(const struct system_request *request, const struct config 
     s->layer++;
     for (uint32_t i = 0; status == 0 && i < request->n_overrides; i++) {
         struct setting setting = request->overrides[i];
-        status = system_expand(s, constants, &setting, err);
+        status = system_expand(s, &files->constants, &setting, err);
         if (status == 0) {
             status = system_remember(s, &setting, err);
         }
@@ -641,12 +635,12 @@ static int open_parts(const struct system_request *request, const struct config 
     if (status == 0 && s->model == &s->changed) {
         status = model_check(s->model, "--set model.KEY", err);
     }
-    status = status == 0 ? system_take_host(s, constants, err) : status;
+    status = status == 0 ? system_take_host(s, &files->constants, err) : status;
     if (status != 0) {
         return status;
     }
     system_ask_rows(s);
-    status = take_evict_wait(s, constants, err);
+    status = take_evict_wait(s, &files->constants, err);
     return status != 0 ? status : resolve(s, request, err);
 }
 
@@ -655,17 +649,16 @@ bool system_asks_longest_canvas(const struct system *s) {
 }
 
 int system_open(const struct system_request *request, struct system **out, struct err *err) {
-    struct config systems, constants;
-    int status = system_files_read(request->systems_path, &systems, &constants, err);
+    struct system_files files;
+    int status = system_files_read(request->systems_path, &files, err);
     if (status != 0) {
         return status;
     }
     struct system *s = calloc(1, sizeof *s);
     ASSERT(s != NULL);
     param_defaults(system_params, system_n_params, &s->settings);
-    status = open_parts(request, &systems, &constants, s, err);
-    config_fini(&systems);
-    config_fini(&constants);
+    status = open_parts(request, &files, s, err);
+    system_files_close(&files);
     if (status != 0) {
         system_close(s);
         return status;

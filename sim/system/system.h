@@ -68,6 +68,7 @@ struct system {
     uint32_t n_calibrated;
     struct assumption assumed[MAX_ASSUMED];
     uint32_t n_assumed;
+    bool hides_shipped; /* one's own section, of the name of a shipped one */
 
     /* Resolved. */
     struct model changed;      /* the model with what `model.KEY` sets, where something is set */
@@ -94,7 +95,7 @@ struct system {
 struct system_request {
     const char *system, *model, *gpu; /* model NULL: the system's own or llada-8b */
     const char *workload;             /* whose decode process is the default; NULL: none */
-    const char *systems_path;         /* NULL: the shipped file */
+    const char *systems_path;         /* one's own, beside the shipped ones; NULL: none */
     const char *profile_path;         /* NULL: the GPU's; else measured on the GPU named */
     const struct setting *overrides;  /* --set, in order */
     uint32_t n_overrides;
@@ -136,9 +137,8 @@ struct provenance system_decisions(const struct system *system);
 /* The resolved configuration as INI text, malloc'd: the same text makes the same system. */
 char *system_text(const struct system *system);
 
-/* Names of the systems in the file, in file order, with their `doc`. */
-int system_list(const char *systems_path,
-                int (*each)(void *state, const char *name, const char *doc), void *state,
+/* Names of the shipped systems, in file order, with their `doc`. */
+int system_list(int (*each)(void *state, const char *name, const char *doc), void *state,
                 struct err *err);
 
 /* "measured", "imported", "transferred" or "roofline". */

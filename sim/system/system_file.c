@@ -64,19 +64,37 @@ static bool has_section(const struct config *config, const char *name) {
     return false;
 }
 
-static int unknown_system(const struct config *config, const char *name, struct err *err) {
-    const char *names[128] = {NULL};
-    size_t n = 0;
-    for (size_t i = 0; i < config->n_entries && n < 127; i++) {
+/* The file that a section of that name is read from; NULL: none. The section that names itself as
+ * its base means the shipped one. */
+static const struct config *file_of(const struct system_files *files, const char *name,
+                                    bool is_shipped) {
+    if (!is_shipped && has_section(&files->own, name)) {
+        return &files->own;
+    }
+    return has_section(&files->shipped, name) ? &files->shipped : NULL;
+}
+
+enum { MOST_NAMES = 256 };
+
+static size_t add_names(const struct config *config, const char **names, size_t n) {
+    for (size_t i = 0; i < config->n_entries && n < MOST_NAMES; i++) {
         const char *section = config->entries[i].section;
         if (n == 0 || strcmp(names[n - 1], section) != 0) {
             names[n++] = section;
         }
     }
+    return n;
+}
+
+static int unknown_system(const struct system_files *files, const char *name, struct err *err) {
+    const char *names[MOST_NAMES + 1] = {NULL};
+    bool has_own = files->own.path != NULL;
+    add_names(&files->shipped, names, add_names(&files->own, names, 0));
     char hint[NAME_HINT_CHARS];
     name_hint(name, names, hint);
-    return err_usage(err, "unknown system '%s' in %s%s (`unmask list systems` prints them all)",
-                     name, config->path, hint);
+    return err_usage(err, "unknown system '%s'%s%s%s%s (`unmask list systems` prints them all)",
+                     name, has_own ? " in " : "", has_own ? files->own.path : "",
+                     has_own ? " and the shipped systems" : "", hint);
 }
 
 /* The reason beside a setting that was inferred; a later section's replaces it. */
@@ -110,6 +128,10 @@ static int settle_assumptions(struct system *s, struct err *err) {
 
 void system_warn_of_settings(const struct system *s, struct warnings *warnings) {
     const struct model *model = s->whole;
+    if (s->hides_shipped) {
+        warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN,
+                     "%s is one's own system, not the shipped one of that name", s->name);
+    }
     if (model->assumed != NULL && model->assumed[0] != '\0') {
         warnings_add(warnings, WARNING_SETTING_ASSUMED, (double)NAN,
                      "config.json of %s does not say: %s (as %s models have it)", model->name,
@@ -150,12 +172,28 @@ static int take_entry(struct system *s, const struct config *config, const struc
     return status != 0 ? status : system_remember(s, &setting, err);
 }
 
-/* The section's base first, then its own keys; those for this GPU after the plain ones. */
-static int take_section(struct system *s, const struct config *config,
-                        const struct config *constants, const char *name, int depth,
+static int take_entries(struct system *s, const struct config *config,
+                        const struct config *constants, const char *name, bool of_gpu,
                         struct err *err) {
-    if (!has_section(config, name)) {
-        return unknown_system(config, name, err);
+    for (size_t i = 0; i < config->n_entries; i++) {
+        const struct config_entry *entry = &config->entries[i];
+        if (strcmp(entry->section, name) == 0 && !is_file_word(entry->key) &&
+            (strchr(entry->key, '@') != NULL) == of_gpu) {
+            int status = take_entry(s, config, constants, entry, err);
+            if (status != 0) {
+                return status;
+            }
+        }
+    }
+    return 0;
+}
+
+/* The section's base first, then its own keys; those for this GPU after the plain ones. */
+static int take_section(struct system *s, const struct system_files *files, const char *name,
+                        bool is_shipped, int depth, struct err *err) {
+    const struct config *config = file_of(files, name, is_shipped);
+    if (config == NULL) {
+        return unknown_system(files, name, err);
     }
     const struct config_entry *base = config_find(config, name, "base");
     if (base != NULL) {
@@ -163,80 +201,82 @@ static int take_section(struct system *s, const struct config *config,
             return err_usage(err, "%s:%d: the bases of [%s] go in a circle", config->path,
                              base->line, name);
         }
-        int status = take_section(s, config, constants, base->value, depth + 1, err);
+        bool of_shipped = config == &files->shipped || strcmp(base->value, name) == 0;
+        int status = take_section(s, files, base->value, of_shipped, depth + 1, err);
         if (status != 0) {
             return status;
         }
     }
     s->layer++;
-    for (int specific = 0; specific < 2; specific++) {
-        for (size_t i = 0; i < config->n_entries; i++) {
-            const struct config_entry *entry = &config->entries[i];
-            if (strcmp(entry->section, name) == 0 && !is_file_word(entry->key) &&
-                (strchr(entry->key, '@') != NULL) == (specific == 1)) {
-                int status = take_entry(s, config, constants, entry, err);
-                if (status != 0) {
-                    return status;
-                }
-            }
-        }
-    }
-    return 0;
+    int status = take_entries(s, config, &files->constants, name, false, err);
+    return status != 0 ? status : take_entries(s, config, &files->constants, name, true, err);
 }
 
 /* The nearest `model` along the chain of bases, or NULL. */
-const char *system_file_model(const struct config *config, const char *name) {
+const char *system_file_model(const struct system_files *files, const char *name) {
+    bool is_shipped = false;
     for (int depth = 0; depth < 8; depth++) {
+        const struct config *config = file_of(files, name, is_shipped);
+        if (config == NULL) {
+            return NULL;
+        }
         const struct config_entry *model = config_find(config, name, "model");
         const struct config_entry *base = config_find(config, name, "base");
         if (model != NULL || base == NULL) {
             return model != NULL ? model->value : NULL;
         }
+        is_shipped = config == &files->shipped || strcmp(base->value, name) == 0;
         name = base->value;
     }
     return NULL;
 }
 
-int system_take_section(struct system *s, const struct config *systems,
-                        const struct config *constants, const char *name, struct err *err) {
-    int status = take_section(s, systems, constants, name, 0, err);
+int system_take_section(struct system *s, const struct system_files *files, const char *name,
+                        struct err *err) {
+    int status = take_section(s, files, name, false, 0, err);
+    s->hides_shipped = has_section(&files->own, name) && has_section(&files->shipped, name);
     return status != 0 ? status : settle_assumptions(s, err);
 }
 
-int system_files_read(const char *systems_path, struct config *systems, struct config *constants,
-                      struct err *err) {
+int system_files_read(const char *own_path, struct system_files *out, struct err *err) {
     char path[1024];
-    int status =
-        config_read(systems_path != NULL ? systems_path
-                                         : data_path(path, sizeof path, "experiments/systems.ini"),
-                    systems, err);
-    if (status != 0) {
-        return status;
+    *out = (struct system_files){.own.path = NULL};
+    int status = own_path != NULL ? config_read(own_path, &out->own, err) : 0;
+    if (status == 0) {
+        status = config_read(data_path(path, sizeof path, "experiments/systems.ini"), &out->shipped,
+                             err);
     }
-    status =
-        config_read(data_path(path, sizeof path, "experiments/calibrated.ini"), constants, err);
+    if (status == 0) {
+        status = config_read(data_path(path, sizeof path, "experiments/calibrated.ini"),
+                             &out->constants, err);
+    }
     if (status != 0) {
-        config_fini(systems);
+        system_files_close(out);
     }
     return status;
 }
 
-int system_list(const char *systems_path,
-                int (*each)(void *state, const char *name, const char *doc), void *state,
+void system_files_close(struct system_files *files) {
+    config_fini(&files->own);
+    config_fini(&files->shipped);
+    config_fini(&files->constants);
+}
+
+int system_list(int (*each)(void *state, const char *name, const char *doc), void *state,
                 struct err *err) {
-    struct config systems, constants;
-    int status = system_files_read(systems_path, &systems, &constants, err);
+    struct system_files files;
+    int status = system_files_read(NULL, &files, err);
     if (status != 0) {
         return status;
     }
-    for (size_t i = 0; status == 0 && i < systems.n_entries; i++) {
-        const char *section = systems.entries[i].section;
-        if (i == 0 || strcmp(section, systems.entries[i - 1].section) != 0) {
-            const struct config_entry *doc = config_find(&systems, section, "doc");
+    const struct config *systems = &files.shipped;
+    for (size_t i = 0; status == 0 && i < systems->n_entries; i++) {
+        const char *section = systems->entries[i].section;
+        if (i == 0 || strcmp(section, systems->entries[i - 1].section) != 0) {
+            const struct config_entry *doc = config_find(systems, section, "doc");
             status = each(state, section, doc != NULL ? doc->value : "");
         }
     }
-    config_fini(&systems);
-    config_fini(&constants);
+    system_files_close(&files);
     return status;
 }

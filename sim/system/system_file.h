@@ -4,14 +4,20 @@
 
 #include "sim/system/system.h"
 
-/* Both files; `systems_path` NULL means the shipped one. On success the caller releases both. */
-int system_files_read(const char *systems_path, struct config *systems, struct config *constants,
-                      struct err *err);
+/* The shipped systems and one's own beside them. A section of one's own hides the shipped one of
+ * its name, which may be its base. */
+struct system_files {
+    struct config own, shipped, constants; /* `own`: empty where there is none */
+};
+
+/* `own_path` NULL: the shipped systems alone. On success the caller runs system_files_close. */
+int system_files_read(const char *own_path, struct system_files *out, struct err *err);
+void system_files_close(struct system_files *files);
 
 /* The keys of section `name`, its bases' first, remembered in `s`; those for another GPU are left
  * out. */
-int system_take_section(struct system *s, const struct config *systems,
-                        const struct config *constants, const char *name, struct err *err);
+int system_take_section(struct system *s, const struct system_files *files, const char *name,
+                        struct err *err);
 
 /* Replace "$NAME" by the calibrated constant of that name and note that it is in force. */
 int system_expand(struct system *s, const struct config *constants, struct setting *setting,
@@ -21,7 +27,7 @@ int system_expand(struct system *s, const struct config *constants, struct setti
 const struct setting *system_applied(const struct system *s, const char *key);
 
 /* The nearest `model` along the chain of bases, or NULL. */
-const char *system_file_model(const struct config *systems, const char *name);
+const char *system_file_model(const struct system_files *files, const char *name);
 
 /* Remember a setting of the present layer; the last writer of a key wins. Choosing a part anew
  * drops its parameters of earlier layers, so that lines of one section may come in any order. */

@@ -208,7 +208,7 @@ START_TEST(a_sweep_that_was_interrupted_keeps_its_whole_runs) {
     struct output later = CLI("replay", "--db", db, "--run", "2");
     ck_assert_int_eq(later.status, 2);
     output_free(&later);
-    free(PRINTS("report", db, "-o", cli_path("report.html")));
+    free(PRINTS("report", db, "--out", cli_path("report.html")));
 }
 END_TEST
 

@@ -105,17 +105,16 @@ START_TEST(options_are_read_strictly) {
             "run", "--seed", "9223372036854775808");
     REFUSES(2, "--set: 'a' is not KEY=VALUE", "run", "--set", "a");
     REFUSES(2, "--set: the model is chosen with --model", "run", "--set", "model=llada-8b");
-    REFUSES(2, "--slo-ttfb: '3 x' is not a time such as 2.5s or 300ms", "run", "--slo-ttfb", "3 x");
+    REFUSES(2, "--slo-ttft: '3 x' is not a time such as 2.5s or 300ms", "run", "--slo-ttfb", "3 x");
     REFUSES(2, "--levels says what --db keeps, but there is no --db", "run", "--levels", "steps");
     REFUSES(2, "--levels: 'all' is neither requests, steps nor events", "run", "--db",
             cli_path("levels.db"), "--levels", "all");
     REFUSES(2, "--backend: this program has no 'tpu'; it has: sim, cpu, cuda", "run", "--backend",
             "tpu");
-    REFUSES(2, "--workload and --trace are the same option: give one of them", "run", "--workload",
-            "burst", "--trace", "x.csv");
+    REFUSES(2, "--workload is given twice", "run", "--workload", "burst", "--trace", "x.csv");
     REFUSES(2, "compare needs --systems A,B,...; `unmask list systems` names them", "compare");
     REFUSES(2, "replay needs --db FILE and --run N", "replay", "--run", "1");
-    REFUSES(2, "report needs a database and -o FILE", "report", "x.db");
+    REFUSES(2, "report needs a database and --out FILE", "report", "x.db");
     REFUSES(2, "sweep needs an INI file with a [sweep] section", "sweep");
     REFUSES(2, "-j: '0' is not a whole number from 1 to 256", "sweep", "x.ini", "-j0");
     REFUSES(2, "give either --requests and --step or --refresh and --reuse", "explain", "--step",
@@ -152,6 +151,48 @@ START_TEST(parts_that_do_not_go_together_are_refused) {
             "--set", "kv=slab");
     REFUSES(2, "cache exact is read in place: set runtime.gathers_cache = off", "run", "--system",
             "sdar", "--set", "runtime=nano-vllm");
+}
+END_TEST
+
+/* They stand beside the shipped ones, may begin with these, and say so where they hide one. */
+START_TEST(systems_of_ones_own_are_added_to_the_shipped) {
+    const char *path = cli_write("own.ini", "[mine]\nbase = dllm-serve\nmax_requests = 3\n"
+                                            "[focus]\nbase = focus\nmax_requests = 8\n"
+                                            "[lmdeploy]\nscheduler = nonsense\n"
+                                            "[round]\nbase = trip\n[trip]\nbase = round\n");
+    static const char hides[] = "one's own system, not the shipped one";
+    char *text = PRINTS("run", "--systems-file", path, "--system", "mine", "--requests", "9");
+    ck_assert_msg(strstr(text, "mine, llada-8b on l40s") != NULL, "%s", text);
+    ck_assert_ptr_nonnull(strstr(text, "at most 3"));
+    ck_assert_ptr_null(strstr(text, hides));
+    free(text);
+    /* A base of its own name is the shipped one, whose own base is not [lmdeploy] of this file. */
+    text = PRINTS("run", "--systems", path, "--system", "focus", "--requests", "9");
+    ck_assert_msg(strstr(text, hides) != NULL, "%s", text);
+    free(text);
+    text = PRINTS("run", "--systems-file", path, "--system", "dllm-serve", "--requests", "9");
+    ck_assert_ptr_null(strstr(text, hides));
+    free(text);
+    struct output output = CLI("run", "--systems-file", path, "--system", "round");
+    ck_assert_int_eq(output.status, 2);
+    ck_assert_ptr_nonnull(strstr(output.err, "go in a circle"));
+    output_free(&output);
+    output = CLI("run", "--systems-file", path, "--system", "dllm-serv");
+    ck_assert_int_eq(output.status, 2);
+    ck_assert_ptr_nonnull(strstr(output.err, "did you mean 'dllm-serve'?"));
+    output_free(&output);
+}
+END_TEST
+
+/* What scripts may have from before. */
+START_TEST(old_spellings_of_options_are_taken) {
+    char *now = PRINTS("explain", "--input-tokens", "200", "--output-tokens", "64");
+    char *before = PRINTS("explain", "--prompt", "200", "--output", "64");
+    ck_assert_str_eq(now, before);
+    free(now);
+    free(before);
+    REFUSES(2, "--input-tokens is given twice", "explain", "--prompt", "2", "--input-tokens", "3");
+    REFUSES(2, "unknown option '--output'; did you mean '--out'?", "figure", "--output", "x");
 }
 END_TEST
 
@@ -366,6 +407,8 @@ int main(void) {
         an_unknown_name_is_met_with_the_nearest,
         options_are_read_strictly,
         parts_that_do_not_go_together_are_refused,
+        systems_of_ones_own_are_added_to_the_shipped,
+        old_spellings_of_options_are_taken,
         files_of_ones_own_are_taken_by_path,
         a_runtime_that_is_not_the_engines_is_refused_before_there_is_a_device,
         a_bad_ini_file_is_refused_with_its_line,

@@ -238,7 +238,6 @@ START_TEST(decisions_are_drawn_by_the_process_of_model_and_workload) {
     check_decisions("dinfer", none, "livecodebench-v6", "llada-moe/lcb-v6", "calibrated");
     check_decisions("focus", none, "burst", "kumaraswamy", "assumed");
     check_decisions("focus", "confidence=kumaraswamy", "sharegpt", "kumaraswamy", "assumed");
-    check_decisions("focus", "confidence_a=3", "sharegpt", "kumaraswamy", "assumed");
     check_decisions("dinfer-0.8", "confidence=llada-td/mbpp", "mbpp", "llada-td/mbpp",
                     "transferred");
     check_decisions("dllm-serve", none, "burst", "none", "none");

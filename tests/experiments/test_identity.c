@@ -320,7 +320,7 @@ START_TEST(a_database_of_schema_1_is_read_and_then_changed) {
     ck_assert_int_eq(replayed.status, 0);
     ck_assert_msg(strstr(replayed.err, "kept no digests") != NULL, "%s", replayed.err);
     output_free(&replayed);
-    free(PRINTS("report", db, "-o", cli_path("old.html")));
+    free(PRINTS("report", db, "--out", cli_path("old.html")));
     sweeps(&plain, file, db, "an older unmask recorded it, which kept no digests");
     sweeps(&plain, file, db, "1 points were in ");
 }

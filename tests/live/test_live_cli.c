@@ -362,7 +362,7 @@ START_TEST(an_interrupted_live_run_is_kept_as_incomplete) {
              db);
     REFUSES(1, sentence, "replay", "--db", db, "--run", "1");
     const char *page = cli_path("cut.html");
-    free(PRINTS("report", db, "-o", page));
+    free(PRINTS("report", db, "--out", page));
     FILE *file = fopen(page, "r");
     ck_assert_ptr_nonnull(file);
     char *text = cli_read(file);
