@@ -25,8 +25,7 @@ struct cache_policy {
 
     /* The row sets of the request's next step, every field of them, and for how many consecutive
      * steps they hold, >= 1, unless the block ends before. A pure function of the arguments.
-     * `memory` is what learn wrote; its request's positions are not known where decisions come from
-     * a trace, and then it is zeros.
+     * `memory` is what learn wrote.
      *
      * Models that see their canvas (ROW_NONE, ROW_KV, ROW_FEATURES): a step runs the active block,
      * and puts it through the head. What a step reads, one before it has written. Memory is the

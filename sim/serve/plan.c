@@ -58,6 +58,12 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
     if (life->has_positions) {
         positions_plan(&life->positions, slot, request, life->asked->executor.knows_positions);
     } else if (journey->recall.is_open) {
+        if (system->cache->memory_bytes > 0 && system->rows.chooser != CHOSEN_BY_POLICY) {
+            return err_usage(err,
+                             "cache %s plans by what it learns of each request, which a trace of "
+                             "decisions does not tell",
+                             system->cache->policy.name);
+        }
         int status = recall_plan(&journey->recall, life->asked->decode, request, err);
         if (status != 0) {
             return status;

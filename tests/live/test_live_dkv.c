@@ -14,8 +14,9 @@ static const char *const caches[][3] = {
     {"cache=dkv-decode", "cache.interval_steps=4", NULL},
     {"cache=dkv-prefill", "cache.prompt_interval_steps=4", NULL},
     {"cache=dkv-pd", "cache.interval_steps=2", "cache.prompt_interval_steps=6"},
+    {"cache=paced", "cache.renew_tokens=4", NULL},
 };
-enum { DECODE, PREFILL, PD, N_CACHES };
+enum { DECODE, PREFILL, PD, PACED, N_CACHES };
 
 static struct system *system_of(const char *const cache[3], const char *decoder, const char *scope,
                                 const char *layout) {
@@ -165,12 +166,17 @@ static uint32_t next_of(const struct canvas *canvas, uint64_t id, uint32_t first
     return best;
 }
 
-static void choose_runs(int cache, const struct canvas *canvas, uint32_t step, bool *runs) {
+/* `step` in the block that begins at `first`, `of_all` of the request, each of which decides a
+ * token. */
+static void choose_runs(int cache, const struct canvas *canvas, uint32_t first, uint32_t step,
+                        uint32_t of_all, bool *runs) {
     for (uint32_t t = 0; t < canvas->n; t++) {
         bool is_output = t >= canvas->prompt, undecided = canvas->masked[t] || canvas->decided[t];
         bool of_cache[N_CACHES] = {
             [DECODE] = step % 4 == 0 || undecided,
             [PREFILL] = step % 4 == 0 || is_output,
+            [PACED] = of_all % 4 == 0 || undecided ||
+                      (step == 0 && is_output && t + BLOCK >= first), /* the block before */
             [PD] = step % 6 == 0 || (step % 2 == 0 && is_output) || undecided,
         };
         runs[t] = of_cache[cache];
@@ -223,7 +229,7 @@ static uint32_t follow(int cache, const struct weights *w, const struct arrival 
         uint32_t end = first + BLOCK < canvas->n ? first + BLOCK : canvas->n;
         for (uint32_t step = 0; step < end - first; step++, n_steps++) {
             uint32_t next = next_of(canvas, arrival->id, first, end);
-            choose_runs(cache, canvas, step, runs);
+            choose_runs(cache, canvas, first, step, n_steps, runs);
             run_step(w, canvas, runs, next);
             if (cache != PREFILL) { /* which stores the prompt alone */
                 ck_assert_mem_eq(runs, noted.wrote[n_steps], canvas->n * sizeof *runs);
@@ -295,6 +301,7 @@ START_TEST(renewal_in_every_step_is_no_cache_at_all) {
         {"cache=dkv-decode", "cache.interval_steps=1", NULL},
         {"cache=dkv-prefill", "cache.prompt_interval_steps=1", NULL},
         {"cache=dkv-pd", "cache.prompt_interval_steps=1", NULL},
+        {"cache=paced", "cache.renew_tokens=1", NULL},
     };
     for (int i = 0; i < N_CACHES; i++) {
         struct served *none = serve_as("cache=none", NULL, NULL, "fixed");

@@ -198,6 +198,36 @@ START_TEST(dkv_runs_what_is_masked_and_what_was_just_decoded) {
 }
 END_TEST
 
+/* All of it at first and once enough was decoded; in between what is masked, and in a block's first
+ * step the block before, whose last tokens were decided by the step before. */
+START_TEST(paced_renews_by_what_was_decoded) {
+    struct err err = {0};
+    const struct cache_policy *paced =
+        (const struct cache_policy *)policy_find(POLICY_CACHE, "paced", &err);
+    void *state = policy_state(&paced->policy);
+    uint64_t memory = 0;
+    struct request request = request_at(256, 256, 0, 0);
+    (void)cache_plan(paced, state, &memory, &request);
+    ck_assert_uint_eq(request.span.phase, PHASE_REFRESH);
+    paced->learn(state, &memory, &request, 15);
+    request = request_at(256, 256, 2, 3);
+    request.uncached_in_block = 30;
+    (void)cache_plan(paced, state, &memory, &request);
+    ck_assert_uint_eq(request.span.phase, PHASE_REUSE);
+    ck_assert_uint_eq(request.span.queries, 192 - 2);
+    request = request_at(256, 256, 3, 0);
+    (void)cache_plan(paced, state, &memory, &request);
+    ck_assert_uint_eq(request.rows.run.first, 256 + 2 * 32);
+    ck_assert_uint_eq(request.span.context, 256 + 2 * 32);
+    paced->learn(state, &memory, &request, 1);
+    (void)cache_plan(paced, state, &memory, &request);
+    ck_assert_uint_eq(request.span.phase, PHASE_REFRESH);
+    paced->learn(state, &memory, &request, 3);
+    ck_assert_uint_eq(memory, 3);
+    free(state);
+}
+END_TEST
+
 START_TEST(sparse_runs_two_full_passes_a_block_and_keeps_half_of_the_context) {
     static const char *const names[] = {"sparse-uniform", "sparse-head"};
     for (int i = 0; i < 2; i++) {
@@ -338,6 +368,7 @@ int main(void) {
         vicinity_warms_up_refreshes_once_a_block_and_runs_what_is_near,
         a_cross_block_update_takes_the_place_of_commit_passes,
         dkv_runs_what_is_masked_and_what_was_just_decoded,
+        paced_renews_by_what_was_decoded,
         sparse_runs_two_full_passes_a_block_and_keeps_half_of_the_context,
         dllm_cache_follows_its_two_intervals,
         tokens_per_block_follow_the_closed_forms,

@@ -1,0 +1,64 @@
+/* Renewal paced by what is decoded: rows go stale as tokens take the place of masks, so all of them
+ * are renewed once so many tokens were decoded since they last were, in however many steps and
+ * blocks. In between, what is masked runs, and what the step before decided, once more.
+ * EntropyCache (arXiv 2603.18489) has this shape; its signal is the largest entropy among the
+ * tokens just decoded, of which neither the simulation nor the device tells a policy: here it is
+ * their number.
+ */
+#include "sim/cache/cache.h"
+
+struct state {
+    uint32_t renew_tokens;
+};
+
+/* Of a request. */
+struct memory {
+    uint64_t decoded; /* since the step before the last renewal */
+};
+
+static const struct param params[] = {
+    {"renew_tokens", PARAM_U32, 0, "tokens", "16", 1, 1000000, NULL,
+     offsetof(struct state, renew_tokens), "tokens decoded between full passes (assumed)"},
+};
+
+static uint32_t plan(const void *opaque, const void *opaque_memory, const struct request *request,
+                     struct row_sets *rows) {
+    const struct state *state = opaque;
+    const struct memory *memory = opaque_memory;
+    uint32_t canvas = request->canvas_tokens, start = request->block_start;
+    bool renews = request->steps == 0 || memory->decoded >= state->renew_tokens;
+    /* The last of the block before were decided by the step before. */
+    bool enters = request->step_in_block == 0 && request->block > 0;
+    uint32_t reuses_from = enters ? start - request->block_tokens : start;
+    *rows = (struct row_sets){.kind = ROW_KV,
+                              .settles = BLOCK_DELAYED,
+                              .run = {renews ? 0 : reuses_from, canvas},
+                              .skips = !renews,
+                              .keep = {{0, canvas}},
+                              .held = canvas};
+    rows->head = rows->run;
+    return 1;
+}
+
+/* A renewal that decides tokens leaves their rows as they were before. */
+static void learn(const void *state, void *opaque, const struct request *request, uint32_t n) {
+    struct memory *memory = opaque;
+    bool renewed = n > 0 && request->span.phase == PHASE_REFRESH;
+    (void)state;
+    memory->decoded = (renewed ? 0 : memory->decoded) + n;
+}
+
+const struct cache_policy cache_paced = {
+    .policy = {.abi = POLICY_ABI,
+               .kind = POLICY_CACHE,
+               .size = sizeof(struct cache_policy),
+               .state_bytes = sizeof(struct state),
+               .name = "paced",
+               .doc =
+                   "as dkv-decode, renewed after so many decoded tokens; blind to which they are",
+               .params = params,
+               .n_params = sizeof params / sizeof params[0]},
+    .memory_bytes = sizeof(struct memory),
+    .plan = plan,
+    .learn = learn,
+};
