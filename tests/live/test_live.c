@@ -13,7 +13,6 @@ static const char *const caches[] = {"none",     "prefix",         "dual",
                                      "vicinity", "sparse-uniform", "sparse-head"};
 enum { N_CACHES = sizeof caches / sizeof caches[0] };
 static const char *const scopes[] = {"queries", "generation", "block", "masked"};
-static const char *const layouts[] = {"pages", "slab"};
 
 static char plugin[256];
 
@@ -60,60 +59,6 @@ static void check_served(const struct system *system, const struct served *serve
                      served->memory.planned_bytes);
     ck_assert_int_gt(served->memory.side_bytes, 0);
 }
-
-static void check_combination(const char *model, size_t cache, const char *decoder, size_t scope,
-                              size_t layout) {
-    struct system *system =
-        system_of(model, caches[cache], decoder, scopes[scope], layouts[layout]);
-    struct served *batched = serve_live(system, together, N);
-    struct served *alone = serve_live(system, apart, N);
-    check_served(system, batched);
-    check_served(system, alone);
-    same_tokens(batched, alone, N);
-    ck_assert_uint_lt(batched->n_steps, alone->n_steps);
-    free(alone);
-    free(batched);
-    system_close(system);
-}
-
-static void check_all(const char *model, const char *decoder) {
-    for (size_t cache = 0; cache < N_CACHES; cache++) {
-        for (size_t scope = 0; scope < 4; scope++) {
-            check_combination(model, cache, decoder, scope, (cache + scope) % 2);
-        }
-    }
-}
-
-START_TEST(company_and_arrival_change_no_token_of_a_fixed_decoder) {
-    check_all("llada-tiny", "fixed");
-}
-END_TEST
-
-START_TEST(company_and_arrival_change_no_token_of_a_threshold_decoder) {
-    check_all("llada-tiny", "threshold");
-}
-END_TEST
-
-START_TEST(company_and_arrival_change_no_token_of_a_decoder_on_the_host) {
-    check_all("llada-tiny", plugin);
-}
-END_TEST
-
-START_TEST(company_and_arrival_change_no_token_of_a_model_with_shifted_logits) {
-    for (size_t cache = 0; cache < N_CACHES; cache++) {
-        check_combination("dream-tiny", cache, "fixed", cache % 4, cache % 2);
-        check_combination("dream-tiny", cache, "threshold", (cache + 1) % 4, (cache + 1) % 2);
-    }
-}
-END_TEST
-
-START_TEST(company_and_arrival_change_no_token_of_a_mixture) {
-    for (size_t cache = 0; cache < 5; cache++) {
-        check_combination("llada-moe-tiny", cache, "fixed", cache % 4, cache % 2);
-        check_combination("llada-moe-tiny", cache, "threshold", (cache + 1) % 4, (cache + 1) % 2);
-    }
-}
-END_TEST
 
 /* On the CPU, where it always holds, the option is taken and changes nothing. */
 START_TEST(invariance_is_an_option_that_changes_no_token_on_the_cpu) {
@@ -185,37 +130,6 @@ START_TEST(vicinity_is_every_other_cache_of_the_kind_where_its_window_is_theirs)
 END_TEST
 
 /* ---- mapped memory ---- */
-
-/* The same steps and tokens, in less memory, and calls to the device that do not grow with the
- * steps. */
-START_TEST(mapping_memory_as_steps_need_it_changes_no_token) {
-    for (size_t cache = 0; cache < N_CACHES; cache++) {
-        for (size_t layout = 0; layout < 2; layout++) {
-            struct system *system =
-                system_of("llada-tiny", caches[cache], "fixed", "block", layouts[layout]);
-            struct served *allocated = serve_live(system, together, N);
-            ck_assert(!allocated->memory.is_mapped);
-            system->runtime.vmm = true;
-            struct served *mapped = serve_live(system, together, N);
-            check_served(system, allocated);
-            check_served(system, mapped);
-            same_tokens(allocated, mapped, N);
-            ck_assert_uint_eq(allocated->n_steps, mapped->n_steps);
-            ck_assert_mem_eq(allocated->commits, mapped->commits, sizeof mapped->commits);
-            const struct engine_memory *memory = &mapped->memory;
-            ck_assert(memory->is_mapped && memory->unmapped_bytes > 0);
-            ck_assert_int_ge(memory->mapped_peak_bytes,
-                             mapped->activation_bytes + mapped->pool_bytes);
-            ck_assert_int_le(memory->mapped_peak_bytes, 4 * MAPPING_HANDLE_BYTES);
-            ck_assert_int_le(memory->mapping_calls, 1 + 3 * 4);
-            ck_assert_uint_gt(mapped->result.steps, 8);
-            free(allocated);
-            free(mapped);
-            system_close(system);
-        }
-    }
-}
-END_TEST
 
 /* ---- decisions ---- */
 
@@ -335,79 +249,6 @@ START_TEST(heads_that_choose_together_keep_other_rows_than_heads_that_choose_alo
 END_TEST
 
 /* ---- replays ---- */
-
-START_TEST(a_recorded_schedule_played_on_the_device_gives_the_same_tokens_and_memory) {
-    const char *const decoders[] = {"fixed", "threshold", plugin};
-    for (size_t i = 0; i < 3 * N_CACHES; i++) {
-        struct system *system = system_of("llada-tiny", caches[i % N_CACHES],
-                                          decoders[i / N_CACHES], scopes[i % 4], layouts[i % 2]);
-        struct served *live = serve_live(system, together, N);
-        struct accuracy accuracy;
-        accuracy_init(&accuracy, system, live->n_steps, 2);
-        struct serving serving = {
-            .system = system, .arrivals = together, .n = N, .played = live, .accuracy = &accuracy};
-        struct served *played = serve(&serving);
-        ck_assert_msg(played->err.kind == ERR_NONE, "%s", played->err.text);
-        check_served(system, played);
-        same_tokens(live, played, N);
-        ck_assert_uint_eq(played->n_steps, live->n_steps);
-        ck_assert_int_eq(played->result.end_ns, live->result.end_ns);
-        ck_assert_int_eq(played->planned_activation_bytes, live->activation_bytes);
-        ck_assert_int_eq(played->result.kv_peak_bytes, live->pool_bytes);
-        ck_assert_uint_eq(accuracy.n_steps, live->n_steps);
-        ck_assert_uint_eq(accuracy.n_by_operator, (live->n_steps + 1) / 2);
-        double by_operator_ns = 0;
-        for (uint32_t op = 0; op < system->graph.n_ops; op++) {
-            by_operator_ns += accuracy.ops[op].measured_ns;
-        }
-        double whole_ns = 0;
-        for (size_t s = 0; s < accuracy.n_steps; s++) {
-            ck_assert(accuracy.steps[s].measured_device_ns > 0);
-            ck_assert(accuracy.steps[s].measured_wall_ns >= accuracy.steps[s].measured_device_ns);
-            ck_assert(accuracy.steps[s].predicted_wall_ns > 0);
-            whole_ns += s % 2 == 0 ? accuracy.steps[s].measured_device_ns : 0;
-        }
-        ck_assert_double_eq_tol(by_operator_ns / whole_ns, 1, 1e-9);
-        accuracy_fini(&accuracy);
-        free(played);
-        free(live);
-        system_close(system);
-    }
-}
-END_TEST
-
-/* Drawn confidences are far above the real ones, so that the threshold itself would decide less. */
-START_TEST(a_simulated_schedule_commits_on_the_device_as_many_positions_as_it_says) {
-    struct system *system = LIVE_SYSTEM("llada-tiny", "cache=dual", "decoder=threshold",
-                                        "decoder.threshold=0.5", "block_tokens=4");
-    struct serving serving = {.system = system, .arrivals = together, .n = N, .simulates = true};
-    struct served *simulated = serve(&serving);
-    ck_assert_msg(simulated->err.kind == ERR_NONE, "%s", simulated->err.text);
-    uint32_t most = 0;
-    for (size_t i = 0; i < simulated->n_steps; i++) {
-        most = simulated->commits[i][0] > most ? simulated->commits[i][0] : most;
-    }
-    ck_assert_uint_gt(most, 1);
-    struct accuracy accuracy;
-    accuracy_init(&accuracy, system, simulated->n_steps, 0);
-    serving.simulates = false;
-    serving.played = simulated;
-    serving.accuracy = &accuracy;
-    struct served *played = serve(&serving);
-    ck_assert_msg(played->err.kind == ERR_NONE, "%s", played->err.text);
-    check_served(system, played);
-    for (uint32_t id = 0; id < N; id++) {
-        for (uint32_t i = 0; i < played->n_tokens[id]; i++) {
-            ck_assert_int_ne(played->tokens[id][i], (int)system->model->mask_token);
-        }
-    }
-    ck_assert_uint_eq(accuracy.n_by_operator, 0);
-    accuracy_fini(&accuracy);
-    free(played);
-    free(simulated);
-    system_close(system);
-}
-END_TEST
 
 /* ---- times ---- */
 
@@ -777,19 +618,11 @@ int main(void) {
     snprintf(plugin, sizeof plugin, "%s/template_decoder.so",
              folder != NULL ? folder : "build/plugins");
     const TTest *const tests[] = {
-        company_and_arrival_change_no_token_of_a_fixed_decoder,
-        company_and_arrival_change_no_token_of_a_threshold_decoder,
-        company_and_arrival_change_no_token_of_a_decoder_on_the_host,
-        company_and_arrival_change_no_token_of_a_model_with_shifted_logits,
-        company_and_arrival_change_no_token_of_a_mixture,
         invariance_is_an_option_that_changes_no_token_on_the_cpu,
         scopes_change_no_token,
         vicinity_is_every_other_cache_of_the_kind_where_its_window_is_theirs,
-        mapping_memory_as_steps_need_it_changes_no_token,
         the_threshold_on_the_device_decides_as_the_rule_on_the_host,
         heads_that_choose_together_keep_other_rows_than_heads_that_choose_alone,
-        a_recorded_schedule_played_on_the_device_gives_the_same_tokens_and_memory,
-        a_simulated_schedule_commits_on_the_device_as_many_positions_as_it_says,
         steps_follow_each_other_and_idle_time_is_skipped,
         arrivals_in_real_time_are_waited_for,
         a_batch_runs_all_its_steps_unless_it_is_to_stop_at_a_border,

@@ -122,21 +122,6 @@ START_TEST(the_device_decides_as_the_rule_on_the_host) {
 }
 END_TEST
 
-START_TEST(company_and_arrival_change_no_token_of_any_decoder) {
-    static const char *const scopes[] = {"block", "masked", "queries", "generation"};
-    for (int d = 0; d < N_DECODERS; d++) {
-        const char *model = d % 3 == 0 ? "dream-tiny" : "llada-tiny";
-        struct system *system = system_of(model, d, d % 2 ? "dual" : "prefix", scopes[d % 4]);
-        struct served *batched = serve_well(system, together), *alone = serve_well(system, apart);
-        same_tokens(batched, alone, N);
-        ck_assert_uint_lt(batched->n_steps, alone->n_steps);
-        free(alone);
-        free(batched);
-        system_close(system);
-    }
-}
-END_TEST
-
 /* Without a cache only the rows that go through the head differ, and their chunks. */
 START_TEST(scopes_and_chunks_change_no_token_of_any_decoder) {
     static const char *const scopes[] = {"block", "masked", "queries"};
@@ -317,7 +302,6 @@ END_TEST
 int main(void) {
     const TTest *const tests[] = {
         the_device_decides_as_the_rule_on_the_host,
-        company_and_arrival_change_no_token_of_any_decoder,
         scopes_and_chunks_change_no_token_of_any_decoder,
         the_fused_head_decides_as_stored_logits_do,
         credit_begins_anew_with_every_block,

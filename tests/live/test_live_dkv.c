@@ -344,73 +344,6 @@ END_TEST
 
 /* ---- company, simulation, replay, mapped memory ---- */
 
-static const char *const scopes[] = {"queries", "generation", "block", "masked"};
-
-START_TEST(company_and_arrival_change_no_token) {
-    static const char *const decoders[] = {"fixed", "threshold", "random", "sequential", "origin"};
-    for (int i = 0; i < 5 * N_CACHES; i++) {
-        int cache = i % N_CACHES, decoder = i / N_CACHES;
-        struct system *system =
-            system_of(caches[cache], decoders[decoder], scopes[(cache + decoder) % 4],
-                      (cache + decoder) % 2 ? "pages" : "slab");
-        struct served *batched = serve_well(system, together), *alone = serve_well(system, apart);
-        same_tokens(batched, alone, N);
-        ck_assert_uint_lt(batched->n_steps, alone->n_steps);
-        system->runtime.vmm = true;
-        struct served *mapped = serve_well(system, together);
-        ck_assert(mapped->memory.is_mapped);
-        same_runs(batched, mapped);
-        free(batched);
-        free(alone);
-        free(mapped);
-        system_close(system);
-    }
-}
-END_TEST
-
-/* Positions that decoders choose blindly are those of the simulation: its steps run as many. */
-START_TEST(a_simulation_has_the_schedule_of_the_live_run) {
-    for (int i = 0; i < 2 * N_CACHES; i++) {
-        struct system *system = system_of(caches[i % N_CACHES], i < N_CACHES ? "random" : "origin",
-                                          scopes[i % 4], "pages");
-        struct served *live = serve_well(system, together);
-        struct served *simulated = serve(
-            &(struct serving){.system = system, .arrivals = together, .n = N, .simulates = true});
-        ck_assert_msg(simulated->err.kind == ERR_NONE, "%s", simulated->err.text);
-        ck_assert_uint_eq(live->n_steps, simulated->n_steps);
-        ck_assert_mem_eq(live->commits, simulated->commits, sizeof live->commits);
-        ck_assert_mem_eq(live->ids, simulated->ids, sizeof live->ids);
-        ck_assert_mem_eq(live->result.sym, simulated->result.sym, sizeof live->result.sym);
-        free(live);
-        free(simulated);
-        system_close(system);
-    }
-}
-END_TEST
-
-START_TEST(a_run_played_again_runs_as_many_positions_and_decides_as_many) {
-    for (int i = 0; i < 2 * N_CACHES; i++) {
-        const char *decoder = i < N_CACHES ? "fixed" : "threshold";
-        struct system *system = system_of(caches[i % N_CACHES], decoder, "block", "slab");
-        struct served *live = serve_well(system, together);
-        struct accuracy accuracy;
-        accuracy_init(&accuracy, system, live->n_steps, 2);
-        struct served *played = serve(&(struct serving){
-            .system = system, .arrivals = together, .n = N, .played = live, .accuracy = &accuracy});
-        ck_assert_msg(played->err.kind == ERR_NONE, "%s", played->err.text);
-        ck_assert_mem_eq(live->commits, played->commits, sizeof live->commits);
-        ck_assert_mem_eq(live->result.sym, played->result.sym, sizeof live->result.sym);
-        check_used_as_planned(played, N);
-        same_tokens(live, played, N);
-        ck_assert_uint_eq(accuracy.n_steps, live->n_steps);
-        accuracy_fini(&accuracy);
-        free(live);
-        free(played);
-        system_close(system);
-    }
-}
-END_TEST
-
 static void refuses(const char *system_name, const char *model, const char *key, const char *value,
                     const char *sentence) {
     struct setting setting = {.place = "test"};
@@ -444,9 +377,6 @@ int main(void) {
         renewal_in_every_step_is_no_cache_at_all,
         an_output_that_is_renewed_in_every_step_is_the_prefill_variant,
         one_interval_for_prompt_and_output_is_the_decode_variant,
-        company_and_arrival_change_no_token,
-        a_simulation_has_the_schedule_of_the_live_run,
-        a_run_played_again_runs_as_many_positions_and_decides_as_many,
         a_model_whose_logits_decide_on_the_next_position_is_refused,
     };
     return SUITE_RUN("live dkv", tests);

@@ -30,29 +30,6 @@ static void check_served(const struct served *served) {
 
 static const char *const names[] = {"dc", "dc+", "focus"};
 
-START_TEST(company_and_arrival_change_no_token) {
-    static const char *const scopes[] = {"logit_scope=queries", "logit_scope=masked",
-                                         "logit_scope=block", "logit_scope=generation"};
-    const char *const decoders[] = {"fixed", "threshold", plugin};
-    for (size_t i = 0; i < 12; i++) {
-        char decoder[300];
-        snprintf(decoder, sizeof decoder, "decoder=%s", decoders[i / 3 % 3]);
-        bool thresholds = strcmp(decoder, "decoder=threshold") == 0;
-        struct system *system = SYSTEM(names[i % 3], decoder, scopes[i % 4],
-                                       thresholds ? "decoder.threshold=0.006" : "kv=pages");
-        struct served *batched = serve_live(system, together, N),
-                      *alone = serve_live(system, apart, N);
-        check_served(batched);
-        check_served(alone);
-        ck_assert(has_same_tokens(batched, alone));
-        ck_assert_uint_lt(batched->n_steps, alone->n_steps);
-        free(batched);
-        free(alone);
-        system_close(system);
-    }
-}
-END_TEST
-
 /* A budget that nobody exceeds: FOCUS is the cache that it stands on. */
 START_TEST(focus_that_keeps_everybody_is_its_delayed_cache) {
     struct system *plain = SYSTEM("dc+", "decoder.threshold=0.006"),
@@ -114,19 +91,6 @@ START_TEST(positions_are_left_out) {
 }
 END_TEST
 
-START_TEST(requests_that_are_preempted_go_on) {
-    for (size_t i = 0; i < 3; i++) {
-        struct system *system = SYSTEM(names[i], "cache.ahead_blocks=0", "decoder.threshold=0.006");
-        system->budget.pool_bytes = 12 * system->budget.unit_bytes;
-        struct served *served = serve_live(system, together, N);
-        check_served(served);
-        ck_assert_uint_gt(served->n_preempted, 0);
-        free(served);
-        system_close(system);
-    }
-}
-END_TEST
-
 /* Simulated and live alike: the decoder wants the whole block at once, and gets what FOCUS left of
  * it. */
 START_TEST(a_count_of_more_than_an_eviction_leaves_commits_what_is_left) {
@@ -156,113 +120,15 @@ END_TEST
 
 /* ---- recorded schedules ---- */
 
-/* A live run's passes, written and read again. */
-static struct decode_trace *trace_of(const struct decode_log *log) {
-    char path[] = "/tmp/unmask-live-XXXXXX";
-    struct decode_trace *trace = NULL;
-    struct err err = {0};
-    int fd = mkstemp(path);
-    ck_assert_int_ge(fd, 0);
-    FILE *file = fdopen(fd, "w");
-    ck_assert(decode_log_write(log, "", file) && fclose(file) == 0);
-    ck_assert_msg(decode_trace_read(path, &trace, &err) == 0, "%s", err.text);
-    unlink(path);
-    return trace;
-}
-
-/* With its decode trace a live run is played to the token; what the engine measures before it runs
- * a step changes nothing. */
-START_TEST(a_schedule_played_with_its_decisions_gives_the_same_tokens) {
-    const char *const decoders[] = {"decoder=threshold", "decoder=fixed"};
-    for (size_t i = 0; i < 12; i++) {
-        bool thresholds = i / 3 % 2 == 0;
-        struct system *system =
-            SYSTEM(names[i % 3], decoders[!thresholds], "steps_per_block=3", "cache.ahead_blocks=0",
-                   thresholds ? "decoder.threshold=0.006" : "kv=pages");
-        if (i >= 6) {
-            system->budget.pool_bytes = 12 * system->budget.unit_bytes;
-        }
-        struct serving serving = {
-            .system = system, .arrivals = together, .n = N, .passes = decode_log_open(8)};
-        struct served *live = serve(&serving);
-        ck_assert_msg(live->err.kind == ERR_NONE, "%s", live->err.text);
-        ck_assert(i < 6 || live->n_preempted > 0);
-        struct decode_trace *trace = trace_of(serving.passes);
-        struct decode_source source = decode_trace_source(trace);
-        struct accuracy accuracy;
-        accuracy_init(&accuracy, system, live->n_steps, 2);
-        decode_log_close(serving.passes);
-        serving = (struct serving){.system = system,
-                                   .arrivals = together,
-                                   .n = N,
-                                   .played = live,
-                                   .accuracy = &accuracy,
-                                   .decode = &source};
-        struct served *played = serve(&serving);
-        ck_assert_msg(played->err.kind == ERR_NONE, "%s", played->err.text);
-        ck_assert_uint_eq(played->n_outputs, N);
-        ck_assert_msg(has_same_tokens(live, played), "%s", names[i % 3]);
-        ck_assert_uint_eq(played->n_steps, live->n_steps);
-        ck_assert_mem_eq(played->result.sym, live->result.sym, sizeof live->result.sym);
-        ck_assert_int_eq(played->pool_left_bytes, 0);
-        accuracy_fini(&accuracy);
-        decode_trace_close(trace);
-        free(played);
-        free(live);
-        system_close(system);
-    }
-}
-END_TEST
-
-/* Simulated decisions are not those of the model: as many positions run, stay and are committed as
- * they say. */
-START_TEST(a_simulated_schedule_is_carried_out_in_its_sizes) {
-    for (size_t i = 0; i < 6; i++) {
-        struct system *system =
-            SYSTEM(names[i % 3], "cache.ahead_blocks=0", "decoder.threshold=0.7");
-        if (i >= 3) {
-            system->budget.pool_bytes = 12 * system->budget.unit_bytes;
-        }
-        struct serving serving = {
-            .system = system, .arrivals = together, .n = N, .simulates = true};
-        struct served *simulated = serve(&serving);
-        ck_assert_msg(simulated->err.kind == ERR_NONE, "%s", simulated->err.text);
-        struct accuracy accuracy;
-        accuracy_init(&accuracy, system, simulated->n_steps, 3);
-        serving.simulates = false;
-        serving.played = simulated;
-        serving.accuracy = &accuracy;
-        struct served *played = serve(&serving);
-        ck_assert_msg(played->err.kind == ERR_NONE, "%s", played->err.text);
-        ck_assert_uint_eq(played->n_outputs, N);
-        for (uint32_t id = 0; id < N; id++) {
-            for (uint32_t t = 0; t < together[id].output_tokens; t++) {
-                ck_assert_int_ne(played->tokens[id][t], (int)system->model->mask_token);
-            }
-        }
-        ck_assert_uint_eq(accuracy.n_steps, simulated->n_steps);
-        ck_assert_uint_eq(accuracy.n_by_operator, (simulated->n_steps + 2) / 3);
-        accuracy_fini(&accuracy);
-        free(simulated);
-        free(played);
-        system_close(system);
-    }
-}
-END_TEST
-
 int main(void) {
     const char *folder = getenv("UNMASK_PLUGINS");
     snprintf(plugin, sizeof plugin, "%s/template_decoder.so",
              folder != NULL ? folder : "build/plugins");
     const TTest *const tests[] = {
-        company_and_arrival_change_no_token,
         focus_that_keeps_everybody_is_its_delayed_cache,
         blocks_of_one_pass_are_those_of_plain_block_diffusion,
         positions_are_left_out,
-        requests_that_are_preempted_go_on,
         a_count_of_more_than_an_eviction_leaves_commits_what_is_left,
-        a_schedule_played_with_its_decisions_gives_the_same_tokens,
-        a_simulated_schedule_is_carried_out_in_its_sizes,
     };
     return SUITE_RUN("live_focus", tests);
 }

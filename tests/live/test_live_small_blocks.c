@@ -12,12 +12,6 @@ static const struct arrival together[] = {
     {.id = 2, .prompt_tokens = 32, .output_tokens = 33},
     {.id = 3, .prompt_tokens = 16, .output_tokens = 9},
 };
-static const struct arrival apart[] = {
-    {.id = 2, .arrival_ns = 0, .prompt_tokens = 32, .output_tokens = 33},
-    {.id = 3, .arrival_ns = INT64_C(1000000000000), .prompt_tokens = 16, .output_tokens = 9},
-    {.id = 0, .arrival_ns = INT64_C(2000000000000), .prompt_tokens = 3, .output_tokens = 40},
-    {.id = 1, .arrival_ns = INT64_C(3000000000000), .prompt_tokens = 21, .output_tokens = 28},
-};
 enum { N = 4, BLOCK = 16, SMALL = 4 };
 /* Random weights are as sure as that of a few tokens a block. */
 static const float THRESHOLD = 0.0098f;
@@ -192,41 +186,6 @@ END_TEST
 
 /* ---- company, memory, schedules ---- */
 
-START_TEST(company_and_arrival_change_no_token_whatever_the_decoder) {
-    static const char *const decoders[][3] = {
-        {"decoder=fixed", "steps_per_block=3", NULL},
-        {"decoder=threshold", "decoder.threshold=0.0098", NULL},
-        {"decoder=small-blocks", "decoder.small_block=4", "decoder.threshold=0.0098"}};
-    for (size_t i = 0; i < 6; i++) {
-        const char *const *decoder = decoders[i % 3];
-        struct system *system =
-            SYSTEM("scheduler=chunked", i < 3 ? "logit_scope=queries" : "logit_scope=masked",
-                   decoder[0], decoder[1], decoder[2]);
-        struct served *batched = serve_live(system, together, N),
-                      *alone = serve_live(system, apart, N);
-        check_served(batched);
-        check_served(alone);
-        ck_assert(has_same_tokens(batched, alone));
-        ck_assert_uint_lt(batched->n_steps, alone->n_steps);
-        free(alone);
-        free(batched);
-        system_close(system);
-    }
-}
-END_TEST
-
-/* Computed anew, what a block has of keys and values is another's than its parts had left. */
-START_TEST(requests_that_are_preempted_go_on) {
-    struct system *system = SYSTEM(BY_SMALL_BLOCKS, "scheduler=chunked");
-    system->budget.pool_bytes = 26 * system->budget.unit_bytes;
-    struct served *served = serve_live(system, together, N);
-    check_served(served);
-    ck_assert_uint_gt(served->n_preempted, 0);
-    free(served);
-    system_close(system);
-}
-END_TEST
-
 static const struct cache_policy *announcing;
 
 /* The same answers, which do not say that the block runs in parts. */
@@ -257,8 +216,6 @@ END_TEST
 int main(void) {
     const TTest *const tests[] = {
         small_blocks_decode_what_the_released_loop_decodes,
-        company_and_arrival_change_no_token_whatever_the_decoder,
-        requests_that_are_preempted_go_on,
         parts_that_a_policy_does_not_announce_end_the_run,
     };
     return SUITE_RUN("live_small_blocks", tests);

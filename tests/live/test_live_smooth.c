@@ -399,28 +399,6 @@ START_TEST(without_weight_it_decides_as_plain_steps_do) {
 }
 END_TEST
 
-START_TEST(company_and_arrival_change_no_token) {
-    static const char *const ways[][4] = {
-        {"llada-tiny", "cache=none", "decoder=fixed", "steps_per_block=3"},
-        {"llada-tiny", "cache=dual", "decoder=threshold", "decoder.threshold=0.012"},
-        {"dream-tiny", "cache=prefix", "decoder=threshold", "decoder.threshold=0.009"},
-        {"llada-moe-tiny", "cache=vicinity", "decoder=hierarchical", "decoder.low_threshold=0.01"},
-        {"llada-tiny", "cache=sparse-head", "decoder=credit", "decoder.threshold=0.018"},
-        {"llada-tiny", "cache=dual", "decoder=entropy-bounded", "logit_scope=masked"},
-    };
-    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
-        struct system *system =
-            SMOOTH(ways[i][0], ways[i][1], ways[i][2], ways[i][3], "iteration.threshold_decay=0.2");
-        struct served *batched = serve_well(system, together), *alone = serve_well(system, apart);
-        same_tokens(batched, alone, N);
-        ck_assert_uint_lt(batched->n_steps, alone->n_steps);
-        free(alone);
-        free(batched);
-        system_close(system);
-    }
-}
-END_TEST
-
 /* ---- whose places they are ---- */
 
 static struct {
@@ -545,58 +523,6 @@ END_TEST
 
 /* ---- schedules ---- */
 
-START_TEST(a_schedule_that_is_played_and_measured_gives_the_same_tokens) {
-    for (int i = 0; i < 3; i++) {
-        struct system *system =
-            i == 2 ? EXACT("sdar-tiny", "decoder=threshold", "decoder.threshold=0.008")
-                   : SMOOTH("llada-tiny", i == 0 ? "cache=dual" : "cache=vicinity",
-                            i == 0 ? "decoder=threshold" : "decoder=credit",
-                            "decoder.threshold=0.012", "iteration.threshold_decay=0.3");
-        struct served *live = serve_live(system, together, N);
-        struct accuracy accuracy;
-        accuracy_init(&accuracy, system, live->n_steps, 1); /* every step by operator, too */
-        struct serving serving = {
-            .system = system, .arrivals = together, .n = N, .played = live, .accuracy = &accuracy};
-        struct served *played = serve(&serving);
-        ck_assert_msg(played->err.kind == ERR_NONE, "%s", played->err.text);
-        ck_assert_uint_eq(accuracy.n_by_operator, live->n_steps);
-        same_tokens(live, played, N);
-        check_used_as_planned(played, N);
-        accuracy_fini(&accuracy);
-        free(played);
-        free(live);
-        system_close(system);
-    }
-}
-END_TEST
-
-START_TEST(a_simulated_schedule_is_the_live_one) {
-    for (int i = 0; i < 2; i++) {
-        struct system *system =
-            SMOOTH("llada-tiny", "cache=vicinity", "steps_per_block=3",
-                   i == 0 ? "decoder=fixed" : "decoder=hierarchical", "unroll.maximum=2");
-        struct serving serving = {
-            .system = system, .arrivals = together, .n = N, .simulates = true};
-        struct served *simulated = serve(&serving);
-        serving.simulates = false;
-        struct accuracy accuracy;
-        accuracy_init(&accuracy, system, simulated->n_steps, 0);
-        serving.played = i == 0 ? NULL : simulated; /* what is drawn is not what a model says */
-        serving.accuracy = i == 0 ? NULL : &accuracy;
-        struct served *live = serve(&serving);
-        ck_assert_msg(live->err.kind == ERR_NONE, "%s", live->err.text);
-        check_used_as_planned(live, N);
-        ck_assert_uint_eq(simulated->n_steps, live->n_steps);
-        ck_assert_mem_eq(simulated->ids, live->ids, sizeof live->ids);
-        ck_assert_mem_eq(simulated->commits, live->commits, sizeof live->commits);
-        accuracy_fini(&accuracy);
-        free(live);
-        free(simulated);
-        system_close(system);
-    }
-}
-END_TEST
-
 /* ---- memory ---- */
 
 START_TEST(what_is_kept_is_planned_and_allocated_to_the_byte) {
@@ -659,11 +585,8 @@ int main(void) {
         a_product_by_inputs_is_the_weighted_sum_of_a_matrix_s_rows,
         masked_tokens_enter_a_step_with_what_the_one_before_it_said,
         without_weight_it_decides_as_plain_steps_do,
-        company_and_arrival_change_no_token,
         whoever_is_admitted_has_empty_places,
         a_place_is_that_of_its_position_whoever_is_preempted,
-        a_schedule_that_is_played_and_measured_gives_the_same_tokens,
-        a_simulated_schedule_is_the_live_one,
         what_is_kept_is_planned_and_allocated_to_the_byte,
         what_the_engine_does_not_smooth_is_refused_when_it_opens,
     };
