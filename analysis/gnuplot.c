@@ -20,15 +20,27 @@ void gnuplot_quote(FILE *script, const char *text) {
     fputc('\'', script);
 }
 
-void gnuplot_set_output(FILE *script, const char *path, bool png, int width, int height) {
-    int scale = png ? 2 : 1;
+void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format format, int width,
+                        int height) {
     fputs("reset\nset encoding utf8\n", script);
-    fprintf(script,
-            png ? "set terminal pngcairo noenhanced background '#ffffff' size %d,%d "
-                  "font 'sans-serif,10' fontscale 2 linewidth 2 pointscale 2\n"
-                : "set terminal svg noenhanced background '#ffffff' size %d,%d "
-                  "font 'sans-serif,12'\n",
-            scale * width, scale * height);
+    switch (format) {
+    case GNUPLOT_SVG:
+        fprintf(script,
+                "set terminal svg noenhanced background '#ffffff' size %d,%d "
+                "font 'sans-serif,12'\n",
+                width, height);
+        break;
+    case GNUPLOT_PNG:
+        fprintf(script,
+                "set terminal pngcairo noenhanced background '#ffffff' size %d,%d "
+                "font 'sans-serif,10' fontscale 2 linewidth 2 pointscale 2\n",
+                2 * width, 2 * height);
+        break;
+    case GNUPLOT_PDF:
+        fprintf(script, "set terminal pdfcairo noenhanced size %.4fin,%.4fin font 'sans-serif,8'\n",
+                width / 96.0, height / 96.0);
+        break;
+    }
     fputs("set output ", script);
     gnuplot_quote(script, path);
     fputc('\n', script);

@@ -11,9 +11,12 @@
 /* 'text' with quotes doubled: in single quotes gnuplot neither expands nor executes anything. */
 void gnuplot_quote(FILE *script, const char *text);
 
+enum gnuplot_format { GNUPLOT_SVG, GNUPLOT_PNG, GNUPLOT_PDF };
+
 /* The terminal and the file behind it. Width and height are pixels of an SVG; a PNG has twice as
- * many. */
-void gnuplot_set_output(FILE *script, const char *path, bool png, int width, int height);
+ * many, a PDF an inch for every 96. */
+void gnuplot_set_output(FILE *script, const char *path, enum gnuplot_format format, int width,
+                        int height);
 
 /* Runs the whole of `script`, a seekable stream, which stays the caller's. */
 int gnuplot_run(FILE *script, struct err *err);

@@ -426,7 +426,8 @@ static void write_view(FILE *out, const struct layout *layout, int i) {
 
 static void write_script(FILE *out, const struct layout *layout, const char *path) {
     write_data(out, layout->map);
-    gnuplot_set_output(out, path, layout->png, layout->width, layout->height);
+    gnuplot_set_output(out, path, layout->png ? GNUPLOT_PNG : GNUPLOT_SVG, layout->width,
+                       layout->height);
     fputs("set multiplot\n", out);
     for (int i = 0; i < layout->n_views; i++) {
         write_view(out, layout, i);

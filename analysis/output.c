@@ -1,6 +1,5 @@
 #include "analysis/output.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -23,4 +22,16 @@ int output_may_replace(const char *path, const char *head, const char *what, str
         return 0;
     }
     return err_usage(err, "'%s' exists and is not %s: it is not overwritten", path, what);
+}
+
+void output_csv_text(FILE *out, const char *text) {
+    if (strpbrk(text, ",\"\n\r") == NULL) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (const char *c = text; *c != '\0'; c++) {
+        fputs(*c == '"' ? "\"\"" : (char[]){*c, '\0'}, out);
+    }
+    fputc('"', out);
 }

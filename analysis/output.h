@@ -1,6 +1,8 @@
-/* Output files that replace others: only their own kind, and only once they are whole. */
+/* Output files: what replaces others, only its own kind and only once it is whole; CSV. */
 #ifndef UNMASK_ANALYSIS_OUTPUT_H
 #define UNMASK_ANALYSIS_OUTPUT_H
+
+#include <stdio.h>
 
 #include "sim/base/err.h"
 
@@ -8,5 +10,8 @@
  * `head`, as the output itself does; ERR_USAGE else, so that a results database or an input given
  * by mistake is not overwritten. `what` ("a timeline") goes into the sentence. */
 int output_may_replace(const char *path, const char *head, const char *what, struct err *err);
+
+/* A cell of a CSV line, in quotes where it needs them. */
+void output_csv_text(FILE *out, const char *text);
 
 #endif

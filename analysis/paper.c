@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/output.h"
 #include "sim/base/num.h"
 
 enum {
@@ -434,16 +435,6 @@ static void print_markdown(const struct paper_result *results, size_t n, FILE *o
     fputc('\n', out);
 }
 
-static void csv_field(FILE *out, const char *text, char end) {
-    bool quoted = strpbrk(text, ",\"") != NULL;
-    fputs(quoted ? "\"" : "", out);
-    for (const char *c = text; *c != '\0'; c++) {
-        fputs(*c == '"' ? "\"\"" : (char[]){*c, '\0'}, out);
-    }
-    fputs(quoted ? "\"" : "", out);
-    fputc(end, out);
-}
-
 static void print_csv(const struct paper_result *results, size_t n, FILE *out) {
     static const char *const verdicts[] = {"", "yes", "no"};
     fputs("source,gpu,model,dataset,system,setting,quantity,unit,paper,ours,ratio,difference,"
@@ -455,7 +446,8 @@ static void print_csv(const struct paper_result *results, size_t n, FILE *out) {
         const char *const texts[] = {row->source, row->gpu,     row->model,    row->dataset,
                                      row->system, row->setting, row->quantity, row->unit};
         for (size_t c = 0; c < sizeof texts / sizeof texts[0]; c++) {
-            csv_field(out, texts[c], ',');
+            output_csv_text(out, texts[c]);
+            fputc(',', out);
         }
         fprintf(out, "%.9g,", row->value);
         if (!isfinite(result->ours)) {
@@ -468,7 +460,8 @@ static void print_csv(const struct paper_result *results, size_t n, FILE *out) {
         }
         fprintf(out, "%s,%s,%s,", paper_role_words[result->role], paper_compare_words[row->compare],
                 verdicts[paper_judge(result)]);
-        csv_field(out, result->reading, '\n');
+        output_csv_text(out, result->reading);
+        fputc('\n', out);
     }
 }
 

@@ -513,11 +513,17 @@ static void write_frame(FILE *out, const struct layout *layout) {
     fputs("\n", out);
 }
 
+static const char *const suffixes[] = {
+    [GNUPLOT_SVG] = ".svg", [GNUPLOT_PNG] = ".png", [GNUPLOT_PDF] = ".pdf"};
+static const unsigned flags[] = {
+    [GNUPLOT_SVG] = FIGURE_SVG, [GNUPLOT_PNG] = FIGURE_PNG, [GNUPLOT_PDF] = FIGURE_PDF};
+enum { N_FORMATS = sizeof flags / sizeof flags[0] };
+
 static void write_script(FILE *out, const struct layout *layout, const char *stem,
-                         const char *suffix) {
+                         enum gnuplot_format format) {
     char path[4096];
-    snprintf(path, sizeof path, "%s%s", stem, suffix);
-    gnuplot_set_output(out, path, strcmp(suffix, ".png") == 0, layout->width, layout->height);
+    snprintf(path, sizeof path, "%s%s", stem, suffixes[format]);
+    gnuplot_set_output(out, path, format, layout->width, layout->height);
     fputs("set multiplot\n", out);
     write_frame(out, layout);
     for (size_t p = 0; p < layout->figure->n_panels; p++) {
@@ -537,16 +543,14 @@ static int draw(const struct layout *layout, const char *stem, unsigned formats,
             write_data(script, &figure->panels[p], p, s);
         }
     }
-    static const char *const suffixes[] = {".svg", ".png"};
-    static const unsigned flags[] = {FIGURE_SVG, FIGURE_PNG};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N_FORMATS; i++) {
         if ((formats & flags[i]) != 0) {
-            write_script(script, layout, stem, suffixes[i]);
+            write_script(script, layout, stem, (enum gnuplot_format)i);
         }
     }
     int failed = gnuplot_run(script, err);
     fclose(script);
-    for (int i = 0; i < 2 && failed == 0; i++) {
+    for (int i = 0; i < N_FORMATS && failed == 0; i++) {
         if ((formats & flags[i]) != 0) {
             failed = gnuplot_check_output(stem, suffixes[i], err);
         }
@@ -565,7 +569,7 @@ int figure_write(const struct figure *figure, const char *stem, unsigned formats
         snprintf(path, sizeof path, "%s.csv", stem);
         failed = figure_write_csv(figure, path, err);
     }
-    if (failed == 0 && (formats & (FIGURE_SVG | FIGURE_PNG)) != 0) {
+    if (failed == 0 && (formats & (FIGURE_SVG | FIGURE_PNG | FIGURE_PDF)) != 0) {
         failed = draw(&layout, stem, formats, err);
     }
     return failed;

@@ -1,8 +1,9 @@
 /* Figures: panels of lines, points or bars, drawn by gnuplot as a child process.
  *
- * A figure is plain data; drawing writes STEM.svg, STEM.png and the numbers as STEM.csv. A series
- * keeps its colour (Okabe and Ito's colour-blind-safe palette) by name over all panels. Values a
- * paper printed are open markers over ours. No shell is involved and text is never a command. */
+ * A figure is plain data; drawing writes STEM.svg, STEM.png, STEM.pdf and the numbers as STEM.csv.
+ * A series keeps its colour (Okabe and Ito's colour-blind-safe palette) by name over all panels.
+ * Values a paper printed are open markers over ours. No shell is involved and text is never a
+ * command. */
 #ifndef UNMASK_ANALYSIS_PLOT_H
 #define UNMASK_ANALYSIS_PLOT_H
 
@@ -59,9 +60,9 @@ struct figure {
     int panel_width, panel_height;
 };
 
-enum { FIGURE_SVG = 1, FIGURE_PNG = 2, FIGURE_CSV = 4, FIGURE_ALL = 7 };
+enum { FIGURE_SVG = 1, FIGURE_PNG = 2, FIGURE_CSV = 4, FIGURE_PDF = 8, FIGURE_ALL = 15 };
 
-/* Write the chosen formats to STEM.svg, .png, .csv; PNG has twice the SVG's pixels. */
+/* Write the chosen formats to STEM.svg, .png, .pdf, .csv; PNG has twice the SVG's pixels. */
 int figure_write(const struct figure *figure, const char *stem, unsigned formats, struct err *err);
 
 /* The numbers alone, as CSV: panel,series,x,y,low,high,paper. */

@@ -4,19 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "analysis/output.h"
 #include "analysis/plot.h"
-
-static void csv_text(FILE *out, const char *text) {
-    if (strpbrk(text, ",\"\n\r") == NULL) {
-        fputs(text, out);
-        return;
-    }
-    fputc('"', out);
-    for (const char *c = text; *c != '\0'; c++) {
-        fputs(*c == '"' ? "\"\"" : (char[]){*c, '\0'}, out);
-    }
-    fputc('"', out);
-}
 
 static void csv_number(FILE *out, const double *values, size_t i, char end) {
     if (values != NULL && isfinite(values[i])) {
@@ -36,14 +25,14 @@ int figure_write_csv(const struct figure *figure, const char *path, struct err *
         for (size_t s = 0; s < panel->n_series; s++) {
             const struct plot_series *series = &panel->series[s];
             for (size_t i = 0; i < series->n; i++) {
-                csv_text(out, panel->title);
+                output_csv_text(out, panel->title);
                 fputc(',', out);
-                csv_text(out, series->name);
+                output_csv_text(out, series->name);
                 fputc(',', out);
                 if (panel->kind == PANEL_XY) {
                     csv_number(out, series->x, i, ',');
                 } else {
-                    csv_text(out, panel->categories[i]);
+                    output_csv_text(out, panel->categories[i]);
                     fputc(',', out);
                 }
                 csv_number(out, series->y, i, ',');

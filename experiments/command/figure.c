@@ -1,6 +1,6 @@
-/* unmask figure: run a figure's grid, draw it, and compare with what the paper printed. */
-#include <dirent.h>
+/* unmask figure: fill a study's tables, draw its figure, and compare with what a paper printed. */
 #include <errno.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,69 +9,105 @@
 #include "analysis/paper_score.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/progress.h"
+#include "experiments/cli/table.h"
+#include "experiments/cli/words.h"
 #include "experiments/server/server.h"
 #include "experiments/study/figure.h"
 #include "sim/base/datadir.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 
-enum { MOST_FIGURES = 64, MOST_ROWS = 256, PATH_CHARS = 1024 };
+enum { MOST_SEEDS = 64, MOST_SETS = 16, PATH_CHARS = 1024 };
 
 static const struct option own_options[] = {
-    {"all", NULL, "every figure of experiments/figures", false},
+    {"all", NULL, "every figure of experiments/studies", false},
     {"scores", NULL, "every figure's comparison, but only the table of scores is printed", false},
-    {"out", "DIR", "where the files go; without it nothing is drawn, only compared", false},
+    {"out", "DIR", "where the files go; without it nothing is drawn, only printed", false},
+    {"gpu", "NAME,...", "these GPUs instead of the figure's", false},
+    {"model", "NAME,...", "these models instead of the figure's", false},
+    {"set", "KEY=VALUE,...", "of runs: a key of every system, instead of the figure's", true},
     {"host", "NAME", "of runs: the host of every system (list hosts); default: each system's own",
      false},
-    {"seeds", "N", "of runs: means over N seeds, with 95 % intervals as error bars (default: 1)",
+    {"seeds", "N", "of runs: N seeds, of which a query takes means and intervals (default: 1)",
      false},
-    {"j", "N", "threads (default 2)", false},
+    {"j", "N", "threads (default: 2)", false},
     {NULL, NULL, NULL, false},
 };
 
 static const struct option *const groups[] = {own_options, NULL};
 
-struct names {
-    char name[MOST_FIGURES][GRID_WORD];
+/* The paths of the studies that are asked for, in the order in which they are drawn. */
+struct paths {
+    char (*path)[PATH_CHARS];
     size_t n;
 };
 
-static int compare_names(const void *a, const void *b) {
-    return strcmp(a, b);
+static void add_path(struct paths *paths, const char *path) {
+    paths->path = realloc(paths->path, (paths->n + 1) * sizeof *paths->path);
+    ASSERT(paths->path != NULL);
+    snprintf(paths->path[paths->n++], PATH_CHARS, "%s", path);
 }
 
-static int list_figures(struct names *names, struct err *err) {
-    char path[PATH_CHARS];
-    data_path(path, sizeof path, "experiments/figures");
-    DIR *folder = opendir(path);
-    if (folder == NULL) {
-        return err_world(err, "cannot open %s: %s", path, strerror(errno));
-    }
-    names->n = 0;
-    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        size_t length = strlen(entry->d_name);
-        if (length > 4 && length < GRID_WORD && names->n < MOST_FIGURES &&
-            strcmp(entry->d_name + length - 4, ".ini") == 0) {
-            snprintf(names->name[names->n++], GRID_WORD, "%.*s", (int)(length - 4), entry->d_name);
-        }
-    }
-    closedir(folder);
-    qsort(names->name, names->n, sizeof names->name[0], compare_names);
-    return 0;
+static bool is_path(const char *word) {
+    size_t length = strlen(word);
+    return strchr(word, '/') != NULL || (length > 4 && strcmp(word + length - 4, ".ini") == 0);
 }
 
-static int known_figure(const struct names *names, const char *name, struct err *err) {
-    const char *texts[MOST_FIGURES + 1] = {NULL};
-    for (size_t i = 0; i < names->n; i++) {
-        if (strcmp(names->name[i], name) == 0) {
-            return 0;
-        }
-        texts[i] = names->name[i];
+/* The name of a study: its file's, without folder and suffix. */
+static const char *name_of(const char *path, char name[STUDY_NAME_CHARS]) {
+    const char *slash = strrchr(path, '/'), *stem = slash != NULL ? slash + 1 : path;
+    snprintf(name, STUDY_NAME_CHARS, "%.*s", (int)strcspn(stem, "."), stem);
+    return name;
+}
+
+static int find_named(const glob_t *shipped, const char *word, struct paths *paths,
+                      struct err *err) {
+    const char **names = calloc(shipped->gl_pathc + 1, sizeof *names);
+    char(*text)[STUDY_NAME_CHARS] = calloc(shipped->gl_pathc + 1, sizeof *text);
+    ASSERT(names != NULL && text != NULL);
+    size_t found = shipped->gl_pathc;
+    for (size_t i = 0; i < shipped->gl_pathc; i++) {
+        names[i] = name_of(shipped->gl_pathv[i], text[i]);
+        found = strcmp(names[i], word) == 0 ? i : found;
     }
     char hint[NAME_HINT_CHARS];
-    name_hint(name, texts, hint);
-    return err_usage(err, "unknown figure '%s'%s (`unmask list experiments` prints them all)", name,
-                     hint);
+    if (found < shipped->gl_pathc) {
+        add_path(paths, shipped->gl_pathv[found]);
+    } else {
+        err_usage(err,
+                  "unknown figure '%s'%s (`unmask list experiments` prints them all; a file of "
+                  "your own is given by its path)",
+                  word, name_hint(word, names, hint));
+    }
+    free(names);
+    free(text);
+    return (int)err->kind;
+}
+
+static int choose(const struct options *options, struct paths *paths, struct err *err) {
+    bool all = options_has(options, "all") || options_has(options, "scores");
+    char pattern[PATH_CHARS];
+    glob_t shipped;
+    if (all == (options->n_words > 0)) {
+        return err_usage(err, "figure takes names, paths or --all; `unmask list experiments` "
+                              "prints the names");
+    }
+    if (glob(data_path(pattern, sizeof pattern, "experiments/studies/*/*.ini"), 0, NULL,
+             &shipped) != 0) {
+        return err_world(err, "there is no figure in %s", pattern);
+    }
+    for (size_t i = 0; all && i < shipped.gl_pathc; i++) {
+        add_path(paths, shipped.gl_pathv[i]);
+    }
+    for (size_t i = 0; i < options->n_words && err->kind == ERR_NONE; i++) {
+        if (is_path(options->words[i])) {
+            add_path(paths, options->words[i]);
+        } else {
+            find_named(&shipped, options->words[i], paths, err);
+        }
+    }
+    globfree(&shipped);
+    return (int)err->kind;
 }
 
 struct tick {
@@ -83,41 +119,52 @@ static void tick(void *state) {
     ((struct tick *)state)->n_done++;
 }
 
-static int write_tables(const struct paper_result *rows, size_t n, const char *stem,
-                        struct err *err) {
-    char path[PATH_CHARS];
-    snprintf(path, sizeof path, "%s-paper.csv", stem);
-    int status = paper_write(rows, n, PAPER_CSV, path, err);
-    if (status == 0) {
-        snprintf(path, sizeof path, "%s-paper.md", stem);
-        status = paper_write(rows, n, PAPER_MARKDOWN, path, err);
-    }
-    return status;
-}
+/* What the figures of one command share. */
+struct making {
+    const char *out; /* NULL: nothing is drawn */
+    struct study_changes changes;
+    const char *sets[MOST_SETS];
+    unsigned n_threads;
+    bool scores_only; /* no figure is drawn nor its table printed */
+    struct config calibrated, papers;
+    struct paper_score score;
+};
 
 /* The kind whose numbers to compare with are a server's, not a paper's. */
-static int make_server(const struct grid *grid, const char *out, struct err *err) {
+static int make_server(const struct study *study, const char *out, struct err *err) {
     char path[PATH_CHARS], stem[PATH_CHARS / 2];
+    struct words systems, labels;
+    const char *file = study_text(study, "requests_of", NULL), *texts[3];
+    static const char *const keys[] = {"systems", "labels", "gpu"};
+    for (size_t i = 0; i < 3; i++) {
+        texts[i] = study_text(study, keys[i], NULL);
+        if (texts[i] == NULL || file == NULL) {
+            return err_usage(err, "%s: [figure] lacks '%s'", study->configs[0].path,
+                             file == NULL ? "requests_of" : keys[i]);
+        }
+    }
     struct server *server = malloc(sizeof *server);
     ASSERT(server != NULL);
-    int status = server_read(data_path(path, sizeof path, grid->requests_of), grid->requests_of,
-                             server, err);
-    for (size_t i = 0; status == 0 && i < grid->systems.n; i++) {
-        struct run_request request = {.system = grid->systems.word[i],
-                                      .gpu = grid->gpu,
-                                      .options = {.seed = grid->seed, .requests = grid->requests}};
-        status = server_add_run(server, &request, grid->labels.word[i], err);
+    int status = server_read(data_path(path, sizeof path, file), file, server, err);
+    status = status != 0 ? status : words_split(texts[0], &systems, "systems", err);
+    status = status != 0 ? status : words_split(texts[1], &labels, "labels", err);
+    for (size_t i = 0; status == 0 && i < systems.n; i++) {
+        struct run_request request = {
+            .system = systems.word[i], .gpu = texts[2], .options = {.seed = 1}};
+        status =
+            server_add_run(server, &request, i < labels.n ? labels.word[i] : systems.word[i], err);
     }
     status = status != 0 ? status : server_compare(server, err);
+    const char *title = study_text(study, "title", NULL);
     if (status == 0) {
-        printf("%s\n", grid->title);
+        printf("%s\n", title);
         server_print(server, stdout);
     }
     if (status == 0 && out != NULL) {
-        snprintf(stem, sizeof stem, "%s/%s", out, grid->name);
-        status = server_draw(server, grid->title, stem, err);
+        snprintf(stem, sizeof stem, "%s/%s", out, study->name);
+        status = server_draw(server, title, stem, err);
         if (status == 0) {
-            printf("wrote %s.svg, .png, .csv, -server.csv and -server.md\n", stem);
+            printf("wrote %s.svg, .png, .pdf, .csv, -server.csv and -server.md\n", stem);
         }
     }
     printf("\n");
@@ -125,17 +172,6 @@ static int make_server(const struct grid *grid, const char *out, struct err *err
     free(server);
     return status;
 }
-
-/* What the figures of one command share. */
-struct making {
-    const char *out;  /* NULL: nothing is drawn */
-    const char *host; /* of every system; NULL: each one's own */
-    unsigned n_threads;
-    uint64_t n_seeds;
-    bool scores_only; /* no figure is drawn nor its table printed */
-    struct config calibrated, papers;
-    struct paper_score score;
-};
 
 /* The paper whose numbers a file of experiments/paper has: a section of papers.ini. */
 static const char *paper_of(const struct config *papers, const char *file) {
@@ -154,111 +190,136 @@ static const char *paper_of(const struct config *papers, const char *file) {
     return file;
 }
 
-static int draw(const struct making *making, const struct grid *grid,
-                const struct grid_results *results, const struct paper *paper,
+/* ---- what is printed and written of one figure ---- */
+
+static int write_tables(const struct paper_result *rows, size_t n, const char *stem,
+                        struct err *err) {
+    char path[PATH_CHARS];
+    snprintf(path, sizeof path, "%s-paper.csv", stem);
+    int status = paper_write(rows, n, PAPER_CSV, path, err);
+    if (status == 0) {
+        snprintf(path, sizeof path, "%s-paper.md", stem);
+        status = paper_write(rows, n, PAPER_MARKDOWN, path, err);
+    }
+    return status;
+}
+
+/* The rows of a study of the kind `table`. */
+static int print_rows(struct tables *tables, struct err *err) {
+    json_t *rows = NULL, *value;
+    const char *columns[TABLE_MOST_COLUMNS], *key;
+    size_t n = 0;
+    if (tables_select(tables, "SELECT * FROM drawn ORDER BY rowid", "drawn", &rows, err) != 0) {
+        return (int)err->kind;
+    }
+    json_object_foreach(json_array_get(rows, 0), key, value) {
+        if (n < TABLE_MOST_COLUMNS) {
+            columns[n++] = key;
+        }
+    }
+    struct table *table = n > 0 ? table_open(columns, n) : NULL;
+    for (size_t i = 0; i < n * json_array_size(rows); i++) {
+        value = json_object_get(json_array_get(rows, i / n), columns[i % n]);
+        if (json_is_number(value)) {
+            table_number(table, json_number_value(value), "%.6g");
+        } else {
+            table_text(table, json_string_value(value));
+        }
+    }
+    if (table != NULL) {
+        table_print(table, stdout);
+    }
+    table_close(table);
+    json_decref(rows);
+    return 0;
+}
+
+static int draw(const struct making *making, const struct study *study, struct tables *tables,
                 const struct paper_result *rows, size_t n, struct err *err) {
     char stem[PATH_CHARS / 2];
-    snprintf(stem, sizeof stem, "%s/%s", making->out, grid->name);
-    int status = figure_draw(grid, results, paper, stem, err);
+    snprintf(stem, sizeof stem, "%s/%s", making->out, study->name);
+    bool is_table = study_is_table(study);
+    int status = study_draw(study, tables, stem, err);
     if (status == 0 && n > 0) {
         status = write_tables(rows, n, stem, err);
     }
     if (status == 0) {
-        printf("wrote %s.svg, .png%s\n", stem,
-               n > 0 ? ", .csv, -paper.csv and -paper.md" : " and .csv");
+        printf("wrote %s%s%s\n", stem, is_table ? ".csv" : ".svg, .png, .pdf",
+               n > 0      ? ", .csv, -paper.csv and -paper.md"
+               : is_table ? ""
+                          : " and .csv");
     }
     return status;
 }
 
-/* Print and draw what a grid found beside the paper, and add it to the score. */
-static int show(struct making *making, const struct grid *grid, const struct grid_results *results,
+/* Print and draw what a study found beside the paper, where there is one, and add it to the score.
+ */
+static int show(struct making *making, const struct study *study, struct tables *tables,
                 const struct paper *paper, struct err *err) {
-    struct paper_result rows[MOST_ROWS];
-    size_t n = figure_compare(grid, results, paper, &making->calibrated, rows, MOST_ROWS);
-    int status =
-        paper_score_add(&making->score, paper_of(&making->papers, grid->paper), rows, n, err);
-    if (status != 0 || making->scores_only) {
-        return status;
+    struct paper_result *rows = NULL;
+    size_t n = 0;
+    const char *file = study_text(study, "paper", NULL);
+    int status = 0;
+    if (file != NULL) {
+        status = study_compare(study, tables, paper, &making->calibrated, &rows, &n, err);
+        status = status != 0 ? status
+                             : paper_score_add(&making->score, paper_of(&making->papers, file),
+                                               rows, n, err);
     }
-    printf("%s\n", grid->title);
-    if (n > 0) {
-        paper_print(rows, n, PAPER_TEXT, stdout);
-    } else {
-        printf("the paper prints no number of this figure\n");
+    if (status == 0 && !making->scores_only) {
+        printf("%s\n", study_text(study, "title", NULL));
+        if (n > 0) {
+            paper_print(rows, n, PAPER_TEXT, stdout);
+        } else if (file != NULL) {
+            printf("the paper prints no number of this figure\n");
+        }
+        status = study_is_table(study) ? print_rows(tables, err) : 0;
+        study_print_warnings(study, tables, stdout);
+        status =
+            status == 0 && making->out != NULL ? draw(making, study, tables, rows, n, err) : status;
+        printf("\n");
     }
-    figure_print_warnings(grid, results, stdout);
-    if (making->out != NULL) {
-        status = draw(making, grid, results, paper, rows, n, err);
-    }
-    printf("\n");
+    free(rows);
     return status;
 }
 
-/* --host of the command line, which comes before what a workload of the figure sets. */
-static int set_host(struct grid *grid, const char *host, struct err *err) {
-    if (host == NULL) {
+static int load_paper(const struct making *making, const struct study *study, struct paper *paper,
+                      struct tables *tables, struct err *err) {
+    char path[PATH_CHARS], relative[PATH_CHARS / 2];
+    const char *file = study_text(study, "paper", NULL);
+    if (file == NULL) {
         return 0;
     }
-    if (grid->kind > GRID_JITTER) {
-        return err_usage(err, "--host: %s runs no system", grid->name);
-    }
-    if (grid->sets.n == GRID_MOST || strlen(host) + sizeof "host=" > GRID_WORD) {
-        return err_usage(err, "--host: %s has no room for '%s' among its keys", grid->name, host);
-    }
-    snprintf(grid->sets.word[grid->sets.n++], GRID_WORD, "host=%s", host);
-    return 0;
+    bool is_other = making->changes.gpu != NULL || making->changes.model != NULL ||
+                    making->changes.n_sets > 0; /* than what the paper measured */
+    snprintf(relative, sizeof relative, "experiments/paper/%s", file);
+    int status = paper_load(data_path(path, sizeof path, relative), paper, err);
+    return status != 0 ? status : study_print(study, paper, is_other, tables, err);
 }
 
 /* Draw and compare one figure. */
-static int make_figure(const char *name, struct making *making, struct err *err) {
-    char path[PATH_CHARS], relative[PATH_CHARS / 2];
-    struct grid *grid = malloc(sizeof *grid);
+static int make_figure(const char *path, struct making *making, struct err *err) {
+    struct study study;
     struct paper paper = {0};
-    struct grid_results results = {0};
-    ASSERT(grid != NULL);
-    snprintf(relative, sizeof relative, "experiments/figures/%s.ini", name);
-    int status = grid_load(data_path(path, sizeof path, relative), name, grid, err);
-    if (status == 0 && grid->kind == GRID_SERVER) {
-        status = making->scores_only ? 0 : make_server(grid, making->out, err);
-        free(grid);
-        return status;
-    }
-    status = status == 0 ? set_host(grid, making->host, err) : status;
-    if (status == 0) {
-        snprintf(relative, sizeof relative, "experiments/paper/%s", grid->paper);
-        status = paper_load(data_path(path, sizeof path, relative), &paper, err);
-    }
-    grid->n_seeds = grid_runs(grid) ? making->n_seeds : 1;
-    if (status == 0) {
+    struct tables *tables = tables_open();
+    int status = study_open(path, &making->changes, &study, err);
+    const char *kind = status == 0 ? study_text(&study, "kind", NULL) : NULL;
+    if (kind != NULL && strcmp(kind, "server") == 0) {
+        status = making->scores_only ? 0 : make_server(&study, making->out, err);
+    } else if (status == 0) {
         struct tick ticks = {0};
-        progress_start(&ticks.progress, "runs", grid_n_points(grid));
-        status = grid_run(grid, making->n_threads, tick, &ticks, &results, err);
+        status = load_paper(making, &study, &paper, tables, err);
+        progress_start(&ticks.progress, "points", study.n_places);
+        status =
+            status != 0 ? status : study_fill(&study, making->n_threads, tick, &ticks, tables, err);
         progress_end(&ticks.progress);
-    }
-    if (status == 0) {
-        status = show(making, grid, &results, &paper, err);
-        grid_results_fini(&results);
+        status = status != 0 ? status : study_select(&study, tables, err);
+        status = status != 0 ? status : study_ask(&study, tables, err);
+        status = status != 0 ? status : show(making, &study, tables, &paper, err);
     }
     paper_fini(&paper);
-    free(grid);
-    return status;
-}
-
-static int choose(const struct options *options, struct names *names, struct err *err) {
-    int status = list_figures(names, err);
-    bool all = options_has(options, "all") || options_has(options, "scores");
-    if (status == 0 && all == (options->n_words > 0)) {
-        return err_usage(err, "figure takes names or --all; `unmask list experiments` prints them");
-    }
-    for (size_t i = 0; status == 0 && i < options->n_words; i++) {
-        status = known_figure(names, options->words[i], err);
-    }
-    if (status == 0 && !all) {
-        names->n = options->n_words;
-        for (size_t i = 0; i < names->n; i++) {
-            snprintf(names->name[i], GRID_WORD, "%s", options->words[i]);
-        }
-    }
+    study_close(&study);
+    tables_close(tables);
     return status;
 }
 
@@ -282,7 +343,7 @@ static int finish(const struct making *making, bool all, struct err *err) {
     return status;
 }
 
-static int make_all(const struct names *names, bool all, struct making *making, struct err *err) {
+static int make_all(const struct paths *paths, bool all, struct making *making, struct err *err) {
     char path[PATH_CHARS];
     if (config_read(data_path(path, sizeof path, "experiments/calibrated.ini"), &making->calibrated,
                     err) != 0) {
@@ -295,10 +356,10 @@ static int make_all(const struct names *names, bool all, struct making *making, 
         return status;
     }
     paper_score_init(&making->score);
-    for (size_t i = 0; status == 0 && i < names->n; i++) {
-        status = make_figure(names->name[i], making, err);
+    for (size_t i = 0; status == 0 && i < paths->n; i++) {
+        status = make_figure(paths->path[i], making, err);
     }
-    if (status == 0 && names->n > 1) {
+    if (status == 0 && paths->n > 1 && making->score.n_lines > 0) {
         status = finish(making, all, err);
     }
     paper_score_fini(&making->score);
@@ -307,37 +368,75 @@ static int make_all(const struct names *names, bool all, struct making *making, 
     return status;
 }
 
-static int run(const struct options *options, struct err *err) {
-    struct names names;
-    struct making making = {.out = options_text(options, "out"),
-                            .scores_only = options_has(options, "scores")};
+static int read_making(const struct options *options, struct making *making, struct err *err) {
     uint64_t n_threads = 2;
-    uint64_t n_seeds = 1;
-    int status = options_whole(options, "j", 1, 256, &n_threads, err);
-    status =
-        status != 0 ? status : options_whole(options, "seeds", 1, FIGURE_MOST_SEEDS, &n_seeds, err);
-    if (status == 0) {
-        status = choose(options, &names, err);
+    *making = (struct making){.out = options_text(options, "out"),
+                              .scores_only = options_has(options, "scores"),
+                              .changes = {.gpu = options_text(options, "gpu"),
+                                          .model = options_text(options, "model"),
+                                          .host = options_text(options, "host"),
+                                          .n_seeds = 1}};
+    for (size_t i = 0; i < options->n_given; i++) {
+        if (strcmp(options->given[i].option->name, "set") != 0) {
+            continue;
+        }
+        if (making->changes.n_sets == MOST_SETS) {
+            return err_usage(err, "--set: at most %d of them", MOST_SETS);
+        }
+        making->sets[making->changes.n_sets++] = options->given[i].value;
     }
+    making->changes.sets = making->sets;
+    int status = options_whole(options, "j", 1, 256, &n_threads, err);
+    making->n_threads = (unsigned)n_threads;
+    return status != 0
+               ? status
+               : options_whole(options, "seeds", 1, MOST_SEEDS, &making->changes.n_seeds, err);
+}
+
+static int run(const struct options *options, struct err *err) {
+    struct paths paths = {.n = 0};
+    struct making making;
+    int status = read_making(options, &making, err);
+    status = status != 0 ? status : choose(options, &paths, err);
     if (status == 0 && making.out != NULL && mkdir(making.out, 0777) != 0 && errno != EEXIST) {
         status = err_world(err, "cannot make the folder %s: %s", making.out, strerror(errno));
     }
-    making.n_threads = (unsigned)n_threads;
-    making.n_seeds = n_seeds;
-    making.host = options_text(options, "host");
     bool all = options_has(options, "all") || making.scores_only;
-    return status == 0 ? make_all(&names, all, &making, err) : status;
+    status = status != 0 ? status : make_all(&paths, all, &making, err);
+    free(paths.path);
+    return status;
 }
 
 const struct command command_figure = {
     .name = "figure",
-    .words = "NAME...",
-    .doc = "draws a paper's figure, or a measured server's, and compares",
-    .more =
-        "Writes NAME.svg, .png, .csv and the paper-versus-ours table as NAME-paper.csv and .md.\n"
-        "Calibration points, quotients of other rows and readings other than the declared one are\n"
-        "marked and not counted. --all ends with the score of each paper, in scores.csv and .md\n"
-        "where --out names a folder; --scores prints it alone.",
+    .words = "NAME|FILE...",
+    .doc = "draws a figure of a study of one's own, of a paper or of a measured server",
+    .more = "A study is an INI file: what to run, and a query over the results.\n"
+            "\n"
+            "  [figure]\n"
+            "  title = p99 latency over the rate\n"
+            "  kind = lines\n"
+            "  x_label = requests a second\n"
+            "  y_label = seconds\n"
+            "  query = SELECT system AS series, rate AS x, latency_s_p99 AS y FROM run\n"
+            "\n"
+            "  [run]\n"
+            "  system = dllm-serve, sparse-dllm\n"
+            "  gpu = l40s\n"
+            "  workload = osc\n"
+            "  rate = 0.2, 0.4, 0.6\n"
+            "  set cache.retention = 0.3\n"
+            "\n"
+            "The table `run` has a row for every combination of the lists, and every field of\n"
+            "`run --json` as a column (latency_s.p99 is latency_s_p99). Kinds are lines, bars, "
+            "stacked\n"
+            "and table. Writes NAME.svg, .png, .pdf and .csv into the folder of --out.\n"
+            "experiments/studies has the papers' figures, and README.md there all keys and jobs.\n"
+            "Beside a paper, the comparison goes to NAME-paper.csv and .md: calibration points,\n"
+            "quotients of other rows and readings other than the declared one are marked and not\n"
+            "counted. --all ends with the score of each paper, in scores.csv and .md where --out "
+            "names\n"
+            "a folder; --scores prints it alone.",
     .options = groups,
     .max_words = 16,
     .run = run,

@@ -343,7 +343,7 @@ static void list_experiments(struct listing *out) {
     out->rows = table_open(columns, 2);
     char pattern[1024];
     glob_t found = {0};
-    if (glob(data_path(pattern, sizeof pattern, "experiments/figures/*.ini"), 0, NULL, &found) ==
+    if (glob(data_path(pattern, sizeof pattern, "experiments/studies/*/*.ini"), 0, NULL, &found) ==
         0) {
         for (size_t i = 0; i < found.gl_pathc; i++) {
             struct config config;

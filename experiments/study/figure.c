@@ -1,356 +1,381 @@
 #include "experiments/study/figure.h"
 
+#include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/study/figure_sheet.h"
-#include "experiments/study/point.h"
+#include "analysis/output.h"
+#include "analysis/plot.h"
+#include "sim/base/names.h"
+#include "sim/base/num.h"
 
-static bool rejected(const struct point *point) {
-    return (point->codes >> WARNING_REJECTED & 1U) != 0;
+static const char *const kind_words[] = {"lines", "bars", "stacked", "table", NULL};
+enum { KIND_TABLE = 3 }; /* the others are enum panel_kind */
+static const char *const style_words[] = {"both", "line", "points", "steps", "dashed", NULL};
+
+static int word_index(const char *const *words, const char *word) {
+    int i = 0;
+    while (words[i] != NULL && strcmp(words[i], word) != 0) {
+        i++;
+    }
+    return words[i] != NULL ? i : -1;
 }
 
-size_t figure_best_baseline(const struct grid *grid, const struct grid_results *results,
-                            size_t workload, size_t x) {
-    size_t best = 0;
-    for (size_t i = 1; i + 1 < grid->systems.n; i++) {
-        const struct point *point = grid_point(grid, results, i, workload, x);
-        const struct point *other = grid_point(grid, results, best, workload, x);
-        bool is_whole = !rejected(point), beats = point->throughput > other->throughput;
-        if (is_whole == !rejected(other) ? beats : is_whole) {
-            best = i;
+/* ---- keys of [figure] ---- */
+
+static const char *text_of(const struct study *study, const char *key) {
+    const char *text = study_text(study, key, NULL);
+    return text != NULL ? text : "";
+}
+
+static bool is_on(const struct study *study, const char *key) {
+    return strcmp(text_of(study, key), "on") == 0;
+}
+
+static double number_of(const struct study *study, const char *key) {
+    double number = 0;
+    num_f64(text_of(study, key), &number);
+    return number;
+}
+
+static int check_keys(const struct study *study, struct err *err) {
+    static const char *const switches[] = {"log_x", "log_y", "values", "same_y"};
+    static const char *const numbers[] = {"y_line", "y_min", "y_max", "columns", "width"};
+    char place[256];
+    double number;
+    const char *kind = study_text(study, "kind", place);
+    if (kind == NULL || word_index(kind_words, kind) < 0) {
+        char hint[NAME_HINT_CHARS];
+        return kind == NULL ? err_usage(err, "%s: [figure] lacks 'kind'", study->configs[0].path)
+                            : err_usage(err, "%s: '%s' is not lines, bars, stacked or table%s",
+                                        place, kind, name_hint(kind, kind_words, hint));
+    }
+    for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++) {
+        const char *text = study_text(study, switches[i], place);
+        if (text != NULL && strcmp(text, "on") != 0 && strcmp(text, "off") != 0) {
+            return err_usage(err, "%s: %s is on or off, not '%s'", place, switches[i], text);
         }
     }
-    return best;
-}
-
-static double number_of(const struct point *point, const struct point *base, enum metric metric) {
-    switch (metric) {
-    case METRIC_THROUGHPUT:
-        return point->throughput;
-    case METRIC_LATENCY:
-        return point->avg_latency;
-    case METRIC_STD:
-        return point->latency_std;
-    case METRIC_SPAN:
-        return point->latency_span;
-    case METRIC_SPEEDUP:
-        return point->throughput / base->throughput;
-    case METRIC_FORWARD:
-        return point->ms_per_forward;
-    case METRIC_TPF:
-        return point->tpf;
-    }
-    return NAN;
-}
-
-double figure_value(const struct grid *grid, const struct grid_results *results, enum metric metric,
-                    size_t system, size_t workload, size_t x) {
-    return number_of(grid_point(grid, results, system, workload, x),
-                     grid_point(grid, results, grid->baseline, workload, x), metric);
-}
-
-struct spread figure_spread(const struct grid *grid, const struct grid_results *results,
-                            enum metric metric, size_t system, size_t workload, size_t x) {
-    const struct point *runs = grid_seeds(grid, results, system, workload, x);
-    const struct point *base = grid_seeds(grid, results, grid->baseline, workload, x);
-    double values[FIGURE_MOST_SEEDS];
-    for (size_t seed = 0; seed < grid->n_seeds; seed++) {
-        values[seed] = number_of(&runs[seed], &base[seed], metric);
-    }
-    struct spread spread = spread_of(values, grid->n_seeds);
-    double half = spread.high - spread.mean;
-    spread.mean = figure_value(grid, results, metric, system, workload, x);
-    spread.low = spread.mean - half;
-    spread.high = spread.mean + half;
-    return spread;
-}
-
-/* Fills in one value of a panel with its interval. */
-static void lay_value(const struct grid *grid, const struct grid_results *results,
-                      enum metric metric, const size_t place[3], const size_t at[3],
-                      struct sheet *sheet) {
-    struct spread spread = figure_spread(grid, results, metric, place[0], place[1], place[2]);
-    sheet->y[at[0]][at[1]][at[2]] = spread.mean;
-    sheet->low[at[0]][at[1]][at[2]] = spread.low;
-    sheet->high[at[0]][at[1]][at[2]] = spread.high;
-}
-
-void figure_print_warnings(const struct grid *grid, const struct grid_results *results, FILE *out) {
-    size_t n = grid_n_points(grid);
-    bool is_drawn = false;
-    for (int code = 0; grid_runs(grid) && code < WARNING_CODE_COUNT; code++) {
-        size_t n_warned = 0;
-        for (size_t i = 0; i < n; i++) {
-            n_warned += results->runs[i].codes >> code & 1U;
-            is_drawn = is_drawn || results->runs[i].is_drawn;
-        }
-        if (n_warned > 0) {
-            fprintf(out, "%-13s%s: %zu of %zu runs\n", "warning", warning_words[code], n_warned, n);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        const char *text = study_text(study, numbers[i], place);
+        if (text != NULL && !num_f64(text, &number)) {
+            return err_usage(err, "%s: '%s' is not a number for %s", place, text, numbers[i]);
         }
     }
-    if (is_drawn && grid->n_seeds == 1) {
-        fprintf(out,
-                "%-13s%s: one seed does not tell how far a number would move with another "
-                "one (--seeds N)\n",
-                "warning", warning_words[WARNING_FEW_SEEDS]);
-    }
+    return 0;
 }
 
-struct metric_text {
-    const char *word, *label, *quantity;
-    enum metric metric;
+bool study_is_table(const struct study *study) {
+    return word_index(kind_words, text_of(study, "kind")) == KIND_TABLE;
+}
+
+int study_ask(const struct study *study, struct tables *tables, struct err *err) {
+    char place[256];
+    const char *query = study_text(study, "query", place);
+    if (query == NULL || study_text(study, "title", NULL) == NULL) {
+        return err_usage(err, "%s: [figure] lacks '%s'", study->configs[0].path,
+                         query == NULL ? "query" : "title");
+    }
+    int status = check_keys(study, err);
+    return status != 0 ? status : tables_keep(tables, "drawn", query, place, err);
+}
+
+static int read_drawn(struct tables *tables, json_t **rows, struct err *err) {
+    return tables_select(tables, "SELECT * FROM drawn ORDER BY rowid", "drawn", rows, err);
+}
+
+/* ---- from rows to panels ---- */
+
+/* A figure and what it points to. */
+struct sheet {
+    struct figure figure;
+    json_t *rows, *groups; /* {panel: {series: [row, ...]}} */
+    json_t *categories;    /* one array of texts a panel */
+    char provenance[1024];
 };
 
-static const struct metric_text metric_texts[] = {
-    {"throughput", "throughput (tokens/s)", "throughput", METRIC_THROUGHPUT},
-    {"avg_latency", "mean latency (s)", "avg_latency", METRIC_LATENCY},
-    {"speedup", "speed-up over ", "speedup_vs_Sparse-dLLM", METRIC_SPEEDUP},
-    {"ms_per_forward", "time of a forward pass (ms)", "ms_per_forward", METRIC_FORWARD},
-    {"tpf", "tokens per forward pass", "tpf", METRIC_TPF},
-};
+static const char *word_at(const json_t *row, const char *key) {
+    const char *text = json_string_value(json_object_get(row, key));
+    return text != NULL ? text : "";
+}
 
-static const struct metric_text *metric_of(const char *word, struct err *err) {
-    for (size_t i = 0; i < sizeof metric_texts / sizeof metric_texts[0]; i++) {
-        if (strcmp(metric_texts[i].word, word) == 0) {
-            return &metric_texts[i];
+static double number_at(const json_t *row, const char *key) {
+    const json_t *value = json_object_get(row, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static const char *category_of(const json_t *row, char text[64]) {
+    const json_t *x = json_object_get(row, "x");
+    if (json_is_string(x)) {
+        return json_string_value(x);
+    }
+    snprintf(text, 64, "%.15g", number_at(row, "x"));
+    return text;
+}
+
+/* The array or object under a key, made where there is none. */
+static json_t *under(json_t *object, const char *key, json_t *(*make)(void)) {
+    if (json_object_get(object, key) == NULL) {
+        json_object_set_new(object, key, make());
+    }
+    return json_object_get(object, key);
+}
+
+static json_t *group(const json_t *rows) {
+    json_t *groups = json_object();
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i);
+        json_t *panel = under(groups, word_at(row, "panel"), json_object);
+        json_array_append(under(panel, word_at(row, "series"), json_array), row);
+    }
+    return groups;
+}
+
+/* Distinct x of a panel's rows as texts, in the order in which they first appear. */
+static json_t *categories_of(json_t *panel) {
+    json_t *seen = json_object(), *texts = json_array(), *rows;
+    const char *name;
+    json_object_foreach(panel, name, rows) {
+        for (size_t i = 0; i < json_array_size(rows); i++) {
+            char text[64];
+            const char *category = category_of(json_array_get(rows, i), text);
+            if (json_object_get(seen, category) == NULL) {
+                json_object_set_new(seen, category, json_true());
+                json_array_append_new(texts, json_string(category));
+            }
         }
     }
-    err_usage(err,
-              "unknown metric '%s' in a figure: expected throughput, avg_latency, speedup, "
-              "ms_per_forward or tpf",
-              word);
-    return NULL;
+    json_decref(seen);
+    return texts;
 }
 
-static double printed(const struct grid *grid, const struct paper *paper,
-                      const struct metric_text *metric, size_t system, size_t workload, size_t x) {
-    const char *dataset = grid->workload_labels.word[workload], *setting = NULL;
-    if (grid->axis == AXIS_BATCH || grid->axis == AXIS_BLOCK) {
-        return NAN; /* its rows stand in the table alone */
+static size_t place_of(const struct panel *panel, const json_t *row, size_t i) {
+    char text[64];
+    const char *category = category_of(row, text);
+    for (size_t c = 0; panel->kind != PANEL_XY; c++) {
+        ASSERT(c < panel->n_categories);
+        if (strcmp(panel->categories[c], category) == 0) {
+            return c;
+        }
     }
-    if (grid->axis == AXIS_RATE) {
-        setting = grid->rates.word[x];
-    } else {
-        dataset = x < grid->x_names.n ? grid->x_names.word[x] : "";
-    }
-    const struct paper_row *row = paper_find(paper, grid->paper_gpu, dataset,
-                                             grid->labels.word[system], setting, metric->quantity);
-    if (row == NULL && grid->axis == AXIS_RATE && x + 1 == grid->n_x) {
-        row = paper_find(paper, grid->paper_gpu, dataset, grid->labels.word[system], "saturation",
-                         metric->quantity);
-    }
-    if (row == NULL && metric->metric == METRIC_SPEEDUP) {
-        row = paper_find(paper, grid->paper_gpu, dataset, grid->labels.word[system], NULL,
-                         metric->quantity);
-    }
-    return row != NULL ? row->value : NAN;
+    return i;
 }
 
-/* "profile l40s: imported; osc, burst: real inputs, ..." */
-static void describe(const struct grid *grid, const struct grid_results *results,
-                     struct sheet *sheet) {
-    if (grid->kind == GRID_MEASURED || figure_describe_memory(grid, sheet) ||
-        figure_describe_lmax(grid, sheet) || figure_describe_decode(grid, sheet) ||
-        figure_describe_work(grid, sheet)) {
+static double *no_numbers(size_t n) {
+    double *numbers = malloc((n + 1) * sizeof *numbers);
+    ASSERT(numbers != NULL);
+    for (size_t i = 0; i < n; i++) {
+        numbers[i] = (double)NAN;
+    }
+    return numbers;
+}
+
+static void lay_series(const char *name, const json_t *rows, const struct panel *panel,
+                       struct plot_series *out) {
+    size_t n = panel->kind == PANEL_XY ? json_array_size(rows) : panel->n_categories;
+    double *x = no_numbers(n), *y = no_numbers(n), *low = no_numbers(n), *high = no_numbers(n),
+           *paper = no_numbers(n);
+    int style = word_index(style_words, word_at(json_array_get(rows, 0), "style"));
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+        size_t at = place_of(panel, row, i);
+        x[at] = number_at(row, "x");
+        y[at] = number_at(row, "y");
+        low[at] = number_at(row, "low");
+        high[at] = number_at(row, "high");
+        paper[at] = number_at(row, "paper");
+    }
+    *out = (struct plot_series){.name = name,
+                                .x = x,
+                                .y = y,
+                                .n = n,
+                                .style = style > 0 ? (enum line_style)style : STYLE_LINE_POINTS,
+                                .low = low,
+                                .high = high,
+                                .paper = paper};
+}
+
+static void lay_panel(const struct study *study, const char *title, json_t *series,
+                      json_t *categories, struct panel *out) {
+    const char *y_label = study_text(study, "y_label", NULL), *name;
+    size_t n = json_array_size(categories), s = 0;
+    const char **texts = calloc(n + 1, sizeof *texts);
+    struct plot_series *all = calloc(json_object_size(series) + 1, sizeof *all);
+    ASSERT(texts != NULL && all != NULL);
+    for (size_t i = 0; i < n; i++) {
+        texts[i] = json_string_value(json_array_get(categories, i));
+    }
+    *out = (struct panel){.kind = (enum panel_kind)word_index(kind_words, text_of(study, "kind")),
+                          .title = title,
+                          .x_label = text_of(study, "x_label"),
+                          .y_label = y_label != NULL ? y_label : title,
+                          .series = all,
+                          .n_series = json_object_size(series),
+                          .categories = texts,
+                          .n_categories = n,
+                          .log_x = is_on(study, "log_x"),
+                          .log_y = is_on(study, "log_y"),
+                          .values = is_on(study, "values"),
+                          .y_line = number_of(study, "y_line"),
+                          .y_min = number_of(study, "y_min"),
+                          .y_max = number_of(study, "y_max")};
+    json_t *rows;
+    json_object_foreach(series, name, rows) {
+        lay_series(name, rows, out, &all[s++]);
+    }
+}
+
+/* All panels compare: one range for all. */
+static void share_range(struct panel *panels, size_t n) {
+    double min = INFINITY, max = 0;
+    for (size_t p = 0; p < n; p++) {
+        size_t most = panels[p].n_series > 0 ? panels[p].series[0].n : 0;
+        double *sums = calloc(most + 1, sizeof *sums);
+        ASSERT(sums != NULL);
+        for (size_t s = 0; s < panels[p].n_series; s++) {
+            for (size_t i = 0; i < panels[p].series[s].n; i++) {
+                double y = panels[p].series[s].y[i];
+                bool adds = panels[p].kind == PANEL_STACKED && isfinite(y);
+                sums[adds ? i : most] = adds ? sums[i] + y : y;
+                min = fmin(min, y); /* of a NaN and a number, the number */
+                max = fmax(max, sums[adds ? i : most]);
+            }
+        }
+        free(sums);
+    }
+    for (size_t p = 0; p < n; p++) {
+        panels[p].y_min = panels[p].log_y ? pow(10, floor(log10(min / 1.5))) : 0;
+        panels[p].y_max = (panels[p].log_y ? 1.4 : 1.1) * max;
+    }
+}
+
+/* Of runs whose study has no note: "profile l40s: imported; osc, burst: real inputs, ...". */
+static void describe(const struct study *study, struct tables *tables, struct sheet *sheet) {
+    char query[256];
+    json_t *rows = NULL;
+    struct err err = {0};
+    const char *note = text_of(study, "note"), *runs = study_runs(study);
+    size_t used = (size_t)snprintf(sheet->provenance, sizeof sheet->provenance, "%s", note);
+    snprintf(query, sizeof query,
+             "SELECT DISTINCT workload AS name, trace_provenance AS source, gpu || ': ' || "
+             "profile_kind AS profile FROM \"%s\" ORDER BY workload_n",
+             runs != NULL ? runs : "");
+    if (used > 0 || runs == NULL || tables_select(tables, query, "note", &rows, &err) != 0) {
         return;
     }
-    size_t used = (size_t)snprintf(sheet->provenance, sizeof sheet->provenance, "profile %s",
-                                   grid_point(grid, results, 0, 0, 0)->profile);
-    for (size_t w = 0; w < grid->workloads.n && used < sizeof sheet->provenance; w++) {
-        const char *is = grid_point(grid, results, 0, w, 0)->provenance;
-        const char *before = w > 0 ? grid_point(grid, results, 0, w - 1, 0)->provenance : "";
-        const char *behind =
-            w + 1 < grid->workloads.n ? grid_point(grid, results, 0, w + 1, 0)->provenance : "";
-        bool is_last = strcmp(is, behind) != 0;
+    for (size_t i = 0; i < json_array_size(rows) && used < sizeof sheet->provenance; i++) {
+        const json_t *row = json_array_get(rows, i), *last = json_array_get(rows, i - 1);
+        const char *is = word_at(row, "source");
+        bool goes_on = i > 0 && strcmp(is, word_at(last, "source")) == 0;
+        bool ends = strcmp(is, word_at(json_array_get(rows, i + 1), "source")) != 0;
         used += (size_t)snprintf(sheet->provenance + used, sizeof sheet->provenance - used,
-                                 "%s%s%s%s", strcmp(is, before) == 0 ? ", " : "; ",
-                                 grid->workloads.word[w], is_last ? ": " : "", is_last ? is : "");
+                                 "%s%s%s%s%s%s", i == 0 ? "profile " : "",
+                                 i == 0 ? word_at(row, "profile") : "", goes_on ? ", " : "; ",
+                                 word_at(row, "name"), ends ? ": " : "", ends ? is : "");
     }
+    json_decref(rows);
 }
 
-/* One panel per metric, workloads as groups, systems as bars. */
-static int lay_bars(const struct grid *grid, const struct grid_results *results,
-                    const struct paper *paper, struct sheet *sheet, struct err *err) {
-    for (size_t w = 0; w < grid->workloads.n; w++) {
-        sheet->names[w] = grid->workload_labels.word[w];
+static void lay(const struct study *study, struct sheet *sheet) {
+    size_t n = json_object_size(sheet->groups), p = 0, bars = 0;
+    struct panel *panels = calloc(n, sizeof *panels);
+    ASSERT(panels != NULL);
+    sheet->categories = json_array();
+    const char *title;
+    json_t *series;
+    json_object_foreach(sheet->groups, title, series) {
+        json_t *texts = categories_of(series);
+        json_array_append_new(sheet->categories, texts);
+        lay_panel(study, title, series, texts, &panels[p]);
+        size_t n_bars = panels[p].n_series * panels[p].n_categories;
+        bars = panels[p].kind == PANEL_BARS && n_bars > bars ? n_bars : bars;
+        p++;
     }
-    for (size_t p = 0; p < grid->metrics.n; p++) {
-        const struct metric_text *metric = metric_of(grid->metrics.word[p], err);
-        if (metric == NULL) {
-            return (int)err->kind;
-        }
-        snprintf(sheet->y_labels[p], sizeof sheet->y_labels[p], "%s%s", metric->label,
-                 metric->metric == METRIC_SPEEDUP ? grid->labels.word[grid->baseline] : "");
-        for (size_t s = 0; s < grid->systems.n; s++) {
-            for (size_t w = 0; w < grid->workloads.n; w++) {
-                lay_value(grid, results, metric->metric, (size_t[]){s, w, 0}, (size_t[]){p, s, w},
-                          sheet);
-                sheet->paper[p][s][w] = printed(grid, paper, metric, s, w, 0);
+    if (is_on(study, "same_y")) {
+        share_range(panels, n);
+    }
+    /* Room for the title, or for the numbers over grouped bars. */
+    int width = (int)number_of(study, "width"), bars_width = 130 + 34 * (int)bars;
+    bool is_wide = panels[0].kind == PANEL_BARS && panels[0].values;
+    sheet->figure = (struct figure){.title = text_of(study, "title"),
+                                    .provenance = sheet->provenance,
+                                    .panels = panels,
+                                    .n_panels = n,
+                                    .n_columns = (size_t)number_of(study, "columns"),
+                                    .panel_width = width > 0                     ? width
+                                                   : is_wide && bars_width > 640 ? bars_width
+                                                   : is_wide || n == 1           ? 640
+                                                                                 : 0};
+}
+
+static void tear_up(struct sheet *sheet) {
+    for (size_t p = 0; p < sheet->figure.n_panels; p++) {
+        const struct panel *panel = &sheet->figure.panels[p];
+        for (size_t s = 0; s < panel->n_series; s++) {
+            const struct plot_series *series = &panel->series[s];
+            const double *const numbers[] = {series->x, series->y, series->low, series->high,
+                                             series->paper};
+            for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+                free((void *)(uintptr_t)numbers[i]);
             }
-            sheet->series[p][s] = (struct plot_series){.name = grid->labels.word[s],
-                                                       .y = sheet->y[p][s],
-                                                       .low = sheet->low[p][s],
-                                                       .high = sheet->high[p][s],
-                                                       .paper = sheet->paper[p][s],
-                                                       .n = grid->workloads.n};
         }
-        sheet->panels[p] = (struct panel){.kind = PANEL_BARS,
-                                          .x_label = "",
-                                          .title = sheet->y_labels[p],
-                                          .y_label = sheet->y_labels[p],
-                                          .series = sheet->series[p],
-                                          .n_series = grid->systems.n,
-                                          .categories = sheet->names,
-                                          .n_categories = grid->workloads.n,
-                                          .values = true};
+        free((void *)(uintptr_t)panel->series);
+        free((void *)(uintptr_t)panel->categories);
     }
-    sheet->n_panels = grid->metrics.n;
-    return 0;
+    free((void *)(uintptr_t)sheet->figure.panels);
+    json_decref(sheet->categories);
+    json_decref(sheet->groups);
+    json_decref(sheet->rows);
 }
 
-/* One panel per workload, a line per system over the axis. */
-static int lay_lines(const struct grid *grid, const struct grid_results *results,
-                     const struct paper *paper, struct sheet *sheet, struct err *err) {
-    static const char *const x_labels[] = {"arrival rate (requests/s)", "prompt length (tokens)",
-                                           "output length (tokens)", "batch size (requests)",
-                                           "block (tokens)"};
-    const struct metric_text *metric = metric_of(grid->metrics.word[0], err);
-    if (metric == NULL) {
+/* The rows as they are: a line each, behind one of the columns' names. */
+static int write_rows(const json_t *rows, const char *stem, struct err *err) {
+    char path[1024];
+    snprintf(path, sizeof path, "%s.csv", stem);
+    FILE *out = fopen(path, "w");
+    if (out == NULL) {
+        return err_world(err, "cannot write '%s': %s", path, strerror(errno));
+    }
+    for (size_t i = 0; i <= json_array_size(rows); i++) {
+        const char *key, *comma = "";
+        json_t *value;
+        json_object_foreach(json_array_get(rows, i > 0 ? i - 1 : 0), key, value) {
+            fputs(comma, out);
+            if (i > 0 && json_is_number(value)) {
+                fprintf(out, "%.9g", json_number_value(value));
+            } else if (i == 0 || json_is_string(value)) {
+                output_csv_text(out, i == 0 ? key : json_string_value(value));
+            }
+            comma = ",";
+        }
+        fputc('\n', out);
+    }
+    int write_error = ferror(out);
+    return fclose(out) == 0 && write_error == 0
+               ? 0
+               : err_world(err, "cannot write '%s': %s", path, strerror(errno));
+}
+
+int study_draw(const struct study *study, struct tables *tables, const char *stem,
+               struct err *err) {
+    struct sheet sheet = {.categories = NULL};
+    if (read_drawn(tables, &sheet.rows, err) != 0) {
         return (int)err->kind;
     }
-    bool is_speedup = metric->metric == METRIC_SPEEDUP;
-    snprintf(sheet->y_labels[0], sizeof sheet->y_labels[0], "%s%s", metric->label,
-             is_speedup ? grid->labels.word[grid->baseline] : "");
-    for (size_t w = 0; w < grid->workloads.n; w++) {
-        size_t n_series = 0;
-        for (size_t s = 0; s < grid->systems.n; s++) {
-            if (is_speedup && s == grid->baseline) {
-                continue; /* it is 1 everywhere */
-            }
-            for (size_t x = 0; x < grid->n_x; x++) {
-                lay_value(grid, results, metric->metric, (size_t[]){s, w, x}, (size_t[]){w, s, x},
-                          sheet);
-                sheet->paper[w][s][x] = printed(grid, paper, metric, s, w, x);
-            }
-            sheet->series[w][n_series++] = (struct plot_series){.name = grid->labels.word[s],
-                                                                .x = grid->x,
-                                                                .y = sheet->y[w][s],
-                                                                .low = sheet->low[w][s],
-                                                                .high = sheet->high[w][s],
-                                                                .paper = sheet->paper[w][s],
-                                                                .n = grid->n_x};
-        }
-        sheet->panels[w] = (struct panel){.kind = PANEL_XY,
-                                          .title = grid->workload_labels.word[w],
-                                          .x_label = x_labels[grid->axis],
-                                          .y_label = sheet->y_labels[0],
-                                          .series = sheet->series[w],
-                                          .n_series = n_series};
+    if (json_array_size(sheet.rows) == 0) {
+        json_decref(sheet.rows);
+        return err_usage(err, "%s: the query answers no row", study->configs[0].path);
     }
-    sheet->n_panels = grid->workloads.n;
-    return 0;
-}
-
-/* Gains of the last system over the best baseline in standard deviation and tail span. */
-static void lay_jitter(const struct grid *grid, const struct grid_results *results,
-                       struct sheet *sheet) {
-    static const struct {
-        const char *name;
-        enum metric metric;
-    } gains[] = {{"standard deviation", METRIC_STD}, {"tail span (max - min)", METRIC_SPAN}};
-    size_t last = grid->systems.n - 1;
-    for (size_t i = 0; i < 2; i++) {
-        for (size_t w = 0; w < grid->workloads.n; w++) {
-            size_t best = figure_best_baseline(grid, results, w, 0);
-            sheet->names[w] = grid->workload_labels.word[w];
-            sheet->y[0][i][w] = figure_value(grid, results, gains[i].metric, best, w, 0) /
-                                figure_value(grid, results, gains[i].metric, last, w, 0);
-        }
-        sheet->series[0][i] = (struct plot_series){
-            .name = gains[i].name, .y = sheet->y[0][i], .n = grid->workloads.n};
+    if (study_is_table(study)) {
+        int written = write_rows(sheet.rows, stem, err);
+        json_decref(sheet.rows);
+        return written;
     }
-    sheet->panels[0] = (struct panel){.kind = PANEL_BARS,
-                                      .x_label = "",
-                                      .title = "best baseline / dLLM-Serve; higher is steadier",
-                                      .y_label = "gain over the best baseline",
-                                      .series = sheet->series[0],
-                                      .n_series = 2,
-                                      .categories = sheet->names,
-                                      .n_categories = grid->workloads.n,
-                                      .values = true,
-                                      .y_line = 1};
-    sheet->n_panels = 1;
-}
-
-int figure_draw(const struct grid *grid, const struct grid_results *results,
-                const struct paper *paper, const char *stem, struct err *err) {
-    struct sheet *sheet = calloc(1, sizeof *sheet);
-    ASSERT(sheet != NULL);
-    int status = 0;
-    switch (grid->kind) {
-    case GRID_BARS:
-        status = lay_bars(grid, results, paper, sheet, err);
-        break;
-    case GRID_LINES:
-        status = lay_lines(grid, results, paper, sheet, err);
-        break;
-    case GRID_JITTER:
-        lay_jitter(grid, results, sheet);
-        break;
-    case GRID_MEMORY:
-        status = figure_lay_memory(grid, sheet, err);
-        break;
-    case GRID_CONTEXT:
-        status = figure_lay_context(grid, sheet, err);
-        break;
-    case GRID_WORK:
-        status = figure_lay_work(grid, sheet, err);
-        break;
-    case GRID_MASKS:
-        status = figure_lay_masks(grid, sheet, err);
-        break;
-    case GRID_LMAX:
-    case GRID_PAR:
-    case GRID_INFLATION:
-        status = figure_lay_lmax(grid, results, sheet, err);
-        break;
-    case GRID_DECODE:
-        status = figure_lay_decode(grid, results, paper, sheet);
-        break;
-    case GRID_STEPS:
-        status = figure_lay_steps(grid, results, sheet);
-        break;
-    case GRID_DECODERS:
-        status = figure_lay_decoders(grid, results, paper, sheet);
-        break;
-    case GRID_EVICTION:
-        status = figure_lay_eviction(grid, sheet);
-        break;
-    case GRID_SERVER: /* drawn by server_draw */
-        break;
-    case GRID_MEASURED:
-        figure_lay_measured(grid, results, sheet);
-        break;
-    }
-    if (status == 0) {
-        describe(grid, results, sheet);
-        int bars = (int)(grid->systems.n * grid->workloads.n), bars_width = 130 + 34 * bars;
-        struct figure figure = {.title = grid->title,
-                                .provenance = sheet->provenance,
-                                .panels = sheet->panels,
-                                .n_panels = sheet->n_panels,
-                                .n_columns = sheet->n_columns,
-                                /* Room for the title, or for the numbers over grouped bars. */
-                                .panel_width =
-                                    grid->kind == GRID_DECODE || grid->kind == GRID_DECODERS ? 900
-                                    : grid->kind == GRID_BARS && bars_width > 640     ? bars_width
-                                    : grid->kind == GRID_BARS || sheet->n_panels == 1 ? 640
-                                                                                      : 0};
-        status = figure_write(&figure, stem, FIGURE_ALL, err);
-    }
-    free(sheet);
+    sheet.groups = group(sheet.rows);
+    describe(study, tables, &sheet);
+    lay(study, &sheet);
+    int status = figure_write(&sheet.figure, stem, FIGURE_ALL, err);
+    tear_up(&sheet);
     return status;
 }

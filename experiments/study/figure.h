@@ -1,50 +1,41 @@
-/* From a grid's results to a figure and a paper-versus-ours table. */
+/* From a study's tables to a figure, and to ours beside what a paper printed.
+ *
+ * `query` of [figure] answers rows with the columns panel, series, x and y, and, where there is
+ * something to say, low, high (ends of an error bar), paper (a printed value) and style (line,
+ * points, dashed or steps). Panels, series and categories stand in the order in which they first
+ * appear. The answer is the table `drawn`.
+ *
+ * `compare` answers rows with the columns id, of a row of the table `printed`, and ours, and, where
+ * the paper leaves open what it measured, reading and role. `printed` has the rows of `paper` for
+ * which the condition `rows` holds; every one of them is in the comparison. */
 #ifndef UNMASK_EXPERIMENTS_STUDY_FIGURE_H
 #define UNMASK_EXPERIMENTS_STUDY_FIGURE_H
 
 #include <stdio.h>
 
 #include "analysis/paper.h"
-#include "analysis/spread.h"
-#include "experiments/study/grid.h"
+#include "experiments/study/study.h"
 
-/* Draw STEM.svg, STEM.png and STEM.csv. `paper` marks the printed values where they belong to a
- * drawn series. */
-int figure_draw(const struct grid *grid, const struct grid_results *results,
-                const struct paper *paper, const char *stem, struct err *err);
+/* The tables `paper` and, of the rows that the study compares with, `printed`; with `none` of them.
+ */
+int study_print(const struct study *study, const struct paper *paper, bool none,
+                struct tables *tables, struct err *err);
 
-/* Ours beside every row of `paper` whose source is among the grid's. Returns how many were written
- * to `out`, which holds `most`. Rows to which a constant of experiments/calibrated.ini was fitted
- * are marked. */
-size_t figure_compare(const struct grid *grid, const struct grid_results *results,
-                      const struct paper *paper, const struct config *calibrated,
-                      struct paper_result *out, size_t most);
+/* Ask the study's query: the table `drawn`. */
+int study_ask(const struct study *study, struct tables *tables, struct err *err);
 
-enum metric {
-    METRIC_THROUGHPUT,
-    METRIC_LATENCY,
-    METRIC_STD,
-    METRIC_SPAN,
-    METRIC_SPEEDUP,
-    METRIC_FORWARD,
-    METRIC_TPF
-};
+/* Draw it as STEM.svg, .png, .pdf and .csv; of the kind `table` STEM.csv alone. */
+int study_draw(const struct study *study, struct tables *tables, const char *stem, struct err *err);
+bool study_is_table(const struct study *study);
 
-/* One number of one point; speed-up is throughput over the baseline's at the same place. */
-double figure_value(const struct grid *grid, const struct grid_results *results, enum metric metric,
-                    size_t system, size_t workload, size_t x);
+/* Ours beside every row of `printed`. Rows to which a constant of experiments/calibrated.ini was
+ * fitted are marked. The results are the caller's to free. */
+int study_compare(const struct study *study, struct tables *tables, const struct paper *paper,
+                  const struct config *calibrated, struct paper_result **out, size_t *n,
+                  struct err *err);
 
-/* How far it moves from seed to seed: its mean, and half of the 95 % interval on either side (NaN
- * for one seed). Of speed-ups, both systems met the same seeds. */
-struct spread figure_spread(const struct grid *grid, const struct grid_results *results,
-                            enum metric metric, size_t system, size_t workload, size_t x);
-
-/* A line for each code of warnings: how many of the figure's runs carry it. */
-void figure_print_warnings(const struct grid *grid, const struct grid_results *results, FILE *out);
-
-/* Index of the best baseline (largest throughput) at a place; the last system is not one, nor,
- * unless all did, a system that rejected requests. */
-size_t figure_best_baseline(const struct grid *grid, const struct grid_results *results,
-                            size_t workload, size_t x);
+/* A line for each code of warnings: how many of the study's runs carry it; and how many have no
+ * result. */
+void study_print_warnings(const struct study *study, struct tables *tables, FILE *out);
 
 #endif

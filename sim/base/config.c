@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <ini.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@ struct reader {
     size_t left;
     int line, long_line; /* lines read; the first that did not fit, or 0 */
     int n_bad_bytes;     /* NULs: inih would take the line as ended */
+    bool is_indented;    /* the last line: it goes on with the value of the one before it */
     struct config *config;
     struct err *err;
 };
@@ -35,6 +37,7 @@ static char *next_line(char *buffer, int size, void *user) {
     }
     buffer[n] = '\0';
     reader->line++;
+    reader->is_indented = buffer[0] == ' ' || buffer[0] == '\t';
     if (buffer[n - 1] != '\n' && reader->left > 0 && reader->long_line == 0) {
         reader->long_line = reader->line;
     }
@@ -47,10 +50,31 @@ static char *copy_text(const char *text) {
     return copy;
 }
 
+static bool continues(const struct reader *reader, const char *section, const char *key) {
+    const struct config *config = reader->config;
+    if (!reader->is_indented || config->n_entries == 0) {
+        return false;
+    }
+    const struct config_entry *last = &config->entries[config->n_entries - 1];
+    return strcmp(last->section, section) == 0 && strcmp(last->key, key) == 0;
+}
+
+static void append(struct config_entry *entry, const char *value) {
+    size_t size = strlen(entry->value) + strlen(value) + 2;
+    char *longer = realloc(entry->value, size);
+    ASSERT(longer != NULL);
+    strcat(strcat(longer, "\n"), value);
+    entry->value = longer;
+}
+
 /* inih's handler: 1 to go on, 0 to stop. */
 static int take_entry(void *user, const char *section, const char *key, const char *value) {
     struct reader *reader = user;
     struct config *config = reader->config;
+    if (continues(reader, section, key)) {
+        append(&config->entries[config->n_entries - 1], value);
+        return 1;
+    }
     const struct config_entry *twin = config_find(config, section, key);
     if (twin != NULL) {
         err_usage(reader->err, "%s:%d: '%s' is set twice in [%s], first on line %d", config->path,

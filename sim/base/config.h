@@ -1,7 +1,8 @@
 /* INI files, read strictly: every entry keeps its line, so that a complaint can name it.
  *
  * The syntax is inih's: [section], key = value, ';' and '#' comments; a line is at most 199 bytes
- * long. A key set twice in a section is an error; a section may be continued. */
+ * long, and one that begins with a blank goes on with the value of the line before it. A key set
+ * twice in a section is an error; a section may be continued. */
 #ifndef UNMASK_SIM_BASE_CONFIG_H
 #define UNMASK_SIM_BASE_CONFIG_H
 

@@ -105,12 +105,13 @@ START_TEST(a_figure_is_written_as_svg_png_and_csv) {
     ck_assert_int_eq(stat(in_folder("fig.png"), &status), 0);
     ck_assert_int_gt(status.st_size, 10000);
     ck_assert_int_eq(memcmp(read_all(in_folder("fig.png")), "\x89PNG", 4), 0);
+    ck_assert_int_eq(memcmp(read_all(in_folder("fig.pdf")), "%PDF", 4), 0);
     char *csv = read_all(in_folder("fig.csv"));
     ck_assert_int_eq(strncmp(csv, "panel,series,x,y,low,high,paper\n", 32), 0);
     ck_assert_ptr_nonnull(strstr(csv, "Throughput,dLLM-Serve,0.4,76,70,80,76.6\n"));
     ck_assert_ptr_nonnull(strstr(csv, "Throughput,Fast-dLLM,0.2,,,,\n"));
     ck_assert_ptr_nonnull(strstr(csv, "Stack,dLLM-Serve,\"Burst, bursty\",40,,,\n"));
-    remove_files((const char *const[]){"fig.svg", "fig.png", "fig.csv"}, 3);
+    remove_files((const char *const[]){"fig.svg", "fig.png", "fig.pdf", "fig.csv"}, 4);
 }
 END_TEST
 

@@ -316,6 +316,31 @@ START_TEST(figures_end_with_the_score_of_their_papers) {
 }
 END_TEST
 
+/* Anywhere, without a paper, over any key, by any field; the command line replaces its lists. */
+START_TEST(a_figure_of_ones_own_is_a_file_with_a_query) {
+    const char *figure =
+        cli_write("mine.ini", "[figure]\ntitle = tokens over retention\nkind = table\n"
+                              "query = SELECT gpu, cache_retention AS x, tpf AS y,\n"
+                              "  round(kv_pool_bytes / 1e9) AS pool FROM run\n"
+                              "[run]\nsystem = dllm-serve\ngpu = l40s\nworkload = osc\n"
+                              "rate = 0.5\nrequests = 5\nset cache.retention = 0.25, 0.5\n");
+    char *text = PRINTS("figure", figure);
+    ck_assert_ptr_nonnull(strstr(text, "tokens over retention\ngpu      x"));
+    ck_assert_ptr_nonnull(strstr(text, "\nl40s  0.25"));
+    ck_assert_ptr_nonnull(strstr(text, "\nl40s   0.5"));
+    ck_assert_ptr_null(strstr(text, "paper"));
+    free(text);
+    text = PRINTS("figure", figure, "--gpu", "a100-80g,h100", "--set", "cache.retention=0.4");
+    ck_assert_ptr_null(strstr(text, "l40s"));
+    ck_assert_ptr_nonnull(strstr(text, "\na100-80g  0.4"));
+    ck_assert_ptr_nonnull(strstr(text, "\nh100      0.4"));
+    free(text);
+    struct output none = CLI("figure", "./nowhere.ini");
+    ck_assert_int_eq(none.status, 1);
+    output_free(&none);
+}
+END_TEST
+
 START_TEST(a_system_that_does_not_fit_is_a_row_with_the_reason) {
     char *text = PRINTS("compare", "--systems", "vanilla,dllm-serve", "--gpu", "rtx3090", "--set",
                         "memory_utilization=0.3", "--requests", "5");
@@ -386,6 +411,7 @@ int main(void) {
         provenance_is_in_every_output,
         every_section_of_list_names_something,
         figures_end_with_the_score_of_their_papers,
+        a_figure_of_ones_own_is_a_file_with_a_query,
         a_system_that_does_not_fit_is_a_row_with_the_reason,
         the_host_is_an_option_and_part_of_the_output,
         only_a_system_without_room_is_a_result_without_numbers,

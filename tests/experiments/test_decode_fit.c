@@ -4,9 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/study/decode_numbers.h"
-#include "experiments/study/figure.h"
-#include "experiments/study/figure_sheet.h"
+#include "experiments/study/dinfer_fit.h"
+#include "tests/support/study.h"
 #include "tests/support/suite.h"
 
 static struct paper focus_paper(void) {
@@ -158,29 +157,21 @@ START_TEST(lower_thresholds_decode_more_per_step) {
 }
 END_TEST
 
-static void load(const char *name, struct grid *grid) {
-    char path[256];
-    struct err err = {0};
-    snprintf(path, sizeof path, "experiments/figures/%s.ini", name);
-    ck_assert_msg(grid_load(path, name, grid, &err) == 0, "%s", err.text);
-}
-
 /* As EXPERIMENTS.md has them; of Table 5 the fitted shape counts, where nothing was fitted. */
 START_TEST(the_columns_that_nothing_was_fitted_to_are_as_near_as_documented) {
     static const struct {
         const char *name;
         size_t n_rows, n_calibrated, n_within;
     } expected[] = {{"focus-table5", 26, 17, 3}, {"focus-fig2", 4, 2, 0}, {"focus-appd", 0, 0, 0}};
-    struct paper paper = focus_paper();
-    struct config calibrated = {0};
+    const struct config calibrated = {0};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
-        struct grid grid;
-        struct grid_results results;
-        struct paper_result rows[64];
+        struct studied made = study_shipped(expected[i].name, 2);
+        struct paper_result *rows;
         struct err err = {0};
-        load(expected[i].name, &grid);
-        ck_assert_msg(grid_run(&grid, 2, NULL, NULL, &results, &err) == 0, "%s", err.text);
-        size_t n = figure_compare(&grid, &results, &paper, &calibrated, rows, 64);
+        size_t n;
+        ck_assert_msg(
+            study_compare(&made.study, made.tables, &made.paper, &calibrated, &rows, &n, &err) == 0,
+            "%s", err.text);
         struct paper_tally tally = paper_tally(rows, n);
         ck_assert_uint_eq(n, expected[i].n_rows);
         ck_assert_uint_eq(tally.calibration, expected[i].n_calibrated);
@@ -189,41 +180,45 @@ START_TEST(the_columns_that_nothing_was_fitted_to_are_as_near_as_documented) {
         for (size_t j = 0; j < n; j++) { /* what was fitted, is fitted */
             ck_assert(rows[j].role != PAPER_CALIBRATION || paper_judge(&rows[j]) == PAPER_WITHIN);
         }
-        grid_results_fini(&results);
+        free(rows);
+        studied_fini(&made);
     }
-    paper_fini(&paper);
 }
 END_TEST
 
 START_TEST(rollouts_do_not_depend_on_the_number_of_threads) {
-    struct grid grid;
-    struct grid_results one, two;
-    struct err err = {0};
-    load("focus-fig2", &grid);
-    ck_assert_int_eq(grid_run(&grid, 1, NULL, NULL, &one, &err), 0);
-    ck_assert_int_eq(grid_run(&grid, 2, NULL, NULL, &two, &err), 0);
-    ck_assert_uint_eq(grid_n_points(&grid), 24);
-    ck_assert_int_eq(memcmp(one.rollouts, two.rollouts, 24 * sizeof *one.rollouts), 0);
-    grid_results_fini(&one);
-    grid_results_fini(&two);
+    struct studied one = study_shipped("focus-fig2", 1), two = study_shipped("focus-fig2", 2);
+    study_same(&one, &two, "rollout", 24);
+    studied_fini(&one);
+    studied_fini(&two);
 }
 END_TEST
 
 /* Proposition D.1 holds of its own model; the released threshold, whose deviation the decodable
  * tokens themselves raise, loses more than the bound allows from a ratio of 3 on. */
 START_TEST(appendix_ds_bound_holds_of_its_own_model_and_not_of_the_released_threshold) {
-    static struct sheet sheet;
-    struct grid grid;
-    load("focus-appd", &grid);
-    ck_assert_int_eq(figure_lay_eviction(&grid, &sheet), 0);
-    for (size_t x = 0; x < grid.n_x; x++) {
-        double bound = sheet.y[0][0][x], exact = sheet.y[0][1][x], ours = sheet.y[0][2][x];
-        ck_assert_int_eq(isnan(bound) != 0, grid.x[x] <= 1);
+    struct studied made = study_shipped("focus-appd", 1);
+    json_t *rows = study_rows(
+        &made, "SELECT snr, 100 * own AS ours, 100 * released AS released, 100 * kept AS kept,\n"
+               "max(y) FILTER (WHERE series LIKE 'bound%') AS bound,\n"
+               "max(y) FILTER (WHERE series LIKE 'exact%') AS exact\n"
+               "FROM eviction JOIN drawn ON x = snr GROUP BY snr ORDER BY snr");
+    ck_assert_uint_eq(json_array_size(rows), 16);
+    for (size_t i = 0; i < 16; i++) {
+        const json_t *row = json_array_get(rows, i), *no_bound = json_object_get(row, "bound");
+        double snr = json_real_value(json_object_get(row, "snr"));
+        double ours = json_real_value(json_object_get(row, "ours"));
+        double exact = json_real_value(json_object_get(row, "exact"));
+        double released = json_real_value(json_object_get(row, "released"));
+        double bound = json_real_value(no_bound);
+        ck_assert_int_eq(json_is_null(no_bound), snr <= 1);
         ck_assert_double_eq_tol(ours, exact, 0.8); /* percent; four deviations of the sample */
-        ck_assert(isnan(bound) || (exact <= bound && ours <= bound));
-        ck_assert(grid.x[x] < 3 || sheet.y[0][3][x] > bound);
-        ck_assert_double_lt(sheet.y[0][4][x], sheet.y[0][3][x]);
+        ck_assert(json_is_null(no_bound) || (exact <= bound && ours <= bound));
+        ck_assert(snr < 3 || released > bound);
+        ck_assert_double_lt(json_real_value(json_object_get(row, "kept")), released);
     }
+    json_decref(rows);
+    studied_fini(&made);
 }
 END_TEST
 
@@ -264,36 +259,30 @@ START_TEST(fits_are_written_as_they_are_read) {
 }
 END_TEST
 
-static void expect_refusal(const char *text, const char *sentence) {
-    char path[] = "/tmp/unmask-figure-XXXXXX";
-    struct grid grid;
-    struct grid_results results = {0};
-    struct err err = {0};
-    FILE *file = fdopen(mkstemp(path), "w");
-    fprintf(file, "[figure]\ntitle = t\npaper = p\npaper_gpu = -\nsources = s\n%s", text);
-    fclose(file);
-    int status = grid_load(path, "x", &grid, &err);
-    if (status == 0) {
-        status = grid_run(&grid, 1, NULL, NULL, &results, &err);
+START_TEST(a_bad_rollout_is_refused_with_a_sentence) {
+    static const char head[] = "[figure]\ntitle = t\nkind = bars\nquery = SELECT 1\n";
+    static const struct {
+        const char *rest, *sentence;
+    } wrong[] = {
+        {"[rollout]\nrule = focus\n", "[rollout] lacks 'process'"},
+        {"[rollout]\nrule = focus\nprocess = sdar-8b/math\nname of process = a, b\n",
+         "'name of process' in [rollout] has 2 values, 'process' has 1"},
+        {"[rollout]\nrule = focus\nprocess = sdar-8b/meth\n",
+         "there is no decode process 'sdar-8b/meth'; did you mean 'sdar-8b/math'?"},
+        {"[rollout]\nrule = fokus\nprocess = sdar-8b/math\n",
+         "there is no rule 'fokus' to decode by; did you mean 'focus'?"},
+        {"[rollout]\nrule = focus\nprocess = sdar-8b/math\nblock_tokens = 8.5\n",
+         "block_tokens: '8.5' is not a whole number of at most 256"},
+        {"[rollout]\nrule = focus\nprocess = sdar-8b/math\nblock_tokens = 257\n",
+         "block_tokens: '257' is not a whole number of at most 256"},
+        {"[eviction]\nseed = 1\n", "[eviction] lacks 'snr'"},
+        {"[eviction]\nsnr = 1 -2\n", "snr: expected positive numbers at '-2'"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "%s%s", head, wrong[i].rest);
+        study_refuses(text, wrong[i].sentence);
     }
-    ck_assert_int_eq(status, ERR_USAGE);
-    ck_assert_msg(strstr(err.text, sentence) != NULL, "%s", err.text);
-    remove(path);
-}
-
-START_TEST(a_bad_specification_is_refused_with_a_sentence) {
-    expect_refusal("kind = decode\n", "[figure] lacks 'x_names'");
-    expect_refusal("kind = decode\nx_names = a\n", "[figure] lacks 'processes'");
-    expect_refusal("kind = decode\nx_names = a, b\nprocesses = sdar-8b/math\n",
-                   "expected one of x_names per process");
-    expect_refusal("kind = decode\nx_names = a\nprocesses = sdar-8b/meth\n",
-                   "there is no decode process 'sdar-8b/meth'; did you mean 'sdar-8b/math'?");
-    expect_refusal("kind = steps\nx_names = a\nprocesses = sdar-8b/math\n", "lacks 'values'");
-    expect_refusal("kind = steps\nx_names = a\nprocesses = sdar-8b/math\nvalues = 8.5\n",
-                   "'8.5' is not a block of at most 256 positions");
-    expect_refusal("kind = steps\nx_names = a\nprocesses = sdar-8b/math\nvalues = 257\n",
-                   "'257' is not a block of at most 256 positions");
-    expect_refusal("kind = eviction\n", "[figure] lacks 'values'");
 }
 END_TEST
 
@@ -329,7 +318,7 @@ int main(void) {
         rollouts_do_not_depend_on_the_number_of_threads,
         appendix_ds_bound_holds_of_its_own_model_and_not_of_the_released_threshold,
         fits_are_written_as_they_are_read,
-        a_bad_specification_is_refused_with_a_sentence,
+        a_bad_rollout_is_refused_with_a_sentence,
         a_paper_without_the_rows_cannot_be_fitted_to,
     };
     return SUITE_RUN("decode fit", tests);

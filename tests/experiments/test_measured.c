@@ -1,26 +1,19 @@
-/* Figures of raw measurements: which rows and columns count, and files that are not what they
- * should be. */
-#include <math.h>
-#include <stdio.h>
+/* Tables of raw measurements: files that are not what they should be, and what queries take of
+ * them.
+ */
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "experiments/study/measured.h"
+#include "analysis/store.h"
+#include "tests/support/study.h"
 #include "tests/support/suite.h"
-
-#define HEAD                                                                                       \
-    "[figure]\nkind = measured\nfolder = raw\nfiles = a.csv, b.csv\nalong = canvas, context\n"
-#define PANELS                                                                                     \
-    "[panel small]\nwhere = model=small\nvalue = ms\n[panel large]\nwhere = model=large\n"         \
-    "value = ms\n"
 
 static char folder[] = "/tmp/unmask-measured-XXXXXX";
 
 static void put(const char *name, const char *text) {
     char path[256];
-    snprintf(path, sizeof path, "%s/raw/%s", folder, name);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "w");
     ck_assert_ptr_nonnull(file);
     fputs(text, file);
@@ -28,161 +21,156 @@ static void put(const char *name, const char *text) {
 }
 
 /* Steps of two models: three of one length, whose median is 2, and what they are shown over, in
- * another file under another name of the axis. */
+ * another file with other columns. */
 static void put_steps(void) {
     put("a.csv", "model,mode,canvas,ms,plan\nsmall,ours,64,9,0.5\nsmall,ours,64,2,0.5\n"
-                 "small,ours,64,1,0.5\nsmall,ours,128,5,1\nlarge,ours,64,10,\n");
-    put("b.csv", "model,kind,context,ms\nsmall,theirs,64,4\nsmall,theirs,128,4\n"
-                 "large,theirs,64,8\n");
+                 "small,ours,64,1,0.5\nsmall,ours,128,5,1\nlarge,\"ours\",64,10,\n");
+    put("b.csv", "model,kind,context,ms\nsmall,\"their, own\",64,4\nsmall,\"their, own\",128,4\n"
+                 "large,\"their, own\",64,8\n");
 }
 
-static int read_spec(const char *text, struct measured *out, struct err *err) {
-    struct config config;
-    ck_assert_int_eq(config_parse("spec.ini", text, strlen(text), &config, err), 0);
-    int status = measured_read(&config, out, err);
-    config_fini(&config);
-    return status;
+static void study_of(char text[512], const char *rest) {
+    snprintf(text, 512,
+             "[figure]\ntitle = t\nkind = lines\nquery = SELECT 1 AS x, 2 AS y\n[csv raw]\n"
+             "folder = %s\nfile = a.csv, b.csv\n%s",
+             folder, rest);
 }
 
-static struct measured_values find(const char *spec, struct measured *m) {
-    struct measured_values values;
+static struct studied make(const char *rest) {
+    char text[512], path[64];
+    struct studied made;
     struct err err = {0};
-    ck_assert_msg(read_spec(spec, m, &err) == 0, "%s", err.text);
-    ck_assert_msg(measured_find(m, NULL, &values, &err) == 0, "%s", err.text);
-    return values;
+    const struct study_changes none = {.n_seeds = 1};
+    study_of(text, rest);
+    ck_assert_msg(study_try(study_file(text, path), &none, 2, &made, &err) == 0, "%s", err.text);
+    remove(path);
+    return made;
 }
 
-START_TEST(medians_of_the_rows_named_are_shown_over_others) {
+START_TEST(files_of_different_columns_are_one_table) {
+    put_steps();
+    struct studied made = make("");
+    ck_assert_double_eq(study_number(&made, "SELECT count(*) FROM raw"), 8);
+    ck_assert_double_eq(study_number(&made, "SELECT count(*) FROM raw WHERE file = 'b.csv' AND "
+                                            "mode IS NULL AND canvas IS NULL AND ms > 0"),
+                        3);
+    ck_assert_double_eq(
+        study_number(&made, "SELECT count(*) FROM raw WHERE kind = 'their, own' AND context = 64"),
+        2);
+    studied_fini(&made);
+}
+END_TEST
+
+START_TEST(medians_are_of_the_rows_that_have_a_number) {
+    put_steps();
+    struct studied made = make("");
     static const struct {
-        const char *show;
-        double small, later, large;
-    } expected[] = {{"value", 2, 5, 10},
-                    {"ratio", 0.5, 1.25, 1.25},
-                    {"increase", -50, 25, 25},
-                    {"reduction", 50, -25, -25},
-                    {"share", 50, 125, 125}};
-    put_steps();
-    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
-        char spec[1024];
-        struct measured m;
-        snprintf(spec, sizeof spec,
-                 HEAD "show = %s\n" PANELS "[series ours]\nwhere = mode=ours\nover = kind=theirs\n",
-                 expected[i].show);
-        struct measured_values v = find(spec, &m);
-        ck_assert_uint_eq(v.n_x, 2);
-        ck_assert(v.x[0] == 64 && v.x[1] == 128);
-        ck_assert_double_eq_tol(v.y[0][0][0], expected[i].small, 1e-12);
-        ck_assert_double_eq_tol(v.y[0][0][1], expected[i].later, 1e-12);
-        ck_assert_double_eq_tol(v.y[1][0][0], expected[i].large, 1e-12);
-        ck_assert(isnan(v.y[1][0][1]));
+        const char *value;
+        double expected;
+    } cases[] = {{"median(ms) FILTER (WHERE mode = 'ours' AND canvas = 64 AND model = 'small')", 2},
+                 {"median(ms) FILTER (WHERE mode = 'ours')", 5},
+                 {"median(ms + plan) FILTER (WHERE canvas = 64)", 2.5},
+                 {"median(ms) FILTER (WHERE model = 'small' AND canvas = 64)"
+                  " / median(ms) FILTER (WHERE model = 'small' AND kind LIKE 'their%')",
+                  0.5},
+                 {"mean(plan)", 0.625},
+                 {"median(ms) FILTER (WHERE mode = 'none')", NAN},
+                 {"median(model)", NAN}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char query[256];
+        snprintf(query, sizeof query, "SELECT %s FROM raw", cases[i].value);
+        double found = study_number(&made, query);
+        ck_assert_msg(isnan(cases[i].expected) ? isnan(found) : found == cases[i].expected,
+                      "%s: %g", query, found);
     }
+    studied_fini(&made);
 }
 END_TEST
 
-START_TEST(a_value_is_a_sum_of_columns_where_all_of_them_are_measured) {
-    struct measured m;
+/* What a table [select] has, the next may read; of the figure's own, `drawn` is the last. */
+START_TEST(tables_are_made_of_tables) {
     put_steps();
-    struct measured_values v =
-        find(HEAD PANELS "[series ours]\nvalue = ms + plan\nwhere = mode=ours\n", &m);
-    ck_assert_double_eq_tol(v.y[0][0][0], 2.5, 1e-12);
-    ck_assert_double_eq_tol(v.y[0][0][1], 6, 1e-12);
-    ck_assert(isnan(v.y[1][0][0])); /* its plan was not measured */
+    struct studied made =
+        make("[select a]\nquery = SELECT canvas, ms FROM raw\n  WHERE mode = 'ours'\n"
+             "[select b]\nquery = SELECT max(ms) AS most FROM a\n"
+             "[select none]\nquery = SELECT ms AS gone FROM a WHERE 0\n");
+    ck_assert_double_eq(study_number(&made, "SELECT most FROM b"), 10);
+    ck_assert_double_eq(study_number(&made, "SELECT count(gone) FROM none"), 0);
+    ck_assert_double_eq(study_number(&made, "SELECT y FROM drawn"), 2);
+    studied_fini(&made);
 }
 END_TEST
 
-START_TEST(a_row_of_the_paper_picks_its_points) {
-    static const struct {
-        const char *panel, *pick;
-        double value;
-    } expected[] = {{"", "min", 2},       {"", "max", 10},      {"", "mean", 17.0 / 3},
-                    {"small", "max", 5},  {"large", "min", 10}, {"small", "128", 5},
-                    {"large", "128", NAN}};
-    put_steps();
-    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
-        char spec[1024];
-        struct measured m;
-        snprintf(spec, sizeof spec,
-                 HEAD PANELS "[series ours]\nwhere = mode=ours\n[row 1]\nquantity = q\nsystem = s\n"
-                             "series = ours\npanel = %s\npick = %s\n",
-                 expected[i].panel[0] != '\0' ? expected[i].panel : "", expected[i].pick);
-        if (expected[i].panel[0] == '\0') { /* an empty value is no value */
-            char *line = strstr(spec, "panel = \n");
-            memmove(line, line + strlen("panel = \n"), strlen(line + strlen("panel = \n")) + 1);
-        }
-        struct measured_values v = find(spec, &m);
-        double picked = measured_pick(&m, &v, &m.rows[0]);
-        ck_assert(isnan(expected[i].value) ? isnan(picked)
-                                           : fabs(picked - expected[i].value) < 1e-12);
-    }
-}
-END_TEST
-
-static void refuses_spec(const char *spec, const char *sentence) {
-    struct measured m;
-    struct err err = {0};
-    ck_assert_int_eq(read_spec(spec, &m, &err), ERR_USAGE);
-    ck_assert_msg(strstr(err.text, sentence) != NULL, "%s", err.text);
-}
-
-START_TEST(a_specification_that_draws_nothing_is_refused) {
-    refuses_spec("[figure]\nkind = measured\n", "has folder, files, along, panels and series");
-    refuses_spec(HEAD "show = twice\n", ":6: 'twice' is not value, ratio,");
-    refuses_spec(HEAD "log_x = maybe\n", ":6: 'maybe' is not on or off");
-    refuses_spec(HEAD "[panel a]\nwhat = b\n", ":7: unknown key 'what' in [panel a]");
-    refuses_spec(HEAD "show = ratio\n" PANELS "[series s]\nwhere = a=b\n", "shown over nothing");
-    refuses_spec(HEAD "[panel a]\nwhere = a=b\n[series s]\nwhere = a=b\n",
-                 "neither [series s] nor [panel a] has a value");
-    refuses_spec(HEAD PANELS "[series s]\nwhere = a=b\n[row 1]\nquantity = q\nseries = t\n"
-                             "pick = min\n",
-                 "the row of 'q' picks 'min' of the series 't'");
-    refuses_spec(HEAD PANELS "[series s]\nwhere = a=b\n[row 1]\nquantity = q\nseries = s\n"
-                             "pick = some\n",
-                 "picks 'some'");
-}
-END_TEST
-
-static void refuses_files(const char *sentence) {
-    struct measured m;
-    struct measured_values values;
-    struct err err = {0};
-    ck_assert_int_eq(read_spec(HEAD PANELS "[series ours]\nwhere = mode=ours\n", &m, &err), 0);
-    ck_assert_int_ne(measured_find(&m, NULL, &values, &err), 0);
-    ck_assert_msg(strstr(err.text, sentence) != NULL, "%s", err.text);
+static void refuses(const char *sentence) {
+    char text[512];
+    study_of(text, "");
+    study_refuses(text, sentence);
 }
 
 START_TEST(measurements_that_cannot_be_read_are_named) {
     char path[256];
     put_steps();
     put("b.csv", "model,mode\nsmall\n");
-    refuses_files("raw/b.csv:2: expected 2 cells");
+    refuses("/b.csv:2: expected 2 cells");
     put("b.csv", "model,mode,context,ms\n");
-    refuses_files("raw/b.csv has no measurements");
+    refuses("/b.csv has no measurements");
     put("b.csv", "");
-    refuses_files("raw/b.csv has no measurements");
-    snprintf(path, sizeof path, "%s/raw/b.csv", folder);
+    refuses("/b.csv:1: there is no readable header");
+    snprintf(path, sizeof path, "%s/b.csv", folder);
     unlink(path);
-    refuses_files("cannot read the measurements");
-    put("a.csv", "model,mode,canvas,ms\nsmall,none,64,1\n");
-    put("b.csv", "model,mode,canvas,ms\nsmall,none,64,1\n");
-    refuses_files("no measurement is among the figure's series");
+    refuses("cannot read the measurements");
+}
+END_TEST
+
+/* ---- recorded runs ---- */
+
+START_TEST(recorded_runs_are_a_table_with_the_fields_of_their_summaries) {
+    char database[64], text[320], path[64];
+    struct store *store;
+    struct err err = {0};
+    struct studied made;
+    const struct study_changes none = {.n_seeds = 1};
+    snprintf(database, sizeof database, "%s/r.db", folder);
+    ck_assert_int_eq(store_open(database, STORE_WRITE, &store, &err), 0);
+    for (int i = 0; i < 2; i++) {
+        struct run_facts facts = run_facts_unknown();
+        struct summary summary;
+        struct sink sink;
+        int64_t run;
+        facts.system = i == 0 ? "first" : "second";
+        summary_init(&summary, NULL);
+        summary.requests = 7;
+        summary_finish(&summary);
+        ck_assert_int_eq(store_run_begin(store, &facts, STORE_REQUESTS, &run, &sink, &err), 0);
+        ck_assert_int_eq(store_run_commit(store, &summary, &facts, &err), 0);
+        summary_fini(&summary);
+    }
+    store_close(store);
+    snprintf(text, sizeof text,
+             "[figure]\ntitle = t\nkind = bars\nquery = SELECT system AS x, requests AS y\n"
+             "  FROM recorded ORDER BY run\n[recorded]\nfile = %s\n",
+             database);
+    ck_assert_msg(study_try(study_file(text, path), &none, 1, &made, &err) == 0, "%s", err.text);
+    ck_assert_double_eq(study_number(&made, "SELECT count(*) FROM drawn WHERE y = 7"), 2);
+    ck_assert_double_eq(study_number(&made, "SELECT run FROM recorded WHERE system = 'second'"), 2);
+    ck_assert(isnan(study_number(&made, "SELECT latency_s_p99 FROM recorded LIMIT 1")));
+    studied_fini(&made);
+    remove(path);
 }
 END_TEST
 
 int main(void) {
     char path[256];
     const TTest *const tests[] = {
-        medians_of_the_rows_named_are_shown_over_others,
-        a_value_is_a_sum_of_columns_where_all_of_them_are_measured,
-        a_row_of_the_paper_picks_its_points,
-        a_specification_that_draws_nothing_is_refused,
+        files_of_different_columns_are_one_table,
+        medians_are_of_the_rows_that_have_a_number,
+        tables_are_made_of_tables,
         measurements_that_cannot_be_read_are_named,
+        recorded_runs_are_a_table_with_the_fields_of_their_summaries,
     };
     if (mkdtemp(folder) == NULL) {
         return 1;
     }
-    snprintf(path, sizeof path, "%s/raw", folder);
-    mkdir(path, 0777);
-    setenv("UNMASK_DATA", folder, 1);
     int status = SUITE_RUN("measured", tests);
     snprintf(path, sizeof path, "rm -rf %s", folder);
     return system(path) != 0 ? 1 : status;

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include "experiments/server/server.h"
-#include "experiments/study/grid.h"
 #include "sim/cost/varlen.h"
 #include "sim/memory/freed.h"
 #include "tests/support/cli.h"
@@ -259,10 +258,10 @@ START_TEST(the_command_compares_and_says_why_it_cannot) {
     ck_assert_ptr_nonnull(strstr(output.err, "1 rejected: nothing to compare"));
     output_free(&output);
     const char *figure = cli_write("figure.ini", "[figure]\ntitle = x\nkind = server\n");
-    struct grid grid;
-    struct err err = {0};
-    ck_assert_int_eq(grid_load(figure, "x", &grid, &err), ERR_USAGE);
-    ck_assert_ptr_nonnull(strstr(err.text, "[figure] lacks 'gpu'"));
+    output = CLI("figure", figure);
+    ck_assert_int_eq(output.status, 2);
+    ck_assert_ptr_nonnull(strstr(output.err, "[figure] lacks 'requests_of'"));
+    output_free(&output);
 }
 END_TEST
 

@@ -1,0 +1,164 @@
+/* Which of a study's numbers stands beside which row of a paper. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/study/figure.h"
+#include "sim/base/warning.h"
+
+/* ---- the paper's rows as a table ---- */
+
+static json_t *row_json(const struct paper_row *row, size_t id) {
+    return json_pack("{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:s}", "id", (json_int_t)id,
+                     "source", row->source, "gpu", row->gpu, "model", row->model, "dataset",
+                     row->dataset, "system", row->system, "setting", row->setting, "quantity",
+                     row->quantity, "value", row->value, "unit", row->unit);
+}
+
+int study_print(const struct study *study, const struct paper *paper, bool none,
+                struct tables *tables, struct err *err) {
+    char query[1024], place[256] = "rows";
+    const char *rows = study_text(study, "rows", place);
+    json_t *all = json_array();
+    for (size_t i = 0; i < paper->n_rows; i++) {
+        json_array_append_new(all, row_json(&paper->rows[i], i));
+    }
+    int status = tables_add(tables, "paper", all, err);
+    json_decref(all);
+    snprintf(query, sizeof query, "SELECT * FROM paper WHERE %s ORDER BY id",
+             none           ? "0"
+             : rows != NULL ? rows
+                            : "1");
+    return status != 0 ? status : tables_keep(tables, "printed", query, place, err);
+}
+
+/* ---- ours beside them ---- */
+
+/* "source|gpu|dataset|system|setting|quantity", as the constants of calibrated.ini name it. */
+static bool is_calibration(const struct config *calibrated, const struct paper_row *row) {
+    char text[256];
+    snprintf(text, sizeof text, "%s|%s|%s|%s|%s|%s", row->source, row->gpu, row->dataset,
+             row->system, row->setting, row->quantity);
+    for (size_t i = 0; i < calibrated->n_entries; i++) {
+        const struct config_entry *entry = &calibrated->entries[i];
+        if (strcmp(entry->key, "paper_row") == 0 && strcmp(entry->value, text) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int take_result(const json_t *answer, const struct paper_row *row, struct paper_result *out,
+                       struct err *err) {
+    const json_t *ours = json_object_get(answer, "ours");
+    const char *reading = json_string_value(json_object_get(answer, "reading"));
+    const char *word = json_string_value(json_object_get(answer, "role"));
+    int role = paper_role_of(word != NULL ? word : "");
+    if (role < 0) {
+        return err_usage(err, "the comparison has the role '%s'", word);
+    }
+    *out =
+        (struct paper_result){.row = row,
+                              .ours = json_is_number(ours) ? json_number_value(ours) : (double)NAN,
+                              .role = (enum paper_role)role};
+    snprintf(out->reading, sizeof out->reading, "%s", reading != NULL ? reading : "");
+    return 0;
+}
+
+/* The results of one printed row; one without a number of ours where none speaks of it. */
+static int take_row(const json_t *answers, const struct paper *paper, json_int_t id,
+                    struct paper_result *out, size_t *n, struct err *err) {
+    bool any = false;
+    for (size_t i = 0; i < json_array_size(answers) && err->kind == ERR_NONE; i++) {
+        const json_t *answer = json_array_get(answers, i);
+        if (json_integer_value(json_object_get(answer, "id")) == id) {
+            take_result(answer, &paper->rows[id], &out[(*n)++], err);
+            any = true;
+        }
+    }
+    if (!any) {
+        out[(*n)++] = (struct paper_result){.row = &paper->rows[id], .ours = (double)NAN};
+    }
+    return (int)err->kind;
+}
+
+int study_compare(const struct study *study, struct tables *tables, const struct paper *paper,
+                  const struct config *calibrated, struct paper_result **out, size_t *n,
+                  struct err *err) {
+    char place[256];
+    const char *query = study_text(study, "compare", place),
+               *role = study_text(study, "role", NULL);
+    const char *declared = study_text(study, "declared", NULL);
+    json_t *answers = NULL, *printed = NULL;
+    int all = paper_role_of(role != NULL ? role : "");
+    *out = NULL;
+    *n = 0;
+    int status =
+        all < 0 ? err_usage(err, "%s: the role '%s' is not a row's", study->configs[0].path, role)
+                : tables_select(tables, "SELECT id FROM printed", "rows", &printed, err);
+    if (status == 0 && query != NULL) {
+        status = tables_select(tables, query, place, &answers, err);
+    }
+    *out = calloc(json_array_size(answers) + json_array_size(printed) + 1, sizeof **out);
+    ASSERT(*out != NULL);
+    for (size_t i = 0; i < json_array_size(printed) && status == 0; i++) {
+        json_int_t id = json_integer_value(json_object_get(json_array_get(printed, i), "id"));
+        status = take_row(answers, paper, id, *out, n, err);
+    }
+    for (size_t i = 0; i < *n; i++) {
+        (*out)[i].role =
+            is_calibration(calibrated, (*out)[i].row) ? PAPER_CALIBRATION : (*out)[i].role;
+    }
+    paper_settle(*out, *n, declared != NULL ? declared : "", (enum paper_role)(all < 0 ? 0 : all));
+    json_decref(answers);
+    json_decref(printed);
+    return status;
+}
+
+/* ---- what makes the runs easy to misread ---- */
+
+/* The first number that a query answers; 0 where it does not, for want of a column. */
+static json_int_t count(struct tables *tables, const char *query) {
+    json_t *rows = NULL;
+    struct err err = {0};
+    tables_select(tables, query, "a count", &rows, &err);
+    json_int_t n = json_integer_value(json_object_get(json_array_get(rows, 0), "n"));
+    json_decref(rows);
+    return n;
+}
+
+void study_print_warnings(const struct study *study, struct tables *tables, FILE *out) {
+    const char *runs = study_runs(study);
+    char query[512];
+    if (runs == NULL) {
+        return;
+    }
+    snprintf(query, sizeof query, "SELECT count(*) AS n FROM \"%s\"", runs);
+    json_int_t n = count(tables, query);
+    for (int code = 0; code < WARNING_CODE_COUNT; code++) {
+        snprintf(query, sizeof query,
+                 "SELECT count(*) AS n FROM \"%s\" WHERE instr(warnings, '\"code\":\"%s\"') > 0",
+                 runs, warning_words[code]);
+        json_int_t n_warned = count(tables, query);
+        if (n_warned > 0) {
+            fprintf(out, "%-13s%s: %lld of %lld runs\n", "warning", warning_words[code],
+                    (long long)n_warned, (long long)n);
+        }
+    }
+    snprintf(query, sizeof query, "SELECT count(*) AS n FROM \"%s\" WHERE no_result <> ''", runs);
+    json_int_t n_none = count(tables, query);
+    if (n_none > 0) {
+        fprintf(out, "%-13sno result: %lld of %lld runs do not fit their GPU\n", "warning",
+                (long long)n_none, (long long)n);
+    }
+    snprintf(query, sizeof query, "SELECT count(*) AS n FROM \"%s\" WHERE is_drawn AND seed_n > 0",
+             runs);
+    json_int_t n_repeated = count(tables, query);
+    snprintf(query, sizeof query, "SELECT count(*) AS n FROM \"%s\" WHERE is_drawn", runs);
+    if (n_repeated == 0 && count(tables, query) > 0) {
+        fprintf(out,
+                "%-13s%s: one seed does not tell how far a number would move with another "
+                "one (--seeds N)\n",
+                "warning", warning_words[WARNING_FEW_SEEDS]);
+    }
+}

@@ -1,0 +1,128 @@
+/* Jobs that give runs: made now, or recorded in a database. */
+#include <stdio.h>
+#include <string.h>
+
+#include "analysis/store.h"
+#include "experiments/run/compose.h"
+#include "experiments/study/jobs.h"
+
+enum { MOST_SETTINGS = 64 };
+
+/* The settings of one combination, each as "set KEY". */
+static int take_settings(const json_t *args, struct setting out[MOST_SETTINGS], uint32_t *n,
+                         struct err *err) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)args, key, value) {
+        const char *text = job_text(args, key);
+        if (strncmp(key, "set ", 4) != 0 || text == NULL) {
+            continue;
+        }
+        if (*n == MOST_SETTINGS) {
+            return err_usage(err, "a run has at most %d settings", MOST_SETTINGS);
+        }
+        struct setting *setting = &out[(*n)++];
+        snprintf(setting->key, sizeof setting->key, "%s", key + 4);
+        snprintf(setting->value, sizeof setting->value, "%s", text);
+        snprintf(setting->place, sizeof setting->place, "set %s of the study", key + 4);
+    }
+    return 0;
+}
+
+static int take_options(const json_t *args, struct workload_options *out, struct err *err) {
+    uint64_t input = 0, output = 0;
+    out->seed = 1;
+    int status = job_whole(args, "seed", INT64_MAX, &out->seed, err);
+    status = status != 0 ? status : job_whole(args, "requests", UINT32_MAX, &out->requests, err);
+    status = status != 0 ? status : job_whole(args, "input_tokens", UINT32_MAX, &input, err);
+    status = status != 0 ? status : job_whole(args, "output_tokens", UINT32_MAX, &output, err);
+    out->input_tokens = (uint32_t)input;
+    out->output_tokens = (uint32_t)output;
+    return status != 0 ? status : job_number(args, "rate", 1e-9, 1e9, &out->rate_per_s, err);
+}
+
+/* A run that does not fit its GPU is a row that says so. */
+static int run(void **state, const json_t *args, json_t *row, json_t *rows, struct err *err) {
+    (void)state;
+    struct setting settings[MOST_SETTINGS];
+    struct run_request request = {.system = job_text(args, "system"),
+                                  .gpu = job_text(args, "gpu"),
+                                  .model = job_text(args, "model"),
+                                  .systems_path = job_text(args, "systems_file"),
+                                  .workload = job_text(args, "workload"),
+                                  .settings = settings};
+    struct composition *composition = NULL;
+    const struct run_watch unwatched = {0};
+    json_t *summary = NULL;
+    int status = take_settings(args, settings, &request.n_settings, err);
+    status = status != 0 ? status : take_options(args, &request.options, err);
+    status = status != 0 ? status : compose_open(&request, &composition, err);
+    status = status != 0 ? status : compose_run(composition, &unwatched, err);
+    status = status != 0 ? status
+                         : summary_json(&composition->summary, &composition->facts, &summary, err);
+    compose_close(composition);
+    if (status != 0 && err->code == ERR_NO_ROOM) {
+        json_object_set_new(row, "no_result", json_string(err->text));
+        *err = (struct err){0};
+        status = 0;
+    }
+    if (status == 0) {
+        json_object_update_missing(row, summary);
+        json_array_append(rows, row);
+    }
+    json_decref(summary);
+    return status;
+}
+
+const struct job job_run = {
+    .name = "run",
+    .doc = "simulated runs; its columns are the fields of `unmask run --json`",
+    .required = (const char *const[]){"system", "gpu", "workload", NULL},
+    .optional = (const char *const[]){"model", "rate", "input_tokens", "output_tokens", "requests",
+                                      "seed", "systems_file", NULL},
+    .takes_settings = true,
+    .fill = run,
+};
+
+/* ---- recorded ---- */
+
+struct taking {
+    json_t *row, *rows;
+};
+
+static int take_run(void *state, const struct stored_run *stored, struct err *err) {
+    struct taking *taking = state;
+    json_t *row = json_copy(taking->row), *summary = NULL;
+    if (stored->summary != NULL) {
+        summary = json_loads(stored->summary, 0, NULL);
+        if (summary == NULL) {
+            json_decref(row);
+            return err_world(err, "run %lld has no readable summary", (long long)stored->run);
+        }
+    }
+    json_object_set_new(row, "run", json_integer(stored->run));
+    json_object_set_new(row, "config", json_string(stored->config));
+    json_object_update_missing(row, summary);
+    json_decref(summary);
+    json_array_append_new(taking->rows, row);
+    return 0;
+}
+
+static int recorded(void **state, const json_t *args, json_t *row, json_t *rows, struct err *err) {
+    (void)state;
+    char path[1024];
+    struct store *store = NULL;
+    struct taking taking = {row, rows};
+    int status =
+        store_open(job_path(path, sizeof path, job_text(args, "file")), STORE_READ, &store, err);
+    status = status == 0 ? store_list_runs(store, take_run, &taking, err) : status;
+    store_close(store);
+    return status;
+}
+
+const struct job job_recorded = {
+    .name = "recorded",
+    .doc = "runs that `unmask run --db` or `sweep --db` recorded, with the same columns",
+    .required = (const char *const[]){"file", NULL},
+    .fill = recorded,
+};

@@ -1,0 +1,57 @@
+#include "experiments/study/jobs.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sim/base/datadir.h"
+#include "sim/base/num.h"
+
+const struct job *const job_table[] = {&job_run,     &job_recorded, &job_csv,  &job_lmax,
+                                       &job_latency, &job_budget,   &job_live, &job_layer,
+                                       &job_rollout, &job_eviction, NULL};
+
+const char *job_text(const json_t *args, const char *key) {
+    const char *text = json_string_value(json_object_get(args, key));
+    return text != NULL && text[0] != '\0' ? text : NULL;
+}
+
+int job_number(const json_t *args, const char *key, double min, double max, double *out,
+               struct err *err) {
+    const char *text = job_text(args, key);
+    if (text != NULL && (!num_f64(text, out) || *out < min || *out > max)) {
+        return err_usage(err, "%s: '%s' is not a number from %g to %g", key, text, min, max);
+    }
+    return 0;
+}
+
+int job_whole(const json_t *args, const char *key, uint64_t max, uint64_t *out, struct err *err) {
+    const char *text = job_text(args, key);
+    if (text != NULL && !num_u64(text, max, out)) {
+        return err_usage(err, "%s: '%s' is not a whole number of at most %llu", key, text,
+                         (unsigned long long)max);
+    }
+    return 0;
+}
+
+json_t *job_cell(const char *text) {
+    uint64_t whole;
+    double number;
+    return text[0] == '\0'                    ? json_null()
+           : num_u64(text, INT64_MAX, &whole) ? json_integer((json_int_t)whole)
+           : num_f64(text, &number)           ? json_real(number)
+                                              : json_string(text);
+}
+
+void job_put(json_t *row, const char *key, double value) {
+    json_object_set_new(row, key, isfinite(value) ? json_real(value) : json_null());
+}
+
+const char *job_path(char *path, size_t size, const char *name) {
+    if (access(name, R_OK) == 0 || name[0] == '/') {
+        snprintf(path, size, "%s", name);
+        return path;
+    }
+    return data_path(path, size, name);
+}

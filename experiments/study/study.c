@@ -1,0 +1,527 @@
+#include "experiments/study/study.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "experiments/sweep/thread_pool.h"
+#include "sim/base/datadir.h"
+#include "sim/base/names.h"
+#include "sim/base/num.h"
+
+enum { MOST_LISTS = 48, MOST_PLACES = 100000, PATH_CHARS = 1024 };
+
+/* Values of one key, or what goes along with another one. */
+struct list {
+    char name[64]; /* "set KEY" of a setting */
+    char of[64];   /* "": the key varies by itself */
+    char **words;
+    size_t n;
+};
+
+struct study_table {
+    const struct job *job;
+    char name[STUDY_NAME_CHARS], x[64];
+    struct list lists[MOST_LISTS];
+    size_t n_lists, n_places, n_seeds;
+};
+
+/* ---- lists ---- */
+
+static void split(const char *text, struct list *list) {
+    for (const char *rest = text; rest != NULL;) {
+        const char *comma = strchr(rest, ','), *end = comma != NULL ? comma : rest + strlen(rest);
+        rest += strspn(rest, " \n");
+        while (end > rest && strchr(" \n", end[-1]) != NULL) {
+            end--;
+        }
+        list->words = realloc(list->words, (list->n + 1) * sizeof *list->words);
+        ASSERT(list->words != NULL);
+        list->words[list->n] = end > rest ? strndup(rest, (size_t)(end - rest)) : strdup("");
+        ASSERT(list->words[list->n++] != NULL);
+        rest = comma != NULL ? comma + 1 : NULL;
+    }
+}
+
+static void empty(struct list *list) {
+    for (size_t i = 0; i < list->n; i++) {
+        free(list->words[i]);
+    }
+    free(list->words);
+    list->words = NULL;
+    list->n = 0;
+}
+
+static struct list *find_list(const struct study_table *table, const char *name) {
+    for (size_t i = 0; i < table->n_lists; i++) {
+        if (strcmp(table->lists[i].name, name) == 0) {
+            return (struct list *)(uintptr_t)&table->lists[i];
+        }
+    }
+    return NULL;
+}
+
+static bool is_among(const char *const *names, const char *name) {
+    while (names != NULL && *names != NULL && strcmp(*names, name) != 0) {
+        names++;
+    }
+    return names != NULL && *names != NULL;
+}
+
+static bool knows(const struct job *job, const char *key) {
+    return is_among(job->required, key) || is_among(job->optional, key) ||
+           (job->takes_settings && strncmp(key, "set ", 4) == 0);
+}
+
+/* ---- reading ---- */
+
+static int complain(const struct config *config, const struct config_entry *entry,
+                    const char *const *known, struct err *err) {
+    char hint[NAME_HINT_CHARS];
+    return err_usage(err, "%s:%d: unknown key '%s' in [%s]%s", config->path, entry->line,
+                     entry->key, entry->section, name_hint(entry->key, known, hint));
+}
+
+static int take_list(const struct config *config, const struct config_entry *entry,
+                     struct study_table *table, struct err *err) {
+    const char *of = strstr(entry->key, " of ");
+    size_t length = of != NULL ? (size_t)(of - entry->key) : strlen(entry->key);
+    if (strcmp(entry->key, "x") == 0) {
+        snprintf(table->x, sizeof table->x, "%s", entry->value);
+        return 0;
+    }
+    if (of == NULL && !knows(table->job, entry->key)) {
+        return complain(config, entry, table->job->required, err);
+    }
+    if (table->n_lists == MOST_LISTS || length >= sizeof table->lists[0].name) {
+        return err_usage(err, "%s:%d: a table has at most %d keys, with names of under 64 letters",
+                         config->path, entry->line, MOST_LISTS);
+    }
+    struct list *list = &table->lists[table->n_lists++];
+    snprintf(list->name, sizeof list->name, "%.*s", (int)length, entry->key);
+    snprintf(list->of, sizeof list->of, "%s", of != NULL ? of + strlen(" of ") : "");
+    split(entry->value, list);
+    return 0;
+}
+
+/* What goes along with a key is as long as its list; `x` is a key. */
+static int check_table(const struct config *config, const struct study_table *table,
+                       struct err *err) {
+    for (size_t i = 0; i < table->n_lists; i++) {
+        const struct list *list = &table->lists[i];
+        const struct list *of = find_list(table, list->of);
+        if (list->of[0] != '\0' && (of == NULL || of->of[0] != '\0' || of->n != list->n)) {
+            return err_usage(err, "%s: '%s of %s' in [%s] has %zu values, '%s' has %zu",
+                             config->path, list->name, list->of, table->name, list->n, list->of,
+                             of != NULL ? of->n : 0);
+        }
+    }
+    for (const char *const *key = table->job->required; key != NULL && *key != NULL; key++) {
+        if (find_list(table, *key) == NULL) {
+            return err_usage(err, "%s: [%s] lacks '%s'", config->path, table->name, *key);
+        }
+    }
+    if (table->x[0] != '\0' && find_list(table, table->x) == NULL) {
+        return err_usage(err, "%s: [%s] has no key '%s' for x", config->path, table->name,
+                         table->x);
+    }
+    return 0;
+}
+
+/* The job that a section names, and of which table; NULL where it names none. */
+static const struct job *job_of(const char *section, const char **name) {
+    for (size_t i = 0; job_table[i] != NULL; i++) {
+        size_t length = strlen(job_table[i]->name);
+        if (strncmp(section, job_table[i]->name, length) == 0 &&
+            (section[length] == '\0' || section[length] == ' ')) {
+            *name = section[length] == ' ' ? section + length + 1 : section;
+            return job_table[i];
+        }
+    }
+    return NULL;
+}
+
+static struct study_table *table_of(struct study *study, const struct job *job, const char *name) {
+    for (size_t i = 0; i < study->n_tables; i++) {
+        if (strcmp(study->tables[i].name, name) == 0) {
+            return &study->tables[i];
+        }
+    }
+    study->tables = realloc(study->tables, (study->n_tables + 1) * sizeof *study->tables);
+    ASSERT(study->tables != NULL);
+    struct study_table *table = &study->tables[study->n_tables++];
+    *table = (struct study_table){.job = job};
+    snprintf(table->name, sizeof table->name, "%s", name);
+    return table;
+}
+
+static const char *const figure_keys[] = {
+    "title",    "note",        "kind",   "query",   "x_label",  "y_label", "log_x",
+    "log_y",    "values",      "y_line", "y_min",   "y_max",    "same_y",  "columns",
+    "width",    "paper",       "rows",   "compare", "declared", "role",    "include",
+    "baseline", "requests_of", "gpu",    "systems", "labels",   NULL};
+
+static int take_config(const struct config *config, struct study *study, struct err *err) {
+    for (size_t i = 0; i < config->n_entries; i++) {
+        const struct config_entry *entry = &config->entries[i];
+        const char *name = NULL;
+        const struct job *job = job_of(entry->section, &name);
+        bool is_select = strncmp(entry->section, "select ", 7) == 0;
+        if (job != NULL) {
+            if (take_list(config, entry, table_of(study, job, name), err) != 0) {
+                return (int)err->kind;
+            }
+        } else if (is_select ? strcmp(entry->key, "query") != 0
+                             : strcmp(entry->section, "figure") != 0) {
+            return err_usage(err,
+                             "%s:%d: found '%s' in [%s], expected [figure], the name of a job "
+                             "(`unmask figure --help`), or [select NAME] with a query",
+                             config->path, entry->line, entry->key, entry->section);
+        } else if (!is_select && !is_among(figure_keys, entry->key)) {
+            return complain(config, entry, figure_keys, err);
+        }
+    }
+    return 0;
+}
+
+/* Beside the study, or else of those that are shipped. */
+static int include(const char *beside, const char *name, struct study *study, struct err *err) {
+    char path[PATH_CHARS], relative[PATH_CHARS / 2];
+    const char *slash = strrchr(beside, '/');
+    int length = slash != NULL ? (int)(slash - beside) + 1 : 0;
+    snprintf(path, sizeof path, "%.*s%s", length, beside, name);
+    if (access(path, R_OK) != 0) {
+        snprintf(relative, sizeof relative, "experiments/studies/%s", name);
+        data_path(path, sizeof path, relative);
+    }
+    if (study->n_configs > STUDY_MOST_INCLUDES) {
+        return err_usage(err, "%s: at most %d files are included", beside, STUDY_MOST_INCLUDES);
+    }
+    int status = config_read(path, &study->configs[study->n_configs], err);
+    study->n_configs += status == 0;
+    return status != 0 ? status : take_config(&study->configs[study->n_configs - 1], study, err);
+}
+
+/* ---- what the command line changes ---- */
+
+static void replace(struct study_table *table, const char *name, const char *value) {
+    struct list *list = find_list(table, name);
+    if (list == NULL) {
+        ASSERT(table->n_lists < MOST_LISTS);
+        list = &table->lists[table->n_lists++];
+        *list = (struct list){.n = 0};
+        snprintf(list->name, sizeof list->name, "%s", name);
+    }
+    empty(list);
+    list->of[0] = '\0';
+    split(value, list);
+    for (size_t i = table->n_lists; i-- > 0;) { /* labels of other values */
+        if (strcmp(table->lists[i].of, name) == 0 && table->lists[i].n != list->n) {
+            empty(&table->lists[i]);
+            table->lists[i] = table->lists[--table->n_lists];
+        }
+    }
+}
+
+static int set(struct study_table *table, const char *text, struct err *err) {
+    char name[sizeof table->lists[0].name];
+    const char *equals = strchr(text, '=');
+    if (equals == NULL || equals == text || equals - text > 50) {
+        return err_usage(err, "--set: '%s' is not KEY=VALUE", text);
+    }
+    snprintf(name, sizeof name, "set %.*s", (int)(equals - text), text);
+    replace(table, name, equals + 1);
+    return 0;
+}
+
+static void seed(struct study_table *table, uint64_t n) {
+    char *text = NULL;
+    size_t size;
+    uint64_t first = 1;
+    const struct list *given = find_list(table, "seed");
+    if (given != NULL && given->n > 0) {
+        num_u64(given->words[0], INT64_MAX, &first);
+    }
+    FILE *out = open_memstream(&text, &size);
+    ASSERT(out != NULL);
+    for (uint64_t i = 0; i < n; i++) {
+        fprintf(out, "%s%llu", i > 0 ? "," : "", (unsigned long long)(first + i));
+    }
+    fclose(out);
+    replace(table, "seed", text);
+    free(text);
+}
+
+static int change(const struct study_changes *changes, struct study *study, struct err *err) {
+    bool runs = false;
+    for (size_t i = 0; i < study->n_tables; i++) {
+        struct study_table *table = &study->tables[i];
+        if (changes->gpu != NULL && knows(table->job, "gpu")) {
+            replace(table, "gpu", changes->gpu);
+        }
+        if (changes->model != NULL && knows(table->job, "model")) {
+            replace(table, "model", changes->model);
+        }
+        if (!table->job->takes_settings) {
+            continue;
+        }
+        runs = true;
+        if (changes->n_seeds > 1) {
+            seed(table, changes->n_seeds);
+        }
+        if (changes->host != NULL) {
+            replace(table, "set host", changes->host);
+        }
+        for (size_t s = 0; s < changes->n_sets; s++) {
+            if (set(table, changes->sets[s], err) != 0) {
+                return (int)err->kind;
+            }
+        }
+    }
+    if (!runs && (changes->host != NULL || changes->n_sets > 0)) {
+        return err_usage(err, "--%s: %s runs no system", changes->host != NULL ? "host" : "set",
+                         study->name);
+    }
+    return 0;
+}
+
+static int count_places(struct study *study, struct err *err) {
+    for (size_t i = 0; i < study->n_tables; i++) {
+        struct study_table *table = &study->tables[i];
+        table->n_places = table->n_seeds = 1;
+        for (size_t l = 0; l < table->n_lists; l++) {
+            const struct list *list = &table->lists[l];
+            table->n_places *= list->of[0] == '\0' ? list->n : 1;
+            table->n_seeds = strcmp(list->name, "seed") == 0 ? list->n : table->n_seeds;
+            if (table->n_places > MOST_PLACES) {
+                return err_usage(err, "%s: [%s] has more than %d combinations",
+                                 study->configs[0].path, table->name, MOST_PLACES);
+            }
+        }
+        study->n_places += table->n_places;
+    }
+    return 0;
+}
+
+int study_open(const char *path, const struct study_changes *changes, struct study *study,
+               struct err *err) {
+    char place[256];
+    const char *slash = strrchr(path, '/'), *stem = slash != NULL ? slash + 1 : path;
+    *study = (struct study){.n_configs = 0};
+    snprintf(study->name, sizeof study->name, "%.*s", (int)strcspn(stem, "."), stem);
+    int status = config_read(path, &study->configs[0], err);
+    study->n_configs = status == 0;
+    status = status != 0 ? status : take_config(&study->configs[0], study, err);
+    const char *names = status == 0 ? study_text(study, "include", place) : NULL;
+    struct list files = {.n = 0};
+    if (names != NULL) {
+        split(names, &files);
+    }
+    for (size_t i = 0; status == 0 && i < files.n; i++) {
+        status = include(path, files.words[i], study, err);
+    }
+    empty(&files);
+    for (size_t i = 0; status == 0 && i < study->n_tables; i++) {
+        status = check_table(&study->configs[0], &study->tables[i], err);
+    }
+    status = status != 0 ? status : change(changes, study, err);
+    return status != 0 ? status : count_places(study, err);
+}
+
+void study_close(struct study *study) {
+    for (size_t i = 0; i < study->n_configs; i++) {
+        config_fini(&study->configs[i]);
+    }
+    for (size_t i = 0; i < study->n_tables; i++) {
+        for (size_t l = 0; l < study->tables[i].n_lists; l++) {
+            empty(&study->tables[i].lists[l]);
+        }
+    }
+    free(study->tables);
+    *study = (struct study){.n_configs = 0};
+}
+
+const char *study_text(const struct study *study, const char *key, char place[256]) {
+    for (size_t i = 0; i < study->n_configs; i++) {
+        const struct config *config = &study->configs[i == 0 ? 0 : study->n_configs - i];
+        const struct config_entry *entry = config_find(config, "figure", key);
+        if (entry != NULL) {
+            if (place != NULL) {
+                config_place(config, entry, place, 256);
+            }
+            return entry->value;
+        }
+    }
+    return NULL;
+}
+
+const char *study_runs(const struct study *study) {
+    for (size_t i = 0; i < study->n_tables; i++) {
+        if (study->tables[i].job == &job_run) {
+            return study->tables[i].name;
+        }
+    }
+    return NULL;
+}
+
+/* ---- filling ---- */
+
+/* What one place makes: its rows, or why there are none. */
+struct made {
+    json_t *rows;
+    struct err err;
+};
+
+struct effort {
+    const struct study *study;
+    struct made *made; /* [n_places] */
+    void (*done)(void *state);
+    void *state;
+};
+
+static void put(const char *name, const char *word, json_t *args, json_t *row) {
+    const char *plain = strncmp(name, "set ", 4) == 0 ? name + 4 : name;
+    json_object_set_new(args, name, json_string(word));
+    json_object_set_new(row, plain, job_cell(word));
+}
+
+/* The places in each list of the combination `at`: seeds vary fastest, then the last list. */
+static void find_indices(const struct study_table *table, size_t at, size_t index[MOST_LISTS]) {
+    size_t rest = at / table->n_seeds;
+    for (size_t l = table->n_lists; l-- > 0;) {
+        const struct list *list = &table->lists[l];
+        bool is_seed = strcmp(list->name, "seed") == 0;
+        if (list->of[0] == '\0') {
+            index[l] = is_seed ? at % table->n_seeds : rest % list->n;
+            rest /= is_seed ? 1 : list->n;
+        }
+    }
+}
+
+static void make_row(const struct study_table *table, size_t at, json_t *args, json_t *row) {
+    size_t index[MOST_LISTS];
+    find_indices(table, at, index);
+    for (size_t l = 0; l < table->n_lists; l++) {
+        const struct list *list = &table->lists[l];
+        const struct list *of = list->of[0] != '\0' ? find_list(table, list->of) : list;
+        size_t i = index[of - table->lists];
+        put(list->name, list->words[i], args, row);
+        if (of == list) {
+            char name[96];
+            snprintf(name, sizeof name, "%s_n",
+                     strncmp(list->name, "set ", 4) == 0 ? list->name + 4 : list->name);
+            json_object_set_new(row, name, json_integer((json_int_t)i));
+        }
+        if (strcmp(list->name, table->x) == 0) {
+            json_object_set_new(row, "x", job_cell(list->words[i]));
+            json_object_set_new(row, "x_n", json_integer((json_int_t)i));
+        }
+    }
+    json_object_set_new(row, "point", json_integer((json_int_t)(at / table->n_seeds)));
+}
+
+/* Which of a table's groups a combination is in: those of a group are alike in the shared keys. */
+static size_t group_of(const struct study_table *table, size_t at, size_t *n_groups) {
+    size_t index[MOST_LISTS], group = 0;
+    *n_groups = 1;
+    find_indices(table, at, index);
+    for (size_t l = 0; l < table->n_lists; l++) {
+        const struct list *list = &table->lists[l];
+        if (list->of[0] == '\0' && is_among(table->job->shared, list->name)) {
+            group = group * list->n + index[l];
+            *n_groups *= list->n;
+        }
+    }
+    if (table->job->shared == NULL) {
+        *n_groups = table->n_places;
+        return at;
+    }
+    return group;
+}
+
+static void fill_place(const struct study_table *table, size_t at, void **state,
+                       struct made *made) {
+    json_t *args = json_object(), *row = json_object();
+    made->rows = json_array();
+    make_row(table, at, args, row);
+    table->job->fill(state, args, row, made->rows, &made->err);
+    json_decref(args);
+    json_decref(row);
+}
+
+static void fill_group(void *opaque, size_t group) {
+    struct effort *effort = opaque;
+    const struct study_table *table = effort->study->tables;
+    struct made *made = effort->made;
+    size_t n_groups;
+    for (group_of(table, 0, &n_groups); group >= n_groups; group_of(table, 0, &n_groups)) {
+        group -= n_groups;
+        made += table->n_places;
+        table++;
+    }
+    void *state = NULL;
+    for (size_t at = table->n_places; at-- > 0;) {
+        if (group_of(table, at, &n_groups) == group) {
+            fill_place(table, at, &state, &made[at]);
+            if (effort->done != NULL) {
+                effort->done(effort->state);
+            }
+        }
+    }
+    if (table->job->close != NULL) {
+        table->job->close(state);
+    }
+}
+
+static void take_rows(const struct study *study, struct made *made, struct tables *tables,
+                      struct err *err) {
+    for (size_t t = 0; t < study->n_tables; t++) {
+        json_t *rows = json_array();
+        for (size_t i = 0; i < study->tables[t].n_places; i++, made++) {
+            json_array_extend(rows, made->rows);
+            json_decref(made->rows);
+        }
+        if (err->kind == ERR_NONE) {
+            tables_add(tables, study->tables[t].name, rows, err);
+        }
+        json_decref(rows);
+    }
+}
+
+int study_fill(const struct study *study, unsigned n_threads, void (*done)(void *state),
+               void *state, struct tables *tables, struct err *err) {
+    struct effort effort = {.study = study,
+                            .made = calloc(study->n_places + 1, sizeof *effort.made),
+                            .done = done,
+                            .state = state};
+    ASSERT(effort.made != NULL);
+    size_t n = 0, n_groups;
+    for (size_t t = 0; t < study->n_tables; t++) {
+        group_of(&study->tables[t], 0, &n_groups);
+        n += n_groups;
+    }
+    thread_pool_run(n, n_threads, fill_group, &effort);
+    for (size_t i = 0; i < study->n_places && err->kind == ERR_NONE; i++) {
+        *err = effort.made[i].err; /* the earliest failure, whatever thread met it first */
+    }
+    take_rows(study, effort.made, tables, err);
+    free(effort.made);
+    return (int)err->kind;
+}
+
+/* Those of what is included come first: a study's own may read them. */
+int study_select(const struct study *study, struct tables *tables, struct err *err) {
+    for (size_t c = 1; c <= study->n_configs && err->kind == ERR_NONE; c++) {
+        const struct config *config = &study->configs[c % study->n_configs];
+        for (size_t i = 0; i < config->n_entries && err->kind == ERR_NONE; i++) {
+            const struct config_entry *entry = &config->entries[i];
+            char place[256];
+            if (strncmp(entry->section, "select ", 7) == 0) {
+                tables_keep(tables, entry->section + 7, entry->value,
+                            config_place(config, entry, place, sizeof place), err);
+            }
+        }
+    }
+    return (int)err->kind;
+}

@@ -1,0 +1,300 @@
+#include "experiments/study/tables.h"
+
+#include <ctype.h>
+#include <gsl/gsl_cdf.h>
+#include <gsl/gsl_sort.h>
+#include <gsl/gsl_statistics_double.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/spread.h"
+#include "analysis/summary.h"
+
+struct tables {
+    sqlite3 *db;
+};
+
+/* ---- functions ---- */
+
+static void gather(sqlite3_context *context, int n, sqlite3_value **values) {
+    struct series *series = sqlite3_aggregate_context(context, sizeof *series);
+    struct err err = {0};
+    (void)n;
+    if (series == NULL) {
+        sqlite3_result_error_nomem(context);
+    } else if (sqlite3_value_numeric_type(values[0]) == SQLITE_INTEGER ||
+               sqlite3_value_numeric_type(values[0]) == SQLITE_FLOAT) {
+        if (series_push(series, sqlite3_value_double(values[0]), &err) != 0) {
+            sqlite3_result_error_nomem(context);
+        }
+    }
+}
+
+static double median_of(double *values, size_t n) {
+    gsl_sort(values, 1, n);
+    return gsl_stats_median_from_sorted_data(values, 1, n);
+}
+
+static double mean_of(double *values, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += values[i];
+    }
+    return sum / (double)n;
+}
+
+static double half_of(double *values, size_t n) {
+    struct spread spread = spread_of(values, n);
+    return spread.high - spread.mean;
+}
+
+/* A result that is NaN is NULL to SQLite. */
+static void answer(sqlite3_context *context, double (*function)(double *values, size_t n)) {
+    struct series *series = sqlite3_aggregate_context(context, 0);
+    if (series != NULL && series->n > 0) {
+        sqlite3_result_double(context, function(series->values, series->n));
+    }
+    if (series != NULL) {
+        free(series->values);
+    }
+}
+
+static void answer_median(sqlite3_context *context) {
+    answer(context, median_of);
+}
+
+static void answer_mean(sqlite3_context *context) {
+    answer(context, mean_of);
+}
+
+static void answer_half(sqlite3_context *context) {
+    answer(context, half_of);
+}
+
+static void phi(sqlite3_context *context, int n, sqlite3_value **values) {
+    (void)n;
+    if (sqlite3_value_numeric_type(values[0]) != SQLITE_NULL) {
+        sqlite3_result_double(context, gsl_cdf_ugaussian_Q(sqlite3_value_double(values[0])));
+    }
+}
+
+struct tables *tables_open(void) {
+    static const struct {
+        const char *name;
+        void (*one)(sqlite3_context *context, int n, sqlite3_value **values);
+        void (*final)(sqlite3_context *context);
+    } functions[] = {{"median", NULL, answer_median},
+                     {"mean", NULL, answer_mean},
+                     {"half", NULL, answer_half},
+                     {"phi", phi, NULL}};
+    struct tables *tables = calloc(1, sizeof *tables);
+    ASSERT(tables != NULL && sqlite3_open(":memory:", &tables->db) == SQLITE_OK);
+    sqlite3_db_config(tables->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_db_config(tables->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    sqlite3_db_config(tables->db, SQLITE_DBCONFIG_DQS_DML, 0, NULL); /* a misspelt column is one */
+    sqlite3_exec(tables->db, "SELECT * FROM json_each('[]'), json_tree('[]')", NULL, NULL, NULL);
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+        sqlite3_create_function(tables->db, functions[i].name, 1,
+                                SQLITE_UTF8 | SQLITE_DETERMINISTIC, NULL, functions[i].one,
+                                functions[i].final != NULL ? gather : NULL, functions[i].final);
+    }
+    return tables;
+}
+
+void tables_close(struct tables *tables) {
+    if (tables != NULL) {
+        sqlite3_close(tables->db);
+        free(tables);
+    }
+}
+
+/* ---- filling ---- */
+
+static void add_flat(json_t *flat, const char *prefix, json_t *object) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value) {
+        char name[256];
+        snprintf(name, sizeof name, "%s%s%s", prefix, prefix[0] != '\0' ? "_" : "", key);
+        for (char *c = name; *c != '\0'; c++) {
+            *c = isalnum((unsigned char)*c) || (*c & 0x80) != 0 ? *c : '_';
+        }
+        if (json_is_object(value)) {
+            add_flat(flat, name, value);
+        } else if (json_object_get(flat, name) == NULL) {
+            json_object_set(flat, name, value);
+        }
+    }
+}
+
+static json_t *flat_rows(const json_t *rows) {
+    json_t *all = json_array();
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *flat = json_object();
+        add_flat(flat, "", json_array_get(rows, i));
+        json_array_append_new(all, flat);
+    }
+    return all;
+}
+
+static void bind(sqlite3_stmt *stmt, int place, const json_t *value) {
+    if (json_is_integer(value)) {
+        sqlite3_bind_int64(stmt, place, json_integer_value(value));
+    } else if (json_is_real(value)) {
+        sqlite3_bind_double(stmt, place, json_real_value(value));
+    } else if (json_is_boolean(value)) {
+        sqlite3_bind_int(stmt, place, json_is_true(value));
+    } else if (json_is_string(value)) {
+        sqlite3_bind_text(stmt, place, json_string_value(value), -1, SQLITE_STATIC);
+    } else if (json_is_array(value)) {
+        sqlite3_bind_text(stmt, place, json_dumps(value, JSON_COMPACT), -1, free);
+    } else {
+        sqlite3_bind_null(stmt, place);
+    }
+}
+
+static int insert(struct tables *tables, const char *name, const json_t *rows, json_t *columns,
+                  struct err *err) {
+    const char *key;
+    json_t *unused;
+    sqlite3_str *create = sqlite3_str_new(tables->db), *into = sqlite3_str_new(tables->db);
+    sqlite3_str_appendf(create, "CREATE TABLE \"%w\" (", name);
+    sqlite3_str_appendf(into, "INSERT INTO \"%w\" VALUES (", name);
+    const char *comma = "";
+    json_object_foreach(columns, key, unused) {
+        sqlite3_str_appendf(create, "%s\"%w\"", comma, key);
+        sqlite3_str_appendf(into, "%s?", comma);
+        comma = ", ";
+    }
+    sqlite3_str_appendf(create, ")");
+    sqlite3_str_appendf(into, ")");
+    char *sql = sqlite3_str_finish(create);
+    int rc = sqlite3_exec(tables->db, sql, NULL, NULL, NULL);
+    sqlite3_free(sql);
+    sql = sqlite3_str_finish(into);
+    sqlite3_stmt *stmt = NULL;
+    rc = rc == SQLITE_OK ? sqlite3_prepare_v2(tables->db, sql, -1, &stmt, NULL) : rc;
+    sqlite3_free(sql);
+    for (size_t i = 0; rc == SQLITE_OK && i < json_array_size(rows); i++) {
+        int column = 1;
+        json_object_foreach(columns, key, unused) {
+            bind(stmt, column++, json_object_get(json_array_get(rows, i), key));
+        }
+        rc = sqlite3_step(stmt) == SQLITE_DONE ? sqlite3_reset(stmt) : SQLITE_ERROR;
+    }
+    int status = rc == SQLITE_OK
+                     ? 0
+                     : err_usage(err, "the table '%s': %s", name, sqlite3_errmsg(tables->db));
+    sqlite3_finalize(stmt);
+    return status;
+}
+
+int tables_add(struct tables *tables, const char *name, const json_t *rows, struct err *err) {
+    json_t *flat = flat_rows(rows), *columns = json_object();
+    for (size_t i = 0; i < json_array_size(flat); i++) {
+        json_object_update_missing(columns, json_array_get(flat, i));
+    }
+    if (json_object_size(columns) == 0) {
+        json_object_set_new(columns, "nothing", json_null());
+    }
+    int status = insert(tables, name, flat, columns, err);
+    json_decref(flat);
+    json_decref(columns);
+    return status;
+}
+
+bool tables_has(struct tables *tables, const char *name) {
+    return sqlite3_table_column_metadata(tables->db, NULL, name, NULL, NULL, NULL, NULL, NULL,
+                                         NULL) == SQLITE_OK;
+}
+
+/* ---- asking ---- */
+
+static int allow_reading(void *state, int action, const char *a, const char *b, const char *c,
+                         const char *d) {
+    (void)state, (void)a, (void)b, (void)c, (void)d;
+    return action == SQLITE_SELECT || action == SQLITE_READ || action == SQLITE_FUNCTION ||
+                   action == SQLITE_RECURSIVE
+               ? SQLITE_OK
+               : SQLITE_DENY;
+}
+
+static json_t *value_at(sqlite3_stmt *stmt, int column) {
+    json_t *value = NULL;
+    switch (sqlite3_column_type(stmt, column)) {
+    case SQLITE_INTEGER:
+        value = json_integer(sqlite3_column_int64(stmt, column));
+        break;
+    case SQLITE_FLOAT:
+        value = json_real(sqlite3_column_double(stmt, column));
+        break;
+    case SQLITE_TEXT:
+        value = json_string((const char *)sqlite3_column_text(stmt, column));
+        break;
+    default:
+        break;
+    }
+    return value != NULL ? value : json_null(); /* infinite, or not UTF-8 */
+}
+
+/* The one SELECT of a query, which reads tables and does nothing else. */
+static int prepare(struct tables *tables, const char *query, const char *place, sqlite3_stmt **stmt,
+                   struct err *err) {
+    const char *rest = "";
+    *stmt = NULL;
+    sqlite3_set_authorizer(tables->db, allow_reading, NULL);
+    int rc = sqlite3_prepare_v2(tables->db, query, -1, stmt, &rest);
+    sqlite3_set_authorizer(tables->db, NULL, NULL);
+    if (rc != SQLITE_OK) {
+        return err_usage(err, "%s: %s", place, sqlite3_errmsg(tables->db));
+    }
+    if (*stmt == NULL || rest[strspn(rest, " \n")] != '\0') {
+        sqlite3_finalize(*stmt);
+        return err_usage(err, "%s: expected one SELECT", place);
+    }
+    return 0;
+}
+
+int tables_select(struct tables *tables, const char *query, const char *place, json_t **rows,
+                  struct err *err) {
+    sqlite3_stmt *stmt;
+    *rows = NULL;
+    if (prepare(tables, query, place, &stmt, err) != 0) {
+        return (int)err->kind;
+    }
+    int rc;
+    json_t *all = json_array();
+    while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+        json_t *row = json_object();
+        for (int c = 0; c < sqlite3_column_count(stmt); c++) {
+            json_object_set_new(row, sqlite3_column_name(stmt, c), value_at(stmt, c));
+        }
+        json_array_append_new(all, row);
+    }
+    if (rc != SQLITE_DONE) {
+        err_usage(err, "%s: %s", place, sqlite3_errmsg(tables->db));
+        json_decref(all);
+    } else {
+        *rows = all;
+    }
+    sqlite3_finalize(stmt);
+    return (int)err->kind;
+}
+
+int tables_keep(struct tables *tables, const char *name, const char *query, const char *place,
+                struct err *err) {
+    sqlite3_stmt *stmt;
+    if (prepare(tables, query, place, &stmt, err) != 0) {
+        return (int)err->kind;
+    }
+    sqlite3_finalize(stmt);
+    char *sql = sqlite3_mprintf("CREATE TABLE \"%w\" AS %s", name, query);
+    ASSERT(sql != NULL);
+    if (sqlite3_exec(tables->db, sql, NULL, NULL, NULL) != SQLITE_OK) {
+        err_usage(err, "%s: %s", place, sqlite3_errmsg(tables->db));
+    }
+    sqlite3_free(sql);
+    return (int)err->kind;
+}

@@ -1,0 +1,37 @@
+/* The tables of a study: SQLite in memory, filled with rows that are JSON objects and asked in SQL.
+ *
+ * A row's keys are the columns of its table, in the order in which they first appear; an object
+ * inside a row becomes columns of its own, `latency_s` with `p99` the column latency_s_p99, and a
+ * list is kept as JSON text, for json_each and json_extract. Whatever is no letter, digit or
+ * underscore in a name becomes an underscore.
+ *
+ * Beside SQLite's functions there are aggregates: median(x), mean(x), and half(x), half of the 95 %
+ * interval of the mean, NULL of one value; and phi(x), the upper tail of the standard normal. */
+#ifndef UNMASK_EXPERIMENTS_STUDY_TABLES_H
+#define UNMASK_EXPERIMENTS_STUDY_TABLES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "sim/base/err.h"
+
+struct tables; /* opaque */
+
+struct tables *tables_open(void);
+void tables_close(struct tables *tables); /* NULL is fine */
+
+/* A new table of the rows of a JSON array. ERR_USAGE where there is one of that name. */
+int tables_add(struct tables *tables, const char *name, const json_t *rows, struct err *err);
+
+bool tables_has(struct tables *tables, const char *name);
+
+/* What one SELECT answers, a JSON array of objects; the caller's. It can read tables and nothing
+ * else. ERR_USAGE is SQLite's complaint behind `place`, where the query stands. */
+int tables_select(struct tables *tables, const char *query, const char *place, json_t **rows,
+                  struct err *err);
+
+/* The same as a new table, whose rows keep the order of the answer. */
+int tables_keep(struct tables *tables, const char *name, const char *query, const char *place,
+                struct err *err);
+
+#endif

@@ -1,0 +1,222 @@
+/* Studies: tables of combinations, what the command line changes, files, and what is refused. */
+#include <string.h>
+#include <unistd.h>
+
+#include "analysis/spread.h"
+#include "tests/support/study.h"
+#include "tests/support/suite.h"
+
+/* Two systems, two workloads and two rates: eight runs, and a query over them. */
+static const char small[] = "[figure]\ntitle = t\nkind = lines\n"
+                            "query = SELECT label AS series, rate AS x, latency_s_mean AS y\n"
+                            "  FROM run WHERE workload_n = 0\n"
+                            "[run]\nsystem = sparse-dllm, dllm-serve\n"
+                            "label of system = Sparse, Serve\ngpu = l40s\n"
+                            "workload = burst, osc\nrate = 0.2, 0.4\nrequests = 40\n"
+                            "set cache.retention = 0.4\n";
+
+static struct studied make_small(const struct study_changes *changes, unsigned n_threads) {
+    char path[64];
+    struct studied studied;
+    struct err err = {0};
+    ck_assert_msg(study_try(study_file(small, path), changes, n_threads, &studied, &err) == 0, "%s",
+                  err.text);
+    remove(path);
+    return studied;
+}
+
+START_TEST(results_do_not_depend_on_the_number_of_threads) {
+    const struct study_changes none = {.n_seeds = 1};
+    struct studied one = make_small(&none, 1), two = make_small(&none, 2);
+    study_same(&one, &two, "run", 8);
+    studied_fini(&one);
+    studied_fini(&two);
+}
+END_TEST
+
+/* A row for every combination, the last list fastest, with what belongs to it. */
+START_TEST(a_table_has_a_row_for_every_combination) {
+    const struct study_changes none = {.n_seeds = 1};
+    struct studied made = make_small(&none, 2);
+    json_t *rows = study_rows(&made, "SELECT label, workload, rate, system_n, workload_n, rate_n, "
+                                     "point, cache_retention FROM run ORDER BY rowid");
+    for (size_t i = 0; i < 8; i++) {
+        json_t *expected =
+            json_pack("{s:s, s:s, s:f, s:i, s:i, s:i, s:i, s:f}", "label",
+                      i < 4 ? "Sparse" : "Serve", "workload", i % 4 < 2 ? "burst" : "osc", "rate",
+                      i % 2 == 0 ? 0.2 : 0.4, "system_n", (int)i / 4, "workload_n", (int)i / 2 % 2,
+                      "rate_n", (int)i % 2, "point", (int)i, "cache_retention", 0.4);
+        ck_assert(json_equal(json_array_get(rows, i), expected));
+        json_decref(expected);
+    }
+    json_decref(rows);
+    ck_assert_double_gt(study_number(&made, "SELECT count(*) FROM drawn WHERE y > 0"), 3);
+    studied_fini(&made);
+}
+END_TEST
+
+START_TEST(the_command_line_changes_what_a_study_runs) {
+    const char *const sets[] = {"cache.retention=0.3,0.5"};
+    const struct study_changes other = {
+        .gpu = "a100-80g,h100", .host = "reference", .sets = sets, .n_sets = 1, .n_seeds = 1};
+    struct studied made = make_small(&other, 2);
+    ck_assert_double_eq(study_number(&made, "SELECT count(*) FROM run"), 32);
+    ck_assert_double_eq(study_number(&made,
+                                     "SELECT count(DISTINCT gpu || cache_retention) FROM run "
+                                     "WHERE host = 'reference'"),
+                        4);
+    studied_fini(&made);
+}
+END_TEST
+
+START_TEST(seeds_give_means_and_intervals_that_one_seed_lacks) {
+    static const char mean[] = "SELECT mean(latency_s_mean) FROM run WHERE point = 0",
+                      half[] = "SELECT half(latency_s_mean) FROM run WHERE point = 0";
+    const struct study_changes none = {.n_seeds = 1}, three = {.n_seeds = 3};
+    struct studied one = make_small(&none, 2), many = make_small(&three, 2);
+    ck_assert(isnan(study_number(&one, half)));
+    ck_assert_double_eq(study_number(&many, "SELECT count(*) FROM run"), 24);
+    ck_assert_double_eq(study_number(&many, "SELECT max(point) FROM run"), 7);
+    double values[3], sum = 0;
+    for (int seed = 0; seed < 3; seed++) {
+        char query[96];
+        snprintf(query, sizeof query,
+                 "SELECT latency_s_mean FROM run WHERE point = 0 AND seed = %d", seed + 1);
+        values[seed] = study_number(&many, query);
+        sum += values[seed];
+    }
+    ck_assert(values[0] == study_number(&one, mean) && values[1] != values[0]);
+    ck_assert_double_eq_tol(study_number(&many, mean), sum / 3, 1e-9 * sum);
+    struct spread spread = spread_of(values, 3);
+    ck_assert_double_eq_tol(study_number(&many, half), spread.high - spread.mean, 1e-9 * sum);
+    studied_fini(&one);
+    studied_fini(&many);
+}
+END_TEST
+
+/* ---- files ---- */
+
+START_TEST(a_study_is_drawn_as_svg_png_pdf_and_csv_and_a_table_as_csv_alone) {
+    static const char *const suffixes[] = {"csv", "svg", "png", "pdf"};
+    char folder[] = "/tmp/unmask-figure-XXXXXX", path[128], stem[64], line[128];
+    struct err err = {0};
+    const struct study_changes none = {.n_seeds = 1};
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(stem, sizeof stem, "%s/figure", folder);
+    for (int table = 0; table < 2; table++) {
+        struct studied made;
+        char text[320];
+        snprintf(text, sizeof text,
+                 "[figure]\ntitle = t\nkind = %s\nquery = SELECT 'a, b' AS panel, 's' AS series,\n"
+                 "  canvas AS x, par AS y FROM lmax ORDER BY canvas\n"
+                 "[lmax]\nsystem = mosaic\ngpu = a100-40g\nmodel = llada-8b\n"
+                 "prompt_share = 0.5\ncanvas = 2048, 1024\n",
+                 table == 1 ? "table" : "bars");
+        ck_assert_msg(study_try(study_file(text, path), &none, 1, &made, &err) == 0, "%s",
+                      err.text);
+        remove(path);
+        ck_assert_msg(study_draw(&made.study, made.tables, stem, &err) == 0, "%s", err.text);
+        snprintf(path, sizeof path, "%s.csv", stem);
+        FILE *file = fopen(path, "r");
+        ck_assert_ptr_nonnull(fgets(line, sizeof line, file));
+        ck_assert_str_eq(line,
+                         table == 1 ? "panel,series,x,y\n" : "panel,series,x,y,low,high,paper\n");
+        ck_assert_ptr_nonnull(fgets(line, sizeof line, file));
+        ck_assert_int_eq(strncmp(line, "\"a, b\",s,1024,", 14), 0);
+        fclose(file);
+        for (size_t i = 0; i < (table == 1 ? 1 : 4); i++) {
+            snprintf(path, sizeof path, "%s.%s", stem, suffixes[i]);
+            ck_assert_msg(remove(path) == 0, "%s", path);
+        }
+        studied_fini(&made);
+    }
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+END_TEST
+
+/* ---- what is refused ---- */
+
+#define FIGURE "[figure]\ntitle = t\nkind = lines\nquery = SELECT 1 AS x, 2 AS y\n"
+
+START_TEST(a_bad_study_is_refused_with_its_line) {
+    study_refuses("[figure]\ntitel = x\n",
+                  ":2: unknown key 'titel' in [figure]; did you mean 'title'?");
+    study_refuses("[figure]\ntitle = t\nquery = SELECT 1\nkind = line\n",
+                  ":4: 'line' is not lines, bars, stacked or table; did you mean 'lines'?");
+    study_refuses("[figure]\ntitle = x\n", "[figure] lacks 'query'");
+    study_refuses("[figure]\nquery = SELECT 1\n", "[figure] lacks 'title'");
+    study_refuses(FIGURE "log_x = maybe\n", ":5: log_x is on or off, not 'maybe'");
+    study_refuses(FIGURE "y_max = high\n", ":5: 'high' is not a number for y_max");
+    study_refuses(FIGURE "[runs]\nsystem = a\n", ":6: found 'system' in [runs], expected");
+    study_refuses(FIGURE "[run]\nsystems = a\n", ":6: unknown key 'systems' in [run]; did you "
+                                                 "mean 'system'?");
+    study_refuses(FIGURE "[run]\nsystem = a, b\nlabel of system = A\n",
+                  "'label of system' in [run] has 1 values, 'system' has 2");
+    study_refuses(FIGURE "[run]\nsystem = a\ngpu = g\n", "[run] lacks 'workload'");
+    study_refuses(FIGURE "[run]\nsystem = a\ngpu = g\nworkload = w\nx = rate\n",
+                  "[run] has no key 'rate' for x");
+    study_refuses(FIGURE "[run]\nsystem = dllm-serve\ngpu = l40s\nworkload = osc\nrate = -1\n",
+                  "rate: '-1' is not a number from");
+    study_refuses(FIGURE "[run]\nsystem = nobody\ngpu = l40s\nworkload = osc\nrate = 1\n",
+                  "unknown system 'nobody'");
+}
+END_TEST
+
+START_TEST(a_question_that_makes_no_sense_is_refused_by_its_job) {
+    static const char lmax[] = FIGURE "[lmax]\nsystem = mosaic\ngpu = a100-40g\nmodel = llada-8b\n";
+    static const struct {
+        const char *rest, *sentence;
+    } wrong[] = {{"", "[lmax] lacks 'prompt_share'"},
+                 {"prompt_share = 1\n", "prompt_share: of the canvas it is below 1"},
+                 {"prompt_share = 0.5\nshare_of = prompt\n",
+                  "share_of: 'prompt' is neither canvas nor output"},
+                 {"prompt_share = 0.5\ncanvas = many\n", "canvas: 'many' is not a whole number"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "%s%s", lmax, wrong[i].rest);
+        study_refuses(text, wrong[i].sentence);
+    }
+    study_refuses(FIGURE "[live]\nmodel = llada-8b\ncontext = 64\nmasked = 1.5\n",
+                  "masked: '1.5' is not a number from 0 to 1");
+    study_refuses(FIGURE "[layer]\nmodel = llada-moe\nqueries = 1\ncontext = 64\n",
+                  "is a mixture of experts");
+}
+END_TEST
+
+/* SQLite's complaint behind the line of the query; a query reads tables and nothing else. */
+START_TEST(a_query_that_is_wrong_or_writes_is_refused_with_its_line) {
+    static const struct {
+        const char *query, *sentence;
+    } wrong[] = {{"SELECT y FROM nowhere", ":4: no such table: nowhere"},
+                 {"SELEC 1", ":4: near \"SELEC\": syntax error"},
+                 {"SELECT \"nothing\"", ":4: no such column: nothing"},
+                 {"SELECT 1; SELECT 2", ":4: expected one SELECT"},
+                 {"CREATE TABLE t (a)", ":4: not authorized"},
+                 {"ATTACH '/tmp/x.db' AS x", ":4: not authorized"},
+                 {"PRAGMA user_version = 3", ":4: not authorized"},
+                 {"DELETE FROM sqlite_master", ":4: "},
+                 {"SELECT load_extension('x')", ":4: "}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "[figure]\ntitle = t\nkind = lines\nquery = %s\n",
+                 wrong[i].query);
+        study_refuses(text, wrong[i].sentence);
+    }
+    study_refuses(FIGURE "[select t]\nquery = SELECT x\n  FROM nowhere\n",
+                  ": no such table: nowhere");
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        results_do_not_depend_on_the_number_of_threads,
+        a_table_has_a_row_for_every_combination,
+        the_command_line_changes_what_a_study_runs,
+        seeds_give_means_and_intervals_that_one_seed_lacks,
+        a_study_is_drawn_as_svg_png_pdf_and_csv_and_a_table_as_csv_alone,
+        a_bad_study_is_refused_with_its_line,
+        a_question_that_makes_no_sense_is_refused_by_its_job,
+        a_query_that_is_wrong_or_writes_is_refused_with_its_line,
+    };
+    return SUITE_RUN("study", tests);
+}
