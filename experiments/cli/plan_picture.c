@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/memory_map.h"
+#include "analysis/plot/memory_map.h"
 #include "sim/base/num.h"
 
 const struct option picture_options[] = {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "analysis/paper_score.h"
+#include "analysis/paper/paper_score.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/progress.h"
 #include "experiments/cli/table.h"

@@ -1,5 +1,5 @@
 /* unmask report: one HTML page about all runs of a database. */
-#include "analysis/report.h"
+#include "analysis/plot/report.h"
 #include "experiments/cli/cmd.h"
 
 static const struct option own_options[] = {

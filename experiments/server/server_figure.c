@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/plot.h"
+#include "analysis/plot/plot.h"
 #include "experiments/server/server.h"
 
 enum { MOST_POINTS = 400, N_PANELS = 3, MOST_SERIES = SERVER_MOST_RUNS + 1 };

@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "analysis/paper.h"
+#include "analysis/paper/paper.h"
 #include "sim/decode/rollout.h"
 
 /* What a process is fitted to: a row of experiments/paper/focus.csv. */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "analysis/output.h"
-#include "analysis/plot.h"
+#include "analysis/plot/plot.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 

@@ -13,7 +13,7 @@
 
 #include <stdio.h>
 
-#include "analysis/paper.h"
+#include "analysis/paper/paper.h"
 #include "experiments/study/study.h"
 
 /* The tables `paper` and, of the rows that the study compares with, `printed`; with `none` of them.

@@ -8,10 +8,10 @@
 
 #include "analysis/caution.h"
 #include "analysis/output.h"
-#include "analysis/paper.h"
-#include "analysis/paper_score.h"
+#include "analysis/paper/paper.h"
+#include "analysis/paper/paper_score.h"
 #include "analysis/summary.h"
-#include "analysis/timeline.h"
+#include "analysis/plot/timeline.h"
 #include "tests/support/suite.h"
 
 static const int64_t second = 1000000000;

@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "analysis/course.h"
-#include "analysis/gnuplot.h"
-#include "analysis/plot.h"
-#include "analysis/report.h"
+#include "analysis/plot/course.h"
+#include "analysis/plot/gnuplot.h"
+#include "analysis/plot/plot.h"
+#include "analysis/plot/report.h"
 #include "tests/support/suite.h"
 
 static char folder[64];

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <sys/stat.h>
 
-#include "analysis/memory_map.h"
+#include "analysis/plot/memory_map.h"
 #include "engine/step/program.h"
 #include "sim/graph/builder.h"
 #include "sim/memory/usage.h"

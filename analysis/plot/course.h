@@ -1,7 +1,7 @@
 /* The course of a recorded run: its latencies in order and what happened over time, in equal bins.
  */
-#ifndef UNMASK_ANALYSIS_COURSE_H
-#define UNMASK_ANALYSIS_COURSE_H
+#ifndef UNMASK_ANALYSIS_PLOT_COURSE_H
+#define UNMASK_ANALYSIS_PLOT_COURSE_H
 
 #include "analysis/store.h"
 #include "analysis/summary.h"

@@ -1,4 +1,4 @@
-#include "analysis/gnuplot.h"
+#include "analysis/plot/gnuplot.h"
 
 #include <errno.h>
 #include <spawn.h>

@@ -1,4 +1,4 @@
-#include "analysis/timeline.h"
+#include "analysis/plot/timeline.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "analysis/plot.h"
+#include "analysis/plot/plot.h"
 
 #include <errno.h>
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/gnuplot.h"
+#include "analysis/plot/gnuplot.h"
 
 /* Okabe and Ito, "Color Universal Design" (2008); their black is a grey here, so that markers show
  * on it, and yellow comes last, being faint on white. */

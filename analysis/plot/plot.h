@@ -4,8 +4,8 @@
  * A series keeps its colour (Okabe and Ito's colour-blind-safe palette) by name over all panels.
  * Values a paper printed are open markers over ours. No shell is involved and text is never a
  * command. */
-#ifndef UNMASK_ANALYSIS_PLOT_H
-#define UNMASK_ANALYSIS_PLOT_H
+#ifndef UNMASK_ANALYSIS_PLOT_PLOT_H
+#define UNMASK_ANALYSIS_PLOT_PLOT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,12 +1,12 @@
-#include "analysis/memory_map.h"
+#include "analysis/plot/memory_map.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "analysis/gnuplot.h"
 #include "analysis/output.h"
+#include "analysis/plot/gnuplot.h"
 
 /* Okabe and Ito's palette, "Color Universal Design" (2008), of which black text can be read on all
  * but the darkest. */

@@ -1,7 +1,7 @@
 /* gnuplot as a child process: started by name from PATH without a shell and without its user's
  * start-up files; its complaints become our sentence. */
-#ifndef UNMASK_ANALYSIS_GNUPLOT_H
-#define UNMASK_ANALYSIS_GNUPLOT_H
+#ifndef UNMASK_ANALYSIS_PLOT_GNUPLOT_H
+#define UNMASK_ANALYSIS_PLOT_GNUPLOT_H
 
 #include <stdbool.h>
 #include <stdio.h>

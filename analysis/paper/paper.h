@@ -3,14 +3,14 @@
  * The numbers live in experiments/paper/ as CSV, one value a row. A comparison never hides a row:
  * one we have no number for says so. Every row has a role, and only those that nothing was fitted
  * to and that stand for themselves are counted. */
-#ifndef UNMASK_ANALYSIS_PAPER_H
-#define UNMASK_ANALYSIS_PAPER_H
+#ifndef UNMASK_ANALYSIS_PAPER_PAPER_H
+#define UNMASK_ANALYSIS_PAPER_PAPER_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
-#include "sim/base/err.h"
+#include "analysis/csv.h"
 
 /* What a row is evidence of. */
 enum paper_role {
@@ -41,7 +41,8 @@ struct paper_row {
 };
 
 struct paper {
-    char *path, *text; /* owned; rows point into `text` */
+    char *path;     /* owned */
+    struct csv csv; /* rows point into its text */
     struct paper_row *rows;
     size_t n_rows;
 };

@@ -3,8 +3,8 @@
  * Rectangles are coloured by kind and carry their names where these fit. Over them lie the live
  * bytes as steps, and horizontal lines such as the peak. Offsets are in bytes; the axis has the
  * unit that suits the largest. The map is plain data of the caller's; no text is a command. */
-#ifndef UNMASK_ANALYSIS_MEMORY_MAP_H
-#define UNMASK_ANALYSIS_MEMORY_MAP_H
+#ifndef UNMASK_ANALYSIS_PLOT_MEMORY_MAP_H
+#define UNMASK_ANALYSIS_PLOT_MEMORY_MAP_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  *
  * A table of the runs side by side, then for each run its summary, the distribution of its
  * latencies and its course over time as inline SVG, and the configuration it ran with. */
-#ifndef UNMASK_ANALYSIS_REPORT_H
-#define UNMASK_ANALYSIS_REPORT_H
+#ifndef UNMASK_ANALYSIS_PLOT_REPORT_H
+#define UNMASK_ANALYSIS_PLOT_REPORT_H
 
 #include "analysis/store.h"
 

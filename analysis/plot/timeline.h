@@ -4,8 +4,8 @@
  * counters for running and waiting requests and KV memory, and marks where a request was rejected
  * or preempted. Written while the run happens: the file is whole JSON after every write to disk, so
  * a run that stops early, even by a signal, leaves a timeline that opens. */
-#ifndef UNMASK_ANALYSIS_TIMELINE_H
-#define UNMASK_ANALYSIS_TIMELINE_H
+#ifndef UNMASK_ANALYSIS_PLOT_TIMELINE_H
+#define UNMASK_ANALYSIS_PLOT_TIMELINE_H
 
 #include "sim/serve/record.h"
 

@@ -1,4 +1,4 @@
-#include "analysis/course.h"
+#include "analysis/plot/course.h"
 
 #include <gsl/gsl_sort.h>
 #include <stdbool.h>

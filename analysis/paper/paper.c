@@ -1,17 +1,15 @@
-#include "analysis/paper.h"
+#include "analysis/paper/paper.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/csv.h"
 #include "analysis/output.h"
 #include "sim/base/num.h"
 
-enum {
-    MAX_COLUMNS = 32,
-    MAX_FILE_BYTES = 1 << 20,
-};
+enum { MAX_COLUMNS = 32 };
 
 enum column {
     COLUMN_SOURCE,
@@ -50,86 +48,10 @@ static const struct {
     [COLUMN_COMPARE] = {"compare", NULL, false},
 };
 
-static int read_text(const char *path, char **out, struct err *err) {
-    FILE *file = fopen(path, "r");
-    if (file == NULL) {
-        return err_world(err, "cannot read '%s': %s", path, strerror(errno));
-    }
-    int failed = 0;
-    char *text = malloc(MAX_FILE_BYTES + 1);
-    size_t n = text != NULL ? fread(text, 1, MAX_FILE_BYTES + 1, file) : 0;
-    if (text == NULL) {
-        failed = err_world(err, "out of memory while reading '%s'", path);
-    } else if (ferror(file)) {
-        failed = err_world(err, "cannot read '%s': %s", path, strerror(errno));
-    } else if (n > MAX_FILE_BYTES) {
-        failed = err_world(err, "'%s' is longer than %d bytes", path, MAX_FILE_BYTES);
-    } else if (memchr(text, '\0', n) != NULL) {
-        failed = err_world(err, "'%s' holds a zero byte: it is not a text file", path);
-    }
-    fclose(file);
-    if (failed != 0) {
-        free(text);
-        return failed;
-    }
-    text[n] = '\0';
-    *out = text;
-    return 0;
-}
-
-/* Takes one CSV line apart in place (RFC 4180 quoting, no line breaks inside quotes); the number of
- * its fields, or -1 when a quote is not closed or there are too many fields. */
-static int split(char *line, char *fields[MAX_COLUMNS]) {
-    int n = 0;
-    char *in = line;
-    for (;;) {
-        if (n == MAX_COLUMNS) {
-            return -1;
-        }
-        char *out = in;
-        fields[n++] = out;
-        if (*in == '"') {
-            in++;
-            while (*in != '\0' && !(in[0] == '"' && in[1] != '"')) {
-                in += *in == '"';
-                *out++ = *in++;
-            }
-            if (*in != '"' || (in[1] != ',' && in[1] != '\0')) {
-                return -1;
-            }
-            in++;
-        } else {
-            in += strcspn(in, ",");
-            out = in;
-        }
-        bool last = *in == '\0';
-        *out = '\0';
-        if (last) {
-            return n;
-        }
-        in++;
-    }
-}
-
-/* The next line of the text, ended in place; NULL at the end. */
-static char *next_line(char **rest) {
-    char *line = *rest;
-    if (*line == '\0') {
-        return NULL;
-    }
-    size_t length = strcspn(line, "\n");
-    *rest = line + length + (line[length] == '\n');
-    line[length] = '\0';
-    if (length > 0 && line[length - 1] == '\r') {
-        line[length - 1] = '\0';
-    }
-    return line;
-}
-
 static int read_header(const char *path, char *line, int places[COLUMN_COUNT], int *n_fields,
                        struct err *err) {
     char *fields[MAX_COLUMNS];
-    *n_fields = line != NULL ? split(line, fields) : -1;
+    *n_fields = line != NULL ? csv_split(line, fields, MAX_COLUMNS) : -1;
     if (*n_fields < 0) {
         return err_world(err, "%s:1: there is no readable header", path);
     }
@@ -166,7 +88,7 @@ int paper_role_of(const char *word) {
 static int read_row(const char *path, int line_number, char *line, const int places[COLUMN_COUNT],
                     int n_fields, struct paper_row *out, struct err *err) {
     char *fields[MAX_COLUMNS];
-    int n = split(line, fields);
+    int n = csv_split(line, fields, MAX_COLUMNS);
     if (n != n_fields) {
         return err_world(err, "%s:%d: %s, the header has %d fields", path, line_number,
                          n < 0 ? "a quote is not closed or there are too many fields"
@@ -208,30 +130,18 @@ static int read_row(const char *path, int line_number, char *line, const int pla
 }
 
 int paper_load(const char *path, struct paper *out, struct err *err) {
-    struct paper paper = {0};
-    int failed = read_text(path, &paper.text, err);
-    if (failed != 0) {
-        return failed;
-    }
-    size_t n_lines = 1;
-    for (const char *c = paper.text; *c != '\0'; c++) {
-        n_lines += *c == '\n';
-    }
-    paper.path = strdup(path);
-    paper.rows = calloc(n_lines, sizeof *paper.rows);
-    if (paper.path == NULL || paper.rows == NULL) {
-        failed = err_world(err, "out of memory while reading '%s'", path);
-    }
-    char *rest = paper.text;
-    int places[COLUMN_COUNT], n_fields;
+    struct paper paper = {.path = strdup(path)};
+    int failed = csv_open(path, &paper.csv, err), places[COLUMN_COUNT], n_fields = 0;
     if (failed == 0) {
-        failed = read_header(path, next_line(&rest), places, &n_fields, err);
+        paper.rows = calloc(paper.csv.n_lines, sizeof *paper.rows);
+        ASSERT(paper.path != NULL && paper.rows != NULL);
+        failed = read_header(path, csv_line(&paper.csv), places, &n_fields, err);
     }
     char *line;
-    for (int number = 2; failed == 0 && (line = next_line(&rest)) != NULL; number++) {
+    while (failed == 0 && (line = csv_line(&paper.csv)) != NULL) {
         if (*line != '\0') {
-            failed =
-                read_row(path, number, line, places, n_fields, &paper.rows[paper.n_rows++], err);
+            failed = read_row(path, paper.csv.line, line, places, n_fields,
+                              &paper.rows[paper.n_rows++], err);
         }
     }
     if (failed != 0) {
@@ -244,7 +154,7 @@ int paper_load(const char *path, struct paper *out, struct err *err) {
 
 void paper_fini(struct paper *paper) {
     free(paper->path);
-    free(paper->text);
+    csv_close(&paper->csv);
     free(paper->rows);
     *paper = (struct paper){0};
 }

@@ -1,4 +1,4 @@
-#include "analysis/paper_score.h"
+#include "analysis/paper/paper_score.h"
 
 #include <errno.h>
 #include <stdlib.h>

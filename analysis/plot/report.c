@@ -1,4 +1,4 @@
-#include "analysis/report.h"
+#include "analysis/plot/report.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "analysis/caution.h"
-#include "analysis/course.h"
 #include "analysis/identity.h"
 #include "analysis/output.h"
-#include "analysis/plot.h"
+#include "analysis/plot/course.h"
+#include "analysis/plot/plot.h"
 #include "sim/base/num.h"
 
 enum { CDF_POINTS = 256, PATH_BYTES = 4096, BACKEND_CHARS = 512 };

@@ -2,10 +2,10 @@
  *
  * A printed number is counted once, however many figures show it: the first that counts it does,
  * and every later one is a derived row. */
-#ifndef UNMASK_ANALYSIS_PAPER_SCORE_H
-#define UNMASK_ANALYSIS_PAPER_SCORE_H
+#ifndef UNMASK_ANALYSIS_PAPER_PAPER_SCORE_H
+#define UNMASK_ANALYSIS_PAPER_PAPER_SCORE_H
 
-#include "analysis/paper.h"
+#include "analysis/paper/paper.h"
 
 enum { PAPER_SCORE_MOST = 16, PAPER_SCORE_NAME = 64 };
 

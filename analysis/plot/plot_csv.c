@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "analysis/output.h"
-#include "analysis/plot.h"
+#include "analysis/plot/plot.h"
 
 static void csv_number(FILE *out, const double *values, size_t i, char end) {
     if (values != NULL && isfinite(values[i])) {

@@ -1,0 +1,27 @@
+/* CSV files: a text, taken apart in place line by line and cell by cell (RFC 4180 quoting, without
+ * line breaks inside of quotes). */
+#ifndef UNMASK_ANALYSIS_CSV_H
+#define UNMASK_ANALYSIS_CSV_H
+
+#include <stddef.h>
+
+#include "sim/base/err.h"
+
+struct csv {
+    char *text, *rest; /* owned; what is still to be read */
+    int line;          /* the last one given out, from 1 */
+    size_t n_lines;    /* at most */
+};
+
+/* Read the file. ERR_WORLD when it is no text, or too long. */
+int csv_open(const char *path, struct csv *out, struct err *err);
+void csv_close(struct csv *csv);
+
+/* The next line, ended in place; NULL behind the last. */
+char *csv_line(struct csv *csv);
+
+/* Take a line apart in place; how many cells it has, or -1 when a quote is not closed or there are
+ * more than `most`. */
+int csv_split(char *line, char *cells[], int most);
+
+#endif
