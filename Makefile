@@ -197,7 +197,8 @@ asan: ## build and run the tests, but for the slowest, under the address and und
 	@echo "asan: $(words $(ASAN_TESTS)) suites passed; left out for their time: $(strip $(ASAN_SLOW))"
 
 FUZZ_SECONDS ?= 60
-$(BUILD)/fuzz/%: tests/fuzz/%.c $(wildcard sim/base/*.c traces/*.c) engine/weights/safetensors.c
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(wildcard sim/base/*.c sim/model/*.c traces/*.c) \
+                 engine/weights/safetensors.c
 	@mkdir -p $(@D)
 	$(say) FUZZ $<
 	$(Q)clang $(CPPFLAGS) $(CSTD) -g -O1 -fsanitize=fuzzer,address,undefined \

@@ -127,30 +127,46 @@ int engine_device_err(const struct engine_device *device, int status, const char
 
 /* ---- its name ---- */
 
-/* "NVIDIA GeForce RTX 4090" to "nvidiageforcertx4090". */
-static void squeeze(const char *text, char *out, size_t size) {
-    size_t n = 0;
-    for (; *text != '\0' && n + 1 < size; text++) {
-        if (isalnum((unsigned char)*text)) {
-            out[n++] = (char)tolower((unsigned char)*text);
+/* Where the first `length` letters and digits of `word` end in `text`, whatever stands between them
+ * there: "rtx4090" in "RTX 4090". NULL where the text does not begin with them. */
+static const char *behind(const char *text, const char *word, size_t length) {
+    while (length > 0) {
+        if (*text == '\0') {
+            return NULL;
         }
+        if (isalnum((unsigned char)*text)) {
+            if (tolower((unsigned char)*text) != *word) {
+                return NULL;
+            }
+            word++;
+            length--;
+        }
+        text++;
     }
-    out[n] = '\0';
+    return text;
 }
 
+/* The first part of a GPU's name is whole words of the device's, that "h20" be no "H200"; the
+ * others stand somewhere behind it. */
 bool engine_device_is(const struct device_facts *facts, const char *gpu) {
-    char device[DEVICE_TEXT_CHARS], word[64];
     if (facts->capability == 0 || strcmp(gpu, "cpu") == 0) {
         return facts->capability == 0 && strcmp(gpu, "cpu") == 0;
     }
-    squeeze(facts->name, device, sizeof device);
-    const char *rest = device;
-    while (rest != NULL && *gpu != '\0') {
+    const char *rest = facts->name;
+    for (bool is_first = true; *gpu != '\0'; is_first = false) {
         size_t length = strcspn(gpu, "-");
-        snprintf(word, sizeof word, "%.*s", (int)length, gpu);
-        rest = strstr(rest, word);
-        rest = rest != NULL ? rest + strlen(word) : NULL;
+        const char *end = NULL;
+        for (; end == NULL && *rest != '\0'; rest++) {
+            bool starts = rest == facts->name || !isalnum((unsigned char)rest[-1]);
+            end = isalnum((unsigned char)*rest) && (starts || !is_first) ? behind(rest, gpu, length)
+                                                                         : NULL;
+            end = end != NULL && is_first && isalnum((unsigned char)*end) ? NULL : end;
+        }
+        if (end == NULL) {
+            return false;
+        }
+        rest = end;
         gpu += length + (gpu[length] == '-');
     }
-    return rest != NULL;
+    return true;
 }

@@ -45,6 +45,15 @@ const char *catalogue_keep_text(const char *text) {
     return kept->text;
 }
 
+/* Those of a thing that did not come to be. */
+static void drop_texts(struct kept *until) {
+    while (last_kept != until) {
+        struct kept *before = last_kept->before;
+        free(last_kept);
+        last_kept = before;
+    }
+}
+
 static bool ends_with(const char *text, const char *ending) {
     size_t length = strlen(text), n = strlen(ending);
     return length > n && strcmp(text + length - n, ending) == 0;
@@ -160,6 +169,7 @@ static const char *name_of(const char *path) {
 
 static struct catalogued *read_thing(const struct catalogue *c, const char *path, bool is_shipped,
                                      struct err *err) {
+    struct kept *kept_before = last_kept;
     struct catalogued *thing = calloc(1, c->size);
     ASSERT(thing != NULL);
     thing->name = name_of(path);
@@ -171,6 +181,7 @@ static struct catalogued *read_thing(const struct catalogue *c, const char *path
         status = c->settle(thing, path, err);
     }
     if (status != 0) {
+        drop_texts(kept_before);
         free(thing);
         return NULL;
     }

@@ -1,6 +1,7 @@
 /* The CPU as a device: products whose rows do not see their batch, selections, attention in tiles,
  * ties, limits, memory behind addresses; and devices that are not there. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -457,8 +458,35 @@ START_TEST(devices_that_are_not_there_are_named) {
 }
 END_TEST
 
+/* What nvidia-smi calls them. */
+START_TEST(a_gpu_is_known_by_whole_words_of_the_devices_name) {
+    static const struct {
+        const char *device, *is, *is_not[4];
+    } cases[] = {{"NVIDIA H200", "h200", {"h20", "h100", "gh200", "b200"}},
+                 {"NVIDIA H20", "h20", {"h200"}},
+                 {"NVIDIA H100 80GB HBM3", "h100", {"h20", "h800"}},
+                 {"NVIDIA L40S", "l40s", {"l4", "l40"}},
+                 {"NVIDIA L4", "l4", {"l40s"}},
+                 {"NVIDIA GB200", "gb200", {"b200"}},
+                 {"NVIDIA B200", "b200", {"gb200"}},
+                 {"NVIDIA GeForce RTX 4090", "rtx4090", {"rtx-pro-6000", "rtx409"}},
+                 {"NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000", {"rtx4090"}},
+                 {"NVIDIA A100-SXM4-80GB", "a100-80g", {"a100-40g", "a10"}}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct device_facts facts = {.capability = 90};
+        snprintf(facts.name, sizeof facts.name, "%s", cases[i].device);
+        ck_assert_msg(engine_device_is(&facts, cases[i].is), "%s", cases[i].device);
+        for (size_t n = 0; n < 4 && cases[i].is_not[n] != NULL; n++) {
+            bool is = engine_device_is(&facts, cases[i].is_not[n]);
+            ck_assert_msg(!is, "%s is no %s", cases[i].device, cases[i].is_not[n]);
+        }
+    }
+}
+END_TEST
+
 int main(void) {
     const TTest *const tests[] = {
+        a_gpu_is_known_by_whole_words_of_the_devices_name,
         a_row_of_a_product_has_the_same_bits_in_any_call,
         selection_in_float32_equals_the_reference,
         attention_over_several_tiles_equals_the_reference_wherever_the_large_scores_are,

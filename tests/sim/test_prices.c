@@ -206,7 +206,7 @@ static const char *const systems[] = {"vanilla-published", "fast-dllm", "dllm-se
                                       "vllm-ar",           "dinfer",    "sdar",       "focus"};
 
 START_TEST(no_operator_is_priced_below_either_roof) {
-    struct card cards[16];
+    struct card cards[32];
     size_t n_cards = open_cards(cards), n_opened = 0;
     memset(&scan, 0, sizeof scan);
     struct err err = {0};
@@ -279,7 +279,7 @@ static void scan_chunks(const struct card *card, const struct system *system) {
 START_TEST(no_product_in_chunks_is_cheaper_than_whole) {
     static const char *const models[] = {"llada-8b", "dream-7b", "llada-moe"};
     static const char *const chunking[] = {"mosaic", "mosaic-beyond", "native"};
-    struct card cards[16];
+    struct card cards[32];
     size_t n_cards = open_cards(cards), n_opened = 0;
     memset(&scan, 0, sizeof scan);
     for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
