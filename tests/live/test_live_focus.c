@@ -118,7 +118,42 @@ START_TEST(a_count_of_more_than_an_eviction_leaves_commits_what_is_left) {
 }
 END_TEST
 
-/* ---- recorded schedules ---- */
+/* The same code from a shared object: the core knows a policy by its answers alone. Live and
+ * simulated, with what the steps cost. */
+START_TEST(a_plug_in_does_what_the_built_in_does) {
+    static const struct {
+        const char *system, *model, *plugin;
+    } pairs[] = {{"focus", "sdar-tiny", "copy_focus"}, {"dkv-cache", "llada-tiny", "copy_dkv"}};
+    const char *folder = getenv("UNMASK_PLUGINS");
+    for (int i = 0; i < 4; i++) {
+        const struct cache_policy *caches[2];
+        struct served *served[2];
+        for (int copy = 0; copy < 2; copy++) {
+            char cache[300];
+            snprintf(cache, sizeof cache, "cache=%s/%s.so",
+                     folder != NULL ? folder : "build/plugins", pairs[i / 2].plugin);
+            struct system *system = live_system_of(
+                pairs[i / 2].system, pairs[i / 2].model,
+                (const char *const[]){"block_tokens=8", "decoder=threshold",
+                                      "decoder.threshold=0.006", copy ? cache : NULL, NULL});
+            ck_assert_int_eq(strcmp(system->cache->policy.name, i < 2 ? "focus" : "dkv-decode"), 0);
+            caches[copy] = system->cache;
+            served[copy] = serve(&(struct serving){
+                .system = system, .arrivals = together, .n = N, .simulates = i % 2 == 1});
+            ck_assert_msg(served[copy]->err.kind == ERR_NONE, "%s", served[copy]->err.text);
+            system_close(system);
+        }
+        ck_assert(caches[0] != caches[1]);
+        ck_assert(i % 2 == 1 || has_same_tokens(served[0], served[1]));
+        ck_assert_mem_eq(served[0]->commits, served[1]->commits, sizeof served[0]->commits);
+        ck_assert_mem_eq(served[0]->result.sym, served[1]->result.sym,
+                         sizeof served[0]->result.sym);
+        ck_assert(i % 2 == 0 || served[0]->result.end_ns == served[1]->result.end_ns);
+        free(served[0]);
+        free(served[1]);
+    }
+}
+END_TEST
 
 int main(void) {
     const char *folder = getenv("UNMASK_PLUGINS");
@@ -126,6 +161,7 @@ int main(void) {
              folder != NULL ? folder : "build/plugins");
     const TTest *const tests[] = {
         focus_that_keeps_everybody_is_its_delayed_cache,
+        a_plug_in_does_what_the_built_in_does,
         blocks_of_one_pass_are_those_of_plain_block_diffusion,
         positions_are_left_out,
         a_count_of_more_than_an_eviction_leaves_commits_what_is_left,

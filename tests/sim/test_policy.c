@@ -256,6 +256,7 @@ START_TEST(dllm_cache_follows_its_two_intervals) {
     struct span output = span_of("dllm-cache", &request, NULL);
     ck_assert_uint_eq(output.queries, 256);
     ck_assert_uint_eq(output.context, 256);
+    ck_assert_uint_eq(output.phase, PHASE_REFRESH);
     request.steps = 100; /* the prompt's turn; 100 is no multiple of 7 */
     struct span prompt = span_of("dllm-cache", &request, NULL);
     ck_assert_uint_eq(prompt.queries, 256 + 64);
@@ -264,6 +265,7 @@ START_TEST(dllm_cache_follows_its_two_intervals) {
     struct span between = span_of("dllm-cache", &request, &holds);
     ck_assert_uint_eq(between.queries, 64);
     ck_assert_uint_eq(between.value_rows, 256);
+    ck_assert_uint_eq(between.phase, PHASE_REUSE);
     ck_assert_uint_eq(between.first_queries, 512);
     ck_assert_uint_eq(between.logit_rows, 512);
     ck_assert_uint_eq(holds, 6); /* steps 8 to 13 */
