@@ -27,17 +27,16 @@ static int walk(struct points *points, enum op_weightiness weightiness, struct e
     const struct graph *graph = points->graph;
     for (uint32_t i = 0; i < graph->n_ops; i++) {
         const struct op *op = &graph->ops[i];
-        const struct op_launch *how = op_launch_of(op);
         int status = op_check(graph, op, err);
         if (status != 0) {
             return status;
         }
-        if (how->points == NULL) {
+        if (op_launch_of(op)->sizes == OP_SIZES_UNKNOWN) {
             return err_usage(err, "the operator '%s' (%s) of %s cannot be measured", op->name,
                              op_kind_names[op->kind], graph->model->name);
         }
-        if (how->weightiness == weightiness) {
-            how->points(points, op);
+        if (op_launch_of(op)->weightiness == weightiness) {
+            points_add_op(points, op);
         }
     }
     return 0;

@@ -9,9 +9,4 @@ static int launch_add(const struct launch *l) {
     return l->table->add(l->device, &call);
 }
 
-static void add_points(struct points *points, const struct op *op) {
-    points_add_pass(points, op, PASS_ADD, points->graph->model->hidden, points->bounds->max_tokens,
-                    trial_fill_rows);
-}
-
-const struct op_launch op_launch_add = {.launch = launch_add, .points = add_points};
+const struct op_launch op_launch_add = {.launch = launch_add, .sizes = OP_SIZES_PASS};

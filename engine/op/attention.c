@@ -134,7 +134,7 @@ static void fill_full(struct trial *trial, const struct calibration_point *point
 static void add_full(struct points *points, const struct op *op) {
     const int64_t max = points->bounds->max_tokens;
     struct sizes batches = {.n = 0}, queries = {.n = 0};
-    struct calibration_point point = point_of(points, op, PROFILE_ATTENTION_FULL);
+    struct calibration_point point = point_of(points, op);
     point.fill = fill_full;
     SIZES_ADD(&batches, max, 1, 4, 16, 64);
     SIZES_ADD(&queries, max, 32, 128, 512, 2048, 8192);
@@ -185,7 +185,7 @@ static void fill_prefill(struct trial *trial, const struct calibration_point *po
 static void add_prefill(struct points *points, const struct op *op) {
     const int64_t max = points->bounds->max_tokens, max_kv = points->bounds->max_kv_rows;
     struct sizes batches = {.n = 0}, queries = {.n = 0}, prefixes = {.n = 0};
-    struct calibration_point point = point_of(points, op, PROFILE_ATTENTION_CAUSAL);
+    struct calibration_point point = point_of(points, op);
     point.fill = fill_prefill;
     SIZES_ADD(&batches, max, 1, 4, 16);
     SIZES_ADD(&queries, max, 32, 128, 512, 2048, 8192);
@@ -248,7 +248,7 @@ static void add_block(struct points *points, const struct op *op) {
     const int64_t max = points->bounds->max_tokens, max_kv = points->bounds->max_kv_rows;
     const bool paged = op_facts(points->graph) & OP_IS_PAGED;
     struct sizes batches = {.n = 0}, queries = {.n = 0}, kv = {.n = 0};
-    struct calibration_point point = point_of(points, op, PROFILE_ATTENTION_BLOCK);
+    struct calibration_point point = point_of(points, op);
     point.fill = fill_block;
     SIZES_ADD(&batches, max, 1, 4, 16, 64, 256);
     block_queries(points, paged, &queries);
@@ -276,17 +276,20 @@ static void add_block(struct points *points, const struct op *op) {
 const struct op_launch op_launch_attention_full = {
     .launch = launch_full_attention,
     .facts = OP_IS_LAYER,
+    .sizes = OP_SIZES_OWN,
     .points = add_full,
     .weightiness = OP_HEAVY,
 };
 const struct op_launch op_launch_attention_prefill = {
     .launch = launch_prefill_attention,
     .facts = OP_IS_LAYER | OP_IS_PAGED,
+    .sizes = OP_SIZES_OWN,
     .points = add_prefill,
     .weightiness = OP_HEAVY,
 };
 const struct op_launch op_launch_attention_block = {
     .launch = launch_block_attention,
+    .sizes = OP_SIZES_OWN,
     .points = add_block,
     .weightiness = OP_MIDDLING,
 };

@@ -88,9 +88,5 @@ static void fill(struct trial *trial, const struct calibration_point *point) {
     }
 }
 
-static void add_points(struct points *points, const struct op *op) {
-    points_add_pass(points, op, PASS_DECODE, 1, points->bounds->max_tokens, fill);
-}
-
 const struct op_launch op_launch_commit = {
-    .launch = launch_commit, .facts = OP_COMMITS, .points = add_points};
+    .launch = launch_commit, .facts = OP_COMMITS, .sizes = OP_SIZES_PASS, .fill = fill};

@@ -25,9 +25,5 @@ static void fill(struct trial *trial, const struct calibration_point *point) {
     }
 }
 
-static void add_points(struct points *points, const struct op *op) {
-    points_add_pass(points, op, PASS_EMBED, points->graph->model->hidden,
-                    points->bounds->max_tokens, fill);
-}
-
-const struct op_launch op_launch_embed = {.launch = launch_embed, .points = add_points};
+const struct op_launch op_launch_embed = {
+    .launch = launch_embed, .sizes = OP_SIZES_PASS, .fill = fill};

@@ -41,13 +41,12 @@ static int launch_combine(const struct launch *l) {
 }
 
 /* From the least that devices add up on to what a step's tokens have of a rank. */
-static void add_exchange(struct points *points, const struct op *op, enum profile_op table) {
+static void add_exchange(struct points *points, const struct op *op) {
     enum { LEAST_BYTES = 32 };
     const struct graph *graph = points->graph;
     const int64_t max_bytes = points->bounds->max_tokens * graph->tensors[op->in[0]].bytes.per;
-    struct calibration_point point = point_of(points, op, table);
+    struct calibration_point point = point_of(points, op);
     point.sizes[POINT_EXCHANGE_GPUS] = model_ranks(graph->model);
-    point.n_sizes = 2;
     if (points_have(points, &point)) {
         return;
     }
@@ -61,24 +60,18 @@ static void add_exchange(struct points *points, const struct op *op, enum profil
     points_end_group(points);
 }
 
-static void add_sum(struct points *points, const struct op *op) {
-    add_exchange(points, op, PROFILE_ALL_REDUCE);
-}
-
-static void add_gathering(struct points *points, const struct op *op) {
-    add_exchange(points, op, PROFILE_ALL_GATHER);
-}
-
 const struct op_launch op_launch_all_reduce = {
     .launch = launch_all_reduce,
     .facts = OP_IS_EXCHANGE,
     .symbols = OP_OVER_TOKENS | OP_OVER(SYM_SELECT_ROWS),
-    .points = add_sum,
+    .sizes = OP_SIZES_OWN,
+    .points = add_exchange,
 };
 const struct op_launch op_launch_all_gather = {
     .launch = launch_all_gather,
     .facts = OP_IS_EXCHANGE,
-    .points = add_gathering,
+    .sizes = OP_SIZES_OWN,
+    .points = add_exchange,
 };
 /* A candidate of each rank: the least of passes. */
-const struct op_launch op_launch_combine = {.launch = launch_combine, .points = points_add_none};
+const struct op_launch op_launch_combine = {.launch = launch_combine, .sizes = OP_SIZES_NONE};

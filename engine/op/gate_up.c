@@ -30,20 +30,10 @@ static bool is_chosen(const struct launch *l) {
     return l->table->linear_chosen(l->device, &product);
 }
 
-static void add_points(struct points *points, const struct op *op) {
-    struct calibration_point point = point_of(points, op, PROFILE_GATE_UP);
-    struct sizes rows;
-    point.sizes[POINT_GEMM_N] = op->n;
-    point.sizes[POINT_GEMM_K] = op->k;
-    point.n_sizes = 3;
-    sizes_of_product(&rows, points->bounds->max_tokens, points->bounds->is_coarse);
-    points_add_rows(points, &point, POINT_GEMM_M, &rows, false);
-}
-
 const struct op_launch op_launch_gate_up = {
     .launch = launch_gate_up,
     .facts = OP_IS_PRODUCT,
     .is_chosen = is_chosen,
-    .points = add_points,
+    .sizes = OP_SIZES_PRODUCT,
     .weightiness = OP_HEAVY,
 };

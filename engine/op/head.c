@@ -42,22 +42,7 @@ static int launch_head(const struct launch *l) {
     return l->table->head(l->device, &call);
 }
 
-static void add_sample(struct points *points, const struct op *op) {
-    points_add_pass(points, op, PASS_SAMPLE, points->graph->model->vocab,
-                    points->bounds->max_logit_rows, trial_fill_rows);
-}
-
-static void add_head(struct points *points, const struct op *op) {
-    struct calibration_point point = point_of(points, op, PROFILE_HEAD);
-    struct sizes rows;
-    point.sizes[POINT_GEMM_N] = op->n;
-    point.sizes[POINT_GEMM_K] = op->k;
-    point.n_sizes = 3;
-    sizes_of_pass(&rows, points->bounds->max_tokens, points->bounds->is_coarse);
-    points_add_rows(points, &point, POINT_GEMM_M, &rows, false);
-}
-
 const struct op_launch op_launch_sample = {
-    .launch = launch_sample, .facts = OP_READS_LOGITS, .points = add_sample};
+    .launch = launch_sample, .facts = OP_READS_LOGITS, .sizes = OP_SIZES_PASS};
 const struct op_launch op_launch_head = {
-    .launch = launch_head, .points = add_head, .weightiness = OP_HEAVY};
+    .launch = launch_head, .sizes = OP_SIZES_PASS, .weightiness = OP_HEAVY};

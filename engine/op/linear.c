@@ -31,23 +31,11 @@ static bool is_chosen(const struct launch *l) {
     return l->table->linear_chosen(l->device, &call);
 }
 
-static void add_points(struct points *points, const struct op *op) {
-    const struct calibration_bounds *bounds = points->bounds;
-    struct calibration_point point = point_of(points, op, PROFILE_GEMM);
-    struct sizes rows;
-    point.sizes[POINT_GEMM_N] = op->n;
-    point.sizes[POINT_GEMM_K] = op->k;
-    point.n_sizes = 3;
-    sizes_of_product(&rows,
-                     op->rows == SYM_LOGIT_ROWS ? bounds->max_logit_rows : bounds->max_tokens,
-                     bounds->is_coarse);
-    points_add_rows(points, &point, POINT_GEMM_M, &rows, true);
-}
-
 const struct op_launch op_launch_linear = {
     .launch = launch_linear,
     .facts = OP_IS_PRODUCT | OP_IS_CHOSEN_ALONE,
     .is_chosen = is_chosen,
-    .points = add_points,
+    .sizes = OP_SIZES_PRODUCT,
+    .falls = true,
     .weightiness = OP_HEAVY,
 };

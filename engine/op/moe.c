@@ -1,7 +1,5 @@
 /* A mixture of experts. Which tensor an operator's first, second and so on is, the graph builder
  * says (add_sorted_moe_ffn). */
-#include <string.h>
-
 #include "engine/op/launch.h"
 #include "sim/model/ranks.h"
 
@@ -88,44 +86,19 @@ static int launch_moe_combine(const struct launch *l) {
     return l->table->moe_combine(l->device, &call);
 }
 
-/* ---- what is measured ---- */
-
-static void add_choose(struct points *points, const struct op *op) {
-    points_add_pass(points, op, PASS_MOE_CHOOSE, model_routed_experts(points->graph->model),
-                    points->bounds->max_tokens, trial_fill_rows);
-}
-
-/* Both products of the experts, after one another. */
-static void add_experts(struct points *points, const struct op *op) {
-    const struct model *m = points->graph->model;
-    struct calibration_point point = point_of(points, op, PROFILE_MOE);
-    const int64_t sizes[] = {0, m->hidden, m->expert_ffn, m->experts_active, m->experts};
-    struct sizes rows;
-    memcpy(point.sizes, sizes, sizeof sizes);
-    point.n_sizes = 5;
-    point.n_ops = 2;
-    sizes_of_product(&rows, points->bounds->max_tokens, points->bounds->is_coarse);
-    points_add_rows(points, &point, 0, &rows, false);
-}
-
-static void add_combine(struct points *points, const struct op *op) {
-    points_add_pass(points, op, PASS_MOE_COMBINE, points->graph->model->hidden,
-                    points->bounds->max_tokens, trial_fill_rows);
-}
-
 const struct op_launch op_launch_moe_choose = {
-    .launch = launch_moe_choose, .facts = OP_CHOOSES_EXPERTS, .points = add_choose};
+    .launch = launch_moe_choose, .facts = OP_CHOOSES_EXPERTS, .sizes = OP_SIZES_PASS};
 const struct op_launch op_launch_moe_gate_up = {
     .launch = launch_moe_gate_up,
-    .points = add_experts,
+    .sizes = OP_SIZES_PRODUCT,
+    .n_measured = 2, /* and what they come back to */
     .weightiness = OP_HEAVY,
     .reads_indices = true,
 };
 /* Measured with gates and ups. */
 const struct op_launch op_launch_moe_down = {
     .launch = launch_moe_down,
-    .points = points_add_none,
-    .weightiness = OP_HEAVY,
+    .sizes = OP_SIZES_NONE,
 };
 const struct op_launch op_launch_moe_combine = {
-    .launch = launch_moe_combine, .points = add_combine, .reads_indices = true};
+    .launch = launch_moe_combine, .sizes = OP_SIZES_PASS, .reads_indices = true};

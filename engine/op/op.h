@@ -9,11 +9,10 @@
 
 #include "engine/device/device.h"
 #include "engine/device/room.h"
+#include "engine/op/points.h"
 #include "engine/step/packed.h"
 #include "engine/step/program.h"
 #include "engine/weights/weights.h"
-
-struct points;
 
 /* What a step's launches are made of. */
 struct issue {
@@ -66,6 +65,15 @@ enum op_fact {
 enum op_weightiness { OP_LIGHT, OP_MIDDLING, OP_HEAVY };
 enum { OP_WEIGHTS = OP_HEAVY + 1 };
 
+/* The rows at which calibration measures an operator. */
+enum op_sizes {
+    OP_SIZES_UNKNOWN, /* it cannot be measured */
+    OP_SIZES_NONE,    /* it is measured with another, or too little to measure */
+    OP_SIZES_OWN,     /* `points` says */
+    OP_SIZES_PASS,
+    OP_SIZES_PRODUCT,
+};
+
 struct op_launch {
     /* Returns what the device says, the first status that is not DEVICE_OK. NULL: the engine does
      * not run the operator, and why. */
@@ -77,8 +85,14 @@ struct op_launch {
     int (*check)(const struct graph *graph, const struct op *op, struct err *err);
     /* Products: whether the device has chosen how to run this instance. */
     bool (*is_chosen)(const struct launch *l);
-    /* Adds the points at which calibration measures the operator; NULL: it cannot be measured. */
+    /* What calibration measures: the operator's rows of a profile, as sim/op names them, at these
+     * sizes; and `points` adds others. */
+    enum op_sizes sizes;
     void (*points)(struct points *points, const struct op *op);
+    /* The requests that it is measured with; NULL: so many tokens, all with logits. */
+    void (*fill)(struct trial *trial, const struct calibration_point *point);
+    uint32_t n_measured; /* operators that a row is of, this one first; 0: 1 */
+    bool falls;          /* the largest sizes come first */
     enum op_weightiness weightiness;
     /* Measured alone it reads what the operator that writes its second input left there. */
     bool reads_indices;

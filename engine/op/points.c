@@ -36,7 +36,7 @@ static void add_range(struct sizes *sizes, int64_t first, int64_t last, int64_t 
 
 /* A library's kernels work on tiles of 64 to 256 rows: a point stands on either side of each edge,
  * where the time jumps, as aiconfigurator's tables have it. */
-void sizes_of_product(struct sizes *sizes, int64_t max, bool is_coarse) {
+static void sizes_of_product(struct sizes *sizes, int64_t max, bool is_coarse) {
     sizes->n = 0;
     SIZES_ADD(sizes, max, 1, 8, 32, 64, 65, 128, 256, 512, 1024, 2048, 4096, 8192, 16384);
     if (!is_coarse) {
@@ -64,16 +64,35 @@ void sizes_of_pass(struct sizes *sizes, int64_t max, bool is_coarse) {
 
 /* ---- points ---- */
 
-struct calibration_point point_of(const struct points *points, const struct op *op,
-                                  enum profile_op table) {
-    return (struct calibration_point){
-        .op = table,
-        .is_heavy = op_launch_of(op)->weightiness == OP_HEAVY,
+struct calibration_point point_of(const struct points *points, const struct op *op) {
+    const struct op_type *type = op_type_of(op);
+    const struct op_launch *how = op_launch_of(op);
+    const struct model *m = points->graph->model;
+    struct calibration_point point = {
+        .op = type->pass != NULL ? PROFILE_PASS : type->table,
+        .is_heavy = how->weightiness == OP_HEAVY,
         .variant = points->variant,
         .first_op = (uint32_t)(op - points->graph->ops),
-        .n_ops = 1,
-        .fill = trial_fill_rows,
+        .n_ops = how->n_measured > 0 ? how->n_measured : 1,
+        .fill = how->fill != NULL ? how->fill : trial_fill_rows,
     };
+    if (type->pass != NULL) {
+        const struct op_pass pass = type->pass(points->graph, op);
+        point.pass = pass.pass;
+        point.sizes[POINT_PASS_CHANNELS] = pass.channels;
+        point.n_sizes = 2;
+    } else if (type->family == FAMILY_EXPERTS) {
+        const int64_t sizes[] = {0, m->hidden, m->expert_ffn, m->experts_active, m->experts};
+        memcpy(point.sizes, sizes, sizeof sizes);
+        point.n_sizes = 5;
+    } else if (type->family == FAMILY_PRODUCT) {
+        point.sizes[POINT_GEMM_N] = op->n;
+        point.sizes[POINT_GEMM_K] = op->k;
+        point.n_sizes = 3;
+    } else if (type->family == FAMILY_EXCHANGE) {
+        point.n_sizes = 2;
+    }
+    return point;
 }
 
 /* The sizes that tell a class from others of its table: all but the rows of products and passes,
@@ -112,37 +131,46 @@ void points_add(struct points *points, const struct calibration_point *point) {
     grid->points[grid->n++].group = grid->n_groups;
 }
 
-void points_add_rows(struct points *points, struct calibration_point *point, size_t at,
-                     const struct sizes *rows, bool falls) {
+void points_add_sizes(struct points *points, struct calibration_point *point,
+                      const struct sizes *sizes, bool falls) {
+    const int column = point->op == PROFILE_PASS ? POINT_PASS_ROWS : POINT_GEMM_M;
     if (points_have(points, point)) {
         return;
     }
-    for (size_t i = 0; i < rows->n; i++) {
-        point->n_rows = point->sizes[at] = rows->values[falls ? rows->n - 1 - i : i];
+    for (size_t i = 0; i < sizes->n; i++) {
+        point->n_rows = point->sizes[column] = sizes->values[falls ? sizes->n - 1 - i : i];
         points_add(points, point);
     }
     points_end_group(points);
 }
 
-void points_add_pass_at(struct points *points, struct calibration_point *point, int64_t channels,
-                        int64_t max) {
-    struct sizes rows;
-    point->sizes[POINT_PASS_CHANNELS] = channels;
-    point->n_sizes = 2;
-    sizes_of_pass(&rows, max, points->bounds->is_coarse);
-    points_add_rows(points, point, POINT_PASS_ROWS, &rows, false);
+/* Of stored logits there is less room than of tokens. */
+static int64_t most_rows(const struct points *points, const struct op *op) {
+    return tensor_holds_logits(points->graph, op->in[0]) ||
+                   tensor_holds_logits(points->graph, op->out[0])
+               ? points->bounds->max_logit_rows
+               : points->bounds->max_tokens;
 }
 
-void points_add_pass(struct points *points, const struct op *op, enum profile_pass pass,
-                     int64_t channels, int64_t max,
-                     void (*fill)(struct trial *trial, const struct calibration_point *point)) {
-    struct calibration_point point = point_of(points, op, PROFILE_PASS);
-    point.pass = pass;
-    point.fill = fill;
-    points_add_pass_at(points, &point, channels, max);
+void points_add_rows(struct points *points, struct calibration_point *point) {
+    const struct op *op = &points->graph->ops[point->first_op];
+    const struct op_launch *how = op_launch_of(op);
+    struct sizes sizes;
+    if (how->sizes == OP_SIZES_PRODUCT) {
+        sizes_of_product(&sizes, most_rows(points, op), points->bounds->is_coarse);
+    } else {
+        sizes_of_pass(&sizes, most_rows(points, op), points->bounds->is_coarse);
+    }
+    points_add_sizes(points, point, &sizes, how->falls);
 }
 
-void points_add_none(struct points *points, const struct op *op) {
-    (void)points;
-    (void)op;
+void points_add_op(struct points *points, const struct op *op) {
+    const struct op_launch *how = op_launch_of(op);
+    if (how->sizes == OP_SIZES_PASS || how->sizes == OP_SIZES_PRODUCT) {
+        struct calibration_point point = point_of(points, op);
+        points_add_rows(points, &point);
+    }
+    if (how->points != NULL) {
+        how->points(points, op);
+    }
 }

@@ -78,13 +78,11 @@ void sizes_add_list(struct sizes *sizes, const int64_t *values, size_t n, int64_
     sizes_add_list(sizes, (const int64_t[]){__VA_ARGS__},                                          \
                    sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t), max)
 
-/* Rows up to `max` of a product; of what is one pass over memory, or streams the head's weights. */
-void sizes_of_product(struct sizes *sizes, int64_t max, bool is_coarse);
+/* Rows up to `max` of what is one pass over memory, or streams the head's weights. */
 void sizes_of_pass(struct sizes *sizes, int64_t max, bool is_coarse);
 
-/* A point of this operator that launches it alone, over rows; its descriptor completes it. */
-struct calibration_point point_of(const struct points *points, const struct op *op,
-                                  enum profile_op table);
+/* A point of this operator, without its rows. */
+struct calibration_point point_of(const struct points *points, const struct op *op);
 
 /* Whether a point of its class is there already. */
 bool points_have(const struct points *points, const struct calibration_point *point);
@@ -94,24 +92,16 @@ static inline void points_end_group(struct points *points) {
     points->grid->n_groups++;
 }
 
-/* The point's class at each of `rows`, which go to the column `at`; from the largest where
- * `falls`. */
-void points_add_rows(struct points *points, struct calibration_point *point, size_t at,
-                     const struct sizes *rows, bool falls);
+/* The point's class at each of `sizes`, or at its operator's own. */
+void points_add_sizes(struct points *points, struct calibration_point *point,
+                      const struct sizes *sizes, bool falls);
+void points_add_rows(struct points *points, struct calibration_point *point);
 
-/* The operator as a pass over up to `max` rows of so many channels. */
-void points_add_pass(struct points *points, const struct op *op, enum profile_pass pass,
-                     int64_t channels, int64_t max,
-                     void (*fill)(struct trial *trial, const struct calibration_point *point));
-/* The same of a point that says what it launches. */
-void points_add_pass_at(struct points *points, struct calibration_point *point, int64_t channels,
-                        int64_t max);
+/* All that an operator's descriptor says. */
+void points_add_op(struct points *points, const struct op *op);
 
 /* Selection and keeping are measured over requests of canvases of at most so many tokens, their
  * active blocks included. */
 enum { SELECT_CANVAS_TOKENS = 1024 };
-
-/* For what is measured with another operator, or is too little to measure. */
-void points_add_none(struct points *points, const struct op *op);
 
 #endif

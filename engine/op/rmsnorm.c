@@ -19,9 +19,4 @@ static int launch_norm(const struct launch *l) {
     return l->table->norm(l->device, &call);
 }
 
-static void add_points(struct points *points, const struct op *op) {
-    points_add_pass(points, op, op->in[1] >= 0 ? PASS_NORM_ADD : PASS_NORM,
-                    points->graph->model->hidden, points->bounds->max_tokens, trial_fill_rows);
-}
-
-const struct op_launch op_launch_rmsnorm = {.launch = launch_norm, .points = add_points};
+const struct op_launch op_launch_rmsnorm = {.launch = launch_norm, .sizes = OP_SIZES_PASS};

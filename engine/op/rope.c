@@ -83,17 +83,17 @@ static void fill_keep(struct trial *trial, const struct calibration_point *point
     }
 }
 
-/* Two passes where the operator keeps rows, behind it. */
-static void add_points(struct points *points, const struct op *op) {
-    const int64_t max = points->bounds->max_tokens;
-    points_add_pass(points, op, PASS_ROPE, op->n + 2 * op->k, max, fill);
+/* The second pass that the operator is where it keeps rows, behind the rotation. */
+static void add_keep(struct points *points, const struct op *op) {
+    struct calibration_point point = point_of(points, op);
+    point.pass = PASS_KEEP;
+    point.sizes[POINT_PASS_CHANNELS] = op->k;
+    point.part = launch_keep;
+    point.fill = fill_keep;
     if (!(op_facts(points->graph) & OP_IS_PAGED)) {
-        struct calibration_point point = point_of(points, op, PROFILE_PASS);
-        point.pass = PASS_KEEP;
-        point.part = launch_keep;
-        point.fill = fill_keep;
-        points_add_pass_at(points, &point, op->k, max);
+        points_add_rows(points, &point);
     }
 }
 
-const struct op_launch op_launch_rope = {.launch = launch_rope, .points = add_points};
+const struct op_launch op_launch_rope = {
+    .launch = launch_rope, .sizes = OP_SIZES_PASS, .fill = fill, .points = add_keep};

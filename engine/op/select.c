@@ -104,45 +104,39 @@ static void fill_pack(struct trial *trial, const struct calibration_point *point
 }
 
 /* Candidates of a selection, or half as many rows packed; whole canvases are the most there are. */
-static void selection_rows(const struct points *points, bool packs, struct sizes *rows) {
+static void add_rows(struct points *points, struct calibration_point *point) {
     const int64_t block = points->graph->model->block_tokens, max = points->bounds->max_tokens;
     const int64_t whole = max / SELECT_CANVAS_TOKENS * (SELECT_CANVAS_TOKENS - block);
-    struct sizes all;
+    const bool packs = point->is_difference;
+    struct sizes all, rows = {.n = 0};
     sizes_of_pass(&all, max, points->bounds->is_coarse);
     sizes_add(&all, whole > 0 ? whole : max - block, max);
-    rows->n = 0;
     for (size_t i = 0; i < all.n; i++) {
         int64_t value = packs ? all.values[i] / 2 : all.values[i];
         int64_t candidates = packs ? 2 * value : value;
         if (value > 0 && candidates + n_requests(candidates, block) * block <= max) {
-            sizes_add(rows, value, max);
+            sizes_add(&rows, value, max);
         }
     }
-}
-
-static void add_points(struct points *points, const struct op *op, bool packs) {
-    const struct model *m = points->graph->model;
-    struct calibration_point point = point_of(points, op, PROFILE_PASS);
-    struct sizes rows;
-    point.pass = packs ? PASS_PACK : PASS_SELECT;
-    point.sizes[POINT_PASS_CHANNELS] = (int64_t)m->kv_heads * m->head_dim;
-    point.n_sizes = 2;
-    point.fill = packs ? fill_pack : fill_select;
-    point.is_difference = packs;
-    selection_rows(points, packs, &rows);
-    points_add_rows(points, &point, POINT_PASS_ROWS, &rows, false);
+    points_add_sizes(points, point, &rows, false);
 }
 
 static void add_select(struct points *points, const struct op *op) {
-    add_points(points, op, false);
+    struct calibration_point point = point_of(points, op);
+    point.fill = fill_select;
+    add_rows(points, &point);
 }
 
 /* What a selection that keeps half of its candidates takes beyond one that keeps a single row. */
 static void add_pack(struct points *points, const struct op *op) {
+    struct calibration_point point = point_of(points, op);
     while (!(op_launch_of(op)->facts & OP_SELECTS)) {
         op--;
     }
-    add_points(points, op, true);
+    point.first_op = (uint32_t)(op - points->graph->ops);
+    point.is_difference = true;
+    point.fill = fill_pack;
+    add_rows(points, &point);
 }
 
 const struct op_launch op_launch_select = {
@@ -150,10 +144,12 @@ const struct op_launch op_launch_select = {
     .facts = OP_SELECTS,
     .symbols = OP_OVER(SYM_SELECT_ROWS),
     .check = check,
+    .sizes = OP_SIZES_OWN,
     .points = add_select,
 };
 const struct op_launch op_launch_pack = {
     .launch = launch_pack,
     .symbols = OP_OVER(SYM_PACK_ROWS),
+    .sizes = OP_SIZES_OWN,
     .points = add_pack,
 };

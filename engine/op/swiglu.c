@@ -12,10 +12,5 @@ static int launch_swiglu(const struct launch *l) {
     return l->table->swiglu(l->device, &call);
 }
 
-static void add_points(struct points *points, const struct op *op) {
-    points_add_pass(points, op, PASS_SWIGLU, tensor_row_elements(points->graph, op->in[0]) / 2,
-                    points->bounds->max_tokens, trial_fill_rows);
-}
-
 const struct op_launch op_launch_swiglu = {
-    .launch = launch_swiglu, .points = add_points, .wears = true};
+    .launch = launch_swiglu, .sizes = OP_SIZES_PASS, .wears = true};
