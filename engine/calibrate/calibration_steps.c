@@ -210,11 +210,11 @@ struct stage {
     struct span spans[STEP_MAX_SIDES];
     const struct span **span_list; /* [max_requests] */
     struct step_part *parts;       /* the same */
-    int32_t *positions, *kv_rows;  /* [max_tokens]; kv_rows are extents where there are pages */
-    int32_t *rows, *targets;       /* [max_logit_rows] */
-    int32_t *pages;                /* of the whole pool, in order */
-    int32_t *tokens;               /* [canvas_tokens] */
-    int32_t *n_committed;          /* [max_requests] */
+    int32_t *n_committed;          /* the same */
+    /* Of a canvas: numbers from 0 on, which positions and pages are; where each position's block
+     * ends; and the rows of positions of which those behind the first block are kept. */
+    int32_t *numbers, *ends, *kept_rows;
+    int32_t *tokens; /* [canvas_tokens] */
     struct placement placement;
     struct step_shape shape;
     struct step step;
@@ -277,15 +277,25 @@ static void make_limits(struct stage *stage, const struct calibration_steps *ste
     }
 }
 
-/* Requests have the pool's pages one behind the other. */
-static void list_pages(struct stage *stage) {
+static void open_arrays(struct stage *stage) {
+    const struct step_limits *limits = &stage->limits;
+    const int32_t block = (int32_t)stage->model->block_tokens;
     const struct model *m = stage->model;
-    int64_t page_bytes = 2LL * m->layers * m->kv_heads * m->head_dim * stage->element_bytes *
-                         stage->limits.page_rows;
-    int64_t n = stage->limits.pool_bytes / page_bytes;
-    stage->pages = zeroed((size_t)n, sizeof *stage->pages);
-    for (int64_t page = 0; page < n; page++) {
-        stage->pages[page] = (int32_t)page;
+    const int64_t row_bytes = 2LL * m->layers * m->kv_heads * m->head_dim * stage->element_bytes;
+    const int64_t pages =
+        limits->page_rows > 0 ? limits->pool_bytes / row_bytes / limits->page_rows : 0;
+    const size_t n = (size_t)larger(limits->max_positions, pages);
+    stage->span_list = zeroed(limits->max_requests, sizeof *stage->span_list);
+    stage->parts = zeroed(limits->max_requests, sizeof *stage->parts);
+    stage->n_committed = zeroed(limits->max_requests, sizeof *stage->n_committed);
+    stage->tokens = zeroed((size_t)limits->canvas_tokens, sizeof *stage->tokens);
+    stage->numbers = zeroed(n, sizeof *stage->numbers);
+    stage->ends = zeroed(n, sizeof *stage->ends);
+    stage->kept_rows = zeroed(n, sizeof *stage->kept_rows);
+    for (int32_t i = 0; i < (int32_t)n; i++) {
+        stage->numbers[i] = i;
+        stage->ends[i] = (i / block + 1) * block;
+        stage->kept_rows[i] = i < block ? -1 : i - block;
     }
 }
 
@@ -299,17 +309,7 @@ static int open_stage(struct stage *stage, const struct calibration_steps *steps
     graph_build(&stage->graph, stage->model, &options);
     make_limits(stage, steps);
     const struct step_limits *limits = &stage->limits;
-    stage->span_list = zeroed(limits->max_requests, sizeof *stage->span_list);
-    stage->parts = zeroed(limits->max_requests, sizeof *stage->parts);
-    stage->n_committed = zeroed(limits->max_requests, sizeof *stage->n_committed);
-    stage->positions = zeroed(limits->max_tokens, sizeof *stage->positions);
-    stage->kv_rows = zeroed(limits->max_tokens, sizeof *stage->kv_rows);
-    stage->rows = zeroed(limits->max_logit_rows, sizeof *stage->rows);
-    stage->targets = zeroed(limits->max_logit_rows, sizeof *stage->targets);
-    stage->tokens = zeroed((size_t)limits->canvas_tokens, sizeof *stage->tokens);
-    if (calibration_is_exact(stage->model)) {
-        list_pages(stage);
-    }
+    open_arrays(stage);
     int status = forward_open(request->device, &stage->graph, request->weights, limits,
                               &stage->forward, err);
     if (status == 0 && request->ranks != NULL) {
@@ -337,18 +337,11 @@ static void close_stage(struct stage *stage) {
     free(stage->span_list);
     free(stage->parts);
     free(stage->n_committed);
-    free(stage->positions);
-    free(stage->kv_rows);
-    free(stage->rows);
-    free(stage->targets);
-    free(stage->pages);
+    free(stage->numbers);
+    free(stage->ends);
+    free(stage->kept_rows);
     free(stage->tokens);
 }
-
-/* Where what a part is made of begins. */
-struct place {
-    int64_t token, row, canvas, store, page;
-};
 
 static void fill_canvas(const struct stage *stage, int64_t canvas, uint32_t n, uint32_t first_mask,
                         uint32_t end_mask) {
@@ -360,20 +353,20 @@ static void fill_canvas(const struct stage *stage, int64_t canvas, uint32_t n, u
     }
 }
 
+/* What the requests before have taken. */
+struct place {
+    int64_t canvas, store, page;
+};
+
 /* The active block is the canvas's first; a refresh keeps all that lies behind it. */
 static struct step_part part_of(const struct stage *stage, const struct step_side *side,
-                                const struct span *span, const struct place *at) {
-    uint32_t block = stage->model->block_tokens;
-    int32_t *positions = stage->positions + at->token, *kv_rows = stage->kv_rows + at->token;
-    for (uint32_t t = 0; t < span->queries; t++) {
-        positions[t] = (int32_t)t;
-        kv_rows[t] = t < block ? -1 : (int32_t)(t - block);
-    }
+                                const struct place *at) {
+    const uint32_t block = stage->model->block_tokens;
     fill_canvas(stage, at->canvas, side->canvas_tokens, 0, block);
     return (struct step_part){
         .canvas = at->canvas,
-        .positions = positions,
-        .kv_rows = side->kind == HOST_REFRESH ? kv_rows : NULL,
+        .positions = stage->numbers,
+        .kv_rows = side->kind == HOST_REFRESH ? stage->kept_rows : NULL,
         .decision = {.n_rows = block, .take = 1},
         .kv = {.first = at->store, .n_rows = (int32_t)kept_rows(side, stage->model)},
         .block_end = block};
@@ -382,46 +375,33 @@ static struct step_part part_of(const struct stage *stage, const struct step_sid
 /* The active block is the canvas's last, or the token behind it. */
 static struct step_part exact_part_of(const struct stage *stage, const struct step_side *side,
                                       const struct span *span, const struct place *at) {
-    bool is_causal = stage->model->mask == MASK_CAUSAL;
-    int32_t block = (int32_t)stage->model->block_tokens, first = (int32_t)span->context;
-    int32_t *positions = stage->positions + at->token, *extent = stage->kv_rows + at->token;
-    int32_t *rows = stage->rows + at->row, *targets = stage->targets + at->row;
-    for (int32_t t = 0; t < (int32_t)span->queries; t++) {
-        positions[t] = first + t;
-        extent[t] = (positions[t] / block + 1) * block;
-    }
-    for (int32_t row = 0; row < (int32_t)span->logit_rows; row++) {
-        rows[row] = is_causal ? (int32_t)span->queries - 1 : row;
-        targets[row] = first + rows[row] + is_causal;
-    }
-    uint32_t decided = span->logit_rows;
-    uint32_t end = is_causal ? side->canvas_tokens + 1 : side->canvas_tokens;
-    fill_canvas(stage, at->canvas, canvas_room(side, stage->model), end - decided, end);
+    const bool is_causal = stage->model->mask == MASK_CAUSAL;
+    const uint32_t end = canvas_room(side, stage->model), decided = span->logit_rows;
+    fill_canvas(stage, at->canvas, end, end - decided, end);
     return (struct step_part){.canvas = at->canvas,
-                              .positions = positions,
-                              .logit_rows = rows,
-                              .targets = targets,
+                              .positions = stage->numbers + span->context,
+                              .logit_rows = is_causal ? stage->numbers + span->queries - 1 : NULL,
+                              .targets =
+                                  is_causal ? stage->numbers + span->context + span->queries : NULL,
                               .decision = {.n_rows = decided, .take = 1},
-                              .kv_pages = {.pages = stage->pages + at->page,
+                              .kv_pages = {.pages = stage->numbers + at->page,
                                            .n_pages = (int32_t)side_pages(stage, side),
-                                           .extent = extent}};
+                                           .extent = stage->ends + span->context}};
 }
 
 static void fill_step(struct stage *stage, const struct calibration_step *step) {
     struct place at = {0};
-    bool is_exact = calibration_is_exact(stage->model);
+    const bool is_exact = calibration_is_exact(stage->model);
     place(stage, step);
     stage->shape.n_spans = 0;
     for (uint32_t i = 0; i < step->n_sides; i++) {
         const struct step_side *side = &step->sides[i];
+        const struct span *span = &stage->spans[i];
         stage->spans[i] = span_of(side, stage->model);
         for (uint32_t r = 0; r < side->n_requests; r++) {
-            const struct span *span = &stage->spans[i];
             stage->parts[stage->shape.n_spans] =
-                is_exact ? exact_part_of(stage, side, span, &at) : part_of(stage, side, span, &at);
+                is_exact ? exact_part_of(stage, side, span, &at) : part_of(stage, side, &at);
             stage->span_list[stage->shape.n_spans++] = span;
-            at.token += span->queries;
-            at.row += span->logit_rows;
             at.canvas += canvas_room(side, stage->model);
             at.store += store_elements(stage, side);
             at.page += is_exact ? side_pages(stage, side) : 0;
@@ -437,11 +417,13 @@ static int time_step(const struct stage *stage, double *wall_ns, double *device_
     const struct steps_request *request = stage->request;
     const struct step_result result = {.n_committed = stage->n_committed};
     int64_t start_ns = request->now_ns(request->clock_state);
-    int status = forward_submit(stage->forward, &stage->step, err);
-    status = status == 0 ? forward_wait(stage->forward, device_ns, err) : status;
-    status = status == 0 ? forward_result(stage->forward, &result, err) : status;
+    if (forward_submit(stage->forward, &stage->step, err) != 0 ||
+        forward_wait(stage->forward, device_ns, err) != 0 ||
+        forward_result(stage->forward, &result, err) != 0) {
+        return err_status(err);
+    }
     *wall_ns = (double)(request->now_ns(request->clock_state) - start_ns);
-    return status;
+    return 0;
 }
 
 static int write_canvases(const struct stage *stage, struct err *err) {
@@ -459,23 +441,23 @@ static int is_stopped(const struct stage *stage, struct err *err) {
 static int run_round(struct stage *stage, struct calibration_steps *steps, size_t round,
                      double (*wall_ns)[ROUNDS], double (*device_ns)[ROUNDS], double *spent_ns,
                      struct err *err) {
-    int status = 0;
-    for (size_t i = 0; status == 0 && i < steps->n; i++) {
+    for (size_t i = 0; i < steps->n; i++) {
+        double wall, device;
         if (!is_of_stage(stage, &steps->list[i])) {
             continue;
         }
-        double wall, device;
         fill_step(stage, &steps->list[i]);
-        status = is_stopped(stage, err);
-        status = status == 0 ? write_canvases(stage, err) : status;
-        status = status == 0 ? time_step(stage, &wall, &device, err) : status;
-        if (status == 0 && wall_ns != NULL) {
+        if (is_stopped(stage, err) != 0 || write_canvases(stage, err) != 0 ||
+            time_step(stage, &wall, &device, err) != 0) {
+            return err_status(err);
+        }
+        if (wall_ns != NULL) {
             wall_ns[i][round] = wall;
             device_ns[i][round] = device;
         }
-        *spent_ns += status == 0 ? device : 0;
+        *spent_ns += device;
     }
-    return status;
+    return 0;
 }
 
 /* Until every step is played from its recording and a GPU has settled under the load. */
@@ -493,10 +475,12 @@ static int warm_up(struct stage *stage, struct calibration_steps *steps, struct 
 /* Turn by turn, and what each operator took. */
 static int time_operators(const struct stage *stage, double ns[GRAPH_MAX_OPS], struct err *err) {
     const struct step_result result = {.n_committed = stage->n_committed};
-    int status = forward_begin(stage->forward, &stage->step, err);
-    status = status == 0 ? forward_finish_turns(stage->forward, err) : status;
-    status = status == 0 ? forward_turn_times(stage->forward, ns, err) : status;
-    return status == 0 ? forward_result(stage->forward, &result, err) : status;
+    if (forward_begin(stage->forward, &stage->step, err) != 0 ||
+        forward_finish_turns(stage->forward, err) != 0 ||
+        forward_turn_times(stage->forward, ns, err) != 0) {
+        return err_status(err);
+    }
+    return forward_result(stage->forward, &result, err);
 }
 
 static int64_t rows_of(const struct stage *stage, const struct op *op) {
@@ -510,19 +494,19 @@ static int64_t rows_of(const struct stage *stage, const struct op *op) {
 /* The medians of some rounds, as parts of the step's own time. */
 static int measure_operators(struct stage *stage, struct calibration_step *step, struct err *err) {
     double ns[GRAPH_MAX_OPS][OPERATOR_ROUNDS], sum_ns = 0;
-    int status = 0;
     fill_step(stage, step);
     step->n_operators = stage->graph.n_ops;
-    for (int round = 0; status == 0 && round < OPERATOR_ROUNDS; round++) {
+    for (int round = 0; round < OPERATOR_ROUNDS; round++) {
         double one[GRAPH_MAX_OPS] = {0};
-        status = is_stopped(stage, err);
-        status = status == 0 ? write_canvases(stage, err) : status;
-        status = status == 0 ? time_operators(stage, one, err) : status;
+        if (is_stopped(stage, err) != 0 || write_canvases(stage, err) != 0 ||
+            time_operators(stage, one, err) != 0) {
+            return err_status(err);
+        }
         for (uint32_t i = 0; i < step->n_operators; i++) {
             ns[i][round] = one[i];
         }
     }
-    for (uint32_t i = 0; status == 0 && i < step->n_operators; i++) {
+    for (uint32_t i = 0; i < step->n_operators; i++) {
         const struct op *op = &stage->graph.ops[i];
         step->operators[i] =
             (struct step_operator){.kind = op->kind,
@@ -531,10 +515,10 @@ static int measure_operators(struct stage *stage, struct calibration_step *step,
                                    .measured_ns = gsl_stats_median(ns[i], 1, OPERATOR_ROUNDS)};
         sum_ns += step->operators[i].measured_ns;
     }
-    for (uint32_t i = 0; status == 0 && i < step->n_operators; i++) {
+    for (uint32_t i = 0; i < step->n_operators; i++) {
         step->operators[i].measured_ns *= sum_ns > 0 ? step->device_ns / sum_ns : 0;
     }
-    return status;
+    return 0;
 }
 
 static int measure_all(struct stage *stage, struct calibration_steps *steps, struct err *err) {
