@@ -271,9 +271,9 @@ END_TEST
 /* Requests all at once. */
 enum { N_LIVE = 3 };
 static const struct arrival arrivals[N_LIVE] = {
-    {.id = 0, .prompt_tokens = 60, .output_tokens = 16},
-    {.id = 1, .prompt_tokens = 45, .output_tokens = 24},
-    {.id = 2, .prompt_tokens = 80, .output_tokens = 10},
+    {.id = 0, .prompt_tokens = 60, .output_tokens = 11},
+    {.id = 1, .prompt_tokens = 45, .output_tokens = 9},
+    {.id = 2, .prompt_tokens = 80, .output_tokens = 7},
 };
 
 /* Memory is what was planned. */
