@@ -134,6 +134,41 @@ START_TEST(a_study_is_drawn_as_svg_png_pdf_and_csv_and_a_table_as_csv_alone) {
 }
 END_TEST
 
+/* ---- beside a paper ---- */
+
+/* Readings stay in the order of the answer; a printed row of which nothing speaks is not hidden. */
+START_TEST(every_printed_row_is_in_the_comparison) {
+    char path[64];
+    struct studied made;
+    struct err err = {0};
+    struct paper_result *rows;
+    size_t n;
+    const struct study_changes none = {.n_seeds = 1};
+    const struct config calibrated = {0};
+    const char *text =
+        "[figure]\ntitle = t\nkind = bars\nquery = SELECT 1 AS x, 2 AS y\n"
+        "paper = mosaic.csv\nrows = source IN ('Fig 13', 'Sec 3 Fig 5')\n"
+        "declared = second\ncompare = SELECT id, y * 10.0 AS ours, 'first' AS reading\n"
+        "  FROM printed JOIN drawn WHERE quantity = 'inflation_max'\n"
+        "  UNION ALL SELECT id, NULL, 'second' FROM printed\n"
+        "  WHERE quantity = 'inflation_max'\n";
+    ck_assert_msg(study_try(study_file(text, path), &none, 1, &made, &err) == 0, "%s", err.text);
+    remove(path);
+    ck_assert_int_eq(
+        study_compare(&made.study, made.tables, &made.paper, &calibrated, &rows, &n, &err), 0);
+    ck_assert_uint_eq(n, 5);
+    static const double ours[] = {NAN, NAN, NAN, 20, NAN};
+    for (size_t i = 0; i < 5; i++) {
+        ck_assert(isnan(ours[i]) ? isnan(rows[i].ours) : rows[i].ours == ours[i]);
+        ck_assert_int_eq(rows[i].role, i == 3 ? PAPER_APPENDIX : PAPER_COUNTED);
+    }
+    ck_assert_str_eq(rows[3].row->quantity, "inflation_max");
+    ck_assert_str_eq(rows[4].reading, "second");
+    free(rows);
+    studied_fini(&made);
+}
+END_TEST
+
 /* ---- what is refused ---- */
 
 #define FIGURE "[figure]\ntitle = t\nkind = lines\nquery = SELECT 1 AS x, 2 AS y\n"
@@ -214,6 +249,7 @@ int main(void) {
         the_command_line_changes_what_a_study_runs,
         seeds_give_means_and_intervals_that_one_seed_lacks,
         a_study_is_drawn_as_svg_png_pdf_and_csv_and_a_table_as_csv_alone,
+        every_printed_row_is_in_the_comparison,
         a_bad_study_is_refused_with_its_line,
         a_question_that_makes_no_sense_is_refused_by_its_job,
         a_query_that_is_wrong_or_writes_is_refused_with_its_line,
