@@ -72,7 +72,7 @@ case "${1:-} $#" in
     mkdir -p "$DIR" && DIR=$(realpath "$DIR") || exit 1
     matrix | xargs -P "$(nproc)" -I{} bash -c 'one {}'
     # Pictures are gnuplot's, live runs' times the machine's: what they decide is in their decode traces.
-    rm -f "$DIR"/figures/*.png "$DIR"/figures/*.svg
+    rm -f "$DIR"/figures/*.png "$DIR"/figures/*.svg "$DIR"/figures/*.pdf
     sed -i '$!d' "$DIR"/live-*.out
     echo "$(find "$DIR" -type f | wc -l) files in $DIR"
     ;;

@@ -60,6 +60,11 @@ static const char *name_of(const char *path, char name[STUDY_NAME_CHARS]) {
     return name;
 }
 
+static int compare_names(const void *a, const void *b) {
+    char one[STUDY_NAME_CHARS], other[STUDY_NAME_CHARS];
+    return strcmp(name_of(a, one), name_of(b, other));
+}
+
 static int find_named(const glob_t *shipped, const char *word, struct paths *paths,
                       struct err *err) {
     const char **names = calloc(shipped->gl_pathc + 1, sizeof *names);
@@ -98,6 +103,9 @@ static int choose(const struct options *options, struct paths *paths, struct err
     }
     for (size_t i = 0; all && i < shipped.gl_pathc; i++) {
         add_path(paths, shipped.gl_pathv[i]);
+    }
+    if (paths->n > 0) {
+        qsort(paths->path, paths->n, sizeof *paths->path, compare_names);
     }
     for (size_t i = 0; i < options->n_words && err->kind == ERR_NONE; i++) {
         if (is_path(options->words[i])) {
