@@ -14,11 +14,11 @@ int words_split(const char *text, struct words *out, const char *place, struct e
         while (end > rest && end[-1] == ' ') {
             end--;
         }
-        if (out->n == GRID_MOST || end - rest >= GRID_WORD) {
+        if (out->n == WORDS_MOST || end - rest >= WORDS_CHARS) {
             return err_usage(err, "%s: expected at most %d words of under %d characters", place,
-                             GRID_MOST, GRID_WORD);
+                             WORDS_MOST, WORDS_CHARS);
         }
-        snprintf(out->word[out->n++], GRID_WORD, "%.*s", (int)(end - rest), rest);
+        snprintf(out->word[out->n++], WORDS_CHARS, "%.*s", (int)(end - rest), rest);
         rest = comma != NULL ? comma + 1 : NULL;
     }
     return 0;

@@ -7,10 +7,10 @@
 
 #include "sim/base/err.h"
 
-enum { GRID_MOST = 16, GRID_WORD = 64 };
+enum { WORDS_MOST = 16, WORDS_CHARS = 64 };
 
 struct words {
-    char word[GRID_MOST][GRID_WORD];
+    char word[WORDS_MOST][WORDS_CHARS];
     size_t n;
 };
 

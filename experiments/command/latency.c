@@ -53,8 +53,8 @@ struct question {
     char names[ASKED_MOST_SYSTEMS][ASKED_NAME_CHARS];
     size_t n_systems;
     struct words canvases, shares, counts; /* counts.n 0: as the system searches */
-    uint32_t canvas[GRID_MOST], count[GRID_MOST];
-    double share[GRID_MOST];
+    uint32_t canvas[WORDS_MOST], count[WORDS_MOST];
+    double share[WORDS_MOST];
     uint64_t rounds;
     const char *solver;
 };

@@ -202,8 +202,8 @@ static void print_claim(const struct claim *claim, const struct campaign_point *
     columns[n++] = "turns at";
     struct table *table = table_open(columns, n);
     for (size_t w = 0; w < claim->workloads.n; w++) {
-        double ratios[GRID_MOST] = {0}, printed;
-        char flip[2 * GRID_WORD + 8];
+        double ratios[WORDS_MOST] = {0}, printed;
+        char flip[2 * WORDS_CHARS + 8];
         const struct campaign_point *shipped = &points[SIDES * w * n_places];
         table_text(table, claim->workloads.word[w]);
         table_number(table, num_f64(claim->printed.word[w], &printed) ? printed : (double)NAN,
