@@ -189,13 +189,14 @@ static inline bool decoder_config(size_t i, struct matrix_config *out) {
     return true;
 }
 
-/* dKV-Cache at intervals at which a block has steps of every kind. Decoders that look at nothing
- * choose the simulation's positions. */
+/* dKV-Cache, and renewal paced by tokens, at intervals at which a block has steps of every kind.
+ * Decoders that look at nothing choose the simulation's positions. */
 static inline bool dkv_config(size_t i, struct matrix_config *out) {
     static const char *const caches[] = {
         "cache=dkv-decode cache.interval_steps=4",
         "cache=dkv-prefill cache.prompt_interval_steps=4",
         "cache=dkv-pd cache.interval_steps=2 cache.prompt_interval_steps=6",
+        "cache=paced cache.renew_tokens=4",
     };
     static const struct {
         const char *name, *more;
@@ -205,17 +206,17 @@ static inline bool dkv_config(size_t i, struct matrix_config *out) {
                  {"random", NULL, SIMULATED},
                  {"sequential", NULL, 0},
                  {"origin", NULL, SIMULATED}};
-    if (i >= 15) {
+    if (i >= 20) {
         return false;
     }
-    size_t decoder = i / 3;
+    size_t decoder = i / 4, turn = i + decoder;
     *out = (struct matrix_config){"dllm-serve", "llada-tiny", CANVAS, ALONE | MAPPED, 0, {{0}}, 0};
     add_settings(out, "block_tokens=6 steps_per_block=6");
-    add_settings(out, caches[i % 3]);
+    add_settings(out, caches[i % 4]);
     add_setting(out, "decoder", blind[decoder].name);
     add_settings(out, blind[decoder].more);
-    add_setting(out, "logit_scope", scopes[i % 4]);
-    add_setting(out, "kv", i % 2 ? "slab" : "pages");
+    add_setting(out, "logit_scope", scopes[turn % 4]);
+    add_setting(out, "kv", turn / 2 % 2 ? "slab" : "pages");
     out->invariants |= blind[decoder].invariants;
     return true;
 }
