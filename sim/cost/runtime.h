@@ -3,7 +3,7 @@
  * The papers compare implementations, not designs; so a system names its runtime. A runtime decides
  * whether batches are padded, which operators are fused, what copies of the logits exist, and what
  * the host pays per step, per request and per launch. Host terms are those of one reference host
- * (the machine of the H200 reference runs); the system's host (experiments/hosts.ini) scales them.
+ * (the machine of the H200 reference runs); the system's host (experiments/hosts) scales them.
  */
 #ifndef UNMASK_SIM_COST_RUNTIME_H
 #define UNMASK_SIM_COST_RUNTIME_H

@@ -20,7 +20,7 @@ int system_take_host(struct system *s, const struct config *constants, struct er
     int status = host_find(name, constants, &s->host, err);
     is_asked = is_asked && asked != s->host.factor;
     if (status == 0 && s->host.constant[0] != '\0' && !is_asked) {
-        struct setting setting = {.key = "host.factor", .place = "hosts.ini"};
+        struct setting setting = {.key = "host.factor", .place = "the host's file"};
         snprintf(setting.value, sizeof setting.value, "$%s", s->host.constant);
         status = system_expand(s, constants, &setting, err);
     }

@@ -46,7 +46,7 @@ char *system_text(const struct system *s) {
     text_add(&text, "confidence", s->confidence);
     text_add(&text, "runtime", s->runtime_name);
     text_add_params(&text, "runtime.", runtime_params, runtime_n_params, &s->runtime);
-    text_add(&text, "host", s->host.name);
+    text_add(&text, "host", s->host.path != NULL ? s->host.path : s->host.name);
     text_add_params(&text, "host.", host_params, host_n_params, &s->host);
     static const char *const part_names[] = {"scheduler", "cache", "decoder", "router"};
     const struct policy *policies[] = {&s->scheduler->policy, &s->cache->policy,

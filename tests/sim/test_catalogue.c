@@ -11,6 +11,7 @@
 #include "sim/cost/runtime.h"
 #include "sim/model/gpu.h"
 #include "sim/model/model.h"
+#include "sim/system/host.h"
 #include "tests/support/suite.h"
 
 static char folder[] = "/tmp/unmask-catalogue-XXXXXX";
@@ -176,6 +177,28 @@ START_TEST(gpus_and_runtimes_are_read_as_strictly) {
 }
 END_TEST
 
+START_TEST(a_host_of_ones_own_is_found_by_its_path) {
+    struct err err = {0};
+    struct config constants = {.path = NULL};
+    struct host host;
+    const char *path = write_file("machine.ini", "[host]\ndoc = mine\nfactor = 1.5\n"
+                                                 "kind = measured\nsource = timed\n");
+    ck_assert_msg(host_find(path, &constants, &host, &err) == 0, "%s", err.text);
+    ck_assert_str_eq(host.name, "machine");
+    ck_assert_str_eq(host.path, path);
+    ck_assert_double_eq(host.factor, 1.5);
+    ck_assert_int_eq(host.provenance.kind, PROVENANCE_MEASURED);
+    path = write_file("machine.ini", "[host]\ndoc = mine\nfactor = -1\nkind = measured\n");
+    ck_assert_int_eq(host_find(path, &constants, &host, &err), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.text, "factor = '-1'"));
+    err = (struct err){0};
+    path = write_file("machine.ini", "[host]\ndoc = mine\nfactor = $none\nkind = calibrated\n");
+    constants.path = (char *)"calibrated.ini";
+    ck_assert_int_eq(host_find(path, &constants, &host, &err), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(err.text, "no calibrated constant 'none'"));
+}
+END_TEST
+
 /* A name is never a file of the present folder. */
 START_TEST(a_name_that_is_a_file_here_is_pointed_at) {
     struct err err = {0};
@@ -210,6 +233,7 @@ int main(void) {
         a_wrong_file_is_refused_with_its_line,
         a_model_that_cannot_be_is_refused,
         gpus_and_runtimes_are_read_as_strictly,
+        a_host_of_ones_own_is_found_by_its_path,
         a_name_that_is_a_file_here_is_pointed_at,
         all_are_listed_by_name_and_found_by_it,
     };
