@@ -1,0 +1,257 @@
+"""Texts for training and for tests.
+
+  data.py tokenizer [--gsm8k FOLDER]       tokenizer/ out of a sample of the training texts
+  data.py prompts [--gsm8k FOLDER]         prompts/*.jsonl: held-out problems with answers
+  data.py chunks OUT --count N [...]       packed rows of tokens, which train.py reads while they are still being made
+  data.py check                            lossless round trip; no held-out question in a training text
+
+A chunk is made from its number alone, so the same command makes the same rows anywhere.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import time
+from random import Random
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import numpy as np  # noqa: E402
+
+import tasks  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+VOCAB = 2048
+END, PAD, MASK = "<|endoftext|>", "<|pad|>", "<|mask|>"
+END_ID, PAD_ID, MASK_ID = VOCAB - 3, VOCAB - 2, VOCAB - 1
+# Qwen's split: contractions, words with what stands before them, single digits, punctuation, line ends, blanks.
+SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
+         r"\s+(?!\S)|\s+")
+BLOCK = 32
+ROW = 1024  # tokens of a packed row
+MOST_PROMPT, MOST_OUTPUT = 700, 288
+PROBLEMS_PER_CHUNK = 4096
+# Shares of the training texts.
+MIX = {"gsm": 0.44, "shots": 0.08, "pick": 0.11, "multiply": 0.09, "add": 0.05, "drill": 0.05, "lookup": 0.06,
+       "hops": 0.05, "gsm8k": 0.07}
+TESTS = {"gsm": 512, "pick": 192, "shots": 128, "multiply": 192, "add": 96, "lookup": 128, "hops": 128}
+
+
+def load_tokenizer(folder=os.path.join(HERE, "tokenizer")):
+    from tokenizers import Tokenizer
+    return Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+
+
+class Source:
+    """Problems by task; gsm8k only where its texts are at hand."""
+
+    def __init__(self, gsm8k=None):
+        self.gsm = tasks.Gsm()
+        self.real = tasks.read_gsm8k(gsm8k, "train") if gsm8k else []
+        self.mix = {k: v for k, v in MIX.items() if k != "gsm8k" or self.real}
+
+    def draw(self, r, task=None, held_out=False):
+        task = task or r.choices(list(self.mix), list(self.mix.values()))[0]
+        if task == "gsm8k":
+            return r.choice(self.real)
+        if task in tasks.GENERATED:
+            return tasks.generated(task, r, held_out)
+        return {"gsm": self.gsm.plain, "shots": self.gsm.shots, "pick": self.gsm.pick}[task](r, held_out)
+
+
+# ---- tokenizer ----
+
+CHAT_TEMPLATE = ("{% for message in messages %}{% if message['role'] == 'user' %}{{ 'Q: ' + message['content'] + '\nA:\n' }}"
+                 "{% else %}{{ message['content'] + '\n\n' }}{% endif %}{% endfor %}")
+
+
+def build_tokenizer(folder, gsm8k):
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    source, r = Source(gsm8k), Random(1)
+    texts = []
+    for _ in range(60000):
+        p = source.draw(r)
+        texts.append(p.prompt + p.solution)
+    tk = Tokenizer(models.BPE())
+    tk.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(SPLIT), behavior="isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)])
+    tk.decoder = decoders.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
+    tk.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
+    tk.train_from_iterator(texts, trainers.BpeTrainer(
+        vocab_size=VOCAB - 3, special_tokens=[], show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
+    tk.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in (END, PAD, MASK)])
+    assert [tk.token_to_id(t) for t in (END, PAD, MASK)] == [END_ID, PAD_ID, MASK_ID] and tk.get_vocab_size() == VOCAB
+    os.makedirs(folder, exist_ok=True)
+    tk.save(os.path.join(folder, "tokenizer.json"))
+    special = {str(i): dict(content=t, lstrip=False, normalized=False, rstrip=False, single_word=False, special=True)
+               for i, t in ((END_ID, END), (PAD_ID, PAD), (MASK_ID, MASK))}
+    with open(os.path.join(folder, "tokenizer_config.json"), "w", encoding="utf-8") as f:
+        json.dump(dict(add_bos_token=False, add_prefix_space=False, added_tokens_decoder=special, bos_token=None,
+                       chat_template=CHAT_TEMPLATE, clean_up_tokenization_spaces=False, eos_token=END,
+                       mask_token=MASK, model_max_length=2048, pad_token=PAD,
+                       tokenizer_class="PreTrainedTokenizerFast", unk_token=None), f, indent=2)
+        f.write("\n")
+
+
+# ---- packed rows ----
+
+def block_row(prompt, output, r):
+    """For block-causal models: ends of text to the end of the block, now and then one block more."""
+    ids = prompt + output
+    n = -(-len(ids) // BLOCK) * BLOCK + (BLOCK if r.random() < 0.15 else 0)
+    return ids + [END_ID] * (n - len(ids)), [0] * len(prompt) + [1] * (n - len(prompt))
+
+
+def canvas_row(prompt, output, r):
+    """For bidirectional models: a canvas of some length, ends of text behind the solution. The second list counts
+    blocks from the prompt's end; 0 is the prompt."""
+    least = -(-len(output) // BLOCK) * BLOCK
+    n = least + BLOCK * r.choice((0, 0, 0, 1, 1, 2, 3)) if r.random() < 0.85 else max(least, 256)
+    n = min(n + -(len(prompt) + n) % BLOCK, ROW - len(prompt))
+    ids = prompt + output + [END_ID] * (n - len(output))
+    return ids, [0] * len(prompt) + [1 + i // BLOCK for i in range(n)]
+
+
+def pack(texts, r):
+    """Rows of ROW tokens, each text whole, the longest first into the fullest row that has room. Three arrays: ids, place in
+    the text, and the layout's own number; what no text fills is padding, each pad a text of its own."""
+    rows, by_room = [], {}
+    for ids, kind in sorted(texts, key=lambda t: -len(t[0])):
+        for room in range(len(ids), ROW + 1, BLOCK):
+            if by_room.get(room):
+                row = by_room[room].pop()
+                break
+        else:
+            row, room = [], ROW
+            rows.append(row)
+        row.append((ids, kind))
+        if room > len(ids):
+            by_room.setdefault(room - len(ids), []).append(row)
+    r.shuffle(rows)
+    out = [np.full((len(rows), ROW), PAD_ID, np.uint16), np.zeros((len(rows), ROW), np.uint16),
+           np.zeros((len(rows), ROW), np.uint8)]
+    for i, row in enumerate(rows):
+        r.shuffle(row)
+        at = 0
+        for ids, kind in row:
+            end = at + len(ids)
+            out[0][i, at:end], out[1][i, at:end], out[2][i, at:end] = ids, np.arange(len(ids)), kind
+            at = end
+    return out
+
+
+def chunk_path(folder, number):
+    return os.path.join(folder, f"chunk-{number:05}.npz")
+
+
+_made = {}
+
+
+def make_chunk(job):
+    folder, number, gsm8k, seed = job
+    path = chunk_path(folder, number)
+    if os.path.exists(path):
+        return 0
+    if "source" not in _made:
+        _made.update(source=Source(gsm8k), tokenizer=load_tokenizer())
+    source, tk, r = _made["source"], _made["tokenizer"], Random(f"{seed}/{number}")
+    problems = [source.draw(r) for _ in range(PROBLEMS_PER_CHUNK)]
+    texts = tk.encode_batch_fast([t for p in problems for t in (p.prompt, p.solution)])
+    pairs = [(texts[i].ids, texts[i + 1].ids + [END_ID]) for i in range(0, len(texts), 2)]
+    pairs = [(p, o) for p, o in pairs if len(p) <= MOST_PROMPT and len(o) <= MOST_OUTPUT]
+    arrays = {}
+    for name, layout in (("block", block_row), ("canvas", canvas_row)):
+        for part, array in zip(("ids", "place", "kind"), pack([layout(p, o, r) for p, o in pairs], r)):
+            arrays[f"{name}_{part}"] = array
+    with open(path + ".part", "wb") as f:
+        np.savez(f, **arrays)
+    os.rename(path + ".part", path)
+    return len(pairs)
+
+
+def make_chunks(folder, count, processes, gsm8k, seed):
+    os.makedirs(folder, exist_ok=True)
+    began, n = time.time(), 0
+    with multiprocessing.Pool(processes) as pool:
+        for i, made in enumerate(pool.imap(make_chunk, [(folder, k, gsm8k, seed) for k in range(count)])):
+            n += made
+            if i + 1 == count or (i + 1) % 100 == 0:
+                print(json.dumps(dict(chunks=i + 1, problems=n, seconds=round(time.time() - began, 1))), flush=True)
+
+
+# ---- tests ----
+
+def write_prompts(folder, gsm8k):
+    os.makedirs(folder, exist_ok=True)
+    source, tk, r = Source(None), load_tokenizer(), Random(2026)
+
+    def write(path, problems):
+        with open(path, "w", encoding="utf-8") as f:
+            for i, p in enumerate(problems):
+                f.write(json.dumps(dict(id=f"{p.task}-{i}", task=p.task, prompt=p.prompt, answer=p.answer),
+                                   ensure_ascii=False) + "\n")
+
+    def fits(p):
+        return len(tk.encode(p.prompt).ids) <= MOST_PROMPT and len(tk.encode(p.solution).ids) < 256
+    for task, n in TESTS.items():
+        seen, problems = set(), []
+        while len(problems) < n:
+            p = source.draw(r, task, held_out=True)
+            if p.prompt not in seen and fits(p):
+                assert tasks.is_right(p.solution, p.answer), p
+                seen.add(p.prompt)
+                problems.append(p)
+        write(os.path.join(folder, task + ".jsonl"), problems)
+    if gsm8k:
+        write(os.path.join(folder, "gsm8k.jsonl"), [p for p in tasks.read_gsm8k(gsm8k, "test") if fits(p)])
+
+
+def read_prompts(path):
+    with open(path, encoding="utf-8") as f:
+        return [json.loads(line) for line in f if line.strip()]
+
+
+def check(gsm8k):
+    source, tk, r = Source(gsm8k), load_tokenizer(), Random(5)
+    held = {q for task in ("gsm", "multiply", "add", "lookup", "hops")
+            for q in (p["prompt"] for p in read_prompts(os.path.join(HERE, "prompts", task + ".jsonl")))}
+    odd = ["", " ", "a  b\n\n\n c\t", "naïve café 12345 €3.50 – “so”", "日本語 🙂", "\r\nx'll DON'T", "e\u0301"]
+    lengths = {}
+    for text in odd:
+        assert tk.decode(tk.encode(text).ids) == text, text
+    for _ in range(20000):
+        p = source.draw(r)
+        assert not any(q in held for q in ("Q: " + part for part in p.prompt.split("Q: ")[1:])), p.prompt
+        for text in (p.prompt, p.solution):
+            assert tk.decode(tk.encode(text).ids) == text, text
+        lengths.setdefault(p.task, []).append((len(tk.encode(p.prompt).ids), len(tk.encode(p.solution).ids)))
+    for task, pairs in sorted(lengths.items()):
+        a = np.array(pairs)
+        print(f"{task:9} {len(a):6} problems  prompt {a[:, 0].mean():6.1f} (most {a[:, 0].max()})  "
+              f"solution {a[:, 1].mean():6.1f} (most {a[:, 1].max()}) tokens")
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("what", choices=("tokenizer", "prompts", "chunks", "check"))
+    ap.add_argument("out", nargs="?", help="a folder; default: tokenizer or prompts beside this file")
+    ap.add_argument("--gsm8k", help="a checkout of openai/grade-school-math; default: none of its texts")
+    ap.add_argument("--count", type=int, default=64, help=f"chunks of {PROBLEMS_PER_CHUNK} problems; default: 64")
+    ap.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 2))
+    ap.add_argument("--seed", type=int, default=1)
+    args = ap.parse_args()
+    if args.what == "tokenizer":
+        build_tokenizer(args.out or os.path.join(HERE, "tokenizer"), args.gsm8k)
+    elif args.what == "prompts":
+        write_prompts(args.out or os.path.join(HERE, "prompts"), args.gsm8k)
+    elif args.what == "chunks":
+        make_chunks(args.out, args.count, args.processes, args.gsm8k, args.seed)
+    else:
+        check(args.gsm8k)
+
+
+if __name__ == "__main__":
+    main()
