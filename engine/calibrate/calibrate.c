@@ -91,17 +91,12 @@ static bool group_is_heavy(const struct calibration *c, size_t first) {
 static int settle_device(struct calibration *c, uint32_t round, size_t first, struct err *err) {
     char group[POINT_TEXT_CHARS];
     struct device_vitals vitals = {0};
-    double us = 0;
-    int status = measure_renew(c->measure, err);
-    if (status == 0 && group_is_heavy(c, first)) {
-        status = measure_reference(c->measure, heat_ns * c->target_scale, &us, err);
-    }
-    if (status == 0) {
-        double target_ns = is_gpu(c) ? reference_gpu_ns : reference_cpu_ns;
-        status = measure_reference(c->measure, target_ns * c->target_scale, &us, err);
-    }
-    if (status != 0) {
-        return status;
+    double us = 0, target_ns = is_gpu(c) ? reference_gpu_ns : reference_cpu_ns;
+    if (measure_renew(c->measure, err) != 0 ||
+        (group_is_heavy(c, first) &&
+         measure_reference(c->measure, heat_ns * c->target_scale, &us, err) != 0) ||
+        measure_reference(c->measure, target_ns * c->target_scale, &us, err) != 0) {
+        return err_status(err);
     }
     c->references[c->n_references++] = us;
     c->request->device->table->vitals(c->request->device->device, &vitals);
@@ -179,18 +174,15 @@ static int measure_rounds(struct calibration *c, struct err *err) {
 
 static int measure_operators(struct calibration *c, struct err *err) {
     const struct calibration_request *request = c->request;
-    int64_t exchanged = calibration_most_exchanged(&c->grid);
-    int status = exchanged == 0
-                     ? 0
-                     : exchange_open(request->device, request->weights, request->weights_source,
-                                     exchanged, &c->exchange, err);
-    status = status == 0 ? measure_open(request->device, request->weights, &c->bounds, &c->grid,
-                                        &c->measure, err)
-                         : status;
-    if (status == 0) {
-        c->report->reference_size = measure_reference_size(c->measure);
-        status = measure_rounds(c, err);
+    const int64_t exchanged = calibration_most_exchanged(&c->grid);
+    if ((exchanged > 0 && exchange_open(request->device, request->weights, request->weights_source,
+                                        exchanged, &c->exchange, err) != 0) ||
+        measure_open(request->device, request->weights, &c->bounds, &c->grid, &c->measure, err) !=
+            0) {
+        return err_status(err);
     }
+    c->report->reference_size = measure_reference_size(c->measure);
+    int status = measure_rounds(c, err);
     measure_close(c->measure);
     c->measure = NULL;
     return status;
@@ -446,14 +438,15 @@ static int run_steps(struct calibration *c, struct err *err) {
                                         .stop = request->stop,
                                         .done = step_done,
                                         .done_state = c};
-    int status = calibration_steps_measure(&report->steps, &asked, err);
-    for (int variant = 0; status == 0 && variant < CALIBRATION_VARIANTS; variant++) {
-        if (calibration_has_graph(model_of(c), variant)) {
-            status = price_steps(c, variant, err);
+    if (calibration_steps_measure(&report->steps, &asked, err) != 0) {
+        return err_status(err);
+    }
+    for (int variant = 0; variant < CALIBRATION_VARIANTS; variant++) {
+        if (calibration_has_graph(model_of(c), variant) && price_steps(c, variant, err) != 0) {
+            return err_status(err);
         }
     }
-    status = status == 0 ? calibration_fit(report, err) : status;
-    return status;
+    return calibration_fit(report, err);
 }
 
 /* ---- all of it ---- */
@@ -520,29 +513,29 @@ static int calibrate_opened(struct calibration *c, struct err *err) {
     calibration_steps_list(&c->report->steps, model_of(c), &c->bounds);
     c->n_total = CALIBRATION_MAX_ROUNDS * c->grid.n + c->report->steps.n;
     c->n_done = c->samples.n_found;
-    int status =
-        calibration_log_open(&c->log, request->path, c->samples.n_found > 0, now_ns(c), err);
-    status = status == 0 ? measure_operators(c, err) : status;
-    if (status == 0) {
-        summarise_points(c);
-        status = read_back(c, err);
+    if (calibration_log_open(&c->log, request->path, c->samples.n_found > 0, now_ns(c), err) != 0 ||
+        measure_operators(c, err) != 0) {
+        return err_status(err);
     }
-    status = status == 0 ? run_steps(c, err) : status;
-    return status == 0 ? write_file(c, err) : status;
+    summarise_points(c);
+    if (read_back(c, err) != 0 || run_steps(c, err) != 0) {
+        return err_status(err);
+    }
+    return write_file(c, err);
 }
 
 int calibrate(const struct calibration_request *request, struct calibration_report *report,
               struct err *err) {
     struct calibration c = {.request = request, .report = report};
     *report = (struct calibration_report){0};
-    int status = count_pages(&c, err);
-    status = status == 0 ? make_bounds(&c, err) : status;
-    if (status != 0) {
-        return status;
+    if (count_pages(&c, err) != 0 || make_bounds(&c, err) != 0 ||
+        calibration_grid_make(&c.grid, model_of(&c), element_bytes(&c), &c.bounds, err) != 0) {
+        return err_status(err);
     }
-    status = calibration_grid_make(&c.grid, model_of(&c), element_bytes(&c), &c.bounds, err);
-    status = status == 0 ? open_samples(&c, err) : status;
-    status = status == 0 ? calibrate_opened(&c, err) : status;
+    int status = open_samples(&c, err);
+    if (status == 0) {
+        status = calibrate_opened(&c, err);
+    }
     exchange_close(c.exchange);
     profile_close(c.profile);
     calibration_log_close(c.log);
