@@ -3,7 +3,7 @@
 #ifndef UNMASK_ENGINE_CALIBRATE_CALIBRATION_FIT_H
 #define UNMASK_ENGINE_CALIBRATE_CALIBRATION_FIT_H
 
-#include "engine/calibrate/calibrate.h"
+#include "engine/calibrate/calibration_report.h"
 
 /* The report's steps are measured and their operators priced; fills in load, host, errors and
  * additivity. ERR_WORLD when memory ran out. */

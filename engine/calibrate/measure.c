@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/op/op.h"
+#include "engine/op/issue.h"
 #include "engine/op/trial.h"
 #include "sim/base/num.h"
 #include "sim/base/rng.h"

@@ -2,20 +2,9 @@
 #ifndef UNMASK_ENGINE_OP_LAUNCH_H
 #define UNMASK_ENGINE_OP_LAUNCH_H
 
-#include "engine/op/op.h"
+#include "engine/op/issue.h"
 #include "engine/op/points.h"
 #include "engine/op/trial.h"
-
-#define OP_OVER(symbol) (UINT64_C(1) << (symbol))
-#define OP_OVER_TOKENS  (OP_OVER(SYM_TOKENS) | OP_OVER(SYM_KEPT_TOKENS) | OP_OVER(SYM_LOGIT_ROWS))
-_Static_assert(SYM_COUNT <= 64, "a bit for each symbol");
-
-static inline unsigned char *tensor_at(struct issue *issue, int tensor) {
-    int64_t offset = issue->placement->offset_bytes[tensor];
-    int64_t end = offset + issue->placement->bytes[tensor];
-    issue->peak_bytes = end > issue->peak_bytes ? end : issue->peak_bytes;
-    return issue->room->workspace + offset;
-}
 
 static inline unsigned char *input(const struct launch *l, int i) {
     return tensor_at(l->issue, l->op->in[i]);

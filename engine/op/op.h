@@ -7,41 +7,17 @@
 #ifndef UNMASK_ENGINE_OP_OP_H
 #define UNMASK_ENGINE_OP_OP_H
 
-#include "engine/device/device.h"
-#include "engine/device/room.h"
-#include "engine/op/points.h"
-#include "engine/step/packed.h"
-#include "engine/step/program.h"
-#include "engine/weights/weights.h"
+#include "sim/base/err.h"
+#include "sim/graph/graph.h"
 
-/* What a step's launches are made of. */
-struct issue {
-    const struct engine_device *device;
-    const struct program *program;
-    const struct weights *weights;
-    /* The counts, and where the arrays lie in the room's: of the whole step, and of what is left of
-     * it behind an eviction. */
-    const struct packed *packed, *rest;
-    const struct placement *placement;
-    const struct room *room;
-    bool has_one_layer; /* the pool holds the rows of one layer, as in calibration */
-    int64_t peak_bytes; /* written here: the end of the furthest tensor that a call was given */
-};
+struct launch;
+struct points;
+struct trial;
+struct calibration_point;
 
-/* One operator instance: an operator of the graph, in one layer, over some rows. */
-struct launch {
-    struct issue *issue;
-    const struct packed *packed;
-    unsigned char *arrays;
-    const struct turn *turn;
-    uint32_t cache_layer; /* whose rows of the pool are meant */
-    const struct op *op;
-    const struct graph *graph;
-    const struct model *model;
-    const struct device_table *table;
-    struct device *device;
-    enum kernel_dtype dtype;
-};
+#define OP_OVER(symbol) (UINT64_C(1) << (symbol))
+#define OP_OVER_TOKENS  (OP_OVER(SYM_TOKENS) | OP_OVER(SYM_KEPT_TOKENS) | OP_OVER(SYM_LOGIT_ROWS))
+_Static_assert(SYM_COUNT <= 64, "a bit for each symbol");
 
 /* Facts of an operator that a step is prepared by. */
 enum op_fact {
@@ -115,18 +91,5 @@ const struct op *op_with(const struct graph *graph, unsigned facts);
 /* ERR_USAGE naming the operator if the engine does not run it. */
 int op_check(const struct graph *graph, const struct op *op, struct err *err);
 int op_refuse(const struct op *op, const char *why, struct err *err); /* why may be NULL */
-
-/* One instance, `turn` borrowed; launches it, unless it has no rows. */
-struct launch launch_of(struct issue *issue, const struct turn *turn);
-int issue_turn(struct issue *issue, const struct turn *turn);
-
-/* Where a step's candidates lie: tokens [R], confidences [R] and, where the graph makes statistics,
- * margins [R] and entropies [R]; behind them logits [R], where they are those of one rank's part of
- * the vocabulary. What is not there is NULL. */
-struct candidates {
-    int32_t *token;
-    float *confidence, *margin, *entropy, *logit;
-};
-struct candidates issue_candidates(struct issue *issue, int tensor);
 
 #endif

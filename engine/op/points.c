@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "engine/op/op.h"
-#include "engine/op/trial.h"
 
 /* ---- sizes ---- */
 
@@ -74,7 +73,7 @@ struct calibration_point point_of(const struct points *points, const struct op *
         .variant = points->variant,
         .first_op = (uint32_t)(op - points->graph->ops),
         .n_ops = how->n_measured > 0 ? how->n_measured : 1,
-        .fill = how->fill != NULL ? how->fill : trial_fill_rows,
+        .fill = how->fill,
     };
     if (type->pass != NULL) {
         const struct op_pass pass = type->pass(points->graph, op);

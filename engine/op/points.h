@@ -34,7 +34,8 @@ struct calibration_point {
     int variant;
     uint32_t first_op, n_ops;
     int (*part)(const struct launch *l);
-    /* The requests that it is launched for; `n_rows` of them, or of their tokens. */
+    /* The requests that it is launched for, `n_rows` of them or of their tokens; NULL: so many
+     * tokens, all with logits. */
     void (*fill)(struct trial *trial, const struct calibration_point *point);
     int64_t n_rows;
     bool is_difference; /* what it takes beyond the same with a single row kept a request */

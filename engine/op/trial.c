@@ -51,7 +51,11 @@ void trial_make(struct trial *trial, const struct calibration_point *point, bool
     trial->n_tokens = trial->n_pages = trial->store_elements = 0;
     trial->has_tokens = trial->has_candidates = false;
     trial->keeps_half = keeps_half;
-    point->fill(trial, point);
+    if (point->fill != NULL) {
+        point->fill(trial, point);
+    } else {
+        trial_fill_rows(trial, point);
+    }
 }
 
 struct step_part *trial_add(struct trial *trial, struct span span) {

@@ -4,7 +4,7 @@
 
 #include "engine/device/recordings.h"
 #include "engine/device/room.h"
-#include "engine/op/op.h"
+#include "engine/op/issue.h"
 #include "engine/step/forward.h"
 #include "engine/step/packed.h"
 #include "engine/step/turn_times.h"

@@ -3,7 +3,7 @@
 #ifndef UNMASK_ENGINE_STEP_WARM_H
 #define UNMASK_ENGINE_STEP_WARM_H
 
-#include "engine/op/op.h"
+#include "engine/op/issue.h"
 #include "engine/step/step.h"
 
 struct warming {

@@ -1,0 +1,32 @@
+/* What a calibration came to. */
+#ifndef UNMASK_ENGINE_CALIBRATE_CALIBRATION_REPORT_H
+#define UNMASK_ENGINE_CALIBRATE_CALIBRATION_REPORT_H
+
+#include "engine/calibrate/calibration_steps.h"
+#include "engine/calibrate/host_fit.h"
+#include "sim/cost/correction.h"
+
+struct error_summary {
+    size_t n;
+    double median, p95; /* of |predicted / measured - 1| */
+};
+
+struct calibration_report {
+    size_t n_points, n_found; /* points; samples that an earlier run had left */
+    uint32_t n_rounds;
+    double spread_median, spread_p95; /* (largest - smallest) / median over a point's rounds */
+    int64_t reference_size;           /* its product has this many rows, columns and inputs */
+    double reference_first_us, reference_median_us,
+        reference_drift;          /* (largest - smallest) / first */
+    struct correction correction; /* fitted to whole steps */
+    struct host_fit host[HOST_KIND_COUNT];
+    struct calibration_steps steps;
+    struct error_summary fitted, held_out, mixed;
+    /* Mixed steps over the sum of their sides run alone, medians: less than 1, since the sides
+     * share a reading of the weights. What is measured, and what prices say. */
+    double additivity_measured, additivity_predicted;
+    int64_t free_bytes;               /* of device memory, weights in place */
+    int64_t kv_pages, kv_page_tokens; /* of the system; 0 pages where it has none */
+};
+
+#endif
