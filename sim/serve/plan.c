@@ -50,45 +50,9 @@ static bool recalls_counts(const struct life *life, const struct journey *journe
            life->system->settings.unroll_maximum <= 1;
 }
 
-int plan_step(struct life *life, struct request *request, struct journey *journey,
-              struct err *err) {
+/* Which of the positions that run go through the head, and which of these are looked at. */
+static int plan_logits(struct life *life, struct request *request, uint32_t slot, struct err *err) {
     const struct system *system = life->system;
-    uint32_t slot = (uint32_t)(request - life->requests);
-    request->known_in_front = request->block_length - request->masked_in_block;
-    if (life->has_positions) {
-        positions_plan(&life->positions, slot, request, life->asked->executor.knows_positions);
-    } else if (journey->recall.is_open) {
-        if (system->cache->memory_bytes > 0 && system->rows.chooser != CHOSEN_BY_POLICY) {
-            return err_usage(err,
-                             "cache %s plans by what it learns of each request, which a trace of "
-                             "decisions does not tell",
-                             system->cache->policy.name);
-        }
-        int status = recall_plan(&journey->recall, life->asked->decode, request, err);
-        if (status != 0) {
-            return status;
-        }
-    }
-    const void *memory = life->has_positions ? positions_memory(&life->positions, slot) : NULL;
-    uint32_t holds = cache_plan(system->cache, system->cache_state, memory, request);
-    if (holds == 0 || request->span.queries == 0) {
-        return plan_broken_promise(life, &system->cache->policy, "cache",
-                                   holds == 0 ? "the steps a span holds" : "the queries of a span",
-                                   0, 1, UINT32_MAX, err);
-    }
-    struct err fault;
-    fault.kind = ERR_NONE;
-    if (rows_check(&request->rows, request, &fault) != 0) {
-        return err_world(err, "cache %s broke its promise at %.3f s: it %s",
-                         system->cache->policy.name, (double)life->now_ns * 1e-9, fault.text);
-    }
-    grow_memory(life, request);
-    journey->span_holds = 1;
-    if (!blocks_decide(request)) {
-        request->commit_tokens = 0;
-        request->steps_to_change = journey->steps_planned = 1;
-        return 0;
-    }
     bool first_pass =
         request->step_in_block == 0 && request->span.queries == request->canvas_tokens;
     uint32_t masked = request->masked_in_block;
@@ -108,10 +72,13 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
     bool looks_at_output = system->settings.sample_scope == SAMPLES_OUTPUT;
     request->span.sampled_rows =
         looks_at_output ? smaller(request->span.logit_rows, request->output_tokens) : 0;
-    if (system->settings.logit_scope == LOGITS_GENERATION && request->step_in_block == 0) {
-        holds = 1; /* the first pass alone has the wider rows */
-    }
-    journey->span_holds = holds;
+    return 0;
+}
+
+/* How many positions the step commits, and for how many steps no more than the span's `holds`. */
+static int plan_commits(const struct life *life, struct request *request, struct journey *journey,
+                        uint32_t *holds, struct err *err) {
+    const struct system *system = life->system;
     if (system->decoder->count != NULL && !journey->recall.is_open) {
         uint32_t repeat = 1;
         request->commit_tokens = system->decoder->count(system->decoder_state, request, &repeat);
@@ -130,15 +97,78 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
         } else if (last != 0) {
             request->commit_tokens = last;
         }
-        holds = life->has_positions ? 1 : smaller(smaller(holds, repeat), to_end);
+        *holds = life->has_positions ? 1 : smaller(smaller(*holds, repeat), to_end);
     } else if (journey->recall.committed > 0 && recalls_counts(life, journey)) {
         request->commit_tokens = journey->recall.committed;
         uint32_t to_end = request->masked_in_block / request->commit_tokens;
-        holds = smaller(holds, recall_repeats(&journey->recall, life->asked->decode, request,
-                                              to_end > 0 ? to_end : 1));
+        *holds = smaller(*holds, recall_repeats(&journey->recall, life->asked->decode, request,
+                                                to_end > 0 ? to_end : 1));
     } else {
         request->commit_tokens = 0; /* known only after the step */
-        holds = 1;
+        *holds = 1;
+    }
+    return 0;
+}
+
+/* The cache policy's answer, which has to be one that it may give. */
+static int ask_cache(const struct life *life, struct request *request, uint32_t slot,
+                     uint32_t *holds, struct err *err) {
+    const struct system *system = life->system;
+    const void *memory = life->has_positions ? positions_memory(&life->positions, slot) : NULL;
+    *holds = cache_plan(system->cache, system->cache_state, memory, request);
+    if (*holds == 0 || request->span.queries == 0) {
+        return plan_broken_promise(life, &system->cache->policy, "cache",
+                                   *holds == 0 ? "the steps a span holds" : "the queries of a span",
+                                   0, 1, UINT32_MAX, err);
+    }
+    struct err fault;
+    fault.kind = ERR_NONE;
+    if (rows_check(&request->rows, request, &fault) != 0) {
+        return err_world(err, "cache %s broke its promise at %.3f s: it %s",
+                         system->cache->policy.name, (double)life->now_ns * 1e-9, fault.text);
+    }
+    return 0;
+}
+
+int plan_step(struct life *life, struct request *request, struct journey *journey,
+              struct err *err) {
+    const struct system *system = life->system;
+    uint32_t slot = (uint32_t)(request - life->requests);
+    request->known_in_front = request->block_length - request->masked_in_block;
+    if (life->has_positions) {
+        positions_plan(&life->positions, slot, request, life->asked->executor.knows_positions);
+    } else if (journey->recall.is_open) {
+        if (system->cache->memory_bytes > 0 && system->rows.chooser != CHOSEN_BY_POLICY) {
+            return err_usage(err,
+                             "cache %s plans by what it learns of each request, which a trace of "
+                             "decisions does not tell",
+                             system->cache->policy.name);
+        }
+        int status = recall_plan(&journey->recall, life->asked->decode, request, err);
+        if (status != 0) {
+            return status;
+        }
+    }
+    uint32_t holds;
+    if (ask_cache(life, request, slot, &holds, err) != 0) {
+        return (int)err->kind;
+    }
+    grow_memory(life, request);
+    journey->span_holds = 1;
+    if (!blocks_decide(request)) {
+        request->commit_tokens = 0;
+        request->steps_to_change = journey->steps_planned = 1;
+        return 0;
+    }
+    if (plan_logits(life, request, slot, err) != 0) {
+        return (int)err->kind;
+    }
+    if (system->settings.logit_scope == LOGITS_GENERATION && request->step_in_block == 0) {
+        holds = 1; /* the first pass alone has the wider rows */
+    }
+    journey->span_holds = holds;
+    if (plan_commits(life, request, journey, &holds, err) != 0) {
+        return (int)err->kind;
     }
     if (system->settings.logit_scope == LOGITS_MASKED ||
         system->settings.early_stop == STOP_POSITION) {
