@@ -62,8 +62,8 @@ END_TEST
 START_TEST(an_unknown_name_is_met_with_the_nearest) {
     REFUSES(2, "unknown command 'rn'; did you mean 'run'?", "rn");
     REFUSES(2, "unknown option '--sytem'; did you mean '--system'?", "run", "--sytem", "x");
-    REFUSES(2, "unknown GPU 'h20'; did you mean 'h200'? (`unmask list gpus` prints them all)",
-            "run", "--gpu", "h20");
+    REFUSES(2, "unknown GPU 'h2000'; did you mean 'h200'? (`unmask list gpus` prints them all)",
+            "run", "--gpu", "h2000");
     REFUSES(2,
             "unknown model 'lada-8b'; did you mean 'llada-8b'? (`unmask list models` prints "
             "them all)",
