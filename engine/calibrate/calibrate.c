@@ -386,7 +386,7 @@ static int write_file(const struct calibration *c, struct err *err) {
 /* The sum of a step's operators at the profile's prices: no host, no launches beyond them. */
 static int price_steps(struct calibration *c, int variant, struct err *err) {
     const struct system *system = c->request->system;
-    const bool selects = variant & VARIANT_SELECTS, fused = variant & VARIANT_IS_FUSED;
+    const bool fused = variant & VARIANT_IS_FUSED;
     struct runtime runtime = {.varlen = true,
                               .fused = true,
                               .fused_head = fused,
@@ -401,9 +401,6 @@ static int price_steps(struct calibration *c, int variant, struct err *err) {
     graph_build(graph, system->model, &options);
     struct chunk_rows chunks = system->chunks.bound; /* which a fused head has no use for */
     int status = cost_open(system->gpu, c->profile, NULL, &runtime, graph, &cost, err);
-    if (status == 0 && !selects && !calibration_is_exact(system->model)) {
-        cost_stores_passes(cost, SYM_FULL_Q);
-    }
     for (size_t i = 0; status == 0 && i < c->report->steps.n; i++) {
         struct calibration_step *step = &c->report->steps.list[i];
         if (calibration_step_variant(step) == variant) {

@@ -8,10 +8,12 @@
 
 struct graph_options calibration_graph(const struct model *model, int64_t element_bytes,
                                        int variant) {
+    const bool keeps = !calibration_is_exact(model) && !(variant & VARIANT_SELECTS);
     return (struct graph_options){.fused = true,
                                   .engine = true,
                                   .exact = calibration_is_exact(model),
                                   .selects = variant & VARIANT_SELECTS,
+                                  .stored_rows = keeps ? SYM_FULL_Q : SYM_ONE,
                                   .fused_head = variant & VARIANT_IS_FUSED,
                                   .fused_gate_up = variant & VARIANT_IS_FUSED,
                                   .element_bytes = element_bytes,

@@ -1,30 +1,5 @@
-/* Rotation, and fresh keys and values to where they are kept. */
+/* Rotation. */
 #include "engine/op/launch.h"
-
-#include "sim/base/num.h"
-
-/* Copies the keys and values that are kept to their requests' stores. */
-static int launch_keep(const struct launch *l) {
-    const int rotated = l->op->out[0];
-    const struct qkv from = split_at(l, rotated, rows_at(l, rotated), l->op->n);
-    const struct call_keep call = {
-        .k = from.k,
-        .v = from.v,
-        .start = narrow(l, PACKED_START),
-        .owner = narrow(l, PACKED_OWNER),
-        .kv_rows = narrow(l, PACKED_KV_ROWS),
-        .kept = narrow(l, PACKED_KEPT),
-        .cache_start = cache_start(l),
-        .cache = l->issue->room->pool,
-        .kv_stride = from.stride,
-        .n_requests = counts(l)->n_plain + (l->packed->limits.renews_rows ? counts(l)->n_block : 0),
-        .n_tokens = counts(l)->n_keeping_tokens,
-        .n_kv_heads = (int32_t)l->model->kv_heads,
-        .head_size = (int32_t)l->model->head_dim,
-        .dtype = l->dtype,
-    };
-    return l->table->keep(l->device, &call);
-}
 
 /* Fresh keys and values go where attention reads them: the rows of the pool, where the graph is
  * exact, else their own places in the product. */
@@ -56,9 +31,7 @@ static int launch_rope(const struct launch *l) {
         .epsilon = l->issue->weights->constants.norm_epsilon,
         .dtype = l->dtype,
     };
-    int status = l->table->rope(l->device, &call);
-    const bool keeps = !exact && call.n_kv_heads > 0 && counts(l)->n_keeping_tokens > 0;
-    return status == DEVICE_OK && keeps ? launch_keep(l) : status;
+    return l->table->rope(l->device, &call);
 }
 
 /* Exact keys and values are written to the pool. */
@@ -72,28 +45,5 @@ static void fill(struct trial *trial, const struct calibration_point *point) {
     }
 }
 
-/* Every token is kept in the order in which it stands. */
-static void fill_keep(struct trial *trial, const struct calibration_point *point) {
-    for (int64_t left = point->n_rows; left > 0; left -= SELECT_CANVAS_TOKENS) {
-        uint32_t n = (uint32_t)(left < SELECT_CANVAS_TOKENS ? left : SELECT_CANVAS_TOKENS);
-        struct step_part *part =
-            trial_add(trial, (struct span){.phase = PHASE_REFRESH, .queries = n});
-        part->kv_rows = part->positions;
-        trial_give_store(trial, part, n);
-    }
-}
-
-/* The second pass that the operator is where it keeps rows, behind the rotation. */
-static void add_keep(struct points *points, const struct op *op) {
-    struct calibration_point point = point_of(points, op);
-    point.pass = PASS_KEEP;
-    point.sizes[POINT_PASS_CHANNELS] = op->k;
-    point.part = launch_keep;
-    point.fill = fill_keep;
-    if (!(op_facts(points->graph) & OP_IS_PAGED)) {
-        points_add_rows(points, &point);
-    }
-}
-
 const struct op_launch op_launch_rope = {
-    .launch = launch_rope, .sizes = OP_SIZES_PASS, .fill = fill, .points = add_keep};
+    .launch = launch_rope, .sizes = OP_SIZES_PASS, .fill = fill};

@@ -117,6 +117,7 @@ void lookup_open(struct lookup *lookup, const struct pricing *of, const struct o
     lookup->is_included = is_included(profile, of->graph, op);
     lookup->has_own = type->family == FAMILY_PASS ? has_pass(profile, of->graph, op)
                                                   : profile_has(profile, type->table);
+    lookup->is_absent = type->is_part && !lookup->has_own;
     const struct correction *correction = profile_correction(profile);
     int curve = correction_find(correction, op->kind, op_size_of(of->graph, op));
     lookup->correction = curve >= 0 ? curve : correction_find_named(correction, op->kind, op->name);

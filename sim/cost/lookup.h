@@ -23,6 +23,7 @@ struct lookup {
     enum provenance_kind kind;     /* of that profile */
     bool is_behind;                /* it is the one behind the first */
     bool is_included;              /* the rows of a mixture's experts have the operator in them */
+    bool is_absent;                /* the operator before it has it in its time */
     bool has_own;                  /* the profile has the operator's own table, or its pass */
     struct op_pass pass;
     struct profile_layouts layouts; /* of attention's heads */

@@ -40,8 +40,6 @@ struct cost_model {
     const struct lookup *waiting;                   /* the operator that waits; NULL: none */
     struct host_terms host[HOST_KIND_COUNT];
     double n_executions; /* operators of one step, repetitions counted */
-    bool stores_passes;
-    enum symbol stored_rows;
 };
 
 static void price_add(struct op_price *sum, const struct op_price *price, double times) {
@@ -51,28 +49,6 @@ static void price_add(struct op_price *sum, const struct op_price *price, double
     sum->executions += (uint32_t)times * price->executions;
     sum->match = price->match > sum->match ? price->match : sum->match;
     sum->bound = price->bound;
-}
-
-/* Whether spans whose rows are stored pay a pass of its own behind this operator; eager code keeps
- * them where they are. */
-static bool keeps_behind(const struct cost_model *cost, const struct op *op) {
-    return cost->stores_passes && op->kind == OP_ROPE && op->eager_bytes == 0;
-}
-
-/* That pass, over the rows of those spans. The operator's bytes count its writes already. */
-static void price_keep(const struct cost_model *cost, const struct op *op, int64_t rows,
-                       struct op_price *sum) {
-    const struct model *model = cost->pricing.graph->model;
-    int64_t channels = (int64_t)model->kv_heads * model->head_dim;
-    uint32_t repeat = cost->pricing.graph->segments[op->segment].repeat;
-    enum profile_match match;
-    double ns = profile_pass(cost->profile, PASS_KEEP, channels, rows, &match);
-    double factor =
-        correction_factor(profile_correction(cost->profile),
-                          cost->lookups[op - cost->pricing.graph->ops].correction, (double)rows);
-    sum->ns += repeat * ns * factor;
-    sum->executions += repeat;
-    sum->match = match > sum->match ? match : sum->match;
 }
 
 static void price_attention(const struct lookup *lookup, const struct step_shape *shape,
@@ -103,7 +79,7 @@ static void price_attention(const struct lookup *lookup, const struct step_shape
 static void price_chunks(const struct lookup *lookup, int64_t rows, int64_t chunk, double repeat,
                          struct op_price *sum) {
     struct op_price price;
-    if (rows == 0) {
+    if (rows == 0 || lookup->is_absent) {
         return;
     }
     lookup_price_rows(lookup, chunk, &price);
@@ -157,15 +133,10 @@ static struct known_price price_symbol(const struct cost_model *cost, enum symbo
     shape.sym[symbol] = value;
     for (uint32_t i = 0; i < cost->pricing.graph->n_ops; i++) {
         const struct op *op = &cost->pricing.graph->ops[i];
-        if (!op_is_attention(op) && op->rows == symbol) {
+        if (!op_is_attention(op) && op->rows == symbol && !cost->lookups[i].is_absent) {
             struct op_price price;
             price_op(&cost->lookups[i], &shape, chunks, &price);
             known_add(&known, &price, cost->lookups[i].is_behind);
-        }
-        if (symbol == cost->stored_rows && keeps_behind(cost, op)) {
-            struct op_price keep = {0};
-            price_keep(cost, op, value, &keep);
-            known_add(&known, &keep, false);
         }
     }
     return known;
@@ -179,9 +150,6 @@ void cost_explain(struct cost_model *cost, const struct step_shape *shape, struc
         double waits_ns = wait_ns(&cost->lookups[i], shape);
         out[i].kind = waits_ns > out[i].ns ? op->wait_kind : out[i].kind;
         out[i].ns += waits_ns;
-        if (keeps_behind(cost, op) && shape->sym[cost->stored_rows] > 0) {
-            price_keep(cost, op, shape->sym[cost->stored_rows], &out[i]);
-        }
     }
 }
 
@@ -338,7 +306,7 @@ static int choose_profiles(struct cost_model *cost, const struct profile *behind
     cost->behind_kind = kind_of(behind);
     for (uint32_t i = 0; i < graph->n_ops; i++) {
         const struct op *op = &graph->ops[i];
-        bool is_behind = cost->profile != NULL && behind != NULL &&
+        bool is_behind = cost->profile != NULL && behind != NULL && !op_type_of(op)->is_part &&
                          !lookup_is_measured(cost->profile, graph, op) &&
                          lookup_is_answered(behind, graph, op);
         const struct profile *answers = is_behind ? behind : cost->profile;
@@ -389,11 +357,11 @@ static int open_cost(const struct gpu *gpu, const struct profile *profile,
     }
     for (uint32_t i = 0; i < graph->n_ops; i++) {
         const struct op *op = &graph->ops[i];
-        cost->n_executions += graph->segments[op->segment].repeat;
+        cost->n_executions += op_type_of(op)->is_part ? 0 : graph->segments[op->segment].repeat;
         cost->waiting = op_type_of(op)->waits != NULL ? &cost->lookups[i] : cost->waiting;
         if (op_is_attention(op)) {
             cost->attention[cost->n_attention++] = i;
-        } else {
+        } else if (!cost->lookups[i].is_absent) {
             use_symbol(cost, op->rows);
         }
     }
@@ -457,14 +425,6 @@ double cost_experts_hit(const struct cost_model *cost, double n_tokens) {
         }
     }
     return 0;
-}
-
-void cost_stores_passes(struct cost_model *cost, enum symbol rows) {
-    if (cost->profile != NULL && profile_has_pass(cost->profile, PASS_KEEP)) {
-        cost->stores_passes = true;
-        cost->stored_rows = rows;
-        use_symbol(cost, rows);
-    }
 }
 
 void cost_close(struct cost_model *cost) {

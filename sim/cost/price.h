@@ -77,11 +77,6 @@ uint32_t cost_ops_behind(const struct cost_model *cost);
 /* What a sum over steps rests on. */
 struct price_shares cost_shares(const struct cost_model *cost, const struct price_time *time);
 
-/* Say that the cache policy stores the keys and values of so many rows of a step, which is a pass
- * of its own (PASS_KEEP) behind each rotation: SYM_FULL_Q, those of whole passes over the canvas,
- * or SYM_TOKENS, all. Before the first price. */
-void cost_stores_passes(struct cost_model *cost, enum symbol rows);
-
 /* How tokens choose their experts; by chance until it is said. Borrowed. Before the first price. */
 void cost_routes(struct cost_model *cost, const struct expert_routing *routing);
 

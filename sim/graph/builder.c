@@ -254,6 +254,10 @@ static int add_attention(struct builder *b, int normed, bool first, bool evicts)
         graph_add_op(g, "rope and kv write", OP_ROPE, b->tokens, LIST(qkv), LIST(rotated, fresh));
     add_rotation(rope, q_dim, kv_dim);
     add_eager(rope, b->options, EAGER_ROTATION, q_dim + kv_dim);
+    if (b->options->stored_rows != SYM_ONE && (b->options->fused || b->options->engine)) {
+        int kept = graph_add_cache(g, "kept kv", b->options->stored_rows, row_bytes);
+        graph_add_op(g, "kv store", OP_KEEP, b->options->stored_rows, LIST(rotated), LIST(kept));
+    }
     if (!b->options->fused && !b->options->exact && !first) {
         add_cached_passes(b, rotated);
     }

@@ -17,6 +17,8 @@ struct graph_options {
     bool evicts;          /* the second layer lets some queries go no further (FOCUS) */
     double evict_wait_ns; /* and what a step waits, where some are, for the host that chooses */
     enum provenance_kind evict_wait_kind;
+    enum symbol
+        stored_rows;       /* whose fresh keys and values are copied to the store; SYM_ONE: none */
     int64_t logits_bytes;  /* bytes of one logit as the head writes it */
     int64_t copy_bytes;    /* bytes of the copy cast before the softmax; 0: none */
     int64_t softmax_bytes; /* bytes of the softmax result; 0: none is stored */

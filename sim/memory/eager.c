@@ -364,6 +364,9 @@ static run_fn *const in_head[MEMORY_COUNT] = {
 
 static void run_operator(struct run *run, int index) {
     enum op_memory memory = memory_of(run, index);
+    if (op_type_of(&run->graph->ops[index])->is_part) {
+        return;
+    }
     run->part = live_part_of(run->graph, (uint32_t)index);
     run_fn *run_it = run->part != PART_LOGITS  ? in_trunk[memory]
                      : in_head[memory] != NULL ? in_head[memory]

@@ -46,7 +46,7 @@ enum tensor_class tensor_class(const struct graph *graph, int root) {
 static int64_t executions(const struct graph *graph, const struct step_shape *shape,
                           const struct placement *placement, const struct op *op) {
     int64_t rows = shape->sym[op_is_attention(op) ? op->span_n : op->rows];
-    int64_t repeat = graph->segments[op->segment].repeat;
+    int64_t repeat = op_type_of(op)->is_part ? 0 : graph->segments[op->segment].repeat;
     if (op->loop >= 0) {
         return repeat * placement->n_chunks[op->loop];
     }

@@ -77,7 +77,8 @@ static int check_mixture(const struct model *m, const char *place, struct err *e
                          "from 1 to experts",
                          place);
     }
-    if (m->expert_groups == 0 || m->experts % m->expert_groups != 0 || m->expert_groups_active > m->expert_groups ||
+    if (m->expert_groups == 0 || m->experts % m->expert_groups != 0 ||
+        m->expert_groups_active > m->expert_groups ||
         m->experts / m->expert_groups * m->expert_groups_active < m->experts_active) {
         return err_usage(err,
                          "%s: expert_groups must divide the experts, and the experts of "

@@ -99,6 +99,9 @@ struct op_type {
     bool by_pairs;
     /* A mixture's: what others measured as experts has this in it, unless its pass is measured. */
     bool within_experts;
+    /* Part of the operator before it for all but our own kernels: without a pass of its own in the
+     * profile it takes no time, and averages over operators and counts of launches leave it out. */
+    bool is_part;
     /* Attention: a step's single queries are decoding, which kernels for variable lengths serve in
      * their own way (sim/cost/lookup_price.c). */
     bool decodes;

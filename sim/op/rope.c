@@ -1,3 +1,4 @@
+/* Rotation, and what is stored of what it writes. */
 #include "sim/graph/graph.h"
 
 static struct op_pass pass(const struct graph *graph, const struct op *op) {
@@ -10,4 +11,23 @@ const struct op_type op_type_rope = {
     .pass = pass,
     .work = op_pass_work,
     .is_variable = true,
+};
+
+static struct op_pass keep_pass(const struct graph *graph, const struct op *op) {
+    (void)op;
+    return (struct op_pass){PASS_KEEP, (int64_t)graph->model->kv_heads * graph->model->head_dim};
+}
+
+/* The rotation's bytes count the writes already. */
+static struct op_work keep_work(const struct graph *graph, const struct op *op,
+                                const struct op_amount *amount) {
+    (void)graph, (void)op, (void)amount;
+    return (struct op_work){0};
+}
+
+const struct op_type op_type_keep = {
+    .memory = MEMORY_NONE,
+    .pass = keep_pass,
+    .work = keep_work,
+    .is_part = true,
 };

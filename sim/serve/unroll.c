@@ -49,8 +49,7 @@ int unroll_pass(struct life *life, struct replica *replica, uint32_t slot, struc
     struct request *request = &life->requests[slot];
     struct recall *recall = &life->journeys[slot].recall;
     int status = 0;
-    if (!request->span.exact || request->uncached_in_block == 0 ||
-        request->shifted) {
+    if (!request->span.exact || request->uncached_in_block == 0 || request->shifted) {
         replica->wasted_requests++;
         replica->wasted_tokens += request->span.queries;
         return 0;

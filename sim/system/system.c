@@ -530,6 +530,7 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
         .fused_gate_up = s->runtime.fused_gate_up,
         .statistics = s->decoder->reads_statistics != 0,
         .engine = s->runtime.engine,
+        .stored_rows = system_stored_rows(s),
         .evict_wait_ns = s->settings.evict_wait_ns,
         .evict_wait_kind = wait_kind(s),
     };
@@ -546,9 +547,6 @@ static int resolve(struct system *s, const struct system_request *asked, struct 
     }
     if (status == 0) {
         cost_routes(s->cost, &s->routing);
-    }
-    if (status == 0 && system_stored_rows(s) != SYM_ONE) {
-        cost_stores_passes(s->cost, system_stored_rows(s));
     }
     return status == 0 ? settle_chunks(s, err) : status;
 }

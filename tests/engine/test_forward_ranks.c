@@ -100,17 +100,26 @@ static const struct {
                  {&plain_experts, true}};
 enum { CANVAS = 40, BEGIN = 16, BLOCK = 8 };
 
-static const struct graph_options fused_head = {
-    .fused = true, .fused_head = true, .fused_gate_up = true, .element_bytes = 4, .engine = true};
+static const struct graph_options fused_head = {.fused = true,
+                                                .stored_rows = SYM_FULL_Q,
+                                                .fused_head = true,
+                                                .fused_gate_up = true,
+                                                .element_bytes = 4,
+                                                .engine = true};
 
 static const struct graph_options statistics = {.fused = true,
+                                                .stored_rows = SYM_FULL_Q,
                                                 .fused_head = true,
                                                 .fused_gate_up = true,
                                                 .element_bytes = 4,
                                                 .engine = true,
                                                 .statistics = true};
-static const struct graph_options stored_statistics = {
-    .fused = true, .logits_bytes = 2, .element_bytes = 4, .engine = true, .statistics = true};
+static const struct graph_options stored_statistics = {.fused = true,
+                                                       .stored_rows = SYM_FULL_Q,
+                                                       .logits_bytes = 2,
+                                                       .element_bytes = 4,
+                                                       .engine = true,
+                                                       .statistics = true};
 
 struct together {
     struct model rank;

@@ -84,11 +84,19 @@ enum {
 };
 
 /* Graphs for the engine, in float32. */
-static const struct graph_options fused = {
-    .fused = true, .logits_bytes = 2, .element_bytes = 4, .engine = true};
-static const struct graph_options eager = {.logits_bytes = 4, .element_bytes = 4, .engine = true};
-static const struct graph_options sparse = {
-    .fused = true, .logits_bytes = 2, .element_bytes = 4, .engine = true, .selects = true};
+static const struct graph_options fused = {.fused = true,
+                                           .stored_rows = SYM_FULL_Q,
+                                           .logits_bytes = 2,
+                                           .element_bytes = 4,
+                                           .engine = true};
+static const struct graph_options eager = {
+    .stored_rows = SYM_FULL_Q, .logits_bytes = 4, .element_bytes = 4, .engine = true};
+static const struct graph_options sparse = {.fused = true,
+                                            .stored_rows = SYM_FULL_Q,
+                                            .logits_bytes = 2,
+                                            .element_bytes = 4,
+                                            .engine = true,
+                                            .selects = true};
 
 /* ---- an engine and its batch ---- */
 
