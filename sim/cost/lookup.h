@@ -63,4 +63,15 @@ struct op_work lookup_work(const struct lookup *lookup, const int64_t sym[SYM_CO
 /* The bound that the price's work comes closest to. */
 void lookup_settle(const struct lookup *lookup, struct op_price *price);
 
+/* Single queries in an attention kernel for variable lengths, as FlashAttention-2 serves them.
+ *
+ * One call takes a step's prefills and single queries together where there are both; where there
+ * are none but single queries, long sequences are split among thread blocks only as long as the
+ * batch would leave the device idle (num_splits_heuristic in csrc/flash_attn/flash_api.cpp: under
+ * 0.8 of two thread blocks a multiprocessor). Unsplit, the longest sequences outlast the rest.
+ * `uniform_ns`: the time of the step's single queries by themselves, all lengths being equal. */
+double lookup_varlen_single_ns(const struct profile *profile, const struct step_shape *shape,
+                               const struct profile_spans *spans, double uniform_ns,
+                               enum profile_match *match);
+
 #endif

@@ -250,14 +250,7 @@ static bool leaves_unsplit(const struct profile *profile, const struct profile_s
     return (double)(spans->n_seqs * spans->kv_heads) >= fill;
 }
 
-/* Single queries in an attention kernel for variable lengths, as FlashAttention-2 serves them.
- *
- * One call takes a step's prefills and single queries together where there are both; where there
- * are none but single queries, long sequences are split among thread blocks only as long as the
- * batch would leave the device idle (num_splits_heuristic in csrc/flash_attn/flash_api.cpp: under
- * 0.8 of two thread blocks a multiprocessor). Unsplit, the longest sequences outlast the rest.
- * `uniform_ns`: the time of the step's single queries by themselves, all lengths being equal. */
-static double varlen_single_ns(const struct profile *profile, const struct step_shape *shape,
+double lookup_varlen_single_ns(const struct profile *profile, const struct step_shape *shape,
                                const struct profile_spans *spans, double uniform_ns,
                                enum profile_match *match) {
     double prefill_tokens = (double)shape->sym[SYM_PREFILL_Q];
@@ -294,7 +287,7 @@ void lookup_price_spans(const struct lookup *l, const struct step_shape *shape,
         price->ns = profiled_spans(l, &spans, &match);
         if (l->of->runtime->varlen_attention && l->type->decodes &&
             spans.sum_q == (double)spans.n_seqs) {
-            price->ns = varlen_single_ns(l->profile, shape, &spans, price->ns, &match);
+            price->ns = lookup_varlen_single_ns(l->profile, shape, &spans, price->ns, &match);
         }
         price->match = match;
     } else {
