@@ -1,20 +1,24 @@
-/* The tables of a results database, as SQL; `unmask` schema number 3.
+/* The tables of a results database, as SQL; `unmask` schema number 4.
  *
- * Schema 1 had no `identity`, schema 2 did not know where texts end. They are read as they are, and
- * changed to 3 when something is recorded.
+ * Schema 1 had no `identity`, schema 2 did not know where texts end, schema 3 did not know which
+ * positions a step kept and committed. They are read as they are, and changed to 4 when something
+ * is recorded.
  *
  * Rows of a run are clustered by (run, number), so that recording appends and reading scans.
  * Integers in blobs are LEB128 varints. A step's batch is kept once in `members` as long as it does
- * not change on its replica: pairs of request id and tokens it commits in one step. What the
- * policies decided, admissions, rejections and batches, is the view `decisions`. `identity` is the
- * digest of what a run was made of, whose parts stand in its summary (analysis/identity.h); NULL:
- * it is not known. */
+ * not change on its replica: pairs of request id and tokens it commits in one step. A step's
+ * `positions` are those of its members, where they were followed: of each the length of its active
+ * block, 0 where the step was none of it, and a bit for each position that it kept behind an
+ * eviction, then for each that it committed, the lowest bit of a byte first; NULL: only counts.
+ * What the policies decided, admissions, rejections and batches, is the view `decisions`.
+ * `identity` is the digest of what a run was made of, whose parts stand in its summary
+ * (analysis/identity.h); NULL: it is not known. */
 #ifndef UNMASK_ANALYSIS_SCHEMA_H
 #define UNMASK_ANALYSIS_SCHEMA_H
 
 enum {
     SCHEMA_APPLICATION_ID = 0x756e6d6b, /* "unmk" */
-    SCHEMA_VERSION = 3,
+    SCHEMA_VERSION = 4,
 };
 
 static const char schema_sql[] =
@@ -37,7 +41,7 @@ static const char schema_sql[] =
     " repeat INTEGER, start_ns INTEGER, end_ns INTEGER, gpu_ns INTEGER, host_ns INTEGER,"
     " requests INTEGER, prefill INTEGER, refresh INTEGER, reuse INTEGER, commits INTEGER,"
     " tokens INTEGER, symbols BLOB, kv_used_bytes INTEGER, running INTEGER, waiting INTEGER,"
-    " members INTEGER, PRIMARY KEY(run, idx)) WITHOUT ROWID;"
+    " members INTEGER, positions BLOB, PRIMARY KEY(run, idx)) WITHOUT ROWID;"
     "CREATE TABLE events(run INTEGER NOT NULL, number INTEGER NOT NULL, time_ns INTEGER,"
     " request INTEGER, kind INTEGER, replica INTEGER, detail INTEGER,"
     " PRIMARY KEY(run, number)) WITHOUT ROWID;"
@@ -59,5 +63,8 @@ static const char schema_from_2_sql[] =
     "ALTER TABLE requests ADD COLUMN tokens_after_end INTEGER;"
     "UPDATE requests SET answer_tokens=output_tokens, committed_tokens=output_tokens,"
     " steps_after_end=0, tokens_after_end=0;";
+
+/* Then steps had counts alone. */
+static const char schema_from_3_sql[] = "ALTER TABLE steps ADD COLUMN positions BLOB;";
 
 #endif

@@ -149,7 +149,10 @@ static int migrate(struct store *store, struct err *err) {
     failed = ask(store, "PRAGMA user_version", &version, err);
     if (failed == 0 && version < SCHEMA_VERSION) {
         failed = version < 2 ? run_sql(store, schema_from_1_sql, "record into", err) : 0;
-        failed = failed != 0 ? failed : run_sql(store, schema_from_2_sql, "record into", err);
+        if (failed == 0 && version < 3) {
+            failed = run_sql(store, schema_from_2_sql, "record into", err);
+        }
+        failed = failed != 0 ? failed : run_sql(store, schema_from_3_sql, "record into", err);
         failed = failed != 0 ? failed : run_sql(store, mark, "record into", err);
     }
     failed = failed != 0 ? failed : run_sql(store, "COMMIT", "record into", err);
@@ -172,7 +175,7 @@ static int check_schema(struct store *store, enum store_mode mode, struct err *e
         return failed;
     }
     if (n_entries == 0 && application == 0 && version == 0) {
-        store->has_identities = store->has_answers = true;
+        store->has_identities = store->has_answers = store->has_positions = true;
         return mode == STORE_WRITE
                    ? create_schema(store, err)
                    : err_world(err, "cannot open '%s': it is empty, not a results database",
@@ -204,6 +207,7 @@ static int check_schema(struct store *store, enum store_mode mode, struct err *e
     }
     store->has_identities = version >= 2 || mode == STORE_WRITE;
     store->has_answers = version >= 3 || mode == STORE_WRITE;
+    store->has_positions = version >= 4 || mode == STORE_WRITE;
     return failed == 0 && version < SCHEMA_VERSION && mode == STORE_WRITE ? migrate(store, err)
                                                                           : failed;
 }
@@ -270,6 +274,7 @@ void store_close(struct store *store) {
     }
     free(store->last);
     free(store->scratch.data);
+    free(store->bits.data);
     sqlite3_close(store->db);
     free(store->path);
     free(store);
@@ -420,6 +425,40 @@ static int record_members(struct store *store, const struct step_record *r, int6
     return put_row(store, store->put_members, err);
 }
 
+/* Behind what is in `bytes`, which has room. */
+static void put_bits(struct bytes *bytes, const uint8_t *flags, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (i % 8 == 0) {
+            bytes->data[bytes->n++] = 0;
+        }
+        bytes->data[bytes->n - 1] |= (unsigned char)((flags[i] != 0) << i % 8);
+    }
+}
+
+/* What the step kept and committed of its members' blocks. */
+static int record_positions(struct store *store, const struct step_record *r, int column,
+                            struct err *err) {
+    const struct step_positions *positions = r->positions;
+    struct bytes *bits = &store->bits;
+    if (positions == NULL) {
+        sqlite3_bind_null(store->put_step, column);
+        return 0;
+    }
+    size_t member = MAX_VARINT_BYTES + 2 * ((size_t)positions->stride / 8 + 1);
+    if (!bytes_reserve(bits, member * r->n + 1)) {
+        return no_memory(store, err);
+    }
+    bits->n = 0;
+    for (uint32_t i = 0; i < r->n; i++) {
+        uint32_t length = positions->lengths[i];
+        put_varint(bits, length);
+        put_bits(bits, positions->keep + (size_t)i * positions->stride, length);
+        put_bits(bits, positions->commit + (size_t)i * positions->stride, length);
+    }
+    sqlite3_bind_blob(store->put_step, column, bits->data, (int)bits->n, SQLITE_STATIC);
+    return 0;
+}
+
 static int record_step(void *state, const struct step_record *r, struct err *err) {
     struct store *store = state;
     int64_t members;
@@ -456,8 +495,9 @@ static int record_step(void *state, const struct step_record *r, struct err *err
     sqlite3_bind_int64(stmt, N_BEFORE + 3, r->n_running);
     sqlite3_bind_int64(stmt, N_BEFORE + 4, r->n_waiting);
     sqlite3_bind_int64(stmt, N_BEFORE + 5, members);
-    store->n_steps++;
-    return put_row(store, stmt, err);
+    failed = record_positions(store, r, N_BEFORE + 6, err);
+    store->n_steps += failed == 0;
+    return failed == 0 ? put_row(store, stmt, err) : failed;
 }
 
 static int record_event(void *state, const struct event_record *r, struct err *err) {
@@ -512,9 +552,9 @@ static int prepare_recording(struct store *store, struct err *err) {
             store_prepare(store, "INSERT INTO members VALUES(?,?,?)", &store->put_members, err);
     }
     if (failed == 0) {
-        failed =
-            store_prepare(store, "INSERT INTO steps VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                          &store->put_step, err);
+        failed = store_prepare(store,
+                               "INSERT INTO steps VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                               &store->put_step, err);
     }
     if (failed == 0) {
         failed = store_prepare(store, "INSERT INTO events VALUES(?,?,?,?,?,?,?)", &store->put_event,

@@ -24,12 +24,13 @@ struct store {
     char *path;
     sqlite3 *db;
     bool has_identities, has_answers;  /* schema 2; schema 3 */
+    bool has_positions;                /* schema 4 */
     const volatile sig_atomic_t *stop; /* of store_be_patient */
     unsigned waited_ms;
     sqlite3_stmt *put_request, *put_members, *put_step, *put_event;
     struct last_members *last; /* by replica */
     uint32_t n_last;
-    struct bytes scratch;
+    struct bytes scratch, bits;
 
     /* The open run; 0: none. */
     int64_t run;

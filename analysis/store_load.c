@@ -180,7 +180,80 @@ struct batch {
     uint64_t *request_ids;
     uint32_t *commit_tokens;
     size_t capacity;
+    struct step_positions positions;
+    size_t n_flags; /* there is room for, in each of its arrays */
 };
+
+/* Longer blocks are no blocks, which bounds what a damaged length can ask for. */
+enum { MOST_BLOCK = 1 << 16 };
+
+static bool reserve_flags(struct step_positions *p, size_t *room, size_t n) {
+    if (n > *room) {
+        uint8_t *keep = realloc(p->keep, n);
+        p->keep = keep != NULL ? keep : p->keep;
+        uint8_t *commit = realloc(p->commit, n);
+        p->commit = commit != NULL ? commit : p->commit;
+        *room = keep != NULL && commit != NULL ? n : *room;
+    }
+    return n <= *room;
+}
+
+static bool get_bits(const unsigned char **at, const unsigned char *end, uint32_t n,
+                     uint8_t *flags) {
+    if ((size_t)(end - *at) < ((size_t)n + 7) / 8) {
+        return false;
+    }
+    for (uint32_t i = 0; flags != NULL && i < n; i++) {
+        flags[i] = (*at)[i / 8] >> i % 8 & 1;
+    }
+    *at += (n + 7) / 8;
+    return true;
+}
+
+/* Twice over the blob: for the longest block, then for the flags. */
+static bool read_positions(struct batch *batch, const unsigned char *at, const unsigned char *end,
+                           uint32_t n, bool fills) {
+    struct step_positions *p = &batch->positions;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t length;
+        uint8_t *keep = fills ? p->keep + (size_t)i * p->stride : NULL;
+        uint8_t *commit = fills ? p->commit + (size_t)i * p->stride : NULL;
+        if (!get_varint(&at, end, &length) || length > MOST_BLOCK ||
+            !get_bits(&at, end, (uint32_t)length, keep) ||
+            !get_bits(&at, end, (uint32_t)length, commit)) {
+            return false;
+        }
+        p->lengths[i] = (uint32_t)length;
+        p->stride = !fills && length > p->stride ? (uint32_t)length : p->stride;
+    }
+    return at == end;
+}
+
+static int get_positions(struct store *store, int64_t run, sqlite3_stmt *stmt, int column,
+                         struct batch *batch, struct step_record *record, struct err *err) {
+    struct step_positions *p = &batch->positions;
+    if (!store->has_positions || sqlite3_column_type(stmt, column) == SQLITE_NULL) {
+        return 0;
+    }
+    const unsigned char *at = sqlite3_column_blob(stmt, column);
+    const unsigned char *end = at + sqlite3_column_bytes(stmt, column);
+    if (record->n > (size_t)(end - at)) {
+        return damaged(store, run, "a step has more requests than positions", err);
+    }
+    uint32_t *lengths = realloc(p->lengths, ((size_t)record->n + 1) * sizeof *lengths);
+    p->lengths = lengths != NULL ? lengths : p->lengths;
+    p->stride = 0;
+    bool is_sound = lengths != NULL && read_positions(batch, at, end, record->n, false);
+    if (lengths != NULL && !is_sound) {
+        return damaged(store, run, "a step's positions do not decode", err);
+    }
+    if (lengths == NULL || !reserve_flags(p, &batch->n_flags, (size_t)record->n * p->stride + 1)) {
+        return err_world(err, "out of memory while reading '%s'", store->path);
+    }
+    (void)read_positions(batch, at, end, record->n, true);
+    record->positions = p;
+    return 0;
+}
 
 static bool batch_reserve(struct batch *batch, size_t n) {
     if (n <= batch->capacity) {
@@ -232,16 +305,21 @@ static int get_members(struct store *store, int64_t run, sqlite3_stmt *stmt, int
     return 0;
 }
 
+#define STEP_COLUMNS                                                                               \
+    "SELECT s.idx,s.replica,s.repeat,s.start_ns,s.end_ns,s.gpu_ns,s.host_ns,"                      \
+    "s.requests,s.prefill,s.refresh,s.reuse,s.commits,s.symbols,"                                  \
+    "s.kv_used_bytes,s.running,s.waiting,m.batch"
+#define STEP_TABLES                                                                                \
+    " FROM steps s LEFT JOIN members m ON m.run=s.run AND m.number=s.members"                      \
+    " WHERE s.run=? ORDER BY s.idx"
+
 int store_load_steps(struct store *store, int64_t run,
                      int (*each)(void *state, const struct step_record *record, struct err *err),
                      void *state, struct err *err) {
     sqlite3_stmt *stmt = NULL;
     int failed = query_run(store, run,
-                           "SELECT s.idx,s.replica,s.repeat,s.start_ns,s.end_ns,s.gpu_ns,s.host_ns,"
-                           "s.requests,s.prefill,s.refresh,s.reuse,s.commits,s.symbols,"
-                           "s.kv_used_bytes,s.running,s.waiting,m.batch FROM steps s"
-                           " LEFT JOIN members m ON m.run=s.run AND m.number=s.members"
-                           " WHERE s.run=? ORDER BY s.idx",
+                           store->has_positions ? STEP_COLUMNS ",s.positions" STEP_TABLES
+                                                : STEP_COLUMNS STEP_TABLES,
                            &stmt, err);
     if (failed != 0) {
         return failed;
@@ -271,10 +349,14 @@ int store_load_steps(struct store *store, int64_t run,
         failed = get_symbols(stmt, 12, sym)
                      ? get_members(store, run, stmt, 16, &batch, &record, err)
                      : damaged(store, run, "a step's symbols do not decode", err);
+        failed = failed == 0 ? get_positions(store, run, stmt, 17, &batch, &record, err) : failed;
         if (failed == 0) {
             failed = each(state, &record, err);
         }
     }
+    free(batch.positions.lengths);
+    free(batch.positions.keep);
+    free(batch.positions.commit);
     free(batch.request_ids);
     free(batch.commit_tokens);
     return end_query(store, stmt, rc, failed, err);

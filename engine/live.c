@@ -90,14 +90,12 @@ static bool host_chooses(const struct live *live) {
 /* Whether somebody has to know which rows a step committed. */
 static bool tracks_rows(const struct live *live) {
     return host_chooses(live) || live->engine->system->settings.logit_scope == LOGITS_MASKED ||
-           session_blocks_wanted(live->engine->system);
+           sessions_list_positions(live->engine->system);
 }
 
-/* plays: requests say what of their blocks runs and stays, as a record has it. */
 static int plan_step(struct live *live, const struct planned_step *planned, const uint32_t *commits,
-                     bool plays, struct err *err) {
+                     struct err *err) {
     const struct system *system = live->engine->system;
-    live->sessions.blocks.plays = plays;
     int status =
         system_place(system, planned->shape, planned->workspace_bytes, &live->placement, err);
     return status != 0 ? status
@@ -107,7 +105,7 @@ static int plan_step(struct live *live, const struct planned_step *planned, cons
 
 static int start_step(struct live *live, const struct submission *submission, struct err *err) {
     uint32_t at_once = submission->unrolled ? submission->repeat : 1;
-    int status = plan_step(live, &submission->step, NULL, false, err);
+    int status = plan_step(live, &submission->step, NULL, err);
     return status == 0 ? forward_submit_times(live->engine->forward, &live->step, at_once, err)
                        : status;
 }
@@ -215,10 +213,11 @@ static int check_count(const struct live *live, const struct request *request, u
 /* What the device decided, unless the caller had the word. */
 static int read_decisions(struct live *live, const struct planned_step *planned, bool decided,
                           struct err *err) {
-    const struct step_result result = {.committed = tracks_rows(live) ? live->committed : NULL,
+    bool settles = tracks_rows(live) && !planned->is_recorded;
+    const struct step_result result = {.committed = settles ? live->committed : NULL,
                                        .n_committed = live->n_committed};
     int status = forward_result(live->engine->forward, &result, err);
-    if (status == 0 && tracks_rows(live)) {
+    if (status == 0 && settles) {
         sessions_settle(&live->sessions, planned, live->committed);
     }
     for (uint32_t i = 0; status == 0 && i < planned->n_slots; i++) {
@@ -269,7 +268,7 @@ static int finish_step(struct live *live, const struct planned_step *planned, bo
     status = host_chooses(live) && !decided ? choose_on_host(live, planned, err)
                                             : read_decisions(live, planned, decided, err);
     if (status == 0) {
-        sessions_pass(&live->sessions, planned, live->commits);
+        sessions_pass(planned, live->commits);
     }
     return status;
 }
@@ -344,7 +343,8 @@ static void complete(struct live *live, struct completion *out) {
         .start_ns = flight->start_ns,
         .gpu_ns = device_ns,
         .host_ns = wall_ns > device_ns ? wall_ns - device_ns : 0,
-        .decided = {.commits = live->commits, .words = live->sessions.blocks.words},
+        .decided = {.commits = live->commits,
+                    .positions = tracks_rows(live) && !flight->submission.unrolled},
     };
 }
 
@@ -426,7 +426,8 @@ struct executor live_interface(struct live *live) {
         .state = live,
         .wants_spans = true,
         .unrolls = true,
-        .knows_positions = session_blocks_wanted(live->engine->system),
+        .wants_positions = tracks_rows(live),
+        .decides_positions = tracks_rows(live),
         .admit = admit,
         .grow = grow,
         .release = release,
@@ -443,7 +444,7 @@ int live_execute(struct live *live, const struct planned_step *planned, uint32_t
                  const uint32_t *commits, struct live_times *out, struct err *err) {
     int64_t start_ns = monotonic_ns();
     *out = (struct live_times){0};
-    int status = plan_step(live, planned, commits, true, err);
+    int status = plan_step(live, planned, commits, err);
     for (uint32_t i = 0; status == 0 && i < steps; i++) {
         double device_ns = 0;
         status = i == 0 ? forward_submit(live->engine->forward, &live->step, err)
@@ -453,18 +454,6 @@ int live_execute(struct live *live, const struct planned_step *planned, uint32_t
         }
         out->device_ns += device_ns;
     }
-    out->wall_ns = (double)(monotonic_ns() - start_ns);
-    return status;
-}
-
-int live_repeat(struct live *live, const struct planned_step *planned, const uint32_t *commits,
-                struct live_times *out, struct err *err) {
-    int64_t start_ns = monotonic_ns();
-    *out = (struct live_times){0};
-    int status = plan_step(live, planned, commits, true, err);
-    status = status == 0 ? forward_submit(live->engine->forward, &live->step, err) : status;
-    status = status == 0 ? forward_wait(live->engine->forward, &out->device_ns, err) : status;
-    status = status == 0 ? read_decisions(live, planned, true, err) : status;
     out->wall_ns = (double)(monotonic_ns() - start_ns);
     return status;
 }
@@ -480,7 +469,7 @@ static int turn_by_turn(struct live *live, const struct planned_step *planned,
                         const uint32_t *commits, struct hits *hits, struct err *err) {
     struct forward *forward = live->engine->forward;
     const struct graph *graph = &live->engine->system->graph;
-    int status = plan_step(live, planned, commits, true, err);
+    int status = plan_step(live, planned, commits, err);
     if (status == 0 && commits == NULL) {
         sessions_decide_nothing(&live->sessions, planned);
     }

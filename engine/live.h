@@ -44,20 +44,14 @@ void live_set_output(struct live *live,
                                    struct err *err),
                      void *state);
 
-/* One planned step carried out at once, whatever the clock, as a recorded one says: so many steps,
- * and in each of them so many commits of each member (NULL: as the decoder decides). Of a block
- * whose positions are followed as many run and stay as the request says; which, and which of them
- * are committed, the engine decides as ever, so far as that comes to the numbers said. */
+/* One planned step carried out at once, whatever the clock: so many times, and in each of them so
+ * many commits of each member (NULL: as the decoder decides). Of a recorded step what it keeps and
+ * commits is what its blocks say; else the engine decides, and writes it there. */
 struct live_times {
     double wall_ns, device_ns; /* of all the steps */
 };
 int live_execute(struct live *live, const struct planned_step *planned, uint32_t steps,
                  const uint32_t *commits, struct live_times *out, struct err *err);
-
-/* One step of it, after which the engine knows of the members' blocks what it knew before, so that
- * the same step can be measured again. */
-int live_repeat(struct live *live, const struct planned_step *planned, const uint32_t *commits,
-                struct live_times *out, struct err *err);
 
 /* One step of it operator by operator: ns[i] is the device time of graph->ops[i] over all its
  * repetitions, from mark to mark of a queue that does not run dry. Without `commits` nothing is

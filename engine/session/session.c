@@ -1,6 +1,5 @@
 #include "engine/session/session.h"
 
-#include "engine/session/session_canvas.h"
 #include "engine/session/session_idle.h"
 #include "engine/session/session_places.h"
 #include "engine/session/session_rest.h"
@@ -21,10 +20,6 @@
 
 static bool is_exact(const struct sessions *sessions) {
     return sessions->system->rows.kind == ROW_EXACT;
-}
-
-static bool follows_blocks(const struct sessions *sessions) {
-    return sessions->blocks.blocks != NULL;
 }
 
 /* Bytes between places where a store may start. */
@@ -51,7 +46,6 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
         pages_open(&sessions->pages, (int32_t)(budget->pool_bytes / budget->unit_bytes), n_slots,
                    (int32_t)ceil_div(limits->max_positions, budget->unit_rows));
     }
-    sessions->masked = zeroed((size_t)limits->canvas_tokens, 1);
     sessions->tokens = zeroed(limits->max_positions, sizeof *sessions->tokens);
     sessions->parts = zeroed(limits->max_requests, sizeof *sessions->parts);
     sessions->positions = zeroed(limits->max_tokens, sizeof *sessions->positions);
@@ -63,8 +57,7 @@ int sessions_open(struct sessions *sessions, const struct system *system, struct
     if (session_places_wanted(system)) {
         session_places_open(&sessions->places, limits, n_slots);
     }
-    if (session_blocks_wanted(system)) {
-        session_blocks_open(&sessions->blocks, system, n_slots, limits->max_requests);
+    if (sessions_list_positions(system)) {
         session_rest_open(sessions);
     }
     /* Pages lie all over the pool. */
@@ -76,7 +69,6 @@ void sessions_close(struct sessions *sessions) {
     stores_close(&sessions->stores);
     pages_close(&sessions->pages);
     free(sessions->by_slot);
-    free(sessions->masked);
     free(sessions->tokens);
     free(sessions->parts);
     free(sessions->positions);
@@ -87,7 +79,6 @@ void sessions_close(struct sessions *sessions) {
     free(sessions->n_rows);
     free(sessions->masked_tokens);
     session_places_close(&sessions->places);
-    session_blocks_close(&sessions->blocks);
     session_rest_close(&sessions->rest);
     *sessions = (struct sessions){0};
 }
@@ -108,7 +99,6 @@ static int write_canvas(struct sessions *sessions, const struct session *session
         sessions->tokens[i] = !is_prompt       ? (int32_t)sessions->system->model->mask_token
                               : prompt != NULL ? prompt[i]
                                                : drawn_token(sessions, request->id, i);
-        sessions->masked[session->canvas + i] = !is_prompt;
     }
     return forward_write_canvas(sessions->forward, session->canvas, sessions->tokens,
                                 request->canvas_tokens, err);
@@ -198,9 +188,6 @@ int sessions_admit(struct sessions *sessions, uint32_t slot, const struct reques
     session->prompt_tokens = request->prompt_tokens;
     session->output_tokens = request->output_tokens;
     session->store_bytes = -1;
-    if (follows_blocks(sessions) && !returns) {
-        session_blocks_start(&sessions->blocks, slot);
-    }
     int status = returns ? 0 : take_canvas(sessions, slot, request, err);
     if (status == 0) {
         status = is_exact(sessions) ? sessions_grow(sessions, slot, request, err)
@@ -217,9 +204,6 @@ void sessions_release(struct sessions *sessions, uint32_t slot) {
     if (session->request->state != REQUEST_PREEMPTED) {
         stores_give(&sessions->canvases, slot);
         session->has_canvas = false;
-    }
-    if (follows_blocks(sessions)) {
-        session_blocks_forget(&sessions->blocks, slot);
     }
     if (session_places_wanted(sessions->system)) {
         session_places_give(sessions, slot);
@@ -280,25 +264,64 @@ static void plan_cache(struct sessions *sessions, const struct request *request,
 
 bool session_is_listed(const struct sessions *sessions, const struct request *request) {
     bool in_block = request->causal == SEES_BLOCKS && request->span.phase != PHASE_PREFILL;
-    return follows_blocks(sessions) && (in_block || request->causal == SEES_CANVAS);
+    return sessions->masked_tokens != NULL && (in_block || request->causal == SEES_CANVAS);
+}
+
+static const struct planned_block *block_of(const struct planned_step *planned, uint32_t member) {
+    return planned->blocks != NULL && member < planned->n_slots ? &planned->blocks[member] : NULL;
+}
+
+bool session_is_masked(const struct planned_step *planned, uint32_t member, uint32_t position) {
+    const struct request *request = &planned->requests[planned_slot(planned, member)];
+    const struct planned_block *block = block_of(planned, member);
+    if (position < request->block_start || position >= block_end(request)) {
+        return position >= request->block_start;
+    }
+    uint32_t offset = position - request->block_start;
+    return block != NULL ? block->masked[offset] != 0
+                         : offset >= request->block_length - request->masked_in_block;
+}
+
+/* The positions that a listed span runs, in order, and which of them are masked. */
+static int list_positions(struct sessions *sessions, const struct planned_step *planned,
+                          uint32_t member, int32_t *positions, uint8_t *masked, struct err *err) {
+    const struct request *request = &planned->requests[planned_slot(planned, member)];
+    const struct planned_block *block = block_of(planned, member);
+    const struct row_sets *rows = &request->rows;
+    uint32_t n = 0;
+    if (block == NULL) {
+        return err_usage(err,
+                         "the record has counts alone, where a step of request %" PRIu64
+                         " runs some positions of its block and leaves others out",
+                         request->id);
+    }
+    for (uint32_t position = rows->run.first; position < rows->run.end; position++) {
+        bool in_block = position >= request->block_start && position < block_end(request);
+        if (in_block && rows->skips && !block->run[position - request->block_start]) {
+            continue;
+        }
+        if (n < request->span.queries) {
+            positions[n] = (int32_t)position;
+            masked[n] = session_is_masked(planned, member, position);
+        }
+        n++;
+    }
+    return n == request->span.queries
+               ? 0
+               : err_world(err,
+                           "cache %s says that request %" PRIu64 " runs %" PRIu32
+                           " positions, of which its canvas has %" PRIu32,
+                           sessions->system->cache->policy.name, request->id, request->span.queries,
+                           n);
 }
 
 /* Positions of the span's queries; `masked` where they are listed. */
-static int plan_positions(struct sessions *sessions, const struct request *request, uint32_t slot,
+static int plan_positions(struct sessions *sessions, const struct planned_step *planned,
                           uint32_t member, int32_t *positions, uint8_t *masked, struct err *err) {
+    const struct request *request = &planned->requests[planned_slot(planned, member)];
     const struct span *span = &request->span;
-    if (session_is_listed(sessions, request)) {
-        bool in_block = request->causal == SEES_BLOCKS;
-        uint32_t n =
-            in_block
-                ? session_blocks_list(&sessions->blocks, request, slot, member, positions, masked)
-                : session_canvas_list(sessions, request, slot, member, positions, masked);
-        return n == span->queries
-                   ? 0
-                   : err_world(err,
-                               "request %" PRIu64 " runs %" PRIu32 " positions in its span, the "
-                               "engine finds %" PRIu32,
-                               request->id, span->queries, n);
+    if (masked != NULL) {
+        return list_positions(sessions, planned, member, positions, masked, err);
     }
     bool in_block = span->exact && request->causal == SEES_BLOCKS && span->phase != PHASE_PREFILL;
     if (in_block && span->context + span->queries != block_end(request)) {
@@ -328,9 +351,11 @@ static void plan_decision(struct sessions *sessions, const struct request *reque
     }
 }
 
-static int plan_part(struct sessions *sessions, const struct request *request, uint32_t slot,
-                     uint32_t member, const uint32_t *take, struct err *err) {
+static int plan_part(struct sessions *sessions, const struct planned_step *planned, uint32_t member,
+                     const uint32_t *take, struct err *err) {
     struct step_part *part = &sessions->parts[member];
+    uint32_t slot = planned_slot(planned, member);
+    const struct request *request = &planned->requests[slot];
     const struct session *session = &sessions->by_slot[slot];
     const struct span *span = &request->span;
     if (sessions->n_used_tokens + span->queries > sessions->limits.max_tokens) {
@@ -341,7 +366,7 @@ static int plan_part(struct sessions *sessions, const struct request *request, u
     int32_t *positions = sessions->positions + sessions->n_used_tokens;
     bool lists = session_is_listed(sessions, request);
     uint8_t *masked = lists ? sessions->masked_tokens + sessions->n_used_tokens : NULL;
-    int status = plan_positions(sessions, request, slot, member, positions, masked, err);
+    int status = plan_positions(sessions, planned, member, positions, masked, err);
     if (status != 0) {
         return status;
     }
@@ -364,7 +389,7 @@ static int plan_part(struct sessions *sessions, const struct request *request, u
                          request->kv_bytes / sessions->system->row_bytes);
     }
     bool yields = blocks_yield(request);
-    status = session_rows_plan(sessions, request, member, masked, take, err);
+    status = session_rows_plan(sessions, planned, member, masked, err);
     if (yields && take == NULL) {
         return status; /* whatever the decoder */
     }
@@ -413,10 +438,10 @@ int sessions_plan(struct sessions *sessions, const struct planned_step *planned,
         uint32_t slot = planned_slot(planned, i);
         const struct request *request = &planned->requests[slot];
         bool is_idle = i >= planned->n_slots;
-        status = is_idle && is_exact(sessions)
-                     ? session_idle_plan(sessions, request, slot, i, err)
-                     : plan_part(sessions, request, slot, i,
-                                 take != NULL && !is_idle ? &take[i] : NULL, err);
+        status =
+            is_idle && is_exact(sessions)
+                ? session_idle_plan(sessions, request, slot, i, err)
+                : plan_part(sessions, planned, i, take != NULL && !is_idle ? &take[i] : NULL, err);
         if (is_idle) { /* of it nothing changes */
             decide_nothing(&sessions->parts[i]);
             sessions->parts[i].kv_rows = NULL;
@@ -453,48 +478,41 @@ static uint32_t first_result(const struct sessions *sessions, uint32_t member) {
     return first;
 }
 
-/* What a pass yields is none of its block. */
-static void note_commit(struct sessions *sessions, const struct request *request, uint32_t slot,
-                        uint32_t member, int32_t target) {
-    sessions->masked[sessions->by_slot[slot].canvas + target] = 0;
-    if (session_is_listed(sessions, request) && !blocks_yield(request)) {
-        session_blocks_choose(&sessions->blocks, request, member, (uint32_t)target);
+/* The token produced by a shifted-logits pass belongs to the next block, and is none of these. */
+static void note_commit(const struct planned_step *planned, uint32_t member, int32_t target) {
+    const struct request *request = &planned->requests[planned->slots[member]];
+    const struct planned_block *block = block_of(planned, member);
+    uint32_t offset = (uint32_t)target - request->block_start;
+    if (block != NULL && offset < request->block_length && block->masked[offset]) {
+        block->commit[offset] = 1;
     }
 }
 
 void sessions_settle(struct sessions *sessions, const struct planned_step *planned,
                      const uint8_t *committed) {
     for (uint32_t i = 0; i < planned->n_slots; i++) {
-        uint32_t slot = planned->slots[i];
         const struct step_part *part = &sessions->decided[i];
         for (uint32_t r = 0; r < part->decision.n_rows; r++) {
             uint32_t row = part->decision.first_row + r;
             if (committed[row]) {
-                note_commit(sessions, &planned->requests[slot], slot, i, part->targets[row]);
+                note_commit(planned, i, part->targets[row]);
             }
         }
         committed += sessions->n_rows[i];
     }
 }
 
-void sessions_pass(struct sessions *sessions, const struct planned_step *planned,
-                   uint32_t *counts) {
+void sessions_pass(const struct planned_step *planned, uint32_t *counts) {
     for (uint32_t i = 0; i < planned->n_slots; i++) {
-        uint32_t slot = planned->slots[i];
-        const struct request *request = &planned->requests[slot];
-        if (session_is_listed(sessions, request)) {
-            const uint8_t *chosen = sessions->blocks.words[i].chosen;
-            session_blocks_pass(&sessions->blocks, request, slot, i);
+        const struct request *request = &planned->requests[planned->slots[i]];
+        const struct planned_block *block = block_of(planned, i);
+        if (block != NULL) {
             counts[i] = 0;
             for (uint32_t at = 0; at < request->block_length; at++) {
-                counts[i] += chosen[at];
+                counts[i] += block->commit[at];
             }
         }
-        if (blocks_yield(request)) {
-            const struct span *span = &request->span;
-            note_commit(sessions, request, slot, i, (int32_t)(span->context + span->queries));
-            counts[i] = 1;
-        }
+        counts[i] = blocks_yield(request) ? 1 : counts[i];
     }
 }
 
@@ -507,7 +525,7 @@ uint32_t sessions_masked_rows(const struct sessions *sessions, const struct plan
     for (uint32_t row = 0; blocks_decide(request) && row < sessions->n_rows[member]; row++) {
         uint32_t target = (uint32_t)part->targets[row];
         if (target >= request->block_start && target < block_end(request) &&
-            sessions->masked[sessions->by_slot[slot].canvas + target]) {
+            session_is_masked(planned, member, target)) {
             rows[n++] = first + row;
         }
     }
@@ -522,7 +540,7 @@ int sessions_commit(struct sessions *sessions, const struct planned_step *planne
                     uint32_t row, int32_t token, struct err *err) {
     uint32_t slot = planned->slots[member];
     int32_t target = (int32_t)sessions_target(sessions, member, row);
-    note_commit(sessions, &planned->requests[slot], slot, member, target);
+    note_commit(planned, member, target);
     return forward_write_canvas(sessions->forward, sessions->by_slot[slot].canvas + target, &token,
                                 1, err);
 }

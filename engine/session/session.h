@@ -13,7 +13,6 @@
 
 #include "engine/device/pages.h"
 #include "engine/device/stores.h"
-#include "engine/session/session_blocks.h"
 #include "engine/step/forward.h"
 #include "sim/serve/executor.h"
 #include "sim/system/system.h"
@@ -45,6 +44,7 @@ struct session_rest {
     const struct span **span_list;
     struct step_shape shape;
     int32_t *positions, *extents, *kept, *logit_rows, *targets, *places;
+    float *delta; /* [block_tokens] */
 };
 
 struct sessions {
@@ -55,10 +55,7 @@ struct sessions {
     struct session *by_slot;        /* [n_slots] */
     struct stores canvases, stores; /* in tokens; in bytes */
     struct pages pages;             /* instead of stores, where the cache is exact */
-    uint8_t *masked;                /* [limits.canvas_tokens], as far as results were taken */
     int32_t *tokens;                /* [max_positions], a canvas on its way to the device */
-    /* Where the cache policy leaves positions of a block out; else nothing is in it. */
-    struct session_blocks blocks;
     /* The step under way. */
     const struct planned_step *planned;
     const struct step_part *decided;                     /* parts, or what an eviction left */
@@ -76,6 +73,9 @@ struct sessions {
 /* ERR_USAGE when the system's cache policy or its rows are such that the engine does not run them.
  */
 int sessions_check(const struct system *system, struct err *err);
+
+/* Whether steps of the system run some positions of a block and leave others out. */
+bool sessions_list_positions(const struct system *system);
 
 /* ERR_USAGE when more take part in a step than the engine was opened for. */
 int sessions_check_batch(const struct sessions *sessions, const struct planned_step *planned,
@@ -110,13 +110,17 @@ int sessions_plan(struct sessions *sessions, const struct planned_step *planned,
 /* Let the step that was planned last commit nothing. */
 void sessions_decide_nothing(struct sessions *sessions, const struct planned_step *planned);
 
-/* Take note of what a step committed: `committed` as in step_result. */
+/* Whether a position of a member's canvas is masked before the step. Where nobody follows the block
+ * it counts as decoded from left to right. */
+bool session_is_masked(const struct planned_step *planned, uint32_t member, uint32_t position);
+
+/* Write what a step committed to the planned step's blocks: `committed` as in step_result. */
 void sessions_settle(struct sessions *sessions, const struct planned_step *planned,
                      const uint8_t *committed);
 
-/* The step is over, all its commits are known. Where positions are followed (blocks.words then says
- * what ran and was committed), counts[i] becomes what member i committed. */
-void sessions_pass(struct sessions *sessions, const struct planned_step *planned, uint32_t *counts);
+/* The step is over, all its commits are known: where blocks are followed counts[i] becomes what
+ * member i committed. */
+void sessions_pass(const struct planned_step *planned, uint32_t *counts);
 
 /* Positions of the active block that are still masked, in canvas order: indices into the span's
  * logit rows, as they were planned. Returns how many. */

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "engine/session/session.h"
+#include "sim/decode/block.h"
 
 /* The row sets that the engine cannot run, and why. */
 static int refuse_rows(const struct system *system, struct err *err) {
@@ -40,6 +41,10 @@ static int check_rule(const struct system *system, struct err *err) {
                            "the engine decides by %s in blocks of at most %d tokens, not %" PRIu32,
                            system->decoder->policy.name, DECODE_MAX_RANKED,
                            system->settings.block_tokens);
+}
+
+bool sessions_list_positions(const struct system *system) {
+    return rows_leave_out(&system->rows);
 }
 
 int sessions_check_batch(const struct sessions *sessions, const struct planned_step *planned,

@@ -17,6 +17,7 @@ void session_rest_open(struct sessions *sessions) {
     rest->logit_rows = zeroed(limits->max_logit_rows, sizeof *rest->logit_rows);
     rest->targets = zeroed(limits->max_logit_rows, sizeof *rest->targets);
     rest->places = zeroed(limits->max_logit_rows, sizeof *rest->places);
+    rest->delta = zeroed(sessions->system->settings.block_tokens, sizeof *rest->delta);
 }
 
 void session_rest_close(struct session_rest *rest) {
@@ -29,6 +30,7 @@ void session_rest_close(struct session_rest *rest) {
     free(rest->logit_rows);
     free(rest->targets);
     free(rest->places);
+    free(rest->delta);
 }
 
 /* What is used of a rest's arrays. */
@@ -83,6 +85,32 @@ static void end_at_last(struct session_rest *rest, uint32_t first, uint32_t n) {
     }
 }
 
+/* What the policy keeps of a member whose tokens begin at `first`, or what a record says that it
+ * kept: the queries of the span that go on. */
+static uint32_t ask_member(struct sessions *sessions, uint32_t member, const struct eviction *seen,
+                           int32_t *kept) {
+    const struct planned_step *planned = sessions->planned;
+    uint32_t slot = planned->slots[member], n = 0, n_kept = 0;
+    const struct request *request = &planned->requests[slot];
+    const struct planned_block *block = &planned->blocks[member];
+    int32_t at = seen->first[member];
+    for (uint32_t i = 0; i < request->block_length; i++) {
+        bool runs = block->run[i] != 0;
+        sessions->rest.delta[i] = runs && block->masked[i] ? seen->after[at] - seen->before[at] : 0;
+        at += runs;
+    }
+    if (request->masked_in_block > 0 && !planned->is_recorded) {
+        planned->evict(planned->evict_state, slot, sessions->rest.delta);
+    }
+    for (uint32_t i = 0; i < request->block_length; i++) {
+        if (block->run[i] && block->keep[i]) {
+            kept[n_kept++] = (int32_t)n;
+        }
+        n += block->run[i] != 0;
+    }
+    return n_kept;
+}
+
 int session_evict(void *state, const struct eviction *seen, struct step *out, struct err *err) {
     struct sessions *sessions = state;
     struct session_rest *rest = &sessions->rest;
@@ -96,9 +124,7 @@ int session_evict(void *state, const struct eviction *seen, struct step *out, st
         int32_t *kept = rest->kept + at.token;
         bool lists = i < planned->n_slots && session_is_listed(sessions, request);
         if (lists) {
-            n = session_blocks_evict(&sessions->blocks, request, slot, i,
-                                     seen->before + seen->first[i], seen->after + seen->first[i],
-                                     kept);
+            n = ask_member(sessions, i, seen, kept);
         }
         for (; !lists && n < request->span.queries; n++) {
             kept[n] = (int32_t)n;

@@ -1,5 +1,7 @@
 #include "engine/session/session_rows.h"
 
+#include "engine/session/session_places.h"
+
 #include <inttypes.h>
 
 #include "sim/cache/blocks.h"
@@ -49,16 +51,15 @@ static int check_rows(const struct request *request, uint32_t n, struct err *err
                            request->id, request->span.logit_rows, n);
 }
 
-/* Small blocks go from left to right: a number of commits that is played is of the first masked
- * positions, so that those of the next small block stay what they are. */
-static void decide_from_left(struct step_part *part, const int32_t *targets, uint32_t n,
-                             const uint32_t *take) {
-    uint32_t end = 0, n_masked = 0;
-    for (uint32_t r = 0; take != NULL && r < n && n_masked < *take; r++) {
-        n_masked += targets[r] != 0;
-        end = r + 1;
-    }
-    part->decision.n_rows = end > 0 && part->decision.n_rows > 0 ? end : part->decision.n_rows;
+/* What a row decides on: nothing where a record says that the step commits another position. The
+ * prompt's first token stands for nothing, since it is no mask. */
+static int32_t target_of(const struct planned_step *planned, uint32_t member,
+                         const struct request *request, uint32_t position) {
+    uint32_t offset = position - request->block_start;
+    bool is_followed = planned->is_recorded && planned->blocks != NULL && member < planned->n_slots;
+    return is_followed && offset < request->block_length && !planned->blocks[member].commit[offset]
+               ? 0
+               : (int32_t)position;
 }
 
 /* The same of a span that lists its positions, which may lie outside of its block as well, where
@@ -66,9 +67,10 @@ static void decide_from_left(struct step_part *part, const int32_t *targets, uin
  * the mask's id: its row decides on the prompt's first token, which is none. Where logits are
  * shifted, positions follow one another and the first is no masked one: the pass before the block
  * decided it, or one over the block. */
-static int plan_listed_rows(struct sessions *sessions, const struct request *request,
-                            const uint32_t *take, struct step_part *part, const uint8_t *masked,
+static int plan_listed_rows(struct sessions *sessions, const struct planned_step *planned,
+                            uint32_t member, struct step_part *part, const uint8_t *masked,
                             uint32_t *n_listed, struct err *err) {
+    const struct request *request = &planned->requests[planned_slot(planned, member)];
     int32_t *rows = sessions->logit_rows + sessions->n_used_rows;
     int32_t *targets = sessions->targets + sessions->n_used_rows;
     bool decides = blocks_decide(request), is_shifted = sessions->system->model->shifted_logits;
@@ -83,7 +85,7 @@ static int plan_listed_rows(struct sessions *sessions, const struct request *req
             n_before += position < request->block_start;
             n_block += position >= request->block_start && position < block_end(request);
             rows[n] = is_shifted && i > 0 ? (int32_t)i - 1 : (int32_t)i;
-            targets[n++] = masked[i] ? (int32_t)position : 0;
+            targets[n++] = masked[i] ? target_of(planned, member, request, position) : 0;
         }
     }
     sessions->n_used_rows += n;
@@ -91,11 +93,8 @@ static int plan_listed_rows(struct sessions *sessions, const struct request *req
     part->targets = targets;
     part->decision.first_row = n_before;
     part->decision.n_rows = decides ? n_block : 0;
-    if (sessions->blocks.plays && request->rows.settles == BLOCK_PARTS) {
-        decide_from_left(part, targets, n, take);
-    }
     /* A record's span has the rows that its eviction left. */
-    bool narrows = sessions->blocks.plays && part->masked != NULL && decides;
+    bool narrows = planned->is_recorded && part->masked != NULL && decides;
     uint32_t n_span = request->span.logit_rows;
     *n_listed = n;
     if (narrows && n > n_span) {
@@ -105,8 +104,10 @@ static int plan_listed_rows(struct sessions *sessions, const struct request *req
     return check_rows(request, n, err);
 }
 
-static int plan_rows(struct sessions *sessions, const struct request *request,
+static int plan_rows(struct sessions *sessions, const struct planned_step *planned, uint32_t member,
                      struct step_part *part, struct err *err) {
+    const struct request *request = &planned->requests[planned_slot(planned, member)];
+    bool has_places = session_places_wanted(sessions->system);
     const struct settings *settings = &sessions->system->settings;
     int32_t *rows = sessions->logit_rows + sessions->n_used_rows;
     int32_t *targets = sessions->targets + sessions->n_used_rows;
@@ -115,7 +116,7 @@ static int plan_rows(struct sessions *sessions, const struct request *request,
     for (uint32_t position = first; position < end; position++) {
         bool in_block = position >= request->block_start && position < block_end(request);
         if (settings->logit_scope == LOGITS_MASKED && blocks_decide(request) &&
-            !sessions->masked[part->canvas + position]) {
+            !session_is_masked(planned, member, position)) {
             continue;
         }
         if (sessions->n_used_rows + n == sessions->limits.max_logit_rows) {
@@ -124,7 +125,8 @@ static int plan_rows(struct sessions *sessions, const struct request *request,
         n_before += position < request->block_start;
         n_block += in_block;
         rows[n] = row_of(sessions, request, part, position);
-        targets[n++] = (int32_t)position;
+        targets[n++] =
+            has_places ? (int32_t)position : target_of(planned, member, request, position);
     }
     sessions->n_used_rows += n;
     part->logit_rows = rows;
@@ -153,12 +155,13 @@ static int plan_yield_rows(struct sessions *sessions, const struct request *requ
     return check_rows(request, n, err);
 }
 
-int session_rows_plan(struct sessions *sessions, const struct request *request, uint32_t member,
-                      const uint8_t *masked, const uint32_t *take, struct err *err) {
+int session_rows_plan(struct sessions *sessions, const struct planned_step *planned,
+                      uint32_t member, const uint8_t *masked, struct err *err) {
+    const struct request *request = &planned->requests[planned_slot(planned, member)];
     struct step_part *part = &sessions->parts[member];
     uint32_t *n = &sessions->n_rows[member];
     *n = request->span.logit_rows;
     return blocks_yield(request) ? plan_yield_rows(sessions, request, part, err)
-           : masked != NULL      ? plan_listed_rows(sessions, request, take, part, masked, n, err)
-                                 : plan_rows(sessions, request, part, err);
+           : masked != NULL      ? plan_listed_rows(sessions, planned, member, part, masked, n, err)
+                                 : plan_rows(sessions, planned, member, part, err);
 }

@@ -6,9 +6,9 @@
 #include "engine/session/session.h"
 
 /* Of the member's part, whose positions are planned. masked: of a span that lists positions of its
- * block, else NULL. take: how many of them a record commits, else NULL. Sets
+ * block, else NULL. In a recorded step the rows that commit are those that the record says. Sets
  * sessions->n_rows[member] as well. ERR_WORLD when they are not as many as the span says. */
-int session_rows_plan(struct sessions *sessions, const struct request *request, uint32_t member,
-                      const uint8_t *masked, const uint32_t *take, struct err *err);
+int session_rows_plan(struct sessions *sessions, const struct planned_step *planned,
+                      uint32_t member, const uint8_t *masked, struct err *err);
 
 #endif

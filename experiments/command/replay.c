@@ -10,8 +10,6 @@
 static const struct option own_options[] = {
     {"db", "FILE", "the database", false},
     {"run", "N", "the run's number; it must hold its steps", false},
-    {"decode", "FILE", "the decode trace that the run wrote; summaries are then not compared",
-     false},
     {"steps", "FILE", "write what was predicted and measured, one row per submission, as CSV",
      false},
     {"operators", "K", "with cpu or cuda: measure every K-th submission operator by operator",
@@ -41,29 +39,23 @@ static const char *first_difference(const json_t *object, const json_t *before) 
     return "the order of its keys";
 }
 
-/* Whether a device decided which positions of a block a step leaves out. */
-static bool needs_positions(const struct composition *c) {
-    return strcmp(c->recorded->backend, "sim") != 0 && rows_leave_out(&c->system->rows);
+/* Whether what a device decided is not in the record: an older one wrote it. */
+static bool lacks_positions(const struct composition *c) {
+    return strcmp(c->recorded->backend, "sim") != 0 && rows_leave_out(&c->system->rows) &&
+           c->recorded->n_steps > 0 && c->recorded->steps[0].positions == NULL;
 }
 
 static int compare_summary(const struct composition *c, const json_t *object, struct err *err) {
     char *text = summary_json_text(object, 0);
     char *recorded = summary_json_text(c->recorded->summary, 0);
     int status = 0;
-    if (c->recorded->decode_path != NULL) {
-        /* What an eviction leaves was not known when the run's steps were placed: its peak is that
-         * of whole blocks. */
-        free(text);
-        free(recorded);
-        return 0;
-    }
     if (text == NULL || recorded == NULL) {
         status = err_world(err, "out of memory");
-    } else if (strcmp(text, recorded) != 0 && needs_positions(c)) {
+    } else if (strcmp(text, recorded) != 0 && lacks_positions(c)) {
         status = err_world(err,
-                           "run %" PRId64 " cannot be played again by its record alone: what its "
-                           "steps ran depends on the positions that the device chose, which stand "
-                           "in the decode trace that the run wrote (--decode FILE)",
+                           "run %" PRId64 " cannot be played again: what its steps ran depends on "
+                           "the positions that the device chose, which an older unmask did not "
+                           "record",
                            c->recorded->run);
     } else if (strcmp(text, recorded) != 0) {
         status = err_world(err,
@@ -258,7 +250,6 @@ static int run(const struct options *options, struct err *err) {
     }
     store_close(store);
     if (status == 0) {
-        recorded->decode_path = options_text(options, "decode");
         status = play(options, recorded, err);
     }
     recorded_close(recorded);

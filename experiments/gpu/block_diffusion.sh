@@ -31,7 +31,7 @@ one() {
     rm -f "$db"
     "$unmask" run "${common[@]}" --json >"$name-sim.json" || failed=1
     "$unmask" run "${common[@]}" "${cuda[@]}" --db "$db" --levels steps --decode-out "$name-decode.csv" --json >"$name-live.json" || failed=1
-    "$unmask" replay --db "$db" --run 1 --decode "$name-decode.csv" --steps "$name-steps.csv" >"$name-steps.txt" || failed=1
+    "$unmask" replay --db "$db" --run 1 --steps "$name-steps.csv" >"$name-steps.txt" || failed=1
     rm -f "$db"
     # What random weights are sure of no process says: simulated with the run's own decisions.
     "$unmask" run "${common[@]}" --decode "$name-decode.csv" --json >"$name-decided.json" || failed=1

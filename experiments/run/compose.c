@@ -185,7 +185,8 @@ int compose_run(struct composition *c, const struct run_watch *watch, struct err
     struct meter_request request = {.inner = executor_sim_interface(sim), .system = system};
     struct arrival_source source;
     if (c->recorded != NULL) {
-        replay = executor_replay_open(c->recorded->steps, c->recorded->n_steps, n_replicas);
+        replay = executor_replay_open(c->recorded->steps, c->recorded->n_steps, n_replicas,
+                                      strcmp(c->recorded->backend, "sim") != 0);
         request.inner = executor_replay_interface(replay);
         request.pricer = sim;
         request.places_all = strcmp(c->recorded->backend, "sim") != 0;

@@ -99,12 +99,6 @@ static void recall_decisions(struct composition *c, const struct recorded *recor
 static int recall_decode(struct composition *c, const struct recorded *recorded, struct err *err) {
     const char *digest = recorded_text(recorded, "decode_digest");
     char now[32];
-    if (recorded->decode_path != NULL) {
-        struct inputs *before = inputs_collect(NULL); /* the run wrote this file, it read none */
-        int given = compose_read_decode(recorded->decode_path, c, err);
-        (void)inputs_collect(before);
-        return given != 0 ? given : compose_check_decode(c, err);
-    }
     int status = compose_read_decode(recorded_text(recorded, "decode"), c, err);
     if (status != 0 || c->decode == NULL) {
         return status;

@@ -12,9 +12,10 @@ struct stage {
     struct engine *engine;
     struct live *live;
     uint32_t n;
-    struct request *requests;  /* [n], by slot: those of the first kind, then the second's */
-    uint32_t *slots, *takes;   /* [n] */
-    const struct span **spans; /* [n] */
+    struct request *requests;     /* [n], by slot: those of the first kind, then the second's */
+    uint32_t *slots, *takes;      /* [n] */
+    const struct span **spans;    /* [n] */
+    struct planned_block *blocks; /* [n] */
 };
 
 /* Slots [first, first + n) as one batch. */
@@ -31,7 +32,9 @@ static struct planned_step batch_of(const struct stage *stage, uint32_t first, u
                                  .workspace_bytes = stage->step->workspace_bytes,
                                  .requests = stage->requests,
                                  .slots = stage->slots + first,
-                                 .n_slots = n};
+                                 .n_slots = n,
+                                 .blocks = stage->blocks + first,
+                                 .is_recorded = true};
 }
 
 /* With the memory that the step needs; of steps before it less would do. */
@@ -55,19 +58,21 @@ static int admit(struct stage *stage, struct err *err) {
     return 0;
 }
 
-static void place(struct stage *stage, uint32_t first, uint32_t n, const struct request *at) {
+static void place(struct stage *stage, uint32_t first, uint32_t n, const struct request *at,
+                  struct planned_block block) {
     for (uint32_t slot = first; slot < first + n; slot++) {
         stage->requests[slot] = *at;
         stage->requests[slot].id = slot;
+        stage->blocks[slot] = block;
     }
 }
 
 /* One step of all the requests of a kind, as many at a time as the token budget allows. */
 static int run_past_step(struct stage *stage, uint32_t first, uint32_t n, const struct request *at,
-                         struct err *err) {
+                         struct planned_block block, struct err *err) {
     uint32_t most = stage->engine->limits.max_tokens / at->span.queries;
     int status = 0;
-    place(stage, first, n, at);
+    place(stage, first, n, at, block);
     for (uint32_t done = 0; status == 0 && done < n; done += most) {
         struct step_shape shape;
         struct live_times times;
@@ -81,7 +86,7 @@ static int run_past_step(struct stage *stage, uint32_t first, uint32_t n, const 
 /* A step of an exact cache that leaves keys and values behind, a prefill in chunks of as many
  * tokens as one step takes. */
 static int run_past_rows(struct stage *stage, uint32_t first, uint32_t n, const struct request *at,
-                         struct err *err) {
+                         struct planned_block block, struct err *err) {
     struct request part = *at;
     uint32_t most = stage->engine->limits.max_tokens / at->block_tokens * at->block_tokens;
     uint32_t left = at->span.queries;
@@ -90,7 +95,7 @@ static int run_past_rows(struct stage *stage, uint32_t first, uint32_t n, const 
         bool is_last = left <= most;
         part.span.queries = part.span.first_queries = is_last ? left : most;
         part.span.logit_rows = is_last ? at->span.logit_rows : 0;
-        status = run_past_step(stage, first, n, &part, err);
+        status = run_past_step(stage, first, n, &part, block, err);
         part.span.context += part.span.queries;
         part.rows.run.first += part.span.queries;
         left -= part.span.queries;
@@ -135,12 +140,12 @@ static int bring(struct stage *stage, uint32_t first, const struct step_kind *ki
         bool fills = !at->span.exact && is_here && at->span.context == 0;
         bool in_block = follows && is_here && at->span.phase == PHASE_REUSE;
         if (leaves_rows(at)) {
-            status = run_past_rows(stage, first, kind->n_requests, at, err);
+            status = run_past_rows(stage, first, kind->n_requests, at, step_block(kind, i), err);
         } else if (fills || in_block) {
-            status = run_past_step(stage, first, kind->n_requests, at, err);
+            status = run_past_step(stage, first, kind->n_requests, at, step_block(kind, i), err);
         }
     }
-    place(stage, first, kind->n_requests, last);
+    place(stage, first, kind->n_requests, last, step_block(kind, kind->n_path - 1));
     take(stage, kind->n_requests, 1);
     return status;
 }
@@ -154,7 +159,7 @@ static int repeat(struct stage *stage, const struct measuring *measuring, struct
     int status = 0;
     for (uint32_t i = 0; status == 0 && i < warm + rounds; i++) {
         struct live_times times;
-        status = live_repeat(stage->live, &planned, stage->takes, &times, err);
+        status = live_execute(stage->live, &planned, 1, stage->takes, &times, err);
         if (i >= warm) {
             wall[i - warm] = times.wall_ns;
             device[i - warm] = times.device_ns;
@@ -235,12 +240,14 @@ int step_measure_on(struct engine *engine, const struct asked_step *step,
         stage.slots = zeroed(stage.n, sizeof *stage.slots);
         stage.takes = zeroed(stage.n, sizeof *stage.takes);
         stage.spans = zeroed(stage.n, sizeof *stage.spans);
+        stage.blocks = zeroed(stage.n, sizeof *stage.blocks);
         status = measure(&stage, measuring, out, err);
     }
     free(stage.requests);
     free(stage.slots);
     free(stage.takes);
     free(stage.spans);
+    free(stage.blocks);
     live_close(stage.live);
     return status;
 }

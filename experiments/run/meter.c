@@ -58,10 +58,11 @@ static int rerun(struct meter *meter, const struct submission *submission,
     struct accuracy *accuracy = meter->request.accuracy;
     double ns[GRAPH_MAX_OPS];
     bool by_operator = accuracy_wants_operators(accuracy);
-    int status = by_operator ? live_operators(live, &submission->step, NULL, ns, err) : 0;
-    status = status == 0
-                 ? live_execute(live, &submission->step, step->steps, step->commits, times, err)
-                 : status;
+    struct planned_step planned = submission->step;
+    planned.is_recorded = step->positions != NULL;
+    int status = by_operator ? live_operators(live, &planned, NULL, ns, err) : 0;
+    status =
+        status == 0 ? live_execute(live, &planned, step->steps, step->commits, times, err) : status;
     if (status == 0 && by_operator) {
         accuracy_add_operators(accuracy, submission, ns, times->device_ns / step->steps);
     }
@@ -127,6 +128,8 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
     if (status == 0 && request->accuracy != NULL) {
         status = compare(meter, submission, out, &priced, err);
     }
+    /* Where the record has counts alone it is the device that has decided which. */
+    out->decided.positions |= request->rerun != NULL && submission->step.blocks != NULL;
     meter->next++;
     return status;
 }
@@ -189,7 +192,10 @@ struct executor meter_interface(struct meter *meter) {
                              .wants_spans = request->inner.wants_spans || request->rerun != NULL ||
                                             !request->system->runtime.varlen,
                              .wants_members = request->inner.wants_members,
-                             .knows_positions = request->inner.knows_positions,
+                             .wants_positions = request->inner.wants_positions ||
+                                                (request->rerun != NULL &&
+                                                 live_interface(request->rerun).wants_positions),
+                             .decides_positions = request->inner.decides_positions,
                              .unrolls = request->inner.unrolls,
                              .shares_prefixes = request->inner.shares_prefixes,
                              .admit = admit,

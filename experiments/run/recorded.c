@@ -54,6 +54,13 @@ static int on_request(void *state, const struct request_record *record, struct e
     return 0;
 }
 
+static void *copied(const void *bytes, size_t n) {
+    void *made = malloc(n + 1);
+    ASSERT(made != NULL);
+    memcpy(made, bytes, n);
+    return made;
+}
+
 static int on_step(void *state, const struct step_record *record, struct err *err) {
     struct loading *loading = state;
     struct recorded *recorded = loading->recorded;
@@ -71,7 +78,20 @@ static int on_step(void *state, const struct step_record *record, struct err *er
     ASSERT(ids != NULL && commits != NULL);
     memcpy(ids, record->request_ids, record->n * sizeof *ids);
     memcpy(commits, record->commit_tokens, record->n * sizeof *commits);
-    recorded->steps[recorded->n_steps++] = (struct replay_step){.replica = record->replica,
+    struct step_positions *positions = NULL;
+    if (record->positions != NULL) {
+        const struct step_positions *from = record->positions;
+        size_t n_flags = (size_t)record->n * from->stride;
+        positions = malloc(sizeof *positions);
+        ASSERT(positions != NULL);
+        *positions =
+            (struct step_positions){.stride = from->stride,
+                                    .lengths = copied(from->lengths, record->n * sizeof(uint32_t)),
+                                    .keep = copied(from->keep, n_flags),
+                                    .commit = copied(from->commit, n_flags)};
+    }
+    recorded->steps[recorded->n_steps++] = (struct replay_step){.positions = positions,
+                                                                .replica = record->replica,
                                                                 .steps = record->repeat,
                                                                 .n_requests = record->n,
                                                                 .start_ns = record->start_ns,
@@ -168,6 +188,13 @@ void recorded_close(struct recorded *recorded) {
     for (size_t i = 0; i < recorded->n_steps; i++) {
         free((void *)recorded->steps[i].request_ids);
         free((void *)recorded->steps[i].commits);
+        const struct step_positions *positions = recorded->steps[i].positions;
+        if (positions != NULL) {
+            free(positions->lengths);
+            free(positions->keep);
+            free(positions->commit);
+            free((void *)positions);
+        }
     }
     free(recorded->steps);
     free(recorded->arrivals);

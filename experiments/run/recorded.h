@@ -20,7 +20,6 @@ struct recorded {
     size_t n_arrivals;
     struct replay_step *steps;
     size_t n_steps;
-    const char *decode_path; /* the decode trace that it wrote, borrowed; NULL: it is not at hand */
 };
 
 /* ERR_USAGE when the store has no such run or it was recorded without its steps; ERR_WORLD when it

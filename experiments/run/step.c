@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "experiments/cli/asked.h"
 #include "sim/serve/life.h"
@@ -53,9 +54,38 @@ static int admit(struct walk *walk, const struct wanted *wanted, struct err *err
     return status;
 }
 
-static void remember(struct step_kind *kind, const struct request *request) {
+struct planned_block step_block(const struct step_kind *kind, uint32_t i) {
+    size_t n = kind->block_tokens;
+    uint8_t *at = kind->flags + i * PATH_FLAGS * n;
+    return (struct planned_block){at, at + n, at + 2 * n, at + 3 * n};
+}
+
+/* The step before this one committed what is no longer masked; this one, for all that is known, the
+ * first that it may commit. */
+static void remember(struct step_kind *kind, const struct life *life, uint32_t slot) {
+    const struct request *request = &life->requests[slot];
+    const struct planned_block block = positions_block(&life->positions, slot);
+    size_t n = kind->block_tokens = life->system->settings.block_tokens;
     kind->path = realloc(kind->path, (kind->n_path + 1) * sizeof *kind->path);
-    ASSERT(kind->path != NULL);
+    kind->flags = realloc(kind->flags, (kind->n_path + 1) * PATH_FLAGS * n);
+    ASSERT(kind->path != NULL && kind->flags != NULL);
+    uint8_t *at = kind->flags + kind->n_path * PATH_FLAGS * n;
+    memset(at, 0, PATH_FLAGS * n);
+    memcpy(at, block.masked, request->block_length);
+    memcpy(at + n, block.run, request->block_length);
+    memcpy(at + 2 * n, block.keep, request->block_length);
+    for (uint32_t i = 0, taken = 0; i < request->block_length && !taken; i++) {
+        at[3 * n + i] = block.masked[i] && block.keep[i];
+        taken += at[3 * n + i];
+    }
+    if (kind->n_path > 0) {
+        const struct request *last = &kind->path[kind->n_path - 1];
+        const struct planned_block before = step_block(kind, kind->n_path - 1);
+        for (uint32_t i = 0; i < last->block_length; i++) {
+            bool is_left = last->block == request->block && block.masked[i];
+            before.commit[i] = before.masked[i] && before.keep[i] && !is_left;
+        }
+    }
     kind->path[kind->n_path++] = *request;
 }
 
@@ -73,7 +103,7 @@ static int advance(struct walk *walk, uint64_t n_steps, int phase, struct step_k
         if (replica->n_running == 0) {
             return err_usage(err, "--step: such a request is done after %" PRIu64 " steps", step);
         }
-        remember(out, request);
+        remember(out, &walk->life, slot);
         if (phase == ANY_PHASE ? step == n_steps : request->span.phase == (uint32_t)phase) {
             return 0;
         }
@@ -91,7 +121,11 @@ static int walk_to(struct system *system, const struct wanted *wanted, int phase
     struct settings before = system->settings;
     struct walk walk = {.system = system};
     struct sink sink = {.state = &walk.reason, .request = note_rejection};
-    walk.asked = (struct loop_request){.system = system, .sinks = &sink, .n_sinks = 1, .seed = 1};
+    walk.asked = (struct loop_request){.system = system,
+                                       .executor.wants_positions = true,
+                                       .sinks = &sink,
+                                       .n_sinks = 1,
+                                       .seed = 1};
     system->settings.max_in_system = 1;
     system->settings.replicas = 1;
     life_init(&walk.life, &walk.asked, &walk.result);
@@ -212,8 +246,10 @@ int step_first(struct system *system, uint32_t prompt_tokens, uint32_t output_to
 
 void step_fini(struct asked_step *step) {
     free(step->spans);
-    free(step->kinds[0].path);
-    free(step->kinds[1].path);
+    for (int kind = 0; kind < 2; kind++) {
+        free(step->kinds[kind].path);
+        free(step->kinds[kind].flags);
+    }
     *step = (struct asked_step){0};
 }
 

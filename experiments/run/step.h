@@ -3,6 +3,7 @@
 #define UNMASK_EXPERIMENTS_RUN_STEP_H
 
 #include "experiments/cli/options.h"
+#include "sim/serve/step.h"
 #include "sim/system/system.h"
 
 /* --requests, --prompt, --output, --step; or --refresh and --reuse. */
@@ -14,7 +15,15 @@ struct step_kind {
     uint32_t n_requests;
     struct request *path;
     uint32_t n_path;
+    /* [n_path, PATH_FLAGS, block_tokens]: the positions of the active block, as struct
+     * planned_block has them, before each step. */
+    uint8_t *flags;
+    uint32_t block_tokens;
 };
+enum { PATH_FLAGS = 4 };
+
+/* Those of a step of the path; the last step commits what it may commit first. */
+struct planned_block step_block(const struct step_kind *kind, uint32_t i);
 
 struct asked_step {
     struct step_kind kinds[2]; /* refresh and reuse, or the one of --step */

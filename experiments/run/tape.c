@@ -59,6 +59,14 @@ static int on_step(void *state, const struct step_record *record, struct err *er
     if (status == 0 && record->passes != NULL) {
         status = put(state, record->passes, record->n * sizeof *record->passes, err);
     }
+    const struct step_positions *p = record->positions;
+    if (status == 0 && p != NULL) {
+        size_t n_flags = (size_t)record->n * p->stride;
+        status = put(state, p, sizeof *p, err);
+        status = status != 0 ? status : put(state, p->lengths, record->n * sizeof *p->lengths, err);
+        status = status != 0 ? status : put(state, p->keep, n_flags, err);
+        status = status != 0 ? status : put(state, p->commit, n_flags, err);
+    }
     return status;
 }
 
@@ -88,6 +96,15 @@ static int play_step(const struct tape *tape, size_t *at, const struct sink *sin
     }
     if (step.passes != NULL) {
         step.passes = take(tape, at, step.n * sizeof *step.passes);
+    }
+    struct step_positions positions;
+    if (step.positions != NULL) {
+        positions = *(const struct step_positions *)take(tape, at, sizeof positions);
+        size_t n_flags = (size_t)step.n * positions.stride;
+        positions.lengths = (uint32_t *)take(tape, at, step.n * sizeof *positions.lengths);
+        positions.keep = (uint8_t *)take(tape, at, n_flags);
+        positions.commit = (uint8_t *)take(tape, at, n_flags);
+        step.positions = &positions;
     }
     return sink->step != NULL ? sink->step(sink->state, &step, err) : 0;
 }

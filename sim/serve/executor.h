@@ -28,18 +28,12 @@ enum completion_kind {
     COMPLETION_IDLE,  /* nothing is in flight and until_ns is INT64_MAX */
 };
 
-/* Which positions of a request's active block stayed behind an eviction (all that ran, where there
- * is none) and which were committed: [block_length], 1 or 0. */
-struct positions_word {
-    const uint8_t *keep, *chosen;
-};
-
 /* What each member of a batch committed in its last step, in batch order, where the executor knows:
  * it decided, or plays a record of decisions; of unrolled steps, step after step. NULL: the loop
  * draws it. Valid until the next call. */
 struct decided {
     const uint32_t *commits;
-    const struct positions_word *words; /* where it knows the positions as well */
+    bool positions; /* and which: keep and commit of the planned step's blocks are written */
 };
 
 struct completion {
@@ -56,9 +50,10 @@ struct executor {
     void *state;
     bool wants_spans;     /* shape->spans must be filled */
     bool wants_members;   /* request_ids must be filled */
-    bool knows_positions; /* decided.words: nothing is drawn of what an eviction leaves */
-    bool unrolls;         /* submissions may be unrolled */
-    bool shares_prefixes; /* rows that an earlier request computed need not be computed again */
+    bool wants_positions; /* the planned step's blocks must be filled, whatever the policies ask */
+    bool decides_positions; /* what an eviction leaves is its word alone: nothing of it is drawn */
+    bool unrolls;           /* submissions may be unrolled */
+    bool shares_prefixes;   /* rows that an earlier request computed need not be computed again */
     /* A request starts to hold memory on a replica (kv_held_bytes), holds more, or ceases to hold
      * any: one that is preempted then is admitted again with what it committed. All may be NULL. */
     int (*admit)(void *state, uint32_t replica, uint32_t slot, const struct request *request,

@@ -2,14 +2,30 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct executor_replay {
     const struct replay_step *steps;
     size_t n_steps, next;
     int64_t now_ns;
     uint32_t n_replicas;
+    bool decides;
     const struct replay_step *flights[]; /* NULL: idle */
 };
+
+/* What the record says of the members' blocks, into the planned step. */
+static void fill_blocks(const struct replay_step *step, const struct planned_step *planned) {
+    const struct step_positions *positions = step->positions;
+    for (uint32_t i = 0; positions != NULL && planned->blocks != NULL && i < step->n_requests;
+         i++) {
+        const struct planned_block *block = &planned->blocks[i];
+        size_t at = (size_t)i * positions->stride;
+        if (positions->lengths[i] == planned->requests[planned->slots[i]].block_length) {
+            memcpy(block->keep, positions->keep + at, positions->lengths[i]);
+            memcpy(block->commit, positions->commit + at, positions->lengths[i]);
+        }
+    }
+}
 
 static int submit(void *state, const struct submission *submission, struct err *err) {
     struct executor_replay *replay = state;
@@ -37,6 +53,7 @@ static int submit(void *state, const struct submission *submission, struct err *
                              submission->step.request_ids[i]);
         }
     }
+    fill_blocks(step, &submission->step);
     replay->flights[submission->replica] = step;
     replay->next++;
     return 0;
@@ -56,14 +73,15 @@ static int wait_next(void *state, int64_t until_ns, struct completion *out, stru
         const struct replay_step *step = replay->flights[first];
         replay->flights[first] = NULL;
         replay->now_ns = step->end_ns;
-        *out = (struct completion){.kind = COMPLETION_BATCH,
-                                   .time_ns = step->end_ns,
-                                   .replica = first,
-                                   .steps = step->steps,
-                                   .start_ns = step->start_ns,
-                                   .gpu_ns = step->gpu_ns,
-                                   .host_ns = step->host_ns,
-                                   .decided.commits = step->commits};
+        *out = (struct completion){
+            .kind = COMPLETION_BATCH,
+            .time_ns = step->end_ns,
+            .replica = first,
+            .steps = step->steps,
+            .start_ns = step->start_ns,
+            .gpu_ns = step->gpu_ns,
+            .host_ns = step->host_ns,
+            .decided = {.commits = step->commits, .positions = step->positions != NULL}};
         return 0;
     }
     if (until_ns == INT64_MAX) {
@@ -86,13 +104,14 @@ static int64_t estimate_ns(const void *state, const struct step_shape *shape,
 }
 
 struct executor_replay *executor_replay_open(const struct replay_step *steps, size_t n_steps,
-                                             uint32_t n_replicas) {
+                                             uint32_t n_replicas, bool decides) {
     struct executor_replay *replay =
         calloc(1, sizeof *replay + n_replicas * sizeof replay->flights[0]);
     ASSERT(replay != NULL);
     replay->steps = steps;
     replay->n_steps = n_steps;
     replay->n_replicas = n_replicas;
+    replay->decides = decides;
     return replay;
 }
 
@@ -104,6 +123,8 @@ struct executor executor_replay_interface(struct executor_replay *replay) {
     return (struct executor){
         .state = replay,
         .wants_members = true,
+        .wants_positions = replay->n_steps > 0 && replay->steps[0].positions != NULL,
+        .decides_positions = replay->decides,
         .submit = submit,
         .wait = wait_next,
         .estimate_ns = estimate_ns,

@@ -5,6 +5,7 @@
 
 #include "sim/cache/blocks.h"
 #include "sim/serve/plan.h"
+#include "sim/serve/report.h"
 #include "sim/serve/text_end.h"
 #include "sim/serve/unroll.h"
 #include "sim/system/system_step.h"
@@ -448,14 +449,16 @@ static int pass_block(struct life *life, struct replica *replica, uint32_t slot,
                       const struct decided *known, struct err *err) {
     struct request *request = &life->requests[slot];
     bool decides = blocks_decide(request), counts = life->system->decoder->count != NULL;
-    const struct positions_word *word =
-        known != NULL && known->words != NULL ? &known->words[member] : NULL;
+    bool is_known = known != NULL && known->positions;
     uint32_t count = counts
                          ? request->commit_tokens
                          : (known != NULL && known->commits != NULL ? known->commits[member] : 0);
-    uint32_t chosen = positions_pass(&life->positions, slot, request, word, count, decides);
+    uint32_t chosen = positions_pass(&life->positions, slot, request, is_known, count, decides);
     const struct policy *decoder = &life->system->decoder->policy;
-    if (word != NULL && life->asked->records_members &&
+    if (life->asked->records_members) {
+        report_positions(life, replica, slot, member);
+    }
+    if (is_known && life->asked->records_members &&
         life->system->rows.chooser == CHOSEN_BY_POLICY) {
         struct decode_pass *pass = &replica->member_passes[member];
         positions_kept(&life->positions, slot, &pass->kept, &pass->reach);

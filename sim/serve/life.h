@@ -45,6 +45,8 @@ struct replica {
     uint64_t *member_ids; /* when somebody wants members */
     uint32_t *member_commits;
     struct decode_pass *member_passes;
+    struct step_positions positions;                      /* the same, where they are followed */
+    struct planned_block *blocks;                         /* when the executor wants them */
     const struct span **spans;                            /* when the executor wants them */
     uint32_t *selected, *chunk_tokens, *preempted, *idle; /* the scheduler's lists */
     uint32_t n_idle;                                      /* of the batch in flight */

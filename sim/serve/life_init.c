@@ -13,7 +13,8 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         .system = asked->system,
         .asked = asked,
         .result = result,
-        .has_positions = asked->decode == NULL && positions_wanted(asked->system),
+        .has_positions = asked->decode == NULL &&
+                         (positions_wanted(asked->system) || asked->executor.wants_positions),
         .n_slots = n,
         .n_free = n,
         .n_replicas = settings->replicas,
@@ -57,6 +58,16 @@ void life_init(struct life *life, const struct loop_request *asked, struct loop_
         replica->member_commits = unwritten(n, sizeof *replica->member_commits);
         replica->member_passes = unwritten(n, sizeof *replica->member_passes);
         replica->spans = unwritten(n, sizeof *replica->spans);
+        if (life->has_positions && asked->executor.wants_positions) {
+            replica->blocks = unwritten(n, sizeof *replica->blocks);
+        }
+        if (life->has_positions && asked->records_members) {
+            size_t stride = settings->block_tokens;
+            replica->positions = (struct step_positions){.stride = settings->block_tokens,
+                                                         .lengths = unwritten(n, sizeof(uint32_t)),
+                                                         .keep = unwritten(n * stride, 1),
+                                                         .commit = unwritten(n * stride, 1)};
+        }
         if (life->shares_prefixes) {
             freed_init(&replica->freed, n, asked->system->budget.pool_bytes);
         }
@@ -80,6 +91,10 @@ void life_fini(struct life *life) {
         free(replica->member_commits);
         free(replica->member_passes);
         free(replica->spans);
+        free(replica->blocks);
+        free(replica->positions.lengths);
+        free(replica->positions.keep);
+        free(replica->positions.commit);
     }
     free(life->replicas);
     free(life->requests);

@@ -182,6 +182,9 @@ static uint32_t form_batch(struct loop *loop, struct replica *replica, const str
             replica->spans[replica->n_batch + i] = &life->requests[replica->idle[i]].span;
         }
     }
+    for (uint32_t i = 0; replica->blocks != NULL && i < replica->n_batch; i++) {
+        replica->blocks[i] = positions_block(&life->positions, replica->batch[i]);
+    }
     if (loop->asked->executor.wants_members || loop->asked->records_members) {
         report_members(&loop->life, replica);
     }
@@ -210,6 +213,11 @@ static int carry_out(struct loop *loop, struct replica *replica, const struct ba
         }
     }
     return status;
+}
+
+static void evict(void *state, uint32_t slot, const float *delta) {
+    struct life *life = state;
+    positions_evict(&life->positions, slot, &life->requests[slot], delta);
 }
 
 /* Submit the replica's listed members, or all of its running requests, as they stand. */
@@ -250,6 +258,9 @@ static int submit_members(struct loop *loop, struct replica *replica, uint32_t i
                 .n_slots = replica->n_batch,
                 .n_idle = replica->n_idle,
                 .request_ids = replica->member_ids,
+                .blocks = replica->blocks,
+                .evict = evict,
+                .evict_state = &loop->life,
             },
     };
     replica->busy = true;
@@ -400,20 +411,17 @@ static int schedule_idle(struct loop *loop, struct err *err) {
 
 /* What an eviction on a device left of the batch was not known when it was submitted: the step's
  * shape as it came to be. */
-static void settle_shape(const struct loop *loop, struct replica *replica,
-                         const struct positions_word *words) {
+static void settle_shape(struct loop *loop, struct replica *replica) {
     for (uint32_t i = 0; i < replica->n_batch; i++) {
         const struct request *request = &loop->life.requests[replica->batch[i]];
         struct span span = request->span;
+        uint32_t reach;
         if (span.phase == PHASE_PREFILL || span.kept_queries == 0) {
             continue;
         }
         shape_add(replica->shape.sym, &span, -1);
-        span.kept_queries = 0;
-        for (uint32_t p = 0; p < request->block_length; p++) {
-            span.kept_queries += words[i].keep[p] != 0;
-            span.kept_keys = words[i].keep[p] ? request->block_start + p + 1 : span.kept_keys;
-        }
+        positions_kept(&loop->life.positions, replica->batch[i], &span.kept_queries, &reach);
+        span.kept_keys = reach > 0 ? request->block_start + reach : span.kept_keys;
         span.logit_rows = span.logit_rows < span.kept_queries ? span.logit_rows : span.kept_queries;
         shape_add(replica->shape.sym, &span, 1);
     }
@@ -454,8 +462,9 @@ static int complete(struct loop *loop, const struct completion *done, struct err
     struct replica *replica = &loop->life.replicas[done->replica];
     struct loop_result *result = loop->result;
     replica->busy = false;
-    if (loop->asked->system->rows.chooser == CHOSEN_BY_POLICY && done->decided.words != NULL) {
-        settle_shape(loop, replica, done->decided.words);
+    if (loop->asked->system->rows.chooser == CHOSEN_BY_POLICY &&
+        loop->asked->executor.decides_positions && done->decided.positions) {
+        settle_shape(loop, replica);
     }
     result->busy_ns += done->time_ns - done->start_ns;
     result->steps += done->steps;

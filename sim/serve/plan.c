@@ -136,7 +136,7 @@ int plan_step(struct life *life, struct request *request, struct journey *journe
     uint32_t slot = (uint32_t)(request - life->requests);
     request->known_in_front = request->block_length - request->masked_in_block;
     if (life->has_positions) {
-        positions_plan(&life->positions, slot, request, life->asked->executor.knows_positions);
+        positions_plan(&life->positions, slot, request, life->asked->executor.decides_positions);
     } else if (journey->recall.is_open) {
         if (system->cache->memory_bytes > 0 && system->rows.chooser != CHOSEN_BY_POLICY) {
             return err_usage(err,

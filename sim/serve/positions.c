@@ -17,11 +17,11 @@ void positions_init(struct positions *p, const struct system *system, uint64_t s
     p->blocks = zeroed(n_slots, sizeof *p->blocks);
     p->masked = zeroed(n_slots * block, 1);
     p->uncached = zeroed(n_slots * block, 1);
+    p->run = zeroed(n_slots * block, 1);
     p->keep = zeroed(n_slots * block, 1);
+    p->commit = zeroed(n_slots * block, 1);
     p->memory = zeroed(n_slots, system->cache->memory_bytes + 1);
     p->text_end = zeroed(n_slots, sizeof *p->text_end);
-    p->pending = zeroed(block, 1);
-    p->chosen = zeroed(block, 1);
     p->delta = zeroed(block, sizeof(float));
     choice_init(&p->choice, (uint32_t)block);
     if (system->decoder->credit != NULL) {
@@ -36,11 +36,11 @@ void positions_fini(struct positions *p) {
     free(p->blocks);
     free(p->masked);
     free(p->uncached);
+    free(p->run);
     free(p->keep);
+    free(p->commit);
     free(p->memory);
     free(p->text_end);
-    free(p->pending);
-    free(p->chosen);
     free(p->earned);
     free(p->delta);
     choice_fini(&p->choice);
@@ -104,23 +104,30 @@ static struct decode_view view_of(const struct positions *p, uint32_t slot,
                                 .masked = p->blocks[slot].masked};
 }
 
+void positions_evict(struct positions *p, uint32_t slot, const struct request *request,
+                     const float *delta) {
+    const struct block_state *block = &p->blocks[slot];
+    const struct eviction_view view = {.request = request,
+                                       .length = block->length,
+                                       .pending = row(p, p->run, slot),
+                                       .masked = block->masked,
+                                       .delta = delta,
+                                       .frontier = block->frontier};
+    (void)p->system->cache->evict(p->system->cache_state, memory_of(p, slot), &view,
+                                  row(p, p->keep, slot));
+}
+
 void positions_plan(struct positions *p, uint32_t slot, struct request *request, bool known) {
     struct block_state *block = &p->blocks[slot];
-    const struct cache_policy *cache = p->system->cache;
-    uint8_t *keep = row(p, p->keep, slot);
-    request->uncached_in_block = block_pending(block, keep);
+    uint8_t *run = row(p, p->run, slot);
+    request->uncached_in_block = block_pending(block, run);
     request->known_in_front = block_known_in_front(block);
+    memcpy(row(p, p->keep, slot), run, block->length);
+    memset(row(p, p->commit, slot), 0, block->length);
     if (p->system->rows.chooser == CHOSEN_BY_POLICY && !known && block->n_masked > 0) {
         struct decode_view view = view_of(p, slot, request);
-        memcpy(p->pending, keep, block->length);
         process_delta(&p->system->process, p->seed, &view, p->delta);
-        const struct eviction_view asked = {.request = request,
-                                            .length = block->length,
-                                            .pending = p->pending,
-                                            .masked = block->masked,
-                                            .delta = p->delta,
-                                            .frontier = block->frontier};
-        (void)cache->evict(p->system->cache_state, memory_of(p, slot), &asked, keep);
+        positions_evict(p, slot, request, p->delta);
     }
     positions_kept(p, slot, &request->kept_in_block, &request->reach_in_block);
 }
@@ -130,11 +137,19 @@ void positions_run(struct positions *p, uint32_t slot, struct request *request) 
     if (request->rows.settles != BLOCK_PARTS || request->causal != SEES_BLOCKS) {
         return;
     }
-    uint8_t *keep = row(p, p->keep, slot);
+    uint8_t *run = row(p, p->run, slot), *keep = row(p, p->keep, slot);
     for (uint32_t i = 0; i < p->blocks[slot].length; i++) {
-        keep[i] = keep[i] && i >= first && i < end;
+        run[i] = run[i] && i >= first && i < end;
+        keep[i] = keep[i] && run[i];
     }
     positions_kept(p, slot, &request->kept_in_block, &request->reach_in_block);
+}
+
+struct planned_block positions_block(const struct positions *p, uint32_t slot) {
+    return (struct planned_block){.masked = p->blocks[slot].masked,
+                                  .run = row(p, p->run, slot),
+                                  .keep = row(p, p->keep, slot),
+                                  .commit = row(p, p->commit, slot)};
 }
 
 void positions_kept(const struct positions *p, uint32_t slot, uint32_t *n_kept, uint32_t *reach) {
@@ -224,26 +239,25 @@ static void choose(struct positions *p, uint32_t slot, const struct request *req
     } else if (decode_choose(&rule, &seen, 0, picked) != n_wanted && count > 0) {
         (void)decode_choose(&by_count, &seen, n_wanted, picked);
     }
-    (void)choice_mark(&p->choice, asked.block, asked.keep, p->chosen);
+    (void)choice_mark(&p->choice, asked.block, asked.keep, row(p, p->commit, slot));
 }
 
 uint32_t positions_pass(struct positions *p, uint32_t slot, const struct request *request,
-                        const struct positions_word *word, uint32_t count, bool decides) {
+                        bool known, uint32_t count, bool decides) {
     struct block_state *block = &p->blocks[slot];
     const struct cache_policy *cache = p->system->cache;
-    uint8_t *keep = row(p, p->keep, slot);
-    memset(p->chosen, 0, block->length);
-    if (word != NULL) {
-        memcpy(keep, word->keep, block->length);
-        memcpy(p->chosen, word->chosen, block->length);
-    } else if (decides) {
+    uint8_t *commit = row(p, p->commit, slot);
+    if (!known) {
+        memset(commit, 0, block->length);
+    }
+    if (!known && decides) {
         choose(p, slot, request, count);
     }
     uint32_t n = 0;
     for (uint32_t i = 0; i < block->length; i++) {
-        n += p->chosen[i] != 0;
+        n += commit[i] != 0;
     }
-    block_pass(block, keep, p->chosen);
+    block_pass(block, row(p, p->keep, slot), commit);
     if (decides && n > 0 && cache->learn != NULL) {
         cache->learn(p->system->cache_state, memory_of(p, slot), request, n);
     }

@@ -10,20 +10,20 @@
 #include <stdint.h>
 
 #include "sim/decode/choice.h"
-#include "sim/serve/executor.h"
+#include "sim/serve/step.h"
 #include "sim/system/system.h"
 
 struct positions {
     const struct system *system;
     uint64_t seed;
-    struct block_state *blocks;        /* by slot */
-    uint8_t *masked, *uncached, *keep; /* by slot, block_tokens each */
-    unsigned char *memory;             /* by slot, the cache policy's own */
+    struct block_state *blocks;   /* by slot */
+    uint8_t *masked, *uncached;   /* by slot, block_tokens each */
+    uint8_t *run, *keep, *commit; /* the same, of the step planned (struct planned_block) */
+    unsigned char *memory;        /* by slot, the cache policy's own */
     uint32_t *text_end; /* by slot: one past the end of text in the canvas; UINT32_MAX: none */
     float *earned;      /* by slot, two of each position: credit, where decoders give any */
     struct decode_credit credit;
-    uint8_t *pending, *chosen; /* of one request */
-    float *delta;
+    float *delta; /* of one request */
     struct choice choice;
 };
 
@@ -50,7 +50,7 @@ void positions_forget(struct positions *positions, uint32_t slot);
 
 /* Before the request's next step is planned: how many positions it runs, or would run if it reuses
  * what it lists, and what an eviction leaves of them. known: only the executor will know, so that
- * nothing is drawn and all stay. */
+ * nothing is drawn and all stay. Nothing is committed yet. */
 void positions_plan(struct positions *positions, uint32_t slot, struct request *request,
                     bool known);
 
@@ -65,10 +65,19 @@ void positions_kept(const struct positions *positions, uint32_t slot, uint32_t *
 /* The masked ones among those that stay: a step commits no more than these. */
 uint32_t positions_candidates(const struct positions *positions, uint32_t slot);
 
-/* After a step that was planned so: its decisions, by the executor's word, else by the decoder, of
- * confidences drawn; `count`, where it is not 0, is how many the executor says. Returns how many
- * were committed; the caller checks it. A commit pass decides nothing. */
+/* The flags of the step planned, which stay where they are. */
+struct planned_block positions_block(const struct positions *positions, uint32_t slot);
+
+/* In the middle of the step: what the policy keeps of it, by the importance that was measured
+ * (struct planned_step's evict). */
+void positions_evict(struct positions *positions, uint32_t slot, const struct request *request,
+                     const float *delta);
+
+/* After a step that was planned so: its decisions, as an executor left them in its flags where it
+ * decides (`known`), else by the decoder, of confidences drawn; `count`, where it is not 0, is how
+ * many the executor says. Returns how many were committed; the caller checks it. A commit pass
+ * decides nothing. */
 uint32_t positions_pass(struct positions *positions, uint32_t slot, const struct request *request,
-                        const struct positions_word *word, uint32_t count, bool decides);
+                        bool known, uint32_t count, bool decides);
 
 #endif

@@ -43,6 +43,14 @@ struct request_record {
     uint64_t steps_after_end, tokens_after_end;
 };
 
+/* Which positions of the members' active blocks a step kept behind an eviction (all that ran, where
+ * there is none) and committed: 1 or 0. */
+struct step_positions {
+    uint32_t stride;        /* between members */
+    uint32_t *lengths;      /* [n], of a member's block; 0: the step was none of its block */
+    uint8_t *keep, *commit; /* [n, stride] */
+};
+
 /* One submission to the executor: `repeat` identical steps back to back. */
 struct step_record {
     uint64_t index; /* of the submission, over all replicas */
@@ -55,6 +63,7 @@ struct step_record {
     const uint64_t *request_ids;      /* in batch order; NULL unless the sink wants members */
     const uint32_t *commit_tokens;    /* of each span, one step */
     const struct decode_pass *passes; /* of each span, one step; processed 0: not of its block */
+    const struct step_positions *positions; /* of each span; NULL: only counts are known */
     int64_t kv_used_bytes;
     uint32_t n_running, n_waiting;
     /* Where the system unrolls: members whose block was done before the step, and their query

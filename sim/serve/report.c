@@ -30,7 +30,21 @@ void report_members(const struct life *life, struct replica *replica) {
         replica->member_ids[i] = request->id;
         replica->member_commits[i] = request->commit_tokens;
         replica->member_passes[i] = pass_of(life, request);
+        if (replica->positions.lengths != NULL) {
+            replica->positions.lengths[i] = 0;
+        }
     }
+}
+
+void report_positions(const struct life *life, struct replica *replica, uint32_t slot,
+                      uint32_t member) {
+    const struct step_positions *positions = &replica->positions;
+    const struct planned_block block = positions_block(&life->positions, slot);
+    uint32_t length = life->requests[slot].block_length;
+    size_t at = (size_t)member * positions->stride;
+    positions->lengths[member] = length;
+    memcpy(positions->keep + at, block.keep, length);
+    memcpy(positions->commit + at, block.commit, length);
 }
 
 int report_step(const struct life *life, const struct replica *replica,
@@ -49,6 +63,7 @@ int report_step(const struct life *life, const struct replica *replica,
         .request_ids = members ? replica->member_ids : NULL,
         .commit_tokens = members ? replica->member_commits : NULL,
         .passes = members ? replica->member_passes : NULL,
+        .positions = members && life->has_positions ? &replica->positions : NULL,
         .kv_used_bytes = moment->kv_used_bytes,
         .n_running = moment->n_running,
         .n_waiting = moment->n_waiting,

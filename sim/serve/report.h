@@ -13,6 +13,10 @@ struct moment {
 /* Notes for the next record what its members' next step is. */
 void report_members(const struct life *life, struct replica *replica);
 
+/* And which positions of its block a member's step kept and committed. */
+void report_positions(const struct life *life, struct replica *replica, uint32_t slot,
+                      uint32_t member);
+
 /* The record of a submission that is done, or of one of its steps. */
 int report_step(const struct life *life, const struct replica *replica,
                 const struct completion *done, const struct moment *moment, struct err *err);

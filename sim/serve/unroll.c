@@ -55,7 +55,7 @@ int unroll_pass(struct life *life, struct replica *replica, uint32_t slot, struc
         return 0;
     }
     if (life->has_positions) {
-        positions_pass(&life->positions, slot, request, NULL, 0, false);
+        positions_pass(&life->positions, slot, request, false, 0, false);
     } else if (recall->is_open) {
         status = recall_plan(recall, life->asked->decode, request, err);
         recall_pass(recall);

@@ -227,9 +227,10 @@ static struct request request_at(const struct system *system, uint32_t block, ui
 }
 
 /* What a step must bring, said once more from the positions' point of view. */
-static void check_part(const struct sessions *sessions, const struct request *request,
+static void check_part(const struct sessions *sessions, const struct planned_step *planned,
                        const struct step_part *part, bool shifted) {
     const struct system *system = sessions->system;
+    const struct request *request = planned->requests;
     const struct span *span = &request->span;
     uint32_t block_end = request->block_start + request->block_length, row = 0;
     uint32_t first = span->queries == CANVAS ? 0 : request->block_start;
@@ -238,7 +239,7 @@ static void check_part(const struct sessions *sessions, const struct request *re
     bool keeps_behind = strcmp(cache, "dual") == 0, keeps_before = strcmp(cache, "prefix") == 0;
     for (uint32_t position = first; position < first + span->queries; position++) {
         bool in_block = position >= request->block_start && position < block_end;
-        bool is_masked = sessions->masked[part->canvas + position];
+        bool is_masked = session_is_masked(planned, 0, position);
         ck_assert_int_eq(part->positions[position - first], (int)position);
         bool in_scope = in_block;
         if (system->settings.logit_scope == LOGITS_QUERIES) {
@@ -309,6 +310,10 @@ static void check_sessions(struct system *system, bool shifted) {
     ck_assert_msg(status == 0, "%s", err.text);
     for (uint32_t block = 0; block < 3; block++) {
         uint32_t length = OUTPUT - block * BLOCK < BLOCK ? OUTPUT - block * BLOCK : BLOCK;
+        uint8_t masked[BLOCK], all[BLOCK], commit[BLOCK] = {0};
+        const struct planned_block flags = {masked, all, all, commit};
+        memset(masked, 1, sizeof masked);
+        memset(all, 1, sizeof all);
         for (uint32_t step = 0; step < length; step++) {
             request = request_at(system, block, step, length - step);
             const struct span *span = &request.span;
@@ -318,13 +323,16 @@ static void check_sessions(struct system *system, bool shifted) {
             shape.spans = &span;
             shape_add(shape.sym, span, 1);
             uint32_t slot = 0;
-            struct planned_step planned_step = {
-                .shape = &shape, .requests = &request, .slots = &slot, .n_slots = 1};
+            struct planned_step planned_step = {.shape = &shape,
+                                                .requests = &request,
+                                                .slots = &slot,
+                                                .n_slots = 1,
+                                                .blocks = &flags};
             struct placement placement = {.peak_bytes = 1024};
             struct step planned;
             status = sessions_plan(&sessions, &planned_step, NULL, &placement, &planned, &err);
             ck_assert_msg(status == 0, "%s", err.text);
-            check_part(&sessions, &request, planned.parts, shifted);
+            check_part(&sessions, &planned_step, planned.parts, shifted);
             check_store(&sessions, &request, planned.parts);
             ck_assert_uint_eq(planned.parts->decision.take, 1);
             uint32_t rows[BLOCK];
@@ -333,6 +341,13 @@ static void check_sessions(struct system *system, bool shifted) {
             uint8_t committed[CANVAS] = {0};
             committed[rows[(length - step) / 2]] = 1;
             sessions_settle(&sessions, &planned_step, committed);
+            uint32_t count = 0;
+            sessions_pass(&planned_step, &count);
+            ck_assert_uint_eq(count, 1);
+            for (uint32_t i = 0; i < length; i++) {
+                masked[i] = masked[i] && !commit[i];
+                commit[i] = 0;
+            }
         }
     }
     sessions_release(&sessions, 0);

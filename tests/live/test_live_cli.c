@@ -729,8 +729,8 @@ START_TEST(iteration_smoothing_runs_replays_and_is_explained) {
     free(PRINTS("run", LINE, TRAFFIC, LIVE));
     free(PRINTS("run", LINE, TRAFFIC, LIVE, ONE_BY_ONE, "--db", db, "--levels", "steps",
                 "--decode-out", decisions));
-    char *replayed = PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--decode",
-                            decisions, "--operators", "3");
+    char *replayed =
+        PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--operators", "3");
     ck_assert_ptr_nonnull(strstr(replayed, "every submission carried out: "));
     ck_assert_ptr_nonnull(strstr(replayed, "keep expected"));
     free(replayed);
@@ -756,19 +756,17 @@ START_TEST(systems_that_leave_positions_out_replay_their_runs_and_are_explained)
     for (int i = 0; i < 4; i++) {
         const char *system = systems_of[i], *model = i < 3 ? "sdar-tiny" : "fast-dllm-v2-tiny";
         const char *db = cli_path(i == 1 ? "plus.db" : i == 2 ? "focus.db" : system);
-        const char *decisions = cli_path("decisions.csv");
 #define LINE                                                                                       \
     "--system", system, "--model", model, "--set", "block_tokens=16", "--set",                     \
         "reserve_bytes=16MiB", "--set", "memory_utilization=0.04", "--set",                        \
         "max_batched_tokens=512", "--runtime", "unmask", "--roofline"
-        free(PRINTS("run", LINE, TRAFFIC, LIVE, "--db", db, "--levels", "steps", "--decode-out",
-                    decisions));
+        free(PRINTS("run", LINE, TRAFFIC, LIVE, "--db", db, "--levels", "steps"));
         free(PRINTS("run", LINE, TRAFFIC, "--gpu", "cpu", "--set", "runtime.element_bytes=4",
                     "--db", db, "--levels", "steps"));
         for (int run = 1; run <= 2; run++) {
             char *replayed = run == 1
                                  ? PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu",
-                                          "--decode", decisions, "--operators", "3")
+                                          "--operators", "3")
                                  : PRINTS("replay", "--db", db, "--run", "2", "--backend", "cpu");
             ck_assert_ptr_nonnull(strstr(replayed, "every submission carried out: "));
             ck_assert_ptr_nonnull(strstr(replayed, "predicted against measured"));

@@ -408,7 +408,7 @@ START_TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
     struct loop_result result =
         rig_run(system, (struct arrival_source){&first, poisson_next, NULL}, &recorded);
     struct replay_step *steps = steps_of(&recorded);
-    struct executor_replay *replay = executor_replay_open(steps, recorded.n_steps, 1);
+    struct executor_replay *replay = executor_replay_open(steps, recorded.n_steps, 1, false);
     struct sink sink = keeper_sink(&repeated);
     struct loop_request request = {.system = system,
                                    .executor = executor_replay_interface(replay),
@@ -425,7 +425,7 @@ START_TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
     executor_replay_close(replay);
 
     steps[recorded.n_steps / 2].n_requests++;
-    replay = executor_replay_open(steps, recorded.n_steps, 1);
+    replay = executor_replay_open(steps, recorded.n_steps, 1, false);
     request.executor = executor_replay_interface(replay);
     struct poisson_source third = {0};
     rng = rng_stream(5, "replay");
@@ -448,7 +448,7 @@ START_TEST(a_replay_stands_ties_between_replicas) {
     struct loop_result result =
         run_closed("fast-dllm", "router=round-robin", "skip_ahead=on", &recorded, &system);
     struct replay_step *steps = steps_of(&recorded);
-    struct executor_replay *replay = executor_replay_open(steps, recorded.n_steps, 4);
+    struct executor_replay *replay = executor_replay_open(steps, recorded.n_steps, 4, false);
     struct closed_source source = {.n_clients = 20, .n = 120};
     struct sink sink = keeper_sink(&repeated);
     struct loop_request request = {.system = system,

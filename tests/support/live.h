@@ -6,7 +6,7 @@
 #include "tests/support/rig.h"
 #include "traces/decode_trace.h"
 
-enum { LIVE_REQUESTS = 4, LIVE_OUTPUT = 64, LIVE_STEPS = 512, LIVE_SETTINGS = 16 };
+enum { LIVE_REQUESTS = 4, LIVE_BLOCK = 64, LIVE_OUTPUT = 64, LIVE_STEPS = 512, LIVE_SETTINGS = 16 };
 
 /* A system for the CPU back end in little memory; `settings` "key=value", NULL-ended. */
 static inline struct system *live_system_of(const char *name, const char *model,
@@ -51,7 +51,12 @@ struct served {
     struct replay_step steps[LIVE_STEPS];
     uint64_t ids[LIVE_STEPS][LIVE_REQUESTS];
     uint32_t commits[LIVE_STEPS][LIVE_REQUESTS];
+    struct step_positions positions[LIVE_STEPS];
+    uint32_t lengths[LIVE_STEPS][LIVE_REQUESTS];
+    uint8_t keep[LIVE_STEPS][LIVE_REQUESTS * LIVE_BLOCK],
+        commit[LIVE_STEPS][LIVE_REQUESTS * LIVE_BLOCK];
     size_t n_steps;
+    bool is_live; /* the device decided */
     int64_t planned_activation_bytes, activation_bytes, pool_bytes;
     int64_t pool_left_bytes; /* held when everybody was gone */
     uint32_t n_preempted;    /* requests were, so many times in all */
@@ -97,6 +102,17 @@ static inline int served_step(void *state, const struct step_record *record, str
                                             .host_ns = record->host_ns,
                                             .request_ids = served->ids[i],
                                             .commits = served->commits[i]};
+    const struct step_positions *positions = record->positions;
+    if (positions != NULL) {
+        ck_assert_uint_le(positions->stride, LIVE_BLOCK);
+        size_t n_flags = (size_t)record->n * positions->stride;
+        memcpy(served->lengths[i], positions->lengths, record->n * sizeof served->lengths[i][0]);
+        memcpy(served->keep[i], positions->keep, n_flags);
+        memcpy(served->commit[i], positions->commit, n_flags);
+        served->positions[i] = (struct step_positions){positions->stride, served->lengths[i],
+                                                       served->keep[i], served->commit[i]};
+        served->steps[i].positions = &served->positions[i];
+    }
     return 0;
 }
 
@@ -156,11 +172,13 @@ static inline struct served *serve(const struct serving *serving) {
                                    .places_all = true,
                                    .accuracy = serving->accuracy};
     if (serving->played != NULL) {
-        replay = executor_replay_open(serving->played->steps, serving->played->n_steps, 1);
+        replay = executor_replay_open(serving->played->steps, serving->played->n_steps, 1,
+                                      serving->played->is_live);
         around.inner = executor_replay_interface(replay);
         around.steps = serving->played->steps;
         around.rerun = live;
     }
+    served->is_live = serving->played == NULL && !serving->simulates;
     if (serving->simulates) {
         around.inner = executor_sim_interface(sim);
         around.pricer = NULL;

@@ -55,7 +55,6 @@ enum invariant {
     PREEMPTED = 1 << 3, /* requests that were preempted and computed anew get the same tokens */
     GOES_ON = 1 << 4,   /* or others, but all of them */
     PLAYED = 1 << 5,    /* the recorded schedule is played to the same tokens and memory */
-    DECIDED = 1 << 6,   /* the same, with the decode trace that the run wrote */
     SIMULATED = 1 << 7, /* the simulation takes the live run's steps */
     CARRIED = 1 << 8,   /* a simulated schedule is carried out in its sizes */
     STOPPED = 1 << 9,   /* a run that is stopped gives every page back */
@@ -277,8 +276,8 @@ static inline bool focus_config(size_t i, struct matrix_config *out) {
         {"decoder=threshold decoder.threshold=0.006", ALONE},
         {"PLUGIN kv=pages", ALONE},
         {"decoder=threshold decoder.threshold=0.006 steps_per_block=3 cache.ahead_blocks=0",
-         ALONE | GOES_ON | DECIDED},
-        {"decoder=fixed steps_per_block=3 cache.ahead_blocks=0", DECIDED},
+         ALONE | GOES_ON | PLAYED},
+        {"decoder=fixed steps_per_block=3 cache.ahead_blocks=0", PLAYED},
         {"decoder=threshold decoder.threshold=0.7 cache.ahead_blocks=0", CARRIED},
     };
     size_t line = i / 3;
@@ -293,7 +292,7 @@ static inline bool focus_config(size_t i, struct matrix_config *out) {
     if (has_plugin) {
         add_setting(out, "decoder", choosing);
     }
-    if ((lines[line].invariants & (GOES_ON | DECIDED | CARRIED)) == 0) {
+    if ((lines[line].invariants & (GOES_ON | PLAYED | CARRIED)) == 0) {
         add_setting(out, "logit_scope", scopes[(i + line) % 4]);
     }
     return true;
