@@ -97,7 +97,7 @@ int lookup_require(const struct profile *profile, const struct op *op, struct er
     return 0;
 }
 
-void lookup_open(struct lookup *lookup, const struct pricing *of, const struct op *op,
+void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const struct op *op,
                  const struct profile *profile, bool is_behind) {
     const struct op_type *type = op_type_of(op);
     *lookup = (struct lookup){.of = of,

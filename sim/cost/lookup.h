@@ -8,7 +8,7 @@
 #include "sim/cost/price.h"
 
 /* What all operators of a cost model share. */
-struct pricing {
+struct lookup_shared {
     const struct gpu *gpu;
     const struct runtime *runtime;
     const struct graph *graph;
@@ -16,7 +16,7 @@ struct pricing {
 };
 
 struct lookup {
-    const struct pricing *of;
+    const struct lookup_shared *of;
     const struct op *op;
     const struct op_type *type;
     const struct profile *profile; /* that answers; NULL: roofline */
@@ -41,7 +41,7 @@ bool lookup_is_answered(const struct profile *profile, const struct graph *graph
 int lookup_require(const struct profile *profile, const struct op *op, struct err *err);
 
 /* `profile` may be NULL. */
-void lookup_open(struct lookup *lookup, const struct pricing *of, const struct op *op,
+void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const struct op *op,
                  const struct profile *profile, bool is_behind);
 
 /* Experts of a layer that so many tokens hit, as the price goes by; NAN where it goes by those of

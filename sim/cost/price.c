@@ -28,7 +28,7 @@ struct host_terms {
 };
 
 struct cost_model {
-    struct pricing pricing;
+    struct lookup_shared pricing;
     const struct profile *profile;
     struct lookup lookups[GRAPH_MAX_OPS]; /* of each operator */
     uint32_t n_behind;
@@ -347,7 +347,7 @@ static int open_cost(const struct gpu *gpu, const struct profile *profile,
     struct cost_model *cost = calloc(1, sizeof *cost);
     ASSERT(cost != NULL);
     static const struct expert_routing chance = {.exponent = 1};
-    cost->pricing = (struct pricing){gpu, runtime, graph, &chance};
+    cost->pricing = (struct lookup_shared){gpu, runtime, graph, &chance};
     cost->profile = profile;
     add_up_layers(cost);
     int status = choose_profiles(cost, behind, fills_gaps, err);
