@@ -30,7 +30,7 @@ static int add_norm(struct builder *b, const char *name, enum weight_slot weight
     struct op *norm =
         graph_add_op(b->g, name, OP_RMSNORM, b->tokens, LIST(b->residual), LIST(normed));
     norm->weight = weight;
-    add_eager(norm, b->options, EAGER_NORM, b->m->hidden);
+    add_eager(norm, b->options, b->m->hidden);
     return normed;
 }
 
@@ -53,7 +53,7 @@ static void add_selection(struct builder *b, int rotated, int64_t row_bytes) {
         /* Sparse-dLLM's code clones keys and values and concatenates those around the block. */
         struct op *op = graph_add_op(g, "score and select", OP_SELECT, SYM_SELECT_ROWS, LIST(keys),
                                      LIST(scores));
-        add_eager(op, b->options, EAGER_JOIN_CACHED, row_bytes / g->element_bytes);
+        add_copy(op, b->options, EAGER_JOIN_CACHED, row_bytes / g->element_bytes);
         op->eager_bytes *= 2;
     }
     if (together) {
@@ -62,7 +62,7 @@ static void add_selection(struct builder *b, int rotated, int64_t row_bytes) {
     }
     struct op *pack =
         graph_add_op(g, "pack", OP_PACK, SYM_PACK_ROWS, LIST(picked, scores), LIST(packed));
-    add_eager(pack, b->options, EAGER_PICK, row_bytes / g->element_bytes);
+    add_copy(pack, b->options, EAGER_PICK, row_bytes / g->element_bytes);
     if (together && b->options->engine) {
         graph_add_barrier(g, indices); /* chosen behind the sum, from the same keys */
         graph_add_barrier(g, rotated);
@@ -120,7 +120,7 @@ static int add_join(struct builder *b, const char *name, enum symbol rows, int f
                     enum eager_kind kind) {
     int joined = graph_add_tensor(b->g, name, rows, b->kv_bytes);
     struct op *op = graph_add_op(b->g, name, OP_PACK, rows, LIST(from), LIST(joined));
-    add_eager(op, b->options, kind, b->kv_bytes / b->g->element_bytes);
+    add_copy(op, b->options, kind, b->kv_bytes / b->g->element_bytes);
     return joined;
 }
 
@@ -163,7 +163,7 @@ static void add_comparison(struct builder *b, int values) {
     int cached = graph_add_cache(g, "cached values", SYM_VALUE_ROWS, kv_dim * g->element_bytes);
     struct op *op = graph_add_op(g, "value similarity", OP_SIMILARITY, SYM_VALUE_ROWS,
                                  LIST(values, cached), LIST(cached));
-    add_eager(op, b->options, EAGER_SIMILARITY, kv_dim);
+    add_eager(op, b->options, kv_dim);
     if (model_ranks(b->m) > 1) {
         /* The products and both squares that a cosine over all heads is made of. */
         int cosine = graph_add_tensor(g, "similarities", SYM_VALUE_ROWS, 3LL * F32_BYTES);
@@ -193,7 +193,7 @@ static int add_projections(struct builder *b, int normed, bool first) {
     int picked = graph_add_tensor(g, "picked rows", SYM_PICKED_ROWS, b->hidden_bytes);
     struct op *pick =
         graph_add_op(g, "pick rows", OP_GATHER, SYM_PICKED_ROWS, LIST(normed), LIST(picked));
-    add_eager(pick, b->options, EAGER_PICK, m->hidden);
+    add_copy(pick, b->options, EAGER_PICK, m->hidden);
     struct op *op = graph_add_op(g, "query and key projection", OP_LINEAR, b->tokens,
                                  LIST(normed, picked), LIST(qkv));
     set_product(op, WEIGHT_QKV, q_dim + kv_dim, m->hidden);
@@ -216,13 +216,13 @@ static void add_cached_passes(struct builder *b, int rotated) {
         int turned = graph_add_tensor(g, "rotated cached keys", SYM_CONTEXT_ROWS, b->kv_bytes / 2);
         struct op *op = graph_add_op(g, "cached key rotation", OP_CAST, SYM_CONTEXT_ROWS,
                                      LIST(keys), LIST(turned));
-        add_eager(op, b->options, EAGER_ROTATION, kv_dim);
+        add_pass(op, b->options, &op_type_rope.eager, kv_dim);
     }
     if (b->options->rotates_cache && !b->options->gathers_cache && !b->options->compares_values) {
         int block = graph_add_cache(g, "cached block", SYM_BLOCK_Q, b->kv_bytes);
         struct op *op =
             graph_add_op(g, "cache update", OP_PACK, SYM_BLOCK_Q, LIST(rotated), LIST(block));
-        add_eager(op, b->options, EAGER_PICK, b->kv_bytes / g->element_bytes);
+        add_copy(op, b->options, EAGER_PICK, b->kv_bytes / g->element_bytes);
     }
     if (b->options->compares_values) {
         int64_t joined = 2 * kv_dim + FEATURES * hidden;
@@ -230,13 +230,13 @@ static void add_cached_passes(struct builder *b, int rotated) {
         int whole = graph_add_tensor(g, "joined features", SYM_BLOCK_K, joined * g->element_bytes);
         struct op *op =
             graph_add_op(g, "feature join", OP_GATHER, SYM_BLOCK_K, LIST(features), LIST(whole));
-        add_eager(op, b->options, EAGER_JOIN_TOKENS, joined);
+        add_copy(op, b->options, EAGER_JOIN_TOKENS, joined);
         op = graph_add_op(g, "cached residual adds", OP_ADD, SYM_CONTEXT_ROWS,
                           LIST(b->residual, whole), LIST(b->residual));
-        add_eager(op, b->options, EAGER_ADD, SUMS * hidden);
+        add_eager(op, b->options, SUMS * hidden);
         op = graph_add_op(g, "feature update", OP_PACK, SYM_PICKED_ROWS, LIST(whole),
                           LIST(features));
-        add_eager(op, b->options, EAGER_PICK, SCATTERS * hidden + GATHERS * hidden);
+        add_copy(op, b->options, EAGER_PICK, SCATTERS * hidden + GATHERS * hidden);
     }
 }
 
@@ -253,7 +253,7 @@ static int add_attention(struct builder *b, int normed, bool first, bool evicts)
     struct op *rope =
         graph_add_op(g, "rope and kv write", OP_ROPE, b->tokens, LIST(qkv), LIST(rotated, fresh));
     add_rotation(rope, q_dim, kv_dim);
-    add_eager(rope, b->options, EAGER_ROTATION, q_dim + kv_dim);
+    add_eager(rope, b->options, q_dim + kv_dim);
     if (b->options->stored_rows != SYM_ONE && (b->options->fused || b->options->engine)) {
         int kept = graph_add_cache(g, "kept kv", b->options->stored_rows, row_bytes);
         graph_add_op(g, "kv store", OP_KEEP, b->options->stored_rows, LIST(rotated), LIST(kept));
@@ -343,7 +343,7 @@ static int add_gate_up(struct builder *b, int normed, int64_t width, const struc
                                   : token_tensor(b, "gated", width * b->g->element_bytes);
     struct op *swiglu =
         graph_add_op(b->g, "swiglu", OP_SWIGLU, b->tokens, LIST(gate_up), LIST(gated));
-    add_eager(swiglu, b->options, EAGER_SWIGLU, width);
+    add_eager(swiglu, b->options, width);
     return gated;
 }
 

@@ -65,14 +65,14 @@ static int add_choice(struct builder *b, int logits, int decided) {
         int slice = graph_add_tensor(g, "sampled logits", b->sampled,
                                      model_logits_bytes_per_row(m, g->element_bytes));
         op = graph_add_op(g, "logits slice", OP_CAST, b->sampled, LIST(logits), LIST(slice));
-        add_eager(op, b->options, EAGER_SLICE, vocab);
+        add_copy(op, b->options, EAGER_SLICE, vocab);
         sampled = slice;
     }
     if (b->options->copy_bytes > 0) {
         int copy = graph_add_tensor(g, "logits copy", b->sampled,
                                     model_logits_bytes_per_row(m, b->options->copy_bytes));
         op = graph_add_op(g, "logits cast", OP_CAST, b->sampled, LIST(sampled), LIST(copy));
-        add_eager(op, b->options, EAGER_CAST_DOUBLE, vocab);
+        add_copy(op, b->options, EAGER_CAST_DOUBLE, vocab);
         sampled = copy;
     }
     if (b->options->softmax_bytes > 0) {
@@ -80,14 +80,15 @@ static int add_choice(struct builder *b, int logits, int decided) {
                                          model_logits_bytes_per_row(m, b->options->softmax_bytes));
         op = graph_add_op(g, "softmax", OP_SOFTMAX, b->sampled, LIST(sampled), LIST(probabilities));
         bool is_double = b->options->softmax_bytes == (int64_t)sizeof(double);
-        add_eager(op, b->options, is_double ? EAGER_SOFTMAX_DOUBLE : EAGER_SOFTMAX, vocab);
+        add_pass(op, b->options,
+                 is_double ? &eager_passes[EAGER_SOFTMAX_DOUBLE] : &op_type_softmax.eager, vocab);
         op = graph_add_op(g, "argmax and confidence", OP_SAMPLE, b->sampled,
                           LIST(logits, probabilities), LIST(decided));
     } else {
         op = graph_add_op(g, "argmax and confidence", OP_SAMPLE, b->sampled, LIST(sampled),
                           LIST(decided));
     }
-    add_eager(op, b->options, EAGER_ARGMAX, vocab);
+    add_eager(op, b->options, vocab);
     return probabilities;
 }
 
@@ -167,7 +168,7 @@ void builder_add_head(struct builder *b) {
     struct op *norm =
         graph_add_op(g, "final norm", OP_RMSNORM, SYM_LOGIT_ROWS, LIST(b->residual), LIST(normed));
     norm->weight = WEIGHT_FINAL_NORM;
-    add_eager(norm, b->options, EAGER_NORM, b->m->hidden);
+    add_eager(norm, b->options, b->m->hidden);
     int decided = b->options->fused_head ? add_fused_head(b, normed) : add_stored_logits(b, normed);
     decided = add_combination(b, decided);
     int ids = graph_add_cache(g, "token ids", b->sampled, 4);

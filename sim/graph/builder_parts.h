@@ -37,14 +37,23 @@ static inline struct op *add_linear(struct graph *g, const char *name, enum weig
 
 /* Passes over `elements` of a row; none where the runtime has a kernel of its own for the operator.
  */
-static inline void add_eager(struct op *op, const struct graph_options *options,
-                             enum eager_kind kind, int64_t elements) {
+static inline void add_pass(struct op *op, const struct graph_options *options,
+                            const struct eager_pass *pass, int64_t elements) {
     if (!options->fused) {
-        const struct eager_pass *pass = &eager_passes[kind];
         op->eager_bytes = pass->bytes * elements;
         op->temporary_bytes = pass->temporary_bytes * elements;
         op->eager_sm_rate = pass->sm_rate;
     }
+}
+
+/* The operator's own, and one of the copies. */
+static inline void add_eager(struct op *op, const struct graph_options *options, int64_t elements) {
+    add_pass(op, options, &op_type_of(op)->eager, elements);
+}
+
+static inline void add_copy(struct op *op, const struct graph_options *options,
+                            enum eager_kind kind, int64_t elements) {
+    add_pass(op, options, &eager_passes[kind], elements);
 }
 
 /* What a rank has of a sum over all of them becomes the sum. */

@@ -10,31 +10,20 @@
 #ifndef UNMASK_SIM_GRAPH_EAGER_H
 #define UNMASK_SIM_GRAPH_EAGER_H
 
-#include <stdint.h>
+#include "sim/op/op.h"
 
+/* Operators that are one such pass wherever they stand have it in their descriptor (struct
+ * op_type); copies, and what is in double precision, are one of these. */
 enum eager_kind {
-    EAGER_NORM,
-    EAGER_ROTATION,
-    EAGER_SWIGLU,
-    EAGER_ADD,
     EAGER_JOIN_CACHED, /* cached rows of every head, concatenated along tokens with */
     EAGER_JOIN_FRESH,  /* the step's own */
     EAGER_JOIN_TOKENS, /* both, where all heads of a row lie together */
     EAGER_PICK,        /* rows by an index, gathered or scattered */
-    EAGER_SIMILARITY,  /* cosine of fresh and cached values */
     EAGER_CAST_DOUBLE, /* logits to float64 */
     EAGER_SOFTMAX_DOUBLE,
-    EAGER_SOFTMAX,
     EAGER_SLICE, /* logits copied out of those of the whole canvas, and their exponentials */
-    EAGER_ARGMAX,
 };
-enum { EAGER_KINDS = EAGER_ARGMAX + 1 };
-
-struct eager_pass {
-    int64_t bytes;           /* of an element, read and written */
-    int64_t temporary_bytes; /* of an element, alive at once */
-    double sm_rate;
-};
+enum { EAGER_KINDS = EAGER_SLICE + 1 };
 
 extern const struct eager_pass eager_passes[EAGER_KINDS];
 

@@ -8,6 +8,7 @@ static struct op_pass pass(const struct graph *graph, const struct op *op) {
 
 const struct op_type op_type_add = {
     .memory = MEMORY_SUM,
+    .eager = {6, 2, 0},
     .pass = pass,
     .work = op_pass_work,
 };

@@ -22,6 +22,7 @@ static struct op_pass swiglu_pass(const struct graph *graph, const struct op *op
 
 const struct op_type op_type_swiglu = {
     .memory = MEMORY_ACTIVATION,
+    .eager = {10, 6, 0},
     .pass = swiglu_pass,
     .work = op_pass_work,
 };

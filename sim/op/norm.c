@@ -9,5 +9,6 @@ const struct op_type op_type_rmsnorm = {
     .memory = MEMORY_NORM,
     .pass = pass,
     .work = op_pass_work,
+    .eager = {34, 10, 19.3},
     .is_variable = true,
 };

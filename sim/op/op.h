@@ -79,6 +79,14 @@ struct op_pass {
     int64_t channels;
 };
 
+/* What an operator becomes in eager PyTorch, where no kernel of its own exists (sim/graph/eager.h).
+ */
+struct eager_pass {
+    int64_t bytes;           /* of an element, read and written */
+    int64_t temporary_bytes; /* of an element, alive at once */
+    double sm_rate;
+};
+
 struct op_type {
     enum op_family family;
     enum op_memory memory;
@@ -90,6 +98,7 @@ struct op_type {
     struct op_pass (*pass)(const struct graph *graph, const struct op *op);
     struct op_work (*work)(const struct graph *graph, const struct op *op,
                            const struct op_amount *amount);
+    struct eager_pass eager; /* of copies the graph says which of eager_passes they are */
     /* Operators in the middle of which the host decides: whether it has anything to decide in a
      * step whose symbols sum to `sym`, which then waits the operator's wait_ns. NULL: never. */
     bool (*waits)(const int64_t *sym);

@@ -8,6 +8,7 @@ static struct op_pass pass(const struct graph *graph, const struct op *op) {
 
 const struct op_type op_type_rope = {
     .memory = MEMORY_ROTATION,
+    .eager = {52, 12, 19.0},
     .pass = pass,
     .work = op_pass_work,
     .is_variable = true,

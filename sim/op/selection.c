@@ -27,4 +27,5 @@ const struct op_type op_type_pack = {
 
 const struct op_type op_type_similarity = {
     .work = op_pass_work,
+    .eager = {20, 6, 15.6},
 };
