@@ -11,7 +11,7 @@
 #include "sim/model/ranks.h"
 
 enum { ROW_BYTES = 32 }; /* what sizes of exchanges are multiples of */
-enum { COPIES_RECORDED = 50, COPIES_ISSUED = 2, MAX_PLAYS = 256 };
+enum { COPIES_CAPTURED = 50, COPIES_LAUNCHED = 2, MAX_TIMES = 256 };
 
 struct exchange {
     const struct engine_device *device;
@@ -25,10 +25,10 @@ struct exchange {
 struct task {
     const struct graph *graph; /* of the one operator that exchanges so many bytes */
     int64_t bytes;
-    int n_plays, n_copies;
+    int n_times, n_copies;
     struct rank_task {
-        struct device_graph *recording; /* of the copies; NULL: the calls themselves */
-        double us[MAX_PLAYS];
+        struct device_graph *copies; /* captured; NULL: they are launched one by one */
+        double us[MAX_TIMES];
     } * ranks; /* [model_ranks] */
 };
 
@@ -46,101 +46,124 @@ static int issue(const struct forward *forward, const struct task *task) {
     return issue_turn(&issue, &turn);
 }
 
-static int issue_all(const struct forward *forward, const struct task *task, int n_copies) {
+static struct rank_task *mine(const struct forward *forward, const struct task *task) {
+    return &task->ranks[forward->weights->layout.rank];
+}
+
+static int issue_copies(const struct forward *forward, const struct task *task) {
     int status = DEVICE_OK;
-    for (int i = 0; status == DEVICE_OK && i < n_copies; i++) {
+    for (int i = 0; status == DEVICE_OK && i < task->n_copies; i++) {
         status = issue(forward, task);
     }
     return status;
 }
 
-static struct rank_task *mine(const struct forward *forward, const struct task *task) {
-    return &task->ranks[forward->weights->layout.rank];
-}
-
-static int record(const struct forward *forward, const struct task *task) {
+static int capture(const struct forward *forward, const struct task *task) {
     const struct device_table *table = forward->device->table;
     struct device *device = forward->device->device;
     int status = table->capture_begin(device);
-    if (status == DEVICE_OK) {
-        int issued = issue_all(forward, task, task->n_copies);
-        status = table->capture_end(device, &mine(forward, task)->recording);
-        status = issued != DEVICE_OK ? issued : status;
+    if (status != DEVICE_OK) {
+        return status;
     }
-    return status;
+    int issued = issue_copies(forward, task);
+    status = table->capture_end(device, &mine(forward, task)->copies);
+    return issued != DEVICE_OK ? issued : status;
 }
 
 /* What may wait for a device is done before any rank waits for another. */
-static int prepare(struct forward *forward, const void *arguments, struct err *err) {
-    const struct task *task = arguments;
+static int prepare_device(const struct forward *forward, const struct task *task) {
     const struct engine_device *device = forward->device;
     const struct call_random contents = {.y = forward->room.workspace,
                                          .n = task->bytes / engine_element_bytes(device),
                                          .spread = 1,
                                          .dtype = device->dtype};
     int status = device->table->random(device->device, &contents);
-    status = status == DEVICE_OK ? issue(forward, task) : status;
-    status = status == DEVICE_OK ? device->table->finish(device->device) : status;
-    if (status == DEVICE_OK && device->table->capture_begin != NULL) {
-        status = record(forward, task);
+    if (status == DEVICE_OK) {
+        status = issue(forward, task);
     }
-    return forward_device_err(forward, status, "measuring what ranks exchange", err);
+    if (status == DEVICE_OK) {
+        status = device->table->finish(device->device);
+    }
+    bool captures = status == DEVICE_OK && device->table->capture_begin != NULL;
+    return captures ? capture(forward, task) : status;
 }
 
-/* One play to have all ranks begin together, and the next, which is timed. */
-static int play(const struct forward *forward, const struct task *task, double *ns) {
+static int prepare(struct forward *forward, const void *task, struct err *err) {
+    return forward_device_err(forward, prepare_device(forward, task),
+                              "measuring what ranks exchange", err);
+}
+
+/* Once to have all ranks begin together, and once more, which is timed. */
+static int time_copies(const struct forward *forward, const struct task *task, double *ns) {
     const struct device_table *table = forward->device->table;
     struct device *device = forward->device->device;
-    struct device_event *const *marks = forward->room.marks;
-    struct device_graph *recording = mine(forward, task)->recording;
-    int status = DEVICE_OK;
-    for (int i = 0; status == DEVICE_OK && i < 2; i++) {
-        status = recording != NULL ? table->graph_launch(device, recording)
-                                   : issue_all(forward, task, task->n_copies);
+    struct device_event *ends[] = {forward->room.marks[MARK_STEP_BEGIN],
+                                   forward->room.marks[MARK_STEP_END]};
+    struct device_graph *copies = mine(forward, task)->copies;
+    for (int i = 0; i < 2; i++) {
+        int status =
+            copies != NULL ? table->graph_launch(device, copies) : issue_copies(forward, task);
         if (status == DEVICE_OK) {
-            status = table->event_record(device, marks[i == 0 ? MARK_STEP_BEGIN : MARK_STEP_END]);
+            status = table->event_record(device, ends[i]);
+        }
+        if (status != DEVICE_OK) {
+            return status;
         }
     }
-    status = status == DEVICE_OK ? table->event_wait(device, marks[MARK_STEP_END]) : status;
-    return status == DEVICE_OK
-               ? table->event_elapsed(device, marks[MARK_STEP_BEGIN], marks[MARK_STEP_END], ns)
-               : status;
+    int status = table->event_wait(device, ends[1]);
+    return status == DEVICE_OK ? table->event_elapsed(device, ends[0], ends[1], ns) : status;
 }
 
-static int play_all(struct forward *forward, const void *arguments, struct err *err) {
+static int time_all(struct forward *forward, const void *arguments, struct err *err) {
     const struct task *task = arguments;
-    int status = DEVICE_OK;
-    for (int i = 0; status == DEVICE_OK && i < task->n_plays; i++) {
+    for (int i = 0; i < task->n_times; i++) {
         double ns = 0;
-        status = play(forward, task, &ns);
+        int status = time_copies(forward, task, &ns);
+        if (status != DEVICE_OK) {
+            return forward_device_err(forward, status, "measuring what ranks exchange", err);
+        }
         mine(forward, task)->us[i] = 1e-3 * ns / task->n_copies;
     }
-    return forward_device_err(forward, status, "measuring what ranks exchange", err);
+    return 0;
 }
 
 static int forget(struct forward *forward, const void *arguments, struct err *err) {
     struct rank_task *task = mine(forward, arguments);
     (void)err;
-    if (task->recording != NULL) {
-        forward->device->table->graph_close(forward->device->device, task->recording);
-        task->recording = NULL;
+    if (task->copies != NULL) {
+        forward->device->table->graph_close(forward->device->device, task->copies);
+        task->copies = NULL;
     }
     return 0;
 }
 
 /* ---- all of them ---- */
 
-/* The median over plays of the slowest rank's. */
+/* The median of the slowest rank's times. */
 static int measure(struct exchange *e, struct task *task, double *us, struct err *err) {
     double *slowest = task->ranks[0].us;
-    int status = forward_on_all_ranks(e->lead, play_all, task, err);
-    for (int i = 0; status == 0 && i < task->n_plays; i++) {
+    if (forward_on_all_ranks(e->lead, time_all, task, err) != 0) {
+        return err_status(err);
+    }
+    for (int i = 0; i < task->n_times; i++) {
         for (uint32_t r = 1; r < model_ranks(e->graph.model); r++) {
             slowest[i] = fmax(slowest[i], task->ranks[r].us[i]);
         }
     }
-    *us = status == 0 ? gsl_stats_median(slowest, 1, (size_t)task->n_plays) : 0;
-    return status;
+    *us = gsl_stats_median(slowest, 1, (size_t)task->n_times);
+    return 0;
+}
+
+/* Twice to see how long it takes, then as often as the target allows. */
+static int measure_task(struct exchange *e, struct task *task, double target_ns, double *us,
+                        struct err *err) {
+    task->n_times = 2;
+    if (forward_on_all_ranks(e->lead, prepare, task, err) != 0 || measure(e, task, us, err) != 0) {
+        return err_status(err);
+    }
+    double times = *us > 0 ? target_ns * 1e-3 / (*us * 2 * task->n_copies) : 0;
+    task->n_times = times < 3 ? 3 : times > MAX_TIMES ? MAX_TIMES : (int)times;
+    return measure(e, task, us, err);
 }
 
 /* The point's operator, over rows of a few bytes. */
@@ -162,20 +185,15 @@ static void make_graph(const struct exchange *e, const struct calibration_point 
 
 int exchange_point(struct exchange *e, const struct calibration_point *point, double target_ns,
                    double *us, struct err *err) {
-    bool records = e->device->table->capture_begin != NULL;
+    const bool captures = e->device->table->capture_begin != NULL;
     struct err ignored = {0};
     struct graph graph;
     make_graph(e, point, &graph);
     struct task task = {.graph = &graph,
                         .bytes = point->sizes[POINT_EXCHANGE_BYTES],
-                        .n_plays = 2,
-                        .n_copies = records ? COPIES_RECORDED : COPIES_ISSUED,
+                        .n_copies = captures ? COPIES_CAPTURED : COPIES_LAUNCHED,
                         .ranks = zeroed(model_ranks(e->graph.model), sizeof *task.ranks)};
-    int status = forward_on_all_ranks(e->lead, prepare, &task, err);
-    status = status == 0 ? measure(e, &task, us, err) : status;
-    double plays = status == 0 && *us > 0 ? target_ns * 1e-3 / (*us * 2 * task.n_copies) : 0;
-    task.n_plays = plays < 3 ? 3 : plays > MAX_PLAYS ? MAX_PLAYS : (int)plays;
-    status = status == 0 ? measure(e, &task, us, err) : status;
+    int status = measure_task(e, &task, target_ns, us, err);
     (void)forward_on_all_ranks(e->lead, forget, &task, &ignored);
     free(task.ranks);
     return status;

@@ -1,7 +1,7 @@
 /* What ranks exchange, measured: sums over them and gatherings of what each of them has.
  *
- * They are measured as in a step that is played: many of them one behind the other in a recording,
- * where the device records, of contents in single calls' own memory. A time is that of the slowest
+ * They are measured as in a step that is a CUDA graph: many of them back to back, captured on a
+ * device that captures, of contents in single calls' own memory. A time is that of the slowest
  * rank: in a row of exchanges all take the same. */
 #ifndef UNMASK_ENGINE_CALIBRATE_EXCHANGE_H
 #define UNMASK_ENGINE_CALIBRATE_EXCHANGE_H

@@ -209,14 +209,17 @@ static int check_span(const struct packed *packed, const struct step *step, uint
         return err_usage(err, "span %" PRIu32 " is %s, but the step graph is %s", i,
                          span->exact ? "exact" : "not exact", packed->exact ? "exact" : "not");
     }
-    int status = check_positions(packed, step, i, err);
-    status = status == 0 ? check_rows(step, i, err) : status;
-    if (packed->exact) {
-        status = status == 0 ? check_masked(packed, step, i, err) : status;
-        return status == 0 ? check_pages(packed, step, i, err) : status;
+    if (check_positions(packed, step, i, err) != 0 || check_rows(step, i, err) != 0) {
+        return err_status(err);
     }
-    status = status == 0 && span->select_rows > 0 ? check_selection(packed, step, i, err) : status;
-    return status == 0 ? check_store(packed, step, i, err) : status;
+    if (packed->exact) {
+        int status = check_masked(packed, step, i, err);
+        return status != 0 ? status : check_pages(packed, step, i, err);
+    }
+    if (span->select_rows > 0 && check_selection(packed, step, i, err) != 0) {
+        return err_status(err);
+    }
+    return check_store(packed, step, i, err);
 }
 
 static int check_shape(const struct packed *packed, const struct step *step, struct err *err) {

@@ -207,24 +207,23 @@ static int count_experts(struct stage *stage, struct measured_step *out, struct 
 static int measure(struct stage *stage, const struct measuring *measuring,
                    struct measured_step *out, struct err *err) {
     const struct asked_step *step = stage->step;
-    int status = admit(stage, err);
-    status = status == 0 ? bring(stage, 0, &step->kinds[0], err) : status;
-    status = status == 0 ? bring(stage, step->kinds[0].n_requests, &step->kinds[1], err) : status;
-    status = status == 0 ? repeat(stage, measuring, out, err) : status;
-    status = status == 0 ? repeat_operators(stage, measuring->operator_rounds, out, err) : status;
-    if (status == 0 && measuring->operator_rounds > 0 &&
-        stage->engine->system->model->experts > 0) {
-        status = count_experts(stage, out, err);
+    struct placement placement;
+    if (admit(stage, err) != 0 || bring(stage, 0, &step->kinds[0], err) != 0 ||
+        bring(stage, step->kinds[0].n_requests, &step->kinds[1], err) != 0 ||
+        repeat(stage, measuring, out, err) != 0 ||
+        repeat_operators(stage, measuring->operator_rounds, out, err) != 0) {
+        return err_status(err);
+    }
+    if (measuring->operator_rounds > 0 && stage->engine->system->model->experts > 0 &&
+        count_experts(stage, out, err) != 0) {
+        return err_status(err);
     }
     out->workspace_bytes = live_activation_peak_bytes(stage->live);
     out->own_bytes = engine_memory(stage->engine).side_bytes;
     out->n_ranks = stage->engine->system->settings.tensor_parallel;
-    if (status == 0) {
-        struct placement placement;
-        status = system_place(stage->engine->system, &step->shape, step->workspace_bytes,
-                              &placement, err);
-        out->planned_bytes = placement.peak_bytes;
-    }
+    int status =
+        system_place(stage->engine->system, &step->shape, step->workspace_bytes, &placement, err);
+    out->planned_bytes = placement.peak_bytes;
     return status;
 }
 
