@@ -188,8 +188,7 @@ static int launch_copy(struct measure *m, int copy) {
     }
     for (uint32_t i = 0; i < point->n_ops; i++) {
         const struct turn turn = turn_of(m, point->first_op + i, copy);
-        const struct launch l = launch_of(&m->issue, &turn);
-        int status = point->part != NULL ? point->part(&l) : op_launch_of(l.op)->launch(&l);
+        int status = issue_turn(&m->issue, &turn);
         if (status != DEVICE_OK) {
             return status;
         }

@@ -12,7 +12,6 @@
 #include "sim/cost/profile.h"
 #include "sim/graph/graph.h"
 
-struct launch;
 struct trial;
 
 enum { POINT_MAX_SIZES = 6 };
@@ -29,11 +28,9 @@ struct calibration_point {
     int64_t sizes[POINT_MAX_SIZES];
     uint32_t n_sizes, group;
     bool is_heavy; /* the device's arithmetic units bound it, at its largest sizes at least */
-    /* What is launched: n_ops operators of one of the model's graphs, from first_op on; or, where
-     * it is not NULL, a part of the first of them. */
+    /* What is launched: n_ops operators of one of the model's graphs, from first_op on. */
     int variant;
     uint32_t first_op, n_ops;
-    int (*part)(const struct launch *l);
     /* The requests that it is launched for, `n_rows` of them or of their tokens; NULL: so many
      * tokens, all with logits. */
     void (*fill)(struct trial *trial, const struct calibration_point *point);
