@@ -46,10 +46,11 @@ struct call_norm {
     enum kernel_dtype dtype;
 };
 
-/* y = x w' + add. alike: how it is computed follows from its shape alone, so that equal devices
- * give equal bits. K and the strides multiples of 8. w may be some rows of a taller matrix: where
- * the call says how many rows of it lie before and after them, the CPU's products round as those
- * of the whole matrix do. by_inputs: w is [K, N] and whole, y = x w + add, N a multiple of 8. */
+/* y = x w' + add. deterministic: how it is computed follows from its shape alone, so that equal
+ * devices give equal bits. K and the strides multiples of 8. w may be some rows of a taller matrix:
+ * where the call says how many rows of it lie before and after them, the CPU's products round as
+ * those of the whole matrix do. by_inputs: w is [K, N] and whole, y = x w + add, N a multiple of 8.
+ */
 struct call_linear {
     const void *x;   /* [T, K], rows x_stride apart */
     const void *w;   /* [N, K]; by_inputs: [K, N] */
@@ -59,7 +60,7 @@ struct call_linear {
     int32_t n_tokens, n_outputs, n_inputs;
     int32_t outputs_before, outputs_after;
     enum kernel_dtype dtype;
-    bool alike, by_inputs;
+    bool deterministic, by_inputs;
 };
 
 /* y = a + b; y may be either. n a multiple of 8. */

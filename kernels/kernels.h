@@ -87,7 +87,7 @@ cudaError_t kernel_head_wgmma(const struct call_head *call, cudaStream_t stream)
  * cudaErrorNotSupported anywhere else, where the caller runs a product and kernel_swiglu. No tokens
  * is a success that does nothing.
  * Whatever width its tiles have, an output is one sum in the order of the channels: a row is the
- * same bits in any company (tests/gpu/test_company.c).
+ * same bits whatever other rows are in the call (tests/gpu/test_batch_invariance.c).
  * Measured at C 4096, F 12288 on one H200, 2026-11-21: 0.99 to 1.01 of torch.matmul's time alone
  * from 128 tokens on, 0.91 to 0.96 of it with kernel_swiglu; below, no slower than both by more
  * than 1 %. */
@@ -126,7 +126,7 @@ cudaError_t kernel_moe_sort(const struct call_moe_sort *call, cudaStream_t strea
 cudaError_t kernel_moe_combine(const struct call_moe_combine *call, cudaStream_t stream);
 /* The experts' products take the fastest path the current device has; those below are the paths
  * themselves, the wgmma ones compiled for compute capability 9.0 (else cudaErrorNotSupported). On
- * one device a pair's outputs are the same bits in any company. */
+ * one device a pair's outputs are the same bits whatever other rows are in the call. */
 cudaError_t kernel_moe_gate_up(const struct call_moe_gate_up *call, cudaStream_t stream);
 cudaError_t kernel_moe_gate_up_mma(const struct call_moe_gate_up *call, cudaStream_t stream);
 cudaError_t kernel_moe_gate_up_wgmma(const struct call_moe_gate_up *call, cudaStream_t stream);

@@ -39,7 +39,7 @@ $(BUILD)/tests/gpu/%.o: tests/gpu/%.c
 
 # Plain programs. These call launchers, with a runtime of their own on the same context.
 LAUNCHER_TESTS := $(addprefix $(BUILD)/tests/gpu/,test_kernels test_block_kernels test_gate_up \
-                  test_moe test_decode test_smooth test_company)
+                  test_moe test_decode test_smooth test_batch_invariance)
 LAUNCHER_BENCHES := $(BUILD)/tests/gpu/bench_decode
 $(LAUNCHER_TESTS) $(LAUNCHER_BENCHES): $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.o \
                                        $(BUILD)/libunmask_ref.a $(BUILD)/kernels/libunmask_cuda.so
@@ -48,12 +48,13 @@ $(LAUNCHER_TESTS) $(LAUNCHER_BENCHES): $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/
 	    -Wl,-rpath,'$$ORIGIN/../../kernels' -Wl,--allow-shlib-undefined -L$(CUDA)/lib64 \
 	    -lcudart_static -ldl -lpthread -lrt -lm
 
-# The device's test opens the library as the program does.
-$(BUILD)/tests/gpu/test_device: $(BUILD)/tests/gpu/test_device.o $(BUILD)/libunmask_ref.a
+# The device's tests open the library as the program does.
+DEVICE_TESTS := $(addprefix $(BUILD)/tests/gpu/,test_device test_device_kernels test_device_products)
+$(DEVICE_TESTS): %: %.o $(BUILD)/libunmask_ref.a
 	$(say) LD $@
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -ldl -lm
 
-GPU_TESTS := $(LAUNCHER_TESTS) $(BUILD)/tests/gpu/test_device $(BUILD)/tests/gpu/test_engine \
+GPU_TESTS := $(LAUNCHER_TESTS) $(DEVICE_TESTS) $(BUILD)/tests/gpu/test_engine \
              $(BUILD)/tests/gpu/test_long
 # It takes several GPUs: built with the others, run by hand.
 RANKS_TEST := $(BUILD)/tests/gpu/test_ranks

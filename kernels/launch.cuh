@@ -1,6 +1,6 @@
 /* How kernels follow one another. On sm_90a the next kernel's blocks begin while the one before
  * still runs (programmatic dependent launch; CUDA C++ Programming Guide), and wait there: in a
- * recorded step a small kernel then costs 0.3 to 0.7 microseconds less, and a product of few
+ * captured step a small kernel then costs 0.3 to 0.7 microseconds less, and a product of few
  * tokens, which fetches weights meanwhile, 1 to 2 less (one H200, 2026-11-22).
  *
  * Every kernel that `launch` launches begins with dependencies_wait and dependents_launch, in this

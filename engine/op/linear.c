@@ -15,7 +15,7 @@ static struct call_linear call_of(const struct launch *l) {
         .outputs_before = (int32_t)l->op->weight_rows_before,
         .outputs_after = (int32_t)l->op->weight_rows_after,
         .dtype = l->dtype,
-        .alike = model_ranks(l->model) > 1 && l->op->weight == WEIGHT_ROUTER,
+        .deterministic = model_ranks(l->model) > 1 && l->op->weight == WEIGHT_ROUTER,
         /* Tokens' probabilities times the table of embeddings. */
         .by_inputs = l->op->weight == WEIGHT_EMBEDDING,
     };

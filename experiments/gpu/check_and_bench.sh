@@ -16,7 +16,7 @@ nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw,temperature.gpu 
 failed=0
 if [ "$what" != bench ]; then
     rm -f "$out/checks.txt"
-    for test in test_kernels test_block_kernels test_moe test_decode test_smooth test_device test_company; do
+    for test in test_kernels test_block_kernels test_moe test_decode test_smooth test_device test_device_kernels test_device_products test_batch_invariance; do
         timeout 120 "$build/tests/gpu/$test" 2>&1 | tee -a "$out/checks.txt"
         [ "${PIPESTATUS[0]}" = 0 ] || failed=1
     done
@@ -26,7 +26,7 @@ if [ "$what" != bench ]; then
 fi
 if [ "$what" = all ] || [ "$what" = sanitize ]; then
     for tool in memcheck racecheck initcheck; do
-        for test in test_kernels test_block_kernels test_moe test_decode test_smooth test_device test_company; do
+        for test in test_kernels test_block_kernels test_moe test_decode test_smooth test_device test_device_kernels test_device_products test_batch_invariance; do
             timeout 150 compute-sanitizer --tool $tool --error-exitcode 9 \
                 "$build/tests/gpu/$test" 1 small >"$out/$tool-$test.txt" 2>&1 || failed=1
             echo "$tool $test: $(tail -1 "$out/$tool-$test.txt")"

@@ -252,7 +252,7 @@ static bool plan_make(struct device *device, const struct call_linear *call, int
     plan->n_inputs = call->n_inputs;
     plan->adds = call->add != nullptr;
     plan->by_inputs = call->by_inputs;
-    plan->timed = time || linears->invariant || call->alike;
+    plan->timed = time || linears->invariant || call->deterministic;
     plan->algorithm = results[0].algo;
     return true;
 }
@@ -298,7 +298,7 @@ int device_linear(struct device *device, const struct call_linear *call) {
     struct plan *plan = found ? found : &own;
     const bool is_new = plan->last_token == 0;
     if (is_new || (!plan->timed && !device->capturing)) {
-        const bool time = found && !device->capturing && !linears->invariant && !call->alike;
+        const bool time = found && !device->capturing && !linears->invariant && !call->deterministic;
         if (!plan_make(device, call, last_token, time, plan)) {
             return linear_status(device, CUBLAS_STATUS_NOT_SUPPORTED);
         }

@@ -71,7 +71,7 @@ int device_clear(struct device *device, void *to, int64_t bytes) {
 /* ---- events ---- */
 
 static cudaEvent_t event_of(struct device_event *event) {
-    return reinterpret_cast<cudaEvent_t>(mark);
+    return reinterpret_cast<cudaEvent_t>(event);
 }
 
 int device_event_open(struct device *device, struct device_event **out) {
@@ -98,7 +98,7 @@ void device_event_close(struct device *device, struct device_event *event) {
 }
 
 int device_event_record(struct device *device, struct device_event *event) {
-    if (capturing(device, "mark")) {
+    if (capturing(device, "event_record")) {
         return DEVICE_REFUSED;
     }
     return device_status(device, cudaEventRecord(event_of(event), device->stream),

@@ -1,5 +1,5 @@
 /* What deciding takes beside a step: every decoder's rule, with what it reads of the logits beyond
- * token and confidence, for LLaDA-MoE's vocabulary. Device time of recorded launches, and as a
+ * token and confidence, for LLaDA-MoE's vocabulary. Device time of launches in a graph, and as a
  * share of the least that a step takes, reading all of LLaDA-MoE's weights once (a block of 32
  * tokens hits 63 of 64 experts) at the bandwidth of a copy in the same run. Masks are committed
  * where they stand, so that every launch finds the same rows. Then the kernels of iteration
@@ -30,13 +30,13 @@ static int in_order(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Microseconds of one launch, the median over rounds of recorded launches. */
+/* Microseconds of one launch, the median over rounds of launches in a graph. */
 static double time_of(cudaError_t (*run)(const struct step *s, cudaStream_t stream),
                       const struct step *s) {
     cudaStream_t stream;
     cudaEvent_t from, to;
     cudaGraph_t graph;
-    cudaGraphExec_t recorded;
+    cudaGraphExec_t executable;
     double us[ROUNDS];
     must(cudaStreamCreate(&stream), "stream");
     must(cudaEventCreate(&from), "event");
@@ -46,18 +46,18 @@ static double time_of(cudaError_t (*run)(const struct step *s, cudaStream_t stre
         must(run(s, stream), "launch");
     }
     must(cudaStreamEndCapture(stream, &graph), "capture");
-    must(cudaGraphInstantiateWithFlags(&recorded, graph, 0), "graph");
+    must(cudaGraphInstantiateWithFlags(&executable, graph, 0), "graph");
     for (int round = -1; round < ROUNDS; round++) { /* one round to warm up */
         float ms;
         must(cudaEventRecord(from, stream), "event");
-        must(cudaGraphLaunch(recorded, stream), "graph");
+        must(cudaGraphLaunch(executable, stream), "graph");
         must(cudaEventRecord(to, stream), "event");
         must(cudaStreamSynchronize(stream), "run");
         must(cudaEventElapsedTime(&ms, from, to), "time");
         us[round < 0 ? 0 : round] = (double)ms * 1000 / LAUNCHES;
     }
     qsort(us, ROUNDS, sizeof us[0], in_order);
-    must(cudaGraphExecDestroy(recorded), "graph");
+    must(cudaGraphExecDestroy(executable), "graph");
     must(cudaGraphDestroy(graph), "graph");
     must(cudaEventDestroy(from), "event");
     must(cudaEventDestroy(to), "event");

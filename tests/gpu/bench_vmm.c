@@ -248,21 +248,21 @@ static void measure_mapping(int64_t total, bool counts) {
 
 static double fill_ns(void *at, int64_t bytes) {
     enum { FILLS = 8 };
-    struct device_event *marks[2];
+    struct device_event *events[2];
     double ns;
     for (int i = 0; i < 2; i++) {
-        must(table->event_open(device.device, &marks[i]), "opening a mark");
+        must(table->event_open(device.device, &events[i]), "opening an event");
     }
     must(table->clear(device.device, at, bytes), "filling");
-    must(table->event_record(device.device, marks[0]), "marking");
+    must(table->event_record(device.device, events[0]), "event_record");
     for (int i = 0; i < FILLS; i++) {
         must(table->clear(device.device, at, bytes), "filling");
     }
-    must(table->event_record(device.device, marks[1]), "marking");
-    must(table->event_wait(device.device, marks[1]), "waiting");
-    must(table->event_elapsed(device.device, marks[0], marks[1], &ns), "measuring");
+    must(table->event_record(device.device, events[1]), "event_record");
+    must(table->event_wait(device.device, events[1]), "waiting");
+    must(table->event_elapsed(device.device, events[0], events[1], &ns), "measuring");
     for (int i = 0; i < 2; i++) {
-        table->event_close(device.device, marks[i]);
+        table->event_close(device.device, events[i]);
     }
     return ns / FILLS;
 }

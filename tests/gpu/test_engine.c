@@ -93,8 +93,8 @@ static void read_golden(const char *folder, int32_t *ids, float *logits) {
     safetensors_close(&golden);
 }
 
-/* All positions of one canvas in one pass, three times: launched, recorded, played. `chunks` of the
- * FFN alone: the logits are wanted whole. */
+/* All positions of one canvas in one pass, three times: launched, captured, launched as a graph.
+ * `chunks` of the FFN alone: the logits are wanted whole. */
 static void compare_with_golden(const struct model *model, struct chunk_rows chunks) {
     static float wanted[TOKENS * VOCAB], found[TOKENS * VOCAB];
     char relative[256], folder[1024];
@@ -357,7 +357,7 @@ static void compare_with_cpu(const char *model, const char *cache, const char *h
 
 /* ---- alone and together ---- */
 
-/* What company changed. */
+/* What co-batched requests changed. */
 struct change {
     int64_t n_confidences, n_changed; /* as bits */
     int64_t n_tokens, n_other_tokens; /* of canvases, at the end */
@@ -418,12 +418,12 @@ static struct change run_both_ways(const char *model, const char *cache, const c
     return change;
 }
 
-/* Without the option company may change bits: printed only. */
+/* Without the option co-batched requests may change bits: printed only. */
 static void compare_with_alone(const char *model, const char *cache, const char *head) {
     struct change on = run_both_ways(model, cache, head, "runtime.batch_invariant");
     check(on.n_changed == 0 && on.n_other_tokens == 0 && on.n_confidences > 0,
-          "%s, cache %s, fused head %s, batch_invariant on: company changes %" PRId64 " of %" PRId64
-          " confidences, %" PRId64 " of %" PRId64 " tokens%s",
+          "%s, cache %s, fused head %s, batch_invariant on: co-batched requests change %" PRId64
+          " of %" PRId64 " confidences, %" PRId64 " of %" PRId64 " tokens%s",
           model, cache, head, on.n_changed, on.n_confidences, on.n_other_tokens, on.n_tokens,
           on.first);
     struct change off = run_both_ways(model, cache, head, NULL);
@@ -463,7 +463,7 @@ static int keep_focused(void *state, uint64_t id, const int32_t *tokens, uint32_
     return 0;
 }
 
-/* Requests of several lengths under focus; in company that changes no bit. */
+/* Requests of several lengths under focus, whose batches change no bit. */
 static void serve_focused(const char *loops, const char *decoder, struct focused *run) {
     struct err err = {0};
     struct setting settings[] = {

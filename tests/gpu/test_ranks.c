@@ -20,7 +20,7 @@ enum {
     MOST_ELEMENTS = 9 << 20, /* 18 MiB of bf16 */
     WINDOW = 4096,           /* elements looked at in a round */
     ROUNDS = 1000,
-    TIMED = 50, /* sums in a recording */
+    TIMED = 50, /* sums in a graph */
     PLAYS = 11,
 };
 
@@ -40,7 +40,7 @@ struct party {
     struct engine_device device;
     int32_t rank;
     void *x, *y, *z;
-    struct device_event *marks[2];
+    struct device_event *events[2];
     unsigned char *host;
 };
 static struct party parties[CALL_MAX_RANKS];
@@ -66,8 +66,8 @@ static void open_party(struct party *p) {
     must(p, table->allocate(p->device.device, MOST_ELEMENTS * 2LL, &p->x), "allocate");
     must(p, table->allocate(p->device.device, MOST_ELEMENTS * 2LL, &p->y), "allocate");
     must(p, table->allocate(p->device.device, MOST_ELEMENTS * 2LL, &p->z), "allocate");
-    must(p, table->event_open(p->device.device, &p->marks[0]), "event_open");
-    must(p, table->event_open(p->device.device, &p->marks[1]), "event_open");
+    must(p, table->event_open(p->device.device, &p->events[0]), "event_open");
+    must(p, table->event_open(p->device.device, &p->events[1]), "event_open");
     p->host = malloc(WINDOW * 4 * CALL_MAX_RANKS);
 }
 
@@ -170,12 +170,12 @@ static void check_sums(struct party *p, enum all_reduce_way way, const char *nam
     }
 }
 
-/* Sums of three sizes and a gathering, recorded once and played on new contents. */
+/* Sums of three sizes and a gathering, captured once and launched on new contents. */
 static void check_plays(struct party *p) {
     static const int64_t sizes[] = {131072, 1 << 20, 4096};
     const struct device_table *table = p->device.table;
     struct device *device = p->device.device;
-    struct device_graph *recording = NULL;
+    struct device_graph *graph = NULL;
     int64_t n_wrong = 0;
     struct call_all_reduce sum = {.x = p->x, .y = p->y, .dtype = KERNEL_BF16};
     const struct call_all_gather gather = {.x = p->x, .y = p->z, .bytes = 12 * 100};
@@ -186,11 +186,11 @@ static void check_plays(struct party *p) {
         sum.y = (unsigned char *)p->y + i * (4 << 20);
         must(p, table->all_reduce(device, &sum), "all_reduce");
     }
-    must(p, table->capture_end(device, &recording), "capture_end");
+    must(p, table->capture_end(device, &graph), "capture_end");
     for (uint64_t round = 0; round < ROUNDS; round++) {
         const struct call_random fill = contents(p, p->rank, round, sizes[1], KERNEL_BF16);
         must(p, table->random(device, &fill), "random");
-        must(p, table->graph_launch(device, recording), "graph_launch");
+        must(p, table->graph_launch(device, graph), "graph_launch");
         if (round % 7 == 0) {
             for (int i = 0; i < 3; i++) {
                 const int64_t first =
@@ -211,7 +211,7 @@ static void check_plays(struct party *p) {
             }
         }
     }
-    table->graph_close(device, recording);
+    table->graph_close(device, graph);
     if (p->rank == 0) {
         printf("rank 0: %d plays of sums and a gathering, %" PRId64 " elements wrong\n", ROUNDS,
                n_wrong);
@@ -231,11 +231,11 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Microseconds of one of the TIMED sums in a recording, the median of plays. */
+/* Microseconds of one of the TIMED sums in a graph, the median of plays. */
 static double time_sum(struct party *p, int64_t n, enum all_reduce_way way) {
     const struct device_table *table = p->device.table;
     struct device *device = p->device.device;
-    struct device_graph *recording = NULL;
+    struct device_graph *graph = NULL;
     const struct call_all_reduce call = {
         .x = p->x, .y = p->x, .n = n, .way = way, .dtype = KERNEL_BF16};
     double us[PLAYS];
@@ -247,27 +247,27 @@ static double time_sum(struct party *p, int64_t n, enum all_reduce_way way) {
     for (int i = 0; i < TIMED; i++) {
         must(p, table->all_reduce(device, &call), "all_reduce");
     }
-    must(p, table->capture_end(device, &recording), "capture_end");
+    must(p, table->capture_end(device, &graph), "capture_end");
     for (int i = 0; i < PLAYS; i++) {
         double ns;
         meet();
-        must(p, table->graph_launch(device, recording), "graph_launch"); /* all have begun */
-        must(p, table->event_record(device, p->marks[0]), "mark");
-        must(p, table->graph_launch(device, recording), "graph_launch");
-        must(p, table->event_record(device, p->marks[1]), "mark");
-        must(p, table->event_wait(device, p->marks[1]), "event_wait");
-        must(p, table->event_elapsed(device, p->marks[0], p->marks[1], &ns), "event_elapsed");
+        must(p, table->graph_launch(device, graph), "graph_launch"); /* all have begun */
+        must(p, table->event_record(device, p->events[0]), "event_record");
+        must(p, table->graph_launch(device, graph), "graph_launch");
+        must(p, table->event_record(device, p->events[1]), "event_record");
+        must(p, table->event_wait(device, p->events[1]), "event_wait");
+        must(p, table->event_elapsed(device, p->events[0], p->events[1], &ns), "event_elapsed");
         us[i] = ns * 1e-3 / TIMED;
     }
-    table->graph_close(device, recording);
+    table->graph_close(device, graph);
     qsort(us, PLAYS, sizeof us[0], by_size);
     return us[PLAYS / 2];
 }
 
 static void time_sums(struct party *p) {
     if (p->rank == 0) {
-        printf("\nsum over %d ranks, in a played recording, median of %d: us\n%10s %10s %10s %8s\n",
-               n_ranks, PLAYS, "bytes", "own", "nccl", "own/nccl");
+        printf("\nsum over %d ranks, in a graph, median of %d: us\n%10s %10s %10s %8s\n", n_ranks,
+               PLAYS, "bytes", "own", "nccl", "own/nccl");
     }
     for (int64_t bytes = 8 << 10; bytes <= 16 << 20; bytes *= 2) {
         const double own = time_sum(p, bytes / 2, ALL_REDUCE_OWN);
@@ -366,7 +366,8 @@ static void close_side(struct side *side) {
     engine_device_close(&side->device);
 }
 
-/* One pass over n tokens, again and again: launched, recorded, played. Its median time, ms. */
+/* One pass over n tokens, again and again: launched, captured, launched as a graph. Its median
+ * time, ms. */
 static double run_side(struct side *side, uint32_t n, uint32_t logit_rows, int rounds) {
     static int32_t ids[MOST_TOKENS], positions[MOST_TOKENS];
     double ms[64];

@@ -340,7 +340,7 @@ START_TEST(an_expert_that_holds_all_is_the_dense_layer) {
 }
 END_TEST
 
-START_TEST(a_tokens_company_does_not_change_its_bits) {
+START_TEST(co_batched_tokens_do_not_change_a_tokens_bits) {
     static float inner[PAIRS][F], outer[PAIRS][C];
     struct mixture *m = &mixture;
     open_cpu();
@@ -410,7 +410,7 @@ int main(void) {
         another_ranks_experts_have_no_place,
         an_experts_products_are_the_dense_ones_of_its_tokens,
         an_expert_that_holds_all_is_the_dense_layer,
-        a_tokens_company_does_not_change_its_bits,
+        co_batched_tokens_do_not_change_a_tokens_bits,
         what_comes_back_is_weighted_and_other_ranks_parts_are_left_out,
     };
     return SUITE_RUN("moe_kernels", tests);

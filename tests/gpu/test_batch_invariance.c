@@ -1,9 +1,9 @@
-/* What a row or a request gets from each kernel does not depend on its company while the device's
- * switch is on: alone, in small batches and in large ones it is the same bits. A plain program:
- * `test_company [seed] [small]` prints the seed, a line for each piece, under it how many batches
- * differ with the switch off (which is allowed, and shows that the piece can differ), and the
- * count of failures. Paths that this GPU's device does not take are launched directly; `small`
- * keeps to sizes a memory checker gets through. */
+/* What a row or a request gets from each kernel does not depend on the rows and requests beside it
+ * while the device's switch is on: alone, in small batches and in large ones it is the same bits. A
+ * plain program: `test_batch_invariance [seed] [small]` prints the seed, a line for each piece,
+ * under it how many batches differ with the switch off (which is allowed, and shows that the piece
+ * can differ), and the count of failures. Paths that this GPU's device does not take are launched
+ * directly; `small` keeps to sizes a memory checker gets through. */
 #include <cuda_runtime_api.h>
 #include <inttypes.h>
 #include <stdarg.h>
