@@ -40,20 +40,21 @@ Rope = struct("Rope", qkv=P, bias=P, q_norm=P, k_norm=P, cos_sin=P, positions=P,
               rotary_size=I, epsilon=FL, dtype=I)
 Dense = struct("Dense", q=P, k=P, v=P, y=P, start=P, q_stride=L, kv_stride=L, y_stride=L,
                n_requests=I, n_tokens=I, n_heads=I, n_kv_heads=I, head_size=I, max_tokens=I,
-               dtype=I)
+               first_query=I, n_queries=I, dtype=I)
 Keep = struct("Keep", k=P, v=P, start=P, owner=P, kv_rows=P, kept=P, cache_start=P, cache=P,
               kv_stride=L, n_requests=I, n_tokens=I, n_kv_heads=I, head_size=I, dtype=I)
 Block = struct("Block", q=P, k=P, v=P, cache=P, y=P, start=P, kept=P, cache_start=P,
                scratch=P, q_stride=L, kv_stride=L, y_stride=L, n_requests=I, n_heads=I,
-               n_kv_heads=I, head_size=I, max_queries=I, invariant=c.c_bool, dtype=I)
+               n_kv_heads=I, head_size=I, max_queries=I, own_cached=c.c_bool, invariant=c.c_bool,
+               dtype=I)
 Select = struct("Select", q=P, k=P, v=P, start=P, block_start=P, block_end=P, kept=P,
                 cache_start=P, score_start=P, cache=P, scores=P, indices=P, q_stride=L,
                 kv_stride=L, n_requests=I, n_heads=I, n_kv_heads=I, head_size=I, max_candidates=I,
                 uniform=c.c_bool, dtype=I)
-Head = struct("Head", x=P, w=P, token=P, confidence=P, margin=P, entropy=P, scratch=P, n_rows=I,
-              n_channels=I, n_vocab=I, rounded=c.c_bool, invariant=c.c_bool, dtype=I)
-Sample = struct("Sample", logits=P, token=P, confidence=P, margin=P, entropy=P, n_rows=I, n_vocab=I,
-                dtype=I)
+Head = struct("Head", x=P, w=P, token=P, confidence=P, margin=P, entropy=P, logit=P,
+              scratch=P, n_rows=I, n_channels=I, n_vocab=I, rounded=c.c_bool, invariant=c.c_bool, dtype=I)
+Sample = struct("Sample", logits=P, token=P, confidence=P, margin=P, entropy=P, logit=P, n_rows=I,
+                n_vocab=I, dtype=I)
 
 # What kernels/device.h has in its table, in order, up to the first kernels.
 DEVICE = ("open enter close trouble facts vitals allocate release allocated_bytes own_bytes "

@@ -3,8 +3,8 @@
     python3 compare_libraries.py BEFORE NEW OUT.csv [PIECE...]
 
 The shapes, buffers and rounds are those of bench_kernels.py and bench_block.py: every launch that
-they time as ours is made in both libraries on the same tensors, and the two take turns. Peers are
-left out, and so are products, which go through the device's table. OUT.csv has a row a shape: its
+they time as ours is made in both libraries on the same tensors, and the two take turns, once the
+one first and once the other. Peers are left out, and so are products, which go through the device's table. OUT.csv has a row a shape: its
 piece, what was timed, microseconds of both, and their ratio (above 1: the new one is slower).
 """
 import collections
@@ -47,7 +47,10 @@ def time_all(candidates, eager=()):
         if runs and all(hasattr(run, "before") for run in runs):
             sides[name] = runs
             sides[name + " before"] = [run.before for run in runs]
-    us = plain_time(sides) if sides else {}
+    if not sides:
+        return collections.defaultdict(lambda: 1.0)
+    us, swapped = plain_time(sides), plain_time(dict(reversed(sides.items())))
+    us = {name: (us[name] + swapped[name]) / 2 for name in us}
     for name in [name for name in sides if not name.endswith(" before")]:
         ratio = us[name] / us[name + " before"]
         rows.append([piece, f"{sides[name][0].of} {name}", f"{us[name + ' before']:.2f}",

@@ -1,6 +1,6 @@
 /* Bidirectional attention of whole requests on sm_90a (warpgroup.cuh says how): 128 queries of a
- * head at a time, fetched by one thread. Tiles reach into the next request; their scores are masked,
- * so another request's keys and values never count, provided they are finite. */
+ * head at a time, fetched by one thread. Tiles reach into the next request; their scores are
+ * masked, so another request's keys and values never count, provided they are finite. */
 #include "kernels/attention/dense_attention.cuh"
 #include "kernels/attention/warpgroup.cuh"
 #include "kernels/launch.cuh"
@@ -39,7 +39,9 @@ static __device__ __forceinline__ void
 fetch_items(const struct attention_ring<STAGES> &ring, const CUtensorMap *q_map,
             const CUtensorMap *k_map, const CUtensorMap *v_map,
             const struct call_dense_attention &call, int n_row_tiles, int n_items) {
-    struct ring_place<STAGES> place = {0, 1};
+    struct ring_place<STAGES> place = {
+        0, 1
+    };
     int q_parity = 1;
     struct dense_item item;
     for (int i = blockIdx.x; i < n_items; i += gridDim.x) {
@@ -91,8 +93,8 @@ static __global__ void __launch_bounds__(WARPGROUP_THREADS, 1)
         if (!item_of(call, i, n_row_tiles, item)) {
             continue;
         }
-        const int length = item.length;
-        attender.template run<false>((length + TILE_N - 1) / TILE_N, length, length, length,
+        const int extent[2] = {item.length, item.length};
+        attender.template run<false>((item.length + TILE_N - 1) / TILE_N, 0, extent, item.length,
                                      scale_log2);
 #pragma unroll
         for (int half = 0; half < 2; half++) {

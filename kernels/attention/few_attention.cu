@@ -129,8 +129,7 @@ static __global__ void __launch_bounds__(THREADS)
         if (first_key < n_keys) {
             const uint32_t at = stages + (tile - begin) % STAGES * STAGE_BYTES +
                                 warp_n * WARP_KEYS * (HEAD_SIZE * 2);
-            const int reached[2] = {extent[0] - first_key, extent[1] - first_key};
-            part_add<WARP_KEYS>(part, q, at, at + STAGE_BYTES / 2, reached, scale_log2);
+            part_add<WARP_KEYS>(part, q, at, at + STAGE_BYTES / 2, first_key, extent, scale_log2);
         }
     }
     copy_async_wait<0>();

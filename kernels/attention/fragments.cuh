@@ -92,11 +92,12 @@ static __device__ __forceinline__ void part_weigh(struct part<D> &part, float (&
     }
 }
 
-/* Adds WARP_KEYS keys, of which the lane's two rows attend to the first n_keys[half]. */
+/* Adds WARP_KEYS keys from first_key on, of which the lane's two rows attend to those below
+ * extent[half]. */
 template <int WARP_KEYS, int D>
 static __device__ __forceinline__ void
 part_add(struct part<D> &part, const uint32_t (&q)[D / 16][4], uint32_t keys, uint32_t values,
-         const int (&n_keys)[2], float scale_log2) {
+         int first_key, const int (&extent)[2], float scale_log2) {
     constexpr int KEY_TILES = WARP_KEYS / 8;
     const int lane = threadIdx.x % 32;
     float s[KEY_TILES][4];
@@ -115,13 +116,13 @@ part_add(struct part<D> &part, const uint32_t (&q)[D / 16][4], uint32_t keys, ui
             matrix_multiply(s[2 * n + 1], q[k], b[2], b[3]);
         }
     }
-    if (min(n_keys[0], n_keys[1]) < WARP_KEYS) {
+    if (first_key + WARP_KEYS > min(extent[0], extent[1])) {
 #pragma unroll
         for (int n = 0; n < KEY_TILES; n++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const int key = n * 8 + lane % 4 * 2 + (i & 1);
-                s[n][i] = key < n_keys[i / 2] ? s[n][i] : ATTENTION_NEVER;
+                const int key = first_key + n * 8 + lane % 4 * 2 + (i & 1);
+                s[n][i] = key < extent[i / 2] ? s[n][i] : ATTENTION_NEVER;
             }
         }
     }

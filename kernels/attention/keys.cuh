@@ -1,8 +1,8 @@
 /* Where attention's keys and values come from, as template parameters of its kernels: a packed
  * cache followed by the rows of the block itself (block attention), or pages (paged attention). A
  * source says how far a tile of queries reaches (struct reach), into how many tiles its keys fall,
- * and where a tile's rows are. In between tiles the line's kernel may look up where the next tile's
- * rows are, a tile ahead. */
+ * and where rows are: any row of an open source, or a tile's rows, for which something may be
+ * looked up a tile ahead. */
 #ifndef UNMASK_KERNELS_ATTENTION_KEYS_CUH
 #define UNMASK_KERNELS_ATTENTION_KEYS_CUH
 
@@ -49,8 +49,6 @@ struct stored_keys {
     int n_kept;
     const __nv_bfloat16 *kept, *k, *v;
     int64_t to_values, stride; /* from a kept key to its value; from a block's key to the next */
-    struct key_row tile; /* the first row of the tile at hand, and how far its rows are apart */
-    int64_t tile_stride;
 
     /* For tokens [first, first + n_tokens) of request r, of which the tile's last is the last-th.
      */
@@ -75,23 +73,39 @@ struct stored_keys {
         const int64_t at = j < n_kept ? (int64_t)j * HEAD_SIZE : (j - n_kept) * stride;
         return j < n_kept ? key_row{kept + at, kept + at + to_values} : key_row{k + at, v + at};
     }
+    /* A tile's rows: where the first one is, from the column that a thread copies, and how far they
+     * are apart. */
+    struct tile {
+        const __nv_bfloat16 *k, *v;
+        int64_t stride;
+
+        __device__ __forceinline__ struct key_row row(int i, bool valid, int looked_up) const {
+            (void)looked_up;
+            const int64_t from = (valid ? i : 0) * stride;
+            return {k + from, v + from};
+        }
+    };
     template <int TILE_N>
-    __device__ __forceinline__ void look_up(int at, const struct reach &reach) {
-        (void)at, (void)reach;
-    }
-    template <int TILE_N> __device__ __forceinline__ void open_tile(int at) {
-        const int n_cached = (n_kept + TILE_N - 1) / TILE_N;
+    static __device__ __forceinline__ struct tile
+    tile_at(const call &c, int kv_head, int first, const struct reach &reach, int at, int column) {
+        const int n_cached = (reach.n_kept + TILE_N - 1) / TILE_N;
         const bool cached = at < n_cached;
-        tile_stride = cached ? HEAD_SIZE : stride;
-        const int64_t from = (cached ? at : at - n_cached) * TILE_N * tile_stride;
-        tile.k = (cached ? kept : k) + from;
-        tile.v = (cached ? kept + to_values : v) + from;
+        const int64_t base =
+            cached ? reach.cache + ((int64_t)kv_head * reach.n_kept + at * TILE_N) * HEAD_SIZE
+                   : (first + (at - n_cached) * TILE_N) * c.kv_stride + kv_head * HEAD_SIZE;
+        const __nv_bfloat16 *k =
+            static_cast<const __nv_bfloat16 *>(cached ? c.cache : c.k) + base + column;
+        const __nv_bfloat16 *v = cached ? k + (int64_t)c.n_kv_heads * reach.n_kept * HEAD_SIZE
+                                        : static_cast<const __nv_bfloat16 *>(c.v) + base + column;
+        return {k, v, cached ? (int64_t)HEAD_SIZE : c.kv_stride};
     }
-    __device__ __forceinline__ struct key_row tile_row(int i, bool valid) const {
-        const int64_t from = (valid ? i : 0) * tile_stride;
-        return {tile.k + from, tile.v + from};
+    template <int TILE_N>
+    static __device__ __forceinline__ int look_up(const call &c, int r, int at,
+                                                  const struct reach &reach) {
+        (void)c, (void)r, (void)at, (void)reach;
+        return 0;
     }
-    /* Keys that a token attends to at most. */
+    /* How many keys a token attends to at most. */
     static __device__ __forceinline__ int extent(const call &c, int token) {
         (void)c, (void)token;
         return INT32_MAX;
@@ -121,7 +135,7 @@ struct paged_keys {
         }
     };
 
-    int page_shift, pool_row; /* where FETCH_ROWS rows of a tile are that this lane looked up */
+    int page_shift;
     const int32_t *pages;
     struct key_row pool;
     int64_t stride;
@@ -139,7 +153,6 @@ struct paged_keys {
         stride = c.kv_stride;
         pool.k = static_cast<const __nv_bfloat16 *>(c.k) + kv_head * c.head_size;
         pool.v = static_cast<const __nv_bfloat16 *>(c.v) + kv_head * c.head_size;
-        pool_row = 0;
     }
     /* The row of the pool that a request's row is in. */
     __device__ __forceinline__ int in_pool(int j) const {
@@ -149,20 +162,35 @@ struct paged_keys {
         const int64_t at = in_pool(j) * stride;
         return {pool.k + at, pool.v + at};
     }
-    template <int TILE_N>
-    __device__ __forceinline__ void look_up(int at, const struct reach &reach) {
-        const int lane = threadIdx.x % 32, j = at * TILE_N + lane * FETCH_ROWS;
-        if (lane < TILE_N / FETCH_ROWS && j < reach.extent) {
-            pool_row = in_pool(j);
+    struct tile {
+        const __nv_bfloat16 *k, *v;
+        int64_t stride;
+
+        __device__ __forceinline__ struct key_row row(int i, bool valid, int looked_up) const {
+            const int base = __shfl_sync(~0u, looked_up, i / FETCH_ROWS);
+            const int64_t from = valid ? (base + i % FETCH_ROWS) * stride : 0;
+            return {k + from, v + from};
         }
+    };
+    template <int TILE_N>
+    static __device__ __forceinline__ struct tile
+    tile_at(const call &c, int kv_head, int first, const struct reach &reach, int at, int column) {
+        (void)first, (void)reach, (void)at;
+        const int64_t from = kv_head * c.head_size + column;
+        return {static_cast<const __nv_bfloat16 *>(c.k) + from,
+                static_cast<const __nv_bfloat16 *>(c.v) + from, c.kv_stride};
     }
-    template <int TILE_N> __device__ __forceinline__ void open_tile(int at) {
-        (void)at;
-    }
-    __device__ __forceinline__ struct key_row tile_row(int i, bool valid) const {
-        const int base = __shfl_sync(~0u, pool_row, i / FETCH_ROWS);
-        const int64_t from = valid ? (base + i % FETCH_ROWS) * stride : 0;
-        return {pool.k + from, pool.v + from};
+    /* Where in the pool FETCH_ROWS rows of the tile are, a lane each. */
+    template <int TILE_N>
+    static __device__ __forceinline__ int look_up(const call &c, int r, int at,
+                                                  const struct reach &reach) {
+        const int lane = threadIdx.x % 32, j = at * TILE_N + lane * FETCH_ROWS;
+        if (lane >= TILE_N / FETCH_ROWS || j >= reach.extent) {
+            return 0;
+        }
+        const int shift = 31 - __clz(c.page_rows);
+        const int page = c.pages[(int64_t)r * c.max_pages + (j >> shift)];
+        return (page << shift) + (j & ((1 << shift) - 1));
     }
     static __device__ __forceinline__ int extent(const call &c, int token) {
         return c.extent[token];

@@ -102,36 +102,32 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
     }
     struct line_cursor<KEYS> use = load;
     int load_at = stretch.begin, n_issued = 0;
-    KEYS keys;
-    auto enter = [&]() { /* the tile that is loaded next */
-                         if (load_at == stretch.begin || load.tile == 0) {
-                             keys.open(call, load.request, load.kv_head, load.first, load.reach);
-                         }
-                         keys.template look_up<TILE_N>(load.tile, load.reach);
-    };
+    int looked_up = KEYS::template look_up<TILE_N>(call, load.request, load.tile, load.reach);
     auto issue = [&]() {
         if (load_at < stretch.end) {
             const int n_keys = load.reach.template in_tile<TILE_N>(load.tile);
             const uint32_t to = stages + (n_issued % STAGES) * STAGE_BYTES;
-            keys.template open_tile<TILE_N>(load.tile);
+            const int chunk = threadIdx.x % CHUNKS;
+            const typename KEYS::tile tile = KEYS::template tile_at<TILE_N>(
+                call, load.kv_head, load.first, load.reach, load.tile, chunk * 8);
 #pragma unroll
             for (int i = 0; i < TILE_N * CHUNKS / THREADS; i++) {
-                const int at = i * THREADS + threadIdx.x, row = at / CHUNKS, chunk = at % CHUNKS;
+                const int row = i * (THREADS / CHUNKS) + threadIdx.x / CHUNKS;
                 const bool valid = row < n_keys;
-                const struct key_row from = keys.tile_row(row, valid);
-                copy_async(tile_address<D>(to, row, chunk), from.k + chunk * 8, valid);
-                copy_async(tile_address<D>(to + TILE_BYTES, row, chunk), from.v + chunk * 8, valid);
+                const struct key_row from = tile.row(row, valid, looked_up);
+                copy_async(tile_address<D>(to, row, chunk), from.k, valid);
+                copy_async(tile_address<D>(to + TILE_BYTES, row, chunk), from.v, valid);
             }
             n_issued++;
             load_at += line_step<KEYS, TILE_N>(load);
             if (load_at < stretch.end) {
                 line_next<KEYS, TILE_N>(load, call, tile_tokens);
-                enter();
+                looked_up =
+                    KEYS::template look_up<TILE_N>(call, load.request, load.tile, load.reach);
             }
         }
         copy_async_commit();
     };
-    enter();
 #pragma unroll
     for (int i = 0; i < STAGES - 1; i++) {
         issue();
@@ -148,8 +144,8 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const int row = row0 + half * 8 + lane / 4;
-                extent[half] =
-                    row < rows.n_rows ? KEYS::extent(call, rows.first + row / group) : INT32_MAX;
+                extent[half] = row < rows.n_rows ? KEYS::extent(call, rows.first + row / group)
+                                                 : use.reach.n_keys();
             }
             part_clear(part);
             first_tile = use.tile;
@@ -162,12 +158,10 @@ static __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N)
         const int reached = use.reach.template in_tile<TILE_N>(use.tile) - before;
         if (reached > 0) {
             const uint32_t at = stages + (unit % STAGES) * STAGE_BYTES + before * (D * 2);
-            const int past = use.tile * TILE_N + before; /* in pages */
-            const int n_keys[2] = {
-                KEYS::RAGGED ? min(reached, extent[0] - past) : reached,
-                KEYS::RAGGED ? min(reached, extent[1] - past) : reached,
-            };
-            part_add<WARP_KEYS>(part, q, at, at + TILE_BYTES, n_keys, scale_log2);
+            const int first_key = KEYS::RAGGED ? use.tile * TILE_N + before : 0;
+            const int until[2] = {KEYS::RAGGED ? extent[0] : reached,
+                                  KEYS::RAGGED ? extent[1] : reached};
+            part_add<WARP_KEYS>(part, q, at, at + TILE_BYTES, first_key, until, scale_log2);
         }
 
         const bool item_ends = use.tile + 1 == use.n_tiles;
@@ -221,7 +215,7 @@ static cudaError_t line_start(const typename KEYS::call *call, int n_sms, cudaSt
     if (status != cudaSuccess) {
         return status;
     }
-    const int n_blocks = n_sms * (per_sm > ATTENTION_MOST_PER_SM ? ATTENTION_MOST_PER_SM : per_sm);
+    const int n_blocks = n_sms * (per_sm > ATTENTION_MOST_PER_SM ? (int)ATTENTION_MOST_PER_SM : per_sm);
     const float scale_log2 = 1.44269504088896341f / sqrtf((float)D);
     launch(kernel, (unsigned)(n_blocks < ATTENTION_MAX_BLOCKS ? n_blocks : ATTENTION_MAX_BLOCKS),
            threads, bytes, stream, *call, 16 * WARPS_M / (call->n_heads / call->n_kv_heads), n_sms,

@@ -1,8 +1,8 @@
-/* Paged attention of many query rows on sm_90a: the products of warpgroup.cuh over the line of units
- * of line.cuh. A block holds 128 query rows of a key-value head, so that keys and values are read
- * once for 32 queries of a group of four; one warp fetches them, a page or a part of one to a lane.
- * Rows past an item's extent are whatever their page holds: their scores are masked, and their
- * values zeroed. */
+/* Paged attention of many query rows on sm_90a: the products of warpgroup.cuh over the line of
+ * units of line.cuh. A block holds 128 query rows of a key-value head, so that keys and values are
+ * read once for 32 queries of a group of four; one warp fetches them, a page or a part of one to a
+ * lane. Rows past an item's extent are whatever their page holds: their scores are masked, and
+ * their values zeroed. */
 #include "kernels/attention/merge.cuh"
 #include "kernels/attention/warpgroup.cuh"
 #include "kernels/kernels.h"
@@ -19,7 +19,9 @@ fetch_stretch(const struct attention_ring<STAGES> &ring, const CUtensorMap *q_ma
               struct line_cursor<paged_keys> use, int tile_tokens, int box_rows) {
     const int lane = threadIdx.x, group = call.n_heads / call.n_kv_heads;
     const int n_copies = TILE_N / box_rows * 2, half = lane % 2, in_tile = lane / 2 * box_rows;
-    struct ring_place<STAGES> place = {0, 1};
+    struct ring_place<STAGES> place = {
+        0, 1
+    };
     int q_parity = 1;
     paged_keys keys;
     for (int unit = stretch.begin; unit < stretch.end;) {
@@ -98,16 +100,16 @@ static __global__ void __launch_bounds__(WARPGROUP_THREADS, 1)
     for (int unit = stretch.begin; unit < stretch.end;) {
         /* A segment: what of an item is in the stretch. */
         const int n_tiles = min(use.n_tiles - use.tile, stretch.end - unit);
-        const int before = use.tile * TILE_N, n_keys = use.reach.extent - before;
         const struct item_rows rows = line_rows(use, tile_tokens, group);
         int extent[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int row = attender.row() + half * 8;
-            extent[half] = row < rows.n_rows ? call.extent[rows.first + row / group] - before
-                                             : n_keys;
+            extent[half] =
+                row < rows.n_rows ? call.extent[rows.first + row / group] : use.reach.extent;
         }
-        attender.template run<true>(n_tiles, extent[0], extent[1], n_keys, scale_log2);
+        attender.template run<true>(n_tiles, use.tile * TILE_N, extent, use.reach.extent,
+                                    scale_log2);
         const bool item_ends = use.tile + n_tiles == use.n_tiles;
         if (use.tile == 0 && item_ends) {
 #pragma unroll

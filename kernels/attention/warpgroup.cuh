@@ -65,7 +65,8 @@ ring_open(const unsigned char *shared, const uint64_t *barriers) {
 }
 
 /* A place in the ring, and the parity of the barriers' phase there. */
-template <int STAGES> struct ring_place {
+template <int STAGES>
+struct ring_place {
     int at, parity;
 
     __device__ __forceinline__ void next() {
@@ -162,13 +163,15 @@ template <int STAGES> struct attender {
         }
         v.next();
     }
-    /* s becomes probabilities of the keys that the lane's rows attend to. */
-    __device__ __forceinline__ void exponentials(int reach0, int reach1, float scale_log2) {
-        if (min(reach0, reach1) < TILE_N) {
+    /* s becomes probabilities of the keys from first_key on, of which the lane's rows attend to
+     * those below extent[half]. */
+    __device__ __forceinline__ void exponentials(int first_key, const int (&extent)[2],
+                                                 float scale_log2) {
+        if (first_key + TILE_N > min(extent[0], extent[1])) {
 #pragma unroll
             for (int i = 0; i < 64; i++) {
-                const int key = i / 4 * 8 + threadIdx.x % 4 * 2 + (i & 1);
-                s[i] = key < (i / 2 % 2 ? reach1 : reach0) ? s[i] : ATTENTION_NEVER;
+                const int key = first_key + i / 4 * 8 + threadIdx.x % 4 * 2 + (i & 1);
+                s[i] = key < extent[i / 2 % 2] ? s[i] : ATTENTION_NEVER;
             }
         }
 #pragma unroll
@@ -204,15 +207,14 @@ template <int STAGES> struct attender {
             }
         }
     }
-    /* n_tiles of an item, whose queries are fetched anew. The lane's rows attend to the first
-     * reach0 and reach1 keys of them; CLEAN: past the first n_keys of them values may be anything.
-     * Afterwards out, top and sum are the rows', sum whole. */
+    /* n_tiles of an item from first_key on, whose queries are fetched anew. The lane's rows attend
+     * to the keys below extent[half]; CLEAN: values from end_key on may be anything. Afterwards
+     * out, top and sum are the rows', sum whole. */
     template <bool CLEAN>
-    __device__ __forceinline__ void run(int n_tiles, int reach0, int reach1, int n_keys,
-                                        float scale_log2) {
+    __device__ __forceinline__ void run(int n_tiles, int first_key, const int (&extent)[2],
+                                        int end_key, float scale_log2) {
         top[0] = top[1] = ATTENTION_NEVER;
         sum[0] = sum[1] = 0;
-        int before = 0; /* keys of the tiles before */
         barrier_wait(ring.q_full, q_parity);
         q_parity ^= 1;
         take_turn();
@@ -223,20 +225,20 @@ template <int STAGES> struct attender {
         if (n_tiles == 1 && leader) {
             barrier_arrive(ring.q_empty);
         }
-        exponentials(reach0, reach1, scale_log2);
+        exponentials(first_key, extent, scale_log2);
         pack();
         for (int tile = 1; tile < n_tiles; tile++) {
             take_turn();
             issue_scores();
             issue_values<false>(TILE_N, tile > 1);
             pass_turn();
-            before += TILE_N;
+            first_key += TILE_N;
             wgmma_wait<1>();
             keys_done();
             if (tile == n_tiles - 1 && leader) {
                 barrier_arrive(ring.q_empty);
             }
-            exponentials(reach0 - before, reach1 - before, scale_log2);
+            exponentials(first_key, extent, scale_log2);
             wgmma_wait<0>();
             values_done();
             pack();
@@ -245,7 +247,7 @@ template <int STAGES> struct attender {
                 out[i] *= shrink[i / 2 % 2];
             }
         }
-        issue_values<CLEAN>(n_keys - before, n_tiles > 1);
+        issue_values<CLEAN>(end_key - first_key, n_tiles > 1);
         sum[0] = quad_sum(sum[0]);
         sum[1] = quad_sum(sum[1]);
         wgmma_wait<0>();

@@ -23,6 +23,73 @@ static __device__ __forceinline__ int first_row(int row_tile, int n_rows) {
 }
 #endif
 
+#if HOPPER_DEVICE
+/* One of a lane's two rows in a tile of tokens, of which n_tokens from the lane's own first one on
+ * are tokens: what all four lanes of the row then know of it. */
+template <int TILE_TOKENS, bool STATISTICS>
+static __device__ __forceinline__ struct head_summary<STATISTICS>
+row_summary(float (&logit)[TILE_TOKENS / 2], int half, int token, int n_tokens, bool rounded) {
+    float top = -3.4e38f;
+#pragma unroll
+    for (int i = 0; i < TILE_TOKENS / 8; i++) {
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            float &x = logit[i * 4 + half * 2 + j];
+            if (rounded) {
+                x = __bfloat162float(__float2bfloat16_rn(x));
+            }
+            if (n_tokens < TILE_TOKENS) {
+                x = i * 8 + j < n_tokens ? x : -INFINITY;
+            }
+            top = fmaxf(top, x);
+        }
+    }
+    top = quad_max(top);
+    int best = INT32_MAX;
+    float sum = 0, weighted = 0;
+    const float shift = top * 1.44269504088896341f;
+#pragma unroll
+    for (int i = TILE_TOKENS / 8 - 1; i >= 0; i--) {
+#pragma unroll
+        for (int j = 1; j >= 0; j--) {
+            const float x = logit[i * 4 + half * 2 + j];
+            best = x == top ? i * 8 + j : best;
+            const float exponential = exp2_fast(x * 1.44269504088896341f - shift);
+            sum += exponential;
+            if constexpr (STATISTICS) {
+                weighted += head_weigh(x - top, exponential);
+            }
+        }
+    }
+    sum = quad_sum(sum);
+    best = best == INT32_MAX ? best : best + token;
+    best = min(best, __shfl_xor_sync(~0u, best, 1));
+    best = min(best, __shfl_xor_sync(~0u, best, 2));
+    [[maybe_unused]] float second = HEAD_LOWEST;
+    if constexpr (STATISTICS) {
+        weighted = quad_sum(weighted);
+#pragma unroll
+        for (int i = 0; i < TILE_TOKENS / 8; i++) {
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const float x = logit[i * 4 + half * 2 + j];
+                second = token + i * 8 + j != best ? fmaxf(second, x) : second;
+            }
+        }
+        second = quad_max(second);
+    }
+    struct head_summary<STATISTICS> summary;
+    summary.top = top;
+    summary.sum = sum;
+    summary.token = best;
+    if constexpr (STATISTICS) {
+        summary.second = second;
+        summary.weighted = weighted;
+    }
+    return summary;
+}
+#endif
+
 template <int CLUSTER, int TILE_TOKENS, bool STATISTICS>
 static __global__ void __launch_bounds__(THREADS, 1)
     head_wgmma_kernel(const __grid_constant__ CUtensorMap x_map,
@@ -134,67 +201,12 @@ static __global__ void __launch_bounds__(THREADS, 1)
             const int n_tokens = n_vocab - token;
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                float top = -3.4e38f;
-#pragma unroll
-                for (int i = 0; i < TILE_TOKENS / 8; i++) {
-#pragma unroll
-                    for (int j = 0; j < 2; j++) {
-                        float &x = logit[i * 4 + half * 2 + j];
-                        if (rounded) {
-                            x = __bfloat162float(__float2bfloat16_rn(x));
-                        }
-                        if (n_tokens < TILE_TOKENS) {
-                            x = i * 8 + j < n_tokens ? x : -INFINITY;
-                        }
-                        top = fmaxf(top, x);
-                    }
-                }
-                top = quad_max(top);
-                int best = INT32_MAX;
-                float sum = 0, weighted = 0;
-                const float shift = top * 1.44269504088896341f;
-#pragma unroll
-                for (int i = TILE_TOKENS / 8 - 1; i >= 0; i--) {
-#pragma unroll
-                    for (int j = 1; j >= 0; j--) {
-                        const float x = logit[i * 4 + half * 2 + j];
-                        best = x == top ? i * 8 + j : best;
-                        const float exponential = exp2_fast(x * 1.44269504088896341f - shift);
-                        sum += exponential;
-                        if constexpr (STATISTICS) {
-                            weighted += head_weigh(x - top, exponential);
-                        }
-                    }
-                }
-                sum = quad_sum(sum);
-                best = best == INT32_MAX ? best : best + token;
-                best = min(best, __shfl_xor_sync(~0u, best, 1));
-                best = min(best, __shfl_xor_sync(~0u, best, 2));
-                [[maybe_unused]] float second = HEAD_LOWEST;
-                if constexpr (STATISTICS) {
-                    weighted = quad_sum(weighted);
-#pragma unroll
-                    for (int i = 0; i < TILE_TOKENS / 8; i++) {
-#pragma unroll
-                        for (int j = 0; j < 2; j++) {
-                            const float x = logit[i * 4 + half * 2 + j];
-                            second = token + i * 8 + j != best ? fmaxf(second, x) : second;
-                        }
-                    }
-                    second = quad_max(second);
-                }
+                const struct head_summary<STATISTICS> summary =
+                    row_summary<TILE_TOKENS, STATISTICS>(logit, half, token, n_tokens, rounded);
                 const int row_tile = tile % n_groups * CLUSTER + rank;
                 const int row = first_row(row_tile, n_rows) + (group - 1) * 64 + warp * 16 +
                                 half * 8 + lane / 4;
                 if (lane % 4 == 0 && row >= row_tile * TILE_ROWS && row < n_rows) {
-                    struct head_summary<STATISTICS> summary;
-                    summary.top = top;
-                    summary.sum = sum;
-                    summary.token = best;
-                    if constexpr (STATISTICS) {
-                        summary.second = second;
-                        summary.weighted = weighted;
-                    }
                     summaries[(int64_t)row * n_token_tiles + tile / n_groups] = summary;
                 }
             }
@@ -215,8 +227,7 @@ static cudaError_t head_start(const CUtensorMap &x_map, const CUtensorMap &w_map
     const int n_token_tiles = (call->n_vocab + TILE_TOKENS - 1) / TILE_TOKENS;
     const int n_tiles = n_row_tiles * n_token_tiles;
     auto kernel = head_wgmma_kernel<CLUSTER, TILE_TOKENS, STATISTICS>;
-    cudaError_t status =
-        shared_allow(kernel, bytes);
+    cudaError_t status = shared_allow(kernel, bytes);
     if (status != cudaSuccess) {
         return status;
     }
