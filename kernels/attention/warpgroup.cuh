@@ -164,7 +164,8 @@ template <int STAGES> struct attender {
         v.next();
     }
     /* s becomes probabilities of the keys from first_key on, of which the lane's rows attend to
-     * those below extent[half]. */
+     * those below extent[half]; RAGGED: maybe to none. */
+    template <bool RAGGED>
     __device__ __forceinline__ void exponentials(int first_key, const int (&extent)[2],
                                                  float scale_log2) {
         if (first_key + TILE_N > min(extent[0], extent[1])) {
@@ -184,7 +185,7 @@ template <int STAGES> struct attender {
             peak = fmaxf(top[half], quad_max(peak));
             shrink[half] = exp2_fast((top[half] - peak) * scale_log2);
             top[half] = peak;
-            const float shift = peak > ATTENTION_NEVER ? peak * scale_log2 : 0;
+            const float shift = !RAGGED || peak > ATTENTION_NEVER ? peak * scale_log2 : 0;
             float added = 0;
 #pragma unroll
             for (int i = 0; i < 16; i++) {
@@ -208,9 +209,10 @@ template <int STAGES> struct attender {
         }
     }
     /* n_tiles of an item from first_key on, whose queries are fetched anew. The lane's rows attend
-     * to the keys below extent[half]; CLEAN: values from end_key on may be anything. Afterwards
-     * out, top and sum are the rows', sum whole. */
-    template <bool CLEAN>
+     * to the keys below extent[half]: all to the same ones, at least one a tile, unless RAGGED,
+     * where values from end_key on may be anything, too. Afterwards out, top and sum are the rows',
+     * sum whole. */
+    template <bool RAGGED>
     __device__ __forceinline__ void run(int n_tiles, int first_key, const int (&extent)[2],
                                         int end_key, float scale_log2) {
         top[0] = top[1] = ATTENTION_NEVER;
@@ -225,7 +227,7 @@ template <int STAGES> struct attender {
         if (n_tiles == 1 && leader) {
             barrier_arrive(ring.q_empty);
         }
-        exponentials(first_key, extent, scale_log2);
+        exponentials<RAGGED>(first_key, extent, scale_log2);
         pack();
         for (int tile = 1; tile < n_tiles; tile++) {
             take_turn();
@@ -238,7 +240,7 @@ template <int STAGES> struct attender {
             if (tile == n_tiles - 1 && leader) {
                 barrier_arrive(ring.q_empty);
             }
-            exponentials(first_key, extent, scale_log2);
+            exponentials<RAGGED>(first_key, extent, scale_log2);
             wgmma_wait<0>();
             values_done();
             pack();
@@ -247,7 +249,7 @@ template <int STAGES> struct attender {
                 out[i] *= shrink[i / 2 % 2];
             }
         }
-        issue_values<CLEAN>(end_key - first_key, n_tiles > 1);
+        issue_values<RAGGED>(end_key - first_key, n_tiles > 1);
         sum[0] = quad_sum(sum[0]);
         sum[1] = quad_sum(sum[1]);
         wgmma_wait<0>();
