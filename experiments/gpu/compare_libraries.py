@@ -4,13 +4,13 @@
 
 The shapes, buffers and rounds are those of bench_kernels.py and bench_block.py: every launch that
 they time as ours is made in both libraries on the same tensors, and the two take turns, once the
-one first and once the other. Peers are left out, and so are products, which go through the device's table. OUT.csv has a row a shape: its
-piece, what was timed, microseconds of both, and their ratio (above 1: the new one is slower).
+one first and once the other. Peers are left out, and so are products, which go through the
+device's table. OUT.csv has a row a shape: its piece, what was timed, microseconds of both, and
+their ratio (above 1: the new one is slower).
 """
 import collections
 import csv
 import ctypes as c
-import statistics
 import sys
 
 import torch

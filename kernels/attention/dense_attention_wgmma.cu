@@ -49,15 +49,15 @@ fetch_items(const struct attention_ring<STAGES> &ring, const CUtensorMap *q_map,
             continue;
         }
         const int kv_head = item.head / (call.n_heads / call.n_kv_heads);
-        barrier_wait(ring.q_empty, q_parity);
+        ring_wait<STAGES>(ring.q_empty, q_parity);
         q_parity ^= 1;
         fetch(ring.q_tile, q_map, ring.q_full, item.head, item.queries.first + item.row0);
         for (int row = 0; row < item.length; row += TILE_N) {
             const int at = place.at;
-            barrier_wait(ring.k_empty + at * 8, place.parity);
+            ring_wait<STAGES>(ring.k_empty + at * 8, place.parity);
             fetch(ring.k_ring + at * TILE_BYTES, k_map, ring.k_full + at * 8, kv_head,
                   item.first + row);
-            barrier_wait(ring.v_empty + at * 8, place.parity);
+            ring_wait<STAGES>(ring.v_empty + at * 8, place.parity);
             fetch(ring.v_ring + at * TILE_BYTES, v_map, ring.v_full + at * 8, kv_head,
                   item.first + row);
             place.next();

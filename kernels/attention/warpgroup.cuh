@@ -64,9 +64,19 @@ ring_open(const unsigned char *shared, const uint64_t *barriers) {
     return ring;
 }
 
-/* A place in the ring, and the parity of the barriers' phase there. */
+/* With two stages waits that fail at first are common: spun in place dense attention takes 0.95 of
+ * the time (one H100, 2026-11-22). */
 template <int STAGES>
-struct ring_place {
+static __device__ __forceinline__ void ring_wait(uint32_t barrier, int parity) {
+    if constexpr (STAGES == 2) {
+        barrier_spin(barrier, parity);
+    } else {
+        barrier_wait(barrier, parity);
+    }
+}
+
+/* A place in the ring, and the parity of the barriers' phase there. */
+template <int STAGES> struct ring_place {
     int at, parity;
 
     __device__ __forceinline__ void next() {
@@ -112,7 +122,7 @@ template <int STAGES> struct attender {
         named_barrier_arrive(TURN + 1 - number, 256);
     }
     __device__ __forceinline__ void issue_scores() {
-        barrier_wait(ring.k_full + k.at * 8, k.parity);
+        ring_wait<STAGES>(ring.k_full + k.at * 8, k.parity);
         const uint64_t a = operand_rows(ring.q_tile + number * 64 * 128);
         const uint64_t b = operand_rows(ring.k_ring + k.at * TILE_BYTES);
         wgmma_begin();
@@ -139,7 +149,7 @@ template <int STAGES> struct attender {
     }
     template <bool CLEAN>
     __device__ __forceinline__ void issue_values(int n_keys, bool accumulate) {
-        barrier_wait(ring.v_full + v.at * 8, v.parity);
+        ring_wait<STAGES>(ring.v_full + v.at * 8, v.parity);
         if constexpr (CLEAN) {
             clean_values(n_keys);
         }
@@ -217,7 +227,7 @@ template <int STAGES> struct attender {
                                         int end_key, float scale_log2) {
         top[0] = top[1] = ATTENTION_NEVER;
         sum[0] = sum[1] = 0;
-        barrier_wait(ring.q_full, q_parity);
+        ring_wait<STAGES>(ring.q_full, q_parity);
         q_parity ^= 1;
         take_turn();
         issue_scores();

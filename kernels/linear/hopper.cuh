@@ -57,6 +57,20 @@ static __device__ __forceinline__ void barrier_wait(uint32_t barrier, int parity
                  : "memory");
 }
 
+/* The same, spinning where it stands: the compiler lays barrier_wait's loop elsewhere in some
+ * kernels, which costs where waiting is common. */
+static __device__ __forceinline__ void barrier_spin(uint32_t barrier, int parity) {
+    uint32_t done;
+    do {
+        asm volatile("{\n.reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n}\n"
+                     : "=r"(done)
+                     : "r"(barrier), "r"(parity)
+                     : "memory");
+    } while (!done);
+}
+
 static __device__ __forceinline__ void
 tensor_copy(uint32_t to, const CUtensorMap *map, uint32_t barrier, int column, int plane, int row) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
