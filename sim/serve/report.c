@@ -47,6 +47,11 @@ void report_positions(const struct life *life, struct replica *replica, uint32_t
     memcpy(positions->commit + at, block.commit, length);
 }
 
+/* Drawn here, or the executor's word: of one that tells numbers alone nobody knows them. */
+static bool knows_positions(const struct life *life, const struct completion *done) {
+    return life->has_positions && (done->decided.positions || done->decided.commits == NULL);
+}
+
 int report_step(const struct life *life, const struct replica *replica,
                 const struct completion *done, const struct moment *moment, struct err *err) {
     bool members = life->asked->records_members;
@@ -63,7 +68,7 @@ int report_step(const struct life *life, const struct replica *replica,
         .request_ids = members ? replica->member_ids : NULL,
         .commit_tokens = members ? replica->member_commits : NULL,
         .passes = members ? replica->member_passes : NULL,
-        .positions = members && life->has_positions ? &replica->positions : NULL,
+        .positions = members && knows_positions(life, done) ? &replica->positions : NULL,
         .kv_used_bytes = moment->kv_used_bytes,
         .n_running = moment->n_running,
         .n_waiting = moment->n_waiting,

@@ -326,8 +326,11 @@ START_TEST(what_cannot_be_run_is_said_in_one_sentence) {
             "the cpu back end computes in 4-byte elements, the system says "
             "runtime.element_bytes = 2",
             "run", SMALL, LIVE, "--set", "runtime.element_bytes=2");
-    REFUSES(2, "the engine does not run cache policy dllm-cache", "run", SMALL, LIVE, "--system",
-            "dllm-cache");
+    REFUSES(2,
+            "the engine does not run cache policy dllm-cache: it keeps keys and values of a "
+            "canvas, and "
+            "runs the same positions through all layers",
+            "run", SMALL, LIVE, "--system", "dllm-cache");
     complains(CLI("run", SMALL, "--backend", "cuda", "--library", "/nowhere/lib.so"), 1,
               "/nowhere/lib.so");
     complains(CLI("run", SMALL, LIVE, "--weights", "/nowhere/model"), 1, "/nowhere/model");
