@@ -1,10 +1,10 @@
 /* Which rows of each request are committed this step: one block a request. Takes and thresholds are
  * a choice of the k candidates that rank first; a threshold first counts its k. The other rules
  * look at every candidate's place among the others, which few rows leave cheap. */
-#include "kernels/kernels.h"
-#include "kernels/rules/decide.h"
-#include "kernels/launch.cuh"
 #include "kernels/decode/top.cuh"
+#include "kernels/kernels.h"
+#include "kernels/launch.cuh"
+#include "kernels/rules/decide.h"
 
 static __device__ __forceinline__ float rank_of(const struct call_decode &call, int row) {
     uint64_t key = 0, position = 0;
@@ -206,9 +206,11 @@ static __global__ void __launch_bounds__(THREADS) ranked_kernel(const struct cal
         const int place = n_before(rows, 0, n_rows, row);
         const float value = rows.value[row];
         bool goes = place < n_taken;
-        if (in_runs) {
-            const bool leads = value > call.low && leads_run(call, rows, first, n_rows, row);
-            goes = place == 0 || decide_in_run(call.threshold[blockIdx.x], call.low, value, leads);
+        if (in_runs) { /* whom a run is led by is looked up only where it matters */
+            const float threshold = call.threshold[blockIdx.x];
+            goes = place == 0 || decide_in_run(threshold, call.low, value, false) ||
+                   (decide_in_run(threshold, call.low, value, true) &&
+                    leads_run(call, rows, first, n_rows, row));
         }
         if (goes) {
             commit(call, first + row);

@@ -62,11 +62,23 @@ RULE_FUNCTION bool decide_draws(uint32_t rank, float temperature) {
 RULE_FUNCTION float decide_rank(uint32_t rank, float temperature, const float *confidence,
                                 const float *margin, const float *entropy, int64_t i, uint64_t key,
                                 uint64_t position) {
-    const float value = rank == RANK_CONFIDENCE ? confidence[i]
-                        : rank == RANK_MARGIN   ? margin[i]
-                        : rank == RANK_ENTROPY  ? entropy[i]
-                        : rank == RANK_DRAW     ? keyed_draw(key, position)
-                                                : 0;
+    float value = 0; /* of RANK_ORDER */
+    switch ((enum decode_rank)rank) {
+    case RANK_CONFIDENCE:
+        value = confidence[i];
+        break;
+    case RANK_MARGIN:
+        value = margin[i];
+        break;
+    case RANK_ENTROPY:
+        value = entropy[i];
+        break;
+    case RANK_ORDER:
+        break;
+    case RANK_DRAW:
+        value = keyed_draw(key, position);
+        break;
+    }
     return temperature > 0 ? keyed_noised(value, temperature, key, position) : value;
 }
 
