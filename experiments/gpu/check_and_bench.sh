@@ -1,6 +1,6 @@
 #!/bin/bash
-# Checks every kernel against its reference implementation, the device through its table and that company changes no bit
-# where it must not, runs compute-sanitizer over small shapes, then times the mapping of memory and
+# Checks every kernel against its reference implementation, the device through its table and that co-batched rows change
+# no bit where they must not, runs compute-sanitizer over small shapes, then times the mapping of memory and
 # the kernels beside their peers.
 # Usage: check_and_bench.sh BUILD OUT checks|sanitize|bench|all [PIECE...]
 # Needs the kernels built (make kernels) and, for the bench, python3 with PyTorch.
