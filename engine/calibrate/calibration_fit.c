@@ -30,8 +30,7 @@ struct operator_samples {
 static int by_operator_and_rows(const void *a, const void *b) {
     const struct step_operator *x = a, *y = b;
     int order = (x->kind > y->kind) - (x->kind < y->kind);
-    order = order != 0 ? order : (x->size.n > y->size.n) - (x->size.n < y->size.n);
-    order = order != 0 ? order : (x->size.k > y->size.k) - (x->size.k < y->size.k);
+    order = order != 0 ? order : strcmp(x->key.text, y->key.text);
     return order != 0 ? order : (x->rows > y->rows) - (x->rows < y->rows);
 }
 
@@ -73,9 +72,8 @@ static void fit_correction(struct calibration_report *report) {
     report->correction = (struct correction){.all = as_factor(device_ns, operators_ns)};
     for (size_t i = 0; i < samples->n; i++) {
         const struct step_operator *s = &samples->list[i];
-        char size[OP_SIZE_CHARS];
-        bool added = correction_add(&report->correction, s->kind, op_size_text(s->size, size),
-                                    (double)s->rows, as_factor(s->measured_ns, s->priced_ns));
+        bool added = correction_add(&report->correction, s->kind, s->key.text, (double)s->rows,
+                                    as_factor(s->measured_ns, s->priced_ns));
         ASSERT(added);
     }
     free(samples);
@@ -98,7 +96,7 @@ static double predicted_ns(const struct calibration_report *report,
     double step_ns = 0, requests_ns = 0, operators_ns = 0;
     for (uint32_t i = 0; i < step->n_operators; i++) {
         const struct step_operator *op = &step->operators[i];
-        int curve = correction_find(&report->correction, op->kind, op->size);
+        int curve = correction_find(&report->correction, op->kind, op->key.text);
         operators_ns +=
             op->priced_ns * correction_factor(&report->correction, curve, (double)op->rows);
     }

@@ -510,7 +510,7 @@ static int measure_operators(struct stage *stage, struct calibration_step *step,
         const struct op *op = &stage->graph.ops[i];
         step->operators[i] =
             (struct step_operator){.kind = op->kind,
-                                   .size = op_size_of(&stage->graph, op),
+                                   .key = correction_key_of(op_size_of(&stage->graph, op)),
                                    .rows = rows_of(stage, op),
                                    .measured_ns = gsl_stats_median(ns[i], 1, OPERATOR_ROUNDS)};
         sum_ns += step->operators[i].measured_ns;

@@ -17,6 +17,7 @@
 #include "engine/calibrate/calibration_grid.h"
 #include "engine/device/ranks.h"
 #include "engine/step/forward.h"
+#include "sim/cost/correction.h"
 #include "sim/cost/runtime.h"
 
 enum { CALIBRATION_MAX_STEPS = 96, STEP_MAX_SIDES = 2 };
@@ -32,7 +33,7 @@ struct step_side {
 /* An operator of a step, all its executions together. */
 struct step_operator {
     enum op_kind kind;
-    struct op_size size;
+    struct correction_key key;
     int64_t rows;       /* of one execution; of attention its queries */
     double measured_ns; /* in the step: between marks, scaled to what the whole step took */
     double priced_ns;   /* written by whoever prices them */

@@ -18,7 +18,13 @@
 
 #include "sim/graph/graph.h"
 
-enum { CORRECTION_MAX_CURVES = 64, CORRECTION_MAX_POINTS = 64, CORRECTION_NAME_CHARS = 40 };
+enum { CORRECTION_MAX_CURVES = 64, CORRECTION_MAX_POINTS = 64, CORRECTION_KEY_CHARS = 44 };
+
+/* An operator's size as the rows have it. */
+struct correction_key {
+    char text[CORRECTION_KEY_CHARS];
+};
+struct correction_key correction_key_of(struct op_size size);
 
 struct correction_point {
     double rows, factor;
@@ -26,8 +32,7 @@ struct correction_point {
 
 struct correction_curve {
     enum op_kind kind;
-    struct op_size size;              /* of the operator; or, in an old file, its */
-    char name[CORRECTION_NAME_CHARS]; /* "": none */
+    struct correction_key key;
     struct correction_point points[CORRECTION_MAX_POINTS]; /* by rising rows */
     uint32_t n_points;
 };
@@ -42,23 +47,18 @@ struct correction {
 #define LEAST_CORRECTION 0.05
 #define MOST_CORRECTION  20.0
 
-/* The operator's curve, by size or by an old file's name; -1: it has none. */
-int correction_find(const struct correction *correction, enum op_kind kind, struct op_size size);
-int correction_find_named(const struct correction *correction, enum op_kind kind, const char *name);
+/* The operator's curve; -1: it has none. */
+int correction_find(const struct correction *correction, enum op_kind kind, const char *key);
 
 /* Of one execution over so many rows; `curve` as correction_find has it. */
 double correction_factor(const struct correction *correction, int curve, double rows);
 
-/* An operator's next point: `size` as "NxK", or an old file's name. false unless its rows are more
- * than those before, the text is short enough and there is room. */
-bool correction_add(struct correction *correction, enum op_kind kind, const char *size, double rows,
+/* An operator's next point; false unless its rows are more than those before, its key is short
+ * enough and there is room. */
+bool correction_add(struct correction *correction, enum op_kind kind, const char *key, double rows,
                     double factor);
 
 /* As rows of a profile. */
 void correction_write(const struct correction *correction, FILE *file);
-
-/* Large enough for any size as text. */
-enum { OP_SIZE_CHARS = 40 };
-const char *op_size_text(struct op_size size, char text[OP_SIZE_CHARS]);
 
 #endif

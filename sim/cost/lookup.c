@@ -118,9 +118,11 @@ void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const st
     lookup->has_own = type->family == FAMILY_PASS ? has_pass(profile, of->graph, op)
                                                   : profile_has(profile, type->table);
     lookup->is_absent = type->is_part && !lookup->has_own;
+    /* By its size; by its name in old files. */
     const struct correction *correction = profile_correction(profile);
-    int curve = correction_find(correction, op->kind, op_size_of(of->graph, op));
-    lookup->correction = curve >= 0 ? curve : correction_find_named(correction, op->kind, op->name);
+    struct correction_key key = correction_key_of(op_size_of(of->graph, op));
+    int curve = correction_find(correction, op->kind, key.text);
+    lookup->correction = curve >= 0 ? curve : correction_find(correction, op->kind, op->name);
     if (type->family == FAMILY_ATTENTION) {
         const struct model *m = of->graph->model;
         lookup->layouts = profile_layouts_of(profile, m->heads, m->kv_heads, m->head_dim);

@@ -285,7 +285,7 @@ static int parse_correction(struct profile *profile, int line, char *const *colu
                         "%s:%d: load of '%.40s': its rows do not rise, or there are over %d of "
                         "them, over %d operators or over %d characters",
                         path, line, columns[2], CORRECTION_MAX_POINTS, CORRECTION_MAX_CURVES,
-                        CORRECTION_NAME_CHARS - 1);
+                        CORRECTION_KEY_CHARS - 1);
     }
     return bad;
 }

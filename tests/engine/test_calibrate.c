@@ -199,8 +199,10 @@ static void check_corrections(const struct calibration_report *report, const str
                               double factor) {
     int64_t q = (int64_t)m->heads * m->head_dim, kv = (int64_t)m->kv_heads * m->head_dim;
     const struct correction *correction = &report->correction;
-    int qkv = correction_find(correction, OP_LINEAR, (struct op_size){q + 2 * kv, m->hidden});
-    int attention = correction_find(correction, OP_ATTENTION_BLOCK, (struct op_size){q, kv});
+    struct correction_key key = correction_key_of((struct op_size){q + 2 * kv, m->hidden});
+    int qkv = correction_find(correction, OP_LINEAR, key.text);
+    key = correction_key_of((struct op_size){q, kv});
+    int attention = correction_find(correction, OP_ATTENTION_BLOCK, key.text);
     ck_assert_int_ge(qkv, 0);
     ck_assert_int_ge(attention, 0);
     ck_assert_uint_gt(correction->curves[qkv].n_points, 3);

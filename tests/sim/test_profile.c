@@ -574,7 +574,7 @@ START_TEST(a_bad_row_is_named_with_its_place) {
                "t.csv:3: '0' is not a size from 1 to 2^40 (KIND,SIZE,ROWS,FACTOR)");
     expect_bad(HEAD "load,linear,qkv projection,8,1\nload,linear,qkv projection,8,1\n",
                "t.csv:4: load of 'qkv projection': its rows do not rise, or there are over 64 of "
-               "them, over 64 operators or over 39 characters");
+               "them, over 64 operators or over 43 characters");
     expect_bad("# kind: measured\ngemm,1,512,512,2\n",
                "t.csv: no '# source: ' line says where the numbers come from");
 }
