@@ -215,7 +215,8 @@ static cudaError_t line_start(const typename KEYS::call *call, int n_sms, cudaSt
     if (status != cudaSuccess) {
         return status;
     }
-    const int n_blocks = n_sms * (per_sm > ATTENTION_MOST_PER_SM ? (int)ATTENTION_MOST_PER_SM : per_sm);
+    const int n_blocks =
+        n_sms * (per_sm > ATTENTION_MOST_PER_SM ? (int)ATTENTION_MOST_PER_SM : per_sm);
     const float scale_log2 = 1.44269504088896341f / sqrtf((float)D);
     launch(kernel, (unsigned)(n_blocks < ATTENTION_MAX_BLOCKS ? n_blocks : ATTENTION_MAX_BLOCKS),
            threads, bytes, stream, *call, 16 * WARPS_M / (call->n_heads / call->n_kv_heads), n_sms,
@@ -261,8 +262,8 @@ static cudaError_t wants_compact(bool *compact) {
 /* ---- over packed caches ---- */
 
 extern "C" int64_t block_attention_scratch_bytes(int n_sms) {
-    const int64_t most = (int64_t)n_sms * ATTENTION_MOST_PER_SM;
-    const int64_t n_blocks = most < ATTENTION_MAX_BLOCKS ? most : ATTENTION_MAX_BLOCKS;
+    const int64_t limit = ATTENTION_MAX_BLOCKS, most = (int64_t)n_sms * ATTENTION_MOST_PER_SM;
+    const int64_t n_blocks = most < limit ? most : limit;
     return ATTENTION_COUNTER_BYTES + n_blocks * 2 * 128 * part_floats<128> * 4; /* 128 rows each */
 }
 
