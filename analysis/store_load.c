@@ -187,15 +187,27 @@ struct batch {
 /* Longer blocks are no blocks, which bounds what a damaged length can ask for. */
 enum { MOST_BLOCK = 1 << 16 };
 
+static bool grow_flags(uint8_t **flags, size_t n) {
+    uint8_t *more = realloc(*flags, n);
+    if (more != NULL) {
+        *flags = more;
+    }
+    return more != NULL;
+}
+
 static bool reserve_flags(struct step_positions *p, size_t *room, size_t n) {
-    if (n > *room) {
-        uint8_t *keep = realloc(p->keep, n);
-        p->keep = keep != NULL ? keep : p->keep;
-        uint8_t *commit = realloc(p->commit, n);
-        p->commit = commit != NULL ? commit : p->commit;
-        *room = keep != NULL && commit != NULL ? n : *room;
+    if (n > *room && grow_flags(&p->keep, n) && grow_flags(&p->commit, n)) {
+        *room = n;
     }
     return n <= *room;
+}
+
+static bool reserve_lengths(struct step_positions *p, size_t n) {
+    uint32_t *more = realloc(p->lengths, (n + 1) * sizeof *more);
+    if (more != NULL) {
+        p->lengths = more;
+    }
+    return more != NULL;
 }
 
 static bool get_bits(const unsigned char **at, const unsigned char *end, uint32_t n,
@@ -240,14 +252,12 @@ static int get_positions(struct store *store, int64_t run, sqlite3_stmt *stmt, i
     if (record->n > (size_t)(end - at)) {
         return damaged(store, run, "a step has more requests than positions", err);
     }
-    uint32_t *lengths = realloc(p->lengths, ((size_t)record->n + 1) * sizeof *lengths);
-    p->lengths = lengths != NULL ? lengths : p->lengths;
     p->stride = 0;
-    bool is_sound = lengths != NULL && read_positions(batch, at, end, record->n, false);
-    if (lengths != NULL && !is_sound) {
+    bool has_room = reserve_lengths(p, record->n);
+    if (has_room && !read_positions(batch, at, end, record->n, false)) {
         return damaged(store, run, "a step's positions do not decode", err);
     }
-    if (lengths == NULL || !reserve_flags(p, &batch->n_flags, (size_t)record->n * p->stride + 1)) {
+    if (!has_room || !reserve_flags(p, &batch->n_flags, (size_t)record->n * p->stride + 1)) {
         return err_world(err, "out of memory while reading '%s'", store->path);
     }
     (void)read_positions(batch, at, end, record->n, true);

@@ -44,17 +44,15 @@ static int walk(struct points *points, enum op_weightiness weightiness, struct e
     return 0;
 }
 
-static int add_all(struct points *points, const struct model *model, int64_t element_bytes,
-                   struct err *err) {
-    struct graph graph;
-    points->graph = &graph;
+static int add_all(struct points *points, struct graph *graph, const struct model *model,
+                   int64_t element_bytes, struct err *err) {
     for (int weightiness = 0; weightiness < OP_WEIGHTS; weightiness++) {
         for (int variant = 0; variant < CALIBRATION_VARIANTS; variant++) {
             if (!calibration_has_graph(model, variant)) {
                 continue;
             }
             const struct graph_options options = calibration_graph(model, element_bytes, variant);
-            graph_build(&graph, model, &options);
+            graph_build(graph, model, &options);
             points->variant = variant;
             int status = walk(points, (enum op_weightiness)weightiness, err);
             if (status != 0) {
@@ -62,16 +60,16 @@ static int add_all(struct points *points, const struct model *model, int64_t ele
             }
         }
     }
-    points->graph = NULL;
     return points->failed ? err_world(err, "no memory for the points of a calibration") : 0;
 }
 
 int calibration_grid_make(struct calibration_grid *grid, const struct model *model,
                           int64_t element_bytes, const struct calibration_bounds *bounds,
                           struct err *err) {
-    struct points points = {.grid = grid, .bounds = bounds};
+    struct graph graph; /* one of the model's after the other */
+    struct points points = {.grid = grid, .bounds = bounds, .graph = &graph};
     *grid = (struct calibration_grid){0};
-    int status = add_all(&points, model, element_bytes, err);
+    int status = add_all(&points, &graph, model, element_bytes, err);
     if (status != 0) {
         calibration_grid_close(grid);
     }

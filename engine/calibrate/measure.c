@@ -423,7 +423,7 @@ static int count_copies(const struct measure *m, double once_ns) {
 /* The median of the times of one copy, until the target is reached. */
 static int time_often(struct measure *m, const struct copies *copies, double target_ns, double *us,
                       struct err *err) {
-    double times[MAX_TIMES], total_ns = 0;
+    double times[MAX_TIMES] = {0}, total_ns = 0;
     int n = 0;
     while (n < MAX_TIMES && (n == 0 || total_ns < target_ns)) {
         int status = time_copies(m, copies, &times[n], err);

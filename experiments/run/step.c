@@ -56,7 +56,7 @@ static int admit(struct walk *walk, const struct wanted *wanted, struct err *err
 
 struct planned_block step_block(const struct step_kind *kind, uint32_t i) {
     size_t n = kind->block_tokens;
-    uint8_t *at = kind->flags + i * PATH_FLAGS * n;
+    uint8_t *at = kind->flags + i * (size_t)PATH_FLAGS * n;
     return (struct planned_block){at, at + n, at + 2 * n, at + 3 * n};
 }
 
@@ -67,10 +67,10 @@ static void remember(struct step_kind *kind, const struct life *life, uint32_t s
     const struct planned_block block = positions_block(&life->positions, slot);
     size_t n = kind->block_tokens = life->system->settings.block_tokens;
     kind->path = realloc(kind->path, (kind->n_path + 1) * sizeof *kind->path);
-    kind->flags = realloc(kind->flags, (kind->n_path + 1) * PATH_FLAGS * n);
+    kind->flags = realloc(kind->flags, (kind->n_path + 1) * (size_t)PATH_FLAGS * n);
     ASSERT(kind->path != NULL && kind->flags != NULL);
-    uint8_t *at = kind->flags + kind->n_path * PATH_FLAGS * n;
-    memset(at, 0, PATH_FLAGS * n);
+    uint8_t *at = kind->flags + kind->n_path * (size_t)PATH_FLAGS * n;
+    memset(at, 0, (size_t)PATH_FLAGS * n);
     memcpy(at, block.masked, request->block_length);
     memcpy(at + n, block.run, request->block_length);
     memcpy(at + 2 * n, block.keep, request->block_length);

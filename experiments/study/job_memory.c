@@ -22,7 +22,7 @@ static int lmax(void **state, const json_t *args, json_t *row, json_t *rows, str
                                     .gpu = job_text(args, "gpu"),
                                     .model = job_text(args, "model"),
                                     .roofline = true};
-    struct lmax found;
+    struct lmax found = {0};
     uint64_t canvas = 0, granule = 0;
     const char *share_of = job_text(args, "share_of");
     int of = share_of != NULL ? share_of_index(share_of) : SHARE_OF_CANVAS;

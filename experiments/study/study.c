@@ -238,15 +238,16 @@ static int set(struct study_table *table, const char *text, struct err *err) {
 static void seed(struct study_table *table, uint64_t n) {
     char *text = NULL;
     size_t size;
-    uint64_t first = 1;
+    unsigned long long first = 1;
+    uint64_t whole;
     const struct list *given = find_list(table, "seed");
     if (given != NULL && given->n > 0) {
-        num_u64(given->words[0], INT64_MAX, &first);
+        first = num_u64(given->words[0], INT64_MAX, &whole) ? whole : first;
     }
     FILE *out = open_memstream(&text, &size);
     ASSERT(out != NULL);
     for (uint64_t i = 0; i < n; i++) {
-        fprintf(out, "%s%llu", i > 0 ? "," : "", (unsigned long long)(first + i));
+        fprintf(out, "%s%llu", i > 0 ? "," : "", first + i);
     }
     fclose(out);
     replace(table, "seed", text);
@@ -423,7 +424,7 @@ static void make_row(const struct study_table *table, size_t at, json_t *args, j
 
 /* Which of a table's groups a combination is in: those of a group are alike in the shared keys. */
 static size_t group_of(const struct study_table *table, size_t at, size_t *n_groups) {
-    size_t index[MOST_LISTS], group = 0;
+    size_t index[MOST_LISTS] = {0}, group = 0;
     *n_groups = 1;
     find_indices(table, at, index);
     for (size_t l = 0; l < table->n_lists; l++) {

@@ -1,8 +1,8 @@
 /* Twins of a mixture of experts: routing, sorting, the experts' products, combining. */
 #include <math.h>
 
-#include "kernels/rules/sigmoid.h"
 #include "kernels/ref/ref.h"
+#include "kernels/rules/sigmoid.h"
 
 /* What a choice goes by: a NaN is as good as nothing. */
 static float comparable(float x) {

@@ -1,8 +1,8 @@
 /* Twins of iteration smoothing. */
 #include <math.h>
 
-#include "kernels/rules/smooth.h"
 #include "kernels/ref/ref.h"
+#include "kernels/rules/smooth.h"
 
 /* The largest of a row's logits; NaN where one of them is. */
 static double largest(const struct call_softmax *call, int64_t first) {

@@ -60,10 +60,10 @@ static bool continues(const struct reader *reader, const char *section, const ch
 }
 
 static void append(struct config_entry *entry, const char *value) {
-    size_t size = strlen(entry->value) + strlen(value) + 2;
+    size_t length = strlen(entry->value), size = length + strlen(value) + 2;
     char *longer = realloc(entry->value, size);
     ASSERT(longer != NULL);
-    strcat(strcat(longer, "\n"), value);
+    snprintf(longer + length, size - length, "\n%s", value);
     entry->value = longer;
 }
 

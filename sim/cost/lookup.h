@@ -57,8 +57,8 @@ void lookup_price_share(const struct lookup *lookup, const struct step_shape *sh
                         const struct op_price *whole, struct op_price *price);
 
 /* What `n_steps` steps whose symbols sum to `sym` take of the operator, its repetitions aside. */
-struct op_work lookup_work(const struct lookup *lookup, const int64_t sym[SYM_COUNT],
-                           double n_steps);
+void lookup_work(const struct lookup *lookup, const int64_t sym[SYM_COUNT], double n_steps,
+                 struct op_work *out);
 
 /* The bound that the price's work comes closest to. */
 void lookup_settle(const struct lookup *lookup, struct op_price *price);

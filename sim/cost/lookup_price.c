@@ -313,7 +313,8 @@ void lookup_price_share(const struct lookup *l, const struct step_shape *shape, 
     lookup_settle(l, price);
 }
 
-struct op_work lookup_work(const struct lookup *l, const int64_t sym[SYM_COUNT], double n_steps) {
+void lookup_work(const struct lookup *l, const int64_t sym[SYM_COUNT], double n_steps,
+                 struct op_work *out) {
     struct op_amount amount = {0};
     if (l->type->family == FAMILY_ATTENTION) {
         amount = amount_of_spans(l->op, sym);
@@ -322,5 +323,5 @@ struct op_work lookup_work(const struct lookup *l, const int64_t sym[SYM_COUNT],
         amount.n_steps = n_steps;
         amount.hits = hits_of(l, amount.rows / n_steps);
     }
-    return l->type->work(l->of->graph, l->op, &amount);
+    *out = l->type->work(l->of->graph, l->op, &amount);
 }

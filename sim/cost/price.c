@@ -158,7 +158,8 @@ void cost_work(const struct cost_model *cost, const int64_t sym[SYM_COUNT], doub
     const struct graph *graph = cost->pricing.graph;
     *flops = *bytes = 0;
     for (uint32_t i = 0; i < graph->n_ops; i++) {
-        struct op_work work = lookup_work(&cost->lookups[i], sym, n_steps);
+        struct op_work work;
+        lookup_work(&cost->lookups[i], sym, n_steps, &work);
         double repeat = graph->segments[graph->ops[i].segment].repeat;
         *flops += repeat * work.flops;
         *bytes += repeat * op_work_bytes(&work);

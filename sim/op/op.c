@@ -3,7 +3,7 @@
 #include "sim/graph/graph.h"
 
 const char *const op_kind_names[OP_KIND_COUNT] = {
-#define OP(id, file, name) [OP_##id] = name,
+#define OP(id, file, name) [OP_##id] = (name),
 #include "sim/op/ops.def"
 #undef OP
 };

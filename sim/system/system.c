@@ -577,9 +577,8 @@ static int default_process(struct system *s, const char *workload, struct err *e
             setting = &s->applied[i];
         }
     }
-    ASSERT(setting != NULL);
     char name[sizeof s->confidence];
-    if (setting->layer != 0 || workload == NULL) {
+    if (setting == NULL || setting->layer != 0 || workload == NULL) {
         return 0;
     }
     int status = decode_process_of(s->model->name, workload, name, sizeof name, err);

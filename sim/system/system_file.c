@@ -233,6 +233,7 @@ const char *system_file_model(const struct system_files *files, const char *name
 
 int system_take_section(struct system *s, const struct system_files *files, const char *name,
                         struct err *err) {
+    ASSERT(files != NULL);
     int status = take_section(s, files, name, false, 0, err);
     s->hides_shipped = has_section(&files->own, name) && has_section(&files->shipped, name);
     return status != 0 ? status : settle_assumptions(s, err);

@@ -10,8 +10,8 @@
 #include "analysis/output.h"
 #include "analysis/paper/paper.h"
 #include "analysis/paper/paper_score.h"
-#include "analysis/summary.h"
 #include "analysis/plot/timeline.h"
+#include "analysis/summary.h"
 #include "tests/support/suite.h"
 
 static const int64_t second = 1000000000;
