@@ -12,8 +12,8 @@ struct row_sets cache_rows(const struct cache_policy *cache, const void *state, 
 
 uint32_t cache_plan(const struct cache_policy *cache, const void *state, const void *memory,
                     struct request *request) {
-    uint32_t holds;
-    request->rows = cache_rows(cache, state, memory, request, &holds);
+    uint32_t holds =
+        cache->plan(state, memory != NULL ? memory : nothing_learned, request, &request->rows);
     request->span = rows_span(&request->rows, request);
     return holds;
 }

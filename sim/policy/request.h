@@ -69,11 +69,11 @@ struct request {
                                before, and where the system does not look (early_stop = off) */
 
     /* The next step, renewed by the loop whenever the policies' word changes. */
-    struct row_sets rows;   /* from the cache policy */
-    struct span span;       /* made of them */
+    struct span span;       /* made of the cache policy's row sets */
     uint32_t commit_tokens; /* positions the decoder commits at the end of the step, or fewer where
                                fewer masked ones stay behind an eviction; 0: known only then */
     uint32_t steps_to_change; /* consecutive steps for which span and commit_tokens hold, >= 1 */
+    struct row_sets rows;     /* last, away from what every step touches */
 };
 
 #endif
