@@ -80,7 +80,8 @@ static struct weight_constants constants_of(const struct model *m) {
 }
 
 static double assumed(const struct checkpoint_family *f, const char *key) {
-    const char *text = family_value(&f->family, "assumed", key);
+    const struct config_entry *entry = config_find(&f->family.own, "assumed", key);
+    const char *text = entry != NULL ? entry->value : NULL; /* what is assumed is not inherited */
     double value = 0;
     return text != NULL && num_f64(text, &value) ? value : 0;
 }

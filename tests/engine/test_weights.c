@@ -863,6 +863,7 @@ START_TEST(random_weights_depend_on_the_seed_alone_and_are_never_zero) {
     ck_assert_int_eq(weights_open(&rounded, device(KERNEL_BF16), &wide, "random:7", &err), 0);
     ck_assert_int_eq(weights_open(&other, device(KERNEL_F32), &wide, "random:8", &err), 0);
     ck_assert(a.constants.rotation.theta == 1e6);
+    ck_assert(a.constants.rotation.stretch.factor == 0); /* the Llama that sdar is like has one */
     ck_assert_ptr_eq(weights_at(&a, WEIGHT_HEAD, 0), weights_at(&a, WEIGHT_EMBEDDING, 0));
     ck_assert_ptr_null(weights_at(&a, WEIGHT_QKV_BIAS, 1));
     for (int slot = 0; slot < WEIGHT_SLOT_COUNT; slot++) {
