@@ -80,10 +80,9 @@ static struct weight_constants constants_of(const struct model *m) {
 }
 
 static double assumed(const struct checkpoint_family *f, const char *key) {
-    const struct config_entry *entry = config_find(&f->family.own, "assumed", key);
-    const char *text = entry != NULL ? entry->value : NULL; /* what is assumed is not inherited */
+    const struct config_entry *entry = family_assumed(&f->family, key);
     double value = 0;
-    return text != NULL && num_f64(text, &value) ? value : 0;
+    return entry != NULL && num_f64(entry->value, &value) ? value : 0;
 }
 
 struct weight_constants checkpoint_constants(const struct checkpoint_family *f) {

@@ -57,6 +57,10 @@ void family_close(struct family *family) {
     config_fini(&family->like);
 }
 
+const struct config_entry *family_assumed(const struct family *family, const char *key) {
+    return config_find(&family->own, "assumed", key);
+}
+
 const char *family_value(const struct family *family, const char *section, const char *key) {
     const struct config_entry *entry = config_find(&family->own, section, key);
     if (entry == NULL) {

@@ -15,7 +15,13 @@ struct family {
 int family_open(const char *name, const char *place, struct family *out, struct err *err);
 void family_close(struct family *family);
 
-/* What a family says under a key, itself or by what it is like; NULL: nothing. */
+/* What holds of a key where config.json says nothing, which a family says for itself alone; NULL:
+ * nothing. */
+const struct config_entry *family_assumed(const struct family *family, const char *key);
+
+/* What a family says under a key of the other sections, itself or by what it is like; NULL:
+ * nothing.
+ */
 const char *family_value(const struct family *family, const char *section, const char *key);
 
 /* The name of the family whose models have that architecture in config.json, or NULL. */

@@ -89,7 +89,7 @@ static int take_stated(struct reading *r) {
 static int take_assumed(struct reading *r) {
     for (size_t i = 0; i < model_n_params; i++) {
         const struct param *param = &model_params[i];
-        const struct config_entry *entry = config_find(&r->family.own, "assumed", param->name);
+        const struct config_entry *entry = family_assumed(&r->family, param->name);
         char place[PLACE_CHARS];
         if (param->initial != NULL) {
             param_defaults(param, 1, r->model);
@@ -211,8 +211,7 @@ static void note_assumed(struct reading *r) {
     for (size_t i = 0; i < model_n_params; i++) {
         const struct param *param = &model_params[i];
         size_t used = strlen(text);
-        if (config_find(&r->family.own, "assumed", param->name) != NULL &&
-            (r->model->stated >> i & 1) == 0) {
+        if (family_assumed(&r->family, param->name) != NULL && (r->model->stated >> i & 1) == 0) {
             snprintf(text + used, sizeof text - used, "%s%s = %s", used > 0 ? ", " : "",
                      param->name, param_text(param, r->model, value, sizeof value));
         }
