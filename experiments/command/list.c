@@ -218,24 +218,14 @@ static const char *transfer_words(const struct gpu *gpu, char *text, size_t size
 
 /* The kind of a profile without reading the whole of it; `text` holds "" when that fails. */
 static const char *profile_words(const struct gpu *gpu, char *text, size_t size) {
-    text[0] = '\0';
     if (gpu->profile == NULL && gpu->donor == NULL) {
         return "roofline";
     }
     if (gpu->profile == NULL) {
         return transfer_words(gpu, text, size);
     }
-    char path[4096], line[512];
-    FILE *file = fopen(gpu_profile_path(gpu, path, sizeof path), "r");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL && line[0] == '#') {
-        if (strncmp(line, "# kind: ", 8) == 0) {
-            snprintf(text, size, "%.*s", (int)strcspn(line + 8, "\r\n"), line + 8);
-        }
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return text[0] != '\0' ? text : NULL;
+    char path[4096];
+    return profile_kind_of_file(gpu_profile_path(gpu, path, sizeof path), text, size);
 }
 
 static void list_gpus(struct listing *out) {

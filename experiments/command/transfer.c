@@ -43,17 +43,9 @@ static int open_donor(const struct options *options, const struct gpu *from, str
 
 /* Whether the comments at the top of a profile say so; nothing is lost with such a file. */
 static bool is_transferred(const char *path) {
-    char line[256];
-    bool found = false;
-    FILE *file = fopen(path, "r");
-    if (file == NULL) {
-        return false;
-    }
-    while (!found && fgets(line, sizeof line, file) != NULL && line[0] == '#') {
-        found = strcmp(line, "# kind: transferred\n") == 0;
-    }
-    fclose(file);
-    return found;
+    char text[32];
+    const char *kind = profile_kind_of_file(path, text, sizeof text);
+    return kind != NULL && strcmp(kind, "transferred") == 0;
 }
 
 static int cannot_write(const char *path, struct err *err) {

@@ -18,6 +18,25 @@ struct profile_peaks profile_peaks_of(const struct gpu *gpu) {
                                   gpu->l2_bytes};
 }
 
+const char *profile_kind_of_file(const char *path, char *text, size_t size) {
+    static const char key[] = "# kind: ";
+    const char *found = NULL;
+    char line[512];
+    FILE *file = fopen(path, "r");
+    while (file != NULL && found == NULL && fgets(line, sizeof line, file) != NULL &&
+           line[0] == '#') {
+        if (strncmp(line, key, sizeof key - 1) == 0) {
+            const char *kind = line + sizeof key - 1;
+            snprintf(text, size, "%.*s", (int)strcspn(kind, "\r\n"), kind);
+            found = text;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return found;
+}
+
 int profile_open(const char *path, const struct profile_peaks *peaks, struct profile **out,
                  struct err *err) {
     *out = NULL;

@@ -72,6 +72,10 @@ int profile_parse(const char *path, const char *text, size_t size,
                   const struct profile_peaks *peaks, struct profile **out, struct err *err);
 void profile_close(struct profile *profile);
 
+/* The kind that the comments at the top of a file name, without reading the rows: NULL where there
+ * is no such file or no such comment. */
+const char *profile_kind_of_file(const char *path, char *text, size_t size);
+
 /* "measured", "imported" or "transferred", and where the numbers come from. */
 const char *profile_kind(const struct profile *profile);
 const char *profile_source(const struct profile *profile);
