@@ -1,19 +1,29 @@
 #include "sim/cache/cache.h"
 
+#include "sim/cache/blocks.h"
+
 /* As much as any policy may remember. */
 static const uint64_t nothing_learned[CACHE_MAX_MEMORY_BYTES / sizeof(uint64_t)];
 
-struct row_sets cache_rows(const struct cache_policy *cache, const void *state, const void *memory,
-                           const struct request *request, uint32_t *holds) {
+uint32_t cache_rows(const struct cache_policy *cache, const void *state, const void *memory,
+                    const struct request *request, struct row_sets *rows) {
+    return cache->plan(state, memory != NULL ? memory : nothing_learned, request, rows);
+}
+
+uint32_t cache_most_held(const struct cache_policy *cache, const void *state,
+                         const struct request *request) {
+    struct request last = *request;
     struct row_sets rows;
-    *holds = cache->plan(state, memory != NULL ? memory : nothing_learned, request, &rows);
-    return rows;
+    blocks_enter_last(&last);
+    (void)cache_rows(cache, state, NULL, &last, &rows);
+    return rows.held;
 }
 
 uint32_t cache_plan(const struct cache_policy *cache, const void *state, const void *memory,
                     struct request *request) {
-    uint32_t holds =
-        cache->plan(state, memory != NULL ? memory : nothing_learned, request, &request->rows);
-    request->span = rows_span(&request->rows, request);
+    struct row_sets rows; /* beside the answer before it, which a guard looks at */
+    uint32_t holds = cache_rows(cache, state, memory, request, &rows);
+    request->span = rows_span(&rows, request);
+    request->rows = rows;
     return holds;
 }

@@ -53,11 +53,16 @@ struct cache_policy {
     void (*learn)(const void *state, void *memory, const struct request *request, uint32_t n);
 };
 
-/* The answer to the request's next step. memory NULL: nothing was learned. */
-struct row_sets cache_rows(const struct cache_policy *cache, const void *state, const void *memory,
-                           const struct request *request, uint32_t *holds);
+/* The answer to the request's next step; returns for how many steps it holds. memory NULL: nothing
+ * was learned. */
+uint32_t cache_rows(const struct cache_policy *cache, const void *state, const void *memory,
+                    const struct request *request, struct row_sets *rows);
 
-/* The same, and the span made of it, into the request; returns for how many steps. */
+/* The rows that the request needs in its last block, the most of all. */
+uint32_t cache_most_held(const struct cache_policy *cache, const void *state,
+                         const struct request *request);
+
+/* The answer, and the span made of it, into the request; returns for how many steps it holds. */
 uint32_t cache_plan(const struct cache_policy *cache, const void *state, const void *memory,
                     struct request *request);
 

@@ -99,14 +99,21 @@ static bool range_within(struct range inner, struct range outer) {
     return inner.first >= outer.first && inner.end <= outer.end;
 }
 
+static int check_range(const char *name, struct range range, const struct request *request,
+                       struct err *err) {
+    REFUSE_UNLESS(range.first <= range.end && range.end <= request->canvas_tokens,
+                  "sets rows.%s to [%u, %u) on a canvas of %u tokens", name, range.first, range.end,
+                  request->canvas_tokens);
+    return 0;
+}
+
 static int check_ranges(const struct row_sets *rows, const struct request *request,
                         struct err *err) {
-    static const char *const names[] = {"run", "head", "keep[0]", "keep[1]"};
-    const struct range ranges[] = {rows->run, rows->head, rows->keep[0], rows->keep[1]};
-    for (int i = 0; i < 4; i++) {
-        REFUSE_UNLESS(ranges[i].first <= ranges[i].end && ranges[i].end <= request->canvas_tokens,
-                      "sets rows.%s to [%u, %u) on a canvas of %u tokens", names[i],
-                      ranges[i].first, ranges[i].end, request->canvas_tokens);
+    if (check_range("run", rows->run, request, err) != 0 ||
+        check_range("head", rows->head, request, err) != 0 ||
+        check_range("keep[0]", rows->keep[0], request, err) != 0 ||
+        check_range("keep[1]", rows->keep[1], request, err) != 0) {
+        return (int)err->kind;
     }
     REFUSE_UNLESS(range_length(rows->keep[1]) == 0 || rows->keep[0].end <= rows->keep[1].first,
                   "keeps [%u, %u) and then [%u, %u), which is out of order", rows->keep[0].first,
@@ -116,8 +123,8 @@ static int check_ranges(const struct row_sets *rows, const struct request *reque
 
 /* Where a kernel chooses: of what is kept, while all of it runs, or of what runs. */
 static int check_choice(const struct row_sets *rows, struct err *err) {
-    uint32_t kept = rows_kept(rows), written = kept_and_run(rows);
     if (rows_are_chosen(rows)) {
+        uint32_t kept = rows_kept(rows), written = kept_and_run(rows);
         REFUSE_UNLESS(rows->n_chosen <= kept && (rows->n_chosen > 0 || kept == 0),
                       "chooses %u of %u rows", rows->n_chosen, kept);
         REFUSE_UNLESS(written == 0 || written == kept,

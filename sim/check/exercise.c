@@ -145,8 +145,8 @@ static void walk_exact_step(struct guard *guard, struct rng *rng, struct request
     }
     struct span next = {0};
     while (request->masked_in_block == 0 && next.queries == 0 && request->state != REQUEST_DONE) {
-        uint32_t repeat;
-        const struct row_sets rows = cache_rows(cache, guard, NULL, request, &repeat);
+        struct row_sets rows;
+        (void)cache_rows(cache, guard, NULL, request, &rows);
         next = rows_span(&rows, request);
         if (next.queries == 0 && request->committed_tokens < request->output_tokens) {
             blocks_enter(request, request->block + 1);

@@ -45,8 +45,9 @@ struct world {
 
 static void renew_memory(const struct world *world, struct request *request) {
     const struct rules *rules = &world->rules;
-    uint32_t repeat;
-    request->kv_rows = cache_rows(rules->cache, rules->cache_state, NULL, request, &repeat).held;
+    struct row_sets rows;
+    (void)cache_rows(rules->cache, rules->cache_state, NULL, request, &rows);
+    request->kv_rows = rows.held;
     request->kv_bytes = ceil_div(request->kv_rows, rules->page_rows) * rules->page_rows *
                         (int64_t)EXERCISE_KV_ROW_BYTES;
 }
@@ -82,9 +83,8 @@ static void step(const struct world *world, struct request *request) {
     if (request->masked_in_block > 0) {
         return;
     }
-    uint32_t repeat;
-    const struct row_sets next =
-        cache_rows(world->rules.cache, world->rules.cache_state, NULL, request, &repeat);
+    struct row_sets next;
+    (void)cache_rows(world->rules.cache, world->rules.cache_state, NULL, request, &next);
     if (request->span.exact && rows_span(&next, request).queries > 0) {
         return;
     }

@@ -147,9 +147,7 @@ static bool fits_alone(struct life *life, uint32_t slot) {
 static enum reject_reason misfit(struct life *life, uint32_t slot) {
     const struct system *system = life->system;
     const struct request *request = &life->requests[slot];
-    struct request last = *request;
-    blocks_enter_last(&last);
-    uint32_t holds, rows = cache_rows(system->cache, system->cache_state, NULL, &last, &holds).held;
+    uint32_t rows = cache_most_held(system->cache, system->cache_state, request);
     if (budget_request_bytes(&system->budget, rows) > system->budget.pool_bytes) {
         return REJECT_KV;
     }
@@ -413,7 +411,7 @@ static int end_block(struct life *life, uint32_t slot, struct err *err) {
 static bool commits_block(struct life *life, uint32_t slot) {
     struct request *request = &life->requests[slot];
     const void *memory = NULL;
-    uint32_t holds;
+    struct row_sets rows;
     if (!request->span.exact) {
         return false;
     }
@@ -421,8 +419,7 @@ static bool commits_block(struct life *life, uint32_t slot) {
         positions_plan(&life->positions, slot, request, true);
         memory = positions_memory(&life->positions, slot);
     }
-    const struct row_sets rows =
-        cache_rows(life->system->cache, life->system->cache_state, memory, request, &holds);
+    (void)cache_rows(life->system->cache, life->system->cache_state, memory, request, &rows);
     return rows_span(&rows, request).queries > 0;
 }
 

@@ -28,10 +28,7 @@ void plan_block(struct life *life, uint32_t slot, uint32_t block) {
 
 void plan_memory(const struct life *life, struct request *request) {
     const struct system *system = life->system;
-    struct request last = *request;
-    uint32_t holds;
-    blocks_enter_last(&last);
-    request->kv_rows = cache_rows(system->cache, system->cache_state, NULL, &last, &holds).held;
+    request->kv_rows = cache_most_held(system->cache, system->cache_state, request);
     request->kv_bytes = budget_request_bytes(&system->budget, request->kv_rows);
 }
 

@@ -349,8 +349,9 @@ static uint32_t profiled_rows(const struct system *s) {
                               .block_length = output,
                               .steps_per_block = settings->steps_per_block,
                               .masked_in_block = output};
-    uint32_t holds;
-    return cache_rows(s->cache, s->cache_state, NULL, &request, &holds).held;
+    struct row_sets rows;
+    (void)cache_rows(s->cache, s->cache_state, NULL, &request, &rows);
+    return rows.held;
 }
 
 int system_serves(const struct system *s, struct err *err) {
