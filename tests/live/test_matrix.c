@@ -90,6 +90,17 @@ static struct system *open_narrow(const struct subject *s) {
     return system;
 }
 
+/* With room for all and, where there is such a pool, under preemption. */
+static void check_on_both(const struct subject *s,
+                          void (*check)(const struct subject *s, struct system *system)) {
+    check(s, s->system);
+    if (s->config->narrow_pages > 0) {
+        struct system *narrow = open_narrow(s);
+        check(s, narrow);
+        system_close(narrow);
+    }
+}
+
 static void check_preempted(const struct subject *s) {
     struct system *narrow = open_narrow(s);
     struct served *pressed = serve_set(s, narrow);
@@ -167,12 +178,7 @@ static void check_played_on(const struct subject *s, struct system *system) {
 }
 
 static void check_played(const struct subject *s) {
-    check_played_on(s, s->system);
-    if (s->config->narrow_pages > 0) {
-        struct system *narrow = open_narrow(s);
-        check_played_on(s, narrow);
-        system_close(narrow);
-    }
+    check_on_both(s, check_played_on);
 }
 
 static struct served *simulate(const struct subject *s, struct system *system) {
@@ -202,12 +208,7 @@ static void check_simulated_on(const struct subject *s, struct system *system) {
 }
 
 static void check_simulated(const struct subject *s) {
-    check_simulated_on(s, s->system);
-    if (s->config->narrow_pages > 0) {
-        struct system *narrow = open_narrow(s);
-        check_simulated_on(s, narrow);
-        system_close(narrow);
-    }
+    check_on_both(s, check_simulated_on);
 }
 
 /* Simulated decisions are not those of the model: as many positions run, stay and are committed as
@@ -243,12 +244,7 @@ static void check_carried_on(const struct subject *s, struct system *system) {
 }
 
 static void check_carried(const struct subject *s) {
-    check_carried_on(s, s->system);
-    if (s->config->narrow_pages > 0) {
-        struct system *narrow = open_narrow(s);
-        check_carried_on(s, narrow);
-        system_close(narrow);
-    }
+    check_on_both(s, check_carried_on);
 }
 
 static const struct {
