@@ -1,4 +1,4 @@
-/* Twins of the attentions: every probability in double, no tiles. */
+/* Reference implementations of the attentions: every probability in double, no tiles. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Twins of the decoders' rules and of credit. */
+/* Reference implementations of the decoders' rules and of credit. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"

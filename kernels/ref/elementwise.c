@@ -1,5 +1,5 @@
-/* Twins of the one-pass kernels: embedding, norm, sums, SwiGLU, rotation, cache rows, random
- * numbers; and what all reference implementations share. */
+/* Reference implementations of the one-pass kernels: embedding, norm, sums, SwiGLU, rotation, cache
+ * rows, random numbers; and what all reference implementations share. */
 #include <math.h>
 
 #include "kernels/bf16.h"

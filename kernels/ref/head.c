@@ -1,4 +1,4 @@
-/* Twins of products and of the LM head. */
+/* Reference implementations of products and of the LM head. */
 #include <math.h>
 #include <stdlib.h>
 

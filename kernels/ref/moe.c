@@ -1,4 +1,5 @@
-/* Twins of a mixture of experts: routing, sorting, the experts' products, combining. */
+/* Reference implementations of a mixture of experts: routing, sorting, the experts' products,
+ * combining. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"

@@ -1,4 +1,4 @@
-/* Twins of what ranks do together. */
+/* Reference implementations of what ranks do together. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"

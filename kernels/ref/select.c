@@ -1,4 +1,4 @@
-/* Twins of score, pool, choose and pack. */
+/* Reference implementations of score, pool, choose and pack. */
 #include <math.h>
 #include <stdlib.h>
 

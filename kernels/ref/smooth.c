@@ -1,4 +1,4 @@
-/* Twins of iteration smoothing. */
+/* Reference implementations of iteration smoothing. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
