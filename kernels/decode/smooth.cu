@@ -135,7 +135,8 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     if (place < 0) {
         return;
     }
-    const float weight = smooth_weight(&call, call.step[row]);
+    const float weight = (float)smooth_weight(call.weight_init, call.weight_growth,
+                                              call.weight_most, (uint32_t)call.step[row]);
     for (int i = threadIdx.x * 8; i < call.n_channels; i += ROW_THREADS * 8) {
         float x[8];
         bf16x8_to_float(bf16x8_load(call.x, row * call.n_channels + i), x);
@@ -170,8 +171,8 @@ static __global__ void __launch_bounds__(ROW_THREADS)
 static __global__ void __launch_bounds__(STEP_THREADS)
     next_step_kernel(const struct call_next_step call) {
     for (int r = threadIdx.x; r < call.n_requests; r += STEP_THREADS) {
-        call.threshold[r] =
-            smooth_threshold(call.threshold_decay, call.step[call.first_row[r]], call.least[r]);
+        call.threshold[r] = smooth_threshold(call.threshold_decay,
+                                             (uint32_t)call.step[call.first_row[r]], call.least[r]);
     }
     __syncthreads();
     for (int row = threadIdx.x; row < call.n_rows; row += STEP_THREADS) {

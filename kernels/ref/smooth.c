@@ -35,7 +35,8 @@ void ref_softmax(const struct call_softmax *call) {
 void ref_keep_expected(const struct call_keep_expected *call) {
     const int64_t n = call->n_channels;
     for (int64_t row = 0; row < call->n_rows; row++) {
-        const double weight = (double)smooth_weight(call, call->step[row]);
+        const float weight = (float)smooth_weight(call->weight_init, call->weight_growth,
+                                                  call->weight_most, (uint32_t)call->step[row]);
         for (int64_t c = 0; call->places[row] >= 0 && c < n; c++) {
             const double x = ref_load(call->x, call->dtype, row * n + c);
             ref_store(call->kept, call->dtype, call->places[row] * n + c, weight * x);
@@ -57,8 +58,8 @@ void ref_add_expected(const struct call_add_expected *call) {
 
 void ref_next_step(const struct call_next_step *call) {
     for (int32_t r = 0; call->n_rows > 0 && r < call->n_requests; r++) {
-        call->threshold[r] =
-            smooth_threshold(call->threshold_decay, call->step[call->first_row[r]], call->least[r]);
+        call->threshold[r] = smooth_threshold(
+            call->threshold_decay, (uint32_t)call->step[call->first_row[r]], call->least[r]);
     }
     for (int32_t row = 0; row < call->n_rows; row++) {
         call->step[row]++;

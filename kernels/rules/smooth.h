@@ -1,18 +1,21 @@
-/* The two numbers of iteration smoothing, for kernels and reference implementations alike: double
- * precision, one rounding an operation, then single precision. */
+/* The two numbers of iteration smoothing after so many steps of a request, for the simulator, the
+ * kernels and their reference implementations alike. Double precision, one rounding an operation.
+ */
 #ifndef UNMASK_KERNELS_RULES_SMOOTH_H
 #define UNMASK_KERNELS_RULES_SMOOTH_H
 
-#include "kernels/calls_smooth.h"
+#include <stdint.h>
+
 #include "kernels/rules/portable.h"
 
-RULE_FUNCTION float smooth_weight(const struct call_keep_expected *call, int32_t step) {
-    const double grown =
-        RULE_ADD2(call->weight_init, RULE_MULTIPLY2(call->weight_growth, (double)step));
-    return (float)(grown < call->weight_most ? grown : call->weight_most);
+/* min(init + growth step, most) */
+RULE_FUNCTION double smooth_weight(double init, double growth, double most, uint32_t step) {
+    const double grown = RULE_ADD2(init, RULE_MULTIPLY2(growth, (double)step));
+    return grown < most ? grown : most;
 }
 
-RULE_FUNCTION float smooth_threshold(double decay, int32_t step, float least) {
+/* max(1 - decay step, least) */
+RULE_FUNCTION float smooth_threshold(double decay, uint32_t step, float least) {
     const float sunk = (float)RULE_ADD2(1.0, -RULE_MULTIPLY2(decay, (double)step));
     return sunk > least ? sunk : least;
 }

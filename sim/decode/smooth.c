@@ -3,16 +3,16 @@
 #include <float.h>
 #include <math.h>
 
+#include "kernels/rules/smooth.h"
+
 double smoothing_weight(const struct smoothing *smoothing, uint32_t i) {
-    if (i == 0) {
-        return 0;
-    }
-    double grown = smoothing->weight_init + smoothing->weight_growth * (i - 1);
-    return fmin(grown, smoothing->weight_most);
+    return i == 0 ? 0
+                  : smooth_weight(smoothing->weight_init, smoothing->weight_growth,
+                                  smoothing->weight_most, i - 1);
 }
 
 float smoothing_threshold(const struct smoothing *smoothing, uint32_t i, float threshold) {
-    return fmaxf((float)(1 - smoothing->threshold_decay * i), threshold);
+    return smooth_threshold(smoothing->threshold_decay, i, threshold);
 }
 
 /* Rounding to single precision must not leave the open interval. */
