@@ -4,30 +4,23 @@
 
 #include "sim/base/num.h"
 
-bool plan_is_own_planner(const char *name) {
-    return name != NULL && (strcmp(name, "all") == 0 || strcmp(name, planner_ilp.name) == 0);
-}
-
 static int read_planners(const char *name, struct asked_plan *out, struct err *err) {
     if (strcmp(name, "all") == 0) {
-        ASSERT(planner_table_size < PLAN_MOST_PLANNERS);
+        ASSERT(planner_table_size <= PLAN_MOST_PLANNERS);
         out->compares = true;
         for (size_t i = 0; i < planner_table_size; i++) {
             out->planners[out->n_planners++] = &planner_table[i];
         }
-        if (out->request.solver != NULL) {
-            out->planners[out->n_planners++] = &planner_ilp;
-        }
         return 0;
     }
-    out->planners[0] = strcmp(name, planner_ilp.name) == 0 ? &planner_ilp : planner_find(name, err);
+    out->planners[0] = planner_find(name, err);
     out->n_planners = 1;
     return out->planners[0] == NULL ? err_status(err) : 0;
 }
 
 int plan_read_asked(const struct options *options, const char *planner, struct asked_plan *out,
                     struct err *err) {
-    *out = (struct asked_plan){.request.solver = options_text(options, "solver")};
+    *out = (struct asked_plan){0};
     int status = options_whole(options, "nodes", 1, INT64_MAX, &out->request.max_nodes, err);
     return status == 0 ? read_planners(planner, out, err) : status;
 }

@@ -25,10 +25,7 @@ struct plan_outcome {
     double seconds;
 };
 
-/* Planners that are no system's: --planner all and --planner ilp. */
-bool plan_is_own_planner(const char *name);
-
-/* --nodes, --solver and the planner of that name, or all of them. */
+/* --nodes and the planner of that name, or all of them. */
 int plan_read_asked(const struct options *options, const char *planner, struct asked_plan *out,
                     struct err *err);
 

@@ -31,8 +31,6 @@ static const struct option own_options[] = {
     {"prompt-shares", "R,R,...", "what the prompt is of the canvas (default: 0.5)", false},
     {"counts", "K,K,...",
      "in K chunks of each kind of loop, whatever the system searches for; 1 is unchunked", false},
-    {"solver", "CMD", "also time an optimal plan of the step by this integer-program solver",
-     false},
     {"rounds", "N", "with a back end: how often a step is measured (default: 3)", false},
     {"csv", "FILE", "also write the rows there, with times in milliseconds", false},
     {NULL, NULL, NULL, false},
@@ -56,7 +54,6 @@ struct question {
     uint32_t canvas[WORDS_MOST], count[WORDS_MOST];
     double share[WORDS_MOST];
     uint64_t rounds;
-    const char *solver;
 };
 
 /* What is known of one step. Times are in ns; NaN: not measured. */
@@ -68,15 +65,15 @@ struct line {
     struct chunk_rows chunks;
     uint32_t n_chunks[CHUNK_KINDS];
     int64_t workspace_bytes;
-    double plan_ns, ilp_ns, price_ns;
+    double plan_ns, price_ns;
     double step_ns, spread, ffn_ns, logits_ns, attention_ns;
     double roofline; /* share of the priced time that no profile has rows for */
 };
 
 static const char *const columns[] = {
-    "system",     "model",        "gpu",          "prompt_share", "canvas",      "attention_chunks",
-    "ffn_chunks", "logit_chunks", "workspace",    "plan_ms",      "ilp_plan_ms", "priced_ms",
-    "step_ms",    "spread_%",     "attention_ms", "ffn_ms",       "logits_ms",   "roofline_%"};
+    "system",     "model",        "gpu",       "prompt_share", "canvas",    "attention_chunks",
+    "ffn_chunks", "logit_chunks", "workspace", "plan_ms",      "priced_ms", "step_ms",
+    "spread_%",   "attention_ms", "ffn_ms",    "logits_ms",    "roofline_%"};
 enum { N_COLUMNS = sizeof columns / sizeof columns[0] };
 
 /* ---- asking ---- */
@@ -108,7 +105,6 @@ static int read_question(const struct options *options, struct question *q, stru
     enum { MOST_CANVAS = 1 << 24 };
     const char *systems = options_text(options, "systems");
     q->rounds = 3;
-    q->solver = options_text(options, "solver");
     int status = asked_read(options, &q->asked, err);
     status = status == 0 ? asked_systems_file(options, &q->asked, err) : status;
     status = status == 0 ? asked_backend(options, &q->backend, err) : status;
@@ -185,17 +181,6 @@ static int time_plans(const struct asked_step *step, struct line *line, struct e
     return 0;
 }
 
-static int time_ilp(const struct question *q, const struct asked_step *step, struct line *line,
-                    struct err *err) {
-    const struct plan_request request = {.solver = q->solver};
-    struct placement placement;
-    int64_t before_ns = monotonic_ns();
-    int status = placement_try(&planner_ilp, &request, &line->system->graph, &step->shape,
-                               line->chunks, &placement, err);
-    line->ilp_ns = (double)(monotonic_ns() - before_ns);
-    return status;
-}
-
 /* Parts of the whole step as the device ran it. */
 static void split(const struct system *system, const struct measured_step *measured,
                   struct line *line) {
@@ -245,7 +230,6 @@ static void add_line(struct table *table, const struct line *line) {
         table_text(table, NULL);
     }
     add_ms(table, line->plan_ns);
-    add_ms(table, line->ilp_ns);
     add_ms(table, line->price_ns);
     add_ms(table, line->step_ns);
     table_number(table, 100 * line->spread, "%.1f");
@@ -269,7 +253,7 @@ static void write_line(FILE *csv, const struct line *line) {
         fprintf(csv, ",%" PRIu32, line->n_chunks[kind]);
     }
     fprintf(csv, ",%" PRId64, line->workspace_bytes);
-    const double ns[] = {line->plan_ns, line->ilp_ns, line->price_ns, line->step_ns};
+    const double ns[] = {line->plan_ns, line->price_ns, line->step_ns};
     for (size_t i = 0; i < sizeof ns / sizeof ns[0]; i++) {
         write_number(csv, ns[i] * 1e-6, "%.6f");
     }
@@ -295,7 +279,6 @@ static int show_step(const struct question *q, struct system *system, struct eng
                         .share = share,
                         .price_ns = (double)NAN,
                         .plan_ns = (double)NAN,
-                        .ilp_ns = (double)NAN,
                         .step_ns = (double)NAN,
                         .spread = (double)NAN,
                         .ffn_ns = (double)NAN,
@@ -316,9 +299,6 @@ static int show_step(const struct question *q, struct system *system, struct eng
         line.fits = false;
         line.workspace_bytes = 0;
         status = 0;
-    }
-    if (status == 0 && line.fits && is_planned && q->solver != NULL) {
-        status = time_ilp(q, &step, &line, err);
     }
     if (status == 0 && line.fits) {
         cost_price(system->cost, &step.shape, line.chunks, &price);

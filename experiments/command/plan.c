@@ -17,10 +17,7 @@
 #include "sim/system/system_step.h"
 
 static const struct option planner_options[] = {
-    {"nodes", "N", "search no more nodes than this for the optimum (planners exact and ilp)",
-     false},
-    {"solver", "CMD", "what solves the program of planner ilp: CMD MODEL SOLUTION (default: cbc)",
-     false},
+    {"nodes", "N", "search no more nodes than this for the optimum (planner exact)", false},
     {NULL, NULL, NULL, false},
 };
 
@@ -165,7 +162,7 @@ static int plan_step(const struct planner *planner, const struct asked_plan *ask
                      struct chunk_rows chunks, struct placement *placement,
                      struct plan_outcome *out, struct err *err) {
     struct plan_request request = asked->request;
-    if (request.max_nodes == 0 && planner != &planner_ilp) {
+    if (request.max_nodes == 0) {
         request.max_nodes = PLACEMENT_MAX_NODES; /* what the system itself would spend */
     }
     int64_t start_ns = monotonic_ns();
@@ -271,7 +268,8 @@ static int show_step(const struct options *options, const struct asked_plan *ask
 static int run_step(const struct options *options, struct err *err) {
     const char *name = options_text(options, "planner");
     struct options of_system = *options;
-    if (plan_is_own_planner(name)) {
+    bool compares = name != NULL && strcmp(name, "all") == 0;
+    if (compares) {
         size_t kept = 0;
         for (size_t i = 0; i < options->n_given; i++) {
             if (strcmp(options->given[i].option->name, "planner") != 0) {
@@ -286,7 +284,7 @@ static int run_step(const struct options *options, struct err *err) {
     struct asked_step step = {0};
     int status = asked_read_system(&of_system, &asked, &system, err);
     if (status == 0) {
-        name = plan_is_own_planner(name) ? name : system->planner->name;
+        name = compares ? name : system->planner->name;
         status = plan_read_asked(options, name, &asked_plan, err);
     }
     if (status == 0) {
@@ -319,13 +317,10 @@ const struct command command_plan = {
     .words = "",
     .doc = "where the tensors of one step lie, and how the device's memory is divided",
     .more =
-        "--planner all compares the planners on the step or the file; planner ilp joins them\n"
-        "when --solver names one. --planner ilp writes the integer program for cbc or for CMD,\n"
-        "which reads MODEL (LP format) and writes SOLUTION: a line that starts with 'optimal'\n"
-        "once that is proven, then lines 'variable value'. A file is planned by exact unless\n"
-        "--planner says otherwise. The peak-to-average ratio is that of the live bytes of all\n"
-        "tensors over the operators executed: a layer's count as often as there are such layers,\n"
-        "those of logits once a chunk. Times are on standard error.",
+        "--planner all compares the planners on the step or the file. A file is planned by exact\n"
+        "unless --planner says otherwise. The peak-to-average ratio is that of the live bytes of\n"
+        "all tensors over the operators executed: a layer's count as often as there are such\n"
+        "layers, those of logits once a chunk. Times are on standard error.",
     .options = options_of_plan,
     .run = run,
 };

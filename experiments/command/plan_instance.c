@@ -20,8 +20,8 @@ struct instance_plan {
 
 /* A step's options say nothing of a file: refuse them. */
 static int check_instance_options(const struct options *options, struct err *err) {
-    static const char *const fine[] = {"instance", "capacity", "planner", "nodes",
-                                       "solver",   "picture",  "json"};
+    static const char *const fine[] = {"instance", "capacity", "planner",
+                                       "nodes",    "picture",  "json"};
     for (size_t i = 0; i < options->n_given; i++) {
         const char *name = options->given[i].option->name;
         bool is_fine = false;

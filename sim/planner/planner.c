@@ -30,13 +30,6 @@ const struct planner *planner_find(const char *name, struct err *err) {
         }
         names[i] = planner_table[i].name;
     }
-    if (strcmp(name, planner_ilp.name) == 0) {
-        err_usage(err,
-                  "planner '%s' runs another program for every plan: no system serves with it,"
-                  " `unmask plan --planner %s` plans one step",
-                  name, name);
-        return NULL;
-    }
     char hint[NAME_HINT_CHARS];
     name_hint(name, names, hint);
     err_usage(err, "unknown planner '%s'%s (`unmask list planners` prints them all)", name, hint);

@@ -38,7 +38,6 @@ struct plan_request {
     const struct packing *packing;
     int64_t capacity_bytes; /* a plan this low is low enough; 0: as low as possible */
     uint64_t max_nodes;     /* of a search for the optimum; 0: PLAN_DEFAULT_NODES */
-    const char *solver;     /* what solves the integer program of planner ilp; NULL: cbc */
 };
 
 /* 20 s on MiniMalloc's problems D and J, whose optimum stays open (measured on one core of a
@@ -68,9 +67,6 @@ struct planner {
 extern const struct planner planner_table[];
 extern const size_t planner_table_size;
 const struct planner *planner_find(const char *name, struct err *err);
-
-/* Runs another program for every plan: may fail, takes seconds, so it is not in the table. */
-extern const struct planner planner_ilp;
 
 /* The planners of the table, one a file. */
 int plan_first_fit(const struct plan_request *request, void *scratch, struct plan *plan,

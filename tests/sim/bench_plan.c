@@ -3,8 +3,7 @@
  * chunks are found.
  *
  * Medians of several runs, with the gap between the plan's peak and the lower bound; a '!' says
- * that the search ended at its budget of nodes. Where cbc is installed it is given the integer
- * programs of all but MiniMalloc's problems; its times are those of its process, start included. */
+ * that the search ended at its budget of nodes. */
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,14 +76,7 @@ static void plan_step(const void *state, const struct planner *planner, struct a
     const struct step *step = state;
     const struct chunk_rows chunks = {.of[CHUNK_LOGITS] = 512};
     struct placement p;
-    struct err err = {0};
-    if (planner == &planner_ilp) {
-        const struct plan_request request = {0};
-        placement_try(planner, &request, &step->graph, &step->shape, chunks, &p, &err);
-        stop_on(&err);
-    } else {
-        placement_make(planner, &step->graph, &step->shape, chunks, &p);
-    }
+    placement_make(planner, &step->graph, &step->shape, chunks, &p);
     *out = (struct answer){
         .peak_bytes = p.peak_bytes, .lower_bound_bytes = p.lower_bound_bytes, .stopped = p.stopped};
 }
@@ -109,22 +101,17 @@ static size_t n_planners;
 static void print_head(void) {
     printf("%-22s %11s", "", "lower bound");
     for (size_t i = 0; i < n_planners; i++) {
-        printf(" %17s", planners[i] == &planner_ilp ? "ilp (cbc)" : planners[i]->name);
+        printf(" %17s", planners[i]->name);
     }
-    printf("%s\n", planners[n_planners - 1] == &planner_ilp ? "   cbc / exact" : "");
+    printf("\n");
 }
 
-/* Without the integer program where its solver would not end. */
-static void print_row(const char *title, bool with_ilp,
+static void print_row(const char *title,
                       void (*plan_once)(const void *state, const struct planner *planner,
                                         struct answer *out),
                       const void *state) {
-    double exact_ns = 0;
     for (size_t i = 0; i < n_planners; i++) {
         char text[32];
-        if (planners[i] == &planner_ilp && !with_ilp) {
-            continue;
-        }
         struct answer a = measure(plan_once, state, planners[i]);
         if (i == 0) {
             printf("%-22s %11s", title,
@@ -133,10 +120,6 @@ static void print_row(const char *title, bool with_ilp,
         printf(" %8s %6.1f%%%s", num_format_ns(text, sizeof text, a.ns),
                100 * ((double)a.peak_bytes / (double)a.lower_bound_bytes - 1),
                a.stopped ? "!" : " ");
-        exact_ns = strcmp(planners[i]->name, "exact") == 0 ? a.ns : exact_ns;
-        if (planners[i] == &planner_ilp) {
-            printf(" %11.0f x", a.ns / exact_ns);
-        }
         fflush(stdout);
     }
     printf("\n");
@@ -166,7 +149,7 @@ static void plan_model(const char *model_name) {
     }
     char title[64];
     snprintf(title, sizeof title, "%s, a step", model_name);
-    print_row(title, true, plan_step, &step);
+    print_row(title, plan_step, &step);
 }
 
 /* A file of buffers into the capacity that its name ends with, as MiniMalloc's do. */
@@ -182,7 +165,7 @@ static void plan_file(const char *path) {
     char title[64];
     snprintf(title, sizeof title, "%.*s, %u buffers", dot == NULL ? 32 : (int)(dot - name), name,
              instance.packing.n_buffers);
-    print_row(title, instance.packing.n_buffers <= 16, plan_buffers, &request);
+    print_row(title, plan_buffers, &request);
     instance_fini(&instance);
 }
 
@@ -228,7 +211,7 @@ static void plan_random(uint32_t n_buffers) {
     } while (greedy.peak_bytes == greedy.lower_bound_bytes);
     char title[64];
     snprintf(title, sizeof title, "random, %u buffers", n_buffers);
-    print_row(title, true, plan_buffers, &request);
+    print_row(title, plan_buffers, &request);
 }
 
 /* ---- the search for chunks ---- */
@@ -296,9 +279,6 @@ static void search_models(void) {
 int main(int argc, char **argv) {
     for (size_t i = 0; i < planner_table_size; i++) {
         planners[n_planners++] = &planner_table[i];
-    }
-    if (system("command -v cbc >/dev/null") == 0) {
-        planners[n_planners++] = &planner_ilp;
     }
     printf("planning, one thread: median of %d runs, gap of the peak to the lower bound\n", RUNS);
     print_head();

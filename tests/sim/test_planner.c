@@ -1,6 +1,5 @@
 /* Planners: plans that hold, bounds that are true, the published hard problems, and bad files. */
 #include <jansson.h>
-#include <sys/stat.h>
 
 #include "sim/graph/builder.h"
 #include "sim/memory/instance.h"
@@ -482,107 +481,6 @@ START_TEST(columns_may_stand_in_any_order_and_lines_end_in_crlf) {
 }
 END_TEST
 
-/* ---- the integer program ---- */
-
-/* A solver of our own making: a shell script in a folder of its own. */
-struct script {
-    char folder[64], path[80];
-};
-
-static struct script make_script(const char *text) {
-    struct script script = {.folder = "/tmp/unmask-solver-XXXXXX"};
-    ck_assert_ptr_nonnull(mkdtemp(script.folder));
-    snprintf(script.path, sizeof script.path, "%s/solver", script.folder);
-    write_text(script.path, text, strlen(text));
-    ck_assert_int_eq(chmod(script.path, 0700), 0);
-    return script;
-}
-
-static void remove_script(const struct script *script) {
-    unlink(script->path);
-    rmdir(script->folder);
-}
-
-/* Three buffers that fit into 8 bytes; by their index they take 12. */
-static int solve_three(const char *solver, struct plan *plan, struct err *err) {
-    static const struct packing_buffer buffers[] = {{0, 0, 4, 1}, {0, 2, 2, 1}, {1, 2, 6, 1}};
-    static const struct packing packing = {buffers, 3};
-    struct plan_request request = {.packing = &packing, .solver = solver};
-    int status = planner_solve(&planner_ilp, &request, NULL, plan, err);
-    return status == 0 ? plan_verify(&packing, plan, err) : status;
-}
-
-/* In units of 2 bytes the portfolio ends at 4, which switches disjunctions off. */
-START_TEST(a_solver_is_given_the_program_and_its_order_is_obeyed) {
-    static const char *const words[] = {"Optimal", "Stopped on nodes"};
-    for (int i = 0; i < 2; i++) {
-        char text[512];
-        snprintf(text, sizeof text,
-                 "#!/bin/sh\n"
-                 "grep -q '^ obj: peak$' \"$1\" || exit 7\n"
-                 "grep -q '^ 1 o1 - 1 o0 + 4 b1_0 <= 3$' \"$1\" || exit 8\n"
-                 "grep -q '^ 1 o0 - 1 o1 - 4 b1_0 <= -2$' \"$1\" || exit 9\n"
-                 "printf '%s\\npeak 6\\n 1 o1 2.00001 0\\no2 2.9999\\n' > \"$2\"\n",
-                 words[i]);
-        struct script script = make_script(text);
-        int64_t offsets[3];
-        struct plan plan = {.offset_bytes = offsets};
-        struct err err = {0};
-        ck_assert_msg(solve_three(script.path, &plan, &err) == 0, "%s", err.text);
-        ck_assert(offsets[0] == 0 && offsets[1] == 4 && offsets[2] == 6 && plan.peak_bytes == 12);
-        ck_assert_int_eq(plan_is_optimal(&plan), i == 0);
-        ck_assert_int_eq(plan.stopped, i == 1);
-        remove_script(&script);
-    }
-}
-END_TEST
-
-START_TEST(a_missing_or_failing_solver_is_one_sentence) {
-    static const struct {
-        const char *script, *sentence;
-    } cases[] = {
-        {"#!/bin/sh\nexit 3\n", "failed with exit status 3"},
-        {"#!/bin/sh\nkill -9 $$\n", "was ended by signal 9"},
-        {"#!/bin/sh\nexit 0\n", "the solver of planner ilp has written no solution"},
-        {"#!/bin/sh\necho Infeasible > \"$2\"\n", "found no plan; it says 'Infeasible'"},
-        {"#!/bin/sh\nprintf 'Optimal\\npeak 5\\n' > \"$2\"\n",
-         "the offsets of planner ilp's solver end at 6 units, its peak is 5"},
-    };
-    int64_t offsets[3];
-    struct plan plan = {.offset_bytes = offsets};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct script script = make_script(cases[i].script);
-        struct err err = {0};
-        ck_assert_int_eq(solve_three(script.path, &plan, &err), ERR_WORLD);
-        ck_assert_msg(strstr(err.text, cases[i].sentence) != NULL, "%s", err.text);
-        remove_script(&script);
-    }
-    struct err err = {0};
-    ck_assert_int_eq(solve_three("unmask-no-such-solver", &plan, &err), ERR_WORLD);
-    ck_assert_ptr_nonnull(strstr(err.text, "'unmask-no-such-solver' is not on the PATH"));
-    struct err usage = {0};
-    ck_assert_ptr_null(planner_find("ilp", &usage));
-    ck_assert_int_eq(usage.kind, ERR_USAGE);
-}
-END_TEST
-
-START_TEST(cbc_where_it_is_installed_agrees_with_exact) {
-    static const struct kind kinds[] = {{9, 8, 4, 9, 1}, {8, 6, 4, 9, 3}};
-    if (system("command -v cbc >/dev/null") != 0) {
-        return;
-    }
-    struct rng rng = rng_stream(9, "programs");
-    for (int round = 0; round < 30; round++) {
-        struct problem problem;
-        make_random(&rng, &kinds[round % 2], &problem);
-        struct plan program = plan_with(&planner_ilp, &problem, 0, 0);
-        struct plan exact = plan_with(named("exact"), &problem, 0, 0);
-        ck_assert_int_eq(program.peak_bytes, exact.peak_bytes);
-        ck_assert(plan_is_optimal(&program));
-    }
-}
-END_TEST
-
 /* ---- the command ---- */
 
 #define EXAMPLE "tests/golden/instances/input.12.csv"
@@ -661,10 +559,6 @@ START_TEST(plan_compares_the_planners_on_a_step) {
     ck_assert_ptr_nonnull(strstr(text, ", gap 0.00 %"));
     ck_assert_ptr_nonnull(strstr(text, " under planner exact\n"));
     free(text);
-    REFUSES(1,
-            "planner ilp needs a solver of integer programs, but 'unmask-none' is not on the PATH: "
-            "install coinor-cbc or name a program with --solver",
-            "plan", FIXED, "--planner", "ilp", "--solver", "unmask-none");
 }
 END_TEST
 
@@ -686,9 +580,6 @@ int main(void) {
         a_carried_tensor_lives_from_the_first_operator_on,
         bad_files_are_refused_with_their_line,
         columns_may_stand_in_any_order_and_lines_end_in_crlf,
-        a_solver_is_given_the_program_and_its_order_is_obeyed,
-        a_missing_or_failing_solver_is_one_sentence,
-        cbc_where_it_is_installed_agrees_with_exact,
         plan_shows_a_file_and_says_when_it_does_not_fit,
         plan_compares_the_planners_on_a_step,
     };
