@@ -40,27 +40,9 @@ static int launch_decisions(const struct launch *l, int32_t first, int32_t n, in
     return n > 0 ? l->table->decode(l->device, &call) : DEVICE_OK;
 }
 
-/* Before a step's decisions, which go by the room's thresholds then. */
-static int launch_next_step(const struct launch *l) {
-    const struct packed_counts *n = counts(l);
-    const struct call_next_step call = {
-        .step = narrow(l, PACKED_STEP),
-        .first_row = narrow(l, PACKED_FIRST_ROW),
-        .least = (const float *)(const void *)narrow(l, PACKED_THRESHOLD),
-        .threshold = l->issue->room->thresholds,
-        .n_rows = n->n_logit_rows,
-        .n_requests = n->n_take + n->n_rule,
-        .threshold_decay = l->packed->limits.smoothing.threshold_decay,
-    };
-    return l->table->next_step(l->device, &call);
-}
-
 static int launch_commit(const struct launch *l) {
     const struct packed_counts *n = counts(l);
     int status = l->table->clear(l->device, l->issue->room->committed, n->n_logit_rows);
-    if (status == DEVICE_OK && l->packed->smooths) {
-        status = launch_next_step(l);
-    }
     if (status == DEVICE_OK) {
         status = launch_decisions(l, 0, n->n_take, n->max_take_rows, DECODE_COUNT);
     }

@@ -46,6 +46,22 @@ static int launch_add_expected(const struct launch *l) {
     return l->table->add_expected(l->device, &call);
 }
 
+/* Before a step's decisions, which go by the room's thresholds then; after its embeddings are kept,
+ * which go by the steps before. */
+static int launch_next_step(const struct launch *l) {
+    const struct packed_counts *n = counts(l);
+    const struct call_next_step call = {
+        .step = narrow(l, PACKED_STEP),
+        .first_row = narrow(l, PACKED_FIRST_ROW),
+        .least = (const float *)(const void *)narrow(l, PACKED_THRESHOLD),
+        .threshold = l->issue->room->thresholds,
+        .n_rows = n->n_logit_rows,
+        .n_requests = n->n_take + n->n_rule,
+        .threshold_decay = l->packed->limits.smoothing.threshold_decay,
+    };
+    return l->table->next_step(l->device, &call);
+}
+
 /* Probabilities that runtimes hold in another width are theirs. */
 static int check_softmax(const struct graph *graph, const struct op *op, struct err *err) {
     const int64_t row_bytes = graph->model->vocab * graph->element_bytes;
@@ -56,3 +72,4 @@ const struct op_launch op_launch_softmax = {.launch = launch_softmax, .check = c
 const struct op_launch op_launch_keep_expected = {.launch = launch_keep_expected,
                                                   .facts = OP_SMOOTHS};
 const struct op_launch op_launch_add_expected = {.launch = launch_add_expected};
+const struct op_launch op_launch_next_step = {.launch = launch_next_step, .sizes = OP_SIZES_NONE};

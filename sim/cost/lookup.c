@@ -110,6 +110,7 @@ void lookup_open(struct lookup *lookup, const struct lookup_shared *of, const st
     if (type->pass != NULL) {
         lookup->pass = type->pass(of->graph, op);
     }
+    lookup->is_absent = type->is_part && type->pass == NULL;
     if (profile == NULL) {
         return;
     }

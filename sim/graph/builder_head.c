@@ -171,6 +171,10 @@ void builder_add_head(struct builder *b) {
     add_eager(norm, b->options, b->m->hidden);
     int decided = b->options->fused_head ? add_fused_head(b, normed) : add_stored_logits(b, normed);
     decided = add_combination(b, decided);
+    if (b->options->smooths) {
+        int steps = graph_add_cache(g, "steps and thresholds", b->sampled, 8);
+        graph_add_op(g, "next step", OP_NEXT_STEP, b->sampled, LIST(steps), LIST(steps));
+    }
     int ids = graph_add_cache(g, "token ids", b->sampled, 4);
     graph_add_op(g, "commit", OP_COMMIT, b->sampled, LIST(decided), LIST(ids));
 }

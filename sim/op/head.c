@@ -61,6 +61,13 @@ const struct op_type op_type_commit = {
     .work = op_pass_work,
 };
 
+/* A few numbers a row, which profiles have within the commit. */
+const struct op_type op_type_next_step = {
+    .memory = MEMORY_NONE,
+    .work = op_no_work,
+    .is_part = true,
+};
+
 /* Raised logits (credit as a matrix) are searched once they are written. A list of credit is read
  * and written whole, at most, and no more logits are read than it has entries. */
 static struct op_work credit_work(const struct graph *graph, const struct op *op,

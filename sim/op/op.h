@@ -136,5 +136,7 @@ struct op_work op_pass_work(const struct graph *graph, const struct op *op,
                             const struct op_amount *amount);
 struct op_work op_product_work(const struct graph *graph, const struct op *op,
                                const struct op_amount *amount);
+struct op_work op_no_work(const struct graph *graph, const struct op *op,
+                          const struct op_amount *amount);
 
 #endif

@@ -20,15 +20,9 @@ static struct op_pass keep_pass(const struct graph *graph, const struct op *op) 
 }
 
 /* The rotation's bytes count the writes already. */
-static struct op_work keep_work(const struct graph *graph, const struct op *op,
-                                const struct op_amount *amount) {
-    (void)graph, (void)op, (void)amount;
-    return (struct op_work){0};
-}
-
 const struct op_type op_type_keep = {
     .memory = MEMORY_NONE,
     .pass = keep_pass,
-    .work = keep_work,
+    .work = op_no_work,
     .is_part = true,
 };
