@@ -12,18 +12,8 @@ from torch.nn.attention import SDPBackend
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import bench_kernels as bench
-from bench_kernels import (SMS, Dense, I, FL, L, P, c, ints, launch, lib, main, rand,
-                           report, sdpa, sets_for, struct, time_all)
-
-Paged = struct("Paged", q=P, k=P, v=P, y=P, start=P, extent=P, pages=P, scratch=P, q_stride=L,
-               kv_stride=L, y_stride=L, n_requests=I, n_tokens=I, n_heads=I, n_kv_heads=I,
-               head_size=I, max_pages=I, page_rows=I, max_queries=I, max_extent=I,
-               invariant=c.c_bool, dtype=I)
-Importance = struct("Importance", q=P, k=P, kv_rows=P, start=P, masked=P, importance=P, q_stride=L,
-                    kv_stride=L, n_requests=I, n_heads=I, n_kv_heads=I, head_size=I, max_masked=I,
-                    dtype=I)
-Compact = struct("Compact", rows=P, n_rows=P, **{"from": P * 4}, to=P * 4, from_stride=L * 4,
-                 to_stride=L * 4, width=I * 4, n_arrays=I, max_rows=I, dtype=I)
+import calls
+from bench_kernels import SMS, I, L, P, ints, launch, lib, main, rand, report, sdpa, sets_for, time_all
 
 scratch = torch.zeros(lib.block_attention_scratch_bytes(SMS), device="cuda", dtype=torch.uint8)
 
@@ -34,7 +24,7 @@ def paged(name, q, k, v, queries, context, heads, kv, page_rows, causal=False):
     width = max((n + page_rows - 1) // page_rows for n in context)
     order = torch.randperm(b * width, device="cuda").to(torch.int32)
     extent = [n - queries + 1 + t if causal else n for n in context for t in range(queries)]
-    return launch(name, Paged, q=q, k=k, v=v, y=torch.empty_like(q),
+    return launch(name, calls.PagedAttention, q=q, k=k, v=v, y=torch.empty_like(q),
                   start=ints([i * queries for i in range(b + 1)]), extent=ints(extent), pages=order,
                   scratch=scratch, q_stride=heads * 128, kv_stride=kv * 128, y_stride=heads * 128,
                   n_requests=b, n_tokens=b * queries, n_heads=heads, n_kv_heads=kv, head_size=128,
@@ -121,7 +111,7 @@ def bench_prefill():
             starts = ints([i * n for i in range(b + 1)])
             for path in ("mma", "wgmma"):
                 candidates["dense " + path] = [launch(
-                    "kernel_dense_attention_" + path, Dense, q=q, k=k, v=v, y=torch.empty_like(q),
+                    "kernel_dense_attention_" + path, calls.DenseAttention, q=q, k=k, v=v, y=torch.empty_like(q),
                     start=starts, q_stride=heads * 128, kv_stride=kv * 128, y_stride=heads * 128,
                     n_requests=b, n_tokens=b * n, n_heads=heads, n_kv_heads=kv, head_size=128,
                     max_tokens=n)]
@@ -149,11 +139,11 @@ def bench_focus():
             q, residual = rand(n, 32, 128), rand(n, 4096)
             keys = [rand(4 * n, 8, 128) for _ in "ab"]
             to = [torch.empty_like(residual) for _ in "ab"]
-            importance = [launch("kernel_importance", Importance, q=q, k=keys[i], kv_rows=where,
+            importance = [launch("kernel_importance", calls.Importance, q=q, k=keys[i], kv_rows=where,
                                  start=start, masked=masked, importance=scores[i],
                                  q_stride=32 * 128, kv_stride=8 * 128, n_requests=b, n_heads=32,
                                  n_kv_heads=8, head_size=128, max_masked=block) for i in (0, 1)]
-            compact = launch("kernel_compact", Compact, rows=rows, n_rows=n_rows,
+            compact = launch("kernel_compact", calls.Compact, rows=rows, n_rows=n_rows,
                              **{"from": (P * 4)(q.data_ptr(), residual.data_ptr())},
                              to=(P * 4)(to[0].data_ptr(), to[1].data_ptr()),
                              from_stride=(L * 4)(4096, 4096), to_stride=(L * 4)(4096, 4096),

@@ -17,6 +17,8 @@ import sys
 
 import torch
 
+import calls
+
 ROUNDS = 9
 LAYERS = 3
 GRAPH_US = 12000
@@ -25,19 +27,7 @@ torch.manual_seed(SEED)
 random.seed(SEED)
 torch.backends.cuda.matmul.allow_tf32 = False
 torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-P, I, L = c.c_void_p, c.c_int32, c.c_int64
-
-
-def struct(name, **fields):
-    """A call of kernels/calls.h or gate_up.h: the same fields in the same order."""
-    return type(name, (c.Structure,), {"_fields_": list(fields.items())})
-
-
-GateUp = struct("GateUp", x=P, w=P, y=P, x_stride=L, y_stride=L, n_tokens=I, n_channels=I,
-                n_hidden=I, dtype=I)
-Linear = struct("Linear", x=P, w=P, add=P, y=P, x_stride=L, y_stride=L, n_tokens=I, n_outputs=I,
-                n_inputs=I, dtype=I)
-Swiglu = struct("Swiglu", gate_up=P, y=P, y_stride=L, n_tokens=I, n_hidden=I, dtype=I)
+P = c.c_void_p
 
 
 def rand(*shape, scale=1.0):
@@ -111,7 +101,7 @@ def check(path):
         gate, up = exact[:, :hidden], exact[:, hidden:]
         y = strided(tokens, hidden, y_pad, guard=3)
         judge("gate_up", shape,
-              launch(lib, "kernel_gate_up", GateUp, x=x, w=w, y=y, x_stride=channels + x_pad,
+              launch(lib, "kernel_gate_up", calls.GateUp, x=x, w=w, y=y, x_stride=channels + x_pad,
                      y_stride=hidden + y_pad, n_tokens=tokens, n_channels=channels,
                      n_hidden=hidden), y, torch.nn.functional.silu(gate) * up, tokens, hidden)
         common = dict(x=x, w=w, x_stride=channels + x_pad, y_stride=hidden + y_pad,
@@ -123,7 +113,7 @@ def check(path):
                 strided(tokens, hidden, y_pad, fill=residual)
             want = gate if name == "plain" else gate + residual.float()
             judge("linear " + name, shape,
-                  launch(lib, "kernel_linear_wgmma", Linear, y=y, add=add, **common), y, want,
+                  launch(lib, "kernel_linear_wgmma", calls.Linear, y=y, add=add, **common), y, want,
                   tokens, hidden)
     print(f"{path}: {n_checked} checked, {n_failed} failed", flush=True)
     return n_failed
@@ -175,7 +165,7 @@ def bench_gate_up(libs, rows):
     for tokens in (32, 128, 256, 384, 512, 1024, 2048, 4096, 8192, 16384):
         x, y = rand(tokens, channels), torch.empty(tokens, hidden, device="cuda", dtype=torch.bfloat16)
         both = torch.empty(tokens, 2 * hidden, device="cuda", dtype=torch.bfloat16)
-        separate = launch(libs[0], "kernel_swiglu", Swiglu, gate_up=both, y=y, y_stride=hidden,
+        separate = launch(libs[0], "kernel_swiglu", calls.Swiglu, gate_up=both, y=y, y_stride=hidden,
                           n_tokens=tokens, n_hidden=hidden)
         candidates = {"product": [], "product+swiglu": []}
         for w in weights:
@@ -189,7 +179,7 @@ def bench_gate_up(libs, rows):
             candidates["product+swiglu"].append(pair)
         for i, lib in enumerate(libs):
             candidates[f"ours{i}"] = [
-                launch(lib, "kernel_gate_up", GateUp, x=x, w=w, y=y, x_stride=channels,
+                launch(lib, "kernel_gate_up", calls.GateUp, x=x, w=w, y=y, x_stride=channels,
                        y_stride=hidden, n_tokens=tokens, n_channels=channels, n_hidden=hidden)
                 for w in weights]
         us = time_all(candidates)
@@ -210,7 +200,7 @@ def bench_linear(libs, rows):
             for i, lib in enumerate(libs):
                 for name, add in ((f"ours{i}", None), (f"ours{i} add", residual)):
                     candidates[name] = [
-                        launch(lib, "kernel_linear_wgmma", Linear, x=x, w=w, add=add, y=y,
+                        launch(lib, "kernel_linear_wgmma", calls.Linear, x=x, w=w, add=add, y=y,
                                x_stride=channels, y_stride=outputs, n_tokens=tokens,
                                n_outputs=outputs, n_inputs=channels) for w in weights]
             us = time_all(candidates)

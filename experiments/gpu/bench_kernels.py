@@ -17,52 +17,13 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import calls
+
 ROUNDS = 7
 COLD_BYTES = 3 * 64 * 2**20
 torch.manual_seed(int.from_bytes(open("/dev/urandom", "rb").read(4), "little"))
-P, I, L, FL, D = c.c_void_p, c.c_int32, c.c_int64, c.c_float, c.c_double
+P, I, L, D = c.c_void_p, c.c_int32, c.c_int64, c.c_double
 
-
-def struct(name, **fields):
-    """A call of kernels/calls.h: the same fields in the same order."""
-    return type(name, (c.Structure,), {"_fields_": list(fields.items())})
-
-
-Embed = struct("Embed", table=P, ids=P, at=P, y=P, n_tokens=I, n_channels=I, n_vocab=I, dtype=I)
-Norm = struct("Norm", x=P, weight=P, residual=P, rows=P, y=P, n_rows=I, n_channels=I, epsilon=FL,
-              invariant=c.c_bool, dtype=I)
-Linear = struct("Linear", x=P, w=P, add=P, y=P, x_stride=L, y_stride=L, n_tokens=I, n_outputs=I,
-                n_inputs=I, dtype=I)
-Add = struct("Add", a=P, b=P, y=P, n=L, dtype=I)
-Swiglu = struct("Swiglu", gate_up=P, y=P, y_stride=L, n_tokens=I, n_hidden=I, dtype=I)
-Rope = struct("Rope", qkv=P, bias=P, q_norm=P, k_norm=P, cos_sin=P, positions=P, kv_rows=P, q=P,
-              k=P, v=P, q_stride=L, kv_stride=L, n_tokens=I, n_heads=I, n_kv_heads=I, head_size=I,
-              rotary_size=I, epsilon=FL, dtype=I)
-Dense = struct("Dense", q=P, k=P, v=P, y=P, start=P, q_stride=L, kv_stride=L, y_stride=L,
-               n_requests=I, n_tokens=I, n_heads=I, n_kv_heads=I, head_size=I, max_tokens=I,
-               first_query=I, n_queries=I, dtype=I)
-Keep = struct("Keep", k=P, v=P, start=P, owner=P, kv_rows=P, kept=P, cache_start=P, cache=P,
-              kv_stride=L, n_requests=I, n_tokens=I, n_kv_heads=I, head_size=I, dtype=I)
-Block = struct("Block", q=P, k=P, v=P, cache=P, y=P, start=P, kept=P, cache_start=P,
-               scratch=P, q_stride=L, kv_stride=L, y_stride=L, n_requests=I, n_heads=I,
-               n_kv_heads=I, head_size=I, max_queries=I, own_cached=c.c_bool, invariant=c.c_bool,
-               dtype=I)
-Select = struct("Select", q=P, k=P, v=P, start=P, block_start=P, block_end=P, kept=P,
-                cache_start=P, score_start=P, cache=P, scores=P, indices=P, q_stride=L,
-                kv_stride=L, n_requests=I, n_heads=I, n_kv_heads=I, head_size=I, max_candidates=I,
-                uniform=c.c_bool, dtype=I)
-Head = struct("Head", x=P, w=P, token=P, confidence=P, margin=P, entropy=P, logit=P,
-              scratch=P, n_rows=I, n_channels=I, n_vocab=I, rounded=c.c_bool, invariant=c.c_bool, dtype=I)
-Sample = struct("Sample", logits=P, token=P, confidence=P, margin=P, entropy=P, logit=P, n_rows=I,
-                n_vocab=I, dtype=I)
-
-# What kernels/device.h has in its table, in order, up to the first kernels.
-DEVICE = ("open enter close trouble facts vitals allocate release allocated_bytes own_bytes "
-          "allocate_host release_host granule range_open range_close handle_open handle_close map "
-          "allow unmap upload download copy clear finish event_open event_close event_record "
-          "event_reached event_wait event_elapsed capture_begin capture_end graph_launch "
-          "graph_close batch_invariant linear_chosen ranks_open ranks_break embed norm "
-          "linear").split()
 
 lib = c.CDLL(sys.argv[1])
 lib.head_scratch_bytes.restype = L
@@ -185,7 +146,7 @@ def bench_norm():
             ours, copies = [], []
             for _ in range(sets_for(n_bytes)):
                 x, w, r, y = rand(tokens, 4096), rand(4096), rand(tokens, 4096), rand(tokens, 4096)
-                ours.append(launch("kernel_norm", Norm, x=x, weight=w,
+                ours.append(launch("kernel_norm", calls.Norm, x=x, weight=w,
                                    residual=r if residual else None, y=y, n_rows=tokens,
                                    n_channels=4096, epsilon=1e-5))
                 to, src = (torch.empty(n_bytes // 4, device="cuda", dtype=torch.bfloat16)
@@ -208,7 +169,7 @@ def bench_rope():
             qkv = rand(tokens, width)
             q, k, v = rand(tokens, heads, 128), rand(tokens, kv, 128), rand(tokens, kv, 128)
             w, bias = rand(128), rand(width)
-            ours.append(launch("kernel_rope", Rope, qkv=qkv, bias=bias if extra == 1 else None,
+            ours.append(launch("kernel_rope", calls.Rope, qkv=qkv, bias=bias if extra == 1 else None,
                                q_norm=w if extra == 2 else None, k_norm=w if extra == 2 else None,
                                cos_sin=table, positions=where, q=q, k=k, v=v, q_stride=heads * 128,
                                kv_stride=kv * 128, n_tokens=tokens, n_heads=heads, n_kv_heads=kv,
@@ -225,7 +186,7 @@ def bench_swiglu():
         ours, copies = [], []
         for _ in range(sets_for(n_bytes)):
             x, y = rand(tokens, 2 * 12288), rand(tokens, 12288)
-            ours.append(launch("kernel_swiglu", Swiglu, gate_up=x, y=y, y_stride=12288,
+            ours.append(launch("kernel_swiglu", calls.Swiglu, gate_up=x, y=y, y_stride=12288,
                                n_tokens=tokens, n_hidden=12288))
             to, src = (rand(tokens, 12288 * 3 // 2) for _ in "ab")
             copies.append(lambda to=to, src=src: to.copy_(src))
@@ -241,7 +202,7 @@ def bench_embed():
         for _ in range(sets_for(n_bytes)):
             ids = torch.randint(0, 126464, (tokens,), device="cuda", dtype=torch.int32)
             y, to, src = (rand(tokens, 4096) for _ in "abc")
-            ours.append(launch("kernel_embed", Embed, table=table, ids=ids, y=y, n_tokens=tokens,
+            ours.append(launch("kernel_embed", calls.Embed, table=table, ids=ids, y=y, n_tokens=tokens,
                                n_channels=4096, n_vocab=126464))
             copies.append(lambda to=to, src=src: to.copy_(src))
         report("embed", f"T{tokens}", time_all({"ours": ours, "copy of the bytes": copies}),
@@ -254,7 +215,7 @@ def bench_add():
         ours, peer = [], []
         for _ in range(sets_for(3 * n * 2)):
             a, b, y = rand(n), rand(n), rand(n)
-            ours.append(launch("kernel_add", Add, a=a, b=b, y=y, n=n))
+            ours.append(launch("kernel_add", calls.Add, a=a, b=b, y=y, n=n))
             peer.append(lambda a=a, b=b, y=y: torch.add(a, b, out=y))
         report("add", f"T{tokens} C4096", time_all({"ours": ours, "torch.add": peer}), 3 * n * 2)
 
@@ -266,7 +227,7 @@ def bench_keep():
         ours, copies = [], []
         for _ in range(sets_for(n_bytes)):
             k, v = rand(n, kv, 128), rand(n, kv, 128)
-            ours.append(launch("kernel_keep", Keep, k=k, v=v,
+            ours.append(launch("kernel_keep", calls.Keep, k=k, v=v,
                                start=ints([i * tokens for i in range(b + 1)]),
                                owner=ints([i // tokens for i in range(n)]),
                                kv_rows=ints([i % tokens for i in range(n)]), kept=ints([tokens] * b),
@@ -312,7 +273,7 @@ def bench_block():
         for _ in range(n_sets):
             q, k, v = rand(b * queries, heads, 128), rand(b * queries, kv, 128), rand(b * queries, kv, 128)
             cache, y = rand(offsets[-1]), torch.empty_like(q)
-            ours.append(launch("kernel_block_attention", Block, q=q, k=k, v=v, cache=cache, y=y, start=starts, kept=ints(kept),
+            ours.append(launch("kernel_block_attention", calls.BlockAttention, q=q, k=k, v=v, cache=cache, y=y, start=starts, kept=ints(kept),
                                cache_start=ints(offsets[:-1], torch.int64), scratch=scratch,
                                q_stride=heads * 128, kv_stride=kv * 128, y_stride=heads * 128,
                                n_requests=b, n_heads=heads, n_kv_heads=kv, head_size=128,
@@ -358,7 +319,7 @@ def bench_select():
         for _ in range(sets_for(n_bytes)):
             q, k, v = rand(b * n, heads, 128), rand(b * n, kv, 128), rand(b * n, kv, 128)
             cache = torch.empty(2 * b * kv * keep * 128, device="cuda", dtype=torch.bfloat16)
-            ours.append(launch("kernel_select", Select, q=q, k=k, v=v,
+            ours.append(launch("kernel_select", calls.Select, q=q, k=k, v=v,
                                start=ints([i * n for i in range(b + 1)]),
                                block_start=ints([block[0]] * b), block_end=ints([block[1]] * b),
                                kept=ints([keep] * b),
@@ -390,8 +351,8 @@ def bench_head():
         confidence = torch.empty(n, device="cuda")
         common = dict(x=x, w=w, token=token, confidence=confidence, scratch=scratch, n_rows=n,
                       n_channels=4096, n_vocab=126464)
-        us = time_all({"tiles": [launch("kernel_head_tiles", Head, head_handle, **common)],
-                       "wgmma": [launch("kernel_head_wgmma", Head, **common)],
+        us = time_all({"tiles": [launch("kernel_head_tiles", calls.Head, head_handle, **common)],
+                       "wgmma": [launch("kernel_head_wgmma", calls.Head, **common)],
                        "bare gemm": [lambda: torch.mm(x, w.t(), out=out)]})
         for path in ("tiles", "wgmma"):
             report("head", f"{path} N{n} V126464 C4096",
@@ -406,7 +367,7 @@ def bench_sample():
         ours, peer = [], []
         for _ in range(sets_for(n_bytes)):
             logits = rand(n, 126464, scale=3)
-            ours.append(launch("kernel_sample", Sample, logits=logits,
+            ours.append(launch("kernel_sample", calls.Sample, logits=logits,
                                token=torch.empty(n, device="cuda", dtype=torch.int32),
                                confidence=torch.empty(n, device="cuda"), n_rows=n, n_vocab=126464))
             peer.append(lambda logits=logits: torch.softmax(logits, -1).max(-1))
@@ -415,21 +376,21 @@ def bench_sample():
 
 def bench_linear():
     """Products through the device's table, whose plans are timed when a shape is first met."""
-    pointers = (P * (2 + len(DEVICE))).in_dll(lib, "unmask_device_cuda")
-    table = {name: c.CFUNCTYPE(I)(pointers[2 + i]) for i, name in enumerate(DEVICE)}
+    pointers = (P * (2 + len(calls.DEVICE))).in_dll(lib, "unmask_device_cuda")
+    table = {name: c.CFUNCTYPE(I)(pointers[2 + i]) for i, name in enumerate(calls.DEVICE)}
     text, device, events = c.create_string_buffer(256), P(), [P(), P()]
-    if table["open"](0, c.byref(device), text) != 0:
+    if table["open"](0, 0, c.byref(device), text) != 0:
         raise RuntimeError(text.value.decode())
     for event in events:
         table["event_open"](device, c.byref(event))
 
-    def captured(calls):
+    def captured(products):
         graph, ns = P(), D()
-        for call in calls: # first where it can be timed
+        for call in products: # first where it can be timed
             table["linear"](device, c.byref(call))
         if table["capture_begin"](device) != 0:
             raise RuntimeError("capture_begin")
-        for call in calls:
+        for call in products:
             table["linear"](device, c.byref(call))
         if table["capture_end"](device, c.byref(graph)) != 0:
             raise RuntimeError("capture_end")
@@ -452,16 +413,16 @@ def bench_linear():
             x, y = rand(tokens, n_in), rand(tokens, n_out)
             torch.cuda.synchronize()
             walks = max(1, min(50, int(1e11 / tokens / n_out / n_in / n_sets)))
-            calls = [Linear(x=x.data_ptr(), w=w.data_ptr(), add=y.data_ptr() if adds else None,
+            products = [calls.Linear(x=x.data_ptr(), w=w.data_ptr(), add=y.data_ptr() if adds else None,
                             y=y.data_ptr(), x_stride=n_in, y_stride=n_out, n_tokens=tokens,
                             n_outputs=n_out, n_inputs=n_in) for w in weights] * walks
-            play = captured(calls)
+            play = captured(products)
             peer = [lambda w=w: torch.addmm(y, x, w.t(), out=y) if adds
                     else torch.mm(x, w.t(), out=y) for w in weights]
             graph, n = graph_of(peer)
             samples = {"ours": [], "torch": []}
             for r in range(ROUNDS + 1):
-                ours = play() / len(calls)
+                ours = play() / len(products)
                 a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
                 a.record()
                 graph.replay()
@@ -485,7 +446,7 @@ def bench_dense():
         flops = 4.0 * b * n * n * heads * 128
         both = {}
         for name in ("kernel_dense_attention_mma", "kernel_dense_attention_wgmma"):
-            run = launch(name, Dense, q=q, k=k, v=v, y=torch.empty_like(q), start=starts,
+            run = launch(name, calls.DenseAttention, q=q, k=k, v=v, y=torch.empty_like(q), start=starts,
                          q_stride=heads * 128, kv_stride=kv * 128, y_stride=heads * 128,
                          n_requests=b, n_tokens=b * n, n_heads=heads, n_kv_heads=kv, head_size=128,
                          max_tokens=n)

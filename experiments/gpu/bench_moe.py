@@ -15,19 +15,8 @@ import torch
 import torch.nn.functional as F
 
 import bench_kernels as bench
-from bench_kernels import FL, I, L, P, c, launch, main, rand, struct, time_all
-
-Route = struct("Route", logits=P, bias=P, expert=P, weight=P, logit_stride=L, n_tokens=I,
-               n_experts=I, n_active=I, n_groups=I, n_groups_active=I, normalised=c.c_bool, scale=FL,
-               router=I, dtype=I)
-Sort = struct("Sort", expert=P, start=P, order=P, place=P, n_tokens=I, n_active=I, n_experts=I,
-              first_expert=I)
-GateUp = struct("GateUp", x=P, w=P, start=P, order=P, y=P, x_stride=L, n_tokens=I, n_active=I,
-                n_experts=I, n_channels=I, n_hidden=I, dtype=I)
-Down = struct("Down", x=P, w=P, start=P, y=P, n_tokens=I, n_active=I, n_experts=I, n_channels=I,
-              n_hidden=I, dtype=I)
-Combine = struct("Combine", x=P, weight=P, place=P, add=P, y=P, n_tokens=I, n_active=I,
-                 n_channels=I, dtype=I)
+import calls
+from bench_kernels import launch, main, rand, time_all
 
 C, A = 2048, 8
 TOKENS = (32, 64, 256, 1024, 2048, 8192)
@@ -46,17 +35,17 @@ def ours(x, logits, bias, w1, w2, groups, path=""):
     inner, outer, y = empty(pairs, hidden), empty(pairs, C), empty(tokens, C)
     shape = dict(n_tokens=tokens, n_active=A, n_experts=experts)
     stages = {
-        "route": launch("kernel_moe_route", Route, logits=logits, bias=bias, expert=expert,
+        "route": launch("kernel_moe_route", calls.MoeRoute, logits=logits, bias=bias, expert=expert,
                         weight=weight, logit_stride=experts, n_groups=groups,
                         n_groups_active=max(1, groups // 2), normalised=True, scale=1.0,
                         router=int(groups > 1), **shape),
-        "sort": launch("kernel_moe_sort", Sort, expert=expert, start=start, order=order, place=place,
+        "sort": launch("kernel_moe_sort", calls.MoeSort, expert=expert, start=start, order=order, place=place,
                        **shape),
-        "gate_up": launch("kernel_moe_gate_up" + path, GateUp, x=x, w=w1, start=start, order=order,
+        "gate_up": launch("kernel_moe_gate_up" + path, calls.MoeGateUp, x=x, w=w1, start=start, order=order,
                           y=inner, x_stride=C, n_channels=C, n_hidden=hidden, **shape),
-        "down": launch("kernel_moe_down" + path, Down, x=inner, w=w2, start=start, y=outer,
+        "down": launch("kernel_moe_down" + path, calls.MoeDown, x=inner, w=w2, start=start, y=outer,
                        n_channels=C, n_hidden=hidden, **shape),
-        "combine": launch("kernel_moe_combine", Combine, x=outer, weight=weight, place=place, y=y,
+        "combine": launch("kernel_moe_combine", calls.MoeCombine, x=outer, weight=weight, place=place, y=y,
                           n_tokens=tokens, n_active=A, n_channels=C),
     }
     return stages, expert, start, y
