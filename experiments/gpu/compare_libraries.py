@@ -11,6 +11,7 @@ their ratio (above 1: the new one is slower).
 import collections
 import csv
 import ctypes as c
+import statistics
 import sys
 
 import torch
