@@ -65,7 +65,7 @@ static void feed_steps(struct summary *summary) {
     ck_assert_int_eq(sink.step(sink.state, &mixed, &err), 0);
 }
 
-START_TEST(the_distribution_of_one_to_hundred_has_its_closed_form) {
+TEST(the_distribution_of_one_to_hundred_has_its_closed_form) {
     double values[100];
     for (int i = 0; i < 100; i++) {
         values[i] = (double)((i * 37) % 100) + 1; /* a permutation of 1..100 */
@@ -81,18 +81,16 @@ START_TEST(the_distribution_of_one_to_hundred_has_its_closed_form) {
     ck_assert_double_eq(d.min, 1);
     ck_assert_double_eq(d.max, 100);
 }
-END_TEST
 
-START_TEST(one_value_is_all_its_quantiles_and_none_is_zero) {
+TEST(one_value_is_all_its_quantiles_and_none_is_zero) {
     double value = 3;
     struct distribution d = distribution_of(&value, 1);
     ck_assert(d.mean == 3 && d.p50 == 3 && d.p99 == 3 && d.std == 0 && d.min == 3 && d.max == 3);
     d = distribution_of(NULL, 0);
     ck_assert(d.n == 0 && d.mean == 0);
 }
-END_TEST
 
-START_TEST(latency_and_its_parts_follow_their_definitions) {
+TEST(latency_and_its_parts_follow_their_definitions) {
     struct summary s;
     summary_init(&s, NULL);
     const struct request_record records[] = {done(0, 10, 11, 14, 18), done(1, 12, 15, 17, 30)};
@@ -107,9 +105,8 @@ START_TEST(latency_and_its_parts_follow_their_definitions) {
     ck_assert_double_eq_tol(s.throughput_req_s, 2 / 20.0, 1e-12);
     summary_fini(&s);
 }
-END_TEST
 
-START_TEST(a_request_of_one_block_has_no_time_per_token) {
+TEST(a_request_of_one_block_has_no_time_per_token) {
     struct summary s;
     summary_init(&s, NULL);
     struct request_record record = done(0, 0, 0, 2, 2);
@@ -121,9 +118,8 @@ START_TEST(a_request_of_one_block_has_no_time_per_token) {
     ck_assert_uint_eq(s.ttfb.n, 1);
     summary_fini(&s);
 }
-END_TEST
 
-START_TEST(rejected_requests_are_counted_by_reason_and_add_no_tokens) {
+TEST(rejected_requests_are_counted_by_reason_and_add_no_tokens) {
     struct summary s;
     summary_init(&s, NULL);
     struct request_record records[] = {done(0, 0, 0, 1, 2), done(1, 1, -1, -1, 50)};
@@ -139,9 +135,8 @@ START_TEST(rejected_requests_are_counted_by_reason_and_add_no_tokens) {
     ck_assert_double_eq_tol(s.makespan_s, 2, 1e-12);
     summary_fini(&s);
 }
-END_TEST
 
-START_TEST(goodput_counts_requests_within_every_bound) {
+TEST(goodput_counts_requests_within_every_bound) {
     const struct slo slo = {.latency_ns = 20 * second, .ttfb_ns = 4500000000, .tpot_ns = 0};
     struct summary s;
     summary_init(&s, &slo);
@@ -154,9 +149,8 @@ START_TEST(goodput_counts_requests_within_every_bound) {
     ck_assert_double_eq_tol(s.goodput_req_s, 1 / 21.0, 1e-12);
     summary_fini(&s);
 }
-END_TEST
 
-START_TEST(who_was_rejected_missed_the_objective) {
+TEST(who_was_rejected_missed_the_objective) {
     struct summary s;
     summary_init(&s, &(struct slo){.latency_ns = 20 * second});
     struct request_record records[] = {done(0, 0, 0, 4, 10), done(1, 0, 0, 5, 10),
@@ -174,7 +168,6 @@ START_TEST(who_was_rejected_missed_the_objective) {
     ck_assert_double_eq_tol(warnings.items[0].value, 0.5, 1e-12);
     summary_fini(&s);
 }
-END_TEST
 
 /* One request a second for 400 s; each takes `service_s` of the one server. */
 static struct summary queue_of(double service_s) {
@@ -191,7 +184,7 @@ static struct summary queue_of(double service_s) {
     return s;
 }
 
-START_TEST(a_run_that_falls_behind_its_arrivals_says_so) {
+TEST(a_run_that_falls_behind_its_arrivals_says_so) {
     struct run_facts facts = run_facts_unknown();
     struct summary high = queue_of(1.25), low = queue_of(0.8);
     struct warnings warnings = caution_of(&high, &facts);
@@ -213,9 +206,8 @@ START_TEST(a_run_that_falls_behind_its_arrivals_says_so) {
     summary_fini(&high);
     summary_fini(&low);
 }
-END_TEST
 
-START_TEST(decisions_warn_unless_they_were_calibrated_or_not_drawn) {
+TEST(decisions_warn_unless_they_were_calibrated_or_not_drawn) {
     struct summary s;
     summary_init(&s, NULL);
     summary_finish(&s);
@@ -232,9 +224,8 @@ START_TEST(decisions_warn_unless_they_were_calibrated_or_not_drawn) {
     facts.decisions = (struct run_decisions){.from = provenance_of(PROVENANCE_ASSUMED, "")};
     ck_assert_uint_eq(caution_of(&s, &facts).n, 0);
 }
-END_TEST
 
-START_TEST(a_run_that_was_cut_short_says_so) {
+TEST(a_run_that_was_cut_short_says_so) {
     struct summary s;
     summary_init(&s, NULL);
     struct request_record records[] = {done(0, 0, 0, 4, 10), done(1, 0, -1, -1, 10)};
@@ -248,9 +239,8 @@ START_TEST(a_run_that_was_cut_short_says_so) {
     ck_assert_int_eq(warnings.items[1].code, WARNING_INCOMPLETE);
     summary_fini(&s);
 }
-END_TEST
 
-START_TEST(a_step_with_repeat_k_counts_k_times) {
+TEST(a_step_with_repeat_k_counts_k_times) {
     struct summary s;
     summary_init(&s, NULL);
     const struct request_record records[] = {done(0, 0, 0, 1, 4)};
@@ -272,9 +262,8 @@ START_TEST(a_step_with_repeat_k_counts_k_times) {
     ck_assert_double_eq_tol(s.gpu_busy, 1.0 / (4 * 2), 1e-6); /* 1 s over 4 s of 2 replicas */
     summary_fini(&s);
 }
-END_TEST
 
-START_TEST(a_reserved_summary_takes_that_many_requests_without_moving) {
+TEST(a_reserved_summary_takes_that_many_requests_without_moving) {
     struct summary s;
     struct err err = {0};
     summary_init(&s, NULL);
@@ -290,7 +279,6 @@ START_TEST(a_reserved_summary_takes_that_many_requests_without_moving) {
     ck_assert_uint_eq(s.latency_s.n, 1001);
     summary_fini(&s);
 }
-END_TEST
 
 static const struct run_figure constants[] = {
     {"host_step_us", 812.5, "us", "fitted to Table 4, Sparse-dLLM, LiveBench"}};
@@ -344,7 +332,7 @@ static struct summary some_summary(void) {
 
 /* Outputs of 64 tokens, half a block of which is behind the end of text: the first ran to its end,
  * the second stopped with its block. */
-START_TEST(answers_are_counted_apart_from_what_was_decoded) {
+TEST(answers_are_counted_apart_from_what_was_decoded) {
     struct summary s;
     summary_init(&s, NULL);
     struct request_record records[] = {done(0, 0, 0, 2, 4), done(1, 0, 0, 2, 5)};
@@ -366,7 +354,6 @@ START_TEST(answers_are_counted_apart_from_what_was_decoded) {
     ck_assert_double_eq_tol(s.tpot.max, 3.0 / 16, 1e-12);
     summary_fini(&s);
 }
-END_TEST
 
 static char *read_all(const char *path) {
     FILE *file = fopen(path, "r");
@@ -390,7 +377,7 @@ static void same_as_golden(const char *path, const char *text) {
     ck_assert_str_eq(text, read_all(path));
 }
 
-START_TEST(the_json_of_a_run_is_the_golden_file_byte_for_byte) {
+TEST(the_json_of_a_run_is_the_golden_file_byte_for_byte) {
     struct summary s = some_summary();
     struct run_facts facts = some_facts();
     struct err err = {0};
@@ -402,9 +389,8 @@ START_TEST(the_json_of_a_run_is_the_golden_file_byte_for_byte) {
     json_decref(object);
     summary_fini(&s);
 }
-END_TEST
 
-START_TEST(what_is_not_known_is_null_in_json) {
+TEST(what_is_not_known_is_null_in_json) {
     struct summary s;
     summary_init(&s, NULL);
     summary_finish(&s);
@@ -419,9 +405,8 @@ START_TEST(what_is_not_known_is_null_in_json) {
     ck_assert(json_is_null(json_object_get(json_object_get(object, "tpot_s"), "p99")));
     json_decref(object);
 }
-END_TEST
 
-START_TEST(a_name_that_is_not_utf8_is_refused) {
+TEST(a_name_that_is_not_utf8_is_refused) {
     struct summary s;
     summary_init(&s, NULL);
     summary_finish(&s);
@@ -432,9 +417,8 @@ START_TEST(a_name_that_is_not_utf8_is_refused) {
     ck_assert_int_eq(summary_json(&s, &facts, &object, &err), ERR_WORLD);
     ck_assert_ptr_null(object);
 }
-END_TEST
 
-START_TEST(the_printed_summary_carries_the_provenance_words) {
+TEST(the_printed_summary_carries_the_provenance_words) {
     struct summary s = some_summary();
     struct run_facts facts = some_facts();
     char *text = NULL;
@@ -451,9 +435,8 @@ START_TEST(the_printed_summary_carries_the_provenance_words) {
     free(text);
     summary_fini(&s);
 }
-END_TEST
 
-START_TEST(times_that_were_measured_name_the_device_itself) {
+TEST(times_that_were_measured_name_the_device_itself) {
     struct run_facts facts = some_facts();
     facts.device = "NVIDIA H200";
     facts.emulated = true;
@@ -472,7 +455,6 @@ START_TEST(times_that_were_measured_name_the_device_itself) {
     free(text);
     summary_fini(&s);
 }
-END_TEST
 
 static const char *temporary(const char *name) {
     static char path[256];
@@ -506,7 +488,7 @@ static void record_timeline(struct timeline *timeline, int n_steps) {
     ck_assert_int_eq(sink.event(sink.state, &arrival, &err), 0);
 }
 
-START_TEST(a_timeline_parses_and_its_slices_never_overlap_on_a_track) {
+TEST(a_timeline_parses_and_its_slices_never_overlap_on_a_track) {
     const char *path = temporary("timeline.json");
     struct timeline *timeline;
     struct err err = {0};
@@ -540,9 +522,8 @@ START_TEST(a_timeline_parses_and_its_slices_never_overlap_on_a_track) {
     json_decref(root);
     unlink(path);
 }
-END_TEST
 
-START_TEST(a_timeline_is_whole_json_even_while_it_is_being_written) {
+TEST(a_timeline_is_whole_json_even_while_it_is_being_written) {
     const char *path = temporary("early.json");
     struct timeline *timeline;
     struct err err = {0};
@@ -556,9 +537,8 @@ START_TEST(a_timeline_is_whole_json_even_while_it_is_being_written) {
     ck_assert_int_eq(timeline_close(timeline, &err), 0);
     unlink(path);
 }
-END_TEST
 
-START_TEST(a_timeline_that_cannot_be_written_says_why_and_stays_readable) {
+TEST(a_timeline_that_cannot_be_written_says_why_and_stays_readable) {
     struct timeline *timeline;
     struct err err = {0};
     ck_assert_int_eq(timeline_open("/nowhere/at/all.json", "x", &timeline, &err), ERR_WORLD);
@@ -583,9 +563,8 @@ START_TEST(a_timeline_that_cannot_be_written_says_why_and_stays_readable) {
     json_decref(root);
     unlink(path);
 }
-END_TEST
 
-START_TEST(the_numbers_of_the_papers_load) {
+TEST(the_numbers_of_the_papers_load) {
     struct paper paper;
     struct err err = {0};
     ck_assert_int_eq(paper_load("experiments/paper/dllm_serve.csv", &paper, &err), 0);
@@ -606,7 +585,6 @@ START_TEST(the_numbers_of_the_papers_load) {
     ck_assert_int_eq(paper_load("experiments/paper/dinfer_quality.csv", &paper, &err), ERR_WORLD);
     ck_assert_ptr_nonnull(strstr(err.text, "dinfer_quality.csv:1: column 'system' is missing"));
 }
-END_TEST
 
 static int load_text(const char *text, struct paper *paper, struct err *err) {
     const char *path = temporary("paper.csv");
@@ -619,7 +597,7 @@ static int load_text(const char *text, struct paper *paper, struct err *err) {
     return failed;
 }
 
-START_TEST(a_bad_row_of_a_paper_is_named_by_its_line) {
+TEST(a_bad_row_of_a_paper_is_named_by_its_line) {
     struct paper paper;
     struct err err;
 #define HEADER "source,system,quantity,value,unit\n"
@@ -634,9 +612,8 @@ START_TEST(a_bad_row_of_a_paper_is_named_by_its_line) {
     ck_assert_str_eq(paper.rows[0].unit, "x");
     paper_fini(&paper);
 }
-END_TEST
 
-START_TEST(a_papers_rows_say_their_role_and_how_they_compare) {
+TEST(a_papers_rows_say_their_role_and_how_they_compare) {
     struct paper paper;
     struct err err;
 #define ROLES "source,system,quantity,value,unit,role,compare\n"
@@ -649,9 +626,8 @@ START_TEST(a_papers_rows_say_their_role_and_how_they_compare) {
     ck_assert_int_eq(load_text(ROLES "T,s,q,1,x,guess,\n", &paper, &err), ERR_WORLD);
     ck_assert_int_eq(load_text(ROLES "T,s,q,1,x,,about\n", &paper, &err), ERR_WORLD);
 }
-END_TEST
 
-START_TEST(one_reading_of_a_printed_number_stands_for_it) {
+TEST(one_reading_of_a_printed_number_stands_for_it) {
     const struct paper_row a = {.quantity = "a", .value = 1},
                            b = {.quantity = "b", .value = 1, .role = PAPER_DERIVED};
     const struct paper_result given[] = {{.row = &a, .reading = "of the output"},
@@ -674,7 +650,6 @@ START_TEST(one_reading_of_a_printed_number_stands_for_it) {
     ck_assert_uint_eq(paper_tally(results, 4).appendix, 3);
     ck_assert_int_eq(results[3].role, PAPER_CALIBRATION);
 }
-END_TEST
 
 static struct paper_row row_of(const char *source, const char *quantity) {
     return (struct paper_row){.source = source,
@@ -688,7 +663,7 @@ static struct paper_row row_of(const char *source, const char *quantity) {
                               .value = 1};
 }
 
-START_TEST(the_score_counts_a_printed_number_once_over_all_figures) {
+TEST(the_score_counts_a_printed_number_once_over_all_figures) {
     const struct paper_row first = row_of("T1", "a"), again = row_of("T1", "a"),
                            other = row_of("T1", "b");
     const struct paper_result one[] = {{.row = &first, .ours = 1}, {.row = &other, .ours = 2}};
@@ -714,9 +689,8 @@ START_TEST(the_score_counts_a_printed_number_once_over_all_figures) {
     free(text);
     paper_score_fini(&score);
 }
-END_TEST
 
-START_TEST(paper_rows_are_judged_by_their_ratio_and_calibration_points_apart) {
+TEST(paper_rows_are_judged_by_their_ratio_and_calibration_points_apart) {
     const struct paper_row tokens = {"T4",         "L40S",  "m", "d", "s",           "1.0",
                                      "throughput", "tok/s", 100, 2,   PAPER_COUNTED, PAPER_EQUAL};
     const struct paper_row bound = {.quantity = "l", .value = 4000, .compare = PAPER_AT_LEAST};
@@ -758,7 +732,6 @@ START_TEST(paper_rows_are_judged_by_their_ratio_and_calibration_points_apart) {
     ck_assert_str_eq(paper_ratio_text(&results[6], text, sizeof text), "+4.0 points");
     ck_assert_str_eq(paper_ratio_text(&results[5], text, sizeof text), "-");
 }
-END_TEST
 
 static char *print_table(const struct paper_result *results, size_t n, enum paper_format format) {
     char *text = NULL;
@@ -769,7 +742,7 @@ static char *print_table(const struct paper_result *results, size_t n, enum pape
     return text;
 }
 
-START_TEST(a_paper_table_reads_the_same_as_text_markdown_and_csv) {
+TEST(a_paper_table_reads_the_same_as_text_markdown_and_csv) {
     const struct paper_row row = {"T|4",        "L40S",  "m", "Burst", "dLLM-Serve",  "1.0",
                                   "throughput", "tok/s", 100, 2,       PAPER_COUNTED, PAPER_EQUAL};
     const struct paper_result results[] = {{.row = &row, .ours = 90, .reading = "with pad, of two"},
@@ -791,9 +764,8 @@ START_TEST(a_paper_table_reads_the_same_as_text_markdown_and_csv) {
     ck_assert_ptr_nonnull(strstr(text, "tok/s,100,100,1,0,calibration,equal,yes,\n"));
     free(text);
 }
-END_TEST
 
-START_TEST(an_output_replaces_its_own_kind_only) {
+TEST(an_output_replaces_its_own_kind_only) {
     char path[] = "/tmp/unmask-output-XXXXXX";
     struct err err = {0};
     int fd = mkstemp(path);
@@ -808,39 +780,5 @@ START_TEST(an_output_replaces_its_own_kind_only) {
     ck_assert_int_eq(output_may_replace(path, "{", "a timeline", &err), 0);
     ck_assert_int_eq(output_may_replace("", "{", "a timeline", &err), ERR_USAGE);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        the_distribution_of_one_to_hundred_has_its_closed_form,
-        one_value_is_all_its_quantiles_and_none_is_zero,
-        latency_and_its_parts_follow_their_definitions,
-        a_request_of_one_block_has_no_time_per_token,
-        rejected_requests_are_counted_by_reason_and_add_no_tokens,
-        goodput_counts_requests_within_every_bound,
-        who_was_rejected_missed_the_objective,
-        a_run_that_falls_behind_its_arrivals_says_so,
-        decisions_warn_unless_they_were_calibrated_or_not_drawn,
-        a_run_that_was_cut_short_says_so,
-        a_step_with_repeat_k_counts_k_times,
-        a_reserved_summary_takes_that_many_requests_without_moving,
-        answers_are_counted_apart_from_what_was_decoded,
-        the_json_of_a_run_is_the_golden_file_byte_for_byte,
-        what_is_not_known_is_null_in_json,
-        a_name_that_is_not_utf8_is_refused,
-        the_printed_summary_carries_the_provenance_words,
-        times_that_were_measured_name_the_device_itself,
-        a_timeline_parses_and_its_slices_never_overlap_on_a_track,
-        a_timeline_is_whole_json_even_while_it_is_being_written,
-        a_timeline_that_cannot_be_written_says_why_and_stays_readable,
-        the_numbers_of_the_papers_load,
-        a_bad_row_of_a_paper_is_named_by_its_line,
-        a_papers_rows_say_their_role_and_how_they_compare,
-        one_reading_of_a_printed_number_stands_for_it,
-        the_score_counts_a_printed_number_once_over_all_figures,
-        paper_rows_are_judged_by_their_ratio_and_calibration_points_apart,
-        a_paper_table_reads_the_same_as_text_markdown_and_csv,
-        an_output_replaces_its_own_kind_only,
-    };
-    return SUITE_RUN("analysis", tests);
-}
+SUITE("analysis")

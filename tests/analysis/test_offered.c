@@ -37,7 +37,7 @@ static struct offered crowd_at(double rate, double stay_s, double spread, size_t
     return offered_of(stays, n, n, now);
 }
 
-START_TEST(a_deterministic_server_is_saturated_at_1_2_and_not_at_0_8) {
+TEST(a_deterministic_server_is_saturated_at_1_2_and_not_at_0_8) {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct offered low = queue_at(0.8, 2000, seed), high = queue_at(1.2, 2000, seed);
         ck_assert_int_eq(low.state, OFFERED_STEADY);
@@ -50,9 +50,8 @@ START_TEST(a_deterministic_server_is_saturated_at_1_2_and_not_at_0_8) {
         ck_assert(low.growth_req_s == 0);
     }
 }
-END_TEST
 
-START_TEST(a_server_near_its_capacity_is_seldom_called_saturated) {
+TEST(a_server_near_its_capacity_is_seldom_called_saturated) {
     int n_half = 0, n_full = 0;
     for (uint64_t seed = 1; seed <= 200; seed++) {
         n_half += queue_at(0.95, 2000, seed).state == OFFERED_SATURATED;
@@ -61,9 +60,8 @@ START_TEST(a_server_near_its_capacity_is_seldom_called_saturated) {
     ck_assert_int_le(n_half, 2);
     ck_assert_int_le(n_full, 10);
 }
-END_TEST
 
-START_TEST(few_hundred_requests_tell_a_fifth_too_much) {
+TEST(few_hundred_requests_tell_a_fifth_too_much) {
     int n_high = 0, n_low = 0;
     for (uint64_t seed = 1; seed <= 100; seed++) {
         n_high += queue_at(1.3, 300, seed).state == OFFERED_SATURATED;
@@ -72,19 +70,17 @@ START_TEST(few_hundred_requests_tell_a_fifth_too_much) {
     ck_assert_int_ge(n_high, 80);
     ck_assert_int_le(n_low, 1);
 }
-END_TEST
 
-START_TEST(a_rate_far_above_capacity_is_saturated_too) {
+TEST(a_rate_far_above_capacity_is_saturated_too) {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         ck_assert_int_eq(queue_at(3, 1000, seed).state, OFFERED_SATURATED);
         ck_assert_int_eq(queue_at(10, 1000, seed).state, OFFERED_SATURATED);
         ck_assert_int_eq(queue_at(40, 1000, seed).state, OFFERED_SATURATED);
     }
 }
-END_TEST
 
 /* A run that is short beside the time of a request fills up to its end, and is no queue. */
-START_TEST(a_system_that_fills_slowly_is_not_saturated) {
+TEST(a_system_that_fills_slowly_is_not_saturated) {
     int n_saturated = 0;
     for (uint64_t seed = 1; seed <= 100; seed++) {
         n_saturated += crowd_at(1, 20, 0.3, 1000, seed).state == OFFERED_SATURATED;
@@ -94,9 +90,8 @@ START_TEST(a_system_that_fills_slowly_is_not_saturated) {
     }
     ck_assert_int_le(n_saturated, 8);
 }
-END_TEST
 
-START_TEST(a_batch_given_at_once_is_closed) {
+TEST(a_batch_given_at_once_is_closed) {
     for (size_t i = 0; i < 100; i++) {
         stays[i] = (struct stay){1e-6 * (double)i, 10 + (double)i};
     }
@@ -104,9 +99,8 @@ START_TEST(a_batch_given_at_once_is_closed) {
     ck_assert_int_eq(offered.state, OFFERED_CLOSED);
     ck_assert_double_eq_tol(offered.served_req_s, 1, 1e-12);
 }
-END_TEST
 
-START_TEST(a_full_queue_that_turns_requests_away_is_saturated) {
+TEST(a_full_queue_that_turns_requests_away_is_saturated) {
     struct rng rng = rng_stream(1, "arrivals");
     double now = 0, free_at = 0;
     for (size_t i = 0; i < 2000; i++) {
@@ -122,11 +116,10 @@ START_TEST(a_full_queue_that_turns_requests_away_is_saturated) {
     ck_assert_int_eq(offered.state, OFFERED_SATURATED);
     ck_assert_double_eq_tol(offered.served_req_s, 1, 0.02);
 }
-END_TEST
 
 /* A server that shares its time among all who are there: nobody leaves before the last arrival, and
  * latencies do not grow. */
-START_TEST(a_shared_server_whose_arrivals_are_over_before_anybody_leaves_is_saturated) {
+TEST(a_shared_server_whose_arrivals_are_over_before_anybody_leaves_is_saturated) {
     for (size_t i = 0; i < 300; i++) {
         stays[i] = (struct stay){(double)i / 2, 200 + 1.6 * (double)i};
     }
@@ -134,27 +127,12 @@ START_TEST(a_shared_server_whose_arrivals_are_over_before_anybody_leaves_is_satu
     ck_assert_int_eq(offered.state, OFFERED_SATURATED);
     ck_assert_double_eq_tol(offered.served_req_s, 1 / 1.6, 1e-9);
 }
-END_TEST
 
-START_TEST(too_few_requests_tell_nothing) {
+TEST(too_few_requests_tell_nothing) {
     ck_assert_int_eq(offered_of(stays, 0, 0, 0).state, OFFERED_UNKNOWN);
     stays[0] = (struct stay){1, 2};
     ck_assert_int_eq(offered_of(stays, 1, 1, 1).state, OFFERED_UNKNOWN);
     ck_assert_int_eq(queue_at(0.5, 12, 1).state, OFFERED_UNKNOWN);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        a_deterministic_server_is_saturated_at_1_2_and_not_at_0_8,
-        a_server_near_its_capacity_is_seldom_called_saturated,
-        few_hundred_requests_tell_a_fifth_too_much,
-        a_rate_far_above_capacity_is_saturated_too,
-        a_system_that_fills_slowly_is_not_saturated,
-        a_batch_given_at_once_is_closed,
-        a_full_queue_that_turns_requests_away_is_saturated,
-        a_shared_server_whose_arrivals_are_over_before_anybody_leaves_is_saturated,
-        too_few_requests_tell_nothing,
-    };
-    return SUITE_RUN("offered", tests);
-}
+SUITE("offered")

@@ -90,7 +90,7 @@ static const struct figure figure = {.title = "Three panels",
                                      .n_panels = 3,
                                      .n_columns = 2};
 
-START_TEST(a_figure_is_written_as_svg_png_and_csv) {
+TEST(a_figure_is_written_as_svg_png_and_csv) {
     make_folder();
     struct err err = {0};
     int failed = figure_write(&figure, in_folder("fig"), FIGURE_ALL, &err);
@@ -113,9 +113,8 @@ START_TEST(a_figure_is_written_as_svg_png_and_csv) {
     ck_assert_ptr_nonnull(strstr(csv, "Stack,dLLM-Serve,\"Burst, bursty\",40,,,\n"));
     remove_files((const char *const[]){"fig.svg", "fig.png", "fig.pdf", "fig.csv"}, 4);
 }
-END_TEST
 
-START_TEST(text_in_a_figure_is_never_a_command) {
+TEST(text_in_a_figure_is_never_a_command) {
     make_folder();
     char before[4096];
     ck_assert_ptr_nonnull(getcwd(before, sizeof before));
@@ -128,9 +127,8 @@ START_TEST(text_in_a_figure_is_never_a_command) {
     ck_assert_int_eq(chdir(before), 0);
     remove_files((const char *const[]){"it's 'a' `touch pwned`.svg"}, 1);
 }
-END_TEST
 
-START_TEST(the_same_figure_gives_the_same_svg) {
+TEST(the_same_figure_gives_the_same_svg) {
     make_folder();
     struct err err = {0};
     ck_assert_int_eq(figure_write(&figure, in_folder("a"), FIGURE_SVG, &err), 0);
@@ -140,9 +138,8 @@ START_TEST(the_same_figure_gives_the_same_svg) {
     free(first);
     remove_files((const char *const[]){"a.svg"}, 1);
 }
-END_TEST
 
-START_TEST(a_panel_without_values_says_no_data) {
+TEST(a_panel_without_values_says_no_data) {
     make_folder();
     const double nothing[] = {NAN, NAN, NAN};
     const struct plot_series series[] = {{.name = "a", .x = rates, .y = nothing, .n = 3}};
@@ -156,9 +153,8 @@ START_TEST(a_panel_without_values_says_no_data) {
     ck_assert_ptr_nonnull(strstr(read_all(in_folder("none.svg")), "no data"));
     remove_files((const char *const[]){"none.svg"}, 1);
 }
-END_TEST
 
-START_TEST(a_missing_gnuplot_is_one_sentence) {
+TEST(a_missing_gnuplot_is_one_sentence) {
     make_folder();
     struct err err = {0};
     ck_assert_int_eq(setenv("PATH", folder, 1), 0);
@@ -166,9 +162,8 @@ START_TEST(a_missing_gnuplot_is_one_sentence) {
     ck_assert_ptr_nonnull(strstr(err.text, "gnuplot is not in PATH"));
     remove_files(NULL, 0);
 }
-END_TEST
 
-START_TEST(what_gnuplot_complains_of_is_passed_on) {
+TEST(what_gnuplot_complains_of_is_passed_on) {
     FILE *script = tmpfile();
     struct err err = {0};
     fputs("set terminal svg\nplot undefined_variable + 1\n", script);
@@ -176,9 +171,8 @@ START_TEST(what_gnuplot_complains_of_is_passed_on) {
     ck_assert_msg(strstr(err.text, "undefined variable") != NULL, "%s", err.text);
     fclose(script);
 }
-END_TEST
 
-START_TEST(a_place_that_cannot_be_written_is_named) {
+TEST(a_place_that_cannot_be_written_is_named) {
     struct err err = {0};
     ck_assert_int_eq(figure_write(&figure, "/nowhere/fig", FIGURE_ALL, &err), ERR_WORLD);
     ck_assert_ptr_nonnull(strstr(err.text, "/nowhere/fig"));
@@ -187,7 +181,6 @@ START_TEST(a_place_that_cannot_be_written_is_named) {
     err = (struct err){0};
     ck_assert_int_eq(figure_write(&figure, "two\nlines", FIGURE_SVG, &err), ERR_USAGE);
 }
-END_TEST
 
 /* Requests one second apart that wait one second and run for two; steps of a second commit 8. */
 static void record_run(struct store *store, enum store_level level, const char *system) {
@@ -263,7 +256,7 @@ static int check_course(void *state, const struct stored_run *run, struct err *e
     return 0;
 }
 
-START_TEST(the_course_of_a_run_adds_up_to_its_tokens_and_request_seconds) {
+TEST(the_course_of_a_run_adds_up_to_its_tokens_and_request_seconds) {
     make_folder();
     struct store *store;
     struct err err = {0};
@@ -275,9 +268,8 @@ START_TEST(the_course_of_a_run_adds_up_to_its_tokens_and_request_seconds) {
     store_close(store);
     remove_files((const char *const[]){"r.db"}, 1);
 }
-END_TEST
 
-START_TEST(a_report_is_one_page_with_every_run_and_escaped_text) {
+TEST(a_report_is_one_page_with_every_run_and_escaped_text) {
     make_folder();
     struct store *store;
     struct err err = {0};
@@ -303,9 +295,8 @@ START_TEST(a_report_is_one_page_with_every_run_and_escaped_text) {
     ck_assert_int_eq(n_figures, 2);
     remove_files((const char *const[]){"r.db", "r.html"}, 2);
 }
-END_TEST
 
-START_TEST(a_report_that_fails_leaves_the_old_page) {
+TEST(a_report_that_fails_leaves_the_old_page) {
     make_folder();
     struct store *store;
     struct err err = {0};
@@ -321,20 +312,5 @@ START_TEST(a_report_that_fails_leaves_the_old_page) {
     store_close(store);
     remove_files((const char *const[]){"r.db", "r.html"}, 2);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        a_figure_is_written_as_svg_png_and_csv,
-        text_in_a_figure_is_never_a_command,
-        the_same_figure_gives_the_same_svg,
-        a_panel_without_values_says_no_data,
-        a_missing_gnuplot_is_one_sentence,
-        what_gnuplot_complains_of_is_passed_on,
-        a_place_that_cannot_be_written_is_named,
-        the_course_of_a_run_adds_up_to_its_tokens_and_request_seconds,
-        a_report_is_one_page_with_every_run_and_escaped_text,
-        a_report_that_fails_leaves_the_old_page,
-    };
-    return SUITE_RUN("plot", tests);
-}
+SUITE("plot")

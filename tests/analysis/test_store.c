@@ -221,7 +221,7 @@ static int same_event(void *state, const struct event_record *r, struct err *err
     return 0;
 }
 
-START_TEST(a_run_comes_back_field_by_field) {
+TEST(a_run_comes_back_field_by_field) {
     make_folder();
     struct store *store = open_store();
     struct err err = {0};
@@ -251,7 +251,6 @@ START_TEST(a_run_comes_back_field_by_field) {
     store_close(store);
     remove_folder();
 }
-END_TEST
 
 static int check_run(void *state, const struct stored_run *run, struct err *err) {
     (void)state;
@@ -267,7 +266,7 @@ static int check_run(void *state, const struct stored_run *run, struct err *err)
     return 77;
 }
 
-START_TEST(a_listed_run_carries_its_facts_and_a_callback_can_stop) {
+TEST(a_listed_run_carries_its_facts_and_a_callback_can_stop) {
     make_folder();
     struct store *store = open_store();
     struct err err = {0};
@@ -276,9 +275,8 @@ START_TEST(a_listed_run_carries_its_facts_and_a_callback_can_stop) {
     store_close(store);
     remove_folder();
 }
-END_TEST
 
-START_TEST(a_batch_that_does_not_change_is_kept_once) {
+TEST(a_batch_that_does_not_change_is_kept_once) {
     make_folder();
     struct store *store = open_store();
     struct err err = {0};
@@ -294,9 +292,8 @@ START_TEST(a_batch_that_does_not_change_is_kept_once) {
     sqlite3_close(db);
     remove_folder();
 }
-END_TEST
 
-START_TEST(decisions_are_admissions_rejections_and_batches) {
+TEST(decisions_are_admissions_rejections_and_batches) {
     make_folder();
     struct store *store = open_store();
     struct err err = {0};
@@ -318,9 +315,8 @@ START_TEST(decisions_are_admissions_rejections_and_batches) {
     sqlite3_close(db);
     remove_folder();
 }
-END_TEST
 
-START_TEST(a_crash_in_the_middle_of_a_run_leaves_none_of_it) {
+TEST(a_crash_in_the_middle_of_a_run_leaves_none_of_it) {
     make_folder();
     struct store *store = open_store();
     struct err err = {0};
@@ -351,9 +347,8 @@ START_TEST(a_crash_in_the_middle_of_a_run_leaves_none_of_it) {
     store_close(store);
     remove_folder();
 }
-END_TEST
 
-START_TEST(a_run_rolled_back_or_closed_early_leaves_no_trace) {
+TEST(a_run_rolled_back_or_closed_early_leaves_no_trace) {
     make_folder();
     struct store *store = open_store();
     struct err err = {0};
@@ -371,9 +366,8 @@ START_TEST(a_run_rolled_back_or_closed_early_leaves_no_trace) {
     store_close(store);
     remove_folder();
 }
-END_TEST
 
-START_TEST(a_database_another_program_has_locked_is_reported) {
+TEST(a_database_another_program_has_locked_is_reported) {
     make_folder();
     struct store *store = open_store();
     sqlite3 *other;
@@ -388,7 +382,6 @@ START_TEST(a_database_another_program_has_locked_is_reported) {
     store_close(store);
     remove_folder();
 }
-END_TEST
 
 static void write_file(const char *text, size_t n) {
     FILE *out = fopen(path, "w");
@@ -405,7 +398,7 @@ static void expect_refusal(enum store_mode mode, const char *words) {
     ck_assert_ptr_nonnull(strstr(err.text, path));
 }
 
-START_TEST(what_is_not_ours_is_refused_and_left_alone) {
+TEST(what_is_not_ours_is_refused_and_left_alone) {
     make_folder();
     expect_refusal(STORE_READ, "No such file");
     char text[2048];
@@ -429,9 +422,8 @@ START_TEST(what_is_not_ours_is_refused_and_left_alone) {
     expect_refusal(STORE_READ, "empty");
     remove_folder();
 }
-END_TEST
 
-START_TEST(a_newer_schema_is_refused) {
+TEST(a_newer_schema_is_refused) {
     make_folder();
     store_close(open_store());
     sqlite3 *db;
@@ -441,9 +433,8 @@ START_TEST(a_newer_schema_is_refused) {
     expect_refusal(STORE_READ, "newer unmask");
     remove_folder();
 }
-END_TEST
 
-START_TEST(a_damaged_database_is_refused_or_its_rows_are) {
+TEST(a_damaged_database_is_refused_or_its_rows_are) {
     make_folder();
     struct store *store = open_store();
     struct err err = {0};
@@ -472,9 +463,8 @@ START_TEST(a_damaged_database_is_refused_or_its_rows_are) {
     expect_refusal(STORE_READ, "damaged");
     remove_folder();
 }
-END_TEST
 
-START_TEST(a_member_list_that_does_not_decode_is_reported) {
+TEST(a_member_list_that_does_not_decode_is_reported) {
     make_folder();
     struct store *store = open_store();
     struct err err = {0};
@@ -496,9 +486,8 @@ START_TEST(a_member_list_that_does_not_decode_is_reported) {
     store_close(store);
     remove_folder();
 }
-END_TEST
 
-START_TEST(a_read_only_file_is_refused_for_writing_only) {
+TEST(a_read_only_file_is_refused_for_writing_only) {
     make_folder();
     store_close(open_store());
     ck_assert_int_eq(chmod(path, 0444), 0);
@@ -522,9 +511,8 @@ START_TEST(a_read_only_file_is_refused_for_writing_only) {
     ck_assert_int_eq(WEXITSTATUS(status), 42);
     remove_folder();
 }
-END_TEST
 
-START_TEST(beyond_the_file_size_limit_the_run_is_undone_and_earlier_ones_stay) {
+TEST(beyond_the_file_size_limit_the_run_is_undone_and_earlier_ones_stay) {
     make_folder();
     signal(SIGXFSZ, SIG_IGN);
     struct store *store = open_store();
@@ -548,7 +536,6 @@ START_TEST(beyond_the_file_size_limit_the_run_is_undone_and_earlier_ones_stay) {
     store_close(store);
     remove_folder();
 }
-END_TEST
 
 /* Every connection opened from here on may hold so many pages, as on a disk of that size. */
 static int small_disk(sqlite3 *db, char **message, const struct sqlite3_api_routines *api) {
@@ -557,7 +544,7 @@ static int small_disk(sqlite3 *db, char **message, const struct sqlite3_api_rout
     return sqlite3_exec(db, "PRAGMA max_page_count=40", NULL, NULL, NULL);
 }
 
-START_TEST(a_full_disk_undoes_the_run_and_leaves_earlier_ones) {
+TEST(a_full_disk_undoes_the_run_and_leaves_earlier_ones) {
     make_folder();
     ck_assert_int_eq(sqlite3_auto_extension((void (*)(void))small_disk), SQLITE_OK);
     struct store *store = open_store();
@@ -577,9 +564,8 @@ START_TEST(a_full_disk_undoes_the_run_and_leaves_earlier_ones) {
     sqlite3_reset_auto_extension();
     remove_folder();
 }
-END_TEST
 
-START_TEST(a_step_recorded_twice_is_refused) {
+TEST(a_step_recorded_twice_is_refused) {
     make_folder();
     struct store *store = open_store();
     struct err err = {0};
@@ -594,25 +580,5 @@ START_TEST(a_step_recorded_twice_is_refused) {
     store_close(store);
     remove_folder();
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        a_run_comes_back_field_by_field,
-        a_listed_run_carries_its_facts_and_a_callback_can_stop,
-        a_batch_that_does_not_change_is_kept_once,
-        decisions_are_admissions_rejections_and_batches,
-        a_crash_in_the_middle_of_a_run_leaves_none_of_it,
-        a_run_rolled_back_or_closed_early_leaves_no_trace,
-        a_database_another_program_has_locked_is_reported,
-        what_is_not_ours_is_refused_and_left_alone,
-        a_newer_schema_is_refused,
-        a_damaged_database_is_refused_or_its_rows_are,
-        a_member_list_that_does_not_decode_is_reported,
-        a_read_only_file_is_refused_for_writing_only,
-        beyond_the_file_size_limit_the_run_is_undone_and_earlier_ones_stay,
-        a_full_disk_undoes_the_run_and_leaves_earlier_ones,
-        a_step_recorded_twice_is_refused,
-    };
-    return SUITE_RUN("store", tests);
-}
+SUITE("store")

@@ -238,20 +238,17 @@ static void recover_costs(bool records, double load) {
     rig_close(rig);
 }
 
-START_TEST(known_costs_are_recovered) {
+TEST(known_costs_are_recovered) {
     recover_costs(false, 1);
 }
-END_TEST
 
-START_TEST(known_costs_are_recovered_where_the_device_records) {
+TEST(known_costs_are_recovered_where_the_device_records) {
     recover_costs(true, 1);
 }
-END_TEST
 
-START_TEST(what_whole_steps_cost_more_is_recovered) {
+TEST(what_whole_steps_cost_more_is_recovered) {
     recover_costs(false, 1.2);
 }
-END_TEST
 
 /* Blocks and single tokens in pages; prefills decide nothing where there are blocks, so that the
  * device sees no request in them. */
@@ -280,7 +277,7 @@ static void recover_exact_costs(const char *system, const char *model, bool reco
     rig_close(rig);
 }
 
-START_TEST(known_costs_of_exact_keys_and_values_are_recovered) {
+TEST(known_costs_of_exact_keys_and_values_are_recovered) {
     recover_exact_costs("sdar", "sdar-tiny", false);
     recover_exact_costs("sdar", "sdar-tiny", true);
     recover_exact_costs("vllm-ar", "qwen2.5-tiny", false);
@@ -288,7 +285,6 @@ START_TEST(known_costs_of_exact_keys_and_values_are_recovered) {
     recover_exact_costs("sdar", "llada2-tiny", false);
     recover_exact_costs("sdar", "llada2-tiny", true);
 }
-END_TEST
 
 /* What the fake device takes for so many requests of q queries after `context` rows. */
 static double paged_ns(double batch, double q, double context, double block) {
@@ -299,7 +295,7 @@ static double paged_ns(double batch, double q, double context, double block) {
     return 1500 + 0.01 * batch * pairs;
 }
 
-START_TEST(rows_of_pages_are_prefills_blocks_and_single_tokens) {
+TEST(rows_of_pages_are_prefills_blocks_and_single_tokens) {
     for (int causal = 0; causal < 2; causal++) {
         struct device_table table = fake_table(false);
         struct rig *rig = rig_open_model(&table, causal ? "vllm-ar" : "sdar",
@@ -333,9 +329,8 @@ START_TEST(rows_of_pages_are_prefills_blocks_and_single_tokens) {
         rig_close(rig);
     }
 }
-END_TEST
 
-START_TEST(rows_are_the_medians_of_what_the_device_took) {
+TEST(rows_are_the_medians_of_what_the_device_took) {
     struct rig *rig = rig_open_fake(false);
     rig_run(rig);
     struct profile *profile = open_profile(rig);
@@ -358,7 +353,6 @@ START_TEST(rows_are_the_medians_of_what_the_device_took) {
     profile_close(profile);
     rig_close(rig);
 }
-END_TEST
 
 /* Of a device that says nothing of its clocks; the next calibration finds that it is a log. */
 static void check_log(const struct rig *rig) {
@@ -371,7 +365,7 @@ static void check_log(const struct rig *rig) {
     free(text);
 }
 
-START_TEST(a_profile_says_where_it_comes_from) {
+TEST(a_profile_says_where_it_comes_from) {
     static const char *const wanted[] = {"gpu",
                                          "date",
                                          "backend",
@@ -412,7 +406,6 @@ START_TEST(a_profile_says_where_it_comes_from) {
     profile_close(profile);
     rig_close(rig);
 }
-END_TEST
 
 /* The same rows in the same order, and times alike but for the rounding of a long clock. */
 static void check_same_rows(const char *a, const char *b) {
@@ -431,7 +424,7 @@ static void check_same_rows(const char *a, const char *b) {
     ck_assert(*a == '\0' && *b == '\0');
 }
 
-START_TEST(an_interrupted_calibration_continues) {
+TEST(an_interrupted_calibration_continues) {
     struct rig *whole = rig_open_fake(false);
     rig_run(whole);
     char *expected = read_file(whole->path);
@@ -456,9 +449,8 @@ START_TEST(an_interrupted_calibration_continues) {
     free(expected);
     rig_close(rig);
 }
-END_TEST
 
-START_TEST(little_time_cuts_rounds_and_no_points) {
+TEST(little_time_cuts_rounds_and_no_points) {
     struct rig *rig = rig_open_fake(false);
     rig->request.minutes = 1e-6;
     rig_run(rig);
@@ -466,9 +458,8 @@ START_TEST(little_time_cuts_rounds_and_no_points) {
     check_all_covered(rig);
     rig_close(rig);
 }
-END_TEST
 
-START_TEST(a_failing_device_ends_it_with_one_sentence) {
+TEST(a_failing_device_ends_it_with_one_sentence) {
     static const int64_t at[] = {1, 2, 100, 10000, 100000};
     for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
         struct rig *rig = rig_open_fake(i % 2 == 0);
@@ -480,7 +471,6 @@ START_TEST(a_failing_device_ends_it_with_one_sentence) {
         rig_close(rig); /* and finds no memory left behind */
     }
 }
-END_TEST
 
 static void calibrate_cpu(const char *system, const char *model) {
     struct rig *rig = rig_open_model(&device_cpu, system, model);
@@ -503,16 +493,14 @@ static void calibrate_cpu(const char *system, const char *model) {
     rig_close(rig);
 }
 
-START_TEST(a_cpu_is_calibrated_in_seconds) {
+TEST(a_cpu_is_calibrated_in_seconds) {
     calibrate_cpu("dllm-serve", "llada-tiny");
 }
-END_TEST
 
-START_TEST(a_cpu_is_calibrated_for_exact_keys_and_values) {
+TEST(a_cpu_is_calibrated_for_exact_keys_and_values) {
     calibrate_cpu("sdar", "sdar-tiny");
     calibrate_cpu("vllm-ar", "qwen2.5-tiny");
 }
-END_TEST
 
 /* ---- the grid ---- */
 
@@ -539,7 +527,7 @@ static bool has_row(const struct calibration_grid *grid, const char *wanted) {
     return false;
 }
 
-START_TEST(a_grid_stands_on_both_sides_of_tile_edges) {
+TEST(a_grid_stands_on_both_sides_of_tile_edges) {
     static const int edges[] = {64, 128, 192, 256, 384, 512, 768, 1024, 2048};
     struct calibration_grid grid = grid_of("llada-8b", 16384, false);
     char wanted[POINT_TEXT_CHARS];
@@ -557,9 +545,8 @@ START_TEST(a_grid_stands_on_both_sides_of_tile_edges) {
     ck_assert(has_row(&grid, "gate_up,129,24576,4096"));
     calibration_grid_close(&grid);
 }
-END_TEST
 
-START_TEST(a_grid_has_each_row_once_and_its_groups_together) {
+TEST(a_grid_has_each_row_once_and_its_groups_together) {
     static const char *const models[] = {"llada-8b", "dream-7b",     "llada-tiny", "dream-tiny",
                                          "sdar-8b",  "llama-3.1-8b", "llada-moe",  "llada2-mini"};
     char *texts = malloc(8192 * POINT_TEXT_CHARS);
@@ -578,9 +565,8 @@ START_TEST(a_grid_has_each_row_once_and_its_groups_together) {
     }
     free(texts);
 }
-END_TEST
 
-START_TEST(a_grid_stays_within_its_bounds) {
+TEST(a_grid_stays_within_its_bounds) {
     struct calibration_grid grid = grid_of("dream-tiny", 300, false);
     for (size_t i = 0; i < grid.n; i++) {
         const struct calibration_point *p = &grid.points[i];
@@ -599,9 +585,8 @@ START_TEST(a_grid_stays_within_its_bounds) {
     }
     calibration_grid_close(&grid);
 }
-END_TEST
 
-START_TEST(a_grid_of_exact_keys_and_values_has_pages_and_nothing_that_selects) {
+TEST(a_grid_of_exact_keys_and_values_has_pages_and_nothing_that_selects) {
     struct calibration_grid grid = grid_of("sdar-8b", 16384, false);
     ck_assert(has_row(&grid, "attention_causal,1,8192,8192,32,8,128"));
     ck_assert(has_row(&grid, "attention_causal,16,512,1536,32,8,128"));
@@ -623,9 +608,8 @@ START_TEST(a_grid_of_exact_keys_and_values_has_pages_and_nothing_that_selects) {
     ck_assert(!has_row(&grid, "attention_block,256,4,512,32,8,128"));
     calibration_grid_close(&grid);
 }
-END_TEST
 
-START_TEST(a_grid_of_a_mixture_has_its_router_its_experts_and_what_they_share) {
+TEST(a_grid_of_a_mixture_has_its_router_its_experts_and_what_they_share) {
     struct calibration_grid grid = grid_of("llada-moe", 16384, false);
     ck_assert(has_row(&grid, "moe,64,2048,1024,8,64"));
     ck_assert(has_row(&grid, "moe,16384,2048,1024,8,64"));
@@ -647,18 +631,17 @@ START_TEST(a_grid_of_a_mixture_has_its_router_its_experts_and_what_they_share) {
     ck_assert(has_row(&grid, "pass,swiglu,512,32"));
     calibration_grid_close(&grid);
 }
-END_TEST
 
 /* ---- samples ---- */
 
 static int samples_of(struct calibration_samples *samples, const struct calibration_grid *grid,
                       const char *text, struct err *err) {
-    return samples_open(samples, grid, cli_write("samples.partial", text), "a test", err);
+    return samples_open(samples, grid, scratch_write("samples.partial", text), "a test", err);
 }
 
 #define SAMPLES_HEAD "# a calibration in progress: a test\n"
 
-START_TEST(a_point_is_the_median_of_its_rounds) {
+TEST(a_point_is_the_median_of_its_rounds) {
     struct calibration_grid grid = grid_of("llada-tiny", 256, true);
     struct calibration_samples samples;
     struct err err = {0};
@@ -689,13 +672,12 @@ START_TEST(a_point_is_the_median_of_its_rounds) {
     samples_close(&samples);
     calibration_grid_close(&grid);
 }
-END_TEST
 
-START_TEST(a_torn_last_line_is_cut_off) {
+TEST(a_torn_last_line_is_cut_off) {
     struct calibration_grid grid = grid_of("llada-tiny", 256, true);
     struct calibration_samples samples;
     struct err err = {0};
-    const char *path = cli_path("samples.partial");
+    const char *path = scratch_path("samples.partial");
     int status =
         samples_of(&samples, &grid, SAMPLES_HEAD "0 gemm,32,768,256,10\n0 gemm,64,768", &err);
     ck_assert_msg(status == 0, "%s", err.text);
@@ -710,9 +692,8 @@ START_TEST(a_torn_last_line_is_cut_off) {
     free(text);
     calibration_grid_close(&grid);
 }
-END_TEST
 
-START_TEST(what_is_no_file_of_this_calibration_is_refused) {
+TEST(what_is_no_file_of_this_calibration_is_refused) {
     static const struct {
         const char *text, *sentence;
         int status;
@@ -734,7 +715,6 @@ START_TEST(what_is_no_file_of_this_calibration_is_refused) {
     }
     calibration_grid_close(&grid);
 }
-END_TEST
 
 /* ---- the fit ---- */
 
@@ -750,7 +730,7 @@ static struct host_sample sample_of(double n, double step_ns, double request_ns)
     return (struct host_sample){n, 1e6 * n + step_ns + request_ns * n, 1e6 * n};
 }
 
-START_TEST(exact_times_are_fitted_exactly) {
+TEST(exact_times_are_fitted_exactly) {
     struct host_sample samples[6];
     for (size_t n = 2; n <= 6; n++) {
         for (size_t i = 0; i < n; i++) {
@@ -763,9 +743,8 @@ START_TEST(exact_times_are_fitted_exactly) {
     }
     ck_assert(!fit_of(samples, 0).given);
 }
-END_TEST
 
-START_TEST(one_disturbed_step_does_not_move_the_fit) {
+TEST(one_disturbed_step_does_not_move_the_fit) {
     struct host_sample samples[8];
     for (size_t i = 0; i < 8; i++) {
         /* Ten nanoseconds to and fro, as no measurement is without. */
@@ -776,9 +755,8 @@ START_TEST(one_disturbed_step_does_not_move_the_fit) {
     ck_assert_double_eq_tol(fit.step_ns, 50e3, 500);
     ck_assert_double_eq_tol(fit.request_ns, 3e3, 100);
 }
-END_TEST
 
-START_TEST(no_term_is_below_zero) {
+TEST(no_term_is_below_zero) {
     struct host_sample samples[4];
     for (size_t i = 0; i < 4; i++) {
         samples[i] = sample_of((double)(1 + i), -5e3, 3e3);
@@ -799,36 +777,34 @@ START_TEST(no_term_is_below_zero) {
     ck_assert_double_eq(fit.step_ns, 0);
     ck_assert_double_eq(fit.request_ns, 0);
 }
-END_TEST
 
-START_TEST(equal_steps_tell_nothing_of_requests) {
+TEST(equal_steps_tell_nothing_of_requests) {
     const struct host_sample samples[] = {sample_of(2, 40e3, 0), sample_of(2, 60e3, 0)};
     struct host_fit fit = fit_of(samples, 2);
     ck_assert_double_eq_tol(fit.step_ns, 50e3, 500);
     ck_assert_double_eq(fit.request_ns, 0);
 }
-END_TEST
 
 /* ---- the command ---- */
 
-START_TEST(a_command_that_makes_no_sense_is_refused_in_one_sentence) {
+TEST(a_command_that_makes_no_sense_is_refused_in_one_sentence) {
     char sentence[1024];
-    const char *other = cli_write("other.csv", "not a profile\n");
-    const char *profile = cli_write("profile.csv", "# Operator times of one GPU\n");
+    const char *other = scratch_write("other.csv", "not a profile\n");
+    const char *profile = scratch_write("profile.csv", "# Operator times of one GPU\n");
     REFUSES(2, "calibrate: --backend is missing", "calibrate", "--out", "x.csv");
     REFUSES(2, "calibrate: --out is missing", "calibrate", "--backend", "cpu");
     REFUSES(2, "unknown device 'gpu': there are cpu and cuda", "calibrate", "--backend", "gpu",
-            "--out", cli_path("x.csv"));
+            "--out", scratch_path("x.csv"));
     snprintf(sentence, sizeof sentence, "'%s' exists and is not a profile: it is not overwritten",
              other);
     REFUSES(2, sentence, "calibrate", "--backend", "cpu", "--replace", "--out", other);
     snprintf(sentence, sizeof sentence, "%s holds a profile already; --replace measures it anew",
              profile);
     REFUSES(2, sentence, "calibrate", "--backend", "cpu", "--out", profile);
-    const char *log = cli_write("foreign.log.csv", "dear diary\n");
+    const char *log = scratch_write("foreign.log.csv", "dear diary\n");
     snprintf(sentence, sizeof sentence,
              "'%s' exists and is not the log of a calibration: it is not overwritten", log);
-    REFUSES(2, sentence, "calibrate", "--backend", "cpu", "--out", cli_path("foreign.csv"));
+    REFUSES(2, sentence, "calibrate", "--backend", "cpu", "--out", scratch_path("foreign.csv"));
     struct engine_device cpu;
     struct err err = {0};
     ck_assert_int_eq(engine_device_open("cpu", NULL, &cpu, &err), 0);
@@ -836,56 +812,22 @@ START_TEST(a_command_that_makes_no_sense_is_refused_in_one_sentence) {
              "the device is '%s', not a h200: leave --gpu out or name what it is", cpu.facts.name);
     engine_device_close(&cpu);
     REFUSES(2, sentence, "calibrate", "--backend", "cpu", "--gpu", "h200", "--out",
-            cli_path("x.csv"));
+            scratch_path("x.csv"));
     REFUSES(2, "a calibration of llada-tiny takes 64 to 134217727 tokens, not 63", "calibrate",
             "--backend", "cpu", "--model", "llada-tiny", "--max-tokens", "63", "--out",
-            cli_path("x.csv"));
+            scratch_path("x.csv"));
 }
-END_TEST
 
-START_TEST(a_system_that_serves_the_model_is_found) {
+TEST(a_system_that_serves_the_model_is_found) {
     static const char *const models[][2] = {{"sdar-tiny", "of 64 tokens for sdar\n"},
                                             {"qwen2.5-tiny", "of 16 tokens for vllm-ar\n"}};
     for (size_t i = 0; i < 2; i++) {
         char *text =
             PRINTS("calibrate", "--backend", "cpu", "--model", models[i][0], "--quick", "--minutes",
-                   "0.001", "--max-tokens", "64", "--out", cli_path(models[i][0]));
+                   "0.001", "--max-tokens", "64", "--out", scratch_path(models[i][0]));
         ck_assert_msg(strstr(text, models[i][1]) != NULL, "%s", text);
         free(text);
     }
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        known_costs_are_recovered,
-        known_costs_are_recovered_where_the_device_records,
-        what_whole_steps_cost_more_is_recovered,
-        known_costs_of_exact_keys_and_values_are_recovered,
-        rows_of_pages_are_prefills_blocks_and_single_tokens,
-        rows_are_the_medians_of_what_the_device_took,
-        a_profile_says_where_it_comes_from,
-        an_interrupted_calibration_continues,
-        little_time_cuts_rounds_and_no_points,
-        a_failing_device_ends_it_with_one_sentence,
-        a_cpu_is_calibrated_in_seconds,
-        a_cpu_is_calibrated_for_exact_keys_and_values,
-        a_grid_stands_on_both_sides_of_tile_edges,
-        a_grid_has_each_row_once_and_its_groups_together,
-        a_grid_stays_within_its_bounds,
-        a_grid_of_exact_keys_and_values_has_pages_and_nothing_that_selects,
-        a_grid_of_a_mixture_has_its_router_its_experts_and_what_they_share,
-        a_point_is_the_median_of_its_rounds,
-        a_torn_last_line_is_cut_off,
-        what_is_no_file_of_this_calibration_is_refused,
-        exact_times_are_fitted_exactly,
-        one_disturbed_step_does_not_move_the_fit,
-        no_term_is_below_zero,
-        equal_steps_tell_nothing_of_requests,
-        a_command_that_makes_no_sense_is_refused_in_one_sentence,
-        a_system_that_serves_the_model_is_found,
-    };
-    int status = SUITE_RUN("calibrate", tests);
-    cli_fini();
-    return status;
-}
+SUITE("calibrate")

@@ -10,7 +10,7 @@
 #include "sim/base/rng.h"
 #include "tests/support/suite.h"
 
-START_TEST(a_row_of_a_product_has_the_same_bits_in_any_call) {
+TEST(a_row_of_a_product_has_the_same_bits_in_any_call) {
     enum { T = 101, MAX_N = 700, MAX_K = 1100 };
     static const int widths[][2] = {{30, 8}, {67, 44}, {256, 128}, {257, 1100}, {700, 333}};
     static float x[T * MAX_K], w[MAX_N * MAX_K], whole[T * MAX_N], part[T * MAX_N];
@@ -58,9 +58,8 @@ START_TEST(a_row_of_a_product_has_the_same_bits_in_any_call) {
     }
     engine_device_close(&cpu);
 }
-END_TEST
 
-START_TEST(selection_in_float32_equals_the_reference) {
+TEST(selection_in_float32_equals_the_reference) {
     enum { T = 60, H = 6, G = 2, D = 8, N = 51, KEPT = 20 };
     static float q[T * H * D], k[T * G * D], v[T * G * D];
     static float scores[2][G * N], cache[2][2 * G * KEPT * D];
@@ -109,7 +108,6 @@ START_TEST(selection_in_float32_equals_the_reference) {
     }
     engine_device_close(&cpu);
 }
-END_TEST
 
 /* ---- attention in tiles ---- */
 
@@ -209,7 +207,7 @@ static void assert_rows_near(const float *y, const float *expected, int n_rows, 
     }
 }
 
-START_TEST(attention_over_several_tiles_equals_the_reference_wherever_the_large_scores_are) {
+TEST(attention_over_several_tiles_equals_the_reference_wherever_the_large_scores_are) {
     static const int counts[] = {1, 63, 64, 65, 130, KEYS};
     static struct attention_inputs in;
     static float y[KEYS * HEADS * SIZE], expected[KEYS * HEADS * SIZE],
@@ -245,12 +243,11 @@ START_TEST(attention_over_several_tiles_equals_the_reference_wherever_the_large_
     }
     engine_device_close(&cpu);
 }
-END_TEST
 
 /* ---- ties ---- */
 
 /* Whole numbers, whose products and sums are exact: equal rows give equal logits. */
-START_TEST(equal_logits_give_the_lowest_token) {
+TEST(equal_logits_give_the_lowest_token) {
     enum { V = 600, C = 16, N = 3 };
     static const int32_t tied[N][3] = {{7, 300, V - 1}, {0, 1, 2}, {255, 256, 511}};
     static float w[V * C], x[N * C], logits[N * V], scratch[HEAD_SCRATCH_BYTES / sizeof(float)];
@@ -302,9 +299,8 @@ START_TEST(equal_logits_give_the_lowest_token) {
     }
     engine_device_close(&cpu);
 }
-END_TEST
 
-START_TEST(calls_that_are_too_large_for_the_cpu_are_refused) {
+TEST(calls_that_are_too_large_for_the_cpu_are_refused) {
     struct engine_device cpu;
     struct err err = {0};
     ck_assert_int_eq(engine_device_open("cpu", NULL, &cpu, &err), 0);
@@ -329,7 +325,6 @@ START_TEST(calls_that_are_too_large_for_the_cpu_are_refused) {
               cpu.facts.capability == 0 && strlen(cpu.facts.name) > 0);
     engine_device_close(&cpu);
 }
-END_TEST
 
 /* ---- memory behind addresses ---- */
 
@@ -343,7 +338,7 @@ static bool is_reachable(unsigned char *at) {
     return reachable;
 }
 
-START_TEST(memory_keeps_what_is_in_it_wherever_it_is_mapped) {
+TEST(memory_keeps_what_is_in_it_wherever_it_is_mapped) {
     struct engine_device cpu;
     struct err err = {0};
     int64_t granule, before;
@@ -398,9 +393,8 @@ START_TEST(memory_keeps_what_is_in_it_wherever_it_is_mapped) {
     engine_device_close(&cpu);
     ck_assert(!is_reachable(memory));
 }
-END_TEST
 
-START_TEST(memory_is_mapped_whole_once_and_where_there_is_room_or_not_at_all) {
+TEST(memory_is_mapped_whole_once_and_where_there_is_room_or_not_at_all) {
     struct engine_device cpu;
     struct err err = {0};
     int64_t granule;
@@ -439,9 +433,8 @@ START_TEST(memory_is_mapped_whole_once_and_where_there_is_room_or_not_at_all) {
     ck_assert_int_eq(table->unmap(cpu.device, two), DEVICE_OK); /* which is not mapped */
     engine_device_close(&cpu);
 }
-END_TEST
 
-START_TEST(devices_that_are_not_there_are_named) {
+TEST(devices_that_are_not_there_are_named) {
     struct engine_device device;
     struct err err = {0};
     ck_assert_int_eq(engine_device_open("tpu", NULL, &device, &err), ERR_USAGE);
@@ -456,10 +449,9 @@ START_TEST(devices_that_are_not_there_are_named) {
     ck_assert_int_eq(engine_device_open("cuda", "libm.so.6", &device, &err), ERR_WORLD);
     ck_assert_str_eq(err.text, "no cuda device: libm.so.6 has no symbol unmask_device_cuda");
 }
-END_TEST
 
 /* What nvidia-smi calls them. */
-START_TEST(a_gpu_is_known_by_whole_words_of_the_devices_name) {
+TEST(a_gpu_is_known_by_whole_words_of_the_devices_name) {
     static const struct {
         const char *device, *is, *is_not[4];
     } cases[] = {{"NVIDIA H200", "h200", {"h20", "h100", "gh200", "b200"}},
@@ -482,19 +474,5 @@ START_TEST(a_gpu_is_known_by_whole_words_of_the_devices_name) {
         }
     }
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        a_gpu_is_known_by_whole_words_of_the_devices_name,
-        a_row_of_a_product_has_the_same_bits_in_any_call,
-        selection_in_float32_equals_the_reference,
-        attention_over_several_tiles_equals_the_reference_wherever_the_large_scores_are,
-        equal_logits_give_the_lowest_token,
-        calls_that_are_too_large_for_the_cpu_are_refused,
-        memory_keeps_what_is_in_it_wherever_it_is_mapped,
-        memory_is_mapped_whole_once_and_where_there_is_room_or_not_at_all,
-        devices_that_are_not_there_are_named,
-    };
-    return SUITE_RUN("device", tests);
-}
+SUITE("device")

@@ -8,7 +8,7 @@
 
 static double logits_naive[MAX_NAIVE][MAX_VOCAB];
 
-START_TEST(the_full_pass_equals_an_independent_forward_in_double) {
+TEST(the_full_pass_equals_an_independent_forward_in_double) {
     for (int i = 0; i < N_MODELS; i++) {
         struct rig *rig = rig_open(models[i], &fused, "random:11");
         draw_ids(models[i], 5);
@@ -25,7 +25,6 @@ START_TEST(the_full_pass_equals_an_independent_forward_in_double) {
         ck_assert_int_eq(rig_close(rig), 0);
     }
 }
-END_TEST
 
 /* Tokens into ids, logits into logits_naive; returns how many tokens. */
 static int read_golden(const struct model *model, char folder[512]) {
@@ -54,7 +53,7 @@ static int read_golden(const struct model *model, char folder[512]) {
     return n;
 }
 
-START_TEST(checkpoints_give_the_logits_that_pytorch_computes_from_them) {
+TEST(checkpoints_give_the_logits_that_pytorch_computes_from_them) {
     for (int i = 0; i < 4; i++) {
         const struct model *model = models[i / 2];
         char folder[512];
@@ -72,7 +71,6 @@ START_TEST(checkpoints_give_the_logits_that_pytorch_computes_from_them) {
         rig_close(rig);
     }
 }
-END_TEST
 
 /* ---- caches, step by step ---- */
 
@@ -115,7 +113,7 @@ static void follow(const struct script *script, struct rig *rig, bool together) 
     ck_assert_int_ge(n_steps, 9);
 }
 
-START_TEST(every_cache_decodes_as_a_reference_with_its_own_caches) {
+TEST(every_cache_decodes_as_a_reference_with_its_own_caches) {
     for (int i = 0; i < N_MODELS * N_SCRIPTS; i++) {
         const struct script *script = &scripts[i % N_SCRIPTS];
         bool selects = script->keeping == KEEP_CHOSEN;
@@ -124,9 +122,8 @@ START_TEST(every_cache_decodes_as_a_reference_with_its_own_caches) {
         rig_close(rig);
     }
 }
-END_TEST
 
-START_TEST(heads_that_choose_together_keep_the_same_rows) {
+TEST(heads_that_choose_together_keep_the_same_rows) {
     struct step_limits uniform = limits;
     uniform.selects_together = true;
     for (int i = 0; i < N_MODELS; i++) {
@@ -136,10 +133,9 @@ START_TEST(heads_that_choose_together_keep_the_same_rows) {
         rig_close(rig);
     }
 }
-END_TEST
 
 /* The block behind all that is cached: keys keep their order, and so the result its bits. */
-START_TEST(a_dual_cache_with_everything_fresh_equals_the_full_pass_bit_for_bit) {
+TEST(a_dual_cache_with_everything_fresh_equals_the_full_pass_bit_for_bit) {
     enum { CANVAS = 70, BLOCK = 9, BEGIN = CANVAS - BLOCK };
     for (int i = 0; i < N_MODELS; i++) {
         struct rig *rig = rig_open(models[i], &fused, "random:13");
@@ -164,7 +160,6 @@ START_TEST(a_dual_cache_with_everything_fresh_equals_the_full_pass_bit_for_bit) 
         rig_close(rig);
     }
 }
-END_TEST
 
 /* ---- batches ---- */
 
@@ -181,7 +176,7 @@ static void start_batch(struct script batch[N_BATCHED], struct rig *rig) {
     }
 }
 
-START_TEST(a_request_gets_the_same_bits_alone_and_in_a_batch_at_every_step) {
+TEST(a_request_gets_the_same_bits_alone_and_in_a_batch_at_every_step) {
     for (int i = 0; i < N_MODELS; i++) {
         struct rig *rig = rig_open(models[i], &sparse, "random:14");
         struct rig *alone = rig_open(models[i], &sparse, "random:14");
@@ -229,7 +224,6 @@ START_TEST(a_request_gets_the_same_bits_alone_and_in_a_batch_at_every_step) {
         rig_close(alone);
     }
 }
-END_TEST
 
 /* A mixed batch: refreshes that keep rows, select them or none; reuses of stores filled before; one
  * asks for some logits only, in an order of its own; decisions of both kinds and none. */
@@ -297,7 +291,7 @@ static struct rig *mixed_rig(const struct model *model, const struct graph_optio
     return rig;
 }
 
-START_TEST(only_the_rows_that_are_kept_are_written_to_the_pool) {
+TEST(only_the_rows_that_are_kept_are_written_to_the_pool) {
     struct rig *rig = mixed_rig(&sdar, &sparse, "first-fit", whole);
     static float before[POOL];
     memcpy(before, rig_pool(rig), sizeof before);
@@ -312,7 +306,6 @@ START_TEST(only_the_rows_that_are_kept_are_written_to_the_pool) {
     }
     rig_close(rig);
 }
-END_TEST
 
 /* ---- heads, chunks and placements ---- */
 
@@ -363,13 +356,12 @@ static void place_in_every_way(const struct model *model, bool fused_gate_up) {
     rig_close(plain);
 }
 
-START_TEST(planners_chunks_heads_and_eager_graphs_give_the_same_bits) {
+TEST(planners_chunks_heads_and_eager_graphs_give_the_same_bits) {
     for (int i = 0; i < N_MODELS; i++) {
         place_in_every_way(models[i], false);
         place_in_every_way(models[i], true);
     }
 }
-END_TEST
 
 enum { N_WHOLE = 3 };
 
@@ -414,15 +406,14 @@ static void attend_in_every_way(const struct model *model, bool fused_gate_up) {
     rig_close(plain);
 }
 
-START_TEST(attention_over_its_queries_in_chunks_gives_the_same_bits) {
+TEST(attention_over_its_queries_in_chunks_gives_the_same_bits) {
     for (int i = 0; i < N_MODELS; i++) {
         attend_in_every_way(models[i], false);
         attend_in_every_way(models[i], true);
     }
 }
-END_TEST
 
-START_TEST(gates_and_ups_in_one_operator_give_the_same_logits) {
+TEST(gates_and_ups_in_one_operator_give_the_same_logits) {
     struct graph_options one_operator = fused;
     one_operator.fused_gate_up = true;
     for (int i = 0; i < N_MODELS; i++) {
@@ -438,9 +429,8 @@ START_TEST(gates_and_ups_in_one_operator_give_the_same_logits) {
         rig_close(rig);
     }
 }
-END_TEST
 
-START_TEST(in_bf16_the_fused_head_decides_as_stored_logits_do) {
+TEST(in_bf16_the_fused_head_decides_as_stored_logits_do) {
     struct graph_options one_operator = fused;
     one_operator.fused_head = true;
     for (int i = 0; i < N_MODELS; i++) {
@@ -461,9 +451,8 @@ START_TEST(in_bf16_the_fused_head_decides_as_stored_logits_do) {
         rig_close(single);
     }
 }
-END_TEST
 
-START_TEST(logits_that_are_not_stored_whole_are_not_given) {
+TEST(logits_that_are_not_stored_whole_are_not_given) {
     struct graph_options one_operator = sparse;
     one_operator.fused_head = true;
     const struct graph_options *const options[] = {&sparse, &one_operator};
@@ -476,7 +465,6 @@ START_TEST(logits_that_are_not_stored_whole_are_not_given) {
         rig_close(rig);
     }
 }
-END_TEST
 
 /* ---- what operators touch ---- */
 
@@ -526,7 +514,7 @@ static void assert_turn_times(struct rig *rig) {
     ck_assert_double_gt(sum_ns, 0.999 * step_ns);
 }
 
-START_TEST(operators_write_their_outputs_and_read_what_is_live_and_nothing_else) {
+TEST(operators_write_their_outputs_and_read_what_is_live_and_nothing_else) {
     for (size_t i = 0; i < 2 * planner_table_size; i++) {
         const struct model *model = i % 2 == 0 ? &dream : &llada_moe;
         struct rig *plain = mixed_rig(model, &sparse, planner_table[i / 2].name, fours);
@@ -561,9 +549,8 @@ START_TEST(operators_write_their_outputs_and_read_what_is_live_and_nothing_else)
         rig_close(plain);
     }
 }
-END_TEST
 
-START_TEST(no_byte_above_the_peak_of_the_placement_is_written) {
+TEST(no_byte_above_the_peak_of_the_placement_is_written) {
     struct graph_options one_operator = sparse;
     one_operator.fused_head = true;
     const struct graph_options *const options[] = {&sparse, &one_operator};
@@ -583,24 +570,5 @@ START_TEST(no_byte_above_the_peak_of_the_placement_is_written) {
         rig_close(rig);
     }
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        the_full_pass_equals_an_independent_forward_in_double,
-        checkpoints_give_the_logits_that_pytorch_computes_from_them,
-        every_cache_decodes_as_a_reference_with_its_own_caches,
-        heads_that_choose_together_keep_the_same_rows,
-        a_dual_cache_with_everything_fresh_equals_the_full_pass_bit_for_bit,
-        a_request_gets_the_same_bits_alone_and_in_a_batch_at_every_step,
-        only_the_rows_that_are_kept_are_written_to_the_pool,
-        planners_chunks_heads_and_eager_graphs_give_the_same_bits,
-        attention_over_its_queries_in_chunks_gives_the_same_bits,
-        gates_and_ups_in_one_operator_give_the_same_logits,
-        in_bf16_the_fused_head_decides_as_stored_logits_do,
-        logits_that_are_not_stored_whole_are_not_given,
-        operators_write_their_outputs_and_read_what_is_live_and_nothing_else,
-        no_byte_above_the_peak_of_the_placement_is_written,
-    };
-    return SUITE_RUN("forward", tests);
-}
+SUITE("forward")

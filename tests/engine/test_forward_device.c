@@ -82,7 +82,7 @@ static struct rig *open_on(const struct device_table *table) {
 
 /* ---- recordings ---- */
 
-START_TEST(recorded_steps_decode_as_issued_ones_do) {
+TEST(recorded_steps_decode_as_issued_ones_do) {
     const struct device_table table = faulty_device(0);
     struct rig *plain = open_on(NULL), *recorded = open_on(&table);
     static int32_t canvases[2][2 * CANVAS_TOKENS];
@@ -107,7 +107,6 @@ START_TEST(recorded_steps_decode_as_issued_ones_do) {
     rig_close(recorded);
     ck_assert_int_eq(faulty.n_open, 0);
 }
-END_TEST
 
 /* A step that commits two positions a time: issued, then again and again. */
 static void again(struct rig *rig, int n_times, int32_t canvas[CANVAS_TOKENS]) {
@@ -130,7 +129,7 @@ static void again(struct rig *rig, int n_times, int32_t canvas[CANVAS_TOKENS]) {
     rig_read(rig, 0, 0, canvas, CANVAS_TOKENS);
 }
 
-START_TEST(a_step_that_is_issued_again_reads_the_canvas_that_it_wrote) {
+TEST(a_step_that_is_issued_again_reads_the_canvas_that_it_wrote) {
     const struct device_table table = faulty_device(0);
     struct rig *plain = open_on(NULL), *recorded = open_on(&table);
     int32_t canvases[2][CANVAS_TOKENS];
@@ -146,7 +145,6 @@ START_TEST(a_step_that_is_issued_again_reads_the_canvas_that_it_wrote) {
     rig_close(plain);
     rig_close(recorded);
 }
-END_TEST
 
 /* What a step under smoothing has kept, and its threshold, after it was issued so many times. */
 struct smoothed {
@@ -183,7 +181,7 @@ static void smooth_again(struct rig *rig, int n_times, struct smoothed *out) {
 }
 
 /* The device counts the steps of what it is given once, played or issued. */
-START_TEST(smoothed_steps_that_are_played_count_on) {
+TEST(smoothed_steps_that_are_played_count_on) {
     const struct graph_options options = {.fused = true,
                                           .logits_bytes = BF16_BYTES,
                                           .element_bytes = F32_BYTES,
@@ -213,7 +211,6 @@ START_TEST(smoothed_steps_that_are_played_count_on) {
     rig_close(plain);
     rig_close(recorded);
 }
-END_TEST
 
 static void run_width(struct rig *rig, int n) {
     rig_clear(rig);
@@ -221,7 +218,7 @@ static void run_width(struct rig *rig, int n) {
     rig_step(rig);
 }
 
-START_TEST(recordings_are_bounded_and_those_used_longest_ago_go_first) {
+TEST(recordings_are_bounded_and_those_used_longest_ago_go_first) {
     enum { N = 70 };
     const struct device_table table = faulty_device(0);
     struct rig *rig = open_on(&table);
@@ -243,10 +240,9 @@ START_TEST(recordings_are_bounded_and_those_used_longest_ago_go_first) {
     rig_close(rig);
     ck_assert_int_eq(faulty.n_open, 0);
 }
-END_TEST
 
 /* Everything that a launch depends on, one thing at a time: none may play another's recording. */
-START_TEST(steps_that_differ_in_a_launch_are_told_apart) {
+TEST(steps_that_differ_in_a_launch_are_told_apart) {
     const struct device_table table = faulty_device(0);
     struct rig *rig = open_on(&table), *plain = open_on(NULL), *const both[] = {rig, plain};
     int32_t kv_rows[16], masks[16];
@@ -289,7 +285,6 @@ START_TEST(steps_that_differ_in_a_launch_are_told_apart) {
     rig_close(rig);
     rig_close(plain);
 }
-END_TEST
 
 /* ---- queues ---- */
 
@@ -313,7 +308,7 @@ static void run_ahead(struct rig *rig, int32_t canvas[CANVAS_TOKENS]) {
     rig_read(rig, 0, 0, canvas, CANVAS_TOKENS);
 }
 
-START_TEST(work_that_is_queued_finds_its_inputs_as_they_were) {
+TEST(work_that_is_queued_finds_its_inputs_as_they_were) {
     enum { N_TOKENS = 30000 }; /* more than is staged at once */
     static int32_t canvases[2][CANVAS_TOKENS], tokens[N_TOKENS], back[N_TOKENS];
     char folder[512];
@@ -342,7 +337,6 @@ START_TEST(work_that_is_queued_finds_its_inputs_as_they_were) {
     rig_close(plain);
     rig_close(queued);
 }
-END_TEST
 
 /* ---- failures ---- */
 
@@ -391,7 +385,7 @@ static int live_through(const struct device_table *table, const char *source, bo
     return status;
 }
 
-START_TEST(whichever_call_fails_there_is_one_sentence_and_nothing_is_left) {
+TEST(whichever_call_fails_there_is_one_sentence_and_nothing_is_left) {
     char folder[512];
     data_path(folder, sizeof folder, "tests/golden/engine/dream-tiny");
     const char *const sources[] = {"random:22", folder, "random:22"};
@@ -419,9 +413,8 @@ START_TEST(whichever_call_fails_there_is_one_sentence_and_nothing_is_left) {
         }
     }
 }
-END_TEST
 
-START_TEST(a_shortage_of_memory_says_what_was_wanted) {
+TEST(a_shortage_of_memory_says_what_was_wanted) {
     static const char *const wanted[] = {
         "weights", "workspace and cached rows", "canvases", "rotations", "steps", "decisions",
         "moves"};
@@ -439,11 +432,10 @@ START_TEST(a_shortage_of_memory_says_what_was_wanted) {
             strstr(err.text, "the faulty device ran out of memory while making room for "));
     }
 }
-END_TEST
 
 /* ---- memory ---- */
 
-START_TEST(what_is_allocated_is_what_was_asked_for) {
+TEST(what_is_allocated_is_what_was_asked_for) {
     struct step_limits shared = limits;
     shared.shares_pool = true;
     const struct step_limits *const both[] = {&limits, &shared};
@@ -460,9 +452,8 @@ START_TEST(what_is_allocated_is_what_was_asked_for) {
         ck_assert_int_eq(rig_close(rig), 0);
     }
 }
-END_TEST
 
-START_TEST(stores_above_the_peak_share_the_workspace) {
+TEST(stores_above_the_peak_share_the_workspace) {
     struct step_limits shared = limits;
     shared.shares_pool = true;
     shared.pool_bytes = WORKSPACE;
@@ -501,11 +492,10 @@ START_TEST(stores_above_the_peak_share_the_workspace) {
     rig_close(apart);
     rig_close(rig);
 }
-END_TEST
 
 /* Down and up, by less than the store's length, in several pieces and in one: the pool is as
  * memmove leaves it, although the device copies no range over itself. */
-START_TEST(a_store_moves_over_itself_without_a_copy_over_itself) {
+TEST(a_store_moves_over_itself_without_a_copy_over_itself) {
     enum { MOVED_POOL_BYTES = 12 << 20, LONG_BYTES = 10 << 20 };
     static const int64_t moves[][3] = {/* to, from, bytes */
                                        {0, 8, 4096},
@@ -540,10 +530,9 @@ START_TEST(a_store_moves_over_itself_without_a_copy_over_itself) {
     ck_assert_int_eq(table.copy(NULL, pool, pool + 8, 16), DEVICE_REFUSED);
     rig_close(rig);
 }
-END_TEST
 
 #ifndef __SANITIZE_ADDRESS__
-START_TEST(a_step_allocates_nothing) {
+TEST(a_step_allocates_nothing) {
     struct graph_options one_operator = sparse;
     one_operator.fused_head = true;
     const struct graph_options *const options[] = {&sparse, &one_operator};
@@ -576,25 +565,6 @@ START_TEST(a_step_allocates_nothing) {
         rig_close(rig);
     }
 }
-END_TEST
 #endif
 
-int main(void) {
-    const TTest *const tests[] = {
-        recorded_steps_decode_as_issued_ones_do,
-        a_step_that_is_issued_again_reads_the_canvas_that_it_wrote,
-        smoothed_steps_that_are_played_count_on,
-        recordings_are_bounded_and_those_used_longest_ago_go_first,
-        steps_that_differ_in_a_launch_are_told_apart,
-        work_that_is_queued_finds_its_inputs_as_they_were,
-        whichever_call_fails_there_is_one_sentence_and_nothing_is_left,
-        a_shortage_of_memory_says_what_was_wanted,
-        what_is_allocated_is_what_was_asked_for,
-        stores_above_the_peak_share_the_workspace,
-        a_store_moves_over_itself_without_a_copy_over_itself,
-#ifndef __SANITIZE_ADDRESS__
-        a_step_allocates_nothing,
-#endif
-    };
-    return SUITE_RUN("forward device", tests);
-}
+SUITE("forward device")

@@ -46,7 +46,7 @@ static int follow(struct chain *c, struct rig *rig) {
     return n_steps;
 }
 
-START_TEST(blocks_and_tokens_decode_as_a_reference_that_computes_everything_anew) {
+TEST(blocks_and_tokens_decode_as_a_reference_that_computes_everything_anew) {
     static const uint32_t page_rows[] = {4, 16, 64};
     for (int i = 0; i < N_ALL * N_CHAINS; i++) {
         const struct model *model = all_models[i / N_CHAINS];
@@ -61,7 +61,6 @@ START_TEST(blocks_and_tokens_decode_as_a_reference_that_computes_everything_anew
         ck_assert_int_eq(rig_close(rig), 0);
     }
 }
-END_TEST
 
 /* ---- bits ---- */
 
@@ -103,7 +102,7 @@ static void same_outcome(void) {
     ck_assert_mem_eq(&whole_out, &other_out, sizeof whole_out);
 }
 
-START_TEST(a_prefill_in_chunks_is_the_whole_prefill_bit_for_bit) {
+TEST(a_prefill_in_chunks_is_the_whole_prefill_bit_for_bit) {
     for (int i = 0; i < N_ALL; i++) {
         for (int chunk = 0; chunk <= 24; chunk += 4) {
             struct rig *rig = exact_rig(all_models[i], &exact, 16);
@@ -119,9 +118,8 @@ START_TEST(a_prefill_in_chunks_is_the_whole_prefill_bit_for_bit) {
         }
     }
 }
-END_TEST
 
-START_TEST(sizes_and_places_of_pages_change_no_bit) {
+TEST(sizes_and_places_of_pages_change_no_bit) {
     for (int i = 0; i < N_ALL; i++) {
         for (int rows = 4; rows <= 256; rows *= 2) {
             struct rig *rig = exact_rig(all_models[i], &exact, (uint32_t)rows);
@@ -137,10 +135,9 @@ START_TEST(sizes_and_places_of_pages_change_no_bit) {
         }
     }
 }
-END_TEST
 
 /* Its pages lost in the middle of a block, others given: the canvas is what is left. */
-START_TEST(a_request_that_is_computed_anew_goes_on_as_if_nothing_had_happened) {
+TEST(a_request_that_is_computed_anew_goes_on_as_if_nothing_had_happened) {
     for (int i = 0; i < N_ALL; i++) {
         for (int lost_at = 0; lost_at <= 9; lost_at += 3) {
             struct rig *rig = exact_rig(all_models[i], &exact, 4);
@@ -176,13 +173,12 @@ START_TEST(a_request_that_is_computed_anew_goes_on_as_if_nothing_had_happened) {
         }
     }
 }
-END_TEST
 
 /* ---- batches ---- */
 
 /* Everybody at once, each a step further when it has waited for its turn, so that prefills, blocks
  * and commit passes meet. */
-START_TEST(company_in_a_batch_changes_no_bit) {
+TEST(company_in_a_batch_changes_no_bit) {
     static struct outcome alone[N_CHAINS], together[N_CHAINS];
     for (int i = 0; i < N_ALL; i++) {
         static struct chain batch[N_CHAINS];
@@ -238,11 +234,10 @@ START_TEST(company_in_a_batch_changes_no_bit) {
         rig_close(rig);
     }
 }
-END_TEST
 
 /* ---- the pool ---- */
 
-START_TEST(a_step_writes_its_own_rows_of_the_pool_and_no_other) {
+TEST(a_step_writes_its_own_rows_of_the_pool_and_no_other) {
     for (int i = 0; i < N_ALL; i++) {
         const struct model *model = all_models[i];
         struct rig *rig = exact_rig(model, &exact, 4);
@@ -278,11 +273,10 @@ START_TEST(a_step_writes_its_own_rows_of_the_pool_and_no_other) {
         rig_close(rig);
     }
 }
-END_TEST
 
 /* ---- what fuses and chunks ---- */
 
-START_TEST(eager_graphs_and_chunks_decide_as_the_fused_graph_in_one_piece) {
+TEST(eager_graphs_and_chunks_decide_as_the_fused_graph_in_one_piece) {
     struct graph_options eager_exact = eager, one_head = exact;
     eager_exact.exact = true;
     one_head.fused_head = one_head.fused_gate_up = true;
@@ -305,7 +299,6 @@ START_TEST(eager_graphs_and_chunks_decide_as_the_fused_graph_in_one_piece) {
         }
     }
 }
-END_TEST
 
 /* ---- what is refused ---- */
 
@@ -316,7 +309,7 @@ static const char *refusal(struct rig *rig, struct err *err) {
     return err->text;
 }
 
-START_TEST(a_step_that_reaches_beyond_its_pages_is_refused_in_a_sentence) {
+TEST(a_step_that_reaches_beyond_its_pages_is_refused_in_a_sentence) {
     struct rig *rig = exact_rig(&sdar_blocks, &exact, 16);
     static struct chain chain;
     struct err err;
@@ -349,9 +342,8 @@ START_TEST(a_step_that_reaches_beyond_its_pages_is_refused_in_a_sentence) {
     ck_assert_str_eq(refusal(rig, &err), "span 0 is not exact, but the step graph is exact");
     rig_close(rig);
 }
-END_TEST
 
-START_TEST(graphs_and_page_sizes_that_do_not_fit_the_model_are_refused) {
+TEST(graphs_and_page_sizes_that_do_not_fit_the_model_are_refused) {
     static const struct {
         const struct model *model;
         const struct graph_options *options;
@@ -381,19 +373,5 @@ START_TEST(graphs_and_page_sizes_that_do_not_fit_the_model_are_refused) {
         ck_assert_int_eq(rig_close(rig), 0);
     }
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        blocks_and_tokens_decode_as_a_reference_that_computes_everything_anew,
-        a_prefill_in_chunks_is_the_whole_prefill_bit_for_bit,
-        sizes_and_places_of_pages_change_no_bit,
-        a_request_that_is_computed_anew_goes_on_as_if_nothing_had_happened,
-        company_in_a_batch_changes_no_bit,
-        a_step_writes_its_own_rows_of_the_pool_and_no_other,
-        eager_graphs_and_chunks_decide_as_the_fused_graph_in_one_piece,
-        a_step_that_reaches_beyond_its_pages_is_refused_in_a_sentence,
-        graphs_and_page_sizes_that_do_not_fit_the_model_are_refused,
-    };
-    return SUITE_RUN("forward_exact", tests);
-}
+SUITE("forward_exact")

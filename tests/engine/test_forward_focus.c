@@ -375,7 +375,7 @@ static int decode_block(struct focused *f) {
     return n_steps;
 }
 
-START_TEST(evicted_tokens_go_no_further_and_the_others_decode_as_a_reference_says) {
+TEST(evicted_tokens_go_no_further_and_the_others_decode_as_a_reference_says) {
     for (int keeps_all = 0; keeps_all < 2; keeps_all++) {
         static struct focused f;
         start(&f, 50, 27, keeps_all);
@@ -390,10 +390,9 @@ START_TEST(evicted_tokens_go_no_further_and_the_others_decode_as_a_reference_say
         ck_assert_int_eq(rig_close(f.rig), 0);
     }
 }
-END_TEST
 
 /* Where all stay, the graph that evicts is the graph that does not. */
-START_TEST(an_eviction_that_keeps_everybody_changes_no_bit) {
+TEST(an_eviction_that_keeps_everybody_changes_no_bit) {
     static struct focused f;
     static float plain_logits[BLOCK * MAX_VOCAB];
     struct rig *plain = exact_rig(&focus_blocks, &exact, 4);
@@ -422,9 +421,8 @@ START_TEST(an_eviction_that_keeps_everybody_changes_no_bit) {
     rig_close(plain);
     rig_close(f.rig);
 }
-END_TEST
 
-START_TEST(a_rest_that_does_not_fit_its_step_is_refused) {
+TEST(a_rest_that_does_not_fit_its_step_is_refused) {
     static struct focused f;
     struct err err = {0};
     start(&f, 50, 24, true);
@@ -440,13 +438,5 @@ START_TEST(a_rest_that_does_not_fit_its_step_is_refused) {
     ck_assert_ptr_nonnull(strstr(err.text, "attends to 36 rows of 0"));
     rig_close(f.rig);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        evicted_tokens_go_no_further_and_the_others_decode_as_a_reference_says,
-        an_eviction_that_keeps_everybody_changes_no_bit,
-        a_rest_that_does_not_fit_its_step_is_refused,
-    };
-    return SUITE_RUN("forward_focus", tests);
-}
+SUITE("forward_focus")

@@ -33,7 +33,7 @@ static int host_decides(const int32_t *canvas, const struct rig *rig, uint32_t f
     }
 }
 
-START_TEST(the_device_decides_as_the_host_would) {
+TEST(the_device_decides_as_the_host_would) {
     enum { N = 30, N_SPANS = 3 };
     struct rng rng = rng_stream(6, "decisions");
     struct rig *rig = open_sparse();
@@ -79,9 +79,8 @@ START_TEST(the_device_decides_as_the_host_would) {
     }
     rig_close(rig);
 }
-END_TEST
 
-START_TEST(a_refused_step_leaves_the_one_before_as_it_was) {
+TEST(a_refused_step_leaves_the_one_before_as_it_was) {
     enum { FEW = 8, MORE = 16 };
     struct rig *rig = open_sparse();
     struct err err = {0};
@@ -108,11 +107,10 @@ START_TEST(a_refused_step_leaves_the_one_before_as_it_was) {
     ck_assert_mem_eq(before, after, sizeof before);
     rig_close(rig);
 }
-END_TEST
 
 /* ---- canvases and stores ---- */
 
-START_TEST(canvases_are_written_and_read_at_any_length) {
+TEST(canvases_are_written_and_read_at_any_length) {
     enum { N = 70000 }; /* more than is staged at once */
     struct step_limits wide = limits;
     wide.canvas_tokens = N;
@@ -140,9 +138,8 @@ START_TEST(canvases_are_written_and_read_at_any_length) {
     free(back);
     rig_close(rig);
 }
-END_TEST
 
-START_TEST(stores_move_over_themselves_unharmed) {
+TEST(stores_move_over_themselves_unharmed) {
     enum { SIZE = 20 << 20 }; /* several times what is moved at once */
     struct step_limits wide = limits;
     wide.pool_bytes = SIZE;
@@ -168,7 +165,6 @@ START_TEST(stores_move_over_themselves_unharmed) {
                                "20971520");
     rig_close(rig);
 }
-END_TEST
 
 /* ---- refusals ---- */
 
@@ -206,7 +202,7 @@ static const char *refusal(struct rig *rig) {
     return err.text;
 }
 
-START_TEST(steps_that_cannot_be_run_are_refused_with_one_sentence) {
+TEST(steps_that_cannot_be_run_are_refused_with_one_sentence) {
     struct rig *rig = open_sparse();
     struct err err = {0};
     three_spans(rig);
@@ -273,9 +269,8 @@ START_TEST(steps_that_cannot_be_run_are_refused_with_one_sentence) {
     ck_assert_str_eq(refusal(rig), "span 2 selects rows, but the step graph does not");
     rig_close(rig);
 }
-END_TEST
 
-START_TEST(a_placement_of_another_step_is_refused) {
+TEST(a_placement_of_another_step_is_refused) {
     struct rig *rig = open_sparse();
     struct err err = {0};
     three_spans(rig);
@@ -309,7 +304,6 @@ START_TEST(a_placement_of_another_step_is_refused) {
                                "later chunks of logits still read");
     rig_close(rig);
 }
-END_TEST
 
 static const char *open_refusal(const struct model *model, const struct graph_options *options) {
     static struct err err;
@@ -321,7 +315,7 @@ static const char *open_refusal(const struct model *model, const struct graph_op
     return err.text;
 }
 
-START_TEST(graphs_models_and_weights_that_are_not_run_are_refused) {
+TEST(graphs_models_and_weights_that_are_not_run_are_refused) {
     struct model causal = llada;
     causal.mask = MASK_BLOCK_CAUSAL;
     ck_assert_str_eq(open_refusal(&causal, &fused),
@@ -385,17 +379,5 @@ START_TEST(graphs_models_and_weights_that_are_not_run_are_refused) {
     rig_close(rig);
     rig_close(other);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        a_refused_step_leaves_the_one_before_as_it_was,
-        the_device_decides_as_the_host_would,
-        canvases_are_written_and_read_at_any_length,
-        stores_move_over_themselves_unharmed,
-        steps_that_cannot_be_run_are_refused_with_one_sentence,
-        a_placement_of_another_step_is_refused,
-        graphs_models_and_weights_that_are_not_run_are_refused,
-    };
-    return SUITE_RUN("forward input", tests);
-}
+SUITE("forward input")

@@ -94,27 +94,25 @@ static void compare(const struct model *mixture, double bound) {
     rig_close(rig);
 }
 
-START_TEST(one_expert_that_holds_all_is_the_dense_layer_bit_for_bit) {
+TEST(one_expert_that_holds_all_is_the_dense_layer_bit_for_bit) {
     static const enum router_kind routers[] = {ROUTER_SOFTMAX, ROUTER_SIGMOID_GROUPED};
     for (int i = 0; i < 2; i++) {
         const struct model mixture = mixture_of(1, 1, routers[i]);
         compare(&mixture, 0);
     }
 }
-END_TEST
 
-START_TEST(experts_that_are_all_alike_are_the_dense_layer) {
+TEST(experts_that_are_all_alike_are_the_dense_layer) {
     static const enum router_kind routers[] = {ROUTER_SOFTMAX, ROUTER_SIGMOID_GROUPED};
     for (int i = 0; i < 4; i++) {
         const struct model mixture = mixture_of(8, i < 2 ? 3 : 8, routers[i % 2]);
         compare(&mixture, 2e-6);
     }
 }
-END_TEST
 
 /* What a layer's tokens are normed to is not seen from here: between one token's experts and all.
  */
-START_TEST(a_step_says_how_many_experts_its_tokens_go_to) {
+TEST(a_step_says_how_many_experts_its_tokens_go_to) {
     for (int n = 1; n <= 64; n *= 4) {
         struct rig *rig = rig_open(&llada_moe, &fused, "random:11");
         struct err err = {0};
@@ -142,10 +140,9 @@ START_TEST(a_step_says_how_many_experts_its_tokens_go_to) {
         rig_close(rig);
     }
 }
-END_TEST
 
 /* Every token's own positions in a half of each head's channels; the others keep theirs. */
-START_TEST(the_full_pass_of_a_block_causal_mixture_equals_an_independent_forward) {
+TEST(the_full_pass_of_a_block_causal_mixture_equals_an_independent_forward) {
     for (int chunks = 0; chunks < 2; chunks++) {
         struct rig *rig = exact_rig(&llada2_blocks, &exact, 16);
         static struct chain chain;
@@ -171,14 +168,5 @@ START_TEST(the_full_pass_of_a_block_causal_mixture_equals_an_independent_forward
         rig_close(rig);
     }
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        one_expert_that_holds_all_is_the_dense_layer_bit_for_bit,
-        experts_that_are_all_alike_are_the_dense_layer,
-        a_step_says_how_many_experts_its_tokens_go_to,
-        the_full_pass_of_a_block_causal_mixture_equals_an_independent_forward,
-    };
-    return SUITE_RUN("forward_moe", tests);
-}
+SUITE("forward_moe")

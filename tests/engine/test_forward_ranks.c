@@ -220,7 +220,7 @@ static void decide_as_one(const struct model *model, uint32_t n, bool by_expert,
     rig_close(one);
 }
 
-START_TEST(ranks_decide_as_one_device) {
+TEST(ranks_decide_as_one_device) {
     static const struct graph_options *const options[] = {&fused, &fused_head, &eager};
     for (size_t i = 0; i < sizeof divisible / sizeof divisible[0]; i++) {
         for (uint32_t n = 2; n <= 4; n *= 2) {
@@ -230,10 +230,9 @@ START_TEST(ranks_decide_as_one_device) {
         }
     }
 }
-END_TEST
 
 /* What decoders read of a row beside its confidence. */
-START_TEST(statistics_of_divided_rows_are_those_of_whole_ones) {
+TEST(statistics_of_divided_rows_are_those_of_whole_ones) {
     static const struct graph_options *const options[] = {&statistics, &stored_statistics};
     enum { ROWS = CANVAS + 11 };
     for (size_t i = 0; i < 12; i++) {
@@ -260,7 +259,6 @@ START_TEST(statistics_of_divided_rows_are_those_of_whole_ones) {
         rig_close(one);
     }
 }
-END_TEST
 
 /* ---- products that a device chooses how to run ---- */
 
@@ -321,7 +319,7 @@ static int trying_mark_wait(struct device *device, struct device_event *mark) {
     return device_cpu.event_wait(device, mark);
 }
 
-START_TEST(products_are_chosen_while_no_rank_waits_for_another) {
+TEST(products_are_chosen_while_no_rank_waits_for_another) {
     struct device_table table = device_cpu;
     struct err err = {0};
     struct together t;
@@ -357,9 +355,8 @@ START_TEST(products_are_chosen_while_no_rank_waits_for_another) {
     }
     together_close(&t);
 }
-END_TEST
 
-START_TEST(logits_that_ranks_divide_are_not_given) {
+TEST(logits_that_ranks_divide_are_not_given) {
     struct together t;
     struct err err = {0};
     together_open(&t, &full_heads, 2, &fused, "random:8");
@@ -368,9 +365,8 @@ START_TEST(logits_that_ranks_divide_are_not_given) {
     ck_assert_int_eq(forward_logits(t.rig->forward, t.rig->logits, &err), ERR_USAGE);
     together_close(&t);
 }
-END_TEST
 
-START_TEST(steps_again_and_turn_by_turn_are_steps_of_all_ranks) {
+TEST(steps_again_and_turn_by_turn_are_steps_of_all_ranks) {
     struct together t;
     struct err err = {0};
     struct rig *one = rig_open(&few_heads, &fused_head, "random:2");
@@ -393,9 +389,8 @@ START_TEST(steps_again_and_turn_by_turn_are_steps_of_all_ranks) {
     together_close(&t);
     rig_close(one);
 }
-END_TEST
 
-START_TEST(weights_of_the_ranks_are_parts_of_the_whole_ones) {
+TEST(weights_of_the_ranks_are_parts_of_the_whole_ones) {
     struct rig *one = rig_open(&few_heads, &fused, "random:4");
     struct model rank;
     struct err err = {0};
@@ -419,9 +414,8 @@ START_TEST(weights_of_the_ranks_are_parts_of_the_whole_ones) {
     }
     rig_close(one);
 }
-END_TEST
 
-START_TEST(ranks_that_divide_experts_hold_them_whole) {
+TEST(ranks_that_divide_experts_hold_them_whole) {
     struct rig *one = rig_open(&experts, &fused, "random:4");
     struct model rank;
     struct err err = {0};
@@ -443,11 +437,10 @@ START_TEST(ranks_that_divide_experts_hold_them_whole) {
     }
     rig_close(one);
 }
-END_TEST
 
 /* ---- what goes wrong ---- */
 
-START_TEST(a_rank_that_fails_leaves_nobody_waiting) {
+TEST(a_rank_that_fails_leaves_nobody_waiting) {
     struct together t;
     struct err err = {0};
     together_open(&t, &full_heads, 4, &fused, "random:1");
@@ -459,9 +452,8 @@ START_TEST(a_rank_that_fails_leaves_nobody_waiting) {
     ck_assert_ptr_nonnull(strstr(err.text, "another rank has stopped"));
     together_close(&t);
 }
-END_TEST
 
-START_TEST(a_graph_of_one_rank_alone_is_not_run) {
+TEST(a_graph_of_one_rank_alone_is_not_run) {
     struct err err = {0};
     struct model rank;
     ck_assert_int_eq(model_divide(&full_heads, 2, false, &rank, &err), 0);
@@ -474,19 +466,5 @@ START_TEST(a_graph_of_one_rank_alone_is_not_run) {
     ck_assert_ptr_nonnull(strstr(err.text, "a sum over ranks, of which it is none"));
     rig_close(rig);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        ranks_decide_as_one_device,
-        statistics_of_divided_rows_are_those_of_whole_ones,
-        products_are_chosen_while_no_rank_waits_for_another,
-        logits_that_ranks_divide_are_not_given,
-        steps_again_and_turn_by_turn_are_steps_of_all_ranks,
-        weights_of_the_ranks_are_parts_of_the_whole_ones,
-        ranks_that_divide_experts_hold_them_whole,
-        a_rank_that_fails_leaves_nobody_waiting,
-        a_graph_of_one_rank_alone_is_not_run,
-    };
-    return SUITE_RUN("forward ranks", tests);
-}
+SUITE("forward ranks")

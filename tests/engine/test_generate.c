@@ -85,7 +85,7 @@ static struct moments gap_moments(const char *process, double rate, const char *
 
 /* Tolerances are four standard errors: cv / sqrt(n) for the mean; for the cv of 400,000 gaps, from
  * the fourth moments of each distribution, at most 2 % up to cv 2. */
-START_TEST(gaps_have_the_mean_and_the_variation_asked_for) {
+TEST(gaps_have_the_mean_and_the_variation_asked_for) {
     const int n = 400000;
     const double step = 4 / sqrt(n);
     struct moments poisson = gap_moments("poisson", 2.5, NULL, n);
@@ -103,9 +103,8 @@ START_TEST(gaps_have_the_mean_and_the_variation_asked_for) {
         }
     }
 }
-END_TEST
 
-START_TEST(no_draw_of_a_gamma_gap_fails_to_converge) {
+TEST(no_draw_of_a_gamma_gap_fails_to_converge) {
     const char *const cvs[] = {"0.05", "1", "3", "5", "10"};
     for (int i = 0; i < 5; i++) {
         const char *set[] = {"cv", cvs[i], NULL};
@@ -113,9 +112,8 @@ START_TEST(no_draw_of_a_gamma_gap_fails_to_converge) {
         ck_assert(isfinite(gaps.mean_s) && isfinite(gaps.cv));
     }
 }
-END_TEST
 
-START_TEST(bursts_keep_the_mean_rate_and_fill_their_share) {
+TEST(bursts_keep_the_mean_rate_and_fill_their_share) {
     struct rows rows;
     const char *set[] = {"on_ns", "10s", "off_ns", "30s", "burst", "3", NULL};
     struct generator *generator = open_generator("bursts", 2, 3, set, open_rows(&rows));
@@ -135,9 +133,8 @@ START_TEST(bursts_keep_the_mean_rate_and_fill_their_share) {
     generator_close(generator);
     close_rows(&rows);
 }
-END_TEST
 
-START_TEST(bursts_of_the_whole_rate_leave_silence_between) {
+TEST(bursts_of_the_whole_rate_leave_silence_between) {
     struct rows rows;
     const char *set[] = {"on_ns", "10s", "off_ns", "30s", "burst", "4", NULL};
     struct generator *generator = open_generator("bursts", 2, 3, set, open_rows(&rows));
@@ -157,9 +154,8 @@ START_TEST(bursts_of_the_whole_rate_leave_silence_between) {
                                "expected burst up to 4, where nothing arrives between bursts");
     generator_close(generator);
 }
-END_TEST
 
-START_TEST(the_same_seed_gives_the_same_arrivals_and_another_gives_others) {
+TEST(the_same_seed_gives_the_same_arrivals_and_another_gives_others) {
     struct rows rows[3];
     struct arrival_source sources[3];
     struct generator *generators[3];
@@ -184,9 +180,8 @@ START_TEST(the_same_seed_gives_the_same_arrivals_and_another_gives_others) {
         close_rows(&rows[i]);
     }
 }
-END_TEST
 
-START_TEST(a_closed_loop_keeps_its_clients_in_flight) {
+TEST(a_closed_loop_keeps_its_clients_in_flight) {
     struct rows rows;
     const char *set[] = {"clients", "3", "think_ns", "2s", NULL};
     struct generator *generator = open_generator("closed-loop", 0, 1, set, open_rows(&rows));
@@ -215,9 +210,8 @@ START_TEST(a_closed_loop_keeps_its_clients_in_flight) {
     generator_close(generator);
     close_rows(&rows);
 }
-END_TEST
 
-START_TEST(every_process_and_model_can_be_found_and_explains_itself) {
+TEST(every_process_and_model_can_be_found_and_explains_itself) {
     for (size_t i = 0; process_at(i) != NULL; i++) {
         ck_assert_ptr_eq(process_find(process_at(i)->name), process_at(i));
         ck_assert_uint_gt(strlen(process_at(i)->doc), 10);
@@ -228,7 +222,6 @@ START_TEST(every_process_and_model_can_be_found_and_explains_itself) {
         ck_assert_uint_gt(strlen(length_model_at(i)->doc), 10);
     }
 }
-END_TEST
 
 /* ---- length models ---- */
 
@@ -249,7 +242,7 @@ static struct moments length_moments(struct length *length, uint32_t *min, uint3
     return (struct moments){mean, sqrt(squares / n - mean * mean) / mean};
 }
 
-START_TEST(lengths_have_the_mean_and_the_variation_of_their_model) {
+TEST(lengths_have_the_mean_and_the_variation_of_their_model) {
     uint32_t min, max;
     const char *lognormal[] = {"mean", "380", "cv", "0.45", NULL};
     struct moments drawn =
@@ -271,7 +264,6 @@ START_TEST(lengths_have_the_mean_and_the_variation_of_their_model) {
     ck_assert_double_eq_tol(drawn.mean_s, 67.303, 0.25);
     ck_assert_double_eq_tol(drawn.cv, 0.4154, 0.005);
 }
-END_TEST
 
 static void check_length_error(const char *spec, const char *name, const char *value,
                                const char *sentence) {
@@ -289,7 +281,7 @@ static void check_length_error(const char *spec, const char *name, const char *v
     ck_assert_str_eq(err.text, sentence);
 }
 
-START_TEST(a_wrong_length_model_is_explained) {
+TEST(a_wrong_length_model_is_explained) {
     check_length_error("lognorml", NULL, NULL,
                        "x.ini:3: there is no length model 'lognorml'; did you mean 'lognormal'?");
     check_length_error("quantiles", NULL, NULL,
@@ -304,9 +296,8 @@ START_TEST(a_wrong_length_model_is_explained) {
     check_length_error("uniform", "min", "2000",
                        "uniform lengths from 2000 to 1024: expected min up to max");
 }
-END_TEST
 
-START_TEST(resampled_pairs_are_rows_of_the_trace) {
+TEST(resampled_pairs_are_rows_of_the_trace) {
     struct err err = {0};
     struct trace *trace;
     ck_assert_int_eq(trace_open(GOLDEN "lengths.csv", &trace, &err), 0);
@@ -330,7 +321,6 @@ START_TEST(resampled_pairs_are_rows_of_the_trace) {
     }
     resample_close(resample);
 }
-END_TEST
 
 /* ---- transforms ---- */
 
@@ -338,7 +328,7 @@ static int rewind_one(void *state, struct err *err) {
     return trace_rewind(state, err);
 }
 
-START_TEST(a_replay_has_exactly_the_rate_it_is_rescaled_to) {
+TEST(a_replay_has_exactly_the_rate_it_is_rescaled_to) {
     struct err err = {0};
     struct trace *trace;
     ck_assert_int_eq(trace_open(SAMPLES "azure_conv_2023_first2000.csv", &trace, &err), 0);
@@ -367,9 +357,8 @@ START_TEST(a_replay_has_exactly_the_rate_it_is_rescaled_to) {
     ck_assert_int_le(llabs(ends_ns[2] - INT64_C(7498750000000)), 32);
     trace_close(trace);
 }
-END_TEST
 
-START_TEST(a_cap_drops_or_truncates_and_counts) {
+TEST(a_cap_drops_or_truncates_and_counts) {
     struct err err = {0};
     for (int truncates = 0; truncates < 2; truncates++) {
         struct trace *trace;
@@ -395,9 +384,8 @@ START_TEST(a_cap_drops_or_truncates_and_counts) {
         trace_close(trace);
     }
 }
-END_TEST
 
-START_TEST(a_context_nothing_fits_into_is_an_error) {
+TEST(a_context_nothing_fits_into_is_an_error) {
     struct rows rows;
     struct cap cap = {.inner = open_rows(&rows), .context_tokens = 29, .name = "tens"};
     struct arrival_source source = cap_source(&cap);
@@ -411,23 +399,5 @@ START_TEST(a_context_nothing_fits_into_is_an_error) {
     ck_assert_int_eq(source.next(source.state, &row, &err), SOURCE_ROW);
     close_rows(&rows);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        gaps_have_the_mean_and_the_variation_asked_for,
-        no_draw_of_a_gamma_gap_fails_to_converge,
-        bursts_keep_the_mean_rate_and_fill_their_share,
-        bursts_of_the_whole_rate_leave_silence_between,
-        the_same_seed_gives_the_same_arrivals_and_another_gives_others,
-        a_closed_loop_keeps_its_clients_in_flight,
-        every_process_and_model_can_be_found_and_explains_itself,
-        lengths_have_the_mean_and_the_variation_of_their_model,
-        a_wrong_length_model_is_explained,
-        resampled_pairs_are_rows_of_the_trace,
-        a_replay_has_exactly_the_rate_it_is_rescaled_to,
-        a_cap_drops_or_truncates_and_counts,
-        a_context_nothing_fits_into_is_an_error,
-    };
-    return SUITE_RUN("generate", tests);
-}
+SUITE("generate")

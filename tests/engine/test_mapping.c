@@ -64,7 +64,7 @@ static int step(struct opened *opened, int64_t workspace, int64_t rows, int n) {
 
 /* ---- growing ---- */
 
-START_TEST(memory_comes_in_few_large_handles) {
+TEST(memory_comes_in_few_large_handles) {
     struct opened *opened = open_mapping(16 * GIB);
     struct mapping *mapping = &opened->mapping;
     ck_assert_int_eq(faulty.n_mapping_calls, 2); /* the granule, the addresses */
@@ -91,11 +91,10 @@ START_TEST(memory_comes_in_few_large_handles) {
     ck_assert_int_eq(n_calls(mapping, MAPPING_UNMAP), 0);
     close_mapping(opened);
 }
-END_TEST
 
 /* Each byte that is needed can be written, and rows stay what they were while they are held,
  * whatever grows, shrinks and moves between; all in no more than there are addresses. */
-START_TEST(what_is_needed_is_there_and_stays_what_it_was) {
+TEST(what_is_needed_is_there_and_stays_what_it_was) {
     for (uint64_t seed = 1; seed <= 6; seed++) {
         struct rng rng = rng_stream(seed, "needs");
         struct opened *opened = open_mapping(700 * MIB + 5);
@@ -129,12 +128,11 @@ START_TEST(what_is_needed_is_there_and_stays_what_it_was) {
         close_mapping(opened);
     }
 }
-END_TEST
 
 /* ---- steps ---- */
 
 /* Blocks of 32 steps, of which the first needs far more than the others. */
-START_TEST(steps_that_come_again_make_no_call) {
+TEST(steps_that_come_again_make_no_call) {
     struct opened *opened = open_mapping(8 * GIB);
     ck_assert_int_gt(step(opened, 3 * GIB, 2 * GIB, 1), 0);
     for (int block = 0; block < 100; block++) {
@@ -143,9 +141,8 @@ START_TEST(steps_that_come_again_make_no_call) {
     }
     close_mapping(opened);
 }
-END_TEST
 
-START_TEST(unused_memory_goes_back_after_many_steps_and_not_before) {
+TEST(unused_memory_goes_back_after_many_steps_and_not_before) {
     struct opened *opened = open_mapping(8 * GIB);
     struct mapping *mapping = &opened->mapping;
     step(opened, 2 * GIB, GIB, 1);
@@ -165,9 +162,8 @@ START_TEST(unused_memory_goes_back_after_many_steps_and_not_before) {
     ck_assert_int_eq(faulty.n_handles, 0);
     close_mapping(opened);
 }
-END_TEST
 
-START_TEST(what_one_end_leaves_unused_is_lent_to_the_other_as_it_is) {
+TEST(what_one_end_leaves_unused_is_lent_to_the_other_as_it_is) {
     struct opened *opened = open_mapping(8 * GIB);
     struct mapping *mapping = &opened->mapping;
     step(opened, 4 * GIB, 512 * MIB, 1);
@@ -190,10 +186,9 @@ START_TEST(what_one_end_leaves_unused_is_lent_to_the_other_as_it_is) {
     ck_assert_int_eq(mapping->addresses[mapping->bytes - before - 1], 99);
     close_mapping(opened);
 }
-END_TEST
 
 /* Once there is no gap, one end's memory serves the other where it is. */
-START_TEST(ends_that_have_met_need_no_memory_of_their_own) {
+TEST(ends_that_have_met_need_no_memory_of_their_own) {
     struct opened *opened = open_mapping(GIB);
     struct mapping *mapping = &opened->mapping;
     step(opened, 600 * MIB, 0, 1);
@@ -208,11 +203,10 @@ START_TEST(ends_that_have_met_need_no_memory_of_their_own) {
     ck_assert_int_eq(faulty.n_mapping_calls, calls);
     close_mapping(opened);
 }
-END_TEST
 
 /* ---- the queue ---- */
 
-START_TEST(no_memory_is_taken_from_under_work_that_is_queued) {
+TEST(no_memory_is_taken_from_under_work_that_is_queued) {
     struct opened *opened = open_mapping(8 * GIB);
     struct mapping *mapping = &opened->mapping;
     const struct device_table *table = &opened->table;
@@ -229,11 +223,10 @@ START_TEST(no_memory_is_taken_from_under_work_that_is_queued) {
     ck_assert_int_eq(faulty.n_queued, 0);
     close_mapping(opened);
 }
-END_TEST
 
 /* ---- shortage ---- */
 
-START_TEST(a_device_without_more_memory_is_asked_for_less_and_then_says_so) {
+TEST(a_device_without_more_memory_is_asked_for_less_and_then_says_so) {
     struct opened *opened = open_mapping(8 * GIB);
     struct mapping *mapping = &opened->mapping;
     struct err err = {0};
@@ -256,7 +249,6 @@ START_TEST(a_device_without_more_memory_is_asked_for_less_and_then_says_so) {
     mapping->addresses[2 * GIB - 256 * MIB - 1] = 1;
     close_mapping(opened);
 }
-END_TEST
 
 /* Growing, lending and giving back. */
 static int live_through_steps(struct mapping *mapping, struct err *err) {
@@ -269,7 +261,7 @@ static int live_through_steps(struct mapping *mapping, struct err *err) {
     return status;
 }
 
-START_TEST(whichever_call_fails_there_is_a_sentence_and_nothing_is_left) {
+TEST(whichever_call_fails_there_is_a_sentence_and_nothing_is_left) {
     long most = 1;
     for (long n = 0; n <= most; n++) {
         struct device_table table = faulty_device(0);
@@ -295,7 +287,6 @@ START_TEST(whichever_call_fails_there_is_a_sentence_and_nothing_is_left) {
     }
     ck_assert_int_gt(most, 20);
 }
-END_TEST
 
 /* ---- under the forward pass ---- */
 
@@ -342,7 +333,7 @@ static void decode(struct rig *rig, const struct script *script, int64_t pool_by
 }
 
 /* Recorded, queued and played steps too: what they read stays at its addresses. */
-START_TEST(steps_on_mapped_memory_give_the_same_bits) {
+TEST(steps_on_mapped_memory_give_the_same_bits) {
     static const struct script *const scripts[] = {&dual_script, &sparse_script};
     static int32_t canvases[2][CANVAS_TOKENS];
     for (int i = 0; i < 8; i++) {
@@ -368,9 +359,8 @@ START_TEST(steps_on_mapped_memory_give_the_same_bits) {
         ck_assert_int_eq(rig_close(mapped), 0);
     }
 }
-END_TEST
 
-START_TEST(as_much_is_allocated_as_the_steps_have_needed) {
+TEST(as_much_is_allocated_as_the_steps_have_needed) {
     const struct device_table table = faulty_device(0);
     struct rig *rig = open_rig(&table, true, false);
     const struct mapping *mapping = forward_mapping(rig->forward);
@@ -385,21 +375,5 @@ START_TEST(as_much_is_allocated_as_the_steps_have_needed) {
     ck_assert_int_ge(mapping_mapped_bytes(mapping), forward_workspace_peak(rig->forward));
     ck_assert_int_eq(rig_close(rig), 0);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        memory_comes_in_few_large_handles,
-        what_is_needed_is_there_and_stays_what_it_was,
-        steps_that_come_again_make_no_call,
-        unused_memory_goes_back_after_many_steps_and_not_before,
-        what_one_end_leaves_unused_is_lent_to_the_other_as_it_is,
-        ends_that_have_met_need_no_memory_of_their_own,
-        no_memory_is_taken_from_under_work_that_is_queued,
-        a_device_without_more_memory_is_asked_for_less_and_then_says_so,
-        whichever_call_fails_there_is_a_sentence_and_nothing_is_left,
-        steps_on_mapped_memory_give_the_same_bits,
-        as_much_is_allocated_as_the_steps_have_needed,
-    };
-    return SUITE_RUN("mapping", tests);
-}
+SUITE("mapping")

@@ -4,16 +4,15 @@
 #include "engine/op/op.h"
 #include "tests/support/suite.h"
 
-START_TEST(every_operator_is_launched_or_says_why_not) {
+TEST(every_operator_is_launched_or_says_why_not) {
     for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
         const struct op_launch *how = op_launches[kind];
         ck_assert_msg((how->launch != NULL) != (how->why_not != NULL), "%s", op_kind_names[kind]);
     }
 }
-END_TEST
 
 /* What is measured at sizes of a kind is named by a row of a profile. */
-START_TEST(what_calibration_measures_has_rows_of_a_profile) {
+TEST(what_calibration_measures_has_rows_of_a_profile) {
     for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
         const struct op_launch *how = op_launches[kind];
         const struct op_type *type = op_types[kind];
@@ -25,10 +24,9 @@ START_TEST(what_calibration_measures_has_rows_of_a_profile) {
                       op_kind_names[kind]);
     }
 }
-END_TEST
 
 /* A step's graph has these once at most. */
-START_TEST(decisions_evictions_and_choices_are_one_operator_each) {
+TEST(decisions_evictions_and_choices_are_one_operator_each) {
     static const unsigned facts[] = {OP_EVICTS,          OP_COMMITS, OP_READS_LOGITS,
                                      OP_CHOOSES_EXPERTS, OP_SELECTS, OP_GIVES_CREDIT,
                                      OP_SMOOTHS,         OP_IS_PAGED};
@@ -40,13 +38,5 @@ START_TEST(decisions_evictions_and_choices_are_one_operator_each) {
         ck_assert_int_eq(n, 1);
     }
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        every_operator_is_launched_or_says_why_not,
-        what_calibration_measures_has_rows_of_a_profile,
-        decisions_evictions_and_choices_are_one_operator_each,
-    };
-    return SUITE_RUN("op launch", tests);
-}
+SUITE("op launch")

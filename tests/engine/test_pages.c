@@ -24,7 +24,7 @@ static void check_pages(const struct pages *pages) {
     ck_assert_int_ge(pages->most_used, used);
 }
 
-START_TEST(pages_are_nobodys_or_one_owners_whatever_happens) {
+TEST(pages_are_nobodys_or_one_owners_whatever_happens) {
     struct pages pages;
     struct rng rng = rng_stream(3, "pages");
     int n_refused = 0;
@@ -50,9 +50,8 @@ START_TEST(pages_are_nobodys_or_one_owners_whatever_happens) {
     ck_assert_int_eq(pages.most_used, N_PAGES);
     pages_close(&pages);
 }
-END_TEST
 
-START_TEST(the_lowest_pages_are_taken_first) {
+TEST(the_lowest_pages_are_taken_first) {
     struct pages pages;
     pages_open(&pages, N_PAGES, N_OWNERS, MOST);
     ck_assert(pages_grow(&pages, 2, 3) && pages_grow(&pages, 0, 1) && pages_grow(&pages, 2, 4));
@@ -62,12 +61,5 @@ START_TEST(the_lowest_pages_are_taken_first) {
     ck_assert_int_eq(pages.most_used, 5);
     pages_close(&pages);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        pages_are_nobodys_or_one_owners_whatever_happens,
-        the_lowest_pages_are_taken_first,
-    };
-    return SUITE_RUN("pages", tests);
-}
+SUITE("pages")

@@ -33,7 +33,7 @@ static int64_t repeated(const struct model *m, uint32_t ranks) {
            m->layers * kv * kv_parameters;
 }
 
-START_TEST(weights_of_the_ranks_add_up_to_the_model) {
+TEST(weights_of_the_ranks_add_up_to_the_model) {
     struct err none = {0};
     const struct model *const *models = model_all(&none);
     for (size_t i = 0; models[i] != NULL; i++) {
@@ -55,9 +55,8 @@ START_TEST(weights_of_the_ranks_add_up_to_the_model) {
         }
     }
 }
-END_TEST
 
-START_TEST(what_cannot_be_divided_is_refused_in_one_sentence) {
+TEST(what_cannot_be_divided_is_refused_in_one_sentence) {
     refused("llada-8b", 3, false, "a model is held by 1, 2, 4 or 8 GPUs together, not by 3");
     refused("llada-8b", 16, false, "a model is held by 1, 2, 4 or 8 GPUs together, not by 16");
     refused("dream-7b", 8, false,
@@ -65,9 +64,8 @@ START_TEST(what_cannot_be_divided_is_refused_in_one_sentence) {
     refused("llada-8b", 2, true,
             "LLaDA-8B Base/Instruct/1.5 has no experts to divide: set expert_parallel = off");
 }
-END_TEST
 
-START_TEST(few_key_value_heads_stand_on_several_ranks) {
+TEST(few_key_value_heads_stand_on_several_ranks) {
     struct model two = divided("llada2-mini", 2, false), four = divided("llada2-mini", 4, false),
                  eight = divided("llada2-mini", 8, true);
     ck_assert_uint_eq(two.kv_heads, 2);
@@ -80,7 +78,6 @@ START_TEST(few_key_value_heads_stand_on_several_ranks) {
     ck_assert_uint_eq(model_most_active(&eight), 8);
     ck_assert_uint_eq(divided("llada2-mini", 8, false).expert_ffn, 64);
 }
-END_TEST
 
 /* ---- graphs ---- */
 
@@ -96,7 +93,7 @@ static uint32_t count(const struct graph *graph, enum op_kind kind) {
     return n;
 }
 
-START_TEST(ranks_meet_twice_a_layer_and_once_at_the_head) {
+TEST(ranks_meet_twice_a_layer_and_once_at_the_head) {
     struct graph whole, part;
     struct err err = {0};
     struct model rank = divided("llada-8b", 4, false);
@@ -118,7 +115,6 @@ START_TEST(ranks_meet_twice_a_layer_and_once_at_the_head) {
         }
     }
 }
-END_TEST
 
 /* ---- systems ---- */
 
@@ -148,7 +144,7 @@ static struct step_shape full_steps(uint32_t n, uint32_t canvas) {
 
 /* Norms, embedding, residual additions and what is exchanged are everyone's; products and attention
  * are divided. */
-START_TEST(work_of_the_ranks_adds_up) {
+TEST(work_of_the_ranks_adds_up) {
     static const char *const ranks[] = {"1", "2", "4", "8"};
     static const char *const models[] = {"llada-8b", "llada-moe"};
     for (size_t m = 0; m < 2; m++) {
@@ -170,9 +166,8 @@ START_TEST(work_of_the_ranks_adds_up) {
         }
     }
 }
-END_TEST
 
-START_TEST(memory_is_counted_on_each_gpu) {
+TEST(memory_is_counted_on_each_gpu) {
     struct system *four = open_ranks("vanilla", "llada-8b", "h100", "4", "off");
     struct system *alone = open_ranks("vanilla", "llada-8b", "h100", "1", "off");
     ck_assert_int_eq(four->budget.weights_bytes, model_weights_bytes(four->model));
@@ -182,11 +177,10 @@ START_TEST(memory_is_counted_on_each_gpu) {
     system_close(four);
     system_close(alone);
 }
-END_TEST
 
 /* 32 layers, two sums each of 2048 tokens x 4096 channels x 2 bytes = 16 MiB, and one gathering of
  * 128 rows x 12 bytes. */
-START_TEST(what_is_exchanged_is_priced_from_the_imported_rows) {
+TEST(what_is_exchanged_is_priced_from_the_imported_rows) {
     struct system *s = open_ranks("vanilla", "llada-8b", "h100", "2", "off");
     struct step_shape shape = full_steps(4, 512);
     struct op_price prices[GRAPH_MAX_OPS];
@@ -208,9 +202,8 @@ START_TEST(what_is_exchanged_is_priced_from_the_imported_rows) {
     ck_assert_ptr_nonnull(cost_collectives(s->cost));
     system_close(s);
 }
-END_TEST
 
-START_TEST(gpus_without_rows_are_priced_by_their_link_and_say_so) {
+TEST(gpus_without_rows_are_priced_by_their_link_and_say_so) {
     struct system *s = open_ranks("vanilla", "llada-8b", "rtx4090", "2", "off");
     char text[512];
     ck_assert_ptr_null(cost_collectives(s->cost));
@@ -221,10 +214,9 @@ START_TEST(gpus_without_rows_are_priced_by_their_link_and_say_so) {
     ck_assert_ptr_null(system_collectives(s, text, sizeof text));
     system_close(s);
 }
-END_TEST
 
 /* More GPUs a replica take less time a step, and less than proportionally so. */
-START_TEST(steps_get_shorter_with_ranks_but_not_for_free) {
+TEST(steps_get_shorter_with_ranks_but_not_for_free) {
     static const char *const gpus[] = {"h100", "a100-80g", "h200"};
     static const char *const ranks[] = {"1", "2", "4", "8"};
     for (size_t g = 0; g < 3; g++) {
@@ -242,11 +234,10 @@ START_TEST(steps_get_shorter_with_ranks_but_not_for_free) {
         }
     }
 }
-END_TEST
 
 /* ---- replicas of several GPUs ---- */
 
-START_TEST(replicas_of_ranks_serve_like_replicas) {
+TEST(replicas_of_ranks_serve_like_replicas) {
     static const char *const one[] = {"tensor_parallel=2", "replicas=1", NULL};
     static const char *const two[] = {"tensor_parallel=2", "replicas=2", NULL};
     const char *const *settings[] = {one, two};
@@ -270,20 +261,5 @@ START_TEST(replicas_of_ranks_serve_like_replicas) {
     }
     ck_assert_double_lt(end_ns[1], 0.75 * end_ns[0]);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        weights_of_the_ranks_add_up_to_the_model,
-        what_cannot_be_divided_is_refused_in_one_sentence,
-        few_key_value_heads_stand_on_several_ranks,
-        ranks_meet_twice_a_layer_and_once_at_the_head,
-        work_of_the_ranks_adds_up,
-        memory_is_counted_on_each_gpu,
-        what_is_exchanged_is_priced_from_the_imported_rows,
-        gpus_without_rows_are_priced_by_their_link_and_say_so,
-        steps_get_shorter_with_ranks_but_not_for_free,
-        replicas_of_ranks_serve_like_replicas,
-    };
-    return SUITE_RUN("ranks", tests);
-}
+SUITE("ranks")

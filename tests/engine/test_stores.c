@@ -76,7 +76,7 @@ static void take_one(struct ground *ground, struct stores *stores, uint32_t owne
     ground_set(ground, owner, UINT8_MAX, (uint8_t)owner);
 }
 
-START_TEST(places_never_overlap_and_no_unit_is_lost) {
+TEST(places_never_overlap_and_no_unit_is_lost) {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct rng rng = rng_stream(seed, "places");
         struct ground ground = {.used = 0};
@@ -103,9 +103,8 @@ START_TEST(places_never_overlap_and_no_unit_is_lost) {
         stores_close(&stores);
     }
 }
-END_TEST
 
-START_TEST(a_pool_is_filled_to_its_last_unit_from_the_top_down) {
+TEST(a_pool_is_filled_to_its_last_unit_from_the_top_down) {
     struct stores stores;
     ck_assert(stores_open(&stores, 100, 3));
     ck_assert_int_eq(stores_take(&stores, 0, 60, 0), 40);
@@ -118,7 +117,6 @@ START_TEST(a_pool_is_filled_to_its_last_unit_from_the_top_down) {
     ck_assert_int_eq(stores.most_used, 100);
     stores_close(&stores);
 }
-END_TEST
 
 /* ---- the arrays that stand for the device ---- */
 
@@ -356,7 +354,7 @@ static void check_sessions(struct system *system, bool shifted) {
     sessions_close(&sessions);
 }
 
-START_TEST(steps_read_write_and_decide_what_the_policies_say) {
+TEST(steps_read_write_and_decide_what_the_policies_say) {
     for (size_t cache = 0; cache < 5; cache++) {
         for (size_t scope = 0; scope < 4; scope++) {
             struct system *system = small_system(caches[cache], scopes[scope], "fixed");
@@ -369,9 +367,8 @@ START_TEST(steps_read_write_and_decide_what_the_policies_say) {
         }
     }
 }
-END_TEST
 
-START_TEST(a_cache_policy_that_the_engine_does_not_run_is_refused) {
+TEST(a_cache_policy_that_the_engine_does_not_run_is_refused) {
     const char *const settings[] = {"cache=dllm-cache", "kv=slab", NULL};
     struct system *system = rig_system("dllm-serve", "h200", true, settings);
     struct sessions sessions;
@@ -388,9 +385,8 @@ START_TEST(a_cache_policy_that_the_engine_does_not_run_is_refused) {
     sessions_close(&sessions);
     system_close(system);
 }
-END_TEST
 
-START_TEST(prompts_are_drawn_by_seed_and_request_and_never_hold_the_mask) {
+TEST(prompts_are_drawn_by_seed_and_request_and_never_hold_the_mask) {
     struct system *system = small_system("none", "block", "fixed");
     struct model few = *system->model;
     few.vocab = 4;
@@ -428,11 +424,10 @@ START_TEST(prompts_are_drawn_by_seed_and_request_and_never_hold_the_mask) {
     sessions_close(&sessions);
     system_close(system);
 }
-END_TEST
 
 /* ---- a pool under pressure ---- */
 
-START_TEST(a_full_pool_moves_stores_with_their_rows_and_says_when_it_is_full) {
+TEST(a_full_pool_moves_stores_with_their_rows_and_says_when_it_is_full) {
     struct system *system = small_system("dual", "block", "fixed");
     struct sessions sessions = open_small(system);
     struct err err = {0};
@@ -460,9 +455,8 @@ START_TEST(a_full_pool_moves_stores_with_their_rows_and_says_when_it_is_full) {
     sessions_close(&sessions);
     system_close(system);
 }
-END_TEST
 
-START_TEST(stores_are_pushed_out_of_the_way_of_a_shared_workspace) {
+TEST(stores_are_pushed_out_of_the_way_of_a_shared_workspace) {
     struct system *system = small_system("dual", "block", "fixed");
     struct step_limits shared = small;
     shared.shares_pool = true;
@@ -507,9 +501,8 @@ START_TEST(stores_are_pushed_out_of_the_way_of_a_shared_workspace) {
     sessions_close(&sessions);
     system_close(system);
 }
-END_TEST
 
-START_TEST(what_exceeds_the_limits_is_refused) {
+TEST(what_exceeds_the_limits_is_refused) {
     struct system *system = small_system("none", "queries", "threshold");
     struct sessions sessions = open_small(system);
     struct err err = {0};
@@ -546,18 +539,5 @@ START_TEST(what_exceeds_the_limits_is_refused) {
     sessions_close(&sessions);
     system_close(system);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        places_never_overlap_and_no_unit_is_lost,
-        a_pool_is_filled_to_its_last_unit_from_the_top_down,
-        steps_read_write_and_decide_what_the_policies_say,
-        a_cache_policy_that_the_engine_does_not_run_is_refused,
-        prompts_are_drawn_by_seed_and_request_and_never_hold_the_mask,
-        a_full_pool_moves_stores_with_their_rows_and_says_when_it_is_full,
-        stores_are_pushed_out_of_the_way_of_a_shared_workspace,
-        what_exceeds_the_limits_is_refused,
-    };
-    return SUITE_RUN("stores", tests);
-}
+SUITE("stores")

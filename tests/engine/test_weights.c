@@ -49,7 +49,7 @@ static const char *header_error(const char *header, size_t data_bytes) {
     return parse_error(file, make_file(file, header, NULL, data_bytes));
 }
 
-START_TEST(tensors_are_found_by_name_and_read_as_float) {
+TEST(tensors_are_found_by_name_and_read_as_float) {
     static const uint16_t halves[] = {0x3c00, 0xc500, 0x0001, 0x83ff, 0x7c00, 0x3555};
     static const float expected[] = {1,          -5, 0x1p-24f, -1023 * 0x1p-24f, (float)INFINITY,
                                      0x1.554p-2f};
@@ -87,9 +87,8 @@ START_TEST(tensors_are_found_by_name_and_read_as_float) {
     ck_assert_ptr_null(safetensors_find(&parsed, "__metadata__"));
     safetensors_close(&parsed);
 }
-END_TEST
 
-START_TEST(a_damaged_frame_or_header_is_named) {
+TEST(a_damaged_frame_or_header_is_named) {
     static unsigned char file[FILE_BYTES];
     ck_assert_str_eq(parse_error(file, 7), "f: 7 bytes are too few for a safetensors file");
     size_t size = make_file(file, "{}", NULL, 0);
@@ -107,9 +106,8 @@ START_TEST(a_damaged_frame_or_header_is_named) {
         header_error("{\"a\":{},\"a\":{}}", 0),
         "f: the header is not sound JSON: duplicate object key near '\"a\"' (byte 19)");
 }
-END_TEST
 
-START_TEST(an_entry_that_cannot_be_true_is_named) {
+TEST(an_entry_that_cannot_be_true_is_named) {
     ck_assert_str_eq(header_error("{\"a\":1}", 0), "f: the entry of tensor 'a' is not an object");
     ck_assert_str_eq(header_error("{\"a\":{}}", 0), "f: tensor 'a' has no dtype");
     ck_assert_str_eq(header_error("{\"a\":{\"dtype\":\"I64\"}}", 0),
@@ -138,9 +136,8 @@ START_TEST(an_entry_that_cannot_be_true_is_named) {
         header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,4]}}", 4),
         "f: tensor 'a' is F32 [2, 1], 8 bytes, but claims 4");
 }
-END_TEST
 
-START_TEST(every_byte_of_the_data_belongs_to_one_tensor) {
+TEST(every_byte_of_the_data_belongs_to_one_tensor) {
     ck_assert_str_eq(
         header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
                      "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
@@ -155,7 +152,6 @@ START_TEST(every_byte_of_the_data_belongs_to_one_tensor) {
         header_error("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 9),
         "f: the last 5 bytes belong to no tensor");
 }
-END_TEST
 
 /* ---- files on disk ---- */
 
@@ -220,7 +216,7 @@ static const char *folder_error(void) {
     return shorten(err.text);
 }
 
-START_TEST(shards_are_read_through_their_index) {
+TEST(shards_are_read_through_their_index) {
     enter_folder();
     write_shard("one.safetensors", "a");
     write_shard("two.safetensors", "b");
@@ -234,9 +230,8 @@ START_TEST(shards_are_read_through_their_index) {
     safetensors_close(&files);
     leave_folder();
 }
-END_TEST
 
-START_TEST(a_folder_that_is_no_checkpoint_is_named) {
+TEST(a_folder_that_is_no_checkpoint_is_named) {
     enter_folder();
     ck_assert_str_eq(folder_error(), "DIR: holds neither model.safetensors.index.json nor "
                                      "model.safetensors");
@@ -268,7 +263,6 @@ START_TEST(a_folder_that_is_no_checkpoint_is_named) {
     ck_assert_int_eq(safetensors_open("/nowhere", &files, &err), ERR_WORLD);
     ck_assert_str_eq(err.text, "/nowhere: cannot be opened: No such file or directory");
 }
-END_TEST
 
 /* ---- checkpoints ---- */
 
@@ -444,7 +438,7 @@ static int64_t check_filled(const struct weights *weights) {
     return n_seen;
 }
 
-START_TEST(a_checkpoint_fills_the_fused_matrices_part_after_part) {
+TEST(a_checkpoint_fills_the_fused_matrices_part_after_part) {
     enter_folder();
     write_checkpoint(&dream, &(struct damage){.config = dream_config});
     for (int dtype = KERNEL_BF16; dtype <= KERNEL_F32; dtype++) {
@@ -460,7 +454,6 @@ START_TEST(a_checkpoint_fills_the_fused_matrices_part_after_part) {
     close_devices();
     leave_folder();
 }
-END_TEST
 
 /* ---- families ---- */
 
@@ -503,7 +496,7 @@ static const char *family_config(const char *facts) {
     return text;
 }
 
-START_TEST(checkpoints_of_block_diffusion_and_autoregressive_families_are_read) {
+TEST(checkpoints_of_block_diffusion_and_autoregressive_families_are_read) {
     enter_folder();
     for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
         struct model model = family_model(i);
@@ -525,7 +518,6 @@ START_TEST(checkpoints_of_block_diffusion_and_autoregressive_families_are_read) 
     close_devices();
     leave_folder();
 }
-END_TEST
 
 /* Shapes as the mixtures have them: groups, a bias, an expert that is shared, a dense layer first,
  * one matrix of queries, keys and values. */
@@ -567,7 +559,7 @@ static struct model mixture_model(size_t i) {
     return model;
 }
 
-START_TEST(checkpoints_of_mixtures_of_experts_are_read) {
+TEST(checkpoints_of_mixtures_of_experts_are_read) {
     enter_folder();
     for (size_t i = 0; i < 2 * sizeof mixtures / sizeof mixtures[0]; i++) {
         struct model model = mixture_model(i / 2);
@@ -583,9 +575,8 @@ START_TEST(checkpoints_of_mixtures_of_experts_are_read) {
     close_devices();
     leave_folder();
 }
-END_TEST
 
-START_TEST(a_mixture_that_does_not_fit_its_checkpoint_is_named) {
+TEST(a_mixture_that_does_not_fit_its_checkpoint_is_named) {
     enter_folder();
     struct model model = mixture_model(2);
     struct damage damage = {.config = family_config(mixtures[2].config)};
@@ -607,7 +598,6 @@ START_TEST(a_mixture_that_does_not_fit_its_checkpoint_is_named) {
     close_devices();
     leave_folder();
 }
-END_TEST
 
 /* A part [n_rows, n_columns] of a matrix of `width` columns, which begins at `whole`. */
 static void assert_part(const float *mine, int64_t n_rows, int64_t n_columns, const float *whole,
@@ -617,7 +607,7 @@ static void assert_part(const float *mine, int64_t n_rows, int64_t n_columns, co
     }
 }
 
-START_TEST(ranks_read_their_parts_of_a_checkpoint) {
+TEST(ranks_read_their_parts_of_a_checkpoint) {
     enter_folder();
     struct model model = mixture_model(2), rank;
     model.ffn = 6;
@@ -660,9 +650,8 @@ START_TEST(ranks_read_their_parts_of_a_checkpoint) {
     close_devices();
     leave_folder();
 }
-END_TEST
 
-START_TEST(a_tied_checkpoint_may_hold_its_embedding_twice_and_no_other_head) {
+TEST(a_tied_checkpoint_may_hold_its_embedding_twice_and_no_other_head) {
     enter_folder();
     struct model model = family_model(0);
     struct weights weights;
@@ -679,10 +668,9 @@ START_TEST(a_tied_checkpoint_may_hold_its_embedding_twice_and_no_other_head) {
     close_devices();
     leave_folder();
 }
-END_TEST
 
 /* Numbers of transformers' formula for Llama 3.1, worked out on their own. */
-START_TEST(low_frequencies_are_stretched_as_llama_has_it) {
+TEST(low_frequencies_are_stretched_as_llama_has_it) {
     static const struct {
         int32_t pair;
         double frequency;
@@ -709,9 +697,8 @@ START_TEST(low_frequencies_are_stretched_as_llama_has_it) {
         ck_assert(is_same == (pair < 29));
     }
 }
-END_TEST
 
-START_TEST(a_stretch_that_the_engine_does_not_run_is_named) {
+TEST(a_stretch_that_the_engine_does_not_run_is_named) {
     enter_folder();
     struct model model = family_model(5);
     struct damage damage = {
@@ -727,9 +714,8 @@ START_TEST(a_stretch_that_the_engine_does_not_run_is_named) {
     close_devices();
     leave_folder();
 }
-END_TEST
 
-START_TEST(a_matrix_larger_than_a_piece_arrives_whole) {
+TEST(a_matrix_larger_than_a_piece_arrives_whole) {
     static const struct model tall = {.name = "llada-tall",
                                       .family = "llada",
                                       .layers = 1,
@@ -758,9 +744,8 @@ START_TEST(a_matrix_larger_than_a_piece_arrives_whole) {
     close_devices();
     leave_folder();
 }
-END_TEST
 
-START_TEST(a_checkpoint_that_does_not_fit_the_model_is_named) {
+TEST(a_checkpoint_that_does_not_fit_the_model_is_named) {
     enter_folder();
     struct damage damage = {.missing = "model.layers.1.mlp.up_proj.weight", .config = dream_config};
     ck_assert_str_eq(checkpoint_error(&dream, &damage),
@@ -799,9 +784,8 @@ START_TEST(a_checkpoint_that_does_not_fit_the_model_is_named) {
     close_devices();
     leave_folder();
 }
-END_TEST
 
-START_TEST(a_rotary_buffer_is_passed_over) {
+TEST(a_rotary_buffer_is_passed_over) {
     enter_folder();
     struct err err = {0};
     struct weights weights;
@@ -814,9 +798,8 @@ START_TEST(a_rotary_buffer_is_passed_over) {
     close_devices();
     leave_folder();
 }
-END_TEST
 
-START_TEST(a_configuration_of_another_family_is_named) {
+TEST(a_configuration_of_another_family_is_named) {
     enter_folder();
     struct damage damage = {.config = dream_config};
     ck_assert_str_eq(
@@ -840,11 +823,10 @@ START_TEST(a_configuration_of_another_family_is_named) {
     close_devices();
     leave_folder();
 }
-END_TEST
 
 /* ---- random weights ---- */
 
-START_TEST(random_weights_depend_on_the_seed_alone_and_are_never_zero) {
+TEST(random_weights_depend_on_the_seed_alone_and_are_never_zero) {
     static const struct model wide = {.name = "sdar-test",
                                       .family = "sdar",
                                       .layers = 2,
@@ -898,9 +880,8 @@ START_TEST(random_weights_depend_on_the_seed_alone_and_are_never_zero) {
     weights_close(&other);
     close_devices();
 }
-END_TEST
 
-START_TEST(a_layout_gives_every_matrix_its_own_aligned_place) {
+TEST(a_layout_gives_every_matrix_its_own_aligned_place) {
     static const char *const names[] = {"dream-7b", "sdar-8b", "llada-moe", "sdar-30b-a3b",
                                         "llada2-mini"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -931,11 +912,10 @@ START_TEST(a_layout_gives_every_matrix_its_own_aligned_place) {
         ck_assert(layout.bytes >= bytes && layout.bytes < bytes + n_slots * 2 * WEIGHT_ALIGN_BYTES);
     }
 }
-END_TEST
 
 /* Every part is the sequence of its own key: what any device makes of it (kernels/rules/keyed.h).
  */
-START_TEST(random_parts_are_keyed_by_seed_and_name) {
+TEST(random_parts_are_keyed_by_seed_and_name) {
     struct weights weights;
     struct err err = {0};
     ck_assert_int_eq(weights_open(&weights, device(KERNEL_F32), &dream, "random:9", &err), 0);
@@ -948,9 +928,8 @@ START_TEST(random_parts_are_keyed_by_seed_and_name) {
     weights_close(&weights);
     close_devices();
 }
-END_TEST
 
-START_TEST(weights_that_cannot_be_made_are_refused_with_one_sentence) {
+TEST(weights_that_cannot_be_made_are_refused_with_one_sentence) {
     struct weights weights;
     struct err err = {0};
     ck_assert_int_eq(weights_open(&weights, device(KERNEL_F32), &dream, "random:x", &err),
@@ -985,32 +964,5 @@ START_TEST(weights_that_cannot_be_made_are_refused_with_one_sentence) {
                                "engine runs at most 16 of 256 in 32");
     close_devices();
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        tensors_are_found_by_name_and_read_as_float,
-        a_damaged_frame_or_header_is_named,
-        an_entry_that_cannot_be_true_is_named,
-        every_byte_of_the_data_belongs_to_one_tensor,
-        shards_are_read_through_their_index,
-        a_folder_that_is_no_checkpoint_is_named,
-        a_checkpoint_fills_the_fused_matrices_part_after_part,
-        checkpoints_of_block_diffusion_and_autoregressive_families_are_read,
-        checkpoints_of_mixtures_of_experts_are_read,
-        ranks_read_their_parts_of_a_checkpoint,
-        a_mixture_that_does_not_fit_its_checkpoint_is_named,
-        a_tied_checkpoint_may_hold_its_embedding_twice_and_no_other_head,
-        low_frequencies_are_stretched_as_llama_has_it,
-        a_stretch_that_the_engine_does_not_run_is_named,
-        a_matrix_larger_than_a_piece_arrives_whole,
-        a_checkpoint_that_does_not_fit_the_model_is_named,
-        a_rotary_buffer_is_passed_over,
-        a_configuration_of_another_family_is_named,
-        random_weights_depend_on_the_seed_alone_and_are_never_zero,
-        random_parts_are_keyed_by_seed_and_name,
-        a_layout_gives_every_matrix_its_own_aligned_place,
-        weights_that_cannot_be_made_are_refused_with_one_sentence,
-    };
-    return SUITE_RUN("weights", tests);
-}
+SUITE("weights")

@@ -75,7 +75,7 @@ static struct compared_step priced_step(const struct system *system,
     return step;
 }
 
-START_TEST(a_written_file_read_back_gives_the_same_tables) {
+TEST(a_written_file_read_back_gives_the_same_tables) {
     enum { N = 500 };
     struct system *system = rig_system("dllm-serve", "h200", false, NULL);
     struct rng rng = rng_stream(1, "accuracy");
@@ -93,7 +93,7 @@ START_TEST(a_written_file_read_back_gives_the_same_tables) {
         step.measured_wall_ns = step.measured_device_ns + 12345;
         accuracy_add(&written, &step);
     }
-    const char *path = cli_path("steps.csv");
+    const char *path = scratch_path("steps.csv");
     ck_assert_msg(accuracy_write(&written, path, &err) == 0, "%s", err.text);
     struct accuracy again = read_file(path, system);
     ck_assert_uint_eq(again.n_steps, N);
@@ -109,14 +109,13 @@ START_TEST(a_written_file_read_back_gives_the_same_tables) {
     accuracy_fini(&again);
     system_close(system);
 }
-END_TEST
 
-START_TEST(columns_are_found_by_name_and_predictions_of_the_file_are_not_read) {
+TEST(columns_are_found_by_name_and_predictions_of_the_file_are_not_read) {
     struct system *system = rig_system("dllm-serve", "h200", false, NULL);
-    const char *plain = cli_write("plain.csv", HEAD "reuse,19," REUSE TIMES);
-    const char *moved =
-        cli_write("moved.csv", "measured_wall_ns,predicted_wall_ns,measured_device_ns," SYMBOLS
-                               ",a note,steps,kind\r\n5000000,7,4000000," REUSE ",,19,reuse\r\n");
+    const char *plain = scratch_write("plain.csv", HEAD "reuse,19," REUSE TIMES);
+    const char *moved = scratch_write(
+        "moved.csv", "measured_wall_ns,predicted_wall_ns,measured_device_ns," SYMBOLS
+                     ",a note,steps,kind\r\n5000000,7,4000000," REUSE ",,19,reuse\r\n");
     struct accuracy a = read_file(plain, system), b = read_file(moved, system);
     ck_assert_uint_eq(b.steps[0].steps, 19);
     ck_assert_uint_eq(b.steps[0].kind, STEP_REUSE);
@@ -126,7 +125,6 @@ START_TEST(columns_are_found_by_name_and_predictions_of_the_file_are_not_read) {
     accuracy_fini(&b);
     system_close(system);
 }
-END_TEST
 
 /* ---- errors ---- */
 
@@ -139,7 +137,7 @@ static double number_at(const json_t *object, const char *table, size_t row, con
 
 /* Ten steps: six as predicted, two a twentieth too slow, two twice as slow. The device's time of
  * the last two was not measured. */
-START_TEST(a_known_error_is_reported_exactly) {
+TEST(a_known_error_is_reported_exactly) {
     struct system *system = rig_system("dllm-serve", "h200", false, NULL);
     struct step_shape shape;
     struct rng rng = rng_stream(2, "accuracy");
@@ -168,7 +166,7 @@ START_TEST(a_known_error_is_reported_exactly) {
                 step.predicted_wall_ns / parts[i].factor);
     }
     fclose(out);
-    struct accuracy accuracy = read_file(cli_write("known.csv", text), system);
+    struct accuracy accuracy = read_file(scratch_write("known.csv", text), system);
     free(text);
     json_t *object = accuracy_json(&accuracy);
     double measured = 6 + 2 / 1.05 + 1;
@@ -198,14 +196,13 @@ START_TEST(a_known_error_is_reported_exactly) {
     accuracy_fini(&accuracy);
     system_close(system);
 }
-END_TEST
 
-START_TEST(a_replay_and_its_file_are_judged_alike) {
+TEST(a_replay_and_its_file_are_judged_alike) {
 #define SMALL                                                                                      \
     "--model", "llada-tiny", "--gpu", "cpu", "--set", "block_tokens=4", "--set",                   \
         "steps_per_block=2", "--set", "reserve_bytes=16MiB", "--set", "memory_utilization=0.04",   \
         "--set", "max_batched_tokens=512", "--set", "runtime.element_bytes=4", "--roofline"
-    const char *db = cli_path("tiny.db"), *steps = cli_path("tiny.csv");
+    const char *db = scratch_path("tiny.db"), *steps = scratch_path("tiny.csv");
     free(PRINTS("run", SMALL, "--requests", "5", "--rate", "100", "--input-tokens", "12",
                 "--output-tokens", "10", "--db", db, "--levels", "steps"));
     char *replayed =
@@ -236,12 +233,11 @@ START_TEST(a_replay_and_its_file_are_judged_alike) {
     free(replayed);
     free(judged);
 }
-END_TEST
 
-START_TEST(other_prices_give_other_errors) {
+TEST(other_prices_give_other_errors) {
     const char *path =
-        cli_write("steps.csv", HEAD "reuse,19," REUSE TIMES "refresh,1," REFRESH TIMES
-                                    "selecting,1," SELECTING TIMES);
+        scratch_write("steps.csv", HEAD "reuse,19," REUSE TIMES "refresh,1," REFRESH TIMES
+                                        "selecting,1," SELECTING TIMES);
     char *measured = PRINTS("profile", "accuracy", "--steps", path, "--gpu", "h200");
     char *roofline = PRINTS("profile", "accuracy", "--steps", path, "--gpu", "h200", "--roofline");
     ck_assert_ptr_nonnull(
@@ -253,19 +249,18 @@ START_TEST(other_prices_give_other_errors) {
     free(measured);
     free(roofline);
 }
-END_TEST
 
 /* ---- what is refused ---- */
 
 /* The command ends with status 1 and "PATH" followed by `rest`. */
 static void refuses_text(const char *text, const char *rest) {
-    const char *path = cli_write("bad.csv", text);
+    const char *path = scratch_write("bad.csv", text);
     char sentence[512];
     snprintf(sentence, sizeof sentence, "%s%s", path, rest);
     REFUSES(1, sentence, "profile", "accuracy", "--gpu", "h200", "--roofline", "--steps", path);
 }
 
-START_TEST(malformed_files_are_refused_with_their_line) {
+TEST(malformed_files_are_refused_with_their_line) {
     static const struct {
         const char *text, *rest;
     } cases[] = {
@@ -304,7 +299,7 @@ START_TEST(malformed_files_are_refused_with_their_line) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         refuses_text(cases[i].text, cases[i].rest);
     }
-    const char *path = cli_write("none.csv", HEAD);
+    const char *path = scratch_write("none.csv", HEAD);
     char sentence[256];
     snprintf(sentence, sizeof sentence, "'%s' holds no steps", path);
     REFUSES(1, sentence, "profile", "accuracy", "--roofline", "--steps", path);
@@ -314,29 +309,28 @@ START_TEST(malformed_files_are_refused_with_their_line) {
             "/");
     REFUSES(2, "profile accuracy needs --steps FILE", "profile", "accuracy", "--gpu", "h200");
 }
-END_TEST
 
-START_TEST(steps_of_another_system_are_refused) {
+TEST(steps_of_another_system_are_refused) {
     char sentence[512];
-    const char *path = cli_write("other.csv", HEAD "selecting,1," SELECTING TIMES);
+    const char *path = scratch_write("other.csv", HEAD "selecting,1," SELECTING TIMES);
     snprintf(sentence, sizeof sentence,
              "%s:2: select_rows is 462, for which fast-dllm has no operator: the steps are another "
              "system's",
              path);
     REFUSES(1, sentence, "profile", "accuracy", "--roofline", "--system", "fast-dllm", "--steps",
             path);
-    path = cli_write("other.csv", HEAD "reuse,1,1,1,32,494,32,231,0,0,0,0,0,0,1,32,263,8416,1,"
-                                       "244036,0,0" TIMES);
+    path = scratch_write("other.csv", HEAD "reuse,1,1,1,32,494,32,231,0,0,0,0,0,0,1,32,263,8416,1,"
+                                           "244036,0,0" TIMES);
     snprintf(sentence, sizeof sentence,
              "%s:2: first_tokens is 494, for which dllm-serve has no operator: the steps are "
              "another system's",
              path);
     REFUSES(1, sentence, "profile", "accuracy", "--roofline", "--steps", path);
 }
-END_TEST
 
-START_TEST(batches_that_are_padded_cannot_be_priced_from_their_sums) {
-    const char *path = cli_write("padded.csv", HEAD "reuse,1," REUSE TIMES "reuse,1," TWO TIMES);
+TEST(batches_that_are_padded_cannot_be_priced_from_their_sums) {
+    const char *path =
+        scratch_write("padded.csv", HEAD "reuse,1," REUSE TIMES "reuse,1," TWO TIMES);
     char sentence[512];
     snprintf(sentence, sizeof sentence,
              "%s:3: fast-dllm-published pads batches to their longest request, but of these 2 "
@@ -344,25 +338,9 @@ START_TEST(batches_that_are_padded_cannot_be_priced_from_their_sums) {
              path);
     REFUSES(1, sentence, "profile", "accuracy", "--roofline", "--system", "fast-dllm-published",
             "--steps", path);
-    path = cli_write("padded.csv", HEAD "reuse,1," REUSE TIMES);
+    path = scratch_write("padded.csv", HEAD "reuse,1," REUSE TIMES);
     free(PRINTS("profile", "accuracy", "--roofline", "--system", "fast-dllm-published", "--steps",
                 path));
 }
-END_TEST
 
-int main(void) {
-    cli_path(NULL); /* one directory for the forked tests */
-    const TTest *const tests[] = {
-        a_written_file_read_back_gives_the_same_tables,
-        columns_are_found_by_name_and_predictions_of_the_file_are_not_read,
-        a_known_error_is_reported_exactly,
-        a_replay_and_its_file_are_judged_alike,
-        other_prices_give_other_errors,
-        malformed_files_are_refused_with_their_line,
-        steps_of_another_system_are_refused,
-        batches_that_are_padded_cannot_be_priced_from_their_sums,
-    };
-    int status = SUITE_RUN("accuracy", tests);
-    cli_fini();
-    return status;
-}
+SUITE("accuracy")

@@ -24,17 +24,16 @@ static void same_as_golden(const char *name, char *text) {
     free(text);
 }
 
-START_TEST(help_is_as_it_was) {
+TEST(help_is_as_it_was) {
     same_as_golden("help.txt", PRINTS("--help"));
     same_as_golden("help-run.txt", PRINTS("run", "--help"));
     same_as_golden("help-sweep.txt", PRINTS("sweep", "-h"));
 }
-END_TEST
 
 /* The files of tests/golden/cli/systems.ini and trace.csv; prices by the data sheet. */
 #define FIXED "--systems", "tests/golden/cli/systems.ini", "--roofline"
 
-START_TEST(summaries_and_tables_are_as_they_were) {
+TEST(summaries_and_tables_are_as_they_were) {
     const char *trace = "tests/golden/cli/trace.csv";
     same_as_golden("run.txt", PRINTS("run", FIXED, "--system", "fused", "--trace", trace));
     same_as_golden("run.json", PRINTS("run", FIXED, "--system", "eager", "--trace", trace, "--json",
@@ -53,9 +52,8 @@ START_TEST(summaries_and_tables_are_as_they_were) {
                    PRINTS("compare", "--systems-file", "tests/golden/cli/systems.ini", "--roofline",
                           "--systems", "eager,fused", "--trace", trace));
 }
-END_TEST
 
-START_TEST(the_same_words_print_the_same_bytes) {
+TEST(the_same_words_print_the_same_bytes) {
     char *first = PRINTS("run", "--requests", "300", "--seed", "5", "--decoder", "threshold");
     char *second = PRINTS("run", "--requests", "300", "--seed", "5", "--decoder=threshold");
     char *other = PRINTS("run", "--requests", "300", "--seed", "6", "--decoder", "threshold");
@@ -65,18 +63,17 @@ START_TEST(the_same_words_print_the_same_bytes) {
     free(second);
     free(other);
 }
-END_TEST
 
 /* Record with `words`, replay, and compare the JSON byte for byte up to what a replay adds. */
 static void replays(const char *run, const char *const *words) {
-    const char *all[CLI_MOST_ARGS] = {"run",      "--db",  cli_path("replay.db"),
+    const char *all[CLI_MOST_ARGS] = {"run",      "--db",  scratch_path("replay.db"),
                                       "--levels", "steps", "--json"};
     size_t n = 6;
     for (size_t i = 0; words[i] != NULL; i++) {
         all[n++] = words[i];
     }
     char *recorded = cli_text(cli_run(&(const struct child){0}, all));
-    char *replayed = PRINTS("replay", "--db", cli_path("replay.db"), "--run", run, "--json");
+    char *replayed = PRINTS("replay", "--db", scratch_path("replay.db"), "--run", run, "--json");
     size_t length = strlen(recorded) - strlen("\n}\n");
     ck_assert_msg(strncmp(recorded, replayed, length) == 0, "%s%s", recorded, replayed);
     static const char added[] = ",\n  \"replay\": {\n    \"submissions\": ";
@@ -88,7 +85,7 @@ static void replays(const char *run, const char *const *words) {
 
 #define REPLAYS(run, ...) replays(run, (const char *const[]){__VA_ARGS__, NULL})
 
-START_TEST(a_replay_prints_the_json_of_the_run_byte_for_byte) {
+TEST(a_replay_prints_the_json_of_the_run_byte_for_byte) {
     REPLAYS("1", "--requests", "120");
     REPLAYS("2", "--requests", "60", "--system", "fast-dllm-published", "--slo-ttfb", "30s");
     REPLAYS("3", "--requests", "90", "--replicas", "3", "--decoder", "threshold", "--gpu", "h200");
@@ -98,10 +95,9 @@ START_TEST(a_replay_prints_the_json_of_the_run_byte_for_byte) {
     REPLAYS("6", "--requests", "40", "--scheduler", "continuous", "--seed", "9");
     REPLAYS("7", "--requests", "40", "--system", "dllm-serve-published", "--gpu", "a100-80g");
 }
-END_TEST
 
-START_TEST(a_replay_of_a_changed_record_says_where_it_diverges) {
-    const char *db = cli_path("changed.db");
+TEST(a_replay_of_a_changed_record_says_where_it_diverges) {
+    const char *db = scratch_path("changed.db");
     free(PRINTS("run", "--requests", "30", "--db", db, "--levels", "steps"));
     sqlite3 *sqlite = NULL;
     ck_assert_int_eq(sqlite3_open(db, &sqlite), SQLITE_OK);
@@ -117,10 +113,9 @@ START_TEST(a_replay_of_a_changed_record_says_where_it_diverges) {
                   output.err);
     output_free(&output);
 }
-END_TEST
 
-START_TEST(a_replay_needs_a_run_that_kept_its_steps) {
-    const char *db = cli_path("levels.db");
+TEST(a_replay_needs_a_run_that_kept_its_steps) {
+    const char *db = scratch_path("levels.db");
     free(PRINTS("run", "--requests", "5", "--db", db));
     char sentence[256];
     snprintf(sentence, sizeof sentence,
@@ -129,7 +124,6 @@ START_TEST(a_replay_needs_a_run_that_kept_its_steps) {
     snprintf(sentence, sizeof sentence, "%s has no run 2", db);
     REFUSES(2, sentence, "replay", "--db", db, "--run", "2");
 }
-END_TEST
 
 static char *bytes_of(const char *path, size_t *size) {
     FILE *file = fopen(path, "rb");
@@ -150,35 +144,33 @@ static void same_files(const char *a, const char *b) {
     free(bytes_b);
 }
 
-START_TEST(threads_change_neither_table_nor_database) {
+TEST(threads_change_neither_table_nor_database) {
     const char *systems = "vanilla,fast-dllm-published,dllm-serve-published,dllm-serve";
     char *one = PRINTS("compare", "--systems", systems, "--requests", "60", "-j", "1", "--db",
-                       cli_path("one.db"), "--levels", "events");
+                       scratch_path("one.db"), "--levels", "events");
     char *two = PRINTS("compare", "--systems", systems, "--requests", "60", "-j2", "--db",
-                       cli_path("two.db"), "--levels", "events");
+                       scratch_path("two.db"), "--levels", "events");
     ck_assert_str_eq(one, two);
-    same_files(cli_path("one.db"), cli_path("two.db"));
+    same_files(scratch_path("one.db"), scratch_path("two.db"));
     free(one);
     free(two);
 }
-END_TEST
 
-START_TEST(compare_records_what_run_records) {
-    free(PRINTS("run", "--system", "vanilla", "--requests", "40", "--db", cli_path("run.db"),
+TEST(compare_records_what_run_records) {
+    free(PRINTS("run", "--system", "vanilla", "--requests", "40", "--db", scratch_path("run.db"),
                 "--levels", "events"));
     free(PRINTS("compare", "--systems", "vanilla", "--requests", "40", "--db",
-                cli_path("compare.db"), "--levels", "events"));
-    same_files(cli_path("run.db"), cli_path("compare.db"));
+                scratch_path("compare.db"), "--levels", "events"));
+    same_files(scratch_path("run.db"), scratch_path("compare.db"));
 }
-END_TEST
 
-START_TEST(a_sweep_resumes_where_it_stopped) {
-    const char *half = cli_write("half.ini", "[sweep]\nsystems = dllm-serve\nrates = 0.5, 1\n"
-                                             "requests = 60\n");
+TEST(a_sweep_resumes_where_it_stopped) {
+    const char *half = scratch_write("half.ini", "[sweep]\nsystems = dllm-serve\nrates = 0.5, 1\n"
+                                                 "requests = 60\n");
     const char *whole =
-        cli_write("whole.ini", "[sweep]\nsystems = dllm-serve, vanilla\nrates = 0.5, 1\n"
-                               "requests = 60\nset.memory_utilization = 0.95, 0.2\n");
-    const char *db = cli_path("sweep.db");
+        scratch_write("whole.ini", "[sweep]\nsystems = dllm-serve, vanilla\nrates = 0.5, 1\n"
+                                   "requests = 60\nset.memory_utilization = 0.95, 0.2\n");
+    const char *db = scratch_path("sweep.db");
     char *fresh = PRINTS("sweep", whole, "-j", "1");
     free(PRINTS("sweep", half, "--db", db));
     struct output resumed = CLI("sweep", whole, "-j", "2", "--db", db);
@@ -191,13 +183,12 @@ START_TEST(a_sweep_resumes_where_it_stopped) {
     output_free(&again);
     free(fresh);
 }
-END_TEST
 
-START_TEST(a_sweep_that_was_interrupted_keeps_its_whole_runs) {
+TEST(a_sweep_that_was_interrupted_keeps_its_whole_runs) {
     const char *file =
-        cli_write("long.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20, 1000000000\n"
-                              "set.workload.arrivals = closed-loop\n");
-    const char *db = cli_path("long.db");
+        scratch_write("long.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20, 1000000000\n"
+                                  "set.workload.arrivals = closed-loop\n");
+    const char *db = scratch_path("long.db");
     struct output output = CLI_AS(&(const struct child){.interrupt_after = 700000}, "sweep", file,
                                   "--db", db, "-j", "1");
     ck_assert_msg(strstr(output.err, "1 of 2 points have no result; the first: interrupted") !=
@@ -208,16 +199,15 @@ START_TEST(a_sweep_that_was_interrupted_keeps_its_whole_runs) {
     struct output later = CLI("replay", "--db", db, "--run", "2");
     ck_assert_int_eq(later.status, 2);
     output_free(&later);
-    free(PRINTS("report", db, "--out", cli_path("report.html")));
+    free(PRINTS("report", db, "--out", scratch_path("report.html")));
 }
-END_TEST
 
-START_TEST(an_interrupted_run_says_what_was_kept) {
-    const char *db = cli_path("interrupted.db");
+TEST(an_interrupted_run_says_what_was_kept) {
+    const char *db = scratch_path("interrupted.db");
     free(PRINTS("run", "--requests", "20", "--db", db, "--levels", "steps"));
     struct output output =
         CLI_AS(&(const struct child){.interrupt_after = 700000}, "run", "--db", db, "--arrivals",
-               "closed-loop", "--requests", "1000000000", "--timeline", cli_path("i.json"));
+               "closed-loop", "--requests", "1000000000", "--timeline", scratch_path("i.json"));
     ck_assert_int_eq(output.status, 1);
     ck_assert_ptr_nonnull(strstr(output.err, "unmask: interrupted: "));
     ck_assert_ptr_nonnull(strstr(output.err, "this run was not recorded, earlier ones are as they "
@@ -229,19 +219,18 @@ START_TEST(an_interrupted_run_says_what_was_kept) {
     snprintf(sentence, sizeof sentence, "%s has no run 2", db);
     REFUSES(2, sentence, "replay", "--db", db, "--run", "2");
 }
-END_TEST
 
-START_TEST(rejected_requests_are_counted_and_listed) {
-    const char *trace = cli_write("long.csv", "arrival_us,input_tokens,output_tokens\n"
-                                              "0,100,64\n10,40000,64\n20,100,64\n30,50000,64\n");
+TEST(rejected_requests_are_counted_and_listed) {
+    const char *trace =
+        scratch_write("long.csv", "arrival_us,input_tokens,output_tokens\n"
+                                  "0,100,64\n10,40000,64\n20,100,64\n30,50000,64\n");
     char *text = PRINTS("run", "--trace", trace);
     ck_assert_ptr_nonnull(strstr(text, "2 completed of 4; 2 rejected"));
     ck_assert_ptr_nonnull(strstr(text, "2 for context: request 1, 3\n"));
     free(text);
 }
-END_TEST
 
-START_TEST(provenance_is_in_every_output) {
+TEST(provenance_is_in_every_output) {
     char *text = PRINTS("run", "--gpu", "a100-40g", "--workload", "osc", "--requests", "20");
     ck_assert_ptr_nonnull(strstr(text, "a100-40g: transferred"));
     ck_assert_ptr_nonnull(strstr(text, "assumed inputs"));
@@ -262,9 +251,8 @@ START_TEST(provenance_is_in_every_output) {
     ck_assert_ptr_nonnull(strstr(text, "transferred"));
     free(text);
 }
-END_TEST
 
-START_TEST(every_section_of_list_names_something) {
+TEST(every_section_of_list_names_something) {
     static const char *const sections[] = {
         "systems",  "schedulers",  "caches",   "decoders",    "routers",  "planners",
         "runtimes", "models",      "gpus",     "workloads",   "arrivals", "lengths",
@@ -283,9 +271,8 @@ START_TEST(every_section_of_list_names_something) {
     }
     free(all);
 }
-END_TEST
 
-START_TEST(the_host_is_an_option_and_part_of_the_output) {
+TEST(the_host_is_an_option_and_part_of_the_output) {
     char *text = PRINTS("run", "--system", "dllm-serve-published", "--requests", "5");
     ck_assert_ptr_nonnull(strstr(text, "\nhost         dllm-serve-l40s: calibrated, factor 0.3"));
     free(text);
@@ -301,9 +288,8 @@ START_TEST(the_host_is_an_option_and_part_of_the_output) {
     ck_assert_int_eq(none.status, 2);
     output_free(&none);
 }
-END_TEST
 
-START_TEST(figures_end_with_the_score_of_their_papers) {
+TEST(figures_end_with_the_score_of_their_papers) {
     char *text = PRINTS("figure", "mosaic-fig16", "mosaic-fig18");
     const char *score = strstr(text, "score by paper");
     ck_assert_ptr_nonnull(score);
@@ -314,16 +300,15 @@ START_TEST(figures_end_with_the_score_of_their_papers) {
     ck_assert_ptr_null(strstr(text, "score by paper"));
     free(text);
 }
-END_TEST
 
 /* Anywhere, without a paper, over any key, by any field; the command line replaces its lists. */
-START_TEST(a_figure_of_ones_own_is_a_file_with_a_query) {
+TEST(a_figure_of_ones_own_is_a_file_with_a_query) {
     const char *figure =
-        cli_write("mine.ini", "[figure]\ntitle = tokens over retention\nkind = table\n"
-                              "query = SELECT gpu, cache_retention AS x, tpf AS y,\n"
-                              "  round(kv_pool_bytes / 1e9) AS pool FROM run\n"
-                              "[run]\nsystem = dllm-serve\ngpu = l40s\nworkload = osc\n"
-                              "rate = 0.5\nrequests = 5\nset cache.retention = 0.25, 0.5\n");
+        scratch_write("mine.ini", "[figure]\ntitle = tokens over retention\nkind = table\n"
+                                  "query = SELECT gpu, cache_retention AS x, tpf AS y,\n"
+                                  "  round(kv_pool_bytes / 1e9) AS pool FROM run\n"
+                                  "[run]\nsystem = dllm-serve\ngpu = l40s\nworkload = osc\n"
+                                  "rate = 0.5\nrequests = 5\nset cache.retention = 0.25, 0.5\n");
     char *text = PRINTS("figure", figure);
     ck_assert_ptr_nonnull(strstr(text, "tokens over retention\ngpu      x"));
     ck_assert_ptr_nonnull(strstr(text, "\nl40s  0.25"));
@@ -339,9 +324,8 @@ START_TEST(a_figure_of_ones_own_is_a_file_with_a_query) {
     ck_assert_int_eq(none.status, 1);
     output_free(&none);
 }
-END_TEST
 
-START_TEST(a_system_that_does_not_fit_is_a_row_with_the_reason) {
+TEST(a_system_that_does_not_fit_is_a_row_with_the_reason) {
     char *text = PRINTS("compare", "--systems", "vanilla,dllm-serve", "--gpu", "rtx3090", "--set",
                         "memory_utilization=0.3", "--requests", "5");
     ck_assert_ptr_nonnull(strstr(text, "no result    vanilla: LLaDA-8B"));
@@ -353,7 +337,6 @@ START_TEST(a_system_that_does_not_fit_is_a_row_with_the_reason) {
     ck_assert_ptr_nonnull(strstr(alone.err, " does not fit into NVIDIA GeForce RTX 3090"));
     output_free(&alone);
 }
-END_TEST
 
 /* What a sentence says of a file's name is not what happened. */
 static int says(const char *json, const char *code) {
@@ -362,7 +345,7 @@ static int says(const char *json, const char *code) {
     return strstr(json, wanted) != NULL;
 }
 
-START_TEST(a_run_carries_the_codes_of_what_makes_it_easy_to_misread) {
+TEST(a_run_carries_the_codes_of_what_makes_it_easy_to_misread) {
     char *abroad = PRINTS("run", "--system", "dllm-serve-published", "--gpu", "a100-80g",
                           "--requests", "300", "--rate", "2", "--json");
     char *alone = PRINTS("run", "--system", "fast-dllm", "--requests", "60", "--rate", "0.1",
@@ -384,41 +367,12 @@ START_TEST(a_run_carries_the_codes_of_what_makes_it_easy_to_misread) {
     free(step);
     free(measured);
 }
-END_TEST
 
-START_TEST(only_a_system_without_room_is_a_result_without_numbers) {
+TEST(only_a_system_without_room_is_a_result_without_numbers) {
     struct output output = CLI("compare", "--systems", "dllm-serve", "--trace",
                                "/nowhere/this does not fit into it.csv");
     ck_assert_int_ne(output.status, 0);
     output_free(&output);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        help_is_as_it_was,
-        summaries_and_tables_are_as_they_were,
-        the_same_words_print_the_same_bytes,
-        a_replay_prints_the_json_of_the_run_byte_for_byte,
-        a_replay_of_a_changed_record_says_where_it_diverges,
-        a_replay_needs_a_run_that_kept_its_steps,
-        threads_change_neither_table_nor_database,
-        compare_records_what_run_records,
-        a_sweep_resumes_where_it_stopped,
-        a_sweep_that_was_interrupted_keeps_its_whole_runs,
-        an_interrupted_run_says_what_was_kept,
-        rejected_requests_are_counted_and_listed,
-        provenance_is_in_every_output,
-        every_section_of_list_names_something,
-        figures_end_with_the_score_of_their_papers,
-        a_figure_of_ones_own_is_a_file_with_a_query,
-        a_system_that_does_not_fit_is_a_row_with_the_reason,
-        the_host_is_an_option_and_part_of_the_output,
-        only_a_system_without_room_is_a_result_without_numbers,
-        a_run_carries_the_codes_of_what_makes_it_easy_to_misread,
-    };
-    cli_path(NULL); /* one directory for the forked tests */
-    int status = SUITE_RUN("cli", tests);
-    cli_fini();
-    return status;
-}
+SUITE("cli")

@@ -7,13 +7,13 @@
 
 /* `text` as a trace: refused with "PATH<sentence>". */
 static void refuses_trace(const char *text, const char *sentence) {
-    const char *path = cli_write("bad.csv", text);
+    const char *path = scratch_write("bad.csv", text);
     char expected[512];
     snprintf(expected, sizeof expected, "%s%s", path, sentence);
     REFUSES(1, expected, "run", "--trace", path);
 }
 
-START_TEST(a_bad_trace_is_refused_with_its_line) {
+TEST(a_bad_trace_is_refused_with_its_line) {
     refuses_trace("", ":1: found an empty file, expected a trace");
     refuses_trace(HEADER, ":2: found the end of the file (0 failed requests before it), expected "
                           "at least one request");
@@ -35,20 +35,20 @@ START_TEST(a_bad_trace_is_refused_with_its_line) {
                   ":3: found '' in output_tokens, expected a whole number below 2^32");
     REFUSES(1, "cannot open nope.csv: No such file or directory", "run", "--trace", "nope.csv");
     struct output unsorted =
-        CLI("run", "--trace", cli_write("unsorted.csv", HEADER "5,2,3\n1,2,3\n"));
+        CLI("run", "--trace", scratch_write("unsorted.csv", HEADER "5,2,3\n1,2,3\n"));
     ck_assert_int_eq(unsorted.status, 1);
     ck_assert_ptr_nonnull(strstr(unsorted.err, "unsorted.csv:3: "));
     ck_assert_ptr_nonnull(strstr(unsorted.err, "expected rows in order of arrival"));
     ck_assert_str_eq(unsorted.out, "");
     output_free(&unsorted);
 }
-END_TEST
 
-START_TEST(a_bom_and_cr_lf_change_nothing) {
-    const char *plain = cli_write("same.csv", HEADER "1,20,64\n5,30,64\n");
+TEST(a_bom_and_cr_lf_change_nothing) {
+    const char *plain = scratch_write("same.csv", HEADER "1,20,64\n5,30,64\n");
     char *expected = PRINTS("run", "--trace", plain, "--json");
-    (void)cli_write("same.csv", "\xef\xbb\xbf"
-                                "arrival_us,input_tokens,output_tokens\r\n1,20,64\r\n5,30,64\r\n");
+    (void)scratch_write("same.csv",
+                        "\xef\xbb\xbf"
+                        "arrival_us,input_tokens,output_tokens\r\n1,20,64\r\n5,30,64\r\n");
     char *text = PRINTS("run", "--trace", plain, "--json");
     ck_assert_str_ne(text, expected); /* the file's digest is another */
     cli_drop_identity(text);
@@ -57,9 +57,8 @@ START_TEST(a_bom_and_cr_lf_change_nothing) {
     free(text);
     free(expected);
 }
-END_TEST
 
-START_TEST(an_unknown_name_is_met_with_the_nearest) {
+TEST(an_unknown_name_is_met_with_the_nearest) {
     REFUSES(2, "unknown command 'rn'; did you mean 'run'?", "rn");
     REFUSES(2, "unknown option '--sytem'; did you mean '--system'?", "run", "--sytem", "x");
     REFUSES(2, "unknown GPU 'h2000'; did you mean 'h200'? (`unmask list gpus` prints them all)",
@@ -90,9 +89,8 @@ START_TEST(an_unknown_name_is_met_with_the_nearest) {
     REFUSES(2, "profile: 'chek' is neither check nor show; did you mean 'check'?", "profile",
             "chek");
 }
-END_TEST
 
-START_TEST(options_are_read_strictly) {
+TEST(options_are_read_strictly) {
     REFUSES(2, "--rate needs a value: R", "run", "--rate");
     REFUSES(2, "--json takes no value", "run", "--json=1");
     REFUSES(2, "run: unexpected word 'x'", "run", "x");
@@ -108,7 +106,7 @@ START_TEST(options_are_read_strictly) {
     REFUSES(2, "--slo-ttft: '3 x' is not a time such as 2.5s or 300ms", "run", "--slo-ttfb", "3 x");
     REFUSES(2, "--levels says what --db keeps, but there is no --db", "run", "--levels", "steps");
     REFUSES(2, "--levels: 'all' is neither requests, steps nor events", "run", "--db",
-            cli_path("levels.db"), "--levels", "all");
+            scratch_path("levels.db"), "--levels", "all");
     REFUSES(2, "--backend: this program has no 'tpu'; it has: sim, cpu, cuda", "run", "--backend",
             "tpu");
     REFUSES(2, "--workload is given twice", "run", "--workload", "burst", "--trace", "x.csv");
@@ -130,9 +128,8 @@ START_TEST(options_are_read_strictly) {
     ck_assert_int_eq(nothing.status, 2);
     output_free(&nothing);
 }
-END_TEST
 
-START_TEST(parts_that_do_not_go_together_are_refused) {
+TEST(parts_that_do_not_go_together_are_refused) {
     REFUSES(2,
             "LLaDA-8B Base/Instruct/1.5 is bidirectional and cache exact for block-causal and "
             "autoregressive models (`unmask list caches` prints others)",
@@ -152,14 +149,13 @@ START_TEST(parts_that_do_not_go_together_are_refused) {
     REFUSES(2, "cache exact is read in place: set runtime.gathers_cache = off", "run", "--system",
             "sdar", "--set", "runtime=nano-vllm");
 }
-END_TEST
 
 /* They stand beside the shipped ones, may begin with these, and say so where they hide one. */
-START_TEST(systems_of_ones_own_are_added_to_the_shipped) {
-    const char *path = cli_write("own.ini", "[mine]\nbase = dllm-serve\nmax_requests = 3\n"
-                                            "[focus]\nbase = focus\nmax_requests = 8\n"
-                                            "[lmdeploy]\nscheduler = nonsense\n"
-                                            "[round]\nbase = trip\n[trip]\nbase = round\n");
+TEST(systems_of_ones_own_are_added_to_the_shipped) {
+    const char *path = scratch_write("own.ini", "[mine]\nbase = dllm-serve\nmax_requests = 3\n"
+                                                "[focus]\nbase = focus\nmax_requests = 8\n"
+                                                "[lmdeploy]\nscheduler = nonsense\n"
+                                                "[round]\nbase = trip\n[trip]\nbase = round\n");
     static const char hides[] = "one's own system, not the shipped one";
     char *text = PRINTS("run", "--systems-file", path, "--system", "mine", "--requests", "9");
     ck_assert_msg(strstr(text, "mine, llada-8b on l40s") != NULL, "%s", text);
@@ -182,10 +178,9 @@ START_TEST(systems_of_ones_own_are_added_to_the_shipped) {
     ck_assert_ptr_nonnull(strstr(output.err, "did you mean 'dllm-serve'?"));
     output_free(&output);
 }
-END_TEST
 
 /* What scripts may have from before. */
-START_TEST(old_spellings_of_options_are_taken) {
+TEST(old_spellings_of_options_are_taken) {
     char *now = PRINTS("explain", "--input-tokens", "200", "--output-tokens", "64");
     char *before = PRINTS("explain", "--prompt", "200", "--output", "64");
     ck_assert_str_eq(now, before);
@@ -194,15 +189,14 @@ START_TEST(old_spellings_of_options_are_taken) {
     REFUSES(2, "--input-tokens is given twice", "explain", "--prompt", "2", "--input-tokens", "3");
     REFUSES(2, "unknown option '--output'; did you mean '--out'?", "figure", "--output", "x");
 }
-END_TEST
 
 /* Models and GPUs of one's own, and a model with one value changed. */
-START_TEST(files_of_ones_own_are_taken_by_path) {
-    const char *model = cli_write(
+TEST(files_of_ones_own_are_taken_by_path) {
+    const char *model = scratch_write(
         "mine.ini", "[model]\ntitle = Mine\nsource = a test\nlayers = 2\nhidden = 256\nheads = 2\n"
                     "kv_heads = 2\nhead_dim = 128\nffn = 512\nvocab = 1000\nmax_positions = 4096\n"
                     "mask_token = 999\nattention = block-causal\nblock_tokens = 8\n");
-    const char *gpu = cli_write(
+    const char *gpu = scratch_write(
         "card.ini", "[gpu]\ntitle = Card\nsource = a test\nsms = 10\ncompute_capability = 100\n"
                     "memory = 4 GiB\nl2 = 8 MiB\npeak_bf16_flops = 10e12\nbest_bf16_flops = 9e12\n"
                     "peak_fp64_flops = 1e12\npeak_bandwidth = 800e9\nbest_bandwidth = 700e9\n"
@@ -222,11 +216,10 @@ START_TEST(files_of_ones_own_are_taken_by_path) {
     REFUSES(1, "cannot open ./nowhere.ini: No such file or directory", "run", "--gpu",
             "./nowhere.ini");
 }
-END_TEST
 
 static void refuses_file(const char *name, const char *text, const char *option,
                          const char *sentence) {
-    const char *path = cli_write(name, text);
+    const char *path = scratch_write(name, text);
     char expected[512];
     snprintf(expected, sizeof expected, "%s%s", path, sentence);
     if (option != NULL) {
@@ -236,7 +229,7 @@ static void refuses_file(const char *name, const char *text, const char *option,
     }
 }
 
-START_TEST(a_runtime_that_is_not_the_engines_is_refused_before_there_is_a_device) {
+TEST(a_runtime_that_is_not_the_engines_is_refused_before_there_is_a_device) {
     REFUSES(2,
             "runtime nano-vllm gathers cached rows, which the engine does not: set runtime = "
             "unmask",
@@ -247,9 +240,8 @@ START_TEST(a_runtime_that_is_not_the_engines_is_refused_before_there_is_a_device
             "run", "--backend", "cuda", "--library", "/nowhere/lib.so", "--set",
             "runtime.engine=off");
 }
-END_TEST
 
-START_TEST(a_bad_ini_file_is_refused_with_its_line) {
+TEST(a_bad_ini_file_is_refused_with_its_line) {
     refuses_file("s.ini", "[s]\nscheduler = contnuous\n", "--systems",
                  ":2: unknown scheduler 'contnuous'; did you mean 'continuous'? (`unmask list` "
                  "prints them all)");
@@ -270,12 +262,11 @@ START_TEST(a_bad_ini_file_is_refused_with_its_line) {
     refuses_file("sweep.ini", "; nothing\n", NULL,
                  ": found no [sweep] section, expected lists such as systems");
 }
-END_TEST
 
-START_TEST(a_full_disk_is_reported_and_loses_nothing) {
+TEST(a_full_disk_is_reported_and_loses_nothing) {
     cli_expect(CLI_AS(&(const struct child){.stdout_path = "/dev/full"}, "list"), 1,
                "cannot write the output: No space left on device");
-    const char *db = cli_path("full.db");
+    const char *db = scratch_path("full.db");
     free(PRINTS("run", "--requests", "20", "--db", db, "--levels", "steps"));
     struct output output = CLI_AS(&(const struct child){.max_file_bytes = 1 << 16}, "run", "--db",
                                   db, "--levels", "steps", "--requests", "2000");
@@ -286,14 +277,14 @@ START_TEST(a_full_disk_is_reported_and_loses_nothing) {
     output_free(&output);
     free(PRINTS("replay", "--db", db, "--run", "1"));
 }
-END_TEST
 
-START_TEST(a_database_that_is_not_ours_is_refused) {
-    const char *garbage = cli_write("garbage.db", "this is no database, whatever its name says\n");
+TEST(a_database_that_is_not_ours_is_refused) {
+    const char *garbage =
+        scratch_write("garbage.db", "this is no database, whatever its name says\n");
     char sentence[256];
     snprintf(sentence, sizeof sentence, "cannot open '%s': it is not an SQLite database", garbage);
     REFUSES(1, sentence, "run", "--requests", "5", "--db", garbage);
-    const char *foreign = cli_path("foreign.db");
+    const char *foreign = scratch_path("foreign.db");
     sqlite3 *sqlite = NULL;
     ck_assert_int_eq(sqlite3_open(foreign, &sqlite), SQLITE_OK);
     sqlite3_exec(sqlite, "CREATE TABLE notes(note)", NULL, NULL, NULL);
@@ -303,14 +294,13 @@ START_TEST(a_database_that_is_not_ours_is_refused) {
              "1970171243)",
              foreign);
     REFUSES(1, sentence, "compare", "--systems", "vanilla", "--requests", "5", "--db", foreign);
-    struct output output = CLI("replay", "--db", cli_path("absent.db"), "--run", "1");
+    struct output output = CLI("replay", "--db", scratch_path("absent.db"), "--run", "1");
     ck_assert_int_eq(output.status, 1);
     output_free(&output);
 }
-END_TEST
 
-START_TEST(a_locked_database_is_reported) {
-    const char *db = cli_path("locked.db");
+TEST(a_locked_database_is_reported) {
+    const char *db = scratch_path("locked.db");
     free(PRINTS("run", "--requests", "5", "--db", db));
     sqlite3 *sqlite = NULL;
     ck_assert_int_eq(sqlite3_open(db, &sqlite), SQLITE_OK);
@@ -323,7 +313,6 @@ START_TEST(a_locked_database_is_reported) {
     sqlite3_close(sqlite);
     free(PRINTS("run", "--requests", "5", "--db", db));
 }
-END_TEST
 
 /* A data directory like the shipped one, but its L40S profile has no row of `operator`. */
 static const char *data_without(const char *operator) {
@@ -332,12 +321,12 @@ static const char *data_without(const char *operator) {
              "D='%s' && mkdir -p \"$D/kernels/profiles\" && ln -sf \"$PWD/experiments\" "
              "\"$PWD/traces\" \"$PWD/sim\" \"$D/\" && grep -v '^%s,' kernels/profiles/l40s.csv > "
              "\"$D/kernels/profiles/l40s.csv\"",
-             cli_path("data"), operator);
+             scratch_path("data"), operator);
     ck_assert_int_eq(system(command), 0);
-    return cli_path("data");
+    return scratch_path("data");
 }
 
-START_TEST(a_profile_without_an_operator_is_refused) {
+TEST(a_profile_without_an_operator_is_refused) {
     const char *data = data_without("attention_decode");
     char sentence[512];
     snprintf(sentence, sizeof sentence,
@@ -350,28 +339,21 @@ START_TEST(a_profile_without_an_operator_is_refused) {
                   "%s", output.err);
     output_free(&output);
 }
-END_TEST
 
-static const char *plugin(const char *name) {
-    const char *folder = getenv("UNMASK_PLUGINS");
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s.so", folder != NULL ? folder : "build/plugins", name);
-    return path;
-}
-
-START_TEST(plugins_serve_or_are_named_for_what_they_break) {
-    char *text = PRINTS("run", "--scheduler", plugin("template_scheduler"), "--requests", "20");
+TEST(plugins_serve_or_are_named_for_what_they_break) {
+    char *text =
+        PRINTS("run", "--scheduler", suite_plugin("template_scheduler"), "--requests", "20");
     ck_assert_ptr_nonnull(strstr(text, "20 completed of 20"));
     free(text);
-    struct output output = CLI("check-plugin", plugin("bad_starving"));
+    struct output output = CLI("check-plugin", suite_plugin("bad_starving"));
     ck_assert_int_eq(output.status, 1);
     ck_assert_ptr_nonnull(strstr(output.err, "scheduler starving selects nothing"));
     output_free(&output);
-    output = CLI("check-plugin", plugin("bad_crashing"));
+    output = CLI("check-plugin", suite_plugin("bad_crashing"));
     ck_assert_int_eq(output.status, 1);
     ck_assert_ptr_nonnull(strstr(output.err, "crash"));
     output_free(&output);
-    output = CLI("run", "--scheduler", plugin("bad_starving"), "--requests", "20");
+    output = CLI("run", "--scheduler", suite_plugin("bad_starving"), "--requests", "20");
     ck_assert_int_eq(output.status, 1);
     ck_assert_ptr_nonnull(strstr(output.err, "scheduler starving selects nothing"));
     output_free(&output);
@@ -379,15 +361,14 @@ START_TEST(plugins_serve_or_are_named_for_what_they_break) {
     ck_assert_int_eq(output.status, 1);
     ck_assert_ptr_nonnull(strstr(output.err, "nowhere.so"));
     output_free(&output);
-    free(PRINTS("check-plugin", plugin("template_cache")));
+    free(PRINTS("check-plugin", suite_plugin("template_cache")));
     REFUSES(2, "check-plugin needs the file of a plug-in, such as ./mine.so", "check-plugin");
 }
-END_TEST
 
-START_TEST(a_crash_in_a_plugin_that_passed_its_exercise_is_blamed_on_it) {
-    const char *db = cli_path("crash.db");
+TEST(a_crash_in_a_plugin_that_passed_its_exercise_is_blamed_on_it) {
+    const char *db = scratch_path("crash.db");
     free(PRINTS("run", "--requests", "20", "--db", db, "--levels", "steps"));
-    const char *path = plugin("bad_late_crashing");
+    const char *path = suite_plugin("bad_late_crashing");
     free(PRINTS("check-plugin", path));
     char sentence[512];
     snprintf(sentence, sizeof sentence,
@@ -398,29 +379,5 @@ START_TEST(a_crash_in_a_plugin_that_passed_its_exercise_is_blamed_on_it) {
             "6000", "--db", db);
     free(PRINTS("replay", "--db", db, "--run", "1"));
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        a_bad_trace_is_refused_with_its_line,
-        a_bom_and_cr_lf_change_nothing,
-        an_unknown_name_is_met_with_the_nearest,
-        options_are_read_strictly,
-        parts_that_do_not_go_together_are_refused,
-        systems_of_ones_own_are_added_to_the_shipped,
-        old_spellings_of_options_are_taken,
-        files_of_ones_own_are_taken_by_path,
-        a_runtime_that_is_not_the_engines_is_refused_before_there_is_a_device,
-        a_bad_ini_file_is_refused_with_its_line,
-        a_full_disk_is_reported_and_loses_nothing,
-        a_database_that_is_not_ours_is_refused,
-        a_locked_database_is_reported,
-        a_profile_without_an_operator_is_refused,
-        plugins_serve_or_are_named_for_what_they_break,
-        a_crash_in_a_plugin_that_passed_its_exercise_is_blamed_on_it,
-    };
-    cli_path(NULL); /* one directory for the forked tests */
-    int status = SUITE_RUN("cli input", tests);
-    cli_fini();
-    return status;
-}
+SUITE("cli input")

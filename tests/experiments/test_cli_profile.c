@@ -16,12 +16,12 @@ static const char rows[] =
     "pass,norm,256,1,1.5\npass,norm,256,4096,6\n";
 
 static const char *own_profile(void) {
-    return cli_write("own.csv", rows);
+    return scratch_write("own.csv", rows);
 }
 
 #define TINY "--gpu", "h200", "--model", "llada-tiny", "--requests", "20"
 
-START_TEST(a_users_profile_is_named_with_its_provenance) {
+TEST(a_users_profile_is_named_with_its_provenance) {
     const char *own = own_profile();
     char *text = PRINTS("run", TINY, "--profile", own);
     char named[256];
@@ -45,10 +45,9 @@ START_TEST(a_users_profile_is_named_with_its_provenance) {
     ck_assert_ptr_nonnull(strstr(text, "\"name\": \"default\",\n    \"kind\": \"assumed\""));
     free(text);
 }
-END_TEST
 
-START_TEST(a_recorded_run_is_replayed_on_its_profile) {
-    const char *own = own_profile(), *db = cli_path("own.db");
+TEST(a_recorded_run_is_replayed_on_its_profile) {
+    const char *own = own_profile(), *db = scratch_path("own.db");
     char *recorded =
         PRINTS("run", TINY, "--profile", own, "--db", db, "--levels", "steps", "--json");
     char *replayed = PRINTS("replay", "--db", db, "--run", "1", "--json");
@@ -63,16 +62,16 @@ START_TEST(a_recorded_run_is_replayed_on_its_profile) {
     free(replayed);
     free(recorded);
 }
-END_TEST
 
-START_TEST(every_command_that_prices_takes_a_profile) {
+TEST(every_command_that_prices_takes_a_profile) {
     const char *own = own_profile();
     char *text = PRINTS("compare", TINY, "--systems", "vanilla,dllm-serve", "--profile", own);
     ck_assert_ptr_nonnull(strstr(text, "prices measured"));
     free(text);
     free(PRINTS("plan", "--gpu", "h200", "--model", "llada-tiny", "--profile", own));
-    const char *grid = cli_write("grid.ini", "[sweep]\nsystems = vanilla, dllm-serve\n"
-                                             "models = llada-tiny\ngpus = h200\nrequests = 5\n");
+    const char *grid =
+        scratch_write("grid.ini", "[sweep]\nsystems = vanilla, dllm-serve\n"
+                                  "models = llada-tiny\ngpus = h200\nrequests = 5\n");
     text = PRINTS("sweep", grid, "--profile", own);
     ck_assert_ptr_nonnull(strstr(text, "measured"));
     ck_assert_ptr_null(strstr(text, "transferred"));
@@ -86,9 +85,8 @@ START_TEST(every_command_that_prices_takes_a_profile) {
     ck_assert_ptr_nonnull(strstr(text, "\npass "));
     free(text);
 }
-END_TEST
 
-START_TEST(a_profile_that_cannot_be_used_is_refused) {
+TEST(a_profile_that_cannot_be_used_is_refused) {
     REFUSES(2, "--profile and --roofline exclude each other", "run", "--roofline", "--profile",
             own_profile());
     REFUSES(1, "cannot read the profile no/such.csv: No such file or directory", "explain",
@@ -100,7 +98,6 @@ START_TEST(a_profile_that_cannot_be_used_is_refused) {
     REFUSES(2, "profile check: --profile is one GPU's, --all are the shipped ones", "profile",
             "check", "--all", "--profile", own_profile());
 }
-END_TEST
 
 /* The number behind `key` of a JSON text. */
 static double number_of(const char *text, const char *key) {
@@ -109,7 +106,7 @@ static double number_of(const char *text, const char *key) {
     return strtod(at + strlen(key) + strlen("\": "), NULL);
 }
 
-START_TEST(operators_without_rows_are_named_with_a_remedy_or_priced_by_roofline) {
+TEST(operators_without_rows_are_named_with_a_remedy_or_priced_by_roofline) {
     struct output refused = CLI("run", "--system", "dinfer", "--gpu", "rtx4090", "--requests", "1");
     ck_assert_int_eq(refused.status, 1);
     ck_assert_ptr_nonnull(strstr(refused.err, "has no 'moe' rows ("));
@@ -134,10 +131,9 @@ START_TEST(operators_without_rows_are_named_with_a_remedy_or_priced_by_roofline)
     json_decref(table);
     free(text);
 }
-END_TEST
 
 /* A GeForce card's best product is faster than its data sheet; its utilisation is of that. */
-START_TEST(no_run_uses_more_than_a_gpu_has) {
+TEST(no_run_uses_more_than_a_gpu_has) {
     static const char *const gpus[] = {"rtx3090", "rtx4090", "l40s", "h100"};
     for (size_t g = 0; g < sizeof gpus / sizeof gpus[0]; g++) {
         char *text =
@@ -150,10 +146,9 @@ START_TEST(no_run_uses_more_than_a_gpu_has) {
         free(text);
     }
 }
-END_TEST
 
-START_TEST(a_transferred_file_prices_as_the_program_transfers_by_itself) {
-    const char *out = cli_path("h200.csv");
+TEST(a_transferred_file_prices_as_the_program_transfers_by_itself) {
+    const char *out = scratch_path("h200.csv");
     char *nothing =
         PRINTS("profile", "transfer", "--from", "a100-80g", "--to", "a100-40g", "--out", out);
     ck_assert_str_eq(nothing, "");
@@ -171,25 +166,23 @@ START_TEST(a_transferred_file_prices_as_the_program_transfers_by_itself) {
         strstr(text, "             errors_of_the_nearest_transfer: a100-80g -> "));
     free(text);
 }
-END_TEST
 
-START_TEST(a_users_profile_is_transferred_with_its_host_terms) {
+TEST(a_users_profile_is_transferred_with_its_host_terms) {
     char *text = PRINTS("profile", "transfer", "--from", "h200", "--to", "rtx4090", "--profile",
                         own_profile());
     ck_assert_ptr_nonnull(strstr(text, "\n# kind: transferred\n"));
     ck_assert_ptr_nonnull(strstr(text, "\n# donor_kind: measured\n"));
     ck_assert_ptr_nonnull(strstr(text, "\nhost,reuse,31000.5,700\n"));
     ck_assert_ptr_nonnull(strstr(text, "\npass,norm,256,1,1.5\n"));
-    const char *scaled = cli_write("scaled.csv", text);
+    const char *scaled = scratch_write("scaled.csv", text);
     free(text);
     text = PRINTS("explain", "--gpu", "rtx4090", "--model", "llada-tiny", "--profile", scaled);
     ck_assert_ptr_nonnull(strstr(text, "prices from  transferred: rtx4090, scaled from h200"));
     ck_assert_ptr_nonnull(strstr(text, "\nhost         profile: transferred, factor 1 "));
     free(text);
 }
-END_TEST
 
-START_TEST(transferred_prices_come_with_the_error_of_the_nearest_transfer) {
+TEST(transferred_prices_come_with_the_error_of_the_nearest_transfer) {
     char *text = PRINTS("explain", "--gpu", "a100-40g");
     ck_assert_ptr_nonnull(strstr(text, "\ntransfer     errors of the nearest that can be checked, "
                                        "a100-80g -> "));
@@ -206,9 +199,8 @@ START_TEST(transferred_prices_come_with_the_error_of_the_nearest_transfer) {
     ck_assert_ptr_null(strstr(text, "all_reduce"));
     free(text);
 }
-END_TEST
 
-START_TEST(a_transfer_that_makes_no_sense_is_refused) {
+TEST(a_transfer_that_makes_no_sense_is_refused) {
     REFUSES(2, "profile transfer needs --from GPU and --to GPU, or --check", "profile", "transfer",
             "--from", "h100");
     REFUSES(2, "profile transfer: --from and --to are the same GPU", "profile", "transfer",
@@ -219,23 +211,22 @@ START_TEST(a_transfer_that_makes_no_sense_is_refused) {
             "profile", "transfer", "--from", "a100-40g", "--to", "rtx4090");
     REFUSES(2, "cpu has no profile: its prices are roofline", "profile", "transfer", "--from",
             "cpu", "--to", "rtx4090");
-    const char *other = cli_write("letter.txt", "Dear reader\n");
+    const char *other = scratch_write("letter.txt", "Dear reader\n");
     struct output output =
         CLI("profile", "transfer", "--from", "h100", "--to", "h200", "--out", other);
     ck_assert_int_eq(output.status, 2);
     output_free(&output);
 }
-END_TEST
 
 /* A profile of a test with these comments. */
 static const char *commented(const char *name, const char *comments) {
     char text[4096];
     snprintf(text, sizeof text, "# Operator times of a test.\n%s%s", comments,
              strstr(rows, "# date"));
-    return cli_write(name, text);
+    return scratch_write(name, text);
 }
 
-START_TEST(a_profile_of_another_gpu_or_element_is_refused) {
+TEST(a_profile_of_another_gpu_or_element_is_refused) {
     char sentence[512];
     const char *other = commented("a100.csv", "# kind: measured\n# source: a test\n"
                                               "# gpu: NVIDIA A100 SXM4 80 GB\n");
@@ -265,7 +256,6 @@ START_TEST(a_profile_of_another_gpu_or_element_is_refused) {
     REFUSES(2, sentence, "explain", "--gpu", "h200", "--model", "llada-tiny", "--profile", wide);
     free(PRINTS("run", TINY, "--profile", wide, "--set", "runtime.element_bytes=4"));
 }
-END_TEST
 
 static char *text_of(const char *path) {
     FILE *file = fopen(path, "r");
@@ -275,7 +265,7 @@ static char *text_of(const char *path) {
     return text;
 }
 
-START_TEST(a_transfer_overwrites_no_measurement_unless_told) {
+TEST(a_transfer_overwrites_no_measurement_unless_told) {
     const char *out = own_profile();
     char sentence[512];
     snprintf(sentence, sizeof sentence,
@@ -293,7 +283,7 @@ START_TEST(a_transfer_overwrites_no_measurement_unless_told) {
     text = text_of(out);
     ck_assert_str_eq(text, rows);
     free(text);
-    ck_assert_int_ne(access(cli_path("own.csv.new"), F_OK), 0);
+    ck_assert_int_ne(access(scratch_path("own.csv.new"), F_OK), 0);
     free(PRINTS("profile", "transfer", "--from", "h200", "--to", "rtx4090", "--replace", "--out",
                 out));
     /* What was transferred may be transferred anew, but not on. */
@@ -309,25 +299,5 @@ START_TEST(a_transfer_overwrites_no_measurement_unless_told) {
     ck_assert_ptr_nonnull(strstr(text, "\nerrors_of_the_nearest_transfer h"));
     free(text);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        a_users_profile_is_named_with_its_provenance,
-        a_recorded_run_is_replayed_on_its_profile,
-        every_command_that_prices_takes_a_profile,
-        a_profile_that_cannot_be_used_is_refused,
-        operators_without_rows_are_named_with_a_remedy_or_priced_by_roofline,
-        no_run_uses_more_than_a_gpu_has,
-        a_transferred_file_prices_as_the_program_transfers_by_itself,
-        a_users_profile_is_transferred_with_its_host_terms,
-        transferred_prices_come_with_the_error_of_the_nearest_transfer,
-        a_transfer_that_makes_no_sense_is_refused,
-        a_profile_of_another_gpu_or_element_is_refused,
-        a_transfer_overwrites_no_measurement_unless_told,
-    };
-    cli_path(NULL); /* one directory for the forked tests */
-    int status = SUITE_RUN("cli profile", tests);
-    cli_fini();
-    return status;
-}
+SUITE("cli profile")

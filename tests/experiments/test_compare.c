@@ -44,7 +44,7 @@ static bool warns(const json_t *object, const char *code) {
     return false;
 }
 
-START_TEST(the_interval_of_one_to_five_is_students) {
+TEST(the_interval_of_one_to_five_is_students) {
     const double values[] = {1, 2, 3, 4, 5};
     struct spread spread = spread_of(values, 5);
     double half = 2.7764451051977987 * sqrt(2.5) / sqrt(5); /* t of 4 degrees at 97.5 % */
@@ -56,9 +56,8 @@ START_TEST(the_interval_of_one_to_five_is_students) {
     const double holes[] = {1, NAN};
     ck_assert(isnan(spread_of(holes, 2).mean) && isnan(spread_of(NULL, 0).mean));
 }
-END_TEST
 
-START_TEST(pairs_tell_apart_what_their_own_spread_does_not) {
+TEST(pairs_tell_apart_what_their_own_spread_does_not) {
     const double base[] = {10, 20, 30, 40}, ours[] = {11, 21.2, 30.9, 41.1};
     struct spread differences = spread_of_differences(ours, base, 4);
     struct spread both[] = {spread_of(base, 4), spread_of(ours, 4)};
@@ -71,9 +70,8 @@ START_TEST(pairs_tell_apart_what_their_own_spread_does_not) {
     differences = spread_of_differences(ours, base, 1);
     ck_assert(!spread_differs(&differences));
 }
-END_TEST
 
-START_TEST(every_row_carries_its_own_model_and_price_kind) {
+TEST(every_row_carries_its_own_model_and_price_kind) {
     char *text = PRINTS("compare", "--gpu", "h200", "--systems", "vllm-ar,dllm-serve,focus",
                         "--requests", "40", "--rate", "0.5");
     const char *header = strstr(text, "\nsystem ");
@@ -93,9 +91,8 @@ START_TEST(every_row_carries_its_own_model_and_price_kind) {
     }
     free(text);
 }
-END_TEST
 
-START_TEST(an_objective_shows_its_goodput) {
+TEST(an_objective_shows_its_goodput) {
     char *without = PRINTS("compare", "--systems", "dllm-serve", "--requests", "20");
     char *with =
         PRINTS("compare", "--systems", "dllm-serve", "--requests", "20", "--slo-ttft", "30s");
@@ -113,13 +110,12 @@ START_TEST(an_objective_shows_its_goodput) {
     json_decref(other);
     REFUSES(2, "--slo-ttft is given twice", "run", "--slo-ttft", "4s", "--slo-ttfb", "4s");
 }
-END_TEST
 
 #define SEEDS                                                                                      \
     "compare", "--gpu", "rtx4090", "--systems", "fast-dllm,dllm-serve", "--rate", "0.25",          \
         "--requests", "200", "--seeds", "4"
 
-START_TEST(seeds_give_means_with_intervals_and_paired_differences) {
+TEST(seeds_give_means_with_intervals_and_paired_differences) {
     json_t *json = JSON(SEEDS);
     for (size_t s = 0; s < 2; s++) {
         const json_t *row = json_array_get(json, s);
@@ -147,17 +143,15 @@ START_TEST(seeds_give_means_with_intervals_and_paired_differences) {
     ck_assert(number(ours, "latency_ratio") > 1);
     json_decref(json);
 }
-END_TEST
 
-START_TEST(threads_change_nothing_of_many_seeds) {
+TEST(threads_change_nothing_of_many_seeds) {
     char *one = PRINTS(SEEDS, "--json", "-j", "1"), *four = PRINTS(SEEDS, "--json", "-j", "4");
     ck_assert_str_eq(one, four);
     free(one);
     free(four);
 }
-END_TEST
 
-START_TEST(a_system_is_not_distinguishable_from_itself) {
+TEST(a_system_is_not_distinguishable_from_itself) {
     json_t *json = JSON("compare", "--systems", "dllm-serve,dllm-serve", "--requests", "100",
                         "--rate", "0.2", "--seeds", "3");
     ck_assert(json_is_false(at(json, "1/differences/latency_s.mean/differs")));
@@ -165,9 +159,8 @@ START_TEST(a_system_is_not_distinguishable_from_itself) {
     ck_assert(!warns(json_array_get(json, 0), "few-seeds"));
     json_decref(json);
 }
-END_TEST
 
-START_TEST(one_seed_warns_where_something_is_drawn) {
+TEST(one_seed_warns_where_something_is_drawn) {
     json_t *drawn = JSON("compare", "--systems", "dllm-serve,fast-dllm", "--requests", "40");
     json_t *played = JSON("compare", "--systems", "dllm-serve,fast-dllm", "--trace",
                           "tests/golden/cli/trace.csv");
@@ -177,14 +170,13 @@ START_TEST(one_seed_warns_where_something_is_drawn) {
     json_decref(drawn);
     json_decref(played);
 }
-END_TEST
 
 /* Two readings of one system, of which one refuses long requests: that makes its percentiles look
  * better, unless both are measured by the same requests. */
-START_TEST(the_same_requests_take_away_what_rejections_gain) {
-    const char *systems = cli_write("picky.ini", "[whole]\nscheduler = static\ncache = dual\n"
-                                                 "kv = slab\nruntime = hf-eager\n[picky]\n"
-                                                 "base = whole\ncontext_tokens = 520\n");
+TEST(the_same_requests_take_away_what_rejections_gain) {
+    const char *systems = scratch_write("picky.ini", "[whole]\nscheduler = static\ncache = dual\n"
+                                                     "kv = slab\nruntime = hf-eager\n[picky]\n"
+                                                     "base = whole\ncontext_tokens = 520\n");
     json_t *plain = JSON("compare", "--systems-file", systems, "--systems", "picky,whole",
                          "--requests", "300", "--rate", "0.2");
     json_t *same = JSON("compare", "--systems-file", systems, "--systems", "picky,whole",
@@ -207,9 +199,8 @@ START_TEST(the_same_requests_take_away_what_rejections_gain) {
     ck_assert(row != NULL && memchr(row + 1, '*', strcspn(row + 1, "\n")) != NULL);
     free(text);
 }
-END_TEST
 
-START_TEST(latencies_of_a_saturated_system_are_not_compared) {
+TEST(latencies_of_a_saturated_system_are_not_compared) {
     json_t *json =
         JSON("compare", "--systems", "fast-dllm,dllm-serve", "--requests", "400", "--rate", "1.5");
     ck_assert(warns(json_array_get(json, 1), "saturated"));
@@ -221,11 +212,11 @@ START_TEST(latencies_of_a_saturated_system_are_not_compared) {
     ck_assert(json_is_real(at(json, "1/latency_ratio")));
     json_decref(json);
 }
-END_TEST
 
-START_TEST(a_sweep_has_seeds_objectives_and_rows_of_their_own_model) {
-    const char *file = cli_write("seeds.ini", "[sweep]\nsystems = fast-dllm, dllm-serve, focus\n"
-                                              "gpus = h200\nrates = 0.3, 6\nrequests = 150\n");
+TEST(a_sweep_has_seeds_objectives_and_rows_of_their_own_model) {
+    const char *file =
+        scratch_write("seeds.ini", "[sweep]\nsystems = fast-dllm, dllm-serve, focus\n"
+                                   "gpus = h200\nrates = 0.3, 6\nrequests = 150\n");
     json_t *json = JSON("sweep", file, "--seeds", "3", "--slo-latency", "60s", "-j", "2");
     char *again =
         PRINTS("sweep", file, "--seeds", "3", "--slo-latency", "60s", "-j", "1", "--json");
@@ -246,8 +237,8 @@ START_TEST(a_sweep_has_seeds_objectives_and_rows_of_their_own_model) {
     ck_assert(strstr(text, "goodput") != NULL && strstr(text, "sdar-8b") != NULL);
     ck_assert(strstr(text, "few-seeds") != NULL && strstr(text, "llada-8b") != NULL);
     free(text);
-    const char *listed = cli_write("listed.ini", "[sweep]\nsystems = dllm-serve\nseeds = 1, 2\n"
-                                                 "requests = 20\n");
+    const char *listed = scratch_write("listed.ini", "[sweep]\nsystems = dllm-serve\nseeds = 1, 2\n"
+                                                     "requests = 20\n");
     struct output output = CLI("sweep", listed, "--seeds", "2");
     ck_assert_int_eq(output.status, 2);
     output_free(&output);
@@ -255,24 +246,5 @@ START_TEST(a_sweep_has_seeds_objectives_and_rows_of_their_own_model) {
     ck_assert(!warns(json_array_get(json, 0), "few-seeds"));
     json_decref(json);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        the_interval_of_one_to_five_is_students,
-        pairs_tell_apart_what_their_own_spread_does_not,
-        every_row_carries_its_own_model_and_price_kind,
-        an_objective_shows_its_goodput,
-        seeds_give_means_with_intervals_and_paired_differences,
-        threads_change_nothing_of_many_seeds,
-        a_system_is_not_distinguishable_from_itself,
-        one_seed_warns_where_something_is_drawn,
-        the_same_requests_take_away_what_rejections_gain,
-        latencies_of_a_saturated_system_are_not_compared,
-        a_sweep_has_seeds_objectives_and_rows_of_their_own_model,
-    };
-    cli_path(NULL);
-    int status = SUITE_RUN("compare", tests);
-    cli_fini();
-    return status;
-}
+SUITE("compare")

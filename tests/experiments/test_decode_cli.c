@@ -80,8 +80,8 @@ static const struct line_up line_ups[] = {
     {"dllm-serve", "decoder=threshold"},
 };
 
-START_TEST(a_run_is_played_again_to_the_same_bytes) {
-    const char *first = cli_path("first.csv"), *second = cli_path("second.csv");
+TEST(a_run_is_played_again_to_the_same_bytes) {
+    const char *first = scratch_path("first.csv"), *second = scratch_path("second.csv");
     for (size_t i = 0; i < sizeof line_ups / sizeof line_ups[0]; i++) {
         const struct line_up *l = &line_ups[i];
         char *recorded = PRINTS("run", "--system", l->system, "--set", l->setting, MANY, "--json",
@@ -97,7 +97,6 @@ START_TEST(a_run_is_played_again_to_the_same_bytes) {
         free(played);
     }
 }
-END_TEST
 
 /* Tokens committed and passes of all requests, from a trace's rows. */
 static void add_rows(const char *path, double *tokens, double *passes) {
@@ -119,8 +118,8 @@ static void add_rows(const char *path, double *tokens, double *passes) {
         "--requests", "150", "--json"
 #define LITTLE_MEMORY "--set", "memory_utilization=0.55"
 
-START_TEST(preempted_requests_are_played_as_well) {
-    const char *first = cli_path("first.csv"), *second = cli_path("second.csv");
+TEST(preempted_requests_are_played_as_well) {
+    const char *first = scratch_path("first.csv"), *second = scratch_path("second.csv");
     char *recorded = PRINTS("run", CROWD, LITTLE_MEMORY, "--decode-out", first);
     ck_assert_double_gt(number(recorded, "preemptions"), 0);
     char *played = PRINTS("run", CROWD, LITTLE_MEMORY, "--decode", first, "--decode-out", second);
@@ -129,10 +128,9 @@ START_TEST(preempted_requests_are_played_as_well) {
     free(recorded);
     free(played);
 }
-END_TEST
 
-START_TEST(who_is_preempted_in_a_play_alone_runs_his_block_once_more) {
-    const char *first = cli_path("first.csv"), *second = cli_path("second.csv");
+TEST(who_is_preempted_in_a_play_alone_runs_his_block_once_more) {
+    const char *first = scratch_path("first.csv"), *second = scratch_path("second.csv");
     double tokens[2], passes[2];
     char *recorded = PRINTS("run", CROWD, "--decode-out", first);
     ck_assert_double_eq(number(recorded, "preemptions"), 0);
@@ -146,10 +144,9 @@ START_TEST(who_is_preempted_in_a_play_alone_runs_his_block_once_more) {
     free(recorded);
     free(played);
 }
-END_TEST
 
-START_TEST(another_scheduler_or_gpu_changes_times_and_no_decision) {
-    const char *trace = cli_path("first.csv"), *again = cli_path("second.csv");
+TEST(another_scheduler_or_gpu_changes_times_and_no_decision) {
+    const char *trace = scratch_path("first.csv"), *again = scratch_path("second.csv");
     static const char *const other[][2] = {{"--scheduler", "chunked"},
                                            {"--scheduler", "sglang"},
                                            {"--gpu", "a100-40g"},
@@ -173,12 +170,11 @@ START_TEST(another_scheduler_or_gpu_changes_times_and_no_decision) {
     free(drawn);
     free(recorded);
 }
-END_TEST
 
-START_TEST(requests_that_were_rejected_are_missed_by_nobody) {
-    const char *trace = cli_path("first.csv");
-    const char *arrivals = cli_write("long.csv", "arrival_us,input_tokens,output_tokens\n"
-                                                 "0,64,32\n1,40000,32\n2,64,40\n");
+TEST(requests_that_were_rejected_are_missed_by_nobody) {
+    const char *trace = scratch_path("first.csv");
+    const char *arrivals = scratch_write("long.csv", "arrival_us,input_tokens,output_tokens\n"
+                                                     "0,64,32\n1,40000,32\n2,64,40\n");
     char *recorded =
         PRINTS("run", "--system", "lmdeploy", "--trace", arrivals, "--json", "--decode-out", trace);
     ck_assert_double_eq(number(recorded, "rejected"), 1);
@@ -188,10 +184,9 @@ START_TEST(requests_that_were_rejected_are_missed_by_nobody) {
     free(recorded);
     free(played);
 }
-END_TEST
 
-START_TEST(a_run_says_what_it_played) {
-    const char *trace = cli_path("first.csv");
+TEST(a_run_says_what_it_played) {
+    const char *trace = scratch_path("first.csv");
     free(PRINTS("run", "--system", "dc", MANY, "--decode-out", trace));
     char *head = file_text(trace);
     static const char *const lines[] = {
@@ -215,7 +210,6 @@ START_TEST(a_run_says_what_it_played) {
     ck_assert_ptr_nonnull(strstr(text, expected));
     free(text);
 }
-END_TEST
 
 /* What a run of few requests says of its decisions. */
 static void check_decisions(const char *system, const char *setting, const char *workload,
@@ -232,7 +226,7 @@ static void check_decisions(const char *system, const char *setting, const char 
     free(text);
 }
 
-START_TEST(decisions_are_drawn_by_the_process_of_model_and_workload) {
+TEST(decisions_are_drawn_by_the_process_of_model_and_workload) {
     const char *none = "replicas=1";
     check_decisions("focus", none, "sharegpt", "sdar-8b/sharegpt-focus", "calibrated");
     check_decisions("dinfer", none, "livecodebench-v6", "llada-moe/lcb-v6", "calibrated");
@@ -243,10 +237,9 @@ START_TEST(decisions_are_drawn_by_the_process_of_model_and_workload) {
     check_decisions("dllm-serve", none, "burst", "none", "none");
     check_decisions("dkv-cache", "decoder=random", "burst", "none", "none");
 }
-END_TEST
 
-START_TEST(a_recorded_run_that_played_a_trace_is_replayed_with_it) {
-    const char *trace = cli_path("first.csv"), *db = cli_path("played.db");
+TEST(a_recorded_run_that_played_a_trace_is_replayed_with_it) {
+    const char *trace = scratch_path("first.csv"), *db = scratch_path("played.db");
     free(PRINTS("run", "--system", "focus", MANY, "--seed", "5", "--decode-out", trace));
     char *played = PRINTS("run", "--system", "focus", MANY, "--seed", "5", "--scheduler", "chunked",
                           "--decode", trace, "--db", db, "--levels", "steps", "--json");
@@ -258,7 +251,7 @@ START_TEST(a_recorded_run_that_played_a_trace_is_replayed_with_it) {
     char sentence[512];
     char *text = file_text(trace), *row = strrchr(text, '\n') - 1;
     *row = *row == '1' ? '2' : '1'; /* passes of the last row */
-    (void)cli_write("first.csv", text);
+    (void)scratch_write("first.csv", text);
     free(text);
     snprintf(sentence, sizeof sentence, "%s has other passes than when run 1 played it", trace);
     REFUSES(1, sentence, "replay", "--db", db, "--run", "1");
@@ -266,10 +259,9 @@ START_TEST(a_recorded_run_that_played_a_trace_is_replayed_with_it) {
     snprintf(sentence, sizeof sentence, "cannot open %s: No such file or directory", trace);
     REFUSES(1, sentence, "replay", "--db", db, "--run", "1");
 }
-END_TEST
 
-START_TEST(what_cannot_be_played_is_refused_in_one_sentence) {
-    const char *trace = cli_path("first.csv");
+TEST(what_cannot_be_played_is_refused_in_one_sentence) {
+    const char *trace = scratch_path("first.csv");
     char sentence[512];
     free(PRINTS("run", "--system", "lmdeploy", MANY, "--decode-out", trace));
     REFUSES(1, "cannot open nope.csv: No such file or directory", "run", "--decode", "nope.csv");
@@ -286,17 +278,16 @@ START_TEST(what_cannot_be_played_is_refused_in_one_sentence) {
              trace);
     REFUSES(1, sentence, "run", "--system", "lmdeploy", MANY, "--output-tokens", "64", "--decode",
             trace);
-    const char *bad = cli_write("bad.csv", "# unmask decode trace\n# block_tokens: 4\n"
-                                           "request,committed,processed,kept,reach,passes\n"
-                                           "0,9,4,4,4,1\n");
+    const char *bad = scratch_write("bad.csv", "# unmask decode trace\n# block_tokens: 4\n"
+                                               "request,committed,processed,kept,reach,passes\n"
+                                               "0,9,4,4,4,1\n");
     snprintf(sentence, sizeof sentence,
              "%s:4: found '9' in committed, expected 0 to 4, the positions kept", bad);
     REFUSES(1, sentence, "run", "--system", "lmdeploy", MANY, "--decode", bad);
 }
-END_TEST
 
-START_TEST(an_output_replaces_only_its_own_kind_and_only_when_it_is_whole) {
-    const char *trace = cli_path("first.csv"), *db = cli_path("kept.db");
+TEST(an_output_replaces_only_its_own_kind_and_only_when_it_is_whole) {
+    const char *trace = scratch_path("first.csv"), *db = scratch_path("kept.db");
     char sentence[512];
     free(PRINTS("run", "--system", "dc", MANY, "--decode-out", trace, "--db", db));
     char *before = file_text(trace);
@@ -328,7 +319,6 @@ START_TEST(an_output_replaces_only_its_own_kind_and_only_when_it_is_whole) {
     free(after);
     free(PRINTS("run", "--system", "focus", MANY, "--decode-out", trace)); /* its own kind */
 }
-END_TEST
 
 /* ---- live runs ---- */
 
@@ -339,8 +329,8 @@ END_TEST
         "--input-tokens", "14", "--output-tokens", "13", "--decoder", "threshold", "--set",        \
         "decoder.threshold=0.013", "--json"
 
-START_TEST(what_a_model_decided_is_played_by_the_simulator) {
-    const char *trace = cli_path("live.csv"), *again = cli_path("again.csv");
+TEST(what_a_model_decided_is_played_by_the_simulator) {
+    const char *trace = scratch_path("live.csv"), *again = scratch_path("again.csv");
     static const char *const live_ones[][2] = {
         {"dllm-serve", "llada-tiny"}, {"fast-dllm", "dream-tiny"}, {"lmdeploy", "sdar-tiny"}};
     for (int i = 0; i < 3; i++) {
@@ -368,24 +358,5 @@ START_TEST(what_a_model_decided_is_played_by_the_simulator) {
         free(played);
     }
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        a_run_is_played_again_to_the_same_bytes,
-        preempted_requests_are_played_as_well,
-        who_is_preempted_in_a_play_alone_runs_his_block_once_more,
-        another_scheduler_or_gpu_changes_times_and_no_decision,
-        requests_that_were_rejected_are_missed_by_nobody,
-        a_run_says_what_it_played,
-        decisions_are_drawn_by_the_process_of_model_and_workload,
-        a_recorded_run_that_played_a_trace_is_replayed_with_it,
-        what_cannot_be_played_is_refused_in_one_sentence,
-        an_output_replaces_only_its_own_kind_and_only_when_it_is_whole,
-        what_a_model_decided_is_played_by_the_simulator,
-    };
-    cli_path(NULL); /* one directory for the forked tests */
-    int status = SUITE_RUN("decode cli", tests);
-    cli_fini();
-    return status;
-}
+SUITE("decode cli")

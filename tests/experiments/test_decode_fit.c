@@ -33,7 +33,7 @@ static double printed(const struct paper *paper, const struct decode_target *to,
 }
 
 /* On a sample that nothing was fitted to; a sample of 3200 blocks is good to about a percent. */
-START_TEST(every_process_gives_the_printed_number_it_is_calibrated_to) {
+TEST(every_process_gives_the_printed_number_it_is_calibrated_to) {
     struct paper paper = focus_paper();
     for (size_t i = 0; i < N_DECODE_TARGETS; i++) {
         for (int s = 0; s < N_DECODE_SHAPES; s++) {
@@ -47,7 +47,6 @@ START_TEST(every_process_gives_the_printed_number_it_is_calibrated_to) {
     }
     paper_fini(&paper);
 }
-END_TEST
 
 static struct paper dinfer_paper(void) {
     struct paper paper;
@@ -59,7 +58,7 @@ static struct paper dinfer_paper(void) {
 /* The same of LLaDA-MoE's, whose other rows they predict: every decoder of dInfer's commits more
  * than its baseline, and the threshold of its guide stands where the printed rows are but for
  * IFEval. */
-START_TEST(the_processes_of_llada_moe_give_the_baseline_that_dinfer_prints) {
+TEST(the_processes_of_llada_moe_give_the_baseline_that_dinfer_prints) {
     struct paper paper = dinfer_paper();
     for (size_t i = 0; i < N_DINFER_TARGETS; i++) {
         const struct dinfer_target *to = &dinfer_targets[i];
@@ -83,11 +82,10 @@ START_TEST(the_processes_of_llada_moe_give_the_baseline_that_dinfer_prints) {
     }
     paper_fini(&paper);
 }
-END_TEST
 
 /* One number of Table 2 places the distilled model on GSM8K, and by one shift everywhere; the other
  * five are predicted, IFEval's too high as LLaDA-MoE's own. */
-START_TEST(one_shift_of_llada_moe_is_its_distilled_model) {
+TEST(one_shift_of_llada_moe_is_its_distilled_model) {
     struct paper paper = dinfer_paper();
     const struct rollout_rule rule = dinfer_rule(DINFER_THRESHOLD);
     double shift = stored("llada-td/gsm8k", SHAPE_ASSUMED).location -
@@ -108,21 +106,19 @@ START_TEST(one_shift_of_llada_moe_is_its_distilled_model) {
     }
     paper_fini(&paper);
 }
-END_TEST
 
 /* Baseline redundancy 15 means 14 denoising steps and the commit pass for 32 tokens. */
-START_TEST(the_baseline_counts_the_commit_pass) {
+TEST(the_baseline_counts_the_commit_pass) {
     struct decode_process process = stored("sdar-8b/sharegpt", SHAPE_ASSUMED);
     struct rollout_rule rule = decode_plain(0.9F, 0.8);
     struct rollout sums = decode_sample(&process, 1, &rule, 50);
     ck_assert_double_eq_tol(rollout_redundancy(&sums), 1 + 32 / rollout_tokens_per_step(&sums),
                             1e-9);
 }
-END_TEST
 
 /* Table 5 was measured at a temperature of 0.8, Figure 2 at 1: MATH, which Table 5 has above the
  * most that Figure 2 gives of any benchmark, stands within it at 1. */
-START_TEST(figure_2_and_table_5_agree_once_each_has_its_temperature) {
+TEST(figure_2_and_table_5_agree_once_each_has_its_temperature) {
     struct paper paper = focus_paper();
     const struct decode_target *math = &decode_targets[2];
     double most = printed(&paper, &decode_targets[7], "block diffusion");
@@ -139,10 +135,9 @@ START_TEST(figure_2_and_table_5_agree_once_each_has_its_temperature) {
     }
     paper_fini(&paper);
 }
-END_TEST
 
 /* One process serves every decoder: the thresholds of SGLang, the paper, SDAR's code and FOCUS. */
-START_TEST(lower_thresholds_decode_more_per_step) {
+TEST(lower_thresholds_decode_more_per_step) {
     static const float thresholds[] = {0.95F, 0.9F, 0.85F, 0.8F};
     for (size_t i = 0; i < N_DECODE_TARGETS; i++) {
         struct decode_process process = stored(decode_targets[i].process, SHAPE_FITTED);
@@ -155,10 +150,9 @@ START_TEST(lower_thresholds_decode_more_per_step) {
         }
     }
 }
-END_TEST
 
 /* As EXPERIMENTS.md has them; of Table 5 the fitted shape counts, where nothing was fitted. */
-START_TEST(the_columns_that_nothing_was_fitted_to_are_as_near_as_documented) {
+TEST(the_columns_that_nothing_was_fitted_to_are_as_near_as_documented) {
     static const struct {
         const char *name;
         size_t n_rows, n_calibrated, n_within;
@@ -184,19 +178,17 @@ START_TEST(the_columns_that_nothing_was_fitted_to_are_as_near_as_documented) {
         studied_fini(&made);
     }
 }
-END_TEST
 
-START_TEST(rollouts_do_not_depend_on_the_number_of_threads) {
+TEST(rollouts_do_not_depend_on_the_number_of_threads) {
     struct studied one = study_shipped("focus-fig2", 1), two = study_shipped("focus-fig2", 2);
     study_same(&one, &two, "rollout", 24);
     studied_fini(&one);
     studied_fini(&two);
 }
-END_TEST
 
 /* Proposition D.1 holds of its own model; the released threshold, whose deviation the decodable
  * tokens themselves raise, loses more than the bound allows from a ratio of 3 on. */
-START_TEST(appendix_ds_bound_holds_of_its_own_model_and_not_of_the_released_threshold) {
+TEST(appendix_ds_bound_holds_of_its_own_model_and_not_of_the_released_threshold) {
     struct studied made = study_shipped("focus-appd", 1);
     json_t *rows = study_rows(
         &made, "SELECT snr, 100 * own AS ours, 100 * released AS released, 100 * kept AS kept,\n"
@@ -220,9 +212,8 @@ START_TEST(appendix_ds_bound_holds_of_its_own_model_and_not_of_the_released_thre
     json_decref(rows);
     studied_fini(&made);
 }
-END_TEST
 
-START_TEST(fits_are_written_as_they_are_read) {
+TEST(fits_are_written_as_they_are_read) {
     struct paper paper = focus_paper(), dinfer = dinfer_paper();
     struct decode_fits fits = {0};
     struct dinfer_fits of_dinfer = {0};
@@ -257,9 +248,8 @@ START_TEST(fits_are_written_as_they_are_read) {
     paper_fini(&dinfer);
     paper_fini(&paper);
 }
-END_TEST
 
-START_TEST(a_bad_rollout_is_refused_with_a_sentence) {
+TEST(a_bad_rollout_is_refused_with_a_sentence) {
     static const char head[] = "[figure]\ntitle = t\nkind = bars\nquery = SELECT 1\n";
     static const struct {
         const char *rest, *sentence;
@@ -284,9 +274,8 @@ START_TEST(a_bad_rollout_is_refused_with_a_sentence) {
         study_refuses(text, wrong[i].sentence);
     }
 }
-END_TEST
 
-START_TEST(a_paper_without_the_rows_cannot_be_fitted_to) {
+TEST(a_paper_without_the_rows_cannot_be_fitted_to) {
     struct paper paper = focus_paper();
     struct decode_fits fits;
     struct err err = {0};
@@ -304,22 +293,5 @@ START_TEST(a_paper_without_the_rows_cannot_be_fitted_to) {
                   err.text);
     paper_fini(&paper);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        every_process_gives_the_printed_number_it_is_calibrated_to,
-        the_processes_of_llada_moe_give_the_baseline_that_dinfer_prints,
-        one_shift_of_llada_moe_is_its_distilled_model,
-        the_baseline_counts_the_commit_pass,
-        figure_2_and_table_5_agree_once_each_has_its_temperature,
-        lower_thresholds_decode_more_per_step,
-        the_columns_that_nothing_was_fitted_to_are_as_near_as_documented,
-        rollouts_do_not_depend_on_the_number_of_threads,
-        appendix_ds_bound_holds_of_its_own_model_and_not_of_the_released_threshold,
-        fits_are_written_as_they_are_read,
-        a_bad_rollout_is_refused_with_a_sentence,
-        a_paper_without_the_rows_cannot_be_fitted_to,
-    };
-    return SUITE_RUN("decode fit", tests);
-}
+SUITE("decode fit")

@@ -14,7 +14,7 @@ static const char *const names[] = {
 };
 enum { N_NAMES = sizeof names / sizeof names[0] };
 
-START_TEST(every_constant_is_what_its_fit_says) {
+TEST(every_constant_is_what_its_fit_says) {
     struct config calibrated;
     struct err err = {0};
     struct fit fits[16];
@@ -32,10 +32,9 @@ START_TEST(every_constant_is_what_its_fit_says) {
     }
     config_fini(&calibrated);
 }
-END_TEST
 
 /* Throughput over the requests that were not too long is no merit. */
-START_TEST(a_baseline_that_rejected_requests_is_not_the_best) {
+TEST(a_baseline_that_rejected_requests_is_not_the_best) {
     static const double throughputs[] = {10, 30, 20, 99};
     for (int all = 0; all < 2; all++) {
         char path[256];
@@ -71,7 +70,6 @@ START_TEST(a_baseline_that_rejected_requests_is_not_the_best) {
         studied_fini(&made);
     }
 }
-END_TEST
 
 static struct paper_result *compare(const struct studied *made, const struct config *calibrated,
                                     size_t *n) {
@@ -85,7 +83,7 @@ static struct paper_result *compare(const struct studied *made, const struct con
 
 /* The aim: dLLM-Serve's printed speed-ups over Fast-dLLM and Sparse-dLLM, as published, within 15 %
  * on at least 80 % of the rows that are no calibration points. */
-START_TEST(printed_speed_ups_are_reproduced_within_15_percent_on_80_percent_of_rows) {
+TEST(printed_speed_ups_are_reproduced_within_15_percent_on_80_percent_of_rows) {
     struct config calibrated;
     struct err err = {0};
     size_t n_rows = 0, n_within = 0;
@@ -111,11 +109,10 @@ START_TEST(printed_speed_ups_are_reproduced_within_15_percent_on_80_percent_of_r
     ck_assert_double_ge((double)n_within / (double)n_rows, 0.8);
     config_fini(&calibrated);
 }
-END_TEST
 
 /* Every printed row of dInfer's two tables has a number of ours; of the distilled model one is what
  * a process was calibrated to. */
-START_TEST(dinfers_tables_are_whole_and_what_is_calibrated_is_of_gsm8k) {
+TEST(dinfers_tables_are_whole_and_what_is_calibrated_is_of_gsm8k) {
     static const struct {
         const char *name;
         size_t n_rows, n_calibrated;
@@ -141,7 +138,6 @@ START_TEST(dinfers_tables_are_whole_and_what_is_calibrated_is_of_gsm8k) {
     }
     config_fini(&calibrated);
 }
-END_TEST
 
 /* The first or the last number under a series of a panel. */
 static double value_of(const struct studied *made, const char *panel, const char *series,
@@ -154,7 +150,7 @@ static double value_of(const struct studied *made, const char *panel, const char
 }
 
 /* Mosaic's first observation: the bottleneck shifts from the KV cache to activations. */
-START_TEST(autoregressive_models_fill_memory_with_cache_and_diffusion_models_with_activations) {
+TEST(autoregressive_models_fill_memory_with_cache_and_diffusion_models_with_activations) {
     struct studied made = study_shipped("mosaic-fig2", 1);
     const char *dllm = "LLaDA-8B Base/Instruct/1.5";
     ck_assert_double_eq(value_of(&made, "Llama-3.1-8B", "KV cache", false), 16);
@@ -166,10 +162,9 @@ START_TEST(autoregressive_models_fill_memory_with_cache_and_diffusion_models_wit
     ck_assert_double_gt(value_of(&made, dllm, "weights", true), 14.9);
     studied_fini(&made);
 }
-END_TEST
 
 /* Mosaic's third: the peak toggles between logits and FFN. */
-START_TEST(the_peak_is_of_the_ffn_where_few_tokens_are_masked_and_of_the_logits_where_many_are) {
+TEST(the_peak_is_of_the_ffn_where_few_tokens_are_masked_and_of_the_logits_where_many_are) {
     static const char *const models[] = {"LLaDA-8B Base/Instruct/1.5", "Dream-v0 7B Base/Instruct"};
     struct studied made = study_shipped("mosaic-fig3", 1);
     for (int i = 0; i < 2; i++) {
@@ -181,7 +176,6 @@ START_TEST(the_peak_is_of_the_ffn_where_few_tokens_are_masked_and_of_the_logits_
     }
     studied_fini(&made);
 }
-END_TEST
 
 /* ---- canvases ---- */
 
@@ -202,7 +196,7 @@ static struct lmax asked_directly(const char *name, const char *gpu, const char 
     return lmax;
 }
 
-START_TEST(a_figure_of_canvases_has_what_the_search_finds) {
+TEST(a_figure_of_canvases_has_what_the_search_finds) {
     struct studied made = study_shipped("mosaic-fig10-readings", 2);
     json_t *rows = study_rows(&made, "SELECT * FROM lmax ORDER BY rowid");
     ck_assert_uint_eq(json_array_size(rows), 252);
@@ -223,17 +217,15 @@ START_TEST(a_figure_of_canvases_has_what_the_search_finds) {
     json_decref(rows);
     studied_fini(&made);
 }
-END_TEST
 
-START_TEST(canvases_do_not_depend_on_the_number_of_threads) {
+TEST(canvases_do_not_depend_on_the_number_of_threads) {
     struct studied one = study_shipped("mosaic-fig16", 1), two = study_shipped("mosaic-fig16", 2);
     study_same(&one, &two, "lmax", 18);
     studied_fini(&one);
     studied_fini(&two);
 }
-END_TEST
 
-START_TEST(a_canvas_that_does_not_fit_is_a_gap) {
+TEST(a_canvas_that_does_not_fit_is_a_gap) {
     struct studied made = study_shipped("mosaic-fig13", 2);
     json_t *rows = study_rows(&made, "SELECT * FROM lmax WHERE system = 'native' AND gpu = "
                                      "'rtx3090' AND model = 'llada-8b'");
@@ -252,7 +244,6 @@ START_TEST(a_canvas_that_does_not_fit_is_a_gap) {
     json_decref(rows);
     studied_fini(&made);
 }
-END_TEST
 
 /* Ours beside the row whose quantity and reading begin so. */
 static double ours_beside(const struct paper_result *rows, size_t n, const char *quantity,
@@ -310,7 +301,7 @@ static bool is_declared(const struct study *study, const struct paper_result *ro
 }
 
 /* As EXPERIMENTS.md has them: every reading is a row, and one of them is counted. */
-START_TEST(the_readings_of_a_printed_number_are_all_beside_it) {
+TEST(the_readings_of_a_printed_number_are_all_beside_it) {
     static const struct {
         const char *name;
         size_t n_rows, n_counted;
@@ -365,20 +356,5 @@ START_TEST(the_readings_of_a_printed_number_are_all_beside_it) {
     }
     ck_assert_uint_eq(n_counted, 31); /* of 31 printed numbers */
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        every_constant_is_what_its_fit_says,
-        a_baseline_that_rejected_requests_is_not_the_best,
-        printed_speed_ups_are_reproduced_within_15_percent_on_80_percent_of_rows,
-        dinfers_tables_are_whole_and_what_is_calibrated_is_of_gsm8k,
-        autoregressive_models_fill_memory_with_cache_and_diffusion_models_with_activations,
-        the_peak_is_of_the_ffn_where_few_tokens_are_masked_and_of_the_logits_where_many_are,
-        a_figure_of_canvases_has_what_the_search_finds,
-        canvases_do_not_depend_on_the_number_of_threads,
-        a_canvas_that_does_not_fit_is_a_gap,
-        the_readings_of_a_printed_number_are_all_beside_it,
-    };
-    return SUITE_RUN("figures", tests);
-}
+SUITE("figures")

@@ -24,7 +24,7 @@ static const char *digest_of(const char *bytes, size_t size, size_t piece) {
 }
 
 /* FIPS 180-4's examples as NIST publishes them, one block and two, and a million times 'a'. */
-START_TEST(digests_are_those_of_the_standard) {
+TEST(digests_are_those_of_the_standard) {
     const char *two = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
     ck_assert_str_eq(digest_of("abc", 3, 1),
                      "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -43,7 +43,6 @@ START_TEST(digests_are_those_of_the_standard) {
     }
     free(million);
 }
-END_TEST
 
 /* ---- what is noted of a run ---- */
 
@@ -70,8 +69,9 @@ static const char *input_of(const json_t *summary, const char *role, const char 
     return "";
 }
 
-START_TEST(a_run_names_the_content_of_every_file_it_read) {
-    const char *trace = cli_write("abc.csv", "arrival_us,input_tokens,output_tokens\n0,20,30\n");
+TEST(a_run_names_the_content_of_every_file_it_read) {
+    const char *trace =
+        scratch_write("abc.csv", "arrival_us,input_tokens,output_tokens\n0,20,30\n");
     char *text =
         PRINTS("run", "--trace", trace, "--gpu", "a100-40g", "--set", "confidence=sdar-8b/sharegpt",
                "--scheduler", "build/plugins/template_scheduler.so", "--json");
@@ -92,20 +92,18 @@ START_TEST(a_run_names_the_content_of_every_file_it_read) {
     ck_assert_uint_eq(strlen(json_string_value(json_object_get(build, "sources"))), 64);
     json_decref(summary);
 }
-END_TEST
 
-START_TEST(the_version_names_the_commit_and_the_data) {
+TEST(the_version_names_the_commit_and_the_data) {
     char *text = PRINTS("--version");
     ck_assert_msg(strstr(text, "unmask 0.") == text, "%s", text);
     ck_assert_msg(strstr(text, "commit") != NULL && strstr(text, "data from ") != NULL, "%s", text);
     free(text);
 }
-END_TEST
 
 /* Of weights: the files' sizes, headers and ends, so that a changed value at an end shows. */
-START_TEST(weights_are_noted_by_their_headers_and_ends) {
+TEST(weights_are_noted_by_their_headers_and_ends) {
     char path[160], command[320], before[SHA256_HEX_CHARS];
-    snprintf(path, sizeof path, "%s/model.safetensors", cli_path(NULL));
+    snprintf(path, sizeof path, "%s/model.safetensors", scratch_folder);
     snprintf(command, sizeof command, "cp tests/golden/engine/dream-tiny/model.safetensors '%s'",
              path);
     ck_assert_int_eq(system(command), 0);
@@ -131,10 +129,9 @@ START_TEST(weights_are_noted_by_their_headers_and_ends) {
         fclose(file);
     }
 }
-END_TEST
 
-START_TEST(what_cannot_be_read_twice_has_no_identity) {
-    const char *fifo = cli_path("pipe.csv");
+TEST(what_cannot_be_read_twice_has_no_identity) {
+    const char *fifo = scratch_path("pipe.csv");
     ck_assert_int_eq(mkfifo(fifo, 0600), 0);
     pid_t pid = fork();
     if (pid == 0) {
@@ -149,7 +146,6 @@ START_TEST(what_cannot_be_read_twice_has_no_identity) {
     ck_assert_str_eq(identity_digest(json_object_get(summary, "identity")), "");
     json_decref(summary);
 }
-END_TEST
 
 /* ---- resuming ---- */
 
@@ -167,19 +163,18 @@ static void sweeps(const struct child *child, const char *file, const char *db, 
 
 static const struct child plain = {0};
 
-START_TEST(a_changed_trace_is_run_again) {
-    const char *db = cli_path("trace.db"), *trace = cli_path("tr.csv");
+TEST(a_changed_trace_is_run_again) {
+    const char *db = scratch_path("trace.db"), *trace = scratch_path("tr.csv");
     char text[512];
     snprintf(text, sizeof text, "[sweep]\nsystems = dllm-serve\nworkloads = %s\n", trace);
-    const char *file = cli_write("trace.ini", text);
-    cli_write("tr.csv", "arrival_us,input_tokens,output_tokens\n0,20,30\n10,20,30\n");
+    const char *file = scratch_write("trace.ini", text);
+    scratch_write("tr.csv", "arrival_us,input_tokens,output_tokens\n0,20,30\n10,20,30\n");
     sweeps(&plain, file, db, "1 runs in");
     sweeps(&plain, file, db, "1 points were in ");
-    cli_write("tr.csv", "arrival_us,input_tokens,output_tokens\n0,2000,3000\n10,20,30\n");
+    scratch_write("tr.csv", "arrival_us,input_tokens,output_tokens\n0,2000,3000\n10,20,30\n");
     sweeps(&plain, file, db, "/tr.csv has changed since");
     sweeps(&plain, file, db, "1 points were in ");
 }
-END_TEST
 
 static void copy_file(const char *from, const char *to) {
     char command[1024];
@@ -189,11 +184,8 @@ static void copy_file(const char *from, const char *to) {
 
 /* A plug-in of the samples under a name of its own; and as if it had been built again. */
 static const char *make_plugin(const char *name) {
-    char from[512];
-    const char *plugins = getenv("UNMASK_PLUGINS"), *plugin = cli_path(name);
-    snprintf(from, sizeof from, "%s/template_decoder.so",
-             plugins != NULL ? plugins : "build/plugins");
-    copy_file(from, plugin);
+    const char *plugin = scratch_path(name);
+    copy_file(suite_plugin("template_decoder"), plugin);
     return plugin;
 }
 
@@ -204,23 +196,23 @@ static void append(const char *path, const char *text) {
     fclose(file);
 }
 
-START_TEST(a_rebuilt_plugin_is_run_again) {
-    const char *db = cli_path("plugin.db"), *plugin = make_plugin("mine.so");
+TEST(a_rebuilt_plugin_is_run_again) {
+    const char *db = scratch_path("plugin.db"), *plugin = make_plugin("mine.so");
     char text[512];
     snprintf(text, sizeof text, "[sweep]\nsystems = dllm-serve\nrequests = 40\nset.decoder = %s\n",
              plugin);
-    const char *file = cli_write("plugin.ini", text);
+    const char *file = scratch_write("plugin.ini", text);
     sweeps(&plain, file, db, "1 runs in");
     sweeps(&plain, file, db, "1 points were in ");
     append(plugin, "other code");
     sweeps(&plain, file, db, "/mine.so has changed since");
 }
-END_TEST
 
-START_TEST(a_changed_profile_is_run_again) {
-    const char *db = cli_path("profile.db"), *profile = cli_path("prof.csv");
+TEST(a_changed_profile_is_run_again) {
+    const char *db = scratch_path("profile.db"), *profile = scratch_path("prof.csv");
     copy_file("kernels/profiles/l40s.csv", profile);
-    const char *file = cli_write("profile.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
+    const char *file =
+        scratch_write("profile.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
     const char *const words[] = {"sweep", file, "--profile", profile, "--db", db, NULL};
     free(cli_text(cli_run(&plain, words)));
     append(profile, "# a note that changes nothing else\n");
@@ -228,13 +220,12 @@ START_TEST(a_changed_profile_is_run_again) {
     ck_assert_msg(strstr(output.err, "/prof.csv has changed since") != NULL, "%s", output.err);
     output_free(&output);
 }
-END_TEST
 
 /* A data folder with links to the shipped files, and systems of its own. */
 static const char *make_data(const char *name) {
     char command[2048], cwd[256];
     ck_assert_ptr_nonnull(getcwd(cwd, sizeof cwd));
-    const char *folder = cli_path(name);
+    const char *folder = scratch_path(name);
     snprintf(command, sizeof command,
              "mkdir -p '%s/experiments' && cd '%s' && ln -s '%s/kernels' '%s/traces' '%s/sim' . && "
              "cp -r '%s'/experiments/*.ini '%s'/experiments/hosts experiments/",
@@ -252,19 +243,18 @@ static void change_data(const char *folder) {
     ck_assert_int_eq(system(command), 0);
 }
 
-START_TEST(a_changed_data_folder_is_run_again) {
-    const char *db = cli_path("data.db"), *folder = make_data("data");
+TEST(a_changed_data_folder_is_run_again) {
+    const char *db = scratch_path("data.db"), *folder = make_data("data");
     const struct child child = {.data = folder};
-    const char *file = cli_write("data.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
+    const char *file = scratch_write("data.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
     sweeps(&plain, file, db, "1 runs in");
     sweeps(&child, file, db, "1 points were in "); /* the same content at another place */
     change_data(folder);
     sweeps(&child, file, db, "experiments/systems.ini has changed since");
 }
-END_TEST
 
 /* The program takes its own files, not those of the folder it is started in. */
-START_TEST(another_checkout_does_not_lend_its_files) {
+TEST(another_checkout_does_not_lend_its_files) {
     char program[512], command[1400], word[16] = "";
     const char *named = getenv("UNMASK"), *folder = make_data("checkout");
     ck_assert_ptr_nonnull(realpath(named != NULL ? named : "build/unmask", program));
@@ -279,7 +269,6 @@ START_TEST(another_checkout_does_not_lend_its_files) {
     pclose(pipe);
     ck_assert_str_eq(word, "1\n");
 }
-END_TEST
 
 static void change_record(const char *db, const char *sql) {
     sqlite3 *sqlite = NULL;
@@ -288,9 +277,9 @@ static void change_record(const char *db, const char *sql) {
     sqlite3_close(sqlite);
 }
 
-START_TEST(what_another_build_recorded_is_run_again_unless_told_otherwise) {
-    const char *db = cli_path("build.db");
-    const char *file = cli_write("build.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
+TEST(what_another_build_recorded_is_run_again_unless_told_otherwise) {
+    const char *db = scratch_path("build.db");
+    const char *file = scratch_write("build.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
     const char *of_other_build =
         "UPDATE runs SET identity = 'x' || substr(identity, 2), summary = json_set(summary,"
         " '$.identity.build.sources', 'other', '$.identity.build.commit', 'c0ffee', "
@@ -302,12 +291,11 @@ START_TEST(what_another_build_recorded_is_run_again_unless_told_otherwise) {
     output_free(&output);
     sweeps(&plain, file, db, "built from other sources (then c0ffee, now ");
 }
-END_TEST
 
 /* What schema 1 left: no digests, nothing of them in the summary. */
-START_TEST(a_database_of_schema_1_is_read_and_then_changed) {
-    const char *db = cli_path("old.db");
-    const char *file = cli_write("old.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
+TEST(a_database_of_schema_1_is_read_and_then_changed) {
+    const char *db = scratch_path("old.db");
+    const char *file = scratch_write("old.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
     free(PRINTS("sweep", file, "--db", db, "--levels", "steps"));
     change_record(db, "DROP INDEX runs_by_identity; ALTER TABLE runs DROP COLUMN identity;"
                       "ALTER TABLE requests DROP COLUMN answer_tokens;"
@@ -321,15 +309,15 @@ START_TEST(a_database_of_schema_1_is_read_and_then_changed) {
     ck_assert_int_eq(replayed.status, 0);
     ck_assert_msg(strstr(replayed.err, "kept no digests") != NULL, "%s", replayed.err);
     output_free(&replayed);
-    free(PRINTS("report", db, "--out", cli_path("old.html")));
+    free(PRINTS("report", db, "--out", scratch_path("old.html")));
     sweeps(&plain, file, db, "an older unmask recorded it, which kept no digests");
     sweeps(&plain, file, db, "1 points were in ");
 }
-END_TEST
 
-START_TEST(a_damaged_summary_is_made_again) {
-    const char *db = cli_path("damaged.db");
-    const char *file = cli_write("damaged.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
+TEST(a_damaged_summary_is_made_again) {
+    const char *db = scratch_path("damaged.db");
+    const char *file =
+        scratch_write("damaged.ini", "[sweep]\nsystems = dllm-serve\nrequests = 20\n");
     free(PRINTS("sweep", file, "--db", db));
     change_record(db, "UPDATE runs SET summary = '{\"requ'");
     sweeps(&plain, file, db, "its recorded summary is damaged");
@@ -339,10 +327,9 @@ START_TEST(a_damaged_summary_is_made_again) {
     ck_assert_int_eq(output.status, 1);
     output_free(&output);
 }
-END_TEST
 
-START_TEST(a_replay_says_what_has_changed_since) {
-    const char *db = cli_path("replayed.db"), *plugin = make_plugin("replayed.so");
+TEST(a_replay_says_what_has_changed_since) {
+    const char *db = scratch_path("replayed.db"), *plugin = make_plugin("replayed.so");
     free(PRINTS("run", "--requests", "20", "--decoder", plugin, "--db", db, "--levels", "steps"));
     struct output same = CLI("replay", "--db", db, "--run", "1");
     ck_assert_msg(same.status == 0 && strstr(same.err, "conditions") == NULL, "%s", same.err);
@@ -352,15 +339,14 @@ START_TEST(a_replay_says_what_has_changed_since) {
     ck_assert_msg(strstr(other.err, "/replayed.so has changed since") != NULL, "%s", other.err);
     output_free(&other);
 }
-END_TEST
 
 /* ---- sharing ---- */
 
-START_TEST(a_claim_is_one_programs_until_it_ends) {
+TEST(a_claim_is_one_programs_until_it_ends) {
     struct claims *mine = NULL, *theirs = NULL;
     struct err err = {0};
     const char *digest = "00000000000001aabbccddeeff", *other = "0000000000000200";
-    const char *db = cli_path("claims.db");
+    const char *db = scratch_path("claims.db");
     char path[160];
     snprintf(path, sizeof path, "%s-claims", db);
     ck_assert_int_eq(claims_open(db, &mine, &err), 0);
@@ -376,7 +362,6 @@ START_TEST(a_claim_is_one_programs_until_it_ends) {
     claims_close(mine);
     ck_assert_int_ne(access(path, F_OK), 0);
 }
-END_TEST
 
 static int64_t count(const char *db, const char *sql) {
     sqlite3 *sqlite = NULL;
@@ -393,8 +378,8 @@ static int64_t count(const char *db, const char *sql) {
 }
 
 static const char *shared_ini(void) {
-    return cli_write("shared.ini", "[sweep]\nsystems = dllm-serve\nrequests = 3000\n"
-                                   "rates = 0.25, 0.5, 1\nseeds = 1, 2, 3, 4\n");
+    return scratch_write("shared.ini", "[sweep]\nsystems = dllm-serve\nrequests = 3000\n"
+                                       "rates = 0.25, 0.5, 1\nseeds = 1, 2, 3, 4\n");
 }
 
 static pid_t start(const char *file, const char *db) {
@@ -412,8 +397,8 @@ static pid_t start(const char *file, const char *db) {
     return pid;
 }
 
-START_TEST(two_sweeps_on_one_database_share_its_points) {
-    const char *db = cli_path("shared.db"), *file = shared_ini();
+TEST(two_sweeps_on_one_database_share_its_points) {
+    const char *db = scratch_path("shared.db"), *file = shared_ini();
     char claims[160];
     snprintf(claims, sizeof claims, "%s-claims", db);
     char *alone = PRINTS("sweep", file);
@@ -430,11 +415,10 @@ START_TEST(two_sweeps_on_one_database_share_its_points) {
     output_free(&second);
     free(alone);
 }
-END_TEST
 
 /* The first is killed while it runs; the second runs what that one had claimed. */
-START_TEST(a_killed_sweep_holds_nobody_up) {
-    const char *db = cli_path("killed.db"), *file = shared_ini();
+TEST(a_killed_sweep_holds_nobody_up) {
+    const char *db = scratch_path("killed.db"), *file = shared_ini();
     pid_t pid = start(file, db);
     pid_t second = start(file, db);
     usleep(60000);
@@ -446,30 +430,5 @@ START_TEST(a_killed_sweep_holds_nobody_up) {
     ck_assert_int_eq(count(db, "SELECT count(*) FROM runs"), 12);
     ck_assert_int_eq(count(db, "SELECT count(DISTINCT identity) FROM runs"), 12);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        digests_are_those_of_the_standard,
-        a_run_names_the_content_of_every_file_it_read,
-        the_version_names_the_commit_and_the_data,
-        weights_are_noted_by_their_headers_and_ends,
-        what_cannot_be_read_twice_has_no_identity,
-        a_changed_trace_is_run_again,
-        a_rebuilt_plugin_is_run_again,
-        a_changed_profile_is_run_again,
-        a_changed_data_folder_is_run_again,
-        another_checkout_does_not_lend_its_files,
-        what_another_build_recorded_is_run_again_unless_told_otherwise,
-        a_database_of_schema_1_is_read_and_then_changed,
-        a_damaged_summary_is_made_again,
-        a_replay_says_what_has_changed_since,
-        a_claim_is_one_programs_until_it_ends,
-        two_sweeps_on_one_database_share_its_points,
-        a_killed_sweep_holds_nobody_up,
-    };
-    cli_path(NULL); /* one directory for the forked tests */
-    int status = SUITE_RUN("identity", tests);
-    cli_fini();
-    return status;
-}
+SUITE("identity")

@@ -6,34 +6,24 @@
 #include <unistd.h>
 
 #include "analysis/store.h"
+#include "tests/support/scratch.h"
 #include "tests/support/study.h"
-#include "tests/support/suite.h"
-
-static char folder[] = "/tmp/unmask-measured-XXXXXX";
-
-static void put(const char *name, const char *text) {
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
-    fputs(text, file);
-    fclose(file);
-}
 
 /* Steps of two models: three of one length, whose median is 2, and what they are shown over, in
  * another file with other columns. */
 static void put_steps(void) {
-    put("a.csv", "model,mode,canvas,ms,plan\nsmall,ours,64,9,0.5\nsmall,ours,64,2,0.5\n"
-                 "small,ours,64,1,0.5\nsmall,ours,128,5,1\nlarge,\"ours\",64,10,\n");
-    put("b.csv", "model,kind,context,ms\nsmall,\"their, own\",64,4\nsmall,\"their, own\",128,4\n"
-                 "large,\"their, own\",64,8\n");
+    scratch_write("a.csv", "model,mode,canvas,ms,plan\nsmall,ours,64,9,0.5\nsmall,ours,64,2,0.5\n"
+                           "small,ours,64,1,0.5\nsmall,ours,128,5,1\nlarge,\"ours\",64,10,\n");
+    scratch_write("b.csv",
+                  "model,kind,context,ms\nsmall,\"their, own\",64,4\nsmall,\"their, own\",128,4\n"
+                  "large,\"their, own\",64,8\n");
 }
 
 static void study_of(char text[512], const char *rest) {
     snprintf(text, 512,
              "[figure]\ntitle = t\nkind = lines\nquery = SELECT 1 AS x, 2 AS y\n[csv raw]\n"
              "folder = %s\nfile = a.csv, b.csv\n%s",
-             folder, rest);
+             scratch_folder, rest);
 }
 
 static struct studied make(const char *rest) {
@@ -47,7 +37,7 @@ static struct studied make(const char *rest) {
     return made;
 }
 
-START_TEST(files_of_different_columns_are_one_table) {
+TEST(files_of_different_columns_are_one_table) {
     put_steps();
     struct studied made = make("");
     ck_assert_double_eq(study_number(&made, "SELECT count(*) FROM raw"), 8);
@@ -59,9 +49,8 @@ START_TEST(files_of_different_columns_are_one_table) {
         2);
     studied_fini(&made);
 }
-END_TEST
 
-START_TEST(medians_are_of_the_rows_that_have_a_number) {
+TEST(medians_are_of_the_rows_that_have_a_number) {
     put_steps();
     struct studied made = make("");
     static const struct {
@@ -85,10 +74,9 @@ START_TEST(medians_are_of_the_rows_that_have_a_number) {
     }
     studied_fini(&made);
 }
-END_TEST
 
 /* What a table [select] has, the next may read; of the figure's own, `drawn` is the last. */
-START_TEST(tables_are_made_of_tables) {
+TEST(tables_are_made_of_tables) {
     put_steps();
     struct studied made =
         make("[select a]\nquery = SELECT canvas, ms FROM raw\n  WHERE mode = 'ours'\n"
@@ -99,7 +87,6 @@ START_TEST(tables_are_made_of_tables) {
     ck_assert_double_eq(study_number(&made, "SELECT y FROM drawn"), 2);
     studied_fini(&made);
 }
-END_TEST
 
 static void refuses(const char *sentence) {
     char text[512];
@@ -107,30 +94,29 @@ static void refuses(const char *sentence) {
     study_refuses(text, sentence);
 }
 
-START_TEST(measurements_that_cannot_be_read_are_named) {
+TEST(measurements_that_cannot_be_read_are_named) {
     char path[256];
     put_steps();
-    put("b.csv", "model,mode\nsmall\n");
+    scratch_write("b.csv", "model,mode\nsmall\n");
     refuses("/b.csv:2: expected 2 cells");
-    put("b.csv", "model,mode,context,ms\n");
+    scratch_write("b.csv", "model,mode,context,ms\n");
     refuses("/b.csv has no measurements");
-    put("b.csv", "");
+    scratch_write("b.csv", "");
     refuses("/b.csv:1: there is no readable header");
-    snprintf(path, sizeof path, "%s/b.csv", folder);
+    snprintf(path, sizeof path, "%s/b.csv", scratch_folder);
     unlink(path);
     refuses("/b.csv': No such file or directory");
 }
-END_TEST
 
 /* ---- recorded runs ---- */
 
-START_TEST(recorded_runs_are_a_table_with_the_fields_of_their_summaries) {
-    char database[64], text[320], path[64];
+TEST(recorded_runs_are_a_table_with_the_fields_of_their_summaries) {
+    const char *database = scratch_path("r.db");
+    char text[320], path[64];
     struct store *store;
     struct err err = {0};
     struct studied made;
     const struct study_changes none = {.n_seeds = 1};
-    snprintf(database, sizeof database, "%s/r.db", folder);
     ck_assert_int_eq(store_open(database, STORE_WRITE, &store, &err), 0);
     for (int i = 0; i < 2; i++) {
         struct run_facts facts = run_facts_unknown();
@@ -157,21 +143,5 @@ START_TEST(recorded_runs_are_a_table_with_the_fields_of_their_summaries) {
     studied_fini(&made);
     remove(path);
 }
-END_TEST
 
-int main(void) {
-    char path[256];
-    const TTest *const tests[] = {
-        files_of_different_columns_are_one_table,
-        medians_are_of_the_rows_that_have_a_number,
-        tables_are_made_of_tables,
-        measurements_that_cannot_be_read_are_named,
-        recorded_runs_are_a_table_with_the_fields_of_their_summaries,
-    };
-    if (mkdtemp(folder) == NULL) {
-        return 1;
-    }
-    int status = SUITE_RUN("measured", tests);
-    snprintf(path, sizeof path, "rm -rf %s", folder);
-    return system(path) != 0 ? 1 : status;
-}
+SUITE("measured")

@@ -86,7 +86,7 @@ static void compare(const char *name, const struct row *rows, size_t n) {
 }
 #define COMPARE(name, rows) compare(name, rows, sizeof(rows) / sizeof((rows)[0]))
 
-START_TEST(fast_dllm_with_the_dual_cache) {
+TEST(fast_dllm_with_the_dual_cache) {
     const struct span full = canvas(512), block = part(32, 480);
     const struct row rows[] = {
         {1, full, "refresh", 18.144, 0},         {4, full, "refresh", 65.257, 68.641},
@@ -98,9 +98,8 @@ START_TEST(fast_dllm_with_the_dual_cache) {
     };
     COMPARE("fast-dllm-published", rows);
 }
-END_TEST
 
-START_TEST(fast_dllm_with_the_prefix_cache) {
+TEST(fast_dllm_with_the_prefix_cache) {
     const struct row rows[] = {
         {1, canvas(512), "refresh", 18.101, 0},
         {1, part(256, 256), "reuse 256", 12.622, 0},
@@ -119,16 +118,14 @@ START_TEST(fast_dllm_with_the_prefix_cache) {
     };
     COMPARE("fast-dllm-prefix-published", rows);
 }
-END_TEST
 
-START_TEST(llada_without_a_cache) {
+TEST(llada_without_a_cache) {
     const struct row rows[] = {{1, canvas(512), "full", 18.185, 0},
                                {4, canvas(512), "full", 67.290, 70.314}};
     COMPARE("vanilla-published", rows);
 }
-END_TEST
 
-START_TEST(dllm_cache) {
+TEST(dllm_cache) {
     struct span both = features(512, 0);
     both.context = 0;
     const struct row rows[] = {
@@ -147,18 +144,16 @@ START_TEST(dllm_cache) {
     };
     COMPARE("dllm-cache-published", rows);
 }
-END_TEST
 
-START_TEST(sparse_dllm) {
+TEST(sparse_dllm) {
     const struct row rows[] = {{1, canvas(512), "full", 17.439, 0},
                                {1, selecting(), "full and select", 20.169, 0},
                                {1, part(32, 240), "reuse", 8.304, 0}};
     COMPARE("sparse-dllm-published", rows);
 }
-END_TEST
 
 /* Measured after the model stood, and not looked at before: a prompt of 512, batches of 8. */
-START_TEST(steps_that_nothing_was_taken_from) {
+TEST(steps_that_nothing_was_taken_from) {
     const struct row dual[] = {{16, canvas(768), "refresh", 404.313, 407.938},
                                {16, part(32, 736), "reuse", 51.986, 0},
                                {32, canvas(768), "refresh", 833.128, 840.097},
@@ -173,11 +168,10 @@ START_TEST(steps_that_nothing_was_taken_from) {
     COMPARE("fast-dllm-prefix-published", prefix);
     COMPARE("vanilla-published", vanilla);
 }
-END_TEST
 
 /* Between refreshes: queries and keys of the rows that moved, values of the output alone; layer 0
  * and the head over the canvas. */
-START_TEST(dllm_cache_projects_values_once) {
+TEST(dllm_cache_projects_values_once) {
     struct system *system = rig_system("dllm-cache", "h200", true, NULL);
     const struct model *model = system->model;
     struct span span = features(64, 256);
@@ -193,10 +187,9 @@ START_TEST(dllm_cache_projects_values_once) {
     ck_assert_double_eq_tol(flops / (products + attention), 1, 1e-4);
     system_close(system);
 }
-END_TEST
 
 /* Its logits are those of the canvas; a softmax in bf16 looks at the output's. */
-START_TEST(rows_that_are_not_sampled_cost_the_head_alone) {
+TEST(rows_that_are_not_sampled_cost_the_head_alone) {
     struct system *system = rig_system("dllm-cache-published", "h200", false, NULL);
     struct step_shape shape;
     struct op_price ops[GRAPH_MAX_OPS];
@@ -213,18 +206,5 @@ START_TEST(rows_that_are_not_sampled_cost_the_head_alone) {
     ck_assert_double_eq_tol(head, 512 * vocab * 4096 * 2, 1);
     system_close(system);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        fast_dllm_with_the_dual_cache,
-        fast_dllm_with_the_prefix_cache,
-        llada_without_a_cache,
-        dllm_cache,
-        sparse_dllm,
-        steps_that_nothing_was_taken_from,
-        dllm_cache_projects_values_once,
-        rows_that_are_not_sampled_cost_the_head_alone,
-    };
-    return SUITE_RUN("released", tests);
-}
+SUITE("released")

@@ -37,7 +37,7 @@ static void check_replay(const char *db, const char *system, const json_t *recor
 
 /* What is played again of one system: 1; what cannot be, in words: 0. */
 static int check_system(const char *system, const char *const *words) {
-    const char *db = cli_path("matrix.db");
+    const char *db = scratch_path("matrix.db");
     (void)remove(db);
     struct output run = RUN(words, "--system", system, "--db", db, "--levels", "steps", "--json");
     if (run.status != 0) {
@@ -79,12 +79,11 @@ static void check_systems(int least, const char *const *words) {
 
 #define TRAFFIC "--requests", "24", "--rate", "2", "--input-tokens", "96", "--output-tokens", "96"
 
-START_TEST(every_system_is_played_again) {
+TEST(every_system_is_played_again) {
     check_systems(40, (const char *const[]){"run", "--roofline", TRAFFIC, NULL});
 }
-END_TEST
 
-START_TEST(small_blocks_are_played_under_every_scheduler) {
+TEST(small_blocks_are_played_under_every_scheduler) {
     static const char *const schedulers[] = {"static", "continuous", "chunked"};
     for (size_t i = 0; i < sizeof schedulers / sizeof schedulers[0]; i++) {
         const char *const words[] = {"run",  "--requests",  "20",          "--gpu",
@@ -92,7 +91,6 @@ START_TEST(small_blocks_are_played_under_every_scheduler) {
         ck_assert_int_eq(check_system("fast-dllm-v2", words), 1);
     }
 }
-END_TEST
 
 /* ---- live runs ---- */
 
@@ -108,7 +106,7 @@ static const struct live lives[] = {
 };
 
 static void check_live(const struct live *live) {
-    const char *db = cli_path("live.db");
+    const char *db = scratch_path("live.db");
     (void)remove(db);
     const char *const words[] = {"run", "--backend", "cpu", "--clock", "virtual", NULL};
     struct output run =
@@ -124,16 +122,15 @@ static void check_live(const struct live *live) {
     output_free(&again);
 }
 
-START_TEST(live_runs_are_played_again_by_their_records_alone) {
+TEST(live_runs_are_played_again_by_their_records_alone) {
     for (size_t i = 0; i < sizeof lives / sizeof lives[0]; i++) {
         check_live(&lives[i]);
     }
 }
-END_TEST
 
 /* A trace of what a decoder counts changes nothing, the number of submissions included. */
-START_TEST(a_trace_of_counted_steps_gives_the_same_run) {
-    const char *trace = cli_path("counted.csv");
+TEST(a_trace_of_counted_steps_gives_the_same_run) {
+    const char *trace = scratch_path("counted.csv");
     static const char *const keys[] = {"submissions", "steps", "makespan_s", "tokens_processed",
                                        "request_steps"};
     char *text =
@@ -149,17 +146,5 @@ START_TEST(a_trace_of_counted_steps_gives_the_same_run) {
     json_decref(drawn);
     json_decref(played);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        every_system_is_played_again,
-        small_blocks_are_played_under_every_scheduler,
-        live_runs_are_played_again_by_their_records_alone,
-        a_trace_of_counted_steps_gives_the_same_run,
-    };
-    cli_path(NULL); /* one directory for the forked tests */
-    int status = SUITE_RUN("replay", tests);
-    cli_fini();
-    return status;
-}
+SUITE("replay")

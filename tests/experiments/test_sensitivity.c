@@ -17,7 +17,7 @@ static const char ranking[] = "[layers]\n"
                               "why = a test\n";
 
 static const char *written(const char *text) {
-    const char *path = cli_path("ranking.ini");
+    const char *path = scratch_path("ranking.ini");
     FILE *file = fopen(path, "w");
     ck_assert_ptr_nonnull(file);
     fputs(text, file);
@@ -25,7 +25,7 @@ static const char *written(const char *text) {
     return path;
 }
 
-START_TEST(a_ranking_that_turns_round_is_bracketed_by_neighbouring_whole_numbers) {
+TEST(a_ranking_that_turns_round_is_bracketed_by_neighbouring_whole_numbers) {
     char *text = PRINTS("sensitivity", "--file", written(ranking), "--json");
     json_t *claims = json_loads(text, 0, NULL);
     const json_t *row = json_array_get(json_object_get(json_array_get(claims, 0), "ratios"), 0);
@@ -41,9 +41,8 @@ START_TEST(a_ranking_that_turns_round_is_bracketed_by_neighbouring_whole_numbers
     json_decref(claims);
     free(text);
 }
-END_TEST
 
-START_TEST(a_ranking_that_keeps_its_winner_never_turns) {
+TEST(a_ranking_that_keeps_its_winner_never_turns) {
     char lines[sizeof ranking + 16], *values;
     snprintf(lines, sizeof lines, "%s", ranking);
     values = strstr(lines, "8, 32");
@@ -55,9 +54,8 @@ START_TEST(a_ranking_that_keeps_its_winner_never_turns) {
     json_decref(claims);
     free(text);
 }
-END_TEST
 
-START_TEST(the_shipped_rankings_all_have_results) {
+TEST(the_shipped_rankings_all_have_results) {
     char *text = PRINTS("sensitivity", "--json");
     json_t *claims = json_loads(text, 0, NULL), *claim, *row;
     size_t i, j;
@@ -70,15 +68,13 @@ START_TEST(the_shipped_rankings_all_have_results) {
     json_decref(claims);
     free(text);
 }
-END_TEST
 
-START_TEST(a_ranking_without_a_setting_is_refused) {
+TEST(a_ranking_without_a_setting_is_refused) {
     struct output output = CLI("sensitivity", "--file", written("[x]\nclaim = a\ngpu = l40s\n"));
     ck_assert_int_eq(output.status, 2);
     ck_assert_ptr_nonnull(strstr(output.err, "[x] lacks 'key'"));
     output_free(&output);
 }
-END_TEST
 
 static const char assuming[] = "[mine]\n"
                                "cache = dual\n"
@@ -104,20 +100,18 @@ static size_t n_warnings(struct output output, const char *code) {
     CLI("run", "--json", "--gpu", "l40s", "--workload", "burst", "--requests", "4", "--systems",   \
         written(assuming), "--system", "mine", "--set", setting)
 
-START_TEST(a_setting_that_was_inferred_is_a_warning_until_it_is_set_otherwise) {
+TEST(a_setting_that_was_inferred_is_a_warning_until_it_is_set_otherwise) {
     ck_assert_uint_eq(n_warnings(RUN_MINE("skip_ahead=off"), "setting-assumed"), 1);
     ck_assert_uint_eq(n_warnings(RUN_MINE("max_requests=2"), "setting-assumed"), 0);
 }
-END_TEST
 
-START_TEST(an_assumption_without_its_setting_is_refused) {
+TEST(an_assumption_without_its_setting_is_refused) {
     const char *path = written("[mine]\ncache = dual\nassumed.max_requests = why\n");
     struct output output = CLI("run", "--gpu", "l40s", "--workload", "burst", "--requests", "4",
                                "--systems", path, "--system", "mine");
     ck_assert_int_eq(output.status, 2);
     output_free(&output);
 }
-END_TEST
 
 /* The largest batch of Fast-dLLM as released under a load that fills every batch. */
 static double largest_batch(const char *workload, const char *setting) {
@@ -130,7 +124,7 @@ static double largest_batch(const char *workload, const char *setting) {
     return batch;
 }
 
-START_TEST(the_longest_request_of_a_workload_sizes_a_static_batch) {
+TEST(the_longest_request_of_a_workload_sizes_a_static_batch) {
     double of_short = largest_batch("osc", "profile_canvas=workload");
     double of_long = largest_batch("burst", "profile_canvas=workload");
     ck_assert_double_gt(of_short, of_long);
@@ -138,19 +132,5 @@ START_TEST(the_longest_request_of_a_workload_sizes_a_static_batch) {
     ck_assert_double_eq(largest_batch("osc", "profile_canvas=context"),
                         largest_batch("burst", "profile_canvas=context"));
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        a_ranking_that_turns_round_is_bracketed_by_neighbouring_whole_numbers,
-        a_ranking_that_keeps_its_winner_never_turns,
-        the_shipped_rankings_all_have_results,
-        a_ranking_without_a_setting_is_refused,
-        a_setting_that_was_inferred_is_a_warning_until_it_is_set_otherwise,
-        an_assumption_without_its_setting_is_refused,
-        the_longest_request_of_a_workload_sizes_a_static_batch,
-    };
-    int status = SUITE_RUN("sensitivity", tests);
-    cli_fini();
-    return status;
-}
+SUITE("sensitivity")

@@ -32,7 +32,7 @@ static double error_of(const struct server *server, const char *name, size_t run
     return NAN;
 }
 
-START_TEST(a_vllm_server_is_met_within_the_aim) {
+TEST(a_vllm_server_is_met_within_the_aim) {
     struct server server;
     simulate(&server, PRO_6000, "rtx-pro-6000",
              (const char *const[]){"vllm-measured", "vllm-measured-uncalibrated", NULL});
@@ -46,7 +46,6 @@ START_TEST(a_vllm_server_is_met_within_the_aim) {
     ck_assert_double_lt(fabs(error_of(&server, "throughput", 1)), 0.025);
     server_fini(&server);
 }
-END_TEST
 
 /* What the program prints of a server, given the arguments that this was started with. */
 static json_t *asked_for(const char *const *words) {
@@ -85,7 +84,7 @@ static bool warns_of_limits(const json_t *object) {
 #define ASKED(...) asked_for((const char *const[]){__VA_ARGS__, NULL})
 
 /* EXPERIMENTS.md, "A measured server": nothing fitted. */
-START_TEST(the_documented_commands_give_the_documented_numbers) {
+TEST(the_documented_commands_give_the_documented_numbers) {
     json_t *object = ASKED(PRO_6000, "--gpu", "rtx-pro-6000", "--max-num-seqs", "128");
     ck_assert_double_eq_tol(printed_error(object, "TTFT mean"), -0.052, 0.0005);
     ck_assert_double_eq_tol(printed_error(object, "TPOT mean"), -0.014, 0.0005);
@@ -100,9 +99,8 @@ START_TEST(the_documented_commands_give_the_documented_numbers) {
     ck_assert(!warns_of_limits(object));
     json_decref(object);
 }
-END_TEST
 
-START_TEST(limits_that_the_server_cannot_have_had_are_warned_of) {
+TEST(limits_that_the_server_cannot_have_had_are_warned_of) {
     json_t *object = ASKED(PRO_6000, "--gpu", "rtx-pro-6000");
     ck_assert_double_lt(printed_error(object, "TTFT mean"), -0.8);
     ck_assert(warns_of_limits(object));
@@ -111,10 +109,9 @@ START_TEST(limits_that_the_server_cannot_have_had_are_warned_of) {
     ck_assert(warns_of_limits(object));
     json_decref(object);
 }
-END_TEST
 
 /* Nothing is fitted here; the aim is missed, and no more than this. */
-START_TEST(a_server_without_memory_is_met_within_a_few_percent) {
+TEST(a_server_without_memory_is_met_within_a_few_percent) {
     struct server server;
     simulate(&server, RTX_4090, "rtx4090", (const char *const[]){"vllm-measured", NULL});
     ck_assert_double_lt(fabs(error_of(&server, "TTFT mean", 0)), 0.05);
@@ -125,7 +122,6 @@ START_TEST(a_server_without_memory_is_met_within_a_few_percent) {
     ck_assert_int_eq(server.runs[0]->system->budget.pool_bytes, INT64_C(2587) * 16 * 131072);
     server_fini(&server);
 }
-END_TEST
 
 /* Mean latency and time to the first token of requests 150 to 299. */
 struct later {
@@ -143,7 +139,7 @@ static int add_later(void *state, const struct request_record *record, struct er
     return 0;
 }
 
-START_TEST(the_half_of_the_requests_that_nothing_was_fitted_to_is_met) {
+TEST(the_half_of_the_requests_that_nothing_was_fitted_to_is_met) {
     struct later simulated = {0}, measured = {0};
     struct composition *composition = NULL;
     struct err err = {0};
@@ -174,14 +170,13 @@ START_TEST(the_half_of_the_requests_that_nothing_was_fitted_to_is_met) {
     ck_assert_double_eq_tol(simulated.latency_s / measured.latency_s, 1, 0.01);
     ck_assert_double_eq_tol(simulated.ttft_s / measured.ttft_s, 1, 0.015);
 }
-END_TEST
 
 /* ---- reading ---- */
 
 #define HEAD "arrival_us,input_tokens,output_tokens,first_token_us,last_token_us\n"
 
 static void complains(const char *text, const char *sentence) {
-    const char *path = cli_write("server.csv", text);
+    const char *path = scratch_write("server.csv", text);
     struct server server;
     struct err err = {0};
     ck_assert_int_eq(server_read(path, path, &server, &err), ERR_WORLD);
@@ -189,7 +184,7 @@ static void complains(const char *text, const char *sentence) {
     server_fini(&server);
 }
 
-START_TEST(a_bad_measurement_is_one_sentence_with_its_place) {
+TEST(a_bad_measurement_is_one_sentence_with_its_place) {
     complains("", ":1: expected the header of a server's requests");
     complains("arrival_us,input_tokens,output_tokens,first_token_us\n",
               ":1: no column 'last_token_us'; expected arrival_us, input_tokens, output_tokens, "
@@ -213,13 +208,12 @@ START_TEST(a_bad_measurement_is_one_sentence_with_its_place) {
               ":2: found '0' in scheduled_us, expected a time in microseconds, not before the "
               "arrival");
 }
-END_TEST
 
-START_TEST(both_sides_count_alike) {
-    const char *path = cli_write("server.csv", "last_token_us,first_token_us,output_tokens,"
-                                               "arrival_us,input_tokens,whatever\r\n"
-                                               "5000000,1000000,5,0,10,x\r\n"
-                                               "3000000.5,3000000.5,1,1000000,10,y\r\n");
+TEST(both_sides_count_alike) {
+    const char *path = scratch_write("server.csv", "last_token_us,first_token_us,output_tokens,"
+                                                   "arrival_us,input_tokens,whatever\r\n"
+                                                   "5000000,1000000,5,0,10,x\r\n"
+                                                   "3000000.5,3000000.5,1,1000000,10,y\r\n");
     struct server server;
     struct err err = {0};
     ck_assert_msg(server_read(path, path, &server, &err) == 0, "%s", err.text);
@@ -232,11 +226,10 @@ START_TEST(both_sides_count_alike) {
     ck_assert_double_eq_tol(server.measured.throughput_tok_s, 6 / 5.0, 1e-9);
     server_fini(&server);
 }
-END_TEST
 
-START_TEST(the_command_compares_and_says_why_it_cannot) {
+TEST(the_command_compares_and_says_why_it_cannot) {
     const char *path =
-        cli_write("server.csv", HEAD "0,100,4,30000,90000\n20000,50,3,60000,90000\n");
+        scratch_write("server.csv", HEAD "0,100,4,30000,90000\n20000,50,3,60000,90000\n");
     char *text = PRINTS("server", "--measured", path, "--gpu", "rtx4090");
     ck_assert_ptr_nonnull(strstr(text, "2 requests of "));
     ck_assert_ptr_nonnull(
@@ -257,13 +250,12 @@ START_TEST(the_command_compares_and_says_why_it_cannot) {
     ck_assert_int_eq(output.status, 1);
     ck_assert_ptr_nonnull(strstr(output.err, "1 rejected: nothing to compare"));
     output_free(&output);
-    const char *figure = cli_write("figure.ini", "[figure]\ntitle = x\nkind = server\n");
+    const char *figure = scratch_write("figure.ini", "[figure]\ntitle = x\nkind = server\n");
     output = CLI("figure", figure);
     ck_assert_int_eq(output.status, 2);
     ck_assert_ptr_nonnull(strstr(output.err, "[figure] lacks 'requests_of'"));
     output_free(&output);
 }
-END_TEST
 
 /* ---- what vLLM's loop does ---- */
 
@@ -278,7 +270,7 @@ static struct loop_result serve(struct system *system, const struct arrival *arr
     return rig_run(system, source, keeper);
 }
 
-START_TEST(who_arrives_during_a_step_waits_for_one_step_more) {
+TEST(who_arrives_during_a_step_waits_for_one_step_more) {
     const struct arrival arrivals[] = {
         {.id = 0, .prompt_tokens = 64, .output_tokens = 40},
         {.id = 1, .arrival_ns = 100000000, .prompt_tokens = 64, .output_tokens = 4}};
@@ -302,9 +294,8 @@ START_TEST(who_arrives_during_a_step_waits_for_one_step_more) {
     }
     ck_assert_int_gt(admitted_ns[1], admitted_ns[0]);
 }
-END_TEST
 
-START_TEST(a_place_that_a_step_frees_is_taken_one_step_later) {
+TEST(a_place_that_a_step_frees_is_taken_one_step_later) {
     const struct arrival arrivals[] = {{.id = 0, .prompt_tokens = 64, .output_tokens = 8},
                                        {.id = 1, .prompt_tokens = 64, .output_tokens = 40},
                                        {.id = 2, .prompt_tokens = 64, .output_tokens = 4}};
@@ -326,9 +317,8 @@ START_TEST(a_place_that_a_step_frees_is_taken_one_step_later) {
         system_close(system);
     }
 }
-END_TEST
 
-START_TEST(a_shared_prefix_is_not_computed_again) {
+TEST(a_shared_prefix_is_not_computed_again) {
     const struct arrival arrivals[] = {
         {.id = 0, .prompt_tokens = 100, .output_tokens = 4},
         {.id = 1, .prompt_tokens = 100, .output_tokens = 4, .prefix_tokens = 70},
@@ -348,9 +338,8 @@ START_TEST(a_shared_prefix_is_not_computed_again) {
         system_close(system);
     }
 }
-END_TEST
 
-START_TEST(a_preempted_request_computes_what_was_taken_of_it_and_no_more) {
+TEST(a_preempted_request_computes_what_was_taken_of_it_and_no_more) {
     struct arrival arrivals[24];
     uint64_t processed[2], needed = 0;
     for (uint32_t i = 0; i < 24; i++) {
@@ -378,15 +367,13 @@ START_TEST(a_preempted_request_computes_what_was_taken_of_it_and_no_more) {
     }
     ck_assert_uint_lt(processed[1], processed[0]);
 }
-END_TEST
 
-START_TEST(a_pool_of_more_pages_than_fit_is_refused) {
+TEST(a_pool_of_more_pages_than_fit_is_refused) {
     REFUSES(1,
             "a pool of 99999 pages does not fit into NVIDIA GeForce RTX 4090 24 GB: memory leaves "
             "2528",
             "run", "--system", "vllm-ar", "--gpu", "rtx4090", "--set", "pool_pages=99999");
 }
-END_TEST
 
 /* ---- attention of both at once ---- */
 
@@ -421,7 +408,7 @@ static struct profile_spans singles(int64_t n, double keys) {
                                   .head_dim = 128};
 }
 
-START_TEST(beside_a_prefill_single_queries_take_what_the_call_takes_beyond_it) {
+TEST(beside_a_prefill_single_queries_take_what_the_call_takes_beyond_it) {
     struct profile *profile = made_up_profile();
     struct profile_spans spans = singles(64, 1024);
     enum profile_match match;
@@ -434,9 +421,8 @@ START_TEST(beside_a_prefill_single_queries_take_what_the_call_takes_beyond_it) {
     ck_assert_int_eq(match, PROFILE_INTERPOLATED);
     profile_close(profile);
 }
-END_TEST
 
-START_TEST(the_longest_sequences_outlast_the_rest) {
+TEST(the_longest_sequences_outlast_the_rest) {
     struct profile *profile = made_up_profile();
     struct profile_spans spans = singles(64, 1000);
     double uniform_ns = 4 * spans.sum_kv;
@@ -451,10 +437,9 @@ START_TEST(the_longest_sequences_outlast_the_rest) {
     ck_assert_double_eq_tol(profile_stragglers(profile, &spans, uniform_ns, many), 0, 1);
     profile_close(profile);
 }
-END_TEST
 
 /* 100 multiprocessors take 160 heads of sequences before the kernel stops splitting: 20 of 8. */
-START_TEST(only_a_batch_that_fills_the_device_has_stragglers) {
+TEST(only_a_batch_that_fills_the_device_has_stragglers) {
     enum { MOST = 21 };
     struct profile *profile = made_up_profile();
     struct span spans[MOST];
@@ -485,12 +470,11 @@ START_TEST(only_a_batch_that_fills_the_device_has_stragglers) {
     }
     profile_close(profile);
 }
-END_TEST
 
 /* ---- freed pages ---- */
 
 /* Against a list of single pages, each with its owner. */
-START_TEST(freed_pages_are_handed_out_oldest_first) {
+TEST(freed_pages_are_handed_out_oldest_first) {
     enum { OWNERS = 8, PAGES = 200, TURNS = 20000 };
     uint32_t list[PAGES], n = PAGES;
     struct freed freed;
@@ -533,29 +517,5 @@ START_TEST(freed_pages_are_handed_out_oldest_first) {
     }
     freed_fini(&freed);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        a_vllm_server_is_met_within_the_aim,
-        the_documented_commands_give_the_documented_numbers,
-        limits_that_the_server_cannot_have_had_are_warned_of,
-        a_server_without_memory_is_met_within_a_few_percent,
-        the_half_of_the_requests_that_nothing_was_fitted_to_is_met,
-        a_bad_measurement_is_one_sentence_with_its_place,
-        both_sides_count_alike,
-        the_command_compares_and_says_why_it_cannot,
-        who_arrives_during_a_step_waits_for_one_step_more,
-        a_place_that_a_step_frees_is_taken_one_step_later,
-        a_shared_prefix_is_not_computed_again,
-        a_preempted_request_computes_what_was_taken_of_it_and_no_more,
-        a_pool_of_more_pages_than_fit_is_refused,
-        beside_a_prefill_single_queries_take_what_the_call_takes_beyond_it,
-        the_longest_sequences_outlast_the_rest,
-        only_a_batch_that_fills_the_device_has_stragglers,
-        freed_pages_are_handed_out_oldest_first,
-    };
-    int status = SUITE_RUN("server", tests);
-    cli_fini();
-    return status;
-}
+SUITE("server")

@@ -25,17 +25,16 @@ static struct studied make_small(const struct study_changes *changes, unsigned n
     return studied;
 }
 
-START_TEST(results_do_not_depend_on_the_number_of_threads) {
+TEST(results_do_not_depend_on_the_number_of_threads) {
     const struct study_changes none = {.n_seeds = 1};
     struct studied one = make_small(&none, 1), two = make_small(&none, 2);
     study_same(&one, &two, "run", 8);
     studied_fini(&one);
     studied_fini(&two);
 }
-END_TEST
 
 /* A row for every combination, the last list fastest, with what belongs to it. */
-START_TEST(a_table_has_a_row_for_every_combination) {
+TEST(a_table_has_a_row_for_every_combination) {
     const struct study_changes none = {.n_seeds = 1};
     struct studied made = make_small(&none, 2);
     json_t *rows = study_rows(&made, "SELECT label, workload, rate, system_n, workload_n, rate_n, "
@@ -53,9 +52,8 @@ START_TEST(a_table_has_a_row_for_every_combination) {
     ck_assert_double_gt(study_number(&made, "SELECT count(*) FROM drawn WHERE y > 0"), 3);
     studied_fini(&made);
 }
-END_TEST
 
-START_TEST(the_command_line_changes_what_a_study_runs) {
+TEST(the_command_line_changes_what_a_study_runs) {
     const char *const sets[] = {"cache.retention=0.3,0.5"};
     const struct study_changes other = {
         .gpu = "a100-80g,h100", .host = "reference", .sets = sets, .n_sets = 1, .n_seeds = 1};
@@ -67,9 +65,8 @@ START_TEST(the_command_line_changes_what_a_study_runs) {
                         4);
     studied_fini(&made);
 }
-END_TEST
 
-START_TEST(seeds_give_means_and_intervals_that_one_seed_lacks) {
+TEST(seeds_give_means_and_intervals_that_one_seed_lacks) {
     static const char mean[] = "SELECT mean(latency_s_mean) FROM run WHERE point = 0",
                       half[] = "SELECT half(latency_s_mean) FROM run WHERE point = 0";
     const struct study_changes none = {.n_seeds = 1}, three = {.n_seeds = 3};
@@ -92,11 +89,10 @@ START_TEST(seeds_give_means_and_intervals_that_one_seed_lacks) {
     studied_fini(&one);
     studied_fini(&many);
 }
-END_TEST
 
 /* ---- files ---- */
 
-START_TEST(a_study_is_drawn_as_svg_png_pdf_and_csv_and_a_table_as_csv_alone) {
+TEST(a_study_is_drawn_as_svg_png_pdf_and_csv_and_a_table_as_csv_alone) {
     static const char *const suffixes[] = {"csv", "svg", "png", "pdf"};
     char folder[] = "/tmp/unmask-figure-XXXXXX", path[128], stem[64], line[128];
     struct err err = {0};
@@ -132,12 +128,11 @@ START_TEST(a_study_is_drawn_as_svg_png_pdf_and_csv_and_a_table_as_csv_alone) {
     }
     ck_assert_int_eq(rmdir(folder), 0);
 }
-END_TEST
 
 /* ---- beside a paper ---- */
 
 /* Readings stay in the order of the answer; a printed row of which nothing speaks is not hidden. */
-START_TEST(every_printed_row_is_in_the_comparison) {
+TEST(every_printed_row_is_in_the_comparison) {
     char path[64];
     struct studied made;
     struct err err = {0};
@@ -167,13 +162,12 @@ START_TEST(every_printed_row_is_in_the_comparison) {
     free(rows);
     studied_fini(&made);
 }
-END_TEST
 
 /* ---- what is refused ---- */
 
 #define FIGURE "[figure]\ntitle = t\nkind = lines\nquery = SELECT 1 AS x, 2 AS y\n"
 
-START_TEST(a_bad_study_is_refused_with_its_line) {
+TEST(a_bad_study_is_refused_with_its_line) {
     study_refuses("[figure]\ntitel = x\n",
                   ":2: unknown key 'titel' in [figure]; did you mean 'title'?");
     study_refuses("[figure]\ntitle = t\nquery = SELECT 1\nkind = line\n",
@@ -195,9 +189,8 @@ START_TEST(a_bad_study_is_refused_with_its_line) {
     study_refuses(FIGURE "[run]\nsystem = nobody\ngpu = l40s\nworkload = osc\nrate = 1\n",
                   "unknown system 'nobody'");
 }
-END_TEST
 
-START_TEST(a_question_that_makes_no_sense_is_refused_by_its_job) {
+TEST(a_question_that_makes_no_sense_is_refused_by_its_job) {
     static const char lmax[] = FIGURE "[lmax]\nsystem = mosaic\ngpu = a100-40g\nmodel = llada-8b\n";
     static const struct {
         const char *rest, *sentence;
@@ -216,10 +209,9 @@ START_TEST(a_question_that_makes_no_sense_is_refused_by_its_job) {
     study_refuses(FIGURE "[layer]\nmodel = llada-moe\nqueries = 1\ncontext = 64\n",
                   "is a mixture of experts");
 }
-END_TEST
 
 /* SQLite's complaint behind the line of the query; a query reads tables and nothing else. */
-START_TEST(a_query_that_is_wrong_or_writes_is_refused_with_its_line) {
+TEST(a_query_that_is_wrong_or_writes_is_refused_with_its_line) {
     static const struct {
         const char *query, *sentence;
     } wrong[] = {{"SELECT y FROM nowhere", ":4: no such table: nowhere"},
@@ -240,19 +232,5 @@ START_TEST(a_query_that_is_wrong_or_writes_is_refused_with_its_line) {
     study_refuses(FIGURE "[select t]\nquery = SELECT x\n  FROM nowhere\n",
                   ": no such table: nowhere");
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        results_do_not_depend_on_the_number_of_threads,
-        a_table_has_a_row_for_every_combination,
-        the_command_line_changes_what_a_study_runs,
-        seeds_give_means_and_intervals_that_one_seed_lacks,
-        a_study_is_drawn_as_svg_png_pdf_and_csv_and_a_table_as_csv_alone,
-        every_printed_row_is_in_the_comparison,
-        a_bad_study_is_refused_with_its_line,
-        a_question_that_makes_no_sense_is_refused_by_its_job,
-        a_query_that_is_wrong_or_writes_is_refused_with_its_line,
-    };
-    return SUITE_RUN("study", tests);
-}
+SUITE("study")

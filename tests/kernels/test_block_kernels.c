@@ -61,7 +61,7 @@ static int pool_row(const struct paged *p, int r, int row) {
     return p->pages[r][row / PAGE_ROWS] * PAGE_ROWS + row % PAGE_ROWS;
 }
 
-START_TEST(paged_attention_averages_the_values_a_page_table_names) {
+TEST(paged_attention_averages_the_values_a_page_table_names) {
     struct paged p;
     paged_init(&p);
     for (int reference = 0; reference < 2; reference++) {
@@ -90,9 +90,8 @@ START_TEST(paged_attention_averages_the_values_a_page_table_names) {
         }
     }
 }
-END_TEST
 
-START_TEST(on_the_cpu_pages_and_one_run_of_keys_give_the_same_bits) {
+TEST(on_the_cpu_pages_and_one_run_of_keys_give_the_same_bits) {
     struct paged p;
     paged_init(&p);
     float k[9][KV_HEADS][SIZE], v[9][KV_HEADS][SIZE], q[9][HEADS][SIZE], y[9][HEADS][SIZE];
@@ -124,11 +123,10 @@ START_TEST(on_the_cpu_pages_and_one_run_of_keys_give_the_same_bits) {
     cpu_paged_attention(&p.call);
     ck_assert_mem_eq(p.y[0], y[6], 3 * sizeof y[0]);
 }
-END_TEST
 
 /* ---- importance ---- */
 
-START_TEST(importance_is_what_masked_tokens_pay_to_masked_tokens) {
+TEST(importance_is_what_masked_tokens_pay_to_masked_tokens) {
     enum { T = 6 };
     float q[T][HEADS][SIZE], k[2 * T][KV_HEADS][SIZE], importance[T];
     const int32_t start[3] = {0, 1, T}, rows[T] = {11, 2, 0, 7, 5, 3};
@@ -176,11 +174,10 @@ START_TEST(importance_is_what_masked_tokens_pay_to_masked_tokens) {
         ck_assert_double_eq_tol(importance[list[j]], want[j], 1e-6);
     }
 }
-END_TEST
 
 /* ---- rows that stay ---- */
 
-START_TEST(compaction_gathers_rows_of_several_arrays) {
+TEST(compaction_gathers_rows_of_several_arrays) {
     float a[4][8], b[4][16], to_a[3][8], to_b[3][24];
     const int32_t rows[3] = {1, 3, 0}, n_rows[1] = {2};
     fill(a[0], 32, "a");
@@ -206,9 +203,8 @@ START_TEST(compaction_gathers_rows_of_several_arrays) {
     ref_compact(&call);
     ck_assert_mem_eq(to_a[2], a[0], sizeof a[0]);
 }
-END_TEST
 
-START_TEST(the_cpu_runs_all_of_them) {
+TEST(the_cpu_runs_all_of_them) {
     struct device *cpu;
     char text[DEVICE_TEXT_CHARS];
     struct paged p;
@@ -217,15 +213,5 @@ START_TEST(the_cpu_runs_all_of_them) {
     ck_assert_int_eq(device_cpu.paged_attention(cpu, &p.call), DEVICE_OK);
     device_cpu.close(cpu);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        paged_attention_averages_the_values_a_page_table_names,
-        on_the_cpu_pages_and_one_run_of_keys_give_the_same_bits,
-        importance_is_what_masked_tokens_pay_to_masked_tokens,
-        compaction_gathers_rows_of_several_arrays,
-        the_cpu_runs_all_of_them,
-    };
-    return SUITE_RUN("block_kernels", tests);
-}
+SUITE("block_kernels")

@@ -46,7 +46,7 @@ static double sigmoid(double x) {
     return 1 / (1 + exp(-x));
 }
 
-START_TEST(softmax_weights_are_probabilities_over_all_experts) {
+TEST(softmax_weights_are_probabilities_over_all_experts) {
     const float logits[E] = {0, 1, -2, 3, 0.5f, -1, 2, 0};
     const int32_t best[3] = {3, 6, 1};
     double all = 0, chosen = exp(3) + exp(2) + exp(1);
@@ -65,9 +65,8 @@ START_TEST(softmax_weights_are_probabilities_over_all_experts) {
         }
     }
 }
-END_TEST
 
-START_TEST(the_lower_expert_has_a_tie_and_a_nan_comes_last) {
+TEST(the_lower_expert_has_a_tie_and_a_nan_comes_last) {
     const float even[E] = {1, 1, 1, 1, 1, 1, 1, 1}, some[E] = {0, 2, 1, 2, NAN, 1, -9, NAN};
     const int32_t first[4] = {0, 1, 2, 3}, best[4] = {1, 3, 2, 5};
     struct call_moe_route call = {.n_active = 4, .router = KERNEL_ROUTER_SOFTMAX};
@@ -83,9 +82,8 @@ START_TEST(the_lower_expert_has_a_tie_and_a_nan_comes_last) {
     r = route(call, none); /* experts that exist, once each */
     ck_assert_mem_eq(r.expert, first, sizeof first);
 }
-END_TEST
 
-START_TEST(the_best_groups_are_those_of_the_largest_pairs) {
+TEST(the_best_groups_are_those_of_the_largest_pairs) {
     /* Groups of two: sums of scores of about 0.98, 1.0, 0.95, 0.99; the best expert's group loses.
      */
     const float logits[E] = {0, -0.08f, 0, 0, 4, -9, -0.04f, 0};
@@ -104,9 +102,8 @@ START_TEST(the_best_groups_are_those_of_the_largest_pairs) {
     call.n_groups_active = 4; /* groups that all stay are none */
     ck_assert_int_eq(route(call, logits).expert[0], 4);
 }
-END_TEST
 
-START_TEST(a_bias_moves_the_choice_but_not_the_weights) {
+TEST(a_bias_moves_the_choice_but_not_the_weights) {
     const float logits[E] = {0, 1, 2, 3, -1, -2, -3, 0.5f};
     const float bias[E] = {0, 0, 0, -1, 0, 0, 0.9f, 0};
     struct call_moe_route call = {
@@ -125,9 +122,8 @@ START_TEST(a_bias_moves_the_choice_but_not_the_weights) {
     r = route(call, logits);
     ck_assert(r.expert[0] == 2 && r.expert[1] == 1);
 }
-END_TEST
 
-START_TEST(the_sigmoid_is_one_at_any_size_of_its_input) {
+TEST(the_sigmoid_is_one_at_any_size_of_its_input) {
     for (int i = -4000; i <= 4000; i++) {
         const float x = (float)i * 0.031f;
         const double want = sigmoid((double)x);
@@ -136,11 +132,10 @@ START_TEST(the_sigmoid_is_one_at_any_size_of_its_input) {
     ck_assert(sigmoid_single(INFINITY) == 1 && sigmoid_single(-INFINITY) < 1e-37f);
     ck_assert(isnan(sigmoid_single(NAN)));
 }
-END_TEST
 
 /* ---- sorting ---- */
 
-START_TEST(pairs_are_sorted_by_expert_and_then_by_token) {
+TEST(pairs_are_sorted_by_expert_and_then_by_token) {
     const int32_t expert[5][2] = {{2, 0}, {3, 2}, {0, 3}, {2, 3}, {0, 2}};
     int32_t start[5], order[10], place[10];
     struct call_moe_sort call = {.expert = expert[0],
@@ -158,9 +153,8 @@ START_TEST(pairs_are_sorted_by_expert_and_then_by_token) {
         ck_assert_int_eq(place[order[i]], i);
     }
 }
-END_TEST
 
-START_TEST(another_ranks_experts_have_no_place) {
+TEST(another_ranks_experts_have_no_place) {
     const int32_t expert[3][2] = {{5, 0}, {3, 2}, {4, 3}};
     int32_t start[3], order[6], place[6];
     struct call_moe_sort call = {.expert = expert[0],
@@ -180,7 +174,6 @@ START_TEST(another_ranks_experts_have_no_place) {
     ref_moe_sort(&call);
     ck_assert_int_eq(start[2], 0);
 }
-END_TEST
 
 /* ---- products ---- */
 
@@ -292,7 +285,7 @@ static void run_products(struct mixture *m, bool reference) {
 }
 
 /* To the bit, of the reference implementations and of the CPU's own. */
-START_TEST(an_experts_products_are_the_dense_ones_of_its_tokens) {
+TEST(an_experts_products_are_the_dense_ones_of_its_tokens) {
     static float inner[PAIRS][F], outer[PAIRS][C];
     struct mixture *m = &mixture;
     open_cpu();
@@ -309,9 +302,8 @@ START_TEST(an_experts_products_are_the_dense_ones_of_its_tokens) {
     }
     device_cpu.close(cpu);
 }
-END_TEST
 
-START_TEST(an_expert_that_holds_all_is_the_dense_layer) {
+TEST(an_expert_that_holds_all_is_the_dense_layer) {
     static float y[T][C], dense[PAIRS][F], want[PAIRS][C];
     struct mixture *m = &mixture;
     float weight[PAIRS];
@@ -338,9 +330,8 @@ START_TEST(an_expert_that_holds_all_is_the_dense_layer) {
     }
     device_cpu.close(cpu);
 }
-END_TEST
 
-START_TEST(co_batched_tokens_do_not_change_a_tokens_bits) {
+TEST(co_batched_tokens_do_not_change_a_tokens_bits) {
     static float inner[PAIRS][F], outer[PAIRS][C];
     struct mixture *m = &mixture;
     open_cpu();
@@ -373,11 +364,10 @@ START_TEST(co_batched_tokens_do_not_change_a_tokens_bits) {
     }
     device_cpu.close(cpu);
 }
-END_TEST
 
 /* ---- combining ---- */
 
-START_TEST(what_comes_back_is_weighted_and_other_ranks_parts_are_left_out) {
+TEST(what_comes_back_is_weighted_and_other_ranks_parts_are_left_out) {
     const float x[3][2] = {{1, 2}, {10, 20}, {100, 200}};
     const float weight[2][2] = {{0.5f, 2}, {3, 0.25f}}, add[2][2] = {{7, 8}, {9, 10}};
     const int32_t place[2][2] = {{1, 0}, {-1, 2}};
@@ -397,21 +387,5 @@ START_TEST(what_comes_back_is_weighted_and_other_ranks_parts_are_left_out) {
     ref_moe_combine(&call);
     ck_assert(y[0][0] == 14 && y[0][1] == 22 && y[1][0] == 34 && y[1][1] == 60);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        softmax_weights_are_probabilities_over_all_experts,
-        the_lower_expert_has_a_tie_and_a_nan_comes_last,
-        the_best_groups_are_those_of_the_largest_pairs,
-        a_bias_moves_the_choice_but_not_the_weights,
-        the_sigmoid_is_one_at_any_size_of_its_input,
-        pairs_are_sorted_by_expert_and_then_by_token,
-        another_ranks_experts_have_no_place,
-        an_experts_products_are_the_dense_ones_of_its_tokens,
-        an_expert_that_holds_all_is_the_dense_layer,
-        co_batched_tokens_do_not_change_a_tokens_bits,
-        what_comes_back_is_weighted_and_other_ranks_parts_are_left_out,
-    };
-    return SUITE_RUN("moe_kernels", tests);
-}
+SUITE("moe_kernels")

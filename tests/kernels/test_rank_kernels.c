@@ -53,7 +53,7 @@ static void gather(const double logits[ROWS][VOCAB], int n_ranks, bool statistic
     }
 }
 
-START_TEST(candidates_of_parts_combine_to_the_whole_rows) {
+TEST(candidates_of_parts_combine_to_the_whole_rows) {
     double logits[ROWS][VOCAB];
     struct rng rng = rng_stream(7, "logits");
     for (int r = 0; r < ROWS; r++) {
@@ -90,9 +90,8 @@ START_TEST(candidates_of_parts_combine_to_the_whole_rows) {
         }
     }
 }
-END_TEST
 
-START_TEST(a_part_that_is_no_number_leaves_no_number) {
+TEST(a_part_that_is_no_number_leaves_no_number) {
     float gathered[2 * 5] = {0, NAN, NAN, NAN, 1, 0, 0.5F, 0.25F, -1, 2}, confidence, margin,
                        entropy;
     int32_t token;
@@ -108,10 +107,9 @@ START_TEST(a_part_that_is_no_number_leaves_no_number) {
     ck_assert_float_nan(margin);
     ck_assert_float_nan(entropy);
 }
-END_TEST
 
 /* Two ranks of two heads each: their scores added up in between choose as four heads do. */
-START_TEST(a_selection_in_two_parts_is_that_of_all_heads) {
+TEST(a_selection_in_two_parts_is_that_of_all_heads) {
     enum { HEADS = 4, SIZE = 8, TOKENS = 20, BEGIN = 6, END = 10, KEPT = 5 };
     enum { CHANNELS = HEADS * SIZE, CANDIDATES = TOKENS - (END - BEGIN) };
     float q[TOKENS * CHANNELS], k[TOKENS * CHANNELS];
@@ -170,13 +168,5 @@ START_TEST(a_selection_in_two_parts_is_that_of_all_heads) {
         ck_assert_mem_eq(indices[rank], whole, KEPT * sizeof *whole);
     }
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        candidates_of_parts_combine_to_the_whole_rows,
-        a_part_that_is_no_number_leaves_no_number,
-        a_selection_in_two_parts_is_that_of_all_heads,
-    };
-    return SUITE_RUN("rank kernels", tests);
-}
+SUITE("rank kernels")

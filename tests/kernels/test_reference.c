@@ -16,7 +16,7 @@ static void fill(float *x, int n, const char *stream) {
     }
 }
 
-START_TEST(bf16_rounds_to_nearest_even_and_keeps_nan) {
+TEST(bf16_rounds_to_nearest_even_and_keeps_nan) {
     ck_assert_uint_eq(bf16_from_float(1.0f), 0x3f80);
     ck_assert_uint_eq(bf16_from_float(1.00390625f), 0x3f80); /* half an ulp above 1: to even */
     ck_assert_uint_eq(bf16_from_float(1.01171875f), 0x3f82); /* half an ulp above an odd one */
@@ -26,9 +26,8 @@ START_TEST(bf16_rounds_to_nearest_even_and_keeps_nan) {
         ck_assert_uint_eq(bf16_from_float(bf16_to_float((uint16_t)bits)), bits);
     }
 }
-END_TEST
 
-START_TEST(an_unknown_token_embeds_as_nan) {
+TEST(an_unknown_token_embeds_as_nan) {
     float table[3][2] = {{1, 2}, {3, 4}, {5, 6}}, y[3][2];
     int32_t ids[3] = {2, 3, -1};
     struct call_embed call = {table, ids, NULL, y, 3, 2, 3, KERNEL_F32};
@@ -36,9 +35,8 @@ START_TEST(an_unknown_token_embeds_as_nan) {
     ck_assert(y[0][0] == 5 && y[0][1] == 6);
     ck_assert(isnan(y[1][0]) && isnan(y[1][1]) && isnan(y[2][0]));
 }
-END_TEST
 
-START_TEST(embedding_reads_token_ids_where_it_is_told) {
+TEST(embedding_reads_token_ids_where_it_is_told) {
     float table[3][2] = {{1, 2}, {3, 4}, {5, 6}}, y[2][2];
     int32_t canvas[5] = {0, 1, 2, 0, 7};
     int64_t at[2] = {2, 4};
@@ -46,9 +44,8 @@ START_TEST(embedding_reads_token_ids_where_it_is_told) {
     ref_embed(&call);
     ck_assert(y[0][0] == 5 && y[0][1] == 6 && isnan(y[1][0]));
 }
-END_TEST
 
-START_TEST(a_product_adds_before_it_rounds_once) {
+TEST(a_product_adds_before_it_rounds_once) {
     float x[2][3] = {{1, 2, 99}, {3, 4, 99}}, w[2][2] = {{1, 1}, {2, -1}};
     float y[2][3] = {{100, 200, -5}, {300, 400, -5}};
     struct call_linear call = {x, w, y, y, 3, 3, 2, 2, 2, 0, 0, KERNEL_F32, false, false};
@@ -66,18 +63,16 @@ START_TEST(a_product_adds_before_it_rounds_once) {
     ref_linear(&round);
     ck_assert_float_eq(bf16_to_float(z[0]), 0x1p-8f);
 }
-END_TEST
 
-START_TEST(a_sum_may_be_written_over_an_addend) {
+TEST(a_sum_may_be_written_over_an_addend) {
     float a[3] = {1, 2, 3}, b[3] = {10, 20, 30};
     struct call_add call = {a, b, b, 3, KERNEL_F32};
     ref_add(&call);
     ck_assert(b[0] == 11 && b[1] == 22 && b[2] == 33);
 }
-END_TEST
 
 /* Two requests of one and two tokens; a third token that is kept nowhere. */
-START_TEST(kept_tokens_go_to_their_rows_keys_before_values) {
+TEST(kept_tokens_go_to_their_rows_keys_before_values) {
     enum { SIZE = 2, HEADS = 2 };
     float k[4][HEADS][SIZE], v[4][HEADS][SIZE], cache[8 + 16 + 16];
     fill(&k[0][0][0], 4 * HEADS * SIZE, "k");
@@ -103,9 +98,8 @@ START_TEST(kept_tokens_go_to_their_rows_keys_before_values) {
         ck_assert(cache[i] == 7 && cache[32 + i] == 7);
     }
 }
-END_TEST
 
-START_TEST(keyed_numbers_are_uniform_and_independent_of_their_neighbours) {
+TEST(keyed_numbers_are_uniform_and_independent_of_their_neighbours) {
     enum { N = 100000, BINS = 16 };
     int bins[BINS] = {0};
     double product = 0, across = 0;
@@ -125,9 +119,8 @@ START_TEST(keyed_numbers_are_uniform_and_independent_of_their_neighbours) {
     ck_assert_double_lt(fabs(product / N), 4 / (12 * sqrt(N)));
     ck_assert_double_lt(fabs(across / N), 4 / (12 * sqrt(N)));
 }
-END_TEST
 
-START_TEST(random_arrays_may_be_made_in_pieces) {
+TEST(random_arrays_may_be_made_in_pieces) {
     float all[64], part[40];
     struct call_random call = {all, 9, 100, 64, 3, 0.5, KERNEL_F32, 0, 0};
     ref_random(&call);
@@ -141,9 +134,8 @@ START_TEST(random_arrays_may_be_made_in_pieces) {
     ref_random(&call);
     ck_assert_mem_ne(part, all + 24, sizeof part);
 }
-END_TEST
 
-START_TEST(a_norm_adds_scales_and_writes_the_sum_back) {
+TEST(a_norm_adds_scales_and_writes_the_sum_back) {
     float x[2][4] = {{1, 2, 3, 4}, {0, 0, 1, 0}}, residual[2][4] = {{1, 0, -3, 0}, {0, 0, 1, 0}};
     float weight[4] = {1, 2, 1, 0.5f}, y[2][4], gathered[1][4];
     struct call_norm call = {x, weight, residual, NULL, y, 2, 4, 0, false, KERNEL_F32};
@@ -159,9 +151,8 @@ START_TEST(a_norm_adds_scales_and_writes_the_sum_back) {
     ck_assert_double_eq_tol(y[0][3], 2 / rms, 1e-6);
     ck_assert_mem_eq(gathered[0], y[1], sizeof y[1]);
 }
-END_TEST
 
-START_TEST(swiglu_gates_in_place) {
+TEST(swiglu_gates_in_place) {
     float x[1][4] = {{0.5f, -2, 3, 4}};
     struct call_swiglu call = {x, x, 4, 1, 2, KERNEL_F32};
     ref_swiglu(&call);
@@ -169,10 +160,9 @@ START_TEST(swiglu_gates_in_place) {
     ck_assert_double_eq_tol(x[0][1], -2 / (1 + exp(2.0)) * 4, 1e-6);
     ck_assert(x[0][2] == 3 && x[0][3] == 4);
 }
-END_TEST
 
 /* Rotation is a complex product; a query rotated at m and a key at n meet at m - n only. */
-START_TEST(rotated_products_depend_on_the_distance_alone) {
+TEST(rotated_products_depend_on_the_distance_alone) {
     enum { SIZE = 8, POSITIONS = 40 };
     float turns[POSITIONS * SIZE], qkv[2][3 * SIZE], q[2][SIZE], k[2][SIZE], v[2][SIZE];
     ref_cos_sin(turns, POSITIONS, SIZE, 10000);
@@ -206,9 +196,8 @@ START_TEST(rotated_products_depend_on_the_distance_alone) {
     ck_assert_double_eq_tol(q[0][1], qkv[0][1] * cos(angle) - qkv[0][5] * sin(angle), 1e-5);
     ck_assert_double_eq_tol(q[0][5], qkv[0][5] * cos(angle) + qkv[0][1] * sin(angle), 1e-5);
 }
-END_TEST
 
-START_TEST(rope_adds_the_bias_before_it_normalises_a_head) {
+TEST(rope_adds_the_bias_before_it_normalises_a_head) {
     enum { SIZE = 4 };
     float turns[SIZE], qkv[3 * SIZE], bias[3 * SIZE], q_norm[SIZE] = {1, 2, 3, 4}, q[SIZE];
     float kv[2][2][SIZE] = {{{0}}};
@@ -239,9 +228,8 @@ START_TEST(rope_adds_the_bias_before_it_normalises_a_head) {
     ck_assert_mem_eq(kv, before, sizeof kv);
     ck_assert_mem_eq(q, first, sizeof q);
 }
-END_TEST
 
-START_TEST(channels_beyond_the_rotary_size_pass_through) {
+TEST(channels_beyond_the_rotary_size_pass_through) {
     enum { SIZE = 8, ROTARY = 4, POSITIONS = 9 };
     float turns[POSITIONS * ROTARY], qkv[3 * SIZE], q[SIZE], k[SIZE], v[SIZE];
     int32_t positions[1] = {7};
@@ -272,9 +260,8 @@ START_TEST(channels_beyond_the_rotary_size_pass_through) {
     ck_assert_mem_eq(k + ROTARY, qkv + SIZE + ROTARY, (SIZE - ROTARY) * sizeof k[0]);
     ck_assert_mem_eq(v, qkv + 2 * SIZE, sizeof v);
 }
-END_TEST
 
-START_TEST(attention_averages_values_by_softmax_within_each_request) {
+TEST(attention_averages_values_by_softmax_within_each_request) {
     enum { SIZE = 4, HEADS = 4, KV_HEADS = 2, TOKENS = 7 };
     float q[TOKENS][HEADS][SIZE], k[TOKENS][KV_HEADS][SIZE], v[TOKENS][KV_HEADS][SIZE];
     float y[TOKENS][HEADS][SIZE];
@@ -303,10 +290,9 @@ START_TEST(attention_averages_values_by_softmax_within_each_request) {
         }
     }
 }
-END_TEST
 
 /* A cache that holds the rest of a request, and the block beside it, are the whole request. */
-START_TEST(block_attention_over_a_full_cache_is_dense_attention) {
+TEST(block_attention_over_a_full_cache_is_dense_attention) {
     enum { SIZE = 8, HEADS = 4, KV_HEADS = 2, TOKENS = 11, BLOCK = 3 };
     float q[TOKENS][HEADS][SIZE], k[TOKENS][KV_HEADS][SIZE], v[TOKENS][KV_HEADS][SIZE];
     float dense[TOKENS][HEADS][SIZE], block[BLOCK][HEADS][SIZE];
@@ -383,17 +369,15 @@ START_TEST(block_attention_over_a_full_cache_is_dense_attention) {
         ck_assert_mem_eq(block[t], dense[from[t]], sizeof block[t]);
     }
 }
-END_TEST
 
-START_TEST(kept_tokens_follow_the_released_rule) {
+TEST(kept_tokens_follow_the_released_rule) {
     ck_assert_int_eq(ref_kept_tokens(7, 0.5), 3);
     ck_assert_int_eq(ref_kept_tokens(7, 0.01), 1);
     ck_assert_int_eq(ref_kept_tokens(7, 1), 7);
     ck_assert_int_eq(ref_kept_tokens(7, 2), 7);
 }
-END_TEST
 
-START_TEST(selection_pools_across_the_block_and_keeps_token_order) {
+TEST(selection_pools_across_the_block_and_keeps_token_order) {
     enum { SIZE = 2, TOKENS = 8 };
     /* Block tokens 3 and 4; mean query (1, 0): a key's first element is its score, over sqrt 2. */
     float q[TOKENS][SIZE] = {{0, 0}, {0, 0}, {0, 0}, {2, 1}, {0, -1}, {0, 0}, {0, 0}, {0, 0}};
@@ -440,9 +424,8 @@ START_TEST(selection_pools_across_the_block_and_keeps_token_order) {
     ck_assert(ref_select(&call));
     ck_assert_int_eq(indices[3], 6);
 }
-END_TEST
 
-START_TEST(a_group_scores_a_key_by_its_best_head) {
+TEST(a_group_scores_a_key_by_its_best_head) {
     enum { SIZE = 2, TOKENS = 3 };
     float q[TOKENS][2][SIZE] = {{{0, 0}, {0, 0}}, {{0, 0}, {0, 0}}, {{1, 0}, {0, 1}}};
     float k[TOKENS][SIZE] = {{-4, 3}, {2, -1}, {0, 0}}, v[TOKENS][SIZE] = {{0, 0}, {0, 0}, {0, 0}};
@@ -477,10 +460,9 @@ START_TEST(a_group_scores_a_key_by_its_best_head) {
     ck_assert_double_eq_tol(scores[0], -0.5 / sqrt(2.0), 1e-6);
     ck_assert_double_eq_tol(scores[1], 0.5 / sqrt(2.0), 1e-6);
 }
-END_TEST
 
 /* Two requests of 3 and 2 candidates, two key-value heads that prefer different tokens. */
-START_TEST(uniform_selection_keeps_one_choice_for_all_heads) {
+TEST(uniform_selection_keeps_one_choice_for_all_heads) {
     enum { SIZE = 2, TOKENS = 7, HEADS = 2 };
     float q[TOKENS][HEADS][SIZE] = {{{0}}}, k[TOKENS][HEADS][SIZE] = {{{0}}};
     float cache[16], scores[HEADS * 5];
@@ -523,9 +505,8 @@ START_TEST(uniform_selection_keeps_one_choice_for_all_heads) {
     ck_assert_double_eq_tol(scores[2], 1 / sqrt(2.0), 1e-6);
     ck_assert_double_eq_tol(scores[HEADS * 3 + 1], 1 / sqrt(2.0), 1e-6);
 }
-END_TEST
 
-START_TEST(the_head_returns_the_first_best_token_and_its_probability) {
+TEST(the_head_returns_the_first_best_token_and_its_probability) {
     float x[2][2] = {{1, 0}, {0, 1}}, w[4][2] = {{1, 3}, {2, 3}, {2, 1}, {0, 0}}, confidence[2];
     int32_t token[2];
     struct call_head call = {.x = x,
@@ -547,9 +528,8 @@ START_TEST(the_head_returns_the_first_best_token_and_its_probability) {
     ck_assert(ref_head(&call));
     ck_assert_int_eq(token[1], 0);
 }
-END_TEST
 
-START_TEST(a_sample_is_the_head_of_logits_that_exist) {
+TEST(a_sample_is_the_head_of_logits_that_exist) {
     float logits[2][3] = {{0, 2, 2}, {-1, -3, -2}}, confidence[2];
     int32_t token[2];
     struct call_sample call = {.logits = logits,
@@ -563,9 +543,8 @@ START_TEST(a_sample_is_the_head_of_logits_that_exist) {
     ck_assert_double_eq_tol(confidence[0], 1 / (2 + exp(-2)), 1e-6);
     ck_assert_double_eq_tol(confidence[1], 1 / (1 + exp(-2) + exp(-1)), 1e-6);
 }
-END_TEST
 
-START_TEST(decoders_commit_the_surest_rows_and_at_least_one) {
+TEST(decoders_commit_the_surest_rows_and_at_least_one) {
     const float confidence[7] = {0.5f, 0.9f, 0.9f, 0.1f, 0.3f, 0.2f, 0.3f};
     const int32_t token[7] = {10, 11, 12, 13, 14, 15, 16};
     const int32_t first[3] = {0, 4, 4}, n_rows[3] = {4, 0, 3}, take[3] = {1, 5, 9};
@@ -600,11 +579,10 @@ START_TEST(decoders_commit_the_surest_rows_and_at_least_one) {
     const uint8_t above[7] = {1, 1, 1, 0, 1, 0, 0}; /* none above in the last: its first best */
     ck_assert_mem_eq(committed, above, sizeof above);
 }
-END_TEST
 
 /* The masks of request 0 stand at rows 1 and 3; request 1 has none left; rows 4 and 7 are no
  * request's. */
-START_TEST(decoders_choose_among_masked_positions_only) {
+TEST(decoders_choose_among_masked_positions_only) {
     const float confidence[8] = {0.9f, 0.2f, 0.8f, 0.1f, 0.5f, 0.9f, 0.9f, 0.5f};
     const int32_t token[8] = {1, 2, 3, 4, 5, 6, 7, 8}, first[2] = {0, 5}, n_rows[2] = {4, 2};
     const int64_t position[8] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -632,41 +610,11 @@ START_TEST(decoders_choose_among_masked_positions_only) {
     ck_assert_mem_eq(canvas, after, sizeof after);
     ck_assert(n_committed[0] == 1 && n_committed[1] == 0);
 }
-END_TEST
 
-START_TEST(the_bound_grows_with_the_dtype_and_the_length) {
+TEST(the_bound_grows_with_the_dtype_and_the_length) {
     ck_assert_double_eq(ref_bound(KERNEL_BF16, 0), 0x1p-7);
     ck_assert(ref_bound(KERNEL_F32, 100) < ref_bound(KERNEL_F32, 1000));
     ck_assert(ref_bound(KERNEL_F32, 4096) < ref_bound(KERNEL_BF16, 4096));
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        bf16_rounds_to_nearest_even_and_keeps_nan,
-        an_unknown_token_embeds_as_nan,
-        embedding_reads_token_ids_where_it_is_told,
-        a_product_adds_before_it_rounds_once,
-        a_sum_may_be_written_over_an_addend,
-        kept_tokens_go_to_their_rows_keys_before_values,
-        keyed_numbers_are_uniform_and_independent_of_their_neighbours,
-        random_arrays_may_be_made_in_pieces,
-        a_norm_adds_scales_and_writes_the_sum_back,
-        swiglu_gates_in_place,
-        rotated_products_depend_on_the_distance_alone,
-        rope_adds_the_bias_before_it_normalises_a_head,
-        channels_beyond_the_rotary_size_pass_through,
-        attention_averages_values_by_softmax_within_each_request,
-        block_attention_over_a_full_cache_is_dense_attention,
-        kept_tokens_follow_the_released_rule,
-        selection_pools_across_the_block_and_keeps_token_order,
-        a_group_scores_a_key_by_its_best_head,
-        uniform_selection_keeps_one_choice_for_all_heads,
-        the_head_returns_the_first_best_token_and_its_probability,
-        a_sample_is_the_head_of_logits_that_exist,
-        decoders_commit_the_surest_rows_and_at_least_one,
-        decoders_choose_among_masked_positions_only,
-        the_bound_grows_with_the_dtype_and_the_length,
-    };
-    return SUITE_RUN("reference", tests);
-}
+SUITE("reference")

@@ -15,7 +15,7 @@ static const struct smoothing released = {.weight_init = 0.15,
 
 /* ---- the schedule ---- */
 
-START_TEST(weight_grows_and_threshold_sinks_with_the_steps_of_a_request) {
+TEST(weight_grows_and_threshold_sinks_with_the_steps_of_a_request) {
     ck_assert_double_eq(smoothing_weight(&released, 0), 0); /* nothing was said yet */
     ck_assert_double_eq_tol(smoothing_weight(&released, 1), 0.15, 1e-12);
     ck_assert_double_eq_tol(smoothing_weight(&released, 8), 0.29, 1e-12);
@@ -26,9 +26,8 @@ START_TEST(weight_grows_and_threshold_sinks_with_the_steps_of_a_request) {
     ck_assert_float_eq(smoothing_threshold(&released, 11, 0.8f), 0.8f);
     ck_assert_float_eq(smoothing_threshold(&released, 1000000, 0.8f), 0.8f);
 }
-END_TEST
 
-START_TEST(confidences_rise_in_order_and_stay_in_the_open_interval) {
+TEST(confidences_rise_in_order_and_stay_in_the_open_interval) {
     float confidence[] = {0, 1e-30f, 0.2f, 0.5f, 0.9f, 0.99999994f};
     float raised[6];
     memcpy(raised, confidence, sizeof raised);
@@ -41,7 +40,6 @@ START_TEST(confidences_rise_in_order_and_stay_in_the_open_interval) {
         ck_assert(raised[i] >= confidence[i] && raised[i] > raised[i - 1] && raised[i] < 1);
     }
 }
-END_TEST
 
 /* ---- graph, plan, price ---- */
 
@@ -73,7 +71,7 @@ static void price_step(const struct system *s, struct step_price *price, int64_t
     system_price(s, &shape, s->budget.activation_bytes, price);
 }
 
-START_TEST(the_product_with_the_table_of_embeddings_is_planned_and_priced) {
+TEST(the_product_with_the_table_of_embeddings_is_planned_and_priced) {
     struct system *plain = DINFER("iteration=plain"), *smooth = DINFER("iteration=smooth");
     const struct model *m = smooth->model;
     const struct op *product = op_named(&smooth->graph, "embedding of probabilities");
@@ -98,7 +96,6 @@ START_TEST(the_product_with_the_table_of_embeddings_is_planned_and_priced) {
     system_close(plain);
     system_close(smooth);
 }
-END_TEST
 
 /* ---- runs ---- */
 
@@ -115,7 +112,7 @@ static struct loop_result run(const char *const *settings) {
 #define RUN(...)                                                                                   \
     run((const char *const[]){"decoder=threshold", "decoder.threshold=0.8", __VA_ARGS__, NULL})
 
-START_TEST(without_effect_it_takes_the_same_steps_and_more_time) {
+TEST(without_effect_it_takes_the_same_steps_and_more_time) {
     struct loop_result plain = RUN("iteration=plain"),
                        idle = RUN("iteration=smooth", "iteration.gain=0",
                                   "iteration.threshold_decay=1"),
@@ -130,11 +127,10 @@ START_TEST(without_effect_it_takes_the_same_steps_and_more_time) {
     ck_assert_uint_ge(smooth.steps, raised.steps);
     ck_assert_uint_eq(never.steps, 256); /* the most confident one a step */
 }
-END_TEST
 
 /* Where everybody passes at once, the very first step, held to a threshold of 1, commits one token:
  * four blocks take one step more. */
-START_TEST(the_first_step_of_a_request_counts_as_none_before) {
+TEST(the_first_step_of_a_request_counts_as_none_before) {
     struct loop_result plain =
                            run((const char *const[]){"decoder=threshold", "decoder.threshold=1e-9",
                                                      "cache=none", "unroll.maximum=1", NULL}),
@@ -145,7 +141,6 @@ START_TEST(the_first_step_of_a_request_counts_as_none_before) {
     ck_assert_uint_eq(plain.steps, 4);
     ck_assert_uint_eq(idle.steps, 5);
 }
-END_TEST
 
 /* ---- refusals ---- */
 
@@ -163,7 +158,7 @@ static void assert_refused(const char *name, const char *key, const char *value,
     ck_assert_str_eq(err.text, sentence);
 }
 
-START_TEST(what_says_nothing_of_masked_positions_is_refused) {
+TEST(what_says_nothing_of_masked_positions_is_refused) {
     assert_refused("dinfer", "runtime.fused_head", "on",
                    "iteration = smooth reads what planned steps say of masked positions: set "
                    "runtime.fused_head = off");
@@ -174,16 +169,5 @@ START_TEST(what_says_nothing_of_masked_positions_is_refused) {
                    "iteration = smooth reads what planned steps say of masked positions: an "
                    "autoregressive model has none");
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        weight_grows_and_threshold_sinks_with_the_steps_of_a_request,
-        confidences_rise_in_order_and_stay_in_the_open_interval,
-        the_product_with_the_table_of_embeddings_is_planned_and_priced,
-        without_effect_it_takes_the_same_steps_and_more_time,
-        the_first_step_of_a_request_counts_as_none_before,
-        what_says_nothing_of_masked_positions_is_refused,
-    };
-    return SUITE_RUN("smooth", tests);
-}
+SUITE("smooth")

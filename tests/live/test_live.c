@@ -14,8 +14,6 @@ static const char *const caches[] = {"none",     "prefix",         "dual",
 enum { N_CACHES = sizeof caches / sizeof caches[0] };
 static const char *const scopes[] = {"queries", "generation", "block", "masked"};
 
-static char plugin[256];
-
 /* Requests of unequal lengths, whose last blocks are shorter. */
 static const struct arrival together[] = {
     {.id = 0, .prompt_tokens = 9, .output_tokens = 10},
@@ -61,7 +59,7 @@ static void check_served(const struct system *system, const struct served *serve
 }
 
 /* On the CPU, where it always holds, the option is taken and changes nothing. */
-START_TEST(invariance_is_an_option_that_changes_no_token_on_the_cpu) {
+TEST(invariance_is_an_option_that_changes_no_token_on_the_cpu) {
     static const char *const settings[] = {"on", "off"};
     struct served *served[4];
     for (int i = 0; i < 4; i++) {
@@ -79,10 +77,9 @@ START_TEST(invariance_is_an_option_that_changes_no_token_on_the_cpu) {
         free(served[i]);
     }
 }
-END_TEST
 
 /* Without a cache nothing but the rows that go through the head differs between scopes. */
-START_TEST(scopes_change_no_token) {
+TEST(scopes_change_no_token) {
     struct served *first = NULL;
     for (size_t scope = 0; scope < 4; scope++) {
         struct system *system = system_of("llada-tiny", "none", "fixed", scopes[scope], "pages");
@@ -97,10 +94,9 @@ START_TEST(scopes_change_no_token) {
     }
     free(first);
 }
-END_TEST
 
 /* Windows that end with the block, with the canvas or with both ends of it. */
-START_TEST(vicinity_is_every_other_cache_of_the_kind_where_its_window_is_theirs) {
+TEST(vicinity_is_every_other_cache_of_the_kind_where_its_window_is_theirs) {
     static const char *const looks[][3] = {
         {"dual", "cache.prefix_look=0", "cache.after_look=0"},
         {"prefix", "cache.prefix_look=0", "cache.after_look=4096"},
@@ -127,7 +123,6 @@ START_TEST(vicinity_is_every_other_cache_of_the_kind_where_its_window_is_theirs)
         free(others[i]);
     }
 }
-END_TEST
 
 /* ---- mapped memory ---- */
 
@@ -143,7 +138,7 @@ static uint32_t choose_by_threshold(const void *state, const struct request *req
     return decode_choose(&rule, seen, 0, commit);
 }
 
-START_TEST(the_threshold_on_the_device_decides_as_the_rule_on_the_host) {
+TEST(the_threshold_on_the_device_decides_as_the_rule_on_the_host) {
     uint32_t most = 0, least = UINT32_MAX;
     for (size_t cache = 0; cache < N_CACHES; cache++) {
         struct system *system =
@@ -173,7 +168,6 @@ START_TEST(the_threshold_on_the_device_decides_as_the_rule_on_the_host) {
     ck_assert_uint_gt(most, 1);
     ck_assert_uint_eq(least, 1);
 }
-END_TEST
 
 /* ---- an engine of the test's own ---- */
 
@@ -234,7 +228,7 @@ static void keep_rows(const char *cache, unsigned char rows[POOL_END_BYTES], int
     system_close(system);
 }
 
-START_TEST(heads_that_choose_together_keep_other_rows_than_heads_that_choose_alone) {
+TEST(heads_that_choose_together_keep_other_rows_than_heads_that_choose_alone) {
     static unsigned char uniform[POOL_END_BYTES], again[POOL_END_BYTES], by_head[POOL_END_BYTES];
     int64_t n_bytes[3];
     keep_rows("sparse-uniform", uniform, &n_bytes[0]);
@@ -246,13 +240,12 @@ START_TEST(heads_that_choose_together_keep_other_rows_than_heads_that_choose_alo
     ck_assert_mem_eq(uniform, again, POOL_END_BYTES);
     ck_assert_mem_ne(uniform, by_head, POOL_END_BYTES);
 }
-END_TEST
 
 /* ---- replays ---- */
 
 /* ---- times ---- */
 
-START_TEST(steps_follow_each_other_and_idle_time_is_skipped) {
+TEST(steps_follow_each_other_and_idle_time_is_skipped) {
     struct system *system = system_of("llada-tiny", "dual", "fixed", "block", "pages");
     struct served *served = serve_live(system, apart, N);
     for (size_t i = 0; i < served->n_steps; i++) {
@@ -267,9 +260,8 @@ START_TEST(steps_follow_each_other_and_idle_time_is_skipped) {
     free(served);
     system_close(system);
 }
-END_TEST
 
-START_TEST(arrivals_in_real_time_are_waited_for) {
+TEST(arrivals_in_real_time_are_waited_for) {
     enum { LATE_NS = 1500000000 };
     struct system *system = system_of("llada-tiny", "dual", "fixed", "block", "pages");
     struct arrival arrivals[N];
@@ -287,7 +279,6 @@ START_TEST(arrivals_in_real_time_are_waited_for) {
     free(served);
     system_close(system);
 }
-END_TEST
 
 /* ---- steps under way ---- */
 
@@ -382,7 +373,7 @@ static void check_steps(const struct under_way *run, int64_t until_ns, uint32_t 
     ck_assert_int_eq(late.n_waited, (int)steps);
 }
 
-START_TEST(a_batch_runs_all_its_steps_unless_it_is_to_stop_at_a_border) {
+TEST(a_batch_runs_all_its_steps_unless_it_is_to_stop_at_a_border) {
     static struct under_way run;
     for (int i = 0; i < 2; i++) { /* waiting, and asking */
         const int64_t until_ns = i == 0 ? INT64_MAX : far_ns;
@@ -400,9 +391,8 @@ START_TEST(a_batch_runs_all_its_steps_unless_it_is_to_stop_at_a_border) {
         end_batch(&run);
     }
 }
-END_TEST
 
-START_TEST(an_arrival_during_a_step_is_told_before_its_completion) {
+TEST(an_arrival_during_a_step_is_told_before_its_completion) {
     static struct under_way run;
     static const int n_queries[] = {100, 1}; /* under way still; done, but noticed later */
     for (int i = 0; i < 2; i++) {
@@ -423,9 +413,8 @@ START_TEST(an_arrival_during_a_step_is_told_before_its_completion) {
         end_batch(&run);
     }
 }
-END_TEST
 
-START_TEST(closing_waits_for_the_step_under_way) {
+TEST(closing_waits_for_the_step_under_way) {
     static struct under_way run;
     start_batch(&run, 100, STEPS, INT64_MAX);
     ck_assert_int_eq(await(&run, 1).kind, COMPLETION_TIME);
@@ -436,7 +425,6 @@ START_TEST(closing_waits_for_the_step_under_way) {
     engine_close(run.opened.engine);
     system_close(run.system);
 }
-END_TEST
 
 /* ---- what fails ---- */
 
@@ -450,7 +438,7 @@ static uint32_t miscount(const void *state, const struct request *request,
     return 1;
 }
 
-START_TEST(a_decoder_whose_count_is_not_what_it_marks_ends_the_run) {
+TEST(a_decoder_whose_count_is_not_what_it_marks_ends_the_run) {
     struct system *system = system_of("llada-tiny", "none", "threshold", "block", "pages");
     struct decoder liar = *system->decoder;
     liar.rule = NULL;
@@ -464,7 +452,6 @@ START_TEST(a_decoder_whose_count_is_not_what_it_marks_ends_the_run) {
     free(served);
     system_close(system);
 }
-END_TEST
 
 /* Counts the outputs it is given and refuses one. */
 struct failing_output {
@@ -479,7 +466,7 @@ static int take_or_fail(void *state, uint64_t id, const int32_t *tokens, uint32_
 }
 
 /* Requests that end one after the other, and at once. */
-START_TEST(an_output_that_cannot_be_handed_out_ends_the_run_whichever_it_is) {
+TEST(an_output_that_cannot_be_handed_out_ends_the_run_whichever_it_is) {
     static const struct arrival alike[N] = {{.id = 0, .prompt_tokens = 9, .output_tokens = 4},
                                             {.id = 1, .prompt_tokens = 9, .output_tokens = 4},
                                             {.id = 2, .prompt_tokens = 9, .output_tokens = 4}};
@@ -500,7 +487,6 @@ START_TEST(an_output_that_cannot_be_handed_out_ends_the_run_whichever_it_is) {
     }
     system_close(system);
 }
-END_TEST
 
 static int linears_left;
 
@@ -516,7 +502,7 @@ static struct device_table failing_after(int n) {
     return table;
 }
 
-START_TEST(a_device_that_fails_ends_the_run_with_a_sentence) {
+TEST(a_device_that_fails_ends_the_run_with_a_sentence) {
     struct system *system = system_of("llada-tiny", "dual", "fixed", "block", "pages");
     for (int n = 0; n < 60; n += 7) {
         struct device_table table = failing_after(n);
@@ -529,9 +515,8 @@ START_TEST(a_device_that_fails_ends_the_run_with_a_sentence) {
     }
     system_close(system);
 }
-END_TEST
 
-START_TEST(a_run_whose_device_failed_keeps_its_rows_and_is_never_called_whole) {
+TEST(a_run_whose_device_failed_keeps_its_rows_and_is_never_called_whole) {
     char path[] = "/tmp/unmask-live-XXXXXX";
     ck_assert_int_ge(mkstemp(path), 0);
     remove(path);
@@ -591,9 +576,8 @@ START_TEST(a_run_whose_device_failed_keeps_its_rows_and_is_never_called_whole) {
     store_close(store);
     remove(path);
 }
-END_TEST
 
-START_TEST(what_the_engine_does_not_run_is_refused_when_it_opens) {
+TEST(what_the_engine_does_not_run_is_refused_when_it_opens) {
     static const char *const cases[][3] = {
         {"replicas=2", "kv=pages", "the engine runs one replica, the system has 2"},
         {"runtime=hf-eager", "kv=slab",
@@ -611,28 +595,5 @@ START_TEST(what_the_engine_does_not_run_is_refused_when_it_opens) {
         system_close(system);
     }
 }
-END_TEST
 
-int main(void) {
-    const char *folder = getenv("UNMASK_PLUGINS");
-    snprintf(plugin, sizeof plugin, "%s/template_decoder.so",
-             folder != NULL ? folder : "build/plugins");
-    const TTest *const tests[] = {
-        invariance_is_an_option_that_changes_no_token_on_the_cpu,
-        scopes_change_no_token,
-        vicinity_is_every_other_cache_of_the_kind_where_its_window_is_theirs,
-        the_threshold_on_the_device_decides_as_the_rule_on_the_host,
-        heads_that_choose_together_keep_other_rows_than_heads_that_choose_alone,
-        steps_follow_each_other_and_idle_time_is_skipped,
-        arrivals_in_real_time_are_waited_for,
-        a_batch_runs_all_its_steps_unless_it_is_to_stop_at_a_border,
-        an_arrival_during_a_step_is_told_before_its_completion,
-        closing_waits_for_the_step_under_way,
-        a_decoder_whose_count_is_not_what_it_marks_ends_the_run,
-        an_output_that_cannot_be_handed_out_ends_the_run_whichever_it_is,
-        a_device_that_fails_ends_the_run_with_a_sentence,
-        a_run_whose_device_failed_keeps_its_rows_and_is_never_called_whole,
-        what_the_engine_does_not_run_is_refused_when_it_opens,
-    };
-    return SUITE_RUN("live", tests);
-}
+SUITE("live")

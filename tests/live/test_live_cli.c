@@ -31,7 +31,7 @@ static void complains(struct output output, int status, const char *words) {
     output_free(&output);
 }
 
-START_TEST(a_live_run_prints_what_it_ran_on_and_what_was_metered) {
+TEST(a_live_run_prints_what_it_ran_on_and_what_was_metered) {
     char *text = PRINTS("run", SMALL, TRAFFIC, LIVE);
     ck_assert_msg(strstr(text, "dllm-serve, llada-tiny on cpu (cpu backend, ") != NULL, "%s", text);
     ck_assert_ptr_null(strstr(text, "emulated"));
@@ -62,7 +62,6 @@ START_TEST(a_live_run_prints_what_it_ran_on_and_what_was_metered) {
     ck_assert_ptr_null(strstr(text, "measured on emulated"));
     free(text);
 }
-END_TEST
 
 /* Records a live run; `more` NULL or one more pair of words. */
 static char *record(const char *db, const char *option, const char *value) {
@@ -71,10 +70,10 @@ static char *record(const char *db, const char *option, const char *value) {
     return cli_text(cli_run(&(const struct child){0}, words));
 }
 
-START_TEST(a_replay_of_a_live_run_prints_its_summary_and_the_accuracy) {
+TEST(a_replay_of_a_live_run_prints_its_summary_and_the_accuracy) {
     static const char *const caches[] = {"none", "prefix", "dual", "sparse-uniform", "sparse-head"};
     for (int i = 0; i < 5; i++) {
-        const char *db = cli_path(caches[i]);
+        const char *db = scratch_path(caches[i]);
         char *recorded = record(db, "--cache", caches[i]);
         char *replayed = PRINTS("replay", "--db", db, "--run", "1", "--json");
         size_t length = strlen(recorded) - strlen("\n}\n");
@@ -86,10 +85,9 @@ START_TEST(a_replay_of_a_live_run_prints_its_summary_and_the_accuracy) {
         free(replayed);
     }
 }
-END_TEST
 
-START_TEST(a_recorded_run_is_carried_out_again_step_by_step_and_operator_by_operator) {
-    const char *db = cli_path("again"), *csv = cli_path("steps.csv");
+TEST(a_recorded_run_is_carried_out_again_step_by_step_and_operator_by_operator) {
+    const char *db = scratch_path("again"), *csv = scratch_path("steps.csv");
     /* Far apart, so that every step is of one request and of one kind. */
     free(PRINTS("run", SMALL, LIVE, "--requests", "3", "--rate", "0.001", "--input-tokens", "12",
                 "--output-tokens", "10", "--decoder", "threshold", "--db", db, "--levels",
@@ -119,15 +117,14 @@ START_TEST(a_recorded_run_is_carried_out_again_step_by_step_and_operator_by_oper
     ck_assert_int_eq(output.status, 2);
     output_free(&output);
 }
-END_TEST
 
 /* Positions that lie scattered: run, recorded, simulated with what was recorded, carried out again,
  * and one step of them by operator, whatever the requests' draws list of it. */
-START_TEST(every_command_takes_steps_of_scattered_positions) {
+TEST(every_command_takes_steps_of_scattered_positions) {
     static const char *const decoders[] = {"decoder=fixed", "decoder=random"};
     static const char *const steps[] = {"0", "3", "7"};
     for (int i = 0; i < 2; i++) {
-        const char *db = cli_path(decoders[i]), *trace = cli_path("scattered.csv");
+        const char *db = scratch_path(decoders[i]), *trace = scratch_path("scattered.csv");
         char *live = PRINTS("run", SMALL, TRAFFIC, LIVE, "--set", "steps_per_block=4", "--system",
                             "dkv-cache", "--set", decoders[i], "--db", db, "--levels", "steps",
                             "--decode-out", trace, "--json");
@@ -149,10 +146,9 @@ START_TEST(every_command_takes_steps_of_scattered_positions) {
         free(live);
     }
 }
-END_TEST
 
-START_TEST(a_simulated_schedule_is_carried_out_on_the_device) {
-    const char *db = cli_path("simulated");
+TEST(a_simulated_schedule_is_carried_out_on_the_device) {
+    const char *db = scratch_path("simulated");
     free(PRINTS("run", SMALL, TRAFFIC, "--gpu", "cpu", "--set", "runtime.element_bytes=4", "--db",
                 db, "--levels", "steps"));
     char *text = PRINTS("replay", "--db", db, "--run", "1", "--backend", "cpu", "--json");
@@ -169,14 +165,13 @@ START_TEST(a_simulated_schedule_is_carried_out_on_the_device) {
     REFUSES(2,
             "run 1 was simulated, so that nothing was measured; --steps needs --backend cpu or "
             "cuda",
-            "replay", "--db", db, "--run", "1", "--steps", cli_path("none.csv"));
+            "replay", "--db", db, "--run", "1", "--steps", scratch_path("none.csv"));
     REFUSES(2, "--operators measures: it needs --backend cpu or cuda", "replay", "--db", db,
             "--run", "1", "--operators", "2");
 }
-END_TEST
 
-START_TEST(a_prompt_is_decoded_to_the_same_tokens_however_it_is_given) {
-    const char *file = cli_write("prompt.ids", "1, 22\n333\t4\n");
+TEST(a_prompt_is_decoded_to_the_same_tokens_however_it_is_given) {
+    const char *file = scratch_write("prompt.ids", "1, 22\n333\t4\n");
     char *text = PRINTS("generate", SMALL_SYSTEM, "--backend", "cpu", "--ids", "1,22,333,4",
                         "--output-tokens", "9");
     int id, n = 0, used;
@@ -206,10 +201,9 @@ START_TEST(a_prompt_is_decoded_to_the_same_tokens_however_it_is_given) {
     free(from_file);
     free(text);
 }
-END_TEST
 
 /* What is decoded in the middle is made the end. */
-START_TEST(generate_stops_at_the_end_of_text) {
+TEST(generate_stops_at_the_end_of_text) {
 #define OUTPUT                                                                                     \
     "generate", SMALL_SYSTEM, "--backend", "cpu", "--ids", "1,22,333,4", "--output-tokens", "16"
     char *whole = PRINTS(OUTPUT), ids[64], expected[128] = "";
@@ -248,11 +242,10 @@ START_TEST(generate_stops_at_the_end_of_text) {
     free(block);
     free(none);
 }
-END_TEST
 
 /* Recorded with what ended them, and played again without a model's word. */
-START_TEST(live_runs_whose_texts_end_are_played_again) {
-    const char *db = cli_path("ends.db"), *decode = cli_path("ends.csv");
+TEST(live_runs_whose_texts_end_are_played_again) {
+    const char *db = scratch_path("ends.db"), *decode = scratch_path("ends.csv");
     char *run = PRINTS("run", SMALL, TRAFFIC, LIVE, "--set", "early_stop=block", "--eos",
                        "52,255,428,850,830", "--db", db, "--levels", "steps", "--decode-out",
                        decode, "--json");
@@ -273,9 +266,8 @@ START_TEST(live_runs_whose_texts_end_are_played_again) {
     free(run);
     free(played);
 }
-END_TEST
 
-START_TEST(a_prompt_that_cannot_be_decoded_is_refused_in_one_sentence) {
+TEST(a_prompt_that_cannot_be_decoded_is_refused_in_one_sentence) {
 #define GENERATE "generate", SMALL_SYSTEM, "--backend", "cpu"
 #define TEMPERATURE                                                                                \
     "the engine takes the softmax of logits as they are, the system says temperature = 0.8: set "  \
@@ -311,9 +303,8 @@ START_TEST(a_prompt_that_cannot_be_decoded_is_refused_in_one_sentence) {
             GENERATE, "--ids", "1,2", "--output-tokens", "300", "--set", "context_tokens=256");
 #undef GENERATE
 }
-END_TEST
 
-START_TEST(what_cannot_be_run_is_said_in_one_sentence) {
+TEST(what_cannot_be_run_is_said_in_one_sentence) {
     REFUSES(2, "--backend: this program has no 'tpu'; it has: sim, cpu, cuda", "run", "--backend",
             "tpu");
     REFUSES(2, "--weights is for the back ends cpu and cuda", "run", "--weights", "random:1");
@@ -339,13 +330,12 @@ START_TEST(what_cannot_be_run_is_said_in_one_sentence) {
     complains(CLI("run", "--model", "llada-8b", "--gpu", "h200", LIVE, "--roofline"), 1,
               " are missing (memory_utilization = ");
 }
-END_TEST
 
-START_TEST(an_interrupted_live_run_is_kept_as_incomplete) {
-    const char *db = cli_path("cut.db");
+TEST(an_interrupted_live_run_is_kept_as_incomplete) {
+    const char *db = scratch_path("cut.db");
     /* One request at once, the next in a month. */
-    const char *trace = cli_write("sparse.csv", "arrival_us,input_tokens,output_tokens\n"
-                                                "0,12,8\n3000000000000,12,8\n");
+    const char *trace = scratch_write("sparse.csv", "arrival_us,input_tokens,output_tokens\n"
+                                                    "0,12,8\n3000000000000,12,8\n");
     struct output output =
         CLI_AS(&(const struct child){.interrupt_after = 3000000}, "run", SMALL, "--backend", "cpu",
                "--trace", trace, "--requests", "2", "--db", db, "--levels", "steps");
@@ -364,7 +354,7 @@ START_TEST(an_interrupted_live_run_is_kept_as_incomplete) {
              "of the 2 wanted had not arrived)",
              db);
     REFUSES(1, sentence, "replay", "--db", db, "--run", "1");
-    const char *page = cli_path("cut.html");
+    const char *page = scratch_path("cut.html");
     free(PRINTS("report", db, "--out", page));
     FILE *file = fopen(page, "r");
     ck_assert_ptr_nonnull(file);
@@ -378,7 +368,6 @@ START_TEST(an_interrupted_live_run_is_kept_as_incomplete) {
     ck_assert_ptr_nonnull(strstr(text, "executed by cpu on ")); /* caption */
     free(text);
 }
-END_TEST
 
 /* The run failed late, with this word in its sentence, but its summary was printed. */
 static void keeps_summary(struct output output, const char *printed, const char *word) {
@@ -388,8 +377,8 @@ static void keeps_summary(struct output output, const char *printed, const char 
     output_free(&output);
 }
 
-START_TEST(a_record_that_fails_late_takes_no_summary_away) {
-    const char *db = cli_path("late.db");
+TEST(a_record_that_fails_late_takes_no_summary_away) {
+    const char *db = scratch_path("late.db");
     const struct child small_disk = {.max_file_bytes = 1 << 15};
     free(PRINTS("run", SMALL, TRAFFIC, "--db", db));
 #define LATE                                                                                       \
@@ -401,16 +390,15 @@ START_TEST(a_record_that_fails_late_takes_no_summary_away) {
 #undef LATE
     keeps_summary(CLI_AS(&(const struct child){.max_file_bytes = 4096}, "run", SMALL, LIVE,
                          "--requests", "60", "--rate", "100", "--input-tokens", "12",
-                         "--output-tokens", "10", "--timeline", cli_path("late.json")),
+                         "--output-tokens", "10", "--timeline", scratch_path("late.json")),
                   "60 completed of 60", "late.json");
     char sentence[256];
     snprintf(sentence, sizeof sentence, "%s has no run 2", db);
     REFUSES(2, sentence, "replay", "--db", db, "--run", "2");
 }
-END_TEST
 
-START_TEST(an_interrupted_replay_tells_what_the_device_did) {
-    const char *db = cli_path("long.db"), *csv = cli_path("part.csv");
+TEST(an_interrupted_replay_tells_what_the_device_did) {
+    const char *db = scratch_path("long.db"), *csv = scratch_path("part.csv");
     free(PRINTS("run", SMALL, "--gpu", "cpu", "--set", "runtime.element_bytes=4", "--requests",
                 "4000", "--rate", "100", "--input-tokens", "12", "--output-tokens", "10", "--db",
                 db, "--levels", "steps"));
@@ -432,7 +420,6 @@ START_TEST(an_interrupted_replay_tells_what_the_device_did) {
     free(rows);
     output_free(&output);
 }
-END_TEST
 
 static json_t *read_json(char *text) {
     json_error_t trouble;
@@ -449,7 +436,7 @@ static double number(const json_t *object, const char *key) {
 }
 
 /* What is left of a step's memory when it ran is what its plan says. */
-START_TEST(a_step_is_measured_beside_its_price) {
+TEST(a_step_is_measured_beside_its_price) {
 #define STEP "--refresh", "2", "--prompt", "20", "--output", "12"
     json_t *plan =
         read_json(PRINTS("plan", SMALL, STEP, "--set", "runtime.element_bytes=4", "--json"));
@@ -477,9 +464,8 @@ START_TEST(a_step_is_measured_beside_its_price) {
     REFUSES(2, "--once: the step is measured once, so --rounds has nothing to say", "explain",
             SMALL, STEP, "--backend", "cpu", "--once", "--rounds", "2");
 }
-END_TEST
 
-START_TEST(a_step_of_several_ranks_is_measured_with_what_they_exchange) {
+TEST(a_step_of_several_ranks_is_measured_with_what_they_exchange) {
 #define RANKS SMALL, "--refresh", "2", "--prompt", "20", "--output", "12", "--set"
     char *text = PRINTS("explain", RANKS, "tensor_parallel=2", "--backend", "cpu", "--rounds", "2",
                         "--json");
@@ -505,7 +491,6 @@ START_TEST(a_step_of_several_ranks_is_measured_with_what_they_exchange) {
     free(text);
 #undef RANKS
 }
-END_TEST
 
 /* Tolerances are wide: the machine does other things, too, and steps take milliseconds. */
 static void within_tenfold(double predicted, double measured) {
@@ -517,7 +502,7 @@ static double cell(const json_t *rows, size_t row, const char *key) {
     return json_number_value(json_object_get(json_array_get(rows, row), key));
 }
 
-START_TEST(latency_is_searched_planned_priced_and_measured_in_the_chunks_asked_for) {
+TEST(latency_is_searched_planned_priced_and_measured_in_the_chunks_asked_for) {
     char *text = PRINTS("plan", "latency", "--systems", "mosaic,mosaic-beyond", "--model",
                         "llada-tiny", "--backend", "cpu", "--canvases", "64,128", "--prompt-shares",
                         "0.25,0.75", "--counts", "1,3", "--rounds", "1", "--roofline", "--json");
@@ -550,9 +535,8 @@ START_TEST(latency_is_searched_planned_priced_and_measured_in_the_chunks_asked_f
                   "--backend", "cpu"),
               2, "mosaic-torch has allocator = torch");
 }
-END_TEST
 
-START_TEST(latency_of_what_is_not_planned_is_priced) {
+TEST(latency_of_what_is_not_planned_is_priced) {
     char *text = PRINTS("plan", "latency", "--systems", "mosaic-torch", "--gpu", "rtx3090",
                         "--canvases", "1024", "--json");
     json_t *rows = json_loads(text, 0, NULL);
@@ -563,9 +547,8 @@ START_TEST(latency_of_what_is_not_planned_is_priced) {
     json_decref(rows);
     free(text);
 }
-END_TEST
 
-START_TEST(a_canvas_that_does_not_fit_keeps_no_other_from_its_latency) {
+TEST(a_canvas_that_does_not_fit_keeps_no_other_from_its_latency) {
     char *text = PRINTS("plan", "latency", "--systems", "mosaic-torch,mosaic", "--gpu", "rtx3090",
                         "--canvases", "32768,1024", "--json");
     json_t *rows = json_loads(text, 0, NULL);
@@ -577,10 +560,9 @@ START_TEST(a_canvas_that_does_not_fit_keeps_no_other_from_its_latency) {
     json_decref(rows);
     free(text);
 }
-END_TEST
 
-START_TEST(what_is_calibrated_here_predicts_what_is_served_here) {
-    const char *profile = cli_path("here.csv"), *db = cli_path("circle.db");
+TEST(what_is_calibrated_here_predicts_what_is_served_here) {
+    const char *profile = scratch_path("here.csv"), *db = scratch_path("circle.db");
 #define CIRCLE                                                                                     \
     "--model", "llada-tiny", "--profile", profile, "--set", "reserve_bytes=16MiB", "--set",        \
         "memory_utilization=0.04", "--set", "max_batched_tokens=128", "--requests", "4", "--rate", \
@@ -607,12 +589,11 @@ START_TEST(what_is_calibrated_here_predicts_what_is_served_here) {
     json_decref(replayed);
 #undef CIRCLE
 }
-END_TEST
 
 /* Of a rank of two: half of the heads and of the vocabulary, and what the ranks exchange, whose
  * prices are not guessed then. */
-START_TEST(what_ranks_are_calibrated_to_predicts_what_ranks_serve) {
-    const char *profile = cli_path("rank.csv");
+TEST(what_ranks_are_calibrated_to_predicts_what_ranks_serve) {
+    const char *profile = scratch_path("rank.csv");
 #define CIRCLE                                                                                     \
     "--model", "llada-tiny", "--system", "fast-dllm", "--profile", profile, "--set",               \
         "tensor_parallel=2", "--set", "reserve_bytes=16MiB", "--set", "memory_utilization=0.04",   \
@@ -665,10 +646,10 @@ START_TEST(what_ranks_are_calibrated_to_predicts_what_ranks_serve) {
     REFUSES(2, sentence, "run", "--model", "llada-tiny", "--system", "fast-dllm", "--gpu", "cpu",
             "--profile", profile);
     REFUSES(2, "a model is held by 1, 2, 4 or 8 GPUs together, not by 3", "calibrate", "--backend",
-            "cpu", "--model", "llada-tiny", "--tensor-parallel", "3", "--out", cli_path("no.csv"));
+            "cpu", "--model", "llada-tiny", "--tensor-parallel", "3", "--out",
+            scratch_path("no.csv"));
 #undef CIRCLE
 }
-END_TEST
 
 /* ---- exact keys and values ---- */
 
@@ -685,13 +666,13 @@ static const struct {
                      {"sdar", "llada2-tiny"}};
 enum { N_EXACT = 5 };
 
-START_TEST(block_diffusion_and_autoregressive_systems_generate_run_and_replay) {
+TEST(block_diffusion_and_autoregressive_systems_generate_run_and_replay) {
     char *tokens[N_EXACT];
     for (int i = 0; i < N_EXACT; i++) {
         const char *system = exact_systems[i].system, *model = exact_systems[i].model;
         char name[32];
         snprintf(name, sizeof name, "exact-%d", i);
-        const char *db = cli_path(name);
+        const char *db = scratch_path(name);
         tokens[i] = PRINTS("generate", "--system", system, "--model", model, EXACT, "--backend",
                            "cpu", "--ids", "5,6,7,8,9,10", "--output-tokens", "9");
         ck_assert_int_eq(count(tokens[i], " "), 8);
@@ -718,11 +699,10 @@ START_TEST(block_diffusion_and_autoregressive_systems_generate_run_and_replay) {
         free(tokens[i]);
     }
 }
-END_TEST
 
 /* What is played again is of steps that the host looked at one by one. */
-START_TEST(iteration_smoothing_runs_replays_and_is_explained) {
-    const char *db = cli_path("smooth.db"), *decisions = cli_path("smooth.csv");
+TEST(iteration_smoothing_runs_replays_and_is_explained) {
+    const char *db = scratch_path("smooth.db"), *decisions = scratch_path("smooth.csv");
 #define LINE                                                                                       \
     "--system", "dinfer-smooth", "--model", "llada-moe-tiny", "--set", "block_tokens=8", "--set",  \
         "reserve_bytes=16MiB", "--set", "memory_utilization=0.04", "--set",                        \
@@ -749,15 +729,14 @@ START_TEST(iteration_smoothing_runs_replays_and_is_explained) {
 #undef ONE_BY_ONE
 #undef LINE
 }
-END_TEST
 
 /* What a live run decided, and what a simulated one drew, is carried out in its sizes; steps in the
  * middle of their blocks are measured. */
-START_TEST(systems_that_leave_positions_out_replay_their_runs_and_are_explained) {
+TEST(systems_that_leave_positions_out_replay_their_runs_and_are_explained) {
     static const char *const systems_of[] = {"dc", "dc+", "focus", "fast-dllm-v2"};
     for (int i = 0; i < 4; i++) {
         const char *system = systems_of[i], *model = i < 3 ? "sdar-tiny" : "fast-dllm-v2-tiny";
-        const char *db = cli_path(i == 1 ? "plus.db" : i == 2 ? "focus.db" : system);
+        const char *db = scratch_path(i == 1 ? "plus.db" : i == 2 ? "focus.db" : system);
 #define LINE                                                                                       \
     "--system", system, "--model", model, "--set", "block_tokens=16", "--set",                     \
         "reserve_bytes=16MiB", "--set", "memory_utilization=0.04", "--set",                        \
@@ -785,36 +764,5 @@ START_TEST(systems_that_leave_positions_out_replay_their_runs_and_are_explained)
 #undef LINE
     }
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        a_live_run_prints_what_it_ran_on_and_what_was_metered,
-        a_replay_of_a_live_run_prints_its_summary_and_the_accuracy,
-        a_recorded_run_is_carried_out_again_step_by_step_and_operator_by_operator,
-        every_command_takes_steps_of_scattered_positions,
-        a_simulated_schedule_is_carried_out_on_the_device,
-        a_prompt_is_decoded_to_the_same_tokens_however_it_is_given,
-        generate_stops_at_the_end_of_text,
-        live_runs_whose_texts_end_are_played_again,
-        a_prompt_that_cannot_be_decoded_is_refused_in_one_sentence,
-        what_cannot_be_run_is_said_in_one_sentence,
-        an_interrupted_live_run_is_kept_as_incomplete,
-        a_record_that_fails_late_takes_no_summary_away,
-        an_interrupted_replay_tells_what_the_device_did,
-        a_step_is_measured_beside_its_price,
-        a_step_of_several_ranks_is_measured_with_what_they_exchange,
-        latency_is_searched_planned_priced_and_measured_in_the_chunks_asked_for,
-        latency_of_what_is_not_planned_is_priced,
-        a_canvas_that_does_not_fit_keeps_no_other_from_its_latency,
-        what_is_calibrated_here_predicts_what_is_served_here,
-        what_ranks_are_calibrated_to_predicts_what_ranks_serve,
-        block_diffusion_and_autoregressive_systems_generate_run_and_replay,
-        systems_that_leave_positions_out_replay_their_runs_and_are_explained,
-        iteration_smoothing_runs_replays_and_is_explained,
-    };
-    cli_path(NULL); /* one directory for the forked tests */
-    int status = SUITE_RUN("live_cli", tests);
-    cli_fini();
-    return status;
-}
+SUITE("live_cli")

@@ -30,14 +30,13 @@ static const struct {
 };
 enum { N_DECODERS = sizeof decoders / sizeof decoders[0], CREDIT = 6 };
 
-static char plugin[256];
-
 static struct system *system_of(const char *model, int decoder, const char *cache,
                                 const char *scope) {
     char texts[3][300];
     snprintf(texts[0], sizeof texts[0], "cache=%s", cache);
     bool is_plugin = strcmp(decoders[decoder].name, "PLUGIN") == 0;
-    snprintf(texts[1], sizeof texts[1], "decoder=%s", is_plugin ? plugin : decoders[decoder].name);
+    snprintf(texts[1], sizeof texts[1], "decoder=%s",
+             is_plugin ? suite_plugin("template_rule") : decoders[decoder].name);
     snprintf(texts[2], sizeof texts[2], "logit_scope=%s", scope);
     return LIVE_SYSTEM(model, texts[0], texts[1], texts[2], "block_tokens=6", "steps_per_block=3",
                        "max_requests=4",
@@ -91,7 +90,7 @@ static void count_commits(const struct served *served, uint32_t *least, uint32_t
     }
 }
 
-START_TEST(the_device_decides_as_the_rule_on_the_host) {
+TEST(the_device_decides_as_the_rule_on_the_host) {
     static const char *const caches[] = {"none", "dual", "sparse-head"};
     static const char *const scopes[] = {"block", "masked", "queries"};
     for (int d = 0; d < N_DECODERS; d++) {
@@ -120,10 +119,9 @@ START_TEST(the_device_decides_as_the_rule_on_the_host) {
         ck_assert_msg(!varies || least == 1, "%s never commits 1", decoders[d].name);
     }
 }
-END_TEST
 
 /* Without a cache only the rows that go through the head differ, and their chunks. */
-START_TEST(scopes_and_chunks_change_no_token_of_any_decoder) {
+TEST(scopes_and_chunks_change_no_token_of_any_decoder) {
     static const char *const scopes[] = {"block", "masked", "queries"};
     for (int d = 0; d < N_DECODERS; d++) {
         struct served *first = NULL;
@@ -142,10 +140,9 @@ START_TEST(scopes_and_chunks_change_no_token_of_any_decoder) {
         free(first);
     }
 }
-END_TEST
 
 /* The fused head makes the same statistics. */
-START_TEST(the_fused_head_decides_as_stored_logits_do) {
+TEST(the_fused_head_decides_as_stored_logits_do) {
     static const int which[] = {2, 7, 9, 10};
     for (int i = 0; i < 4; i++) {
         struct served *served[2];
@@ -166,7 +163,6 @@ START_TEST(the_fused_head_decides_as_stored_logits_do) {
         free(served[1]);
     }
 }
-END_TEST
 
 /* ---- credit ---- */
 
@@ -184,7 +180,7 @@ static int watch_credit(struct device *device, const struct call_credit *call) {
     return device_cpu.credit(device, call);
 }
 
-START_TEST(credit_begins_anew_with_every_block) {
+TEST(credit_begins_anew_with_every_block) {
     watched = device_cpu;
     watched.credit = watch_credit;
     struct system *system = system_of("llada-tiny", CREDIT, "dual", "block");
@@ -197,7 +193,6 @@ START_TEST(credit_begins_anew_with_every_block) {
     }
     system_close(system);
 }
-END_TEST
 
 static int count_raised(struct device *device, const struct call_credit *call) {
     static float before[4096];
@@ -213,7 +208,7 @@ static int count_raised(struct device *device, const struct call_credit *call) {
     return status;
 }
 
-START_TEST(credit_commits_sooner_and_none_is_the_threshold) {
+TEST(credit_commits_sooner_and_none_is_the_threshold) {
     struct system *none =
         LIVE_SYSTEM("llada-tiny", "cache=dual", "block_tokens=6", "decoder=credit",
                     "decoder.alpha=0", "decoder.threshold=0.018");
@@ -241,9 +236,8 @@ START_TEST(credit_commits_sooner_and_none_is_the_threshold) {
     system_close(plain);
     system_close(none);
 }
-END_TEST
 
-START_TEST(a_matrix_of_credit_is_simulated_only) {
+TEST(a_matrix_of_credit_is_simulated_only) {
     struct system *system = LIVE_SYSTEM("llada-tiny", "cache=dual", "block_tokens=6",
                                         "decoder=credit", "decoder.form=matrix", "max_requests=4");
     const struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
@@ -254,7 +248,6 @@ START_TEST(a_matrix_of_credit_is_simulated_only) {
                                "decoder.form = list, which decides alike");
     system_close(system);
 }
-END_TEST
 
 /* ---- logits that are no numbers ---- */
 
@@ -273,7 +266,7 @@ static int spoil_sample(struct device *device, const struct call_sample *call) {
     return status;
 }
 
-START_TEST(logits_that_are_no_numbers_end_the_run_with_a_sentence) {
+TEST(logits_that_are_no_numbers_end_the_run_with_a_sentence) {
     watched = device_cpu;
     watched.sample = spoil_sample;
     for (int d = 0; d < N_DECODERS; d++) {
@@ -297,20 +290,5 @@ START_TEST(logits_that_are_no_numbers_end_the_run_with_a_sentence) {
         }
     }
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        the_device_decides_as_the_rule_on_the_host,
-        scopes_and_chunks_change_no_token_of_any_decoder,
-        the_fused_head_decides_as_stored_logits_do,
-        credit_begins_anew_with_every_block,
-        credit_commits_sooner_and_none_is_the_threshold,
-        a_matrix_of_credit_is_simulated_only,
-        logits_that_are_no_numbers_end_the_run_with_a_sentence,
-    };
-    const char *folder = getenv("UNMASK_PLUGINS");
-    snprintf(plugin, sizeof plugin, "%s/template_rule.so",
-             folder != NULL ? folder : "build/plugins");
-    return SUITE_RUN("live decoders", tests);
-}
+SUITE("live decoders")

@@ -239,7 +239,7 @@ static uint32_t follow(int cache, const struct weights *w, const struct arrival 
     return n_steps;
 }
 
-START_TEST(every_variant_decodes_as_a_reference_with_rows_of_its_own) {
+TEST(every_variant_decodes_as_a_reference_with_rows_of_its_own) {
     static struct canvas canvas;
     struct device_table table = device_cpu;
     struct rng rng = rng_stream(4, "prompts");
@@ -277,7 +277,6 @@ START_TEST(every_variant_decodes_as_a_reference_with_rows_of_its_own) {
         system_close(system);
     }
 }
-END_TEST
 
 /* ---- what it is where nothing is reused, or the same is ---- */
 
@@ -296,7 +295,7 @@ static void same_runs(struct served *a, struct served *b) {
     ck_assert_mem_eq(a->commits, b->commits, sizeof a->commits);
 }
 
-START_TEST(renewal_in_every_step_is_no_cache_at_all) {
+TEST(renewal_in_every_step_is_no_cache_at_all) {
     static const char *const every[][3] = {
         {"cache=dkv-decode", "cache.interval_steps=1", NULL},
         {"cache=dkv-prefill", "cache.prompt_interval_steps=1", NULL},
@@ -317,10 +316,9 @@ START_TEST(renewal_in_every_step_is_no_cache_at_all) {
         free(some);
     }
 }
-END_TEST
 
 /* The output in every step against the prompt's rows: in place, or stored apart. */
-START_TEST(an_output_that_is_renewed_in_every_step_is_the_prefill_variant) {
+TEST(an_output_that_is_renewed_in_every_step_is_the_prefill_variant) {
     struct served *both = serve_as("cache=dkv-pd", "cache.interval_steps=1",
                                    "cache.prompt_interval_steps=4", "threshold");
     struct served *prefill =
@@ -329,9 +327,8 @@ START_TEST(an_output_that_is_renewed_in_every_step_is_the_prefill_variant) {
     free(both);
     free(prefill);
 }
-END_TEST
 
-START_TEST(one_interval_for_prompt_and_output_is_the_decode_variant) {
+TEST(one_interval_for_prompt_and_output_is_the_decode_variant) {
     struct served *both = serve_as("cache=dkv-pd", "cache.interval_steps=4",
                                    "cache.prompt_interval_steps=4", "fixed");
     struct served *decode =
@@ -340,7 +337,6 @@ START_TEST(one_interval_for_prompt_and_output_is_the_decode_variant) {
     free(both);
     free(decode);
 }
-END_TEST
 
 /* ---- company, simulation, replay, mapped memory ---- */
 
@@ -364,20 +360,10 @@ static void refuses(const char *system_name, const char *model, const char *key,
     system_close(system);
 }
 
-START_TEST(a_model_whose_logits_decide_on_the_next_position_is_refused) {
+TEST(a_model_whose_logits_decide_on_the_next_position_is_refused) {
     refuses("dkv-cache", "dream-tiny", "runtime.element_bytes", "4",
             "the engine does not run cache policy dkv-decode with dream-tiny: its logits decide on "
             "the next position, and the one before a masked position may be left out");
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        every_variant_decodes_as_a_reference_with_rows_of_its_own,
-        renewal_in_every_step_is_no_cache_at_all,
-        an_output_that_is_renewed_in_every_step_is_the_prefill_variant,
-        one_interval_for_prompt_and_output_is_the_decode_variant,
-        a_model_whose_logits_decide_on_the_next_position_is_refused,
-    };
-    return SUITE_RUN("live dkv", tests);
-}
+SUITE("live dkv")

@@ -21,8 +21,6 @@ static const struct {
     {"sdar", "llada2-tiny", "block_tokens=4"}, {"vllm-ar", "qwen2.5-tiny", "block_tokens=1"}};
 enum { N_SYSTEMS = 6, N_BLOCKS = 5 };
 
-static char plugin[256];
-
 /* On our own runtime; pages of requests that are preempted are not found again, as the engine does
  * not look for them. */
 #define EXACT_SYSTEM(i, ...)                                                                       \
@@ -45,7 +43,7 @@ static void check_served(const struct system *system, const struct served *serve
 static const char *const scopes[] = {"logit_scope=queries", "logit_scope=generation",
                                      "logit_scope=block", "logit_scope=masked"};
 
-START_TEST(commit_passes_and_their_logits_change_no_token_of_the_last_block) {
+TEST(commit_passes_and_their_logits_change_no_token_of_the_last_block) {
     for (size_t i = 0; i < N_BLOCKS; i++) {
         struct system *all = EXACT_SYSTEM(i, "decoder=fixed"),
                       *fewer = EXACT_SYSTEM(i, "decoder=fixed", "cache.commit_last=off",
@@ -60,11 +58,10 @@ START_TEST(commit_passes_and_their_logits_change_no_token_of_the_last_block) {
         system_close(fewer);
     }
 }
-END_TEST
 
 /* The new block's first pass sees the finished one's exact keys and values, because it writes them
  * before anybody reads. Prefilled, preempted and unrolled alike. */
-START_TEST(a_finished_block_written_by_the_next_one_s_first_pass_changes_no_token) {
+TEST(a_finished_block_written_by_the_next_one_s_first_pass_changes_no_token) {
     for (size_t i = 0; i < 12; i++) {
         const char *decoder = i % 2 == 0 ? "decoder=fixed" : "decoder=threshold";
         const char *threshold = i % 2 == 0 ? "page_tokens=4" : "decoder.threshold=0.008";
@@ -93,7 +90,6 @@ START_TEST(a_finished_block_written_by_the_next_one_s_first_pass_changes_no_toke
         system_close(cross);
     }
 }
-END_TEST
 
 /* ---- against the forward pass, a request at a time ---- */
 
@@ -131,7 +127,7 @@ static void decode_alone(const struct model *model, struct chain requests[N],
     rig_close(rig);
 }
 
-START_TEST(requests_get_the_tokens_of_the_forward_pass_whatever_the_scheduler) {
+TEST(requests_get_the_tokens_of_the_forward_pass_whatever_the_scheduler) {
     static struct chain requests[N];
     static int32_t outputs[N][LIVE_OUTPUT];
     for (size_t i = 0; i < N_SYSTEMS; i++) {
@@ -153,7 +149,6 @@ START_TEST(requests_get_the_tokens_of_the_forward_pass_whatever_the_scheduler) {
         system_close(system);
     }
 }
-END_TEST
 
 /* ---- preemption ---- */
 
@@ -165,7 +160,7 @@ END_TEST
 
 /* ---- what is refused ---- */
 
-START_TEST(pages_that_the_kernels_do_not_take_are_refused_when_the_engine_opens) {
+TEST(pages_that_the_kernels_do_not_take_are_refused_when_the_engine_opens) {
     struct system *system = EXACT_SYSTEM(0, "page_tokens=24");
     const struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
     struct engine *engine = NULL;
@@ -175,17 +170,5 @@ START_TEST(pages_that_the_kernels_do_not_take_are_refused_when_the_engine_opens)
                      "pages of 24 rows, but the kernels take a power of two from 4 to 256");
     system_close(system);
 }
-END_TEST
 
-int main(void) {
-    const char *folder = getenv("UNMASK_PLUGINS");
-    snprintf(plugin, sizeof plugin, "%s/template_decoder.so",
-             folder != NULL ? folder : "build/plugins");
-    const TTest *const tests[] = {
-        commit_passes_and_their_logits_change_no_token_of_the_last_block,
-        a_finished_block_written_by_the_next_one_s_first_pass_changes_no_token,
-        requests_get_the_tokens_of_the_forward_pass_whatever_the_scheduler,
-        pages_that_the_kernels_do_not_take_are_refused_when_the_engine_opens,
-    };
-    return SUITE_RUN("live_exact", tests);
-}
+SUITE("live_exact")

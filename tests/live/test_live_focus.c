@@ -16,8 +16,6 @@ static const struct arrival apart[] = {
 };
 enum { N = 3 };
 
-static char plugin[256];
-
 #define SYSTEM(name, ...)                                                                          \
     live_system_of(name, "sdar-tiny",                                                              \
                    (const char *const[]){"block_tokens=8", "page_tokens=4", __VA_ARGS__, NULL})
@@ -31,7 +29,7 @@ static void check_served(const struct served *served) {
 static const char *const names[] = {"dc", "dc+", "focus"};
 
 /* A budget that nobody exceeds: FOCUS is the cache that it stands on. */
-START_TEST(focus_that_keeps_everybody_is_its_delayed_cache) {
+TEST(focus_that_keeps_everybody_is_its_delayed_cache) {
     struct system *plain = SYSTEM("dc+", "decoder.threshold=0.006"),
                   *focus = SYSTEM("focus", "cache.alpha=1e6", "decoder.threshold=0.006"),
                   *tight = SYSTEM("focus", "cache.alpha=0.01", "decoder.threshold=0.006");
@@ -47,11 +45,10 @@ START_TEST(focus_that_keeps_everybody_is_its_delayed_cache) {
     system_close(focus);
     system_close(tight);
 }
-END_TEST
 
 /* Blocks that are decoded in one pass and run once more, without prompt tokens in them, which would
  * be left out before: what is left out makes no difference. */
-START_TEST(blocks_of_one_pass_are_those_of_plain_block_diffusion) {
+TEST(blocks_of_one_pass_are_those_of_plain_block_diffusion) {
     static const struct arrival whole[] = {
         {.id = 0, .prompt_tokens = 8, .output_tokens = 20},
         {.id = 1, .prompt_tokens = 24, .output_tokens = 9},
@@ -70,10 +67,9 @@ START_TEST(blocks_of_one_pass_are_those_of_plain_block_diffusion) {
     free(expected);
     system_close(plain);
 }
-END_TEST
 
 /* Fewer tokens run than where whole blocks do. */
-START_TEST(positions_are_left_out) {
+TEST(positions_are_left_out) {
     uint64_t tokens[4];
     for (size_t i = 0; i < 4; i++) {
         struct system *system = SYSTEM(i == 3 ? "lmdeploy" : names[i], "decoder=fixed");
@@ -89,11 +85,10 @@ START_TEST(positions_are_left_out) {
     ck_assert_uint_lt(tokens[0], tokens[1]);
     ck_assert_uint_lt(tokens[1], tokens[3]);
 }
-END_TEST
 
 /* Simulated and live alike: the decoder wants the whole block at once, and gets what FOCUS left of
  * it. */
-START_TEST(a_count_of_more_than_an_eviction_leaves_commits_what_is_left) {
+TEST(a_count_of_more_than_an_eviction_leaves_commits_what_is_left) {
     for (int simulates = 0; simulates < 2; simulates++) {
         struct system *system = SYSTEM("focus", "decoder=fixed", "steps_per_block=1");
         struct serving serving = {
@@ -116,22 +111,19 @@ START_TEST(a_count_of_more_than_an_eviction_leaves_commits_what_is_left) {
         system_close(system);
     }
 }
-END_TEST
 
 /* The same code from a shared object: the core knows a policy by its answers alone. Live and
  * simulated, with what the steps cost. */
-START_TEST(a_plug_in_does_what_the_built_in_does) {
+TEST(a_plug_in_does_what_the_built_in_does) {
     static const struct {
         const char *system, *model, *plugin;
     } pairs[] = {{"focus", "sdar-tiny", "copy_focus"}, {"dkv-cache", "llada-tiny", "copy_dkv"}};
-    const char *folder = getenv("UNMASK_PLUGINS");
     for (int i = 0; i < 4; i++) {
         const struct cache_policy *caches[2];
         struct served *served[2];
         for (int copy = 0; copy < 2; copy++) {
             char cache[300];
-            snprintf(cache, sizeof cache, "cache=%s/%s.so",
-                     folder != NULL ? folder : "build/plugins", pairs[i / 2].plugin);
+            snprintf(cache, sizeof cache, "cache=%s", suite_plugin(pairs[i / 2].plugin));
             struct system *system = live_system_of(
                 pairs[i / 2].system, pairs[i / 2].model,
                 (const char *const[]){"block_tokens=8", "decoder=threshold",
@@ -153,18 +145,5 @@ START_TEST(a_plug_in_does_what_the_built_in_does) {
         free(served[1]);
     }
 }
-END_TEST
 
-int main(void) {
-    const char *folder = getenv("UNMASK_PLUGINS");
-    snprintf(plugin, sizeof plugin, "%s/template_decoder.so",
-             folder != NULL ? folder : "build/plugins");
-    const TTest *const tests[] = {
-        focus_that_keeps_everybody_is_its_delayed_cache,
-        a_plug_in_does_what_the_built_in_does,
-        blocks_of_one_pass_are_those_of_plain_block_diffusion,
-        positions_are_left_out,
-        a_count_of_more_than_an_eviction_leaves_commits_what_is_left,
-    };
-    return SUITE_RUN("live_focus", tests);
-}
+SUITE("live_focus")

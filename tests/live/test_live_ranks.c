@@ -44,7 +44,7 @@ static struct served *serve_by(size_t i, const char *ranks) {
     return served;
 }
 
-START_TEST(ranks_serve_the_tokens_of_one_device) {
+TEST_EACH(ranks_serve_the_tokens_of_one_device, N_CASES) {
     struct served *one = serve_by((size_t)_i, "1"), *two = serve_by((size_t)_i, "2");
     same_tokens(one, two, N);
     ck_assert_uint_eq(one->n_steps, two->n_steps);
@@ -56,10 +56,9 @@ START_TEST(ranks_serve_the_tokens_of_one_device) {
     free(one);
     free(two);
 }
-END_TEST
 
 /* Drawn prompts are of all tokens, not of one rank's. */
-START_TEST(prompts_are_drawn_from_the_whole_vocabulary) {
+TEST(prompts_are_drawn_from_the_whole_vocabulary) {
     static const char *const settings[] = {"tensor_parallel=2", NULL};
     struct system *system = live_system_of("fast-dllm", "dream-tiny", settings);
     struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
@@ -85,9 +84,8 @@ START_TEST(prompts_are_drawn_from_the_whole_vocabulary) {
     engine_close(engine);
     system_close(system);
 }
-END_TEST
 
-START_TEST(what_ranks_do_not_run_is_refused_when_the_engine_opens) {
+TEST(what_ranks_do_not_run_is_refused_when_the_engine_opens) {
     static const char *const settings[] = {"tensor_parallel=2", "decoder=credit", NULL};
     struct system *system = live_system_of("fast-dllm", "dream-tiny", settings);
     struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
@@ -98,20 +96,5 @@ START_TEST(what_ranks_do_not_run_is_refused_when_the_engine_opens) {
                                "does not: set tensor_parallel = 1");
     system_close(system);
 }
-END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("live ranks");
-    TCase *each = tcase_create("each"), *others = tcase_create("others");
-    tcase_add_loop_test(each, ranks_serve_the_tokens_of_one_device, 0, N_CASES);
-    tcase_add_test(others, prompts_are_drawn_from_the_whole_vocabulary);
-    tcase_add_test(others, what_ranks_do_not_run_is_refused_when_the_engine_opens);
-    suite_add_tcase(suite, each);
-    suite_add_tcase(suite, others);
-    tcase_set_timeout(each, 60);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed > 0;
-}
+SUITE("live ranks")

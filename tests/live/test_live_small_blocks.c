@@ -149,7 +149,7 @@ static void decode_all(const struct model *model, bool block_cache, struct decod
     rig_close(rig);
 }
 
-START_TEST(small_blocks_decode_what_the_released_loop_decodes) {
+TEST(small_blocks_decode_what_the_released_loop_decodes) {
     static struct decoding all[N];
     static const char *const scopes[] = {"logit_scope=queries", "logit_scope=masked",
                                          "logit_scope=block", "logit_scope=generation"};
@@ -182,7 +182,6 @@ START_TEST(small_blocks_decode_what_the_released_loop_decodes) {
     ck_assert_int_gt(n_parts[0], 50);
     ck_assert_int_eq(n_parts[1], 0);
 }
-END_TEST
 
 /* ---- company, memory, schedules ---- */
 
@@ -196,7 +195,7 @@ static uint32_t plan_silently(const void *state, const void *memory, const struc
     return holds;
 }
 
-START_TEST(parts_that_a_policy_does_not_announce_end_the_run) {
+TEST(parts_that_a_policy_does_not_announce_end_the_run) {
     struct system *system = SYSTEM(BY_SMALL_BLOCKS);
     struct cache_policy silent = *system->cache;
     announcing = system->cache;
@@ -211,12 +210,5 @@ START_TEST(parts_that_a_policy_does_not_announce_end_the_run) {
     free(served);
     system_close(system);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        small_blocks_decode_what_the_released_loop_decodes,
-        parts_that_a_policy_does_not_announce_end_the_run,
-    };
-    return SUITE_RUN("live_small_blocks", tests);
-}
+SUITE("live_small_blocks")

@@ -47,7 +47,7 @@ static void fill_logits(int kind, struct rng *rng, float *logits) {
     }
 }
 
-START_TEST(a_softmax_is_that_of_each_row) {
+TEST(a_softmax_is_that_of_each_row) {
     enum { KINDS = 7 };
     struct rng rng = rng_stream(3, "logits");
     float logits[KINDS][VOCAB], y[KINDS][VOCAB];
@@ -79,9 +79,8 @@ START_TEST(a_softmax_is_that_of_each_row) {
         .logits = logits[0], .y = logits[0], .n_rows = 1, .n_vocab = VOCAB, .dtype = KERNEL_F32});
     ck_assert_mem_eq(logits[0], y[0], sizeof y[0]);
 }
-END_TEST
 
-START_TEST(weights_and_thresholds_are_those_of_the_schedule) {
+TEST(weights_and_thresholds_are_those_of_the_schedule) {
     const struct call_keep_expected at = {
         .weight_init = 0.15, .weight_growth = 0.02, .weight_most = 0.3, .n_channels = 1};
     for (int32_t i = 0; i < 60; i++) {
@@ -107,10 +106,9 @@ START_TEST(weights_and_thresholds_are_those_of_the_schedule) {
         ck_assert_int_eq(step, i + 1);
     }
 }
-END_TEST
 
 /* Places as they come, some rows and tokens without one, some tokens decided. */
-START_TEST(what_is_kept_of_a_row_is_added_to_masked_tokens_of_its_place) {
+TEST(what_is_kept_of_a_row_is_added_to_masked_tokens_of_its_place) {
     struct rng rng = rng_stream(4, "rows");
     float x[ROWS][CHANNELS], kept[PLACES][CHANNELS], y[ROWS][CHANNELS], before[ROWS][CHANNELS];
     const int32_t places[ROWS] = {6, -1, 0, 3, 2}, tokens[ROWS] = {3, 6, -1, 2, 5};
@@ -153,10 +151,9 @@ START_TEST(what_is_kept_of_a_row_is_added_to_masked_tokens_of_its_place) {
         ck_assert_float_eq(y[4][c], before[4][c]); /* nothing was kept there */
     }
 }
-END_TEST
 
 /* More inputs than the CPU's panels hold at once. */
-START_TEST(a_product_by_inputs_is_the_weighted_sum_of_a_matrix_s_rows) {
+TEST(a_product_by_inputs_is_the_weighted_sum_of_a_matrix_s_rows) {
     enum { INPUTS = 70000, OUTPUTS = 264, TOKENS = 19, STRIDE = INPUTS + 8 };
     struct rng rng = rng_stream(5, "product");
     float *x = malloc(sizeof *x * STRIDE * TOKENS), *w = malloc(sizeof *w * INPUTS * OUTPUTS);
@@ -228,7 +225,6 @@ START_TEST(a_product_by_inputs_is_the_weighted_sum_of_a_matrix_s_rows) {
     free(y);
     free(one);
 }
-END_TEST
 
 /* ---- what enters a step ---- */
 
@@ -342,7 +338,7 @@ static void check_embeddings(struct system *system, float least) {
 }
 
 /* Steps one by one, several a visit, and a step issued again and again; logits in chunks. */
-START_TEST(masked_tokens_enter_a_step_with_what_the_one_before_it_said) {
+TEST(masked_tokens_enter_a_step_with_what_the_one_before_it_said) {
     static const char *const caches[] = {"cache=none", "cache=dual", "cache=vicinity",
                                          "cache=prefix", "cache=sparse-head"};
     for (int i = 0; i < 5; i++) {
@@ -365,11 +361,10 @@ START_TEST(masked_tokens_enter_a_step_with_what_the_one_before_it_said) {
     in_chunks->chunks.bound.of[CHUNK_LOGITS] = 4;
     check_embeddings(in_chunks, 0);
 }
-END_TEST
 
 /* ---- tokens ---- */
 
-START_TEST(without_weight_it_decides_as_plain_steps_do) {
+TEST(without_weight_it_decides_as_plain_steps_do) {
     static const char *const weightless[] = {"iteration.weight_init=0",
                                              "iteration.weight_growth=0"};
     for (int i = 0; i < 2; i++) {
@@ -397,7 +392,6 @@ START_TEST(without_weight_it_decides_as_plain_steps_do) {
         }
     }
 }
-END_TEST
 
 /* ---- whose places they are ---- */
 
@@ -456,7 +450,7 @@ static struct served *follow(struct system *system, const struct arrival *arriva
 }
 
 /* Of those that come back, too: a step in the middle of a block clears nothing. */
-START_TEST(whoever_is_admitted_has_empty_places) {
+TEST(whoever_is_admitted_has_empty_places) {
     struct system *system = SMOOTH("llada-tiny", "cache=dual");
     struct engine_request asked = {.device = "cpu", .weights = "random:3", .system = system};
     struct engine *engine;
@@ -490,14 +484,13 @@ START_TEST(whoever_is_admitted_has_empty_places) {
     engine_close(engine);
     system_close(system);
 }
-END_TEST
 
 #define EXACT(model, ...)                                                                          \
     live_system_of("sdar", model,                                                                  \
                    (const char *const[]){"runtime=unmask", "prefix_caching=off", "block_tokens=4", \
                                          "page_tokens=4", "iteration=smooth", __VA_ARGS__, NULL})
 
-START_TEST(a_place_is_that_of_its_position_whoever_is_preempted) {
+TEST(a_place_is_that_of_its_position_whoever_is_preempted) {
     static const char *const models[] = {"sdar-tiny", "fast-dllm-v2-tiny", "llada2-tiny"};
     uint32_t n_preempted = 0;
     for (int i = 0; i < 3; i++) {
@@ -519,13 +512,12 @@ START_TEST(a_place_is_that_of_its_position_whoever_is_preempted) {
     }
     ck_assert_uint_gt(n_preempted, 2);
 }
-END_TEST
 
 /* ---- schedules ---- */
 
 /* ---- memory ---- */
 
-START_TEST(what_is_kept_is_planned_and_allocated_to_the_byte) {
+TEST(what_is_kept_is_planned_and_allocated_to_the_byte) {
     struct system *smooth = SMOOTH("llada-tiny", "cache=dual"),
                   *plain = SMOOTH("llada-tiny", "cache=dual", "iteration=plain");
     const int64_t bytes = 4LL * 6 * 256 * F32_BYTES; /* requests, positions, channels */
@@ -552,7 +544,6 @@ START_TEST(what_is_kept_is_planned_and_allocated_to_the_byte) {
     system_close(smooth);
     system_close(plain);
 }
-END_TEST
 
 /* ---- refusals ---- */
 
@@ -565,7 +556,7 @@ static void assert_refused(struct system *system, const char *sentence) {
     system_close(system);
 }
 
-START_TEST(what_the_engine_does_not_smooth_is_refused_when_it_opens) {
+TEST(what_the_engine_does_not_smooth_is_refused_when_it_opens) {
     assert_refused(SMOOTH("llada-tiny", "cache=dual", "tensor_parallel=2"),
                    "iteration = smooth looks at the logits of all GPUs, which the engine does not: "
                    "set tensor_parallel = 1");
@@ -575,20 +566,5 @@ START_TEST(what_the_engine_does_not_smooth_is_refused_when_it_opens) {
                    "iteration = smooth keeps what a step says of every masked position, and cache "
                    "focus evicts some in its middle: the engine does not run both");
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        a_softmax_is_that_of_each_row,
-        weights_and_thresholds_are_those_of_the_schedule,
-        what_is_kept_of_a_row_is_added_to_masked_tokens_of_its_place,
-        a_product_by_inputs_is_the_weighted_sum_of_a_matrix_s_rows,
-        masked_tokens_enter_a_step_with_what_the_one_before_it_said,
-        without_weight_it_decides_as_plain_steps_do,
-        whoever_is_admitted_has_empty_places,
-        a_place_is_that_of_its_position_whoever_is_preempted,
-        what_is_kept_is_planned_and_allocated_to_the_byte,
-        what_the_engine_does_not_smooth_is_refused_when_it_opens,
-    };
-    return SUITE_RUN("live smooth", tests);
-}
+SUITE("live smooth")

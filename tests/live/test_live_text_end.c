@@ -76,7 +76,7 @@ static struct end_tokens choose_end(const struct served *whole) {
     return (struct end_tokens){.tokens = {whole->tokens[1][11]}, .n = 1};
 }
 
-START_TEST(a_live_run_stops_at_the_end_of_text) {
+TEST(a_live_run_stops_at_the_end_of_text) {
     for (size_t i = 0; i < LINE_UPS; i++) {
         struct system *system = system_of(&line_ups[i], NULL);
         static const struct end_tokens none;
@@ -103,9 +103,8 @@ START_TEST(a_live_run_stops_at_the_end_of_text) {
         system_close(system);
     }
 }
-END_TEST
 
-START_TEST(without_early_stop_the_answer_is_known_and_what_is_behind_it_counted) {
+TEST(without_early_stop_the_answer_is_known_and_what_is_behind_it_counted) {
     struct system *system = system_of(&line_ups[0], "early_stop=off");
     static const struct end_tokens none;
     struct served *whole = serve_ended(system, &none, NULL);
@@ -125,10 +124,9 @@ START_TEST(without_early_stop_the_answer_is_known_and_what_is_behind_it_counted)
     free(served);
     system_close(system);
 }
-END_TEST
 
 /* Random weights say nothing of ends; arrivals that do are taken at their word. */
-START_TEST(where_no_token_ends_a_text_arrivals_say_where_it_ends) {
+TEST(where_no_token_ends_a_text_arrivals_say_where_it_ends) {
     struct arrival arrivals[N];
     memcpy(arrivals, together, sizeof arrivals);
     arrivals[1].answer_tokens = 11;
@@ -144,9 +142,8 @@ START_TEST(where_no_token_ends_a_text_arrivals_say_where_it_ends) {
     free(served);
     system_close(system);
 }
-END_TEST
 
-START_TEST(what_a_live_run_ended_is_simulated_with_its_ends) {
+TEST(what_a_live_run_ended_is_simulated_with_its_ends) {
     for (size_t i = 0; i < LINE_UPS; i++) {
         char path[64];
         struct err err = {0};
@@ -186,7 +183,6 @@ START_TEST(what_a_live_run_ended_is_simulated_with_its_ends) {
         system_close(system);
     }
 }
-END_TEST
 
 static void write_config(const char *folder, const char *name, const char *text) {
     char path[128];
@@ -197,7 +193,7 @@ static void write_config(const char *folder, const char *name, const char *text)
     fclose(file);
 }
 
-START_TEST(a_checkpoint_says_what_ends_a_text) {
+TEST(a_checkpoint_says_what_ends_a_text) {
     char folder[] = "/tmp/unmask_ends_XXXXXX", path[128];
     struct err err = {0};
     struct end_tokens ends;
@@ -223,15 +219,5 @@ START_TEST(a_checkpoint_says_what_ends_a_text) {
     remove(path);
     rmdir(folder);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        a_live_run_stops_at_the_end_of_text,
-        without_early_stop_the_answer_is_known_and_what_is_behind_it_counted,
-        where_no_token_ends_a_text_arrivals_say_where_it_ends,
-        what_a_live_run_ended_is_simulated_with_its_ends,
-        a_checkpoint_says_what_ends_a_text,
-    };
-    return SUITE_RUN("live text end", tests);
-}
+SUITE("live text end")

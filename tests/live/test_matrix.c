@@ -272,7 +272,7 @@ static bool find_config(size_t i, struct matrix_config *out) {
     return false;
 }
 
-START_TEST(a_configuration_keeps_its_invariants) {
+TEST_EACH(a_configuration_keeps_its_invariants, 1) {
     struct matrix_config config;
     ck_assert(find_config((size_t)_i, &config));
     struct subject s = {&config, &sets[config.set], open_config(&config, NULL), NULL};
@@ -285,7 +285,6 @@ START_TEST(a_configuration_keeps_its_invariants) {
     free(s.base);
     system_close(s.system);
 }
-END_TEST
 
 /* The configurations by the numbers that a failure names. */
 static void print_configs(void) {
@@ -300,10 +299,6 @@ static void print_configs(void) {
 }
 
 int main(int argc, char **argv) {
-    const char *folder = getenv("UNMASK_PLUGINS");
-    folder = folder != NULL ? folder : "build/plugins";
-    snprintf(choosing, sizeof choosing, "%s/template_decoder.so", folder);
-    snprintf(ruling, sizeof ruling, "%s/template_rule.so", folder);
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         print_configs();
         return EXIT_SUCCESS;
@@ -313,17 +308,8 @@ int main(int argc, char **argv) {
     while (find_config((size_t)n, &config)) {
         n++;
     }
-    Suite *suite = suite_create("matrix of live runs (--list)");
-    TCase *tcase = tcase_create("matrix");
-    tcase_set_timeout(tcase, 120);
     /* Arguments: the first configuration, and the one behind the last. */
-    bool is_part = argc == 3;
-    tcase_add_loop_test(tcase, a_configuration_keeps_its_invariants, is_part ? atoi(argv[1]) : 0,
-                        is_part ? atoi(argv[2]) : n);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    suite_tests[0].begin = argc == 3 ? atoi(argv[1]) : 0;
+    suite_tests[0].end = argc == 3 ? atoi(argv[2]) : n;
+    return suite_run("matrix of live runs (--list)");
 }

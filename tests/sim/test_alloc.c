@@ -103,7 +103,7 @@ static struct watch watch_run(const char *name, const char *const *settings) {
     return watch_decode(name, settings, NULL);
 }
 
-START_TEST(no_step_of_any_system_allocates) {
+TEST(no_step_of_any_system_allocates) {
     static const char *const names[] = {"dllm-serve", "dllm-serve-published", "fast-dllm-published",
                                         "dllm-cache-published", "ablation-engine"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -112,15 +112,13 @@ START_TEST(no_step_of_any_system_allocates) {
         ck_assert_int_eq(watch.at_last, watch.at_first);
     }
 }
-END_TEST
 
-START_TEST(drawn_confidences_allocate_nothing_either) {
+TEST(drawn_confidences_allocate_nothing_either) {
     static const char *const settings[] = {"decoder=threshold", "logit_scope=masked", NULL};
     struct watch watch = watch_run("dllm-serve", settings);
     ck_assert_uint_gt(watch.n_steps, 200);
     ck_assert_int_eq(watch.at_last, watch.at_first);
 }
-END_TEST
 
 /* What a trace would hold of requests of 64 tokens: a block of 32 is decoded one by one. */
 static int tokens_of(const void *state, uint64_t request, uint64_t *out, struct err *err) {
@@ -136,26 +134,14 @@ static int pass_of(const void *state, uint64_t request, uint32_t index, struct d
     return 0;
 }
 
-START_TEST(recalled_decisions_allocate_nothing_either) {
+TEST(recalled_decisions_allocate_nothing_either) {
     static const char *const settings[] = {"decoder=threshold", NULL};
     const struct decode_source decode = {NULL, "a trace", tokens_of, pass_of, NULL};
     struct watch watch = watch_decode("dllm-serve", settings, &decode);
     ck_assert_uint_gt(watch.n_steps, 200);
     ck_assert_int_eq(watch.at_last, watch.at_first);
 }
-END_TEST
-
-int main(void) {
-    const TTest *const tests[] = {no_step_of_any_system_allocates,
-                                  drawn_confidences_allocate_nothing_either,
-                                  recalled_decisions_allocate_nothing_either};
-    return SUITE_RUN("alloc", tests);
-}
-
-#else
-
-int main(void) {
-    return 0; /* nothing can be counted here */
-}
 
 #endif
+
+SUITE("alloc")

@@ -111,7 +111,7 @@ static void run_load(const struct allocator_settings *settings, bool is_expandab
     allocator_close(load.allocator);
 }
 
-START_TEST(random_requests_conserve_memory_and_all_of_it_goes_back) {
+TEST(random_requests_conserve_memory_and_all_of_it_goes_back) {
     struct rng rng = rng_stream(11, "allocations");
     for (int round = 0; round < 96; round++) {
         struct allocator_settings settings = {
@@ -122,7 +122,6 @@ START_TEST(random_requests_conserve_memory_and_all_of_it_goes_back) {
         run_load(&settings, (round & 8) != 0, &rng);
     }
 }
-END_TEST
 
 /* ---- rules ---- */
 
@@ -143,7 +142,7 @@ static void holds(const struct allocator *allocator, int64_t allocated, int64_t 
     ck_assert_int_eq(counts.n_segments, n_segments);
 }
 
-START_TEST(sizes_decide_rounding_pool_and_segment) {
+TEST(sizes_decide_rounding_pool_and_segment) {
     static const struct {
         int64_t asked, block, segment;
     } cases[] = {
@@ -164,9 +163,8 @@ START_TEST(sizes_decide_rounding_pool_and_segment) {
         allocator_close(allocator);
     }
 }
-END_TEST
 
-START_TEST(the_smallest_free_block_is_taken_and_the_lowest_among_equals) {
+TEST(the_smallest_free_block_is_taken_and_the_lowest_among_equals) {
     struct allocator *allocator = allocator_open(&no_settings, false);
     struct allocator_block *high = get(allocator, 40 * MIB), *low = get(allocator, 40 * MIB);
     struct allocator_block *wide = get(allocator, 60 * MIB);
@@ -180,9 +178,8 @@ START_TEST(the_smallest_free_block_is_taken_and_the_lowest_among_equals) {
     ck_assert_int_eq(allocator_block_bytes(block), 40 * MIB); /* 1 MiB is not split off */
     allocator_close(allocator);
 }
-END_TEST
 
-START_TEST(freed_neighbours_merge) {
+TEST(freed_neighbours_merge) {
     struct allocator *allocator = allocator_open(&no_settings, false);
     struct allocator_block *blocks[3];
     for (int i = 0; i < 3; i++) {
@@ -203,9 +200,8 @@ START_TEST(freed_neighbours_merge) {
     holds(allocator, 20 * MIB, 40 * MIB, 0, 2);
     allocator_close(allocator);
 }
-END_TEST
 
-START_TEST(blocks_of_the_split_limit_are_kept_whole_for_requests_nearly_as_large) {
+TEST(blocks_of_the_split_limit_are_kept_whole_for_requests_nearly_as_large) {
     struct allocator_settings settings = {.max_split_bytes = 64 * MIB};
     struct allocator *allocator = allocator_open(&settings, false);
     allocator_free(allocator, get(allocator, 100 * MIB));
@@ -220,9 +216,8 @@ START_TEST(blocks_of_the_split_limit_are_kept_whole_for_requests_nearly_as_large
     allocator_free(allocator, less);
     allocator_close(allocator);
 }
-END_TEST
 
-START_TEST(at_the_limit_idle_segments_go_back_before_a_request_is_refused) {
+TEST(at_the_limit_idle_segments_go_back_before_a_request_is_refused) {
     struct allocator_settings settings = {.limit_bytes = 100 * MIB};
     struct allocator *allocator = allocator_open(&settings, false);
     allocator_free(allocator, get(allocator, 60 * MIB));
@@ -235,9 +230,8 @@ START_TEST(at_the_limit_idle_segments_go_back_before_a_request_is_refused) {
     allocator_free(allocator, kept);
     allocator_close(allocator);
 }
-END_TEST
 
-START_TEST(at_the_limit_unsplittable_segments_go_back_only_as_far_as_needed) {
+TEST(at_the_limit_unsplittable_segments_go_back_only_as_far_as_needed) {
     struct allocator_settings settings = {.limit_bytes = 400 * MIB, .max_split_bytes = 64 * MIB};
     struct allocator *allocator = allocator_open(&settings, false);
     struct allocator_block *blocks[] = {get(allocator, 70 * MIB), get(allocator, 110 * MIB),
@@ -251,9 +245,8 @@ START_TEST(at_the_limit_unsplittable_segments_go_back_only_as_far_as_needed) {
     holds(allocator, 90 * MIB, 330 * MIB, 0, 4);
     allocator_close(allocator);
 }
-END_TEST
 
-START_TEST(garbage_collection_gives_back_what_has_been_idle_for_longest) {
+TEST(garbage_collection_gives_back_what_has_been_idle_for_longest) {
     struct allocator_settings settings = {.limit_bytes = 400 * MIB, .gc_threshold = 0.5};
     struct allocator *allocator = allocator_open(&settings, false);
     struct allocator_block *old = get(allocator, 130 * MIB), *young = get(allocator, 100 * MIB);
@@ -268,9 +261,8 @@ START_TEST(garbage_collection_gives_back_what_has_been_idle_for_longest) {
     holds(allocator, 140 * MIB, 240 * MIB, 0, 2);
     allocator_close(allocator);
 }
-END_TEST
 
-START_TEST(an_expandable_segment_grows_where_others_leave_slivers) {
+TEST(an_expandable_segment_grows_where_others_leave_slivers) {
     struct allocator *plain = allocator_open(&no_settings, false);
     struct allocator *expandable = allocator_open(&no_settings, true);
     for (int64_t size = 30; size <= 60; size += 10) {
@@ -289,7 +281,6 @@ START_TEST(an_expandable_segment_grows_where_others_leave_slivers) {
     allocator_close(plain);
     allocator_close(expandable);
 }
-END_TEST
 
 /* ---- what lies above the allocator ---- */
 
@@ -323,7 +314,7 @@ static void two_halves(struct stream *stream, bool are_apart) {
     say(stream, STREAM_FREE, 2, 0);
 }
 
-START_TEST(compiled_code_keeps_dead_buffers_for_equal_sizes_within_a_graph) {
+TEST(compiled_code_keeps_dead_buffers_for_equal_sizes_within_a_graph) {
     struct stream together, apart;
     two_halves(&together, false);
     two_halves(&apart, true);
@@ -338,9 +329,8 @@ START_TEST(compiled_code_keeps_dead_buffers_for_equal_sizes_within_a_graph) {
     stream_fini(&together);
     stream_fini(&apart);
 }
-END_TEST
 
-START_TEST(compiled_code_takes_over_the_latest_of_the_graphs_own_dead_buffers) {
+TEST(compiled_code_takes_over_the_latest_of_the_graphs_own_dead_buffers) {
     struct stream stream, asked;
     struct err err = {0};
     stream_init(&stream);
@@ -369,9 +359,8 @@ START_TEST(compiled_code_takes_over_the_latest_of_the_graphs_own_dead_buffers) {
     stream_fini(&stream);
     stream_fini(&asked);
 }
-END_TEST
 
-START_TEST(a_pooled_graph_allocates_its_intermediate_buffers_at_once) {
+TEST(a_pooled_graph_allocates_its_intermediate_buffers_at_once) {
     struct stream stream;
     stream_init(&stream);
     say(&stream, STREAM_GRAPH, 0, 0);
@@ -392,9 +381,8 @@ START_TEST(a_pooled_graph_allocates_its_intermediate_buffers_at_once) {
     ck_assert_int_eq(report.figures[FIGURE_OUTCOME].n_compared, 0); /* another program, in a way */
     stream_fini(&stream);
 }
-END_TEST
 
-START_TEST(every_model_frees_what_it_allocates) {
+TEST(every_model_frees_what_it_allocates) {
     struct rng rng = rng_stream(12, "streams");
     for (int round = 0; round < 40; round++) {
         struct stream stream;
@@ -445,7 +433,6 @@ START_TEST(every_model_frees_what_it_allocates) {
         stream_fini(&stream);
     }
 }
-END_TEST
 
 /* ---- recordings ---- */
 
@@ -483,7 +470,7 @@ static void is_equal(const char *name, const struct stream *stream, enum allocat
                   (long long)agreement->model, (long long)agreement->recorded);
 }
 
-START_TEST(the_model_does_after_every_event_what_pytorch_did) {
+TEST(the_model_does_after_every_event_what_pytorch_did) {
     for (size_t i = 0; i < sizeof recordings / sizeof recordings[0]; i++) {
         struct stream stream;
         read_recording(recordings[i], &stream);
@@ -500,9 +487,8 @@ START_TEST(the_model_does_after_every_event_what_pytorch_did) {
         stream_fini(&stream);
     }
 }
-END_TEST
 
-START_TEST(recordings_refuse_collect_and_fragment) {
+TEST(recordings_refuse_collect_and_fragment) {
     struct stream stream;
     read_recording("random-collected", &stream);
     ck_assert_uint_eq(replay(&stream, "torch").n_refused, 122);
@@ -518,9 +504,8 @@ START_TEST(recordings_refuse_collect_and_fragment) {
     ck_assert_double_eq_tol(allocator_fragmentation(&report), 0.780, 0.001);
     stream_fini(&stream);
 }
-END_TEST
 
-START_TEST(what_only_the_recording_was_refused_is_freed_at_once) {
+TEST(what_only_the_recording_was_refused_is_freed_at_once) {
     struct stream stream;
     read_recording("random-limited", &stream);
     stream.settings.limit_bytes = 0;
@@ -537,9 +522,8 @@ START_TEST(what_only_the_recording_was_refused_is_freed_at_once) {
                       report.figures[FIGURE_RESERVED].n_equal);
     stream_fini(&stream);
 }
-END_TEST
 
-START_TEST(the_first_difference_from_a_recording_is_named) {
+TEST(the_first_difference_from_a_recording_is_named) {
     struct stream stream;
     read_recording("random-default", &stream);
     stream.events[700].recorded.reserved_bytes += 512;
@@ -551,10 +535,9 @@ START_TEST(the_first_difference_from_a_recording_is_named) {
     ck_assert_int_eq(agreement->recorded, agreement->model + 512);
     stream_fini(&stream);
 }
-END_TEST
 
 /* A segment address that others hold, or that is far out, is no reason to fall. */
-START_TEST(addresses_that_contradict_each_other_are_not_heeded) {
+TEST(addresses_that_contradict_each_other_are_not_heeded) {
     for (int expandable = 0; expandable < 2; expandable++) {
         struct allocator *allocator = allocator_open(&no_settings, expandable != 0);
         struct err err = {0};
@@ -566,16 +549,15 @@ START_TEST(addresses_that_contradict_each_other_are_not_heeded) {
         allocator_close(allocator);
     }
 }
-END_TEST
 
 /* ---- files ---- */
 
-START_TEST(a_stream_survives_being_written_and_read) {
+TEST(a_stream_survives_being_written_and_read) {
     struct stream stream, again;
     struct err err = {0};
     read_recording("random-limited-max-split", &stream);
     stream.settings.gc_threshold = 0.1;
-    const char *path = cli_path("again.csv");
+    const char *path = scratch_path("again.csv");
     FILE *file = fopen(path, "w");
     ck_assert_ptr_nonnull(file);
     ck_assert_int_eq(stream_write(&stream, file, path, &err), 0);
@@ -594,11 +576,10 @@ START_TEST(a_stream_survives_being_written_and_read) {
     stream_fini(&stream);
     stream_fini(&again);
 }
-END_TEST
 
 #define HEAD "event,id,bytes\n"
 
-START_TEST(malformed_streams_are_refused_with_one_sentence) {
+TEST(malformed_streams_are_refused_with_one_sentence) {
     static const struct {
         const char *text, *sentence;
     } cases[] = {
@@ -632,7 +613,7 @@ START_TEST(malformed_streams_are_refused_with_one_sentence) {
         {HEAD "empty,0,\n", "2: empty takes no id"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const char *path = cli_write("bad.csv", cases[i].text);
+        const char *path = scratch_write("bad.csv", cases[i].text);
         struct stream stream;
         struct err err = {0};
         char expected[512];
@@ -643,9 +624,8 @@ START_TEST(malformed_streams_are_refused_with_one_sentence) {
         stream_fini(&stream);
     }
 }
-END_TEST
 
-START_TEST(a_missing_file_and_a_full_disk_are_told) {
+TEST(a_missing_file_and_a_full_disk_are_told) {
     struct stream stream;
     struct err err = {0};
     stream_init(&stream);
@@ -658,13 +638,12 @@ START_TEST(a_missing_file_and_a_full_disk_are_told) {
     ck_assert_str_eq(err.text, "cannot write /dev/full: No space left on device");
     fclose(full);
 }
-END_TEST
 
 /* ---- the command ---- */
 
 #define RECORDED "tests/golden/allocations/random-limited.csv"
 
-START_TEST(the_command_reports_peaks_and_agreement) {
+TEST(the_command_reports_peaks_and_agreement) {
     char *text = PRINTS("plan", "allocator", "--stream", RECORDED);
     ck_assert_ptr_nonnull(strstr(text, "peak reserved        2 GiB       2147483648 bytes\n"));
     ck_assert_ptr_nonnull(
@@ -676,13 +655,12 @@ START_TEST(the_command_reports_peaks_and_agreement) {
     ck_assert_ptr_nonnull(strstr(text, "\"agreement\": null\n"));
     free(text);
 }
-END_TEST
 
-START_TEST(the_command_names_the_first_event_that_differs) {
-    const char *path = cli_write("other.csv", "# model = torch\n"
-                                              "event,id,bytes,reserved_bytes\n"
-                                              "alloc,0,512,2097152\n"
-                                              "alloc,1,4194304,4194304\n");
+TEST(the_command_names_the_first_event_that_differs) {
+    const char *path = scratch_write("other.csv", "# model = torch\n"
+                                                  "event,id,bytes,reserved_bytes\n"
+                                                  "alloc,0,512,2097152\n"
+                                                  "alloc,1,4194304,4194304\n");
     char *text = PRINTS("plan", "allocator", "--stream", path), expected[256];
     snprintf(expected, sizeof expected,
              "reserved_bytes  equal after 1 of 2 events; first at %s:4: model 23068672, recorded "
@@ -694,46 +672,13 @@ START_TEST(the_command_names_the_first_event_that_differs) {
     ck_assert_ptr_nonnull(strstr(text, "\"line\": 4,\n"));
     free(text);
 }
-END_TEST
 
-START_TEST(the_command_refuses_what_makes_no_sense) {
+TEST(the_command_refuses_what_makes_no_sense) {
     REFUSES(2, "plan allocator needs --stream FILE", "plan", "allocator");
     REFUSES(2, "unknown allocator model 'torhc'; did you mean 'torch'?", "plan", "allocator",
             "--stream", RECORDED, "--model", "torhc");
     REFUSES(2, "--limit: 'much' is neither 'none' nor a size such as 24GiB, up to 1024GiB", "plan",
             "allocator", "--stream", RECORDED, "--limit", "much");
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        random_requests_conserve_memory_and_all_of_it_goes_back,
-        sizes_decide_rounding_pool_and_segment,
-        the_smallest_free_block_is_taken_and_the_lowest_among_equals,
-        freed_neighbours_merge,
-        blocks_of_the_split_limit_are_kept_whole_for_requests_nearly_as_large,
-        at_the_limit_idle_segments_go_back_before_a_request_is_refused,
-        at_the_limit_unsplittable_segments_go_back_only_as_far_as_needed,
-        garbage_collection_gives_back_what_has_been_idle_for_longest,
-        an_expandable_segment_grows_where_others_leave_slivers,
-        compiled_code_keeps_dead_buffers_for_equal_sizes_within_a_graph,
-        compiled_code_takes_over_the_latest_of_the_graphs_own_dead_buffers,
-        a_pooled_graph_allocates_its_intermediate_buffers_at_once,
-        every_model_frees_what_it_allocates,
-        the_model_does_after_every_event_what_pytorch_did,
-        recordings_refuse_collect_and_fragment,
-        what_only_the_recording_was_refused_is_freed_at_once,
-        the_first_difference_from_a_recording_is_named,
-        addresses_that_contradict_each_other_are_not_heeded,
-        a_stream_survives_being_written_and_read,
-        malformed_streams_are_refused_with_one_sentence,
-        a_missing_file_and_a_full_disk_are_told,
-        the_command_reports_peaks_and_agreement,
-        the_command_names_the_first_event_that_differs,
-        the_command_refuses_what_makes_no_sense,
-    };
-    cli_path(NULL);
-    int status = SUITE_RUN("allocator", tests);
-    cli_fini();
-    return status;
-}
+SUITE("allocator")

@@ -5,7 +5,7 @@
 #include "sim/base/rng.h"
 #include "tests/support/suite.h"
 
-START_TEST(numbers_are_read_whole_or_not_at_all) {
+TEST(numbers_are_read_whole_or_not_at_all) {
     uint64_t u = 7;
     ck_assert(num_u64("18446744073709551615", UINT64_MAX, &u) && u == UINT64_MAX);
     ck_assert(!num_u64("18446744073709551616", UINT64_MAX, &u));
@@ -18,9 +18,8 @@ START_TEST(numbers_are_read_whole_or_not_at_all) {
     ck_assert(num_with_unit("2.5ms", "ns", &d) && d == 2.5e6);
     ck_assert(!num_with_unit("2.5ms", "bytes", &d));
 }
-END_TEST
 
-START_TEST(a_misspelt_name_is_met_with_the_nearest_known_one) {
+TEST(a_misspelt_name_is_met_with_the_nearest_known_one) {
     static const char *const names[] = {"retention", "pool_kernel", NULL};
     ck_assert_str_eq(name_nearest("retntion", names), "retention");
     ck_assert_ptr_null(name_nearest("zzz", names));
@@ -28,9 +27,8 @@ START_TEST(a_misspelt_name_is_met_with_the_nearest_known_one) {
     ck_assert_str_eq(name_hint("poolkernel", names, hint), "; did you mean 'pool_kernel'?");
     ck_assert_str_eq(name_hint("zzz", names, hint), "");
 }
-END_TEST
 
-START_TEST(sizes_are_written_for_people) {
+TEST(sizes_are_written_for_people) {
     char text[32];
     ck_assert_str_eq(num_format_bytes(text, sizeof text, 1023 * 0x1p20), "1023 MiB");
     ck_assert_str_eq(num_format_bytes(text, sizeof text, 16.03e9), "14.9 GiB");
@@ -39,9 +37,8 @@ START_TEST(sizes_are_written_for_people) {
     ck_assert_str_eq(num_format_ns(text, sizeof text, 1500), "1.5 us");
     ck_assert_str_eq(num_format_ns(text, sizeof text, 2.5e12), "2500 s");
 }
-END_TEST
 
-START_TEST(streams_depend_on_their_name_and_nothing_else) {
+TEST(streams_depend_on_their_name_and_nothing_else) {
     struct rng a = rng_stream(1, "arrivals"), b = rng_stream(1, "arrivals");
     struct rng c = rng_stream(1, "lengths"), d = rng_stream(2, "arrivals");
     uint64_t first = rng_next(&a);
@@ -49,9 +46,8 @@ START_TEST(streams_depend_on_their_name_and_nothing_else) {
     ck_assert_uint_ne(first, rng_next(&c));
     ck_assert_uint_ne(first, rng_next(&d));
 }
-END_TEST
 
-START_TEST(uniform_draws_have_the_mean_and_variance_of_a_uniform) {
+TEST(uniform_draws_have_the_mean_and_variance_of_a_uniform) {
     struct rng rng = rng_stream(3, "moments");
     const int n = 200000;
     double sum = 0, squares = 0, keyed = 0;
@@ -66,24 +62,12 @@ START_TEST(uniform_draws_have_the_mean_and_variance_of_a_uniform) {
     ck_assert_double_eq_tol(squares / n - (sum / n) * (sum / n), 1.0 / 12, 0.005);
     ck_assert_double_eq_tol(keyed / n, 0.5, 0.005);
 }
-END_TEST
 
-START_TEST(the_first_cause_of_an_error_is_kept) {
+TEST(the_first_cause_of_an_error_is_kept) {
     struct err err = {0};
     ck_assert_int_eq(err_usage(&err, "first %d", 1), ERR_USAGE);
     ck_assert_int_eq(err_world(&err, "second"), ERR_USAGE);
     ck_assert_str_eq(err.text, "first 1");
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        numbers_are_read_whole_or_not_at_all,
-        a_misspelt_name_is_met_with_the_nearest_known_one,
-        sizes_are_written_for_people,
-        streams_depend_on_their_name_and_nothing_else,
-        uniform_draws_have_the_mean_and_variance_of_a_uniform,
-        the_first_cause_of_an_error_is_kept,
-    };
-    return SUITE_RUN("base", tests);
-}
+SUITE("base")

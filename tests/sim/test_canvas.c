@@ -78,7 +78,7 @@ static void choose_blindly(const struct decoder *decoder, const void *state,
     }
 }
 
-START_TEST(blind_decoders_choose_on_the_host_what_the_device_chooses) {
+TEST(blind_decoders_choose_on_the_host_what_the_device_chooses) {
     static const char *const names[] = {"random", "origin", "sequential"};
     struct rng rng = rng_stream(8, "foresight");
     for (int i = 0; i < 3 * ROUNDS; i++) {
@@ -103,10 +103,9 @@ START_TEST(blind_decoders_choose_on_the_host_what_the_device_chooses) {
         free(state);
     }
 }
-END_TEST
 
 /* Every position is as likely to be decided first, and the order stays what it is. */
-START_TEST(a_random_order_is_drawn_once_for_a_request) {
+TEST(a_random_order_is_drawn_once_for_a_request) {
     const struct decoder *decoder = (const struct decoder *)named(POLICY_DECODER, "random");
     void *state = policy_state(&decoder->policy);
     uint32_t first[8] = {0};
@@ -131,12 +130,5 @@ START_TEST(a_random_order_is_drawn_once_for_a_request) {
     }
     free(state);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        blind_decoders_choose_on_the_host_what_the_device_chooses,
-        a_random_order_is_drawn_once_for_a_request,
-    };
-    return SUITE_RUN("canvas", tests);
-}
+SUITE("canvas")

@@ -12,19 +12,7 @@
 #include "sim/model/gpu.h"
 #include "sim/model/model.h"
 #include "sim/system/host.h"
-#include "tests/support/suite.h"
-
-static char folder[] = "/tmp/unmask-catalogue-XXXXXX";
-
-static const char *write_file(const char *name, const char *text) {
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
-    fputs(text, file);
-    fclose(file);
-    return path;
-}
+#include "tests/support/scratch.h"
 
 #define MODEL_TEXT                                                                                 \
     "[model]\ntitle = Mine\nsource = a test\nlayers = 2\nhidden = 64\nheads = 4\nkv_heads = 2\n"   \
@@ -36,9 +24,9 @@ static const char *write_file(const char *name, const char *text) {
     "peak_bandwidth = 800e9\nbest_bandwidth = 700e9\nl2_bandwidth = 2e12\nlink = none\n"           \
     "link_bandwidth = 1e9\n"
 
-START_TEST(a_file_of_ones_own_is_a_thing_like_those_that_are_shipped) {
+TEST(a_file_of_ones_own_is_a_thing_like_those_that_are_shipped) {
     struct err err = {0};
-    const char *path = write_file("mine.ini", MODEL_TEXT);
+    const char *path = scratch_write("mine.ini", MODEL_TEXT);
     const struct model *model = model_find(path, &err);
     ck_assert_msg(model != NULL, "%s", err.text);
     ck_assert_str_eq(model->name, "mine");
@@ -47,7 +35,7 @@ START_TEST(a_file_of_ones_own_is_a_thing_like_those_that_are_shipped) {
     ck_assert(model->mask == MASK_BIDIRECTIONAL && !model->tied && model->experts == 0);
     ck_assert_ptr_eq(model_find(path, &err), model);
     ck_assert_ptr_null(model_find("llada-8b", &err)->path);
-    path = write_file("card.ini", GPU_TEXT "profile = card.csv\n");
+    path = scratch_write("card.ini", GPU_TEXT "profile = card.csv\n");
     const struct gpu *gpu = gpu_find(path, &err);
     ck_assert_msg(gpu != NULL, "%s", err.text);
     ck_assert_int_eq(gpu->memory_bytes, INT64_C(4) << 30);
@@ -55,23 +43,21 @@ START_TEST(a_file_of_ones_own_is_a_thing_like_those_that_are_shipped) {
     char profile[512], beside[512];
     ck_assert_str_eq(strrchr(gpu_profile_path(gpu, profile, sizeof profile), '/'), "/card.csv");
     ck_assert_ptr_nonnull(strstr(profile, "kernels/profiles"));
-    snprintf(beside, sizeof beside, "%s", write_file("card.csv", ""));
+    snprintf(beside, sizeof beside, "%s", scratch_write("card.csv", ""));
     ck_assert_str_eq(gpu_profile_path(gpu, profile, sizeof profile), beside);
 }
-END_TEST
 
-START_TEST(a_file_that_changed_is_read_again) {
+TEST(a_file_that_changed_is_read_again) {
     struct err err = {0};
-    const char *path = write_file("again.ini", MODEL_TEXT);
+    const char *path = scratch_write("again.ini", MODEL_TEXT);
     const struct model *before = model_find(path, &err);
-    write_file("again.ini", MODEL_TEXT "qk_norm = on\n");
+    scratch_write("again.ini", MODEL_TEXT "qk_norm = on\n");
     const struct model *after = model_find(path, &err);
     ck_assert(before != NULL && after != NULL && before != after);
     ck_assert(!before->qk_norm && after->qk_norm);
 }
-END_TEST
 
-START_TEST(who_reads_a_thing_notes_its_file) {
+TEST(who_reads_a_thing_notes_its_file) {
     struct err err = {0};
     struct inputs inputs = {0}, *outside = inputs_collect(&inputs);
     ck_assert_ptr_nonnull(model_find("llada-8b", &err));
@@ -84,7 +70,6 @@ START_TEST(who_reads_a_thing_notes_its_file) {
     ck_assert_uint_eq(strlen(inputs.items[0].sha256), 64);
     inputs_fini(&inputs);
 }
-END_TEST
 
 static const struct {
     const char *text; /* added to a model that is right */
@@ -109,22 +94,21 @@ static const struct {
     {"nonsense\n", ERR_USAGE, "expected [section] or key = value"},
 };
 
-START_TEST(a_wrong_file_is_refused_with_its_line) {
+TEST(a_wrong_file_is_refused_with_its_line) {
     for (size_t i = 0; i < sizeof wrong_models / sizeof wrong_models[0]; i++) {
         struct err err = {0};
         char text[1024];
         snprintf(text, sizeof text, MODEL_TEXT "%s", wrong_models[i].text);
-        const char *path = write_file("wrong.ini", text);
+        const char *path = scratch_write("wrong.ini", text);
         ck_assert_ptr_null(model_find(path, &err));
         ck_assert_int_eq(err.kind, wrong_models[i].kind);
         ck_assert_msg(strstr(err.text, path) != NULL && strstr(err.text, wrong_models[i].sentence),
                       "%s", err.text);
     }
 }
-END_TEST
 
 /* What a file must say, and what holds between two of its lines. */
-START_TEST(a_model_that_cannot_be_is_refused) {
+TEST(a_model_that_cannot_be_is_refused) {
     static const struct {
         const char *line, *instead, *sentence;
     } changes[] = {
@@ -145,74 +129,71 @@ START_TEST(a_model_that_cannot_be_is_refused) {
         char *at = strstr(text, changes[i].line);
         const char *rest = strstr(MODEL_TEXT, changes[i].line) + strlen(changes[i].line);
         snprintf(at, sizeof text - (size_t)(at - text), "%s%s", changes[i].instead, rest);
-        ck_assert_ptr_null(model_find(write_file("wrong.ini", text), &err));
+        ck_assert_ptr_null(model_find(scratch_write("wrong.ini", text), &err));
         ck_assert_int_eq(err.kind, ERR_USAGE);
         ck_assert_msg(strstr(err.text, changes[i].sentence) != NULL, "%s", err.text);
     }
 }
-END_TEST
 
-START_TEST(gpus_and_runtimes_are_read_as_strictly) {
+TEST(gpus_and_runtimes_are_read_as_strictly) {
     struct err err = {0};
-    ck_assert_ptr_null(gpu_find(write_file("card.ini", GPU_TEXT "sm = 3\n"), &err));
+    ck_assert_ptr_null(gpu_find(scratch_write("card.ini", GPU_TEXT "sm = 3\n"), &err));
     ck_assert_ptr_nonnull(strstr(err.text, "unknown key 'sm' of a GPU; did you mean 'sms'?"));
     err = (struct err){0};
-    ck_assert_ptr_null(gpu_find(write_file("card.ini", "[gpu]\ntitle = x\n"), &err));
+    ck_assert_ptr_null(gpu_find(scratch_write("card.ini", "[gpu]\ntitle = x\n"), &err));
     ck_assert_int_eq(err.kind, ERR_USAGE);
     err = (struct err){0};
     ck_assert_ptr_null(gpu_find("/nowhere/card.ini", &err));
     ck_assert_int_eq(err.kind, ERR_WORLD);
     err = (struct err){0};
     ck_assert_ptr_null(runtime_find(
-        write_file("runtime.ini", "[runtime]\ndoc = x\nsource = y\nhost_kind = guessed\n"), &err));
+        scratch_write("runtime.ini", "[runtime]\ndoc = x\nsource = y\nhost_kind = guessed\n"),
+        &err));
     ck_assert_ptr_nonnull(strstr(err.text, "host_kind = 'guessed'"));
     err = (struct err){0};
     const struct runtime_preset *mine = runtime_find(
-        write_file("runtime.ini", "[runtime]\ndoc = x\nsource = y\nhost_kind = assumed\n"
-                                  "host_reuse_ns = 2 ms\nhost_mode = serial\n"),
+        scratch_write("runtime.ini", "[runtime]\ndoc = x\nsource = y\nhost_kind = assumed\n"
+                                     "host_reuse_ns = 2 ms\nhost_mode = serial\n"),
         &err);
     ck_assert_msg(mine != NULL, "%s", err.text);
     ck_assert_double_eq(mine->runtime.host_step_ns[HOST_REUSE], 2e6);
     ck_assert_int_eq(mine->runtime.element_bytes, 2);
 }
-END_TEST
 
-START_TEST(a_host_of_ones_own_is_found_by_its_path) {
+TEST(a_host_of_ones_own_is_found_by_its_path) {
     struct err err = {0};
     struct config constants = {.path = NULL};
     struct host host;
-    const char *path = write_file("machine.ini", "[host]\ndoc = mine\nfactor = 1.5\n"
-                                                 "kind = measured\nsource = timed\n");
+    const char *path = scratch_write("machine.ini", "[host]\ndoc = mine\nfactor = 1.5\n"
+                                                    "kind = measured\nsource = timed\n");
     ck_assert_msg(host_find(path, &constants, &host, &err) == 0, "%s", err.text);
     ck_assert_str_eq(host.name, "machine");
     ck_assert_str_eq(host.path, path);
     ck_assert_double_eq(host.factor, 1.5);
     ck_assert_int_eq(host.provenance.kind, PROVENANCE_MEASURED);
-    path = write_file("machine.ini", "[host]\ndoc = mine\nfactor = -1\nkind = measured\n");
+    path = scratch_write("machine.ini", "[host]\ndoc = mine\nfactor = -1\nkind = measured\n");
     ck_assert_int_eq(host_find(path, &constants, &host, &err), ERR_USAGE);
     ck_assert_ptr_nonnull(strstr(err.text, "factor = '-1'"));
     err = (struct err){0};
-    path = write_file("machine.ini", "[host]\ndoc = mine\nfactor = $none\nkind = calibrated\n");
+    path = scratch_write("machine.ini", "[host]\ndoc = mine\nfactor = $none\nkind = calibrated\n");
     constants.path = (char *)"calibrated.ini";
     ck_assert_int_eq(host_find(path, &constants, &host, &err), ERR_USAGE);
     ck_assert_ptr_nonnull(strstr(err.text, "no calibrated constant 'none'"));
 }
-END_TEST
 
 /* A name is never a file of the present folder. */
-START_TEST(a_name_that_is_a_file_here_is_pointed_at) {
+TEST(a_name_that_is_a_file_here_is_pointed_at) {
     struct err err = {0};
     char before[1024];
     ck_assert_ptr_nonnull(getcwd(before, sizeof before));
-    write_file("plain", MODEL_TEXT);
-    ck_assert_int_eq(chdir(folder), 0);
+    scratch_write("plain", MODEL_TEXT);
+    ck_assert_int_eq(chdir(scratch_folder), 0);
     ck_assert_ptr_null(model_find("plain", &err));
     ck_assert_ptr_nonnull(strstr(err.text, "./plain"));
     ck_assert_int_eq(chdir(before), 0);
 }
-END_TEST
 
-START_TEST(all_are_listed_by_name_and_found_by_it) {
+TEST(all_are_listed_by_name_and_found_by_it) {
     struct err err = {0};
     const struct gpu *const *gpus = gpu_all(&err);
     ck_assert_msg(gpus != NULL, "%s", err.text);
@@ -222,23 +203,5 @@ START_TEST(all_are_listed_by_name_and_found_by_it) {
         ck_assert(gpus[i]->donor == NULL || gpu_check_name(gpus[i]->donor, &err) == 0);
     }
 }
-END_TEST
 
-int main(void) {
-    ASSERT(mkdtemp(folder) != NULL);
-    const TTest *const tests[] = {
-        a_file_of_ones_own_is_a_thing_like_those_that_are_shipped,
-        a_file_that_changed_is_read_again,
-        who_reads_a_thing_notes_its_file,
-        a_wrong_file_is_refused_with_its_line,
-        a_model_that_cannot_be_is_refused,
-        gpus_and_runtimes_are_read_as_strictly,
-        a_host_of_ones_own_is_found_by_its_path,
-        a_name_that_is_a_file_here_is_pointed_at,
-        all_are_listed_by_name_and_found_by_it,
-    };
-    int status = SUITE_RUN("catalogue", tests);
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command) == 0 ? status : 1;
-}
+SUITE("catalogue")

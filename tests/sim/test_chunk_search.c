@@ -102,7 +102,7 @@ static void one_by_one(const struct problem *p, struct chunk_result *out) {
     }
 }
 
-START_TEST(the_search_finds_the_counts_of_one_chunk_more_at_a_time) {
+TEST(the_search_finds_the_counts_of_one_chunk_more_at_a_time) {
     struct rng rng = rng_stream(15, "bottleneck");
     uint32_t n_chunked = 0, n_misfits = 0, n_plans = 0, n_steps = 0;
     for (int round = 0; round < 1500; round++) {
@@ -129,9 +129,8 @@ START_TEST(the_search_finds_the_counts_of_one_chunk_more_at_a_time) {
     printf("%u problems chunked, %u hopeless; %u plans instead of %u\n", n_chunked, n_misfits,
            n_plans, n_steps);
 }
-END_TEST
 
-START_TEST(with_room_to_spare_nothing_is_chunked) {
+TEST(with_room_to_spare_nothing_is_chunked) {
     struct rng rng = rng_stream(16, "lazy");
     for (int round = 0; round < 300; round++) {
         struct problem p;
@@ -149,7 +148,6 @@ START_TEST(with_room_to_spare_nothing_is_chunked) {
         ck_assert_int_eq(placement.peak_bytes, unchunked.peak_bytes);
     }
 }
-END_TEST
 
 static double price_of(void *state, const struct step_shape *shape, struct chunk_rows chunks) {
     struct step_price price;
@@ -158,7 +156,7 @@ static double price_of(void *state, const struct step_shape *shape, struct chunk
 }
 
 /* Steps of real systems under both searches. */
-START_TEST(the_bottleneck_search_fits_where_any_does_and_costs_little_more) {
+TEST(the_bottleneck_search_fits_where_any_does_and_costs_little_more) {
     static const char *const systems[] = {"dllm-serve", "fast-dllm", "vanilla-published"};
     struct rng rng = rng_stream(17, "brute force");
     double largest_excess = 0, largest_overhead = 0;
@@ -207,9 +205,8 @@ START_TEST(the_bottleneck_search_fits_where_any_does_and_costs_little_more) {
     ck_assert_double_lt(largest_excess, 0.1);
     ck_assert_double_lt(largest_overhead, 0.02);
 }
-END_TEST
 
-START_TEST(what_does_not_fit_in_any_chunks_says_how_much_it_needs) {
+TEST(what_does_not_fit_in_any_chunks_says_how_much_it_needs) {
     static const char *const settings[] = {"chunk_search=bottleneck", NULL};
     struct system *system = rig_system("fast-dllm", "l40s", true, settings);
     struct step_shape shape;
@@ -225,11 +222,10 @@ START_TEST(what_does_not_fit_in_any_chunks_says_how_much_it_needs) {
                      "100 MiB are available; the floor without chunkable tensors is 160 MiB");
     system_close(system);
 }
-END_TEST
 
 /* ---- systems ---- */
 
-START_TEST(chunks_that_are_always_asked_for_are_given) {
+TEST(chunks_that_are_always_asked_for_are_given) {
     static const char *const settings[] = {"chunk_search=always", "ffn_chunks=3", "logit_chunks=5",
                                            "logit_chunk_rows=0", NULL};
     struct system *system = rig_system("dllm-serve", "l40s", true, settings);
@@ -249,9 +245,8 @@ START_TEST(chunks_that_are_always_asked_for_are_given) {
     ck_assert_mem_eq(&chunks, &placement.chunks, sizeof chunks);
     system_close(system);
 }
-END_TEST
 
-START_TEST(chunking_lets_a_device_hold_more_requests) {
+TEST(chunking_lets_a_device_hold_more_requests) {
     static const char *const lazy[] = {"chunk_search=bottleneck", NULL};
     static const char *const slow[] = {"chunk_search=brute-force", NULL};
     static const char *const names[] = {"vanilla", "fast-dllm", "dllm-cache-published"};
@@ -266,7 +261,6 @@ START_TEST(chunking_lets_a_device_hold_more_requests) {
         system_close(brute);
     }
 }
-END_TEST
 
 /* Requests all at once. */
 enum { N_LIVE = 3 };
@@ -349,31 +343,17 @@ static void serve_in_chunks(const char *model, const char *layout, const char *g
     system_close(plain);
 }
 
-START_TEST(live_runs_in_chunks_give_the_same_tokens_in_the_memory_planned) {
+TEST(live_runs_in_chunks_give_the_same_tokens_in_the_memory_planned) {
     static const char *const models[] = {"llada-tiny", "dream-tiny"};
     static const char *const words[] = {"on", "off"};
     for (int i = 0; i < 8; i++) {
         serve_in_chunks(models[i & 1], i & 2 ? "slab" : "pages", words[i >> 2], "cache=dual");
     }
 }
-END_TEST
 
-START_TEST(live_runs_with_attention_in_chunks_give_the_same_tokens) {
+TEST(live_runs_with_attention_in_chunks_give_the_same_tokens) {
     serve_in_chunks("llada-tiny", "slab", "on", "cache=none");
     serve_in_chunks("dream-tiny", "pages", "off", "cache=none");
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        the_search_finds_the_counts_of_one_chunk_more_at_a_time,
-        with_room_to_spare_nothing_is_chunked,
-        the_bottleneck_search_fits_where_any_does_and_costs_little_more,
-        what_does_not_fit_in_any_chunks_says_how_much_it_needs,
-        chunks_that_are_always_asked_for_are_given,
-        chunking_lets_a_device_hold_more_requests,
-        live_runs_in_chunks_give_the_same_tokens_in_the_memory_planned,
-        live_runs_with_attention_in_chunks_give_the_same_tokens,
-    };
-    return SUITE_RUN("chunk search", tests);
-}
+SUITE("chunk search")

@@ -35,7 +35,7 @@ static void refuse(const struct graph *g, const char *sentence) {
     ck_assert_str_eq(err.text, sentence);
 }
 
-START_TEST(graphs_that_make_no_sense_are_refused_with_a_sentence) {
+TEST(graphs_that_make_no_sense_are_refused_with_a_sentence) {
     const struct graph fine = small_graph();
     struct graph g = fine;
     struct err err = {0};
@@ -87,9 +87,8 @@ START_TEST(graphs_that_make_no_sense_are_refused_with_a_sentence) {
     g.element_bytes = 0;
     refuse(&g, "the step graph has elements of 0 bytes");
 }
-END_TEST
 
-START_TEST(loops_and_lives_that_make_no_sense_are_refused_with_a_sentence) {
+TEST(loops_and_lives_that_make_no_sense_are_refused_with_a_sentence) {
     const struct graph fine = small_graph();
     struct graph g = fine;
     g.loops[0].last_op = 3;
@@ -108,7 +107,6 @@ START_TEST(loops_and_lives_that_make_no_sense_are_refused_with_a_sentence) {
     graph_add_op(&g, "late", OP_ADD, SYM_TOKENS, again, out);
     refuse(&g, "operator 'late' reads 'y' after its memory was taken over");
 }
-END_TEST
 
 /* ---- what a placement promises, step by step ---- */
 
@@ -175,7 +173,7 @@ static void execute_step(const struct graph *g, const struct placement *placemen
     }
 }
 
-START_TEST(no_operator_reads_what_another_chunk_or_operator_broke) {
+TEST(no_operator_reads_what_another_chunk_or_operator_broke) {
     struct rng rng = rng_stream(11, "loops");
     for (int round = 0; round < 800; round++) {
         struct graph graph;
@@ -193,9 +191,8 @@ START_TEST(no_operator_reads_what_another_chunk_or_operator_broke) {
         }
     }
 }
-END_TEST
 
-START_TEST(the_bytes_live_at_one_operator_are_the_lower_bound) {
+TEST(the_bytes_live_at_one_operator_are_the_lower_bound) {
     struct rng rng = rng_stream(12, "live");
     for (int round = 0; round < 500; round++) {
         struct graph graph;
@@ -213,9 +210,8 @@ START_TEST(the_bytes_live_at_one_operator_are_the_lower_bound) {
         ck_assert_mem_eq(measured.bytes, placement.bytes, sizeof measured.bytes);
     }
 }
-END_TEST
 
-START_TEST(a_loop_with_room_for_all_its_rows_is_planned_as_if_there_were_none) {
+TEST(a_loop_with_room_for_all_its_rows_is_planned_as_if_there_were_none) {
     struct rng rng = rng_stream(13, "wide");
     for (int round = 0; round < 300; round++) {
         struct graph graph;
@@ -230,11 +226,10 @@ START_TEST(a_loop_with_room_for_all_its_rows_is_planned_as_if_there_were_none) {
         ck_assert_int_eq(a.peak_bytes, b.peak_bytes);
     }
 }
-END_TEST
 
 /* ---- prices ---- */
 
-START_TEST(a_loop_costs_the_sum_of_its_chunks_and_its_products_no_less_than_the_whole) {
+TEST(a_loop_costs_the_sum_of_its_chunks_and_its_products_no_less_than_the_whole) {
     struct system *system = rig_system("dllm-serve", "l40s", false, NULL);
     struct rng rng = rng_stream(14, "prices");
     for (int round = 0; round < 200; round++) {
@@ -283,10 +278,9 @@ START_TEST(a_loop_costs_the_sum_of_its_chunks_and_its_products_no_less_than_the_
     }
     system_close(system);
 }
-END_TEST
 
 /* Its products are the same whatever the chunks; keys and values are read by each. */
-START_TEST(attention_in_chunks_works_as_much_and_costs_no_less) {
+TEST(attention_in_chunks_works_as_much_and_costs_no_less) {
     struct system *system = rig_system("mosaic-beyond", "rtx4090", false, NULL);
     struct rng rng = rng_stream(15, "prices");
     uint32_t attention = 0;
@@ -314,17 +308,5 @@ START_TEST(attention_in_chunks_works_as_much_and_costs_no_less) {
     }
     system_close(system);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        graphs_that_make_no_sense_are_refused_with_a_sentence,
-        loops_and_lives_that_make_no_sense_are_refused_with_a_sentence,
-        no_operator_reads_what_another_chunk_or_operator_broke,
-        the_bytes_live_at_one_operator_are_the_lower_bound,
-        a_loop_with_room_for_all_its_rows_is_planned_as_if_there_were_none,
-        a_loop_costs_the_sum_of_its_chunks_and_its_products_no_less_than_the_whole,
-        attention_in_chunks_works_as_much_and_costs_no_less,
-    };
-    return SUITE_RUN("chunks", tests);
-}
+SUITE("chunks")

@@ -35,7 +35,7 @@ static double wall_ms(struct system *system, const struct span *spans, const uin
 /* Step times of the released implementations on one H200 (reference runs of 2026-11-21; prompt 256,
  * generation 256). The runtime constants come from some of these rows; the others are predictions,
  * on a profile transferred from the H100, hence the tolerance. */
-START_TEST(released_step_times_on_an_h200_are_predicted) {
+TEST(released_step_times_on_an_h200_are_predicted) {
     struct system *fast = rig_system("fast-dllm-published", "h200", false, NULL);
     struct system *serve = rig_system("dllm-serve-published", "h200", false, NULL);
     const struct span full = refresh_span(512, 512), block = reuse_span(32, 480);
@@ -61,11 +61,10 @@ START_TEST(released_step_times_on_an_h200_are_predicted) {
     system_close(fast);
     system_close(serve);
 }
-END_TEST
 
 /* An H800 is an H100 but for double precision, 1 TFLOP/s: a softmax in float64 is bound by it, 94
  * FLOPs a logit, on a GPU that keeps it by memory; in another type the two are alike. */
-START_TEST(a_softmax_in_double_precision_waits_for_it_where_a_gpu_has_little) {
+TEST(a_softmax_in_double_precision_waits_for_it_where_a_gpu_has_little) {
     static const char *const wide[] = {"host.factor=0", NULL};
     static const char *const narrow[] = {"host.factor=0", "runtime.copy_bytes=0",
                                          "runtime.softmax_bytes=2", NULL};
@@ -86,9 +85,8 @@ START_TEST(a_softmax_in_double_precision_waits_for_it_where_a_gpu_has_little) {
     system_close(h100);
     system_close(h800);
 }
-END_TEST
 
-START_TEST(the_operators_add_up_to_the_device_time) {
+TEST(the_operators_add_up_to_the_device_time) {
     struct system *system = rig_system("dllm-serve", "l40s", false, NULL);
     struct step_shape shape;
     shape_clear(&shape);
@@ -114,9 +112,8 @@ START_TEST(the_operators_add_up_to_the_device_time) {
     ck_assert_double_eq_tol(all_bytes / bytes, 1, 1e-12);
     system_close(system);
 }
-END_TEST
 
-START_TEST(products_count_the_models_flops) {
+TEST(products_count_the_models_flops) {
     struct system *system = rig_system("dllm-serve", "l40s", true, NULL);
     struct step_shape shape;
     shape_clear(&shape);
@@ -131,9 +128,8 @@ START_TEST(products_count_the_models_flops) {
     ck_assert_double_eq_tol(flops / (products + attention), 1, 1e-3);
     system_close(system);
 }
-END_TEST
 
-START_TEST(chunked_logits_cost_little_and_hold_little) {
+TEST(chunked_logits_cost_little_and_hold_little) {
     static const char *const chunked[] = {"logit_scope=queries", "logit_chunk_rows=512", NULL};
     static const char *const whole[] = {"logit_scope=queries", "logit_chunk_rows=0", NULL};
     struct system *small = rig_system("dllm-serve", "l40s", false, chunked);
@@ -147,9 +143,8 @@ START_TEST(chunked_logits_cost_little_and_hold_little) {
     system_close(small);
     system_close(large);
 }
-END_TEST
 
-START_TEST(padding_prices_every_request_as_the_longest) {
+TEST(padding_prices_every_request_as_the_longest) {
     struct step_shape ragged, uniform;
     struct span spans[] = {reuse_span(32, 100), reuse_span(32, 900)};
     const struct span *list[] = {&spans[0], &spans[1]}, *longest[] = {&spans[1], &spans[1]};
@@ -164,9 +159,8 @@ START_TEST(padding_prices_every_request_as_the_longest) {
     shape_pad(&ragged);
     ck_assert_int_eq(memcmp(ragged.sym, uniform.sym, sizeof ragged.sym), 0);
 }
-END_TEST
 
-START_TEST(adding_and_removing_a_span_leaves_the_sums_as_they_were) {
+TEST(adding_and_removing_a_span_leaves_the_sums_as_they_were) {
     struct rng rng = rng_stream(8, "sums");
     struct step_shape shape;
     shape_clear(&shape);
@@ -185,9 +179,8 @@ START_TEST(adding_and_removing_a_span_leaves_the_sums_as_they_were) {
         ck_assert_int_eq(shape.sym[symbol], 0);
     }
 }
-END_TEST
 
-START_TEST(mixtures_read_more_experts_with_more_tokens_and_cost_less_than_dense_ones) {
+TEST(mixtures_read_more_experts_with_more_tokens_and_cost_less_than_dense_ones) {
     struct system_request request = {.system = "dllm-serve", .model = "llada-moe", .gpu = "h100"};
     struct system *system = NULL;
     struct err err = {0};
@@ -201,7 +194,6 @@ START_TEST(mixtures_read_more_experts_with_more_tokens_and_cost_less_than_dense_
     system_close(dense);
     system_close(system);
 }
-END_TEST
 
 /* ---- a profile of our own kernels ---- */
 
@@ -283,7 +275,7 @@ static const char mixture_rows[] =
     "attention_full,1,512,2,2,128,16\nattention_block,1,32,480,2,2,128,32\n"
     "moe,32,256,128,4,16,30\nmoe,64,256,128,4,16,60\n";
 
-START_TEST(a_mixture_is_priced_by_its_own_rows_with_or_without_choice_and_sum) {
+TEST(a_mixture_is_priced_by_its_own_rows_with_or_without_choice_and_sum) {
     static const char own[] = "pass,moe_choose,16,1000000,64\npass,moe_combine,256,1000000,128\n";
     for (int has_own = 0; has_own < 2; has_own++) {
         const char *path = write_profile(mixture_rows, has_own ? own : "");
@@ -312,10 +304,9 @@ START_TEST(a_mixture_is_priced_by_its_own_rows_with_or_without_choice_and_sum) {
         system_close(system);
     }
 }
-END_TEST
 
 /* By hand: bytes and FLOPs of the experts' operators, one layer, in bf16. */
-START_TEST(the_experts_that_are_hit_are_read_once) {
+TEST(the_experts_that_are_hit_are_read_once) {
     struct system *system = NULL;
     struct err err = {0};
     const struct setting chance[] = {{.key = "experts_hit", .value = "256", .place = "test"}};
@@ -354,10 +345,9 @@ START_TEST(the_experts_that_are_hit_are_read_once) {
     }
     system_close(system);
 }
-END_TEST
 
 /* The engine's graph and that of a runtime which loops over experts do the same work. */
-START_TEST(a_mixture_has_the_same_flops_however_it_is_run) {
+TEST(a_mixture_has_the_same_flops_however_it_is_run) {
     static const char *const models[] = {"llada-moe", "llada2-mini", "sdar-30b-a3b"};
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         struct err err = {0};
@@ -386,9 +376,8 @@ START_TEST(a_mixture_has_the_same_flops_however_it_is_run) {
         ck_assert_double_eq_tol(flops[1] / (100 * model_flops_per_token(m)), 1, 2e-3);
     }
 }
-END_TEST
 
-START_TEST(every_operator_is_priced_by_the_rows_of_its_own_kernel) {
+TEST(every_operator_is_priced_by_the_rows_of_its_own_kernel) {
     struct system *system =
         open_own("sparse-head", "runtime.fused_gate_up", "off", write_profile(own_rows, ""));
     struct span spans[] = {refresh_span(512, 64), reuse_span(32, 480)};
@@ -434,9 +423,8 @@ START_TEST(every_operator_is_priced_by_the_rows_of_its_own_kernel) {
     ck_assert_str_eq(system_profile_kind(system), "measured");
     system_close(system);
 }
-END_TEST
 
-START_TEST(a_fused_head_is_priced_by_head_rows_or_as_its_product) {
+TEST(a_fused_head_is_priced_by_head_rows_or_as_its_product) {
     const struct span block = reuse_span(32, 480);
     struct step_shape shape = shape_of(&block, 1);
     struct system *system = open_own("dual", "runtime.fused_head", "on",
@@ -462,9 +450,8 @@ START_TEST(a_fused_head_is_priced_by_head_rows_or_as_its_product) {
     ck_assert_double_eq_tol(op_us(system, &shape, "argmax and confidence"), 4096, 1e-6);
     system_close(system);
 }
-END_TEST
 
-START_TEST(rows_that_are_kept_are_priced_even_where_the_rotation_is_not_measured) {
+TEST(rows_that_are_kept_are_priced_even_where_the_rotation_is_not_measured) {
     static const char without_rope[] = "# kind: measured\n# source: a test\n"
                                        "pass,norm,256,1000000,128\n";
     const struct span full = refresh_span(512, 32);
@@ -478,9 +465,8 @@ START_TEST(rows_that_are_kept_are_priced_even_where_the_rotation_is_not_measured
     ck_assert_double_eq_tol(with.device_ns - without.device_ns, 512e3 * LAYERS, 1);
     system_close(system);
 }
-END_TEST
 
-START_TEST(channels_measured_apart_are_not_measured_together) {
+TEST(channels_measured_apart_are_not_measured_together) {
     struct err err = {0};
     struct profile *profile = NULL;
     const struct profile_peaks peaks = {1e15, 4e12, 132, 0};
@@ -496,9 +482,8 @@ START_TEST(channels_measured_apart_are_not_measured_together) {
     profile_close(profile);
     remove(path);
 }
-END_TEST
 
-START_TEST(the_correction_of_whole_steps_is_in_every_price) {
+TEST(the_correction_of_whole_steps_is_in_every_price) {
     struct span spans[] = {refresh_span(512, 64), reuse_span(32, 480)};
     struct step_shape shape = shape_of(spans, 2);
     struct step_price plain, loaded;
@@ -518,7 +503,6 @@ START_TEST(the_correction_of_whole_steps_is_in_every_price) {
     ck_assert_double_eq_tol(loaded.device_ns / sum_ns, 1, 1e-12);
     system_close(system);
 }
-END_TEST
 
 /* Straight lines between the rows that are given, the nearest beyond them; attention by its
  * queries, operators of another kind or size as all. */
@@ -544,21 +528,19 @@ static void check_corrections(const char *rows) {
     system_close(system);
 }
 
-START_TEST(operators_have_corrections_of_their_own) {
+TEST(operators_have_corrections_of_their_own) {
     check_corrections("load,1.25\nload,linear,768x256,32,3\nload,linear,768x256,96,2\n"
                       "load,linear,768x255,64,9\nload,gate-up,768x256,64,9\n"
                       "load,attention-block,256x256,128,0.5\n");
 }
-END_TEST
 
-START_TEST(operators_of_old_files_have_corrections_by_name) {
+TEST(operators_of_old_files_have_corrections_by_name) {
     check_corrections("load,1.25\nload,linear,qkv projection,32,3\n"
                       "load,linear,qkv projection,96,2\nload,add,qkv projection,64,9\n"
                       "load,attention-block,block attention,128,0.5\n");
 }
-END_TEST
 
-START_TEST(what_a_profile_has_not_measured_is_priced_by_the_one_behind_it) {
+TEST(what_a_profile_has_not_measured_is_priced_by_the_one_behind_it) {
     static const struct {
         const char *model, *kind;
     } expected[] = {{"llada-8b", "measured"}, {"dream-7b", "measured and transferred"}};
@@ -573,9 +555,8 @@ START_TEST(what_a_profile_has_not_measured_is_priced_by_the_one_behind_it) {
         system_close(system);
     }
 }
-END_TEST
 
-START_TEST(a_fused_gate_up_is_priced_by_its_rows_or_as_product_and_activation) {
+TEST(a_fused_gate_up_is_priced_by_its_rows_or_as_product_and_activation) {
     const struct span block = reuse_span(32, 480);
     struct step_shape shape = shape_of(&block, 1);
     struct system *system = open_own("dual", "runtime.fused_gate_up", "on",
@@ -595,9 +576,8 @@ START_TEST(a_fused_gate_up_is_priced_by_its_rows_or_as_product_and_activation) {
     ck_assert_double_eq_tol(op_us(system, &shape, "gate and up"), (4.0 + 1024) * LAYERS, 1e-6);
     system_close(system);
 }
-END_TEST
 
-START_TEST(storing_a_whole_pass_is_an_operator_of_its_own_behind_the_rotation) {
+TEST(storing_a_whole_pass_is_an_operator_of_its_own_behind_the_rotation) {
     const struct span full = refresh_span(512, 32), block = reuse_span(32, 480);
     const struct span both[] = {full, block};
     struct step_shape refresh = shape_of(&full, 1), reuse = shape_of(&block, 1);
@@ -627,7 +607,6 @@ START_TEST(storing_a_whole_pass_is_an_operator_of_its_own_behind_the_rotation) {
         system_close(system);
     }
 }
-END_TEST
 
 static double host_us(struct system *system, const struct span *span, uint32_t n) {
     struct step_shape shape;
@@ -640,7 +619,7 @@ static double host_us(struct system *system, const struct span *span, uint32_t n
     return price.host_ns * 1e-3;
 }
 
-START_TEST(measured_host_terms_replace_the_assumed_ones_of_our_runtime_alone) {
+TEST(measured_host_terms_replace_the_assumed_ones_of_our_runtime_alone) {
     const struct span full = refresh_span(512, 32), block = reuse_span(32, 480);
     struct system *system = open_own("dual", NULL, NULL, write_profile(own_rows, host_rows));
     ck_assert_double_eq_tol(host_us(system, &full, 3), 41 + 3 * 0.9, 1e-9);
@@ -675,9 +654,8 @@ START_TEST(measured_host_terms_replace_the_assumed_ones_of_our_runtime_alone) {
     ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_ASSUMED);
     system_close(system);
 }
-END_TEST
 
-START_TEST(rows_that_an_own_profile_lacks_fall_back_and_missing_operators_are_named) {
+TEST(rows_that_an_own_profile_lacks_fall_back_and_missing_operators_are_named) {
     static const char few[] = "# kind: measured\n# source: a test\n"
                               "gemm,1000000,768,256,1\nattention_full,1,512,2,2,128,16\n";
     /* No profile stands behind that of a CPU. */
@@ -701,33 +679,5 @@ START_TEST(rows_that_an_own_profile_lacks_fall_back_and_missing_operators_are_na
     ck_assert_ptr_nonnull(strstr(err.text, "has no 'attention_block' rows"));
     remove(request.profile_path);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        released_step_times_on_an_h200_are_predicted,
-        a_softmax_in_double_precision_waits_for_it_where_a_gpu_has_little,
-        the_operators_add_up_to_the_device_time,
-        products_count_the_models_flops,
-        chunked_logits_cost_little_and_hold_little,
-        padding_prices_every_request_as_the_longest,
-        adding_and_removing_a_span_leaves_the_sums_as_they_were,
-        mixtures_read_more_experts_with_more_tokens_and_cost_less_than_dense_ones,
-        a_mixture_is_priced_by_its_own_rows_with_or_without_choice_and_sum,
-        the_experts_that_are_hit_are_read_once,
-        a_mixture_has_the_same_flops_however_it_is_run,
-        every_operator_is_priced_by_the_rows_of_its_own_kernel,
-        a_fused_head_is_priced_by_head_rows_or_as_its_product,
-        a_fused_gate_up_is_priced_by_its_rows_or_as_product_and_activation,
-        rows_that_are_kept_are_priced_even_where_the_rotation_is_not_measured,
-        channels_measured_apart_are_not_measured_together,
-        the_correction_of_whole_steps_is_in_every_price,
-        operators_have_corrections_of_their_own,
-        operators_of_old_files_have_corrections_by_name,
-        what_a_profile_has_not_measured_is_priced_by_the_one_behind_it,
-        storing_a_whole_pass_is_an_operator_of_its_own_behind_the_rotation,
-        measured_host_terms_replace_the_assumed_ones_of_our_runtime_alone,
-        rows_that_an_own_profile_lacks_fall_back_and_missing_operators_are_named,
-    };
-    return SUITE_RUN("cost", tests);
-}
+SUITE("cost")

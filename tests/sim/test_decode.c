@@ -40,7 +40,7 @@ static uint32_t below(struct rng *rng, uint32_t n) {
 
 /* ---- the process ---- */
 
-START_TEST(confidences_lie_in_the_open_interval_and_only_where_masked) {
+TEST(confidences_lie_in_the_open_interval_and_only_where_masked) {
     struct rng rng = rng_stream(1, "ranges");
     for (int round = 0; round < 2000; round++) {
         struct decode_process process =
@@ -69,11 +69,10 @@ START_TEST(confidences_lie_in_the_open_interval_and_only_where_masked) {
         ck_assert_double_le(fabs(sum), 1e-3 * length * (1 + fabs(process.location) * 1e-3));
     }
 }
-END_TEST
 
 /* The same request, step and mask give the same draws whatever was drawn before or in between, and
  * another request, step or seed others. */
-START_TEST(draws_do_not_depend_on_company_or_order) {
+TEST(draws_do_not_depend_on_company_or_order) {
     enum { N = 50 };
     static float alone[N][B], together[N][B];
     uint8_t masked[B];
@@ -105,11 +104,10 @@ START_TEST(draws_do_not_depend_on_company_or_order) {
     process_confidence(&middling, 4, &view, together[0]);
     ck_assert_int_ne(memcmp(alone[0], together[0], sizeof alone[0]), 0);
 }
-END_TEST
 
 /* Unmasking a position on the right of i changes nothing but the share of the block known: with no
  * weight on it, i's confidence stays; and a nearer known position on the left raises it. */
-START_TEST(confidence_falls_with_the_gap_at_the_left) {
+TEST(confidence_falls_with_the_gap_at_the_left) {
     struct decode_process process = middling;
     process.context = 0;
     uint8_t masked[B];
@@ -135,7 +133,6 @@ START_TEST(confidence_falls_with_the_gap_at_the_left) {
     process_confidence(&process, 1, &view, some);
     ck_assert_float_gt(some[0], all[0]);
 }
-END_TEST
 
 static double logit(float confidence) {
     return log(confidence / (1.0 - confidence));
@@ -143,7 +140,7 @@ static double logit(float confidence) {
 
 /* Difficulty and the steps' draws are independent of each other, from request to request and from
  * position to position; difficulty stays from step to step. */
-START_TEST(spreads_add_up_and_only_difficulty_stays) {
+TEST(spreads_add_up_and_only_difficulty_stays) {
     static const struct decode_process process = {
         .gap = 1, .position_spread = 1.5, .step_spread = 1};
     enum { N = 2000 };
@@ -171,9 +168,8 @@ START_TEST(spreads_add_up_and_only_difficulty_stays) {
     ck_assert_double_eq_tol(next_request / N / B, 0, 0.06);
     ck_assert_double_eq_tol(next_position / N / B, 0, 0.06);
 }
-END_TEST
 
-START_TEST(kumaraswamy_draws_what_the_loop_always_drew) {
+TEST(kumaraswamy_draws_what_the_loop_always_drew) {
     struct decode_process process = process_kumaraswamy(2, 1);
     uint8_t masked[B];
     float confidence[B];
@@ -192,9 +188,8 @@ START_TEST(kumaraswamy_draws_what_the_loop_always_drew) {
         ck_assert_float_eq(confidence[i], (float)pow(1 - pow(1 - u, 1), 0.5));
     }
 }
-END_TEST
 
-START_TEST(bells_are_nearly_standard_normal) {
+TEST(bells_are_nearly_standard_normal) {
     double sum[5] = {0};
     enum { N = 400000 };
     for (uint64_t i = 0; i < N; i++) {
@@ -209,7 +204,6 @@ START_TEST(bells_are_nearly_standard_normal) {
     ck_assert_double_eq_tol(sum[3] / N, 0, 0.02);
     ck_assert_double_eq_tol(sum[4] / N, 2.7, 0.05);
 }
-END_TEST
 
 static void expect_bad_file(const char *text, const char *name, const char *sentence) {
     char path[] = "/tmp/unmask-decode-XXXXXX";
@@ -223,7 +217,7 @@ static void expect_bad_file(const char *text, const char *name, const char *sent
     remove(path);
 }
 
-START_TEST(an_unknown_process_and_a_bad_constant_are_refused_with_a_sentence) {
+TEST(an_unknown_process_and_a_bad_constant_are_refused_with_a_sentence) {
     static const char good[] = "[s]\ngap = 2\ndistance = 1\n"
                                "[m/d]\nshape = s\nlocation = 1\ncalibrated_to = x\n";
     expect_bad_file(good, "m/e", "there is no decode process 'm/e'; did you mean 'm/d'?");
@@ -233,9 +227,8 @@ START_TEST(an_unknown_process_and_a_bad_constant_are_refused_with_a_sentence) {
     expect_bad_file("[m/d]\nlocation = 1\ngap = 0\n", "m/d", "gap");
     expect_bad_file("[m/d]\nlocation = 1\ngap = x\n", "m/d", ":3");
 }
-END_TEST
 
-START_TEST(a_process_says_where_it_is_from) {
+TEST(a_process_says_where_it_is_from) {
     struct decode_process process;
     struct err err = {0};
     ck_assert_int_eq(decode_process_find("llada-td/gsm8k", &process, &err), 0);
@@ -248,11 +241,10 @@ START_TEST(a_process_says_where_it_is_from) {
     ck_assert_int_eq(decode_process_find("kumaraswamy", &process, &err), 0);
     ck_assert_int_eq(process.from.kind, PROVENANCE_ASSUMED);
 }
-END_TEST
 
 /* The distribution that the header describes, written out: its softmax at a temperature is what is
  * drawn at it. */
-START_TEST(a_temperature_is_a_division_of_all_logits) {
+TEST(a_temperature_is_a_division_of_all_logits) {
     static const double temperatures[] = {0.5, 0.8, 1.25, 3};
     enum { TOKENS = 4000 };
     struct decode_process process = middling;
@@ -287,7 +279,6 @@ START_TEST(a_temperature_is_a_division_of_all_logits) {
     process_confidence(&process, 5, &view, drawn);
     ck_assert_mem_eq(own, drawn, sizeof own);
 }
-END_TEST
 
 static uint32_t block_tokens_of(const char *workload, const char *block_tokens) {
     const struct setting setting = {.key = "block_tokens", .place = "test"};
@@ -306,13 +297,12 @@ static uint32_t block_tokens_of(const char *workload, const char *block_tokens) 
     return block;
 }
 
-START_TEST(a_process_brings_the_blocks_it_was_calibrated_under) {
+TEST(a_process_brings_the_blocks_it_was_calibrated_under) {
     ck_assert_uint_eq(block_tokens_of("sharegpt", "0"), 32);
     ck_assert_uint_eq(block_tokens_of("sharegpt", "16"), 16);
     ck_assert_uint_eq(block_tokens_of("burst", "0"), 4);
     ck_assert_uint_eq(block_tokens_of(NULL, "0"), 4);
 }
-END_TEST
 
 /* ---- a block's life ---- */
 
@@ -338,7 +328,7 @@ static void pass(struct block_state *block, const char *runs, const char *commit
     block_pass(block, pending, chosen);
 }
 
-START_TEST(plain_block_diffusion_runs_all_until_the_commit_pass) {
+TEST(plain_block_diffusion_runs_all_until_the_commit_pass) {
     uint8_t masked[4], uncached[4];
     struct block_state block;
     block_begin(&block, BLOCK_WHOLE, 4, 1, masked, uncached);
@@ -353,9 +343,8 @@ START_TEST(plain_block_diffusion_runs_all_until_the_commit_pass) {
     ck_assert(block_is_done(&block));
     ck_assert_uint_eq(block.passes, 3);
 }
-END_TEST
 
-START_TEST(a_delayed_cache_runs_a_decoded_position_once_more) {
+TEST(a_delayed_cache_runs_a_decoded_position_once_more) {
     uint8_t masked[4], uncached[4];
     struct block_state block;
     block_begin(&block, BLOCK_DELAYED, 4, 1, masked, uncached);
@@ -368,9 +357,8 @@ START_TEST(a_delayed_cache_runs_a_decoded_position_once_more) {
     pass(&block, "...x", "....");
     ck_assert(block_is_done(&block));
 }
-END_TEST
 
-START_TEST(a_neighbour_aware_cache_waits_for_the_right_neighbour) {
+TEST(a_neighbour_aware_cache_waits_for_the_right_neighbour) {
     uint8_t masked[4], uncached[4];
     struct block_state block;
     block_begin(&block, BLOCK_NEIGHBOUR, 4, 1, masked, uncached);
@@ -381,9 +369,8 @@ START_TEST(a_neighbour_aware_cache_waits_for_the_right_neighbour) {
     pass(&block, "xx..", "....");
     ck_assert(block_is_done(&block));
 }
-END_TEST
 
-START_TEST(evicted_positions_stay_masked_and_pending_and_the_frontier_is_what_was_kept) {
+TEST(evicted_positions_stay_masked_and_pending_and_the_frontier_is_what_was_kept) {
     uint8_t masked[6], uncached[6], chosen[6] = {0, 1, 0, 0, 0, 0}, pending[6];
     const uint8_t keep[6] = {1, 1, 0, 1, 0, 0};
     struct block_state block;
@@ -400,13 +387,12 @@ START_TEST(evicted_positions_stay_masked_and_pending_and_the_frontier_is_what_wa
     expect_life(&block, "ddmmmm");
     ck_assert_int_eq(block.frontier, 3);
 }
-END_TEST
 
 /* ---- FOCUS's selection ---- */
 
 static const struct focus_rule released = {.alpha = 1.5, .history = FOCUS_MEAN_OF_BLOCK};
 
-START_TEST(the_budget_is_alpha_times_the_mean_rounded_up) {
+TEST(the_budget_is_alpha_times_the_mean_rounded_up) {
     ck_assert_uint_eq(focus_target(32, 1, 1.5), 2);
     ck_assert_uint_eq(focus_target(32, 2.4, 1.5), 4);
     ck_assert_uint_eq(focus_target(32, 2, 1.5), 3);
@@ -416,9 +402,8 @@ START_TEST(the_budget_is_alpha_times_the_mean_rounded_up) {
     ck_assert_uint_eq(focus_target(0, 2.4, 1.5), 0);
     ck_assert_uint_eq(focus_target(32, 1, 1e300), 32);
 }
-END_TEST
 
-START_TEST(the_average_is_the_released_codes_or_either_of_the_papers) {
+TEST(the_average_is_the_released_codes_or_either_of_the_papers) {
     struct focus_rule rule = released;
     struct focus_yield yield;
     focus_yield_init(&yield);
@@ -442,7 +427,6 @@ START_TEST(the_average_is_the_released_codes_or_either_of_the_papers) {
     focus_yield_add(&yield, &rule, 2);
     ck_assert_double_eq(yield.mean, 2);
 }
-END_TEST
 
 /* `block`: m masked, d decoded but not cached, c cached (not pending). Deltas are read as digits;
  * `kept` marks what must stay. */
@@ -466,15 +450,14 @@ static void expect_kept(const struct focus_rule *rule, const char *block, const 
     ck_assert_uint_eq(n, n_kept);
 }
 
-START_TEST(the_largest_deltas_stay_where_few_stand_out) {
+TEST(the_largest_deltas_stay_where_few_stand_out) {
     /* Mean 1.25, deviation 2.05: one position stands out, two are the budget; 4 and 3 are it. */
     expect_kept(&released, "mmmmmmmm", "00010603", 1, 7, "....xxxx");
     /* A tie: the earlier of the three twos. */
     expect_kept(&released, "mmmmmmmm", "20020029", 1, 7, "x.....xx");
 }
-END_TEST
 
-START_TEST(all_that_stand_out_stay_where_they_fill_the_budget) {
+TEST(all_that_stand_out_stay_where_they_fill_the_budget) {
     /* Mean 2.25, deviation 3.9: three nines stand out, the budget is two. */
     expect_kept(&released, "mmmmmmmmmmmm", "090009000900", 1, 11, "xx..xx..xx..");
     /* Eq. 5's deviation alone, the mean not added: the fives stand out as well. */
@@ -485,38 +468,33 @@ START_TEST(all_that_stand_out_stay_where_they_fill_the_budget) {
     /* No spread at all: every position stands out. */
     expect_kept(&released, "mmmmmm", "333333", 1, 5, "xxxxxx");
 }
-END_TEST
 
-START_TEST(the_left_neighbour_of_a_selected_position_stays_if_it_is_masked) {
+TEST(the_left_neighbour_of_a_selected_position_stays_if_it_is_masked) {
     expect_kept(&released, "mmmmmmmm", "00090008", 1, 7, "..xx..xx");
     /* Decoded neighbours stay for another reason, cached ones are not run. */
     expect_kept(&released, "mmcmmmdmm", "000900080", 1, 8, "...x..xx.");
     /* What was added by this rule adds no further one, nor is position 0 given one. */
     expect_kept(&released, "mmmmmmmm", "90000900", 1, 7, "x...xx..");
 }
-END_TEST
 
-START_TEST(unprocessed_positions_left_of_the_right_most_kept_one_stay) {
+TEST(unprocessed_positions_left_of_the_right_most_kept_one_stay) {
     expect_kept(&released, "mmmmmmmm", "00900900", 1, -1, "xxxxxx..");
     expect_kept(&released, "mmmmmmmm", "00900900", 1, 2, ".xxxxx..");
     expect_kept(&released, "mmmmmmmm", "00900900", 1, 3, ".xx.xx..");
     /* Cached positions stay out; decoded ones are in anyway. */
     expect_kept(&released, "dmcmmmmm", "00000099", 1, 1, "x..xxxxx");
 }
-END_TEST
 
-START_TEST(decoded_positions_always_stay_and_nothing_is_evicted_within_the_budget) {
+TEST(decoded_positions_always_stay_and_nothing_is_evicted_within_the_budget) {
     expect_kept(&released, "dmmmmmdd", "00900900", 1, 7, "xxx.xxxx"); /* 2 and 5 with neighbours */
     expect_kept(&released, "dddmmddd", "00000900", 1, 7, "xxxxxxxx");
     expect_kept(&released, "ddcddccd", "00000900", 1, 7, "xx.xx..x");
     expect_kept(&released, "mmmmmmmm", "00000900", 5, 7, "xxxxxxxx");
 }
-END_TEST
 
-START_TEST(deltas_that_are_not_numbers_evict_nothing) {
+TEST(deltas_that_are_not_numbers_evict_nothing) {
     expect_kept(&released, "mmdmmm", "??????", 1, 5, "xxxxxx");
 }
-END_TEST
 
 /* The rule once more, from its definition with sets. */
 static uint32_t kept_by_definition(const struct focus_rule *rule, uint32_t length,
@@ -562,7 +540,7 @@ static uint32_t kept_by_definition(const struct focus_rule *rule, uint32_t lengt
     return n_kept;
 }
 
-START_TEST(random_blocks_are_selected_by_the_definition) {
+TEST(random_blocks_are_selected_by_the_definition) {
     struct rng rng = rng_stream(3, "selections");
     for (int round = 0; round < 20000; round++) {
         uint8_t pending[MOST], masked[MOST], keep[MOST], expected[MOST];
@@ -585,7 +563,6 @@ START_TEST(random_blocks_are_selected_by_the_definition) {
         ck_assert_int_eq(memcmp(keep, expected, length), 0);
     }
 }
-END_TEST
 
 /* ---- rolling out ---- */
 
@@ -620,7 +597,7 @@ static uint32_t naive_threshold(const uint8_t *masked, const uint8_t *keep, cons
     return n;
 }
 
-START_TEST(a_rollout_is_the_rules_one_after_another) {
+TEST(a_rollout_is_the_rules_one_after_another) {
     struct rollout_rule rule = {.block_tokens = B,
                                 .cache = BLOCK_NEIGHBOUR,
                                 .evicts = true,
@@ -657,9 +634,8 @@ START_TEST(a_rollout_is_the_rules_one_after_another) {
     ck_assert_uint_eq(sums.processed, processed);
     ck_assert_uint_eq(sums.kept, kept);
 }
-END_TEST
 
-START_TEST(a_threshold_of_0_commits_all_at_once) {
+TEST(a_threshold_of_0_commits_all_at_once) {
     struct rollout_rule rule = plain;
     rule.rule.threshold = 0;
     struct rollout sums = roll(&middling, rule, 20);
@@ -667,17 +643,15 @@ START_TEST(a_threshold_of_0_commits_all_at_once) {
     ck_assert_uint_eq(sums.passes, 2 * sums.blocks);
     ck_assert_double_eq(rollout_redundancy(&sums), 2);
 }
-END_TEST
 
-START_TEST(a_threshold_of_1_commits_one_by_one) {
+TEST(a_threshold_of_1_commits_one_by_one) {
     struct rollout_rule rule = plain;
     rule.rule.threshold = 1;
     struct rollout sums = roll(&middling, rule, 20);
     ck_assert_uint_eq(sums.passes, (B + 1) * sums.blocks);
 }
-END_TEST
 
-START_TEST(a_lower_threshold_never_needs_more_steps) {
+TEST(a_lower_threshold_never_needs_more_steps) {
     struct rng rng = rng_stream(4, "thresholds");
     for (int round = 0; round < 12; round++) {
         struct decode_process process = random_process(&rng);
@@ -691,9 +665,8 @@ START_TEST(a_lower_threshold_never_needs_more_steps) {
         }
     }
 }
-END_TEST
 
-START_TEST(caches_and_a_budget_for_all_commit_the_same_tokens_in_the_same_steps) {
+TEST(caches_and_a_budget_for_all_commit_the_same_tokens_in_the_same_steps) {
     struct rng rng = rng_stream(5, "caches");
     for (int round = 0; round < 30; round++) {
         struct decode_process process = random_process(&rng);
@@ -718,9 +691,8 @@ START_TEST(caches_and_a_budget_for_all_commit_the_same_tokens_in_the_same_steps)
         }
     }
 }
-END_TEST
 
-START_TEST(every_block_ends_within_its_length_and_the_commit_pass) {
+TEST(every_block_ends_within_its_length_and_the_commit_pass) {
     struct rng rng = rng_stream(6, "ends");
     for (int round = 0; round < 60; round++) {
         struct decode_process process = random_process(&rng);
@@ -743,10 +715,9 @@ START_TEST(every_block_ends_within_its_length_and_the_commit_pass) {
         }
     }
 }
-END_TEST
 
 /* Eviction can only lose decodable tokens: it keeps less per token and takes no fewer steps. */
-START_TEST(eviction_saves_positions_and_costs_steps) {
+TEST(eviction_saves_positions_and_costs_steps) {
     struct rollout_rule rule = plain;
     struct rollout whole = roll(&middling, rule, 200);
     rule.cache = BLOCK_NEIGHBOUR;
@@ -763,40 +734,5 @@ START_TEST(eviction_saves_positions_and_costs_steps) {
     ck_assert_uint_lt(told.passes, focus.passes);
     ck_assert_double_gt(rollout_top_quintile(&told), rollout_top_quintile(&focus));
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        confidences_lie_in_the_open_interval_and_only_where_masked,
-        draws_do_not_depend_on_company_or_order,
-        confidence_falls_with_the_gap_at_the_left,
-        spreads_add_up_and_only_difficulty_stays,
-        kumaraswamy_draws_what_the_loop_always_drew,
-        bells_are_nearly_standard_normal,
-        an_unknown_process_and_a_bad_constant_are_refused_with_a_sentence,
-        a_process_says_where_it_is_from,
-        a_process_brings_the_blocks_it_was_calibrated_under,
-        a_temperature_is_a_division_of_all_logits,
-        plain_block_diffusion_runs_all_until_the_commit_pass,
-        a_delayed_cache_runs_a_decoded_position_once_more,
-        a_neighbour_aware_cache_waits_for_the_right_neighbour,
-        evicted_positions_stay_masked_and_pending_and_the_frontier_is_what_was_kept,
-        the_budget_is_alpha_times_the_mean_rounded_up,
-        the_average_is_the_released_codes_or_either_of_the_papers,
-        the_largest_deltas_stay_where_few_stand_out,
-        all_that_stand_out_stay_where_they_fill_the_budget,
-        the_left_neighbour_of_a_selected_position_stays_if_it_is_masked,
-        unprocessed_positions_left_of_the_right_most_kept_one_stay,
-        decoded_positions_always_stay_and_nothing_is_evicted_within_the_budget,
-        deltas_that_are_not_numbers_evict_nothing,
-        random_blocks_are_selected_by_the_definition,
-        a_rollout_is_the_rules_one_after_another,
-        a_threshold_of_0_commits_all_at_once,
-        a_threshold_of_1_commits_one_by_one,
-        a_lower_threshold_never_needs_more_steps,
-        caches_and_a_budget_for_all_commit_the_same_tokens_in_the_same_steps,
-        every_block_ends_within_its_length_and_the_commit_pass,
-        eviction_saves_positions_and_costs_steps,
-    };
-    return SUITE_RUN("decode", tests);
-}
+SUITE("decode")

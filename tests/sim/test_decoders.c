@@ -216,7 +216,7 @@ static void assert_alike(struct rows *rows, const struct decode_rule *rule, uint
     }
 }
 
-START_TEST(rules_reference_and_plain_sorting_choose_alike) {
+TEST(rules_reference_and_plain_sorting_choose_alike) {
     struct rng rng = rng_stream(1, "rules");
     struct rows rows;
     for (int round = 0; round < 40000; round++) {
@@ -227,10 +227,9 @@ START_TEST(rules_reference_and_plain_sorting_choose_alike) {
         assert_alike(&rows, &rule, 1 + below(&rng, rows.n_masked));
     }
 }
-END_TEST
 
 /* Limits that values meet exactly. */
-START_TEST(values_at_a_limit_fall_on_the_side_that_the_rule_says) {
+TEST(values_at_a_limit_fall_on_the_side_that_the_rule_says) {
     const uint32_t offset[4] = {0, 1, 2, 3};
     const float confidence[4] = {0.5f, 0.75f, 0.5f, 0.25f}, entropy[4] = {-1, -0.5f, -1, -2};
     const struct decode_seen seen = {.n = 4,
@@ -256,10 +255,9 @@ START_TEST(values_at_a_limit_fall_on_the_side_that_the_rule_says) {
     rule.bound = 1.625f;
     ck_assert_uint_eq(decode_choose(&rule, &seen, 0, commit), 2);
 }
-END_TEST
 
 /* A run is split by its best position; masks that are neighbours are one run. */
-START_TEST(a_run_of_masks_commits_its_best) {
+TEST(a_run_of_masks_commits_its_best) {
     const uint32_t offset[7] = {0, 1, 2, 5, 6, 8, 9};
     const float confidence[7] = {0.5f, 0.6f, 0.6f, 0.3f, 0.2f, 0.41f, 0.95f};
     const struct decode_seen seen = {.n = 7, .offset = offset, .confidence = confidence};
@@ -269,9 +267,8 @@ START_TEST(a_run_of_masks_commits_its_best) {
     ck_assert_uint_eq(decode_choose(&rule, &seen, 0, commit), 2);
     ck_assert_mem_eq(commit, expected, 7);
 }
-END_TEST
 
-START_TEST(a_row_that_is_no_number_is_refused_and_nothing_is_committed) {
+TEST(a_row_that_is_no_number_is_refused_and_nothing_is_committed) {
     struct rng rng = rng_stream(2, "not numbers");
     struct rows rows;
     for (int round = 0; round < 4000; round++) {
@@ -301,9 +298,8 @@ START_TEST(a_row_that_is_no_number_is_refused_and_nothing_is_committed) {
         }
     }
 }
-END_TEST
 
-START_TEST(without_masks_nothing_is_committed_and_without_a_canvas_every_row_counts) {
+TEST(without_masks_nothing_is_committed_and_without_a_canvas_every_row_counts) {
     struct rng rng = rng_stream(3, "masks");
     struct rows rows;
     for (int round = 0; round < 2000; round++) {
@@ -324,9 +320,8 @@ START_TEST(without_masks_nothing_is_committed_and_without_a_canvas_every_row_cou
         ck_assert_mem_eq(rows.committed, plain, rows.n);
     }
 }
-END_TEST
 
-START_TEST(draws_are_uniform) {
+TEST(draws_are_uniform) {
     struct rng rng = rng_stream(4, "draws");
     double sum = 0;
     for (int i = 0; i < 100000; i++) {
@@ -337,9 +332,8 @@ START_TEST(draws_are_uniform) {
     }
     ck_assert_double_eq_tol(sum / 100000, 0.5, 0.005);
 }
-END_TEST
 
-START_TEST(noise_is_gumbels) {
+TEST(noise_is_gumbels) {
     struct rng rng = rng_stream(5, "noise");
     enum { N = 200000 };
     double sum = 0, squares = 0, least = 0, most = 0;
@@ -359,7 +353,6 @@ START_TEST(noise_is_gumbels) {
     ck_assert_double_eq_tol(variance, M_PI * M_PI / 6, 0.03);
     ck_assert(least < -2.2 && least > -2.83 && most > 10 && most < 16.7);
 }
-END_TEST
 
 /* ---- decoders ---- */
 
@@ -393,7 +386,7 @@ static double chi_square_of_pairs(struct decode_rule rule, const struct decode_s
     return misfit;
 }
 
-START_TEST(a_temperature_draws_positions_without_replacement) {
+TEST(a_temperature_draws_positions_without_replacement) {
     const uint32_t offset[4] = {0, 2, 3, 9};
     const float confidence[4] = {0.5f, 0.75f, 0.25f, 0.625f}, margin[4] = {0.1f, 0.6f, 0.05f, 0.3f},
                 entropy[4] = {-1.5f, -0.5f, -3, -1};
@@ -424,7 +417,6 @@ START_TEST(a_temperature_draws_positions_without_replacement) {
         }
     }
 }
-END_TEST
 
 static const struct decoder *decoder_named(const char *name) {
     struct err err = {0};
@@ -434,7 +426,7 @@ static const struct decoder *decoder_named(const char *name) {
 }
 
 /* The released code's numbers (dream-org/Dream), with at least one a step. */
-START_TEST(dreams_time_grid_releases_what_the_released_code_does) {
+TEST(dreams_time_grid_releases_what_the_released_code_does) {
     static const char *const names[] = {"maskgit-plus", "margin", "entropy"};
     for (int i = 0; i < 3; i++) {
         const struct decoder *decoder = decoder_named(names[i]);
@@ -461,11 +453,10 @@ START_TEST(dreams_time_grid_releases_what_the_released_code_does) {
         free(state);
     }
 }
-END_TEST
 
 /* alg_temp reaches the rule, with a key of its own for every request and step; 0 leaves the rule as
  * it is without. */
-START_TEST(dreams_decoders_draw_by_alg_temp) {
+TEST(dreams_decoders_draw_by_alg_temp) {
     static const struct {
         const char *name;
         uint32_t rank;
@@ -494,9 +485,8 @@ START_TEST(dreams_decoders_draw_by_alg_temp) {
         free(state);
     }
 }
-END_TEST
 
-START_TEST(origin_releases_its_share_at_random_and_everything_at_the_end) {
+TEST(origin_releases_its_share_at_random_and_everything_at_the_end) {
     const struct decoder *origin = decoder_named("origin");
     void *state = policy_state(&origin->policy);
     uint32_t offset[MOST];
@@ -519,7 +509,6 @@ START_TEST(origin_releases_its_share_at_random_and_everything_at_the_end) {
     ck_assert_double_eq_tol(sum / 2000, MOST * (1 - 1e-3) / 8, 0.3);
     free(state);
 }
-END_TEST
 
 /* ---- credit ---- */
 
@@ -555,7 +544,7 @@ static void matrix_pass(struct matrix *m, const float *logits, int32_t *token, d
     softmax_best(raised, 9, token, p);
 }
 
-START_TEST(lists_of_credit_are_the_matrix_that_dinfer_keeps) {
+TEST(lists_of_credit_are_the_matrix_that_dinfer_keeps) {
     enum { V = 9, SLOTS = 9 };
     struct rng rng = rng_stream(5, "credit");
     for (int round = 0; round < 300; round++) {
@@ -603,9 +592,8 @@ START_TEST(lists_of_credit_are_the_matrix_that_dinfer_keeps) {
         }
     }
 }
-END_TEST
 
-START_TEST(credit_is_for_masked_positions_and_a_full_list_forgets_the_least) {
+TEST(credit_is_for_masked_positions_and_a_full_list_forgets_the_least) {
     enum { V = 8, SLOTS = 2 };
     int32_t state[2 * SLOTS + 2] = {0}, token = 0, canvas = 50;
     const int32_t list = 0;
@@ -644,9 +632,8 @@ START_TEST(credit_is_for_masked_positions_and_a_full_list_forgets_the_least) {
     ck_assert_int_eq(state[0], SLOTS);
     ck_assert((state[2] == 2 && state[3] == 1) || (state[2] == 1 && state[3] == 2));
 }
-END_TEST
 
-START_TEST(credit_raises_a_probability_against_unchanged_others) {
+TEST(credit_raises_a_probability_against_unchanged_others) {
     const struct decode_credit credit = {.alpha = 0.7f, .beta = 0.8f, .gamma = 0.2f};
     ck_assert_float_eq(credit_raise(&credit, 0, 0.3f), 0.3f);
     double p = 0.3, b = 0.7 * log(1 + 2.0);
@@ -654,7 +641,6 @@ START_TEST(credit_raises_a_probability_against_unchanged_others) {
                             p * exp(b) / (p * exp(b) + 1 - p), 1e-6);
     ck_assert_float_le(credit_raise(&credit, 1e6f, 1 - FLT_EPSILON / 2), 1 - FLT_EPSILON / 2);
 }
-END_TEST
 
 /* ---- processes ---- */
 
@@ -666,7 +652,7 @@ static const struct decode_process middling = {.location = 1.5,
                                                .step_spread = 1,
                                                .tail_spread = 1};
 
-START_TEST(margin_and_entropy_are_those_of_a_distribution) {
+TEST(margin_and_entropy_are_those_of_a_distribution) {
     enum { B = 64, TAIL = 4000 };
     uint8_t masked[B];
     float confidence[B], margin[B], entropy[B];
@@ -706,10 +692,9 @@ START_TEST(margin_and_entropy_are_those_of_a_distribution) {
         }
     }
 }
-END_TEST
 
 /* Draws depend on request, position and step alone: not on what else is masked. */
-START_TEST(statistics_and_credit_do_not_depend_on_other_positions) {
+TEST(statistics_and_credit_do_not_depend_on_other_positions) {
     enum { B = 16 };
     const struct decode_credit credit = {.alpha = 0.7f, .beta = 0.8f, .gamma = 0.2f};
     struct decode_process process = middling;
@@ -741,10 +726,9 @@ START_TEST(statistics_and_credit_do_not_depend_on_other_positions) {
         ck_assert(i / 2 == 9 || earned[1][i] == 0);
     }
 }
-END_TEST
 
 /* A position has settled on its token as often as its confidence says. */
-START_TEST(the_most_likely_token_is_the_settled_one_as_often_as_confidence_says) {
+TEST(the_most_likely_token_is_the_settled_one_as_often_as_confidence_says) {
     enum { B = 64, BINS = 5 };
     const struct decode_credit credit = {.alpha = 0, .beta = 1, .gamma = 0};
     double settled[BINS] = {0}, n[BINS] = {0}, sum[BINS] = {0};
@@ -769,7 +753,6 @@ START_TEST(the_most_likely_token_is_the_settled_one_as_often_as_confidence_says)
         ck_assert_double_eq_tol(settled[bin] / n[bin], sum[bin] / n[bin], 0.06);
     }
 }
-END_TEST
 
 static double steps_of(const struct rollout_rule *rule) {
     struct rollout sums = {0};
@@ -781,7 +764,7 @@ static double steps_of(const struct rollout_rule *rule) {
 }
 
 /* One process answers for all of them. */
-START_TEST(rollouts_take_every_rule) {
+TEST(rollouts_take_every_rule) {
     struct rollout_rule rule = {.block_tokens = 32,
                                 .rule = {.kind = DECODE_THRESHOLD, .threshold = 0.9f}};
     double plain = steps_of(&rule);
@@ -809,28 +792,5 @@ START_TEST(rollouts_take_every_rule) {
         ck_assert_double_eq(steps_of(&rule), 4);
     }
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        rules_reference_and_plain_sorting_choose_alike,
-        values_at_a_limit_fall_on_the_side_that_the_rule_says,
-        a_run_of_masks_commits_its_best,
-        a_row_that_is_no_number_is_refused_and_nothing_is_committed,
-        without_masks_nothing_is_committed_and_without_a_canvas_every_row_counts,
-        draws_are_uniform,
-        noise_is_gumbels,
-        a_temperature_draws_positions_without_replacement,
-        dreams_time_grid_releases_what_the_released_code_does,
-        dreams_decoders_draw_by_alg_temp,
-        origin_releases_its_share_at_random_and_everything_at_the_end,
-        lists_of_credit_are_the_matrix_that_dinfer_keeps,
-        credit_is_for_masked_positions_and_a_full_list_forgets_the_least,
-        credit_raises_a_probability_against_unchanged_others,
-        margin_and_entropy_are_those_of_a_distribution,
-        statistics_and_credit_do_not_depend_on_other_positions,
-        the_most_likely_token_is_the_settled_one_as_often_as_confidence_says,
-        rollouts_take_every_rule,
-    };
-    return SUITE_RUN("decoders", tests);
-}
+SUITE("decoders")

@@ -244,7 +244,7 @@ enum { N_SCHEDULERS = sizeof schedulers / sizeof schedulers[0], N_GROWING = 8 };
 
 /* ---- conservation ---- */
 
-START_TEST(pages_and_tokens_are_conserved_over_random_systems) {
+TEST(pages_and_tokens_are_conserved_over_random_systems) {
     enum { N = 80 };
     static const char *const caches[] = {"cache=exact",     "cache=exact", "cache=delayed",
                                          "cache=neighbour", "cache=focus", "cache=small-blocks"};
@@ -301,9 +301,8 @@ START_TEST(pages_and_tokens_are_conserved_over_random_systems) {
     ck_assert_uint_gt(n_preempted, 500);
     ck_assert_uint_gt(n_chunks, 2000);
 }
-END_TEST
 
-START_TEST(an_interrupted_run_gives_every_page_back) {
+TEST(an_interrupted_run_gives_every_page_back) {
     enum { N = 60 };
     struct arrival list[N];
     make_arrivals(list, N, 4, 1000, 300, 100);
@@ -320,9 +319,8 @@ START_TEST(an_interrupted_run_gives_every_page_back) {
         }
     }
 }
-END_TEST
 
-START_TEST(replicas_keep_their_pages_apart) {
+TEST(replicas_keep_their_pages_apart) {
     enum { N = 200 };
     struct arrival list[N];
     make_arrivals(list, N, 6, 400, 300, 60);
@@ -341,7 +339,6 @@ START_TEST(replicas_keep_their_pages_apart) {
         run_close(run);
     }
 }
-END_TEST
 
 /* ---- hand-made schedules: steps of exactly 1 ms, one after the other ---- */
 
@@ -390,14 +387,13 @@ static void check_steps(const char *name, const char *const *settings, uint32_t 
 #define BY_HAND                                                                                    \
     "block_tokens=4", "steps_per_block=2", "decoder=fixed", "page_tokens=4", "max_requests=8"
 
-START_TEST(a_block_takes_its_steps_and_a_commit_pass) {
+TEST(a_block_takes_its_steps_and_a_commit_pass) {
     static const struct arrival list[] = {{.prompt_tokens = 8, .output_tokens = 8}};
     static const char *const settings[] = {BY_HAND, NULL};
     CHECK_STEPS("sdar", settings, 0, list, "8:0 4:0 4:0 4:0 4:0 4:0 4:0");
     static const char *const saving[] = {BY_HAND, "cache.commit_last=off", NULL};
     CHECK_STEPS("sdar", saving, 0, list, "8:0 4:0 4:0 4:0 4:0 4:0");
 }
-END_TEST
 
 /* Two requests of 3 pages at their ends, in a pool of 5. */
 #define TWO_FOR_FIVE                                                                               \
@@ -407,7 +403,7 @@ END_TEST
         }                                                                                          \
     }
 
-START_TEST(where_logits_are_shifted_the_pass_before_a_block_decides_its_first_position) {
+TEST(where_logits_are_shifted_the_pass_before_a_block_decides_its_first_position) {
 #define SHIFTED                                                                                    \
     "cache=exact", "scheduler=chunked", "block_tokens=4", "steps_per_block=4", "decoder=fixed",    \
         "page_tokens=4", "max_requests=8"
@@ -434,9 +430,8 @@ START_TEST(where_logits_are_shifted_the_pass_before_a_block_decides_its_first_po
                 "8:01 8:01 8:01 8:01 8:01 4:0 4:0 4:0 4:0 8:1 4:1 4:1 4:1 4:1");
 #undef SHIFTED
 }
-END_TEST
 
-START_TEST(prompt_tokens_that_fill_no_block_stand_fixed_in_the_first) {
+TEST(prompt_tokens_that_fill_no_block_stand_fixed_in_the_first) {
     /* 8 of 10 are prefilled; of the first block 2 positions are left, which one step decides. */
     static const struct arrival list[] = {{.prompt_tokens = 10, .output_tokens = 6}};
     static const char *const settings[] = {BY_HAND, NULL};
@@ -445,18 +440,16 @@ START_TEST(prompt_tokens_that_fill_no_block_stand_fixed_in_the_first) {
     static const struct arrival odd[] = {{.prompt_tokens = 5, .output_tokens = 6}};
     CHECK_STEPS("sdar", settings, 0, odd, "4:0 4:0 4:0 4:0 3:0 3:0 3:0");
 }
-END_TEST
 
-START_TEST(a_prompt_shorter_than_a_block_is_never_prefilled) {
+TEST(a_prompt_shorter_than_a_block_is_never_prefilled) {
     static const struct arrival list[] = {{.prompt_tokens = 3, .output_tokens = 5}};
     static const char *const settings[] = {BY_HAND, NULL};
     CHECK_STEPS("sdar", settings, 0, list, "4:0 4:0 4:0 4:0 4:0");
     static const char *const lmdeploy[] = {BY_HAND, "scheduler=lmdeploy", NULL};
     CHECK_STEPS("sdar", lmdeploy, 0, list, "4:0 4:0 4:0 4:0 4:0");
 }
-END_TEST
 
-START_TEST(a_long_prompt_is_taken_in_chunks_beside_others) {
+TEST(a_long_prompt_is_taken_in_chunks_beside_others) {
     static const struct arrival tokens[] = {
         {.id = 0, .prompt_tokens = 10, .output_tokens = 3},
         {.arrival_ns = 500000, .id = 1, .prompt_tokens = 4, .output_tokens = 2}};
@@ -473,11 +466,10 @@ START_TEST(a_long_prompt_is_taken_in_chunks_beside_others) {
     static const char *const by_block[] = {BY_HAND, "max_batched_tokens=11", NULL};
     CHECK_STEPS("sdar", by_block, 0, blocks, "8:0 8:0 8:01 8:01 8:01 4:1 4:1 4:1");
 }
-END_TEST
 
 #define TWO_FOR_FIVE_STEPS "8:01 8:01 8:01 8:01 4:0 4:0 4:0 8:1 4:1 4:1 4:1"
 
-START_TEST(who_lacks_a_page_gives_way_and_computes_its_committed_tokens_anew) {
+TEST(who_lacks_a_page_gives_way_and_computes_its_committed_tokens_anew) {
     static const struct arrival list[] = TWO_FOR_FIVE;
     static const char *const chunked[] = {BY_HAND, NULL};
     /* After the first block, request 1 has no page for its second: it gives its two back, waits for
@@ -491,18 +483,16 @@ START_TEST(who_lacks_a_page_gives_way_and_computes_its_committed_tokens_anew) {
                                            {.id = 2, .prompt_tokens = 4, .output_tokens = 4}};
     CHECK_STEPS("sdar", chunked, 5, three, "8:01 8:01 8:01 8:01 4:0 4:0 4:0 12:12 8:12 8:12 8:12");
 }
-END_TEST
 
-START_TEST(loops_stop_where_growth_does_not_fit) {
+TEST(loops_stop_where_growth_does_not_fit) {
     static const struct arrival list[] = TWO_FOR_FIVE;
     static const char *const settings[] = {BY_HAND, "scheduler=lmdeploy", NULL};
     CHECK_STEPS("sdar", settings, 5, list, TWO_FOR_FIVE_STEPS);
     /* A prefill, a block of both, a block of the first, the other's prefill and block. */
     ck_assert_uint_eq(n_asked, 5);
 }
-END_TEST
 
-START_TEST(several_loops_ask_the_scheduler_once) {
+TEST(several_loops_ask_the_scheduler_once) {
     static const struct arrival list[] = {{.prompt_tokens = 4, .output_tokens = 64}};
     static const char *const settings[][10] = {
         {BY_HAND, "scheduler=lmdeploy", NULL},
@@ -516,7 +506,6 @@ START_TEST(several_loops_ask_the_scheduler_once) {
         ck_assert_uint_eq(n_asked, off ? 49 : 4); /* a prefill and 3 times 16 steps */
     }
 }
-END_TEST
 
 /* Request 1 has but 2 positions to decide in its first block and is done a step before. */
 #define FAST_AND_SLOW                                                                              \
@@ -526,7 +515,7 @@ END_TEST
         }                                                                                          \
     }
 
-START_TEST(lockstep_computes_finished_blocks_along_and_first_done_first_out_does_not) {
+TEST(lockstep_computes_finished_blocks_along_and_first_done_first_out_does_not) {
     static const struct arrival list[] = FAST_AND_SLOW;
     static const char *const lockstep[] = {BY_HAND, "scheduler=sglang", "scheduler.mode=lockstep",
                                            NULL};
@@ -534,7 +523,6 @@ START_TEST(lockstep_computes_finished_blocks_along_and_first_done_first_out_does
     static const char *const fdfo[] = {BY_HAND, "scheduler=sglang", NULL};
     CHECK_STEPS("sdar", fdfo, 0, list, "8:01 8:01 8:01 8:01 8:01 8:01 4:0");
 }
-END_TEST
 
 /* ---- schedulers that break their promises ---- */
 
@@ -587,7 +575,7 @@ static void assert_misdeed(enum deed which, const char *name, const char *const 
     system_close(system);
 }
 
-START_TEST(chunks_and_preemption_out_of_place_are_named_in_one_sentence) {
+TEST(chunks_and_preemption_out_of_place_are_named_in_one_sentence) {
     static const char *const settings[] = {BY_HAND, "max_batched_tokens=10", NULL};
     static const char *const bidirectional[] = {"block_tokens=4", "max_batched_tokens=40", NULL};
     assert_misdeed(CUTS_A_BLOCK, "sdar", settings,
@@ -603,19 +591,17 @@ START_TEST(chunks_and_preemption_out_of_place_are_named_in_one_sentence) {
                    "scheduler bad broke its promise at 0.001 s: requests preempted though their "
                    "cached state is not exact (1 of at most 0)");
 }
-END_TEST
 
-START_TEST(loops_stop_where_what_is_left_of_a_prefill_is_wider_than_a_step) {
+TEST(loops_stop_where_what_is_left_of_a_prefill_is_wider_than_a_step) {
     static const char *const settings[] = {BY_HAND, "max_batched_tokens=10", NULL};
     assert_misdeed(IN_LOOPS, "sdar", settings, "");
     /* Of each request 8 of 20, where 12 are left; then 8, 4 and the three steps of the block. */
     ck_assert_uint_eq(n_asked, 4);
 }
-END_TEST
 
 /* ---- what the schedulers say of themselves, over a random trace ---- */
 
-START_TEST(lmdeploy_and_sglang_never_prefill_beside_decoding_and_chunked_does) {
+TEST(lmdeploy_and_sglang_never_prefill_beside_decoding_and_chunked_does) {
     enum { N = 150 };
     struct arrival list[N];
     make_arrivals(list, N, 8, 300, 300, 60);
@@ -645,9 +631,8 @@ START_TEST(lmdeploy_and_sglang_never_prefill_beside_decoding_and_chunked_does) {
         run_close(run);
     }
 }
-END_TEST
 
-START_TEST(skipping_ahead_changes_nothing_but_the_number_of_submissions) {
+TEST(skipping_ahead_changes_nothing_but_the_number_of_submissions) {
     enum { N = 100 };
     struct arrival list[N];
     make_arrivals(list, N, 9, 100, 300, 100);
@@ -676,9 +661,8 @@ START_TEST(skipping_ahead_changes_nothing_but_the_number_of_submissions) {
         run_close(runs[1]);
     }
 }
-END_TEST
 
-START_TEST(a_schedule_without_arrivals_under_way_is_as_slow_as_its_steps) {
+TEST(a_schedule_without_arrivals_under_way_is_as_slow_as_its_steps) {
     enum { N = 60 };
     struct arrival list[N];
     make_arrivals(list, N, 10, 100, 200, 60);
@@ -703,7 +687,6 @@ START_TEST(a_schedule_without_arrivals_under_way_is_as_slow_as_its_steps) {
         ck_assert_int_eq(end_ns[1], 3 * end_ns[0]);
     }
 }
-END_TEST
 
 /* ---- queueing truth: autoregressive requests, one at a time, each step 1 ms ---- */
 
@@ -726,7 +709,7 @@ static struct keeper serve_alone(struct poisson_source source) {
     return keeper;
 }
 
-START_TEST(one_token_a_request_waits_as_m_d_1_says) {
+TEST(one_token_a_request_waits_as_m_d_1_says) {
     enum { BATCHES = 50, PER_BATCH = 6000 };
     static const double loads[] = {0.3, 0.6, 0.8};
     for (int i = 0; i < 3; i++) {
@@ -756,9 +739,8 @@ START_TEST(one_token_a_request_waits_as_m_d_1_says) {
         keeper_fini(&keeper);
     }
 }
-END_TEST
 
-START_TEST(longer_outputs_queue_as_lindley_says_to_the_nanosecond) {
+TEST(longer_outputs_queue_as_lindley_says_to_the_nanosecond) {
     struct poisson_source source = {.rng = rng_stream(13, "arrivals"),
                                     .lengths = rng_stream(13, "lengths"),
                                     .rate = 150,
@@ -781,29 +763,5 @@ START_TEST(longer_outputs_queue_as_lindley_says_to_the_nanosecond) {
     }
     keeper_fini(&keeper);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        pages_and_tokens_are_conserved_over_random_systems,
-        an_interrupted_run_gives_every_page_back,
-        replicas_keep_their_pages_apart,
-        a_block_takes_its_steps_and_a_commit_pass,
-        where_logits_are_shifted_the_pass_before_a_block_decides_its_first_position,
-        prompt_tokens_that_fill_no_block_stand_fixed_in_the_first,
-        a_prompt_shorter_than_a_block_is_never_prefilled,
-        a_long_prompt_is_taken_in_chunks_beside_others,
-        who_lacks_a_page_gives_way_and_computes_its_committed_tokens_anew,
-        loops_stop_where_growth_does_not_fit,
-        several_loops_ask_the_scheduler_once,
-        chunks_and_preemption_out_of_place_are_named_in_one_sentence,
-        loops_stop_where_what_is_left_of_a_prefill_is_wider_than_a_step,
-        lockstep_computes_finished_blocks_along_and_first_done_first_out_does_not,
-        lmdeploy_and_sglang_never_prefill_beside_decoding_and_chunked_does,
-        skipping_ahead_changes_nothing_but_the_number_of_submissions,
-        a_schedule_without_arrivals_under_way_is_as_slow_as_its_steps,
-        one_token_a_request_waits_as_m_d_1_says,
-        longer_outputs_queue_as_lindley_says_to_the_nanosecond,
-    };
-    return SUITE_RUN("exact", tests);
-}
+SUITE("exact")

@@ -39,7 +39,7 @@ static struct span block_span(uint32_t queries, uint32_t context, uint32_t kept,
 
 /* ---- graphs and plans ---- */
 
-START_TEST(every_exact_graph_is_whole_and_its_tensors_never_overlap) {
+TEST(every_exact_graph_is_whole_and_its_tensors_never_overlap) {
     struct rng rng = rng_stream(21, "exact graphs");
     for (int round = 0; round < 400; round++) {
         struct graph graph;
@@ -74,7 +74,6 @@ START_TEST(every_exact_graph_is_whole_and_its_tensors_never_overlap) {
         }
     }
 }
-END_TEST
 
 /* ---- work by hand ---- */
 
@@ -116,7 +115,7 @@ static struct system *system_of(const char *name, const char *model, const char 
     return system;
 }
 
-START_TEST(a_prefill_and_a_step_of_decoding_do_the_work_counted_by_hand) {
+TEST(a_prefill_and_a_step_of_decoding_do_the_work_counted_by_hand) {
     for (int i = 0; i < N_MODELS; i++) {
         const struct model *m = model_of(models[i]);
         bool by_token = m->mask == MASK_CAUSAL;
@@ -134,9 +133,8 @@ START_TEST(a_prefill_and_a_step_of_decoding_do_the_work_counted_by_hand) {
         system_close(system);
     }
 }
-END_TEST
 
-START_TEST(chunks_of_a_prompt_do_the_work_of_the_whole) {
+TEST(chunks_of_a_prompt_do_the_work_of_the_whole) {
     struct rng rng = rng_stream(22, "chunks");
     for (int round = 0; round < 200; round++) {
         uint32_t prompt = rig_between(&rng, 1, 20000), done = 0;
@@ -155,9 +153,8 @@ START_TEST(chunks_of_a_prompt_do_the_work_of_the_whole) {
         ck_assert_int_ge(parts.sym[SYM_PREFILL_K], whole.sym[SYM_PREFILL_K]); /* read again */
     }
 }
-END_TEST
 
-START_TEST(eviction_spares_all_but_the_first_layer_and_the_seconds_projections) {
+TEST(eviction_spares_all_but_the_first_layer_and_the_seconds_projections) {
     const struct model *m = model_of("sdar-8b");
     struct system *focus = system_of("focus", m->name, "a100-80g", true);
     struct system *plain = system_of("sdar", m->name, "a100-80g", true);
@@ -188,7 +185,6 @@ START_TEST(eviction_spares_all_but_the_first_layer_and_the_seconds_projections) 
     system_close(focus);
     system_close(plain);
 }
-END_TEST
 
 /* ---- prices at measured rows ---- */
 
@@ -255,14 +251,13 @@ static void check_rows(const char *gpu, size_t least) {
     system_close(system);
 }
 
-START_TEST(attention_at_measured_rows_takes_the_time_measured) {
+TEST(attention_at_measured_rows_takes_the_time_measured) {
     check_rows("rtx-pro-6000", 400);
     check_rows("a100-80g", 9000);
 }
-END_TEST
 
 /* The whole step finds these rows: every layer, its own time. */
-START_TEST(a_step_of_measured_sizes_is_priced_by_its_rows) {
+TEST(a_step_of_measured_sizes_is_priced_by_its_rows) {
     struct system *system = system_of("vllm-ar", "llama-3.1-8b", "rtx-pro-6000", false);
     const struct {
         uint32_t n;
@@ -297,11 +292,10 @@ START_TEST(a_step_of_measured_sizes_is_priced_by_its_rows) {
     }
     system_close(system);
 }
-END_TEST
 
 /* ---- the longest canvas ---- */
 
-START_TEST(the_longest_canvas_is_what_its_exact_rows_leave_room_for) {
+TEST(the_longest_canvas_is_what_its_exact_rows_leave_room_for) {
     static const char *const names[][2] = {{"sdar", "sdar-8b"}, {"vllm-ar", "llama-3.1-8b"}};
     for (int i = 0; i < 2; i++) {
         struct system *s = system_of(names[i][0], names[i][1], "a100-80g", true);
@@ -322,11 +316,10 @@ START_TEST(the_longest_canvas_is_what_its_exact_rows_leave_room_for) {
         system_close(s);
     }
 }
-END_TEST
 
 /* What the runtime says the device waits, in steps in which something is evicted and in no other.
  */
-START_TEST(a_step_that_evicts_waits_for_the_host) {
+TEST(a_step_that_evicts_waits_for_the_host) {
     struct system *s = system_of("focus", "sdar-8b", "a100-80g", true);
     const struct {
         struct span span;
@@ -361,18 +354,5 @@ START_TEST(a_step_that_evicts_waits_for_the_host) {
     }
     system_close(s);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        every_exact_graph_is_whole_and_its_tensors_never_overlap,
-        a_prefill_and_a_step_of_decoding_do_the_work_counted_by_hand,
-        chunks_of_a_prompt_do_the_work_of_the_whole,
-        eviction_spares_all_but_the_first_layer_and_the_seconds_projections,
-        attention_at_measured_rows_takes_the_time_measured,
-        a_step_of_measured_sizes_is_priced_by_its_rows,
-        the_longest_canvas_is_what_its_exact_rows_leave_room_for,
-        a_step_that_evicts_waits_for_the_host,
-    };
-    return SUITE_RUN("exact cost", tests);
-}
+SUITE("exact cost")

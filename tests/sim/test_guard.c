@@ -140,7 +140,7 @@ static void answer(uint32_t n, uint32_t n_admitted, uint32_t all_running, const 
 #define ANSWER(n, n_admitted, all_running, ...)                                                    \
     answer(n, n_admitted, all_running, (const uint32_t[]){__VA_ARGS__})
 
-START_TEST(the_guard_lets_a_valid_decision_through) {
+TEST(the_guard_lets_a_valid_decision_through) {
     ANSWER(2, 2, 1, 3, 2);
     assert_scene(4, 3, "");
     ANSWER(3, 2, 0, 1, 2, 3);
@@ -150,9 +150,8 @@ START_TEST(the_guard_lets_a_valid_decision_through) {
     scene.answer.wake_ns = 51;
     assert_scene(4, 3, "");
 }
-END_TEST
 
-START_TEST(the_guard_names_a_batch_with_wrong_members) {
+TEST(the_guard_names_a_batch_with_wrong_members) {
     ANSWER(3, 2, 0, 1, 2, 3);
     assert_scene(2, 1, "scheduler scripted writes to selected[2], beyond its capacity of 2");
     ANSWER(0, 0, 1, 0);
@@ -180,9 +179,8 @@ START_TEST(the_guard_names_a_batch_with_wrong_members) {
     ANSWER(1, 1, 0, 1);
     assert_scene(4, 1, "scheduler scripted admits slot 1, which runs already");
 }
-END_TEST
 
-START_TEST(the_guard_names_a_batch_beyond_the_headroom) {
+TEST(the_guard_names_a_batch_beyond_the_headroom) {
     ANSWER(2, 2, 1, 2, 3);
     scene.view.max_batched_tokens = 599;
     assert_scene(4, 1,
@@ -204,7 +202,6 @@ START_TEST(the_guard_names_a_batch_beyond_the_headroom) {
     assert_scene(4, 1,
                  "scheduler scripted asks for the duration of a batch that selects slot 0 twice");
 }
-END_TEST
 
 /* Slot 1 prefills 100 query tokens in blocks of 10 behind slot 0, which decodes 100; both need 500
  * bytes more, and 2000 are free. */
@@ -224,7 +221,7 @@ static void growing_answer(uint32_t n, uint32_t n_preempted, uint32_t n_idle) {
     scene.view.running_growth_bytes = 1000;
 }
 
-START_TEST(the_guard_lets_growth_chunks_and_preemption_through) {
+TEST(the_guard_lets_growth_chunks_and_preemption_through) {
     growing_answer(2, 0, 0);
     scene.view.kv_free_bytes = 1000;
     scene.selected[0] = 1;
@@ -249,9 +246,8 @@ START_TEST(the_guard_lets_growth_chunks_and_preemption_through) {
     scene.view.kv_free_bytes = 500;
     assert_scene(4, 3, "");
 }
-END_TEST
 
-START_TEST(the_guard_names_chunks_that_are_none) {
+TEST(the_guard_names_chunks_that_are_none) {
     growing_answer(2, 0, 0);
     scene.chunk_tokens[0] = 10;
     assert_scene(4, 1,
@@ -271,9 +267,8 @@ START_TEST(the_guard_names_chunks_that_are_none) {
     assert_scene(4, 1, "scheduler scripted sets chunk_tokens[1] but lists only 1 requests");
     assert_scene(1, 1, "scheduler scripted writes to chunk_tokens[1], beyond its capacity of 1");
 }
-END_TEST
 
-START_TEST(the_guard_names_lists_that_overlap_or_overflow) {
+TEST(the_guard_names_lists_that_overlap_or_overflow) {
     growing_answer(2, 1, 0);
     assert_scene(4, 1, "scheduler scripted preempts slot 1 twice");
     growing_answer(1, 1, 1);
@@ -296,9 +291,8 @@ START_TEST(the_guard_names_lists_that_overlap_or_overflow) {
     growing_answer(1, 0, 2);
     assert_scene(1, 1, "scheduler scripted writes to idle[1], beyond its capacity of 1");
 }
-END_TEST
 
-START_TEST(the_guard_names_growth_beyond_the_memory) {
+TEST(the_guard_names_growth_beyond_the_memory) {
     growing_answer(2, 0, 0);
     scene.view.kv_free_bytes = 999;
     assert_scene(4, 1,
@@ -333,9 +327,8 @@ START_TEST(the_guard_names_growth_beyond_the_memory) {
                  "scheduler scripted takes 200 query tokens into a step, more than "
                  "max_batched_tokens 199");
 }
-END_TEST
 
-START_TEST(a_prefill_in_chunks_and_memory_to_give_back_are_no_excuse_to_wait) {
+TEST(a_prefill_in_chunks_and_memory_to_give_back_are_no_excuse_to_wait) {
     growing_answer(0, 0, 0);
     scene.view.kv_free_bytes = 0;
     scene.view.max_batched_tokens = 10;
@@ -345,14 +338,13 @@ START_TEST(a_prefill_in_chunks_and_memory_to_give_back_are_no_excuse_to_wait) {
     scene.grows = false;
     assert_scene(4, 1, "");
 }
-END_TEST
 
 /* Waits a nanosecond longer each time; the turn is kept in the state, as it must be. */
 static void turning_schedule(void *state, const struct schedule_view *view, struct batch *batch) {
     batch->wake_ns = view->now_ns + ++*(uint32_t *)state;
 }
 
-START_TEST(asking_twice_moves_the_state_of_a_scheduler_once) {
+TEST(asking_twice_moves_the_state_of_a_scheduler_once) {
     struct scheduler turning = scripted_scheduler;
     turning.policy.state_bytes = sizeof(uint32_t);
     turning.schedule = turning_schedule;
@@ -377,9 +369,8 @@ START_TEST(asking_twice_moves_the_state_of_a_scheduler_once) {
     }
     guard_fini(&guard);
 }
-END_TEST
 
-START_TEST(the_guard_names_starvation) {
+TEST(the_guard_names_starvation) {
     ANSWER(0, 0, 0, 0);
     assert_scene(4, 1,
                  "scheduler scripted selects nothing and names no later time although slot 0 "
@@ -405,9 +396,8 @@ START_TEST(the_guard_names_starvation) {
     scene.requests[2].kv_bytes = 2001;
     assert_scene(4, 1001, "");
 }
-END_TEST
 
-START_TEST(the_guard_names_writes_to_the_view) {
+TEST(the_guard_names_writes_to_the_view) {
     ANSWER(0, 0, 1, 0);
     scene.writes_running = true;
     assert_scene(4, 1,
@@ -416,7 +406,6 @@ START_TEST(the_guard_names_writes_to_the_view) {
     scene.writes_now = true;
     assert_scene(4, 1, "scheduler scripted writes to the view, which it may only read");
 }
-END_TEST
 
 /* A cache policy that answers as the test says, on a request in the middle of its second block. */
 static struct {
@@ -510,7 +499,7 @@ static void assert_cached(const char *sentence) {
         assert_cached(sentence);                                                                   \
     } while (0)
 
-START_TEST(the_guard_names_each_broken_promise_of_a_cache_policy) {
+TEST(the_guard_names_each_broken_promise_of_a_cache_policy) {
     CACHED((void)0, "");
     CACHED(cached.rows.kind = 4, "cache scripted has rows of kind 4, which is no row_kind");
     CACHED(cached.rows.chooser = 5, "cache scripted names chooser 5, which is no row_chooser");
@@ -578,10 +567,9 @@ START_TEST(the_guard_names_each_broken_promise_of_a_cache_policy) {
     CACHED(cached.writes_memory = true,
            "cache scripted writes to its memory of request 5, which plan may only read");
 }
-END_TEST
 
 /* What graph and memory are made for stays as it was in the answer before. */
-START_TEST(the_guard_names_an_answer_of_another_kind) {
+TEST(the_guard_names_an_answer_of_another_kind) {
     static const char *const sentences[] = {
         "cache scripted sets rows.kind to 2 and once to 1, which is the same in all answers",
         "cache scripted sets rows.chooser to 4 and once to 0, which is the same in all answers",
@@ -605,7 +593,6 @@ START_TEST(the_guard_names_an_answer_of_another_kind) {
         guard_fini(&guard);
     }
 }
-END_TEST
 
 /* The same request under an exact policy, with its first block committed. */
 static void exact_init(void) {
@@ -660,7 +647,7 @@ static void exact_part(void) {
         assert_cached(sentence);                                                                   \
     } while (0)
 
-START_TEST(the_guard_names_each_broken_promise_of_an_exact_cache_policy) {
+TEST(the_guard_names_each_broken_promise_of_an_exact_cache_policy) {
     EXACT(exact_init, (void)0, "");
     EXACT(exact_init, cached.rows.keep[0].end = 97,
           "cache scripted keeps 97 rows from 0 on, not the 96 of what is before the block and of "
@@ -714,7 +701,6 @@ START_TEST(the_guard_names_each_broken_promise_of_an_exact_cache_policy) {
     EXACT(exact_part, cached.request.masked_in_block = 0,
           "cache scripted runs [64, 72) of the block [64, 96) where none is masked");
 }
-END_TEST
 
 /* A policy that evicts as the test says from a block of six: position 0 is committed and cached, 1
  * committed and not yet cached, 2 to 5 are masked. */
@@ -793,7 +779,7 @@ static void assert_evicted(const char *sentence, const char *learning) {
         assert_evicted(sentence, learning);                                                        \
     } while (0)
 
-START_TEST(the_guard_names_each_broken_promise_of_an_eviction) {
+TEST(the_guard_names_each_broken_promise_of_an_eviction) {
     EVICTED((void)0, "", "");
     EVICTED(evicted.keep[3] = 2,
             "cache scripted leaves keep[3] unset or sets it to 2, neither 0 nor 1", "");
@@ -817,7 +803,6 @@ START_TEST(the_guard_names_each_broken_promise_of_an_eviction) {
     EVICTED(evicted.remembers_too_much = true, "",
             "cache scripted writes to byte 8 of its memory, beyond its memory_bytes of 8");
 }
-END_TEST
 
 /* A decoder that answers as the test says about three masked positions. */
 static struct {
@@ -903,7 +888,7 @@ static void assert_decoded(bool counts, const char *sentence) {
         assert_decoded(counts, sentence);                                                          \
     } while (0)
 
-START_TEST(the_guard_names_each_broken_promise_of_a_decoder) {
+TEST(the_guard_names_each_broken_promise_of_a_decoder) {
     DECODED(true, (void)0, "");
     DECODED(true, decoded.n = 0, "decoder scripted commits 0 of 12 masked positions");
     DECODED(true, decoded.n = 13, "decoder scripted commits 13 of 12 masked positions");
@@ -937,7 +922,6 @@ START_TEST(the_guard_names_each_broken_promise_of_a_decoder) {
     DECODED(false, decoded.turn_every = 2,
             "decoder scripted chooses differently when asked the same again: 1 positions, then 1");
 }
-END_TEST
 
 /* A decoder that names a rule as the test says. */
 static struct {
@@ -998,7 +982,7 @@ static void assert_ruled(const char *sentence) {
         assert_ruled(sentence);                                                                    \
     } while (0)
 
-START_TEST(the_guard_names_each_broken_promise_of_a_rule) {
+TEST(the_guard_names_each_broken_promise_of_a_rule) {
     RULED((void)0, "");
     RULED(ruled.rule.kind = 9, "decoder scripted names rule 9 by rank 0, of 5 and 5");
     RULED(ruled.rule.rank = 5, "decoder scripted names rule 1 by rank 5, of 5 and 5");
@@ -1025,7 +1009,6 @@ START_TEST(the_guard_names_each_broken_promise_of_a_rule) {
     RULED(ruled.credit.rule.beta = 1.5f, "decoder scripted gives credit with numbers out of range");
     RULED(ruled.credit.matrix = 2, "decoder scripted gives credit with numbers out of range");
 }
-END_TEST
 
 static uint32_t routed;
 static bool writes_replicas, alternates;
@@ -1057,7 +1040,7 @@ static void assert_routed(const char *sentence) {
     guard_fini(&guard);
 }
 
-START_TEST(the_guard_names_each_broken_promise_of_a_router) {
+TEST(the_guard_names_each_broken_promise_of_a_router) {
     routed = 1;
     assert_routed("");
     routed = 2;
@@ -1069,9 +1052,8 @@ START_TEST(the_guard_names_each_broken_promise_of_a_router) {
     writes_replicas = true;
     assert_routed("router scripted writes to the view of the replicas, which it may only read");
 }
-END_TEST
 
-START_TEST(every_built_in_policy_keeps_its_promises) {
+TEST(every_built_in_policy_keeps_its_promises) {
     static struct exercise exercise;
     for (int i = POLICY_SCHEDULER; i <= POLICY_ROUTER; i++) {
         enum policy_kind kind = (enum policy_kind)i;
@@ -1092,29 +1074,5 @@ START_TEST(every_built_in_policy_keeps_its_promises) {
         }
     }
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        the_guard_lets_a_valid_decision_through,
-        the_guard_names_a_batch_with_wrong_members,
-        the_guard_names_a_batch_beyond_the_headroom,
-        the_guard_lets_growth_chunks_and_preemption_through,
-        the_guard_names_chunks_that_are_none,
-        the_guard_names_lists_that_overlap_or_overflow,
-        the_guard_names_growth_beyond_the_memory,
-        a_prefill_in_chunks_and_memory_to_give_back_are_no_excuse_to_wait,
-        asking_twice_moves_the_state_of_a_scheduler_once,
-        the_guard_names_starvation,
-        the_guard_names_writes_to_the_view,
-        the_guard_names_each_broken_promise_of_a_cache_policy,
-        the_guard_names_each_broken_promise_of_an_exact_cache_policy,
-        the_guard_names_an_answer_of_another_kind,
-        the_guard_names_each_broken_promise_of_an_eviction,
-        the_guard_names_each_broken_promise_of_a_decoder,
-        the_guard_names_each_broken_promise_of_a_rule,
-        the_guard_names_each_broken_promise_of_a_router,
-        every_built_in_policy_keeps_its_promises,
-    };
-    return SUITE_RUN("guard", tests);
-}
+SUITE("guard")

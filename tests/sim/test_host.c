@@ -40,16 +40,15 @@ static int count_host(void *state, const struct host *host, const char *doc) {
     return 0;
 }
 
-START_TEST(every_host_has_a_factor_a_kind_and_a_source) {
+TEST(every_host_has_a_factor_a_kind_and_a_source) {
     int n = 0;
     struct err err = {0};
     ck_assert_msg(host_list(count_host, &n, &err) == 0, "%s", err.text);
     ck_assert_int_ge(n, 6);
 }
-END_TEST
 
 /* It fell back to the reference host in silence, and turned the paper's ranking round. */
-START_TEST(a_published_system_keeps_its_papers_host_on_another_gpu_and_says_so) {
+TEST(a_published_system_keeps_its_papers_host_on_another_gpu_and_says_so) {
     struct system *there = rig_system("dllm-serve-published", "l40s", false, NULL);
     struct system *elsewhere = rig_system("dllm-serve-published", "a100-80g", false, NULL);
     ck_assert_str_eq(system_host(there).name, "dllm-serve-l40s");
@@ -63,9 +62,8 @@ START_TEST(a_published_system_keeps_its_papers_host_on_another_gpu_and_says_so) 
     system_close(there);
     system_close(elsewhere);
 }
-END_TEST
 
-START_TEST(on_the_gpu_of_the_reference_runs_it_has_the_host_it_was_timed_on) {
+TEST(on_the_gpu_of_the_reference_runs_it_has_the_host_it_was_timed_on) {
     struct system *system = rig_system("dllm-serve-published", "h200", false, NULL);
     ck_assert_str_eq(system_host(system).name, "reference");
     ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_MEASURED);
@@ -73,9 +71,8 @@ START_TEST(on_the_gpu_of_the_reference_runs_it_has_the_host_it_was_timed_on) {
     ck_assert_double_eq_tol(host_ms(system), 19.8 + 5.98, 1e-9);
     system_close(system);
 }
-END_TEST
 
-START_TEST(a_factor_of_ones_own_scales_host_times_and_is_assumed) {
+TEST(a_factor_of_ones_own_scales_host_times_and_is_assumed) {
     static const char *const twice[] = {"host.factor=2", NULL};
     static const char *const other[] = {"host=default", NULL};
     static const char *const same[] = {"host.factor=1", NULL};
@@ -95,17 +92,15 @@ START_TEST(a_factor_of_ones_own_scales_host_times_and_is_assumed) {
     ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_MEASURED);
     system_close(system);
 }
-END_TEST
 
-START_TEST(host_terms_of_another_model_are_transferred) {
+TEST(host_terms_of_another_model_are_transferred) {
     static const char *const settings[] = {"host=reference", NULL};
     struct system *system = rig_system("fast-dllm-moe-published", "h200", false, settings);
     ck_assert_int_eq(system_host(system).provenance.kind, PROVENANCE_TRANSFERRED);
     system_close(system);
 }
-END_TEST
 
-START_TEST(an_unknown_host_is_refused_with_the_nearest) {
+TEST(an_unknown_host_is_refused_with_the_nearest) {
     struct setting wrong = {.key = "host", .value = "referense", .place = "--host"};
     struct system_request request = {
         .system = "dllm-serve", .gpu = "l40s", .overrides = &wrong, .n_overrides = 1};
@@ -114,10 +109,9 @@ START_TEST(an_unknown_host_is_refused_with_the_nearest) {
     ck_assert_int_eq(system_open(&request, &system, &err), ERR_USAGE);
     ck_assert_ptr_nonnull(strstr(err.text, "'reference'"));
 }
-END_TEST
 
 /* A mixture of 16 layers carried what LLaDA-8B's 32 take. */
-START_TEST(host_times_and_launches_are_a_steps_and_each_layers) {
+TEST(host_times_and_launches_are_a_steps_and_each_layers) {
     static const char *const half[] = {"layers=16", NULL};
     struct system *whole = rig_system("fast-dllm-published", "h200", false, NULL);
     struct system *cut = rig_system("fast-dllm-published", "h200", false, half);
@@ -130,11 +124,10 @@ START_TEST(host_times_and_launches_are_a_steps_and_each_layers) {
     system_close(whole);
     system_close(cut);
 }
-END_TEST
 
 /* wall = max(trunk, host) + head + look: a trunk that the host launches is hidden behind it, the
  * head and the look at the logits are not. */
-START_TEST(launched_by_layers_the_head_and_the_look_come_behind_the_host) {
+TEST(launched_by_layers_the_head_and_the_look_come_behind_the_host) {
     static const char *const none[] = {"host.factor=0", NULL};
     static const char *const much[] = {"host.factor=100", NULL};
     const struct span block = {
@@ -160,9 +153,8 @@ START_TEST(launched_by_layers_the_head_and_the_look_come_behind_the_host) {
     system_close(fast);
     system_close(slow);
 }
-END_TEST
 
-START_TEST(ranks_of_dinfer_have_the_whole_head_each) {
+TEST(ranks_of_dinfer_have_the_whole_head_each) {
     static const char *const divided[] = {"runtime.whole_head=off", NULL};
     struct system *whole = rig_system("dinfer-published", "h800", false, NULL);
     struct system *share = rig_system("dinfer-published", "h800", false, divided);
@@ -173,11 +165,10 @@ START_TEST(ranks_of_dinfer_have_the_whole_head_each) {
     system_close(whole);
     system_close(share);
 }
-END_TEST
 
 /* Fast-dLLM commits 2.28 tokens a pass on GSM8K without a cache and 2.09 with one: what a stale
  * cache takes is taken of systems with one alone. */
-START_TEST(a_cache_makes_the_model_less_sure_and_no_cache_does_not) {
+TEST(a_cache_makes_the_model_less_sure_and_no_cache_does_not) {
     static const char *const process[] = {"confidence=llada-moe/gsm8k", NULL};
     struct system *cached = rig_system("dinfer-published", "h800", false, process);
     struct system *none = rig_system("dinfer-no-kv-published", "h800", false, process);
@@ -191,10 +182,9 @@ START_TEST(a_cache_makes_the_model_less_sure_and_no_cache_does_not) {
     system_close(cached);
     system_close(none);
 }
-END_TEST
 
 /* The wait of a step that evicts is a calibrated constant like the others, listed where it acts. */
-START_TEST(the_wait_of_an_eviction_is_a_calibrated_constant) {
+TEST(the_wait_of_an_eviction_is_a_calibrated_constant) {
     struct system *evicts = rig_system("focus", "a100-80g", false, NULL);
     struct system *keeps = rig_system("lmdeploy", "a100-80g", false, NULL);
     ck_assert_uint_eq(evicts->n_calibrated, 1);
@@ -205,21 +195,5 @@ START_TEST(the_wait_of_an_eviction_is_a_calibrated_constant) {
     system_close(evicts);
     system_close(keeps);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        every_host_has_a_factor_a_kind_and_a_source,
-        a_published_system_keeps_its_papers_host_on_another_gpu_and_says_so,
-        on_the_gpu_of_the_reference_runs_it_has_the_host_it_was_timed_on,
-        a_factor_of_ones_own_scales_host_times_and_is_assumed,
-        host_terms_of_another_model_are_transferred,
-        host_times_and_launches_are_a_steps_and_each_layers,
-        launched_by_layers_the_head_and_the_look_come_behind_the_host,
-        ranks_of_dinfer_have_the_whole_head_each,
-        a_cache_makes_the_model_less_sure_and_no_cache_does_not,
-        an_unknown_host_is_refused_with_the_nearest,
-        the_wait_of_an_eviction_is_a_calibrated_constant,
-    };
-    return SUITE_RUN("host", tests);
-}
+SUITE("host")

@@ -87,7 +87,7 @@ static int64_t weights_of(const struct stream *stream, size_t *n_events) {
     return bytes;
 }
 
-START_TEST(the_peak_of_a_made_stream_is_that_of_the_recorded_one) {
+TEST(the_peak_of_a_made_stream_is_that_of_the_recorded_one) {
     struct stream made, recorded;
     size_t n_weights;
     stream_init(&made);
@@ -104,7 +104,6 @@ START_TEST(the_peak_of_a_made_stream_is_that_of_the_recorded_one) {
     stream_fini(&made);
     stream_fini(&recorded);
 }
-END_TEST
 
 /* The next event of a buffer of 4 MiB or more: its bytes, negative for its end; 0 at the end of the
  * stream. `sizes` has the bytes of every id met. */
@@ -124,7 +123,7 @@ static int64_t next_large(const struct stream *stream, size_t *i, int64_t *sizes
     return 0;
 }
 
-START_TEST(large_buffers_come_and_go_in_the_recorded_order) {
+TEST(large_buffers_come_and_go_in_the_recorded_order) {
     struct stream made, recorded;
     size_t i = 0, k, n = 0;
     stream_init(&made);
@@ -144,9 +143,8 @@ START_TEST(large_buffers_come_and_go_in_the_recorded_order) {
     stream_fini(&made);
     stream_fini(&recorded);
 }
-END_TEST
 
-START_TEST(made_streams_free_what_they_take_and_their_peak_is_what_is_reported) {
+TEST(made_streams_free_what_they_take_and_their_peak_is_what_is_reported) {
     static const struct graph_options codes[] = {
         {.logits_bytes = 2, .softmax_bytes = 2},
         {.logits_bytes = 2, .copy_bytes = 8, .softmax_bytes = 8},
@@ -180,9 +178,8 @@ START_TEST(made_streams_free_what_they_take_and_their_peak_is_what_is_reported) 
         stream_fini(&stream);
     }
 }
-END_TEST
 
-START_TEST(dream_holds_shifted_logits_beside_the_picked_rows) {
+TEST(dream_holds_shifted_logits_beside_the_picked_rows) {
     static const struct graph_options released = {.logits_bytes = 2, .softmax_bytes = 2};
     struct model model = of_layers("dream-7b", 1);
     int64_t row = model_logits_bytes_per_row(&model, 2);
@@ -196,11 +193,10 @@ START_TEST(dream_holds_shifted_logits_beside_the_picked_rows) {
     ck_assert_int_eq(live.logits_bytes, 1000 * row + 4 * 500 * row);
     stream_fini(&stream);
 }
-END_TEST
 
 /* Planned steps: rows that are read where they are, or concatenated anew as the released code does.
  */
-START_TEST(dream_alone_shifts_its_logits_in_place_or_by_a_copy) {
+TEST(dream_alone_shifts_its_logits_in_place_or_by_a_copy) {
     static const char *const names[] = {"llada-8b", "dream-7b"};
     struct span span = {
         .phase = PHASE_REFRESH, .queries = 4000, .first_queries = 4000, .logit_rows = 2000};
@@ -227,9 +223,8 @@ START_TEST(dream_alone_shifts_its_logits_in_place_or_by_a_copy) {
         ck_assert_int_eq(peaks[1] - peaks[0], copy_bytes - normed_bytes);
     }
 }
-END_TEST
 
-START_TEST(the_average_counts_repeated_operators_as_often_as_they_run) {
+TEST(the_average_counts_repeated_operators_as_often_as_they_run) {
     struct live live = {0};
     live_note(&live, PART_FFN, 10, 3);
     live_note(&live, PART_LOGITS, 50, 1);
@@ -238,7 +233,6 @@ START_TEST(the_average_counts_repeated_operators_as_often_as_they_run) {
     ck_assert_int_eq(live.part_bytes[PART_FFN], 10);
     ck_assert_double_eq_tol(live_par(&live), 50.0 / 20, 1e-12);
 }
-END_TEST
 
 /* ---- the search ---- */
 
@@ -273,7 +267,7 @@ static struct lmax found(const struct lmax_request *request) {
     return lmax;
 }
 
-START_TEST(the_longest_canvas_fits_and_the_next_one_does_not) {
+TEST(the_longest_canvas_fits_and_the_next_one_does_not) {
     for (int i = 0; i < N_SYSTEMS * N_MODELS; i++) {
         struct system *system = open_system(systems[i / N_MODELS], models[i % N_MODELS], "rtx3090");
         struct lmax_request request = {.system = system, .prompt_share = 0.5};
@@ -290,9 +284,8 @@ START_TEST(the_longest_canvas_fits_and_the_next_one_does_not) {
         system_close(system);
     }
 }
-END_TEST
 
-START_TEST(more_memory_never_makes_the_canvas_shorter) {
+TEST(more_memory_never_makes_the_canvas_shorter) {
     for (int i = 0; i < N_SYSTEMS * N_MODELS; i++) {
         struct system *system = open_system(systems[i / N_MODELS], models[i % N_MODELS], "rtx3090");
         uint32_t before = 0;
@@ -307,7 +300,6 @@ START_TEST(more_memory_never_makes_the_canvas_shorter) {
         system_close(system);
     }
 }
-END_TEST
 
 static uint32_t longest_of(const char *name, const char *model, double share) {
     struct system *system = open_system(name, model, "rtx3090");
@@ -317,7 +309,7 @@ static uint32_t longest_of(const char *name, const char *model, double share) {
     return canvas;
 }
 
-START_TEST(optimal_plans_and_all_combinations_of_chunks_take_no_longer_canvas) {
+TEST(optimal_plans_and_all_combinations_of_chunks_take_no_longer_canvas) {
     for (int i = 0; i < N_MODELS; i++) {
         uint32_t canvas = longest_of("mosaic", models[i], 0.5);
         ck_assert_uint_eq(longest_of("mosaic-ilp", models[i], 0.5), canvas);
@@ -327,9 +319,8 @@ START_TEST(optimal_plans_and_all_combinations_of_chunks_take_no_longer_canvas) {
         ck_assert_double_ge(of_all, 0.98 * canvas);
     }
 }
-END_TEST
 
-START_TEST(each_rung_of_the_ablation_takes_a_longer_canvas) {
+TEST(each_rung_of_the_ablation_takes_a_longer_canvas) {
     static const char *const rungs[] = {"mosaic-torch", "mosaic-manager", "mosaic-masked",
                                         "mosaic"};
     for (int i = 0; i < N_MODELS; i++) {
@@ -339,9 +330,8 @@ START_TEST(each_rung_of_the_ablation_takes_a_longer_canvas) {
         }
     }
 }
-END_TEST
 
-START_TEST(below_the_floor_of_what_cannot_be_chunked_there_is_no_canvas) {
+TEST(below_the_floor_of_what_cannot_be_chunked_there_is_no_canvas) {
     struct system *system = open_system("mosaic", "llada-8b", "rtx3090");
     struct lmax lmax;
     struct err err = {0};
@@ -357,9 +347,8 @@ START_TEST(below_the_floor_of_what_cannot_be_chunked_there_is_no_canvas) {
                      "2.5 MiB");
     system_close(system);
 }
-END_TEST
 
-START_TEST(the_two_readings_of_the_share_meet_where_prompt_and_output_are_equal) {
+TEST(the_two_readings_of_the_share_meet_where_prompt_and_output_are_equal) {
     struct system *system = open_system("mosaic-masked", "llada-8b", "a100-40g");
     struct lmax_request of_canvas = {.system = system, .prompt_share = 0.5};
     struct lmax_request of_output = {
@@ -371,9 +360,8 @@ START_TEST(the_two_readings_of_the_share_meet_where_prompt_and_output_are_equal)
     ck_assert_uint_gt(found(&of_canvas).longest.canvas_tokens, lmax.longest.canvas_tokens);
     system_close(system);
 }
-END_TEST
 
-START_TEST(rows_that_a_cache_keeps_take_from_the_same_memory) {
+TEST(rows_that_a_cache_keeps_take_from_the_same_memory) {
     struct system *kept = open_system("fast-dllm", "llada-8b", "rtx3090");
     struct system *none = open_system("vanilla", "llada-8b", "rtx3090");
     struct lmax_request request = {.system = kept, .prompt_share = 0.9};
@@ -385,7 +373,6 @@ START_TEST(rows_that_a_cache_keeps_take_from_the_same_memory) {
     system_close(kept);
     system_close(none);
 }
-END_TEST
 
 static uint32_t longest_with(const char *name, const char *model, const char *key,
                              const char *value) {
@@ -407,7 +394,7 @@ static uint32_t longest_with(const char *name, const char *model, const char *ke
     return canvas;
 }
 
-START_TEST(layers_left_out_leave_the_canvas_as_it_is) {
+TEST(layers_left_out_leave_the_canvas_as_it_is) {
     static const char *const names[] = {"mosaic", "mosaic-beyond", "mosaic-released"};
     for (int i = 0; i < 3 * N_MODELS; i++) {
         const char *name = names[i / N_MODELS], *model = models[i % N_MODELS];
@@ -416,11 +403,10 @@ START_TEST(layers_left_out_leave_the_canvas_as_it_is) {
         ck_assert_uint_eq(longest_with(name, model, "layers", "3"), canvas);
     }
 }
-END_TEST
 
 /* Three hidden states of a token live instead of five; Dream's are 1 + 2 / 7 instead of 3 + 2 / 7,
  * where its logits bind before that. */
-START_TEST(attention_over_its_queries_takes_a_longer_canvas) {
+TEST(attention_over_its_queries_takes_a_longer_canvas) {
     for (int i = 0; i < N_MODELS; i++) {
         double ratio = (double)longest_of("mosaic-beyond", models[i], 0.5) /
                        (double)longest_of("mosaic", models[i], 0.5);
@@ -428,17 +414,15 @@ START_TEST(attention_over_its_queries_takes_a_longer_canvas) {
         ck_assert_double_le(ratio, i == 1 ? 2.6 : 5.0 / 3);
     }
 }
-END_TEST
 
-START_TEST(a_mixture_of_experts_has_a_margin_of_its_own) {
+TEST(a_mixture_of_experts_has_a_margin_of_its_own) {
     ck_assert_uint_lt(longest_of("mosaic-released", "llada-moe", 0.5),
                       longest_with("mosaic-released", "llada-moe", "moe_reserve_bytes", "0"));
     ck_assert_uint_eq(longest_of("mosaic-released", "llada-8b", 0.5),
                       longest_with("mosaic-released", "llada-8b", "moe_reserve_bytes", "0"));
 }
-END_TEST
 
-START_TEST(canvases_before_leave_less_that_fits_and_nothing_to_a_plan) {
+TEST(canvases_before_leave_less_that_fits_and_nothing_to_a_plan) {
     static const char *const names[] = {"native", "mosaic-torch", "mosaic-compile", "mosaic"};
     for (int i = 0; i < 4; i++) {
         struct system *system = open_system(names[i], "llada-8b", "a100-80g");
@@ -458,7 +442,6 @@ START_TEST(canvases_before_leave_less_that_fits_and_nothing_to_a_plan) {
         system_close(system);
     }
 }
-END_TEST
 
 /* What a run of that many steps holds. */
 static struct step_memory of_run(const struct system *system, uint32_t n_steps) {
@@ -468,7 +451,7 @@ static struct step_memory of_run(const struct system *system, uint32_t n_steps) 
 }
 
 /* Later steps have fewer masked rows, which fit where those of the first were. */
-START_TEST(a_whole_run_holds_what_its_first_steps_held) {
+TEST(a_whole_run_holds_what_its_first_steps_held) {
     static const char *const names[] = {"native", "mosaic-torch", "mosaic-compile"};
     for (int i = 0; i < 3 * N_MODELS; i++) {
         struct system *system = open_system(names[i / N_MODELS], models[i % N_MODELS], "a100-80g");
@@ -480,9 +463,8 @@ START_TEST(a_whole_run_holds_what_its_first_steps_held) {
         system_close(system);
     }
 }
-END_TEST
 
-START_TEST(two_equal_steps_say_as_much_as_eleven) {
+TEST(two_equal_steps_say_as_much_as_eleven) {
     static const char *const allocators[] = {"torch", "torch-expandable", "compile"};
     static const struct graph_options eager = {.logits_bytes = 2};
     for (int i = 0; i < 3 * 2 * 3; i++) {
@@ -509,10 +491,9 @@ START_TEST(two_equal_steps_say_as_much_as_eleven) {
         ck_assert_int_eq(reserved[0], reserved[1]);
     }
 }
-END_TEST
 
 /* Dream picks the masked rows out of its logits: with all of them, a half, none. */
-START_TEST(a_step_asks_for_as_many_rows_as_are_masked) {
+TEST(a_step_asks_for_as_many_rows_as_are_masked) {
     static const struct graph_options eager = {.logits_bytes = 2};
     static const int64_t masked[] = {512, 256, 1};
     struct model dream = of_layers("dream-7b", 1);
@@ -538,10 +519,9 @@ START_TEST(a_step_asks_for_as_many_rows_as_are_masked) {
     ck_assert_int_ge(most[1], most[2]);
     ck_assert(!eager_ignores_masks(&graph));
 }
-END_TEST
 
 /* The chunks of mosaic-fc are each model's own, and whatever the canvas. */
-START_TEST(always_chunked_is_as_the_longest_canvas_needs) {
+TEST(always_chunked_is_as_the_longest_canvas_needs) {
     static const char *const gpus[] = {"rtx3090", "a100-40g"};
     for (int i = 0; i < 2 * N_MODELS; i++) {
         struct system *lazy = open_system("mosaic", models[i % N_MODELS], gpus[i / N_MODELS]);
@@ -558,20 +538,18 @@ START_TEST(always_chunked_is_as_the_longest_canvas_needs) {
         system_close(always);
     }
 }
-END_TEST
 
 /* What a script keeps of the step before is in use from its second step on: it is part of what has
  * to fit, and none of the peak over average of a step alone. */
-START_TEST(results_of_the_step_before_count_as_memory_and_not_as_fluctuation) {
+TEST(results_of_the_step_before_count_as_memory_and_not_as_fluctuation) {
     struct system *system = open_system("native", "llada-8b", "a100-40g");
     struct lmax_request request = {.system = system, .prompt_share = 0.5, .canvas_tokens = 4096};
     struct step_memory step = found(&request).longest;
     ck_assert_double_gt(step.par, 2 * live_par(&step.live));
     system_close(system);
 }
-END_TEST
 
-START_TEST(canvases_are_multiples_of_what_is_asked) {
+TEST(canvases_are_multiples_of_what_is_asked) {
     struct system *system = open_system("mosaic-masked", "llada-moe", "rtx3090");
     struct lmax_request request = {.system = system, .prompt_share = 0.5};
     uint32_t fine = found(&request).longest.canvas_tokens;
@@ -580,12 +558,11 @@ START_TEST(canvases_are_multiples_of_what_is_asked) {
     ck_assert_uint_ne(fine % 4096, 0);
     system_close(system);
 }
-END_TEST
 
 /* ---- the command ---- */
 
 /* A system with layers of its own owns its model, which is gone when the table is printed. */
-START_TEST(a_model_of_fewer_layers_is_named_after_its_system_is_closed) {
+TEST(a_model_of_fewer_layers_is_named_after_its_system_is_closed) {
     setenv("MALLOC_PERTURB_", "165", 1); /* what is freed reads as nonsense */
     char *text = PRINTS("plan", "lmax", "--systems", "native,mosaic", "--gpu", "h100", "--model",
                         "llada-8b", "--set", "layers=5");
@@ -596,9 +573,8 @@ START_TEST(a_model_of_fewer_layers_is_named_after_its_system_is_closed) {
     free(text);
     unsetenv("MALLOC_PERTURB_");
 }
-END_TEST
 
-START_TEST(the_command_prints_what_the_search_finds) {
+TEST(the_command_prints_what_the_search_finds) {
     struct system *system = open_system("mosaic-torch", "dream-7b", "a100-40g");
     struct lmax_request request = {.system = system, .prompt_share = 0.1};
     struct lmax lmax = found(&request);
@@ -614,26 +590,23 @@ START_TEST(the_command_prints_what_the_search_finds) {
     free(text);
     system_close(system);
 }
-END_TEST
 
-START_TEST(a_canvas_asked_for_is_shown_alone) {
+TEST(a_canvas_asked_for_is_shown_alone) {
     char *text = PRINTS("plan", "lmax", "--systems", "native,mosaic", "--model", "llada-8b",
                         "--canvas", "12000");
     ck_assert_msg(strstr(text, "\nnative: no such canvas of LLaDA-8B") != NULL, "%s", text);
     ck_assert_msg(strstr(text, "\nmosaic  planned     12000") != NULL, "%s", text);
     free(text);
 }
-END_TEST
 
-START_TEST(a_table_goes_on_where_one_system_finds_no_room) {
+TEST(a_table_goes_on_where_one_system_finds_no_room) {
     char *text = PRINTS("plan", "lmax", "--systems", "mosaic-masked,native", "--model", "llada-8b",
                         "--memory", "15.65GiB");
     ck_assert_msg(strstr(text, "\nnative: no canvas of LLaDA-8B") != NULL, "%s", text);
     free(text);
 }
-END_TEST
 
-START_TEST(the_command_refuses_what_makes_no_sense) {
+TEST(the_command_refuses_what_makes_no_sense) {
     REFUSES(2, "--prompt-share: '1' is not a number from 0 to below 1", "plan", "lmax",
             "--prompt-share", "1");
     REFUSES(2, "--prompt-share: 'half' is not a number from 0 to below 1", "plan", "lmax",
@@ -673,41 +646,5 @@ START_TEST(the_command_refuses_what_makes_no_sense) {
     REFUSES(2, "native has allocator = torch, which `unmask plan lmax` models and serving does not",
             "plan", "--system", "native");
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        the_peak_of_a_made_stream_is_that_of_the_recorded_one,
-        large_buffers_come_and_go_in_the_recorded_order,
-        made_streams_free_what_they_take_and_their_peak_is_what_is_reported,
-        dream_holds_shifted_logits_beside_the_picked_rows,
-        dream_alone_shifts_its_logits_in_place_or_by_a_copy,
-        the_average_counts_repeated_operators_as_often_as_they_run,
-        the_longest_canvas_fits_and_the_next_one_does_not,
-        more_memory_never_makes_the_canvas_shorter,
-        optimal_plans_and_all_combinations_of_chunks_take_no_longer_canvas,
-        each_rung_of_the_ablation_takes_a_longer_canvas,
-        below_the_floor_of_what_cannot_be_chunked_there_is_no_canvas,
-        the_two_readings_of_the_share_meet_where_prompt_and_output_are_equal,
-        rows_that_a_cache_keeps_take_from_the_same_memory,
-        layers_left_out_leave_the_canvas_as_it_is,
-        attention_over_its_queries_takes_a_longer_canvas,
-        a_mixture_of_experts_has_a_margin_of_its_own,
-        canvases_before_leave_less_that_fits_and_nothing_to_a_plan,
-        a_whole_run_holds_what_its_first_steps_held,
-        two_equal_steps_say_as_much_as_eleven,
-        a_step_asks_for_as_many_rows_as_are_masked,
-        always_chunked_is_as_the_longest_canvas_needs,
-        results_of_the_step_before_count_as_memory_and_not_as_fluctuation,
-        canvases_are_multiples_of_what_is_asked,
-        a_model_of_fewer_layers_is_named_after_its_system_is_closed,
-        the_command_prints_what_the_search_finds,
-        a_canvas_asked_for_is_shown_alone,
-        a_table_goes_on_where_one_system_finds_no_room,
-        the_command_refuses_what_makes_no_sense,
-    };
-    cli_path(NULL);
-    int status = SUITE_RUN("lmax", tests);
-    cli_fini();
-    return status;
-}
+SUITE("lmax")

@@ -69,7 +69,7 @@ static void check_conservation(const struct system *system, const struct loop_re
     ck_assert_int_le(result->kv_peak_bytes, system->budget.pool_bytes);
 }
 
-START_TEST(requests_tokens_and_memory_are_conserved_over_random_systems) {
+TEST(requests_tokens_and_memory_are_conserved_over_random_systems) {
     static const char *const systems[] = {"vanilla",
                                           "fast-dllm",
                                           "fast-dllm-prefix",
@@ -106,9 +106,8 @@ START_TEST(requests_tokens_and_memory_are_conserved_over_random_systems) {
         system_close(system);
     }
 }
-END_TEST
 
-START_TEST(skipping_ahead_changes_nothing_but_the_number_of_submissions) {
+TEST(skipping_ahead_changes_nothing_but_the_number_of_submissions) {
     static const char *const systems[] = {"dllm-serve", "fast-dllm", "ablation-engine",
                                           "dllm-cache"};
     for (size_t s = 0; s < sizeof systems / sizeof systems[0]; s++) {
@@ -135,7 +134,6 @@ START_TEST(skipping_ahead_changes_nothing_but_the_number_of_submissions) {
         keeper_fini(&kept[1]);
     }
 }
-END_TEST
 
 /* With replicas, routers that look at load, and arrivals that follow completions. */
 struct closed_source {
@@ -179,7 +177,7 @@ static struct loop_result run_closed(const char *name, const char *router, const
                    keeper);
 }
 
-START_TEST(skipping_ahead_is_exact_with_replicas_and_closed_loops_too) {
+TEST(skipping_ahead_is_exact_with_replicas_and_closed_loops_too) {
     static const char *const systems[] = {"dllm-serve", "fast-dllm"};
     static const char *const routers[] = {"router=least-loaded", "router=round-robin"};
     for (int i = 0; i < 4; i++) {
@@ -198,7 +196,6 @@ START_TEST(skipping_ahead_is_exact_with_replicas_and_closed_loops_too) {
         keeper_fini(&off);
     }
 }
-END_TEST
 
 /* ---- hand-made schedules: three requests, steps of exactly 1 ms ---- */
 
@@ -247,7 +244,7 @@ static void check_schedule(const char *const *settings, const struct arrival *ar
         }                                                                                          \
     }
 
-START_TEST(static_runs_a_batch_to_completion_before_the_next) {
+TEST(static_runs_a_batch_to_completion_before_the_next) {
     static const struct arrival arrivals[] = THREE_REQUESTS;
     static const char *const settings[] = {"scheduler=static",  "cache=dual",     "block_tokens=4",
                                            "steps_per_block=2", "max_requests=2", NULL};
@@ -255,9 +252,8 @@ START_TEST(static_runs_a_batch_to_completion_before_the_next) {
         {0, 1, {0}}, {1, 1, {0}}, {2, 2, {1, 2}}, {3, 2, {1, 2}}};
     check_schedule(settings, arrivals, 3, expected, 4);
 }
-END_TEST
 
-START_TEST(continuous_joins_at_step_borders_and_charges_the_canvas_for_life) {
+TEST(continuous_joins_at_step_borders_and_charges_the_canvas_for_life) {
     static const struct arrival arrivals[] = THREE_REQUESTS;
     static const char *const settings[] = {"scheduler=continuous",  "cache=dual",
                                            "block_tokens=4",        "steps_per_block=2",
@@ -267,9 +263,8 @@ START_TEST(continuous_joins_at_step_borders_and_charges_the_canvas_for_life) {
         {0, 1, {0}}, {1, 2, {0, 1}}, {2, 2, {1, 2}}, {3, 1, {2}}};
     check_schedule(settings, arrivals, 3, expected, 4);
 }
-END_TEST
 
-START_TEST(phase_multiplexed_fills_the_headroom_of_reuse) {
+TEST(phase_multiplexed_fills_the_headroom_of_reuse) {
     static const struct arrival arrivals[] = THREE_REQUESTS;
     static const char *const settings[] = {
         "scheduler=phase-multiplexed", "cache=dual", "block_tokens=4", "steps_per_block=2",
@@ -278,9 +273,8 @@ START_TEST(phase_multiplexed_fills_the_headroom_of_reuse) {
     static const struct expected_step expected[] = {{0, 1, {0}}, {1, 3, {0, 1, 2}}, {2, 2, {1, 2}}};
     check_schedule(settings, arrivals, 3, expected, 3);
 }
-END_TEST
 
-START_TEST(phase_multiplexed_stops_at_the_first_misfit_unless_told_to_skip) {
+TEST(phase_multiplexed_stops_at_the_first_misfit_unless_told_to_skip) {
     static const struct arrival arrivals[] = {
         {.arrival_ns = 0, .id = 0, .prompt_tokens = 8, .output_tokens = 4},
         {.arrival_ns = 500000, .id = 1, .prompt_tokens = 20, .output_tokens = 4},
@@ -301,7 +295,6 @@ START_TEST(phase_multiplexed_stops_at_the_first_misfit_unless_told_to_skip) {
         {0, 1, {0}}, {1, 2, {0, 2}}, {2, 1, {2}}, {3, 1, {1}}, {4, 1, {1}}};
     check_schedule(settings, arrivals, 3, skipping, 5);
 }
-END_TEST
 
 /* ---- queueing truth ---- */
 
@@ -357,7 +350,7 @@ static double mean_wait(double load, bool exponential, uint64_t n, double *littl
     return wait / (double)n / 1e6;
 }
 
-START_TEST(a_deterministic_server_waits_as_m_d_1_says) {
+TEST(a_deterministic_server_waits_as_m_d_1_says) {
     static const double loads[] = {0.3, 0.6, 0.8};
     for (int i = 0; i < 3; i++) {
         double little, load = loads[i];
@@ -367,9 +360,8 @@ START_TEST(a_deterministic_server_waits_as_m_d_1_says) {
         ck_assert_double_eq_tol(little, 1, 1e-9);
     }
 }
-END_TEST
 
-START_TEST(an_exponential_server_waits_as_m_m_1_says) {
+TEST(an_exponential_server_waits_as_m_m_1_says) {
     static const double loads[] = {0.3, 0.6, 0.8};
     for (int i = 0; i < 3; i++) {
         double little, load = loads[i];
@@ -379,7 +371,6 @@ START_TEST(an_exponential_server_waits_as_m_m_1_says) {
         ck_assert_double_eq_tol(little, 1, 1e-9);
     }
 }
-END_TEST
 
 /* ---- replay ---- */
 
@@ -399,7 +390,7 @@ static struct replay_step *steps_of(const struct keeper *keeper) {
     return steps;
 }
 
-START_TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
+TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
     static const char *const settings[] = {"max_requests=60", NULL};
     struct system *system = rig_system("dllm-serve", "l40s", true, settings);
     struct rng rng = rng_stream(5, "replay");
@@ -439,10 +430,9 @@ START_TEST(a_replay_repeats_the_run_and_notices_another_schedule) {
     keeper_fini(&repeated);
     system_close(system);
 }
-END_TEST
 
 /* Equal requests on equal replicas finish at the same nanosecond, again and again. */
-START_TEST(a_replay_stands_ties_between_replicas) {
+TEST(a_replay_stands_ties_between_replicas) {
     struct keeper recorded = {0}, repeated = {0};
     struct system *system;
     struct loop_result result =
@@ -468,9 +458,8 @@ START_TEST(a_replay_stands_ties_between_replicas) {
     keeper_fini(&repeated);
     system_close(system);
 }
-END_TEST
 
-START_TEST(replicas_share_the_load_and_conserve_requests) {
+TEST(replicas_share_the_load_and_conserve_requests) {
     static const char *const settings[] = {"replicas=4", NULL};
     struct system *system = rig_system("dllm-serve", "l40s", true, settings);
     struct rng rng = rng_stream(6, "replicas");
@@ -490,9 +479,8 @@ START_TEST(replicas_share_the_load_and_conserve_requests) {
     keeper_fini(&keeper);
     system_close(system);
 }
-END_TEST
 
-START_TEST(what_can_never_run_is_rejected_with_its_reason) {
+TEST(what_can_never_run_is_rejected_with_its_reason) {
     static const struct arrival arrivals[] = {
         {.id = 0, .prompt_tokens = 4000, .output_tokens = 200},
         {.id = 1, .prompt_tokens = 2000, .output_tokens = 100},
@@ -520,7 +508,6 @@ START_TEST(what_can_never_run_is_rejected_with_its_reason) {
     keeper_fini(&keeper);
     system_close(small);
 }
-END_TEST
 
 /* ---- schedulers that break their promises ---- */
 
@@ -547,7 +534,7 @@ static void misbehave(void *state, const struct schedule_view *view, struct batc
     }
 }
 
-START_TEST(a_scheduler_that_breaks_its_promise_is_named_in_one_sentence) {
+TEST(a_scheduler_that_breaks_its_promise_is_named_in_one_sentence) {
     static const struct scheduler bad = {.policy = {.name = "bad"}, .schedule = misbehave};
     static const char *const sentences[] = {
         "scheduler bad broke its promise at 0.000 s: it listed request 0 twice",
@@ -575,11 +562,10 @@ START_TEST(a_scheduler_that_breaks_its_promise_is_named_in_one_sentence) {
         system_close(system);
     }
 }
-END_TEST
 
 /* One position a step: its token runs once more, decoded, in the step after; all of them in every
  * eighth step of a block. */
-START_TEST(a_delayed_cache_of_a_whole_canvas_runs_decoded_tokens_once_more) {
+TEST(a_delayed_cache_of_a_whole_canvas_runs_decoded_tokens_once_more) {
     static const struct arrival alone = {.prompt_tokens = 64, .output_tokens = 64};
     const char *const settings[] = {"cache=dkv-decode", "block_tokens=32", NULL};
     struct system *system = rig_system("fast-dllm", "h200", true, settings);
@@ -597,25 +583,5 @@ START_TEST(a_delayed_cache_of_a_whole_canvas_runs_decoded_tokens_once_more) {
     ck_assert_int_eq(result.sym[SYM_TOKENS], tokens);
     system_close(system);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        requests_tokens_and_memory_are_conserved_over_random_systems,
-        skipping_ahead_changes_nothing_but_the_number_of_submissions,
-        skipping_ahead_is_exact_with_replicas_and_closed_loops_too,
-        static_runs_a_batch_to_completion_before_the_next,
-        continuous_joins_at_step_borders_and_charges_the_canvas_for_life,
-        phase_multiplexed_fills_the_headroom_of_reuse,
-        phase_multiplexed_stops_at_the_first_misfit_unless_told_to_skip,
-        a_deterministic_server_waits_as_m_d_1_says,
-        an_exponential_server_waits_as_m_m_1_says,
-        a_replay_repeats_the_run_and_notices_another_schedule,
-        a_replay_stands_ties_between_replicas,
-        replicas_share_the_load_and_conserve_requests,
-        what_can_never_run_is_rejected_with_its_reason,
-        a_scheduler_that_breaks_its_promise_is_named_in_one_sentence,
-        a_delayed_cache_of_a_whole_canvas_runs_decoded_tokens_once_more,
-    };
-    return SUITE_RUN("loop", tests);
-}
+SUITE("loop")

@@ -2,7 +2,7 @@
 #include "sim/graph/builder.h"
 #include "tests/support/random_step.h"
 
-START_TEST(no_two_live_tensors_overlap_for_any_graph_shape_or_planner) {
+TEST(no_two_live_tensors_overlap_for_any_graph_shape_or_planner) {
     struct rng rng = rng_stream(2, "placements");
     for (int round = 0; round < 1500; round++) {
         struct graph graph;
@@ -25,9 +25,8 @@ START_TEST(no_two_live_tensors_overlap_for_any_graph_shape_or_planner) {
         }
     }
 }
-END_TEST
 
-START_TEST(a_moved_tensor_is_noticed) {
+TEST(a_moved_tensor_is_noticed) {
     struct graph graph;
     struct graph_options options = {.fused = true, .logits_bytes = 2};
     struct err err = {0};
@@ -47,9 +46,8 @@ START_TEST(a_moved_tensor_is_noticed) {
     ck_assert_int_eq(placement_verify(&graph, &placement, &err), ERR_WORLD);
     ck_assert_ptr_nonnull(strstr(err.text, "overlap while both are live"));
 }
-END_TEST
 
-START_TEST(bounding_the_logits_shrinks_the_workspace_and_grows_the_pool) {
+TEST(bounding_the_logits_shrinks_the_workspace_and_grows_the_pool) {
     static const char *const monolithic[] = {"logit_scope=queries", "logit_chunk_rows=0", NULL};
     static const char *const bounded[] = {"logit_scope=queries", "logit_chunk_rows=2048", NULL};
     struct system *wide = rig_system("dllm-serve-published", "l40s", true, monolithic);
@@ -66,9 +64,8 @@ START_TEST(bounding_the_logits_shrinks_the_workspace_and_grows_the_pool) {
     system_close(wide);
     system_close(narrow);
 }
-END_TEST
 
-START_TEST(fast_dllm_as_released_runs_two_requests_on_48_gb_and_one_by_one_on_24) {
+TEST(fast_dllm_as_released_runs_two_requests_on_48_gb_and_one_by_one_on_24) {
     struct system *l40s = rig_system("fast-dllm-published", "l40s", true, NULL);
     struct system *rtx4090 = rig_system("fast-dllm-published", "rtx4090", true, NULL);
     ck_assert_uint_eq(l40s->budget.max_requests, 2);
@@ -76,11 +73,10 @@ START_TEST(fast_dllm_as_released_runs_two_requests_on_48_gb_and_one_by_one_on_24
     system_close(l40s);
     system_close(rtx4090);
 }
-END_TEST
 
 /* Peak memory of the released Fast-dLLM on an H200 at 512 positions: 16.3 GiB at batch 1 and 20.3
  * at batch 4, of which 14.9 are weights (reference runs, 2026-11-21). */
-START_TEST(the_placed_workspace_agrees_with_measured_peaks) {
+TEST(the_placed_workspace_agrees_with_measured_peaks) {
     static const char *const settings[] = {"profile_canvas_tokens=512", "max_requests=4", NULL};
     struct system *system = rig_system("fast-dllm-published", "h200", true, settings);
     ck_assert_uint_eq(system->budget.max_requests, 4);
@@ -90,9 +86,8 @@ START_TEST(the_placed_workspace_agrees_with_measured_peaks) {
     ck_assert_double_eq_tol(gib, 20.3, 0.3);
     system_close(system);
 }
-END_TEST
 
-START_TEST(a_model_that_does_not_fit_is_refused_with_the_figures) {
+TEST(a_model_that_does_not_fit_is_refused_with_the_figures) {
     struct setting setting = {.key = "memory_utilization", .value = "0.6", .place = "test"};
     struct system_request request = {.system = "dllm-serve",
                                      .gpu = "rtx4090",
@@ -106,10 +101,9 @@ START_TEST(a_model_that_does_not_fit_is_refused_with_the_figures) {
     ck_assert_ptr_nonnull(strstr(err.text, "LLaDA-8B Base/Instruct/1.5"));
     ck_assert_ptr_nonnull(strstr(err.text, "14.4 GiB"));
 }
-END_TEST
 
 /* dInfer's matrix, 64 x 126464 numbers a request, and the lists that say the same. */
-START_TEST(credit_is_planned_for_as_many_requests_as_may_run) {
+TEST(credit_is_planned_for_as_many_requests_as_may_run) {
     static const char *const settings[3][5] = {
         {"decoder=threshold", "block_tokens=64", "max_requests=4", NULL},
         {"decoder=credit", "block_tokens=64", "max_requests=4", NULL},
@@ -149,9 +143,8 @@ START_TEST(credit_is_planned_for_as_many_requests_as_may_run) {
         system_close(systems[i]);
     }
 }
-END_TEST
 
-START_TEST(what_the_models_here_do_not_cover_is_refused) {
+TEST(what_the_models_here_do_not_cover_is_refused) {
     static const struct {
         const char *model, *key, *value, *sentence;
     } cases[] = {
@@ -175,18 +168,16 @@ START_TEST(what_the_models_here_do_not_cover_is_refused) {
         ck_assert_msg(strstr(err.text, cases[i].sentence) != NULL, "%s", err.text);
     }
 }
-END_TEST
 
-START_TEST(sparse_slabs_hold_half_the_rows) {
+TEST(sparse_slabs_hold_half_the_rows) {
     struct system *sparse = rig_system("sparse-dllm", "l40s", true, NULL);
     struct system *full = rig_system("fast-dllm", "l40s", true, NULL);
     ck_assert_uint_gt(sparse->budget.max_requests, full->budget.max_requests * 3 / 2);
     system_close(sparse);
     system_close(full);
 }
-END_TEST
 
-START_TEST(parameters_and_parts_may_come_in_any_order) {
+TEST(parameters_and_parts_may_come_in_any_order) {
     static const char *const before[] = {"cache.retention=0.1", "cache=sparse-head", NULL};
     static const char *const after[] = {"cache=sparse-head", "cache.retention=0.1", NULL};
     struct system *a = rig_system("dllm-serve", "l40s", true, before);
@@ -199,20 +190,5 @@ START_TEST(parameters_and_parts_may_come_in_any_order) {
     system_close(a);
     system_close(b);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        no_two_live_tensors_overlap_for_any_graph_shape_or_planner,
-        a_moved_tensor_is_noticed,
-        bounding_the_logits_shrinks_the_workspace_and_grows_the_pool,
-        fast_dllm_as_released_runs_two_requests_on_48_gb_and_one_by_one_on_24,
-        the_placed_workspace_agrees_with_measured_peaks,
-        a_model_that_does_not_fit_is_refused_with_the_figures,
-        credit_is_planned_for_as_many_requests_as_may_run,
-        what_the_models_here_do_not_cover_is_refused,
-        sparse_slabs_hold_half_the_rows,
-        parameters_and_parts_may_come_in_any_order,
-    };
-    return SUITE_RUN("memory", tests);
-}
+SUITE("memory")

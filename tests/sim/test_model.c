@@ -27,7 +27,7 @@ static const struct expected expected_table[] = {
     {"qwen2.5-3b", 3.09, 5.75, 2.77, 0.311, 36, 296.75, 324},
 };
 
-START_TEST(computed_sizes_agree_with_the_derived_table) {
+TEST(computed_sizes_agree_with_the_derived_table) {
     for (size_t i = 0; i < sizeof expected_table / sizeof expected_table[0]; i++) {
         const struct expected *e = &expected_table[i];
         struct err err = {0};
@@ -45,26 +45,23 @@ START_TEST(computed_sizes_agree_with_the_derived_table) {
                                 e->feature_kib, 1e-9);
     }
 }
-END_TEST
 
-START_TEST(flops_of_llada_8b_are_fourteen_billion_a_token_and_one_a_logit_row) {
+TEST(flops_of_llada_8b_are_fourteen_billion_a_token_and_one_a_logit_row) {
     struct err err = {0};
     const struct model *m = model_find("llada-8b", &err);
     ck_assert_double_eq_tol(model_flops_per_token(m) * 1e-9, 14.0, 0.05);
     ck_assert_double_eq_tol(model_head_flops_per_row(m) * 1e-9, 1.036, 0.001);
 }
-END_TEST
 
-START_TEST(the_papers_logit_tensor_is_8_3_gigabytes) {
+TEST(the_papers_logit_tensor_is_8_3_gigabytes) {
     struct err err = {0};
     const struct model *m = model_find("llada-8b", &err);
     /* dLLM-Serve, section 3.2: B = 16, L = 2048, fp16. */
     double bytes = 16.0 * 2048 * (double)model_logits_bytes_per_row(m, BF16_BYTES);
     ck_assert_double_eq_tol(bytes * 1e-9, 8.29, 0.01);
 }
-END_TEST
 
-START_TEST(every_row_is_complete_and_names_its_source) {
+TEST(every_row_is_complete_and_names_its_source) {
     struct err err = {0};
     const struct model *const *models = model_all(&err);
     const struct gpu *const *gpus = gpu_all(&err);
@@ -91,9 +88,8 @@ START_TEST(every_row_is_complete_and_names_its_source) {
         ck_assert(!is_processor || strstr(g->source, "assumed") == g->source);
     }
 }
-END_TEST
 
-START_TEST(an_unknown_name_is_met_with_the_nearest) {
+TEST(an_unknown_name_is_met_with_the_nearest) {
     struct err err = {0};
     ck_assert_ptr_null(model_find("lada-8b", &err));
     ck_assert_str_eq(err.text, "unknown model 'lada-8b'; did you mean 'llada-8b'? (`unmask list "
@@ -104,15 +100,5 @@ START_TEST(an_unknown_name_is_met_with_the_nearest) {
     ck_assert_str_eq(err.text, "unknown GPU 'rtx4080'; did you mean 'rtx4090'? (`unmask list "
                                "gpus` prints them all)");
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        computed_sizes_agree_with_the_derived_table,
-        flops_of_llada_8b_are_fourteen_billion_a_token_and_one_a_logit_row,
-        the_papers_logit_tensor_is_8_3_gigabytes,
-        every_row_is_complete_and_names_its_source,
-        an_unknown_name_is_met_with_the_nearest,
-    };
-    return SUITE_RUN("model", tests);
-}
+SUITE("model")

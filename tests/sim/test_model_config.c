@@ -7,21 +7,14 @@
 #include <sys/stat.h>
 
 #include "sim/model/family.h"
-#include "tests/support/suite.h"
-
-static char folder[] = "/tmp/unmask-config-XXXXXX";
+#include "tests/support/scratch.h"
 
 /* The path of FOLDER/NAME/config.json with that text. */
 static const char *write_config(const char *name, const char *text) {
     static char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    (void)mkdir(path, 0777);
-    snprintf(path, sizeof path, "%s/%s/config.json", folder, name);
-    FILE *file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
-    fputs(text, file);
-    fclose(file);
-    return path;
+    (void)mkdir(scratch_path(name), 0777);
+    snprintf(path, sizeof path, "%s/config.json", name);
+    return scratch_write(path, text);
 }
 
 /* As their makers publish them, but for keys that say nothing of the model. */
@@ -81,7 +74,7 @@ static const struct {
      "\"topk_group\":4,\"vocab_size\":157184}"},
 };
 
-START_TEST(published_configurations_are_the_models_of_the_data_folder) {
+TEST(published_configurations_are_the_models_of_the_data_folder) {
     for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
         struct err err = {0};
         const struct model *ours = model_find(published[i].model, &err);
@@ -101,19 +94,17 @@ START_TEST(published_configurations_are_the_models_of_the_data_folder) {
         ck_assert_ptr_nonnull(strstr(read->assumed, "attention = "));
     }
 }
-END_TEST
 
 /* With a folder's path, with and without a slash behind it. */
-START_TEST(a_folder_stands_for_its_configuration) {
+TEST(a_folder_stands_for_its_configuration) {
     struct err err = {0};
     char path[256];
     const struct model *model = model_find(write_config("folder", published[0].text), &err);
-    snprintf(path, sizeof path, "%s/folder", folder);
+    snprintf(path, sizeof path, "%s", scratch_path("folder"));
     ck_assert_ptr_eq(model_find(path, &err), model);
     ck_assert_ptr_nonnull(model_find(strcat(path, "/"), &err));
     ck_assert_str_eq(model_find(path, &err)->name, "folder");
 }
-END_TEST
 
 /* published[i] with one text replaced by another. */
 static const char *changed(size_t i, const char *what, const char *by) {
@@ -125,7 +116,7 @@ static const char *changed(size_t i, const char *what, const char *by) {
     return text;
 }
 
-START_TEST(what_the_file_says_counts_and_what_differs_is_named) {
+TEST(what_the_file_says_counts_and_what_differs_is_named) {
     static const struct {
         size_t of;
         const char *what, *by, *sentence;
@@ -152,9 +143,8 @@ START_TEST(what_the_file_says_counts_and_what_differs_is_named) {
         ck_assert_ptr_eq(model_recognise(read), read);
     }
 }
-END_TEST
 
-START_TEST(what_the_engine_does_not_run_is_refused) {
+TEST(what_the_engine_does_not_run_is_refused) {
     static const struct {
         size_t of;
         const char *what, *by, *sentence;
@@ -183,25 +173,24 @@ START_TEST(what_the_engine_does_not_run_is_refused) {
         const char *text = changed(changes[i].of, changes[i].what, changes[i].by);
         ck_assert_ptr_null(model_find(write_config("refused", text), &err));
         ck_assert_msg(strstr(err.text, changes[i].sentence) != NULL, "%s", err.text);
-        ck_assert_msg(err.kind != ERR_NONE && strstr(err.text, folder) != NULL, "%s", err.text);
+        ck_assert_msg(err.kind != ERR_NONE && strstr(err.text, scratch_folder) != NULL, "%s",
+                      err.text);
     }
 }
-END_TEST
 
-START_TEST(what_is_no_configuration_is_refused) {
+TEST(what_is_no_configuration_is_refused) {
     static const char *const texts[] = {
         "", "{", "[]", "3", "{}", "{\"model_type\":3}", "{\"architectures\":[\"Unknown\"]}"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         struct err err = {0};
         ck_assert_ptr_null(model_find(write_config("none", texts[i]), &err));
         ck_assert_int_eq(err.kind, ERR_WORLD);
-        ck_assert_msg(strstr(err.text, folder) != NULL, "%s", err.text);
+        ck_assert_msg(strstr(err.text, scratch_folder) != NULL, "%s", err.text);
     }
 }
-END_TEST
 
 /* A small model of LLaDA's family does not have the mask token of the large one. */
-START_TEST(a_mask_token_beyond_the_vocabulary_is_not_assumed) {
+TEST(a_mask_token_beyond_the_vocabulary_is_not_assumed) {
     struct err err = {0};
     static char text[2048];
     snprintf(text, sizeof text, "%s", changed(0, "\"mask_token_id\":126336,", ""));
@@ -213,10 +202,9 @@ START_TEST(a_mask_token_beyond_the_vocabulary_is_not_assumed) {
     ck_assert_ptr_null(model_find(write_config("small", text), &err));
     ck_assert_ptr_nonnull(strstr(err.text, "says no mask_token_id"));
 }
-END_TEST
 
 /* Of all families, that nothing in their files is misspelt. */
-START_TEST(every_family_says_what_a_model_has) {
+TEST(every_family_says_what_a_model_has) {
     static const char *const names[] = {"Dream",    "Fast_dLLM_Qwen", "llada", "llada2_moe",
                                         "lladamoe", "llama",          "qwen2", "qwen3",
                                         "sdar",     "sdar_moe"};
@@ -240,21 +228,5 @@ START_TEST(every_family_says_what_a_model_has) {
         family_close(&family);
     }
 }
-END_TEST
 
-int main(void) {
-    ASSERT(mkdtemp(folder) != NULL);
-    const TTest *const tests[] = {
-        published_configurations_are_the_models_of_the_data_folder,
-        a_folder_stands_for_its_configuration,
-        what_the_file_says_counts_and_what_differs_is_named,
-        what_the_engine_does_not_run_is_refused,
-        what_is_no_configuration_is_refused,
-        a_mask_token_beyond_the_vocabulary_is_not_assumed,
-        every_family_says_what_a_model_has,
-    };
-    int status = SUITE_RUN("model config", tests);
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command) == 0 ? status : 1;
-}
+SUITE("model config")

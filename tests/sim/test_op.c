@@ -2,7 +2,7 @@
 #include "sim/graph/registrar.h"
 #include "tests/support/suite.h"
 
-START_TEST(every_operator_says_what_it_costs) {
+TEST(every_operator_says_what_it_costs) {
     for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
         const struct op_type *type = op_types[kind];
         ck_assert_msg(type != NULL && type->work != NULL, "%s", op_kind_names[kind]);
@@ -13,7 +13,6 @@ START_TEST(every_operator_says_what_it_costs) {
                       "%s", op_kind_names[kind]);
     }
 }
-END_TEST
 
 /* A graph of two tensors of so many bytes a row and one operator from one to the other. */
 static struct op *one_op(struct graph *graph, const struct model *model, enum op_kind kind,
@@ -29,7 +28,7 @@ static struct op_work work_of(const struct graph *graph, struct op_amount amount
     return op_type_of(&graph->ops[0])->work(graph, &graph->ops[0], &amount);
 }
 
-START_TEST(a_product_reads_its_weight_once_a_step) {
+TEST(a_product_reads_its_weight_once_a_step) {
     struct graph graph;
     struct op *op = one_op(&graph, NULL, OP_LINEAR, 2 * 8, 2 * 5);
     op->n = 5;
@@ -46,9 +45,8 @@ START_TEST(a_product_reads_its_weight_once_a_step) {
     work = work_of(&graph, (struct op_amount){.rows = 12, .n_steps = 4});
     ck_assert_double_eq(work.row_bytes, 2 * 12 * 8);
 }
-END_TEST
 
-START_TEST(only_experts_with_tokens_are_read) {
+TEST(only_experts_with_tokens_are_read) {
     struct graph graph;
     struct op *op = one_op(&graph, NULL, OP_MOE_GATE_UP, 2 * 16, 2 * 2 * 8);
     op->n = 2 * 8;
@@ -65,9 +63,8 @@ START_TEST(only_experts_with_tokens_are_read) {
     work = work_of(&graph, amount);
     ck_assert_double_eq(op_work_bytes(&work), 2 * (6 * 8 + 5 * 8 * 16 + 6 * 16));
 }
-END_TEST
 
-START_TEST(attention_reads_a_cached_row_once_for_all_the_queries_that_share_it) {
+TEST(attention_reads_a_cached_row_once_for_all_the_queries_that_share_it) {
     const struct model model = {.heads = 32, .kv_heads = 8, .head_dim = 128};
     struct graph graph;
     one_op(&graph, &model, OP_ATTENTION_BLOCK, 2, 2);
@@ -78,9 +75,8 @@ START_TEST(attention_reads_a_cached_row_once_for_all_the_queries_that_share_it) 
     ck_assert_double_eq(work.cached_bytes, 2 * 512 * 8 * 256);
     ck_assert_double_eq(work.row_bytes, 2 * 32 * 32 * 256 + 2 * 32 * 8 * 256);
 }
-END_TEST
 
-START_TEST(passes_count_every_byte_once) {
+TEST(passes_count_every_byte_once) {
     struct graph graph;
     one_op(&graph, NULL, OP_SWIGLU, 2 * 2 * 64, 2 * 64);
     ck_assert_double_eq(work_of(&graph, (struct op_amount){.rows = 10}).row_bytes, 10 * 2 * 3 * 64);
@@ -94,9 +90,8 @@ START_TEST(passes_count_every_byte_once) {
     graph.ops[0].kind = OP_ADD;
     ck_assert_double_eq(work_of(&graph, (struct op_amount){.rows = 10}).row_bytes, 10 * 2 * 64);
 }
-END_TEST
 
-START_TEST(probabilities_in_double_precision_take_its_instructions) {
+TEST(probabilities_in_double_precision_take_its_instructions) {
     const struct model model = {.vocab = 100};
     struct graph graph;
     one_op(&graph, &model, OP_SOFTMAX, 2 * 100, 8 * 100);
@@ -105,16 +100,5 @@ START_TEST(probabilities_in_double_precision_take_its_instructions) {
     one_op(&graph, &model, OP_SOFTMAX, 2 * 100, 2 * 100);
     ck_assert_double_eq(work_of(&graph, (struct op_amount){.rows = 3}).fp64_flops, 0);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        every_operator_says_what_it_costs,
-        a_product_reads_its_weight_once_a_step,
-        only_experts_with_tokens_are_read,
-        attention_reads_a_cached_row_once_for_all_the_queries_that_share_it,
-        passes_count_every_byte_once,
-        probabilities_in_double_precision_take_its_instructions,
-    };
-    return SUITE_RUN("op", tests);
-}
+SUITE("op")

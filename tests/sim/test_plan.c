@@ -28,7 +28,7 @@ static void make_random_step(struct rng *rng, bool fused, struct graph *graph,
     *shape = random_shape(rng, 1, 4000);
 }
 
-START_TEST(the_classes_and_the_unused_room_add_up_to_the_peak) {
+TEST(the_classes_and_the_unused_room_add_up_to_the_peak) {
     struct rng rng = rng_stream(3, "usage");
     bool seen[TENSOR_CLASS_COUNT] = {false};
     for (int round = 0; round < 2000; round++) {
@@ -59,9 +59,8 @@ START_TEST(the_classes_and_the_unused_room_add_up_to_the_peak) {
         ck_assert_msg(seen[c], "nothing of class %s was live at a peak", tensor_class_names[c]);
     }
 }
-END_TEST
 
-START_TEST(operators_count_as_often_as_the_engine_executes_them) {
+TEST(operators_count_as_often_as_the_engine_executes_them) {
     struct rng rng = rng_stream(4, "turns");
     for (int round = 0; round < 300; round++) {
         struct graph graph;
@@ -98,9 +97,8 @@ START_TEST(operators_count_as_often_as_the_engine_executes_them) {
         ck_assert_double_eq_tol(usage.mean_bytes, sum / (double)n_turns, 1e-9 * usage.mean_bytes);
     }
 }
-END_TEST
 
-START_TEST(tensors_are_classed_by_the_part_of_the_model_that_writes_them) {
+TEST(tensors_are_classed_by_the_part_of_the_model_that_writes_them) {
     static const struct {
         const char *tensor;
         enum tensor_class class;
@@ -144,7 +142,6 @@ START_TEST(tensors_are_classed_by_the_part_of_the_model_that_writes_them) {
         ck_assert_msg(n_found[i] > 0, "no graph has a tensor '%s'", expected[i].tensor);
     }
 }
-END_TEST
 
 /* ---- the map ---- */
 
@@ -212,12 +209,12 @@ static int n_times(const char *text, const char *words) {
     return n;
 }
 
-START_TEST(a_map_names_what_it_shows_and_labels_only_what_has_room) {
+TEST(a_map_names_what_it_shows_and_labels_only_what_has_room) {
     struct memory_map map = small_map();
     struct err err = {0};
-    int status = memory_map_draw(&map, cli_path("map.svg"), &err);
+    int status = memory_map_draw(&map, scratch_path("map.svg"), &err);
     ck_assert_msg(status == 0, "%s", err.text);
-    char *svg = read_file(cli_path("map.svg"));
+    char *svg = read_file(scratch_path("map.svg"));
     static const char *const shown[] = {
         "</svg>",       "wide block", "40 MiB",    "narrow thing",
         "peak 100 MiB", "live bytes", "(MiB)",     "a 'map'",
@@ -230,17 +227,16 @@ START_TEST(a_map_names_what_it_shows_and_labels_only_what_has_room) {
     ck_assert_ptr_null(strstr(svg, "sliver"));
     ck_assert_ptr_null(strstr(svg, "magnified"));
     ck_assert_int_ne(access("pwned", F_OK), 0);
-    ck_assert_int_ne(access(cli_path("map.svg.part"), F_OK), 0);
-    status = memory_map_draw(&map, cli_path("map.svg"), &err); /* replaces its like */
+    ck_assert_int_ne(access(scratch_path("map.svg.part"), F_OK), 0);
+    status = memory_map_draw(&map, scratch_path("map.svg"), &err); /* replaces its like */
     ck_assert_msg(status == 0, "%s", err.text);
-    char *again = read_file(cli_path("map.svg"));
+    char *again = read_file(scratch_path("map.svg"));
     ck_assert_str_eq(svg, again);
     free(again);
     free(svg);
 }
-END_TEST
 
-START_TEST(what_one_stretch_dwarfs_is_shown_again_magnified) {
+TEST(what_one_stretch_dwarfs_is_shown_again_magnified) {
     struct map_block tall[4];
     memcpy(tall, blocks, sizeof tall);
     tall[0].to = 1;
@@ -250,9 +246,9 @@ START_TEST(what_one_stretch_dwarfs_is_shown_again_magnified) {
     struct memory_map map = small_map();
     map.blocks = tall;
     struct err err = {0};
-    int status = memory_map_draw(&map, cli_path("tall.svg"), &err);
+    int status = memory_map_draw(&map, scratch_path("tall.svg"), &err);
     ck_assert_msg(status == 0, "%s", err.text);
-    char *svg = read_file(cli_path("tall.svg"));
+    char *svg = read_file(scratch_path("tall.svg"));
     ck_assert_ptr_nonnull(strstr(svg, "the same, magnified"));
     ck_assert_ptr_nonnull(strstr(svg, "(GiB)"));
     ck_assert_ptr_nonnull(strstr(svg, "(MiB)"));
@@ -260,30 +256,28 @@ START_TEST(what_one_stretch_dwarfs_is_shown_again_magnified) {
     ck_assert_int_eq(n_times(svg, "`touch"), 1); /* above the second */
     free(svg);
 }
-END_TEST
 
-START_TEST(a_map_that_cannot_be_drawn_is_one_sentence_and_leaves_nothing) {
+TEST(a_map_that_cannot_be_drawn_is_one_sentence_and_leaves_nothing) {
     struct memory_map map = small_map();
     struct err err = {0};
     ck_assert_int_eq(memory_map_draw(&map, "/nowhere/map.png", &err), ERR_WORLD);
     ck_assert_str_eq(err.text, "cannot write '/nowhere/map.png': No such file or directory");
     err = (struct err){0};
-    ck_assert_int_eq(memory_map_check_path(cli_path("map.pdf"), &err), ERR_USAGE);
+    ck_assert_int_eq(memory_map_check_path(scratch_path("map.pdf"), &err), ERR_USAGE);
     ck_assert_ptr_nonnull(strstr(err.text, "a picture is a file that ends in .png or .svg"));
     err = (struct err){0};
     ck_assert_int_eq(memory_map_check_path(".png", &err), ERR_USAGE);
     err = (struct err){0};
-    const char *other = cli_write("notes.png", "not a picture");
+    const char *other = scratch_write("notes.png", "not a picture");
     ck_assert_int_eq(memory_map_draw(&map, other, &err), ERR_USAGE);
     ck_assert_ptr_nonnull(strstr(err.text, "exists and is not a PNG: it is not overwritten"));
     err = (struct err){0};
     ck_assert_int_eq(setenv("PATH", "/nowhere", 1), 0);
-    ck_assert_int_eq(memory_map_draw(&map, cli_path("none.svg"), &err), ERR_WORLD);
+    ck_assert_int_eq(memory_map_draw(&map, scratch_path("none.svg"), &err), ERR_WORLD);
     ck_assert_ptr_nonnull(strstr(err.text, "gnuplot is not in PATH"));
-    ck_assert_int_ne(access(cli_path("none.svg"), F_OK), 0);
-    ck_assert_int_ne(access(cli_path("none.svg.part"), F_OK), 0);
+    ck_assert_int_ne(access(scratch_path("none.svg"), F_OK), 0);
+    ck_assert_int_ne(access(scratch_path("none.svg.part"), F_OK), 0);
 }
-END_TEST
 
 /* ---- the command ---- */
 
@@ -296,7 +290,7 @@ static double number(const json_t *object, const char *key) {
     return json_number_value(value);
 }
 
-START_TEST(plan_says_what_the_peak_is_made_of_and_how_far_above_the_mean) {
+TEST(plan_says_what_the_peak_is_made_of_and_how_far_above_the_mean) {
     char *text = PRINTS(FIXED, "--requests", "4", "--json");
     json_error_t error;
     json_t *json = json_loads(text, 0, &error);
@@ -319,15 +313,14 @@ START_TEST(plan_says_what_the_peak_is_made_of_and_how_far_above_the_mean) {
     ck_assert_ptr_nonnull(strstr(text, "\npeak-to-average ratio "));
     free(text);
 }
-END_TEST
 
-START_TEST(plan_draws_a_step_and_a_file) {
+TEST(plan_draws_a_step_and_a_file) {
     char *plain = PRINTS(FIXED, "--requests", "4");
-    char *text = PRINTS(FIXED, "--requests", "4", "--picture", cli_path("step.svg"));
+    char *text = PRINTS(FIXED, "--requests", "4", "--picture", scratch_path("step.svg"));
     ck_assert_str_eq(text, plain);
     free(text);
     free(plain);
-    char *svg = read_file(cli_path("step.svg"));
+    char *svg = read_file(scratch_path("step.svg"));
     static const char *const shown[] = {"fused, llada-8b on l40s, planner first-fit: 4 requests",
                                         "dense layers, 32 times",
                                         "qkv, rotated qkv",
@@ -340,27 +333,26 @@ START_TEST(plan_draws_a_step_and_a_file) {
         ck_assert_msg(strstr(svg, shown[i]) != NULL, "the picture does not show '%s'", shown[i]);
     }
     free(svg);
-    free(PRINTS("plan", "--instance", EXAMPLE, "--picture", cli_path("file.svg")));
-    svg = read_file(cli_path("file.svg"));
+    free(PRINTS("plan", "--instance", EXAMPLE, "--picture", scratch_path("file.svg")));
+    svg = read_file(scratch_path("file.svg"));
     ck_assert_ptr_nonnull(strstr(svg, "input.12.csv: 5 buffers, planner exact"));
     ck_assert_ptr_nonnull(strstr(svg, "peak = lower bound 12 B"));
     ck_assert_ptr_nonnull(strstr(svg, ">b5<"));
     free(svg);
     free(PRINTS("plan", "--instance", "tests/golden/instances/K.1048576.csv", "--planner",
-                "first-fit", "--picture", cli_path("k.png")));
+                "first-fit", "--picture", scratch_path("k.png")));
     struct stat status;
-    ck_assert_int_eq(stat(cli_path("k.png"), &status), 0);
+    ck_assert_int_eq(stat(scratch_path("k.png"), &status), 0);
     ck_assert_int_gt(status.st_size, 10000);
 }
-END_TEST
 
-START_TEST(a_picture_that_fails_leaves_what_was_printed) {
+TEST(a_picture_that_fails_leaves_what_was_printed) {
     char *plain = PRINTS("plan", "--instance", EXAMPLE);
     struct output output = CLI("plan", "--instance", EXAMPLE, "--picture", "/nowhere/p.png");
     ck_assert_str_eq(output.out, plain);
     cli_expect(output, 1, "cannot write '/nowhere/p.png': No such file or directory");
     ck_assert_int_eq(setenv("PATH", "/nowhere", 1), 0);
-    output = CLI("plan", "--instance", EXAMPLE, "--picture", cli_path("p.png"));
+    output = CLI("plan", "--instance", EXAMPLE, "--picture", scratch_path("p.png"));
     ck_assert_str_eq(output.out, plain);
     cli_expect(output, 1,
                "gnuplot is not in PATH: install the package gnuplot-nox (or gnuplot) to draw "
@@ -374,21 +366,5 @@ START_TEST(a_picture_that_fails_leaves_what_was_printed) {
     REFUSES(2, "'" EXAMPLE "': a picture is a file that ends in .png or .svg", "plan", "--instance",
             EXAMPLE, "--picture", EXAMPLE);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        the_classes_and_the_unused_room_add_up_to_the_peak,
-        operators_count_as_often_as_the_engine_executes_them,
-        tensors_are_classed_by_the_part_of_the_model_that_writes_them,
-        a_map_names_what_it_shows_and_labels_only_what_has_room,
-        what_one_stretch_dwarfs_is_shown_again_magnified,
-        a_map_that_cannot_be_drawn_is_one_sentence_and_leaves_nothing,
-        plan_says_what_the_peak_is_made_of_and_how_far_above_the_mean,
-        plan_draws_a_step_and_a_file,
-        a_picture_that_fails_leaves_what_was_printed,
-    };
-    int status = SUITE_RUN("plan", tests);
-    cli_fini();
-    return status;
-}
+SUITE("plan")

@@ -53,7 +53,7 @@ static const struct planner *named(const char *name) {
     return planner;
 }
 
-START_TEST(every_planner_places_random_problems_and_exact_ends_lowest) {
+TEST(every_planner_places_random_problems_and_exact_ends_lowest) {
     static const struct kind kinds[] = {
         {30, 20, 8, 40, 1},
         {30, 60, 60, 1000, 1},
@@ -84,9 +84,8 @@ START_TEST(every_planner_places_random_problems_and_exact_ends_lowest) {
     ck_assert_uint_gt(n_gaps_lose, 3);
     ck_assert_uint_gt(n_search, 100);
 }
-END_TEST
 
-START_TEST(births_and_sizes_are_two_readings_of_first_fit) {
+TEST(births_and_sizes_are_two_readings_of_first_fit) {
     struct problem problem = {.buffers = {{0, 0, 2, 1}, {0, 2, 1, 1}, {1, 2, 3, 1}}};
     problem.packing = (struct packing){problem.buffers, 3};
     /* The third does not fit into the gap of the first, and lies above both. */
@@ -96,9 +95,8 @@ START_TEST(births_and_sizes_are_two_readings_of_first_fit) {
     ck_assert_int_eq(problem.offset_bytes[1], 3);
     ck_assert_int_eq(plan_with(named("no-reuse"), &problem, 0, 0).peak_bytes, 6);
 }
-END_TEST
 
-START_TEST(best_fit_takes_the_smallest_gap_and_first_fit_the_lowest) {
+TEST(best_fit_takes_the_smallest_gap_and_first_fit_the_lowest) {
     /* Alignment leaves gaps of 4 at 20, of 2 at 43 and of 5 at 63. */
     struct problem problem = {
         .buffers = {{0, 0, 20, 1}, {0, 0, 19, 8}, {0, 0, 18, 5}, {0, 0, 17, 17}, {0, 0, 2, 1}}};
@@ -108,9 +106,8 @@ START_TEST(best_fit_takes_the_smallest_gap_and_first_fit_the_lowest) {
     ck_assert_int_eq(plan_with(named("first-fit-size"), &problem, 0, 0).peak_bytes, 85);
     ck_assert_int_eq(problem.offset_bytes[4], 20);
 }
-END_TEST
 
-START_TEST(a_plan_that_does_not_hold_is_noticed) {
+TEST(a_plan_that_does_not_hold_is_noticed) {
     static const char *const sentences[] = {"buffers 0 and 1 overlap while both are live",
                                             "buffer 1 lies at 6, not aligned to 4",
                                             "the peak is not the end of the last buffer",
@@ -129,7 +126,6 @@ START_TEST(a_plan_that_does_not_hold_is_noticed) {
         ck_assert_str_eq(err.text, sentences[i]);
     }
 }
-END_TEST
 
 /* ---- the truth by trying every offset ---- */
 
@@ -174,7 +170,7 @@ static int64_t brute_force(const struct packing *packing) {
     return trial.best_bytes;
 }
 
-START_TEST(exact_equals_trying_every_offset) {
+TEST(exact_equals_trying_every_offset) {
     static const struct kind kinds[] = {{7, 5, 2, 4, 1}, {6, 5, 2, 5, 3}};
     struct rng rng = rng_stream(6, "tiny packings");
     uint32_t n_above_bound = 0, n_search = 0;
@@ -195,7 +191,6 @@ START_TEST(exact_equals_trying_every_offset) {
     ck_assert_uint_gt(n_above_bound, 50);
     ck_assert_uint_gt(n_search, 50);
 }
-END_TEST
 
 /* Rows of long and short lives that interlock: without greedy plans to lean on, the search itself
  * has to be right. The bound of every pair of orders is the brute force over all orders. */
@@ -218,7 +213,7 @@ static int64_t best_order(const struct packing *packing, uint32_t *order, uint32
     return best;
 }
 
-START_TEST(exact_equals_the_best_of_all_orders) {
+TEST(exact_equals_the_best_of_all_orders) {
     static const struct kind kind = {8, 9, 4, 9, 2};
     struct rng rng = rng_stream(7, "orders");
     uint32_t n_search = 0;
@@ -236,7 +231,6 @@ START_TEST(exact_equals_the_best_of_all_orders) {
     }
     ck_assert_uint_gt(n_search, 5);
 }
-END_TEST
 
 /* ---- the published problems ---- */
 
@@ -263,7 +257,7 @@ static struct plan plan_published(const char *name, const char *planner, int64_t
     return plan;
 }
 
-START_TEST(the_hard_problems_of_minimalloc_fit_into_their_capacity) {
+TEST(the_hard_problems_of_minimalloc_fit_into_their_capacity) {
     static const char *const names[] = {"A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char name[32];
@@ -277,11 +271,10 @@ START_TEST(the_hard_problems_of_minimalloc_fit_into_their_capacity) {
         free(greedy.offset_bytes);
     }
 }
-END_TEST
 
 /* Without the halving of what is left between bound and plan, the same nodes end 11 to 17 % above
  * the bound: each plan that is found is only the next one to go below. */
-START_TEST(few_nodes_come_near_the_bound_by_halving_what_is_left) {
+TEST(few_nodes_come_near_the_bound_by_halving_what_is_left) {
     static const char *const names[] = {"E.1048576", "F.1048576", "J.1048576"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct plan plan = plan_published(names[i], "exact", 0, 20000);
@@ -290,17 +283,15 @@ START_TEST(few_nodes_come_near_the_bound_by_halving_what_is_left) {
         free(plan.offset_bytes);
     }
 }
-END_TEST
 
-START_TEST(the_published_example_is_packed_without_a_gap) {
+TEST(the_published_example_is_packed_without_a_gap) {
     struct plan plan = plan_published("input.12", "exact", 0, 0);
     ck_assert_int_eq(plan.peak_bytes, 12);
     ck_assert(plan_is_optimal(&plan));
     free(plan.offset_bytes);
 }
-END_TEST
 
-START_TEST(a_budget_of_nodes_stops_the_search_at_the_same_plan_every_time) {
+TEST(a_budget_of_nodes_stops_the_search_at_the_same_plan_every_time) {
     struct plan once = plan_published("B.1048576", "exact", 0, 3000);
     struct plan again = plan_published("B.1048576", "exact", 0, 3000);
     ck_assert(once.stopped && !plan_is_optimal(&once));
@@ -310,19 +301,17 @@ START_TEST(a_budget_of_nodes_stops_the_search_at_the_same_plan_every_time) {
     free(once.offset_bytes);
     free(again.offset_bytes);
 }
-END_TEST
 
-START_TEST(a_capacity_below_the_lower_bound_is_not_searched) {
+TEST(a_capacity_below_the_lower_bound_is_not_searched) {
     struct plan plan = plan_published("B.1048576", "exact", 1000000, 0);
     ck_assert_uint_eq(plan.n_nodes, 0);
     ck_assert_int_eq(plan.proven_bound_bytes, 1048576);
     ck_assert(!plan.stopped);
     free(plan.offset_bytes);
 }
-END_TEST
 
 /* A hard problem, and the same once more after it, and so on. */
-START_TEST(more_buffers_than_the_search_takes_on_are_planned_without_it) {
+TEST(more_buffers_than_the_search_takes_on_are_planned_without_it) {
     struct instance one;
     struct err err = {0};
     read_published("B.1048576", &one);
@@ -346,11 +335,10 @@ START_TEST(more_buffers_than_the_search_takes_on_are_planned_without_it) {
     free(buffers);
     instance_fini(&one);
 }
-END_TEST
 
 /* ---- steps ---- */
 
-START_TEST(exact_plans_every_step_to_the_optimum_within_few_nodes) {
+TEST(exact_plans_every_step_to_the_optimum_within_few_nodes) {
     struct rng rng = rng_stream(8, "steps");
     uint32_t n_better = 0;
     for (int round = 0; round < 2000; round++) {
@@ -379,9 +367,8 @@ START_TEST(exact_plans_every_step_to_the_optimum_within_few_nodes) {
     }
     ck_assert_uint_gt(n_better, 500);
 }
-END_TEST
 
-START_TEST(a_carried_tensor_lives_from_the_first_operator_on) {
+TEST(a_carried_tensor_lives_from_the_first_operator_on) {
     struct graph graph = {
         .n_ops = 2,
         .n_tensors = 2,
@@ -404,7 +391,6 @@ START_TEST(a_carried_tensor_lives_from_the_first_operator_on) {
         ck_assert_int_eq(placement.peak_bytes, 2 * PLACEMENT_ALIGN_BYTES);
     }
 }
-END_TEST
 
 /* ---- files ---- */
 
@@ -415,7 +401,7 @@ static void write_text(const char *path, const char *text, size_t length) {
     fclose(file);
 }
 
-START_TEST(bad_files_are_refused_with_their_line) {
+TEST(bad_files_are_refused_with_their_line) {
 #define HEAD "id,lower,upper,size\n"
     static const struct {
         const char *text, *sentence;
@@ -462,9 +448,8 @@ START_TEST(bad_files_are_refused_with_their_line) {
     ck_assert_int_eq(instance_read(path, &instance, &missing), ERR_WORLD);
     ck_assert_ptr_nonnull(strstr(missing.text, "No such file or directory"));
 }
-END_TEST
 
-START_TEST(columns_may_stand_in_any_order_and_lines_end_in_crlf) {
+TEST(columns_may_stand_in_any_order_and_lines_end_in_crlf) {
     char path[] = "/tmp/unmask-instance-XXXXXX";
     static const char text[] = "size,alignment,upper,id,lower\r\n5,4,3,x,1\r\n7,8,9,y,2";
     ck_assert_int_ge(mkstemp(path), 0);
@@ -479,13 +464,12 @@ START_TEST(columns_may_stand_in_any_order_and_lines_end_in_crlf) {
     instance_fini(&instance);
     unlink(path);
 }
-END_TEST
 
 /* ---- the command ---- */
 
 #define EXAMPLE "tests/golden/instances/input.12.csv"
 
-START_TEST(plan_shows_a_file_and_says_when_it_does_not_fit) {
+TEST(plan_shows_a_file_and_says_when_it_does_not_fit) {
     char *text = PRINTS("plan", "--instance", EXAMPLE);
     ck_assert_str_eq(text, EXAMPLE ": 5 buffers\n\n"
                                    "buffer  offset  bytes  lower  upper\n"
@@ -510,7 +494,6 @@ START_TEST(plan_shows_a_file_and_says_when_it_does_not_fit) {
         "unknown planner 'exakt'; did you mean 'exact'? (`unmask list planners` prints them all)",
         "plan", "--instance", EXAMPLE, "--planner", "exakt");
 }
-END_TEST
 
 #define FIXED "--systems", "tests/golden/cli/systems.ini", "--roofline", "--system", "fused"
 
@@ -528,7 +511,7 @@ static json_t *read_json(char *text) {
     return json;
 }
 
-START_TEST(plan_compares_the_planners_on_a_step) {
+TEST(plan_compares_the_planners_on_a_step) {
     json_t *json =
         read_json(PRINTS("plan", FIXED, "--requests", "4", "--planner", "all", "--json"));
     const json_t *plans = json_object_get(json, "plans");
@@ -560,28 +543,5 @@ START_TEST(plan_compares_the_planners_on_a_step) {
     ck_assert_ptr_nonnull(strstr(text, " under planner exact\n"));
     free(text);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        every_planner_places_random_problems_and_exact_ends_lowest,
-        births_and_sizes_are_two_readings_of_first_fit,
-        best_fit_takes_the_smallest_gap_and_first_fit_the_lowest,
-        a_plan_that_does_not_hold_is_noticed,
-        exact_equals_trying_every_offset,
-        exact_equals_the_best_of_all_orders,
-        the_hard_problems_of_minimalloc_fit_into_their_capacity,
-        few_nodes_come_near_the_bound_by_halving_what_is_left,
-        the_published_example_is_packed_without_a_gap,
-        a_budget_of_nodes_stops_the_search_at_the_same_plan_every_time,
-        a_capacity_below_the_lower_bound_is_not_searched,
-        more_buffers_than_the_search_takes_on_are_planned_without_it,
-        exact_plans_every_step_to_the_optimum_within_few_nodes,
-        a_carried_tensor_lives_from_the_first_operator_on,
-        bad_files_are_refused_with_their_line,
-        columns_may_stand_in_any_order_and_lines_end_in_crlf,
-        plan_shows_a_file_and_says_when_it_does_not_fit,
-        plan_compares_the_planners_on_a_step,
-    };
-    return SUITE_RUN("planner", tests);
-}
+SUITE("planner")

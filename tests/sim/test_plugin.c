@@ -21,13 +21,6 @@ const char *__lsan_default_options(void) {
 }
 #endif
 
-static const char *plugin_path(const char *name) {
-    static char path[512];
-    const char *folder = getenv("UNMASK_PLUGINS");
-    snprintf(path, sizeof path, "%s/%s.so", folder != NULL ? folder : "build/plugins", name);
-    return path;
-}
-
 static void no_schedule(void *state, const struct schedule_view *view, struct batch *batch) {
     (void)state;
     (void)view;
@@ -73,7 +66,7 @@ static void assert_refused(const struct sample *sample, const char *sentence) {
         assert_refused(&s, sentence);                                                              \
     } while (0)
 
-START_TEST(a_descriptor_is_refused_with_one_sentence_for_each_fault) {
+TEST(a_descriptor_is_refused_with_one_sentence_for_each_fault) {
     struct sample valid;
     sample_init(&valid);
     struct err err = {0};
@@ -97,9 +90,8 @@ START_TEST(a_descriptor_is_refused_with_one_sentence_for_each_fault) {
             "./x.so: scheduler sample asks for 2000000 bytes of state, at most 1048576 are "
             "allowed");
 }
-END_TEST
 
-START_TEST(a_parameter_table_is_refused_with_one_sentence_for_each_fault) {
+TEST(a_parameter_table_is_refused_with_one_sentence_for_each_fault) {
     REFUSED(p->n_params = 65, "./x.so: scheduler sample has 65 parameters, at most 64 are allowed");
     REFUSED(p->params = NULL, "./x.so: scheduler sample has 2 parameters but no table of them");
     REFUSED(s.params[1].name = NULL, "./x.so: parameter 1 of scheduler sample has no name of a-z, "
@@ -134,7 +126,6 @@ START_TEST(a_parameter_table_is_refused_with_one_sentence_for_each_fault) {
             "./x.so: the initial value 'medium' of parameter mode of scheduler sample is not one "
             "that the parameter allows");
 }
-END_TEST
 
 static void assert_policy_refused(const struct policy *policy, const char *sentence) {
     struct err err = {0};
@@ -142,7 +133,7 @@ static void assert_policy_refused(const struct policy *policy, const char *sente
     ck_assert_str_eq(err.text, sentence);
 }
 
-START_TEST(every_kind_is_refused_without_its_callbacks) {
+TEST(every_kind_is_refused_without_its_callbacks) {
     struct err err = {0};
     struct cache_policy cache = *cache_table[0];
     cache.plan = NULL;
@@ -183,12 +174,11 @@ START_TEST(every_kind_is_refused_without_its_callbacks) {
     router.route = NULL;
     assert_policy_refused(&router.policy, "./x.so: router round-robin lacks the callback route");
 }
-END_TEST
 
 /* `format` holds one %s for the path. */
 static void assert_file_refused(const char *name, enum policy_kind kind, int status,
                                 const char *format) {
-    const char *path = plugin_path(name);
+    const char *path = suite_plugin(name);
     char sentence[1024];
     size_t prefix = strcspn(format, "%");
     snprintf(sentence, sizeof sentence, "%.*s%s%s", (int)prefix, format, path, format + prefix + 2);
@@ -199,7 +189,7 @@ static void assert_file_refused(const char *name, enum policy_kind kind, int sta
     ck_assert_ptr_null(policy);
 }
 
-START_TEST(a_file_that_is_no_plug_in_is_refused) {
+TEST(a_file_that_is_no_plug_in_is_refused) {
     assert_file_refused("missing", POLICY_SCHEDULER, ERR_WORLD,
                         "cannot load the plug-in: %s: cannot open shared object file: No such "
                         "file or directory");
@@ -221,12 +211,11 @@ START_TEST(a_file_that_is_no_plug_in_is_refused) {
     ck_assert_str_eq(err.text,
                      "'mine.so' names no file: a plug-in's path holds a slash, as in ./mine.so");
 }
-END_TEST
 
-START_TEST(a_valid_file_is_found_through_the_registry_with_its_parameters) {
+TEST(a_valid_file_is_found_through_the_registry_with_its_parameters) {
     struct err err = {0};
     const struct policy *policy =
-        policy_find(POLICY_SCHEDULER, plugin_path("template_scheduler"), &err);
+        policy_find(POLICY_SCHEDULER, suite_plugin("template_scheduler"), &err);
     ck_assert_msg(policy != NULL, "%s", err.text);
     ck_assert_str_eq(policy->name, "shortest-first");
     void *state = policy_state(policy);
@@ -236,13 +225,12 @@ START_TEST(a_valid_file_is_found_through_the_registry_with_its_parameters) {
                      "30000000000");
     free(state);
 }
-END_TEST
 
 /* Runs check-plugin; the report goes to `text`, `sentence` follows the path. */
 static void assert_checked(const char *name, const char *sentence, char *text, size_t size) {
     struct err err = {0};
     char expected[1024];
-    const char *path = plugin_path(name);
+    const char *path = suite_plugin(name);
     FILE *report = tmpfile();
     ck_assert_ptr_nonnull(report);
     int status = check_plugin(path, report, &err);
@@ -254,7 +242,7 @@ static void assert_checked(const char *name, const char *sentence, char *text, s
     fclose(report);
 }
 
-START_TEST(the_templates_pass_and_their_reports_are_the_same_every_time) {
+TEST(the_templates_pass_and_their_reports_are_the_same_every_time) {
     static const char *const templates[] = {"template_scheduler", "template_cache",
                                             "template_decoder", "template_rule"};
     for (int i = 0; i < 4; i++) {
@@ -267,9 +255,8 @@ START_TEST(the_templates_pass_and_their_reports_are_the_same_every_time) {
         ck_assert_ptr_null(strstr(first, "BROKEN"));
     }
 }
-END_TEST
 
-START_TEST(check_plugin_names_what_each_bad_sample_does) {
+TEST(check_plugin_names_what_each_bad_sample_does) {
     static const struct {
         const char *name, *sentence;
     } bad[] = {
@@ -304,33 +291,17 @@ START_TEST(check_plugin_names_what_each_bad_sample_does) {
         ck_assert(loaded ? strstr(text, bad[i].sentence) != NULL : text[0] == '\0');
     }
 }
-END_TEST
 
-START_TEST(a_report_tells_what_was_kept_before_a_crash) {
+TEST(a_report_tells_what_was_kept_before_a_crash) {
     char text[4096];
     assert_checked("bad_crashing", " crashed with signal SEGV in callback schedule", text,
                    sizeof text);
     ck_assert_ptr_nonnull(strstr(text, "  ok     stays within max_requests (2 checks)\n"));
 }
-END_TEST
 
-START_TEST(check_plugin_ends_an_endless_callback) {
+TEST(check_plugin_ends_an_endless_callback) {
     char text[4096];
     assert_checked("bad_endless", " did not return from schedule within 2 s", text, sizeof text);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        a_descriptor_is_refused_with_one_sentence_for_each_fault,
-        a_parameter_table_is_refused_with_one_sentence_for_each_fault,
-        every_kind_is_refused_without_its_callbacks,
-        a_file_that_is_no_plug_in_is_refused,
-        a_valid_file_is_found_through_the_registry_with_its_parameters,
-        the_templates_pass_and_their_reports_are_the_same_every_time,
-        check_plugin_names_what_each_bad_sample_does,
-        a_report_tells_what_was_kept_before_a_crash,
-        check_plugin_ends_an_endless_callback,
-    };
-    return SUITE_RUN("plugin", tests);
-}
+SUITE("plugin")

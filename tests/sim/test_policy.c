@@ -41,16 +41,15 @@ static struct span span_of(const char *cache, const struct request *request, uin
     return planned.span;
 }
 
-START_TEST(none_runs_the_canvas_in_every_step) {
+TEST(none_runs_the_canvas_in_every_step) {
     struct request request = request_at(256, 256, 3, 17);
     struct span span = span_of("none", &request, NULL);
     ck_assert_uint_eq(span.queries, 512);
     ck_assert_uint_eq(span.context, 0);
     ck_assert_uint_eq(span.phase, PHASE_REFRESH);
 }
-END_TEST
 
-START_TEST(prefix_recomputes_the_suffix_and_dual_only_the_block) {
+TEST(prefix_recomputes_the_suffix_and_dual_only_the_block) {
     uint32_t holds;
     struct request first = request_at(256, 256, 2, 0), later = request_at(256, 256, 2, 5);
     ck_assert_uint_eq(span_of("prefix", &first, &holds).queries, 512);
@@ -63,7 +62,6 @@ START_TEST(prefix_recomputes_the_suffix_and_dual_only_the_block) {
     ck_assert_uint_eq(dual.context, 480);
     ck_assert_uint_eq(dual.phase, PHASE_REUSE);
 }
-END_TEST
 
 /* A span with the policy's parameters set, "name=value". */
 static struct span span_with(const char *cache, const char *const *texts,
@@ -88,7 +86,7 @@ static struct span span_with(const char *cache, const char *const *texts,
 #define SPAN_WITH(cache, request, holds, ...)                                                      \
     span_with(cache, (const char *const[]){__VA_ARGS__, NULL}, request, holds)
 
-START_TEST(vicinity_warms_up_refreshes_once_a_block_and_runs_what_is_near) {
+TEST(vicinity_warms_up_refreshes_once_a_block_and_runs_what_is_near) {
     uint32_t holds;
     for (uint32_t step = 0; step < 5; step++) { /* four warm-ups, and the pass that is reused */
         struct request request = request_at(256, 256, 0, step);
@@ -120,11 +118,10 @@ START_TEST(vicinity_warms_up_refreshes_once_a_block_and_runs_what_is_near) {
     ck_assert_uint_eq(span.context, 0);
     ck_assert_uint_eq(span.phase, PHASE_REFRESH);
 }
-END_TEST
 
 /* One pass over the finished block and the next, where otherwise each had its own; nothing else
  * differs. */
-START_TEST(a_cross_block_update_takes_the_place_of_commit_passes) {
+TEST(a_cross_block_update_takes_the_place_of_commit_passes) {
     uint32_t holds;
     struct request request = {.prompt_tokens = 40,
                               .output_tokens = 100,
@@ -171,9 +168,8 @@ START_TEST(a_cross_block_update_takes_the_place_of_commit_passes) {
     ck_assert_uint_eq(
         SPAN_WITH("exact", &request, &holds, "cross_block=on", "commit_last=off").queries, 0);
 }
-END_TEST
 
-START_TEST(dkv_runs_what_is_masked_and_what_was_just_decoded) {
+TEST(dkv_runs_what_is_masked_and_what_was_just_decoded) {
     uint32_t holds;
     struct request request = request_at(256, 256, 2, 8);
     ck_assert_uint_eq(span_of("dkv-decode", &request, &holds).queries, 512);
@@ -196,11 +192,10 @@ START_TEST(dkv_runs_what_is_masked_and_what_was_just_decoded) {
     request.step_in_block = 16;
     ck_assert_uint_eq(span_of("dkv-pd", &request, &holds).queries, 512);
 }
-END_TEST
 
 /* All of it at first and once enough was decoded; in between what is masked, and in a block's first
  * step the block before, whose last tokens were decided by the step before. */
-START_TEST(paced_renews_by_what_was_decoded) {
+TEST(paced_renews_by_what_was_decoded) {
     struct err err = {0};
     const struct cache_policy *paced =
         (const struct cache_policy *)policy_find(POLICY_CACHE, "paced", &err);
@@ -226,9 +221,8 @@ START_TEST(paced_renews_by_what_was_decoded) {
     ck_assert_uint_eq(memory, 3);
     free(state);
 }
-END_TEST
 
-START_TEST(sparse_runs_two_full_passes_a_block_and_keeps_half_of_the_context) {
+TEST(sparse_runs_two_full_passes_a_block_and_keeps_half_of_the_context) {
     static const char *const names[] = {"sparse-uniform", "sparse-head"};
     for (int i = 0; i < 2; i++) {
         struct request step0 = request_at(256, 256, 1, 0), step1 = request_at(256, 256, 1, 1),
@@ -245,9 +239,8 @@ START_TEST(sparse_runs_two_full_passes_a_block_and_keeps_half_of_the_context) {
         ck_assert_uint_eq(span.context, 240);
     }
 }
-END_TEST
 
-START_TEST(dllm_cache_follows_its_two_intervals) {
+TEST(dllm_cache_follows_its_two_intervals) {
     struct request request = request_at(256, 256, 0, 0);
     struct span both = span_of("dllm-cache", &request, NULL);
     ck_assert_uint_eq(both.queries, 512);
@@ -270,7 +263,6 @@ START_TEST(dllm_cache_follows_its_two_intervals) {
     ck_assert_uint_eq(between.logit_rows, 512);
     ck_assert_uint_eq(holds, 6); /* steps 8 to 13 */
 }
-END_TEST
 
 /* Tokens through the trunk for one block of 32 steps, against the closed forms. */
 static uint64_t tokens_of_block(const char *cache, uint32_t block) {
@@ -282,7 +274,7 @@ static uint64_t tokens_of_block(const char *cache, uint32_t block) {
     return tokens;
 }
 
-START_TEST(tokens_per_block_follow_the_closed_forms) {
+TEST(tokens_per_block_follow_the_closed_forms) {
     const uint64_t l = 512, t = 32, b = 32;
     ck_assert_uint_eq(tokens_of_block("none", 2), t * l);
     ck_assert_uint_eq(tokens_of_block("prefix", 2), l + (t - 1) * (l - 320));
@@ -291,9 +283,8 @@ START_TEST(tokens_per_block_follow_the_closed_forms) {
     ck_assert_uint_eq(tokens_of_block("vicinity", 2), l + (t - 1) * (b + 32));
     ck_assert_uint_eq(tokens_of_block("vicinity", 0), 5 * l + (t - 5) * (b + 32));
 }
-END_TEST
 
-START_TEST(the_fixed_decoder_commits_every_position_in_the_given_steps) {
+TEST(the_fixed_decoder_commits_every_position_in_the_given_steps) {
     struct err err = {0};
     const struct decoder *fixed =
         (const struct decoder *)policy_find(POLICY_DECODER, "fixed", &err);
@@ -313,9 +304,8 @@ START_TEST(the_fixed_decoder_commits_every_position_in_the_given_steps) {
         }
     }
 }
-END_TEST
 
-START_TEST(the_threshold_decoder_commits_what_qualifies_and_the_best_one_always) {
+TEST(the_threshold_decoder_commits_what_qualifies_and_the_best_one_always) {
     struct err err = {0};
     const struct decoder *threshold =
         (const struct decoder *)policy_find(POLICY_DECODER, "threshold", &err);
@@ -334,9 +324,8 @@ START_TEST(the_threshold_decoder_commits_what_qualifies_and_the_best_one_always)
     ck_assert(!commit[0] && commit[1] && !commit[2] && !commit[3]); /* ties to the left */
     free(state);
 }
-END_TEST
 
-START_TEST(every_cache_policy_holds_the_rows_it_attends) {
+TEST(every_cache_policy_holds_the_rows_it_attends) {
     struct rng rng = rng_stream(1, "rows held");
     for (size_t i = 0; i < cache_table_size; i++) {
         const struct cache_policy *policy = cache_table[i];
@@ -361,22 +350,5 @@ START_TEST(every_cache_policy_holds_the_rows_it_attends) {
         free(state);
     }
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        none_runs_the_canvas_in_every_step,
-        prefix_recomputes_the_suffix_and_dual_only_the_block,
-        vicinity_warms_up_refreshes_once_a_block_and_runs_what_is_near,
-        a_cross_block_update_takes_the_place_of_commit_passes,
-        dkv_runs_what_is_masked_and_what_was_just_decoded,
-        paced_renews_by_what_was_decoded,
-        sparse_runs_two_full_passes_a_block_and_keeps_half_of_the_context,
-        dllm_cache_follows_its_two_intervals,
-        tokens_per_block_follow_the_closed_forms,
-        the_fixed_decoder_commits_every_position_in_the_given_steps,
-        the_threshold_decoder_commits_what_qualifies_and_the_best_one_always,
-        every_cache_policy_holds_the_rows_it_attends,
-    };
-    return SUITE_RUN("policy", tests);
-}
+SUITE("policy")

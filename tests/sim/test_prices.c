@@ -205,7 +205,7 @@ static void scan_costs(const struct card *card, const struct system *system) {
 static const char *const systems[] = {"vanilla-published", "fast-dllm", "dllm-serve", "lmdeploy",
                                       "vllm-ar",           "dinfer",    "sdar",       "focus"};
 
-START_TEST(no_operator_is_priced_below_either_roof) {
+TEST(no_operator_is_priced_below_either_roof) {
     struct card cards[32];
     size_t n_cards = open_cards(cards), n_opened = 0;
     memset(&scan, 0, sizeof scan);
@@ -230,7 +230,6 @@ START_TEST(no_operator_is_priced_below_either_roof) {
     ck_assert_msg(scan.n_breaches == 0, "%zu of %zu; the worst: %s", scan.n_breaches, scan.n_ops,
                   scan.text);
 }
-END_TEST
 
 /* ---- chunks ---- */
 
@@ -276,7 +275,7 @@ static void scan_chunks(const struct card *card, const struct system *system) {
     cost_close(cost);
 }
 
-START_TEST(no_product_in_chunks_is_cheaper_than_whole) {
+TEST(no_product_in_chunks_is_cheaper_than_whole) {
     static const char *const models[] = {"llada-8b", "dream-7b", "llada-moe"};
     static const char *const chunking[] = {"mosaic", "mosaic-beyond", "native"};
     struct card cards[32];
@@ -297,11 +296,10 @@ START_TEST(no_product_in_chunks_is_cheaper_than_whole) {
     ck_assert_msg(scan.n_breaches == 0, "%zu of %zu; the worst: %s", scan.n_breaches, scan.n_ops,
                   scan.text);
 }
-END_TEST
 
 /* ---- mixtures ---- */
 
-START_TEST(the_routers_product_is_priced_where_no_row_of_experts_has_it) {
+TEST(the_routers_product_is_priced_where_no_row_of_experts_has_it) {
     struct system *system = open_graph("fast-dllm-published", "llada-moe", 1, false);
     struct step_shape shape = step_of(4); /* 96 queries */
     struct op_price prices[GRAPH_MAX_OPS];
@@ -320,11 +318,10 @@ START_TEST(the_routers_product_is_priced_where_no_row_of_experts_has_it) {
     ck_assert(is_found);
     system_close(system);
 }
-END_TEST
 
 /* Printed for LLaDA2.0-mini, the means of four benchmarks (arXiv 2605.30876v2, Tables 2 and 4);
  * blocks of 32 tokens are what the model of the table has. */
-START_TEST(a_trained_router_hits_the_experts_that_were_counted) {
+TEST(a_trained_router_hits_the_experts_that_were_counted) {
     static const struct {
         double tokens, printed, tolerance;
     } counted[] = {{32, 69.5, 1e-9}, {24, 60.575, 0.05}, {16, 48.75, 0.05}, {8, 31.775, 0.05}};
@@ -350,7 +347,6 @@ START_TEST(a_trained_router_hits_the_experts_that_were_counted) {
     ck_assert_int_eq(routing_make(mini, 5, &chance, &err), ERR_USAGE);
     ck_assert_int_eq(routing_make(model_find("llada-8b", &err), 5, &chance, &err), ERR_USAGE);
 }
-END_TEST
 
 /* Device time of one block of LLaDA2.0-mini on an H200 with `experts_hit` as given. */
 static double block_ms(const char *hits) {
@@ -381,13 +377,12 @@ static double block_ms(const char *hits) {
     return price.device_ns * 1e-6;
 }
 
-START_TEST(fewer_experts_cost_as_much_less_as_their_weights_take) {
+TEST(fewer_experts_cost_as_much_less_as_their_weights_take) {
     double few = block_ms("32"), printed = block_ms("69.5"), chance = block_ms("256");
     double expert_ms = 1e3 * 2 * 3 * 2048 * 512 * 19 / 4266e9; /* at the rate an H200 reaches */
     ck_assert_double_eq_tol((printed - few) / (37.5 * expert_ms), 1, 0.25);
     ck_assert_double_eq_tol((chance - printed) / (93.8 * expert_ms), 1, 0.25);
 }
-END_TEST
 
 /* ---- whose word a price is ---- */
 
@@ -420,7 +415,7 @@ static struct price_shares explained_shares(struct system *system, size_t step) 
     return shares;
 }
 
-START_TEST(the_shares_of_the_time_are_those_of_the_operators) {
+TEST(the_shares_of_the_time_are_those_of_the_operators) {
     /* Measured rows of LLaDA-8B on an H200, none of a mixture: those are the H100's, transferred.
      */
     static const struct {
@@ -466,16 +461,5 @@ START_TEST(the_shares_of_the_time_are_those_of_the_operators) {
         system_close(system);
     }
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        no_operator_is_priced_below_either_roof,
-        no_product_in_chunks_is_cheaper_than_whole,
-        the_routers_product_is_priced_where_no_row_of_experts_has_it,
-        a_trained_router_hits_the_experts_that_were_counted,
-        fewer_experts_cost_as_much_less_as_their_weights_take,
-        the_shares_of_the_time_are_those_of_the_operators,
-    };
-    return SUITE_RUN("prices", tests);
-}
+SUITE("prices")

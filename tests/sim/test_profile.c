@@ -52,7 +52,7 @@ static double gemm_ns(const struct profile *profile, int64_t m, int64_t n, int64
     return ns;
 }
 
-START_TEST(an_exact_hit_returns_the_row) {
+TEST(an_exact_hit_returns_the_row) {
     struct profile *l40s = open_shipped("l40s");
     ck_assert_double_eq_tol(gemm_ns(l40s, 1024, 12288, 4096, PROFILE_EXACT), 404.6e3, 0.1e3);
     ck_assert_str_eq(profile_kind(l40s), "imported");
@@ -66,9 +66,8 @@ START_TEST(an_exact_hit_returns_the_row) {
     ck_assert_double_eq_tol(gemm_ns(rtx4090, 1, 128256, 4096, PROFILE_EXACT), 1096.93e3, 1e-6);
     profile_close(rtx4090);
 }
-END_TEST
 
-START_TEST(a_time_between_two_rows_lies_between_them) {
+TEST(a_time_between_two_rows_lies_between_them) {
     struct profile *profile = parse(HEAD "gemm,512,4096,4096,100\ngemm,1024,4096,4096,200\n"
                                          "gemm,512,4096,8192,190\ngemm,1024,4096,8192,390\n");
     double in_m = gemm_ns(profile, 700, 4096, 4096, PROFILE_INTERPOLATED);
@@ -78,9 +77,8 @@ START_TEST(a_time_between_two_rows_lies_between_them) {
     ck_assert(in_both > in_m && in_both < 390e3);
     profile_close(profile);
 }
-END_TEST
 
-START_TEST(rows_of_one_tile_row_cost_the_same_in_imported_tables) {
+TEST(rows_of_one_tile_row_cost_the_same_in_imported_tables) {
     struct profile *profile = parse(IMPORTED "gemm,512,4096,4096,100\ngemm,1024,4096,4096,200\n");
     double first = gemm_ns(profile, 513, 4096, 4096, PROFILE_INTERPOLATED);
     ck_assert_double_eq(first, gemm_ns(profile, 640, 4096, 4096, PROFILE_INTERPOLATED));
@@ -88,9 +86,8 @@ START_TEST(rows_of_one_tile_row_cost_the_same_in_imported_tables) {
     ck_assert(first < gemm_ns(profile, 641, 4096, 4096, PROFILE_INTERPOLATED));
     profile_close(profile);
 }
-END_TEST
 
-START_TEST(the_frontier_holds_the_utilisation) {
+TEST(the_frontier_holds_the_utilisation) {
     struct profile *profile = parse(HEAD "gemm,512,4096,4096,200\ngemm,1024,4096,4096,400\n"
                                          "elementwise,1000000,2\nelementwise,2000000,3\n");
     double edge = gemm_ns(profile, 1024, 4096, 4096, PROFILE_EXACT);
@@ -103,16 +100,14 @@ START_TEST(the_frontier_holds_the_utilisation) {
     ck_assert_double_eq_tol(profile_elementwise(profile, 10, &match), 2e3, 1e-6);
     profile_close(profile);
 }
-END_TEST
 
-START_TEST(cached_bytes_never_beat_memory_beyond_the_table) {
+TEST(cached_bytes_never_beat_memory_beyond_the_table) {
     /* 2 MB in 1 us is 2 TB/s from the L2 of a GPU whose memory has 1 TB/s. */
     struct profile *profile = parse(HEAD "elementwise,2000000,1\n");
     enum profile_match match;
     ck_assert_double_eq_tol(profile_elementwise(profile, 200000000, &match), 200e3, 1e-6);
     profile_close(profile);
 }
-END_TEST
 
 static double attention_ns(const struct profile *profile, int64_t n, double q, double kv) {
     struct profile_spans spans = {.n_seqs = n,
@@ -133,7 +128,7 @@ static double attention_ns(const struct profile *profile, int64_t n, double q, d
     return ns;
 }
 
-START_TEST(a_bidirectional_pass_is_the_causal_pass_of_half_as_many_twice_as_long) {
+TEST(a_bidirectional_pass_is_the_causal_pass_of_half_as_many_twice_as_long) {
     struct profile *h100 = open_shipped("h100");
     /* The row of 8 causal sequences of 4096 is 16 x 2048 x 2048 plus the masked halves of the
      * diagonal tiles, 1/32 of the work. */
@@ -148,9 +143,8 @@ START_TEST(a_bidirectional_pass_is_the_causal_pass_of_half_as_many_twice_as_long
     ck_assert(ns < 1e3 * row_us && ns > 1e3 * row_us * (1 - 1.0 / 32));
     profile_close(h100);
 }
-END_TEST
 
-START_TEST(attention_grows_with_every_size_and_never_beats_the_roofline) {
+TEST(attention_grows_with_every_size_and_never_beats_the_roofline) {
     static const char *const names[] = {"l40s", "a100-80g", "h100", "rtx4090", "rtx-pro-6000"};
     for (size_t g = 0; g < sizeof names / sizeof names[0]; g++) {
         struct profile *profile = open_shipped(names[g]);
@@ -170,11 +164,10 @@ START_TEST(attention_grows_with_every_size_and_never_beats_the_roofline) {
         profile_close(profile);
     }
 }
-END_TEST
 
 /* The queries of a prefill after a prefix see the prefix and half of themselves: as long as without
  * a mask over a few keys less than all. */
-START_TEST(a_prefill_behind_a_prefix_lies_between_its_prefix_and_all_keys) {
+TEST(a_prefill_behind_a_prefix_lies_between_its_prefix_and_all_keys) {
     static const char *const names[] = {"l40s", "a100-80g", "h100"};
     for (size_t g = 0; g < sizeof names / sizeof names[0]; g++) {
         struct profile *profile = open_shipped(names[g]);
@@ -193,9 +186,8 @@ START_TEST(a_prefill_behind_a_prefix_lies_between_its_prefix_and_all_keys) {
         profile_close(profile);
     }
 }
-END_TEST
 
-START_TEST(four_times_the_rows_never_cost_less) {
+TEST(four_times_the_rows_never_cost_less) {
     static const char *const names[] = {"a100-80g", "h100", "rtx4090", "rtx-pro-6000"};
     for (size_t g = 0; g < sizeof names / sizeof names[0]; g++) {
         struct profile *profile = open_shipped(names[g]);
@@ -209,9 +201,8 @@ START_TEST(four_times_the_rows_never_cost_less) {
         profile_close(profile);
     }
 }
-END_TEST
 
-START_TEST(mixtures_and_collectives_answer_for_sizes_nobody_measured) {
+TEST(mixtures_and_collectives_answer_for_sizes_nobody_measured) {
     struct profile *h100 = open_shipped("h100");
     enum profile_match match;
     double between = profile_moe(h100, (struct moe_shape){2048, 768, 8, 128}, 700, 0, &match);
@@ -227,7 +218,6 @@ START_TEST(mixtures_and_collectives_answer_for_sizes_nobody_measured) {
     ck_assert_int_eq(match, PROFILE_EXTRAPOLATED);
     profile_close(h100);
 }
-END_TEST
 
 /* ---- rows that were timed on a warm cache, and experts as they were routed ---- */
 
@@ -249,7 +239,7 @@ static const char warm_rows[] =
              "gemm,8,4096,4096,38.554\ngemm,1,8192,4096,72.109\ngemm,2,8192,4096,72.109\n"
              "gemm,4,8192,4096,72.109\ngemm,8,8192,4096,72.109\n";
 
-START_TEST(a_row_timed_on_a_warm_cache_takes_what_its_weights_take_from_memory) {
+TEST(a_row_timed_on_a_warm_cache_takes_what_its_weights_take_from_memory) {
     struct profile *profile = parse_with_cache(warm_rows, 16 << 20);
     size_t n_rows;
     ck_assert_uint_eq(profile_raised(profile, PROFILE_GEMM, &n_rows), 2);
@@ -268,9 +258,8 @@ START_TEST(a_row_timed_on_a_warm_cache_takes_what_its_weights_take_from_memory) 
     ck_assert_double_eq(gemm_ns(profile, 8, 1024, 1024, PROFILE_EXACT), 1e3);
     profile_close(profile);
 }
-END_TEST
 
-START_TEST(no_shipped_row_reads_its_weights_faster_than_memory) {
+TEST(no_shipped_row_reads_its_weights_faster_than_memory) {
     static const char *const names[] = {"l40s", "a100-80g", "h100", "rtx4090", "rtx-pro-6000"};
     for (size_t g = 0; g < sizeof names / sizeof names[0]; g++) {
         struct profile *profile = open_shipped(names[g]);
@@ -285,12 +274,11 @@ START_TEST(no_shipped_row_reads_its_weights_faster_than_memory) {
         profile_close(profile);
     }
 }
-END_TEST
 
 /* An H100's products with more weights in turn than its cache holds, torch 2.11, 2026-11-22
  * (experiments/gpu/results/2026-11-22-h100/cold-products.csv): m, n, k, us. The imported rows of
  * the first three were timed with all of their weights in the cache, 0.78 to 0.88 of these. */
-START_TEST(rows_of_an_h100_are_what_products_take_cold) {
+TEST(rows_of_an_h100_are_what_products_take_cold) {
     static const struct {
         int64_t m, n, k;
         double cold_us;
@@ -305,9 +293,8 @@ START_TEST(rows_of_an_h100_are_what_products_take_cold) {
     }
     profile_close(h100);
 }
-END_TEST
 
-START_TEST(experts_are_priced_by_how_many_are_hit) {
+TEST(experts_are_priced_by_how_many_are_hit) {
     /* By chance two tokens hit 3.5 of 8 experts, 1.5 of 2; with 6 MB each the launch is 10 us. */
     struct profile *own = parse(HEAD "moe,1,1000,1000,1,8,16\nmoe,2,1000,1000,1,8,21.25\n"
                                      "moe,4,1000,1000,1,8,30\n");
@@ -332,7 +319,6 @@ START_TEST(experts_are_priced_by_how_many_are_hit) {
     ck_assert_double_eq_tol((by_chance - launch) / (as_routed - launch), 163.3 / 128.5, 0.02);
     profile_close(imported);
 }
-END_TEST
 
 /* ---- rows of our own kernels ---- */
 
@@ -375,7 +361,7 @@ static double block_ns(const struct profile *profile, struct profile_spans spans
     return ns;
 }
 
-START_TEST(measured_products_take_whole_tiles_between_neighbours_in_m) {
+TEST(measured_products_take_whole_tiles_between_neighbours_in_m) {
     struct profile *own = parse(OWN);
     ck_assert_double_eq_tol(gemm_ns(own, 65, 4096, 4096, PROFILE_EXACT), 18e3, 1e-6);
     ck_assert_double_eq_tol(gemm_ns(own, 86, 4096, 4096, PROFILE_INTERPOLATED), 20e3, 1e-6);
@@ -386,9 +372,8 @@ START_TEST(measured_products_take_whole_tiles_between_neighbours_in_m) {
     ck_assert_double_eq_tol(gemm_ns(own, 3, 4096, 4096, PROFILE_EXTRAPOLATED), 10e3, 1e-6);
     profile_close(own);
 }
-END_TEST
 
-START_TEST(full_attention_is_read_off_the_uniform_batch_of_as_much_work) {
+TEST(full_attention_is_read_off_the_uniform_batch_of_as_much_work) {
     struct profile *own = parse(OWN);
     ck_assert_double_eq_tol(full_ns(own, uniform(4, 512, 0, 8), PROFILE_EXACT), 100e3, 1e-6);
     ck_assert_double_eq_tol(full_ns(own, uniform(2, 512, 0, 8), PROFILE_INTERPOLATED), 60e3, 1e-6);
@@ -415,9 +400,8 @@ START_TEST(full_attention_is_read_off_the_uniform_batch_of_as_much_work) {
     ck_assert_double_eq_tol(full_ns(own, uniform(8, 512, 0, 4), PROFILE_EXTRAPOLATED), 100e3, 1e-6);
     profile_close(own);
 }
-END_TEST
 
-START_TEST(block_attention_is_straight_in_cached_rows_and_requests) {
+TEST(block_attention_is_straight_in_cached_rows_and_requests) {
     struct profile *own = parse(OWN);
     ck_assert_double_eq_tol(block_ns(own, uniform(8, 32, 256, 8), PROFILE_EXACT), 31e3, 1e-6);
     ck_assert_double_eq_tol(block_ns(own, uniform(8, 32, 384, 8), PROFILE_INTERPOLATED), 47e3,
@@ -429,9 +413,8 @@ START_TEST(block_attention_is_straight_in_cached_rows_and_requests) {
     ck_assert_double_lt(longer, 8 * 63e3);
     profile_close(own);
 }
-END_TEST
 
-START_TEST(passes_and_heads_are_straight_in_rows_and_scaled_by_bytes) {
+TEST(passes_and_heads_are_straight_in_rows_and_scaled_by_bytes) {
     struct profile *own = parse(OWN);
     enum profile_match match;
     ck_assert(profile_has_pass(own, PASS_NORM) && !profile_has_pass(own, PASS_ADD));
@@ -455,9 +438,8 @@ START_TEST(passes_and_heads_are_straight_in_rows_and_scaled_by_bytes) {
     ck_assert_double_eq_tol(half / 150e3, 1, 1e-3);
     profile_close(own);
 }
-END_TEST
 
-START_TEST(host_terms_and_provenance_are_read) {
+TEST(host_terms_and_provenance_are_read) {
     struct profile *own = parse(OWN);
     const char *key, *value;
     ck_assert(profile_host(own, 0)->given && profile_host(own, 1)->given);
@@ -469,7 +451,6 @@ START_TEST(host_terms_and_provenance_are_read) {
     ck_assert_str_eq(value, "a test's");
     profile_close(own);
 }
-END_TEST
 
 static void same_rows(struct profile *a, struct profile *b) {
     for (int op = 0; op < PROFILE_OPS; op++) {
@@ -483,7 +464,7 @@ static void same_rows(struct profile *a, struct profile *b) {
     }
 }
 
-START_TEST(a_profile_written_and_read_again_is_the_same) {
+TEST(a_profile_written_and_read_again_is_the_same) {
     struct profile *own = parse(OWN "moe,5,2048,768,8,128,11\nelementwise,4096,2\n"
                                     "attention_causal,2,16,48,8,4,128,5\n"
                                     "attention_decode,2,1,48,8,4,128,4\nall_reduce,2,64,3\n");
@@ -504,9 +485,8 @@ START_TEST(a_profile_written_and_read_again_is_the_same) {
     profile_close(own);
     profile_close(again);
 }
-END_TEST
 
-START_TEST(leaving_one_out_covers_every_kind_of_row) {
+TEST(leaving_one_out_covers_every_kind_of_row) {
     struct profile *own = parse(OWN "gemm,256,4096,4096,40\nattention_full,2,512,8,8,128,60\n"
                                     "attention_block,8,32,384,8,8,128,47\n"
                                     "pass,norm,4096,576,6.05\nhead,128,126464,4096,440\n");
@@ -525,7 +505,6 @@ START_TEST(leaving_one_out_covers_every_kind_of_row) {
     ck_assert_double_eq_tol(check.rows[CHECK_GEMM].interior.median, between / 20 - 1, 1e-9);
     profile_close(own);
 }
-END_TEST
 
 static void expect_bad(const char *text, const char *sentence) {
     struct err err = {0};
@@ -535,7 +514,7 @@ static void expect_bad(const char *text, const char *sentence) {
     ck_assert_ptr_null(profile);
 }
 
-START_TEST(a_bad_row_is_named_with_its_place) {
+TEST(a_bad_row_is_named_with_its_place) {
     expect_bad(HEAD "gemm,1,512,3.5\n",
                "t.csv:3: gemm has 3 columns after its name, expected 4: m,n,k,time_us");
     expect_bad(HEAD "gemm,1,512,512,nan\n",
@@ -578,9 +557,8 @@ START_TEST(a_bad_row_is_named_with_its_place) {
     expect_bad("# kind: measured\ngemm,1,512,512,2\n",
                "t.csv: no '# source: ' line says where the numbers come from");
 }
-END_TEST
 
-START_TEST(a_missing_operator_is_named_when_it_is_needed) {
+TEST(a_missing_operator_is_named_when_it_is_needed) {
     struct profile *profile = parse(HEAD "gemm,1,512,512,2\n");
     struct err err = {0};
     ck_assert_int_eq(profile_require(profile, PROFILE_GEMM, &err), 0);
@@ -592,7 +570,6 @@ START_TEST(a_missing_operator_is_named_when_it_is_needed) {
     ck_assert_int_eq(profile_open("no/such.csv", &peaks, &profile, &unread), ERR_WORLD);
     ck_assert_str_eq(unread.text, "cannot read the profile no/such.csv: No such file or directory");
 }
-END_TEST
 
 /* Largest interior medians allowed, in percent: reached 2026-11, rounded up. The L40S table is
  * noisy (its clocks move under the power cap): products with one row more or less differ as much.
@@ -606,7 +583,7 @@ static const struct {
     {"rtx-pro-6000", 0.3, 0.3, 7.6, 0.7, 0.8},
 };
 
-START_TEST(leaving_one_row_out_predicts_it) {
+TEST(leaving_one_row_out_predicts_it) {
     for (size_t g = 0; g < sizeof reached / sizeof reached[0]; g++) {
         struct profile *profile = open_shipped(reached[g].gpu);
         struct profile_check check;
@@ -634,11 +611,10 @@ START_TEST(leaving_one_row_out_predicts_it) {
         profile_close(profile);
     }
 }
-END_TEST
 
 /* Medians allowed where a whole shape is left out, in percent: reached 2026-11, rounded up. Every
  * row is predicted, by other shapes' rows alone. */
-START_TEST(leaving_one_shape_out_predicts_it) {
+TEST(leaving_one_shape_out_predicts_it) {
     static const struct {
         const char *gpu;
         double gemm, shape, mixture, causal, decode;
@@ -676,9 +652,8 @@ START_TEST(leaving_one_shape_out_predicts_it) {
         profile_close(profile);
     }
 }
-END_TEST
 
-START_TEST(the_l40s_table_is_noisier_than_its_leave_one_out_error) {
+TEST(the_l40s_table_is_noisier_than_its_leave_one_out_error) {
     struct profile *l40s = open_shipped("l40s");
     struct profile_check check;
     struct err err = {0};
@@ -687,7 +662,6 @@ START_TEST(the_l40s_table_is_noisier_than_its_leave_one_out_error) {
     ck_assert_double_gt(check.noise.median_abs, check.rows[CHECK_GEMM].interior.median_abs);
     profile_close(l40s);
 }
-END_TEST
 
 /* ---- transfer ---- */
 
@@ -706,7 +680,7 @@ static struct profile *transferred(const struct profile *donor, struct transfer_
     return out;
 }
 
-START_TEST(a_transfer_says_so_and_scales_by_the_bound) {
+TEST(a_transfer_says_so_and_scales_by_the_bound) {
     struct profile *donor = parse(HEAD "gemm,1,512,512,2\ngemm,1,8192,8192,152\n"
                                        "gemm,4096,8192,8192,6002\nall_reduce,2,1024,7\n");
     struct profile *out = transferred(donor, side("new", 200e12, 4e12, 100));
@@ -722,9 +696,8 @@ START_TEST(a_transfer_says_so_and_scales_by_the_bound) {
     profile_close(out);
     profile_close(donor);
 }
-END_TEST
 
-START_TEST(transferred_collectives_go_by_the_links) {
+TEST(transferred_collectives_go_by_the_links) {
     struct profile *donor = parse(HEAD "all_reduce,2,1024,7\nall_reduce,2,1048576,27\n");
     struct transfer_side to = side("new", 200e12, 4e12, 100);
     to.link_bandwidth /= 2;
@@ -737,9 +710,8 @@ START_TEST(transferred_collectives_go_by_the_links) {
     profile_close(out);
     profile_close(donor);
 }
-END_TEST
 
-START_TEST(a_transfer_goes_by_the_rates_reached_not_by_the_data_sheet) {
+TEST(a_transfer_goes_by_the_rates_reached_not_by_the_data_sheet) {
     struct profile *donor = parse(HEAD "gemm,1,512,512,2\ngemm,4096,8192,8192,6002\n");
     struct transfer_side to = side("new", 200e12, 1e12, 100);
     to.reached.flops = 100e12;
@@ -749,9 +721,8 @@ START_TEST(a_transfer_goes_by_the_rates_reached_not_by_the_data_sheet) {
     profile_close(out);
     profile_close(donor);
 }
-END_TEST
 
-START_TEST(rows_of_our_own_kernels_are_transferred_by_what_bounds_them) {
+TEST(rows_of_our_own_kernels_are_transferred_by_what_bounds_them) {
     struct profile *donor =
         parse(OWN "pass,decode,1,1,1\nattention_full,1,1,8,8,128,2\nhead,1,1,1,3\n"
                   "attention_block,1,1,1,8,8,128,4\n");
@@ -775,9 +746,8 @@ START_TEST(rows_of_our_own_kernels_are_transferred_by_what_bounds_them) {
     profile_close(out);
     profile_close(donor);
 }
-END_TEST
 
-START_TEST(a_transferred_file_names_its_donor_and_prices_as_the_transfer_did) {
+TEST(a_transferred_file_names_its_donor_and_prices_as_the_transfer_did) {
     struct profile *donor = parse(OWN);
     struct profile *out = transferred(donor, side("new", 200e12, 4e12, 100));
     char *text = NULL;
@@ -799,7 +769,6 @@ START_TEST(a_transferred_file_names_its_donor_and_prices_as_the_transfer_did) {
     profile_close(out);
     profile_close(donor);
 }
-END_TEST
 
 static const struct gpu *gpu_of(const char *name) {
     struct err err = {0};
@@ -808,7 +777,7 @@ static const struct gpu *gpu_of(const char *name) {
     return gpu;
 }
 
-START_TEST(a_transfer_from_h100_comes_within_a_quarter_of_the_a100) {
+TEST(a_transfer_from_h100_comes_within_a_quarter_of_the_a100) {
     struct profile *h100 = open_shipped("h100"), *a100 = open_shipped("a100-80g");
     struct transfer_check check;
     struct err err = {0};
@@ -829,9 +798,8 @@ START_TEST(a_transfer_from_h100_comes_within_a_quarter_of_the_a100) {
     profile_close(h100);
     profile_close(a100);
 }
-END_TEST
 
-START_TEST(the_nearest_transfer_that_can_be_checked_has_the_nearest_ends) {
+TEST(the_nearest_transfer_that_can_be_checked_has_the_nearest_ends) {
     struct transfer_check check;
     struct err err = {0};
     char text[512];
@@ -848,43 +816,5 @@ START_TEST(the_nearest_transfer_that_can_be_checked_has_the_nearest_ends) {
     ck_assert_str_eq(check.to->name, "rtx4090");
     ck_assert_uint_ge(check.n, TRANSFER_FEWEST_ROWS);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        an_exact_hit_returns_the_row,
-        a_time_between_two_rows_lies_between_them,
-        rows_of_one_tile_row_cost_the_same_in_imported_tables,
-        the_frontier_holds_the_utilisation,
-        cached_bytes_never_beat_memory_beyond_the_table,
-        a_bidirectional_pass_is_the_causal_pass_of_half_as_many_twice_as_long,
-        a_row_timed_on_a_warm_cache_takes_what_its_weights_take_from_memory,
-        no_shipped_row_reads_its_weights_faster_than_memory,
-        rows_of_an_h100_are_what_products_take_cold,
-        experts_are_priced_by_how_many_are_hit,
-        attention_grows_with_every_size_and_never_beats_the_roofline,
-        a_prefill_behind_a_prefix_lies_between_its_prefix_and_all_keys,
-        four_times_the_rows_never_cost_less,
-        mixtures_and_collectives_answer_for_sizes_nobody_measured,
-        a_bad_row_is_named_with_its_place,
-        a_missing_operator_is_named_when_it_is_needed,
-        leaving_one_row_out_predicts_it,
-        leaving_one_shape_out_predicts_it,
-        the_l40s_table_is_noisier_than_its_leave_one_out_error,
-        a_transfer_says_so_and_scales_by_the_bound,
-        transferred_collectives_go_by_the_links,
-        a_transfer_goes_by_the_rates_reached_not_by_the_data_sheet,
-        rows_of_our_own_kernels_are_transferred_by_what_bounds_them,
-        a_transferred_file_names_its_donor_and_prices_as_the_transfer_did,
-        a_transfer_from_h100_comes_within_a_quarter_of_the_a100,
-        the_nearest_transfer_that_can_be_checked_has_the_nearest_ends,
-        measured_products_take_whole_tiles_between_neighbours_in_m,
-        full_attention_is_read_off_the_uniform_batch_of_as_much_work,
-        block_attention_is_straight_in_cached_rows_and_requests,
-        passes_and_heads_are_straight_in_rows_and_scaled_by_bytes,
-        host_terms_and_provenance_are_read,
-        a_profile_written_and_read_again_is_the_same,
-        leaving_one_out_covers_every_kind_of_row,
-    };
-    return SUITE_RUN("profile", tests);
-}
+SUITE("profile")

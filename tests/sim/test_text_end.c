@@ -53,7 +53,7 @@ static struct ended run_system(const char *name, const char *const *settings,
 static const struct arrival one[] = {
     {.id = 0, .prompt_tokens = 64, .output_tokens = 256, .answer_tokens = 40}};
 
-START_TEST(a_request_whose_text_ends_leaves_with_its_block_under_early_stop_and_not_without) {
+TEST(a_request_whose_text_ends_leaves_with_its_block_under_early_stop_and_not_without) {
     struct ended off = RUN("dllm-serve", one, 1, "early_stop=off"),
                  on = RUN("dllm-serve", one, 1, "early_stop=block"),
                  at = RUN("dllm-serve", one, 1, "early_stop=position");
@@ -75,9 +75,8 @@ START_TEST(a_request_whose_text_ends_leaves_with_its_block_under_early_stop_and_
     keeper_fini(&on.keeper);
     keeper_fini(&at.keeper);
 }
-END_TEST
 
-START_TEST(blocks_behind_the_end_are_counted_as_such) {
+TEST(blocks_behind_the_end_are_counted_as_such) {
     struct ended off = RUN("dllm-serve", one, 1, "early_stop=off", "skip_ahead=off"),
                  on = RUN("dllm-serve", one, 1, "early_stop=block");
     uint64_t tokens = 0;
@@ -92,9 +91,8 @@ START_TEST(blocks_behind_the_end_are_counted_as_such) {
     keeper_fini(&off.keeper);
     keeper_fini(&on.keeper);
 }
-END_TEST
 
-START_TEST(a_threshold_decodes_a_block_behind_the_end_in_one_pass) {
+TEST(a_threshold_decodes_a_block_behind_the_end_in_one_pass) {
     static const struct arrival canvas[] = {
         {.id = 0, .prompt_tokens = 100, .output_tokens = 1024, .answer_tokens = 200}};
     struct ended run =
@@ -104,9 +102,8 @@ START_TEST(a_threshold_decodes_a_block_behind_the_end_in_one_pass) {
     ck_assert_uint_gt(run.keeper.requests->steps, 12 + 200 / 64 + 10);
     keeper_fini(&run.keeper);
 }
-END_TEST
 
-START_TEST(an_answer_as_long_as_its_output_changes_nothing) {
+TEST(an_answer_as_long_as_its_output_changes_nothing) {
     static const char *const systems[] = {"lmdeploy", "fast-dllm-v2", "dinfer", "focus"};
     for (size_t i = 0; i < sizeof systems / sizeof systems[0]; i++) {
         struct arrival said[1] = {one[0]}, unsaid[1] = {one[0]};
@@ -119,10 +116,9 @@ START_TEST(an_answer_as_long_as_its_output_changes_nothing) {
         keeper_fini(&b.keeper);
     }
 }
-END_TEST
 
 /* The last block of a text that ends writes its exact rows where any last block does. */
-START_TEST(the_block_of_the_end_is_a_last_block) {
+TEST(the_block_of_the_end_is_a_last_block) {
     static const struct arrival list[] = {
         {.id = 0, .prompt_tokens = 8, .output_tokens = 16, .answer_tokens = 6}};
 #define BY_COUNT "decoder=fixed", "block_tokens=4", "steps_per_block=2", "early_stop=block"
@@ -141,7 +137,6 @@ START_TEST(the_block_of_the_end_is_a_last_block) {
     keeper_fini(&crosses.keeper);
     keeper_fini(&plain.keeper);
 }
-END_TEST
 
 /* ---- at random ---- */
 
@@ -211,7 +206,7 @@ static void check_ends(const struct system *system, const struct ended *run,
     ck_assert_uint_ge(processed, committed > 0);
 }
 
-START_TEST(every_text_ends_where_it_should_under_every_system) {
+TEST(every_text_ends_where_it_should_under_every_system) {
     static struct arrival arrivals[MANY];
     for (size_t s = 0; s < sizeof random_systems / sizeof random_systems[0]; s++) {
         for (size_t i = 0; i < 3; i++) {
@@ -225,9 +220,8 @@ START_TEST(every_text_ends_where_it_should_under_every_system) {
         }
     }
 }
-END_TEST
 
-START_TEST(skipping_ahead_changes_nothing_where_texts_end) {
+TEST(skipping_ahead_changes_nothing_where_texts_end) {
     static struct arrival arrivals[MANY];
     random_arrivals(arrivals, 7);
     for (size_t s = 0; s < sizeof random_systems / sizeof random_systems[0]; s++) {
@@ -246,7 +240,6 @@ START_TEST(skipping_ahead_changes_nothing_where_texts_end) {
         }
     }
 }
-END_TEST
 
 /* ---- who sees the end ---- */
 
@@ -277,7 +270,7 @@ static void watch_rule(const void *state, const struct request *request, struct 
     watched_decoder->rule(state, request, out);
 }
 
-START_TEST(policies_see_an_end_only_once_it_is_decoded) {
+TEST(policies_see_an_end_only_once_it_is_decoded) {
     static struct arrival arrivals[MANY];
     static const char *const settings[] = {"early_stop=block", NULL};
     struct system *system = rig_system("lmdeploy", "h200", true, settings);
@@ -297,7 +290,6 @@ START_TEST(policies_see_an_end_only_once_it_is_decoded) {
     system->decoder = watched_decoder;
     system_close(system);
 }
-END_TEST
 
 /* ---- recorded ---- */
 
@@ -335,7 +327,7 @@ static struct decode_trace *read_log(struct decode_log *log) {
     return trace;
 }
 
-START_TEST(a_decode_trace_carries_the_ends_with_it) {
+TEST(a_decode_trace_carries_the_ends_with_it) {
     static const char *const systems[] = {"lmdeploy", "focus", "fast-dllm-v2", "dinfer-0.8",
                                           "fast-dllm-moe"};
     static struct arrival arrivals[MANY], unsaid[MANY];
@@ -364,9 +356,8 @@ START_TEST(a_decode_trace_carries_the_ends_with_it) {
         system_close(system);
     }
 }
-END_TEST
 
-START_TEST(a_trace_that_stops_short_is_not_for_a_system_that_does_not) {
+TEST(a_trace_that_stops_short_is_not_for_a_system_that_does_not) {
     static const char *const on[] = {"early_stop=block", NULL}, *const off[] = {"early_stop=off",
                                                                                 NULL};
     static const struct arrival list[] = {
@@ -394,20 +385,5 @@ START_TEST(a_trace_that_stops_short_is_not_for_a_system_that_does_not) {
     system_close(stopping);
     system_close(going_on);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        a_request_whose_text_ends_leaves_with_its_block_under_early_stop_and_not_without,
-        blocks_behind_the_end_are_counted_as_such,
-        a_threshold_decodes_a_block_behind_the_end_in_one_pass,
-        an_answer_as_long_as_its_output_changes_nothing,
-        the_block_of_the_end_is_a_last_block,
-        every_text_ends_where_it_should_under_every_system,
-        skipping_ahead_changes_nothing_where_texts_end,
-        policies_see_an_end_only_once_it_is_decoded,
-        a_decode_trace_carries_the_ends_with_it,
-        a_trace_that_stops_short_is_not_for_a_system_that_does_not,
-    };
-    return SUITE_RUN("text end", tests);
-}
+SUITE("text end")

@@ -49,7 +49,7 @@ static struct outcome simulate(const char *name, size_t n, const char *const *se
     "decoder=threshold", "decoder.threshold=0.3", "confidence=sdar-8b/sharegpt",                   \
         "scheduler=continuous", "block_tokens=32"
 
-START_TEST(useful_steps_are_those_of_a_host_that_looks_each_time) {
+TEST(useful_steps_are_those_of_a_host_that_looks_each_time) {
     static const char *const caches[] = {"cache=dual", "cache=vicinity", "cache=none"};
     for (int i = 0; i < 3; i++) {
         struct outcome single = SIMULATE("fast-dllm", 1, DRAWN, caches[i]);
@@ -67,11 +67,10 @@ START_TEST(useful_steps_are_those_of_a_host_that_looks_each_time) {
         ck_assert_uint_eq(three.result.request_steps, together.result.request_steps + three.wasted);
     }
 }
-END_TEST
 
 /* Nothing masked is left by a step that had nothing to decide: it wrote what a commit pass writes.
  */
-START_TEST(a_step_after_a_block_s_end_is_its_commit_pass) {
+TEST(a_step_after_a_block_s_end_is_its_commit_pass) {
     struct outcome single = SIMULATE("sdar", 1, DRAWN);
     struct outcome four = SIMULATE("sdar", 1, DRAWN, "unroll.maximum=4", "unroll.expected_tpf=1");
     ck_assert_uint_gt(single.commit_steps, four.commit_steps);
@@ -79,11 +78,10 @@ START_TEST(a_step_after_a_block_s_end_is_its_commit_pass) {
     ck_assert_int_eq(four.result.sym[SYM_TOKENS],
                      single.result.sym[SYM_TOKENS] + (int64_t)four.wasted_tokens);
 }
-END_TEST
 
 /* One position a step: 32 steps a block, of which the first is a refresh that ends a group. Of the
  * others 4 go together while 8 and more are masked for each. */
-START_TEST(the_host_is_paid_once_a_visit) {
+TEST(the_host_is_paid_once_a_visit) {
     const char *const off[] = {"runtime.host_reuse_ns=1ms",
                                "runtime.host_refresh_ns=1ms",
                                "runtime.host_request_reuse_ns=0",
@@ -107,14 +105,12 @@ START_TEST(the_host_is_paid_once_a_visit) {
     ck_assert_int_le(saved_ns, 10 * INT64_C(1000000) + 32);
     system_close(system);
 }
-END_TEST
 
-START_TEST(an_overlapping_host_gains_nothing) {
+TEST(an_overlapping_host_gains_nothing) {
     struct outcome single = SIMULATE("fast-dllm-published", 1, "block_tokens=32");
     struct outcome four = SIMULATE("fast-dllm-published", 1, "block_tokens=32", "unroll.maximum=4");
     ck_assert_int_eq(single.result.end_ns, four.result.end_ns);
 }
-END_TEST
 
 /* ---- live ---- */
 
@@ -156,7 +152,7 @@ static void check_live(const char *name, const char *model, const char *const *s
     free(single);
 }
 
-START_TEST(unrolling_changes_no_token_of_a_live_run) {
+TEST(unrolling_changes_no_token_of_a_live_run) {
     static const char *const caches[] = {"cache=dual", "cache=vicinity", "cache=prefix",
                                          "cache=sparse-head", "cache=none"};
     for (int i = 0; i < 5; i++) {
@@ -169,9 +165,8 @@ START_TEST(unrolling_changes_no_token_of_a_live_run) {
                    false);
     }
 }
-END_TEST
 
-START_TEST(unrolling_changes_no_token_of_any_rule) {
+TEST(unrolling_changes_no_token_of_any_rule) {
     static const char *const rules[][2] = {
         {"decoder=factor", "decoder.factor=40"},
         {"decoder=hierarchical", "decoder.low_threshold=0.01"},
@@ -187,9 +182,8 @@ START_TEST(unrolling_changes_no_token_of_any_rule) {
                    false);
     }
 }
-END_TEST
 
-START_TEST(unrolling_changes_no_token_of_exact_blocks) {
+TEST(unrolling_changes_no_token_of_exact_blocks) {
     check_live("sdar", "sdar-tiny",
                (const char *const[]){"runtime=unmask", "decoder=threshold", "page_tokens=4",
                                      "decoder.threshold=0.008", "block_tokens=8", NULL},
@@ -203,7 +197,6 @@ START_TEST(unrolling_changes_no_token_of_exact_blocks) {
                (const char *const[]){"runtime=unmask", "prefix_caching=off", "page_tokens=4", NULL},
                false);
 }
-END_TEST
 
 /* ---- logits that are no numbers ---- */
 
@@ -218,7 +211,7 @@ static int spoil_sample(struct device *device, const struct call_sample *call) {
     return status;
 }
 
-START_TEST(logits_that_are_no_numbers_end_an_unrolled_run_in_their_step) {
+TEST(logits_that_are_no_numbers_end_an_unrolled_run_in_their_step) {
     static const struct arrival alone = {.prompt_tokens = 9, .output_tokens = 14};
     struct device_table spoiled = device_cpu;
     spoiled.sample = spoil_sample;
@@ -233,7 +226,6 @@ START_TEST(logits_that_are_no_numbers_end_an_unrolled_run_in_their_step) {
     free(served);
     system_close(system);
 }
-END_TEST
 
 /* ---- refusals ---- */
 
@@ -259,7 +251,7 @@ static void assert_refused(const char *system_name, const char *const *texts,
     ck_assert_str_eq(err.text, sentence);
 }
 
-START_TEST(what_follows_from_each_step_s_commits_is_refused) {
+TEST(what_follows_from_each_step_s_commits_is_refused) {
     assert_refused("focus", (const char *const[]){"unroll.maximum=4", NULL},
                    "unroll.maximum = 4 starts steps before what those before them commit is known, "
                    "and cache = focus runs what is left: set unroll.maximum = 1");
@@ -271,7 +263,6 @@ START_TEST(what_follows_from_each_step_s_commits_is_refused) {
                    "test: '0' is not a value for unroll.maximum of the system: expected a whole "
                    "number from 1 to 64 (steps)");
 }
-END_TEST
 
 static uint32_t choose_all(const void *state, const struct request *request,
                            const struct decode_seen *seen, uint8_t *commit) {
@@ -281,7 +272,7 @@ static uint32_t choose_all(const void *state, const struct request *request,
     return seen->n;
 }
 
-START_TEST(a_decoder_on_the_host_is_refused_live) {
+TEST(a_decoder_on_the_host_is_refused_live) {
     struct system *system = LIVE_SYSTEM("llada-tiny", "cache=dual", "decoder=threshold");
     struct decoder host = *system->decoder;
     host.rule = NULL;
@@ -296,20 +287,5 @@ START_TEST(a_decoder_on_the_host_is_refused_live) {
                                "unroll.maximum = 4 does not let it: set unroll.maximum = 1");
     system_close(system);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        useful_steps_are_those_of_a_host_that_looks_each_time,
-        a_step_after_a_block_s_end_is_its_commit_pass,
-        the_host_is_paid_once_a_visit,
-        an_overlapping_host_gains_nothing,
-        unrolling_changes_no_token_of_a_live_run,
-        unrolling_changes_no_token_of_any_rule,
-        unrolling_changes_no_token_of_exact_blocks,
-        logits_that_are_no_numbers_end_an_unrolled_run_in_their_step,
-        what_follows_from_each_step_s_commits_is_refused,
-        a_decoder_on_the_host_is_refused_live,
-    };
-    return SUITE_RUN("unroll", tests);
-}
+SUITE("unroll")

@@ -4,13 +4,10 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "tests/support/suite.h"
+#include "tests/support/scratch.h"
 
 enum { CLI_MOST_ARGS = 64 };
 
@@ -135,39 +132,6 @@ static inline void cli_drop_identity(char *text) {
         const char *end = strstr(member, "\n  }");
         memmove(member, end + strlen("\n  }"), strlen(end + strlen("\n  }")) + 1);
     }
-}
-
-/* A path in a fresh directory that lives as long as the process; `name` NULL is the directory. */
-static inline const char *cli_path(const char *name) {
-    static char directory[64], paths[8][128];
-    static int next;
-    if (directory[0] == '\0') {
-        snprintf(directory, sizeof directory, "/tmp/unmask-cli-XXXXXX");
-        if (mkdtemp(directory) == NULL) { /* may be called outside of tests */
-            abort();
-        }
-    }
-    char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s%s%s", directory, name != NULL ? "/" : "",
-             name != NULL ? name : "");
-    return path;
-}
-
-static inline void cli_fini(void) {
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", cli_path(NULL));
-    if (system(command) != 0) {
-        fprintf(stderr, "cannot remove %s\n", cli_path(NULL));
-    }
-}
-
-static inline const char *cli_write(const char *name, const char *text) {
-    const char *path = cli_path(name);
-    FILE *file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
-    fputs(text, file);
-    fclose(file);
-    return path;
 }
 
 #endif

@@ -72,8 +72,6 @@ struct matrix_config {
     size_t n_settings;
 };
 
-static char choosing[256], ruling[256]; /* plug-ins: decoders by choose and by rule */
-
 static inline void add_setting(struct matrix_config *config, const char *key, const char *value) {
     ASSERT(config->n_settings < MOST_SETTINGS);
     snprintf(config->text[config->n_settings++], SETTING_CHARS, "%s=%s", key, value);
@@ -140,7 +138,10 @@ static inline bool canvas_config(size_t i, struct matrix_config *out) {
     add_settings(out, canvas_caches[cache]);
     add_setting(out, "logit_scope", scopes[scope]);
     add_setting(out, "kv", (i + scope) % 2 ? "slab" : "pages");
-    add_setting(out, "decoder", decoder == 0 ? "fixed" : decoder == 1 ? "threshold" : choosing);
+    add_setting(out, "decoder",
+                decoder == 0   ? "fixed"
+                : decoder == 1 ? "threshold"
+                               : suite_plugin("template_decoder"));
     if (decoder == 1) {
         add_setting(out, "decoder.threshold", "0.012");
     }
@@ -182,7 +183,7 @@ static inline bool decoder_config(size_t i, struct matrix_config *out) {
     add_setting(out, "logit_scope", scopes[(i + 2) % 4]);
     add_settings(out, decoders[i]);
     if (decoders[i] == NULL) {
-        add_setting(out, "decoder", ruling);
+        add_setting(out, "decoder", suite_plugin("template_rule"));
         add_settings(out, "decoder.first=0.0135 decoder.last=0.0115 decoder.step=0.0005");
     }
     return true;
@@ -260,7 +261,7 @@ static inline bool exact_config(size_t i, struct matrix_config *out) {
     bool has_plugin = strncmp(lines[line].settings, "PLUGIN", 6) == 0;
     add_settings(out, lines[line].settings + (has_plugin ? 7 : 0));
     if (has_plugin) {
-        add_setting(out, "decoder", choosing);
+        add_setting(out, "decoder", suite_plugin("template_decoder"));
     }
     return true;
 }
@@ -290,7 +291,7 @@ static inline bool focus_config(size_t i, struct matrix_config *out) {
     bool has_plugin = strncmp(lines[line].settings, "PLUGIN", 6) == 0;
     add_settings(out, lines[line].settings + (has_plugin ? 7 : 0));
     if (has_plugin) {
-        add_setting(out, "decoder", choosing);
+        add_setting(out, "decoder", suite_plugin("template_decoder"));
     }
     if ((lines[line].invariants & (GOES_ON | PLAYED | CARRIED)) == 0) {
         add_setting(out, "logit_scope", scopes[(i + line) % 4]);

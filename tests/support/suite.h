@@ -1,18 +1,43 @@
-/* One test program a module: it defines its cases and calls suite_run from main. */
+/* One test program a module: its tests are those that it defines, in their order. */
 #ifndef UNMASK_TESTS_SUPPORT_SUITE_H
 #define UNMASK_TESTS_SUPPORT_SUITE_H
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-/* Adds every named test function to one case and runs it; the exit status of the program.
- * CK_FORK=no in the environment keeps it in one process (sanitizers, debuggers). */
-static inline int suite_run(const char *name, const TTest *const *tests, size_t n_tests) {
+static struct suite_test {
+    const TTest *test;
+    int begin, end; /* values of _i */
+} suite_tests[256];
+static size_t suite_n_tests;
+
+static inline void suite_add(const TTest *test, int begin, int end) {
+    if (suite_n_tests == sizeof suite_tests / sizeof suite_tests[0]) {
+        abort();
+    }
+    suite_tests[suite_n_tests++] = (struct suite_test){test, begin, end};
+}
+
+/* A test that runs for every _i below n, or once; defining it is enough. */
+#define TEST_EACH(name, n)                                                                         \
+    static void name(int _i CK_ATTRIBUTE_UNUSED);                                                  \
+    __attribute__((constructor)) static void name##_add(void) {                                    \
+        static const TTest test = {#name, name, __FILE__, __LINE__};                               \
+        suite_add(&test, 0, n);                                                                    \
+    }                                                                                              \
+    static void name(int _i CK_ATTRIBUTE_UNUSED)
+#define TEST(name) TEST_EACH(name, 1)
+
+/* Runs the tests; the exit status of the program. CK_FORK=no in the environment keeps them in one
+ * process (debuggers). */
+static inline int suite_run(const char *name) {
     Suite *suite = suite_create(name);
     TCase *tcase = tcase_create(name);
     tcase_set_timeout(tcase, 120);
-    for (size_t i = 0; i < n_tests; i++) {
-        tcase_add_test(tcase, tests[i]);
+    for (size_t i = 0; i < suite_n_tests; i++) {
+        const struct suite_test *each = &suite_tests[i];
+        _tcase_add_test(tcase, each->test, 0, 0, each->begin, each->end);
     }
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
@@ -22,6 +47,19 @@ static inline int suite_run(const char *name, const TTest *const *tests, size_t 
     return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-#define SUITE_RUN(name, tests) suite_run(name, tests, sizeof(tests) / sizeof((tests)[0]))
+#define SUITE(name)                                                                                \
+    int main(void) {                                                                               \
+        return suite_run(name);                                                                    \
+    }
+
+/* The path of a plug-in built from tests/plugins; lives as long as the process. */
+static inline const char *suite_plugin(const char *name) {
+    static char paths[8][256];
+    static int next;
+    const char *folder = getenv("UNMASK_PLUGINS");
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s.so", folder != NULL ? folder : "build/plugins", name);
+    return path;
+}
 
 #endif

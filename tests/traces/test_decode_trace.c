@@ -51,7 +51,7 @@ static struct decode_pass random_pass(struct rng *rng) {
     return pass;
 }
 
-START_TEST(what_is_written_is_read_again_pass_by_pass) {
+TEST(what_is_written_is_read_again_pass_by_pass) {
     static struct decode_pass passes[REQUESTS][PASSES];
     struct rng rng = rng_stream(3, "passes");
     struct decode_log *log = decode_log_open(BLOCK);
@@ -89,9 +89,8 @@ START_TEST(what_is_written_is_read_again_pass_by_pass) {
     decode_trace_close(trace);
     free(text);
 }
-END_TEST
 
-START_TEST(equal_passes_are_one_row_and_comments_do_not_count) {
+TEST(equal_passes_are_one_row_and_comments_do_not_count) {
     struct decode_log *log = decode_log_open(4);
     const struct decode_pass a = {1, 4, 4, 4}, b = {0, 4, 4, 4};
     decode_log_add(log, 5, &a, 1);
@@ -120,7 +119,6 @@ START_TEST(equal_passes_are_one_row_and_comments_do_not_count) {
     decode_trace_close(third);
     free(text);
 }
-END_TEST
 
 static const char *complaint(const char *text, size_t size) {
     static struct err err;
@@ -140,7 +138,7 @@ static const char *complaint(const char *text, size_t size) {
 
 #define COMPLAINT(text, sentence) ck_assert_str_eq(complaint(text, sizeof(text) - 1), sentence)
 
-START_TEST(a_bad_head_is_one_sentence_with_its_place) {
+TEST(a_bad_head_is_one_sentence_with_its_place) {
     COMPLAINT("", ":1: found an empty file, expected a decode trace");
     COMPLAINT("hello\n", ":1: found 'hello', expected '# unmask decode trace'");
     COMPLAINT(HEADER, ":1: found 'request,committed,processed,kept,reac...', expected "
@@ -161,9 +159,8 @@ START_TEST(a_bad_head_is_one_sentence_with_its_place) {
               ":3: found '# block_tokens: 4', expected block_tokens once, from 1 to 1048576");
     COMPLAINT(HEAD HEADER, "fine"); /* nobody finished */
 }
-END_TEST
 
-START_TEST(a_bad_row_is_one_sentence_with_its_place) {
+TEST(a_bad_row_is_one_sentence_with_its_place) {
     COMPLAINT(HEAD HEADER "0,1,4,4,4,1\n0,1,4,4,4\n",
               ":5: found 5 fields, expected 6 as in the header");
     COMPLAINT(HEAD HEADER "0,1,4,4,4,1,\n", ":4: found 7 fields, expected 6 as in the header");
@@ -195,9 +192,8 @@ START_TEST(a_bad_row_is_one_sentence_with_its_place) {
     COMPLAINT(HEAD HEADER "3,1,4,4,4,4294967295\n3,1,4,4,4,1\n",
               ":5: found more than 4294967295 passes of request 3, expected no more");
 }
-END_TEST
 
-START_TEST(what_a_trace_does_not_have_is_said_by_its_name) {
+TEST(what_a_trace_does_not_have_is_said_by_its_name) {
     struct decode_trace *trace;
     struct err err = {0};
     struct decode_pass pass;
@@ -224,7 +220,6 @@ START_TEST(what_a_trace_does_not_have_is_said_by_its_name) {
     ck_assert_int_eq(decode_trace_read("/tmp", &trace, &err), ERR_WORLD);
     ck_assert_str_eq(err.text, "cannot read /tmp: Is a directory");
 }
-END_TEST
 
 /* ---- the loop ---- */
 
@@ -261,7 +256,7 @@ static void check_play(const char *text, uint32_t prompt, uint32_t output, const
 
 #define RECORDED_OTHERWISE ": prompts or cache policy are not those it was recorded with"
 
-START_TEST(a_trace_that_does_not_fit_a_request_is_one_sentence) {
+TEST(a_trace_that_does_not_fit_a_request_is_one_sentence) {
     check_play(HEAD HEADER "0,2,4,4,4,2\n0,0,2,2,4,1\n", 8, 4, NULL);
     check_play(HEAD HEADER "0,2,4,4,4,2\n", 8, 5,
                "trace commits 4 tokens of request 0, the workload wants 5: it was recorded with "
@@ -282,9 +277,8 @@ START_TEST(a_trace_that_does_not_fit_a_request_is_one_sentence) {
                "trace: pass 3 of request 0 reaches over 2 positions, where those of its block are "
                "1" RECORDED_OTHERWISE);
 }
-END_TEST
 
-START_TEST(a_trace_that_ends_too_early_is_one_sentence) {
+TEST(a_trace_that_ends_too_early_is_one_sentence) {
     struct err err = {0};
     ck_assert_int_eq(play(HEAD HEADER "0,2,4,4,4,2\n", 8, 4, &err), ERR_WORLD);
     ck_assert_ptr_nonnull(
@@ -293,17 +287,5 @@ START_TEST(a_trace_that_ends_too_early_is_one_sentence) {
     ck_assert_int_eq(play(HEAD HEADER "1,2,4,4,4,2\n", 8, 4, &err), ERR_WORLD);
     ck_assert_ptr_nonnull(strstr(err.text, " has no request 0"));
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        what_is_written_is_read_again_pass_by_pass,
-        equal_passes_are_one_row_and_comments_do_not_count,
-        a_bad_head_is_one_sentence_with_its_place,
-        a_bad_row_is_one_sentence_with_its_place,
-        what_a_trace_does_not_have_is_said_by_its_name,
-        a_trace_that_does_not_fit_a_request_is_one_sentence,
-        a_trace_that_ends_too_early_is_one_sentence,
-    };
-    return SUITE_RUN("decode trace", tests);
-}
+SUITE("decode trace")

@@ -67,7 +67,7 @@ static void check_file(const char *path, const char *format, struct sums expecte
 }
 
 /* Counts and sums were taken from the files by awk. */
-START_TEST(the_shipped_samples_have_their_known_counts_and_sums) {
+TEST(the_shipped_samples_have_their_known_counts_and_sums) {
     check_file(SAMPLES "burstgpt_head400.csv", "burstgpt",
                (struct sums){383, 208189, 110612, 0, 17, INT64_C(37269000000000)});
     check_file(SAMPLES "burstgpt_dense120.csv", "burstgpt",
@@ -79,9 +79,8 @@ START_TEST(the_shipped_samples_have_their_known_counts_and_sums) {
     check_file(SAMPLES "sharegpt_300_llama31_poisson.csv", "plain",
                (struct sums){300, 257239, 195753, 0, 0, INT64_C(29136837000)});
 }
-END_TEST
 
-START_TEST(every_format_reads_its_own_units_and_columns) {
+TEST(every_format_reads_its_own_units_and_columns) {
     /* 18:15:46.6805900 to 18:15:52.5732450; Vidur keeps microseconds of the same trace. */
     check_file(GOLDEN "azure.csv", "azure", (struct sums){5, 1831, 240, 0, 0, INT64_C(5892655000)});
     check_file(GOLDEN "vidur.csv", "vidur", (struct sums){5, 1831, 240, 0, 0, INT64_C(5892655000)});
@@ -95,7 +94,6 @@ START_TEST(every_format_reads_its_own_units_and_columns) {
                (struct sums){2, 942, 475, 0, 0, INT64_C(51000000000)});
     check_file(GOLDEN "lengths.csv", "plain-lengths", (struct sums){3, 1766, 2534, 0, 0, 0});
 }
-END_TEST
 
 static const char *write_file(const char *text, size_t size) {
     static char path[64];
@@ -136,7 +134,7 @@ static const char *complaint(const char *text, size_t size) {
 #define PLAIN                     "arrival_us,input_tokens,output_tokens\n"
 #define COMPLAINT(text, sentence) ck_assert_str_eq(complaint(text, sizeof(text) - 1), sentence)
 
-START_TEST(a_bad_row_is_one_sentence_with_its_place) {
+TEST(a_bad_row_is_one_sentence_with_its_place) {
     COMPLAINT(PLAIN "0,1,2\n5,x,2\n",
               ":3: found 'x' in input_tokens, expected a whole number below 2^32");
     COMPLAINT(PLAIN "0,1,2\n5,,2\n",
@@ -190,13 +188,12 @@ START_TEST(a_bad_row_is_one_sentence_with_its_place) {
     COMPLAINT("{\"timestamp\":0,\"input_length\":1.5,\"output_length\":2}\n",
               ":1: found '1.5' in input_length, expected a whole number below 2^32");
 }
-END_TEST
 
 #define FORMATS                                                                                    \
     "expected the first line of a known trace format (plain, burstgpt, azure, vidur, "             \
     "splitwise-sim, plain-lengths, vidur-lengths, mooncake, llmservingsim)"
 
-START_TEST(a_file_that_is_no_trace_is_refused) {
+TEST(a_file_that_is_no_trace_is_refused) {
     COMPLAINT("", ":1: found an empty file, expected a trace");
     COMPLAINT(PLAIN, ":2: found the end of the file (0 failed requests before it), expected at "
                      "least one request");
@@ -216,9 +213,8 @@ START_TEST(a_file_that_is_no_trace_is_refused) {
     ck_assert_int_eq(trace_open("/tmp", &trace, &err), ERR_WORLD);
     ck_assert_str_eq(err.text, "cannot read /tmp: Is a directory");
 }
-END_TEST
 
-START_TEST(an_endless_line_is_refused_in_bounded_memory) {
+TEST(an_endless_line_is_refused_in_bounded_memory) {
     size_t size = sizeof PLAIN - 1 + 2 * TRACE_MAX_LINE_BYTES;
     char *text = malloc(size);
     ck_assert_ptr_nonnull(text);
@@ -228,16 +224,14 @@ START_TEST(an_endless_line_is_refused_in_bounded_memory) {
                      ":2: found a line longer than 4194304 bytes, expected a trace's row");
     free(text);
 }
-END_TEST
 
-START_TEST(harmless_variants_are_read_as_they_are_meant) {
+TEST(harmless_variants_are_read_as_they_are_meant) {
     COMPLAINT("\xef\xbb\xbf" PLAIN "0,1,2\n", "fine");
     COMPLAINT("\xef\xbb\xbf{\"timestamp\":0,\"input_length\":1,\"output_length\":2}\n", "fine");
     COMPLAINT("arrival_us,input_tokens,output_tokens\r\n0,1,2\r\n5,1,2\r\n", "fine");
     COMPLAINT(PLAIN "0,1,2\n5,1,2", "fine");
     COMPLAINT("output_tokens,arrival_us,model,input_tokens\n2,0,x,1\n", "fine");
 }
-END_TEST
 
 static int64_t time_of(const char *text, int64_t unit_ns) {
     int64_t ns = -1;
@@ -249,7 +243,7 @@ static int64_t date_of(const char *text) {
     return field_date_ns(text, strlen(text), &ns) ? ns : -1;
 }
 
-START_TEST(times_are_exact_to_the_nanosecond) {
+TEST(times_are_exact_to_the_nanosecond) {
     const int64_t s = 1000000000;
     ck_assert_int_eq(time_of("5.8926549999999995", s), 5892655000);
     ck_assert_int_eq(time_of("123456789.123456789", s), 123456789123456789);
@@ -266,10 +260,9 @@ START_TEST(times_are_exact_to_the_nanosecond) {
     ck_assert_int_eq(time_of("1.2.3", s), -1);
     ck_assert_int_eq(time_of("0x10", s), -1);
 }
-END_TEST
 
 /* Against `date -u -d ... +%s`. */
-START_TEST(dates_follow_the_civil_calendar) {
+TEST(dates_follow_the_civil_calendar) {
     const int64_t s = 1000000000;
     ck_assert_int_eq(date_of("1970-01-01 00:00:00"), 0);
     ck_assert_int_eq(date_of("2023-11-16 18:15:46.6805900"), 1700158546 * s + 680590000);
@@ -284,7 +277,6 @@ START_TEST(dates_follow_the_civil_calendar) {
     ck_assert_int_eq(date_of("2023-11-16 18:15:46."), -1);
     ck_assert_int_eq(date_of("2023-11-16 18:15:46 "), -1);
 }
-END_TEST
 
 static int64_t peak_kib(void) {
     struct rusage usage;
@@ -292,7 +284,7 @@ static int64_t peak_kib(void) {
     return usage.ru_maxrss;
 }
 
-START_TEST(a_million_rows_are_read_in_constant_memory) {
+TEST(a_million_rows_are_read_in_constant_memory) {
     char path[64];
     snprintf(path, sizeof path, "/tmp/unmask_million_%d", (int)getpid());
     FILE *file = fopen(path, "wb");
@@ -321,19 +313,5 @@ START_TEST(a_million_rows_are_read_in_constant_memory) {
     ck_assert_int_eq(survey.last_ns, INT64_C(999999000000));
     ck_assert_int_lt(peak_kib() - before_kib, 20 << 10);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        the_shipped_samples_have_their_known_counts_and_sums,
-        every_format_reads_its_own_units_and_columns,
-        a_bad_row_is_one_sentence_with_its_place,
-        a_file_that_is_no_trace_is_refused,
-        an_endless_line_is_refused_in_bounded_memory,
-        harmless_variants_are_read_as_they_are_meant,
-        times_are_exact_to_the_nanosecond,
-        dates_follow_the_civil_calendar,
-        a_million_rows_are_read_in_constant_memory,
-    };
-    return SUITE_RUN("traces", tests);
-}
+SUITE("traces")

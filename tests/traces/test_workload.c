@@ -56,7 +56,7 @@ static struct sums drain_named(const char *name, const struct workload_options *
     return sums;
 }
 
-START_TEST(every_shipped_workload_gives_what_it_promises) {
+TEST(every_shipped_workload_gives_what_it_promises) {
     static const struct {
         const char *name, *provenance;
         uint64_t requests;
@@ -100,19 +100,17 @@ START_TEST(every_shipped_workload_gives_what_it_promises) {
     ck_assert_ptr_null(names[N_SHIPPED]);
     free(names);
 }
-END_TEST
 
 /* Two slices weighted 0.979 : 0.021 (experiments/import/burst_lengths.py): means 284.05 and 543.58,
  * together 289.5; linear between percentiles, 292.5 with a standard deviation of 172. */
-START_TEST(the_prompts_of_burst_have_the_mean_of_its_mixture) {
+TEST(the_prompts_of_burst_have_the_mean_of_its_mixture) {
     struct sums sums = drain_named("burst", &plain_options);
     ck_assert_uint_eq(sums.output_tokens, 2000 * 256);
     ck_assert_double_eq_tol((double)sums.input_tokens / 2000, 292.5, 4 * 172 / sqrt(2000));
 }
-END_TEST
 
 /* Drops come before times are given out, so that what is served has the rate asked for. */
-START_TEST(a_replayed_trace_is_served_at_exactly_the_rate_asked_for) {
+TEST(a_replayed_trace_is_served_at_exactly_the_rate_asked_for) {
     struct workload_options options = {.seed = 1, .rate_per_s = 4, .requests = 1000};
     struct workload *workload = open_workload("azure", &options);
     struct sums sums = drain(workload);
@@ -126,9 +124,8 @@ START_TEST(a_replayed_trace_is_served_at_exactly_the_rate_asked_for) {
     ck_assert_uint_eq(sums.rows, 5000);
     ck_assert_double_eq_tol((double)sums.last_ns * 1e-9 / 4999 * 4, 1, 0.02);
 }
-END_TEST
 
-START_TEST(the_command_line_overrides_the_file) {
+TEST(the_command_line_overrides_the_file) {
     struct workload_options options = {
         .seed = 1, .rate_per_s = 5, .requests = 300, .input_tokens = 100, .output_tokens = 64};
     struct workload *workload = open_workload("osc", &options);
@@ -141,9 +138,8 @@ START_TEST(the_command_line_overrides_the_file) {
     ck_assert_double_eq_tol((double)sums.last_ns * 1e-9 / 300 * 5, 1, 4 / sqrt(300));
     workload_close(workload);
 }
-END_TEST
 
-START_TEST(the_same_seed_gives_the_same_workload) {
+TEST(the_same_seed_gives_the_same_workload) {
     const struct workload_options other = {.seed = 2};
     for (int i = 0; i < 2; i++) {
         const char *name = i == 0 ? "burst" : "sharegpt";
@@ -153,18 +149,16 @@ START_TEST(the_same_seed_gives_the_same_workload) {
         ck_assert(a.last_ns != c.last_ns && a.input_tokens != c.input_tokens);
     }
 }
-END_TEST
 
 /* Arrivals and lengths come from different streams. */
-START_TEST(another_rate_leaves_the_lengths_alone) {
+TEST(another_rate_leaves_the_lengths_alone) {
     const struct workload_options faster = {.seed = 1, .rate_per_s = 10};
     struct sums a = drain_named("osc", &plain_options), b = drain_named("osc", &faster);
     ck_assert_uint_eq(a.input_tokens, b.input_tokens);
     ck_assert_double_eq_tol((double)a.last_ns / (double)b.last_ns, 10, 1e-6);
 }
-END_TEST
 
-START_TEST(a_bare_trace_is_a_workload) {
+TEST(a_bare_trace_is_a_workload) {
     const char *path = "traces/samples/burstgpt_head400.csv";
     struct workload *workload = open_workload(path, &plain_options);
     ck_assert_str_eq(workload_provenance(workload), "traced arrivals, traced lengths");
@@ -191,9 +185,8 @@ START_TEST(a_bare_trace_is_a_workload) {
     ck_assert_double_eq_tol((double)sums.last_ns * 1e-9 / 1148 * 2, 1, 1e-6);
     workload_close(workload);
 }
-END_TEST
 
-START_TEST(what_was_dropped_is_told_by_row) {
+TEST(what_was_dropped_is_told_by_row) {
     const struct workload_options options = {.seed = 1, .context_tokens = 4096};
     struct workload *workload =
         open_workload("traces/samples/mooncake_synthetic_first1000.csv", &options);
@@ -209,7 +202,6 @@ START_TEST(what_was_dropped_is_told_by_row) {
     ck_assert_uint_eq(strlen(text), 19);
     workload_close(workload);
 }
-END_TEST
 
 /* The workload that `text` says, as if it stood in traces/workloads; NULL and `err` otherwise. */
 static struct workload *parse(const char *text, const struct workload_options *options,
@@ -237,7 +229,7 @@ static void check_refused(const char *text, const char *sentence) {
 #define HEAD   "trace = ../samples/burstgpt_head400.csv\n"
 #define TRACED "[workload]\narrivals = trace\nprovenance.arrivals = real\n" HEAD
 
-START_TEST(a_wrong_workload_is_explained_in_one_sentence) {
+TEST(a_wrong_workload_is_explained_in_one_sentence) {
     check_refused(DRAWN "arrivals = poisson\nrate = 1\nreqests = 3\n",
                   X ":7: a workload has no key 'reqests'; did you mean 'requests'?");
     check_refused(DRAWN "arrivals = poison\nrate = 1\n",
@@ -291,9 +283,8 @@ START_TEST(a_wrong_workload_is_explained_in_one_sentence) {
     ck_assert_str_eq(err.text, "there is no workload 'brust' in ./traces/workloads; did you mean "
                                "'burst'?");
 }
-END_TEST
 
-START_TEST(arrivals_and_lengths_combine_from_any_two_sources) {
+TEST(arrivals_and_lengths_combine_from_any_two_sources) {
     static const struct {
         const char *text, *provenance;
         uint64_t rows, input_tokens;
@@ -324,7 +315,6 @@ START_TEST(arrivals_and_lengths_combine_from_any_two_sources) {
         workload_close(workload);
     }
 }
-END_TEST
 
 /* The answers of the first rows, and whether the workload says them. */
 static void check_answers(const char *text, const uint32_t *answers, size_t n, bool says,
@@ -350,7 +340,7 @@ static void check_answers(const char *text, const uint32_t *answers, size_t n, b
     "output.tokens = 50\n"
 #define ANSWERS(...) ((const uint32_t[]){__VA_ARGS__}), 3
 
-START_TEST(answers_are_lengths_of_their_own) {
+TEST(answers_are_lengths_of_their_own) {
     FILE *file = fopen("/tmp/unmask_answers_test.csv", "w");
     ck_assert_ptr_nonnull(file);
     fputs("arrival_us,input_tokens,output_tokens,answer_tokens\n0,5,64,7\n1,5,64,64\n2,5,8,3\n",
@@ -391,9 +381,8 @@ START_TEST(answers_are_lengths_of_their_own) {
         "[workload]\nrequests = 5\narrivals = all-at-once\ninput = fixed\noutput = share\n",
         X ":5: 'share' is a model of answers, not of outputs");
 }
-END_TEST
 
-START_TEST(a_repeated_trace_repeats_the_lengths_drawn_for_it) {
+TEST(a_repeated_trace_repeats_the_lengths_drawn_for_it) {
     static const char *const sides[] = {"input", "output"};
     for (int i = 0; i < 2; i++) {
         struct sums sums[2];
@@ -413,9 +402,8 @@ START_TEST(a_repeated_trace_repeats_the_lengths_drawn_for_it) {
         ck_assert_uint_eq(sums[1].output_tokens, 2 * sums[0].output_tokens);
     }
 }
-END_TEST
 
-START_TEST(drawn_pairs_under_the_times_of_a_trace_read_it_twice) {
+TEST(drawn_pairs_under_the_times_of_a_trace_read_it_twice) {
     struct err err = {0};
     struct workload *workload =
         parse(TRACED "requests = 500\nrate = 2\nlengths = resample\nprovenance.lengths = real\n",
@@ -426,9 +414,8 @@ START_TEST(drawn_pairs_under_the_times_of_a_trace_read_it_twice) {
     ck_assert_uint_ne(sums.input_tokens, 208189);
     workload_close(workload);
 }
-END_TEST
 
-START_TEST(a_closed_loop_workload_waits_for_completions) {
+TEST(a_closed_loop_workload_waits_for_completions) {
     struct err err = {0};
     struct workload *workload =
         parse(DRAWN "arrivals = closed-loop\narrivals.clients = 2\n", &plain_options, &err);
@@ -444,24 +431,5 @@ START_TEST(a_closed_loop_workload_waits_for_completions) {
     ck_assert(row.id == 2 && row.arrival_ns == 77);
     workload_close(workload);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        every_shipped_workload_gives_what_it_promises,
-        the_prompts_of_burst_have_the_mean_of_its_mixture,
-        a_replayed_trace_is_served_at_exactly_the_rate_asked_for,
-        the_command_line_overrides_the_file,
-        the_same_seed_gives_the_same_workload,
-        another_rate_leaves_the_lengths_alone,
-        a_bare_trace_is_a_workload,
-        what_was_dropped_is_told_by_row,
-        a_wrong_workload_is_explained_in_one_sentence,
-        arrivals_and_lengths_combine_from_any_two_sources,
-        answers_are_lengths_of_their_own,
-        a_repeated_trace_repeats_the_lengths_drawn_for_it,
-        drawn_pairs_under_the_times_of_a_trace_read_it_twice,
-        a_closed_loop_workload_waits_for_completions,
-    };
-    return SUITE_RUN("workload", tests);
-}
+SUITE("workload")
