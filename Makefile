@@ -13,14 +13,14 @@ FPFLAGS := -ffp-contract=off -fno-fast-math
 CPPFLAGS += -I. -D_GNU_SOURCE -DUNMASK_DATA_DIR='"$(CURDIR)"'
 CFLAGS  += $(CSTD) $(OPT) -g $(FPFLAGS) $(WARN) $(WERROR) $(SAN)
 LDFLAGS += $(SAN)
-LIBS    := -lsqlite3 -ljansson -linih -lgsl -lgslcblas -lopenblas -ldl -lpthread -lm
+LIBS    := -lsqlite3 -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas -lopenblas -ldl -lpthread -lm
 
 # For machines that have a GPU but none of the packages.
-PORTABLE_LIBS := -Wl,-Bstatic -lsqlite3 -ljansson -linih -lgsl -lgslcblas -lopenblas -Wl,-Bdynamic \
-                 -ldl -lpthread -lm
+PORTABLE_LIBS := -Wl,-Bstatic -lsqlite3 -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas \
+                 -lopenblas -Wl,-Bdynamic -ldl -lpthread -lm
 
 PACKAGES := gcc make pkg-config libgsl-dev libopenblas-dev libsqlite3-dev libjansson-dev \
-            libinih-dev check gnuplot-nox
+            libinih-dev libpcre2-dev libutf8proc-dev check gnuplot-nox
 LINT_PACKAGES := clang-format clang-tidy cppcheck clang libclang-rt-14-dev
 
 ifeq ($(V),1)
@@ -93,7 +93,7 @@ $(BUILD)/plugins/%.so: tests/plugins/%.c
 	$(say) SO $<
 	$(Q)$(CC) -I. $(CSTD) $(WARN) -O2 -shared -fPIC -MMD -MP -o $@ $<
 
-# One program for machines that have a GPU but none of the packages: GSL, OpenBLAS, SQLite, jansson
+# One program for machines that have a GPU but none of the packages: GSL, OpenBLAS, SQLite, PCRE2, utf8proc, jansson
 # and inih are linked statically.
 portable: $(BUILD)/portable/unmask ## build one binary without package dependencies
 $(BUILD)/portable/unmask: $(BUILD)/experiments/cli/main.o $(BUILD)/libunmask.a
@@ -198,12 +198,12 @@ asan: ## build and run the tests, but for the slowest, under the address and und
 
 FUZZ_SECONDS ?= 60
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(wildcard sim/base/*.c sim/model/*.c traces/*.c) \
-                 engine/weights/safetensors.c
+                 $(addprefix engine/weights/,safetensors.c tokenizer.c tokenizer_read.c bpe.c)
 	@mkdir -p $(@D)
 	$(say) FUZZ $<
 	$(Q)clang $(CPPFLAGS) $(CSTD) -g -O1 -fsanitize=fuzzer,address,undefined \
 	    -fno-sanitize-recover=undefined -o $@ $^ \
-	    -ljansson -linih -lgsl -lgslcblas -lm
+	    -lpcre2-8 -lutf8proc -ljansson -linih -lgsl -lgslcblas -lm
 
 fuzz: $(FUZZERS:%=%.run) ## run every fuzz target for FUZZ_SECONDS seconds
 $(FUZZERS:%=%.run): %.run: %
@@ -211,7 +211,7 @@ $(FUZZERS:%=%.run): %.run: %
 	@cd $(BUILD)/fuzz && UNMASK_DATA=$(CURDIR) timeout $$(( $(FUZZ_SECONDS) + 30 )) \
 	    $(CURDIR)/$< -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -verbosity=0 \
 	    corpus/$(notdir $<) $(CURDIR)/tests/golden/traces $(CURDIR)/traces/workloads \
-	    $(CURDIR)/tests/golden/engine/llada-tiny
+	    $(CURDIR)/tests/golden/engine/llada-tiny $(CURDIR)/tests/golden/tokenizers
 
 include kernels/kernels.mk
 

@@ -1,0 +1,278 @@
+/* The tokenizer against Hugging Face's own, and what it says of files that it cannot use. */
+#include <check.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/weights/tokenizer.h"
+#include "sim/base/datadir.h"
+#include "tests/support/suite.h"
+
+/* Read as a folder wants it: under the name tokenizer.json. */
+static struct tokenizer *parse_file(const char *path) {
+    struct err err = {0};
+    struct tokenizer *tokenizer = NULL;
+    FILE *file = fopen(path, "r");
+    ck_assert_msg(file != NULL, "%s", path);
+    char *text = NULL;
+    size_t room = 0;
+    ssize_t n = getdelim(&text, &room, '\0', file);
+    ck_assert_int_gt(n, 0);
+    fclose(file);
+    ck_assert_msg(tokenizer_parse(path, text, (size_t)n, &tokenizer, &err) == 0, "%s", err.text);
+    free(text);
+    return tokenizer;
+}
+
+static void check_ids(struct tokenizer *tokenizer, const json_t *row, const char *place) {
+    struct err err = {0};
+    struct token_ids got = {0};
+    const json_t *text = json_object_get(row, "text"), *ids = json_object_get(row, "ids");
+    int status =
+        tokenizer_encode(tokenizer, json_string_value(text), json_string_length(text), &got, &err);
+    ck_assert_msg(status == 0, "%s: %s", place, err.text);
+    ck_assert_msg(got.n == json_array_size(ids), "%s: %zu ids, expected %zu", place, got.n,
+                  json_array_size(ids));
+    for (size_t i = 0; i < got.n; i++) {
+        json_int_t id = json_integer_value(json_array_get(ids, i));
+        ck_assert_msg(got.ids[i] == id, "%s: id %zu is %" PRId32 ", expected %lld", place, i,
+                      got.ids[i], (long long)id);
+    }
+    free(got.ids);
+}
+
+static void check_text(const struct tokenizer *tokenizer, const json_t *row, const char *place) {
+    struct token_ids ids = {0};
+    const json_t *list = json_object_get(row, "decode");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        token_ids_add(&ids, (int32_t)json_integer_value(json_array_get(list, i)));
+    }
+    char *text = tokenizer_decode(tokenizer, ids.ids, ids.n, false, NULL);
+    const char *wanted = json_string_value(json_object_get(row, "text"));
+    ck_assert_msg(strcmp(text, wanted) == 0, "%s: '%s', expected '%s'", place, text, wanted);
+    free(text);
+    free(ids.ids);
+}
+
+static size_t compare(const char *tokenizer_path, const char *golden_path) {
+    struct tokenizer *tokenizer = parse_file(tokenizer_path);
+    FILE *file = fopen(golden_path, "r");
+    ck_assert_msg(file != NULL, "%s", golden_path);
+    char *line = NULL;
+    size_t room = 0, n = 0;
+    while (getline(&line, &room, file) > 0) {
+        char place[4200];
+        snprintf(place, sizeof place, "%s:%zu", golden_path, ++n);
+        json_t *row = json_loads(line, 0, NULL);
+        ck_assert_msg(row != NULL, "%s", place);
+        if (json_object_get(row, "decode") != NULL) {
+            check_text(tokenizer, row, place);
+        } else {
+            check_ids(tokenizer, row, place);
+        }
+        json_decref(row);
+    }
+    free(line);
+    fclose(file);
+    tokenizer_close(tokenizer);
+    return n;
+}
+
+START_TEST(ids_and_texts_are_those_of_hugging_face) {
+    static const char *const names[] = {"qwen2", "llama3", "ling", "digits"};
+    char path[4096], golden[4104];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "tests/golden/tokenizers/%s.json", names[i]);
+        data_path(path, sizeof path, name);
+        snprintf(golden, sizeof golden, "%sl", path);
+        ck_assert_uint_gt(compare(path, golden), 100);
+    }
+    data_path(path, sizeof path, "experiments/train/tokenizer/tokenizer.json");
+    data_path(golden, sizeof golden, "tests/golden/tokenizers/ours.jsonl");
+    ck_assert_uint_gt(compare(path, golden), 100);
+}
+END_TEST
+
+START_TEST(a_tokenizer_that_is_not_shipped_can_be_named) {
+    const char *path = getenv("TOKENIZER"), *golden = getenv("GOLDEN");
+    if (path != NULL && golden != NULL) {
+        printf("%s: %zu lines\n", golden, compare(path, golden));
+    }
+}
+END_TEST
+
+static struct tokenizer *shipped(const char *name) {
+    char path[4096];
+    data_path(path, sizeof path, name);
+    return parse_file(path);
+}
+
+START_TEST(a_beginning_stands_in_front_where_the_file_says_so) {
+    struct tokenizer *with = shipped("tests/golden/tokenizers/llama3.json");
+    struct tokenizer *without = shipped("tests/golden/tokenizers/qwen2.json");
+    struct token_ids ids = {0};
+    tokenizer_begin(without, &ids);
+    ck_assert_uint_eq(ids.n, 0);
+    tokenizer_begin(with, &ids);
+    ck_assert_uint_eq(ids.n, 1);
+    ck_assert_int_eq(ids.ids[0], tokenizer_find(with, "<|im_start|>"));
+    ck_assert_int_eq(tokenizer_find(with, "<|nobody|>"), -1);
+    ck_assert(tokenizer_is_special(with, ids.ids[0]) && !tokenizer_is_special(with, 5));
+    free(ids.ids);
+    tokenizer_close(with);
+    tokenizer_close(without);
+}
+END_TEST
+
+/* Long words meet the heap's bounds and the time that a merge takes. */
+START_TEST(a_word_of_a_million_letters_is_merged_at_once) {
+    enum { N = 1000000 };
+    struct tokenizer *t = shipped("experiments/train/tokenizer/tokenizer.json");
+    struct token_ids ids = {0};
+    struct err err = {0};
+    char *text = malloc(N);
+    for (size_t i = 0; i < N; i++) {
+        text[i] = "thereandthen"[i * 7 % 12];
+    }
+    ck_assert_int_eq(tokenizer_encode(t, text, N, &ids, &err), 0);
+    size_t n = 0;
+    for (size_t i = 0; i < ids.n; i++) {
+        size_t length;
+        const char *bytes = tokenizer_bytes(t, ids.ids[i], &length);
+        ck_assert_int_eq(memcmp(bytes, text + n, length), 0);
+        n += length;
+    }
+    ck_assert_uint_eq(n, N);
+    ck_assert_uint_lt(ids.n, N);
+    free(text);
+    free(ids.ids);
+    tokenizer_close(t);
+}
+END_TEST
+
+START_TEST(text_that_is_not_utf_8_is_refused_with_its_place) {
+    static const char *const bad[] = {"abc\xff",  "\xc3",     "a\xed\xa0\x80",
+                                      "\xc0\x80", "\xf5\x80", "x\xe2\x82"};
+    static const char *const byte[] = {"byte 3", "byte 0", "byte 1", "byte 0", "byte 0", "byte 1"};
+    struct tokenizer *t = shipped("experiments/train/tokenizer/tokenizer.json");
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct token_ids ids = {0};
+        struct err err = {0};
+        ck_assert_int_eq(tokenizer_encode(t, bad[i], strlen(bad[i]), &ids, &err), ERR_USAGE);
+        ck_assert_msg(strstr(err.text, byte[i]) != NULL, "%s", err.text);
+        ck_assert_uint_eq(ids.n, 0);
+        free(ids.ids);
+    }
+    tokenizer_close(t);
+}
+END_TEST
+
+START_TEST(ids_beyond_the_models_vocabulary_do_not_fit) {
+    struct tokenizer *t = shipped("experiments/train/tokenizer/tokenizer.json");
+    struct err err = {0};
+    ck_assert_uint_eq(tokenizer_n_ids(t), 2048);
+    ck_assert_int_eq(tokenizer_check_fits(t, "a model", 2048, &err), 0);
+    ck_assert_int_eq(tokenizer_check_fits(t, "a model", 2047, &err), ERR_USAGE);
+    ck_assert(strstr(err.text, "a model") != NULL && strstr(err.text, "2047") != NULL);
+    size_t n = 1;
+    ck_assert(tokenizer_bytes(t, 2048, &n) == NULL && n == 0);
+    ck_assert(tokenizer_bytes(t, -1, &n) == NULL && n == 0);
+    tokenizer_close(t);
+}
+END_TEST
+
+START_TEST(a_folder_without_a_tokenizer_is_named) {
+    char folder[] = "/tmp/unmask-tokenizer-XXXXXX";
+    struct tokenizer *t = NULL;
+    struct err err = {0};
+    ck_assert(mkdtemp(folder) != NULL);
+    ck_assert_int_eq(tokenizer_open(folder, &t, &err), ERR_USAGE);
+    ck_assert(t == NULL && strstr(err.text, folder) != NULL);
+    rmdir(folder);
+}
+END_TEST
+
+#define MODEL "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, "
+#define LEVEL "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}"
+#define REST  ", \"pre_tokenizer\": " LEVEL ", \"decoder\": {\"type\": \"ByteLevel\"}}"
+
+START_TEST(what_is_not_supported_is_said_in_one_sentence) {
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
+        {"", "line"},
+        {"[]", "object"},
+        {"{}", "BPE"},
+        {"{\"model\": {\"type\": \"WordPiece\"}}", "WordPiece"},
+        {"{\"model\": {\"type\": \"BPE\", \"vocab\": {}}}", "vocabulary"},
+        {"{\"model\": {\"type\": \"BPE\", \"byte_fallback\": true}}", "byte_fallback"},
+        {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": -1}}}", "'a'"},
+        {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 4194304}}}", "'a'"},
+        {"{" MODEL "\"merges\": 7}" REST, "merges"},
+        {"{" MODEL "\"merges\": [\"a b\", \"ab\"]}" REST, "number 2"},
+        {"{" MODEL "\"merges\": [[\"a\", \"c\"]]}" REST, "number 1"},
+        {"{" MODEL "\"merges\": []}, \"added_tokens\": [{\"id\": 3}]" REST, "content"},
+        {"{" MODEL "\"merges\": []}, \"added_tokens\": [{\"id\": 3, \"content\": \"<x>\", "
+         "\"single_word\": true}]" REST,
+         "single_word"},
+        {"{" MODEL "\"merges\": []}, \"normalizer\": {\"type\": \"NFKC\"}" REST, "NFKC"},
+        {"{" MODEL "\"merges\": []}, \"pre_tokenizer\": {\"type\": \"Metaspace\"}}", "Metaspace"},
+        {"{" MODEL "\"merges\": []}, \"pre_tokenizer\": {\"type\": \"ByteLevel\"}}",
+         "add_prefix_space"},
+        {"{" MODEL "\"merges\": []}, \"pre_tokenizer\": {\"type\": \"Digits\"}}", "byte-level"},
+        {"{" MODEL "\"merges\": []}, \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": "
+         "{\"Regex\": \"(\"}, \"behavior\": \"Isolated\"}}",
+         "PCRE2"},
+        {"{" MODEL "\"merges\": []}, \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": "
+         "{\"Regex\": \"a\"}, \"behavior\": \"MergedWithNext\"}}",
+         "MergedWithNext"},
+        {"{" MODEL "\"merges\": []}, \"pre_tokenizer\": " LEVEL
+         ", \"decoder\": {\"type\": \"Fuse\"}}",
+         "Fuse"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct tokenizer *t = NULL;
+        struct err err = {0};
+        int status = tokenizer_parse("x.json", bad[i].text, strlen(bad[i].text), &t, &err);
+        ck_assert_msg(status == ERR_WORLD && t == NULL, "%s", bad[i].text);
+        ck_assert_msg(strncmp(err.text, "x.json: ", 8) == 0, "%s", err.text);
+        ck_assert_msg(strstr(err.text, bad[i].says) != NULL, "%s: %s", bad[i].text, err.text);
+    }
+}
+END_TEST
+
+START_TEST(a_byte_that_the_vocabulary_lacks_is_named) {
+    static const char text[] = "{" MODEL "\"merges\": [\"a b\"]}" REST;
+    struct tokenizer *t = NULL;
+    struct token_ids ids = {0};
+    struct err err = {0};
+    ck_assert_int_eq(tokenizer_parse("x.json", text, strlen(text), &t, &err), 0);
+    ck_assert_int_eq(tokenizer_encode(t, "abba", 4, &ids, &err), 0);
+    ck_assert_uint_eq(ids.n, 3);
+    ck_assert_int_eq(ids.ids[0], 2);
+    ck_assert_int_eq(tokenizer_encode(t, "c", 1, &ids, &err), ERR_USAGE);
+    ck_assert(strstr(err.text, "0x63") != NULL);
+    free(ids.ids);
+    tokenizer_close(t);
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        ids_and_texts_are_those_of_hugging_face,
+        a_tokenizer_that_is_not_shipped_can_be_named,
+        a_beginning_stands_in_front_where_the_file_says_so,
+        a_word_of_a_million_letters_is_merged_at_once,
+        text_that_is_not_utf_8_is_refused_with_its_place,
+        ids_beyond_the_models_vocabulary_do_not_fit,
+        a_folder_without_a_tokenizer_is_named,
+        what_is_not_supported_is_said_in_one_sentence,
+        a_byte_that_the_vocabulary_lacks_is_named,
+    };
+    return SUITE_RUN("tokenizer", tests);
+}
