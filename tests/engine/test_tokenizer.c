@@ -1,29 +1,16 @@
 /* The tokenizer against Hugging Face's own, and what it says of files that it cannot use. */
-#include <check.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "engine/weights/tokenizer.h"
 #include "sim/base/datadir.h"
-#include "tests/support/suite.h"
+#include "tests/support/scratch.h"
 
-/* Read as a folder wants it: under the name tokenizer.json. */
 static struct tokenizer *parse_file(const char *path) {
     struct err err = {0};
     struct tokenizer *tokenizer = NULL;
-    FILE *file = fopen(path, "r");
-    ck_assert_msg(file != NULL, "%s", path);
-    char *text = NULL;
-    size_t room = 0;
-    ssize_t n = getdelim(&text, &room, '\0', file);
-    ck_assert_int_gt(n, 0);
-    fclose(file);
-    ck_assert_msg(tokenizer_parse(path, text, (size_t)n, &tokenizer, &err) == 0, "%s", err.text);
+    char *text = scratch_read(path);
+    ck_assert_msg(tokenizer_parse(path, text, strlen(text), &tokenizer, &err) == 0, "%s", err.text);
     free(text);
     return tokenizer;
 }
@@ -82,7 +69,7 @@ static size_t compare(const char *tokenizer_path, const char *golden_path) {
     return n;
 }
 
-START_TEST(ids_and_texts_are_those_of_hugging_face) {
+TEST(ids_and_texts_are_those_of_hugging_face) {
     static const char *const names[] = {"qwen2", "llama3", "ling", "digits"};
     char path[4096], golden[4104];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -96,15 +83,13 @@ START_TEST(ids_and_texts_are_those_of_hugging_face) {
     data_path(golden, sizeof golden, "tests/golden/tokenizers/ours.jsonl");
     ck_assert_uint_gt(compare(path, golden), 100);
 }
-END_TEST
 
-START_TEST(a_tokenizer_that_is_not_shipped_can_be_named) {
+TEST(a_tokenizer_that_is_not_shipped_can_be_named) {
     const char *path = getenv("TOKENIZER"), *golden = getenv("GOLDEN");
     if (path != NULL && golden != NULL) {
         printf("%s: %zu lines\n", golden, compare(path, golden));
     }
 }
-END_TEST
 
 static struct tokenizer *shipped(const char *name) {
     char path[4096];
@@ -112,7 +97,7 @@ static struct tokenizer *shipped(const char *name) {
     return parse_file(path);
 }
 
-START_TEST(a_beginning_stands_in_front_where_the_file_says_so) {
+TEST(a_beginning_stands_in_front_where_the_file_says_so) {
     struct tokenizer *with = shipped("tests/golden/tokenizers/llama3.json");
     struct tokenizer *without = shipped("tests/golden/tokenizers/qwen2.json");
     struct token_ids ids = {0};
@@ -127,10 +112,9 @@ START_TEST(a_beginning_stands_in_front_where_the_file_says_so) {
     tokenizer_close(with);
     tokenizer_close(without);
 }
-END_TEST
 
 /* Long words meet the heap's bounds and the time that a merge takes. */
-START_TEST(a_word_of_a_million_letters_is_merged_at_once) {
+TEST(a_word_of_a_million_letters_is_merged_at_once) {
     enum { N = 1000000 };
     struct tokenizer *t = shipped("experiments/train/tokenizer/tokenizer.json");
     struct token_ids ids = {0};
@@ -153,9 +137,8 @@ START_TEST(a_word_of_a_million_letters_is_merged_at_once) {
     free(ids.ids);
     tokenizer_close(t);
 }
-END_TEST
 
-START_TEST(text_that_is_not_utf_8_is_refused_with_its_place) {
+TEST(text_that_is_not_utf_8_is_refused_with_its_place) {
     static const char *const bad[] = {"abc\xff",  "\xc3",     "a\xed\xa0\x80",
                                       "\xc0\x80", "\xf5\x80", "x\xe2\x82"};
     static const char *const byte[] = {"byte 3", "byte 0", "byte 1", "byte 0", "byte 0", "byte 1"};
@@ -170,9 +153,8 @@ START_TEST(text_that_is_not_utf_8_is_refused_with_its_place) {
     }
     tokenizer_close(t);
 }
-END_TEST
 
-START_TEST(ids_beyond_the_models_vocabulary_do_not_fit) {
+TEST(ids_beyond_the_models_vocabulary_do_not_fit) {
     struct tokenizer *t = shipped("experiments/train/tokenizer/tokenizer.json");
     struct err err = {0};
     ck_assert_uint_eq(tokenizer_n_ids(t), 2048);
@@ -184,24 +166,19 @@ START_TEST(ids_beyond_the_models_vocabulary_do_not_fit) {
     ck_assert(tokenizer_bytes(t, -1, &n) == NULL && n == 0);
     tokenizer_close(t);
 }
-END_TEST
 
-START_TEST(a_folder_without_a_tokenizer_is_named) {
-    char folder[] = "/tmp/unmask-tokenizer-XXXXXX";
+TEST(a_folder_without_a_tokenizer_is_named) {
     struct tokenizer *t = NULL;
     struct err err = {0};
-    ck_assert(mkdtemp(folder) != NULL);
-    ck_assert_int_eq(tokenizer_open(folder, &t, &err), ERR_USAGE);
-    ck_assert(t == NULL && strstr(err.text, folder) != NULL);
-    rmdir(folder);
+    ck_assert_int_eq(tokenizer_open(scratch_folder, &t, &err), ERR_USAGE);
+    ck_assert(t == NULL && strstr(err.text, scratch_folder) != NULL);
 }
-END_TEST
 
 #define MODEL "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, "
 #define LEVEL "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}"
 #define REST  ", \"pre_tokenizer\": " LEVEL ", \"decoder\": {\"type\": \"ByteLevel\"}}"
 
-START_TEST(what_is_not_supported_is_said_in_one_sentence) {
+TEST(what_is_not_supported_is_said_in_one_sentence) {
     static const struct {
         const char *text, *says;
     } bad[] = {
@@ -244,9 +221,8 @@ START_TEST(what_is_not_supported_is_said_in_one_sentence) {
         ck_assert_msg(strstr(err.text, bad[i].says) != NULL, "%s: %s", bad[i].text, err.text);
     }
 }
-END_TEST
 
-START_TEST(a_byte_that_the_vocabulary_lacks_is_named) {
+TEST(a_byte_that_the_vocabulary_lacks_is_named) {
     static const char text[] = "{" MODEL "\"merges\": [\"a b\"]}" REST;
     struct tokenizer *t = NULL;
     struct token_ids ids = {0};
@@ -260,19 +236,5 @@ START_TEST(a_byte_that_the_vocabulary_lacks_is_named) {
     free(ids.ids);
     tokenizer_close(t);
 }
-END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {
-        ids_and_texts_are_those_of_hugging_face,
-        a_tokenizer_that_is_not_shipped_can_be_named,
-        a_beginning_stands_in_front_where_the_file_says_so,
-        a_word_of_a_million_letters_is_merged_at_once,
-        text_that_is_not_utf_8_is_refused_with_its_place,
-        ids_beyond_the_models_vocabulary_do_not_fit,
-        a_folder_without_a_tokenizer_is_named,
-        what_is_not_supported_is_said_in_one_sentence,
-        a_byte_that_the_vocabulary_lacks_is_named,
-    };
-    return SUITE_RUN("tokenizer", tests);
-}
+SUITE("tokenizer")
