@@ -8,7 +8,7 @@
 #include "sim/base/inputs.h"
 #include "sim/base/num.h"
 #include "sim/base/zeroed.h"
-#include "traces/field.h"
+#include "sim/base/field.h"
 
 static const char header[] = "request,committed,processed,kept,reach,passes";
 static const char header_answers[] = "request,committed,processed,kept,reach,passes,answer";

@@ -5,7 +5,7 @@
 #ifndef UNMASK_TRACES_FORMAT_H
 #define UNMASK_TRACES_FORMAT_H
 
-#include "traces/field.h"
+#include "sim/base/field.h"
 
 enum { MAX_COLUMNS = 64, MAX_MUSTS = 2 };
 

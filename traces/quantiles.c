@@ -1,14 +1,14 @@
 #include "traces/quantiles.h"
 
-#include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/csv.h"
 #include "sim/base/datadir.h"
-#include "sim/base/inputs.h"
 #include "sim/base/names.h"
 #include "sim/base/num.h"
 
@@ -35,25 +35,23 @@ static int no_such_set(const char *path, const char *set, char *const *sets, str
 int quantiles_read(const char *set, const char *field, struct quantiles *out, struct err *err) {
     char path[MAX_PATH_CHARS];
     data_path(path, sizeof path, "traces/quantiles.csv");
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return err_world(err, "cannot open %s: %s", path, strerror(errno));
+    struct csv csv;
+    if (csv_open(&csv, path, "quantiles", err) != 0) {
+        return (int)err->kind;
     }
-    inputs_note("quantiles", path);
-    char *line = NULL, *sets[MAX_SETS + 1] = {NULL};
-    size_t room = 0;
-    int n_sets = 0, number = 0;
-    bool found = false;
-    while (!found && getline(&line, &room, file) > 0) {
-        number++;
-        char *rest = line;
+    char *sets[MAX_SETS + 1] = {NULL};
+    int n_sets = 0;
+    bool found = false, more;
+    while (!found && csv_line(&csv, &more, err) == 0 && more) {
+        char *rest = csv.text;
         const char *name = strsep(&rest, ","), *side = strsep(&rest, ",");
-        if (number == 1 || line[0] == '#' || rest == NULL) {
+        if (csv.line.number == 1 || csv.text[0] == '#' || rest == NULL) {
             continue;
         }
         found = strcmp(name, set) == 0 && strcmp(side, field) == 0;
         if (found && !read_percentiles(rest, out)) {
-            err_world(err, "%s:%d: found no rising percentiles, expected p0 to p100", path, number);
+            err_world(err, "%s:%" PRIu64 ": found no rising percentiles, expected p0 to p100", path,
+                      csv.line.number);
         }
         if (n_sets < MAX_SETS) {
             sets[n_sets] = strdup(name);
@@ -67,8 +65,7 @@ int quantiles_read(const char *set, const char *field, struct quantiles *out, st
     for (int i = 0; i < n_sets; i++) {
         free(sets[i]);
     }
-    free(line);
-    fclose(file);
+    csv_close(&csv);
     return (int)err->kind;
 }
 

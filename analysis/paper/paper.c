@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/csv.h"
+#include "analysis/csv_text.h"
 #include "analysis/output.h"
 #include "sim/base/num.h"
 
@@ -51,7 +51,7 @@ static const struct {
 static int read_header(const char *path, char *line, int places[COLUMN_COUNT], int *n_fields,
                        struct err *err) {
     char *fields[MAX_COLUMNS];
-    *n_fields = line != NULL ? csv_split(line, fields, MAX_COLUMNS) : -1;
+    *n_fields = line != NULL ? csv_text_split(line, fields, MAX_COLUMNS) : -1;
     if (*n_fields < 0) {
         return err_world(err, "%s:1: there is no readable header", path);
     }
@@ -88,7 +88,7 @@ int paper_role_of(const char *word) {
 static int read_row(const char *path, int line_number, char *line, const int places[COLUMN_COUNT],
                     int n_fields, struct paper_row *out, struct err *err) {
     char *fields[MAX_COLUMNS];
-    int n = csv_split(line, fields, MAX_COLUMNS);
+    int n = csv_text_split(line, fields, MAX_COLUMNS);
     if (n != n_fields) {
         return err_world(err, "%s:%d: %s, the header has %d fields", path, line_number,
                          n < 0 ? "a quote is not closed or there are too many fields"
@@ -131,14 +131,14 @@ static int read_row(const char *path, int line_number, char *line, const int pla
 
 int paper_load(const char *path, struct paper *out, struct err *err) {
     struct paper paper = {.path = strdup(path)};
-    int failed = csv_open(path, &paper.csv, err), places[COLUMN_COUNT], n_fields = 0;
+    int failed = csv_text_open(path, &paper.csv, err), places[COLUMN_COUNT], n_fields = 0;
     if (failed == 0) {
         paper.rows = calloc(paper.csv.n_lines, sizeof *paper.rows);
         ASSERT(paper.path != NULL && paper.rows != NULL);
-        failed = read_header(path, csv_line(&paper.csv), places, &n_fields, err);
+        failed = read_header(path, csv_text_line(&paper.csv), places, &n_fields, err);
     }
     char *line;
-    while (failed == 0 && (line = csv_line(&paper.csv)) != NULL) {
+    while (failed == 0 && (line = csv_text_line(&paper.csv)) != NULL) {
         if (*line != '\0') {
             failed = read_row(path, paper.csv.line, line, places, n_fields,
                               &paper.rows[paper.n_rows++], err);
@@ -154,7 +154,7 @@ int paper_load(const char *path, struct paper *out, struct err *err) {
 
 void paper_fini(struct paper *paper) {
     free(paper->path);
-    csv_close(&paper->csv);
+    csv_text_close(&paper->csv);
     free(paper->rows);
     *paper = (struct paper){0};
 }

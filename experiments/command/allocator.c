@@ -8,8 +8,7 @@
 
 static const struct option own_options[] = {
     {"stream", "FILE", "the recorded requests (sim/memory/stream.h states the format)", false},
-    {"allocator", "NAME", "torch, torch-expandable, compile or compile-pools; else as recorded",
-     false},
+    {"allocator", "NAME", "torch, torch-expandable or compile; else as recorded", false},
     {"limit", "BYTES", "the most to hold of the device (24GiB); 'none'; else as recorded", false},
     {"max-split", "BYTES", "blocks this large are not split; 'none'; else as recorded", false},
     {NULL, NULL, NULL, false},
@@ -186,8 +185,7 @@ static int run(const struct options *options, struct err *err) {
     stream_init(&asked.stream);
     int status = read_asked(options, &asked, err);
     if (status == 0) {
-        status = allocator_replay(&asked.stream, asked.model, &asked.settings, NULL, NULL,
-                                  &asked.report, err);
+        allocator_replay(&asked.stream, asked.model, &asked.settings, &asked.report);
     }
     if (status == 0 && options_has(options, "json")) {
         status = cmd_print_json(asked_json(&asked), err);

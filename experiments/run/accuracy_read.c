@@ -1,134 +1,68 @@
 /* Reading a table of compared steps, and pricing its steps anew. */
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "experiments/run/accuracy.h"
+#include "sim/base/csv.h"
+#include "sim/base/grow.h"
 #include "sim/base/num.h"
 #include "sim/serve/executor_sim.h"
-#include "traces/field.h"
 
 /* Columns that are read: these, then the symbols. */
 enum { COLUMN_KIND, COLUMN_STEPS, COLUMN_DEVICE, COLUMN_WALL, COLUMN_SYM };
-enum { READ_COLUMNS = COLUMN_SYM + SYM_COUNT, MOST_FIELDS = 64 };
+enum { READ_COLUMNS = COLUMN_SYM + SYM_COUNT };
 
 /* With counts below 2^32 and products up to 2^53 all bytes and FLOPs stay far from overflow. */
 static const uint64_t max_count = UINT32_MAX, max_product = UINT64_C(1) << 53;
 
-static const char *column_name(int column) {
-    static const char *const names[COLUMN_SYM] = {"kind", "steps", "measured_device_ns",
+/* Ends with NULL. */
+static void name_columns(const char *names[READ_COLUMNS + 1]) {
+    static const char *const first[COLUMN_SYM] = {"kind", "steps", "measured_device_ns",
                                                   "measured_wall_ns"};
-    return column < COLUMN_SYM ? names[column] : symbol_names[column - COLUMN_SYM];
+    memcpy(names, first, sizeof first);
+    memcpy(names + COLUMN_SYM, symbol_names, SYM_COUNT * sizeof *names);
+    names[READ_COLUMNS] = NULL;
 }
 
 /* Tables from before exact policies lack their symbols, which were 0, as those of rows sampled or
  * projected apart are wherever steps are recorded: what runs them samples all. */
-static bool may_lack(int column) {
-    int symbol = column - COLUMN_SYM;
-    return symbol == SYM_KEPT_TOKENS || (symbol >= SYM_PREFILL_N && symbol <= SYM_PREFILL_QK) ||
-           (symbol >= SYM_KEPT_Q && symbol <= SYM_KEPT_QK) || symbol >= SYM_SAMPLED_ROWS;
+static uint64_t optional_columns(void) {
+    uint64_t columns = 0;
+    for (int symbol = 0; symbol < SYM_COUNT; symbol++) {
+        bool is_optional =
+            symbol == SYM_KEPT_TOKENS || (symbol >= SYM_PREFILL_N && symbol <= SYM_PREFILL_QK) ||
+            (symbol >= SYM_KEPT_Q && symbol <= SYM_KEPT_QK) || symbol >= SYM_SAMPLED_ROWS;
+        columns |= (uint64_t)is_optional << (COLUMN_SYM + symbol);
+    }
+    return columns;
 }
 
-struct steps_file {
-    const char *path;
-    FILE *file;
-    char *text; /* of the line, its commas replaced by ends */
-    size_t room;
-    struct line line;
-    char *fields[MOST_FIELDS];
-    int n_fields;               /* of the line; may exceed MOST_FIELDS, the first are kept */
-    int n_columns;              /* of the header */
-    int position[READ_COLUMNS]; /* of each column that is read; -1: lacking, all 0 */
-};
-
-/* The next line in fields. `*ended` at the end of the file. */
-static int next_line(struct steps_file *steps, bool *ended, struct err *err) {
-    errno = 0;
-    ssize_t length = getline(&steps->text, &steps->room, steps->file);
-    *ended = length < 0;
-    if (length < 0) {
-        return errno == 0 ? 0
-                          : err_world(err, "cannot read '%s': %s", steps->path, strerror(errno));
-    }
-    steps->line.number++;
-    char *end = steps->text + length - 1;
-    if (*end != '\n') {
-        return err_world(err, "%s:%" PRIu64 ": the line does not end: the file was cut off",
-                         steps->path, steps->line.number);
-    }
-    *end = '\0';
-    if (end > steps->text && end[-1] == '\r') {
-        end[-1] = '\0';
-    }
-    steps->n_fields = 0;
-    for (char *rest = steps->text; rest != NULL; steps->n_fields++) {
-        char *field = strsep(&rest, ",");
-        if (steps->n_fields < MOST_FIELDS) {
-            steps->fields[steps->n_fields] = field;
-        }
-    }
-    return 0;
+/* What is lacking is 0. */
+static const char *field_of(const struct csv *csv, int column) {
+    return csv->position[column] < 0 ? "0" : csv_field(csv, column);
 }
 
-static int read_head(struct steps_file *steps, struct err *err) {
-    bool ended;
-    int status = next_line(steps, &ended, err);
-    if (status != 0) {
-        return status;
-    }
-    if (ended || steps->n_fields > MOST_FIELDS) {
-        return err_world(err, "%s:1: expected the header of a table of steps", steps->path);
-    }
-    steps->n_columns = steps->n_fields;
-    for (int column = 0; column < READ_COLUMNS; column++) {
-        int n = 0;
-        steps->position[column] = -1;
-        for (int i = 0; i < steps->n_fields; i++) {
-            if (strcmp(steps->fields[i], column_name(column)) == 0) {
-                steps->position[column] = i;
-                n++;
-            }
-        }
-        if (n > 1 || (n == 0 && !may_lack(column))) {
-            return err_world(err, "%s:1: %s column '%s'; expected a table of steps", steps->path,
-                             n == 0 ? "no" : "more than one", column_name(column));
-        }
-    }
-    return 0;
-}
-
-static const char *field_of(const struct steps_file *steps, int column) {
-    return steps->position[column] < 0 ? "0" : steps->fields[steps->position[column]];
-}
-
-static int bad_field(const struct steps_file *steps, int column, const char *expected,
-                     struct err *err) {
-    const char *text = field_of(steps, column);
-    return field_bad(&steps->line, text, strlen(text), column_name(column), expected, err);
-}
-
-static int read_kind(const struct steps_file *steps, uint32_t *kind, struct err *err) {
+static int read_kind(const struct csv *csv, uint32_t *kind, struct err *err) {
     for (*kind = 0; *kind < STEP_CLASS_COUNT; (*kind)++) {
-        if (strcmp(field_of(steps, COLUMN_KIND), step_class_names[*kind]) == 0) {
+        if (strcmp(field_of(csv, COLUMN_KIND), step_class_names[*kind]) == 0) {
             return 0;
         }
     }
-    return bad_field(steps, COLUMN_KIND, "refresh, reuse, selecting or mixed", err);
+    return csv_bad(csv, COLUMN_KIND, "refresh, reuse, selecting or mixed", err);
 }
 
-static int read_symbols(const struct steps_file *steps, int64_t sym[SYM_COUNT], struct err *err) {
+static int read_symbols(const struct csv *csv, int64_t sym[SYM_COUNT], struct err *err) {
     for (int i = 0; i < SYM_COUNT; i++) {
         bool is_product = i == SYM_FULL_QK || i == SYM_BLOCK_QK || i == SYM_FIRST_QK;
         uint64_t value;
         const char *expected = i == SYM_ONE ? "1"
                                : is_product ? "a whole number up to 2^53"
                                             : "a whole number below 2^32";
-        if (!num_u64(field_of(steps, COLUMN_SYM + i), is_product ? max_product : max_count,
-                     &value) ||
+        if (!num_u64(field_of(csv, COLUMN_SYM + i), is_product ? max_product : max_count, &value) ||
             (i == SYM_ONE && value != 1)) {
-            return bad_field(steps, COLUMN_SYM + i, expected, err);
+            return csv_bad(csv, COLUMN_SYM + i, expected, err);
         }
         sym[i] = (int64_t)value;
     }
@@ -136,16 +70,16 @@ static int read_symbols(const struct steps_file *steps, int64_t sym[SYM_COUNT], 
 }
 
 /* Time of a step in ns; 0 where it may be unknown. */
-static int read_time(const struct steps_file *steps, int column, bool may_be_unknown, double *out,
+static int read_time(const struct csv *csv, int column, bool may_be_unknown, double *out,
                      struct err *err) {
     const double most_ns = 1e18;
-    if (num_f64(field_of(steps, column), out) && *out <= most_ns &&
+    if (num_f64(field_of(csv, column), out) && *out <= most_ns &&
         (may_be_unknown ? *out >= 0 : *out > 0)) {
         return 0;
     }
-    return bad_field(
-        steps, column,
-        may_be_unknown ? "a time from 0 to 1e18 ns" : "a time above 0 and up to 1e18 ns", err);
+    return csv_bad(csv, column,
+                   may_be_unknown ? "a time from 0 to 1e18 ns" : "a time above 0 and up to 1e18 ns",
+                   err);
 }
 
 /* What holds between the sums of any batch (shape_add): a + b = c, or a + b <= c; a `b` of
@@ -188,8 +122,7 @@ static const char *addend(const int64_t sym[SYM_COUNT], enum symbol symbol, bool
     return text;
 }
 
-static int check_laws(const struct steps_file *steps, const int64_t sym[SYM_COUNT],
-                      struct err *err) {
+static int check_laws(const struct csv *csv, const int64_t sym[SYM_COUNT], struct err *err) {
     for (size_t i = 0; i < sizeof laws / sizeof laws[0]; i++) {
         int64_t left = sym[laws[i].a] + value_of(sym, laws[i].b) + value_of(sym, laws[i].more);
         int64_t right = sym[laws[i].c] + value_of(sym, laws[i].beside);
@@ -198,7 +131,7 @@ static int check_laws(const struct steps_file *steps, const int64_t sym[SYM_COUN
             return err_world(err,
                              "%s:%" PRIu64 ": %s%s%s is %" PRId64 ", expected %s%s%s, which is "
                              "%" PRId64,
-                             steps->path, steps->line.number, symbol_names[laws[i].a],
+                             csv->line.path, csv->line.number, symbol_names[laws[i].a],
                              addend(sym, laws[i].b, true, b),
                              addend(sym, laws[i].more, false, more), left,
                              laws[i].equal ? "" : "at most ", symbol_names[laws[i].c],
@@ -220,7 +153,7 @@ static bool is_priced(const struct graph *graph, enum symbol symbol) {
 
 /* A step that the system would never take has no price: work it has no operator for would cost
  * nothing, and padding needs the requests one by one. */
-static int check_system(const struct steps_file *steps, const struct system *system,
+static int check_system(const struct csv *csv, const struct system *system,
                         const int64_t sym[SYM_COUNT], struct err *err) {
     static const enum symbol optional[] = {SYM_SELECT_ROWS, SYM_PACK_ROWS, SYM_VALUE_ROWS,
                                            SYM_FIRST_TOKENS};
@@ -231,7 +164,7 @@ static int check_system(const struct steps_file *steps, const struct system *sys
             return err_world(err,
                              "%s:%" PRIu64 ": %s is %" PRId64 ", for which %s has no operator: the "
                              "steps are another system's",
-                             steps->path, steps->line.number, symbol_names[symbol], sym[symbol],
+                             csv->line.path, csv->line.number, symbol_names[symbol], sym[symbol],
                              system->name);
         }
     }
@@ -239,32 +172,29 @@ static int check_system(const struct steps_file *steps, const struct system *sys
         return err_world(err,
                          "%s:%" PRIu64 ": %s pads batches to their longest request, but of these "
                          "%" PRId64 " requests only the sums are known",
-                         steps->path, steps->line.number, system->name, sym[SYM_REQUESTS]);
+                         csv->line.path, csv->line.number, system->name, sym[SYM_REQUESTS]);
     }
     return 0;
 }
 
-static int read_row(const struct steps_file *steps, const struct system *system,
-                    struct compared_step *out, struct err *err) {
+static int read_row(struct csv *csv, const struct system *system, struct compared_step *out,
+                    struct err *err) {
     uint64_t n;
     *out = (struct compared_step){0};
-    if (steps->n_fields != steps->n_columns) {
-        return err_world(err, "%s:%" PRIu64 ": found %d field%s, expected %d as in the header",
-                         steps->path, steps->line.number, steps->n_fields,
-                         steps->n_fields == 1 ? "" : "s", steps->n_columns);
+    if (csv_row(csv, err) != 0) {
+        return (int)err->kind;
     }
-    if (!num_u64(field_of(steps, COLUMN_STEPS), UINT32_MAX, &n) || n == 0) {
-        return bad_field(steps, COLUMN_STEPS, "a whole number from 1 to 2^32 - 1", err);
+    if (!num_u64(field_of(csv, COLUMN_STEPS), UINT32_MAX, &n) || n == 0) {
+        return csv_bad(csv, COLUMN_STEPS, "a whole number from 1 to 2^32 - 1", err);
     }
     out->steps = (uint32_t)n;
-    int status = read_kind(steps, &out->kind, err);
-    status = status != 0 ? status : read_symbols(steps, out->sym, err);
+    int status = read_kind(csv, &out->kind, err);
+    status = status != 0 ? status : read_symbols(csv, out->sym, err);
     status =
-        status != 0 ? status : read_time(steps, COLUMN_DEVICE, true, &out->measured_device_ns, err);
-    status =
-        status != 0 ? status : read_time(steps, COLUMN_WALL, false, &out->measured_wall_ns, err);
-    status = status != 0 ? status : check_laws(steps, out->sym, err);
-    return status != 0 ? status : check_system(steps, system, out->sym, err);
+        status != 0 ? status : read_time(csv, COLUMN_DEVICE, true, &out->measured_device_ns, err);
+    status = status != 0 ? status : read_time(csv, COLUMN_WALL, false, &out->measured_wall_ns, err);
+    status = status != 0 ? status : check_laws(csv, out->sym, err);
+    return status != 0 ? status : check_system(csv, system, out->sym, err);
 }
 
 /* Through the executor that prices a replay, so that both predict the same whole nanoseconds. */
@@ -287,35 +217,26 @@ static int predict(struct executor_sim *sim, int64_t workspace_bytes, struct com
     return status;
 }
 
-static void make_room(struct accuracy *accuracy) {
-    if (accuracy->n_steps == accuracy->room) {
-        accuracy->room = 2 * accuracy->room + 64;
-        accuracy->steps = realloc(accuracy->steps, accuracy->room * sizeof *accuracy->steps);
-        ASSERT(accuracy->steps != NULL);
-    }
-}
-
-static int read_rows(struct steps_file *steps, struct accuracy *accuracy, struct err *err) {
+static int read_rows(struct csv *csv, struct accuracy *accuracy, struct err *err) {
     struct executor_sim *sim = executor_sim_open(accuracy->system, 1);
     /* Rows do not say what was cached beside them. */
     int64_t workspace_bytes = budget_workspace_bytes(&accuracy->system->budget, 0);
-    bool ended = false;
-    int status = read_head(steps, err);
-    while (status == 0) {
+    const char *names[READ_COLUMNS + 1];
+    bool more;
+    name_columns(names);
+    int status = csv_first(csv, names, optional_columns(), false, err);
+    while (status == 0 && (status = csv_line(csv, &more, err)) == 0 && more) {
         struct compared_step step;
-        status = next_line(steps, &ended, err);
-        if (ended) {
-            break;
-        }
-        status = status != 0 ? status : read_row(steps, accuracy->system, &step, err);
+        status = read_row(csv, accuracy->system, &step, err);
         status = status != 0 ? status : predict(sim, workspace_bytes, &step, err);
         if (status == 0) {
-            make_room(accuracy);
+            accuracy->steps =
+                grow(accuracy->steps, accuracy->n_steps, &accuracy->room, sizeof step);
             accuracy_add(accuracy, &step);
         }
     }
     if (status == 0 && accuracy->n_steps == 0) {
-        status = err_world(err, "'%s' holds no steps", steps->path);
+        status = err_world(err, "'%s' holds no steps", csv->line.path);
     }
     executor_sim_close(sim);
     return status;
@@ -323,15 +244,12 @@ static int read_rows(struct steps_file *steps, struct accuracy *accuracy, struct
 
 int accuracy_read(const char *path, const struct system *system, struct accuracy *out,
                   struct err *err) {
-    struct steps_file steps = {.path = path, .file = fopen(path, "r"), .line = {.path = path}};
-    if (steps.file == NULL) {
-        return err_world(err, "cannot read '%s': %s", path, strerror(errno));
-    }
+    struct csv csv;
     accuracy_init(out, system, 0, 0);
     out->idle_ns = (double)NAN;
-    int status = read_rows(&steps, out, err);
-    free(steps.text);
-    fclose(steps.file);
+    int status = csv_open(&csv, path, "steps", err);
+    status = status == 0 ? read_rows(&csv, out, err) : status;
+    csv_close(&csv);
     if (status != 0) {
         accuracy_fini(out);
     }

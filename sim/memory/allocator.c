@@ -4,35 +4,13 @@
 #include <string.h>
 
 #include "sim/base/names.h"
+#include "sim/base/zeroed.h"
 
-static const struct allocator_model model_torch = {
-    .name = "torch",
-    .doc = "the CUDA caching allocator of PyTorch",
-};
-
-static const struct allocator_model model_torch_expandable = {
-    .name = "torch-expandable",
-    .doc = "the same with expandable_segments:True",
-    .is_expandable = true,
-};
-
-static const struct allocator_model model_compile = {
-    .name = "compile",
-    .doc = "torch.compile over it: dead buffers of equal size are reused within a graph",
-    .rewrite = allocator_reuse_equal_sizes,
-};
-
-static const struct allocator_model model_compile_pools = {
-    .name = "compile-pools",
-    .doc = "torch.compile over it: one planned pool of intermediate buffers a graph",
-    .rewrite = allocator_pool_graphs,
-};
-
-const struct allocator_model *const allocator_models[] = {
-    &model_torch,
-    &model_torch_expandable,
-    &model_compile,
-    &model_compile_pools,
+const struct allocator_model allocator_models[] = {
+    {"torch", "the CUDA caching allocator of PyTorch", false, NULL},
+    {"torch-expandable", "the same with expandable_segments:True", true, NULL},
+    {"compile", "torch.compile over it: dead buffers of equal size are reused within a graph",
+     false, allocator_reuse_equal_sizes},
 };
 const size_t allocator_n_models = sizeof allocator_models / sizeof allocator_models[0];
 
@@ -40,10 +18,10 @@ const struct allocator_model *allocator_find(const char *name, struct err *err) 
     const char *names[sizeof allocator_models / sizeof allocator_models[0] + 1] = {NULL};
     char hint[NAME_HINT_CHARS];
     for (size_t i = 0; i < allocator_n_models; i++) {
-        if (strcmp(allocator_models[i]->name, name) == 0) {
-            return allocator_models[i];
+        if (strcmp(allocator_models[i].name, name) == 0) {
+            return &allocator_models[i];
         }
-        names[i] = allocator_models[i]->name;
+        names[i] = allocator_models[i].name;
     }
     (void)err_usage(err, "unknown allocator model '%s'%s", name, name_hint(name, names, hint));
     return NULL;
@@ -176,26 +154,20 @@ static void give_up(struct replay *replay, const struct stream_event *event) {
     }
 }
 
-int allocator_replay(const struct stream *stream, const struct allocator_model *model,
-                     const struct allocator_settings *settings,
-                     void (*on_event)(void *state, size_t event,
-                                      const struct allocator_counts *counts),
-                     void *state, struct allocator_report *report, struct err *err) {
+void allocator_replay(const struct stream *stream, const struct allocator_model *model,
+                      const struct allocator_settings *settings, struct allocator_report *report) {
     struct stream asked;
     stream_init(&asked);
-    int status = model->rewrite != NULL ? model->rewrite(stream, &asked, err) : 0;
-    if (status != 0) {
-        stream_fini(&asked);
-        return status;
+    if (model->rewrite != NULL) {
+        model->rewrite(stream, &asked);
     }
     *report = (struct allocator_report){0};
     struct replay replay = {
         .allocator = allocator_open(settings, model->is_expandable),
-        .blocks = calloc((size_t)stream->n_ids + 1, sizeof(struct allocator_block *)),
-        .given_bytes = calloc((size_t)stream->n_ids + 1, sizeof(int64_t)),
+        .blocks = zeroed((size_t)stream->n_ids + 1, sizeof(struct allocator_block *)),
+        .given_bytes = zeroed((size_t)stream->n_ids + 1, sizeof(int64_t)),
         .report = report,
     };
-    ASSERT(replay.blocks != NULL && replay.given_bytes != NULL);
     for (size_t i = 0; i < stream->n_events; i++) {
         const struct stream_event *event = &stream->events[i];
         const struct stream_event *request = model->rewrite != NULL ? &asked.events[i] : event;
@@ -206,14 +178,10 @@ int allocator_replay(const struct stream *stream, const struct allocator_model *
         if (model->rewrite == NULL) {
             compare_event(&replay, i, event, &counts);
         }
-        if (on_event != NULL) {
-            on_event(state, i, &counts);
-        }
         give_up(&replay, event);
     }
     allocator_close(replay.allocator);
     free(replay.blocks);
     free(replay.given_bytes);
     stream_fini(&asked);
-    return 0;
 }

@@ -8,9 +8,7 @@
  *   torch             the CUDA caching allocator of PyTorch (allocator_torch.c)
  *   torch-expandable  the same with expandable_segments:True
  *   compile           torch.compile's code over it: within one compiled graph, a buffer takes over
- *                     the memory of a dead one of the same size (allocator_compile.c)
- *   compile-pools     the same with Inductor's memory_planning: within one compiled graph, all
- *                     intermediate buffers are placed in one pool */
+ *                     the memory of a dead one of the same size (allocator_compile.c) */
 #ifndef UNMASK_SIM_MEMORY_ALLOCATOR_H
 #define UNMASK_SIM_MEMORY_ALLOCATOR_H
 
@@ -53,11 +51,6 @@ void allocator_empty(struct allocator *allocator);
 
 struct allocator_counts allocator_counts(const struct allocator *allocator);
 int64_t allocator_address(const struct allocator_block *block);
-int64_t allocator_block_bytes(const struct allocator_block *block);
-
-/* Blocks tile their segments, segments do not overlap, no two free neighbours are left apart, free
- * blocks and only they are in the free lists, and the counts are their sums. */
-int allocator_verify(const struct allocator *allocator, struct err *err);
 
 /* ---- models of what lies between a program and that allocator ---- */
 
@@ -67,17 +60,16 @@ struct allocator_model {
     /* What the allocator is asked instead; NULL: the stream itself. `out` is initialised and gets
      * as many events as `in`. Several buffers may share the memory of one id; an event that asks
      * nothing of the allocator becomes STREAM_GRAPH, with the id that holds its memory. */
-    int (*rewrite)(const struct stream *in, struct stream *out, struct err *err);
+    void (*rewrite)(const struct stream *in, struct stream *out);
 };
 
-extern const struct allocator_model *const allocator_models[];
+extern const struct allocator_model allocator_models[];
 extern const size_t allocator_n_models;
 
 /* ERR_USAGE for an unknown name. */
 const struct allocator_model *allocator_find(const char *name, struct err *err);
 
-int allocator_reuse_equal_sizes(const struct stream *in, struct stream *out, struct err *err);
-int allocator_pool_graphs(const struct stream *in, struct stream *out, struct err *err);
+void allocator_reuse_equal_sizes(const struct stream *in, struct stream *out);
 
 /* ---- replay ---- */
 
@@ -118,12 +110,8 @@ double allocator_fragmentation(const struct allocator_report *report);
 
 /* Replay `stream`. Figures are compared where the stream has them and no model rewrites it. A
  * refused allocation gets no memory and its later free frees none; one that was refused in the
- * recording and is not here is freed at once. `on_event` (may be NULL) is
- * given the counts after every event. */
-int allocator_replay(const struct stream *stream, const struct allocator_model *model,
-                     const struct allocator_settings *settings,
-                     void (*on_event)(void *state, size_t event,
-                                      const struct allocator_counts *counts),
-                     void *state, struct allocator_report *report, struct err *err);
+ * recording and is not here is freed at once. */
+void allocator_replay(const struct stream *stream, const struct allocator_model *model,
+                      const struct allocator_settings *settings, struct allocator_report *report);
 
 #endif

@@ -1,5 +1,5 @@
-/* The insides of the caching allocator's model, shared by its rules (allocator_torch.c) and its
- * counting and checking (allocator_count.c). The rules alone write. */
+/* The insides of the caching allocator's model: its rules (allocator_torch.c) write them, tests
+ * check them. */
 #ifndef UNMASK_SIM_MEMORY_ALLOCATOR_BLOCKS_H
 #define UNMASK_SIM_MEMORY_ALLOCATOR_BLOCKS_H
 

@@ -4,73 +4,38 @@
  * section 3, observation 4). By default, a buffer of a graph takes over the memory of a buffer of
  * the same graph that has died before it and has the same size, the one that died last first; all
  * others are allocated and freed as in eager code. Such memory stays allocated between its two
- * owners. With config.memory_planning, the buffers that are born and die within one graph lie in a
- * pool that lives as long as any of them.
+ * owners (torch/_inductor/codegen/wrapper.py, MemoryPlanningLine).
  *
- * Where these models are kinder or harsher than Inductor: the stream they rewrite is that of eager
+ * Where this model is kinder or harsher than Inductor: the stream it rewrites is that of eager
  * code, so what Inductor's fusion of operators saves is not seen; sizes stand for sizes and types,
- * so a buffer may take over one of another type; pools are placed by first fit in the order of size
- * (planner.h) and one a graph, where Inductor grows a tree of splits and starts another pool when
- * the first takes no more.
- *
- * Inductor: torch/_inductor/codegen/wrapper.py (MemoryPlanningLine) and memory_planning.py. */
+ * so a buffer may take over one of another type. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/zeroed.h"
 #include "sim/memory/allocator.h"
-#include "sim/planner/planner.h"
-
-/* Of buffers within a pool (Inductor's ALIGN_BYTES). */
-enum { POOL_ALIGN_BYTES = 64 };
 
 /* What is known of an allocation of the stream being rewritten. */
 struct buffer {
     int64_t bytes;
-    size_t born, dies; /* events; dies is n_events when it is never freed */
-    size_t graph;      /* the event that begins its graph */
-    uint32_t owner;    /* the allocation whose memory it has */
-    bool is_taken;     /* another buffer has its memory after it */
+    size_t graph;   /* the event that begins its graph */
+    uint32_t owner; /* the allocation whose memory it has */
+    bool is_taken;  /* another buffer has its memory after it */
 };
 
-/* Whether a buffer dies in the graph in which it is born. */
-static bool is_intermediate(const struct buffer *buffer, size_t graph_end) {
-    return buffer->dies < graph_end;
-}
-
 static struct buffer *find_buffers(const struct stream *stream) {
-    struct buffer *buffers = calloc((size_t)stream->n_ids + 1, sizeof *buffers);
+    struct buffer *buffers = zeroed((size_t)stream->n_ids + 1, sizeof *buffers);
     size_t graph = 0;
-    ASSERT(buffers != NULL);
     for (size_t i = 0; i < stream->n_events; i++) {
         const struct stream_event *event = &stream->events[i];
         if (event->kind == STREAM_GRAPH) {
             graph = i;
         } else if (event->kind == STREAM_ALLOC || event->kind == STREAM_OOM) {
-            buffers[event->id] = (struct buffer){.bytes = event->bytes,
-                                                 .born = i,
-                                                 .dies = stream->n_events,
-                                                 .graph = graph,
-                                                 .owner = event->id};
-        } else if (event->kind == STREAM_FREE) {
-            buffers[event->id].dies = i;
+            buffers[event->id] =
+                (struct buffer){.bytes = event->bytes, .graph = graph, .owner = event->id};
         }
     }
     return buffers;
-}
-
-/* The end of the graph that begins at `graph`. */
-static size_t graph_end(const struct stream *stream, size_t graph) {
-    size_t i = graph + 1;
-    while (i < stream->n_events && stream->events[i].kind != STREAM_GRAPH) {
-        i++;
-    }
-    return i;
-}
-
-static void copy_head(const struct stream *in, struct stream *out) {
-    memcpy(out->source, in->source, sizeof out->source);
-    memcpy(out->model, in->model, sizeof out->model);
-    out->settings = in->settings;
 }
 
 static void append_as(struct stream *out, const struct stream_event *event,
@@ -79,8 +44,6 @@ static void append_as(struct stream *out, const struct stream_event *event,
     made.line = event->line;
     stream_append(out, &made);
 }
-
-/* ---- equal sizes ---- */
 
 /* Among `dead`, the buffer of that size that died last, or n_dead. */
 static size_t find_dead(const struct buffer *buffers, const uint32_t *dead, size_t n_dead,
@@ -95,9 +58,8 @@ static size_t find_dead(const struct buffer *buffers, const uint32_t *dead, size
 
 /* Which buffer takes over whose memory. */
 static void match_equal_sizes(const struct stream *stream, struct buffer *buffers) {
-    uint32_t *dead = malloc(((size_t)stream->n_ids + 1) * sizeof *dead);
+    uint32_t *dead = unwritten((size_t)stream->n_ids + 1, sizeof *dead);
     size_t n_dead = 0, graph = 0;
-    ASSERT(dead != NULL);
     for (size_t i = 0; i < stream->n_events; i++) {
         const struct stream_event *event = &stream->events[i];
         struct buffer *buffer = &buffers[event->id];
@@ -118,11 +80,9 @@ static void match_equal_sizes(const struct stream *stream, struct buffer *buffer
     free(dead);
 }
 
-int allocator_reuse_equal_sizes(const struct stream *in, struct stream *out, struct err *err) {
+void allocator_reuse_equal_sizes(const struct stream *in, struct stream *out) {
     struct buffer *buffers = find_buffers(in);
-    (void)err;
     match_equal_sizes(in, buffers);
-    copy_head(in, out);
     for (size_t i = 0; i < in->n_events; i++) {
         const struct stream_event *event = &in->events[i];
         const struct buffer *buffer = &buffers[event->id];
@@ -137,94 +97,4 @@ int allocator_reuse_equal_sizes(const struct stream *in, struct stream *out, str
     }
     out->n_ids = in->n_ids;
     free(buffers);
-    return 0;
-}
-
-/* ---- pools ---- */
-
-/* The pool of one graph: who is in it, and how large it must be. */
-struct graph_pool {
-    size_t first, end; /* events of the graph */
-    uint32_t *members; /* in the order of birth */
-    uint32_t n_members;
-    size_t last_death;
-    int64_t bytes;
-};
-
-static void gather(const struct stream *stream, const struct buffer *buffers,
-                   struct graph_pool *pool) {
-    pool->n_members = 0;
-    pool->last_death = 0;
-    for (size_t i = pool->first; i < pool->end; i++) {
-        const struct stream_event *event = &stream->events[i];
-        if (event->kind == STREAM_ALLOC && is_intermediate(&buffers[event->id], pool->end)) {
-            size_t dies = buffers[event->id].dies;
-            pool->members[pool->n_members++] = event->id;
-            pool->last_death = dies > pool->last_death ? dies : pool->last_death;
-        }
-    }
-}
-
-static int place(struct graph_pool *pool, const struct buffer *buffers, struct err *err) {
-    struct packing_buffer *placed = calloc((size_t)pool->n_members + 1, sizeof *placed);
-    int64_t *offset_bytes = calloc((size_t)pool->n_members + 1, sizeof *offset_bytes);
-    ASSERT(placed != NULL && offset_bytes != NULL);
-    for (uint32_t i = 0; i < pool->n_members; i++) {
-        const struct buffer *buffer = &buffers[pool->members[i]];
-        placed[i] = (struct packing_buffer){.first_time = (int64_t)buffer->born,
-                                            .last_time = (int64_t)buffer->dies,
-                                            .bytes = buffer->bytes,
-                                            .align_bytes = POOL_ALIGN_BYTES};
-    }
-    const struct planner *planner = planner_find("first-fit-size", err);
-    ASSERT(planner != NULL);
-    struct packing packing = {.buffers = placed, .n_buffers = pool->n_members};
-    struct plan_request request = {.packing = &packing};
-    struct plan plan = {.offset_bytes = offset_bytes};
-    int status = planner_solve(planner, &request, NULL, &plan, err);
-    pool->bytes = plan.peak_bytes;
-    free(placed);
-    free(offset_bytes);
-    return status;
-}
-
-/* The pool is allocated for its first member and freed with the last that dies. */
-static void append_pooled(const struct stream *in, struct stream *out, size_t i,
-                          const struct buffer *buffers, const struct graph_pool *pool) {
-    const struct stream_event *event = &in->events[i];
-    const struct buffer *buffer = &buffers[event->id];
-    bool is_of_buffer = event->kind == STREAM_ALLOC || event->kind == STREAM_FREE;
-    bool is_member =
-        is_of_buffer && buffer->graph == pool->first && is_intermediate(buffer, pool->end);
-    if (!is_member) {
-        append_as(out, event, event->kind, event->id, event->bytes);
-    } else if (event->kind == STREAM_ALLOC && event->id == pool->members[0]) {
-        append_as(out, event, STREAM_ALLOC, event->id, pool->bytes);
-    } else if (event->kind == STREAM_FREE && i == pool->last_death) {
-        append_as(out, event, STREAM_FREE, pool->members[0], 0);
-    } else {
-        append_as(out, event, STREAM_GRAPH, pool->members[0], 0);
-    }
-}
-
-int allocator_pool_graphs(const struct stream *in, struct stream *out, struct err *err) {
-    struct buffer *buffers = find_buffers(in);
-    struct graph_pool pool = {.members = calloc((size_t)in->n_ids + 1, sizeof *pool.members)};
-    int status = 0;
-    ASSERT(pool.members != NULL);
-    copy_head(in, out);
-    for (; status == 0 && pool.first < in->n_events; pool.first = pool.end) {
-        pool.end = graph_end(in, pool.first);
-        gather(in, buffers, &pool);
-        if (pool.n_members > 0) {
-            status = place(&pool, buffers, err);
-        }
-        for (size_t i = pool.first; status == 0 && i < pool.end; i++) {
-            append_pooled(in, out, i, buffers, &pool);
-        }
-    }
-    out->n_ids = in->n_ids;
-    free(pool.members);
-    free(buffers);
-    return status;
 }

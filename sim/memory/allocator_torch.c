@@ -33,7 +33,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/grow.h"
 #include "sim/base/num.h"
+#include "sim/base/zeroed.h"
 #include "sim/memory/allocator_blocks.h"
 
 /* Addresses of an expandable segment. PyTorch takes 9/8 of the device's memory, and no device has
@@ -60,11 +62,7 @@ size_t block_list_find(const struct block_list *list, int64_t bytes, int64_t add
 }
 
 static void list_add(struct block_list *list, struct allocator_block *block) {
-    if (list->n == list->room) {
-        list->room = 2 * list->room + 64;
-        list->blocks = realloc(list->blocks, list->room * sizeof(struct allocator_block *));
-        ASSERT(list->blocks != NULL);
-    }
+    list->blocks = grow(list->blocks, list->n, &list->room, sizeof *list->blocks);
     size_t at = block_list_find(list, block->bytes, block->address);
     memmove(&list->blocks[at + 1], &list->blocks[at],
             (list->n - at) * sizeof(struct allocator_block *));
@@ -110,23 +108,12 @@ static bool overlaps_another(const struct allocator *allocator, const struct seg
     return false;
 }
 
-static void append_segment(struct allocator *allocator, struct segment *segment) {
-    if (allocator->n_segments == allocator->room) {
-        allocator->room = 2 * allocator->room + 64;
-        allocator->segments =
-            realloc(allocator->segments, allocator->room * sizeof(struct segment *));
-        ASSERT(allocator->segments != NULL);
-    }
-    allocator->segments[allocator->n_segments++] = segment;
-}
-
 /* A segment of one free block, which is in no list yet. A wish for an address that other segments
  * hold (the recording it comes from went another way) is not heeded. */
 static struct allocator_block *make_segment(struct allocator *allocator, const struct pool *pool,
                                             int64_t bytes, int64_t unit_bytes, int64_t address) {
-    struct segment *segment = malloc(sizeof *segment);
-    struct allocator_block *block = malloc(sizeof *block);
-    ASSERT(segment != NULL && block != NULL);
+    struct segment *segment = unwritten(1, sizeof *segment);
+    struct allocator_block *block = unwritten(1, sizeof *block);
     *segment = (struct segment){.address = address,
                                 .bytes = bytes,
                                 .unit_bytes = unit_bytes,
@@ -142,7 +129,9 @@ static struct allocator_block *make_segment(struct allocator *allocator, const s
                                       .address = segment->address,
                                       .bytes = bytes,
                                       .is_mapped = unit_bytes == 0};
-    append_segment(allocator, segment);
+    allocator->segments = grow(allocator->segments, allocator->n_segments, &allocator->room,
+                               sizeof *allocator->segments);
+    allocator->segments[allocator->n_segments++] = segment;
     return block;
 }
 
@@ -161,8 +150,8 @@ static void drop_segment(struct allocator *allocator, struct allocator_block *bl
 
 /* Cut `block` after its first `bytes`; the rest is a new block like it, in no list. */
 static struct allocator_block *cut(struct allocator_block *block, int64_t bytes) {
-    struct allocator_block *rest = malloc(sizeof *rest);
-    ASSERT(rest != NULL && bytes > 0 && bytes < block->bytes);
+    struct allocator_block *rest = unwritten(1, sizeof *rest);
+    ASSERT(bytes > 0 && bytes < block->bytes);
     *rest = *block;
     rest->before = block;
     rest->address += bytes;
@@ -314,9 +303,8 @@ static void release_idle(struct allocator *allocator, struct pool *pool) {
     if (n == 0) {
         return;
     }
-    struct allocator_block **blocks = malloc(n * sizeof(struct allocator_block *));
-    ASSERT(blocks != NULL);
-    memcpy(blocks, pool->idle.blocks, n * sizeof(struct allocator_block *));
+    struct allocator_block **blocks = unwritten(n, sizeof *blocks);
+    memcpy(blocks, pool->idle.blocks, n * sizeof *blocks);
     for (size_t i = 0; i < n; i++) {
         if (blocks[i]->segment->unit_bytes > 0) {
             unmap(allocator, pool, blocks[i]);
@@ -495,11 +483,55 @@ void allocator_empty(struct allocator *allocator) {
     release_idle(allocator, &allocator->small);
 }
 
+/* ---- counting ---- */
+
+/* Of a free block: what stays when all idle memory is given back. */
+static int64_t stuck_bytes(const struct allocator_block *block) {
+    int64_t address;
+    if (block->segment->unit_bytes > 0) {
+        return block->bytes - block_whole_units(block, &address);
+    }
+    return block_fills_segment(block) ? 0 : block->bytes;
+}
+
+static int64_t list_stuck_bytes(const struct block_list *list) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        bytes += stuck_bytes(list->blocks[i]);
+    }
+    return bytes;
+}
+
+/* Contiguous mapped ranges of a segment. */
+static int64_t count_ranges(const struct segment *segment) {
+    int64_t n = 0;
+    if (segment->unit_bytes == 0) {
+        return 1;
+    }
+    for (const struct allocator_block *block = segment->first; block != NULL;
+         block = block->after) {
+        n += block->is_mapped && (block->before == NULL || !block->before->is_mapped);
+    }
+    return n;
+}
+
+struct allocator_counts allocator_counts(const struct allocator *allocator) {
+    struct allocator_counts counts = {
+        .reserved_bytes = allocator->reserved_bytes,
+        .allocated_bytes = allocator->allocated_bytes,
+        .inactive_bytes =
+            list_stuck_bytes(&allocator->small.idle) + list_stuck_bytes(&allocator->large.idle),
+    };
+    for (size_t i = 0; i < allocator->n_segments; i++) {
+        counts.n_segments += count_ranges(allocator->segments[i]);
+    }
+    return counts;
+}
+
 /* ---- opening, closing, reporting ---- */
 
 struct allocator *allocator_open(const struct allocator_settings *settings, bool is_expandable) {
-    struct allocator *allocator = calloc(1, sizeof *allocator);
-    ASSERT(allocator != NULL);
+    struct allocator *allocator = zeroed(1, sizeof *allocator);
     allocator->settings = *settings;
     allocator->is_expandable = is_expandable;
     allocator->small.is_small = true;
@@ -532,8 +564,4 @@ void allocator_close(struct allocator *allocator) {
 
 int64_t allocator_address(const struct allocator_block *block) {
     return block->address;
-}
-
-int64_t allocator_block_bytes(const struct allocator_block *block) {
-    return block->bytes;
 }

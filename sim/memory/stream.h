@@ -22,7 +22,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "sim/base/err.h"
 
@@ -91,10 +90,5 @@ struct stream_event stream_event_make(enum stream_event_kind kind, uint32_t id, 
 /* Read a file into an initialised, empty stream. ERR_WORLD names file and line and what was found
  * there: malformed lines, ids out of order, a free of what is not allocated. */
 int stream_read(const char *path, struct stream *stream, struct err *err);
-
-/* Write in the file format, all columns; ERR_WORLD naming `name` when the file cannot take it. */
-int stream_write(const struct stream *stream, FILE *file, const char *name, struct err *err);
-
-const char *stream_event_name(enum stream_event_kind kind);
 
 #endif

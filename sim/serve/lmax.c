@@ -109,8 +109,7 @@ static void replay(const struct stream *stream, uint32_t allocator, int64_t limi
     struct err err = {0};
     const struct allocator_model *model = allocator_find(models[allocator], &err);
     ASSERT(model != NULL);
-    int status = allocator_replay(stream, model, &settings, NULL, NULL, report, &err);
-    ASSERT(status == 0); /* these models fail for no stream that frees what it takes */
+    allocator_replay(stream, model, &settings, report);
 }
 
 /* Whether all steps of a run ask for the same: then two of them say it all. */

@@ -264,13 +264,12 @@ TEST(malformed_files_are_refused_with_their_line) {
     static const struct {
         const char *text, *rest;
     } cases[] = {
-        {"", ":1: expected the header of a table of steps"},
-        {"1,2,3\n", ":1: no column 'kind'; expected a table of steps"},
-        {"kind,steps," SYMBOLS ",measured_device_ns\n",
-         ":1: no column 'measured_wall_ns'; expected a table of steps"},
-        {"steps," HEAD, ":1: more than one column 'steps'; expected a table of steps"},
+        {"", ":1: found an empty file, expected a header"},
+        {"1,2,3\n", ":1: no column 'kind'"},
+        {"kind,steps," SYMBOLS ",measured_device_ns\n", ":1: no column 'measured_wall_ns'"},
+        {"steps," HEAD, ":1: more than one column 'steps'"},
         {HEAD "reuse,1," REUSE TIMES "reuse,1," REUSE ",4000000,50",
-         ":3: the line does not end: the file was cut off"},
+         ":3: found an unfinished last line, expected a newline"},
         {HEAD "reuse,1," REUSE TIMES "reuse,1\n",
          ":3: found 2 fields, expected 24 as in the header"},
         {HEAD "\n", ":2: found 1 field, expected 24 as in the header"},
@@ -303,9 +302,9 @@ TEST(malformed_files_are_refused_with_their_line) {
     char sentence[256];
     snprintf(sentence, sizeof sentence, "'%s' holds no steps", path);
     REFUSES(1, sentence, "profile", "accuracy", "--roofline", "--steps", path);
-    REFUSES(1, "cannot read 'no/such.csv': No such file or directory", "profile", "accuracy",
+    REFUSES(1, "cannot open no/such.csv: No such file or directory", "profile", "accuracy",
             "--roofline", "--steps", "no/such.csv");
-    REFUSES(1, "cannot read '/': Is a directory", "profile", "accuracy", "--roofline", "--steps",
+    REFUSES(1, "cannot read /: Is a directory", "profile", "accuracy", "--roofline", "--steps",
             "/");
     REFUSES(2, "profile accuracy needs --steps FILE", "profile", "accuracy", "--gpu", "h200");
 }

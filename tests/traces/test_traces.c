@@ -8,7 +8,7 @@
 
 #include "sim/base/arrival.h"
 #include "tests/support/suite.h"
-#include "traces/field.h"
+#include "sim/base/field.h"
 #include "traces/reader.h"
 #include "traces/transform.h"
 

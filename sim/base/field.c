@@ -1,4 +1,4 @@
-#include "traces/field.h"
+#include "sim/base/field.h"
 
 #include <inttypes.h>
 #include <math.h>

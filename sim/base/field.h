@@ -1,6 +1,6 @@
-/* A field of a trace row: numbers and times read strictly from text that need not end with NUL. */
-#ifndef UNMASK_TRACES_FIELD_H
-#define UNMASK_TRACES_FIELD_H
+/* A field of a table: numbers and times read strictly from text that need not end with NUL. */
+#ifndef UNMASK_SIM_BASE_FIELD_H
+#define UNMASK_SIM_BASE_FIELD_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 /* The latest time a field may name: 2^62 ns, 146 years, so that sums and differences fit. */
 #define FIELD_MAX_NS (INT64_C(1) << 62)
 
-/* One line of a trace, without its line ending. */
+/* One line of a file, without its line ending. */
 struct line {
     const char *path;
     uint64_t number; /* from 1 */

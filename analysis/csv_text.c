@@ -1,4 +1,4 @@
-#include "analysis/csv.h"
+#include "analysis/csv_text.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -9,10 +9,10 @@
 
 enum { MOST_BYTES = 1 << 26 };
 
-int csv_open(const char *path, struct csv *out, struct err *err) {
+int csv_text_open(const char *path, struct csv_text *out, struct err *err) {
     struct stat found = {.st_size = 0};
     FILE *file = fopen(path, "rb");
-    *out = (struct csv){.text = NULL};
+    *out = (struct csv_text){.text = NULL};
     if (file == NULL || fstat(fileno(file), &found) != 0 || !S_ISREG(found.st_mode)) {
         err_world(err, "cannot read '%s': %s", path,
                   file == NULL ? strerror(errno) : "it is not a file");
@@ -35,19 +35,19 @@ int csv_open(const char *path, struct csv *out, struct err *err) {
         return (int)err->kind;
     }
     text[size] = '\0';
-    *out = (struct csv){.text = text, .rest = text, .n_lines = 1};
+    *out = (struct csv_text){.text = text, .rest = text, .n_lines = 1};
     for (const char *c = text; *c != '\0'; c++) {
         out->n_lines += *c == '\n';
     }
     return 0;
 }
 
-void csv_close(struct csv *csv) {
+void csv_text_close(struct csv_text *csv) {
     free(csv->text);
-    *csv = (struct csv){.text = NULL};
+    *csv = (struct csv_text){.text = NULL};
 }
 
-char *csv_line(struct csv *csv) {
+char *csv_text_line(struct csv_text *csv) {
     char *line = csv->rest;
     if (*line == '\0') {
         return NULL;
@@ -62,7 +62,7 @@ char *csv_line(struct csv *csv) {
     return line;
 }
 
-int csv_split(char *line, char *cells[], int most) {
+int csv_text_split(char *line, char *cells[], int most) {
     int n = 0;
     char *in = line;
     for (;;) {
