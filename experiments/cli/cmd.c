@@ -21,6 +21,14 @@ int cmd_print_json(json_t *object, struct err *err) {
     return 0;
 }
 
+int cmd_print_table(const struct options *options, const struct table *table, struct err *err) {
+    if (options_has(options, "json")) {
+        return cmd_print_json(table_json(table), err);
+    }
+    table_print(table, stdout);
+    return 0;
+}
+
 double cmd_number(const json_t *summary, const char *key, const char *inner) {
     const json_t *value = json_object_get(summary, key);
     value = inner != NULL ? json_object_get(value, inner) : value;

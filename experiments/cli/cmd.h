@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "experiments/cli/options.h"
+#include "experiments/cli/table.h"
 
 struct command {
     const char *name;
@@ -28,6 +29,9 @@ extern const struct option json_options[];
 
 /* Takes `object`: prints it as `run --json` prints its summary. */
 int cmd_print_json(json_t *object, struct err *err);
+
+/* As JSON where --json was given, else for people. */
+int cmd_print_table(const struct options *options, const struct table *table, struct err *err);
 
 /* The number under `key` of a summary, or under `inner` of that object; NaN where there is none. */
 double cmd_number(const json_t *summary, const char *key, const char *inner);

@@ -49,43 +49,14 @@ static void add_bytes(struct table *table, double bytes) {
     table_shown(table, bytes, isfinite(bytes) ? num_format_bytes(text, sizeof text, bytes) : "-");
 }
 
-struct column {
-    const char *heading;
-    bool is_shown;
-};
-
 static struct table *open_table(const struct comparison *c, bool models_differ, bool kinds_differ) {
-    const struct column columns[] = {
-        {"system", true},
-        {"model", models_differ},
-        {"prices", kinds_differ},
-        {"tok/s", true},
-        {"x tok/s", true},
-        {"x mean", true},
-        {"mean_s", true},
-        {"p50_s", true},
-        {"p99_s", true},
-        {"ttft_s", true},
-        {"queue_s", true},
-        {"goodput", c->has_slo},
-        {"attain_%", c->has_slo},
-        {"done", true},
-        {"rejected", true},
-        {"batch", true},
-        {"max", true},
-        {"GPU_%", true},
-        {"MFU_%", true},
-        {"KV peak", true},
-        {"act. peak", true},
-    };
-    const char *headings[sizeof columns / sizeof columns[0]];
-    size_t n = 0;
-    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
-        if (columns[i].is_shown) {
-            headings[n++] = columns[i].heading;
-        }
-    }
-    return table_open(headings, n);
+    struct table *table = table_open("system");
+    table_columns(table, models_differ ? "model" : "");
+    table_columns(table, kinds_differ ? "prices" : "");
+    table_columns(table, "tok/s|x tok/s|x mean|mean_s|p50_s|p99_s|ttft_s|queue_s");
+    table_columns(table, c->has_slo ? "goodput|attain_%" : "");
+    table_columns(table, "done|rejected|batch|max|GPU_%|MFU_%|KV peak|act. peak");
+    return table;
 }
 
 static void add_row(struct table *table, const struct comparison *c, size_t i, bool models_differ,
@@ -110,12 +81,10 @@ static void add_row(struct table *table, const struct comparison *c, size_t i, b
         sample_cell(table, sample, Q_GOODPUT, 3);
         sample_cell(table, sample, Q_ATTAINMENT, 1);
     }
-    table_number(table, mean_of(sample, "completed"), "%.0f");
-    table_number(table, mean_of(sample, "rejected"), "%.0f");
-    table_number(table, mean_of(sample, "mean_batch"), "%.1f");
-    table_number(table, most_of(sample, "max_batch"), "%.0f");
-    table_number(table, 100 * mean_of(sample, "gpu_busy"), "%.1f");
-    table_number(table, 100 * mean_of(sample, "mfu"), "%.1f");
+    table_add(table, "%.0f %.0f %.1f %.0f %.1f %.1f", mean_of(sample, "completed"),
+              mean_of(sample, "rejected"), mean_of(sample, "mean_batch"),
+              most_of(sample, "max_batch"), 100 * mean_of(sample, "gpu_busy"),
+              100 * mean_of(sample, "mfu"));
     add_bytes(table, most_of(sample, "kv_peak_bytes"));
     add_bytes(table, most_of(sample, "activation_peak_bytes"));
 }
@@ -156,11 +125,10 @@ static void print_differences(const struct comparison *c, FILE *out) {
     static const enum quantity shown[] = {Q_THROUGHPUT, Q_MEAN, Q_P50, Q_P99, Q_TTFT, Q_GOODPUT};
     enum { N_SHOWN = sizeof shown / sizeof shown[0] };
     size_t n = c->has_slo ? N_SHOWN : N_SHOWN - 1;
-    const char *headings[N_SHOWN + 1] = {"difference"};
+    struct table *table = table_open("difference");
     for (size_t k = 0; k < n; k++) {
-        headings[k + 1] = quantity_texts[shown[k]].heading;
+        table_column(table, quantity_texts[shown[k]].heading);
     }
-    struct table *table = table_open(headings, n + 1);
     for (size_t i = 1; i < c->n; i++) {
         table_text(table, c->names[i]);
         for (size_t k = 0; k < n; k++) {

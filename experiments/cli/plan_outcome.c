@@ -51,20 +51,13 @@ const char *plan_result_of(const struct plan_outcome *o, int64_t bound, int64_t 
 
 struct table *plan_comparison(const struct plan_outcome *outcomes, size_t n,
                               int64_t capacity_bytes) {
-    static const char *const columns[] = {"planner", "peak_bytes", "peak",
-                                          "gap_%",   "nodes",      "result"};
-    struct table *table = table_open(columns, sizeof columns / sizeof columns[0]);
+    struct table *table = table_open("planner|peak_bytes|peak|gap_%|nodes|result");
     int64_t bound = plan_best_bound(outcomes, n);
     for (size_t i = 0; i < n; i++) {
         const struct plan_outcome *o = &outcomes[i];
-        char text[32];
-        table_text(table, o->planner);
-        table_whole(table, o->peak_bytes);
-        table_shown(table, (double)o->peak_bytes,
-                    num_format_bytes(text, sizeof text, (double)o->peak_bytes));
-        table_number(table, plan_gap_percent(o), "%.2f");
-        table_whole(table, (int64_t)o->n_nodes);
-        table_text(table, plan_result_of(o, bound, capacity_bytes));
+        table_add(table, "s i b %.2f i s", o->planner, o->peak_bytes, o->peak_bytes,
+                  plan_gap_percent(o), (int64_t)o->n_nodes,
+                  plan_result_of(o, bound, capacity_bytes));
     }
     return table;
 }

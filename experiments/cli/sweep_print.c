@@ -98,31 +98,17 @@ static double mean_of(const struct sample *sample, const char *key) {
 }
 
 static struct table *open_table(const struct sweep *sweep) {
-    const char *columns[TABLE_MOST_COLUMNS] = {NULL};
-    size_t n = 0;
+    struct table *table = table_open("");
     for (size_t a = 0; a < sweep->n_axes; a++) {
-        columns[n++] = sweep->axes[a].name;
+        table_column(table, sweep->axes[a].name);
     }
-    if (!has_axis(sweep, AXIS_MODEL)) {
-        columns[n++] = "model";
-    }
-    columns[n++] = "tok/s";
-    if (compares_systems(sweep)) {
-        columns[n++] = "x tok/s";
-        columns[n++] = "x mean";
-    }
-    columns[n++] = "mean_s";
-    columns[n++] = "p99_s";
-    columns[n++] = "ttft_s";
-    if (sweep->has_slo) {
-        columns[n++] = "goodput";
-        columns[n++] = "attain_%";
-    }
-    static const char *const last[] = {"done", "rejected", "prices", "note"};
-    for (size_t i = 0; i < sizeof last / sizeof last[0]; i++) {
-        columns[n++] = last[i];
-    }
-    return table_open(columns, n);
+    table_columns(table, has_axis(sweep, AXIS_MODEL) ? "" : "model");
+    table_columns(table, "tok/s");
+    table_columns(table, compares_systems(sweep) ? "x tok/s|x mean" : "");
+    table_columns(table, "mean_s|p99_s|ttft_s");
+    table_columns(table, sweep->has_slo ? "goodput|attain_%" : "");
+    table_columns(table, "done|rejected|prices|note");
+    return table;
 }
 
 static const char *why_none(const struct sweep *sweep, size_t point) {
@@ -157,9 +143,8 @@ static void add_row(const struct sweep *sweep, size_t point, struct table *table
         sample_cell(table, sample, Q_GOODPUT, 3);
         sample_cell(table, sample, Q_ATTAINMENT, 1);
     }
-    table_number(table, mean_of(sample, "completed"), "%.0f");
-    table_number(table, mean_of(sample, "rejected"), "%.0f");
-    table_text(table, json_string_value(json_object_get(any, "profile_kind")));
+    table_add(table, "%.0f %.0f s", mean_of(sample, "completed"), mean_of(sample, "rejected"),
+              json_string_value(json_object_get(any, "profile_kind")));
     char codes[WARNING_CODES_CHARS];
     struct warnings warnings = warnings_of(sweep, point);
     const char *why = why_none(sweep, point);

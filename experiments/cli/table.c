@@ -2,10 +2,12 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/err.h"
+#include "sim/base/num.h"
 
 struct cell {
     char *text;
@@ -13,18 +15,35 @@ struct cell {
 };
 
 struct table {
-    const char *columns[TABLE_MOST_COLUMNS];
+    char *columns[TABLE_MOST_COLUMNS];
     size_t n_columns;
     struct cell *cells;
     size_t n_cells, room;
 };
 
-struct table *table_open(const char *const *columns, size_t n_columns) {
-    ASSERT(n_columns > 0 && n_columns <= TABLE_MOST_COLUMNS);
+static void add_column(struct table *table, const char *name, size_t length) {
+    ASSERT(table->n_columns < TABLE_MOST_COLUMNS && table->n_cells == 0);
+    char *column = strndup(name, length);
+    ASSERT(column != NULL);
+    table->columns[table->n_columns++] = column;
+}
+
+void table_column(struct table *table, const char *name) {
+    add_column(table, name, strlen(name));
+}
+
+void table_columns(struct table *table, const char *names) {
+    while (*names != '\0') {
+        size_t length = strcspn(names, "|");
+        add_column(table, names, length);
+        names += length + (names[length] == '|');
+    }
+}
+
+struct table *table_open(const char *columns) {
     struct table *table = calloc(1, sizeof *table);
     ASSERT(table != NULL);
-    memcpy(table->columns, columns, n_columns * sizeof *columns);
-    table->n_columns = n_columns;
+    table_columns(table, columns);
     return table;
 }
 
@@ -35,6 +54,9 @@ void table_close(struct table *table) {
     for (size_t i = 0; i < table->n_cells; i++) {
         free(table->cells[i].text);
         json_decref(table->cells[i].value);
+    }
+    for (size_t c = 0; c < table->n_columns; c++) {
+        free(table->columns[c]);
     }
     free(table->cells);
     free(table);
@@ -76,6 +98,43 @@ void table_whole(struct table *table, int64_t value) {
 
 void table_shown(struct table *table, double value, const char *text) {
     add(table, text, isfinite(value) ? json_real(value) : json_null());
+}
+
+static void table_bytes(struct table *table, double bytes) {
+    char text[32];
+    table_shown(table, bytes, num_format_bytes(text, sizeof text, bytes));
+}
+
+void table_add(struct table *table, const char *forms, ...) {
+    va_list args;
+    va_start(args, forms);
+    while (*forms != '\0') {
+        char form[16];
+        size_t length = strcspn(forms, " ");
+        snprintf(form, sizeof form, "%.*s", (int)length, forms);
+        forms += length + (forms[length] == ' ');
+        switch (form[0]) {
+        case 's':
+            table_text(table, va_arg(args, const char *));
+            break;
+        case 'i':
+            table_whole(table, va_arg(args, int64_t));
+            break;
+        case 'u':
+            table_whole(table, va_arg(args, uint32_t));
+            break;
+        case 'b':
+            table_bytes(table, (double)va_arg(args, int64_t));
+            break;
+        case '%':
+            table_number(table, va_arg(args, double), form);
+            break;
+        default:
+            ASSERT(form[0] == '-');
+            table_text(table, NULL);
+        }
+    }
+    va_end(args);
 }
 
 /* Characters on the screen: UTF-8 continuation bytes take no room. */

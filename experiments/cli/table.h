@@ -10,11 +10,19 @@ enum { TABLE_MOST_COLUMNS = 40 };
 
 struct table;
 
-/* A column's name is its heading and its key. */
-struct table *table_open(const char *const *columns, size_t n_columns);
+/* Of columns "NAME|NAME|...", or "" of none so far; a name is heading and key. More may follow
+ * before the first cell: such a list, or one name as it stands. */
+struct table *table_open(const char *columns);
+void table_columns(struct table *table, const char *names);
+void table_column(struct table *table, const char *name);
 void table_close(struct table *table); /* NULL is fine */
 
-/* Append the next cell, row by row. NULL text and a NaN are unknown: "-" and null. */
+/* Append cells, a word of `forms` and an argument each: s a text, i an int64_t, u a uint32_t, b an
+ * int64_t of bytes, %.2f or the like a double; - is unknown and has no argument. NULL text and a
+ * NaN are unknown, too: "-" and null. */
+void table_add(struct table *table, const char *forms, ...);
+
+/* Append the next cell. */
 void table_text(struct table *table, const char *text);
 void table_number(struct table *table, double value, const char *format);
 void table_whole(struct table *table, int64_t value);

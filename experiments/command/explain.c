@@ -42,11 +42,12 @@ static double measured_scale(const struct system *system, const struct measured_
 static struct table *operators(const struct system *system, const struct asked_step *step,
                                const struct step_price *price,
                                const struct measured_step *measured) {
-    static const char *const columns[] = {"operator", "kind",    "times",       "ms",
-                                          "share_%",  "TFLOP/s", "GB/s",        "bound",
-                                          "price",    "from",    "measured_ms", "error_%"};
-    size_t n_columns = sizeof columns / sizeof columns[0];
-    struct table *table = table_open(columns, measured != NULL ? n_columns : n_columns - 2);
+    struct table *table =
+        table_open("operator|kind|times|ms|share_%|TFLOP/s|GB/s|bound|price|from");
+    if (measured != NULL) {
+        table_column(table, "measured_ms");
+        table_column(table, "error_%");
+    }
     struct op_price prices[GRAPH_MAX_OPS];
     double sum_ns = 0, scale = measured != NULL ? measured_scale(system, measured) : 0;
     cost_explain(system->cost, &step->shape,
@@ -59,38 +60,21 @@ static struct table *operators(const struct system *system, const struct asked_s
         }
         char name[96];
         snprintf(name, sizeof name, "%s/%s", system->graph.segments[op->segment].name, op->name);
-        table_text(table, name);
-        table_text(table, op_kind_names[op->kind]);
-        table_whole(table, p->executions);
-        table_number(table, p->ns * 1e-6, "%.3f");
-        table_number(table, 100 * p->ns / price->device_ns, "%.1f");
-        table_number(table, rate(p->flops, p->ns, 1e-3), "%.1f");
-        table_number(table, rate(p->bytes, p->ns, 1), "%.0f");
-        table_text(table, op_bound_names[p->bound]);
-        table_text(table, price_match_words[p->match]);
-        table_text(table, provenance_words[p->kind]);
+        table_add(table, "s s u %.3f %.1f %.1f %.0f s s s", name, op_kind_names[op->kind],
+                  p->executions, p->ns * 1e-6, 100 * p->ns / price->device_ns,
+                  rate(p->flops, p->ns, 1e-3), rate(p->bytes, p->ns, 1), op_bound_names[p->bound],
+                  price_match_words[p->match], provenance_words[p->kind]);
+        double ns = measured != NULL ? scale * measured->op_ns[i] : 0;
         if (measured != NULL) {
-            double ns = scale * measured->op_ns[i];
-            table_number(table, ns > 0 ? ns * 1e-6 : NAN, "%.3f");
-            table_number(table, ns > 0 ? 100 * (p->ns / ns - 1) : NAN, "%+.1f");
+            table_add(table, ns > 0 ? "%.3f %+.1f" : "- -", ns * 1e-6, 100 * (p->ns / ns - 1));
         }
         sum_ns += p->ns;
     }
     double other_ns = price->device_ns - sum_ns;
     if (other_ns > 0.5) {
-        table_text(table, "other launches");
-        table_text(table, NULL);
-        table_text(table, NULL);
-        table_number(table, other_ns * 1e-6, "%.3f");
-        table_number(table, 100 * other_ns / price->device_ns, "%.1f");
-        table_text(table, NULL);
-        table_text(table, NULL);
-        table_text(table, op_bound_names[BOUND_LAUNCH]);
-        table_text(table, "runtime");
-        table_text(table, NULL);
-        for (int i = 0; i < (measured != NULL ? 2 : 0); i++) {
-            table_text(table, NULL);
-        }
+        table_add(table, "s - - %.3f %.1f - - s s -", "other launches", other_ns * 1e-6,
+                  100 * other_ns / price->device_ns, op_bound_names[BOUND_LAUNCH], "runtime");
+        table_add(table, measured != NULL ? "- -" : "");
     }
     return table;
 }

@@ -214,27 +214,32 @@ static int write_tables(const struct paper_result *rows, size_t n, const char *s
 
 /* The rows of a study of the kind `table`. */
 static int print_rows(struct tables *tables, struct err *err) {
-    json_t *rows = NULL, *value;
-    const char *columns[TABLE_MOST_COLUMNS], *key;
-    size_t n = 0;
+    json_t *rows = NULL, *row, *value;
+    size_t i, n = 0;
+    const char *key;
     if (tables_select(tables, "SELECT * FROM drawn ORDER BY rowid", "drawn", &rows, err) != 0) {
         return (int)err->kind;
     }
+    struct table *table = table_open("");
     json_object_foreach(json_array_get(rows, 0), key, value) {
-        if (n < TABLE_MOST_COLUMNS) {
-            columns[n++] = key;
+        if (n++ < TABLE_MOST_COLUMNS) {
+            table_column(table, key);
         }
     }
-    struct table *table = n > 0 ? table_open(columns, n) : NULL;
-    for (size_t i = 0; i < n * json_array_size(rows); i++) {
-        value = json_object_get(json_array_get(rows, i / n), columns[i % n]);
-        if (json_is_number(value)) {
-            table_number(table, json_number_value(value), "%.6g");
-        } else {
-            table_text(table, json_string_value(value));
+    json_array_foreach(rows, i, row) {
+        size_t column = 0;
+        json_object_foreach(row, key, value) {
+            if (column++ == TABLE_MOST_COLUMNS) {
+                break;
+            }
+            if (json_is_number(value)) {
+                table_number(table, json_number_value(value), "%.6g");
+            } else {
+                table_text(table, json_string_value(value));
+            }
         }
     }
-    if (table != NULL) {
+    if (n > 0) {
         table_print(table, stdout);
     }
     table_close(table);

@@ -70,11 +70,9 @@ struct line {
     double roofline; /* share of the priced time that no profile has rows for */
 };
 
-static const char *const columns[] = {
-    "system",     "model",        "gpu",       "prompt_share", "canvas",    "attention_chunks",
-    "ffn_chunks", "logit_chunks", "workspace", "plan_ms",      "priced_ms", "step_ms",
-    "spread_%",   "attention_ms", "ffn_ms",    "logits_ms",    "roofline_%"};
-enum { N_COLUMNS = sizeof columns / sizeof columns[0] };
+static const char columns[] =
+    "system|model|gpu|prompt_share|canvas|attention_chunks|ffn_chunks|logit_chunks|workspace|"
+    "plan_ms|priced_ms|step_ms|spread_%|attention_ms|ffn_ms|logits_ms|roofline_%";
 
 /* ---- asking ---- */
 
@@ -210,25 +208,11 @@ static void add_ms(struct table *table, double ns) {
 }
 
 static void add_line(struct table *table, const struct line *line) {
-    char text[32];
-    table_text(table, line->system->name);
-    table_text(table, line->system->model->name);
-    table_text(table, line->system->gpu->name);
-    table_number(table, line->share, "%g");
-    table_whole(table, line->canvas_tokens);
-    for (int kind = 0; kind < CHUNK_KINDS; kind++) {
-        if (line->fits) {
-            table_whole(table, line->n_chunks[kind]);
-        } else {
-            table_text(table, NULL);
-        }
-    }
-    if (line->workspace_bytes > 0) {
-        table_shown(table, (double)line->workspace_bytes,
-                    num_format_bytes(text, sizeof text, (double)line->workspace_bytes));
-    } else {
-        table_text(table, NULL);
-    }
+    const uint32_t *n = line->n_chunks;
+    table_add(table, "s s s %g u", line->system->name, line->system->model->name,
+              line->system->gpu->name, line->share, line->canvas_tokens);
+    table_add(table, line->fits ? "u u u" : "- - -", n[0], n[1], n[2]);
+    table_add(table, line->workspace_bytes > 0 ? "b" : "-", line->workspace_bytes);
     add_ms(table, line->plan_ns);
     add_ms(table, line->price_ns);
     add_ms(table, line->step_ns);
@@ -355,19 +339,15 @@ static int show_system(const struct question *q, const char *name, struct table 
 
 static int show_all(const struct options *options, const struct question *q, FILE *csv,
                     struct err *err) {
-    struct table *table = table_open(columns, N_COLUMNS);
+    struct table *table = table_open(columns);
     int status = 0;
-    for (size_t i = 0; csv != NULL && i < N_COLUMNS; i++) {
-        fprintf(csv, "%s%s", columns[i], i + 1 < N_COLUMNS ? "," : "\n");
+    for (const char *c = columns; csv != NULL && c <= columns + strlen(columns); c++) {
+        fputc(*c == '|' ? ',' : *c == '\0' ? '\n' : *c, csv);
     }
     for (size_t i = 0; status == 0 && i < q->n_systems; i++) {
         status = show_system(q, q->names[i], table, csv, err);
     }
-    if (status == 0 && options_has(options, "json")) {
-        status = cmd_print_json(table_json(table), err);
-    } else if (status == 0) {
-        table_print(table, stdout);
-    }
+    status = status == 0 ? cmd_print_table(options, table, err) : status;
     table_close(table);
     return status;
 }

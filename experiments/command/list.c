@@ -24,8 +24,7 @@ static const struct option *const options_of_list[] = {json_options, NULL};
 
 /* ---- parameters ---- */
 
-static const char *const param_columns[] = {"of", "key", "unit", "range", "initial", "meaning"};
-enum { N_PARAM_COLUMNS = sizeof param_columns / sizeof param_columns[0] };
+static const char param_columns[] = "of|key|unit|range|initial|meaning";
 
 static const char *range_text(const struct param *param, char *text, size_t size) {
     if (param->type == PARAM_WORD) {
@@ -47,104 +46,73 @@ static void add_params(struct table *table, const char *of, const char *prefix,
     for (size_t i = 0; i < n; i++) {
         char key[128], range[256];
         snprintf(key, sizeof key, "%s%s", prefix, params[i].name);
-        table_text(table, of);
-        table_text(table, key);
-        table_text(table, params[i].unit);
-        table_text(table, range_text(&params[i], range, sizeof range));
-        table_text(table, params[i].initial);
-        table_text(table, params[i].doc);
+        table_add(table, "s s s s s s", of, key, params[i].unit,
+                  range_text(&params[i], range, sizeof range), params[i].initial, params[i].doc);
     }
 }
 
 /* ---- the sections: `rows` always, `params` where there are any ---- */
 
 struct listing {
+    enum policy_kind kind; /* of a section of policies */
     struct table *rows, *params;
     struct err *err;
 };
 
-static const char *const name_doc[] = {"name", "what"};
+static const char name_doc[] = "name|what";
 
 static int list_system(void *state, const char *name, const char *doc) {
-    struct listing *out = state;
-    table_text(out->rows, name);
-    table_text(out->rows, doc);
+    table_add(((struct listing *)state)->rows, "s s", name, doc);
     return 0;
 }
 
 static void list_systems(struct listing *out) {
-    out->rows = table_open(name_doc, 2);
+    out->rows = table_open(name_doc);
     (void)system_list(list_system, out, out->err);
-    out->params = table_open(param_columns, N_PARAM_COLUMNS);
+    out->params = table_open(param_columns);
     add_params(out->params, "every system", "", system_params, system_n_params);
 }
 
-static void list_policies(struct listing *out, enum policy_kind kind) {
-    out->rows = table_open(name_doc, 2);
-    out->params = table_open(param_columns, N_PARAM_COLUMNS);
+static void list_policies(struct listing *out) {
+    out->rows = table_open(name_doc);
+    out->params = table_open(param_columns);
     char prefix[32];
-    snprintf(prefix, sizeof prefix, "%s.", policy_kind_names[kind]);
-    for (size_t i = 0; i < policy_count(kind); i++) {
-        const struct policy *policy = policy_at(kind, i);
-        table_text(out->rows, policy->name);
-        table_text(out->rows, policy->doc);
+    snprintf(prefix, sizeof prefix, "%s.", policy_kind_names[out->kind]);
+    for (size_t i = 0; i < policy_count(out->kind); i++) {
+        const struct policy *policy = policy_at(out->kind, i);
+        table_add(out->rows, "s s", policy->name, policy->doc);
         add_params(out->params, policy->name, prefix, policy->params, policy->n_params);
     }
 }
 
-static void list_schedulers(struct listing *out) {
-    list_policies(out, POLICY_SCHEDULER);
-}
-
-static void list_caches(struct listing *out) {
-    list_policies(out, POLICY_CACHE);
-}
-
-static void list_decoders(struct listing *out) {
-    list_policies(out, POLICY_DECODER);
-}
-
-static void list_routers(struct listing *out) {
-    list_policies(out, POLICY_ROUTER);
-}
-
 static void list_planners(struct listing *out) {
-    out->rows = table_open(name_doc, 2);
+    out->rows = table_open(name_doc);
     for (size_t i = 0; i < planner_table_size; i++) {
-        table_text(out->rows, planner_table[i].name);
-        table_text(out->rows, planner_table[i].doc);
+        table_add(out->rows, "s s", planner_table[i].name, planner_table[i].doc);
     }
 }
 
 static void list_runtimes(struct listing *out) {
-    static const char *const columns[] = {"name", "what", "source"};
-    out->rows = table_open(columns, 3);
+    out->rows = table_open("name|what|source");
     const struct runtime_preset *const *runtimes = runtime_all(out->err);
     for (size_t i = 0; runtimes != NULL && runtimes[i] != NULL; i++) {
-        table_text(out->rows, runtimes[i]->name);
-        table_text(out->rows, runtimes[i]->doc);
-        table_text(out->rows, runtimes[i]->source);
+        table_add(out->rows, "s s s", runtimes[i]->name, runtimes[i]->doc, runtimes[i]->source);
     }
-    out->params = table_open(param_columns, N_PARAM_COLUMNS);
+    out->params = table_open(param_columns);
     add_params(out->params, "every runtime", "runtime.", runtime_params, runtime_n_params);
 }
 
 static int list_host(void *state, const struct host *host, const char *doc) {
-    struct listing *out = state;
-    table_text(out->rows, host->name);
-    table_number(out->rows, host->factor, "%.4g");
-    table_text(out->rows, provenance_words[host->provenance.kind]);
-    table_text(out->rows, host->gpus[0] != '\0' ? host->gpus : NULL);
-    table_text(out->rows, doc);
-    table_text(out->rows, host->provenance.source);
+    table_add(((struct listing *)state)->rows, "s %.4g s s s s", host->name, host->factor,
+              provenance_words[host->provenance.kind], host->gpus[0] != '\0' ? host->gpus : NULL,
+              doc, host->provenance.source);
     return 0;
 }
 
 static void list_hosts(struct listing *out) {
-    static const char *const columns[] = {"name", "factor", "kind", "gpu", "what", "source"};
-    out->rows = table_open(columns, sizeof columns / sizeof columns[0]);
+    out->rows = table_open("name|factor|kind|gpu|what|source");
     (void)host_list(list_host, out, out->err);
-    out->params = table_open(param_columns, N_PARAM_COLUMNS);
+    out->params = table_open(param_columns);
     add_params(out->params, "every host", "host.", host_params, host_n_params);
 }
 
@@ -168,34 +136,25 @@ static void add_mixture(struct table *rows, const struct model *m) {
     }
     snprintf(router + n, sizeof router - (size_t)n, "%s%s, x %g", m->expert_bias ? ", bias" : "",
              m->norm_topk ? ", normalised" : "", m->routed_scale);
-    table_text(rows, m->experts > 0 ? experts : NULL);
-    table_text(rows, m->experts > 0 ? router : NULL);
+    table_add(rows, "s s", m->experts > 0 ? experts : NULL, m->experts > 0 ? router : NULL);
 }
 
 static void list_models(struct listing *out) {
-    static const char *const columns[] = {"name",     "title",   "parameters", "weights",
-                                          "KV/token", "rotated", "positions",  "attention",
-                                          "block",    "experts", "router",     "source"};
-    out->rows = table_open(columns, sizeof columns / sizeof columns[0]);
+    out->rows = table_open("name|title|parameters|weights|KV/token|rotated|positions|attention|"
+                           "block|experts|router|source");
     const struct model *const *models = model_all(out->err);
     for (size_t i = 0; models != NULL && models[i] != NULL; i++) {
         const struct model *model = models[i];
-        double weights = (double)model_weights_bytes(model);
-        double kv = (double)model_kv_bytes_per_token(model);
         double parameters = (double)model_parameters(model);
         char text[32];
-        table_text(out->rows, model->name);
-        table_text(out->rows, model->title);
+        table_add(out->rows, "s s", model->name, model->title);
         snprintf(text, sizeof text, "%.2f B", parameters * 1e-9);
         table_shown(out->rows, parameters, text);
-        table_shown(out->rows, weights, num_format_bytes(text, sizeof text, weights));
-        table_shown(out->rows, kv, num_format_bytes(text, sizeof text, kv));
         snprintf(text, sizeof text, "%" PRIu32 " of %" PRIu32, model_rotary_dim(model),
                  model->head_dim);
-        table_text(out->rows, text);
-        table_whole(out->rows, model->max_positions);
-        table_text(out->rows, attention_mask_names[model->mask]);
-        table_whole(out->rows, model->block_tokens);
+        table_add(out->rows, "b b s u s u", model_weights_bytes(model),
+                  model_kv_bytes_per_token(model), text, model->max_positions,
+                  attention_mask_names[model->mask], model->block_tokens);
         add_mixture(out->rows, model);
         table_text(out->rows, model->source);
     }
@@ -229,52 +188,39 @@ static const char *profile_words(const struct gpu *gpu, char *text, size_t size)
 }
 
 static void list_gpus(struct listing *out) {
-    static const char *const columns[] = {"name", "title", "memory", "TFLOP/s",
-                                          "GB/s", "SMs",   "prices", "source"};
-    out->rows = table_open(columns, sizeof columns / sizeof columns[0]);
+    out->rows = table_open("name|title|memory|TFLOP/s|GB/s|SMs|prices|source");
     const struct gpu *const *gpus = gpu_all(out->err);
     for (size_t i = 0; gpus != NULL && gpus[i] != NULL; i++) {
         const struct gpu *gpu = gpus[i];
         char text[160];
-        table_text(out->rows, gpu->name);
-        table_text(out->rows, gpu->title);
-        table_shown(out->rows, (double)gpu->memory_bytes,
-                    num_format_bytes(text, sizeof text, (double)gpu->memory_bytes));
-        table_number(out->rows, gpu->peak_bf16_flops * 1e-12, "%.4g");
-        table_number(out->rows, gpu->peak_bandwidth * 1e-9, "%.4g");
-        table_whole(out->rows, gpu->sms);
-        table_text(out->rows, profile_words(gpu, text, sizeof text));
-        table_text(out->rows, gpu->source);
+        table_add(out->rows, "s s b %.4g %.4g u s s", gpu->name, gpu->title, gpu->memory_bytes,
+                  gpu->peak_bf16_flops * 1e-12, gpu->peak_bandwidth * 1e-9, gpu->sms,
+                  profile_words(gpu, text, sizeof text), gpu->source);
     }
 }
 
 static void list_profiles(struct listing *out) {
-    static const char *const columns[] = {"gpu", "file", "kind"};
-    out->rows = table_open(columns, 3);
+    out->rows = table_open("gpu|file|kind");
     const struct gpu *const *gpus = gpu_all(out->err);
     for (size_t i = 0; gpus != NULL && gpus[i] != NULL; i++) {
         char file[256], text[64];
         if (gpus[i]->profile != NULL) {
             snprintf(file, sizeof file, "kernels/profiles/%s", gpus[i]->profile);
-            table_text(out->rows, gpus[i]->name);
-            table_text(out->rows, file);
-            table_text(out->rows, profile_words(gpus[i], text, sizeof text));
+            table_add(out->rows, "s s s", gpus[i]->name, file,
+                      profile_words(gpus[i], text, sizeof text));
         }
     }
 }
 
 static void list_workloads(struct listing *out) {
-    static const char *const columns[] = {"name", "requests", "provenance", "note"};
-    out->rows = table_open(columns, 4);
+    out->rows = table_open("name|requests|provenance|note");
     char **names = workload_names();
     for (size_t i = 0; names[i] != NULL; i++) {
         struct workload *workload = NULL;
         struct workload_options options = {.seed = 1};
         if (workload_open(names[i], &options, &workload, out->err) == 0) {
-            table_text(out->rows, names[i]);
-            table_whole(out->rows, (int64_t)workload_requests(workload));
-            table_text(out->rows, workload_provenance(workload));
-            table_text(out->rows, workload_note(workload));
+            table_add(out->rows, "s i s s", names[i], (int64_t)workload_requests(workload),
+                      workload_provenance(workload), workload_note(workload));
             workload_close(workload);
         }
         free(names[i]);
@@ -283,69 +229,60 @@ static void list_workloads(struct listing *out) {
 }
 
 static void list_arrivals(struct listing *out) {
-    out->rows = table_open(name_doc, 2);
-    out->params = table_open(param_columns, N_PARAM_COLUMNS);
+    out->rows = table_open(name_doc);
+    out->params = table_open(param_columns);
     for (size_t i = 0; process_at(i) != NULL; i++) {
         const struct process *process = process_at(i);
-        table_text(out->rows, process->name);
-        table_text(out->rows, process->doc);
+        table_add(out->rows, "s s", process->name, process->doc);
         add_params(out->params, process->name, "workload.arrivals.", process->params,
                    process->n_params);
     }
 }
 
 static void list_lengths(struct listing *out) {
-    out->rows = table_open(name_doc, 2);
-    out->params = table_open(param_columns, N_PARAM_COLUMNS);
+    out->rows = table_open(name_doc);
+    out->params = table_open(param_columns);
     for (size_t i = 0; length_model_at(i) != NULL; i++) {
         const struct length_model *model = length_model_at(i);
         char name[64];
         snprintf(name, sizeof name, "%s%s", model->name, model->has_set ? ":SET" : "");
-        table_text(out->rows, name);
-        table_text(out->rows, model->doc);
+        table_add(out->rows, "s s", name, model->doc);
         /* Outputs take the same keys after workload.output. */
         add_params(out->params, model->name, "workload.input.", model->params, model->n_params);
     }
 }
 
 static void list_traces(struct listing *out) {
-    static const char *const columns[] = {"file", "format", "arrivals"};
-    out->rows = table_open(columns, 3);
+    out->rows = table_open("file|format|arrivals");
     char pattern[1024];
     glob_t found = {0};
-    if (glob(data_path(pattern, sizeof pattern, "traces/samples/*.{csv,jsonl}"), GLOB_BRACE, NULL,
-             &found) == 0) {
-        for (size_t i = 0; i < found.gl_pathc; i++) {
-            struct trace *trace = NULL;
-            if (trace_open(found.gl_pathv[i], &trace, out->err) == 0) {
-                table_text(out->rows, found.gl_pathv[i]);
-                table_text(out->rows, trace_format(trace));
-                table_text(out->rows, trace_has_times(trace) ? "yes" : "lengths only");
-                trace_close(trace);
-            }
+    data_path(pattern, sizeof pattern, "traces/samples/*.{csv,jsonl}");
+    (void)glob(pattern, GLOB_BRACE, NULL, &found);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        struct trace *trace = NULL;
+        if (trace_open(found.gl_pathv[i], &trace, out->err) == 0) {
+            table_add(out->rows, "s s s", found.gl_pathv[i], trace_format(trace),
+                      trace_has_times(trace) ? "yes" : "lengths only");
+            trace_close(trace);
         }
     }
     globfree(&found);
 }
 
 static void list_experiments(struct listing *out) {
-    static const char *const columns[] = {"name", "title"};
-    out->rows = table_open(columns, 2);
+    out->rows = table_open("name|title");
     char pattern[1024];
     glob_t found = {0};
-    if (glob(data_path(pattern, sizeof pattern, "experiments/studies/*/*.ini"), 0, NULL, &found) ==
-        0) {
-        for (size_t i = 0; i < found.gl_pathc; i++) {
-            struct config config;
-            if (config_read(found.gl_pathv[i], &config, out->err) == 0) {
-                const struct config_entry *title = config_find(&config, "figure", "title");
-                char name[128];
-                const char *base = strrchr(found.gl_pathv[i], '/') + 1;
-                snprintf(name, sizeof name, "%.*s", (int)strcspn(base, "."), base);
-                table_text(out->rows, name);
-                table_text(out->rows, title != NULL ? title->value : NULL);
-                config_fini(&config);
-            }
+    (void)glob(data_path(pattern, sizeof pattern, "experiments/studies/*/*.ini"), 0, NULL, &found);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        struct config config;
+        if (config_read(found.gl_pathv[i], &config, out->err) == 0) {
+            const struct config_entry *title = config_find(&config, "figure", "title");
+            char name[128];
+            const char *base = strrchr(found.gl_pathv[i], '/') + 1;
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(base, "."), base);
+            table_add(out->rows, "s s", name, title != NULL ? title->value : NULL);
+            config_fini(&config);
         }
     }
     globfree(&found);
@@ -353,8 +290,7 @@ static void list_experiments(struct listing *out) {
 
 /* Decode processes: sections of experiments/decode.ini that have a location. */
 static void list_confidences(struct listing *out) {
-    static const char *const columns[] = {"name", "shape", "where its location is from"};
-    out->rows = table_open(columns, 3);
+    out->rows = table_open("name|shape|where its location is from");
     struct config config;
     char path[1024];
     if (config_read(data_path(path, sizeof path, "experiments/decode.ini"), &config, out->err) !=
@@ -371,12 +307,10 @@ static void list_confidences(struct listing *out) {
         if (decode_process_find(section, &process, out->err) != 0) {
             break;
         }
-        table_text(out->rows, section);
-        table_text(out->rows, shape != NULL ? shape->value : NULL);
         char text[PROVENANCE_SOURCE_CHARS + 16];
         snprintf(text, sizeof text, "%s: %s", provenance_words[process.from.kind],
                  process.from.source);
-        table_text(out->rows, text);
+        table_add(out->rows, "s s s", section, shape != NULL ? shape->value : NULL, text);
     }
     config_fini(&config);
 }
@@ -384,13 +318,25 @@ static void list_confidences(struct listing *out) {
 static const struct section {
     const char *name;
     void (*list)(struct listing *out);
+    enum policy_kind kind; /* of policies */
 } sections[] = {
-    {"systems", list_systems},         {"schedulers", list_schedulers}, {"caches", list_caches},
-    {"decoders", list_decoders},       {"routers", list_routers},       {"planners", list_planners},
-    {"runtimes", list_runtimes},       {"models", list_models},         {"gpus", list_gpus},
-    {"profiles", list_profiles},       {"workloads", list_workloads},   {"arrivals", list_arrivals},
-    {"confidences", list_confidences}, {"lengths", list_lengths},       {"traces", list_traces},
-    {"experiments", list_experiments}, {"hosts", list_hosts},
+    {"systems", list_systems, 0},
+    {"schedulers", list_policies, POLICY_SCHEDULER},
+    {"caches", list_policies, POLICY_CACHE},
+    {"decoders", list_policies, POLICY_DECODER},
+    {"routers", list_policies, POLICY_ROUTER},
+    {"planners", list_planners, 0},
+    {"runtimes", list_runtimes, 0},
+    {"models", list_models, 0},
+    {"gpus", list_gpus, 0},
+    {"profiles", list_profiles, 0},
+    {"workloads", list_workloads, 0},
+    {"arrivals", list_arrivals, 0},
+    {"confidences", list_confidences, 0},
+    {"lengths", list_lengths, 0},
+    {"traces", list_traces, 0},
+    {"experiments", list_experiments, 0},
+    {"hosts", list_hosts, 0},
 };
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 
@@ -402,15 +348,16 @@ static int find_section(const char *name, size_t *out, struct err *err) {
         }
         names[*out] = sections[*out].name;
     }
-    const char *near = name_nearest(name, names);
-    return err_usage(err, "there is nothing to list under '%s'%s%s%s", name,
-                     near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                     near != NULL ? "'?" : "; `unmask list --help` names everything");
+    char hint[NAME_HINT_CHARS];
+    return err_usage(err,
+                     "there is nothing to list under '%s'%s; `unmask list --help` names "
+                     "everything",
+                     name, name_hint(name, names, hint));
 }
 
 /* Parameters are printed when one section was asked for, and always in JSON. */
 static int list(const struct section *section, bool is_only, json_t *all, struct err *err) {
-    struct listing listing = {.err = err};
+    struct listing listing = {.kind = section->kind, .err = err};
     section->list(&listing);
     if (err->kind == ERR_NONE && all != NULL) {
         json_t *object = json_object();
@@ -463,7 +410,7 @@ const struct command command_list = {
     .doc = "everything that can be named, and with WHAT its parameters too",
     .more =
         "WHAT: systems schedulers caches decoders routers planners runtimes models gpus profiles\n"
-        "workloads arrivals confidences lengths traces experiments",
+        "workloads arrivals confidences lengths traces experiments hosts",
     .options = options_of_list,
     .max_words = 1,
     .run = run,

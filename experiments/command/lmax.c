@@ -208,69 +208,41 @@ static const char *chunks_of(char text[64], const struct step_memory *step) {
     return text;
 }
 
-static void add_bytes(struct table *table, int64_t value) {
-    char text[32];
-    table_shown(table, (double)value, bytes(text, value));
-}
-
 static struct table *table_of(const struct question *q) {
-    static const char *const columns[] = {"system", "allocator", "canvas",      "ratio",
-                                          "output", "bound",     "workspace",   "logits",
-                                          "PAR",    "in use",    "inflation_%", "chunks"};
-    struct table *table = table_open(columns, sizeof columns / sizeof columns[0]);
+    struct table *table = table_open("system|allocator|canvas|ratio|output|bound|workspace|logits|"
+                                     "PAR|in use|inflation_%|chunks");
     for (size_t i = 0; i < q->n; i++) {
         const struct step_memory *step = &q->lines[i].lmax.longest;
         char text[64];
-        table_text(table, q->lines[i].name);
-        table_text(table, q->lines[i].allocator);
+        table_add(table, "s s", q->lines[i].name, q->lines[i].allocator);
         if (!step->fits) {
-            for (size_t c = 2; c < sizeof columns / sizeof columns[0]; c++) {
-                table_text(table, NULL);
-            }
+            table_add(table, "- - - - - - - - - -");
             continue;
         }
-        table_whole(table, step->canvas_tokens);
-        table_number(table, ratio(q, i), "%.2fx");
-        table_whole(table, step->output_tokens);
-        table_text(table, lmax_bound_names[q->lines[i].lmax.bound]);
-        add_bytes(table, step->held_bytes);
-        add_bytes(table, step->live.logits_bytes);
-        table_number(table, step->par, "%.2f");
-        add_bytes(table, step->live.peak_bytes);
-        table_number(table, 100 * lmax_inflation(step), "%.1f");
-        table_text(table, chunks_of(text, step));
+        table_add(table, "u %.2fx u s b b %.2f b %.1f s", step->canvas_tokens, ratio(q, i),
+                  step->output_tokens, lmax_bound_names[q->lines[i].lmax.bound], step->held_bytes,
+                  step->live.logits_bytes, step->par, step->live.peak_bytes,
+                  100 * lmax_inflation(step), chunks_of(text, step));
     }
     return table;
 }
 
 static struct table *parts_of(const struct lmax *lmax) {
-    static const char *const columns[] = {"part", "longest", "beyond"};
-    struct table *table = table_open(columns, sizeof columns / sizeof columns[0]);
-    const int64_t fixed[][2] = {{lmax->weights_bytes, lmax->weights_bytes},
-                                {lmax->reserve_bytes, lmax->reserve_bytes},
-                                {lmax->longest.cached_bytes, lmax->beyond.cached_bytes}};
-    static const char *const names[] = {"weights", "reserve", "cached rows"};
-    for (int i = 0; i < 3; i++) {
-        table_text(table, names[i]);
-        add_bytes(table, fixed[i][0]);
-        add_bytes(table, fixed[i][1]);
-    }
+    const struct step_memory *longest = &lmax->longest, *beyond = &lmax->beyond;
+    struct table *table = table_open("part|longest|beyond");
+    table_add(table, "s b b", "weights", lmax->weights_bytes, lmax->weights_bytes);
+    table_add(table, "s b b", "reserve", lmax->reserve_bytes, lmax->reserve_bytes);
+    table_add(table, "s b b", "cached rows", longest->cached_bytes, beyond->cached_bytes);
     for (int part = 0; part < N_LIVE_PARTS; part++) {
         char name[64];
         snprintf(name, sizeof name, "peak in %s", live_part_names[part]);
-        table_text(table, name);
-        add_bytes(table, lmax->longest.live.part_bytes[part]);
-        add_bytes(table, lmax->beyond.live.part_bytes[part]);
+        table_add(table, "s b b", name, longest->live.part_bytes[part],
+                  beyond->live.part_bytes[part]);
     }
-    table_text(table, "logits and copies");
-    add_bytes(table, lmax->longest.live.logits_bytes);
-    add_bytes(table, lmax->beyond.live.logits_bytes);
-    table_text(table, "workspace");
-    add_bytes(table, lmax->longest.held_bytes);
-    add_bytes(table, lmax->beyond.held_bytes);
-    table_text(table, "  without limit");
-    add_bytes(table, lmax->longest.unlimited_bytes);
-    add_bytes(table, lmax->beyond.unlimited_bytes);
+    table_add(table, "s b b", "logits and copies", longest->live.logits_bytes,
+              beyond->live.logits_bytes);
+    table_add(table, "s b b", "workspace", longest->held_bytes, beyond->held_bytes);
+    table_add(table, "s b b", "  without limit", longest->unlimited_bytes, beyond->unlimited_bytes);
     return table;
 }
 

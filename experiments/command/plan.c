@@ -33,14 +33,8 @@ static const struct option *const options_of_plan[] = {
     instance_options, picture_options, json_options,   NULL,
 };
 
-static void shown_bytes(struct table *table, int64_t bytes) {
-    char text[32];
-    table_shown(table, (double)bytes, num_format_bytes(text, sizeof text, (double)bytes));
-}
-
 static struct table *tensors(const struct system *system, const struct placement *placement) {
-    static const char *const columns[] = {"tensor", "offset", "bytes", "size", "from", "to"};
-    struct table *table = table_open(columns, sizeof columns / sizeof columns[0]);
+    struct table *table = table_open("tensor|offset|bytes|size|from|to");
     const struct graph *graph = &system->graph;
     for (uint32_t t = 0; t < graph->n_tensors; t++) {
         if (placement->offset_bytes[t] < 0 || placement->bytes[t] == 0) {
@@ -48,12 +42,9 @@ static struct table *tensors(const struct system *system, const struct placement
         }
         int first, last;
         placement_lifetime(graph, placement, (int)t, &first, &last);
-        table_text(table, graph->tensors[t].name);
-        table_whole(table, placement->offset_bytes[t]);
-        table_whole(table, placement->bytes[t]);
-        shown_bytes(table, placement->bytes[t]);
-        table_text(table, graph->ops[first].name);
-        table_text(table, graph->ops[last].name);
+        table_add(table, "s i i b s s", graph->tensors[t].name, placement->offset_bytes[t],
+                  placement->bytes[t], placement->bytes[t], graph->ops[first].name,
+                  graph->ops[last].name);
     }
     return table;
 }

@@ -73,15 +73,11 @@ static int plan_instance(const struct asked_plan *asked, struct instance_plan *p
 }
 
 static struct table *buffers(const struct instance_plan *p) {
-    static const char *const columns[] = {"buffer", "offset", "bytes", "lower", "upper"};
-    struct table *table = table_open(columns, sizeof columns / sizeof columns[0]);
+    struct table *table = table_open("buffer|offset|bytes|lower|upper");
     for (uint32_t i = 0; i < p->instance.packing.n_buffers; i++) {
         const struct packing_buffer *b = &p->instance.packing.buffers[i];
-        table_text(table, p->instance.ids[i]);
-        table_whole(table, p->plan.offset_bytes[i]);
-        table_whole(table, b->bytes);
-        table_whole(table, b->first_time);
-        table_whole(table, b->last_time + 1);
+        table_add(table, "s i i i i", p->instance.ids[i], p->plan.offset_bytes[i], b->bytes,
+                  b->first_time, b->last_time + 1);
     }
     return table;
 }

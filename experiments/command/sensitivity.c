@@ -194,22 +194,19 @@ static void find_flip(const struct claim *claim, const struct trial *trial, cons
 
 static void print_claim(const struct claim *claim, const struct campaign_point *points,
                         const struct trial *trials, json_t *all, bool for_people) {
-    const char *columns[TABLE_MOST_COLUMNS] = {"workload", "printed", "as shipped", "batch"};
-    size_t n_places = 1 + claim->values.n, n = 4;
+    size_t n_places = 1 + claim->values.n;
+    struct table *table = table_open("workload|printed|as shipped|batch");
     for (size_t v = 0; v < claim->values.n; v++) {
-        columns[n++] = claim->values.word[v];
+        table_column(table, claim->values.word[v]);
     }
-    columns[n++] = "turns at";
-    struct table *table = table_open(columns, n);
+    table_column(table, "turns at");
     for (size_t w = 0; w < claim->workloads.n; w++) {
         double ratios[WORDS_MOST] = {0}, printed;
         char flip[2 * WORDS_CHARS + 8];
         const struct campaign_point *shipped = &points[SIDES * w * n_places];
-        table_text(table, claim->workloads.word[w]);
-        table_number(table, num_f64(claim->printed.word[w], &printed) ? printed : (double)NAN,
-                     "%.2f");
-        table_number(table, ratio_of(shipped), "%.2f");
-        table_number(table, cmd_number(shipped[1].summary, "max_batch", NULL), "%.0f");
+        table_add(table, "s %.2f %.2f %.0f", claim->workloads.word[w],
+                  num_f64(claim->printed.word[w], &printed) ? printed : (double)NAN,
+                  ratio_of(shipped), cmd_number(shipped[1].summary, "max_batch", NULL));
         for (size_t v = 0; v < claim->values.n; v++) {
             ratios[v] = ratio_of(&shipped[SIDES * (v + 1)]);
             table_number(table, ratios[v], "%.2f");

@@ -153,9 +153,7 @@ static int check_pairs(const struct gpu *const *gpus, struct profile *const *pro
 }
 
 static struct table *table_of(const struct checks *checks) {
-    static const char *const columns[] = {"from",     "to",    "rows of", "n",
-                                          "median_%", "p90_%", "bias_%"};
-    struct table *table = table_open(columns, sizeof columns / sizeof columns[0]);
+    struct table *table = table_open("from|to|rows of|n|median_%|p90_%|bias_%");
     for (size_t i = 0; i < checks->n; i++) {
         const struct transfer_check *check = &checks->pairs[i];
         for (size_t c = 0; c < TRANSFER_CLASSES; c++) {
@@ -163,13 +161,9 @@ static struct table *table_of(const struct checks *checks) {
             if (errors->n == 0) {
                 continue;
             }
-            table_text(table, check->from->name);
-            table_text(table, check->to->name);
-            table_text(table, transfer_class_name(c));
-            table_whole(table, (int64_t)errors->n);
-            table_number(table, 100 * errors->median_abs, "%.1f");
-            table_number(table, 100 * errors->p90_abs, "%.1f");
-            table_number(table, 100 * errors->median, "%+.1f");
+            table_add(table, "s s s i %.1f %.1f %+.1f", check->from->name, check->to->name,
+                      transfer_class_name(c), (int64_t)errors->n, 100 * errors->median_abs,
+                      100 * errors->p90_abs, 100 * errors->median);
         }
     }
     return table;
@@ -191,11 +185,7 @@ static int check(const struct options *options, struct err *err) {
     status = status != 0 ? status : check_pairs(gpus, profiles, checks, err);
     if (status == 0) {
         struct table *table = table_of(checks);
-        if (options_has(options, "json")) {
-            status = cmd_print_json(table_json(table), err);
-        } else {
-            table_print(table, stdout);
-        }
+        status = cmd_print_table(options, table, err);
         table_close(table);
     }
     for (size_t i = 0; i < MOST_GPUS; i++) {

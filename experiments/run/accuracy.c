@@ -182,7 +182,6 @@ static void put_seconds(struct table *table, double seconds) {
 }
 
 static struct table *totals_table(const struct accuracy *accuracy) {
-    static const char *const columns[] = {"time", "predicted", "measured", "error"};
     struct totals t = totals_of(accuracy);
     double idle_s = 1e-9 * accuracy->idle_ns;
     const struct {
@@ -193,7 +192,7 @@ static struct table *totals_table(const struct accuracy *accuracy) {
         {"steps", t.predicted_wall_s, t.measured_wall_s},
         {"device", t.predicted_device_s, t.measured_device_s},
     };
-    struct table *table = table_open(columns, 4);
+    struct table *table = table_open("time|predicted|measured|error");
     for (size_t i = isnan(idle_s) ? 1 : 0; i < sizeof rows / sizeof rows[0]; i++) {
         table_text(table, rows[i].name);
         put_seconds(table, rows[i].predicted_s);
@@ -204,15 +203,13 @@ static struct table *totals_table(const struct accuracy *accuracy) {
 }
 
 static struct table *spread_table(const struct accuracy *accuracy, bool of_device) {
-    static const char *const columns[] = {"phase", "submissions", "steps",       "median",  "p5",
-                                          "p95",   "mean",        "median_size", "p95_size"};
-    struct table *table = table_open(columns, 9);
+    struct table *table =
+        table_open("phase|submissions|steps|median|p5|p95|mean|median_size|p95_size");
     for (uint32_t kind = 0; kind <= STEP_CLASS_COUNT; kind++) {
         struct spread spread = spread_of(accuracy, kind, of_device);
         if (spread.submissions > 0 || kind == STEP_CLASS_COUNT) {
-            table_text(table, kind < STEP_CLASS_COUNT ? step_class_names[kind] : "all");
-            table_whole(table, (int64_t)spread.submissions);
-            table_whole(table, (int64_t)spread.steps);
+            table_add(table, "s i i", kind < STEP_CLASS_COUNT ? step_class_names[kind] : "all",
+                      (int64_t)spread.submissions, (int64_t)spread.steps);
             put_percent(table, spread.median);
             put_percent(table, spread.p5);
             put_percent(table, spread.p95);
@@ -225,10 +222,8 @@ static struct table *spread_table(const struct accuracy *accuracy, bool of_devic
 }
 
 static struct table *operator_table(const struct accuracy *accuracy) {
-    static const char *const columns[] = {"operator", "segment", "predicted",
-                                          "measured", "share",   "error"};
     const struct graph *graph = &accuracy->system->graph;
-    struct table *table = table_open(columns, 6);
+    struct table *table = table_open("operator|segment|predicted|measured|share|error");
     double sum_ns = 0;
     for (uint32_t i = 0; i < graph->n_ops; i++) {
         sum_ns += accuracy->ops[i].measured_ns;
@@ -236,8 +231,8 @@ static struct table *operator_table(const struct accuracy *accuracy) {
     for (uint32_t i = 0; i < graph->n_ops; i++) {
         const struct compared_operator *op = &accuracy->ops[i];
         if (op->measured_ns > 0 || op->predicted_ns > 0) {
-            table_text(table, graph->ops[i].name);
-            table_text(table, graph->segments[graph->ops[i].segment].name);
+            table_add(table, "s s", graph->ops[i].name,
+                      graph->segments[graph->ops[i].segment].name);
             put_seconds(table, 1e-9 * op->predicted_ns / accuracy->n_by_operator);
             put_seconds(table, 1e-9 * op->measured_ns / accuracy->n_by_operator);
             put_size(table, op->measured_ns / sum_ns);
@@ -288,12 +283,10 @@ static json_t *rows_of(struct table *table) {
 }
 
 static json_t *within_json(const struct accuracy *accuracy) {
-    static const char *const columns[] = {"bound", "wall", "device"};
-    struct table *table = table_open(columns, 3);
+    struct table *table = table_open("bound|wall|device");
     for (int i = 0; i < N_BOUNDS; i++) {
-        table_number(table, bounds[i], "%g");
-        table_number(table, share_within(accuracy, false, bounds[i]), "%.3f");
-        table_number(table, share_within(accuracy, true, bounds[i]), "%.3f");
+        table_add(table, "%g %.3f %.3f", bounds[i], share_within(accuracy, false, bounds[i]),
+                  share_within(accuracy, true, bounds[i]));
     }
     return rows_of(table);
 }

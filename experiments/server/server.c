@@ -173,19 +173,14 @@ static void print_run(const struct server *server, size_t run, FILE *out) {
 }
 
 void server_print(const struct server *server, FILE *out) {
-    char heads[SERVER_MOST_RUNS][80];
-    const char *columns[3 + 2 * SERVER_MOST_RUNS] = {"quantity", "unit", "measured"};
+    struct table *table = table_open("quantity|unit|measured");
     for (size_t run = 0; run < server->n_runs; run++) {
-        snprintf(heads[run], sizeof heads[run], "%s", server->labels[run]);
-        columns[3 + 2 * run] = heads[run];
-        columns[4 + 2 * run] = "error";
+        table_column(table, server->labels[run]);
+        table_column(table, "error");
     }
-    struct table *table = table_open(columns, 3 + 2 * server->n_runs);
     for (size_t i = 0; i < SERVER_QUANTITIES; i++) {
         const struct server_quantity *quantity = &server->quantities[i];
-        table_text(table, quantity->name);
-        table_text(table, quantity->unit);
-        table_number(table, quantity->measured, "%.5g");
+        table_add(table, "s s %.5g", quantity->name, quantity->unit, quantity->measured);
         for (size_t run = 0; run < server->n_runs; run++) {
             table_number(table, quantity->simulated[run], "%.5g");
             table_number(table, 100 * server_error(quantity, run),
