@@ -130,18 +130,14 @@ static int open_ranks(struct engine *engine, const struct engine_request *reques
                       struct err *err) {
     const struct system *system = request->system;
     const struct ranks_request wanted = {.device = &engine->device,
-                                         .graph = &system->graph,
-                                         .limits = &engine->limits,
+                                         .model = system->model,
                                          .weights = request->weights,
                                          .batch_invariant = system->runtime.batch_invariant};
     if (system->settings.tensor_parallel == 1) {
         return 0;
     }
     int status = ranks_open(&wanted, &engine->ranks, err);
-    if (status == 0) {
-        forward_lead(engine->forward, engine->ranks);
-    }
-    return status;
+    return status != 0 ? status : forward_lead(engine->forward, engine->ranks, err);
 }
 
 int engine_open(const struct engine_request *request, struct engine **out, struct err *err) {
@@ -178,8 +174,8 @@ int engine_open(const struct engine_request *request, struct engine **out, struc
 
 void engine_close(struct engine *engine) {
     if (engine != NULL) {
-        ranks_close(engine->ranks);
         forward_close(engine->forward);
+        ranks_close(engine->ranks);
         weights_close(&engine->weights);
         engine_device_close(&engine->device);
         free(engine);

@@ -313,8 +313,7 @@ static int open_stage(struct stage *stage, const struct calibration_steps *steps
     int status = forward_open(request->device, &stage->graph, request->weights, limits,
                               &stage->forward, err);
     if (status == 0 && request->ranks != NULL) {
-        status = ranks_reopen(request->ranks, &stage->graph, limits, err);
-        forward_lead(stage->forward, request->ranks);
+        status = forward_lead(stage->forward, request->ranks, err);
     }
     if (status != 0) {
         return status;
@@ -330,9 +329,6 @@ static int open_stage(struct stage *stage, const struct calibration_steps *steps
 }
 
 static void close_stage(struct stage *stage) {
-    if (stage->request->ranks != NULL) {
-        ranks_retire(stage->request->ranks);
-    }
     forward_close(stage->forward);
     free(stage->span_list);
     free(stage->parts);

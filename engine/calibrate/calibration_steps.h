@@ -65,7 +65,7 @@ struct calibration_steps {
 struct steps_request {
     const struct engine_device *device;
     const struct weights *weights;
-    struct ranks *ranks; /* the others, retired, where the model is a rank's share; else NULL */
+    struct ranks *ranks; /* where the model is a rank's share; else NULL */
     const struct planner *planner;
     struct chunk_rows chunks; /* of stored logits and FFN */
     struct calibration_bounds bounds;

@@ -200,7 +200,6 @@ int exchange_point(struct exchange *e, const struct calibration_point *point, do
 }
 
 struct ranks *exchange_ranks(struct exchange *e) {
-    ranks_retire(e->ranks);
     forward_close(e->lead);
     e->lead = NULL;
     return e->ranks;
@@ -224,23 +223,20 @@ int exchange_open(const struct engine_device *device, const struct weights *weig
                                      .workspace_bytes = (1 + model_ranks(model)) *
                                                         align_up(max_bytes, PLACEMENT_ALIGN_BYTES),
                                      .page_rows = 4};
-    const struct ranks_request request = {
-        .device = device, .graph = &e->graph, .limits = &e->limits, .weights = source};
-    int status = forward_open(device, &e->graph, weights, &e->limits, &e->lead, err);
-    status = status == 0 ? ranks_open(&request, &e->ranks, err) : status;
-    if (status != 0) {
+    const struct ranks_request request = {.device = device, .model = model, .weights = source};
+    if (forward_open(device, &e->graph, weights, &e->limits, &e->lead, err) != 0 ||
+        ranks_open(&request, &e->ranks, err) != 0 || forward_lead(e->lead, e->ranks, err) != 0) {
         exchange_close(e);
         *out = NULL;
-        return status;
+        return err_status(err);
     }
-    forward_lead(e->lead, e->ranks);
     return 0;
 }
 
 void exchange_close(struct exchange *e) {
     if (e != NULL) {
-        ranks_close(e->ranks);
         forward_close(e->lead);
+        ranks_close(e->ranks);
         free(e);
     }
 }

@@ -20,8 +20,8 @@ int exchange_open(const struct engine_device *device, const struct weights *weig
                   const char *source, int64_t max_bytes, struct exchange **out, struct err *err);
 void exchange_close(struct exchange *exchange); /* NULL is fine */
 
-/* Gives up the memory for exchanges: the ranks, retired, are the caller's to reopen until it is
- * closed. */
+/* Gives up the memory for exchanges: the ranks are the caller's, for another forward pass to lead,
+ * until it is closed. */
 struct ranks *exchange_ranks(struct exchange *exchange);
 
 /* A point of PROFILE_ALL_REDUCE or PROFILE_ALL_GATHER, for about `target_ns` of device time. */

@@ -31,10 +31,17 @@ int forward_open(const struct engine_device *device, const struct graph *graph,
                  struct forward **out, struct err *err);
 void forward_close(struct forward *forward);
 
-/* From now on what is asked of this forward pass, rank 0's, is done by all ranks
- * (engine/device/ranks.h): warming, writing and moving, steps and waiting for them. Results are
- * read from this one, and it is this one's caller who says what an eviction leaves. */
-void forward_lead(struct forward *forward, struct ranks *ranks);
+/* Opens a forward pass like this one, rank 0's, on each other rank. From now on what is asked of
+ * this one is done by all of them, on the same steps, placements and tokens: warming, writing and
+ * moving, steps and waiting for them, closing. They meet in the step graph's collective operators,
+ * after which all have the same bits: the residual stream and every decision are equal on all
+ * ranks. Results are read from this one, and it is this one's caller who says what an eviction
+ * leaves. The ranks stay the caller's, who may have another forward pass lead them once this one is
+ * closed. */
+int forward_lead(struct forward *forward, struct ranks *ranks, struct err *err);
+
+/* Rank `rank`'s, for checking; 0: this one. */
+struct forward *forward_of_rank(struct forward *forward, uint32_t rank);
 
 /* Let a device that chooses how to run products by trying do so for all of the graph's products, at
  * sizes from a few tokens to the most the engine is opened for, so that no step of a run pays for

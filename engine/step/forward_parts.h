@@ -2,16 +2,19 @@
 #ifndef UNMASK_ENGINE_STEP_FORWARD_PARTS_H
 #define UNMASK_ENGINE_STEP_FORWARD_PARTS_H
 
+#include "engine/device/ranks.h"
 #include "engine/device/recordings.h"
 #include "engine/device/room.h"
 #include "engine/op/issue.h"
 #include "engine/step/forward.h"
 #include "engine/step/packed.h"
 #include "engine/step/turn_times.h"
+#include "sim/model/ranks.h"
 
 struct forward {
     const struct engine_device *device;
-    struct ranks *ranks; /* that it leads; NULL: it is alone, or led */
+    struct ranks *ranks;               /* that it leads, as rank 0; NULL: it is alone, or led */
+    struct forward *others[MAX_RANKS]; /* owned: theirs, from 1 on */
     struct program program;
     const struct weights *weights;
     struct step_limits limits;

@@ -2,9 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/device/ranks.h"
 #include "engine/step/forward_parts.h"
-#include "sim/model/ranks.h"
 
 /* As many as a step of this placement has; an eviction changes their rows. */
 static size_t count_turns(const struct forward *forward) {
@@ -95,12 +93,12 @@ static int read_times(struct forward *forward, const void *nothing, struct err *
 
 /* Of a sum or a gathering the rank that comes last waits for nobody; of all else the slowest one
  * keeps the others waiting. */
-static double of_all_ranks(const struct forward *forward, uint32_t op) {
+static double of_all_ranks(struct forward *forward, uint32_t op) {
     const struct graph *graph = forward->program.graph;
     const bool is_exchange = op_launch_of(&graph->ops[op])->facts & OP_IS_EXCHANGE;
     double ns = forward->op_ns[op];
     for (uint32_t r = 1; forward->ranks != NULL && r < model_ranks(graph->model); r++) {
-        double its_ns = ranks_forward(forward->ranks, r)->op_ns[op];
+        double its_ns = forward_of_rank(forward, r)->op_ns[op];
         ns = is_exchange ? fmin(ns, its_ns) : fmax(ns, its_ns);
     }
     return ns;

@@ -127,16 +127,21 @@ struct together {
     struct ranks *ranks;
 };
 
+static void together_lead(struct together *t, const char *source) {
+    struct err err = {0};
+    const struct ranks_request request = {
+        .device = &t->rig->device, .model = &t->rank, .weights = source};
+    ck_assert_msg(ranks_open(&request, &t->ranks, &err) == 0, "%s", err.text);
+    ck_assert_msg(forward_lead(t->rig->forward, t->ranks, &err) == 0, "%s", err.text);
+}
+
 static void together_open_by(struct together *t, const struct model *model, uint32_t n,
                              bool by_expert, const struct graph_options *options,
                              const char *source) {
     struct err err = {0};
     ck_assert_msg(model_divide(model, n, by_expert, &t->rank, &err) == 0, "%s", err.text);
     t->rig = rig_open(&t->rank, options, source);
-    const struct ranks_request request = {
-        .device = &t->rig->device, .graph = &t->rig->graph, .limits = &limits, .weights = source};
-    ck_assert_msg(ranks_open(&request, &t->ranks, &err) == 0, "%s", err.text);
-    forward_lead(t->rig->forward, t->ranks);
+    together_lead(t, source);
 }
 
 static void together_open(struct together *t, const struct model *model, uint32_t n,
@@ -145,6 +150,8 @@ static void together_open(struct together *t, const struct model *model, uint32_
 }
 
 static void together_close(struct together *t) {
+    forward_close(t->rig->forward);
+    t->rig->forward = NULL;
     ranks_close(t->ranks);
     ck_assert_int_eq(rig_close(t->rig), 0);
 }
@@ -212,7 +219,7 @@ static void decide_as_one(const struct model *model, uint32_t n, bool by_expert,
     ck_assert_mem_eq(alone, canvas, sizeof canvas);
     for (uint32_t rank = 1; rank < n; rank++) {
         struct err err = {0};
-        struct forward *other = ranks_forward(t.ranks, rank);
+        struct forward *other = forward_of_rank(t.rig->forward, rank);
         ck_assert_int_eq(forward_read_canvas(other, 0, canvas, CANVAS, &err), 0);
         ck_assert_mem_eq(alone, canvas, sizeof canvas);
     }
@@ -332,10 +339,7 @@ TEST(products_are_chosen_while_no_rank_waits_for_another) {
     ck_assert_int_eq(model_divide(&full_heads, 4, false, &t.rank, &err), 0);
     const struct rig_setup setup = {&t.rank, &fused, "random:1", &table, KERNEL_F32, NULL};
     t.rig = rig_set_up(&setup);
-    const struct ranks_request request = {
-        .device = &t.rig->device, .graph = &t.rig->graph, .limits = &limits, .weights = "random:1"};
-    ck_assert_int_eq(ranks_open(&request, &t.ranks, &err), 0);
-    forward_lead(t.rig->forward, t.ranks);
+    together_lead(&t, "random:1");
     start(t.rig, &full_heads);
     first_step(t.rig);
     ck_assert_int_eq(forward_wait(t.rig->forward, ns, &err), 0);

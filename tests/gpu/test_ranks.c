@@ -350,18 +350,16 @@ static void open_side(struct side *side, const struct model *model, uint32_t ran
                          &err),
             &err);
     if (ranks > 1) {
-        const struct ranks_request request = {.device = &side->device,
-                                              .graph = &side->graph,
-                                              .limits = &side->limits,
-                                              .weights = "random:3"};
+        const struct ranks_request request = {
+            .device = &side->device, .model = &side->model, .weights = "random:3"};
         must_be(ranks_open(&request, &side->ranks, &err), &err);
-        forward_lead(side->forward, side->ranks);
+        must_be(forward_lead(side->forward, side->ranks, &err), &err);
     }
 }
 
 static void close_side(struct side *side) {
-    ranks_close(side->ranks);
     forward_close(side->forward);
+    ranks_close(side->ranks);
     weights_close(&side->weights);
     engine_device_close(&side->device);
 }

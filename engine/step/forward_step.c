@@ -1,0 +1,395 @@
+/* Issuing a forward pass's steps, waiting for them, and what they came to. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/step/forward_parts.h"
+#include "engine/step/placed.h"
+#include "kernels/bf16.h"
+#include "sim/base/num.h"
+#include "sim/model/ranks.h"
+
+static int mark(const struct forward *forward, enum room_mark which) {
+    return forward->device->table->event_record(forward->device->device,
+                                                forward->room.marks[which]);
+}
+
+/* The host memory for the next upload, once the last upload out of it is done; then its bytes on
+ * their way to the device. */
+static int upload_begin(struct forward *forward, unsigned char **out, struct err *err) {
+    uint64_t turn = forward->n_uploads % ROOM_UPLOADS;
+    int status = DEVICE_OK;
+    *out = forward->room.uploads[turn];
+    if (forward->n_uploads >= ROOM_UPLOADS) {
+        status = forward->device->table->event_wait(forward->device->device,
+                                                    forward->room.marks[MARK_UPLOADED + turn]);
+    }
+    return forward_device_err(forward, status, "waiting for an upload", err);
+}
+
+static int upload_end(struct forward *forward, unsigned char *to, int64_t bytes, struct err *err) {
+    uint64_t turn = forward->n_uploads % ROOM_UPLOADS;
+    int status = forward->device->table->upload(forward->device->device, to,
+                                                forward->room.uploads[turn], bytes);
+    if (status == DEVICE_OK) {
+        status = mark(forward, (enum room_mark)(MARK_UPLOADED + turn));
+    }
+    forward->n_uploads++;
+    return forward_device_err(forward, status, "uploading a step", err);
+}
+
+/* Packs the step's arrays and sends them off. */
+static int upload_arrays(struct forward *forward, struct packed *packed, const struct step *step,
+                         struct err *err) {
+    bool is_rest = packed == &forward->rest;
+    unsigned char *out;
+    int status = upload_begin(forward, &out, err);
+    if (status == 0) {
+        packed_fill(packed, step, is_rest ? &forward->packed : NULL, out);
+        status =
+            upload_end(forward, forward->room.arrays + (is_rest ? forward->packed.max_bytes : 0),
+                       packed->bytes, err);
+    }
+    return status;
+}
+
+/* Everything before the first operator. */
+int forward_prepare(struct forward *forward, const struct step *step, struct err *err) {
+    int status = packed_check(&forward->packed, step, err);
+    status = status == 0 ? placed_check(&forward->program, &forward->limits, step, err) : status;
+    if (status == 0) {
+        status = room_use_workspace(&forward->room, step->placement->peak_bytes, err);
+    }
+    if (status == 0) {
+        packed_lay_out(&forward->packed, step);
+        status = upload_arrays(forward, &forward->packed, step, err);
+        forward->n_steps++;
+    }
+    if (status == 0) {
+        forward->step = *step;
+        forward->placement = *step->placement;
+        forward->shape = *step->shape;
+        forward->shape.spans = NULL;
+        memcpy(forward->key.offset_bytes, step->placement->offset_bytes,
+               sizeof forward->key.offset_bytes);
+        forward->key.chunks = step->placement->chunks;
+        forward->key.counts = forward->packed.n;
+        forward->is_stepping = false;
+    }
+    return status;
+}
+
+int forward_download(const struct forward *forward, void *to, const void *from, int64_t bytes) {
+    return to == NULL || bytes == 0
+               ? DEVICE_OK
+               : forward->device->table->download(forward->device->device, to, from, bytes);
+}
+
+/* The importance of the step's tokens, both times, as soon as it is known; then the caller's word
+ * on what goes on. */
+static int ask_what_stays(struct forward *forward, struct step *rest, struct err *err) {
+    const struct op *op = &forward->program.graph->ops[forward->program.evict_op];
+    const int64_t *offset_bytes = forward->placement.offset_bytes;
+    int64_t bytes = forward->packed.n.n_tokens * (int64_t)sizeof(float);
+    float *before = forward->importance, *after = before + forward->limits.max_tokens;
+    int status =
+        forward_download(forward, before, forward->room.workspace + offset_bytes[op->in[0]], bytes);
+    if (status == DEVICE_OK) {
+        status = forward_download(forward, after, forward->room.workspace + offset_bytes[op->in[1]],
+                                  bytes);
+    }
+    if (status != DEVICE_OK) {
+        return forward_device_err(forward, status, "reading the importance of tokens", err);
+    }
+    const struct eviction seen = {before, after, forward->packed.first_token};
+    return forward->step.evict(forward->step.evict_state, &seen, rest, err);
+}
+
+/* What is left of a step is packed and sent after it. */
+static int keep(struct forward *forward, const void *arguments, struct err *err) {
+    const struct step *rest = arguments;
+    int status = packed_check(&forward->rest, rest, err);
+    status = status == 0 ? placed_check(&forward->program, &forward->limits, rest, err) : status;
+    if (status == 0) {
+        packed_lay_out(&forward->rest, rest);
+        status = upload_arrays(forward, &forward->rest, rest, err);
+        forward->shape = *rest->shape;
+        forward->shape.spans = NULL;
+        program_settle(&forward->program, &forward->placement, &forward->shape, &forward->turn);
+    }
+    return status;
+}
+
+/* The host's visit in the middle of a step, of which all ranks know the same importance. Where no
+ * token is masked all go on. */
+int forward_evict(struct forward *forward, struct err *err) {
+    struct step rest = forward->step;
+    int status = forward->packed.n.max_masked > 0 ? ask_what_stays(forward, &rest, err) : 0;
+    return status == 0 ? forward_on_all_ranks(forward, keep, &rest, err) : status;
+}
+
+int forward_issue(struct forward *forward, const struct turn *turn, struct err *err) {
+    int status = issue_turn(&forward->issue, turn);
+    if (status == DEVICE_OK) {
+        return 0;
+    }
+    char doing[64];
+    snprintf(doing, sizeof doing, "running '%s'", forward->program.graph->ops[turn->op].name);
+    return forward_device_err(forward, status, doing, err);
+}
+
+/* Turns from the one that comes next to the first of operator `end`, or to the step's last. */
+static int issue_to(struct forward *forward, uint32_t end, struct err *err) {
+    int status = 0;
+    bool is_last = false;
+    while (status == 0 && !is_last && forward->turn.op != end) {
+        status = forward_issue(forward, &forward->turn, err);
+        is_last =
+            !program_next(&forward->program, &forward->placement, &forward->shape, &forward->turn);
+    }
+    return status;
+}
+
+static int issue_all(struct forward *forward, struct err *err) {
+    program_start(&forward->program, &forward->placement, &forward->shape, &forward->turn);
+    return issue_to(forward, forward->program.graph->n_ops, err);
+}
+
+/* A step that cannot be recorded for want of memory is launched anew each time. */
+static int record(struct forward *forward, struct known_step *step, struct err *err) {
+    const struct device_table *table = forward->device->table;
+    struct device *device = forward->device->device;
+    struct device_graph *recording = NULL;
+    int status = forward_device_err(forward, table->capture_begin(device), "recording a step", err);
+    if (status != 0) {
+        return status;
+    }
+    status = issue_all(forward, err);
+    int ended = table->capture_end(device, &recording);
+    if (status == 0 && ended == DEVICE_NO_MEMORY) {
+        return 0;
+    }
+    ended = forward_device_err(forward, ended, "recording a step", err);
+    status = status == 0 ? ended : status;
+    if (status == 0) {
+        recordings_keep(&forward->recordings, step, recording);
+    } else if (recording != NULL) {
+        table->graph_close(device, recording);
+    }
+    return status;
+}
+
+/* The operators of the step once, from its recording or one by one. */
+static int issue_once(struct forward *forward, const struct known_step *recorded, struct err *err) {
+    const struct device_table *table = forward->device->table;
+    return recorded != NULL
+               ? forward_device_err(
+                     forward, table->graph_launch(forward->device->device, recorded->recording),
+                     "playing a recorded step", err)
+               : issue_all(forward, err);
+}
+
+/* Of steps that are issued at once, what this one committed, where the next one does not write. */
+static int keep_committed(struct forward *forward, uint32_t i, struct err *err) {
+    const struct room *room = &forward->room;
+    int64_t bytes = forward->limits.max_requests * (int64_t)sizeof *room->unrolled;
+    int status = forward->device->table->copy(
+        forward->device->device, room->unrolled + (int64_t)i * forward->limits.max_requests,
+        room->n_committed, bytes);
+    return forward_device_err(forward, status, "keeping what a step committed", err);
+}
+
+int forward_begin_step(struct forward *forward, struct err *err) {
+    return forward_device_err(forward, mark(forward, MARK_STEP_BEGIN), "starting a step", err);
+}
+
+int forward_end_step(struct forward *forward, struct err *err) {
+    return forward_device_err(forward, mark(forward, MARK_STEP_END), "ending a step", err);
+}
+
+/* The operators of the step that was prepared last, `n` times, as cheaply as the device can. */
+static int issue_steps(struct forward *forward, uint32_t n, struct err *err) {
+    bool is_new = true;
+    struct known_step *step = NULL;
+    if (forward->recordings.steps != NULL) {
+        step = recordings_find(&forward->recordings, &forward->key, &is_new);
+    }
+    int status = forward_begin_step(forward, err);
+    bool plays = !is_new && step != NULL && step->recording != NULL;
+    for (uint32_t i = 0; status == 0 && i < n; i++) {
+        status = issue_once(forward, plays ? step : NULL, err);
+        status = status == 0 && n > 1 ? keep_committed(forward, i, err) : status;
+    }
+    status = status == 0 ? forward_end_step(forward, err) : status;
+    /* Recording takes the host milliseconds, in which the device has these steps to do. */
+    return status == 0 && !is_new && !plays ? record(forward, step, err) : status;
+}
+
+/* A step that evicts, up to where the host has a word; it is never played. */
+static int issue_before(struct forward *forward, struct err *err) {
+    int status = forward_begin_step(forward, err);
+    program_start(&forward->program, &forward->placement, &forward->shape, &forward->turn);
+    return status == 0 ? issue_to(forward, forward->program.evict_op, err) : status;
+}
+
+static int issue_behind(struct forward *forward, const void *nothing, struct err *err) {
+    (void)nothing;
+    int status = issue_to(forward, forward->program.graph->n_ops, err);
+    return status == 0 ? forward_end_step(forward, err) : status;
+}
+
+struct steps {
+    const struct step *step;
+    uint32_t n;
+};
+
+static int submit(struct forward *forward, const void *arguments, struct err *err) {
+    const struct steps *steps = arguments;
+    int status = forward_prepare(forward, steps->step, err);
+    if (status != 0) {
+        return status;
+    }
+    return forward->packed.evicts ? issue_before(forward, err)
+                                  : issue_steps(forward, steps->n, err);
+}
+
+int forward_submit(struct forward *forward, const struct step *step, struct err *err) {
+    return forward_submit_times(forward, step, 1, err);
+}
+
+int forward_submit_times(struct forward *forward, const struct step *step, uint32_t n,
+                         struct err *err) {
+    ASSERT(n == 1 || (n > 1 && n <= forward->limits.max_unrolled && !forward->packed.evicts));
+    const struct steps steps = {step, n};
+    int status = forward_choose_products(forward, step, err);
+    status = status == 0 ? forward_on_all_ranks(forward, submit, &steps, err) : status;
+    if (status == 0 && forward->packed.evicts) {
+        status = forward_evict(forward, err);
+        status = status == 0 ? forward_on_all_ranks(forward, issue_behind, NULL, err) : status;
+    }
+    return status;
+}
+
+static int again(struct forward *forward, const void *nothing, struct err *err) {
+    (void)nothing;
+    ASSERT(forward->n_steps > 0 && !forward->is_stepping && !forward->packed.evicts);
+    return issue_steps(forward, 1, err);
+}
+
+int forward_again(struct forward *forward, struct err *err) {
+    return forward_on_all_ranks(forward, again, NULL, err);
+}
+
+/* ---- waiting and results ---- */
+
+int forward_done(struct forward *forward, bool *out, struct err *err) {
+    *out = true;
+    if (forward->n_steps == 0) {
+        return 0;
+    }
+    return forward_device_err(forward,
+                              forward->device->table->event_reached(
+                                  forward->device->device, forward->room.marks[MARK_STEP_END], out),
+                              "asking whether a step is done", err);
+}
+
+/* Until the step is done, and where this is asked for how long it took. */
+static int wait(struct forward *forward, double *device_ns, struct err *err) {
+    const struct device_table *table = forward->device->table;
+    struct device *device = forward->device->device;
+    struct device_event *const *marks = forward->room.marks;
+    if (device_ns != NULL) {
+        *device_ns = 0;
+    }
+    if (forward->n_steps == 0) {
+        return 0;
+    }
+    int status = table->event_wait(device, marks[MARK_STEP_END]);
+    if (status == DEVICE_OK && device_ns != NULL) {
+        status =
+            table->event_elapsed(device, marks[MARK_STEP_BEGIN], marks[MARK_STEP_END], device_ns);
+    }
+    return forward_device_err(forward, status, "waiting for a step", err);
+}
+
+static int wait_only(struct forward *forward, const void *nothing, struct err *err) {
+    (void)nothing;
+    return wait(forward, NULL, err);
+}
+
+int forward_wait(struct forward *forward, double *device_ns, struct err *err) {
+    int status = forward->ranks != NULL ? forward_on_all_ranks(forward, wait_only, NULL, err) : 0;
+    return status == 0 ? wait(forward, device_ns, err) : status;
+}
+
+/* From the order of decisions to that of spans; returns what the device says. */
+static int download_committed(struct forward *forward, const int32_t *from, int32_t *n_committed) {
+    const struct packed *last = forward->issue.rest;
+    const int64_t decisions = last->n.n_take + last->n.n_rule;
+    int status = forward_download(forward, forward->n_committed, from, decisions * 4);
+    for (uint32_t i = 0; status == DEVICE_OK && i < forward->shape.n_spans; i++) {
+        int32_t decision = last->decision_of[i];
+        n_committed[i] = decision >= 0 ? forward->n_committed[decision] : 0;
+    }
+    return status;
+}
+
+int forward_result(struct forward *forward, const struct step_result *result, struct err *err) {
+    ASSERT(forward->n_steps > 0 && !forward->is_stepping);
+    const int64_t rows = forward->issue.rest->n.n_logit_rows;
+    const struct room *room = &forward->room;
+    const struct candidates from =
+        issue_candidates(&forward->issue, op_with(forward->program.graph, OP_COMMITS)->in[0]);
+    int status = forward_download(forward, result->token, from.token, rows * 4);
+    if (status == DEVICE_OK) {
+        status = forward_download(forward, result->confidence, from.confidence, rows * 4);
+    }
+    if (status == DEVICE_OK && from.margin != NULL) {
+        status = forward_download(forward, result->margin, from.margin, rows * 4);
+    }
+    if (status == DEVICE_OK && from.entropy != NULL) {
+        status = forward_download(forward, result->entropy, from.entropy, rows * 4);
+    }
+    if (status == DEVICE_OK) {
+        status = forward_download(forward, result->committed, room->committed, rows);
+    }
+    if (status == DEVICE_OK && result->n_committed != NULL) {
+        status = download_committed(forward, room->n_committed, result->n_committed);
+    }
+    return forward_device_err(forward, status, "downloading a step's result", err);
+}
+
+int forward_committed(struct forward *forward, uint32_t i, int32_t *n_committed, struct err *err) {
+    ASSERT(forward->n_steps > 0 && forward->room.unrolled != NULL);
+    const int32_t *from = forward->room.unrolled + (int64_t)i * forward->limits.max_requests;
+    return forward_device_err(forward, download_committed(forward, from, n_committed),
+                              "downloading what a step committed", err);
+}
+
+int forward_logits(struct forward *forward, float *logits, struct err *err) {
+    ASSERT(forward->n_steps > 0 && !forward->is_stepping);
+    const struct op *sample = op_with(forward->program.graph, OP_READS_LOGITS);
+    int64_t rows = forward->issue.rest->n.n_logit_rows;
+    if (sample == NULL || model_ranks(forward->program.graph->model) > 1 ||
+        loop_n_chunks(forward->program.graph, sample->loop, &forward->shape,
+                      forward->placement.chunks) > 1) {
+        return err_usage(err, "the step does not store its logits all at once");
+    }
+    int64_t width = forward->program.graph->element_bytes;
+    int64_t n = rows * forward->program.graph->model->vocab, most = ROOM_STAGING_BYTES / width;
+    const unsigned char *from =
+        forward->room.workspace + forward->placement.offset_bytes[sample->in[0]];
+    for (int64_t first = 0; first < n; first += most) {
+        int64_t piece = n - first < most ? n - first : most;
+        void *to = width == F32_BYTES ? (void *)(logits + first) : forward->room.staging;
+        int status = forward_download(forward, to, from + first * width, piece * width);
+        if (status != DEVICE_OK) {
+            return forward_device_err(forward, status, "downloading logits", err);
+        }
+        for (int64_t i = 0; width == BF16_BYTES && i < piece; i++) {
+            uint16_t bits;
+            memcpy(&bits, forward->room.staging + i * BF16_BYTES, sizeof bits);
+            logits[first + i] = bf16_to_float(bits);
+        }
+    }
+    return 0;
+}
