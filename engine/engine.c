@@ -6,7 +6,7 @@
 #include "engine/device/mapping.h"
 #include "engine/session/session.h"
 #include "sim/base/num.h"
-#include "sim/system/system_rows.h"
+#include "sim/system/system.h"
 
 /* Canvases take four bytes a token: as many as any pool of cached rows is likely to serve. */
 enum { CANVAS_TOKENS = 4 << 20, MOST_REQUESTS = 4096 };

@@ -1,244 +1,15 @@
 #include "sim/system/system.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/names.h"
 #include "sim/base/num.h"
-#include "sim/check/check_plugin.h"
 #include "sim/cost/transfer.h"
-#include "sim/graph/builder.h"
 #include "sim/model/ranks.h"
-#include "sim/policy/registry.h"
-#include "sim/system/system_file.h"
-#include "sim/system/system_host.h"
-#include "sim/system/system_places.h"
-#include "sim/system/system_rows.h"
+#include "sim/system/system_parts.h"
 #include "sim/system/system_step.h"
-
-/* ---- applying keys ---- */
-
-/* The parts that a key can belong to: "scheduler" names one, "scheduler.x" sets its parameter. */
-enum part {
-    PART_SCHEDULER,
-    PART_CACHE,
-    PART_DECODER,
-    PART_ROUTER,
-    PART_RUNTIME,
-    PART_PLANNER,
-    PART_CONFIDENCE,
-    PART_HOST,
-    PART_MODEL
-};
-static const char *const part_names[] = {"scheduler", "cache",      "decoder", "router", "runtime",
-                                         "planner",   "confidence", "host",    "model"};
-enum { PART_COUNT = sizeof part_names / sizeof part_names[0] };
-
-static int part_of(const char *key) {
-    size_t length = strcspn(key, ".");
-    for (int i = 0; i < PART_COUNT; i++) {
-        if (strlen(part_names[i]) == length && strncmp(key, part_names[i], length) == 0) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-/* A user's policy is exercised in a child process (some 50 ms) before it may touch a run: one that
- * crashes, hangs or breaks a promise costs a sentence, not the run. */
-static const struct policy *find_checked(enum policy_kind kind, const char *name, struct err *err) {
-    if (strchr(name, '/') != NULL) {
-        FILE *nowhere = fopen("/dev/null", "w");
-        if (nowhere == NULL) {
-            err_world(err, "cannot open /dev/null: %s", strerror(errno));
-            return NULL;
-        }
-        int status = check_plugin(name, nowhere, err);
-        fclose(nowhere);
-        if (status != 0) {
-            return NULL;
-        }
-    }
-    return policy_find(kind, name, err);
-}
-
-static const struct policy *pick_policy(enum policy_kind kind, const struct setting *setting,
-                                        void **state, struct err *err) {
-    const struct policy *policy = find_checked(kind, setting->value, err);
-    if (policy != NULL) {
-        free(*state);
-        *state = policy_state(policy);
-    } else {
-        char text[sizeof err->text];
-        snprintf(text, sizeof text, "%s", err->text);
-        snprintf(err->text, sizeof err->text, "%.120s: %.880s", setting->place, text);
-    }
-    return policy;
-}
-
-/* "scheduler = phase-multiplexed": choose the part; its parameters return to initial values. */
-static int choose_part(struct system *s, int part, const struct setting *setting, struct err *err) {
-    const struct policy *policy;
-    const struct runtime_preset *preset;
-    switch ((enum part)part) {
-    case PART_SCHEDULER:
-        policy = pick_policy(POLICY_SCHEDULER, setting, &s->scheduler_state, err);
-        s->scheduler = (const struct scheduler *)policy;
-        return policy == NULL ? (int)err->kind : 0;
-    case PART_CACHE:
-        policy = pick_policy(POLICY_CACHE, setting, &s->cache_state, err);
-        s->cache = (const struct cache_policy *)policy;
-        return policy == NULL ? (int)err->kind : 0;
-    case PART_DECODER:
-        policy = pick_policy(POLICY_DECODER, setting, &s->decoder_state, err);
-        s->decoder = (const struct decoder *)policy;
-        return policy == NULL ? (int)err->kind : 0;
-    case PART_ROUTER:
-        policy = pick_policy(POLICY_ROUTER, setting, &s->router_state, err);
-        s->router = (const struct router *)policy;
-        return policy == NULL ? (int)err->kind : 0;
-    case PART_RUNTIME:
-        preset = runtime_find(setting->value, err);
-        if (preset == NULL) {
-            return (int)err->kind;
-        }
-        s->runtime = preset->runtime;
-        s->runtime_name = preset->path != NULL ? preset->path : preset->name;
-        return 0;
-    case PART_PLANNER:
-        s->planner = planner_find(setting->value, err);
-        return s->planner == NULL ? (int)err->kind : 0;
-    case PART_CONFIDENCE:
-        snprintf(s->confidence, sizeof s->confidence, "%s", setting->value);
-        return decode_process_find(setting->value, &s->process, err);
-    case PART_HOST:
-        snprintf(s->host.name, sizeof s->host.name, "%s", setting->value);
-        return 0;
-    case PART_MODEL:
-        return err_usage(err, "%s: the model is chosen with --model", setting->place);
-    }
-    return 0;
-}
-
-/* "scheduler.stop_at_misfit = off". */
-static int set_part(struct system *s, int part, const struct setting *setting, struct err *err) {
-    const char *name = strchr(setting->key, '.') + 1;
-    const struct policy *policy = NULL;
-    void *state = NULL;
-    switch ((enum part)part) {
-    case PART_SCHEDULER:
-        policy = &s->scheduler->policy;
-        state = s->scheduler_state;
-        break;
-    case PART_CACHE:
-        policy = &s->cache->policy;
-        state = s->cache_state;
-        break;
-    case PART_DECODER:
-        policy = &s->decoder->policy;
-        state = s->decoder_state;
-        break;
-    case PART_ROUTER:
-        policy = &s->router->policy;
-        state = s->router_state;
-        break;
-    case PART_RUNTIME:
-        return param_set(runtime_params, runtime_n_params, &s->runtime, "runtime", setting->place,
-                         name, setting->value, err);
-    case PART_PLANNER:
-        return err_usage(err, "%s: planners have no parameters", setting->place);
-    case PART_HOST:
-        return param_set(host_params, host_n_params, &s->host, "host", setting->place, name,
-                         setting->value, err);
-    case PART_MODEL:
-        s->changed = *s->model;
-        s->model = &s->changed;
-        return param_set(model_params, model_n_params, &s->changed, "the model", setting->place,
-                         name, setting->value, err);
-    case PART_CONFIDENCE:
-        return err_usage(err, "%s: what confidences are drawn from has no parameters here",
-                         setting->place);
-    }
-    char owner[128];
-    snprintf(owner, sizeof owner, "%s %s", part_names[part], policy->name);
-    return param_set(policy->params, policy->n_params, state, owner, setting->place, name,
-                     setting->value, err);
-}
-
-static int set_plain(struct system *s, const struct setting *setting, struct err *err) {
-    if (param_find(system_params, system_n_params, setting->key) == NULL) {
-        const char *names[64] = {NULL};
-        size_t n = 0;
-        for (int i = 0; i < PART_COUNT; i++) {
-            names[n++] = part_names[i];
-        }
-        for (size_t i = 0; i < system_n_params; i++) {
-            names[n++] = system_params[i].name;
-        }
-        char hint[NAME_HINT_CHARS];
-        name_hint(setting->key, names, hint);
-        return err_usage(err, "%s: unknown key '%s'%s", setting->place, setting->key, hint);
-    }
-    return param_set(system_params, system_n_params, &s->settings, "the system", setting->place,
-                     setting->key, setting->value, err);
-}
-
-int system_remember(struct system *s, const struct setting *setting, struct err *err) {
-    int part = part_of(setting->key);
-    bool chooses = part >= 0 && strchr(setting->key, '.') == NULL;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < s->n_applied; i++) {
-        const char *key = s->applied[i].key;
-        bool is_older = s->applied[i].layer < s->layer;
-        bool replaced =
-            strcmp(key, setting->key) == 0 || (chooses && part_of(key) == part && is_older);
-        if (!replaced) {
-            s->applied[kept++] = s->applied[i];
-        }
-    }
-    if (kept == MAX_SETTINGS) {
-        return err_usage(err, "%s: more than %d keys for one system", setting->place, MAX_SETTINGS);
-    }
-    s->applied[kept] = *setting;
-    s->applied[kept].layer = s->layer;
-    s->n_applied = kept + 1;
-    return 0;
-}
-
-const struct setting *system_applied(const struct system *s, const char *key) {
-    for (uint32_t i = 0; i < s->n_applied; i++) {
-        if (strcmp(s->applied[i].key, key) == 0) {
-            return &s->applied[i];
-        }
-    }
-    return NULL;
-}
-
-/* Parts first, then parameters: the order of lines in a file does not matter. */
-static int apply_all(struct system *s, struct err *err) {
-    for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t i = 0; i < s->n_applied; i++) {
-            const struct setting *setting = &s->applied[i];
-            int part = part_of(setting->key);
-            bool chooses = part >= 0 && strchr(setting->key, '.') == NULL;
-            int status = 0;
-            if (pass == 0 && chooses) {
-                status = choose_part(s, part, setting, err);
-            } else if (pass == 1 && part >= 0 && !chooses) {
-                status = set_part(s, part, setting, err);
-            } else if (pass == 1 && part < 0) {
-                status = set_plain(s, setting, err);
-            }
-            if (status != 0) {
-                return status;
-            }
-        }
-    }
-    return 0;
-}
 
 /* ---- resolving ---- */
 
@@ -363,41 +134,6 @@ int system_serves(const struct system *s, struct err *err) {
                      s->name, step_allocator_words[s->settings.allocator]);
 }
 
-/* What the graph, the cost model and the token budget do not cover is refused, not mispriced. */
-static int refuse_uncovered(const struct system *s, struct err *err) {
-    const struct settings *settings = &s->settings;
-    if (s->runtime.shift_copy &&
-        (s->runtime.fused_head || settings->allocator != ALLOCATOR_PLANNED)) {
-        return err_usage(
-            err, s->runtime.fused_head
-                     ? "runtime.shift_copy copies logits, which runtime.fused_head never stores"
-                     : "runtime.shift_copy is of planned steps: the allocators' eager code "
-                       "copies in any case");
-    }
-    if (s->model->mask == MASK_CAUSAL && settings->block_tokens != 1) {
-        return err_usage(err, "%s is autoregressive: block_tokens is 1, not %u", s->model->title,
-                         settings->block_tokens);
-    }
-    if (settings->context_tokens > s->model->max_positions && !settings->beyond_positions) {
-        return err_usage(
-            err,
-            "context_tokens = %u exceeds the %u positions of %s (beyond_positions = on "
-            "allows it)",
-            settings->context_tokens, s->model->max_positions, s->model->title);
-    }
-    if (s->runtime.query_chunks && (!s->runtime.fused || s->runtime.gathers_cache ||
-                                    settings->allocator != ALLOCATOR_PLANNED)) {
-        return err_usage(err,
-                         "runtime.query_chunks is for planned steps of a fused runtime: set "
-                         "runtime.fused = on, runtime.gathers_cache = off and allocator = planned");
-    }
-    if (settings->layers > s->model->layers) {
-        return err_usage(err, "layers = %u, but %s has %u", settings->layers, s->model->title,
-                         s->model->layers);
-    }
-    return 0;
-}
-
 /* Each of the GPUs that hold a replica together has its share of the model. */
 static int divide_model(struct system *s, struct err *err) {
     const struct settings *settings = &s->settings;
@@ -499,13 +235,8 @@ static enum provenance_kind wait_kind(const struct system *s) {
 
 static int resolve(struct system *s, const struct system_request *asked, struct err *err) {
     resolve_settings(s, asked->longest_canvas_tokens);
-    int status = refuse_uncovered(s, err);
-    status = status == 0 ? system_refuse_rows(s, err) : status;
-    status = status == 0 ? system_check_places(s, err) : status;
-    if (status != 0) {
-        return status;
-    }
-    status = divide_model(s, err);
+    int status = system_refuse(s, err);
+    status = status == 0 ? divide_model(s, err) : status;
     if (status != 0) {
         return status;
     }
@@ -566,18 +297,13 @@ static int take_evict_wait(struct system *s, const struct config *constants, str
         return 0;
     }
     int status = system_expand(s, constants, &setting, err);
-    return status != 0 ? status : set_plain(s, &setting, err);
+    return status != 0 ? status : system_set_plain(s, &setting, err);
 }
 
 /* Unless somebody chose one, confidences are drawn from the process of model and workload, where
  * decode.ini has it. */
 static int default_process(struct system *s, const char *workload, struct err *err) {
-    struct setting *setting = NULL;
-    for (uint32_t i = 0; i < s->n_applied; i++) {
-        if (strcmp(s->applied[i].key, part_names[PART_CONFIDENCE]) == 0) {
-            setting = &s->applied[i];
-        }
-    }
+    struct setting *setting = system_applied(s, system_part_names[SYSTEM_CONFIDENCE]);
     char name[sizeof s->confidence];
     if (setting == NULL || setting->layer != 0 || workload == NULL) {
         return 0;
@@ -628,7 +354,7 @@ static int open_parts(const struct system_request *request, const struct system_
         status = default_process(s, request->workload, err);
     }
     if (status == 0) {
-        status = apply_all(s, err);
+        status = system_apply(s, err);
     }
     if (status == 0 && s->model == &s->changed) {
         status = model_check(s->model, "--set model.KEY", err);

@@ -1,4 +1,5 @@
-/* A system: a line-up of policies, a runtime, a model and a GPU, resolved into what the loop needs.
+/* A system: a configuration of policies, a runtime, a model and a GPU, resolved into what the loop
+ * needs.
  *
  * Systems are sections of experiments/systems.ini. A section may name a `base` and override it; a
  * key may end in @GPU and then holds on that GPU only; a value may be $NAME, a calibrated constant
@@ -110,6 +111,9 @@ void system_close(struct system *system);
 
 /* Whether it was resolved for want of the workload's longest canvas: open it again with that. */
 bool system_asks_longest_canvas(const struct system *system);
+
+/* Whether all of a canvas is kept, so that steps that reuse rows renew some of them. */
+bool system_keeps_canvas(const struct system *system);
 
 /* What is kept free of weights, cached rows and workspace: settings.reserve_bytes, those for a
  * mixture of experts, what decoder and iteration smoothing keep, and the weights of layers that are

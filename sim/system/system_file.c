@@ -1,4 +1,4 @@
-#include "sim/system/system_file.h"
+#include "sim/system/system_parts.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,9 +1,7 @@
-#include "sim/system/system_host.h"
+#include "sim/system/system_parts.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#include "sim/system/system_file.h"
 
 static const char *const step_keys[HOST_KIND_COUNT] = {
     "runtime.host_refresh_ns", "runtime.host_reuse_ns", "runtime.host_select_ns"};

@@ -1,4 +1,4 @@
-#include "sim/system/system_rows.h"
+#include "sim/system/system_parts.h"
 
 /* Tokens of the prompt and of the output: any window around a block lies inside of them. */
 enum { FAR = 1 << 22, BLOCK = 32 };
@@ -30,58 +30,28 @@ enum symbol system_stored_rows(const struct system *s) {
     return system_keeps_canvas(s) ? SYM_TOKENS : SYM_FULL_Q;
 }
 
-static int refuse_mask(const struct system *s, struct err *err) {
-    const char *mask = attention_mask_names[s->model->mask], *cache = s->cache->policy.name;
-    bool is_exact = s->rows.kind == ROW_EXACT, sees_canvas = s->model->mask == MASK_BIDIRECTIONAL;
-    if (is_exact && sees_canvas) {
-        return err_usage(err,
-                         "%s is bidirectional and cache %s for block-causal and autoregressive "
-                         "models (`unmask list caches` prints others)",
-                         s->model->title, cache);
+/* How many positions have a place. */
+static int64_t count_places(struct settings *settings) {
+    uint32_t block = settings->block_tokens, blocks = settings->max_batched_tokens / block;
+    if (settings->max_requests == 0) {
+        settings->max_requests = blocks > 0 ? blocks : 1;
     }
-    if (!is_exact && !sees_canvas) {
-        return err_usage(
-            err, "%s is %s and cache %s for bidirectional models: set cache = exact, or name %s",
-            s->model->title, mask, cache,
-            s->model->mask == MASK_CAUSAL ? "the system vllm-ar" : "a system such as sdar");
-    }
-    return 0;
+    return (int64_t)block * settings->max_requests;
 }
 
-int system_refuse_rows(const struct system *s, struct err *err) {
-    const struct settings *settings = &s->settings;
-    const char *cache = s->cache->policy.name;
-    bool is_exact = s->rows.kind == ROW_EXACT;
-    if (refuse_mask(s, err) != 0) {
-        return (int)err->kind;
+void system_keep_places(struct system *s, struct graph_options *options) {
+    struct decoder_credit credit;
+    if (s->decoder->credit != NULL) {
+        s->decoder->credit(s->decoder_state, &credit);
+        uint32_t block = s->settings.block_tokens;
+        s->credit_slots = block < CREDIT_MOST_TOKENS ? block : CREDIT_MOST_TOKENS;
+        options->credit_slots = s->credit_slots;
+        options->credit_matrix = credit.matrix != 0;
+        s->decoder_bytes = graph_credit_bytes(s->model, options) * count_places(&s->settings);
     }
-    if (is_exact && settings->kv_layout != KV_PAGES) {
-        return err_usage(err, "cache %s grows page by page: set kv = pages", cache);
+    if (s->settings.iteration == ITERATION_SMOOTH) {
+        options->smooths = true;
+        s->expected_bytes =
+            s->model->hidden * s->runtime.element_bytes * count_places(&s->settings);
     }
-    if (is_exact && s->runtime.gathers_cache) {
-        return err_usage(err, "cache %s is read in place: set runtime.gathers_cache = off", cache);
-    }
-    if (s->rows.chooser == CHOSEN_BY_POLICY && s->model->layers < 2) {
-        return err_usage(err, "cache %s evicts in the second layer, and %s has %u", cache,
-                         s->model->title, s->model->layers);
-    }
-    if (s->runtime.query_chunks && s->rows.kind != ROW_NONE) {
-        return err_usage(err, "runtime.query_chunks is for steps without cached rows: set cache = "
-                              "none");
-    }
-    bool by_scope = settings->logit_scope == LOGITS_MASKED;
-    if (settings->unroll_maximum > 1 && (by_scope || rows_leave_out(&s->rows))) {
-        return err_usage(err,
-                         "unroll.maximum = %u starts steps before what those before them commit is "
-                         "known, and %s = %s runs what is left: set unroll.maximum = 1",
-                         settings->unroll_maximum, by_scope ? "logit_scope" : "cache",
-                         by_scope ? "masked" : cache);
-    }
-    if (s->rows.kind == ROW_FEATURES && settings->kv_layout == KV_PAGES) {
-        return err_usage(err,
-                         "cache %s runs layer 0 over whole canvases, which max_batched_tokens does "
-                         "not bound: set kv = slab",
-                         cache);
-    }
-    return 0;
 }

@@ -6,59 +6,46 @@
 #include "sim/cost/roofline.h"
 #include "sim/cost/transfer.h"
 #include "sim/decode/block.h"
-#include "sim/system/system.h"
+#include "sim/system/system_parts.h"
 
-struct text {
-    char *bytes;
-    size_t size, room;
-};
-
-static void text_add(struct text *text, const char *key, const char *value) {
-    size_t needed = strlen(key) + strlen(value) + 8;
-    if (text->size + needed > text->room) {
-        text->room = 2 * (text->room + needed);
-        text->bytes = realloc(text->bytes, text->room);
-        ASSERT(text->bytes != NULL);
-    }
-    text->size += (size_t)snprintf(text->bytes + text->size, text->room - text->size, "%s = %s\n",
-                                   key, value);
-}
-
-static void text_add_params(struct text *text, const char *prefix, const struct param *params,
-                            size_t n, const void *state) {
+static void add_params(FILE *text, const char *prefix, const struct param *params, size_t n,
+                       const void *state) {
     for (size_t i = 0; i < n; i++) {
-        char key[128], value[128];
-        snprintf(key, sizeof key, "%s%s", prefix, params[i].name);
-        text_add(text, key, param_text(&params[i], state, value, sizeof value));
+        char value[128];
+        fprintf(text, "%s%s = %s\n", prefix, params[i].name,
+                param_text(&params[i], state, value, sizeof value));
     }
 }
 
 char *system_text(const struct system *s) {
-    struct text text = {0};
-    text_add(&text, "model", s->model->path != NULL ? s->model->path : s->model->name);
+    char *bytes = NULL;
+    size_t size;
+    FILE *text = open_memstream(&bytes, &size);
+    ASSERT(text != NULL);
+    fprintf(text, "model = %s\n", s->model->path != NULL ? s->model->path : s->model->name);
     for (uint32_t i = 0; i < s->n_applied; i++) {
         if (strncmp(s->applied[i].key, "model.", strlen("model.")) == 0) {
-            text_add(&text, s->applied[i].key, s->applied[i].value);
+            fprintf(text, "%s = %s\n", s->applied[i].key, s->applied[i].value);
         }
     }
-    text_add_params(&text, "", system_params, system_n_params, &s->settings);
-    text_add(&text, "planner", s->planner->name);
-    text_add(&text, "confidence", s->confidence);
-    text_add(&text, "runtime", s->runtime_name);
-    text_add_params(&text, "runtime.", runtime_params, runtime_n_params, &s->runtime);
-    text_add(&text, "host", s->host.path != NULL ? s->host.path : s->host.name);
-    text_add_params(&text, "host.", host_params, host_n_params, &s->host);
-    static const char *const part_names[] = {"scheduler", "cache", "decoder", "router"};
-    const struct policy *policies[] = {&s->scheduler->policy, &s->cache->policy,
-                                       &s->decoder->policy, &s->router->policy};
-    void *const states[] = {s->scheduler_state, s->cache_state, s->decoder_state, s->router_state};
-    for (int i = 0; i < 4; i++) {
+    add_params(text, "", system_params, system_n_params, &s->settings);
+    fprintf(text, "planner = %s\n", s->planner->name);
+    fprintf(text, "confidence = %s\n", s->confidence);
+    fprintf(text, "runtime = %s\n", s->runtime_name);
+    add_params(text, "runtime.", runtime_params, runtime_n_params, &s->runtime);
+    fprintf(text, "host = %s\n", s->host.path != NULL ? s->host.path : s->host.name);
+    add_params(text, "host.", host_params, host_n_params, &s->host);
+    for (int part = 0; part < SYSTEM_POLICIES; part++) {
+        void *state;
+        const struct policy *policy = system_policy(s, (enum system_part)part, &state);
         char prefix[64];
-        snprintf(prefix, sizeof prefix, "%s.", part_names[i]);
-        text_add(&text, part_names[i], policies[i]->name);
-        text_add_params(&text, prefix, policies[i]->params, policies[i]->n_params, states[i]);
+        snprintf(prefix, sizeof prefix, "%s.", system_part_names[part]);
+        fprintf(text, "%s = %s\n", system_part_names[part], policy->name);
+        add_params(text, prefix, policy->params, policy->n_params, state);
     }
-    return text.bytes;
+    fclose(text);
+    ASSERT(bytes != NULL);
+    return bytes;
 }
 
 /* Kinds are one of three words; two of them where some prices come from the profile behind. */

@@ -1,0 +1,123 @@
+/* What model, runtime, policies and settings cannot give each other is refused, not mispriced. */
+#include "sim/system/system_parts.h"
+
+/* What the graph, the cost model and the token budget do not cover is refused, not mispriced. */
+static int check_settings(const struct system *s, struct err *err) {
+    const struct settings *settings = &s->settings;
+    if (s->runtime.shift_copy &&
+        (s->runtime.fused_head || settings->allocator != ALLOCATOR_PLANNED)) {
+        return err_usage(
+            err, s->runtime.fused_head
+                     ? "runtime.shift_copy copies logits, which runtime.fused_head never stores"
+                     : "runtime.shift_copy is of planned steps: the allocators' eager code "
+                       "copies in any case");
+    }
+    if (s->model->mask == MASK_CAUSAL && settings->block_tokens != 1) {
+        return err_usage(err, "%s is autoregressive: block_tokens is 1, not %u", s->model->title,
+                         settings->block_tokens);
+    }
+    if (settings->context_tokens > s->model->max_positions && !settings->beyond_positions) {
+        return err_usage(
+            err,
+            "context_tokens = %u exceeds the %u positions of %s (beyond_positions = on "
+            "allows it)",
+            settings->context_tokens, s->model->max_positions, s->model->title);
+    }
+    if (s->runtime.query_chunks && (!s->runtime.fused || s->runtime.gathers_cache ||
+                                    settings->allocator != ALLOCATOR_PLANNED)) {
+        return err_usage(err,
+                         "runtime.query_chunks is for planned steps of a fused runtime: set "
+                         "runtime.fused = on, runtime.gathers_cache = off and allocator = planned");
+    }
+    if (settings->layers > s->model->layers) {
+        return err_usage(err, "layers = %u, but %s has %u", settings->layers, s->model->title,
+                         s->model->layers);
+    }
+    return 0;
+}
+
+static int check_mask(const struct system *s, struct err *err) {
+    const char *mask = attention_mask_names[s->model->mask], *cache = s->cache->policy.name;
+    bool is_exact = s->rows.kind == ROW_EXACT, sees_canvas = s->model->mask == MASK_BIDIRECTIONAL;
+    if (is_exact && sees_canvas) {
+        return err_usage(err,
+                         "%s is bidirectional and cache %s for block-causal and autoregressive "
+                         "models (`unmask list caches` prints others)",
+                         s->model->title, cache);
+    }
+    if (!is_exact && !sees_canvas) {
+        return err_usage(
+            err, "%s is %s and cache %s for bidirectional models: set cache = exact, or name %s",
+            s->model->title, mask, cache,
+            s->model->mask == MASK_CAUSAL ? "the system vllm-ar" : "a system such as sdar");
+    }
+    return 0;
+}
+
+static int check_rows(const struct system *s, struct err *err) {
+    const struct settings *settings = &s->settings;
+    const char *cache = s->cache->policy.name;
+    bool is_exact = s->rows.kind == ROW_EXACT;
+    if (is_exact && settings->kv_layout != KV_PAGES) {
+        return err_usage(err, "cache %s grows page by page: set kv = pages", cache);
+    }
+    if (is_exact && s->runtime.gathers_cache) {
+        return err_usage(err, "cache %s is read in place: set runtime.gathers_cache = off", cache);
+    }
+    if (s->rows.chooser == CHOSEN_BY_POLICY && s->model->layers < 2) {
+        return err_usage(err, "cache %s evicts in the second layer, and %s has %u", cache,
+                         s->model->title, s->model->layers);
+    }
+    if (s->runtime.query_chunks && s->rows.kind != ROW_NONE) {
+        return err_usage(err, "runtime.query_chunks is for steps without cached rows: set cache = "
+                              "none");
+    }
+    bool by_scope = settings->logit_scope == LOGITS_MASKED;
+    if (settings->unroll_maximum > 1 && (by_scope || rows_leave_out(&s->rows))) {
+        return err_usage(err,
+                         "unroll.maximum = %u starts steps before what those before them commit is "
+                         "known, and %s = %s runs what is left: set unroll.maximum = 1",
+                         settings->unroll_maximum, by_scope ? "logit_scope" : "cache",
+                         by_scope ? "masked" : cache);
+    }
+    if (s->rows.kind == ROW_FEATURES && settings->kv_layout == KV_PAGES) {
+        return err_usage(err,
+                         "cache %s runs layer 0 over whole canvases, which max_batched_tokens does "
+                         "not bound: set kv = slab",
+                         cache);
+    }
+    return 0;
+}
+
+static int check_credit(const struct system *s, struct err *err) {
+    bool has_logits = !s->runtime.fused_head && s->settings.allocator == ALLOCATOR_PLANNED;
+    return s->decoder->credit == NULL || has_logits
+               ? 0
+               : err_usage(err,
+                           "decoder %s adds credit to logits that exist, in planned steps: set "
+                           "runtime.fused_head = off and allocator = planned",
+                           s->decoder->policy.name);
+}
+
+static int check_smoothing(const struct system *s, struct err *err) {
+    bool is_causal = s->model->mask == MASK_CAUSAL;
+    bool is_planned = s->settings.allocator == ALLOCATOR_PLANNED;
+    if (s->settings.iteration != ITERATION_SMOOTH ||
+        (!s->runtime.fused_head && is_planned && !is_causal)) {
+        return 0;
+    }
+    return err_usage(err, "iteration = smooth reads what planned steps say of masked positions: %s",
+                     is_causal               ? "an autoregressive model has none"
+                     : s->runtime.fused_head ? "set runtime.fused_head = off"
+                                             : "set allocator = planned");
+}
+
+int system_refuse(const struct system *s, struct err *err) {
+    static int (*const checks[])(const struct system *s, struct err *err) = {
+        check_settings, check_mask, check_rows, check_credit, check_smoothing};
+    int status = 0;
+    for (size_t i = 0; status == 0 && i < sizeof checks / sizeof checks[0]; i++) {
+        status = checks[i](s, err);
+    }
+    return status;
+}
