@@ -35,3 +35,12 @@ void output_csv_text(FILE *out, const char *text) {
     }
     fputc('"', out);
 }
+
+void output_xml_text(FILE *out, const char *text) {
+    static const char special[] = "&<>\"'";
+    static const char *const written[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
+    for (const char *c = text; *c != '\0'; c++) {
+        const char *at = strchr(special, *c);
+        fputs(at != NULL ? written[at - special] : (char[]){*c, '\0'}, out);
+    }
+}

@@ -1,4 +1,4 @@
-/* Output files: what replaces others, only its own kind and only once it is whole; CSV. */
+/* Output files: what replaces others, only its own kind and only once it is whole; XML and CSV. */
 #ifndef UNMASK_ANALYSIS_OUTPUT_H
 #define UNMASK_ANALYSIS_OUTPUT_H
 
@@ -10,6 +10,9 @@
  * `head`, as the output itself does; ERR_USAGE else, so that a results database or an input given
  * by mistake is not overwritten. `what` ("a timeline") goes into the sentence. */
 int output_may_replace(const char *path, const char *head, const char *what, struct err *err);
+
+/* A text between the tags, or in the quotes, of XML and HTML. */
+void output_xml_text(FILE *out, const char *text);
 
 /* A cell of a CSV line, in quotes where it needs them. */
 void output_csv_text(FILE *out, const char *text);

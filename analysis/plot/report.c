@@ -28,33 +28,9 @@ struct shown {
     json_t *identity;
 };
 
-static void escape(FILE *out, const char *text) {
-    for (const char *c = text; *c != '\0'; c++) {
-        switch (*c) {
-        case '&':
-            fputs("&amp;", out);
-            break;
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '"':
-            fputs("&quot;", out);
-            break;
-        case '\'':
-            fputs("&#39;", out);
-            break;
-        default:
-            fputc(*c, out);
-        }
-    }
-}
-
 static void cell(FILE *out, const char *text) {
     fputs("<td>", out);
-    escape(out, text);
+    output_xml_text(out, text);
     fputs("</td>", out);
 }
 
@@ -114,15 +90,15 @@ static int table_row(void *state, const struct stored_run *run, struct err *err)
     describe_backend(run, summary, backend, sizeof backend);
     cell(out, backend);
     fputs("<td>", out);
-    escape(out, run->profile);
+    output_xml_text(out, run->profile);
     fputs(": <b>", out);
-    escape(out, run->profile_kind);
+    output_xml_text(out, run->profile_kind);
     fputs("</b></td>", out);
     fputs("<td>", out);
-    escape(out, run->trace);
+    output_xml_text(out, run->trace);
     if (run->trace_provenance[0] != '\0') {
         fputs(": ", out);
-        escape(out, run->trace_provenance);
+        output_xml_text(out, run->trace_provenance);
     }
     fputs("</td>", out);
     const json_t *latency = json_object_get(summary, "latency_s");
@@ -177,7 +153,7 @@ static void warning_list(FILE *out, const json_t *summary) {
     fputs("<ul>", out);
     for (unsigned i = 0; i < warnings.n; i++) {
         fprintf(out, "<li><b>%s:</b> ", warning_words[warnings.items[i].code]);
-        escape(out, warnings.items[i].text);
+        output_xml_text(out, warnings.items[i].text);
         fputs("</li>", out);
     }
     fputs("</ul>\n", out);
@@ -296,7 +272,7 @@ static void identity_section(struct report *report, const struct stored_run *run
     char text[256];
     identity_describe(identity, text, sizeof text);
     fputs("<p>Identity: ", out);
-    escape(out, identity != NULL ? text : "not known, an older unmask recorded it");
+    output_xml_text(out, identity != NULL ? text : "not known, an older unmask recorded it");
     fputs("</p>\n", out);
     while (before > 0 && strcmp(report->shown[before - 1].config, run->config) != 0) {
         before--;
@@ -307,7 +283,7 @@ static void identity_section(struct report *report, const struct stored_run *run
         fprintf(out, "<p><b>The configuration is that of run %lld</b>", (long long)same->run);
         if (difference.text[0] != '\0') {
             fputs(", but: ", out);
-            escape(out, difference.text);
+            output_xml_text(out, difference.text);
         }
         fputs("</p>\n", out);
     }
@@ -333,19 +309,19 @@ static int run_section(void *state, const struct stored_run *run, struct err *er
         return failed;
     }
     fprintf(out, "<h2 id=\"run%lld\">Run %lld: ", (long long)run->run, (long long)run->run);
-    escape(out, run->system);
+    output_xml_text(out, run->system);
     fputs(", ", out);
-    escape(out, run->model);
+    output_xml_text(out, run->model);
     fputs(" on ", out);
-    escape(out, run->gpu);
+    output_xml_text(out, run->gpu);
     char backend[BACKEND_CHARS];
     describe_backend(run, summary, backend, sizeof backend);
     fputs(" (", out);
-    escape(out, backend);
+    output_xml_text(out, backend);
     fputs(")</h2>\n", out);
     if (is_incomplete(summary)) {
         fputs("<p><b>Incomplete:</b> ", out);
-        escape(out, json_string_value(json_object_get(summary, "incomplete")));
+        output_xml_text(out, json_string_value(json_object_get(summary, "incomplete")));
         fputs("</p>\n", out);
     }
     warning_list(out, summary);
@@ -359,7 +335,7 @@ static int run_section(void *state, const struct stored_run *run, struct err *er
     fputs("<details><summary>Summary</summary><table>\n", out);
     summary_rows(out, "", summary);
     fputs("</table></details>\n<details><summary>Configuration</summary><pre>", out);
-    escape(out, run->config);
+    output_xml_text(out, run->config);
     fputs("</pre></details>\n", out);
     json_decref(summary);
     return failed;
@@ -381,7 +357,7 @@ static int write_page(struct report *report, struct err *err) {
     FILE *out = report->out;
     fputs(head, out);
     fputs("<p>Database: ", out);
-    escape(out, store_path(report->store));
+    output_xml_text(out, store_path(report->store));
     fputs("</p>\n<table><tr><th class=n>run<th>system<th>model<th>GPU<th>executed "
           "by<th>profile<th>trace"
           "<th class=n>completed<th class=n>rejected<th class=n>tok/s<th class=n>mean latency, s"

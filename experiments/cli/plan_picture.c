@@ -1,254 +1,226 @@
 #include "experiments/cli/plan_picture.h"
 
+#include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "analysis/plot/memory_map.h"
+#include "analysis/output.h"
 #include "sim/base/num.h"
 
 const struct option picture_options[] = {
-    {"picture", "FILE", "draw the plan, offset over time, to FILE.png or FILE.svg", false},
+    {"picture", "FILE", "draw the plan, offset over time, to FILE.svg", false},
     {NULL, NULL, NULL, false},
 };
 
+/* Okabe and Ito's palette, "Color Universal Design" (2008), of which black text can be read on all
+ * but the darkest. */
+static const char *const colours[] = {"#C4C4C4", "#56B4E9", "#E69F00",
+                                      "#CC79A7", "#F0E442", "#009E73"};
+static const char *const level_colours[] = {"#D55E00", "#0072B2", "#555555"};
+enum {
+    N_COLOURS = sizeof colours / sizeof colours[0],
+    LEFT = 90,
+    TOP = 84,
+    HEIGHT = 480, /* plotted */
+    LEAST_WIDTH = 900,
+    TIME_WIDTH = 44, /* of a time with a name */
+    NAMES = 130,     /* below the axis, for names that slant */
+    LETTER = 6,      /* as wide, about */
+};
+
+/* From times and bytes to pixels. */
+struct canvas {
+    FILE *out;
+    int width; /* plotted */
+    int64_t from, to;
+    double top_bytes;
+};
+
 int plan_picture_check(const struct options *options, bool compares, struct err *err) {
-    const char *path = options_text(options, "picture");
+    const char *path = options_text(options, "picture"), *dot;
     if (path == NULL) {
         return 0;
     }
     if (compares) {
         return err_usage(err, "--picture draws one plan: name one planner instead of all");
     }
-    return memory_map_check_path(path, err);
+    dot = strrchr(path, '.');
+    return dot == NULL || strcmp(dot, ".svg") != 0
+               ? err_usage(err, "'%s': a picture is a file that ends in .svg", path)
+               : output_may_replace(path, "<svg", "an SVG", err);
 }
 
-enum { NAME_CHARS = 96, MOST_LEVELS = 3, MAP_TEXT_CHARS = 256 };
-
-/* The horizontal lines, named with their values. */
-struct levels {
-    struct map_level level[MOST_LEVELS];
-    char names[MOST_LEVELS][64];
-    size_t n;
-};
-
-static void add_level(struct levels *levels, const char *name, int64_t bytes) {
-    char text[32], *out = levels->names[levels->n];
-    snprintf(out, sizeof levels->names[0], "%s %s", name,
-             num_format_bytes(text, sizeof text, (double)bytes));
-    levels->level[levels->n++] = (struct map_level){out, bytes};
+static double x_of(const struct canvas *c, double time) {
+    return LEFT + c->width * (time - (double)c->from) / (double)(c->to - c->from);
 }
 
-static void add_levels(struct levels *levels, int64_t peak_bytes, int64_t lower_bound_bytes) {
-    if (peak_bytes == lower_bound_bytes) {
-        add_level(levels, "peak = lower bound", peak_bytes);
+static double y_of(const struct canvas *c, int64_t bytes) {
+    return TOP + HEIGHT * (1 - (double)bytes / c->top_bytes);
+}
+
+static void write_text(const struct canvas *c, double x, double y, const char *more,
+                       const char *text) {
+    fprintf(c->out, "<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, more);
+    output_xml_text(c->out, text);
+    fprintf(c->out, "</text>\n");
+}
+
+static void write_line(const struct canvas *c, double x1, double y1, double x2, double y2,
+                       const char *more) {
+    fprintf(c->out, "<path d=\"M%.1f %.1fL%.1f %.1f\" %s/>\n", x1, y1, x2, y2, more);
+}
+
+/* The name, and below it the size, where there is room for them. */
+static void write_block(const struct canvas *c, const struct plan_block *b) {
+    char size[32];
+    double x = x_of(c, (double)b->from), width = x_of(c, (double)b->to) - x;
+    double y = y_of(c, b->low_bytes + b->bytes), height = y_of(c, b->low_bytes) - y;
+    num_format_bytes(size, sizeof size, (double)b->bytes);
+    fprintf(c->out, "<g><title>");
+    output_xml_text(c->out, b->name);
+    fprintf(c->out,
+            ", %s from %" PRId64 " on</title><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
+            "height=\"%.1f\" fill=\"%s\" stroke=\"#333\" stroke-width=\".6\"/>\n",
+            size, b->low_bytes, x, y, width, height, colours[b->kind % N_COLOURS]);
+    if (height > 13 && width > LETTER * (double)strlen(b->name)) {
+        bool has_two = height > 28;
+        write_text(c, x + width / 2, y + height / 2 + (has_two ? -2 : 4), "class=\"m\"", b->name);
+        if (has_two && width > LETTER * (double)strlen(size)) {
+            write_text(c, x + width / 2, y + height / 2 + 11, "class=\"m\"", size);
+        }
+    }
+    fprintf(c->out, "</g>\n");
+}
+
+/* Live bytes change where a block begins or ends. */
+static void write_live(const struct canvas *c, const struct plan_map *map) {
+    fprintf(c->out, "<path fill=\"none\" stroke=\"#000\" stroke-width=\"2\" d=\"M%d %d", LEFT,
+            TOP + HEIGHT);
+    for (int64_t at = c->from, next; at < c->to; at = next) {
+        int64_t live = 0;
+        next = c->to;
+        for (size_t i = 0; i < map->n_blocks; i++) {
+            const struct plan_block *b = &map->blocks[i];
+            live += b->from <= at && at < b->to ? b->bytes : 0;
+            next = b->from > at && b->from < next ? b->from : next;
+            next = b->to > at && b->to < next ? b->to : next;
+        }
+        fprintf(c->out, "V%.1fH%.1f", y_of(c, live), x_of(c, (double)next));
+    }
+    fprintf(c->out, "\"/>\n");
+}
+
+static void write_level(const struct canvas *c, const char *name, int64_t bytes, int i) {
+    char text[96], size[32], style[64];
+    snprintf(text, sizeof text, "%s %s", name, num_format_bytes(size, sizeof size, (double)bytes));
+    snprintf(style, sizeof style, "stroke=\"%s\" stroke-width=\"2\" stroke-dasharray=\"%s\"",
+             level_colours[i], i == 0 ? "16 8" : "4 6");
+    write_line(c, LEFT, y_of(c, bytes), LEFT + c->width, y_of(c, bytes), style);
+    snprintf(style, sizeof style, "fill=\"%s\" text-anchor=\"end\"", level_colours[i]);
+    write_text(c, LEFT + c->width - 220 * i, TOP - 24, style, text);
+}
+
+static void write_levels(const struct canvas *c, const struct plan_map *map) {
+    if (map->capacity_bytes > 0) {
+        write_level(c, "capacity", map->capacity_bytes, 2);
+    }
+    if (map->peak_bytes == map->lower_bound_bytes) {
+        write_level(c, "peak = lower bound", map->peak_bytes, 0);
         return;
     }
-    add_level(levels, "peak", peak_bytes);
-    add_level(levels, "lower bound", lower_bound_bytes);
+    write_level(c, "peak", map->peak_bytes, 0);
+    write_level(c, "lower bound", map->lower_bound_bytes, 1);
 }
 
-/* ---- a step ---- */
-
-/* Everything the map of a step points into. */
-struct step_sheet {
-    struct map_block blocks[GRAPH_MAX_TENSORS];
-    char names[GRAPH_MAX_TENSORS][NAME_CHARS], sizes[GRAPH_MAX_TENSORS][32];
-    size_t n_blocks;
-    const char *tics[GRAPH_MAX_OPS];
-    struct map_point live[GRAPH_MAX_OPS];
-    struct map_stretch stretches[GRAPH_MAX_SEGMENTS];
-    char stretch_names[GRAPH_MAX_SEGMENTS][64];
-    struct levels levels;
-    char title[MAP_TEXT_CHARS + 64], note[MAP_TEXT_CHARS];
-};
-
-/* A tensor's name and those of the values that take over its memory. */
-static void name_block(const struct graph *graph, int root, char *out) {
-    size_t used = (size_t)snprintf(out, NAME_CHARS, "%s", graph->tensors[root].name);
-    for (int t = 0; t < (int)graph->n_tensors && used < NAME_CHARS; t++) {
-        if (t != root && placement_root(graph, t) == root) {
-            used += (size_t)snprintf(out + used, NAME_CHARS - used, ", %s", graph->tensors[t].name);
-        }
-    }
-}
-
-static void add_blocks(struct step_sheet *sheet, const struct graph *graph,
-                       const struct placement *placement) {
-    for (int t = 0; t < (int)graph->n_tensors; t++) {
-        int64_t low = placement->offset_bytes[t], bytes = placement->bytes[t];
-        if (low < 0 || bytes == 0 || graph->tensors[t].alias >= 0) {
+/* The segments of the step graph, each once however often it repeats. */
+static void write_segments(const struct canvas *c, const struct graph *graph) {
+    for (uint32_t i = 0, first = 0; i < graph->n_ops; i++) {
+        const struct segment *segment = &graph->segments[graph->ops[i].segment];
+        char text[96];
+        if (i + 1 < graph->n_ops && graph->ops[i + 1].segment == graph->ops[i].segment) {
             continue;
         }
-        size_t i = sheet->n_blocks++;
-        int first, last;
-        placement_lifetime(graph, placement, t, &first, &last);
-        name_block(graph, t, sheet->names[i]);
-        num_format_bytes(sheet->sizes[i], sizeof sheet->sizes[i], (double)bytes);
-        sheet->blocks[i] = (struct map_block){.name = sheet->names[i],
-                                              .size = sheet->sizes[i],
-                                              .kind = tensor_class(graph, t),
-                                              .from = first,
-                                              .to = last + 1,
-                                              .low_bytes = low,
-                                              .high_bytes = low + bytes};
+        snprintf(text, sizeof text, segment->repeat > 1 ? "%s, %" PRIu32 " times" : "%s",
+                 segment->name, segment->repeat);
+        write_text(c, (x_of(c, first) + x_of(c, i + 1)) / 2, TOP - 6, "class=\"m\"", text);
+        write_line(c, x_of(c, i + 1), TOP - 16, x_of(c, i + 1), TOP + HEIGHT,
+                   "stroke=\"#666\" stroke-dasharray=\"2 3\"");
+        first = i + 1;
     }
 }
 
-static void add_operators(struct step_sheet *sheet, const struct graph *graph,
-                          const struct usage *usage) {
-    for (uint32_t s = 0; s < graph->n_segments; s++) {
-        const struct segment *segment = &graph->segments[s];
-        snprintf(sheet->stretch_names[s], sizeof sheet->stretch_names[s],
-                 segment->repeat > 1 ? "%s, %" PRIu32 " times" : "%s", segment->name,
-                 segment->repeat);
-        sheet->stretches[s].name = sheet->stretch_names[s];
-    }
-    for (uint32_t i = 0; i < graph->n_ops; i++) {
-        struct map_stretch *stretch = &sheet->stretches[graph->ops[i].segment];
-        sheet->tics[i] = graph->ops[i].name;
-        sheet->live[i] = (struct map_point){i, usage->bytes[i]};
-        stretch->from = stretch->to > 0 ? stretch->from : i;
-        stretch->to = i + 1;
-    }
-}
-
-int plan_picture_of_step(const struct options *options, const struct system *system,
-                         const struct asked_step *step, const char *planner,
-                         const struct placement *placement, const struct usage *usage,
-                         struct err *err) {
-    const char *path = options_text(options, "picture");
-    if (path == NULL) {
-        return 0;
-    }
-    const struct graph *graph = &system->graph;
-    struct step_sheet *sheet = calloc(1, sizeof *sheet);
-    if (sheet == NULL) {
-        return err_world(err, "out of memory");
-    }
-    add_blocks(sheet, graph, placement);
-    add_operators(sheet, graph, usage);
-    add_levels(&sheet->levels, placement->peak_bytes, placement->lower_bound_bytes);
-    snprintf(sheet->title, sizeof sheet->title, "%s, %s on %s, planner %s: %s", system->name,
-             system->model->name, system->gpu->name, planner, step->text);
-    snprintf(sheet->note, sizeof sheet->note,
-             "computed: one pass through each segment of the step graph; "
-             "what repeats reuses the same offsets");
-    const struct memory_map map = {.title = sheet->title,
-                                   .note = sheet->note,
-                                   .x_label = "operators in the order they run",
-                                   .from = 0,
-                                   .to = graph->n_ops,
-                                   .tics = sheet->tics,
-                                   .n_tics = graph->n_ops,
-                                   .kinds = tensor_class_names,
-                                   .n_kinds = TENSOR_CLASS_COUNT,
-                                   .blocks = sheet->blocks,
-                                   .n_blocks = sheet->n_blocks,
-                                   .live = sheet->live,
-                                   .n_live = graph->n_ops,
-                                   .levels = sheet->levels.level,
-                                   .n_levels = sheet->levels.n,
-                                   .stretches = sheet->stretches,
-                                   .n_stretches = graph->n_segments};
-    int status = memory_map_draw(&map, path, err);
-    free(sheet);
-    return status;
-}
-
-/* ---- a file of buffers ---- */
-
-struct change {
-    int64_t time, bytes;
-};
-
-static int by_time(const void *a, const void *b) {
-    int64_t x = ((const struct change *)a)->time, y = ((const struct change *)b)->time;
-    return (x > y) - (x < y);
-}
-
-/* Live bytes from each time on at which a buffer begins or ends. Returns how many points there are.
- */
-static size_t sum_live(const struct packing *packing, struct change *changes,
-                       struct map_point *out) {
-    size_t n = 0, n_points = 0;
-    for (uint32_t i = 0; i < packing->n_buffers; i++) {
-        const struct packing_buffer *b = &packing->buffers[i];
-        changes[n++] = (struct change){b->first_time, b->bytes};
-        changes[n++] = (struct change){b->last_time + 1, -b->bytes};
-    }
-    qsort(changes, n, sizeof changes[0], by_time);
-    int64_t bytes = 0;
-    for (size_t i = 0; i < n; i++) {
-        bytes += changes[i].bytes;
-        if (i + 1 == n || changes[i + 1].time != changes[i].time) {
-            out[n_points++] = (struct map_point){(double)changes[i].time, bytes};
+static void write_axes(const struct canvas *c, const struct plan_map *map) {
+    for (int i = 0; i <= 4; i++) {
+        char text[32];
+        double bytes = c->top_bytes * i / 4, time = (double)(c->from + (c->to - c->from) * i / 4);
+        write_text(c, LEFT - 8, y_of(c, (int64_t)bytes) + 4, "text-anchor=\"end\"",
+                   num_format_bytes(text, sizeof text, bytes));
+        snprintf(text, sizeof text, "%.0f", time);
+        if (map->times == NULL) {
+            write_text(c, x_of(c, time), TOP + HEIGHT + 18, "class=\"m\"", text);
         }
     }
-    return n_points;
+    for (int64_t t = c->from; map->times != NULL && t < c->to; t++) {
+        char turn[96];
+        double x = x_of(c, (double)t + 0.5), y = TOP + HEIGHT + 12;
+        snprintf(turn, sizeof turn, "text-anchor=\"end\" transform=\"rotate(-40 %.1f %.1f)\"", x,
+                 y);
+        write_text(c, x, y, turn, map->times[t]);
+    }
+    write_line(c, LEFT, TOP, LEFT, TOP + HEIGHT, "stroke=\"#444\"");
+    write_line(c, LEFT, TOP + HEIGHT, LEFT + c->width, TOP + HEIGHT, "stroke=\"#444\"");
+    write_text(c, 10, TOP - 24, "", "offset, live bytes (line)");
+    write_text(c, LEFT + c->width / 2.0, TOP + HEIGHT + NAMES - 10, "class=\"m\"", map->x_label);
 }
 
-/* Everything the map of a file points into. */
-struct file_sheet {
-    struct map_block blocks[PACKING_MAX_BUFFERS];
-    char sizes[PACKING_MAX_BUFFERS][32];
-    struct change changes[2 * PACKING_MAX_BUFFERS];
-    struct map_point live[2 * PACKING_MAX_BUFFERS];
-    struct levels levels;
-    char title[MAP_TEXT_CHARS];
-};
-
-static int draw_instance(struct file_sheet *sheet, const struct instance *instance,
-                         const int64_t *offset_bytes, const char *picture, struct err *err) {
-    static const char *const kinds[] = {"buffers"};
-    const struct packing *packing = &instance->packing;
-    for (uint32_t i = 0; i < packing->n_buffers; i++) {
-        const struct packing_buffer *b = &packing->buffers[i];
-        num_format_bytes(sheet->sizes[i], sizeof sheet->sizes[i], (double)b->bytes);
-        sheet->blocks[i] = (struct map_block){.name = instance->ids[i],
-                                              .size = sheet->sizes[i],
-                                              .from = (double)b->first_time,
-                                              .to = (double)b->last_time + 1,
-                                              .low_bytes = offset_bytes[i],
-                                              .high_bytes = offset_bytes[i] + b->bytes};
+static void write_legend(const struct canvas *c, const struct plan_map *map) {
+    for (unsigned kind = 0; kind < map->n_kinds && map->n_kinds > 1; kind++) {
+        double x = LEFT + 130.0 * kind;
+        fprintf(c->out, "<rect x=\"%.1f\" y=\"28\" width=\"14\" height=\"12\" fill=\"%s\"/>\n", x,
+                colours[kind % N_COLOURS]);
+        write_text(c, x + 20, 39, "", map->kinds[kind]);
     }
-    size_t n_live = sum_live(packing, sheet->changes, sheet->live);
-    const struct memory_map map = {.title = sheet->title,
-                                   .note = "a buffer is live from its lower time up to, not "
-                                           "including, its upper",
-                                   .x_label = "time, as the file counts it",
-                                   .from = sheet->live[0].from,
-                                   .to = sheet->live[n_live - 1].from,
-                                   .kinds = kinds,
-                                   .n_kinds = 1,
-                                   .blocks = sheet->blocks,
-                                   .n_blocks = packing->n_buffers,
-                                   .live = sheet->live,
-                                   .n_live = n_live,
-                                   .levels = sheet->levels.level,
-                                   .n_levels = sheet->levels.n};
-    return memory_map_draw(&map, picture, err);
 }
 
-int plan_picture_of_instance(const struct options *options, const char *path, const char *planner,
-                             const struct instance *instance, const struct plan *plan,
-                             int64_t capacity_bytes, struct err *err) {
-    const char *picture = options_text(options, "picture");
-    if (picture == NULL) {
-        return 0;
+static void write_map(FILE *out, const struct plan_map *map) {
+    struct canvas c = {.out = out, .width = LEAST_WIDTH, .from = INT64_MAX, .to = INT64_MIN};
+    int64_t top_bytes = map->capacity_bytes;
+    for (size_t i = 0; i < map->n_blocks; i++) {
+        const struct plan_block *b = &map->blocks[i];
+        c.from = b->from < c.from ? b->from : c.from;
+        c.to = b->to > c.to ? b->to : c.to;
+        top_bytes = b->low_bytes + b->bytes > top_bytes ? b->low_bytes + b->bytes : top_bytes;
     }
-    struct file_sheet *sheet = calloc(1, sizeof *sheet);
-    if (sheet == NULL) {
-        return err_world(err, "out of memory");
+    c.top_bytes = 1.04 * (double)(top_bytes > 0 ? top_bytes : 1);
+    if (map->times != NULL && TIME_WIDTH * (c.to - c.from) > c.width) {
+        c.width = (int)(TIME_WIDTH * (c.to - c.from));
     }
-    const char *slash = strrchr(path, '/');
-    snprintf(sheet->title, sizeof sheet->title, "%.160s: %" PRIu32 " buffers, planner %s",
-             slash == NULL ? path : slash + 1, instance->packing.n_buffers, planner);
-    add_levels(&sheet->levels, plan->peak_bytes, plan->lower_bound_bytes);
-    if (capacity_bytes > 0) {
-        add_level(&sheet->levels, "capacity", capacity_bytes);
+    fprintf(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+            "font-family=\"sans-serif\" font-size=\"11\">\n<style>.m{text-anchor:middle}</style>\n"
+            "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+            LEFT + c.width + 24, TOP + HEIGHT + NAMES);
+    write_text(&c, LEFT, 18, "font-size=\"14\"", map->title);
+    write_legend(&c, map);
+    for (size_t i = 0; i < map->n_blocks; i++) {
+        write_block(&c, &map->blocks[i]);
     }
-    int status = draw_instance(sheet, instance, plan->offset_bytes, picture, err);
-    free(sheet);
-    return status;
+    write_live(&c, map);
+    write_levels(&c, map);
+    if (map->graph != NULL) {
+        write_segments(&c, map->graph);
+    }
+    write_axes(&c, map);
+    fprintf(out, "</svg>\n");
+}
+
+int plan_picture_draw(const struct options *options, const struct plan_map *map, struct err *err) {
+    const char *path = options_text(options, "picture");
+    FILE *out = path != NULL ? fopen(path, "w") : NULL;
+    if (out != NULL) {
+        write_map(out, map);
+    }
+    bool failed = path != NULL && (out == NULL || ferror(out) != 0);
+    failed |= out != NULL && fclose(out) != 0;
+    return failed ? err_world(err, "cannot write '%s': %s", path, strerror(errno)) : 0;
 }

@@ -216,6 +216,56 @@ static int compare_on_step(const struct options *options, const struct asked_pla
     return status;
 }
 
+/* A tensor's name and those of the values that take over its memory. */
+static void name_block(const struct graph *graph, int root, char out[PLAN_NAME_CHARS]) {
+    size_t used = (size_t)snprintf(out, PLAN_NAME_CHARS, "%s", graph->tensors[root].name);
+    for (int t = 0; t < (int)graph->n_tensors && used < PLAN_NAME_CHARS; t++) {
+        if (t != root && placement_root(graph, t) == root) {
+            used += (size_t)snprintf(out + used, PLAN_NAME_CHARS - used, ", %s",
+                                     graph->tensors[t].name);
+        }
+    }
+}
+
+static int draw_step(const struct options *options, const struct system *system,
+                     const struct asked_step *step, const struct plan_outcome *outcome,
+                     const struct placement *placement, struct err *err) {
+    const struct graph *graph = &system->graph;
+    struct plan_block blocks[GRAPH_MAX_TENSORS];
+    const char *times[GRAPH_MAX_OPS];
+    struct plan_map map = {.x_label = "operators in the order they run; what repeats reuses the "
+                                      "same offsets",
+                           .times = times,
+                           .graph = graph,
+                           .kinds = tensor_class_names,
+                           .n_kinds = TENSOR_CLASS_COUNT,
+                           .blocks = blocks,
+                           .peak_bytes = placement->peak_bytes,
+                           .lower_bound_bytes = placement->lower_bound_bytes};
+    snprintf(map.title, sizeof map.title, "%s, %s on %s, planner %s: %s", system->name,
+             system->model->name, system->gpu->name, outcome->planner, step->text);
+    for (uint32_t i = 0; i < graph->n_ops; i++) {
+        times[i] = graph->ops[i].name;
+    }
+    for (int t = 0; t < (int)graph->n_tensors; t++) {
+        struct plan_block *block = &blocks[map.n_blocks];
+        int first, last;
+        if (placement->offset_bytes[t] < 0 || placement->bytes[t] == 0 ||
+            graph->tensors[t].alias >= 0) {
+            continue;
+        }
+        placement_lifetime(graph, placement, t, &first, &last);
+        *block = (struct plan_block){.kind = tensor_class(graph, t),
+                                     .from = first,
+                                     .to = last + 1,
+                                     .low_bytes = placement->offset_bytes[t],
+                                     .bytes = placement->bytes[t]};
+        name_block(graph, t, block->name);
+        map.n_blocks++;
+    }
+    return plan_picture_draw(options, &map, err);
+}
+
 static int show_step(const struct options *options, const struct asked_plan *asked,
                      const struct system *system, const struct asked_step *step, struct err *err) {
     struct placement placement;
@@ -251,9 +301,7 @@ static int show_step(const struct options *options, const struct asked_plan *ask
         print_people(system, step, &placement, &usage, &outcome, table);
     }
     table_close(table);
-    return status != 0 ? status
-                       : plan_picture_of_step(options, system, step, outcome.planner, &placement,
-                                              &usage, err);
+    return status != 0 ? status : draw_step(options, system, step, &outcome, &placement, err);
 }
 
 static int run_step(const struct options *options, struct err *err) {

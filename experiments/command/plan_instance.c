@@ -136,6 +136,36 @@ static int check_capacity(const struct asked_plan *asked, const struct instance_
         lowest);
 }
 
+static int draw_instance(const struct options *options, const struct asked_plan *asked,
+                         const struct instance_plan *p, struct err *err) {
+    const struct packing *packing = &p->instance.packing;
+    const char *slash = strrchr(p->path, '/');
+    static const char *const kinds[] = {"buffers"};
+    struct plan_map map = {.x_label = "time, as the file counts it: from a buffer's lower time up "
+                                      "to, not including, its upper",
+                           .kinds = kinds,
+                           .n_kinds = 1,
+                           .blocks = calloc(packing->n_buffers, sizeof *map.blocks),
+                           .n_blocks = packing->n_buffers,
+                           .peak_bytes = p->plan.peak_bytes,
+                           .lower_bound_bytes = p->plan.lower_bound_bytes,
+                           .capacity_bytes = asked->request.capacity_bytes};
+    ASSERT(map.blocks != NULL);
+    snprintf(map.title, sizeof map.title, "%.160s: %" PRIu32 " buffers, planner %s",
+             slash == NULL ? p->path : slash + 1, packing->n_buffers, p->outcomes[0].planner);
+    for (uint32_t i = 0; i < packing->n_buffers; i++) {
+        const struct packing_buffer *b = &packing->buffers[i];
+        map.blocks[i] = (struct plan_block){.from = b->first_time,
+                                            .to = b->last_time + 1,
+                                            .low_bytes = p->plan.offset_bytes[i],
+                                            .bytes = b->bytes};
+        snprintf(map.blocks[i].name, PLAN_NAME_CHARS, "%s", p->instance.ids[i]);
+    }
+    int status = plan_picture_draw(options, &map, err);
+    free(map.blocks);
+    return status;
+}
+
 static int show_instance(const struct options *options, const struct asked_plan *asked,
                          struct instance_plan *p, struct err *err) {
     int status = plan_instance(asked, p, err);
@@ -153,8 +183,7 @@ static int show_instance(const struct options *options, const struct asked_plan 
     }
     table_close(table);
     if (status == 0) {
-        status = plan_picture_of_instance(options, p->path, p->outcomes[0].planner, &p->instance,
-                                          &p->plan, asked->request.capacity_bytes, err);
+        status = draw_instance(options, asked, p, err);
     }
     return status == 0 ? check_capacity(asked, p, err) : status;
 }
