@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/field.h"
 #include "sim/base/inputs.h"
 #include "sim/base/num.h"
 #include "sim/base/zeroed.h"
-#include "sim/base/field.h"
 
 static const char header[] = "request,committed,processed,kept,reach,passes";
 static const char header_answers[] = "request,committed,processed,kept,reach,passes,answer";

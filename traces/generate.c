@@ -44,14 +44,8 @@ struct renewal {
 
 /* Beyond 10 one gap in thousands carries the mean; below 0.05 the gaps are constant. */
 static const struct param renewal_params[] = {
-    {.name = "cv",
-     .type = PARAM_F64,
-     .unit = "1",
-     .initial = "1",
-     .min = 0.05,
-     .max = 10,
-     .offset = offsetof(struct renewal, cv),
-     .doc = "standard deviation of the gaps over their mean"},
+    PARAM("cv", PARAM_F64, struct renewal, cv, "1", "1", 0.05, 10,
+          "standard deviation of the gaps over their mean"),
 };
 
 static int gamma_start(void *state, double rate_per_s, struct err *err) {
@@ -111,30 +105,12 @@ struct bursts {
 };
 
 static const struct param bursts_params[] = {
-    {.name = "on_ns",
-     .type = PARAM_I64,
-     .unit = "ns",
-     .initial = "10s",
-     .min = 1,
-     .max = 1e15,
-     .offset = offsetof(struct bursts, on_ns),
-     .doc = "length of a burst; the run starts with one"},
-    {.name = "off_ns",
-     .type = PARAM_I64,
-     .unit = "ns",
-     .initial = "30s",
-     .min = 0,
-     .max = 1e15,
-     .offset = offsetof(struct bursts, off_ns),
-     .doc = "length of the quiet time between bursts"},
-    {.name = "burst",
-     .type = PARAM_F64,
-     .unit = "1",
-     .initial = "3",
-     .min = 1,
-     .max = 1e6,
-     .offset = offsetof(struct bursts, burst),
-     .doc = "rate within a burst over the mean rate; the quiet rate keeps the mean"},
+    PARAM("on_ns", PARAM_I64, struct bursts, on_ns, "ns", "10s", 1, 1e15,
+          "length of a burst; the run starts with one"),
+    PARAM("off_ns", PARAM_I64, struct bursts, off_ns, "ns", "30s", 0, 1e15,
+          "length of the quiet time between bursts"),
+    PARAM("burst", PARAM_F64, struct bursts, burst, "1", "3", 1, 1e6,
+          "rate within a burst over the mean rate; the quiet rate keeps the mean"),
 };
 
 static int bursts_start(void *state, double rate_per_s, struct err *err) {
@@ -194,22 +170,10 @@ struct closed_loop {
 };
 
 static const struct param closed_loop_params[] = {
-    {.name = "clients",
-     .type = PARAM_U32,
-     .unit = "1",
-     .initial = "8",
-     .min = 1,
-     .max = 1 << 20,
-     .offset = offsetof(struct closed_loop, clients),
-     .doc = "clients, each with one request in flight"},
-    {.name = "think_ns",
-     .type = PARAM_I64,
-     .unit = "ns",
-     .initial = "0",
-     .min = 0,
-     .max = 1e15,
-     .offset = offsetof(struct closed_loop, think_ns),
-     .doc = "time from a completion to the same client's next request"},
+    PARAM("clients", PARAM_U32, struct closed_loop, clients, "1", "8", 1, 1 << 20,
+          "clients, each with one request in flight"),
+    PARAM("think_ns", PARAM_I64, struct closed_loop, think_ns, "ns", "0", 0, 1e15,
+          "time from a completion to the same client's next request"),
 };
 
 static int closed_loop_start(void *state, double rate_per_s, struct err *err) {

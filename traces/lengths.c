@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/grow.h"
 #include "sim/base/names.h"
-#include "sim/base/num.h"
+#include "sim/base/zeroed.h"
 #include "traces/quantiles.h"
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
@@ -19,22 +20,9 @@ struct fixed {
 };
 
 static const struct param fixed_params[] = {
-    {.name = "tokens",
-     .type = PARAM_U32,
-     .unit = "tokens",
-     .initial = "256",
-     .min = 1,
-     .max = UINT32_MAX,
-     .offset = offsetof(struct fixed, tokens),
-     .doc = "the length of every one"},
+    PARAM("tokens", PARAM_U32, struct fixed, tokens, "tokens", "256", 1, UINT32_MAX,
+          "the length of every one"),
 };
-
-static int fixed_start(void *state, const struct length_context *context, struct err *err) {
-    (void)state;
-    (void)context;
-    (void)err;
-    return 0;
-}
 
 static double fixed_draw(const void *state, double u) {
     (void)u;
@@ -56,22 +44,8 @@ static int check_range(const struct range *range, const char *name, struct err *
 }
 
 static const struct param uniform_params[] = {
-    {.name = "min",
-     .type = PARAM_U32,
-     .unit = "tokens",
-     .initial = "1",
-     .min = 1,
-     .max = UINT32_MAX,
-     .offset = offsetof(struct range, min),
-     .doc = "the shortest"},
-    {.name = "max",
-     .type = PARAM_U32,
-     .unit = "tokens",
-     .initial = "1024",
-     .min = 1,
-     .max = UINT32_MAX,
-     .offset = offsetof(struct range, max),
-     .doc = "the longest"},
+    PARAM("min", PARAM_U32, struct range, min, "tokens", "1", 1, UINT32_MAX, "the shortest"),
+    PARAM("max", PARAM_U32, struct range, max, "tokens", "1024", 1, UINT32_MAX, "the longest"),
 };
 
 static int uniform_start(void *state, const struct length_context *context, struct err *err) {
@@ -93,38 +67,14 @@ struct lognormal {
 };
 
 static const struct param lognormal_params[] = {
-    {.name = "min",
-     .type = PARAM_U32,
-     .unit = "tokens",
-     .initial = "1",
-     .min = 1,
-     .max = UINT32_MAX,
-     .offset = offsetof(struct lognormal, range.min),
-     .doc = "shorter draws become this"},
-    {.name = "max",
-     .type = PARAM_U32,
-     .unit = "tokens",
-     .initial = "4294967295",
-     .min = 1,
-     .max = UINT32_MAX,
-     .offset = offsetof(struct lognormal, range.max),
-     .doc = "longer draws become this"},
-    {.name = "mean",
-     .type = PARAM_F64,
-     .unit = "tokens",
-     .initial = "512",
-     .min = 1,
-     .max = 1e9,
-     .offset = offsetof(struct lognormal, mean),
-     .doc = "mean before clamping"},
-    {.name = "cv",
-     .type = PARAM_F64,
-     .unit = "1",
-     .initial = "0.5",
-     .min = 0.001,
-     .max = 10,
-     .offset = offsetof(struct lognormal, cv),
-     .doc = "standard deviation over mean, before clamping"},
+    PARAM("min", PARAM_U32, struct lognormal, range.min, "tokens", "1", 1, UINT32_MAX,
+          "shorter draws become this"),
+    PARAM("max", PARAM_U32, struct lognormal, range.max, "tokens", "4294967295", 1, UINT32_MAX,
+          "longer draws become this"),
+    PARAM("mean", PARAM_F64, struct lognormal, mean, "tokens", "512", 1, 1e9,
+          "mean before clamping"),
+    PARAM("cv", PARAM_F64, struct lognormal, cv, "1", "0.5", 0.001, 10,
+          "standard deviation over mean, before clamping"),
 };
 
 /* The moments of a lognormal: mean exp(mu + sigma^2 / 2), cv^2 = exp(sigma^2) - 1. */
@@ -162,14 +112,7 @@ struct share {
 };
 
 static const struct param share_params[] = {
-    {.name = "share",
-     .type = PARAM_F64,
-     .unit = "1",
-     .initial = "1",
-     .min = 0,
-     .max = 1,
-     .offset = offsetof(struct share, share),
-     .doc = "of the output, rounded up"},
+    PARAM("share", PARAM_F64, struct share, share, "1", "1", 0, 1, "of the output, rounded up"),
 };
 
 static double share_draw(const void *state, double u) {
@@ -178,14 +121,7 @@ static double share_draw(const void *state, double u) {
 }
 
 static double whole_draw(const void *state, double u) {
-    (void)state;
-    (void)u;
-    return 1;
-}
-
-static double logged_draw(const void *state, double u) {
-    (void)state;
-    (void)u;
+    (void)state, (void)u;
     return 1;
 }
 
@@ -197,7 +133,6 @@ static const struct length_model models[] = {
      .params = fixed_params,
      .n_params = COUNT(fixed_params),
      .state_bytes = sizeof(struct fixed),
-     .start = fixed_start,
      .draw = fixed_draw},
     {.name = "uniform",
      .doc = "every length of a range alike",
@@ -225,20 +160,16 @@ static const struct length_model models[] = {
      .params = share_params,
      .n_params = COUNT(share_params),
      .state_bytes = sizeof(struct share),
-     .start = fixed_start,
      .draw = share_draw},
     {.name = "output",
      .doc = "answers: all of each output, and known to be so",
      .of_row = true,
-     .state_bytes = 1,
-     .start = fixed_start,
      .draw = whole_draw},
     {.name = "trace",
      .doc = "answers: a trace's answer_tokens, else its outputs, as far as drawn outputs reach",
      .of_row = true,
-     .state_bytes = 1,
-     .start = fixed_start,
-     .draw = logged_draw},
+     .is_logged = true,
+     .draw = whole_draw},
 };
 
 const struct length_model *length_model_at(size_t i) {
@@ -286,15 +217,13 @@ int length_open(const char *spec, const char *place, enum length_side side, stru
         return err_usage(err, "%s: '%s' is not a length model: expected %s%s", place, spec,
                          model->name, model->has_set ? ":SET" : "");
     }
-    struct length *length = calloc(1, sizeof *length);
-    ASSERT(length != NULL);
+    struct length *length = zeroed(1, sizeof *length);
     length->model = model;
     length->side = side;
     if (colon != NULL) {
         snprintf(length->set, sizeof length->set, "%s", colon + 1);
     }
-    length->state = calloc(1, model->state_bytes);
-    ASSERT(length->state != NULL);
+    length->state = zeroed(1, model->state_bytes);
     param_defaults(model->params, model->n_params, length->state);
     *out = length;
     return 0;
@@ -320,7 +249,7 @@ int length_start(struct length *length, uint64_t seed, struct err *err) {
     length->first = rng_stream(seed, streams[length->side]);
     length->rng = length->first;
     struct length_context context = {length->set[0] != '\0' ? length->set : NULL, length->side};
-    return length->model->start(length->state, &context, err);
+    return length->model->start != NULL ? length->model->start(length->state, &context, err) : 0;
 }
 
 void length_restart(struct length *length) {
@@ -354,11 +283,11 @@ bool length_draws(const struct length *length) {
 }
 
 bool length_is_logged(const struct length *length) {
-    return length->model->draw == logged_draw;
+    return length->model->is_logged;
 }
 
 bool length_is_whole(const struct length *length) {
-    return length->model->draw == whole_draw;
+    return length->model->draw == whole_draw && !length->model->is_logged;
 }
 
 /* ---- rows with drawn lengths ---- */
@@ -373,25 +302,28 @@ static enum source_reply give_drawn(void *state, struct arrival *out, struct err
             return reply;
         }
     }
-    if (lengths->input != NULL) {
-        out->prompt_tokens = length_draw(lengths->input);
+    struct length *const *length = lengths->length;
+    if (length[LENGTH_INPUT] != NULL) {
+        out->prompt_tokens = length_draw(length[LENGTH_INPUT]);
         out->prefix_tokens = 0;
     }
     /* What the row says of its answer, as long as its output is the row's own. */
     uint32_t said = out->answer_tokens;
     uint32_t logged = said > 0 ? said : out->output_tokens;
-    if (lengths->output != NULL) {
-        out->output_tokens = length_draw(lengths->output);
+    if (length[LENGTH_OUTPUT] != NULL) {
+        out->output_tokens = length_draw(length[LENGTH_OUTPUT]);
         said = said < out->output_tokens ? said : out->output_tokens;
     }
-    out->answer_tokens = lengths->answer == NULL
-                             ? said
-                             : length_draw_answer(lengths->answer, out->output_tokens, logged);
+    out->answer_tokens =
+        length[LENGTH_ANSWER] == NULL
+            ? said
+            : length_draw_answer(length[LENGTH_ANSWER], out->output_tokens, logged);
     return SOURCE_ROW;
 }
 
 struct arrival_source lengths_source(struct lengths *lengths) {
-    ASSERT(lengths->inner.next != NULL || (lengths->input != NULL && lengths->output != NULL));
+    ASSERT(lengths->inner.next != NULL ||
+           (lengths->length[LENGTH_INPUT] != NULL && lengths->length[LENGTH_OUTPUT] != NULL));
     return (struct arrival_source){.state = lengths, .next = give_drawn};
 }
 
@@ -409,18 +341,13 @@ struct resample {
 
 int resample_open(struct arrival_source rows, const char *name, uint64_t seed,
                   struct resample **out, struct err *err) {
-    struct resample *resample = calloc(1, sizeof *resample);
-    ASSERT(resample != NULL);
+    struct resample *resample = zeroed(1, sizeof *resample);
     resample->rng = rng_stream(seed, "lengths");
-    uint64_t room = 0;
+    size_t room = 0;
     struct arrival row;
     enum source_reply reply;
     while ((reply = rows.next(rows.state, &row, err)) == SOURCE_ROW) {
-        if (resample->n == room) {
-            room = room == 0 ? 1024 : 2 * room;
-            resample->pairs = realloc(resample->pairs, room * sizeof *resample->pairs);
-            ASSERT(resample->pairs != NULL);
-        }
+        resample->pairs = grow(resample->pairs, resample->n, &room, sizeof *resample->pairs);
         resample->pairs[resample->n++] =
             (struct pair){row.prompt_tokens, row.output_tokens, row.answer_tokens};
     }

@@ -20,10 +20,12 @@ struct length_context {
 
 struct length_model {
     const char *name, *doc;
-    bool has_set; /* is written "name:SET" */
-    bool of_row;  /* for answers alone: `draw` gives a share of the row's own length */
+    bool has_set;   /* is written "name:SET" */
+    bool is_logged; /* for answers alone: what the row said before its output was drawn */
+    bool of_row;    /* for answers alone: `draw` gives a share of the row's own length */
     const struct param *params;
     size_t n_params, state_bytes;
+    /* NULL: nothing to check or read. */
     int (*start)(void *state, const struct length_context *context, struct err *err);
     /* `u` is uniform in (0, 1); the result is rounded and clamped to [1, 2^32 - 1] by the caller */
     double (*draw)(const void *state, double u);
@@ -62,9 +64,10 @@ bool length_is_whole(const struct length *length);
  * all at time 0, and both models must be set. */
 struct lengths {
     struct arrival_source inner;
-    struct length *input, *output; /* NULL: the inner row's; borrowed */
-    struct length *answer; /* NULL: the inner row's where the output is, too; else not said */
-    uint64_t n_given;      /* rows made here */
+    /* Borrowed. NULL: the inner row's; an answer's where the output is the row's, too, else not
+     * said. */
+    struct length *length[LENGTH_SIDES];
+    uint64_t n_given; /* rows made here */
 };
 
 struct arrival_source lengths_source(struct lengths *lengths);

@@ -1,6 +1,5 @@
 #include "traces/workload.h"
 
-#include <glob.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,8 +14,9 @@
 
 /* ---- the command line ---- */
 
-static int fix_length(struct length **length, enum length_side side, uint32_t tokens,
+static int fix_length(struct workload *workload, enum length_side side, uint32_t tokens,
                       struct err *err) {
+    struct length **length = &workload->length[side];
     if (tokens == 0) {
         return 0;
     }
@@ -40,12 +40,13 @@ static int apply_options(struct workload *workload, const struct workload_option
     if (options->context_tokens != 0) {
         spec->context_tokens = options->context_tokens;
     }
-    int status = fix_length(&workload->input, LENGTH_INPUT, options->input_tokens, err);
-    if (status == 0) {
-        status = fix_length(&workload->output, LENGTH_OUTPUT, options->output_tokens, err);
+    const uint32_t tokens[LENGTH_SIDES] = {options->input_tokens, options->output_tokens,
+                                           options->answer_tokens};
+    int status = 0;
+    for (int side = 0; status == 0 && side < LENGTH_SIDES; side++) {
+        status = fix_length(workload, (enum length_side)side, tokens[side], err);
     }
-    return status != 0 ? status
-                       : fix_length(&workload->answer, LENGTH_ANSWER, options->answer_tokens, err);
+    return status;
 }
 
 /* ---- checks of the whole ---- */
@@ -55,7 +56,7 @@ static bool is_fixed(const struct length *length) {
 }
 
 static int check_answers(const struct workload *workload, const char *path, struct err *err) {
-    const struct length *answer = workload->answer;
+    const struct length *answer = workload->length[LENGTH_ANSWER];
     if (answer == NULL) {
         return 0;
     }
@@ -82,10 +83,11 @@ static int check_spec(const struct workload *workload, const char *path, struct 
                          workload->trace != NULL ? "arrivals = trace or lengths from it"
                                                  : "trace = FILE for arrivals or lengths");
     }
-    if (!pairs && (workload->input == NULL || workload->output == NULL)) {
+    if (!pairs &&
+        (workload->length[LENGTH_INPUT] == NULL || workload->length[LENGTH_OUTPUT] == NULL)) {
         return err_usage(err, "%s: found no lengths of the %s, expected %s = MODEL or lengths",
-                         path, workload->input == NULL ? "prompts" : "outputs",
-                         workload->input == NULL ? "input" : "output");
+                         path, workload->length[LENGTH_INPUT] == NULL ? "prompts" : "outputs",
+                         workload->length[LENGTH_INPUT] == NULL ? "input" : "output");
     }
     if (replays && !trace_has_times(workload->trace)) {
         return err_usage(err, "%s: found only lengths, expected arrival times to replay",
@@ -94,8 +96,9 @@ static int check_spec(const struct workload *workload, const char *path, struct 
     if (!replays && spec->requests == 0) {
         return err_usage(err, "%s: found no 'requests', expected how many to generate", path);
     }
-    bool lengths_unstated = spec->lengths_provenance == STATED_UNSTATED &&
-                            !(is_fixed(workload->input) && is_fixed(workload->output));
+    bool lengths_unstated =
+        spec->lengths_provenance == STATED_UNSTATED &&
+        !(is_fixed(workload->length[LENGTH_INPUT]) && is_fixed(workload->length[LENGTH_OUTPUT]));
     if (lengths_unstated || (replays && spec->arrivals_provenance == STATED_UNSTATED)) {
         return err_usage(err,
                          "%s: found no 'provenance.%s', expected real, estimated, synthetic, "
@@ -126,11 +129,11 @@ static int check_rate(const struct workload *workload, const char *path, struct 
 /* In words, from what the file declares and what the models draw. */
 static void state_provenance(struct workload *workload) {
     const struct spec *spec = &workload->spec;
-    const struct length *sides[] = {workload->input, workload->output};
     const char *words[2];
     for (int i = 0; i < 2; i++) {
-        words[i] =
-            is_fixed(sides[i]) ? "fixed" : workload_provenance_word(spec->lengths_provenance);
+        words[i] = is_fixed(workload->length[i])
+                       ? "fixed"
+                       : workload_provenance_word(spec->lengths_provenance);
     }
     const char *arrivals = workload->generator != NULL
                                ? "generated"
@@ -151,7 +154,7 @@ static bool has_logged_answers(const struct workload *workload) {
 
 /* Of answers, as `provenance` says it of the rest; nothing where they fill their outputs. */
 static void state_answers(struct workload *workload) {
-    const struct length *answer = workload->answer;
+    const struct length *answer = workload->length[LENGTH_ANSWER];
     bool in_trace = has_logged_answers(workload);
     uint32_t stated = workload->spec.answers_provenance;
     stated = stated != STATED_UNSTATED ? stated : STATED_TRACED;
@@ -170,7 +173,7 @@ static void state_answers(struct workload *workload) {
 }
 
 bool workload_says_answers(const struct workload *workload) {
-    return workload->answer != NULL || has_logged_answers(workload);
+    return workload->length[LENGTH_ANSWER] != NULL || has_logged_answers(workload);
 }
 
 struct provenance workload_answers(const struct workload *workload) {
@@ -179,7 +182,7 @@ struct provenance workload_answers(const struct workload *workload) {
                                                  [STATED_SYNTHETIC] = PROVENANCE_ASSUMED,
                                                  [STATED_ASSUMED] = PROVENANCE_ASSUMED,
                                                  [STATED_TRACED] = PROVENANCE_IMPORTED};
-    const struct length *answer = workload->answer;
+    const struct length *answer = workload->length[LENGTH_ANSWER];
     uint32_t stated = workload->spec.answers_provenance;
     bool is_chosen = answer != NULL ? length_is_fixed(answer) : !has_logged_answers(workload);
     stated = stated != STATED_UNSTATED ? stated : STATED_TRACED;
@@ -191,14 +194,10 @@ struct provenance workload_answers(const struct workload *workload) {
 /* Back to the first row of the trace, with the same drawn lengths as in the round before. */
 static int rewind_rows(void *state, struct err *err) {
     struct workload *workload = state;
-    if (workload->input != NULL) {
-        length_restart(workload->input);
-    }
-    if (workload->output != NULL) {
-        length_restart(workload->output);
-    }
-    if (workload->answer != NULL) {
-        length_restart(workload->answer);
+    for (int side = 0; side < LENGTH_SIDES; side++) {
+        if (workload->length[side] != NULL) {
+            length_restart(workload->length[side]);
+        }
     }
     return trace_rewind(workload->trace, err);
 }
@@ -209,11 +208,13 @@ static int rewind_trace(void *state, struct err *err) {
 
 /* `rows` with drawn lengths where there are models, within the context. */
 static struct arrival_source shape_rows(struct workload *workload, struct arrival_source rows) {
-    if (workload->input != NULL || workload->output != NULL || workload->answer != NULL) {
-        workload->lengths = (struct lengths){.inner = rows,
-                                             .input = workload->input,
-                                             .output = workload->output,
-                                             .answer = workload->answer};
+    bool draws = false;
+    for (int side = 0; side < LENGTH_SIDES; side++) {
+        draws |= workload->length[side] != NULL;
+    }
+    if (draws) {
+        workload->lengths = (struct lengths){.inner = rows};
+        memcpy(workload->lengths.length, workload->length, sizeof workload->length);
         rows = lengths_source(&workload->lengths);
     }
     if (workload->spec.context_tokens != 0) {
@@ -259,12 +260,10 @@ static int start_replay(struct workload *workload, struct arrival_source rows,
 }
 
 static int start_lengths(struct workload *workload, uint64_t seed, struct err *err) {
-    int status = workload->input != NULL ? length_start(workload->input, seed, err) : 0;
-    if (status == 0 && workload->output != NULL) {
-        status = length_start(workload->output, seed, err);
-    }
-    if (status == 0 && workload->answer != NULL) {
-        status = length_start(workload->answer, seed, err);
+    int status = 0;
+    for (int side = 0; status == 0 && side < LENGTH_SIDES; side++) {
+        struct length *length = workload->length[side];
+        status = length != NULL ? length_start(length, seed, err) : 0;
     }
     if (status == 0 && workload->spec.pairs == PAIRS_RESAMPLE) {
         status = resample_open(trace_source(workload->trace), trace_path(workload->trace), seed,
@@ -370,20 +369,13 @@ static int open_bare(const char *path, const struct workload_options *options,
     return finish(workload, status, out);
 }
 
-static void free_names(char **names) {
-    for (size_t i = 0; names[i] != NULL; i++) {
-        free(names[i]);
-    }
-    free(names);
-}
-
 static int no_such_workload(const char *name, struct err *err) {
     char **names = workload_names();
     char hint[NAME_HINT_CHARS];
     name_hint(name, (const char *const *)names, hint);
     int status = err_usage(err, "there is no workload '%s' in %s/traces/workloads%s", name,
                            data_dir(), hint);
-    free_names(names);
+    names_free(names);
     return status;
 }
 
@@ -417,9 +409,9 @@ void workload_close(struct workload *workload) {
     if (workload != NULL) {
         trace_close(workload->trace);
         generator_close(workload->generator);
-        length_close(workload->input);
-        length_close(workload->output);
-        length_close(workload->answer);
+        for (int side = 0; side < LENGTH_SIDES; side++) {
+            length_close(workload->length[side]);
+        }
         resample_close(workload->resample);
         free(workload->name);
         free(workload->path);
@@ -454,12 +446,14 @@ const char *workload_provenance(const struct workload *workload) {
     return workload->provenance;
 }
 
+static bool draws(const struct workload *workload, enum length_side side) {
+    return workload->length[side] != NULL && length_draws(workload->length[side]);
+}
+
 bool workload_draws(const struct workload *workload) {
     return (workload->generator != NULL && generator_process(workload->generator)->has_rate) ||
-           workload->spec.pairs == PAIRS_RESAMPLE ||
-           (workload->input != NULL && !is_fixed(workload->input)) ||
-           (workload->output != NULL && !is_fixed(workload->output)) ||
-           (workload->answer != NULL && length_draws(workload->answer));
+           workload->spec.pairs == PAIRS_RESAMPLE || draws(workload, LENGTH_INPUT) ||
+           draws(workload, LENGTH_OUTPUT) || draws(workload, LENGTH_ANSWER);
 }
 
 struct workload_counts workload_counts(const struct workload *workload) {
@@ -517,18 +511,11 @@ static int compare_names(const void *a, const void *b) {
 }
 
 char **workload_names(void) {
-    char pattern[MAX_PATH_CHARS];
-    data_path(pattern, sizeof pattern, "traces/workloads/*.ini");
-    glob_t found;
-    size_t n = glob(pattern, GLOB_NOSORT, NULL, &found) == 0 ? found.gl_pathc : 0;
-    char **names = calloc(n + 1, sizeof *names);
-    ASSERT(names != NULL);
-    for (size_t i = 0; i < n; i++) {
-        const char *base = strrchr(found.gl_pathv[i], '/') + 1;
-        names[i] = strndup(base, strlen(base) - strlen(".ini"));
-        ASSERT(names[i] != NULL);
+    char **names = data_names("traces/workloads");
+    size_t n = 0;
+    while (names[n] != NULL) {
+        n++;
     }
-    globfree(&found);
     qsort(names, n, sizeof *names, compare_names);
     return names;
 }

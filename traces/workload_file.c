@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "sim/base/names.h"
-#include "sim/base/num.h"
 #include "sim/base/param.h"
+#include "sim/base/zeroed.h"
 #include "traces/workload_parts.h"
 
 enum { MAX_NAMES = 32 };
@@ -15,16 +15,10 @@ static const char *const over_words[] = {"drop", "truncate", NULL};
 static const char *const stated_words[] = {"real",    "estimated", "synthetic",
                                            "assumed", "traced",    NULL};
 
-#define SPEC(key, kind, what, first, most, field, text)                                            \
-    {                                                                                              \
-        .name = (key), .type = (kind), .unit = (what), .initial = (first), .max = (most),          \
-        .offset = offsetof(struct spec, field), .doc = (text)                                      \
-    }
-#define SPEC_WORD(key, list, first, field, text)                                                   \
-    {                                                                                              \
-        .name = (key), .type = PARAM_WORD, .unit = "1", .initial = (first), .words = (list),       \
-        .offset = offsetof(struct spec, field), .doc = (text)                                      \
-    }
+#define SPEC(key, kind, unit, initial, max, field, doc)                                            \
+    PARAM(key, kind, struct spec, field, unit, initial, 0, max, doc)
+#define SPEC_WORD(key, words, initial, field, doc)                                                 \
+    PARAM_ONE_OF(key, struct spec, field, words, initial, doc)
 
 static const struct param spec_params[] = {
     SPEC("requests", PARAM_I64, "1", "0", 1e12, requests, "requests to give; 0: the trace once"),
@@ -46,17 +40,11 @@ enum { N_SPEC_PARAMS = sizeof spec_params / sizeof spec_params[0] };
 static const char *const text_keys[] = {"arrivals", "trace", "input", "output", "answer", "note"};
 enum { N_TEXT_KEYS = sizeof text_keys / sizeof text_keys[0] };
 
-static char *copy_text(const char *text) {
-    char *copy = strdup(text);
-    ASSERT(copy != NULL);
-    return copy;
-}
-
 struct workload *workload_new(const char *name) {
-    struct workload *workload = calloc(1, sizeof *workload);
-    ASSERT(workload != NULL);
-    workload->name = copy_text(name);
-    workload->note = copy_text("");
+    struct workload *workload = zeroed(1, sizeof *workload);
+    workload->name = strdup(name);
+    workload->note = strdup("");
+    ASSERT(workload->name != NULL && workload->note != NULL);
     param_defaults(spec_params, N_SPEC_PARAMS, &workload->spec);
     return workload;
 }
@@ -111,11 +99,10 @@ static int set_entry(struct workload *workload, const struct config *config,
                    ? generator_set(workload->generator, place, name, entry->value, err)
                    : err_usage(err, "%s: arrivals = trace has no parameters", place);
     }
-    struct length *lengths[] = {workload->input, workload->output, workload->answer};
     for (int i = 0; i < LENGTH_SIDES; i++) {
         if ((name = behind_prefix(entry->key, sides[i])) != NULL) {
-            return lengths[i] != NULL
-                       ? length_set(lengths[i], place, name, entry->value, err)
+            return workload->length[i] != NULL
+                       ? length_set(workload->length[i], place, name, entry->value, err)
                        : err_usage(err, "%s: %s needs a model, %s = ..., before its parameters",
                                    place, entry->key, sides[i]);
         }
@@ -166,15 +153,13 @@ static int open_trace(struct workload *workload, const struct config *config, co
 
 static int open_length(struct workload *workload, const struct config *config,
                        enum length_side side, struct err *err) {
-    struct length **lengths[LENGTH_SIDES] = {&workload->input, &workload->output,
-                                             &workload->answer};
     const struct config_entry *entry = config_find(config, "workload", sides[side]);
     if (entry == NULL) {
         return 0;
     }
     char place[MAX_PATH_CHARS + 32];
     return length_open(entry->value, config_place(config, entry, place, sizeof place), side,
-                       lengths[side], err);
+                       &workload->length[side], err);
 }
 
 /* Everything the file says, without the command line. */
@@ -202,20 +187,23 @@ int workload_read(struct workload *workload, const struct config *config, struct
         return status;
     }
     const struct config_entry *note = config_find(config, "workload", "note");
-    free(workload->note);
-    workload->note = copy_text(note != NULL ? note->value : "");
+    if (note != NULL) {
+        free(workload->note);
+        workload->note = strdup(note->value);
+        ASSERT(workload->note != NULL);
+    }
     struct spec *spec = &workload->spec;
     if (config_find(config, "workload", "lengths") == NULL) {
         spec->pairs = PAIRS_NONE;
     }
-    if (config_find(config, "workload", "provenance.arrivals") == NULL) {
-        spec->arrivals_provenance = STATED_UNSTATED;
-    }
-    if (config_find(config, "workload", "provenance.lengths") == NULL) {
-        spec->lengths_provenance = STATED_UNSTATED;
-    }
-    if (config_find(config, "workload", "provenance.answers") == NULL) {
-        spec->answers_provenance = STATED_UNSTATED;
+    uint32_t *const stated[] = {&spec->arrivals_provenance, &spec->lengths_provenance,
+                                &spec->answers_provenance};
+    static const char *const keys[] = {"provenance.arrivals", "provenance.lengths",
+                                       "provenance.answers"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (config_find(config, "workload", keys[i]) == NULL) {
+            *stated[i] = STATED_UNSTATED;
+        }
     }
     return 0;
 }

@@ -37,10 +37,10 @@ struct workload {
     char *path; /* of its file, for sentences */
     char provenance[96];
     struct spec spec;
-    struct trace *trace;         /* NULL: none is read */
-    struct generator *generator; /* NULL: the trace's own arrivals */
-    struct length *input, *output, *answer;
-    char answers_source[96]; /* for people */
+    struct trace *trace;                 /* NULL: none is read */
+    struct generator *generator;         /* NULL: the trace's own arrivals */
+    struct length *length[LENGTH_SIDES]; /* NULL: as the rows have it */
+    char answers_source[96];             /* for people */
     struct resample *resample;
     struct lengths lengths;
     struct cap cap;

@@ -1,6 +1,5 @@
 #include "sim/base/catalogue.h"
 
-#include <glob.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +7,12 @@
 #include <sys/stat.h>
 
 #include "sim/base/datadir.h"
+#include "sim/base/grow.h"
 #include "sim/base/inputs.h"
 #include "sim/base/names.h"
+#include "sim/base/zeroed.h"
 
-enum { PATH_CHARS = 4096, MOST_NAMES = 256, MOST_PARAMS = 64 };
+enum { PATH_CHARS = 4096, MOST_NAMES = 256 };
 
 /* A file that was read, by what tells that it changed. */
 struct item {
@@ -37,8 +38,7 @@ static struct kept *last_kept;
 
 const char *catalogue_keep_text(const char *text) {
     size_t size = strlen(text) + 1;
-    struct kept *kept = malloc(sizeof *kept + size);
-    ASSERT(kept != NULL);
+    struct kept *kept = unwritten(1, sizeof *kept + size);
     memcpy(kept->text, text, size);
     kept->before = last_kept;
     last_kept = kept;
@@ -170,8 +170,7 @@ static const char *name_of(const char *path) {
 static struct catalogued *read_thing(const struct catalogue *c, const char *path, bool is_shipped,
                                      struct err *err) {
     struct kept *kept_before = last_kept;
-    struct catalogued *thing = calloc(1, c->size);
-    ASSERT(thing != NULL);
+    struct catalogued *thing = zeroed(1, c->size);
     thing->name = name_of(path);
     thing->path = is_shipped ? NULL : catalogue_keep_text(path);
     bool is_foreign = c->is_foreign != NULL && c->is_foreign(path);
@@ -202,8 +201,7 @@ static struct catalogued *recall(struct catalogue *c, const char *path, bool is_
                                  struct err *err) {
     struct stat facts;
     if (c->items == NULL) {
-        c->items = calloc(1, sizeof *c->items);
-        ASSERT(c->items != NULL);
+        c->items = zeroed(1, sizeof *c->items);
     }
     struct catalogue_items *items = c->items;
     bool is_known = stat(path, &facts) == 0;
@@ -218,11 +216,7 @@ static struct catalogued *recall(struct catalogue *c, const char *path, bool is_
     if (thing == NULL || !is_known) {
         return thing;
     }
-    if (items->n == items->room) {
-        items->room = 2 * items->room + 16;
-        items->read = realloc(items->read, items->room * sizeof *items->read);
-        ASSERT(items->read != NULL);
-    }
+    items->read = grow(items->read, items->n, &items->room, sizeof *items->read);
     items->read[items->n++] = (struct item){strdup(path), facts, thing};
     return thing;
 }
@@ -239,26 +233,18 @@ static bool is_there(const char *path) {
 }
 
 static int unknown(const struct catalogue *c, const char *name, struct err *err) {
-    char pattern[PATH_CHARS], hint[NAME_HINT_CHARS];
-    const char *names[MOST_NAMES + 1] = {NULL};
-    glob_t found = {0};
+    char hint[NAME_HINT_CHARS];
     if (is_there(name)) {
         return err_usage(err,
                          "unknown %s '%s' (`unmask list %s` prints them all); the file here is "
                          "./%s",
                          c->what, name, c->list, name);
     }
-    if (glob(shipped_path(c, "*", pattern), 0, NULL, &found) == 0) {
-        for (size_t i = 0; i < found.gl_pathc && i < MOST_NAMES; i++) {
-            char *start = strrchr(found.gl_pathv[i], '/') + 1;
-            start[strlen(start) - strlen(".ini")] = '\0';
-            names[i] = start;
-        }
-    }
-    name_hint(name, names, hint);
+    char **names = data_names(c->folder);
+    name_hint(name, (const char *const *)names, hint);
     int status = err_usage(err, "unknown %s '%s'%s (`unmask list %s` prints them all)", c->what,
                            name, hint, c->list);
-    globfree(&found);
+    names_free(names);
     return status;
 }
 
@@ -287,23 +273,23 @@ const void *catalogue_find(struct catalogue *c, const char *name, struct err *er
 
 /* Called with the lock held. */
 static const void **read_all(struct catalogue *c, struct err *err) {
-    char pattern[PATH_CHARS];
-    glob_t found = {0};
-    if (glob(shipped_path(c, "*", pattern), 0, NULL, &found) != 0 || found.gl_pathc == 0) {
-        globfree(&found);
-        (void)err_world(err, "there are no files %s", pattern);
+    char path[PATH_CHARS], **names = data_names(c->folder);
+    size_t n = 0;
+    while (names[n] != NULL) {
+        n++;
+    }
+    const void **all = zeroed(n + 1, sizeof *all);
+    for (size_t i = 0; i < n && err->kind == ERR_NONE; i++) {
+        all[i] = recall(c, shipped_path(c, names[i], path), true, err);
+    }
+    if (n == 0) {
+        err_world(err, "there are no files %s", shipped_path(c, "*", path));
+    }
+    names_free(names);
+    if (err->kind != ERR_NONE) {
+        free(all);
         return NULL;
     }
-    const void **all = calloc(found.gl_pathc + 1, sizeof *all);
-    ASSERT(all != NULL);
-    for (size_t i = 0; i < found.gl_pathc && all != NULL; i++) {
-        all[i] = recall(c, found.gl_pathv[i], true, err);
-        if (all[i] == NULL) {
-            free(all);
-            all = NULL;
-        }
-    }
-    globfree(&found);
     return all;
 }
 

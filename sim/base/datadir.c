@@ -1,5 +1,6 @@
 #include "sim/base/datadir.h"
 
+#include <glob.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -7,6 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "sim/base/zeroed.h"
 
 #ifndef UNMASK_DATA_DIR
 #error "UNMASK_DATA_DIR: the directory of the source tree, set by the Makefile"
@@ -73,4 +76,26 @@ const char *data_dir(void) {
 const char *data_path(char *path, size_t size, const char *relative) {
     snprintf(path, size, "%s/%s", data_dir(), relative);
     return path;
+}
+
+char **data_names(const char *folder) {
+    char pattern[PATH_CHARS];
+    glob_t files = {0};
+    snprintf(pattern, sizeof pattern, "%.2048s/%.512s/*.ini", data_dir(), folder);
+    size_t n = glob(pattern, 0, NULL, &files) == 0 ? files.gl_pathc : 0;
+    char **names = zeroed(n + 1, sizeof *names);
+    for (size_t i = 0; i < n; i++) {
+        const char *base = strrchr(files.gl_pathv[i], '/') + 1;
+        names[i] = strndup(base, strlen(base) - strlen(".ini"));
+        ASSERT(names[i] != NULL);
+    }
+    globfree(&files);
+    return names;
+}
+
+void names_free(char **names) {
+    for (size_t i = 0; names[i] != NULL; i++) {
+        free(names[i]);
+    }
+    free(names);
 }

@@ -10,6 +10,8 @@
 
 #include "sim/base/datadir.h"
 #include "sim/base/err.h"
+#include "sim/base/grow.h"
+#include "sim/base/zeroed.h"
 
 enum { READ_BYTES = 1 << 18 };
 
@@ -57,11 +59,7 @@ static bool recall(const struct stat *facts, char sha256[SHA256_HEX_CHARS]) {
 
 static void keep(const struct stat *facts, const char sha256[SHA256_HEX_CHARS]) {
     pthread_mutex_lock(&known.lock);
-    if (known.n == known.room) {
-        known.room = 2 * known.room + 16;
-        known.items = realloc(known.items, known.room * sizeof *known.items);
-        ASSERT(known.items != NULL);
-    }
+    known.items = grow(known.items, known.n, &known.room, sizeof *known.items);
     struct digested *digested = &known.items[known.n++];
     *digested =
         (struct digested){facts->st_dev, facts->st_ino, facts->st_size, facts->st_mtim, {0}};
@@ -71,8 +69,7 @@ static void keep(const struct stat *facts, const char sha256[SHA256_HEX_CHARS]) 
 
 /* False on an error of reading, which the file's reader meets as well. */
 static bool digest_of(int file, char sha256[SHA256_HEX_CHARS]) {
-    unsigned char *bytes = malloc(READ_BYTES);
-    ASSERT(bytes != NULL);
+    unsigned char *bytes = unwritten(READ_BYTES, 1);
     struct sha256 sha;
     sha256_init(&sha);
     ssize_t got;
@@ -141,11 +138,7 @@ void inputs_note_digest(const char *role, const char *path, const char *sha256) 
     if (at < inputs->n && compare(&inputs->items[at], role, name) == 0) {
         return;
     }
-    if (inputs->n == inputs->room) {
-        inputs->room = 2 * inputs->room + 8;
-        inputs->items = realloc(inputs->items, inputs->room * sizeof *inputs->items);
-        ASSERT(inputs->items != NULL);
-    }
+    inputs->items = grow(inputs->items, inputs->n, &inputs->room, sizeof *inputs->items);
     struct input_file *input = &inputs->items[at];
     memmove(input + 1, input, (inputs->n++ - at) * sizeof *input);
     *input = (struct input_file){.role = role, .path = strdup(name)};

@@ -33,6 +33,13 @@ struct param {
     const char *doc;          /* one line */
 };
 
+/* A row of a table: key and where its value lies in the owner's state; the allowed words instead of
+ * unit and range. */
+#define PARAM(key, kind, owner, field, unit, initial, min, max, doc)                               \
+    { key, kind, 0, unit, initial, min, max, NULL, offsetof(owner, field), doc }
+#define PARAM_ONE_OF(key, owner, field, words, initial, doc)                                       \
+    { key, PARAM_WORD, 0, "1", initial, 0, 0, words, offsetof(owner, field), doc }
+
 /* Write every initial value into `state`. The tables are ours or checked: a bad initial asserts. */
 void param_defaults(const struct param *table, size_t n, void *state);
 

@@ -1,11 +1,15 @@
 #include "sim/cost/runtime.h"
 
-#define FLAG(field, doc)                                                                           \
-    { #field, PARAM_BOOL, 0, "1", "off", 0, 1, NULL, offsetof(struct runtime, field), doc }
-#define BYTES(field, doc)                                                                          \
-    { #field, PARAM_I64, 0, "bytes", "0", 0, 8, NULL, offsetof(struct runtime, field), doc }
+#define FLAG(field, doc) PARAM(#field, PARAM_BOOL, struct runtime, field, "1", "off", 0, 1, doc)
+#define BYTES(field, initial, min, max, doc)                                                       \
+    PARAM(#field, PARAM_I64, struct runtime, field, "bytes", initial, min, max, doc)
 #define NUMBER(name, field, unit, max, doc)                                                        \
-    { name, PARAM_F64, 0, unit, "0", 0, max, NULL, offsetof(struct runtime, field), doc }
+    PARAM(name, PARAM_F64, struct runtime, field, unit, "0", 0, max, doc)
+/* A key for each kind of step. */
+#define KINDS(name, end, field, unit, max, doc)                                                    \
+    NUMBER(name "_refresh" end, field[HOST_REFRESH], unit, max, doc),                              \
+        NUMBER(name "_reuse" end, field[HOST_REUSE], unit, max, doc),                              \
+        NUMBER(name "_select" end, field[HOST_SELECT], unit, max, doc)
 
 const char *const host_kind_names[HOST_KIND_COUNT] = {"refresh", "reuse", "select"};
 
@@ -16,9 +20,9 @@ const struct param runtime_params[] = {
     FLAG(fused, "one kernel per norm, rotation and activation; off: eager PyTorch in float32"),
     FLAG(gathers_cache, "reuse gathers and concatenates cached rows per layer"),
     FLAG(rotates_cache, "keys are cached before rotation: unfused, all are rotated in every step"),
-    BYTES(logits_bytes, "bytes of one logit as the head writes it"),
-    BYTES(copy_bytes, "bytes of one logit in the copy made before the softmax; 0: none"),
-    BYTES(softmax_bytes, "bytes of one stored probability; 0: none"),
+    BYTES(logits_bytes, "0", 0, 8, "bytes of one logit as the head writes it"),
+    BYTES(copy_bytes, "0", 0, 8, "bytes of one logit in the copy made before the softmax; 0: none"),
+    BYTES(softmax_bytes, "0", 0, 8, "bytes of one stored probability; 0: none"),
     FLAG(engine, "our own kernels, with what they hold besides: the runtime of --backend"),
     FLAG(fused_gate_up, "the activation is part of the gate and up product"),
     FLAG(query_chunks, "queries are projected apart from keys and values, in chunks that attention "
@@ -31,11 +35,10 @@ const struct param runtime_params[] = {
                            "sequences split in small batches only"),
     FLAG(batch_invariant, "the same bits for a request whatever else is in the batch; costs speed "
                           "on a GPU, which no price includes"),
-    {"element_bytes", PARAM_I64, 0, "bytes", "2", 2, 4, NULL,
-     offsetof(struct runtime, element_bytes), "bytes of a weight, an activation, a cached value"},
+    BYTES(element_bytes, "2", 2, 4, "bytes of a weight, an activation, a cached value"),
     FLAG(vmm, "live runs map memory behind workspace and cached rows as steps need it"),
-    {"host_mode", PARAM_WORD, 0, "1", "overlaps", 0, 2, host_mode_words,
-     offsetof(struct runtime, host_mode), "whether the host runs ahead of the device"},
+    PARAM_ONE_OF("host_mode", struct runtime, host_mode, host_mode_words, "overlaps",
+                 "whether the host runs ahead of the device"),
     NUMBER("host_refresh_ns", host_step_ns[HOST_REFRESH], "ns", 1e10, "per step with a refresh"),
     NUMBER("host_reuse_ns", host_step_ns[HOST_REUSE], "ns", 1e10, "per step of reuse alone"),
     NUMBER("host_select_ns", host_step_ns[HOST_SELECT], "ns", 1e10, "per step with a selection"),
@@ -45,15 +48,8 @@ const struct param runtime_params[] = {
            "and for each request in reuse"),
     NUMBER("host_request_select_ns", host_request_ns[HOST_SELECT], "ns", 1e10,
            "and for each request that selects"),
-    NUMBER("launches_refresh", launches_step[HOST_REFRESH], "1", 1e7, "launches of such a step"),
-    NUMBER("launches_reuse", launches_step[HOST_REUSE], "1", 1e7, "launches of such a step"),
-    NUMBER("launches_select", launches_step[HOST_SELECT], "1", 1e7, "launches of such a step"),
-    NUMBER("launches_request_refresh", launches_request[HOST_REFRESH], "1", 1e7,
-           "and for each request"),
-    NUMBER("launches_request_reuse", launches_request[HOST_REUSE], "1", 1e7,
-           "and for each request"),
-    NUMBER("launches_request_select", launches_request[HOST_SELECT], "1", 1e7,
-           "and for each request"),
+    KINDS("launches", "", launches_step, "1", 1e7, "launches of such a step"),
+    KINDS("launches_request", "", launches_request, "1", 1e7, "and for each request"),
     NUMBER("host_sync_refresh_ns", host_sync_ns[HOST_REFRESH], "ns", 1e10,
            "per step, the device waits for a host that runs ahead: the code synchronises"),
     NUMBER("host_sync_reuse_ns", host_sync_ns[HOST_REUSE], "ns", 1e10,
@@ -66,30 +62,12 @@ const struct param runtime_params[] = {
     FLAG(whole_head, "of several ranks each has the whole output head; off: its share of it"),
     NUMBER("host_look_ns", host_look_ns, "ns", 1e10,
            "host_mode = by-layers: for each request, once its logits are there"),
-    NUMBER("host_layer_refresh_ns", host_layer_ns[HOST_REFRESH], "ns", 1e10,
-           "and for each layer of such a step"),
-    NUMBER("host_layer_reuse_ns", host_layer_ns[HOST_REUSE], "ns", 1e10,
-           "and for each layer of such a step"),
-    NUMBER("host_layer_select_ns", host_layer_ns[HOST_SELECT], "ns", 1e10,
-           "and for each layer of such a step"),
-    NUMBER("host_layer_request_refresh_ns", host_layer_request_ns[HOST_REFRESH], "ns", 1e10,
-           "and for each layer and request"),
-    NUMBER("host_layer_request_reuse_ns", host_layer_request_ns[HOST_REUSE], "ns", 1e10,
-           "and for each layer and request"),
-    NUMBER("host_layer_request_select_ns", host_layer_request_ns[HOST_SELECT], "ns", 1e10,
-           "and for each layer and request"),
-    NUMBER("launches_layer_refresh", launches_layer[HOST_REFRESH], "1", 1e7,
-           "and for each layer of such a step"),
-    NUMBER("launches_layer_reuse", launches_layer[HOST_REUSE], "1", 1e7,
-           "and for each layer of such a step"),
-    NUMBER("launches_layer_select", launches_layer[HOST_SELECT], "1", 1e7,
-           "and for each layer of such a step"),
-    NUMBER("launches_layer_request_refresh", launches_layer_request[HOST_REFRESH], "1", 1e7,
-           "and for each layer and request"),
-    NUMBER("launches_layer_request_reuse", launches_layer_request[HOST_REUSE], "1", 1e7,
-           "and for each layer and request"),
-    NUMBER("launches_layer_request_select", launches_layer_request[HOST_SELECT], "1", 1e7,
-           "and for each layer and request"),
+    KINDS("host_layer", "_ns", host_layer_ns, "ns", 1e10, "and for each layer of such a step"),
+    KINDS("host_layer_request", "_ns", host_layer_request_ns, "ns", 1e10,
+          "and for each layer and request"),
+    KINDS("launches_layer", "", launches_layer, "1", 1e7, "and for each layer of such a step"),
+    KINDS("launches_layer_request", "", launches_layer_request, "1", 1e7,
+          "and for each layer and request"),
 };
 const size_t runtime_n_params = sizeof runtime_params / sizeof runtime_params[0];
 

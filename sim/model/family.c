@@ -1,6 +1,5 @@
 #include "sim/model/family.h"
 
-#include <glob.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,34 +7,25 @@
 
 #include "sim/base/datadir.h"
 
+#define FOLDER "sim/model/families"
+
 enum { PATH_CHARS = 4096 };
 
 static const char *path_of(const char *name, char *path) {
     char relative[256];
-    snprintf(relative, sizeof relative, "sim/model/families/%.128s.ini", name);
+    snprintf(relative, sizeof relative, FOLDER "/%.128s.ini", name);
     return data_path(path, PATH_CHARS, relative);
 }
 
-/* The name of the family that a file found describes. */
-static const char *name_in(char *path) {
-    char *start = strrchr(path, '/') + 1;
-    start[strlen(start) - strlen(".ini")] = '\0';
-    return start;
-}
-
 static int unknown(const char *name, const char *place, struct err *err) {
-    char pattern[PATH_CHARS], names[512] = "";
-    glob_t found = {0};
-    if (glob(path_of("*", pattern), 0, NULL, &found) == 0) {
-        for (size_t i = 0; i < found.gl_pathc; i++) {
-            size_t used = strlen(names);
-            snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "",
-                     name_in(found.gl_pathv[i]));
-        }
+    char text[512] = "", **names = data_names(FOLDER);
+    for (size_t i = 0; names[i] != NULL; i++) {
+        size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s%s", i > 0 ? ", " : "", names[i]);
     }
-    globfree(&found);
+    names_free(names);
     return err_usage(err, "%s: no family of models is called '%s'; there are: %s", place, name,
-                     names);
+                     text);
 }
 
 int family_open(const char *name, const char *place, struct family *out, struct err *err) {
@@ -70,21 +60,18 @@ const char *family_value(const struct family *family, const char *section, const
 }
 
 const char *family_of_architecture(const char *architecture, char *name, size_t size) {
-    char pattern[PATH_CHARS];
     bool is_found = false;
-    glob_t found = {0};
-    if (glob(path_of("*", pattern), 0, NULL, &found) == 0) {
-        for (size_t i = 0; i < found.gl_pathc && !is_found; i++) {
-            struct err ignored = {0};
-            struct config config;
-            if (config_read(found.gl_pathv[i], &config, &ignored) == 0) {
-                const struct config_entry *entry = config_find(&config, "family", "architectures");
-                is_found = entry != NULL && strcmp(entry->value, architecture) == 0;
-                snprintf(name, size, "%s", name_in(found.gl_pathv[i]));
-                config_fini(&config);
-            }
+    char path[PATH_CHARS], **names = data_names(FOLDER);
+    for (size_t i = 0; names[i] != NULL && !is_found; i++) {
+        struct err ignored = {0};
+        struct config config;
+        if (config_read(path_of(names[i], path), &config, &ignored) == 0) {
+            const struct config_entry *entry = config_find(&config, "family", "architectures");
+            is_found = entry != NULL && strcmp(entry->value, architecture) == 0;
+            snprintf(name, size, "%s", names[i]);
+            config_fini(&config);
         }
     }
-    globfree(&found);
+    names_free(names);
     return is_found ? name : NULL;
 }

@@ -6,16 +6,14 @@
 
 #include "sim/base/datadir.h"
 
-#define PEAK(field, doc)                                                                           \
-    { #field, PARAM_F64, 0, "1", NULL, 1, 1e18, NULL, offsetof(struct gpu, field), doc }
-#define BYTES(name, field, doc)                                                                    \
-    { name, PARAM_I64, 0, "bytes", NULL, 1, 1e15, NULL, offsetof(struct gpu, field), doc }
+#define KEY(name, kind, field, unit, min, max, doc)                                                \
+    PARAM(name, kind, struct gpu, field, unit, NULL, min, max, doc)
+#define PEAK(field, doc)        KEY(#field, PARAM_F64, field, "1", 1, 1e18, doc)
+#define BYTES(name, field, doc) KEY(name, PARAM_I64, field, "bytes", 1, 1e15, doc)
 
 static const struct param params[] = {
-    {"sms", PARAM_U32, 0, "1", NULL, 1, 4096, NULL, offsetof(struct gpu, sms),
-     "streaming multiprocessors"},
-    {"compute_capability", PARAM_U32, 0, "1", NULL, 0, 999, NULL,
-     offsetof(struct gpu, compute_capability), "89 is sm_89; 0: no GPU"},
+    KEY("sms", PARAM_U32, sms, "1", 1, 4096, "streaming multiprocessors"),
+    KEY("compute_capability", PARAM_U32, compute_capability, "1", 0, 999, "89 is sm_89; 0: no GPU"),
     BYTES("memory", memory_bytes, "as nvidia-smi reports it"),
     BYTES("l2", l2_bytes, "of its L2 cache"),
     PEAK(peak_bf16_flops, "dense, fp32 accumulation, FLOP/s, data sheet"),

@@ -2,14 +2,15 @@
 
 #include <stddef.h>
 
+#define KEY(key, kind, field, unit, initial, min, max, doc)                                        \
+    PARAM(key, kind, struct settings, field, unit, initial, min, max, doc)
 #define WHOLE(field, unit, initial, min, max, doc)                                                 \
-    { #field, PARAM_U32, 0, unit, initial, min, max, NULL, offsetof(struct settings, field), doc }
-
+    KEY(#field, PARAM_U32, field, unit, initial, min, max, doc)
+#define FLAG(field, initial, doc) KEY(#field, PARAM_BOOL, field, "1", initial, 0, 1, doc)
+#define CHOICE(key, field, words, initial, doc)                                                    \
+    PARAM_ONE_OF(key, struct settings, field, words, initial, doc)
 #define SMOOTHING(field, initial, max, doc)                                                        \
-    {                                                                                              \
-        "iteration." #field, PARAM_F64, 0, "1", initial, 0, max, NULL,                             \
-            offsetof(struct settings, smoothing.field), doc                                        \
-    }
+    KEY("iteration." #field, PARAM_F64, smoothing.field, "1", initial, 0, max, doc)
 
 static const char *const iteration_words[] = {"plain", "smooth", NULL};
 static const char *const early_stop_words[] = {"off", "block", "position", NULL};
@@ -29,96 +30,89 @@ const struct param system_params[] = {
           "longest canvas served; 0: the model's, at most 32768"),
     WHOLE(profile_canvas_tokens, "tokens", "0", 0, 1 << 24,
           "canvas of the profiling run that sizes batch or pool; 0: as profile_canvas says"),
-    {"profile_canvas", PARAM_WORD, 0, "1", "context", 0, 1, profile_canvas_words,
-     offsetof(struct settings, profile_canvas),
-     "canvas of the profiling run: the context, or the workload's longest request (without a "
-     "workload: the context)"},
+    CHOICE("profile_canvas", profile_canvas, profile_canvas_words, "context",
+           "canvas of the profiling run: the context, or the workload's longest request (without a "
+           "workload: the context)"),
     WHOLE(max_batched_tokens, "tokens", "16384", 1, 1e8, "query tokens of one step, at most"),
     WHOLE(max_requests, "1", "0", 0, 65536, "requests running at once; 0: by the profiling run"),
     WHOLE(replicas, "1", "1", 1, 1024, "identical GPUs, each with the whole model"),
     WHOLE(tensor_parallel, "1", "1", 1, 1024,
           "GPUs that hold each replica together: 1, 2, 4 or 8 of one host"),
-    {"expert_parallel", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,
-     offsetof(struct settings, expert_parallel),
-     "these GPUs divide a mixture's experts among themselves; off: each expert's width"},
-    {"experts_hit", PARAM_F64, 0, "1", "0", 0, 65536, NULL, offsetof(struct settings, experts_hit),
-     "experts of a layer that one block's tokens hit; 0: as printed for the model, by chance where "
-     "nothing is; as many as there are: by chance"},
-    {"evict_wait_ns", PARAM_F64, 0, "ns", "0", 0, 1e9, NULL,
-     offsetof(struct settings, evict_wait_ns),
-     "what a step in which FOCUS evicts waits for the host's choice"},
+    FLAG(expert_parallel, "off",
+         "these GPUs divide a mixture's experts among themselves; off: each expert's width"),
+    KEY("experts_hit", PARAM_F64, experts_hit, "1", "0", 0, 65536,
+        "experts of a layer that one block's tokens hit; 0: as printed for the model, by chance "
+        "where "
+        "nothing is; as many as there are: by chance"),
+    KEY("evict_wait_ns", PARAM_F64, evict_wait_ns, "ns", "0", 0, 1e9,
+        "what a step in which FOCUS evicts waits for the host's choice"),
     WHOLE(max_in_system, "1", "131072", 1, 1e8, "requests waiting and running, at most"),
     WHOLE(page_tokens, "tokens", "256", 1, 65536, "rows of one page of cached state"),
     WHOLE(pool_pages, "pages", "0", 0, 1e8, "pages of cached state; 0: as many as memory leaves"),
-    {"kv", PARAM_WORD, 0, "1", "pages", 0, 1, kv_layout_words, offsetof(struct settings, kv_layout),
-     "pages out of one pool, or a slab per request"},
-    {"logit_scope", PARAM_WORD, 0, "1", "block", 0, 1, logit_scope_words,
-     offsetof(struct settings, logit_scope), "rows that go through the output head"},
-    {"sample_scope", PARAM_WORD, 0, "1", "logits", 0, 1, sample_scope_words,
-     offsetof(struct settings, sample_scope),
-     "rows of logits that are looked at: all, or the output's"},
-    {"allocator", PARAM_WORD, 0, "1", "planned", 0, 1, step_allocator_words,
-     offsetof(struct settings, allocator),
-     "where a step's tensors come from; others than planned are for lmax alone"},
-    {"logit_chunk_rows", PARAM_I64, 0, "rows", "0", 0, 1e8, NULL,
-     offsetof(struct settings, logit_chunk_rows), "logit rows held at once; 0: all (monolithic)"},
-    {"chunk_search", PARAM_WORD, 0, "1", "none", 0, 1, chunk_search_words,
-     offsetof(struct settings, chunk_search),
-     "how FFN, logits and attention are chunked when a step does not fit; always: whether or not; "
-     "longest: always, as the longest canvas with half of it prompt needs"},
+    CHOICE("kv", kv_layout, kv_layout_words, "pages",
+           "pages out of one pool, or a slab per request"),
+    CHOICE("logit_scope", logit_scope, logit_scope_words, "block",
+           "rows that go through the output head"),
+    CHOICE("sample_scope", sample_scope, sample_scope_words, "logits",
+           "rows of logits that are looked at: all, or the output's"),
+    CHOICE("allocator", allocator, step_allocator_words, "planned",
+           "where a step's tensors come from; others than planned are for lmax alone"),
+    KEY("logit_chunk_rows", PARAM_I64, logit_chunk_rows, "rows", "0", 0, 1e8,
+        "logit rows held at once; 0: all (monolithic)"),
+    CHOICE("chunk_search", chunk_search, chunk_search_words, "none",
+           "how FFN, logits and attention are chunked when a step does not fit; always: whether or "
+           "not; "
+           "longest: always, as the longest canvas with half of it prompt needs"),
     WHOLE(attention_chunks, "1", "1", 1, 1024,
           "chunks of the attention under chunk_search = always and runtime.query_chunks"),
     WHOLE(ffn_chunks, "1", "1", 1, 1024, "chunks of the FFN under chunk_search = always"),
     WHOLE(logit_chunks, "1", "1", 1, 1024, "chunks of the logits under chunk_search = always"),
     WHOLE(layers, "1", "0", 0, 1024,
           "layers that run, the model's first; weights of the others stay reserved; 0: all"),
-    {"reserve_bytes", PARAM_I64, 0, "bytes", "700MiB", 0, 1e12, NULL,
-     offsetof(struct settings, reserve_bytes), "CUDA context and library workspaces"},
-    {"moe_reserve_bytes", PARAM_I64, 0, "bytes", "0", 0, 1e12, NULL,
-     offsetof(struct settings, moe_reserve_bytes), "and for a mixture of experts, so much more"},
-    {"memory_utilization", PARAM_F64, 0, "1", "0.95", 0.01, 1, NULL,
-     offsetof(struct settings, memory_utilization), "share of the device the system may fill"},
-    {"pool_share", PARAM_F64, 0, "1", "1", 0.01, 1, NULL, offsetof(struct settings, pool_share),
-     "share of what weights and reserve leave that cached rows and workspace may take"},
-    {"early_stop", PARAM_WORD, 0, "1", "off", 0, 2, early_stop_words,
-     offsetof(struct settings, early_stop),
-     "a request whose text ends is done with the block that holds the end, or with that position "
-     "and all before it; off: every output position is decoded"},
-    {"iteration", PARAM_WORD, 0, "1", "plain", 0, 1, iteration_words,
-     offsetof(struct settings, iteration),
-     "what a step hands on: the canvas, or what it said of masked positions as well"},
+    KEY("reserve_bytes", PARAM_I64, reserve_bytes, "bytes", "700MiB", 0, 1e12,
+        "CUDA context and library workspaces"),
+    KEY("moe_reserve_bytes", PARAM_I64, moe_reserve_bytes, "bytes", "0", 0, 1e12,
+        "and for a mixture of experts, so much more"),
+    KEY("memory_utilization", PARAM_F64, memory_utilization, "1", "0.95", 0.01, 1,
+        "share of the device the system may fill"),
+    KEY("pool_share", PARAM_F64, pool_share, "1", "1", 0.01, 1,
+        "share of what weights and reserve leave that cached rows and workspace may take"),
+    CHOICE("early_stop", early_stop, early_stop_words, "off",
+           "a request whose text ends is done with the block that holds the end, or with that "
+           "position "
+           "and all before it; off: every output position is decoded"),
+    CHOICE("iteration", iteration, iteration_words, "plain",
+           "what a step hands on: the canvas, or what it said of masked positions as well"),
     SMOOTHING(weight_init, "0.15", 1, "iteration = smooth: weight of what the first step says"),
     SMOOTHING(weight_growth, "0.02", 1, "by how much it grows with every step of a request"),
     SMOOTHING(weight_most, "0.3", 1, "and up to what"),
     SMOOTHING(threshold_decay, "0.02", 1,
               "a decoder's threshold is 1 less so much for each step before, or its own"),
     SMOOTHING(gain, "1", 100, "simulated: logits of confidence for a weight of 1 (assumed)"),
-    {"unroll.maximum", PARAM_U32, 0, "steps", "1", 1, 64, NULL,
-     offsetof(struct settings, unroll_maximum),
-     "steps of a batch that the host starts before it looks again, at most; those that find their "
-     "block done are computed in vain"},
-    {"unroll.expected_tpf", PARAM_U32, 0, "tokens", "8", 1, 65536, NULL,
-     offsetof(struct settings, unroll_expected_tpf),
-     "and one for each so many positions that are still masked in the batch"},
-    {"skip_ahead", PARAM_BOOL, 0, "1", "on", 0, 1, NULL, offsetof(struct settings, skip_ahead),
-     "submit identical steps together; off gives the same results more slowly"},
-    {"decides_ahead", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,
-     offsetof(struct settings, decides_ahead),
-     "each step is put together while the one before it runs, without the arrivals since and the "
-     "room that it frees"},
-    {"prefix_caching", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,
-     offsetof(struct settings, prefix_caching),
-     "simulated, autoregressive models: a trace's prefix_tokens are never computed again, nor what "
-     "is left of a preempted request when it comes back"},
-    {"beyond_positions", PARAM_BOOL, 0, "1", "off", 0, 1, NULL,
-     offsetof(struct settings, beyond_positions),
-     "allow contexts beyond the model's positions, to study memory and time"},
-    {"temperature", PARAM_F64, 0, "1", "1", 0.01, 100, NULL, offsetof(struct settings, temperature),
-     "simulated: that logits are divided by before confidences are taken of them"},
-    {"confidence_drop", PARAM_F64, 0, "1", "0", 0, 100, NULL,
-     offsetof(struct settings, confidence_drop),
-     "how much less sure than its decode process says a model is: logits of a confidence; not of "
-     "kumaraswamy"},
+    KEY("unroll.maximum", PARAM_U32, unroll_maximum, "steps", "1", 1, 64,
+        "steps of a batch that the host starts before it looks again, at most; those that find "
+        "their "
+        "block done are computed in vain"),
+    KEY("unroll.expected_tpf", PARAM_U32, unroll_expected_tpf, "tokens", "8", 1, 65536,
+        "and one for each so many positions that are still masked in the batch"),
+    FLAG(skip_ahead, "on",
+         "submit identical steps together; off gives the same results more slowly"),
+    FLAG(decides_ahead, "off",
+         "each step is put together while the one before it runs, without the arrivals since and "
+         "the "
+         "room that it frees"),
+    FLAG(prefix_caching, "off",
+         "simulated, autoregressive models: a trace's prefix_tokens are never computed again, nor "
+         "what "
+         "is left of a preempted request when it comes back"),
+    FLAG(beyond_positions, "off",
+         "allow contexts beyond the model's positions, to study memory and time"),
+    KEY("temperature", PARAM_F64, temperature, "1", "1", 0.01, 100,
+        "simulated: that logits are divided by before confidences are taken of them"),
+    KEY("confidence_drop", PARAM_F64, confidence_drop, "1", "0", 0, 100,
+        "how much less sure than its decode process says a model is: logits of a confidence; not "
+        "of "
+        "kumaraswamy"),
 };
 const size_t system_n_params = sizeof system_params / sizeof system_params[0];
 

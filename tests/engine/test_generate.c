@@ -33,14 +33,14 @@ struct rows {
 
 static struct arrival_source open_rows(struct rows *rows) {
     const char *ten[] = {"tokens", "10", NULL}, *twenty[] = {"tokens", "20", NULL};
-    rows->lengths = (struct lengths){.input = open_length("fixed", LENGTH_INPUT, ten),
-                                     .output = open_length("fixed", LENGTH_OUTPUT, twenty)};
+    rows->lengths = (struct lengths){.length = {open_length("fixed", LENGTH_INPUT, ten),
+                                                open_length("fixed", LENGTH_OUTPUT, twenty)}};
     return lengths_source(&rows->lengths);
 }
 
 static void close_rows(struct rows *rows) {
-    length_close(rows->lengths.input);
-    length_close(rows->lengths.output);
+    length_close(rows->lengths.length[LENGTH_INPUT]);
+    length_close(rows->lengths.length[LENGTH_OUTPUT]);
 }
 
 static struct generator *open_generator(const char *process, double rate, uint64_t seed,
