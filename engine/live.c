@@ -36,8 +36,9 @@ struct live {
     int (*output)(void *state, uint64_t id, const int32_t *tokens, uint32_t n, struct err *err);
     void *output_state;
     struct end_tokens ends;
-    uint32_t *answer_tokens; /* [n_slots]: up to the end that was found; 0: none was */
-    struct err output_err;   /* of an output that could not be handed out, told at the next wait */
+    struct session_watch watch; /* all zero: nobody watches */
+    uint32_t *answer_tokens;    /* [n_slots]: up to the end that was found; 0: none was */
+    struct err output_err; /* of an output that could not be handed out, told at the next wait */
     /* Results of the step done last. */
     int32_t *token;                       /* [max_logit_rows] */
     float *confidence, *margin, *entropy; /* the same */
@@ -88,8 +89,13 @@ static bool host_chooses(const struct live *live) {
 }
 
 /* Whether somebody has to know which rows a step committed. */
+static bool is_watched(const struct live *live) {
+    return live->watch.watch.see != NULL;
+}
+
 static bool tracks_rows(const struct live *live) {
-    return host_chooses(live) || live->engine->system->settings.logit_scope == LOGITS_MASKED ||
+    return host_chooses(live) || is_watched(live) ||
+           live->engine->system->settings.logit_scope == LOGITS_MASKED ||
            sessions_list_positions(live->engine->system);
 }
 
@@ -270,7 +276,9 @@ static int finish_step(struct live *live, const struct planned_step *planned, bo
     if (status == 0) {
         sessions_pass(planned, live->commits);
     }
-    return status;
+    return status == 0 && is_watched(live) && !planned->is_recorded
+               ? session_watch_step(&live->watch, &live->sessions, planned, err)
+               : status;
 }
 
 /* ---- the executor ---- */
@@ -425,7 +433,7 @@ struct executor live_interface(struct live *live) {
     return (struct executor){
         .state = live,
         .wants_spans = true,
-        .unrolls = true,
+        .unrolls = !is_watched(live),
         .wants_positions = tracks_rows(live),
         .decides_positions = tracks_rows(live),
         .admit = admit,
@@ -533,6 +541,11 @@ void live_set_ends(struct live *live, const struct end_tokens *ends) {
     live->ends = *ends;
 }
 
+void live_set_watch(struct live *live, const struct position_watch *watch) {
+    session_watch_open(&live->watch, watch, &live->engine->limits,
+                       live->engine->system->settings.block_tokens);
+}
+
 void live_set_output(struct live *live,
                      int (*output)(void *state, uint64_t id, const int32_t *tokens, uint32_t n,
                                    struct err *err),
@@ -590,6 +603,7 @@ void live_close(struct live *live) {
         (void)forward_wait(live->engine->forward, &device_ns, &ignored);
     }
     sessions_close(&live->sessions);
+    session_watch_close(&live->watch);
     free(live->token);
     free(live->confidence);
     free(live->committed);

@@ -10,6 +10,7 @@
 
 #include "engine/engine.h"
 #include "engine/session/session.h"
+#include "engine/session/session_watch.h"
 #include "engine/weights/end_tokens.h"
 #include "sim/serve/executor.h"
 
@@ -36,6 +37,10 @@ void live_set_prompt(struct live *live, const int32_t *(*prompt)(void *state, ui
  * says what that means for the rest). None: texts end where arrivals say, whatever the tokens.
  * Before live_interface. */
 void live_set_ends(struct live *live, const struct end_tokens *ends);
+
+/* Who is told what each pass said of positions; steps are then not unrolled. Before live_interface.
+ */
+void live_set_watch(struct live *live, const struct position_watch *watch);
 
 /* Called with the output tokens of every request that is done, before it leaves: up to the end of
  * text, where there is one. */

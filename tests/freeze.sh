@@ -66,12 +66,37 @@ matrix() {
     echo "figures figure --all --out $DIR/figures"
 }
 
+# Decode traces as text: what stands about them, and what each pass ran and committed.
+texts() {
+    python3 - "$DIR"/live-*.csv <<'EOF'
+import sqlite3, sys
+for path in sys.argv[1:]:
+    if open(path, "rb").read(6) != b"SQLite":
+        continue
+    db = sqlite3.connect(path)
+    lines = ["# unmask decode trace"] + [f"# {k}: {v}" for k, v in db.execute("SELECT key, value FROM about ORDER BY rowid")]
+    answers = db.execute("SELECT max(answer_tokens) FROM request").fetchone()[0]
+    lines += ["request,committed,processed,kept,reach,passes" + (",answer" if answers else "")]
+    rows = []
+    for row in db.execute("SELECT request, committed, processed, kept, reach, passes FROM pass ORDER BY request, rowid"):
+        if rows and rows[-1][:5] == row[:5]:
+            row = (*row[:5], rows.pop()[5] + row[5])
+        rows.append(row)
+    if answers:
+        of = dict(db.execute("SELECT id, coalesce(answer_tokens, (SELECT sum(passes * committed) FROM pass WHERE request = id)) FROM request"))
+        rows = [(*row, of[row[0]]) for row in rows]
+    db.close()
+    open(path, "w").write("\n".join(lines + [",".join(map(str, row)) for row in rows]) + "\n")
+EOF
+}
+
 case "${1:-} $#" in
 "store 3")
     export PROGRAM=$(realpath "$2") DIR=$3
     mkdir -p "$DIR" && DIR=$(realpath "$DIR") || exit 1
     matrix | xargs -P "$(nproc)" -I{} bash -c 'one {}'
     # Pictures are gnuplot's, live runs' times the machine's: what they decide is in their decode traces.
+    texts
     rm -f "$DIR"/figures/*.png "$DIR"/figures/*.svg "$DIR"/figures/*.pdf
     sed -i '$!d' "$DIR"/live-*.out
     echo "$(find "$DIR" -type f | wc -l) files in $DIR"
@@ -80,6 +105,7 @@ case "${1:-} $#" in
     export PROGRAM=$(realpath "$2") DIR=$(realpath "$3")
     # A sample of the matrix, without the figures: every $4-th command from the $5-th on.
     matrix | grep -v '^figures ' | awk -v n="$4" -v o="$5" 'NR % n == o' | xargs -P "$(nproc)" -I{} bash -c 'one {}'
+    texts
     sed -i '$!d' "$DIR"/live-*.out 2>/dev/null
     true
     ;;

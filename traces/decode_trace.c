@@ -2,6 +2,9 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
+#include <sqlite3.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,214 +13,315 @@
 #include "sim/base/num.h"
 #include "sim/base/zeroed.h"
 
-static const char header[] = "request,committed,processed,kept,reach,passes";
-static const char header_answers[] = "request,committed,processed,kept,reach,passes,answer";
-static const char block_key[] = "# block_tokens: ", source_key[] = "# source: ";
+enum { N_FLAGS = 5, N_VALUES = 6, N_BLOBS = N_FLAGS + N_VALUES, FIRST_BLOB = 8 };
 
-enum { COLUMNS = 6, MOST_COLUMNS = 7, MAX_BLOCK_TOKENS = 1 << 20 };
+static const char select_passes[] =
+    "SELECT request, passes, committed, processed, kept, reach, start, length, masked, run, keep,"
+    " chosen, seen, token, confidence, margin, entropy, importance_before, importance_after"
+    " FROM pass ORDER BY request, rowid";
+static const char select_counts[] =
+    "SELECT request, passes, committed, processed, kept, reach FROM pass ORDER BY request, rowid";
+static const char *const blob_names[N_BLOBS] = {
+    "masked",          "run",        "keep",   "chosen",  "seen",
+    "token",           "confidence", "margin", "entropy", "importance_before",
+    "importance_after"};
 
 /* Equal passes, the first of them the request's pass `first`. */
 struct run {
     struct decode_pass pass;
     uint32_t first, n;
+    uint32_t start, length; /* length 0: nothing is known of positions */
+    bool has_importance;
+    size_t bytes; /* where its blobs begin */
 };
 
 /* A request's runs are [begin, end). */
 struct entry {
-    uint64_t request, tokens;
-    uint32_t answer_tokens; /* 0: not said */
+    struct decode_request is;
     size_t begin, end;
 };
 
+struct about_line {
+    char *key, *value;
+};
+
 struct decode_trace {
-    char *path, *provenance;
+    char *path;
     uint32_t block_tokens;
     uint64_t digest;
     bool has_answers;
-    struct entry *entries; /* in increasing order of `request` */
+    struct entry *entries; /* in increasing order of ids */
     struct run *runs;
-    size_t n_entries, n_runs, room_entries, room_runs;
+    struct about_line *about;
+    unsigned char *bytes;
+    size_t n_entries, n_runs, n_about, n_bytes;
+    size_t room_entries, room_runs, room_about, room_bytes;
 };
 
-/* Room for one element more. */
-static void *grow(void *list, size_t n, size_t *room, size_t size) {
-    if (n == *room) {
-        *room = 2 * *room + 64;
+/* Room for `more` elements. */
+static void *grow(void *list, size_t n, size_t more, size_t *room, size_t size) {
+    if (n + more > *room) {
+        *room = 2 * *room + 64 + more;
         list = realloc(list, *room * size);
         ASSERT(list != NULL);
     }
     return list;
 }
 
-static bool is_equal(const struct decode_pass *a, const struct decode_pass *b) {
-    return a->committed == b->committed && a->processed == b->processed && a->kept == b->kept &&
-           a->reach == b->reach;
-}
-
-/* ---- lines ---- */
+/* ---- the file ---- */
 
 struct input {
-    struct line line;
-    FILE *file;
-    char *text; /* getline's */
-    size_t room;
+    sqlite3 *db;
+    struct decode_trace *trace;
+    enum decode_depth depth;
 };
 
-/* `*more` is false at the end of the file. Without its newline a last row may have lost digits. */
-static int next_line(struct input *input, bool *more, struct err *err) {
-    struct line *line = &input->line;
-    errno = 0;
-    ssize_t length = getline(&input->text, &input->room, input->file);
-    *more = length >= 0;
-    if (length < 0) {
-        return ferror(input->file) || !feof(input->file)
-                   ? err_world(err, "cannot read %s: %s", line->path, strerror(errno))
-                   : 0;
-    }
-    line->number++;
-    line->text = input->text;
-    line->length = (size_t)length;
-    if (line->text[line->length - 1] != '\n') {
-        return err_world(err, "%s:%" PRIu64 ": found an unfinished last line, expected a newline",
-                         line->path, line->number);
-    }
-    line->length--;
-    line->length -= line->length > 0 && line->text[line->length - 1] == '\r';
-    input->text[line->length] = '\0';
-    if (strlen(line->text) != line->length) {
-        return err_world(err, "%s:%" PRIu64 ": found a NUL byte, expected text", line->path,
-                         line->number);
-    }
-    if (line->number == 1 && strncmp(line->text, "\xef\xbb\xbf", 3) == 0) {
-        line->text += 3;
-        line->length -= 3;
-    }
-    return 0;
+static int cannot_read(const struct input *input, struct err *err) {
+    return err_world(err, "cannot read %s: %s", input->trace->path, sqlite3_errmsg(input->db));
 }
 
-static int unexpected(const struct line *line, const char *expected, struct err *err) {
-    char quoted[64];
-    return err_world(err, "%s:%" PRIu64 ": found '%s', expected %s", line->path, line->number,
-                     field_quote(line->text, line->length, quoted, sizeof quoted), expected);
-}
-
-static bool begins(const struct line *line, const char *with) {
-    return strncmp(line->text, with, strlen(with)) == 0;
-}
-
-static int read_comment(struct decode_trace *trace, const struct line *line, struct err *err) {
-    if (begins(line, source_key) && trace->provenance[0] == '\0') {
-        free(trace->provenance);
-        trace->provenance = strdup(line->text + strlen(source_key));
-        ASSERT(trace->provenance != NULL);
+/* Calls take(row) for each row of a query. */
+static int for_rows(const struct input *input, const char *sql,
+                    int (*take)(const struct input *input, sqlite3_stmt *row, struct err *err),
+                    struct err *err) {
+    sqlite3_stmt *statement;
+    if (sqlite3_prepare_v2(input->db, sql, -1, &statement, NULL) != SQLITE_OK) {
+        return cannot_read(input, err);
     }
-    if (!begins(line, block_key)) {
-        return 0;
+    int status = 0, step = SQLITE_ROW;
+    while (status == 0 && (step = sqlite3_step(statement)) == SQLITE_ROW) {
+        status = take(input, statement, err);
     }
-    uint64_t tokens;
-    if (trace->block_tokens > 0 ||
-        !num_u64(line->text + strlen(block_key), MAX_BLOCK_TOKENS, &tokens) || tokens == 0) {
-        return unexpected(line, "block_tokens once, from 1 to 1048576", err);
+    if (status == 0 && step != SQLITE_DONE) {
+        status = cannot_read(input, err);
     }
-    trace->block_tokens = (uint32_t)tokens;
-    return 0;
-}
-
-static int read_head(struct decode_trace *trace, struct input *input, struct err *err) {
-    bool more;
-    int status = next_line(input, &more, err);
-    if (status == 0 && !more) {
-        status = err_world(err, "%s:1: found an empty file, expected a decode trace", trace->path);
-    }
-    if (status == 0 && strcmp(input->line.text, DECODE_TRACE_HEAD) != 0) {
-        status = unexpected(&input->line, "'" DECODE_TRACE_HEAD "'", err);
-    }
-    while (status == 0 && (status = next_line(input, &more, err)) == 0) {
-        if (!more) {
-            return err_world(err, "%s:%" PRIu64 ": found the end of the file, expected '%s'",
-                             trace->path, input->line.number + 1, header);
-        }
-        if (input->line.text[0] != '#') {
-            break;
-        }
-        status = read_comment(trace, &input->line, err);
-    }
-    trace->has_answers = status == 0 && strcmp(input->line.text, header_answers) == 0;
-    if (status == 0 && !trace->has_answers && strcmp(input->line.text, header) != 0) {
-        char expected[96];
-        snprintf(expected, sizeof expected, "'%s'", header);
-        status = unexpected(&input->line, expected, err);
-    }
-    if (status == 0 && trace->block_tokens == 0) {
-        status = unexpected(&input->line, "a line '# block_tokens: N' before the header", err);
-    }
+    sqlite3_finalize(statement);
     return status;
 }
 
-/* ---- rows ---- */
+static char *copied(const unsigned char *text) {
+    char *copy = strdup(text != NULL ? (const char *)text : "");
+    ASSERT(copy != NULL);
+    return copy;
+}
 
-/* The fields of a line, each ended with NUL in place. */
-static int split(const struct line *line, char *text, int columns, char *fields[MOST_COLUMNS],
-                 struct err *err) {
-    int n = 0;
-    for (char *rest = text; rest != NULL; n++) {
-        char *field = strsep(&rest, ",");
-        if (n < columns) {
-            fields[n] = field;
+static int take_about(const struct input *input, sqlite3_stmt *row, struct err *err) {
+    struct decode_trace *trace = input->trace;
+    (void)err;
+    trace->about = grow(trace->about, trace->n_about, 1, &trace->room_about, sizeof *trace->about);
+    trace->about[trace->n_about++] = (struct about_line){copied(sqlite3_column_text(row, 0)),
+                                                         copied(sqlite3_column_text(row, 1))};
+    return 0;
+}
+
+/* A whole number from `least` to `most`; `allows_null`: or NULL, which is 0. */
+static bool count_of(sqlite3_stmt *row, int column, int64_t least, int64_t most, bool allows_null,
+                     int64_t *out) {
+    int type = sqlite3_column_type(row, column);
+    *out = sqlite3_column_int64(row, column);
+    return (type == SQLITE_NULL && allows_null) ||
+           (type == SQLITE_INTEGER && *out >= least && *out <= most);
+}
+
+static int take_request(const struct input *input, sqlite3_stmt *row, struct err *err) {
+    static const char *const names[] = {"id", "prompt_tokens", "output_tokens", "answer_tokens"};
+    struct decode_trace *trace = input->trace;
+    int64_t value[4];
+    for (int i = 0; i < 4; i++) {
+        if (!count_of(row, i, i > 0, i > 0 ? UINT32_MAX : INT64_MAX, i > 0, &value[i])) {
+            const unsigned char *found = sqlite3_column_text(row, i);
+            return err_world(err, "%s: found '%.40s' in %s of a request, expected a whole number",
+                             trace->path, found != NULL ? (const char *)found : "NULL", names[i]);
         }
     }
-    if (n != columns) {
-        return err_world(err, "%s:%" PRIu64 ": found %d field%s, expected %d as in the header",
-                         line->path, line->number, n, n == 1 ? "" : "s", columns);
+    trace->entries =
+        grow(trace->entries, trace->n_entries, 1, &trace->room_entries, sizeof *trace->entries);
+    trace->entries[trace->n_entries++] = (struct entry){
+        .is = {.id = (uint64_t)value[0],
+               .prompt_tokens = (uint32_t)value[1],
+               .output_tokens = (uint32_t)value[2],
+               .answer_tokens = (uint32_t)value[3]},
+    };
+    trace->has_answers = trace->has_answers || value[3] > 0;
+    return 0;
+}
+
+/* ---- passes ---- */
+
+static int find(const struct decode_trace *trace, uint64_t request, struct entry **out,
+                struct err *err) {
+    size_t begin = 0, end = trace->n_entries;
+    while (begin < end) {
+        size_t middle = begin + (end - begin) / 2;
+        if (trace->entries[middle].is.id < request) {
+            begin = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    if (begin == trace->n_entries || trace->entries[begin].is.id != request) {
+        return err_world(err, "%s has no request %" PRIu64, trace->path, request);
+    }
+    *out = &trace->entries[begin];
+    return 0;
+}
+
+/* Of a row: where it stands in the file, for sentences. */
+struct place {
+    const char *path;
+    uint64_t request, pass;
+};
+
+static int read_counts(const struct decode_trace *trace, sqlite3_stmt *row,
+                       const struct place *place, struct run *run, struct err *err) {
+    struct decode_pass *pass = &run->pass;
+    const uint32_t block = trace->block_tokens;
+    const struct {
+        const char *name, *of;
+        int column;
+        uint32_t *out;
+        const uint32_t *least, *most;
+    } columns[] = {
+        {"processed", ", the positions of a block", 3, &pass->processed, NULL, &block},
+        {"kept", ", the positions processed", 4, &pass->kept, NULL, &pass->processed},
+        {"reach", ", from the positions kept to those of a block", 5, &pass->reach, &pass->kept,
+         &block},
+        {"committed", ", the positions kept", 2, &pass->committed, NULL, &pass->kept},
+        {"passes", "", 1, &run->n, NULL, NULL},
+    };
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
+        int64_t least = columns[i].least != NULL ? *columns[i].least : columns[i].column != 2;
+        int64_t most = columns[i].most != NULL ? *columns[i].most : UINT32_MAX, value;
+        if (!count_of(row, columns[i].column, least, most, false, &value)) {
+            const unsigned char *found = sqlite3_column_text(row, columns[i].column);
+            return err_world(err,
+                             "%s: pass %" PRIu64 " of request %" PRIu64
+                             ": found '%.40s' in %s, expected %" PRId64 " to %" PRId64 "%s",
+                             place->path, place->pass, place->request,
+                             found != NULL ? (const char *)found : "NULL", columns[i].name, least,
+                             most, columns[i].of);
+        }
+        *columns[i].out = (uint32_t)value;
     }
     return 0;
 }
 
-/* One number of a row and what it may be; `of` says of what `most` or `least` is the number. */
-static int read_count(const struct line *line, const char *field, const char *column,
-                      uint32_t least, uint32_t most, const char *of, uint32_t *out,
-                      struct err *err) {
-    uint64_t value;
-    if (num_u64(field, most, &value) && value >= least) {
-        *out = (uint32_t)value;
-        return 0;
-    }
-    char expected[96];
-    snprintf(expected, sizeof expected, "%" PRIu32 " to %" PRIu32 "%s", least, most, of);
-    return field_bad(line, field, strlen(field), column, expected, err);
+static bool flag(const unsigned char *bits, uint32_t i) {
+    return bits[i / 8] >> i % 8 & 1;
 }
 
-static int read_row(const struct decode_trace *trace, const struct line *line,
-                    char *const fields[MOST_COLUMNS], uint64_t *request, struct run *run,
-                    uint32_t *answer_tokens, struct err *err) {
-    struct decode_pass *pass = &run->pass;
-    uint32_t block = trace->block_tokens;
-    if (!num_u64(fields[0], UINT64_MAX, request)) {
-        return field_bad(line, fields[0], strlen(fields[0]), "request", "a whole number below 2^64",
-                         err);
+/* What each bitmap is a part of, and how many positions the arrays are of. */
+static const char *wrong_flags(const unsigned char *bits[N_FLAGS], uint32_t length,
+                               uint32_t *n_seen, uint32_t *n_asked) {
+    *n_seen = *n_asked = 0;
+    for (uint32_t i = 0; i < length; i++) {
+        bool masked = flag(bits[0], i), run = flag(bits[1], i), keep = flag(bits[2], i);
+        if (keep && !run) {
+            return "keeps a position that it does not run";
+        }
+        if (flag(bits[3], i) && !(masked && keep)) {
+            return "commits a position that is not masked, or not kept";
+        }
+        if (flag(bits[4], i) && !(masked && keep)) {
+            return "has seen a position that is not masked, or not kept";
+        }
+        *n_seen += flag(bits[4], i);
+        *n_asked += masked && run;
     }
-    int status = read_count(line, fields[2], "processed", 1, block, ", the positions of a block",
-                            &pass->processed, err);
-    if (status == 0) {
-        status = read_count(line, fields[3], "kept", 1, pass->processed,
-                            ", the positions processed", &pass->kept, err);
-    }
-    if (status == 0) {
-        status = read_count(line, fields[4], "reach", pass->kept, block,
-                            ", from the positions kept to those of a block", &pass->reach, err);
-    }
-    if (status == 0) {
-        status = read_count(line, fields[1], "committed", 0, pass->kept, ", the positions kept",
-                            &pass->committed, err);
-    }
-    if (status == 0) {
-        status = read_count(line, fields[5], "passes", 1, UINT32_MAX, "", &run->n, err);
-    }
-    *answer_tokens = 0;
-    return status != 0 || !trace->has_answers
-               ? status
-               : read_count(line, fields[6], "answer", 1, UINT32_MAX, "", answer_tokens, err);
+    return NULL;
 }
+
+static int wrong_blob(const struct place *place, const char *name, struct err *err) {
+    return err_world(err,
+                     "%s: pass %" PRIu64 " of request %" PRIu64 ": %s is not as long as "
+                     "its positions ask for",
+                     place->path, place->pass, place->request, name);
+}
+
+static int read_positions(struct decode_trace *trace, sqlite3_stmt *row, const struct place *place,
+                          struct run *run, struct err *err) {
+    int64_t start, length;
+    const unsigned char *bits[N_FLAGS];
+    uint32_t n[3]; /* bytes of a bitmap; seen; asked for */
+    if (sqlite3_column_type(row, FIRST_BLOB) == SQLITE_NULL) {
+        return 0;
+    }
+    if (!count_of(row, 6, 0, UINT32_MAX - trace->block_tokens, false, &start) ||
+        !count_of(row, 7, 1, trace->block_tokens, false, &length) || run->n != 1) {
+        return err_world(err,
+                         "%s: pass %" PRIu64 " of request %" PRIu64
+                         ": positions are those of one pass over a block of at most %" PRIu32,
+                         place->path, place->pass, place->request, trace->block_tokens);
+    }
+    n[0] = (uint32_t)(length + 7) / 8;
+    for (int i = 0; i < N_FLAGS; i++) {
+        bits[i] = sqlite3_column_blob(row, FIRST_BLOB + i);
+        if (sqlite3_column_bytes(row, FIRST_BLOB + i) != (int)n[0]) {
+            return wrong_blob(place, blob_names[i], err);
+        }
+    }
+    const char *wrong = wrong_flags(bits, (uint32_t)length, &n[1], &n[2]);
+    if (wrong != NULL) {
+        return err_world(err, "%s: pass %" PRIu64 " of request %" PRIu64 " %s", place->path,
+                         place->pass, place->request, wrong);
+    }
+    run->start = (uint32_t)start;
+    run->length = (uint32_t)length;
+    run->bytes = trace->n_bytes;
+    run->has_importance = sqlite3_column_type(row, FIRST_BLOB + N_BLOBS - 1) != SQLITE_NULL;
+    for (int i = 0; i < N_BLOBS; i++) {
+        bool is_importance = i >= N_BLOBS - 2;
+        uint32_t wanted = i < N_FLAGS ? n[0] : 4 * n[is_importance ? 2 : 1];
+        wanted = is_importance && !run->has_importance ? 0 : wanted;
+        if (sqlite3_column_bytes(row, FIRST_BLOB + i) != (int)wanted) {
+            return wrong_blob(place, blob_names[i], err);
+        }
+        trace->bytes = grow(trace->bytes, trace->n_bytes, wanted, &trace->room_bytes, 1);
+        if (wanted > 0) {
+            memcpy(trace->bytes + trace->n_bytes, sqlite3_column_blob(row, FIRST_BLOB + i), wanted);
+        }
+        trace->n_bytes += wanted;
+    }
+    return 0;
+}
+
+static int take_pass(const struct input *input, sqlite3_stmt *row, struct err *err) {
+    struct decode_trace *trace = input->trace;
+    struct entry *entry;
+    int64_t id;
+    if (!count_of(row, 0, 0, INT64_MAX, false, &id)) {
+        return err_world(err, "%s: found a pass of no request", trace->path);
+    }
+    int status = find(trace, (uint64_t)id, &entry, err);
+    if (status != 0) {
+        return status;
+    }
+    bool is_first = entry->is.rows == 0;
+    const struct run *last = is_first ? NULL : &trace->runs[trace->n_runs - 1];
+    struct run run = {.first = is_first ? 0 : last->first + last->n};
+    const struct place place = {trace->path, (uint64_t)id, (uint64_t)run.first + 1};
+    status = read_counts(trace, row, &place, &run, err);
+    if (status == 0 && run.n > UINT32_MAX - run.first) {
+        status = err_world(
+            err, "%s: found more than 4294967295 passes of request %" PRId64 ", expected no more",
+            trace->path, id);
+    }
+    if (status == 0 && input->depth == DECODE_POSITIONS) {
+        status = read_positions(trace, row, &place, &run, err);
+    }
+    if (status != 0) {
+        return status;
+    }
+    trace->runs = grow(trace->runs, trace->n_runs, 1, &trace->room_runs, sizeof *trace->runs);
+    trace->runs[trace->n_runs++] = run;
+    entry->begin = is_first ? trace->n_runs - 1 : entry->begin;
+    entry->end = trace->n_runs;
+    entry->is.rows++;
+    entry->is.tokens += (uint64_t)run.n * run.pass.committed;
+    return 0;
+}
+
+/* ---- the whole ---- */
 
 static void take_digest(struct decode_trace *trace, uint64_t value) {
     for (int i = 0; i < 64; i += 8) {
@@ -225,115 +329,101 @@ static void take_digest(struct decode_trace *trace, uint64_t value) {
     }
 }
 
-/* A request's answer is the same in all its rows, which commit as much when they end. */
-static int check_answer(const struct decode_trace *trace, const struct line *line,
-                        const struct entry *entry, struct err *err) {
-    if (!trace->has_answers || entry->answer_tokens <= entry->tokens) {
-        return 0;
-    }
-    return err_world(err,
-                     "%s:%" PRIu64 ": found the end of request %" PRIu64 " after %" PRIu64
-                     " committed tokens, expected the %" PRIu32 " of its answer",
-                     line->path, line->number, entry->request, entry->tokens, entry->answer_tokens);
-}
-
-static int keep_row(struct decode_trace *trace, const struct line *line, uint64_t request,
-                    struct run *run, uint32_t answer_tokens, struct err *err) {
-    struct entry *entry = trace->n_entries > 0 ? &trace->entries[trace->n_entries - 1] : NULL;
-    if (entry != NULL && request < entry->request) {
-        return err_world(err,
-                         "%s:%" PRIu64 ": found request %" PRIu64 " behind request %" PRIu64
-                         ", expected requests in increasing order",
-                         line->path, line->number, request, entry->request);
-    }
-    bool is_new = entry == NULL || request != entry->request;
-    if (!is_new && entry->answer_tokens != answer_tokens) {
-        return err_world(err,
-                         "%s:%" PRIu64 ": found answer %" PRIu32 ", expected %" PRIu32
-                         " as in the request's row before",
-                         line->path, line->number, answer_tokens, entry->answer_tokens);
-    }
-    if (is_new && entry != NULL && check_answer(trace, line, entry, err) != 0) {
-        return (int)err->kind;
-    }
-    if (is_new) {
-        trace->entries =
-            grow(trace->entries, trace->n_entries, &trace->room_entries, sizeof *trace->entries);
-        entry = &trace->entries[trace->n_entries++];
-        *entry = (struct entry){.request = request,
-                                .answer_tokens = answer_tokens,
-                                .begin = trace->n_runs,
-                                .end = trace->n_runs};
-    }
-    const struct run *last = entry->end > entry->begin ? &trace->runs[entry->end - 1] : NULL;
-    run->first = last != NULL ? last->first + last->n : 0;
-    if (run->n > UINT32_MAX - run->first) {
-        return err_world(err,
-                         "%s:%" PRIu64 ": found more than 4294967295 passes of request %" PRIu64
-                         ", expected no more",
-                         line->path, line->number, request);
-    }
-    trace->runs = grow(trace->runs, trace->n_runs, &trace->room_runs, sizeof *trace->runs);
-    trace->runs[trace->n_runs++] = *run;
-    entry->end = trace->n_runs;
-    entry->tokens += (uint64_t)run->n * run->pass.committed;
-    const uint64_t values[] = {
-        request, run->pass.committed, run->pass.processed, run->pass.kept, run->pass.reach,
-        run->n,  trace->block_tokens};
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
-        take_digest(trace, values[i]);
-    }
-    if (trace->has_answers) {
-        take_digest(trace, answer_tokens);
+/* Where texts end at all, those that fill their output say so. */
+static int finish_requests(struct decode_trace *trace, struct err *err) {
+    for (size_t i = 0; i < trace->n_entries; i++) {
+        struct entry *entry = &trace->entries[i];
+        struct decode_request *is = &entry->is;
+        if (i > 0 && is->id == entry[-1].is.id) {
+            return err_world(err, "%s: found request %" PRIu64 " twice", trace->path, is->id);
+        }
+        if (is->answer_tokens > is->tokens) {
+            return err_world(err,
+                             "%s: found the end of request %" PRIu64 " after %" PRIu64
+                             " committed tokens, expected the %" PRIu32 " of its answer",
+                             trace->path, is->id, is->tokens, is->answer_tokens);
+        }
+        if (trace->has_answers && is->answer_tokens == 0) {
+            is->answer_tokens = is->tokens < UINT32_MAX ? (uint32_t)is->tokens : UINT32_MAX;
+        }
+        for (size_t r = entry->begin; r < entry->end; r++) {
+            const struct run *run = &trace->runs[r];
+            const uint64_t values[] = {
+                is->id, run->pass.committed, run->pass.processed, run->pass.kept, run->pass.reach,
+                run->n, trace->block_tokens};
+            for (size_t v = 0; v < sizeof values / sizeof values[0]; v++) {
+                take_digest(trace, values[v]);
+            }
+            if (trace->has_answers) {
+                take_digest(trace, is->answer_tokens);
+            }
+        }
     }
     return 0;
 }
 
-static int read_rows(struct decode_trace *trace, struct input *input, struct err *err) {
-    for (;;) {
-        bool more;
-        char *fields[MOST_COLUMNS];
-        uint64_t request = 0;
-        uint32_t answer_tokens = 0;
-        struct run run = {0};
-        int status = next_line(input, &more, err);
-        if (status == 0 && !more && trace->n_entries > 0) {
-            return check_answer(trace, &input->line, &trace->entries[trace->n_entries - 1], err);
-        }
-        if (status != 0 || !more) {
+static int read_head(const struct input *input, struct err *err) {
+    struct decode_trace *trace = input->trace;
+    sqlite3_stmt *statement;
+    int64_t id = 0, version = 0;
+    for (int i = 0; i < 2; i++) {
+        const char *sql = i == 0 ? "PRAGMA application_id" : "PRAGMA user_version";
+        if (sqlite3_prepare_v2(input->db, sql, -1, &statement, NULL) != SQLITE_OK ||
+            sqlite3_step(statement) != SQLITE_ROW) {
+            int status = cannot_read(input, err);
+            sqlite3_finalize(statement);
             return status;
         }
-        status = split(&input->line, input->text, trace->has_answers ? MOST_COLUMNS : COLUMNS,
-                       fields, err);
-        if (status == 0) {
-            status = read_row(trace, &input->line, fields, &request, &run, &answer_tokens, err);
-        }
-        if (status == 0) {
-            status = keep_row(trace, &input->line, request, &run, answer_tokens, err);
-        }
-        if (status != 0) {
-            return status;
-        }
+        *(i == 0 ? &id : &version) = sqlite3_column_int64(statement, 0);
+        sqlite3_finalize(statement);
     }
+    if (id != DECODE_TRACE_ID) {
+        return err_world(err, "%s is not a decode trace", trace->path);
+    }
+    if (version != DECODE_TRACE_VERSION) {
+        return err_world(err, "%s is a decode trace of version %" PRId64 ", expected %d",
+                         trace->path, version, DECODE_TRACE_VERSION);
+    }
+    int status = for_rows(input, "SELECT key, value FROM about ORDER BY rowid", take_about, err);
+    uint64_t tokens;
+    if (status == 0 &&
+        (!num_u64(decode_trace_about(trace, "block_tokens"), DECODE_MOST_POSITIONS, &tokens) ||
+         tokens == 0)) {
+        status = err_world(err, "%s: found block_tokens '%.40s', expected 1 to %d", trace->path,
+                           decode_trace_about(trace, "block_tokens"), DECODE_MOST_POSITIONS);
+    }
+    trace->block_tokens = status == 0 ? (uint32_t)tokens : 0;
+    return status;
 }
 
-int decode_trace_read(const char *path, struct decode_trace **out, struct err *err) {
-    struct input input = {.file = fopen(path, "rb")};
-    if (input.file == NULL) {
+static int read_all(const struct input *input, struct err *err) {
+    int status = read_head(input, err);
+    status = status != 0 ? status
+                         : for_rows(input,
+                                    "SELECT id, prompt_tokens, output_tokens, answer_tokens"
+                                    " FROM request ORDER BY id",
+                                    take_request, err);
+    const char *passes = input->depth == DECODE_POSITIONS ? select_passes : select_counts;
+    status = status != 0 ? status : for_rows(input, passes, take_pass, err);
+    return status != 0 ? status : finish_requests(input->trace, err);
+}
+
+int decode_trace_read(const char *path, enum decode_depth depth, struct decode_trace **out,
+                      struct err *err) {
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
         return err_world(err, "cannot open %s: %s", path, strerror(errno));
     }
+    fclose(file);
     inputs_note("decode trace", path);
     struct decode_trace *trace = zeroed(1, sizeof *trace);
-    *trace = (struct decode_trace){
-        .path = strdup(path), .provenance = strdup(""), .digest = UINT64_C(0xcbf29ce484222325)};
-    ASSERT(trace->path != NULL && trace->provenance != NULL);
-    input.line.path = trace->path;
-    int status = read_head(trace, &input, err);
-    if (status == 0) {
-        status = read_rows(trace, &input, err);
-    }
-    free(input.text);
-    fclose(input.file);
+    *trace = (struct decode_trace){.path = strdup(path), .digest = UINT64_C(0xcbf29ce484222325)};
+    ASSERT(trace->path != NULL);
+    struct input input = {.trace = trace, .depth = depth};
+    int status = sqlite3_open_v2(path, &input.db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK
+                     ? read_all(&input, err)
+                     : cannot_read(&input, err);
+    sqlite3_close(input.db);
     if (status != 0) {
         decode_trace_close(trace);
         return status;
@@ -343,63 +433,52 @@ int decode_trace_read(const char *path, struct decode_trace **out, struct err *e
 }
 
 void decode_trace_close(struct decode_trace *trace) {
-    if (trace != NULL) {
-        free(trace->path);
-        free(trace->provenance);
-        free(trace->entries);
-        free(trace->runs);
-        free(trace);
+    if (trace == NULL) {
+        return;
     }
+    for (size_t i = 0; i < trace->n_about; i++) {
+        free(trace->about[i].key);
+        free(trace->about[i].value);
+    }
+    free(trace->about);
+    free(trace->path);
+    free(trace->entries);
+    free(trace->runs);
+    free(trace->bytes);
+    free(trace);
 }
 
 /* ---- asking ---- */
 
-static int find(const struct decode_trace *trace, uint64_t request, const struct entry **out,
-                struct err *err) {
-    size_t begin = 0, end = trace->n_entries;
-    while (begin < end) {
-        size_t middle = begin + (end - begin) / 2;
-        if (trace->entries[middle].request < request) {
-            begin = middle + 1;
-        } else {
-            end = middle;
-        }
-    }
-    if (begin == trace->n_entries || trace->entries[begin].request != request) {
-        return err_world(err, "%s has no request %" PRIu64, trace->path, request);
-    }
-    *out = &trace->entries[begin];
-    return 0;
-}
-
 static int tokens_of(const void *state, uint64_t request, uint64_t *out, struct err *err) {
-    const struct entry *entry;
+    struct entry *entry;
     int status = find(state, request, &entry, err);
-    *out = status == 0 ? entry->tokens : 0;
+    *out = status == 0 ? entry->is.tokens : 0;
     return status;
 }
 
 static int answer_of(const void *state, uint64_t request, uint64_t *out, struct err *err) {
-    const struct entry *entry;
+    struct entry *entry;
     int status = find(state, request, &entry, err);
-    *out = status == 0 ? entry->answer_tokens : 0;
+    *out = status == 0 ? entry->is.answer_tokens : 0;
     return status;
 }
 
 static int pass_of(const void *state, uint64_t request, uint32_t index, struct decode_pass *out,
                    struct err *err) {
     const struct decode_trace *trace = state;
-    const struct entry *entry;
+    struct entry *entry;
     int status = find(trace, request, &entry, err);
     if (status != 0) {
         return status;
     }
-    const struct run *last = &trace->runs[entry->end - 1];
-    if (index - last->first >= last->n && index >= last->first) {
+    const struct run *last = entry->is.rows > 0 ? &trace->runs[entry->end - 1] : NULL;
+    uint32_t n = last != NULL ? last->first + last->n : 0;
+    if (index >= n) {
         return err_world(err,
                          "%s ends after %" PRIu32 " passes of request %" PRIu64
                          ", which is not done by then",
-                         trace->path, last->first + last->n, request);
+                         trace->path, n, request);
     }
     size_t begin = entry->begin, end = entry->end;
     while (end - begin > 1) {
@@ -434,105 +513,67 @@ size_t decode_trace_requests(const struct decode_trace *trace) {
     return trace->n_entries;
 }
 
-const char *decode_trace_provenance(const struct decode_trace *trace) {
-    return trace->provenance;
+const char *decode_trace_about(const struct decode_trace *trace, const char *key) {
+    for (size_t i = 0; i < trace->n_about; i++) {
+        if (strcmp(trace->about[i].key, key) == 0) {
+            return trace->about[i].value;
+        }
+    }
+    return "";
 }
 
 uint64_t decode_trace_digest(const struct decode_trace *trace) {
     return trace->digest;
 }
 
-/* ---- writing ---- */
-
-struct written {
-    struct run *runs;
-    size_t n, room;
-    uint64_t tokens;
-    uint32_t answer_tokens; /* 0: all of the output */
-    bool is_finished;
-};
-
-struct decode_log {
-    uint32_t block_tokens;
-    bool has_answers;
-    struct written *requests; /* by id */
-    size_t n;
-};
-
-struct decode_log *decode_log_open(uint32_t block_tokens) {
-    struct decode_log *log = zeroed(1, sizeof *log);
-    log->block_tokens = block_tokens;
-    return log;
+struct decode_request decode_trace_request(const struct decode_trace *trace, size_t place) {
+    ASSERT(place < trace->n_entries);
+    return trace->entries[place].is;
 }
 
-void decode_log_close(struct decode_log *log) {
-    if (log != NULL) {
-        for (size_t i = 0; i < log->n; i++) {
-            free(log->requests[i].runs);
+/* ---- positions ---- */
+
+static const unsigned char *unpack_values(const unsigned char *from, const uint8_t *of,
+                                          const uint8_t *and_of, uint32_t n, void *out) {
+    for (uint32_t i = 0; i < n; i++) {
+        bool is_there = of[i] && and_of[i];
+        memset((unsigned char *)out + 4 * (size_t)i, 0, 4);
+        memcpy((unsigned char *)out + 4 * (size_t)i, from, is_there ? 4 : 0);
+        from += is_there ? 4 : 0;
+    }
+    return from;
+}
+
+bool decode_trace_positions(const struct decode_trace *trace, size_t place, uint32_t row,
+                            struct decode_positions *out) {
+    const struct entry *entry = &trace->entries[place];
+    ASSERT(place < trace->n_entries && row < entry->is.rows);
+    const struct run *run = &trace->runs[entry->begin + row];
+    const unsigned char *from = trace->bytes + run->bytes;
+    uint8_t *const flags[N_FLAGS] = {out->masked, out->run, out->keep, out->commit, out->seen};
+    void *const values[N_VALUES] = {out->token,   out->confidence, out->margin,
+                                    out->entropy, out->before,     out->after};
+    if (run->length == 0) {
+        return false;
+    }
+    out->start = run->start;
+    out->length = run->length;
+    out->has_importance = run->has_importance;
+    for (int i = 0; i < N_FLAGS; i++) {
+        for (uint32_t at = 0; at < run->length; at++) {
+            flags[i][at] = flag(from, at);
         }
-        free(log->requests);
-        free(log);
+        from += (run->length + 7) / 8;
     }
-}
-
-static struct written *written_of(struct decode_log *log, uint64_t request) {
-    if (request >= log->n) {
-        size_t n = 2 * (size_t)request + 64;
-        log->requests = realloc(log->requests, n * sizeof *log->requests);
-        ASSERT(log->requests != NULL);
-        memset(log->requests + log->n, 0, (n - log->n) * sizeof *log->requests);
-        log->n = n;
-    }
-    return &log->requests[request];
-}
-
-void decode_log_add(struct decode_log *log, uint64_t request, const struct decode_pass *pass,
-                    uint32_t n) {
-    struct written *written = written_of(log, request);
-    struct run *last = written->n > 0 ? &written->runs[written->n - 1] : NULL;
-    written->tokens += (uint64_t)n * pass->committed;
-    if (last != NULL && is_equal(&last->pass, pass) && n <= UINT32_MAX - last->n) {
-        last->n += n;
-        return;
-    }
-    written->runs = grow(written->runs, written->n, &written->room, sizeof *written->runs);
-    written->runs[written->n++] = (struct run){.pass = *pass, .n = n};
-}
-
-void decode_log_finish(struct decode_log *log, uint64_t request, uint32_t answer_tokens) {
-    struct written *written = written_of(log, request);
-    written->is_finished = true;
-    written->answer_tokens = answer_tokens;
-    log->has_answers = log->has_answers || answer_tokens > 0;
-}
-
-/* The answer of a request whose text fills its output is all that it committed. */
-static void write_row(const struct decode_log *log, size_t request, const struct run *run,
-                      FILE *out) {
-    const struct written *written = &log->requests[request];
-    const struct decode_pass *pass = &run->pass;
-    fprintf(out, "%zu,%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32, request,
-            pass->committed, pass->processed, pass->kept, pass->reach, run->n);
-    if (log->has_answers) {
-        fprintf(out, ",%" PRIu64,
-                written->answer_tokens > 0 ? written->answer_tokens : written->tokens);
-    }
-    fputc('\n', out);
-}
-
-bool decode_log_write(const struct decode_log *log, const char *comments, FILE *out) {
-    fprintf(out, "%s\n%s%" PRIu32 "\n", DECODE_TRACE_HEAD, block_key, log->block_tokens);
-    for (const char *line = comments; *line != '\0';) {
-        size_t length = strcspn(line, "\n");
-        fprintf(out, "# %.*s\n", (int)length, line);
-        line += length + (line[length] == '\n');
-    }
-    fprintf(out, "%s\n", log->has_answers ? header_answers : header);
-    for (size_t request = 0; request < log->n; request++) {
-        const struct written *written = &log->requests[request];
-        for (size_t i = 0; written->is_finished && i < written->n; i++) {
-            write_row(log, request, &written->runs[i], out);
+    for (int i = 0; i < N_VALUES; i++) {
+        bool is_importance = i >= N_VALUES - 2;
+        if (!is_importance || run->has_importance) {
+            from = is_importance
+                       ? unpack_values(from, out->masked, out->run, run->length, values[i])
+                       : unpack_values(from, out->seen, out->seen, run->length, values[i]);
+        } else {
+            memset(values[i], 0, 4 * (size_t)run->length);
         }
     }
-    return fflush(out) == 0 && !ferror(out);
+    return true;
 }

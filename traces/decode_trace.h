@@ -1,42 +1,48 @@
-/* A decode trace: what each pass over a request's blocks ran and committed, as a file.
+/* A decode trace: what each pass over a request's blocks ran and committed and, of runs on a
+ * device, what it said of each position. A SQLite file, so that any program can ask it:
  *
- *   # unmask decode trace
- *   # block_tokens: 32
- *   # source: any further lines of this form say where the numbers come from
- *   request,committed,processed,kept,reach,passes
- *   0,3,32,32,32,1
- *   0,1,29,12,17,2
+ *   about    key, value: block_tokens, the positions of a whole block; source, where the numbers
+ *            come from; and whatever else the run that wrote it says of itself.
+ *   request  id; prompt_tokens and output_tokens, NULL: not known; answer_tokens, those of its
+ *            output up to and including the end of text, NULL: all that it committed.
+ *   pass     of `request`, in the order in which it took them: `passes` consecutive equal ones,
+ *            and the counts of struct decode_pass (sim/base/decode.h). Where positions are known,
+ *            of one pass: the block's first position in the canvas and its length, and what
+ *            struct decode_positions says: bitmaps (position i is bit i % 8 of byte i / 8) masked,
+ *            run, keep, chosen, seen; little-endian arrays, in the order of positions: token
+ *            (int32) and confidence, margin, entropy (float32) of those seen;
+ *            importance_before and importance_after (float32) of those masked and run. NULL: not
+ *            known.
  *
- * Where texts ended before their outputs did, the header goes on with ",answer": in every row of a
- * request its output tokens up to and including the end of text, no more than its rows commit. Then
- * they commit all of its output, or less where the system stopped early.
+ * A token was settled in a pass where the position was given that very token in the end.
  *
- * A row stands for `passes` consecutive equal passes of a request, in the order in which it took
- * them; the columns are those of struct decode_pass (sim/base/decode.h). Requests stand in
- * increasing order of their ids, the positions in the source of arrivals; those that did not finish
- * are left out. Prefills that decide nothing are not in it: they follow from prompt, cache policy
- * and scheduler. Nor are times.
- *
- * The first line and the header are as above, block_tokens (the positions of a whole block) is said
- * once, and every other line before the header begins with '#'. A BOM and CR LF line endings are
- * accepted. Everything else that is not so is one sentence "path:line: found X, expected Y". */
+ * Ids count the requests of the source of arrivals from 0; requests that did not finish are left
+ * out. Prefills that decide nothing are not in it: they follow from prompt, cache policy and
+ * scheduler. Nor are times. Whatever is not so is one sentence that begins with the file's name. */
 #ifndef UNMASK_TRACES_DECODE_TRACE_H
 #define UNMASK_TRACES_DECODE_TRACE_H
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 
 #include "sim/base/decode.h"
 
-#define DECODE_TRACE_HEAD "# unmask decode trace"
-
-/* ---- reading ---- */
+enum {
+    DECODE_TRACE_ID = 0x756d6474, /* SQLite's application_id */
+    DECODE_TRACE_VERSION = 1,     /* and user_version */
+    DECODE_MOST_POSITIONS = 1 << 20,
+};
 
 struct decode_trace;
 
+enum decode_depth {
+    DECODE_COUNTS,    /* what passes ran and committed */
+    DECODE_POSITIONS, /* and what they said of positions */
+};
+
 /* The whole file, into memory. ERR_WORLD leaves `*out` unset. */
-int decode_trace_read(const char *path, struct decode_trace **out, struct err *err);
+int decode_trace_read(const char *path, enum decode_depth depth, struct decode_trace **out,
+                      struct err *err);
 void decode_trace_close(struct decode_trace *trace); /* NULL is fine */
 
 /* Borrows the trace; any number of threads may ask it. */
@@ -48,31 +54,25 @@ bool decode_trace_has_answers(const struct decode_trace *trace);
 
 size_t decode_trace_requests(const struct decode_trace *trace);
 
-/* What its "# source:" line says, "" where it has none. */
-const char *decode_trace_provenance(const struct decode_trace *trace);
+/* The value of a line of `about`, "" where there is none. */
+const char *decode_trace_about(const struct decode_trace *trace, const char *key);
+
+/* Of the request at a place, from 0, in increasing order of ids. */
+struct decode_request {
+    uint64_t id, tokens;                   /* that its passes commit */
+    uint32_t prompt_tokens, output_tokens; /* 0: not known */
+    uint32_t answer_tokens;                /* all that is committed where the file does not say */
+    uint32_t rows; /* runs of equal passes; where positions are known, passes */
+};
+struct decode_request decode_trace_request(const struct decode_trace *trace, size_t place);
+
+/* What a row says of positions, read with DECODE_POSITIONS, into the arrays of `out`, which have
+ * block_tokens elements each. False where it says nothing of them. */
+bool decode_trace_positions(const struct decode_trace *trace, size_t place, uint32_t row,
+                            struct decode_positions *out);
 
 /* A number that other passes would not have, whatever the comments say: for noticing that a file is
  * no longer what it was. */
 uint64_t decode_trace_digest(const struct decode_trace *trace);
-
-/* ---- writing ---- */
-
-struct decode_log;
-
-struct decode_log *decode_log_open(uint32_t block_tokens);
-void decode_log_close(struct decode_log *log); /* NULL is fine */
-
-/* `n` > 0 equal passes of a request, after those it already has. Ids are small: they count requests
- * from 0. */
-void decode_log_add(struct decode_log *log, uint64_t request, const struct decode_pass *pass,
-                    uint32_t n);
-
-/* Its passes are to be written; more of them may follow. `answer_tokens`: its output up to and
- * including the end of text, 0 where that is all of it. */
-void decode_log_finish(struct decode_log *log, uint64_t request, uint32_t answer_tokens);
-
-/* The trace. `comments`: lines "KEY: VALUE" that go before the header, or "". Returns whether `out`
- * took all of it; errno says why not. */
-bool decode_log_write(const struct decode_log *log, const char *comments, FILE *out);
 
 #endif

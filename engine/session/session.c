@@ -449,6 +449,7 @@ int sessions_plan(struct sessions *sessions, const struct planned_step *planned,
     }
     sessions->planned = planned;
     sessions->decided = sessions->parts;
+    sessions->seen = (struct eviction){0};
     *step = (struct step){
         .placement = placement,
         .shape = planned->shape,

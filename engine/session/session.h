@@ -58,9 +58,10 @@ struct sessions {
     int32_t *tokens;                /* [max_positions], a canvas on its way to the device */
     /* The step under way. */
     const struct planned_step *planned;
-    const struct step_part *decided;                     /* parts, or what an eviction left */
-    uint32_t *n_rows;                                    /* [max_requests], their logit rows */
-    struct step_part *parts;                             /* [max_requests] */
+    const struct step_part *decided; /* parts, or what an eviction left */
+    struct eviction seen;            /* what an eviction was told; NULLs where there was none */
+    uint32_t *n_rows;                /* [max_requests], their logit rows */
+    struct step_part *parts;         /* [max_requests] */
     int32_t *positions, *kv_rows, *logit_rows, *targets; /* [max_tokens] each */
     int32_t *extents;                                    /* the same */
     uint8_t *masked_tokens;                              /* the same, where something evicts */

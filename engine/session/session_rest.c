@@ -142,6 +142,7 @@ int session_evict(void *state, const struct eviction *seen, struct step *out, st
     rest->shape.n_spans = planned_spans(planned);
     rest->shape.spans = rest->span_list;
     sessions->decided = rest->parts;
+    sessions->seen = *seen;
     out->shape = &rest->shape;
     out->parts = rest->parts;
     return 0;

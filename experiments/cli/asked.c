@@ -318,7 +318,8 @@ int asked_read_system(const struct options *options, struct asked *asked, struct
                                     .profile_path = request->profile_path,
                                     .overrides = request->settings,
                                     .n_overrides = request->n_settings,
-                                    .roofline = request->roofline};
+                                    .roofline = request->roofline,
+                                    .statistics = options_has(options, "decode-out")};
     status = system_open(&wanted, out, err);
     if (status == 0 && (status = compose_check_system(*out, err)) != 0) {
         system_close(*out);

@@ -9,6 +9,7 @@
 #include "experiments/cli/asked.h"
 #include "experiments/cli/cmd.h"
 #include "experiments/cli/interrupt.h"
+#include "experiments/run/decode_out.h"
 
 /* Without the ways to price a step: what is generated is executed. */
 static const struct option own_options[] = {
@@ -22,6 +23,9 @@ static const struct option own_options[] = {
     {"ids-file", "FILE", "the same out of a file, separated by commas or white space", false},
     {"output-tokens", "N", "how many tokens to decode", false},
     {"seed", "N", "of all random streams (default: 1)", false},
+    {"decode-out", "FILE",
+     "write what each pass said of each position and committed: a decode trace, a SQLite file",
+     false},
     {NULL, NULL, NULL, false},
 };
 
@@ -40,6 +44,8 @@ struct generation {
     struct request_record record;
     struct loop_result result;
     char device[COMPOSE_DEVICE_CHARS]; /* that decoded it */
+    const char *decode_path;           /* NULL: no trace is written */
+    struct decode_out *decode;
 };
 
 static void generation_fini(struct generation *generation) {
@@ -181,12 +187,16 @@ static int take_record(void *state, const struct request_record *record, struct 
 
 static int decode(struct system *system, struct live *live, struct generation *generation,
                   struct err *err) {
-    struct sink sink = {.state = generation, .request = take_record};
+    struct sink sinks[2] = {{.state = generation, .request = take_record}};
+    if (generation->decode != NULL) {
+        sinks[1] = decode_out_sink(generation->decode);
+    }
     struct loop_request request = {.system = system,
                                    .executor = live_interface(live),
                                    .source = {.state = generation, .next = next_arrival},
-                                   .sinks = &sink,
-                                   .n_sinks = 1,
+                                   .sinks = sinks,
+                                   .n_sinks = generation->decode != NULL ? 2 : 1,
+                                   .records_members = generation->decode != NULL,
                                    .seed = generation->seed,
                                    .stop = interrupt_catch()};
     live_set_stop(live, request.stop);
@@ -204,6 +214,27 @@ static int decode(struct system *system, struct live *live, struct generation *g
                            reject_reason_names[generation->record.reason],
                            system->settings.context_tokens);
     }
+    return status;
+}
+
+/* The trace of a generation that is done, else none. */
+static int close_trace(struct system *system, const struct backend_request *backend,
+                       const struct end_tokens *ends, struct generation *generation, bool is_done,
+                       struct err *err) {
+    if (generation->decode == NULL) {
+        return 0;
+    }
+    char *config = system_text(system);
+    const struct decode_about about = {.system = system,
+                                       .config = config,
+                                       .weights = backend->weights,
+                                       .device = generation->device,
+                                       .trace = "generate",
+                                       .trace_provenance = "one prompt",
+                                       .ends = ends,
+                                       .seed = generation->seed};
+    int status = decode_out_close(generation->decode, is_done ? &about : NULL, err);
+    free(config);
     return status;
 }
 
@@ -225,7 +256,16 @@ static int decode_on(struct system *system, const struct backend_request *backen
     if (status == 0) {
         live_set_ends(live, &ends);
     }
+    if (status == 0 && generation->decode_path != NULL) {
+        status =
+            decode_out_open(generation->decode_path, NULL, system, live, &generation->decode, err);
+    }
     status = status != 0 ? status : decode(system, live, generation, err);
+    struct err late = {0};
+    if (close_trace(system, backend, &ends, generation, status == 0, &late) != 0 && status == 0) {
+        *err = late;
+        status = (int)late.kind;
+    }
     live_close(live);
     engine_close(engine);
     return status;
@@ -284,6 +324,7 @@ static int check_options(const struct options *options, const struct asked *aske
     if (status == 0 && n_tokens == 0) {
         return err_usage(err, "generate needs --output-tokens N");
     }
+    generation->decode_path = options_text(options, "decode-out");
     generation->n_tokens = (uint32_t)n_tokens;
     generation->tokens = calloc(n_tokens + 1, sizeof *generation->tokens);
     ASSERT(generation->tokens != NULL);

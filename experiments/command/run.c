@@ -13,7 +13,10 @@ static const struct option own_options[] = {
     {"clock", "WORD", "of cpu and cuda: real (the default), or virtual, which skips idle time",
      false},
     {"decode", "FILE", "take what each pass commits from this decode trace; sim only", false},
-    {"decode-out", "FILE", "write what each pass committed, as a decode trace", false},
+    {"decode-out", "FILE",
+     "write what each pass committed and, on cpu and cuda, what it said of each position: a decode "
+     "trace, a SQLite file",
+     false},
     {"timeline", "FILE", "write a timeline for ui.perfetto.dev", false},
     {NULL, NULL, NULL, false},
 };
@@ -67,12 +70,31 @@ static int open_keeping(const struct options *options, const struct composition 
         }
     }
     if (status == 0 && decode != NULL) {
-        status = decode_out_open(decode, composition, &keeping->decode, err);
+        status = decode_out_open(
+            decode, composition->decode != NULL ? composition->decode_source.name : NULL,
+            composition->system, compose_is_live(composition) ? composition->live : NULL,
+            &keeping->decode, err);
         if (status == 0) {
             keeping->sinks[keeping->n_sinks++] = decode_out_sink(keeping->decode);
         }
     }
     return status;
+}
+
+static struct decode_about about_of(const struct composition *c) {
+    const struct run_facts *facts = &c->facts;
+    return (struct decode_about){
+        .system = c->system,
+        .config = c->config,
+        .played = c->decode != NULL ? c->decode_source.name : NULL,
+        .weights = facts->weights,
+        .device = compose_is_live(c) ? facts->device : NULL,
+        .trace = facts->trace,
+        .trace_provenance = facts->trace_provenance,
+        .ends = &c->ends,
+        .seed = facts->seed,
+        .incomplete = facts->incomplete,
+    };
 }
 
 static int close_keeping(struct keeping *keeping, const struct composition *composition, int status,
@@ -101,7 +123,8 @@ static int close_keeping(struct keeping *keeping, const struct composition *comp
     store_close(keeping->store); /* rolls back what was not committed */
     struct err late = {0};
     bool has_passes = keeps && (status == 0 || composition->result.completed > 0);
-    if (decode_out_close(keeping->decode, composition, has_passes, &late) != 0 && status == 0) {
+    const struct decode_about about = about_of(composition);
+    if (decode_out_close(keeping->decode, has_passes ? &about : NULL, &late) != 0 && status == 0) {
         *err = late;
         status = (int)late.kind;
     }
@@ -173,6 +196,7 @@ static int read_clock(const struct options *options, struct backend_request *bac
 static int read_decode(const struct options *options, struct run_request *request,
                        struct err *err) {
     int status = asked_path(options, "decode", &request->decode_path, err);
+    request->statistics = request->backend.name != NULL && options_has(options, "decode-out");
     return status == 0 && request->decode_path != NULL && request->backend.name != NULL
                ? err_usage(err, "--decode is for simulated runs: the back end %s decides itself",
                            request->backend.name)

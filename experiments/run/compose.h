@@ -38,6 +38,7 @@ struct run_request {
     struct backend_request backend;
     const char
         *decode_path; /* a decode trace to play; NULL: decisions are drawn, or the device's */
+    bool statistics;  /* the device makes margins and entropies, whoever reads them */
 };
 
 enum {

@@ -45,6 +45,9 @@ void compose_write_run(const struct run_request *request, const struct decode_tr
             fprintf(out, "eos = %s\n", backend->eos);
         }
     }
+    if (request->statistics) {
+        fprintf(out, "statistics = on\n");
+    }
     if (request->systems_path != NULL) {
         fprintf(out, "systems = %s\n", request->systems_path);
     }

@@ -120,7 +120,8 @@ int compose_open_system(const struct run_request *request, struct composition *c
                                     .profile_path = request->profile_path,
                                     .overrides = settings,
                                     .n_overrides = n,
-                                    .roofline = request->roofline};
+                                    .roofline = request->roofline,
+                                    .statistics = request->statistics};
     int status = system_open(&wanted, &c->system, err);
     if (status == 0 && request->workload != NULL && system_asks_longest_canvas(c->system)) {
         status = find_longest_canvas(request, &wanted.longest_canvas_tokens, err);
@@ -145,7 +146,7 @@ int compose_read_decode(const char *path, struct composition *c, struct err *err
     if (path == NULL) {
         return 0;
     }
-    int status = decode_trace_read(path, &c->decode, err);
+    int status = decode_trace_read(path, DECODE_COUNTS, &c->decode, err);
     if (status == 0) {
         c->decode_source = decode_trace_source(c->decode);
     }

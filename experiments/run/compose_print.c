@@ -33,7 +33,7 @@ void compose_print(const struct composition *c, FILE *out) {
         fprintf(out, "%-13s%s\n", "workload", workload_describe(c->workload, text, sizeof text));
     }
     if (c->decode != NULL) {
-        const char *source = decode_trace_provenance(c->decode);
+        const char *source = decode_trace_about(c->decode, "source");
         fprintf(out, "%-13splayed from %s, %zu requests%s%s\n", "decisions", c->decode_source.name,
                 decode_trace_requests(c->decode), source[0] != '\0' ? ": " : "", source);
     } else if (c->facts.decisions.drawn && c->facts.device == NULL) {

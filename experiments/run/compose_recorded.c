@@ -131,6 +131,7 @@ int compose_recorded(const struct recorded *recorded, const struct backend_reque
                                   .systems_path = recorded_text(recorded, "systems"),
                                   .profile_path = recorded_text(recorded, "profile"),
                                   .roofline = roofline != NULL && strcmp(roofline, "on") == 0,
+                                  .statistics = recorded_text(recorded, "statistics") != NULL,
                                   .slo = {recorded_ns(recorded, "slo_latency"),
                                           recorded_ns(recorded, "slo_ttfb"),
                                           recorded_ns(recorded, "slo_tpot")}};

@@ -7,20 +7,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "analysis/output.h"
 #include "sim/base/zeroed.h"
+#include "traces/decode_log.h"
+
+/* What was seen of a request since the loop last spoke of it. */
+struct seen {
+    uint64_t request;
+    struct decode_positions positions;
+};
 
 struct decode_out {
     struct decode_log *log;
-    FILE *file;
-    char path[4096];
-    char
-        beside[4096 + 8]; /* "": `path` is written itself: what is no file cannot be renamed over */
+    uint32_t block_tokens;
+    struct seen *seen; /* [room], of which n_seen in order */
+    size_t n_seen, room;
+    char path[4096], beside[4096 + 8];
 };
-
-static int cannot_write(const char *path, struct err *err) {
-    return err_world(err, "cannot write '%s': %s", path, strerror(errno));
-}
 
 static bool is_same_file(const char *a, const char *b) {
     struct stat one, other;
@@ -28,11 +30,51 @@ static bool is_same_file(const char *a, const char *b) {
            one.st_ino == other.st_ino;
 }
 
-int decode_out_open(const char *path, const struct composition *c, struct decode_out **out,
-                    struct err *err) {
-    struct stat found;
-    int status = output_may_replace(path, DECODE_TRACE_HEAD, "a decode trace", err);
-    if (status == 0 && c->decode != NULL && is_same_file(path, c->decode_source.name)) {
+/* ---- what a device says ---- */
+
+static void copy_positions(struct decode_positions *to, const struct decode_positions *from) {
+    const size_t n = from->length;
+    to->start = from->start;
+    to->length = from->length;
+    to->has_importance = from->has_importance;
+    memcpy(to->masked, from->masked, n);
+    memcpy(to->run, from->run, n);
+    memcpy(to->keep, from->keep, n);
+    memcpy(to->commit, from->commit, n);
+    memcpy(to->seen, from->seen, n);
+    memcpy(to->token, from->token, n * sizeof *to->token);
+    memcpy(to->confidence, from->confidence, n * sizeof *to->confidence);
+    memcpy(to->margin, from->margin, n * sizeof *to->margin);
+    memcpy(to->entropy, from->entropy, n * sizeof *to->entropy);
+    memcpy(to->before, from->before, n * sizeof *to->before);
+    memcpy(to->after, from->after, n * sizeof *to->after);
+}
+
+static int see(void *state, uint64_t request, const struct decode_positions *positions,
+               struct err *err) {
+    struct decode_out *out = state;
+    (void)err;
+    if (out->n_seen == out->room) {
+        size_t room = 2 * out->room + 16;
+        out->seen = realloc(out->seen, room * sizeof *out->seen);
+        ASSERT(out->seen != NULL);
+        for (size_t i = out->room; i < room; i++) {
+            decode_positions_init(&out->seen[i].positions, out->block_tokens);
+        }
+        out->room = room;
+    }
+    struct seen *seen = &out->seen[out->n_seen++];
+    seen->request = request;
+    copy_positions(&seen->positions, positions);
+    return 0;
+}
+
+/* ---- opening ---- */
+
+int decode_out_open(const char *path, const char *played, const struct system *system,
+                    struct live *live, struct decode_out **out, struct err *err) {
+    int status = decode_log_may_replace(path, err);
+    if (status == 0 && played != NULL && is_same_file(path, played)) {
         status =
             err_usage(err, "'%s' is the decode trace that is played: it is not overwritten", path);
     }
@@ -43,34 +85,54 @@ int decode_out_open(const char *path, const struct composition *c, struct decode
         return status;
     }
     struct decode_out *made = zeroed(1, sizeof *made);
-    bool renames = stat(path, &found) != 0 || S_ISREG(found.st_mode);
+    made->block_tokens = system->settings.block_tokens;
     snprintf(made->path, sizeof made->path, "%s", path);
-    if (renames) {
-        snprintf(made->beside, sizeof made->beside, "%s.part", path);
-    }
-    made->file = fopen(renames ? made->beside : path, "w");
-    if (made->file == NULL) {
-        status = cannot_write(path, err);
+    snprintf(made->beside, sizeof made->beside, "%s.part", path);
+    struct stat found;
+    status = stat(path, &found) == 0 && !S_ISREG(found.st_mode)
+                 ? err_world(err, "cannot write '%s': not a file, as a decode trace is", path)
+                 : decode_log_open(made->beside, made->block_tokens, &made->log, err);
+    if (status != 0) {
         free(made);
         return status;
     }
-    made->log = decode_log_open(c->system->settings.block_tokens);
+    if (live != NULL) {
+        const struct position_watch watch = {made, see};
+        live_set_watch(live, &watch);
+    }
     *out = made;
     return 0;
 }
 
+/* ---- what the loop says ---- */
+
+/* Of each of a member's passes what was seen of it; counts alone where nobody watched. */
+static void add_passes(struct decode_out *out, uint64_t request, const struct decode_pass *pass,
+                       uint32_t n) {
+    uint32_t n_added = 0;
+    for (size_t i = 0; i < out->n_seen; i++) {
+        if (out->seen[i].request == request && n_added < n) {
+            decode_log_add(out->log, request, pass, 1, &out->seen[i].positions);
+            n_added++;
+        }
+    }
+    if (n_added < n) {
+        decode_log_add(out->log, request, pass, n - n_added, NULL);
+    }
+}
+
 static int on_step(void *state, const struct step_record *record, struct err *err) {
     struct decode_out *out = state;
-    (void)err;
     ASSERT(record->passes != NULL);
     for (uint32_t i = 0; i < record->n; i++) {
         struct decode_pass pass = record->passes[i];
         pass.committed = record->commit_tokens[i];
         if (pass.processed > 0) {
-            decode_log_add(out->log, record->request_ids[i], &pass, record->repeat);
+            add_passes(out, record->request_ids[i], &pass, record->repeat);
         }
     }
-    return 0;
+    out->n_seen = 0;
+    return decode_log_flush(out->log, err);
 }
 
 /* Of its last step the record is still to come. */
@@ -79,7 +141,9 @@ static int on_request(void *state, const struct request_record *record, struct e
     (void)err;
     if (record->state == REQUEST_DONE) {
         bool ends = record->answer_tokens < record->output_tokens;
-        decode_log_finish(out->log, record->id, ends ? record->answer_tokens : 0);
+        const struct decode_done done = {record->prompt_tokens, record->output_tokens,
+                                         ends ? record->answer_tokens : 0};
+        decode_log_finish(out->log, record->id, &done);
     }
     return 0;
 }
@@ -90,15 +154,14 @@ struct sink decode_out_sink(struct decode_out *out) {
 
 /* ---- where the numbers come from ---- */
 
-static void write_source(const struct composition *c, FILE *text) {
-    const struct run_facts *facts = &c->facts;
-    const struct system *system = c->system;
+static void write_source(const struct decode_about *about, FILE *text) {
+    const struct system *system = about->system;
     fprintf(text, "source: ");
-    if (c->decode != NULL) {
-        fprintf(text, "played from %s\n", c->decode_source.name);
-    } else if (compose_is_live(c)) {
-        fprintf(text, "decided by %s with weights %s on %s\n", facts->model, facts->weights,
-                facts->device);
+    if (about->played != NULL) {
+        fprintf(text, "played from %s\n", about->played);
+    } else if (about->device != NULL) {
+        fprintf(text, "decided by %s with weights %s on %s\n", system->model->name, about->weights,
+                about->device);
     } else if (system->decoder->count != NULL) {
         fprintf(text, "counted by decoder %s\n", system->decoder->policy.name);
     } else {
@@ -110,7 +173,7 @@ static void write_source(const struct composition *c, FILE *text) {
 static void write_policies(const char *config, FILE *text) {
     static const char *const keys[] = {"cache", "decoder", "steps_per_block"};
     const char *line = strstr(config, "\n[system]\n"), *end = strstr(config, "\n[workload]\n");
-    line = line != NULL ? line + strlen("\n[system]\n") : config + strlen(config);
+    line = line != NULL ? line + strlen("\n[system]\n") : config;
     for (; *line != '\0' && (end == NULL || line < end); line += strcspn(line, "\n") + 1) {
         for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
             size_t length = strlen(keys[i]), key = strcspn(line, " ");
@@ -122,48 +185,53 @@ static void write_policies(const char *config, FILE *text) {
     }
 }
 
-static char *comments_of(const struct composition *c) {
-    char *comments;
+static char *text_of(const struct decode_about *about) {
+    char *lines, ids[128];
     size_t size;
-    const struct run_facts *facts = &c->facts;
-    FILE *text = open_memstream(&comments, &size);
+    FILE *text = open_memstream(&lines, &size);
     ASSERT(text != NULL);
-    write_source(c, text);
-    fprintf(text, "system: %s\nmodel: %s\nworkload: %s: %s\nseed: %" PRIu64 "\n", facts->system,
-            facts->model, facts->trace, facts->trace_provenance, facts->seed);
-    write_policies(c->config, text);
-    if (facts->incomplete != NULL) {
-        fprintf(text, "incomplete: %s\n", facts->incomplete);
+    write_source(about, text);
+    fprintf(text, "system: %s\nmodel: %s\nworkload: %s: %s\nseed: %" PRIu64 "\n",
+            about->system->name, about->system->model->name, about->trace, about->trace_provenance,
+            about->seed);
+    write_policies(about->config, text);
+    if (about->device != NULL && about->ends != NULL && about->ends->n > 0) {
+        fprintf(text, "ends: %s\n", end_tokens_text(about->ends, ids, sizeof ids));
+    }
+    if (about->incomplete != NULL) {
+        fprintf(text, "incomplete: %s\n", about->incomplete);
     }
     ASSERT(fclose(text) == 0);
-    return comments;
+    return lines;
 }
 
-static int put(struct decode_out *out, const struct composition *c, struct err *err) {
-    char *comments = comments_of(c);
-    bool is_whole = decode_log_write(out->log, comments, out->file);
-    int status = is_whole ? 0 : cannot_write(out->path, err);
-    free(comments);
+static int put(struct decode_out *out, const struct decode_about *about, struct err *err) {
+    char *lines = text_of(about);
+    int status = decode_log_close(out->log, lines, err);
+    free(lines);
+    if (status == 0 && rename(out->beside, out->path) != 0) {
+        status = err_world(err, "cannot write '%s': %s", out->path, strerror(errno));
+    }
     return status;
 }
 
-int decode_out_close(struct decode_out *out, const struct composition *c, bool keeps,
-                     struct err *err) {
+int decode_out_close(struct decode_out *out, const struct decode_about *about, struct err *err) {
     if (out == NULL) {
         return 0;
     }
-    int status = keeps ? put(out, c, err) : 0;
-    if (fclose(out->file) != 0 && status == 0 && keeps) {
-        status = cannot_write(out->path, err);
+    int status = 0;
+    if (about != NULL) {
+        status = put(out, about, err);
+    } else {
+        decode_log_drop(out->log);
     }
-    bool is_beside = out->beside[0] != '\0';
-    if (is_beside && keeps && status == 0 && rename(out->beside, out->path) != 0) {
-        status = cannot_write(out->path, err);
-    }
-    if (is_beside && (!keeps || status != 0)) {
+    if (about == NULL || status != 0) {
         unlink(out->beside);
     }
-    decode_log_close(out->log);
+    for (size_t i = 0; i < out->room; i++) {
+        decode_positions_fini(&out->seen[i].positions);
+    }
+    free(out->seen);
     free(out);
     return status;
 }

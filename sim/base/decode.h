@@ -4,6 +4,7 @@
 #ifndef UNMASK_SIM_BASE_DECODE_H
 #define UNMASK_SIM_BASE_DECODE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/base/err.h"
@@ -18,6 +19,28 @@ struct decode_pass {
     uint32_t kept;      /* of these, those behind an eviction; all where nothing is evicted */
     uint32_t reach;     /* positions of the block up to the right-most one kept */
 };
+
+/* What a pass said of the positions of its block, each array [length] by position of the block. */
+struct decode_positions {
+    uint32_t start;  /* the block's first position in the canvas */
+    uint32_t length; /* positions of the block */
+    /* 1 or 0: not committed before the pass; run by it; of these, gone on behind an eviction (all
+     * where nothing evicts); committed by it; something was said of it (one that is masked, and
+     * whose logits were made). */
+    uint8_t *masked, *run, *keep, *commit, *seen;
+    /* Of those seen, else 0: the most likely token; its probability, with credit where there is
+     * any; less that of the second; minus the sum of p log p over the vocabulary, in nats. */
+    int32_t *token;
+    float *confidence, *margin, *entropy;
+    /* Where has_importance, of those that are masked and run, else 0: how much the block's masked
+     * positions attend to it in the layers before and at the eviction. */
+    bool has_importance;
+    float *before, *after;
+};
+
+/* Memory for blocks of so many positions. */
+void decode_positions_init(struct decode_positions *positions, uint32_t most);
+void decode_positions_fini(struct decode_positions *positions);
 
 struct decode_source {
     const void *state;

@@ -102,6 +102,7 @@ struct system_request {
     uint32_t n_overrides;
     uint32_t longest_canvas_tokens; /* of the workload's requests; 0: not known */
     bool roofline;                  /* ignore the GPU's profile */
+    bool statistics; /* the head makes margins and entropies, whether or not the decoder asks */
     bool fills_gaps; /* operators that no profile has rows of are priced by roofline, not refused */
 };
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "tests/support/live.h"
+#include "traces/decode_trace.h"
 
 enum { N = 4 };
 
@@ -151,15 +152,13 @@ TEST(what_a_live_run_ended_is_simulated_with_its_ends) {
         static const struct end_tokens none;
         struct served *whole = serve_ended(system, &none, NULL);
         struct end_tokens ends = choose_end(whole);
-        struct decode_log *log = decode_log_open(system->settings.block_tokens);
-        struct served *live = serve_ended(system, &ends, log);
+        struct decode_log *log;
         snprintf(path, sizeof path, "/tmp/unmask_live_end_%d", (int)getpid());
-        FILE *file = fopen(path, "w");
-        ck_assert(decode_log_write(log, "", file));
-        fclose(file);
-        decode_log_close(log);
+        ck_assert_int_eq(decode_log_open(path, system->settings.block_tokens, &log, &err), 0);
+        struct served *live = serve_ended(system, &ends, log);
+        ck_assert_msg(decode_log_close(log, "", &err) == 0, "%s", err.text);
         struct decode_trace *trace;
-        ck_assert_msg(decode_trace_read(path, &trace, &err) == 0, "%s", err.text);
+        ck_assert_msg(decode_trace_read(path, DECODE_COUNTS, &trace, &err) == 0, "%s", err.text);
         remove(path);
         const struct decode_source source = decode_trace_source(trace);
         ck_assert(decode_trace_has_answers(trace));

@@ -5,6 +5,7 @@
 
 #include "sim/policy/registry.h"
 #include "tests/support/rig.h"
+#include "traces/decode_log.h"
 #include "traces/decode_trace.h"
 
 /* ---- runs ---- */
@@ -299,7 +300,7 @@ static int log_step(void *state, const struct step_record *record, struct err *e
         struct decode_pass pass = record->passes[i];
         pass.committed = record->commit_tokens[i];
         if (pass.processed > 0) {
-            decode_log_add(state, record->request_ids[i], &pass, record->repeat);
+            decode_log_add(state, record->request_ids[i], &pass, record->repeat, NULL);
         }
     }
     return 0;
@@ -308,22 +309,32 @@ static int log_step(void *state, const struct step_record *record, struct err *e
 static int log_request(void *state, const struct request_record *record, struct err *err) {
     (void)err;
     bool ends = record->answer_tokens < record->output_tokens;
-    decode_log_finish(state, record->id, ends ? record->answer_tokens : 0);
+    const struct decode_done done = {record->prompt_tokens, record->output_tokens,
+                                     ends ? record->answer_tokens : 0};
+    decode_log_finish(state, record->id, &done);
     return 0;
 }
 
+static const char *log_path(void) {
+    static char path[64];
+    snprintf(path, sizeof path, "/tmp/unmask_text_end_%d", (int)getpid());
+    return path;
+}
+
+static struct decode_log *open_log(const struct system *system) {
+    struct decode_log *log;
+    struct err err = {0};
+    ck_assert_msg(decode_log_open(log_path(), system->settings.block_tokens, &log, &err) == 0, "%s",
+                  err.text);
+    return log;
+}
+
 static struct decode_trace *read_log(struct decode_log *log) {
-    char path[64];
     struct err err = {0};
     struct decode_trace *trace;
-    snprintf(path, sizeof path, "/tmp/unmask_text_end_%d", (int)getpid());
-    FILE *file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
-    ck_assert(decode_log_write(log, "", file));
-    fclose(file);
-    decode_log_close(log);
-    ck_assert_msg(decode_trace_read(path, &trace, &err) == 0, "%s", err.text);
-    remove(path);
+    ck_assert_msg(decode_log_close(log, "", &err) == 0, "%s", err.text);
+    ck_assert_msg(decode_trace_read(log_path(), DECODE_COUNTS, &trace, &err) == 0, "%s", err.text);
+    remove(log_path());
     return trace;
 }
 
@@ -338,7 +349,7 @@ TEST(a_decode_trace_carries_the_ends_with_it) {
     }
     for (size_t s = 0; s < sizeof systems / sizeof systems[0]; s++) {
         struct system *system = rig_system(systems[s], "h200", true, NULL);
-        struct decode_log *log = decode_log_open(system->settings.block_tokens);
+        struct decode_log *log = open_log(system);
         const struct sink sink = {.state = log, .step = log_step, .request = log_request};
         struct ended drawn = run_with(system, arrivals, MANY, 1, NULL, &sink);
         struct decode_trace *trace = read_log(log);
@@ -363,7 +374,7 @@ TEST(a_trace_that_stops_short_is_not_for_a_system_that_does_not) {
     static const struct arrival list[] = {
         {.id = 0, .prompt_tokens = 8, .output_tokens = 64, .answer_tokens = 6}};
     struct system *stopping = rig_system("lmdeploy", "h200", true, on);
-    struct decode_log *log = decode_log_open(stopping->settings.block_tokens);
+    struct decode_log *log = open_log(stopping);
     const struct sink sink = {.state = log, .step = log_step, .request = log_request};
     struct ended run = run_with(stopping, list, 1, 1, NULL, &sink);
     struct decode_trace *trace = read_log(log);

@@ -4,7 +4,7 @@
 
 #include "experiments/run/meter.h"
 #include "tests/support/rig.h"
-#include "traces/decode_trace.h"
+#include "traces/decode_log.h"
 
 enum { LIVE_REQUESTS = 4, LIVE_BLOCK = 64, LIVE_OUTPUT = 64, LIVE_STEPS = 512, LIVE_SETTINGS = 16 };
 
@@ -91,7 +91,7 @@ static inline int served_step(void *state, const struct step_record *record, str
         struct decode_pass pass = record->passes[j];
         pass.committed = record->commit_tokens[j];
         if (pass.processed > 0) {
-            decode_log_add(served->passes, record->request_ids[j], &pass, record->repeat);
+            decode_log_add(served->passes, record->request_ids[j], &pass, record->repeat, NULL);
         }
     }
     served->steps[i] = (struct replay_step){.steps = record->repeat,
@@ -123,7 +123,9 @@ static inline int served_request(void *state, const struct request_record *recor
     served->n_preempted += record->preemptions;
     if (served->passes != NULL) {
         bool ends = record->answer_tokens < record->output_tokens;
-        decode_log_finish(served->passes, record->id, ends ? record->answer_tokens : 0);
+        const struct decode_done done = {record->prompt_tokens, record->output_tokens,
+                                         ends ? record->answer_tokens : 0};
+        decode_log_finish(served->passes, record->id, &done);
     }
     if (record->id < LIVE_REQUESTS) {
         served->records[record->id] = *record;

@@ -5,29 +5,43 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/support/decode_text.h"
 #include "tests/support/rig.h"
-#include "traces/decode_trace.h"
+#include "traces/decode_log.h"
 
-#define HEAD   DECODE_TRACE_HEAD "\n# block_tokens: 4\n"
-#define HEADER "request,committed,processed,kept,reach,passes\n"
+#define HEAD   DECODE_HEAD
+#define HEADER DECODE_HEADER
 
-static const char *write_file(const char *text, size_t size) {
+static const char *path_here(void) {
     static char path[64];
     snprintf(path, sizeof path, "/tmp/unmask_decode_%d", (int)getpid());
-    FILE *file = fopen(path, "wb");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(text, 1, size, file), size);
-    fclose(file);
     return path;
 }
 
-static struct decode_trace *read_text(const char *text, size_t size) {
+static struct decode_trace *read_file(void) {
     struct decode_trace *trace;
     struct err err = {0};
-    const char *path = write_file(text, size);
-    ck_assert_msg(decode_trace_read(path, &trace, &err) == 0, "%s", err.text);
-    remove(path);
+    ck_assert_msg(decode_trace_read(path_here(), DECODE_POSITIONS, &trace, &err) == 0, "%s",
+                  err.text);
+    remove(path_here());
     return trace;
+}
+
+static struct decode_trace *read_text(const char *text) {
+    decode_write(path_here(), text);
+    return read_file();
+}
+
+static struct decode_log *open_log(uint32_t block_tokens) {
+    struct decode_log *log;
+    struct err err = {0};
+    ck_assert_msg(decode_log_open(path_here(), block_tokens, &log, &err) == 0, "%s", err.text);
+    return log;
+}
+
+static void close_log(struct decode_log *log, const char *about) {
+    struct err err = {0};
+    ck_assert_msg(decode_log_close(log, about, &err) == 0, "%s", err.text);
 }
 
 static void check_pass(const struct decode_source *source, uint64_t request, uint32_t index,
@@ -54,26 +68,25 @@ static struct decode_pass random_pass(struct rng *rng) {
 TEST(what_is_written_is_read_again_pass_by_pass) {
     static struct decode_pass passes[REQUESTS][PASSES];
     struct rng rng = rng_stream(3, "passes");
-    struct decode_log *log = decode_log_open(BLOCK);
+    struct decode_log *log = open_log(BLOCK);
     for (uint32_t i = 0; i < PASSES; i++) {
         for (uint32_t r = 0; r < REQUESTS; r++) {
             bool repeats = i > 0 && rng_uniform(&rng) < 0.5;
             passes[r][i] = repeats ? passes[r][i - 1] : random_pass(&rng);
-            decode_log_add(log, r, &passes[r][i], 1);
+            decode_log_add(log, r, &passes[r][i], 1, NULL);
         }
     }
     for (uint32_t r = 0; r < REQUESTS; r += 2) { /* the others are cut short */
-        decode_log_finish(log, r, 0);
+        const struct decode_done done = {7, 2 * PASSES, 0};
+        struct err err = {0};
+        decode_log_finish(log, r, &done);
+        ck_assert_int_eq(r % 3 == 0 ? decode_log_flush(log, &err) : 0, 0);
     }
-    char *text;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    ck_assert(decode_log_write(log, "source: a test\nseed: 3\n", out));
-    fclose(out);
-    decode_log_close(log);
-    struct decode_trace *trace = read_text(text, size);
+    close_log(log, "source: a test\nseed: 3\n");
+    struct decode_trace *trace = read_file();
     struct decode_source source = decode_trace_source(trace);
-    ck_assert_str_eq(decode_trace_provenance(trace), "a test");
+    ck_assert_str_eq(decode_trace_about(trace, "source"), "a test");
+    ck_assert_str_eq(decode_trace_about(trace, "seed"), "3");
     ck_assert_uint_eq(decode_trace_block_tokens(trace), BLOCK);
     ck_assert_uint_eq(decode_trace_requests(trace), REQUESTS / 2);
     for (uint32_t r = 0; r < REQUESTS; r++) {
@@ -86,111 +99,237 @@ TEST(what_is_written_is_read_again_pass_by_pass) {
         }
         ck_assert_uint_eq(tokens, sum);
     }
+    ck_assert_uint_eq(decode_trace_request(trace, 1).id, 2);
+    ck_assert_uint_eq(decode_trace_request(trace, 1).prompt_tokens, 7);
+    ck_assert_uint_eq(decode_trace_request(trace, 1).output_tokens, 2 * PASSES);
+    ck_assert(!decode_trace_has_answers(trace));
     decode_trace_close(trace);
-    free(text);
 }
 
 TEST(equal_passes_are_one_row_and_comments_do_not_count) {
-    struct decode_log *log = decode_log_open(4);
+    struct decode_log *log = open_log(4);
     const struct decode_pass a = {1, 4, 4, 4}, b = {0, 4, 4, 4};
-    decode_log_add(log, 5, &a, 1);
-    decode_log_add(log, 5, &a, 3);
-    decode_log_add(log, 5, &b, 1);
-    decode_log_finish(log, 5, 0);
-    char *text;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    ck_assert(decode_log_write(log, "", out));
-    fclose(out);
-    decode_log_close(log);
+    const struct decode_done done = {0};
+    decode_log_add(log, 5, &a, 1, NULL);
+    decode_log_add(log, 5, &a, 3, NULL);
+    decode_log_add(log, 5, &b, 1, NULL);
+    decode_log_finish(log, 5, &done);
+    close_log(log, "");
+    char *text = decode_text(path_here());
     ck_assert_str_eq(text, HEAD HEADER "5,1,4,4,4,4\n5,0,4,4,4,1\n");
-    static const char same[] =
-        "\xef\xbb\xbf" DECODE_TRACE_HEAD "\r\n# source: elsewhere\r\n# block_tokens: 4\r\n"
-        "request,committed,processed,kept,reach,passes\r\n5,1,4,4,4,4\r\n5,0,4,4,4,1\r\n";
-    static const char other[] = HEAD HEADER "5,1,4,4,4,3\n5,0,4,4,4,1\n";
-    struct decode_trace *first = read_text(text, size), *second = read_text(same, sizeof same - 1),
-                        *third = read_text(other, sizeof other - 1);
+    struct decode_trace *first = read_file(),
+                        *second = read_text(HEAD "# source: elsewhere\n" HEADER
+                                                 "5,1,4,4,4,4\n5,0,4,4,4,1\n"),
+                        *third = read_text(HEAD HEADER "5,1,4,4,4,3\n5,0,4,4,4,1\n");
+    ck_assert_uint_eq(decode_trace_request(first, 0).rows, 2);
     ck_assert_uint_eq(decode_trace_digest(first), decode_trace_digest(second));
     ck_assert_uint_ne(decode_trace_digest(first), decode_trace_digest(third));
-    ck_assert_str_eq(decode_trace_provenance(second), "elsewhere");
-    ck_assert_str_eq(decode_trace_provenance(first), "");
+    ck_assert_str_eq(decode_trace_about(second, "source"), "elsewhere");
+    ck_assert_str_eq(decode_trace_about(first, "source"), "");
     decode_trace_close(first);
     decode_trace_close(second);
     decode_trace_close(third);
     free(text);
 }
 
-static const char *complaint(const char *text, size_t size) {
+/* ---- positions ---- */
+
+/* What a pass might say of a block of up to BLOCK positions. */
+static void random_positions(struct rng *rng, struct decode_positions *p) {
+    p->start = rig_between(rng, 0, 1000);
+    p->length = rig_between(rng, 1, BLOCK);
+    p->has_importance = rng_uniform(rng) < 0.5;
+    for (uint32_t i = 0; i < p->length; i++) {
+        p->masked[i] = rng_uniform(rng) < 0.7;
+        p->run[i] = rng_uniform(rng) < 0.8;
+        p->keep[i] = p->run[i] && rng_uniform(rng) < 0.8;
+        p->seen[i] = p->masked[i] && p->keep[i] && rng_uniform(rng) < 0.9;
+        p->commit[i] = p->seen[i] && rng_uniform(rng) < 0.5;
+        p->token[i] = p->seen[i] ? (int32_t)rig_between(rng, 0, 200000) : 0;
+        p->confidence[i] = p->seen[i] ? (float)rng_uniform(rng) : 0;
+        p->margin[i] = p->seen[i] ? (float)rng_uniform(rng) : 0;
+        p->entropy[i] = p->seen[i] ? (float)rng_uniform(rng) : 0;
+        bool is_asked = p->has_importance && p->masked[i] && p->run[i];
+        p->before[i] = is_asked ? (float)rng_uniform(rng) : 0;
+        p->after[i] = is_asked ? (float)rng_uniform(rng) : 0;
+    }
+}
+
+#define SAME(array) ck_assert_mem_eq(a->array, b->array, a->length * sizeof a->array[0])
+
+static void check_same(const struct decode_positions *a, const struct decode_positions *b) {
+    ck_assert_uint_eq(a->start, b->start);
+    ck_assert_uint_eq(a->length, b->length);
+    ck_assert_int_eq(a->has_importance, b->has_importance);
+    SAME(masked);
+    SAME(run);
+    SAME(keep);
+    SAME(commit);
+    SAME(seen);
+    SAME(token);
+    SAME(confidence);
+    SAME(margin);
+    SAME(entropy);
+    SAME(before);
+    SAME(after);
+}
+
+TEST(what_a_pass_said_of_positions_is_read_again) {
+    struct decode_log *log = open_log(BLOCK);
+    struct decode_positions written[PASSES], got;
+    struct rng rng = rng_stream(4, "positions");
+    const struct decode_pass pass = {1, BLOCK, BLOCK, BLOCK};
+    const struct decode_done done = {0};
+    for (uint32_t i = 0; i < PASSES; i++) {
+        decode_positions_init(&written[i], BLOCK);
+        random_positions(&rng, &written[i]);
+        decode_log_add(log, i % 2, &pass, 1, i % 5 == 4 ? NULL : &written[i]);
+    }
+    decode_log_finish(log, 1, &done); /* in the order in which they end, not that of their ids */
+    decode_log_finish(log, 0, &done);
+    close_log(log, "");
+    struct decode_trace *trace = read_file();
+    decode_positions_init(&got, BLOCK);
+    for (uint32_t i = 0; i < PASSES; i++) {
+        ck_assert_int_eq(decode_trace_positions(trace, i % 2, i / 2, &got), i % 5 != 4);
+        if (i % 5 != 4) {
+            check_same(&written[i], &got);
+        }
+        decode_positions_fini(&written[i]);
+    }
+    decode_positions_fini(&got);
+    decode_trace_close(trace);
+}
+
+/* One row of a block of 4, positions 0 to 2 masked and 0 to 1 seen, with one thing changed. */
+static void check_positions(const char *change, const char *sentence) {
+    sqlite3 *db;
+    struct decode_trace *trace;
+    struct err err = {0};
+    decode_write(path_here(), HEAD HEADER "0,1,4,4,4,1\n");
+    ck_assert_int_eq(sqlite3_open(path_here(), &db), SQLITE_OK);
+    decode_sql(db, "UPDATE pass SET start = 8, length = 4, masked = x'07', run = x'0f', keep = "
+                   "x'0f', chosen = x'01', seen = x'03', token = zeroblob(8), confidence = "
+                   "zeroblob(8), margin = zeroblob(8), entropy = zeroblob(8), importance_before = "
+                   "zeroblob(12), importance_after = zeroblob(12)");
+    decode_sql(db, change);
+    sqlite3_close(db);
+    int status = decode_trace_read(path_here(), DECODE_POSITIONS, &trace, &err);
+    ck_assert_int_eq(status, sentence == NULL ? 0 : ERR_WORLD);
+    ck_assert_str_eq(err.text + (status != 0 ? strlen(path_here()) : 0),
+                     sentence == NULL ? "" : sentence);
+    if (status == 0) {
+        decode_trace_close(trace);
+    }
+    /* Who asks for counts alone reads no positions. */
+    ck_assert_int_eq(decode_trace_read(path_here(), DECODE_COUNTS, &trace, &err), 0);
+    decode_trace_close(trace);
+    remove(path_here());
+}
+
+TEST(bad_positions_are_one_sentence_with_their_place) {
+#define AT        ": pass 1 of request 0"
+#define SET(what) "UPDATE pass SET " what
+    check_positions("SELECT 1", NULL);
+    check_positions(SET("importance_before = NULL, importance_after = NULL"), NULL);
+    check_positions(SET("length = 5"),
+                    AT ": positions are those of one pass over a block of at most 4");
+    check_positions(SET("passes = 2"),
+                    AT ": positions are those of one pass over a block of at most 4");
+    check_positions(SET("run = x'0f00'"), AT ": run is not as long as its positions ask for");
+    check_positions(SET("seen = NULL"), AT ": seen is not as long as its positions ask for");
+    check_positions(SET("keep = x'0f', run = x'07'"), AT " keeps a position that it does not run");
+    check_positions(SET("chosen = x'08'"),
+                    AT " commits a position that is not masked, or not kept");
+    check_positions(SET("seen = x'09'"), AT " has seen a position that is not masked, or not kept");
+    check_positions(SET("confidence = zeroblob(12)"),
+                    AT ": confidence is not as long as its positions ask for");
+    check_positions(SET("importance_after = zeroblob(16)"),
+                    AT ": importance_after is not as long as its positions ask for");
+    check_positions(SET("importance_after = NULL"),
+                    AT ": importance_before is not as long as its positions ask for");
+}
+
+static const char *complaint(const char *text) {
     static struct err err;
     struct decode_trace *trace;
     err = (struct err){0};
-    const char *path = write_file(text, size);
-    if (decode_trace_read(path, &trace, &err) == 0) {
+    decode_write(path_here(), text);
+    int status = decode_trace_read(path_here(), DECODE_COUNTS, &trace, &err);
+    remove(path_here());
+    if (status == 0) {
         decode_trace_close(trace);
-        remove(path);
         return "fine";
     }
-    remove(path);
     ck_assert_int_eq(err.kind, ERR_WORLD);
-    ck_assert_msg(strncmp(err.text, path, strlen(path)) == 0, "%s", err.text);
-    return err.text + strlen(path);
+    ck_assert_msg(strncmp(err.text, path_here(), strlen(path_here())) == 0, "%s", err.text);
+    return err.text + strlen(path_here());
 }
 
-#define COMPLAINT(text, sentence) ck_assert_str_eq(complaint(text, sizeof(text) - 1), sentence)
+#define COMPLAINT(text, sentence) ck_assert_str_eq(complaint(text), sentence)
 
-TEST(a_bad_head_is_one_sentence_with_its_place) {
-    COMPLAINT("", ":1: found an empty file, expected a decode trace");
-    COMPLAINT("hello\n", ":1: found 'hello', expected '# unmask decode trace'");
-    COMPLAINT(HEADER, ":1: found 'request,committed,processed,kept,reac...', expected "
-                      "'# unmask decode trace'");
-    COMPLAINT(HEAD, ":3: found the end of the file, expected "
-                    "'request,committed,processed,kept,reach,passes'");
-    COMPLAINT(HEAD "request,committed,processed\n",
-              ":3: found 'request,committed,processed', expected "
-              "'request,committed,processed,kept,reach,passes'");
-    COMPLAINT(HEAD "\n" HEADER, ":3: found '', expected "
-                                "'request,committed,processed,kept,reach,passes'");
-    COMPLAINT(DECODE_TRACE_HEAD "\n" HEADER,
-              ":2: found 'request,committed,processed,kept,reac...', expected a line "
-              "'# block_tokens: N' before the header");
-    COMPLAINT(DECODE_TRACE_HEAD "\n# block_tokens: 0\n" HEADER,
-              ":2: found '# block_tokens: 0', expected block_tokens once, from 1 to 1048576");
-    COMPLAINT(HEAD "# block_tokens: 4\n" HEADER,
-              ":3: found '# block_tokens: 4', expected block_tokens once, from 1 to 1048576");
+TEST(a_bad_head_is_one_sentence) {
+    struct decode_trace *trace;
+    struct err err = {0};
+    char sentence[160];
+    COMPLAINT("# x: 1\n" HEADER, ": found block_tokens '', expected 1 to 1048576");
+    COMPLAINT("# block_tokens: 0\n" HEADER, ": found block_tokens '0', expected 1 to 1048576");
+    COMPLAINT("# block_tokens: 4k\n" HEADER, ": found block_tokens '4k', expected 1 to 1048576");
     COMPLAINT(HEAD HEADER, "fine"); /* nobody finished */
+    static const char *const others[][2] = {
+        {"PRAGMA application_id = 0", "%s is not a decode trace"},
+        {"PRAGMA application_id = 1", "%s is not a decode trace"},
+        {"PRAGMA user_version = 9", "%s is a decode trace of version 9, expected 1"},
+        {"DROP TABLE pass", "cannot read %s: no such table: pass"},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        sqlite3 *db;
+        decode_write(path_here(), HEAD HEADER);
+        ck_assert_int_eq(sqlite3_open(path_here(), &db), SQLITE_OK);
+        decode_sql(db, others[i][0]);
+        sqlite3_close(db);
+        err = (struct err){0};
+        ck_assert_int_eq(decode_trace_read(path_here(), DECODE_COUNTS, &trace, &err), ERR_WORLD);
+        snprintf(sentence, sizeof sentence, others[i][1], path_here());
+        ck_assert_str_eq(err.text, sentence);
+    }
+    remove(path_here());
+    err = (struct err){0};
+    ck_assert_int_eq(decode_trace_read("README.md", DECODE_COUNTS, &trace, &err), ERR_WORLD);
+    ck_assert_str_eq(err.text, "cannot read README.md: file is not a database");
 }
 
 TEST(a_bad_row_is_one_sentence_with_its_place) {
-    COMPLAINT(HEAD HEADER "0,1,4,4,4,1\n0,1,4,4,4\n",
-              ":5: found 5 fields, expected 6 as in the header");
-    COMPLAINT(HEAD HEADER "0,1,4,4,4,1,\n", ":4: found 7 fields, expected 6 as in the header");
-    COMPLAINT(HEAD HEADER "\n", ":4: found 1 field, expected 6 as in the header");
-    COMPLAINT(HEAD HEADER "# late\n", ":4: found 1 field, expected 6 as in the header");
-    COMPLAINT(HEAD HEADER "0,1,4,4,4,1", ":4: found an unfinished last line, expected a newline");
-    COMPLAINT(HEAD HEADER "0,1,4,4,4,\0001\n", ":4: found a NUL byte, expected text");
+#define FOUND ": pass 1 of request 0: found "
     COMPLAINT(HEAD HEADER "-1,1,4,4,4,1\n",
-              ":4: found '-1' in request, expected a whole number below 2^64");
+              ": found '-1' in id of a request, expected a whole number");
     COMPLAINT(HEAD HEADER "0,5,4,4,4,1\n",
-              ":4: found '5' in committed, expected 0 to 4, the positions kept");
+              FOUND "'5' in committed, expected 0 to 4, the positions kept");
     COMPLAINT(HEAD HEADER "0,3,4,2,4,1\n",
-              ":4: found '3' in committed, expected 0 to 2, the positions kept");
+              FOUND "'3' in committed, expected 0 to 2, the positions kept");
     COMPLAINT(HEAD HEADER "0,1,5,4,4,1\n",
-              ":4: found '5' in processed, expected 1 to 4, the positions of a block");
-    COMPLAINT(HEAD HEADER "0,1,0,0,0,1\n",
-              ":4: found '0' in processed, expected 1 to 4, the positions of a block");
+              FOUND "'5' in processed, expected 1 to 4, the positions of a block");
+    COMPLAINT(HEAD HEADER "0,1,4,4,4,2\n0,1,0,0,0,1\n",
+              ": pass 3 of request 0: found '0' in processed, expected 1 to 4, the positions of a "
+              "block");
     COMPLAINT(HEAD HEADER "0,1,3,4,4,1\n",
-              ":4: found '4' in kept, expected 1 to 3, the positions processed");
-    COMPLAINT(HEAD HEADER "0,1,3,3,2,1\n", ":4: found '2' in reach, expected 3 to 4, from the "
-                                           "positions kept to those of a block");
-    COMPLAINT(HEAD HEADER "0,1,4,4,5,1\n", ":4: found '5' in reach, expected 4 to 4, from the "
-                                           "positions kept to those of a block");
-    COMPLAINT(HEAD HEADER "0,1,4,4,4,0\n", ":4: found '0' in passes, expected 1 to 4294967295");
-    COMPLAINT(HEAD HEADER "0,1, 4,4,4,1\n",
-              ":4: found ' 4' in processed, expected 1 to 4, the positions of a block");
-    COMPLAINT(HEAD HEADER "3,1,4,4,4,1\n2,1,4,4,4,1\n",
-              ":5: found request 2 behind request 3, expected requests in increasing order");
+              FOUND "'4' in kept, expected 1 to 3, the positions processed");
+    COMPLAINT(HEAD HEADER "0,1,3,3,2,1\n",
+              FOUND "'2' in reach, expected 3 to 4, from the positions kept to those of a block");
+    COMPLAINT(HEAD HEADER "0,1,4,4,5,1\n",
+              FOUND "'5' in reach, expected 4 to 4, from the positions kept to those of a block");
+    COMPLAINT(HEAD HEADER "0,1,4,4,4,0\n", FOUND "'0' in passes, expected 1 to 4294967295");
+    COMPLAINT(HEAD HEADER "0,NULL,4,4,4,1\n",
+              FOUND "'NULL' in committed, expected 0 to 4, the positions kept");
+    COMPLAINT(HEAD HEADER "0,1.5,4,4,4,1\n",
+              FOUND "'1.5' in committed, expected 0 to 4, the positions kept");
+    COMPLAINT(HEAD HEADER "3,1,4,4,4,1\n2,1,4,4,4,1\n3,1,4,4,4,1\n", ": found request 3 twice");
+    COMPLAINT(HEAD HEADER "3,1,4,4,4,1\n2,1,4,4,4,1\n", "fine");
     COMPLAINT(HEAD HEADER "3,1,4,4,4,4294967295\n3,1,4,4,4,1\n",
-              ":5: found more than 4294967295 passes of request 3, expected no more");
+              ": found more than 4294967295 passes of request 3, expected no more");
+    COMPLAINT(HEAD HEADER "3,1,4,4,4,3,4\n",
+              ": found the end of request 3 after 3 committed tokens, expected the 4 of its "
+              "answer");
 }
 
 TEST(what_a_trace_does_not_have_is_said_by_its_name) {
@@ -198,8 +337,10 @@ TEST(what_a_trace_does_not_have_is_said_by_its_name) {
     struct err err = {0};
     struct decode_pass pass;
     uint64_t tokens;
-    ck_assert_int_eq(decode_trace_read("tests/golden/traces/decode.csv", &trace, &err), 0);
+    decode_write(path_here(), HEAD HEADER "2,1,4,4,4,1\n0,1,4,4,4,2\n0,2,3,2,3,1\n0,0,2,2,4,1\n");
+    ck_assert_int_eq(decode_trace_read(path_here(), DECODE_COUNTS, &trace, &err), 0);
     struct decode_source source = decode_trace_source(trace);
+    char sentence[160];
     ck_assert_int_eq(source.tokens(source.state, 0, &tokens, &err), 0);
     ck_assert_uint_eq(tokens, 4);
     check_pass(&source, 0, 1, &(struct decode_pass){1, 4, 4, 4});
@@ -207,18 +348,21 @@ TEST(what_a_trace_does_not_have_is_said_by_its_name) {
     check_pass(&source, 0, 3, &(struct decode_pass){0, 2, 2, 4});
     check_pass(&source, 2, 0, &(struct decode_pass){1, 4, 4, 4});
     ck_assert_int_eq(source.pass(source.state, 0, 4, &pass, &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, "tests/golden/traces/decode.csv ends after 4 passes of request 0, "
-                               "which is not done by then");
+    snprintf(sentence, sizeof sentence,
+             "%s ends after 4 passes of request 0, which is not done by then", path_here());
+    ck_assert_str_eq(err.text, sentence);
     err = (struct err){0};
     ck_assert_int_eq(source.tokens(source.state, 1, &tokens, &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, "tests/golden/traces/decode.csv has no request 1");
+    snprintf(sentence, sizeof sentence, "%s has no request 1", path_here());
+    ck_assert_str_eq(err.text, sentence);
+    remove(path_here());
     decode_trace_close(trace);
     err = (struct err){0};
-    ck_assert_int_eq(decode_trace_read("/nowhere", &trace, &err), ERR_WORLD);
+    ck_assert_int_eq(decode_trace_read("/nowhere", DECODE_COUNTS, &trace, &err), ERR_WORLD);
     ck_assert_str_eq(err.text, "cannot open /nowhere: No such file or directory");
     err = (struct err){0};
-    ck_assert_int_eq(decode_trace_read("/tmp", &trace, &err), ERR_WORLD);
-    ck_assert_str_eq(err.text, "cannot read /tmp: Is a directory");
+    ck_assert_int_eq(decode_trace_read("/tmp", DECODE_COUNTS, &trace, &err), ERR_WORLD);
+    ck_assert_str_eq(err.text, "cannot read /tmp: disk I/O error");
 }
 
 /* ---- the loop ---- */
@@ -226,7 +370,7 @@ TEST(what_a_trace_does_not_have_is_said_by_its_name) {
 /* Two requests of one block of 4 and prompts that fill blocks, under DC+'s cache. */
 static int play(const char *text, uint32_t prompt, uint32_t output, struct err *err) {
     static const char *const settings[] = {"cache=neighbour", NULL};
-    struct decode_trace *trace = read_text(text, strlen(text));
+    struct decode_trace *trace = read_text(text);
     struct decode_source decode = decode_trace_source(trace);
     decode.name = "trace";
     const struct arrival arrival = {.prompt_tokens = prompt, .output_tokens = output};
